@@ -1,0 +1,127 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Signal is what ActFocus reads the uncertainty of an action token from.
+// Energy is the paper's choice, the others are its ablation (arXiv:2605.14558).
+type Signal int
+
+// The four signals, with the value they have at a token.
+const (
+	SignalEnergy     Signal = iota // -log sum exp of the frozen reference's logits
+	SignalRefEntropy               // entropy of the frozen reference
+	SignalSurprisal                // -log pi_old of the sampled token
+	SignalLogRatio                 // log pi_old - log pi_ref of the sampled token
+)
+
+// ActFocusSignal returns the signal at every token. Only the arrays that the
+// signal needs are read, each [T]: refEnergy, refEntropy, oldLogprobs, or
+// oldLogprobs and refLogprobs.
+func ActFocusSignal(signal Signal, refEnergy, refEntropy, oldLogprobs, refLogprobs []float64) ([]float64, error) {
+	switch signal {
+	case SignalEnergy:
+		return append([]float64(nil), refEnergy...), nil
+	case SignalRefEntropy:
+		return append([]float64(nil), refEntropy...), nil
+	case SignalSurprisal:
+		s := make([]float64, len(oldLogprobs))
+		for t := range s {
+			s[t] = -oldLogprobs[t]
+		}
+		return s, nil
+	case SignalLogRatio:
+		if err := checkLen("refLogprobs", len(refLogprobs), len(oldLogprobs), "tokens"); err != nil {
+			return nil, err
+		}
+		s := make([]float64, len(oldLogprobs))
+		for t := range s {
+			s[t] = oldLogprobs[t] - refLogprobs[t]
+		}
+		return s, nil
+	}
+	return nil, fmt.Errorf("reference: signal = %d, want 0 to 3", signal)
+}
+
+// ActionMoments returns the number n of action tokens (role 2), the mean mu of
+// their signal, and sigma = sqrt(sum (s - mu)^2 / n + eps). Without an action
+// token all three are 0.
+func ActionMoments(role []uint8, signal []float64, eps float64) (n int, mu, sigma float64, err error) {
+	if err := first(
+		checkRoles(role),
+		checkLen("signal", len(signal), len(role), "tokens"),
+		checkAtLeast("eps", eps, 0),
+	); err != nil {
+		return 0, 0, 0, err
+	}
+	for t, r := range role {
+		if r == action {
+			n++
+			mu += signal[t]
+		}
+	}
+	if n == 0 {
+		return 0, 0, 0, nil
+	}
+	mu /= float64(n)
+	for t, r := range role {
+		if r == action {
+			sigma += (signal[t] - mu) * (signal[t] - mu)
+		}
+	}
+	return n, mu, math.Sqrt(sigma/float64(n) + eps), nil
+}
+
+// ActFocusWeights returns the weight of every token (ActFocus,
+// arXiv:2605.14558):
+//
+//	w_t = 0                                          masked
+//	w_t = alpha                                      reasoning
+//	w_t = 1 + beta * sigmoid((s_t - mu) / sigma)     action
+//
+// role and signal are [T]; mu and sigma are those of ActionMoments, over the
+// whole batch. 0 <= alpha <= 1, beta >= 0 and eps >= 0; the paper has alpha 0.1
+// and beta 0.5. If sigma is 0 (eps 0 and equal signals), the sigmoid is 1/2,
+// its limit for eps to 0.
+func ActFocusWeights(role []uint8, signal []float64, alpha, beta, eps float64) ([]float64, error) {
+	if !(alpha >= 0 && alpha <= 1) {
+		return nil, fmt.Errorf("reference: alpha = %v, want 0 to 1", alpha)
+	}
+	if err := checkAtLeast("beta", beta, 0); err != nil {
+		return nil, err
+	}
+	_, mu, sigma, err := ActionMoments(role, signal, eps)
+	if err != nil {
+		return nil, err
+	}
+	w := make([]float64, len(role))
+	for t, r := range role {
+		switch r {
+		case reasoning:
+			w[t] = alpha
+		case action:
+			z := 0.0
+			if sigma != 0 {
+				z = (signal[t] - mu) / sigma
+			}
+			w[t] = 1 + beta*sigmoid(z)
+		}
+	}
+	return w, nil
+}
+
+// UniformWeights returns 1 at every response token and 0 elsewhere: what
+// ActFocusWeights gives for alpha 1 and beta 0.
+func UniformWeights(role []uint8) []float64 {
+	w := make([]float64, len(role))
+	for t, r := range role {
+		if r != masked {
+			w[t] = 1
+		}
+	}
+	return w
+}
+
+func sigmoid(z float64) float64 { return 1 / (1 + math.Exp(-z)) }

@@ -1,0 +1,231 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Scope says which spans AEM compares with one another.
+type Scope int
+
+// The scopes. The paper's is ScopeGroup.
+const (
+	ScopeGroup      Scope = iota // all spans of all trajectories with the same group id
+	ScopeTrajectory              // the spans of one trajectory
+	ScopeBatch                   // all spans
+)
+
+// SpanEntropies returns the mean entropy Hbar of the response tokens of every
+// span, [spans], and their number. role, spanIDs and entropy are [T]; spans are
+// numbered from 0 and -1 means outside. A span without response tokens has
+// count 0 and entropy 0.
+func SpanEntropies(role []uint8, spanIDs []int32, entropy []float64) (hbar []float64, count []int, err error) {
+	if err := first(
+		checkRoles(role),
+		checkSpanIDs(role, spanIDs),
+		checkLen("entropy", len(entropy), len(role), "tokens"),
+	); err != nil {
+		return nil, nil, err
+	}
+	spans := spanCount(spanIDs)
+	hbar = make([]float64, spans)
+	count = make([]int, spans)
+	for t, s := range spanIDs {
+		if s >= 0 && role[t] != masked {
+			hbar[s] += entropy[t]
+			count[s]++
+		}
+	}
+	for s := range hbar {
+		if count[s] > 0 {
+			hbar[s] /= float64(count[s])
+		}
+	}
+	return hbar, count, nil
+}
+
+// AEMAlphas returns the coefficients of one group from the mean entropies of
+// its spans (AEM, arXiv:2605.00425v3):
+//
+//	Htil_s = (Hbar_s - min) / (max - min)
+//	a_s    = exp(-lambda Htil_s) / mean exp(-lambda Htil)
+//
+// and 1 for all of them if max - min < guard or max = min. The mean of a is 1.
+// The paper has lambda 1 and guard 0.1 nats; guard 0 turns it off.
+func AEMAlphas(hbar []float64, lambda, guard float64) ([]float64, error) {
+	if err := first(checkAtLeast("lambda", lambda, 0), checkAtLeast("guard", guard, 0)); err != nil {
+		return nil, err
+	}
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, h := range hbar {
+		lo, hi = min(lo, h), max(hi, h)
+	}
+	a := make([]float64, len(hbar))
+	if hi-lo < guard || hi == lo {
+		for s := range a {
+			a[s] = 1
+		}
+		return a, nil
+	}
+	for s, h := range hbar {
+		a[s] = math.Exp(-lambda * (h - lo) / (hi - lo))
+	}
+	m := mean(a)
+	for s := range a {
+		a[s] /= m
+	}
+	return a, nil
+}
+
+// AEM returns, for every span, its mean entropy and its coefficient
+// (SpanEntropies, AEMAlphas over the spans that the scope puts together), and
+// the coefficient of every token: that of its span, and 1 for masked tokens and
+// outside spans. role, spanIDs and entropy are [T], offsets [S+1], groupIDs
+// [S]. No span may cross a trajectory. A span without response tokens belongs
+// to no group and has coefficient 1.
+func AEM(role []uint8, spanIDs []int32, offsets []int64, groupIDs []int32, entropy []float64, lambda, guard float64, scope Scope) (spanEntropy, spanAlpha, tokenAlpha []float64, err error) {
+	if scope < ScopeGroup || scope > ScopeBatch {
+		return nil, nil, nil, fmt.Errorf("reference: scope = %d, want 0 to 2", scope)
+	}
+	if err := first(
+		checkOffsets(offsets, len(role)),
+		checkLen("groupIDs", len(groupIDs), len(offsets)-1, "trajectories"),
+	); err != nil {
+		return nil, nil, nil, err
+	}
+	spanEntropy, count, err := SpanEntropies(role, spanIDs, entropy)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	trajectory, err := spanTrajectories(spanIDs, offsets)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+
+	// A key for each span that has response tokens: spans with equal keys form a group.
+	var spans []int
+	var keys []int32
+	for s := range spanEntropy {
+		if count[s] == 0 {
+			continue
+		}
+		spans = append(spans, s)
+		switch scope {
+		case ScopeGroup:
+			keys = append(keys, groupIDs[trajectory[s]])
+		case ScopeTrajectory:
+			keys = append(keys, int32(trajectory[s]))
+		case ScopeBatch:
+			keys = append(keys, 0)
+		}
+	}
+
+	spanAlpha = make([]float64, len(spanEntropy))
+	for s := range spanAlpha {
+		spanAlpha[s] = 1
+	}
+	_, groups := members(keys)
+	for _, group := range groups {
+		hbar := make([]float64, len(group))
+		for i, k := range group {
+			hbar[i] = spanEntropy[spans[k]]
+		}
+		a, err := AEMAlphas(hbar, lambda, guard)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		for i, k := range group {
+			spanAlpha[spans[k]] = a[i]
+		}
+	}
+
+	tokenAlpha = make([]float64, len(role))
+	for t, s := range spanIDs {
+		tokenAlpha[t] = 1
+		if s >= 0 && role[t] != masked {
+			tokenAlpha[t] = spanAlpha[s]
+		}
+	}
+	return spanEntropy, spanAlpha, tokenAlpha, nil
+}
+
+// ScaleAdvantages returns A_t a_t, both [T]: what AEM does to the advantages.
+func ScaleAdvantages(advantages, tokenAlpha []float64) ([]float64, error) {
+	if err := checkLen("tokenAlpha", len(tokenAlpha), len(advantages), "tokens"); err != nil {
+		return nil, err
+	}
+	scaled := make([]float64, len(advantages))
+	for t := range scaled {
+		scaled[t] = advantages[t] * tokenAlpha[t]
+	}
+	return scaled, nil
+}
+
+// EMPG returns the self-calibrating factor g of EMPG (arXiv:2509.09265) for
+// the mean entropies of all spans of a batch:
+//
+//	Htil_s = (H_s - min) / (max - min + 1e-8)
+//	g_s    = exp(-k Htil_s) / (mean exp(-k Htil) + 1e-8)
+//
+// It is AEMAlphas without the guard, up to the two constants: a cross-check.
+func EMPG(hbar []float64, k float64) ([]float64, error) {
+	if err := checkAtLeast("k", k, 0); err != nil {
+		return nil, err
+	}
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, h := range hbar {
+		lo, hi = min(lo, h), max(hi, h)
+	}
+	g := make([]float64, len(hbar))
+	for s, h := range hbar {
+		g[s] = math.Exp(-k * (h - lo) / (hi - lo + 1e-8))
+	}
+	m := mean(g)
+	for s := range g {
+		g[s] /= m + 1e-8
+	}
+	return g, nil
+}
+
+func checkSpanIDs(role []uint8, spanIDs []int32) error {
+	if err := checkLen("spanIDs", len(spanIDs), len(role), "tokens"); err != nil {
+		return err
+	}
+	for t, s := range spanIDs {
+		if s < -1 || int(s) >= len(spanIDs) {
+			return fmt.Errorf("reference: spanIDs[%d] = %d, want -1 to %d", t, s, len(spanIDs)-1)
+		}
+	}
+	return nil
+}
+
+// spanCount returns 1 + the highest span id.
+func spanCount(spanIDs []int32) int {
+	spans := 0
+	for _, s := range spanIDs {
+		spans = max(spans, int(s)+1)
+	}
+	return spans
+}
+
+// spanTrajectories returns the trajectory of each span, -1 for an id that no
+// token has.
+func spanTrajectories(spanIDs []int32, offsets []int64) ([]int, error) {
+	trajectory := make([]int, spanCount(spanIDs))
+	for s := range trajectory {
+		trajectory[s] = -1
+	}
+	for i := 0; i+1 < len(offsets); i++ {
+		for t := offsets[i]; t < offsets[i+1]; t++ {
+			s := spanIDs[t]
+			if s < 0 {
+				continue
+			}
+			if trajectory[s] >= 0 && trajectory[s] != i {
+				return nil, fmt.Errorf("reference: spanIDs[%d] = %d is in trajectory %d, but the span began in trajectory %d", t, s, i, trajectory[s])
+			}
+			trajectory[s] = i
+		}
+	}
+	return trajectory, nil
+}

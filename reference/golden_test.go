@@ -1,0 +1,252 @@
+package reference
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// tolerance is the relative error allowed against the golden files.
+const tolerance = 1e-10
+
+// number is a float64 that JSON may hold as "nan", "inf" or "-inf".
+type number float64
+
+func (n *number) UnmarshalJSON(b []byte) error {
+	switch string(b) {
+	case `"nan"`:
+		*n = number(math.NaN())
+	case `"inf"`:
+		*n = number(math.Inf(1))
+	case `"-inf"`:
+		*n = number(math.Inf(-1))
+	default:
+		return json.Unmarshal(b, (*float64)(n))
+	}
+	return nil
+}
+
+// roles reads a [T] array of small numbers, which JSON would take for base64.
+type roles []uint8
+
+func (r *roles) UnmarshalJSON(b []byte) error {
+	var wide []uint16
+	if err := json.Unmarshal(b, &wide); err != nil {
+		return err
+	}
+	for _, v := range wide {
+		*r = append(*r, uint8(v))
+	}
+	return nil
+}
+
+func readGolden(t *testing.T, name string, into any) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "testdata", "golden", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// comparer compares numbers and remembers the worst relative error.
+type comparer struct {
+	t     *testing.T
+	floor float64 // a smaller answer is held to the error that is allowed at floor
+	worst float64
+	n     int
+}
+
+// compare returns a comparer that logs the worst relative error at the end.
+func compare(t *testing.T) *comparer {
+	c := &comparer{t: t}
+	t.Cleanup(func() { t.Logf("%d numbers, largest relative error %.2g", c.n, c.worst) })
+	return c
+}
+
+func (c *comparer) number(what string, got, want float64) {
+	c.t.Helper()
+	c.n++
+	if math.IsNaN(want) || math.IsInf(want, 0) {
+		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			c.t.Errorf("%s = %v, want %v", what, got, want)
+		}
+		return
+	}
+	e := math.Abs(got - want)
+	if scale := max(math.Abs(want), c.floor); scale > 0 {
+		e /= scale
+	}
+	if !(e <= tolerance) {
+		c.t.Errorf("%s = %v, want %v (relative error %.2g)", what, got, want, e)
+	}
+	c.worst = max(c.worst, e)
+}
+
+func (c *comparer) numbers(what string, got, want []float64) {
+	c.t.Helper()
+	if len(got) != len(want) {
+		c.t.Fatalf("len(%s) = %d, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		c.number(what, got[i], want[i])
+	}
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestGoldenTokenStats(t *testing.T) {
+	var cases []struct {
+		Name      string
+		Logits    []number
+		ID        int32
+		LogSumExp number
+		Entropy   number
+		Logprob   number
+	}
+	readGolden(t, "token_stats.json", &cases)
+	c := compare(t)
+	c.floor = 1e-5 // the golden answers carry the rounding of a sum near 1: 1e-16 in an entropy of 1e-14
+	for _, g := range cases {
+		x := make([]float64, len(g.Logits))
+		for v := range x {
+			x[v] = float64(g.Logits[v])
+		}
+		lse, entropy, logprob, err := TokenStats(x, len(x), []int32{g.ID}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.number(g.Name+": lse", lse[0], float64(g.LogSumExp))
+		c.number(g.Name+": entropy", entropy[0], float64(g.Entropy))
+		c.number(g.Name+": logprob", logprob[0], float64(g.Logprob))
+	}
+}
+
+func TestGoldenActFocus(t *testing.T) {
+	var cases []struct {
+		Role    roles
+		Energy  []float64
+		Options struct{ Alpha, Beta, Eps float64 }
+		Weights []float64
+	}
+	readGolden(t, "actfocus.json", &cases)
+	c := compare(t)
+	for _, g := range cases {
+		o := g.Options
+		w := must[[]float64](t)(ActFocusWeights(g.Role, g.Energy, o.Alpha, o.Beta, o.Eps))
+		c.numbers("weights", w, g.Weights)
+	}
+}
+
+func TestGoldenAEM(t *testing.T) {
+	var cases []struct {
+		Role        roles
+		SpanIDs     []int32   `json:"span_ids"`
+		SeqOffsets  []int64   `json:"seq_offsets"`
+		GroupIDs    []int32   `json:"group_ids"`
+		Entropy     []float64 `json:"entropy"`
+		Options     struct{ Lam, Guard float64 }
+		SpanEntropy []float64 `json:"span_entropy"`
+		SpanAlpha   []float64 `json:"span_alpha"`
+		TokenAlpha  []float64 `json:"token_alpha"`
+	}
+	readGolden(t, "aem.json", &cases)
+	c := compare(t)
+	for _, g := range cases {
+		hbar, alpha, token, err := AEM(g.Role, g.SpanIDs, g.SeqOffsets, g.GroupIDs, g.Entropy, g.Options.Lam, g.Options.Guard, ScopeGroup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.numbers("span entropy", hbar, g.SpanEntropy)
+		c.numbers("span alpha", alpha, g.SpanAlpha)
+		c.numbers("token alpha", token, g.TokenAlpha)
+	}
+}
+
+func TestGoldenGRPO(t *testing.T) {
+	var cases []struct {
+		Rewards    []float64
+		GroupIDs   []int32 `json:"group_ids"`
+		Advantages []float64
+		WithoutStd []float64 `json:"advantages_without_std"`
+	}
+	readGolden(t, "grpo.json", &cases)
+	c := compare(t)
+	for _, g := range cases {
+		c.numbers("advantages", must[[]float64](t)(GRPO(g.Rewards, g.GroupIDs, true)), g.Advantages)
+		c.numbers("advantages without std", must[[]float64](t)(GRPO(g.Rewards, g.GroupIDs, false)), g.WithoutStd)
+	}
+}
+
+func TestGoldenGAE(t *testing.T) {
+	var cases []struct {
+		Rewards, Values     []float64
+		Mask                roles
+		Gamma, Lam          float64
+		Advantages, Returns []float64
+	}
+	readGolden(t, "gae.json", &cases)
+	c := compare(t)
+	for _, g := range cases {
+		advantages, returns, err := GAE(g.Rewards, g.Values, g.Mask, []int64{0, int64(len(g.Mask))}, g.Gamma, g.Lam)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.numbers("advantages", advantages, g.Advantages)
+		c.numbers("returns", returns, g.Returns)
+	}
+}
+
+func TestGoldenPolicyLoss(t *testing.T) {
+	var cases []struct {
+		Logprobs     []float64
+		OldLogprobs  []float64 `json:"old_logprobs"`
+		Advantages   []float64
+		Weights      []float64
+		Mask         roles
+		Options      struct{ Lo, Hi, Dual float64 }
+		Loss         float64
+		Gradient     []float64
+		ClipFraction float64 `json:"clip_fraction"`
+	}
+	readGolden(t, "policy_loss.json", &cases)
+	c := compare(t)
+	for _, g := range cases {
+		opts := LossOptions{Lo: g.Options.Lo, Hi: g.Options.Hi, Dual: g.Options.Dual}
+		loss := must[Loss](t)(PolicyLoss(g.Mask, []int64{0, int64(len(g.Mask))}, g.Logprobs, g.OldLogprobs, g.Advantages, g.Weights, opts))
+		c.number("loss", loss.Value, g.Loss)
+		c.numbers("gradient", loss.Gradient, g.Gradient)
+		c.number("clip fraction", loss.ClipFraction, g.ClipFraction)
+	}
+}
+
+func TestGoldenBottleneck(t *testing.T) {
+	var cases []struct {
+		Role       roles
+		SeqOffsets []int64 `json:"seq_offsets"`
+		GroupIDs   []int32 `json:"group_ids"`
+		Energy     []float64
+		Rewards    []float64
+		Spearman   struct{ All, Reasoning, Action float64 }
+	}
+	readGolden(t, "bottleneck.json", &cases)
+	c := compare(t)
+	for _, g := range cases {
+		b := must[Bottleneck](t)(ActionBottleneck(g.Role, g.SeqOffsets, g.GroupIDs, g.Rewards, g.Energy))
+		c.number("all", b.All.Rho, g.Spearman.All)
+		c.number("reasoning", b.Reasoning.Rho, g.Spearman.Reasoning)
+		c.number("action", b.Action.Rho, g.Spearman.Action)
+	}
+}

@@ -1,0 +1,237 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+)
+
+// logRatioLimit is where verl clamps differences of log-probabilities.
+const logRatioLimit = 20
+
+// Surrogate returns the PPO clipped surrogate of one token, its derivative with
+// respect to the new log-probability, and whether the clip acted (L2 > L1):
+//
+//	d = clamp(new - old, -20, 20)     rho = e^d
+//	L1 = -A rho                       L2 = -A clip(rho, 1 - lo, 1 + hi)
+//	l  = max(L1, L2);  if A < 0 and dual > 0: min(l, -A dual)
+//
+// The derivative is -A rho, and 0 where L2 > L1, where the dual clip acts, and
+// where new - old is outside [-20, 20]. (verl: compute_policy_loss; the dual
+// clip is arXiv:1912.09729.)
+func Surrogate(logprob, oldLogprob, advantage, lo, hi, dual float64) (l, derivative float64, clipped bool) {
+	diff := logprob - oldLogprob
+	rho := math.Exp(clamp(diff, -logRatioLimit, logRatioLimit))
+	L1 := -advantage * rho
+	L2 := -advantage * clamp(rho, 1-lo, 1+hi)
+	l = max(L1, L2)
+	clipped = L2 > L1
+	dualClipped := advantage < 0 && dual > 0 && l > -advantage*dual
+	if dualClipped {
+		l = -advantage * dual
+	}
+	if !clipped && !dualClipped && diff >= -logRatioLimit && diff <= logRatioLimit {
+		derivative = L1 // d rho / d new = rho
+	}
+	return l, derivative, clipped
+}
+
+// An Aggregation turns the losses of the tokens into one number. The names and
+// the meaning without weights are verl's (agg_loss).
+type Aggregation int
+
+// The aggregations, for the losses l and the weights w of the response tokens.
+const (
+	// TokenMean is sum w l / sum w.
+	TokenMean Aggregation = iota
+	// SeqMeanTokenSum is the mean over trajectories of sum w l.
+	SeqMeanTokenSum
+	// SeqMeanTokenMean is the mean over trajectories of sum w l / sum w; a
+	// trajectory whose weights sum to 0 adds 0 to it, and counts.
+	SeqMeanTokenMean
+	// SeqMeanTokenSumNorm is sum w l / LossOptions.NormLength.
+	SeqMeanTokenSumNorm
+)
+
+// LossOptions are the parameters of PolicyLoss.
+type LossOptions struct {
+	Lo, Hi      float64 // rho is clipped to [1 - Lo, 1 + Hi]
+	Dual        float64 // the dual clip's bound on rho where A < 0; 0 turns it off
+	Aggregation Aggregation
+	NormLength  float64 // for SeqMeanTokenSumNorm; 0 means the tokens of the longest trajectory
+}
+
+// DefaultLossOptions returns clipping to [0.8, 1.28], dual clip at 3, token mean.
+func DefaultLossOptions() LossOptions {
+	return LossOptions{Lo: 0.2, Hi: 0.28, Dual: 3}
+}
+
+// A Loss is what PolicyLoss returns.
+type Loss struct {
+	Value        float64
+	Gradient     []float64 // [T] dValue/dlogprobs, 0 at masked tokens
+	ClipFraction float64   // share of the response tokens with L2 > L1
+	MeanLogRatio float64   // mean over the response tokens of clamp(new - old, -20, 20)
+}
+
+// PolicyLoss returns the weighted clipped surrogate of a batch, its gradient
+// and two diagnostics. role, logprobs, oldLogprobs, advantages and weights are
+// [T], offsets [S+1]. Weights are not negative; those of masked tokens are not
+// read. Trajectories without response tokens do not count in the means over
+// trajectories. If the weights sum to 0, value and gradient are 0.
+//
+// With the weights of ActFocusWeights and TokenMean this is the loss of
+// ActFocus (arXiv:2605.14558), with UniformWeights that of verl
+// (compute_policy_loss, agg_loss). verl's ppo_kl is -MeanLogRatio.
+func PolicyLoss(role []uint8, offsets []int64, logprobs, oldLogprobs, advantages, weights []float64, opts LossOptions) (Loss, error) {
+	T := len(role)
+	if err := first(
+		checkRoles(role),
+		checkOffsets(offsets, T),
+		checkLen("logprobs", len(logprobs), T, "tokens"),
+		checkLen("oldLogprobs", len(oldLogprobs), T, "tokens"),
+		checkLen("advantages", len(advantages), T, "tokens"),
+		checkLen("weights", len(weights), T, "tokens"),
+		checkAtLeast("opts.Lo", opts.Lo, 0),
+		checkAtLeast("opts.Hi", opts.Hi, 0),
+		checkAtLeast("opts.Dual", opts.Dual, 0),
+		checkAtLeast("opts.NormLength", opts.NormLength, 0),
+	); err != nil {
+		return Loss{}, err
+	}
+	if opts.Aggregation < TokenMean || opts.Aggregation > SeqMeanTokenSumNorm {
+		return Loss{}, fmt.Errorf("reference: opts.Aggregation = %d, want 0 to 3", opts.Aggregation)
+	}
+
+	loss := Loss{Gradient: make([]float64, T)}
+	l := make([]float64, T)
+	derivative := make([]float64, T)
+	response, weightSum := 0, 0.0
+	for t, r := range role {
+		if r == masked {
+			continue
+		}
+		if weights[t] < 0 {
+			return Loss{}, fmt.Errorf("reference: weights[%d] = %v, want 0 or more", t, weights[t])
+		}
+		var clipped bool
+		l[t], derivative[t], clipped = Surrogate(logprobs[t], oldLogprobs[t], advantages[t], opts.Lo, opts.Hi, opts.Dual)
+		if clipped {
+			loss.ClipFraction++
+		}
+		loss.MeanLogRatio += clamp(logprobs[t]-oldLogprobs[t], -logRatioLimit, logRatioLimit)
+		response++
+		weightSum += weights[t]
+	}
+	if response == 0 {
+		return loss, nil
+	}
+	loss.ClipFraction /= float64(response)
+	loss.MeanLogRatio /= float64(response)
+	if weightSum == 0 {
+		return loss, nil
+	}
+
+	scale := tokenScales(role, offsets, weights, opts)
+	for t, r := range role {
+		if r != masked {
+			loss.Value += scale[t] * weights[t] * l[t]
+			loss.Gradient[t] = scale[t] * weights[t] * derivative[t]
+		}
+	}
+	return loss, nil
+}
+
+// tokenScales returns what every aggregation multiplies w_t l_t with before it
+// sums over all response tokens.
+func tokenScales(role []uint8, offsets []int64, weights []float64, opts LossOptions) []float64 {
+	S := len(offsets) - 1
+	seqWeight := make([]float64, S) // sum of w over the response tokens
+	seqTokens := make([]int, S)     // number of response tokens
+	total, counting, longest := 0.0, 0, int64(0)
+	for s := range S {
+		for t := offsets[s]; t < offsets[s+1]; t++ {
+			if role[t] != masked {
+				seqWeight[s] += weights[t]
+				seqTokens[s]++
+			}
+		}
+		total += seqWeight[s]
+		if seqTokens[s] > 0 {
+			counting++
+		}
+		longest = max(longest, offsets[s+1]-offsets[s])
+	}
+	norm := opts.NormLength
+	if norm == 0 {
+		norm = float64(longest)
+	}
+
+	scale := make([]float64, len(role))
+	for s := range S {
+		for t := offsets[s]; t < offsets[s+1]; t++ {
+			switch opts.Aggregation {
+			case TokenMean:
+				scale[t] = 1 / total
+			case SeqMeanTokenSum:
+				scale[t] = 1 / float64(counting)
+			case SeqMeanTokenMean:
+				if seqWeight[s] != 0 {
+					scale[t] = 1 / seqWeight[s] / float64(counting)
+				}
+			case SeqMeanTokenSumNorm:
+				scale[t] = 1 / norm
+			}
+		}
+	}
+	return scale
+}
+
+// K3 returns the k3 estimate of KL(new || ref) at one token:
+//
+//	x = clamp(ref - new, -20, 20)     k = clamp(e^x - x - 1, -10, 10)
+//
+// (verl: kl_penalty, "low_var_kl"; http://joschu.net/blog/kl-approx.html.)
+func K3(logprob, refLogprob float64) float64 {
+	x := clamp(refLogprob-logprob, -logRatioLimit, logRatioLimit)
+	return clamp(expm1MinusX(x), -10, 10)
+}
+
+// K3Mean returns the mean of K3 over the response tokens, 0 without any. role,
+// logprobs and refLogprobs are [T].
+func K3Mean(role []uint8, logprobs, refLogprobs []float64) (float64, error) {
+	if err := first(
+		checkRoles(role),
+		checkLen("logprobs", len(logprobs), len(role), "tokens"),
+		checkLen("refLogprobs", len(refLogprobs), len(role), "tokens"),
+	); err != nil {
+		return 0, err
+	}
+	sum, n := 0.0, 0
+	for t, r := range role {
+		if r != masked {
+			sum += K3(logprobs[t], refLogprobs[t])
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	return sum / float64(n), nil
+}
+
+// expm1MinusX returns e^x - 1 - x. Near 0 the difference cancels, even that of
+// Expm1(x) and x, so there it is summed as x^2/2! + x^3/3! + ...
+func expm1MinusX(x float64) float64 {
+	if math.Abs(x) > 0.5 {
+		return math.Expm1(x) - x
+	}
+	sum, term := 0.0, x
+	for k := 2.0; k <= 20; k++ {
+		term *= x / k
+		sum += term
+	}
+	return sum
+}
+
+// clamp returns x between lo and hi; NaN stays NaN.
+func clamp(x, lo, hi float64) float64 { return min(max(x, lo), hi) }
