@@ -1,0 +1,200 @@
+package reweight
+
+import (
+	"fmt"
+	"math"
+)
+
+// GRPOOptions are the options of GRPO.
+type GRPOOptions struct {
+	Eps         float64 // added to the standard deviation, at least 0
+	DivideByStd bool    // false: Dr. GRPO
+}
+
+// DefaultGRPO divides by the standard deviation plus 1e-6.
+var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
+
+// GRPO sets advantages[t] of the response tokens of each trajectory to its
+// reward relative to its group (verl, compute_grpo_outcome_advantage):
+//
+//	A = (r - mean_g) / (std_g + Eps)
+//
+// with n-1 in the variance; a group of one has mean 0 and std 1. Masked tokens
+// get 0. advantages has one element per token, Rewards and GroupIDs one per
+// trajectory. A wrong shape or option or a reward that is not finite is an
+// error, and advantages is not written.
+func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
+	T, S := b.Tokens(), b.Trajectories()
+	if err := need("advantages", len(advantages), T); err != nil {
+		return err
+	}
+	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+		return err
+	}
+	if len(b.Rewards) != S {
+		return fmt.Errorf("reweight: len(Rewards) = %d, want %d trajectories", len(b.Rewards), S)
+	}
+	if err := checkRewards(b.Rewards); err != nil {
+		return err
+	}
+	if !(opt.Eps >= 0 && opt.Eps <= math.MaxFloat32) {
+		return fmt.Errorf("reweight: Eps = %v, want a finite number of at least 0", opt.Eps)
+	}
+	groups, err := ws.groupsOf(b)
+	if err != nil {
+		return err
+	}
+	ws.rewards = grow(ws.rewards, len(groups))
+	clear(ws.rewards)
+	for s, r := range b.Rewards {
+		g := &ws.rewards[groups.of(b.GroupIDs[s])]
+		g.n++
+		g.mean += float64(r)
+	}
+	for i := range ws.rewards {
+		ws.rewards[i].mean /= ws.rewards[i].n
+	}
+	for s, r := range b.Rewards {
+		g := &ws.rewards[groups.of(b.GroupIDs[s])]
+		d := float64(r) - g.mean
+		g.squares += float64(d * d)
+	}
+	for s, r := range b.Rewards {
+		g := ws.rewards[groups.of(b.GroupIDs[s])]
+		mean, std := g.mean, math.Sqrt(g.squares/(g.n-1))
+		if g.n == 1 {
+			mean, std = 0, 1
+		}
+		a := float64(r) - mean
+		if opt.DivideByStd && a != 0 {
+			a /= std + opt.Eps
+		}
+		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
+			advantages[t] = 0
+			if b.Role[t] != RoleMasked {
+				advantages[t] = float32(a)
+			}
+		}
+	}
+	return nil
+}
+
+// groupReward is the rewards of a group: their number, mean and sum of squared
+// deviations.
+type groupReward struct{ n, mean, squares float64 }
+
+func checkRewards(rewards []float32) error {
+	for s, r := range rewards {
+		if !finite(r) {
+			return fmt.Errorf("reweight: Rewards[%d] = %v, want a finite reward", s, r)
+		}
+	}
+	return nil
+}
+
+// GAEOptions are the options of GAE.
+type GAEOptions struct {
+	Gamma  float64 // discount, in [0, 1]
+	Lambda float64 // in [0, 1]
+}
+
+// DefaultGAE discounts nothing.
+var DefaultGAE = GAEOptions{Gamma: 1, Lambda: 1}
+
+// GAE sets advantages and returns of each response token, backwards over each
+// trajectory (generalized advantage estimation; verl,
+// compute_gae_advantage_return):
+//
+//	delta = r_t + Gamma V' - V_t    A_t = delta + Gamma Lambda A'    return = A_t + V_t
+//
+// where V' and A' are those of the next response token, 0 after the last:
+// masked tokens are passed over, and get 0. rewards are per token. All arrays,
+// Values included, have one element per token; advantages may be rewards, and
+// returns may be nil. A wrong shape or option is an error, and nothing is written.
+func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt GAEOptions) error {
+	T := b.Tokens()
+	if err := need("advantages", len(advantages), T); err != nil {
+		return err
+	}
+	if returns != nil {
+		if err := need("returns", len(returns), T); err != nil {
+			return err
+		}
+	}
+	if err := need("rewards", len(rewards), T); err != nil {
+		return err
+	}
+	if err := need("Values", len(b.Values), T); err != nil {
+		return err
+	}
+	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+		return err
+	}
+	if !(opt.Gamma >= 0 && opt.Gamma <= 1) {
+		return fmt.Errorf("reweight: Gamma = %v, want 0 to 1", opt.Gamma)
+	}
+	if !(opt.Lambda >= 0 && opt.Lambda <= 1) {
+		return fmt.Errorf("reweight: Lambda = %v, want 0 to 1", opt.Lambda)
+	}
+	decay := float64(opt.Gamma * opt.Lambda)
+	for s := range b.Trajectories() {
+		next, gae := 0.0, 0.0
+		for t := b.SeqOffsets[s+1] - 1; t >= b.SeqOffsets[s]; t-- {
+			a, v := 0.0, 0.0
+			if b.Role[t] != RoleMasked {
+				v = float64(b.Values[t])
+				delta := float64(rewards[t]) + float64(opt.Gamma*next) - v
+				gae = delta + float64(decay*gae)
+				next, a = v, gae
+			}
+			advantages[t] = float32(a)
+			if returns != nil {
+				returns[t] = float32(a + v)
+			}
+		}
+	}
+	return nil
+}
+
+// whitenEps is added to the variance (verl, masked_whiten).
+const whitenEps = 1e-8
+
+// Whiten sets dst[t] = (x[t] - mean) / sqrt(var + 1e-8) for response tokens and
+// 0 for masked ones, with the mean and the variance (n-1) over response tokens
+// (verl, masked_whiten). dst, x and role have the same length; dst may be x.
+// Fewer than two response tokens, or one that is not finite, is an error, and
+// dst is not written.
+func (ws *Workspace) Whiten(dst, x []float32, role []uint8) error {
+	path, err := ws.Path.resolve()
+	if err != nil {
+		return err
+	}
+	if err := need("dst", len(dst), len(role)); err != nil {
+		return err
+	}
+	if err := need("x", len(x), len(role)); err != nil {
+		return err
+	}
+	if err := checkRoles(role); err != nil {
+		return err
+	}
+	m := ws.moments(path, x, role, responses, 0)
+	if m.N < 2 {
+		return fmt.Errorf("reweight: %d response tokens, want at least 2 to whiten", m.N)
+	}
+	mean := m.Sum / float64(m.N)
+	d := ws.moments(path, x, role, responses, mean)
+	if d.Squares-d.Squares != 0 {
+		return fmt.Errorf("reweight: x is not finite at every response token")
+	}
+	variance := d.variance(float64(m.N - 1))
+	f := 1 / math.Sqrt(variance+whitenEps)
+	for t, r := range role {
+		w := 0.0
+		if r != RoleMasked {
+			w = (float64(x[t]) - mean) * f
+		}
+		dst[t] = float32(w)
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package reweight
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// WeightMass returns the action tokens' share of the sum of weights, 0 if the
+// sum is 0; weights nil stands for 1 at each response token. weights and role
+// have the same length.
+func WeightMass(weights []float32, role []uint8) (float64, error) {
+	if weights != nil {
+		if err := need("weights", len(weights), len(role)); err != nil {
+			return 0, err
+		}
+	}
+	if err := checkRoles(role); err != nil {
+		return 0, err
+	}
+	var sum [RoleAction + 1]float64
+	for t, r := range role {
+		w := 1.0
+		if weights != nil {
+			w = float64(weights[t])
+		}
+		sum[r] += w
+	}
+	if all := sum[RoleReasoning] + sum[RoleAction]; all != 0 {
+		return sum[RoleAction] / all, nil
+	}
+	return 0, nil
+}
+
+// A Correlation is a Spearman rank correlation and its two-sided p-value. Both
+// are NaN where they are not defined: fewer than three pairs for P, or ranks
+// that are all equal.
+type Correlation struct{ Rho, P float64 }
+
+// BottleneckResult holds the correlations of Bottleneck.
+type BottleneckResult struct{ All, Reasoning, Action Correlation }
+
+// Bottleneck correlates, across the groups of the batch, the variance of the
+// rewards with the mean reference energy of all response tokens, of reasoning
+// tokens and of action tokens, pooled over the group (ActFocus, arXiv
+// 2605.14558, the action bottleneck). Groups without such a token are left out.
+// Role and RefEnergy have one element per token, Rewards and GroupIDs one per
+// trajectory; anything else is an error.
+func Bottleneck(b *Batch) (BottleneckResult, error) {
+	var res BottleneckResult
+	T, S := b.Tokens(), b.Trajectories()
+	if err := checkRoles(b.Role); err != nil {
+		return res, err
+	}
+	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+		return res, err
+	}
+	if err := need("RefEnergy", len(b.RefEnergy), T); err != nil {
+		return res, err
+	}
+	if len(b.Rewards) != S {
+		return res, fmt.Errorf("reweight: len(Rewards) = %d, want %d trajectories", len(b.Rewards), S)
+	}
+	if err := checkRewards(b.Rewards); err != nil {
+		return res, err
+	}
+	var ws Workspace
+	groups, err := ws.groupsOf(b)
+	if err != nil {
+		return res, err
+	}
+	type group struct {
+		rewards   []float64
+		energy, n [RoleAction + 1]float64 // by role; RoleMasked holds all response tokens
+	}
+	gs := make([]group, len(groups))
+	for s := range S {
+		g := &gs[groups.of(b.GroupIDs[s])]
+		g.rewards = append(g.rewards, float64(b.Rewards[s]))
+		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
+			if r := b.Role[t]; r != RoleMasked {
+				g.energy[r] += float64(b.RefEnergy[t])
+				g.n[r]++
+			}
+		}
+	}
+	variance := make([]float64, len(gs))
+	for i := range gs {
+		g := &gs[i]
+		g.energy[RoleMasked] = g.energy[RoleReasoning] + g.energy[RoleAction]
+		g.n[RoleMasked] = g.n[RoleReasoning] + g.n[RoleAction]
+		n := float64(len(g.rewards))
+		var mean float64
+		for _, r := range g.rewards {
+			mean += r / n
+		}
+		for _, r := range g.rewards {
+			variance[i] += float64((r-mean)*(r-mean)) / n
+		}
+	}
+	for r, c := range [...]*Correlation{&res.All, &res.Reasoning, &res.Action} {
+		var x, y []float64
+		for i := range gs {
+			if gs[i].n[r] > 0 {
+				x = append(x, gs[i].energy[r]/gs[i].n[r])
+				y = append(y, variance[i])
+			}
+		}
+		*c = spearman(x, y)
+	}
+	return res, nil
+}
+
+// spearman correlates the ranks of x and y; ties share their average rank.
+func spearman(x, y []float64) Correlation {
+	n := float64(len(x))
+	rx, ry := ranks(x), ranks(y)
+	mean := (n + 1) / 2
+	var xy, xx, yy float64
+	for i := range rx {
+		dx, dy := rx[i]-mean, ry[i]-mean
+		xy += float64(dx * dy)
+		xx += float64(dx * dx)
+		yy += float64(dy * dy)
+	}
+	rho := xy / math.Sqrt(xx*yy) // NaN if either has equal ranks throughout
+	c := Correlation{Rho: rho, P: math.NaN()}
+	if n >= 3 && rho == rho {
+		c.P = studentTail(rho, n-2)
+	}
+	return c
+}
+
+func ranks(x []float64) []float64 {
+	order := make([]int, len(x))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case x[a] < x[b]:
+			return -1
+		case x[a] > x[b]:
+			return 1
+		}
+		return 0
+	})
+	r := make([]float64, len(x))
+	for i := 0; i < len(order); {
+		j := i + 1
+		for j < len(order) && x[order[j]] == x[order[i]] {
+			j++
+		}
+		for _, k := range order[i:j] {
+			r[k] = float64(i+j+1) / 2
+		}
+		i = j
+	}
+	return r
+}
+
+// studentTail returns the two-sided p-value of a correlation rho with df
+// degrees of freedom: P(|t| > |rho| sqrt(df / (1-rho^2))) for Student's t, which
+// is the regularised incomplete beta function I_x(df/2, 1/2) at x = 1 - rho^2.
+//
+// For whole df it is a finite sum over the angle whose sine is rho
+// (Abramowitz and Stegun 26.7.3 and 26.7.4).
+func studentTail(rho, df float64) float64 {
+	cos2 := 1 - rho*rho
+	sin, cos := math.Abs(rho), math.Sqrt(max(0, cos2))
+	var inside float64
+	if int(df)%2 == 1 {
+		term, sum := cos, 0.0
+		for k := 3.0; k <= df; k += 2 {
+			sum += term
+			term *= cos2 * (k - 1) / k
+		}
+		inside = 2 / math.Pi * (math.Atan2(sin, cos) + sin*sum)
+	} else {
+		term, sum := 1.0, 0.0
+		for k := 2.0; k <= df; k += 2 {
+			sum += term
+			term *= cos2 * (k - 1) / k
+		}
+		inside = sin * sum
+	}
+	return max(0, 1-inside)
+}
+
+// EntropyDrift returns the mean over spans of A_s (S_s - H_s), the first-order
+// change of the policy's entropy (AEM, arXiv 2605.00425): S_s is the surprisal
+// -sum l_old of the span's response tokens, H_s the sum of their entropies and
+// A_s the mean of their advantages, nats. It is 0 without spans. Role, SpanIDs,
+// OldLogprobs, Entropy and Advantages have one element per token; anything else
+// is an error.
+func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
+	T := b.Tokens()
+	for _, a := range [...]struct {
+		name string
+		n    int
+	}{{"OldLogprobs", len(b.OldLogprobs)}, {"Entropy", len(b.Entropy)}, {"Advantages", len(b.Advantages)}} {
+		if err := need(a.name, a.n, T); err != nil {
+			return 0, err
+		}
+	}
+	if err := ws.splitSpans(b, ScopeBatch); err != nil {
+		return 0, err
+	}
+	count := ws.spans.count
+	ws.drift = grow(ws.drift, len(count))
+	clear(ws.drift)
+	for t, s := range b.SpanIDs {
+		if s >= 0 && b.Role[t] != RoleMasked {
+			d := &ws.drift[s]
+			d.advantage += float64(b.Advantages[t])
+			d.excess -= float64(b.OldLogprobs[t]) + float64(b.Entropy[t])
+		}
+	}
+	sum := 0.0
+	for s, d := range ws.drift {
+		sum += float64(d.advantage / float64(count[s]) * d.excess)
+	}
+	return sum / float64(max(len(count), 1)), nil
+}
+
+// spanDrift is a span's sum of advantages, and its surprisal less its entropy.
+type spanDrift struct{ advantage, excess float64 }

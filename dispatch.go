@@ -1,0 +1,38 @@
+package reweight
+
+// Dispatch to the implementations. A switch on a small value: a function
+// variable would make every argument escape.
+
+func (p ISA) blockMax(row Logits, i, n int) float32 { return blockMaxPortable(row, i, n) }
+
+func (p ISA) rowBlocks(row Logits, i, n int, st *rowState, entropy bool) int {
+	return rowBlocksPortable(row, i, n, st, entropy)
+}
+
+func (p ISA) rowGradient(dst, row Logits, q *gradConsts) { rowGradientPortable(dst, row, q) }
+
+func (p ISA) maskedMoments(x []float32, role []uint8, roles uint8, shift float64, m *momentSums) {
+	maskedMomentsPortable(x, role, roles, shift, m)
+}
+
+func (p ISA) actFocusWeights(dst, signal []float32, role []uint8, q *actFocusConsts) {
+	actFocusWeightsPortable(dst, signal, role, q)
+}
+
+func (p ISA) spanSums(sums []float64, x []float32, offsets []int32) {
+	spanSumsPortable(sums, x, offsets)
+}
+
+func (p ISA) minMax(lo, hi, x []float32, offsets []int32) { minMaxPortable(lo, hi, x, offsets) }
+
+func (p ISA) expScale(dst, x []float32, lo, k float32, sum *[lanes]float64) {
+	expScalePortable(dst, x, lo, k, sum)
+}
+
+func (p ISA) scale(dst []float32, f float32) { scalePortable(dst, f) }
+
+func (p ISA) multiply(dst, a, b []float32) { multiplyPortable(dst, a, b) }
+
+func (p ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []uint8, q *surrogateConsts, sums *surrogateSums) {
+	surrogatePortable(grad, logprobs, old, adv, weights, role, q, sums)
+}

@@ -1,0 +1,151 @@
+package reweight
+
+import (
+	"fmt"
+	"math"
+)
+
+// RowGradientOptions are the options of RowGradient.
+type RowGradientOptions struct {
+	Temperature  float64 // tau of the policy: positive and finite
+	EntropyBonus float64 // c in the loss L - c * sum_t H_t; finite
+}
+
+// DefaultRowGradient is temperature 1 and no entropy bonus.
+var DefaultRowGradient = RowGradientOptions{Temperature: 1}
+
+// RowGradient writes the gradient of the loss by each logit. With z = x / tau,
+// p = softmax(z), y the row's id, l its log-probability, g = dL/dl and H the
+// row's entropy:
+//
+//	dst_v = (g ([v = y] - p_v) + c p_v (log p_v + H)) / tau
+//
+// dst has the shape and the format of logits, float32 or bfloat16 (rounded to
+// nearest even), and is logits itself or does not overlap it. logprobs and, if
+// EntropyBonus is not 0, entropy are those of TokenStats for the same logits
+// and temperature; grad is g, as Loss returns it; ids, logprobs, grad and
+// entropy have one element per row. A row whose g is 0 is set to 0 without
+// being read unless there is a bonus. -Inf logits get exactly 0; a row whose
+// log-probability is NaN gets NaN. Wrong shapes, an id outside [0, Vocab) or a
+// bad option is an error, and nothing is written.
+func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entropy, grad []float32, opt RowGradientOptions) error {
+	path, err := ws.Path.resolve()
+	if err != nil {
+		return err
+	}
+	rows := len(grad)
+	if err := logits.check("logits", rows); err != nil {
+		return err
+	}
+	if err := dst.check("dst", rows); err != nil {
+		return err
+	}
+	if dst.Vocab != logits.Vocab {
+		return fmt.Errorf("reweight: dst.Vocab = %d, want logits.Vocab = %d", dst.Vocab, logits.Vocab)
+	}
+	if len(logits.F16)+len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
+		return fmt.Errorf("reweight: the gradient is of float32 logits into float32 or of bfloat16 into bfloat16")
+	}
+	if err := checkIDs(ids, rows, logits.Vocab); err != nil {
+		return err
+	}
+	if len(logprobs) != rows {
+		return fmt.Errorf("reweight: len(logprobs) = %d, want %d rows", len(logprobs), rows)
+	}
+	if opt.EntropyBonus != 0 && len(entropy) != rows {
+		return fmt.Errorf("reweight: len(entropy) = %d, want %d rows (EntropyBonus = %v)", len(entropy), rows, opt.EntropyBonus)
+	}
+	if opt.EntropyBonus-opt.EntropyBonus != 0 {
+		return fmt.Errorf("reweight: EntropyBonus = %v, want a finite number", opt.EntropyBonus)
+	}
+	if err := checkTemperature(opt.Temperature); err != nil {
+		return err
+	}
+	ws.runRows(rowJob{path: path, rows: rows, logits: logits, ids: ids, tau: opt.Temperature,
+		dst: dst, logprobs: logprobs, entropy: entropy, grad: grad, bonus: opt.EntropyBonus})
+	return nil
+}
+
+// farLogprob is where a float32 log-probability is too coarse to give back the
+// logsumexp: the row is summed again.
+const farLogprob = -64
+
+// gradientRow writes the gradient of row r.
+func (j *rowJob) gradientRow(r int) {
+	dst, x := j.dst.row(r), j.logits.row(r)
+	g := float64(j.grad[r])
+	if g == 0 && j.bonus == 0 {
+		clear(dst.F32)
+		clear(dst.BF16)
+		return
+	}
+	id := int(j.ids[r])
+	xy, l := x.at(id), float64(j.logprobs[r])
+	if l != l {
+		dst.fill(float32(math.NaN()))
+		return
+	}
+	h := 0.0
+	if j.bonus != 0 {
+		h = float64(j.entropy[r])
+	}
+	q := gradConsts{k: log2E32}
+	if j.tau != 1 {
+		q.k, q.kLo = splitScale(j.tau)
+	}
+	// The row's logsumexp in log2 units: log2 p_v = x_v K - lse2.
+	k := float64(q.k) + float64(q.kLo)
+	var lse2 float64
+	if l >= farLogprob {
+		lse2 = float64(float64(xy)*k) - float64(l*log2E)
+	} else {
+		s := sumRow(j.path, x, j.tau, false)
+		l = s.logprob(xy, j.tau)
+		lse2 = float64(s.ref*k) + float64(s.logS*log2E)
+	}
+	py := exp64(l)
+	own := -float64(g * (k3(l) + l)) // g (1 - p_y)
+	if math.IsInf(l, -1) {
+		own = g
+	} else {
+		own += float64(j.bonus * float64(py*(l+h)))
+	}
+	if q.c = float32(lse2); !(q.c > -maxMagnY && q.c < maxMagnY) || j.tau < slowTauMin || j.tau > slowTauMax {
+		j.gradientRowSlow(dst, x, g, h)
+	} else {
+		rest := float64(q.c) - lse2
+		scale := exp64(rest*math.Ln2) / j.tau
+		q.a = float32(float64(j.bonus*scale) * math.Ln2)
+		q.b = float32(scale * (float64(j.bonus*(h+float64(rest*math.Ln2))) - g))
+		j.path.rowGradient(dst, x, &q)
+	}
+	dst.set(id, float32(own/j.tau))
+}
+
+// gradientRowSlow does rows too large for log2 units in float32.
+func (j *rowJob) gradientRowSlow(dst, x Logits, g, h float64) {
+	s := sumRowSlow(x, j.tau)
+	for v := range x.Vocab {
+		l := (float64(x.at(v))-s.ref)/j.tau - s.logS
+		d := 0.0
+		if p := exp64(l); p > 0 {
+			d = p * (float64(j.bonus*(l+h)) - g) / j.tau
+		}
+		dst.set(v, float32(d))
+	}
+}
+
+// set stores f as element i, rounded to the format.
+func (l Logits) set(i int, f float32) {
+	if l.F32 != nil {
+		l.F32[i] = f
+	} else {
+		l.BF16[i] = ToBF16(f)
+	}
+}
+
+func (l Logits) fill(f float32) {
+	for i := range l.Vocab {
+		l.set(i, f)
+	}
+}

@@ -1,0 +1,278 @@
+package reweight
+
+import (
+	"fmt"
+	"math"
+)
+
+// Stats are the outputs of TokenStats, one element per row of logits, in nats.
+// A nil slice is not computed: without Entropy a pass does less work.
+type Stats struct {
+	LSE     []float32 // logsumexp of the raw logits; the energy E is -LSE
+	Entropy []float32 // entropy H of softmax(x / Temperature)
+	Logprob []float32 // log-probability of the row's id under softmax(x / Temperature)
+}
+
+// TokenStatsOptions are the options of TokenStats.
+type TokenStatsOptions struct {
+	Temperature float64 // tau: positive and finite; LSE is always at 1
+}
+
+// DefaultTokenStats is temperature 1.
+var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
+
+// TokenStats computes statistics of each row x of logits and of ids[row] = y:
+//
+//	LSE     = log sum_v exp(x_v)
+//	Entropy = log sum_v exp(z_v) - sum_v p_v z_v      z = x / tau, p = softmax(z)
+//	Logprob = z_y - log sum_v exp(z_v)
+//
+// in one pass over the row (two if tau is not 1 and LSE is wanted). Each set
+// slice of dst must have one element per row, and so must ids if dst.Logprob is
+// set; otherwise ids is not read. An id outside [0, Vocab), a length that does
+// not match or a bad temperature is an error, and nothing is written.
+//
+// LSE is within 1 ulp of float32 (of 1 where |LSE| < 1), Entropy and Logprob
+// within 1e-6 before they are rounded to float32. Entropy is at least 0 and at
+// most log Vocab, Logprob at most 0. Masked ids (-Inf) add nothing. A row that
+// is all -Inf has LSE -Inf, one with +Inf has LSE +Inf, one with a NaN has LSE
+// NaN, and all three have Entropy and Logprob NaN, as in PyTorch.
+func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt TokenStatsOptions) error {
+	path, err := ws.Path.resolve()
+	if err != nil {
+		return err
+	}
+	rows := max(len(dst.LSE), len(dst.Entropy), len(dst.Logprob))
+	if rows == 0 {
+		return fmt.Errorf("reweight: TokenStats has no output: LSE, Entropy and Logprob are all empty")
+	}
+	if err := logits.check("logits", rows); err != nil {
+		return err
+	}
+	for _, o := range [...]struct {
+		name string
+		n    int
+		set  bool
+	}{{"dst.LSE", len(dst.LSE), dst.LSE != nil}, {"dst.Entropy", len(dst.Entropy), dst.Entropy != nil}, {"dst.Logprob", len(dst.Logprob), dst.Logprob != nil}} {
+		if o.set && o.n != rows {
+			return fmt.Errorf("reweight: len(%s) = %d, want %d rows", o.name, o.n, rows)
+		}
+	}
+	if dst.Logprob != nil {
+		if err := checkIDs(ids, rows, logits.Vocab); err != nil {
+			return err
+		}
+	}
+	if err := checkTemperature(opt.Temperature); err != nil {
+		return err
+	}
+	ws.runRows(rowJob{path: path, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst})
+	return nil
+}
+
+func checkIDs(ids []int32, rows, vocab int) error {
+	if len(ids) != rows {
+		return fmt.Errorf("reweight: len(ids) = %d, want %d rows", len(ids), rows)
+	}
+	for r, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return fmt.Errorf("reweight: ids[%d] = %d, want 0 to %d (Vocab = %d)", r, id, vocab-1, vocab)
+		}
+	}
+	return nil
+}
+
+func checkTemperature(tau float64) error {
+	if !(tau > 0) || math.IsInf(tau, 1) {
+		return fmt.Errorf("reweight: Temperature = %v, want a positive number", tau)
+	}
+	return nil
+}
+
+// row returns row r of l.
+func (l Logits) row(r int) Logits {
+	lo, hi := r*l.Vocab, (r+1)*l.Vocab
+	switch {
+	case l.F32 != nil:
+		return Logits{Vocab: l.Vocab, F32: l.F32[lo:hi:hi]}
+	case l.BF16 != nil:
+		return Logits{Vocab: l.Vocab, BF16: l.BF16[lo:hi:hi]}
+	}
+	return Logits{Vocab: l.Vocab, F16: l.F16[lo:hi:hi]}
+}
+
+// at returns element i.
+func (l Logits) at(i int) float32 {
+	switch {
+	case l.F32 != nil:
+		return l.F32[i]
+	case l.BF16 != nil:
+		return l.BF16[i].Float32()
+	}
+	return l.F16[i].Float32()
+}
+
+// statsRow writes the statistics of row r.
+func (j *rowJob) statsRow(r int) {
+	x := j.logits.row(r)
+	if j.stats.LSE != nil {
+		q := sumRow(j.path, x, 1, j.tau == 1 && j.stats.Entropy != nil)
+		j.stats.LSE[r] = float32(q.ref + q.logS)
+		if j.tau == 1 {
+			j.write(r, x, &q)
+			return
+		}
+	}
+	if j.stats.Entropy != nil || j.stats.Logprob != nil {
+		q := sumRow(j.path, x, j.tau, j.stats.Entropy != nil)
+		j.write(r, x, &q)
+	}
+}
+
+// write sets the entropy and the log-probability of row r.
+func (j *rowJob) write(r int, x Logits, q *rowSums) {
+	if j.stats.Entropy != nil {
+		j.stats.Entropy[r] = float32(q.entropy)
+	}
+	if j.stats.Logprob != nil {
+		j.stats.Logprob[r] = float32(q.logprob(x.at(int(j.ids[r])), j.tau))
+	}
+}
+
+// rowSums is what a pass over a row x leaves: sum_v exp(x_v/tau) is
+// exp(ref/tau + logS). Both are NaN or infinite where the contract says so.
+type rowSums struct {
+	ref     float64 // in units of x, near the largest element
+	logS    float64
+	entropy float64
+}
+
+// logprob returns the log-probability of an element of value x; it is formed
+// before anything is rounded to float32.
+func (q *rowSums) logprob(x float32, tau float64) float64 {
+	if q.ref-q.ref != 0 {
+		return math.NaN() // all -Inf, or +Inf somewhere
+	}
+	l := (float64(x)-q.ref)/tau - q.logS
+	if l > 0 {
+		return 0
+	}
+	return l
+}
+
+// sumRow passes once over the row x. The reference c is the largest element of
+// the first block that has a finite one, in log2 units, and is replaced only
+// when a block exceeds it by 2^headroom: most rows are read once, with no
+// rescaling.
+func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
+	n := x.Vocab
+	st := rowState{k: log2E32}
+	if tau != 1 {
+		if tau < slowTauMin || tau > slowTauMax {
+			return sumRowSlow(x, tau)
+		}
+		st.k, st.kLo = splitScale(tau)
+	}
+	i, m := 0, float32(math.Inf(-1))
+	for ; i < n && m < -math.MaxFloat32; i += blockSize { // blocks of -Inf add nothing
+		m = path.blockMax(x, i, min(i+blockSize, n))
+	}
+	if !st.setReference(m) {
+		return sumRowSlow(x, tau)
+	}
+	var S, T float64
+	for i -= blockSize; ; {
+		piece := min(i+pieceSize, n)
+		i = path.rowBlocks(x, i, piece, &st, entropy)
+		if i == n {
+			break
+		}
+		if i == piece {
+			continue
+		}
+		// The block at i may exceed the reference: see how far.
+		end := min(i+blockSize, n)
+		m := path.blockMax(x, i, end)
+		if m <= st.threshold { // a false alarm: add the block as it is
+			threshold := st.threshold
+			st.threshold = float32(math.Inf(1))
+			i = path.rowBlocks(x, i, end, &st, entropy)
+			st.threshold = threshold
+			if i == n {
+				break
+			}
+			continue
+		}
+		c := st.c
+		S += tree(&st.s)
+		T += tree(&st.t)
+		st.s, st.t = [lanes]float64{}, [lanes]float64{}
+		if !st.setReference(m) {
+			return sumRowSlow(x, tau)
+		}
+		// Sum of (y + d) 2^(y + d), with d the step back to the new reference.
+		d := float64(c) - float64(st.c)
+		scale := exp64(d * math.Ln2)
+		T = (T + float64(d*S)) * scale
+		S *= scale
+	}
+	S += tree(&st.s)
+	T += tree(&st.t)
+	if S != S {
+		return sumRowSlow(x, tau)
+	}
+	k := float64(st.k) + float64(st.kLo)
+	q := rowSums{ref: float64(st.c) / k, logS: log64(S)}
+	q.entropy = boundEntropy(q.logS-float64(math.Ln2*(T/S)), n)
+	return q
+}
+
+// boundEntropy keeps rounding errors inside what an entropy of n ids can be.
+func boundEntropy(h float64, n int) float64 { return max(0, min(h, log64(float64(n)))) }
+
+// setReference takes m, the largest element of a block, as the reference, and
+// reports whether it is finite and small enough for float32 log2 units.
+func (st *rowState) setReference(m float32) bool {
+	st.c = float32(m * st.k)
+	st.threshold = (st.c + headroom) / st.k
+	return st.c > -maxMagnY && st.c < maxMagnY
+}
+
+// splitScale returns log2(e) / tau as the sum of a float32 and a smaller
+// positive one. kLo must not be 0 or negative: x may be -Inf.
+func splitScale(tau float64) (k, kLo float32) {
+	exact := log2E / tau
+	k = float32(exact)
+	if float64(k) >= exact {
+		k = math.Nextafter32(k, 0)
+	}
+	return k, float32(exact - float64(k))
+}
+
+// sumRowSlow does the rows that the fast way does not answer: with a NaN, an
+// infinite maximum, or elements too large for log2 units in float32.
+func sumRowSlow(x Logits, tau float64) rowSums {
+	nan := math.NaN()
+	m := float32(math.Inf(-1))
+	for i := range x.Vocab {
+		v := x.at(i)
+		if v != v {
+			return rowSums{ref: nan, logS: nan, entropy: nan}
+		}
+		m = max(m, v)
+	}
+	if math.IsInf(float64(m), 0) {
+		return rowSums{ref: float64(m), entropy: nan}
+	}
+	// In units of 1, not log2: these sums are few and exact enough as they are.
+	var S, T float64
+	for i := range x.Vocab {
+		z := (float64(x.at(i)) - float64(m)) / tau
+		if p := exp64(z); p > 0 {
+			S += p
+			T += float64(z * p)
+		}
+	}
+	logS := log64(S)
+	return rowSums{ref: float64(m), logS: logS, entropy: boundEntropy(logS-T/S, x.Vocab)}
+}
