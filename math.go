@@ -9,7 +9,7 @@ import "math"
 
 const (
 	ln2Hi = 0x1.62e42fefap-1                        // ln 2, upper 37 bits: k*ln2Hi is exact
-	ln2Lo = 0x1.cf79abc9e3b39803f2f6af40f343267p-38 // ln 2 - ln2Hi
+	ln2Lo = 0x1.cf79abc9e3b39803f2f6af40f343267p-40 // ln 2 - ln2Hi
 	log2E = 1.44269504088896340735992468100189214   // 1 / ln 2
 )
 

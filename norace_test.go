@@ -1,0 +1,5 @@
+//go:build !race
+
+package reweight
+
+const raceEnabled = false

@@ -1,0 +1,194 @@
+package reweight
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func normal(n int, seed uint64) []float32 {
+	r := rand.New(rand.NewPCG(seed, 1))
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(3 * r.NormFloat64())
+	}
+	return x
+}
+
+func sameBits(a, b []float32) error {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) && !(a[i] != a[i] && b[i] != b[i]) {
+			return fmt.Errorf("element %d: %x and %x", i, a[i], b[i])
+		}
+	}
+	return nil
+}
+
+// TestSummationOrder holds the documented order against a direct rendering of
+// it: lanes, groups, blocks, tree.
+func TestSummationOrder(t *testing.T) {
+	for _, n := range []int{1, 15, 16, 17, 127, 128, 129, 1023, 1024, 1025, 5000} {
+		x := normal(n, uint64(n))
+		var row [lanes]float64
+		for j := range lanes {
+			for b := 0; b < n; b += 1024 {
+				var block float32
+				for g := b; g < min(b+1024, n); g += 128 {
+					var group float32
+					for i := g + j; i < min(g+128, n); i += 16 {
+						group += x[i]
+					}
+					block += group
+				}
+				row[j] += float64(block)
+			}
+		}
+		for _, h := range []int{8, 4, 2, 1} {
+			for j := range h {
+				row[j] += row[j+h]
+			}
+		}
+		got := make([]float64, 1)
+		spanSumsPortable(got, x, []int32{0, int32(n)})
+		if got[0] != row[0] {
+			t.Errorf("%d elements: sum %x, want %x", n, got[0], row[0])
+		}
+	}
+}
+
+// TestBitsDoNotDependOn workers, nor on how rows are split into calls, nor on
+// which outputs are asked for.
+func TestBitsDoNotDependOn(t *testing.T) {
+	const rows, vocab = 37, 3001
+	x := normal(rows*vocab, 7)
+	ids := make([]int32, rows)
+	for r := range ids {
+		ids[r] = int32(r * 80)
+	}
+	for _, tau := range []float64{1, 0.7} {
+		opt := TokenStatsOptions{Temperature: tau}
+		run := func(ws *Workspace, from, to int, dst Stats) {
+			t.Helper()
+			if err := ws.TokenStats(dst, Logits{Vocab: vocab, F32: x[from*vocab : to*vocab]}, ids[from:to], opt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows)}
+		run(&Workspace{Workers: 1}, 0, rows, want)
+		got := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows)}
+		same := func(what string) {
+			t.Helper()
+			for _, p := range [][2][]float32{{got.LSE, want.LSE}, {got.Entropy, want.Entropy}, {got.Logprob, want.Logprob}} {
+				if err := sameBits(p[0], p[1]); err != nil {
+					t.Errorf("tau %v, %s: %v", tau, what, err)
+				}
+				clear(p[0])
+			}
+		}
+		for workers := 2; workers < 9; workers++ {
+			run(&Workspace{Workers: workers}, 0, rows, got)
+			same(fmt.Sprint(workers, " workers"))
+		}
+		for _, step := range []int{1, 2, 5, 36} {
+			var ws Workspace
+			for r := 0; r < rows; r += step {
+				to := min(r+step, rows)
+				run(&ws, r, to, Stats{got.LSE[r:to], got.Entropy[r:to], got.Logprob[r:to]})
+			}
+			same(fmt.Sprint("calls of ", step, " rows"))
+		}
+		var ws Workspace
+		run(&ws, 0, rows, Stats{LSE: got.LSE})
+		run(&ws, 0, rows, Stats{Entropy: got.Entropy})
+		run(&ws, 0, rows, Stats{Logprob: got.Logprob})
+		same("one output at a time")
+	}
+}
+
+// TestUniformIsExact: alpha 1 and beta 0 give the uniform loss, same bits.
+func TestUniformIsExact(t *testing.T) {
+	const n = 5000
+	r := rand.New(rand.NewPCG(3, 4))
+	b := Batch{Role: make([]uint8, n), RefEnergy: normal(n, 1), Logprobs: normal(n, 2), OldLogprobs: make([]float32, n),
+		Advantages: normal(n, 3), SeqOffsets: []int64{0, 1000, 1000, 3000, n}}
+	for i := range b.Role {
+		b.Role[i] = uint8(r.IntN(3))
+		b.OldLogprobs[i] = b.Logprobs[i] + float32(0.3*r.NormFloat64())
+	}
+	var ws Workspace
+	w, g1, g2 := make([]float32, n), make([]float32, n), make([]float32, n)
+	if _, err := ws.ActFocus(w, &b, ActFocusOptions{Alpha: 1, Beta: 0}); err != nil {
+		t.Fatal(err)
+	}
+	for agg := TokenMean; agg <= SeqTokenSumNorm; agg++ {
+		opt := DefaultLoss
+		opt.Aggregation = agg
+		with, err := ws.Loss(g1, w, &b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		without, err := ws.Loss(g2, nil, &b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if with != without {
+			t.Errorf("aggregation %d: %+v with weights, %+v without", agg, with, without)
+		}
+		if err := sameBits(g1, g2); err != nil {
+			t.Errorf("aggregation %d: gradient: %v", agg, err)
+		}
+	}
+}
+
+// TestNoAllocations: in steady state no call allocates.
+func TestNoAllocations(t *testing.T) {
+	const rows, vocab = 64, 500
+	n := rows
+	ids := make([]int32, n)
+	b := Batch{Role: make([]uint8, n), SeqOffsets: []int64{0, 16, 32, 48, 64}, GroupIDs: []int32{5, 5, -1, -1}, Rewards: []float32{1, 0, 1, 1},
+		SpanIDs: make([]int32, n), RefEnergy: normal(n, 1), Entropy: normal(n, 2), OldLogprobs: normal(n, 3), Logprobs: normal(n, 4), RefLogprobs: normal(n, 5),
+		Advantages: normal(n, 6), Values: normal(n, 7)}
+	for i := range b.Role {
+		b.Role[i], b.SpanIDs[i] = uint8(1+i%2), int32(i/8)
+	}
+	out, out2 := make([]float32, n), make([]float32, n)
+	logits := Logits{Vocab: vocab, F32: normal(rows*vocab, 8)}
+	bf := Logits{Vocab: vocab, BF16: make([]BF16, rows*vocab)}
+	stats := Stats{make([]float32, n), make([]float32, n), make([]float32, n)}
+	ws := Workspace{Workers: 4}
+	lse := DefaultLoss
+	lse.Aggregation = SeqMeanTokenMean
+	for _, c := range []struct {
+		name string
+		f    func() error
+	}{
+		{"TokenStats", func() error { return ws.TokenStats(stats, logits, ids, DefaultTokenStats) }},
+		{"TokenStats bf16", func() error { return ws.TokenStats(stats, bf, ids, DefaultTokenStats) }},
+		{"RowGradient", func() error {
+			return ws.RowGradient(bf, bf, ids, stats.Logprob, stats.Entropy, out, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
+		}},
+		{"ActFocus", func() error { _, err := ws.ActFocus(out, &b, DefaultActFocus); return err }},
+		{"ActFocus log-ratio", func() error {
+			_, err := ws.ActFocus(out, &b, ActFocusOptions{Alpha: 0.1, Beta: 0.5, Signal: SignalLogRatio})
+			return err
+		}},
+		{"AEM", func() error { return ws.AEM(out, &b, DefaultAEM) }},
+		{"Multiply", func() error { return ws.Multiply(out, out, out2) }},
+		{"GRPO", func() error { return ws.GRPO(out, &b, DefaultGRPO) }},
+		{"GAE", func() error { return ws.GAE(out, out2, b.Logprobs, &b, DefaultGAE) }},
+		{"Whiten", func() error { return ws.Whiten(out, b.Logprobs, b.Role) }},
+		{"Loss", func() error { _, err := ws.Loss(out, out2, &b, DefaultLoss); return err }},
+		{"Loss by trajectory", func() error { _, err := ws.Loss(out, out2, &b, lse); return err }},
+		{"EntropyDrift", func() error { _, err := ws.EntropyDrift(&b); return err }},
+	} {
+		var err error
+		allocs := testing.AllocsPerRun(50, func() { err = c.f() })
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if allocs != 0 && !raceEnabled {
+			t.Errorf("%s allocates %v times per call, want 0", c.name, allocs)
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package reweight
+
+// raceEnabled: the race detector's own goroutine bookkeeping allocates.
+const raceEnabled = true
