@@ -32,7 +32,7 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // set; otherwise ids is not read. An id outside [0, Vocab), a length that does
 // not match or a bad temperature is an error, and nothing is written.
 //
-// LSE is within 1 ulp of float32 (of 1 where |LSE| < 1), Entropy and Logprob
+// LSE is within 1 ulp of float32 (that of 2 where |LSE| < 2), Entropy and Logprob
 // within 1e-6 before they are rounded to float32. Entropy is at least 0 and at
 // most log Vocab, Logprob at most 0. Masked ids (-Inf) add nothing. A row that
 // is all -Inf has LSE -Inf, one with +Inf has LSE +Inf, one with a NaN has LSE

@@ -1,0 +1,150 @@
+package kernels
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// A Family is a kind of input.
+type Family int
+
+const (
+	Random  Family = iota // 3 times standard normal
+	Peaked                // one element of 30 among normal ones of -2 +- 2.5
+	Flat                  // all the same
+	Offset                // random + 10,000
+	Masked                // half of them -Inf, one always finite
+	OneHot                // all -Inf but one
+	Special               // random with a NaN or a +Inf at one place, or one of each
+)
+
+// Families lists them all.
+var Families = []Family{Random, Peaked, Flat, Offset, Masked, OneHot, Special}
+
+func (f Family) String() string {
+	return [...]string{"random", "peaked", "flat", "offset", "masked", "one_hot", "special"}[f]
+}
+
+// fill sets x to a row of the family.
+func (f Family) fill(x []float32, r *rand.Rand) {
+	n, inf := len(x), float32(math.Inf(1))
+	normal := func() float32 { return float32(3 * r.NormFloat64()) }
+	flat := float32(1.25 + float64(r.IntN(64))/4)
+	for i := range x {
+		switch f {
+		case Random, Special:
+			x[i] = normal()
+		case Peaked:
+			x[i] = float32(-2 + 2.5*r.NormFloat64())
+		case Flat:
+			x[i] = flat
+		case Offset:
+			x[i] = 1e4 + normal()
+		case Masked:
+			if x[i] = normal(); r.IntN(2) == 0 {
+				x[i] = -inf
+			}
+		case OneHot:
+			x[i] = -inf
+		}
+	}
+	at := r.IntN(n)
+	switch f {
+	case Peaked:
+		x[at] = 30
+	case Masked:
+		x[at] = 1
+	case OneHot:
+		x[at] = 2
+	case Special:
+		nan := float32(math.NaN())
+		switch r.IntN(3) {
+		case 0:
+			x[at] = nan
+		case 1:
+			x[at] = inf
+		default:
+			x[at], x[r.IntN(n)] = inf, nan
+		}
+	}
+}
+
+// logits returns rows of the family in the given format, and the same values as
+// float64.
+func (s Spec) logits(r *rand.Rand) (reweight.Logits, []float64) {
+	l := reweight.Logits{Vocab: s.Vocab}
+	n := s.Rows * s.Vocab
+	x := make([]float32, n)
+	for i := 0; i < n; i += s.Vocab {
+		s.Family.fill(x[i:i+s.Vocab], r)
+	}
+	switch s.Type {
+	case "f32":
+		l.F32 = x
+	case "bf16":
+		l.BF16 = make([]reweight.BF16, n)
+		for i, v := range x {
+			l.BF16[i] = reweight.ToBF16(v)
+			x[i] = l.BF16[i].Float32()
+		}
+	case "f16":
+		l.F16 = make([]reweight.F16, n)
+		for i, v := range x {
+			l.F16[i] = toF16(v)
+			x[i] = l.F16[i].Float32()
+		}
+	}
+	return l, widen(x)
+}
+
+// toF16 truncates f to half precision: test data needs no better.
+func toF16(f float32) reweight.F16 {
+	b := math.Float32bits(f)
+	sign, exp, frac := uint16(b>>16&0x8000), int(b>>23&0xff)-112, uint16(b>>13&0x3ff)
+	switch {
+	case f != f:
+		return reweight.F16(sign | 0x7e00)
+	case exp >= 31:
+		return reweight.F16(sign | 0x7c00)
+	case exp <= 0:
+		return reweight.F16(sign)
+	}
+	return reweight.F16(sign | uint16(exp)<<10 | frac)
+}
+
+func widen(x []float32) []float64 {
+	w := make([]float64, len(x))
+	for i, v := range x {
+		w[i] = float64(v)
+	}
+	return w
+}
+
+func (s Spec) rand() *rand.Rand { return rand.New(rand.NewPCG(s.Seed, uint64(s.Family))) }
+
+// roles returns n roles as in real rollouts: some masked, few actions.
+func roles(n int, r *rand.Rand) []uint8 {
+	role := make([]uint8, n)
+	for i := range role {
+		switch d := r.IntN(20); {
+		case d == 0:
+			role[i] = reweight.RoleAction
+		case d < 12:
+			role[i] = reweight.RoleReasoning
+		}
+	}
+	role[r.IntN(n)] = reweight.RoleAction
+	return role
+}
+
+// cut returns offsets that cut n elements into ranges of 1 to about 2*mean.
+func cut(n, mean int, r *rand.Rand) []int32 {
+	off := []int32{0}
+	for at := 0; at < n; {
+		at = min(n, at+1+r.IntN(2*mean-1))
+		off = append(off, int32(at))
+	}
+	return off
+}

@@ -1,0 +1,157 @@
+// Package kernels is the catalogue: for each kernel its name, its workload, its
+// reference, its tolerance, and the bytes and operations it must cost. Parity
+// tests, fuzzing, the bench, the gate and the report walk this list; a kernel
+// that is added here is picked up by all of them.
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// A Kernel is one entry of the catalogue.
+type Kernel struct {
+	Name  string
+	Doc   string   // one line
+	Types []string // of its main input: "f32", "bf16", "f16"
+	Rows  bool     // works on rows of logits; otherwise on tokens
+	Ops   int      // arithmetic operations per element, a fused multiply-add counting 2
+
+	// build makes a workload; see New.
+	build func(s Spec) (*Case, error)
+}
+
+// A Spec says what a workload looks like.
+type Spec struct {
+	Rows   int    // rows of logits, or tokens
+	Vocab  int    // elements per row; 0 for kernels on tokens
+	Type   string // one of the kernel's
+	Family Family
+	Seed   uint64
+}
+
+// A Case is a workload: inputs, an implementation to run on them and the
+// float64 answers to hold its outputs against.
+type Case struct {
+	Elements int   // logits or tokens
+	Bytes    int64 // memory that one run must read and write at least once
+
+	run       func(ws *reweight.Workspace) error
+	outputs   []output
+	reference func() error // sets the outputs' want
+}
+
+// An output is one result of a kernel. An element passes if it equals the
+// reference (NaN for NaN), or its error is at most ulps units in the last place
+// of float32 at max(|want|, 2), or at most abs + rel*|want| beyond the half
+// unit that rounding to the output's type costs.
+type output struct {
+	name     string
+	got      func(i int) float64
+	want     []float64
+	ulps     float64
+	abs, rel float64
+	half     float64 // rounding of the output's type, relative: 0x1p-24 for float32
+}
+
+// All returns the catalogue.
+func All() []Kernel { return catalogue[:] }
+
+// Find returns the kernel of that name.
+func Find(name string) (Kernel, error) {
+	for _, k := range catalogue {
+		if k.Name == name {
+			return k, nil
+		}
+	}
+	return Kernel{}, fmt.Errorf("kernels: no kernel %q", name)
+}
+
+// New builds a workload of the kernel.
+func (k Kernel) New(s Spec) (*Case, error) {
+	if s.Rows < 1 || k.Rows && s.Vocab < 1 {
+		return nil, fmt.Errorf("kernels: %s of %d rows of %d, want at least 1", k.Name, s.Rows, s.Vocab)
+	}
+	for _, t := range k.Types {
+		if t == s.Type {
+			return k.build(s)
+		}
+	}
+	return nil, fmt.Errorf("kernels: %s has no type %q, want one of %v", k.Name, s.Type, k.Types)
+}
+
+// Run runs the implementation that ws names.
+func (c *Case) Run(ws *reweight.Workspace) error { return c.run(ws) }
+
+// Reference computes the float64 answers; it takes as long as float64 takes.
+func (c *Case) Reference() error { return c.reference() }
+
+// Errors are the largest errors of a case: MaxULP over outputs that are held to
+// units in the last place of float32 at max(|want|, 2), MaxAbs over the others,
+// beyond the half unit of their rounding.
+type Errors struct{ MaxULP, MaxAbs float64 }
+
+// Check holds the last Run's outputs against the last Reference's answers, and
+// returns an error that names the first element out of tolerance.
+func (c *Case) Check() (Errors, error) {
+	var e Errors
+	var first error
+	for o := range c.outputs {
+		out := &c.outputs[o]
+		for i, want := range out.want {
+			got := out.got(i)
+			if got == want || got != got && want != want {
+				continue
+			}
+			d := math.Abs(got - want)
+			ok := false
+			if out.ulps > 0 {
+				u := d / ulp32(want)
+				ok = u <= out.ulps
+				e.MaxULP = max(e.MaxULP, u)
+			} else {
+				d = max(0, d-math.Abs(want)*out.half)
+				ok = d <= out.abs+out.rel*math.Abs(want)
+				e.MaxAbs = max(e.MaxAbs, d)
+			}
+			if !ok && first == nil {
+				first = fmt.Errorf("%s[%d] = %v, want %v", out.name, i, got, want)
+			}
+		}
+	}
+	return e, first
+}
+
+// Bits appends the bits of every output, NaN as one pattern: two paths agree if
+// these are equal.
+func (c *Case) Bits(dst []uint64) []uint64 {
+	for o := range c.outputs {
+		out := &c.outputs[o]
+		for i := range out.want {
+			v := out.got(i)
+			if v != v {
+				v = math.NaN()
+			}
+			dst = append(dst, math.Float64bits(v))
+		}
+	}
+	return dst
+}
+
+// ulp32 returns the unit in the last place of float32 at max(|x|, 2).
+func ulp32(x float64) float64 {
+	_, e := math.Frexp(max(math.Abs(x), 2))
+	return math.Ldexp(1, e-24)
+}
+
+// f32 is an output of float32, held to the tolerance that the caller sets.
+func f32(name string, got []float32) output {
+	return output{name: name, got: func(i int) float64 { return float64(got[i]) }, want: make([]float64, len(got)), half: 0x1p-24}
+}
+
+// f64 is an output of float64.
+func f64(name string, got []float64) output {
+	return output{name: name, got: func(i int) float64 { return got[i] }, want: make([]float64, len(got))}
+}

@@ -1,0 +1,276 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+	"pgregory.net/rapid"
+)
+
+// lengths are those that meet every edge of lanes, groups and blocks.
+func lengths() []int {
+	var n []int
+	for i := range 300 {
+		n = append(n, i+1)
+	}
+	for _, edge := range []int{1024, 2048} {
+		for d := -17; d <= 17; d++ {
+			n = append(n, edge+d)
+		}
+	}
+	return append(n, 4096, 5000, 70001)
+}
+
+// hold runs the case on every path of this machine, each against the reference
+// and all against the first, bit for bit.
+func hold(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, k Kernel, s Spec) {
+	t.Helper()
+	c, err := k.New(s)
+	if err == nil {
+		err = c.Reference()
+	}
+	if err != nil {
+		t.Errorf("%s %+v: %v", k.Name, s, err)
+		return
+	}
+	var first []uint64
+	for _, path := range reweight.Available() {
+		ws := reweight.Workspace{Path: path, Workers: 1}
+		if err := c.Run(&ws); err != nil {
+			t.Errorf("%s %v %+v: %v", k.Name, path, s, err)
+			return
+		}
+		if _, err := c.Check(); err != nil {
+			t.Errorf("%s %v %v %s, %d x %d, seed %d: %v", k.Name, path, s.Family, s.Type, s.Rows, s.Vocab, s.Seed, err)
+		}
+		bits := c.Bits(nil)
+		if first == nil {
+			first = bits
+		} else if !slices.Equal(first, bits) {
+			t.Errorf("%s %v %v %s, %d x %d, seed %d: not the bits of %v", k.Name, path, s.Family, s.Type, s.Rows, s.Vocab, s.Seed, reweight.Available()[0])
+		}
+	}
+}
+
+func spec(k Kernel, n int) Spec {
+	if k.Rows {
+		return Spec{Rows: 2, Vocab: n}
+	}
+	return Spec{Rows: n}
+}
+
+func TestParity(t *testing.T) {
+	for _, k := range All() {
+		for _, typ := range k.Types {
+			t.Run(k.Name+"/"+typ, func(t *testing.T) {
+				t.Parallel()
+				for _, f := range Families {
+					for i, n := range lengths() {
+						s := spec(k, n)
+						s.Type, s.Family, s.Seed = typ, f, uint64(i)
+						if typ == "f16" && f == Offset {
+							continue // 10,000 +- 10 has steps of 8 there
+						}
+						hold(t, k, s)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestParityLongRows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long rows: not in -short")
+	}
+	for _, k := range All() {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, f := range Families {
+				s := spec(k, 151936)
+				s.Type, s.Family = k.Types[0], f
+				hold(t, k, s)
+			}
+			s := spec(k, 262144)
+			s.Type = k.Types[0]
+			hold(t, k, s)
+		})
+	}
+}
+
+// TestParityRandom draws shapes, types and families.
+func TestParityRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.SampledFrom(All()).Draw(t, "kernel")
+		s := spec(k, rapid.IntRange(1, 5000).Draw(t, "n"))
+		s.Type = rapid.SampledFrom(k.Types).Draw(t, "type")
+		s.Family = rapid.SampledFrom(Families).Draw(t, "family")
+		s.Seed = rapid.Uint64().Draw(t, "seed")
+		hold(t, k, s)
+	})
+}
+
+// TestCheckFails: the harness that all parity rests on notices a wrong result.
+func TestCheckFails(t *testing.T) {
+	for _, k := range All() {
+		s := spec(k, 100)
+		s.Type = k.Types[0]
+		c, err := k.New(s)
+		if err == nil {
+			err = c.Reference()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Run(&reweight.Workspace{}); err != nil {
+			t.Fatal(err)
+		}
+		for o := range c.outputs {
+			want := c.outputs[o].want
+			old := want[0]
+			want[0] = old*1.001 + 0.01
+			if _, err := c.Check(); err == nil {
+				t.Errorf("%s: a wrong %s passes", k.Name, c.outputs[o].name)
+			}
+			want[0] = old
+		}
+	}
+}
+
+// TestSpecialEverywhere puts NaN and +Inf at every position of rows that end
+// in a block's body or tail.
+func TestSpecialEverywhere(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, path := range reweight.Available() {
+		ws := reweight.Workspace{Path: path, Workers: 1}
+		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100} {
+			for at := range n {
+				for _, base := range []float32{1, float32(math.Inf(-1))} {
+					row := make([]float32, n)
+					for i := range row {
+						row[i] = base
+					}
+					// Every payload must survive: a signalling one, one with low bits, one without.
+					for _, special := range []float32{nan, math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000), inf} {
+						row[at] = special
+						want := [3]float32{special, nan, nan}
+						if err := statsAre(&ws, row, int32(n/2), want); err != nil {
+							t.Fatalf("%v: %d elements of %v, %v at %d: %v", path, n, base, special, at, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// statsAre runs the row as float32 with all outputs and with each alone, and in
+// the narrower formats if they hold it.
+func statsAre(ws *reweight.Workspace, row []float32, id int32, want [3]float32) error {
+	var got [3][1]float32
+	full := reweight.Stats{LSE: got[0][:], Entropy: got[1][:], Logprob: got[2][:]}
+	l := reweight.Logits{Vocab: len(row), F32: row}
+	for _, dst := range []reweight.Stats{full, {LSE: full.LSE}, {Entropy: full.Entropy}, {Logprob: full.Logprob}, {LSE: full.LSE, Logprob: full.Logprob}} {
+		got = [3][1]float32{{-77}, {-77}, {-77}}
+		if err := ws.TokenStats(dst, l, []int32{id}, reweight.DefaultTokenStats); err != nil {
+			return err
+		}
+		for o, out := range [][]float32{dst.LSE, dst.Entropy, dst.Logprob} {
+			if out != nil && out[0] != want[o] && !(out[0] != out[0] && want[o] != want[o]) {
+				return fmt.Errorf("output %d = %v, want %v", o, out[0], want[o])
+			}
+		}
+	}
+	return nil
+}
+
+// FuzzTokenStats takes any bytes as a row of any format and holds every path
+// against the reference.
+func FuzzTokenStats(f *testing.F) {
+	f.Add([]byte{0, 0, 128, 63, 0, 0, 0, 64}, uint8(0), uint16(1), 1.0)
+	f.Add([]byte{0, 0, 192, 127, 0, 0, 128, 255}, uint8(0), uint16(0), 0.5)
+	f.Add([]byte{128, 63, 128, 127, 128, 255}, uint8(1), uint16(2), 1.0)
+	f.Add([]byte{255, 255, 127, 127, 255, 255, 127, 255}, uint8(0), uint16(0), 1.0)
+	f.Fuzz(func(t *testing.T, data []byte, typ uint8, id uint16, tau float64) {
+		if !(tau >= 0.1 && tau <= 10) {
+			tau = 1
+		}
+		size := []int{4, 2, 2}[typ%3]
+		n := len(data) / size
+		if n == 0 {
+			return
+		}
+		l := reweight.Logits{Vocab: n}
+		x := make([]float64, n)
+		for i := range n {
+			switch typ % 3 {
+			case 0:
+				l.F32 = append(l.F32, math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
+				x[i] = float64(l.F32[i])
+			case 1:
+				l.BF16 = append(l.BF16, reweight.BF16(binary.LittleEndian.Uint16(data[2*i:])))
+				x[i] = float64(l.BF16[i].Float32())
+			case 2:
+				l.F16 = append(l.F16, reweight.F16(binary.LittleEndian.Uint16(data[2*i:])))
+				x[i] = float64(l.F16[i].Float32())
+			}
+		}
+		ids := []int32{int32(int(id) % n)}
+		lse, h, lp, err := reference.TokenStats(x, n, ids, tau)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := [3]float64{lse[0], h[0], lp[0]}
+		var first [3]float32
+		for i, path := range reweight.Available() {
+			var got [3]float32
+			ws := reweight.Workspace{Path: path, Workers: 1}
+			if err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
+				t.Fatal(err)
+			}
+			for o, w := range want {
+				g := float64(got[o])
+				if g == w || g != g && w != w {
+					continue
+				}
+				// Bits of any size: also logits far apart, where |l| is large.
+				if !(math.Abs(g-w) <= 2e-6+math.Abs(w)*0x1p-23) && !(math.Abs(w) > math.MaxFloat32 && math.IsInf(g, int(math.Copysign(1, w)))) {
+					t.Errorf("%v: output %d = %v, want %v", path, o, g, w)
+				}
+			}
+			if i == 0 {
+				first = got
+			} else {
+				for o := range got {
+					if math.Float32bits(got[o]) != math.Float32bits(first[o]) && !(got[o] != got[o] && first[o] != first[o]) {
+						t.Errorf("%v: output %d = %x, %v has %x", path, o, got[o], reweight.Available()[0], first[o])
+					}
+				}
+			}
+		}
+	})
+}
+
+// FuzzTokens does the same for the kernels on tokens, by way of the catalogue.
+func FuzzTokens(f *testing.F) {
+	for i := range All() {
+		f.Add(uint8(i), uint16(100+i), uint8(i), uint64(i))
+	}
+	f.Fuzz(func(t *testing.T, kernel uint8, n uint16, family uint8, seed uint64) {
+		k := All()[int(kernel)%len(All())]
+		s := spec(k, 1+int(n)%6000)
+		s.Type, s.Family, s.Seed = k.Types[int(seed%uint64(len(k.Types)))], Families[int(family)%len(Families)], seed
+		if s.Type == "f16" && s.Family == Offset {
+			s.Family = Random
+		}
+		hold(t, k, s)
+	})
+}

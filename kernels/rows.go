@@ -1,0 +1,111 @@
+package kernels
+
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+)
+
+func elementSize(typ string) int64 {
+	if typ == "f32" {
+		return 4
+	}
+	return 2
+}
+
+// tokenStats: lse, entropy and log-probability of one id per row. outputs is a
+// set of 'l', 'e' and 'p'.
+func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
+	return func(s Spec) (*Case, error) {
+		r := s.rand()
+		logits, x := s.logits(r)
+		ids := make([]int32, s.Rows)
+		for i := range ids {
+			ids[i] = int32(r.IntN(s.Vocab))
+		}
+		var dst reweight.Stats
+		var outs []output
+		var pick []int // which of the reference's three results each output is
+		for _, o := range outputs {
+			v := make([]float32, s.Rows)
+			switch o {
+			case 'l':
+				dst.LSE, pick = v, append(pick, 0)
+				outs = append(outs, f32("lse", v))
+				outs[len(outs)-1].ulps = 1
+			case 'e':
+				dst.Entropy, pick = v, append(pick, 1)
+				outs = append(outs, f32("entropy", v))
+				outs[len(outs)-1].abs = 1e-6
+			case 'p':
+				dst.Logprob, pick = v, append(pick, 2)
+				outs = append(outs, f32("logprob", v))
+				outs[len(outs)-1].abs = 1e-6
+			}
+		}
+		opt := reweight.TokenStatsOptions{Temperature: tau}
+		c := &Case{
+			Elements: s.Rows * s.Vocab,
+			Bytes:    int64(s.Rows) * (int64(s.Vocab)*elementSize(s.Type) + 4*int64(len(outs))),
+			outputs:  outs,
+			run:      func(ws *reweight.Workspace) error { return ws.TokenStats(dst, logits, ids, opt) },
+		}
+		c.reference = func() error {
+			lse, h, l, err := reference.TokenStats(x, s.Vocab, ids, tau)
+			for i, p := range pick {
+				copy(c.outputs[i].want, [][]float64{lse, h, l}[p])
+			}
+			return err
+		}
+		return c, nil
+	}
+}
+
+// rowGradient: the gradient by each logit, out of place.
+func rowGradient(bonus float64) func(Spec) (*Case, error) {
+	return func(s Spec) (*Case, error) {
+		r := s.rand()
+		logits, x := s.logits(r)
+		ids := make([]int32, s.Rows)
+		grad := make([]float32, s.Rows)
+		for i := range ids {
+			ids[i] = int32(r.IntN(s.Vocab))
+			grad[i] = float32(r.NormFloat64())
+		}
+		l, h := make([]float32, s.Rows), make([]float32, s.Rows)
+		var ws reweight.Workspace
+		if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.DefaultTokenStats); err != nil {
+			return nil, err
+		}
+		n := s.Rows * s.Vocab
+		dst := reweight.Logits{Vocab: s.Vocab}
+		// A log-probability rounded to float32 is off by up to 2e-6 (at -64),
+		// and so is the gradient, relative to g; bfloat16 rounds by 2^-8 more.
+		out := output{name: "gradient", want: make([]float64, n), abs: 1e-5, half: 0x1p-24}
+		if s.Type == "bf16" {
+			dst.BF16 = make([]reweight.BF16, n)
+			out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
+			out.half = 0x1p-8
+		} else {
+			dst.F32 = make([]float32, n)
+			out.got = func(i int) float64 { return float64(dst.F32[i]) }
+		}
+		opt := reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus}
+		c := &Case{
+			Elements: n,
+			Bytes:    2 * int64(n) * elementSize(s.Type),
+			outputs:  []output{out},
+			run:      func(ws *reweight.Workspace) error { return ws.RowGradient(dst, logits, ids, l, h, grad, opt) },
+		}
+		c.reference = func() error {
+			for i := range s.Rows {
+				g, err := reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], 1, float64(grad[i]), bonus)
+				if err != nil {
+					return err
+				}
+				copy(c.outputs[0].want[i*s.Vocab:], g)
+			}
+			return nil
+		}
+		return c, nil
+	}
+}

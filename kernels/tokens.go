@@ -1,0 +1,234 @@
+package kernels
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+)
+
+// tokens returns n float32 of the family, and the same as float64.
+func (s Spec) tokens(r *rand.Rand) ([]float32, []float64) {
+	x := make([]float32, s.Rows)
+	s.Family.fill(x, r)
+	return x, widen(x)
+}
+
+func maskedMoments(s Spec) (*Case, error) {
+	r := s.rand()
+	x, wide := s.tokens(r)
+	role := roles(s.Rows, r)
+	const set = 1<<reweight.RoleReasoning | 1<<reweight.RoleAction
+	const shift = 1.5
+	got := make([]float64, 3)
+	out := f64("count, sum and sum of squares", got)
+	for _, v := range wide { // float64 rounding, of the reference too
+		if d := math.Abs(v - shift); d-d == 0 {
+			out.abs += 1e-12 * (d + d*d)
+		}
+	}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, outputs: []output{out}}
+	c.run = func(ws *reweight.Workspace) error {
+		m, err := ws.MaskedMoments(x, role, set, shift)
+		got[0], got[1], got[2] = float64(m.N), m.Sum, m.Squares
+		return err
+	}
+	c.reference = func() error {
+		want := c.outputs[0].want
+		clear(want)
+		for t, v := range wide {
+			if role[t] != reweight.RoleMasked {
+				want[0]++
+				want[1] += v - shift
+				want[2] += (v - shift) * (v - shift)
+			}
+		}
+		return nil
+	}
+	return c, nil
+}
+
+func actFocusWeights(s Spec) (*Case, error) {
+	r := s.rand()
+	x, wide := s.tokens(r)
+	role := roles(s.Rows, r)
+	mean, sigma := 0.3, 2.5
+	if s.Family == Offset {
+		mean = 10000.3
+	}
+	w := make([]float32, s.Rows)
+	opt := reweight.DefaultActFocus
+	out := f32("weight", w)
+	out.ulps = 2
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 9, outputs: []output{out}}
+	c.run = func(ws *reweight.Workspace) error { return ws.ActFocusWeights(w, x, role, mean, sigma, opt) }
+	c.reference = func() error {
+		for t, v := range wide {
+			c.outputs[0].want[t] = reference.ActFocusWeight(role[t], v, mean, sigma, opt.Alpha, opt.Beta)
+		}
+		return nil
+	}
+	return c, nil
+}
+
+func spanMeans(s Spec) (*Case, error) {
+	r := s.rand()
+	x, wide := s.tokens(r)
+	off := cut(s.Rows, 64, r)
+	if s.Rows >= 4096 { // some spans longer than a block
+		off = cut(s.Rows, 1500, r)
+	}
+	means := make([]float32, len(off)-1)
+	out := f32("mean", means)
+	var size float64 // of a typical element: the sums' errors are relative to it
+	for _, v := range wide {
+		if a := math.Abs(v); a-a == 0 {
+			size = max(size, a)
+		}
+	}
+	out.abs = 4e-7 * size
+	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), outputs: []output{out}}
+	c.run = func(ws *reweight.Workspace) error { return ws.SpanMeans(means, x, off) }
+	c.reference = func() error {
+		role, ids := make([]uint8, s.Rows), make([]int32, s.Rows)
+		for i := range means {
+			for t := off[i]; t < off[i+1]; t++ {
+				role[t], ids[t] = reweight.RoleReasoning, int32(i)
+			}
+		}
+		h, _, err := reference.SpanEntropies(role, ids, wide)
+		copy(c.outputs[0].want, h)
+		return err
+	}
+	return c, nil
+}
+
+func minMax(s Spec) (*Case, error) {
+	r := s.rand()
+	x, wide := s.tokens(r)
+	off := cut(s.Rows, 8, r)
+	lo, hi := make([]float32, len(off)-1), make([]float32, len(off)-1)
+	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), outputs: []output{f32("lo", lo), f32("hi", hi)}}
+	c.run = func(ws *reweight.Workspace) error { return ws.MinMax(lo, hi, x, off) }
+	c.reference = func() error {
+		for g := range lo {
+			mn, mx := math.Inf(1), math.Inf(-1)
+			for _, v := range wide[off[g]:off[g+1]] {
+				mn, mx = min(mn, v), max(mx, v)
+			}
+			c.outputs[0].want[g], c.outputs[1].want[g] = mn, mx
+		}
+		return nil
+	}
+	return c, nil
+}
+
+func expScale(s Spec) (*Case, error) {
+	r := s.rand()
+	x, wide := s.tokens(r)
+	lo, hi := float32(math.Inf(1)), float32(math.Inf(-1))
+	for _, v := range x {
+		if v-v == 0 {
+			lo, hi = min(lo, v), max(hi, v)
+		}
+	}
+	if lo > hi {
+		lo, hi = 0, 0
+	}
+	rate := 1.0
+	if hi > lo {
+		rate = 1 / float64(hi-lo)
+	}
+	dst := make([]float32, s.Rows)
+	out := f32("factor", dst)
+	out.rel = 1e-6
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, outputs: []output{out}}
+	c.run = func(ws *reweight.Workspace) error { return ws.ExpScale(dst, x, lo, rate) }
+	c.reference = func() error {
+		want, sum := c.outputs[0].want, 0.0
+		for i, v := range wide { // the exponent is kept within 125 in log2 units
+			y := -rate * math.Log2E * (v - float64(lo))
+			want[i] = math.Exp2(max(-125, min(125, y)))
+			sum += want[i]
+		}
+		for i := range want {
+			want[i] *= float64(len(want)) / sum
+		}
+		return nil
+	}
+	return c, nil
+}
+
+func multiply(s Spec) (*Case, error) {
+	r := s.rand()
+	x, wide := s.tokens(r)
+	w := make([]float32, s.Rows)
+	Random.fill(w, r)
+	dst := make([]float32, s.Rows)
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, outputs: []output{f32("product", dst)}}
+	c.run = func(ws *reweight.Workspace) error { return ws.Multiply(dst, x, w) }
+	c.reference = func() error {
+		for i, v := range wide {
+			c.outputs[0].want[i] = float64(float32(v * float64(w[i])))
+		}
+		return nil
+	}
+	return c, nil
+}
+
+func surrogate(s Spec) (*Case, error) {
+	r := s.rand()
+	logprobs, _ := s.tokens(r)
+	role := roles(s.Rows, r)
+	n := s.Rows
+	old, adv, w := make([]float32, n), make([]float32, n), make([]float32, n)
+	opt, bound := reweight.DefaultLoss, []float64{0.8, 1.28, 3}
+	for t := range old {
+		d := 0.3 * r.NormFloat64()
+		if r.IntN(40) == 0 {
+			d *= 100 // into the clamp
+		}
+		for _, b := range bound { // float32 may fall on the other side of a clip
+			if math.Abs(math.Exp(d)-b) < 1e-2 || s.Family == Offset {
+				d = 0
+			}
+		}
+		old[t] = logprobs[t] - float32(d)
+		adv[t] = float32(r.NormFloat64())
+		w[t] = r.Float32() + 0.1
+	}
+	grad, sums := make([]float32, n), make([]float64, 4)
+	out := f32("gradient", grad)
+	out.abs, out.rel = 1e-30, 4e-6
+	total := f64("tokens, clipped, loss and log-ratio", sums)
+	total.abs = 2e-6 * float64(n)
+	c := &Case{Elements: n, Bytes: int64(n) * 21, outputs: []output{out, total}}
+	c.run = func(ws *reweight.Workspace) error {
+		q, err := ws.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
+		sums[0], sums[1], sums[2], sums[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
+		return err
+	}
+	c.reference = func() error {
+		g, sum := c.outputs[0].want, c.outputs[1].want
+		clear(sum)
+		for t := range g {
+			g[t] = 0
+			if role[t] == reweight.RoleMasked {
+				continue
+			}
+			// The kernel's ratio is that of the difference in float32.
+			d := float64(logprobs[t] - old[t])
+			l, dl, clipped := reference.Surrogate(d, 0, float64(adv[t]), opt.ClipLow, opt.ClipHigh, opt.DualClip)
+			sum[0]++
+			if clipped {
+				sum[1]++
+			}
+			sum[2] += float64(w[t]) * l
+			sum[3] += max(-20, min(20, d))
+			g[t] = 0.5 * float64(w[t]) * dl
+		}
+		return nil
+	}
+	return c, nil
+}
