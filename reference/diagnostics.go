@@ -205,19 +205,16 @@ func correlationP(rho float64, n int) float64 {
 	if n < 3 || math.IsNaN(rho) {
 		return math.NaN()
 	}
-	x := max(0, (1-rho)*(1+rho)) // rounding can put rho just outside [-1, 1]
-	return RegularizedBeta(x, float64(n-2)/2, 0.5)
+	return RegularizedBeta((1-rho)*(1+rho), float64(n-2)/2, 0.5)
 }
 
-// RegularizedBeta returns the regularised incomplete beta function I_x(a, b),
-// for 0 <= x <= 1 and positive a and b. It is the continued fraction of
-// Abramowitz and Stegun 26.5.8, evaluated from its start by Lentz's method.
+// RegularizedBeta returns the regularised incomplete beta function I_x(a, b) for
+// positive a and b; an x that rounding put outside [0, 1] counts as 0 or 1. It
+// is the continued fraction of Abramowitz and Stegun 26.5.8, evaluated from its
+// start by Lentz's method.
 func RegularizedBeta(x, a, b float64) float64 {
 	if x <= 0 {
 		return 0
-	}
-	if x >= 1 {
-		return 1
 	}
 	if x > (a+1)/(a+b+2) { // where it converges slowly, the other tail does not
 		return 1 - RegularizedBeta(1-x, b, a)

@@ -233,7 +233,7 @@ func TestRealLogits(t *testing.T) {
 
 // rounded wants got to be want, which has been rounded to float32.
 func rounded(got, want float64) error {
-	if math.Abs(got-want) > 0x1p-24*math.Abs(want)+1e-14 {
+	if !(math.Abs(got-want) <= 0x1p-24*math.Abs(want)+1e-14) {
 		return fmt.Errorf("got %v, want %v", got, want)
 	}
 	return nil
