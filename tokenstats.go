@@ -227,8 +227,14 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 	return q
 }
 
-// boundEntropy keeps rounding errors inside what an entropy of n ids can be.
-func boundEntropy(h float64, n int) float64 { return max(0, min(h, log64(float64(n)))) }
+// boundEntropy keeps rounding errors inside what an entropy of n ids can be, and
+// takes away what is left of masked ids, which count as 2^minY.
+func boundEntropy(h float64, n int) float64 {
+	if h < 0x1p-100 {
+		return 0
+	}
+	return min(h, log64(float64(n)))
+}
 
 // setReference takes m, the largest element of a block, as the reference, and
 // reports whether it is finite and small enough for float32 log2 units.
