@@ -1,0 +1,415 @@
+// Package rollout reads and writes packed batches of rollouts as safetensors
+// files, and derives the arrays that a file holds only as logits.
+//
+// A file's tensors carry the names and types of the packed layout: role,
+// seq_offsets, group_ids, rewards, span_ids, token_ids, ref_energy, entropy,
+// old_logprobs, logprobs, ref_logprobs, advantages, values, ref_logits,
+// old_logits and logits. Other tensors and the metadata are left alone.
+package rollout
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	lengthSize   = 8           // bytes of the header's length, ahead of the header
+	maxHeader    = 100_000_000 // the format's own limit, in bytes
+	metadataName = "__metadata__"
+)
+
+// elementBits holds every element type that the format knows.
+var elementBits = map[string]uint64{
+	"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+	"BOOL": 8, "U8": 8, "I8": 8,
+	"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+	"U16": 16, "I16": 16, "F16": 16, "BF16": 16,
+	"U32": 32, "I32": 32, "F32": 32,
+	"U64": 64, "I64": 64, "F64": 64, "C64": 64,
+}
+
+// A File is a safetensors file, open for reading. It is safe for concurrent
+// use, except that Close must come last.
+type File struct {
+	prefix   string // of every error: the package and the path
+	tensors  []*tensor
+	byName   map[string]*tensor
+	metadata map[string]string
+	unmap    func() error
+	closed   bool
+}
+
+// Info describes one tensor of a file.
+type Info struct {
+	Name  string
+	DType string // as the file spells it: U8, I32, I64, F32, BF16, F16, ...
+	Shape []int64
+}
+
+type tensor struct {
+	Info
+	begin, end int64  // data_offsets
+	data       []byte // aliases the file
+}
+
+// Open maps the file into memory (on systems without a mapping it reads the
+// file) and checks its header. Only the header is read: a file larger than
+// memory opens at once, and its data comes in as it is used.
+//
+// Slices that the File hands out alias the mapping. It is read-only, so writing
+// to them is a fault that ends the program, and so is any use after Close. The
+// file must not shrink while it is open: reading past the new end is a fault
+// too (SIGBUS on Unix; runtime/debug.SetPanicOnFault turns it into a panic).
+// Replacing the file by renaming another over it, as Write does, is safe on
+// Unix; Windows refuses it while the file is open.
+func Open(path string) (*File, error) {
+	osFile, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("rollout: %w", err)
+	}
+	defer osFile.Close() // a mapping outlives its descriptor
+	prefix := "rollout: " + path
+	info, err := osFile.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("rollout: %w", err)
+	}
+	size := info.Size()
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a regular file", prefix)
+	case size < lengthSize: // an empty file cannot be mapped
+		return nil, fmt.Errorf("%s: %w", prefix, errTooShort(size))
+	case size > math.MaxInt:
+		return nil, fmt.Errorf("%s: %d bytes do not fit the address space", prefix, size)
+	}
+	data, unmap, err := mapFile(osFile, int(size))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", prefix, err)
+	}
+	f, err := parse(data)
+	if err != nil {
+		unmap() // err says what matters
+		return nil, fmt.Errorf("%s: %w", prefix, err)
+	}
+	f.prefix, f.unmap = prefix, unmap
+	return f, nil
+}
+
+// Parse reads a file that is already in memory. Slices that the File hands out
+// alias data.
+func Parse(data []byte) (*File, error) {
+	f, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("rollout: %w", err)
+	}
+	f.prefix = "rollout"
+	f.unmap = func() error { return nil }
+	return f, nil
+}
+
+// Close unmaps the file; every slice that came from it is then invalid.
+// Closing twice is no error.
+func (f *File) Close() error {
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	if err := f.unmap(); err != nil {
+		return fmt.Errorf("%s: %w", f.prefix, err)
+	}
+	return nil
+}
+
+// Tensors lists the file's tensors in the order of their data.
+func (f *File) Tensors() []Info {
+	infos := make([]Info, len(f.tensors))
+	for i, t := range f.tensors {
+		infos[i] = t.Info
+		infos[i].Shape = slices.Clone(t.Shape)
+	}
+	return infos
+}
+
+// Metadata returns a copy of the file's metadata.
+func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
+
+func errTooShort(size int64) error {
+	return fmt.Errorf("%d bytes, want at least %d for the header's length", size, lengthSize)
+}
+
+// parse allocates in proportion to the header that is really there: nothing
+// that the header declares is believed before it is checked against data.
+func parse(data []byte) (*File, error) {
+	if len(data) < lengthSize {
+		return nil, errTooShort(int64(len(data)))
+	}
+	n := binary.LittleEndian.Uint64(data)
+	data = data[lengthSize:]
+	switch {
+	case n == 0:
+		return nil, errors.New("header length 0, want at least 2")
+	case n > maxHeader:
+		return nil, fmt.Errorf("header length %d is above the format's limit of %d", n, maxHeader)
+	case n > uint64(len(data)):
+		return nil, fmt.Errorf("header length %d, but only %d bytes follow it", n, len(data))
+	}
+	f := &File{byName: make(map[string]*tensor)}
+	if err := f.parseHeader(data[:n]); err != nil {
+		return nil, err
+	}
+	if err := f.layOut(data[n:]); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// layOut gives each tensor its data, which together must cover all of it once.
+func (f *File) layOut(data []byte) error {
+	slices.SortStableFunc(f.tensors, func(a, b *tensor) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
+	})
+	size := int64(len(data))
+	pos := int64(0)
+	last := "" // what lies before pos
+	for _, t := range f.tensors {
+		var problem string
+		switch {
+		case t.begin > t.end:
+			problem = "end before they begin"
+		case t.end > size:
+			problem = fmt.Sprintf("reach beyond the %d bytes of data", size)
+		case t.begin < pos:
+			problem = "overlap tensor " + quote(last)
+		case t.begin > pos:
+			problem = fmt.Sprintf("leave a hole from byte %d", pos)
+		}
+		if problem != "" {
+			return fmt.Errorf("tensor %s: data_offsets [%d, %d] %s", quote(t.Name), t.begin, t.end, problem)
+		}
+		if err := t.checkSize(); err != nil {
+			return fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+		}
+		t.data = data[t.begin:t.end:t.end]
+		pos, last = t.end, t.Name
+	}
+	switch {
+	case pos == size:
+		return nil
+	case len(f.tensors) == 0:
+		return fmt.Errorf("no tensors, but %d bytes of data", size)
+	}
+	return fmt.Errorf("tensor %s is the last and ends at byte %d of %d bytes of data", quote(last), pos, size)
+}
+
+// checkSize compares the length of the data with the shape. The size of an
+// element type that the format does not know cannot be checked.
+func (t *tensor) checkSize() error {
+	n, known := elementBits[t.DType]
+	if !known {
+		return nil
+	}
+	for _, d := range t.Shape {
+		hi, lo := bits.Mul64(n, uint64(d))
+		if hi != 0 {
+			return fmt.Errorf("shape %s of %s is more than 2^64 bits", shapeString(t.Shape), t.DType)
+		}
+		n = lo
+	}
+	switch {
+	case n%8 != 0:
+		return fmt.Errorf("shape %s of %s ends within a byte", shapeString(t.Shape), t.DType)
+	case n/8 != uint64(t.end-t.begin):
+		return fmt.Errorf("shape %s of %s takes %d bytes, but data_offsets [%d, %d] hold %d",
+			shapeString(t.Shape), t.DType, n/8, t.begin, t.end, t.end-t.begin)
+	}
+	return nil
+}
+
+func (f *File) parseHeader(header []byte) error {
+	if header[0] != '{' {
+		return fmt.Errorf("header begins with byte %#02x, want '{'", header[0])
+	}
+	if !utf8.Valid(header) {
+		return errors.New("header is not UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(header))
+	err := object(dec, func(name string) error {
+		if name == metadataName {
+			f.metadata = make(map[string]string)
+			err := object(dec, func(key string) (err error) {
+				f.metadata[key], err = next[string](dec, "a string")
+				return err
+			})
+			return inContext(metadataName, err)
+		}
+		t := &tensor{Info: Info{Name: name}}
+		if err := t.parse(dec); err != nil {
+			return inContext("tensor "+quote(name), err)
+		}
+		f.tensors = append(f.tensors, t)
+		f.byName[name] = t
+		return nil
+	})
+	if err != nil {
+		return inContext("header", err)
+	}
+	if end := dec.InputOffset(); len(bytes.TrimRight(header[end:], " ")) != 0 {
+		return fmt.Errorf("header: bytes other than spaces after the object, which ends at byte %d", end)
+	}
+	return nil
+}
+
+func (t *tensor) parse(dec *json.Decoder) error {
+	var dtype, shape, offsets bool
+	err := object(dec, func(key string) (err error) {
+		switch key {
+		case "dtype":
+			dtype = true
+			t.DType, err = next[string](dec, "a string")
+		case "shape":
+			shape = true
+			t.Shape, err = integers(dec)
+		case "data_offsets":
+			offsets = true
+			var pair []int64
+			pair, err = integers(dec)
+			if err == nil && len(pair) != 2 {
+				return fmt.Errorf("%d data_offsets, want 2", len(pair))
+			}
+			if err == nil {
+				t.begin, t.end = pair[0], pair[1]
+			}
+		default:
+			return fmt.Errorf("unknown key %s", quote(key))
+		}
+		return inContext(key, err)
+	})
+	switch {
+	case err != nil:
+		return err
+	case !dtype:
+		return errors.New("no dtype")
+	case !shape:
+		return errors.New("no shape")
+	case !offsets:
+		return errors.New("no data_offsets")
+	}
+	return nil
+}
+
+// object reads a JSON object and calls value to read the value of each key. It
+// works on tokens because unmarshalling would let duplicate keys pass.
+func object(dec *json.Decoder, value func(key string) error) error {
+	if d, err := next[json.Delim](dec, "an object"); err != nil {
+		return err
+	} else if d != '{' {
+		return errWant("an object", dec)
+	}
+	seen := make(map[string]bool)
+	for dec.More() {
+		key, err := next[string](dec, "a key")
+		if err != nil {
+			return err
+		}
+		if seen[key] {
+			return fmt.Errorf("duplicate key %s", quote(key))
+		}
+		seen[key] = true
+		if err := value(key); err != nil {
+			return err
+		}
+	}
+	_, err := next[json.Delim](dec, "the object's end")
+	return err
+}
+
+// integers reads a JSON array of integers from 0 to 2^63 - 1. It takes the
+// array as text: a token for each element would cost 80 times its size.
+func integers(dec *json.Decoder) ([]int64, error) {
+	var text json.RawMessage
+	if err := dec.Decode(&text); err != nil {
+		return nil, err
+	}
+	if text[0] != '[' {
+		return nil, errWant("an array of integers", dec)
+	}
+	elements := strings.TrimSpace(string(text[1 : len(text)-1]))
+	if elements == "" {
+		return nil, nil
+	}
+	list := make([]int64, 0, 1+strings.Count(elements, ","))
+	for number := range strings.SplitSeq(elements, ",") {
+		number = strings.TrimSpace(number)
+		v, err := strconv.ParseUint(number, 10, 63)
+		if err != nil {
+			return nil, fmt.Errorf("%s, want an integer from 0 to 2^63 - 1", quote(number))
+		}
+		list = append(list, int64(v))
+	}
+	return list, nil
+}
+
+func next[T string | json.Delim](dec *json.Decoder, what string) (T, error) {
+	token, err := dec.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	v, ok := token.(T)
+	if err == nil && !ok {
+		err = errWant(what, dec)
+	}
+	return v, err
+}
+
+func errWant(what string, dec *json.Decoder) error {
+	return fmt.Errorf("want %s before byte %d", what, dec.InputOffset())
+}
+
+func inContext(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", where, err)
+}
+
+// quote keeps what a hostile file wrote to one short line.
+func quote(s string) string {
+	if len(s) > 64 {
+		s = s[:64] + "..."
+	}
+	return strconv.Quote(s)
+}
+
+func shapeString(shape []int64) string {
+	var s strings.Builder
+	s.WriteByte('[')
+	for i, d := range shape {
+		if i > 0 {
+			s.WriteString(", ")
+		}
+		if i == 8 {
+			s.WriteString("...")
+			break
+		}
+		if d < 0 {
+			s.WriteByte('?')
+		} else {
+			s.WriteString(strconv.FormatInt(d, 10))
+		}
+	}
+	s.WriteByte(']')
+	return s.String()
+}

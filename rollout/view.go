@@ -1,0 +1,60 @@
+package rollout
+
+import (
+	"encoding/binary"
+	"slices"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// element lists the element types that a batch is made of.
+type element interface {
+	uint8 | int32 | int64 | float32 | reweight.BF16 | reweight.F16
+}
+
+// The format is little-endian.
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// view returns little-endian data as elements: the same memory if it is
+// aligned and the machine is little-endian, else a copy. The length of data is
+// a multiple of the element size.
+func view[E element](data []byte) []E {
+	size := int(unsafe.Sizeof(*new(E)))
+	n := len(data) / size
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	if !bigEndian && uintptr(p)%unsafe.Alignof(*new(E)) == 0 {
+		return unsafe.Slice((*E)(p), n)
+	}
+	copied := make([]E, n)
+	raw := memory(copied)
+	copy(raw, data)
+	if bigEndian {
+		reverseEach(raw, size)
+	}
+	return copied
+}
+
+// littleEndian returns the elements as the format stores them: the same memory
+// on a little-endian machine, else a copy.
+func littleEndian[E element](elements []E) []byte {
+	raw := memory(elements)
+	if bigEndian {
+		raw = slices.Clone(raw)
+		reverseEach(raw, int(unsafe.Sizeof(*new(E))))
+	}
+	return raw
+}
+
+// memory returns the bytes that hold the elements.
+func memory[E element](elements []E) []byte {
+	p := unsafe.Pointer(unsafe.SliceData(elements))
+	return unsafe.Slice((*byte)(p), len(elements)*int(unsafe.Sizeof(*new(E))))
+}
+
+// reverseEach changes the byte order of each element.
+func reverseEach(raw []byte, size int) {
+	for element := range slices.Chunk(raw, size) {
+		slices.Reverse(element)
+	}
+}
