@@ -1,0 +1,207 @@
+package rollout
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"unicode/utf8"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// A Tensor is one tensor to write.
+type Tensor struct {
+	Name  string
+	Shape []int64 // outermost dimension first; none for a single element
+	Data  any     // []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16
+}
+
+// Write writes a safetensors file of the tensors, in the order given. Equal
+// arguments give equal files. The data begins at a multiple of 8 bytes, so
+// every tensor is aligned if larger elements come first.
+//
+// The file appears under its path when all of it is on disk: until then the
+// old one, if any, stays as it was. A Write that fails leaves nothing behind; a
+// program killed within Write can leave a file named path.*.tmp.
+func Write(path string, tensors []Tensor, metadata map[string]string) error {
+	err := replaceFile(path, func(w io.Writer) error { return encode(w, tensors, metadata) })
+	if err != nil {
+		return fmt.Errorf("rollout: writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// encode writes the file's contents.
+func encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	header, err := encodeHeader(tensors, metadata)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		if _, err := w.Write(dataOf(t.Data)); err != nil {
+			return fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+		}
+	}
+	return nil
+}
+
+// encodeHeader returns the header with its length before it, padded so that
+// both end at a multiple of 8 bytes.
+func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	var h bytes.Buffer
+	h.Write(make([]byte, lengthSize))
+	h.WriteByte('{')
+	comma := ""
+	if len(metadata) > 0 {
+		for key, value := range metadata {
+			if !utf8.ValidString(key) || !utf8.ValidString(value) {
+				return nil, fmt.Errorf("metadata %s: not UTF-8", quote(key))
+			}
+		}
+		fmt.Fprintf(&h, `%s:%s`, marshal(metadataName), marshal(metadata)) // the keys come out sorted
+		comma = ","
+	}
+	seen := map[string]bool{metadataName: true}
+	pos := 0
+	for _, t := range tensors {
+		size, err := t.size()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
+		case !utf8.ValidString(t.Name):
+			return nil, fmt.Errorf("tensor %s: name is not UTF-8", quote(t.Name))
+		case seen[t.Name]:
+			return nil, fmt.Errorf("tensor %s: name is taken", quote(t.Name))
+		}
+		seen[t.Name] = true
+		shape := append([]int64{}, t.Shape...) // nil would become null
+		fmt.Fprintf(&h, `%s%s:{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`,
+			comma, marshal(t.Name), dtypeOf(t.Data), marshal(shape), pos, pos+size)
+		comma = ","
+		pos += size
+	}
+	h.WriteByte('}')
+	for h.Len()%8 != 0 {
+		h.WriteByte(' ')
+	}
+	n := h.Len() - lengthSize
+	if n > maxHeader {
+		return nil, fmt.Errorf("header of %d bytes is above the format's limit of %d", n, maxHeader)
+	}
+	binary.LittleEndian.PutUint64(h.Bytes(), uint64(n))
+	return h.Bytes(), nil
+}
+
+// marshal is for values whose encoding cannot fail.
+func marshal(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// size checks the tensor and returns the bytes of its data.
+func (t Tensor) size() (int, error) {
+	dtype := dtypeOf(t.Data)
+	if dtype == "" {
+		return 0, fmt.Errorf("data is %T, want []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
+	}
+	size := len(dataOf(t.Data))
+	want := elementBits[dtype] / 8
+	for _, d := range t.Shape {
+		hi, lo := bits.Mul64(want, uint64(d))
+		if d < 0 || hi != 0 {
+			return 0, fmt.Errorf("shape %v is not a shape", t.Shape)
+		}
+		want = lo
+	}
+	if want != uint64(size) {
+		return 0, fmt.Errorf("shape %v of %s takes %d bytes, but data has %d", t.Shape, dtype, want, size)
+	}
+	return size, nil
+}
+
+// dtypeOf returns the format's name for the element type, "" if it has none.
+func dtypeOf(data any) string {
+	switch data.(type) {
+	case []uint8:
+		return "U8"
+	case []int32:
+		return "I32"
+	case []int64:
+		return "I64"
+	case []float32:
+		return "F32"
+	case []reweight.BF16:
+		return "BF16"
+	case []reweight.F16:
+		return "F16"
+	}
+	return ""
+}
+
+// dataOf returns the data as the format stores it.
+func dataOf(data any) []byte {
+	switch data := data.(type) {
+	case []uint8:
+		return data
+	case []int32:
+		return littleEndian(data)
+	case []int64:
+		return littleEndian(data)
+	case []float32:
+		return littleEndian(data)
+	case []reweight.BF16:
+		return littleEndian(data)
+	case []reweight.F16:
+		return littleEndian(data)
+	}
+	return nil
+}
+
+// replaceFile gives the file of that path the contents that fill writes, or on
+// an error leaves everything as it was.
+func replaceFile(path string, fill func(io.Writer) error) error {
+	// Not os.CreateTemp, whose file only its owner may read.
+	temp := fmt.Sprintf("%s.%016x.tmp", path, rand.Uint64())
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp) // err says what matters
+		return err
+	}
+	syncDir(filepath.Dir(path))
+	return nil
+}
+
+// syncDir makes a rename in the directory last, where the system can: Windows
+// and some network file systems cannot. The rename is done by then, so there
+// is no error to return.
+func syncDir(dir string) {
+	if d, err := os.Open(dir); err == nil {
+		d.Sync()
+		d.Close()
+	}
+}
