@@ -1,0 +1,295 @@
+package rollout
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// goodTensors returns a batch of 2 trajectories and 7 tokens, with every tensor.
+func goodTensors() []Tensor {
+	first := float32(0)
+	floats := func(name string) Tensor {
+		first++ // no two alike
+		return vector(name, []float32{first, -2, -3, -4, -5, -6, -7})
+	}
+	return []Tensor{
+		vector("seq_offsets", []int64{0, 4, 7}),
+		vector("group_ids", []int32{5, 5}),
+		vector("rewards", []float32{0, 1}),
+		vector("span_ids", []int32{-1, 0, 0, 1, -1, 2, 2}),
+		vector("token_ids", []int32{0, 1, 0, 1, 0, 1, 0}),
+		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"),
+		floats("ref_logprobs"), floats("advantages"), floats("values"),
+		{"logits", []int64{7, 2}, make([]float32, 14)},
+		{"ref_logits", []int64{7, 3}, make([]reweight.BF16, 21)},
+		{"old_logits", []int64{7, 2}, make([]reweight.F16, 14)},
+		vector("role", []uint8{0, 1, 2, 1, 0, 1, 2}),
+	}
+}
+
+// with returns the good tensors with those of the same name replaced.
+func with(replace ...Tensor) []Tensor {
+	tensors := goodTensors()
+	for _, r := range replace {
+		i := slices.IndexFunc(tensors, func(t Tensor) bool { return t.Name == r.Name })
+		tensors[i] = r
+	}
+	return tensors
+}
+
+func without(names ...string) []Tensor {
+	return slices.DeleteFunc(goodTensors(), func(t Tensor) bool { return slices.Contains(names, t.Name) })
+}
+
+func hostileBatches() []hostileFile {
+	var cases []hostileFile
+	add := func(name string, tensors []Tensor, want string) {
+		var w bytes.Buffer
+		if err := encode(&w, tensors, nil); err != nil {
+			panic(err)
+		}
+		cases = append(cases, hostileFile{name, w.Bytes(), "rollout: " + want})
+	}
+	add("no role", without("role"), `no "role"`)
+	add("no offsets", without("seq_offsets"), `no "seq_offsets"`)
+
+	// Wrong dtype and shape, for every tensor.
+	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
+	types := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32"}
+	for _, x := range goodTensors() {
+		shape, dtype := shapes[x.Name], types[x.Name]
+		if shape == "" {
+			shape = "[7]"
+		}
+		if dtype == "" {
+			dtype = "F32 or BF16 or F16"
+		}
+		if x.Name == "seq_offsets" || x.Name == "role" {
+			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`tensor %q: shape [], want [?]`, x.Name))
+		} else {
+			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`tensor %q: shape [1], want %s`, x.Name, shape))
+		}
+		if x.Name != "seq_offsets" {
+			add("type of "+x.Name, with(Tensor{x.Name, []int64{2}, []int64{0, 1}}), fmt.Sprintf(`tensor %q: dtype I64, want %s`, x.Name, dtype))
+		}
+	}
+	add("type of seq_offsets", with(vector("seq_offsets", []int32{0, 7})), `tensor "seq_offsets": dtype I32, want I64`)
+	add("matrix of roles", with(Tensor{"role", []int64{1, 7}, make([]uint8, 7)}), `tensor "role": shape [1, 7], want [?]`)
+	add("rows of logits", with(Tensor{"logits", []int64{6, 2}, make([]float32, 12)}), `tensor "logits": shape [6, 2], want [7, ?]`)
+	add("empty rows", with(Tensor{"logits", []int64{7, 0}, []float32{}}), `tensor "logits": shape [7, 0], want at least 1 logit in a row`)
+	cases = append(cases, hostileFile{"dtype unknown", rawFile(
+		`{"seq_offsets":{"dtype":"I64","shape":[0],"data_offsets":[0,0]},"role":{"dtype":"U9\n","shape":[1],"data_offsets":[0,1]}}`, 1),
+		`rollout: tensor "role": dtype "U9\n", want U8`})
+
+	// Contents.
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})}, `tensor "role": len(role) = 0, want at least 1 token`)
+	add("role 3", with(vector("role", []uint8{0, 1, 2, 1, 0, 1, 3})), `tensor "role": role[6] = 3, want 0, 1 or 2`)
+	offsets := func(name, want string, off ...int64) {
+		add(name, []Tensor{vector("seq_offsets", off), vector("role", make([]uint8, 7))}, `tensor "seq_offsets": `+want)
+	}
+	offsets("no trajectory", "len(seq_offsets) = 1, want at least 2 (one trajectory)", 7)
+	offsets("first offset", "seq_offsets[0] = 1, want 0", 1, 7)
+	offsets("negative offset", "seq_offsets[0] = -1, want 0", -1, 7)
+	offsets("offsets fall", "seq_offsets[2] = 3 is below seq_offsets[1] = 4", 0, 4, 3, 7)
+	offsets("offsets beyond", "seq_offsets[2] = 8, want 7 tokens", 0, 4, 8)
+	offsets("offsets of 2^63-1", "seq_offsets[1] = 9223372036854775807, want 7 tokens", 0, math.MaxInt64)
+	offsets("offsets overshoot and return", "seq_offsets[2] = 7 is below seq_offsets[1] = 9", 0, 9, 7)
+	add("NaN reward", with(vector("rewards", []float32{0, nan})), `tensor "rewards": rewards[1] = NaN, want a finite reward`)
+	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `tensor "rewards": rewards[0] = +Inf, want a finite reward`)
+	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `tensor "rewards": rewards[1] = NaN, want a finite reward`)
+	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `tensor "span_ids": span_ids[4] = 1 is in trajectory 1, but the span began in an earlier one`)
+	add("span skipped", with(vector("span_ids", []int32{-1, 0, 0, 2, -1, 1, 1})), `tensor "span_ids": span_ids[3] = 2, want -1 to 1 (spans are numbered from 0 in order)`)
+	add("span -2", with(vector("span_ids", []int32{-2, 0, 0, 1, -1, 2, 2})), `tensor "span_ids": span_ids[0] = -2, want -1 to 0 (spans are numbered from 0 in order)`)
+	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})), `tensor "span_ids": span_ids[1] = -1, but role[1] = 1 is a response token`)
+	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})), `tensor "token_ids": token_ids[1] = -1, want 0 to 2 (ref_logits.Vocab = 3)`)
+	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})), `tensor "token_ids": token_ids[2] = 2, want 0 to 1 (old_logits.Vocab = 2)`)
+	return cases
+}
+
+func sliceOfOne(data any) any { return reflect.ValueOf(data).Slice(0, 1).Interface() }
+
+func TestHostileBatches(t *testing.T) {
+	for _, h := range hostileBatches() {
+		t.Run(h.name, func(t *testing.T) {
+			_, err := parseBatch(h.file)
+			if err == nil || err.Error() != h.want {
+				t.Errorf("error\n%v\nwant\n%s", err, h.want)
+			}
+			checkFile(t, h.file)
+		})
+	}
+}
+
+func TestBatch(t *testing.T) {
+	file := encoded(t, goodTensors(), nil)
+	checkFile(t, file)
+	b, err := parseBatch(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := reflect.ValueOf(b).Elem()
+	for field := range v.Type().Fields() {
+		if v.FieldByIndex(field.Index).IsZero() {
+			t.Errorf("%s is not set", field.Name)
+		}
+		if _, ok := tensorNames[field.Name]; !ok {
+			t.Errorf("no tensor is named for %s", field.Name)
+		}
+	}
+	got := Tensors(b)
+	if len(got) != len(goodTensors()) {
+		t.Errorf("%d tensors, want %d", len(got), len(goodTensors()))
+	}
+	for _, want := range goodTensors() {
+		i := slices.IndexFunc(got, func(x Tensor) bool { return x.Name == want.Name })
+		if !reflect.DeepEqual(got[i], want) {
+			t.Errorf("%v, want %v", got[i], want)
+		}
+	}
+}
+
+// What the two required tensors leave out is absent, and so are other tensors.
+func TestSmallestBatch(t *testing.T) {
+	file := encoded(t, []Tensor{
+		vector("role", []uint8{0}),
+		vector("Rewards", []int32{7}),
+		vector("seq_offsets", []int64{0, 1}),
+	}, nil)
+	b, err := parseBatch(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &reweight.Batch{Role: []uint8{0}, SeqOffsets: []int64{0, 1}}
+	if !reflect.DeepEqual(b, want) {
+		t.Errorf("%+v, want %+v", b, want)
+	}
+}
+
+// A file of any alignment gives the same batch; one that is aligned shares its
+// memory with it.
+func TestAlignment(t *testing.T) {
+	want := Tensors(batchOf(t, encoded(t, goodTensors(), nil)))
+	file := encoded(t, want, nil)
+	memory := make([]uint64, len(file)/8+2)
+	room := unsafe.Slice((*byte)(unsafe.Pointer(&memory[0])), 8*len(memory))
+	for shift := range 8 {
+		moved := room[shift : shift+len(file)]
+		copy(moved, file)
+		b := batchOf(t, moved)
+		if got := Tensors(b); !reflect.DeepEqual(got, want) {
+			t.Errorf("shift %d: %v, want %v", shift, got, want)
+		}
+		clear(moved)
+		shared := []bool{b.SeqOffsets[1] == 0, b.RefEnergy[0] == 0, b.TokenIDs[1] == 0, b.Role[1] == 0}
+		aligned := func(n uintptr) bool { return uintptr(shift)%n == 0 && !bigEndian }
+		if want := []bool{aligned(unsafe.Alignof(int64(0))), aligned(4), aligned(4), aligned(1)}; !slices.Equal(shared, want) {
+			t.Errorf("shift %d: shares memory %v, want %v", shift, shared, want)
+		}
+	}
+}
+
+func batchOf(t *testing.T, file []byte) *reweight.Batch {
+	t.Helper()
+	b, err := parseBatch(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestReverseEach(t *testing.T) {
+	raw := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	reverseEach(raw, 4)
+	if want := []byte{4, 3, 2, 1, 8, 7, 6, 5}; !bytes.Equal(raw, want) {
+		t.Errorf("%v, want %v", raw, want)
+	}
+}
+
+func TestWidening(t *testing.T) {
+	names := []string{"ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "advantages", "values"}
+	bf16, f16 := make([]reweight.BF16, 7), make([]reweight.F16, 7)
+	bf16[1], f16[1] = 0xc048, 0xc240 // -3.125
+	replace := []Tensor{vector("rewards", []reweight.F16{0, 0x3c00})}
+	for i, name := range names {
+		if i%2 == 0 {
+			replace = append(replace, vector(name, bf16))
+		} else {
+			replace = append(replace, vector(name, f16))
+		}
+	}
+	b := batchOf(t, encoded(t, with(replace...), nil))
+	want := []float32{0, -3.125, 0, 0, 0, 0, 0}
+	for i, got := range [][]float32{b.RefEnergy, b.Entropy, b.OldLogprobs, b.Logprobs, b.RefLogprobs, b.Advantages, b.Values} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s = %v, want %v", names[i], got, want)
+		}
+	}
+	if !slices.Equal(b.Rewards, []float32{0, 1}) {
+		t.Errorf("rewards = %v, want [0 1]", b.Rewards)
+	}
+}
+
+// Whatever Validate says about a field is said about the tensor.
+func TestErrorsNameTensors(t *testing.T) {
+	for field, tensor := range tensorNames {
+		for _, format := range []string{"%s[3] = 1", "len(%s) = 1", "%s.Vocab = 0", "%s holds 3 rows"} {
+			text := fmt.Sprintf(format, field)
+			want := fmt.Sprintf("tensor %q: ", tensor) + strings.Replace(text, field, tensor, 1)
+			if got := inTensor(fmt.Errorf("reweight: %s", text)).Error(); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+	}
+}
+
+// Tensors puts each at a multiple of its element size.
+func TestTensorsAligned(t *testing.T) {
+	f, err := Parse(encoded(t, Tensors(batchOf(t, encoded(t, goodTensors(), nil))), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range f.tensors {
+		if size := int64(elementBits[x.DType] / 8); x.begin%size != 0 {
+			t.Errorf("%s of %s begins at byte %d", x.Name, x.DType, x.begin)
+		}
+	}
+}
+
+func TestRequire(t *testing.T) {
+	for _, c := range []struct {
+		tensors []Tensor
+		require string
+		want    string
+	}{
+		{goodTensors(), "role seq_offsets group_ids rewards span_ids token_ids ref_energy entropy old_logprobs logprobs ref_logprobs advantages values ref_logits old_logits logits", ""},
+		{without("group_ids"), "role", ""},
+		{without("group_ids"), "role group_ids", `rollout: no "group_ids"`},
+		{without("rewards"), "rewards", `rollout: no "rewards"`},
+		{without("ref_energy"), "ref_energy", ""},
+		{without("ref_energy", "ref_logits"), "ref_energy", `rollout: no "ref_energy" and no "ref_logits" to derive it from`},
+		{without("entropy", "old_logits"), "entropy", `rollout: no "entropy" and no "old_logits" to derive it from`},
+		{without("ref_logprobs"), "ref_logprobs", ""},
+		{without("ref_logprobs", "token_ids"), "ref_logprobs", `rollout: no "ref_logprobs" and no "token_ids" to derive it from`},
+		{without("old_logprobs", "token_ids", "old_logits"), "old_logprobs", `rollout: no "old_logprobs" and no "old_logits", no "token_ids" to derive it from`},
+		{without("logprobs", "logits"), "logprobs", `rollout: no "logprobs" and no "logits" to derive it from`},
+		{goodTensors(), "reward", `rollout: no "reward"`},
+	} {
+		b := batchOf(t, encoded(t, c.tensors, nil))
+		got := ""
+		if err := Require(b, strings.Fields(c.require)...); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("Require(%s) = %q, want %q", c.require, got, c.want)
+		}
+	}
+}

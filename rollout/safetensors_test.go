@@ -1,0 +1,278 @@
+package rollout
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rawFile returns a file of that header and data, right or wrong.
+func rawFile(header string, data int) []byte {
+	file := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	file = append(file, header...)
+	return append(file, make([]byte, data)...)
+}
+
+// one returns a header of one tensor x of the given description.
+func one(dtype, shape, offsets string) string {
+	return fmt.Sprintf(`{"x":{"dtype":"%s","shape":%s,"data_offsets":%s}}`, dtype, shape, offsets)
+}
+
+// A hostileFile must be refused with exactly this error.
+type hostileFile struct {
+	name string
+	file []byte
+	want string
+}
+
+func hostileHeaders() []hostileFile {
+	length := func(n uint64, rest string) []byte {
+		return append(binary.LittleEndian.AppendUint64(nil, n), rest...)
+	}
+	pair := func(a, b string) string {
+		return fmt.Sprintf(`{"a":{"dtype":"U8","shape":[4],"data_offsets":%s},"b":{"dtype":"U8","shape":[4],"data_offsets":%s}}`, a, b)
+	}
+	return []hostileFile{
+		{"empty", nil, `rollout: 0 bytes, want at least 8 for the header's length`},
+		{"seven bytes", make([]byte, 7), `rollout: 7 bytes, want at least 8 for the header's length`},
+		{"header of zero", length(0, "{}"), `rollout: header length 0, want at least 2`},
+		{"header beyond file", length(3, "{}"), `rollout: header length 3, but only 2 bytes follow it`},
+		{"header above limit", length(100_000_001, "{}"), `rollout: header length 100000001 is above the format's limit of 100000000`},
+		{"header of 2^64-1", length(1<<64-1, "{}"), `rollout: header length 18446744073709551615 is above the format's limit of 100000000`},
+		{"not an object", rawFile(`[1]`, 0), `rollout: header begins with byte 0x5b, want '{'`},
+		{"space before object", rawFile(` {}`, 0), `rollout: header begins with byte 0x20, want '{'`},
+		{"not JSON", rawFile(`{x}`, 0), `rollout: header: invalid character 'x'`},
+		{"object cut off", rawFile(`{"x":{"dtype":"U8"`, 0), `rollout: header: tensor "x": unexpected EOF`},
+		{"not UTF-8", rawFile("{\"\xff\":1}", 0), `rollout: header is not UTF-8`},
+		{"garbage after object", rawFile(`{} x`, 0), `rollout: header: bytes other than spaces after the object, which ends at byte 2`},
+		{"second object", rawFile(`{}{}`, 0), `rollout: header: bytes other than spaces after the object, which ends at byte 2`},
+		{"newline padding", rawFile("{}\n", 0), `rollout: header: bytes other than spaces after the object, which ends at byte 2`},
+		{"zero padding", rawFile("{}\x00", 0), `rollout: header: bytes other than spaces after the object, which ends at byte 2`},
+		{"duplicate tensor", rawFile(`{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0), `rollout: header: duplicate key "x"`},
+		{"duplicate after unescaping", rawFile(`{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0078":{}}`, 0), `rollout: header: duplicate key "x"`},
+		{"duplicate dtype", rawFile(`{"x":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, 0), `rollout: header: tensor "x": duplicate key "dtype"`},
+		{"duplicate metadata", rawFile(`{"__metadata__":{},"__metadata__":{}}`, 0), `rollout: header: duplicate key "__metadata__"`},
+		{"duplicate metadata key", rawFile(`{"__metadata__":{"k":"","k":""}}`, 0), `rollout: header: __metadata__: duplicate key "k"`},
+		{"metadata not strings", rawFile(`{"__metadata__":{"k":1}}`, 0), `rollout: header: __metadata__: want a string before byte 22`},
+		{"tensor not an object", rawFile(`{"x":7}`, 0), `rollout: header: tensor "x": want an object before byte 6`},
+		{"tensor an array", rawFile(`{"x":[]}`, 0), `rollout: header: tensor "x": want an object before byte 6`},
+		{"unknown key", rawFile(`{"x":{"stride":[1]}}`, 0), `rollout: header: tensor "x": unknown key "stride"`},
+		{"key in capitals", rawFile(`{"x":{"DTYPE":"U8"}}`, 0), `rollout: header: tensor "x": unknown key "DTYPE"`},
+		{"no dtype", rawFile(`{"x":{"shape":[0],"data_offsets":[0,0]}}`, 0), `rollout: header: tensor "x": no dtype`},
+		{"no shape", rawFile(`{"x":{"dtype":"U8","data_offsets":[0,0]}}`, 0), `rollout: header: tensor "x": no shape`},
+		{"no offsets", rawFile(`{"x":{"dtype":"U8","shape":[0]}}`, 0), `rollout: header: tensor "x": no data_offsets`},
+		{"dtype a number", rawFile(`{"x":{"dtype":8}}`, 0), `rollout: header: tensor "x": dtype: want a string before byte 15`},
+		{"shape null", rawFile(one("U8", "null", "[0,0]"), 0), `rollout: header: tensor "x": shape: want an array of integers before byte 31`},
+		{"shape an object", rawFile(one("U8", "{}", "[0,0]"), 0), `rollout: header: tensor "x": shape: want an array of integers before byte 29`},
+		{"shape of strings", rawFile(one("U8", `["1"]`, "[0,1]"), 1), `rollout: header: tensor "x": shape: "\"1\"", want an integer from 0 to 2^63 - 1`},
+		{"shape of arrays", rawFile(one("U8", `[[1],1]`, "[0,1]"), 1), `rollout: header: tensor "x": shape: "[1]", want an integer from 0 to 2^63 - 1`},
+		{"shape of null", rawFile(one("U8", `[null]`, "[0,0]"), 0), `rollout: header: tensor "x": shape: "null", want an integer from 0 to 2^63 - 1`},
+		{"shape cut off", rawFile(`{"x":{"shape":[1,`, 0), `rollout: header: tensor "x": shape: unexpected EOF`},
+		{"negative dimension", rawFile(one("U8", "[-1]", "[0,1]"), 1), `rollout: header: tensor "x": shape: "-1", want an integer from 0 to 2^63 - 1`},
+		{"fractional dimension", rawFile(one("U8", "[1.0]", "[0,1]"), 1), `rollout: header: tensor "x": shape: "1.0", want an integer from 0 to 2^63 - 1`},
+		{"dimension with exponent", rawFile(one("U8", "[1e0]", "[0,1]"), 1), `rollout: header: tensor "x": shape: "1e0", want an integer from 0 to 2^63 - 1`},
+		{"dimension of 2^63", rawFile(one("U8", "[9223372036854775808]", "[0,1]"), 1), `rollout: header: tensor "x": shape: "9223372036854775808", want an integer from 0 to 2^63 - 1`},
+		{"one offset", rawFile(one("U8", "[1]", "[1]"), 1), `rollout: header: tensor "x": 1 data_offsets, want 2`},
+		{"three offsets", rawFile(one("U8", "[1]", "[0,1,1]"), 1), `rollout: header: tensor "x": 3 data_offsets, want 2`},
+		{"negative offset", rawFile(one("U8", "[1]", "[-1,0]"), 1), `rollout: header: tensor "x": data_offsets: "-1", want an integer from 0 to 2^63 - 1`},
+
+		{"decreasing offsets", rawFile(one("U8", "[1]", "[1,0]"), 1), `rollout: tensor "x": data_offsets [1, 0] end before they begin`},
+		{"beyond the file", rawFile(one("U8", "[2]", "[0,2]"), 1), `rollout: tensor "x": data_offsets [0, 2] reach beyond the 1 bytes of data`},
+		{"far beyond the file", rawFile(one("U8", "[9223372036854775807]", "[0,9223372036854775807]"), 1), `rollout: tensor "x": data_offsets [0, 9223372036854775807] reach beyond the 1 bytes of data`},
+		{"overlap", rawFile(pair("[0,4]", "[3,7]"), 7), `rollout: tensor "b": data_offsets [3, 7] overlap tensor "a"`},
+		{"same data twice", rawFile(pair("[0,4]", "[0,4]"), 4), `rollout: tensor "b": data_offsets [0, 4] overlap tensor "a"`},
+		{"hole", rawFile(pair("[5,9]", "[0,4]"), 9), `rollout: tensor "a": data_offsets [5, 9] leave a hole from byte 4`},
+		{"hole at the front", rawFile(pair("[1,5]", "[5,9]"), 9), `rollout: tensor "a": data_offsets [1, 5] leave a hole from byte 0`},
+		{"hole at the end", rawFile(pair("[0,4]", "[4,8]"), 9), `rollout: tensor "b" is the last and ends at byte 8 of 9 bytes of data`},
+		{"data without tensors", rawFile(`{}`, 9), `rollout: no tensors, but 9 bytes of data`},
+		{"size above shape", rawFile(one("I32", "[1,2]", "[0,9]"), 9), `rollout: tensor "x": shape [1, 2] of I32 takes 8 bytes, but data_offsets [0, 9] hold 9`},
+		{"size below shape", rawFile(one("F64", "[2]", "[0,15]"), 15), `rollout: tensor "x": shape [2] of F64 takes 16 bytes, but data_offsets [0, 15] hold 15`},
+		{"scalar without data", rawFile(one("U8", "[]", "[0,0]"), 0), `rollout: tensor "x": shape [] of U8 takes 1 bytes, but data_offsets [0, 0] hold 0`},
+		{"shape that wraps to the size", rawFile(one("I32", "[4611686018427387904,4]", "[0,0]"), 0), `rollout: tensor "x": shape [4611686018427387904, 4] of I32 is more than 2^64 bits`},
+		{"bits that wrap to the size", rawFile(one("U8", "[2305843009213693952]", "[0,0]"), 0), `rollout: tensor "x": shape [2305843009213693952] of U8 is more than 2^64 bits`},
+		{"within a byte", rawFile(one("F4", "[3]", "[0,1]"), 1), `rollout: tensor "x": shape [3] of F4 ends within a byte`},
+		{"long name", rawFile(`{"`+strings.Repeat("n", 1<<20)+`":7}`, 0), `rollout: header: tensor "` + strings.Repeat("n", 64) + `...": want an object before byte 1048581`},
+		{"newline in name", rawFile(`{"a\nb":7}`, 0), `rollout: header: tensor "a\nb": want an object before byte 9`},
+		{"many dimensions", rawFile(one("U8", "["+strings.Repeat("1,", 1<<16)+"1]", "[0,0]"), 0), `rollout: tensor "x": shape [1, 1, 1, 1, 1, 1, 1, 1, ...] of U8 takes 1 bytes, but data_offsets [0, 0] hold 0`},
+	}
+}
+
+func TestHostileHeaders(t *testing.T) {
+	for _, h := range hostileHeaders() {
+		t.Run(h.name, func(t *testing.T) {
+			_, err := Parse(h.file)
+			if err == nil {
+				t.Fatalf("no error, want %s", h.want)
+			}
+			// The rest of a JSON error is the standard library's to word.
+			if got := err.Error(); got != h.want && !(h.name == "not JSON" && strings.HasPrefix(got, h.want)) {
+				t.Errorf("error\n%s\nwant\n%s", got, h.want)
+			}
+			checkFile(t, h.file)
+
+			path := filepath.Join(t.TempDir(), "hostile.safetensors")
+			if err := os.WriteFile(path, h.file, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			_, err2 := Open(path)
+			want := strings.Replace(err.Error(), "rollout: ", "rollout: "+path+": ", 1)
+			if err2 == nil || err2.Error() != want {
+				t.Errorf("Open: %v, want %s", err2, want)
+			}
+		})
+	}
+}
+
+// allocated returns the bytes that f allocates, garbage included.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func TestAcceptedHeaders(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		file []byte
+		want []Info
+	}{
+		{"no tensors", rawFile(`{}`, 0), []Info{}},
+		{"padding", rawFile(`{}      `, 0), []Info{}},
+		{"spaces within", rawFile(`{ "x" : { "shape" : [ 1 ] , "data_offsets" : [ 0 , 1 ] , "dtype" : "U8" } }`, 1), []Info{{"x", "U8", []int64{1}}}},
+		{"scalar", rawFile(one("F64", "[]", "[0,8]"), 8), []Info{{"x", "F64", nil}}},
+		{"bits", rawFile(one("F6_E2M3", "[2,2]", "[0,3]"), 3), []Info{{"x", "F6_E2M3", []int64{2, 2}}}},
+		{"unknown dtype", rawFile(one("Q3", "[7]", "[0,5]"), 5), []Info{{"x", "Q3", []int64{7}}}},
+		{"data in another order", rawFile(
+			`{"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},`+
+				`"none":{"dtype":"U8","shape":[0],"data_offsets":[1,1]},`+
+				`"a":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}}`, 2),
+			[]Info{{"a", "BOOL", []int64{1}}, {"none", "U8", []int64{0}}, {"b", "U8", []int64{1}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Parse(c.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.Tensors(); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("tensors %v, want %v", got, c.want)
+			}
+			checkFile(t, c.file)
+		})
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := Open(dir); err == nil || err.Error() != "rollout: "+dir+": not a regular file" {
+		t.Errorf("directory: %v", err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	f, err := Open("../testdata/frozenlake-small.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unmaps := 0
+	unmap := f.unmap
+	f.unmap = func() error { unmaps++; return unmap() }
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if unmaps != 1 {
+		t.Errorf("unmapped %d times", unmaps)
+	}
+	if _, err := f.Batch(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Batch after Close: %v", err)
+	}
+	if n := len(f.Tensors()); n != 11 {
+		t.Errorf("%d tensors after Close", n)
+	}
+}
+
+func TestSampleFile(t *testing.T) {
+	f, err := Open("../testdata/frozenlake.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	infos := f.Tensors()
+	if got, want := infos[11], (Info{"ref_logits", "BF16", []int64{18308, 75}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("tensor 11 is %v, want %v", got, want)
+	}
+	infos[11].Shape[0] = 0
+	if f.Tensors()[11].Shape[0] != 18308 {
+		t.Error("Tensors returns the file's own shapes")
+	}
+	metadata := f.Metadata()
+	if metadata["format"] != "packed rollouts" {
+		t.Errorf("metadata %v", metadata)
+	}
+	clear(metadata)
+	if len(f.Metadata()) == 0 {
+		t.Error("Metadata returns the file's own map")
+	}
+
+	b, err := f.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := make(map[uint8]int)
+	for _, r := range b.Role {
+		count[r]++
+	}
+	if want := map[uint8]int{0: 8602, 1: 9319, 2: 387}; !maps.Equal(count, want) {
+		t.Errorf("roles %v, want %v", count, want)
+	}
+	if spans := slices.Max(b.SpanIDs) + 1; spans != 391 {
+		t.Errorf("%d spans, want 391", spans)
+	}
+	if groups := slices.Max(b.GroupIDs) + 1; b.Trajectories() != 128 || groups != 8 {
+		t.Errorf("%d trajectories in %d groups, want 128 in 8", b.Trajectories(), groups)
+	}
+	if b.Logits.Rows() != 0 || b.RefLogits.Rows() != 18308 || b.OldLogits.Vocab != 75 {
+		t.Errorf("logits of %d, %d, %d rows", b.Logits.Rows(), b.RefLogits.Rows(), b.OldLogits.Rows())
+	}
+	// The arrays are the file's bytes, aligned or not (seq_offsets is not).
+	for _, x := range Tensors(b) {
+		if !bytes.Equal(dataOf(x.Data), f.byName[x.Name].data) {
+			t.Errorf("%s differs from the file", x.Name)
+		}
+	}
+}
+
+// Headers that are all small objects cost the most memory for their size.
+func TestDenseHeaders(t *testing.T) {
+	var tensors, metadata []string
+	for i := range 10_000 {
+		tensors = append(tensors, fmt.Sprintf(`"%x":{"dtype":"","shape":[],"data_offsets":[0,0]}`, i))
+		metadata = append(metadata, fmt.Sprintf(`"%x":""`, i))
+	}
+	for _, header := range []string{
+		"{" + strings.Join(tensors, ",") + "}",
+		`{"__metadata__":{` + strings.Join(metadata, ",") + "}}",
+		`{"` + strings.Repeat("x", 1<<20) + `":{"dtype":"","shape":[],"data_offsets":[0,0]}}`,
+		`{"x":{"shape":` + strings.Repeat("[", 9_000),
+	} {
+		file := rawFile(header, 0)
+		n := allocated(func() { Parse(file) })
+		t.Logf("%d bytes of header, %d allocated", len(file), n)
+		checkFile(t, file)
+	}
+}

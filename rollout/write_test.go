@@ -1,0 +1,302 @@
+package rollout
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"pgregory.net/rapid"
+)
+
+func TestEncode(t *testing.T) {
+	header := `{"__metadata__":{"a":"\u003c","b":""},` +
+		`"x":{"dtype":"I32","shape":[2,1],"data_offsets":[0,8]},` +
+		`"w":{"dtype":"BF16","shape":[],"data_offsets":[8,10]}}`
+	header += strings.Repeat(" ", -len(header)&7)
+	want := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	want = append(want, header...)
+	want = append(want, 1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0x80, 0x3f)
+	got := encoded(t, []Tensor{
+		{"x", []int64{2, 1}, []int32{1, -2}},
+		{"w", nil, []reweight.BF16{0x3f80}},
+	}, map[string]string{"b": "", "a": "<"})
+	if !bytes.Equal(got, want) {
+		t.Errorf("%q\nwant\n%q", got, want)
+	}
+}
+
+func drawTensor[E element](t *rapid.T, name string, shape []int64, size int) Tensor {
+	n := size
+	for _, d := range shape {
+		n *= int(d)
+	}
+	raw := rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "data")
+	return Tensor{name, shape, view[E](raw)}
+}
+
+// What is written is what is read, of every element type.
+func TestRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tensors.safetensors")
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.SliceOfNDistinct(rapid.String(), 0, 8, rapid.ID).Draw(t, "names")
+		metadata := rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "metadata")
+		var tensors []Tensor
+		for _, name := range names {
+			shape := rapid.SliceOfN(rapid.Int64Range(0, 5), 0, 3).Draw(t, "shape")
+			var x Tensor
+			switch rapid.SampledFrom([]string{"U8", "I32", "I64", "F32", "BF16", "F16"}).Draw(t, "dtype") {
+			case "U8":
+				x = drawTensor[uint8](t, name, shape, 1)
+			case "I32":
+				x = drawTensor[int32](t, name, shape, 4)
+			case "I64":
+				x = drawTensor[int64](t, name, shape, 8)
+			case "F32":
+				x = drawTensor[float32](t, name, shape, 4)
+			case "BF16":
+				x = drawTensor[reweight.BF16](t, name, shape, 2)
+			case "F16":
+				x = drawTensor[reweight.F16](t, name, shape, 2)
+			}
+			tensors = append(tensors, x)
+		}
+		if err := Write(path, tensors, metadata); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if got := f.Metadata(); !maps.Equal(got, metadata) {
+			t.Errorf("metadata %q, want %q", got, metadata)
+		}
+		infos := f.Tensors()
+		if len(infos) != len(tensors) {
+			t.Fatalf("%d tensors, want %d", len(infos), len(tensors))
+		}
+		for _, want := range tensors {
+			got := f.byName[want.Name]
+			if got == nil || got.DType != dtypeOf(want.Data) || !slices.Equal(got.Shape, want.Shape) {
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+			var data any
+			switch got.DType {
+			case "U8":
+				data = view[uint8](got.data)
+			case "I32":
+				data = view[int32](got.data)
+			case "I64":
+				data = view[int64](got.data)
+			case "F32":
+				data = view[float32](got.data)
+			case "BF16":
+				data = view[reweight.BF16](got.data)
+			case "F16":
+				data = view[reweight.F16](got.data)
+			}
+			if !bytes.Equal(dataOf(data), dataOf(want.Data)) { // bytes, for NaN
+				t.Fatalf("%q is %v, want %v", want.Name, data, want.Data)
+			}
+		}
+	})
+}
+
+func TestSampleRoundTrip(t *testing.T) {
+	f, err := Open("../testdata/frozenlake.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := f.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "copy.safetensors")
+	if err := Write(path, Tensors(b), f.Metadata()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if !maps.Equal(again.Metadata(), f.Metadata()) {
+		t.Error("metadata differs")
+	}
+	if len(again.tensors) != len(f.tensors) {
+		t.Errorf("%d tensors, want %d", len(again.tensors), len(f.tensors))
+	}
+	for _, want := range f.tensors {
+		got := again.byName[want.Name]
+		if got.DType != want.DType || !slices.Equal(got.Shape, want.Shape) || !bytes.Equal(got.data, want.data) {
+			t.Errorf("%s differs", want.Name)
+		}
+	}
+}
+
+func TestWriteErrors(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.safetensors")
+	for _, c := range []struct {
+		tensors  []Tensor
+		metadata map[string]string
+		want     string
+	}{
+		{[]Tensor{{"x", []int64{1}, []float64{1}}}, nil, `tensor "x": data is []float64, want []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16`},
+		{[]Tensor{{"x", []int64{0}, nil}}, nil, `tensor "x": data is <nil>, want []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16`},
+		{[]Tensor{{"x", []int64{2, 2}, []int32{1, 2, 3}}}, nil, `tensor "x": shape [2 2] of I32 takes 16 bytes, but data has 12`},
+		{[]Tensor{{"x", nil, []int32{}}}, nil, `tensor "x": shape [] of I32 takes 4 bytes, but data has 0`},
+		{[]Tensor{{"x", []int64{-1, -1}, []uint8{1}}}, nil, `tensor "x": shape [-1 -1] is not a shape`},
+		{[]Tensor{{"x", []int64{1 << 62, 4}, []uint8{}}}, nil, `tensor "x": shape [4611686018427387904 4] is not a shape`},
+		{[]Tensor{vector("x", []uint8{1}), vector("x", []uint8{1})}, nil, `tensor "x": name is taken`},
+		{[]Tensor{vector("__metadata__", []uint8{1})}, nil, `tensor "__metadata__": name is taken`},
+		{[]Tensor{vector("\xff", []uint8{1})}, nil, `tensor "\xff": name is not UTF-8`},
+		{nil, map[string]string{"key": "\xff"}, `metadata "key": not UTF-8`},
+		{nil, map[string]string{"\xff": ""}, `metadata "\xff": not UTF-8`},
+		{nil, map[string]string{"": strings.Repeat(" ", maxHeader)}, `header of 100000024 bytes is above the format's limit of 100000000`},
+	} {
+		err := Write(path, c.tensors, c.metadata)
+		if want := "rollout: writing " + path + ": " + c.want; err == nil || err.Error() != want {
+			t.Errorf("error\n%v\nwant\n%s", err, want)
+		}
+		expectFiles(t, dir)
+	}
+}
+
+// expectFiles checks the directory's entries.
+func expectFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the directory holds %q, want %q", got, want)
+	}
+}
+
+func TestFailedWriteKeepsFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	old := []byte("old")
+	if err := os.WriteFile(path, old, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	boom := errors.New("boom")
+	err := replaceFile(path, func(w io.Writer) error {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
+			t.Errorf("while writing the file holds %q, %v", got, err)
+		}
+		return boom
+	})
+	if err != boom {
+		t.Errorf("error %v, want %v", err, boom)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
+		t.Errorf("the file holds %q, %v", got, err)
+	}
+	expectFiles(t, dir, "x")
+	if err := Write(path, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(path); !bytes.Equal(got, encoded(t, nil, nil)) {
+		t.Errorf("after a write that works the file holds %q", got)
+	}
+	expectFiles(t, dir, "x")
+}
+
+func TestWriteToBadPlaces(t *testing.T) {
+	dir := t.TempDir()
+	err := Write(filepath.Join(dir, "none", "x"), nil, nil)
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	sub := filepath.Join(dir, "sub")
+	if err := os.Mkdir(sub, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(sub, nil, nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+	expectFiles(t, dir, "sub")
+}
+
+func TestWriteToReadOnlyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Create(filepath.Join(dir, "probe")); err == nil {
+		f.Close()
+		t.Skip("this user or system may write to a read-only directory")
+	}
+	err := Write(filepath.Join(dir, "x"), nil, nil)
+	if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v, want %v", err, fs.ErrPermission)
+	}
+	expectFiles(t, dir)
+}
+
+// A writer that is killed at any moment leaves the old file or the new one.
+func TestKilledWrite(t *testing.T) {
+	const variable = "ROLLOUT_TEST_WRITE"
+	version := func(v uint8) []Tensor {
+		return []Tensor{vector("x", bytes.Repeat([]byte{v}, 1<<20))}
+	}
+	if path := os.Getenv(variable); path != "" {
+		for v := uint8(0); ; v++ {
+			if err := Write(path, version(v), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "x")
+	if err := Write(path, version(0), nil); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		writer := exec.Command(program, "-test.run=^TestKilledWrite$")
+		writer.Env = append(os.Environ(), variable+"="+path)
+		if err := writer.Start(); err != nil {
+			t.Skipf("this program cannot run itself, as in an emulator: %v", err)
+		}
+		time.Sleep(30*time.Millisecond + time.Duration(rand.IntN(20_000))*time.Microsecond)
+		if err := writer.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Wait(); err == nil || writer.ProcessState.ExitCode() > 0 {
+			t.Fatalf("the writer ended by itself: %v", err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := encoded(t, version(got[len(got)-1]), nil); !bytes.Equal(got, want) {
+			t.Fatalf("the file has %d bytes, of neither version", len(got))
+		}
+	}
+}
