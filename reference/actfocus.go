@@ -98,18 +98,24 @@ func ActFocusWeights(role []uint8, signal []float64, alpha, beta, eps float64) (
 	}
 	w := make([]float64, len(role))
 	for t, r := range role {
-		switch r {
-		case reasoning:
-			w[t] = alpha
-		case action:
-			z := 0.0
-			if sigma != 0 {
-				z = (signal[t] - mu) / sigma
-			}
-			w[t] = 1 + beta*sigmoid(z)
-		}
+		w[t] = ActFocusWeight(r, signal[t], mu, sigma, alpha, beta)
 	}
 	return w, nil
+}
+
+// ActFocusWeight returns the weight of one token; see ActFocusWeights.
+func ActFocusWeight(role uint8, s, mu, sigma, alpha, beta float64) float64 {
+	switch role {
+	case reasoning:
+		return alpha
+	case action:
+		z := 0.0
+		if sigma != 0 {
+			z = (s - mu) / sigma
+		}
+		return 1 + beta*sigmoid(z)
+	}
+	return 0
 }
 
 // UniformWeights returns 1 at every response token and 0 elsewhere: what

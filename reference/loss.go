@@ -29,7 +29,7 @@ func Surrogate(logprob, oldLogprob, advantage, lo, hi, dual float64) (l, derivat
 	if dualClipped {
 		l = -advantage * dual
 	}
-	if !clipped && !dualClipped && diff >= -logRatioLimit && diff <= logRatioLimit {
+	if clamped := diff < -logRatioLimit || diff > logRatioLimit; !clipped && !dualClipped && !clamped {
 		derivative = L1 // d rho / d new = rho
 	}
 	return l, derivative, clipped
