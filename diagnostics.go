@@ -89,6 +89,7 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		g := &gs[i]
 		g.energy[RoleMasked] = g.energy[RoleReasoning] + g.energy[RoleAction]
 		g.n[RoleMasked] = g.n[RoleReasoning] + g.n[RoleAction]
+		slices.Sort(g.rewards) // groups with the same rewards must tie, to the bit
 		n := float64(len(g.rewards))
 		var mean float64
 		for _, r := range g.rewards {
