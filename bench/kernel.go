@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// StreamBytes is the least memory that a workload on rows of logits reads by
+// default: more than most caches hold. A cache larger than that keeps part of
+// it, for the plain read as for the kernel.
+const StreamBytes = 64 << 20
+
+// TokenCount is the default size of workloads on tokens; they stay in a cache,
+// as they do in a training step.
+const TokenCount = 65536
+
+// RowsToStream returns the rows of vocab elements of that type that make up
+// StreamBytes.
+func RowsToStream(typ string, vocab int) int {
+	size := 4
+	if typ != "f32" {
+		size = 2
+	}
+	return (StreamBytes + vocab*size - 1) / (vocab * size)
+}
+
+// A Result is the speed and the errors of one path of a kernel on one workload.
+type Result struct {
+	Kernel         string  `json:"kernel"`
+	Type           string  `json:"dtype"`
+	Path           string  `json:"path"`
+	Rows           int     `json:"rows"` // of logits, or tokens
+	Vocab          int     `json:"vocab"`
+	Workers        int     `json:"workers"`
+	NsPerElement   float64 `json:"ns_per_element"`
+	GBPerS         float64 `json:"gb_per_s"`        // 1e9 bytes; what must be read and written at least
+	RooflineShare  float64 `json:"roofline_share"`  // of the speed of a plain read of as much memory
+	TimesReference float64 `json:"times_reference"` // times the speed of the float64 reference
+	AllocsPerOp    uint64  `json:"allocs_per_op"`
+	MaxULP         Number  `json:"max_ulp"` // as kernels.Errors; see Check
+	MaxAbs         Number  `json:"max_abs"`
+
+	Bytes      int64   `json:"-"` // that GBPerS is of
+	ReadGBPerS float64 `json:"-"` // of the plain read, in the same rounds
+}
+
+// A Number is null in JSON if it is NaN or infinite.
+type Number float64
+
+func (n Number) MarshalJSON() ([]byte, error) {
+	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// Kernel measures the paths of a kernel on a workload of so many rows of logits,
+// or tokens: each in turn with a plain read of as much memory by as many
+// workers, and with the float64 reference, which has one worker and fewer rows.
+// The results have no errors: those come from Check.
+func (s Sampler) Kernel(k kernels.Kernel, typ string, rows, vocab, workers int, paths []reweight.ISA) ([]Result, error) {
+	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, Type: typ})
+	if err != nil {
+		return nil, err
+	}
+	few := c
+	if k.Rows {
+		if few, err = k.New(kernels.Spec{Rows: 2, Vocab: vocab, Type: typ}); err != nil {
+			return nil, err
+		}
+	}
+	const read, reference, first = 0, 1, 2
+	fns := []func() error{newReader(c.Bytes, workers).read, few.Reference}
+	results := make([]Result, len(paths))
+	for i, path := range paths {
+		ws := &reweight.Workspace{Path: path, Workers: workers}
+		fns = append(fns, func() error { return c.Run(ws) })
+		allocs, err := Allocs(func() error { return few.Run(ws) })
+		if err != nil {
+			return nil, err
+		}
+		results[i] = Result{
+			Kernel: k.Name, Type: typ, Path: path.String(), Rows: rows, Vocab: vocab, Workers: workers,
+			AllocsPerOp: allocs, Bytes: c.Bytes,
+		}
+	}
+	samples, err := s.Sample(fns...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range results {
+		r := &results[i]
+		ns := samples.Median(first + i)
+		r.NsPerElement = ns / float64(c.Elements)
+		r.GBPerS = float64(c.Bytes) / ns
+		r.RooflineShare = samples.Ratio(read, first+i)
+		r.TimesReference = samples.Ratio(reference, first+i) * float64(c.Elements) / float64(few.Elements)
+		r.ReadGBPerS = float64(c.Bytes) / samples.Median(read)
+	}
+	return results, nil
+}
+
+// A Parity says how far a path of a kernel is from the float64 reference, and
+// whether it has the bits of the first path.
+type Parity struct {
+	Kernel, Type, Path string
+	Cases              int // families of input times sizes
+	Errors             kernels.Errors
+	Failure            string // the first result that is out of tolerance or has other bits; or empty
+}
+
+// Check holds the paths of a kernel against the reference and against each
+// other on every family of input. Sizes are elements per row, of two rows, or
+// tokens.
+func Check(k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]Parity, error) {
+	parities := make([]Parity, len(paths))
+	for i, path := range paths {
+		parities[i] = Parity{Kernel: k.Name, Type: typ, Path: path.String()}
+	}
+	for _, size := range sizes {
+		for _, family := range kernels.Families {
+			if typ == "f16" && family == kernels.Offset {
+				continue // f16 holds 10,000 +- 10 in steps of 8
+			}
+			spec := kernels.Spec{Rows: size, Type: typ, Family: family, Seed: uint64(size)}
+			if k.Rows {
+				spec.Rows, spec.Vocab = 2, size
+			}
+			c, err := k.New(spec)
+			if err != nil {
+				return nil, err
+			}
+			if err := c.Reference(); err != nil {
+				return nil, err
+			}
+			var first []uint64
+			for i, path := range paths {
+				if err := c.Run(&reweight.Workspace{Path: path}); err != nil {
+					return nil, err
+				}
+				p := &parities[i]
+				p.Cases++
+				e, err := c.Check()
+				p.Errors.MaxULP = max(p.Errors.MaxULP, e.MaxULP)
+				p.Errors.MaxAbs = max(p.Errors.MaxAbs, e.MaxAbs)
+				bits := c.Bits(nil)
+				if first == nil {
+					first = bits
+				}
+				if err == nil && !slices.Equal(bits, first) {
+					err = fmt.Errorf("not the bits of %v", paths[0])
+				}
+				if err != nil && p.Failure == "" {
+					p.Failure = fmt.Sprintf("%s %s on %v, %v input of %d: %v", k.Name, typ, path, family, size, err)
+				}
+			}
+		}
+	}
+	return parities, nil
+}

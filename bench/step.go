@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"math/rand/v2"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// An Overhead is what a reweighted training step costs over the uniform one.
+type Overhead struct {
+	Step        string  `json:"step"`
+	Path        string  `json:"path"`
+	OverUniform float64 `json:"over_uniform"` // ratio of times
+	ExtraBytes  int64   `json:"extra_bytes"`  // on the heap, beyond the uniform step's
+	Allocs      uint64  `json:"allocs"`       // per step, in steady state
+}
+
+// StepRows returns the tokens of a step whose logits and gradient, four arrays,
+// make up StreamBytes.
+func StepRows(vocab int) int { return (RowsToStream("f32", vocab) + 3) / 4 }
+
+// A step goes from logits to the loss and its gradient by the logits. The
+// uniform step passes over the old policy's logits for its log-probabilities and
+// over the current policy's for theirs, takes GRPO advantages and the clipped
+// surrogate, and passes over the current logits for the gradient. With a KL
+// anchor it also passes over the reference's logits.
+type step struct {
+	name          string
+	kl            bool // anchored to the reference by its log-probabilities
+	actFocus, aem bool
+}
+
+// steps holds the uniform ones first: without and with a KL anchor.
+var steps = [...]step{
+	{name: "uniform"},
+	{name: "uniform", kl: true},
+	{name: "actfocus", kl: true, actFocus: true}, // the energy is a sum of the anchor's pass
+	{name: "actfocus_no_kl", actFocus: true},     // the energy needs a pass of its own
+	{name: "aem", aem: true},                     // the entropy is one more sum of the old policy's pass
+	{name: "actfocus+aem", kl: true, actFocus: true, aem: true},
+}
+
+// Overheads measures the reweighted steps on one path, each in turn with its
+// uniform step: tokens rows of vocab logits.
+func (s Sampler) Overheads(tokens, vocab, workers int, path reweight.ISA) ([]Overhead, error) {
+	in := newStepInput(tokens, vocab)
+	// What a step allocates and holds does not depend on the vocabulary.
+	small := newStepInput(tokens, 64)
+	fns := make([]func() error, len(steps))
+	allocs, held := make([]uint64, len(steps)), make([]uint64, len(steps))
+	for i, st := range steps {
+		fns[i] = in.start(st, path, workers)
+		if err := fns[i](); err != nil {
+			return nil, err
+		}
+		var err error
+		if allocs[i], err = Allocs(small.start(st, path, workers)); err != nil {
+			return nil, err
+		}
+		if _, held[i], err = leastHeap(func() error { return small.start(st, path, workers)() }); err != nil {
+			return nil, err
+		}
+	}
+	samples, err := s.Sample(fns...)
+	if err != nil {
+		return nil, err
+	}
+	var overheads []Overhead
+	for i, st := range steps {
+		if !st.actFocus && !st.aem {
+			continue
+		}
+		uniform := 0
+		if st.kl {
+			uniform = 1
+		}
+		overheads = append(overheads, Overhead{
+			Step: st.name, Path: path.String(), OverUniform: samples.Ratio(i, uniform),
+			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: allocs[i],
+		})
+	}
+	return overheads, nil
+}
+
+// A stepInput is what all steps share: rollouts, logits and the memory for the
+// gradient.
+type stepInput struct {
+	batch    reweight.Batch
+	gradient reweight.Logits
+}
+
+// newStepInput makes rollouts of two responses of four tokens, the third of
+// them the action; two rollouts of different rewards make a group. The current
+// policy is the old one: at the first update no token is clipped, and every
+// row has a gradient.
+func newStepInput(tokens, vocab int) *stepInput {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := reweight.Batch{Role: make([]uint8, tokens), SpanIDs: make([]int32, tokens), TokenIDs: make([]int32, tokens)}
+	for t := range tokens {
+		b.Role[t] = reweight.RoleReasoning
+		if t%4 == 2 {
+			b.Role[t] = reweight.RoleAction
+		}
+		b.SpanIDs[t] = int32(t / 4)
+		b.TokenIDs[t] = int32(r.IntN(vocab))
+		if t%8 == 0 {
+			s := t / 8
+			b.SeqOffsets = append(b.SeqOffsets, int64(t))
+			b.GroupIDs = append(b.GroupIDs, int32(s/2))
+			b.Rewards = append(b.Rewards, float32(1+s%2))
+		}
+	}
+	b.SeqOffsets = append(b.SeqOffsets, int64(tokens))
+	// Rows are one another's, turned: drawing them all would take longer than
+	// the measurement.
+	row := make([]float32, vocab)
+	for v := range row {
+		row[v] = float32(3 * r.NormFloat64())
+	}
+	logits := func() reweight.Logits {
+		l := reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}
+		for t := range tokens {
+			turn := 97 * t % vocab
+			n := copy(l.F32[t*vocab:], row[turn:])
+			copy(l.F32[t*vocab+n:(t+1)*vocab], row[:turn])
+		}
+		return l
+	}
+	b.OldLogits, b.Logits, b.RefLogits = logits(), logits(), logits()
+	return &stepInput{batch: b, gradient: reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}}
+}
+
+// start allocates what the step needs and returns the step.
+func (in *stepInput) start(st step, path reweight.ISA, workers int) func() error {
+	b := in.batch
+	floats := func() []float32 { return make([]float32, len(b.Role)) }
+	ws := &reweight.Workspace{Path: path, Workers: workers}
+	b.OldLogprobs, b.Logprobs, b.Advantages = floats(), floats(), floats()
+	grad := floats()
+	var weights, factors []float32
+	if st.kl {
+		b.RefLogprobs = floats()
+	}
+	if st.actFocus {
+		b.RefEnergy = floats()
+		weights = b.RefEnergy // in place
+	}
+	if st.aem {
+		b.Entropy = floats()
+		factors = b.Entropy // in place
+	}
+	return func() error { return st.do(ws, &b, grad, weights, factors, in.gradient) }
+}
+
+// do does the step.
+func (st step) do(ws *reweight.Workspace, b *reweight.Batch, grad, weights, factors []float32, gradient reweight.Logits) error {
+	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
+	if err := ws.TokenStats(old, b.OldLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
+	if st.kl || st.actFocus {
+		ref := reweight.Stats{LSE: b.RefEnergy, Logprob: b.RefLogprobs}
+		if err := ws.TokenStats(ref, b.RefLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+			return err
+		}
+		for t, lse := range b.RefEnergy {
+			b.RefEnergy[t] = -lse
+		}
+	}
+	if err := ws.TokenStats(reweight.Stats{Logprob: b.Logprobs}, b.Logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
+	if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
+		return err
+	}
+	if st.aem {
+		if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
+			return err
+		}
+		if err := ws.Multiply(b.Advantages, b.Advantages, factors); err != nil {
+			return err
+		}
+	}
+	if st.actFocus {
+		if _, err := ws.ActFocus(weights, b, reweight.DefaultActFocus); err != nil {
+			return err
+		}
+	}
+	if _, err := ws.Loss(grad, weights, b, reweight.DefaultLoss); err != nil {
+		return err
+	}
+	return ws.RowGradient(gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, grad, reweight.DefaultRowGradient)
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata"
+)
+
+// A job is the main job: the arithmetic on rollouts, whether the kernels are
+// right, and what they cost.
+type job struct {
+	sizes []int // for parity: elements per row, or tokens
+	workload
+}
+
+// defaultJob meets the edges of the kernels' blocks, and measures float32 on one
+// worker, which leaves time for slow machines; bench run measures the rest.
+func defaultJob(p *progress) job {
+	return job{
+		sizes: []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000},
+		workload: workload{
+			sampler: bench.DefaultSampler, kernels: kernels.All(), oneType: true, paths: reweight.Available(),
+			vocabs: []int{151936}, workers: []int{1}, progress: p,
+		},
+	}
+}
+
+func mainCommand(args []string, out io.Writer, j job) error {
+	operands, err := parse(flag.NewFlagSet("bench", flag.ContinueOnError), usage, args, out)
+	if err != nil {
+		return err
+	}
+	if len(operands) > 0 {
+		return fmt.Errorf("unknown command %q, want reweight, run or info", operands[0])
+	}
+	return j.do(out)
+}
+
+// do does the main job and prints each part when it is done.
+func (j job) do(out io.Writer) error {
+	begin := time.Now()
+	if err := table(out, 2, nil, thisMachine().rows()); err != nil {
+		return err
+	}
+
+	heading(out, "Rollouts of a trained policy on slippery FrozenLake")
+	if err := printEmbedded(out); err != nil {
+		return err
+	}
+
+	parities, err := j.parity()
+	if err != nil {
+		return err
+	}
+	failures := failuresOf(parities)
+	j.progress.clear()
+	heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
+		len(kernels.Families), len(j.sizes), humanize.Comma(int64(slices.Max(j.sizes)))))
+	if err := printParities(out, parities); err != nil {
+		return err
+	}
+
+	results, more, err := j.measure()
+	if err != nil {
+		return err
+	}
+	failures = append(failures, more...)
+	j.progress.clear()
+	heading(out, fmt.Sprintf("Speed: rows streamed from memory, tokens in a cache; plain read at %.1f GB/s", readSpeed(results)))
+	if err := printResults(out, results); err != nil {
+		return err
+	}
+
+	best := j.workload
+	best.paths = j.paths[len(j.paths)-1:]
+	overheads, err := best.overheads()
+	if err != nil {
+		return err
+	}
+	j.progress.clear()
+	heading(out, "Training steps from logits to loss and gradient, over the uniform step")
+	if err := printOverheads(out, overheads); err != nil {
+		return err
+	}
+
+	if len(failures) > 0 {
+		fmt.Fprintf(out, "\nSome results are WRONG:\n%s\n", strings.Join(failures, "\n"))
+		return failed(failures)
+	}
+	return j.conclude(out, results, overheads, time.Since(begin))
+}
+
+// conclude says in words what the tables show, where all is right.
+func (j job) conclude(out io.Writer, results []bench.Result, overheads []bench.Overhead, took time.Duration) error {
+	best := j.paths[len(j.paths)-1].String()
+	i := slices.IndexFunc(results, func(r bench.Result) bool { return r.Vocab > 0 && r.Path == best })
+	same := "On the one path here, every kernel agrees with the reference."
+	if n := len(j.paths); n > 1 {
+		same = fmt.Sprintf("Every kernel agrees with the reference, and the %d paths with each other bit for bit.", n)
+	}
+	r, o := results[i], overheads[len(overheads)-1]
+	_, err := fmt.Fprintf(out, "\n%s On %s, %s takes %.2f ns per element: %.0f times the speed of the reference, %s of that of a plain read. "+
+		"A training step with ActFocus and AEM takes %.3f times the uniform one. All this took %.0f s.\n",
+		same, best, r.Kernel, r.NsPerElement, r.TimesReference, percent(r.RooflineShare), o.OverUniform, took.Seconds())
+	return err
+}
+
+// parity checks all types of all kernels.
+func (j job) parity() ([]bench.Parity, error) {
+	var all []bench.Parity
+	for _, k := range j.kernels {
+		for _, typ := range k.Types {
+			j.progress.say("checking %s %s ...", k.Name, typ)
+			p, err := bench.Check(k, typ, j.sizes, j.paths)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, p...)
+		}
+	}
+	return all, nil
+}
+
+// printParities prints a line for the paths of a kernel that are equally good.
+func printParities(out io.Writer, parities []bench.Parity) error {
+	var rows [][]string
+	for i, p := range parities {
+		verdict := "ok"
+		if p.Failure != "" {
+			verdict = "WRONG"
+		}
+		row := []string{p.Kernel, p.Type, p.Path, verdict, humanize.Comma(int64(p.Cases)), small(p.Errors.MaxULP), small(p.Errors.MaxAbs)}
+		const path = 2
+		if i > 0 {
+			last := rows[len(rows)-1]
+			paths := last[path]
+			if row[path] = paths; slices.Equal(row, last) {
+				last[path] = paths + " " + p.Path
+				continue
+			}
+			row[path] = p.Path
+		}
+		rows = append(rows, row)
+	}
+	return table(out, 4, []string{"kernel", "type", "paths", "", "cases", "max ulp", "max abs"}, rows)
+}
+
+// printEmbedded prints what the losses make of the embedded rollouts.
+func printEmbedded(out io.Writer) error {
+	file, err := rollout.Parse(testdata.FrozenLakeSmall)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	b, err := file.Batch()
+	if err != nil {
+		return err
+	}
+	s, err := summarise(b, defaultOptions())
+	if err != nil {
+		return err
+	}
+	return s.print(out)
+}

@@ -1,0 +1,126 @@
+// Command bench does the arithmetic of ActFocus and AEM on rollouts, holds every
+// kernel against a float64 reference, and measures what it all costs on the
+// machine at hand. bench -h says how.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+const usage = `Usage:
+  bench                         the main job: rollouts, parity, speed and overhead, in under a minute
+  bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
+  bench run [flags]             speed and errors of chosen kernels
+  bench info                    what this machine has, and which kernels it gets
+
+bench COMMAND -h explains a command and its flags.
+Exit status: 0 fine, 1 a check failed, 2 bad use or bad input.
+`
+
+func main() {
+	signal.Ignore(syscall.SIGPIPE) // writing to a closed pipe is an error that run reports
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run does what the arguments say and returns the exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	out := &firstError{w: stdout}
+	name, err := "bench", error(nil)
+	p := newProgress(stderr)
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case "reweight":
+		name, err = "bench reweight", reweightCommand(args[1:], out)
+	case "run":
+		name, err = "bench run", runCommand(args[1:], out, p, bench.DefaultSampler)
+	case "info":
+		name, err = "bench info", infoCommand(args[1:], out)
+	default:
+		err = mainCommand(args, out, defaultJob(p))
+	}
+	p.clear()
+	if out.err != nil {
+		err = fmt.Errorf("writing the output: %w", out.err)
+	}
+	var failed *failedCheck
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp) && out.err == nil:
+		return 0
+	case errors.As(err, &failed):
+		fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
+		return 1
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
+	return 2
+}
+
+// A failedCheck is a result that is wrong, as opposed to a use that is.
+type failedCheck struct{ what string }
+
+func (e *failedCheck) Error() string { return "a check failed: " + e.what }
+
+// oneLine keeps line breaks of arguments and file names out of messages.
+func oneLine(err error) string {
+	return strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(err.Error())
+}
+
+// firstError keeps the first error of a writer, which is then not written to
+// again.
+type firstError struct {
+	w   io.Writer
+	err error
+}
+
+func (f *firstError) Write(b []byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	n, err := f.w.Write(b)
+	f.err = err
+	return n, err
+}
+
+// parse parses flags that may stand before, between and after operands, which
+// it returns. For -h it prints the usage and the flags.
+func parse(flags *flag.FlagSet, usage string, args []string, out io.Writer) (operands []string, err error) {
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	for {
+		if err := flags.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				fmt.Fprint(out, usage)
+				flags.SetOutput(out)
+				flags.PrintDefaults()
+			}
+			return nil, err
+		}
+		rest := flags.Args()
+		if len(rest) == 0 {
+			return operands, nil
+		}
+		if n := len(args) - len(rest); n > 0 && args[n-1] == "--" {
+			return append(operands, rest...), nil
+		}
+		operands, args = append(operands, rest[0]), rest[1:]
+	}
+}
+
+// noOperands is an error if there are any.
+func noOperands(operands []string) error {
+	if len(operands) > 0 {
+		return fmt.Errorf("unexpected argument %q", operands[0])
+	}
+	return nil
+}
