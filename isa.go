@@ -2,7 +2,8 @@ package reweight
 
 import (
 	"fmt"
-	"strings"
+	"os"
+	"slices"
 )
 
 // An ISA names an implementation of the kernels. All of them give the same
@@ -12,9 +13,11 @@ type ISA uint8
 const (
 	Auto     ISA = iota // the best that this machine has
 	Portable            // plain Go, on every machine
+	AVX2                // amd64 with AVX2, FMA3 and F16C
+	AVX512              // amd64 with AVX-512 F, VL, DQ and BW
 )
 
-var isaNames = [...]string{Auto: "auto", Portable: "portable"}
+var isaNames = [...]string{"auto", "portable", "avx2", "avx512"}
 
 // String returns the lower-case name, as the bench prints it.
 func (p ISA) String() string {
@@ -24,23 +27,57 @@ func (p ISA) String() string {
 	return fmt.Sprintf("ISA(%d)", uint8(p))
 }
 
-// ParseISA returns the ISA of that name; it may be one that this machine lacks.
+// MarshalText returns the name.
+func (p ISA) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// ParseISA returns the available ISA of that name, or an error that lists those
+// that are.
 func ParseISA(name string) (ISA, error) {
-	for p, n := range isaNames {
-		if n == name {
-			return ISA(p), nil
-		}
-	}
-	return Auto, fmt.Errorf("reweight: instruction set %q, want one of %s", name, strings.Join(isaNames[:], ", "))
+	return parseISA(name, available)
 }
 
-// Available returns what this machine and build can run, the slowest first.
-func Available() []ISA { return []ISA{Portable} }
+func parseISA(name string, from []ISA) (ISA, error) {
+	for _, p := range from {
+		if p.String() == name {
+			return p, nil
+		}
+	}
+	return Auto, fmt.Errorf("reweight: no instruction set %q here, want one of %v", name, from)
+}
+
+// What this machine and build can run, the slowest first, as far as the
+// environment variable REWEIGHT_ISA allows; and what is wrong with that.
+var available, envErr = narrow(detect(), os.Getenv("REWEIGHT_ISA"))
+
+// narrow cuts what is available after the ISA of that name.
+func narrow(all []ISA, name string) ([]ISA, error) {
+	if name == "" {
+		return all, nil
+	}
+	p, err := parseISA(name, all)
+	if err != nil {
+		return all, fmt.Errorf("%w (REWEIGHT_ISA)", err)
+	}
+	return all[:slices.Index(all, p)+1], nil
+}
+
+// Available returns what this machine and build can run, the slowest first. The
+// environment variable REWEIGHT_ISA, read at start, cuts the list after the one
+// it names; if it names none of them, every call that leaves the choice to Auto
+// is an error that lists them.
+func Available() []ISA { return slices.Clone(available) }
+
+// Best returns what Auto stands for, or an error if REWEIGHT_ISA names nothing
+// that is available.
+func Best() (ISA, error) { return Auto.resolve() }
 
 // resolve turns Auto into the best available ISA and rejects a missing one.
 func (p ISA) resolve() (ISA, error) {
-	if p == Auto || p == Portable {
-		return Portable, nil
+	if p == Auto {
+		return available[len(available)-1], envErr
 	}
-	return p, fmt.Errorf("reweight: instruction set %v is not available here, want one of %v", p, Available())
+	if !slices.Contains(available, p) {
+		return p, fmt.Errorf("reweight: instruction set %v is not available here, want one of %v", p, available)
+	}
+	return p, nil
 }

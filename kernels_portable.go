@@ -35,6 +35,7 @@ const (
 	magic      = 0x1.8p23       // y + magic rounds y to an integer, kept in the low bits
 	minY       = -125           // 2^y below is not worth a bit and would leave the normal range
 	maxY       = 125
+	alarm      = 128     // a block's lane sum above it may hide an element above 2^headroom
 	headroom   = 8       // a block may exceed the reference by 2^8 before the sums are rescaled
 	maxMagnY   = 1 << 20 // log2 units of the reference beyond which a row goes the slow way
 	log2E32    = 0x1.715476p+0
@@ -128,6 +129,7 @@ func tree(l *[lanes]float64) float64 {
 type rowState struct {
 	k, kLo, c float32
 	threshold float32 // in units of x: a block above it needs a new reference
+	alarm     float32
 	s, t      [lanes]float64
 }
 
@@ -171,8 +173,10 @@ func blockMaxPortable(row Logits, i, n int) float32 {
 
 // rowBlocksPortable adds the blocks from element i on to st and returns the
 // element where it stopped: n, or the start of the first block with an element
-// above st.threshold, which it leaves out. The sums st.t are wanted only if
-// entropy is set.
+// above st.threshold, which it leaves out. The assembly looks at sums instead of
+// elements: it stops at a block with a lane sum of 2^y above st.alarm, which may
+// be a false alarm, and the caller looks closer. The sums st.t are wanted only
+// if entropy is set.
 func rowBlocksPortable(row Logits, i, n int, st *rowState, entropy bool) int {
 	for ; i < n; i += blockSize {
 		var s, t, x [lanes]float32

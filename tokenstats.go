@@ -166,7 +166,7 @@ func (q *rowSums) logprob(x float32, tau float64) float64 {
 // rescaling.
 func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 	n := x.Vocab
-	st := rowState{k: log2E32}
+	st := rowState{k: log2E32, alarm: alarm}
 	if tau != 1 {
 		if tau < slowTauMin || tau > slowTauMax {
 			return sumRowSlow(x, tau)
@@ -194,10 +194,9 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 		end := min(i+blockSize, n)
 		m := path.blockMax(x, i, end)
 		if m <= st.threshold { // a false alarm: add the block as it is
-			threshold := st.threshold
-			st.threshold = float32(math.Inf(1))
+			st.alarm = float32(math.Inf(1))
 			i = path.rowBlocks(x, i, end, &st, entropy)
-			st.threshold = threshold
+			st.alarm = alarm
 			if i == n {
 				break
 			}
@@ -218,7 +217,7 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 	}
 	S += tree(&st.s)
 	T += tree(&st.t)
-	if S != S {
+	if S != S || T != T { // a NaN past the first block shows in one of them
 		return sumRowSlow(x, tau)
 	}
 	k := float64(st.k) + float64(st.kLo)

@@ -1,7 +1,10 @@
+//go:build !amd64 || noasm || purego
+
 package reweight
 
-// Dispatch to the implementations. A switch on a small value: a function
-// variable would make every argument escape.
+// Where there is no assembly every path is the portable one.
+
+func detect() []ISA { return []ISA{Portable} }
 
 func (p ISA) blockMax(row Logits, i, n int) float32 { return blockMaxPortable(row, i, n) }
 
