@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -143,23 +144,32 @@ func Check(k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]P
 				if err := c.Run(&reweight.Workspace{Path: path}); err != nil {
 					return nil, err
 				}
-				p := &parities[i]
-				p.Cases++
-				e, err := c.Check()
-				p.Errors.MaxULP = max(p.Errors.MaxULP, e.MaxULP)
-				p.Errors.MaxAbs = max(p.Errors.MaxAbs, e.MaxAbs)
-				bits := c.Bits(nil)
 				if first == nil {
-					first = bits
+					first = c.Bits(nil)
 				}
-				if err == nil && !slices.Equal(bits, first) {
-					err = fmt.Errorf("not the bits of %v", paths[0])
-				}
-				if err != nil && p.Failure == "" {
-					p.Failure = fmt.Sprintf("%s %s on %v, %v input of %d: %v", k.Name, typ, path, family, size, err)
-				}
+				parities[i].add(c, first, fmt.Sprintf("%v input of %d", family, size))
 			}
 		}
 	}
 	return parities, nil
+}
+
+// A checked is a kernels.Case that has run, with its reference.
+type checked interface {
+	Check() (kernels.Errors, error)
+	Bits([]uint64) []uint64
+}
+
+// add takes one more case into account, whose results must have these bits.
+func (p *Parity) add(c checked, bits []uint64, input string) {
+	p.Cases++
+	e, err := c.Check()
+	p.Errors.MaxULP = max(p.Errors.MaxULP, e.MaxULP)
+	p.Errors.MaxAbs = max(p.Errors.MaxAbs, e.MaxAbs)
+	if err == nil && !slices.Equal(c.Bits(nil), bits) {
+		err = errors.New("not the bits of the first path")
+	}
+	if err != nil && p.Failure == "" {
+		p.Failure = fmt.Sprintf("%s %s on %s, %s: %v", p.Kernel, p.Type, p.Path, input, err)
+	}
 }

@@ -112,15 +112,21 @@ func newStepInput(tokens, vocab int) *stepInput {
 	}
 	b.SeqOffsets = append(b.SeqOffsets, int64(tokens))
 	// Rows are one another's, turned: drawing them all would take longer than
-	// the measurement.
-	row := make([]float32, vocab)
-	for v := range row {
-		row[v] = float32(3 * r.NormFloat64())
+	// the measurement. Every other response is surer, or AEM would see no
+	// difference between them.
+	sharp := make([]float32, vocab)
+	flat := make([]float32, vocab)
+	for v := range sharp {
+		x := r.NormFloat64()
+		sharp[v], flat[v] = float32(3*x), float32(2*x)
 	}
 	logits := func() reweight.Logits {
 		l := reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}
 		for t := range tokens {
-			turn := 97 * t % vocab
+			row, turn := flat, 97*t%vocab
+			if t/4%2 == 0 {
+				row = sharp
+			}
 			n := copy(l.F32[t*vocab:], row[turn:])
 			copy(l.F32[t*vocab+n:(t+1)*vocab], row[:turn])
 		}

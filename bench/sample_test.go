@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A fakeMachine is a clock that only work moves on: each unit of work takes
+// longer as time passes, or as the machine stumbles.
+type fakeMachine struct {
+	now    time.Duration
+	drift  float64 // relative, per second
+	hiccup int     // every so many calls, one takes ten times as long
+	calls  int
+}
+
+func (m *fakeMachine) clock() time.Duration { return m.now }
+
+func (m *fakeMachine) work(unit time.Duration) func() error {
+	return func() error {
+		m.calls++
+		cost := float64(unit) * (1 + m.drift*m.now.Seconds())
+		if m.hiccup > 0 && m.calls%m.hiccup == 0 {
+			cost *= 10
+		}
+		m.now += time.Duration(cost)
+		return nil
+	}
+}
+
+func near(t *testing.T, what string, got, want, relative float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= relative*want) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+func TestSampleOnASteadyMachine(t *testing.T) {
+	m := &fakeMachine{}
+	s := Sampler{Block: time.Millisecond, Rounds: 5, Budget: 100 * time.Millisecond, clock: m.clock}
+	samples, err := s.Sample(m.work(100), m.work(7000), m.work(2*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{100, 7000, 2e6} {
+		near(t, "median", samples.Median(i), want, 1e-12)
+	}
+	near(t, "ratio", samples.Ratio(1, 0), 70, 1e-12)
+	if n := len(samples[0]); n < 20 || n > 30 { // of rounds of about 4 ms
+		t.Errorf("%d rounds in 100 ms", n)
+	}
+}
+
+// TestSampleOnADriftingMachine: the machine gets twice as slow in the course of
+// the measurement, and stumbles.
+func TestSampleOnADriftingMachine(t *testing.T) {
+	for _, m := range []*fakeMachine{{drift: 5}, {drift: -1}, {hiccup: 1009}, {drift: 5, hiccup: 101}} {
+		s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 200 * time.Millisecond, clock: m.clock}
+		samples, err := s.Sample(m.work(1000), m.work(1050), m.work(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "ratio of 1.05", samples.Ratio(1, 0), 1.05, 0.01)
+		near(t, "ratio of 1", samples.Ratio(2, 0), 1, 0.01)
+	}
+}
+
+// TestSampleAlternates: every other round runs backwards.
+func TestSampleAlternates(t *testing.T) {
+	m := &fakeMachine{}
+	var order []int
+	fns := make([]func() error, 3)
+	for i := range fns {
+		work := m.work(20 * time.Millisecond)
+		fns[i] = func() error { order = append(order, i); return work() }
+	}
+	s := Sampler{Block: time.Millisecond, Rounds: 4, clock: m.clock}
+	if _, err := s.Sample(fns...); err != nil {
+		t.Fatal(err)
+	}
+	want := []int{0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0} // the first three to warm up
+	if !slices.Equal(order, want) {
+		t.Errorf("calls of %v, want %v", order, want)
+	}
+}
+
+// TestSampleSlowFunctions: they get the first rounds only, the others more.
+func TestSampleSlowFunctions(t *testing.T) {
+	m := &fakeMachine{}
+	s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 100 * time.Millisecond, clock: m.clock}
+	samples, err := s.Sample(m.work(1000), m.work(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(samples[1]) != 3 || len(samples[0]) < 80 {
+		t.Errorf("%d and %d rounds, want about 93 and 3", len(samples[0]), len(samples[1]))
+	}
+	near(t, "ratio", samples.Ratio(1, 0), 1e4, 1e-12)
+}
+
+func TestSampleBlocksAreLongEnough(t *testing.T) {
+	m := &fakeMachine{}
+	calls := 0
+	work := m.work(300)
+	s := Sampler{Block: time.Millisecond, Rounds: 1, clock: m.clock}
+	n, slow, err := s.calls(func() error { calls++; return work() })
+	if err != nil || slow {
+		t.Fatal(slow, err)
+	}
+	if took := time.Duration(n) * 300; took < s.Block || took > 2*s.Block {
+		t.Errorf("blocks of %v, want about %v", took, s.Block)
+	}
+	if calls > 3*n {
+		t.Errorf("%d calls to learn that %d make a block", calls, n)
+	}
+}
+
+// TestSampleCoarseClock: a clock that does not see single calls.
+func TestSampleCoarseClock(t *testing.T) {
+	m := &fakeMachine{}
+	s := Sampler{Block: 10 * time.Millisecond, Rounds: 3, clock: func() time.Duration { return m.now.Truncate(time.Millisecond) }}
+	samples, err := s.Sample(m.work(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "median", samples.Median(0), 100, 0.1)
+}
+
+func TestSampleStopsAtAnError(t *testing.T) {
+	broken := errors.New("broken")
+	for _, last := range []int{0, 1, 5} { // calls that go well
+		m := &fakeMachine{}
+		calls := 0
+		work := m.work(time.Millisecond)
+		s := Sampler{Block: time.Millisecond, Rounds: 10, clock: m.clock}
+		_, err := s.Sample(func() error {
+			if calls++; calls > last {
+				return broken
+			}
+			return work()
+		})
+		if err != broken || calls != last+1 {
+			t.Errorf("error %v after %d calls, want %v after %d", err, calls, broken, last+1)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		x    []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 100, 2}, 3}} {
+		s := Samples{slices.Clone(c.x)}
+		if got := s.Median(0); got != c.want || !slices.Equal(s[0], c.x) {
+			t.Errorf("median of %v = %v, want %v; samples are now %v", c.x, got, c.want, s[0])
+		}
+	}
+}
