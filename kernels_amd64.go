@@ -84,30 +84,214 @@ func (p ISA) rowBlocks(row Logits, i, n int, st *rowState, entropy bool) int {
 	return i + stop*lanes
 }
 
-func (p ISA) rowGradient(dst, row Logits, q *gradConsts) { rowGradientPortable(dst, row, q) }
+//go:noescape
+func rowGradientAVX2(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+
+//go:noescape
+func rowGradientAVX512(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+
+//go:noescape
+func maskedMomentsAVX2(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+
+//go:noescape
+func maskedMomentsAVX512(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+
+//go:noescape
+func actFocusWeightsAVX2(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+
+//go:noescape
+func actFocusWeightsAVX512(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+
+//go:noescape
+func spanSumsAVX2(sums *float64, x *float32, offsets *int32, n int)
+
+//go:noescape
+func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
+
+//go:noescape
+func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
+
+//go:noescape
+func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *[lanes]float64)
+
+//go:noescape
+func expScaleAVX512(dst, x *float32, chunks int, lo, k float32, sum *[lanes]float64)
+
+//go:noescape
+func scaleAVX2(dst *float32, chunks int, f float32)
+
+//go:noescape
+func scaleAVX512(dst *float32, chunks int, f float32)
+
+//go:noescape
+func multiplyAVX2(dst, a, b *float32, chunks int)
+
+//go:noescape
+func multiplyAVX512(dst, a, b *float32, chunks int)
+
+//go:noescape
+func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+
+//go:noescape
+func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+
+// The assembly takes whole chunks of 16. What is left goes through the portable
+// twin, whose bits are the same: element i of the rest is in lane i, as it would
+// be after whole chunks.
+
+func (p ISA) rowGradient(dst, row Logits, q *gradConsts) {
+	n := row.size()
+	whole := n &^ (lanes - 1)
+	if p == Portable || whole == 0 {
+		rowGradientPortable(dst, row, q)
+		return
+	}
+	var d, x unsafe.Pointer
+	size, typ := 4, 0
+	if row.F32 != nil {
+		d, x = unsafe.Pointer(&dst.F32[0]), unsafe.Pointer(&row.F32[0])
+	} else {
+		d, x, typ, size = unsafe.Pointer(&dst.BF16[0]), unsafe.Pointer(&row.BF16[0]), 1, 2
+	}
+	raceRead(x, whole*size)
+	raceWrite(d, whole*size)
+	if p == AVX512 {
+		rowGradientAVX512(d, x, typ, whole/lanes, q)
+	} else {
+		rowGradientAVX2(d, x, typ, whole/lanes, q)
+	}
+	if whole < n {
+		rowGradientPortable(dst.from(whole), row.from(whole), q)
+	}
+}
+
+// from returns the elements from i on.
+func (l Logits) from(i int) Logits {
+	if l.F32 != nil {
+		return Logits{F32: l.F32[i:]}
+	}
+	return Logits{BF16: l.BF16[i:]}
+}
 
 func (p ISA) maskedMoments(x []float32, role []uint8, roles uint8, shift float64, m *momentSums) {
+	if whole := len(x) &^ (lanes - 1); p != Portable && whole > 0 {
+		raceReadFloats(x[:whole])
+		raceRead(unsafe.Pointer(&role[0]), whole)
+		if p == AVX512 {
+			maskedMomentsAVX512(&x[0], &role[0], whole/lanes, int(roles), shift, m)
+		} else {
+			maskedMomentsAVX2(&x[0], &role[0], whole/lanes, int(roles), shift, m)
+		}
+		x, role = x[whole:], role[whole:]
+	}
 	maskedMomentsPortable(x, role, roles, shift, m)
 }
 
 func (p ISA) actFocusWeights(dst, signal []float32, role []uint8, q *actFocusConsts) {
+	if whole := len(dst) &^ (lanes - 1); p != Portable && whole > 0 {
+		raceReadFloats(signal[:whole])
+		raceRead(unsafe.Pointer(&role[0]), whole)
+		raceWriteFloats(dst[:whole])
+		if p == AVX512 {
+			actFocusWeightsAVX512(&dst[0], &signal[0], &role[0], whole/lanes, q)
+		} else {
+			actFocusWeightsAVX2(&dst[0], &signal[0], &role[0], whole/lanes, q)
+		}
+		dst, signal, role = dst[whole:], signal[whole:], role[whole:]
+	}
 	actFocusWeightsPortable(dst, signal, role, q)
 }
 
 func (p ISA) spanSums(sums []float64, x []float32, offsets []int32) {
-	spanSumsPortable(sums, x, offsets)
+	if p == Portable || len(sums) == 0 || len(x) == 0 {
+		spanSumsPortable(sums, x, offsets)
+		return
+	}
+	raceReadFloats(x[offsets[0]:offsets[len(sums)]])
+	raceWrite(unsafe.Pointer(&sums[0]), 8*len(sums))
+	if p == AVX512 {
+		spanSumsAVX512(&sums[0], &x[0], &offsets[0], len(sums))
+	} else {
+		spanSumsAVX2(&sums[0], &x[0], &offsets[0], len(sums))
+	}
 }
 
-func (p ISA) minMax(lo, hi, x []float32, offsets []int32) { minMaxPortable(lo, hi, x, offsets) }
+// minMax: groups are short, and 8 lanes serve AVX-512 as well.
+func (p ISA) minMax(lo, hi, x []float32, offsets []int32) {
+	if p == Portable || len(lo) == 0 || len(x) == 0 {
+		minMaxPortable(lo, hi, x, offsets)
+		return
+	}
+	raceReadFloats(x[offsets[0]:offsets[len(lo)]])
+	raceWriteFloats(lo)
+	raceWriteFloats(hi)
+	minMaxAVX2(&lo[0], &hi[0], &x[0], &offsets[0], len(lo))
+}
 
 func (p ISA) expScale(dst, x []float32, lo, k float32, sum *[lanes]float64) {
+	if whole := len(x) &^ (lanes - 1); p != Portable && whole > 0 {
+		raceReadFloats(x[:whole])
+		raceWriteFloats(dst[:whole])
+		if p == AVX512 {
+			expScaleAVX512(&dst[0], &x[0], whole/lanes, lo, k, sum)
+		} else {
+			expScaleAVX2(&dst[0], &x[0], whole/lanes, lo, k, sum)
+		}
+		dst, x = dst[whole:], x[whole:]
+	}
 	expScalePortable(dst, x, lo, k, sum)
 }
 
-func (p ISA) scale(dst []float32, f float32) { scalePortable(dst, f) }
+func (p ISA) scale(dst []float32, f float32) {
+	if whole := len(dst) &^ (lanes - 1); p != Portable && whole > 0 {
+		raceWriteFloats(dst[:whole])
+		if p == AVX512 {
+			scaleAVX512(&dst[0], whole/lanes, f)
+		} else {
+			scaleAVX2(&dst[0], whole/lanes, f)
+		}
+		dst = dst[whole:]
+	}
+	scalePortable(dst, f)
+}
 
-func (p ISA) multiply(dst, a, b []float32) { multiplyPortable(dst, a, b) }
+func (p ISA) multiply(dst, a, b []float32) {
+	if whole := len(dst) &^ (lanes - 1); p != Portable && whole > 0 {
+		raceReadFloats(a[:whole])
+		raceReadFloats(b[:whole])
+		raceWriteFloats(dst[:whole])
+		if p == AVX512 {
+			multiplyAVX512(&dst[0], &a[0], &b[0], whole/lanes)
+		} else {
+			multiplyAVX2(&dst[0], &a[0], &b[0], whole/lanes)
+		}
+		dst, a, b = dst[whole:], a[whole:], b[whole:]
+	}
+	multiplyPortable(dst, a, b)
+}
+
+// ones are the weights of a chunk where there are none.
+var ones = [lanes]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 
 func (p ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []uint8, q *surrogateConsts, sums *surrogateSums) {
+	if whole := len(role) &^ (lanes - 1); p != Portable && whole > 0 {
+		for _, x := range [...][]float32{logprobs, old, adv} {
+			raceReadFloats(x[:whole])
+		}
+		raceRead(unsafe.Pointer(&role[0]), whole)
+		raceWriteFloats(grad[:whole])
+		w, stride := &ones[0], 0
+		if weights != nil {
+			raceReadFloats(weights[:whole])
+			w, stride = &weights[0], 4*lanes
+			weights = weights[whole:]
+		}
+		if p == AVX512 {
+			surrogateAVX512(&grad[0], &logprobs[0], &old[0], &adv[0], w, stride, &role[0], whole/lanes, q, sums)
+		} else {
+			surrogateAVX2(&grad[0], &logprobs[0], &old[0], &adv[0], w, stride, &role[0], whole/lanes, q, sums)
+		}
+		grad, logprobs, old, adv, role = grad[whole:], logprobs[whole:], old[whole:], adv[whole:], role[whole:]
+	}
 	surrogatePortable(grad, logprobs, old, adv, weights, role, q, sums)
 }

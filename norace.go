@@ -6,3 +6,5 @@ import "unsafe"
 
 func raceRead(unsafe.Pointer, int)  {}
 func raceWrite(unsafe.Pointer, int) {}
+func raceReadFloats([]float32)      {}
+func raceWriteFloats([]float32)     {}

@@ -11,3 +11,6 @@ import (
 
 func raceRead(p unsafe.Pointer, bytes int)  { runtime.RaceReadRange(p, bytes) }
 func raceWrite(p unsafe.Pointer, bytes int) { runtime.RaceWriteRange(p, bytes) }
+
+func raceReadFloats(x []float32)  { raceRead(unsafe.Pointer(unsafe.SliceData(x)), 4*len(x)) }
+func raceWriteFloats(x []float32) { raceWrite(unsafe.Pointer(unsafe.SliceData(x)), 4*len(x)) }

@@ -76,7 +76,7 @@ func (f Family) fill(x []float32, r *rand.Rand) {
 func (s Spec) logits(r *rand.Rand) (reweight.Logits, []float64) {
 	l := reweight.Logits{Vocab: s.Vocab}
 	n := s.Rows * s.Vocab
-	x := make([]float32, n)
+	x := array[float32](s, n)
 	for i := 0; i < n; i += s.Vocab {
 		s.Family.fill(x[i:i+s.Vocab], r)
 	}
@@ -84,13 +84,13 @@ func (s Spec) logits(r *rand.Rand) (reweight.Logits, []float64) {
 	case "f32":
 		l.F32 = x
 	case "bf16":
-		l.BF16 = make([]reweight.BF16, n)
+		l.BF16 = array[reweight.BF16](s, n)
 		for i, v := range x {
 			l.BF16[i] = reweight.ToBF16(v)
 			x[i] = l.BF16[i].Float32()
 		}
 	case "f16":
-		l.F16 = make([]reweight.F16, n)
+		l.F16 = array[reweight.F16](s, n)
 		for i, v := range x {
 			l.F16[i] = toF16(v)
 			x[i] = l.F16[i].Float32()
@@ -124,9 +124,11 @@ func widen(x []float32) []float64 {
 
 func (s Spec) rand() *rand.Rand { return rand.New(rand.NewPCG(s.Seed, uint64(s.Family))) }
 
-// roles returns n roles as in real rollouts: some masked, few actions.
-func roles(n int, r *rand.Rand) []uint8 {
-	role := make([]uint8, n)
+// roles returns a role for each token as in real rollouts: some masked, few
+// actions.
+func (s Spec) roles(r *rand.Rand) []uint8 {
+	n := s.Rows
+	role := array[uint8](s, n)
 	for i := range role {
 		switch d := r.IntN(20); {
 		case d == 0:
@@ -139,12 +141,14 @@ func roles(n int, r *rand.Rand) []uint8 {
 	return role
 }
 
-// cut returns offsets that cut n elements into ranges of 1 to about 2*mean.
-func cut(n, mean int, r *rand.Rand) []int32 {
+// cut returns offsets that cut the tokens into ranges of 1 to about 2*mean.
+func (s Spec) cut(mean int, r *rand.Rand) []int32 {
 	off := []int32{0}
-	for at := 0; at < n; {
-		at = min(n, at+1+r.IntN(2*mean-1))
+	for at := 0; at < s.Rows; {
+		at = min(s.Rows, at+1+r.IntN(2*mean-1))
 		off = append(off, int32(at))
 	}
-	return off
+	placed := array[int32](s, len(off))
+	copy(placed, off)
+	return placed
 }

@@ -7,6 +7,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -30,6 +31,18 @@ type Spec struct {
 	Type   string // one of the kernel's
 	Family Family
 	Seed   uint64
+
+	memory func(bytes int) []byte // where the arrays lie; nil is the heap
+}
+
+// array returns n zeroed elements in the spec's memory.
+func array[E any](s Spec, n int) []E {
+	if s.memory == nil {
+		return make([]E, n)
+	}
+	var e E
+	b := s.memory(n * int(unsafe.Sizeof(e)))
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
 // A Case is a workload: inputs, an implementation to run on them and the

@@ -26,7 +26,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 		var outs []output
 		var pick []int // which of the reference's three results each output is
 		for _, o := range outputs {
-			v := make([]float32, s.Rows)
+			v := array[float32](s, s.Rows)
 			switch o {
 			case 'l':
 				dst.LSE, pick = v, append(pick, 0)
@@ -82,11 +82,11 @@ func rowGradient(bonus float64) func(Spec) (*Case, error) {
 		// and so is the gradient, relative to g; bfloat16 rounds by 2^-8 more.
 		out := output{name: "gradient", want: make([]float64, n), abs: 1e-5, half: 0x1p-24}
 		if s.Type == "bf16" {
-			dst.BF16 = make([]reweight.BF16, n)
+			dst.BF16 = array[reweight.BF16](s, n)
 			out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
 			out.half = 0x1p-8
 		} else {
-			dst.F32 = make([]float32, n)
+			dst.F32 = array[float32](s, n)
 			out.got = func(i int) float64 { return float64(dst.F32[i]) }
 		}
 		opt := reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus}

@@ -10,7 +10,7 @@ import (
 
 // tokens returns n float32 of the family, and the same as float64.
 func (s Spec) tokens(r *rand.Rand) ([]float32, []float64) {
-	x := make([]float32, s.Rows)
+	x := array[float32](s, s.Rows)
 	s.Family.fill(x, r)
 	return x, widen(x)
 }
@@ -18,7 +18,7 @@ func (s Spec) tokens(r *rand.Rand) ([]float32, []float64) {
 func maskedMoments(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	role := roles(s.Rows, r)
+	role := s.roles(r)
 	const set = 1<<reweight.RoleReasoning | 1<<reweight.RoleAction
 	const shift = 1.5
 	got := make([]float64, 3)
@@ -52,12 +52,12 @@ func maskedMoments(s Spec) (*Case, error) {
 func actFocusWeights(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	role := roles(s.Rows, r)
+	role := s.roles(r)
 	mean, sigma := 0.3, 2.5
 	if s.Family == Offset {
 		mean = 10000.3
 	}
-	w := make([]float32, s.Rows)
+	w := array[float32](s, s.Rows)
 	opt := reweight.DefaultActFocus
 	out := f32("weight", w)
 	out.ulps = 2
@@ -75,11 +75,11 @@ func actFocusWeights(s Spec) (*Case, error) {
 func spanMeans(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	off := cut(s.Rows, 64, r)
+	off := s.cut(64, r)
 	if s.Rows >= 4096 { // some spans longer than a block
-		off = cut(s.Rows, 1500, r)
+		off = s.cut(1500, r)
 	}
-	means := make([]float32, len(off)-1)
+	means := array[float32](s, len(off)-1)
 	out := f32("mean", means)
 	var size float64 // of a typical element: the sums' errors are relative to it
 	for _, v := range wide {
@@ -107,8 +107,8 @@ func spanMeans(s Spec) (*Case, error) {
 func minMax(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	off := cut(s.Rows, 8, r)
-	lo, hi := make([]float32, len(off)-1), make([]float32, len(off)-1)
+	off := s.cut(8, r)
+	lo, hi := array[float32](s, len(off)-1), array[float32](s, len(off)-1)
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), outputs: []output{f32("lo", lo), f32("hi", hi)}}
 	c.run = func(ws *reweight.Workspace) error { return ws.MinMax(lo, hi, x, off) }
 	c.reference = func() error {
@@ -140,7 +140,7 @@ func expScale(s Spec) (*Case, error) {
 	if hi > lo {
 		rate = 1 / float64(hi-lo)
 	}
-	dst := make([]float32, s.Rows)
+	dst := array[float32](s, s.Rows)
 	out := f32("factor", dst)
 	out.rel = 1e-6
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, outputs: []output{out}}
@@ -163,9 +163,9 @@ func expScale(s Spec) (*Case, error) {
 func multiply(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	w := make([]float32, s.Rows)
+	w := array[float32](s, s.Rows)
 	Random.fill(w, r)
-	dst := make([]float32, s.Rows)
+	dst := array[float32](s, s.Rows)
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, outputs: []output{f32("product", dst)}}
 	c.run = func(ws *reweight.Workspace) error { return ws.Multiply(dst, x, w) }
 	c.reference = func() error {
@@ -180,9 +180,9 @@ func multiply(s Spec) (*Case, error) {
 func surrogate(s Spec) (*Case, error) {
 	r := s.rand()
 	logprobs, _ := s.tokens(r)
-	role := roles(s.Rows, r)
+	role := s.roles(r)
 	n := s.Rows
-	old, adv, w := make([]float32, n), make([]float32, n), make([]float32, n)
+	old, adv, w := array[float32](s, n), array[float32](s, n), array[float32](s, n)
 	opt, bound := reweight.DefaultLoss, []float64{0.8, 1.28, 3}
 	for t := range old {
 		d := 0.3 * r.NormFloat64()
@@ -198,7 +198,7 @@ func surrogate(s Spec) (*Case, error) {
 		adv[t] = float32(r.NormFloat64())
 		w[t] = r.Float32() + 0.1
 	}
-	grad, sums := make([]float32, n), make([]float64, 4)
+	grad, sums := array[float32](s, n), make([]float64, 4)
 	out := f32("gradient", grad)
 	out.abs, out.rel = 1e-30, 4e-6
 	total := f64("tokens, clipped, loss and log-ratio", sums)

@@ -1,0 +1,59 @@
+//go:build unix
+
+package kernels
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// guarded hands out memory that ends (or begins) at a page nobody may touch.
+type guarded struct {
+	atEnd bool
+	maps  [][]byte
+}
+
+func (g *guarded) memory(bytes int) []byte {
+	page := unix.Getpagesize()
+	inner := (bytes + page - 1) / page * page
+	m, err := unix.Mmap(-1, 0, inner+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		panic(err)
+	}
+	for _, guard := range [][]byte{m[:page], m[page+inner:]} {
+		if err := unix.Mprotect(guard, unix.PROT_NONE); err != nil {
+			panic(err)
+		}
+	}
+	g.maps = append(g.maps, m)
+	if g.atEnd {
+		return m[page+inner-bytes : page+inner]
+	}
+	return m[page : page+bytes]
+}
+
+func (g *guarded) free() {
+	for _, m := range g.maps {
+		unix.Munmap(m)
+	}
+}
+
+// TestGuardPages runs every kernel with every array against a guard page: a
+// read or write past either end is a fault. Arrays that end at a page begin at
+// every alignment as their length changes.
+func TestGuardPages(t *testing.T) {
+	for _, k := range All() {
+		for _, typ := range k.Types {
+			for _, n := range []int{1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 19, 21, 24, 29, 31, 32, 33, 47, 49, 63, 64, 65, 97, 127, 128, 129, 143, 255, 511, 1023, 1024, 1025, 1039, 2047, 2063, 5001} {
+				for _, atEnd := range []bool{true, false} {
+					g := guarded{atEnd: atEnd}
+					s := spec(k, n)
+					s.Type, s.Seed, s.memory = typ, uint64(n), g.memory
+					hold(t, k, s)
+					g.free()
+				}
+			}
+		}
+	}
+}
