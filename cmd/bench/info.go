@@ -8,7 +8,7 @@ import (
 const infoUsage = `Usage: bench info
 
 What this machine has, and which implementation of the kernels it gets and why.
-REWEIGHT_ISA in the environment asks for another.
+REWEIGHT_ISA in the environment names the best that may be used.
 `
 
 func infoCommand(args []string, out io.Writer) error {
@@ -19,5 +19,9 @@ func infoCommand(args []string, out io.Writer) error {
 	if err := noOperands(operands); err != nil {
 		return err
 	}
-	return table(out, 2, nil, thisMachine().rows())
+	m, err := thisMachine()
+	if err != nil {
+		return err
+	}
+	return table(out, 2, nil, m.rows())
 }

@@ -27,9 +27,9 @@ type job struct {
 // worker, which leaves time for slow machines; bench run measures the rest.
 func defaultJob(p *progress) job {
 	return job{
-		sizes: []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000},
+		sizes: []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},
 		workload: workload{
-			sampler: bench.DefaultSampler, kernels: kernels.All(), oneType: true, paths: reweight.Available(),
+			sampler: bench.DefaultSampler, check: bench.Check, kernels: kernels.All(), oneType: true, paths: reweight.Available(),
 			vocabs: []int{151936}, workers: []int{1}, progress: p,
 		},
 	}
@@ -49,7 +49,11 @@ func mainCommand(args []string, out io.Writer, j job) error {
 // do does the main job and prints each part when it is done.
 func (j job) do(out io.Writer) error {
 	begin := time.Now()
-	if err := table(out, 2, nil, thisMachine().rows()); err != nil {
+	m, err := thisMachine()
+	if err != nil {
+		return err
+	}
+	if err := table(out, 2, nil, m.rows()); err != nil {
 		return err
 	}
 
@@ -70,14 +74,22 @@ func (j job) do(out io.Writer) error {
 		return err
 	}
 
-	results, more, err := j.measure()
-	if err != nil {
-		return err
+	var results []bench.Result
+	for _, shape := range j.shapes() {
+		j.progress.say("measuring %s ...", shape)
+		r, err := j.speed(shape)
+		if err != nil {
+			return err
+		}
+		results = append(results, r...)
 	}
-	failures = append(failures, more...)
 	j.progress.clear()
-	heading(out, fmt.Sprintf("Speed: rows streamed from memory, tokens in a cache; plain read at %.1f GB/s", readSpeed(results)))
-	if err := printResults(out, results); err != nil {
+	heading(out, fmt.Sprintf("Speed on float32: rows streamed from memory, where a plain read takes place at %.1f GB/s; tokens from a cache", readSpeed(results)))
+	var rows [][]string
+	for _, r := range results {
+		rows = append(rows, append([]string{r.Kernel, r.Path}, speedCells(r)...))
+	}
+	if err := table(out, 2, append([]string{"kernel", "path"}, speedHeader()...), rows); err != nil {
 		return err
 	}
 
@@ -109,7 +121,7 @@ func (j job) conclude(out io.Writer, results []bench.Result, overheads []bench.O
 		same = fmt.Sprintf("Every kernel agrees with the reference, and the %d paths with each other bit for bit.", n)
 	}
 	r, o := results[i], overheads[len(overheads)-1]
-	_, err := fmt.Fprintf(out, "\n%s On %s, %s takes %.2f ns per element: %.0f times the speed of the reference, %s of that of a plain read. "+
+	_, err := fmt.Fprintf(out, "\n%s\nOn %s, %s takes %.2f ns per element: %.0f times the speed of the reference, %s of that of a plain read.\n"+
 		"A training step with ActFocus and AEM takes %.3f times the uniform one. All this took %.0f s.\n",
 		same, best, r.Kernel, r.NsPerElement, r.TimesReference, percent(r.RooflineShare), o.OverUniform, took.Seconds())
 	return err
@@ -121,7 +133,7 @@ func (j job) parity() ([]bench.Parity, error) {
 	for _, k := range j.kernels {
 		for _, typ := range k.Types {
 			j.progress.say("checking %s %s ...", k.Name, typ)
-			p, err := bench.Check(k, typ, j.sizes, j.paths)
+			p, err := j.check(k, typ, j.sizes, j.paths)
 			if err != nil {
 				return nil, err
 			}
@@ -166,7 +178,7 @@ func printEmbedded(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := summarise(b, defaultOptions())
+	s, err := summarise(b, nil, defaultOptions())
 	if err != nil {
 		return err
 	}

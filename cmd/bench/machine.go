@@ -29,13 +29,18 @@ type machine struct {
 	Chosen     string   `json:"chosen"` // the one that is used unless asked otherwise
 }
 
-func thisMachine() machine {
+// thisMachine returns an error if REWEIGHT_ISA asks for what is not there.
+func thisMachine() (machine, error) {
+	best, err := reweight.Best()
+	if err != nil {
+		return machine{}, trimmed(err)
+	}
 	c := &cpuid.CPU
 	m := machine{
 		CPU: cmp.Or(strings.TrimSpace(c.BrandName), "unknown"), CPUs: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0),
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Features: []string{},
 		L1: max(0, c.Cache.L1D), L2: max(0, c.Cache.L2), L3: max(0, c.Cache.L3),
-		Go: runtime.Version(), Paths: pathNames(), Chosen: chosen().String(),
+		Go: runtime.Version(), Paths: pathNames(), Chosen: best.String(),
 	}
 	for _, f := range [...]cpuid.FeatureID{
 		cpuid.AVX, cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW,
@@ -45,13 +50,7 @@ func thisMachine() machine {
 			m.Features = append(m.Features, f.String())
 		}
 	}
-	return m
-}
-
-// chosen returns the path that a zero Workspace takes: the fastest available.
-func chosen() reweight.ISA {
-	paths := reweight.Available()
-	return paths[len(paths)-1]
+	return m, nil
 }
 
 func pathNames() []string {
@@ -65,7 +64,7 @@ func pathNames() []string {
 // why says why the chosen path was chosen.
 func (m machine) why() string {
 	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
-		return "REWEIGHT_ISA=" + v
+		return "the best that REWEIGHT_ISA=" + v + " allows"
 	}
 	if len(m.Paths) == 1 {
 		return "the only one for this CPU and build"

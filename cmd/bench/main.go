@@ -54,15 +54,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if out.err != nil {
 		err = fmt.Errorf("writing the output: %w", out.err)
 	}
-	var failed *failedCheck
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp) && out.err == nil:
+	return exitStatus(name, err, stderr)
+}
+
+// exitStatus returns the status for an error, which it prints.
+func exitStatus(name string, err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	case errors.As(err, &failed):
-		fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
-		return 1
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
+	var failed *failedCheck
+	if errors.As(err, &failed) {
+		return 1
+	}
 	return 2
 }
 

@@ -52,8 +52,8 @@ func reweightCommand(args []string, out io.Writer) error {
 	flags.Float64Var(&opt.actFocus.Alpha, "alpha", opt.actFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
 	flags.Float64Var(&opt.actFocus.Beta, "beta", opt.actFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
 	flags.Float64Var(&opt.actFocus.Eps, "eps", opt.actFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
-	flags.Var(choice[reweight.Signal]{&opt.actFocus.Signal, []string{"energy", "entropy", "surprisal", "log-ratio"}},
-		"signal", "ActFocus: `name` of the signal: energy, entropy, surprisal or log-ratio")
+	flags.Var(choice[reweight.Signal]{&opt.actFocus.Signal, []string{"energy", "reference-entropy", "surprisal", "log-ratio"}},
+		"signal", "ActFocus: `name` of the signal: energy, reference-entropy (needs ref_logits), surprisal or log-ratio")
 	flags.Float64Var(&opt.aem.Lambda, "lambda", opt.aem.Lambda, "AEM: strength, 0 to 80")
 	flags.Float64Var(&opt.aem.Guard, "guard", opt.aem.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
 	flags.Var(choice[reweight.Scope]{&opt.aem.Scope, []string{"group", "trajectory", "batch"}},
@@ -123,14 +123,24 @@ func summariseFile(b *reweight.Batch, opt options) (*summary, error) {
 	switch opt.actFocus.Signal {
 	case reweight.SignalEnergy:
 		need = append(need, "ref_energy")
+	case reweight.SignalEntropy:
+		need = append(need, "ref_logits")
 	case reweight.SignalLogRatio:
 		need = append(need, "ref_logprobs")
 	}
 	if err := rollout.Require(b, need...); err != nil {
 		return nil, err
 	}
-	if err := rollout.Derive(new(reweight.Workspace), b); err != nil {
+	var ws reweight.Workspace
+	if err := rollout.Derive(&ws, b); err != nil {
 		return nil, err
+	}
+	var refEntropy []float32
+	if opt.actFocus.Signal == reweight.SignalEntropy {
+		refEntropy = make([]float32, b.Tokens())
+		if err := ws.TokenStats(reweight.Stats{Entropy: refEntropy}, b.RefLogits, nil, reweight.DefaultTokenStats); err != nil {
+			return nil, err
+		}
 	}
 	for t, role := range b.Role {
 		if role == reweight.RoleMasked {
@@ -143,7 +153,7 @@ func summariseFile(b *reweight.Batch, opt options) (*summary, error) {
 			return nil, fmt.Errorf("Logprobs[%d] = NaN at a response token", t)
 		}
 	}
-	return summarise(b, opt)
+	return summarise(b, refEntropy, opt)
 }
 
 // check returns an error that names the flag whose value is out of range: the
@@ -153,7 +163,7 @@ func (opt options) check() error {
 	_, err := summarise(&reweight.Batch{
 		Role: []uint8{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
 		RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
-	}, opt)
+	}, one, opt)
 	if err == nil {
 		return nil
 	}

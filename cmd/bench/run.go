@@ -36,6 +36,7 @@ Lists are separated by commas.
 
 // Above these sizes a workload would not fit in the memory of most machines.
 const (
+	maxSize     = 1 << 24 // rows, tokens or vocabulary
 	maxElements = 1 << 28
 	maxWorkers  = 1024
 )
@@ -43,6 +44,7 @@ const (
 // A workload says what to measure.
 type workload struct {
 	sampler  bench.Sampler
+	check    func(kernels.Kernel, string, []int, []reweight.ISA) ([]bench.Parity, error) // bench.Check
 	kernels  []kernels.Kernel
 	oneType  bool // only the first type of each kernel
 	paths    []reweight.ISA
@@ -80,7 +82,7 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 	set := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
 
-	w := workload{sampler: sampler, kernels: kernels.All(), paths: reweight.Available(), rows: *rows, progress: p}
+	w := workload{sampler: sampler, check: bench.Check, kernels: kernels.All(), paths: reweight.Available(), rows: *rows, progress: p}
 	if set["kernel"] {
 		if w.kernels, err = pick("-kernel", *kernelList, kernels.All(), kernelNames()); err != nil {
 			return err
@@ -91,14 +93,14 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 			return err
 		}
 	}
-	if w.vocabs, err = numbers("-vocab", *vocabList, maxElements); err != nil {
+	if w.vocabs, err = numbers("-vocab", *vocabList, maxSize); err != nil {
 		return err
 	}
 	if w.workers, err = numbers("-workers", *workerList, maxWorkers); err != nil {
 		return err
 	}
-	if set["rows"] && (w.rows < 1 || w.rows > maxElements) {
-		return fmt.Errorf("-rows %d: want 1 to %d", w.rows, maxElements)
+	if set["rows"] && (w.rows < 1 || w.rows > maxSize) {
+		return fmt.Errorf("-rows %d: want 1 to %d", w.rows, maxSize)
 	}
 	for _, v := range w.vocabs {
 		if w.rows > maxElements/v {
@@ -106,10 +108,27 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 		}
 	}
 
-	r := report{Machine: thisMachine()}
-	var failures []string
-	if r.Results, failures, err = w.measure(); err != nil {
+	var r report
+	if r.Machine, err = thisMachine(); err != nil {
 		return err
+	}
+	var failures []string
+	for _, shape := range w.shapes() {
+		p.say("measuring %s ...", shape)
+		results, err := w.speed(shape)
+		if err != nil {
+			return err
+		}
+		parities, err := w.check(shape.kernel, shape.typ, []int{shape.size()}, w.paths)
+		if err != nil {
+			return err
+		}
+		failures = append(failures, failuresOf(parities)...)
+		for i := range results {
+			q := parities[i%len(parities)] // the paths come again for each number of workers
+			results[i].MaxULP, results[i].MaxAbs = bench.Number(q.Errors.MaxULP), bench.Number(q.Errors.MaxAbs)
+		}
+		r.Results = append(r.Results, results...)
 	}
 	r.Roofline.ReadGBPerS = readSpeed(r.Results)
 	if r.Overhead, err = w.overheads(); err != nil {
@@ -136,54 +155,61 @@ func failed(failures []string) error {
 	return &failedCheck{what}
 }
 
-// measure measures the kernels, and checks them at the same shapes. Failures
-// are results that are wrong.
-func (w workload) measure() (results []bench.Result, failures []string, err error) {
+// A shape is a kernel on inputs of one type and size.
+type shape struct {
+	kernel      kernels.Kernel
+	typ         string
+	rows, vocab int
+	workers     []int
+}
+
+func (s shape) String() string {
+	if !s.kernel.Rows {
+		return s.kernel.Name + " " + s.typ
+	}
+	return fmt.Sprintf("%s %s, vocabulary of %s", s.kernel.Name, s.typ, humanize.Comma(int64(s.vocab)))
+}
+
+// size is what parity is checked at, for which the float64 reference need not
+// take long: two rows, or not too many tokens.
+func (s shape) size() int {
+	if s.kernel.Rows {
+		return s.vocab
+	}
+	return min(s.rows, bench.TokenCount)
+}
+
+func (w workload) shapes() []shape {
+	var shapes []shape
 	for _, k := range w.kernels {
 		types := k.Types
 		if w.oneType {
 			types = types[:1]
 		}
-		vocabs := w.vocabs
-		if !k.Rows {
-			vocabs = []int{0}
-		}
 		for _, typ := range types {
-			for _, vocab := range vocabs {
-				r, f, err := w.measureShape(k, typ, vocab)
-				if err != nil {
-					return nil, nil, err
-				}
-				results, failures = append(results, r...), append(failures, f...)
+			if !k.Rows {
+				shapes = append(shapes, shape{k, typ, cmp.Or(w.rows, bench.TokenCount), 0, []int{1}})
+				continue
+			}
+			for _, vocab := range w.vocabs {
+				shapes = append(shapes, shape{k, typ, cmp.Or(w.rows, bench.RowsToStream(typ, vocab)), vocab, w.workers})
 			}
 		}
 	}
-	return results, failures, nil
+	return shapes
 }
 
-func (w workload) measureShape(k kernels.Kernel, typ string, vocab int) (results []bench.Result, failures []string, err error) {
-	rows, workers := cmp.Or(w.rows, bench.TokenCount), []int{1}
-	size := rows
-	if k.Rows {
-		rows, workers = cmp.Or(w.rows, bench.RowsToStream(typ, vocab)), w.workers
-		size = vocab
-	}
-	w.progress.say("measuring %s %s ...", k.Name, typ)
-	parities, err := bench.Check(k, typ, []int{size}, w.paths)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, n := range workers {
-		r, err := w.sampler.Kernel(k, typ, rows, vocab, n, w.paths)
+// speed measures all paths on a shape, for each number of workers.
+func (w workload) speed(s shape) ([]bench.Result, error) {
+	var all []bench.Result
+	for _, n := range s.workers {
+		results, err := w.sampler.Kernel(s.kernel, s.typ, s.rows, s.vocab, n, w.paths)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		for i, q := range parities {
-			r[i].MaxULP, r[i].MaxAbs = bench.Number(q.Errors.MaxULP), bench.Number(q.Errors.MaxAbs)
-		}
-		results = append(results, r...)
+		all = append(all, results...)
 	}
-	return results, failuresOf(parities), nil
+	return all, nil
 }
 
 func failuresOf(parities []bench.Parity) []string {
@@ -226,24 +252,29 @@ func (r report) print(w io.Writer) error {
 	if err := printResults(w, r.Results); err != nil {
 		return err
 	}
-	heading(w, "Training steps, over the uniform step")
+	heading(w, "Training steps from logits to loss and gradient, over the uniform step")
 	return printOverheads(w, r.Overhead)
 }
 
 func printResults(w io.Writer, results []bench.Result) error {
 	var rows [][]string
 	for _, r := range results {
-		shape := humanize.Comma(int64(r.Rows))
-		if r.Vocab > 0 {
-			shape += " x " + humanize.Comma(int64(r.Vocab))
-		}
-		rows = append(rows, []string{
-			r.Kernel, r.Type, r.Path, shape, strconv.Itoa(r.Workers), fmt.Sprintf("%.3f", r.NsPerElement), fmt.Sprintf("%.2f", r.GBPerS),
-			percent(r.RooflineShare), fmt.Sprintf("%.1f", r.TimesReference), strconv.FormatUint(r.AllocsPerOp, 10),
-			small(float64(r.MaxULP)), small(float64(r.MaxAbs)),
-		})
+		rows = append(rows, append([]string{r.Kernel, r.Type, r.Path, strconv.Itoa(r.Workers)}, append(speedCells(r), small(float64(r.MaxULP)), small(float64(r.MaxAbs)))...))
 	}
-	return table(w, 3, []string{"kernel", "type", "path", "rows", "workers", "ns/element", "GB/s", "of plain read", "x reference", "allocs", "max ulp", "max abs"}, rows)
+	return table(w, 3, append([]string{"kernel", "type", "path", "workers"}, append(speedHeader(), "max ulp", "max abs")...), rows)
+}
+
+func speedHeader() []string {
+	return []string{"rows", "ns/element", "GB/s", "of read", "x reference", "allocs"}
+}
+
+func speedCells(r bench.Result) []string {
+	rows := humanize.Comma(int64(r.Rows))
+	if r.Vocab > 0 {
+		rows += " x " + humanize.Comma(int64(r.Vocab))
+	}
+	return []string{rows, fmt.Sprintf("%.3f", r.NsPerElement), fmt.Sprintf("%.2f", r.GBPerS), percent(r.RooflineShare),
+		fmt.Sprintf("%.1f", r.TimesReference), strconv.FormatUint(r.AllocsPerOp, 10)}
 }
 
 func printOverheads(w io.Writer, overheads []bench.Overhead) error {
@@ -251,7 +282,11 @@ func printOverheads(w io.Writer, overheads []bench.Overhead) error {
 	for _, o := range overheads {
 		rows = append(rows, []string{o.Step, o.Path, fmt.Sprintf("%.3f", o.OverUniform), humanize.IBytes(uint64(max(0, o.ExtraBytes))), strconv.FormatUint(o.Allocs, 10)})
 	}
-	return table(w, 2, []string{"step", "path", "times uniform", "extra memory", "allocs"}, rows)
+	if err := table(w, 2, []string{"step", "path", "times uniform", "extra memory", "allocs"}, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(w, "\nactfocus takes its energy from the KL anchor's pass over the reference's logits;\nactfocus_no_kl has no such anchor and makes that pass for itself.\n")
+	return err
 }
 
 func kernelNames() []string {
@@ -286,11 +321,4 @@ func numbers(flag, list string, most int) ([]int, error) {
 		n = append(n, v)
 	}
 	return n, nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%s %ss", humanize.Comma(int64(n)), what)
 }

@@ -62,9 +62,10 @@ type lossSummary struct {
 }
 
 // summarise does the four steps on a batch, with the GRPO advantages of its
-// rewards and groups. Without RefEnergy, which not every signal needs, the
-// bottleneck is NaN.
-func summarise(b *reweight.Batch, opt options) (*summary, error) {
+// rewards and groups. refEntropy is the entropy of the reference, which a batch
+// has no place for; SignalEntropy alone needs it. Without RefEnergy, which not
+// every signal needs, the bottleneck is NaN.
+func summarise(b *reweight.Batch, refEntropy []float32, opt options) (*summary, error) {
 	var ws reweight.Workspace
 	batch := *b // whose advantages are its own
 	T := batch.Tokens()
@@ -79,7 +80,11 @@ func summarise(b *reweight.Batch, opt options) (*summary, error) {
 		return nil, err
 	}
 	s := &summary{weights: make([]float32, T), advantages: scaled, grad: make([]float32, T)}
-	if _, err := ws.ActFocus(s.weights, &batch, opt.actFocus); err != nil {
+	focus := batch
+	if opt.actFocus.Signal == reweight.SignalEntropy {
+		focus.Entropy = refEntropy
+	}
+	if _, err := ws.ActFocus(s.weights, &focus, opt.actFocus); err != nil {
 		return nil, err
 	}
 	for _, step := range []struct {

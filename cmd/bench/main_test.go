@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata"
+)
+
+func embedded(t *testing.T) []rollout.Tensor {
+	t.Helper()
+	file, err := rollout.Parse(testdata.FrozenLakeSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := file.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rollout.Tensors(b)
+}
+
+// without returns the tensors but those of these names.
+func without(tensors []rollout.Tensor, names ...string) []rollout.Tensor {
+	return slices.DeleteFunc(tensors, func(t rollout.Tensor) bool { return slices.Contains(names, t.Name) })
+}
+
+// write writes the tensors to a new file and returns its path.
+func write(t *testing.T, tensors []rollout.Tensor) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rollouts.safetensors")
+	if err := rollout.Write(path, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWrongUse: one line on standard error that says what is wrong, nothing on
+// standard output, status 2.
+func TestWrongUse(t *testing.T) {
+	good := write(t, embedded(t))
+	dir := t.TempDir()
+	noise := filepath.Join(dir, "noise")
+	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	broken := func(name string, change func([]float32)) string {
+		tensors := embedded(t)
+		for i, tensor := range tensors {
+			if tensor.Name == name {
+				data := append([]float32(nil), tensor.Data.([]float32)...)
+				change(data)
+				tensors[i].Data = data
+			}
+		}
+		return write(t, tensors)
+	}
+	allNaN := func(x []float32) {
+		for i := range x {
+			x[i] /= 0
+			x[i] -= x[i]
+		}
+	}
+	for _, c := range []struct {
+		args string // separated by spaces
+		want string // parts of the message, separated by |
+	}{
+		{"nonsense", `bench: unknown command "nonsense"|reweight, run or info`},
+		{"-x", "bench: |-x"},
+		{"--json", "bench: |-json"},
+		{"info -x", "bench info: |-x"},
+		{"info more", `bench info: unexpected argument "more"`},
+
+		{"reweight", "bench reweight: |FILE"},
+		{"reweight a b", `unexpected argument "b"`},
+		{"reweight " + good + " -x", "-x"},
+		{"reweight " + good + " -o", "-o"},
+		{"reweight -alpha", "-alpha"},
+		{"reweight -alpha x " + good, "-alpha|x"},
+		{"reweight -alpha 1.5 " + good, "-alpha = 1.5, want 0 to 1"},
+		{"reweight -alpha NaN " + good, "-alpha = NaN"},
+		{"reweight " + good + " -beta=-1", "-beta = -1"},
+		{"reweight -eps=-1 " + good, "-eps = -1"},
+		{"reweight -signal loudness " + good, "-signal|energy, reference-entropy, surprisal, log-ratio"},
+		{"reweight -lambda=-1 " + good, "-lambda = -1"},
+		{"reweight -lambda Inf " + good, "-lambda"},
+		{"reweight -guard=-1 " + good, "-guard = -1"},
+		{"reweight -scope world " + good, "-scope|group, trajectory, batch"},
+		{"reweight -clip-low 2 " + good, "-clip-low = 2"},
+		{"reweight -clip-high=-1 " + good, "-clip-high = -1"},
+		{"reweight -dual-clip 0.5 " + good, "-dual-clip = 0.5"},
+		{"reweight -aggregation median " + good, "-aggregation|token-mean, seq-mean-token-sum"},
+		{"reweight -norm-length=-1 " + good, "-norm-length = -1"},
+		{"reweight -norm-length 1.5 " + good, "-norm-length|1.5"},
+		{"reweight -divide-by-std=maybe " + good, "-divide-by-std|maybe"},
+		{"reweight -json=maybe " + good, "-json|maybe"},
+
+		{"reweight /nowhere/at\nall", `/nowhere/at\nall`},
+		{"reweight " + dir, dir + "|not a regular file"},
+		{"reweight " + noise, noise},
+		{"reweight -- -o", "-o"},
+		{"reweight -o " + good + " " + good, "-o " + good + "|is the input file"},
+		{"reweight -o " + filepath.Dir(good) + "/./rollouts.safetensors " + good, "is the input file"},
+		{"reweight -o " + dir + " " + good, dir},
+		{"reweight -o /nowhere/out " + good, "/nowhere/out"},
+		{"reweight " + write(t, without(embedded(t), "role")), `rollouts.safetensors|"role"`},
+		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors|"rewards"`},
+		{"reweight " + write(t, without(embedded(t), "entropy")), `rollouts.safetensors|"entropy"|"old_logits"`},
+		{"reweight " + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors|"ref_energy"|"ref_logits"`},
+		{"reweight -signal reference-entropy " + good, `rollouts.safetensors|"ref_logits"`},
+		{"reweight -signal log-ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors|"ref_logprobs"`},
+		{"reweight " + broken("rewards", allNaN), `rollouts.safetensors|rewards|NaN`},
+		{"reweight " + broken("ref_energy", allNaN), `rollouts.safetensors|ref_energy|NaN`},
+		{"reweight " + broken("entropy", allNaN), `rollouts.safetensors|entropy|NaN`},
+		{"reweight " + broken("logprobs", allNaN), `rollouts.safetensors: logprobs|NaN`},
+		{"reweight " + broken("old_logprobs", allNaN), `rollouts.safetensors: old_logprobs|NaN`},
+
+		{"run more", `bench run: unexpected argument "more"`},
+		{"run -x", "-x"},
+		{"run --kernel", "-kernel"},
+		{"run --kernel gemm", `-kernel "gemm"|token_stats, |surrogate`},
+		{"run --kernel token_stats,", `-kernel ""|token_stats`},
+		{"run --kernel=", `-kernel ""|token_stats`},
+		{"run --path sse9", `-path "sse9"|portable`},
+		{"run --path auto", `-path "auto"|portable`},
+		{"run --path portable,sse9", `-path "sse9"|portable`},
+		{"run --vocab 0", `-vocab "0"`},
+		{"run --vocab 8,-1", `-vocab "-1"`},
+		{"run --vocab many", `-vocab "many"`},
+		{"run --vocab 99999999999999999999", `-vocab "99999999999999999999"`},
+		{"run --rows 0", "-rows 0"},
+		{"run --rows -1", "-rows -1"},
+		{"run --rows x", "-rows"},
+		{"run --rows 16777216 --vocab 16777216", "-rows 16777216|-vocab 16777216"},
+		{"run --workers 0", `-workers "0"`},
+		{"run --workers 1,2,1e9", `-workers "1e9"`},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := run(strings.Split(c.args, " "), &stdout, &stderr)
+		if status != 2 {
+			t.Errorf("bench %s: status %d, want 2", c.args, status)
+		}
+		if stdout.Len() > 0 {
+			t.Errorf("bench %s prints %q", c.args, stdout.String())
+		}
+		message := stderr.String()
+		if strings.Count(message, "\n") != 1 || !strings.HasSuffix(message, "\n") {
+			t.Errorf("bench %s: not one line: %q", c.args, message)
+		}
+		for part := range strings.SplitSeq(c.want, "|") {
+			if !strings.Contains(message, part) {
+				t.Errorf("bench %s: %q does not tell of %q", c.args, message, part)
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"-h":                    "bench reweight",
+		"--help":                "Exit status",
+		"reweight -h":           "-aggregation",
+		"reweight FILE -h":      "-dual-clip",
+		"run --help":            "token_stats",
+		"info -h":               "REWEIGHT_ISA",
+		"reweight -alpha 0 --h": "-alpha",
+	} {
+		var stdout, stderr bytes.Buffer
+		if status := run(strings.Split(args, " "), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+			t.Errorf("bench %s: status %d, errors %q", args, status, stderr.String())
+		}
+		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
+			t.Errorf("bench %s does not tell of %q:\n%s", args, want, stdout.String())
+		}
+	}
+}
+
+func TestInfo(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"info"}, &stdout, &stderr); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr.String())
+	}
+	m, err := thisMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{m.CPU, m.Go, m.Chosen, "caches"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, stdout.String())
+		}
+	}
+}
+
+// A fullDisk takes so many bytes and no more.
+type fullDisk int
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), int(*d))
+	*d -= fullDisk(n)
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+func TestOutputCannotBeWritten(t *testing.T) {
+	good := write(t, embedded(t))
+	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-json"}, {"info"}, {"-h"}, {"run", "-h"}} {
+		for _, space := range []fullDisk{0, 30} {
+			var stderr bytes.Buffer
+			if status := run(args, &space, &stderr); status != 2 {
+				t.Errorf("bench %v: status %d, want 2", args, status)
+			}
+			if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "no space left on device") {
+				t.Errorf("bench %v: %q", args, m)
+			}
+		}
+	}
+}
+
+// TestStatus: what is wrong with a kernel is status 1, and all else 2.
+func TestStatus(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{{nil, 0}, {failed([]string{"a", "b"}), 1}, {io.ErrUnexpectedEOF, 2}} {
+		var stderr bytes.Buffer
+		if got := exitStatus("bench", c.err, &stderr); got != c.want {
+			t.Errorf("status %d for %v, want %d", got, c.err, c.want)
+		}
+		if lines := strings.Count(stderr.String(), "\n"); lines != min(1, c.want) {
+			t.Errorf("%d lines for %v", lines, c.err)
+		}
+	}
+	if got, want := failed([]string{"a", "b", "c"}).Error(), "a check failed: a (and 2 more)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// decode reads JSON that may have no other keys than v.
+func decode(t *testing.T, text []byte, v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+}

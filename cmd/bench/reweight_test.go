@@ -1,0 +1,540 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// figures is the JSON of bench reweight as its users read it.
+type figures struct {
+	File        string
+	Tokens      struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
+	Uniform     lossFigures
+	ActFocus    lossFigures
+	AEM         lossFigures
+	ActFocusAEM lossFigures                               `json:"actfocus+aem"`
+	Spearman    struct{ All, Reasoning, Action *float64 } `json:"bottleneck_spearman"`
+	Drift       float64                                   `json:"entropy_drift_mean"`
+}
+
+type lossFigures struct {
+	Loss         float64
+	GradL1       float64 `json:"grad_l1"`
+	GradL2       float64 `json:"grad_l2"`
+	ClipFraction float64 `json:"clip_fraction"`
+	WeightSum    float64 `json:"weight_sum"`
+	ActionShare  float64 `json:"action_weight_share"`
+}
+
+// runJSON runs bench reweight --json with further arguments.
+func runJSON(t *testing.T, args ...string) figures {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run(append([]string{"reweight", "--json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("status %d: %s", status, stderr.String())
+	}
+	var f figures
+	decode(t, stdout.Bytes(), &f)
+	return f
+}
+
+// near fails unless got is want to 1e-5 relative.
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= 1e-5*math.Abs(want)) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// nearRank does so for a correlation, which is null where it is undefined.
+func nearRank(t *testing.T, what string, got *float64, want float64) {
+	t.Helper()
+	if got == nil || math.IsNaN(want) {
+		if got != nil || !math.IsNaN(want) {
+			t.Errorf("%s = %v, want %v", what, got, want)
+		}
+		return
+	}
+	near(t, what, *got, want)
+}
+
+func (f lossFigures) near(t *testing.T, what string, want lossFigures) {
+	t.Helper()
+	near(t, what+": loss", f.Loss, want.Loss)
+	near(t, what+": grad l1", f.GradL1, want.GradL1)
+	near(t, what+": grad l2", f.GradL2, want.GradL2)
+	near(t, what+": clip fraction", f.ClipFraction, want.ClipFraction)
+	near(t, what+": weight sum", f.WeightSum, want.WeightSum)
+	near(t, what+": action weight share", f.ActionShare, want.ActionShare)
+}
+
+func (f figures) near(t *testing.T, want figures) {
+	t.Helper()
+	if f.Tokens != want.Tokens {
+		t.Errorf("tokens = %+v, want %+v", f.Tokens, want.Tokens)
+	}
+	f.Uniform.near(t, "uniform", want.Uniform)
+	f.ActFocus.near(t, "actfocus", want.ActFocus)
+	f.AEM.near(t, "aem", want.AEM)
+	f.ActFocusAEM.near(t, "actfocus+aem", want.ActFocusAEM)
+	for _, c := range []struct {
+		what      string
+		got, want *float64
+	}{
+		{"spearman, all", f.Spearman.All, want.Spearman.All},
+		{"spearman, reasoning", f.Spearman.Reasoning, want.Spearman.Reasoning},
+		{"spearman, action", f.Spearman.Action, want.Spearman.Action},
+	} {
+		w := math.NaN()
+		if c.want != nil {
+			w = *c.want
+		}
+		nearRank(t, c.what, c.got, w)
+	}
+	near(t, "entropy drift", f.Drift, want.Drift)
+}
+
+func TestGolden(t *testing.T) {
+	for _, name := range []string{"frozenlake-small", "frozenlake"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "golden", "step-"+name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want figures
+			if err := json.Unmarshal(text, &want); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("..", "..", "testdata", name+".safetensors")
+			got := runJSON(t, file)
+			if got.File != file {
+				t.Errorf("file = %q, want %q", got.File, file)
+			}
+			got.near(t, want)
+		})
+	}
+}
+
+// TestKeys: the object has these keys and no others, all of them numbers.
+func TestKeys(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"reweight", write(t, embedded(t)), "-json"}, &stdout, &stderr); status != 0 {
+		t.Fatal(stderr.String())
+	}
+	var object map[string]any
+	if err := json.Unmarshal(stdout.Bytes(), &object); err != nil {
+		t.Fatal(err)
+	}
+	loss := "action_weight_share clip_fraction grad_l1 grad_l2 loss weight_sum"
+	want := map[string]string{
+		"tokens": "action groups reasoning spans total trajectories", "uniform": loss, "actfocus": loss, "aem": loss,
+		"actfocus+aem": loss, "bottleneck_spearman": "action all reasoning",
+	}
+	for key, value := range object {
+		switch value := value.(type) {
+		case map[string]any:
+			n := 0
+			for inner, number := range value {
+				if _, ok := number.(float64); !ok || !strings.Contains(" "+want[key]+" ", " "+inner+" ") {
+					t.Errorf("%s.%s = %v", key, inner, number)
+				}
+				n++
+			}
+			if n != len(strings.Fields(want[key])) {
+				t.Errorf("%s has %d keys, want %s", key, n, want[key])
+			}
+		case float64:
+			if key != "entropy_drift_mean" {
+				t.Errorf("%s = %v", key, value)
+			}
+		default:
+			if key != "file" {
+				t.Errorf("%s = %v", key, value)
+			}
+		}
+	}
+	if len(object) != len(want)+2 {
+		t.Errorf("%d keys in %s", len(object), stdout.String())
+	}
+}
+
+// randomBatch makes rollouts of all shapes: groups that interleave, ids that
+// are not dense, trajectories without a response, masked tokens with NaN.
+func randomBatch(r *rand.Rand) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	nan := float32(math.NaN())
+	groups := 3 + r.IntN(5)
+	span := int32(0)
+	for range groups * (2 + r.IntN(6)) {
+		b.GroupIDs = append(b.GroupIDs, int32(100-7*r.IntN(groups)))
+		b.Rewards = append(b.Rewards, float32(r.IntN(11))/10)
+		turns := r.IntN(5)
+		skill := r.NormFloat64()
+		for turn := range turns + 1 {
+			for range 5 + r.IntN(30) { // what the agent reads
+				b.Role = append(b.Role, reweight.RoleMasked)
+				b.SpanIDs = append(b.SpanIDs, -1)
+				b.RefEnergy, b.Entropy = append(b.RefEnergy, nan), append(b.Entropy, nan)
+				b.OldLogprobs, b.Logprobs = append(b.OldLogprobs, nan), append(b.Logprobs, nan)
+				b.RefLogprobs = append(b.RefLogprobs, nan)
+			}
+			if turn == turns {
+				break
+			}
+			n := 5 + r.IntN(60)
+			sure := math.Exp(0.5 * (skill + r.NormFloat64())) // a turn's own
+			for i := range n {
+				role := uint8(reweight.RoleReasoning)
+				if i > n-4 && i < n-1 {
+					role = reweight.RoleAction
+				}
+				old := -sure * r.ExpFloat64()
+				b.Role = append(b.Role, role)
+				b.SpanIDs = append(b.SpanIDs, span)
+				b.RefEnergy = append(b.RefEnergy, float32(-20+4*r.NormFloat64()))
+				b.Entropy = append(b.Entropy, float32(sure*r.Float64()))
+				b.OldLogprobs = append(b.OldLogprobs, float32(old))
+				b.Logprobs = append(b.Logprobs, float32(min(0, old+0.2*r.NormFloat64())))
+				b.RefLogprobs = append(b.RefLogprobs, float32(old+r.NormFloat64()))
+			}
+			span++
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+	}
+	b.TokenIDs = make([]int32, len(b.Role))
+	// There may be advantages: they are not those of the rewards, and not used.
+	b.Advantages = make([]float32, len(b.Role))
+	return b
+}
+
+func wide(x []float32) []float64 {
+	w := make([]float64, len(x))
+	for i, v := range x {
+		w[i] = float64(v)
+	}
+	return w
+}
+
+// expect answers for a batch in float64. refEntropy is that of the reference,
+// if the signal needs it.
+func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) figures {
+	t.Helper()
+	fail := func(err error) {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+	var f figures
+	f.Tokens.Total, f.Tokens.Trajectories = len(b.Role), len(b.Rewards)
+	groups := map[int32]bool{}
+	for _, g := range b.GroupIDs {
+		groups[g] = true
+	}
+	f.Tokens.Groups = len(groups)
+	for t, r := range b.Role {
+		if r == 1 {
+			f.Tokens.Reasoning++
+		} else if r == 2 {
+			f.Tokens.Action++
+		}
+		f.Tokens.Spans = max(f.Tokens.Spans, int(b.SpanIDs[t])+1)
+	}
+
+	energy, entropy, old := wide(b.RefEnergy), wide(b.Entropy), wide(b.OldLogprobs)
+	grpo, err := reference.GRPO(wide(b.Rewards), b.GroupIDs, opt.grpo.DivideByStd)
+	fail(err)
+	advantages, err := reference.TokenAdvantages(b.Role, b.SeqOffsets, grpo)
+	fail(err)
+	scope := map[reweight.Scope]reference.Scope{
+		reweight.ScopeGroup: reference.ScopeGroup, reweight.ScopeTrajectory: reference.ScopeTrajectory, reweight.ScopeBatch: reference.ScopeBatch,
+	}[opt.aem.Scope]
+	_, _, alpha, err := reference.AEM(b.Role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, entropy, opt.aem.Lambda, opt.aem.Guard, scope)
+	fail(err)
+	scaled, err := reference.ScaleAdvantages(advantages, alpha)
+	fail(err)
+	signal := map[reweight.Signal]reference.Signal{
+		reweight.SignalEnergy: reference.SignalEnergy, reweight.SignalEntropy: reference.SignalRefEntropy,
+		reweight.SignalSurprisal: reference.SignalSurprisal, reweight.SignalLogRatio: reference.SignalLogRatio,
+	}[opt.actFocus.Signal]
+	s, err := reference.ActFocusSignal(signal, energy, refEntropy, old, wide(b.RefLogprobs))
+	fail(err)
+	weights, err := reference.ActFocusWeights(b.Role, s, opt.actFocus.Alpha, opt.actFocus.Beta, opt.actFocus.Eps)
+	fail(err)
+	aggregation := map[reweight.Aggregation]reference.Aggregation{
+		reweight.TokenMean: reference.TokenMean, reweight.SeqMeanTokenSum: reference.SeqMeanTokenSum,
+		reweight.SeqMeanTokenMean: reference.SeqMeanTokenMean, reweight.SeqTokenSumNorm: reference.SeqMeanTokenSumNorm,
+	}[opt.loss.Aggregation]
+	uniform := reference.UniformWeights(b.Role)
+	for _, step := range []struct {
+		to                  *lossFigures
+		advantages, weights []float64
+	}{{&f.Uniform, advantages, uniform}, {&f.ActFocus, advantages, weights}, {&f.AEM, scaled, uniform}, {&f.ActFocusAEM, scaled, weights}} {
+		loss, err := reference.PolicyLoss(b.Role, b.SeqOffsets, wide(b.Logprobs), old, step.advantages, step.weights, reference.LossOptions{
+			Lo: opt.loss.ClipLow, Hi: opt.loss.ClipHigh, Dual: opt.loss.DualClip, Aggregation: aggregation, NormLength: float64(opt.loss.NormLength),
+		})
+		fail(err)
+		q := lossFigures{Loss: loss.Value, ClipFraction: loss.ClipFraction}
+		for _, g := range loss.Gradient {
+			q.GradL1 += math.Abs(g)
+			q.GradL2 += g * g
+		}
+		q.GradL2 = math.Sqrt(q.GradL2)
+		q.WeightSum, q.ActionShare, err = reference.WeightMass(b.Role, step.weights)
+		fail(err)
+		*step.to = q
+	}
+	bottleneck, err := reference.ActionBottleneck(b.Role, b.SeqOffsets, b.GroupIDs, wide(b.Rewards), energy)
+	fail(err)
+	for _, c := range []struct {
+		to   **float64
+		from float64
+	}{{&f.Spearman.All, bottleneck.All.Rho}, {&f.Spearman.Reasoning, bottleneck.Reasoning.Rho}, {&f.Spearman.Action, bottleneck.Action.Rho}} {
+		if !math.IsNaN(c.from) {
+			*c.to = &c.from
+		}
+	}
+	drift, err := reference.EntropyDrift(b.Role, b.SpanIDs, advantages, old, entropy)
+	fail(err)
+	for _, d := range drift {
+		f.Drift += d / float64(len(drift))
+	}
+	return f
+}
+
+// TestRandomRollouts holds the figures of files never seen before, and every
+// flag, against the reference.
+func TestRandomRollouts(t *testing.T) {
+	cases := map[string]func(*options){
+		"":                          func(*options) {},
+		"-alpha 0.3 -beta 2 -eps 0": func(o *options) { o.actFocus = reweight.ActFocusOptions{Alpha: 0.3, Beta: 2} },
+		"-alpha 0 -eps 3":           func(o *options) { o.actFocus.Alpha, o.actFocus.Eps = 0, 3 },
+		"-signal surprisal":         func(o *options) { o.actFocus.Signal = reweight.SignalSurprisal },
+		"-signal log-ratio":         func(o *options) { o.actFocus.Signal = reweight.SignalLogRatio },
+		"-lambda 3 -guard 0":        func(o *options) { o.aem.Lambda, o.aem.Guard = 3, 0 },
+		"-guard 0.8":                func(o *options) { o.aem.Guard = 0.8 },
+		"-scope trajectory":         func(o *options) { o.aem.Scope = reweight.ScopeTrajectory },
+		"-scope batch":              func(o *options) { o.aem.Scope = reweight.ScopeBatch },
+		"-clip-low 0.1 -clip-high 0.4 -dual-clip 1.2": func(o *options) {
+			o.loss.ClipLow, o.loss.ClipHigh, o.loss.DualClip = 0.1, 0.4, 1.2
+		},
+		"-dual-clip 0":                         func(o *options) { o.loss.DualClip = 0 },
+		"-aggregation seq-mean-token-sum":      func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenSum },
+		"-aggregation seq-mean-token-mean":     func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenMean },
+		"-aggregation seq-mean-token-sum-norm": func(o *options) { o.loss.Aggregation = reweight.SeqTokenSumNorm },
+		"-aggregation seq-mean-token-sum-norm -norm-length 77": func(o *options) {
+			o.loss.Aggregation, o.loss.NormLength = reweight.SeqTokenSumNorm, 77
+		},
+		"-divide-by-std=false": func(o *options) { o.grpo.DivideByStd = false },
+	}
+	for flags, change := range cases {
+		opt := defaultOptions()
+		change(&opt)
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("%s/%d", flags, seed), func(t *testing.T) {
+				b := randomBatch(rand.New(rand.NewPCG(seed, 7)))
+				got := runJSON(t, append(strings.Fields(flags), write(t, rollout.Tensors(b)))...)
+				got.near(t, expect(t, b, nil, opt))
+			})
+		}
+	}
+}
+
+// TestFromLogits: a file that holds logits instead of what follows from them.
+func TestFromLogits(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	b := randomBatch(r)
+	const vocab = 40
+	n := len(b.Role)
+	logits := func(scale float64) (reweight.Logits, []float64) {
+		l := reweight.Logits{Vocab: vocab, F32: make([]float32, n*vocab)}
+		for i := range l.F32 {
+			l.F32[i] = float32(scale * r.NormFloat64())
+		}
+		return l, wide(l.F32)
+	}
+	narrow := func(x []float64) []float32 {
+		y := make([]float32, len(x))
+		for i, v := range x {
+			y[i] = float32(v)
+		}
+		return y
+	}
+	for i := range b.TokenIDs {
+		b.TokenIDs[i] = int32(r.IntN(vocab))
+	}
+	var ref, old []float64
+	b.RefLogits, ref = logits(3)
+	b.OldLogits, old = logits(2)
+	b.Logits = reweight.Logits{Vocab: vocab, F32: make([]float32, n*vocab)}
+	for i, v := range b.OldLogits.F32 {
+		b.Logits.F32[i] = v + float32(0.1*r.NormFloat64())
+	}
+	lse, refEntropy, refLogprobs, err := reference.TokenStats(ref, vocab, b.TokenIDs, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range lse {
+		lse[i] = -lse[i]
+	}
+	_, entropy, oldLogprobs, err := reference.TokenStats(old, vocab, b.TokenIDs, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, logprobs, err := reference.TokenStats(wide(b.Logits.F32), vocab, b.TokenIDs, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.RefEnergy, b.Entropy, b.OldLogprobs, b.Logprobs, b.RefLogprobs = nil, nil, nil, nil, nil
+	file := write(t, rollout.Tensors(b))
+	b.RefEnergy, b.RefLogprobs, b.Entropy = narrow(lse), narrow(refLogprobs), narrow(entropy)
+	b.OldLogprobs, b.Logprobs = narrow(oldLogprobs), narrow(logprobs)
+	opt := defaultOptions()
+	runJSON(t, file).near(t, expect(t, b, nil, opt))
+	opt.actFocus.Signal = reweight.SignalEntropy
+	runJSON(t, file, "-signal", "reference-entropy").near(t, expect(t, b, refEntropy, opt))
+}
+
+// TestUndefined: what is undefined is null, and other signals do without the
+// reference's energy.
+func TestUndefined(t *testing.T) {
+	f := runJSON(t, "-signal", "surprisal", write(t, without(embedded(t), "ref_energy")))
+	if f.Spearman.All != nil || f.Spearman.Reasoning != nil || f.Spearman.Action != nil {
+		t.Errorf("correlations %+v without energies", f.Spearman)
+	}
+	if f.ActFocus.Loss == 0 || f.ActFocus.Loss == f.Uniform.Loss {
+		t.Errorf("loss %v", f.ActFocus.Loss)
+	}
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"reweight", "-signal", "surprisal", write(t, without(embedded(t), "ref_energy"))}, &stdout, &stderr); status != 0 ||
+		!strings.Contains(stdout.String(), "all tokens undefined") {
+		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
+	}
+}
+
+// TestTable: people see the figures of the JSON.
+func TestTable(t *testing.T) {
+	path := write(t, embedded(t))
+	f := runJSON(t, path)
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"reweight", path}, &stdout, &stderr); status != 0 {
+		t.Fatal(stderr.String())
+	}
+	for _, want := range []string{
+		"6,272 tokens: 3,168 reasoning, 134 action", "135 responses in 32 trajectories of 4 groups",
+		fmt.Sprintf("%.6f", f.Uniform.Loss), fmt.Sprintf("%.6f", f.ActFocus.Loss), fmt.Sprintf("%.6f", f.AEM.Loss), fmt.Sprintf("%.6f", f.ActFocusAEM.Loss),
+		fmt.Sprintf("%.6f", f.ActFocus.GradL2), fmt.Sprintf("%.1f%%", 100*f.ActFocus.ActionShare), fmt.Sprintf("%.1f%%", 100*f.Uniform.ClipFraction),
+		fmt.Sprintf("action %+.3f (p ", *f.Spearman.Action), fmt.Sprintf("%+.6f", f.Drift),
+	} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, stdout.String())
+		}
+	}
+}
+
+// readF32 reads the tensors of a safetensors file of F32 vectors.
+func readF32(t *testing.T, path string) map[string][]float32 {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 8 + binary.LittleEndian.Uint64(file)
+	var header map[string]struct {
+		DType   string
+		Shape   []int
+		Offsets [2]int `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(file[8:n], &header); err != nil {
+		t.Fatal(err)
+	}
+	tensors := map[string][]float32{}
+	for name, h := range header {
+		if h.DType != "F32" || len(h.Shape) != 1 {
+			t.Fatalf("%s is %+v", name, h)
+		}
+		x := make([]float32, h.Shape[0])
+		if err := binary.Read(bytes.NewReader(file[n:][h.Offsets[0]:h.Offsets[1]]), binary.LittleEndian, x); err != nil {
+			t.Fatal(err)
+		}
+		tensors[name] = x
+	}
+	return tensors
+}
+
+// TestOutput writes the tensors of ActFocus with AEM, over an older file, and
+// leaves the input as it was.
+func TestOutput(t *testing.T) {
+	b := randomBatch(rand.New(rand.NewPCG(11, 13)))
+	input := write(t, rollout.Tensors(b))
+	before, err := os.ReadFile(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := filepath.Join(t.TempDir(), "out.safetensors")
+	if err := os.WriteFile(output, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f := runJSON(t, input, "-o", output)
+	tensors := readF32(t, output)
+	if len(tensors) != 3 {
+		t.Errorf("%d tensors", len(tensors))
+	}
+	weights, advantages, grad := tensors["weights"], tensors["advantages"], tensors["grad_logprobs"]
+	if n := len(b.Role); len(weights) != n || len(advantages) != n || len(grad) != n {
+		t.Fatalf("%d, %d and %d elements, want %d", len(weights), len(advantages), len(grad), n)
+	}
+	var sum, l1 float64
+	for i, w := range weights {
+		sum += float64(w)
+		l1 += math.Abs(float64(grad[i]))
+	}
+	near(t, "weight sum", sum, f.ActFocusAEM.WeightSum)
+	near(t, "grad l1", l1, f.ActFocusAEM.GradL1)
+
+	// The loss of what was written is the loss that was printed.
+	b.Advantages = advantages
+	again := make([]float32, len(grad))
+	res, err := new(reweight.Workspace).Loss(again, weights, b, reweight.DefaultLoss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "loss", f.ActFocusAEM.Loss, res.Loss)
+	for i := range grad {
+		if grad[i] != again[i] {
+			t.Fatalf("grad_logprobs[%d] = %v, want %v", i, grad[i], again[i])
+		}
+	}
+
+	// Over the input itself: refused, by this name and by another.
+	link := filepath.Join(t.TempDir(), "link")
+	names := []string{input}
+	if os.Symlink(input, link) == nil {
+		names = append(names, link)
+	}
+	for _, name := range names {
+		var stdout, stderr bytes.Buffer
+		if status := run([]string{"reweight", input, "-o", name}, &stdout, &stderr); status != 2 || stdout.Len() > 0 {
+			t.Errorf("status %d with -o %s, output %q", status, name, stdout.String())
+		}
+	}
+	after, err := os.ReadFile(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Error("the input has changed")
+	}
+}
