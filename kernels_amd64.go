@@ -112,6 +112,9 @@ func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
 func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
 
 //go:noescape
+func minMaxAVX512(lo, hi, x *float32, offsets *int32, n int)
+
+//go:noescape
 func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *[lanes]float64)
 
 //go:noescape
@@ -216,7 +219,6 @@ func (p ISA) spanSums(sums []float64, x []float32, offsets []int32) {
 	}
 }
 
-// minMax: groups are short, and 8 lanes serve AVX-512 as well.
 func (p ISA) minMax(lo, hi, x []float32, offsets []int32) {
 	if p == Portable || len(lo) == 0 || len(x) == 0 {
 		minMaxPortable(lo, hi, x, offsets)
@@ -225,7 +227,11 @@ func (p ISA) minMax(lo, hi, x []float32, offsets []int32) {
 	raceReadFloats(x[offsets[0]:offsets[len(lo)]])
 	raceWriteFloats(lo)
 	raceWriteFloats(hi)
-	minMaxAVX2(&lo[0], &hi[0], &x[0], &offsets[0], len(lo))
+	if p == AVX512 {
+		minMaxAVX512(&lo[0], &hi[0], &x[0], &offsets[0], len(lo))
+	} else {
+		minMaxAVX2(&lo[0], &hi[0], &x[0], &offsets[0], len(lo))
+	}
 }
 
 func (p ISA) expScale(dst, x []float32, lo, k float32, sum *[lanes]float64) {
