@@ -1,0 +1,64 @@
+package reweight
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestNarrow(t *testing.T) {
+	all := []ISA{Portable, AVX2, AVX512}
+	for _, c := range []struct {
+		name string
+		all  []ISA
+		want []ISA
+		err  string
+	}{
+		{"", all, all, ""},
+		{"portable", all, all[:1], ""},
+		{"avx2", all, all[:2], ""},
+		{"avx512", all, all, ""},
+		{"avx512", all[:2], all[:2], `no instruction set "avx512" here, want one of [portable avx2]`},
+		{"sse", all, all, `no instruction set "sse" here, want one of [portable avx2 avx512]`},
+		{"auto", all, all, `no instruction set "auto" here`},
+		{"AVX2", all, all, `no instruction set "AVX2" here`},
+	} {
+		got, err := narrow(c.all, c.name)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("narrow(%v, %q) = %v, want %v", c.all, c.name, got, c.want)
+		}
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("narrow(%v, %q): error %v, want %q", c.all, c.name, err, c.err)
+		}
+	}
+}
+
+// TestPaths names what does not run here.
+func TestPaths(t *testing.T) {
+	for p := Portable; int(p) < len(isaNames); p++ {
+		t.Run(p.String(), func(t *testing.T) {
+			ws := Workspace{Path: p}
+			err := ws.TokenStats(Stats{LSE: make([]float32, 1)}, Logits{Vocab: 3, F32: []float32{1, 2, 3}}, nil, DefaultTokenStats)
+			if has := slices.Contains(Available(), p); has != (err == nil) {
+				t.Errorf("available: %v, but the call's error is %v", has, err)
+			}
+			if err != nil {
+				t.Skip(err)
+			}
+		})
+	}
+}
+
+// TestWrongOverride: the variable's error reaches every call that it concerns.
+func TestWrongOverride(t *testing.T) {
+	defer func(a []ISA, err error) { available, envErr = a, err }(available, envErr)
+	available, envErr = narrow(detect(), "mmx")
+	var ws Workspace
+	if err := ws.Multiply(nil, nil, nil); err == nil || !strings.Contains(err.Error(), "REWEIGHT_ISA") {
+		t.Errorf("error %v, want one that names REWEIGHT_ISA", err)
+	}
+	ws.Path = Portable
+	if err := ws.Multiply(nil, nil, nil); err != nil {
+		t.Errorf("a path asked for by name: %v", err)
+	}
+}
