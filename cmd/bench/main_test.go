@@ -109,7 +109,7 @@ func TestWrongUse(t *testing.T) {
 		{"reweight -- -o", "-o"},
 		{"reweight -o " + good + " " + good, "-o " + good + "|is the input file"},
 		{"reweight -o " + filepath.Dir(good) + "/./rollouts.safetensors " + good, "is the input file"},
-		{"reweight -o " + dir + " " + good, dir},
+		{"reweight -o " + dir + " " + good, "-o " + dir + ": not a regular file"},
 		{"reweight -o /nowhere/out " + good, "/nowhere/out"},
 		{"reweight " + write(t, without(embedded(t), "role")), `rollouts.safetensors|"role"`},
 		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors|"rewards"`},

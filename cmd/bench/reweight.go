@@ -82,8 +82,8 @@ func reweightCommand(args []string, out io.Writer) error {
 	}
 
 	path := operands[0]
-	if sameFile(path, *output) {
-		return fmt.Errorf("-o %s is the input file, which would be lost", *output)
+	if err := checkOutput(*output, path); err != nil {
+		return err
 	}
 	file, err := rollout.Open(path)
 	if err != nil {
@@ -182,11 +182,20 @@ func inTensors(err error) error {
 		"Entropy", "entropy", "OldLogprobs", "old_logprobs", "RefLogprobs", "ref_logprobs", "Logprobs", "logprobs").Replace(trimmed(err).Error()))
 }
 
-// sameFile reports whether both paths lead to one file.
-func sameFile(a, b string) bool {
-	x, errA := os.Stat(a)
-	y, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(x, y)
+// checkOutput refuses what writing the file would destroy: a rename puts it in
+// the place of whatever has its name, be it the input or a device.
+func checkOutput(output, input string) error {
+	old, err := os.Stat(output)
+	if output == "" || err != nil {
+		return nil // nothing is there
+	}
+	if !old.Mode().IsRegular() {
+		return fmt.Errorf("-o %s: not a regular file", output)
+	}
+	if in, err := os.Stat(input); err == nil && os.SameFile(old, in) {
+		return fmt.Errorf("-o %s is the input file, which would be lost", output)
+	}
+	return nil
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -108,30 +108,8 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 		}
 	}
 
-	var r report
-	if r.Machine, err = thisMachine(); err != nil {
-		return err
-	}
-	var failures []string
-	for _, shape := range w.shapes() {
-		p.say("measuring %s ...", shape)
-		results, err := w.speed(shape)
-		if err != nil {
-			return err
-		}
-		parities, err := w.check(shape.kernel, shape.typ, []int{shape.size()}, w.paths)
-		if err != nil {
-			return err
-		}
-		failures = append(failures, failuresOf(parities)...)
-		for i := range results {
-			q := parities[i%len(parities)] // the paths come again for each number of workers
-			results[i].MaxULP, results[i].MaxAbs = bench.Number(q.Errors.MaxULP), bench.Number(q.Errors.MaxAbs)
-		}
-		r.Results = append(r.Results, results...)
-	}
-	r.Roofline.ReadGBPerS = readSpeed(r.Results)
-	if r.Overhead, err = w.overheads(); err != nil {
+	r, failures, err := w.report()
+	if err != nil {
 		return err
 	}
 	p.clear()
@@ -144,6 +122,33 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 		err = failed(failures)
 	}
 	return err
+}
+
+// report measures and checks it all. Failures are results that are wrong.
+func (w workload) report() (r report, failures []string, err error) {
+	if r.Machine, err = thisMachine(); err != nil {
+		return r, nil, err
+	}
+	for _, shape := range w.shapes() {
+		w.progress.say("measuring %s ...", shape)
+		results, err := w.speed(shape)
+		if err != nil {
+			return r, nil, err
+		}
+		parities, err := w.check(shape.kernel, shape.typ, []int{shape.size()}, w.paths)
+		if err != nil {
+			return r, nil, err
+		}
+		failures = append(failures, failuresOf(parities)...)
+		for i := range results {
+			q := parities[i%len(parities)] // the paths come again for each number of workers
+			results[i].MaxULP, results[i].MaxAbs = bench.Number(q.Errors.MaxULP), bench.Number(q.Errors.MaxAbs)
+		}
+		r.Results = append(r.Results, results...)
+	}
+	r.Roofline.ReadGBPerS = readSpeed(r.Results)
+	r.Overhead, err = w.overheads()
+	return r, failures, err
 }
 
 // failed makes one error of the first of several failures.

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// quick measures as little as can be.
+var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
+
+func quickJob() job {
+	j := defaultJob(&progress{})
+	j.sampler, j.sizes, j.vocabs, j.rows = quick, []int{1, 40}, []int{64}, 24
+	return j
+}
+
+func TestMainJob(t *testing.T) {
+	var out bytes.Buffer
+	if err := mainCommand(nil, &out, quickJob()); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	want := []string{"CPU", "caches", "ActFocus+AEM", "34.4%", "bottleneck", "Entropy drift", "Parity", "Speed", "times uniform", "agree"}
+	for _, k := range kernels.All() {
+		want = append(want, "\n"+k.Name+" ")
+	}
+	want = append(want, pathNames()...)
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("no %q in\n%s", w, text)
+		}
+	}
+	if strings.Contains(text, "WRONG") || strings.ContainsAny(text, "\x1b\r") {
+		t.Errorf("a wrong result, or codes for a terminal:\n%s", text)
+	}
+	for line := range strings.Lines(text) {
+		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
+			t.Errorf("trailing space in %q", line)
+		}
+	}
+}
+
+// planted is a check that finds the first path of min_max wrong.
+func planted(k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]bench.Parity, error) {
+	parities, err := bench.Check(k, typ, sizes, paths)
+	if err == nil && k.Name == "min_max" {
+		parities[0].Failure = "min_max f32: far off"
+	}
+	return parities, err
+}
+
+// TestMainJobFails: with a wrong kernel it says so, does not conclude that all
+// is well, and is a failed check.
+func TestMainJobFails(t *testing.T) {
+	j := quickJob()
+	j.check = planted
+	var out bytes.Buffer
+	err := mainCommand(nil, &out, j)
+	var failed *failedCheck
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
+		t.Errorf("error %v", err)
+	}
+	if text := out.String(); !strings.Contains(text, "WRONG") || strings.Contains(text, "agree") {
+		t.Errorf("output\n%s", text)
+	}
+}
+
+// TestMainJobStops: what cannot be written is not computed either.
+func TestMainJobStops(t *testing.T) {
+	for _, space := range []fullDisk{0, 400, 2000} {
+		out := &firstError{w: &space}
+		if err := mainCommand(nil, out, quickJob()); err == nil || out.err == nil {
+			t.Errorf("error %v, output's error %v", err, out.err)
+		}
+	}
+}
+
+func TestPrintParities(t *testing.T) {
+	good := bench.Parity{Kernel: "k", Type: "f32", Path: "one", Cases: 5}
+	two, three, other := good, good, good
+	two.Path, three.Path = "two", "three"
+	three.Failure = "bad"
+	other.Type = "bf16"
+	var out bytes.Buffer
+	if err := printParities(&out, []bench.Parity{good, two, three, other}); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(out.String()) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{"k f32 one two ok 5 0 0", "k f32 three WRONG 5 0 0", "k bf16 one ok 5 0 0"}
+	if !slices.Equal(rows[2:], want) {
+		t.Errorf("rows %q, want %q", rows[2:], want)
+	}
+}
+
+// reportJSON is the JSON of bench run as its users read it.
+type reportJSON struct {
+	Machine  map[string]any
+	Roofline struct {
+		Read float64 `json:"read_gb_per_s"`
+	}
+	Results []struct {
+		Kernel, DType, Path string
+		Rows, Vocab         int
+		Workers             int
+		NsPerElement        float64  `json:"ns_per_element"`
+		GBPerS              float64  `json:"gb_per_s"`
+		RooflineShare       float64  `json:"roofline_share"`
+		TimesReference      float64  `json:"times_reference"`
+		AllocsPerOp         int      `json:"allocs_per_op"`
+		MaxULP              *float64 `json:"max_ulp"`
+		MaxAbs              *float64 `json:"max_abs"`
+	}
+	Overhead []struct {
+		Step, Path  string
+		OverUniform float64 `json:"over_uniform"`
+		ExtraBytes  int64   `json:"extra_bytes"`
+		Allocs      int
+	}
+}
+
+func runReport(t *testing.T, args ...string) reportJSON {
+	t.Helper()
+	var out bytes.Buffer
+	if err := runCommand(append(args, "--json"), &out, &progress{}, quick); err != nil {
+		t.Fatal(err)
+	}
+	var r reportJSON
+	decode(t, out.Bytes(), &r)
+	return r
+}
+
+func TestRunJSON(t *testing.T) {
+	r := runReport(t, "--vocab", "50", "--rows", "30")
+	names := map[string]bool{}
+	for _, q := range r.Results {
+		names[q.Kernel+" "+q.DType+" "+q.Path] = true
+		k, err := kernels.Find(q.Kernel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]int{true: 50}[k.Rows]; q.Vocab != want || q.Rows != 30 || q.Workers != 1 || q.AllocsPerOp < 0 {
+			t.Errorf("%+v", q)
+		}
+		for _, x := range []float64{q.NsPerElement, q.GBPerS, q.RooflineShare, q.TimesReference} {
+			if !(x > 0) {
+				t.Errorf("%+v has a figure that is not positive", q)
+			}
+		}
+		if q.MaxULP == nil || q.MaxAbs == nil || *q.MaxULP > 2 || *q.MaxAbs > 1e-2 {
+			t.Errorf("%+v: no errors, or large ones", q)
+		}
+	}
+	want := 0
+	for _, k := range kernels.All() {
+		want += len(k.Types) * len(reweight.Available())
+	}
+	if len(names) != want || len(r.Results) != want {
+		t.Errorf("%d results of %d names, want %d", len(r.Results), len(names), want)
+	}
+	if r.Results[0].Kernel == "token_stats" && *r.Results[0].MaxULP == 0 && *r.Results[0].MaxAbs == 0 {
+		t.Error("token_stats without any error: was it checked?")
+	}
+	if !(r.Roofline.Read > 0) || r.Machine["cpu"] == "" || r.Machine["go"] == "" {
+		t.Errorf("roofline %v, machine %v", r.Roofline, r.Machine)
+	}
+	if len(r.Overhead) != 4*len(reweight.Available()) {
+		t.Errorf("%d overheads", len(r.Overhead))
+	}
+	for _, o := range r.Overhead {
+		if !(o.OverUniform > 0) || math.IsInf(o.OverUniform, 0) || o.ExtraBytes <= 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+func TestRunReportsFailures(t *testing.T) {
+	w := quickJob().workload
+	w.check = planted
+	_, failures, err := w.report()
+	if want := []string{"min_max f32: far off"}; err != nil || !slices.Equal(failures, want) {
+		t.Errorf("failures %q and error %v, want %q", failures, err, want)
+	}
+}
+
+func TestRunSelects(t *testing.T) {
+	r := runReport(t, "--kernel", "multiply,token_stats_lse", "--path", "portable", "--vocab", "20,30", "--rows", "8", "--workers", "1,3")
+	var got []string
+	for _, q := range r.Results {
+		if q.Path != "portable" || q.Rows != 8 {
+			t.Errorf("%+v", q)
+		}
+		if q.DType == "f32" {
+			got = append(got, strings.Join([]string{q.Kernel, string(rune('0' + q.Vocab/10)), string(rune('0' + q.Workers))}, " "))
+		}
+	}
+	want := []string{"multiply 0 1", "token_stats_lse 2 1", "token_stats_lse 2 3", "token_stats_lse 3 1", "token_stats_lse 3 3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("results %q, want %q", got, want)
+	}
+	if len(r.Overhead) != 4 {
+		t.Errorf("%d overheads on one path", len(r.Overhead))
+	}
+}
+
+func TestRunTable(t *testing.T) {
+	var out bytes.Buffer
+	if err := runCommand([]string{"--kernel", "multiply", "--rows", "64", "--vocab", "16"}, &out, &progress{}, quick); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"multiply", "ns/element", "plain read", "actfocus_no_kl", "CPU"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestShapes: without -rows, logits are streamed and tokens are not.
+func TestShapes(t *testing.T) {
+	w := quickJob().workload
+	w.rows, w.oneType, w.vocabs, w.workers = 0, false, []int{1000, 2000}, []int{1, 2}
+	for _, s := range w.shapes() {
+		if !s.kernel.Rows {
+			if s.rows != bench.TokenCount || s.vocab != 0 || s.size() != s.rows || len(s.workers) != 1 {
+				t.Errorf("%v: %+v", s, s)
+			}
+			continue
+		}
+		if s.rows != bench.RowsToStream(s.typ, s.vocab) || s.size() != s.vocab || len(s.workers) != 2 {
+			t.Errorf("%v: %+v", s, s)
+		}
+	}
+}
