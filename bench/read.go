@@ -35,8 +35,8 @@ func (r *reader) read() error {
 	return nil
 }
 
-// plainRead returns the sum of x, a cache line at a time.
-func plainRead(x []uint64) uint64 {
+// sum returns the sum of x, a cache line at a time.
+func sum(x []uint64) uint64 {
 	var a, b, c, d uint64
 	for ; len(x) >= 16; x = x[16:] {
 		a += x[0] + x[4] + x[8] + x[12]

@@ -1,0 +1,5 @@
+//go:build !amd64 || noasm || purego
+
+package bench
+
+func plainRead(x []uint64) uint64 { return sum(x) }
