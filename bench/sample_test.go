@@ -159,3 +159,15 @@ func TestMedian(t *testing.T) {
 		}
 	}
 }
+
+// TestRatioIsOfRounds: not the ratio of the medians, and of the rounds that
+// both functions have.
+func TestRatioIsOfRounds(t *testing.T) {
+	s := Samples{{2, 20, 300}, {1, 20, 100, 1, 1}}
+	if got := s.Ratio(0, 1); got != 2 {
+		t.Errorf("ratio %v, want 2", got)
+	}
+	if got := s.Ratio(1, 0); got != 0.5 {
+		t.Errorf("ratio %v, want 0.5", got)
+	}
+}

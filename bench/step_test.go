@@ -29,7 +29,7 @@ func TestOverheads(t *testing.T) {
 		}
 		// ActFocus holds a weight per token and no more; AEM a factor, and
 		// scratch for its spans. The rest is slack of the allocator.
-		if n := extra["actfocus"]; n < 4*tokens || n > 8*tokens {
+		if n := extra["actfocus"]; n < 4*tokens || n > 6*tokens {
 			t.Errorf("%v: ActFocus holds %d bytes for %d tokens", path, n, tokens)
 		}
 		if n := extra["aem"]; n < 4*tokens || n > 40*tokens {
@@ -70,5 +70,23 @@ func TestStepsDoTheirWork(t *testing.T) {
 			}
 		}
 		seen[name] = g
+	}
+}
+
+// TestStepTakesTheEnergy: the flatter of two rows has the smaller logsumexp, the
+// larger energy and so the larger weight.
+func TestStepTakesTheEnergy(t *testing.T) {
+	const tokens = 8
+	in := newStepInput(tokens, 50)
+	b := in.batch
+	b.OldLogprobs, b.Logprobs, b.Advantages = make([]float32, tokens), make([]float32, tokens), make([]float32, tokens)
+	b.RefEnergy = make([]float32, tokens)
+	weights := b.RefEnergy
+	st := step{actFocus: true}
+	if err := st.do(new(reweight.Workspace), &b, make([]float32, tokens), weights, nil, in.gradient); err != nil {
+		t.Fatal(err)
+	}
+	if sharp, flat := weights[2], weights[6]; !(sharp >= 1 && sharp < flat) {
+		t.Errorf("weights %v where sharp and %v where flat", sharp, flat)
 	}
 }
