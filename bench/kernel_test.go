@@ -75,6 +75,27 @@ func TestKernel(t *testing.T) {
 	}
 }
 
+// TestTimesReference: it does not depend on the rows, of which the reference
+// has fewer.
+func TestTimesReference(t *testing.T) {
+	k, err := kernels.Find("token_stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Sampler{Block: time.Millisecond, Rounds: 3}
+	var times []float64
+	for _, rows := range []int{2, 20000} {
+		r, err := s.Kernel(k, "f32", rows, 16, 1, []reweight.ISA{reweight.Portable})
+		if err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, r[0].TimesReference)
+	}
+	if q := times[0] / times[1]; q < 0.1 || q > 10 {
+		t.Errorf("%v times the reference with 2 rows, %v with 20,000", times[0], times[1])
+	}
+}
+
 func TestKernelErrors(t *testing.T) {
 	k := kernels.All()[0]
 	for what, err := range map[string]error{

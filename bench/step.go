@@ -41,7 +41,8 @@ var steps = [...]step{
 }
 
 // Overheads measures the reweighted steps on one path, each in turn with its
-// uniform step: tokens rows of vocab logits.
+// uniform step: tokens rows of vocab logits. The differences are small and the
+// steps long, so it takes several times the sampler's budget.
 func (s Sampler) Overheads(tokens, vocab, workers int, path reweight.ISA) ([]Overhead, error) {
 	in := newStepInput(tokens, vocab)
 	// What a step allocates and holds does not depend on the vocabulary.
@@ -61,6 +62,7 @@ func (s Sampler) Overheads(tokens, vocab, workers int, path reweight.ISA) ([]Ove
 			return nil, err
 		}
 	}
+	s.Budget *= 6
 	samples, err := s.Sample(fns...)
 	if err != nil {
 		return nil, err

@@ -185,12 +185,20 @@ func TestRunJSON(t *testing.T) {
 	}
 }
 
-func TestRunReportsFailures(t *testing.T) {
+// TestRunFails: with a wrong kernel it still prints all, and is a failed check.
+func TestRunFails(t *testing.T) {
 	w := quickJob().workload
 	w.check = planted
-	_, failures, err := w.report()
-	if want := []string{"min_max f32: far off"}; err != nil || !slices.Equal(failures, want) {
-		t.Errorf("failures %q and error %v, want %q", failures, err, want)
+	var out bytes.Buffer
+	err := w.run(&out, true)
+	var failed *failedCheck
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
+		t.Errorf("error %v", err)
+	}
+	var r reportJSON
+	decode(t, out.Bytes(), &r)
+	if len(r.Results) == 0 {
+		t.Error("no results")
 	}
 }
 
@@ -223,6 +231,13 @@ func TestRunTable(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+func TestReadSpeed(t *testing.T) {
+	r := []bench.Result{{Bytes: 5, ReadGBPerS: 1}, {Bytes: 9, ReadGBPerS: 2}, {Bytes: 9, ReadGBPerS: 3}, {Bytes: 1, ReadGBPerS: 4}}
+	if got := readSpeed(r); got != 2 {
+		t.Errorf("%v, want 2: the first of the largest", got)
 	}
 }
 

@@ -108,12 +108,17 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 		}
 	}
 
+	return w.run(out, *asJSON)
+}
+
+// run measures and prints.
+func (w workload) run(out io.Writer, asJSON bool) error {
 	r, failures, err := w.report()
 	if err != nil {
 		return err
 	}
-	p.clear()
-	if *asJSON {
+	w.progress.clear()
+	if asJSON {
 		err = printJSON(out, r)
 	} else {
 		err = r.print(out)
