@@ -39,7 +39,8 @@ GLOBL const256<>(SB), RODATA|NOPTR, $320
 #define GROUP R11    // chunks left in the group
 #define START R12    // chunk where the block began
 #define DONE R13     // chunks done
-#define AHEAD 2048
+#define NEAR 2048    // bytes to prefetch ahead into the first cache: see PREFETCH for AVX-512
+#define FAR 8192     // and into the second
 
 #define GS0 Y8       // the group's sums of 2^y, lanes 0 to 7
 #define GS1 Y9       // lanes 8 to 15
@@ -55,13 +56,11 @@ GLOBL const256<>(SB), RODATA|NOPTR, $320
 	CMPQ       TYPE, $1; \
 	JEQ        bf16; \
 	JHI        f16; \
-	PREFETCHT0 AHEAD(X_PTR); \
 	VMOVUPS    (X_PTR), Y0; \
 	VMOVUPS    32(X_PTR), Y1; \
 	ADDQ       $64, X_PTR; \
 	JMP        loaded; \
 bf16: \
-	PREFETCHT0 AHEAD(X_PTR); \
 	VPMOVZXWD  (X_PTR), Y0; \
 	VPMOVZXWD  16(X_PTR), Y1; \
 	VPSLLD     $16, Y0, Y0; \
@@ -69,7 +68,6 @@ bf16: \
 	ADDQ       $32, X_PTR; \
 	JMP        loaded; \
 f16: \
-	PREFETCHT0 AHEAD(X_PTR); \
 	VCVTPH2PS  (X_PTR), Y0; \
 	VCVTPH2PS  16(X_PTR), Y1; \
 	ADDQ       $32, X_PTR; \
@@ -162,6 +160,8 @@ y:
 	VFMADD213PS   C3, Y5, Y7
 	VFMADD213PS   C2, Y4, Y6
 	VFMADD213PS   C2, Y5, Y7
+	PREFETCHT0    NEAR(X_PTR)
+	PREFETCHT1    FAR(X_PTR)
 	VFMADD213PS   C1, Y4, Y6
 	VFMADD213PS   C1, Y5, Y7
 	VFMADD213PS   ONE, Y4, Y6

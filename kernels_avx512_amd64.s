@@ -54,18 +54,21 @@ GLOBL widen16<>(SB), RODATA|NOPTR, $128
 #define WHI Z31
 #define ODD K1       // words that hold a value there
 
-// LOAD4 reads 64 elements into Z0 to Z3 as float32 and steps over them. The
-// prefetch runs AHEAD bytes before: the arithmetic fills the reorder buffer
-// before enough loads are under way, and the hardware stops at page ends.
-#define AHEAD 2048
+// PREFETCH asks for the 64 bytes at i*64 from the batch that was just loaded: near
+// ahead into the first cache, far ahead into the second. The arithmetic fills the
+// reorder buffer before enough loads are under way, and the hardware's own
+// prefetch stops at the end of each page.
+#define NEAR 2048
+#define FAR 8192
+#define PREFETCH(i) \
+	PREFETCHT0 (NEAR-256+64*i)(X_PTR); \
+	PREFETCHT1 (FAR-256+64*i)(X_PTR)
+
+// LOAD4 reads 64 elements into Z0 to Z3 as float32 and steps over them.
 #define LOAD4(bf16, f16, loaded) \
 	CMPQ       TYPE, $1; \
 	JEQ        bf16; \
 	JHI        f16; \
-	PREFETCHT0 (AHEAD+0)(X_PTR); \
-	PREFETCHT0 (AHEAD+64)(X_PTR); \
-	PREFETCHT0 (AHEAD+128)(X_PTR); \
-	PREFETCHT0 (AHEAD+192)(X_PTR); \
 	VMOVUPS    (X_PTR), Z0; \
 	VMOVUPS    64(X_PTR), Z1; \
 	VMOVUPS    128(X_PTR), Z2; \
@@ -73,8 +76,6 @@ GLOBL widen16<>(SB), RODATA|NOPTR, $128
 	ADDQ       $256, X_PTR; \
 	JMP        loaded; \
 bf16: \
-	PREFETCHT0 (AHEAD+0)(X_PTR); \
-	PREFETCHT0 (AHEAD+64)(X_PTR); \
 	VMOVDQU16  (X_PTR), Z1; \
 	VMOVDQU16  64(X_PTR), Z3; \
 	VPERMW.Z   Z1, WLO, ODD, Z0; \
@@ -84,8 +85,6 @@ bf16: \
 	ADDQ       $128, X_PTR; \
 	JMP        loaded; \
 f16: \
-	PREFETCHT0 (AHEAD+0)(X_PTR); \
-	PREFETCHT0 (AHEAD+64)(X_PTR); \
 	VCVTPH2PS  (X_PTR), Z0; \
 	VCVTPH2PS  32(X_PTR), Z1; \
 	VCVTPH2PS  64(X_PTR), Z2; \
@@ -233,18 +232,22 @@ four_y:
 	HORNER(C4, Z5, Z9)
 	HORNER(C4, Z6, Z10)
 	HORNER(C4, Z7, Z11)
+	PREFETCH(0)
 	HORNER(C3, Z4, Z8)
 	HORNER(C3, Z5, Z9)
 	HORNER(C3, Z6, Z10)
 	HORNER(C3, Z7, Z11)
+	PREFETCH(1)
 	HORNER(C2, Z4, Z8)
 	HORNER(C2, Z5, Z9)
 	HORNER(C2, Z6, Z10)
 	HORNER(C2, Z7, Z11)
+	PREFETCH(2)
 	HORNER(C1, Z4, Z8)
 	HORNER(C1, Z5, Z9)
 	HORNER(C1, Z6, Z10)
 	HORNER(C1, Z7, Z11)
+	PREFETCH(3)
 	HORNER(ONE, Z4, Z8)
 	HORNER(ONE, Z5, Z9)
 	HORNER(ONE, Z6, Z10)
