@@ -120,8 +120,8 @@ func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
 
 // ExpScale sets dst[i] = exp(-rate (x[i] - lo)) and divides by the mean of
 // these: AEM's map of a scope's span entropies (arXiv 2605.00425), with lo the
-// smallest and rate = lambda / (max - min). The exponent is kept within 86 of
-// 0. dst and x have the same length, at least 1; dst may be x. A wrong length or
+// smallest and rate = lambda / (max - min). The exponent is kept between -86 and
+// 83. dst and x have the same length, at least 1; dst may be x. A wrong length or
 // a rate that is negative or not finite is an error, and dst is not written.
 func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error {
 	path, err := ws.Path.resolve()
@@ -135,12 +135,12 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 		return fmt.Errorf("reweight: rate = %v and lo = %v, want finite numbers and rate at least 0", rate, lo)
 	}
 	k := float32(max(-math.MaxFloat32, -rate*log2E))
-	ws.lanes = [lanes]float64{}
+	ws.exps = laneSum{}
 	for i := 0; i < len(x); i += pieceSize {
 		end := min(i+pieceSize, len(x))
-		path.expScale(dst[i:end], x[i:end], lo, k, &ws.lanes)
+		path.expScale(dst[i:end], x[i:end], lo, k, &ws.exps)
 	}
-	f := float32(float64(len(x)) / tree(&ws.lanes))
+	f := float32(float64(len(x)) / ws.exps.sum())
 	for i := 0; i < len(x); i += pieceSize {
 		path.scale(dst[i:min(i+pieceSize, len(x))], f)
 	}
@@ -218,7 +218,7 @@ func (ws *Workspace) surrogate(path ISA, grad, logprobs, old, advantages, weight
 		}
 		path.surrogate(grad[i:end], logprobs[i:end], old[i:end], advantages[i:end], w, role[i:end], &q, &ws.sums)
 	}
-	return SurrogateSums{int(ws.sums.tokens), int(ws.sums.clipped), tree(&ws.sums.loss), tree(&ws.sums.logRatio)}
+	return SurrogateSums{int(ws.sums.tokens), int(ws.sums.clipped), ws.sums.loss.sum(), ws.sums.logRatio.sum()}
 }
 
 // checkRanges wants offsets to cut n ranges out of size elements.

@@ -115,10 +115,10 @@ func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
 func minMaxAVX512(lo, hi, x *float32, offsets *int32, n int)
 
 //go:noescape
-func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *[lanes]float64)
+func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
 //go:noescape
-func expScaleAVX512(dst, x *float32, chunks int, lo, k float32, sum *[lanes]float64)
+func expScaleAVX512(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
 //go:noescape
 func scaleAVX2(dst *float32, chunks int, f float32)
@@ -234,7 +234,7 @@ func (p ISA) minMax(lo, hi, x []float32, offsets []int32) {
 	}
 }
 
-func (p ISA) expScale(dst, x []float32, lo, k float32, sum *[lanes]float64) {
+func (p ISA) expScale(dst, x []float32, lo, k float32, sum *laneSum) {
 	if whole := len(x) &^ (lanes - 1); p != Portable && whole > 0 {
 		raceReadFloats(x[:whole])
 		raceWriteFloats(dst[:whole])

@@ -28,7 +28,7 @@ func (p ISA) spanSums(sums []float64, x []float32, offsets []int32) {
 
 func (p ISA) minMax(lo, hi, x []float32, offsets []int32) { minMaxPortable(lo, hi, x, offsets) }
 
-func (p ISA) expScale(dst, x []float32, lo, k float32, sum *[lanes]float64) {
+func (p ISA) expScale(dst, x []float32, lo, k float32, sum *laneSum) {
 	expScalePortable(dst, x, lo, k, sum)
 }
 

@@ -17,8 +17,9 @@ import "math"
 // A row that does not fill its last 16 elements is padded with -Inf to a whole
 // 16 (a span with nothing: absent lanes add 0). The float32 groups keep a
 // partial sum near its addends: with one chain of 64 per block the entropy of
-// peaked rows is off by 4e-6, with groups of 8 by 6e-7. Sums over tokens, where
-// terms cancel, use the same lanes and tree but add in float64 at once.
+// peaked rows is off by 4e-6, with groups of 8 by 6e-7. Sums over tokens, whose
+// terms may cancel, have the same lanes, groups and tree, but each group goes to
+// float64 (laneSum); the masked moments add in float64 at once.
 //
 // # Fused multiply-add
 //
@@ -34,10 +35,10 @@ const (
 	pieceSize  = 64 * blockSize // elements per assembly call: keeps goroutines preemptible
 	magic      = 0x1.8p23       // y + magic rounds y to an integer, kept in the low bits
 	minY       = -125           // 2^y below is not worth a bit and would leave the normal range
-	maxY       = 125
-	alarm      = 128     // a block's lane sum above it may hide an element above 2^headroom
-	headroom   = 8       // a block may exceed the reference by 2^8 before the sums are rescaled
-	maxMagnY   = 1 << 20 // log2 units of the reference beyond which a row goes the slow way
+	maxY       = 120            // sums of groups of 2^y stay finite
+	alarm      = 128            // a block's lane sum above it may hide an element above 2^headroom
+	headroom   = 8              // a block may exceed the reference by 2^8 before the sums are rescaled
+	maxMagnY   = 1 << 20        // log2 units of the reference beyond which a row goes the slow way
 	log2E32    = 0x1.715476p+0
 	slowTauMin = 0x1p-18
 	slowTauMax = 0x1p18
@@ -121,6 +122,34 @@ func tree(l *[lanes]float64) float64 {
 		}
 	}
 	return l[0]
+}
+
+// A laneSum is a sum over tokens: of the group that is not full yet, and of those
+// that are. The assembly knows its layout.
+type laneSum struct {
+	total [lanes]float64
+	group [lanes]float32
+}
+
+// add adds v, element i of its piece.
+func (s *laneSum) add(i int, v float32) {
+	s.group[i%lanes] += v
+	if i%groupSize == groupSize-1 {
+		s.flush()
+	}
+}
+
+func (s *laneSum) flush() {
+	for j, v := range s.group {
+		s.total[j] += float64(v)
+	}
+	s.group = [lanes]float32{}
+}
+
+// sum returns the whole sum.
+func (s *laneSum) sum() float64 {
+	s.flush()
+	return tree(&s.total)
 }
 
 // rowState is a row's running sums in log2 units, relative to the reference c:
@@ -339,14 +368,14 @@ func minMaxPortable(lo, hi, x []float32, offsets []int32) {
 	}
 }
 
-// expScalePortable sets dst[i] = 2^((x[i] - lo) * k) and adds it to sum, lane
-// by lane. dst may be x.
-func expScalePortable(dst, x []float32, lo, k float32, sum *[lanes]float64) {
+// expScalePortable sets dst[i] = 2^((x[i] - lo) * k) and adds it to sum. dst may
+// be x.
+func expScalePortable(dst, x []float32, lo, k float32, sum *laneSum) {
 	for i, v := range x {
 		d := v - lo
 		e := exp2(atMost(maxY, atLeast(minY, float32(d*k))))
 		dst[i] = e
-		sum[i%lanes] += float64(e)
+		sum.add(i, e)
 	}
 }
 
@@ -373,8 +402,8 @@ type surrogateConsts struct {
 
 // surrogateSums are its sums over response tokens. The assembly knows its layout.
 type surrogateSums struct {
-	loss     [lanes]float64 // w * l
-	logRatio [lanes]float64
+	loss     laneSum // w * l
+	logRatio laneSum
 	tokens   int64
 	clipped  int64
 }
@@ -385,34 +414,36 @@ type surrogateSums struct {
 // stands for ones. grad may be any of the float inputs.
 func surrogatePortable(grad, logprobs, old, adv, weights []float32, role []uint8, q *surrogateConsts, sums *surrogateSums) {
 	for i, r := range role {
-		if r == RoleMasked {
-			grad[i] = 0
-			continue
+		var wl, dc, g float32 // what a masked token adds
+		if r != RoleMasked {
+			w := float32(1)
+			if weights != nil {
+				w = weights[i]
+			}
+			d := logprobs[i] - old[i]
+			dc = atMost(20, atLeast(-20, d))
+			rho := exp2(float32(dc * log2E32))
+			neg := -adv[i]
+			l1 := float32(neg * rho)
+			l2 := float32(neg * atMost(q.hi, atLeast(q.lo, rho)))
+			l := l1
+			g = l1
+			if l2 > l1 {
+				l, g = l2, 0
+				sums.clipped++
+			}
+			if l3 := float32(neg * q.dual); neg > 0 && l > l3 {
+				l, g = l3, 0
+			}
+			if d < -20 || d > 20 {
+				g = 0
+			}
+			wl = float32(w * l)
+			g = float32(w*g) * q.scale
+			sums.tokens++
 		}
-		w := float32(1)
-		if weights != nil {
-			w = weights[i]
-		}
-		d := logprobs[i] - old[i]
-		dc := atMost(20, atLeast(-20, d))
-		rho := exp2(float32(dc * log2E32))
-		neg := -adv[i]
-		l1 := float32(neg * rho)
-		l2 := float32(neg * atMost(q.hi, atLeast(q.lo, rho)))
-		l, g := l1, l1
-		if l2 > l1 {
-			l, g = l2, 0
-			sums.clipped++
-		}
-		if l3 := float32(neg * q.dual); neg > 0 && l > l3 {
-			l, g = l3, 0
-		}
-		if d < -20 || d > 20 {
-			g = 0
-		}
-		sums.loss[i%lanes] += float64(float32(w * l))
-		sums.logRatio[i%lanes] += float64(dc)
-		sums.tokens++
-		grad[i] = float32(w*g) * q.scale
+		grad[i] = g
+		sums.loss.add(i, wl)
+		sums.logRatio.add(i, dc)
 	}
 }

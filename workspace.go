@@ -27,7 +27,7 @@ type Workspace struct {
 	drift    []spanDrift
 	moment   momentSums
 	sums     surrogateSums
-	lanes    [lanes]float64
+	exps     laneSum
 }
 
 // rowJob is one call's work on rows of logits, shared by its workers: token

@@ -151,9 +151,9 @@ func expScale(s Spec) (*Case, error) {
 	c.run = func(ws *reweight.Workspace) error { return ws.ExpScale(dst, x, lo, rate) }
 	c.reference = func() error {
 		want, sum := c.outputs[0].want, 0.0
-		for i, v := range wide { // the exponent is kept within 125 in log2 units
+		for i, v := range wide { // the exponent is kept in range, in log2 units
 			y := -rate * math.Log2E * (v - float64(lo))
-			want[i] = math.Exp2(max(-125, min(125, y)))
+			want[i] = math.Exp2(max(-125, min(120, y)))
 			sum += want[i]
 		}
 		for i := range want {
