@@ -20,14 +20,18 @@ const StreamBytes = 64 << 20
 // as they do in a training step.
 const TokenCount = 65536
 
+// maxRows bounds RowsToStream: rows of a few elements cost more than their
+// memory.
+const maxRows = 1 << 20
+
 // RowsToStream returns the rows of vocab elements of that type that make up
-// StreamBytes.
+// StreamBytes, or a million if that is less.
 func RowsToStream(typ string, vocab int) int {
 	size := 4
 	if typ != "f32" {
 		size = 2
 	}
-	return (StreamBytes + vocab*size - 1) / (vocab * size)
+	return min(maxRows, (StreamBytes+vocab*size-1)/(vocab*size))
 }
 
 // A Result is the speed and the errors of one path of a kernel on one workload.

@@ -115,11 +115,14 @@ func TestRowsToStream(t *testing.T) {
 	for _, c := range []struct {
 		typ         string
 		vocab, size int
-	}{{"f32", 151936, 4}, {"bf16", 151936, 2}, {"f16", 75, 2}, {"f32", 1, 4}, {"f32", StreamBytes, 4}} {
+	}{{"f32", 151936, 4}, {"bf16", 151936, 2}, {"f16", 75, 2}, {"f32", 16, 4}, {"f32", StreamBytes, 4}} {
 		n := RowsToStream(c.typ, c.vocab)
 		if bytes := n * c.vocab * c.size; bytes < StreamBytes || n > 1 && bytes-c.vocab*c.size >= StreamBytes {
 			t.Errorf("%d rows of %d %s", n, c.vocab, c.typ)
 		}
+	}
+	if n := RowsToStream("bf16", 1); n != maxRows {
+		t.Errorf("%d rows of 1, want %d", n, maxRows)
 	}
 }
 

@@ -46,7 +46,7 @@ var steps = [...]step{
 func (s Sampler) Overheads(tokens, vocab, workers int, path reweight.ISA) ([]Overhead, error) {
 	in := newStepInput(tokens, vocab)
 	// What a step allocates and holds does not depend on the vocabulary.
-	small := newStepInput(tokens, 64)
+	small := newStepInput(tokens, min(vocab, 64))
 	fns := make([]func() error, len(steps))
 	allocs, held := make([]uint64, len(steps)), make([]uint64, len(steps))
 	for i, st := range steps {
