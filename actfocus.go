@@ -10,10 +10,10 @@ import (
 type Signal uint8
 
 const (
-	SignalEnergy    Signal = iota // -logsumexp of the reference's logits (Batch.RefEnergy)
-	SignalEntropy                 // entropy of the distribution in Batch.Entropy
-	SignalSurprisal               // -log pi_old (Batch.OldLogprobs)
-	SignalLogRatio                // log pi_old - log pi_ref (Batch.OldLogprobs, Batch.RefLogprobs)
+	SignalEnergy     Signal = iota // -logsumexp of the reference's logits (Batch.RefEnergy)
+	SignalRefEntropy               // entropy of the reference (Batch.RefEntropy)
+	SignalSurprisal                // -log pi_old (Batch.OldLogprobs)
+	SignalLogRatio                 // log pi_old - log pi_ref (Batch.OldLogprobs, Batch.RefLogprobs)
 )
 
 // ActFocusOptions are the options of ActFocus.
@@ -104,8 +104,8 @@ func (ws *Workspace) signalOf(b *Batch, s Signal) (signal []float32, name string
 	switch s {
 	case SignalEnergy:
 		return b.RefEnergy, "RefEnergy", need("RefEnergy", len(b.RefEnergy), T)
-	case SignalEntropy:
-		return b.Entropy, "Entropy", need("Entropy", len(b.Entropy), T)
+	case SignalRefEntropy:
+		return b.RefEntropy, "RefEntropy", need("RefEntropy", len(b.RefEntropy), T)
 	}
 	if err := need("OldLogprobs", len(b.OldLogprobs), T); err != nil {
 		return nil, "", err

@@ -31,6 +31,7 @@ type Batch struct {
 	OldLogprobs []float32 // [T] log-probability of the sampled token, old policy
 	Logprobs    []float32 // [T] the same, current policy
 	RefLogprobs []float32 // [T] the same, frozen reference
+	RefEntropy  []float32 // [T] optional: entropy of the frozen reference
 	Advantages  []float32 // [T] optional
 	Values      []float32 // [T] optional: critic
 
@@ -74,6 +75,7 @@ func (b *Batch) Validate() error {
 		{"OldLogprobs", len(b.OldLogprobs), T, "tokens"},
 		{"Logprobs", len(b.Logprobs), T, "tokens"},
 		{"RefLogprobs", len(b.RefLogprobs), T, "tokens"},
+		{"RefEntropy", len(b.RefEntropy), T, "tokens"},
 		{"Advantages", len(b.Advantages), T, "tokens"},
 		{"Values", len(b.Values), T, "tokens"},
 	} {

@@ -44,8 +44,8 @@ const (
 	slowTauMax = 0x1p18
 )
 
-// 2^f for |f| <= 1/2: degree 5, exact at 0, relative error below 1.5e-7 as
-// evaluated in float32.
+// 2^f for |f| <= 1/2: degree 5, exact at 0, relative error at most 1.57e-7 as
+// evaluated in float32, over every float32 in range (TestExp2Everywhere).
 const (
 	exp2C1 = 0x1.62e42ap-1
 	exp2C2 = 0x1.ebf9b4p-3

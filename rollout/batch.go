@@ -23,6 +23,7 @@ var tensorNames = map[string]string{
 	"OldLogprobs": "old_logprobs",
 	"Logprobs":    "logprobs",
 	"RefLogprobs": "ref_logprobs",
+	"RefEntropy":  "ref_entropy",
 	"Advantages":  "advantages",
 	"Values":      "values",
 	"RefLogits":   "ref_logits",
@@ -35,7 +36,8 @@ var tensorNames = map[string]string{
 //
 //	group_ids [S] I32            rewards [S] float
 //	span_ids, token_ids [T] I32
-//	ref_energy, entropy, old_logprobs, logprobs, ref_logprobs, advantages, values [T] float
+//	ref_energy, entropy, old_logprobs, logprobs, ref_logprobs, ref_entropy, advantages,
+//	values [T] float
 //	ref_logits, old_logits, logits [T, V] float
 //
 // where float is F32, BF16 or F16. An error names the tensor that is wrong.
@@ -76,6 +78,7 @@ func (f *File) batch() (*reweight.Batch, error) {
 	b.OldLogprobs = l.floats("old_logprobs", T)
 	b.Logprobs = l.floats("logprobs", T)
 	b.RefLogprobs = l.floats("ref_logprobs", T)
+	b.RefEntropy = l.floats("ref_entropy", T)
 	b.Advantages = l.floats("advantages", T)
 	b.Values = l.floats("values", T)
 	b.RefLogits = l.logits("ref_logits", T)
@@ -213,6 +216,7 @@ func Tensors(b *reweight.Batch) []Tensor {
 		vector("old_logprobs", b.OldLogprobs),
 		vector("logprobs", b.Logprobs),
 		vector("ref_logprobs", b.RefLogprobs),
+		vector("ref_entropy", b.RefEntropy),
 		vector("advantages", b.Advantages),
 		vector("values", b.Values),
 		matrix("ref_logits", b.RefLogits),

@@ -26,7 +26,7 @@ func goodTensors() []Tensor {
 		vector("rewards", []float32{0, 1}),
 		vector("span_ids", []int32{-1, 0, 0, 1, -1, 2, 2}),
 		vector("token_ids", []int32{0, 1, 0, 1, 0, 1, 0}),
-		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"),
+		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"), floats("ref_entropy"),
 		floats("ref_logprobs"), floats("advantages"), floats("values"),
 		{"logits", []int64{7, 2}, make([]float32, 14)},
 		{"ref_logits", []int64{7, 3}, make([]reweight.BF16, 21)},

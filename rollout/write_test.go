@@ -300,3 +300,11 @@ func TestKilledWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestWriteOverDevice: a rename onto a device would replace it.
+func TestWriteOverDevice(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(dir, nil, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("error %v, want it to say that the path is no regular file", err)
+	}
+}

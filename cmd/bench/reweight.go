@@ -123,7 +123,7 @@ func summariseFile(b *reweight.Batch, opt options) (*summary, error) {
 	switch opt.actFocus.Signal {
 	case reweight.SignalEnergy:
 		need = append(need, "ref_energy")
-	case reweight.SignalEntropy:
+	case reweight.SignalRefEntropy:
 		need = append(need, "ref_logits")
 	case reweight.SignalLogRatio:
 		need = append(need, "ref_logprobs")
@@ -136,7 +136,7 @@ func summariseFile(b *reweight.Batch, opt options) (*summary, error) {
 		return nil, err
 	}
 	var refEntropy []float32
-	if opt.actFocus.Signal == reweight.SignalEntropy {
+	if opt.actFocus.Signal == reweight.SignalRefEntropy {
 		refEntropy = make([]float32, b.Tokens())
 		if err := ws.TokenStats(reweight.Stats{Entropy: refEntropy}, b.RefLogits, nil, reweight.DefaultTokenStats); err != nil {
 			return nil, err

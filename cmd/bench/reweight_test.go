@@ -278,7 +278,7 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) 
 	scaled, err := reference.ScaleAdvantages(advantages, alpha)
 	fail(err)
 	signal := map[reweight.Signal]reference.Signal{
-		reweight.SignalEnergy: reference.SignalEnergy, reweight.SignalEntropy: reference.SignalRefEntropy,
+		reweight.SignalEnergy: reference.SignalEnergy, reweight.SignalRefEntropy: reference.SignalRefEntropy,
 		reweight.SignalSurprisal: reference.SignalSurprisal, reweight.SignalLogRatio: reference.SignalLogRatio,
 	}[opt.actFocus.Signal]
 	s, err := reference.ActFocusSignal(signal, energy, refEntropy, old, wide(b.RefLogprobs))
@@ -416,7 +416,7 @@ func TestFromLogits(t *testing.T) {
 	b.OldLogprobs, b.Logprobs = narrow(oldLogprobs), narrow(logprobs)
 	opt := defaultOptions()
 	runJSON(t, file).near(t, expect(t, b, nil, opt))
-	opt.actFocus.Signal = reweight.SignalEntropy
+	opt.actFocus.Signal = reweight.SignalRefEntropy
 	runJSON(t, file, "-signal", "reference-entropy").near(t, expect(t, b, refEntropy, opt))
 }
 

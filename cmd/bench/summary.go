@@ -63,7 +63,7 @@ type lossSummary struct {
 
 // summarise does the four steps on a batch, with the GRPO advantages of its
 // rewards and groups. refEntropy is the entropy of the reference, which a batch
-// has no place for; SignalEntropy alone needs it. Without RefEnergy, which not
+// has no place for; SignalRefEntropy alone needs it. Without RefEnergy, which not
 // every signal needs, the bottleneck is NaN.
 func summarise(b *reweight.Batch, refEntropy []float32, opt options) (*summary, error) {
 	var ws reweight.Workspace
@@ -81,8 +81,8 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options) (*summary, 
 	}
 	s := &summary{weights: make([]float32, T), advantages: scaled, grad: make([]float32, T)}
 	focus := batch
-	if opt.actFocus.Signal == reweight.SignalEntropy {
-		focus.Entropy = refEntropy
+	if opt.actFocus.Signal == reweight.SignalRefEntropy {
+		focus.RefEntropy = refEntropy
 	}
 	if _, err := ws.ActFocus(s.weights, &focus, opt.actFocus); err != nil {
 		return nil, err
