@@ -6,29 +6,23 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/rollout"
-	"github.com/seed621a2839/reweight/testdata"
 )
 
 // Real rollouts, ActFocus and AEM on top of GRPO.
 func Example() {
-	f, err := rollout.Parse(testdata.FrozenLakeSmall) // or rollout.Open("my.safetensors")
-	if err != nil {
-		log.Fatal(err)
-	}
-	batch, err := f.Batch()
-	if err != nil {
-		log.Fatal(err)
-	}
-	n := batch.Tokens()
-	weights, grad := make([]float32, n), make([]float32, n)
-	batch.Advantages = make([]float32, n)
-	var ws reweight.Workspace
 	check := func(err error) {
 		if err != nil {
 			log.Fatal(err)
 		}
 	}
-	factors := make([]float32, n)
+	f, err := rollout.Open("testdata/frozenlake-small.safetensors")
+	check(err)
+	batch, err := f.Batch()
+	check(err)
+	n := batch.Tokens()
+	batch.Advantages = make([]float32, n)
+	weights, factors, grad := make([]float32, n), make([]float32, n), make([]float32, n)
+	var ws reweight.Workspace // scratch that calls reuse: after the first, nothing is allocated
 	check(ws.GRPO(batch.Advantages, batch, reweight.DefaultGRPO))
 	check(ws.AEM(factors, batch, reweight.DefaultAEM))
 	check(ws.Multiply(batch.Advantages, batch.Advantages, factors))

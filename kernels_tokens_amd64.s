@@ -27,21 +27,11 @@ VECTOR(416, 0x7fff)       // rounds to bfloat16
 VECTOR(448, 0x40)         // makes a NaN quiet
 VECTOR(480, 1)
 VECTOR(512, 2)
-VECTOR(544, 0x7f800000)   // +Inf
-VECTOR(576, 0xff800000)   // -Inf
-DATA const256t<>+608(SB)/8, $1 // four int64 of 1
-DATA const256t<>+616(SB)/8, $1
-DATA const256t<>+624(SB)/8, $1
-DATA const256t<>+632(SB)/8, $1
-DATA const256t<>+640(SB)/8, $-1 // eight int32 of -1, then eight of 0: masks for tails
-DATA const256t<>+648(SB)/8, $-1
-DATA const256t<>+656(SB)/8, $-1
-DATA const256t<>+664(SB)/8, $-1
-DATA const256t<>+672(SB)/8, $0
-DATA const256t<>+680(SB)/8, $0
-DATA const256t<>+688(SB)/8, $0
-DATA const256t<>+696(SB)/8, $0
-GLOBL const256t<>(SB), RODATA|NOPTR, $704
+DATA const256t<>+544(SB)/8, $1 // four int64 of 1
+DATA const256t<>+552(SB)/8, $1
+DATA const256t<>+560(SB)/8, $1
+DATA const256t<>+568(SB)/8, $1
+GLOBL const256t<>(SB), RODATA|NOPTR, $576
 
 #define C5 const256t<>+0(SB)
 #define C4 const256t<>+32(SB)
@@ -50,7 +40,6 @@ GLOBL const256t<>(SB), RODATA|NOPTR, $704
 #define C1 const256t<>+128(SB)
 #define ONE const256t<>+160(SB)
 #define MAGIC const256t<>+192(SB)
-#define MASKS const256t<>+640(SB)
 
 // EXP2: p = 2^y for y in range; m and f are overwritten.
 #define EXP2(y, m, f, p) \
@@ -171,7 +160,7 @@ TEXT ·maskedMomentsAVX2(SB), NOSPLIT, $0-48
 	MOVQ          x+0(FP), SI
 	MOVQ          role+8(FP), DX
 	MOVQ          chunks+16(FP), CX
-	VMOVDQU       const256t<>+608(SB), Y4 // 1
+	VMOVDQU       const256t<>+544(SB), Y4 // 1
 	VPBROADCASTQ  roles+24(FP), Y5
 	VBROADCASTSD  shift+32(FP), Y6
 	VPXOR         Y7, Y7, Y7
@@ -465,202 +454,5 @@ surrogate_next:
 	VMOVUPS       Y15, 352(BX)
 	MOVQ          R12, 384(BX)
 	MOVQ          R13, 392(BX)
-	VZEROUPPER
-	RET
-
-// func spanSumsAVX2(sums *float64, x *float32, offsets *int32, n int)
-//
-// The loop is that of spanSumsAVX512, two vectors a chunk.
-TEXT ·spanSumsAVX2(SB), NOSPLIT, $0-32
-	MOVQ          sums+0(FP), DI
-	MOVQ          x+8(FP), R8
-	MOVQ          offsets+16(FP), R9
-	MOVQ          n+24(FP), R10
-	VXORPS        Y15, Y15, Y15
-	LEAQ          MASKS, BX
-
-span:
-	MOVLQSX       0(R9), AX
-	MOVLQSX       4(R9), R11
-	LEAQ          (R8)(AX*4), SI
-	SUBQ          AX, R11                 // elements left in the span
-	VXORPS        Y4, Y4, Y4
-	VXORPS        Y5, Y5, Y5
-	VXORPS        Y6, Y6, Y6
-	VXORPS        Y7, Y7, Y7
-
-span_block:
-	MOVQ          $1024, R12              // elements left in the block
-	CMPQ          R11, R12
-	CMOVQLT       R11, R12
-	SUBQ          R12, R11
-	VXORPS        Y8, Y8, Y8
-	VXORPS        Y9, Y9, Y9
-
-span_group:
-	CMPQ          R12, $128
-	JLT           span_rest
-	SUBQ          $128, R12
-	VADDPS        (SI), Y15, Y0
-	VADDPS        32(SI), Y15, Y1
-	VADDPS        64(SI), Y0, Y0
-	VADDPS        96(SI), Y1, Y1
-	VADDPS        128(SI), Y0, Y0
-	VADDPS        160(SI), Y1, Y1
-	VADDPS        192(SI), Y0, Y0
-	VADDPS        224(SI), Y1, Y1
-	VADDPS        256(SI), Y0, Y0
-	VADDPS        288(SI), Y1, Y1
-	VADDPS        320(SI), Y0, Y0
-	VADDPS        352(SI), Y1, Y1
-	VADDPS        384(SI), Y0, Y0
-	VADDPS        416(SI), Y1, Y1
-	VADDPS        448(SI), Y0, Y0
-	VADDPS        480(SI), Y1, Y1
-	ADDQ          $512, SI
-	VADDPS        Y0, Y8, Y8
-	VADDPS        Y1, Y9, Y9
-	JMP           span_group
-
-span_rest:
-	TESTQ         R12, R12
-	JEQ           span_flush
-	VXORPS        Y0, Y0, Y0
-	VXORPS        Y1, Y1, Y1
-
-span_chunk:
-	SUBQ          $16, R12
-	JLT           span_tail
-	VADDPS        (SI), Y0, Y0
-	VADDPS        32(SI), Y1, Y1
-	ADDQ          $64, SI
-	JMP           span_chunk
-
-span_tail:
-	ADDQ          $16, R12                // 0 to 15 elements: 0 is added where none is
-	MOVQ          $8, AX
-	CMPQ          R12, AX
-	CMOVQLT       R12, AX                 // in the lower half
-	SUBQ          AX, R12                 // in the upper
-	NEGQ          AX
-	NEGQ          R12
-	VMOVUPS       32(BX)(AX*4), Y2
-	VMOVUPS       32(BX)(R12*4), Y3
-	VMASKMOVPS    (SI), Y2, Y2
-	VMASKMOVPS    32(SI), Y3, Y3
-	VADDPS        Y2, Y0, Y0
-	VADDPS        Y3, Y1, Y1
-	VADDPS        Y0, Y8, Y8
-	VADDPS        Y1, Y9, Y9
-	XORQ          R12, R12
-
-span_flush:
-	VCVTPS2PD     X8, Y0
-	VEXTRACTF128  $1, Y8, X8
-	VCVTPS2PD     X8, Y1
-	VCVTPS2PD     X9, Y2
-	VEXTRACTF128  $1, Y9, X9
-	VCVTPS2PD     X9, Y3
-	VADDPD        Y0, Y4, Y4
-	VADDPD        Y1, Y5, Y5
-	VADDPD        Y2, Y6, Y6
-	VADDPD        Y3, Y7, Y7
-	TESTQ         R11, R11
-	JNE           span_block
-	VADDPD        Y6, Y4, Y4              // lanes j and j+8
-	VADDPD        Y7, Y5, Y5
-	VADDPD        Y5, Y4, Y0              // j+4
-	VEXTRACTF128  $1, Y0, X1
-	VADDPD        X1, X0, X0              // j+2
-	VUNPCKHPD     X0, X0, X1
-	VADDSD        X1, X0, X0              // j+1
-	VMOVSD        X0, (DI)
-	ADDQ          $8, DI
-	ADDQ          $4, R9
-	DECQ          R10
-	JNE           span
-	VZEROUPPER
-	RET
-
-// func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
-//
-//	for each group {
-//		mn, mx, bad = +Inf, -Inf, false    // 8 lanes
-//		for 8 elements or what is left { mn, mx, bad = min(mn, x), max(mx, x), bad || x != x }
-//		lo, hi = least(mn)+0, largest(mx)+0, or NaN if bad
-//	}
-TEXT ·minMaxAVX2(SB), NOSPLIT, $0-40
-	MOVQ          lo+0(FP), DI
-	MOVQ          hi+8(FP), DX
-	MOVQ          x+16(FP), R8
-	MOVQ          offsets+24(FP), R9
-	MOVQ          n+32(FP), R10
-	VMOVUPS       const256t<>+544(SB), Y14 // +Inf
-	VMOVUPS       const256t<>+576(SB), Y15 // -Inf
-	VXORPS        X13, X13, X13
-	LEAQ          MASKS, BX
-
-minmax_group:
-	MOVLQSX       0(R9), AX
-	MOVLQSX       4(R9), CX
-	LEAQ          (R8)(AX*4), SI
-	SUBQ          AX, CX                  // elements left in the group
-	VMOVAPS       Y14, Y4
-	VMOVAPS       Y15, Y5
-	VXORPS        Y6, Y6, Y6
-
-minmax_8:
-	SUBQ          $8, CX
-	JLT           minmax_tail
-	VMOVUPS       (SI), Y0
-	VMINPS        Y0, Y4, Y4
-	VMAXPS        Y0, Y5, Y5
-	VCMPPS        $3, Y0, Y0, Y0
-	VORPS         Y0, Y6, Y6
-	ADDQ          $32, SI
-	JMP           minmax_8
-
-minmax_tail:
-	ADDQ          $8, CX
-	JEQ           minmax_reduce
-	NEGQ          CX
-	VMOVUPS       32(BX)(CX*4), Y1
-	VMASKMOVPS    (SI), Y1, Y0
-	VBLENDVPS     Y1, Y0, Y14, Y2
-	VBLENDVPS     Y1, Y0, Y15, Y3
-	VMINPS        Y2, Y4, Y4
-	VMAXPS        Y3, Y5, Y5
-	VCMPPS        $3, Y0, Y0, Y0
-	VORPS         Y0, Y6, Y6
-
-minmax_reduce:
-	VEXTRACTF128  $1, Y4, X0
-	VEXTRACTF128  $1, Y5, X1
-	VMINPS        X0, X4, X0
-	VMAXPS        X1, X5, X1
-	VPERMILPS     $0x4e, X0, X2
-	VPERMILPS     $0x4e, X1, X3
-	VMINPS        X2, X0, X0
-	VMAXPS        X3, X1, X1
-	VPERMILPS     $0xb1, X0, X2
-	VPERMILPS     $0xb1, X1, X3
-	VMINSS        X2, X0, X0
-	VMAXSS        X3, X1, X1
-	VADDSS        X13, X0, X0             // +0 for -0
-	VADDSS        X13, X1, X1
-	VMOVMSKPS     Y6, AX
-	TESTL         AX, AX
-	JEQ           minmax_store
-	VPCMPEQD      X0, X0, X0              // NaN
-	VMOVAPS       X0, X1
-
-minmax_store:
-	VMOVSS        X0, (DI)
-	VMOVSS        X1, (DX)
-	ADDQ          $4, DI
-	ADDQ          $4, DX
-	ADDQ          $4, R9
-	DECQ          R10
-	JNE           minmax_group
 	VZEROUPPER
 	RET

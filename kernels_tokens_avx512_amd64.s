@@ -21,9 +21,7 @@ DATA const512t<>+48(SB)/4, $0x7fff       // rounds to bfloat16
 DATA const512t<>+52(SB)/4, $0x40         // makes a NaN quiet
 DATA const512t<>+56(SB)/4, $1
 DATA const512t<>+60(SB)/4, $2
-DATA const512t<>+64(SB)/4, $0x7f800000   // +Inf
-DATA const512t<>+68(SB)/4, $0xff800000   // -Inf
-GLOBL const512t<>(SB), RODATA|NOPTR, $72
+GLOBL const512t<>(SB), RODATA|NOPTR, $64
 
 #define MINY Z18
 #define MAXY Z19
@@ -507,84 +505,5 @@ span_flush:
 	ADDQ          $4, R9
 	DECQ          R10
 	JNE           span
-	VZEROUPPER
-	RET
-
-// func minMaxAVX512(lo, hi, x *float32, offsets *int32, n int)
-//
-//	for each group {
-//		mn, mx, bad = +Inf, -Inf, false    // 16 lanes
-//		for 16 elements or what is left { mn, mx, bad = min(mn, x), max(mx, x), bad || x != x }
-//		lo, hi = least(mn)+0, largest(mx)+0, or NaN if bad
-//	}
-TEXT ·minMaxAVX512(SB), NOSPLIT, $0-40
-	MOVQ          lo+0(FP), DI
-	MOVQ          hi+8(FP), DX
-	MOVQ          x+16(FP), R8
-	MOVQ          offsets+24(FP), R9
-	MOVQ          n+32(FP), R10
-	VBROADCASTSS  const512t<>+64(SB), Z16 // +Inf
-	VBROADCASTSS  const512t<>+68(SB), Z17 // -Inf
-	VXORPS        X15, X15, X15
-
-minmax_group:
-	MOVLQSX       0(R9), AX
-	MOVLQSX       4(R9), R11
-	LEAQ          (R8)(AX*4), SI
-	SUBQ          AX, R11                 // elements left in the group
-	VMOVAPS       Z16, Z4
-	VMOVAPS       Z17, Z5
-	KXORW         K2, K2, K2
-
-minmax_16:
-	MOVQ          $16, BX                 // most groups take one turn: no branch to miss
-	CMPQ          R11, BX
-	CMOVQLT       R11, BX
-	MOVL          $-1, AX
-	BZHIL         BX, AX, AX
-	CMPQ          R11, $16
-	KMOVW         AX, K1                  // the lanes that are there
-	VMOVUPS.Z     (SI), K1, Z0
-	VMINPS        Z0, Z4, K1, Z4
-	VMAXPS        Z0, Z5, K1, Z5
-	VCMPPS        $3, Z0, Z0, K3
-	KORW          K3, K2, K2
-	JLE           minmax_reduce
-	ADDQ          $64, SI
-	SUBQ          $16, R11
-	JMP           minmax_16
-
-minmax_reduce:
-	VEXTRACTF32X8 $1, Z4, Y0
-	VEXTRACTF32X8 $1, Z5, Y1
-	VMINPS        Y0, Y4, Y0
-	VMAXPS        Y1, Y5, Y1
-	VEXTRACTF128  $1, Y0, X2
-	VEXTRACTF128  $1, Y1, X3
-	VMINPS        X2, X0, X0
-	VMAXPS        X3, X1, X1
-	VPERMILPS     $0x4e, X0, X2
-	VPERMILPS     $0x4e, X1, X3
-	VMINPS        X2, X0, X0
-	VMAXPS        X3, X1, X1
-	VPERMILPS     $0xb1, X0, X2
-	VPERMILPS     $0xb1, X1, X3
-	VMINSS        X2, X0, X0
-	VMAXSS        X3, X1, X1
-	VADDSS        X15, X0, X0             // +0 for -0
-	VADDSS        X15, X1, X1
-	KORTESTW      K2, K2
-	JEQ           minmax_store
-	VPCMPEQD      X0, X0, X0              // NaN
-	VMOVAPS       X0, X1
-
-minmax_store:
-	VMOVSS        X0, (DI)
-	VMOVSS        X1, (DX)
-	ADDQ          $4, DI
-	ADDQ          $4, DX
-	ADDQ          $4, R9
-	DECQ          R10
-	JNE           minmax_group
 	VZEROUPPER
 	RET
