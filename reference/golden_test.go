@@ -199,6 +199,7 @@ func TestGoldenGAE(t *testing.T) {
 	}
 	readGolden(t, "gae.json", &cases)
 	c := compare(t)
+	c.floor = 1e-5 // some returns cancel to rounding noise, which differs where products are fused
 	for _, g := range cases {
 		advantages, returns, err := GAE(g.Rewards, g.Values, g.Mask, []int64{0, int64(len(g.Mask))}, g.Gamma, g.Lam)
 		if err != nil {
