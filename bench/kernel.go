@@ -44,7 +44,7 @@ type Result struct {
 	Workers        int     `json:"workers"`
 	NsPerElement   float64 `json:"ns_per_element"`
 	GBPerS         float64 `json:"gb_per_s"`        // 1e9 bytes; what must be read and written at least
-	RooflineShare  float64 `json:"roofline_share"`  // of the speed of a plain read of as much memory
+	RooflineShare  float64 `json:"roofline_share"`  // of the speed of a plain read of the main input
 	TimesReference float64 `json:"times_reference"` // times the speed of the float64 reference
 	AllocsPerOp    uint64  `json:"allocs_per_op"`
 	MaxULP         Number  `json:"max_ulp"` // as kernels.Errors; see Check
@@ -65,7 +65,7 @@ func (n Number) MarshalJSON() ([]byte, error) {
 }
 
 // Kernel measures the paths of a kernel on a workload of so many rows of logits,
-// or tokens: each in turn with a plain read of as much memory by as many
+// or tokens: each in turn with a plain read of its input's memory by as many
 // workers, and with the float64 reference, which has one worker and fewer rows.
 // The results have no errors: those come from Check.
 func (s Sampler) Kernel(k kernels.Kernel, typ string, rows, vocab, workers int, paths []reweight.ISA) ([]Result, error) {
@@ -80,7 +80,7 @@ func (s Sampler) Kernel(k kernels.Kernel, typ string, rows, vocab, workers int, 
 		}
 	}
 	const read, reference, first = 0, 1, 2
-	fns := []func() error{newReader(c.Bytes, workers).read, few.Reference}
+	fns := []func() error{newReader(c.Input(), workers).read, few.Reference}
 	results := make([]Result, len(paths))
 	for i, path := range paths {
 		ws := &reweight.Workspace{Path: path, Workers: workers}
@@ -103,9 +103,9 @@ func (s Sampler) Kernel(k kernels.Kernel, typ string, rows, vocab, workers int, 
 		ns := samples.Median(first + i)
 		r.NsPerElement = ns / float64(c.Elements)
 		r.GBPerS = float64(c.Bytes) / ns
-		r.RooflineShare = samples.Ratio(read, first+i)
+		r.RooflineShare = samples.Ratio(read, first+i) * float64(c.Bytes) / float64(len(c.Input()))
 		r.TimesReference = samples.Ratio(reference, first+i) * float64(c.Elements) / float64(few.Elements)
-		r.ReadGBPerS = float64(c.Bytes) / samples.Median(read)
+		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read)
 	}
 	return results, nil
 }

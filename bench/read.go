@@ -3,34 +3,38 @@ package bench
 import (
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // A reader reads memory and does nothing else: the roofline of kernels that
 // are bound by memory.
 type reader struct {
-	buf     []uint64
+	words   []uint64
+	tail    []byte // fewer than 8 bytes
 	workers int
 	sum     atomic.Uint64 // keeps the reads from being optimised away
 }
 
-// newReader makes a reader of so many bytes. They are written first: memory
-// that was only allocated is one page of zeros, again and again.
-func newReader(bytes int64, workers int) *reader {
-	r := &reader{buf: make([]uint64, max(1, bytes/8)), workers: workers}
-	for i := range r.buf {
-		r.buf[i] = uint64(i)
+// newReader makes a reader of that memory: a kernel's own, for pages elsewhere
+// may be faster or slower.
+func newReader(memory []byte, workers int) *reader {
+	n := len(memory) / 8
+	return &reader{
+		words: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), n), tail: memory[8*n:], workers: workers,
 	}
-	return r
 }
 
 // read reads it all, shared among the workers.
 func (r *reader) read() error {
-	part := (len(r.buf) + r.workers - 1) / r.workers
+	part := (len(r.words) + r.workers - 1) / r.workers
 	var wg sync.WaitGroup
-	for lo := part; lo < len(r.buf); lo += part {
-		wg.Go(func() { r.sum.Add(plainRead(r.buf[lo:min(lo+part, len(r.buf))])) })
+	for lo := part; lo < len(r.words); lo += part {
+		wg.Go(func() { r.sum.Add(plainRead(r.words[lo:min(lo+part, len(r.words))])) })
 	}
-	r.sum.Add(plainRead(r.buf[:part]))
+	r.sum.Add(plainRead(r.words[:part]))
+	for _, b := range r.tail {
+		r.sum.Add(uint64(b))
+	}
 	wg.Wait()
 	return nil
 }

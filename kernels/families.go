@@ -71,15 +71,16 @@ func (f Family) fill(x []float32, r *rand.Rand) {
 	}
 }
 
-// logits returns rows of the family in the given format, and the same values as
-// float64.
-func (s Spec) logits(r *rand.Rand) (reweight.Logits, []float64) {
+// logits returns rows of the family in the given format, their memory, and the
+// same values as float64.
+func (s Spec) logits(r *rand.Rand) (reweight.Logits, []byte, []float64) {
 	l := reweight.Logits{Vocab: s.Vocab}
 	n := s.Rows * s.Vocab
 	x := array[float32](s, n)
 	for i := 0; i < n; i += s.Vocab {
 		s.Family.fill(x[i:i+s.Vocab], r)
 	}
+	memory := memoryOf(x)
 	switch s.Type {
 	case "f32":
 		l.F32 = x
@@ -89,14 +90,16 @@ func (s Spec) logits(r *rand.Rand) (reweight.Logits, []float64) {
 			l.BF16[i] = reweight.ToBF16(v)
 			x[i] = l.BF16[i].Float32()
 		}
+		memory = memoryOf(l.BF16)
 	case "f16":
 		l.F16 = array[reweight.F16](s, n)
 		for i, v := range x {
 			l.F16[i] = toF16(v)
 			x[i] = l.F16[i].Float32()
 		}
+		memory = memoryOf(l.F16)
 	}
-	return l, widen(x)
+	return l, memory, widen(x)
 }
 
 // toF16 truncates f to half precision: test data needs no better.

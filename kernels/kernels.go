@@ -51,6 +51,7 @@ type Case struct {
 	Elements int   // logits or tokens
 	Bytes    int64 // memory that one run must read and write at least once
 
+	input     []byte // see Input
 	run       func(ws *reweight.Workspace) error
 	outputs   []output
 	reference func() error // sets the outputs' want
@@ -59,11 +60,13 @@ type Case struct {
 // An output is one result of a kernel. An element passes if it equals the
 // reference (NaN for NaN), or its error is at most ulps units in the last place
 // of float32 at max(|want|, 2), or at most abs + rel*|want| beyond the half
-// unit that rounding to the output's type costs.
+// unit that rounding to the output's type costs. The error of a sum is one of
+// its terms' magnitudes, which say how far rounding can take it.
 type output struct {
 	name     string
 	got      func(i int) float64
 	want     []float64
+	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes, by which errors are divided
 	ulps     float64
 	abs, rel float64
 	half     float64 // rounding of the output's type, relative: 0x1p-24 for float32
@@ -95,6 +98,16 @@ func (k Kernel) New(s Spec) (*Case, error) {
 	return nil, fmt.Errorf("kernels: %s has no type %q, want one of %v", k.Name, s.Type, k.Types)
 }
 
+// Input is the memory of the main input: the logits, or the first array of
+// tokens. A plain read of it is what a kernel bound by memory is held against.
+func (c *Case) Input() []byte { return c.input }
+
+// memoryOf returns the memory of x.
+func memoryOf[E any](x []E) []byte {
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
+}
+
 // Run runs the implementation that ws names.
 func (c *Case) Run(ws *reweight.Workspace) error { return c.run(ws) }
 
@@ -103,7 +116,7 @@ func (c *Case) Reference() error { return c.reference() }
 
 // Errors are the largest errors of a case: MaxULP over outputs that are held to
 // units in the last place of float32 at max(|want|, 2), MaxAbs over the others,
-// beyond the half unit of their rounding.
+// beyond the half unit of their rounding, and relative to the terms for sums.
 type Errors struct{ MaxULP, MaxAbs float64 }
 
 // Check holds the last Run's outputs against the last Reference's answers, and
@@ -119,6 +132,9 @@ func (c *Case) Check() (Errors, error) {
 				continue
 			}
 			d := math.Abs(got - want)
+			if out.terms != nil {
+				d /= out.terms[i]
+			}
 			ok := false
 			if out.ulps > 0 {
 				u := d / ulp32(want)
@@ -164,7 +180,7 @@ func f32(name string, got []float32) output {
 	return output{name: name, got: func(i int) float64 { return float64(got[i]) }, want: make([]float64, len(got)), half: 0x1p-24}
 }
 
-// f64 is an output of float64.
-func f64(name string, got []float64) output {
-	return output{name: name, got: func(i int) float64 { return got[i] }, want: make([]float64, len(got))}
+// sums is an output of counts and sums in float64.
+func sums(name string, got []float64) output {
+	return output{name: name, got: func(i int) float64 { return got[i] }, want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }

@@ -133,14 +133,45 @@ func TestCheckFails(t *testing.T) {
 		if err := c.Run(&reweight.Workspace{}); err != nil {
 			t.Fatal(err)
 		}
-		for o := range c.outputs {
-			want := c.outputs[o].want
-			old := want[0]
-			want[0] = old*1.001 + 0.01
-			if _, err := c.Check(); err == nil {
-				t.Errorf("%s: a wrong %s passes", k.Name, c.outputs[o].name)
+		for o, out := range c.outputs {
+			wrong := []int{0}
+			if out.terms != nil { // each is another figure
+				wrong = []int{0, 1, 2, len(out.terms) - 1}
 			}
-			want[0] = old
+			for _, i := range wrong {
+				old := out.want[i]
+				out.want[i] = old*1.001 + 0.01
+				if _, err := c.Check(); err == nil {
+					t.Errorf("%s: a wrong %s [%d] passes", k.Name, c.outputs[o].name, i)
+				}
+				out.want[i] = old
+			}
+		}
+	}
+}
+
+// TestInput: the main input is all the memory that the logits or tokens take,
+// and what the results come from.
+func TestInput(t *testing.T) {
+	for _, k := range All() {
+		for _, typ := range k.Types {
+			s := spec(k, 100)
+			s.Type = typ
+			c, err := k.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var bits [2][]uint64
+			for i := range bits {
+				if err := c.Run(&reweight.Workspace{}); err != nil {
+					t.Fatal(err)
+				}
+				bits[i] = c.Bits(nil)
+				clear(c.Input())
+			}
+			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input())) != int64(c.Elements)*elementSize(typ) {
+				t.Errorf("%s %s: not the results of these %d bytes", k.Name, typ, len(c.Input()))
+			}
 		}
 	}
 }

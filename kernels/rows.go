@@ -17,7 +17,7 @@ func elementSize(typ string) int64 {
 func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
-		logits, x := s.logits(r)
+		logits, input, x := s.logits(r)
 		ids := make([]int32, s.Rows)
 		for i := range ids {
 			ids[i] = int32(r.IntN(s.Vocab))
@@ -46,6 +46,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 		c := &Case{
 			Elements: s.Rows * s.Vocab,
 			Bytes:    int64(s.Rows) * (int64(s.Vocab)*elementSize(s.Type) + 4*int64(len(outs))),
+			input:    input,
 			outputs:  outs,
 			run:      func(ws *reweight.Workspace) error { return ws.TokenStats(dst, logits, ids, opt) },
 		}
@@ -64,7 +65,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 func rowGradient(bonus float64) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
-		logits, x := s.logits(r)
+		logits, input, x := s.logits(r)
 		ids := make([]int32, s.Rows)
 		grad := make([]float32, s.Rows)
 		for i := range ids {
@@ -93,6 +94,7 @@ func rowGradient(bonus float64) func(Spec) (*Case, error) {
 		c := &Case{
 			Elements: n,
 			Bytes:    2 * int64(n) * elementSize(s.Type),
+			input:    input,
 			outputs:  []output{out},
 			run:      func(ws *reweight.Workspace) error { return ws.RowGradient(dst, logits, ids, l, h, grad, opt) },
 		}

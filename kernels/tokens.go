@@ -22,28 +22,27 @@ func maskedMoments(s Spec) (*Case, error) {
 	const set = 1<<reweight.RoleReasoning | 1<<reweight.RoleAction
 	const shift = 1.5
 	got := make([]float64, 3)
-	out := f64("count, sum and sum of squares", got)
-	for _, v := range wide { // float64 rounding, of the reference too
-		if d := math.Abs(v - shift); d-d == 0 {
-			out.abs += 1e-12 * (d + d*d)
-		}
-	}
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, outputs: []output{out}}
+	out := sums("count, sum and sum of squares", got)
+	out.abs = 1e-12 // float64 rounding, of the reference too
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error {
 		m, err := ws.MaskedMoments(x, role, set, shift)
 		got[0], got[1], got[2] = float64(m.N), m.Sum, m.Squares
 		return err
 	}
 	c.reference = func() error {
-		want := c.outputs[0].want
+		want, terms := c.outputs[0].want, c.outputs[0].terms
 		clear(want)
+		clear(terms)
 		for t, v := range wide {
 			if role[t] != reweight.RoleMasked {
 				want[0]++
 				want[1] += v - shift
 				want[2] += (v - shift) * (v - shift)
+				terms[1] += math.Abs(v - shift)
 			}
 		}
+		terms[0], terms[2] = want[0], want[2]
 		return nil
 	}
 	return c, nil
@@ -61,7 +60,7 @@ func actFocusWeights(s Spec) (*Case, error) {
 	opt := reweight.DefaultActFocus
 	out := f32("weight", w)
 	out.ulps = 2
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 9, outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 9, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error { return ws.ActFocusWeights(w, x, role, mean, sigma, opt) }
 	c.reference = func() error {
 		for t, v := range wide {
@@ -88,7 +87,7 @@ func spanMeans(s Spec) (*Case, error) {
 		}
 	}
 	out.abs = 4e-7 * size
-	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error { return ws.SpanMeans(means, x, off) }
 	c.reference = func() error {
 		role, ids := make([]uint8, s.Rows), make([]int32, s.Rows)
@@ -113,7 +112,7 @@ func minMax(s Spec) (*Case, error) {
 	}
 	off := s.cut(mean, r)
 	lo, hi := array[float32](s, len(off)-1), array[float32](s, len(off)-1)
-	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), outputs: []output{f32("lo", lo), f32("hi", hi)}}
+	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), input: memoryOf(x), outputs: []output{f32("lo", lo), f32("hi", hi)}}
 	c.run = func(ws *reweight.Workspace) error { return ws.MinMax(lo, hi, x, off) }
 	c.reference = func() error {
 		for g := range lo {
@@ -147,7 +146,7 @@ func expScale(s Spec) (*Case, error) {
 	dst := array[float32](s, s.Rows)
 	out := f32("factor", dst)
 	out.rel = 1e-6
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error { return ws.ExpScale(dst, x, lo, rate) }
 	c.reference = func() error {
 		want, sum := c.outputs[0].want, 0.0
@@ -170,7 +169,7 @@ func multiply(s Spec) (*Case, error) {
 	w := array[float32](s, s.Rows)
 	Random.fill(w, r)
 	dst := array[float32](s, s.Rows)
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, outputs: []output{f32("product", dst)}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, input: memoryOf(x), outputs: []output{f32("product", dst)}}
 	c.run = func(ws *reweight.Workspace) error { return ws.Multiply(dst, x, w) }
 	c.reference = func() error {
 		for i, v := range wide {
@@ -202,20 +201,21 @@ func surrogate(s Spec) (*Case, error) {
 		adv[t] = float32(r.NormFloat64())
 		w[t] = r.Float32() + 0.1
 	}
-	grad, sums := array[float32](s, n), make([]float64, 4)
+	grad, totals := array[float32](s, n), make([]float64, 4)
 	out := f32("gradient", grad)
 	out.abs, out.rel = 1e-30, 4e-6
-	total := f64("tokens, clipped, loss and log-ratio", sums)
-	total.abs = 2e-6 * float64(n)
-	c := &Case{Elements: n, Bytes: int64(n) * 21, outputs: []output{out, total}}
+	total := sums("tokens, clipped, loss and log-ratio", totals)
+	total.abs = 2e-6
+	c := &Case{Elements: n, Bytes: int64(n) * 21, input: memoryOf(logprobs), outputs: []output{out, total}}
 	c.run = func(ws *reweight.Workspace) error {
 		q, err := ws.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
-		sums[0], sums[1], sums[2], sums[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
+		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
 		return err
 	}
 	c.reference = func() error {
-		g, sum := c.outputs[0].want, c.outputs[1].want
+		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
 		clear(sum)
+		clear(terms)
 		for t := range g {
 			g[t] = 0
 			if role[t] == reweight.RoleMasked {
@@ -228,10 +228,14 @@ func surrogate(s Spec) (*Case, error) {
 			if clipped {
 				sum[1]++
 			}
+			d = max(-20, min(20, d))
 			sum[2] += float64(w[t]) * l
-			sum[3] += max(-20, min(20, d))
+			sum[3] += d
+			terms[2] += math.Abs(float64(w[t]) * l)
+			terms[3] += math.Abs(d)
 			g[t] = 0.5 * float64(w[t]) * dl
 		}
+		terms[0], terms[1] = sum[0], sum[1]
 		return nil
 	}
 	return c, nil

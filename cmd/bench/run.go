@@ -17,8 +17,8 @@ import (
 
 const runUsage = `Usage: bench run [flags]
 
-Measures kernels, each in turn with a plain read of as much memory by as many
-workers and with the float64 reference, and holds them against the reference on
+Measures kernels, each in turn with a plain read of its input by as many workers
+and with the float64 reference, and holds them against the reference on
 every family of input. Kernels on rows of logits stream them from memory: at
 least 64 MiB unless -rows says otherwise, of which a larger cache may keep a
 part, for the plain read as for the kernel. Kernels on tokens have no vocabulary
