@@ -178,9 +178,12 @@ func printEmbedded(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := summarise(b, nil, defaultOptions())
+	s, err := summarise(b, nil, defaultOptions(), compute)
 	if err != nil {
 		return err
 	}
-	return s.print(out)
+	if err := s.print(out); err != nil {
+		return err
+	}
+	return s.agreement.err()
 }

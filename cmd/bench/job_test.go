@@ -29,7 +29,7 @@ func TestMainJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	want := []string{"CPU", "caches", "ActFocus+AEM", "34.4%", "bottleneck", "Entropy drift", "Parity", "Speed", "times uniform", "agree"}
+	want := []string{"CPU", "caches", "ActFocus+AEM", "34.4%", "bottleneck", "Entropy drift", "Parity", "Speed", "times uniform", "The kernels, in float32, agree", "kernel agrees"}
 	for _, k := range kernels.All() {
 		want = append(want, "\n"+k.Name+" ")
 	}
@@ -69,7 +69,7 @@ func TestMainJobFails(t *testing.T) {
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
-	if text := out.String(); !strings.Contains(text, "WRONG") || strings.Contains(text, "agree") {
+	if text := out.String(); !strings.Contains(text, "WRONG") || strings.Contains(text, "kernel agrees") {
 		t.Errorf("output\n%s", text)
 	}
 }

@@ -42,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch command {
 	case "reweight":
-		name, err = "bench reweight", reweightCommand(args[1:], out)
+		name, err = "bench reweight", reweightCommand(args[1:], out, compute)
 	case "run":
 		name, err = "bench run", runCommand(args[1:], out, p, bench.DefaultSampler)
 	case "info":

@@ -46,7 +46,7 @@ func (c choice[E]) Set(name string) error {
 	return nil
 }
 
-func reweightCommand(args []string, out io.Writer) error {
+func reweightCommand(args []string, out io.Writer, compute library) error {
 	flags := flag.NewFlagSet("bench reweight", flag.ContinueOnError)
 	opt := defaultOptions()
 	flags.Float64Var(&opt.actFocus.Alpha, "alpha", opt.actFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
@@ -94,31 +94,37 @@ func reweightCommand(args []string, out io.Writer) error {
 	if err != nil {
 		return trimmed(err)
 	}
-	s, err := summariseFile(b, opt)
+	s, err := summariseFile(b, opt, compute)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, inTensors(err))
 	}
 	s.File = path
-	if *output != "" {
+	if *output != "" && s.agreement.failure == "" {
+		both := s.kernels.steps[len(lossNames)-1]
 		shape := []int64{int64(b.Tokens())}
 		err := rollout.Write(*output, []rollout.Tensor{
-			{Name: "weights", Shape: shape, Data: s.weights},
-			{Name: "advantages", Shape: shape, Data: s.advantages},
-			{Name: "grad_logprobs", Shape: shape, Data: s.grad},
+			{Name: "weights", Shape: shape, Data: s.kernels.weights},
+			{Name: "advantages", Shape: shape, Data: both.advantages},
+			{Name: "grad_logprobs", Shape: shape, Data: both.grad},
 		}, nil)
 		if err != nil {
 			return trimmed(err)
 		}
 	}
 	if *asJSON {
-		return printJSON(out, s)
+		err = printJSON(out, s)
+	} else {
+		err = s.print(out)
 	}
-	return s.print(out)
+	if err == nil {
+		err = s.agreement.err()
+	}
+	return err
 }
 
 // summariseFile derives what a file's batch lacks, and says which tensor is at
 // fault if something is.
-func summariseFile(b *reweight.Batch, opt options) (*summary, error) {
+func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, error) {
 	need := []string{"group_ids", "rewards", "span_ids", "entropy", "old_logprobs", "logprobs"}
 	switch opt.actFocus.Signal {
 	case reweight.SignalEnergy:
@@ -153,14 +159,14 @@ func summariseFile(b *reweight.Batch, opt options) (*summary, error) {
 			return nil, fmt.Errorf("Logprobs[%d] = NaN at a response token", t)
 		}
 	}
-	return summarise(b, refEntropy, opt)
+	return summarise(b, refEntropy, opt, compute)
 }
 
 // check returns an error that names the flag whose value is out of range: the
 // one that the library gives for a good batch of one token.
 func (opt options) check() error {
 	one := []float32{0}
-	_, err := summarise(&reweight.Batch{
+	_, err := compute(&reweight.Batch{
 		Role: []uint8{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
 		RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
 	}, one, opt)

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/reference"
 )
 
 // options are those of all steps.
@@ -45,10 +46,17 @@ type summary struct {
 	} `json:"bottleneck_spearman"`
 	Drift bench.Number `json:"entropy_drift_mean"` // mean over spans, advantages before AEM
 
-	bottleneck reweight.BottleneckResult
-	// Of ActFocus with AEM, one element per token.
-	weights, advantages, grad []float32
+	bottleneck reference.Bottleneck
+	kernels    *computed
+	agreement  agreement
 }
+
+// losses returns the four ways to weigh tokens, in the order of lossNames.
+func (s *summary) losses() [len(lossNames)]*lossSummary {
+	return [...]*lossSummary{&s.Uniform, &s.ActFocus, &s.AEM, &s.ActFocusAEM}
+}
+
+var lossNames = [...]string{"uniform", "ActFocus", "AEM", "ActFocus+AEM"}
 
 // A lossSummary is one way to weigh tokens. Sums are over all tokens, norms of
 // the gradient by log-probabilities.
@@ -62,78 +70,81 @@ type lossSummary struct {
 }
 
 // summarise does the four steps on a batch, with the GRPO advantages of its
-// rewards and groups. refEntropy is the entropy of the reference, which a batch
-// has no place for; SignalRefEntropy alone needs it. Without RefEnergy, which not
-// every signal needs, the bottleneck is NaN.
-func summarise(b *reweight.Batch, refEntropy []float32, opt options) (*summary, error) {
-	var ws reweight.Workspace
-	batch := *b // whose advantages are its own
-	T := batch.Tokens()
-	uniform, scaled, factors := make([]float32, T), make([]float32, T), make([]float32, T)
-	if err := ws.GRPO(uniform, &batch, opt.grpo); err != nil {
+// rewards and groups. Its figures are float64; compute's results, in float32,
+// are held against float64 too. refEntropy is the entropy of the reference, which
+// SignalRefEntropy alone needs. Without RefEnergy, which not every signal needs,
+// the bottleneck is NaN.
+func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute library) (*summary, error) {
+	k, err := compute(b, refEntropy, opt) // first: its errors name what is wrong
+	if err != nil {
 		return nil, err
 	}
-	if err := ws.AEM(factors, &batch, opt.aem); err != nil {
+	s := &summary{kernels: k}
+	x, err := newExact(b, refEntropy, opt)
+	if err != nil {
 		return nil, err
 	}
-	if err := ws.Multiply(scaled, uniform, factors); err != nil {
+	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.grpo.DivideByStd)
+	if err != nil {
 		return nil, err
 	}
-	s := &summary{weights: make([]float32, T), advantages: scaled, grad: make([]float32, T)}
-	focus := batch
-	if opt.actFocus.Signal == reweight.SignalRefEntropy {
-		focus.RefEntropy = refEntropy
-	}
-	if _, err := ws.ActFocus(s.weights, &focus, opt.actFocus); err != nil {
+	advantages, err := reference.TokenAdvantages(b.Role, b.SeqOffsets, grpo)
+	if err != nil {
 		return nil, err
 	}
-	for _, step := range []struct {
-		sum                 *lossSummary
-		advantages, weights []float32
-	}{
-		{&s.Uniform, uniform, nil},
-		{&s.ActFocus, uniform, s.weights},
-		{&s.AEM, scaled, nil},
-		{&s.ActFocusAEM, scaled, s.weights}, // last: its gradient stays
+	scaled, err := x.scale(advantages, x.opt.aem.Guard)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := x.weights()
+	if err != nil {
+		return nil, err
+	}
+	uniform := reference.UniformWeights(b.Role)
+	for i, in := range [...]struct{ advantages, weights []float64 }{
+		{advantages, uniform}, {advantages, weights}, {scaled, uniform}, {scaled, weights},
 	} {
-		batch.Advantages = step.advantages
-		res, err := ws.Loss(s.grad, step.weights, &batch, opt.loss)
+		loss, err := x.loss(in.advantages, in.weights, 0)
 		if err != nil {
 			return nil, err
 		}
-		share, err := reweight.WeightMass(step.weights, batch.Role)
+		sum, share, err := reference.WeightMass(b.Role, in.weights)
 		if err != nil {
 			return nil, err
 		}
 		l1, l2 := 0.0, 0.0
-		for _, g := range s.grad {
-			l1 += math.Abs(float64(g))
-			l2 += float64(g) * float64(g)
+		for _, g := range loss.Gradient {
+			l1 += math.Abs(g)
+			l2 += g * g
 		}
-		*step.sum = lossSummary{
-			Loss: bench.Number(res.Loss), GradL1: bench.Number(l1), GradL2: bench.Number(math.Sqrt(l2)),
-			ClipFraction: bench.Number(res.ClipFraction), WeightSum: bench.Number(res.WeightSum), ActionShare: bench.Number(share),
+		*s.losses()[i] = lossSummary{
+			Loss: bench.Number(loss.Value), GradL1: bench.Number(l1), GradL2: bench.Number(math.Sqrt(l2)),
+			ClipFraction: bench.Number(loss.ClipFraction), WeightSum: bench.Number(sum), ActionShare: bench.Number(share),
 		}
 	}
+	if s.agreement, err = x.hold(k, advantages, weights); err != nil {
+		return nil, err
+	}
 
-	batch.Advantages = uniform
-	drift, err := ws.EntropyDrift(&batch)
+	drift, err := reference.EntropyDrift(b.Role, b.SpanIDs, advantages, x.old, x.entropy)
 	if err != nil {
 		return nil, err
 	}
-	s.Drift = bench.Number(drift)
-	if batch.RefEnergy == nil {
-		nan := reweight.Correlation{Rho: math.NaN(), P: math.NaN()}
-		s.bottleneck = reweight.BottleneckResult{All: nan, Reasoning: nan, Action: nan}
-	} else if s.bottleneck, err = reweight.Bottleneck(&batch); err != nil {
+	for _, d := range drift {
+		s.Drift += bench.Number(d / float64(len(drift)))
+	}
+	if b.RefEnergy == nil {
+		nan := reference.Correlation{Rho: math.NaN(), P: math.NaN()}
+		s.bottleneck = reference.Bottleneck{All: nan, Reasoning: nan, Action: nan}
+	} else if s.bottleneck, err = reference.ActionBottleneck(b.Role, b.SeqOffsets, b.GroupIDs, widen(b.Rewards), widen(b.RefEnergy)); err != nil {
 		return nil, err
 	}
 	s.Spearman.All = bench.Number(s.bottleneck.All.Rho)
 	s.Spearman.Reasoning = bench.Number(s.bottleneck.Reasoning.Rho)
 	s.Spearman.Action = bench.Number(s.bottleneck.Action.Rho)
 
-	s.Tokens.Total, s.Tokens.Trajectories = T, batch.Trajectories()
-	for _, r := range batch.Role {
+	s.Tokens.Total, s.Tokens.Trajectories = b.Tokens(), b.Trajectories()
+	for _, r := range b.Role {
 		switch r {
 		case reweight.RoleReasoning:
 			s.Tokens.Reasoning++
@@ -141,10 +152,10 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options) (*summary, 
 			s.Tokens.Action++
 		}
 	}
-	for _, id := range batch.SpanIDs {
+	for _, id := range b.SpanIDs {
 		s.Tokens.Spans = max(s.Tokens.Spans, int(id)+1)
 	}
-	groups := slices.Clone(batch.GroupIDs)
+	groups := slices.Clone(b.GroupIDs)
 	slices.Sort(groups)
 	s.Tokens.Groups = len(slices.Compact(groups))
 	return s, nil
@@ -157,27 +168,23 @@ func (s *summary) print(w io.Writer) error {
 		n(s.Tokens.Total), n(s.Tokens.Reasoning), n(s.Tokens.Action), n(s.Tokens.Total-s.Tokens.Reasoning-s.Tokens.Action),
 		n(s.Tokens.Spans), n(s.Tokens.Trajectories), n(s.Tokens.Groups))
 	var rows [][]string
-	for _, step := range []struct {
-		name string
-		sum  lossSummary
-	}{{"uniform", s.Uniform}, {"ActFocus", s.ActFocus}, {"AEM", s.AEM}, {"ActFocus+AEM", s.ActFocusAEM}} {
-		q := step.sum
+	for i, q := range s.losses() {
 		rows = append(rows, []string{
-			step.name, fmt.Sprintf("%.6f", float64(q.Loss)), percent(float64(q.ActionShare)), percent(float64(q.ClipFraction)),
+			lossNames[i], fmt.Sprintf("%.6f", float64(q.Loss)), percent(float64(q.ActionShare)), percent(float64(q.ClipFraction)),
 			fmt.Sprintf("%.6f", float64(q.GradL1)), fmt.Sprintf("%.6f", float64(q.GradL2)),
 		})
 	}
 	if err := table(w, 1, []string{"weights", "loss", "action tokens' weight", "clipped", "gradient l1", "gradient l2"}, rows); err != nil {
 		return err
 	}
-	c := func(c reweight.Correlation) string {
+	c := func(c reference.Correlation) string {
 		if math.IsNaN(c.Rho) {
 			return "undefined"
 		}
 		return fmt.Sprintf("%+.3f (p %s)", c.Rho, small(c.P))
 	}
 	_, err := fmt.Fprintf(w, "\nAction bottleneck, Spearman correlation of a group's reward variance with its mean reference energy:\n"+
-		"all tokens %s, reasoning %s, action %s\nEntropy drift, mean over responses: %+.6f\n",
-		c(s.bottleneck.All), c(s.bottleneck.Reasoning), c(s.bottleneck.Action), float64(s.Drift))
+		"all tokens %s, reasoning %s, action %s\nEntropy drift, mean over responses: %+.6f\n%s\n",
+		c(s.bottleneck.All), c(s.bottleneck.Reasoning), c(s.bottleneck.Action), float64(s.Drift), s.agreement)
 	return err
 }

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+)
+
+// A computed is what the library's kernels make of a batch, in float32, one
+// element per token.
+type computed struct {
+	weights         []float32 // of ActFocus
+	uniform, scaled []float32 // advantages of GRPO, and of AEM
+	steps           [len(lossNames)]computedLoss
+}
+
+// A computedLoss is one way to weigh tokens. Weights nil stand for 1.
+type computedLoss struct {
+	advantages, weights []float32
+	loss                float64
+	grad                []float32 // by log-probabilities
+}
+
+// A library computes: it is compute, but for tests.
+type library func(b *reweight.Batch, refEntropy []float32, opt options) (*computed, error)
+
+func compute(b *reweight.Batch, refEntropy []float32, opt options) (*computed, error) {
+	var ws reweight.Workspace
+	batch := *b // whose advantages are its own
+	T := batch.Tokens()
+	k := &computed{weights: make([]float32, T), uniform: make([]float32, T), scaled: make([]float32, T)}
+	if err := ws.GRPO(k.uniform, &batch, opt.grpo); err != nil {
+		return nil, err
+	}
+	if err := ws.AEM(k.scaled, &batch, opt.aem); err != nil {
+		return nil, err
+	}
+	if err := ws.Multiply(k.scaled, k.uniform, k.scaled); err != nil {
+		return nil, err
+	}
+	if opt.actFocus.Signal == reweight.SignalRefEntropy {
+		batch.RefEntropy = refEntropy
+	}
+	if _, err := ws.ActFocus(k.weights, &batch, opt.actFocus); err != nil {
+		return nil, err
+	}
+	k.steps = [...]computedLoss{
+		{advantages: k.uniform}, {advantages: k.uniform, weights: k.weights}, {advantages: k.scaled}, {advantages: k.scaled, weights: k.weights},
+	}
+	for i := range k.steps {
+		step := &k.steps[i]
+		step.grad = make([]float32, T)
+		batch.Advantages = step.advantages
+		res, err := ws.Loss(step.grad, step.weights, &batch, opt.loss)
+		if err != nil {
+			return nil, err
+		}
+		step.loss = res.Loss
+	}
+	return k, nil
+}
+
+// An exact is a batch in float64, and the steps on it by package reference.
+type exact struct {
+	*reweight.Batch
+	opt                            options
+	entropy, old, logprobs, signal []float64
+}
+
+// newExact needs a batch and options that the library has taken. The library and
+// the reference number their signals, scopes and aggregations alike.
+func newExact(b *reweight.Batch, refEntropy []float32, opt options) (*exact, error) {
+	x := &exact{Batch: b, opt: opt, entropy: widen(b.Entropy), old: widen(b.OldLogprobs), logprobs: widen(b.Logprobs)}
+	x.opt.aem.Guard = min(opt.aem.Guard, math.MaxFloat64) // to the reference infinity is no number
+	var err error
+	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.actFocus.Signal), widen(b.RefEnergy), widen(refEntropy), x.old, widen(b.RefLogprobs))
+	return x, err
+}
+
+func widen(x []float32) []float64 {
+	w := make([]float64, len(x))
+	for i, v := range x {
+		w[i] = float64(v)
+	}
+	return w
+}
+
+// scale returns what AEM makes of the advantages.
+func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
+	_, _, factors, err := reference.AEM(x.Role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.aem.Lambda, guard, reference.Scope(x.opt.aem.Scope))
+	if err != nil {
+		return nil, err
+	}
+	return reference.ScaleAdvantages(advantages, factors)
+}
+
+// weights returns those of ActFocus.
+func (x *exact) weights() ([]float64, error) {
+	opt := x.opt.actFocus
+	return reference.ActFocusWeights(x.Role, x.signal, opt.Alpha, opt.Beta, opt.Eps)
+}
+
+// loss returns the loss where the old log-probabilities are lower by shift.
+func (x *exact) loss(advantages, weights []float64, shift float64) (reference.Loss, error) {
+	old := make([]float64, len(x.old))
+	for t, l := range x.old {
+		old[t] = l - shift
+	}
+	opt := x.opt.loss
+	return reference.PolicyLoss(x.Role, x.SeqOffsets, x.logprobs, old, advantages, weights, reference.LossOptions{
+		Lo: opt.ClipLow, Hi: opt.ClipHigh, Dual: opt.DualClip,
+		Aggregation: reference.Aggregation(opt.Aggregation), NormLength: float64(opt.NormLength),
+	})
+}
+
+// An agreement holds the largest relative errors of the library's results, and
+// the first that is too large, or nothing.
+type agreement struct {
+	advantages, scaled, weights, gradient, loss float64
+	failure                                     string
+}
+
+// hold holds what the library computed against float64: advantages and weights
+// from the batch, and each loss and gradient from the advantages and weights
+// that it came from.
+func (x *exact) hold(k *computed, advantages, weights []float64) (agreement, error) {
+	const tight = 1e-5
+	var a agreement
+	a.elements("GRPO: advantages", &a.advantages, tight, k.uniform, advantages)
+
+	// Means of entropies in float32 are off by this. AEM's exponent has it over
+	// a width that is the guard or more, and the guard may fall on either side.
+	size := 0.0
+	for t, r := range x.Role {
+		if r != reweight.RoleMasked {
+			size = max(size, math.Abs(x.entropy[t]))
+		}
+	}
+	off, guard := 4e-7*size, x.opt.aem.Guard
+	var scaled [3][]float64
+	for i, g := range [...]float64{guard, max(0, guard-2*off), guard + 2*off} {
+		var err error
+		if scaled[i], err = x.scale(advantages, g); err != nil {
+			return a, err
+		}
+	}
+	a.elements("AEM: advantages", &a.scaled, tight+4*x.opt.aem.Lambda*off/guard, k.scaled, scaled[:]...)
+
+	a.elements("ActFocus: weights", &a.weights, tight, k.weights, weights)
+
+	for i, step := range k.steps {
+		advantages, weights := widen(step.advantages), reference.UniformWeights(x.Role)
+		if step.weights != nil {
+			weights = widen(step.weights)
+		}
+		// A ratio may fall on the other side of a clip where log-probabilities
+		// differ by 20, which float32 rounds by 1e-6.
+		var losses [3]reference.Loss
+		for j, shift := range [...]float64{0, -2e-6, 2e-6} {
+			var err error
+			if losses[j], err = x.loss(advantages, weights, shift); err != nil {
+				return a, err
+			}
+		}
+		a.elements(lossNames[i]+": gradient", &a.gradient, tight, step.grad, losses[0].Gradient, losses[1].Gradient, losses[2].Gradient)
+
+		// Terms have the sign that their advantage has not: without the negative
+		// ones, the sum is that of the positive ones' advantages alone.
+		for t, A := range advantages {
+			advantages[t] = max(0, A)
+		}
+		gains, err := x.loss(advantages, weights, 0)
+		if err != nil {
+			return a, err
+		}
+		want := losses[0].Value
+		e := relative(step.loss, want, want-2*gains.Value)
+		a.loss = max(a.loss, e)
+		if !(e <= 2e-6) {
+			a.fail("%s: loss = %v, float64 has %v", lossNames[i], step.loss, want)
+		}
+	}
+	return a, nil
+}
+
+// elements holds each element against the nearest of its wants.
+func (a *agreement) elements(what string, largest *float64, tolerance float64, got []float32, wants ...[]float64) {
+	for t, v := range got {
+		g, e := float64(v), math.Inf(1)
+		for _, want := range wants {
+			e = min(e, relative(g, want[t], math.Abs(want[t])))
+		}
+		*largest = max(*largest, e)
+		if e > tolerance {
+			a.fail("%s[%d] = %v, float64 has %v", what, t, g, wants[0][t])
+		}
+	}
+}
+
+// relative returns the error in units of size, which may be 0, and infinity if
+// just one is NaN.
+func relative(got, want, size float64) float64 {
+	if got == want || got != got && want != want {
+		return 0
+	}
+	if e := math.Abs(got-want) / (size + 1e-30); e == e {
+		return e
+	}
+	return math.Inf(1)
+}
+
+// fail keeps the first failure.
+func (a *agreement) fail(format string, args ...any) {
+	if a.failure == "" {
+		a.failure = fmt.Sprintf(format, args...)
+	}
+}
+
+func (a agreement) err() error {
+	if a.failure == "" {
+		return nil
+	}
+	return &failedCheck{a.failure}
+}
+
+func (a agreement) String() string {
+	if a.failure != "" {
+		return "The kernels are WRONG: " + a.failure
+	}
+	return fmt.Sprintf("These figures are float64. The kernels, in float32, agree: advantages to %.0e, AEM's to %.0e,\n"+
+		"ActFocus's weights to %.0e, gradients to %.0e, losses to %.0e of their terms' sizes.",
+		a.advantages, a.scaled, a.weights, a.gradient, a.loss)
+}
