@@ -19,9 +19,11 @@ type reader struct {
 // may be faster or slower.
 func newReader(memory []byte, workers int) *reader {
 	n := len(memory) / 8
-	return &reader{
-		words: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), n), tail: memory[8*n:], workers: workers,
+	r := &reader{tail: memory[8*n:], workers: workers}
+	if n > 0 { // a pointer to less than a word is none to a word
+		r.words = unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), n)
 	}
+	return r
 }
 
 // read reads it all, shared among the workers.
