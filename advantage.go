@@ -28,6 +28,9 @@ func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error
 	if err := need("advantages", len(advantages), T); err != nil {
 		return err
 	}
+	if err := checkRoles(b.Role); err != nil {
+		return err
+	}
 	if err := checkOffsets(b.SeqOffsets, T); err != nil {
 		return err
 	}
@@ -125,6 +128,9 @@ func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt G
 		return err
 	}
 	if err := need("Values", len(b.Values), T); err != nil {
+		return err
+	}
+	if err := checkRoles(b.Role); err != nil {
 		return err
 	}
 	if err := checkOffsets(b.SeqOffsets, T); err != nil {

@@ -2,6 +2,7 @@ package reweight
 
 import (
 	"fmt"
+	"math"
 )
 
 // A Scope says which spans AEM compares with each other.
@@ -15,7 +16,7 @@ const (
 
 // AEMOptions are the options of AEM.
 type AEMOptions struct {
-	Lambda float64 // strength: finite, at least 0
+	Lambda float64 // strength, 0 to 80
 	Guard  float64 // a scope whose span entropies differ by less, in nats, is left alone; at least 0
 	Scope  Scope
 }
@@ -45,7 +46,7 @@ type spanScratch struct {
 //	factor = exp(-Lambda Htil_s) / mean exp(-Lambda Htil)
 //
 // factor is 1 for tokens outside spans and masked ones, and in scopes where
-// max - min is below Guard (or 0). Its mean over the spans of a scope is 1, and
+// max - min is below Guard (or so small that Lambda over it is infinite). Its mean over the spans of a scope is 1, and
 // it is positive: no advantage changes its sign. factor, Role, SpanIDs and
 // Entropy have one element per token, GroupIDs one per trajectory; factor may
 // be Entropy. A span needs at least one response token. Wrong shapes, spans or
@@ -90,7 +91,7 @@ func (ws *Workspace) AEM(factor []float32, b *Batch, opt AEMOptions) error {
 	for g, lo := range sc.lo {
 		alphas := sc.alphas[sc.offsets[g]:sc.offsets[g+1]]
 		width := float64(sc.hi[g]) - float64(lo)
-		if !(width > 0) || width < opt.Guard {
+		if width < opt.Guard || opt.Lambda >= width*math.MaxFloat32 {
 			for i := range alphas {
 				alphas[i] = 1
 			}

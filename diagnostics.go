@@ -79,6 +79,9 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		g.rewards = append(g.rewards, float64(b.Rewards[s]))
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			if r := b.Role[t]; r != RoleMasked {
+				if !finite(b.RefEnergy[t]) {
+					return res, fmt.Errorf("reweight: RefEnergy[%d] = %v, want a finite number", t, b.RefEnergy[t])
+				}
 				g.energy[r] += float64(b.RefEnergy[t])
 				g.n[r]++
 			}
@@ -89,15 +92,16 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		g := &gs[i]
 		g.energy[RoleMasked] = g.energy[RoleReasoning] + g.energy[RoleAction]
 		g.n[RoleMasked] = g.n[RoleReasoning] + g.n[RoleAction]
-		slices.Sort(g.rewards) // groups with the same rewards must tie, to the bit
+		// From differences, smallest first: groups with equal variance must tie
+		// to the bit, and means would round.
+		slices.Sort(g.rewards)
+		for j, r := range g.rewards {
+			for _, q := range g.rewards[:j] {
+				variance[i] += float64((r - q) * (r - q))
+			}
+		}
 		n := float64(len(g.rewards))
-		var mean float64
-		for _, r := range g.rewards {
-			mean += r / n
-		}
-		for _, r := range g.rewards {
-			variance[i] += float64((r-mean)*(r-mean)) / n
-		}
+		variance[i] /= n * n
 	}
 	for r, c := range [...]*Correlation{&res.All, &res.Reasoning, &res.Action} {
 		var x, y []float64
@@ -167,7 +171,7 @@ func ranks(x []float64) []float64 {
 // For whole df it is a finite sum over the angle whose sine is rho
 // (Abramowitz and Stegun 26.7.3 and 26.7.4).
 func studentTail(rho, df float64) float64 {
-	cos2 := 1 - rho*rho
+	cos2 := 1 - float64(rho*rho)
 	sin, cos := math.Abs(rho), math.Sqrt(max(0, cos2))
 	var inside float64
 	if int(df)%2 == 1 {
@@ -176,7 +180,7 @@ func studentTail(rho, df float64) float64 {
 			sum += term
 			term *= cos2 * (k - 1) / k
 		}
-		inside = 2 / math.Pi * (math.Atan2(sin, cos) + sin*sum)
+		inside = 2 / math.Pi * (math.Atan2(sin, cos) + float64(sin*sum))
 	} else {
 		term, sum := 1.0, 0.0
 		for k := 2.0; k <= df; k += 2 {

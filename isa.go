@@ -13,7 +13,7 @@ type ISA uint8
 const (
 	Auto     ISA = iota // the best that this machine has
 	Portable            // plain Go, on every machine
-	AVX2                // amd64 with AVX2, FMA3 and F16C
+	AVX2                // amd64 with AVX2, FMA3, F16C and POPCNT
 	AVX512              // amd64 with AVX-512 F, VL, DQ and BW
 )
 
@@ -63,8 +63,8 @@ func narrow(all []ISA, name string) ([]ISA, error) {
 
 // Available returns what this machine and build can run, the slowest first. The
 // environment variable REWEIGHT_ISA, read at start, cuts the list after the one
-// it names; if it names none of them, every call that leaves the choice to Auto
-// is an error that lists them.
+// it names; if it names none of them, every call of a kernel that leaves the
+// choice to Auto is an error that lists them.
 func Available() []ISA { return slices.Clone(available) }
 
 // Best returns what Auto stands for, or an error if REWEIGHT_ISA names nothing

@@ -6,8 +6,8 @@ import (
 )
 
 // The kernels one by one, for callers who compose their own step: each checks
-// its arguments and runs the implementation that ws.Path names, in pieces that
-// keep goroutines preemptible.
+// its arguments and runs the implementation that ws.Path names, arrays of tokens
+// in pieces that keep goroutines preemptible.
 
 // Moments are the sums of MaskedMoments over n tokens.
 type Moments struct {
@@ -28,6 +28,9 @@ func (ws *Workspace) MaskedMoments(x []float32, role []uint8, roles uint8, shift
 	}
 	if err := checkRoles(role); err != nil {
 		return Moments{}, err
+	}
+	if shift-shift != 0 {
+		return Moments{}, fmt.Errorf("reweight: shift = %v, want a finite number", shift)
 	}
 	return ws.moments(path, x, role, roles, shift), nil
 }
@@ -200,6 +203,9 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 	}
 	if err := opt.check(); err != nil {
 		return SurrogateSums{}, err
+	}
+	if !(math.Abs(scale) <= math.MaxFloat32) {
+		return SurrogateSums{}, fmt.Errorf("reweight: scale = %v, want a finite number", scale)
 	}
 	return ws.surrogate(path, grad, logprobs, old, advantages, weights, role, scale, &opt), nil
 }

@@ -11,7 +11,7 @@ import (
 // detect asks the CPU, and the operating system for its registers.
 func detect() []ISA {
 	isas := []ISA{Portable}
-	if cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C) {
+	if cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT) {
 		isas = append(isas, AVX2)
 		if cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW) {
 			isas = append(isas, AVX512)

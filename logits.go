@@ -38,8 +38,8 @@ func (l Logits) empty() bool { return l.Vocab == 0 && l.size() == 0 }
 // check says what is wrong with l when it must hold the given number of rows.
 func (l Logits) check(name string, rows int) error {
 	set := 0
-	for _, n := range [...]int{len(l.F32), len(l.BF16), len(l.F16)} {
-		if n > 0 {
+	for _, there := range [...]bool{l.F32 != nil, l.BF16 != nil, l.F16 != nil} {
+		if there {
 			set++
 		}
 	}

@@ -50,8 +50,8 @@ type LossResult struct {
 //
 // aggregated as the options say. grad[t] = dL/dLogprobs[t], which is 0 at
 // masked tokens and where l is clipped or d clamped. weights are ActFocus's, or
-// nil for ones. If the weights that divide a sum add up to 0, its loss and
-// gradients are 0. Trajectories without response tokens do not count in a mean.
+// nil for ones. If the weights that divide a sum add up to 0 (or to less
+// than float32 can divide by), its loss and gradients are 0. Trajectories without response tokens do not count in a mean.
 //
 // grad, weights, Role, Logprobs, OldLogprobs, Advantages and, if set,
 // RefLogprobs have one element per token; grad may be any of those float
@@ -98,7 +98,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		}
 		weight := ws.weightSum(path, w, b.Role[from:to])
 		if mean {
-			if share /= weight; weight == 0 {
+			if share /= weight; !(math.Abs(share) <= math.MaxFloat32) {
 				share = 0
 			}
 		}
@@ -113,7 +113,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	}
 	norm := opt.NormLength
 	if norm == 0 {
-		norm = int(longest)
+		norm = max(1, int(longest))
 	}
 	switch opt.Aggregation {
 	case TokenMean:

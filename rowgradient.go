@@ -104,10 +104,11 @@ func (j *rowJob) gradientRow(r int) {
 		lse2 = float64(s.ref*k) + float64(s.logS*log2E)
 	}
 	py := exp64(l)
-	own := -float64(g * (k3(l) + l)) // g (1 - p_y)
-	if math.IsInf(l, -1) {
-		own = g
-	} else {
+	own := g * (1 - py)
+	if l > -0.5 { // 1 - p_y without cancellation
+		own = -float64(g * (k3(l) + l))
+	}
+	if py > 0 {
 		own += float64(j.bonus * float64(py*(l+h)))
 	}
 	if q.c = float32(lse2); !(q.c > -maxMagnY && q.c < maxMagnY) || j.tau < slowTauMin || j.tau > slowTauMax {

@@ -33,7 +33,9 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // not match or a bad temperature is an error, and nothing is written.
 //
 // LSE is within 1 ulp of float32 (that of 2 where |LSE| < 2), Entropy and Logprob
-// within 1e-6 before they are rounded to float32. Entropy is at least 0 and at
+// within 1e-6 before they are rounded to float32, on the families of package
+// kernels; a row made so that no rounding error averages out (one peak over many
+// equal logits) can be off by 3 ulp and 4e-6. Entropy is at least 0 and at
 // most log Vocab, Logprob at most 0. Masked ids (-Inf) add nothing. A row that
 // is all -Inf has LSE -Inf, one with +Inf has LSE +Inf, one with a NaN has LSE
 // NaN, and all three have Entropy and Logprob NaN, as in PyTorch.

@@ -180,6 +180,17 @@ func TestErrors(t *testing.T) {
 		{"SeqOffsets[2] = 3 is below SeqOffsets[1] = 5", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 5, 3} }, aem(reweight.DefaultAEM))},
 		{"SeqOffsets[2] = 3, want 4 tokens", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 2, 3} }, grpo)},
 		{"SeqOffsets[0] = 1, want 0", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{1, 2, 4} }, grpo)},
+		{"Role[0] = 7, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []uint8{7, 1, 2, 2} }, grpo)},
+		{"Role[3] = 9, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []uint8{0, 1, 2, 9} }, gae(reweight.DefaultGAE))},
+		{"RefEnergy[1] = NaN", with(func(b *reweight.Batch) { b.RefEnergy = bad }, func(_ *reweight.Workspace, b *reweight.Batch) error { _, err := reweight.Bottleneck(b); return err })},
+		{"shift = NaN", func(ws *reweight.Workspace) error {
+			_, err := ws.MaskedMoments(f[:4], make([]uint8, 4), 1, math.NaN())
+			return err
+		}},
+		{"scale = +Inf", func(ws *reweight.Workspace) error {
+			_, err := ws.Surrogate(row(4), f[:4], f[:4], f[:4], nil, make([]uint8, 4), math.Inf(1), reweight.DefaultLoss)
+			return err
+		}},
 		{"len(SeqOffsets) = 0", with(func(b *reweight.Batch) { b.SeqOffsets = nil }, grpo)},
 		{"Rewards[1] = NaN", with(func(b *reweight.Batch) { b.Rewards = []float32{0, nan} }, grpo)},
 		{"len(Rewards) = 1, want 2 trajectories", with(func(b *reweight.Batch) { b.Rewards = f[:1] }, grpo)},

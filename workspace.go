@@ -53,6 +53,9 @@ func (ws *Workspace) runRows(job rowJob) {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
+	if n = min(n, job.rows); n == 0 {
+		return
+	}
 	// Enough elements at a time to hide the counter, few enough to share well.
 	job.take = max(1, min(pieceSize/job.logits.Vocab, job.rows/(4*n)))
 	n = min(n, (job.rows+job.take-1)/job.take)

@@ -1,0 +1,112 @@
+package reweight_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+)
+
+// TestBottleneckTies: groups whose rewards have the same variance share a rank,
+// whatever their size.
+func TestBottleneckTies(t *testing.T) {
+	rewards := []float32{0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0}
+	energy := []float32{-5, -5, -5, -4, -4, -4, -3, -3, -3, -9, -9, -9, -7, -7, -7}
+	b := reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, RefEnergy: energy}
+	wide, wideRewards := make([]float64, len(energy)), make([]float64, len(energy))
+	for i := range energy {
+		b.Role = append(b.Role, reweight.RoleAction)
+		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
+		b.GroupIDs = append(b.GroupIDs, int32(i/3))
+		wide[i], wideRewards[i] = float64(energy[i]), float64(rewards[i])
+	}
+	got, err := reweight.Bottleneck(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := reference.ActionBottleneck(b.Role, b.SeqOffsets, b.GroupIDs, wideRewards, wide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "rho", got.Action.Rho, want.Action.Rho)
+	near(t, "p", got.Action.P, want.Action.P)
+}
+
+// TestNothing: inputs without rows or tokens are no panic.
+func TestNothing(t *testing.T) {
+	var ws reweight.Workspace
+	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, nil, nil, nil, reweight.DefaultRowGradient); err != nil {
+		t.Error(err)
+	}
+	ws.Workers = 1 << 62
+	lse := make([]float32, 2)
+	if err := ws.TokenStats(reweight.Stats{LSE: lse}, reweight.Logits{Vocab: 1, F32: []float32{1, 2}}, nil, reweight.DefaultTokenStats); err != nil || lse[1] != 2 {
+		t.Error(lse, err)
+	}
+	twice := reweight.Logits{Vocab: 2, F32: []float32{}, BF16: make([]reweight.BF16, 4)}
+	if err := ws.TokenStats(reweight.Stats{LSE: lse}, twice, nil, reweight.DefaultTokenStats); err == nil {
+		t.Error("two formats pass")
+	}
+	opt := reweight.DefaultLoss
+	for opt.Aggregation = reweight.TokenMean; opt.Aggregation <= reweight.SeqTokenSumNorm; opt.Aggregation++ {
+		res, err := ws.Loss(nil, nil, &reweight.Batch{SeqOffsets: []int64{0, 0}}, opt)
+		if err != nil || res.Loss != 0 {
+			t.Errorf("aggregation %d: %+v, %v", opt.Aggregation, res, err)
+		}
+	}
+}
+
+// TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.
+func TestTinyWeights(t *testing.T) {
+	b := reweight.Batch{Role: []uint8{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
+	grad := make([]float32, 2)
+	var ws reweight.Workspace
+	res, err := ws.Loss(grad, []float32{1e-40, 1e-40}, &b, reweight.DefaultLoss)
+	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+		t.Errorf("%+v, gradient %v, %v", res, grad, err)
+	}
+}
+
+// TestNarrowScope: entropies a subnormal apart leave AEM alone.
+func TestNarrowScope(t *testing.T) {
+	b := reweight.Batch{Role: []uint8{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
+	f := make([]float32, 2)
+	var ws reweight.Workspace
+	if err := ws.AEM(f, &b, reweight.AEMOptions{Lambda: 1}); err != nil || f[0] != 1 || f[1] != 1 {
+		t.Errorf("factors %v, %v", f, err)
+	}
+}
+
+// TestGradientOfUnlikely: the id's own term where its log-probability is huge.
+func TestGradientOfUnlikely(t *testing.T) {
+	for _, c := range []struct {
+		row  []float32
+		id   int32
+		tau  float64
+		want [2]float32
+	}{
+		{[]float32{3e38, 1}, 1, 1, [2]float32{-1, 1}},
+		{[]float32{0, 100}, 0, 1, [2]float32{1, -1}},
+		{[]float32{0, -inf}, 1, 1, [2]float32{-1, 1}},
+		{[]float32{0, 1}, 0, 1e-17, [2]float32{1e17, -1e17}},
+	} {
+		for _, path := range reweight.Available() {
+			ws := reweight.Workspace{Path: path}
+			l := reweight.Logits{Vocab: 2, F32: append([]float32(nil), c.row...)}
+			lp := make([]float32, 1)
+			if err := ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}); err != nil {
+				t.Fatal(err)
+			}
+			if err := ws.RowGradient(l, l, []int32{c.id}, lp, nil, []float32{1}, reweight.RowGradientOptions{Temperature: c.tau}); err != nil {
+				t.Fatal(err)
+			}
+			for i, w := range c.want {
+				if math.Abs(float64(l.F32[i]-w)) > 1e-5*math.Abs(float64(w)) {
+					t.Errorf("%v of %v at %v, %v: %v, want %v", c.id, c.row, c.tau, path, l.F32, c.want)
+					break
+				}
+			}
+		}
+	}
+}
