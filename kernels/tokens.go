@@ -81,19 +81,23 @@ func actFocusWeights(s Spec) (*Case, error) {
 func spanMeans(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	off := s.cut(64, r)
-	if s.Rows >= 4096 { // some spans longer than a block
-		off = s.cut(1500, r)
+	size := 512
+	switch s.Seed % 3 {
+	case 1:
+		size = 64
+	case 2: // some longer than a block
+		size = 1500
 	}
+	off := s.cut(size, r)
 	means := array[float32](s, len(off)-1)
 	out := f32("mean", means)
-	var size float64 // of a typical element: the sums' errors are relative to it
+	var largest float64 // the sums' errors are relative to it
 	for _, v := range wide {
 		if a := math.Abs(v); a-a == 0 {
-			size = max(size, a)
+			largest = max(largest, a)
 		}
 	}
-	out.abs = 4e-7 * size
+	out.abs = 4e-7 * largest
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error { return ws.SpanMeans(means, x, off) }
 	c.reference = func() error {
@@ -113,11 +117,11 @@ func spanMeans(s Spec) (*Case, error) {
 func minMax(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
-	mean := 8
+	size := 8
 	if s.Seed%4 == 3 { // some longer than any vector
-		mean = 400
+		size = 400
 	}
-	off := s.cut(mean, r)
+	off := s.cut(size, r)
 	lo, hi := array[float32](s, len(off)-1), array[float32](s, len(off)-1)
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), input: memoryOf(x), outputs: []output{f32("lo", lo), f32("hi", hi)}}
 	c.run = func(ws *reweight.Workspace) error { return ws.MinMax(lo, hi, x, off) }
