@@ -68,7 +68,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err
 	}
-	ws.runRows(rowJob{path: path, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst})
+	ws.runRows(rowJob{path: path, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, logVocab: log64(float64(logits.Vocab))})
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (j *rowJob) statsRow(r int) {
 // write sets the entropy and the log-probability of row r.
 func (j *rowJob) write(r int, x Logits, q *rowSums) {
 	if j.stats.Entropy != nil {
-		j.stats.Entropy[r] = float32(q.entropy)
+		j.stats.Entropy[r] = float32(boundEntropy(q.entropy, j.logVocab))
 	}
 	if j.stats.Logprob != nil {
 		j.stats.Logprob[r] = float32(q.logprob(x.at(int(j.ids[r])), j.tau))
@@ -146,7 +146,7 @@ func (j *rowJob) write(r int, x Logits, q *rowSums) {
 type rowSums struct {
 	ref     float64 // in units of x, near the largest element
 	logS    float64
-	entropy float64
+	entropy float64 // not bounded yet; nothing if the pass left it out
 }
 
 // logprob returns the log-probability of an element of value x; it is formed
@@ -224,17 +224,17 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 	}
 	k := float64(st.k) + float64(st.kLo)
 	q := rowSums{ref: float64(st.c) / k, logS: log64(S)}
-	q.entropy = boundEntropy(q.logS-float64(math.Ln2*(T/S)), n)
+	q.entropy = q.logS - float64(math.Ln2*(T/S))
 	return q
 }
 
-// boundEntropy keeps rounding errors inside what an entropy of n ids can be, and
-// takes away what is left of masked ids, which count as 2^minY.
-func boundEntropy(h float64, n int) float64 {
+// boundEntropy keeps rounding errors inside what an entropy can be, 0 to most,
+// and takes away what is left of masked ids, which count as 2^minY.
+func boundEntropy(h, most float64) float64 {
 	if h < 0x1p-100 {
 		return 0
 	}
-	return min(h, log64(float64(n)))
+	return min(h, most)
 }
 
 // setReference takes m, the largest element of a block, as the reference, and
@@ -281,5 +281,5 @@ func sumRowSlow(x Logits, tau float64) rowSums {
 		}
 	}
 	logS := log64(S)
-	return rowSums{ref: float64(m), logS: logS, entropy: boundEntropy(logS-T/S, x.Vocab)}
+	return rowSums{ref: float64(m), logS: logS, entropy: logS - T/S}
 }

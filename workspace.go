@@ -40,7 +40,8 @@ type rowJob struct {
 	ids    []int32
 	tau    float64
 
-	stats Stats
+	stats    Stats
+	logVocab float64 // the largest entropy
 
 	dst                     Logits
 	logprobs, entropy, grad []float32
