@@ -22,7 +22,8 @@ var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
 // with n-1 in the variance; a group of one has mean 0 and std 1. Masked tokens
 // get 0. advantages has one element per token, Rewards and GroupIDs one per
 // trajectory. A wrong shape or option or a reward that is not finite is an
-// error, and advantages is not written.
+// error, and advantages is not written. advantages may be any array of b that
+// is one per token and that GRPO does not read.
 func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
 	T, S := b.Tokens(), b.Trajectories()
 	if err := need("advantages", len(advantages), T); err != nil {

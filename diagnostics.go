@@ -8,7 +8,7 @@ import (
 
 // WeightMass returns the action tokens' share of the sum of weights, 0 if the
 // sum is 0; weights nil stands for 1 at each response token. weights and role
-// have the same length.
+// have the same length, and roles are 0 to 2; anything else is an error.
 func WeightMass(weights []float32, role []uint8) (float64, error) {
 	if weights != nil {
 		if err := need("weights", len(weights), len(role)); err != nil {
@@ -45,7 +45,9 @@ type BottleneckResult struct{ All, Reasoning, Action Correlation }
 // tokens and of action tokens, pooled over the group (ActFocus, arXiv
 // 2605.14558, the action bottleneck). Groups without such a token are left out.
 // Role and RefEnergy have one element per token, Rewards and GroupIDs one per
-// trajectory; anything else is an error.
+// trajectory; anything else, or an energy of a response token that is not
+// finite, is an error. It is for looking at a batch, not for each step: alone of
+// all it allocates.
 func Bottleneck(b *Batch) (BottleneckResult, error) {
 	var res BottleneckResult
 	T, S := b.Tokens(), b.Trajectories()

@@ -16,8 +16,9 @@ type Moments struct {
 }
 
 // MaskedMoments sums x - shift and its square over the tokens whose role is in
-// roles, a bit set: 1<<RoleAction, say. x and role have the same length; the
-// values of other tokens do not matter.
+// roles, a bit set: 1<<RoleAction, say. x and role have the same length, and
+// shift is finite; anything else is an error. The values of other tokens do not
+// matter.
 func (ws *Workspace) MaskedMoments(x []float32, role []uint8, roles uint8, shift float64) (Moments, error) {
 	path, err := ws.Path.resolve()
 	if err != nil {
@@ -85,7 +86,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []uint8, mean, 
 // SpanMeans sets dst[s] to the mean of x over span s, elements offsets[s] to
 // offsets[s+1], NaN for an empty one. offsets has one element more than dst, is
 // not decreasing, and stays within x; otherwise that is an error, and dst is
-// not written.
+// not written. dst does not overlap x.
 func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 	path, err := ws.Path.resolve()
 	if err != nil {
@@ -105,7 +106,8 @@ func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 // MinMax sets lo[g] and hi[g] to the extremes of group g, elements offsets[g]
 // to offsets[g+1] of x: both NaN if one is NaN, +Inf and -Inf for an empty
 // group. offsets has one element more than lo and hi, is not decreasing, and
-// stays within x; otherwise that is an error, and nothing is written.
+// stays within x; otherwise that is an error, and nothing is written. lo, hi and
+// x do not overlap.
 func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
 	path, err := ws.Path.resolve()
 	if err != nil {

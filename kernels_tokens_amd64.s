@@ -305,6 +305,8 @@ exp_next:
 	RET
 
 // func scaleAVX2(dst *float32, chunks int, f float32)
+//
+//	dst = f * dst
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
 	MOVQ          dst+0(FP), DI
 	MOVQ          chunks+8(FP), CX
@@ -322,6 +324,8 @@ scale:
 	RET
 
 // func multiplyAVX2(dst, a, b *float32, chunks int)
+//
+//	dst = a * b
 TEXT ·multiplyAVX2(SB), NOSPLIT, $0-32
 	MOVQ          dst+0(FP), DI
 	MOVQ          a+8(FP), SI
@@ -400,7 +404,7 @@ multiply:
 //	l = l2 > l1 ? l2 : l1; n > 0 && l > l3: l = l3
 //	g = l1, or 0 where l is not l1 or dc is not d
 //	where role is not masked: loss += w*l; logRatio += dc; grad = w*g*scale; else grad = 0
-TEXT ·surrogateAVX2(SB), NOSPLIT, $64-80
+TEXT ·surrogateAVX2(SB), NOSPLIT, $72-80
 	MOVQ          grad+0(FP), DI
 	MOVQ          logprobs+8(FP), SI
 	MOVQ          old+16(FP), R8
@@ -425,7 +429,7 @@ TEXT ·surrogateAVX2(SB), NOSPLIT, $64-80
 	VXORPS        Y15, Y15, Y15
 	MOVQ          384(BX), R12            // tokens: all, less the masked
 	MOVQ          392(BX), R13            // clipped
-	MOVQ          $8, R15                 // chunks left in the group
+	MOVQ          $8, left-72(SP)         // chunks left in the group
 
 surrogate:
 	SURROGATE8(0, 0, Y12, Y14)
@@ -437,13 +441,13 @@ surrogate:
 	ADDQ          R11, R10
 	ADDQ          $16, DX
 	ADDQ          $64, DI
-	DECQ          R15
+	DECQ          left-72(SP)
 	JNE           surrogate_next
 	FLUSH(Y12, X12, 0)
 	FLUSH(Y13, X13, 64)
 	FLUSH(Y14, X14, 192)
 	FLUSH(Y15, X15, 256)
-	MOVQ          $8, R15
+	MOVQ          $8, left-72(SP)
 
 surrogate_next:
 	DECQ          CX

@@ -276,6 +276,8 @@ exp_next:
 	RET
 
 // func scaleAVX512(dst *float32, chunks int, f float32)
+//
+//	dst = f * dst
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-20
 	MOVQ          dst+0(FP), DI
 	MOVQ          chunks+8(FP), CX
@@ -291,6 +293,8 @@ scale:
 	RET
 
 // func multiplyAVX512(dst, a, b *float32, chunks int)
+//
+//	dst = a * b
 TEXT ·multiplyAVX512(SB), NOSPLIT, $0-32
 	MOVQ          dst+0(FP), DI
 	MOVQ          a+8(FP), SI
@@ -318,7 +322,7 @@ multiply:
 //	l = l2 > l1 ? l2 : l1; n > 0 && l > l3: l = l3
 //	g = l1, or 0 where l is not l1 or dc is not d
 //	where role is not masked: loss += w*l; logRatio += dc; grad = w*g*scale; else grad = 0
-TEXT ·surrogateAVX512(SB), NOSPLIT, $0-80
+TEXT ·surrogateAVX512(SB), NOSPLIT, $8-80
 	MOVQ          grad+0(FP), DI
 	MOVQ          logprobs+8(FP), SI
 	MOVQ          old+16(FP), R8
@@ -347,7 +351,7 @@ TEXT ·surrogateAVX512(SB), NOSPLIT, $0-80
 	VPXORD        Z11, Z11, Z11
 	MOVQ          384(BX), R12            // tokens
 	MOVQ          392(BX), R13            // clipped
-	MOVQ          $8, R15                 // chunks left in the group
+	MOVQ          $8, left-8(SP)          // chunks left in the group
 
 surrogate:
 	VPMOVZXBD     (DX), Z0
@@ -394,11 +398,11 @@ surrogate:
 	ADDQ          R11, R10
 	ADDQ          $16, DX
 	ADDQ          $64, DI
-	DECQ          R15
+	DECQ          left-8(SP)
 	JNE           surrogate_next
 	FLUSH(Z10, Y10, Z12, Z13)
 	FLUSH(Z11, Y11, Z14, Z15)
-	MOVQ          $8, R15
+	MOVQ          $8, left-8(SP)
 
 surrogate_next:
 	DECQ          CX

@@ -27,10 +27,12 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 //	Entropy = log sum_v exp(z_v) - sum_v p_v z_v      z = x / tau, p = softmax(z)
 //	Logprob = z_y - log sum_v exp(z_v)
 //
+// (softmax and its entropy; verl, logprobs_from_logits and entropy_from_logits)
 // in one pass over the row (two if tau is not 1 and LSE is wanted). Each set
 // slice of dst must have one element per row, and so must ids if dst.Logprob is
 // set; otherwise ids is not read. An id outside [0, Vocab), a length that does
-// not match or a bad temperature is an error, and nothing is written.
+// not match or a bad temperature is an error, and nothing is written. The slices
+// of dst do not overlap.
 //
 // LSE is within 1 ulp of float32 (that of 2 where |LSE| < 2), Entropy and Logprob
 // within 1e-6 before they are rounded to float32, on the families of package

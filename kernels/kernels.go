@@ -1,7 +1,7 @@
 // Package kernels is the catalogue: for each kernel its name, its workload, its
 // reference, its tolerance, and the bytes and operations it must cost. Parity
-// tests, fuzzing, the bench, the gate and the report walk this list; a kernel
-// that is added here is picked up by all of them.
+// tests, fuzzing and the bench walk this list; a kernel that is added here is
+// picked up by all of them.
 package kernels
 
 import (

@@ -172,8 +172,9 @@ func dataOf(data any) []byte {
 // replaceFile gives the file of that path the contents that fill writes, or on
 // an error leaves everything as it was.
 func replaceFile(path string, fill func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", path) // a rename would replace a device
+	// A rename would replace a device, or a link and not what it points to.
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	// Not os.CreateTemp, whose file only its owner may read.
 	temp := fmt.Sprintf("%s.%016x.tmp", path, rand.Uint64())

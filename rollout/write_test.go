@@ -301,10 +301,16 @@ func TestKilledWrite(t *testing.T) {
 	}
 }
 
-// TestWriteOverDevice: a rename onto a device would replace it.
-func TestWriteOverDevice(t *testing.T) {
+// TestWriteOverOther: a rename onto a device or a link would replace it.
+func TestWriteOverOther(t *testing.T) {
 	dir := t.TempDir()
-	if err := Write(dir, nil, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("error %v, want it to say that the path is no regular file", err)
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "nowhere"), link); err != nil {
+		t.Skip(err)
+	}
+	for _, path := range []string{dir, link} {
+		if err := Write(path, nil, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s: error %v, want it to say that the path is no regular file", path, err)
+		}
 	}
 }

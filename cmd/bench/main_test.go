@@ -116,7 +116,7 @@ func TestWrongUse(t *testing.T) {
 		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors|"rewards"`},
 		{"reweight " + write(t, without(embedded(t), "entropy")), `rollouts.safetensors|"entropy"|"old_logits"`},
 		{"reweight " + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors|"ref_energy"|"ref_logits"`},
-		{"reweight -signal reference-entropy " + good, `rollouts.safetensors|"ref_logits"`},
+		{"reweight -signal reference-entropy " + good, `rollouts.safetensors|"ref_entropy"|"ref_logits"`},
 		{"reweight -signal log-ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors|"ref_logprobs"`},
 		{"reweight " + broken("rewards", allNaN), `rollouts.safetensors|rewards|NaN`},
 		{"reweight " + broken("ref_energy", allNaN), `rollouts.safetensors|ref_energy|NaN`},

@@ -53,7 +53,7 @@ func reweightCommand(args []string, out io.Writer, compute library) error {
 	flags.Float64Var(&opt.actFocus.Beta, "beta", opt.actFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
 	flags.Float64Var(&opt.actFocus.Eps, "eps", opt.actFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
 	flags.Var(choice[reweight.Signal]{&opt.actFocus.Signal, []string{"energy", "reference-entropy", "surprisal", "log-ratio"}},
-		"signal", "ActFocus: `name` of the signal: energy, reference-entropy (needs ref_logits), surprisal or log-ratio")
+		"signal", "ActFocus: `name` of the signal: energy, reference-entropy (ref_entropy or ref_logits), surprisal or log-ratio")
 	flags.Float64Var(&opt.aem.Lambda, "lambda", opt.aem.Lambda, "AEM: strength, 0 to 80")
 	flags.Float64Var(&opt.aem.Guard, "guard", opt.aem.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
 	flags.Var(choice[reweight.Scope]{&opt.aem.Scope, []string{"group", "trajectory", "batch"}},
@@ -130,7 +130,9 @@ func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, e
 	case reweight.SignalEnergy:
 		need = append(need, "ref_energy")
 	case reweight.SignalRefEntropy:
-		need = append(need, "ref_logits")
+		if b.RefEntropy == nil && b.RefLogits.Rows() == 0 {
+			return nil, errors.New(`rollout: no "ref_entropy" and no "ref_logits" to derive it from`)
+		}
 	case reweight.SignalLogRatio:
 		need = append(need, "ref_logprobs")
 	}
@@ -141,8 +143,8 @@ func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, e
 	if err := rollout.Derive(&ws, b); err != nil {
 		return nil, err
 	}
-	var refEntropy []float32
-	if opt.actFocus.Signal == reweight.SignalRefEntropy {
+	refEntropy := b.RefEntropy
+	if opt.actFocus.Signal == reweight.SignalRefEntropy && refEntropy == nil {
 		refEntropy = make([]float32, b.Tokens())
 		if err := ws.TokenStats(reweight.Stats{Entropy: refEntropy}, b.RefLogits, nil, reweight.DefaultTokenStats); err != nil {
 			return nil, err
@@ -191,7 +193,7 @@ func inTensors(err error) error {
 // checkOutput refuses what writing the file would destroy: a rename puts it in
 // the place of whatever has its name, be it the input or a device.
 func checkOutput(output, input string) error {
-	old, err := os.Stat(output)
+	old, err := os.Lstat(output)
 	if output == "" || err != nil {
 		return nil // nothing is there
 	}
