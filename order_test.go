@@ -157,6 +157,7 @@ func TestNoAllocations(t *testing.T) {
 	bf := Logits{Vocab: vocab, BF16: make([]BF16, rows*vocab)}
 	stats := Stats{make([]float32, n), make([]float32, n), make([]float32, n)}
 	ws := Workspace{Workers: 4}
+	ranges := []int32{0, 20, 64}
 	lse := DefaultLoss
 	lse.Aggregation = SeqMeanTokenMean
 	for _, c := range []struct {
@@ -181,6 +182,17 @@ func TestNoAllocations(t *testing.T) {
 		{"Loss", func() error { _, err := ws.Loss(out, out2, &b, DefaultLoss); return err }},
 		{"Loss by trajectory", func() error { _, err := ws.Loss(out, out2, &b, lse); return err }},
 		{"EntropyDrift", func() error { _, err := ws.EntropyDrift(&b); return err }},
+		{"MaskedMoments", func() error { _, err := ws.MaskedMoments(b.Logprobs, b.Role, responses, 0); return err }},
+		{"ActFocusWeights", func() error { return ws.ActFocusWeights(out, b.RefEnergy, b.Role, 0, 1, DefaultActFocus) }},
+		{"SpanMeans", func() error { return ws.SpanMeans(out[:2], b.Entropy, ranges) }},
+		{"MinMax", func() error { return ws.MinMax(out[:2], out2[:2], b.Entropy, ranges) }},
+		{"ExpScale", func() error { return ws.ExpScale(out, b.Entropy, 0, 1) }},
+		{"Surrogate", func() error {
+			_, err := ws.Surrogate(out, b.Logprobs, b.OldLogprobs, b.Advantages, nil, b.Role, 1, DefaultLoss)
+			return err
+		}},
+		{"WeightMass", func() error { _, err := WeightMass(b.RefEnergy, b.Role); return err }},
+		{"Validate", b.Validate},
 	} {
 		var err error
 		allocs := testing.AllocsPerRun(50, func() { err = c.f() })
