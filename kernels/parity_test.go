@@ -184,17 +184,20 @@ func TestSpecialEverywhere(t *testing.T) {
 		ws := reweight.Workspace{Path: path, Workers: 1}
 		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100} {
 			for at := range n {
-				for _, base := range []float32{1, float32(math.Inf(-1))} {
+				// All 1, all -Inf, and a block of -Inf, which is passed over, before 1.
+				for _, masked := range []int{0, n, 1024} {
 					row := make([]float32, n)
 					for i := range row {
-						row[i] = base
+						if row[i] = 1; i < masked {
+							row[i] = -inf
+						}
 					}
 					// Every payload must survive: a signalling one, one with low bits, one without.
 					for _, special := range []float32{nan, math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000), inf} {
 						row[at] = special
 						want := [3]float32{special, nan, nan}
 						if err := statsAre(&ws, row, int32(n/2), want); err != nil {
-							t.Fatalf("%v: %d elements of %v, %v at %d: %v", path, n, base, special, at, err)
+							t.Fatalf("%v: %d elements, %d of -Inf, %v at %d: %v", path, n, masked, special, at, err)
 						}
 					}
 				}
