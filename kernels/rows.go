@@ -62,7 +62,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 }
 
 // rowGradient: the gradient by each logit, out of place.
-func rowGradient(bonus float64) func(Spec) (*Case, error) {
+func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
 		logits, input, x := s.logits(r)
@@ -74,7 +74,7 @@ func rowGradient(bonus float64) func(Spec) (*Case, error) {
 		}
 		l, h := make([]float32, s.Rows), make([]float32, s.Rows)
 		var ws reweight.Workspace
-		if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.DefaultTokenStats); err != nil {
+		if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 			return nil, err
 		}
 		n := s.Rows * s.Vocab
@@ -90,7 +90,7 @@ func rowGradient(bonus float64) func(Spec) (*Case, error) {
 			dst.F32 = array[float32](s, n)
 			out.got = func(i int) float64 { return float64(dst.F32[i]) }
 		}
-		opt := reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus}
+		opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}
 		c := &Case{
 			Elements: n,
 			Bytes:    2 * int64(n) * elementSize(s.Type),
@@ -100,7 +100,7 @@ func rowGradient(bonus float64) func(Spec) (*Case, error) {
 		}
 		c.reference = func() error {
 			for i := range s.Rows {
-				g, err := reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], 1, float64(grad[i]), bonus)
+				g, err := reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonus)
 				if err != nil {
 					return err
 				}
