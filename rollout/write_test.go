@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -190,39 +189,6 @@ func expectFiles(t *testing.T, dir string, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the directory holds %q, want %q", got, want)
 	}
-}
-
-func TestFailedWriteKeepsFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x")
-	old := []byte("old")
-	if err := os.WriteFile(path, old, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	boom := errors.New("boom")
-	err := replaceFile(path, func(w io.Writer) error {
-		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-			t.Error(err)
-		}
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
-			t.Errorf("while writing the file holds %q, %v", got, err)
-		}
-		return boom
-	})
-	if err != boom {
-		t.Errorf("error %v, want %v", err, boom)
-	}
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
-		t.Errorf("the file holds %q, %v", got, err)
-	}
-	expectFiles(t, dir, "x")
-	if err := Write(path, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(path); !bytes.Equal(got, encoded(t, nil, nil)) {
-		t.Errorf("after a write that works the file holds %q", got)
-	}
-	expectFiles(t, dir, "x")
 }
 
 func TestWriteToBadPlaces(t *testing.T) {
