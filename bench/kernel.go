@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,20 +36,32 @@ func RowsToStream(typ string, vocab int) int {
 }
 
 // A Result is the speed and the errors of one path of a kernel on one workload.
+// Intervals are as Estimate's.
 type Result struct {
-	Kernel         string  `json:"kernel"`
-	Type           string  `json:"dtype"`
-	Path           string  `json:"path"`
-	Rows           int     `json:"rows"` // of logits, or tokens
-	Vocab          int     `json:"vocab"`
-	Workers        int     `json:"workers"`
-	NsPerElement   float64 `json:"ns_per_element"`
-	GBPerS         float64 `json:"gb_per_s"`        // 1e9 bytes; what must be read and written at least
-	RooflineShare  float64 `json:"roofline_share"`  // of the speed of a plain read of the main input
-	TimesReference float64 `json:"times_reference"` // times the speed of the float64 reference
-	AllocsPerOp    uint64  `json:"allocs_per_op"`
-	MaxULP         Number  `json:"max_ulp"` // as kernels.Errors; see Check
-	MaxAbs         Number  `json:"max_abs"`
+	Kernel         string    `json:"kernel"`
+	Type           string    `json:"dtype"`
+	Path           string    `json:"path"`
+	Rows           int       `json:"rows"` // of logits, or tokens
+	Vocab          int       `json:"vocab"`
+	Workers        int       `json:"workers"`
+	NsPerElement   float64   `json:"ns_per_element"`
+	NsLo           float64   `json:"ns_lo"`
+	NsHi           float64   `json:"ns_hi"`
+	GBPerS         float64   `json:"gb_per_s"`       // 1e9 bytes; what must be read and written at least
+	RooflineShare  float64   `json:"roofline_share"` // of the speed of a plain read of the main input
+	ShareLo        float64   `json:"share_lo"`
+	ShareHi        float64   `json:"share_hi"`
+	TimesReference float64   `json:"times_reference"`          // times the speed of the float64 reference
+	TimesPortable  *Estimate `json:"times_portable,omitempty"` // times the speed of the portable path, nil if that is not measured
+	Rounds         int       `json:"rounds"`
+	Outliers       int       `json:"outliers"` // of the rounds' times
+	Null           Estimate  `json:"null"`     // the plain read over itself, as if it were two functions
+	AllocsPerOp    uint64    `json:"allocs_per_op"`
+	BytesPerOp     uint64    `json:"bytes_per_op"`                 // on the heap
+	Cycles         float64   `json:"cycles_per_element,omitempty"` // in user mode; one worker only, and where they can be counted
+	Instructions   float64   `json:"instructions_per_element,omitempty"`
+	MaxULP         Number    `json:"max_ulp"` // as kernels.Errors; see Check
+	MaxAbs         Number    `json:"max_abs"`
 
 	Bytes      int64   `json:"-"` // that GBPerS is of
 	ReadGBPerS float64 `json:"-"` // of the plain read, in the same rounds
@@ -67,8 +80,9 @@ func (n Number) MarshalJSON() ([]byte, error) {
 // Kernel measures the paths of a kernel on a workload of so many rows of logits,
 // or tokens: each in turn with a plain read of its input's memory by as many
 // workers, and with the float64 reference, which has one worker and fewer rows.
-// The results have no errors: those come from Check.
-func (s Sampler) Kernel(k kernels.Kernel, typ string, rows, vocab, workers int, paths []reweight.ISA) ([]Result, error) {
+// The results have no errors: those come from Check. Where ctx ends it, they are
+// those of the rounds so far, or none, with the error.
+func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows, vocab, workers int, paths []reweight.ISA) ([]Result, error) {
 	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, Type: typ})
 	if err != nil {
 		return nil, err
@@ -79,35 +93,58 @@ func (s Sampler) Kernel(k kernels.Kernel, typ string, rows, vocab, workers int, 
 			return nil, err
 		}
 	}
-	const read, reference, first = 0, 1, 2
-	fns := []func() error{newReader(c.Input(), workers).read, few.Reference}
+	// The plain read comes twice, as two functions: what they seem to differ by
+	// is the noise of the machine.
+	const read, again, reference, first = 0, 1, 2, 3
+	memory := newReader(c.Input(), workers)
+	fns := []func() error{memory.read, memory.read, few.Reference}
 	results := make([]Result, len(paths))
+	portable := -1
 	for i, path := range paths {
+		if path == reweight.Portable {
+			portable = first + i
+		}
 		ws := &reweight.Workspace{Path: path, Workers: workers}
 		fns = append(fns, func() error { return c.Run(ws) })
-		allocs, err := Allocs(func() error { return few.Run(ws) })
+		objects, bytes, err := Allocs(func() error { return few.Run(ws) })
 		if err != nil {
 			return nil, err
 		}
 		results[i] = Result{
 			Kernel: k.Name, Type: typ, Path: path.String(), Rows: rows, Vocab: vocab, Workers: workers,
-			AllocsPerOp: allocs, Bytes: c.Bytes,
+			AllocsPerOp: objects, BytesPerOp: bytes, Bytes: c.Bytes,
 		}
 	}
-	samples, err := s.Sample(fns...)
-	if err != nil {
+	samples, err := s.Sample(ctx, fns...)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, err
 	}
+	null := samples.Ratio(again, read)
 	for i := range results {
 		r := &results[i]
 		ns := samples.Median(first + i)
-		r.NsPerElement = ns / float64(c.Elements)
-		r.GBPerS = float64(c.Bytes) / ns
-		r.RooflineShare = samples.Ratio(read, first+i) * float64(c.Bytes) / float64(len(c.Input()))
-		r.TimesReference = samples.Ratio(reference, first+i) * float64(c.Elements) / float64(few.Elements)
-		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read)
+		perElement := ns.Times(1 / float64(c.Elements))
+		r.NsPerElement, r.NsLo, r.NsHi = perElement.Median, perElement.Lo, perElement.Hi
+		r.Rounds, r.Outliers, r.Null = ns.N, ns.Outliers, null
+		r.GBPerS = float64(c.Bytes) / ns.Median
+		share := samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())))
+		r.RooflineShare, r.ShareLo, r.ShareHi = share.Median, share.Lo, share.Hi
+		r.TimesReference = samples.Ratio(reference, first+i).Median * float64(c.Elements) / float64(few.Elements)
+		if portable >= 0 {
+			times := samples.Ratio(portable, first+i)
+			r.TimesPortable = &times
+		}
+		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read).Median
+		if err == nil && workers == 1 {
+			var n Counts
+			var ok bool
+			if n, ok, err = Count(fns[first+i]); ok {
+				r.Cycles = float64(n.Cycles) / float64(c.Elements)
+				r.Instructions = float64(n.Instructions) / float64(c.Elements)
+			}
+		}
 	}
-	return results, nil
+	return results, err
 }
 
 // A Parity says how far a path of a kernel is from the float64 reference, and

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -18,18 +19,18 @@ var sink []byte
 
 func TestAllocs(t *testing.T) {
 	for want := range uint64(4) {
-		got, err := Allocs(func() error {
+		objects, bytes, err := Allocs(func() error {
 			for range want {
 				sink = make([]byte, 64)
 			}
 			return nil
 		})
-		if got != want || err != nil {
-			t.Errorf("%d allocations and error %v, want %d", got, err, want)
+		if objects != want || bytes != 64*want || err != nil {
+			t.Errorf("%d objects of %d bytes and error %v, want %d of 64", objects, bytes, err, want)
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := Allocs(func() error { return broken }); err != broken {
+	if _, _, err := Allocs(func() error { return broken }); err != broken {
 		t.Errorf("error %v, want %v", err, broken)
 	}
 }
@@ -50,7 +51,7 @@ func TestKernel(t *testing.T) {
 			vocab = 100
 		}
 		for _, typ := range k.Types {
-			results, err := quick.Kernel(k, typ, 40, vocab, 2, paths)
+			results, err := quick.Kernel(t.Context(), k, typ, 40, vocab, 2, paths)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,6 +76,43 @@ func TestKernel(t *testing.T) {
 	}
 }
 
+// TestKernelInterrupted: what there is of the rounds so far, and the error.
+func TestKernelInterrupted(t *testing.T) {
+	k := kernels.All()[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	s := Sampler{Block: time.Millisecond, Rounds: 1 << 30}
+	time.AfterFunc(300*time.Millisecond, cancel)
+	results, err := s.Kernel(ctx, k, "f32", 4, 64, 1, reweight.Available())
+	if err != context.Canceled || len(results) != len(reweight.Available()) || !(results[0].NsPerElement > 0) || results[0].Rounds < 1 {
+		t.Errorf("%+v, %v", results, err)
+	}
+	if results, err := s.Kernel(ctx, k, "f32", 4, 64, 1, reweight.Available()); err != context.Canceled || results != nil {
+		t.Errorf("before the first round: %+v, %v", results, err)
+	}
+	if overheads, err := s.Overheads(ctx, 4, 64, 1, reweight.Portable); err != context.Canceled || overheads != nil {
+		t.Errorf("before the first round: %+v, %v", overheads, err)
+	}
+}
+
+// TestKernelInterval: figures lie in their intervals, and the times of the
+// portable path over itself are 1.
+func TestKernelInterval(t *testing.T) {
+	k := kernels.All()[0]
+	s := Sampler{Block: 10 * time.Microsecond, Rounds: 8}
+	results, err := s.Kernel(t.Context(), k, "f32", 4, 64, 1, reweight.Available())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if !(r.NsLo <= r.NsPerElement && r.NsPerElement <= r.NsHi && r.ShareLo <= r.RooflineShare && r.RooflineShare <= r.ShareHi) || r.Rounds != 8 || r.Null.N != 8 || r.NsLo == r.NsHi {
+			t.Errorf("%+v", r)
+		}
+		if p := r.TimesPortable; p == nil || r.Path == "portable" && *p != (Estimate{1, 1, 1, 8, 0}) || !(p.Lo <= p.Median && p.Median <= p.Hi) {
+			t.Errorf("%s: times portable %+v", r.Path, p)
+		}
+	}
+}
+
 // TestTimesReference: it does not depend on the rows, of which the reference
 // has fewer.
 func TestTimesReference(t *testing.T) {
@@ -85,7 +123,7 @@ func TestTimesReference(t *testing.T) {
 	s := Sampler{Block: time.Millisecond, Rounds: 3}
 	var times []float64
 	for _, rows := range []int{2, 20000} {
-		r, err := s.Kernel(k, "f32", rows, 16, 1, []reweight.ISA{reweight.Portable})
+		r, err := s.Kernel(t.Context(), k, "f32", rows, 16, 1, []reweight.ISA{reweight.Portable})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,9 +137,9 @@ func TestTimesReference(t *testing.T) {
 func TestKernelErrors(t *testing.T) {
 	k := kernels.All()[0]
 	for what, err := range map[string]error{
-		"type": second(quick.Kernel(k, "f64", 4, 4, 1, reweight.Available())),
-		"rows": second(quick.Kernel(k, "f32", 0, 4, 1, reweight.Available())),
-		"path": second(quick.Kernel(k, "f32", 4, 4, 1, []reweight.ISA{200})),
+		"type": second(quick.Kernel(t.Context(), k, "f64", 4, 4, 1, reweight.Available())),
+		"rows": second(quick.Kernel(t.Context(), k, "f32", 0, 4, 1, reweight.Available())),
+		"path": second(quick.Kernel(t.Context(), k, "f32", 4, 4, 1, []reweight.ISA{200})),
 	} {
 		if err == nil {
 			t.Errorf("no error for a wrong %s", what)

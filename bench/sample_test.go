@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -41,14 +43,14 @@ func near(t *testing.T, what string, got, want, relative float64) {
 func TestSampleOnASteadyMachine(t *testing.T) {
 	m := &fakeMachine{}
 	s := Sampler{Block: time.Millisecond, Rounds: 5, Budget: 100 * time.Millisecond, clock: m.clock}
-	samples, err := s.Sample(m.work(100), m.work(7000), m.work(2*time.Millisecond))
+	samples, err := s.Sample(t.Context(), m.work(100), m.work(7000), m.work(2*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []float64{100, 7000, 2e6} {
-		near(t, "median", samples.Median(i), want, 1e-12)
+		near(t, "median", samples.Median(i).Median, want, 1e-12)
 	}
-	near(t, "ratio", samples.Ratio(1, 0), 70, 1e-12)
+	near(t, "ratio", samples.Ratio(1, 0).Median, 70, 1e-12)
 	if n := len(samples[0]); n < 20 || n > 30 { // of rounds of about 4 ms
 		t.Errorf("%d rounds in 100 ms", n)
 	}
@@ -59,12 +61,12 @@ func TestSampleOnASteadyMachine(t *testing.T) {
 func TestSampleOnADriftingMachine(t *testing.T) {
 	for _, m := range []*fakeMachine{{drift: 5}, {drift: -1}, {hiccup: 1009}, {drift: 5, hiccup: 101}} {
 		s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 200 * time.Millisecond, clock: m.clock}
-		samples, err := s.Sample(m.work(1000), m.work(1050), m.work(1000))
+		samples, err := s.Sample(t.Context(), m.work(1000), m.work(1050), m.work(1000))
 		if err != nil {
 			t.Fatal(err)
 		}
-		near(t, "ratio of 1.05", samples.Ratio(1, 0), 1.05, 0.01)
-		near(t, "ratio of 1", samples.Ratio(2, 0), 1, 0.01)
+		near(t, "ratio of 1.05", samples.Ratio(1, 0).Median, 1.05, 0.01)
+		near(t, "ratio of 1", samples.Ratio(2, 0).Median, 1, 0.01)
 	}
 }
 
@@ -78,7 +80,7 @@ func TestSampleAlternates(t *testing.T) {
 		fns[i] = func() error { order = append(order, i); return work() }
 	}
 	s := Sampler{Block: time.Millisecond, Rounds: 4, clock: m.clock}
-	if _, err := s.Sample(fns...); err != nil {
+	if _, err := s.Sample(t.Context(), fns...); err != nil {
 		t.Fatal(err)
 	}
 	want := []int{0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0} // the first three to warm up
@@ -91,14 +93,14 @@ func TestSampleAlternates(t *testing.T) {
 func TestSampleSlowFunctions(t *testing.T) {
 	m := &fakeMachine{}
 	s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 100 * time.Millisecond, clock: m.clock}
-	samples, err := s.Sample(m.work(1000), m.work(10*time.Millisecond))
+	samples, err := s.Sample(t.Context(), m.work(1000), m.work(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(samples[1]) != 3 || len(samples[0]) < 80 {
 		t.Errorf("%d and %d rounds, want about 93 and 3", len(samples[0]), len(samples[1]))
 	}
-	near(t, "ratio", samples.Ratio(1, 0), 1e4, 1e-12)
+	near(t, "ratio", samples.Ratio(1, 0).Median, 1e4, 1e-12)
 }
 
 func TestSampleBlocksAreLongEnough(t *testing.T) {
@@ -106,7 +108,7 @@ func TestSampleBlocksAreLongEnough(t *testing.T) {
 	calls := 0
 	work := m.work(300)
 	s := Sampler{Block: time.Millisecond, Rounds: 1, clock: m.clock}
-	n, slow, err := s.calls(func() error { calls++; return work() })
+	n, slow, err := s.calls(t.Context(), func() error { calls++; return work() })
 	if err != nil || slow {
 		t.Fatal(slow, err)
 	}
@@ -122,11 +124,11 @@ func TestSampleBlocksAreLongEnough(t *testing.T) {
 func TestSampleCoarseClock(t *testing.T) {
 	m := &fakeMachine{}
 	s := Sampler{Block: 10 * time.Millisecond, Rounds: 3, clock: func() time.Duration { return m.now.Truncate(time.Millisecond) }}
-	samples, err := s.Sample(m.work(100))
+	samples, err := s.Sample(t.Context(), m.work(100))
 	if err != nil {
 		t.Fatal(err)
 	}
-	near(t, "median", samples.Median(0), 100, 0.1)
+	near(t, "median", samples.Median(0).Median, 100, 0.1)
 }
 
 func TestSampleStopsAtAnError(t *testing.T) {
@@ -136,7 +138,7 @@ func TestSampleStopsAtAnError(t *testing.T) {
 		calls := 0
 		work := m.work(time.Millisecond)
 		s := Sampler{Block: time.Millisecond, Rounds: 10, clock: m.clock}
-		_, err := s.Sample(func() error {
+		_, err := s.Sample(t.Context(), func() error {
 			if calls++; calls > last {
 				return broken
 			}
@@ -154,7 +156,7 @@ func TestMedian(t *testing.T) {
 		want float64
 	}{{[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 100, 2}, 3}} {
 		s := Samples{slices.Clone(c.x)}
-		if got := s.Median(0); got != c.want || !slices.Equal(s[0], c.x) {
+		if got := s.Median(0).Median; got != c.want || !slices.Equal(s[0], c.x) {
 			t.Errorf("median of %v = %v, want %v; samples are now %v", c.x, got, c.want, s[0])
 		}
 	}
@@ -164,10 +166,72 @@ func TestMedian(t *testing.T) {
 // both functions have.
 func TestRatioIsOfRounds(t *testing.T) {
 	s := Samples{{2, 20, 300}, {1, 20, 100, 1, 1}}
-	if got := s.Ratio(0, 1); got != 2 {
+	if got := s.Ratio(0, 1).Median; got != 2 {
 		t.Errorf("ratio %v, want 2", got)
 	}
-	if got := s.Ratio(1, 0); got != 0.5 {
+	if got := s.Ratio(1, 0).Median; got != 0.5 {
 		t.Errorf("ratio %v, want 0.5", got)
+	}
+}
+
+// TestSampleEndsWhenNarrow: on a steady machine long before the budget, on a
+// noisy one later or never.
+func TestSampleEndsWhenNarrow(t *testing.T) {
+	rounds := func(noise float64) int {
+		m := &fakeMachine{}
+		r := rand.New(rand.NewPCG(1, 2))
+		noisy := func(unit float64) func() error {
+			return func() error { m.now += time.Duration(unit * math.Exp(noise*r.NormFloat64())); return nil }
+		}
+		s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 10 * time.Second, Precision: 0.01, clock: m.clock}
+		samples, err := s.Sample(t.Context(), noisy(1e6), noisy(2e6))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return samples.Rounds()
+	}
+	steady, noisy, hopeless := rounds(0), rounds(0.03), rounds(2)
+	if steady > 20 || noisy < 2*steady || noisy > 1000 || hopeless < noisy {
+		t.Errorf("%d rounds on a steady machine, %d on a noisy one, %d on a hopeless one", steady, noisy, hopeless)
+	}
+	m := &fakeMachine{}
+	s := Sampler{Block: time.Millisecond, Rounds: 1, Budget: time.Second, Precision: 0.01, clock: m.clock}
+	if samples, err := s.Sample(t.Context(), m.work(time.Millisecond)); err != nil || samples.Rounds() > 20 {
+		t.Errorf("%d rounds of a single steady function, %v", samples.Rounds(), err)
+	}
+}
+
+// TestSampleInterrupted: what was sampled so far is returned.
+func TestSampleInterrupted(t *testing.T) {
+	for _, last := range []int{0, 1, 2, 3, 8, 9} { // calls before it ends, the first two to warm up
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &fakeMachine{}
+		calls := 0
+		work := m.work(20 * time.Millisecond)
+		f := func() error {
+			if calls++; calls == last {
+				cancel()
+			}
+			return work()
+		}
+		if last == 0 {
+			cancel()
+		}
+		s := Sampler{Block: time.Millisecond, Rounds: 1000, clock: m.clock}
+		samples, err := s.Sample(ctx, f, f)
+		if !errors.Is(err, context.Canceled) || calls != last {
+			t.Errorf("error %v after %d calls, want one after %d", err, calls, last)
+		}
+		if got, want := len(samples[0])+len(samples[1]), max(0, last-2); got != want || samples.Rounds() != want/2 {
+			t.Errorf("%d samples, %d rounds, want %d", got, samples.Rounds(), want)
+		}
+		cancel()
+	}
+}
+
+func TestSampleOfNothing(t *testing.T) {
+	samples, err := DefaultSampler.Sample(t.Context())
+	if len(samples) != 0 || err != nil || samples.Rounds() != 0 {
+		t.Errorf("%v, %v", samples, err)
 	}
 }

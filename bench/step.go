@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"math/rand/v2"
 
 	"github.com/seed621a2839/reweight"
@@ -8,11 +9,18 @@ import (
 
 // An Overhead is what a reweighted training step costs over the uniform one.
 type Overhead struct {
-	Step        string  `json:"step"`
-	Path        string  `json:"path"`
-	OverUniform float64 `json:"over_uniform"` // ratio of times
-	ExtraBytes  int64   `json:"extra_bytes"`  // on the heap, beyond the uniform step's
-	Allocs      uint64  `json:"allocs"`       // per step, in steady state
+	Step        string   `json:"step"`
+	Path        string   `json:"path"`
+	OverUniform float64  `json:"over_uniform"` // ratio of times; its interval is as Estimate's
+	Lo          float64  `json:"lo"`
+	Hi          float64  `json:"hi"`
+	Rounds      int      `json:"rounds"`
+	Outliers    int      `json:"outliers"`             // of the rounds' ratios
+	Null        Estimate `json:"null"`                 // the uniform step over itself, as if it were two
+	ExtraBytes  int64    `json:"extra_bytes"`          // on the heap, beyond the uniform step's
+	Allocs      uint64   `json:"allocs"`               // per step, in steady state
+	AllocBytes  uint64   `json:"alloc_bytes"`          // likewise
+	PeakBytes   int64    `json:"peak_bytes,omitempty"` // of the process so far; 0 where the system does not tell
 }
 
 // StepRows returns the tokens of a step whose logits and gradient, four arrays,
@@ -30,10 +38,23 @@ type step struct {
 	actFocus, aem bool
 }
 
-// steps holds the uniform ones first: without and with a KL anchor.
+func (st step) reweighted() bool { return st.actFocus || st.aem }
+
+// uniform returns which of the steps it is held against.
+func (st step) uniform() int {
+	if st.kl {
+		return anchored
+	}
+	return plain
+}
+
+// The uniform steps, which come first.
+const plain, anchored, again = 0, 1, 2
+
 var steps = [...]step{
 	{name: "uniform"},
 	{name: "uniform", kl: true},
+	{name: "uniform"},                            // the first again, for the noise
 	{name: "actfocus", kl: true, actFocus: true}, // the energy is a sum of the anchor's pass
 	{name: "actfocus_no_kl", actFocus: true},     // the energy needs a pass of its own
 	{name: "aem", aem: true},                     // the entropy is one more sum of the old policy's pass
@@ -42,46 +63,52 @@ var steps = [...]step{
 
 // Overheads measures the reweighted steps on one path, each in turn with its
 // uniform step: tokens rows of vocab logits. The differences are small and the
-// steps long, so it takes several times the sampler's budget.
-func (s Sampler) Overheads(tokens, vocab, workers int, path reweight.ISA) ([]Overhead, error) {
+// steps long, so it takes several times the sampler's budget. Where ctx ends it,
+// they are those of the rounds so far, or none, with the error.
+func (s Sampler) Overheads(ctx context.Context, tokens, vocab, workers int, path reweight.ISA) ([]Overhead, error) {
 	in := newStepInput(tokens, vocab)
 	// What a step allocates and holds does not depend on the vocabulary.
 	small := newStepInput(tokens, min(vocab, 64))
 	fns := make([]func() error, len(steps))
-	allocs, held := make([]uint64, len(steps)), make([]uint64, len(steps))
+	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]uint64, len(steps))
+	var pairs [][2]int
 	for i, st := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		fns[i] = in.start(st, path, workers)
 		if err := fns[i](); err != nil {
 			return nil, err
 		}
 		var err error
-		if allocs[i], err = Allocs(small.start(st, path, workers)); err != nil {
+		if objects[i], bytes[i], err = Allocs(small.start(st, path, workers)); err != nil {
 			return nil, err
 		}
 		if _, held[i], err = leastHeap(func() error { return small.start(st, path, workers)() }); err != nil {
 			return nil, err
 		}
+		if st.reweighted() {
+			pairs = append(pairs, [2]int{i, st.uniform()})
+		}
 	}
 	s.Budget *= 6
-	samples, err := s.Sample(fns...)
-	if err != nil {
+	samples, err := s.sample(ctx, pairs, fns)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, err
 	}
+	null := samples.Ratio(again, plain)
+	peak, _ := PeakMemory()
 	var overheads []Overhead
-	for i, st := range steps {
-		if !st.actFocus && !st.aem {
-			continue
-		}
-		uniform := 0
-		if st.kl {
-			uniform = 1
-		}
+	for _, p := range pairs {
+		i, uniform := p[0], p[1]
+		ratio := samples.Ratio(i, uniform)
 		overheads = append(overheads, Overhead{
-			Step: st.name, Path: path.String(), OverUniform: samples.Ratio(i, uniform),
-			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: allocs[i],
+			Step: steps[i].name, Path: path.String(), OverUniform: ratio.Median, Lo: ratio.Lo, Hi: ratio.Hi,
+			Rounds: ratio.N, Outliers: ratio.Outliers, Null: null,
+			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: objects[i], AllocBytes: bytes[i], PeakBytes: peak,
 		})
 	}
-	return overheads, nil
+	return overheads, err
 }
 
 // A stepInput is what all steps share: rollouts, logits and the memory for the

@@ -11,7 +11,7 @@ import (
 func TestOverheads(t *testing.T) {
 	const tokens = 40
 	for _, path := range reweight.Available() {
-		overheads, err := quick.Overheads(tokens, 30, 2, path)
+		overheads, err := quick.Overheads(t.Context(), tokens, 30, 2, path)
 		if err != nil {
 			t.Fatal(err)
 		}

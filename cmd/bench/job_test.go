@@ -114,19 +114,34 @@ type reportJSON struct {
 		Kernel, DType, Path string
 		Rows, Vocab         int
 		Workers             int
-		NsPerElement        float64  `json:"ns_per_element"`
-		GBPerS              float64  `json:"gb_per_s"`
-		RooflineShare       float64  `json:"roofline_share"`
-		TimesReference      float64  `json:"times_reference"`
+		Rounds, Outliers    int
+		NsPerElement        float64         `json:"ns_per_element"`
+		NsLo                float64         `json:"ns_lo"`
+		NsHi                float64         `json:"ns_hi"`
+		GBPerS              float64         `json:"gb_per_s"`
+		RooflineShare       float64         `json:"roofline_share"`
+		ShareLo             float64         `json:"share_lo"`
+		ShareHi             float64         `json:"share_hi"`
+		TimesReference      float64         `json:"times_reference"`
+		TimesPortable       *bench.Estimate `json:"times_portable"`
+		Null                bench.Estimate
 		AllocsPerOp         int      `json:"allocs_per_op"`
+		BytesPerOp          int      `json:"bytes_per_op"`
+		Cycles              float64  `json:"cycles_per_element"`
+		Instructions        float64  `json:"instructions_per_element"`
 		MaxULP              *float64 `json:"max_ulp"`
 		MaxAbs              *float64 `json:"max_abs"`
 	}
 	Overhead []struct {
-		Step, Path  string
-		OverUniform float64 `json:"over_uniform"`
-		ExtraBytes  int64   `json:"extra_bytes"`
-		Allocs      int
+		Step, Path       string
+		OverUniform      float64 `json:"over_uniform"`
+		Lo, Hi           float64
+		Rounds, Outliers int
+		Null             bench.Estimate
+		ExtraBytes       int64 `json:"extra_bytes"`
+		Allocs           int
+		AllocBytes       int   `json:"alloc_bytes"`
+		PeakBytes        int64 `json:"peak_bytes"`
 	}
 }
 

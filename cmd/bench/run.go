@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -213,7 +214,7 @@ func (w workload) shapes() []shape {
 func (w workload) speed(s shape) ([]bench.Result, error) {
 	var all []bench.Result
 	for _, n := range s.workers {
-		results, err := w.sampler.Kernel(s.kernel, s.typ, s.rows, s.vocab, n, w.paths)
+		results, err := w.sampler.Kernel(context.Background(), s.kernel, s.typ, s.rows, s.vocab, n, w.paths)
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +245,7 @@ func (w workload) overheads() ([]bench.Overhead, error) {
 	vocab := w.vocabs[0]
 	for _, path := range w.paths {
 		w.progress.say("measuring training steps on %v ...", path)
-		o, err := w.sampler.Overheads(cmp.Or(w.rows, bench.StepRows(vocab)), vocab, w.workers[0], path)
+		o, err := w.sampler.Overheads(context.Background(), cmp.Or(w.rows, bench.StepRows(vocab)), vocab, w.workers[0], path)
 		if err != nil {
 			return nil, err
 		}

@@ -5,14 +5,14 @@ import (
 	"runtime"
 )
 
-// Allocs returns the heap allocations of a call of f in steady state: after a
-// first call, the mean of several calls rounded down.
-func Allocs(f func() error) (uint64, error) {
+// Allocs returns the objects and bytes that a call of f allocates on the heap in
+// steady state: after a first call, the mean of several calls rounded down.
+func Allocs(f func() error) (objects, bytes uint64, err error) {
 	if err := f(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	const calls = 5
-	mallocs, _, err := leastHeap(func() error {
+	objects, bytes, err = leastHeap(func() error {
 		for range calls {
 			if err := f(); err != nil {
 				return err
@@ -20,13 +20,13 @@ func Allocs(f func() error) (uint64, error) {
 		}
 		return nil
 	})
-	return mallocs / calls, err
+	return objects / calls, bytes / calls, err
 }
 
 // leastHeap returns the objects and bytes that f allocates on the heap. Others'
 // can only add to what is counted, so it is the least of three tries.
-func leastHeap(f func() error) (mallocs, bytes uint64, err error) {
-	mallocs, bytes = math.MaxUint64, math.MaxUint64
+func leastHeap(f func() error) (objects, bytes uint64, err error) {
+	objects, bytes = math.MaxUint64, math.MaxUint64
 	for range 3 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -34,8 +34,8 @@ func leastHeap(f func() error) (mallocs, bytes uint64, err error) {
 			return 0, 0, err
 		}
 		runtime.ReadMemStats(&after)
-		mallocs = min(mallocs, after.Mallocs-before.Mallocs)
+		objects = min(objects, after.Mallocs-before.Mallocs)
 		bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
 	}
-	return mallocs, bytes, nil
+	return objects, bytes, nil
 }

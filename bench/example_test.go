@@ -1,0 +1,34 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// Any functions can be measured against each other: here two ways to find the
+// largest of a thousand numbers.
+func ExampleSampler_Sample() {
+	x := make([]int, 1000)
+	for i := range x {
+		x[i] = i * 7919 % 1000
+	}
+	largest := func() error { _ = slices.Max(x); return nil }
+	sorting := func() error { s := slices.Clone(x); slices.Sort(s); _ = s[len(s)-1]; return nil }
+
+	s := bench.Sampler{Block: 100 * time.Microsecond, Rounds: 12, Budget: 50 * time.Millisecond, Precision: 0.02}
+	samples, err := s.Sample(context.Background(), largest, sorting, largest) // the first again: how noisy is it now?
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	times, null := samples.Ratio(1, 0), samples.Ratio(2, 0)
+	fmt.Println("sorting takes longer:", times.Lo > 1)
+	fmt.Println("the same function twice seems alike:", null.Median > 0.5 && null.Median < 2)
+	// Output:
+	// sorting takes longer: true
+	// the same function twice seems alike: true
+}
