@@ -15,9 +15,10 @@ const (
 	Portable            // plain Go, on every machine
 	AVX2                // amd64 with AVX2, FMA3, F16C and POPCNT
 	AVX512              // amd64 with AVX-512 F, VL, DQ and BW
+	NEON                // arm64, every one
 )
 
-var isaNames = [...]string{"auto", "portable", "avx2", "avx512"}
+var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "neon"}
 
 // String returns the lower-case name, as the bench prints it.
 func (p ISA) String() string {

@@ -32,58 +32,6 @@ func blockMaxAVX2(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float
 //go:noescape
 func blockMaxAVX512(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32
 
-// chunks hands elements i to n of the row to assembly: a pointer, a type (0
-// float32, 1 bfloat16, 2 float16), the number of whole chunks of 16, and what
-// is left in *tail, as float32 padded with -Inf; nil if nothing is.
-func (l Logits) chunks(i, n int, tail *[lanes]float32) (x unsafe.Pointer, typ, chunks int, rest *[lanes]float32) {
-	whole := (n - i) / lanes
-	if (n-i)%lanes != 0 {
-		load16(tail, l, i+whole*lanes, n)
-		rest = tail
-	}
-	size := 2
-	switch {
-	case l.F32 != nil:
-		x, size = unsafe.Pointer(&l.F32[i]), 4
-	case l.BF16 != nil:
-		x, typ = unsafe.Pointer(&l.BF16[i]), 1
-	default:
-		x, typ = unsafe.Pointer(&l.F16[i]), 2
-	}
-	raceRead(x, whole*lanes*size)
-	return x, typ, whole, rest
-}
-
-func (p ISA) blockMax(row Logits, i, n int) float32 {
-	if p == Portable {
-		return blockMaxPortable(row, i, n)
-	}
-	var tail [lanes]float32
-	x, typ, chunks, rest := row.chunks(i, n, &tail)
-	if p == AVX512 {
-		return blockMaxAVX512(x, typ, chunks, rest)
-	}
-	return blockMaxAVX2(x, typ, chunks, rest)
-}
-
-func (p ISA) rowBlocks(row Logits, i, n int, st *rowState, entropy bool) int {
-	if p == Portable {
-		return rowBlocksPortable(row, i, n, st, entropy)
-	}
-	var tail [lanes]float32
-	x, typ, chunks, rest := row.chunks(i, n, &tail)
-	stop := 0
-	if p == AVX512 {
-		stop = rowBlocksAVX512(x, typ, chunks, rest, st, entropy)
-	} else {
-		stop = rowBlocksAVX2(x, typ, chunks, rest, st, entropy)
-	}
-	if stop < 0 {
-		return n
-	}
-	return i + stop*lanes
-}
-
 //go:noescape
 func rowGradientAVX2(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
 
@@ -135,164 +83,86 @@ func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role 
 //go:noescape
 func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-// The assembly takes whole chunks of 16. What is left goes through the portable
-// twin, whose bits are the same: element i of the rest is in lane i, as it would
-// be after whole chunks.
-
-func (p ISA) rowGradient(dst, row Logits, q *gradConsts) {
-	n := row.size()
-	whole := n &^ (lanes - 1)
-	if p == Portable || whole == 0 {
-		rowGradientPortable(dst, row, q)
-		return
-	}
-	var d, x unsafe.Pointer
-	size, typ := 4, 0
-	if row.F32 != nil {
-		d, x = unsafe.Pointer(&dst.F32[0]), unsafe.Pointer(&row.F32[0])
-	} else {
-		d, x, typ, size = unsafe.Pointer(&dst.BF16[0]), unsafe.Pointer(&row.BF16[0]), 1, 2
-	}
-	raceRead(x, whole*size)
-	raceWrite(d, whole*size)
+func (p ISA) rowBlocksAsm(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
 	if p == AVX512 {
-		rowGradientAVX512(d, x, typ, whole/lanes, q)
-	} else {
-		rowGradientAVX2(d, x, typ, whole/lanes, q)
+		return rowBlocksAVX512(x, typ, chunks, tail, st, entropy)
 	}
-	if whole < n {
-		rowGradientPortable(dst.from(whole), row.from(whole), q)
-	}
+	return rowBlocksAVX2(x, typ, chunks, tail, st, entropy)
 }
 
-// from returns the elements from i on.
-func (l Logits) from(i int) Logits {
-	if l.F32 != nil {
-		return Logits{F32: l.F32[i:]}
-	}
-	return Logits{BF16: l.BF16[i:]}
-}
-
-func (p ISA) maskedMoments(x []float32, role []uint8, roles uint8, shift float64, m *momentSums) {
-	if whole := len(x) &^ (lanes - 1); p != Portable && whole > 0 {
-		raceReadFloats(x[:whole])
-		raceRead(unsafe.Pointer(&role[0]), whole)
-		if p == AVX512 {
-			maskedMomentsAVX512(&x[0], &role[0], whole/lanes, int(roles), shift, m)
-		} else {
-			maskedMomentsAVX2(&x[0], &role[0], whole/lanes, int(roles), shift, m)
-		}
-		x, role = x[whole:], role[whole:]
-	}
-	maskedMomentsPortable(x, role, roles, shift, m)
-}
-
-func (p ISA) actFocusWeights(dst, signal []float32, role []uint8, q *actFocusConsts) {
-	if whole := len(dst) &^ (lanes - 1); p != Portable && whole > 0 {
-		raceReadFloats(signal[:whole])
-		raceRead(unsafe.Pointer(&role[0]), whole)
-		raceWriteFloats(dst[:whole])
-		if p == AVX512 {
-			actFocusWeightsAVX512(&dst[0], &signal[0], &role[0], whole/lanes, q)
-		} else {
-			actFocusWeightsAVX2(&dst[0], &signal[0], &role[0], whole/lanes, q)
-		}
-		dst, signal, role = dst[whole:], signal[whole:], role[whole:]
-	}
-	actFocusWeightsPortable(dst, signal, role, q)
-}
-
-func (p ISA) spanSums(sums []float64, x []float32, offsets []int32) {
-	if p == Portable || len(sums) == 0 || len(x) == 0 {
-		spanSumsPortable(sums, x, offsets)
-		return
-	}
-	raceReadFloats(x[offsets[0]:offsets[len(sums)]])
-	raceWrite(unsafe.Pointer(&sums[0]), 8*len(sums))
+func (p ISA) blockMaxAsm(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32 {
 	if p == AVX512 {
-		spanSumsAVX512(&sums[0], &x[0], &offsets[0], len(sums))
+		return blockMaxAVX512(x, typ, chunks, tail)
+	}
+	return blockMaxAVX2(x, typ, chunks, tail)
+}
+
+func (p ISA) rowGradientAsm(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts) {
+	if p == AVX512 {
+		rowGradientAVX512(dst, x, typ, chunks, q)
 	} else {
-		spanSumsAVX2(&sums[0], &x[0], &offsets[0], len(sums))
+		rowGradientAVX2(dst, x, typ, chunks, q)
 	}
 }
 
-// minMax: groups are short, and 8 lanes serve AVX-512 too; with 16 and masks
+func (p ISA) maskedMomentsAsm(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums) {
+	if p == AVX512 {
+		maskedMomentsAVX512(x, role, chunks, roles, shift, m)
+	} else {
+		maskedMomentsAVX2(x, role, chunks, roles, shift, m)
+	}
+}
+
+func (p ISA) actFocusWeightsAsm(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts) {
+	if p == AVX512 {
+		actFocusWeightsAVX512(dst, signal, role, chunks, q)
+	} else {
+		actFocusWeightsAVX2(dst, signal, role, chunks, q)
+	}
+}
+
+func (p ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
+	if p == AVX512 {
+		spanSumsAVX512(sums, x, offsets, n)
+	} else {
+		spanSumsAVX2(sums, x, offsets, n)
+	}
+}
+
+// minMaxAsm: groups are short, and 8 lanes serve AVX-512 too; with 16 and masks
 // groups of 8 took 1.9 times as long.
-func (p ISA) minMax(lo, hi, x []float32, offsets []int32) {
-	if p == Portable || len(lo) == 0 || len(x) == 0 {
-		minMaxPortable(lo, hi, x, offsets)
-		return
-	}
-	raceReadFloats(x[offsets[0]:offsets[len(lo)]])
-	raceWriteFloats(lo)
-	raceWriteFloats(hi)
-	minMaxAVX2(&lo[0], &hi[0], &x[0], &offsets[0], len(lo))
+func (p ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
+	minMaxAVX2(lo, hi, x, offsets, n)
 }
 
-func (p ISA) expScale(dst, x []float32, lo, k float32, sum *laneSum) {
-	if whole := len(x) &^ (lanes - 1); p != Portable && whole > 0 {
-		raceReadFloats(x[:whole])
-		raceWriteFloats(dst[:whole])
-		if p == AVX512 {
-			expScaleAVX512(&dst[0], &x[0], whole/lanes, lo, k, sum)
-		} else {
-			expScaleAVX2(&dst[0], &x[0], whole/lanes, lo, k, sum)
-		}
-		dst, x = dst[whole:], x[whole:]
+func (p ISA) expScaleAsm(dst, x *float32, chunks int, lo, k float32, sum *laneSum) {
+	if p == AVX512 {
+		expScaleAVX512(dst, x, chunks, lo, k, sum)
+	} else {
+		expScaleAVX2(dst, x, chunks, lo, k, sum)
 	}
-	expScalePortable(dst, x, lo, k, sum)
 }
 
-func (p ISA) scale(dst []float32, f float32) {
-	if whole := len(dst) &^ (lanes - 1); p != Portable && whole > 0 {
-		raceWriteFloats(dst[:whole])
-		if p == AVX512 {
-			scaleAVX512(&dst[0], whole/lanes, f)
-		} else {
-			scaleAVX2(&dst[0], whole/lanes, f)
-		}
-		dst = dst[whole:]
+func (p ISA) scaleAsm(dst *float32, chunks int, f float32) {
+	if p == AVX512 {
+		scaleAVX512(dst, chunks, f)
+	} else {
+		scaleAVX2(dst, chunks, f)
 	}
-	scalePortable(dst, f)
 }
 
-func (p ISA) multiply(dst, a, b []float32) {
-	if whole := len(dst) &^ (lanes - 1); p != Portable && whole > 0 {
-		raceReadFloats(a[:whole])
-		raceReadFloats(b[:whole])
-		raceWriteFloats(dst[:whole])
-		if p == AVX512 {
-			multiplyAVX512(&dst[0], &a[0], &b[0], whole/lanes)
-		} else {
-			multiplyAVX2(&dst[0], &a[0], &b[0], whole/lanes)
-		}
-		dst, a, b = dst[whole:], a[whole:], b[whole:]
+func (p ISA) multiplyAsm(dst, a, b *float32, chunks int) {
+	if p == AVX512 {
+		multiplyAVX512(dst, a, b, chunks)
+	} else {
+		multiplyAVX2(dst, a, b, chunks)
 	}
-	multiplyPortable(dst, a, b)
 }
 
-// ones are the weights of a chunk where there are none.
-var ones = [lanes]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
-
-func (p ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []uint8, q *surrogateConsts, sums *surrogateSums) {
-	if whole := len(role) &^ (lanes - 1); p != Portable && whole > 0 {
-		for _, x := range [...][]float32{logprobs, old, adv} {
-			raceReadFloats(x[:whole])
-		}
-		raceRead(unsafe.Pointer(&role[0]), whole)
-		raceWriteFloats(grad[:whole])
-		w, stride := &ones[0], 0
-		if weights != nil {
-			raceReadFloats(weights[:whole])
-			w, stride = &weights[0], 4*lanes
-			weights = weights[whole:]
-		}
-		if p == AVX512 {
-			surrogateAVX512(&grad[0], &logprobs[0], &old[0], &adv[0], w, stride, &role[0], whole/lanes, q, sums)
-		} else {
-			surrogateAVX2(&grad[0], &logprobs[0], &old[0], &adv[0], w, stride, &role[0], whole/lanes, q, sums)
-		}
-		grad, logprobs, old, adv, role = grad[whole:], logprobs[whole:], old[whole:], adv[whole:], role[whole:]
+func (p ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums) {
+	if p == AVX512 {
+		surrogateAVX512(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)
+	} else {
+		surrogateAVX2(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)
 	}
-	surrogatePortable(grad, logprobs, old, adv, weights, role, q, sums)
 }
