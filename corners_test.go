@@ -39,7 +39,7 @@ func TestNothing(t *testing.T) {
 	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, nil, nil, nil, reweight.DefaultRowGradient); err != nil {
 		t.Error(err)
 	}
-	ws.Workers = 1 << 62
+	ws.Workers = math.MaxInt
 	lse := make([]float32, 2)
 	if err := ws.TokenStats(reweight.Stats{LSE: lse}, reweight.Logits{Vocab: 1, F32: []float32{1, 2}}, nil, reweight.DefaultTokenStats); err != nil || lse[1] != 2 {
 		t.Error(lse, err)
