@@ -48,6 +48,7 @@ type Result struct {
 	NsLo           float64   `json:"ns_lo"`
 	NsHi           float64   `json:"ns_hi"`
 	GBPerS         float64   `json:"gb_per_s"`       // 1e9 bytes; what must be read and written at least
+	ReadGBPerS     float64   `json:"read_gb_per_s"`  // of the plain read, in the same rounds
 	RooflineShare  float64   `json:"roofline_share"` // of the speed of a plain read of the main input
 	ShareLo        float64   `json:"share_lo"`
 	ShareHi        float64   `json:"share_hi"`
@@ -63,11 +64,11 @@ type Result struct {
 	MaxULP         Number    `json:"max_ulp"` // as kernels.Errors; see Check
 	MaxAbs         Number    `json:"max_abs"`
 
-	Bytes      int64   `json:"-"` // that GBPerS is of
-	ReadGBPerS float64 `json:"-"` // of the plain read, in the same rounds
+	Bytes int64     `json:"-"` // that GBPerS is of
+	Times []float64 `json:"-"` // nanoseconds of a call, by round
 }
 
-// A Number is null in JSON if it is NaN or infinite.
+// A Number is null in JSON if it is NaN or infinite, and NaN if it was null.
 type Number float64
 
 func (n Number) MarshalJSON() ([]byte, error) {
@@ -75,6 +76,17 @@ func (n Number) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return json.Marshal(float64(n))
+}
+
+func (n *Number) UnmarshalJSON(text []byte) error {
+	f := math.NaN()
+	if string(text) != "null" {
+		if err := json.Unmarshal(text, &f); err != nil {
+			return err
+		}
+	}
+	*n = Number(f)
+	return nil
 }
 
 // Kernel measures the paths of a kernel on a workload of so many rows of logits,
@@ -126,7 +138,7 @@ func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows,
 		perElement := ns.Times(1 / float64(c.Elements))
 		r.NsPerElement, r.NsLo, r.NsHi = perElement.Median, perElement.Lo, perElement.Hi
 		r.Rounds, r.Outliers, r.Null = ns.N, ns.Outliers, null
-		r.GBPerS = float64(c.Bytes) / ns.Median
+		r.GBPerS, r.Times = float64(c.Bytes)/ns.Median, samples[first+i]
 		share := samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())))
 		r.RooflineShare, r.ShareLo, r.ShareHi = share.Median, share.Lo, share.Hi
 		r.TimesReference = samples.Ratio(reference, first+i).Median * float64(c.Elements) / float64(few.Elements)
@@ -158,8 +170,8 @@ type Parity struct {
 
 // Check holds the paths of a kernel against the reference and against each
 // other on every family of input. Sizes are elements per row, of two rows, or
-// tokens.
-func Check(k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]Parity, error) {
+// tokens. Where ctx ends it, there is nothing but the error.
+func Check(ctx context.Context, k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]Parity, error) {
 	parities := make([]Parity, len(paths))
 	for i, path := range paths {
 		parities[i] = Parity{Kernel: k.Name, Type: typ, Path: path.String()}
@@ -168,6 +180,9 @@ func Check(k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]P
 		for _, family := range kernels.Families {
 			if typ == "f16" && family == kernels.Offset {
 				continue // f16 holds 10,000 +- 10 in steps of 8
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
 			}
 			spec := kernels.Spec{Rows: size, Type: typ, Family: family, Seed: uint64(size)}
 			if k.Rows {

@@ -89,7 +89,7 @@ func TestKernelInterrupted(t *testing.T) {
 	if results, err := s.Kernel(ctx, k, "f32", 4, 64, 1, reweight.Available()); err != context.Canceled || results != nil {
 		t.Errorf("before the first round: %+v, %v", results, err)
 	}
-	if overheads, err := s.Overheads(ctx, 4, 64, 1, reweight.Portable); err != context.Canceled || overheads != nil {
+	if overheads, err := s.Overheads(ctx, Steps{Tokens: 4, Vocab: 64, Workers: 1}); err != context.Canceled || overheads != nil {
 		t.Errorf("before the first round: %+v, %v", overheads, err)
 	}
 }
@@ -168,7 +168,7 @@ func TestCheck(t *testing.T) {
 	paths := reweight.Available()
 	for _, k := range kernels.All() {
 		for _, typ := range k.Types {
-			parities, err := Check(k, typ, []int{1, 33}, paths)
+			parities, err := Check(t.Context(), k, typ, []int{1, 33}, paths)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +186,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Check(kernels.All()[0], "f32", []int{1}, []reweight.ISA{200}); err == nil {
+	if _, err := Check(t.Context(), kernels.All()[0], "f32", []int{1}, []reweight.ISA{200}); err == nil {
 		t.Error("no error for a path that does not exist")
 	}
 }

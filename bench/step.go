@@ -2,18 +2,35 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/seed621a2839/reweight"
 )
 
+// Steps says which training steps to measure.
+type Steps struct {
+	Tokens, Vocab int // rows of logits, and their length
+	Workers       int
+	Path          reweight.ISA
+	PPO           bool // advantages of GAE, whitened; otherwise those of GRPO
+	KL            bool // with an anchor to the reference
+}
+
 // An Overhead is what a reweighted training step costs over the uniform one.
 type Overhead struct {
-	Step        string   `json:"step"`
+	Step        string   `json:"step"`       // actfocus, aem or actfocus+aem
+	Advantages  string   `json:"advantages"` // grpo or ppo
+	KL          bool     `json:"kl"`
 	Path        string   `json:"path"`
+	Tokens      int      `json:"tokens"`
+	Vocab       int      `json:"vocab"`
+	Workers     int      `json:"workers"`
+	UniformNs   float64  `json:"uniform_ns"`   // time of the uniform step
 	OverUniform float64  `json:"over_uniform"` // ratio of times; its interval is as Estimate's
 	Lo          float64  `json:"lo"`
 	Hi          float64  `json:"hi"`
+	Verdict     string   `json:"verdict"`
 	Rounds      int      `json:"rounds"`
 	Outliers    int      `json:"outliers"`             // of the rounds' ratios
 	Null        Estimate `json:"null"`                 // the uniform step over itself, as if it were two
@@ -23,52 +40,76 @@ type Overhead struct {
 	PeakBytes   int64    `json:"peak_bytes,omitempty"` // of the process so far; 0 where the system does not tell
 }
 
+// FreeLimit is how much longer a step may take that is still called free: the
+// papers say that theirs cost nothing, and less than this is nothing to a
+// training run.
+const FreeLimit = 1.02
+
+// verdict says what an interval for the ratio of times means for the claim that
+// the step costs nothing.
+func verdict(median, lo, hi float64) string {
+	switch {
+	case lo > FreeLimit:
+		return fmt.Sprintf("costs %.1f%%: the claim does not hold", 100*(median-1))
+	case !(hi <= FreeLimit):
+		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%", 100*(lo-1), 100*(hi-1))
+	case lo > 1:
+		return fmt.Sprintf("costs %.1f%%, less than the %.0f%% that count", 100*(median-1), 100*(FreeLimit-1))
+	default:
+		return fmt.Sprintf("free within noise: at most %+.1f%%", 100*(hi-1))
+	}
+}
+
 // StepRows returns the tokens of a step whose logits and gradient, four arrays,
 // make up StreamBytes.
 func StepRows(vocab int) int { return (RowsToStream("f32", vocab) + 3) / 4 }
 
 // A step goes from logits to the loss and its gradient by the logits. The
 // uniform step passes over the old policy's logits for its log-probabilities and
-// over the current policy's for theirs, takes GRPO advantages and the clipped
+// over the current policy's for theirs, takes advantages and the clipped
 // surrogate, and passes over the current logits for the gradient. With a KL
-// anchor it also passes over the reference's logits.
+// anchor it also passes over the reference's logits for their log-probabilities.
+//
+// AEM's entropy is one more sum of the old policy's pass. ActFocus's energy is
+// a sum of the anchor's pass, and without an anchor it needs a pass of its own.
 type step struct {
-	name          string
-	kl            bool // anchored to the reference by its log-probabilities
+	ppo, kl       bool
 	actFocus, aem bool
 }
 
-func (st step) reweighted() bool { return st.actFocus || st.aem }
-
-// uniform returns which of the steps it is held against.
-func (st step) uniform() int {
-	if st.kl {
-		return anchored
+func (st step) name() string {
+	switch {
+	case st.actFocus && st.aem:
+		return "actfocus+aem"
+	case st.actFocus:
+		return "actfocus"
+	case st.aem:
+		return "aem"
 	}
-	return plain
+	return "uniform"
 }
 
-// The uniform steps, which come first.
-const plain, anchored, again = 0, 1, 2
-
-var steps = [...]step{
-	{name: "uniform"},
-	{name: "uniform", kl: true},
-	{name: "uniform"},                            // the first again, for the noise
-	{name: "actfocus", kl: true, actFocus: true}, // the energy is a sum of the anchor's pass
-	{name: "actfocus_no_kl", actFocus: true},     // the energy needs a pass of its own
-	{name: "aem", aem: true},                     // the entropy is one more sum of the old policy's pass
-	{name: "actfocus+aem", kl: true, actFocus: true, aem: true},
+// variants returns the uniform step twice, for the noise, and its reweighted
+// forms.
+func (q Steps) variants() []step {
+	uniform := step{ppo: q.PPO, kl: q.KL}
+	all := []step{uniform, uniform, uniform, uniform, uniform}
+	all[2].actFocus = true
+	all[3].aem = true
+	all[4].actFocus, all[4].aem = true, true
+	return all
 }
 
-// Overheads measures the reweighted steps on one path, each in turn with its
-// uniform step: tokens rows of vocab logits. The differences are small and the
-// steps long, so it takes several times the sampler's budget. Where ctx ends it,
-// they are those of the rounds so far, or none, with the error.
-func (s Sampler) Overheads(ctx context.Context, tokens, vocab, workers int, path reweight.ISA) ([]Overhead, error) {
-	in := newStepInput(tokens, vocab)
+// Overheads measures the reweighted steps, each in turn with the uniform step.
+// The differences are small and the steps long, so it takes several times the
+// sampler's budget. Where ctx ends it, they are those of the rounds so far, or
+// none, with the error.
+func (s Sampler) Overheads(ctx context.Context, q Steps) ([]Overhead, error) {
+	in := newStepInput(q.Tokens, q.Vocab)
 	// What a step allocates and holds does not depend on the vocabulary.
-	small := newStepInput(tokens, min(vocab, 64))
+	small := newStepInput(q.Tokens, min(q.Vocab, 64))
+	const uniform, again = 0, 1
+	steps := q.variants()
 	fns := make([]func() error, len(steps))
 	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]uint64, len(steps))
 	var pairs [][2]int
@@ -76,19 +117,19 @@ func (s Sampler) Overheads(ctx context.Context, tokens, vocab, workers int, path
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		fns[i] = in.start(st, path, workers)
+		fns[i] = in.start(st, q.Path, q.Workers)
 		if err := fns[i](); err != nil {
 			return nil, err
 		}
 		var err error
-		if objects[i], bytes[i], err = Allocs(small.start(st, path, workers)); err != nil {
+		if objects[i], bytes[i], err = Allocs(small.start(st, q.Path, q.Workers)); err != nil {
 			return nil, err
 		}
-		if _, held[i], err = leastHeap(func() error { return small.start(st, path, workers)() }); err != nil {
+		if _, held[i], err = leastHeap(func() error { return small.start(st, q.Path, q.Workers)() }); err != nil {
 			return nil, err
 		}
-		if st.reweighted() {
-			pairs = append(pairs, [2]int{i, st.uniform()})
+		if i > again {
+			pairs = append(pairs, [2]int{i, uniform})
 		}
 	}
 	s.Budget *= 6
@@ -96,15 +137,20 @@ func (s Sampler) Overheads(ctx context.Context, tokens, vocab, workers int, path
 	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, err
 	}
-	null := samples.Ratio(again, plain)
+	null := samples.Ratio(again, uniform)
 	peak, _ := PeakMemory()
+	advantages := "grpo"
+	if q.PPO {
+		advantages = "ppo"
+	}
 	var overheads []Overhead
 	for _, p := range pairs {
-		i, uniform := p[0], p[1]
+		i := p[0]
 		ratio := samples.Ratio(i, uniform)
 		overheads = append(overheads, Overhead{
-			Step: steps[i].name, Path: path.String(), OverUniform: ratio.Median, Lo: ratio.Lo, Hi: ratio.Hi,
-			Rounds: ratio.N, Outliers: ratio.Outliers, Null: null,
+			Step: steps[i].name(), Advantages: advantages, KL: q.KL, Path: q.Path.String(), Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
+			UniformNs: samples.Median(uniform).Median, OverUniform: ratio.Median, Lo: ratio.Lo, Hi: ratio.Hi,
+			Verdict: verdict(ratio.Median, ratio.Lo, ratio.Hi), Rounds: ratio.N, Outliers: ratio.Outliers, Null: null,
 			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: objects[i], AllocBytes: bytes[i], PeakBytes: peak,
 		})
 	}
@@ -115,6 +161,7 @@ func (s Sampler) Overheads(ctx context.Context, tokens, vocab, workers int, path
 // gradient.
 type stepInput struct {
 	batch    reweight.Batch
+	rewards  []float32 // by token, for GAE
 	gradient reweight.Logits
 }
 
@@ -124,7 +171,8 @@ type stepInput struct {
 // row has a gradient.
 func newStepInput(tokens, vocab int) *stepInput {
 	r := rand.New(rand.NewPCG(1, 2))
-	b := reweight.Batch{Role: make([]uint8, tokens), SpanIDs: make([]int32, tokens), TokenIDs: make([]int32, tokens)}
+	b := reweight.Batch{Role: make([]uint8, tokens), SpanIDs: make([]int32, tokens), TokenIDs: make([]int32, tokens), Values: make([]float32, tokens)}
+	rewards := make([]float32, tokens)
 	for t := range tokens {
 		b.Role[t] = reweight.RoleReasoning
 		if t%4 == 2 {
@@ -132,11 +180,13 @@ func newStepInput(tokens, vocab int) *stepInput {
 		}
 		b.SpanIDs[t] = int32(t / 4)
 		b.TokenIDs[t] = int32(r.IntN(vocab))
+		b.Values[t] = r.Float32()
 		if t%8 == 0 {
 			s := t / 8
 			b.SeqOffsets = append(b.SeqOffsets, int64(t))
 			b.GroupIDs = append(b.GroupIDs, int32(s/2))
 			b.Rewards = append(b.Rewards, float32(1+s%2))
+			rewards[min(t+7, tokens-1)] = b.Rewards[s]
 		}
 	}
 	b.SeqOffsets = append(b.SeqOffsets, int64(tokens))
@@ -162,7 +212,7 @@ func newStepInput(tokens, vocab int) *stepInput {
 		return l
 	}
 	b.OldLogits, b.Logits, b.RefLogits = logits(), logits(), logits()
-	return &stepInput{batch: b, gradient: reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}}
+	return &stepInput{batch: b, rewards: rewards, gradient: reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}}
 }
 
 // start allocates what the step needs and returns the step.
@@ -184,11 +234,11 @@ func (in *stepInput) start(st step, path reweight.ISA, workers int) func() error
 		b.Entropy = floats()
 		factors = b.Entropy // in place
 	}
-	return func() error { return st.do(ws, &b, grad, weights, factors, in.gradient) }
+	return func() error { return st.do(ws, &b, in.rewards, grad, weights, factors, in.gradient) }
 }
 
 // do does the step.
-func (st step) do(ws *reweight.Workspace, b *reweight.Batch, grad, weights, factors []float32, gradient reweight.Logits) error {
+func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weights, factors []float32, gradient reweight.Logits) error {
 	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
 	if err := ws.TokenStats(old, b.OldLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 		return err
@@ -205,7 +255,14 @@ func (st step) do(ws *reweight.Workspace, b *reweight.Batch, grad, weights, fact
 	if err := ws.TokenStats(reweight.Stats{Logprob: b.Logprobs}, b.Logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 		return err
 	}
-	if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
+	if st.ppo {
+		if err := ws.GAE(b.Advantages, nil, rewards, b, reweight.DefaultGAE); err != nil {
+			return err
+		}
+		if err := ws.Whiten(b.Advantages, b.Advantages, b.Role); err != nil {
+			return err
+		}
+	} else if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
 		return err
 	}
 	if st.aem {

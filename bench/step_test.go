@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -11,35 +13,60 @@ import (
 func TestOverheads(t *testing.T) {
 	const tokens = 40
 	for _, path := range reweight.Available() {
-		overheads, err := quick.Overheads(t.Context(), tokens, 30, 2, path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		extra := map[string]int64{}
-		for _, o := range overheads {
-			names = append(names, o.Step)
-			extra[o.Step] = o.ExtraBytes
-			if o.Path != path.String() || !(o.OverUniform > 0) {
-				t.Errorf("%+v", o)
+		for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
+			q.Tokens, q.Vocab, q.Workers, q.Path = tokens, 30, 2, path
+			overheads, err := quick.Overheads(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			extra := map[string]int64{}
+			for _, o := range overheads {
+				names = append(names, o.Step)
+				extra[o.Step] = o.ExtraBytes
+				if o.Path != path.String() || o.KL != q.KL || o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] ||
+					o.Tokens != tokens || o.Vocab != 30 || o.Workers != 2 || !(o.OverUniform > 0) || !(o.UniformNs > 0) || o.Verdict == "" {
+					t.Errorf("%+v", o)
+				}
+			}
+			if want := []string{"actfocus", "aem", "actfocus+aem"}; !slices.Equal(names, want) {
+				t.Errorf("steps %v, want %v", names, want)
+			}
+			// ActFocus holds a weight per token and no more; AEM a factor, and
+			// scratch for its spans. The rest is slack of the allocator.
+			if n := extra["actfocus"]; n < 4*tokens || n > 6*tokens {
+				t.Errorf("%v: ActFocus holds %d bytes for %d tokens", path, n, tokens)
+			}
+			if n := extra["aem"]; n < 4*tokens || n > 40*tokens {
+				t.Errorf("%v: AEM holds %d bytes for %d tokens", path, n, tokens)
 			}
 		}
-		if want := []string{"actfocus", "actfocus_no_kl", "aem", "actfocus+aem"}; !slices.Equal(names, want) {
-			t.Errorf("steps %v, want %v", names, want)
-		}
-		// ActFocus holds a weight per token and no more; AEM a factor, and
-		// scratch for its spans. The rest is slack of the allocator.
-		if n := extra["actfocus"]; n < 4*tokens || n > 6*tokens {
-			t.Errorf("%v: ActFocus holds %d bytes for %d tokens", path, n, tokens)
-		}
-		if n := extra["aem"]; n < 4*tokens || n > 40*tokens {
-			t.Errorf("%v: AEM holds %d bytes for %d tokens", path, n, tokens)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		median, lo, hi float64
+		want           string
+	}{
+		{1.001, 0.99, 1.015, "free within noise: at most +1.5%"},
+		{0.98, 0.97, 0.99, "free within noise: at most -1.0%"},
+		{1, 1, 1.02, "free within noise: at most +2.0%"},
+		{1.01, 1.005, 1.015, "costs 1.0%, less than the 2% that count"},
+		{1.31, 1.29, 1.33, "costs 31.0%: the claim does not hold"},
+		{1.03, 1.0201, 1.04, "costs 3.0%: the claim does not hold"},
+		{1.01, 0.99, 1.03, "not decided: between -1.0% and +3.0%"},
+		{1.03, 1.02, 1.04, "not decided: between +2.0% and +4.0%"},
+		{math.NaN(), math.NaN(), math.NaN(), "not decided: between +NaN% and +NaN%"},
+	} {
+		if got := verdict(c.median, c.lo, c.hi); got != c.want {
+			t.Errorf("verdict(%v, %v, %v) = %q, want %q", c.median, c.lo, c.hi, got, c.want)
 		}
 	}
 }
 
 // TestStepsDoTheirWork: each step leaves a gradient at every row, and another
-// one if it weighs tokens in another way.
+// one if it weighs tokens or takes advantages in another way.
 func TestStepsDoTheirWork(t *testing.T) {
 	const tokens, vocab = 37, 50 // the last trajectory and the last span are short
 	in := newStepInput(tokens, vocab)
@@ -47,29 +74,32 @@ func TestStepsDoTheirWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string][]float32{}
-	for _, st := range steps {
-		if err := in.start(st, reweight.Portable, 1)(); err != nil {
-			t.Fatal(st.name, err)
-		}
-		g := slices.Clone(in.gradient.F32)
-		for r := range tokens {
-			if !slices.ContainsFunc(g[r*vocab:(r+1)*vocab], func(x float32) bool { return x != 0 }) {
-				t.Errorf("%s: row %d has no gradient", st.name, r)
+	for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
+		here := map[string]bool{}
+		for _, st := range q.variants() {
+			if err := in.start(st, reweight.Portable, 1)(); err != nil {
+				t.Fatal(st.name(), err)
 			}
-		}
-		name := st.name
-		if name == "actfocus_no_kl" {
-			name = "actfocus" // the anchor is in no gradient here
-		}
-		if first, ok := seen[name]; ok && !slices.Equal(first, g) {
-			t.Errorf("%s: gradients with and without a KL anchor differ", name)
-		}
-		for other, o := range seen {
-			if other != name && slices.Equal(o, g) {
-				t.Errorf("%s has the gradient of %s", name, other)
+			g := slices.Clone(in.gradient.F32)
+			for r := range tokens {
+				if !slices.ContainsFunc(g[r*vocab:(r+1)*vocab], func(x float32) bool { return x != 0 }) {
+					t.Errorf("%+v: row %d has no gradient", st, r)
+				}
 			}
+			name := fmt.Sprint(st.name(), st.ppo)
+			if first, ok := seen[name]; ok && !slices.Equal(first, g) {
+				t.Errorf("%s: gradients with and without a KL anchor differ", name) // the anchor is in no gradient here
+			}
+			for other, o := range seen {
+				if other != name && slices.Equal(o, g) {
+					t.Errorf("%s has the gradient of %s", name, other)
+				}
+			}
+			seen[name], here[name] = g, true
 		}
-		seen[name] = g
+		if len(here) != 4 {
+			t.Errorf("%+v: steps %v, want 4", q, here)
+		}
 	}
 }
 
@@ -83,7 +113,7 @@ func TestStepTakesTheEnergy(t *testing.T) {
 	b.RefEnergy = make([]float32, tokens)
 	weights := b.RefEnergy
 	st := step{actFocus: true}
-	if err := st.do(new(reweight.Workspace), &b, make([]float32, tokens), weights, nil, in.gradient); err != nil {
+	if err := st.do(new(reweight.Workspace), &b, nil, make([]float32, tokens), weights, nil, in.gradient); err != nil {
 		t.Fatal(err)
 	}
 	if sharp, flat := weights[2], weights[6]; !(sharp >= 1 && sharp < flat) {

@@ -23,5 +23,5 @@ func infoCommand(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return table(out, 2, nil, m.rows())
+	return table(out, 2, nil, m.Rows(why(m)))
 }

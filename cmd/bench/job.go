@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/bench/report"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
@@ -35,25 +38,26 @@ func defaultJob(p *progress) job {
 	}
 }
 
-func mainCommand(args []string, out io.Writer, j job) error {
+func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
 	operands, err := parse(flag.NewFlagSet("bench", flag.ContinueOnError), usage, args, out)
 	if err != nil {
 		return err
 	}
 	if len(operands) > 0 {
-		return fmt.Errorf("unknown command %q, want reweight, run or info", operands[0])
+		return fmt.Errorf("unknown command %q, want reweight, run, overhead or info", operands[0])
 	}
-	return j.do(out)
+	return j.do(ctx, out)
 }
 
-// do does the main job and prints each part when it is done.
-func (j job) do(out io.Writer) error {
+// do does the main job and prints each part when it is done, or what there is of
+// it when ctx ends.
+func (j job) do(ctx context.Context, out io.Writer) error {
 	begin := time.Now()
 	m, err := thisMachine()
 	if err != nil {
 		return err
 	}
-	if err := table(out, 2, nil, m.rows()); err != nil {
+	if err := table(out, 2, nil, m.Rows(why(m))); err != nil {
 		return err
 	}
 
@@ -62,10 +66,8 @@ func (j job) do(out io.Writer) error {
 		return err
 	}
 
-	parities, err := j.parity()
-	if err != nil {
-		return err
-	}
+	j.progress.expect(j.checks() + j.measurements() + 2)
+	parities, stopped := j.parity(ctx)
 	failures := failuresOf(parities)
 	j.progress.clear()
 	heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
@@ -73,18 +75,20 @@ func (j job) do(out io.Writer) error {
 	if err := printParities(out, parities); err != nil {
 		return err
 	}
+	if stopped != nil {
+		return ended(out, stopped)
+	}
 
-	var results []bench.Result
+	var results []report.Result
 	for _, shape := range j.shapes() {
-		j.progress.say("measuring %s ...", shape)
-		r, err := j.speed(shape)
-		if err != nil {
-			return err
+		var r []report.Result
+		r, stopped = j.speed(ctx, shape)
+		if results = append(results, r...); stopped != nil {
+			break
 		}
-		results = append(results, r...)
 	}
 	j.progress.clear()
-	heading(out, fmt.Sprintf("Speed on float32: rows streamed from memory, where a plain read takes place at %.1f GB/s; tokens from a cache", readSpeed(results)))
+	heading(out, fmt.Sprintf("Speed on float32: rows streamed from memory, where a plain read takes place at %.1f GB/s; tokens from a cache", report.ReadSpeed(results)))
 	var rows [][]string
 	for _, r := range results {
 		rows = append(rows, append([]string{r.Kernel, r.Path}, speedCells(r)...))
@@ -93,16 +97,20 @@ func (j job) do(out io.Writer) error {
 		return err
 	}
 
+	if stopped != nil {
+		return ended(out, stopped)
+	}
+
 	best := j.workload
 	best.paths = j.paths[len(j.paths)-1:]
-	overheads, err := best.overheads()
-	if err != nil {
-		return err
-	}
+	overheads, stopped := best.overheads(ctx, false)
 	j.progress.clear()
 	heading(out, "Training steps from logits to loss and gradient, over the uniform step")
 	if err := printOverheads(out, overheads); err != nil {
 		return err
+	}
+	if stopped != nil {
+		return ended(out, stopped)
 	}
 
 	if len(failures) > 0 {
@@ -113,9 +121,9 @@ func (j job) do(out io.Writer) error {
 }
 
 // conclude says in words what the tables show, where all is right.
-func (j job) conclude(out io.Writer, results []bench.Result, overheads []bench.Overhead, took time.Duration) error {
+func (j job) conclude(out io.Writer, results []report.Result, overheads []bench.Overhead, took time.Duration) error {
 	best := j.paths[len(j.paths)-1].String()
-	i := slices.IndexFunc(results, func(r bench.Result) bool { return r.Vocab > 0 && r.Path == best })
+	i := slices.IndexFunc(results, func(r report.Result) bool { return r.Vocab > 0 && r.Path == best })
 	same := "On the one path here, every kernel agrees with the reference."
 	if n := len(j.paths); n > 1 {
 		same = fmt.Sprintf("Every kernel agrees with the reference, and the %d paths with each other bit for bit.", n)
@@ -127,15 +135,34 @@ func (j job) conclude(out io.Writer, results []bench.Result, overheads []bench.O
 	return err
 }
 
+// ended marks what is printed as partial, and returns the error of an
+// interrupted command; errors of other kinds it returns as they are.
+func ended(out io.Writer, err error) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s\n", report.Interrupted)
+	return errInterrupted
+}
+
+// checks is how many times parity checks.
+func (j job) checks() int {
+	n := 0
+	for _, k := range j.kernels {
+		n += len(k.Types)
+	}
+	return n
+}
+
 // parity checks all types of all kernels.
-func (j job) parity() ([]bench.Parity, error) {
+func (j job) parity(ctx context.Context) ([]bench.Parity, error) {
 	var all []bench.Parity
 	for _, k := range j.kernels {
 		for _, typ := range k.Types {
-			j.progress.say("checking %s %s ...", k.Name, typ)
-			p, err := j.check(k, typ, j.sizes, j.paths)
+			j.progress.next("checking %s %s", k.Name, typ)
+			p, err := j.check(ctx, k, typ, j.sizes, j.paths)
 			if err != nil {
-				return nil, err
+				return all, err
 			}
 			all = append(all, p...)
 		}

@@ -2,41 +2,23 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"runtime"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench/report"
 )
 
-// A machine is where the figures come from. Sizes of caches are those that one
-// CPU sees, 0 where unknown.
-type machine struct {
-	CPU        string   `json:"cpu"`
-	CPUs       int      `json:"cpus"`
-	GOMAXPROCS int      `json:"gomaxprocs"`
-	OS         string   `json:"os"`
-	Arch       string   `json:"arch"`
-	Features   []string `json:"features"` // those that matter to kernels
-	L1         int      `json:"l1d_bytes"`
-	L2         int      `json:"l2_bytes"`
-	L3         int      `json:"l3_bytes"`
-	Go         string   `json:"go"`
-	Paths      []string `json:"paths"`  // implementations of the kernels that run here
-	Chosen     string   `json:"chosen"` // the one that is used unless asked otherwise
-}
-
 // thisMachine returns an error if REWEIGHT_ISA asks for what is not there.
-func thisMachine() (machine, error) {
+func thisMachine() (report.Machine, error) {
 	best, err := reweight.Best()
 	if err != nil {
-		return machine{}, trimmed(err)
+		return report.Machine{}, trimmed(err)
 	}
 	c := &cpuid.CPU
-	m := machine{
+	m := report.Machine{
 		CPU: cmp.Or(strings.TrimSpace(c.BrandName), "unknown"), CPUs: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0),
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Features: []string{},
 		L1: max(0, c.Cache.L1D), L2: max(0, c.Cache.L2), L3: max(0, c.Cache.L3),
@@ -62,7 +44,7 @@ func pathNames() []string {
 }
 
 // why says why the chosen path was chosen.
-func (m machine) why() string {
+func why(m report.Machine) string {
 	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
 		return "the best that REWEIGHT_ISA=" + v + " allows"
 	}
@@ -70,21 +52,4 @@ func (m machine) why() string {
 		return "the only one for this CPU and build"
 	}
 	return "the fastest for this CPU and build, of " + strings.Join(m.Paths, ", ")
-}
-
-// rows describes the machine line by line.
-func (m machine) rows() [][]string {
-	cache := func(bytes int) string {
-		if bytes == 0 {
-			return "unknown"
-		}
-		return humanize.IBytes(uint64(bytes))
-	}
-	return [][]string{
-		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d", m.CPU, m.CPUs, m.GOMAXPROCS)},
-		{"instruction sets", cmp.Or(strings.Join(m.Features, " "), "none that matter here")},
-		{"caches", fmt.Sprintf("L1 %s, L2 %s, L3 %s", cache(m.L1), cache(m.L2), cache(m.L3))},
-		{"Go", fmt.Sprintf("%s %s/%s", m.Go, m.OS, m.Arch)},
-		{"kernels", fmt.Sprintf("%s: %s", m.Chosen, m.why())},
-	}
 }

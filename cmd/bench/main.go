@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,20 +20,25 @@ import (
 const usage = `Usage:
   bench                         the main job: rollouts, parity, speed and overhead, in under a minute
   bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
-  bench run [flags]             speed and errors of chosen kernels
+  bench run [flags]             speed and errors of chosen kernels; writes reports
+  bench overhead [flags]        what ActFocus and AEM cost a training step
   bench info                    what this machine has, and which kernels it gets
 
 bench COMMAND -h explains a command and its flags.
-Exit status: 0 fine, 1 a check failed, 2 bad use or bad input.
+Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 130 interrupted:
+what was measured by then is printed.
 `
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // writing to a closed pipe is an error that run reports
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second interrupt does what it does by default
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run does what the arguments say and returns the exit status.
-func run(args []string, stdout, stderr io.Writer) int {
+// run does what the arguments say and returns the exit status. Where ctx ends,
+// it prints what it has.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &firstError{w: stdout}
 	name, err := "bench", error(nil)
 	p := newProgress(stderr)
@@ -44,11 +50,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "reweight":
 		name, err = "bench reweight", reweightCommand(args[1:], out, compute)
 	case "run":
-		name, err = "bench run", runCommand(args[1:], out, p, bench.DefaultSampler)
+		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler)
+	case "overhead":
+		name, err = "bench overhead", overheadCommand(ctx, args[1:], out, p, bench.DefaultSampler)
 	case "info":
 		name, err = "bench info", infoCommand(args[1:], out)
 	default:
-		err = mainCommand(args, out, defaultJob(p))
+		err = mainCommand(ctx, args, out, defaultJob(p))
 	}
 	p.clear()
 	if out.err != nil {
@@ -64,8 +72,11 @@ func exitStatus(name string, err error, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
 	var failed *failedCheck
-	if errors.As(err, &failed) {
+	switch {
+	case errors.As(err, &failed):
 		return 1
+	case errors.Is(err, errInterrupted):
+		return 130
 	}
 	return 2
 }
@@ -74,6 +85,9 @@ func exitStatus(name string, err error, stderr io.Writer) int {
 type failedCheck struct{ what string }
 
 func (e *failedCheck) Error() string { return "a check failed: " + e.what }
+
+// errInterrupted is that of a command that has printed what it had.
+var errInterrupted = errors.New("interrupted: the results are partial")
 
 // oneLine keeps line breaks of arguments and file names out of messages.
 func oneLine(err error) string {

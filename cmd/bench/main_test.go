@@ -73,7 +73,7 @@ func TestWrongUse(t *testing.T) {
 		args string // separated by spaces
 		want string // parts of the message, separated by |
 	}{
-		{"nonsense", `bench: unknown command "nonsense"|reweight, run or info`},
+		{"nonsense", `bench: unknown command "nonsense"|reweight, run, overhead or info`},
 		{"-x", "bench: |-x"},
 		{"--json", "bench: |-json"},
 		{"info -x", "bench info: |-x"},
@@ -145,7 +145,7 @@ func TestWrongUse(t *testing.T) {
 		{"run --workers 1,2,1e9", `-workers "1e9"`},
 	} {
 		var stdout, stderr bytes.Buffer
-		status := run(strings.Split(c.args, " "), &stdout, &stderr)
+		status := run(t.Context(), strings.Split(c.args, " "), &stdout, &stderr)
 		if status != 2 {
 			t.Errorf("bench %s: status %d, want 2", c.args, status)
 		}
@@ -175,7 +175,7 @@ func TestHelp(t *testing.T) {
 		"reweight -alpha 0 --h": "-alpha",
 	} {
 		var stdout, stderr bytes.Buffer
-		if status := run(strings.Split(args, " "), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		if status := run(t.Context(), strings.Split(args, " "), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
 			t.Errorf("bench %s: status %d, errors %q", args, status, stderr.String())
 		}
 		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
@@ -186,7 +186,7 @@ func TestHelp(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if status := run([]string{"info"}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"info"}, &stdout, &stderr); status != 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	m, err := thisMachine()
@@ -217,7 +217,7 @@ func TestOutputCannotBeWritten(t *testing.T) {
 	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-json"}, {"info"}, {"-h"}, {"run", "-h"}} {
 		for _, space := range []fullDisk{0, 30} {
 			var stderr bytes.Buffer
-			if status := run(args, &space, &stderr); status != 2 {
+			if status := run(t.Context(), args, &space, &stderr); status != 2 {
 				t.Errorf("bench %v: status %d, want 2", args, status)
 			}
 			if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "no space left on device") {

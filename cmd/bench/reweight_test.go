@@ -43,7 +43,7 @@ type lossFigures struct {
 func runJSON(t *testing.T, args ...string) figures {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(append([]string{"reweight", "--json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+	if status := run(t.Context(), append([]string{"reweight", "--json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	var f figures
@@ -133,7 +133,7 @@ func TestGolden(t *testing.T) {
 // TestKeys: the object has these keys and no others, all of them numbers.
 func TestKeys(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if status := run([]string{"reweight", write(t, embedded(t)), "-json"}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"reweight", write(t, embedded(t)), "-json"}, &stdout, &stderr); status != 0 {
 		t.Fatal(stderr.String())
 	}
 	var object map[string]any
@@ -413,7 +413,7 @@ func TestUndefined(t *testing.T) {
 		t.Errorf("loss %v", f.ActFocus.Loss)
 	}
 	var stdout, stderr bytes.Buffer
-	if status := run([]string{"reweight", "-signal", "surprisal", write(t, without(embedded(t), "ref_energy"))}, &stdout, &stderr); status != 0 ||
+	if status := run(t.Context(), []string{"reweight", "-signal", "surprisal", write(t, without(embedded(t), "ref_energy"))}, &stdout, &stderr); status != 0 ||
 		!strings.Contains(stdout.String(), "all tokens undefined") {
 		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
 	}
@@ -424,7 +424,7 @@ func TestTable(t *testing.T) {
 	path := write(t, embedded(t))
 	f := runJSON(t, path)
 	var stdout, stderr bytes.Buffer
-	if status := run([]string{"reweight", path}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"reweight", path}, &stdout, &stderr); status != 0 {
 		t.Fatal(stderr.String())
 	}
 	for _, want := range []string{
@@ -523,7 +523,7 @@ func TestOutput(t *testing.T) {
 	}
 	for _, name := range names {
 		var stdout, stderr bytes.Buffer
-		if status := run([]string{"reweight", input, "-o", name}, &stdout, &stderr); status != 2 || stdout.Len() > 0 {
+		if status := run(t.Context(), []string{"reweight", input, "-o", name}, &stdout, &stderr); status != 2 || stdout.Len() > 0 {
 			t.Errorf("status %d with -o %s, output %q", status, name, stdout.String())
 		}
 	}

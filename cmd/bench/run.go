@@ -6,6 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +16,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/bench/report"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -25,13 +30,8 @@ least 64 MiB unless -rows says otherwise, of which a larger cache may keep a
 part, for the plain read as for the kernel. Kernels on tokens have no vocabulary
 and one worker, and stay in a cache.
 
-Then measures training steps from logits to loss and gradient, of the first
--vocab and with the first -workers: actfocus and actfocus+aem over the uniform
-step with a KL anchor, whose pass over the reference's logits gives the energy
-too; actfocus_no_kl, which needs that pass for itself, and aem over the uniform
-step without.
-
-Lists are separated by commas.
+Lists are separated by commas. -format go is what benchstat reads. docs/measuring.md
+says how each figure is taken.
 
 `
 
@@ -45,7 +45,7 @@ const (
 // A workload says what to measure.
 type workload struct {
 	sampler  bench.Sampler
-	check    func(kernels.Kernel, string, []int, []reweight.ISA) ([]bench.Parity, error) // bench.Check
+	check    func(context.Context, kernels.Kernel, string, []int, []reweight.ISA) ([]bench.Parity, error) // bench.Check
 	kernels  []kernels.Kernel
 	oneType  bool // only the first type of each kernel
 	paths    []reweight.ISA
@@ -55,24 +55,17 @@ type workload struct {
 	progress *progress
 }
 
-// A report is what bench run prints as JSON.
-type report struct {
-	Machine  machine `json:"machine"`
-	Roofline struct {
-		ReadGBPerS float64 `json:"read_gb_per_s"` // of the largest workload, first workers
-	} `json:"roofline"`
-	Results  []bench.Result   `json:"results"`
-	Overhead []bench.Overhead `json:"overhead"`
-}
-
-func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler) error {
+func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, sampler bench.Sampler) error {
 	flags := flag.NewFlagSet("bench run", flag.ContinueOnError)
 	kernelList := flags.String("kernel", "", "`names` of kernels: "+strings.Join(kernelNames(), ", ")+" (default all)")
 	pathList := flags.String("path", "", "`names` of implementations: here "+strings.Join(pathNames(), ", ")+" (default all)")
 	vocabList := flags.String("vocab", "151936", "`sizes` of the vocabulary")
 	rows := flags.Int("rows", 0, "rows of logits, or tokens (default 64 MiB of logits, 65,536 tokens)")
 	workerList := flags.String("workers", "1", "`numbers` of workers that share the rows")
-	asJSON := flags.Bool("json", false, "print JSON")
+	var opt runOptions
+	flags.Var(choice[format]{&opt.format, formatNames[:]}, "format", "`name` of what is printed: "+strings.Join(formatNames[:], ", "))
+	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory`, with a sweep over smaller sizes")
+	flags.StringVar(&opt.baseline, "baseline", "", "compare with an earlier run on this machine: its results.json, or the `file` of its -format json")
 	operands, err := parse(flags, runUsage, args, out)
 	if err != nil {
 		return err
@@ -100,7 +93,21 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 	if w.workers, err = numbers("-workers", *workerList, maxWorkers); err != nil {
 		return err
 	}
-	if set["rows"] && (w.rows < 1 || w.rows > maxSize) {
+	if err := w.checkRows(set["rows"]); err != nil {
+		return err
+	}
+
+	for _, name := range [...]string{"out", "baseline"} {
+		if f := flags.Lookup(name); set[name] && f.Value.String() == "" {
+			return fmt.Errorf("-%s: no name given", name)
+		}
+	}
+	return w.run(ctx, out, opt)
+}
+
+// checkRows returns an error if the rows, where they are set, are out of range.
+func (w workload) checkRows(set bool) error {
+	if set && (w.rows < 1 || w.rows > maxSize) {
 		return fmt.Errorf("-rows %d: want 1 to %d", w.rows, maxSize)
 	}
 	for _, v := range w.vocabs {
@@ -108,53 +115,160 @@ func runCommand(args []string, out io.Writer, p *progress, sampler bench.Sampler
 			return fmt.Errorf("-rows %d times -vocab %d: want at most %d elements", w.rows, v, maxElements)
 		}
 	}
-
-	return w.run(out, *asJSON)
+	return nil
 }
 
-// run measures and prints.
-func (w workload) run(out io.Writer, asJSON bool) error {
-	r, failures, err := w.report()
+// A format is a way to print results.
+type format uint8
+
+const (
+	asTable format = iota
+	asMarkdown
+	asCSV
+	asJSON
+	asGo
+)
+
+var formatNames = [...]string{"table", "markdown", "csv", "json", "go"}
+
+// runOptions say what becomes of the results.
+type runOptions struct {
+	format        format
+	dir, baseline string // or empty
+}
+
+// run measures and prints, and then writes the report. What was measured before
+// an error or an interrupt is printed and written too, marked as partial.
+func (w workload) run(ctx context.Context, out io.Writer, opt runOptions) error {
+	m, err := thisMachine()
 	if err != nil {
 		return err
 	}
+	var then report.Report
+	if opt.baseline != "" {
+		if then, err = report.Read(opt.baseline); err != nil {
+			return fmt.Errorf("-baseline: %w", err)
+		}
+		if err := then.Comparable(m, w.planned()); err != nil {
+			return fmt.Errorf("-baseline %s: %w", opt.baseline, err)
+		}
+	}
+	if opt.dir != "" { // before minutes of work
+		if err := makeWritable(opt.dir); err != nil {
+			return fmt.Errorf("-out: %w", err)
+		}
+	}
+	r, failures, stopped := w.report(ctx, m, opt.dir != "")
+	if r.Results == nil && stopped != nil && ctx.Err() == nil {
+		return stopped
+	}
+	if opt.baseline != "" {
+		r.Compare(then)
+	}
 	w.progress.clear()
-	if asJSON {
-		err = printJSON(out, r)
-	} else {
-		err = r.print(out)
+	err = printReport(out, r, opt.format)
+	if opt.dir != "" {
+		err = also(err, save(opt.dir, r))
 	}
-	if err == nil && len(failures) > 0 {
-		err = failed(failures)
+	if len(failures) > 0 {
+		err = also(failed(failures), err)
 	}
-	return err
+	if ctx.Err() != nil {
+		stopped = errInterrupted
+	}
+	return also(stopped, err)
 }
 
-// report measures and checks it all. Failures are results that are wrong.
-func (w workload) report() (r report, failures []string, err error) {
-	if r.Machine, err = thisMachine(); err != nil {
-		return r, nil, err
+// also joins two errors in one line.
+func also(a, b error) error {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
 	}
+	return fmt.Errorf("%w; %w", a, b)
+}
+
+// planned returns what the results will be of.
+func (w workload) planned() []bench.Result {
+	var all []bench.Result
+	for _, s := range w.shapes() {
+		for _, n := range s.workers {
+			for _, path := range w.paths {
+				all = append(all, bench.Result{Kernel: s.kernel.Name, Type: s.typ, Path: path.String(), Rows: s.rows, Vocab: s.vocab, Workers: n})
+			}
+		}
+	}
+	return all
+}
+
+// report measures and checks it all, with a sweep over smaller sizes if asked.
+// Failures are results that are wrong. With an error it is what there is by then.
+func (w workload) report(ctx context.Context, m report.Machine, sweep bool) (r report.Report, failures []string, err error) {
+	r.Machine = m
+	smaller := w.smaller()
+	if w.progress.expect(w.measurements()); sweep {
+		w.progress.total += len(smaller.sizes)
+	}
+	defer func() {
+		r.Partial = err != nil
+		r.Roofline.ReadGBPerS = report.ReadSpeed(r.Results)
+	}()
 	for _, shape := range w.shapes() {
-		w.progress.say("measuring %s ...", shape)
-		results, err := w.speed(shape)
-		if err != nil {
-			return r, nil, err
+		results, err := w.speed(ctx, shape)
+		var parities []bench.Parity
+		if err == nil {
+			parities, err = w.check(ctx, shape.kernel, shape.typ, []int{shape.size()}, w.paths)
+			failures = append(failures, failuresOf(parities)...)
 		}
-		parities, err := w.check(shape.kernel, shape.typ, []int{shape.size()}, w.paths)
-		if err != nil {
-			return r, nil, err
-		}
-		failures = append(failures, failuresOf(parities)...)
 		for i := range results {
-			q := parities[i%len(parities)] // the paths come again for each number of workers
-			results[i].MaxULP, results[i].MaxAbs = bench.Number(q.Errors.MaxULP), bench.Number(q.Errors.MaxAbs)
+			q := &results[i]
+			q.MaxULP, q.MaxAbs = bench.Number(math.NaN()), bench.Number(math.NaN())
+			if len(parities) > 0 {
+				p := parities[i%len(parities)] // the paths come again for each number of workers
+				q.MaxULP, q.MaxAbs = bench.Number(p.Errors.MaxULP), bench.Number(p.Errors.MaxAbs)
+			}
 		}
-		r.Results = append(r.Results, results...)
+		if r.Results = append(r.Results, results...); err != nil {
+			return r, failures, err
+		}
 	}
-	r.Roofline.ReadGBPerS = readSpeed(r.Results)
-	r.Overhead, err = w.overheads()
-	return r, failures, err
+	if !sweep {
+		return r, failures, nil
+	}
+	for _, shape := range smaller.sizes {
+		results, err := smaller.speed(ctx, shape)
+		if r.Sweep = append(r.Sweep, results...); err != nil {
+			return r, failures, err
+		}
+	}
+	return r, failures, nil
+}
+
+// A sweep is a shorter measurement of each kernel at smaller sizes.
+type sweep struct {
+	workload
+	sizes []shape
+}
+
+func (w workload) smaller() sweep {
+	s := sweep{workload: w}
+	s.sampler.Budget /= 5
+	s.workers, s.oneType, s.vocabs = w.workers[:1], true, []int{slices.Max(w.vocabs)}
+	for _, full := range s.shapes() {
+		for part := 256; part > 1; part /= 4 {
+			q := full
+			if q.kernel.Rows {
+				if q.vocab /= part; w.rows == 0 {
+					q.rows = bench.RowsToStream(q.typ, max(1, q.vocab))
+				}
+			} else {
+				q.rows /= part
+			}
+			if q.rows > 0 && (q.vocab > 0 || !q.kernel.Rows) {
+				s.sizes = append(s.sizes, q)
+			}
+		}
+	}
+	return s
 }
 
 // failed makes one error of the first of several failures.
@@ -210,15 +324,28 @@ func (w workload) shapes() []shape {
 	return shapes
 }
 
-// speed measures all paths on a shape, for each number of workers.
-func (w workload) speed(s shape) ([]bench.Result, error) {
-	var all []bench.Result
+// measurements is how many times speed measures, for all shapes.
+func (w workload) measurements() int {
+	n := 0
+	for _, s := range w.shapes() {
+		n += len(s.workers)
+	}
+	return n
+}
+
+// speed measures all paths on a shape, for each number of workers. With an error
+// it is what there is by then.
+func (w workload) speed(ctx context.Context, s shape) ([]report.Result, error) {
+	var all []report.Result
 	for _, n := range s.workers {
-		results, err := w.sampler.Kernel(context.Background(), s.kernel, s.typ, s.rows, s.vocab, n, w.paths)
-		if err != nil {
-			return nil, err
+		w.progress.next("measuring %s", s)
+		results, err := w.sampler.Kernel(ctx, s.kernel, s.typ, s.rows, s.vocab, n, w.paths)
+		for _, r := range results {
+			all = append(all, report.Result{Result: r})
 		}
-		all = append(all, results...)
+		if err != nil {
+			return all, err
+		}
 	}
 	return all, nil
 }
@@ -233,71 +360,70 @@ func failuresOf(parities []bench.Parity) []string {
 	return failures
 }
 
-// readSpeed returns the speed of the plain read of the largest workload, the
-// first of them.
-func readSpeed(results []bench.Result) float64 {
-	return slices.MaxFunc(results, func(a, b bench.Result) int { return cmp.Compare(a.Bytes, b.Bytes) }).ReadGBPerS
-}
-
-// overheads measures the training steps.
-func (w workload) overheads() ([]bench.Overhead, error) {
-	var all []bench.Overhead
-	vocab := w.vocabs[0]
-	for _, path := range w.paths {
-		w.progress.say("measuring training steps on %v ...", path)
-		o, err := w.sampler.Overheads(context.Background(), cmp.Or(w.rows, bench.StepRows(vocab)), vocab, w.workers[0], path)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, o...)
+// printReport prints the report in that format.
+func printReport(w io.Writer, r report.Report, as format) error {
+	switch as {
+	case asMarkdown:
+		return r.WriteMarkdown(w)
+	case asCSV:
+		return r.WriteCSV(w)
+	case asJSON:
+		return r.WriteJSON(w)
+	case asGo:
+		return r.WriteGo(w)
 	}
-	return all, nil
-}
-
-// print prints the report for people.
-func (r report) print(w io.Writer) error {
-	if err := table(w, 2, nil, r.Machine.rows()); err != nil {
+	if err := table(w, 2, nil, r.Machine.Rows(why(r.Machine))); err != nil {
 		return err
 	}
 	heading(w, fmt.Sprintf("Kernels, with a plain read at %.1f GB/s", r.Roofline.ReadGBPerS))
-	if err := printResults(w, r.Results); err != nil {
+	text, header, rows := r.Table()
+	if err := table(w, text, header, rows); err != nil {
 		return err
 	}
-	heading(w, "Training steps from logits to loss and gradient, over the uniform step")
-	return printOverheads(w, r.Overhead)
+	if drift := r.Drift(); drift != "" {
+		fmt.Fprintf(w, "\n%s\n", drift)
+	}
+	if r.Partial {
+		fmt.Fprintf(w, "\n%s\n", report.Interrupted)
+	}
+	return nil
 }
 
-func printResults(w io.Writer, results []bench.Result) error {
-	var rows [][]string
-	for _, r := range results {
-		rows = append(rows, append([]string{r.Kernel, r.Type, r.Path, strconv.Itoa(r.Workers)}, append(speedCells(r), small(float64(r.MaxULP)), small(float64(r.MaxAbs)))...))
+// makeWritable makes the directory if it is not there, and returns an error if
+// no file can be made in it.
+func makeWritable(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
 	}
-	return table(w, 3, append([]string{"kernel", "type", "path", "workers"}, append(speedHeader(), "max ulp", "max abs")...), rows)
+	f, err := os.CreateTemp(dir, "bench")
+	if err != nil {
+		return err
+	}
+	f.Close()
+	return os.Remove(f.Name())
+}
+
+// save writes the report for people and for -baseline into the directory.
+func save(dir string, r report.Report) error {
+	example, err := exampleRollout()
+	if err != nil {
+		return err
+	}
+	err = atomicfile.Write(filepath.Join(dir, "results.json"), r.WriteJSON)
+	return also(err, atomicfile.Write(filepath.Join(dir, "report.html"), func(w io.Writer) error { return r.WriteHTML(w, example, why(r.Machine)) }))
 }
 
 func speedHeader() []string {
 	return []string{"rows", "ns/element", "GB/s", "of read", "x reference", "allocs"}
 }
 
-func speedCells(r bench.Result) []string {
+func speedCells(r report.Result) []string {
 	rows := humanize.Comma(int64(r.Rows))
 	if r.Vocab > 0 {
 		rows += " x " + humanize.Comma(int64(r.Vocab))
 	}
 	return []string{rows, fmt.Sprintf("%.3f", r.NsPerElement), fmt.Sprintf("%.2f", r.GBPerS), percent(r.RooflineShare),
 		fmt.Sprintf("%.1f", r.TimesReference), strconv.FormatUint(r.AllocsPerOp, 10)}
-}
-
-func printOverheads(w io.Writer, overheads []bench.Overhead) error {
-	var rows [][]string
-	for _, o := range overheads {
-		rows = append(rows, []string{o.Step, o.Path, fmt.Sprintf("%.3f", o.OverUniform), humanize.IBytes(uint64(max(0, o.ExtraBytes))), strconv.FormatUint(o.Allocs, 10)})
-	}
-	if err := table(w, 2, []string{"step", "path", "times uniform", "extra memory", "allocs"}, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprint(w, "\nactfocus takes its energy from the KL anchor's pass over the reference's logits;\nactfocus_no_kl has no such anchor and makes that pass for itself.\n")
-	return err
 }
 
 func kernelNames() []string {

@@ -1,0 +1,129 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// A Comparison holds a measurement against that of an earlier run.
+type Comparison struct {
+	Ratio float64 `json:"ratio"` // of the time now over the time then
+	Lo    float64 `json:"lo"`    // of the intervals' ends that lie nearest to each other, and farthest
+	Hi    float64 `json:"hi"`
+	Read  float64 `json:"read_ratio"` // of the times of the plain read: how far the machine itself drifted
+	Word  string  `json:"verdict"`    // slower, faster or within drift
+}
+
+// compare holds a result against the same of an earlier run. Runs at different
+// times drift apart, so it calls a kernel slower or faster only if its time and
+// its share of the plain read of the same run both say so, beyond their
+// intervals.
+func compare(now, then bench.Result) Comparison {
+	c := Comparison{
+		Ratio: now.NsPerElement / then.NsPerElement,
+		Lo:    now.NsLo / then.NsHi,
+		Hi:    now.NsHi / then.NsLo,
+		Read:  then.ReadGBPerS / now.ReadGBPerS,
+		Word:  "within drift",
+	}
+	if c.Lo > 1 && now.ShareHi < then.ShareLo {
+		c.Word = "slower"
+	}
+	if c.Hi < 1 && now.ShareLo > then.ShareHi {
+		c.Word = "faster"
+	}
+	return c
+}
+
+// String is for tables.
+func (c *Comparison) String() string {
+	return fmt.Sprintf("%.2f (%.2f-%.2f) %s", c.Ratio, c.Lo, c.Hi, c.Word)
+}
+
+// Comparable returns an error that says why results of this machine and these
+// shapes cannot be held against an earlier run. Of the planned results it reads
+// what they are of.
+func (then Report) Comparable(m Machine, planned []bench.Result) error {
+	old := then.Machine
+	for _, c := range [...]struct {
+		what      string
+		now, then any
+	}{
+		{"CPU", m.CPU, old.CPU},
+		{"architecture", m.OS + "/" + m.Arch, old.OS + "/" + old.Arch},
+		{"instruction sets", strings.Join(m.Features, " "), strings.Join(old.Features, " ")},
+		{"number of CPUs", m.CPUs, old.CPUs},
+		{"GOMAXPROCS", m.GOMAXPROCS, old.GOMAXPROCS},
+		{"Go version", m.Go, old.Go},
+	} {
+		if c.now != c.then {
+			return fmt.Errorf("another %s: %v then, %v now", c.what, c.then, c.now)
+		}
+	}
+	for _, p := range planned {
+		if then.find(p) != nil {
+			continue
+		}
+		if then.Partial {
+			return fmt.Errorf("%v: not measured before that run was interrupted", keyOf(p))
+		}
+		var shapes []string // of the kernel on that path, then
+		for _, q := range then.Results {
+			if q.Kernel == p.Kernel && q.Type == p.Type && q.Path == p.Path {
+				shapes = append(shapes, keyOf(q.Result).shape())
+			}
+		}
+		switch {
+		case shapes != nil:
+			return fmt.Errorf("another shape: %s then, %v now", strings.Join(shapes, " and "), keyOf(p))
+		case slices.ContainsFunc(then.Results, func(q Result) bool { return q.Path == p.Path }):
+			return fmt.Errorf("%s %s was not measured then", p.Kernel, p.Type)
+		default:
+			return fmt.Errorf("another instruction set: path %s was not measured then", p.Path)
+		}
+	}
+	return nil
+}
+
+// find returns the result of the same kernel, path and shape, or nil.
+func (r Report) find(like bench.Result) *Result {
+	i := slices.IndexFunc(r.Results, func(q Result) bool { return keyOf(q.Result) == keyOf(like) })
+	if i < 0 {
+		return nil
+	}
+	return &r.Results[i]
+}
+
+// Compare sets the comparisons of r's results with those of an earlier run that
+// has them (see Comparable).
+func (r *Report) Compare(then Report) {
+	for i := range r.Results {
+		now := &r.Results[i]
+		if old := then.find(now.Result); old != nil {
+			c := compare(now.Result, old.Result)
+			now.Baseline = &c
+		}
+	}
+}
+
+// Drift says how the comparisons are to be read, or nothing if there are none.
+func (r Report) Drift() string {
+	lo, hi := 0.0, 0.0
+	for _, q := range r.Results {
+		if c := q.Baseline; c != nil {
+			if hi == 0 {
+				lo, hi = c.Read, c.Read
+			}
+			lo, hi = min(lo, c.Read), max(hi, c.Read)
+		}
+	}
+	if hi == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Against the earlier run: time now over time then. Runs at different times drift: the plain reads, which are the same\n"+
+		"code, now take %.2f to %.2f of their time then. Slower or faster is said only where the share of the plain read says so too;\n"+
+		"a regression is for bench gate to find, which runs both versions in turn.", lo, hi)
+}

@@ -1,0 +1,474 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// Every chart is drawn twice, for screens and for phones, and the page shows
+// the one that fits: text stays as large as the page's.
+const (
+	wide   = 940
+	narrow = 340
+)
+
+// A drawing is a chart in both widths.
+type drawing struct{ Wide, Narrow template.HTML }
+
+func draw(chart func(width float64) template.HTML) drawing {
+	return drawing{chart(wide), chart(narrow)}
+}
+
+// pathsOf returns the paths in the order of the results; each is a series.
+func pathsOf(results []Result) []string {
+	var paths []string
+	for _, r := range results {
+		if !slices.Contains(paths, r.Path) {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+// A workload is a kernel on inputs of one type and shape: what paths are
+// compared on.
+type workload struct {
+	Number int // on the roofline, from 1
+	Name   string
+	Shape  string
+	Ops    int // per element
+	rows   bool
+	paths  []Result
+}
+
+// Bytes is what an element must move at least.
+func (w workload) Bytes() float64 { return w.paths[0].GBPerS * w.paths[0].NsPerElement }
+
+// Intensity is operations per byte.
+func (w workload) Intensity() float64 { return float64(w.Ops) / w.Bytes() }
+
+// best returns the fastest path.
+func (w workload) best() Result {
+	return slices.MinFunc(w.paths, func(a, b Result) int { return cmp.Compare(a.NsPerElement, b.NsPerElement) })
+}
+
+func workloadsOf(results []Result) []workload {
+	var all []workload
+	index := map[key]int{}
+	for _, r := range results {
+		k := keyOf(r.Result)
+		k.path = ""
+		i, ok := index[k]
+		if !ok {
+			i = len(all)
+			index[k] = i
+			w := workload{Number: i + 1, Name: r.Kernel + " " + r.Type, Shape: k.shape()}
+			if kernel, err := kernels.Find(r.Kernel); err == nil {
+				w.Ops, w.rows = kernel.Ops, kernel.Rows
+			}
+			all = append(all, w)
+		}
+		all[i].paths = append(all[i].paths, r)
+	}
+	return all
+}
+
+// median of a copy of x, NaN without any.
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	if len(x) == 0 {
+		return math.NaN()
+	}
+	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
+}
+
+// legend draws the names of the series in rows and returns its height.
+func (c *canvas) legend(x, y float64, names []string) float64 {
+	at := x
+	for i, name := range names {
+		w := textWidth(name) + 30
+		if at > x && at+w > c.w {
+			at, y = x, y+18
+		}
+		c.mark(i, at+6, y, "")
+		c.text("label", "start", at+16, y+4, name)
+		at += w
+	}
+	return y + 18
+}
+
+// roofline places every workload by operations per byte and operations per
+// second. What is bound by memory lies on the slope of the plain read.
+func roofline(results []Result, width float64) template.HTML {
+	paths := pathsOf(results)
+	c := &canvas{w: width, h: max(430, 0.56*width)}
+	all := workloadsOf(results)
+	var xs, ys []float64
+	reads := map[bool][]float64{}
+	for _, w := range all {
+		xs = append(xs, w.Intensity())
+		for _, r := range w.paths {
+			ys = append(ys, float64(w.Ops)/r.NsPerElement)
+			reads[w.rows] = append(reads[w.rows], r.ReadGBPerS)
+			ys = append(ys, r.ReadGBPerS*w.Intensity())
+		}
+	}
+	top := c.legend(4, 12, paths) + 8
+	left, bottom := 46.0, c.h-42
+	x := logScale(xs, left, c.w-10)
+	y := logScale(ys, bottom, top)
+	c.axes(x, y, "operations per byte", "billion operations per second")
+	for _, roof := range [...]struct {
+		rows bool
+		name string
+	}{{true, "plain read, memory"}, {false, "plain read, cache"}} {
+		speed := median(reads[roof.rows])
+		if !finite(speed) {
+			continue
+		}
+		// Within the frame.
+		x1, x2 := max(x.lo, y.lo/speed), min(x.hi, y.hi/speed)
+		c.line("roof", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed))
+		name := fmt.Sprintf("%s: %.3g GB/s", roof.name, speed)
+		slope := math.Atan2(y.at(x2*speed)-y.at(x1*speed), x.at(x2)-x.at(x1)) * 180 / math.Pi
+		// Where the lines are apart from most marks: near their lower ends.
+		at := math.Exp(math.Log(x1) + 0.02*math.Log(x2/x1))
+		fmt.Fprintf(&c.body, `<text class="note" transform="translate(%.1f %.1f) rotate(%.2f)">%s</text>`+"\n", x.at(at), y.at(at*speed)-6, slope, name)
+	}
+	type label struct{ x, y, tip float64 }
+	var placed []label
+	order := slices.Clone(all)
+	slices.SortStableFunc(order, func(a, b workload) int {
+		return cmp.Or(cmp.Compare(a.Intensity(), b.Intensity()), cmp.Compare(a.best().NsPerElement, b.best().NsPerElement))
+	})
+	for _, w := range order {
+		px := x.at(w.Intensity())
+		lowest, highest := math.Inf(1), math.Inf(-1)
+		for _, r := range w.paths {
+			py := y.at(float64(w.Ops) / r.NsPerElement)
+			lowest, highest = min(lowest, py), max(highest, py)
+		}
+		c.line("column", px, lowest, px, highest)
+	}
+	for _, w := range order {
+		px, tip := x.at(w.Intensity()), math.Inf(1)
+		for _, r := range w.paths {
+			ops := float64(w.Ops) / r.NsPerElement
+			py := y.at(ops)
+			tip = min(tip, py)
+			c.mark(slices.Index(paths, r.Path), px, py, fmt.Sprintf("%d: %s on %s: %.3g billion operations per second, %.2g per byte", w.Number, w.Name, r.Path, ops, w.Intensity()))
+		}
+		if !finite(px, tip) {
+			continue
+		}
+		// Above the marks, where no other number is.
+		text := strconv.Itoa(w.Number)
+		half := textWidth(text)/2 + 2
+		at := tip - 9
+		for moved := true; moved; {
+			moved = false
+			for _, p := range placed {
+				if math.Abs(p.x-px) < half+8 && math.Abs(p.y-at) < 12 {
+					at, moved = p.y-12, true
+				}
+			}
+		}
+		placed = append(placed, label{px, at, tip})
+		c.text("number", "middle", px, at, text)
+	}
+	return c.picture("Roofline", "Operations per second of every kernel over its operations per byte, with the plain read as the roof. The table below has the figures.")
+}
+
+// axes draws the frame, ticks and names of two scales.
+func (c *canvas) axes(x, y scale, xName, yName string) {
+	most := int(max(3, (x.to-x.from)/70))
+	for _, v := range x.ticks(most) {
+		c.line("grid", x.at(v), y.from, x.at(v), y.to)
+		c.text("tick", "middle", x.at(v), y.from+16, short(v))
+	}
+	for _, v := range y.ticks(int(max(3, (y.from-y.to)/40))) {
+		c.line("grid", x.from, y.at(v), x.to, y.at(v))
+		c.text("tick", "end", x.from-6, y.at(v)+4, short(v))
+	}
+	c.line("axis", x.from, y.from, x.to, y.from)
+	c.line("axis", x.from, y.from, x.from, y.to)
+	c.text("name", "middle", (x.from+x.to)/2, y.from+34, xName)
+	c.upright("name", 11, (y.from+y.to)/2, yName)
+}
+
+// short prints ticks: 1k for 1000.
+func short(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	v, prefix := humanize.ComputeSI(v * (1 + 1e-12))
+	return strconv.FormatFloat(v, 'g', 3, 64) + prefix
+}
+
+// bars draws the share of the plain read that each path of each workload
+// reaches, with its interval.
+func bars(results []Result, width float64) template.HTML {
+	const thick, gap, title = 11.0, 3.0, 17.0
+	paths, all := pathsOf(results), workloadsOf(results)
+	c := &canvas{w: width}
+	left, above := 250.0, 0.0
+	if width < 600 { // names above the bars, not beside them
+		left, above = 4, title
+	}
+	most := 1.0
+	for _, r := range results {
+		if finite(r.ShareHi) {
+			most = max(most, r.ShareHi)
+		}
+	}
+	top := c.legend(4, 12, paths) + 22
+	x := scale{lo: 0, hi: most * 1.02, from: left, to: c.w - 116}
+	c.h = top
+	for _, w := range all {
+		c.h += above + float64(len(w.paths))*(thick+gap) + 12
+	}
+	for _, v := range x.ticks(int(max(3, (x.to-x.from)/60))) {
+		c.line("grid", x.at(v), top-6, x.at(v), c.h-6)
+		c.text("tick", "middle", x.at(v), top-10, fmt.Sprintf("%.0f%%", 100*v))
+	}
+	y := top
+	for _, w := range all {
+		name, shape := w.Name, w.Shape
+		if above > 0 {
+			c.text("label", "start", left, y+11, fmt.Sprintf("%d  %s", w.Number, name))
+			c.text("tick", "end", c.w-4, y+11, shape)
+			y += above
+		} else {
+			middle := y + float64(len(w.paths))*(thick+gap)/2
+			c.text("label", "end", left-10, middle-2, fmt.Sprintf("%s  %d", name, w.Number))
+			c.text("tick", "end", left-10, middle+12, shape)
+		}
+		for _, r := range w.paths {
+			about := fmt.Sprintf("%s on %s, %s: %s (%.0f to %.0f) of the plain read, %s ns/element", w.Name, r.Path, shape, percent(r.RooflineShare), 100*r.ShareLo, 100*r.ShareHi, digits(r.NsPerElement))
+			c.rect(fmt.Sprintf("bar s%d", slices.Index(paths, r.Path)%series), x.at(0), y, x.at(r.RooflineShare)-x.at(0), thick, about)
+			middle := y + thick/2
+			c.line("whisker", x.at(r.ShareLo), middle, x.at(r.ShareHi), middle)
+			c.line("whisker", x.at(r.ShareLo), middle-3, x.at(r.ShareLo), middle+3)
+			c.line("whisker", x.at(r.ShareHi), middle-3, x.at(r.ShareHi), middle+3)
+			c.text("tick", "start", x.at(max(r.RooflineShare, r.ShareHi))+6, middle+4, fmt.Sprintf("%s ns", digits(r.NsPerElement)))
+			y += thick + gap
+		}
+		y += 12
+	}
+	c.line("roof", x.at(1), top-6, x.at(1), c.h-6)
+	return c.picture("Share of the plain read", "For each kernel, type and shape, the speed of every path as a share of a plain read of the same memory, with 95% intervals. The results table has the figures.")
+}
+
+// A growth is how the time of a kernel grows with the size of its input.
+type growth struct {
+	Kernel string
+	Type   string
+	Of     string // what grows: vocabulary or tokens
+	Lines  []growthLine
+}
+
+// A growthLine is one path of it.
+type growthLine struct {
+	Path   string
+	Fit    Fit
+	sizes  []float64
+	ns     []float64 // of a row, or of a call on so many tokens
+	series int
+}
+
+// growthsOf takes all results with one worker's first number that differ in
+// vocabulary, or in tokens, alone.
+func growthsOf(r Report) []growth {
+	results := slices.Concat(r.Results, r.Sweep)
+	if len(results) == 0 {
+		return nil
+	}
+	paths := pathsOf(results)
+	var all []growth
+	for _, q := range results {
+		if q.Workers != results[0].Workers {
+			continue
+		}
+		of, size := "tokens", float64(q.Rows)
+		ns := q.NsPerElement * size
+		if q.Vocab > 0 {
+			of, size = "vocabulary", float64(q.Vocab)
+			ns = q.NsPerElement * size
+		}
+		i := slices.IndexFunc(all, func(g growth) bool { return g.Kernel == q.Kernel && g.Type == q.Type })
+		if i < 0 {
+			i = len(all)
+			all = append(all, growth{Kernel: q.Kernel, Type: q.Type, Of: of})
+		}
+		g := &all[i]
+		j := slices.IndexFunc(g.Lines, func(l growthLine) bool { return l.Path == q.Path })
+		if j < 0 {
+			j = len(g.Lines)
+			g.Lines = append(g.Lines, growthLine{Path: q.Path, series: slices.Index(paths, q.Path)})
+		}
+		l := &g.Lines[j]
+		l.sizes, l.ns = append(l.sizes, size), append(l.ns, ns)
+	}
+	// Those with a line to fit.
+	var fitted []growth
+	for _, g := range all {
+		var lines []growthLine
+		for _, l := range g.Lines {
+			if fit, ok := fitPower(l.sizes, l.ns); ok {
+				l.Fit = fit
+				lines = append(lines, l)
+			}
+		}
+		if g.Lines = lines; lines != nil {
+			fitted = append(fitted, g)
+		}
+	}
+	return fitted
+}
+
+// growthPanels draws a panel for each of them, all with the same axes.
+func growthPanels(all []growth, paths []string, width float64) template.HTML {
+	c := &canvas{w: width}
+	columns := 4
+	if width < 600 {
+		columns = 2
+	}
+	const left, between, above, below = 44.0, 12.0, 34.0, 40.0
+	var xs, ys []float64
+	for _, g := range all {
+		for _, l := range g.Lines {
+			xs, ys = append(xs, l.sizes...), append(ys, l.ns...)
+		}
+	}
+	panel := (width - left - between*float64(columns-1)) / float64(columns)
+	tall := max(120, 0.8*panel)
+	top := c.legend(4, 12, paths)
+	rows := (len(all) + columns - 1) / columns
+	c.h = top + float64(rows)*(tall+above) + below
+	of := ""
+	for i, g := range all {
+		of = g.Of
+		column, row := i%columns, i/columns
+		x0 := left + float64(column)*(panel+between)
+		y0 := top + above + float64(row)*(tall+above)
+		x := logScale(xs, x0, x0+panel)
+		y := logScale(ys, y0+tall, y0)
+		for _, v := range x.ticks(3) {
+			c.line("grid", x.at(v), y.from, x.at(v), y.to)
+			if i+columns >= len(all) {
+				c.text("tick", "middle", x.at(v), y.from+15, short(v))
+			}
+		}
+		for _, v := range y.ticks(4) {
+			c.line("grid", x.from, y.at(v), x.to, y.at(v))
+			if column == 0 {
+				c.text("tick", "end", x.from-5, y.at(v)+4, duration(v))
+			}
+		}
+		c.line("axis", x.from, y.from, x.to, y.from)
+		c.line("axis", x.from, y.from, x.from, y.to)
+		c.text("label", "start", x0, y0-7, g.Kernel)
+		for _, l := range g.Lines {
+			lo, hi := slices.Min(l.sizes), slices.Max(l.sizes)
+			c.curve(fmt.Sprintf("fit s%d", l.series%series), []float64{x.at(lo), x.at(hi)}, []float64{y.at(l.Fit.at(lo)), y.at(l.Fit.at(hi))})
+			for k, size := range l.sizes {
+				c.mark(l.series, x.at(size), y.at(l.ns[k]), fmt.Sprintf("%s on %s: %s at %s", g.Kernel, l.Path, duration(l.ns[k]), humanize.Comma(int64(size))))
+			}
+		}
+	}
+	c.text("name", "middle", left+(width-left)/2, c.h-6, of)
+	return c.picture("Time against "+of, "Time of each kernel and path over the size of its input, both axes logarithmic, with fitted power laws. The table below has the exponents.")
+}
+
+// duration prints nanoseconds.
+func duration(ns float64) string {
+	units := [...]string{"ns", "us", "ms", "s"}
+	i := 0
+	for ns *= 1 + 1e-12; ns >= 1000 && i < len(units)-1; i++ {
+		ns /= 1000
+	}
+	return strconv.FormatFloat(ns, 'g', 3, 64) + " " + units[i]
+}
+
+// A Token is one token of a rollout and what the reweighting makes of it.
+type Token struct {
+	Text   string
+	Role   string  // masked, reasoning or action
+	Weight float64 // ActFocus
+	Factor float64 // AEM, 0 outside responses
+}
+
+// A Rollout is a trajectory to show.
+type Rollout struct {
+	Title  string
+	Tokens []Token
+}
+
+// roles are the names of roles in the order of their colours.
+var roles = [...]string{"masked", "reasoning", "action"}
+
+// rolloutBars draws the weight of each token as a bar coloured by role, and the
+// factor of each response as a line over them.
+func rolloutBars(r Rollout, width float64) template.HTML {
+	c := &canvas{w: width}
+	const left, tall, above = 30.0, 64.0, 16.0
+	perLine := int((width - left - 4) / 7.4)
+	most := 1.0
+	for _, t := range r.Tokens {
+		most = max(most, t.Weight, t.Factor)
+	}
+	at := 4.0
+	for i, role := range roles {
+		c.rect("role"+strconv.Itoa(i), at, 6, 10, 10, "")
+		c.text("label", "start", at+15, 15, role)
+		at += textWidth(role) + 30
+	}
+	top := 26.0
+	if at+130 > width {
+		at, top = 4, 44
+	}
+	c.line("factor", at, top-14, at+14, top-14)
+	c.text("label", "start", at+19, top-10, "AEM factor of the response")
+	lines := (len(r.Tokens) + perLine - 1) / perLine
+	c.h = top + float64(lines)*(tall+above) + 4
+	step := (width - left - 4) / float64(perLine)
+	for line := range lines {
+		y0 := top + above + float64(line)*(tall+above)
+		y := scale{lo: 0, hi: most * 1.03, from: y0 + tall, to: y0}
+		for _, v := range [...]float64{0, 1} {
+			c.line("grid", left, y.at(v), width-4, y.at(v))
+			c.text("tick", "end", left-5, y.at(v)+4, short(v))
+		}
+		from := line * perLine
+		tokens := r.Tokens[from:min(from+perLine, len(r.Tokens))]
+		c.text("tick", "start", left, y0-3, fmt.Sprintf("token %d", from+1))
+		for i, t := range tokens {
+			x := left + float64(i)*step
+			role := slices.Index(roles[:], t.Role)
+			about := fmt.Sprintf("%d %s: %s, ActFocus weight %.3f", from+i+1, t.Text, t.Role, t.Weight)
+			if t.Factor != 0 {
+				about += fmt.Sprintf(", AEM factor %.3f", t.Factor)
+			}
+			height := max(1.5, y.at(0)-y.at(t.Weight))
+			c.rect("role"+strconv.Itoa(role), x, y.at(0)-height, step-1.4, height, about)
+		}
+		for i := 0; i < len(tokens); {
+			j := i + 1
+			for j < len(tokens) && tokens[j].Factor == tokens[i].Factor {
+				j++
+			}
+			if f := tokens[i].Factor; f != 0 {
+				c.line("factor", left+float64(i)*step, y.at(f), left+float64(j)*step-1.4, y.at(f))
+			}
+			i = j
+		}
+	}
+	return c.picture("Weights of a rollout", "A bar for each token: its ActFocus weight, coloured by role; lines: the AEM factor of each response. The text below has every token with its figures.")
+}

@@ -1,0 +1,137 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strconv"
+)
+
+//go:embed report.html
+var page string
+
+var pageTemplate = template.Must(template.New("report").Parse(page))
+
+// A grid is a table of the page; the first columns are text.
+type grid struct {
+	Text   int
+	Header []string
+	Rows   [][]string
+}
+
+// Noise is the plain read over itself: what differs by less is noise.
+type noise struct {
+	N      int     // results
+	Lo, Hi float64 // of their medians
+	Widest string  // interval
+}
+
+// WriteHTML writes one page that needs nothing else: no script, no font and no
+// network. why says why the machine's path was chosen.
+func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
+	results := r.oneWorker()
+	text, header, rows := r.Table()
+	header, rows = append(header, "outliers", "A/A null"), append([][]string{}, rows...)
+	data := struct {
+		Report
+		Title                  string
+		About                  [][]string
+		Roofline, Bars, Tokens drawing
+		Growth                 []drawing
+		Kernels, Fits, Results grid
+		Rollout                Rollout
+		Noise                  noise
+		Drift                  string
+		Mark                   string
+		Workers                int
+	}{
+		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, About: r.Machine.Rows(why), Rollout: rollout, Noise: r.noise(), Drift: r.Drift(), Mark: Interrupted,
+	}
+	if len(results) > 0 {
+		data.Workers = results[0].Workers
+		data.Roofline = draw(func(width float64) template.HTML { return roofline(results, width) })
+		data.Bars = draw(func(width float64) template.HTML { return bars(results, width) })
+	}
+	if len(rollout.Tokens) > 0 {
+		data.Tokens = draw(func(width float64) template.HTML { return rolloutBars(rollout, width) })
+	}
+	data.Kernels = kernelGrid(results)
+	growths := growthsOf(r)
+	for _, of := range [...]string{"vocabulary", "tokens"} {
+		var some []growth
+		for _, g := range growths {
+			if g.Of == of {
+				some = append(some, g)
+			}
+		}
+		if some != nil {
+			paths := pathsOf(r.Results)
+			data.Growth = append(data.Growth, draw(func(width float64) template.HTML { return growthPanels(some, paths, width) }))
+		}
+	}
+	data.Fits = fitGrid(growths)
+	for i, q := range r.Results {
+		rows[i] = append(rows[i], strconv.Itoa(q.Outliers), interval(q.Null.Median, q.Null.Lo, q.Null.Hi))
+	}
+	data.Results = grid{text, header, rows}
+	return pageTemplate.Execute(w, data)
+}
+
+func interval(median, lo, hi float64) string { return fmt.Sprintf("%.3f (%.3f-%.3f)", median, lo, hi) }
+
+// oneWorker returns the results with the first number of workers, which the
+// charts are of.
+func (r Report) oneWorker() []Result {
+	var some []Result
+	for _, q := range r.Results {
+		if q.Workers == r.Results[0].Workers || q.Vocab == 0 {
+			some = append(some, q)
+		}
+	}
+	return some
+}
+
+func (r Report) noise() noise {
+	n := noise{Lo: math.Inf(1), Hi: math.Inf(-1)}
+	widest := -1.0
+	seen := map[key]bool{}
+	for _, q := range r.Results {
+		k := keyOf(q.Result)
+		if k.path = ""; seen[k] || !finite(q.Null.Median, q.Null.Lo, q.Null.Hi) {
+			continue // the paths of a workload share theirs
+		}
+		seen[k] = true
+		n.N++
+		n.Lo, n.Hi = min(n.Lo, q.Null.Median), max(n.Hi, q.Null.Median)
+		if width := q.Null.Hi - q.Null.Lo; width > widest {
+			widest, n.Widest = width, fmt.Sprintf("%.3f to %.3f", q.Null.Lo, q.Null.Hi)
+		}
+	}
+	return n
+}
+
+// kernelGrid is the roofline in words.
+func kernelGrid(results []Result) grid {
+	g := grid{2, []string{"", "kernel", "rows", "ops/element", "bytes/element", "ops/byte", "Gop/s", "GB/s", "plain read GB/s", "of read", "path"}, nil}
+	for _, w := range workloadsOf(results) {
+		b := w.best()
+		g.Rows = append(g.Rows, []string{
+			strconv.Itoa(w.Number), w.Name, w.Shape, strconv.Itoa(w.Ops), fmt.Sprintf("%.3g", w.Bytes()), fmt.Sprintf("%.3g", w.Intensity()),
+			fmt.Sprintf("%.1f", float64(w.Ops)/b.NsPerElement), fmt.Sprintf("%.2f", b.GBPerS), fmt.Sprintf("%.1f", b.ReadGBPerS), percent(b.RooflineShare), b.Path,
+		})
+	}
+	return g
+}
+
+// fitGrid is the growth in words.
+func fitGrid(all []growth) grid {
+	g := grid{4, []string{"kernel", "type", "path", "against", "exponent b", "farthest off", "sizes"}, nil}
+	for _, q := range all {
+		for _, l := range q.Lines {
+			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.3f", l.Fit.B), fmt.Sprintf("%.0f%%", 100*l.Fit.Off), strconv.Itoa(len(l.sizes))})
+		}
+	}
+	return g
+}

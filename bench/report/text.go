@@ -1,0 +1,202 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/bench"
+	"golang.org/x/perf/benchfmt"
+)
+
+// Interrupted marks what is partial.
+const Interrupted = "interrupted: partial"
+
+// Table returns the results as cells for people: the first columns are text, the
+// others numbers with their intervals.
+func (r Report) Table() (text int, header []string, rows [][]string) {
+	text, header = 3, []string{"kernel", "type", "path", "workers", "rows", "ns/element", "GB/s", "of read", "x reference", "x portable", "rounds", "allocs", "max ulp", "max abs"}
+	compared := false
+	for _, q := range r.Results {
+		compared = compared || q.Baseline != nil
+	}
+	if compared {
+		header = append(header, "against baseline")
+	}
+	for _, q := range r.Results {
+		row := append([]string{q.Kernel, q.Type, q.Path, strconv.Itoa(q.Workers)}, cells(q)...)
+		if compared {
+			against := "-"
+			if q.Baseline != nil {
+				against = q.Baseline.String()
+			}
+			row = append(row, against)
+		}
+		rows = append(rows, row)
+	}
+	return text, header, rows
+}
+
+func cells(q Result) []string {
+	portable := "-"
+	if e := q.TimesPortable; e != nil {
+		portable = fmt.Sprintf("%.1f", e.Median)
+	}
+	return []string{
+		key{rows: q.Rows, vocab: q.Vocab}.shape(),
+		fmt.Sprintf("%s (%s-%s)", digits(q.NsPerElement), digits(q.NsLo), digits(q.NsHi)),
+		fmt.Sprintf("%.2f", q.GBPerS),
+		fmt.Sprintf("%s (%.0f-%.0f)", percent(q.RooflineShare), 100*q.ShareLo, 100*q.ShareHi),
+		fmt.Sprintf("%.1f", q.TimesReference),
+		portable,
+		strconv.Itoa(q.Rounds),
+		strconv.FormatUint(q.AllocsPerOp, 10),
+		small(float64(q.MaxULP)),
+		small(float64(q.MaxAbs)),
+	}
+}
+
+// digits prints times of very different sizes to three figures.
+func digits(x float64) string {
+	switch {
+	case x < 10:
+		return fmt.Sprintf("%.3f", x)
+	case x < 100:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return humanize.CommafWithDigits(math.Round(x), 0)
+}
+
+// small prints a number to four digits, and what is not a number as a dash.
+func small(x float64) string {
+	if math.IsNaN(x) {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// Markdown writes a table in GitHub's Markdown: the first columns are text.
+func Markdown(w io.Writer, text int, header []string, rows [][]string) error {
+	var b strings.Builder
+	line := func(cells []string) {
+		b.WriteByte('|')
+		for _, c := range cells {
+			b.WriteString(" " + strings.NewReplacer("|", `\|`, "\n", " ").Replace(c) + " |")
+		}
+		b.WriteByte('\n')
+	}
+	line(header)
+	b.WriteByte('|')
+	for i := range header {
+		b.WriteString(map[bool]string{true: " --- |", false: " ---: |"}[i < text])
+	}
+	b.WriteByte('\n')
+	for _, row := range rows {
+		line(row)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteMarkdown writes the machine, the results and how to read them.
+func (r Report) WriteMarkdown(w io.Writer) error {
+	m := r.Machine
+	var b strings.Builder
+	if r.Partial {
+		fmt.Fprintf(&b, "**%s**\n\n", Interrupted)
+	}
+	fmt.Fprintf(&b, "%s, %s, %s/%s; plain read at %.1f GB/s\n\n", m.CPU, m.Go, m.OS, m.Arch, r.Roofline.ReadGBPerS)
+	text, header, rows := r.Table()
+	if err := Markdown(&b, text, header, rows); err != nil {
+		return err
+	}
+	if drift := r.Drift(); drift != "" {
+		fmt.Fprintf(&b, "\n%s\n", drift)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// csvHeader names the columns of WriteCSV as JSON does.
+var csvHeader = []string{
+	"kernel", "dtype", "path", "rows", "vocab", "workers", "ns_per_element", "ns_lo", "ns_hi", "gb_per_s", "read_gb_per_s", "roofline_share",
+	"share_lo", "share_hi", "times_reference", "times_portable", "times_portable_lo", "times_portable_hi", "rounds", "outliers", "null", "null_lo", "null_hi",
+	"allocs_per_op", "bytes_per_op", "cycles_per_element", "instructions_per_element", "max_ulp", "max_abs",
+	"baseline_ratio", "baseline_lo", "baseline_hi", "baseline_read_ratio", "baseline_verdict", "partial",
+}
+
+// WriteCSV writes a line for each result with all digits. What was not measured
+// is empty.
+func (r Report) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	c.Write(csvHeader) // the first error stays, and Error returns it
+	f := func(x float64) string {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return ""
+		}
+		return strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	counted := func(x float64) string { // 0 means that it was not
+		if x == 0 {
+			return ""
+		}
+		return f(x)
+	}
+	n := strconv.Itoa
+	for _, q := range r.Results {
+		portable := bench.Estimate{Median: math.NaN(), Lo: math.NaN(), Hi: math.NaN()}
+		if q.TimesPortable != nil {
+			portable = *q.TimesPortable
+		}
+		row := []string{
+			q.Kernel, q.Type, q.Path, n(q.Rows), n(q.Vocab), n(q.Workers), f(q.NsPerElement), f(q.NsLo), f(q.NsHi), f(q.GBPerS), f(q.ReadGBPerS), f(q.RooflineShare),
+			f(q.ShareLo), f(q.ShareHi), f(q.TimesReference), f(portable.Median), f(portable.Lo), f(portable.Hi), n(q.Rounds), n(q.Outliers), f(q.Null.Median), f(q.Null.Lo), f(q.Null.Hi),
+			strconv.FormatUint(q.AllocsPerOp, 10), strconv.FormatUint(q.BytesPerOp, 10), counted(q.Cycles), counted(q.Instructions), f(float64(q.MaxULP)), f(float64(q.MaxAbs)),
+		}
+		if b := q.Baseline; b != nil {
+			row = append(row, f(b.Ratio), f(b.Lo), f(b.Hi), f(b.Read), b.Word)
+		} else {
+			row = append(row, "", "", "", "", "")
+		}
+		c.Write(append(row, strconv.FormatBool(r.Partial)))
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// WriteGo writes the standard Go benchmark format, a line for each round: the
+// times of one benchmark are what benchstat takes its intervals from. The count
+// of iterations is 1, the round.
+func (r Report) WriteGo(w io.Writer) error {
+	b := benchfmt.NewWriter(w)
+	pairs := []string{"goos", r.Machine.OS, "goarch", r.Machine.Arch, "pkg", "github.com/seed621a2839/reweight/bench", "cpu", r.Machine.CPU, "go", r.Machine.Go}
+	if r.Partial {
+		pairs = append(pairs, "note", Interrupted)
+	}
+	var config []benchfmt.Config
+	for kv := range slices.Chunk(pairs, 2) {
+		config = append(config, benchfmt.Config{Key: kv[0], Value: []byte(kv[1]), File: true})
+	}
+	for _, q := range r.Results {
+		elements := float64(q.Rows) * float64(max(1, q.Vocab))
+		bytes := q.GBPerS * q.NsPerElement * elements
+		name := fmt.Sprintf("Kernel/name=%s/type=%s/rows=%d/vocab=%d/workers=%d/path=%s", q.Kernel, q.Type, q.Rows, q.Vocab, q.Workers, q.Path)
+		for _, ns := range q.Times {
+			line := &benchfmt.Result{Config: config, Name: benchfmt.Name(name), Iters: 1, Values: []benchfmt.Value{
+				{Value: ns, Unit: "ns/op"}, {Value: 1e3 * bytes / ns, Unit: "MB/s"},
+				{Value: float64(q.BytesPerOp), Unit: "B/op"}, {Value: float64(q.AllocsPerOp), Unit: "allocs/op"},
+			}}
+			if err := b.Write(line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
