@@ -37,7 +37,7 @@ func (f Family) fill(x []float32, r *rand.Rand) {
 		case Random, Special:
 			x[i] = normal()
 		case Peaked:
-			x[i] = float32(-2 + 2.5*r.NormFloat64())
+			x[i] = float32(-2 + float64(2.5*r.NormFloat64())) // not fused: the same input on every CPU
 		case Flat:
 			x[i] = flat
 		case Offset:

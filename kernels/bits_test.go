@@ -1,0 +1,95 @@
+package kernels
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+var update = flag.Bool("update", false, "write testdata/bits.txt from the portable path")
+
+const bitsFile = "testdata/bits.txt"
+
+// TestBits holds every path of this machine against the bits that the portable
+// path had on amd64, for every kernel, type and family: a difference between any
+// two paths of any two CPUs shows.
+func TestBits(t *testing.T) {
+	if *update {
+		lines := append([]string{"# kernel, type, family, size, hash of the main input; outputs as float64, or their number and a hash"}, bitLines(t, reweight.Portable)...)
+		if err := os.WriteFile(bitsFile, []byte(strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(bitsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(strings.TrimSpace(string(golden)), "\n")[1:]
+	for _, path := range reweight.Available() {
+		t.Run(path.String(), func(t *testing.T) {
+			got := bitLines(t, path)
+			if len(got) != len(want) {
+				t.Fatalf("%d cases, want the %d of %s", len(got), len(want), bitsFile)
+			}
+			for i := range got {
+				if got[i] != want[i] {
+					t.Errorf("got  %s\nwant %s", got[i], want[i])
+				}
+			}
+		})
+	}
+}
+
+// bitLines describes the results of every case on a path, a line each.
+func bitLines(t *testing.T, path reweight.ISA) []string {
+	var lines []string
+	for _, k := range All() {
+		for _, typ := range k.Types {
+			for _, family := range Families {
+				for _, size := range []int{1, 21, 300, 1025, 2500} {
+					s := spec(k, size)
+					s.Type, s.Family, s.Seed = typ, family, uint64(size)
+					c, err := k.New(s)
+					if err == nil {
+						err = c.Run(&reweight.Workspace{Path: path, Workers: 1})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, typ, family, size, hash(c.Input()), patterns(c.Bits(nil))))
+				}
+			}
+		}
+	}
+	return lines
+}
+
+// patterns are the bits themselves if they are few.
+func patterns(bits []uint64) string {
+	var b bytes.Buffer
+	if len(bits) <= 8 {
+		for i, v := range bits {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			fmt.Fprintf(&b, "%016x", v)
+		}
+		return b.String()
+	}
+	for _, v := range bits {
+		fmt.Fprintf(&b, "%016x", v)
+	}
+	return fmt.Sprintf("%d %016x", len(bits), hash(b.Bytes()))
+}
+
+func hash(b []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(b)
+	return h.Sum64()
+}
