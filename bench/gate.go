@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// A Rule decides from pairs of times whether a new version of a function is
+// slower than the base: early where that is clear, and else later or not at all.
+//
+// After so many pairs as each of Looks it takes the median of the ratios new to
+// base and a bound on either side of it. It fails a function whose median is
+// above Slower and whose lower bound is above Surely; it passes one whose upper
+// bound is below Slower; otherwise it waits for the next look, and after the
+// last one leaves it open.
+//
+// Alpha is split evenly over the looks and over the functions compared
+// (Bonferroni), and each bound has such a part for itself. So at most Alpha of
+// runs fail any function that is not slower than Surely, and at most Alpha pass
+// one that is slower than Slower, as far as pairs are independent.
+type Rule struct {
+	Looks     []int   // increasing
+	Alpha     float64 // of a whole run, for each side
+	Functions int     // that are compared
+	Slower    float64 // ratios, at least 1
+	Surely    float64
+	Floor     float64 // ns per call: that much of a slow-down counts as none
+}
+
+// DefaultRule is the rule of bench gate for so many functions.
+func DefaultRule(functions int) Rule {
+	return Rule{Looks: []int{12, 24, 48, 96, 192}, Alpha: 0.01, Functions: functions, Slower: 1.05, Surely: 1.02, Floor: 5}
+}
+
+// A Pair is the time of a call before and after a change, in nanoseconds, taken
+// next to each other.
+type Pair struct{ Base, New float64 }
+
+// TakePair measures a pair: base, new, new, base, or the other way round if a
+// coin says so. So with no difference between the two, a pair is as likely to be
+// above 1 as below, whatever the machine does meanwhile. Each function returns
+// the nanoseconds per call of some short blocks of calls, and the least of its
+// blocks is the time of its side: a busy neighbour can only add. again is the
+// same of the second half over the first, of the base alone: it would be 1 on a
+// machine without noise.
+func TakePair(coin *rand.Rand, base, new func() ([]float64, error)) (p Pair, again float64, err error) {
+	halves := [2]float64{}
+	p.Base, p.New = math.Inf(1), math.Inf(1)
+	order := [...]bool{true, false, false, true} // is it the base
+	flip := coin.IntN(2) == 0
+	n := 0
+	for _, isBase := range order {
+		f, least := base, &p.Base
+		if isBase == flip {
+			f, least = new, &p.New
+		}
+		ns, err := f()
+		if err != nil {
+			return Pair{}, 0, err
+		}
+		if len(ns) == 0 {
+			return Pair{}, 0, errors.New("bench: a side of a pair without times")
+		}
+		t := slices.Min(ns)
+		*least = min(*least, t)
+		if least == &p.Base {
+			halves[n] = t
+			n++
+		}
+	}
+	return p, halves[1] / halves[0], nil
+}
+
+// A Verdict is what a rule says of a function.
+type Verdict int
+
+const (
+	Open         Verdict = iota // more pairs will tell
+	Pass                        // not slower than Rule.Slower
+	Regression                  // slower than Rule.Surely
+	Inconclusive                // open after the last look
+)
+
+func (v Verdict) String() string {
+	if v < Open || v > Inconclusive {
+		return fmt.Sprintf("Verdict(%d)", int(v))
+	}
+	return [...]string{"open", "pass", "regression", "inconclusive"}[v]
+}
+
+// MarshalJSON writes the name.
+func (v Verdict) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
+
+// Decide returns the verdict on the pairs so far, and the estimate of the ratio
+// new to base. It is Open except at a look. The interval is that of the last
+// look that was reached: without bounds, which are then infinite, if there was
+// none or if it had too few pairs for its part of Alpha.
+func (r Rule) Decide(pairs []Pair) (Verdict, Estimate) {
+	ratios := make([]float64, len(pairs))
+	for i, p := range pairs {
+		ratios[i] = r.ratio(p)
+	}
+	look := 0
+	for _, n := range r.Looks {
+		if n <= len(pairs) {
+			look = n
+		}
+	}
+	lo, hi := r.bounds(slices.Clone(ratios[:look]))
+	e := describe(ratios)
+	e.Lo, e.Hi = lo, hi
+	switch {
+	case look == 0 || look != len(pairs):
+		return Open, e
+	case e.Median > r.Slower && lo > r.Surely:
+		return Regression, e
+	case hi < r.Slower:
+		return Pass, e
+	case look == r.Looks[len(r.Looks)-1]:
+		return Inconclusive, e
+	}
+	return Open, e
+}
+
+// ratio returns new to base, where the first nanoseconds of a slow-down do not
+// count.
+func (r Rule) ratio(p Pair) float64 {
+	slowdown := p.New - p.Base
+	if slowdown > 0 {
+		slowdown = max(0, slowdown-r.Floor)
+	}
+	return 1 + slowdown/p.Base
+}
+
+// bounds returns a lower and an upper bound of the median that x, which it
+// sorts, is drawn from; infinite where x has too few values.
+//
+// The bounds are values of x: the number of values below the true median is
+// binomial, whatever the distribution, so that the chance that it is not between
+// the k-th smallest and the k-th largest is known exactly. At levels of 1e-4 and
+// below nothing else would do. The bootstrap knows nothing of tails beyond the
+// values that it has, and the chance that its resamples all come from one side
+// is as far off as the level is small; the normal approximation to the binomial
+// that benchmath has for more than 30 values is for 95%, not for 99.99%.
+func (r Rule) bounds(x []float64) (lo, hi float64) {
+	slices.Sort(x)
+	k := rank(len(x), r.Alpha/float64(len(r.Looks)*max(1, r.Functions)))
+	if k == 0 {
+		return math.Inf(-1), math.Inf(1)
+	}
+	return x[k-1], x[len(x)-k]
+}
+
+// rank returns the largest k for which the k-th smallest of n values is above
+// their median with a chance of at most alpha: P(Binomial(n, 1/2) < k) <= alpha.
+// It is 0 if there is none.
+func rank(n int, alpha float64) int {
+	term := math.Exp2(-float64(n)) // P(Binomial = k)
+	sum, k := 0.0, 0
+	for k < n {
+		if sum += term; sum > alpha {
+			return k
+		}
+		k++
+		term *= float64(n-k+1) / float64(k)
+	}
+	return k
+}

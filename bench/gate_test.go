@@ -1,0 +1,327 @@
+package bench
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestRank(t *testing.T) {
+	for _, c := range []struct {
+		n     int
+		alpha float64
+		want  int
+	}{
+		{0, 0.5, 0}, {1, 0.49, 0}, {1, 0.5, 1}, // one value is above the median every other time
+		{5, 0.03, 0}, {5, 0.04, 1}, // 1/32
+		{12, 2e-4, 0}, {12, 2.5e-4, 1}, {12, 0.01, 2}, // 1/4096, 13/4096
+		{24, 8e-5, 3}, {24, 1.7e-5, 2}, // 301/2^24 = 1.79e-5
+		{192, 8e-5, 70},
+	} {
+		if got := rank(c.n, c.alpha); got != c.want {
+			t.Errorf("rank(%d, %v) = %d, want %d", c.n, c.alpha, got, c.want)
+		}
+	}
+}
+
+// TestBoundsHold: a bound is on the wrong side of the median no oftener than it
+// says, of values of any distribution.
+func TestBoundsHold(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	rule := Rule{Looks: []int{1}, Alpha: 0.02, Functions: 1}
+	const runs = 20000
+	for name, draw := range map[string]func() float64{ // of median 1
+		"normal":  func() float64 { return 1 + 0.01*r.NormFloat64() },
+		"skewed":  func() float64 { return math.Exp(r.NormFloat64()) },
+		"bimodal": func() float64 { return 1 + 0.5*math.Copysign(1, r.Float64()-0.5) + 0.01*r.Float64() },
+	} {
+		for _, n := range []int{8, 24, 97} {
+			above, below := 0, 0
+			x := make([]float64, n)
+			truth := 1.0
+			for range runs {
+				for i := range x {
+					x[i] = draw()
+				}
+				lo, hi := rule.bounds(x)
+				if lo > truth {
+					above++
+				}
+				if hi < truth {
+					below++
+				}
+			}
+			if most := int(runs * rule.Alpha * 1.15); above > most || below > most {
+				t.Errorf("%s, %d values: %d lower and %d upper bounds of %d are wrong, want at most %v", name, n, above, below, runs, runs*rule.Alpha)
+			}
+		}
+	}
+}
+
+func pairsOf(ratios ...float64) (pairs []Pair) {
+	for _, r := range ratios {
+		pairs = append(pairs, Pair{1000, 1000 * r})
+	}
+	return pairs
+}
+
+func TestDecide(t *testing.T) {
+	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Functions: 1, Slower: 1.05, Surely: 1.02} // of 12 the 2nd, of 24 the 5th
+	repeat := func(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
+	for _, c := range []struct {
+		name   string
+		ratios []float64
+		want   Verdict
+	}{
+		{"nothing", nil, Open},
+		{"before a look", repeat(1, 11), Open},
+		{"between looks", repeat(1, 13), Open},
+		{"equal", repeat(1, 12), Pass},
+		{"faster", repeat(0.5, 12), Pass},
+		{"slower", repeat(1.1, 12), Regression},
+		{"slower, and one lucky pair", append(repeat(1.1, 11), 0.9), Regression},
+		{"slower, and two lucky pairs", append(repeat(1.1, 10), 0.9, 0.9), Open},
+		{"slower, two unlucky in all", append(repeat(1.1, 22), 0.9, 0.9), Regression},
+		{"median not above", repeat(1.05, 12), Open},
+		{"lower bound not above", append(repeat(1.02, 2), repeat(1.1, 10)...), Open},
+		{"a little slower", repeat(1.049, 12), Pass},
+		{"equal, and two spikes", append(repeat(1, 10), 3, 3), Open},
+		{"equal, and one spike", append(repeat(1, 11), 3), Pass},
+		{"in the middle to the end", append(repeat(1, 12), repeat(1.1, 12)...), Inconclusive},
+	} {
+		got, e := rule.Decide(pairsOf(c.ratios...))
+		if got != c.want {
+			t.Errorf("%s: %v, want %v (%+v)", c.name, got, c.want, e)
+		}
+		if e.N != len(c.ratios) || !(e.Lo <= e.Hi) {
+			t.Errorf("%s: %+v", c.name, e)
+		}
+	}
+	rule.Functions = 1000 // of 12, no bound
+	if got, e := rule.Decide(pairsOf(repeat(1.5, 12)...)); got != Open || !math.IsInf(e.Lo, -1) || !math.IsInf(e.Hi, 1) {
+		t.Errorf("with a thousand functions: %v, %+v", got, e)
+	}
+}
+
+// TestDecideFloor: nanoseconds that do not count make a function neither slower
+// nor faster.
+func TestDecideFloor(t *testing.T) {
+	rule := DefaultRule(1)
+	of := func(base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, 12) }
+	for _, c := range []struct {
+		base, now float64
+		want      Verdict
+	}{{10, 15, Pass}, {10, 20, Regression}, {1, 5.9, Pass}, {1e6, 1.1e6, Regression}, {20, 10, Pass}} {
+		if got, e := rule.Decide(of(c.base, c.now)); got != c.want {
+			t.Errorf("%v to %v ns: %v, want %v (%+v)", c.base, c.now, got, c.want, e)
+		}
+	}
+}
+
+func TestTakePair(t *testing.T) {
+	coin := rand.New(rand.NewPCG(1, 1))
+	orders := map[string]int{}
+	for range 200 {
+		order := ""
+		side := func(name string, times ...float64) func() ([]float64, error) {
+			calls := 0
+			return func() ([]float64, error) {
+				order += name
+				calls++
+				return []float64{9, times[calls-1], 8}, nil
+			}
+		}
+		p, again, err := TakePair(coin, side("b", 4, 2), side("n", 3, 5))
+		if err != nil || p != (Pair{2, 3}) || again != 0.5 {
+			t.Fatal(p, again, err)
+		}
+		orders[order]++
+	}
+	if len(orders) != 2 || orders["bnnb"] < 60 || orders["nbbn"] < 60 {
+		t.Errorf("orders %v, want bnnb and nbbn as often", orders)
+	}
+	broken := errors.New("broken")
+	good := func() ([]float64, error) { return []float64{1}, nil }
+	if _, _, err := TakePair(coin, good, func() ([]float64, error) { return nil, broken }); err != broken {
+		t.Errorf("error %v", err)
+	}
+	if _, _, err := TakePair(coin, func() ([]float64, error) { return nil, nil }, good); err == nil {
+		t.Error("no error for no times")
+	}
+}
+
+func TestVerdictJSON(t *testing.T) {
+	for v, want := range map[Verdict]string{Open: `"open"`, Pass: `"pass"`, Regression: `"regression"`, Inconclusive: `"inconclusive"`} {
+		if text, err := v.MarshalJSON(); err != nil || string(text) != want {
+			t.Errorf("%s, %v, want %s", text, err, want)
+		}
+	}
+	if got := Verdict(9).String(); got != "Verdict(9)" {
+		t.Error(got)
+	}
+}
+
+// A restless machine has a clock that work moves on by what it costs now: the
+// machine drifts, is slower while a neighbour is busy, is interrupted, and
+// rounds each time a little up or down. Each pair finds the arrays of both sides
+// in other places.
+type restless struct {
+	*rand.Rand
+	now, until, slow float64 // ns; when the neighbour comes or goes; what it costs
+	noise, placement float64 // standard deviations of logarithms
+	neighbour        float64 // part of the time that it is busy
+}
+
+// work takes so many ns on a quiet machine, and returns what it takes on this.
+func (m *restless) work(ns float64) float64 {
+	for m.now > m.until {
+		const stay = 2e6 // ns
+		if m.slow = 1; m.Float64() < m.neighbour {
+			m.slow = 1.7
+		}
+		m.until += stay * m.ExpFloat64()
+	}
+	t := ns * m.slow * (1 + 0.2*math.Sin(m.now/1e9)) * math.Exp(m.noise*m.NormFloat64())
+	if m.IntN(50) == 0 {
+		t += 1e5 * m.ExpFloat64() // somebody else's turn
+	}
+	m.now += t
+	return t
+}
+
+// gate runs the gate on so many functions, of which the first is slower by its
+// factor and the others by theirs. It returns the verdicts.
+func (m *restless) gate(functions int, first, others float64) []Verdict {
+	const block, calls, blocks = 150e3, 10, 5
+	rule := DefaultRule(functions)
+	verdicts := make([]Verdict, functions)
+	pairs := make([][]Pair, functions)
+	for range rule.Looks[len(rule.Looks)-1] {
+		for i := range verdicts {
+			if verdicts[i] != Open {
+				continue
+			}
+			side := func(slower float64) func() ([]float64, error) {
+				slower *= math.Exp(m.placement * m.NormFloat64())
+				return func() ([]float64, error) {
+					ns := make([]float64, blocks)
+					for j := range ns {
+						ns[j] = m.work(block*slower) / calls
+					}
+					return ns, nil
+				}
+			}
+			slower := others
+			if i == 0 {
+				slower = first
+			}
+			p, _, _ := TakePair(m.Rand, side(1), side(slower))
+			pairs[i] = append(pairs[i], p)
+			if slices.Contains(rule.Looks, len(pairs[i])) {
+				verdicts[i], _ = rule.Decide(pairs[i])
+			}
+		}
+	}
+	return verdicts
+}
+
+// TestGateRule states how often the gate fails what is not slower, and how often
+// it finds what is: go test ./bench -run TestGateRule -v
+func TestGateRule(t *testing.T) {
+	const functions = 25 // as many as the catalogue has kernels times types
+	for _, machine := range []struct {
+		name                        string
+		noise, placement, neighbour float64
+		runs                        int
+		power                       float64 // at least
+		open                        float64 // of runs without a change, at most
+	}{
+		{"quiet", 0.005, 0.005, 0.05, 4000, 1, 0},
+		{"busy", 0.02, 0.02, 0.4, 2000, 0.999, 0.001},
+		{"wild", 0.05, 0.05, 0.7, 400, 0.95, 1},
+	} {
+		t.Run(machine.name, func(t *testing.T) {
+			t.Parallel()
+			runs := machine.runs
+			if testing.Short() {
+				runs /= 20
+			}
+			var alarms, alarms4, open, found, named int
+			for run := range runs {
+				m := &restless{Rand: rand.New(rand.NewPCG(uint64(run), 7)), noise: machine.noise, placement: machine.placement, neighbour: machine.neighbour}
+				same := m.gate(functions, 1, 1)
+				if slices.Contains(same, Regression) {
+					alarms++
+				}
+				if slices.Contains(same, Inconclusive) {
+					open++
+				}
+				if m.gate(functions, 1.04, 1)[0] == Regression {
+					alarms4++
+				}
+				slower := m.gate(functions, 1.10, 1)
+				if slower[0] == Regression {
+					found++
+					if !slices.Contains(slower[1:], Regression) {
+						named++
+					}
+				}
+			}
+			of := func(n int) float64 { return float64(n) / float64(runs) }
+			t.Logf("%d runs of %d functions, no change: %.2f%% fail, %.2f%% inconclusive; one 4%% slower: %.2f%% fail it; one 10%% slower: %.2f%% fail it, %.2f%% it alone",
+				runs, functions, 100*of(alarms), 100*of(open), 100*of(alarms4), 100*of(found), 100*of(named))
+			if rate := of(alarms); rate > 0.01 {
+				t.Errorf("%v of runs without a change fail, want at most 0.01", rate)
+			}
+			if rate := of(named); rate < machine.power {
+				t.Errorf("%v of runs name a function that is 10%% slower alone, want at least %v", rate, machine.power)
+			}
+			if rate := of(open); rate > machine.open {
+				t.Errorf("%v of runs without a change are inconclusive, want at most %v", rate, machine.open)
+			}
+		})
+	}
+}
+
+// TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
+// or just not pass, and the noise drowns all, Alpha is what holds.
+func TestGateRuleAtItsEdge(t *testing.T) {
+	runs, functions := 4000, 25
+	if testing.Short() {
+		runs /= 10
+	}
+	rule := DefaultRule(functions)
+	r := rand.New(rand.NewPCG(8, 9))
+	of := func(slower float64, want Verdict) float64 {
+		hits := 0
+		for range runs {
+			hit := false
+			for range functions {
+				pairs := make([]Pair, 0, 192)
+				for _, look := range rule.Looks {
+					for len(pairs) < look {
+						pairs = append(pairs, Pair{1e6, 1e6 * slower * math.Exp(0.3*r.NormFloat64())})
+					}
+					v, _ := rule.Decide(pairs)
+					if hit = hit || v == want; v != Open {
+						break
+					}
+				}
+			}
+			if hit {
+				hits++
+			}
+		}
+		return float64(hits) / float64(runs)
+	}
+	fails, passes := of(rule.Surely, Regression), of(rule.Slower, Pass)
+	t.Logf("%d runs of %d functions, noise of 30%%: all %v times slower: %.2f%% fail; all %v times: %.2f%% pass one", runs, functions, rule.Surely, 100*fails, rule.Slower, 100*passes)
+	if fails > 0.0125 || passes > 0.0125 { // 0.01 and chance
+		t.Errorf("%v fail and %v pass, want at most 0.01", fails, passes)
+	}
+	if fails == 0 || passes == 0 {
+		t.Error("none at all: this shows nothing")
+	}
+}
