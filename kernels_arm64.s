@@ -62,20 +62,11 @@ GLOBL const128<>(SB), RODATA|NOPTR, $352
 // y less that integer. V28 holds C5 and V30 MAGIC; V8-V11 and V16-V19 are
 // overwritten.
 #define EXP2 \
-	VFADD_S4(30, 0, 4); \
-	VFADD_S4(30, 1, 5); \
-	VFADD_S4(30, 2, 6); \
-	VFADD_S4(30, 3, 7); \
-	VFSUB_S4(30, 4, 8); \
-	VFSUB_S4(30, 5, 9); \
-	VFSUB_S4(30, 6, 10); \
-	VFSUB_S4(30, 7, 11); \
+	FOUR_M(VFADD_S4, 30, 0, 4); \
+	FOUR_M(VFSUB_S4, 30, 4, 8); \
 	FLDPQ C4, (F12, F13); \
 	FLDPQ C4, (F14, F15); \
-	VFSUB_S4(8, 0, 8); \
-	VFSUB_S4(9, 1, 9); \
-	VFSUB_S4(10, 2, 10); \
-	VFSUB_S4(11, 3, 11); \
+	FOUR(VFSUB_S4, 8, 0, 8); \
 	FLDPQ C3, (F16, F17); \
 	FLDPQ C3, (F18, F19); \
 	VFMLA V28.S4, V8.S4, V12.S4; \
@@ -120,21 +111,12 @@ GLOBL const128<>(SB), RODATA|NOPTR, $352
 #define POWER \
 	EXP2; \
 	BIAS; \
-	VFMUL_S4(4, 12, 12); \
-	VFMUL_S4(5, 13, 13); \
-	VFMUL_S4(6, 14, 14); \
-	VFMUL_S4(7, 15, 15)
+	FOUR(VFMUL_S4, 4, 12, 12)
 
 // CLAMP: V0-V3 into [V29, V27], NaN stays.
 #define CLAMP \
-	VFMAX_S4(29, 0, 0); \
-	VFMAX_S4(29, 1, 1); \
-	VFMAX_S4(29, 2, 2); \
-	VFMAX_S4(29, 3, 3); \
-	VFMIN_S4(27, 0, 0); \
-	VFMIN_S4(27, 1, 1); \
-	VFMIN_S4(27, 2, 2); \
-	VFMIN_S4(27, 3, 3)
+	FOUR_M(VFMAX_S4, 29, 0, 0); \
+	FOUR_M(VFMIN_S4, 27, 0, 0)
 
 // LOAD_BF16 widens 16 bfloat16 from ptr into V12-V15 and steps over them: zeros go
 // below each. V4-V6 are overwritten.
@@ -287,20 +269,14 @@ loaded:
 	CBNZ   KLO, temperature
 
 y:
-	VFMAX_S4(29, 0, 0)
-	VFMAX_S4(29, 1, 1)
-	VFMAX_S4(29, 2, 2)
-	VFMAX_S4(29, 3, 3)
+	FOUR_M(VFMAX_S4, 29, 0, 0)
 	EXP2
 	CBZ    ENTROPY, no_entropy
 	VADD   V4.S4, V12.S4, V12.S4            // p = 2^f 2^(y-f); a NaN here may be lost, but not in gt
 	VADD   V5.S4, V13.S4, V13.S4
 	VADD   V6.S4, V14.S4, V14.S4
 	VADD   V7.S4, V15.S4, V15.S4
-	VFADD_S4(12, 20, 20)
-	VFADD_S4(13, 21, 21)
-	VFADD_S4(14, 22, 22)
-	VFADD_S4(15, 23, 23)
+	FOUR(VFADD_S4, 12, 20, 20)
 	VFMLA  V12.S4, V0.S4, V24.S4
 	VFMLA  V13.S4, V1.S4, V25.S4
 	VFMLA  V14.S4, V2.S4, V26.S4
@@ -327,14 +303,8 @@ group_done:
 	FLDPQ  32(LOCALS), (F2, F3)
 	FLDPQ  64(LOCALS), (F4, F5)
 	FLDPQ  96(LOCALS), (F6, F7)
-	VFADD_S4(20, 0, 20)
-	VFADD_S4(21, 1, 21)
-	VFADD_S4(22, 2, 22)
-	VFADD_S4(23, 3, 23)
-	VFADD_S4(24, 4, 24)
-	VFADD_S4(25, 5, 25)
-	VFADD_S4(26, 6, 26)
-	VFADD_S4(27, 7, 27)
+	FOUR(VFADD_S4, 20, 0, 20)
+	FOUR(VFADD_S4, 24, 4, 24)
 	FSTPQ  (F20, F21), 0(LOCALS)
 	FSTPQ  (F22, F23), 32(LOCALS)
 	FSTPQ  (F24, F25), 64(LOCALS)
@@ -411,10 +381,7 @@ max_chunk:
 	VLD1.P 64(X_PTR), [V12.S4, V13.S4, V14.S4, V15.S4]
 
 max_loaded:
-	VFMAX_S4(12, 20, 20)
-	VFMAX_S4(13, 21, 21)
-	VFMAX_S4(14, 22, 22)
-	VFMAX_S4(15, 23, 23)
+	FOUR(VFMAX_S4, 12, 20, 20)
 	TBZ    $63, CHUNKS, max_chunk           // not after the tail
 
 max_reduce:
@@ -504,10 +471,7 @@ gradient_loaded:
 	CBNZ   KLO, gradient_temperature
 
 gradient_y:
-	VFMIN_S4(27, 20, 0)
-	VFMIN_S4(27, 21, 1)
-	VFMIN_S4(27, 22, 2)
-	VFMIN_S4(27, 23, 3)
+	FOUR_M(VFMIN_S4, 27, 20, 0)
 	POWER
 	FLDPQ  32(LOCALS), (F16, F17)
 	FLDPQ  32(LOCALS), (F18, F19)
@@ -515,14 +479,8 @@ gradient_y:
 	VFMLA  V26.S4, V21.S4, V17.S4
 	VFMLA  V26.S4, V22.S4, V18.S4
 	VFMLA  V26.S4, V23.S4, V19.S4
-	VFCMGT_S4(20, 29, 20)                   // minY > y: not where y is NaN
-	VFCMGT_S4(21, 29, 21)
-	VFCMGT_S4(22, 29, 22)
-	VFCMGT_S4(23, 29, 23)
-	VFMUL_S4(16, 12, 12)
-	VFMUL_S4(17, 13, 13)
-	VFMUL_S4(18, 14, 14)
-	VFMUL_S4(19, 15, 15)
+	FOUR_N(VFCMGT_S4, 20, 29, 20)           // minY > y: not where y is NaN
+	FOUR(VFMUL_S4, 16, 12, 12)
 	VEOR   V0.B16, V0.B16, V0.B16
 	VBIT   V20.B16, V0.B16, V12.B16
 	VBIT   V21.B16, V0.B16, V13.B16
@@ -538,10 +496,7 @@ gradient_narrow:
 	FMOVQ  HALFBF16, F0
 	FMOVQ  LSB, F1
 	FMOVQ  QUIET, F2
-	VFCMEQ_S4(12, 12, 4)
-	VFCMEQ_S4(13, 13, 5)
-	VFCMEQ_S4(14, 14, 6)
-	VFCMEQ_S4(15, 15, 7)
+	FOUR(VFCMEQ_S4, 12, 12, 4)
 	NARROW(V12, V4, V8)
 	NARROW(V13, V5, V9)
 	NARROW(V14, V6, V10)
@@ -695,32 +650,14 @@ weights:
 	VMOV   V0.H[0], TMP
 	CBZ    TMP, weights_no_action           // 96 tokens of 100 need no exponential
 	VLD1   (X_PTR), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VFSUB_S4(20, 0, 0)
-	VFSUB_S4(20, 1, 1)
-	VFSUB_S4(20, 2, 2)
-	VFSUB_S4(20, 3, 3)
-	VFSUB_S4(21, 0, 0)
-	VFSUB_S4(21, 1, 1)
-	VFSUB_S4(21, 2, 2)
-	VFSUB_S4(21, 3, 3)
-	VFMUL_S4(22, 0, 0)
-	VFMUL_S4(22, 1, 1)
-	VFMUL_S4(22, 2, 2)
-	VFMUL_S4(22, 3, 3)
+	FOUR_M(VFSUB_S4, 20, 0, 0)
+	FOUR_M(VFSUB_S4, 21, 0, 0)
+	FOUR_M(VFMUL_S4, 22, 0, 0)
 	CLAMP
 	POWER
-	VFADD_S4(31, 12, 12)
-	VFADD_S4(31, 13, 13)
-	VFADD_S4(31, 14, 14)
-	VFADD_S4(31, 15, 15)
-	VFDIV_S4(12, 24, 12)
-	VFDIV_S4(13, 24, 13)
-	VFDIV_S4(14, 24, 14)
-	VFDIV_S4(15, 24, 15)
-	VFADD_S4(31, 12, 12)
-	VFADD_S4(31, 13, 13)
-	VFADD_S4(31, 14, 14)
-	VFADD_S4(31, 15, 15)
+	FOUR_M(VFADD_S4, 31, 12, 12)
+	FOUR_N(VFDIV_S4, 12, 24, 12)
+	FOUR_M(VFADD_S4, 31, 12, 12)
 	VLD1   (ROLE), [V0.B16]
 	VCMEQ  V26.B16, V0.B16, V1.B16
 	WIDEN(V1, V2, V3, V4, V5, V6, V7)
@@ -760,10 +697,7 @@ weights_no_action:
 // SPAN_CHUNK adds the next 16 elements to the group's sums.
 #define SPAN_CHUNK \
 	VLD1.P 64(X_PTR), [V0.S4, V1.S4, V2.S4, V3.S4]; \
-	VFADD_S4(0, 4, 4); \
-	VFADD_S4(1, 5, 5); \
-	VFADD_S4(2, 6, 6); \
-	VFADD_S4(3, 7, 7)
+	FOUR(VFADD_S4, 0, 4, 4)
 
 // WIDEN_ADD adds the four float32 of register v to the float64 of d and d+1.
 #define WIDEN_ADD(v, d) \
@@ -817,10 +751,7 @@ span_group:
 	SPAN_CHUNK
 	SPAN_CHUNK
 	SPAN_CHUNK
-	VFADD_S4(4, 24, 24)
-	VFADD_S4(5, 25, 25)
-	VFADD_S4(6, 26, 26)
-	VFADD_S4(7, 27, 27)
+	FOUR(VFADD_S4, 4, 24, 24)
 	CBNZ   BLOCK, span_group
 	B      span_flush
 
@@ -860,10 +791,7 @@ span_vectors:
 	VFADD_S4(3, 7, 7)
 
 span_rest:
-	VFADD_S4(4, 24, 24)
-	VFADD_S4(5, 25, 25)
-	VFADD_S4(6, 26, 26)
-	VFADD_S4(7, 27, 27)
+	FOUR(VFADD_S4, 4, 24, 24)
 
 span_flush:
 	WIDEN_ADD(24, 16)
@@ -871,10 +799,7 @@ span_flush:
 	WIDEN_ADD(26, 20)
 	WIDEN_ADD(27, 22)
 	CBNZ   LEFT, span_block
-	VFADD_D2(20, 16, 16)                    // lanes j and j+8
-	VFADD_D2(21, 17, 17)
-	VFADD_D2(22, 18, 18)
-	VFADD_D2(23, 19, 19)
+	FOUR(VFADD_D2, 20, 16, 16)              // lanes j and j+8
 	VFADD_D2(18, 16, 16)                    // j+4
 	VFADD_D2(19, 17, 17)
 	VFADD_D2(17, 16, 16)                    // j+2
@@ -994,21 +919,12 @@ TEXT ·expScaleNEON(SB), NOSPLIT, $0-40
 
 exp:
 	VLD1.P 64(X_PTR), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VFSUB_S4(24, 0, 0)
-	VFSUB_S4(24, 1, 1)
-	VFSUB_S4(24, 2, 2)
-	VFSUB_S4(24, 3, 3)
-	VFMUL_S4(25, 0, 0)
-	VFMUL_S4(25, 1, 1)
-	VFMUL_S4(25, 2, 2)
-	VFMUL_S4(25, 3, 3)
+	FOUR_M(VFSUB_S4, 24, 0, 0)
+	FOUR_M(VFMUL_S4, 25, 0, 0)
 	CLAMP
 	POWER
 	VST1.P [V12.S4, V13.S4, V14.S4, V15.S4], 64(DST)
-	VFADD_S4(12, 20, 20)
-	VFADD_S4(13, 21, 21)
-	VFADD_S4(14, 22, 22)
-	VFADD_S4(15, 23, 23)
+	FOUR(VFADD_S4, 12, 20, 20)
 	SUBS   $1, GROUP
 	BNE    exp_next
 	FLUSH(20, 0, SUM)
@@ -1036,10 +952,7 @@ TEXT ·scaleNEON(SB), NOSPLIT, $0-20
 
 scale:
 	VLD1   (DST), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VFMUL_S4(16, 0, 0)
-	VFMUL_S4(16, 1, 1)
-	VFMUL_S4(16, 2, 2)
-	VFMUL_S4(16, 3, 3)
+	FOUR_M(VFMUL_S4, 16, 0, 0)
 	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(DST)
 	SUBS   $1, CHUNKS
 	BNE    scale
@@ -1057,10 +970,7 @@ TEXT ·multiplyNEON(SB), NOSPLIT, $0-32
 multiply:
 	VLD1.P 64(A_PTR), [V0.S4, V1.S4, V2.S4, V3.S4]
 	VLD1.P 64(B_PTR), [V4.S4, V5.S4, V6.S4, V7.S4]
-	VFMUL_S4(4, 0, 0)
-	VFMUL_S4(5, 1, 1)
-	VFMUL_S4(6, 2, 2)
-	VFMUL_S4(7, 3, 3)
+	FOUR(VFMUL_S4, 4, 0, 0)
 	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(DST)
 	SUBS   $1, CHUNKS
 	BNE    multiply
@@ -1131,62 +1041,26 @@ surrogate:
 	FMOVQ  PLUS20, F17
 	FMOVQ  LOG2E, F29
 	FMOVQ  C5, F28
-	VFSUB_S4(4, 0, 0)                       // d
-	VFSUB_S4(5, 1, 1)
-	VFSUB_S4(6, 2, 2)
-	VFSUB_S4(7, 3, 3)
-	VFMAX_S4(16, 0, 20)
-	VFMAX_S4(16, 1, 21)
-	VFMAX_S4(16, 2, 22)
-	VFMAX_S4(16, 3, 23)
-	VFMIN_S4(17, 20, 20)                    // dc
-	VFMIN_S4(17, 21, 21)
-	VFMIN_S4(17, 22, 22)
-	VFMIN_S4(17, 23, 23)
-	VFCMGT_S4(17, 0, 24)                    // d > 20
-	VFCMGT_S4(17, 1, 25)
-	VFCMGT_S4(17, 2, 26)
-	VFCMGT_S4(17, 3, 27)
-	VFCMGT_S4(0, 16, 0)                     // -20 > d
-	VFCMGT_S4(1, 16, 1)
-	VFCMGT_S4(2, 16, 2)
-	VFCMGT_S4(3, 16, 3)
+	FOUR(VFSUB_S4, 4, 0, 0)                 // d
+	FOUR_M(VFMAX_S4, 16, 0, 20)
+	FOUR_M(VFMIN_S4, 17, 20, 20)            // dc
+	FOUR_M(VFCMGT_S4, 17, 0, 24)            // d > 20
+	FOUR_N(VFCMGT_S4, 0, 16, 0)             // -20 > d
 	VORR   V0.B16, V24.B16, V24.B16
 	VORR   V1.B16, V25.B16, V25.B16
 	VORR   V2.B16, V26.B16, V26.B16
 	VORR   V3.B16, V27.B16, V27.B16
-	VFMUL_S4(29, 20, 0)
-	VFMUL_S4(29, 21, 1)
-	VFMUL_S4(29, 22, 2)
-	VFMUL_S4(29, 23, 3)
+	FOUR_M(VFMUL_S4, 29, 20, 0)
 	POWER                                   // rho
 	VLD1.P 64(ADV_PTR), [V0.S4, V1.S4, V2.S4, V3.S4]
 	VLD1R  (Q), [V16.S4]                    // lo
 	VLD1R  (HI_BOUND), [V17.S4]
-	VFNEG_S4(0, 0)                          // n
-	VFNEG_S4(1, 1)
-	VFNEG_S4(2, 2)
-	VFNEG_S4(3, 3)
-	VFMUL_S4(12, 0, 4)                      // l1
-	VFMUL_S4(13, 1, 5)
-	VFMUL_S4(14, 2, 6)
-	VFMUL_S4(15, 3, 7)
-	VFMAX_S4(16, 12, 12)
-	VFMAX_S4(16, 13, 13)
-	VFMAX_S4(16, 14, 14)
-	VFMAX_S4(16, 15, 15)
-	VFMIN_S4(17, 12, 12)
-	VFMIN_S4(17, 13, 13)
-	VFMIN_S4(17, 14, 14)
-	VFMIN_S4(17, 15, 15)
-	VFMUL_S4(12, 0, 8)                      // l2
-	VFMUL_S4(13, 1, 9)
-	VFMUL_S4(14, 2, 10)
-	VFMUL_S4(15, 3, 11)
-	VFCMGT_S4(4, 8, 12)                     // l2 > l1
-	VFCMGT_S4(5, 9, 13)
-	VFCMGT_S4(6, 10, 14)
-	VFCMGT_S4(7, 11, 15)
+	FOUR_1(VFNEG_S4, 0, 0)                  // n
+	FOUR(VFMUL_S4, 12, 0, 4)                // l1
+	FOUR_M(VFMAX_S4, 16, 12, 12)
+	FOUR_M(VFMIN_S4, 17, 12, 12)
+	FOUR(VFMUL_S4, 12, 0, 8)                // l2
+	FOUR(VFCMGT_S4, 4, 8, 12)               // l2 > l1
 	VBIF   V12.B16, V4.B16, V8.B16          // l
 	VBIF   V13.B16, V5.B16, V9.B16
 	VBIF   V14.B16, V6.B16, V10.B16
@@ -1197,14 +1071,8 @@ surrogate:
 	VORR   V15.B16, V27.B16, V27.B16
 	VLD1R  (DUAL), [V28.S4]
 	VEOR   V29.B16, V29.B16, V29.B16
-	VFMUL_S4(28, 0, 16)                     // l3
-	VFMUL_S4(28, 1, 17)
-	VFMUL_S4(28, 2, 18)
-	VFMUL_S4(28, 3, 19)
-	VFCMGT_S4(29, 0, 0)                     // n > 0
-	VFCMGT_S4(29, 1, 1)
-	VFCMGT_S4(29, 2, 2)
-	VFCMGT_S4(29, 3, 3)
+	FOUR_M(VFMUL_S4, 28, 0, 16)             // l3
+	FOUR_M(VFCMGT_S4, 29, 0, 0)             // n > 0
 	VFCMGT_S4(16, 8, 28)                    // and l > l3
 	VFCMGT_S4(17, 9, 29)
 	VAND   V28.B16, V0.B16, V0.B16
@@ -1230,18 +1098,9 @@ surrogate:
 	ADD    STRIDE, W_PTR
 	VLD1R  (SCALE), [V28.S4]
 	VLD1.P 16(ROLE), [V0.B16]
-	VFMUL_S4(16, 8, 8)                      // w*l
-	VFMUL_S4(17, 9, 9)
-	VFMUL_S4(18, 10, 10)
-	VFMUL_S4(19, 11, 11)
-	VFMUL_S4(16, 4, 4)                      // w*g
-	VFMUL_S4(17, 5, 5)
-	VFMUL_S4(18, 6, 6)
-	VFMUL_S4(19, 7, 7)
-	VFMUL_S4(28, 4, 4)
-	VFMUL_S4(28, 5, 5)
-	VFMUL_S4(28, 6, 6)
-	VFMUL_S4(28, 7, 7)
+	FOUR(VFMUL_S4, 16, 8, 8)                // w*l
+	FOUR(VFMUL_S4, 16, 4, 4)                // w*g
+	FOUR_M(VFMUL_S4, 28, 4, 4)
 	VCMTST V0.B16, V0.B16, V0.B16           // role is not 0
 	WIDEN(V0, V1, V2, V24, V25, V26, V27)
 	VUSHR  $7, V0.B16, V0.B16
@@ -1276,14 +1135,8 @@ surrogate:
 	FLDPQ  160(TOTAL), (F2, F3)
 	FLDPQ  320(TOTAL), (F4, F5)
 	FLDPQ  352(TOTAL), (F6, F7)
-	VFADD_S4(8, 0, 8)
-	VFADD_S4(9, 1, 9)
-	VFADD_S4(10, 2, 10)
-	VFADD_S4(11, 3, 11)
-	VFADD_S4(20, 4, 20)
-	VFADD_S4(21, 5, 21)
-	VFADD_S4(22, 6, 22)
-	VFADD_S4(23, 7, 23)
+	FOUR(VFADD_S4, 8, 0, 8)
+	FOUR(VFADD_S4, 20, 4, 20)
 	FSTPQ  (F8, F9), 128(TOTAL)
 	FSTPQ  (F10, F11), 160(TOTAL)
 	FSTPQ  (F20, F21), 320(TOTAL)

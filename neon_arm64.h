@@ -31,3 +31,10 @@
 #define VFCVTL2_D2(n, d) TWO_REG(1, 0, 1, 0, 0x17, n, d) // upper half
 #define VFMAXV_S4(n, d) TWO_REG(1, 1, 0, 8, 0x0f, n, d)  // NaN if one is NaN
 #define VFMINV_S4(n, d) TWO_REG(1, 1, 2, 8, 0x0f, n, d)
+
+// The same instruction for four vectors, in registers that follow each other.
+// FOUR_M and FOUR_N have one m or one n for all four, FOUR_1 has no m.
+#define FOUR(OP, m, n, d) OP(m, n, d); OP(m+1, n+1, d+1); OP(m+2, n+2, d+2); OP(m+3, n+3, d+3)
+#define FOUR_M(OP, m, n, d) OP(m, n, d); OP(m, n+1, d+1); OP(m, n+2, d+2); OP(m, n+3, d+3)
+#define FOUR_N(OP, m, n, d) OP(m, n, d); OP(m+1, n, d+1); OP(m+2, n, d+2); OP(m+3, n, d+3)
+#define FOUR_1(OP, n, d) OP(n, d); OP(n+1, d+1); OP(n+2, d+2); OP(n+3, d+3)
