@@ -3,10 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"html"
 	"html/template"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/kernels"
@@ -59,6 +61,9 @@ func (w workload) best() Result {
 	return slices.MinFunc(w.paths, func(a, b Result) int { return cmp.Compare(a.NsPerElement, b.NsPerElement) })
 }
 
+// speed is that of the fastest path, in billion operations per second.
+func (w workload) speed() float64 { return float64(w.Ops) / w.best().NsPerElement }
+
 func workloadsOf(results []Result) []workload {
 	var all []workload
 	index := map[key]int{}
@@ -108,7 +113,7 @@ func (c *canvas) legend(x, y float64, names []string) float64 {
 // second. What is bound by memory lies on the slope of the plain read.
 func roofline(results []Result, width float64) template.HTML {
 	paths := pathsOf(results)
-	c := &canvas{w: width, h: max(430, 0.56*width)}
+	c := &canvas{w: width, h: max(480, 0.56*width)}
 	all := workloadsOf(results)
 	var xs, ys []float64
 	reads := map[bool][]float64{}
@@ -125,6 +130,12 @@ func roofline(results []Result, width float64) template.HTML {
 	x := logScale(xs, left, c.w-10)
 	y := logScale(ys, bottom, top)
 	c.axes(x, y, "operations per byte", "billion operations per second")
+	var marks [][2]float64
+	for _, w := range all {
+		for _, r := range w.paths {
+			marks = append(marks, [2]float64{x.at(w.Intensity()), y.at(float64(w.Ops) / r.NsPerElement)})
+		}
+	}
 	for _, roof := range [...]struct {
 		rows bool
 		name string
@@ -137,18 +148,9 @@ func roofline(results []Result, width float64) template.HTML {
 		x1, x2 := max(x.lo, y.lo/speed), min(x.hi, y.hi/speed)
 		c.line("roof", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed))
 		name := fmt.Sprintf("%s: %.3g GB/s", roof.name, speed)
-		slope := math.Atan2(y.at(x2*speed)-y.at(x1*speed), x.at(x2)-x.at(x1)) * 180 / math.Pi
-		// Where the lines are apart from most marks: near their lower ends.
-		at := math.Exp(math.Log(x1) + 0.02*math.Log(x2/x1))
-		fmt.Fprintf(&c.body, `<text class="note" transform="translate(%.1f %.1f) rotate(%.2f)">%s</text>`+"\n", x.at(at), y.at(at*speed)-6, slope, name)
+		c.along("note", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed), name, marks)
 	}
-	type label struct{ x, y, tip float64 }
-	var placed []label
-	order := slices.Clone(all)
-	slices.SortStableFunc(order, func(a, b workload) int {
-		return cmp.Or(cmp.Compare(a.Intensity(), b.Intensity()), cmp.Compare(a.best().NsPerElement, b.best().NsPerElement))
-	})
-	for _, w := range order {
+	for _, w := range all {
 		px := x.at(w.Intensity())
 		lowest, highest := math.Inf(1), math.Inf(-1)
 		for _, r := range w.paths {
@@ -157,33 +159,63 @@ func roofline(results []Result, width float64) template.HTML {
 		}
 		c.line("column", px, lowest, px, highest)
 	}
-	for _, w := range order {
-		px, tip := x.at(w.Intensity()), math.Inf(1)
+	for _, w := range all {
 		for _, r := range w.paths {
 			ops := float64(w.Ops) / r.NsPerElement
-			py := y.at(ops)
-			tip = min(tip, py)
-			c.mark(slices.Index(paths, r.Path), px, py, fmt.Sprintf("%d: %s on %s: %.3g billion operations per second, %.2g per byte", w.Number, w.Name, r.Path, ops, w.Intensity()))
+			c.mark(slices.Index(paths, r.Path), x.at(w.Intensity()), y.at(ops),
+				fmt.Sprintf("%d: %s on %s: %.3g billion operations per second, %.2g per byte", w.Number, w.Name, r.Path, ops, w.Intensity()))
 		}
-		if !finite(px, tip) {
-			continue
+	}
+	// The numbers of columns that all but touch stand in one pile over them, the
+	// fastest on top, several abreast if they are many.
+	order := slices.SortedStableFunc(slices.Values(all), func(a, b workload) int { return cmp.Compare(a.Intensity(), b.Intensity()) })
+	for len(order) > 0 {
+		first, n := x.at(order[0].Intensity()), 1
+		for n < len(order) && x.at(order[n].Intensity())-first < 13 {
+			n++
 		}
-		// Above the marks, where no other number is.
-		text := strconv.Itoa(w.Number)
-		half := textWidth(text)/2 + 2
-		at := tip - 9
-		for moved := true; moved; {
-			moved = false
-			for _, p := range placed {
-				if math.Abs(p.x-px) < half+8 && math.Abs(p.y-at) < 12 {
-					at, moved = p.y-12, true
-				}
+		pile := slices.Clone(order[:n])
+		middle := (first + x.at(order[n-1].Intensity())) / 2
+		order = order[n:]
+		slices.SortStableFunc(pile, func(a, b workload) int { return cmp.Compare(a.speed(), b.speed()) })
+		abreast := 1 + len(pile)/5
+		lines := (len(pile) + abreast - 1) / abreast
+		at := max(y.at(pile[len(pile)-1].speed())-9, 10+11*float64(lines-1))
+		for some := range slices.Chunk(pile, abreast) {
+			var numbers []string
+			for _, w := range some {
+				numbers = append(numbers, strconv.Itoa(w.Number))
 			}
+			c.text("number", "middle", middle, at, strings.Join(numbers, " "))
+			at -= 11
 		}
-		placed = append(placed, label{px, at, tip})
-		c.text("number", "middle", px, at, text)
 	}
 	return c.picture("Roofline", "Operations per second of every kernel over its operations per byte, with the plain read as the roof. The table below has the figures.")
+}
+
+// along writes above a line, where the fewest marks are.
+func (c *canvas) along(class string, x1, y1, x2, y2 float64, s string, marks [][2]float64) {
+	long, length := math.Hypot(x2-x1, y2-y1), textWidth(s)
+	dx, dy := (x2-x1)/long, (y2-y1)/long
+	if !finite(dx, dy) {
+		return
+	}
+	best, fewest := 0.0, math.MaxInt
+	for at := 8.0; at+length < long || at == 8; at += 8 {
+		n := 0
+		for _, m := range marks {
+			u := (m[0]-x1)*dx + (m[1]-y1)*dy // along the line
+			v := (m[0]-x1)*dy - (m[1]-y1)*dx // above it
+			if u > at-8 && u < at+length+8 && v > -6 && v < 28 {
+				n++
+			}
+		}
+		if n < fewest {
+			best, fewest = at, n
+		}
+	}
+	fmt.Fprintf(&c.body, `<text class="%s" transform="translate(%.1f %.1f) rotate(%.2f)">%s</text>`+"\n",
+		class, x1+best*dx+6*dy, y1+best*dy-6*dx, math.Atan2(dy, dx)*180/math.Pi, html.EscapeString(s))
 }
 
 // axes draws the frame, ticks and names of two scales.
@@ -205,10 +237,10 @@ func (c *canvas) axes(x, y scale, xName, yName string) {
 
 // short prints ticks: 1k for 1000.
 func short(v float64) string {
-	if v == 0 {
-		return "0"
+	prefix := ""
+	if v >= 1000 {
+		v, prefix = humanize.ComputeSI(v * (1 + 1e-12))
 	}
-	v, prefix := humanize.ComputeSI(v * (1 + 1e-12))
 	return strconv.FormatFloat(v, 'g', 3, 64) + prefix
 }
 
@@ -218,18 +250,18 @@ func bars(results []Result, width float64) template.HTML {
 	const thick, gap, title = 11.0, 3.0, 17.0
 	paths, all := pathsOf(results), workloadsOf(results)
 	c := &canvas{w: width}
-	left, above := 250.0, 0.0
+	left, above := 226.0, 0.0
 	if width < 600 { // names above the bars, not beside them
-		left, above = 4, title
+		left, above = 16, title
 	}
-	most := 1.0
+	most := 1.1 // an interval may end beyond it
 	for _, r := range results {
-		if finite(r.ShareHi) {
-			most = max(most, r.ShareHi)
+		if finite(r.RooflineShare) {
+			most = max(most, 1.1*r.RooflineShare)
 		}
 	}
 	top := c.legend(4, 12, paths) + 22
-	x := scale{lo: 0, hi: most * 1.02, from: left, to: c.w - 116}
+	x := scale{lo: 0, hi: most, from: left, to: c.w - 116}
 	c.h = top
 	for _, w := range all {
 		c.h += above + float64(len(w.paths))*(thick+gap) + 12
@@ -238,31 +270,34 @@ func bars(results []Result, width float64) template.HTML {
 		c.line("grid", x.at(v), top-6, x.at(v), c.h-6)
 		c.text("tick", "middle", x.at(v), top-10, fmt.Sprintf("%.0f%%", 100*v))
 	}
+	c.line("roof", x.at(1), top-6, x.at(1), c.h-6)
 	y := top
 	for _, w := range all {
 		name, shape := w.Name, w.Shape
 		if above > 0 {
-			c.text("label", "start", left, y+11, fmt.Sprintf("%d  %s", w.Number, name))
+			c.text("label", "start", 4, y+11, fmt.Sprintf("%d  %s", w.Number, name))
 			c.text("tick", "end", c.w-4, y+11, shape)
 			y += above
 		} else {
 			middle := y + float64(len(w.paths))*(thick+gap)/2
-			c.text("label", "end", left-10, middle-2, fmt.Sprintf("%s  %d", name, w.Number))
-			c.text("tick", "end", left-10, middle+12, shape)
+			c.text("number", "start", 4, middle-2, strconv.Itoa(w.Number))
+			c.text("label", "start", 28, middle-2, name)
+			c.text("tick", "start", 28, middle+12, shape)
 		}
 		for _, r := range w.paths {
-			about := fmt.Sprintf("%s on %s, %s: %s (%.0f to %.0f) of the plain read, %s ns/element", w.Name, r.Path, shape, percent(r.RooflineShare), 100*r.ShareLo, 100*r.ShareHi, digits(r.NsPerElement))
+			about := fmt.Sprintf("%s on %s, %s: %s (%s to %s) of the plain read, %s ns/element", w.Name, r.Path, shape, percent(r.RooflineShare), whole(r.ShareLo), whole(r.ShareHi), digits(r.NsPerElement))
 			c.rect(fmt.Sprintf("bar s%d", slices.Index(paths, r.Path)%series), x.at(0), y, x.at(r.RooflineShare)-x.at(0), thick, about)
-			middle := y + thick/2
-			c.line("whisker", x.at(r.ShareLo), middle, x.at(r.ShareHi), middle)
+			middle, end := y+thick/2, min(r.ShareHi, most)
+			c.line("whisker", x.at(r.ShareLo), middle, x.at(end), middle)
 			c.line("whisker", x.at(r.ShareLo), middle-3, x.at(r.ShareLo), middle+3)
-			c.line("whisker", x.at(r.ShareHi), middle-3, x.at(r.ShareHi), middle+3)
-			c.text("tick", "start", x.at(max(r.RooflineShare, r.ShareHi))+6, middle+4, fmt.Sprintf("%s ns", digits(r.NsPerElement)))
+			if end == r.ShareHi {
+				c.line("whisker", x.at(end), middle-3, x.at(end), middle+3)
+			}
+			c.text("tick", "start", x.at(max(r.RooflineShare, end))+6, middle+4, digits(r.NsPerElement)+" ns")
 			y += thick + gap
 		}
 		y += 12
 	}
-	c.line("roof", x.at(1), top-6, x.at(1), c.h-6)
 	return c.picture("Share of the plain read", "For each kernel, type and shape, the speed of every path as a share of a plain read of the same memory, with 95% intervals. The results table has the figures.")
 }
 
@@ -283,24 +318,25 @@ type growthLine struct {
 	series int
 }
 
-// growthsOf takes all results with one worker's first number that differ in
-// vocabulary, or in tokens, alone.
+// growthsOf takes measurements of one kernel and type that differ in vocabulary,
+// or in tokens: those of the sweep, or of the run itself where it has several.
 func growthsOf(r Report) []growth {
-	results := slices.Concat(r.Results, r.Sweep)
-	if len(results) == 0 {
-		return nil
+	paths := pathsOf(slices.Concat(r.Results, r.Sweep))
+	swept := map[string]bool{}
+	for _, q := range r.Sweep {
+		swept[q.Kernel+q.Type] = true
 	}
-	paths := pathsOf(results)
+	results := slices.Clone(r.Sweep)
+	for _, q := range r.Results {
+		if !swept[q.Kernel+q.Type] && q.Workers == r.Results[0].Workers {
+			results = append(results, q)
+		}
+	}
 	var all []growth
 	for _, q := range results {
-		if q.Workers != results[0].Workers {
-			continue
-		}
-		of, size := "tokens", float64(q.Rows)
-		ns := q.NsPerElement * size
+		of, size := "tokens", q.Rows
 		if q.Vocab > 0 {
-			of, size = "vocabulary", float64(q.Vocab)
-			ns = q.NsPerElement * size
+			of, size = "vocabulary", q.Vocab
 		}
 		i := slices.IndexFunc(all, func(g growth) bool { return g.Kernel == q.Kernel && g.Type == q.Type })
 		if i < 0 {
@@ -314,7 +350,7 @@ func growthsOf(r Report) []growth {
 			g.Lines = append(g.Lines, growthLine{Path: q.Path, series: slices.Index(paths, q.Path)})
 		}
 		l := &g.Lines[j]
-		l.sizes, l.ns = append(l.sizes, size), append(l.ns, ns)
+		l.sizes, l.ns = append(l.sizes, float64(size)), append(l.ns, q.NsPerElement*float64(size))
 	}
 	// Those with a line to fit.
 	var fitted []growth
@@ -336,25 +372,23 @@ func growthsOf(r Report) []growth {
 // growthPanels draws a panel for each of them, all with the same axes.
 func growthPanels(all []growth, paths []string, width float64) template.HTML {
 	c := &canvas{w: width}
-	columns := 4
+	columns, title := 4, "label"
 	if width < 600 {
-		columns = 2
+		columns, title = 2, "tick"
 	}
-	const left, between, above, below = 44.0, 12.0, 34.0, 40.0
+	const left, between, above, below = 48.0, 14.0, 44.0, 42.0
 	var xs, ys []float64
 	for _, g := range all {
 		for _, l := range g.Lines {
 			xs, ys = append(xs, l.sizes...), append(ys, l.ns...)
 		}
 	}
-	panel := (width - left - between*float64(columns-1)) / float64(columns)
-	tall := max(120, 0.8*panel)
-	top := c.legend(4, 12, paths)
+	panel := (width - left - 8 - between*float64(columns-1)) / float64(columns)
+	tall := max(120, 0.75*panel)
+	top := c.legend(4, 12, paths) - 4
 	rows := (len(all) + columns - 1) / columns
 	c.h = top + float64(rows)*(tall+above) + below
-	of := ""
 	for i, g := range all {
-		of = g.Of
 		column, row := i%columns, i/columns
 		x0 := left + float64(column)*(panel+between)
 		y0 := top + above + float64(row)*(tall+above)
@@ -374,8 +408,12 @@ func growthPanels(all []growth, paths []string, width float64) template.HTML {
 		}
 		c.line("axis", x.from, y.from, x.to, y.from)
 		c.line("axis", x.from, y.from, x.from, y.to)
-		c.text("label", "start", x0, y0-7, g.Kernel)
-		for _, l := range g.Lines {
+		c.text(title, "start", x0, y0-20, g.Kernel)
+		c.text("tick", "start", x0, y0-6, "b")
+		for k, l := range g.Lines {
+			at := x0 + 18 + float64(k)*(textWidth("0.00")+18)
+			c.mark(l.series, at, y0-10, "")
+			c.text("tick", "start", at+8, y0-6, fmt.Sprintf("%.2f", l.Fit.B))
 			lo, hi := slices.Min(l.sizes), slices.Max(l.sizes)
 			c.curve(fmt.Sprintf("fit s%d", l.series%series), []float64{x.at(lo), x.at(hi)}, []float64{y.at(l.Fit.at(lo)), y.at(l.Fit.at(hi))})
 			for k, size := range l.sizes {
@@ -383,13 +421,14 @@ func growthPanels(all []growth, paths []string, width float64) template.HTML {
 			}
 		}
 	}
+	of := all[0].Of
 	c.text("name", "middle", left+(width-left)/2, c.h-6, of)
 	return c.picture("Time against "+of, "Time of each kernel and path over the size of its input, both axes logarithmic, with fitted power laws. The table below has the exponents.")
 }
 
 // duration prints nanoseconds.
 func duration(ns float64) string {
-	units := [...]string{"ns", "us", "ms", "s"}
+	units := [...]string{"ns", "µs", "ms", "s"}
 	i := 0
 	for ns *= 1 + 1e-12; ns >= 1000 && i < len(units)-1; i++ {
 		ns /= 1000
@@ -418,7 +457,7 @@ var roles = [...]string{"masked", "reasoning", "action"}
 // factor of each response as a line over them.
 func rolloutBars(r Rollout, width float64) template.HTML {
 	c := &canvas{w: width}
-	const left, tall, above = 30.0, 64.0, 16.0
+	const left, tall, above = 30.0, 72.0, 28.0
 	perLine := int((width - left - 4) / 7.4)
 	most := 1.0
 	for _, t := range r.Tokens {
@@ -428,7 +467,7 @@ func rolloutBars(r Rollout, width float64) template.HTML {
 	for i, role := range roles {
 		c.rect("role"+strconv.Itoa(i), at, 6, 10, 10, "")
 		c.text("label", "start", at+15, 15, role)
-		at += textWidth(role) + 30
+		at += textWidth(role) + 42
 	}
 	top := 26.0
 	if at+130 > width {
@@ -437,7 +476,7 @@ func rolloutBars(r Rollout, width float64) template.HTML {
 	c.line("factor", at, top-14, at+14, top-14)
 	c.text("label", "start", at+19, top-10, "AEM factor of the response")
 	lines := (len(r.Tokens) + perLine - 1) / perLine
-	c.h = top + float64(lines)*(tall+above) + 4
+	c.h = top + float64(lines)*(tall+above) + 8
 	step := (width - left - 4) / float64(perLine)
 	for line := range lines {
 		y0 := top + above + float64(line)*(tall+above)
@@ -448,7 +487,7 @@ func rolloutBars(r Rollout, width float64) template.HTML {
 		}
 		from := line * perLine
 		tokens := r.Tokens[from:min(from+perLine, len(r.Tokens))]
-		c.text("tick", "start", left, y0-3, fmt.Sprintf("token %d", from+1))
+		c.text("tick", "start", left, y0-14, fmt.Sprintf("token %d", from+1))
 		for i, t := range tokens {
 			x := left + float64(i)*step
 			role := slices.Index(roles[:], t.Role)
@@ -458,6 +497,9 @@ func rolloutBars(r Rollout, width float64) template.HTML {
 			}
 			height := max(1.5, y.at(0)-y.at(t.Weight))
 			c.rect("role"+strconv.Itoa(role), x, y.at(0)-height, step-1.4, height, about)
+			if t.Role == "action" {
+				c.text("label", "middle", min(max(x, left+textWidth(t.Text)/2), width-textWidth(t.Text)/2-2), y.at(0)-height-5, t.Text)
+			}
 		}
 		for i := 0; i < len(tokens); {
 			j := i + 1

@@ -130,7 +130,7 @@ func fitGrid(all []growth) grid {
 	g := grid{4, []string{"kernel", "type", "path", "against", "exponent b", "farthest off", "sizes"}, nil}
 	for _, q := range all {
 		for _, l := range q.Lines {
-			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.3f", l.Fit.B), fmt.Sprintf("%.0f%%", 100*l.Fit.Off), strconv.Itoa(len(l.sizes))})
+			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.3f", l.Fit.B), percent(l.Fit.Off), strconv.Itoa(len(l.sizes))})
 		}
 	}
 	return g

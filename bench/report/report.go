@@ -23,7 +23,7 @@ type Report struct {
 	Partial  bool     `json:"partial"` // the run was interrupted
 	Roofline Roofline `json:"roofline"`
 	Results  []Result `json:"results"`
-	Sweep    []Result `json:"sweep,omitempty"` // shorter measurements at smaller sizes, for growth
+	Sweep    []Result `json:"sweep,omitempty"` // shorter measurements at several sizes, for growth
 }
 
 // A Roofline is the speed of a plain read of the largest input.

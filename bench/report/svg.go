@@ -145,7 +145,7 @@ func (s scale) ticks(most int) []float64 {
 		step := math.Pow(10, math.Floor(math.Log10((s.hi-s.lo)/float64(most))))
 		for _, f := range [...]float64{1, 2, 5, 10} {
 			if all = nil; (s.hi-s.lo)/(step*f) <= float64(most) {
-				for i := math.Ceil(s.lo/(step*f) - 1e-9); i*step*f <= s.hi*(1+1e-9); i++ {
+				for i := math.Ceil(s.lo/(step*f)-1e-9) + 0; i*step*f <= s.hi*(1+1e-9); i++ {
 					all = append(all, i*step*f)
 				}
 				return all

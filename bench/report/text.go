@@ -51,7 +51,7 @@ func cells(q Result) []string {
 		key{rows: q.Rows, vocab: q.Vocab}.shape(),
 		fmt.Sprintf("%s (%s-%s)", digits(q.NsPerElement), digits(q.NsLo), digits(q.NsHi)),
 		fmt.Sprintf("%.2f", q.GBPerS),
-		fmt.Sprintf("%s (%.0f-%.0f)", percent(q.RooflineShare), 100*q.ShareLo, 100*q.ShareHi),
+		percent(q.RooflineShare) + " (" + whole(q.ShareLo) + "-" + whole(q.ShareHi) + ")",
 		fmt.Sprintf("%.1f", q.TimesReference),
 		portable,
 		strconv.Itoa(q.Rounds),
@@ -72,12 +72,20 @@ func digits(x float64) string {
 	return humanize.CommafWithDigits(math.Round(x), 0)
 }
 
-// small prints a number to four digits, and what is not a number as a dash.
+// small prints a number to three digits, and what is not a number as a dash.
 func small(x float64) string {
 	if math.IsNaN(x) {
 		return "-"
 	}
-	return fmt.Sprintf("%.4g", x)
+	return fmt.Sprintf("%.3g", x)
+}
+
+// whole prints a share in percent without the sign, and small ones to a tenth.
+func whole(x float64) string {
+	if x < 0.1 {
+		return fmt.Sprintf("%.1f", 100*x)
+	}
+	return fmt.Sprintf("%.0f", 100*x)
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }

@@ -64,7 +64,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 	workerList := flags.String("workers", "1", "`numbers` of workers that share the rows")
 	var opt runOptions
 	flags.Var(choice[format]{&opt.format, formatNames[:]}, "format", "`name` of what is printed: "+strings.Join(formatNames[:], ", "))
-	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory`, with a sweep over smaller sizes")
+	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory`, and measure smaller sizes too, for growth")
 	flags.StringVar(&opt.baseline, "baseline", "", "compare with an earlier run on this machine: its results.json, or the `file` of its -format json")
 	operands, err := parse(flags, runUsage, args, out)
 	if err != nil {
@@ -243,7 +243,7 @@ func (w workload) report(ctx context.Context, m report.Machine, sweep bool) (r r
 	return r, failures, nil
 }
 
-// A sweep is a shorter measurement of each kernel at smaller sizes.
+// A sweep is a shorter measurement of each kernel at its size and smaller ones.
 type sweep struct {
 	workload
 	sizes []shape
@@ -254,7 +254,7 @@ func (w workload) smaller() sweep {
 	s.sampler.Budget /= 5
 	s.workers, s.oneType, s.vocabs = w.workers[:1], true, []int{slices.Max(w.vocabs)}
 	for _, full := range s.shapes() {
-		for part := 256; part > 1; part /= 4 {
+		for part := 64; part > 0; part /= 4 {
 			q := full
 			if q.kernel.Rows {
 				if q.vocab /= part; w.rows == 0 {

@@ -1,0 +1,554 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+	"golang.org/x/perf/benchfmt"
+)
+
+// sample is a run of all kernels on three paths, with figures that are made up.
+func sample() Report {
+	r := Report{Machine: Machine{
+		CPU: "Test CPU", CPUs: 4, GOMAXPROCS: 4, OS: "linux", Arch: "amd64", Features: []string{"AVX2"}, Go: "go1.26", Paths: []string{"portable", "two", "three"}, Chosen: "three",
+	}}
+	result := func(k kernels.Kernel, typ, path string, ns float64, rows, vocab int) Result {
+		bytes := 4.0
+		q := bench.Result{
+			Kernel: k.Name, Type: typ, Path: path, Rows: rows, Vocab: vocab, Workers: 1, NsPerElement: ns, NsLo: 0.9 * ns, NsHi: 1.1 * ns,
+			GBPerS: bytes / ns, ReadGBPerS: 20, RooflineShare: bytes / ns / 20, ShareLo: 0.9 * bytes / ns / 20, ShareHi: 1.1 * bytes / ns / 20,
+			TimesReference: 50 / ns, TimesPortable: &bench.Estimate{Median: 5 / ns, Lo: 4 / ns, Hi: 6 / ns, N: 9}, Rounds: 9, Outliers: 1,
+			Null: bench.Estimate{Median: 1.01, Lo: 0.98, Hi: 1.03, N: 9}, MaxULP: 0.25, MaxAbs: 1e-7, AllocsPerOp: 2, BytesPerOp: 64,
+		}
+		elements := float64(rows * max(1, vocab))
+		for i := range 9 {
+			q.Times = append(q.Times, ns*elements*(1+0.01*float64(i)))
+		}
+		return Result{Result: q}
+	}
+	for _, k := range kernels.All() {
+		rows, vocab := 65536, 0
+		if k.Rows {
+			rows, vocab = 111, 151936
+		}
+		for _, typ := range k.Types {
+			for i, path := range r.Machine.Paths {
+				ns := []float64{5, 0.3, 0.2}[i]
+				r.Results = append(r.Results, result(k, typ, path, ns, rows, vocab))
+				for _, part := range []int{64, 8, 1} {
+					if q := result(k, typ, path, ns, rows/part, 0); typ == "f32" && !k.Rows {
+						r.Sweep = append(r.Sweep, q)
+					} else if typ == "f32" {
+						r.Sweep = append(r.Sweep, result(k, typ, path, ns, rows, vocab/part))
+					}
+				}
+			}
+		}
+	}
+	r.Roofline.ReadGBPerS = ReadSpeed(r.Results)
+	return r
+}
+
+var rollout = Rollout{Title: "A rollout.", Tokens: []Token{
+	{"<obs>", "masked", 0, 0}, {"&", "reasoning", 0.1, 1.2}, {"Left", "action", 1.4, 1.2}, {"Right", "action", 1.1, 0.8}, {"x", "masked", 0, 0},
+}}
+
+func page4(t *testing.T, r Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.WriteHTML(&b, rollout, "because"); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// wellFormed holds the page against the rules of XML and returns its text. All
+// coordinates must be numbers within their pictures.
+func wellFormed(t *testing.T, html string) string {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(html))
+	var text strings.Builder
+	var w, h float64
+	pictures := 0
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.CharData:
+			text.Write(token)
+		case xml.StartElement:
+			attributes := map[string]string{}
+			for _, a := range token.Attr {
+				attributes[a.Name.Local] = a.Value
+			}
+			if token.Name.Local == "svg" {
+				if n, err := fmt.Sscanf(attributes["viewBox"], "0 0 %f %f", &w, &h); n != 2 || err != nil {
+					t.Errorf("viewBox %q", attributes["viewBox"])
+				}
+				if attributes["aria-label"] == "" || attributes["role"] != "img" {
+					t.Errorf("a picture without a text alternative: %v", attributes)
+				}
+				pictures++
+			}
+			for name, most := range map[string]float64{"x": w, "x1": w, "x2": w, "cx": w, "width": w, "y": h, "y1": h, "y2": h, "cy": h, "height": h} {
+				if v, ok := attributes[name]; ok {
+					if f, err := strconv.ParseFloat(v, 64); err != nil || !(f >= -1 && f <= most+1) {
+						t.Errorf("%s: %s = %q in a picture of %v x %v", token.Name.Local, name, v, w, h)
+					}
+				}
+			}
+			for _, name := range []string{"points", "d", "transform"} {
+				if v := attributes[name]; strings.Contains(v, "NaN") || strings.Contains(v, "Inf") {
+					t.Errorf("%s: %s = %q", token.Name.Local, name, v)
+				}
+			}
+		}
+	}
+	if pictures%2 != 0 {
+		t.Errorf("%d pictures, want each wide and narrow", pictures)
+	}
+	return text.String()
+}
+
+var outside = regexp.MustCompile(`(?i)https?:|//[a-z]|<script|<link|<img|<iframe|@import|url\(|\bon[a-z]+=`)
+
+func TestHTML(t *testing.T) {
+	r := sample()
+	html := page4(t, r)
+	text := wellFormed(t, html)
+	if at := outside.FindString(html); at != "" {
+		t.Errorf("the page reaches outside itself or runs something: %q", at)
+	}
+	for _, k := range kernels.All() {
+		for _, typ := range k.Types {
+			if !strings.Contains(text, k.Name+" "+typ) {
+				t.Errorf("no %s %s", k.Name, typ)
+			}
+		}
+		for i, path := range r.Machine.Paths {
+			if i < series && !strings.Contains(text, k.Name+" on "+path) && !strings.Contains(html, fmt.Sprintf("%s f32 on %s:", k.Name, path)) {
+				t.Errorf("no %s on %s", k.Name, path)
+			}
+		}
+	}
+	for _, want := range []string{"Test CPU", "because", "0.980 to 1.030", "plain read, memory: 20 GB/s", "plain read, cache: 20 GB/s", "masked", "reasoning", "action", "Left", "ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if !strings.Contains(html, "prefers-color-scheme: dark") || !strings.Contains(html, "max-width: 760px") || strings.Contains(text, Interrupted) {
+		t.Error("no dark or narrow form, or a whole run that is marked as partial")
+	}
+	// A picture of each path in each of its two widths for every workload.
+	marks := strings.Count(html, " billion operations per second,")
+	if want := 2 * len(r.Results); marks != want {
+		t.Errorf("%d marks on the roofline, want %d", marks, want)
+	}
+}
+
+// TestHTMLOfAnything: what was not measured, or is no number, is left out; texts
+// are never taken for tags.
+func TestHTMLOfAnything(t *testing.T) {
+	broken := sample()
+	nan, inf := math.NaN(), math.Inf(1)
+	for i := range broken.Results {
+		q := &broken.Results[i]
+		switch i % 6 {
+		case 0:
+			q.NsPerElement, q.GBPerS = nan, nan
+		case 1:
+			q.RooflineShare, q.ShareHi = inf, inf
+		case 2:
+			q.NsPerElement = 0
+		case 3:
+			q.ShareLo, q.ShareHi, q.Null = nan, nan, bench.Estimate{Median: nan, Lo: nan, Hi: inf}
+		case 4:
+			q.ReadGBPerS, q.MaxULP, q.TimesPortable = 0, bench.Number(nan), nil
+		}
+	}
+	for i := range broken.Sweep {
+		broken.Sweep[i].NsPerElement = []float64{nan, 0, -1, inf, 0.5}[i%5]
+	}
+	one := sample()
+	one.Results, one.Sweep = one.Results[:1], nil
+	partial := sample()
+	partial.Partial = true
+	hostile := sample()
+	hostile.Machine.CPU = `<script>alert("x")</script>&amp;`
+	hostile.Results[0].Kernel = `"><b onload=x>`
+	for name, r := range map[string]Report{"empty": {}, "broken": broken, "one": one, "partial": partial, "hostile": hostile} {
+		html := page4(t, r)
+		text := wellFormed(t, html)
+		if strings.Contains(text, Interrupted) != (name == "partial") {
+			t.Errorf("%s: marked as partial, or not", name)
+		}
+		if strings.Contains(html, "<script") || strings.Contains(html, "<b ") {
+			t.Errorf("%s: texts are taken for tags", name)
+		}
+	}
+}
+
+func TestFit(t *testing.T) {
+	xs := []float64{10, 100, 1000, 10000}
+	var ys []float64
+	for _, x := range xs {
+		ys = append(ys, 3*math.Pow(x, 0.75))
+	}
+	f, ok := fitPower(xs, ys)
+	if !ok || math.Abs(f.A-3) > 1e-9 || math.Abs(f.B-0.75) > 1e-9 || f.Off > 1e-9 {
+		t.Errorf("%+v, %v", f, ok)
+	}
+	ys[3] *= 2
+	if f, _ = fitPower(xs, ys); !(f.B > 0.76 && f.Off > 0.1 && f.Off < 1) {
+		t.Errorf("with a point off: %+v", f)
+	}
+	for _, c := range [][2][]float64{{{1, 2}, {1, 2}}, {{1, 2, 2}, {1, 2, 3}}, {{1, 2, 3}, {1, 0, 3}}, {{1, 2, 3}, {1, math.NaN(), 3}}, {{0, 2, 3}, {1, 2, 3}}, {nil, nil}} {
+		if f, ok := fitPower(c[0], c[1]); ok {
+			t.Errorf("fit of %v: %+v", c, f)
+		}
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		s    scale
+		most int
+		want string
+	}{
+		{scale{lo: 0, hi: 1.1}, 6, "[0 0.2 0.4 0.6000000000000001 0.8 1]"},
+		{scale{lo: 0, hi: 1.1}, 3, "[0 0.5 1]"},
+		{scale{lo: 0.9, hi: 110, log: true}, 7, "[1 2 5 10 20 50 100]"},
+		{scale{lo: 0.9, hi: 110, log: true}, 5, "[1 3 10 30 100]"},
+		{scale{lo: 0.9, hi: 110, log: true}, 4, "[1 10 100]"},
+	} {
+		if got := fmt.Sprint(c.s.ticks(c.most)); got != c.want {
+			t.Errorf("ticks of %+v, at most %d: %v, want %v", c.s, c.most, got, c.want)
+		}
+	}
+	for in, want := range map[float64]string{0: "0", 0.1: "0.1", 1: "1", 999: "999", 1000: "1k", 100e3: "100k", 2e6: "2M"} {
+		if got := short(in); got != want {
+			t.Errorf("short(%v) = %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[float64]string{1: "1 ns", 1000: "1 µs", 2.5e6: "2.5 ms", 1e9: "1 s", 1e13: "1e+04 s"} {
+		if got := duration(in); got != want {
+			t.Errorf("duration(%v) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// save writes the report as a file for Read.
+func save(t *testing.T, r Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return file(t, b.String())
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "results.json")
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRead: what is written is read again, not-a-numbers and comparisons too.
+func TestRead(t *testing.T) {
+	r := sample()
+	r.Partial = true
+	r.Results[0].MaxULP, r.Results[0].TimesPortable = bench.Number(math.NaN()), nil
+	r.Results[1].Baseline = &Comparison{1, 0.9, 1.1, 1, "within drift"}
+	got, err := Read(save(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, results := range [][]Result{r.Results, r.Sweep} {
+		for i := range results {
+			results[i].Times = nil // which are not saved
+		}
+	}
+	a, _ := json.Marshal(r)
+	b, _ := json.Marshal(got)
+	if !bytes.Equal(a, b) || !math.IsNaN(float64(got.Results[0].MaxULP)) || *got.Results[1].Baseline != *r.Results[1].Baseline {
+		t.Errorf("read\n%s\nwant\n%s", b, a)
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	var good bytes.Buffer
+	sample().WriteJSON(&good)
+	change := func(old, new string) string { return file(t, strings.Replace(good.String(), old, new, 1)) }
+	twice := sample()
+	twice.Results = append(twice.Results, twice.Results[0])
+	for _, c := range []struct{ path, want string }{
+		{filepath.Join(t.TempDir(), "none"), "none"},
+		{t.TempDir(), "not a regular file"},
+		{file(t, ""), "not a saved run: EOF"},
+		{file(t, "kernel,dtype\n"), "not a saved run"},
+		{file(t, good.String()[:good.Len()/2]), "not a saved run: unexpected EOF"},
+		{file(t, good.String()+"{}"), "more follows"},
+		{file(t, "{}"), "no results"},
+		{file(t, `{"machine": {}, "overhead": []}`), `unknown field "overhead"`},
+		{change(`"ns_per_element": 5`, `"ns_per_element": -5`), "token_stats f32 on portable, 111 x 151,936 has a figure of -5"},
+		{change(`"read_gb_per_s": 20,`, ``), "has a figure of 0"},
+		{change(`"rows": 111`, `"rows": "111"`), "not a saved run"},
+		{save(t, twice), "two results of token_stats f32 on portable, 111 x 151,936"},
+	} {
+		if _, err := Read(c.path); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestComparable: every difference that would make a comparison a lie is a
+// reason, one by one.
+func TestComparable(t *testing.T) {
+	then := sample()
+	var all []bench.Result
+	for _, q := range then.Results {
+		all = append(all, q.Result)
+	}
+	if err := then.Comparable(then.Machine, all); err != nil {
+		t.Errorf("the same: %v", err)
+	}
+	if err := then.Comparable(then.Machine, all[3:7]); err != nil {
+		t.Errorf("a part of it: %v", err)
+	}
+	for want, change := range map[string]func(m *Machine, q *bench.Result){
+		"another CPU: Test CPU then, Other now":                                                   func(m *Machine, q *bench.Result) { m.CPU = "Other" },
+		"another architecture: linux/amd64 then, linux/arm64 now":                                 func(m *Machine, q *bench.Result) { m.Arch = "arm64" },
+		"another architecture: linux/amd64 then, darwin/amd64 now":                                func(m *Machine, q *bench.Result) { m.OS = "darwin" },
+		"another instruction sets: AVX2 then, AVX2 AVX512F now":                                   func(m *Machine, q *bench.Result) { m.Features = []string{"AVX2", "AVX512F"} },
+		"another number of CPUs: 4 then, 8 now":                                                   func(m *Machine, q *bench.Result) { m.CPUs = 8 },
+		"another GOMAXPROCS: 4 then, 2 now":                                                       func(m *Machine, q *bench.Result) { m.GOMAXPROCS = 2 },
+		"another Go version: go1.26 then, go1.27 now":                                             func(m *Machine, q *bench.Result) { m.Go = "go1.27" },
+		"another instruction set: path four was not measured then":                                func(m *Machine, q *bench.Result) { q.Path = "four" },
+		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 32,000 now":             func(m *Machine, q *bench.Result) { q.Vocab = 32000 },
+		"another shape: 111 x 151,936 then, token_stats f32 on two, 7 x 151,936 now":              func(m *Machine, q *bench.Result) { q.Rows = 7 },
+		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 151,936, 2 workers now": func(m *Machine, q *bench.Result) { q.Workers = 2 },
+		"gemm f32 was not measured then":                                                          func(m *Machine, q *bench.Result) { q.Kernel = "gemm" },
+		"token_stats f64 was not measured then":                                                   func(m *Machine, q *bench.Result) { q.Type = "f64" },
+	} {
+		m, planned := then.Machine, slices.Clone(all)
+		change(&m, &planned[1])
+		if err := then.Comparable(m, planned); err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	then.Partial, then.Results = true, then.Results[:1]
+	if err := then.Comparable(then.Machine, all); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("a partial run: %v", err)
+	}
+}
+
+// TestCompare: slower and faster are said only beyond the intervals, and where
+// the share of the plain read says so too.
+func TestCompare(t *testing.T) {
+	then := bench.Result{NsPerElement: 1, NsLo: 0.95, NsHi: 1.05, ReadGBPerS: 20, ShareLo: 0.76, RooflineShare: 0.8, ShareHi: 0.84}
+	for _, c := range []struct {
+		time, read float64 // now, over then
+		want       string
+	}{
+		{1, 1, "within drift"},
+		{1.05, 1, "within drift"},  // within the intervals
+		{1.5, 1, "slower"},         // the machine is as it was
+		{1.5, 1.5, "within drift"}, // the machine is slower, and so is the kernel
+		{1, 1.5, "within drift"},   // the machine is slower, the kernel is not
+		{0.5, 1, "faster"},         //
+		{0.5, 0.5, "within drift"}, //
+		{1.5, 0.75, "slower"},      // though the machine is faster
+		{1.5, 1.05, "slower"},      // by more than the machine
+		{0.97, 1.02, "within drift"},
+	} {
+		now := then
+		now.NsPerElement, now.NsLo, now.NsHi = c.time, 0.95*c.time, 1.05*c.time
+		now.ReadGBPerS = 20 / c.read
+		f := c.read / c.time
+		now.ShareLo, now.RooflineShare, now.ShareHi = 0.76*f, 0.8*f, 0.84*f
+		got := compare(now, then)
+		if got.Word != c.want || math.Abs(got.Ratio-c.time) > 1e-12 || math.Abs(got.Read-c.read) > 1e-12 || !(got.Lo < got.Ratio && got.Ratio < got.Hi) {
+			t.Errorf("%v times the time, the plain read %v: %+v, want %s", c.time, c.read, got, c.want)
+		}
+	}
+
+	r, old := sample(), sample()
+	r.Results[1].NsPerElement *= 2
+	old.Results = old.Results[:5]
+	old.Results[2].ReadGBPerS *= 1.5
+	r.Compare(old)
+	if r.Results[1].Baseline.Ratio != 2 || r.Results[5].Baseline != nil {
+		t.Errorf("%+v, %+v", r.Results[1].Baseline, r.Results[5].Baseline)
+	}
+	_, header, rows := r.Table()
+	if header[len(header)-1] != "against baseline" || !strings.HasPrefix(rows[1][len(header)-1], "2.00 (") || rows[5][len(header)-1] != "-" {
+		t.Errorf("%q, %q", header, rows[:6])
+	}
+	if drift := r.Drift(); !strings.Contains(drift, "take 1.00 to 1.50 of") {
+		t.Error(drift)
+	}
+	if drift := sample().Drift(); drift != "" {
+		t.Error(drift)
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	r := sample()
+	r.Partial, r.Results[0].Kernel = true, "a|b"
+	var b bytes.Buffer
+	if err := r.WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	var columns, lines int
+	for line := range strings.Lines(b.String()) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")
+		if columns = max(columns, n); n != columns {
+			t.Errorf("%d columns, want %d: %s", n, columns, line)
+		}
+		lines++
+	}
+	if want := len(r.Results) + 2; lines != want || !strings.Contains(b.String(), Interrupted) || !strings.Contains(b.String(), "| --- | ---: |") {
+		t.Errorf("%d lines, want %d:\n%s", lines, want, b.String())
+	}
+}
+
+func TestCSV(t *testing.T) {
+	r := sample()
+	r.Results[0].MaxULP, r.Results[0].TimesPortable, r.Results[0].Cycles = bench.Number(math.NaN()), nil, 2.5
+	r.Results[1].Baseline = &Comparison{1, 0.9, 1.1, 1.25, "within drift"}
+	var b bytes.Buffer
+	if err := r.WriteCSV(&b); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&b).ReadAll() // which wants rows of equal length
+	if err != nil || len(rows) != len(r.Results)+1 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	for _, c := range []struct {
+		row          int
+		column, want string
+	}{
+		{1, "kernel", "token_stats"}, {1, "path", "portable"}, {1, "vocab", "151936"}, {1, "ns_per_element", "5"}, {1, "read_gb_per_s", "20"},
+		{1, "max_ulp", ""}, {1, "times_portable", ""}, {1, "cycles_per_element", "2.5"}, {1, "baseline_ratio", ""}, {1, "partial", "false"},
+		{2, "times_portable_hi", "20"}, {2, "cycles_per_element", ""}, {2, "baseline_read_ratio", "1.25"}, {2, "baseline_verdict", "within drift"}, {2, "null_lo", "0.98"}, {2, "bytes_per_op", "64"},
+	} {
+		i := slices.Index(rows[0], c.column)
+		if i < 0 || rows[c.row][i] != c.want {
+			t.Errorf("row %d, %s: %q, want %q", c.row, c.column, rows[c.row], c.want)
+		}
+	}
+}
+
+// TestGo: benchstat's own reader takes it all.
+func TestGo(t *testing.T) {
+	r := sample()
+	r.Partial = true
+	var b bytes.Buffer
+	if err := r.WriteGo(&b); err != nil {
+		t.Fatal(err)
+	}
+	reader := benchfmt.NewReader(&b, "run")
+	n := map[string]int{}
+	for reader.Scan() {
+		switch line := reader.Result().(type) {
+		case *benchfmt.Result:
+			n[line.Name.String()]++
+			for key, want := range map[string]string{"goos": "linux", "goarch": "amd64", "cpu": "Test CPU", "pkg": "github.com/seed621a2839/reweight/bench", "note": Interrupted} {
+				if got := line.GetConfig(key); got != want {
+					t.Errorf("%s: %q, want %q", key, got, want)
+				}
+			}
+			for _, unit := range []string{"sec/op", "B/s", "B/op", "allocs/op"} {
+				if v, ok := line.Value(unit); !ok || !(v > 0) {
+					t.Errorf("%s: %v %s", line.Name, v, unit)
+				}
+			}
+			if string(line.Name) == "Kernel/name=token_stats/type=f32/rows=111/vocab=151936/workers=1/path=two" && n[line.Name.String()] == 1 {
+				sec, _ := line.Value("sec/op")
+				speed, _ := line.Value("B/s")
+				if elements := 111 * 151936.0; math.Abs(sec/(0.3e-9*elements)-1) > 1e-9 || math.Abs(speed/(4/0.3e-9)-1) > 1e-9 {
+					t.Errorf("%v s, %v B/s", sec, speed)
+				}
+			}
+		case *benchfmt.SyntaxError:
+			t.Error(line)
+		}
+	}
+	if err := reader.Err(); err != nil || len(n) != len(r.Results) {
+		t.Errorf("%d names, want %d; %v", len(n), len(r.Results), err)
+	}
+	for name, samples := range n {
+		if samples != 9 {
+			t.Errorf("%d samples of %s, want one for each round", samples, name)
+		}
+	}
+}
+
+// failing takes so many bytes.
+type failing int
+
+var errFull = errors.New("full")
+
+func (f *failing) Write(b []byte) (int, error) {
+	if *f -= failing(len(b)); *f < 0 {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+// TestWriteErrors: no writer keeps an error to itself.
+func TestWriteErrors(t *testing.T) {
+	r := sample()
+	for name, write := range map[string]func(io.Writer) error{
+		"JSON": r.WriteJSON, "CSV": r.WriteCSV, "Markdown": r.WriteMarkdown, "Go": r.WriteGo,
+		"HTML": func(w io.Writer) error { return r.WriteHTML(w, rollout, "") },
+	} {
+		for _, space := range []failing{0, 700} {
+			if err := write(&space); !errors.Is(err, errFull) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestReadSpeed(t *testing.T) {
+	var results []Result
+	for _, q := range []bench.Result{
+		{Rows: 5, GBPerS: 1, NsPerElement: 1, ReadGBPerS: 1}, {Rows: 3, Vocab: 3, GBPerS: 1, NsPerElement: 1, ReadGBPerS: 2},
+		{Rows: 9, GBPerS: 0.5, NsPerElement: 2, ReadGBPerS: 3}, {Rows: 1, GBPerS: 4, NsPerElement: 1, ReadGBPerS: 4},
+	} {
+		results = append(results, Result{Result: q})
+	}
+	if got := ReadSpeed(results); got != 2 {
+		t.Errorf("%v, want 2: the first of the largest", got)
+	}
+	if got := ReadSpeed(nil); got != 0 {
+		t.Errorf("%v without results", got)
+	}
+}

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/bench/report"
+	"github.com/seed621a2839/reweight/kernels"
+	"golang.org/x/perf/benchfmt"
+)
+
+// little is not much to measure.
+var little = []string{"--kernel", "multiply,token_stats_lse", "--rows", "64", "--vocab", "128"}
+
+// runQuickly runs bench run and returns what it prints.
+func runQuickly(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := runCommand(t.Context(), append(slices.Clone(little), args...), &out, &progress{}, quick)
+	return out.String(), err
+}
+
+func TestRunFormats(t *testing.T) {
+	const results = 4 // of the kernels' types
+	n := results * len(reweight.Available())
+	for format, check := range map[string]func(string) int{
+		"table": func(s string) int { return strings.Count(s, "\nmultiply ") + strings.Count(s, "\ntoken_stats_lse ") },
+		"markdown": func(s string) int {
+			return strings.Count(s, "\n| multiply |") + strings.Count(s, "\n| token_stats_lse |")
+		},
+		"csv": func(s string) int {
+			rows, err := csv.NewReader(strings.NewReader(s)).ReadAll()
+			if err != nil {
+				t.Error(err)
+			}
+			return len(rows) - 1
+		},
+		"json": func(s string) int {
+			var r report.Report
+			decode(t, []byte(s), &r)
+			return len(r.Results)
+		},
+		"go": func(s string) int {
+			names, r := map[string]bool{}, benchfmt.NewReader(strings.NewReader(s), "")
+			for r.Scan() {
+				if line, ok := r.Result().(*benchfmt.Result); ok {
+					names[line.Name.String()] = true
+				} else {
+					t.Error(r.Result())
+				}
+			}
+			return len(names)
+		},
+	} {
+		text, err := runQuickly(t, "-format", format)
+		if err != nil {
+			t.Fatal(format, err)
+		}
+		if got := check(text); got != n {
+			t.Errorf("%s: %d results, want %d:\n%s", format, got, n, text)
+		}
+		if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, report.Interrupted) {
+			t.Errorf("%s: codes for a terminal, or marked as partial", format)
+		}
+	}
+}
+
+// TestRunOut: the report is for people and what -baseline takes.
+func TestRunOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "dir")
+	if _, err := runQuickly(t, "--out", dir); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	saved := filepath.Join(dir, "results.json")
+	r, err := report.Read(saved)
+	if err != nil || r.Partial {
+		t.Fatal(r.Partial, err)
+	}
+	// Sizes for a fit, for one type of each kernel, on every path.
+	sizes := map[string][]int{}
+	for _, q := range r.Sweep {
+		if q.Path == "portable" {
+			sizes[q.Kernel+" "+q.Type] = append(sizes[q.Kernel+" "+q.Type], q.Rows+q.Vocab)
+		}
+	}
+	if got := sizes["multiply f32"]; !slices.Equal(got, []int{1, 4, 16, 64}) {
+		t.Errorf("sizes of multiply: %v", got)
+	}
+	if got := sizes["token_stats_lse f32"]; !slices.Equal(got, []int{64 + 2, 64 + 8, 64 + 32, 64 + 128}) || len(sizes) != 2 {
+		t.Errorf("sizes %v", sizes)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil || !bytes.Contains(page, []byte("token_stats_lse")) || !bytes.Contains(page, []byte("&lt;answer&gt;")) || !bytes.Contains(page, []byte("</html>")) {
+		t.Errorf("the page, %v:\n%s", err, page)
+	}
+
+	text, err := runQuickly(t, "--baseline", saved)
+	if err != nil || !strings.Contains(text, "against baseline") || !strings.Contains(text, "Runs at different times drift") {
+		t.Errorf("%v in\n%s", err, text)
+	}
+	if text, err := runQuickly(t, "--baseline", saved, "--rows", "65"); err == nil || !strings.Contains(err.Error(), "another shape: 64 then") || text != "" {
+		t.Errorf("other shapes: %v, printed %q", err, text)
+	}
+	text, err = runQuickly(t, "--baseline", saved, "--format", "json", "--path", "portable")
+	var compared report.Report
+	if decode(t, []byte(text), &compared); err != nil || compared.Results[0].Baseline == nil || !(compared.Results[0].Baseline.Ratio > 0) {
+		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
+// TestRunOutFails: what cannot be written is told in one line, but printed
+// first; a directory that takes no file is refused before the measuring.
+func TestRunOutFails(t *testing.T) {
+	notDir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notDir, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := runQuickly(t, "--out", notDir); err == nil || !strings.Contains(err.Error(), "-out: ") || text != "" {
+		t.Errorf("%v, printed %q", err, text)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"results.json", "report.html"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := runQuickly(t, "--out", dir)
+	if err == nil || strings.Count(err.Error(), "not a regular file") != 2 || strings.Contains(err.Error(), "\n") || !strings.Contains(text, "multiply") {
+		t.Errorf("%v, printed %q", err, text)
+	}
+	if files, err := os.ReadDir(dir); len(files) != 2 {
+		t.Errorf("left %v, %v", files, err)
+	}
+}
+
+// interruptible ends ctx at the n-th check of parity.
+func interruptible(t *testing.T, n int) (context.Context, workload) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := quickJob().workload
+	w.check = func(ctx context.Context, k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]bench.Parity, error) {
+		if n--; n == 0 {
+			cancel()
+		}
+		return bench.Check(ctx, k, typ, sizes, paths)
+	}
+	return ctx, w
+}
+
+// TestRunInterrupted: what there is is printed and saved, and marked.
+func TestRunInterrupted(t *testing.T) {
+	for _, as := range []format{asTable, asMarkdown, asCSV, asJSON, asGo} {
+		ctx, w := interruptible(t, 3)
+		dir := t.TempDir()
+		var out bytes.Buffer
+		err := w.run(ctx, &out, runOptions{format: as, dir: dir})
+		if err != errInterrupted {
+			t.Errorf("error %v", err)
+		}
+		text := out.String()
+		mark := map[format]string{asJSON: `"partial": true`, asCSV: ",true\n"}[as]
+		if mark == "" {
+			mark = report.Interrupted
+		}
+		third := w.shapes()[2].kernel.Name // measured, but not checked
+		if !strings.Contains(text, mark) || !strings.Contains(text, third) || strings.Contains(text, w.shapes()[3].kernel.Name+" ") {
+			t.Errorf("%s: not three kernels, or not marked by %q:\n%s", formatNames[as], mark, text)
+		}
+		r, err := report.Read(filepath.Join(dir, "results.json"))
+		if err != nil || !r.Partial || len(r.Results) != 3*len(w.paths) || r.Sweep != nil {
+			t.Errorf("saved %d results, %v", len(r.Results), err)
+		}
+		if q := r.Results[len(r.Results)-1]; q.MaxULP == q.MaxULP {
+			t.Errorf("errors that were not checked: %v", q.MaxULP)
+		}
+	}
+}
+
+// TestMainJobInterrupted: in each of its parts.
+func TestMainJobInterrupted(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		ctx, w := interruptible(t, n)
+		j := quickJob()
+		j.workload = w
+		var out bytes.Buffer
+		if err := mainCommand(ctx, nil, &out, j); err != errInterrupted || !strings.HasSuffix(out.String(), "\n"+report.Interrupted+"\n") || strings.Contains(out.String(), "kernel agrees") {
+			t.Errorf("%v after\n%s", err, out.String())
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	j := quickJob()
+	stop := stopper{after: "Parity", cancel: cancel}
+	if err := mainCommand(ctx, nil, &stop, j); err != errInterrupted || !strings.HasSuffix(stop.text.String(), "\n"+report.Interrupted+"\n") || !strings.Contains(stop.text.String(), "Speed") {
+		t.Errorf("%v after\n%s", err, stop.text.String())
+	}
+}
+
+// A stopper cancels when it has been written some text.
+type stopper struct {
+	text   bytes.Buffer
+	after  string
+	cancel func()
+}
+
+func (s *stopper) Write(b []byte) (int, error) {
+	s.text.Write(b)
+	if strings.Contains(s.text.String(), s.after) {
+		s.cancel()
+	}
+	return len(b), nil
+}
+
+func overheadQuickly(ctx context.Context, out io.Writer, args ...string) error {
+	return overheadCommand(ctx, append([]string{"--rows", "40", "--vocab", "30"}, args...), out, &progress{}, quick)
+}
+
+func TestOverhead(t *testing.T) {
+	type row struct {
+		step, advantages string
+		kl               bool
+	}
+	var out bytes.Buffer
+	if err := overheadQuickly(t.Context(), &out, "-format", "json", "--path", "portable", "--workers", "1,2"); err != nil {
+		t.Fatal(err)
+	}
+	var r overheadReport
+	decode(t, out.Bytes(), &r)
+	seen := map[row]int{}
+	for _, o := range r.Overhead {
+		seen[row{o.Step, o.Advantages, o.KL}]++
+		if !(o.OverUniform > 0) || o.Verdict == "" || o.Path != "portable" || o.Tokens != 40 || o.Vocab != 30 || o.Workers == 1 && o.ExtraBytes <= 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+	if len(seen) != 12 || len(r.Overhead) != 24 || r.Partial || r.Machine.CPU == "" {
+		t.Errorf("%d rows of %d kinds, want 24 of 12", len(r.Overhead), len(seen))
+	}
+	for format, want := range map[string]string{"table": "\nactfocus+aem  ppo ", "markdown": "\n| actfocus+aem | ppo | yes |", "csv": "\nactfocus+aem,ppo,true,"} {
+		out.Reset()
+		if err := overheadQuickly(t.Context(), &out, "-format", format); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%v, no %q in\n%s", err, want, out.String())
+		}
+		if rows, err := csv.NewReader(&out).ReadAll(); format == "csv" && (err != nil || len(rows) != 13) {
+			t.Errorf("%d rows, %v", len(rows), err)
+		}
+	}
+}
+
+func TestOverheadInterrupted(t *testing.T) {
+	for format, mark := range map[string]string{"table": report.Interrupted, "markdown": report.Interrupted, "json": `"partial": true`} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var out bytes.Buffer
+		if err := overheadQuickly(ctx, &out, "-format", format); err != errInterrupted || !strings.Contains(out.String(), mark) {
+			t.Errorf("%s: %v after\n%s", format, err, out.String())
+		}
+	}
+}
+
+func TestAlso(t *testing.T) {
+	a, b := errors.New("a"), errors.New("b")
+	if also(nil, nil) != nil || also(a, nil) != a || also(nil, b) != b {
+		t.Error("one error is not itself")
+	}
+	if err := also(failed([]string{"x"}), errInterrupted); exitStatus("", err, io.Discard) != 1 || err.Error() != "a check failed: x; interrupted: the results are partial" {
+		t.Errorf("%v", err)
+	}
+	if err := also(errInterrupted, b); exitStatus("", err, io.Discard) != 130 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestProgress: the time left is that of the steps so far, for the steps to come.
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	p := &progress{w: &out, now: func() time.Time { return now }}
+	p.expect(4)
+	var lines []string
+	for range 4 {
+		out.Reset()
+		p.next("measuring %s", strings.Repeat("x", 99))
+		lines = append(lines, out.String())
+		now = now.Add(20 * time.Second)
+	}
+	for i, want := range []string{"\r1 of 4: measuring xx", "\r2 of 4, about 1m0s left: m", "\r3 of 4, about 40s left: m", "\r4 of 4, about 20s left: m"} {
+		if !strings.HasPrefix(lines[i], want) || len(lines[i]) != progressWidth+1 {
+			t.Errorf("%q, want %q and so on, %d wide", lines[i], want, progressWidth)
+		}
+	}
+	for _, p := range []*progress{newProgress(&out), newProgress(devNull(t))} { // neither is a terminal
+		out.Reset()
+		if p.next("x"); p.w != nil || out.Len() > 0 {
+			t.Error("progress where nobody watches")
+		}
+	}
+}
+
+func devNull(t *testing.T) *os.File {
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestMain lets a test run this program as a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("REWEIGHT_TEST_MAIN") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// command is this program with these arguments.
+func command(args ...string) *exec.Cmd {
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(os.Environ(), "REWEIGHT_TEST_MAIN=1")
+	return c
+}
+
+// TestSignals: the first interrupt prints what there is and exits with 130, and
+// leaves no line of progress; writing to a full device is an error.
+func TestSignals(t *testing.T) {
+	if runtime.GOOS == "windows" || testing.Short() {
+		t.Skip("sends signals to a process that works for seconds")
+	}
+	for _, args := range [][]string{{}, {"run", "-format", "json"}, {"overhead"}} {
+		c := command(args...)
+		var stdout, stderr bytes.Buffer
+		c.Stdout, c.Stderr = &stdout, &stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err := c.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		c.Wait()
+		mark := report.Interrupted
+		if slices.Contains(args, "json") {
+			mark = `"partial": true`
+		}
+		if status := c.ProcessState.ExitCode(); status != 130 || !strings.Contains(stdout.String(), mark) || strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\r") {
+			t.Errorf("bench %v: status %d, stderr %q, stdout\n%s", args, status, stderr.String(), stdout.String())
+		}
+		if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "interrupted") {
+			t.Errorf("bench %v: stderr %q", args, m)
+		}
+	}
+}
