@@ -47,20 +47,23 @@ func TestOverheads(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		median, lo, hi float64
+		null           float64 // the upper end of its interval
 		want           string
 	}{
-		{1.001, 0.99, 1.015, "free within noise: at most +1.5%"},
-		{0.98, 0.97, 0.99, "free within noise: at most -1.0%"},
-		{1, 1, 1.02, "free within noise: at most +2.0%"},
-		{1.01, 1.005, 1.015, "costs 1.0%, less than the 2% that count"},
-		{1.31, 1.29, 1.33, "costs 31.0%: the claim does not hold"},
-		{1.03, 1.0201, 1.04, "costs 3.0%: the claim does not hold"},
-		{1.01, 0.99, 1.03, "not decided: between -1.0% and +3.0%"},
-		{1.03, 1.02, 1.04, "not decided: between +2.0% and +4.0%"},
-		{math.NaN(), math.NaN(), math.NaN(), "not decided: between +NaN% and +NaN%"},
+		{1.001, 0.99, 1.015, 1.01, "free within noise: at most +1.5%"},
+		{0.98, 0.97, 0.99, 1.01, "free within noise: at most -1.0%"},
+		{1, 1, 1.02, 1.01, "free within noise: at most +2.0%"},
+		{1.01, 1.005, 1.015, 1.01, "free within noise: at most +1.5%"},
+		{1.01, 1.005, 1.015, 1.004, "costs 1.0%, less than the 2% that count"},
+		{1.31, 1.29, 1.33, 1.2, "costs 31.0%: the claim does not hold"},
+		{1.03, 1.0201, 1.04, 1.01, "costs 3.0%: the claim does not hold"},
+		{1.01, 0.99, 1.03, 1.01, "not decided: between -1.0% and +3.0%"},
+		{1.03, 1.02, 1.04, 1.01, "not decided: between +2.0% and +4.0%"},
+		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%"}, // the uniform step may seem to cost 4%
+		{math.NaN(), math.NaN(), math.NaN(), 1.01, "not decided: between +NaN% and +NaN%"},
 	} {
-		if got := verdict(c.median, c.lo, c.hi); got != c.want {
-			t.Errorf("verdict(%v, %v, %v) = %q, want %q", c.median, c.lo, c.hi, got, c.want)
+		if got := verdict(Estimate{Median: c.median, Lo: c.lo, Hi: c.hi}, Estimate{Hi: c.null}); got != c.want {
+			t.Errorf("verdict of %v, %v to %v, null up to %v = %q, want %q", c.median, c.lo, c.hi, c.null, got, c.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,8 +106,12 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	best.paths = j.paths[len(j.paths)-1:]
 	overheads, stopped := best.overheads(ctx, false)
 	j.progress.clear()
-	heading(out, "Training steps from logits to loss and gradient, over the uniform step")
-	if err := printOverheads(out, overheads); err != nil {
+	heading(out, "Training steps of GRPO from logits to loss and gradient, over the uniform step")
+	rows = nil
+	for _, o := range overheads {
+		rows = append(rows, []string{o.Step, yesNo(o.KL), o.Verdict, timesUniform(o), extraMemory(o), strconv.FormatUint(o.Allocs, 10)})
+	}
+	if err := table(out, 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows); err != nil {
 		return err
 	}
 	if stopped != nil {
