@@ -110,6 +110,9 @@ func (w workload) checkRows(set bool) error {
 	if set && (w.rows < 1 || w.rows > maxSize) {
 		return fmt.Errorf("-rows %d: want 1 to %d", w.rows, maxSize)
 	}
+	if w.kernels != nil && !slices.ContainsFunc(w.kernels, func(k kernels.Kernel) bool { return k.Rows }) {
+		return nil // tokens have no vocabulary
+	}
 	for _, v := range w.vocabs {
 		if w.rows > maxElements/v {
 			return fmt.Errorf("-rows %d times -vocab %d: want at most %d elements", w.rows, v, maxElements)
@@ -375,10 +378,12 @@ func printReport(w io.Writer, r report.Report, as format) error {
 	if err := table(w, 2, nil, r.Machine.Rows(why(r.Machine))); err != nil {
 		return err
 	}
-	heading(w, fmt.Sprintf("Kernels, with a plain read at %.1f GB/s", r.Roofline.ReadGBPerS))
-	text, header, rows := r.Table()
-	if err := table(w, text, header, rows); err != nil {
-		return err
+	if len(r.Results) > 0 {
+		heading(w, fmt.Sprintf("Kernels, with a plain read at %.1f GB/s", r.Roofline.ReadGBPerS))
+		text, header, rows := r.Table()
+		if err := table(w, text, header, rows); err != nil {
+			return err
+		}
 	}
 	if drift := r.Drift(); drift != "" {
 		fmt.Fprintf(w, "\n%s\n", drift)
