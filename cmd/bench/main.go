@@ -22,11 +22,12 @@ const usage = `Usage:
   bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
   bench run [flags]             speed and errors of chosen kernels; writes reports
   bench overhead [flags]        what ActFocus and AEM cost a training step
+  bench gate [flags]            is a kernel slower than in another git revision, or than it may be?
   bench info                    what this machine has, and which kernels it gets
 
 bench COMMAND -h explains a command and its flags.
-Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 130 interrupted:
-what was measured by then is printed.
+Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive (the
+gate only), 130 interrupted: what was measured by then is printed.
 `
 
 func main() {
@@ -55,6 +56,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		name, err = "bench overhead", overheadCommand(ctx, args[1:], out, p, bench.DefaultSampler)
 	case "info":
 		name, err = "bench info", infoCommand(args[1:], out)
+	case "gate":
+		name, err = "bench gate", gateCommand(ctx, args[1:], out, p, bench.DefaultSampler)
+	case workerCommand:
+		name, err = "bench "+workerCommand, gateWorker(args[1:], os.Stdin, out)
 	default:
 		err = mainCommand(ctx, args, out, defaultJob(p))
 	}
@@ -72,9 +77,12 @@ func exitStatus(name string, err error, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
 	var failed *failedCheck
+	var inconclusive *inconclusiveError
 	switch {
 	case errors.As(err, &failed):
 		return 1
+	case errors.As(err, &inconclusive):
+		return 3
 	case errors.Is(err, errInterrupted):
 		return 130
 	}

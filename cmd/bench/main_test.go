@@ -73,7 +73,7 @@ func TestWrongUse(t *testing.T) {
 		args string // separated by spaces
 		want string // parts of the message, separated by |
 	}{
-		{"nonsense", `bench: unknown command "nonsense"|reweight, run, overhead or info`},
+		{"nonsense", `bench: unknown command "nonsense"|reweight, run, overhead, gate or info`},
 		{"-x", "bench: |-x"},
 		{"--json", "bench: |-json"},
 		{"info -x", "bench info: |-x"},
@@ -162,6 +162,25 @@ func TestWrongUse(t *testing.T) {
 		{"overhead --workers 0", `-workers "0"`},
 		{"run --workers 0", `-workers "0"`},
 		{"run --workers 1,2,1e9", `-workers "1e9"`},
+
+		{"gate", "bench gate: want either -base REF or -floor FILE"},
+		{"gate -base HEAD -floor x", "want either -base REF or -floor FILE"},
+		{"gate -base=", "-base: no name given"},
+		{"gate -base", "-base"},
+		{"gate HEAD~1", `unexpected argument "HEAD~1"`},
+		{"gate -x", "-x"},
+		{"gate -floor=", "-floor: no name given"},
+		{"gate -floor /nowhere/floors.json", "-floor: |/nowhere/floors.json"},
+		{"gate -floor " + noise, "-floor: " + noise},
+		{"gate -floor " + dir, "-floor: |" + dir},
+		{"gate -record", "want either -base REF or -floor FILE"},
+		{"gate -record -base HEAD", "-record goes with -floor"},
+		{"gate -base HEAD -kernel gemm", `-kernel "gemm"|token_stats, |surrogate`},
+		{"gate -base HEAD -path sse9", `-path "sse9"|portable`},
+		{"gate -base HEAD -json=", "-json: no name given"},
+		{"gate -base HEAD -json /nowhere/r.json", "-json: open /nowhere/r.json"},
+		{"gate -base HEAD -junit " + dir, "-junit: open " + dir},
+		{"gate -base HEAD -json - -markdown -", "-markdown -: only one format"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := run(t.Context(), strings.Split(c.args, " "), &stdout, &stderr)
@@ -190,6 +209,7 @@ func TestHelp(t *testing.T) {
 		"reweight -h":           "-aggregation",
 		"reweight FILE -h":      "-dual-clip",
 		"run --help":            "token_stats",
+		"gate -h":               "-markdown",
 		"overhead -h":           "KL anchor",
 		"info -h":               "REWEIGHT_ISA",
 		"reweight -alpha 0 --h": "-alpha",
@@ -234,7 +254,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 
 func TestOutputCannotBeWritten(t *testing.T) {
 	good := write(t, embedded(t))
-	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-json"}, {"info"}, {"-h"}, {"run", "-h"}} {
+	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-json"}, {"info"}, {"-h"}, {"run", "-h"}, {"gate", "-h"}} {
 		for _, space := range []fullDisk{0, 30} {
 			var stderr bytes.Buffer
 			if status := run(t.Context(), args, &space, &stderr); status != 2 {

@@ -1,0 +1,611 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// The tests' own program is a worker of the gate where it is called as one: a
+// fake, of which its name says how it behaves.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == workerCommand {
+		if err := fakeWorker(strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe"), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+		os.Exit(0)
+	}
+}
+
+// fakeWorker has two kernels and says that a call takes 100 ns.
+func fakeWorker(kind string, in io.Reader, out io.Writer) error {
+	hello := greeting{Protocol: workerProtocol, Best: expectedPath(), Paths: []string{"portable", expectedPath()},
+		Kernels: []workerKernel{{"token_stats", []string{"f32", "bf16"}, true}, {"multiply", []string{"f32"}, false}}}
+	switch kind {
+	case "real":
+		return gateWorker(nil, in, out)
+	case "old":
+		return fmt.Errorf("bench: unknown command %q, want something else", workerCommand)
+	case "future":
+		hello.Protocol++
+	case "noisy":
+		fmt.Fprintln(out, "hello, world")
+		return nil
+	case "mute":
+		return errors.New("bench: cannot speak")
+	case "narrow":
+		hello.Best = "portable"
+		hello.Paths = hello.Paths[:1]
+	case "more":
+		hello.Kernels = append(hello.Kernels, workerKernel{"novel", []string{"f32"}, false})
+	case "none":
+		hello.Kernels = nil
+	}
+	if err := json.NewEncoder(out).Encode(hello); err != nil {
+		return err
+	}
+	for d := json.NewDecoder(in); ; {
+		var q request
+		if err := d.Decode(&q); err != nil {
+			return nil
+		}
+		a := answer{}
+		ns := 100.0
+		switch {
+		case kind == "dies" && q.Do == "time":
+			return errors.New("panic: no more")
+		case kind == "refuses" && q.Do == "time":
+			a.Error = "I would rather not"
+		case kind == "wrong" && q.Do == "check" && q.Kernel == "multiply":
+			a.Failure = "multiply: far off"
+		case kind == "slow" && q.Kernel == "multiply":
+			ns = 120
+		case kind == "random" && q.Kernel == "multiply":
+			ns = 100 + 10*rand.Float64()
+		}
+		if q.Do == "count" {
+			a.Calls = 7
+		}
+		for range q.Blocks {
+			a.Ns = append(a.Ns, ns)
+		}
+		if q.Do == "time" && q.Calls != 7 {
+			a.Error = "not as many calls as were counted"
+		}
+		if err := json.NewEncoder(out).Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+// fake returns a side that behaves as its name says.
+func fake(t *testing.T, kind string) side {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // there are hundreds of these processes
+	exe := filepath.Join(t.TempDir(), kind+".exe")
+	if err := os.Symlink(self, exe); err != nil {
+		t.Skip(err)
+	}
+	return side{kind, exe}
+}
+
+// compareFakes runs the comparison of two fakes.
+func compareFakes(t *testing.T, ctx context.Context, base, now string, names []string, paths []reweight.ISA) (gateReport, error) {
+	t.Helper()
+	g := gate{names: names, paths: paths, progress: &progress{}}
+	err := compareWith(t, ctx, &g, base, now)
+	return g.report, err
+}
+
+func compareWith(t *testing.T, ctx context.Context, g *gate, base, now string) error {
+	t.Helper()
+	err := g.compare(ctx, &comparison{base: fake(t, base), now: fake(t, now), rand: rand.New(rand.NewPCG(1, 2)), progress: g.progress})
+	g.report.Against, g.report.Partial = base, ctx.Err() != nil
+	g.report.Verdict = g.report.verdict()
+	return err
+}
+
+// verdicts returns them in one line.
+func verdicts(r gateReport) string {
+	var all []string
+	for _, q := range r.Results {
+		all = append(all, q.Kernel+" "+q.Type+" "+q.Verdict.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestGateCompares(t *testing.T) {
+	for _, c := range []struct{ base, now, want, message string }{
+		{"good", "good", "token_stats f32 pass, token_stats bf16 pass, multiply f32 pass", ""},
+		{"slow", "good", "token_stats f32 pass, token_stats bf16 pass, multiply f32 pass", ""},
+		// Of 20 ns, 5 do not count.
+		{"good", "slow", "token_stats f32 pass, token_stats bf16 pass, multiply f32 regression", "multiply f32 on " + expectedPath() + ": takes 1.150 times as long as the base (1.150 to 1.150), 12 pairs"},
+		{"good", "wrong", "token_stats f32 pass, token_stats bf16 pass, multiply f32 regression", "multiply: far off"},
+		{"random", "random", "token_stats f32 pass, token_stats bf16 pass, multiply f32 pass", ""},
+		{"good", "more", "token_stats f32 pass, token_stats bf16 pass, multiply f32 pass", "novel f32 is only in more: not compared"},
+		{"more", "good", "token_stats f32 pass, token_stats bf16 pass, multiply f32 pass", "novel f32 is only in more: not compared"},
+	} {
+		r, err := compareFakes(t, t.Context(), c.base, c.now, nil, nil)
+		if got := verdicts(r); err != nil || got != c.want {
+			t.Errorf("%s to %s: %v, %s, want %s", c.base, c.now, err, got, c.want)
+		}
+		if all := strings.Join(r.remarks(), "\n"); !strings.Contains(all, c.message) {
+			t.Errorf("%s to %s: no %q in %s", c.base, c.now, c.message, all)
+		}
+		if r.Null == nil || c.base != "random" && r.Null.Median != 1 || r.Results[0].Ratio.N != 12 || r.Results[0].BaseNs != 100 {
+			t.Errorf("%s to %s: noise %+v, results %+v", c.base, c.now, r.Null, r.Results)
+		}
+	}
+	if r, err := compareFakes(t, t.Context(), "good", "slow", []string{"token_stats"}, nil); err != nil || verdicts(r) != "token_stats f32 pass, token_stats bf16 pass" {
+		t.Errorf("of one kernel: %v, %s", err, verdicts(r))
+	}
+	if r, err := compareFakes(t, t.Context(), "good", "good", []string{"multiply"}, []reweight.ISA{reweight.Portable}); err != nil || len(r.Results) != 1 || r.Results[0].Path != "portable" {
+		t.Errorf("of one path: %v, %+v", err, r.Results)
+	}
+}
+
+// TestGateNoticesThePath: callers of a build that lost its assembly do not get
+// what this CPU has.
+func TestGateNoticesThePath(t *testing.T) {
+	if expectedPath() == "portable" {
+		t.Skip("there is no other path here")
+	}
+	r, err := compareFakes(t, t.Context(), "good", "narrow", nil, nil)
+	if err != nil || r.Verdict != bench.Regression || !strings.Contains(verdicts(r), "all types regression") {
+		t.Errorf("%v, %s", err, verdicts(r))
+	}
+	if all := strings.Join(r.remarks(), "\n"); !strings.Contains(all, "callers get the path portable") || !strings.Contains(all, "callers of good get the path "+expectedPath()) {
+		t.Error(all)
+	}
+}
+
+// TestExpectedPath: the library does take it.
+func TestExpectedPath(t *testing.T) {
+	best, err := reweight.Best()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := expectedPath(); best.String() != want && len(reweight.Available()) > 1 {
+		t.Errorf("the path is %v, want %s", best, want)
+	}
+	t.Setenv("REWEIGHT_ISA", "portable")
+	if got := expectedPath(); got != "portable" {
+		t.Errorf("with REWEIGHT_ISA=portable: %s", got)
+	}
+}
+
+func TestGateWorkersFail(t *testing.T) {
+	for kind, want := range map[string]string{
+		"old":     "the bench of old is older than the gate",
+		"future":  "speaks protocol 2, this one 1",
+		"noisy":   "the bench of noisy: invalid character",
+		"mute":    "the bench of mute: bench: cannot speak",
+		"dies":    "the bench of dies: panic: no more",
+		"refuses": "the bench of refuses: token_stats f32: I would rather not",
+		"none":    "there is no kernel to compare",
+	} {
+		for _, sides := range [][2]string{{kind, "good"}, {"good", kind}} {
+			if _, err := compareFakes(t, t.Context(), sides[0], sides[1], nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v, want %q", sides, err, want)
+			}
+		}
+	}
+	if _, err := compareFakes(t, t.Context(), "narrow", "good", nil, []reweight.ISA{reweight.Available()[len(reweight.Available())-1]}); len(reweight.Available()) > 1 && (err == nil || !strings.Contains(err.Error(), "the bench of narrow has portable")) {
+		t.Errorf("a path that one side lacks: %v", err)
+	}
+}
+
+// TestGateInterrupted: what there is by then is kept, and marked.
+func TestGateInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	g := gate{progress: &progress{w: onWrite(func(line string) {
+		if strings.Contains(line, "pair 3 of") {
+			cancel()
+		}
+	})}}
+	if err := compareWith(t, ctx, &g, "good", "good"); err == nil {
+		t.Error("no error")
+	}
+	r := g.report
+	if got := verdicts(r); got != "token_stats f32 open, token_stats bf16 open, multiply f32 open" {
+		t.Error(got)
+	}
+	if err := r.err(); err != errInterrupted || r.Verdict != bench.Open || !strings.Contains(r.summary(), "INTERRUPTED") {
+		t.Errorf("%v, %v, %s", err, r.Verdict, r.summary())
+	}
+	var out bytes.Buffer
+	if err := r.writeTable(&out); err != nil || !strings.Contains(out.String(), "1.000") {
+		t.Errorf("%v in\n%s", err, out.String())
+	}
+}
+
+// TestGateRealWorker: the worker does what it is asked, on every kernel.
+func TestGateRealWorker(t *testing.T) {
+	p, err := fake(t, "real").start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if best, _ := reweight.Best(); p.hello.Best != best.String() || !slices.Equal(p.hello.Paths, pathNames()) || len(p.hello.Kernels) != len(kernels.All()) {
+		t.Errorf("%+v", p.hello)
+	}
+	for _, k := range p.hello.Kernels {
+		q := request{Do: "check", Kernel: k.Name, Type: k.Types[0], Rows: 64}
+		if k.Rows {
+			q.Rows, q.Vocab = 2, 50
+		}
+		if a, err := p.ask(q); err != nil || a.Failure != "" {
+			t.Errorf("%+v: %+v, %v", q, a, err)
+		}
+		q.Do, q.Block = "count", 50*time.Microsecond
+		a, err := p.ask(q)
+		if err != nil || a.Calls < 1 || a.Calls > 50000 {
+			t.Errorf("%+v: %+v, %v", q, a, err)
+		}
+		q.Do, q.Calls, q.Blocks = "time", 2, 3
+		if a, err := p.ask(q); err != nil || len(a.Ns) != 3 || !(a.Ns[0] > 0) {
+			t.Errorf("%+v: %+v, %v", q, a, err)
+		}
+	}
+	good := request{Do: "time", Kernel: "multiply", Type: "f32", Rows: 64, Calls: 1, Blocks: 1}
+	for what, change := range map[string]func(*request){
+		"request": func(q *request) { q.Do = "dance" }, "kernel": func(q *request) { q.Kernel = "gemm" }, "type": func(q *request) { q.Type = "f64" },
+		"path": func(q *request) { q.Path = "sse9" }, "rows": func(q *request) { q.Rows = 0 }, "calls": func(q *request) { q.Calls = 0 }, "blocks": func(q *request) { q.Blocks = 1e9 },
+	} {
+		q := good
+		change(&q)
+		if _, err := p.ask(q); err == nil {
+			t.Errorf("no error for a wrong %s", what)
+		}
+	}
+	if a, err := p.ask(good); err != nil || len(a.Ns) != 1 {
+		t.Errorf("after errors: %+v, %v", a, err)
+	}
+}
+
+func TestCheckNoticesAllocations(t *testing.T) {
+	q := request{Type: "f32", Rows: 64}
+	k, err := kernels.Find("multiply")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failure, err := check(k, q, reweight.Auto); failure != "" || err != nil {
+		t.Errorf("%q, %v", failure, err)
+	}
+	if got := allocates(2, 100); !strings.Contains(got, "2 heap allocations of 100 bytes") {
+		t.Error(got)
+	}
+}
+
+// onWrite is called with what is written.
+type onWrite func(string)
+
+func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
+
+// sampleReport is a report with one of each verdict.
+func sampleReport() gateReport {
+	e := bench.Estimate{Median: 1.1, Lo: 1.05, Hi: 1.2, N: 24}
+	wide := bench.Estimate{Median: 1.06, Lo: math.Inf(-1), Hi: math.Inf(1), N: 12}
+	r := gateReport{Against: "HEAD~1", Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []gateResult{
+		{Kernel: "one", Type: "f32", Path: "avx2", Verdict: bench.Pass, Ratio: &e, BaseNs: 100, NewNs: 110},
+		{Kernel: "two", Type: "f32", Path: "avx2", Verdict: bench.Regression, Ratio: &e, Message: "slower & <wrong>"},
+		{Kernel: "three", Type: "f32", Path: "avx2", Verdict: bench.Inconclusive, Ratio: &wide, Message: "who knows"},
+		{Kernel: "four", Type: "f32", Path: "avx2"},
+	}}
+	r.Verdict = r.verdict()
+	return r
+}
+
+func TestGateVerdict(t *testing.T) {
+	r := sampleReport()
+	var failed *failedCheck
+	if err := r.err(); !errors.As(err, &failed) || !strings.Contains(err.Error(), "two f32 on avx2: slower") || exitStatus("", err, io.Discard) != 1 {
+		t.Errorf("%v", err)
+	}
+	if want := "REGRESSION against HEAD~1: 1 regression, 1 inconclusive, 1 open, 1 pass"; r.summary() != want {
+		t.Errorf("%q, want %q", r.summary(), want)
+	}
+	r.Results = slices.Delete(r.Results, 1, 2)
+	r.Verdict = r.verdict()
+	if err := r.err(); err == nil || exitStatus("", err, io.Discard) != 3 || !strings.Contains(err.Error(), "inconclusive: three f32 on avx2: who knows") {
+		t.Errorf("%v", err)
+	}
+	r.Results = r.Results[:1]
+	r.Verdict = r.verdict()
+	if err := r.err(); err != nil || r.Verdict != bench.Pass {
+		t.Errorf("%v", err)
+	}
+	r.Partial = true
+	if err := r.err(); exitStatus("", err, io.Discard) != 130 || r.verdict() != bench.Open {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestGateFormats(t *testing.T) {
+	r := sampleReport()
+	var table, markdown, junit, text bytes.Buffer
+	for _, err := range []error{r.writeTable(&table), r.writeMarkdown(&markdown), r.writeJUnit(&junit), r.writeJSON(&text)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for _, want := range []string{"one", "1.100", "1.050 to 1.200", "regression", "two f32 on avx2: slower & <wrong>", "a | note", "REGRESSION", "Noise now"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("no %q in\n%s", want, table.String())
+		}
+	}
+	for _, want := range []string{"**bench gate: REGRESSION", "- two f32 on avx2: slower & &lt;wrong>", `a \| note`, "| one | f32 | avx2 | pass | 100 | 110 | 1.100 | 1.050 to 1.200 | 24 |", "</details>"} {
+		if !strings.Contains(markdown.String(), want) {
+			t.Errorf("no %q in\n%s", want, markdown.String())
+		}
+	}
+	var suite struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Skipped  int `xml:"skipped,attr"`
+		Cases    []struct {
+			Name    string `xml:"name,attr"`
+			Failure *struct {
+				Message string `xml:"message,attr"`
+			} `xml:"failure"`
+			Skipped *struct{} `xml:"skipped"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(junit.Bytes(), &suite); err != nil {
+		t.Fatal(err)
+	}
+	if suite.Tests != 4 || suite.Failures != 1 || suite.Skipped != 2 || len(suite.Cases) != 4 || suite.Cases[0].Failure != nil || suite.Cases[1].Failure.Message != "slower & <wrong>" || suite.Cases[2].Skipped == nil {
+		t.Errorf("%+v", suite)
+	}
+	var back map[string]any
+	if err := json.Unmarshal(text.Bytes(), &back); err != nil || back["verdict"] != "regression" || len(back["results"].([]any)) != 4 {
+		t.Errorf("%v in\n%s", err, text.String())
+	}
+}
+
+func TestGateOutputs(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "r.json")
+	if err := os.WriteFile(file, []byte("something that was there, and longer than a report, or so"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var stdout bytes.Buffer
+	o := gateOutputs{stdout: &stdout}
+	o.files[0].name, o.files[2].name = file, "-"
+	if err := errors.Join(o.open(), o.write(sampleReport())); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || !json.Valid(text) {
+		t.Errorf("%v in\n%s", err, text)
+	}
+	if !strings.HasPrefix(stdout.String(), "**bench gate") || strings.Contains(stdout.String(), "---\n") {
+		t.Errorf("standard output has\n%s", stdout.String())
+	}
+	if runtime.GOOS == "linux" { // one full disk does not keep the other file from being written
+		o := gateOutputs{stdout: &stdout}
+		o.files[0].name, o.files[1].name = "/dev/full", file
+		if err := o.open(); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.write(sampleReport()); err == nil || !strings.Contains(err.Error(), "-json: write /dev/full: no space left") {
+			t.Errorf("error %v", err)
+		}
+		if text, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(text, []byte(xml.Header)) {
+			t.Errorf("%v in\n%s", err, text)
+		}
+	}
+}
+
+func TestFloors(t *testing.T) {
+	path := reweight.Available()[len(reweight.Available())-1].String()
+	floors := func(times, share float64) floorFile {
+		return floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{path: {Floors: []floor{{"k", "f32", times, share}}}}}
+	}
+	e := func(median, lo, hi float64) *bench.Estimate {
+		return &bench.Estimate{Median: median, Lo: lo, Hi: hi, N: 9}
+	}
+	for _, c := range []struct {
+		name    string
+		q       standing
+		floors  floorFile
+		want    bench.Verdict
+		message string
+	}{
+		{"above", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 0.7), bench.Pass, ""},
+		{"within the noise", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(9.9, 0.99), bench.Pass, ""},
+		{"slower than portable allows", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(11, 0.7), bench.Regression, "floor is 11.0"},
+		{"far from the read", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 1.1), bench.Regression, "floor is 1.100"},
+		{"tokens", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10)}}, floors(7, 1.1), bench.Pass, ""},
+		{"none", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10)}}, floorFile{}, bench.Inconclusive, "no floor"},
+		{"wrong", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10)}, failure: "far off"}, floors(7, 0.7), bench.Regression, "far off"},
+	} {
+		c.q.Kernel, c.q.Type, c.q.Path = "k", "f32", path
+		if c.q.hold(c.floors); c.q.Verdict != c.want || !strings.Contains(c.q.Message, c.message) {
+			t.Errorf("%s: %v, %q, want %v", c.name, c.q.Verdict, c.q.Message, c.want)
+		}
+	}
+}
+
+// TestFloorsOnce records floors, keeps those of others, holds against them and
+// against ones that nothing reaches.
+func TestFloorsOnce(t *testing.T) {
+	if len(reweight.Available()) < 2 {
+		t.Skip("there is no path here but the portable one")
+	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	gateRun := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		err := gateCommand(t.Context(), append([]string{"-floor", name, "-kernel", "multiply"}, args...), &out, &progress{}, quick)
+		return out.String(), err
+	}
+	if _, err := gateRun(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	other := floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{
+		"sve9":         {CPU: "another", Floors: []floor{{"multiply", "f32", 5, 0}}},
+		expectedPath(): {Floors: []floor{{"surrogate", "f32", 3, 0}, {"forgotten", "f32", 3, 0}, {"multiply", "f32", 1e9, 0}}},
+	}}
+	text, _ := json.Marshal(other)
+	if err := os.WriteFile(name, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := gateRun("-path", expectedPath()); err == nil || exitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1000000000") || !strings.Contains(out, "The floors of sve9 were not looked at") {
+		t.Errorf("below its floor: %v\n%s", err, out)
+	}
+	if out, err := gateRun("-record"); err != nil || !strings.Contains(out, "floors") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, err := readFloors(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, ok := f.find("sve9", "multiply", "f32"); !ok || q.TimesPortable != 5 || f.Margin != floorMargin {
+		t.Errorf("%+v", f)
+	}
+	if q, ok := f.find(expectedPath(), "multiply", "f32"); !ok || !(q.TimesPortable > 0 && q.TimesPortable < 1e6) || q.Share != 0 {
+		t.Errorf("%+v", f)
+	}
+	if _, ok := f.find(expectedPath(), "surrogate", "f32"); !ok {
+		t.Errorf("a kernel that was not measured lost its floor: %+v", f)
+	}
+	if _, ok := f.find(expectedPath(), "forgotten", "f32"); ok {
+		t.Errorf("a kernel that is no more has a floor: %+v", f)
+	}
+	save := func() {
+		text, _ := json.Marshal(f)
+		if err := os.WriteFile(name, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, of := range f.Paths { // one round may be far off
+		for i := range of.Floors {
+			of.Floors[i].TimesPortable = 1e-9
+		}
+	}
+	save()
+	if out, err := gateRun(); err != nil || !strings.Contains(out, "PASS") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// A path without floors is no pass.
+	delete(f.Paths, expectedPath())
+	save()
+	if out, err := gateRun(); exitStatus("", err, io.Discard) != 3 || !strings.Contains(out, "it has no floor") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestReadFloors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "EOF",
+		"{":                            "unexpected EOF",
+		`{"vocab":151936} {}`:          "more than one",
+		`{"vocab":151936, "floor":{}}`: `unknown field "floor"`,
+		`{"vocab":1000}`:               "vocabulary of 1000",
+		`{"vocab":"many"}`:             "vocab",
+		`{"vocab":151936,"paths":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`: "k f32 on avx2: a floor is negative",
+	} {
+		name := filepath.Join(t.TempDir(), "floors.json")
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readFloors(name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestRounded(t *testing.T) {
+	for x, want := range map[float64]float64{123.4: 120, 0.2345: 0.23, 0: 0, -3: 0, 7: 7} {
+		if got := rounded(x); got != want {
+			t.Errorf("rounded(%v) = %v, want %v", x, got, want)
+		}
+	}
+}
+
+// TestGateGit builds revisions of a small program instead of bench.
+func TestGateGit(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
+	t.Chdir(dir)
+	refuse := func(ref, want string) {
+		t.Helper()
+		var out bytes.Buffer
+		err := gateCommand(t.Context(), []string{"-base", ref}, &out, &progress{}, quick)
+		if err == nil || !strings.Contains(err.Error(), want) || exitStatus("", err, io.Discard) != 2 {
+			t.Errorf("-base %s: %v, want %q", ref, err, want)
+		}
+		if left, _ := os.ReadDir(temporary); len(left) > 0 {
+			t.Errorf("-base %s leaves %v", ref, left)
+		}
+	}
+	refuse("HEAD", "not a git repository")
+	do := func(args ...string) {
+		t.Helper()
+		if _, err := git(t.Context(), dir, append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...); err != nil {
+			t.Fatal(args, err)
+		}
+	}
+	commit := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		do("add", "-A")
+		do("commit", "--quiet", "-m", name)
+	}
+	do("init", "--quiet")
+	commit("go.mod", "module small\n\ngo 1.26\n")
+	refuse("HEAD", "no cmd/bench")
+	commit("cmd/bench/main.go", "package main\n\nfunc main() { wrong }\n")
+	commit("cmd/bench/main.go", "package main\n\nimport (\"fmt\"; \"os\")\n\nfunc main() { fmt.Fprintln(os.Stderr, \"unknown command\", os.Args[1]); os.Exit(2) }\n")
+	if err := os.WriteFile(".git/hooks/post-checkout", []byte("#!/bin/sh\ntouch \""+temporary+"/hooked\"\n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	refuse("HEAD", "the bench of HEAD is older than the gate")
+	refuse("HEAD~1", "-base HEAD~1 does not build: cmd/bench/main.go:3:15: undefined: wrong")
+	refuse("HEAD~2", "-base HEAD~2 does not build: ")
+	refuse("nowhere", `-base "nowhere": no such commit`)
+	refuse("-x", `-base "-x": no such commit`)
+	refuse("HEAD:go.mod", "no such commit")
+	if err := os.WriteFile("cmd/bench/main.go", []byte("package main\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuse("HEAD", "the working tree does not build: ")
+	if trees, err := git(t.Context(), dir, "worktree", "list"); err != nil || strings.Count(trees, "\n") != 0 {
+		t.Errorf("worktrees left: %s, %v", trees, err)
+	}
+	t.Setenv("PATH", "")
+	refuse("HEAD", "git")
+}

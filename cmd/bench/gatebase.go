@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// Workloads of the gate stay in a cache: what memory does is not a change of the
+// kernels, and is most of the noise.
+const (
+	gateTokens = 16384
+	gateRows   = 2
+	gateVocab  = 32768
+)
+
+// A pair is taken as base, new, new, base, or the other way round. Each of the
+// four is gateBlocks blocks; a side's time is the median of its blocks, of which
+// a few may be interrupted.
+const (
+	gateBlock  = 150 * time.Microsecond
+	gateBlocks = 5
+)
+
+// A compared function is a kernel on a type and a path.
+type compared struct {
+	gateResult
+	request request
+	calls   int
+	pairs   []bench.Pair
+}
+
+// A side is a build of the bench.
+type side struct {
+	name string
+	exe  string
+}
+
+// A process is a running worker.
+type process struct {
+	side   side
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr *bytes.Buffer
+	hello  greeting
+}
+
+// start starts a worker and hears what it says first.
+func (s side) start(ctx context.Context) (*process, error) {
+	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, workerCommand), stderr: new(bytes.Buffer)}
+	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it has one thing to do at a time, and idle threads disturb
+	p.cmd.Stderr = p.stderr
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := p.out.Decode(&p.hello); err != nil {
+		err = p.failed(err)
+		if strings.Contains(p.stderr.String(), workerCommand) { // which it does not know
+			err = fmt.Errorf("the bench of %s is older than the gate: it has no %s", s.name, workerCommand)
+		}
+		return nil, err
+	}
+	if p.hello.Protocol != workerProtocol {
+		p.close()
+		return nil, fmt.Errorf("the bench of %s speaks protocol %d, this one %d", s.name, p.hello.Protocol, workerProtocol)
+	}
+	return p, nil
+}
+
+// failed ends a worker that does not answer, and explains why.
+func (p *process) failed(err error) error {
+	p.close()
+	if said := strings.TrimSpace(p.stderr.String()); said != "" {
+		return fmt.Errorf("the bench of %s: %s", p.side.name, said)
+	}
+	return fmt.Errorf("the bench of %s: %w", p.side.name, err)
+}
+
+func (p *process) ask(q request) (answer, error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return answer{}, err
+	}
+	var a answer
+	if _, err := p.in.Write(append(text, '\n')); err != nil {
+		return a, p.failed(err)
+	}
+	if err := p.out.Decode(&a); err != nil {
+		return a, p.failed(err)
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("the bench of %s: %s %s: %s", p.side.name, q.Kernel, q.Type, a.Error)
+	}
+	return a, nil
+}
+
+// close ends the worker. It may be called again.
+func (p *process) close() {
+	p.in.Close()
+	p.cmd.Wait()
+}
+
+// A comparison runs the benches of two builds against each other.
+type comparison struct {
+	base, now side
+	functions []*compared
+	rule      bench.Rule
+	rounds    int
+	again     []float64 // see bench.TakePair
+	rand      *rand.Rand
+	progress  *progress
+}
+
+// plan asks both sides what they have, and finds what can be compared: of these
+// kernels or all, on that path or, where it is empty, on what callers get. It returns
+// what the new build's callers get, and what cannot be compared, in words.
+func (c *comparison) plan(ctx context.Context, names []string, path string) (best string, notes []string, err error) {
+	base, now, err := c.start(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	defer base.close()
+	defer now.close()
+	name := path
+	if path == "" {
+		if name = now.hello.Best; base.hello.Best != name {
+			notes = append(notes, fmt.Sprintf("callers of %s get the path %s, those of %s get %s", c.base.name, base.hello.Best, c.now.name, name))
+		}
+	}
+	for _, p := range []*process{base, now} {
+		if path != "" && !slices.Contains(p.hello.Paths, path) {
+			return "", nil, fmt.Errorf("-path %q: the bench of %s has %s", path, p.side.name, strings.Join(p.hello.Paths, ", "))
+		}
+	}
+	of := func(p *process) (all []request) {
+		for _, k := range p.hello.Kernels {
+			if names != nil && !slices.Contains(names, k.Name) {
+				continue
+			}
+			for _, typ := range k.Types {
+				q := request{Kernel: k.Name, Type: typ, Path: path, Rows: gateTokens}
+				if k.Rows {
+					q.Rows, q.Vocab = gateRows, gateVocab
+				}
+				all = append(all, q)
+			}
+		}
+		return all
+	}
+	old, all := of(base), of(now)
+	for _, q := range old {
+		if !slices.Contains(all, q) {
+			notes = append(notes, fmt.Sprintf("%s %s is only in %s: not compared", q.Kernel, q.Type, c.base.name))
+		}
+	}
+	for _, q := range all {
+		if !slices.Contains(old, q) {
+			notes = append(notes, fmt.Sprintf("%s %s is only in %s: not compared", q.Kernel, q.Type, c.now.name))
+			continue
+		}
+		c.functions = append(c.functions, &compared{gateResult: gateResult{Kernel: q.Kernel, Type: q.Type, Path: name}, request: q})
+	}
+	return now.hello.Best, notes, nil
+}
+
+// start starts a fresh process of either side.
+func (c *comparison) start(ctx context.Context) (base, now *process, err error) {
+	if base, err = c.base.start(ctx); err != nil {
+		return nil, nil, err
+	}
+	if now, err = c.now.start(ctx); err != nil {
+		base.close()
+		return nil, nil, err
+	}
+	return base, now, nil
+}
+
+// check asks the new build for the hard conditions, and the base how many calls
+// make a block.
+func (c *comparison) check(ctx context.Context) error {
+	base, now, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer base.close()
+	defer now.close()
+	for _, f := range c.functions {
+		c.progress.next("checking %s %s", f.Kernel, f.Type)
+		q := f.request
+		q.Do = "check"
+		a, err := now.ask(q)
+		if err != nil {
+			return err
+		}
+		if f.Message = a.Failure; a.Failure != "" {
+			f.Verdict = bench.Regression
+		}
+		q.Do, q.Block = "count", gateBlock
+		if a, err = base.ask(q); err != nil {
+			return err
+		}
+		f.calls = a.Calls
+	}
+	return nil
+}
+
+// measure takes pairs until each function has its verdict.
+//
+// Two processes of one build may differ by several percent for as long as they
+// live, by where their memory happens to lie. So every pair has two processes of
+// its own, which makes such luck part of the noise between pairs, and a coin says
+// which of them begins: with no difference between the builds, a pair is as
+// likely to be above 1 as below, whatever the machine does meanwhile. Functions
+// take turns pair by pair, so that a bad moment hits few pairs of each.
+func (c *comparison) measure(ctx context.Context) error {
+	last := c.rule.Looks[len(c.rule.Looks)-1]
+	for ; c.rounds < last; c.rounds++ {
+		open := slices.DeleteFunc(slices.Clone(c.functions), func(f *compared) bool { return f.Verdict != bench.Open })
+		if len(open) == 0 {
+			return nil
+		}
+		c.progress.next("pair %d of at most %d, %d kernels still open", c.rounds+1, last, len(open))
+		if err := c.round(ctx, open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round takes a pair of each of these functions.
+func (c *comparison) round(ctx context.Context, open []*compared) error {
+	base, now, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer base.close()
+	defer now.close()
+	for _, f := range open {
+		q := f.request
+		q.Do, q.Calls, q.Blocks = "time", f.calls, gateBlocks
+		times := func(p *process) func() ([]float64, error) {
+			return func() ([]float64, error) {
+				a, err := p.ask(q)
+				return a.Ns, err
+			}
+		}
+		pair, again, err := bench.TakePair(c.rand, times(base), times(now))
+		if err != nil {
+			return err
+		}
+		c.again = append(c.again, again)
+		f.pairs = append(f.pairs, pair)
+		f.decide(c.rule)
+	}
+	return nil
+}
+
+// decide takes the pairs so far into the result.
+func (f *compared) decide(rule bench.Rule) {
+	verdict, ratio := rule.Decide(f.pairs)
+	f.Verdict, f.Ratio = verdict, &ratio
+	var sides bench.Samples = make([][]float64, 2)
+	for _, p := range f.pairs {
+		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+	}
+	f.BaseNs, f.NewNs = sides.Median(0).Median, sides.Median(1).Median
+	switch verdict {
+	case bench.Regression:
+		f.Message = fmt.Sprintf("takes %.3f times as long as the base (%s), %d pairs", ratio.Median, interval(ratio), ratio.N)
+	case bench.Inconclusive:
+		f.Message = fmt.Sprintf("takes %.3f times as long as the base (%s), open after %d pairs", ratio.Median, interval(ratio), ratio.N)
+	}
+}
+
+// againstBase compares the working tree with a revision.
+func (g *gate) againstBase(ctx context.Context, ref string) error {
+	g.report.Against = ref
+	c := comparison{rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), progress: g.progress}
+	g.progress.next("building both benches")
+	b, err := buildBoth(ctx, ref)
+	defer b.remove()
+	if err != nil {
+		return err
+	}
+	g.report.Against = b.against
+	g.report.Notes = append(g.report.Notes, b.notes...)
+	c.base, c.now = side{ref, b.base}, side{"the working tree", b.now}
+	return g.compare(ctx, &c)
+}
+
+// compare takes the results of a comparison into the report, all that there are.
+func (g *gate) compare(ctx context.Context, c *comparison) error {
+	defer func() {
+		for _, f := range c.functions {
+			g.report.Results = append(g.report.Results, f.gateResult)
+		}
+		if len(c.again) > 0 {
+			null := bench.Samples{c.again}.Median(0)
+			g.report.Null = &null
+		}
+	}()
+	paths := []string{""}
+	if g.paths != nil {
+		paths = nil
+		for _, p := range g.paths {
+			paths = append(paths, p.String())
+		}
+	}
+	for i, path := range paths {
+		best, notes, err := c.plan(ctx, g.names, path)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			g.report.Notes = append(g.report.Notes, notes...)
+			g.report.expect(best, expectedPath())
+		}
+	}
+	if len(c.functions) == 0 {
+		return errors.New("there is no kernel to compare: " + strings.Join(g.report.Notes, "; "))
+	}
+	c.rule = bench.DefaultRule(len(c.functions))
+	if err := c.check(ctx); err != nil {
+		return err
+	}
+	return c.measure(ctx)
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// floorVocab is the vocabulary of the workloads that floors are about, which
+// stream from memory.
+const floorVocab = 151936
+
+// floorMargin is the part of what was measured that becomes a floor. Ratios to
+// plain Go differ between CPUs with the same instructions; what falls by half has
+// lost its vectors, its prefetches or its path. Slow-downs of percents are for
+// -base.
+const floorMargin = 0.5
+
+// A floorFile has the floors of each instruction set.
+type floorFile struct {
+	Margin float64               `json:"margin"` // what was measured times this is the floor
+	Vocab  int                   `json:"vocab"`
+	Paths  map[string]pathFloors `json:"paths"`
+}
+
+type pathFloors struct {
+	CPU    string  `json:"cpu"` // that they were recorded on
+	Floors []floor `json:"floors"`
+}
+
+// A floor is the least that is allowed.
+type floor struct {
+	Kernel        string  `json:"kernel"`
+	Type          string  `json:"dtype"`
+	TimesPortable float64 `json:"times_portable"`           // times the speed of the portable path
+	Share         float64 `json:"roofline_share,omitempty"` // of the speed of a plain read; kernels on rows only
+}
+
+func readFloors(name string) (f floorFile, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return f, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return f, fmt.Errorf("%s: %w", name, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return f, fmt.Errorf("%s: more than one JSON value", name)
+	}
+	if f.Vocab != floorVocab {
+		return f, fmt.Errorf("%s: floors for a vocabulary of %d, and %d is measured", name, f.Vocab, floorVocab)
+	}
+	for path, of := range f.Paths {
+		for _, q := range of.Floors {
+			if !(q.TimesPortable >= 0 && q.Share >= 0) {
+				return f, fmt.Errorf("%s: %s %s on %s: a floor is negative", name, q.Kernel, q.Type, path)
+			}
+		}
+	}
+	return f, nil
+}
+
+// find returns the floor of a kernel on a type and a path.
+func (f floorFile) find(path, kernel, typ string) (floor, bool) {
+	for _, q := range f.Paths[path].Floors {
+		if q.Kernel == kernel && q.Type == typ {
+			return q, true
+		}
+	}
+	return floor{}, false
+}
+
+// floorPaths are the paths to hold against floors: those asked for, or all but
+// the portable one.
+func (g gate) floorPaths() (paths []reweight.ISA) {
+	if g.paths != nil {
+		return g.paths
+	}
+	for _, p := range reweight.Available() {
+		if p != reweight.Portable {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// againstFloors holds what is measured here against the floors of a file.
+func (g *gate) againstFloors(ctx context.Context, name string) error {
+	floors, err := readFloors(name)
+	if err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	g.report.Against = name
+	paths := g.floorPaths()
+	g.report.expect(g.report.Machine.Chosen, expectedPath())
+	if len(paths) == 0 {
+		g.report.Notes = append(g.report.Notes, "There is no path here but the portable one, which has no floors")
+		return nil
+	}
+	for path := range floors.Paths {
+		if _, err := reweight.ParseISA(path); err != nil {
+			g.report.Notes = append(g.report.Notes, "The floors of "+path+" were not looked at: it does not run here")
+		}
+	}
+	shapes := g.shapes()
+	g.progress.expect(len(shapes))
+	for _, s := range shapes {
+		g.progress.next("measuring %s", s)
+		results, err := g.standings(ctx, s, paths)
+		if err != nil {
+			return err
+		}
+		again := false
+		hold := func() {
+			again = false
+			for i := range results {
+				results[i].hold(floors)
+				again = again || results[i].Verdict == bench.Regression
+			}
+		}
+		if hold(); again {
+			// A busy moment may be longer than a measurement.
+			if results, err = g.standings(ctx, s, paths); err != nil {
+				return err
+			}
+			hold()
+		}
+		for _, r := range results {
+			g.report.Results = append(g.report.Results, r.gateResult)
+		}
+	}
+	return nil
+}
+
+// A standing is what one run says of a path of a kernel.
+type standing struct {
+	gateResult
+	failure string // of a hard condition
+	rows    bool
+}
+
+// standings checks and measures the paths on a shape.
+func (g *gate) standings(ctx context.Context, s shape, paths []reweight.ISA) ([]standing, error) {
+	parities, err := bench.Check(ctx, s.kernel, s.typ, checkSizes, paths)
+	if err != nil {
+		return nil, err
+	}
+	results, err := g.sampler.Kernel(ctx, s.kernel, s.typ, s.rows, s.vocab, 1, paths)
+	if err != nil {
+		return nil, err
+	}
+	standings := make([]standing, len(results))
+	for i, r := range results {
+		q := standing{rows: s.kernel.Rows, failure: parities[i].Failure}
+		q.Kernel, q.Type, q.Path = r.Kernel, r.Type, r.Path
+		q.TimesPortable = r.TimesPortable
+		if q.rows {
+			q.Share = &bench.Estimate{Median: r.RooflineShare, Lo: r.ShareLo, Hi: r.ShareHi, N: r.Rounds, Outliers: r.Outliers}
+		}
+		if q.failure == "" && r.AllocsPerOp > 0 {
+			q.failure = allocates(r.AllocsPerOp, r.BytesPerOp)
+		}
+		standings[i] = q
+		if null := g.report.Null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
+			g.report.Null = &r.Null
+		}
+	}
+	return standings, nil
+}
+
+// hold sets the verdict. It fails where even the upper bound is below the floor.
+func (q *standing) hold(floors floorFile) {
+	f, ok := floors.find(q.Path, q.Kernel, q.Type)
+	q.TimesFloor, q.ShareFloor = f.TimesPortable, f.Share
+	q.Verdict, q.Message = bench.Pass, ""
+	switch {
+	case q.failure != "":
+		q.Verdict, q.Message = bench.Regression, q.failure
+	case !ok:
+		q.Verdict, q.Message = bench.Inconclusive, "it has no floor: record one"
+	case q.TimesPortable.Hi < f.TimesPortable:
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable path (%s), and the floor is %.1f", q.TimesPortable.Median, interval(*q.TimesPortable), f.TimesPortable)
+	case q.Share != nil && q.Share.Hi < f.Share:
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3f", q.Share.Median, interval(*q.Share), f.Share)
+	}
+}
+
+// record writes the floors of the paths of this machine.
+func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
+	floors, err := readFloors(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		floors, err = floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{}}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	floors.Margin = floorMargin
+	paths := g.floorPaths()
+	if len(paths) == 0 {
+		return errors.New("-record: there is no path here but the portable one, which has no floors")
+	}
+	fresh := map[string][]floor{}
+	shapes := g.shapes()
+	g.progress.expect(len(shapes))
+	for _, s := range shapes {
+		g.progress.next("measuring %s", s)
+		standings, err := g.standings(ctx, s, paths)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %s is as it was", errInterrupted, name)
+		}
+		if err != nil {
+			return err
+		}
+		for _, q := range standings {
+			if q.failure != "" {
+				return &failedCheck{q.name() + ": " + q.failure}
+			}
+			f := floor{Kernel: q.Kernel, Type: q.Type, TimesPortable: rounded(floorMargin * q.TimesPortable.Lo)}
+			if q.Share != nil {
+				f.Share = rounded(floorMargin * q.Share.Lo)
+			}
+			fresh[q.Path] = append(fresh[q.Path], f)
+		}
+	}
+	g.progress.clear()
+	n := 0
+	for path, list := range fresh {
+		// Kernels that were not measured keep theirs, if they still exist.
+		for _, old := range floors.Paths[path].Floors {
+			k, err := kernels.Find(old.Kernel)
+			if _, measured := (floorFile{Paths: map[string]pathFloors{path: {Floors: list}}}).find(path, old.Kernel, old.Type); !measured && err == nil && slices.Contains(k.Types, old.Type) {
+				list = append(list, old)
+			}
+		}
+		floors.Paths[path] = pathFloors{CPU: g.report.Machine.CPU, Floors: list}
+		n += len(list)
+	}
+	if err := atomicfile.Write(name, func(w io.Writer) error { return printJSON(w, floors) }); err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s has %d floors, %v of the lower bounds of what was measured here\n", name, n, floorMargin)
+	return err
+}
+
+// rounded keeps two digits: more would be noise.
+func rounded(x float64) float64 {
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(math.Max(0, x), 'g', 2, 64), 64)
+	return r
+}
