@@ -124,6 +124,6 @@ func (r Report) Drift() string {
 		return ""
 	}
 	return fmt.Sprintf("Against the earlier run: time now over time then. Runs at different times drift: the plain reads, which are the same\n"+
-		"code, now take %.2f to %.2f of their time then. Slower or faster is said only where the share of the plain read says so too;\n"+
+		"code, now take %.2f to %.2f times as long. Slower or faster is said only where the share of the plain read says so too;\n"+
 		"a regression is for bench gate to find, which runs both versions in turn.", lo, hi)
 }

@@ -266,11 +266,10 @@ func bars(results []Result, width float64) template.HTML {
 	for _, w := range all {
 		c.h += above + float64(len(w.paths))*(thick+gap) + 12
 	}
-	for _, v := range x.ticks(int(max(3, (x.to-x.from)/60))) {
-		c.line("grid", x.at(v), top-6, x.at(v), c.h-6)
+	ticks := x.ticks(int(max(3, (x.to-x.from)/60)))
+	for _, v := range ticks {
 		c.text("tick", "middle", x.at(v), top-10, fmt.Sprintf("%.0f%%", 100*v))
 	}
-	c.line("roof", x.at(1), top-6, x.at(1), c.h-6)
 	y := top
 	for _, w := range all {
 		name, shape := w.Name, w.Shape
@@ -284,6 +283,11 @@ func bars(results []Result, width float64) template.HTML {
 			c.text("label", "start", 28, middle-2, name)
 			c.text("tick", "start", 28, middle+12, shape)
 		}
+		end := y + float64(len(w.paths))*(thick+gap) + 2
+		for _, v := range ticks {
+			c.line("grid", x.at(v), y-2, x.at(v), end)
+		}
+		c.line("roof", x.at(1), y-2, x.at(1), end)
 		for _, r := range w.paths {
 			about := fmt.Sprintf("%s on %s, %s: %s (%s to %s) of the plain read, %s ns/element", w.Name, r.Path, shape, percent(r.RooflineShare), whole(r.ShareLo), whole(r.ShareHi), digits(r.NsPerElement))
 			c.rect(fmt.Sprintf("bar s%d", slices.Index(paths, r.Path)%series), x.at(0), y, x.at(r.RooflineShare)-x.at(0), thick, about)

@@ -407,7 +407,7 @@ func TestCompare(t *testing.T) {
 	if header[len(header)-1] != "against baseline" || !strings.HasPrefix(rows[1][len(header)-1], "2.00 (") || rows[5][len(header)-1] != "-" {
 		t.Errorf("%q, %q", header, rows[:6])
 	}
-	if drift := r.Drift(); !strings.Contains(drift, "take 1.00 to 1.50 of") {
+	if drift := r.Drift(); !strings.Contains(drift, "take 1.00 to 1.50 times as long") {
 		t.Error(drift)
 	}
 	if drift := sample().Drift(); drift != "" {
