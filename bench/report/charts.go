@@ -125,7 +125,7 @@ func roofline(results []Result, width float64) template.HTML {
 			ys = append(ys, r.ReadGBPerS*w.Intensity())
 		}
 	}
-	top := c.legend(4, 12, paths) + 8
+	top := c.legend(4, 12, paths) + 14 // the highest pile has five lines
 	left, bottom := 46.0, c.h-42
 	x := logScale(xs, left, c.w-10)
 	y := logScale(ys, bottom, top)
@@ -179,8 +179,7 @@ func roofline(results []Result, width float64) template.HTML {
 		order = order[n:]
 		slices.SortStableFunc(pile, func(a, b workload) int { return cmp.Compare(a.speed(), b.speed()) })
 		abreast := 1 + len(pile)/5
-		lines := (len(pile) + abreast - 1) / abreast
-		at := max(y.at(pile[len(pile)-1].speed())-9, 10+11*float64(lines-1))
+		at := y.at(pile[len(pile)-1].speed()) - 9
 		for some := range slices.Chunk(pile, abreast) {
 			var numbers []string
 			for _, w := range some {

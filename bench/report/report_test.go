@@ -196,7 +196,14 @@ func TestHTMLOfAnything(t *testing.T) {
 	hostile := sample()
 	hostile.Machine.CPU = `<script>alert("x")</script>&amp;`
 	hostile.Results[0].Kernel = `"><b onload=x>`
-	for name, r := range map[string]Report{"empty": {}, "broken": broken, "one": one, "partial": partial, "hostile": hostile} {
+	many := sample()
+	for _, q := range slices.Clone(many.Results) {
+		for range 7 { // numbers pile up
+			q.Rows++
+			many.Results = append(many.Results, q)
+		}
+	}
+	for name, r := range map[string]Report{"empty": {}, "many": many, "broken": broken, "one": one, "partial": partial, "hostile": hostile} {
 		html := page4(t, r)
 		text := wellFormed(t, html)
 		if strings.Contains(text, Interrupted) != (name == "partial") {
