@@ -32,9 +32,19 @@ gate only), 130 interrupted: what was measured by then is printed.
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // writing to a closed pipe is an error that run reports
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second interrupt does what it does by default
+	ctx := context.Background()
+	if measures(os.Args[1:]) {
+		var stop func()
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second interrupt does what it does by default
+	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// measures says whether the command prints what it has when it is interrupted;
+// the others end at once, as by default.
+func measures(args []string) bool {
+	return len(args) == 0 || args[0] != "reweight" && args[0] != "info"
 }
 
 // run does what the arguments say and returns the exit status. Where ctx ends,

@@ -336,6 +336,19 @@ func command(args ...string) *exec.Cmd {
 	return c
 }
 
+// TestMeasures: commands that have nothing partial to print leave interrupts to
+// the system.
+func TestMeasures(t *testing.T) {
+	for args, want := range map[string]bool{"reweight FILE": false, "info": false, "run": true, "overhead -h": true, "-h": true} {
+		if got := measures(strings.Fields(args)); got != want {
+			t.Errorf("bench %s: %v", args, got)
+		}
+	}
+	if !measures(nil) {
+		t.Error("the main job does not measure")
+	}
+}
+
 // TestSignals: the first interrupt prints what there is and exits with 130, and
 // leaves no line of progress; writing to a full device is an error.
 func TestSignals(t *testing.T) {
