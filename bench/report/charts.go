@@ -28,16 +28,11 @@ func draw(chart func(width float64) template.HTML) drawing {
 	return drawing{chart(wide), chart(narrow)}
 }
 
-// pathsOf returns the paths in the order of the results; each is a series.
-func pathsOf(results []Result) []string {
-	var paths []string
-	for _, r := range results {
-		if !slices.Contains(paths, r.Path) {
-			paths = append(paths, r.Path)
-		}
-	}
-	return paths
-}
+// Paths are those of the machine, measured or not: the series of all charts, so
+// that a path looks the same in every report of it.
+type paths []string
+
+func (p paths) series(path string) int { return max(0, slices.Index(p, path)) }
 
 // A workload is a kernel on inputs of one type and shape: what paths are
 // compared on.
@@ -94,10 +89,15 @@ func median(x []float64) float64 {
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
 }
 
-// legend draws the names of the series in rows and returns its height.
-func (c *canvas) legend(x, y float64, names []string) float64 {
-	at := x
-	for i, name := range names {
+// legend draws the names of the paths that were measured, in rows, and returns
+// where the next row would be.
+func (c *canvas) legend(p paths, measured map[string]bool) float64 {
+	const x = 4.0
+	at, y := x, 12.0
+	for i, name := range p {
+		if !measured[name] {
+			continue
+		}
 		w := textWidth(name) + 30
 		if at > x && at+w > c.w {
 			at, y = x, y+18
@@ -109,10 +109,18 @@ func (c *canvas) legend(x, y float64, names []string) float64 {
 	return y + 18
 }
 
+// measured returns the paths of the results.
+func measured(results []Result) map[string]bool {
+	m := map[string]bool{}
+	for _, r := range results {
+		m[r.Path] = true
+	}
+	return m
+}
+
 // roofline places every workload by operations per byte and operations per
 // second. What is bound by memory lies on the slope of the plain read.
-func roofline(results []Result, width float64) template.HTML {
-	paths := pathsOf(results)
+func roofline(p paths, results []Result, width float64) template.HTML {
 	c := &canvas{w: width, h: max(480, 0.56*width)}
 	all := workloadsOf(results)
 	var xs, ys []float64
@@ -125,21 +133,17 @@ func roofline(results []Result, width float64) template.HTML {
 			ys = append(ys, r.ReadGBPerS*w.Intensity())
 		}
 	}
-	top := c.legend(4, 12, paths) + 14 // the highest pile has five lines
+	top := c.legend(p, measured(results)) + 14 // the highest pile has five lines
 	left, bottom := 46.0, c.h-42
 	x := logScale(xs, left, c.w-10)
 	y := logScale(ys, bottom, top)
 	c.axes(x, y, "operations per byte", "billion operations per second")
+	var notes []func() // written when all marks are known
 	var marks [][2]float64
-	for _, w := range all {
-		for _, r := range w.paths {
-			marks = append(marks, [2]float64{x.at(w.Intensity()), y.at(float64(w.Ops) / r.NsPerElement)})
-		}
-	}
 	for _, roof := range [...]struct {
 		rows bool
 		name string
-	}{{true, "plain read, memory"}, {false, "plain read, cache"}} {
+	}{{true, "memory"}, {false, "cache"}} {
 		speed := median(reads[roof.rows])
 		if !finite(speed) {
 			continue
@@ -147,8 +151,8 @@ func roofline(results []Result, width float64) template.HTML {
 		// Within the frame.
 		x1, x2 := max(x.lo, y.lo/speed), min(x.hi, y.hi/speed)
 		c.line("roof", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed))
-		name := fmt.Sprintf("%s: %.3g GB/s", roof.name, speed)
-		c.along("note", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed), name, marks)
+		name := fmt.Sprintf("%s, %.3g GB/s", roof.name, speed)
+		notes = append(notes, func() { c.along("note", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed), name, marks) })
 	}
 	for _, w := range all {
 		px := x.at(w.Intensity())
@@ -162,7 +166,8 @@ func roofline(results []Result, width float64) template.HTML {
 	for _, w := range all {
 		for _, r := range w.paths {
 			ops := float64(w.Ops) / r.NsPerElement
-			c.mark(slices.Index(paths, r.Path), x.at(w.Intensity()), y.at(ops),
+			marks = append(marks, [2]float64{x.at(w.Intensity()), y.at(ops)})
+			c.mark(p.series(r.Path), x.at(w.Intensity()), y.at(ops),
 				fmt.Sprintf("%d: %s on %s: %.3g billion operations per second, %.2g per byte", w.Number, w.Name, r.Path, ops, w.Intensity()))
 		}
 	}
@@ -186,8 +191,12 @@ func roofline(results []Result, width float64) template.HTML {
 				numbers = append(numbers, strconv.Itoa(w.Number))
 			}
 			c.text("number", "middle", middle, at, strings.Join(numbers, " "))
+			marks = append(marks, [2]float64{middle, at - 4})
 			at -= 11
 		}
+	}
+	for _, write := range notes {
+		write()
 	}
 	return c.picture("Roofline", "Operations per second of every kernel over its operations per byte, with the plain read as the roof. The table below has the figures.")
 }
@@ -245,9 +254,9 @@ func short(v float64) string {
 
 // bars draws the share of the plain read that each path of each workload
 // reaches, with its interval.
-func bars(results []Result, width float64) template.HTML {
+func bars(p paths, results []Result, width float64) template.HTML {
 	const thick, gap, title = 11.0, 3.0, 17.0
-	paths, all := pathsOf(results), workloadsOf(results)
+	all := workloadsOf(results)
 	c := &canvas{w: width}
 	left, above := 226.0, 0.0
 	if width < 600 { // names above the bars, not beside them
@@ -259,7 +268,7 @@ func bars(results []Result, width float64) template.HTML {
 			most = max(most, 1.1*r.RooflineShare)
 		}
 	}
-	top := c.legend(4, 12, paths) + 22
+	top := c.legend(p, measured(results)) + 22
 	x := scale{lo: 0, hi: most, from: left, to: c.w - 116}
 	c.h = top
 	for _, w := range all {
@@ -289,7 +298,7 @@ func bars(results []Result, width float64) template.HTML {
 		c.line("roof", x.at(1), y-2, x.at(1), end)
 		for _, r := range w.paths {
 			about := fmt.Sprintf("%s on %s, %s: %s (%s to %s) of the plain read, %s ns/element", w.Name, r.Path, shape, percent(r.RooflineShare), whole(r.ShareLo), whole(r.ShareHi), digits(r.NsPerElement))
-			c.rect(fmt.Sprintf("bar s%d", slices.Index(paths, r.Path)%series), x.at(0), y, x.at(r.RooflineShare)-x.at(0), thick, about)
+			c.rect(fmt.Sprintf("bar s%d", p.series(r.Path)%series), x.at(0), y, x.at(r.RooflineShare)-x.at(0), thick, about)
 			middle, end := y+thick/2, min(r.ShareHi, most)
 			c.line("whisker", x.at(r.ShareLo), middle, x.at(end), middle)
 			c.line("whisker", x.at(r.ShareLo), middle-3, x.at(r.ShareLo), middle+3)
@@ -324,7 +333,6 @@ type growthLine struct {
 // growthsOf takes measurements of one kernel and type that differ in vocabulary,
 // or in tokens: those of the sweep, or of the run itself where it has several.
 func growthsOf(r Report) []growth {
-	paths := pathsOf(slices.Concat(r.Results, r.Sweep))
 	swept := map[string]bool{}
 	for _, q := range r.Sweep {
 		swept[q.Kernel+q.Type] = true
@@ -350,7 +358,7 @@ func growthsOf(r Report) []growth {
 		j := slices.IndexFunc(g.Lines, func(l growthLine) bool { return l.Path == q.Path })
 		if j < 0 {
 			j = len(g.Lines)
-			g.Lines = append(g.Lines, growthLine{Path: q.Path, series: slices.Index(paths, q.Path)})
+			g.Lines = append(g.Lines, growthLine{Path: q.Path, series: paths(r.Machine.Paths).series(q.Path)})
 		}
 		l := &g.Lines[j]
 		l.sizes, l.ns = append(l.sizes, float64(size)), append(l.ns, q.NsPerElement*float64(size))
@@ -373,7 +381,7 @@ func growthsOf(r Report) []growth {
 }
 
 // growthPanels draws a panel for each of them, all with the same axes.
-func growthPanels(all []growth, paths []string, width float64) template.HTML {
+func growthPanels(p paths, all []growth, width float64) template.HTML {
 	c := &canvas{w: width}
 	columns, title := 4, "label"
 	if width < 600 {
@@ -381,14 +389,17 @@ func growthPanels(all []growth, paths []string, width float64) template.HTML {
 	}
 	const left, between, above, below = 48.0, 14.0, 44.0, 42.0
 	var xs, ys []float64
+	seen, types := map[string]bool{}, map[string]bool{}
 	for _, g := range all {
+		types[g.Type] = true
 		for _, l := range g.Lines {
+			seen[l.Path] = true
 			xs, ys = append(xs, l.sizes...), append(ys, l.ns...)
 		}
 	}
 	panel := (width - left - 8 - between*float64(columns-1)) / float64(columns)
 	tall := max(120, 0.75*panel)
-	top := c.legend(4, 12, paths) - 4
+	top := c.legend(p, seen) - 4
 	rows := (len(all) + columns - 1) / columns
 	c.h = top + float64(rows)*(tall+above) + below
 	for i, g := range all {
@@ -411,7 +422,11 @@ func growthPanels(all []growth, paths []string, width float64) template.HTML {
 		}
 		c.line("axis", x.from, y.from, x.to, y.from)
 		c.line("axis", x.from, y.from, x.from, y.to)
-		c.text(title, "start", x0, y0-20, g.Kernel)
+		name := g.Kernel
+		if len(types) > 1 {
+			name += " " + g.Type
+		}
+		c.text(title, "start", x0, y0-20, name)
 		c.text("tick", "start", x0, y0-6, "b")
 		for k, l := range g.Lines {
 			at := x0 + 18 + float64(k)*(textWidth("0.00")+18)

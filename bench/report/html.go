@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"math"
+	"slices"
 	"strconv"
+
+	"github.com/seed621a2839/reweight/bench"
 )
 
 //go:embed report.html
@@ -21,17 +23,10 @@ type grid struct {
 	Rows   [][]string
 }
 
-// Noise is the plain read over itself: what differs by less is noise.
-type noise struct {
-	N      int     // results
-	Lo, Hi float64 // of their medians
-	Widest string  // interval
-}
-
 // WriteHTML writes one page that needs nothing else: no script, no font and no
 // network. why says why the machine's path was chosen.
 func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
-	results := r.oneWorker()
+	results, p := r.oneWorker(), paths(r.Machine.Paths)
 	text, header, rows := r.Table()
 	header, rows = append(header, "outliers", "A/A null"), append([][]string{}, rows...)
 	data := struct {
@@ -42,7 +37,7 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 		Growth                 []drawing
 		Kernels, Fits, Results grid
 		Rollout                Rollout
-		Noise                  noise
+		Noise                  string
 		Drift                  string
 		Mark                   string
 		Workers                int
@@ -51,8 +46,8 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 	}
 	if len(results) > 0 {
 		data.Workers = results[0].Workers
-		data.Roofline = draw(func(width float64) template.HTML { return roofline(results, width) })
-		data.Bars = draw(func(width float64) template.HTML { return bars(results, width) })
+		data.Roofline = draw(func(width float64) template.HTML { return roofline(p, results, width) })
+		data.Bars = draw(func(width float64) template.HTML { return bars(p, results, width) })
 	}
 	if len(rollout.Tokens) > 0 {
 		data.Tokens = draw(func(width float64) template.HTML { return rolloutBars(rollout, width) })
@@ -67,8 +62,7 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 			}
 		}
 		if some != nil {
-			paths := pathsOf(r.Results)
-			data.Growth = append(data.Growth, draw(func(width float64) template.HTML { return growthPanels(some, paths, width) }))
+			data.Growth = append(data.Growth, draw(func(width float64) template.HTML { return growthPanels(p, some, width) }))
 		}
 	}
 	data.Fits = fitGrid(growths)
@@ -93,9 +87,10 @@ func (r Report) oneWorker() []Result {
 	return some
 }
 
-func (r Report) noise() noise {
-	n := noise{Lo: math.Inf(1), Hi: math.Inf(-1)}
-	widest := -1.0
+// noise says how far the plain read was from itself, or nothing without results.
+func (r Report) noise() string {
+	var medians []float64
+	var widest bench.Estimate
 	seen := map[key]bool{}
 	for _, q := range r.Results {
 		k := keyOf(q.Result)
@@ -103,13 +98,19 @@ func (r Report) noise() noise {
 			continue // the paths of a workload share theirs
 		}
 		seen[k] = true
-		n.N++
-		n.Lo, n.Hi = min(n.Lo, q.Null.Median), max(n.Hi, q.Null.Median)
-		if width := q.Null.Hi - q.Null.Lo; width > widest {
-			widest, n.Widest = width, fmt.Sprintf("%.3f to %.3f", q.Null.Lo, q.Null.Hi)
+		medians = append(medians, q.Null.Median)
+		if q.Null.Hi-q.Null.Lo > widest.Hi-widest.Lo {
+			widest = q.Null
 		}
 	}
-	return n
+	switch len(medians) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("The ratio of the two, which should be 1, was %.3f, with a 95%% interval of %.3f to %.3f.", medians[0], widest.Lo, widest.Hi)
+	}
+	return fmt.Sprintf("Over %d workloads the ratio of the two, which should be 1, was %.3f to %.3f; the widest 95%% interval of one was %.3f to %.3f.",
+		len(medians), slices.Min(medians), slices.Max(medians), widest.Lo, widest.Hi)
 }
 
 // kernelGrid is the roofline in words.

@@ -151,7 +151,7 @@ func TestHTML(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"Test CPU", "because", "0.980 to 1.030", "plain read, memory: 20 GB/s", "plain read, cache: 20 GB/s", "masked", "reasoning", "action", "Left", "ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
+	for _, want := range []string{"Test CPU", "because", "0.980 to 1.030", "memory, 20 GB/s", "cache, 20 GB/s", "masked", "reasoning", "action", "Left", "ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}

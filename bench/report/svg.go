@@ -134,7 +134,7 @@ func logScale(values []float64, from, to float64) scale {
 	if lo > hi {
 		lo, hi = 1, 10
 	}
-	pad := max(1.25, math.Pow(hi/lo, 0.06))
+	pad := max(1.25, math.Pow(hi/lo, 0.06), math.Sqrt(10*lo/hi)) // at least a decade
 	return scale{lo / pad, hi * pad, from, to, true}
 }
 
