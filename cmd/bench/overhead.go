@@ -44,6 +44,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 	vocabList := flags.String("vocab", "151936", "`sizes` of the vocabulary")
 	rows := flags.Int("rows", 0, "tokens of a step (default as many as make 64 MiB of logits and gradient)")
 	workerList := flags.String("workers", "1", "`numbers` of workers that share the rows")
+	pinned := flags.Int("pin", 0, pinUsage)
 	var as format
 	formats := formatNames[:asGo] // benchstat knows no ratios
 	flags.Var(choice[format]{&as, formats}, "format", "`name` of what is printed: "+strings.Join(formats, ", "))
@@ -70,6 +71,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 		return err
 	}
 
+	if err := pin(*pinned, set["pin"]); err != nil {
+		return err
+	}
 	w.sampler.Budget *= 4 // the question is about a hundredth, on machines that drift by tens of them
 	var r overheadReport
 	if r.Machine, err = thisMachine(); err != nil {
@@ -82,7 +86,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 		return err
 	}
 	r.Partial = err != nil
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		err = errInterrupted
 	}
 	return also(err, r.print(out, as))

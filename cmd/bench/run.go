@@ -62,6 +62,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 	vocabList := flags.String("vocab", "151936", "`sizes` of the vocabulary")
 	rows := flags.Int("rows", 0, "rows of logits, or tokens (default 64 MiB of logits, 65,536 tokens)")
 	workerList := flags.String("workers", "1", "`numbers` of workers that share the rows")
+	pinned := flags.Int("pin", 0, pinUsage)
 	var opt runOptions
 	flags.Var(choice[format]{&opt.format, formatNames[:]}, "format", "`name` of what is printed: "+strings.Join(formatNames[:], ", "))
 	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory`, and measure smaller sizes too, for growth")
@@ -102,7 +103,23 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 			return fmt.Errorf("-%s: no name given", name)
 		}
 	}
+	if err := pin(*pinned, set["pin"]); err != nil {
+		return err
+	}
 	return w.run(ctx, out, opt)
+}
+
+const pinUsage = "run on this `CPU` alone, from 0 (default wherever the system likes; Linux only)"
+
+// pin keeps the process on that CPU if it is set.
+func pin(cpu int, set bool) error {
+	if !set {
+		return nil
+	}
+	if err := bench.Pin(cpu); err != nil {
+		return fmt.Errorf("-pin %d: %s", cpu, strings.TrimPrefix(err.Error(), "bench: "))
+	}
+	return nil
 }
 
 // checkRows returns an error if the rows, where they are set, are out of range.
@@ -176,7 +193,7 @@ func (w workload) run(ctx context.Context, out io.Writer, opt runOptions) error 
 	if len(failures) > 0 {
 		err = also(failed(failures), err)
 	}
-	if ctx.Err() != nil {
+	if stopped != nil && ctx.Err() != nil {
 		stopped = errInterrupted
 	}
 	return also(stopped, err)
@@ -442,11 +459,16 @@ func kernelNames() []string {
 // pick returns those of all whose names are in the list.
 func pick[E any](flag, list string, all []E, names []string) ([]E, error) {
 	var picked []E
+	given := map[int]bool{}
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.Index(names, name)
 		if i < 0 {
 			return nil, fmt.Errorf("%s %q: not available here, want some of %s", flag, name, strings.Join(names, ", "))
 		}
+		if given[i] {
+			return nil, fmt.Errorf("%s %q: given twice", flag, name)
+		}
+		given[i] = true
 		picked = append(picked, all[i])
 	}
 	return picked, nil
@@ -459,6 +481,9 @@ func numbers(flag, list string, most int) ([]int, error) {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > most {
 			return nil, fmt.Errorf("%s %q: want whole numbers of 1 to %d", flag, text, most)
+		}
+		if slices.Contains(n, v) {
+			return nil, fmt.Errorf("%s %q: given twice", flag, text)
 		}
 		n = append(n, v)
 	}
