@@ -3,6 +3,7 @@ package bench_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -31,4 +32,44 @@ func ExampleSampler_Sample() {
 	// Output:
 	// sorting takes longer: true
 	// the same function twice seems alike: true
+}
+
+// Is a new way slower than the old one? Pairs decide, a few if it is clear.
+func ExampleRule() {
+	x := make([]float64, 1000)
+	times := func(f func()) func() ([]float64, error) {
+		return func() ([]float64, error) {
+			ns := make([]float64, 5) // blocks
+			for i := range ns {
+				const calls = 20
+				begin := time.Now()
+				for range calls {
+					f()
+				}
+				ns[i] = float64(time.Since(begin)) / calls
+			}
+			return ns, nil
+		}
+	}
+	once := func() {
+		for i := range x {
+			x[i] += 1
+		}
+	}
+	twice := func() { once(); once() }
+
+	rule, coin := bench.DefaultRule(1), rand.New(rand.NewPCG(1, 2))
+	var pairs []bench.Pair
+	verdict := bench.Open
+	for verdict == bench.Open {
+		pair, _, err := bench.TakePair(coin, times(once), times(twice))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		pairs = append(pairs, pair)
+		verdict, _ = rule.Decide(pairs)
+	}
+	fmt.Println(verdict)
+	// Output: regression
 }

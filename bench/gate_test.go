@@ -238,15 +238,15 @@ func TestGateRule(t *testing.T) {
 		power                       float64 // at least
 		open                        float64 // of runs without a change, at most
 	}{
-		{"quiet", 0.005, 0.005, 0.05, 4000, 1, 0},
-		{"busy", 0.02, 0.02, 0.4, 2000, 0.999, 0.001},
-		{"wild", 0.05, 0.05, 0.7, 400, 0.95, 1},
+		{"quiet", 0.005, 0.005, 0.05, 2000, 1, 0},
+		{"busy", 0.02, 0.02, 0.4, 1000, 0.999, 0.001},
+		{"wild", 0.05, 0.05, 0.7, 100, 0.95, 1},
 	} {
 		t.Run(machine.name, func(t *testing.T) {
 			t.Parallel()
 			runs := machine.runs
 			if testing.Short() {
-				runs /= 20
+				runs /= 10
 			}
 			var alarms, alarms4, open, found, named int
 			for run := range runs {
@@ -288,9 +288,9 @@ func TestGateRule(t *testing.T) {
 // TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
 // or just not pass, and the noise drowns all, Alpha is what holds.
 func TestGateRuleAtItsEdge(t *testing.T) {
-	runs, functions := 4000, 25
+	runs, functions := 2000, 25
 	if testing.Short() {
-		runs /= 10
+		runs /= 4
 	}
 	rule := DefaultRule(functions)
 	r := rand.New(rand.NewPCG(8, 9))

@@ -21,7 +21,7 @@ import (
 
 const gateUsage = `Usage: bench gate -base REF [flags]     is a kernel slower than in that git revision?
        bench gate -floor FILE [flags]   is a path slower than the file allows?
-       bench gate -floor FILE -record   writes the file, at half of what is measured here
+       bench gate -floor FILE -record   writes the file, at half of the middle of three measurements
 
 -base builds the bench of the working tree as it is and that of REF, and runs the
 two against each other, pair by pair of fresh processes, until each kernel is
@@ -161,6 +161,9 @@ type gate struct {
 // verdict sums the results up.
 func (r gateReport) verdict() bench.Verdict {
 	worst := bench.Pass
+	if len(r.Results) == 0 {
+		worst = bench.Inconclusive
+	}
 	for _, q := range r.Results {
 		switch {
 		case q.Verdict == bench.Regression:
@@ -198,6 +201,9 @@ func (r gateReport) err() error {
 		return failed(of(bench.Regression))
 	case bench.Inconclusive:
 		what := of(bench.Inconclusive)
+		if len(what) == 0 {
+			return &inconclusiveError{"nothing was compared"}
+		}
 		if more := len(what) - 1; more > 0 {
 			what[0] += fmt.Sprintf(" (and %d more)", more)
 		}

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,9 +98,19 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 	}
 }
 
+// canStart skips a test that starts this program or one that is built for it,
+// where an emulated process cannot.
+func canStart(t *testing.T) {
+	t.Helper()
+	if err := exec.Command(os.Args[0], "-test.run", "^$").Run(); errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("an emulated process cannot start another")
+	}
+}
+
 // fake returns a side that behaves as its name says.
 func fake(t *testing.T, kind string) side {
 	t.Helper()
+	canStart(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -338,6 +349,9 @@ func TestGateVerdict(t *testing.T) {
 	if err := r.err(); err != nil || r.Verdict != bench.Pass {
 		t.Errorf("%v", err)
 	}
+	if empty := (gateReport{Verdict: gateReport{}.verdict()}); exitStatus("", empty.err(), io.Discard) != 3 || !strings.Contains(empty.err().Error(), "nothing was compared") {
+		t.Errorf("of nothing: %v, %v", empty.Verdict, empty.err())
+	}
 	r.Partial = true
 	if err := r.err(); exitStatus("", err, io.Discard) != 130 || r.verdict() != bench.Open {
 		t.Errorf("%v", err)
@@ -550,6 +564,7 @@ func TestGateGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
 	}
+	canStart(t)
 	dir := t.TempDir()
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -108,14 +109,14 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	g.report.Against = name
 	paths := g.floorPaths()
 	g.report.expect(g.report.Machine.Chosen, expectedPath())
-	if len(paths) == 0 {
-		g.report.Notes = append(g.report.Notes, "There is no path here but the portable one, which has no floors")
-		return nil
-	}
-	for path := range floors.Paths {
+	for _, path := range slices.Sorted(maps.Keys(floors.Paths)) {
 		if _, err := reweight.ParseISA(path); err != nil {
 			g.report.Notes = append(g.report.Notes, "The floors of "+path+" were not looked at: it does not run here")
 		}
+	}
+	if len(paths) == 0 {
+		g.report.Notes = append(g.report.Notes, "There is no path here but the portable one, which has no floors")
+		return nil
 	}
 	shapes := g.shapes()
 	g.progress.expect(len(shapes))
@@ -200,6 +201,10 @@ func (q *standing) hold(floors floorFile) {
 	}
 }
 
+// recordings is how many measurements a floor is made of: of their medians it is
+// the middle one.
+const recordings = 3
+
 // record writes the floors of the paths of this machine.
 func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	floors, err := readFloors(name)
@@ -219,20 +224,28 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	g.progress.expect(len(shapes))
 	for _, s := range shapes {
 		g.progress.next("measuring %s", s)
-		standings, err := g.standings(ctx, s, paths)
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %s is as it was", errInterrupted, name)
-		}
-		if err != nil {
-			return err
-		}
-		for _, q := range standings {
-			if q.failure != "" {
-				return &failedCheck{q.name() + ": " + q.failure}
+		var times, shares [recordings][]float64 // by path
+		var last []standing
+		for i := range recordings {
+			if last, err = g.standings(ctx, s, paths); ctx.Err() != nil {
+				return fmt.Errorf("%w: %s is as it was", errInterrupted, name)
+			} else if err != nil {
+				return err
 			}
-			f := floor{Kernel: q.Kernel, Type: q.Type, TimesPortable: rounded(floorMargin * q.TimesPortable.Lo)}
+			for _, q := range last {
+				if q.failure != "" {
+					return &failedCheck{q.name() + ": " + q.failure}
+				}
+				times[i] = append(times[i], q.TimesPortable.Median)
+				if q.Share != nil {
+					shares[i] = append(shares[i], q.Share.Median)
+				}
+			}
+		}
+		for i, q := range last {
+			f := floor{Kernel: q.Kernel, Type: q.Type, TimesPortable: rounded(floorMargin * middle(times, i))}
 			if q.Share != nil {
-				f.Share = rounded(floorMargin * q.Share.Lo)
+				f.Share = rounded(floorMargin * middle(shares, i))
 			}
 			fresh[q.Path] = append(fresh[q.Path], f)
 		}
@@ -253,8 +266,18 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	if err := atomicfile.Write(name, func(w io.Writer) error { return printJSON(w, floors) }); err != nil {
 		return fmt.Errorf("-floor: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "%s has %d floors, %v of the lower bounds of what was measured here\n", name, n, floorMargin)
+	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's paths, %v of what was measured\n", name, n, floorMargin)
 	return err
+}
+
+// middle returns the middle of what the recordings have at i.
+func middle(recorded [recordings][]float64, i int) float64 {
+	var x []float64
+	for _, r := range recorded {
+		x = append(x, r[i])
+	}
+	slices.Sort(x)
+	return x[recordings/2]
 }
 
 // rounded keeps two digits: more would be noise.

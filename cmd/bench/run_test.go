@@ -355,6 +355,7 @@ func TestSignals(t *testing.T) {
 	if runtime.GOOS == "windows" || testing.Short() {
 		t.Skip("sends signals to a process that works for seconds")
 	}
+	canStart(t)
 	for _, args := range [][]string{{}, {"run", "-format", "json"}, {"overhead"}} {
 		c := command(args...)
 		var stdout, stderr bytes.Buffer
