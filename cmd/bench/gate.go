@@ -67,7 +67,7 @@ func (r gateResult) name() string { return r.Kernel + " " + r.Type + " on " + r.
 
 // A gateReport is what the gate says.
 type gateReport struct {
-	Verdict bench.Verdict   `json:"verdict"` // open if interrupted
+	Verdict bench.Verdict   `json:"verdict"` // of what was measured; open if that is nothing worse
 	Partial bool            `json:"partial"` // it was interrupted
 	Against string          `json:"against"`
 	Machine report.Machine  `json:"machine"`
@@ -104,8 +104,10 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *progress,
 			return fmt.Errorf("-%s: no name given", name)
 		}
 	}
-	if *record && set["base"] {
-		return errors.New("-record goes with -floor, not with -base")
+	for _, name := range [...]string{"base", "json", "junit", "markdown"} {
+		if *record && set[name] {
+			return fmt.Errorf("-record goes with -floor, not with -%s", name)
+		}
 	}
 	g := gate{kernels: kernels.All(), progress: p, sampler: sampler}
 	if set["kernel"] {
@@ -134,7 +136,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *progress,
 	} else {
 		err = g.againstFloors(ctx, *floor)
 	}
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		g.report.Partial, err = true, nil
 	}
 	p.clear()

@@ -240,7 +240,7 @@ func (c *comparison) measure(ctx context.Context) error {
 		if len(open) == 0 {
 			return nil
 		}
-		c.progress.next("pair %d of at most %d, %d kernels still open", c.rounds+1, last, len(open))
+		c.progress.next("pair %d of at most %d, still open: %d", c.rounds+1, last, len(open))
 		if err := c.round(ctx, open); err != nil {
 			return err
 		}

@@ -51,7 +51,10 @@ func (p *progress) next(format string, args ...any) {
 	}
 	p.done++
 	if p.w != nil {
-		line := fmt.Sprintf("%d of %d%s: %s", p.done, max(p.total, p.done), left, fmt.Sprintf(format, args...))
+		line := fmt.Sprintf(format, args...)
+		if p.total > 0 {
+			line = fmt.Sprintf("%d of %d%s: %s", p.done, max(p.total, p.done), left, line)
+		}
 		fmt.Fprintf(p.w, "\r%-*.*s", progressWidth, progressWidth, line)
 	}
 }
