@@ -146,7 +146,7 @@ func (r overheadReport) print(w io.Writer, as format) error {
 
 const overheadText = 5 // columns
 
-var overheadHeader = []string{"step", "advantages", "KL", "path", "verdict", "rows", "workers", "uniform ms", "times uniform", "null", "rounds", "extra", "allocs", "peak memory"}
+var overheadHeader = []string{"step", "advantages", "KL", "path", "verdict", "times uniform", "null", "extra", "allocs", "peak", "rows", "uniform ms"}
 
 func overheadRows(overheads []bench.Overhead) [][]string {
 	var rows [][]string
@@ -155,10 +155,13 @@ func overheadRows(overheads []bench.Overhead) [][]string {
 		if o.PeakBytes > 0 {
 			peak = humanize.IBytes(uint64(o.PeakBytes))
 		}
+		shape := humanize.Comma(int64(o.Tokens)) + " x " + humanize.Comma(int64(o.Vocab))
+		if o.Workers > 1 {
+			shape += fmt.Sprintf(", %d workers", o.Workers)
+		}
 		rows = append(rows, []string{
-			o.Step, o.Advantages, yesNo(o.KL), o.Path, o.Verdict, humanize.Comma(int64(o.Tokens)) + " x " + humanize.Comma(int64(o.Vocab)), strconv.Itoa(o.Workers),
-			fmt.Sprintf("%.2f", o.UniformNs/1e6), timesUniform(o), fmt.Sprintf("%.3f (%.3f-%.3f)", o.Null.Median, o.Null.Lo, o.Null.Hi),
-			strconv.Itoa(o.Rounds), extraMemory(o), strconv.FormatUint(o.Allocs, 10), peak,
+			o.Step, o.Advantages, yesNo(o.KL), o.Path, o.Verdict, timesUniform(o), fmt.Sprintf("%.3f (%.3f-%.3f)", o.Null.Median, o.Null.Lo, o.Null.Hi),
+			extraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, shape, fmt.Sprintf("%.2f", o.UniformNs/1e6),
 		})
 	}
 	return rows
