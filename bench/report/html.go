@@ -73,7 +73,7 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 	return pageTemplate.Execute(w, data)
 }
 
-func interval(median, lo, hi float64) string { return fmt.Sprintf("%.3f (%.3f-%.3f)", median, lo, hi) }
+func interval(median, lo, hi float64) string { return fmt.Sprintf("%.2f (%.2f-%.2f)", median, lo, hi) }
 
 // oneWorker returns the results with the first number of workers, which the
 // charts are of.
