@@ -174,7 +174,7 @@ func (g *gate) standings(ctx context.Context, s shape, paths []reweight.ISA) ([]
 			q.Share = &bench.Estimate{Median: r.RooflineShare, Lo: r.ShareLo, Hi: r.ShareHi, N: r.Rounds, Outliers: r.Outliers}
 		}
 		if q.failure == "" && r.AllocsPerOp > 0 {
-			q.failure = allocates(r.AllocsPerOp, r.BytesPerOp)
+			q.failure = allocated(r.AllocsPerOp, r.BytesPerOp)
 		}
 		standings[i] = q
 		if null := g.report.Null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest

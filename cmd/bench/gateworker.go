@@ -161,19 +161,24 @@ func check(k kernels.Kernel, q request, path reweight.ISA) (failure string, err 
 		return "", err
 	}
 	ws := &reweight.Workspace{Path: path, Workers: 1}
-	objects, bytes, err := bench.Allocs(func() error { return c.Run(ws) })
+	return allocates(func() error { return c.Run(ws) })
+}
+
+// allocates says what f allocates on the heap, or nothing if that is nothing.
+func allocates(f func() error) (failure string, err error) {
+	objects, bytes, err := bench.Allocs(f)
 	if err == nil && objects > 0 {
-		failure = allocates(objects, bytes)
+		failure = allocated(objects, bytes)
 	}
 	return failure, err
 }
 
-// checkSizes are what the gate checks parity at; tests and bench do it at more.
-var checkSizes = []int{1, 17, 300, 2049}
-
-func allocates(objects, bytes uint64) string {
+func allocated(objects, bytes uint64) string {
 	return fmt.Sprintf("%d heap allocations of %d bytes per call, want none", objects, bytes)
 }
+
+// checkSizes are what the gate checks parity at; tests and bench do it at more.
+var checkSizes = []int{1, 17, 300, 2049}
 
 // countCalls returns how many calls of f take at least about as long as block.
 func countCalls(f func() error, block time.Duration) (int, error) {
