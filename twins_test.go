@@ -1,0 +1,278 @@
+package reweight
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// The tests here hold each path's kernels against their portable twins bit for
+// bit, below the exported functions: on values, options, roles and ranges that
+// rollouts never have, but that callers may pass.
+
+// bitsOf are values at the edges of what the kernels do.
+var bitsOf = []uint32{
+	0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001, 0x7f800001, 0xffbfffff, // zeros, infinities, NaN, signalling NaN
+	1, 0x807fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, 0x3f800000, 0xbf800000, // subnormal, smallest, largest, 1
+	0x41a00000, 0x41a00001, 0x419fffff, 0xc1a00000, 0xc1a00001, 0xc19fffff, // 20
+	0x42f00000, 0x42f00001, 0x42efffff, 0xc2fa0000, 0xc2fa0001, 0xc2f9ffff, // maxY, minY
+}
+
+// draws makes values of one kind for a whole trial.
+var draws = map[string]func(r *rand.Rand) float32{
+	"normal": func(r *rand.Rand) float32 { return float32(3 * r.NormFloat64()) },
+	"wide":   func(r *rand.Rand) float32 { return float32(100 * r.NormFloat64()) },
+	"any":    func(r *rand.Rand) float32 { return math.Float32frombits(r.Uint32()) },
+	"edges":  func(r *rand.Rand) float32 { return math.Float32frombits(bitsOf[r.IntN(len(bitsOf))]) },
+	"zeros":  func(r *rand.Rand) float32 { return math.Float32frombits(bitsOf[r.IntN(2)]) },
+	"seldom": func(r *rand.Rand) float32 {
+		if r.IntN(50) == 0 {
+			return math.Float32frombits(bitsOf[r.IntN(len(bitsOf))])
+		}
+		return float32(3 * r.NormFloat64())
+	},
+}
+
+// A twin is a path with its trial.
+type twin struct {
+	*testing.T
+	*rand.Rand
+	path ISA
+	draw func(r *rand.Rand) float32
+}
+
+// twins runs f for every path but the portable one and every kind of value.
+func twins(t *testing.T, f func(t twin)) {
+	if len(available) == 1 {
+		t.Skip("the portable path is the only one")
+	}
+	for _, path := range available[1:] {
+		for name, draw := range draws {
+			t.Run(path.String()+"/"+name, func(t *testing.T) {
+				f(twin{t, rand.New(rand.NewPCG(1, 2)), path, draw})
+			})
+		}
+	}
+}
+
+func (t twin) floats(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = t.draw(t.Rand)
+	}
+	return x
+}
+
+// n draws a length: any, or near the end of a group or a block.
+func (t twin) n() int {
+	if t.IntN(4) > 0 {
+		return t.IntN(300)
+	}
+	return []int{128 * 16, 1024, 2048}[t.IntN(3)] + t.IntN(40) - 20
+}
+
+// roles are those of tokens half the time, and else any bytes.
+func (t twin) roles(n int) []uint8 {
+	role := make([]uint8, n)
+	bytes := t.IntN(2) == 0
+	for i := range role {
+		role[i] = uint8(t.IntN(3))
+		if bytes {
+			role[i] = uint8(t.Uint32())
+		}
+	}
+	return role
+}
+
+// scramble leaves junk in the vector registers, where a kernel must not find
+// what an earlier one put there for it.
+func (t twin) scramble() {
+	junk := t.floats(lanes)
+	var sums surrogateSums
+	t.path.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]uint8, lanes), &surrogateConsts{}, &sums)
+	t.path.maskedMoments(junk, make([]uint8, lanes), 0, t.NormFloat64(), &momentSums{})
+}
+
+func (t twin) same(what string, got, want []float32) {
+	t.Helper()
+	if err := sameBits(got, want); err != nil {
+		t.Fatalf("%s of %d: %v", what, len(want), err)
+	}
+}
+
+func (t twin) same64(what string, got, want []float64) {
+	t.Helper()
+	for i, w := range want {
+		if math.Float64bits(got[i]) != math.Float64bits(w) && (got[i] == got[i] || w == w) {
+			t.Fatalf("%s: element %d of %d: %x and %x", what, i, len(want), got[i], w)
+		}
+	}
+}
+
+func (t twin) sameSum(what string, got, want *laneSum) {
+	t.Helper()
+	t.same64(what, got.total[:], want.total[:])
+	t.same(what, got.group[:], want.group[:])
+}
+
+const trials = 200
+
+func TestTwinsOnTokens(t *testing.T) {
+	twins(t, func(t twin) {
+		for range trials {
+			x := t.floats(t.n())
+			y := t.floats(len(x))
+			role := t.roles(len(x))
+			want, got := make([]float32, len(x)), slices.Clone(x)
+
+			Portable.multiply(want, x, y)
+			t.scramble()
+			t.path.multiply(got, got, y)
+			t.same("product", got, want)
+
+			f := t.draw(t.Rand)
+			want, got = slices.Clone(x), slices.Clone(x)
+			Portable.scale(want, f)
+			t.scramble()
+			t.path.scale(got, f)
+			t.same("scaled", got, want)
+
+			lo, k := t.draw(t.Rand), t.draw(t.Rand)
+			var wantSum, gotSum laneSum
+			got = slices.Clone(x)
+			Portable.expScale(want, x, lo, k, &wantSum)
+			t.scramble()
+			t.path.expScale(got, got, lo, k, &gotSum)
+			t.same("exponentials", got, want)
+			t.sameSum("sum of exponentials", &gotSum, &wantSum)
+
+			roles, shift := uint8(t.Uint32()), float64(t.draw(t.Rand))
+			wantMoments := momentSums{count: 3, sum: [lanes]float64{2: 7}}
+			gotMoments := wantMoments
+			Portable.maskedMoments(x, role, roles, shift, &wantMoments)
+			t.scramble()
+			t.path.maskedMoments(x, role, roles, shift, &gotMoments)
+			t.same64("sums", gotMoments.sum[:], wantMoments.sum[:])
+			t.same64("squares", gotMoments.squares[:], wantMoments.squares[:])
+			if gotMoments.count != wantMoments.count {
+				t.Fatalf("count %d, want %d", gotMoments.count, wantMoments.count)
+			}
+
+			q := actFocusConsts{t.draw(t.Rand), t.draw(t.Rand), t.draw(t.Rand), t.draw(t.Rand), t.draw(t.Rand)}
+			got = slices.Clone(x)
+			Portable.actFocusWeights(want, x, role, &q)
+			t.scramble()
+			t.path.actFocusWeights(got, got, role, &q)
+			t.same("weights", got, want)
+		}
+	})
+}
+
+func TestTwinsOnSurrogate(t *testing.T) {
+	inf := float32(math.Inf(1))
+	twins(t, func(t twin) {
+		for range trials {
+			logprobs := t.floats(t.n())
+			old := t.floats(len(logprobs))
+			near := []float32{0, 0.2, -0.2, 20, -20, 20.000002, -20.000002}
+			for i := range old { // most ratios not far from 1, some at the clamp
+				if t.IntN(10) > 0 {
+					old[i] = logprobs[i] - near[t.IntN(len(near))]*float32(t.IntN(2)) - float32(t.IntN(2))*float32(0.1*t.NormFloat64())
+				}
+			}
+			adv, weights := t.floats(len(old)), t.floats(len(old))
+			if t.IntN(3) == 0 {
+				weights = nil
+			}
+			q := []surrogateConsts{{0.8, 1.28, 3, 0.5}, {0.8, 1.2, inf, 1}, {0, math.MaxFloat32, inf, -2}, {1, 1, 1.0000001, 1}}[t.IntN(4)]
+			role := t.roles(len(old))
+			want, got := make([]float32, len(old)), slices.Clone(adv)
+			wantSums := surrogateSums{tokens: 5, clipped: 9}
+			gotSums := wantSums
+			Portable.surrogate(want, logprobs, old, adv, weights, role, &q, &wantSums)
+			t.scramble()
+			t.path.surrogate(got, logprobs, old, got, weights, role, &q, &gotSums)
+			t.same("gradient", got, want)
+			t.sameSum("loss", &gotSums.loss, &wantSums.loss)
+			t.sameSum("log-ratio", &gotSums.logRatio, &wantSums.logRatio)
+			if gotSums.tokens != wantSums.tokens || gotSums.clipped != wantSums.clipped {
+				t.Fatalf("%d tokens, %d clipped, want %d, %d", gotSums.tokens, gotSums.clipped, wantSums.tokens, wantSums.clipped)
+			}
+		}
+	})
+}
+
+// TestTwinsOnRanges has every length from 0 to 40 at every place, and long ones.
+func TestTwinsOnRanges(t *testing.T) {
+	twins(t, func(t twin) {
+		for range trials {
+			x := t.floats(3000)
+			offsets := []int32{int32(t.IntN(40))}
+			for at := int(offsets[0]); ; {
+				length := t.IntN(41)
+				if t.IntN(20) == 0 {
+					length = t.IntN(2000)
+				}
+				if at += length; at > len(x) {
+					break
+				}
+				offsets = append(offsets, int32(at))
+			}
+			n := len(offsets) - 1
+			if n == 0 {
+				continue
+			}
+			wantSums, gotSums := make([]float64, n), make([]float64, n)
+			Portable.spanSums(wantSums, x, offsets)
+			t.scramble()
+			t.path.spanSums(gotSums, x, offsets)
+			t.same64("sums", gotSums, wantSums)
+
+			wantLo, wantHi := make([]float32, n), make([]float32, n)
+			gotLo, gotHi := make([]float32, n), make([]float32, n)
+			Portable.minMax(wantLo, wantHi, x, offsets)
+			t.scramble()
+			t.path.minMax(gotLo, gotHi, x, offsets)
+			t.same("least", gotLo, wantLo)
+			t.same("largest", gotHi, wantHi)
+		}
+	})
+}
+
+func TestTwinsOnRows(t *testing.T) {
+	twins(t, func(t twin) {
+		for i := range trials {
+			n := t.n() + 20 // not empty
+			row := Logits{Vocab: n}
+			want, got := row, row
+			if i%2 == 0 {
+				row.F32 = t.floats(n)
+				want.F32, got.F32 = make([]float32, n), slices.Clone(row.F32)
+			} else {
+				for _, v := range t.floats(n) {
+					row.BF16 = append(row.BF16, BF16(math.Float32bits(v)>>16))
+				}
+				want.BF16, got.BF16 = make([]BF16, n), slices.Clone(row.BF16)
+			}
+			// A reference unlike the row's own takes 2^y past maxY.
+			q := gradConsts{k: log2E32, c: float32(30 * t.NormFloat64()), a: t.draw(t.Rand), b: t.draw(t.Rand)}
+			if t.IntN(2) == 0 {
+				q.k, q.kLo = splitScale(0.7)
+			}
+			Portable.rowGradient(want, row, &q)
+			t.scramble()
+			t.path.rowGradient(got, got, &q)
+			t.same("gradient", got.F32, want.F32)
+			if !slices.EqualFunc(got.BF16, want.BF16, func(a, b BF16) bool { return a == b || a&0x7fff > 0x7f80 && b&0x7fff > 0x7f80 }) {
+				t.Fatalf("gradient of %d bfloat16 differs", n)
+			}
+
+			at := t.IntN(n)
+			t.scramble()
+			if got, want := t.path.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want && (got == got || want == want) {
+				t.Fatalf("largest of elements %d to %d is %v, want %v", at, n, got, want)
+			}
+		}
+	})
+}
