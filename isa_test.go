@@ -7,7 +7,7 @@ import (
 )
 
 func TestNarrow(t *testing.T) {
-	all := []ISA{Portable, AVX2, AVX512}
+	all, arm := []ISA{Portable, AVX2, AVX512}, []ISA{Portable, NEON}
 	for _, c := range []struct {
 		name string
 		all  []ISA
@@ -22,6 +22,9 @@ func TestNarrow(t *testing.T) {
 		{"sse", all, all, `no instruction set "sse" here, want one of [portable avx2 avx512]`},
 		{"auto", all, all, `no instruction set "auto" here`},
 		{"AVX2", all, all, `no instruction set "AVX2" here`},
+		{"neon", arm, arm, ""},
+		{"portable", arm, arm[:1], ""},
+		{"avx2", arm, arm, `no instruction set "avx2" here, want one of [portable neon]`},
 	} {
 		got, err := narrow(c.all, c.name)
 		if !slices.Equal(got, c.want) {

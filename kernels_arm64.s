@@ -34,8 +34,7 @@ ONCE(272, 0x41a00000) // 20
 ONCE(288, 0x3fb8aa3b) // log2(e)
 ONCE(304, 0x7fff)     // rounds to bfloat16
 ONCE(320, 1)
-ONCE(336, 0x400000)   // makes a NaN quiet
-GLOBL const128<>(SB), RODATA|NOPTR, $352
+GLOBL const128<>(SB), RODATA|NOPTR, $336
 
 #define C4 0(CONST)
 #define C3 32(CONST)
@@ -53,7 +52,6 @@ GLOBL const128<>(SB), RODATA|NOPTR, $352
 #define LOG2E 288(CONST)
 #define HALFBF16 304(CONST)
 #define LSB 320(CONST)
-#define QUIET 336(CONST)
 
 #define CONST R19
 
@@ -200,7 +198,7 @@ GLOBL const128<>(SB), RODATA|NOPTR, $352
 // An element above the threshold may wrap the exponent of its p: the block is
 // left out then. A NaN hides what else its lane of top saw, and makes the row's
 // sums NaN.
-TEXT ·rowBlocksNEON(SB), NOSPLIT, $160-56
+TEXT ·rowBlocksNEON(SB), NOSPLIT, $168-56
 	MOVD   x+0(FP), X_PTR
 	MOVD   typ+8(FP), TYPE
 	MOVD   chunks+16(FP), CHUNKS
@@ -324,10 +322,7 @@ group_done:
 	FLUSH(25, 160, SUMS)
 	FLUSH(26, 192, SUMS)
 	FLUSH(27, 224, SUMS)
-	CMP    $0, CHUNKS
-	BGT    block
-	BLT    done                             // the tail was taken
-	CBNZ   TAIL, block                      // the tail is a block of its own
+	B      block                            // after the tail, CHUNKS is -1
 
 done:
 	MOVD   $-1, TMP
@@ -416,21 +411,20 @@ max_last:
 #define B_PTR R8
 
 // NARROW rounds register v to bfloat16 in its upper halves, to nearest even (0x7fff
-// and the bit that stays last are added); a NaN is cut and made quiet. V0, V1 and
-// V2 hold HALFBF16, LSB and QUIET, and m is v == v; t is overwritten.
+// and the bit that stays last are added); a NaN, quiet as arithmetic left it, is
+// cut. V0 and V1 hold HALFBF16 and LSB, and m is v == v; t is overwritten.
 #define NARROW(v, m, t) \
 	VUSHR $16, v.S4, t.S4; \
 	VAND V1.B16, t.B16, t.B16; \
 	VADD V0.S4, t.S4, t.S4; \
 	VADD v.S4, t.S4, t.S4; \
-	VORR V2.B16, v.B16, v.B16; \
 	VBIT m.B16, t.B16, v.B16
 
 // func rowGradientNEON(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
 //
 //	y = x*k - c                            // + x*kLo, at a temperature
 //	dst = y < minY ? 0 : 2^min(maxY, y) * (y*a + b)
-TEXT ·rowGradientNEON(SB), NOSPLIT, $64-40
+TEXT ·rowGradientNEON(SB), NOSPLIT, $72-40
 	MOVD   dst+0(FP), DST
 	MOVD   x+8(FP), X_PTR
 	MOVD   typ+16(FP), TYPE
@@ -495,7 +489,6 @@ gradient_y:
 gradient_narrow:
 	FMOVQ  HALFBF16, F0
 	FMOVQ  LSB, F1
-	FMOVQ  QUIET, F2
 	FOUR(VFCMEQ_S4, 12, 12, 4)
 	NARROW(V12, V4, V8)
 	NARROW(V13, V5, V9)

@@ -25,7 +25,7 @@ import "math"
 //
 // fma32 rounds once, as the instructions do. A float32 product is exact in
 // float64, so whether the compiler fuses x*y + z there makes no difference;
-// products in float32 never meet a sum unrounded, because they are assigned or
+// products in float32 never meet a sum unrounded, because they are exact or
 // converted first.
 
 const (
@@ -36,7 +36,7 @@ const (
 	magic      = 0x1.8p23       // y + magic rounds y to an integer, kept in the low bits
 	minY       = -125           // 2^y below is not worth a bit and would leave the normal range
 	maxY       = 120            // sums of groups of 2^y stay finite
-	alarm      = 128            // a block's lane sum above it may hide an element above 2^headroom
+	alarm      = 128            // on amd64, a block's lane sum above it may hide an element above 2^headroom
 	headroom   = 8              // a block may exceed the reference by 2^8 before the sums are rescaled
 	maxMagnY   = 1 << 20        // log2 units of the reference beyond which a row goes the slow way
 	log2E32    = 0x1.715476p+0
@@ -202,10 +202,10 @@ func blockMaxPortable(row Logits, i, n int) float32 {
 
 // rowBlocksPortable adds the blocks from element i on to st and returns the
 // element where it stopped: n, or the start of the first block with an element
-// above st.threshold, which it leaves out. The assembly looks at sums instead of
-// elements: it stops at a block with a lane sum of 2^y above st.alarm, which may
-// be a false alarm, and the caller looks closer. The sums st.t are wanted only
-// if entropy is set.
+// above st.threshold, which it leaves out. The assembly of amd64 looks at sums
+// instead of elements: it stops at a block with a lane sum of 2^y above st.alarm,
+// which may be a false alarm, and the caller looks closer. The sums st.t are
+// wanted only if entropy is set.
 func rowBlocksPortable(row Logits, i, n int, st *rowState, entropy bool) int {
 	for ; i < n; i += blockSize {
 		var s, t, x [lanes]float32

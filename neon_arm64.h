@@ -1,8 +1,8 @@
 // Vector instructions that the assembler of Go 1.26 does not know, as words made
 // of their fields. A macro has the name that Go gives the instruction, then the
-// arrangement of its destination; its operands are the numbers of V registers,
-// in Go's order: the destination is last, and d = n - m for VFSUB, d = n > m for
-// VFCMGT. Fields: Arm Architecture Reference Manual, C4.1, "Advanced SIMD".
+// arrangement of its destination (of the source, where that is a scalar); its
+// operands are the numbers of V registers, in Go's order: the destination is last,
+// and d = n - m for VFSUB, d = n > m for VFCMGT. Fields: Arm Architecture Reference Manual, C4.1, "Advanced SIMD".
 // TestWords decodes every word.
 
 // Three registers of one arrangement: 0 1 u 01110 size 1 m opcode 1 n d.
