@@ -25,9 +25,9 @@ const (
 	gateVocab  = 32768
 )
 
-// A pair is taken as base, new, new, base, or the other way round. Each of the
-// four is gateBlocks blocks; a side's time is the median of its blocks, of which
-// a few may be interrupted.
+// Each of the four times of a pair (see bench.TakePair) is the least of so many
+// blocks of about so long: shorter than what interrupts them, and enough for one
+// of them to be left alone.
 const (
 	gateBlock  = 150 * time.Microsecond
 	gateBlocks = 5
