@@ -54,6 +54,8 @@ func verdict(ratio, null Estimate) string {
 	switch {
 	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
 		return fmt.Sprintf("costs %.1f%%: the claim does not hold", 100*(ratio.Median-1))
+	case ratio.Lo > FreeLimit:
+		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi, 100*(null.Hi-1))
 	case !(ratio.Hi <= FreeLimit):
 		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%", lo, hi)
 	case ratio.Lo > max(1, null.Hi):

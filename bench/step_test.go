@@ -59,7 +59,7 @@ func TestVerdict(t *testing.T) {
 		{1.03, 1.0201, 1.04, 1.01, "costs 3.0%: the claim does not hold"},
 		{1.01, 0.99, 1.03, 1.01, "not decided: between -1.0% and +3.0%"},
 		{1.03, 1.02, 1.04, 1.01, "not decided: between +2.0% and +4.0%"},
-		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%"}, // the uniform step may seem to cost 4%
+		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%, but the null reaches +4.0%"}, // the uniform step may seem to cost 4%
 		{math.NaN(), math.NaN(), math.NaN(), 1.01, "not decided: between +NaN% and +NaN%"},
 	} {
 		if got := verdict(Estimate{Median: c.median, Lo: c.lo, Hi: c.hi}, Estimate{Hi: c.null}); got != c.want {

@@ -123,7 +123,11 @@ func (r Report) Drift() string {
 	if hi == 0 {
 		return ""
 	}
+	reads := fmt.Sprintf("%.2f to %.2f", lo, hi)
+	if lo == hi {
+		reads = fmt.Sprintf("%.2f", lo)
+	}
 	return fmt.Sprintf("Against the earlier run: time now over time then. Runs at different times drift: the plain reads, which are the same\n"+
-		"code, now take %.2f to %.2f times as long. Slower or faster is said only where the share of the plain read says so too;\n"+
-		"a regression is for bench gate to find, which runs both versions in turn.", lo, hi)
+		"code, now take %s times as long. Slower or faster is said only where the share of the plain read says so too;\n"+
+		"a regression is for bench gate to find, which runs both versions in turn.", reads)
 }
