@@ -36,8 +36,8 @@ func DefaultRule(functions int) Rule {
 	return Rule{Looks: []int{12, 24, 48, 96, 192}, Alpha: 0.01, Functions: functions, Slower: 1.05, Surely: 1.02, Floor: 5}
 }
 
-// A Pair is the time of a call before and after a change, in nanoseconds, taken
-// next to each other.
+// A Pair is the time of a call before and after a change, in nanoseconds, above 0
+// and taken next to each other.
 type Pair struct{ Base, New float64 }
 
 // TakePair measures a pair: base, new, new, base, or the other way round if a
@@ -47,7 +47,7 @@ type Pair struct{ Base, New float64 }
 // blocks is the time of its side: a busy neighbour can only add. again is the
 // same of the second half over the first, of the base alone: it would be 1 on a
 // machine without noise.
-func TakePair(coin *rand.Rand, base, new func() ([]float64, error)) (p Pair, again float64, err error) {
+func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, again float64, err error) {
 	halves := [2]float64{}
 	p.Base, p.New = math.Inf(1), math.Inf(1)
 	order := [...]bool{true, false, false, true} // is it the base
@@ -56,7 +56,7 @@ func TakePair(coin *rand.Rand, base, new func() ([]float64, error)) (p Pair, aga
 	for _, isBase := range order {
 		f, least := base, &p.Base
 		if isBase == flip {
-			f, least = new, &p.New
+			f, least = now, &p.New
 		}
 		ns, err := f()
 		if err != nil {
