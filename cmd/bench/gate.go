@@ -74,6 +74,8 @@ type gateReport struct {
 	Notes   []string        `json:"notes,omitempty"`
 	Null    *bench.Estimate `json:"null,omitempty"` // the same thing measured twice, the second over the first: how noisy the machine is now
 	Results []gateResult    `json:"results"`
+
+	base bool // and not floors
 }
 
 func gateCommand(ctx context.Context, args []string, out io.Writer, p *progress, sampler bench.Sampler) (err error) {

@@ -73,7 +73,7 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 		ns := 100.0
 		switch {
 		case kind == "dies" && q.Do == "time":
-			return errors.New("panic: no more")
+			return errors.New("panic: no more\n\ngoroutine 1")
 		case kind == "refuses" && q.Do == "time":
 			a.Error = "I would rather not"
 		case kind == "wrong" && q.Do == "check" && q.Kernel == "multiply":
@@ -219,7 +219,7 @@ func TestGateWorkersFail(t *testing.T) {
 		"none":    "there is no kernel to compare",
 	} {
 		for _, sides := range [][2]string{{kind, "good"}, {"good", kind}} {
-			if _, err := compareFakes(t, t.Context(), sides[0], sides[1], nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := compareFakes(t, t.Context(), sides[0], sides[1], nil, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "goroutine") {
 				t.Errorf("%v: %v, want %q", sides, err, want)
 			}
 		}
@@ -323,7 +323,7 @@ func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil
 func sampleReport() gateReport {
 	e := bench.Estimate{Median: 1.1, Lo: 1.05, Hi: 1.2, N: 24}
 	wide := bench.Estimate{Median: 1.06, Lo: math.Inf(-1), Hi: math.Inf(1), N: 12}
-	r := gateReport{Against: "HEAD~1", Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []gateResult{
+	r := gateReport{Against: "HEAD~1", base: true, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []gateResult{
 		{Kernel: "one", Type: "f32", Path: "avx2", Verdict: bench.Pass, Ratio: &e, BaseNs: 100, NewNs: 110},
 		{Kernel: "two", Type: "f32", Path: "avx2", Verdict: bench.Regression, Ratio: &e, Message: "slower & <wrong>"},
 		{Kernel: "three", Type: "f32", Path: "avx2", Verdict: bench.Inconclusive, Ratio: &wide, Message: "who knows"},

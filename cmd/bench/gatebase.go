@@ -91,7 +91,7 @@ func (s side) start(ctx context.Context) (*process, error) {
 // failed ends a worker that does not answer, and explains why.
 func (p *process) failed(err error) error {
 	p.close()
-	if said := strings.TrimSpace(p.stderr.String()); said != "" {
+	if said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n"); said != "" { // not the stack of a panic
 		return fmt.Errorf("the bench of %s: %s", p.side.name, said)
 	}
 	return fmt.Errorf("the bench of %s: %w", p.side.name, err)
@@ -311,6 +311,7 @@ func (g *gate) againstBase(ctx context.Context, ref string) error {
 
 // compare takes the results of a comparison into the report, all that there are.
 func (g *gate) compare(ctx context.Context, c *comparison) error {
+	g.report.base = true
 	defer func() {
 		for _, f := range c.functions {
 			g.report.Results = append(g.report.Results, f.gateResult)

@@ -26,8 +26,7 @@ const floorVocab = 151936
 
 // floorMargin is the part of what was measured that becomes a floor. Ratios to
 // plain Go differ between CPUs with the same instructions; what falls by half has
-// lost its vectors, its prefetches or its path. Slow-downs of percents are for
-// -base.
+// lost its assembly. Smaller slow-downs are for -base.
 const floorMargin = 0.5
 
 // A floorFile has the floors of each instruction set.

@@ -89,12 +89,8 @@ func (o *gateOutputs) write(r gateReport) (err error) {
 // cells returns the header and the rows of a table, and how many of the columns
 // are text.
 func (r gateReport) cells() (text int, header []string, rows [][]string) {
-	base := false
-	for _, q := range r.Results {
-		base = base || q.Ratio != nil
-	}
 	header = []string{"kernel", "type", "path", "verdict", "x portable", "floor", "of read", "floor"}
-	if base {
+	if r.base {
 		header = []string{"kernel", "type", "path", "verdict", "base ns", "new ns", "ratio", "interval", "pairs"}
 	}
 	text = 4
@@ -113,7 +109,7 @@ func (r gateReport) cells() (text int, header []string, rows [][]string) {
 	for _, q := range r.Results {
 		row := []string{q.Kernel, q.Type, q.Path, q.Verdict.String()}
 		switch {
-		case !base:
+		case !r.base:
 			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.1f"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.1f%%"))
 		case q.Ratio == nil || q.Ratio.N == 0:
 			row = append(row, "-", "-", "-", "-", "0")
