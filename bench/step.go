@@ -46,12 +46,23 @@ type Overhead struct {
 // training run.
 const FreeLimit = 1.02
 
+// FewestRounds is how many rounds an interval at 95% takes. Fewer prove nothing.
+const FewestRounds = fewest
+
+// OnlyRounds is the verdict of fewer than FewestRounds.
+func OnlyRounds(n int) string {
+	return fmt.Sprintf("not decided: rounds %d, want %d", n, FewestRounds)
+}
+
 // verdict says what the ratio of times means for the claim that the step costs
 // nothing. A cost must be more than what the uniform step may seem to cost over
-// itself.
+// itself, and a step is free only where the uniform one would be.
 func verdict(ratio, null Estimate) string {
 	lo, hi := 100*(ratio.Lo-1), 100*(ratio.Hi-1)
+	n := min(ratio.N, null.N)
 	switch {
+	case n < FewestRounds:
+		return OnlyRounds(n)
 	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
 		return fmt.Sprintf("costs %.1f%%: the claim does not hold", 100*(ratio.Median-1))
 	case ratio.Lo > FreeLimit:
@@ -60,6 +71,10 @@ func verdict(ratio, null Estimate) string {
 		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%", lo, hi)
 	case ratio.Lo > max(1, null.Hi):
 		return fmt.Sprintf("costs %.1f%%, less than the %.0f%% that count", 100*(ratio.Median-1), 100*(FreeLimit-1))
+	case !(null.Hi <= FreeLimit):
+		return fmt.Sprintf("not decided: at most %+.1f%%, but the null reaches %+.1f%%", hi, 100*(null.Hi-1))
+	case hi < 0:
+		return "free within noise: no slower"
 	default:
 		return fmt.Sprintf("free within noise: at most %+.1f%%", hi)
 	}

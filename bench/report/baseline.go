@@ -14,13 +14,13 @@ type Comparison struct {
 	Lo    float64 `json:"lo"`    // of the intervals' ends that lie nearest to each other, and farthest
 	Hi    float64 `json:"hi"`
 	Read  float64 `json:"read_ratio"` // of the times of the plain read: how far the machine itself drifted
-	Word  string  `json:"verdict"`    // slower, faster or within drift
+	Word  string  `json:"verdict"`    // slower, faster, within drift or not decided
 }
 
 // compare holds a result against the same of an earlier run. Runs at different
 // times drift apart, so it calls a kernel slower or faster only if its time and
 // its share of the plain read of the same run both say so, beyond their
-// intervals.
+// intervals, which take enough rounds.
 func compare(now, then bench.Result) Comparison {
 	c := Comparison{
 		Ratio: now.NsPerElement / then.NsPerElement,
@@ -29,10 +29,12 @@ func compare(now, then bench.Result) Comparison {
 		Read:  then.ReadGBPerS / now.ReadGBPerS,
 		Word:  "within drift",
 	}
-	if c.Lo > 1 && now.ShareHi < then.ShareLo {
+	switch n := min(now.Rounds, then.Rounds); {
+	case n < bench.FewestRounds:
+		c.Word = bench.OnlyRounds(n)
+	case c.Lo > 1 && now.ShareHi < then.ShareLo:
 		c.Word = "slower"
-	}
-	if c.Hi < 1 && now.ShareLo > then.ShareHi {
+	case c.Hi < 1 && now.ShareLo > then.ShareHi:
 		c.Word = "faster"
 	}
 	return c

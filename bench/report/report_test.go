@@ -375,7 +375,7 @@ func TestComparable(t *testing.T) {
 // TestCompare: slower and faster are said only beyond the intervals, and where
 // the share of the plain read says so too.
 func TestCompare(t *testing.T) {
-	then := bench.Result{NsPerElement: 1, NsLo: 0.95, NsHi: 1.05, ReadGBPerS: 20, ShareLo: 0.76, RooflineShare: 0.8, ShareHi: 0.84}
+	then := bench.Result{Rounds: 6, NsPerElement: 1, NsLo: 0.95, NsHi: 1.05, ReadGBPerS: 20, ShareLo: 0.76, RooflineShare: 0.8, ShareHi: 0.84}
 	for _, c := range []struct {
 		time, read float64 // now, over then
 		want       string
@@ -399,6 +399,13 @@ func TestCompare(t *testing.T) {
 		got := compare(now, then)
 		if got.Word != c.want || math.Abs(got.Ratio-c.time) > 1e-12 || math.Abs(got.Read-c.read) > 1e-12 || !(got.Lo < got.Ratio && got.Ratio < got.Hi) {
 			t.Errorf("%v times the time, the plain read %v: %+v, want %s", c.time, c.read, got, c.want)
+		}
+		few := then
+		few.Rounds = 5
+		for _, got := range []Comparison{compare(now, few), compare(few, now)} {
+			if got.Word != "not decided: rounds 5, want 6" {
+				t.Errorf("of 5 rounds: %+v", got)
+			}
 		}
 	}
 
