@@ -12,7 +12,8 @@ import (
 // An Estimate is a median over rounds and an interval for it.
 //
 // The interval covers the noise that came and went between the rounds of this
-// run, 95 times of 100 where rounds are independent. It does not cover what was
+// run, about 95 times of 100 where rounds are independent (TestSampleCovers says
+// how often). It does not cover what was
 // the same in all of them: the place of the arrays in memory, the layout of the
 // binary, a neighbour that stayed. Fewer than six rounds cannot give such an
 // interval; theirs is from the smallest to the largest. One round has no width,
@@ -45,7 +46,8 @@ func (e Estimate) HalfWidth() float64 { return (e.Hi - e.Lo) / 2 / e.Median }
 
 const (
 	confidence = 0.95
-	fewest     = 6 // values that an interval for the median at 95% takes
+	fewest     = 6  // values that an interval for the median at 95% takes
+	resampled  = 20 // values from which on the bootstrap's is as wide as it should be
 )
 
 // medianOf estimates the median of x, which it sorts: its interval is between
@@ -60,33 +62,31 @@ func medianOf(x []float64) Estimate {
 }
 
 // bootstrapOf estimates the median of x, which it sorts: its interval is between
-// percentiles of the medians of resampled x.
+// percentiles of the medians of resampled x, where there is enough of it.
 func bootstrapOf(x []float64) Estimate {
-	if len(x) > 1000 {
-		return medianOf(x) // the two agree, and this one takes no time
+	if len(x) < resampled || len(x) > 1000 { // of many the two agree, and this one takes no time
+		return medianOf(x)
 	}
+	const resamples = 2000
 	e := describe(x)
-	if e.N >= fewest {
-		const resamples = 2000
-		r := rand.New(rand.NewPCG(uint64(e.N), resamples)) // the same data, the same interval
-		medians, counts := make([]float64, resamples), make([]int, e.N)
-		for i := range medians {
-			clear(counts)
-			for range x {
-				counts[r.IntN(e.N)]++
-			}
-			medians[i] = (resampled(x, counts, (e.N-1)/2) + resampled(x, counts, e.N/2)) / 2
+	r := rand.New(rand.NewPCG(uint64(e.N), resamples)) // the same data, the same interval
+	medians, counts := make([]float64, resamples), make([]int, e.N)
+	for i := range medians {
+		clear(counts)
+		for range x {
+			counts[r.IntN(e.N)]++
 		}
-		slices.Sort(medians)
-		tail := int(resamples * (1 - confidence) / 2)
-		e.Lo, e.Hi = medians[tail], medians[resamples-1-tail]
+		medians[i] = (kth(x, counts, (e.N-1)/2) + kth(x, counts, e.N/2)) / 2
 	}
+	slices.Sort(medians)
+	tail := int(resamples * (1 - confidence) / 2)
+	e.Lo, e.Hi = medians[tail], medians[resamples-1-tail]
 	return e
 }
 
-// resampled returns the k-th smallest, from 0, of sorted values that come so
+// kth returns the k-th smallest, from 0, of sorted values that come so
 // often each.
-func resampled(x []float64, counts []int, k int) float64 {
+func kth(x []float64, counts []int, k int) float64 {
 	for i, n := range counts {
 		if k -= n; k < 0 {
 			return x[i]

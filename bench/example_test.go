@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight/bench"
 )
@@ -32,6 +33,32 @@ func ExampleSampler_Sample() {
 	// Output:
 	// sorting takes longer: true
 	// the same function twice seems alike: true
+}
+
+// How close to the memory's speed is a sum of numbers?
+func ExamplePlainRead() {
+	x := make([]float64, 1<<16)
+	for i := range x {
+		x[i] = 1
+	}
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 8*len(x))
+	total := 0.0
+	sum := func() error {
+		total = 0
+		for _, v := range x {
+			total += v
+		}
+		return nil
+	}
+	s := bench.Sampler{Block: 100 * time.Microsecond, Rounds: 12, Budget: 50 * time.Millisecond}
+	samples, err := s.Sample(context.Background(), bench.PlainRead(memory, 1), sum)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	share := samples.Ratio(0, 1) // of the plain read's speed
+	fmt.Println("the sum of", total, "is slower than reading:", share.Hi < 1)
+	// Output: the sum of 65536 is slower than reading: true
 }
 
 // Is a new way slower than the old one? Pairs decide, a few if it is clear.

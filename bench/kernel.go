@@ -92,8 +92,8 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 // Kernel measures the paths of a kernel on a workload of so many rows of logits,
 // or tokens: each in turn with a plain read of its input's memory by as many
 // workers, and with the float64 reference and the portable path, which have one
-// worker and fewer rows. The results have no errors: those come from Check. Where ctx ends it, they are
-// those of the rounds so far, or none, with the error.
+// worker and fewer rows. The results have no errors: those come from Check. Where
+// ctx ends it, they are those of the rounds so far, or none, with the error.
 func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows, vocab, workers int, paths []reweight.ISA) ([]Result, error) {
 	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, Type: typ})
 	if err != nil {
@@ -108,9 +108,9 @@ func (s Sampler) Kernel(ctx context.Context, k kernels.Kernel, typ string, rows,
 	// The plain read comes twice, as two functions: what they seem to differ by
 	// is the noise of the machine.
 	const read, again, reference, portable, first = 0, 1, 2, 3, 4
-	memory := newReader(c.Input(), workers)
+	readAll := PlainRead(c.Input(), workers)
 	plain := &reweight.Workspace{Path: reweight.Portable, Workers: 1}
-	fns := []func() error{memory.read, memory.read, few.Reference, func() error { return few.Run(plain) }}
+	fns := []func() error{readAll, readAll, few.Reference, func() error { return few.Run(plain) }}
 	results := make([]Result, len(paths))
 	for i, path := range paths {
 		ws := &reweight.Workspace{Path: path, Workers: workers}

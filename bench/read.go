@@ -6,8 +6,15 @@ import (
 	"unsafe"
 )
 
-// A reader reads memory and does nothing else: the roofline of kernels that
-// are bound by memory.
+// PlainRead returns a function that reads that memory, shared among so many
+// workers, and does nothing else: the roofline of a function that is bound by
+// memory. Give it that function's own main input, for pages elsewhere may be
+// faster or slower, and sample the two together. Fewer than one worker is one.
+func PlainRead(memory []byte, workers int) func() error {
+	return newReader(memory, max(1, workers)).read
+}
+
+// A reader is what PlainRead reads.
 type reader struct {
 	words   []uint64
 	tail    []byte // fewer than 8 bytes
@@ -15,8 +22,6 @@ type reader struct {
 	sum     atomic.Uint64 // keeps the reads from being optimised away
 }
 
-// newReader makes a reader of that memory: a kernel's own, for pages elsewhere
-// may be faster or slower.
 func newReader(memory []byte, workers int) *reader {
 	n := len(memory) / 8
 	r := &reader{tail: memory[8*n:], workers: workers}
