@@ -80,9 +80,12 @@ func verdict(ratio, null Estimate) string {
 	}
 }
 
+// FewestTokens is how many a step takes: one alone cannot be whitened.
+const FewestTokens = 2
+
 // StepRows returns the tokens of a step whose logits and gradient, four arrays,
-// make up StreamBytes.
-func StepRows(vocab int) int { return (RowsToStream("f32", vocab) + 3) / 4 }
+// make up StreamBytes, or FewestTokens.
+func StepRows(vocab int) int { return max(FewestTokens, (RowsToStream("f32", vocab)+3)/4) }
 
 // A step goes from logits to the loss and its gradient by the logits. The
 // uniform step passes over the old policy's logits for its log-probabilities and

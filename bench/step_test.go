@@ -78,6 +78,23 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// TestStepRows: as many as stream, and never fewer than a step takes.
+func TestStepRows(t *testing.T) {
+	for vocab, want := range map[int]int{151936: 28, 1 << 24: FewestTokens} {
+		if got := StepRows(vocab); got != want {
+			t.Errorf("%d of %d, want %d", got, vocab, want)
+		}
+	}
+	in := newStepInput(FewestTokens, 8)
+	for _, q := range []Steps{{}, {PPO: true, KL: true}} {
+		for _, st := range q.variants() {
+			if err := in.start(st, reweight.Portable, 1)(); err != nil {
+				t.Errorf("%+v: %v", st, err)
+			}
+		}
+	}
+}
+
 // TestStepsDoTheirWork: each step leaves a gradient at every row, and another
 // one if it weighs tokens or takes advantages in another way.
 func TestStepsDoTheirWork(t *testing.T) {

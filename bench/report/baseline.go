@@ -70,7 +70,7 @@ func (then Report) Comparable(m Machine, planned []bench.Result) error {
 			continue
 		}
 		if then.Partial {
-			return fmt.Errorf("%v: not measured before that run was interrupted", keyOf(p))
+			return fmt.Errorf("%v: not measured before that run ended", keyOf(p))
 		}
 		var shapes []string // of the kernel on that path, then
 		for _, q := range then.Results {

@@ -42,7 +42,7 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 		Mark                   string
 		Workers                int
 	}{
-		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, About: r.Machine.Rows(why), Rollout: rollout, Noise: r.noise(), Drift: r.Drift(), Mark: Interrupted,
+		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, About: r.Machine.Rows(why), Rollout: rollout, Noise: r.noise(), Drift: r.Drift(), Mark: Ended,
 	}
 	if len(results) > 0 {
 		data.Workers = results[0].Workers

@@ -20,7 +20,7 @@ import (
 // A Report is a run of the bench.
 type Report struct {
 	Machine  Machine  `json:"machine"`
-	Partial  bool     `json:"partial"` // the run was interrupted
+	Partial  bool     `json:"partial"` // the run was interrupted, or failed
 	Roofline Roofline `json:"roofline"`
 	Results  []Result `json:"results"`
 	Sweep    []Result `json:"sweep,omitempty"` // shorter measurements at several sizes, for growth

@@ -156,7 +156,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("no %q", want)
 		}
 	}
-	if !strings.Contains(html, "prefers-color-scheme: dark") || !strings.Contains(html, "max-width: 760px") || strings.Contains(text, Interrupted) {
+	if !strings.Contains(html, "prefers-color-scheme: dark") || !strings.Contains(html, "max-width: 760px") || strings.Contains(text, Ended) {
 		t.Error("no dark or narrow form, or a whole run that is marked as partial")
 	}
 	// A picture of each path in each of its two widths for every workload.
@@ -206,7 +206,7 @@ func TestHTMLOfAnything(t *testing.T) {
 	for name, r := range map[string]Report{"empty": {}, "many": many, "broken": broken, "one": one, "partial": partial, "hostile": hostile} {
 		html := page4(t, r)
 		text := wellFormed(t, html)
-		if strings.Contains(text, Interrupted) != (name == "partial") {
+		if strings.Contains(text, Ended) != (name == "partial") {
 			t.Errorf("%s: marked as partial, or not", name)
 		}
 		if strings.Contains(html, "<script") || strings.Contains(html, "<b ") {
@@ -367,7 +367,7 @@ func TestComparable(t *testing.T) {
 		}
 	}
 	then.Partial, then.Results = true, then.Results[:1]
-	if err := then.Comparable(then.Machine, all); err == nil || !strings.Contains(err.Error(), "interrupted") {
+	if err := then.Comparable(then.Machine, all); err == nil || !strings.Contains(err.Error(), "not measured before that run ended") {
 		t.Errorf("a partial run: %v", err)
 	}
 }
@@ -447,7 +447,7 @@ func TestMarkdown(t *testing.T) {
 		}
 		lines++
 	}
-	if want := len(r.Results) + 2; lines != want || !strings.Contains(b.String(), Interrupted) || !strings.Contains(b.String(), "| --- | ---: |") {
+	if want := len(r.Results) + 2; lines != want || !strings.Contains(b.String(), Ended) || !strings.Contains(b.String(), "| --- | ---: |") {
 		t.Errorf("%d lines, want %d:\n%s", lines, want, b.String())
 	}
 }
@@ -493,7 +493,7 @@ func TestGo(t *testing.T) {
 		switch line := reader.Result().(type) {
 		case *benchfmt.Result:
 			n[line.Name.String()]++
-			for key, want := range map[string]string{"goos": "linux", "goarch": "amd64", "cpu": "Test CPU", "pkg": "github.com/seed621a2839/reweight/bench", "note": Interrupted} {
+			for key, want := range map[string]string{"goos": "linux", "goarch": "amd64", "cpu": "Test CPU", "pkg": "github.com/seed621a2839/reweight/bench", "note": Ended} {
 				if got := line.GetConfig(key); got != want {
 					t.Errorf("%s: %q, want %q", key, got, want)
 				}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// Interrupted marks what is partial.
-const Interrupted = "interrupted: partial"
+// Ended marks what is partial, be it for an interrupt or an error.
+const Ended = "partial: the run ended before all was measured"
 
 // Table returns the results as cells for people: the first columns are text, the
 // others numbers with their intervals.
@@ -118,7 +118,7 @@ func (r Report) WriteMarkdown(w io.Writer) error {
 	m := r.Machine
 	var b strings.Builder
 	if r.Partial {
-		fmt.Fprintf(&b, "**%s**\n\n", Interrupted)
+		fmt.Fprintf(&b, "**%s**\n\n", Ended)
 	}
 	fmt.Fprintf(&b, "%s, %s, %s/%s; plain read at %.1f GB/s\n\n", m.CPU, m.Go, m.OS, m.Arch, r.Roofline.ReadGBPerS)
 	text, header, rows := r.Table()
@@ -186,7 +186,7 @@ func (r Report) WriteGo(w io.Writer) error {
 	b := benchfmt.NewWriter(w)
 	pairs := []string{"goos", r.Machine.OS, "goarch", r.Machine.Arch, "pkg", "github.com/seed621a2839/reweight/bench", "cpu", r.Machine.CPU, "go", r.Machine.Go}
 	if r.Partial {
-		pairs = append(pairs, "note", Interrupted)
+		pairs = append(pairs, "note", Ended)
 	}
 	var config []benchfmt.Config
 	for kv := range slices.Chunk(pairs, 2) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -77,7 +76,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if stopped != nil {
-		return ended(out, stopped)
+		return ended(ctx, out, stopped)
 	}
 
 	var results []report.Result
@@ -99,7 +98,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	}
 
 	if stopped != nil {
-		return ended(out, stopped)
+		return ended(ctx, out, stopped)
 	}
 
 	best := j.workload
@@ -115,7 +114,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if stopped != nil {
-		return ended(out, stopped)
+		return ended(ctx, out, stopped)
 	}
 
 	if len(failures) > 0 {
@@ -140,14 +139,10 @@ func (j job) conclude(out io.Writer, results []report.Result, overheads []bench.
 	return err
 }
 
-// ended marks what is printed as partial, and returns the error of an
-// interrupted command; errors of other kinds it returns as they are.
-func ended(out io.Writer, err error) error {
-	if !errors.Is(err, context.Canceled) {
-		return err
-	}
-	fmt.Fprintf(out, "\n%s\n", report.Interrupted)
-	return errInterrupted
+// ended marks what is printed as partial, and returns why.
+func ended(ctx context.Context, out io.Writer, err error) error {
+	fmt.Fprintf(out, "\n%s\n", report.Ended)
+	return whyEnded(ctx, err)
 }
 
 // checks is how many times parity checks.

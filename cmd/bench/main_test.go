@@ -165,6 +165,7 @@ func TestWrongUse(t *testing.T) {
 		{"overhead --path=", `-path ""|portable`},
 		{"overhead --vocab 0", `-vocab "0"`},
 		{"overhead --rows 0", "-rows 0"},
+		{"overhead --rows 1", "-rows 1: a training step takes at least 2 tokens"},
 		{"overhead --rows 16777216 --vocab 16777216", "-rows 16777216|-vocab 16777216"},
 		{"overhead --workers 0", `-workers "0"`},
 		{"run --workers 0", `-workers "0"`},

@@ -34,7 +34,7 @@ at least 6 rounds. Lists are separated by commas.
 // An overheadReport is what bench overhead prints as JSON.
 type overheadReport struct {
 	Machine  report.Machine   `json:"machine"`
-	Partial  bool             `json:"partial"` // the run was interrupted
+	Partial  bool             `json:"partial"` // the run was interrupted, or failed
 	Overhead []bench.Overhead `json:"overhead"`
 }
 
@@ -71,7 +71,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 	if err := w.checkRows(set["rows"]); err != nil {
 		return err
 	}
-
+	if set["rows"] && *rows < bench.FewestTokens {
+		return fmt.Errorf("-rows %d: a training step takes at least %d tokens", *rows, bench.FewestTokens)
+	}
 	if err := pin(*pinned, set["pin"]); err != nil {
 		return err
 	}
@@ -84,11 +86,10 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 	r.Overhead, err = w.overheads(ctx, false, true)
 	p.clear()
 	if err != nil && ctx.Err() == nil && r.Overhead == nil {
-		return err
+		return trimmed(err)
 	}
-	r.Partial = err != nil
-	if err != nil && ctx.Err() != nil {
-		err = errInterrupted
+	if r.Partial = err != nil; r.Partial {
+		err = whyEnded(ctx, err)
 	}
 	return also(err, r.print(out, as))
 }
@@ -127,7 +128,7 @@ func (r overheadReport) print(w io.Writer, as format) error {
 		return r.printCSV(w)
 	case asMarkdown:
 		if r.Partial {
-			fmt.Fprintf(w, "**%s**\n\n", report.Interrupted)
+			fmt.Fprintf(w, "**%s**\n\n", report.Ended)
 		}
 		fmt.Fprintf(w, "%s, %s, %s/%s\n\n", r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch)
 		return report.Markdown(w, overheadText, overheadHeader, overheadRows(r.Overhead))
@@ -140,7 +141,7 @@ func (r overheadReport) print(w io.Writer, as format) error {
 		return err
 	}
 	if r.Partial {
-		fmt.Fprintf(w, "\n%s\n", report.Interrupted)
+		fmt.Fprintf(w, "\n%s\n", report.Ended)
 	}
 	return nil
 }

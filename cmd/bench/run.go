@@ -65,7 +65,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 	pinned := flags.Int("pin", 0, pinUsage)
 	var opt runOptions
 	flags.Var(choice[format]{&opt.format, formatNames[:]}, "format", "`name` of what is printed: "+strings.Join(formatNames[:], ", "))
-	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory`, and measure smaller sizes too, for growth")
+	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory` (report.partial.html and results.partial.json\nif the run ends early), and measure smaller sizes too, for growth")
 	flags.StringVar(&opt.baseline, "baseline", "", "compare with an earlier run on this machine: its results.json, or the `file` of its -format json")
 	operands, err := parse(flags, runUsage, args, out)
 	if err != nil {
@@ -180,23 +180,32 @@ func (w workload) run(ctx context.Context, out io.Writer, opt runOptions) error 
 	}
 	r, failures, stopped := w.report(ctx, m, opt.dir != "")
 	if r.Results == nil && stopped != nil && ctx.Err() == nil {
-		return stopped
+		return trimmed(stopped)
 	}
 	if opt.baseline != "" {
 		r.Compare(then)
 	}
 	w.progress.clear()
 	err = printReport(out, r, opt.format)
-	if opt.dir != "" {
+	if opt.dir != "" && len(r.Results) > 0 {
 		err = also(err, save(opt.dir, r))
 	}
 	if len(failures) > 0 {
 		err = also(failed(failures), err)
 	}
-	if stopped != nil && ctx.Err() != nil {
-		stopped = errInterrupted
+	if stopped != nil {
+		stopped = whyEnded(ctx, stopped)
 	}
 	return also(stopped, err)
+}
+
+// whyEnded returns the error of a command that has printed what it had when err
+// or the end of ctx stopped it.
+func whyEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return trimmed(err)
 }
 
 // also joins two errors in one line.
@@ -406,16 +415,34 @@ func printReport(w io.Writer, r report.Report, as format) error {
 		fmt.Fprintf(w, "\n%s\n", drift)
 	}
 	if r.Partial {
-		fmt.Fprintf(w, "\n%s\n", report.Interrupted)
+		fmt.Fprintf(w, "\n%s\n", report.Ended)
 	}
 	return nil
 }
 
+// outNames are the files that a run writes, for programs and for people. One
+// that ends early does not take the place of one that did not.
+func outNames(partial bool) (results, page string) {
+	if partial {
+		return "results.partial.json", "report.partial.html"
+	}
+	return "results.json", "report.html"
+}
+
 // makeWritable makes the directory if it is not there, and returns an error if
-// no file can be made in it.
+// no file can be made in it, or something else has the name of one.
 func makeWritable(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
+	}
+	for _, partial := range [...]bool{false, true} {
+		results, page := outNames(partial)
+		for _, name := range [...]string{results, page} {
+			path := filepath.Join(dir, name)
+			if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+				return fmt.Errorf("%s: not a regular file", path)
+			}
+		}
 	}
 	f, err := os.CreateTemp(dir, "bench")
 	if err != nil {
@@ -431,8 +458,9 @@ func save(dir string, r report.Report) error {
 	if err != nil {
 		return err
 	}
-	err = atomicfile.Write(filepath.Join(dir, "results.json"), r.WriteJSON)
-	return also(err, atomicfile.Write(filepath.Join(dir, "report.html"), func(w io.Writer) error { return r.WriteHTML(w, example, why(r.Machine)) }))
+	results, page := outNames(r.Partial)
+	err = atomicfile.Write(filepath.Join(dir, results), r.WriteJSON)
+	return also(err, atomicfile.Write(filepath.Join(dir, page), func(w io.Writer) error { return r.WriteHTML(w, example, why(r.Machine)) }))
 }
 
 func speedHeader() []string {

@@ -73,7 +73,7 @@ func TestRunFormats(t *testing.T) {
 		if got := check(text); got != n {
 			t.Errorf("%s: %d results, want %d:\n%s", format, got, n, text)
 		}
-		if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, report.Interrupted) {
+		if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, report.Ended) {
 			t.Errorf("%s: codes for a terminal, or marked as partial", format)
 		}
 	}
@@ -136,18 +136,93 @@ func TestRunOutFails(t *testing.T) {
 	if text, err := runQuickly(t, "--out", notDir); err == nil || !strings.Contains(err.Error(), "-out: ") || text != "" {
 		t.Errorf("%v, printed %q", err, text)
 	}
-	dir := t.TempDir()
-	for _, name := range []string{"results.json", "report.html"} {
+	block := func(dir, name string) {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := runQuickly(t, "--out", dir)
-	if err == nil || strings.Count(err.Error(), "not a regular file") != 2 || strings.Contains(err.Error(), "\n") || !strings.Contains(text, "multiply") {
-		t.Errorf("%v, printed %q", err, text)
+	for _, name := range []string{"results.json", "report.html", "results.partial.json", "report.partial.html"} {
+		dir := t.TempDir()
+		block(dir, name)
+		if text, err := runQuickly(t, "--out", dir); err == nil || !strings.Contains(err.Error(), name+": not a regular file") || text != "" {
+			t.Errorf("%v, printed %q", err, text)
+		}
+		if files, err := os.ReadDir(dir); len(files) != 1 {
+			t.Errorf("left %v, %v", files, err)
+		}
+	}
+	dir := t.TempDir() // now they come while it measures
+	w := quickJob().workload
+	w.kernels = w.kernels[:1]
+	w.check = func(ctx context.Context, k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]bench.Parity, error) {
+		block(dir, "results.json")
+		block(dir, "report.html")
+		return bench.Check(ctx, k, typ, sizes, paths)
+	}
+	var out bytes.Buffer
+	err := w.run(t.Context(), &out, runOptions{dir: dir})
+	if err == nil || strings.Count(err.Error(), "not a regular file") != 2 || strings.Contains(err.Error(), "\n") || !strings.Contains(out.String(), w.kernels[0].Name) {
+		t.Errorf("%v, printed %q", err, out.String())
 	}
 	if files, err := os.ReadDir(dir); len(files) != 2 {
 		t.Errorf("left %v, %v", files, err)
+	}
+}
+
+// TestRunEnds: a run that an interrupt or an error ends leaves an earlier report
+// as it was, and a run without results writes nothing.
+func TestRunEnds(t *testing.T) {
+	broken := errors.New("reweight: broken")
+	for _, c := range []struct {
+		at        int // the check that ends it
+		interrupt bool
+		files     []string
+		want      error
+	}{
+		{1, true, []string{"report.html", "report.partial.html", "results.json", "results.partial.json"}, errInterrupted},
+		{2, false, []string{"report.html", "report.partial.html", "results.json", "results.partial.json"}, errors.New("broken")},
+		{0, true, []string{"report.html", "results.json"}, errInterrupted},
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{"results.json", "report.html"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if c.at == 0 {
+			cancel()
+		}
+		w := quickJob().workload
+		n := 0
+		w.check = func(context.Context, kernels.Kernel, string, []int, []reweight.ISA) ([]bench.Parity, error) {
+			if n++; n < c.at {
+				return nil, nil
+			}
+			if c.interrupt {
+				cancel()
+			}
+			return nil, broken
+		}
+		var out bytes.Buffer
+		err := w.run(ctx, &out, runOptions{dir: dir})
+		if err == nil || err.Error() != c.want.Error() || !strings.Contains(out.String(), report.Ended) || strings.Contains(out.String(), "interrupted") {
+			t.Errorf("check %d: %v after\n%s", c.at, err, out.String())
+		}
+		var names []string
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			names = append(names, f.Name())
+		}
+		if !slices.Equal(names, c.files) {
+			t.Errorf("check %d: files %v, want %v", c.at, names, c.files)
+		}
+		for _, name := range []string{"results.json", "report.html"} {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); string(text) != name {
+				t.Errorf("%s is lost: %q, %v", name, text, err)
+			}
+		}
+		cancel()
 	}
 }
 
@@ -177,13 +252,13 @@ func TestRunInterrupted(t *testing.T) {
 		text := out.String()
 		mark := map[format]string{asJSON: `"partial": true`, asCSV: ",true\n"}[as]
 		if mark == "" {
-			mark = report.Interrupted
+			mark = report.Ended
 		}
 		third := w.shapes()[2].kernel.Name // measured, but not checked
 		if !strings.Contains(text, mark) || !strings.Contains(text, third) || strings.Contains(text, w.shapes()[3].kernel.Name+" ") {
 			t.Errorf("%s: not three kernels, or not marked by %q:\n%s", formatNames[as], mark, text)
 		}
-		r, err := report.Read(filepath.Join(dir, "results.json"))
+		r, err := report.Read(filepath.Join(dir, "results.partial.json"))
 		if err != nil || !r.Partial || len(r.Results) != 3*len(w.paths) || r.Sweep != nil {
 			t.Errorf("saved %d results, %v", len(r.Results), err)
 		}
@@ -200,14 +275,14 @@ func TestMainJobInterrupted(t *testing.T) {
 		j := quickJob()
 		j.workload = w
 		var out bytes.Buffer
-		if err := mainCommand(ctx, nil, &out, j); err != errInterrupted || !strings.HasSuffix(out.String(), "\n"+report.Interrupted+"\n") || strings.Contains(out.String(), "kernel agrees") {
+		if err := mainCommand(ctx, nil, &out, j); err != errInterrupted || !strings.HasSuffix(out.String(), "\n"+report.Ended+"\n") || strings.Contains(out.String(), "kernel agrees") {
 			t.Errorf("%v after\n%s", err, out.String())
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	j := quickJob()
 	stop := stopper{after: "Parity", cancel: cancel}
-	if err := mainCommand(ctx, nil, &stop, j); err != errInterrupted || !strings.HasSuffix(stop.text.String(), "\n"+report.Interrupted+"\n") || !strings.Contains(stop.text.String(), "Speed") {
+	if err := mainCommand(ctx, nil, &stop, j); err != errInterrupted || !strings.HasSuffix(stop.text.String(), "\n"+report.Ended+"\n") || !strings.Contains(stop.text.String(), "Speed") {
 		t.Errorf("%v after\n%s", err, stop.text.String())
 	}
 }
@@ -264,7 +339,7 @@ func TestOverhead(t *testing.T) {
 }
 
 func TestOverheadInterrupted(t *testing.T) {
-	for format, mark := range map[string]string{"table": report.Interrupted, "markdown": report.Interrupted, "json": `"partial": true`} {
+	for format, mark := range map[string]string{"table": report.Ended, "markdown": report.Ended, "json": `"partial": true`} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var out bytes.Buffer
@@ -371,7 +446,7 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Wait()
-		mark := report.Interrupted
+		mark := report.Ended
 		if slices.Contains(args, "json") {
 			mark = `"partial": true`
 		}
