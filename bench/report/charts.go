@@ -69,9 +69,9 @@ func workloadsOf(results []Result) []workload {
 		if !ok {
 			i = len(all)
 			index[k] = i
-			w := workload{Number: i + 1, Name: r.Kernel + " " + r.Type, Shape: k.shape()}
+			w := workload{Number: i + 1, Name: r.Kernel + " " + r.Type, Shape: k.shape(), rows: k.vocab > 0}
 			if kernel, err := kernels.Find(r.Kernel); err == nil {
-				w.Ops, w.rows = kernel.Ops, kernel.Rows
+				w.Ops = kernel.Ops
 			}
 			all = append(all, w)
 		}
@@ -124,12 +124,10 @@ func roofline(p paths, results []Result, width float64) template.HTML {
 	c := &canvas{w: width, h: max(480, 0.56*width)}
 	all := workloadsOf(results)
 	var xs, ys []float64
-	reads := map[bool][]float64{}
 	for _, w := range all {
 		xs = append(xs, w.Intensity())
 		for _, r := range w.paths {
 			ys = append(ys, float64(w.Ops)/r.NsPerElement)
-			reads[w.rows] = append(reads[w.rows], r.ReadGBPerS)
 			ys = append(ys, r.ReadGBPerS*w.Intensity())
 		}
 	}
@@ -143,8 +141,8 @@ func roofline(p paths, results []Result, width float64) template.HTML {
 	for _, roof := range [...]struct {
 		rows bool
 		name string
-	}{{true, "memory"}, {false, "cache"}} {
-		speed := median(reads[roof.rows])
+	}{{true, "rows"}, {false, "tokens"}} {
+		speed := median(readsOf(results, roof.rows))
 		if !finite(speed) {
 			continue
 		}

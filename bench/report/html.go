@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"strconv"
-
-	"github.com/seed621a2839/reweight/bench"
 )
 
 //go:embed report.html
@@ -37,12 +34,12 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 		Growth                 []drawing
 		Kernels, Fits, Results grid
 		Rollout                Rollout
-		Noise                  string
+		Notes                  []string
 		Drift                  string
 		Mark                   string
 		Workers                int
 	}{
-		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, About: r.Machine.Rows(why), Rollout: rollout, Noise: r.noise(), Drift: r.Drift(), Mark: Ended,
+		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, About: r.Machine.Rows(why), Rollout: rollout, Notes: r.Notes(), Drift: r.Drift(), Mark: Ended,
 	}
 	if len(results) > 0 {
 		data.Workers = results[0].Workers
@@ -85,32 +82,6 @@ func (r Report) oneWorker() []Result {
 		}
 	}
 	return some
-}
-
-// noise says how far the plain read was from itself, or nothing without results.
-func (r Report) noise() string {
-	var medians []float64
-	var widest bench.Estimate
-	seen := map[key]bool{}
-	for _, q := range r.Results {
-		k := keyOf(q.Result)
-		if k.path = ""; seen[k] || !finite(q.Null.Median, q.Null.Lo, q.Null.Hi) {
-			continue // the paths of a workload share theirs
-		}
-		seen[k] = true
-		medians = append(medians, q.Null.Median)
-		if q.Null.Hi-q.Null.Lo > widest.Hi-widest.Lo {
-			widest = q.Null
-		}
-	}
-	switch len(medians) {
-	case 0:
-		return ""
-	case 1:
-		return fmt.Sprintf("The ratio of the two, which should be 1, was %.3f, with a 95%% interval of %.3f to %.3f.", medians[0], widest.Lo, widest.Hi)
-	}
-	return fmt.Sprintf("Over %d workloads the ratio of the two, which should be 1, was %.3f to %.3f; the widest 95%% interval of one was %.3f to %.3f.",
-		len(medians), slices.Min(medians), slices.Max(medians), widest.Lo, widest.Hi)
 }
 
 // kernelGrid is the roofline in words.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -26,9 +25,13 @@ type Report struct {
 	Sweep    []Result `json:"sweep,omitempty"` // shorter measurements at several sizes, for growth
 }
 
-// A Roofline is the speed of a plain read of the largest input.
+// A Roofline is the speed of the plain read: the median over the workloads on
+// rows of logits, or on tokens where there are none, and the slowest and the
+// fastest of them.
 type Roofline struct {
 	ReadGBPerS float64 `json:"read_gb_per_s"`
+	Lo         float64 `json:"read_lo"`
+	Hi         float64 `json:"read_hi"`
 }
 
 // A Result is a measurement, beside that of an earlier run if there is one.
@@ -153,14 +156,4 @@ func (k key) shape() string {
 		s += fmt.Sprintf(", %d workers", k.workers)
 	}
 	return s
-}
-
-// ReadSpeed returns the speed of the plain read of the largest workload, the
-// first of them; 0 if there is none.
-func ReadSpeed(results []Result) float64 {
-	if len(results) == 0 {
-		return 0
-	}
-	bytes := func(r Result) float64 { return r.GBPerS * r.NsPerElement * float64(r.Rows) * float64(max(1, r.Vocab)) }
-	return slices.MaxFunc(results, func(a, b Result) int { return cmp.Compare(bytes(a), bytes(b)) }).ReadGBPerS
 }

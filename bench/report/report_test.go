@@ -60,7 +60,7 @@ func sample() Report {
 			}
 		}
 	}
-	r.Roofline.ReadGBPerS = ReadSpeed(r.Results)
+	r.SetRoofline()
 	return r
 }
 
@@ -151,7 +151,7 @@ func TestHTML(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"Test CPU", "because", "0.980 to 1.030", "memory, 20 GB/s", "cache, 20 GB/s", "masked", "reasoning", "action", "Left", "ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
+	for _, want := range []string{"Test CPU", "because", "0.980-1.030", "rows, 20 GB/s", "tokens, 20 GB/s", "masked", "reasoning", "action", "Left", "ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
@@ -321,7 +321,7 @@ func TestReadErrors(t *testing.T) {
 		{file(t, "{}"), "no results"},
 		{file(t, `{"machine": {}, "overhead": []}`), `unknown field "overhead"`},
 		{change(`"ns_per_element": 5`, `"ns_per_element": -5`), "token_stats f32 on portable, 111 x 151,936 has a figure of -5"},
-		{change(`"read_gb_per_s": 20,`, ``), "has a figure of 0"},
+		{change("\"read_gb_per_s\": 20,\n      \"roofline_share", `"roofline_share`), "has a figure of 0"},
 		{change(`"rows": 111`, `"rows": "111"`), "not a saved run"},
 		{save(t, twice), "two results of token_stats f32 on portable, 111 x 151,936"},
 	} {
@@ -548,21 +548,5 @@ func TestWriteErrors(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-	}
-}
-
-func TestReadSpeed(t *testing.T) {
-	var results []Result
-	for _, q := range []bench.Result{
-		{Rows: 5, GBPerS: 1, NsPerElement: 1, ReadGBPerS: 1}, {Rows: 3, Vocab: 3, GBPerS: 1, NsPerElement: 1, ReadGBPerS: 2},
-		{Rows: 9, GBPerS: 0.5, NsPerElement: 2, ReadGBPerS: 3}, {Rows: 1, GBPerS: 4, NsPerElement: 1, ReadGBPerS: 4},
-	} {
-		results = append(results, Result{Result: q})
-	}
-	if got := ReadSpeed(results); got != 2 {
-		t.Errorf("%v, want 2: the first of the largest", got)
-	}
-	if got := ReadSpeed(nil); got != 0 {
-		t.Errorf("%v without results", got)
 	}
 }

@@ -45,7 +45,7 @@ func (r Report) Table() (text int, header []string, rows [][]string) {
 func cells(q Result) []string {
 	portable := "-"
 	if e := q.TimesPortable; e != nil {
-		portable = fmt.Sprintf("%.1f", e.Median)
+		portable = fmt.Sprintf("%.1f (%.1f-%.1f)", e.Median, e.Lo, e.Hi)
 	}
 	return []string{
 		key{rows: q.Rows, vocab: q.Vocab}.shape(),
@@ -120,10 +120,13 @@ func (r Report) WriteMarkdown(w io.Writer) error {
 	if r.Partial {
 		fmt.Fprintf(&b, "**%s**\n\n", Ended)
 	}
-	fmt.Fprintf(&b, "%s, %s, %s/%s; plain read at %.1f GB/s\n\n", m.CPU, m.Go, m.OS, m.Arch, r.Roofline.ReadGBPerS)
+	fmt.Fprintf(&b, "%s, %s, %s/%s\n\n", m.CPU, m.Go, m.OS, m.Arch)
 	text, header, rows := r.Table()
 	if err := Markdown(&b, text, header, rows); err != nil {
 		return err
+	}
+	for _, note := range r.Notes() {
+		fmt.Fprintf(&b, "\n%s\n", note)
 	}
 	if drift := r.Drift(); drift != "" {
 		fmt.Fprintf(&b, "\n%s\n", drift)

@@ -38,6 +38,9 @@ func defaultJob(p *progress) job {
 	}
 }
 
+// speedColumns are those of bench run that the main job shows.
+var speedColumns = [...]string{"kernel", "path", "rows", "ns/element", "GB/s", "of read", "x reference", "rounds", "allocs"}
+
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
 	operands, err := parse(flag.NewFlagSet("bench", flag.ContinueOnError), usage, args, out)
 	if err != nil {
@@ -88,15 +91,21 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 		}
 	}
 	j.progress.clear()
-	heading(out, fmt.Sprintf("Speed on float32: rows streamed from memory, where a plain read takes place at %.1f GB/s; tokens from a cache", report.ReadSpeed(results)))
-	var rows [][]string
-	for _, r := range results {
-		rows = append(rows, append([]string{r.Kernel, r.Path}, speedCells(r)...))
+	heading(out, "Speed on float32: rows of logits streamed, tokens from a cache")
+	r := report.Report{Machine: m, Results: results}
+	_, header, cells := r.Table()
+	rows := make([][]string, len(cells))
+	for _, name := range speedColumns {
+		for i := range cells {
+			rows[i] = append(rows[i], cells[i][slices.Index(header, name)])
+		}
 	}
-	if err := table(out, 2, append([]string{"kernel", "path"}, speedHeader()...), rows); err != nil {
+	if err := table(out, 2, speedColumns[:], rows); err != nil {
 		return err
 	}
-
+	if len(results) > 0 {
+		printNotes(out, r)
+	}
 	if stopped != nil {
 		return ended(ctx, out, stopped)
 	}

@@ -29,7 +29,7 @@ func TestMainJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	want := []string{"CPU", "caches", "ActFocus+AEM", "34.4%", "bottleneck", "Entropy drift", "Parity", "Speed", "times uniform", "The kernels, in float32, agree", "kernel agrees"}
+	want := []string{"CPU", "caches", "ActFocus+AEM", "34.4%", "bottleneck", "Entropy drift", "Parity", "Speed", "times uniform", "Plain read: rows of logits at ", "A/A null, the plain read over itself: ", "The kernels, in float32, agree", "kernel agrees"}
 	for _, k := range kernels.All() {
 		want = append(want, "\n"+k.Name+" ")
 	}
@@ -110,6 +110,8 @@ type reportJSON struct {
 	Partial  bool
 	Roofline struct {
 		Read float64 `json:"read_gb_per_s"`
+		Lo   float64 `json:"read_lo"`
+		Hi   float64 `json:"read_hi"`
 	}
 	Results []struct {
 		Kernel, DType, Path string
@@ -222,7 +224,7 @@ func TestRunTable(t *testing.T) {
 	if err := runCommand(t.Context(), []string{"--kernel", "multiply", "--rows", "64", "--vocab", "16"}, &out, &progress{}, quick); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"multiply", "ns/element", "plain read", "CPU"} {
+	for _, want := range []string{"multiply", "ns/element", "Plain read: tokens at ", "A/A null", "CPU"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

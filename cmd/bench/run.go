@@ -25,10 +25,10 @@ const runUsage = `Usage: bench run [flags]
 
 Measures kernels, each in turn with a plain read of its input by as many workers
 and with the float64 reference, and holds them against the reference on
-every family of input. Kernels on rows of logits stream them from memory: at
-least 64 MiB unless -rows says otherwise, of which a larger cache may keep a
-part, for the plain read as for the kernel. Kernels on tokens have no vocabulary
-and one worker, and stay in a cache.
+every family of input. Kernels on rows of logits stream at least 64 MiB of them
+unless -rows says otherwise: from memory only where that is more than the largest
+cache holds, as a line under the results tells. Kernels on tokens have no
+vocabulary and one worker, and stay in a cache.
 
 Lists are separated by commas. -format go is what benchstat reads. docs/measuring.md
 says how each figure is taken.
@@ -239,7 +239,7 @@ func (w workload) report(ctx context.Context, m report.Machine, sweep bool) (r r
 	}
 	defer func() {
 		r.Partial = err != nil
-		r.Roofline.ReadGBPerS = report.ReadSpeed(r.Results)
+		r.SetRoofline()
 	}()
 	for _, shape := range w.shapes() {
 		results, err := w.speed(ctx, shape)
@@ -405,11 +405,12 @@ func printReport(w io.Writer, r report.Report, as format) error {
 		return err
 	}
 	if len(r.Results) > 0 {
-		heading(w, fmt.Sprintf("Kernels, with a plain read at %.1f GB/s", r.Roofline.ReadGBPerS))
+		heading(w, "Kernels")
 		text, header, rows := r.Table()
 		if err := table(w, text, header, rows); err != nil {
 			return err
 		}
+		printNotes(w, r)
 	}
 	if drift := r.Drift(); drift != "" {
 		fmt.Fprintf(w, "\n%s\n", drift)
@@ -418,6 +419,11 @@ func printReport(w io.Writer, r report.Report, as format) error {
 		fmt.Fprintf(w, "\n%s\n", report.Ended)
 	}
 	return nil
+}
+
+// printNotes says how the table is to be read.
+func printNotes(w io.Writer, r report.Report) {
+	fmt.Fprintf(w, "\n%s\n", strings.Join(r.Notes(), "\n"))
 }
 
 // outNames are the files that a run writes, for programs and for people. One
@@ -461,19 +467,6 @@ func save(dir string, r report.Report) error {
 	results, page := outNames(r.Partial)
 	err = atomicfile.Write(filepath.Join(dir, results), r.WriteJSON)
 	return also(err, atomicfile.Write(filepath.Join(dir, page), func(w io.Writer) error { return r.WriteHTML(w, example, why(r.Machine)) }))
-}
-
-func speedHeader() []string {
-	return []string{"rows", "ns/element", "GB/s", "of read", "x reference", "allocs"}
-}
-
-func speedCells(r report.Result) []string {
-	rows := humanize.Comma(int64(r.Rows))
-	if r.Vocab > 0 {
-		rows += " x " + humanize.Comma(int64(r.Vocab))
-	}
-	return []string{rows, fmt.Sprintf("%.3f", r.NsPerElement), fmt.Sprintf("%.2f", r.GBPerS), percent(r.RooflineShare),
-		fmt.Sprintf("%.1f", r.TimesReference), strconv.FormatUint(r.AllocsPerOp, 10)}
 }
 
 func kernelNames() []string {
