@@ -10,11 +10,11 @@ import (
 
 // A Comparison holds a measurement against that of an earlier run.
 type Comparison struct {
-	Ratio float64 `json:"ratio"` // of the time now over the time then
-	Lo    float64 `json:"lo"`    // of the intervals' ends that lie nearest to each other, and farthest
-	Hi    float64 `json:"hi"`
-	Read  float64 `json:"read_ratio"` // of the times of the plain read: how far the machine itself drifted
-	Word  string  `json:"verdict"`    // slower, faster, within drift or not decided
+	Ratio bench.Number `json:"ratio"` // of the time now over the time then
+	Lo    bench.Number `json:"lo"`    // of the intervals' ends that lie nearest to each other, and farthest
+	Hi    bench.Number `json:"hi"`
+	Read  bench.Number `json:"read_ratio"` // of the times of the plain read: how far the machine itself drifted
+	Word  string       `json:"verdict"`    // slower, faster, within drift or not decided
 }
 
 // compare holds a result against the same of an earlier run. Runs at different
@@ -23,10 +23,10 @@ type Comparison struct {
 // intervals, which take enough rounds.
 func compare(now, then bench.Result) Comparison {
 	c := Comparison{
-		Ratio: now.NsPerElement / then.NsPerElement,
-		Lo:    now.NsLo / then.NsHi,
-		Hi:    now.NsHi / then.NsLo,
-		Read:  then.ReadGBPerS / now.ReadGBPerS,
+		Ratio: bench.Number(now.NsPerElement / then.NsPerElement),
+		Lo:    bench.Number(now.NsLo / then.NsHi),
+		Hi:    bench.Number(now.NsHi / then.NsLo),
+		Read:  bench.Number(then.ReadGBPerS / now.ReadGBPerS),
 		Word:  "within drift",
 	}
 	switch n := min(now.Rounds, then.Rounds); {
@@ -113,7 +113,7 @@ func (r *Report) Compare(then Report) {
 
 // Drift says how the comparisons are to be read, or nothing if there are none.
 func (r Report) Drift() string {
-	lo, hi := 0.0, 0.0
+	var lo, hi bench.Number
 	for _, q := range r.Results {
 		if c := q.Baseline; c != nil {
 			if hi == 0 {

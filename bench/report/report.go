@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 
@@ -123,9 +122,18 @@ func Read(path string) (Report, error) {
 			return r, fmt.Errorf("%s: two results of %v", path, k)
 		}
 		seen[k] = true
-		for _, x := range [...]float64{q.NsPerElement, q.NsLo, q.NsHi, q.GBPerS, q.RooflineShare, q.ShareLo, q.ShareHi, q.ReadGBPerS} {
-			if !(x > 0) || math.IsInf(x, 0) {
-				return r, fmt.Errorf("%s: %v has a figure of %v", path, k, x)
+		for _, f := range [...]struct {
+			name      string
+			lo, x, hi float64
+		}{
+			{"ns_per_element", q.NsLo, q.NsPerElement, q.NsHi},
+			{"gb_per_s", q.GBPerS, q.GBPerS, q.GBPerS},
+			{"read_gb_per_s", q.ReadGBPerS, q.ReadGBPerS, q.ReadGBPerS},
+			{"roofline_share", q.ShareLo, q.RooflineShare, q.ShareHi},
+		} {
+			const least, most = 1e-6, 1e12 // no machine is beyond, and their ratios are numbers
+			if !(least <= f.lo && f.lo <= f.x && f.x <= f.hi && f.hi <= most) {
+				return r, fmt.Errorf("%s: %v: %s is %v, from %v to %v: no measurement", path, k, f.name, f.x, f.lo, f.hi)
 			}
 		}
 	}

@@ -320,8 +320,18 @@ func TestReadErrors(t *testing.T) {
 		{file(t, good.String()+"{}"), "more follows"},
 		{file(t, "{}"), "no results"},
 		{file(t, `{"machine": {}, "overhead": []}`), `unknown field "overhead"`},
-		{change(`"ns_per_element": 5`, `"ns_per_element": -5`), "token_stats f32 on portable, 111 x 151,936 has a figure of -5"},
-		{change("\"read_gb_per_s\": 20,\n      \"roofline_share", `"roofline_share`), "has a figure of 0"},
+		{change(`"ns_per_element": 5`, `"ns_per_element": -5`), "token_stats f32 on portable, 111 x 151,936: ns_per_element is -5, from 4.5 to 5.5: no measurement"},
+		{change(`"ns_lo": 4.5`, `"ns_lo": 5e-324`), "from 5e-324 to 5.5"},
+		{change(`"ns_lo": 4.5`, `"ns_lo": 6`), "from 6 to 5.5"},
+		{change(`"ns_hi": 5.5`, `"ns_hi": 4`), "from 4.5 to 4"},
+		{change(`"ns_hi": 5.5`, `"ns_hi": 1e308`), "to 1e+308"},
+		{change(`"gb_per_s": 0.8`, `"gb_per_s": 1e-200`), "gb_per_s is 1e-200"},
+		{change(`"read_gb_per_s": 20,
+      "roofline_share`, `"read_gb_per_s": 1e13,
+      "roofline_share`), "read_gb_per_s is 1e+13"},
+		{change(`"share_hi": 0.`, `"share_hi": -0.`), "roofline_share is"},
+
+		{change("\"read_gb_per_s\": 20,\n      \"roofline_share", `"roofline_share`), "read_gb_per_s is 0"},
 		{change(`"rows": 111`, `"rows": "111"`), "not a saved run"},
 		{save(t, twice), "two results of token_stats f32 on portable, 111 x 151,936"},
 	} {
@@ -397,7 +407,7 @@ func TestCompare(t *testing.T) {
 		f := c.read / c.time
 		now.ShareLo, now.RooflineShare, now.ShareHi = 0.76*f, 0.8*f, 0.84*f
 		got := compare(now, then)
-		if got.Word != c.want || math.Abs(got.Ratio-c.time) > 1e-12 || math.Abs(got.Read-c.read) > 1e-12 || !(got.Lo < got.Ratio && got.Ratio < got.Hi) {
+		if got.Word != c.want || math.Abs(float64(got.Ratio)-c.time) > 1e-12 || math.Abs(float64(got.Read)-c.read) > 1e-12 || !(got.Lo < got.Ratio && got.Ratio < got.Hi) {
 			t.Errorf("%v times the time, the plain read %v: %+v, want %s", c.time, c.read, got, c.want)
 		}
 		few := then
@@ -409,6 +419,10 @@ func TestCompare(t *testing.T) {
 		}
 	}
 
+	var none bench.Result // whatever it divides by, it can be written
+	if _, err := json.Marshal(compare(then, none)); err != nil {
+		t.Error(err)
+	}
 	r, old := sample(), sample()
 	r.Results[1].NsPerElement *= 2
 	old.Results = old.Results[:5]

@@ -172,7 +172,7 @@ func (r Report) WriteCSV(w io.Writer) error {
 			strconv.FormatUint(q.AllocsPerOp, 10), strconv.FormatUint(q.BytesPerOp, 10), counted(q.Cycles), counted(q.Instructions), f(float64(q.MaxULP)), f(float64(q.MaxAbs)),
 		}
 		if b := q.Baseline; b != nil {
-			row = append(row, f(b.Ratio), f(b.Lo), f(b.Hi), f(b.Read), b.Word)
+			row = append(row, f(float64(b.Ratio)), f(float64(b.Lo)), f(float64(b.Hi)), f(float64(b.Read)), b.Word)
 		} else {
 			row = append(row, "", "", "", "", "")
 		}
