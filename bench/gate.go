@@ -45,8 +45,8 @@ type Pair struct{ Base, New float64 }
 // above 1 as below, whatever the machine does meanwhile. Each function returns
 // the nanoseconds per call of some short blocks of calls, and the least of its
 // blocks is the time of its side: a busy neighbour can only add. again is the
-// same of the second half over the first, of the base alone: it would be 1 on a
-// machine without noise.
+// same of the second half over the first, of the base alone: near 1 on a machine
+// without noise. A time that is not positive and finite is an error.
 func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, again float64, err error) {
 	halves := [2]float64{}
 	p.Base, p.New = math.Inf(1), math.Inf(1)
@@ -66,6 +66,9 @@ func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, aga
 			return Pair{}, 0, errors.New("bench: a side of a pair without times")
 		}
 		t := slices.Min(ns)
+		if !(t > 0) || math.IsInf(t, 1) {
+			return Pair{}, 0, fmt.Errorf("bench: a time of %v ns, want a positive number", t)
+		}
 		*least = min(*least, t)
 		if least == &p.Base {
 			halves[n] = t
@@ -157,16 +160,18 @@ func (r Rule) bounds(x []float64) (lo, hi float64) {
 
 // rank returns the largest k for which the k-th smallest of n values is above
 // their median with a chance of at most alpha: P(Binomial(n, 1/2) < k) <= alpha.
-// It is 0 if there is none.
+// It is 0 if there is none, and at most the middle.
 func rank(n int, alpha float64) int {
-	term := math.Exp2(-float64(n)) // P(Binomial = k)
+	all, _ := math.Lgamma(float64(n + 1))
 	sum, k := 0.0, 0
-	for k < n {
-		if sum += term; sum > alpha {
-			return k
+	for k < (n+1)/2 {
+		// P(Binomial = k), by logarithms: 2^-n alone is 0 for a thousand.
+		below, _ := math.Lgamma(float64(k + 1))
+		above, _ := math.Lgamma(float64(n - k + 1))
+		if sum += math.Exp(all - below - above - float64(n)*math.Ln2); sum > alpha {
+			break
 		}
 		k++
-		term *= float64(n-k+1) / float64(k)
 	}
 	return k
 }

@@ -19,6 +19,8 @@ func TestRank(t *testing.T) {
 		{12, 2e-4, 0}, {12, 2.5e-4, 1}, {12, 0.01, 2}, // 1/4096, 13/4096
 		{24, 8e-5, 3}, {24, 1.7e-5, 2}, // 301/2^24 = 1.79e-5
 		{192, 8e-5, 70},
+		{1074, 8e-5, 475}, {1075, 8e-5, 476}, {2000, 8e-5, 916}, {100000, 8e-5, 49403}, // 2^-1075 is 0
+		{2000, 0.9, 1000},
 	} {
 		if got := rank(c.n, c.alpha); got != c.want {
 			t.Errorf("rank(%d, %v) = %d, want %d", c.n, c.alpha, got, c.want)
@@ -147,8 +149,10 @@ func TestTakePair(t *testing.T) {
 	if _, _, err := TakePair(coin, good, func() ([]float64, error) { return nil, broken }); err != broken {
 		t.Errorf("error %v", err)
 	}
-	if _, _, err := TakePair(coin, func() ([]float64, error) { return nil, nil }, good); err == nil {
-		t.Error("no error for no times")
+	for _, times := range [][]float64{nil, {0}, {-1}, {5, math.NaN()}, {math.Inf(1)}} {
+		if _, _, err := TakePair(coin, func() ([]float64, error) { return times, nil }, good); err == nil {
+			t.Errorf("no error for times of %v", times)
+		}
 	}
 }
 
@@ -176,7 +180,7 @@ type restless struct {
 
 // work takes so many ns on a quiet machine, and returns what it takes on this.
 func (m *restless) work(ns float64) float64 {
-	for m.now > m.until {
+	for m.now >= m.until {
 		const stay = 2e6 // ns
 		if m.slow = 1; m.Float64() < m.neighbour {
 			m.slow = 1.7
@@ -217,7 +221,10 @@ func (m *restless) gate(functions int, first, others float64) []Verdict {
 			if i == 0 {
 				slower = first
 			}
-			p, _, _ := TakePair(m.Rand, side(1), side(slower))
+			p, _, err := TakePair(m.Rand, side(1), side(slower))
+			if err != nil {
+				panic(err)
+			}
 			pairs[i] = append(pairs[i], p)
 			if slices.Contains(rule.Looks, len(pairs[i])) {
 				verdicts[i], _ = rule.Decide(pairs[i])
