@@ -69,7 +69,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 		return err
 	}
 
-	j.progress.expect(j.checks() + j.measurements() + 2)
+	j.progress.expect(checkWork*j.checks() + measureWork*j.measurements() + overheadWork*2)
 	parities, stopped := j.parity(ctx)
 	failures := failuresOf(parities)
 	j.progress.clear()
@@ -85,7 +85,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	var results []report.Result
 	for _, shape := range j.shapes() {
 		var r []report.Result
-		r, stopped = j.speed(ctx, shape)
+		r, stopped = j.speed(ctx, shape, measureWork)
 		if results = append(results, r...); stopped != nil {
 			break
 		}
@@ -168,7 +168,7 @@ func (j job) parity(ctx context.Context) ([]bench.Parity, error) {
 	var all []bench.Parity
 	for _, k := range j.kernels {
 		for _, typ := range k.Types {
-			j.progress.next("checking %s %s", k.Name, typ)
+			j.progress.nextOf(checkWork, "checking %s %s", k.Name, typ)
 			p, err := j.check(ctx, k, typ, j.sizes, j.paths)
 			if err != nil {
 				return all, err

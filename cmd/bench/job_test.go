@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -246,4 +247,26 @@ func TestShapes(t *testing.T) {
 			t.Errorf("%v: %+v", s, s)
 		}
 	}
+}
+
+// TestWork: the work that is announced is the work that is done.
+func TestWork(t *testing.T) {
+	announced := func(name string, p *progress, do func() error) {
+		t.Helper()
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		if p.done+p.step != p.total || p.total == 0 {
+			t.Errorf("%s: work %d, announced %d", name, p.done+p.step, p.total)
+		}
+	}
+	j := quickJob()
+	announced("the main job", j.progress, func() error { return mainCommand(t.Context(), nil, io.Discard, j) })
+	w := quickJob().workload
+	w.oneType, w.workers = false, []int{1, 2}
+	announced("run", w.progress, func() error { return w.run(t.Context(), io.Discard, runOptions{dir: t.TempDir()}) })
+	p := new(progress)
+	announced("overhead", p, func() error {
+		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick)
+	})
 }

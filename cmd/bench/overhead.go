@@ -82,7 +82,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 	if r.Machine, err = thisMachine(); err != nil {
 		return err
 	}
-	p.expect(4 * len(w.vocabs) * len(w.workers) * len(w.paths))
+	p.expect(overheadWork * 4 * len(w.vocabs) * len(w.workers) * len(w.paths))
 	r.Overhead, err = w.overheads(ctx, false, true)
 	p.clear()
 	if err != nil && ctx.Err() == nil && r.Overhead == nil {
@@ -104,7 +104,7 @@ func (w workload) overheads(ctx context.Context, ppo ...bool) ([]bench.Overhead,
 			for _, workers := range w.workers {
 				for _, ppo := range ppo {
 					for _, kl := range [...]bool{false, true} {
-						w.progress.next("measuring training steps on %v, vocabulary of %s", path, humanize.Comma(int64(vocab)))
+						w.progress.nextOf(overheadWork, "measuring training steps on %v, vocabulary of %s", path, humanize.Comma(int64(vocab)))
 						o, err := w.sampler.Overheads(ctx, bench.Steps{
 							Tokens: cmp.Or(w.rows, bench.StepRows(vocab)), Vocab: vocab, Workers: workers, Path: path, PPO: ppo, KL: kl,
 						})

@@ -234,15 +234,17 @@ func (w workload) planned() []bench.Result {
 func (w workload) report(ctx context.Context, m report.Machine, sweep bool) (r report.Report, failures []string, err error) {
 	r.Machine = m
 	smaller := w.smaller()
-	if w.progress.expect(w.measurements()); sweep {
-		w.progress.total += len(smaller.sizes)
+	work := measureWork * w.measurements()
+	if sweep {
+		work += sweepWork * len(smaller.sizes)
 	}
+	w.progress.expect(work)
 	defer func() {
 		r.Partial = err != nil
 		r.SetRoofline()
 	}()
 	for _, shape := range w.shapes() {
-		results, err := w.speed(ctx, shape)
+		results, err := w.speed(ctx, shape, measureWork)
 		var parities []bench.Parity
 		if err == nil {
 			parities, err = w.check(ctx, shape.kernel, shape.typ, []int{shape.size()}, w.paths)
@@ -264,7 +266,7 @@ func (w workload) report(ctx context.Context, m report.Machine, sweep bool) (r r
 		return r, failures, nil
 	}
 	for _, shape := range smaller.sizes {
-		results, err := smaller.speed(ctx, shape)
+		results, err := smaller.speed(ctx, shape, sweepWork)
 		if r.Sweep = append(r.Sweep, results...); err != nil {
 			return r, failures, err
 		}
@@ -363,11 +365,11 @@ func (w workload) measurements() int {
 }
 
 // speed measures all paths on a shape, for each number of workers. With an error
-// it is what there is by then.
-func (w workload) speed(ctx context.Context, s shape) ([]report.Result, error) {
+// it is what there is by then. work is that of each, for progress.
+func (w workload) speed(ctx context.Context, s shape, work int) ([]report.Result, error) {
 	var all []report.Result
 	for _, n := range s.workers {
-		w.progress.next("measuring %s", s)
+		w.progress.nextOf(work, "measuring %s", s)
 		results, err := w.sampler.Kernel(ctx, s.kernel, s.typ, s.rows, s.vocab, n, w.paths)
 		for _, r := range results {
 			all = append(all, report.Result{Result: r})
