@@ -612,6 +612,27 @@ func TestGateGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse("HEAD", "the bench of HEAD is older than the gate")
+	// As in a hook: neither that index nor that of the repository is touched.
+	hooked := filepath.Join(t.TempDir(), "index")
+	var indexes [2][]byte
+	for i, name := range []string{filepath.Join(dir, ".git", "index"), hooked} {
+		var err error
+		if indexes[i], err = os.ReadFile(filepath.Join(dir, ".git", "index")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, indexes[i], 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, value := range map[string]string{"GIT_INDEX_FILE": hooked, "GIT_DIR": filepath.Join(dir, ".git"), "GIT_WORK_TREE": t.TempDir()} {
+		t.Setenv(name, value)
+		refuse("HEAD~1", "-base HEAD~1 does not build")
+	}
+	for i, name := range []string{filepath.Join(dir, ".git", "index"), hooked} {
+		if text, err := os.ReadFile(name); err != nil || !bytes.Equal(text, indexes[i]) {
+			t.Errorf("%s is not as it was: %v", name, err)
+		}
+	}
 	refuse("HEAD~1", "-base HEAD~1 does not build: cmd/bench/main.go:3:15: undefined: wrong")
 	refuse("HEAD~2", "-base HEAD~2 does not build: ")
 	refuse("nowhere", `-base "nowhere": no such commit`)

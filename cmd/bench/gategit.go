@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -52,7 +54,7 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	if short := commit[:min(12, len(commit))]; !strings.HasPrefix(commit, ref) {
 		b.against += " (" + short + ")"
 	}
-	changed, err := git(ctx, b.top, "status", "--porcelain")
+	changed, err := git(ctx, b.top, "--no-optional-locks", "status", "--porcelain") // which may write the index otherwise
 	if err != nil {
 		return b, err
 	}
@@ -115,11 +117,28 @@ func build(ctx context.Context, dir, exe string) error {
 	return err
 }
 
+// hookVariables are what git tells a hook of the repository it is for: where it
+// is, and which index. For git in a worktree of the gate's own they would be wrong:
+// it would check the base out into the index of the commit being made.
+var hookVariables = sync.OnceValue(func() (names []string) {
+	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git there is nothing to protect
+	for name := range strings.FieldsSeq(string(list)) {
+		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // which are settings of the user's, and no place
+			names = append(names, name)
+		}
+	}
+	return names
+})
+
 // tool runs a program in the directory and returns what it prints. Its error is
 // the first thing that it said was wrong.
 func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(hookVariables(), name)
+	})
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
 	cmd.WaitDelay = 5 * time.Second
 	var stdout, stderr bytes.Buffer
