@@ -129,7 +129,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *progress,
 	if *record {
 		return g.record(ctx, *floor, out)
 	}
-	if err := outputs.open(); err != nil {
+	if err := outputs.open(*floor); err != nil {
 		return err
 	}
 	defer outputs.close()

@@ -412,7 +412,7 @@ func TestGateOutputs(t *testing.T) {
 	var stdout bytes.Buffer
 	o := gateOutputs{stdout: &stdout}
 	o.files[0].name, o.files[2].name = file, "-"
-	if err := errors.Join(o.open(), o.write(sampleReport())); err != nil {
+	if err := errors.Join(o.open(""), o.write(sampleReport())); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(file); err != nil || !json.Valid(text) {
@@ -424,7 +424,7 @@ func TestGateOutputs(t *testing.T) {
 	if runtime.GOOS == "linux" { // one full disk does not keep the other file from being written
 		o := gateOutputs{stdout: &stdout}
 		o.files[0].name, o.files[1].name = "/dev/full", file
-		if err := o.open(); err != nil {
+		if err := o.open(""); err != nil {
 			t.Fatal(err)
 		}
 		if err := o.write(sampleReport()); err == nil || !strings.Contains(err.Error(), "-json: write /dev/full: no space left") {
@@ -433,6 +433,61 @@ func TestGateOutputs(t *testing.T) {
 		if text, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(text, []byte(xml.Header)) {
 			t.Errorf("%v in\n%s", err, text)
 		}
+	}
+}
+
+// TestGateKeepsFiles: what ends in an error has overwritten nothing, and made
+// nothing.
+func TestGateKeepsFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const old = "{\"vocab\":151936}\n"
+	for _, name := range []string{"f.json", "old.json"} {
+		if err := os.WriteFile(name, []byte(old), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"link.json": "f.json", "nowhere.json": "absent"} {
+		if err := os.Symlink(target, link); err != nil {
+			t.Skip(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-floor", "f.json", "-json", "f.json"}, "-floor and -json are the same file, f.json"},
+		{[]string{"-floor", "f.json", "-markdown", "./link.json"}, "-floor and -markdown are the same file"},
+		{[]string{"-floor", "f.json", "-json", "a", "-junit", "./a"}, "-json and -junit are the same file, ./a"},
+		{[]string{"-floor", "f.json", "-json", "a", "-junit", filepath.Join(dir, "a")}, "-json and -junit are the same file"},
+		{[]string{"-floor", "absent.json", "-json", "old.json", "-junit", "new.xml"}, "absent.json"},
+		{[]string{"-base", "nowhere", "-json", "old.json", "-junit", "new.xml"}, "not a git repository"},
+		{[]string{"-floor", "f.json", "-json", "no/such.json"}, "-json: "},
+		{[]string{"-floor", "f.json", "-json", "nowhere.json"}, "-json: "},
+		{[]string{"-floor", "f.json", "-json", dir}, "-json: "},
+	} {
+		err := gateCommand(t.Context(), c.args, io.Discard, &progress{}, quick)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+	for _, name := range []string{"f.json", "old.json"} {
+		if text, err := os.ReadFile(name); err != nil || string(text) != old {
+			t.Errorf("%s holds %q, %v", name, text, err)
+		}
+	}
+	if files, _ := os.ReadDir("."); len(files) != 4 {
+		t.Errorf("the directory has %v", files)
+	}
+	// A link to a report stays one.
+	o := gateOutputs{stdout: io.Discard}
+	o.files[0].name = "link.json"
+	if err := errors.Join(o.open(""), o.write(sampleReport())); err != nil {
+		t.Error(err)
+	}
+	info, err := os.Lstat("link.json")
+	if text, _ := os.ReadFile("f.json"); err != nil || info.Mode().IsRegular() || !json.Valid(text) || string(text) == old {
+		t.Errorf("%v, %v, %s", info, err, text)
 	}
 }
 
@@ -531,6 +586,25 @@ func TestFloorsOnce(t *testing.T) {
 	save()
 	if out, err := gateRun(); exitStatus("", err, io.Discard) != 3 || !strings.Contains(out, "it has no floor") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRecordFirstFloors: into a file that has none.
+func TestRecordFirstFloors(t *testing.T) {
+	if len(reweight.Available()) < 2 {
+		t.Skip("there is no path here but the portable one")
+	}
+	for _, text := range []string{`{"vocab":151936}`, `{"vocab":151936,"paths":null}`} {
+		name := filepath.Join(t.TempDir(), "floors.json")
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := gateCommand(t.Context(), []string{"-floor", name, "-kernel", "multiply", "-record"}, io.Discard, &progress{}, quick); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if f, err := readFloors(name); err != nil || len(f.Paths) == 0 {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
 	}
 }
 

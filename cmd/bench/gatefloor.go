@@ -65,6 +65,9 @@ func readFloors(name string) (f floorFile, err error) {
 	if f.Vocab != floorVocab {
 		return f, fmt.Errorf("%s: floors for a vocabulary of %d, and %d is measured", name, f.Vocab, floorVocab)
 	}
+	if f.Paths == nil {
+		f.Paths = map[string]pathFloors{}
+	}
 	for path, of := range f.Paths {
 		for _, q := range of.Floors {
 			if !(q.TimesPortable >= 0 && q.Share >= 0) {

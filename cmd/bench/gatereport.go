@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 )
 
 // The formats of the gate besides the table.
@@ -20,42 +23,103 @@ var gateFormats = [...]struct {
 	{"markdown", "a summary for a pull request", gateReport.writeMarkdown},
 }
 
-// gateOutputs are the files that the report is written to.
+// gateOutputs are the files that the report is written to. Regular files take the
+// place of what was there when there is a report, and not before.
 type gateOutputs struct {
 	stdout io.Writer
-	files  [len(gateFormats)]struct {
-		name string // empty if it is not wanted, - for standard output
-		f    *os.File
-	}
+	files  [len(gateFormats)]gateOutput
 }
 
-// open opens the files, before minutes of work.
-func (o *gateOutputs) open() error {
-	taken := false
+type gateOutput struct {
+	name   string   // empty if it is not wanted, - for standard output
+	path   string   // of a regular file, without links
+	device *os.File // or pipe
+}
+
+// open opens devices and finds out whether files can be written, before minutes
+// of work. None of them may be the input.
+func (o *gateOutputs) open(input string) (err error) {
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	taken := map[string]string{} // flags by file
+	if input != "" {
+		if path, err := filepath.Abs(input); err == nil {
+			taken[path] = "-floor"
+		}
+	}
 	for i := range o.files {
-		file := &o.files[i]
+		file, flag := &o.files[i], "-"+gateFormats[i].name
 		switch file.name {
 		case "":
+			continue
 		case "-":
-			if taken {
-				return fmt.Errorf("-%s -: only one format fits on standard output", gateFormats[i].name)
+			if taken["-"] != "" {
+				return fmt.Errorf("%s -: only one format fits on standard output", flag)
 			}
-			taken = true
-		default:
-			var err error
-			if file.f, err = os.OpenFile(file.name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666); err != nil {
-				o.close()
-				return fmt.Errorf("-%s: %w", gateFormats[i].name, err)
+			taken["-"] = flag
+			continue
+		}
+		if err := file.open(); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		if file.device != nil {
+			continue
+		}
+		for path, other := range taken {
+			a, _ := os.Stat(path)
+			if b, err := os.Stat(file.path); path == file.path || err == nil && os.SameFile(a, b) {
+				return fmt.Errorf("%s and %s are the same file, %s", other, flag, file.name)
 			}
 		}
+		taken[file.path] = flag
 	}
 	return nil
 }
 
+func (o *gateOutput) open() (err error) {
+	if info, err := os.Stat(o.name); err == nil && !info.Mode().IsRegular() {
+		o.device, err = os.OpenFile(o.name, os.O_WRONLY, 0)
+		return err
+	}
+	o.path, err = writable(o.name)
+	return err
+}
+
+// writable returns the path, without links, of a regular file that is there or can
+// be made, and an error if its directory takes no file.
+func writable(name string) (path string, err error) {
+	if path, err = filepath.Abs(name); err != nil {
+		return "", err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return "", err
+		}
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return "", cmp.Or(err, fmt.Errorf("%s is not a regular file", name))
+		}
+	} else {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "bench")
+	if err != nil {
+		return "", err
+	}
+	f.Close()
+	return path, os.Remove(f.Name())
+}
+
 func (o *gateOutputs) close() {
-	for i := range o.files {
-		if f := o.files[i].f; f != nil {
-			f.Close()
+	for _, file := range o.files {
+		if file.device != nil {
+			file.device.Close()
 		}
 	}
 }
@@ -64,20 +128,20 @@ func (o *gateOutputs) close() {
 // cannot be written keeps no other from being written.
 func (o *gateOutputs) write(r gateReport) (err error) {
 	table := true
-	for i := range o.files {
-		file, format := &o.files[i], gateFormats[i]
+	for i, file := range o.files {
+		format := gateFormats[i]
+		var e error
 		switch {
 		case file.name == "-":
 			table = false
 			err = also(err, format.write(r, o.stdout))
-		case file.f != nil:
-			e := format.write(r, file.f)
-			if closed := file.f.Close(); e == nil {
-				e = closed
-			}
-			if e != nil {
-				err = also(err, fmt.Errorf("-%s: %w", format.name, e))
-			}
+		case file.device != nil:
+			e = format.write(r, file.device)
+		case file.path != "":
+			e = atomicfile.Write(file.path, func(w io.Writer) error { return format.write(r, w) })
+		}
+		if e != nil {
+			err = also(err, fmt.Errorf("-%s: %w", format.name, e))
 		}
 	}
 	if table {

@@ -187,7 +187,7 @@ func TestWrongUse(t *testing.T) {
 		{"gate -base HEAD -kernel gemm", `-kernel "gemm"|token_stats, |surrogate`},
 		{"gate -base HEAD -path sse9", `-path "sse9"|portable`},
 		{"gate -base HEAD -json=", "-json: no name given"},
-		{"gate -base HEAD -json /nowhere/r.json", "-json: open /nowhere/r.json"},
+		{"gate -base HEAD -json /nowhere/r.json", "/nowhere: no such file"},
 		{"gate -base HEAD -junit " + dir, "-junit: open " + dir},
 		{"gate -base HEAD -json - -markdown -", "-markdown -: only one format"},
 	} {
