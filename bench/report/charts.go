@@ -322,9 +322,10 @@ type growth struct {
 // A growthLine is one path of it.
 type growthLine struct {
 	Path   string
-	Fit    Fit
+	Fit    powerLaw
 	sizes  []float64
 	ns     []float64 // of a row, or of a call on so many tokens
+	rounds int       // the fewest of a size
 	series int
 }
 
@@ -356,9 +357,10 @@ func growthsOf(r Report) []growth {
 		j := slices.IndexFunc(g.Lines, func(l growthLine) bool { return l.Path == q.Path })
 		if j < 0 {
 			j = len(g.Lines)
-			g.Lines = append(g.Lines, growthLine{Path: q.Path, series: paths(r.Machine.Paths).series(q.Path)})
+			g.Lines = append(g.Lines, growthLine{Path: q.Path, rounds: q.Rounds, series: paths(r.Machine.Paths).series(q.Path)})
 		}
 		l := &g.Lines[j]
+		l.rounds = min(l.rounds, q.Rounds)
 		l.sizes, l.ns = append(l.sizes, float64(size)), append(l.ns, q.NsPerElement*float64(size))
 	}
 	// Those with a line to fit.
@@ -503,11 +505,11 @@ func rolloutBars(r Rollout, width float64) template.HTML {
 		}
 		from := line * perLine
 		tokens := r.Tokens[from:min(from+perLine, len(r.Tokens))]
-		c.text("tick", "start", left, y0-14, fmt.Sprintf("token %d", from+1))
+		c.text("tick", "start", left, y0-14, fmt.Sprintf("token %d", from))
 		for i, t := range tokens {
 			x := left + float64(i)*step
 			role := slices.Index(roles[:], t.Role)
-			about := fmt.Sprintf("%d %s: %s, ActFocus weight %.3f", from+i+1, t.Text, t.Role, t.Weight)
+			about := fmt.Sprintf("%d %s: %s, ActFocus weight %.3f", from+i, t.Text, t.Role, t.Weight)
 			if t.Factor != 0 {
 				about += fmt.Sprintf(", AEM factor %.3f", t.Factor)
 			}

@@ -2,14 +2,14 @@ package report
 
 import "math"
 
-// A Fit is a power law y = A x^B, by least squares on the logarithms.
-type Fit struct {
+// A powerLaw is y = A x^B, by least squares on the logarithms.
+type powerLaw struct {
 	A, B float64
 	Off  float64 // the farthest that a point is from it: 0.1 is a tenth above or below
 }
 
 // fitPower needs three different x; all must be positive.
-func fitPower(xs, ys []float64) (f Fit, ok bool) {
+func fitPower(xs, ys []float64) (f powerLaw, ok bool) {
 	n, different := float64(len(xs)), map[float64]bool{}
 	var mx, my float64
 	for i, x := range xs {
@@ -37,4 +37,4 @@ func fitPower(xs, ys []float64) (f Fit, ok bool) {
 	return f, true
 }
 
-func (f Fit) at(x float64) float64 { return f.A * math.Pow(x, f.B) }
+func (f powerLaw) at(x float64) float64 { return f.A * math.Pow(x, f.B) }

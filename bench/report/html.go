@@ -99,10 +99,10 @@ func kernelGrid(results []Result) grid {
 
 // fitGrid is the growth in words.
 func fitGrid(all []growth) grid {
-	g := grid{4, []string{"kernel", "type", "path", "against", "exponent b", "farthest off", "sizes"}, nil}
+	g := grid{4, []string{"kernel", "type", "path", "against", "exponent b", "farthest off", "sizes", "rounds, fewest"}, nil}
 	for _, q := range all {
 		for _, l := range q.Lines {
-			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.3f", l.Fit.B), percent(l.Fit.Off), strconv.Itoa(len(l.sizes))})
+			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.2f", l.Fit.B), percent(l.Fit.Off), strconv.Itoa(len(l.sizes)), strconv.Itoa(l.rounds)})
 		}
 	}
 	return g

@@ -151,7 +151,7 @@ func TestHTML(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"Test CPU", "because", "0.980-1.030", "rows, 20 GB/s", "tokens, 20 GB/s", "masked", "reasoning", "action", "Left", "ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
+	for _, want := range []string{"Test CPU", "because", "0.980-1.030", "rows, 20 GB/s", "tokens, 20 GB/s", "masked", "reasoning", "action", "Left", "2 Left: action, ActFocus weight 1.400, AEM factor 1.200", "token 0", "AVX2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
@@ -562,5 +562,16 @@ func TestWriteErrors(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+	}
+}
+
+// TestGrowthRounds: a fit is as good as the size with the fewest rounds.
+func TestGrowthRounds(t *testing.T) {
+	r := sample()
+	r.Sweep[1].Rounds = 2
+	g := fitGrid(growthsOf(r))
+	last := len(g.Header) - 1
+	if got := g.Rows[0]; got[last] != "2" || got[4] != "1.00" || g.Rows[1][last] != "9" {
+		t.Errorf("%q, %q", g.Header, g.Rows[:2])
 	}
 }

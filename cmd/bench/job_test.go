@@ -222,7 +222,7 @@ func TestRunSelects(t *testing.T) {
 
 func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), []string{"--kernel", "multiply", "--rows", "64", "--vocab", "16"}, &out, &progress{}, quick); err != nil {
+	if err := runCommand(t.Context(), []string{"--kernel", "multiply", "--rows", "64"}, &out, &progress{}, quick); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"multiply", "ns/element", "Plain read: tokens at ", "A/A null", "CPU"} {

@@ -11,8 +11,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/seed621a2839/reweight/bench"
 )
@@ -34,11 +36,24 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE) // writing to a closed pipe is an error that run reports
 	ctx := context.Background()
 	if measures(os.Args[1:]) {
-		var stop func()
-		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-		context.AfterFunc(ctx, stop) // a second interrupt does what it does by default
+		ctx = untilInterrupt(ctx)
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// untilInterrupt returns a context that an interrupt ends. Another interrupt
+// does what it does by default, but for the first second: people press twice.
+func untilInterrupt(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		time.Sleep(time.Second)
+		signal.Stop(signals)
+	}()
+	return ctx
 }
 
 // measures says whether the command prints what it has when it is interrupted;
@@ -107,9 +122,19 @@ func (e *failedCheck) Error() string { return "a check failed: " + e.what }
 // errInterrupted is that of a command that has printed what it had.
 var errInterrupted = errors.New("interrupted: the results are partial")
 
-// oneLine keeps line breaks of arguments and file names out of messages.
+// oneLine keeps line breaks and codes for terminals, of arguments, file names
+// and what files hold, out of messages.
 func oneLine(err error) string {
-	return strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(err.Error())
+	var b strings.Builder
+	for _, r := range err.Error() {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
 }
 
 // firstError keeps the first error of a writer, which is then not written to

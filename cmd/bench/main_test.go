@@ -104,6 +104,7 @@ func TestWrongUse(t *testing.T) {
 		{"reweight -json=maybe " + good, "-json|maybe"},
 
 		{"reweight /nowhere/at\nall", `/nowhere/at\nall`},
+		{"reweight /nowhere/\x1b[31mé\u2028", `/nowhere/\x1b[31mé\u2028`},
 		{"reweight " + dir, dir + "|not a regular file"},
 		{"reweight " + noise, noise},
 		{"reweight -- -o", "open -o"},
@@ -144,6 +145,8 @@ func TestWrongUse(t *testing.T) {
 		{"run --kernel multiply,surrogate,multiply", `-kernel "multiply": given twice`},
 		{"run --path portable,portable", `-path "portable": given twice`},
 		{"run --vocab 8,08", `-vocab "08": given twice`},
+		{"run --kernel multiply,surrogate --vocab 8", "-vocab |multiply,surrogate|no vocabulary"},
+		{"run --kernel multiply --workers 2", "-workers |multiply|one worker"},
 		{"run --pin=-1", "-pin -1: |CPU"},
 		{"run --pin 100000", "-pin 100000: |CPU"},
 		{"overhead --pin 100000", "-pin 100000: |CPU"},

@@ -98,6 +98,13 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 		return err
 	}
 
+	if !slices.ContainsFunc(w.kernels, func(k kernels.Kernel) bool { return k.Rows }) {
+		for _, name := range [...]string{"vocab", "workers"} {
+			if set[name] {
+				return fmt.Errorf("-%s means nothing to -kernel %s: kernels on tokens have no vocabulary, and one worker", name, *kernelList)
+			}
+		}
+	}
 	for _, name := range [...]string{"out", "baseline"} {
 		if f := flags.Lookup(name); set[name] && f.Value.String() == "" {
 			return fmt.Errorf("-%s: no name given", name)

@@ -450,6 +450,8 @@ func TestSignals(t *testing.T) {
 		if err := c.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(50 * time.Millisecond)
+		c.Process.Signal(os.Interrupt) // as people do; it may have ended
 		c.Wait()
 		mark := report.Ended
 		if slices.Contains(args, "json") {
