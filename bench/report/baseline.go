@@ -59,6 +59,7 @@ func (then Report) Comparable(m Machine, planned []bench.Result) error {
 		{"instruction sets", strings.Join(m.Features, " "), strings.Join(old.Features, " ")},
 		{"number of CPUs", m.CPUs, old.CPUs},
 		{"GOMAXPROCS", m.GOMAXPROCS, old.GOMAXPROCS},
+		{"pinning", m.pinned(), old.pinned()},
 		{"Go version", m.Go, old.Go},
 	} {
 		if c.now != c.then {

@@ -51,6 +51,7 @@ type Machine struct {
 	L1         int      `json:"l1d_bytes"`
 	L2         int      `json:"l2_bytes"`
 	L3         int      `json:"l3_bytes"`
+	Pinned     *int     `json:"pinned,omitempty"` // the CPU that the process was kept on, if it was
 	Go         string   `json:"go"`
 	Paths      []string `json:"paths"`  // implementations of the kernels that run here
 	Chosen     string   `json:"chosen"` // the one that is used unless asked otherwise
@@ -65,13 +66,24 @@ func (m Machine) Rows(why string) [][]string {
 		}
 		return humanize.IBytes(uint64(bytes))
 	}
+	pinned := ""
+	if m.Pinned != nil {
+		pinned = ", " + m.pinned()
+	}
 	return [][]string{
-		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d", m.CPU, m.CPUs, m.GOMAXPROCS)},
+		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d%s", m.CPU, m.CPUs, m.GOMAXPROCS, pinned)},
 		{"instruction sets", cmp.Or(strings.Join(m.Features, " "), "none that matter here")},
 		{"caches", fmt.Sprintf("L1 %s, L2 %s, L3 %s", cache(m.L1), cache(m.L2), cache(m.L3))},
 		{"Go", fmt.Sprintf("%s %s/%s", m.Go, m.OS, m.Arch)},
 		{"kernels", fmt.Sprintf("%s: %s", m.Chosen, why)},
 	}
+}
+
+func (m Machine) pinned() string {
+	if m.Pinned == nil {
+		return "not pinned"
+	}
+	return fmt.Sprintf("pinned to CPU %d", *m.Pinned)
 }
 
 // WriteJSON writes the report as Read reads it.

@@ -362,6 +362,7 @@ func TestComparable(t *testing.T) {
 		"another instruction sets: AVX2 then, AVX2 AVX512F now":                                   func(m *Machine, q *bench.Result) { m.Features = []string{"AVX2", "AVX512F"} },
 		"another number of CPUs: 4 then, 8 now":                                                   func(m *Machine, q *bench.Result) { m.CPUs = 8 },
 		"another GOMAXPROCS: 4 then, 2 now":                                                       func(m *Machine, q *bench.Result) { m.GOMAXPROCS = 2 },
+		"another pinning: not pinned then, pinned to CPU 0 now":                                   func(m *Machine, q *bench.Result) { m.Pinned = new(int) },
 		"another Go version: go1.26 then, go1.27 now":                                             func(m *Machine, q *bench.Result) { m.Go = "go1.27" },
 		"another instruction set: path four was not measured then":                                func(m *Machine, q *bench.Result) { q.Path = "four" },
 		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 32,000 now":             func(m *Machine, q *bench.Result) { q.Vocab = 32000 },
@@ -375,6 +376,16 @@ func TestComparable(t *testing.T) {
 		if err := then.Comparable(m, planned); err == nil || err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	one, same := 1, 1
+	pinned := then.Machine
+	if pinned.Pinned = &one; !strings.HasSuffix(pinned.Rows("")[0][1], ", pinned to CPU 1") {
+		t.Errorf("%q", pinned.Rows(""))
+	}
+	on := then
+	on.Machine.Pinned = &same
+	if err := on.Comparable(pinned, all); err != nil {
+		t.Errorf("both pinned: %v", err)
 	}
 	then.Partial, then.Results = true, then.Results[:1]
 	if err := then.Comparable(then.Machine, all); err == nil || !strings.Contains(err.Error(), "not measured before that run ended") {

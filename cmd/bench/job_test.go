@@ -232,6 +232,17 @@ func TestRunTable(t *testing.T) {
 	}
 }
 
+// TestRunPinned: figures of a process on one CPU say so.
+func TestRunPinned(t *testing.T) {
+	w := quickJob().workload
+	w.kernels = w.kernels[:1]
+	cpu := 5
+	var out bytes.Buffer
+	if err := w.run(t.Context(), &out, runOptions{pinned: &cpu}); err != nil || !strings.Contains(out.String(), ", pinned to CPU 5\n") {
+		t.Errorf("%v in\n%s", err, out.String())
+	}
+}
+
 // TestShapes: without -rows, logits are streamed and tokens are not.
 func TestShapes(t *testing.T) {
 	w := quickJob().workload

@@ -74,7 +74,8 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 	if set["rows"] && *rows < bench.FewestTokens {
 		return fmt.Errorf("-rows %d: a training step takes at least %d tokens", *rows, bench.FewestTokens)
 	}
-	if err := pin(*pinned, set["pin"]); err != nil {
+	cpu, err := pin(*pinned, set["pin"])
+	if err != nil {
 		return err
 	}
 	w.sampler.Budget *= 4 // the question is about a hundredth, on machines that drift by tens of them
@@ -82,6 +83,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *progr
 	if r.Machine, err = thisMachine(); err != nil {
 		return err
 	}
+	r.Machine.Pinned = cpu
 	p.expect(overheadWork * 4 * len(w.vocabs) * len(w.workers) * len(w.paths))
 	r.Overhead, err = w.overheads(ctx, false, true)
 	p.clear()

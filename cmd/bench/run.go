@@ -110,7 +110,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 			return fmt.Errorf("-%s: no name given", name)
 		}
 	}
-	if err := pin(*pinned, set["pin"]); err != nil {
+	if opt.pinned, err = pin(*pinned, set["pin"]); err != nil {
 		return err
 	}
 	return w.run(ctx, out, opt)
@@ -118,15 +118,15 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *progress, 
 
 const pinUsage = "run on this `CPU` alone, from 0 (default wherever the system likes; Linux only)"
 
-// pin keeps the process on that CPU if it is set.
-func pin(cpu int, set bool) error {
+// pin keeps the process on that CPU, which it returns, if it is set.
+func pin(cpu int, set bool) (*int, error) {
 	if !set {
-		return nil
+		return nil, nil
 	}
 	if err := bench.Pin(cpu); err != nil {
-		return fmt.Errorf("-pin %d: %s", cpu, strings.TrimPrefix(err.Error(), "bench: "))
+		return nil, fmt.Errorf("-pin %d: %s", cpu, strings.TrimPrefix(err.Error(), "bench: "))
 	}
-	return nil
+	return &cpu, nil
 }
 
 // checkRows returns an error if the rows, where they are set, are out of range.
@@ -162,6 +162,7 @@ var formatNames = [...]string{"table", "markdown", "csv", "json", "go"}
 type runOptions struct {
 	format        format
 	dir, baseline string // or empty
+	pinned        *int   // as report.Machine's
 }
 
 // run measures and prints, and then writes the report. What was measured before
@@ -171,6 +172,7 @@ func (w workload) run(ctx context.Context, out io.Writer, opt runOptions) error 
 	if err != nil {
 		return err
 	}
+	m.Pinned = opt.pinned
 	var then report.Report
 	if opt.baseline != "" {
 		if then, err = report.Read(opt.baseline); err != nil {
