@@ -42,7 +42,7 @@ func compare(now, then bench.Result) Comparison {
 
 // String is for tables.
 func (c *Comparison) String() string {
-	return fmt.Sprintf("%.2f (%.2f-%.2f) %s", c.Ratio, c.Lo, c.Hi, c.Word)
+	return Interval(float64(c.Ratio), float64(c.Lo), float64(c.Hi)) + " " + c.Word
 }
 
 // Comparable returns an error that says why results of this machine and these

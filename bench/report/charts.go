@@ -295,7 +295,7 @@ func bars(p paths, results []Result, width float64) template.HTML {
 		}
 		c.line("roof", x.at(1), y-2, x.at(1), end)
 		for _, r := range w.paths {
-			about := fmt.Sprintf("%s on %s, %s: %s (%s to %s) of the plain read, %s ns/element", w.Name, r.Path, shape, percent(r.RooflineShare), whole(r.ShareLo), whole(r.ShareHi), digits(r.NsPerElement))
+			about := fmt.Sprintf("%s on %s, %s: %s (%s to %s) of the plain read, %s ns/element", w.Name, r.Path, shape, Percent(r.RooflineShare), whole(r.ShareLo), whole(r.ShareHi), digits(r.NsPerElement))
 			c.rect(fmt.Sprintf("bar s%d", p.series(r.Path)%series), x.at(0), y, x.at(r.RooflineShare)-x.at(0), thick, about)
 			middle, end := y+thick/2, min(r.ShareHi, most)
 			c.line("whisker", x.at(r.ShareLo), middle, x.at(end), middle)

@@ -64,13 +64,11 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout, why string) error {
 	}
 	data.Fits = fitGrid(growths)
 	for i, q := range r.Results {
-		rows[i] = append(rows[i], strconv.Itoa(q.Outliers), interval(q.Null.Median, q.Null.Lo, q.Null.Hi))
+		rows[i] = append(rows[i], strconv.Itoa(q.Outliers), Interval(q.Null.Median, q.Null.Lo, q.Null.Hi))
 	}
 	data.Results = grid{text, header, rows}
 	return pageTemplate.Execute(w, data)
 }
-
-func interval(median, lo, hi float64) string { return fmt.Sprintf("%.2f (%.2f-%.2f)", median, lo, hi) }
 
 // oneWorker returns the results with the first number of workers, which the
 // charts are of.
@@ -91,7 +89,7 @@ func kernelGrid(results []Result) grid {
 		b := w.best()
 		g.Rows = append(g.Rows, []string{
 			strconv.Itoa(w.Number), w.Name, w.Shape, strconv.Itoa(w.Ops), fmt.Sprintf("%.3g", w.Bytes()), fmt.Sprintf("%.3g", w.Intensity()),
-			fmt.Sprintf("%.1f", float64(w.Ops)/b.NsPerElement), fmt.Sprintf("%.2f", b.GBPerS), fmt.Sprintf("%.1f", b.ReadGBPerS), percent(b.RooflineShare), b.Path,
+			fmt.Sprintf("%.1f", float64(w.Ops)/b.NsPerElement), fmt.Sprintf("%.2f", b.GBPerS), fmt.Sprintf("%.1f", b.ReadGBPerS), Percent(b.RooflineShare), b.Path,
 		})
 	}
 	return g
@@ -102,7 +100,7 @@ func fitGrid(all []growth) grid {
 	g := grid{4, []string{"kernel", "type", "path", "against", "exponent b", "farthest off", "sizes", "rounds, fewest"}, nil}
 	for _, q := range all {
 		for _, l := range q.Lines {
-			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.2f", l.Fit.B), percent(l.Fit.Off), strconv.Itoa(len(l.sizes)), strconv.Itoa(l.rounds)})
+			g.Rows = append(g.Rows, []string{q.Kernel, q.Type, l.Path, q.Of, fmt.Sprintf("%.2f", l.Fit.B), Percent(l.Fit.Off), strconv.Itoa(len(l.sizes)), strconv.Itoa(l.rounds)})
 		}
 	}
 	return g

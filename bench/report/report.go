@@ -166,14 +166,4 @@ func (k key) String() string {
 	return fmt.Sprintf("%s %s on %s, %s", k.kernel, k.typ, k.path, k.shape())
 }
 
-// shape is rows and vocabulary, or tokens; and the workers if there are several.
-func (k key) shape() string {
-	s := humanize.Comma(int64(k.rows))
-	if k.vocab > 0 {
-		s += " x " + humanize.Comma(int64(k.vocab))
-	}
-	if k.workers > 1 {
-		s += fmt.Sprintf(", %d workers", k.workers)
-	}
-	return s
-}
+func (k key) shape() string { return Shape(k.rows, k.vocab, k.workers) }

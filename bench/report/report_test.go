@@ -443,7 +443,7 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%+v, %+v", r.Results[1].Baseline, r.Results[5].Baseline)
 	}
 	_, header, rows := r.Table()
-	if header[len(header)-1] != "against baseline" || !strings.HasPrefix(rows[1][len(header)-1], "2.00 (") || rows[5][len(header)-1] != "-" {
+	if header[len(header)-1] != "against baseline" || !strings.HasPrefix(rows[1][len(header)-1], "2.000 (") || rows[5][len(header)-1] != "-" {
 		t.Errorf("%q, %q", header, rows[:6])
 	}
 	if drift := r.Drift(); !strings.Contains(drift, "take 1.00 to 1.50 times as long") {

@@ -48,16 +48,16 @@ func cells(q Result) []string {
 		portable = fmt.Sprintf("%.1f (%.1f-%.1f)", e.Median, e.Lo, e.Hi)
 	}
 	return []string{
-		key{rows: q.Rows, vocab: q.Vocab}.shape(),
+		Shape(q.Rows, q.Vocab, 1), // the workers have a column
 		fmt.Sprintf("%s (%s-%s)", digits(q.NsPerElement), digits(q.NsLo), digits(q.NsHi)),
 		fmt.Sprintf("%.2f", q.GBPerS),
-		percent(q.RooflineShare) + " (" + whole(q.ShareLo) + "-" + whole(q.ShareHi) + ")",
+		Percent(q.RooflineShare) + " (" + whole(q.ShareLo) + "-" + whole(q.ShareHi) + ")",
 		fmt.Sprintf("%.1f", q.TimesReference),
 		portable,
 		strconv.Itoa(q.Rounds),
 		strconv.FormatUint(q.AllocsPerOp, 10),
-		small(float64(q.MaxULP)),
-		small(float64(q.MaxAbs)),
+		Small(float64(q.MaxULP)),
+		Small(float64(q.MaxAbs)),
 	}
 }
 
@@ -72,12 +72,12 @@ func digits(x float64) string {
 	return humanize.CommafWithDigits(math.Round(x), 0)
 }
 
-// small prints a number to three digits, and what is not a number as a dash.
-func small(x float64) string {
+// Small prints a number to four digits, and what is not a number as a dash.
+func Small(x float64) string {
 	if math.IsNaN(x) {
 		return "-"
 	}
-	return fmt.Sprintf("%.3g", x)
+	return fmt.Sprintf("%.4g", x)
 }
 
 // whole prints a share in percent without the sign, and small ones to a tenth.
@@ -88,7 +88,24 @@ func whole(x float64) string {
 	return fmt.Sprintf("%.0f", 100*x)
 }
 
-func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+// Percent prints a share.
+func Percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// Interval prints a ratio and its interval.
+func Interval(median, lo, hi float64) string { return fmt.Sprintf("%.3f (%.3f-%.3f)", median, lo, hi) }
+
+// Shape prints rows and vocabulary, or tokens, and the workers if there are
+// several.
+func Shape(rows, vocab, workers int) string {
+	s := humanize.Comma(int64(rows))
+	if vocab > 0 {
+		s += " x " + humanize.Comma(int64(vocab))
+	}
+	if workers > 1 {
+		s += fmt.Sprintf(", %d workers", workers)
+	}
+	return s
+}
 
 // Markdown writes a table in GitHub's Markdown: the first columns are text.
 func Markdown(w io.Writer, text int, header []string, rows [][]string) error {

@@ -144,7 +144,7 @@ func (j job) conclude(out io.Writer, results []report.Result, overheads []bench.
 	r, o := results[i], overheads[len(overheads)-1]
 	_, err := fmt.Fprintf(out, "\n%s\nOn %s, %s takes %.2f ns per element: %.0f times the speed of the reference, %s of that of a plain read.\n"+
 		"With a KL anchor, a training step with ActFocus and AEM takes %s times the uniform one. All this took %.0f s.\n",
-		same, best, r.Kernel, r.NsPerElement, r.TimesReference, percent(r.RooflineShare), timesUniform(o), took.Seconds())
+		same, best, r.Kernel, r.NsPerElement, r.TimesReference, report.Percent(r.RooflineShare), timesUniform(o), took.Seconds())
 	return err
 }
 
@@ -187,7 +187,7 @@ func printParities(out io.Writer, parities []bench.Parity) error {
 		if p.Failure != "" {
 			verdict = "WRONG"
 		}
-		row := []string{p.Kernel, p.Type, p.Path, verdict, humanize.Comma(int64(p.Cases)), small(p.Errors.MaxULP), small(p.Errors.MaxAbs)}
+		row := []string{p.Kernel, p.Type, p.Path, verdict, humanize.Comma(int64(p.Cases)), report.Small(p.Errors.MaxULP), report.Small(p.Errors.MaxAbs)}
 		const path = 2
 		if i > 0 {
 			last := rows[len(rows)-1]

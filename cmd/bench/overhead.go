@@ -159,20 +159,16 @@ func overheadRows(overheads []bench.Overhead) [][]string {
 		if o.PeakBytes > 0 {
 			peak = humanize.IBytes(uint64(o.PeakBytes))
 		}
-		shape := humanize.Comma(int64(o.Tokens)) + " x " + humanize.Comma(int64(o.Vocab))
-		if o.Workers > 1 {
-			shape += fmt.Sprintf(", %d workers", o.Workers)
-		}
 		rows = append(rows, []string{
-			o.Step, o.Advantages, yesNo(o.KL), o.Path, o.Verdict, timesUniform(o), fmt.Sprintf("%.3f (%.3f-%.3f)", o.Null.Median, o.Null.Lo, o.Null.Hi),
-			strconv.Itoa(o.Rounds), extraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, shape, fmt.Sprintf("%.2f", o.UniformNs/1e6),
+			o.Step, o.Advantages, yesNo(o.KL), o.Path, o.Verdict, timesUniform(o), report.Interval(o.Null.Median, o.Null.Lo, o.Null.Hi),
+			strconv.Itoa(o.Rounds), extraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, report.Shape(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs/1e6),
 		})
 	}
 	return rows
 }
 
 func timesUniform(o bench.Overhead) string {
-	return fmt.Sprintf("%.3f (%.3f-%.3f)", o.OverUniform, o.Lo, o.Hi)
+	return report.Interval(o.OverUniform, o.Lo, o.Hi)
 }
 
 func extraMemory(o bench.Overhead) string { return humanize.IBytes(uint64(max(0, o.ExtraBytes))) }

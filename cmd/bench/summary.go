@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/bench/report"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -170,7 +171,7 @@ func (s *summary) print(w io.Writer) error {
 	var rows [][]string
 	for i, q := range s.losses() {
 		rows = append(rows, []string{
-			lossNames[i], fmt.Sprintf("%.6f", float64(q.Loss)), percent(float64(q.ActionShare)), percent(float64(q.ClipFraction)),
+			lossNames[i], fmt.Sprintf("%.6f", float64(q.Loss)), report.Percent(float64(q.ActionShare)), report.Percent(float64(q.ClipFraction)),
 			fmt.Sprintf("%.6f", float64(q.GradL1)), fmt.Sprintf("%.6f", float64(q.GradL2)),
 		})
 	}
@@ -181,7 +182,7 @@ func (s *summary) print(w io.Writer) error {
 		if math.IsNaN(c.Rho) {
 			return "undefined"
 		}
-		return fmt.Sprintf("%+.3f (p %s)", c.Rho, small(c.P))
+		return fmt.Sprintf("%+.3f (p %s)", c.Rho, report.Small(c.P))
 	}
 	_, err := fmt.Fprintf(w, "\nAction bottleneck, Spearman correlation of a group's reward variance with its mean reference energy:\n"+
 		"all tokens %s, reasoning %s, action %s\nEntropy drift, mean over responses: %+.6f\n%s\n",

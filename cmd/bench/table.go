@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
@@ -55,13 +54,3 @@ func table(w io.Writer, text int, header []string, rows [][]string) error {
 
 // heading prints the title of what follows.
 func heading(w io.Writer, title string) { fmt.Fprintf(w, "\n%s\n\n", title) }
-
-// small prints a number to four digits, and what is not a number as a dash.
-func small(x float64) string {
-	if math.IsNaN(x) {
-		return "-"
-	}
-	return fmt.Sprintf("%.4g", x)
-}
-
-func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
