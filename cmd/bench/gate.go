@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/cpuid/v2"
@@ -67,8 +68,9 @@ func (r gateResult) name() string { return r.Kernel + " " + r.Type + " on " + r.
 
 // A gateReport is what the gate says.
 type gateReport struct {
-	Verdict bench.Verdict   `json:"verdict"` // of what was measured; open if that is nothing worse
-	Partial bool            `json:"partial"` // it was interrupted
+	Verdict bench.Verdict   `json:"verdict"`         // of what was measured; open if that is nothing worse
+	Partial bool            `json:"partial"`         // it did not come to its end
+	Error   string          `json:"error,omitempty"` // that ended it; none if it was interrupted
 	Against string          `json:"against"`
 	Machine report.Machine  `json:"machine"`
 	Notes   []string        `json:"notes,omitempty"`
@@ -138,18 +140,26 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *progress,
 	} else {
 		err = g.againstFloors(ctx, *floor)
 	}
-	if err != nil && ctx.Err() != nil {
-		g.report.Partial, err = true, nil
-	}
 	p.clear()
+	return g.finish(ctx, err, &outputs)
+}
+
+// finish writes the report of what was measured until the error, if there is one,
+// and returns the error that stands for all.
+func (g *gate) finish(ctx context.Context, err error, outputs *gateOutputs) error {
 	if err != nil {
-		return err
+		if ctx.Err() != nil {
+			err = errInterrupted
+		} else {
+			g.report.Error = err.Error()
+		}
+		if !slices.ContainsFunc(g.report.Results, func(q gateResult) bool { return q.Verdict != bench.Open || q.Ratio != nil }) {
+			return err // there is nothing to lose
+		}
+		g.report.Partial = true
 	}
 	g.report.Verdict = g.report.verdict()
-	if err := outputs.write(g.report); err != nil {
-		return err
-	}
-	return g.report.err()
+	return cmp.Or(also(err, outputs.write(g.report)), g.report.err())
 }
 
 // A gate measures, and fills in its report.
@@ -187,7 +197,8 @@ type inconclusiveError struct{ what string }
 
 func (e *inconclusiveError) Error() string { return "inconclusive: " + e.what }
 
-// err returns the error that stands for the verdict.
+// err returns the error that stands for the verdict; a report that is partial has
+// another one.
 func (r gateReport) err() error {
 	of := func(verdict bench.Verdict) (all []string) {
 		for _, q := range r.Results {
@@ -196,9 +207,6 @@ func (r gateReport) err() error {
 			}
 		}
 		return all
-	}
-	if r.Partial {
-		return errInterrupted
 	}
 	switch r.Verdict {
 	case bench.Regression:
@@ -231,6 +239,9 @@ func (r gateReport) summary() string {
 	what := strings.ToUpper(r.Verdict.String())
 	if r.Partial {
 		what = "INTERRUPTED, the results are partial"
+	}
+	if r.Error != "" {
+		what = "ERROR, the results are partial"
 	}
 	return fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), "nothing was compared"))
 }

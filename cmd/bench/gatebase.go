@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -43,9 +44,13 @@ type compared struct {
 
 // A side is a build of the bench.
 type side struct {
-	name string
-	exe  string
+	name     string
+	exe      string
+	patience time.Duration // with an answer
 }
+
+// workerPatience is far more than any answer takes.
+const workerPatience = time.Minute
 
 // A process is a running worker.
 type process struct {
@@ -55,6 +60,7 @@ type process struct {
 	out    *json.Decoder
 	stderr *bytes.Buffer
 	hello  greeting
+	hung   atomic.Bool // it was killed for that
 }
 
 // start starts a worker and hears what it says first.
@@ -62,6 +68,7 @@ func (s side) start(ctx context.Context) (*process, error) {
 	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, workerCommand), stderr: new(bytes.Buffer)}
 	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it has one thing to do at a time, and idle threads disturb
 	p.cmd.Stderr = p.stderr
+	p.cmd.WaitDelay = workerGrace
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -74,7 +81,7 @@ func (s side) start(ctx context.Context) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	if err := p.out.Decode(&p.hello); err != nil {
+	if err := p.hear(&p.hello); err != nil {
 		err = p.failed(err)
 		if strings.Contains(p.stderr.String(), workerCommand) { // which it does not know
 			err = fmt.Errorf("the bench of %s is older than the gate: it has no %s", s.name, workerCommand)
@@ -88,11 +95,27 @@ func (s side) start(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
+// hear decodes the next thing that the worker says.
+func (p *process) hear(v any) error {
+	kill := time.AfterFunc(p.side.patience, func() {
+		p.hung.Store(true)
+		p.cmd.Process.Kill()
+	})
+	defer kill.Stop()
+	return p.out.Decode(v)
+}
+
 // failed ends a worker that does not answer, and explains why.
 func (p *process) failed(err error) error {
-	p.close()
-	if said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n"); said != "" { // not the stack of a panic
+	ended := p.close()
+	said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n") // not the stack of a panic
+	switch {
+	case p.hung.Load():
+		return fmt.Errorf("the bench of %s: no answer in %v", p.side.name, p.side.patience)
+	case said != "":
 		return fmt.Errorf("the bench of %s: %s", p.side.name, said)
+	case ended != nil && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		err = ended
 	}
 	return fmt.Errorf("the bench of %s: %w", p.side.name, err)
 }
@@ -103,11 +126,14 @@ func (p *process) ask(q request) (answer, error) {
 		return answer{}, err
 	}
 	var a answer
-	if _, err := p.in.Write(append(text, '\n')); err != nil {
+	if _, err := p.in.Write(append(text, '\n')); err != nil { // a line fits in the pipe
+		return a, p.failed(io.ErrUnexpectedEOF)
+	}
+	if err := p.hear(&a); err != nil {
 		return a, p.failed(err)
 	}
-	if err := p.out.Decode(&a); err != nil {
-		return a, p.failed(err)
+	if a.Error == "" && q.Do == "time" && (len(a.Ns) != q.Blocks || slices.Min(a.Ns) <= 0) {
+		a.Error = fmt.Sprintf("the times of %d blocks are %v", q.Blocks, a.Ns)
 	}
 	if a.Error != "" {
 		return a, fmt.Errorf("the bench of %s: %s %s: %s", p.side.name, q.Kernel, q.Type, a.Error)
@@ -115,10 +141,15 @@ func (p *process) ask(q request) (answer, error) {
 	return a, nil
 }
 
-// close ends the worker. It may be called again.
-func (p *process) close() {
+// workerGrace is how long a worker may take to end.
+const workerGrace = time.Second
+
+// close ends the worker, and returns how it ended. It may be called again.
+func (p *process) close() error {
 	p.in.Close()
-	p.cmd.Wait()
+	kill := time.AfterFunc(workerGrace, func() { p.cmd.Process.Kill() })
+	defer kill.Stop()
+	return p.cmd.Wait()
 }
 
 // A comparison runs the benches of two builds against each other.
@@ -203,18 +234,21 @@ func (c *comparison) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer base.close()
-	defer now.close()
+	defer func() { base.close(); now.close() }()
 	for _, f := range c.functions {
 		c.progress.next("checking %s %s", f.Kernel, f.Type)
 		q := f.request
 		q.Do = "check"
 		a, err := now.ask(q)
 		if err != nil {
-			return err
+			if now, err = c.broke(ctx, f, now, err); err != nil {
+				return err
+			}
+			continue
 		}
 		if f.Message = a.Failure; a.Failure != "" {
 			f.Verdict = bench.Regression
+			continue
 		}
 		q.Do, q.Block = "count", gateBlock
 		if a, err = base.ask(q); err != nil {
@@ -223,6 +257,21 @@ func (c *comparison) check(ctx context.Context) error {
 		f.calls = a.Calls
 	}
 	return nil
+}
+
+// broke takes a question that the new build failed at for a regression of the
+// function, and returns a fresh process in place of the one that was asked.
+func (c *comparison) broke(ctx context.Context, f *compared, now *process, err error) (*process, error) {
+	if ctx.Err() != nil {
+		return now, err
+	}
+	f.Verdict, f.Message = bench.Regression, "the new build: "+err.Error()
+	now.close()
+	fresh, err := c.now.start(ctx)
+	if err != nil {
+		return now, err
+	}
+	return fresh, nil
 }
 
 // measure takes pairs until each function has its verdict.
@@ -254,18 +303,25 @@ func (c *comparison) round(ctx context.Context, open []*compared) error {
 	if err != nil {
 		return err
 	}
-	defer base.close()
-	defer now.close()
+	defer func() { base.close(); now.close() }()
 	for _, f := range open {
 		q := f.request
 		q.Do, q.Calls, q.Blocks = "time", f.calls, gateBlocks
-		times := func(p *process) func() ([]float64, error) {
-			return func() ([]float64, error) {
-				a, err := p.ask(q)
-				return a.Ns, err
+		var broken error // of the new build
+		pair, again, err := bench.TakePair(c.rand, func() ([]float64, error) {
+			a, err := base.ask(q)
+			return a.Ns, err
+		}, func() ([]float64, error) {
+			a, err := now.ask(q)
+			broken = err
+			return a.Ns, err
+		})
+		if broken != nil {
+			if now, err = c.broke(ctx, f, now, broken); err != nil {
+				return err
 			}
+			continue
 		}
-		pair, again, err := bench.TakePair(c.rand, times(base), times(now))
 		if err != nil {
 			return err
 		}
@@ -305,7 +361,7 @@ func (g *gate) againstBase(ctx context.Context, ref string) error {
 	}
 	g.report.Against = b.against
 	g.report.Notes = append(g.report.Notes, b.notes...)
-	c.base, c.now = side{ref, b.base}, side{"the working tree", b.now}
+	c.base, c.now = side{ref, b.base, workerPatience}, side{"the working tree", b.now, workerPatience}
 	return g.compare(ctx, &c)
 }
 

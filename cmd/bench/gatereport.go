@@ -193,6 +193,9 @@ func (r gateReport) remarks() []string {
 			lines = append(lines, q.name()+": "+q.Message)
 		}
 	}
+	if r.Error != "" {
+		lines = append(lines, "It ended early: "+r.Error)
+	}
 	lines = append(lines, r.Notes...)
 	if e := r.Null; e != nil && e.N > 0 {
 		lines = append(lines, fmt.Sprintf("Noise now: what is measured again takes %.4f times as long (%.4f to %.4f); %d of %d times are outliers", e.Median, e.Lo, e.Hi, e.Outliers, e.N))
