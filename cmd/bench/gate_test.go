@@ -357,13 +357,38 @@ func TestGateRealWorker(t *testing.T) {
 	}
 }
 
+// TestWorkerChecksParity: at small sizes and at the one that is timed; the first
+// failure is the answer.
+func TestWorkerChecksParity(t *testing.T) {
+	for name, rows := range map[string]int{"multiply": gateTokens, "token_stats": gateRows} {
+		k, err := kernels.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := request{Do: "check", Kernel: name, Type: "f32", Rows: rows}
+		timed := rows
+		if k.Rows {
+			q.Vocab, timed = gateVocab, gateVocab
+		}
+		w := worker{parity: func(_ context.Context, k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]bench.Parity, error) {
+			if !slices.Contains(sizes, timed) || !slices.Contains(sizes, 17) || !slices.Contains(paths, reweight.Auto) || !slices.Contains(paths, reweight.Portable) {
+				t.Errorf("%s is checked at %v on %v", name, sizes, paths)
+			}
+			return []bench.Parity{{}, {Failure: "far off"}, {Failure: "also"}}, nil
+		}}
+		if a, err := w.answer(q); err != nil || a.Failure != "far off" {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+	}
+}
+
 func TestCheckNoticesAllocations(t *testing.T) {
 	q := request{Type: "f32", Rows: 64}
 	k, err := kernels.Find("multiply")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failure, err := check(k, q, reweight.Auto); failure != "" || err != nil {
+	if failure, err := (worker{parity: bench.Check}).check(k, q, reweight.Auto); failure != "" || err != nil {
 		t.Errorf("%q, %v", failure, err)
 	}
 	var sink []byte

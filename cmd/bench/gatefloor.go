@@ -159,7 +159,7 @@ type standing struct {
 
 // standings checks and measures the paths on a shape.
 func (g *gate) standings(ctx context.Context, s shape, paths []reweight.ISA) ([]standing, error) {
-	parities, err := bench.Check(ctx, s.kernel, s.typ, checkSizes, paths)
+	parities, err := bench.Check(ctx, s.kernel, s.typ, append(checkSizes[:], s.size()), paths)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func gateWorker(args []string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	debug.SetGCPercent(-1) // it lives for a moment, and collects between the requests
-	w := worker{workloads: map[request]func() error{}}
+	w := worker{workloads: map[request]func() error{}, parity: bench.Check}
 	for {
 		var q request
 		if err := decoder.Decode(&q); errors.Is(err, io.EOF) {
@@ -99,7 +99,11 @@ func gateWorker(args []string, in io.Reader, out io.Writer) error {
 
 type worker struct {
 	workloads map[request]func() error // by what makes them
+	parity    parityCheck
 }
+
+// A parityCheck is bench.Check.
+type parityCheck func(ctx context.Context, k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]bench.Parity, error)
 
 func (w worker) answer(q request) (answer, error) {
 	k, err := kernels.Find(q.Kernel)
@@ -113,7 +117,7 @@ func (w worker) answer(q request) (answer, error) {
 		}
 	}
 	if q.Do == "check" {
-		failure, err := check(k, q, path)
+		failure, err := w.check(k, q, path)
 		return answer{Failure: failure}, err
 	}
 	key := request{Kernel: q.Kernel, Type: q.Type, Path: q.Path, Rows: q.Rows, Vocab: q.Vocab}
@@ -144,12 +148,16 @@ func (w worker) answer(q request) (answer, error) {
 
 // check holds the kernel against the reference and its paths against each
 // other, and counts what it allocates. The failure is the first that it finds.
-func check(k kernels.Kernel, q request, path reweight.ISA) (failure string, err error) {
+func (w worker) check(k kernels.Kernel, q request, path reweight.ISA) (failure string, err error) {
 	paths := reweight.Available()
 	if path != reweight.Auto {
 		paths = []reweight.ISA{reweight.Portable, path}
 	}
-	parities, err := bench.Check(context.Background(), k, q.Type, checkSizes, append(paths, reweight.Auto))
+	size := q.Rows
+	if k.Rows {
+		size = q.Vocab
+	}
+	parities, err := w.parity(context.Background(), k, q.Type, append(checkSizes[:], size), append(paths, reweight.Auto))
 	if err != nil {
 		return "", err
 	}
@@ -177,8 +185,9 @@ func allocated(objects, bytes uint64) string {
 	return fmt.Sprintf("%d heap allocations of %d bytes per call, want none", objects, bytes)
 }
 
-// checkSizes are what the gate checks parity at; tests and bench do it at more.
-var checkSizes = []int{1, 17, 300, 2049}
+// checkSizes are what the gate checks parity at besides the size that it times;
+// tests and bench do it at more.
+var checkSizes = [...]int{1, 17, 300, 2049}
 
 // countCalls returns how many calls of f take at least about as long as block.
 func countCalls(f func() error, block time.Duration) (int, error) {
