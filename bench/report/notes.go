@@ -97,13 +97,11 @@ func (r Report) place() string {
 		return fmt.Sprintf("Rows of logits: %s, from memory or a cache: how large the largest cache is is not known.", size)
 	case cache < least:
 		return fmt.Sprintf("Rows of logits: %s, from memory: the L3 cache has %s.", size, humanize.IBytes(cache))
+	case cache < most:
+		return fmt.Sprintf("Rows of logits: %s, the larger from memory, the smaller inside a cache of %s.", size, humanize.IBytes(cache))
 	}
-	inside := "inside"
-	if cache < most {
-		inside = "some of them inside"
-	}
-	return fmt.Sprintf("Rows of logits: %s, %s a cache of %s: not memory. bench run -rows %d of %s exceeds it.",
-		size, inside, humanize.IBytes(cache), (5*cache/4+row-1)/row, typ)
+	return fmt.Sprintf("Rows of logits: %s, inside a cache of %s: not memory. bench run -rows %d of %s exceeds it.",
+		size, humanize.IBytes(cache), (5*cache/4+row-1)/row, typ)
 }
 
 // noise says how far the plain read was from itself, or nothing without results.

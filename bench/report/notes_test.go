@@ -27,7 +27,7 @@ func TestPlace(t *testing.T) {
 	}{
 		{480 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, inside a cache of 480 MiB: not memory. bench run -rows 600 of f32 exceeds it."},
 		{64 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, inside a cache of 64 MiB: not memory. bench run -rows 80 of f32 exceeds it."},
-		{48 << 20, []Result{onRows("a", 64, 1), half}, "Rows of logits: 32 MiB to 64 MiB, some of them inside a cache of 48 MiB: not memory. bench run -rows 60 of f32 exceeds it."},
+		{48 << 20, []Result{onRows("a", 64, 1), half}, "Rows of logits: 32 MiB to 64 MiB, the larger from memory, the smaller inside a cache of 48 MiB."},
 		{480 << 20, []Result{half}, "Rows of logits: 32 MiB, inside a cache of 480 MiB: not memory. bench run -rows 1200 of bf16 exceeds it."},
 		{32 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from memory: the L3 cache has 32 MiB."},
 		{0, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from memory or a cache: how large the largest cache is is not known."},
