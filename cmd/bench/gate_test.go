@@ -606,6 +606,59 @@ func TestFloors(t *testing.T) {
 	}
 }
 
+// TestFloorsSettle: what is too slow twice is a regression, what is wrong at once,
+// and what passed is not measured again.
+func TestFloorsSettle(t *testing.T) {
+	paths := []reweight.ISA{reweight.Portable, reweight.AVX2, reweight.AVX512}
+	floors := floorFile{Paths: map[string]pathFloors{}}
+	for _, p := range paths {
+		floors.Paths[p.String()] = pathFloors{Floors: []floor{{"k", "f32", 5, 0}}}
+	}
+	const allocates = -1
+	for _, c := range []struct {
+		first, second []float64 // times the speed of the portable path
+		again         string
+		want          [3]bench.Verdict
+	}{
+		{[]float64{6, 7, 8}, nil, "", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[]float64{6, 4, 8}, []float64{9}, "[avx2]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[]float64{4, 6, 4}, []float64{9, 4}, "[portable avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+		{[]float64{allocates, 6, 8}, nil, "", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[]float64{allocates, 6, 4}, []float64{9}, "[avx512]", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[]float64{9, 6, 4}, []float64{allocates}, "[avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+	} {
+		times, again := c.first, ""
+		results, err := settle(floors, paths, func(asked []reweight.ISA) (all []standing, err error) {
+			if times == nil || len(times) != len(asked) {
+				t.Fatalf("%v: asked for %v", c.first, asked)
+			}
+			for i, p := range asked {
+				r := bench.Result{Kernel: "k", Type: "f32", Path: p.String(), TimesPortable: &bench.Estimate{Median: times[i], Lo: times[i], Hi: times[i]}}
+				if times[i] == allocates {
+					r.AllocsPerOp, r.TimesPortable.Hi = 3, 9
+				}
+				all = append(all, stand(false, bench.Parity{}, r))
+			}
+			if &times[0] != &c.first[0] {
+				again = fmt.Sprint(asked)
+			}
+			times = c.second
+			return all, nil
+		})
+		if err != nil || again != c.again {
+			t.Errorf("%v: measures %s again, want %s, %v", c.first, again, c.again, err)
+		}
+		for i, q := range results {
+			if q.Verdict != c.want[i] || q.Path != paths[i].String() || c.first[i] == allocates && !strings.Contains(q.Message, "3 heap allocations") {
+				t.Errorf("%v, %v: %s: %v, %q, want %v", c.first, c.second, q.Path, q.Verdict, q.Message, c.want[i])
+			}
+		}
+	}
+	if q := stand(true, bench.Parity{Failure: "far off"}, bench.Result{AllocsPerOp: 1, RooflineShare: 0.5}); q.failure != "far off" || q.Share.Median != 0.5 {
+		t.Errorf("%+v", q)
+	}
+}
+
 // TestFloorsOnce records floors, keeps those of others, holds against them and
 // against ones that nothing reaches.
 func TestFloorsOnce(t *testing.T) {
