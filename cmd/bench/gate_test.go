@@ -579,7 +579,7 @@ func TestGateKeepsFiles(t *testing.T) {
 func TestFloors(t *testing.T) {
 	path := reweight.Available()[len(reweight.Available())-1].String()
 	floors := func(times, share float64) floorFile {
-		return floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{path: {Floors: []floor{{"k", "f32", times, share}}}}}
+		return floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{path: {CPU: "another", Floors: []floor{{"k", "f32", times, share}}}}}
 	}
 	e := func(median, lo, hi float64) *bench.Estimate {
 		return &bench.Estimate{Median: median, Lo: lo, Hi: hi, N: 9}
@@ -593,14 +593,14 @@ func TestFloors(t *testing.T) {
 	}{
 		{"above", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 0.7), bench.Pass, ""},
 		{"within the noise", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(9.9, 0.99), bench.Pass, ""},
-		{"slower than portable allows", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(11, 0.7), bench.Regression, "floor is 11.0"},
-		{"far from the read", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 1.1), bench.Regression, "floor is 1.100"},
+		{"slower than portable allows", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(11, 0.7), bench.Regression, "floor is 11, recorded on another; this is this one"},
+		{"far from the read", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 1.1), bench.Regression, "floor is 1.1, recorded on another"},
 		{"tokens", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10)}}, floors(7, 1.1), bench.Pass, ""},
 		{"none", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10)}}, floorFile{}, bench.Inconclusive, "no floor"},
 		{"wrong", standing{gateResult: gateResult{TimesPortable: e(9, 8, 10)}, failure: "far off"}, floors(7, 0.7), bench.Regression, "far off"},
 	} {
 		c.q.Kernel, c.q.Type, c.q.Path = "k", "f32", path
-		if c.q.hold(c.floors); c.q.Verdict != c.want || !strings.Contains(c.q.Message, c.message) {
+		if c.q.hold(c.floors, "this one"); c.q.Verdict != c.want || !strings.Contains(c.q.Message, c.message) {
 			t.Errorf("%s: %v, %q, want %v", c.name, c.q.Verdict, c.q.Message, c.want)
 		}
 	}
@@ -628,7 +628,7 @@ func TestFloorsSettle(t *testing.T) {
 		{[]float64{9, 6, 4}, []float64{allocates}, "[avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
 	} {
 		times, again := c.first, ""
-		results, err := settle(floors, paths, func(asked []reweight.ISA) (all []standing, err error) {
+		results, err := settle(floors, "", paths, func(asked []reweight.ISA) (all []standing, err error) {
 			if times == nil || len(times) != len(asked) {
 				t.Fatalf("%v: asked for %v", c.first, asked)
 			}
@@ -676,13 +676,13 @@ func TestFloorsOnce(t *testing.T) {
 	}
 	other := floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{
 		"sve9":         {CPU: "another", Floors: []floor{{"multiply", "f32", 5, 0}}},
-		expectedPath(): {Floors: []floor{{"surrogate", "f32", 3, 0}, {"forgotten", "f32", 3, 0}, {"multiply", "f32", 1e9, 0}}},
+		expectedPath(): {CPU: "the moon", Floors: []floor{{"surrogate", "f32", 3, 0}, {"forgotten", "f32", 3, 0}, {"multiply", "f32", 1e9, 0}}},
 	}}
 	text, _ := json.Marshal(other)
 	if err := os.WriteFile(name, text, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := gateRun("-path", expectedPath()); err == nil || exitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1000000000") || !strings.Contains(out, "The floors of sve9 were not looked at") {
+	if out, err := gateRun("-path", expectedPath()); err == nil || exitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1e+09, recorded on the moon; this is ") || !strings.Contains(out, "The floor of forgotten f32 on "+expectedPath()+" is of no kernel") || !strings.Contains(out, "The floors of sve9 were not looked at") {
 		t.Errorf("below its floor: %v\n%s", err, out)
 	}
 	if out, err := gateRun("-record"); err != nil || !strings.Contains(out, "floors") {
@@ -746,6 +746,31 @@ func TestRecordFirstFloors(t *testing.T) {
 	}
 }
 
+func TestRecordRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, path, want string
+	}{
+		{"-", "", "not standard output"},
+		{"f.json", "portable", "the portable path has no floors"},
+		{dir, "", "not a regular file"},
+		{filepath.Join(dir, "no", "f.json"), "", filepath.Join(dir, "no")},
+	} {
+		args := []string{"-record", "-floor", c.name, "-kernel", "multiply"}
+		if c.path != "" {
+			args = append(args, "-path", c.path)
+		}
+		var measured bytes.Buffer
+		err := gateCommand(t.Context(), args, io.Discard, &progress{w: &measured}, quick)
+		if err == nil || !strings.Contains(err.Error(), c.want) || measured.Len() > 0 {
+			t.Errorf("%v: %v, want %q; progress %q", args, err, c.want, measured.String())
+		}
+	}
+	if err := gateCommand(t.Context(), []string{"-floor", dir}, io.Discard, &progress{}, quick); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("-floor of a directory: %v", err)
+	}
+}
+
 func TestReadFloors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                             "EOF",
@@ -754,7 +779,10 @@ func TestReadFloors(t *testing.T) {
 		`{"vocab":151936, "floor":{}}`: `unknown field "floor"`,
 		`{"vocab":1000}`:               "vocabulary of 1000",
 		`{"vocab":"many"}`:             "vocab",
-		`{"vocab":151936,"paths":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`: "k f32 on avx2: a floor is negative",
+		`{"vocab":151936,"paths":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`:                                                "k f32 on avx2: times_portable is -1, want more than 0",
+		`{"vocab":151936,"paths":{"avx2":{"floors":[{"kernel":"k","dtype":"f32"}]}}}`:                                                                    "k f32 on avx2: times_portable is 0",
+		`{"vocab":151936,"paths":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1,"roofline_share":-1}]}}}`:                             "roofline_share is -1",
+		`{"vocab":151936,"paths":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1},{"kernel":"k","dtype":"f32","times_portable":2}]}}}`: "k f32 on avx2: given twice",
 	} {
 		name := filepath.Join(t.TempDir(), "floors.json")
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,13 @@ type floor struct {
 }
 
 func readFloors(name string) (f floorFile, err error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return f, err
+	}
+	if !info.Mode().IsRegular() {
+		return f, fmt.Errorf("%s is not a regular file", name)
+	}
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return f, err
@@ -69,9 +77,15 @@ func readFloors(name string) (f floorFile, err error) {
 		f.Paths = map[string]pathFloors{}
 	}
 	for path, of := range f.Paths {
-		for _, q := range of.Floors {
-			if !(q.TimesPortable >= 0 && q.Share >= 0) {
-				return f, fmt.Errorf("%s: %s %s on %s: a floor is negative", name, q.Kernel, q.Type, path)
+		for i, q := range of.Floors {
+			what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.Type, path)
+			switch {
+			case !(q.TimesPortable > 0):
+				return f, fmt.Errorf("%s: times_portable is %.3g, want more than 0", what, q.TimesPortable)
+			case !(q.Share >= 0):
+				return f, fmt.Errorf("%s: roofline_share is %.3g, want 0 or more", what, q.Share)
+			case slices.ContainsFunc(of.Floors[:i], func(p floor) bool { return p.Kernel == q.Kernel && p.Type == q.Type }):
+				return f, fmt.Errorf("%s: given twice", what)
 			}
 		}
 	}
@@ -86,6 +100,14 @@ func (f floorFile) find(path, kernel, typ string) (floor, bool) {
 		}
 	}
 	return floor{}, false
+}
+
+// elsewhere says that a path's floors were recorded on another CPU than this.
+func (f floorFile) elsewhere(path, cpu string) string {
+	if on := f.Paths[path].CPU; on != "" && on != cpu {
+		return fmt.Sprintf("recorded on %s; this is %s", on, cmp.Or(cpu, "unknown"))
+	}
+	return ""
 }
 
 // floorPaths are the paths to hold against floors: those asked for, or all but
@@ -114,6 +136,15 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	for _, path := range slices.Sorted(maps.Keys(floors.Paths)) {
 		if _, err := reweight.ParseISA(path); err != nil {
 			g.report.Notes = append(g.report.Notes, "The floors of "+path+" were not looked at: it does not run here")
+			continue
+		}
+		if note := floors.elsewhere(path, g.report.Machine.CPU); note != "" {
+			g.report.Notes = append(g.report.Notes, "The floors of "+path+" were "+note)
+		}
+		for _, q := range floors.Paths[path].Floors {
+			if k, err := kernels.Find(q.Kernel); err != nil || !slices.Contains(k.Types, q.Type) {
+				g.report.Notes = append(g.report.Notes, fmt.Sprintf("The floor of %s %s on %s is of no kernel that there is", q.Kernel, q.Type, path))
+			}
 		}
 	}
 	if len(paths) == 0 {
@@ -124,7 +155,7 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	g.progress.expect(len(shapes))
 	for _, s := range shapes {
 		g.progress.next("measuring %s", s)
-		results, err := settle(floors, paths, func(paths []reweight.ISA) ([]standing, error) { return g.standings(ctx, s, paths) })
+		results, err := settle(floors, g.report.Machine.CPU, paths, func(paths []reweight.ISA) ([]standing, error) { return g.standings(ctx, s, paths) })
 		if err != nil {
 			return err
 		}
@@ -137,7 +168,7 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 
 // settle holds what is measured of the paths against the floors, and what was too
 // slow once more: a busy moment may be longer than a measurement.
-func settle(floors floorFile, paths []reweight.ISA, measure func([]reweight.ISA) ([]standing, error)) ([]standing, error) {
+func settle(floors floorFile, cpu string, paths []reweight.ISA, measure func([]reweight.ISA) ([]standing, error)) ([]standing, error) {
 	results, err := measure(paths)
 	if err != nil {
 		return nil, err
@@ -145,7 +176,7 @@ func settle(floors floorFile, paths []reweight.ISA, measure func([]reweight.ISA)
 	var slow []int
 	var again []reweight.ISA
 	for i := range results {
-		if results[i].hold(floors); results[i].Verdict == bench.Regression && results[i].failure == "" {
+		if results[i].hold(floors, cpu); results[i].Verdict == bench.Regression && results[i].failure == "" {
 			slow, again = append(slow, i), append(again, paths[i])
 		}
 	}
@@ -157,7 +188,7 @@ func settle(floors floorFile, paths []reweight.ISA, measure func([]reweight.ISA)
 		return nil, err
 	}
 	for i, q := range second {
-		q.hold(floors)
+		q.hold(floors, cpu)
 		results[slow[i]] = q
 	}
 	return results, nil
@@ -204,7 +235,7 @@ func (g *gate) standings(ctx context.Context, s shape, paths []reweight.ISA) ([]
 }
 
 // hold sets the verdict. It fails where even the upper bound is below the floor.
-func (q *standing) hold(floors floorFile) {
+func (q *standing) hold(floors floorFile, cpu string) {
 	f, ok := floors.find(q.Path, q.Kernel, q.Type)
 	q.TimesFloor, q.ShareFloor = f.TimesPortable, f.Share
 	q.Verdict, q.Message = bench.Pass, ""
@@ -214,9 +245,12 @@ func (q *standing) hold(floors floorFile) {
 	case !ok:
 		q.Verdict, q.Message = bench.Inconclusive, "it has no floor: record one"
 	case q.TimesPortable.Hi < f.TimesPortable:
-		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable path (%s), and the floor is %.1f", q.TimesPortable.Median, interval(*q.TimesPortable), f.TimesPortable)
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable path (%s), and the floor is %.3g", q.TimesPortable.Median, interval(*q.TimesPortable), f.TimesPortable)
 	case q.Share != nil && q.Share.Hi < f.Share:
-		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3f", q.Share.Median, interval(*q.Share), f.Share)
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g", q.Share.Median, interval(*q.Share), f.Share)
+	}
+	if note := floors.elsewhere(q.Path, cpu); note != "" && q.Verdict == bench.Regression && q.failure == "" {
+		q.Message += ", " + note
 	}
 }
 
@@ -226,6 +260,16 @@ const recordings = 3
 
 // record writes the floors of the paths of this machine.
 func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
+	if name == "-" {
+		return errors.New("-record: want a file, not standard output")
+	}
+	if slices.Contains(g.paths, reweight.Portable) {
+		return errors.New("-record: the portable path has no floors, the others are relative to it")
+	}
+	target, err := writable(name)
+	if err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
 	floors, err := readFloors(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		floors, err = floorFile{Vocab: floorVocab, Paths: map[string]pathFloors{}}, nil
@@ -282,7 +326,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 		floors.Paths[path] = pathFloors{CPU: g.report.Machine.CPU, Floors: list}
 		n += len(list)
 	}
-	if err := atomicfile.Write(name, func(w io.Writer) error { return printJSON(w, floors) }); err != nil {
+	if err := atomicfile.Write(target, func(w io.Writer) error { return printJSON(w, floors) }); err != nil {
 		return fmt.Errorf("-floor: %w", err)
 	}
 	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's paths, %v of what was measured\n", name, n, floorMargin)

@@ -174,7 +174,7 @@ func (r gateReport) cells() (text int, header []string, rows [][]string) {
 		row := []string{q.Kernel, q.Type, q.Path, q.Verdict.String()}
 		switch {
 		case !r.base:
-			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.1f"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.1f%%"))
+			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%"))
 		case q.Ratio == nil || q.Ratio.N == 0:
 			row = append(row, "-", "-", "-", "-", "0")
 		default:
