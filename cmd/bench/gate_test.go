@@ -752,7 +752,7 @@ func TestRecordRefuses(t *testing.T) {
 		name, path, want string
 	}{
 		{"-", "", "not standard output"},
-		{"f.json", "portable", "the portable path has no floors"},
+		{filepath.Join(dir, "f.json"), "portable", "the portable path has no floors"},
 		{dir, "", "not a regular file"},
 		{filepath.Join(dir, "no", "f.json"), "", filepath.Join(dir, "no")},
 	} {
