@@ -9,9 +9,11 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
@@ -112,6 +114,11 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *progress,
 		if *record && set[name] {
 			return fmt.Errorf("-record goes with -floor, not with -%s", name)
 		}
+	}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		var stop func()
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
 	}
 	g := gate{kernels: kernels.All(), progress: p, sampler: sampler}
 	if set["kernel"] {

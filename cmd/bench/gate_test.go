@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -746,6 +747,34 @@ func TestRecordFirstFloors(t *testing.T) {
 	}
 }
 
+// TestGateHangup: a terminal that is closed ends it as an interrupt does.
+func TestGateHangup(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) || runtime.GOOS == "windows" {
+		t.Skip("a hangup does nothing here")
+	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rescue := make(chan os.Signal, 1) // from the end of the test's process
+	signal.Notify(rescue, syscall.SIGHUP)
+	defer signal.Stop(rescue)
+	hangUp := &progress{w: onWrite(func(line string) {
+		if strings.Contains(line, "measuring multiply") {
+			self.Signal(syscall.SIGHUP)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})}
+	paths := reweight.Available()
+	if err := gateCommand(t.Context(), []string{"-floor", name, "-kernel", "multiply,surrogate", "-path", paths[len(paths)-1].String()}, io.Discard, hangUp, quick); exitStatus("", err, io.Discard) != 130 {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRecordRefuses(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -844,6 +873,9 @@ func TestGateGit(t *testing.T) {
 		do("commit", "--quiet", "-m", name)
 	}
 	do("init", "--quiet")
+	if _, err := tool(t.Context(), dir, "sh", "-c", "printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil || err.Error() != "x.go: wrong" {
+		t.Errorf("of a build: %v", err)
+	}
 	commit("go.mod", "module small\n\ngo 1.26\n")
 	refuse("HEAD", "no cmd/bench")
 	commit("cmd/bench/main.go", "package main\n\nfunc main() { wrong }\n")
@@ -878,6 +910,9 @@ func TestGateGit(t *testing.T) {
 	refuse("nowhere", `-base "nowhere": no such commit`)
 	refuse("-x", `-base "-x": no such commit`)
 	refuse("HEAD:go.mod", "no such commit")
+	do("commit", "--quiet", "--allow-empty", "-m", "a word to be found")
+	refuse(":/word to", "the bench of :/word to is older than the gate")
+	refuse(":/no such word", "no such commit")
 	if err := os.WriteFile("cmd/bench/main.go", []byte("package main\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -885,6 +920,12 @@ func TestGateGit(t *testing.T) {
 	if trees, err := git(t.Context(), dir, "worktree", "list"); err != nil || strings.Count(trees, "\n") != 0 {
 		t.Errorf("worktrees left: %s, %v", trees, err)
 	}
+	// Without go, and without git.
+	bin := t.TempDir()
+	if program, err := exec.LookPath("git"); err == nil && os.Symlink(program, filepath.Join(bin, "git")) == nil {
+		t.Setenv("PATH", bin)
+		refuse("HEAD", "-base needs go: ")
+	}
 	t.Setenv("PATH", "")
-	refuse("HEAD", "git")
+	refuse("HEAD", "-base needs git: ")
 }

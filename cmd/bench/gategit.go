@@ -28,6 +28,11 @@ type builds struct {
 // that of the working tree as it is, both in the same way: bench itself may have
 // been built in another. What it has made is to be removed, also with an error.
 func buildBoth(ctx context.Context, ref string) (b builds, err error) {
+	for _, name := range [...]string{"git", "go"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return b, fmt.Errorf("-base needs %s: %w", name, err)
+		}
+	}
 	here, err := os.Getwd()
 	if err != nil {
 		return b, err
@@ -39,7 +44,10 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
 		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", b.top)
 	}
-	commit, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	commit, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
+	if err == nil { // apart from ref, of which ^{commit} could be a part: in :/text all is text
+		commit, err = git(ctx, b.top, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return b, err
@@ -152,7 +160,7 @@ func tool(ctx context.Context, dir, name string, args ...string) (string, error)
 		return "", err // there is no such program
 	}
 	for line := range strings.Lines(stderr.String()) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go: downloading ") {
 			return "", errors.New(strings.TrimPrefix(line, "fatal: "))
 		}
 	}
