@@ -156,7 +156,11 @@ func compareFakes(t *testing.T, ctx context.Context, base, now string, names []s
 
 func compareWith(t *testing.T, ctx context.Context, g *gate, base, now string) error {
 	t.Helper()
-	err := g.compare(ctx, &comparison{base: fake(t, base), now: fake(t, now), rand: rand.New(rand.NewPCG(1, 2)), progress: g.progress})
+	c := comparison{base: fake(t, base), now: fake(t, now), rand: rand.New(rand.NewPCG(1, 2)), progress: g.progress}
+	err := g.compare(ctx, &c)
+	if n := len(c.functions); err == nil && (n == 0 || c.rule.Functions != n) {
+		t.Errorf("%s to %s: a rule for %d functions, and %d are compared", base, now, c.rule.Functions, n)
+	}
 	g.report.Against, g.report.Partial = base, ctx.Err() != nil
 	g.report.Verdict = g.report.verdict()
 	return err
@@ -823,6 +827,36 @@ func TestReadFloors(t *testing.T) {
 	}
 }
 
+// TestFloorsOf: the middle of three recordings, in any order, and half of that.
+func TestFloorsOf(t *testing.T) {
+	var recorded [recordings][]standing
+	for i, x := range [recordings]float64{30, 10, 24} {
+		e := &bench.Estimate{Median: x}
+		recorded[i] = []standing{
+			{gateResult: gateResult{Kernel: "k", Type: "f32", Path: "avx2", TimesPortable: e, Share: &bench.Estimate{Median: x / 100}}},
+			{gateResult: gateResult{Kernel: "k", Type: "f32", Path: "avx512", TimesPortable: &bench.Estimate{Median: 2 * x}}},
+		}
+	}
+	if got, want := floorsOf(recorded), []floor{{"k", "f32", 12, 0.12}, {"k", "f32", 24, 0}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestFloorsNoticeThePath: that callers get.
+func TestFloorsNoticeThePath(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for chosen, want := range map[string]int{expectedPath(): 0, "another": 1} {
+		g := gate{progress: &progress{}}
+		g.report.Machine.Chosen = chosen
+		if err := g.againstFloors(t.Context(), name); err != nil || len(g.report.Results) != want {
+			t.Errorf("callers get %s: %+v, %v", chosen, g.report.Results, err)
+		}
+	}
+}
+
 func TestRounded(t *testing.T) {
 	for x, want := range map[float64]float64{123.4: 120, 0.2345: 0.23, 0: 0, -3: 0, 7: 7} {
 		if got := rounded(x); got != want {
@@ -884,6 +918,22 @@ func TestGateGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse("HEAD", "the bench of HEAD is older than the gate")
+	notes := func(want string) {
+		t.Helper()
+		b, err := buildBoth(t.Context(), "HEAD")
+		defer b.remove()
+		if err != nil || len(b.notes) != 1 || !strings.Contains(b.notes[0], want) {
+			t.Errorf("notes %q, %v, want %q", b.notes, err, want)
+		}
+	}
+	notes("Both sides are the same commit")
+	if err := os.WriteFile("new.txt", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	notes("The working tree has changes")
+	if err := os.Remove("new.txt"); err != nil {
+		t.Fatal(err)
+	}
 	// As in a hook: neither that index nor that of the repository is touched.
 	hooked := filepath.Join(t.TempDir(), "index")
 	var indexes [2][]byte

@@ -287,30 +287,22 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	g.progress.expect(len(shapes))
 	for _, s := range shapes {
 		g.progress.next("measuring %s", s)
-		var times, shares [recordings][]float64 // by path
-		var last []standing
-		for i := range recordings {
-			if last, err = g.standings(ctx, s, paths); ctx.Err() != nil {
+		var recorded [recordings][]standing
+		for i := range recorded {
+			if recorded[i], err = g.standings(ctx, s, paths); ctx.Err() != nil {
 				return fmt.Errorf("%w: %s is as it was", errInterrupted, name)
 			} else if err != nil {
 				return err
 			}
-			for _, q := range last {
+			for _, q := range recorded[i] {
 				if q.failure != "" {
 					return &failedCheck{q.name() + ": " + q.failure}
 				}
-				times[i] = append(times[i], q.TimesPortable.Median)
-				if q.Share != nil {
-					shares[i] = append(shares[i], q.Share.Median)
-				}
 			}
 		}
-		for i, q := range last {
-			f := floor{Kernel: q.Kernel, Type: q.Type, TimesPortable: rounded(floorMargin * middle(times, i))}
-			if q.Share != nil {
-				f.Share = rounded(floorMargin * middle(shares, i))
-			}
-			fresh[q.Path] = append(fresh[q.Path], f)
+		for i, f := range floorsOf(recorded) {
+			path := recorded[0][i].Path
+			fresh[path] = append(fresh[path], f)
 		}
 	}
 	g.progress.clear()
@@ -333,13 +325,24 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	return err
 }
 
-// middle returns the middle of what the recordings have at i.
-func middle(recorded [recordings][]float64, i int) float64 {
-	var x []float64
-	for _, r := range recorded {
-		x = append(x, r[i])
+// floorsOf returns the floors of the standings, path by path.
+func floorsOf(recorded [recordings][]standing) (floors []floor) {
+	for i, q := range recorded[0] {
+		var times, shares [recordings]float64
+		for n, r := range recorded {
+			times[n] = r[i].TimesPortable.Median
+			if q.Share != nil {
+				shares[n] = r[i].Share.Median
+			}
+		}
+		floors = append(floors, floor{Kernel: q.Kernel, Type: q.Type,
+			TimesPortable: rounded(floorMargin * middle(times)), Share: rounded(floorMargin * middle(shares))})
 	}
-	slices.Sort(x)
+	return floors
+}
+
+func middle(x [recordings]float64) float64 {
+	slices.Sort(x[:])
 	return x[recordings/2]
 }
 
