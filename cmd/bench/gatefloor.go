@@ -21,8 +21,8 @@ import (
 	"github.com/seed621a2839/reweight/kernels"
 )
 
-// floorVocab is the vocabulary of the workloads that floors are about, which
-// stream from memory.
+// floorVocab is the vocabulary of the workloads that floors are about: at least
+// bench.StreamBytes of rows.
 const floorVocab = 151936
 
 // floorMargin is the part of what was measured that becomes a floor. Ratios to
