@@ -2,6 +2,7 @@ package reweight
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,9 @@ import (
 	"golang.org/x/arch/arm64/arm64asm"
 )
 
+// neonWord matches the definition of an instruction that is made of its fields.
+var neonWord = regexp.MustCompile(`(?m)^#define (V\w+)\((.*?)\) (?:THREE_SAME|TWO_REG)\(.*$`)
+
 // TestWords assembles the NEON kernels and decodes every word that stands for an
 // instruction: it must be what its macro's name says, on the registers that the
 // macro was given. Which those are comes from assembling the same source once
@@ -24,13 +28,18 @@ func TestWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := range 32 { // the three ways of writing a register must agree
+		line := fmt.Sprintf("\n#define Q%d(pick) pick(%[1]d, F%[1]d, V%[1]d, Q%d)\n", i, (i+1)%32)
+		if !strings.Contains(string(header), line) {
+			t.Errorf("neon_arm64.h lacks the line %q", line)
+		}
+	}
 	var macros []neonMacro
-	tracing := regexp.MustCompile(`(?m)^#define V\w+\(.*$`).ReplaceAllStringFunc(string(header), func(line string) string {
-		head, _, _ := strings.Cut(line, ")")
-		name, params, _ := strings.Cut(strings.TrimPrefix(head, "#define "), "(")
-		m := neonMacro{name, strings.Split(params, ", ")}
+	tracing := neonWord.ReplaceAllStringFunc(string(header), func(line string) string {
+		match := neonWord.FindStringSubmatch(line)
+		m := neonMacro{match[1], strings.Split(match[2], ", ")}
 		macros = append(macros, m)
-		return head + ") WORD $" + m.trace(len(macros))
+		return fmt.Sprintf("#define %s(%s) WORD $%s", m.name, match[2], m.trace(len(macros)))
 	})
 	words := assembleNEON(t, string(header))
 	traces := assembleNEON(t, tracing)
@@ -69,7 +78,7 @@ type neonMacro struct {
 func (m neonMacro) trace(number int) string {
 	word := strconv.Itoa(number << 15)
 	for i, p := range m.params {
-		word += fmt.Sprintf(" | (%s)<<%d", p, 5*(len(m.params)-1-i))
+		word += fmt.Sprintf(" | N(%s)<<%d", p, 5*(len(m.params)-1-i))
 	}
 	return "(" + word + ")"
 }
@@ -106,32 +115,44 @@ func (m neonMacro) decoded(trace uint32) string {
 }
 
 // assembleNEON returns the words that WORD put into the object code of the NEON
-// kernels with that header.
+// kernels, built with that header in place of neon_arm64.h.
 func assembleNEON(t *testing.T, header string) []uint32 {
 	t.Helper()
 	gobin, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip(err)
 	}
+	files, err := filepath.Glob("*_arm64.s")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files %q, error %v", files, err)
+	}
 	dir := t.TempDir()
-	source, err := os.ReadFile("kernels_arm64.s")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "kernels_arm64.s"), source, 0o666)
+	replace := make(map[string]string)
+	for _, name := range files {
+		const include = "#include \"neon_arm64.h\"\n"
+		source, err := os.ReadFile(name)
+		if err != nil || strings.Count(string(source), include) != 1 {
+			t.Fatalf("%s does not include neon_arm64.h once (error %v)", name, err)
+		}
+		original, err := filepath.Abs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[original] = filepath.Join(dir, name)
+		changed := strings.Replace(string(source), include, header, 1)
+		if err := os.WriteFile(replace[original], []byte(changed), 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "neon_arm64.h"), []byte(header), 0o666)
-	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := exec.Command(gobin, "env", "GOROOT").Output()
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	include := filepath.Join(strings.TrimSpace(string(root)), "pkg", "include")
-	cmd := exec.Command(gobin, "tool", "asm", "-I", include, "-p", "reweight", "-S", "-o", "kernels.o", "kernels_arm64.s")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOARCH=arm64")
+	cmd := exec.Command(gobin, "build", "-overlay", filepath.Join(dir, "overlay.json"), "-asmflags=-S", ".")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0", "GOFLAGS=")
 	listing, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, listing)
