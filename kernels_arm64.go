@@ -7,36 +7,64 @@ import "unsafe"
 // detect: every arm64 has NEON, and Go's own runtime uses it unasked.
 func detect() []ISA { return []ISA{Portable, NEON} }
 
+// rowBlocksNEON equals rowBlocksPortable on chunks whole chunks of 16 elements of a
+// type (0 float32, 1 bfloat16, 2 float16) and then on tail, unless that is nil. It
+// returns the number of the chunk that begins the block it stopped at, or -1.
+//
 //go:noescape
 func rowBlocksNEON(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
 
+// blockMaxNEON equals blockMaxPortable on the same chunks and tail.
+//
 //go:noescape
 func blockMaxNEON(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32
 
+// rowGradientNEON equals rowGradientPortable on chunks whole chunks of float32 (type
+// 0) or bfloat16 (type 1). dst may be x.
+//
 //go:noescape
 func rowGradientNEON(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
 
+// maskedMomentsNEON equals maskedMomentsPortable on 16*chunks tokens.
+//
 //go:noescape
 func maskedMomentsNEON(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
 
+// actFocusWeightsNEON equals actFocusWeightsPortable on 16*chunks tokens.
+//
 //go:noescape
 func actFocusWeightsNEON(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
 
+// spanSumsNEON equals spanSumsPortable for n spans.
+//
 //go:noescape
 func spanSumsNEON(sums *float64, x *float32, offsets *int32, n int)
 
+// minMaxNEON equals minMaxPortable for n groups.
+//
 //go:noescape
 func minMaxNEON(lo, hi, x *float32, offsets *int32, n int)
 
+// expScaleNEON equals expScalePortable on 16*chunks elements, from an empty
+// sum.group on. dst may be x.
+//
 //go:noescape
 func expScaleNEON(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
+// scaleNEON equals scalePortable on 16*chunks elements.
+//
 //go:noescape
 func scaleNEON(dst *float32, chunks int, f float32)
 
+// multiplyNEON equals multiplyPortable on 16*chunks elements. dst may be a or b.
+//
 //go:noescape
 func multiplyNEON(dst, a, b *float32, chunks int)
 
+// surrogateNEON equals surrogatePortable on 16*chunks tokens, from empty groups of
+// sums on. weights advances by stride bytes a chunk: 64, or 0 for sixteen ones. grad
+// may be any of the float inputs.
+//
 //go:noescape
 func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
 
