@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// Gradient rows and the kernels on tokens with AVX2 and FMA3, in whole chunks of
+// The kernels on tokens with AVX2 and FMA3, in whole chunks of
 // 16 elements, 8 at a time. Each is the loop of its twin in kernels_portable.go.
 
 #define VECTOR(off, bits) \
@@ -58,83 +58,6 @@ GLOBL const256t<>(SB), RODATA|NOPTR, $576
 
 // CLAMP: y into [lo, hi], NaN stays.
 #define CLAMP(y, lo, hi) VMAXPS y, lo, y; VMINPS y, hi, y
-
-// func rowGradientAVX2(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
-//
-//	y = x*k - c                            // + x*kLo, at a temperature
-//	dst = y < minY ? 0 : 2^min(maxY, y) * (y*a + b)
-TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DI
-	MOVQ          x+8(FP), SI
-	MOVQ          typ+16(FP), AX
-	MOVQ          chunks+24(FP), CX
-	SHLQ          $1, CX                  // 8 at a time
-	MOVQ          q+32(FP), BX
-	VBROADCASTSS  0(BX), Y8               // k
-	VBROADCASTSS  4(BX), Y9               // kLo
-	MOVL          4(BX), DX
-	VXORPS        Y10, Y10, Y10
-	VBROADCASTSS  8(BX), Y0
-	VSUBPS        Y0, Y10, Y10            // -c
-	VBROADCASTSS  12(BX), Y11             // a
-	VBROADCASTSS  16(BX), Y12             // b
-	VMOVUPS       const256t<>+224(SB), Y13 // minY
-	VMOVUPS       const256t<>+256(SB), Y14 // maxY
-
-gradient:
-	TESTQ         AX, AX
-	JNE           gradient_bf16
-	PREFETCHT0    2048(SI)
-	VMOVUPS       (SI), Y0
-	ADDQ          $32, SI
-	JMP           gradient_loaded
-
-gradient_bf16:
-	PREFETCHT0    2048(SI)
-	VPMOVZXWD     (SI), Y0
-	VPSLLD        $16, Y0, Y0
-	ADDQ          $16, SI
-
-gradient_loaded:
-	VMOVAPS       Y0, Y1
-	VFMADD213PS   Y10, Y8, Y0             // y
-	TESTL         DX, DX
-	JEQ           gradient_y
-	VFMADD231PS   Y1, Y9, Y0
-
-gradient_y:
-	VCMPPS        $21, Y13, Y0, Y1        // y not below minY: NaN counts
-	VMINPS        Y0, Y14, Y2
-	EXP2(Y2, Y3, Y4, Y5)
-	VFMADD213PS   Y12, Y11, Y0            // y*a + b
-	VMULPS        Y0, Y5, Y0
-	VANDPS        Y1, Y0, Y0
-	TESTQ         AX, AX
-	JNE           gradient_narrow
-	VMOVUPS       Y0, (DI)
-	ADDQ          $32, DI
-	DECQ          CX
-	JNE           gradient
-	VZEROUPPER
-	RET
-
-gradient_narrow:
-	VPSRLD        $16, Y0, Y1             // to nearest even: + 0x7fff + the bit that stays last
-	VPAND         const256t<>+480(SB), Y1, Y2
-	VPADDD        const256t<>+416(SB), Y2, Y2
-	VPADDD        Y0, Y2, Y2
-	VPSRLD        $16, Y2, Y2
-	VCMPPS        $3, Y0, Y0, Y3          // NaN: cut and made quiet
-	VPOR          const256t<>+448(SB), Y1, Y1
-	VBLENDVPS     Y3, Y1, Y2, Y2
-	VPACKUSDW     Y2, Y2, Y2              // each half twice
-	VPERMQ        $0x08, Y2, Y2
-	VMOVDQU       X2, (DI)
-	ADDQ          $16, DI
-	DECQ          CX
-	JNE           gradient
-	VZEROUPPER
-	RET
 
 // MOMENTS4 adds 4 elements from x and role to the lanes sum and squares.
 #define MOMENTS4(x, role, sum, squares) \

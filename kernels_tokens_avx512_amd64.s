@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// Gradient rows and the kernels on tokens with AVX-512 (F, VL, DQ, BW), in whole
+// The kernels on tokens with AVX-512 (F, VL, DQ, BW), in whole
 // chunks of 16 elements. Each is the loop of its twin in kernels_portable.go.
 
 DATA const512t<>+0(SB)/4, $-125.0        // minY
@@ -66,80 +66,6 @@ GLOBL const512t<>(SB), RODATA|NOPTR, $64
 	VADDPD        Z0, lo, lo; \
 	VADDPD        Z1, hi, hi; \
 	VPXORD        g, g, g
-
-// func rowGradientAVX512(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
-//
-//	y = x*k - c                            // + x*kLo, at a temperature
-//	dst = y < minY ? 0 : 2^min(maxY, y) * (y*a + b)
-TEXT ·rowGradientAVX512(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DI
-	MOVQ          x+8(FP), SI
-	MOVQ          typ+16(FP), AX
-	MOVQ          chunks+24(FP), CX
-	MOVQ          q+32(FP), BX
-	EXP2_CONSTANTS
-	VBROADCASTSS  0(BX), Z16              // k
-	VBROADCASTSS  4(BX), Z26              // kLo
-	MOVL          4(BX), DX
-	VPXORD        Z17, Z17, Z17
-	VBROADCASTSS  8(BX), Z0
-	VSUBPS        Z0, Z17, Z17            // -c
-	VBROADCASTSS  12(BX), Z27             // a
-	VBROADCASTSS  16(BX), Z28             // b
-	VPBROADCASTD  const512t<>+48(SB), Z29
-	VPBROADCASTD  const512t<>+52(SB), Z30
-	VPBROADCASTD  const512t<>+56(SB), Z31
-
-gradient:
-	TESTQ         AX, AX
-	JNE           gradient_bf16
-	PREFETCHT0    2048(SI)
-	VMOVUPS       (SI), Z0
-	ADDQ          $64, SI
-	JMP           gradient_loaded
-
-gradient_bf16:
-	PREFETCHT0    2048(SI)
-	VPMOVZXWD     (SI), Z0
-	VPSLLD        $16, Z0, Z0
-	ADDQ          $32, SI
-
-gradient_loaded:
-	VMOVAPS       Z0, Z1
-	VFMADD213PS   Z17, Z16, Z0            // y
-	TESTL         DX, DX
-	JEQ           gradient_y
-	VFMADD231PS   Z1, Z26, Z0
-
-gradient_y:
-	VCMPPS        $21, MINY, Z0, K1       // y not below minY: NaN counts
-	VMINPS        Z0, MAXY, Z2
-	EXP2(Z2, Z3, Z4)
-	VFMADD213PS   Z28, Z27, Z0            // y*a + b
-	VMULPS.Z      Z0, Z4, K1, Z0
-	TESTQ         AX, AX
-	JNE           gradient_narrow
-	VMOVUPS       Z0, (DI)
-	ADDQ          $64, DI
-	DECQ          CX
-	JNE           gradient
-	VZEROUPPER
-	RET
-
-gradient_narrow:
-	VPSRLD        $16, Z0, Z1             // to nearest even: + 0x7fff + the bit that stays last
-	VPANDD        Z31, Z1, Z2
-	VPADDD        Z29, Z2, Z2
-	VPADDD        Z0, Z2, Z2
-	VPSRLD        $16, Z2, Z2
-	VCMPPS        $3, Z0, Z0, K1          // NaN: cut and made quiet
-	VPORD         Z30, Z1, K1, Z2
-	VPMOVDW       Z2, (DI)
-	ADDQ          $32, DI
-	DECQ          CX
-	JNE           gradient
-	VZEROUPPER
-	RET
 
 // func maskedMomentsAVX512(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
 //

@@ -1,0 +1,126 @@
+// What the assembly files for amd64 share: constants, 2^y, and names for the
+// numbers in instructions. Include go_asm.h and textflag.h first.
+
+// VECTOR defines name<> as 8 lanes of the same 32 bits. AVX2 reads all of them as
+// an operand; AVX-512 broadcasts the first into a register. The symbols are local
+// to the file that includes this one, and the linker leaves out those that the file
+// does not use.
+#define VECTOR(name, bits) \
+	DATA name<>+0(SB)/8, $((bits)<<32|(bits)); \
+	DATA name<>+8(SB)/8, $((bits)<<32|(bits)); \
+	DATA name<>+16(SB)/8, $((bits)<<32|(bits)); \
+	DATA name<>+24(SB)/8, $((bits)<<32|(bits)); \
+	GLOBL name<>(SB), RODATA|NOPTR, $32
+
+// The constants of kernels_portable.go, under the same names, as float32.
+// TestConstantsAMD64 holds these bits against those of Go.
+VECTOR(exp2C5, 0x3aadfb33)
+VECTOR(exp2C4, 0x3c1e76a9)
+VECTOR(exp2C3, 0x3d635b62)
+VECTOR(exp2C2, 0x3e75fcda)
+VECTOR(exp2C1, 0x3f317215)
+VECTOR(magic, 0x4b400000)
+VECTOR(minY, 0xc2fa0000)
+VECTOR(maxY, 0x42f00000)
+VECTOR(log2E32, 0x3fb8aa3b)
+
+// Other float32.
+VECTOR(one, 0x3f800000)
+VECTOR(negInf, 0xff800000)
+VECTOR(minLogRatio, 0xc1a00000) // -20
+VECTOR(maxLogRatio, 0x41a00000) // 20
+VECTOR(signBit, 0x80000000)
+
+// Integers.
+VECTOR(intOne, 1)
+VECTOR(reasoning, const_RoleReasoning)
+VECTOR(action, const_RoleAction)
+VECTOR(roundBF16, 0x7fff) // added to float32 bits, less than half of a bfloat16's last bit
+VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
+
+// How many chunks of 16 elements a group and a block have.
+#define GROUP_CHUNKS (const_groupSize/const_lanes)
+#define BLOCK_CHUNKS (const_blockSize/const_lanes)
+
+// How many bytes a chunk has, with elements of 4, 2 and 1 bytes.
+#define CHUNK4 (4*const_lanes)
+#define CHUNK2 (2*const_lanes)
+#define CHUNK1 const_lanes
+
+// The types of a row's elements, as the stubs' typ has them; float32 is 0 and
+// float16 is 2.
+#define BFLOAT16 $1
+
+// Predicates of VCMPPS. VCMPPS LESS, b, a, dst is a < b.
+#define UNORDERED $3 // a or b is NaN
+#define LESS $17     // false for NaN
+#define NOT_LESS $21 // true for NaN
+#define GREATER $30  // false for NaN
+
+// Parts of a register and shuffles.
+#define UPPER_HALF $1         // of VEXTRACT
+#define SWAP_PAIRS $0x4e      // of VPERMILPS: elements 2, 3, 0, 1 of four
+#define SWAP_NEIGHBOURS $0xb1 // of VPERMILPS: elements 1, 0, 3, 2 of four
+#define QUARTERS_0_2 $0x08    // of VPERMQ: quarters 0 and 2 in the lower half
+
+#define NEAREST_INTEGER $8 // of VREDUCEPS: the rest to the nearest integer, ties to even
+#define EXPONENT $23       // the place of the exponent in a float32
+#define BF16_IN_F32 $16    // a bfloat16 is the upper 16 bits of a float32
+
+// CLAMP moves y into [lo, hi]. A NaN stays: it is the second operand.
+#define CLAMP(y, lo, hi) \
+	VMAXPS y, lo, y; \
+	VMINPS y, hi, y
+
+// HORNER sets p = p*f + c, a step of the polynomial.
+#define HORNER(c, f, p) VFMADD213PS c, f, p
+
+// EXP2_AVX2 sets p = 2^y, with the arithmetic of exp2 in kernels_portable.go. It
+// overwrites m and f, which are the m and f there.
+#define EXP2_AVX2(y, m, f, p) \
+	VADDPS  magic<>(SB), y, m; \ // the integer next to y, in the low bits
+	VSUBPS  magic<>(SB), m, f; \ // that integer
+	VSUBPS  f, y, f; \
+	VMOVUPS exp2C5<>(SB), p; \
+	HORNER(exp2C4<>(SB), f, p); \
+	HORNER(exp2C3<>(SB), f, p); \
+	HORNER(exp2C2<>(SB), f, p); \
+	HORNER(exp2C1<>(SB), f, p); \
+	HORNER(one<>(SB), f, p); \
+	VPSLLD  EXPONENT, m, m; \
+	VPADDD  one<>(SB), m, m; \ // 2^(y-f)
+	VMULPS  m, p, p
+
+// With AVX-512 there are registers for the polynomial. BROADCAST_EXP2 fills them.
+#define C5 Z20
+#define C4 Z21
+#define C3 Z22
+#define C2 Z23
+#define C1 Z24
+#define ONE Z25
+#define BROADCAST_EXP2 \
+	VBROADCASTSS exp2C5<>(SB), C5; \
+	VBROADCASTSS exp2C4<>(SB), C4; \
+	VBROADCASTSS exp2C3<>(SB), C3; \
+	VBROADCASTSS exp2C2<>(SB), C2; \
+	VBROADCASTSS exp2C1<>(SB), C1; \
+	VBROADCASTSS one<>(SB), ONE
+
+// SPLIT sets f to y less the integer next to it.
+#define SPLIT(y, f) VREDUCEPS NEAREST_INTEGER, y, f
+
+// SCALE sets p = p * 2^(y-f), the integer next to y, and overwrites f.
+#define SCALE(y, f, p) \
+	VSUBPS    f, y, f; \
+	VSCALEFPS f, p, p
+
+// EXP2_AVX512 sets p = 2^y and overwrites f.
+#define EXP2_AVX512(y, f, p) \
+	SPLIT(y, f); \
+	VMOVAPS C5, p; \
+	HORNER(C4, f, p); \
+	HORNER(C3, f, p); \
+	HORNER(C2, f, p); \
+	HORNER(C1, f, p); \
+	HORNER(ONE, f, p); \
+	SCALE(y, f, p)
