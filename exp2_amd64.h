@@ -6,11 +6,11 @@
 // to the file that includes this one, and the linker leaves out those that the file
 // does not use.
 #define VECTOR(name, bits) \
-	DATA name<>+0(SB)/8, $((bits)<<32|(bits)); \
-	DATA name<>+8(SB)/8, $((bits)<<32|(bits)); \
-	DATA name<>+16(SB)/8, $((bits)<<32|(bits)); \
-	DATA name<>+24(SB)/8, $((bits)<<32|(bits)); \
-	GLOBL name<>(SB), RODATA|NOPTR, $32
+	DATA          name<>+0(SB)/8, $((bits)<<32|(bits)); \
+	DATA          name<>+8(SB)/8, $((bits)<<32|(bits)); \
+	DATA          name<>+16(SB)/8, $((bits)<<32|(bits)); \
+	DATA          name<>+24(SB)/8, $((bits)<<32|(bits)); \
+	GLOBL         name<>(SB), RODATA|NOPTR, $32
 
 // The constants of kernels_portable.go, under the same names, as float32.
 // TestConstantsAMD64 holds these bits against those of Go.
@@ -26,6 +26,7 @@ VECTOR(log2E32, 0x3fb8aa3b)
 
 // Other float32.
 VECTOR(one, 0x3f800000)
+VECTOR(posInf, 0x7f800000)
 VECTOR(negInf, 0xff800000)
 VECTOR(minLogRatio, 0xc1a00000) // -20
 VECTOR(maxLogRatio, 0x41a00000) // 20
@@ -69,8 +70,8 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 
 // CLAMP moves y into [lo, hi]. A NaN stays: it is the second operand.
 #define CLAMP(y, lo, hi) \
-	VMAXPS y, lo, y; \
-	VMINPS y, hi, y
+	VMAXPS        y, lo, y; \
+	VMINPS        y, hi, y
 
 // HORNER sets p = p*f + c, a step of the polynomial.
 #define HORNER(c, f, p) VFMADD213PS c, f, p
@@ -78,18 +79,32 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 // EXP2_AVX2 sets p = 2^y, with the arithmetic of exp2 in kernels_portable.go. It
 // overwrites m and f, which are the m and f there.
 #define EXP2_AVX2(y, m, f, p) \
-	VADDPS  magic<>(SB), y, m; \ // the integer next to y, in the low bits
-	VSUBPS  magic<>(SB), m, f; \ // that integer
-	VSUBPS  f, y, f; \
-	VMOVUPS exp2C5<>(SB), p; \
+	VADDPS        magic<>(SB), y, m; \ // the integer next to y, in the low bits
+	VSUBPS        magic<>(SB), m, f; \ // that integer
+	VSUBPS        f, y, f; \
+	VMOVUPS       exp2C5<>(SB), p; \
 	HORNER(exp2C4<>(SB), f, p); \
 	HORNER(exp2C3<>(SB), f, p); \
 	HORNER(exp2C2<>(SB), f, p); \
 	HORNER(exp2C1<>(SB), f, p); \
 	HORNER(one<>(SB), f, p); \
-	VPSLLD  EXPONENT, m, m; \
-	VPADDD  one<>(SB), m, m; \ // 2^(y-f)
-	VMULPS  m, p, p
+	VPSLLD        EXPONENT, m, m; \
+	VPADDD        one<>(SB), m, m; \   // 2^(y-f)
+	VMULPS        m, p, p
+
+// FLUSH_AVX2 adds the 8 float32 of sum, whose lower half is low, to 8 float64 at
+// off(base).
+#define WIDE0 Y0     // lanes 0 to 3, as float64
+#define WIDE1 Y1     // lanes 4 to 7
+#define WIDE1_LOW X1 // where they come from
+#define FLUSH_AVX2(sum, low, base, off) \
+	VCVTPS2PD     low, WIDE0; \
+	VEXTRACTF128  UPPER_HALF, sum, WIDE1_LOW; \
+	VCVTPS2PD     WIDE1_LOW, WIDE1; \
+	VADDPD        (off)(base), WIDE0, WIDE0; \
+	VADDPD        (off+32)(base), WIDE1, WIDE1; \
+	VMOVUPD       WIDE0, (off)(base); \
+	VMOVUPD       WIDE1, (off+32)(base)
 
 // With AVX-512 there are registers for the polynomial. BROADCAST_EXP2 fills them.
 #define C5 Z20
@@ -99,25 +114,25 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define C1 Z24
 #define ONE Z25
 #define BROADCAST_EXP2 \
-	VBROADCASTSS exp2C5<>(SB), C5; \
-	VBROADCASTSS exp2C4<>(SB), C4; \
-	VBROADCASTSS exp2C3<>(SB), C3; \
-	VBROADCASTSS exp2C2<>(SB), C2; \
-	VBROADCASTSS exp2C1<>(SB), C1; \
-	VBROADCASTSS one<>(SB), ONE
+	VBROADCASTSS  exp2C5<>(SB), C5; \
+	VBROADCASTSS  exp2C4<>(SB), C4; \
+	VBROADCASTSS  exp2C3<>(SB), C3; \
+	VBROADCASTSS  exp2C2<>(SB), C2; \
+	VBROADCASTSS  exp2C1<>(SB), C1; \
+	VBROADCASTSS  one<>(SB), ONE
 
 // SPLIT sets f to y less the integer next to it.
 #define SPLIT(y, f) VREDUCEPS NEAREST_INTEGER, y, f
 
-// SCALE sets p = p * 2^(y-f), the integer next to y, and overwrites f.
+// SCALE sets p = p * 2^(y-f), where y-f is the integer next to y. It overwrites f.
 #define SCALE(y, f, p) \
-	VSUBPS    f, y, f; \
-	VSCALEFPS f, p, p
+	VSUBPS        f, y, f; \
+	VSCALEFPS     f, p, p
 
 // EXP2_AVX512 sets p = 2^y and overwrites f.
 #define EXP2_AVX512(y, f, p) \
 	SPLIT(y, f); \
-	VMOVAPS C5, p; \
+	VMOVAPS       C5, p; \
 	HORNER(C4, f, p); \
 	HORNER(C3, f, p); \
 	HORNER(C2, f, p); \

@@ -82,25 +82,11 @@ loaded:
 #define ALARM Y0
 #define ABOVE0 Y1
 #define ABOVE1 Y2
-#define WIDE0 Y0 // lanes 0 to 3 of 8, as float64
-#define WIDE1 Y1 // lanes 4 to 7
-#define WIDE1_LOW X1
 
 // At a temperature, before exp2 needs them.
 #define KEPT0 Y2 // the elements
 #define KEPT1 Y3
 #define KLO Y4
-
-// FLUSH adds the 8 float32 of sum, whose lower half is low, to 8 float64 at
-// off(STATE).
-#define FLUSH(sum, low, off) \
-	VCVTPS2PD     low, WIDE0; \
-	VEXTRACTF128  UPPER_HALF, sum, WIDE1_LOW; \
-	VCVTPS2PD     WIDE1_LOW, WIDE1; \
-	VADDPD        (off)(STATE), WIDE0, WIDE0; \
-	VADDPD        (off+32)(STATE), WIDE1, WIDE1; \
-	VMOVUPD       WIDE0, (off)(STATE); \
-	VMOVUPD       WIDE1, (off+32)(STATE)
 
 // func rowBlocksAVX2(x unsafe.Pointer, typ, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //
@@ -225,10 +211,10 @@ group_done:
 	VMOVMSKPS     ABOVE0, TEMP
 	TESTL         TEMP, TEMP
 	JNE           alarm
-	FLUSH(GS0, GS0_LOW, rowState_s)
-	FLUSH(GS1, GS1_LOW, rowState_s+64)
-	FLUSH(GT0, GT0_LOW, rowState_t)
-	FLUSH(GT1, GT1_LOW, rowState_t+64)
+	FLUSH_AVX2(GS0, GS0_LOW, STATE, rowState_s)
+	FLUSH_AVX2(GS1, GS1_LOW, STATE, rowState_s+64)
+	FLUSH_AVX2(GT0, GT0_LOW, STATE, rowState_t)
+	FLUSH_AVX2(GT1, GT1_LOW, STATE, rowState_t+64)
 	TESTQ         CHUNKS, CHUNKS
 	JGT           block
 	JLT           done                   // the tail was taken

@@ -143,9 +143,9 @@ loaded:
 // Between chunks these are free.
 #define ZERO Z0
 #define ALARM Z0
-#define WIDE0 Z0 // lanes 0 to 7, as float64
-#define WIDE1 Z1 // lanes 8 to 15
-#define WIDE1_LOW Y1
+#define WHOLE0 Z0 // lanes 0 to 7, as float64
+#define WHOLE1 Z1 // lanes 8 to 15
+#define WHOLE1_LOW Y1
 
 // HORNER4 is HORNER for four chunks.
 #define HORNER4(c) \
@@ -157,13 +157,13 @@ loaded:
 // FLUSH adds the 16 float32 of sum, whose lower half is low, to 16 float64 at
 // off(STATE).
 #define FLUSH(sum, low, off) \
-	VCVTPS2PD     low, WIDE0; \
-	VEXTRACTF32X8 UPPER_HALF, sum, WIDE1_LOW; \
-	VCVTPS2PD     WIDE1_LOW, WIDE1; \
-	VADDPD        (off)(STATE), WIDE0, WIDE0; \
-	VADDPD        (off+64)(STATE), WIDE1, WIDE1; \
-	VMOVUPD       WIDE0, (off)(STATE); \
-	VMOVUPD       WIDE1, (off+64)(STATE)
+	VCVTPS2PD     low, WHOLE0; \
+	VEXTRACTF32X8 UPPER_HALF, sum, WHOLE1_LOW; \
+	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \
+	VADDPD        (off)(STATE), WHOLE0, WHOLE0; \
+	VADDPD        (off+64)(STATE), WHOLE1, WHOLE1; \
+	VMOVUPD       WHOLE0, (off)(STATE); \
+	VMOVUPD       WHOLE1, (off+64)(STATE)
 
 // func rowBlocksAVX512(x unsafe.Pointer, typ, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //

@@ -1,322 +1,385 @@
 //go:build !noasm && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
+#include "exp2_amd64.h"
 
-// The kernels on tokens with AVX2 and FMA3, in whole chunks of
-// 16 elements, 8 at a time. Each is the loop of its twin in kernels_portable.go.
+// The kernels on tokens, spans and groups with AVX2 and FMA3. Each is the loop of
+// its twin in kernels_portable.go. All but those on spans and groups take whole
+// chunks of 16 elements, 8 at a time: names that end in 0 are lanes 0 to 7, in 1
+// lanes 8 to 15.
 
-#define VECTOR(off, bits) \
-	DATA const256t<>+(off+0)(SB)/8, $(bits<<32|bits); \
-	DATA const256t<>+(off+8)(SB)/8, $(bits<<32|bits); \
-	DATA const256t<>+(off+16)(SB)/8, $(bits<<32|bits); \
-	DATA const256t<>+(off+24)(SB)/8, $(bits<<32|bits)
-VECTOR(0, 0x3aadfb33)     // exp2C5
-VECTOR(32, 0x3c1e76a9)    // exp2C4
-VECTOR(64, 0x3d635b62)    // exp2C3
-VECTOR(96, 0x3e75fcda)    // exp2C2
-VECTOR(128, 0x3f317215)   // exp2C1
-VECTOR(160, 0x3f800000)   // 1
-VECTOR(192, 0x4b400000)   // magic
-VECTOR(224, 0xc2fa0000)   // minY
-VECTOR(256, 0x42f00000)   // maxY
-VECTOR(288, 0xc1a00000)   // -20
-VECTOR(320, 0x41a00000)   // 20
-VECTOR(352, 0x3fb8aa3b)   // log2(e)
-VECTOR(384, 0x80000000)   // sign bit
-VECTOR(416, 0x7fff)       // rounds to bfloat16
-VECTOR(448, 0x40)         // makes a NaN quiet
-VECTOR(480, 1)
-VECTOR(512, 2)
-DATA const256t<>+544(SB)/8, $1 // four int64 of 1
-DATA const256t<>+552(SB)/8, $1
-DATA const256t<>+560(SB)/8, $1
-DATA const256t<>+568(SB)/8, $1
-GLOBL const256t<>(SB), RODATA|NOPTR, $576
+// Four int64 of 1.
+DATA longOne<>+0(SB)/8, $1; DATA longOne<>+8(SB)/8, $1
+DATA longOne<>+16(SB)/8, $1; DATA longOne<>+24(SB)/8, $1
+GLOBL longOne<>(SB), RODATA|NOPTR, $32
 
-#define C5 const256t<>+0(SB)
-#define C4 const256t<>+32(SB)
-#define C3 const256t<>+64(SB)
-#define C2 const256t<>+96(SB)
-#define C1 const256t<>+128(SB)
-#define ONE const256t<>+160(SB)
-#define MAGIC const256t<>+192(SB)
+// Eight int32 of -1, then eight of 0: from n elements before the middle on, a
+// mask for n.
+DATA masks<>+0(SB)/8, $-1; DATA masks<>+8(SB)/8, $-1
+DATA masks<>+16(SB)/8, $-1; DATA masks<>+24(SB)/8, $-1
+DATA masks<>+32(SB)/8, $0; DATA masks<>+40(SB)/8, $0
+DATA masks<>+48(SB)/8, $0; DATA masks<>+56(SB)/8, $0
+GLOBL masks<>(SB), RODATA|NOPTR, $64
+#define MIDDLE 32 // where it is, in bytes
 
-// EXP2: p = 2^y for y in range; m and f are overwritten.
-#define EXP2(y, m, f, p) \
-	VADDPS      MAGIC, y, m; \
-	VSUBPS      MAGIC, m, f; \
-	VSUBPS      f, y, f; \
-	VMOVUPS     C5, p; \
-	VFMADD213PS C4, f, p; \
-	VFMADD213PS C3, f, p; \
-	VFMADD213PS C2, f, p; \
-	VFMADD213PS C1, f, p; \
-	VFMADD213PS ONE, f, p; \
-	VPSLLD      $23, m, m; \
-	VPADDD      ONE, m, m; \
-	VMULPS      m, p, p
+#define DST_PTR DI
+#define X_PTR SI
+#define ROLE_PTR DX
+#define LEFT CX   // chunks left, or vectors of 8
+#define CONSTS BX // before the loop
+#define SUMS BX   // after that
+#define BITS AX   // of a mask, then their number
 
-// CLAMP: y into [lo, hi], NaN stays.
-#define CLAMP(y, lo, hi) VMAXPS y, lo, y; VMINPS y, hi, y
+#define COUNT R8   // of all tokens, less those left out
+#define SKIPPED Y0 // tokens whose role is not in roles
+#define DIFF Y1    // x - shift, then its square
+#define LONG_ONE Y4
+#define ROLES Y5
+#define SHIFT Y6
+#define ZERO Y7
+#define SUM0 Y8    // lanes 0 to 3
+#define SUM1 Y9    // lanes 4 to 7
+#define SUM2 Y10   // lanes 8 to 11
+#define SUM3 Y11   // lanes 12 to 15
+#define SQUARES0 Y12
+#define SQUARES1 Y13
+#define SQUARES2 Y14
+#define SQUARES3 Y15
 
-// MOMENTS4 adds 4 elements from x and role to the lanes sum and squares.
+// MOMENTS4 adds 4 elements from x and role to the lanes sum and squares. A token
+// that is left out adds 0.
 #define MOMENTS4(x, role, sum, squares) \
-	VPMOVZXBQ   role, Y0; \
-	VPSLLVQ     Y0, Y4, Y0; \
-	VPAND       Y5, Y0, Y0; \
-	VPCMPEQQ    Y7, Y0, Y0; \
-	VMOVMSKPD   Y0, AX; \
-	POPCNTL     AX, AX; \
-	SUBQ        AX, R8; \
-	VCVTPS2PD   x, Y1; \
-	VSUBPD      Y6, Y1, Y1; \
-	VANDNPD     Y1, Y0, Y1; \
-	VADDPD      Y1, sum, sum; \
-	VMULPD      Y1, Y1, Y1; \
-	VADDPD      Y1, squares, squares
+	VPMOVZXBQ     role, SKIPPED; \
+	VPSLLVQ       SKIPPED, LONG_ONE, SKIPPED; \ // 1 << role, 0 for a role above 63
+	VPAND         ROLES, SKIPPED, SKIPPED; \
+	VPCMPEQQ      ZERO, SKIPPED, SKIPPED; \
+	VMOVMSKPD     SKIPPED, BITS; \
+	POPCNTL       BITS, BITS; \
+	SUBQ          BITS, COUNT; \
+	VCVTPS2PD     x, DIFF; \
+	VSUBPD        SHIFT, DIFF, DIFF; \
+	VANDNPD       DIFF, SKIPPED, DIFF; \
+	VADDPD        DIFF, sum, sum; \
+	VMULPD        DIFF, DIFF, DIFF; \           // rounded: the twin does not fuse here
+	VADDPD        DIFF, squares, squares
 
 // func maskedMomentsAVX2(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
 //
 //	d = float64(x) - shift where 1<<role is in roles, else 0
 //	m.sum, m.squares, m.count = m.sum+d, m.squares+d*d, m.count+1
 TEXT ·maskedMomentsAVX2(SB), NOSPLIT, $0-48
-	MOVQ          x+0(FP), SI
-	MOVQ          role+8(FP), DX
-	MOVQ          chunks+16(FP), CX
-	VMOVDQU       const256t<>+544(SB), Y4 // 1
-	VPBROADCASTQ  roles+24(FP), Y5
-	VBROADCASTSD  shift+32(FP), Y6
-	VPXOR         Y7, Y7, Y7
-	MOVQ          m+40(FP), DI
-	VMOVUPD       0(DI), Y8
-	VMOVUPD       32(DI), Y9
-	VMOVUPD       64(DI), Y10
-	VMOVUPD       96(DI), Y11
-	VMOVUPD       128(DI), Y12
-	VMOVUPD       160(DI), Y13
-	VMOVUPD       192(DI), Y14
-	VMOVUPD       224(DI), Y15
-	MOVQ          256(DI), R8             // count: of all, less those left out
+	MOVQ          x+0(FP), X_PTR
+	MOVQ          role+8(FP), ROLE_PTR
+	MOVQ          chunks+16(FP), LEFT
+	VMOVDQU       longOne<>(SB), LONG_ONE
+	VPBROADCASTQ  roles+24(FP), ROLES
+	VBROADCASTSD  shift+32(FP), SHIFT
+	VPXOR         ZERO, ZERO, ZERO
+	MOVQ          m+40(FP), SUMS
+	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0
+	VMOVUPD       (momentSums_sum+32)(SUMS), SUM1
+	VMOVUPD       (momentSums_sum+64)(SUMS), SUM2
+	VMOVUPD       (momentSums_sum+96)(SUMS), SUM3
+	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0
+	VMOVUPD       (momentSums_squares+32)(SUMS), SQUARES1
+	VMOVUPD       (momentSums_squares+64)(SUMS), SQUARES2
+	VMOVUPD       (momentSums_squares+96)(SUMS), SQUARES3
+	MOVQ          momentSums_count(SUMS), COUNT
 
 moments:
-	MOMENTS4((SI), (DX), Y8, Y12)
-	MOMENTS4(16(SI), 4(DX), Y9, Y13)
-	MOMENTS4(32(SI), 8(DX), Y10, Y14)
-	MOMENTS4(48(SI), 12(DX), Y11, Y15)
-	ADDQ          $16, R8
-	ADDQ          $64, SI
-	ADDQ          $16, DX
-	DECQ          CX
+	MOMENTS4((X_PTR), (ROLE_PTR), SUM0, SQUARES0)
+	MOMENTS4(16(X_PTR), 4(ROLE_PTR), SUM1, SQUARES1)
+	MOMENTS4(32(X_PTR), 8(ROLE_PTR), SUM2, SQUARES2)
+	MOMENTS4(48(X_PTR), 12(ROLE_PTR), SUM3, SQUARES3)
+	ADDQ          $const_lanes, COUNT
+	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK1, ROLE_PTR
+	DECQ          LEFT
 	JNE           moments
-	VMOVUPD       Y8, 0(DI)
-	VMOVUPD       Y9, 32(DI)
-	VMOVUPD       Y10, 64(DI)
-	VMOVUPD       Y11, 96(DI)
-	VMOVUPD       Y12, 128(DI)
-	VMOVUPD       Y13, 160(DI)
-	VMOVUPD       Y14, 192(DI)
-	VMOVUPD       Y15, 224(DI)
-	MOVQ          R8, 256(DI)
+	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)
+	VMOVUPD       SUM1, (momentSums_sum+32)(SUMS)
+	VMOVUPD       SUM2, (momentSums_sum+64)(SUMS)
+	VMOVUPD       SUM3, (momentSums_sum+96)(SUMS)
+	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS)
+	VMOVUPD       SQUARES1, (momentSums_squares+32)(SUMS)
+	VMOVUPD       SQUARES2, (momentSums_squares+64)(SUMS)
+	VMOVUPD       SQUARES3, (momentSums_squares+96)(SUMS)
+	MOVQ          COUNT, momentSums_count(SUMS)
 	VZEROUPPER
 	RET
 
+#define ROLE Y0
+#define D Y0      // signal less the mean, then d*k clamped
+#define M0 Y1     // m and f of exp2
+#define F0 Y2
+#define P0 Y3     // 2^(d*k), then an action token's weight
+#define WEIGHT Y6 // alpha where the token is reasoning, else 0
+#define IS_ACTION Y7
+#define MUHI Y8
+#define MULO Y9
+#define ALPHA Y10
+#define K Y11
+#define MINY Y12
+#define MAXY Y13
+#define BETA Y14
+
 // func actFocusWeightsAVX2(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
 //
-//	d = (signal - muHi) - muLo
-//	dst = action: 1 + beta / (1 + 2^clamp(d*k)); reasoning: alpha; masked: 0
+//	for each element {                     // 8 at a time
+//		d = (signal - muHi) - muLo
+//		dst = action: 1 + beta / (1 + 2^clamp(d*k)); reasoning: alpha; masked: 0
+//	}
 TEXT ·actFocusWeightsAVX2(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DI
-	MOVQ          signal+8(FP), SI
-	MOVQ          role+16(FP), DX
-	MOVQ          chunks+24(FP), CX
-	SHLQ          $1, CX                  // 8 at a time
-	MOVQ          q+32(FP), BX
-	VBROADCASTSS  0(BX), Y8               // muHi
-	VBROADCASTSS  4(BX), Y9               // muLo
-	VBROADCASTSS  8(BX), Y10              // k
-	VBROADCASTSS  12(BX), Y11             // alpha
-	VBROADCASTSS  16(BX), Y12             // beta
-	VMOVUPS       const256t<>+224(SB), Y13 // minY
-	VMOVUPS       const256t<>+256(SB), Y14 // maxY
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          signal+8(FP), X_PTR
+	MOVQ          role+16(FP), ROLE_PTR
+	MOVQ          chunks+24(FP), LEFT
+	SHLQ          $1, LEFT               // vectors of 8
+	MOVQ          q+32(FP), CONSTS
+	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI
+	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO
+	VBROADCASTSS  actFocusConsts_k(CONSTS), K
+	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA
+	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA
+	VMOVUPS       minY<>(SB), MINY
+	VMOVUPS       maxY<>(SB), MAXY
 
 weights:
-	VPMOVZXBD     (DX), Y0
-	VPCMPEQD      const256t<>+480(SB), Y0, Y6 // reasoning
-	VPCMPEQD      const256t<>+512(SB), Y0, Y7 // action
-	VANDPS        Y11, Y6, Y6             // alpha, or 0
-	VMOVMSKPS     Y7, AX
-	TESTL         AX, AX
-	JEQ           weights_store           // 96 tokens of 100 need no exponential
-	VMOVUPS       (SI), Y0
-	VSUBPS        Y8, Y0, Y0
-	VSUBPS        Y9, Y0, Y0
-	VMULPS        Y10, Y0, Y0
-	CLAMP(Y0, Y13, Y14)
-	EXP2(Y0, Y1, Y2, Y3)
-	VADDPS        ONE, Y3, Y3
-	VDIVPS        Y3, Y12, Y3
-	VADDPS        ONE, Y3, Y3
-	VBLENDVPS     Y7, Y3, Y6, Y6
+	VPMOVZXBD     (ROLE_PTR), ROLE
+	VPCMPEQD      reasoning<>(SB), ROLE, WEIGHT
+	VPCMPEQD      action<>(SB), ROLE, IS_ACTION
+	VANDPS        ALPHA, WEIGHT, WEIGHT
+	VMOVMSKPS     IS_ACTION, BITS
+	TESTL         BITS, BITS
+	JEQ           weights_store          // most tokens need no exponential
+	VMOVUPS       (X_PTR), D
+	VSUBPS        MUHI, D, D
+	VSUBPS        MULO, D, D
+	VMULPS        K, D, D
+	CLAMP(D, MINY, MAXY)
+	EXP2_AVX2(D, M0, F0, P0)
+	VADDPS        one<>(SB), P0, P0
+	VDIVPS        P0, BETA, P0           // beta / (1 + 2^(d*k))
+	VADDPS        one<>(SB), P0, P0
+	VBLENDVPS     IS_ACTION, P0, WEIGHT, WEIGHT
 
 weights_store:
-	VMOVUPS       Y6, (DI)
-	ADDQ          $32, SI
-	ADDQ          $8, DX
-	ADDQ          $32, DI
-	DECQ          CX
+	VMOVUPS       WEIGHT, (DST_PTR)
+	ADDQ          $32, X_PTR
+	ADDQ          $8, ROLE_PTR
+	ADDQ          $32, DST_PTR
+	DECQ          LEFT
 	JNE           weights
 	VZEROUPPER
 	RET
 
-// FLUSH adds the group's 8 float32 of g (lower half x) to 8 float64 at off(BX),
-// and empties it.
-#define FLUSH(g, x, off) \
-	VCVTPS2PD    x, Y0; \
-	VEXTRACTF128 $1, g, X1; \
-	VCVTPS2PD    X1, Y1; \
-	VADDPD       off(BX), Y0, Y0; \
-	VADDPD       (32+off)(BX), Y1, Y1; \
-	VMOVUPD      Y0, off(BX); \
-	VMOVUPD      Y1, (32+off)(BX); \
-	VXORPS       g, g, g
+#define GROUP_LEFT R8 // chunks left in the group
+
+// FLUSH is FLUSH_AVX2 to the sums, and empties group.
+#define FLUSH(group, low, off) \
+	FLUSH_AVX2(group, low, SUMS, off); \
+	VXORPS        group, group, group
+
+#define V0 Y0          // elements
+#define V1 Y4
+#define M1 Y5
+#define F1 Y6
+#define P1 Y7
+#define LO Y10
+#define GROUP0 Y14
+#define GROUP1 Y15
+#define GROUP0_LOW X14 // their lower halves
+#define GROUP1_LOW X15
 
 // func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 //
-//	dst = 2^clamp((x - lo) * k); sum += dst
+//	group = 0                              // 16 lanes: a piece begins with a group
+//	for each chunk {
+//		dst = 2^clamp((x - lo) * k)
+//		group += dst
+//		after 8 chunks { sum.total += group; group = 0 }
+//	}
+//	sum.group = group
 TEXT ·expScaleAVX2(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DI
-	MOVQ          x+8(FP), SI
-	MOVQ          chunks+16(FP), CX
-	VBROADCASTSS  lo+24(FP), Y10
-	VBROADCASTSS  k+28(FP), Y11
-	MOVQ          sum+32(FP), BX
-	VMOVUPS       const256t<>+224(SB), Y12 // minY
-	VMOVUPS       const256t<>+256(SB), Y13 // maxY
-	VXORPS        Y14, Y14, Y14           // the group, lanes 0 to 7
-	VXORPS        Y15, Y15, Y15           // lanes 8 to 15
-	MOVQ          $8, R8                  // chunks left in it
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          x+8(FP), X_PTR
+	MOVQ          chunks+16(FP), LEFT
+	VBROADCASTSS  lo+24(FP), LO
+	VBROADCASTSS  k+28(FP), K
+	MOVQ          sum+32(FP), SUMS
+	VMOVUPS       minY<>(SB), MINY
+	VMOVUPS       maxY<>(SB), MAXY
+	VXORPS        GROUP0, GROUP0, GROUP0
+	VXORPS        GROUP1, GROUP1, GROUP1
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
 
 exp:
-	VMOVUPS       (SI), Y0
-	VMOVUPS       32(SI), Y4
-	VSUBPS        Y10, Y0, Y0
-	VSUBPS        Y10, Y4, Y4
-	VMULPS        Y11, Y0, Y0
-	VMULPS        Y11, Y4, Y4
-	CLAMP(Y0, Y12, Y13)
-	CLAMP(Y4, Y12, Y13)
-	EXP2(Y0, Y1, Y2, Y3)
-	EXP2(Y4, Y5, Y6, Y7)
-	VMOVUPS       Y3, (DI)
-	VMOVUPS       Y7, 32(DI)
-	VADDPS        Y3, Y14, Y14
-	VADDPS        Y7, Y15, Y15
-	ADDQ          $64, SI
-	ADDQ          $64, DI
-	DECQ          R8
+	VMOVUPS       (X_PTR), V0
+	VMOVUPS       32(X_PTR), V1
+	VSUBPS        LO, V0, V0
+	VSUBPS        LO, V1, V1
+	VMULPS        K, V0, V0
+	VMULPS        K, V1, V1
+	CLAMP(V0, MINY, MAXY)
+	CLAMP(V1, MINY, MAXY)
+	EXP2_AVX2(V0, M0, F0, P0)
+	EXP2_AVX2(V1, M1, F1, P1)
+	VMOVUPS       P0, (DST_PTR)
+	VMOVUPS       P1, 32(DST_PTR)
+	VADDPS        P0, GROUP0, GROUP0
+	VADDPS        P1, GROUP1, GROUP1
+	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          GROUP_LEFT
 	JNE           exp_next
-	FLUSH(Y14, X14, 0)
-	FLUSH(Y15, X15, 64)
-	MOVQ          $8, R8
+	FLUSH(GROUP0, GROUP0_LOW, laneSum_total)
+	FLUSH(GROUP1, GROUP1_LOW, laneSum_total+64)
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
 
 exp_next:
-	DECQ          CX
+	DECQ          LEFT
 	JNE           exp
-	VMOVUPS       Y14, 128(BX)
-	VMOVUPS       Y15, 160(BX)
+	VMOVUPS       GROUP0, (laneSum_group+0)(SUMS)
+	VMOVUPS       GROUP1, (laneSum_group+32)(SUMS)
 	VZEROUPPER
 	RET
+
+#define FACTOR Y8
 
 // func scaleAVX2(dst *float32, chunks int, f float32)
 //
 //	dst = f * dst
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
-	MOVQ          dst+0(FP), DI
-	MOVQ          chunks+8(FP), CX
-	VBROADCASTSS  f+16(FP), Y8
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          chunks+8(FP), LEFT
+	VBROADCASTSS  f+16(FP), FACTOR
 
 scale:
-	VMULPS        (DI), Y8, Y0
-	VMULPS        32(DI), Y8, Y1
-	VMOVUPS       Y0, (DI)
-	VMOVUPS       Y1, 32(DI)
-	ADDQ          $64, DI
-	DECQ          CX
+	VMULPS        (DST_PTR), FACTOR, V0
+	VMULPS        32(DST_PTR), FACTOR, V1
+	VMOVUPS       V0, (DST_PTR)
+	VMOVUPS       V1, 32(DST_PTR)
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          LEFT
 	JNE           scale
 	VZEROUPPER
 	RET
+
+#define A_PTR SI
+#define B_PTR DX
 
 // func multiplyAVX2(dst, a, b *float32, chunks int)
 //
 //	dst = a * b
 TEXT ·multiplyAVX2(SB), NOSPLIT, $0-32
-	MOVQ          dst+0(FP), DI
-	MOVQ          a+8(FP), SI
-	MOVQ          b+16(FP), DX
-	MOVQ          chunks+24(FP), CX
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          a+8(FP), A_PTR
+	MOVQ          b+16(FP), B_PTR
+	MOVQ          chunks+24(FP), LEFT
 
 multiply:
-	VMOVUPS       (SI), Y0
-	VMOVUPS       32(SI), Y1
-	VMULPS        (DX), Y0, Y0
-	VMULPS        32(DX), Y1, Y1
-	VMOVUPS       Y0, (DI)
-	VMOVUPS       Y1, 32(DI)
-	ADDQ          $64, SI
-	ADDQ          $64, DX
-	ADDQ          $64, DI
-	DECQ          CX
+	VMOVUPS       (A_PTR), V0
+	VMOVUPS       32(A_PTR), V1
+	VMULPS        (B_PTR), V0, V0
+	VMULPS        32(B_PTR), V1, V1
+	VMOVUPS       V0, (DST_PTR)
+	VMOVUPS       V1, 32(DST_PTR)
+	ADDQ          $CHUNK4, A_PTR
+	ADDQ          $CHUNK4, B_PTR
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          LEFT
 	JNE           multiply
 	VZEROUPPER
 	RET
 
+#define GRAD_PTR DI
+#define NEW_PTR SI // logprobs
+#define OLD_PTR R8
+#define ADV_PTR R9
+#define WEIGHT_PTR R10
+#define STRIDE R11
+#define TOKENS R12 // all, less the masked
+#define CLIPPED_COUNT R13
+
+// Names that share a register follow each other. D is the log-ratio d, then dc.
+#define POWER Y1      // log2 of rho
+#define L1 Y1
+#define G Y1          // what is left of l1 in the gradient
+#define M Y2          // of exp2
+#define L2 Y2
+#define L Y2
+#define F Y3          // of exp2
+#define L3 Y3
+#define WEIGHT_NOW Y3
+#define MASKED Y3
+#define RHO Y4
+#define NO_ROLE Y4
+#define POSITIVE Y4   // where n > 0
+#define DUAL Y4       // where l3 is the loss
+#define NEG Y5        // n
+#define OVER Y5       // where l > l3
+#define FLAT Y6       // where the gradient is 0
+#define CLIPPED Y7    // where l2 > l1
+#define MIN_D Y8
+#define MAX_D Y9
+#define HI Y11
+#define LOSS0 Y12     // the group of the loss
+#define LOSS1 Y13
+#define RATIO0 Y14    // the group of logRatio
+#define RATIO1 Y15
+#define LOSS0_LOW X12 // their lower halves
+#define LOSS1_LOW X13
+#define RATIO0_LOW X14
+#define RATIO1_LOW X15
+
 // SURROGATE8 does the 8 elements at off bytes of the float arrays and role bytes
 // of the roles, and adds to the groups of loss and logRatio.
 #define SURROGATE8(off, role, loss, ratio) \
-	VMOVUPS   off(SI), Y0; \
-	VSUBPS    off(R8), Y0, Y0; \
-	VCMPPS    $17, Y8, Y0, Y6; \
-	VCMPPS    $30, Y9, Y0, Y7; \
-	VORPS     Y7, Y6, Y6; \
-	CLAMP(Y0, Y8, Y9); \
-	VMULPS    const256t<>+352(SB), Y0, Y1; \
-	EXP2(Y1, Y2, Y3, Y4); \
-	VMOVUPS   const256t<>+384(SB), Y5; \
-	VXORPS    off(R9), Y5, Y5; \
-	VMULPS    Y4, Y5, Y1; \
-	CLAMP(Y4, Y10, Y11); \
-	VMULPS    Y4, Y5, Y2; \
-	VCMPPS    $30, Y1, Y2, Y7; \
-	VORPS     Y7, Y6, Y6; \
-	VMAXPS    Y1, Y2, Y2; \
-	VMULPS    dual-64(SP), Y5, Y3; \
-	VXORPS    Y4, Y4, Y4; \
-	VCMPPS    $30, Y4, Y5, Y4; \
-	VCMPPS    $30, Y3, Y2, Y5; \
-	VANDPS    Y5, Y4, Y4; \
-	VBLENDVPS Y4, Y3, Y2, Y2; \
-	VORPS     Y4, Y6, Y6; \
-	VANDNPS   Y1, Y6, Y1; \
-	VMOVUPS   off(R10), Y3; \
-	VMULPS    Y2, Y3, Y2; \
-	VMULPS    Y1, Y3, Y1; \
-	VMULPS    scale-32(SP), Y1, Y1; \
-	VPMOVZXBD role(DX), Y3; \
-	VPXOR     Y4, Y4, Y4; \
-	VPCMPEQD  Y4, Y3, Y3; \
-	VANDNPS   Y1, Y3, Y1; \
-	VMOVUPS   Y1, off(DI); \
-	VANDNPS   Y7, Y3, Y7; \
-	VMOVMSKPS Y7, AX; \
-	POPCNTL   AX, AX; \
-	ADDQ      AX, R13; \
-	VMOVMSKPS Y3, AX; \
-	POPCNTL   AX, AX; \
-	SUBQ      AX, R12; \
-	VANDNPS   Y0, Y3, Y0; \
-	VANDNPS   Y2, Y3, Y3; \
-	VADDPS    Y3, loss, loss; \
-	VADDPS    Y0, ratio, ratio
+	VMOVUPS       off(NEW_PTR), D; \
+	VSUBPS        off(OLD_PTR), D, D; \               // d = logprobs - old
+	VCMPPS        LESS, MIN_D, D, FLAT; \             // d < -20
+	VCMPPS        GREATER, MAX_D, D, CLIPPED; \       // d > 20, kept here for a moment
+	VORPS         CLIPPED, FLAT, FLAT; \              // the clamp moves d: no gradient
+	CLAMP(D, MIN_D, MAX_D); \                         // dc
+	VMULPS        log2E32<>(SB), D, POWER; \
+	EXP2_AVX2(POWER, M, F, RHO); \                    // rho = e^dc
+	VMOVUPS       signBit<>(SB), NEG; \
+	VXORPS        off(ADV_PTR), NEG, NEG; \           // n = -adv
+	VMULPS        RHO, NEG, L1; \                     // l1 = n*rho
+	CLAMP(RHO, LO, HI); \
+	VMULPS        RHO, NEG, L2; \                     // l2 = n*clamp(rho, lo, hi)
+	VCMPPS        GREATER, L1, L2, CLIPPED; \         // l2 > l1
+	VORPS         CLIPPED, FLAT, FLAT; \              // a clipped ratio has no gradient
+	VMAXPS        L1, L2, L; \                        // l, which is l1 if one is NaN
+	VMULPS        dual-64(SP), NEG, L3; \             // l3 = n*dual
+	VXORPS        POSITIVE, POSITIVE, POSITIVE; \
+	VCMPPS        GREATER, POSITIVE, NEG, POSITIVE; \ // n > 0: a negative advantage
+	VCMPPS        GREATER, L3, L, OVER; \             // l > l3
+	VANDPS        OVER, POSITIVE, DUAL; \
+	VBLENDVPS     DUAL, L3, L, L; \                   // the dual clip
+	VORPS         DUAL, FLAT, FLAT; \                 // has no gradient
+	VANDNPS       L1, FLAT, G; \                      // g = l1, or 0
+	VMOVUPS       off(WEIGHT_PTR), WEIGHT_NOW; \
+	VMULPS        L, WEIGHT_NOW, L; \                 // w*l
+	VMULPS        G, WEIGHT_NOW, G; \
+	VMULPS        scale-32(SP), G, G; \               // w*g*scale
+	VPMOVZXBD     role(ROLE_PTR), MASKED; \
+	VPXOR         NO_ROLE, NO_ROLE, NO_ROLE; \
+	VPCMPEQD      NO_ROLE, MASKED, MASKED; \          // role 0
+	VANDNPS       G, MASKED, G; \                     // masked tokens get 0
+	VMOVUPS       G, off(GRAD_PTR); \
+	VANDNPS       CLIPPED, MASKED, CLIPPED; \         // counted where not masked
+	VMOVMSKPS     CLIPPED, BITS; \
+	POPCNTL       BITS, BITS; \
+	ADDQ          BITS, CLIPPED_COUNT; \
+	VMOVMSKPS     MASKED, BITS; \                     // left out of the count
+	POPCNTL       BITS, BITS; \
+	SUBQ          BITS, TOKENS; \
+	VANDNPS       D, MASKED, D; \                     // and add 0
+	VANDNPS       L, MASKED, L; \
+	VADDPS        L, loss, loss; \
+	VADDPS        D, ratio, ratio
 
 // func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
@@ -327,59 +390,307 @@ multiply:
 //	l = l2 > l1 ? l2 : l1; n > 0 && l > l3: l = l3
 //	g = l1, or 0 where l is not l1 or dc is not d
 //	where role is not masked: loss += w*l; logRatio += dc; grad = w*g*scale; else grad = 0
+//
+// The sums go to sums by groups of 8 chunks, as in expScaleAVX2.
 TEXT ·surrogateAVX2(SB), NOSPLIT, $72-80
-	MOVQ          grad+0(FP), DI
-	MOVQ          logprobs+8(FP), SI
-	MOVQ          old+16(FP), R8
-	MOVQ          adv+24(FP), R9
-	MOVQ          weights+32(FP), R10
-	MOVQ          stride+40(FP), R11
-	MOVQ          role+48(FP), DX
-	MOVQ          chunks+56(FP), CX
-	MOVQ          q+64(FP), BX
-	VMOVUPS       const256t<>+288(SB), Y8 // -20
-	VMOVUPS       const256t<>+320(SB), Y9 // 20
-	VBROADCASTSS  0(BX), Y10              // lo
-	VBROADCASTSS  4(BX), Y11              // hi
-	VBROADCASTSS  8(BX), Y0
-	VMOVUPS       Y0, dual-64(SP)
-	VBROADCASTSS  12(BX), Y0
-	VMOVUPS       Y0, scale-32(SP)
-	MOVQ          sums+72(FP), BX
-	VXORPS        Y12, Y12, Y12           // loss: the group, lanes 0 to 7
-	VXORPS        Y13, Y13, Y13           // lanes 8 to 15
-	VXORPS        Y14, Y14, Y14           // logRatio
-	VXORPS        Y15, Y15, Y15
-	MOVQ          384(BX), R12            // tokens: all, less the masked
-	MOVQ          392(BX), R13            // clipped
-	MOVQ          $8, left-72(SP)         // chunks left in the group
+	MOVQ          grad+0(FP), GRAD_PTR
+	MOVQ          logprobs+8(FP), NEW_PTR
+	MOVQ          old+16(FP), OLD_PTR
+	MOVQ          adv+24(FP), ADV_PTR
+	MOVQ          weights+32(FP), WEIGHT_PTR
+	MOVQ          stride+40(FP), STRIDE
+	MOVQ          role+48(FP), ROLE_PTR
+	MOVQ          chunks+56(FP), LEFT
+	MOVQ          q+64(FP), CONSTS
+	VMOVUPS       minLogRatio<>(SB), MIN_D
+	VMOVUPS       maxLogRatio<>(SB), MAX_D
+	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO
+	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI
+	VBROADCASTSS  surrogateConsts_dual(CONSTS), V0
+	VMOVUPS       V0, dual-64(SP)
+	VBROADCASTSS  surrogateConsts_scale(CONSTS), V0
+	VMOVUPS       V0, scale-32(SP)
+	MOVQ          sums+72(FP), SUMS
+	VXORPS        LOSS0, LOSS0, LOSS0
+	VXORPS        LOSS1, LOSS1, LOSS1
+	VXORPS        RATIO0, RATIO0, RATIO0
+	VXORPS        RATIO1, RATIO1, RATIO1
+	MOVQ          surrogateSums_tokens(SUMS), TOKENS
+	MOVQ          surrogateSums_clipped(SUMS), CLIPPED_COUNT
+	MOVQ          $GROUP_CHUNKS, left-72(SP) // chunks left in the group
 
 surrogate:
-	SURROGATE8(0, 0, Y12, Y14)
-	SURROGATE8(32, 8, Y13, Y15)
-	ADDQ          $16, R12
-	ADDQ          $64, SI
-	ADDQ          $64, R8
-	ADDQ          $64, R9
-	ADDQ          R11, R10
-	ADDQ          $16, DX
-	ADDQ          $64, DI
+	SURROGATE8(0, 0, LOSS0, RATIO0)
+	SURROGATE8(32, 8, LOSS1, RATIO1)
+	ADDQ          $const_lanes, TOKENS
+	ADDQ          $CHUNK4, NEW_PTR
+	ADDQ          $CHUNK4, OLD_PTR
+	ADDQ          $CHUNK4, ADV_PTR
+	ADDQ          STRIDE, WEIGHT_PTR
+	ADDQ          $CHUNK1, ROLE_PTR
+	ADDQ          $CHUNK4, GRAD_PTR
 	DECQ          left-72(SP)
 	JNE           surrogate_next
-	FLUSH(Y12, X12, 0)
-	FLUSH(Y13, X13, 64)
-	FLUSH(Y14, X14, 192)
-	FLUSH(Y15, X15, 256)
-	MOVQ          $8, left-72(SP)
+	FLUSH(LOSS0, LOSS0_LOW, surrogateSums_loss+laneSum_total)
+	FLUSH(LOSS1, LOSS1_LOW, surrogateSums_loss+laneSum_total+64)
+	FLUSH(RATIO0, RATIO0_LOW, surrogateSums_logRatio+laneSum_total)
+	FLUSH(RATIO1, RATIO1_LOW, surrogateSums_logRatio+laneSum_total+64)
+	MOVQ          $GROUP_CHUNKS, left-72(SP)
 
 surrogate_next:
-	DECQ          CX
+	DECQ          LEFT
 	JNE           surrogate
-	VMOVUPS       Y12, 128(BX)
-	VMOVUPS       Y13, 160(BX)
-	VMOVUPS       Y14, 320(BX)
-	VMOVUPS       Y15, 352(BX)
-	MOVQ          R12, 384(BX)
-	MOVQ          R13, 392(BX)
+	VMOVUPS       LOSS0, (surrogateSums_loss+laneSum_group)(SUMS)
+	VMOVUPS       LOSS1, (surrogateSums_loss+laneSum_group+32)(SUMS)
+	VMOVUPS       RATIO0, (surrogateSums_logRatio+laneSum_group)(SUMS)
+	VMOVUPS       RATIO1, (surrogateSums_logRatio+laneSum_group+32)(SUMS)
+	MOVQ          TOKENS, surrogateSums_tokens(SUMS)
+	MOVQ          CLIPPED_COUNT, surrogateSums_clipped(SUMS)
+	VZEROUPPER
+	RET
+
+#define SUM_PTR DI
+#define X_START R8      // of x, where offsets count from
+#define OFFSETS R9
+#define SPANS R10       // left
+#define SPAN_LEFT R11   // elements left in the span
+#define BLOCK R12       // elements left in the block
+#define MASKS BX
+#define TEMP AX
+#define LOWER_COUNT AX  // of the last, shorter chunk: elements in lanes 0 to 7
+#define UPPER_COUNT R12 // in lanes 8 to 15
+
+#define G0 Y0     // the group's sums
+#define G1 Y1
+#define MASK0 Y2
+#define MASK1 Y3
+#define REST0 Y2  // what the masks let through
+#define REST1 Y3
+#define TOTAL0 Y4 // the span's sums in float64, lanes 0 to 3
+#define TOTAL1 Y5 // lanes 4 to 7
+#define TOTAL2 Y6 // lanes 8 to 11
+#define TOTAL3 Y7 // lanes 12 to 15
+#define BLOCK0 Y8 // the block's sums
+#define BLOCK1 Y9
+#define BLOCK0_LOW X8
+#define BLOCK1_LOW X9
+#define LANES0 Y0 // the block's sums as float64, lanes 0 to 3
+#define LANES1 Y1
+#define LANES2 Y2
+#define LANES3 Y3
+#define HALF Y0   // of the tree: 4 lanes
+#define SUM X0    // 2 lanes, then 1
+#define OTHER X1  // the lanes to add
+#define ZEROS Y15
+
+// ADD2 adds the chunk at off bytes to the group.
+#define ADD2(off) \
+	VADDPS        (off)(X_PTR), G0, G0; \
+	VADDPS        (off+32)(X_PTR), G1, G1
+
+// func spanSumsAVX2(sums *float64, x *float32, offsets *int32, n int)
+//
+// The loop is that of spanSumsAVX512, two vectors a chunk. A whole group starts
+// from 0 + x, as its twin does: -0 becomes 0.
+TEXT ·spanSumsAVX2(SB), NOSPLIT, $0-32
+	MOVQ          sums+0(FP), SUM_PTR
+	MOVQ          x+8(FP), X_START
+	MOVQ          offsets+16(FP), OFFSETS
+	MOVQ          n+24(FP), SPANS
+	VXORPS        ZEROS, ZEROS, ZEROS
+	LEAQ          masks<>(SB), MASKS
+
+span:
+	MOVLQSX       0(OFFSETS), TEMP
+	MOVLQSX       4(OFFSETS), SPAN_LEFT
+	LEAQ          (X_START)(TEMP*4), X_PTR
+	SUBQ          TEMP, SPAN_LEFT
+	VXORPS        TOTAL0, TOTAL0, TOTAL0
+	VXORPS        TOTAL1, TOTAL1, TOTAL1
+	VXORPS        TOTAL2, TOTAL2, TOTAL2
+	VXORPS        TOTAL3, TOTAL3, TOTAL3
+
+span_block:
+	MOVQ          $const_blockSize, BLOCK
+	CMPQ          SPAN_LEFT, BLOCK
+	CMOVQLT       SPAN_LEFT, BLOCK
+	SUBQ          BLOCK, SPAN_LEFT
+	VXORPS        BLOCK0, BLOCK0, BLOCK0
+	VXORPS        BLOCK1, BLOCK1, BLOCK1
+
+span_group:
+	CMPQ          BLOCK, $const_groupSize
+	JLT           span_rest
+	SUBQ          $const_groupSize, BLOCK
+	VADDPS        (X_PTR), ZEROS, G0
+	VADDPS        32(X_PTR), ZEROS, G1
+	ADD2(1*CHUNK4); ADD2(2*CHUNK4); ADD2(3*CHUNK4)
+	ADD2(4*CHUNK4); ADD2(5*CHUNK4); ADD2(6*CHUNK4); ADD2(7*CHUNK4)
+	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR
+	VADDPS        G0, BLOCK0, BLOCK0
+	VADDPS        G1, BLOCK1, BLOCK1
+	JMP           span_group
+
+span_rest:
+	TESTQ         BLOCK, BLOCK
+	JEQ           span_flush
+	VXORPS        G0, G0, G0
+	VXORPS        G1, G1, G1
+
+span_chunk:
+	SUBQ          $const_lanes, BLOCK
+	JLT           span_tail
+	ADD2(0)
+	ADDQ          $CHUNK4, X_PTR
+	JMP           span_chunk
+
+span_tail:
+	ADDQ          $const_lanes, UPPER_COUNT // 0 to 15 elements: 0 is added where none is
+	MOVQ          $8, LOWER_COUNT
+	CMPQ          UPPER_COUNT, LOWER_COUNT
+	CMOVQLT       UPPER_COUNT, LOWER_COUNT
+	SUBQ          LOWER_COUNT, UPPER_COUNT
+	NEGQ          LOWER_COUNT
+	NEGQ          UPPER_COUNT
+	VMOVUPS       MIDDLE(MASKS)(LOWER_COUNT*4), MASK0
+	VMOVUPS       MIDDLE(MASKS)(UPPER_COUNT*4), MASK1
+	VMASKMOVPS    (X_PTR), MASK0, REST0
+	VMASKMOVPS    32(X_PTR), MASK1, REST1
+	VADDPS        REST0, G0, G0
+	VADDPS        REST1, G1, G1
+	VADDPS        G0, BLOCK0, BLOCK0
+	VADDPS        G1, BLOCK1, BLOCK1
+	XORQ          BLOCK, BLOCK
+
+span_flush:
+	VCVTPS2PD     BLOCK0_LOW, LANES0
+	VEXTRACTF128  UPPER_HALF, BLOCK0, BLOCK0_LOW
+	VCVTPS2PD     BLOCK0_LOW, LANES1
+	VCVTPS2PD     BLOCK1_LOW, LANES2
+	VEXTRACTF128  UPPER_HALF, BLOCK1, BLOCK1_LOW
+	VCVTPS2PD     BLOCK1_LOW, LANES3
+	VADDPD        LANES0, TOTAL0, TOTAL0
+	VADDPD        LANES1, TOTAL1, TOTAL1
+	VADDPD        LANES2, TOTAL2, TOTAL2
+	VADDPD        LANES3, TOTAL3, TOTAL3
+	TESTQ         SPAN_LEFT, SPAN_LEFT
+	JNE           span_block
+	VADDPD        TOTAL2, TOTAL0, TOTAL0 // lanes j and j+8
+	VADDPD        TOTAL3, TOTAL1, TOTAL1
+	VADDPD        TOTAL1, TOTAL0, HALF   // j+4
+	VEXTRACTF128  UPPER_HALF, HALF, OTHER
+	VADDPD        OTHER, SUM, SUM        // j+2
+	VUNPCKHPD     SUM, SUM, OTHER
+	VADDSD        OTHER, SUM, SUM        // j+1
+	VMOVSD        SUM, (SUM_PTR)
+	ADDQ          $8, SUM_PTR
+	ADDQ          $4, OFFSETS
+	DECQ          SPANS
+	JNE           span
+	VZEROUPPER
+	RET
+
+#define LO_PTR DI
+#define HI_PTR DX
+#define GROUPS R10 // left
+
+#define X Y0
+#define IS_NAN Y0
+#define MASK Y1
+#define X_OR_POSINF Y2 // +Inf where the group has ended
+#define X_OR_NEGINF Y3
+#define LEAST Y4
+#define LARGEST Y5
+#define LEAST_LOW X4
+#define LARGEST_LOW X5
+#define NANS Y6        // lanes that saw a NaN
+#define ZERO_LOW X13
+#define POSINF Y14
+#define NEGINF Y15
+#define MIN X0         // 4 lanes, then 2, then 1
+#define MAX X1
+#define OTHER_MIN X2   // the lanes to reduce with
+#define OTHER_MAX X3
+
+// func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
+//
+//	for each group {
+//		mn, mx, bad = +Inf, -Inf, false    // 8 lanes
+//		for 8 elements or what is left { mn, mx, bad = min(mn, x), max(mx, x), bad || x != x }
+//		lo, hi = least(mn)+0, largest(mx)+0, or NaN if bad
+//	}
+TEXT ·minMaxAVX2(SB), NOSPLIT, $0-40
+	MOVQ          lo+0(FP), LO_PTR
+	MOVQ          hi+8(FP), HI_PTR
+	MOVQ          x+16(FP), X_START
+	MOVQ          offsets+24(FP), OFFSETS
+	MOVQ          n+32(FP), GROUPS
+	VBROADCASTSS  posInf<>(SB), POSINF
+	VBROADCASTSS  negInf<>(SB), NEGINF
+	VXORPS        ZERO_LOW, ZERO_LOW, ZERO_LOW
+	LEAQ          masks<>(SB), MASKS
+
+minmax_group:
+	MOVLQSX       0(OFFSETS), TEMP
+	MOVLQSX       4(OFFSETS), LEFT
+	LEAQ          (X_START)(TEMP*4), X_PTR
+	SUBQ          TEMP, LEFT
+	VMOVAPS       POSINF, LEAST
+	VMOVAPS       NEGINF, LARGEST
+	VXORPS        NANS, NANS, NANS
+
+minmax_8:
+	SUBQ          $8, LEFT
+	JLT           minmax_tail
+	VMOVUPS       (X_PTR), X
+	VMINPS        X, LEAST, LEAST
+	VMAXPS        X, LARGEST, LARGEST
+	VCMPPS        UNORDERED, X, X, IS_NAN
+	VORPS         IS_NAN, NANS, NANS
+	ADDQ          $32, X_PTR
+	JMP           minmax_8
+
+minmax_tail:
+	ADDQ          $8, LEFT               // 0 to 7 elements
+	JEQ           minmax_reduce
+	NEGQ          LEFT
+	VMOVUPS       MIDDLE(MASKS)(LEFT*4), MASK
+	VMASKMOVPS    (X_PTR), MASK, X
+	VBLENDVPS     MASK, X, POSINF, X_OR_POSINF
+	VBLENDVPS     MASK, X, NEGINF, X_OR_NEGINF
+	VMINPS        X_OR_POSINF, LEAST, LEAST
+	VMAXPS        X_OR_NEGINF, LARGEST, LARGEST
+	VCMPPS        UNORDERED, X, X, IS_NAN
+	VORPS         IS_NAN, NANS, NANS
+
+minmax_reduce:
+	VEXTRACTF128  UPPER_HALF, LEAST, MIN
+	VEXTRACTF128  UPPER_HALF, LARGEST, MAX
+	VMINPS        MIN, LEAST_LOW, MIN    // lanes j and j+4
+	VMAXPS        MAX, LARGEST_LOW, MAX
+	VPERMILPS     SWAP_PAIRS, MIN, OTHER_MIN
+	VPERMILPS     SWAP_PAIRS, MAX, OTHER_MAX
+	VMINPS        OTHER_MIN, MIN, MIN    // j+2
+	VMAXPS        OTHER_MAX, MAX, MAX
+	VPERMILPS     SWAP_NEIGHBOURS, MIN, OTHER_MIN
+	VPERMILPS     SWAP_NEIGHBOURS, MAX, OTHER_MAX
+	VMINSS        OTHER_MIN, MIN, MIN    // j+1
+	VMAXSS        OTHER_MAX, MAX, MAX
+	VADDSS        ZERO_LOW, MIN, MIN     // +0 for -0
+	VADDSS        ZERO_LOW, MAX, MAX
+	VMOVMSKPS     NANS, BITS
+	TESTL         BITS, BITS
+	JEQ           minmax_store
+	VPCMPEQD      MIN, MIN, MIN          // all bits set: NaN
+	VMOVAPS       MIN, MAX
+
+minmax_store:
+	VMOVSS        MIN, (LO_PTR)
+	VMOVSS        MAX, (HI_PTR)
+	ADDQ          $4, LO_PTR
+	ADDQ          $4, HI_PTR
+	ADDQ          $4, OFFSETS
+	DECQ          GROUPS
+	JNE           minmax_group
 	VZEROUPPER
 	RET

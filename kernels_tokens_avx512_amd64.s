@@ -1,243 +1,306 @@
 //go:build !noasm && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
+#include "exp2_amd64.h"
 
-// The kernels on tokens with AVX-512 (F, VL, DQ, BW), in whole
-// chunks of 16 elements. Each is the loop of its twin in kernels_portable.go.
+// The kernels on tokens and spans with AVX-512 (F, VL, DQ, BW). Each is the loop of
+// its twin in kernels_portable.go. All but the one on spans take whole chunks of 16
+// elements; a chunk is one vector.
 
-DATA const512t<>+0(SB)/4, $-125.0        // minY
-DATA const512t<>+4(SB)/4, $120.0         // maxY
-DATA const512t<>+8(SB)/4, $0x3aadfb33    // exp2C5
-DATA const512t<>+12(SB)/4, $0x3c1e76a9   // exp2C4
-DATA const512t<>+16(SB)/4, $0x3d635b62   // exp2C3
-DATA const512t<>+20(SB)/4, $0x3e75fcda   // exp2C2
-DATA const512t<>+24(SB)/4, $0x3f317215   // exp2C1
-DATA const512t<>+28(SB)/4, $1.0
-DATA const512t<>+32(SB)/4, $-20.0
-DATA const512t<>+36(SB)/4, $20.0
-DATA const512t<>+40(SB)/4, $0x3fb8aa3b   // log2(e)
-DATA const512t<>+44(SB)/4, $0x80000000   // sign bit
-DATA const512t<>+48(SB)/4, $0x7fff       // rounds to bfloat16
-DATA const512t<>+52(SB)/4, $0x40         // makes a NaN quiet
-DATA const512t<>+56(SB)/4, $1
-DATA const512t<>+60(SB)/4, $2
-GLOBL const512t<>(SB), RODATA|NOPTR, $64
+#define DST_PTR DI
+#define X_PTR SI
+#define ROLE_PTR DX
+#define LEFT CX   // chunks left
+#define CONSTS BX // before the loop
+#define SUMS BX   // after that
+#define BITS AX   // of a mask, then their number
 
-#define MINY Z18
-#define MAXY Z19
-#define C5 Z20
-#define C4 Z21
-#define C3 Z22
-#define C2 Z23
-#define C1 Z24
-#define ONE Z25
-
-#define EXP2_CONSTANTS \
-	VBROADCASTSS const512t<>+0(SB), MINY; \
-	VBROADCASTSS const512t<>+4(SB), MAXY; \
-	VBROADCASTSS const512t<>+8(SB), C5; \
-	VBROADCASTSS const512t<>+12(SB), C4; \
-	VBROADCASTSS const512t<>+16(SB), C3; \
-	VBROADCASTSS const512t<>+20(SB), C2; \
-	VBROADCASTSS const512t<>+24(SB), C1; \
-	VBROADCASTSS const512t<>+28(SB), ONE
-
-// EXP2: p = 2^y; f is overwritten.
-#define EXP2(y, f, p) \
-	VREDUCEPS   $8, y, f; \
-	VMOVAPS     C5, p; \
-	VFMADD213PS C4, f, p; \
-	VFMADD213PS C3, f, p; \
-	VFMADD213PS C2, f, p; \
-	VFMADD213PS C1, f, p; \
-	VFMADD213PS ONE, f, p; \
-	VSUBPS      f, y, f; \
-	VSCALEFPS   f, p, p
-
-// CLAMP: y into [MINY, MAXY], NaN stays.
-#define CLAMP(y) VMAXPS y, MINY, y; VMINPS y, MAXY, y
-
-// FLUSH adds the group's 16 float32 of g (lower half y) to the float64 lo and hi,
-// and empties it.
-#define FLUSH(g, y, lo, hi) \
-	VCVTPS2PD     y, Z0; \
-	VEXTRACTF32X8 $1, g, Y1; \
-	VCVTPS2PD     Y1, Z1; \
-	VADDPD        Z0, lo, lo; \
-	VADDPD        Z1, hi, hi; \
-	VPXORD        g, g, g
+#define COUNT R8    // of the tokens whose role is in roles
+#define ROLE_BIT Z0 // 1 << role
+#define D0 Z0       // x - shift, then its square, lanes 0 to 7
+#define D1 Z1       // lanes 8 to 15
+#define SUM0 Z4
+#define SUM1 Z5
+#define SQUARES0 Z6
+#define SQUARES1 Z7
+#define ROLES Z16
+#define SHIFT Z17
+#define INT_ONE Z18
+#define TAKEN0 K1   // tokens whose role is in roles: all 16 lanes
+#define TAKEN1 K2   // lanes 8 to 15 from bit 0 on
 
 // func maskedMomentsAVX512(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
 //
-//	d = float64(x) - shift, where 1<<role is in roles
-//	m.sum, m.squares, m.count = m.sum+d, m.squares+d*d, m.count+1
+//	for each chunk, where 1<<role is in roles {
+//		d = float64(x) - shift
+//		m.sum, m.squares, m.count = m.sum+d, m.squares+d*d, m.count+1
+//	}
 TEXT ·maskedMomentsAVX512(SB), NOSPLIT, $0-48
-	MOVQ          x+0(FP), SI
-	MOVQ          role+8(FP), DX
-	MOVQ          chunks+16(FP), CX
-	VPBROADCASTD  roles+24(FP), Z16
-	VBROADCASTSD  shift+32(FP), Z17
-	VPBROADCASTD  const512t<>+56(SB), Z18 // 1
-	MOVQ          m+40(FP), DI
-	VMOVUPD       0(DI), Z4
-	VMOVUPD       64(DI), Z5
-	VMOVUPD       128(DI), Z6
-	VMOVUPD       192(DI), Z7
-	MOVQ          256(DI), R8
+	MOVQ          x+0(FP), X_PTR
+	MOVQ          role+8(FP), ROLE_PTR
+	MOVQ          chunks+16(FP), LEFT
+	VPBROADCASTD  roles+24(FP), ROLES
+	VBROADCASTSD  shift+32(FP), SHIFT
+	VPBROADCASTD  intOne<>(SB), INT_ONE
+	MOVQ          m+40(FP), SUMS
+	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0
+	VMOVUPD       (momentSums_sum+64)(SUMS), SUM1
+	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0
+	VMOVUPD       (momentSums_squares+64)(SUMS), SQUARES1
+	MOVQ          momentSums_count(SUMS), COUNT
 
 moments:
-	VPMOVZXBD     (DX), Z0
-	VPSLLVD       Z0, Z18, Z0             // 1 << role
-	VPTESTMD      Z16, Z0, K1
-	KSHIFTRW      $8, K1, K2
-	KMOVW         K1, AX
-	POPCNTL       AX, AX
-	ADDQ          AX, R8
-	VCVTPS2PD     (SI), Z0
-	VCVTPS2PD     32(SI), Z1
-	VSUBPD        Z17, Z0, Z0
-	VSUBPD        Z17, Z1, Z1
-	VADDPD        Z0, Z4, K1, Z4
-	VADDPD        Z1, Z5, K2, Z5
-	VMULPD        Z0, Z0, Z0              // rounded: the twin does not fuse here
-	VMULPD        Z1, Z1, Z1
-	VADDPD        Z0, Z6, K1, Z6
-	VADDPD        Z1, Z7, K2, Z7
-	ADDQ          $64, SI
-	ADDQ          $16, DX
-	DECQ          CX
+	VPMOVZXBD     (ROLE_PTR), ROLE_BIT
+	VPSLLVD       ROLE_BIT, INT_ONE, ROLE_BIT // 0 for a role above 31
+	VPTESTMD      ROLES, ROLE_BIT, TAKEN0
+	KSHIFTRW      $8, TAKEN0, TAKEN1
+	KMOVW         TAKEN0, BITS
+	POPCNTL       BITS, BITS
+	ADDQ          BITS, COUNT
+	VCVTPS2PD     (X_PTR), D0
+	VCVTPS2PD     32(X_PTR), D1
+	VSUBPD        SHIFT, D0, D0
+	VSUBPD        SHIFT, D1, D1
+	VADDPD        D0, SUM0, TAKEN0, SUM0
+	VADDPD        D1, SUM1, TAKEN1, SUM1
+	VMULPD        D0, D0, D0                  // rounded: the twin does not fuse here
+	VMULPD        D1, D1, D1
+	VADDPD        D0, SQUARES0, TAKEN0, SQUARES0
+	VADDPD        D1, SQUARES1, TAKEN1, SQUARES1
+	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK1, ROLE_PTR
+	DECQ          LEFT
 	JNE           moments
-	VMOVUPD       Z4, 0(DI)
-	VMOVUPD       Z5, 64(DI)
-	VMOVUPD       Z6, 128(DI)
-	VMOVUPD       Z7, 192(DI)
-	MOVQ          R8, 256(DI)
+	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)
+	VMOVUPD       SUM1, (momentSums_sum+64)(SUMS)
+	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS)
+	VMOVUPD       SQUARES1, (momentSums_squares+64)(SUMS)
+	MOVQ          COUNT, momentSums_count(SUMS)
 	VZEROUPPER
 	RET
 
+#define MINY Z18
+#define MAXY Z19
+
+#define ROLE Z0
+#define D Z0 // signal less the mean, then d*k clamped
+#define F Z1 // of exp2
+#define P Z2 // 2^(d*k), then beta / (1 + 2^(d*k))
+#define WEIGHT Z5
+#define MUHI Z16
+#define MULO Z17
+#define K Z26
+#define ALPHA Z27
+#define BETA Z28
+#define REASONING Z29
+#define ACTION Z30
+#define IS_REASONING K1
+#define IS_ACTION K2
+
 // func actFocusWeightsAVX512(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
 //
-//	d = (signal - muHi) - muLo
-//	dst = action: 1 + beta / (1 + 2^clamp(d*k)); reasoning: alpha; masked: 0
+//	for each chunk {
+//		d = (signal - muHi) - muLo
+//		dst = action: 1 + beta / (1 + 2^clamp(d*k)); reasoning: alpha; masked: 0
+//	}
 TEXT ·actFocusWeightsAVX512(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DI
-	MOVQ          signal+8(FP), SI
-	MOVQ          role+16(FP), DX
-	MOVQ          chunks+24(FP), CX
-	MOVQ          q+32(FP), BX
-	EXP2_CONSTANTS
-	VBROADCASTSS  0(BX), Z16              // muHi
-	VBROADCASTSS  4(BX), Z17              // muLo
-	VBROADCASTSS  8(BX), Z26              // k
-	VBROADCASTSS  12(BX), Z27             // alpha
-	VBROADCASTSS  16(BX), Z28             // beta
-	VPBROADCASTD  const512t<>+56(SB), Z29 // 1
-	VPBROADCASTD  const512t<>+60(SB), Z30 // 2
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          signal+8(FP), X_PTR
+	MOVQ          role+16(FP), ROLE_PTR
+	MOVQ          chunks+24(FP), LEFT
+	MOVQ          q+32(FP), CONSTS
+	VBROADCASTSS  minY<>(SB), MINY
+	VBROADCASTSS  maxY<>(SB), MAXY
+	BROADCAST_EXP2
+	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI
+	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO
+	VBROADCASTSS  actFocusConsts_k(CONSTS), K
+	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA
+	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA
+	VPBROADCASTD  reasoning<>(SB), REASONING
+	VPBROADCASTD  action<>(SB), ACTION
 
 weights:
-	VPMOVZXBD     (DX), Z0
-	VPCMPEQD      Z29, Z0, K1             // reasoning
-	VPCMPEQD      Z30, Z0, K2             // action
-	VMOVAPS.Z     Z27, K1, Z5             // alpha, or 0
-	KTESTW        K2, K2
-	JEQ           weights_store           // 96 tokens of 100 need no exponential
-	VMOVUPS       (SI), Z0
-	VSUBPS        Z16, Z0, Z0
-	VSUBPS        Z17, Z0, Z0
-	VMULPS        Z26, Z0, Z0
-	CLAMP(Z0)
-	EXP2(Z0, Z1, Z2)
-	VADDPS        ONE, Z2, Z2
-	VDIVPS        Z2, Z28, Z2
-	VADDPS        ONE, Z2, K2, Z5
+	VPMOVZXBD     (ROLE_PTR), ROLE
+	VPCMPEQD      REASONING, ROLE, IS_REASONING
+	VPCMPEQD      ACTION, ROLE, IS_ACTION
+	VMOVAPS.Z     ALPHA, IS_REASONING, WEIGHT // 0 elsewhere
+	KTESTW        IS_ACTION, IS_ACTION
+	JEQ           weights_store               // most tokens need no exponential
+	VMOVUPS       (X_PTR), D
+	VSUBPS        MUHI, D, D
+	VSUBPS        MULO, D, D
+	VMULPS        K, D, D
+	CLAMP(D, MINY, MAXY)
+	EXP2_AVX512(D, F, P)
+	VADDPS        ONE, P, P
+	VDIVPS        P, BETA, P
+	VADDPS        ONE, P, IS_ACTION, WEIGHT
 
 weights_store:
-	VMOVUPS       Z5, (DI)
-	ADDQ          $64, SI
-	ADDQ          $16, DX
-	ADDQ          $64, DI
-	DECQ          CX
+	VMOVUPS       WEIGHT, (DST_PTR)
+	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK1, ROLE_PTR
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          LEFT
 	JNE           weights
 	VZEROUPPER
 	RET
 
+#define GROUP_LEFT R8 // chunks left in the group
+#define WHOLE0 Z0     // lanes 0 to 7, as float64
+#define WHOLE1 Z1     // lanes 8 to 15
+#define WHOLE1_LOW Y1 // where they come from
+
+// FLUSH adds the 16 float32 of group, whose lower half is low, to the 16 float64
+// of total0 and total1, and empties group.
+#define FLUSH(group, low, total0, total1) \
+	VCVTPS2PD     low, WHOLE0; \
+	VEXTRACTF32X8 UPPER_HALF, group, WHOLE1_LOW; \
+	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \
+	VADDPD        WHOLE0, total0, total0; \
+	VADDPD        WHOLE1, total1, total1; \
+	VPXORD        group, group, group
+
+#define V Z0      // x, then (x - lo) * k clamped
+#define TOTAL0 Z4 // the sums of the groups before, lanes 0 to 7
+#define TOTAL1 Z5 // lanes 8 to 15
+#define GROUP Z6
+#define GROUP_LOW Y6
+#define LO Z16
+
 // func expScaleAVX512(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 //
-//	dst = 2^clamp((x - lo) * k); sum += dst
+//	group = 0                              // 16 lanes: a piece begins with a group
+//	for each chunk {
+//		dst = 2^clamp((x - lo) * k)
+//		group += dst
+//		after 8 chunks { sum.total += group; group = 0 }
+//	}
+//	sum.group = group
 TEXT ·expScaleAVX512(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DI
-	MOVQ          x+8(FP), SI
-	MOVQ          chunks+16(FP), CX
-	VBROADCASTSS  lo+24(FP), Z16
-	VBROADCASTSS  k+28(FP), Z17
-	MOVQ          sum+32(FP), BX
-	EXP2_CONSTANTS
-	VMOVUPD       0(BX), Z4
-	VMOVUPD       64(BX), Z5
-	VPXORD        Z6, Z6, Z6              // the group
-	MOVQ          $8, R8                  // chunks left in it
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          x+8(FP), X_PTR
+	MOVQ          chunks+16(FP), LEFT
+	VBROADCASTSS  lo+24(FP), LO
+	VBROADCASTSS  k+28(FP), K
+	MOVQ          sum+32(FP), SUMS
+	VBROADCASTSS  minY<>(SB), MINY
+	VBROADCASTSS  maxY<>(SB), MAXY
+	BROADCAST_EXP2
+	VMOVUPD       (laneSum_total+0)(SUMS), TOTAL0
+	VMOVUPD       (laneSum_total+64)(SUMS), TOTAL1
+	VPXORD        GROUP, GROUP, GROUP
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
 
 exp:
-	VMOVUPS       (SI), Z0
-	VSUBPS        Z16, Z0, Z0
-	VMULPS        Z17, Z0, Z0
-	CLAMP(Z0)
-	EXP2(Z0, Z1, Z2)
-	VMOVUPS       Z2, (DI)
-	VADDPS        Z2, Z6, Z6
-	ADDQ          $64, SI
-	ADDQ          $64, DI
-	DECQ          R8
+	VMOVUPS       (X_PTR), V
+	VSUBPS        LO, V, V
+	VMULPS        K, V, V
+	CLAMP(V, MINY, MAXY)
+	EXP2_AVX512(V, F, P)
+	VMOVUPS       P, (DST_PTR)
+	VADDPS        P, GROUP, GROUP
+	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          GROUP_LEFT
 	JNE           exp_next
-	FLUSH(Z6, Y6, Z4, Z5)
-	MOVQ          $8, R8
+	FLUSH(GROUP, GROUP_LOW, TOTAL0, TOTAL1)
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
 
 exp_next:
-	DECQ          CX
+	DECQ          LEFT
 	JNE           exp
-	VMOVUPD       Z4, 0(BX)
-	VMOVUPD       Z5, 64(BX)
-	VMOVUPS       Z6, 128(BX)
+	VMOVUPD       TOTAL0, (laneSum_total+0)(SUMS)
+	VMOVUPD       TOTAL1, (laneSum_total+64)(SUMS)
+	VMOVUPS       GROUP, laneSum_group(SUMS)
 	VZEROUPPER
 	RET
+
+#define FACTOR Z16
 
 // func scaleAVX512(dst *float32, chunks int, f float32)
 //
 //	dst = f * dst
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-20
-	MOVQ          dst+0(FP), DI
-	MOVQ          chunks+8(FP), CX
-	VBROADCASTSS  f+16(FP), Z16
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          chunks+8(FP), LEFT
+	VBROADCASTSS  f+16(FP), FACTOR
 
 scale:
-	VMULPS        (DI), Z16, Z0
-	VMOVUPS       Z0, (DI)
-	ADDQ          $64, DI
-	DECQ          CX
+	VMULPS        (DST_PTR), FACTOR, V
+	VMOVUPS       V, (DST_PTR)
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          LEFT
 	JNE           scale
 	VZEROUPPER
 	RET
+
+#define A_PTR SI
+#define B_PTR DX
 
 // func multiplyAVX512(dst, a, b *float32, chunks int)
 //
 //	dst = a * b
 TEXT ·multiplyAVX512(SB), NOSPLIT, $0-32
-	MOVQ          dst+0(FP), DI
-	MOVQ          a+8(FP), SI
-	MOVQ          b+16(FP), DX
-	MOVQ          chunks+24(FP), CX
+	MOVQ          dst+0(FP), DST_PTR
+	MOVQ          a+8(FP), A_PTR
+	MOVQ          b+16(FP), B_PTR
+	MOVQ          chunks+24(FP), LEFT
 
 multiply:
-	VMOVUPS       (SI), Z0
-	VMULPS        (DX), Z0, Z0
-	VMOVUPS       Z0, (DI)
-	ADDQ          $64, SI
-	ADDQ          $64, DX
-	ADDQ          $64, DI
-	DECQ          CX
+	VMOVUPS       (A_PTR), V
+	VMULPS        (B_PTR), V, V
+	VMOVUPS       V, (DST_PTR)
+	ADDQ          $CHUNK4, A_PTR
+	ADDQ          $CHUNK4, B_PTR
+	ADDQ          $CHUNK4, DST_PTR
+	DECQ          LEFT
 	JNE           multiply
 	VZEROUPPER
 	RET
+
+#define GRAD_PTR DI
+#define NEW_PTR SI // logprobs
+#define OLD_PTR R8
+#define ADV_PTR R9
+#define WEIGHT_PTR R10
+#define STRIDE R11
+#define TOKENS R12
+#define CLIPPED_COUNT R13
+
+// D is the log-ratio d, then dc, and F is f of exp2.
+#define POWER Z2        // log2 of rho
+#define RHO Z3
+#define NEG Z4          // n
+#define L1 Z5
+#define G Z5            // what is left of l1 in the gradient
+#define L2 Z6
+#define L Z7
+#define L3 Z8
+#define WEIGHT_NOW Z9
+#define LOSS Z10        // the groups
+#define RATIO Z11
+#define LOSS_LOW Y10    // their lower halves
+#define RATIO_LOW Y11
+#define LOSS_TOTAL0 Z12 // the sums of the groups before, lanes 0 to 7
+#define LOSS_TOTAL1 Z13 // lanes 8 to 15
+#define RATIO_TOTAL0 Z14
+#define RATIO_TOTAL1 Z15
+#define HI Z17
+#define MIN_D Z18
+#define MAX_D Z19
+#define DUAL Z26
+#define GRAD_SCALE Z27
+#define LOG2E Z28
+#define SIGN Z29
+#define ZERO Z30
+#define RESPONSE K1     // tokens that are not masked
+#define FLAT K2         // where the gradient is 0
+#define ABOVE K3        // where d > 20
+#define CLIPPED K3      // where l2 > l1
+#define DUAL_CLIPPED K4 // where l3 is the loss
 
 // func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
@@ -248,101 +311,121 @@ multiply:
 //	l = l2 > l1 ? l2 : l1; n > 0 && l > l3: l = l3
 //	g = l1, or 0 where l is not l1 or dc is not d
 //	where role is not masked: loss += w*l; logRatio += dc; grad = w*g*scale; else grad = 0
+//
+// The sums go to sums by groups of 8 chunks, as in expScaleAVX512.
 TEXT ·surrogateAVX512(SB), NOSPLIT, $8-80
-	MOVQ          grad+0(FP), DI
-	MOVQ          logprobs+8(FP), SI
-	MOVQ          old+16(FP), R8
-	MOVQ          adv+24(FP), R9
-	MOVQ          weights+32(FP), R10
-	MOVQ          stride+40(FP), R11
-	MOVQ          role+48(FP), DX
-	MOVQ          chunks+56(FP), CX
-	MOVQ          q+64(FP), BX
-	EXP2_CONSTANTS
-	VBROADCASTSS  const512t<>+32(SB), MINY // -20
-	VBROADCASTSS  const512t<>+36(SB), MAXY // 20
-	VBROADCASTSS  0(BX), Z16              // lo
-	VBROADCASTSS  4(BX), Z17              // hi
-	VBROADCASTSS  8(BX), Z26              // dual
-	VBROADCASTSS  12(BX), Z27             // scale
-	VBROADCASTSS  const512t<>+40(SB), Z28 // log2(e)
-	VPBROADCASTD  const512t<>+44(SB), Z29 // sign bit
-	VPXORD        Z30, Z30, Z30           // 0
-	MOVQ          sums+72(FP), BX
-	VMOVUPD       0(BX), Z12              // loss
-	VMOVUPD       64(BX), Z13
-	VMOVUPD       192(BX), Z14            // logRatio
-	VMOVUPD       256(BX), Z15
-	VPXORD        Z10, Z10, Z10           // their groups
-	VPXORD        Z11, Z11, Z11
-	MOVQ          384(BX), R12            // tokens
-	MOVQ          392(BX), R13            // clipped
-	MOVQ          $8, left-8(SP)          // chunks left in the group
+	MOVQ          grad+0(FP), GRAD_PTR
+	MOVQ          logprobs+8(FP), NEW_PTR
+	MOVQ          old+16(FP), OLD_PTR
+	MOVQ          adv+24(FP), ADV_PTR
+	MOVQ          weights+32(FP), WEIGHT_PTR
+	MOVQ          stride+40(FP), STRIDE
+	MOVQ          role+48(FP), ROLE_PTR
+	MOVQ          chunks+56(FP), LEFT
+	MOVQ          q+64(FP), CONSTS
+	BROADCAST_EXP2
+	VBROADCASTSS  minLogRatio<>(SB), MIN_D
+	VBROADCASTSS  maxLogRatio<>(SB), MAX_D
+	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO
+	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI
+	VBROADCASTSS  surrogateConsts_dual(CONSTS), DUAL
+	VBROADCASTSS  surrogateConsts_scale(CONSTS), GRAD_SCALE
+	VBROADCASTSS  log2E32<>(SB), LOG2E
+	VPBROADCASTD  signBit<>(SB), SIGN
+	VPXORD        ZERO, ZERO, ZERO
+	MOVQ          sums+72(FP), SUMS
+	VMOVUPD       (surrogateSums_loss+laneSum_total)(SUMS), LOSS_TOTAL0
+	VMOVUPD       (surrogateSums_loss+laneSum_total+64)(SUMS), LOSS_TOTAL1
+	VMOVUPD       (surrogateSums_logRatio+laneSum_total)(SUMS), RATIO_TOTAL0
+	VMOVUPD       (surrogateSums_logRatio+laneSum_total+64)(SUMS), RATIO_TOTAL1
+	VPXORD        LOSS, LOSS, LOSS
+	VPXORD        RATIO, RATIO, RATIO
+	MOVQ          surrogateSums_tokens(SUMS), TOKENS
+	MOVQ          surrogateSums_clipped(SUMS), CLIPPED_COUNT
+	MOVQ          $GROUP_CHUNKS, left-8(SP) // chunks left in the group
 
 surrogate:
-	VPMOVZXBD     (DX), Z0
-	VPTESTMD      Z0, Z0, K1              // response tokens
-	VMOVUPS       (SI), Z0
-	VSUBPS        (R8), Z0, Z0            // d
-	VCMPPS        $17, MINY, Z0, K2       // d < -20
-	VCMPPS        $30, MAXY, Z0, K3       // d > 20
-	KORW          K3, K2, K2
-	CLAMP(Z0)
-	VMULPS        Z28, Z0, Z1
-	EXP2(Z1, Z2, Z3)                      // rho
-	VXORPS        (R9), Z29, Z4           // n
-	VMULPS        Z3, Z4, Z5              // l1
-	VMAXPS        Z3, Z16, Z3
-	VMINPS        Z3, Z17, Z3
-	VMULPS        Z3, Z4, Z6              // l2
-	VCMPPS        $30, Z5, Z6, K3         // l2 > l1: clipped
-	KORW          K3, K2, K2
-	VMAXPS        Z5, Z6, Z7              // l, l1 if one is NaN
-	VMULPS        Z26, Z4, Z8             // l3
-	VCMPPS        $30, Z30, Z4, K4        // n > 0
-	VCMPPS        $30, Z8, Z7, K4, K4     // and l > l3
-	VMOVAPS       Z8, K4, Z7
-	KORW          K4, K2, K2
-	VMOVAPS       Z30, K2, Z5             // g
-	VMOVUPS       (R10), Z9               // w
-	VMULPS        Z7, Z9, Z7
-	VMULPS        Z5, Z9, Z5
-	VMULPS.Z      Z27, Z5, K1, Z5
-	VMOVUPS       Z5, (DI)
-	KANDW         K1, K3, K3
-	KMOVW         K1, AX
-	POPCNTL       AX, AX
-	ADDQ          AX, R12
-	KMOVW         K3, AX
-	POPCNTL       AX, AX
-	ADDQ          AX, R13
-	VADDPS        Z7, Z10, K1, Z10
-	VADDPS        Z0, Z11, K1, Z11
-	ADDQ          $64, SI
-	ADDQ          $64, R8
-	ADDQ          $64, R9
-	ADDQ          R11, R10
-	ADDQ          $16, DX
-	ADDQ          $64, DI
+	VPMOVZXBD     (ROLE_PTR), ROLE
+	VPTESTMD      ROLE, ROLE, RESPONSE                       // role not 0
+	VMOVUPS       (NEW_PTR), D
+	VSUBPS        (OLD_PTR), D, D                            // d = logprobs - old
+	VCMPPS        LESS, MIN_D, D, FLAT                       // d < -20
+	VCMPPS        GREATER, MAX_D, D, ABOVE                   // d > 20
+	KORW          ABOVE, FLAT, FLAT                          // the clamp moves d: no gradient
+	CLAMP(D, MIN_D, MAX_D)                                   // dc
+	VMULPS        LOG2E, D, POWER
+	EXP2_AVX512(POWER, F, RHO)                               // rho = e^dc
+	VXORPS        (ADV_PTR), SIGN, NEG                       // n = -adv
+	VMULPS        RHO, NEG, L1                               // l1 = n*rho
+	CLAMP(RHO, LO, HI)
+	VMULPS        RHO, NEG, L2                               // l2 = n*clamp(rho, lo, hi)
+	VCMPPS        GREATER, L1, L2, CLIPPED                   // l2 > l1
+	KORW          CLIPPED, FLAT, FLAT                        // a clipped ratio has no gradient
+	VMAXPS        L1, L2, L                                  // l, which is l1 if one is NaN
+	VMULPS        DUAL, NEG, L3                              // l3 = n*dual
+	VCMPPS        GREATER, ZERO, NEG, DUAL_CLIPPED           // n > 0: a negative advantage
+	VCMPPS        GREATER, L3, L, DUAL_CLIPPED, DUAL_CLIPPED // and l > l3
+	VMOVAPS       L3, DUAL_CLIPPED, L                        // the dual clip
+	KORW          DUAL_CLIPPED, FLAT, FLAT                   // has no gradient
+	VMOVAPS       ZERO, FLAT, G                              // g = l1, or 0
+	VMOVUPS       (WEIGHT_PTR), WEIGHT_NOW
+	VMULPS        L, WEIGHT_NOW, L                           // w*l
+	VMULPS        G, WEIGHT_NOW, G
+	VMULPS.Z      GRAD_SCALE, G, RESPONSE, G                 // w*g*scale, 0 for masked tokens
+	VMOVUPS       G, (GRAD_PTR)
+	KANDW         RESPONSE, CLIPPED, CLIPPED
+	KMOVW         RESPONSE, BITS
+	POPCNTL       BITS, BITS
+	ADDQ          BITS, TOKENS
+	KMOVW         CLIPPED, BITS
+	POPCNTL       BITS, BITS
+	ADDQ          BITS, CLIPPED_COUNT
+	VADDPS        L, LOSS, RESPONSE, LOSS
+	VADDPS        D, RATIO, RESPONSE, RATIO
+	ADDQ          $CHUNK4, NEW_PTR
+	ADDQ          $CHUNK4, OLD_PTR
+	ADDQ          $CHUNK4, ADV_PTR
+	ADDQ          STRIDE, WEIGHT_PTR
+	ADDQ          $CHUNK1, ROLE_PTR
+	ADDQ          $CHUNK4, GRAD_PTR
 	DECQ          left-8(SP)
 	JNE           surrogate_next
-	FLUSH(Z10, Y10, Z12, Z13)
-	FLUSH(Z11, Y11, Z14, Z15)
-	MOVQ          $8, left-8(SP)
+	FLUSH(LOSS, LOSS_LOW, LOSS_TOTAL0, LOSS_TOTAL1)
+	FLUSH(RATIO, RATIO_LOW, RATIO_TOTAL0, RATIO_TOTAL1)
+	MOVQ          $GROUP_CHUNKS, left-8(SP)
 
 surrogate_next:
-	DECQ          CX
+	DECQ          LEFT
 	JNE           surrogate
-	VMOVUPD       Z12, 0(BX)
-	VMOVUPD       Z13, 64(BX)
-	VMOVUPS       Z10, 128(BX)
-	VMOVUPD       Z14, 192(BX)
-	VMOVUPD       Z15, 256(BX)
-	VMOVUPS       Z11, 320(BX)
-	MOVQ          R12, 384(BX)
-	MOVQ          R13, 392(BX)
+	VMOVUPD       LOSS_TOTAL0, (surrogateSums_loss+laneSum_total)(SUMS)
+	VMOVUPD       LOSS_TOTAL1, (surrogateSums_loss+laneSum_total+64)(SUMS)
+	VMOVUPS       LOSS, (surrogateSums_loss+laneSum_group)(SUMS)
+	VMOVUPD       RATIO_TOTAL0, (surrogateSums_logRatio+laneSum_total)(SUMS)
+	VMOVUPD       RATIO_TOTAL1, (surrogateSums_logRatio+laneSum_total+64)(SUMS)
+	VMOVUPS       RATIO, (surrogateSums_logRatio+laneSum_group)(SUMS)
+	MOVQ          TOKENS, surrogateSums_tokens(SUMS)
+	MOVQ          CLIPPED_COUNT, surrogateSums_clipped(SUMS)
 	VZEROUPPER
 	RET
+
+#define SUM_PTR DI
+#define X_START R8     // of x, where offsets count from
+#define OFFSETS R9
+#define SPANS R10      // left
+#define SPAN_LEFT R11  // elements left in the span
+#define BLOCK_LEFT R12 // elements left in the block
+#define START AX       // of the span
+#define SHORT CX       // elements in the last, shorter chunk
+#define MASK AX
+
+// GROUP is the group's sums.
+#define BLOCK Z7   // the block's sums
+#define BLOCK_LOW Y7
+#define PRESENT K1 // lanes of the last, shorter chunk
+#define TOTAL0_LOW Y4
+#define HALF Y0    // of the tree: 8 lanes, then 4
+#define SUM X0     // 2 lanes, then 1
+#define OTHER X1   // the lanes to add
 
 // func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
 //
@@ -356,84 +439,84 @@ surrogate_next:
 //		sums[s] = tree(d)
 //	}
 TEXT ·spanSumsAVX512(SB), NOSPLIT, $0-32
-	MOVQ          sums+0(FP), DI
-	MOVQ          x+8(FP), R8
-	MOVQ          offsets+16(FP), R9
-	MOVQ          n+24(FP), R10
-	VPXORD        Z16, Z16, Z16
+	MOVQ          sums+0(FP), SUM_PTR
+	MOVQ          x+8(FP), X_START
+	MOVQ          offsets+16(FP), OFFSETS
+	MOVQ          n+24(FP), SPANS
+	VPXORD        ZERO, ZERO, ZERO
 
 span:
-	MOVLQSX       0(R9), AX
-	MOVLQSX       4(R9), R11
-	LEAQ          (R8)(AX*4), SI
-	SUBQ          AX, R11                 // elements left in the span
-	VPXORD        Z4, Z4, Z4
-	VPXORD        Z5, Z5, Z5
+	MOVLQSX       0(OFFSETS), START
+	MOVLQSX       4(OFFSETS), SPAN_LEFT
+	LEAQ          (X_START)(START*4), X_PTR
+	SUBQ          START, SPAN_LEFT
+	VPXORD        TOTAL0, TOTAL0, TOTAL0
+	VPXORD        TOTAL1, TOTAL1, TOTAL1
 
 span_block:
-	MOVQ          $1024, R12              // elements left in the block
-	CMPQ          R11, R12
-	CMOVQLT       R11, R12
-	SUBQ          R12, R11
-	VPXORD        Z6, Z6, Z6
+	MOVQ          $const_blockSize, BLOCK_LEFT
+	CMPQ          SPAN_LEFT, BLOCK_LEFT
+	CMOVQLT       SPAN_LEFT, BLOCK_LEFT
+	SUBQ          BLOCK_LEFT, SPAN_LEFT
+	VPXORD        BLOCK, BLOCK, BLOCK
 
 span_group:
-	CMPQ          R12, $128
+	CMPQ          BLOCK_LEFT, $const_groupSize
 	JLT           span_rest
-	SUBQ          $128, R12
-	VADDPS        (SI), Z16, Z0
-	VADDPS        64(SI), Z0, Z0
-	VADDPS        128(SI), Z0, Z0
-	VADDPS        192(SI), Z0, Z0
-	VADDPS        256(SI), Z0, Z0
-	VADDPS        320(SI), Z0, Z0
-	VADDPS        384(SI), Z0, Z0
-	VADDPS        448(SI), Z0, Z0
-	ADDQ          $512, SI
-	VADDPS        Z0, Z6, Z6
+	SUBQ          $const_groupSize, BLOCK_LEFT
+	VADDPS        (X_PTR), ZERO, GROUP   // from 0: -0 becomes 0
+	VADDPS        (1*CHUNK4)(X_PTR), GROUP, GROUP
+	VADDPS        (2*CHUNK4)(X_PTR), GROUP, GROUP
+	VADDPS        (3*CHUNK4)(X_PTR), GROUP, GROUP
+	VADDPS        (4*CHUNK4)(X_PTR), GROUP, GROUP
+	VADDPS        (5*CHUNK4)(X_PTR), GROUP, GROUP
+	VADDPS        (6*CHUNK4)(X_PTR), GROUP, GROUP
+	VADDPS        (7*CHUNK4)(X_PTR), GROUP, GROUP
+	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR
+	VADDPS        GROUP, BLOCK, BLOCK
 	JMP           span_group
 
 span_rest:
-	TESTQ         R12, R12
+	TESTQ         BLOCK_LEFT, BLOCK_LEFT
 	JEQ           span_flush
-	VPXORD        Z0, Z0, Z0
+	VPXORD        GROUP, GROUP, GROUP
 
 span_chunk:
-	SUBQ          $16, R12
+	SUBQ          $const_lanes, BLOCK_LEFT
 	JLT           span_tail
-	VADDPS        (SI), Z0, Z0
-	ADDQ          $64, SI
+	VADDPS        (X_PTR), GROUP, GROUP
+	ADDQ          $CHUNK4, X_PTR
 	JMP           span_chunk
 
 span_tail:
-	ADDQ          $16, R12
-	MOVQ          R12, CX
-	MOVL          $1, AX
-	SHLL          CX, AX
-	DECL          AX
-	KMOVW         AX, K1                  // the lanes that are there, perhaps none
-	VADDPS        (SI), Z0, K1, Z0
-	VADDPS        Z0, Z6, Z6
+	ADDQ          $const_lanes, BLOCK_LEFT       // 0 to 15 elements
+	MOVQ          BLOCK_LEFT, SHORT
+	MOVL          $1, MASK
+	SHLL          SHORT, MASK
+	DECL          MASK
+	KMOVW         MASK, PRESENT
+	VADDPS        (X_PTR), GROUP, PRESENT, GROUP // reads no other lanes
+	VADDPS        GROUP, BLOCK, BLOCK
 
 span_flush:
-	VCVTPS2PD     Y6, Z0
-	VEXTRACTF32X8 $1, Z6, Y6
-	VCVTPS2PD     Y6, Z1
-	VADDPD        Z0, Z4, Z4
-	VADDPD        Z1, Z5, Z5
-	TESTQ         R11, R11
+	VCVTPS2PD     BLOCK_LOW, WHOLE0
+	VEXTRACTF32X8 UPPER_HALF, BLOCK, BLOCK_LOW
+	VCVTPS2PD     BLOCK_LOW, WHOLE1
+	VADDPD        WHOLE0, TOTAL0, TOTAL0
+	VADDPD        WHOLE1, TOTAL1, TOTAL1
+	TESTQ         SPAN_LEFT, SPAN_LEFT
 	JNE           span_block
-	VADDPD        Z5, Z4, Z4              // lanes j and j+8
-	VEXTRACTF64X4 $1, Z4, Y0
-	VADDPD        Y0, Y4, Y0              // j+4
-	VEXTRACTF128  $1, Y0, X1
-	VADDPD        X1, X0, X0              // j+2
-	VUNPCKHPD     X0, X0, X1
-	VADDSD        X1, X0, X0              // j+1
-	VMOVSD        X0, (DI)
-	ADDQ          $8, DI
-	ADDQ          $4, R9
-	DECQ          R10
+	VADDPD        TOTAL1, TOTAL0, TOTAL0 // lanes j and j+8
+	VEXTRACTF64X4 UPPER_HALF, TOTAL0, HALF
+	VADDPD        HALF, TOTAL0_LOW, HALF // j+4
+	VEXTRACTF128  UPPER_HALF, HALF, OTHER
+	VADDPD        OTHER, SUM, SUM        // j+2
+	VUNPCKHPD     SUM, SUM, OTHER
+	VADDSD        OTHER, SUM, SUM        // j+1
+	VMOVSD        SUM, (SUM_PTR)
+	ADDQ          $8, SUM_PTR
+	ADDQ          $4, OFFSETS
+	DECQ          SPANS
 	JNE           span
 	VZEROUPPER
 	RET
