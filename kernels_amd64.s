@@ -245,28 +245,13 @@ temperature:
 	VFMADD231PS   KEPT1, KLO, V1
 	JMP           y
 
-#undef STATE
-#undef ENTROPY
-#undef KLO_BITS
-#undef BLOCK
-#undef GROUP
-#undef START
-#undef DONE
-#undef TEMP
-#undef NEGC
-#undef KHI
-#undef KLO
-#undef KEPT0
-#undef KEPT1
-
 #define MAX0 Y4
 #define MAX1 Y5
 #define MAX0_LOW X4
-#define NANS Y6      // lanes that saw a NaN
+#define NANS Y6  // lanes that saw a NaN
 #define NAN_NOW Y2
-#define BEST Y0      // of the lanes reduced so far
-#define BEST_LOW X0
-#define OTHER_LOW X1 // the lanes to reduce with
+#define BEST X0  // 4 lanes, then 2, then 1
+#define OTHER X1 // the lanes to reduce with
 #define NAN_BITS BX
 
 // func blockMaxAVX2(x unsafe.Pointer, typ, chunks int, tail *[16]float32) float32
@@ -297,20 +282,20 @@ max_chunk:
 	JGE           max_chunk
 
 max_reduce:
-	VMAXPS        MAX1, MAX0, MAX0              // lanes j and j+8
-	VEXTRACTF128  UPPER_HALF, MAX0, OTHER_LOW
-	VMAXPS        OTHER_LOW, MAX0_LOW, BEST_LOW // j+4
-	VPERMILPS     SWAP_PAIRS, BEST_LOW, OTHER_LOW
-	VMAXPS        OTHER_LOW, BEST_LOW, BEST_LOW // j+2
-	VPERMILPS     SWAP_NEIGHBOURS, BEST_LOW, OTHER_LOW
-	VMAXSS        OTHER_LOW, BEST_LOW, BEST_LOW // j+1
+	VMAXPS        MAX1, MAX0, MAX0       // lanes j and j+8
+	VEXTRACTF128  UPPER_HALF, MAX0, OTHER
+	VMAXPS        OTHER, MAX0_LOW, BEST  // j+4
+	VPERMILPS     SWAP_PAIRS, BEST, OTHER
+	VMAXPS        OTHER, BEST, BEST      // j+2
+	VPERMILPS     SWAP_NEIGHBOURS, BEST, OTHER
+	VMAXSS        OTHER, BEST, BEST      // j+1
 	VMOVMSKPS     NANS, NAN_BITS
 	TESTL         NAN_BITS, NAN_BITS
 	JEQ           max_return
-	VPCMPEQD      BEST_LOW, BEST_LOW, BEST_LOW  // all bits set: NaN
+	VPCMPEQD      BEST, BEST, BEST       // all bits set: NaN
 
 max_return:
-	VMOVSS        BEST_LOW, ret+32(FP)
+	VMOVSS        BEST, ret+32(FP)
 	VZEROUPPER
 	RET
 
@@ -319,6 +304,11 @@ max_last:
 	JEQ           max_reduce
 	LOAD_TAIL
 	JMP           max_loaded
+
+#undef KLO_BITS
+#undef KHI
+#undef KLO
+#undef NEGC
 
 #define DST_PTR DI
 #define VECTORS CX  // vectors of 8 left
@@ -356,7 +346,7 @@ TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	MOVQ          x+8(FP), X_PTR
 	MOVQ          typ+16(FP), TYPE       // 0 or 1
 	MOVQ          chunks+24(FP), VECTORS
-	SHLQ          $1, VECTORS
+	SHLQ          $1, VECTORS            // two a chunk
 	MOVQ          q+32(FP), CONSTS
 	VBROADCASTSS  gradConsts_k(CONSTS), KHI
 	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO
@@ -374,14 +364,14 @@ gradient:
 	JNE           gradient_bf16
 	PREFETCHT0    NEAR(X_PTR)
 	VMOVUPS       (X_PTR), V
-	ADDQ          $32, X_PTR
+	ADDQ          $(CHUNK4/2), X_PTR
 	JMP           gradient_loaded
 
 gradient_bf16:
 	PREFETCHT0    NEAR(X_PTR)
 	VPMOVZXWD     (X_PTR), V
 	VPSLLD        BF16_IN_F32, V, V
-	ADDQ          $16, X_PTR
+	ADDQ          $(CHUNK2/2), X_PTR
 
 gradient_loaded:
 	VMOVAPS       V, KEPT
@@ -400,7 +390,7 @@ gradient_y:
 	TESTQ         TYPE, TYPE
 	JNE           gradient_narrow
 	VMOVUPS       V, (DST_PTR)
-	ADDQ          $32, DST_PTR
+	ADDQ          $(CHUNK4/2), DST_PTR
 	DECQ          VECTORS
 	JNE           gradient
 	VZEROUPPER
@@ -418,7 +408,7 @@ gradient_narrow:
 	VPACKUSDW     ROUNDED, ROUNDED, ROUNDED // each half twice
 	VPERMQ        QUARTERS_0_2, ROUNDED, ROUNDED
 	VMOVDQU       ROUNDED_LOW, (DST_PTR)
-	ADDQ          $16, DST_PTR
+	ADDQ          $(CHUNK2/2), DST_PTR
 	DECQ          VECTORS
 	JNE           gradient
 	VZEROUPPER

@@ -37,8 +37,8 @@ GLOBL widen<>(SB), RODATA|NOPTR, $128
 #define ODD K1        // the words that then hold a value
 #define ODD_WORDS $0xaaaaaaaa
 
-// BROADCAST_WIDEN fills the registers that LOAD4 needs for bfloat16.
-#define BROADCAST_WIDEN \
+// LOAD_WIDEN fills the registers that LOAD4 needs for bfloat16.
+#define LOAD_WIDEN \
 	VMOVDQU32     widen<>+0(SB), WIDEN_LOW; \
 	VMOVDQU32     widen<>+64(SB), WIDEN_HIGH; \
 	MOVL          ODD_WORDS, TEMP; \
@@ -197,7 +197,7 @@ TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
 	VSUBPS        NEGC, ZERO, NEGC
 	VBROADCASTSS  minY<>(SB), MINY
 	BROADCAST_EXP2
-	BROADCAST_WIDEN
+	LOAD_WIDEN
 	XORQ          DONE, DONE
 
 block:
@@ -335,12 +335,6 @@ alarm:
 	VZEROUPPER
 	RET
 
-#undef KLO_BITS
-#undef F0
-#undef KHI
-#undef KLO
-#undef KEPT0
-
 #define MAX0 Z4
 #define MAX1 Z5
 #define MAX2 Z6
@@ -369,7 +363,7 @@ TEXT ·blockMaxAVX512(SB), NOSPLIT, $0-36
 	VMOVAPS       MAX0, MAX1
 	VMOVAPS       MAX0, MAX2
 	VMOVAPS       MAX0, MAX3
-	BROADCAST_WIDEN
+	LOAD_WIDEN
 	KXORW         NANS, NANS, NANS
 
 max_four:
@@ -421,9 +415,7 @@ max_return:
 	RET
 
 #define DST_PTR DI
-#define LEFT CX     // chunks left
 #define CONSTS BX
-#define KLO_BITS DX // 0 at temperature 1
 
 #define C Z0
 #define V Z0        // elements, then their y, then the gradient
@@ -431,9 +423,7 @@ max_return:
 #define CLAMPED Z2  // min(maxY, y)
 #define F Z3        // of exp2
 #define P Z4        // 2^y
-#define MAXY Z19
-#define KHI Z16
-#define KLO Z26
+#define MAXY Z26
 #define A Z27
 #define B Z28
 #define IN_RANGE K1 // where y is not below minY
@@ -456,7 +446,7 @@ TEXT ·rowGradientAVX512(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
 	MOVQ          typ+16(FP), TYPE       // 0 or 1
-	MOVQ          chunks+24(FP), LEFT
+	MOVQ          chunks+24(FP), CHUNKS
 	MOVQ          q+32(FP), CONSTS
 	VBROADCASTSS  minY<>(SB), MINY
 	VBROADCASTSS  maxY<>(SB), MAXY
@@ -504,7 +494,7 @@ gradient_y:
 	JNE           gradient_narrow
 	VMOVUPS       V, (DST_PTR)
 	ADDQ          $CHUNK4, DST_PTR
-	DECQ          LEFT
+	DECQ          CHUNKS
 	JNE           gradient
 	VZEROUPPER
 	RET
@@ -519,7 +509,7 @@ gradient_narrow:
 	VPORD         QUIET, UPPER, IS_NAN, ROUNDED
 	VPMOVDW       ROUNDED, (DST_PTR)
 	ADDQ          $CHUNK2, DST_PTR
-	DECQ          LEFT
+	DECQ          CHUNKS
 	JNE           gradient
 	VZEROUPPER
 	RET

@@ -166,9 +166,9 @@ weights:
 
 weights_store:
 	VMOVUPS       WEIGHT, (DST_PTR)
-	ADDQ          $32, X_PTR
-	ADDQ          $8, ROLE_PTR
-	ADDQ          $32, DST_PTR
+	ADDQ          $(CHUNK4/2), X_PTR
+	ADDQ          $(CHUNK1/2), ROLE_PTR
+	ADDQ          $(CHUNK4/2), DST_PTR
 	DECQ          LEFT
 	JNE           weights
 	VZEROUPPER
@@ -546,7 +546,7 @@ span_chunk:
 
 span_tail:
 	ADDQ          $const_lanes, UPPER_COUNT // 0 to 15 elements: 0 is added where none is
-	MOVQ          $8, LOWER_COUNT
+	MOVQ          $(const_lanes/2), LOWER_COUNT
 	CMPQ          UPPER_COUNT, LOWER_COUNT
 	CMOVQLT       UPPER_COUNT, LOWER_COUNT
 	SUBQ          LOWER_COUNT, UPPER_COUNT
@@ -640,18 +640,18 @@ minmax_group:
 	VXORPS        NANS, NANS, NANS
 
 minmax_8:
-	SUBQ          $8, LEFT
+	SUBQ          $(const_lanes/2), LEFT
 	JLT           minmax_tail
 	VMOVUPS       (X_PTR), X
 	VMINPS        X, LEAST, LEAST
 	VMAXPS        X, LARGEST, LARGEST
 	VCMPPS        UNORDERED, X, X, IS_NAN
 	VORPS         IS_NAN, NANS, NANS
-	ADDQ          $32, X_PTR
+	ADDQ          $(CHUNK4/2), X_PTR
 	JMP           minmax_8
 
 minmax_tail:
-	ADDQ          $8, LEFT               // 0 to 7 elements
+	ADDQ          $(const_lanes/2), LEFT // 0 to 7 elements
 	JEQ           minmax_reduce
 	NEGQ          LEFT
 	VMOVUPS       MIDDLE(MASKS)(LEFT*4), MASK

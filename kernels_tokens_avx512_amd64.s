@@ -54,7 +54,7 @@ moments:
 	VPMOVZXBD     (ROLE_PTR), ROLE_BIT
 	VPSLLVD       ROLE_BIT, INT_ONE, ROLE_BIT // 0 for a role above 31
 	VPTESTMD      ROLES, ROLE_BIT, TAKEN0
-	KSHIFTRW      $8, TAKEN0, TAKEN1
+	KSHIFTRW      $(const_lanes/2), TAKEN0, TAKEN1
 	KMOVW         TAKEN0, BITS
 	POPCNTL       BITS, BITS
 	ADDQ          BITS, COUNT
