@@ -1,9 +1,6 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // A Signal is what ActFocus spreads weight over action tokens by, in nats. The
 // paper finds the energy best and compares it with the others.
@@ -15,6 +12,19 @@ const (
 	SignalSurprisal                // -log pi_old (Batch.OldLogprobs)
 	SignalLogRatio                 // log pi_old - log pi_ref (Batch.OldLogprobs, Batch.RefLogprobs)
 )
+
+var signalNames = [...]string{"energy", "ref_entropy", "surprisal", "log_ratio"}
+
+// String returns the signal's name, as flags and reports have it.
+func (s Signal) String() string { return nameOf(s, signalNames[:]) }
+
+// MarshalText returns the signal's name.
+func (s Signal) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText sets the signal to the one of that name.
+func (s *Signal) UnmarshalText(name []byte) error {
+	return parseName(s, "Signal", name, signalNames[:])
+}
 
 // ActFocusOptions are the options of ActFocus.
 type ActFocusOptions struct {
@@ -47,30 +57,30 @@ type ActFocusResult struct {
 // weights is not written.
 func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) (ActFocusResult, error) {
 	var res ActFocusResult
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return res, err
 	}
 	T := b.Tokens()
-	if err := need("weights", len(weights), T); err != nil {
+	if err := checkLen("weights", len(weights), T, "token"); err != nil {
 		return res, err
 	}
-	if err := checkRoles(b.Role); err != nil {
+	if err := checkRoles("Role", b.Role); err != nil {
 		return res, err
 	}
 	if err := opt.check(); err != nil {
 		return res, err
 	}
-	signal, name, err := ws.signalOf(b, opt.Signal)
+	signal, err := ws.signalOf(b, opt.Signal)
 	if err != nil {
 		return res, err
 	}
-	const actions = 1 << RoleAction
-	if m := ws.moments(path, signal, b.Role, actions, 0); m.N > 0 {
+	actions := Roles(RoleAction)
+	if m := ws.moments(isa, signal, b.Role, actions, 0); m.N > 0 {
 		n := float64(m.N)
-		d := ws.moments(path, signal, b.Role, actions, m.Sum/n)
+		d := ws.moments(isa, signal, b.Role, actions, m.Sum/n)
 		if d.Squares-d.Squares != 0 {
-			return res, notFinite(name, signal, b.Role)
+			return res, b.signalNotFinite(opt.Signal)
 		}
 		res = ActFocusResult{Actions: m.N, Mean: m.Sum / n, Sigma: math.Sqrt(d.variance(n) + opt.Eps)}
 	}
@@ -85,54 +95,74 @@ func (m Moments) variance(n float64) float64 {
 
 // check says which option is out of range.
 func (opt *ActFocusOptions) check() error {
-	switch {
-	case !(opt.Alpha >= 0 && opt.Alpha <= 1):
-		return fmt.Errorf("reweight: Alpha = %v, want 0 to 1", opt.Alpha)
-	case !(opt.Beta >= 0 && opt.Beta <= math.MaxFloat32):
-		return fmt.Errorf("reweight: Beta = %v, want a finite number of at least 0", opt.Beta)
-	case !(opt.Eps >= 0 && opt.Eps <= math.MaxFloat32):
-		return fmt.Errorf("reweight: Eps = %v, want a finite number of at least 0", opt.Eps)
-	case opt.Signal > SignalLogRatio:
-		return fmt.Errorf("reweight: Signal = %d, want %d to %d", opt.Signal, SignalEnergy, SignalLogRatio)
+	if err := checkRange("Alpha", opt.Alpha, 0, 1); err != nil {
+		return err
 	}
-	return nil
+	if err := checkNotNegative("Beta", opt.Beta); err != nil {
+		return err
+	}
+	if err := checkNotNegative("Eps", opt.Eps); err != nil {
+		return err
+	}
+	return checkName("Signal", opt.Signal, signalNames[:])
 }
 
-// signalOf returns the batch's array of that signal, computed if need be.
-func (ws *Workspace) signalOf(b *Batch, s Signal) (signal []float32, name string, err error) {
-	T := b.Tokens()
+// arrays returns the arrays of the batch that a signal is made of, and the
+// names of their fields.
+func (s Signal) arrays(b *Batch) (names [2]string, arrays [2][]float32) {
 	switch s {
 	case SignalEnergy:
-		return b.RefEnergy, "RefEnergy", need("RefEnergy", len(b.RefEnergy), T)
+		return [2]string{"RefEnergy"}, [2][]float32{b.RefEnergy}
 	case SignalRefEntropy:
-		return b.RefEntropy, "RefEntropy", need("RefEntropy", len(b.RefEntropy), T)
+		return [2]string{"RefEntropy"}, [2][]float32{b.RefEntropy}
+	case SignalSurprisal:
+		return [2]string{"OldLogprobs"}, [2][]float32{b.OldLogprobs}
 	}
-	if err := need("OldLogprobs", len(b.OldLogprobs), T); err != nil {
-		return nil, "", err
+	return [2]string{"OldLogprobs", "RefLogprobs"}, [2][]float32{b.OldLogprobs, b.RefLogprobs}
+}
+
+// signalOf returns the signal of each token: an array of the batch, or one that
+// is computed into the workspace.
+func (ws *Workspace) signalOf(b *Batch, s Signal) ([]float32, error) {
+	T := b.Tokens()
+	names, arrays := s.arrays(b)
+	for i, name := range names {
+		if name != "" {
+			if err := checkLen(name, len(arrays[i]), T, "token"); err != nil {
+				return nil, err
+			}
+		}
 	}
-	if s == SignalSurprisal {
+	switch s {
+	case SignalSurprisal:
 		ws.signal = grow(ws.signal, T)
 		for t, l := range b.OldLogprobs {
 			ws.signal[t] = -l
 		}
-		return ws.signal, "OldLogprobs", nil
+		return ws.signal, nil
+	case SignalLogRatio:
+		ws.signal = grow(ws.signal, T)
+		for t, l := range b.OldLogprobs {
+			ws.signal[t] = l - b.RefLogprobs[t]
+		}
+		return ws.signal, nil
 	}
-	if err := need("RefLogprobs", len(b.RefLogprobs), T); err != nil {
-		return nil, "", err
-	}
-	ws.signal = grow(ws.signal, T)
-	for t, l := range b.OldLogprobs {
-		ws.signal[t] = l - b.RefLogprobs[t]
-	}
-	return ws.signal, "OldLogprobs - RefLogprobs", nil
+	return arrays[0], nil
 }
 
-// notFinite finds the action token that spoilt the moments.
-func notFinite(name string, signal []float32, role []uint8) error {
-	for t, e := range signal {
-		if role[t] == RoleAction && !finite(e) {
-			return fmt.Errorf("reweight: %s[%d] = %v at an action token, want a finite number", name, t, e)
+// signalNotFinite names the action token whose signal is not finite.
+func (b *Batch) signalNotFinite(s Signal) error {
+	names, arrays := s.arrays(b)
+	for t, r := range b.Role {
+		if r != RoleAction {
+			continue
+		}
+		for i, array := range arrays {
+			if names[i] != "" && !finite(array[t]) {
+				return badElement(names[i], t, "is %v at an action token, want a finite number", array[t])
+			}
 		}
 	}
-	return fmt.Errorf("reweight: the moments of %s over action tokens overflow", name)
+	// Sums over finite signals are finite: a difference of two is left.
+	return badInput(names[0], "is so far from %s at an action token that float32 cannot hold the difference", names[1])
 }

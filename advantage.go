@@ -1,9 +1,6 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // GRPOOptions are the options of GRPO.
 type GRPOOptions struct {
@@ -26,45 +23,46 @@ var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
 // is one per token and that GRPO does not read.
 func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
 	T, S := b.Tokens(), b.Trajectories()
-	if err := need("advantages", len(advantages), T); err != nil {
+	if err := checkLen("advantages", len(advantages), T, "token"); err != nil {
 		return err
 	}
-	if err := checkRoles(b.Role); err != nil {
+	if err := checkRoles("Role", b.Role); err != nil {
 		return err
 	}
 	if err := checkOffsets(b.SeqOffsets, T); err != nil {
 		return err
 	}
-	if len(b.Rewards) != S {
-		return fmt.Errorf("reweight: len(Rewards) = %d, want %d trajectories", len(b.Rewards), S)
+	if err := checkLen("Rewards", len(b.Rewards), S, "trajectory"); err != nil {
+		return err
 	}
 	if err := checkRewards(b.Rewards); err != nil {
 		return err
 	}
-	if !(opt.Eps >= 0 && opt.Eps <= math.MaxFloat32) {
-		return fmt.Errorf("reweight: Eps = %v, want a finite number of at least 0", opt.Eps)
+	if err := checkNotNegative("Eps", opt.Eps); err != nil {
+		return err
 	}
 	groups, err := ws.groupsOf(b)
 	if err != nil {
 		return err
 	}
-	ws.rewards = grow(ws.rewards, len(groups))
-	clear(ws.rewards)
+	ws.grpo.rewards = grow(ws.grpo.rewards, len(groups))
+	perGroup := ws.grpo.rewards
+	clear(perGroup)
 	for s, r := range b.Rewards {
-		g := &ws.rewards[groups.of(b.GroupIDs[s])]
+		g := &perGroup[groups.of(b.GroupIDs[s])]
 		g.n++
 		g.mean += float64(r)
 	}
-	for i := range ws.rewards {
-		ws.rewards[i].mean /= ws.rewards[i].n
+	for i := range perGroup {
+		perGroup[i].mean /= perGroup[i].n
 	}
 	for s, r := range b.Rewards {
-		g := &ws.rewards[groups.of(b.GroupIDs[s])]
+		g := &perGroup[groups.of(b.GroupIDs[s])]
 		d := float64(r) - g.mean
 		g.squares += float64(d * d)
 	}
 	for s, r := range b.Rewards {
-		g := ws.rewards[groups.of(b.GroupIDs[s])]
+		g := perGroup[groups.of(b.GroupIDs[s])]
 		mean, std := g.mean, math.Sqrt(g.squares/(g.n-1))
 		if g.n == 1 {
 			mean, std = 0, 1
@@ -83,18 +81,12 @@ func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error
 	return nil
 }
 
+// grpoScratch holds what GRPO computes of each group.
+type grpoScratch struct{ rewards []groupReward }
+
 // groupReward is the rewards of a group: their number, mean and sum of squared
 // deviations.
 type groupReward struct{ n, mean, squares float64 }
-
-func checkRewards(rewards []float32) error {
-	for s, r := range rewards {
-		if !finite(r) {
-			return fmt.Errorf("reweight: Rewards[%d] = %v, want a finite reward", s, r)
-		}
-	}
-	return nil
-}
 
 // GAEOptions are the options of GAE.
 type GAEOptions struct {
@@ -117,31 +109,31 @@ var DefaultGAE = GAEOptions{Gamma: 1, Lambda: 1}
 // returns may be nil. A wrong shape or option is an error, and nothing is written.
 func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt GAEOptions) error {
 	T := b.Tokens()
-	if err := need("advantages", len(advantages), T); err != nil {
+	if err := checkLen("advantages", len(advantages), T, "token"); err != nil {
 		return err
 	}
 	if returns != nil {
-		if err := need("returns", len(returns), T); err != nil {
+		if err := checkLen("returns", len(returns), T, "token"); err != nil {
 			return err
 		}
 	}
-	if err := need("rewards", len(rewards), T); err != nil {
+	if err := checkLen("rewards", len(rewards), T, "token"); err != nil {
 		return err
 	}
-	if err := need("Values", len(b.Values), T); err != nil {
+	if err := checkLen("Values", len(b.Values), T, "token"); err != nil {
 		return err
 	}
-	if err := checkRoles(b.Role); err != nil {
+	if err := checkRoles("Role", b.Role); err != nil {
 		return err
 	}
 	if err := checkOffsets(b.SeqOffsets, T); err != nil {
 		return err
 	}
-	if !(opt.Gamma >= 0 && opt.Gamma <= 1) {
-		return fmt.Errorf("reweight: Gamma = %v, want 0 to 1", opt.Gamma)
+	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
+		return err
 	}
-	if !(opt.Lambda >= 0 && opt.Lambda <= 1) {
-		return fmt.Errorf("reweight: Lambda = %v, want 0 to 1", opt.Lambda)
+	if err := checkRange("Lambda", opt.Lambda, 0, 1); err != nil {
+		return err
 	}
 	decay := float64(opt.Gamma * opt.Lambda)
 	for s := range b.Trajectories() {
@@ -171,28 +163,28 @@ const whitenEps = 1e-8
 // (verl, masked_whiten). dst, x and role have the same length; dst may be x.
 // Fewer than two response tokens, or one that is not finite, is an error, and
 // dst is not written.
-func (ws *Workspace) Whiten(dst, x []float32, role []uint8) error {
-	path, err := ws.Path.resolve()
+func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
-	if err := need("dst", len(dst), len(role)); err != nil {
+	if err := checkLen("dst", len(dst), len(role), "token"); err != nil {
 		return err
 	}
-	if err := need("x", len(x), len(role)); err != nil {
+	if err := checkLen("x", len(x), len(role), "token"); err != nil {
 		return err
 	}
-	if err := checkRoles(role); err != nil {
+	if err := checkRoles("role", role); err != nil {
 		return err
 	}
-	m := ws.moments(path, x, role, responses, 0)
+	m := ws.moments(isa, x, role, Responses, 0)
 	if m.N < 2 {
-		return fmt.Errorf("reweight: %d response tokens, want at least 2 to whiten", m.N)
+		return badInput("role", "has %d response tokens, want at least 2 to whiten", m.N)
 	}
 	mean := m.Sum / float64(m.N)
-	d := ws.moments(path, x, role, responses, mean)
+	d := ws.moments(isa, x, role, Responses, mean)
 	if d.Squares-d.Squares != 0 {
-		return fmt.Errorf("reweight: x is not finite at every response token")
+		return notFiniteResponse("x", x, role)
 	}
 	variance := d.variance(float64(m.N - 1))
 	f := 1 / math.Sqrt(variance+whitenEps)

@@ -1,25 +1,13 @@
 package reweight
 
-import (
-	"encoding/binary"
-	"fmt"
-)
-
-// Role says what a token is to the loss (Batch.Role).
-const (
-	RoleMasked    = 0 // prompt or observation: no part in the loss
-	RoleReasoning = 1 // response token outside the action body
-	RoleAction    = 2 // strictly between <answer> and </answer>
-)
-
 // A Batch is T tokens of S trajectories, one after another, without padding.
 //
 // Each slice is one array of the packed layout; the caller owns them all. A
-// function reads only the arrays it names and leaves the others alone, so a
+// function reads only the arrays that it names and leaves the others alone, so a
 // Batch may carry just what the call at hand needs. Energies, entropies and
 // log-probabilities are in nats.
 type Batch struct {
-	Role       []uint8   // [T] RoleMasked, RoleReasoning or RoleAction
+	Role       []Role    // [T] RoleMasked, RoleReasoning or RoleAction
 	SeqOffsets []int64   // [S+1] tokens SeqOffsets[s] to SeqOffsets[s+1] are trajectory s
 	GroupIDs   []int32   // [S] trajectories sampled from one prompt share a group
 	Rewards    []float32 // [S] outcome reward
@@ -46,131 +34,156 @@ func (b *Batch) Tokens() int { return len(b.Role) }
 // Trajectories returns S, the number of trajectories.
 func (b *Batch) Trajectories() int { return max(len(b.SeqOffsets)-1, 0) }
 
-// Validate checks every array that is set against the packed layout and
-// returns an error that names the first one that breaks it, the place and both
-// sizes. Role and SeqOffsets must be set; the others may be absent.
-func (b *Batch) Validate() error {
-	T := len(b.Role)
-	if T == 0 {
-		return fmt.Errorf("reweight: len(Role) = 0, want at least 1 token")
+// An Array describes one array of a Batch.
+type Array struct {
+	Field string // of the Batch, and the Arg of an *InputError about it: "SeqOffsets"
+	Name  string // in files, flags and other languages: "seq_offsets"
+	Per   Unit   // what its elements, or its rows of logits, stand for
+	Data  any    // points at the field: *[]Role, *[]int64, *[]int32, *[]float32 or *Logits
+
+	// From names the array of logits that this one is a statistic of, and
+	// Statistic says which; "" and NotDerived for all others.
+	From      string
+	Statistic Statistic
+}
+
+// A Unit is what an array of a Batch has an element for.
+type Unit uint8
+
+const (
+	PerToken      Unit = iota // T elements
+	PerTrajectory             // S elements
+	PerBoundary               // S+1 elements: where each trajectory begins, and where the last ends
+)
+
+// A Statistic is what follows from a token's row of logits at temperature 1.
+type Statistic uint8
+
+const (
+	NotDerived       Statistic = iota
+	StatisticEnergy            // -logsumexp
+	StatisticEntropy           // of the softmax
+	StatisticLogprob           // log-probability of the token in TokenIDs
+)
+
+// Arrays lists the arrays of b, those that are not set included. It is the one
+// place that names them all: what validates, reads, writes or derives arrays
+// walks this list.
+func (b *Batch) Arrays() [17]Array {
+	return [...]Array{
+		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
+		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
+		{Field: "GroupIDs", Name: "group_ids", Per: PerTrajectory, Data: &b.GroupIDs},
+		{Field: "Rewards", Name: "rewards", Per: PerTrajectory, Data: &b.Rewards},
+		{Field: "SpanIDs", Name: "span_ids", Data: &b.SpanIDs},
+		{Field: "TokenIDs", Name: "token_ids", Data: &b.TokenIDs},
+		{Field: "RefEnergy", Name: "ref_energy", Data: &b.RefEnergy, From: "ref_logits", Statistic: StatisticEnergy},
+		{Field: "Entropy", Name: "entropy", Data: &b.Entropy, From: "old_logits", Statistic: StatisticEntropy},
+		{Field: "OldLogprobs", Name: "old_logprobs", Data: &b.OldLogprobs, From: "old_logits", Statistic: StatisticLogprob},
+		{Field: "Logprobs", Name: "logprobs", Data: &b.Logprobs, From: "logits", Statistic: StatisticLogprob},
+		{Field: "RefLogprobs", Name: "ref_logprobs", Data: &b.RefLogprobs, From: "ref_logits", Statistic: StatisticLogprob},
+		{Field: "RefEntropy", Name: "ref_entropy", Data: &b.RefEntropy, From: "ref_logits", Statistic: StatisticEntropy},
+		{Field: "Advantages", Name: "advantages", Data: &b.Advantages},
+		{Field: "Values", Name: "values", Data: &b.Values},
+		{Field: "RefLogits", Name: "ref_logits", Data: &b.RefLogits},
+		{Field: "OldLogits", Name: "old_logits", Data: &b.OldLogits},
+		{Field: "Logits", Name: "logits", Data: &b.Logits},
 	}
-	if err := checkRoles(b.Role); err != nil {
+}
+
+// Len returns the number of elements, or of rows of logits; 0 if the array is
+// not set.
+func (a *Array) Len() int {
+	switch data := a.Data.(type) {
+	case *[]Role:
+		return len(*data)
+	case *[]int64:
+		return len(*data)
+	case *[]int32:
+		return len(*data)
+	case *[]float32:
+		return len(*data)
+	case *Logits:
+		return data.Rows()
+	}
+	return 0
+}
+
+// Validate checks every array that is set against the packed layout, and
+// returns an *InputError about the first that breaks it. Role and SeqOffsets
+// must be set; the others may be absent.
+func (b *Batch) Validate() error {
+	T, S := b.Tokens(), b.Trajectories()
+	if T == 0 {
+		return badInput("Role", "is empty, want at least 1 token")
+	}
+	if err := checkRoles("Role", b.Role); err != nil {
 		return err
 	}
 	if err := checkOffsets(b.SeqOffsets, T); err != nil {
 		return err
 	}
-	S := b.Trajectories()
-	for _, a := range [...]struct {
-		name      string
-		got, want int
-		unit      string
-	}{
-		{"GroupIDs", len(b.GroupIDs), S, "trajectories"},
-		{"Rewards", len(b.Rewards), S, "trajectories"},
-		{"SpanIDs", len(b.SpanIDs), T, "tokens"},
-		{"TokenIDs", len(b.TokenIDs), T, "tokens"},
-		{"RefEnergy", len(b.RefEnergy), T, "tokens"},
-		{"Entropy", len(b.Entropy), T, "tokens"},
-		{"OldLogprobs", len(b.OldLogprobs), T, "tokens"},
-		{"Logprobs", len(b.Logprobs), T, "tokens"},
-		{"RefLogprobs", len(b.RefLogprobs), T, "tokens"},
-		{"RefEntropy", len(b.RefEntropy), T, "tokens"},
-		{"Advantages", len(b.Advantages), T, "tokens"},
-		{"Values", len(b.Values), T, "tokens"},
-	} {
-		if a.got != 0 && a.got != a.want {
-			return fmt.Errorf("reweight: len(%s) = %d, want %d %s", a.name, a.got, a.want, a.unit)
+	for _, a := range b.Arrays() {
+		if l, ok := a.Data.(*Logits); ok {
+			if l.empty() {
+				continue
+			}
+			if err := l.check(a.Field, T); err != nil {
+				return err
+			}
+			if err := checkIDs("TokenIDs", b.TokenIDs, l.Vocab); err != nil {
+				return err
+			}
+			continue
+		}
+		var err error
+		switch n := a.Len(); {
+		case n == 0:
+		case a.Per == PerToken:
+			err = checkLen(a.Field, n, T, "token")
+		case a.Per == PerTrajectory:
+			err = checkLen(a.Field, n, S, "trajectory")
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if err := checkRewards(b.Rewards); err != nil {
 		return err
 	}
-	if len(b.SpanIDs) != 0 {
-		if err := checkSpans(b.SpanIDs, b.Role, b.SeqOffsets); err != nil {
-			return err
-		}
+	if len(b.SpanIDs) == 0 {
+		return nil
 	}
-	for _, l := range [...]struct {
-		name string
-		l    Logits
-	}{{"RefLogits", b.RefLogits}, {"OldLogits", b.OldLogits}, {"Logits", b.Logits}} {
-		if l.l.empty() {
-			continue
-		}
-		if err := l.l.check(l.name, T); err != nil {
-			return err
-		}
-		for t, id := range b.TokenIDs {
-			if id < 0 || int(id) >= l.l.Vocab {
-				return fmt.Errorf("reweight: TokenIDs[%d] = %d, want 0 to %d (%s.Vocab = %d)", t, id, l.l.Vocab-1, l.name, l.l.Vocab)
-			}
-		}
+	if err := checkTokenCount(T); err != nil {
+		return err
 	}
-	return nil
-}
-
-// need returns an error unless the array of that name has one element per token.
-func need(name string, got, tokens int) error {
-	if got != tokens {
-		return fmt.Errorf("reweight: len(%s) = %d, want %d tokens", name, got, tokens)
-	}
-	return nil
+	return checkSpans(b.SpanIDs, b.Role, b.SeqOffsets)
 }
 
 func finite(f float32) bool { return f-f == 0 }
 
-func checkRoles(role []uint8) error {
-	t := 0
-	for ; t+8 <= len(role); t += 8 { // eight at a time: no bit above the lowest two, and not both
-		if v := binary.LittleEndian.Uint64(role[t:]); v&0xfcfcfcfcfcfcfcfc|v&(v>>1)&0x0101010101010101 != 0 {
-			break
-		}
-	}
-	for ; t < len(role); t++ {
-		if r := role[t]; r > RoleAction {
-			return fmt.Errorf("reweight: Role[%d] = %d, want 0, 1 or 2", t, r)
-		}
-	}
-	return nil
-}
-
 func checkOffsets(off []int64, tokens int) error {
 	if len(off) < 2 {
-		return fmt.Errorf("reweight: len(SeqOffsets) = %d, want at least 2 (one trajectory)", len(off))
+		return badInput("SeqOffsets", "has %d elements, want at least 2, for one trajectory", len(off))
 	}
 	if off[0] != 0 {
-		return fmt.Errorf("reweight: SeqOffsets[0] = %d, want 0", off[0])
+		return badElement("SeqOffsets", 0, "is %d, want 0", off[0])
 	}
 	for s := 1; s < len(off); s++ {
 		if off[s] < off[s-1] {
-			return fmt.Errorf("reweight: SeqOffsets[%d] = %d is below SeqOffsets[%d] = %d", s, off[s], s-1, off[s-1])
+			return badElement("SeqOffsets", s, "is %d, below the %d before it", off[s], off[s-1])
 		}
 	}
 	if last := off[len(off)-1]; last != int64(tokens) {
-		return fmt.Errorf("reweight: SeqOffsets[%d] = %d, want %d tokens", len(off)-1, last, tokens)
+		return badElement("SeqOffsets", len(off)-1, "is %d, want %d, the number of tokens", last, tokens)
 	}
 	return nil
 }
 
-// checkSpans wants spans numbered 0, 1, 2, ... in the order in which they
-// first appear, each within one trajectory, and every response token in one.
-func checkSpans(span []int32, role []uint8, off []int64) error {
-	next, first := int32(0), int32(0) // spans seen so far; those seen before this trajectory
-	s := 0
-	for t, id := range span {
-		for int64(t) >= off[s+1] {
-			s, first = s+1, next
-		}
-		switch {
-		case id < -1 || id > next:
-			return fmt.Errorf("reweight: SpanIDs[%d] = %d, want -1 to %d (spans are numbered from 0 in order)", t, id, next)
-		case id >= 0 && id < first:
-			return fmt.Errorf("reweight: SpanIDs[%d] = %d is in trajectory %d, but the span began in an earlier one", t, id, s)
-		case id == -1 && role[t] != RoleMasked:
-			return fmt.Errorf("reweight: SpanIDs[%d] = -1, but Role[%d] = %d is a response token", t, t, role[t])
-		case id == next:
-			next++
+func checkRewards(rewards []float32) error {
+	for s, r := range rewards {
+		if !finite(r) {
+			return badElement("Rewards", s, "is %v, want a finite reward", r)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package reweight_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -25,7 +26,7 @@ func TestBottleneckTies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := reference.ActionBottleneck(b.Role, b.SeqOffsets, b.GroupIDs, wideRewards, wide)
+	want, err := reference.Bottleneck(slices.Repeat([]reference.Role{reference.RoleAction}, len(b.Role)), b.SeqOffsets, b.GroupIDs, wideRewards, wide)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestNothing(t *testing.T) {
 		t.Error("two formats pass")
 	}
 	opt := reweight.DefaultLoss
-	for opt.Aggregation = reweight.TokenMean; opt.Aggregation <= reweight.SeqTokenSumNorm; opt.Aggregation++ {
+	for opt.Aggregation = reweight.TokenMean; opt.Aggregation <= reweight.SeqMeanTokenSumNorm; opt.Aggregation++ {
 		res, err := ws.Loss(nil, nil, &reweight.Batch{SeqOffsets: []int64{0, 0}}, opt)
 		if err != nil || res.Loss != 0 {
 			t.Errorf("aggregation %d: %+v, %v", opt.Aggregation, res, err)
@@ -59,7 +60,7 @@ func TestNothing(t *testing.T) {
 
 // TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.
 func TestTinyWeights(t *testing.T) {
-	b := reweight.Batch{Role: []uint8{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
+	b := reweight.Batch{Role: []reweight.Role{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
 	grad := make([]float32, 2)
 	var ws reweight.Workspace
 	res, err := ws.Loss(grad, []float32{1e-40, 1e-40}, &b, reweight.DefaultLoss)
@@ -70,7 +71,7 @@ func TestTinyWeights(t *testing.T) {
 
 // TestNarrowScope: entropies a subnormal apart leave AEM alone.
 func TestNarrowScope(t *testing.T) {
-	b := reweight.Batch{Role: []uint8{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
+	b := reweight.Batch{Role: []reweight.Role{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
 	f := make([]float32, 2)
 	var ws reweight.Workspace
 	if err := ws.AEM(f, &b, reweight.AEMOptions{Lambda: 1}); err != nil || f[0] != 1 || f[1] != 1 {
@@ -91,8 +92,8 @@ func TestGradientOfUnlikely(t *testing.T) {
 		{[]float32{0, -inf}, 1, 1, [2]float32{-1, 1}},
 		{[]float32{0, 1}, 0, 1e-17, [2]float32{1e17, -1e17}},
 	} {
-		for _, path := range reweight.Available() {
-			ws := reweight.Workspace{Path: path}
+		for _, path := range reweight.AvailableISAs() {
+			ws := reweight.Workspace{ISA: path}
 			l := reweight.Logits{Vocab: 2, F32: append([]float32(nil), c.row...)}
 			lp := make([]float32, 1)
 			if err := ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}); err != nil {
@@ -108,5 +109,61 @@ func TestGradientOfUnlikely(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestLargeWeights: weights whose products overflow float32 give the loss and
+// the gradient that float64 has.
+func TestLargeWeights(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 2, 0, 1}, SeqOffsets: []int64{0, 2, 4}, Logprobs: []float32{-1, -1, 0, -2},
+		OldLogprobs: []float32{-1, -1.5, 0, -2}, Advantages: []float32{-2, -3, 5, 1}}
+	weights := []float32{3e38, 1e38, 3e38, 2e30}
+	wide := func(x []float32) []float64 {
+		w := make([]float64, len(x))
+		for i, v := range x {
+			w[i] = float64(v)
+		}
+		return w
+	}
+	role := []reference.Role{1, 2, 0, 1}
+	grad := make([]float32, 4)
+	var ws reweight.Workspace
+	opt := reweight.DefaultLoss
+	for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenSum, reweight.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm} {
+		exact := reference.DefaultLoss
+		exact.Aggregation = reference.Aggregation(opt.Aggregation.String())
+		want, err := reference.Loss(role, b.SeqOffsets, wide(b.Logprobs), wide(b.OldLogprobs), wide(b.Advantages), wide(weights), exact)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ws.Loss(grad, weights, &b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, opt.Aggregation.String()+": loss", got.Loss, want.Loss)
+		near(t, opt.Aggregation.String()+": sum of weights", got.WeightSum, 4.00000002e38)
+		for i := range grad {
+			w := want.Gradient[i]
+			if math.Abs(w) > math.MaxFloat32 { // a sum of such weights is beyond float32, and so is its gradient
+				w = math.Inf(int(math.Copysign(1, w)))
+			}
+			near(t, opt.Aggregation.String()+": gradient", float64(grad[i]), w)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { ws.Loss(grad, weights, &b, opt) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestChosenMaskedID: the formula of the row gradient at an id of probability 0
+// that was chosen all the same.
+func TestChosenMaskedID(t *testing.T) {
+	inf := float32(math.Inf(1))
+	x := reweight.Logits{Vocab: 3, F32: []float32{0, -inf, 0}}
+	dst := reweight.Logits{Vocab: 3, F32: make([]float32, 3)}
+	var ws reweight.Workspace
+	err := ws.RowGradient(dst, x, []int32{1}, []float32{-inf}, nil, []float32{3}, reweight.RowGradientOptions{Temperature: 2})
+	if want := []float32{-0.75, 1.5, -0.75}; err != nil || !slices.Equal(dst.F32, want) {
+		t.Errorf("%v, %v, want %v", dst.F32, err, want)
 	}
 }

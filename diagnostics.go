@@ -1,7 +1,6 @@
 package reweight
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
@@ -9,13 +8,13 @@ import (
 // WeightMass returns the action tokens' share of the sum of weights, 0 if the
 // sum is 0; weights nil stands for 1 at each response token. weights and role
 // have the same length, and roles are 0 to 2; anything else is an error.
-func WeightMass(weights []float32, role []uint8) (float64, error) {
+func WeightMass(weights []float32, role []Role) (float64, error) {
 	if weights != nil {
-		if err := need("weights", len(weights), len(role)); err != nil {
+		if err := checkLen("weights", len(weights), len(role), "token"); err != nil {
 			return 0, err
 		}
 	}
-	if err := checkRoles(role); err != nil {
+	if err := checkRoles("role", role); err != nil {
 		return 0, err
 	}
 	var sum [RoleAction + 1]float64
@@ -51,17 +50,17 @@ type BottleneckResult struct{ All, Reasoning, Action Correlation }
 func Bottleneck(b *Batch) (BottleneckResult, error) {
 	var res BottleneckResult
 	T, S := b.Tokens(), b.Trajectories()
-	if err := checkRoles(b.Role); err != nil {
+	if err := checkRoles("Role", b.Role); err != nil {
 		return res, err
 	}
 	if err := checkOffsets(b.SeqOffsets, T); err != nil {
 		return res, err
 	}
-	if err := need("RefEnergy", len(b.RefEnergy), T); err != nil {
+	if err := checkLen("RefEnergy", len(b.RefEnergy), T, "token"); err != nil {
 		return res, err
 	}
-	if len(b.Rewards) != S {
-		return res, fmt.Errorf("reweight: len(Rewards) = %d, want %d trajectories", len(b.Rewards), S)
+	if err := checkLen("Rewards", len(b.Rewards), S, "trajectory"); err != nil {
+		return res, err
 	}
 	if err := checkRewards(b.Rewards); err != nil {
 		return res, err
@@ -82,7 +81,7 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			if r := b.Role[t]; r != RoleMasked {
 				if !finite(b.RefEnergy[t]) {
-					return res, fmt.Errorf("reweight: RefEnergy[%d] = %v, want a finite number", t, b.RefEnergy[t])
+					return res, badElement("RefEnergy", int(t), "is %v at a response token, want a finite number", b.RefEnergy[t])
 				}
 				g.energy[r] += float64(b.RefEnergy[t])
 				g.n[r]++
@@ -206,29 +205,33 @@ func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
 		name string
 		n    int
 	}{{"OldLogprobs", len(b.OldLogprobs)}, {"Entropy", len(b.Entropy)}, {"Advantages", len(b.Advantages)}} {
-		if err := need(a.name, a.n, T); err != nil {
+		if err := checkLen(a.name, a.n, T, "token"); err != nil {
 			return 0, err
 		}
 	}
-	if err := ws.splitSpans(b, ScopeBatch); err != nil {
+	if err := ws.countSpans(b); err != nil {
 		return 0, err
 	}
 	count := ws.spans.count
-	ws.drift = grow(ws.drift, len(count))
-	clear(ws.drift)
+	ws.drift.spans = grow(ws.drift.spans, len(count))
+	drift := ws.drift.spans
+	clear(drift)
 	for t, s := range b.SpanIDs {
 		if s >= 0 && b.Role[t] != RoleMasked {
-			d := &ws.drift[s]
+			d := &drift[s]
 			d.advantage += float64(b.Advantages[t])
 			d.excess -= float64(b.OldLogprobs[t]) + float64(b.Entropy[t])
 		}
 	}
 	sum := 0.0
-	for s, d := range ws.drift {
+	for s, d := range drift {
 		sum += float64(d.advantage / float64(count[s]) * d.excess)
 	}
 	return sum / float64(max(len(count), 1)), nil
 }
+
+// driftScratch holds what EntropyDrift computes of each span.
+type driftScratch struct{ spans []spanDrift }
 
 // spanDrift is a span's sum of advantages, and its surprisal less its entropy.
 type spanDrift struct{ advantage, excess float64 }

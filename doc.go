@@ -3,9 +3,27 @@
 // 2605.00425), and the PPO and GRPO arithmetic that both plug into, as kernels
 // that run at the speed of memory.
 //
-// A [Batch] holds packed rollouts, [Logits] rows of logits; the methods of a
+// A [Batch] holds packed rollouts, [Logits] rows of logits. The methods of a
 // [Workspace] compute on them, into slices that the caller owns, and allocate
 // nothing in steady state. Energies, entropies and log-probabilities are in
-// nats. Every implementation ([ISA]), number of workers and split into calls
-// gives the same bits.
+// nats. Every instruction set ([ISA]), number of workers and split into calls
+// gives the same bits. An argument that is wrong is an [*InputError], returned
+// before anything is written.
+//
+// # From logits to the loss and back
+//
+//   - [Workspace.TokenStats]: energies, entropies and log-probabilities of rows of logits
+//   - [Workspace.GRPO], [Workspace.GAE], [Workspace.Whiten]: advantages
+//   - [Workspace.ActFocus]: token weights
+//   - [Workspace.AEM]: factors of the advantages, applied by [Workspace.Multiply]
+//   - [Workspace.Loss]: the clipped surrogate and its gradient by log-probabilities
+//   - [Workspace.RowGradient]: from there to the gradient by logits
+//   - [Bottleneck], [Workspace.EntropyDrift], [WeightMass]: what a batch looks like
+//
+// # Single kernels, for a step of your own
+//
+//   - [Workspace.MaskedMoments]: sums over the tokens of some roles
+//   - [Workspace.ActFocusWeights]: weights from a signal, its mean and sigma
+//   - [Workspace.SpanMeans], [Workspace.MinMax], [Workspace.ExpScale]: the parts of AEM
+//   - [Workspace.Surrogate]: the loss's terms, sums and gradient without aggregation
 package reweight

@@ -48,9 +48,9 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define CHUNK2 (2*const_lanes)
 #define CHUNK1 const_lanes
 
-// The types of a row's elements, as the stubs' typ has them; float32 is 0 and
-// float16 is 2.
-#define BFLOAT16 $1
+// The format of a row, as the stubs' dtype has it: the DType's number. Float32 is
+// 0, which is tested for with TESTQ.
+#define BFLOAT16 $const_DTypeBF16
 
 // Predicates of VCMPPS. VCMPPS LESS, b, a, dst is a < b.
 #define UNORDERED $3 // a or b is NaN

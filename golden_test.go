@@ -27,16 +27,16 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// bytes reads a JSON array of small numbers.
-type bytes []uint8
+// roles reads a JSON array of roles as numbers.
+type roles []reweight.Role
 
-func (s *bytes) UnmarshalJSON(b []byte) error {
+func (s *roles) UnmarshalJSON(b []byte) error {
 	var v []int
 	if err := json.Unmarshal(b, &v); err != nil {
 		return err
 	}
 	for _, x := range v {
-		*s = append(*s, uint8(x))
+		*s = append(*s, reweight.Role(x))
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func TestGoldenTokenStats(t *testing.T) {
 
 func TestGoldenActFocus(t *testing.T) {
 	var cases []struct {
-		Role            bytes
+		Role            roles
 		Energy, Weights []number
 		Options         struct{ Alpha, Beta, Eps float64 }
 	}
@@ -129,7 +129,7 @@ func TestGoldenActFocus(t *testing.T) {
 
 func TestGoldenAEM(t *testing.T) {
 	var cases []struct {
-		Role       bytes
+		Role       roles
 		SpanIDs    []int32  `json:"span_ids"`
 		SeqOffsets []int64  `json:"seq_offsets"`
 		GroupIDs   []int32  `json:"group_ids"`
@@ -160,7 +160,7 @@ func TestGoldenGRPO(t *testing.T) {
 	var ws reweight.Workspace
 	for _, c := range cases {
 		n := len(c.Rewards)
-		b := reweight.Batch{Role: make([]uint8, n), SeqOffsets: make([]int64, n+1), Rewards: floats(c.Rewards), GroupIDs: c.GroupIDs}
+		b := reweight.Batch{Role: make([]reweight.Role, n), SeqOffsets: make([]int64, n+1), Rewards: floats(c.Rewards), GroupIDs: c.GroupIDs}
 		for s := range n { // one action token each
 			b.Role[s], b.SeqOffsets[s+1] = reweight.RoleAction, int64(s+1)
 		}
@@ -181,7 +181,7 @@ func TestGoldenGRPO(t *testing.T) {
 func TestGoldenGAE(t *testing.T) {
 	var cases []struct {
 		Rewards, Values, Advantages, Returns []number
-		Mask                                 bytes
+		Mask                                 roles
 		Gamma, Lam                           float64
 	}
 	golden(t, "gae.json", &cases)
@@ -206,7 +206,7 @@ func TestGoldenPolicyLoss(t *testing.T) {
 	var cases []struct {
 		Logprobs, Advantages, Weights, Gradient []number
 		Old                                     []number `json:"old_logprobs"`
-		Mask                                    bytes
+		Mask                                    roles
 		Options                                 struct{ Lo, Hi, Dual float64 }
 		Loss                                    float64
 		ClipFraction                            float64 `json:"clip_fraction"`
@@ -229,7 +229,7 @@ func TestGoldenPolicyLoss(t *testing.T) {
 
 func TestGoldenBottleneck(t *testing.T) {
 	var cases []struct {
-		Role            bytes
+		Role            roles
 		SeqOffsets      []int64 `json:"seq_offsets"`
 		GroupIDs        []int32 `json:"group_ids"`
 		Energy, Rewards []number

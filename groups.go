@@ -1,15 +1,16 @@
 package reweight
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
-// groupsOf numbers the groups of the batch's trajectories 0, 1, ... by
-// ascending id: index(s) of the result is trajectory s's group.
+// groupIndex holds the distinct group ids of a batch in ascending order. A
+// group's number is its place there.
+type groupIndex []int32
+
+// groupsOf returns the groups of the batch's trajectories, in the workspace's
+// scratch.
 func (ws *Workspace) groupsOf(b *Batch) (groupIndex, error) {
-	if S := b.Trajectories(); len(b.GroupIDs) != S {
-		return nil, fmt.Errorf("reweight: len(GroupIDs) = %d, want %d trajectories", len(b.GroupIDs), S)
+	if err := checkLen("GroupIDs", len(b.GroupIDs), b.Trajectories(), "trajectory"); err != nil {
+		return nil, err
 	}
 	ws.groups = append(ws.groups[:0], b.GroupIDs...)
 	slices.Sort(ws.groups)
@@ -17,9 +18,7 @@ func (ws *Workspace) groupsOf(b *Batch) (groupIndex, error) {
 	return ws.groups, nil
 }
 
-// groupIndex holds the distinct group ids in ascending order.
-type groupIndex []int32
-
+// of returns the number of the group of that id.
 func (g groupIndex) of(id int32) int {
 	i, _ := slices.BinarySearch(g, id)
 	return i

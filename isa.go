@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// An ISA names an implementation of the kernels. All of them give the same
-// bits; they differ in speed.
+// An ISA names the instruction set that the kernels are written in. All of them
+// give the same bits; they differ in speed.
 type ISA uint8
 
 const (
@@ -20,30 +20,27 @@ const (
 
 var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "neon"}
 
-// String returns the lower-case name, as the bench prints it.
-func (p ISA) String() string {
-	if int(p) < len(isaNames) {
-		return isaNames[p]
+// String returns the lower-case name, as flags and reports have it.
+func (isa ISA) String() string {
+	if int(isa) < len(isaNames) {
+		return isaNames[isa]
 	}
-	return fmt.Sprintf("ISA(%d)", uint8(p))
+	return fmt.Sprintf("ISA(%d)", uint8(isa))
 }
 
-// MarshalText returns the name.
-func (p ISA) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// ParseISA returns the available ISA of that name, or an error that lists those
-// that are.
+// ParseISA returns the available ISA of that name. Any other name is an
+// *InputError that lists those that are available.
 func ParseISA(name string) (ISA, error) {
-	return parseISA(name, available)
+	return parseISA("name", name, available)
 }
 
-func parseISA(name string, from []ISA) (ISA, error) {
-	for _, p := range from {
-		if p.String() == name {
-			return p, nil
+func parseISA(arg, name string, from []ISA) (ISA, error) {
+	for _, isa := range from {
+		if isa.String() == name {
+			return isa, nil
 		}
 	}
-	return Auto, fmt.Errorf("reweight: no instruction set %q here, want one of %v", name, from)
+	return Auto, badInput(arg, "is %q, want one of %v", name, from)
 }
 
 // What this machine and build can run, the slowest first, as far as the
@@ -55,30 +52,30 @@ func narrow(all []ISA, name string) ([]ISA, error) {
 	if name == "" {
 		return all, nil
 	}
-	p, err := parseISA(name, all)
+	isa, err := parseISA("REWEIGHT_ISA", name, all)
 	if err != nil {
-		return all, fmt.Errorf("%w (REWEIGHT_ISA)", err)
+		return all, err
 	}
-	return all[:slices.Index(all, p)+1], nil
+	return all[:slices.Index(all, isa)+1], nil
 }
 
-// Available returns what this machine and build can run, the slowest first. The
-// environment variable REWEIGHT_ISA, read at start, cuts the list after the one
-// it names; if it names none of them, every call of a kernel that leaves the
-// choice to Auto is an error that lists them.
-func Available() []ISA { return slices.Clone(available) }
+// AvailableISAs returns what this machine and build can run, the slowest first.
+// The environment variable REWEIGHT_ISA, read at start, cuts the list after the
+// one that it names. If it names none of them, every call of a kernel that
+// leaves the choice to Auto is an error that lists them.
+func AvailableISAs() []ISA { return slices.Clone(available) }
 
-// Best returns what Auto stands for, or an error if REWEIGHT_ISA names nothing
-// that is available.
-func Best() (ISA, error) { return Auto.resolve() }
+// BestISA returns what Auto stands for, or an error if REWEIGHT_ISA names
+// nothing that is available.
+func BestISA() (ISA, error) { return Auto.resolve() }
 
 // resolve turns Auto into the best available ISA and rejects a missing one.
-func (p ISA) resolve() (ISA, error) {
-	if p == Auto {
+func (isa ISA) resolve() (ISA, error) {
+	if isa == Auto {
 		return available[len(available)-1], envErr
 	}
-	if !slices.Contains(available, p) {
-		return p, fmt.Errorf("reweight: instruction set %v is not available here, want one of %v", p, available)
+	if !slices.Contains(available, isa) {
+		return isa, badInput("ISA", "is %v, which this machine or build lacks, want one of %v", isa, available)
 	}
-	return p, nil
+	return isa, nil
 }

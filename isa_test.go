@@ -18,13 +18,13 @@ func TestNarrow(t *testing.T) {
 		{"portable", all, all[:1], ""},
 		{"avx2", all, all[:2], ""},
 		{"avx512", all, all, ""},
-		{"avx512", all[:2], all[:2], `no instruction set "avx512" here, want one of [portable avx2]`},
-		{"sse", all, all, `no instruction set "sse" here, want one of [portable avx2 avx512]`},
-		{"auto", all, all, `no instruction set "auto" here`},
-		{"AVX2", all, all, `no instruction set "AVX2" here`},
+		{"avx512", all[:2], all[:2], `is "avx512", want one of [portable avx2]`},
+		{"sse", all, all, `is "sse", want one of [portable avx2 avx512]`},
+		{"auto", all, all, `is "auto", want`},
+		{"AVX2", all, all, `is "AVX2", want`},
 		{"neon", arm, arm, ""},
 		{"portable", arm, arm[:1], ""},
-		{"avx2", arm, arm, `no instruction set "avx2" here, want one of [portable neon]`},
+		{"avx2", arm, arm, `is "avx2", want one of [portable neon]`},
 	} {
 		got, err := narrow(c.all, c.name)
 		if !slices.Equal(got, c.want) {
@@ -38,11 +38,11 @@ func TestNarrow(t *testing.T) {
 
 // TestPaths names what does not run here.
 func TestPaths(t *testing.T) {
-	for p := Portable; int(p) < len(isaNames); p++ {
-		t.Run(p.String(), func(t *testing.T) {
-			ws := Workspace{Path: p}
+	for isa := Portable; int(isa) < len(isaNames); isa++ {
+		t.Run(isa.String(), func(t *testing.T) {
+			ws := Workspace{ISA: isa}
 			err := ws.TokenStats(Stats{LSE: make([]float32, 1)}, Logits{Vocab: 3, F32: []float32{1, 2, 3}}, nil, DefaultTokenStats)
-			if has := slices.Contains(Available(), p); has != (err == nil) {
+			if has := slices.Contains(AvailableISAs(), isa); has != (err == nil) {
 				t.Errorf("available: %v, but the call's error is %v", has, err)
 			}
 			if err != nil {
@@ -60,7 +60,7 @@ func TestWrongOverride(t *testing.T) {
 	if err := ws.Multiply(nil, nil, nil); err == nil || !strings.Contains(err.Error(), "REWEIGHT_ISA") {
 		t.Errorf("error %v, want one that names REWEIGHT_ISA", err)
 	}
-	ws.Path = Portable
+	ws.ISA = Portable
 	if err := ws.Multiply(nil, nil, nil); err != nil {
 		t.Errorf("a path asked for by name: %v", err)
 	}

@@ -1,13 +1,19 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // The kernels one by one, for callers who compose their own step: each checks
-// its arguments and runs the implementation that ws.Path names, arrays of tokens
+// its arguments and runs the implementation that ws.ISA names, arrays of tokens
 // in pieces that keep goroutines preemptible.
+
+// kernelScratch holds the sums that the assembly writes, and pointers to which
+// would otherwise make them escape in every call.
+type kernelScratch struct {
+	moments   momentSums
+	surrogate surrogateSums
+	exps      laneSum
+	spanSums  []float64 // [spans]
+}
 
 // Moments are the sums of MaskedMoments over n tokens.
 type Moments struct {
@@ -16,33 +22,33 @@ type Moments struct {
 }
 
 // MaskedMoments sums x - shift and its square over the tokens whose role is in
-// roles, a bit set: 1<<RoleAction, say. x and role have the same length, and
+// roles. x and role have the same length, and
 // shift is finite; anything else is an error. The values of other tokens do not
 // matter.
-func (ws *Workspace) MaskedMoments(x []float32, role []uint8, roles uint8, shift float64) (Moments, error) {
-	path, err := ws.Path.resolve()
+func (ws *Workspace) MaskedMoments(x []float32, role []Role, roles RoleSet, shift float64) (Moments, error) {
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return Moments{}, err
 	}
-	if err := need("x", len(x), len(role)); err != nil {
+	if err := checkLen("x", len(x), len(role), "token"); err != nil {
 		return Moments{}, err
 	}
-	if err := checkRoles(role); err != nil {
+	if err := checkRoles("role", role); err != nil {
 		return Moments{}, err
 	}
 	if shift-shift != 0 {
-		return Moments{}, fmt.Errorf("reweight: shift = %v, want a finite number", shift)
+		return Moments{}, badInput("shift", "is %v, want a finite number", shift)
 	}
-	return ws.moments(path, x, role, roles, shift), nil
+	return ws.moments(isa, x, role, roles, shift), nil
 }
 
-func (ws *Workspace) moments(path ISA, x []float32, role []uint8, roles uint8, shift float64) Moments {
-	ws.moment = momentSums{}
+func (ws *Workspace) moments(isa ISA, x []float32, role []Role, roles RoleSet, shift float64) Moments {
+	ws.kernels.moments = momentSums{}
 	for i := 0; i < len(x); i += pieceSize {
 		end := min(i+pieceSize, len(x))
-		path.maskedMoments(x[i:end], role[i:end], roles, shift, &ws.moment)
+		isa.maskedMoments(x[i:end], role[i:end], roles, shift, &ws.kernels.moments)
 	}
-	return Moments{int(ws.moment.count), tree(&ws.moment.sum), tree(&ws.moment.squares)}
+	return Moments{int(ws.kernels.moments.count), tree(&ws.kernels.moments.sum), tree(&ws.kernels.moments.squares)}
 }
 
 // ActFocusWeights sets dst[t] by the role of token t: opt.Alpha for reasoning,
@@ -51,25 +57,28 @@ func (ws *Workspace) moments(path ISA, x []float32, role []uint8, roles uint8, s
 // of the batch. dst, signal and role have the same length; dst may be signal.
 // sigma is at least 0; 0 makes every sigmoid 1/2. A wrong length, mean, sigma
 // or option is an error, and dst is not written.
-func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []uint8, mean, sigma float64, opt ActFocusOptions) error {
-	path, err := ws.Path.resolve()
+func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, sigma float64, opt ActFocusOptions) error {
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
-	if err := need("dst", len(dst), len(role)); err != nil {
+	if err := checkLen("dst", len(dst), len(role), "token"); err != nil {
 		return err
 	}
-	if err := need("signal", len(signal), len(role)); err != nil {
+	if err := checkLen("signal", len(signal), len(role), "token"); err != nil {
 		return err
 	}
-	if err := checkRoles(role); err != nil {
+	if err := checkRoles("role", role); err != nil {
 		return err
 	}
 	if err := opt.check(); err != nil {
 		return err
 	}
-	if !(math.Abs(mean) <= math.MaxFloat32) || !(sigma >= 0 && sigma <= math.MaxFloat32) {
-		return fmt.Errorf("reweight: mean = %v and sigma = %v, want finite numbers and sigma at least 0", mean, sigma)
+	if !(math.Abs(mean) <= math.MaxFloat32) {
+		return badInput("mean", "is %v, want a finite number", mean)
+	}
+	if err := checkNotNegative("sigma", sigma); err != nil {
+		return err
 	}
 	q := actFocusConsts{muHi: float32(mean), alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
 	q.muLo = float32(mean - float64(q.muHi))
@@ -78,7 +87,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []uint8, mean, 
 	}
 	for i := 0; i < len(dst); i += pieceSize {
 		end := min(i+pieceSize, len(dst))
-		path.actFocusWeights(dst[i:end], signal[i:end], role[i:end], &q)
+		isa.actFocusWeights(dst[i:end], signal[i:end], role[i:end], &q)
 	}
 	return nil
 }
@@ -88,17 +97,17 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []uint8, mean, 
 // not decreasing, and stays within x; otherwise that is an error, and dst is
 // not written. dst does not overlap x.
 func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
 	if err := checkRanges("dst", len(dst), len(x), offsets); err != nil {
 		return err
 	}
-	ws.spanSums = grow(ws.spanSums, len(dst))
-	path.spanSums(ws.spanSums, x, offsets)
+	ws.kernels.spanSums = grow(ws.kernels.spanSums, len(dst))
+	isa.spanSums(ws.kernels.spanSums, x, offsets)
 	for s := range dst {
-		dst[s] = float32(ws.spanSums[s] / float64(offsets[s+1]-offsets[s]))
+		dst[s] = float32(ws.kernels.spanSums[s] / float64(offsets[s+1]-offsets[s]))
 	}
 	return nil
 }
@@ -109,17 +118,17 @@ func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 // stays within x; otherwise that is an error, and nothing is written. lo, hi and
 // x do not overlap.
 func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
-	if len(lo) != len(hi) {
-		return fmt.Errorf("reweight: len(hi) = %d, want len(lo) = %d", len(hi), len(lo))
+	if err := checkLen("hi", len(hi), len(lo), "group"); err != nil {
+		return err
 	}
 	if err := checkRanges("lo", len(lo), len(x), offsets); err != nil {
 		return err
 	}
-	path.minMax(lo, hi, x, offsets)
+	isa.minMax(lo, hi, x, offsets)
 	return nil
 }
 
@@ -129,25 +138,31 @@ func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
 // 83. dst and x have the same length, at least 1; dst may be x. A wrong length or
 // a rate that is negative or not finite is an error, and dst is not written.
 func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error {
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
-	if len(x) == 0 || len(dst) != len(x) {
-		return fmt.Errorf("reweight: len(dst) = %d and len(x) = %d, want the same and at least 1", len(dst), len(x))
+	if len(x) == 0 {
+		return badInput("x", "is empty, want at least 1 element")
 	}
-	if !(rate >= 0 && rate <= math.MaxFloat32) || !finite(lo) {
-		return fmt.Errorf("reweight: rate = %v and lo = %v, want finite numbers and rate at least 0", rate, lo)
+	if err := checkLen("dst", len(dst), len(x), "element of x"); err != nil {
+		return err
+	}
+	if err := checkNotNegative("rate", rate); err != nil {
+		return err
+	}
+	if !finite(lo) {
+		return badInput("lo", "is %v, want a finite number", lo)
 	}
 	k := float32(max(-math.MaxFloat32, -rate*log2E))
-	ws.exps = laneSum{}
+	ws.kernels.exps = laneSum{}
 	for i := 0; i < len(x); i += pieceSize {
 		end := min(i+pieceSize, len(x))
-		path.expScale(dst[i:end], x[i:end], lo, k, &ws.exps)
+		isa.expScale(dst[i:end], x[i:end], lo, k, &ws.kernels.exps)
 	}
-	f := float32(float64(len(x)) / ws.exps.sum())
+	f := float32(float64(len(x)) / ws.kernels.exps.sum())
 	for i := 0; i < len(x); i += pieceSize {
-		path.scale(dst[i:min(i+pieceSize, len(x))], f)
+		isa.scale(dst[i:min(i+pieceSize, len(x))], f)
 	}
 	return nil
 }
@@ -155,16 +170,19 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 // Multiply sets dst[i] = a[i] * b[i]: AEM's factors onto advantages. The
 // lengths are equal, or that is an error; dst may be a or b.
 func (ws *Workspace) Multiply(dst, a, b []float32) error {
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
-	if len(a) != len(dst) || len(b) != len(dst) {
-		return fmt.Errorf("reweight: len(a) = %d and len(b) = %d, want %d like dst", len(a), len(b), len(dst))
+	if err := checkLen("a", len(a), len(dst), "element of dst"); err != nil {
+		return err
+	}
+	if err := checkLen("b", len(b), len(dst), "element of dst"); err != nil {
+		return err
 	}
 	for i := 0; i < len(dst); i += pieceSize {
 		end := min(i+pieceSize, len(dst))
-		path.multiply(dst[i:end], a[i:end], b[i:end])
+		isa.multiply(dst[i:end], a[i:end], b[i:end])
 	}
 	return nil
 }
@@ -182,8 +200,8 @@ type SurrogateSums struct {
 // the aggregation of opt is not used. weights nil stands for ones. All arrays
 // have one element per token; grad may be any of the float inputs. A wrong
 // length or option is an error, and grad is not written.
-func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []uint8, scale float64, opt LossOptions) (SurrogateSums, error) {
-	path, err := ws.Path.resolve()
+func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt LossOptions) (SurrogateSums, error) {
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return SurrogateSums{}, err
 	}
@@ -191,59 +209,59 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 		name string
 		n    int
 	}{{"grad", len(grad)}, {"logprobs", len(logprobs)}, {"old", len(old)}, {"advantages", len(advantages)}} {
-		if err := need(a.name, a.n, len(role)); err != nil {
+		if err := checkLen(a.name, a.n, len(role), "token"); err != nil {
 			return SurrogateSums{}, err
 		}
 	}
 	if weights != nil {
-		if err := need("weights", len(weights), len(role)); err != nil {
+		if err := checkLen("weights", len(weights), len(role), "token"); err != nil {
 			return SurrogateSums{}, err
 		}
 	}
-	if err := checkRoles(role); err != nil {
+	if err := checkRoles("role", role); err != nil {
 		return SurrogateSums{}, err
 	}
 	if err := opt.check(); err != nil {
 		return SurrogateSums{}, err
 	}
 	if !(math.Abs(scale) <= math.MaxFloat32) {
-		return SurrogateSums{}, fmt.Errorf("reweight: scale = %v, want a finite number", scale)
+		return SurrogateSums{}, badInput("scale", "is %v, want a finite number", scale)
 	}
-	return ws.surrogate(path, grad, logprobs, old, advantages, weights, role, scale, &opt), nil
+	return ws.surrogate(isa, grad, logprobs, old, advantages, weights, role, scale, &opt), nil
 }
 
-func (ws *Workspace) surrogate(path ISA, grad, logprobs, old, advantages, weights []float32, role []uint8, scale float64, opt *LossOptions) SurrogateSums {
+func (ws *Workspace) surrogate(isa ISA, grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt *LossOptions) SurrogateSums {
 	q := surrogateConsts{lo: float32(1 - opt.ClipLow), hi: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
 	if opt.DualClip == 0 {
 		q.dual = float32(math.Inf(1))
 	}
-	ws.sums = surrogateSums{}
+	ws.kernels.surrogate = surrogateSums{}
 	for i := 0; i < len(role); i += pieceSize {
 		end := min(i+pieceSize, len(role))
 		w := weights
 		if w != nil {
 			w = w[i:end]
 		}
-		path.surrogate(grad[i:end], logprobs[i:end], old[i:end], advantages[i:end], w, role[i:end], &q, &ws.sums)
+		isa.surrogate(grad[i:end], logprobs[i:end], old[i:end], advantages[i:end], w, role[i:end], &q, &ws.kernels.surrogate)
 	}
-	return SurrogateSums{int(ws.sums.tokens), int(ws.sums.clipped), ws.sums.loss.sum(), ws.sums.logRatio.sum()}
+	return SurrogateSums{int(ws.kernels.surrogate.tokens), int(ws.kernels.surrogate.clipped), ws.kernels.surrogate.loss.sum(), ws.kernels.surrogate.logRatio.sum()}
 }
 
 // checkRanges wants offsets to cut n ranges out of size elements.
 func checkRanges(name string, n, size int, offsets []int32) error {
 	if len(offsets) != n+1 {
-		return fmt.Errorf("reweight: len(offsets) = %d, want len(%s) + 1 = %d", len(offsets), name, n+1)
+		return badInput("offsets", "has %d elements, want %d, one more than %s", len(offsets), n+1, name)
 	}
 	if offsets[0] < 0 {
-		return fmt.Errorf("reweight: offsets[0] = %d, want at least 0", offsets[0])
+		return badElement("offsets", 0, "is %d, want at least 0", offsets[0])
 	}
 	for i := 1; i < len(offsets); i++ {
 		if offsets[i] < offsets[i-1] {
-			return fmt.Errorf("reweight: offsets[%d] = %d is below offsets[%d] = %d", i, offsets[i], i-1, offsets[i-1])
+			return badElement("offsets", i, "is %d, below the %d before it", offsets[i], offsets[i-1])
 		}
 	}
 	if last := offsets[n]; int(last) > size {
-		return fmt.Errorf("reweight: offsets[%d] = %d, want at most len(x) = %d", n, last, size)
+		return badElement("offsets", n, "is %d, want at most %d, the elements of x", last, size)
 	}
 	return nil
 }

@@ -22,57 +22,57 @@ func detect() []ISA {
 
 // rowBlocksAVX2 is rowBlocksPortable for whole chunks of 16 elements at x, then
 // the padded tail unless that is nil. It stops at a block with a lane sum of 2^y
-// above st.alarm and returns the block's first chunk: -1 at the end. typ is 0 for
-// float32, 1 for bfloat16, 2 for float16.
+// above st.alarm and returns the block's first chunk: -1 at the end. dtype is the
+// number of the DType.
 //
 //go:noescape
-func rowBlocksAVX2(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
+func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
 
 // rowBlocksAVX512 is rowBlocksPortable, with the arguments of rowBlocksAVX2.
 //
 //go:noescape
-func rowBlocksAVX512(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
+func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
 
 // blockMaxAVX2 is blockMaxPortable, with the row as rowBlocksAVX2 has it.
 //
 //go:noescape
-func blockMaxAVX2(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32
+func blockMaxAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
 // blockMaxAVX512 is blockMaxPortable, with the row as rowBlocksAVX2 has it.
 //
 //go:noescape
-func blockMaxAVX512(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32
+func blockMaxAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
 // rowGradientAVX2 is rowGradientPortable for whole chunks of float32 or bfloat16.
 // dst may be x. Here and below there is at least one chunk.
 //
 //go:noescape
-func rowGradientAVX2(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+func rowGradientAVX2(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
 // rowGradientAVX512 is rowGradientPortable for whole chunks of float32 or bfloat16.
 //
 //go:noescape
-func rowGradientAVX512(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+func rowGradientAVX512(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
 // maskedMomentsAVX2 is maskedMomentsPortable for whole chunks.
 //
 //go:noescape
-func maskedMomentsAVX2(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+func maskedMomentsAVX2(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
 // maskedMomentsAVX512 is maskedMomentsPortable for whole chunks.
 //
 //go:noescape
-func maskedMomentsAVX512(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+func maskedMomentsAVX512(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
 // actFocusWeightsAVX2 is actFocusWeightsPortable for whole chunks.
 //
 //go:noescape
-func actFocusWeightsAVX2(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+func actFocusWeightsAVX2(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
 // actFocusWeightsAVX512 is actFocusWeightsPortable for whole chunks.
 //
 //go:noescape
-func actFocusWeightsAVX512(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+func actFocusWeightsAVX512(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
 // spanSumsAVX2 is spanSumsPortable for n spans, at least one.
 //
@@ -124,53 +124,53 @@ func multiplyAVX512(dst, a, b *float32, chunks int)
 // bytes a chunk: 0 for a chunk of ones. The groups of sums are empty at the start.
 //
 //go:noescape
-func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
 // surrogateAVX512 is surrogatePortable for whole chunks, like surrogateAVX2.
 //
 //go:noescape
-func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-func (p ISA) rowBlocksAsm(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
-	if p == AVX512 {
-		return rowBlocksAVX512(x, typ, chunks, tail, st, entropy)
+func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
+	if isa == AVX512 {
+		return rowBlocksAVX512(x, dtype, chunks, tail, st, entropy)
 	}
-	return rowBlocksAVX2(x, typ, chunks, tail, st, entropy)
+	return rowBlocksAVX2(x, dtype, chunks, tail, st, entropy)
 }
 
-func (p ISA) blockMaxAsm(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32 {
-	if p == AVX512 {
-		return blockMaxAVX512(x, typ, chunks, tail)
+func (isa ISA) blockMaxAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32 {
+	if isa == AVX512 {
+		return blockMaxAVX512(x, dtype, chunks, tail)
 	}
-	return blockMaxAVX2(x, typ, chunks, tail)
+	return blockMaxAVX2(x, dtype, chunks, tail)
 }
 
-func (p ISA) rowGradientAsm(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts) {
-	if p == AVX512 {
-		rowGradientAVX512(dst, x, typ, chunks, q)
+func (isa ISA) rowGradientAsm(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts) {
+	if isa == AVX512 {
+		rowGradientAVX512(dst, x, dtype, chunks, q)
 	} else {
-		rowGradientAVX2(dst, x, typ, chunks, q)
+		rowGradientAVX2(dst, x, dtype, chunks, q)
 	}
 }
 
-func (p ISA) maskedMomentsAsm(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums) {
-	if p == AVX512 {
+func (isa ISA) maskedMomentsAsm(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums) {
+	if isa == AVX512 {
 		maskedMomentsAVX512(x, role, chunks, roles, shift, m)
 	} else {
 		maskedMomentsAVX2(x, role, chunks, roles, shift, m)
 	}
 }
 
-func (p ISA) actFocusWeightsAsm(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts) {
-	if p == AVX512 {
+func (isa ISA) actFocusWeightsAsm(dst, signal *float32, role *Role, chunks int, q *actFocusConsts) {
+	if isa == AVX512 {
 		actFocusWeightsAVX512(dst, signal, role, chunks, q)
 	} else {
 		actFocusWeightsAVX2(dst, signal, role, chunks, q)
 	}
 }
 
-func (p ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
-	if p == AVX512 {
+func (isa ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
+	if isa == AVX512 {
 		spanSumsAVX512(sums, x, offsets, n)
 	} else {
 		spanSumsAVX2(sums, x, offsets, n)
@@ -179,36 +179,36 @@ func (p ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
 
 // minMaxAsm: groups are short, and 8 lanes serve AVX-512 too; with 16 and masks
 // groups of 8 took 1.9 times as long.
-func (p ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
+func (isa ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
 	minMaxAVX2(lo, hi, x, offsets, n)
 }
 
-func (p ISA) expScaleAsm(dst, x *float32, chunks int, lo, k float32, sum *laneSum) {
-	if p == AVX512 {
+func (isa ISA) expScaleAsm(dst, x *float32, chunks int, lo, k float32, sum *laneSum) {
+	if isa == AVX512 {
 		expScaleAVX512(dst, x, chunks, lo, k, sum)
 	} else {
 		expScaleAVX2(dst, x, chunks, lo, k, sum)
 	}
 }
 
-func (p ISA) scaleAsm(dst *float32, chunks int, f float32) {
-	if p == AVX512 {
+func (isa ISA) scaleAsm(dst *float32, chunks int, f float32) {
+	if isa == AVX512 {
 		scaleAVX512(dst, chunks, f)
 	} else {
 		scaleAVX2(dst, chunks, f)
 	}
 }
 
-func (p ISA) multiplyAsm(dst, a, b *float32, chunks int) {
-	if p == AVX512 {
+func (isa ISA) multiplyAsm(dst, a, b *float32, chunks int) {
+	if isa == AVX512 {
 		multiplyAVX512(dst, a, b, chunks)
 	} else {
 		multiplyAVX2(dst, a, b, chunks)
 	}
 }
 
-func (p ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums) {
-	if p == AVX512 {
+func (isa ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums) {
+	if isa == AVX512 {
 		surrogateAVX512(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)
 	} else {
 		surrogateAVX2(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)

@@ -11,7 +11,7 @@
 VECTOR(maxRowY, 0x42fc0000) // 126: 2^y is still finite
 
 #define X_PTR SI
-#define TYPE AX   // 0 float32, 1 bfloat16, 2 float16
+#define DTYPE AX   // the number of the DType: 0 is float32
 #define CHUNKS R8 // whole chunks left in the row
 #define TAIL R9   // a last, padded chunk of float32, or 0
 
@@ -29,7 +29,7 @@ VECTOR(maxRowY, 0x42fc0000) // 126: 2^y is still finite
 
 // LOAD_CHUNK reads a chunk into V0 and V1 as float32 and steps over it.
 #define LOAD_CHUNK(bf16, f16, loaded) \
-	CMPQ          TYPE, BFLOAT16; \
+	CMPQ          DTYPE, BFLOAT16; \
 	JEQ           bf16; \
 	JHI           f16; \
 	VMOVUPS       (X_PTR), V0; \
@@ -88,13 +88,13 @@ loaded:
 #define KEPT1 Y3
 #define KLO Y4
 
-// func rowBlocksAVX2(x unsafe.Pointer, typ, chunks int, tail *[16]float32, st *rowState, entropy bool) int
+// func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //
 // The loop is that of rowBlocksAVX512, a chunk at a time. The block's sums, bs and
 // bt, live on the stack, and so does -c.
 TEXT ·rowBlocksAVX2(SB), NOSPLIT, $192-56
 	MOVQ          x+0(FP), X_PTR
-	MOVQ          typ+8(FP), TYPE
+	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
@@ -254,7 +254,7 @@ temperature:
 #define OTHER X1 // the lanes to reduce with
 #define NAN_BITS BX
 
-// func blockMaxAVX2(x unsafe.Pointer, typ, chunks int, tail *[16]float32) float32
+// func blockMaxAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32) float32
 //
 //	m, nan = -Inf, false                   // 16 lanes
 //	for each chunk, the tail too {
@@ -263,7 +263,7 @@ temperature:
 //	return the largest of m, or NaN if any nan
 TEXT ·blockMaxAVX2(SB), NOSPLIT, $0-36
 	MOVQ          x+0(FP), X_PTR
-	MOVQ          typ+8(FP), TYPE
+	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	VMOVUPS       negInf<>(SB), MAX0
@@ -335,7 +335,7 @@ max_last:
 #define ROUNDED_LOW X2
 #define IS_NAN Y3
 
-// func rowGradientAVX2(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+// func rowGradientAVX2(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 //
 //	for each element {                     // 8 at a time
 //		y = x*k - c                        // + x*kLo, at a temperature
@@ -344,7 +344,7 @@ max_last:
 TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
-	MOVQ          typ+16(FP), TYPE       // 0 or 1
+	MOVQ          dtype+16(FP), DTYPE       // float32 or bfloat16
 	MOVQ          chunks+24(FP), VECTORS
 	SHLQ          $1, VECTORS            // two a chunk
 	MOVQ          q+32(FP), CONSTS
@@ -360,7 +360,7 @@ TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	VMOVUPS       maxY<>(SB), MAXY
 
 gradient:
-	TESTQ         TYPE, TYPE
+	TESTQ         DTYPE, DTYPE
 	JNE           gradient_bf16
 	PREFETCHT0    NEAR(X_PTR)
 	VMOVUPS       (X_PTR), V
@@ -387,7 +387,7 @@ gradient_y:
 	VFMADD213PS   B, A, V                     // y*a + b
 	VMULPS        V, P, V
 	VANDPS        IN_RANGE, V, V
-	TESTQ         TYPE, TYPE
+	TESTQ         DTYPE, DTYPE
 	JNE           gradient_narrow
 	VMOVUPS       V, (DST_PTR)
 	ADDQ          $(CHUNK4/2), DST_PTR

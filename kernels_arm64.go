@@ -7,33 +7,33 @@ import "unsafe"
 // detect: every arm64 has NEON, and Go's own runtime uses it unasked.
 func detect() []ISA { return []ISA{Portable, NEON} }
 
-// rowBlocksNEON equals rowBlocksPortable on chunks whole chunks of 16 elements of a
-// type (0 float32, 1 bfloat16, 2 float16) and then on tail, unless that is nil. It
+// rowBlocksNEON equals rowBlocksPortable on chunks whole chunks of 16 elements,
+// whose DType has the number dtype, and then on tail, unless that is nil. It
 // returns the number of the chunk that begins the block it stopped at, or -1.
 //
 //go:noescape
-func rowBlocksNEON(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
+func rowBlocksNEON(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
 
 // blockMaxNEON equals blockMaxPortable on the same chunks and tail.
 //
 //go:noescape
-func blockMaxNEON(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32
+func blockMaxNEON(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
-// rowGradientNEON equals rowGradientPortable on chunks whole chunks of float32 (type
-// 0) or bfloat16 (type 1). dst may be x.
+// rowGradientNEON equals rowGradientPortable on chunks whole chunks of float32 or
+// bfloat16. dst may be x.
 //
 //go:noescape
-func rowGradientNEON(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+func rowGradientNEON(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
 // maskedMomentsNEON equals maskedMomentsPortable on 16*chunks tokens.
 //
 //go:noescape
-func maskedMomentsNEON(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+func maskedMomentsNEON(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
 // actFocusWeightsNEON equals actFocusWeightsPortable on 16*chunks tokens.
 //
 //go:noescape
-func actFocusWeightsNEON(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+func actFocusWeightsNEON(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
 // spanSumsNEON equals spanSumsPortable for n spans.
 //
@@ -66,44 +66,44 @@ func multiplyNEON(dst, a, b *float32, chunks int)
 // may be any of the float inputs.
 //
 //go:noescape
-func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-func (p ISA) rowBlocksAsm(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
-	return rowBlocksNEON(x, typ, chunks, tail, st, entropy)
+func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
+	return rowBlocksNEON(x, dtype, chunks, tail, st, entropy)
 }
 
-func (p ISA) blockMaxAsm(x unsafe.Pointer, typ, chunks int, tail *[lanes]float32) float32 {
-	return blockMaxNEON(x, typ, chunks, tail)
+func (isa ISA) blockMaxAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32 {
+	return blockMaxNEON(x, dtype, chunks, tail)
 }
 
-func (p ISA) rowGradientAsm(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts) {
-	rowGradientNEON(dst, x, typ, chunks, q)
+func (isa ISA) rowGradientAsm(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts) {
+	rowGradientNEON(dst, x, dtype, chunks, q)
 }
 
-func (p ISA) maskedMomentsAsm(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums) {
+func (isa ISA) maskedMomentsAsm(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums) {
 	maskedMomentsNEON(x, role, chunks, roles, shift, m)
 }
 
-func (p ISA) actFocusWeightsAsm(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts) {
+func (isa ISA) actFocusWeightsAsm(dst, signal *float32, role *Role, chunks int, q *actFocusConsts) {
 	actFocusWeightsNEON(dst, signal, role, chunks, q)
 }
 
-func (p ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
+func (isa ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
 	spanSumsNEON(sums, x, offsets, n)
 }
 
-func (p ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
+func (isa ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
 	minMaxNEON(lo, hi, x, offsets, n)
 }
 
-func (p ISA) expScaleAsm(dst, x *float32, chunks int, lo, k float32, sum *laneSum) {
+func (isa ISA) expScaleAsm(dst, x *float32, chunks int, lo, k float32, sum *laneSum) {
 	expScaleNEON(dst, x, chunks, lo, k, sum)
 }
 
-func (p ISA) scaleAsm(dst *float32, chunks int, f float32) { scaleNEON(dst, chunks, f) }
+func (isa ISA) scaleAsm(dst *float32, chunks int, f float32) { scaleNEON(dst, chunks, f) }
 
-func (p ISA) multiplyAsm(dst, a, b *float32, chunks int) { multiplyNEON(dst, a, b, chunks) }
+func (isa ISA) multiplyAsm(dst, a, b *float32, chunks int) { multiplyNEON(dst, a, b, chunks) }
 
-func (p ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums) {
+func (isa ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums) {
 	surrogateNEON(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)
 }

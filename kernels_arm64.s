@@ -9,7 +9,7 @@
 // vectors, and all four go through each step together.
 
 #define X_PTR R0
-#define TYPE R1      // 0 float32, 1 bfloat16, 2 float16
+#define DTYPE R1      // the number of the DType: 0 is float32
 #define CHUNKS R2    // whole chunks of 16 left in the row
 #define TAIL R3      // a last, padded chunk of float32, or 0
 #define KLO R10      // kLo's bits: 0 at temperature 1
@@ -60,7 +60,7 @@
 #define ABOVE Q0     // whether they are above the threshold
 #define BIAS Q8      // 1: its bits are the bias of an exponent
 
-// func rowBlocksNEON(x unsafe.Pointer, typ, chunks int, tail *[16]float32, st *rowState, entropy bool) int
+// func rowBlocksNEON(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //
 //	for each block {
 //		bs, bt, top = 0, 0, -Inf           // 16 lanes each; top 4
@@ -85,7 +85,7 @@
 // sums NaN. The locals are bs and bt, 64 bytes each, and -c in two vectors.
 TEXT ·rowBlocksNEON(SB), NOSPLIT, $168-56
 	MOVD   x+0(FP), X_PTR
-	MOVD   typ+8(FP), TYPE
+	MOVD   dtype+8(FP), DTYPE
 	MOVD   chunks+16(FP), CHUNKS
 	MOVD   tail+24(FP), TAIL
 	MOVD   st+32(FP), STATE
@@ -132,7 +132,7 @@ group:
 chunk:
 	SUBS   $1, CHUNKS
 	BLT    last
-	CMP    $1, TYPE
+	CMP    $const_DTypeBF16, DTYPE
 	BEQ    bf16
 	BHI    f16
 	LOAD_F32(X_PTR)
@@ -219,7 +219,7 @@ temperature:
 #define TOP Q20      // the largest elements, by lane, in four registers
 #define LARGEST Q0   // of all lanes
 
-// func blockMaxNEON(x unsafe.Pointer, typ, chunks int, tail *[16]float32) float32
+// func blockMaxNEON(x unsafe.Pointer, dtype, chunks int, tail *[16]float32) float32
 //
 //	top = -Inf                             // 16 lanes
 //	for each chunk {
@@ -229,7 +229,7 @@ temperature:
 //	return the largest of top              // NaN if an element is NaN
 TEXT ·blockMaxNEON(SB), NOSPLIT, $0-36
 	MOVD   x+0(FP), X_PTR
-	MOVD   typ+8(FP), TYPE
+	MOVD   dtype+8(FP), DTYPE
 	MOVD   chunks+16(FP), CHUNKS
 	MOVD   tail+24(FP), TAIL
 	MOVD   $constants<>(SB), CONSTANTS
@@ -241,7 +241,7 @@ TEXT ·blockMaxNEON(SB), NOSPLIT, $0-36
 max_chunk:
 	SUBS   $1, CHUNKS
 	BLT    max_last
-	CMP    $1, TYPE
+	CMP    $const_DTypeBF16, DTYPE
 	BEQ    max_bf16
 	BHI    max_f16
 	LOAD_F32(X_PTR)
@@ -308,7 +308,7 @@ max_last:
 	VADD_S4(v, t, t); \
 	VBIT_B16(m, t, v)
 
-// func rowGradientNEON(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+// func rowGradientNEON(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 //
 //	for each chunk {
 //		y = x*k - c                        // + x*kLo, at a temperature
@@ -319,7 +319,7 @@ max_last:
 TEXT ·rowGradientNEON(SB), NOSPLIT, $72-40
 	MOVD   dst+0(FP), DST
 	MOVD   x+8(FP), X_PTR
-	MOVD   typ+16(FP), TYPE
+	MOVD   dtype+16(FP), DTYPE
 	MOVD   chunks+24(FP), CHUNKS
 	MOVD   q+32(FP), Q_PTR
 	MOVD   $constants<>(SB), CONSTANTS
@@ -340,7 +340,7 @@ TEXT ·rowGradientNEON(SB), NOSPLIT, $72-40
 	LOAD_CONSTANTS
 
 gradient:
-	CBNZ   TYPE, gradient_bf16
+	CBNZ   DTYPE, gradient_bf16
 	LOAD_F32(X_PTR)
 
 gradient_loaded:
@@ -357,7 +357,7 @@ gradient_y:
 	FOUR(VFMUL_S4, YAB, TWO_Y, TWO_Y)
 	SET_ZERO(ZERO, ZERO)
 	FOUR_N(VBIT_B16, YS, ZERO, TWO_Y)
-	CBNZ   TYPE, gradient_narrow
+	CBNZ   DTYPE, gradient_narrow
 	VST1.P FOUR_S4(TWO_Y), 64(DST)
 	SUBS   $1, CHUNKS
 	BNE    gradient

@@ -23,7 +23,7 @@ UPPER_WORD(12); UPPER_WORD(13); UPPER_WORD(14); UPPER_WORD(15)
 GLOBL widen<>(SB), RODATA|NOPTR, $128
 
 #define X_PTR SI
-#define TYPE AX   // 0 float32, 1 bfloat16, 2 float16
+#define DTYPE AX   // the number of the DType: 0 is float32
 #define CHUNKS R8 // whole chunks left in the row
 #define TAIL R9   // a last, padded chunk of float32, or 0
 #define TEMP BX
@@ -56,7 +56,7 @@ GLOBL widen<>(SB), RODATA|NOPTR, $128
 
 // LOAD4 reads four chunks into V0 to V3 as float32 and steps over them.
 #define LOAD4(bf16, f16, loaded) \
-	CMPQ          TYPE, BFLOAT16; \
+	CMPQ          DTYPE, BFLOAT16; \
 	JEQ           bf16; \
 	JHI           f16; \
 	VMOVUPS       (X_PTR), V0; \
@@ -90,7 +90,7 @@ loaded:
 	VMOVUPS       (TAIL), V0; \
 	JMP           loaded; \
 more: \
-	CMPQ          TYPE, BFLOAT16; \
+	CMPQ          DTYPE, BFLOAT16; \
 	JEQ           bf16; \
 	JHI           f16; \
 	VMOVUPS       (X_PTR), V0; \
@@ -165,7 +165,7 @@ loaded:
 	VMOVUPD       WHOLE0, (off)(STATE); \
 	VMOVUPD       WHOLE1, (off+64)(STATE)
 
-// func rowBlocksAVX512(x unsafe.Pointer, typ, chunks int, tail *[16]float32, st *rowState, entropy bool) int
+// func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //
 //	for chunks remain {                    // a block: 64 chunks
 //		bs, bt = 0, 0
@@ -184,7 +184,7 @@ loaded:
 //	return -1
 TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
 	MOVQ          x+0(FP), X_PTR
-	MOVQ          typ+8(FP), TYPE
+	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
@@ -347,7 +347,7 @@ alarm:
 #define BEST X0      // 4 lanes, then 2, then 1
 #define OTHER X1     // the lanes to reduce with
 
-// func blockMaxAVX512(x unsafe.Pointer, typ, chunks int, tail *[16]float32) float32
+// func blockMaxAVX512(x unsafe.Pointer, dtype, chunks int, tail *[16]float32) float32
 //
 //	m, nan = -Inf, false                   // 16 lanes, four times over
 //	for each chunk, the tail too {         // 4 at a time, then one by one
@@ -356,7 +356,7 @@ alarm:
 //	return the largest of m, or NaN if any nan
 TEXT ·blockMaxAVX512(SB), NOSPLIT, $0-36
 	MOVQ          x+0(FP), X_PTR
-	MOVQ          typ+8(FP), TYPE
+	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	VBROADCASTSS  negInf<>(SB), MAX0
@@ -436,7 +436,7 @@ max_return:
 #define LAST_BIT Z31
 #define IS_NAN K1
 
-// func rowGradientAVX512(dst, x unsafe.Pointer, typ, chunks int, q *gradConsts)
+// func rowGradientAVX512(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 //
 //	for each chunk {
 //		y = x*k - c                        // + x*kLo, at a temperature
@@ -445,7 +445,7 @@ max_return:
 TEXT ·rowGradientAVX512(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
-	MOVQ          typ+16(FP), TYPE       // 0 or 1
+	MOVQ          dtype+16(FP), DTYPE       // float32 or bfloat16
 	MOVQ          chunks+24(FP), CHUNKS
 	MOVQ          q+32(FP), CONSTS
 	VBROADCASTSS  minY<>(SB), MINY
@@ -464,7 +464,7 @@ TEXT ·rowGradientAVX512(SB), NOSPLIT, $0-40
 	VPBROADCASTD  intOne<>(SB), LAST_BIT
 
 gradient:
-	TESTQ         TYPE, TYPE
+	TESTQ         DTYPE, DTYPE
 	JNE           gradient_bf16
 	PREFETCHT0    NEAR(X_PTR)
 	VMOVUPS       (X_PTR), V
@@ -490,7 +490,7 @@ gradient_y:
 	EXP2_AVX512(CLAMPED, F, P)
 	VFMADD213PS   B, A, V                     // y*a + b
 	VMULPS.Z      V, P, IN_RANGE, V
-	TESTQ         TYPE, TYPE
+	TESTQ         DTYPE, DTYPE
 	JNE           gradient_narrow
 	VMOVUPS       V, (DST_PTR)
 	ADDQ          $CHUNK4, DST_PTR

@@ -287,7 +287,7 @@ type momentSums struct {
 
 // maskedMomentsPortable adds x - shift and its square for the tokens whose role
 // is in roles, a bit set: bit r stands for role r.
-func maskedMomentsPortable(x []float32, role []uint8, roles uint8, shift float64, m *momentSums) {
+func maskedMomentsPortable(x []float32, role []Role, roles RoleSet, shift float64, m *momentSums) {
 	for i, r := range role {
 		if roles>>r&1 == 0 {
 			continue
@@ -305,7 +305,7 @@ type actFocusConsts struct {
 	muHi, muLo, k, alpha, beta float32
 }
 
-func actFocusWeightsPortable(dst, signal []float32, role []uint8, q *actFocusConsts) {
+func actFocusWeightsPortable(dst, signal []float32, role []Role, q *actFocusConsts) {
 	for i, r := range role {
 		switch r {
 		case RoleAction:
@@ -412,7 +412,7 @@ type surrogateSums struct {
 // to sums and sets grad to its derivative by the new log-probability, times
 // scale; 0 for masked tokens, whose other inputs do not matter. weights nil
 // stands for ones. grad may be any of the float inputs.
-func surrogatePortable(grad, logprobs, old, adv, weights []float32, role []uint8, q *surrogateConsts, sums *surrogateSums) {
+func surrogatePortable(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts, sums *surrogateSums) {
 	for i, r := range role {
 		var wl, dc, g float32 // what a masked token adds
 		if r != RoleMasked {

@@ -64,7 +64,7 @@ GLOBL masks<>(SB), RODATA|NOPTR, $64
 	VMULPD        DIFF, DIFF, DIFF; \           // rounded: the twin does not fuse here
 	VADDPD        DIFF, squares, squares
 
-// func maskedMomentsAVX2(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+// func maskedMomentsAVX2(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 //
 //	d = float64(x) - shift where 1<<role is in roles, else 0
 //	m.sum, m.squares, m.count = m.sum+d, m.squares+d*d, m.count+1
@@ -124,7 +124,7 @@ moments:
 #define MAXY Y13
 #define BETA Y14
 
-// func actFocusWeightsAVX2(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+// func actFocusWeightsAVX2(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 //
 //	for each element {                     // 8 at a time
 //		d = (signal - muHi) - muLo
@@ -381,7 +381,7 @@ multiply:
 	VADDPS        L, loss, loss; \
 	VADDPS        D, ratio, ratio
 
-// func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+// func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
 // weights advances by stride bytes a chunk: 0 for sixteen ones.
 //

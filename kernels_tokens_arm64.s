@@ -55,7 +55,7 @@
 	VFADD_D2(DIFF, squares, squares); \
 	VFADD_D2(NEXT(DIFF), NEXT(squares), NEXT(squares))
 
-// func maskedMomentsNEON(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+// func maskedMomentsNEON(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 //
 //	for each chunk {
 //		d = float64(x) - shift where 1<<role is in roles, else 0
@@ -121,7 +121,7 @@ moments:
 #define REASONING Q25 // that role in every byte
 #define ACTION Q26
 
-// func actFocusWeightsNEON(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+// func actFocusWeightsNEON(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 //
 //	for each chunk {
 //		d = (signal - muHi) - muLo
@@ -555,7 +555,7 @@ multiply:
 #define OVER Q28     // l > l3, in two registers
 #define SCALE Q28    // q.scale for all lanes
 
-// func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+// func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
 //	for each chunk {
 //		d = logprobs - old; dc = clamp(d, -20, 20); rho = e^dc; n = -adv

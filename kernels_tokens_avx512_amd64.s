@@ -30,7 +30,7 @@
 #define TAKEN0 K1   // tokens whose role is in roles: all 16 lanes
 #define TAKEN1 K2   // lanes 8 to 15 from bit 0 on
 
-// func maskedMomentsAVX512(x *float32, role *uint8, chunks, roles int, shift float64, m *momentSums)
+// func maskedMomentsAVX512(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 //
 //	for each chunk, where 1<<role is in roles {
 //		d = float64(x) - shift
@@ -98,7 +98,7 @@ moments:
 #define IS_REASONING K1
 #define IS_ACTION K2
 
-// func actFocusWeightsAVX512(dst, signal *float32, role *uint8, chunks int, q *actFocusConsts)
+// func actFocusWeightsAVX512(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 //
 //	for each chunk {
 //		d = (signal - muHi) - muLo
@@ -302,7 +302,7 @@ multiply:
 #define CLIPPED K3      // where l2 > l1
 #define DUAL_CLIPPED K4 // where l3 is the loss
 
-// func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *uint8, chunks int, q *surrogateConsts, sums *surrogateSums)
+// func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
 // weights advances by stride bytes a chunk: 0 for sixteen ones.
 //

@@ -1,15 +1,40 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // BF16 holds the bits of a bfloat16: the upper half of a float32.
 type BF16 uint16
 
 // F16 holds the bits of an IEEE 754 half-precision number.
 type F16 uint16
+
+// A DType is the format of logits.
+type DType uint8
+
+const (
+	DTypeF32  DType = iota // IEEE 754 single precision
+	DTypeBF16              // bfloat16
+	DTypeF16               // IEEE 754 half precision
+)
+
+var dtypeNames = [...]string{"f32", "bf16", "f16"}
+
+// String returns the name of the format, as flags and reports have it.
+func (d DType) String() string { return nameOf(d, dtypeNames[:]) }
+
+// MarshalText returns the name of the format.
+func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText sets the format to the one of that name.
+func (d *DType) UnmarshalText(name []byte) error { return parseName(d, "DType", name, dtypeNames[:]) }
+
+// Size returns the bytes of an element.
+func (d DType) Size() int {
+	if d == DTypeF32 {
+		return 4
+	}
+	return 2
+}
 
 // Logits are rows of Vocab logits each, row after row without padding, in one
 // of three formats: exactly one of the slices is set. Rows are read where they
@@ -30,13 +55,24 @@ func (l Logits) Rows() int {
 	return l.size() / l.Vocab
 }
 
+// DType returns the format of the rows, that of the slice which is set.
+func (l Logits) DType() DType {
+	switch {
+	case l.BF16 != nil:
+		return DTypeBF16
+	case l.F16 != nil:
+		return DTypeF16
+	}
+	return DTypeF32
+}
+
 func (l Logits) size() int { return len(l.F32) + len(l.BF16) + len(l.F16) }
 
 // empty reports whether l holds nothing at all.
 func (l Logits) empty() bool { return l.Vocab == 0 && l.size() == 0 }
 
 // check says what is wrong with l when it must hold the given number of rows.
-func (l Logits) check(name string, rows int) error {
+func (l Logits) check(arg string, rows int) error {
 	set := 0
 	for _, there := range [...]bool{l.F32 != nil, l.BF16 != nil, l.F16 != nil} {
 		if there {
@@ -45,15 +81,54 @@ func (l Logits) check(name string, rows int) error {
 	}
 	switch {
 	case l.Vocab < 1:
-		return fmt.Errorf("reweight: %s.Vocab = %d, want at least 1", name, l.Vocab)
+		return badInput(arg, "has rows of %d logits, want at least 1", l.Vocab)
 	case set > 1:
-		return fmt.Errorf("reweight: %s has %d formats set, want one", name, set)
+		return badInput(arg, "has %d formats set, want one", set)
 	case l.size()%l.Vocab != 0:
-		return fmt.Errorf("reweight: %s holds %d elements, want a multiple of Vocab = %d", name, l.size(), l.Vocab)
+		return badInput(arg, "has %d logits, want a multiple of its vocabulary of %d", l.size(), l.Vocab)
 	case l.size()/l.Vocab != rows:
-		return fmt.Errorf("reweight: %s holds %d rows of %d, want %d rows", name, l.size()/l.Vocab, l.Vocab, rows)
+		return badInput(arg, "has %d rows of %d logits, want %d rows", l.size()/l.Vocab, l.Vocab, rows)
 	}
 	return nil
+}
+
+// row returns row r of l.
+func (l Logits) row(r int) Logits {
+	lo, hi := r*l.Vocab, (r+1)*l.Vocab
+	switch {
+	case l.F32 != nil:
+		return Logits{Vocab: l.Vocab, F32: l.F32[lo:hi:hi]}
+	case l.BF16 != nil:
+		return Logits{Vocab: l.Vocab, BF16: l.BF16[lo:hi:hi]}
+	}
+	return Logits{Vocab: l.Vocab, F16: l.F16[lo:hi:hi]}
+}
+
+// at returns element i.
+func (l Logits) at(i int) float32 {
+	switch {
+	case l.F32 != nil:
+		return l.F32[i]
+	case l.BF16 != nil:
+		return l.BF16[i].Float32()
+	}
+	return l.F16[i].Float32()
+}
+
+// set stores f as element i, rounded to the format.
+func (l Logits) set(i int, f float32) {
+	if l.F32 != nil {
+		l.F32[i] = f
+	} else {
+		l.BF16[i] = ToBF16(f)
+	}
+}
+
+// fill sets every element to f.
+func (l Logits) fill(f float32) {
+	for i := range l.Vocab {
+		l.set(i, f)
+	}
 }
 
 // Float32 returns the value of b, exactly.

@@ -1,23 +1,31 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
-
-// responses is the set of roles that take part in the loss (maskedMoments).
-const responses = 1<<RoleReasoning | 1<<RoleAction
+import "math"
 
 // An Aggregation turns token losses into one number. With weights w, and sums
 // over response tokens:
 type Aggregation uint8
 
 const (
-	TokenMean        Aggregation = iota // sum w l / sum w over the batch
-	SeqMeanTokenSum                     // mean over trajectories of sum w l
-	SeqMeanTokenMean                    // mean over trajectories of sum w l / sum w
-	SeqTokenSumNorm                     // sum over trajectories of sum w l, over NormLength
+	TokenMean           Aggregation = iota // sum w l / sum w over the batch
+	SeqMeanTokenSum                        // mean over trajectories of sum w l
+	SeqMeanTokenMean                       // mean over trajectories of sum w l / sum w
+	SeqMeanTokenSumNorm                    // sum over trajectories of sum w l, over NormLength
 )
+
+// aggregationNames are verl's, with underscores.
+var aggregationNames = [...]string{"token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"}
+
+// String returns the aggregation's name, as flags and reports have it.
+func (a Aggregation) String() string { return nameOf(a, aggregationNames[:]) }
+
+// MarshalText returns the aggregation's name.
+func (a Aggregation) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText sets the aggregation to the one of that name.
+func (a *Aggregation) UnmarshalText(name []byte) error {
+	return parseName(a, "Aggregation", name, aggregationNames[:])
+}
 
 // LossOptions are the options of Loss.
 type LossOptions struct {
@@ -25,7 +33,7 @@ type LossOptions struct {
 	ClipHigh    float64 // at least 0
 	DualClip    float64 // bound of the loss where A < 0, in units of |A|: above 1, or 0 for none
 	Aggregation Aggregation
-	NormLength  int // of SeqTokenSumNorm, tokens; 0 is the longest trajectory
+	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory
 }
 
 // DefaultLoss holds the constants of DAPO and verl: clip-higher, dual clip 3.
@@ -50,8 +58,11 @@ type LossResult struct {
 //
 // aggregated as the options say. grad[t] = dL/dLogprobs[t], which is 0 at
 // masked tokens and where l is clipped or d clamped. weights are ActFocus's, or
-// nil for ones. If the weights that divide a sum add up to 0 (or to less
-// than float32 can divide by), its loss and gradients are 0. Trajectories without response tokens do not count in a mean.
+// nil for ones. If the weights that divide a sum add up to 0 (or to less than
+// float32 can divide by), its loss and gradients are 0. Trajectories without
+// response tokens do not count in a mean. A weight may be as large as float32
+// holds; an advantage so large that -A rho overflows float32 gives an infinite
+// loss.
 //
 // grad, weights, Role, Logprobs, OldLogprobs, Advantages and, if set,
 // RefLogprobs have one element per token; grad may be any of those float
@@ -59,16 +70,22 @@ type LossResult struct {
 // a weight that is not finite, is an error, and nothing is written.
 func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (LossResult, error) {
 	var res LossResult
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return res, err
 	}
 	if err := b.checkLoss(grad, weights, &opt); err != nil {
 		return res, err
 	}
+	unit := 1.0 // what the weights are counted in
 	if weights != nil {
-		if w := ws.weightSum(path, weights, b.Role); w-w != 0 {
-			return res, fmt.Errorf("reweight: the weights of response tokens add up to %v, want a finite sum", w)
+		m := ws.moments(isa, weights, b.Role, Responses, 0)
+		if m.Sum-m.Sum != 0 {
+			return res, notFiniteResponse("weights", weights, b.Role)
+		}
+		if m.Squares > largeWeight*largeWeight {
+			unit = largeWeight
+			weights = ws.divide(weights, unit)
 		}
 	}
 	T := b.Tokens()
@@ -89,25 +106,27 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		}
 	}
 	// add takes tokens from..to, whose losses are multiplied by share, or by
-	// share over the sum of their weights.
+	// share over the sum of their weights (in which the unit cancels).
 	clipped, logRatio := 0, 0.0
 	add := func(from, to int, share float64, mean bool) {
 		w := weights
 		if w != nil {
 			w = w[from:to]
 		}
-		weight := ws.weightSum(path, w, b.Role[from:to])
+		weight := ws.weightSum(isa, w, b.Role[from:to])
 		if mean {
 			if share /= weight; !(math.Abs(share) <= math.MaxFloat32) {
 				share = 0
 			}
+		} else {
+			share *= unit
 		}
-		q := ws.surrogate(path, grad[from:to], b.Logprobs[from:to], b.OldLogprobs[from:to], b.Advantages[from:to], w, b.Role[from:to], share, &opt)
+		q := ws.surrogate(isa, grad[from:to], b.Logprobs[from:to], b.OldLogprobs[from:to], b.Advantages[from:to], w, b.Role[from:to], share, &opt)
 		if share != 0 {
 			res.Loss += float64(q.Loss * share)
 		}
 		res.Tokens += q.Tokens
-		res.WeightSum += weight
+		res.WeightSum += weight * unit
 		clipped += q.Clipped
 		logRatio += q.LogRatio
 	}
@@ -118,7 +137,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	switch opt.Aggregation {
 	case TokenMean:
 		add(0, T, 1, true)
-	case SeqTokenSumNorm:
+	case SeqMeanTokenSumNorm:
 		add(0, T, 1/float64(norm), false)
 	default:
 		for s := range b.Trajectories() {
@@ -132,10 +151,24 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	return res, nil
 }
 
+// largeWeight is a weight whose product with a token's loss may overflow
+// float32. Where there are such weights, all are divided by it: it is a power of
+// two, so that this rounds nothing that counts beside them.
+const largeWeight = 0x1p64
+
+// divide returns the weights divided by unit, in the workspace's scratch.
+func (ws *Workspace) divide(weights []float32, unit float64) []float32 {
+	ws.scaled = grow(ws.scaled, len(weights))
+	for t, w := range weights {
+		ws.scaled[t] = float32(float64(w) / unit)
+	}
+	return ws.scaled
+}
+
 // weightSum returns the sum of the weights of response tokens.
-func (ws *Workspace) weightSum(path ISA, weights []float32, role []uint8) float64 {
+func (ws *Workspace) weightSum(isa ISA, weights []float32, role []Role) float64 {
 	if weights != nil {
-		return ws.moments(path, weights, role, responses, 0).Sum
+		return ws.moments(isa, weights, role, Responses, 0).Sum
 	}
 	n := 0
 	for _, r := range role {
@@ -148,24 +181,24 @@ func (ws *Workspace) weightSum(path ISA, weights []float32, role []uint8) float6
 
 func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	T := b.Tokens()
-	if err := checkRoles(b.Role); err != nil {
+	if err := checkRoles("Role", b.Role); err != nil {
 		return err
 	}
 	for _, a := range [...]struct {
 		name string
 		n    int
 	}{{"grad", len(grad)}, {"Logprobs", len(b.Logprobs)}, {"OldLogprobs", len(b.OldLogprobs)}, {"Advantages", len(b.Advantages)}} {
-		if err := need(a.name, a.n, T); err != nil {
+		if err := checkLen(a.name, a.n, T, "token"); err != nil {
 			return err
 		}
 	}
 	if weights != nil {
-		if err := need("weights", len(weights), T); err != nil {
+		if err := checkLen("weights", len(weights), T, "token"); err != nil {
 			return err
 		}
 	}
 	if len(b.RefLogprobs) != 0 {
-		if err := need("RefLogprobs", len(b.RefLogprobs), T); err != nil {
+		if err := checkLen("RefLogprobs", len(b.RefLogprobs), T, "token"); err != nil {
 			return err
 		}
 	}
@@ -180,17 +213,20 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 
 // check says which option is out of range.
 func (opt *LossOptions) check() error {
-	switch {
-	case opt.Aggregation > SeqTokenSumNorm:
-		return fmt.Errorf("reweight: Aggregation = %d, want %d to %d", opt.Aggregation, TokenMean, SeqTokenSumNorm)
-	case !(opt.ClipLow >= 0 && opt.ClipLow <= 1):
-		return fmt.Errorf("reweight: ClipLow = %v, want 0 to 1", opt.ClipLow)
-	case !(opt.ClipHigh >= 0 && opt.ClipHigh <= math.MaxFloat32):
-		return fmt.Errorf("reweight: ClipHigh = %v, want a finite number of at least 0", opt.ClipHigh)
-	case opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32):
-		return fmt.Errorf("reweight: DualClip = %v, want a finite number above 1, or 0 for none", opt.DualClip)
-	case opt.NormLength < 0:
-		return fmt.Errorf("reweight: NormLength = %d, want at least 0", opt.NormLength)
+	if err := checkName("Aggregation", opt.Aggregation, aggregationNames[:]); err != nil {
+		return err
+	}
+	if err := checkRange("ClipLow", opt.ClipLow, 0, 1); err != nil {
+		return err
+	}
+	if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
+		return err
+	}
+	if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
+		return badInput("DualClip", "is %v, want a finite number above 1, or 0 for none", opt.DualClip)
+	}
+	if opt.NormLength < 0 {
+		return badInput("NormLength", "is %d, want at least 0", opt.NormLength)
 	}
 	return nil
 }

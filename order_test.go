@@ -110,10 +110,10 @@ func TestBitsDoNotDependOn(t *testing.T) {
 func TestUniformIsExact(t *testing.T) {
 	const n = 5000
 	r := rand.New(rand.NewPCG(3, 4))
-	b := Batch{Role: make([]uint8, n), RefEnergy: normal(n, 1), Logprobs: normal(n, 2), OldLogprobs: make([]float32, n),
+	b := Batch{Role: make([]Role, n), RefEnergy: normal(n, 1), Logprobs: normal(n, 2), OldLogprobs: make([]float32, n),
 		Advantages: normal(n, 3), SeqOffsets: []int64{0, 1000, 1000, 3000, n}}
 	for i := range b.Role {
-		b.Role[i] = uint8(r.IntN(3))
+		b.Role[i] = Role(r.IntN(3))
 		b.OldLogprobs[i] = b.Logprobs[i] + float32(0.3*r.NormFloat64())
 	}
 	var ws Workspace
@@ -121,7 +121,7 @@ func TestUniformIsExact(t *testing.T) {
 	if _, err := ws.ActFocus(w, &b, ActFocusOptions{Alpha: 1, Beta: 0}); err != nil {
 		t.Fatal(err)
 	}
-	for agg := TokenMean; agg <= SeqTokenSumNorm; agg++ {
+	for agg := TokenMean; agg <= SeqMeanTokenSumNorm; agg++ {
 		opt := DefaultLoss
 		opt.Aggregation = agg
 		with, err := ws.Loss(g1, w, &b, opt)
@@ -146,11 +146,11 @@ func TestNoAllocations(t *testing.T) {
 	const rows, vocab = 64, 500
 	n := rows
 	ids := make([]int32, n)
-	b := Batch{Role: make([]uint8, n), SeqOffsets: []int64{0, 16, 32, 48, 64}, GroupIDs: []int32{5, 5, -1, -1}, Rewards: []float32{1, 0, 1, 1},
+	b := Batch{Role: make([]Role, n), SeqOffsets: []int64{0, 16, 32, 48, 64}, GroupIDs: []int32{5, 5, -1, -1}, Rewards: []float32{1, 0, 1, 1},
 		SpanIDs: make([]int32, n), RefEnergy: normal(n, 1), Entropy: normal(n, 2), OldLogprobs: normal(n, 3), Logprobs: normal(n, 4), RefLogprobs: normal(n, 5),
 		Advantages: normal(n, 6), Values: normal(n, 7)}
 	for i := range b.Role {
-		b.Role[i], b.SpanIDs[i] = uint8(1+i%2), int32(i/8)
+		b.Role[i], b.SpanIDs[i] = Role(1+i%2), int32(i/8)
 	}
 	out, out2 := make([]float32, n), make([]float32, n)
 	logits := Logits{Vocab: vocab, F32: normal(rows*vocab, 8)}
@@ -182,7 +182,7 @@ func TestNoAllocations(t *testing.T) {
 		{"Loss", func() error { _, err := ws.Loss(out, out2, &b, DefaultLoss); return err }},
 		{"Loss by trajectory", func() error { _, err := ws.Loss(out, out2, &b, lse); return err }},
 		{"EntropyDrift", func() error { _, err := ws.EntropyDrift(&b); return err }},
-		{"MaskedMoments", func() error { _, err := ws.MaskedMoments(b.Logprobs, b.Role, responses, 0); return err }},
+		{"MaskedMoments", func() error { _, err := ws.MaskedMoments(b.Logprobs, b.Role, Responses, 0); return err }},
 		{"ActFocusWeights", func() error { return ws.ActFocusWeights(out, b.RefEnergy, b.Role, 0, 1, DefaultActFocus) }},
 		{"SpanMeans", func() error { return ws.SpanMeans(out[:2], b.Entropy, ranges) }},
 		{"MinMax", func() error { return ws.MinMax(out[:2], out2[:2], b.Entropy, ranges) }},

@@ -1,9 +1,6 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // RowGradientOptions are the options of RowGradient.
 type RowGradientOptions struct {
@@ -25,11 +22,12 @@ var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 // EntropyBonus is not 0, entropy are those of TokenStats for the same logits
 // and temperature; grad is g, as Loss returns it; ids, logprobs, grad and
 // entropy have one element per row. A row whose g is 0 is set to 0 without
-// being read unless there is a bonus. -Inf logits get exactly 0; a row whose
+// being read unless there is a bonus. A logit of -Inf gets exactly 0, but the
+// chosen one of -Inf gets g / tau, which is the formula at p_y = 0; a row whose
 // log-probability is NaN gets NaN. Wrong shapes, an id outside [0, Vocab) or a
 // bad option is an error, and nothing is written.
 func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entropy, grad []float32, opt RowGradientOptions) error {
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
@@ -41,27 +39,35 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 		return err
 	}
 	if dst.Vocab != logits.Vocab {
-		return fmt.Errorf("reweight: dst.Vocab = %d, want logits.Vocab = %d", dst.Vocab, logits.Vocab)
+		return badInput("dst", "has rows of %d logits, want %d like the logits", dst.Vocab, logits.Vocab)
 	}
-	if len(logits.F16)+len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
-		return fmt.Errorf("reweight: the gradient is of float32 logits into float32 or of bfloat16 into bfloat16")
+	if len(logits.F16) > 0 {
+		return badInput("logits", "is float16, want float32 or bfloat16")
 	}
-	if err := checkIDs(ids, rows, logits.Vocab); err != nil {
+	if len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
+		return badInput("dst", "is %v, want %v like the logits", dst.DType(), logits.DType())
+	}
+	if err := checkLen("ids", len(ids), rows, "row"); err != nil {
 		return err
 	}
-	if len(logprobs) != rows {
-		return fmt.Errorf("reweight: len(logprobs) = %d, want %d rows", len(logprobs), rows)
+	if err := checkIDs("ids", ids, logits.Vocab); err != nil {
+		return err
 	}
-	if opt.EntropyBonus != 0 && len(entropy) != rows {
-		return fmt.Errorf("reweight: len(entropy) = %d, want %d rows (EntropyBonus = %v)", len(entropy), rows, opt.EntropyBonus)
+	if err := checkLen("logprobs", len(logprobs), rows, "row"); err != nil {
+		return err
+	}
+	if opt.EntropyBonus != 0 {
+		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
+			return err
+		}
 	}
 	if opt.EntropyBonus-opt.EntropyBonus != 0 {
-		return fmt.Errorf("reweight: EntropyBonus = %v, want a finite number", opt.EntropyBonus)
+		return badInput("EntropyBonus", "is %v, want a finite number", opt.EntropyBonus)
 	}
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err
 	}
-	ws.runRows(rowJob{path: path, rows: rows, logits: logits, ids: ids, tau: opt.Temperature,
+	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature,
 		dst: dst, logprobs: logprobs, entropy: entropy, grad: grad, bonus: opt.EntropyBonus})
 	return nil
 }
@@ -99,7 +105,7 @@ func (j *rowJob) gradientRow(r int) {
 	if l >= farLogprob {
 		lse2 = float64(float64(xy)*k) - float64(l*log2E)
 	} else {
-		s := sumRow(j.path, x, j.tau, false)
+		s := sumRow(j.isa, x, j.tau, false)
 		l = s.logprob(xy, j.tau)
 		lse2 = float64(s.ref*k) + float64(s.logS*log2E)
 	}
@@ -118,7 +124,7 @@ func (j *rowJob) gradientRow(r int) {
 		scale := exp64(rest*math.Ln2) / j.tau
 		q.a = float32(float64(j.bonus*scale) * math.Ln2)
 		q.b = float32(scale * (float64(j.bonus*(h+float64(rest*math.Ln2))) - g))
-		j.path.rowGradient(dst, x, &q)
+		j.isa.rowGradient(dst, x, &q)
 	}
 	dst.set(id, float32(own/j.tau))
 }
@@ -133,20 +139,5 @@ func (j *rowJob) gradientRowSlow(dst, x Logits, g, h float64) {
 			d = p * (float64(j.bonus*(l+h)) - g) / j.tau
 		}
 		dst.set(v, float32(d))
-	}
-}
-
-// set stores f as element i, rounded to the format.
-func (l Logits) set(i int, f float32) {
-	if l.F32 != nil {
-		l.F32[i] = f
-	} else {
-		l.BF16[i] = ToBF16(f)
-	}
-}
-
-func (l Logits) fill(f float32) {
-	for i := range l.Vocab {
-		l.set(i, f)
 	}
 }

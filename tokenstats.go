@@ -1,9 +1,6 @@
 package reweight
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // Stats are the outputs of TokenStats, one element per row of logits, in nats.
 // A nil slice is not computed: without Entropy a pass does less work.
@@ -40,15 +37,17 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // equal logits) can be off by 3 ulp and 4e-6. Entropy is at least 0 and at
 // most log Vocab, Logprob at most 0. Masked ids (-Inf) add nothing. A row that
 // is all -Inf has LSE -Inf, one with +Inf has LSE +Inf, one with a NaN has LSE
-// NaN, and all three have Entropy and Logprob NaN, as in PyTorch.
+// NaN, and all three have Entropy and Logprob NaN. This is what PyTorch's logsumexp,
+// log_softmax and Categorical answer; the entropy of verl (entropy_from_logits)
+// is NaN as soon as one id is masked.
 func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt TokenStatsOptions) error {
-	path, err := ws.Path.resolve()
+	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
 	}
 	rows := max(len(dst.LSE), len(dst.Entropy), len(dst.Logprob))
 	if rows == 0 {
-		return fmt.Errorf("reweight: TokenStats has no output: LSE, Entropy and Logprob are all empty")
+		return badInput("dst", "has no output: LSE, Entropy and Logprob are all empty")
 	}
 	if err := logits.check("logits", rows); err != nil {
 		return err
@@ -58,29 +57,32 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 		n    int
 		set  bool
 	}{{"dst.LSE", len(dst.LSE), dst.LSE != nil}, {"dst.Entropy", len(dst.Entropy), dst.Entropy != nil}, {"dst.Logprob", len(dst.Logprob), dst.Logprob != nil}} {
-		if o.set && o.n != rows {
-			return fmt.Errorf("reweight: len(%s) = %d, want %d rows", o.name, o.n, rows)
+		if o.set {
+			if err := checkLen(o.name, o.n, rows, "row"); err != nil {
+				return err
+			}
 		}
 	}
 	if dst.Logprob != nil {
-		if err := checkIDs(ids, rows, logits.Vocab); err != nil {
+		if err := checkLen("ids", len(ids), rows, "row"); err != nil {
+			return err
+		}
+		if err := checkIDs("ids", ids, logits.Vocab); err != nil {
 			return err
 		}
 	}
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err
 	}
-	ws.runRows(rowJob{path: path, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, logVocab: log64(float64(logits.Vocab))})
+	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, logVocab: log64(float64(logits.Vocab))})
 	return nil
 }
 
-func checkIDs(ids []int32, rows, vocab int) error {
-	if len(ids) != rows {
-		return fmt.Errorf("reweight: len(ids) = %d, want %d rows", len(ids), rows)
-	}
+// checkIDs wants every id to be in the vocabulary.
+func checkIDs(arg string, ids []int32, vocab int) error {
 	for r, id := range ids {
 		if id < 0 || int(id) >= vocab {
-			return fmt.Errorf("reweight: ids[%d] = %d, want 0 to %d (Vocab = %d)", r, id, vocab-1, vocab)
+			return badElement(arg, r, "is %d, want 0 to %d, for rows of %d logits", id, vocab-1, vocab)
 		}
 	}
 	return nil
@@ -88,39 +90,16 @@ func checkIDs(ids []int32, rows, vocab int) error {
 
 func checkTemperature(tau float64) error {
 	if !(tau > 0) || math.IsInf(tau, 1) {
-		return fmt.Errorf("reweight: Temperature = %v, want a positive number", tau)
+		return badInput("Temperature", "is %v, want a positive, finite number", tau)
 	}
 	return nil
-}
-
-// row returns row r of l.
-func (l Logits) row(r int) Logits {
-	lo, hi := r*l.Vocab, (r+1)*l.Vocab
-	switch {
-	case l.F32 != nil:
-		return Logits{Vocab: l.Vocab, F32: l.F32[lo:hi:hi]}
-	case l.BF16 != nil:
-		return Logits{Vocab: l.Vocab, BF16: l.BF16[lo:hi:hi]}
-	}
-	return Logits{Vocab: l.Vocab, F16: l.F16[lo:hi:hi]}
-}
-
-// at returns element i.
-func (l Logits) at(i int) float32 {
-	switch {
-	case l.F32 != nil:
-		return l.F32[i]
-	case l.BF16 != nil:
-		return l.BF16[i].Float32()
-	}
-	return l.F16[i].Float32()
 }
 
 // statsRow writes the statistics of row r.
 func (j *rowJob) statsRow(r int) {
 	x := j.logits.row(r)
 	if j.stats.LSE != nil {
-		q := sumRow(j.path, x, 1, j.tau == 1 && j.stats.Entropy != nil)
+		q := sumRow(j.isa, x, 1, j.tau == 1 && j.stats.Entropy != nil)
 		j.stats.LSE[r] = float32(q.ref + q.logS)
 		if j.tau == 1 {
 			j.write(r, x, &q)
@@ -128,7 +107,7 @@ func (j *rowJob) statsRow(r int) {
 		}
 	}
 	if j.stats.Entropy != nil || j.stats.Logprob != nil {
-		q := sumRow(j.path, x, j.tau, j.stats.Entropy != nil)
+		q := sumRow(j.isa, x, j.tau, j.stats.Entropy != nil)
 		j.write(r, x, &q)
 	}
 }
@@ -168,7 +147,7 @@ func (q *rowSums) logprob(x float32, tau float64) float64 {
 // the first block that has a finite one, in log2 units, and is replaced only
 // when a block exceeds it by 2^headroom: most rows are read once, with no
 // rescaling.
-func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
+func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
 	n := x.Vocab
 	st := rowState{k: log2E32, alarm: alarm}
 	if tau != 1 {
@@ -179,7 +158,7 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 	}
 	i, m := 0, float32(math.Inf(-1))
 	for ; i < n && m < -math.MaxFloat32; i += blockSize { // blocks of -Inf add nothing
-		m = path.blockMax(x, i, min(i+blockSize, n))
+		m = isa.blockMax(x, i, min(i+blockSize, n))
 	}
 	if !st.setReference(m) {
 		return sumRowSlow(x, tau)
@@ -187,7 +166,7 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 	var S, T float64
 	for i -= blockSize; ; {
 		piece := min(i+pieceSize, n)
-		i = path.rowBlocks(x, i, piece, &st, entropy)
+		i = isa.rowBlocks(x, i, piece, &st, entropy)
 		if i == n {
 			break
 		}
@@ -196,10 +175,10 @@ func sumRow(path ISA, x Logits, tau float64, entropy bool) rowSums {
 		}
 		// The block at i may exceed the reference: see how far.
 		end := min(i+blockSize, n)
-		m := path.blockMax(x, i, end)
+		m := isa.blockMax(x, i, end)
 		if m <= st.threshold { // a false alarm: add the block as it is
 			st.alarm = float32(math.Inf(1))
-			i = path.rowBlocks(x, i, end, &st, entropy)
+			i = isa.rowBlocks(x, i, end, &st, entropy)
 			st.alarm = alarm
 			if i == n {
 				break

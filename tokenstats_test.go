@@ -1,6 +1,7 @@
 package reweight_test
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -42,8 +43,8 @@ func TestEdges(t *testing.T) {
 		{"largest", []float32{math.MaxFloat32, math.MaxFloat32}, 0, math.MaxFloat32, ln(2), -ln(2)},
 		{"subnormal", []float32{1e-45, -1e-45}, 0, ln(2), ln(2), -ln(2)},
 	} {
-		for _, path := range reweight.Available() {
-			ws := reweight.Workspace{Path: path}
+		for _, path := range reweight.AvailableISAs() {
+			ws := reweight.Workspace{ISA: path}
 			var got [3]float32
 			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]},
 				reweight.Logits{Vocab: len(c.row), F32: c.row}, []int32{c.id}, reweight.DefaultTokenStats)
@@ -108,7 +109,7 @@ func TestErrors(t *testing.T) {
 		return func(ws *reweight.Workspace) error { return ws.RowGradient(dst, l, ids, lp, h, g, opt) }
 	}
 	batch := func() reweight.Batch {
-		return reweight.Batch{Role: []uint8{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1},
+		return reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1},
 			SpanIDs: []int32{-1, 0, 1, 1}, RefEnergy: f[:4], Entropy: f[:4], OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4], Values: f[:4]}
 	}
 	with := func(change func(*reweight.Batch), call func(*reweight.Workspace, *reweight.Batch) error) func(*reweight.Workspace) error {
@@ -138,80 +139,80 @@ func TestErrors(t *testing.T) {
 		want string
 		call func(*reweight.Workspace) error
 	}{
-		{"len(ids) = 1, want 2 rows", stats(S{LSE: row(2), Logprob: row(2)}, L{Vocab: 6, F32: f}, ids[:1], 1)},
-		{"ids[1] = 6, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{0, 6}, 1)},
-		{"ids[0] = -1, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{-1, 0}, 1)},
-		{"len(dst.Entropy) = 1, want 2 rows", stats(S{LSE: row(2), Entropy: row(1)}, L{Vocab: 6, F32: f}, ids, 1)},
+		{"ids has 1 elements, want 2, one per row", stats(S{LSE: row(2), Logprob: row(2)}, L{Vocab: 6, F32: f}, ids[:1], 1)},
+		{"ids[1] is 6, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{0, 6}, 1)},
+		{"ids[0] is -1, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{-1, 0}, 1)},
+		{"dst.Entropy has 1 elements, want 2, one per row", stats(S{LSE: row(2), Entropy: row(1)}, L{Vocab: 6, F32: f}, ids, 1)},
 		{"no output", stats(S{}, L{Vocab: 6, F32: f}, ids, 1)},
-		{"logits.Vocab = 0", stats(S{LSE: row(2)}, L{F32: f}, ids, 1)},
-		{"12 elements, want a multiple of Vocab = 5", stats(S{LSE: row(2)}, L{Vocab: 5, F32: f}, ids, 1)},
-		{"holds 3 rows of 4, want 2 rows", stats(S{LSE: row(2)}, L{Vocab: 4, F32: f}, ids, 1)},
+		{"logits has rows of 0 logits", stats(S{LSE: row(2)}, L{F32: f}, ids, 1)},
+		{"logits has 12 logits, want a multiple of its vocabulary of 5", stats(S{LSE: row(2)}, L{Vocab: 5, F32: f}, ids, 1)},
+		{"logits has 3 rows of 4 logits, want 2 rows", stats(S{LSE: row(2)}, L{Vocab: 4, F32: f}, ids, 1)},
 		{"2 formats set", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f, BF16: make([]reweight.BF16, 12)}, ids, 1)},
-		{"Temperature = 0", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 0)},
-		{"Temperature = NaN", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, math.NaN())},
-		{"Temperature = +Inf", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, math.Inf(1))},
-		{"ISA(99)", func(ws *reweight.Workspace) error {
-			ws.Path = 99
+		{"Temperature is 0", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 0)},
+		{"Temperature is NaN", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, math.NaN())},
+		{"Temperature is +Inf", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, math.Inf(1))},
+		{"ISA is ISA(99)", func(ws *reweight.Workspace) error {
+			ws.ISA = 99
 			return stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 1)(ws)
 		}},
-		{"dst holds 4 rows of 2, want 2", gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient)},
-		{"len(logprobs) = 1, want 2 rows", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], reweight.DefaultRowGradient)},
-		{"len(entropy) = 0, want 2 rows", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})},
-		{"EntropyBonus = NaN", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()})},
-		{"float32 logits into float32", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient)},
-		{"len(RefEnergy) = 3, want 4 tokens", with(func(b *reweight.Batch) { b.RefEnergy = f[:3] }, actFocus(reweight.DefaultActFocus))},
-		{"RefEnergy[2] = NaN", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, nan, 0} }, actFocus(reweight.DefaultActFocus))},
-		{"RefEnergy[3] = -Inf", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, 0, -inf} }, actFocus(reweight.DefaultActFocus))},
-		{"Alpha = 2, want 0 to 1", with(keep, actFocus(reweight.ActFocusOptions{Alpha: 2}))},
-		{"Beta = -1", with(keep, actFocus(reweight.ActFocusOptions{Beta: -1}))},
-		{"Eps = NaN", with(keep, actFocus(reweight.ActFocusOptions{Eps: math.NaN()}))},
-		{"Signal = 4", with(keep, actFocus(reweight.ActFocusOptions{Signal: 4}))},
-		{"Role[1] = 3, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []uint8{0, 3, 2, 2} }, actFocus(reweight.DefaultActFocus))},
-		{"len(RefLogprobs) = 0, want 4 tokens", with(keep, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
-		{"Lambda = NaN", with(keep, aem(reweight.AEMOptions{Lambda: math.NaN()}))},
-		{"Guard = -1", with(keep, aem(reweight.AEMOptions{Guard: -1}))},
-		{"Scope = 3", with(keep, aem(reweight.AEMOptions{Scope: 3}))},
-		{"Entropy[1] = NaN in span 0", with(func(b *reweight.Batch) { b.Entropy = bad }, aem(reweight.DefaultAEM))},
-		{"SpanIDs[2] = 5, want -1 to 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 5, 1} }, aem(reweight.DefaultAEM))},
-		{"SpanIDs[2] = 0 is in trajectory 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 0, 1} }, aem(reweight.DefaultAEM))},
-		{"SpanIDs[1] = -1, but Role[1] = 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, -1, 0, 0} }, aem(reweight.DefaultAEM))},
-		{"span 0 has no response token", with(func(b *reweight.Batch) { b.Role = []uint8{0, 0, 1, 2} }, aem(reweight.DefaultAEM))},
-		{"len(GroupIDs) = 1, want 2 trajectories", with(func(b *reweight.Batch) { b.GroupIDs = []int32{0} }, aem(reweight.DefaultAEM))},
-		{"SeqOffsets[2] = 3 is below SeqOffsets[1] = 5", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 5, 3} }, aem(reweight.DefaultAEM))},
-		{"SeqOffsets[2] = 3, want 4 tokens", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 2, 3} }, grpo)},
-		{"SeqOffsets[0] = 1, want 0", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{1, 2, 4} }, grpo)},
-		{"Role[0] = 7, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []uint8{7, 1, 2, 2} }, grpo)},
-		{"Role[3] = 9, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []uint8{0, 1, 2, 9} }, gae(reweight.DefaultGAE))},
-		{"RefEnergy[1] = NaN", with(func(b *reweight.Batch) { b.RefEnergy = bad }, func(_ *reweight.Workspace, b *reweight.Batch) error { _, err := reweight.Bottleneck(b); return err })},
-		{"shift = NaN", func(ws *reweight.Workspace) error {
-			_, err := ws.MaskedMoments(f[:4], make([]uint8, 4), 1, math.NaN())
+		{"dst has 4 rows of 2 logits, want 2", gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient)},
+		{"logprobs has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], reweight.DefaultRowGradient)},
+		{"entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})},
+		{"EntropyBonus is NaN", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()})},
+		{"dst is f32, want bf16", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient)},
+		{"RefEnergy has 3 elements, want 4, one per token", with(func(b *reweight.Batch) { b.RefEnergy = f[:3] }, actFocus(reweight.DefaultActFocus))},
+		{"RefEnergy[2] is NaN", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, nan, 0} }, actFocus(reweight.DefaultActFocus))},
+		{"RefEnergy[3] is -Inf", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, 0, -inf} }, actFocus(reweight.DefaultActFocus))},
+		{"Alpha is 2, want 0 to 1", with(keep, actFocus(reweight.ActFocusOptions{Alpha: 2}))},
+		{"Beta is -1", with(keep, actFocus(reweight.ActFocusOptions{Beta: -1}))},
+		{"Eps is NaN", with(keep, actFocus(reweight.ActFocusOptions{Eps: math.NaN()}))},
+		{"Signal is 4", with(keep, actFocus(reweight.ActFocusOptions{Signal: 4}))},
+		{"Role[1] is 3, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 3, 2, 2} }, actFocus(reweight.DefaultActFocus))},
+		{"RefLogprobs has 0 elements, want 4, one per token", with(keep, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
+		{"Lambda is NaN", with(keep, aem(reweight.AEMOptions{Lambda: math.NaN()}))},
+		{"Guard is -1", with(keep, aem(reweight.AEMOptions{Guard: -1}))},
+		{"Scope is 3", with(keep, aem(reweight.AEMOptions{Scope: 3}))},
+		{"Entropy[1] is NaN in span 0", with(func(b *reweight.Batch) { b.Entropy = bad }, aem(reweight.DefaultAEM))},
+		{"SpanIDs[2] is 5, want -1 to 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 5, 1} }, aem(reweight.DefaultAEM))},
+		{"SpanIDs[2] is 0 in trajectory 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 0, 1} }, aem(reweight.DefaultAEM))},
+		{"SpanIDs[1] is -1 at a response token (role 1)", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, -1, 0, 0} }, aem(reweight.DefaultAEM))},
+		{"SpanIDs has no response token in span 0", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 0, 1, 2} }, aem(reweight.DefaultAEM))},
+		{"GroupIDs has 1 elements, want 2, one per trajectory", with(func(b *reweight.Batch) { b.GroupIDs = []int32{0} }, aem(reweight.DefaultAEM))},
+		{"SeqOffsets[2] is 3, below the 5 before it", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 5, 3} }, aem(reweight.DefaultAEM))},
+		{"SeqOffsets[2] is 3, want 4, the number of tokens", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 2, 3} }, grpo)},
+		{"SeqOffsets[0] is 1, want 0", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{1, 2, 4} }, grpo)},
+		{"Role[0] is 7, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{7, 1, 2, 2} }, grpo)},
+		{"Role[3] is 9, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 1, 2, 9} }, gae(reweight.DefaultGAE))},
+		{"RefEnergy[1] is NaN", with(func(b *reweight.Batch) { b.RefEnergy = bad }, func(_ *reweight.Workspace, b *reweight.Batch) error { _, err := reweight.Bottleneck(b); return err })},
+		{"shift is NaN", func(ws *reweight.Workspace) error {
+			_, err := ws.MaskedMoments(f[:4], make([]reweight.Role, 4), 1, math.NaN())
 			return err
 		}},
-		{"scale = +Inf", func(ws *reweight.Workspace) error {
-			_, err := ws.Surrogate(row(4), f[:4], f[:4], f[:4], nil, make([]uint8, 4), math.Inf(1), reweight.DefaultLoss)
+		{"scale is +Inf", func(ws *reweight.Workspace) error {
+			_, err := ws.Surrogate(row(4), f[:4], f[:4], f[:4], nil, make([]reweight.Role, 4), math.Inf(1), reweight.DefaultLoss)
 			return err
 		}},
-		{"len(SeqOffsets) = 0", with(func(b *reweight.Batch) { b.SeqOffsets = nil }, grpo)},
-		{"Rewards[1] = NaN", with(func(b *reweight.Batch) { b.Rewards = []float32{0, nan} }, grpo)},
-		{"len(Rewards) = 1, want 2 trajectories", with(func(b *reweight.Batch) { b.Rewards = f[:1] }, grpo)},
-		{"Gamma = 2", with(keep, gae(reweight.GAEOptions{Gamma: 2}))},
-		{"Lambda = -1", with(keep, gae(reweight.GAEOptions{Lambda: -1}))},
-		{"len(Values) = 0, want 4 tokens", with(func(b *reweight.Batch) { b.Values = nil }, gae(reweight.DefaultGAE))},
-		{"1 response tokens, want at least 2", func(ws *reweight.Workspace) error { return ws.Whiten(row(2), f[:2], []uint8{0, 1}) }},
-		{"not finite", func(ws *reweight.Workspace) error { return ws.Whiten(row(4), bad, []uint8{1, 1, 1, 1}) }},
-		{"len(Logprobs) = 2, want 4 tokens", with(func(b *reweight.Batch) { b.Logprobs = f[:2] }, loss(reweight.DefaultLoss, nil))},
-		{"len(weights) = 3, want 4 tokens", with(keep, loss(reweight.DefaultLoss, f[:3]))},
-		{"add up to NaN", with(keep, loss(reweight.DefaultLoss, bad))},
-		{"DualClip = 0.5", with(keep, loss(reweight.LossOptions{DualClip: 0.5}, nil))},
-		{"ClipLow = 1.5", with(keep, loss(reweight.LossOptions{ClipLow: 1.5}, nil))},
-		{"ClipHigh = NaN", with(keep, loss(reweight.LossOptions{ClipHigh: math.NaN()}, nil))},
-		{"Aggregation = 9", with(keep, loss(reweight.LossOptions{Aggregation: 9}, nil))},
-		{"NormLength = -1", with(keep, loss(reweight.LossOptions{NormLength: -1}, nil))},
-		{"offsets[2] = 13, want at most len(x) = 12", func(ws *reweight.Workspace) error { return ws.SpanMeans(row(2), f, []int32{0, 3, 13}) }},
-		{"len(offsets) = 2, want len(lo) + 1 = 3", func(ws *reweight.Workspace) error { return ws.MinMax(row(2), row(2), f, []int32{0, 3}) }},
-		{"offsets[1] = 2 is below offsets[0] = 3", func(ws *reweight.Workspace) error { return ws.SpanMeans(row(1), f, []int32{3, 2}) }},
-		{"len(a) = 3 and len(b) = 4, want 4", func(ws *reweight.Workspace) error { return ws.Multiply(row(4), f[:3], f[:4]) }},
-		{"rate = -1", func(ws *reweight.Workspace) error { return ws.ExpScale(row(4), f[:4], 0, -1) }},
+		{"SeqOffsets has 0 elements", with(func(b *reweight.Batch) { b.SeqOffsets = nil }, grpo)},
+		{"Rewards[1] is NaN", with(func(b *reweight.Batch) { b.Rewards = []float32{0, nan} }, grpo)},
+		{"Rewards has 1 elements, want 2, one per trajectory", with(func(b *reweight.Batch) { b.Rewards = f[:1] }, grpo)},
+		{"Gamma is 2", with(keep, gae(reweight.GAEOptions{Gamma: 2}))},
+		{"Lambda is -1", with(keep, gae(reweight.GAEOptions{Lambda: -1}))},
+		{"Values has 0 elements, want 4, one per token", with(func(b *reweight.Batch) { b.Values = nil }, gae(reweight.DefaultGAE))},
+		{"role has 1 response tokens, want at least 2", func(ws *reweight.Workspace) error { return ws.Whiten(row(2), f[:2], []reweight.Role{0, 1}) }},
+		{"x[1] is NaN at a response token", func(ws *reweight.Workspace) error { return ws.Whiten(row(4), bad, []reweight.Role{1, 1, 1, 1}) }},
+		{"Logprobs has 2 elements, want 4, one per token", with(func(b *reweight.Batch) { b.Logprobs = f[:2] }, loss(reweight.DefaultLoss, nil))},
+		{"weights has 3 elements, want 4, one per token", with(keep, loss(reweight.DefaultLoss, f[:3]))},
+		{"weights[1] is NaN at a response token", with(keep, loss(reweight.DefaultLoss, bad))},
+		{"DualClip is 0.5", with(keep, loss(reweight.LossOptions{DualClip: 0.5}, nil))},
+		{"ClipLow is 1.5", with(keep, loss(reweight.LossOptions{ClipLow: 1.5}, nil))},
+		{"ClipHigh is NaN", with(keep, loss(reweight.LossOptions{ClipHigh: math.NaN()}, nil))},
+		{"Aggregation is 9", with(keep, loss(reweight.LossOptions{Aggregation: 9}, nil))},
+		{"NormLength is -1", with(keep, loss(reweight.LossOptions{NormLength: -1}, nil))},
+		{"offsets[2] is 13, want at most 12", func(ws *reweight.Workspace) error { return ws.SpanMeans(row(2), f, []int32{0, 3, 13}) }},
+		{"offsets has 2 elements, want 3, one more than lo", func(ws *reweight.Workspace) error { return ws.MinMax(row(2), row(2), f, []int32{0, 3}) }},
+		{"offsets[1] is 2, below the 3 before it", func(ws *reweight.Workspace) error { return ws.SpanMeans(row(1), f, []int32{3, 2}) }},
+		{"a has 3 elements, want 4", func(ws *reweight.Workspace) error { return ws.Multiply(row(4), f[:3], f[:4]) }},
+		{"rate is -1", func(ws *reweight.Workspace) error { return ws.ExpScale(row(4), f[:4], 0, -1) }},
 	} {
 		for i := range out {
 			out[i] = mark
@@ -220,6 +221,10 @@ func TestErrors(t *testing.T) {
 		err := c.call(&ws)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reweight: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %q, want it to contain %q", err, c.want)
+		}
+		var input *reweight.InputError
+		if !errors.As(err, &input) || input.Arg == "" || err.Error() != "reweight: "+input.Sentence(input.Arg) {
+			t.Errorf("error %q is no InputError, or not its sentence", err)
 		}
 		for i := range out {
 			if out[i] != mark {

@@ -73,13 +73,13 @@ func (t twin) n() int {
 }
 
 // roles are those of tokens half the time, and else any bytes.
-func (t twin) roles(n int) []uint8 {
-	role := make([]uint8, n)
+func (t twin) roles(n int) []Role {
+	role := make([]Role, n)
 	bytes := t.IntN(2) == 0
 	for i := range role {
-		role[i] = uint8(t.IntN(3))
+		role[i] = Role(t.IntN(3))
 		if bytes {
-			role[i] = uint8(t.Uint32())
+			role[i] = Role(t.Uint32())
 		}
 	}
 	return role
@@ -90,8 +90,8 @@ func (t twin) roles(n int) []uint8 {
 func (t twin) scramble() {
 	junk := t.floats(lanes)
 	var sums surrogateSums
-	t.path.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]uint8, lanes), &surrogateConsts{}, &sums)
-	t.path.maskedMoments(junk, make([]uint8, lanes), 0, t.NormFloat64(), &momentSums{})
+	t.path.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes), &surrogateConsts{}, &sums)
+	t.path.maskedMoments(junk, make([]Role, lanes), 0, t.NormFloat64(), &momentSums{})
 }
 
 func (t twin) same(what string, got, want []float32) {
@@ -147,7 +147,7 @@ func TestTwinsOnTokens(t *testing.T) {
 			t.same("exponentials", got, want)
 			t.sameSum("sum of exponentials", &gotSum, &wantSum)
 
-			roles, shift := uint8(t.Uint32()), float64(t.draw(t.Rand))
+			roles, shift := RoleSet(t.Uint32()), float64(t.draw(t.Rand))
 			wantMoments := momentSums{count: 3, sum: [lanes]float64{2: 7}}
 			gotMoments := wantMoments
 			Portable.maskedMoments(x, role, roles, shift, &wantMoments)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"math/rand/v2"
@@ -9,33 +10,77 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// An Estimate is a median over rounds and an interval for it.
+// An Estimate is a median over the rounds of a measurement, with an interval.
 //
-// The interval covers the noise that came and went between the rounds of this
-// run, about 95 times of 100 where rounds are independent (TestSampleCovers says
-// how often). It does not cover what was
-// the same in all of them: the place of the arrays in memory, the layout of the
-// binary, a neighbour that stayed. Fewer than six rounds cannot give such an
-// interval; theirs is from the smallest to the largest. One round has no width,
-// and none at all has NaN.
+// The interval contains the true median about 95 times of 100 if the rounds are
+// independent; TestSampleCovers says how often it does. It accounts for noise
+// that differs between rounds. It does not account for what was the same in all
+// rounds: where the arrays lay in memory, how the binary was laid out, another
+// program that ran all the time.
+//
+// With fewer than FewestRounds rounds there is no such interval: it then goes
+// from the smallest to the largest value, so with a single round it has no
+// width. Without rounds, all three numbers are NaN.
 type Estimate struct {
 	Median, Lo, Hi float64
 	N              int // rounds
-	Outliers       int // of them; counted by Tukey's fences, and kept
+	Outliers       int // rounds outside Tukey's fences; they are counted, and kept
+}
+
+// FewestRounds is how many rounds a 95% interval of a median takes.
+const FewestRounds = 6
+
+// estimateJSON is an Estimate as JSON has it.
+type estimateJSON struct {
+	Median   Number `json:"median"`
+	Lo       Number `json:"lo"`
+	Hi       Number `json:"hi"`
+	N        int    `json:"n"`
+	Outliers int    `json:"outliers"`
 }
 
 // MarshalJSON writes null for NaN and infinity.
 func (e Estimate) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Median   Number `json:"median"`
-		Lo       Number `json:"lo"`
-		Hi       Number `json:"hi"`
-		N        int    `json:"n"`
-		Outliers int    `json:"outliers"`
-	}{Number(e.Median), Number(e.Lo), Number(e.Hi), e.N, e.Outliers})
+	return json.Marshal(estimateJSON{Number(e.Median), Number(e.Lo), Number(e.Hi), e.N, e.Outliers})
 }
 
-// Times returns the estimate in other units: f of the new one make an old one.
+// UnmarshalJSON reads what MarshalJSON writes, with NaN for null.
+func (e *Estimate) UnmarshalJSON(text []byte) error {
+	var j estimateJSON
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); err != nil {
+		return err
+	}
+	*e = Estimate{float64(j.Median), float64(j.Lo), float64(j.Hi), j.N, j.Outliers}
+	return nil
+}
+
+// A Number is null in JSON if it is NaN or infinite, and NaN if it was null.
+type Number float64
+
+// MarshalJSON writes null for NaN and infinity.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// UnmarshalJSON sets the number to NaN for null.
+func (n *Number) UnmarshalJSON(text []byte) error {
+	f := math.NaN()
+	if string(text) != "null" {
+		if err := json.Unmarshal(text, &f); err != nil {
+			return err
+		}
+	}
+	*n = Number(f)
+	return nil
+}
+
+// Times returns the estimate of the measured quantity multiplied by f, which
+// must not be negative.
 func (e Estimate) Times(f float64) Estimate {
 	e.Median, e.Lo, e.Hi = f*e.Median, f*e.Lo, f*e.Hi
 	return e
@@ -46,30 +91,29 @@ func (e Estimate) HalfWidth() float64 { return (e.Hi - e.Lo) / 2 / e.Median }
 
 const (
 	confidence = 0.95
-	fewest     = 6  // values that an interval for the median at 95% takes
-	resampled  = 20 // values from which on the bootstrap's is as wide as it should be
+	resampled  = 20 // of fewer values, the bootstrap's intervals are too narrow
 )
 
-// medianOf estimates the median of x, which it sorts: its interval is between
-// order statistics and assumes no distribution.
+// medianOf estimates the median of x, which it sorts. The ends of the interval
+// are values of x, chosen by their rank: that assumes no distribution.
 func medianOf(x []float64) Estimate {
 	e := describe(x)
-	if e.N >= fewest {
+	if e.N >= FewestRounds {
 		s := benchmath.AssumeNothing.Summary(benchmath.NewSample(x, &benchmath.DefaultThresholds), confidence)
 		e.Lo, e.Hi = s.Lo, s.Hi
 	}
 	return e
 }
 
-// bootstrapOf estimates the median of x, which it sorts: its interval is between
-// percentiles of the medians of resampled x, where there is enough of it.
+// bootstrapOf estimates the median of x, which it sorts. If x has enough values,
+// the ends of the interval are percentiles of the medians of resampled x.
 func bootstrapOf(x []float64) Estimate {
-	if len(x) < resampled || len(x) > 1000 { // of many the two agree, and this one takes no time
+	if len(x) < resampled || len(x) > 1000 { // with many values both intervals agree, and medianOf is quick
 		return medianOf(x)
 	}
 	const resamples = 2000
 	e := describe(x)
-	r := rand.New(rand.NewPCG(uint64(e.N), resamples)) // the same data, the same interval
+	r := rand.New(rand.NewPCG(uint64(e.N), resamples)) // the same data always give the same interval
 	medians, counts := make([]float64, resamples), make([]int, e.N)
 	for i := range medians {
 		clear(counts)
@@ -84,8 +128,8 @@ func bootstrapOf(x []float64) Estimate {
 	return e
 }
 
-// kth returns the k-th smallest, from 0, of sorted values that come so
-// often each.
+// kth returns the k-th smallest value, counted from 0, of the sorted values x,
+// where x[i] occurs counts[i] times.
 func kth(x []float64, counts []int, k int) float64 {
 	for i, n := range counts {
 		if k -= n; k < 0 {
@@ -95,8 +139,8 @@ func kth(x []float64, counts []int, k int) float64 {
 	return x[len(x)-1]
 }
 
-// describe sorts x and returns all but the interval, for which it has the
-// extremes.
+// describe sorts x and returns its median and outliers, with an interval from
+// the smallest value to the largest.
 func describe(x []float64) Estimate {
 	slices.Sort(x)
 	n := len(x)
@@ -114,7 +158,8 @@ func describe(x []float64) Estimate {
 	return e
 }
 
-// quantile interpolates between the sorted values of x.
+// quantile returns the q-quantile of the sorted values x, with linear
+// interpolation between them.
 func quantile(x []float64, q float64) float64 {
 	at := q * float64(len(x)-1)
 	i := int(at)

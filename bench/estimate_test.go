@@ -76,8 +76,11 @@ func TestEstimateJSON(t *testing.T) {
 		t.Errorf("%s, %v, want %s", text, err, want)
 	}
 	var back []Estimate
-	if err := json.Unmarshal(text, &back); err != nil || back[0] != (Estimate{1.5, 1, 2, 7, 1}) {
+	if err := json.Unmarshal(text, &back); err != nil || back[0] != (Estimate{1.5, 1, 2, 7, 1}) || !math.IsNaN(back[1].Median) {
 		t.Errorf("read again: %+v, %v", back, err)
+	}
+	if err := json.Unmarshal([]byte(`{"median":1,"mean":2}`), &back[0]); err == nil {
+		t.Error("an unknown field was read")
 	}
 }
 
@@ -88,5 +91,12 @@ func TestEstimateTimes(t *testing.T) {
 	}
 	if got := e.HalfWidth(); got != 0.75 {
 		t.Errorf("half width %v, want 0.75", got)
+	}
+}
+
+func TestNumberJSON(t *testing.T) {
+	text, err := json.Marshal([]Number{1.5, Number(math.NaN()), Number(math.Inf(1)), Number(math.Inf(-1)), 0})
+	if err != nil || string(text) != "[1.5,null,null,null,0]" {
+		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -6,10 +6,11 @@ import (
 	"unsafe"
 )
 
-// PlainRead returns a function that reads that memory, shared among so many
-// workers, and does nothing else: the roofline of a function that is bound by
-// memory. Give it that function's own main input, for pages elsewhere may be
-// faster or slower, and sample the two together. Fewer than one worker is one.
+// PlainRead returns a function that reads all of memory, shared among the given
+// number of workers, and does nothing else. No function can read memory much
+// faster, so it is the limit of one that is bound by memory. Give it the main
+// input of the function to compare with, because other pages may be faster or
+// slower, and sample the two together. Fewer than one worker means one.
 func PlainRead(memory []byte, workers int) func() error {
 	return newReader(memory, max(1, workers)).read
 }
@@ -19,13 +20,13 @@ type reader struct {
 	words   []uint64
 	tail    []byte // fewer than 8 bytes
 	workers int
-	sum     atomic.Uint64 // keeps the reads from being optimised away
+	sum     atomic.Uint64 // uses what is read, so that the compiler cannot leave the reads out
 }
 
 func newReader(memory []byte, workers int) *reader {
 	n := len(memory) / 8
 	r := &reader{tail: memory[8*n:], workers: workers}
-	if n > 0 { // a pointer to less than a word is none to a word
+	if n > 0 { // with fewer than 8 bytes, a pointer to them may not be turned into one to a word
 		r.words = unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), n)
 	}
 	return r

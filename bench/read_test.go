@@ -31,12 +31,12 @@ func TestReaderReadsAll(t *testing.T) {
 }
 
 func BenchmarkPlainRead(b *testing.B) {
-	memory := make([]byte, StreamBytes)
+	memory := make([]byte, 64<<20)
 	for i := range memory { // pages that were never written are all one page
 		memory[i] = byte(i)
 	}
 	r := newReader(memory, 1)
-	b.SetBytes(StreamBytes)
+	b.SetBytes(64 << 20)
 	for b.Loop() {
 		r.read()
 	}

@@ -1,8 +1,11 @@
-// Package bench measures functions against each other, and with that the
-// catalogue's kernels and training steps made of them, so that the figures mean
-// something on a machine with a drifting clock and busy neighbours: what is
-// compared is run in turn in one process, and a comparison is the median of the
-// ratios taken round by round.
+// Package bench measures any functions against each other, on machines whose
+// clock drifts and that other programs use too.
+//
+// A Sampler runs the functions in turn in one process; the time of one over
+// that of another is the median of the ratios within each round, an Estimate
+// with an interval. PlainRead is a function to compare with: it reads memory as
+// fast as it can. A Rule decides from pairs of times, taken by TakePair, whether
+// a new version of a function is slower than an old one.
 package bench
 
 import (
@@ -12,15 +15,23 @@ import (
 	"time"
 )
 
-// A Sampler measures functions against each other. It runs a short block of
-// calls of each in turn, round by round, and every other round backwards, so
-// that a steady drift cancels. A call that is not timed leads each block in: what
-// the function before left in the caches is not counted.
+// A Sampler measures functions against each other. A round runs each function
+// once, for a short block of calls. Every other round takes the functions in
+// reverse order, so that a steady drift of the machine cancels. Before each block
+// the function is called once without timing it, so that what the function
+// before it left in the caches is not counted.
+//
+// A function is slow if one call takes a tenth of Budget or more. Slow functions
+// take part in the first Rounds rounds only, and have no call before a block.
 type Sampler struct {
-	Block     time.Duration // a block lasts at least about as long
-	Rounds    int           // of all functions, at least 1
-	Budget    time.Duration // for further rounds, without functions that take a tenth of it
-	Precision float64       // half width of intervals, relative, that ends it before the budget does; 0 is none
+	Block  time.Duration // how long a block should last at least
+	Rounds int           // rounds that are always measured, at least 1
+	Budget time.Duration // time for more rounds after those
+
+	// Precision ends the measurement before the budget does, as soon as no
+	// interval reaches farther from its median than this, relative to the
+	// median. 0 means that only the budget ends it.
+	Precision float64
 
 	clock func() time.Duration // for tests; nil is the monotonic clock
 }
@@ -28,30 +39,23 @@ type Sampler struct {
 // DefaultSampler spends at most about half a second if a call is short.
 var DefaultSampler = Sampler{Block: 3 * time.Millisecond, Rounds: 3, Budget: 500 * time.Millisecond, Precision: 0.005}
 
-// Samples are nanoseconds per call, by function and round. Slow functions have
-// the first rounds only.
+// Samples are nanoseconds per call: Samples[i][r] is function i in round r. Slow
+// functions have the first rounds only.
 type Samples [][]float64
 
-// Sample measures the functions. Each is called before, to warm up and to learn
-// how many calls make a block. It ends with the budget, or before if the
-// interval of each function's ratio to the first (of a single function: of its
-// time) is as narrow as Precision. The first error ends it, and so does ctx:
-// with what was sampled so far and the error.
+// Sample measures the functions. It first calls each of them to warm up and to
+// learn how many calls make a block. With a Precision, the intervals that must be
+// narrow are those of each function's ratio to the first, or, of a single
+// function, that of its time.
+//
+// Sample ends at the first error of a function and when ctx ends, and returns
+// what was sampled so far with the error.
 func (s Sampler) Sample(ctx context.Context, fns ...func() error) (Samples, error) {
-	var pairs [][2]int
-	for i := 1; i < len(fns); i++ {
-		pairs = append(pairs, [2]int{i, 0})
-	}
-	return s.sample(ctx, pairs, fns)
-}
-
-// sample is Sample with the ratios that Precision is about.
-func (s Sampler) sample(ctx context.Context, pairs [][2]int, fns []func() error) (Samples, error) {
 	if s.clock == nil {
 		start := time.Now()
 		s.clock = func() time.Duration { return time.Since(start) }
 	}
-	runtime.GC() // so that no garbage of the past is collected meanwhile
+	runtime.GC() // so that garbage made before is not collected during the measurement
 	samples := make(Samples, len(fns))
 	calls := make([]int, len(fns))
 	slow := make([]bool, len(fns))
@@ -72,10 +76,10 @@ func (s Sampler) sample(ctx context.Context, pairs [][2]int, fns []func() error)
 			return samples, nil
 		}
 		if s.Precision > 0 && round == look {
-			if samples.narrow(s.Precision, pairs, slow) {
+			if samples.narrow(s.Precision, slow) {
 				return samples, nil
 			}
-			look += look/4 + 1 // seldom: each look is one more chance to stop at a narrow interval by luck
+			look += look/4 + 1 // seldom, because each look may find an interval that is narrow by chance
 		}
 		for i := range fns {
 			if round%2 == 1 {
@@ -84,7 +88,7 @@ func (s Sampler) sample(ctx context.Context, pairs [][2]int, fns []func() error)
 			if more && slow[i] {
 				continue
 			}
-			if !slow[i] { // a slow call is too long to mind, and to be made twice
+			if !slow[i] { // a call that is long hardly depends on the caches, and takes too long to make twice
 				if _, err := s.block(ctx, fns[i], 1); err != nil {
 					return samples, err
 				}
@@ -101,27 +105,27 @@ func (s Sampler) sample(ctx context.Context, pairs [][2]int, fns []func() error)
 // firstLook is how many rounds there are when intervals are first looked at.
 const firstLook = 12
 
-// narrow says whether these ratios have intervals of that half width, but for
-// slow functions, which get no more rounds. The intervals are between order
-// statistics: those of the bootstrap are too narrow too often, and stopping
-// would pick just them.
-func (s Samples) narrow(precision float64, pairs [][2]int, slow []bool) bool {
-	if len(pairs) == 0 {
-		return len(s) > 0 && s.Median(0).HalfWidth() <= precision
+// narrow reports whether all intervals are narrow enough, apart from those of
+// slow functions, which get no more rounds. It looks at intervals whose ends are
+// order statistics: the bootstrap's are too narrow too often, and stopping at a
+// narrow one would select just those.
+func (s Samples) narrow(precision float64, slow []bool) bool {
+	if len(s) == 1 {
+		return s.Median(0).HalfWidth() <= precision
 	}
-	for _, p := range pairs {
-		if !slow[p[0]] && !slow[p[1]] && !(medianOf(s.ratios(p[0], p[1])).HalfWidth() <= precision) {
+	for i := 1; i < len(s); i++ {
+		if !slow[i] && !slow[0] && !(medianOf(s.ratios(i, 0)).HalfWidth() <= precision) {
 			return false
 		}
 	}
-	return true
+	return len(s) > 0
 }
 
 // calls warms f up and returns how many calls make a block, and whether a
 // single one takes too long for many rounds.
 func (s Sampler) calls(ctx context.Context, f func() error) (n int, slow bool, err error) {
 	limit := max(s.Block, s.Budget/10)
-	t, err := s.least(ctx, f, 1, limit) // the first call may be slow for being the first
+	t, err := s.least(ctx, f, 1, limit) // the first call may take longer than later ones
 	if err != nil || t >= limit {
 		return 1, true, err
 	}
@@ -130,8 +134,8 @@ func (s Sampler) calls(ctx context.Context, f func() error) (n int, slow bool, e
 		if err != nil || t >= s.Block {
 			return n, false, err
 		}
-		// A little more than the time so far suggests, but no leap from a
-		// time too short to go by.
+		// A little more than the time so far suggests, but at most 100 times as
+		// many calls, because a very short time is not exact.
 		want := 100 * n
 		if t > 0 {
 			want = int(1.1 * float64(n) * float64(s.Block) / float64(t))
@@ -140,8 +144,8 @@ func (s Sampler) calls(ctx context.Context, f func() error) (n int, slow bool, e
 	}
 }
 
-// least times n calls of f, and if that takes so long once more, in case it was
-// somebody else's turn meanwhile: then it returns the lesser time.
+// least times n calls of f. If they take as long as the given time, it times them
+// again, in case another program interrupted them, and returns the shorter time.
 func (s Sampler) least(ctx context.Context, f func() error, n int, long time.Duration) (time.Duration, error) {
 	t, err := s.block(ctx, f, n)
 	if err != nil || t < long {
@@ -165,7 +169,7 @@ func (s Sampler) block(ctx context.Context, f func() error, n int) (time.Duratio
 	return s.clock() - begin, nil
 }
 
-// Rounds returns how many rounds all functions have.
+// Rounds returns the number of rounds that every function has.
 func (s Samples) Rounds() int {
 	n := 0
 	for i, x := range s {
@@ -176,14 +180,14 @@ func (s Samples) Rounds() int {
 	return n
 }
 
-// Median estimates the time of a call of function i, in nanoseconds. Its
-// interval is between order statistics of the rounds. See Estimate.
+// Median estimates the time of a call of function i, in nanoseconds. The ends of
+// its interval are order statistics of the rounds. See Estimate.
 func (s Samples) Median(i int) Estimate { return medianOf(slices.Clone(s[i])) }
 
 // Ratio estimates the time of function i over that of function j: the median of
-// the ratios in the same round, over the rounds that have both. Its interval is
-// the percentile bootstrap of these ratios; of fewer than 20, where that is too
-// narrow, it is between order statistics. See Estimate.
+// their ratios in each round, over the rounds that have both. The interval is the
+// percentile bootstrap of these ratios. That is too narrow for fewer than 20
+// rounds, for which the ends of the interval are order statistics. See Estimate.
 func (s Samples) Ratio(i, j int) Estimate { return bootstrapOf(s.ratios(i, j)) }
 
 // ratios are the times of function i over those of function j.

@@ -31,7 +31,7 @@ func TestBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Split(strings.TrimSpace(string(golden)), "\n")[1:]
-	for _, path := range reweight.Available() {
+	for _, path := range reweight.AvailableISAs() {
 		t.Run(path.String(), func(t *testing.T) {
 			got := bitLines(t, path)
 			if len(got) != len(want) {
@@ -50,14 +50,14 @@ func TestBits(t *testing.T) {
 func bitLines(t *testing.T, path reweight.ISA) []string {
 	var lines []string
 	for _, k := range All() {
-		for _, typ := range k.Types {
+		for _, typ := range k.DTypes {
 			for _, family := range Families {
 				for _, size := range []int{1, 21, 300, 1025, 2500} {
 					s := spec(k, size)
-					s.Type, s.Family, s.Seed = typ, family, uint64(size)
+					s.DType, s.Family, s.Seed = typ, family, uint64(size)
 					c, err := k.New(s)
 					if err == nil {
-						err = c.Run(&reweight.Workspace{Path: path, Workers: 1})
+						err = c.Run(&reweight.Workspace{ISA: path, Workers: 1})
 					}
 					if err != nil {
 						t.Fatal(err)

@@ -81,17 +81,17 @@ func (s Spec) logits(r *rand.Rand) (reweight.Logits, []byte, []float64) {
 		s.Family.fill(x[i:i+s.Vocab], r)
 	}
 	memory := memoryOf(x)
-	switch s.Type {
-	case "f32":
+	switch s.DType {
+	case reweight.DTypeF32:
 		l.F32 = x
-	case "bf16":
+	case reweight.DTypeBF16:
 		l.BF16 = array[reweight.BF16](s, n)
 		for i, v := range x {
 			l.BF16[i] = reweight.ToBF16(v)
 			x[i] = l.BF16[i].Float32()
 		}
 		memory = memoryOf(l.BF16)
-	case "f16":
+	case reweight.DTypeF16:
 		l.F16 = array[reweight.F16](s, n)
 		for i, v := range x {
 			l.F16[i] = toF16(v)
@@ -129,9 +129,9 @@ func (s Spec) rand() *rand.Rand { return rand.New(rand.NewPCG(s.Seed, uint64(s.F
 
 // roles returns a role for each token as in real rollouts: some masked, few
 // actions.
-func (s Spec) roles(r *rand.Rand) []uint8 {
+func (s Spec) roles(r *rand.Rand) []reweight.Role {
 	n := s.Rows
-	role := array[uint8](s, n)
+	role := array[reweight.Role](s, n)
 	for i := range role {
 		switch d := r.IntN(20); {
 		case d == 0:

@@ -44,12 +44,12 @@ func (g *guarded) free() {
 // every alignment as their length changes.
 func TestGuardPages(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.Types {
+		for _, typ := range k.DTypes {
 			for _, n := range []int{1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 19, 21, 24, 29, 31, 32, 33, 47, 49, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 97, 127, 128, 129, 143, 255, 511, 1023, 1024, 1025, 1039, 2047, 2063, 5001} {
 				for _, atEnd := range []bool{true, false} {
 					g := guarded{atEnd: atEnd}
 					s := spec(k, n)
-					s.Type, s.Seed, s.memory = typ, uint64(n), g.memory
+					s.DType, s.Seed, s.memory = typ, uint64(n), g.memory
 					hold(t, k, s)
 					g.free()
 				}

@@ -7,6 +7,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
@@ -14,11 +15,11 @@ import (
 
 // A Kernel is one entry of the catalogue.
 type Kernel struct {
-	Name  string
-	Doc   string   // one line
-	Types []string // of its main input: "f32", "bf16", "f16"
-	Rows  bool     // works on rows of logits; otherwise on tokens
-	Ops   int      // arithmetic operations per element, a fused multiply-add counting 2
+	Name   string
+	Doc    string           // one line
+	DTypes []reweight.DType // of its main input
+	Rows   bool             // works on rows of logits; otherwise on tokens
+	Ops    int              // arithmetic operations per element, a fused multiply-add counting 2
 
 	// build makes a workload; see New.
 	build func(s Spec) (*Case, error)
@@ -26,9 +27,9 @@ type Kernel struct {
 
 // A Spec says what a workload looks like.
 type Spec struct {
-	Rows   int    // rows of logits, or tokens
-	Vocab  int    // elements per row; 0 for kernels on tokens
-	Type   string // one of the kernel's
+	Rows   int            // rows of logits, or tokens
+	Vocab  int            // elements per row; 0 for kernels on tokens
+	DType  reweight.DType // one of the kernel's
 	Family Family
 	Seed   uint64
 
@@ -90,12 +91,10 @@ func (k Kernel) New(s Spec) (*Case, error) {
 	if s.Rows < 1 || k.Rows && s.Vocab < 1 {
 		return nil, fmt.Errorf("kernels: %s of %d rows of %d, want at least 1", k.Name, s.Rows, s.Vocab)
 	}
-	for _, t := range k.Types {
-		if t == s.Type {
-			return k.build(s)
-		}
+	if !slices.Contains(k.DTypes, s.DType) {
+		return nil, fmt.Errorf("kernels: %s is not for %v, want one of %v", k.Name, s.DType, k.DTypes)
 	}
-	return nil, fmt.Errorf("kernels: %s has no type %q, want one of %v", k.Name, s.Type, k.Types)
+	return k.build(s)
 }
 
 // Input is the memory of the main input: the logits, or the first array of

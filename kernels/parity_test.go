@@ -42,20 +42,20 @@ func hold(t interface {
 		return
 	}
 	var first []uint64
-	for _, path := range reweight.Available() {
-		ws := reweight.Workspace{Path: path, Workers: 1}
+	for _, path := range reweight.AvailableISAs() {
+		ws := reweight.Workspace{ISA: path, Workers: 1}
 		if err := c.Run(&ws); err != nil {
 			t.Errorf("%s %v %+v: %v", k.Name, path, s, err)
 			return
 		}
 		if _, err := c.Check(); err != nil {
-			t.Errorf("%s %v %v %s, %d x %d, seed %d: %v", k.Name, path, s.Family, s.Type, s.Rows, s.Vocab, s.Seed, err)
+			t.Errorf("%s %v %v %s, %d x %d, seed %d: %v", k.Name, path, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, err)
 		}
 		bits := c.Bits(nil)
 		if first == nil {
 			first = bits
 		} else if !slices.Equal(first, bits) {
-			t.Errorf("%s %v %v %s, %d x %d, seed %d: not the bits of %v", k.Name, path, s.Family, s.Type, s.Rows, s.Vocab, s.Seed, reweight.Available()[0])
+			t.Errorf("%s %v %v %s, %d x %d, seed %d: not the bits of %v", k.Name, path, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, reweight.AvailableISAs()[0])
 		}
 	}
 }
@@ -69,14 +69,14 @@ func spec(k Kernel, n int) Spec {
 
 func TestParity(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.Types {
-			t.Run(k.Name+"/"+typ, func(t *testing.T) {
+		for _, typ := range k.DTypes {
+			t.Run(k.Name+"/"+typ.String(), func(t *testing.T) {
 				t.Parallel()
 				for _, f := range Families {
 					for i, n := range lengths() {
 						s := spec(k, n)
-						s.Type, s.Family, s.Seed = typ, f, uint64(i)
-						if typ == "f16" && f == Offset {
+						s.DType, s.Family, s.Seed = typ, f, uint64(i)
+						if typ == reweight.DTypeF16 && f == Offset {
 							continue // 10,000 +- 10 has steps of 8 there
 						}
 						hold(t, k, s)
@@ -96,11 +96,11 @@ func TestParityLongRows(t *testing.T) {
 			t.Parallel()
 			for _, f := range Families {
 				s := spec(k, 151936)
-				s.Type, s.Family = k.Types[0], f
+				s.DType, s.Family = k.DTypes[0], f
 				hold(t, k, s)
 			}
 			s := spec(k, 262144)
-			s.Type = k.Types[0]
+			s.DType = k.DTypes[0]
 			hold(t, k, s)
 		})
 	}
@@ -111,7 +111,7 @@ func TestParityRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.SampledFrom(All()).Draw(t, "kernel")
 		s := spec(k, rapid.IntRange(1, 5000).Draw(t, "n"))
-		s.Type = rapid.SampledFrom(k.Types).Draw(t, "type")
+		s.DType = rapid.SampledFrom(k.DTypes).Draw(t, "type")
 		s.Family = rapid.SampledFrom(Families).Draw(t, "family")
 		s.Seed = rapid.Uint64().Draw(t, "seed")
 		hold(t, k, s)
@@ -122,7 +122,7 @@ func TestParityRandom(t *testing.T) {
 func TestCheckFails(t *testing.T) {
 	for _, k := range All() {
 		s := spec(k, 100)
-		s.Type = k.Types[0]
+		s.DType = k.DTypes[0]
 		c, err := k.New(s)
 		if err == nil {
 			err = c.Reference()
@@ -154,9 +154,9 @@ func TestCheckFails(t *testing.T) {
 // and what the results come from.
 func TestInput(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.Types {
+		for _, typ := range k.DTypes {
 			s := spec(k, 100)
-			s.Type = typ
+			s.DType = typ
 			c, err := k.New(s)
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +169,7 @@ func TestInput(t *testing.T) {
 				bits[i] = c.Bits(nil)
 				clear(c.Input())
 			}
-			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input())) != int64(c.Elements)*elementSize(typ) {
+			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input())) != int64(c.Elements)*int64(typ.Size()) {
 				t.Errorf("%s %s: not the results of these %d bytes", k.Name, typ, len(c.Input()))
 			}
 		}
@@ -180,8 +180,8 @@ func TestInput(t *testing.T) {
 // in a block's body or tail.
 func TestSpecialEverywhere(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	for _, path := range reweight.Available() {
-		ws := reweight.Workspace{Path: path, Workers: 1}
+	for _, path := range reweight.AvailableISAs() {
+		ws := reweight.Workspace{ISA: path, Workers: 1}
 		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100} {
 			for at := range n {
 				// All 1, all -Inf, and a block of -Inf, which is passed over, before 1.
@@ -264,9 +264,9 @@ func FuzzTokenStats(f *testing.F) {
 		}
 		want := [3]float64{lse[0], h[0], lp[0]}
 		var first [3]float32
-		for i, path := range reweight.Available() {
+		for i, path := range reweight.AvailableISAs() {
 			var got [3]float32
-			ws := reweight.Workspace{Path: path, Workers: 1}
+			ws := reweight.Workspace{ISA: path, Workers: 1}
 			if err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +285,7 @@ func FuzzTokenStats(f *testing.F) {
 			} else {
 				for o := range got {
 					if math.Float32bits(got[o]) != math.Float32bits(first[o]) && !(got[o] != got[o] && first[o] != first[o]) {
-						t.Errorf("%v: output %d = %x, %v has %x", path, o, got[o], reweight.Available()[0], first[o])
+						t.Errorf("%v: output %d = %x, %v has %x", path, o, got[o], reweight.AvailableISAs()[0], first[o])
 					}
 				}
 			}
@@ -301,8 +301,8 @@ func FuzzTokens(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kernel uint8, n uint16, family uint8, seed uint64) {
 		k := All()[int(kernel)%len(All())]
 		s := spec(k, 1+int(n)%6000)
-		s.Type, s.Family, s.Seed = k.Types[int(seed%uint64(len(k.Types)))], Families[int(family)%len(Families)], seed
-		if s.Type == "f16" && s.Family == Offset {
+		s.DType, s.Family, s.Seed = k.DTypes[int(seed%uint64(len(k.DTypes)))], Families[int(family)%len(Families)], seed
+		if s.DType == reweight.DTypeF16 && s.Family == Offset {
 			s.Family = Random
 		}
 		hold(t, k, s)

@@ -5,13 +5,6 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
-func elementSize(typ string) int64 {
-	if typ == "f32" {
-		return 4
-	}
-	return 2
-}
-
 // tokenStats: lse, entropy and log-probability of one id per row. outputs is a
 // set of 'l', 'e' and 'p'.
 func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
@@ -45,7 +38,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 		opt := reweight.TokenStatsOptions{Temperature: tau}
 		c := &Case{
 			Elements: s.Rows * s.Vocab,
-			Bytes:    int64(s.Rows) * (int64(s.Vocab)*elementSize(s.Type) + 4*int64(len(outs))),
+			Bytes:    int64(s.Rows) * (int64(s.Vocab)*int64(s.DType.Size()) + 4*int64(len(outs))),
 			input:    input,
 			outputs:  outs,
 			run:      func(ws *reweight.Workspace) error { return ws.TokenStats(dst, logits, ids, opt) },
@@ -82,7 +75,7 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 		// A log-probability rounded to float32 is off by up to 2e-6 (at -64),
 		// and so is the gradient, relative to g; bfloat16 rounds by 2^-8 more.
 		out := output{name: "gradient", want: make([]float64, n), abs: 1e-5, half: 0x1p-24}
-		if s.Type == "bf16" {
+		if s.DType == reweight.DTypeBF16 {
 			dst.BF16 = array[reweight.BF16](s, n)
 			out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
 			out.half = 0x1p-8
@@ -93,7 +86,7 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 		opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}
 		c := &Case{
 			Elements: n,
-			Bytes:    2 * int64(n) * elementSize(s.Type),
+			Bytes:    2 * int64(n) * int64(s.DType.Size()),
 			input:    input,
 			outputs:  []output{out},
 			run:      func(ws *reweight.Workspace) error { return ws.RowGradient(dst, logits, ids, l, h, grad, opt) },

@@ -19,14 +19,13 @@ func maskedMoments(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
 	role := s.roles(r)
-	const set = 1<<reweight.RoleReasoning | 1<<reweight.RoleAction
 	const shift = 1.5
 	got := make([]float64, 3)
 	out := sums("count, sum and sum of squares", got)
 	out.abs = 1e-13 // float64 rounding
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error {
-		m, err := ws.MaskedMoments(x, role, set, shift)
+		m, err := ws.MaskedMoments(x, role, reweight.Responses, shift)
 		got[0], got[1], got[2] = float64(m.N), m.Sum, m.Squares
 		return err
 	}
@@ -71,7 +70,7 @@ func actFocusWeights(s Spec) (*Case, error) {
 	c.run = func(ws *reweight.Workspace) error { return ws.ActFocusWeights(w, x, role, mean, sigma, opt) }
 	c.reference = func() error {
 		for t, v := range wide {
-			c.outputs[0].want[t] = reference.ActFocusWeight(role[t], v, mean, sigma, opt.Alpha, opt.Beta)
+			c.outputs[0].want[t] = reference.ActFocusWeight(reference.Role(role[t]), v, mean, sigma, opt.Alpha, opt.Beta)
 		}
 		return nil
 	}
@@ -101,10 +100,10 @@ func spanMeans(s Spec) (*Case, error) {
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
 	c.run = func(ws *reweight.Workspace) error { return ws.SpanMeans(means, x, off) }
 	c.reference = func() error {
-		role, ids := make([]uint8, s.Rows), make([]int32, s.Rows)
+		role, ids := make([]reference.Role, s.Rows), make([]int32, s.Rows)
 		for i := range means {
 			for t := off[i]; t < off[i+1]; t++ {
-				role[t], ids[t] = reweight.RoleReasoning, int32(i)
+				role[t], ids[t] = reference.RoleReasoning, int32(i)
 			}
 		}
 		h, _, err := reference.SpanEntropies(role, ids, wide)

@@ -7,14 +7,14 @@ import (
 
 // A Signal is what ActFocus reads the uncertainty of an action token from.
 // Energy is the paper's choice, the others are its ablation (arXiv:2605.14558).
-type Signal int
+type Signal string
 
 // The four signals, with the value they have at a token.
 const (
-	SignalEnergy     Signal = iota // -log sum exp of the frozen reference's logits
-	SignalRefEntropy               // entropy of the frozen reference
-	SignalSurprisal                // -log pi_old of the sampled token
-	SignalLogRatio                 // log pi_old - log pi_ref of the sampled token
+	SignalEnergy     Signal = "energy"      // -log sum exp of the frozen reference's logits
+	SignalRefEntropy Signal = "ref_entropy" // entropy of the frozen reference
+	SignalSurprisal  Signal = "surprisal"   // -log pi_old of the sampled token
+	SignalLogRatio   Signal = "log_ratio"   // log pi_old - log pi_ref of the sampled token
 )
 
 // ActFocusSignal returns the signal at every token. Only the arrays that the
@@ -42,13 +42,14 @@ func ActFocusSignal(signal Signal, refEnergy, refEntropy, oldLogprobs, refLogpro
 		}
 		return s, nil
 	}
-	return nil, fmt.Errorf("reference: signal = %d, want 0 to 3", signal)
+	return nil, fmt.Errorf("reference: signal = %q, want %q, %q, %q or %q",
+		signal, SignalEnergy, SignalRefEntropy, SignalSurprisal, SignalLogRatio)
 }
 
 // ActionMoments returns the number n of action tokens (role 2), the mean mu of
 // their signal, and sigma = sqrt(sum (s - mu)^2 / n + eps). Without an action
 // token all three are 0.
-func ActionMoments(role []uint8, signal []float64, eps float64) (n int, mu, sigma float64, err error) {
+func ActionMoments(role []Role, signal []float64, eps float64) (n int, mu, sigma float64, err error) {
 	if err := first(
 		checkRoles(role),
 		checkLen("signal", len(signal), len(role), "tokens"),
@@ -57,7 +58,7 @@ func ActionMoments(role []uint8, signal []float64, eps float64) (n int, mu, sigm
 		return 0, 0, 0, err
 	}
 	for t, r := range role {
-		if r == action {
+		if r == RoleAction {
 			n++
 			mu += signal[t]
 		}
@@ -67,7 +68,7 @@ func ActionMoments(role []uint8, signal []float64, eps float64) (n int, mu, sigm
 	}
 	mu /= float64(n)
 	for t, r := range role {
-		if r == action {
+		if r == RoleAction {
 			sigma += (signal[t] - mu) * (signal[t] - mu)
 		}
 	}
@@ -85,7 +86,7 @@ func ActionMoments(role []uint8, signal []float64, eps float64) (n int, mu, sigm
 // whole batch. 0 <= alpha <= 1, beta >= 0 and eps >= 0; the paper has alpha 0.1
 // and beta 0.5. If sigma is 0 (eps 0 and equal signals), the sigmoid is 1/2,
 // its limit for eps to 0.
-func ActFocusWeights(role []uint8, signal []float64, alpha, beta, eps float64) ([]float64, error) {
+func ActFocusWeights(role []Role, signal []float64, alpha, beta, eps float64) ([]float64, error) {
 	if !(alpha >= 0 && alpha <= 1) {
 		return nil, fmt.Errorf("reference: alpha = %v, want 0 to 1", alpha)
 	}
@@ -104,11 +105,11 @@ func ActFocusWeights(role []uint8, signal []float64, alpha, beta, eps float64) (
 }
 
 // ActFocusWeight returns the weight of one token; see ActFocusWeights.
-func ActFocusWeight(role uint8, s, mu, sigma, alpha, beta float64) float64 {
+func ActFocusWeight(role Role, s, mu, sigma, alpha, beta float64) float64 {
 	switch role {
-	case reasoning:
+	case RoleReasoning:
 		return alpha
-	case action:
+	case RoleAction:
 		z := 0.0
 		if sigma != 0 {
 			z = (s - mu) / sigma
@@ -120,10 +121,10 @@ func ActFocusWeight(role uint8, s, mu, sigma, alpha, beta float64) float64 {
 
 // UniformWeights returns 1 at every response token and 0 elsewhere: what
 // ActFocusWeights gives for alpha 1 and beta 0.
-func UniformWeights(role []uint8) []float64 {
+func UniformWeights(role []Role) []float64 {
 	w := make([]float64, len(role))
 	for t, r := range role {
-		if r != masked {
+		if r != RoleMasked {
 			w[t] = 1
 		}
 	}

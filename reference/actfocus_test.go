@@ -6,7 +6,7 @@ import (
 )
 
 func TestActFocusFourTokens(t *testing.T) {
-	w := must[[]float64](t)(ActFocusWeights([]uint8{2, 2, 2, 2}, []float64{-30, -28, -25, -21}, 0.1, 0.5, 0))
+	w := must[[]float64](t)(ActFocusWeights([]Role{2, 2, 2, 2}, []float64{-30, -28, -25, -21}, 0.1, 0.5, 0))
 	for i, want := range []float64{1.117568, 1.178344, 1.286596, 1.406864} {
 		if !(math.Abs(w[i]-want) <= 5e-7) {
 			t.Errorf("w[%d] = %v, want %v", i, w[i], want)
@@ -15,7 +15,7 @@ func TestActFocusFourTokens(t *testing.T) {
 }
 
 func TestActFocusUniform(t *testing.T) {
-	role := []uint8{0, 1, 2, 2, 1, 0}
+	role := []Role{0, 1, 2, 2, 1, 0}
 	signal := []float64{1, 2, 3, 4, 5, 6}
 	w := must[[]float64](t)(ActFocusWeights(role, signal, 1, 0, 1e-8))
 	for i, want := range UniformWeights(role) {
@@ -28,7 +28,7 @@ func TestActFocusUniform(t *testing.T) {
 // Only action tokens count, and a shift or a positive scale of their signal
 // changes nothing.
 func TestActFocusInvariance(t *testing.T) {
-	role := []uint8{0, 1, 2, 2, 2}
+	role := []Role{0, 1, 2, 2, 2}
 	a := must[[]float64](t)(ActFocusWeights(role, []float64{9, 9, 1, 2, 4}, 0.1, 0.5, 0))
 	b := must[[]float64](t)(ActFocusWeights(role, []float64{math.NaN(), -50, 13, 16, 22}, 0.1, 0.5, 0))
 	for i := range a {
@@ -41,14 +41,14 @@ func TestActFocusInvariance(t *testing.T) {
 }
 
 func TestActionMomentsWithoutActions(t *testing.T) {
-	n, mu, sigma, err := ActionMoments([]uint8{0, 1}, []float64{5, 6}, 1e-8)
+	n, mu, sigma, err := ActionMoments([]Role{0, 1}, []float64{5, 6}, 1e-8)
 	if n != 0 || mu != 0 || sigma != 0 || err != nil {
 		t.Errorf("ActionMoments = %v, %v, %v, %v, want zeros", n, mu, sigma, err)
 	}
 }
 
 func TestActFocusEqualSignals(t *testing.T) {
-	w := must[[]float64](t)(ActFocusWeights([]uint8{2, 2}, []float64{-7, -7}, 0.1, 0.5, 0))
+	w := must[[]float64](t)(ActFocusWeights([]Role{2, 2}, []float64{-7, -7}, 0.1, 0.5, 0))
 	if w[0] != 1.25 || w[1] != 1.25 {
 		t.Errorf("weights = %v, want 1.25", w)
 	}
@@ -66,7 +66,7 @@ func TestActFocusSignal(t *testing.T) {
 		got := must[[]float64](t)(ActFocusSignal(signal, energy, entropy, old, ref))
 		for i := range want {
 			if got[i] != want[i] {
-				t.Errorf("signal %d at %d = %v, want %v", signal, i, got[i], want[i])
+				t.Errorf("signal %s at %d = %v, want %v", signal, i, got[i], want[i])
 			}
 		}
 	}

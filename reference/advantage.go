@@ -42,7 +42,7 @@ func GRPO(rewards []float64, groupIDs []int32, divide bool) ([]float64, error) {
 // TokenAdvantages gives every response token its trajectory's advantage, and
 // masked tokens 0. role is [T], offsets [S+1], advantages [S]; the result is
 // [T]. (verl: the end of compute_grpo_outcome_advantage.)
-func TokenAdvantages(role []uint8, offsets []int64, advantages []float64) ([]float64, error) {
+func TokenAdvantages(role []Role, offsets []int64, advantages []float64) ([]float64, error) {
 	if err := first(
 		checkRoles(role),
 		checkOffsets(offsets, len(role)),
@@ -53,7 +53,7 @@ func TokenAdvantages(role []uint8, offsets []int64, advantages []float64) ([]flo
 	a := make([]float64, len(role))
 	for s := range advantages {
 		for t := offsets[s]; t < offsets[s+1]; t++ {
-			if role[t] != masked {
+			if role[t] != RoleMasked {
 				a[t] = advantages[s]
 			}
 		}
@@ -72,7 +72,7 @@ func TokenAdvantages(role []uint8, offsets []int64, advantages []float64) ([]flo
 // Over a masked token V' and g pass unchanged, and it gets the g that passes.
 // Returns are A + V, before any whitening. (verl: compute_gae_advantage_return.)
 // gamma and lambda are in [0, 1].
-func GAE(rewards, values []float64, role []uint8, offsets []int64, gamma, lambda float64) (advantages, returns []float64, err error) {
+func GAE(rewards, values []float64, role []Role, offsets []int64, gamma, lambda float64) (advantages, returns []float64, err error) {
 	if err := first(
 		checkRoles(role),
 		checkLen("rewards", len(rewards), len(role), "tokens"),
@@ -92,7 +92,7 @@ func GAE(rewards, values []float64, role []uint8, offsets []int64, gamma, lambda
 	for s := 0; s+1 < len(offsets); s++ {
 		nextValue, g := 0.0, 0.0
 		for t := offsets[s+1] - 1; t >= offsets[s]; t-- {
-			if role[t] != masked {
+			if role[t] != RoleMasked {
 				delta := rewards[t] + gamma*nextValue - values[t]
 				g = delta + gamma*lambda*g
 				nextValue = values[t]
@@ -108,13 +108,13 @@ func GAE(rewards, values []float64, role []uint8, offsets []int64, gamma, lambda
 // (with n-1) of the response tokens; x and role are [T]. As in verl
 // (masked_whiten) every element is mapped, the masked ones too. Fewer than two
 // response tokens are an error.
-func Whiten(x []float64, role []uint8) ([]float64, error) {
+func Whiten(x []float64, role []Role) ([]float64, error) {
 	if err := first(checkRoles(role), checkLen("x", len(x), len(role), "tokens")); err != nil {
 		return nil, err
 	}
 	var response []float64
 	for t, r := range role {
-		if r != masked {
+		if r != RoleMasked {
 			response = append(response, x[t])
 		}
 	}

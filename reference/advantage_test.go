@@ -16,7 +16,7 @@ func TestGRPOGroupsThatInterleave(t *testing.T) {
 }
 
 func TestTokenAdvantages(t *testing.T) {
-	got := must[[]float64](t)(TokenAdvantages([]uint8{0, 1, 2, 0, 1}, []int64{0, 3, 3, 5}, []float64{2, 9, -1}))
+	got := must[[]float64](t)(TokenAdvantages([]Role{0, 1, 2, 0, 1}, []int64{0, 3, 3, 5}, []float64{2, 9, -1}))
 	for i, want := range []float64{0, 2, 2, 0, -1} {
 		if got[i] != want {
 			t.Errorf("token %d has %v, want %v", i, got[i], want)
@@ -29,7 +29,7 @@ func TestTokenAdvantages(t *testing.T) {
 func TestGAEIsRewardToCome(t *testing.T) {
 	rewards := []float64{0, 0, 1, 0, 5, 0, -2}
 	values := []float64{.5, .25, .75, 8, .5, 8, .125}
-	role := []uint8{1, 1, 2, 0, 1, 0, 2}
+	role := []Role{1, 1, 2, 0, 1, 0, 2}
 	advantages, returns, err := GAE(rewards, values, role, []int64{0, 4, 7}, 1, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -45,12 +45,12 @@ func TestGAEIsRewardToCome(t *testing.T) {
 }
 
 func TestWhiten(t *testing.T) {
-	role := []uint8{1, 0, 2, 1, 1}
+	role := []Role{1, 0, 2, 1, 1}
 	x := []float64{3, 1000, -1, 7, 4}
 	white := must[[]float64](t)(Whiten(x, role))
 	sum, squares := 0.0, 0.0
 	for i, v := range white {
-		if role[i] != masked {
+		if role[i] != RoleMasked {
 			sum += v
 			squares += v * v
 		}

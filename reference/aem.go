@@ -6,20 +6,20 @@ import (
 )
 
 // A Scope says which spans AEM compares with one another.
-type Scope int
+type Scope string
 
 // The scopes. The paper's is ScopeGroup.
 const (
-	ScopeGroup      Scope = iota // all spans of all trajectories with the same group id
-	ScopeTrajectory              // the spans of one trajectory
-	ScopeBatch                   // all spans
+	ScopeGroup      Scope = "group"      // all spans of all trajectories with the same group id
+	ScopeTrajectory Scope = "trajectory" // the spans of one trajectory
+	ScopeBatch      Scope = "batch"      // all spans
 )
 
 // SpanEntropies returns the mean entropy Hbar of the response tokens of every
 // span, [spans], and their number. role, spanIDs and entropy are [T]; spans are
 // numbered from 0 and -1 means outside. A span without response tokens has
 // count 0 and entropy 0.
-func SpanEntropies(role []uint8, spanIDs []int32, entropy []float64) (hbar []float64, count []int, err error) {
+func SpanEntropies(role []Role, spanIDs []int32, entropy []float64) (hbar []float64, count []int, err error) {
 	if err := first(
 		checkRoles(role),
 		checkSpanIDs(role, spanIDs),
@@ -31,7 +31,7 @@ func SpanEntropies(role []uint8, spanIDs []int32, entropy []float64) (hbar []flo
 	hbar = make([]float64, spans)
 	count = make([]int, spans)
 	for t, s := range spanIDs {
-		if s >= 0 && role[t] != masked {
+		if s >= 0 && role[t] != RoleMasked {
 			hbar[s] += entropy[t]
 			count[s]++
 		}
@@ -44,7 +44,7 @@ func SpanEntropies(role []uint8, spanIDs []int32, entropy []float64) (hbar []flo
 	return hbar, count, nil
 }
 
-// AEMAlphas returns the coefficients of one group from the mean entropies of
+// AEMFactors returns the factors of one group from the mean entropies of
 // its spans (AEM, arXiv:2605.00425v3):
 //
 //	Htil_s = (Hbar_s - min) / (max - min)
@@ -52,7 +52,7 @@ func SpanEntropies(role []uint8, spanIDs []int32, entropy []float64) (hbar []flo
 //
 // and 1 for all of them if max - min < guard or max = min. The mean of a is 1.
 // The paper has lambda 1 and guard 0.1 nats; guard 0 turns it off.
-func AEMAlphas(hbar []float64, lambda, guard float64) ([]float64, error) {
+func AEMFactors(hbar []float64, lambda, guard float64) ([]float64, error) {
 	if err := first(checkAtLeast("lambda", lambda, 0), checkAtLeast("guard", guard, 0)); err != nil {
 		return nil, err
 	}
@@ -77,15 +77,15 @@ func AEMAlphas(hbar []float64, lambda, guard float64) ([]float64, error) {
 	return a, nil
 }
 
-// AEM returns, for every span, its mean entropy and its coefficient
-// (SpanEntropies, AEMAlphas over the spans that the scope puts together), and
-// the coefficient of every token: that of its span, and 1 for masked tokens and
+// AEM returns, for every span, its mean entropy and its factor
+// (SpanEntropies, AEMFactors over the spans that the scope puts together), and
+// the factor of every token: that of its span, and 1 for masked tokens and
 // outside spans. role, spanIDs and entropy are [T], offsets [S+1], groupIDs
 // [S]. No span may cross a trajectory. A span without response tokens belongs
-// to no group and has coefficient 1.
-func AEM(role []uint8, spanIDs []int32, offsets []int64, groupIDs []int32, entropy []float64, lambda, guard float64, scope Scope) (spanEntropy, spanAlpha, tokenAlpha []float64, err error) {
-	if scope < ScopeGroup || scope > ScopeBatch {
-		return nil, nil, nil, fmt.Errorf("reference: scope = %d, want 0 to 2", scope)
+// to no group and has factor 1.
+func AEM(role []Role, spanIDs []int32, offsets []int64, groupIDs []int32, entropy []float64, lambda, guard float64, scope Scope) (spanEntropy, spanFactors, factors []float64, err error) {
+	if scope != ScopeGroup && scope != ScopeTrajectory && scope != ScopeBatch {
+		return nil, nil, nil, fmt.Errorf("reference: scope = %q, want %q, %q or %q", scope, ScopeGroup, ScopeTrajectory, ScopeBatch)
 	}
 	if err := first(
 		checkOffsets(offsets, len(role)),
@@ -120,9 +120,9 @@ func AEM(role []uint8, spanIDs []int32, offsets []int64, groupIDs []int32, entro
 		}
 	}
 
-	spanAlpha = make([]float64, len(spanEntropy))
-	for s := range spanAlpha {
-		spanAlpha[s] = 1
+	spanFactors = make([]float64, len(spanEntropy))
+	for s := range spanFactors {
+		spanFactors[s] = 1
 	}
 	_, groups := members(keys)
 	for _, group := range groups {
@@ -130,33 +130,33 @@ func AEM(role []uint8, spanIDs []int32, offsets []int64, groupIDs []int32, entro
 		for i, k := range group {
 			hbar[i] = spanEntropy[spans[k]]
 		}
-		a, err := AEMAlphas(hbar, lambda, guard)
+		a, err := AEMFactors(hbar, lambda, guard)
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		for i, k := range group {
-			spanAlpha[spans[k]] = a[i]
+			spanFactors[spans[k]] = a[i]
 		}
 	}
 
-	tokenAlpha = make([]float64, len(role))
+	factors = make([]float64, len(role))
 	for t, s := range spanIDs {
-		tokenAlpha[t] = 1
-		if s >= 0 && role[t] != masked {
-			tokenAlpha[t] = spanAlpha[s]
+		factors[t] = 1
+		if s >= 0 && role[t] != RoleMasked {
+			factors[t] = spanFactors[s]
 		}
 	}
-	return spanEntropy, spanAlpha, tokenAlpha, nil
+	return spanEntropy, spanFactors, factors, nil
 }
 
 // ScaleAdvantages returns A_t a_t, both [T]: what AEM does to the advantages.
-func ScaleAdvantages(advantages, tokenAlpha []float64) ([]float64, error) {
-	if err := checkLen("tokenAlpha", len(tokenAlpha), len(advantages), "tokens"); err != nil {
+func ScaleAdvantages(advantages, factors []float64) ([]float64, error) {
+	if err := checkLen("factors", len(factors), len(advantages), "tokens"); err != nil {
 		return nil, err
 	}
 	scaled := make([]float64, len(advantages))
 	for t := range scaled {
-		scaled[t] = advantages[t] * tokenAlpha[t]
+		scaled[t] = advantages[t] * factors[t]
 	}
 	return scaled, nil
 }
@@ -167,7 +167,7 @@ func ScaleAdvantages(advantages, tokenAlpha []float64) ([]float64, error) {
 //	Htil_s = (H_s - min) / (max - min + 1e-8)
 //	g_s    = exp(-k Htil_s) / (mean exp(-k Htil) + 1e-8)
 //
-// It is AEMAlphas without the guard, up to the two constants: a cross-check.
+// It is AEMFactors without the guard, up to the two constants: a cross-check.
 func EMPG(hbar []float64, k float64) ([]float64, error) {
 	if err := checkAtLeast("k", k, 0); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func EMPG(hbar []float64, k float64) ([]float64, error) {
 	return g, nil
 }
 
-func checkSpanIDs(role []uint8, spanIDs []int32) error {
+func checkSpanIDs(role []Role, spanIDs []int32) error {
 	if err := checkLen("spanIDs", len(spanIDs), len(role), "tokens"); err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 func TestAEMFourSpans(t *testing.T) {
-	a := must[[]float64](t)(AEMAlphas([]float64{.2, .5, .9, 1.4}, 1, 0))
+	a := must[[]float64](t)(AEMFactors([]float64{.2, .5, .9, 1.4}, 1, 0))
 	for i, want := range []float64{1.478899, 1.151767, .825277, .544056} {
 		if !(math.Abs(a[i]-want) <= 5e-7) {
 			t.Errorf("a[%d] = %v, want %v", i, a[i], want)
@@ -17,13 +17,13 @@ func TestAEMFourSpans(t *testing.T) {
 // aemBatch has four trajectories of one or two spans with one token each, and
 // groups 7 and -2 that interleave.
 var aemBatch = struct {
-	role     []uint8
+	role     []Role
 	spanIDs  []int32
 	offsets  []int64
 	groupIDs []int32
 	entropy  []float64
 }{
-	role:     []uint8{0, 1, 2, 0, 1, 0, 1, 1, 2},
+	role:     []Role{0, 1, 2, 0, 1, 0, 1, 1, 2},
 	spanIDs:  []int32{-1, 0, 1, 1, 2, -1, 3, 4, 5},
 	offsets:  []int64{0, 4, 5, 7, 9},
 	groupIDs: []int32{7, -2, 7, -2},
@@ -48,14 +48,14 @@ func TestAEMScopes(t *testing.T) {
 				h = append(h, hbar[s])
 				m += alpha[s] / float64(len(group))
 			}
-			near(t, "mean coefficient", m, 1, 1e-15)
-			for i, want := range must[[]float64](t)(AEMAlphas(h, 1.5, 0.1)) {
-				near(t, "coefficient", alpha[group[i]], want, 0)
+			near(t, "mean factor", m, 1, 1e-15)
+			for i, want := range must[[]float64](t)(AEMFactors(h, 1.5, 0.1)) {
+				near(t, "factor", alpha[group[i]], want, 0)
 			}
 		}
 		for i, want := range []float64{1, alpha[0], alpha[1], 1, alpha[2], 1, alpha[3], alpha[4], alpha[5]} {
 			if token[i] != want {
-				t.Errorf("scope %d: token %d has %v, want %v", scope, i, token[i], want)
+				t.Errorf("scope %s: token %d has %v, want %v", scope, i, token[i], want)
 			}
 		}
 	}
@@ -73,20 +73,20 @@ func TestAEMGuard(t *testing.T) {
 		{[]float64{.5, .5}, 0, true}, // 0/0 without the rule for equal entropies
 		{[]float64{.5}, 0, true},
 	} {
-		a := must[[]float64](t)(AEMAlphas(c.hbar, 1, c.guard))
+		a := must[[]float64](t)(AEMFactors(c.hbar, 1, c.guard))
 		if (a[0] == 1) != c.ones || math.IsNaN(a[0]) {
-			t.Errorf("AEMAlphas(%v, guard %v) = %v", c.hbar, c.guard, a)
+			t.Errorf("AEMFactors(%v, guard %v) = %v", c.hbar, c.guard, a)
 		}
 	}
 }
 
 func TestAEMSpanWithoutResponseTokens(t *testing.T) {
-	hbar, alpha, token, err := AEM([]uint8{0, 1, 1}, []int32{0, 1, 2}, []int64{0, 3}, []int32{0}, []float64{5, .2, .8}, 1, 0.1, ScopeGroup)
+	hbar, alpha, token, err := AEM([]Role{0, 1, 1}, []int32{0, 1, 2}, []int64{0, 3}, []int32{0}, []float64{5, .2, .8}, 1, 0.1, ScopeGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if hbar[0] != 0 || alpha[0] != 1 || token[0] != 1 {
-		t.Errorf("masked span: entropy %v, coefficient %v, token %v, want 0, 1, 1", hbar[0], alpha[0], token[0])
+		t.Errorf("masked span: entropy %v, factor %v, token %v, want 0, 1, 1", hbar[0], alpha[0], token[0])
 	}
 	near(t, "mean of the other two", (alpha[1]+alpha[2])/2, 1, 1e-15)
 }

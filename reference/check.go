@@ -5,10 +5,13 @@ import (
 	"math"
 )
 
+// A Role says what a token is to the loss.
+type Role uint8
+
 const (
-	masked    = 0
-	reasoning = 1
-	action    = 2
+	RoleMasked    Role = iota // prompt or observation: no part in the loss
+	RoleReasoning             // response token outside the action body
+	RoleAction                // strictly between <answer> and </answer>
 )
 
 // checkLen wants one element per unit: a token, a trajectory, a span, a row.
@@ -19,9 +22,9 @@ func checkLen(name string, got, want int, unit string) error {
 	return nil
 }
 
-func checkRoles(role []uint8) error {
+func checkRoles(role []Role) error {
 	for t, r := range role {
-		if r > action {
+		if r > RoleAction {
 			return fmt.Errorf("reference: role[%d] = %d, want 0, 1 or 2", t, r)
 		}
 	}

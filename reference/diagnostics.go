@@ -14,9 +14,9 @@ type Correlation struct {
 	N      int
 }
 
-// A Bottleneck is what ActionBottleneck returns. The slices have one element
+// A BottleneckResult is what Bottleneck returns. The slices have one element
 // per group, in the order in which the groups first appear.
-type Bottleneck struct {
+type BottleneckResult struct {
 	GroupIDs       []int32
 	RewardVariance []float64 // RewardVariance of each group's rewards: a group of one has 0
 
@@ -28,10 +28,10 @@ type Bottleneck struct {
 	All, Reasoning, Action Correlation // of RewardVariance with each of them
 }
 
-// ActionBottleneck correlates, across groups, the variance of the rewards with
+// Bottleneck correlates, across groups, the variance of the rewards with
 // the mean energy of the tokens (ActFocus, arXiv:2605.14558). role and energy
 // are [T], offsets [S+1], groupIDs and rewards [S].
-func ActionBottleneck(role []uint8, offsets []int64, groupIDs []int32, rewards, energy []float64) (Bottleneck, error) {
+func Bottleneck(role []Role, offsets []int64, groupIDs []int32, rewards, energy []float64) (BottleneckResult, error) {
 	if err := first(
 		checkRoles(role),
 		checkOffsets(offsets, len(role)),
@@ -39,9 +39,9 @@ func ActionBottleneck(role []uint8, offsets []int64, groupIDs []int32, rewards, 
 		checkLen("rewards", len(rewards), len(offsets)-1, "trajectories"),
 		checkLen("energy", len(energy), len(role), "tokens"),
 	); err != nil {
-		return Bottleneck{}, err
+		return BottleneckResult{}, err
 	}
-	var b Bottleneck
+	var b BottleneckResult
 	var groups [][]int
 	b.GroupIDs, groups = members(groupIDs)
 	for _, group := range groups {
@@ -50,10 +50,10 @@ func ActionBottleneck(role []uint8, offsets []int64, groupIDs []int32, rewards, 
 			r = append(r, rewards[s])
 			for t := offsets[s]; t < offsets[s+1]; t++ {
 				switch role[t] {
-				case reasoning:
+				case RoleReasoning:
 					all = append(all, energy[t])
 					rea = append(rea, energy[t])
-				case action:
+				case RoleAction:
 					all = append(all, energy[t])
 					act = append(act, energy[t])
 				}
@@ -76,7 +76,7 @@ func ActionBottleneck(role []uint8, offsets []int64, groupIDs []int32, rewards, 
 // A_s is the mean advantage of these tokens, which with GRPO all have the same.
 // role, spanIDs, advantages, oldLogprobs and entropy are [T]; the result is
 // [spans], 0 for a span without response tokens.
-func EntropyDrift(role []uint8, spanIDs []int32, advantages, oldLogprobs, entropy []float64) ([]float64, error) {
+func EntropyDrift(role []Role, spanIDs []int32, advantages, oldLogprobs, entropy []float64) ([]float64, error) {
 	if err := first(
 		checkRoles(role),
 		checkSpanIDs(role, spanIDs),
@@ -92,7 +92,7 @@ func EntropyDrift(role []uint8, spanIDs []int32, advantages, oldLogprobs, entrop
 	S := make([]float64, spans)
 	H := make([]float64, spans)
 	for t, s := range spanIDs {
-		if s >= 0 && role[t] != masked {
+		if s >= 0 && role[t] != RoleMasked {
 			count[s]++
 			A[s] += advantages[t]
 			S[s] -= oldLogprobs[t]
@@ -111,16 +111,16 @@ func EntropyDrift(role []uint8, spanIDs []int32, advantages, oldLogprobs, entrop
 // WeightMass returns the sum of the weights of the response tokens and the
 // share of it that the action tokens carry, 0 if the sum is 0. role and weights
 // are [T]. With UniformWeights it is the share before reweighting.
-func WeightMass(role []uint8, weights []float64) (sum, actionShare float64, err error) {
+func WeightMass(role []Role, weights []float64) (sum, actionShare float64, err error) {
 	if err := first(checkRoles(role), checkLen("weights", len(weights), len(role), "tokens")); err != nil {
 		return 0, 0, err
 	}
 	actions := 0.0
 	for t, r := range role {
-		if r != masked {
+		if r != RoleMasked {
 			sum += weights[t]
 		}
-		if r == action {
+		if r == RoleAction {
 			actions += weights[t]
 		}
 	}

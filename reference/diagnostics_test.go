@@ -109,12 +109,12 @@ func TestRewardVariance(t *testing.T) {
 	}
 }
 
-func TestActionBottleneck(t *testing.T) {
+func TestBottleneck(t *testing.T) {
 	// Group 5 has two rollouts that are not neighbours, group 2 has no action.
-	role := []uint8{0, 1, 2, 1, 1, 2, 2, 0, 1, 2}
+	role := []Role{0, 1, 2, 1, 1, 2, 2, 0, 1, 2}
 	offsets := []int64{0, 3, 4, 7, 10}
 	energy := []float64{99, -1, -2, -3, -4, -5, -6, 99, -8, -9}
-	b := must[Bottleneck](t)(ActionBottleneck(role, offsets, []int32{5, 2, 5, 1}, []float64{1, 1, 0, 0}, energy))
+	b := must[BottleneckResult](t)(Bottleneck(role, offsets, []int32{5, 2, 5, 1}, []float64{1, 1, 0, 0}, energy))
 	if !slices.Equal(b.GroupIDs, []int32{5, 2, 1}) {
 		t.Errorf("groups = %v", b.GroupIDs)
 	}
@@ -142,7 +142,7 @@ func TestActionBottleneck(t *testing.T) {
 }
 
 func TestEntropyDrift(t *testing.T) {
-	role := []uint8{1, 2, 0, 1, 0}
+	role := []Role{1, 2, 0, 1, 0}
 	spanIDs := []int32{0, 0, 0, 1, 2}
 	drift := must[[]float64](t)(EntropyDrift(role, spanIDs, []float64{2, 2, 9, -1, 9}, []float64{-1, -.5, -9, -.25, -9}, []float64{.25, .75, 9, 1, 9}))
 	for s, want := range []float64{2 * (1.5 - 1), -1 * (.25 - 1), 0} {
@@ -151,7 +151,7 @@ func TestEntropyDrift(t *testing.T) {
 }
 
 func TestWeightMass(t *testing.T) {
-	role := slices.Concat(make([]uint8, 5), slices.Repeat([]uint8{1}, 96), slices.Repeat([]uint8{2}, 4))
+	role := slices.Concat(make([]Role, 5), slices.Repeat([]Role{1}, 96), slices.Repeat([]Role{2}, 4))
 	w := make([]float64, len(role))
 	for i, r := range role {
 		w[i] = []float64{7, .1, 1.25}[r]

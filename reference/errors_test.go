@@ -10,31 +10,31 @@ import (
 func TestErrors(t *testing.T) {
 	nan := math.NaN()
 	two, three := make([]float64, 2), make([]float64, 3)
-	role, span := []uint8{1, 2}, []int32{0, 0}
+	role, span := []Role{1, 2}, []int32{0, 0}
 	off, group := []int64{0, 2}, []int32{0}
-	opts := DefaultLossOptions()
+	opt := DefaultLoss
 	with := func(change func(*LossOptions)) LossOptions {
-		o := opts
+		o := opt
 		change(&o)
 		return o
 	}
-	loss := func(role []uint8, off []int64, a, b, c, w []float64, o LossOptions) error {
-		_, err := PolicyLoss(role, off, a, b, c, w, o)
+	loss := func(role []Role, off []int64, a, b, c, w []float64, o LossOptions) error {
+		_, err := Loss(role, off, a, b, c, w, o)
 		return err
 	}
 	stats := func(x []float64, vocab int, ids []int32, tau float64) error {
 		_, _, _, err := TokenStats(x, vocab, ids, tau)
 		return err
 	}
-	aem := func(role []uint8, span []int32, off []int64, group []int32, entropy []float64, lambda, guard float64, scope Scope) error {
+	aem := func(role []Role, span []int32, off []int64, group []int32, entropy []float64, lambda, guard float64, scope Scope) error {
 		_, _, _, err := AEM(role, span, off, group, entropy, lambda, guard, scope)
 		return err
 	}
-	gae := func(r, v []float64, role []uint8, off []int64, gamma, lambda float64) error {
+	gae := func(r, v []float64, role []Role, off []int64, gamma, lambda float64) error {
 		_, _, err := GAE(r, v, role, off, gamma, lambda)
 		return err
 	}
-	mass := func(role []uint8, w []float64) error {
+	mass := func(role []Role, w []float64) error {
 		_, _, err := WeightMass(role, w)
 		return err
 	}
@@ -58,10 +58,10 @@ func TestErrors(t *testing.T) {
 		{stats(two, 1, []int32{0, 1}, 1), "reference: ids[1] = 1, want 0 to 0"},
 		{stats(nil, 1, nil, math.Inf(1)), "reference: tau = +Inf, want a finite number above 0"},
 
-		{second(ActFocusSignal(4, nil, nil, nil, nil)), "reference: signal = 4, want 0 to 3"},
+		{second(ActFocusSignal("energies", nil, nil, nil, nil)), `reference: signal = "energies", want "energy", "ref_entropy", "surprisal" or "log_ratio"`},
 		{second(ActFocusSignal(SignalLogRatio, nil, nil, two, three)), "reference: len(refLogprobs) = 3, want 2 tokens"},
 		{second(ActFocusWeights(role, three, .1, .5, 0)), "reference: len(signal) = 3, want 2 tokens"},
-		{second(ActFocusWeights([]uint8{3}, two[:1], .1, .5, 0)), "reference: role[0] = 3, want 0, 1 or 2"},
+		{second(ActFocusWeights([]Role{3}, two[:1], .1, .5, 0)), "reference: role[0] = 3, want 0, 1 or 2"},
 		{second(ActFocusWeights(role, two, 1.5, .5, 0)), "reference: alpha = 1.5, want 0 to 1"},
 		{second(ActFocusWeights(role, two, nan, .5, 0)), "reference: alpha = NaN, want 0 to 1"},
 		{second(ActFocusWeights(role, two, .1, -1, 0)), "reference: beta = -1, want a finite number, 0 or more"},
@@ -75,8 +75,8 @@ func TestErrors(t *testing.T) {
 		{aem(role, span, off, group, three, 1, 0, ScopeGroup), "reference: len(entropy) = 3, want 2 tokens"},
 		{aem(role, span, off, group, two, -1, 0, ScopeGroup), "reference: lambda = -1, want a finite number, 0 or more"},
 		{aem(role, span, off, group, two, 1, nan, ScopeGroup), "reference: guard = NaN, want a finite number, 0 or more"},
-		{aem(role, span, off, group, two, 1, 0, 3), "reference: scope = 3, want 0 to 2"},
-		{second(ScaleAdvantages(two, three)), "reference: len(tokenAlpha) = 3, want 2 tokens"},
+		{aem(role, span, off, group, two, 1, 0, "all"), `reference: scope = "all", want "group", "trajectory" or "batch"`},
+		{second(ScaleAdvantages(two, three)), "reference: len(factors) = 3, want 2 tokens"},
 		{second(EMPG(two, nan)), "reference: k = NaN, want a finite number, 0 or more"},
 
 		{second(GRPO(two, group, true)), "reference: len(groupIDs) = 1, want 2 trajectories"},
@@ -89,25 +89,25 @@ func TestErrors(t *testing.T) {
 		{gae(two, three, role, off, 1, 1), "reference: len(values) = 3, want 2 tokens"},
 		{gae(two, two, role, off, 1.1, 1), "reference: gamma = 1.1, want 0 to 1"},
 		{gae(two, two, role, off, 1, nan), "reference: lambda = NaN, want 0 to 1"},
-		{second(Whiten(two, []uint8{0, 1})), "reference: role has 1 response tokens, want at least 2 to whiten"},
+		{second(Whiten(two, []Role{0, 1})), "reference: role has 1 response tokens, want at least 2 to whiten"},
 		{second(Whiten(three, role)), "reference: len(x) = 3, want 2 tokens"},
 
-		{loss(role, off, three, two, two, two, opts), "reference: len(logprobs) = 3, want 2 tokens"},
-		{loss(role, off, two, three, two, two, opts), "reference: len(oldLogprobs) = 3, want 2 tokens"},
-		{loss(role, off, two, two, three, two, opts), "reference: len(advantages) = 3, want 2 tokens"},
-		{loss(role, off, two, two, two, three, opts), "reference: len(weights) = 3, want 2 tokens"},
-		{loss(role, off, two, two, two, []float64{0, -1}, opts), "reference: weights[1] = -1, want 0 or more"},
-		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Lo = nan })), "reference: opts.Lo = NaN, want a finite number, 0 or more"},
-		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Hi = -1 })), "reference: opts.Hi = -1, want a finite number, 0 or more"},
-		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Hi = math.Inf(1) })), "reference: opts.Hi = +Inf, want a finite number, 0 or more"},
-		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Dual = -1 })), "reference: opts.Dual = -1, want a finite number, 0 or more"},
-		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.NormLength = nan })), "reference: opts.NormLength = NaN, want a finite number, 0 or more"},
-		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Aggregation = 4 })), "reference: opts.Aggregation = 4, want 0 to 3"},
+		{loss(role, off, three, two, two, two, opt), "reference: len(logprobs) = 3, want 2 tokens"},
+		{loss(role, off, two, three, two, two, opt), "reference: len(oldLogprobs) = 3, want 2 tokens"},
+		{loss(role, off, two, two, three, two, opt), "reference: len(advantages) = 3, want 2 tokens"},
+		{loss(role, off, two, two, two, three, opt), "reference: len(weights) = 3, want 2 tokens"},
+		{loss(role, off, two, two, two, []float64{0, -1}, opt), "reference: weights[1] = -1, want 0 or more"},
+		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.ClipLow = nan })), "reference: opt.ClipLow = NaN, want a finite number, 0 or more"},
+		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.ClipHigh = -1 })), "reference: opt.ClipHigh = -1, want a finite number, 0 or more"},
+		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.ClipHigh = math.Inf(1) })), "reference: opt.ClipHigh = +Inf, want a finite number, 0 or more"},
+		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.DualClip = -1 })), "reference: opt.DualClip = -1, want a finite number, 0 or more"},
+		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.NormLength = nan })), "reference: opt.NormLength = NaN, want a finite number, 0 or more"},
+		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Aggregation = "mean" })), `reference: opt.Aggregation = "mean", want "token_mean", "seq_mean_token_sum", "seq_mean_token_mean" or "seq_mean_token_sum_norm"`},
 		{second(K3Mean(role, three, two)), "reference: len(logprobs) = 3, want 2 tokens"},
 		{second(K3Mean(role, two, three)), "reference: len(refLogprobs) = 3, want 2 tokens"},
 
-		{second(ActionBottleneck(role, off, group, two, two)), "reference: len(rewards) = 2, want 1 trajectories"},
-		{second(ActionBottleneck(role, off, group, two[:1], three)), "reference: len(energy) = 3, want 2 tokens"},
+		{second(Bottleneck(role, off, group, two, two)), "reference: len(rewards) = 2, want 1 trajectories"},
+		{second(Bottleneck(role, off, group, two[:1], three)), "reference: len(energy) = 3, want 2 tokens"},
 		{second(EntropyDrift(role, span, three, two, two)), "reference: len(advantages) = 3, want 2 tokens"},
 		{second(EntropyDrift(role, span, two, three, two)), "reference: len(oldLogprobs) = 3, want 2 tokens"},
 		{second(EntropyDrift(role, span, two, two, three)), "reference: len(entropy) = 3, want 2 tokens"},

@@ -29,7 +29,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 }
 
 // roles reads a [T] array of small numbers, which JSON would take for base64.
-type roles []uint8
+type roles []Role
 
 func (r *roles) UnmarshalJSON(b []byte) error {
 	var wide []uint16
@@ -37,7 +37,7 @@ func (r *roles) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	for _, v := range wide {
-		*r = append(*r, uint8(v))
+		*r = append(*r, Role(v))
 	}
 	return nil
 }
@@ -225,9 +225,9 @@ func TestGoldenPolicyLoss(t *testing.T) {
 	readGolden(t, "policy_loss.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
-		opts := LossOptions{Lo: g.Options.Lo, Hi: g.Options.Hi, Dual: g.Options.Dual}
-		loss := must[Loss](t)(PolicyLoss(g.Mask, []int64{0, int64(len(g.Mask))}, g.Logprobs, g.OldLogprobs, g.Advantages, g.Weights, opts))
-		c.number("loss", loss.Value, g.Loss)
+		opt := LossOptions{ClipLow: g.Options.Lo, ClipHigh: g.Options.Hi, DualClip: g.Options.Dual, Aggregation: TokenMean}
+		loss := must[LossResult](t)(Loss(g.Mask, []int64{0, int64(len(g.Mask))}, g.Logprobs, g.OldLogprobs, g.Advantages, g.Weights, opt))
+		c.number("loss", loss.Loss, g.Loss)
 		c.numbers("gradient", loss.Gradient, g.Gradient)
 		c.number("clip fraction", loss.ClipFraction, g.ClipFraction)
 	}
@@ -245,7 +245,7 @@ func TestGoldenBottleneck(t *testing.T) {
 	readGolden(t, "bottleneck.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
-		b := must[Bottleneck](t)(ActionBottleneck(g.Role, g.SeqOffsets, g.GroupIDs, g.Rewards, g.Energy))
+		b := must[BottleneckResult](t)(Bottleneck(g.Role, g.SeqOffsets, g.GroupIDs, g.Rewards, g.Energy))
 		c.number("all", b.All.Rho, g.Spearman.All)
 		c.number("reasoning", b.Reasoning.Rho, g.Spearman.Reasoning)
 		c.number("action", b.Action.Rho, g.Spearman.Action)

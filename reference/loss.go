@@ -12,22 +12,22 @@ const logRatioLimit = 20
 // respect to the new log-probability, and whether the clip acted (L2 > L1):
 //
 //	d = clamp(new - old, -20, 20)     rho = e^d
-//	L1 = -A rho                       L2 = -A clip(rho, 1 - lo, 1 + hi)
-//	l  = max(L1, L2);  if A < 0 and dual > 0: min(l, -A dual)
+//	L1 = -A rho                       L2 = -A clip(rho, 1 - clipLow, 1 + clipHigh)
+//	l  = max(L1, L2);  if A < 0 and dualClip > 0: min(l, -A dualClip)
 //
 // The derivative is -A rho, and 0 where L2 > L1, where the dual clip acts, and
 // where new - old is outside [-20, 20]. (verl: compute_policy_loss; the dual
 // clip is arXiv:1912.09729.)
-func Surrogate(logprob, oldLogprob, advantage, lo, hi, dual float64) (l, derivative float64, clipped bool) {
+func Surrogate(logprob, oldLogprob, advantage, clipLow, clipHigh, dualClip float64) (l, derivative float64, clipped bool) {
 	diff := logprob - oldLogprob
 	rho := math.Exp(clamp(diff, -logRatioLimit, logRatioLimit))
 	L1 := -advantage * rho
-	L2 := -advantage * clamp(rho, 1-lo, 1+hi)
+	L2 := -advantage * clamp(rho, 1-clipLow, 1+clipHigh)
 	l = max(L1, L2)
 	clipped = L2 > L1
-	dualClipped := advantage < 0 && dual > 0 && l > -advantage*dual
+	dualClipped := advantage < 0 && dualClip > 0 && l > -advantage*dualClip
 	if dualClipped {
-		l = -advantage * dual
+		l = -advantage * dualClip
 	}
 	if clamped := diff < -logRatioLimit || diff > logRatioLimit; !clipped && !dualClipped && !clamped {
 		derivative = L1 // d rho / d new = rho
@@ -37,43 +37,42 @@ func Surrogate(logprob, oldLogprob, advantage, lo, hi, dual float64) (l, derivat
 
 // An Aggregation turns the losses of the tokens into one number. The names and
 // the meaning without weights are verl's (agg_loss).
-type Aggregation int
+type Aggregation string
 
 // The aggregations, for the losses l and the weights w of the response tokens.
 const (
 	// TokenMean is sum w l / sum w.
-	TokenMean Aggregation = iota
+	TokenMean Aggregation = "token_mean"
 	// SeqMeanTokenSum is the mean over trajectories of sum w l.
-	SeqMeanTokenSum
+	SeqMeanTokenSum Aggregation = "seq_mean_token_sum"
 	// SeqMeanTokenMean is the mean over trajectories of sum w l / sum w; a
 	// trajectory whose weights sum to 0 adds 0 to it, and counts.
-	SeqMeanTokenMean
+	SeqMeanTokenMean Aggregation = "seq_mean_token_mean"
 	// SeqMeanTokenSumNorm is sum w l / LossOptions.NormLength.
-	SeqMeanTokenSumNorm
+	SeqMeanTokenSumNorm Aggregation = "seq_mean_token_sum_norm"
 )
 
-// LossOptions are the parameters of PolicyLoss.
+// LossOptions are the parameters of Loss.
 type LossOptions struct {
-	Lo, Hi      float64 // rho is clipped to [1 - Lo, 1 + Hi]
-	Dual        float64 // the dual clip's bound on rho where A < 0; 0 turns it off
+	ClipLow     float64 // rho is clipped to [1 - ClipLow, 1 + ClipHigh]
+	ClipHigh    float64
+	DualClip    float64 // the dual clip's bound on rho where A < 0; 0 turns it off
 	Aggregation Aggregation
 	NormLength  float64 // for SeqMeanTokenSumNorm; 0 means the tokens of the longest trajectory
 }
 
-// DefaultLossOptions returns clipping to [0.8, 1.28], dual clip at 3, token mean.
-func DefaultLossOptions() LossOptions {
-	return LossOptions{Lo: 0.2, Hi: 0.28, Dual: 3}
-}
+// DefaultLoss clips to [0.8, 1.28], has the dual clip at 3, and is the token mean.
+var DefaultLoss = LossOptions{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Aggregation: TokenMean}
 
-// A Loss is what PolicyLoss returns.
-type Loss struct {
-	Value        float64
-	Gradient     []float64 // [T] dValue/dlogprobs, 0 at masked tokens
+// A LossResult is what Loss returns.
+type LossResult struct {
+	Loss         float64
+	Gradient     []float64 // [T] dLoss/dlogprobs, 0 at masked tokens
 	ClipFraction float64   // share of the response tokens with L2 > L1
 	MeanLogRatio float64   // mean over the response tokens of clamp(new - old, -20, 20)
 }
 
-// PolicyLoss returns the weighted clipped surrogate of a batch, its gradient
+// Loss returns the weighted clipped surrogate of a batch, its gradient
 // and two diagnostics. role, logprobs, oldLogprobs, advantages and weights are
 // [T], offsets [S+1]. Weights are not negative; those of masked tokens are not
 // read. Trajectories without response tokens do not count in the means over
@@ -82,7 +81,7 @@ type Loss struct {
 // With the weights of ActFocusWeights and TokenMean this is the loss of
 // ActFocus (arXiv:2605.14558), with UniformWeights that of verl
 // (compute_policy_loss, agg_loss). verl's ppo_kl is -MeanLogRatio.
-func PolicyLoss(role []uint8, offsets []int64, logprobs, oldLogprobs, advantages, weights []float64, opts LossOptions) (Loss, error) {
+func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weights []float64, opt LossOptions) (LossResult, error) {
 	T := len(role)
 	if err := first(
 		checkRoles(role),
@@ -91,30 +90,33 @@ func PolicyLoss(role []uint8, offsets []int64, logprobs, oldLogprobs, advantages
 		checkLen("oldLogprobs", len(oldLogprobs), T, "tokens"),
 		checkLen("advantages", len(advantages), T, "tokens"),
 		checkLen("weights", len(weights), T, "tokens"),
-		checkAtLeast("opts.Lo", opts.Lo, 0),
-		checkAtLeast("opts.Hi", opts.Hi, 0),
-		checkAtLeast("opts.Dual", opts.Dual, 0),
-		checkAtLeast("opts.NormLength", opts.NormLength, 0),
+		checkAtLeast("opt.ClipLow", opt.ClipLow, 0),
+		checkAtLeast("opt.ClipHigh", opt.ClipHigh, 0),
+		checkAtLeast("opt.DualClip", opt.DualClip, 0),
+		checkAtLeast("opt.NormLength", opt.NormLength, 0),
 	); err != nil {
-		return Loss{}, err
+		return LossResult{}, err
 	}
-	if opts.Aggregation < TokenMean || opts.Aggregation > SeqMeanTokenSumNorm {
-		return Loss{}, fmt.Errorf("reference: opts.Aggregation = %d, want 0 to 3", opts.Aggregation)
+	switch opt.Aggregation {
+	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm:
+	default:
+		return LossResult{}, fmt.Errorf("reference: opt.Aggregation = %q, want %q, %q, %q or %q",
+			opt.Aggregation, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm)
 	}
 
-	loss := Loss{Gradient: make([]float64, T)}
+	loss := LossResult{Gradient: make([]float64, T)}
 	l := make([]float64, T)
 	derivative := make([]float64, T)
 	response, weightSum := 0, 0.0
 	for t, r := range role {
-		if r == masked {
+		if r == RoleMasked {
 			continue
 		}
 		if weights[t] < 0 {
-			return Loss{}, fmt.Errorf("reference: weights[%d] = %v, want 0 or more", t, weights[t])
+			return LossResult{}, fmt.Errorf("reference: weights[%d] = %v, want 0 or more", t, weights[t])
 		}
 		var clipped bool
-		l[t], derivative[t], clipped = Surrogate(logprobs[t], oldLogprobs[t], advantages[t], opts.Lo, opts.Hi, opts.Dual)
+		l[t], derivative[t], clipped = Surrogate(logprobs[t], oldLogprobs[t], advantages[t], opt.ClipLow, opt.ClipHigh, opt.DualClip)
 		if clipped {
 			loss.ClipFraction++
 		}
@@ -131,10 +133,10 @@ func PolicyLoss(role []uint8, offsets []int64, logprobs, oldLogprobs, advantages
 		return loss, nil
 	}
 
-	scale := tokenScales(role, offsets, weights, opts)
+	scale := tokenScales(role, offsets, weights, opt)
 	for t, r := range role {
-		if r != masked {
-			loss.Value += scale[t] * weights[t] * l[t]
+		if r != RoleMasked {
+			loss.Loss += scale[t] * weights[t] * l[t]
 			loss.Gradient[t] = scale[t] * weights[t] * derivative[t]
 		}
 	}
@@ -143,14 +145,14 @@ func PolicyLoss(role []uint8, offsets []int64, logprobs, oldLogprobs, advantages
 
 // tokenScales returns what every aggregation multiplies w_t l_t with before it
 // sums over all response tokens.
-func tokenScales(role []uint8, offsets []int64, weights []float64, opts LossOptions) []float64 {
+func tokenScales(role []Role, offsets []int64, weights []float64, opt LossOptions) []float64 {
 	S := len(offsets) - 1
 	seqWeight := make([]float64, S) // sum of w over the response tokens
 	seqTokens := make([]int, S)     // number of response tokens
 	total, counting, longest := 0.0, 0, int64(0)
 	for s := range S {
 		for t := offsets[s]; t < offsets[s+1]; t++ {
-			if role[t] != masked {
+			if role[t] != RoleMasked {
 				seqWeight[s] += weights[t]
 				seqTokens[s]++
 			}
@@ -161,7 +163,7 @@ func tokenScales(role []uint8, offsets []int64, weights []float64, opts LossOpti
 		}
 		longest = max(longest, offsets[s+1]-offsets[s])
 	}
-	norm := opts.NormLength
+	norm := opt.NormLength
 	if norm == 0 {
 		norm = float64(longest)
 	}
@@ -169,7 +171,7 @@ func tokenScales(role []uint8, offsets []int64, weights []float64, opts LossOpti
 	scale := make([]float64, len(role))
 	for s := range S {
 		for t := offsets[s]; t < offsets[s+1]; t++ {
-			switch opts.Aggregation {
+			switch opt.Aggregation {
 			case TokenMean:
 				scale[t] = 1 / total
 			case SeqMeanTokenSum:
@@ -198,7 +200,7 @@ func K3(logprob, refLogprob float64) float64 {
 
 // K3Mean returns the mean of K3 over the response tokens, 0 without any. role,
 // logprobs and refLogprobs are [T].
-func K3Mean(role []uint8, logprobs, refLogprobs []float64) (float64, error) {
+func K3Mean(role []Role, logprobs, refLogprobs []float64) (float64, error) {
 	if err := first(
 		checkRoles(role),
 		checkLen("logprobs", len(logprobs), len(role), "tokens"),
@@ -208,7 +210,7 @@ func K3Mean(role []uint8, logprobs, refLogprobs []float64) (float64, error) {
 	}
 	sum, n := 0.0, 0
 	for t, r := range role {
-		if r != masked {
+		if r != RoleMasked {
 			sum += K3(logprobs[t], refLogprobs[t])
 			n++
 		}

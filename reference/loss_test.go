@@ -45,13 +45,13 @@ func TestSurrogateCases(t *testing.T) {
 // lossBatch has rho = 1, so l = -A: a first trajectory of 2 response tokens, a
 // second of 1, a third without any, a fourth whose weights are 0.
 var lossBatch = struct {
-	role       []uint8
+	role       []Role
 	offsets    []int64
 	logprobs   []float64
 	advantages []float64
 	weights    []float64
 }{
-	role:       []uint8{0, 1, 2, 0, 2, 0, 0, 0, 0, 0, 1},
+	role:       []Role{0, 1, 2, 0, 2, 0, 0, 0, 0, 0, 1},
 	offsets:    []int64{0, 3, 5, 10, 11},
 	logprobs:   make([]float64, 11),
 	advantages: []float64{50, -1, -2, 50, -6, 50, 50, 50, 50, 50, -100},
@@ -73,13 +73,13 @@ func TestAggregations(t *testing.T) {
 		{SeqMeanTokenSumNorm, 0, 28.5 / 5, 24.0 / 5},
 		{SeqMeanTokenSumNorm, 8, 28.5 / 8, 24.0 / 8},
 	} {
-		opts := DefaultLossOptions()
-		opts.Aggregation, opts.NormLength = c.aggregation, c.norm
-		loss := must[Loss](t)(PolicyLoss(b.role, b.offsets, b.logprobs, b.logprobs, b.advantages, b.weights, opts))
-		near(t, "loss", loss.Value, c.want, 1e-15)
+		opt := DefaultLoss
+		opt.Aggregation, opt.NormLength = c.aggregation, c.norm
+		loss := must[LossResult](t)(Loss(b.role, b.offsets, b.logprobs, b.logprobs, b.advantages, b.weights, opt))
+		near(t, "loss", loss.Loss, c.want, 1e-15)
 		near(t, "gradient", loss.Gradient[4], c.gradient, 1e-15)
 		if loss.Gradient[0] != 0 || loss.Gradient[10] != 0 {
-			t.Errorf("aggregation %d: gradient %v at a masked token, %v at weight 0, want 0", c.aggregation, loss.Gradient[0], loss.Gradient[10])
+			t.Errorf("aggregation %s: gradient %v at a masked token, %v at weight 0, want 0", c.aggregation, loss.Gradient[0], loss.Gradient[10])
 		}
 	}
 }
@@ -88,10 +88,10 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	offsets := []int64{0, 11, 11, 30, 40}
 	T := 40
-	role := make([]uint8, T)
+	role := make([]Role, T)
 	logprobs, old, advantages, weights := make([]float64, T), make([]float64, T), make([]float64, T), make([]float64, T)
 	for i := range T {
-		role[i] = uint8(r.IntN(3))
+		role[i] = Role(r.IntN(3))
 		old[i] = -2 * r.Float64()
 		logprobs[i] = old[i] + 0.6*r.NormFloat64()
 		advantages[i] = r.NormFloat64()
@@ -101,22 +101,22 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	advantages[5], role[5] = -1, 2
 	logprobs[6] = old[6] - 21 // clamped
 	role[6] = 2
-	for aggregation := TokenMean; aggregation <= SeqMeanTokenSumNorm; aggregation++ {
-		opts := DefaultLossOptions()
-		opts.Aggregation = aggregation
-		value := func() Loss {
-			return must[Loss](t)(PolicyLoss(role, offsets, logprobs, old, advantages, weights, opts))
+	for _, aggregation := range aggregations {
+		opt := DefaultLoss
+		opt.Aggregation = aggregation
+		value := func() LossResult {
+			return must[LossResult](t)(Loss(role, offsets, logprobs, old, advantages, weights, opt))
 		}
 		gradient, zeros := value().Gradient, 0
 		for i := range logprobs {
 			at, h := logprobs[i], 1e-6
 			logprobs[i] = at + h
-			up := value().Value
+			up := value().Loss
 			logprobs[i] = at - h
-			down := value().Value
+			down := value().Loss
 			logprobs[i] = at
 			near(t, "gradient", gradient[i], (up-down)/(2*h), 1e-8)
-			if gradient[i] == 0 && role[i] != masked {
+			if gradient[i] == 0 && role[i] != RoleMasked {
 				zeros++
 			}
 		}
@@ -126,14 +126,17 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	}
 }
 
+// aggregations lists them all.
+var aggregations = []Aggregation{TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm}
+
 func TestNoWeight(t *testing.T) {
 	b := lossBatch
-	opts := DefaultLossOptions()
-	for aggregation := TokenMean; aggregation <= SeqMeanTokenSumNorm; aggregation++ {
-		opts.Aggregation = aggregation
-		for name, role := range map[string][]uint8{"weights 0": b.role, "all masked": make([]uint8, 11)} {
-			loss := must[Loss](t)(PolicyLoss(role, b.offsets, b.logprobs, b.logprobs, b.advantages, make([]float64, 11), opts))
-			if loss.Value != 0 || loss.ClipFraction != 0 || loss.MeanLogRatio != 0 {
+	opt := DefaultLoss
+	for _, aggregation := range aggregations {
+		opt.Aggregation = aggregation
+		for name, role := range map[string][]Role{"weights 0": b.role, "all masked": make([]Role, 11)} {
+			loss := must[LossResult](t)(Loss(role, b.offsets, b.logprobs, b.logprobs, b.advantages, make([]float64, 11), opt))
+			if loss.Loss != 0 || loss.ClipFraction != 0 || loss.MeanLogRatio != 0 {
 				t.Errorf("%s: loss %+v, want 0", name, loss)
 			}
 			for i, g := range loss.Gradient {
@@ -143,19 +146,19 @@ func TestNoWeight(t *testing.T) {
 			}
 		}
 	}
-	empty := must[Loss](t)(PolicyLoss(nil, []int64{0}, nil, nil, nil, nil, opts))
-	if empty.Value != 0 {
-		t.Errorf("loss of nothing = %v, want 0", empty.Value)
+	empty := must[LossResult](t)(Loss(nil, []int64{0}, nil, nil, nil, nil, opt))
+	if empty.Loss != 0 {
+		t.Errorf("loss of nothing = %v, want 0", empty.Loss)
 	}
 }
 
 func TestClipFractionAndMeanLogRatio(t *testing.T) {
-	role := []uint8{1, 2, 0, 1, 1}
+	role := []Role{1, 2, 0, 1, 1}
 	old := make([]float64, 5)
 	logprobs := []float64{0.5, -0.5, 9, 30, 0.1}
 	advantages := []float64{1, 1, 1, 1, 1}
 	weights := []float64{0, 0, 1, 1, 1} // the two diagnostics are not weighted
-	loss := must[Loss](t)(PolicyLoss(role, []int64{0, 5}, logprobs, old, advantages, weights, DefaultLossOptions()))
+	loss := must[LossResult](t)(Loss(role, []int64{0, 5}, logprobs, old, advantages, weights, DefaultLoss))
 	near(t, "clip fraction", loss.ClipFraction, 2.0/4, 0)
 	near(t, "mean log-ratio", loss.MeanLogRatio, 20.1/4, 1e-15)
 }
@@ -176,6 +179,6 @@ func TestK3(t *testing.T) {
 			t.Errorf("k3 at %v = %v, want %v", c.x, got, c.want)
 		}
 	}
-	m := must[float64](t)(K3Mean([]uint8{1, 0, 2}, []float64{0, 0, -2}, []float64{-1, 5, 0}))
+	m := must[float64](t)(K3Mean([]Role{1, 0, 2}, []float64{0, 0, -2}, []float64{-1, 5, 0}))
 	near(t, "mean k3", m, (math.Exp(-1)+math.Exp(2)-3)/2, 1e-15)
 }

@@ -127,7 +127,7 @@ func testGoldenStep(t *testing.T, a arrays, golden string) {
 	var want stepGolden
 	readGolden(t, golden, &want)
 	c := compare(t)
-	role := read[uint8](t, a, "role", "U8")
+	role := read[Role](t, a, "role", "U8")
 	spanIDs := read[int32](t, a, "span_ids", "I32")
 	offsets := read[int64](t, a, "seq_offsets", "I64")
 	groupIDs := read[int32](t, a, "group_ids", "I32")
@@ -137,13 +137,13 @@ func testGoldenStep(t *testing.T, a arrays, golden string) {
 	logprobs := a.floats(t, "logprobs")
 	oldLogprobs := a.floats(t, "old_logprobs")
 
-	count := map[uint8]int{}
+	count := map[Role]int{}
 	for _, r := range role {
 		count[r]++
 	}
 	distinct, _ := members(groupIDs)
 	c.numbers("tokens", []float64{
-		float64(len(role)), float64(count[reasoning]), float64(count[action]),
+		float64(len(role)), float64(count[RoleReasoning]), float64(count[RoleAction]),
 		float64(spanCount(spanIDs)), float64(len(offsets) - 1), float64(len(distinct)),
 	}, []float64{
 		float64(want.Tokens.Total), float64(want.Tokens.Reasoning), float64(want.Tokens.Action),
@@ -152,11 +152,11 @@ func testGoldenStep(t *testing.T, a arrays, golden string) {
 
 	grpo := must[[]float64](t)(GRPO(rewards, groupIDs, true))
 	advantages := must[[]float64](t)(TokenAdvantages(role, offsets, grpo))
-	_, alpha, tokenAlpha, err := AEM(role, spanIDs, offsets, groupIDs, entropy, 1, 0.1, ScopeGroup)
+	_, alpha, factors, err := AEM(role, spanIDs, offsets, groupIDs, entropy, 1, 0.1, ScopeGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
-	scaled := must[[]float64](t)(ScaleAdvantages(advantages, tokenAlpha))
+	scaled := must[[]float64](t)(ScaleAdvantages(advantages, factors))
 	uniform := UniformWeights(role)
 	actfocus := must[[]float64](t)(ActFocusWeights(role, energy, 0.1, 0.5, 1e-8))
 
@@ -170,7 +170,7 @@ func testGoldenStep(t *testing.T, a arrays, golden string) {
 		{"aem", scaled, uniform, want.AEM},
 		{"actfocus+aem", scaled, actfocus, want.ActFocusAEM},
 	} {
-		loss := must[Loss](t)(PolicyLoss(role, offsets, logprobs, oldLogprobs, step.advantages, step.weights, DefaultLossOptions()))
+		loss := must[LossResult](t)(Loss(role, offsets, logprobs, oldLogprobs, step.advantages, step.weights, DefaultLoss))
 		l1, l2 := 0.0, 0.0
 		for _, g := range loss.Gradient {
 			l1 += math.Abs(g)
@@ -180,7 +180,7 @@ func testGoldenStep(t *testing.T, a arrays, golden string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.number(step.name+": loss", loss.Value, step.want.Loss)
+		c.number(step.name+": loss", loss.Loss, step.want.Loss)
 		c.number(step.name+": grad l1", l1, step.want.GradL1)
 		c.number(step.name+": grad l2", math.Sqrt(l2), step.want.GradL2)
 		c.number(step.name+": clip fraction", loss.ClipFraction, step.want.ClipFraction)
@@ -188,7 +188,7 @@ func testGoldenStep(t *testing.T, a arrays, golden string) {
 		c.number(step.name+": action share", share, step.want.ActionShare)
 	}
 
-	b := must[Bottleneck](t)(ActionBottleneck(role, offsets, groupIDs, rewards, energy))
+	b := must[BottleneckResult](t)(Bottleneck(role, offsets, groupIDs, rewards, energy))
 	c.number("spearman, all", b.All.Rho, want.Spearman.All)
 	c.number("spearman, reasoning", b.Reasoning.Rho, want.Spearman.Reasoning)
 	c.number("spearman, action", b.Action.Rho, want.Spearman.Action)

@@ -5,31 +5,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed621a2839/reweight"
 )
-
-// tensorNames gives the tensor that holds each array of a Batch.
-var tensorNames = map[string]string{
-	"Role":        "role",
-	"SeqOffsets":  "seq_offsets",
-	"GroupIDs":    "group_ids",
-	"Rewards":     "rewards",
-	"SpanIDs":     "span_ids",
-	"TokenIDs":    "token_ids",
-	"RefEnergy":   "ref_energy",
-	"Entropy":     "entropy",
-	"OldLogprobs": "old_logprobs",
-	"Logprobs":    "logprobs",
-	"RefLogprobs": "ref_logprobs",
-	"RefEntropy":  "ref_entropy",
-	"Advantages":  "advantages",
-	"Values":      "values",
-	"RefLogits":   "ref_logits",
-	"OldLogits":   "old_logits",
-	"Logits":      "logits",
-}
 
 // Batch returns the file's tensors as a batch, checked as by Batch.Validate.
 // role [T] U8 and seq_offsets [S+1] I64 must be there; any other may be absent:
@@ -65,32 +45,42 @@ func (f *File) batch() (*reweight.Batch, error) {
 	}
 	l := loader{file: f}
 	b := new(reweight.Batch)
-	b.Role = integersOf[uint8](&l, "role", "U8", anySize)
-	b.SeqOffsets = integersOf[int64](&l, "seq_offsets", "I64", anySize)
-	T := int64(b.Tokens())
-	S := int64(b.Trajectories())
-	b.GroupIDs = integersOf[int32](&l, "group_ids", "I32", S)
-	b.Rewards = l.floats("rewards", S)
-	b.SpanIDs = integersOf[int32](&l, "span_ids", "I32", T)
-	b.TokenIDs = integersOf[int32](&l, "token_ids", "I32", T)
-	b.RefEnergy = l.floats("ref_energy", T)
-	b.Entropy = l.floats("entropy", T)
-	b.OldLogprobs = l.floats("old_logprobs", T)
-	b.Logprobs = l.floats("logprobs", T)
-	b.RefLogprobs = l.floats("ref_logprobs", T)
-	b.RefEntropy = l.floats("ref_entropy", T)
-	b.Advantages = l.floats("advantages", T)
-	b.Values = l.floats("values", T)
-	b.RefLogits = l.logits("ref_logits", T)
-	b.OldLogits = l.logits("old_logits", T)
-	b.Logits = l.logits("logits", T)
+	// Role and SeqOffsets come first in the table: the others' lengths follow
+	// from theirs.
+	for _, a := range b.Arrays() {
+		l.load(a, b)
+	}
 	if l.err != nil {
 		return nil, l.err
 	}
 	if err := b.Validate(); err != nil {
-		return nil, inTensor(err)
+		return nil, inTensor(b, err)
 	}
 	return b, nil
+}
+
+// load reads the tensor of an array, if the file has it.
+func (l *loader) load(a reweight.Array, b *reweight.Batch) {
+	n := int64(anySize)
+	switch {
+	case a.Field == "Role":
+	case a.Per == reweight.PerToken:
+		n = int64(b.Tokens())
+	case a.Per == reweight.PerTrajectory:
+		n = int64(b.Trajectories())
+	}
+	switch data := a.Data.(type) {
+	case *[]reweight.Role:
+		*data = integersOf[reweight.Role](l, a.Name, "U8", n)
+	case *[]int64:
+		*data = integersOf[int64](l, a.Name, "I64", n)
+	case *[]int32:
+		*data = integersOf[int32](l, a.Name, "I32", n)
+	case *[]float32:
+		*data = l.floats(a.Name, n)
+	case *reweight.Logits:
+		*data = l.logits(a.Name, n)
+	}
 }
 
 // A loader turns tensors into arrays until the first error. Dimensions wanted
@@ -176,54 +166,42 @@ func (l *loader) logits(name string, rows int64) reweight.Logits {
 	return logits
 }
 
-// inTensor says in terms of tensors what Batch.Validate says in terms of
-// fields. Its errors begin with the field at fault: "reweight: Role[3] = 7, ..."
-// or "reweight: len(Role) = 0, ...".
-func inTensor(err error) error {
-	text := strings.TrimPrefix(err.Error(), "reweight: ")
-	field, _, _ := strings.Cut(strings.TrimPrefix(text, "len("), "[")
-	if i := strings.IndexAny(field, "). "); i >= 0 {
-		field = field[:i]
+// inTensor says in terms of tensors what Batch.Validate says in terms of fields.
+func inTensor(b *reweight.Batch, err error) error {
+	var input *reweight.InputError
+	if !errors.As(err, &input) {
+		return err
 	}
-	name, ok := tensorNames[field]
-	if !ok {
-		return errors.New(text)
+	for _, a := range b.Arrays() {
+		if a.Field == input.Arg {
+			return fmt.Errorf("tensor %q: %s", a.Name, input.Sentence(a.Name))
+		}
 	}
-	return fmt.Errorf("tensor %q: %s", name, fieldsToTensors.Replace(text))
+	return err
 }
-
-var fieldsToTensors = func() *strings.Replacer {
-	var pairs []string
-	for field, tensor := range tensorNames {
-		pairs = append(pairs, field, tensor)
-	}
-	return strings.NewReplacer(pairs...)
-}()
 
 // Tensors returns the arrays of b that are set, for Write: under their tensors'
 // names, and in an order in which each is aligned to its element size. The data
 // aliases b's slices.
 func Tensors(b *reweight.Batch) []Tensor {
-	tensors := []Tensor{
-		vector("role", b.Role),
-		vector("seq_offsets", b.SeqOffsets),
-		vector("group_ids", b.GroupIDs),
-		vector("rewards", b.Rewards),
-		vector("span_ids", b.SpanIDs),
-		vector("token_ids", b.TokenIDs),
-		vector("ref_energy", b.RefEnergy),
-		vector("entropy", b.Entropy),
-		vector("old_logprobs", b.OldLogprobs),
-		vector("logprobs", b.Logprobs),
-		vector("ref_logprobs", b.RefLogprobs),
-		vector("ref_entropy", b.RefEntropy),
-		vector("advantages", b.Advantages),
-		vector("values", b.Values),
-		matrix("ref_logits", b.RefLogits),
-		matrix("old_logits", b.OldLogits),
-		matrix("logits", b.Logits),
+	var tensors []Tensor
+	for _, a := range b.Arrays() {
+		if a.Len() == 0 {
+			continue
+		}
+		switch data := a.Data.(type) {
+		case *[]reweight.Role:
+			tensors = append(tensors, vector(a.Name, *data))
+		case *[]int64:
+			tensors = append(tensors, vector(a.Name, *data))
+		case *[]int32:
+			tensors = append(tensors, vector(a.Name, *data))
+		case *[]float32:
+			tensors = append(tensors, vector(a.Name, *data))
+		case *reweight.Logits:
+			tensors = append(tensors, matrix(a.Name, *data))
+		}
 	}
-	tensors = slices.DeleteFunc(tensors, func(t Tensor) bool { return t.Shape[0] == 0 })
 	slices.SortStableFunc(tensors, func(x, y Tensor) int {
 		return int(elementBits[dtypeOf(y.Data)]) - int(elementBits[dtypeOf(x.Data)])
 	})
@@ -247,39 +225,36 @@ func matrix(name string, l reweight.Logits) Tensor {
 	return t
 }
 
-// Require returns an error that names the first of the tensors that b neither
+// Require returns an error that names the first of the arrays that b neither
 // holds nor can have derived (see Derive): what a job needs, checked before it
-// starts.
+// starts. Names are those of the tensors.
 func Require(b *reweight.Batch, names ...string) error {
-	have := make(map[string]bool)
-	for _, t := range Tensors(b) {
-		have[t.Name] = true
+	arrays := make(map[string]reweight.Array)
+	for _, a := range b.Arrays() {
+		arrays[a.Name] = a
+	}
+	have := func(name string) bool {
+		a := arrays[name]
+		return a.Len() != 0
 	}
 	for _, name := range names {
-		if have[name] {
+		if have(name) {
 			continue
 		}
-		var missing []string
-		for _, source := range sources[name] {
-			if !have[source] {
-				missing = append(missing, fmt.Sprintf("%q", source))
-			}
-		}
-		switch {
-		case sources[name] == nil:
+		a := arrays[name]
+		if a.From == "" {
 			return fmt.Errorf("rollout: no %q", name)
-		case missing != nil:
+		}
+		var missing []string
+		if !have(a.From) {
+			missing = append(missing, strconv.Quote(a.From))
+		}
+		if a.Statistic == reweight.StatisticLogprob && !have("token_ids") {
+			missing = append(missing, strconv.Quote("token_ids"))
+		}
+		if missing != nil {
 			return fmt.Errorf("rollout: no %q and no %s to derive it from", name, strings.Join(missing, ", no "))
 		}
 	}
 	return nil
-}
-
-// sources says what each derived tensor is derived from.
-var sources = map[string][]string{
-	"ref_energy":   {"ref_logits"},
-	"ref_logprobs": {"ref_logits", "token_ids"},
-	"entropy":      {"old_logits"},
-	"old_logprobs": {"old_logits", "token_ids"},
-	"logprobs":     {"logits", "token_ids"},
 }

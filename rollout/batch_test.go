@@ -31,7 +31,7 @@ func goodTensors() []Tensor {
 		{"logits", []int64{7, 2}, make([]float32, 14)},
 		{"ref_logits", []int64{7, 3}, make([]reweight.BF16, 21)},
 		{"old_logits", []int64{7, 2}, make([]reweight.F16, 14)},
-		vector("role", []uint8{0, 1, 2, 1, 0, 1, 2}),
+		vector("role", []reweight.Role{0, 1, 2, 1, 0, 1, 2}),
 	}
 }
 
@@ -91,27 +91,27 @@ func hostileBatches() []hostileFile {
 
 	// Contents.
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})}, `tensor "role": len(role) = 0, want at least 1 token`)
-	add("role 3", with(vector("role", []uint8{0, 1, 2, 1, 0, 1, 3})), `tensor "role": role[6] = 3, want 0, 1 or 2`)
+	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})}, `tensor "role": role is empty, want at least 1 token`)
+	add("role 3", with(vector("role", []uint8{0, 1, 2, 1, 0, 1, 3})), `tensor "role": role[6] is 3, want 0, 1 or 2`)
 	offsets := func(name, want string, off ...int64) {
 		add(name, []Tensor{vector("seq_offsets", off), vector("role", make([]uint8, 7))}, `tensor "seq_offsets": `+want)
 	}
-	offsets("no trajectory", "len(seq_offsets) = 1, want at least 2 (one trajectory)", 7)
-	offsets("first offset", "seq_offsets[0] = 1, want 0", 1, 7)
-	offsets("negative offset", "seq_offsets[0] = -1, want 0", -1, 7)
-	offsets("offsets fall", "seq_offsets[2] = 3 is below seq_offsets[1] = 4", 0, 4, 3, 7)
-	offsets("offsets beyond", "seq_offsets[2] = 8, want 7 tokens", 0, 4, 8)
-	offsets("offsets of 2^63-1", "seq_offsets[1] = 9223372036854775807, want 7 tokens", 0, math.MaxInt64)
-	offsets("offsets overshoot and return", "seq_offsets[2] = 7 is below seq_offsets[1] = 9", 0, 9, 7)
-	add("NaN reward", with(vector("rewards", []float32{0, nan})), `tensor "rewards": rewards[1] = NaN, want a finite reward`)
-	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `tensor "rewards": rewards[0] = +Inf, want a finite reward`)
-	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `tensor "rewards": rewards[1] = NaN, want a finite reward`)
-	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `tensor "span_ids": span_ids[4] = 1 is in trajectory 1, but the span began in an earlier one`)
-	add("span skipped", with(vector("span_ids", []int32{-1, 0, 0, 2, -1, 1, 1})), `tensor "span_ids": span_ids[3] = 2, want -1 to 1 (spans are numbered from 0 in order)`)
-	add("span -2", with(vector("span_ids", []int32{-2, 0, 0, 1, -1, 2, 2})), `tensor "span_ids": span_ids[0] = -2, want -1 to 0 (spans are numbered from 0 in order)`)
-	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})), `tensor "span_ids": span_ids[1] = -1, but role[1] = 1 is a response token`)
-	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})), `tensor "token_ids": token_ids[1] = -1, want 0 to 2 (ref_logits.Vocab = 3)`)
-	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})), `tensor "token_ids": token_ids[2] = 2, want 0 to 1 (old_logits.Vocab = 2)`)
+	offsets("no trajectory", "seq_offsets has 1 elements, want at least 2, for one trajectory", 7)
+	offsets("first offset", "seq_offsets[0] is 1, want 0", 1, 7)
+	offsets("negative offset", "seq_offsets[0] is -1, want 0", -1, 7)
+	offsets("offsets fall", "seq_offsets[2] is 3, below the 4 before it", 0, 4, 3, 7)
+	offsets("offsets beyond", "seq_offsets[2] is 8, want 7, the number of tokens", 0, 4, 8)
+	offsets("offsets of 2^63-1", "seq_offsets[1] is 9223372036854775807, want 7, the number of tokens", 0, math.MaxInt64)
+	offsets("offsets overshoot and return", "seq_offsets[2] is 7, below the 9 before it", 0, 9, 7)
+	add("NaN reward", with(vector("rewards", []float32{0, nan})), `tensor "rewards": rewards[1] is NaN, want a finite reward`)
+	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `tensor "rewards": rewards[0] is +Inf, want a finite reward`)
+	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `tensor "rewards": rewards[1] is NaN, want a finite reward`)
+	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `tensor "span_ids": span_ids[4] is 1 in trajectory 1, but that span began in an earlier trajectory`)
+	add("span skipped", with(vector("span_ids", []int32{-1, 0, 0, 2, -1, 1, 1})), `tensor "span_ids": span_ids[3] is 2, want -1 to 1: spans are numbered from 0 in the order in which they appear`)
+	add("span -2", with(vector("span_ids", []int32{-2, 0, 0, 1, -1, 2, 2})), `tensor "span_ids": span_ids[0] is -2, want -1 to 0: spans are numbered from 0 in the order in which they appear`)
+	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})), `tensor "span_ids": span_ids[1] is -1 at a response token (role 1), want its span`)
+	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})), `tensor "token_ids": token_ids[1] is -1, want 0 to 2, for rows of 3 logits`)
+	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})), `tensor "token_ids": token_ids[2] is 2, want 0 to 1, for rows of 2 logits`)
 	return cases
 }
 
@@ -136,13 +136,13 @@ func TestBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := reflect.ValueOf(b).Elem()
+	v, arrays := reflect.ValueOf(b).Elem(), b.Arrays()
 	for field := range v.Type().Fields() {
 		if v.FieldByIndex(field.Index).IsZero() {
 			t.Errorf("%s is not set", field.Name)
 		}
-		if _, ok := tensorNames[field.Name]; !ok {
-			t.Errorf("no tensor is named for %s", field.Name)
+		if !slices.ContainsFunc(arrays[:], func(a reweight.Array) bool { return a.Field == field.Name }) {
+			t.Errorf("Batch.Arrays lacks %s", field.Name)
 		}
 	}
 	got := Tensors(b)
@@ -168,7 +168,7 @@ func TestSmallestBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &reweight.Batch{Role: []uint8{0}, SeqOffsets: []int64{0, 1}}
+	want := &reweight.Batch{Role: []reweight.Role{0}, SeqOffsets: []int64{0, 1}}
 	if !reflect.DeepEqual(b, want) {
 		t.Errorf("%+v, want %+v", b, want)
 	}
@@ -240,13 +240,11 @@ func TestWidening(t *testing.T) {
 
 // Whatever Validate says about a field is said about the tensor.
 func TestErrorsNameTensors(t *testing.T) {
-	for field, tensor := range tensorNames {
-		for _, format := range []string{"%s[3] = 1", "len(%s) = 1", "%s.Vocab = 0", "%s holds 3 rows"} {
-			text := fmt.Sprintf(format, field)
-			want := fmt.Sprintf("tensor %q: ", tensor) + strings.Replace(text, field, tensor, 1)
-			if got := inTensor(fmt.Errorf("reweight: %s", text)).Error(); got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
+	b := new(reweight.Batch)
+	for _, a := range b.Arrays() {
+		got := inTensor(b, &reweight.InputError{Arg: a.Field, Index: 3, Problem: "is 1"}).Error()
+		if want := fmt.Sprintf("tensor %q: %s[3] is 1", a.Name, a.Name); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

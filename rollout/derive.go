@@ -2,55 +2,55 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
 )
 
-// Derive computes the arrays that b lacks from its logits, at temperature 1:
+// Derive computes those of the named arrays that b lacks and that follow from
+// its logits, at temperature 1:
 //
-//	RefEnergy, RefLogprobs   from RefLogits
-//	Entropy, OldLogprobs     from OldLogits
-//	Logprobs                 from Logits
+//	ref_energy, ref_logprobs, ref_entropy   from ref_logits
+//	entropy, old_logprobs                   from old_logits
+//	logprobs                                from logits
 //
-// Log-probabilities also need TokenIDs. Arrays that b has stay as they are, and
+// Log-probabilities also need token_ids. Arrays that b has stay as they are, and
 // so do those that cannot be derived (see Require). Logits that nothing is
 // derived from are not read. After an error b is unchanged.
-func Derive(ws *reweight.Workspace, b *reweight.Batch) error {
+func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 	derived := *b
-	hasIDs := len(b.TokenIDs) != 0
-	for _, d := range [...]struct {
-		name    string
-		logits  reweight.Logits
-		lse     *[]float32
-		entropy *[]float32
-		logprob *[]float32
-	}{
-		{"ref_logits", b.RefLogits, &derived.RefEnergy, nil, &derived.RefLogprobs},
-		{"old_logits", b.OldLogits, nil, &derived.Entropy, &derived.OldLogprobs},
-		{"logits", b.Logits, nil, nil, &derived.Logprobs},
-	} {
-		rows := d.logits.Rows()
-		if rows == 0 {
+	arrays := derived.Arrays()
+	for _, source := range arrays {
+		logits, ok := source.Data.(*reweight.Logits)
+		if !ok || logits.Rows() == 0 {
 			continue
 		}
-		need := func(array *[]float32) []float32 {
-			if array == nil || len(*array) != 0 {
-				return nil
+		var dst reweight.Stats
+		for _, a := range arrays {
+			if a.From != source.Name || a.Len() != 0 || !slices.Contains(names, a.Name) {
+				continue
 			}
-			*array = make([]float32, rows)
-			return *array
-		}
-		dst := reweight.Stats{LSE: need(d.lse), Entropy: need(d.entropy)}
-		if hasIDs {
-			dst.Logprob = need(d.logprob)
+			if a.Statistic == reweight.StatisticLogprob && len(b.TokenIDs) == 0 {
+				continue
+			}
+			array := make([]float32, logits.Rows())
+			*a.Data.(*[]float32) = array
+			switch a.Statistic {
+			case reweight.StatisticEnergy:
+				dst.LSE = array // negated below
+			case reweight.StatisticEntropy:
+				dst.Entropy = array
+			case reweight.StatisticLogprob:
+				dst.Logprob = array
+			}
 		}
 		if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil {
 			continue
 		}
-		if err := ws.TokenStats(dst, d.logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
-			return fmt.Errorf("rollout: deriving from %q: %w", d.name, err)
+		if err := ws.TokenStats(dst, *logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+			return fmt.Errorf("rollout: deriving from %q: %w", source.Name, err)
 		}
-		for i, lse := range dst.LSE { // which is RefEnergy
+		for i, lse := range dst.LSE {
 			dst.LSE[i] = -lse
 		}
 	}

@@ -24,7 +24,7 @@ func TestDeriveSample(t *testing.T) {
 	got.RefEnergy, got.RefLogprobs, got.Entropy, got.OldLogprobs, got.Logprobs = nil, nil, nil, nil, nil
 	got.Logits = want.OldLogits // the sample has none of the current policy
 	var ws reweight.Workspace
-	if err := Derive(&ws, &got); err != nil {
+	if err := Derive(&ws, &got, derivable...); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range []struct {
@@ -50,11 +50,14 @@ func TestDeriveSample(t *testing.T) {
 	}
 }
 
+// derivable are the names of all arrays that can follow from logits.
+var derivable = []string{"ref_energy", "ref_logprobs", "ref_entropy", "entropy", "old_logprobs", "logprobs"}
+
 func TestDeriveKeepsWhatIsThere(t *testing.T) {
 	b := batchOf(t, encoded(t, goodTensors(), nil))
 	want := *b
 	var ws reweight.Workspace
-	if err := Derive(&ws, b); err != nil {
+	if err := Derive(&ws, b, derivable...); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(*b, want) {
@@ -65,7 +68,7 @@ func TestDeriveKeepsWhatIsThere(t *testing.T) {
 func TestDeriveWithoutTokenIDs(t *testing.T) {
 	b := batchOf(t, encoded(t, without("token_ids", "ref_energy", "entropy", "ref_logprobs", "old_logprobs", "logprobs"), nil))
 	var ws reweight.Workspace
-	if err := Derive(&ws, b); err != nil {
+	if err := Derive(&ws, b, derivable...); err != nil {
 		t.Fatal(err)
 	}
 	// Uniform rows of 3 and 2 logits.
@@ -85,7 +88,7 @@ func TestDeriveError(t *testing.T) {
 	b.TokenIDs[3] = 2 // beyond old_logits, within ref_logits
 	want := *b
 	var ws reweight.Workspace
-	err := Derive(&ws, b)
+	err := Derive(&ws, b, derivable...)
 	if err == nil || !strings.HasPrefix(err.Error(), `rollout: deriving from "old_logits": `) {
 		t.Errorf("error %v", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight"
 )
 
 // rawFile returns a file of that header and data, right or wrong.
@@ -233,11 +235,11 @@ func TestSampleFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := make(map[uint8]int)
+	count := make(map[reweight.Role]int)
 	for _, r := range b.Role {
 		count[r]++
 	}
-	if want := map[uint8]int{0: 8602, 1: 9319, 2: 387}; !maps.Equal(count, want) {
+	if want := map[reweight.Role]int{0: 8602, 1: 9319, 2: 387}; !maps.Equal(count, want) {
 		t.Errorf("roles %v, want %v", count, want)
 	}
 	if spans := slices.Max(b.SpanIDs) + 1; spans != 391 {

@@ -10,7 +10,7 @@ import (
 
 // element lists the element types that a batch is made of.
 type element interface {
-	uint8 | int32 | int64 | float32 | reweight.BF16 | reweight.F16
+	uint8 | reweight.Role | int32 | int64 | float32 | reweight.BF16 | reweight.F16
 }
 
 // The format is little-endian.

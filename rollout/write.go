@@ -17,7 +17,7 @@ import (
 type Tensor struct {
 	Name  string
 	Shape []int64 // outermost dimension first; none for a single element
-	Data  any     // []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16
+	Data  any     // []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16
 }
 
 // Write writes a safetensors file of the tensors, in the order given. Equal
@@ -112,7 +112,7 @@ func marshal(v any) []byte {
 func (t Tensor) size() (int, error) {
 	dtype := dtypeOf(t.Data)
 	if dtype == "" {
-		return 0, fmt.Errorf("data is %T, want []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
+		return 0, fmt.Errorf("data is %T, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
 	}
 	size := len(dataOf(t.Data))
 	want := elementBits[dtype] / 8
@@ -132,7 +132,7 @@ func (t Tensor) size() (int, error) {
 // dtypeOf returns the format's name for the element type, "" if it has none.
 func dtypeOf(data any) string {
 	switch data.(type) {
-	case []uint8:
+	case []uint8, []reweight.Role:
 		return "U8"
 	case []int32:
 		return "I32"
@@ -153,6 +153,8 @@ func dataOf(data any) []byte {
 	switch data := data.(type) {
 	case []uint8:
 		return data
+	case []reweight.Role:
+		return littleEndian(data)
 	case []int32:
 		return littleEndian(data)
 	case []int64:

@@ -154,8 +154,8 @@ func TestWriteErrors(t *testing.T) {
 		metadata map[string]string
 		want     string
 	}{
-		{[]Tensor{{"x", []int64{1}, []float64{1}}}, nil, `tensor "x": data is []float64, want []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16`},
-		{[]Tensor{{"x", []int64{0}, nil}}, nil, `tensor "x": data is <nil>, want []uint8, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16`},
+		{[]Tensor{{"x", []int64{1}, []float64{1}}}, nil, `tensor "x": data is []float64, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16`},
+		{[]Tensor{{"x", []int64{0}, nil}}, nil, `tensor "x": data is <nil>, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16`},
 		{[]Tensor{{"x", []int64{2, 2}, []int32{1, 2, 3}}}, nil, `tensor "x": shape [2 2] of I32 takes 16 bytes, but data has 12`},
 		{[]Tensor{{"x", nil, []int32{}}}, nil, `tensor "x": shape [] of I32 takes 4 bytes, but data has 0`},
 		{[]Tensor{{"x", []int64{-1, -1}, []uint8{1}}}, nil, `tensor "x": shape [-1 -1] is not a shape`},

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -24,9 +25,9 @@ type computedLoss struct {
 }
 
 // A library computes: it is compute, but for tests.
-type library func(b *reweight.Batch, refEntropy []float32, opt options) (*computed, error)
+type library func(b *reweight.Batch, opt options) (*computed, error)
 
-func compute(b *reweight.Batch, refEntropy []float32, opt options) (*computed, error) {
+func compute(b *reweight.Batch, opt options) (*computed, error) {
 	var ws reweight.Workspace
 	batch := *b // whose advantages are its own
 	T := batch.Tokens()
@@ -39,9 +40,6 @@ func compute(b *reweight.Batch, refEntropy []float32, opt options) (*computed, e
 	}
 	if err := ws.Multiply(k.scaled, k.uniform, k.scaled); err != nil {
 		return nil, err
-	}
-	if opt.actFocus.Signal == reweight.SignalRefEntropy {
-		batch.RefEntropy = refEntropy
 	}
 	if _, err := ws.ActFocus(k.weights, &batch, opt.actFocus); err != nil {
 		return nil, err
@@ -65,18 +63,28 @@ func compute(b *reweight.Batch, refEntropy []float32, opt options) (*computed, e
 // An exact is a batch in float64, and the steps on it by package reference.
 type exact struct {
 	*reweight.Batch
+	role                           []reference.Role
 	opt                            options
 	entropy, old, logprobs, signal []float64
 }
 
-// newExact needs a batch and options that the library has taken. The library and
-// the reference number their signals, scopes and aggregations alike.
-func newExact(b *reweight.Batch, refEntropy []float32, opt options) (*exact, error) {
-	x := &exact{Batch: b, opt: opt, entropy: widen(b.Entropy), old: widen(b.OldLogprobs), logprobs: widen(b.Logprobs)}
+// newExact needs a batch and options that the library has taken. Signals, scopes
+// and aggregations have the same names in the library and in the reference.
+func newExact(b *reweight.Batch, opt options) (*exact, error) {
+	x := &exact{Batch: b, role: roles(b.Role), opt: opt, entropy: widen(b.Entropy), old: widen(b.OldLogprobs), logprobs: widen(b.Logprobs)}
 	x.opt.aem.Guard = min(opt.aem.Guard, math.MaxFloat64) // to the reference infinity is no number
 	var err error
-	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.actFocus.Signal), widen(b.RefEnergy), widen(refEntropy), x.old, widen(b.RefLogprobs))
+	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.actFocus.Signal.String()), widen(b.RefEnergy), widen(b.RefEntropy), x.old, widen(b.RefLogprobs))
 	return x, err
+}
+
+// roles returns the roles for package reference, which has its own type.
+func roles(role []reweight.Role) []reference.Role {
+	r := make([]reference.Role, len(role))
+	for t, v := range role {
+		r[t] = reference.Role(v)
+	}
+	return r
 }
 
 func widen(x []float32) []float64 {
@@ -89,7 +97,7 @@ func widen(x []float32) []float64 {
 
 // scale returns what AEM makes of the advantages.
 func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
-	_, _, factors, err := reference.AEM(x.Role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.aem.Lambda, guard, reference.Scope(x.opt.aem.Scope))
+	_, _, factors, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.aem.Lambda, guard, reference.Scope(x.opt.aem.Scope.String()))
 	if err != nil {
 		return nil, err
 	}
@@ -99,39 +107,41 @@ func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
 // weights returns those of ActFocus.
 func (x *exact) weights() ([]float64, error) {
 	opt := x.opt.actFocus
-	return reference.ActFocusWeights(x.Role, x.signal, opt.Alpha, opt.Beta, opt.Eps)
+	return reference.ActFocusWeights(x.role, x.signal, opt.Alpha, opt.Beta, opt.Eps)
 }
 
 // loss returns the loss where the old log-probabilities are lower by shift.
-func (x *exact) loss(advantages, weights []float64, shift float64) (reference.Loss, error) {
+func (x *exact) loss(advantages, weights []float64, shift float64) (reference.LossResult, error) {
 	old := make([]float64, len(x.old))
 	for t, l := range x.old {
 		old[t] = l - shift
 	}
 	opt := x.opt.loss
-	return reference.PolicyLoss(x.Role, x.SeqOffsets, x.logprobs, old, advantages, weights, reference.LossOptions{
-		Lo: opt.ClipLow, Hi: opt.ClipHigh, Dual: opt.DualClip,
-		Aggregation: reference.Aggregation(opt.Aggregation), NormLength: float64(opt.NormLength),
+	return reference.Loss(x.role, x.SeqOffsets, x.logprobs, old, advantages, weights, reference.LossOptions{
+		ClipLow: opt.ClipLow, ClipHigh: opt.ClipHigh, DualClip: opt.DualClip,
+		Aggregation: reference.Aggregation(opt.Aggregation.String()), NormLength: float64(opt.NormLength),
 	})
 }
 
-// An agreement holds the largest relative errors of the library's results, and
-// the first that is too large, or nothing.
+// An agreement has the largest relative errors of the library's results, and the
+// first result that is too far off, or nothing.
 type agreement struct {
 	advantages, scaled, weights, gradient, loss float64
 	failure                                     string
 }
 
-// hold holds what the library computed against float64: advantages and weights
-// from the batch, and each loss and gradient from the advantages and weights
-// that it came from.
-func (x *exact) hold(k *computed, advantages, weights []float64) (agreement, error) {
+// compare compares what the library computed with float64: advantages and weights
+// with those of the batch, and each loss and gradient with those that follow from
+// the library's own advantages and weights.
+func (x *exact) compare(k *computed, advantages, weights []float64) (agreement, error) {
 	const tight = 1e-5
 	var a agreement
 	a.elements("GRPO: advantages", &a.advantages, tight, k.uniform, advantages)
 
-	// Means of entropies in float32 are off by this. AEM's exponent has it over
-	// a width that is the guard or more, and the guard may fall on either side.
+	// Means of entropies in float32 have an error of up to off. AEM divides their
+	// differences by their range, which is at least the guard, so its exponent has
+	// an error of about off over the guard. A range that is almost the guard may
+	// also be taken for a smaller or a larger one, so that three guards are right.
 	size := 0.0
 	for t, r := range x.Role {
 		if r != reweight.RoleMasked {
@@ -151,13 +161,14 @@ func (x *exact) hold(k *computed, advantages, weights []float64) (agreement, err
 	a.elements("ActFocus: weights", &a.weights, tight, k.weights, weights)
 
 	for i, step := range k.steps {
-		advantages, weights := widen(step.advantages), reference.UniformWeights(x.Role)
+		advantages, weights := widen(step.advantages), reference.UniformWeights(x.role)
 		if step.weights != nil {
 			weights = widen(step.weights)
 		}
-		// A ratio may fall on the other side of a clip where log-probabilities
-		// differ by 20, which float32 rounds by 1e-6.
-		var losses [3]reference.Loss
+		// Log-probabilities that differ by 20, where the ratio is clamped, are
+		// rounded by 1e-6 in float32. A ratio at the bound of a clip may therefore
+		// fall on either side of it, so that three losses are right.
+		var losses [3]reference.LossResult
 		for j, shift := range [...]float64{0, -2e-6, 2e-6} {
 			var err error
 			if losses[j], err = x.loss(advantages, weights, shift); err != nil {
@@ -166,8 +177,9 @@ func (x *exact) hold(k *computed, advantages, weights []float64) (agreement, err
 		}
 		a.elements(lossNames[i]+": gradient", &a.gradient, tight, step.grad, losses[0].Gradient, losses[1].Gradient, losses[2].Gradient)
 
-		// Terms have the sign that their advantage has not: without the negative
-		// ones, the sum is that of the positive ones' advantages alone.
+		// The error of the loss is relative to the sum of its terms' sizes. A term
+		// is negative if its advantage is positive, so gains.Loss is the sum of the
+		// negative terms, and subtracting it twice makes them positive.
 		for t, A := range advantages {
 			advantages[t] = max(0, A)
 		}
@@ -175,8 +187,8 @@ func (x *exact) hold(k *computed, advantages, weights []float64) (agreement, err
 		if err != nil {
 			return a, err
 		}
-		want := losses[0].Value
-		e := relative(step.loss, want, want-2*gains.Value)
+		want := losses[0].Loss
+		e := relative(step.loss, want, want-2*gains.Loss)
 		a.loss = max(a.loss, e)
 		if !(e <= 2e-6) {
 			a.fail("%s: loss = %v, float64 has %v", lossNames[i], step.loss, want)
@@ -185,7 +197,7 @@ func (x *exact) hold(k *computed, advantages, weights []float64) (agreement, err
 	return a, nil
 }
 
-// elements holds each element against the nearest of its wants.
+// elements compares each element with the nearest of its wants.
 func (a *agreement) elements(what string, largest *float64, tolerance float64, got []float32, wants ...[]float64) {
 	for t, v := range got {
 		g, e := float64(v), math.Inf(1)
@@ -222,7 +234,7 @@ func (a agreement) err() error {
 	if a.failure == "" {
 		return nil
 	}
-	return &failedCheck{a.failure}
+	return &cli.FailedCheck{What: a.failure}
 }
 
 func (a agreement) String() string {

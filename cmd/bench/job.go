@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/bench/report"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
@@ -22,27 +23,31 @@ import (
 // A job is the main job: the arithmetic on rollouts, whether the kernels are
 // right, and what they cost.
 type job struct {
-	sizes []int // for parity: elements per row, or tokens
-	workload
+	checks measure.Plan // of all kernels in all formats
+	sizes  []int        // for checks: elements per row, or tokens
+	speed  measure.Plan
 }
 
-// defaultJob meets the edges of the kernels' blocks, and measures float32 on one
-// worker, which leaves time for slow machines; bench run measures the rest.
-func defaultJob(p *progress) job {
+// defaultJob checks at the edges of the kernels' blocks, and measures float32 with
+// one worker, which does not take too long on slow machines; bench run measures
+// the rest.
+func defaultJob(p *cli.Progress) job {
+	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), ISAs: reweight.AvailableISAs(), Progress: p}
+	speed := checks
+	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
+	speed.Sizes = cli.Sizes{Vocabs: []int{151936}, Workers: []int{1}}
 	return job{
-		sizes: []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},
-		workload: workload{
-			sampler: bench.DefaultSampler, check: bench.Check, kernels: kernels.All(), oneType: true, paths: reweight.Available(),
-			vocabs: []int{151936}, workers: []int{1}, progress: p,
-		},
+		checks: checks,
+		sizes:  []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},
+		speed:  speed,
 	}
 }
 
 // speedColumns are those of bench run that the main job shows.
-var speedColumns = [...]string{"kernel", "path", "rows", "ns/element", "GB/s", "of read", "x reference", "rounds", "allocs"}
+var speedColumns = [...]string{"kernel", "isa", "rows", "ns/element", "GB/s", "of read", "x reference", "rounds", "allocs"}
 
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
-	operands, err := parse(flag.NewFlagSet("bench", flag.ContinueOnError), usage, args, out)
+	operands, err := cli.NewFlags("bench").Parse(usage, args, out)
 	if err != nil {
 		return err
 	}
@@ -56,24 +61,27 @@ func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error
 // it when ctx ends.
 func (j job) do(ctx context.Context, out io.Writer) error {
 	begin := time.Now()
-	m, err := thisMachine()
+	m, err := cli.ThisMachine()
 	if err != nil {
 		return err
 	}
-	if err := table(out, 2, nil, m.Rows(why(m))); err != nil {
+	if err := cli.WriteTable(out, 2, nil, m.Rows()); err != nil {
 		return err
 	}
 
-	heading(out, "Rollouts of a trained policy on slippery FrozenLake")
+	cli.Heading(out, "Rollouts of a trained policy on slippery FrozenLake")
 	if err := printEmbedded(out); err != nil {
 		return err
 	}
 
-	j.progress.expect(checkWork*j.checks() + measureWork*j.measurements() + overheadWork*2)
-	parities, stopped := j.parity(ctx)
-	failures := failuresOf(parities)
-	j.progress.clear()
-	heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
+	best := j.speed
+	best.ISAs = best.ISAs[len(best.ISAs)-1:]
+	p := j.speed.Progress
+	p.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + best.OverheadWork(1))
+	parities, stopped := j.checks.Parities(ctx, j.sizes)
+	failures := measure.Failures(parities)
+	p.Clear()
+	cli.Heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
 		len(kernels.Families), len(j.sizes), humanize.Comma(int64(slices.Max(j.sizes)))))
 	if err := printParities(out, parities); err != nil {
 		return err
@@ -82,17 +90,10 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 		return ended(ctx, out, stopped)
 	}
 
-	var results []report.Result
-	for _, shape := range j.shapes() {
-		var r []report.Result
-		r, stopped = j.speed(ctx, shape, measureWork)
-		if results = append(results, r...); stopped != nil {
-			break
-		}
-	}
-	j.progress.clear()
-	heading(out, "Speed on float32: rows of logits streamed, tokens from a cache")
-	r := report.Report{Machine: m, Results: results}
+	results, stopped := j.speed.Speed(ctx)
+	p.Clear()
+	cli.Heading(out, "Speed on float32: rows of logits streamed, tokens from a cache")
+	r := report.New(m, measure.Results{Results: results}, stopped != nil)
 	_, header, cells := r.Table()
 	rows := make([][]string, len(cells))
 	for _, name := range speedColumns {
@@ -100,26 +101,25 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 			rows[i] = append(rows[i], cells[i][slices.Index(header, name)])
 		}
 	}
-	if err := table(out, 2, speedColumns[:], rows); err != nil {
+	if err := cli.WriteTable(out, 2, speedColumns[:], rows); err != nil {
 		return err
 	}
 	if len(results) > 0 {
-		printNotes(out, r)
+		r.WriteNotes(out)
 	}
 	if stopped != nil {
 		return ended(ctx, out, stopped)
 	}
 
-	best := j.workload
-	best.paths = j.paths[len(j.paths)-1:]
-	overheads, stopped := best.overheads(ctx, false)
-	j.progress.clear()
-	heading(out, "Training steps of GRPO from logits to loss and gradient, over the uniform step")
+	grpo := false
+	overheads, stopped := best.Overheads(ctx, grpo)
+	p.Clear()
+	cli.Heading(out, "Training steps of GRPO from logits to loss and gradient, over the uniform step")
 	rows = nil
 	for _, o := range overheads {
-		rows = append(rows, []string{o.Step, yesNo(o.KL), o.Verdict, timesUniform(o), extraMemory(o), strconv.FormatUint(o.Allocs, 10)})
+		rows = append(rows, []string{o.Step, report.YesNo(o.KL), o.Verdict, cli.Ratio(o.OverUniform), report.ExtraMemory(o), strconv.FormatUint(o.Allocs, 10)})
 	}
-	if err := table(out, 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows); err != nil {
+	if err := cli.WriteTable(out, 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows); err != nil {
 		return err
 	}
 	if stopped != nil {
@@ -128,79 +128,56 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 
 	if len(failures) > 0 {
 		fmt.Fprintf(out, "\nSome results are WRONG:\n%s\n", strings.Join(failures, "\n"))
-		return failed(failures)
+		return cli.Failed(failures)
 	}
 	return j.conclude(out, results, overheads, time.Since(begin))
 }
 
-// conclude says in words what the tables show, where all is right.
-func (j job) conclude(out io.Writer, results []report.Result, overheads []bench.Overhead, took time.Duration) error {
-	best := j.paths[len(j.paths)-1].String()
-	i := slices.IndexFunc(results, func(r report.Result) bool { return r.Vocab > 0 && r.Path == best })
-	same := "On the one path here, every kernel agrees with the reference."
-	if n := len(j.paths); n > 1 {
-		same = fmt.Sprintf("Every kernel agrees with the reference, and the %d paths with each other bit for bit.", n)
+// conclude says in words what the tables show, if all is right.
+func (j job) conclude(out io.Writer, results []measure.Result, overheads []measure.Overhead, took time.Duration) error {
+	isas := j.speed.ISAs
+	best := isas[len(isas)-1].String()
+	i := slices.IndexFunc(results, func(r measure.Result) bool { return r.Vocab > 0 && r.ISA == best })
+	same := "With the one instruction set here, every kernel agrees with the reference."
+	if n := len(isas); n > 1 {
+		same = fmt.Sprintf("Every kernel agrees with the reference, and has the same bits with all %d instruction sets.", n)
 	}
 	r, o := results[i], overheads[len(overheads)-1]
 	_, err := fmt.Fprintf(out, "\n%s\nOn %s, %s takes %.2f ns per element: %.0f times the speed of the reference, %s of that of a plain read.\n"+
 		"With a KL anchor, a training step with ActFocus and AEM takes %s times the uniform one. All this took %.0f s.\n",
-		same, best, r.Kernel, r.NsPerElement, r.TimesReference, report.Percent(r.RooflineShare), timesUniform(o), took.Seconds())
+		same, best, r.Kernel, r.NsPerElement.Median, r.TimesReference.Median, cli.Percent(r.Share.Median), cli.Ratio(o.OverUniform), took.Seconds())
 	return err
 }
 
-// ended marks what is printed as partial, and returns why.
+// ended marks what is printed as partial, and returns why it is.
 func ended(ctx context.Context, out io.Writer, err error) error {
 	fmt.Fprintf(out, "\n%s\n", report.Ended)
-	return whyEnded(ctx, err)
+	return cli.WhyEnded(ctx, err)
 }
 
-// checks is how many times parity checks.
-func (j job) checks() int {
-	n := 0
-	for _, k := range j.kernels {
-		n += len(k.Types)
-	}
-	return n
-}
-
-// parity checks all types of all kernels.
-func (j job) parity(ctx context.Context) ([]bench.Parity, error) {
-	var all []bench.Parity
-	for _, k := range j.kernels {
-		for _, typ := range k.Types {
-			j.progress.nextOf(checkWork, "checking %s %s", k.Name, typ)
-			p, err := j.check(ctx, k, typ, j.sizes, j.paths)
-			if err != nil {
-				return all, err
-			}
-			all = append(all, p...)
-		}
-	}
-	return all, nil
-}
-
-// printParities prints a line for the paths of a kernel that are equally good.
-func printParities(out io.Writer, parities []bench.Parity) error {
+// printParities prints a line for the instruction sets of a kernel that have equal
+// errors.
+func printParities(out io.Writer, parities []measure.Parity) error {
 	var rows [][]string
 	for i, p := range parities {
 		verdict := "ok"
 		if p.Failure != "" {
 			verdict = "WRONG"
 		}
-		row := []string{p.Kernel, p.Type, p.Path, verdict, humanize.Comma(int64(p.Cases)), report.Small(p.Errors.MaxULP), report.Small(p.Errors.MaxAbs)}
-		const path = 2
+		row := []string{p.Kernel, p.DType, p.ISA, verdict, humanize.Comma(int64(p.Cases)), cli.Small(p.Errors.MaxULP), cli.Small(p.Errors.MaxAbs)}
+		const isa = 2
 		if i > 0 {
 			last := rows[len(rows)-1]
-			paths := last[path]
-			if row[path] = paths; slices.Equal(row, last) {
-				last[path] = paths + " " + p.Path
+			isas := last[isa]
+			if row[isa] = isas; slices.Equal(row, last) {
+				last[isa] = isas + " " + p.ISA
 				continue
 			}
-			row[path] = p.Path
+			row[isa] = p.ISA
 		}
 		rows = append(rows, row)
 	}
-	return table(out, 4, []string{"kernel", "type", "paths", "", "cases", "max ulp", "max abs"}, rows)
+	return cli.WriteTable(out, 4, []string{"kernel", "type", "isa", "", "cases", "max ulp", "max abs"}, rows)
 }
 
 // printEmbedded prints what the losses make of the embedded rollouts.
@@ -214,7 +191,7 @@ func printEmbedded(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := summarise(b, nil, defaultOptions(), compute)
+	s, err := summarise(b, defaultOptions(), compute)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -19,10 +21,14 @@ import (
 var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 func quickJob() job {
-	j := defaultJob(&progress{})
-	j.sampler, j.sizes, j.vocabs, j.rows = quick, []int{1, 40}, []int{64}, 24
+	j := defaultJob(&cli.Progress{})
+	j.sizes = []int{1, 40}
+	j.speed.Sampler, j.speed.Sizes.Vocabs, j.speed.Sizes.Rows = quick, []int{64}, 24
 	return j
 }
+
+// quickPlan measures all kernels in their first format, and checks them.
+func quickPlan() measure.Plan { return quickJob().speed }
 
 func TestMainJob(t *testing.T) {
 	var out bytes.Buffer
@@ -34,7 +40,7 @@ func TestMainJob(t *testing.T) {
 	for _, k := range kernels.All() {
 		want = append(want, "\n"+k.Name+" ")
 	}
-	want = append(want, pathNames()...)
+	want = append(want, cli.ISANames()...)
 	for _, w := range want {
 		if !strings.Contains(text, w) {
 			t.Errorf("no %q in\n%s", w, text)
@@ -50,9 +56,9 @@ func TestMainJob(t *testing.T) {
 	}
 }
 
-// planted is a check that finds the first path of min_max wrong.
-func planted(ctx context.Context, k kernels.Kernel, typ string, sizes []int, paths []reweight.ISA) ([]bench.Parity, error) {
-	parities, err := bench.Check(ctx, k, typ, sizes, paths)
+// planted is a check that finds min_max wrong with the first instruction set.
+func planted(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
+	parities, err := measure.Check(ctx, k, dtype, sizes, isas)
 	if err == nil && k.Name == "min_max" {
 		parities[0].Failure = "min_max f32: far off"
 	}
@@ -63,10 +69,10 @@ func planted(ctx context.Context, k kernels.Kernel, typ string, sizes []int, pat
 // is well, and is a failed check.
 func TestMainJobFails(t *testing.T) {
 	j := quickJob()
-	j.check = planted
+	j.checks.Check = planted
 	var out bytes.Buffer
 	err := mainCommand(t.Context(), nil, &out, j)
-	var failed *failedCheck
+	var failed *cli.FailedCheck
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
@@ -78,21 +84,21 @@ func TestMainJobFails(t *testing.T) {
 // TestMainJobStops: what cannot be written is not computed either.
 func TestMainJobStops(t *testing.T) {
 	for _, space := range []fullDisk{0, 400, 2000} {
-		out := &firstError{w: &space}
-		if err := mainCommand(t.Context(), nil, out, quickJob()); err == nil || out.err == nil {
-			t.Errorf("error %v, output's error %v", err, out.err)
+		out := &cli.FirstError{W: &space}
+		if err := mainCommand(t.Context(), nil, out, quickJob()); err == nil || out.Err == nil {
+			t.Errorf("error %v, output's error %v", err, out.Err)
 		}
 	}
 }
 
 func TestPrintParities(t *testing.T) {
-	good := bench.Parity{Kernel: "k", Type: "f32", Path: "one", Cases: 5}
+	good := measure.Parity{Kernel: "k", DType: "f32", ISA: "one", Cases: 5}
 	two, three, other := good, good, good
-	two.Path, three.Path = "two", "three"
+	two.ISA, three.ISA = "two", "three"
 	three.Failure = "bad"
-	other.Type = "bf16"
+	other.DType = "bf16"
 	var out bytes.Buffer
-	if err := printParities(&out, []bench.Parity{good, two, three, other}); err != nil {
+	if err := printParities(&out, []measure.Parity{good, two, three, other}); err != nil {
 		t.Fatal(err)
 	}
 	var rows []string
@@ -115,34 +121,29 @@ type reportJSON struct {
 		Hi   float64 `json:"read_hi"`
 	}
 	Results []struct {
-		Kernel, DType, Path string
-		Rows, Vocab         int
-		Workers             int
-		Rounds, Outliers    int
-		NsPerElement        float64         `json:"ns_per_element"`
-		NsLo                float64         `json:"ns_lo"`
-		NsHi                float64         `json:"ns_hi"`
-		GBPerS              float64         `json:"gb_per_s"`
-		ReadGBPerS          float64         `json:"read_gb_per_s"`
-		RooflineShare       float64         `json:"roofline_share"`
-		ShareLo             float64         `json:"share_lo"`
-		ShareHi             float64         `json:"share_hi"`
-		TimesReference      float64         `json:"times_reference"`
-		TimesPortable       *bench.Estimate `json:"times_portable"`
-		Null                bench.Estimate
-		AllocsPerOp         int      `json:"allocs_per_op"`
-		BytesPerOp          int      `json:"bytes_per_op"`
-		Cycles              float64  `json:"cycles_per_element"`
-		Instructions        float64  `json:"instructions_per_element"`
-		MaxULP              *float64 `json:"max_ulp"`
-		MaxAbs              *float64 `json:"max_abs"`
+		Kernel, DType, ISA string
+		Rows, Vocab        int
+		Workers            int
+		NsPerElement       bench.Estimate `json:"ns_per_element"`
+		GBPerS             float64        `json:"gb_per_s"`
+		ReadGBPerS         float64        `json:"read_gb_per_s"`
+		Share              bench.Estimate `json:"roofline_share"`
+		TimesReference     bench.Estimate `json:"times_reference"`
+		TimesPortable      bench.Estimate `json:"times_portable"`
+		Null               bench.Estimate
+		AllocsPerOp        int      `json:"allocs_per_op"`
+		BytesPerOp         int      `json:"bytes_per_op"`
+		Cycles             float64  `json:"cycles_per_element"`
+		Instructions       float64  `json:"instructions_per_element"`
+		MaxULP             *float64 `json:"max_ulp"`
+		MaxAbs             *float64 `json:"max_abs"`
 	}
 }
 
 func runReport(t *testing.T, args ...string) reportJSON {
 	t.Helper()
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), append(args, "--format", "json"), &out, &progress{}, quick); err != nil {
+	if err := runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick); err != nil {
 		t.Fatal(err)
 	}
 	var r reportJSON
@@ -151,10 +152,10 @@ func runReport(t *testing.T, args ...string) reportJSON {
 }
 
 func TestRunJSON(t *testing.T) {
-	r := runReport(t, "--vocab", "50", "--rows", "30")
+	r := runReport(t, "-vocab", "50", "-rows", "30")
 	names := map[string]bool{}
 	for _, q := range r.Results {
-		names[q.Kernel+" "+q.DType+" "+q.Path] = true
+		names[q.Kernel+" "+q.DType+" "+q.ISA] = true
 		k, err := kernels.Find(q.Kernel)
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +163,7 @@ func TestRunJSON(t *testing.T) {
 		if want := map[bool]int{true: 50}[k.Rows]; q.Vocab != want || q.Rows != 30 || q.Workers != 1 || q.AllocsPerOp < 0 {
 			t.Errorf("%+v", q)
 		}
-		for _, x := range []float64{q.NsPerElement, q.GBPerS, q.RooflineShare, q.TimesReference} {
+		for _, x := range []float64{q.NsPerElement.Median, q.GBPerS, q.Share.Median, q.TimesReference.Median} {
 			if !(x > 0) {
 				t.Errorf("%+v has a figure that is not positive", q)
 			}
@@ -173,7 +174,7 @@ func TestRunJSON(t *testing.T) {
 	}
 	want := 0
 	for _, k := range kernels.All() {
-		want += len(k.Types) * len(reweight.Available())
+		want += len(k.DTypes) * len(reweight.AvailableISAs())
 	}
 	if len(names) != want || len(r.Results) != want {
 		t.Errorf("%d results of %d names, want %d", len(r.Results), len(names), want)
@@ -188,11 +189,11 @@ func TestRunJSON(t *testing.T) {
 
 // TestRunFails: with a wrong kernel it still prints all, and is a failed check.
 func TestRunFails(t *testing.T) {
-	w := quickJob().workload
-	w.check = planted
+	w := quickPlan()
+	w.Check = planted
 	var out bytes.Buffer
-	err := w.run(t.Context(), &out, runOptions{format: asJSON})
-	var failed *failedCheck
+	err := runPlan(t.Context(), w, runOptions{format: cli.JSON}, &out)
+	var failed *cli.FailedCheck
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
@@ -204,10 +205,10 @@ func TestRunFails(t *testing.T) {
 }
 
 func TestRunSelects(t *testing.T) {
-	r := runReport(t, "--kernel", "multiply,token_stats_lse", "--path", "portable", "--vocab", "20,30", "--rows", "8", "--workers", "1,3")
+	r := runReport(t, "-kernel", "multiply,token_stats_lse", "-isa", "portable", "-vocab", "20,30", "-rows", "8", "-workers", "1,3")
 	var got []string
 	for _, q := range r.Results {
-		if q.Path != "portable" || q.Rows != 8 {
+		if q.ISA != "portable" || q.Rows != 8 {
 			t.Errorf("%+v", q)
 		}
 		if q.DType == "f32" {
@@ -222,7 +223,7 @@ func TestRunSelects(t *testing.T) {
 
 func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), []string{"--kernel", "multiply", "--rows", "64"}, &out, &progress{}, quick); err != nil {
+	if err := runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"multiply", "ns/element", "Plain read: tokens at ", "A/A null", "CPU"} {
@@ -234,49 +235,32 @@ func TestRunTable(t *testing.T) {
 
 // TestRunPinned: figures of a process on one CPU say so.
 func TestRunPinned(t *testing.T) {
-	w := quickJob().workload
-	w.kernels = w.kernels[:1]
+	w := quickPlan()
+	w.Kernels = w.Kernels[:1]
 	cpu := 5
 	var out bytes.Buffer
-	if err := w.run(t.Context(), &out, runOptions{pinned: &cpu}); err != nil || !strings.Contains(out.String(), ", pinned to CPU 5\n") {
+	if err := runPlan(t.Context(), w, runOptions{pinned: &cpu}, &out); err != nil || !strings.Contains(out.String(), ", pinned to CPU 5\n") {
 		t.Errorf("%v in\n%s", err, out.String())
-	}
-}
-
-// TestShapes: without -rows, logits are streamed and tokens are not.
-func TestShapes(t *testing.T) {
-	w := quickJob().workload
-	w.rows, w.oneType, w.vocabs, w.workers = 0, false, []int{1000, 2000}, []int{1, 2}
-	for _, s := range w.shapes() {
-		if !s.kernel.Rows {
-			if s.rows != bench.TokenCount || s.vocab != 0 || s.size() != s.rows || len(s.workers) != 1 {
-				t.Errorf("%v: %+v", s, s)
-			}
-			continue
-		}
-		if s.rows != bench.RowsToStream(s.typ, s.vocab) || s.size() != s.vocab || len(s.workers) != 2 {
-			t.Errorf("%v: %+v", s, s)
-		}
 	}
 }
 
 // TestWork: the work that is announced is the work that is done.
 func TestWork(t *testing.T) {
-	announced := func(name string, p *progress, do func() error) {
+	announced := func(name string, p *cli.Progress, do func() error) {
 		t.Helper()
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
-		if p.done+p.step != p.total || p.total == 0 {
-			t.Errorf("%s: work %d, announced %d", name, p.done+p.step, p.total)
+		if p.Done+p.Step != p.Total || p.Total == 0 {
+			t.Errorf("%s: work %d, announced %d", name, p.Done+p.Step, p.Total)
 		}
 	}
 	j := quickJob()
-	announced("the main job", j.progress, func() error { return mainCommand(t.Context(), nil, io.Discard, j) })
-	w := quickJob().workload
-	w.oneType, w.workers = false, []int{1, 2}
-	announced("run", w.progress, func() error { return w.run(t.Context(), io.Discard, runOptions{dir: t.TempDir()}) })
-	p := new(progress)
+	announced("the main job", j.speed.Progress, func() error { return mainCommand(t.Context(), nil, io.Discard, j) })
+	w := quickPlan()
+	w.Kernels, w.Sizes.Workers = kernels.All(), []int{1, 2}
+	announced("run", w.Progress, func() error { return runPlan(t.Context(), w, runOptions{dir: t.TempDir()}, io.Discard) })
+	p := new(cli.Progress)
 	announced("overhead", p, func() error {
 		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick)
 	})

@@ -1,22 +1,20 @@
-// Command bench does the arithmetic of ActFocus and AEM on rollouts, holds every
-// kernel against a float64 reference, and measures what it all costs on the
-// machine at hand. bench -h says how.
+// Command bench does the arithmetic of ActFocus and AEM on rollouts, compares every
+// kernel with a float64 reference, and measures what all of it costs on this
+// machine. bench -h says how.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
 )
 
 const usage = `Usage:
@@ -62,12 +60,12 @@ func measures(args []string) bool {
 	return len(args) == 0 || args[0] != "reweight" && args[0] != "info"
 }
 
-// run does what the arguments say and returns the exit status. Where ctx ends,
-// it prints what it has.
+// run does what the arguments say and returns the exit status. If ctx ends, it
+// prints what it has by then.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	out := &firstError{w: stdout}
+	out := &cli.FirstError{W: stdout}
 	name, err := "bench", error(nil)
-	p := newProgress(stderr)
+	p := cli.NewProgress(stderr)
 	command := ""
 	if len(args) > 0 {
 		command = args[0]
@@ -83,105 +81,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		name, err = "bench info", infoCommand(args[1:], out)
 	case "gate":
 		name, err = "bench gate", gateCommand(ctx, args[1:], out, p, bench.DefaultSampler)
-	case workerCommand:
-		name, err = "bench "+workerCommand, gateWorker(args[1:], os.Stdin, out)
+	case gate.WorkerCommand:
+		name, err = "bench "+gate.WorkerCommand, gate.Worker(os.Stdin, out)
 	default:
 		err = mainCommand(ctx, args, out, defaultJob(p))
 	}
-	p.clear()
-	if out.err != nil {
-		err = fmt.Errorf("writing the output: %w", out.err)
+	p.Clear()
+	if out.Err != nil {
+		err = fmt.Errorf("writing the output: %w", out.Err)
 	}
-	return exitStatus(name, err, stderr)
-}
-
-// exitStatus returns the status for an error, which it prints.
-func exitStatus(name string, err error, stderr io.Writer) int {
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
-	var failed *failedCheck
-	var inconclusive *inconclusiveError
-	switch {
-	case errors.As(err, &failed):
-		return 1
-	case errors.As(err, &inconclusive):
-		return 3
-	case errors.Is(err, errInterrupted):
-		return 130
-	}
-	return 2
-}
-
-// A failedCheck is a result that is wrong, as opposed to a use that is.
-type failedCheck struct{ what string }
-
-func (e *failedCheck) Error() string { return "a check failed: " + e.what }
-
-// errInterrupted is that of a command that has printed what it had.
-var errInterrupted = errors.New("interrupted: the results are partial")
-
-// oneLine keeps line breaks and codes for terminals, of arguments, file names
-// and what files hold, out of messages.
-func oneLine(err error) string {
-	var b strings.Builder
-	for _, r := range err.Error() {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
-
-// firstError keeps the first error of a writer, which is then not written to
-// again.
-type firstError struct {
-	w   io.Writer
-	err error
-}
-
-func (f *firstError) Write(b []byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	n, err := f.w.Write(b)
-	f.err = err
-	return n, err
-}
-
-// parse parses flags that may stand before, between and after operands, which
-// it returns. For -h it prints the usage and the flags.
-func parse(flags *flag.FlagSet, usage string, args []string, out io.Writer) (operands []string, err error) {
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	for {
-		if err := flags.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				fmt.Fprint(out, usage)
-				flags.SetOutput(out)
-				flags.PrintDefaults()
-			}
-			return nil, err
-		}
-		rest := flags.Args()
-		if len(rest) == 0 {
-			return operands, nil
-		}
-		if n := len(args) - len(rest); n > 0 && args[n-1] == "--" {
-			return append(operands, rest...), nil
-		}
-		operands, args = append(operands, rest[0]), rest[1:]
-	}
-}
-
-// noOperands is an error if there are any.
-func noOperands(operands []string) error {
-	if len(operands) > 0 {
-		return fmt.Errorf("unexpected argument %q", operands[0])
-	}
-	return nil
+	return cli.ExitStatus(name, err, stderr)
 }

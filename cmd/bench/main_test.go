@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )
@@ -75,7 +75,7 @@ func TestWrongUse(t *testing.T) {
 	}{
 		{"nonsense", `bench: unknown command "nonsense"|reweight, run, overhead, gate or info`},
 		{"-x", "bench: |-x"},
-		{"--json", "bench: |-json"},
+		{"-json", "bench: |-json"},
 		{"info -x", "bench info: |-x"},
 		{"info more", `bench info: unexpected argument "more"`},
 
@@ -83,25 +83,27 @@ func TestWrongUse(t *testing.T) {
 		{"reweight a b", `unexpected argument "b"`},
 		{"reweight " + good + " -x", "-x"},
 		{"reweight " + good + " -o", "-o"},
+		{"reweight " + good + " -o=", "-o: no name given"},
 		{"reweight -alpha", "-alpha"},
 		{"reweight -alpha x " + good, "-alpha|x"},
-		{"reweight -alpha 1.5 " + good, "-alpha = 1.5, want 0 to 1"},
-		{"reweight -alpha NaN " + good, "-alpha = NaN"},
-		{"reweight " + good + " -beta=-1", "-beta = -1"},
-		{"reweight -eps=-1 " + good, "-eps = -1"},
-		{"reweight -signal loudness " + good, "-signal|energy, reference-entropy, surprisal, log-ratio"},
-		{"reweight -lambda=-1 " + good, "-lambda = -1"},
+		{"reweight -alpha 1.5 " + good, "-alpha is 1.5, want 0 to 1"},
+		{"reweight -alpha NaN " + good, "-alpha is NaN"},
+		{"reweight " + good + " -beta=-1", "-beta is -1"},
+		{"reweight -eps=-1 " + good, "-eps is -1"},
+		{"reweight -signal loudness " + good, `-signal is "loudness", want one of [energy ref_entropy surprisal log_ratio]`},
+		{"reweight -lambda=-1 " + good, "-lambda is -1"},
 		{"reweight -lambda Inf " + good, "-lambda"},
-		{"reweight -guard=-1 " + good, "-guard = -1"},
-		{"reweight -scope world " + good, "-scope|group, trajectory, batch"},
-		{"reweight -clip-low 2 " + good, "-clip-low = 2"},
-		{"reweight -clip-high=-1 " + good, "-clip-high = -1"},
-		{"reweight -dual-clip 0.5 " + good, "-dual-clip = 0.5"},
-		{"reweight -aggregation median " + good, "-aggregation|token-mean, seq-mean-token-sum"},
-		{"reweight -norm-length=-1 " + good, "-norm-length = -1"},
+		{"reweight -guard=-1 " + good, "-guard is -1"},
+		{"reweight -scope world " + good, `-scope is "world", want one of [group trajectory batch]`},
+		{"reweight -clip-low 2 " + good, "-clip-low is 2"},
+		{"reweight -clip-high=-1 " + good, "-clip-high is -1"},
+		{"reweight -dual-clip 0.5 " + good, "-dual-clip is 0.5"},
+		{"reweight -aggregation median " + good, `-aggregation is "median", want one of [token_mean seq_mean_token_sum seq_mean_token_mean seq_mean_token_sum_norm]`},
+		{"reweight -norm-length=-1 " + good, "-norm-length is -1"},
 		{"reweight -norm-length 1.5 " + good, "-norm-length|1.5"},
 		{"reweight -divide-by-std=maybe " + good, "-divide-by-std|maybe"},
-		{"reweight -json=maybe " + good, "-json|maybe"},
+		{"reweight -json " + good, "-json"},
+		{"reweight -format yaml " + good, `-format is "yaml", want one of table, json`},
 
 		{"reweight /nowhere/at\nall", `/nowhere/at\nall`},
 		{"reweight /nowhere/\x1b[31mé\u2028", `/nowhere/\x1b[31mé\u2028`},
@@ -109,16 +111,16 @@ func TestWrongUse(t *testing.T) {
 		{"reweight " + noise, noise},
 		{"reweight -- -o", "open -o"},
 		{"reweight -- a -x", `unexpected argument "-x"`},
-		{"reweight -o " + good + " " + good, "-o " + good + "|is the input file"},
+		{"reweight -o " + good + " " + good, "-o: " + good + " is the input file"},
 		{"reweight -o " + filepath.Dir(good) + "/./rollouts.safetensors " + good, "is the input file"},
-		{"reweight -o " + dir + " " + good, "-o " + dir + ": not a regular file"},
+		{"reweight -o " + dir + " " + good, "-o: " + dir + ": not a regular file"},
 		{"reweight -o /nowhere/out " + good, "/nowhere/out"},
 		{"reweight " + write(t, without(embedded(t), "role")), `rollouts.safetensors|"role"`},
 		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors|"rewards"`},
 		{"reweight " + write(t, without(embedded(t), "entropy")), `rollouts.safetensors|"entropy"|"old_logits"`},
 		{"reweight " + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors|"ref_energy"|"ref_logits"`},
-		{"reweight -signal reference-entropy " + good, `rollouts.safetensors|"ref_entropy"|"ref_logits"`},
-		{"reweight -signal log-ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors|"ref_logprobs"`},
+		{"reweight -signal ref_entropy " + good, `rollouts.safetensors|"ref_entropy"|"ref_logits"`},
+		{"reweight -signal log_ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors|"ref_logprobs"`},
 		{"reweight " + broken("rewards", allNaN), `rollouts.safetensors|rewards|NaN`},
 		{"reweight " + broken("ref_energy", allNaN), `rollouts.safetensors|ref_energy|NaN`},
 		{"reweight " + broken("entropy", allNaN), `rollouts.safetensors|entropy|NaN`},
@@ -127,52 +129,52 @@ func TestWrongUse(t *testing.T) {
 
 		{"run more", `bench run: unexpected argument "more"`},
 		{"run -x", "-x"},
-		{"run --kernel", "-kernel"},
-		{"run --kernel gemm", `-kernel "gemm"|token_stats, |surrogate`},
-		{"run --kernel token_stats,", `-kernel ""|token_stats`},
-		{"run --kernel=", `-kernel ""|token_stats`},
-		{"run --path sse9", `-path "sse9"|portable`},
-		{"run --path auto", `-path "auto"|portable`},
-		{"run --path portable,sse9", `-path "sse9"|portable`},
-		{"run --vocab 0", `-vocab "0"`},
-		{"run --vocab 8,-1", `-vocab "-1"`},
-		{"run --vocab many", `-vocab "many"`},
-		{"run --vocab 99999999999999999999", `-vocab "99999999999999999999"`},
-		{"run --rows 0", "-rows 0"},
-		{"run --rows -1", "-rows -1"},
-		{"run --rows x", "-rows"},
-		{"run --rows 16777216 --vocab 16777216", "-rows 16777216|-vocab 16777216"},
-		{"run --kernel multiply,surrogate,multiply", `-kernel "multiply": given twice`},
-		{"run --path portable,portable", `-path "portable": given twice`},
-		{"run --vocab 8,08", `-vocab "08": given twice`},
-		{"run --kernel multiply,surrogate --vocab 8", "-vocab |multiply,surrogate|no vocabulary"},
-		{"run --kernel multiply --workers 2", "-workers |multiply|one worker"},
-		{"run --pin=-1", "-pin -1: |CPU"},
-		{"run --pin 100000", "-pin 100000: |CPU"},
-		{"overhead --pin 100000", "-pin 100000: |CPU"},
-		{"overhead --pin x", "-pin"},
-		{"run --json", "-json"},
-		{"run --format yaml", "-format|table, markdown, csv, json, go"},
-		{"run --format", "-format"},
-		{"run --out=", "-out: no name given"},
-		{"run --out " + noise, "-out: |" + noise},
-		{"run --out " + noise + "/x", "-out: |" + noise},
-		{"run --baseline=", "-baseline: no name given"},
-		{"run --baseline /nowhere/x", "-baseline: |/nowhere/x"},
-		{"run --baseline " + dir, "-baseline: |" + dir + ": not a regular file"},
-		{"run --baseline " + noise, "-baseline: |" + noise + ": not a saved run"},
+		{"run -kernel", "-kernel"},
+		{"run -kernel gemm", `-kernel "gemm"|token_stats, |surrogate`},
+		{"run -kernel token_stats,", `-kernel ""|token_stats`},
+		{"run -kernel=", `-kernel ""|token_stats`},
+		{"run -isa sse9", `-isa "sse9"|portable`},
+		{"run -isa auto", `-isa "auto"|portable`},
+		{"run -isa portable,sse9", `-isa "sse9"|portable`},
+		{"run -vocab 0", `-vocab "0"`},
+		{"run -vocab 8,-1", `-vocab "-1"`},
+		{"run -vocab many", `-vocab "many"`},
+		{"run -vocab 99999999999999999999", `-vocab "99999999999999999999"`},
+		{"run -rows 0", "-rows 0"},
+		{"run -rows -1", "-rows -1"},
+		{"run -rows x", "-rows"},
+		{"run -rows 16777216 --vocab 16777216", "-rows 16777216|-vocab 16777216"},
+		{"run -kernel multiply,surrogate,multiply", `-kernel "multiply": given twice`},
+		{"run -isa portable,portable", `-isa "portable": given twice`},
+		{"run -vocab 8,08", `-vocab "08": given twice`},
+		{"run -kernel multiply,surrogate --vocab 8", "-vocab |multiply,surrogate|no vocabulary"},
+		{"run -kernel multiply --workers 2", "-workers |multiply|one worker"},
+		{"run -pin=-1", "-pin: |CPU -1"},
+		{"run -pin 100000", "-pin: |CPU 100000"},
+		{"overhead -pin 100000", "-pin: |CPU 100000"},
+		{"overhead -pin x", "-pin"},
+		{"run -json", "-json"},
+		{"run -format yaml", `-format is "yaml", want one of table, markdown, csv, json, go`},
+		{"run -format", "-format"},
+		{"run -out=", "-out: no name given"},
+		{"run -out " + noise, "-out: |" + noise},
+		{"run -out " + noise + "/x", "-out: |" + noise},
+		{"run -baseline=", "-baseline: no name given"},
+		{"run -baseline /nowhere/x", "-baseline: |/nowhere/x"},
+		{"run -baseline " + dir, "-baseline: |" + dir + ": not a regular file"},
+		{"run -baseline " + noise, "-baseline: |" + noise + ": invalid character"},
 		{"overhead more", `bench overhead: unexpected argument "more"`},
-		{"overhead --kernel multiply", "-kernel"},
-		{"overhead --format go", "-format|table, markdown, csv, json"},
-		{"overhead --path sse9", `-path "sse9"|portable`},
-		{"overhead --path=", `-path ""|portable`},
-		{"overhead --vocab 0", `-vocab "0"`},
-		{"overhead --rows 0", "-rows 0"},
-		{"overhead --rows 1", "-rows 1: a training step takes at least 2 tokens"},
-		{"overhead --rows 16777216 --vocab 16777216", "-rows 16777216|-vocab 16777216"},
-		{"overhead --workers 0", `-workers "0"`},
-		{"run --workers 0", `-workers "0"`},
-		{"run --workers 1,2,1e9", `-workers "1e9"`},
+		{"overhead -kernel multiply", "-kernel"},
+		{"overhead -format go", `-format is "go", want one of table, markdown, csv, json`},
+		{"overhead -isa sse9", `-isa "sse9"|portable`},
+		{"overhead -isa=", `-isa ""|portable`},
+		{"overhead -vocab 0", `-vocab "0"`},
+		{"overhead -rows 0", "-rows 0"},
+		{"overhead -rows 1", "-rows 1: a training step takes at least 2 tokens"},
+		{"overhead -rows 16777216 --vocab 16777216", "-rows 16777216|-vocab 16777216"},
+		{"overhead -workers 0", `-workers "0"`},
+		{"run -workers 0", `-workers "0"`},
+		{"run -workers 1,2,1e9", `-workers "1e9"`},
 
 		{"gate", "bench gate: want either -base REF or -floor FILE"},
 		{"gate -base HEAD -floor x", "want either -base REF or -floor FILE"},
@@ -188,7 +190,7 @@ func TestWrongUse(t *testing.T) {
 		{"gate -record -base HEAD", "-record goes with -floor, not with -base"},
 		{"gate -record -floor x -json y", "-record goes with -floor, not with -json"},
 		{"gate -base HEAD -kernel gemm", `-kernel "gemm"|token_stats, |surrogate`},
-		{"gate -base HEAD -path sse9", `-path "sse9"|portable`},
+		{"gate -base HEAD -isa sse9", `-isa "sse9"|portable`},
 		{"gate -base HEAD -json=", "-json: no name given"},
 		{"gate -base HEAD -json /nowhere/r.json", "/nowhere: no such file"},
 		{"gate -base HEAD -junit " + dir, "-junit: open " + dir},
@@ -220,7 +222,7 @@ func TestHelp(t *testing.T) {
 		"--help":                "Exit status",
 		"reweight -h":           "-aggregation",
 		"reweight FILE -h":      "-dual-clip",
-		"run --help":            "token_stats",
+		"run -help":             "token_stats",
 		"gate -h":               "-markdown",
 		"overhead -h":           "KL anchor",
 		"info -h":               "REWEIGHT_ISA",
@@ -241,7 +243,7 @@ func TestInfo(t *testing.T) {
 	if status := run(t.Context(), []string{"info"}, &stdout, &stderr); status != 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
-	m, err := thisMachine()
+	m, err := cli.ThisMachine()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +268,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 
 func TestOutputCannotBeWritten(t *testing.T) {
 	good := write(t, embedded(t))
-	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-json"}, {"info"}, {"-h"}, {"run", "-h"}, {"gate", "-h"}} {
+	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-format", "json"}, {"info"}, {"-h"}, {"run", "-h"}, {"gate", "-h"}} {
 		for _, space := range []fullDisk{0, 30} {
 			var stderr bytes.Buffer
 			if status := run(t.Context(), args, &space, &stderr); status != 2 {
@@ -276,25 +278,6 @@ func TestOutputCannotBeWritten(t *testing.T) {
 				t.Errorf("bench %v: %q", args, m)
 			}
 		}
-	}
-}
-
-// TestStatus: what is wrong with a kernel is status 1, and all else 2.
-func TestStatus(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want int
-	}{{nil, 0}, {failed([]string{"a", "b"}), 1}, {io.ErrUnexpectedEOF, 2}} {
-		var stderr bytes.Buffer
-		if got := exitStatus("bench", c.err, &stderr); got != c.want {
-			t.Errorf("status %d for %v, want %d", got, c.err, c.want)
-		}
-		if lines := strings.Count(stderr.String(), "\n"); lines != min(1, c.want) {
-			t.Errorf("%d lines for %v", lines, c.err)
-		}
-	}
-	if got, want := failed([]string{"a", "b", "c"}).Error(), "a check failed: a (and 2 more)"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -1,16 +1,15 @@
 package main
 
 import (
-	"encoding/json"
+	"encoding"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -24,79 +23,71 @@ ref_logits, old_logits and logits, with token_ids.
 
 `
 
-// choice is a flag that takes one of some names, numbered from 0.
-type choice[E ~uint8] struct {
-	value *E
-	names []string
-}
-
-func (c choice[E]) String() string {
-	if c.value == nil {
-		return ""
-	}
-	return c.names[*c.value]
-}
-
-func (c choice[E]) Set(name string) error {
-	i := slices.Index(c.names, name)
-	if i < 0 {
-		return fmt.Errorf("want one of %s", strings.Join(c.names, ", "))
-	}
-	*c.value = E(i)
-	return nil
-}
-
 func reweightCommand(args []string, out io.Writer, compute library) error {
-	flags := flag.NewFlagSet("bench reweight", flag.ContinueOnError)
 	opt := defaultOptions()
+	flags := cli.NewFlags("bench reweight")
 	flags.Float64Var(&opt.actFocus.Alpha, "alpha", opt.actFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
 	flags.Float64Var(&opt.actFocus.Beta, "beta", opt.actFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
 	flags.Float64Var(&opt.actFocus.Eps, "eps", opt.actFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
-	flags.Var(choice[reweight.Signal]{&opt.actFocus.Signal, []string{"energy", "reference-entropy", "surprisal", "log-ratio"}},
-		"signal", "ActFocus: `name` of the signal: energy, reference-entropy (ref_entropy or ref_logits), surprisal or log-ratio")
+	signal := flags.String("signal", opt.actFocus.Signal.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
 	flags.Float64Var(&opt.aem.Lambda, "lambda", opt.aem.Lambda, "AEM: strength, 0 to 80")
 	flags.Float64Var(&opt.aem.Guard, "guard", opt.aem.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
-	flags.Var(choice[reweight.Scope]{&opt.aem.Scope, []string{"group", "trajectory", "batch"}},
-		"scope", "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
+	scope := flags.String("scope", opt.aem.Scope.String(), "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
 	flags.Float64Var(&opt.loss.ClipLow, "clip-low", opt.loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
 	flags.Float64Var(&opt.loss.ClipHigh, "clip-high", opt.loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
 	flags.Float64Var(&opt.loss.DualClip, "dual-clip", opt.loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
-	flags.Var(choice[reweight.Aggregation]{&opt.loss.Aggregation, []string{"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}},
-		"aggregation", "loss: `name` of the aggregation: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm")
-	flags.IntVar(&opt.loss.NormLength, "norm-length", opt.loss.NormLength, "loss: `tokens` that seq-mean-token-sum-norm divides by; 0 for those of the longest trajectory")
+	aggregation := flags.String("aggregation", opt.loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
+	flags.IntVar(&opt.loss.NormLength, "norm-length", opt.loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
 	flags.BoolVar(&opt.grpo.DivideByStd, "divide-by-std", opt.grpo.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
-	asJSON := flags.Bool("json", false, "print JSON")
+	format := flags.Format(cli.Table, cli.JSON)
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, F32 [T], to this safetensors `file`")
-	operands, err := parse(flags, reweightUsage, args, out)
+	operands, err := flags.Parse(reweightUsage, args, out)
 	if err != nil {
 		return err
 	}
 	if len(operands) == 0 {
 		return errors.New("no FILE given")
 	}
-	if err := noOperands(operands[1:]); err != nil {
+	if len(operands) > 1 {
+		return cli.Unexpected(operands[1])
+	}
+	as, err := format()
+	if err != nil {
 		return err
+	}
+	for _, name := range [...]struct {
+		value encoding.TextUnmarshaler
+		text  string
+	}{{&opt.actFocus.Signal, *signal}, {&opt.aem.Scope, *scope}, {&opt.loss.Aggregation, *aggregation}} {
+		if err := name.value.UnmarshalText([]byte(name.text)); err != nil {
+			return cli.Named(err, flagNames)
+		}
 	}
 	if err := opt.check(); err != nil {
 		return err
 	}
 
 	path := operands[0]
-	if err := checkOutput(*output, path); err != nil {
+	if err := flags.NotEmpty("o"); err != nil {
 		return err
+	}
+	if *output != "" { // before the work
+		if err := checkOutput(*output, path); err != nil {
+			return fmt.Errorf("-o: %w", err)
+		}
 	}
 	file, err := rollout.Open(path)
 	if err != nil {
-		return trimmed(err)
+		return err
 	}
 	defer file.Close()
 	b, err := file.Batch()
 	if err != nil {
-		return trimmed(err)
+		return err
 	}
 	s, err := summariseFile(b, opt, compute)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, inTensors(err))
+		return fmt.Errorf("%s: %w", path, cli.Named(err, cli.ArrayNames()))
 	}
 	s.File = path
 	if *output != "" && s.agreement.failure == "" {
@@ -108,11 +99,11 @@ func reweightCommand(args []string, out io.Writer, compute library) error {
 			{Name: "grad_logprobs", Shape: shape, Data: both.grad},
 		}, nil)
 		if err != nil {
-			return trimmed(err)
+			return err
 		}
 	}
-	if *asJSON {
-		err = printJSON(out, s)
+	if as == cli.JSON {
+		err = cli.WriteJSON(out, s)
 	} else {
 		err = s.print(out)
 	}
@@ -130,9 +121,7 @@ func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, e
 	case reweight.SignalEnergy:
 		need = append(need, "ref_energy")
 	case reweight.SignalRefEntropy:
-		if b.RefEntropy == nil && b.RefLogits.Rows() == 0 {
-			return nil, errors.New(`rollout: no "ref_entropy" and no "ref_logits" to derive it from`)
-		}
+		need = append(need, "ref_entropy")
 	case reweight.SignalLogRatio:
 		need = append(need, "ref_logprobs")
 	}
@@ -140,28 +129,22 @@ func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, e
 		return nil, err
 	}
 	var ws reweight.Workspace
-	if err := rollout.Derive(&ws, b); err != nil {
+	// The bottleneck wants the energy whatever the signal is.
+	if err := rollout.Derive(&ws, b, append(need, "ref_energy")...); err != nil {
 		return nil, err
-	}
-	refEntropy := b.RefEntropy
-	if opt.actFocus.Signal == reweight.SignalRefEntropy && refEntropy == nil {
-		refEntropy = make([]float32, b.Tokens())
-		if err := ws.TokenStats(reweight.Stats{Entropy: refEntropy}, b.RefLogits, nil, reweight.DefaultTokenStats); err != nil {
-			return nil, err
-		}
 	}
 	for t, role := range b.Role {
 		if role == reweight.RoleMasked {
 			continue
 		}
 		if b.OldLogprobs[t] != b.OldLogprobs[t] {
-			return nil, fmt.Errorf("OldLogprobs[%d] = NaN at a response token", t)
+			return nil, fmt.Errorf("old_logprobs[%d] is NaN at a response token", t)
 		}
 		if b.Logprobs[t] != b.Logprobs[t] {
-			return nil, fmt.Errorf("Logprobs[%d] = NaN at a response token", t)
+			return nil, fmt.Errorf("logprobs[%d] is NaN at a response token", t)
 		}
 	}
-	return summarise(b, refEntropy, opt, compute)
+	return summarise(b, opt, compute)
 }
 
 // check returns an error that names the flag whose value is out of range: the
@@ -169,48 +152,30 @@ func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, e
 func (opt options) check() error {
 	one := []float32{0}
 	_, err := compute(&reweight.Batch{
-		Role: []uint8{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
-		RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
-	}, one, opt)
-	if err == nil {
-		return nil
-	}
-	return errors.New(strings.NewReplacer("reweight: ", "", "Alpha", "-alpha", "Beta", "-beta", "Eps", "-eps", "Lambda", "-lambda",
-		"Guard", "-guard", "ClipLow", "-clip-low", "ClipHigh", "-clip-high", "DualClip", "-dual-clip", "NormLength", "-norm-length").Replace(err.Error()))
+		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
+		RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
+	}, opt)
+	return cli.Named(err, flagNames)
 }
 
-// trimmed leaves out which package of the library speaks.
-func trimmed(err error) error {
-	return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "rollout: "), "reweight: "))
+// flagNames are the flags that set the options of these names.
+var flagNames = map[string]string{
+	"Alpha": "-alpha", "Beta": "-beta", "Eps": "-eps", "Signal": "-signal", "Lambda": "-lambda", "Guard": "-guard", "Scope": "-scope",
+	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",
 }
 
-// inTensors calls the fields of a batch by their tensors' names.
-func inTensors(err error) error {
-	return errors.New(strings.NewReplacer("GroupIDs", "group_ids", "Rewards", "rewards", "SpanIDs", "span_ids", "RefEnergy", "ref_energy",
-		"Entropy", "entropy", "OldLogprobs", "old_logprobs", "RefLogprobs", "ref_logprobs", "Logprobs", "logprobs").Replace(trimmed(err).Error()))
-}
-
-// checkOutput refuses what writing the file would destroy: a rename puts it in
-// the place of whatever has its name, be it the input or a device.
+// checkOutput returns an error if the file cannot be written, or is the input,
+// which would be lost.
 func checkOutput(output, input string) error {
-	old, err := os.Lstat(output)
-	if output == "" || err != nil {
-		return nil // nothing is there
-	}
-	if !old.Mode().IsRegular() {
-		return fmt.Errorf("-o %s: not a regular file", output)
-	}
-	if in, err := os.Stat(input); err == nil && os.SameFile(old, in) {
-		return fmt.Errorf("-o %s is the input file, which would be lost", output)
-	}
-	return nil
-}
-
-func printJSON(w io.Writer, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	if err := atomicfile.Check(output); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
+	old, err := os.Stat(output)
+	if err != nil {
+		return nil // there is nothing yet
+	}
+	if in, err := os.Stat(input); err == nil && os.SameFile(old, in) {
+		return fmt.Errorf("%s is the input file, which would be lost", output)
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -39,11 +40,11 @@ type lossFigures struct {
 	ActionShare  float64 `json:"action_weight_share"`
 }
 
-// runJSON runs bench reweight --json with further arguments.
+// runJSON runs bench reweight -format json with further arguments.
 func runJSON(t *testing.T, args ...string) figures {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), append([]string{"reweight", "--json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+	if status := run(t.Context(), append([]string{"reweight", "-format", "json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	var f figures
@@ -133,7 +134,7 @@ func TestGolden(t *testing.T) {
 // TestKeys: the object has these keys and no others, all of them numbers.
 func TestKeys(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", write(t, embedded(t)), "-json"}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"reweight", write(t, embedded(t)), "-format", "json"}, &stdout, &stderr); status != 0 {
 		t.Fatal(stderr.String())
 	}
 	var object map[string]any
@@ -199,7 +200,7 @@ func randomBatch(r *rand.Rand) *reweight.Batch {
 			n := 5 + r.IntN(60)
 			sure := math.Exp(0.5 * (skill + r.NormFloat64())) // a turn's own
 			for i := range n {
-				role := uint8(reweight.RoleReasoning)
+				role := reweight.RoleReasoning
 				if i > n-4 && i < n-1 {
 					role = reweight.RoleAction
 				}
@@ -248,15 +249,16 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) 
 		f.Tokens.Spans = max(f.Tokens.Spans, int(b.SpanIDs[t])+1)
 	}
 
+	role := roles(b.Role)
 	energy, entropy, old := widen(b.RefEnergy), widen(b.Entropy), widen(b.OldLogprobs)
 	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.grpo.DivideByStd)
 	fail(err)
-	advantages, err := reference.TokenAdvantages(b.Role, b.SeqOffsets, grpo)
+	advantages, err := reference.TokenAdvantages(role, b.SeqOffsets, grpo)
 	fail(err)
 	scope := map[reweight.Scope]reference.Scope{
 		reweight.ScopeGroup: reference.ScopeGroup, reweight.ScopeTrajectory: reference.ScopeTrajectory, reweight.ScopeBatch: reference.ScopeBatch,
 	}[opt.aem.Scope]
-	_, _, alpha, err := reference.AEM(b.Role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, entropy, opt.aem.Lambda, opt.aem.Guard, scope)
+	_, _, alpha, err := reference.AEM(role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, entropy, opt.aem.Lambda, opt.aem.Guard, scope)
 	fail(err)
 	scaled, err := reference.ScaleAdvantages(advantages, alpha)
 	fail(err)
@@ -266,32 +268,32 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) 
 	}[opt.actFocus.Signal]
 	s, err := reference.ActFocusSignal(signal, energy, refEntropy, old, widen(b.RefLogprobs))
 	fail(err)
-	weights, err := reference.ActFocusWeights(b.Role, s, opt.actFocus.Alpha, opt.actFocus.Beta, opt.actFocus.Eps)
+	weights, err := reference.ActFocusWeights(role, s, opt.actFocus.Alpha, opt.actFocus.Beta, opt.actFocus.Eps)
 	fail(err)
 	aggregation := map[reweight.Aggregation]reference.Aggregation{
 		reweight.TokenMean: reference.TokenMean, reweight.SeqMeanTokenSum: reference.SeqMeanTokenSum,
-		reweight.SeqMeanTokenMean: reference.SeqMeanTokenMean, reweight.SeqTokenSumNorm: reference.SeqMeanTokenSumNorm,
+		reweight.SeqMeanTokenMean: reference.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm: reference.SeqMeanTokenSumNorm,
 	}[opt.loss.Aggregation]
-	uniform := reference.UniformWeights(b.Role)
+	uniform := reference.UniformWeights(role)
 	for _, step := range []struct {
 		to                  *lossFigures
 		advantages, weights []float64
 	}{{&f.Uniform, advantages, uniform}, {&f.ActFocus, advantages, weights}, {&f.AEM, scaled, uniform}, {&f.ActFocusAEM, scaled, weights}} {
-		loss, err := reference.PolicyLoss(b.Role, b.SeqOffsets, widen(b.Logprobs), old, step.advantages, step.weights, reference.LossOptions{
-			Lo: opt.loss.ClipLow, Hi: opt.loss.ClipHigh, Dual: opt.loss.DualClip, Aggregation: aggregation, NormLength: float64(opt.loss.NormLength),
+		loss, err := reference.Loss(role, b.SeqOffsets, widen(b.Logprobs), old, step.advantages, step.weights, reference.LossOptions{
+			ClipLow: opt.loss.ClipLow, ClipHigh: opt.loss.ClipHigh, DualClip: opt.loss.DualClip, Aggregation: aggregation, NormLength: float64(opt.loss.NormLength),
 		})
 		fail(err)
-		q := lossFigures{Loss: loss.Value, ClipFraction: loss.ClipFraction}
+		q := lossFigures{Loss: loss.Loss, ClipFraction: loss.ClipFraction}
 		for _, g := range loss.Gradient {
 			q.GradL1 += math.Abs(g)
 			q.GradL2 += g * g
 		}
 		q.GradL2 = math.Sqrt(q.GradL2)
-		q.WeightSum, q.ActionShare, err = reference.WeightMass(b.Role, step.weights)
+		q.WeightSum, q.ActionShare, err = reference.WeightMass(role, step.weights)
 		fail(err)
 		*step.to = q
 	}
-	bottleneck, err := reference.ActionBottleneck(b.Role, b.SeqOffsets, b.GroupIDs, widen(b.Rewards), energy)
+	bottleneck, err := reference.Bottleneck(role, b.SeqOffsets, b.GroupIDs, widen(b.Rewards), energy)
 	fail(err)
 	for _, c := range []struct {
 		to   **float64
@@ -301,7 +303,7 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) 
 			*c.to = &c.from
 		}
 	}
-	drift, err := reference.EntropyDrift(b.Role, b.SpanIDs, advantages, old, entropy)
+	drift, err := reference.EntropyDrift(role, b.SpanIDs, advantages, old, entropy)
 	fail(err)
 	for _, d := range drift {
 		f.Drift += d / float64(len(drift))
@@ -317,7 +319,7 @@ func TestRandomRollouts(t *testing.T) {
 		"-alpha 0.3 -beta 2 -eps 0": func(o *options) { o.actFocus = reweight.ActFocusOptions{Alpha: 0.3, Beta: 2} },
 		"-alpha 0 -eps 3":           func(o *options) { o.actFocus.Alpha, o.actFocus.Eps = 0, 3 },
 		"-signal surprisal":         func(o *options) { o.actFocus.Signal = reweight.SignalSurprisal },
-		"-signal log-ratio":         func(o *options) { o.actFocus.Signal = reweight.SignalLogRatio },
+		"-signal log_ratio":         func(o *options) { o.actFocus.Signal = reweight.SignalLogRatio },
 		"-lambda 3 -guard 0":        func(o *options) { o.aem.Lambda, o.aem.Guard = 3, 0 },
 		"-guard 0.8":                func(o *options) { o.aem.Guard = 0.8 },
 		"-scope trajectory":         func(o *options) { o.aem.Scope = reweight.ScopeTrajectory },
@@ -326,11 +328,11 @@ func TestRandomRollouts(t *testing.T) {
 			o.loss.ClipLow, o.loss.ClipHigh, o.loss.DualClip = 0.1, 0.4, 1.2
 		},
 		"-dual-clip 0":                         func(o *options) { o.loss.DualClip = 0 },
-		"-aggregation seq-mean-token-sum":      func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenSum },
-		"-aggregation seq-mean-token-mean":     func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenMean },
-		"-aggregation seq-mean-token-sum-norm": func(o *options) { o.loss.Aggregation = reweight.SeqTokenSumNorm },
-		"-aggregation seq-mean-token-sum-norm -norm-length 77": func(o *options) {
-			o.loss.Aggregation, o.loss.NormLength = reweight.SeqTokenSumNorm, 77
+		"-aggregation seq_mean_token_sum":      func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenSum },
+		"-aggregation seq_mean_token_mean":     func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenMean },
+		"-aggregation seq_mean_token_sum_norm": func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenSumNorm },
+		"-aggregation seq_mean_token_sum_norm -norm-length 77": func(o *options) {
+			o.loss.Aggregation, o.loss.NormLength = reweight.SeqMeanTokenSumNorm, 77
 		},
 		"-divide-by-std=false": func(o *options) { o.grpo.DivideByStd = false },
 	}
@@ -399,7 +401,7 @@ func TestFromLogits(t *testing.T) {
 	opt := defaultOptions()
 	runJSON(t, file).near(t, expect(t, b, nil, opt))
 	opt.actFocus.Signal = reweight.SignalRefEntropy
-	runJSON(t, file, "-signal", "reference-entropy").near(t, expect(t, b, refEntropy, opt))
+	runJSON(t, file, "-signal", "ref_entropy").near(t, expect(t, b, refEntropy, opt))
 }
 
 // TestUndefined: what is undefined is null, and other signals do without the
@@ -559,17 +561,17 @@ func spoil(x []float32, by float32) {
 func TestDisagreement(t *testing.T) {
 	file := write(t, embedded(t))
 	for want, change := range disagreements {
-		wrong := func(b *reweight.Batch, refEntropy []float32, opt options) (*computed, error) {
-			k, err := compute(b, refEntropy, opt)
+		wrong := func(b *reweight.Batch, opt options) (*computed, error) {
+			k, err := compute(b, opt)
 			if err == nil && b.Tokens() > 1 { // not the one that options are tried on
 				change(k)
 			}
 			return k, err
 		}
 		output := filepath.Join(t.TempDir(), "out.safetensors")
-		for _, args := range [][]string{{file, "-json", "-o", output}, {file}} {
+		for _, args := range [][]string{{file, "-format", "json", "-o", output}, {file}} {
 			var out, stderr bytes.Buffer
-			status := exitStatus("bench reweight", reweightCommand(args, &out, wrong), &stderr)
+			status := cli.ExitStatus("bench reweight", reweightCommand(args, &out, wrong), &stderr)
 			if line := stderr.String(); status != 1 || !strings.Contains(line, want) || !strings.Contains(line, "float64 has ") || strings.Count(line, "\n") != 1 {
 				t.Errorf("%s: status %d, %q", want, status, line)
 			}
@@ -599,7 +601,7 @@ func TestAgreementAtTheEdges(t *testing.T) {
 		b.Logprobs[i] = b.OldLogprobs[i] + float32(edge)
 	}
 	file := write(t, rollout.Tensors(b))
-	for _, args := range []string{"", "-guard 0", "-eps 0", "-lambda 80", "-guard Inf", "-dual-clip 0", "-signal log-ratio", "-aggregation seq-mean-token-mean"} {
+	for _, args := range []string{"", "-guard 0", "-eps 0", "-lambda 80", "-guard Inf", "-dual-clip 0", "-signal log_ratio", "-aggregation seq_mean_token_mean"} {
 		runJSON(t, append(strings.Fields(args), file)...)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/bench/report"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -47,7 +47,7 @@ type summary struct {
 	} `json:"bottleneck_spearman"`
 	Drift bench.Number `json:"entropy_drift_mean"` // mean over spans, advantages before AEM
 
-	bottleneck reference.Bottleneck
+	bottleneck reference.BottleneckResult
 	kernels    *computed
 	agreement  agreement
 }
@@ -71,17 +71,16 @@ type lossSummary struct {
 }
 
 // summarise does the four steps on a batch, with the GRPO advantages of its
-// rewards and groups. Its figures are float64; compute's results, in float32,
-// are held against float64 too. refEntropy is the entropy of the reference, which
-// SignalRefEntropy alone needs. Without RefEnergy, which not every signal needs,
-// the bottleneck is NaN.
-func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute library) (*summary, error) {
-	k, err := compute(b, refEntropy, opt) // first: its errors name what is wrong
+// rewards and groups. Its figures are float64, and the results of compute, in
+// float32, are compared with float64. Without RefEnergy, which not every signal
+// needs, the bottleneck is NaN.
+func summarise(b *reweight.Batch, opt options, compute library) (*summary, error) {
+	k, err := compute(b, opt) // first: its errors name what is wrong
 	if err != nil {
 		return nil, err
 	}
 	s := &summary{kernels: k}
-	x, err := newExact(b, refEntropy, opt)
+	x, err := newExact(b, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +88,7 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute lib
 	if err != nil {
 		return nil, err
 	}
-	advantages, err := reference.TokenAdvantages(b.Role, b.SeqOffsets, grpo)
+	advantages, err := reference.TokenAdvantages(x.role, b.SeqOffsets, grpo)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +100,7 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute lib
 	if err != nil {
 		return nil, err
 	}
-	uniform := reference.UniformWeights(b.Role)
+	uniform := reference.UniformWeights(x.role)
 	for i, in := range [...]struct{ advantages, weights []float64 }{
 		{advantages, uniform}, {advantages, weights}, {scaled, uniform}, {scaled, weights},
 	} {
@@ -109,7 +108,7 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute lib
 		if err != nil {
 			return nil, err
 		}
-		sum, share, err := reference.WeightMass(b.Role, in.weights)
+		sum, share, err := reference.WeightMass(x.role, in.weights)
 		if err != nil {
 			return nil, err
 		}
@@ -119,15 +118,15 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute lib
 			l2 += g * g
 		}
 		*s.losses()[i] = lossSummary{
-			Loss: bench.Number(loss.Value), GradL1: bench.Number(l1), GradL2: bench.Number(math.Sqrt(l2)),
+			Loss: bench.Number(loss.Loss), GradL1: bench.Number(l1), GradL2: bench.Number(math.Sqrt(l2)),
 			ClipFraction: bench.Number(loss.ClipFraction), WeightSum: bench.Number(sum), ActionShare: bench.Number(share),
 		}
 	}
-	if s.agreement, err = x.hold(k, advantages, weights); err != nil {
+	if s.agreement, err = x.compare(k, advantages, weights); err != nil {
 		return nil, err
 	}
 
-	drift, err := reference.EntropyDrift(b.Role, b.SpanIDs, advantages, x.old, x.entropy)
+	drift, err := reference.EntropyDrift(x.role, b.SpanIDs, advantages, x.old, x.entropy)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +135,8 @@ func summarise(b *reweight.Batch, refEntropy []float32, opt options, compute lib
 	}
 	if b.RefEnergy == nil {
 		nan := reference.Correlation{Rho: math.NaN(), P: math.NaN()}
-		s.bottleneck = reference.Bottleneck{All: nan, Reasoning: nan, Action: nan}
-	} else if s.bottleneck, err = reference.ActionBottleneck(b.Role, b.SeqOffsets, b.GroupIDs, widen(b.Rewards), widen(b.RefEnergy)); err != nil {
+		s.bottleneck = reference.BottleneckResult{All: nan, Reasoning: nan, Action: nan}
+	} else if s.bottleneck, err = reference.Bottleneck(x.role, b.SeqOffsets, b.GroupIDs, widen(b.Rewards), widen(b.RefEnergy)); err != nil {
 		return nil, err
 	}
 	s.Spearman.All = bench.Number(s.bottleneck.All.Rho)
@@ -171,18 +170,18 @@ func (s *summary) print(w io.Writer) error {
 	var rows [][]string
 	for i, q := range s.losses() {
 		rows = append(rows, []string{
-			lossNames[i], fmt.Sprintf("%.6f", float64(q.Loss)), report.Percent(float64(q.ActionShare)), report.Percent(float64(q.ClipFraction)),
+			lossNames[i], fmt.Sprintf("%.6f", float64(q.Loss)), cli.Percent(float64(q.ActionShare)), cli.Percent(float64(q.ClipFraction)),
 			fmt.Sprintf("%.6f", float64(q.GradL1)), fmt.Sprintf("%.6f", float64(q.GradL2)),
 		})
 	}
-	if err := table(w, 1, []string{"weights", "loss", "action tokens' weight", "clipped", "gradient l1", "gradient l2"}, rows); err != nil {
+	if err := cli.WriteTable(w, 1, []string{"weights", "loss", "action tokens' weight", "clipped", "gradient l1", "gradient l2"}, rows); err != nil {
 		return err
 	}
 	c := func(c reference.Correlation) string {
 		if math.IsNaN(c.Rho) {
 			return "undefined"
 		}
-		return fmt.Sprintf("%+.3f (p %s)", c.Rho, report.Small(c.P))
+		return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 	}
 	_, err := fmt.Fprintf(w, "\nAction bottleneck, Spearman correlation of a group's reward variance with its mean reference energy:\n"+
 		"all tokens %s, reasoning %s, action %s\nEntropy drift, mean over responses: %+.6f\n%s\n",

@@ -1,0 +1,33 @@
+package bench
+
+import (
+	"errors"
+	"testing"
+)
+
+var sink []byte
+
+func TestAllocs(t *testing.T) {
+	for want := range uint64(4) {
+		objects, bytes, err := Allocs(func() error {
+			for range want {
+				sink = make([]byte, 64)
+			}
+			return nil
+		})
+		if objects != want || bytes != 64*want || err != nil {
+			t.Errorf("%d objects of %d bytes and error %v, want %d of 64", objects, bytes, err, want)
+		}
+	}
+	broken := errors.New("broken")
+	if _, _, err := Allocs(func() error { return broken }); err != broken {
+		t.Errorf("error %v, want %v", err, broken)
+	}
+}
+
+func TestFirstAllocs(t *testing.T) {
+	mallocs, bytes, err := FirstAllocs(func() error { sink = make([]byte, 4096); return nil })
+	if mallocs != 1 || bytes != 4096 || err != nil {
+		t.Errorf("%d objects of %d bytes and error %v, want 1 of 4096", mallocs, bytes, err)
+	}
+}

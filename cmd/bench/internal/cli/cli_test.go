@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// TestStatus: what is wrong with a kernel is status 1, and all else 2.
+func TestStatus(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{{nil, 0}, {Failed([]string{"a", "b"}), 1}, {io.ErrUnexpectedEOF, 2}} {
+		var stderr bytes.Buffer
+		if got := ExitStatus("bench", c.err, &stderr); got != c.want {
+			t.Errorf("status %d for %v, want %d", got, c.err, c.want)
+		}
+		if lines := strings.Count(stderr.String(), "\n"); lines != min(1, c.want) {
+			t.Errorf("%d lines for %v", lines, c.err)
+		}
+	}
+	if got, want := Failed([]string{"a", "b", "c"}).Error(), "a check failed: a (and 2 more)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestAlso(t *testing.T) {
+	a, b := errors.New("a"), errors.New("b")
+	if Also(nil, nil) != nil || Also(a, nil) != a || Also(nil, b) != b {
+		t.Error("one error is not itself")
+	}
+	if err := Also(Failed([]string{"x"}), ErrInterrupted); ExitStatus("", err, io.Discard) != 1 || err.Error() != "a check failed: x; interrupted: the results are partial" {
+		t.Errorf("%v", err)
+	}
+	if err := Also(ErrInterrupted, b); ExitStatus("", err, io.Discard) != 130 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestProgress: the time left is that of the work so far, for the work to come.
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	p := &Progress{W: &out, now: func() time.Time { return now }}
+	p.Expect(40)
+	for _, c := range []struct {
+		work, seconds int
+		want          string
+	}{
+		{1, 2, "\rmeasuring xx"},
+		{9, 18, "\r2%, about 1m18s left: measuring xx"},
+		{25, 60, "\r25%, about 1m0s left: measuring xx"},
+		{5, 10, "\r87%, about 11s left: measuring xx"},
+		{5, 10, "\rmeasuring xx"}, // more than was expected
+	} {
+		out.Reset()
+		p.NextOf(c.work, "measuring %s", strings.Repeat("x", 99))
+		if line := out.String(); !strings.HasPrefix(line, c.want) || len(line) != progressWidth+1 {
+			t.Errorf("%q, want %q and so on, %d wide", line, c.want, progressWidth)
+		}
+		now = now.Add(time.Duration(c.seconds) * time.Second)
+	}
+	for _, p := range []*Progress{NewProgress(&out), NewProgress(devNull(t))} { // neither is a terminal
+		out.Reset()
+		if p.Next("x"); p.W != nil || out.Len() > 0 {
+			t.Error("progress where nobody watches")
+		}
+	}
+}
+
+func devNull(t *testing.T) *os.File {
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestNamed: of an error about an argument, the sentence with the name that the
+// user knows; all else as it is.
+func TestNamed(t *testing.T) {
+	input := &reweight.InputError{Arg: "Rewards", Index: 3, Problem: "is NaN, want a finite reward"}
+	for _, c := range []struct {
+		err   error
+		names map[string]string
+		want  string
+	}{
+		{input, ArrayNames(), "rewards[3] is NaN, want a finite reward"},
+		{input, nil, "Rewards[3] is NaN, want a finite reward"},
+		{&reweight.InputError{Arg: "Alpha", Index: -1, Problem: "is 2"}, map[string]string{"Alpha": "-alpha"}, "-alpha is 2"},
+		{io.ErrUnexpectedEOF, ArrayNames(), "unexpected EOF"},
+	} {
+		if got := Named(c.err, c.names); got.Error() != c.want {
+			t.Errorf("%v, want %s", got, c.want)
+		}
+	}
+	if Named(nil, nil) != nil {
+		t.Error("an error where there was none")
+	}
+}
+
+// TestLists: each list has the names and numbers that were given, in their order.
+func TestLists(t *testing.T) {
+	f := NewFlags("test")
+	ks, isas, sizes := f.Kernels(), f.ISAs("all"), f.Sizes("rows")
+	operands, err := f.Parse("", []string{"-kernel", "surrogate,multiply", "a", "-isa", "portable", "-workers", "3,1", "--", "-vocab"}, io.Discard)
+	if err != nil || !slices.Equal(operands, []string{"a", "-vocab"}) {
+		t.Fatalf("%q, %v", operands, err)
+	}
+	k, err := ks()
+	if err != nil || len(k) != 2 || k[0].Name != "surrogate" || k[1].Name != "multiply" {
+		t.Errorf("%v, %v", k, err)
+	}
+	if i, err := isas(); err != nil || !slices.Equal(i, []reweight.ISA{reweight.Portable}) {
+		t.Errorf("%v, %v", i, err)
+	}
+	s, err := sizes()
+	if err != nil || !slices.Equal(s.Workers, []int{3, 1}) || !slices.Equal(s.Vocabs, []int{151936}) || s.Rows != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if !f.Given("isa") || f.Given("vocab") {
+		t.Error("flags that were given, or not")
+	}
+}
+
+func TestMarkdownText(t *testing.T) {
+	if got, want := MarkdownText("a|b\nc<d>"), `a\|b c&lt;d>`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

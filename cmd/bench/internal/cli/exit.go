@@ -1,0 +1,109 @@
+// Package cli is what the commands of bench share: flags, exit statuses,
+// progress, tables, and the description of the machine.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// ExitStatus prints the error of a command, if it has one, as one line, and
+// returns the exit status that stands for it.
+func ExitStatus(command string, err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", command, oneLine(err.Error()))
+	var failed *FailedCheck
+	var inconclusive *Inconclusive
+	switch {
+	case errors.As(err, &failed):
+		return 1
+	case errors.As(err, &inconclusive):
+		return 3
+	case errors.Is(err, ErrInterrupted):
+		return 130
+	}
+	return 2
+}
+
+// A FailedCheck is the error of a command that found a wrong result.
+type FailedCheck struct{ What string }
+
+func (e *FailedCheck) Error() string { return "a check failed: " + e.What }
+
+// Failed returns one error for several failures: the first of them, and how many
+// more there are.
+func Failed(failures []string) error { return &FailedCheck{FirstOf(failures)} }
+
+// An Inconclusive is the error of a command that could not decide its question.
+type Inconclusive struct{ What string }
+
+func (e *Inconclusive) Error() string { return "inconclusive: " + e.What }
+
+// FirstOf returns the first of several texts, and how many more there are.
+func FirstOf(all []string) string {
+	if more := len(all) - 1; more > 0 {
+		return fmt.Sprintf("%s (and %d more)", all[0], more)
+	}
+	return all[0]
+}
+
+// ErrInterrupted is the error of a command that was interrupted and has printed
+// what it had by then.
+var ErrInterrupted = errors.New("interrupted: the results are partial")
+
+// WhyEnded returns the error of a command that err, or the end of ctx, stopped
+// after it had printed what it had.
+func WhyEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ErrInterrupted
+	}
+	return err
+}
+
+// Also joins two errors, of which either may be nil, in one line.
+func Also(a, b error) error {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	return fmt.Errorf("%w; %w", a, b)
+}
+
+// oneLine writes line breaks and control characters as escape sequences. They
+// come from arguments, file names and the contents of files, and could start a
+// new line or change the state of the terminal.
+func oneLine(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// A FirstError is a writer that remembers its first error and writes nothing
+// after it.
+type FirstError struct {
+	W   io.Writer
+	Err error
+}
+
+func (f *FirstError) Write(b []byte) (int, error) {
+	if f.Err != nil {
+		return 0, f.Err
+	}
+	n, err := f.W.Write(b)
+	f.Err = err
+	return n, err
+}

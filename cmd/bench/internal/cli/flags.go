@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// Flags are the flags of a command. Methods that declare a flag return a
+// function that reads its value once Parse has returned.
+type Flags struct{ *flag.FlagSet }
+
+// NewFlags returns the flags of a command that has none yet.
+func NewFlags(command string) Flags {
+	return Flags{flag.NewFlagSet(command, flag.ContinueOnError)}
+}
+
+// Parse parses flags that may stand before, between and after operands, which
+// it returns. For -h it prints the usage and the flags, and returns
+// flag.ErrHelp.
+func (f Flags) Parse(usage string, args []string, out io.Writer) (operands []string, err error) {
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	for {
+		if err := f.FlagSet.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				fmt.Fprint(out, usage)
+				f.SetOutput(out)
+				f.PrintDefaults()
+			}
+			return nil, err
+		}
+		rest := f.Args()
+		if len(rest) == 0 {
+			return operands, nil
+		}
+		if n := len(args) - len(rest); n > 0 && args[n-1] == "--" {
+			return append(operands, rest...), nil
+		}
+		operands, args = append(operands, rest[0]), rest[1:]
+	}
+}
+
+// ParseAlone is Parse for a command without operands.
+func (f Flags) ParseAlone(usage string, args []string, out io.Writer) error {
+	operands, err := f.Parse(usage, args, out)
+	if err == nil && len(operands) > 0 {
+		err = Unexpected(operands[0])
+	}
+	return err
+}
+
+// Unexpected is the error about an operand that the command does not take.
+func Unexpected(operand string) error { return fmt.Errorf("unexpected argument %q", operand) }
+
+// Given reports whether the arguments have that flag.
+func (f Flags) Given(name string) bool {
+	given := false
+	f.Visit(func(g *flag.Flag) { given = given || g.Name == name })
+	return given
+}
+
+// NotEmpty returns an error if one of these flags was given an empty value.
+func (f Flags) NotEmpty(names ...string) error {
+	for _, name := range names {
+		if f.Given(name) && f.Lookup(name).Value.String() == "" {
+			return fmt.Errorf("-%s: no name given", name)
+		}
+	}
+	return nil
+}
+
+// Named returns the error of a library with the names that the user of a command
+// knows arguments by, of flags or of arrays in a file, where it is about an
+// argument. names maps the library's names to them. Other errors stay as they
+// are.
+func Named(err error, names map[string]string) error {
+	var input *reweight.InputError
+	if !errors.As(err, &input) {
+		return err
+	}
+	name, ok := names[input.Arg]
+	if !ok {
+		name = input.Arg
+	}
+	return errors.New(input.Sentence(name))
+}
+
+// ArrayNames maps the fields of a batch to the names that its arrays have in a
+// file.
+func ArrayNames() map[string]string {
+	names := map[string]string{}
+	for _, a := range new(reweight.Batch).Arrays() {
+		names[a.Field] = a.Name
+	}
+	return names
+}
+
+// Kernels declares -kernel, a list of kernels. It is nil if the flag is not given.
+func (f Flags) Kernels() func() ([]kernels.Kernel, error) {
+	var names []string
+	for _, k := range kernels.All() {
+		names = append(names, k.Name)
+	}
+	list := f.String("kernel", "", "`names` of kernels: "+strings.Join(names, ", ")+" (default all)")
+	return func() ([]kernels.Kernel, error) {
+		if !f.Given("kernel") {
+			return nil, nil
+		}
+		return pick("-kernel", *list, kernels.All(), names)
+	}
+}
+
+// ISAs declares -isa, a list of instruction sets, and says what the default is. It
+// is nil if the flag is not given.
+func (f Flags) ISAs(byDefault string) func() ([]reweight.ISA, error) {
+	names := ISANames()
+	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+" (default "+byDefault+")")
+	return func() ([]reweight.ISA, error) {
+		if !f.Given("isa") {
+			return nil, nil
+		}
+		return pick("-isa", *list, reweight.AvailableISAs(), names)
+	}
+}
+
+// Workloads larger than this would not fit into the memory of most machines.
+const (
+	maxSize     = 1 << 24 // rows, tokens or vocabulary
+	maxElements = 1 << 28
+	maxWorkers  = 1024
+)
+
+// Sizes are the values of -vocab, -rows and -workers. Rows is 0 if it is not
+// given.
+type Sizes struct {
+	Vocabs, Workers []int
+	Rows            int
+}
+
+// Sizes declares -vocab, -rows and -workers. aboutRows explains -rows.
+func (f Flags) Sizes(aboutRows string) func() (Sizes, error) {
+	vocabs := f.String("vocab", "151936", "`sizes` of the vocabulary")
+	rows := f.Int("rows", 0, aboutRows)
+	workers := f.String("workers", "1", "`numbers` of workers that share the rows")
+	return func() (s Sizes, err error) {
+		s.Rows = *rows
+		if s.Vocabs, err = numbers("-vocab", *vocabs, maxSize); err != nil {
+			return s, err
+		}
+		if s.Workers, err = numbers("-workers", *workers, maxWorkers); err != nil {
+			return s, err
+		}
+		if f.Given("rows") && (s.Rows < 1 || s.Rows > maxSize) {
+			return s, fmt.Errorf("-rows %d: want 1 to %d", s.Rows, maxSize)
+		}
+		return s, nil
+	}
+}
+
+// CheckElements returns an error if rows of logits would have too many elements.
+func (s Sizes) CheckElements() error {
+	for _, v := range s.Vocabs {
+		if s.Rows > maxElements/v {
+			return fmt.Errorf("-rows %d times -vocab %d: want at most %d elements", s.Rows, v, maxElements)
+		}
+	}
+	return nil
+}
+
+// Pin declares -pin. The function keeps the process on the CPU, which it returns,
+// or returns nil if the flag is not given.
+func (f Flags) Pin() func() (*int, error) {
+	cpu := f.Int("pin", 0, "run on this `CPU` alone, from 0 (default wherever the system likes; Linux only)")
+	return func() (*int, error) {
+		if !f.Given("pin") {
+			return nil, nil
+		}
+		if err := bench.Pin(*cpu); err != nil {
+			return nil, fmt.Errorf("-pin: %w", err)
+		}
+		return cpu, nil
+	}
+}
+
+// pick returns the elements of all whose names are in the list.
+func pick[E any](flag, list string, all []E, names []string) ([]E, error) {
+	var picked []E
+	given := map[int]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return nil, fmt.Errorf("%s %q: not available here, want some of %s", flag, name, strings.Join(names, ", "))
+		}
+		if given[i] {
+			return nil, fmt.Errorf("%s %q: given twice", flag, name)
+		}
+		given[i] = true
+		picked = append(picked, all[i])
+	}
+	return picked, nil
+}
+
+// numbers returns the numbers of a list, which are 1 to most.
+func numbers(flag, list string, most int) ([]int, error) {
+	var n []int
+	for text := range strings.SplitSeq(list, ",") {
+		v, err := strconv.Atoi(text)
+		if err != nil || v < 1 || v > most {
+			return nil, fmt.Errorf("%s %q: want whole numbers of 1 to %d", flag, text, most)
+		}
+		if slices.Contains(n, v) {
+			return nil, fmt.Errorf("%s %q: given twice", flag, text)
+		}
+		n = append(n, v)
+	}
+	return n, nil
+}

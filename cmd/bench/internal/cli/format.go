@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Format is a way to print results, by its name.
+type Format string
+
+// The formats. Not every command has them all.
+const (
+	Table    Format = "table"
+	Markdown Format = "markdown"
+	CSV      Format = "csv"
+	JSON     Format = "json"
+	Go       Format = "go" // the format of Go's benchmarks, which benchstat reads
+)
+
+// Format declares -format, which takes one of the formats; the first of them is
+// the default.
+func (f Flags) Format(formats ...Format) func() (Format, error) {
+	var names []string
+	for _, format := range formats {
+		names = append(names, string(format))
+	}
+	list := strings.Join(names, ", ")
+	name := f.String("format", names[0], "`name` of what is printed: "+list)
+	return func() (Format, error) {
+		if !slices.Contains(names, *name) {
+			return "", fmt.Errorf("-format is %q, want one of %s", *name, list)
+		}
+		return Format(*name), nil
+	}
+}

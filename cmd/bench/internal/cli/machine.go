@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/klauspost/cpuid/v2"
+	"github.com/seed621a2839/reweight"
+)
+
+// A Machine is where the figures come from. Sizes of caches are those that one
+// CPU sees, 0 where unknown.
+type Machine struct {
+	CPU        string   `json:"cpu"`
+	CPUs       int      `json:"cpus"`
+	GOMAXPROCS int      `json:"gomaxprocs"`
+	OS         string   `json:"os"`
+	Arch       string   `json:"arch"`
+	Features   []string `json:"features"` // those that matter to kernels
+	L1         int      `json:"l1d_bytes"`
+	L2         int      `json:"l2_bytes"`
+	L3         int      `json:"l3_bytes"`
+	Pinned     *int     `json:"pinned,omitempty"` // the CPU that the process was kept on, if it was
+	Go         string   `json:"go"`
+	ISAs       []string `json:"isas"`   // instruction sets of the kernels that run here
+	Chosen     string   `json:"chosen"` // the one that is used unless asked otherwise
+	Why        string   `json:"why"`    // why that one
+}
+
+// Rows describes the machine line by line: what, and what it is.
+func (m Machine) Rows() [][]string {
+	cache := func(bytes int) string {
+		if bytes == 0 {
+			return "unknown"
+		}
+		return humanize.IBytes(uint64(bytes))
+	}
+	pinned := ""
+	if m.Pinned != nil {
+		pinned = ", " + m.Pinning()
+	}
+	return [][]string{
+		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d%s", m.CPU, m.CPUs, m.GOMAXPROCS, pinned)},
+		{"instruction sets", cmp.Or(strings.Join(m.Features, " "), "none that matter here")},
+		{"caches", fmt.Sprintf("L1 %s, L2 %s, L3 %s", cache(m.L1), cache(m.L2), cache(m.L3))},
+		{"Go", fmt.Sprintf("%s %s/%s", m.Go, m.OS, m.Arch)},
+		{"kernels", fmt.Sprintf("%s: %s", m.Chosen, m.Why)},
+	}
+}
+
+// Pinning says whether the process was kept on one CPU, and on which.
+func (m Machine) Pinning() string {
+	if m.Pinned == nil {
+		return "not pinned"
+	}
+	return fmt.Sprintf("pinned to CPU %d", *m.Pinned)
+}
+
+// ThisMachine returns an error if REWEIGHT_ISA asks for what is not there.
+func ThisMachine() (Machine, error) {
+	best, err := reweight.BestISA()
+	if err != nil {
+		return Machine{}, Named(err, nil)
+	}
+	c := &cpuid.CPU
+	m := Machine{
+		CPU: cmp.Or(strings.TrimSpace(c.BrandName), "unknown"), CPUs: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0),
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Features: []string{},
+		L1: max(0, c.Cache.L1D), L2: max(0, c.Cache.L2), L3: max(0, c.Cache.L3),
+		Go: runtime.Version(), ISAs: ISANames(), Chosen: best.String(),
+	}
+	for _, f := range [...]cpuid.FeatureID{
+		cpuid.AVX, cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW,
+		cpuid.AVX512BF16, cpuid.AVX512FP16, cpuid.ASIMD, cpuid.ASIMDHP, cpuid.SVE,
+	} {
+		if c.Has(f) {
+			m.Features = append(m.Features, f.String())
+		}
+	}
+	m.Why = m.why()
+	return m, nil
+}
+
+// ISANames returns the names of the instruction sets that run here, the slowest
+// first.
+func ISANames() []string {
+	var names []string
+	for _, isa := range reweight.AvailableISAs() {
+		names = append(names, isa.String())
+	}
+	return names
+}
+
+func (m Machine) why() string {
+	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
+		return "the best that REWEIGHT_ISA=" + v + " allows"
+	}
+	if len(m.ISAs) == 1 {
+		return "the only one for this CPU and build"
+	}
+	return "the fastest for this CPU and build, of " + strings.Join(m.ISAs, ", ")
+}

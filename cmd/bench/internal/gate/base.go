@@ -1,0 +1,411 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+)
+
+// The workloads of -base stay in a cache, because memory is most of the noise and
+// has little to do with a change of a kernel.
+const (
+	gateTokens = 16384
+	gateRows   = 2
+	gateVocab  = 32768
+)
+
+// Each of the four times of a pair (see bench.TakePair) is the least of
+// gateBlocks blocks of about gateBlock each. A block is shorter than the time
+// between two interruptions, and there are enough for one without any.
+const (
+	gateBlock  = 150 * time.Microsecond
+	gateBlocks = 5
+)
+
+// A compared function is a kernel in one format with one instruction set.
+type compared struct {
+	Result
+	request request
+	calls   int
+	pairs   []bench.Pair
+}
+
+// A side is a build of the bench.
+type side struct {
+	name     string
+	exe      string
+	patience time.Duration // with an answer
+}
+
+// workerPatience is far more than any answer takes.
+const workerPatience = time.Minute
+
+// A process is a running worker.
+type process struct {
+	side   side
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr *bytes.Buffer
+	hello  greeting
+	hung   atomic.Bool // it was killed for that
+}
+
+// start starts a worker and hears what it says first.
+func (s side) start(ctx context.Context) (*process, error) {
+	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, WorkerCommand), stderr: new(bytes.Buffer)}
+	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it has one thing to do at a time, and idle threads disturb
+	p.cmd.Stderr = p.stderr
+	p.cmd.WaitDelay = workerGrace
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := p.hear(&p.hello); err != nil {
+		err = p.failed(err)
+		if strings.Contains(p.stderr.String(), WorkerCommand) { // which it does not know
+			err = fmt.Errorf("the bench of %s is older than the gate: it has no %s", s.name, WorkerCommand)
+		}
+		return nil, err
+	}
+	if p.hello.Protocol != workerProtocol {
+		p.close()
+		return nil, fmt.Errorf("the bench of %s has another version of the gate (protocol %d, and this one has %d), so the two cannot be compared", s.name, p.hello.Protocol, workerProtocol)
+	}
+	return p, nil
+}
+
+// hear decodes the next thing that the worker says.
+func (p *process) hear(v any) error {
+	kill := time.AfterFunc(p.side.patience, func() {
+		p.hung.Store(true)
+		p.cmd.Process.Kill()
+	})
+	defer kill.Stop()
+	return p.out.Decode(v)
+}
+
+// failed ends a worker that does not answer, and explains why.
+func (p *process) failed(err error) error {
+	ended := p.close()
+	said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n") // not the stack of a panic
+	switch {
+	case p.hung.Load():
+		return fmt.Errorf("the bench of %s: no answer in %v", p.side.name, p.side.patience)
+	case said != "":
+		return fmt.Errorf("the bench of %s: %s", p.side.name, said)
+	case ended != nil && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		err = ended
+	}
+	return fmt.Errorf("the bench of %s: %w", p.side.name, err)
+}
+
+func (p *process) ask(q request) (answer, error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return answer{}, err
+	}
+	var a answer
+	if _, err := p.in.Write(append(text, '\n')); err != nil { // a line fits in the pipe
+		return a, p.failed(io.ErrUnexpectedEOF)
+	}
+	if err := p.hear(&a); err != nil {
+		return a, p.failed(err)
+	}
+	if a.Error == "" && q.Do == "time" && (len(a.Ns) != q.Blocks || slices.Min(a.Ns) <= 0) {
+		a.Error = fmt.Sprintf("the times of %d blocks are %v", q.Blocks, a.Ns)
+	}
+	if a.Error != "" {
+		return a, fmt.Errorf("the bench of %s: %s %s: %s", p.side.name, q.Kernel, q.DType, a.Error)
+	}
+	return a, nil
+}
+
+// workerGrace is how long a worker may take to end.
+const workerGrace = time.Second
+
+// close ends the worker, and returns how it ended. It may be called again.
+func (p *process) close() error {
+	p.in.Close()
+	kill := time.AfterFunc(workerGrace, func() { p.cmd.Process.Kill() })
+	defer kill.Stop()
+	return p.cmd.Wait()
+}
+
+// A comparison runs the benches of two builds against each other.
+type comparison struct {
+	base, now side
+	functions []*compared
+	rule      bench.Rule
+	rounds    int
+	again     []float64 // see bench.TakePair
+	rand      *rand.Rand
+	progress  *cli.Progress
+}
+
+// plan asks both sides what they have, and finds what can be compared: the named
+// kernels, or all if there are no names, with one instruction set, or with the one
+// that callers get if it is empty. It returns the instruction set that callers of
+// the new build get, and in words what cannot be compared.
+func (c *comparison) plan(ctx context.Context, names []string, isa string) (best string, notes []string, err error) {
+	base, now, err := c.start(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	defer base.close()
+	defer now.close()
+	name := isa
+	if isa == "" {
+		if name = now.hello.Best; base.hello.Best != name {
+			notes = append(notes, fmt.Sprintf("callers of %s get %s, those of %s get %s", c.base.name, base.hello.Best, c.now.name, name))
+		}
+	}
+	for _, p := range []*process{base, now} {
+		if isa != "" && !slices.Contains(p.hello.ISAs, isa) {
+			return "", nil, fmt.Errorf("-isa %q: the bench of %s has %s", isa, p.side.name, strings.Join(p.hello.ISAs, ", "))
+		}
+	}
+	of := func(p *process) (all []request) {
+		for _, k := range p.hello.Kernels {
+			if names != nil && !slices.Contains(names, k.Name) {
+				continue
+			}
+			for _, dtype := range k.DTypes {
+				q := request{Kernel: k.Name, DType: dtype, ISA: isa, Rows: gateTokens}
+				if k.Rows {
+					q.Rows, q.Vocab = gateRows, gateVocab
+				}
+				all = append(all, q)
+			}
+		}
+		return all
+	}
+	old, all := of(base), of(now)
+	for _, q := range old {
+		if !slices.Contains(all, q) {
+			notes = append(notes, fmt.Sprintf("%s %s is only in %s: not compared", q.Kernel, q.DType, c.base.name))
+		}
+	}
+	for _, q := range all {
+		if !slices.Contains(old, q) {
+			notes = append(notes, fmt.Sprintf("%s %s is only in %s: not compared", q.Kernel, q.DType, c.now.name))
+			continue
+		}
+		c.functions = append(c.functions, &compared{Result: Result{Kernel: q.Kernel, DType: q.DType, ISA: name}, request: q})
+	}
+	return now.hello.Best, notes, nil
+}
+
+// start starts a fresh process of either side.
+func (c *comparison) start(ctx context.Context) (base, now *process, err error) {
+	if base, err = c.base.start(ctx); err != nil {
+		return nil, nil, err
+	}
+	if now, err = c.now.start(ctx); err != nil {
+		base.close()
+		return nil, nil, err
+	}
+	return base, now, nil
+}
+
+// check asks the new build for the hard conditions, and the base how many calls
+// make a block.
+func (c *comparison) check(ctx context.Context) error {
+	base, now, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { base.close(); now.close() }()
+	for _, f := range c.functions {
+		c.progress.Next("checking %s %s", f.Kernel, f.DType)
+		q := f.request
+		q.Do = "check"
+		a, err := now.ask(q)
+		if err != nil {
+			if now, err = c.broke(ctx, f, now, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if f.Message = a.Failure; a.Failure != "" {
+			f.Verdict = bench.Regression
+			continue
+		}
+		q.Do, q.Block = "count", gateBlock
+		if a, err = base.ask(q); err != nil {
+			return err
+		}
+		f.calls = a.Calls
+	}
+	return nil
+}
+
+// broke takes a question that the new build failed at for a regression of the
+// function, and returns a fresh process in place of the one that was asked.
+func (c *comparison) broke(ctx context.Context, f *compared, now *process, err error) (*process, error) {
+	if ctx.Err() != nil {
+		return now, err
+	}
+	f.Verdict, f.Message = bench.Regression, "the new build: "+err.Error()
+	now.close()
+	fresh, err := c.now.start(ctx)
+	if err != nil {
+		return now, err
+	}
+	return fresh, nil
+}
+
+// measure takes pairs until each function has its verdict.
+//
+// Two processes of one build may differ by several percent for as long as they
+// live, by where their memory happens to lie. So every pair has two processes of
+// its own, which makes such luck part of the noise between pairs, and a coin says
+// which of them begins: with no difference between the builds, a pair is as
+// likely to be above 1 as below, whatever the machine does meanwhile. Functions
+// take turns pair by pair, so that a bad moment hits few pairs of each.
+func (c *comparison) measure(ctx context.Context) error {
+	last := c.rule.Looks[len(c.rule.Looks)-1]
+	for ; c.rounds < last; c.rounds++ {
+		open := slices.DeleteFunc(slices.Clone(c.functions), func(f *compared) bool { return f.Verdict != bench.Open })
+		if len(open) == 0 {
+			return nil
+		}
+		c.progress.Next("pair %d of at most %d, still open: %d", c.rounds+1, last, len(open))
+		if err := c.round(ctx, open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round takes a pair of each of these functions.
+func (c *comparison) round(ctx context.Context, open []*compared) error {
+	base, now, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { base.close(); now.close() }()
+	for _, f := range open {
+		q := f.request
+		q.Do, q.Calls, q.Blocks = "time", f.calls, gateBlocks
+		var broken error // of the new build
+		pair, again, err := bench.TakePair(c.rand, func() ([]float64, error) {
+			a, err := base.ask(q)
+			return a.Ns, err
+		}, func() ([]float64, error) {
+			a, err := now.ask(q)
+			broken = err
+			return a.Ns, err
+		})
+		if broken != nil {
+			if now, err = c.broke(ctx, f, now, broken); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.again = append(c.again, again)
+		f.pairs = append(f.pairs, pair)
+		f.decide(c.rule)
+	}
+	return nil
+}
+
+// decide takes the pairs so far into the result.
+func (f *compared) decide(rule bench.Rule) {
+	verdict, ratio := rule.Decide(f.pairs)
+	f.Verdict, f.Ratio = verdict, &ratio
+	var sides bench.Samples = make([][]float64, 2)
+	for _, p := range f.pairs {
+		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+	}
+	f.BaseNs, f.NewNs = sides.Median(0).Median, sides.Median(1).Median
+	switch verdict {
+	case bench.Regression:
+		f.Message = fmt.Sprintf("takes %.3f times as long as the base (%s), %d pairs", ratio.Median, interval(ratio), ratio.N)
+	case bench.Inconclusive:
+		f.Message = fmt.Sprintf("takes %.3f times as long as the base (%s), open after %d pairs", ratio.Median, interval(ratio), ratio.N)
+	}
+}
+
+// againstBase compares the working tree with a revision.
+func (g *gate) againstBase(ctx context.Context, ref string) error {
+	g.report.Against = ref
+	c := comparison{rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), progress: g.Progress}
+	g.Progress.Next("building both benches")
+	b, err := buildBoth(ctx, ref)
+	defer b.remove()
+	if err != nil {
+		return err
+	}
+	g.report.Against = b.against
+	g.report.Notes = append(g.report.Notes, b.notes...)
+	c.base, c.now = side{ref, b.base, workerPatience}, side{"the working tree", b.now, workerPatience}
+	return g.compare(ctx, &c)
+}
+
+// compare takes the results of a comparison into the report, all that there are.
+func (g *gate) compare(ctx context.Context, c *comparison) error {
+	g.report.base = true
+	defer func() {
+		for _, f := range c.functions {
+			g.report.Results = append(g.report.Results, f.Result)
+		}
+		if len(c.again) > 0 {
+			null := bench.Samples{c.again}.Median(0)
+			g.report.Null = &null
+		}
+	}()
+	isas := []string{""}
+	if g.ISAs != nil {
+		isas = nil
+		for _, isa := range g.ISAs {
+			isas = append(isas, isa.String())
+		}
+	}
+	var names []string // another build may have other kernels, so all is not the list of this one
+	for _, k := range g.Kernels {
+		names = append(names, k.Name)
+	}
+	for i, isa := range isas {
+		best, notes, err := c.plan(ctx, names, isa)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			g.report.Notes = append(g.report.Notes, notes...)
+			g.report.expect(best, expectedISA())
+		}
+	}
+	if len(c.functions) == 0 {
+		return errors.New("there is no kernel to compare: " + strings.Join(g.report.Notes, "; "))
+	}
+	c.rule = bench.DefaultRule(len(c.functions))
+	if err := c.check(ctx); err != nil {
+		return err
+	}
+	return c.measure(ctx)
+}

@@ -1,0 +1,345 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// floorVocab is the vocabulary of the workloads that floors are about: at least
+// measure.StreamBytes of rows.
+const floorVocab = 151936
+
+// floorMargin is the part of what was measured that becomes a floor. Ratios to
+// plain Go differ between CPUs with the same instructions; what falls by half has
+// lost its assembly. Smaller slow-downs are for -base.
+const floorMargin = 0.5
+
+// A floorFile has the floors of each instruction set.
+type floorFile struct {
+	Margin float64              `json:"margin"` // what was measured times this is the floor
+	Vocab  int                  `json:"vocab"`
+	ISAs   map[string]isaFloors `json:"isas"`
+}
+
+type isaFloors struct {
+	CPU    string  `json:"cpu"` // that they were recorded on
+	Floors []floor `json:"floors"`
+}
+
+// A floor is the least that is allowed.
+type floor struct {
+	Kernel        string  `json:"kernel"`
+	DType         string  `json:"dtype"`
+	TimesPortable float64 `json:"times_portable"`           // times the speed of the portable kernel
+	Share         float64 `json:"roofline_share,omitempty"` // of the speed of a plain read; kernels on rows only
+}
+
+func readFloors(name string) (f floorFile, err error) {
+	if f, err = cli.ReadJSON[floorFile](name); err != nil {
+		return f, err
+	}
+	if f.Vocab != floorVocab {
+		return f, fmt.Errorf("%s: floors for a vocabulary of %d, and %d is measured", name, f.Vocab, floorVocab)
+	}
+	if f.ISAs == nil {
+		f.ISAs = map[string]isaFloors{}
+	}
+	for isa, of := range f.ISAs {
+		for i, q := range of.Floors {
+			what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.DType, isa)
+			switch {
+			case !(q.TimesPortable > 0):
+				return f, fmt.Errorf("%s: times_portable is %.3g, want more than 0", what, q.TimesPortable)
+			case !(q.Share >= 0):
+				return f, fmt.Errorf("%s: roofline_share is %.3g, want 0 or more", what, q.Share)
+			case slices.ContainsFunc(of.Floors[:i], func(p floor) bool { return p.Kernel == q.Kernel && p.DType == q.DType }):
+				return f, fmt.Errorf("%s: given twice", what)
+			}
+		}
+	}
+	return f, nil
+}
+
+// has reports whether the kernel has a format of that name.
+func has(k kernels.Kernel, dtype string) bool {
+	return slices.ContainsFunc(k.DTypes, func(t reweight.DType) bool { return t.String() == dtype })
+}
+
+// find returns the floor of a kernel in a format with an instruction set.
+func (f floorFile) find(isa, kernel, dtype string) (floor, bool) {
+	for _, q := range f.ISAs[isa].Floors {
+		if q.Kernel == kernel && q.DType == dtype {
+			return q, true
+		}
+	}
+	return floor{}, false
+}
+
+// elsewhere says that the floors of an instruction set were recorded on another CPU
+// than this one.
+func (f floorFile) elsewhere(isa, cpu string) string {
+	if on := f.ISAs[isa].CPU; on != "" && on != cpu {
+		return fmt.Sprintf("recorded on %s; this is %s", on, cmp.Or(cpu, "unknown"))
+	}
+	return ""
+}
+
+// floorISAs are the instruction sets to compare with floors: those that were asked
+// for, or all but the portable one.
+func (g *gate) floorISAs() (isas []reweight.ISA) {
+	if g.ISAs != nil {
+		return g.ISAs
+	}
+	for _, isa := range reweight.AvailableISAs() {
+		if isa != reweight.Portable {
+			isas = append(isas, isa)
+		}
+	}
+	return isas
+}
+
+// againstFloors compares what is measured here with the floors of a file.
+func (g *gate) againstFloors(ctx context.Context, name string) error {
+	floors, err := readFloors(name)
+	if err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	g.report.Against = name
+	isas := g.floorISAs()
+	g.report.expect(g.report.Machine.Chosen, expectedISA())
+	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
+		if _, err := reweight.ParseISA(isa); err != nil {
+			g.report.Notes = append(g.report.Notes, "The floors of "+isa+" were not looked at: it does not run here")
+			continue
+		}
+		if note := floors.elsewhere(isa, g.report.Machine.CPU); note != "" {
+			g.report.Notes = append(g.report.Notes, "The floors of "+isa+" were "+note)
+		}
+		for _, q := range floors.ISAs[isa].Floors {
+			if k, err := kernels.Find(q.Kernel); err != nil || !has(k, q.DType) {
+				g.report.Notes = append(g.report.Notes, fmt.Sprintf("The floor of %s %s on %s is of a kernel that does not exist", q.Kernel, q.DType, isa))
+			}
+		}
+	}
+	if len(isas) == 0 {
+		g.report.Notes = append(g.report.Notes, "Only the portable kernels run here, and they have no floors")
+		return nil
+	}
+	shapes := g.shapes()
+	g.Progress.Expect(len(shapes))
+	for _, s := range shapes {
+		g.Progress.Next("measuring %s", s)
+		results, err := confirm(floors, g.report.Machine.CPU, isas, func(isas []reweight.ISA) ([]measured, error) { return g.measure(ctx, s, isas) })
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			g.report.Results = append(g.report.Results, r.Result)
+		}
+	}
+	return nil
+}
+
+// confirm measures with each of the instruction sets and compares the results
+// with the floors. It measures a second time what was too slow, because a busy
+// moment of the machine may be longer than one measurement.
+func confirm(floors floorFile, cpu string, isas []reweight.ISA, measure func([]reweight.ISA) ([]measured, error)) ([]measured, error) {
+	results, err := measure(isas)
+	if err != nil {
+		return nil, err
+	}
+	var slow []int
+	var again []reweight.ISA
+	for i := range results {
+		if results[i].judge(floors, cpu); results[i].Verdict == bench.Regression && results[i].failure == "" {
+			slow, again = append(slow, i), append(again, isas[i])
+		}
+	}
+	if len(again) == 0 {
+		return results, nil
+	}
+	second, err := measure(again)
+	if err != nil {
+		return nil, err
+	}
+	for i, q := range second {
+		q.judge(floors, cpu)
+		results[slow[i]] = q
+	}
+	return results, nil
+}
+
+// A measured kernel is what one measurement says of a kernel with one instruction
+// set.
+type measured struct {
+	Result
+	failure string // a wrong result, or an allocation
+}
+
+// newMeasured returns what a check and a measurement say.
+func newMeasured(rows bool, parity measure.Parity, r measure.Result) measured {
+	q := measured{failure: parity.Failure}
+	q.Kernel, q.DType, q.ISA = r.Kernel, r.DType, r.ISA
+	q.TimesPortable = &r.TimesPortable
+	if rows {
+		q.Share = &r.Share
+	}
+	if q.failure == "" && r.AllocsPerOp > 0 {
+		q.failure = allocated(r.AllocsPerOp, r.BytesPerOp)
+	}
+	return q
+}
+
+// measure checks and measures a shape with each of the instruction sets.
+func (g *gate) measure(ctx context.Context, s measure.Shape, isas []reweight.ISA) ([]measured, error) {
+	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), isas)
+	if err != nil {
+		return nil, err
+	}
+	results, err := measure.Kernel(ctx, g.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, 1, isas)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]measured, len(results))
+	for i, r := range results {
+		all[i] = newMeasured(s.Kernel.Rows, parities[i], r)
+		if null := g.report.Null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
+			g.report.Null = &r.Null
+		}
+	}
+	return all, nil
+}
+
+// judge sets the verdict. A kernel fails if even its upper bound is below the
+// floor.
+func (q *measured) judge(floors floorFile, cpu string) {
+	f, ok := floors.find(q.ISA, q.Kernel, q.DType)
+	q.TimesFloor, q.ShareFloor = f.TimesPortable, f.Share
+	q.Verdict, q.Message = bench.Pass, ""
+	switch {
+	case q.failure != "":
+		q.Verdict, q.Message = bench.Regression, q.failure
+	case !ok:
+		q.Verdict, q.Message = bench.Inconclusive, "it has no floor: record one"
+	case q.TimesPortable.Hi < f.TimesPortable:
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable kernel (%s), and the floor is %.3g", q.TimesPortable.Median, interval(*q.TimesPortable), f.TimesPortable)
+	case q.Share != nil && q.Share.Hi < f.Share:
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g", q.Share.Median, interval(*q.Share), f.Share)
+	}
+	if note := floors.elsewhere(q.ISA, cpu); note != "" && q.Verdict == bench.Regression && q.failure == "" {
+		q.Message += ", " + note
+	}
+}
+
+// recordings is how many measurements a floor is made of: of their medians it is
+// the middle one.
+const recordings = 3
+
+// record writes the floors of the instruction sets of this machine.
+func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
+	if name == "-" {
+		return errors.New("-record: want a file, not standard output")
+	}
+	if slices.Contains(g.ISAs, reweight.Portable) {
+		return errors.New("-record: portable has no floors, the others are relative to it")
+	}
+	target, err := target(name)
+	if err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	floors, err := readFloors(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		floors, err = floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{}}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	floors.Margin = floorMargin
+	isas := g.floorISAs()
+	if len(isas) == 0 {
+		return errors.New("-record: only the portable kernels run here, and they have no floors")
+	}
+	fresh := map[string][]floor{}
+	shapes := g.shapes()
+	g.Progress.Expect(len(shapes))
+	for _, s := range shapes {
+		g.Progress.Next("measuring %s", s)
+		var recorded [recordings][]measured
+		for i := range recorded {
+			if recorded[i], err = g.measure(ctx, s, isas); ctx.Err() != nil {
+				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
+			} else if err != nil {
+				return err
+			}
+			for _, q := range recorded[i] {
+				if q.failure != "" {
+					return &cli.FailedCheck{What: q.name() + ": " + q.failure}
+				}
+			}
+		}
+		for i, f := range floorsOf(recorded) {
+			isa := recorded[0][i].ISA
+			fresh[isa] = append(fresh[isa], f)
+		}
+	}
+	g.Progress.Clear()
+	n := 0
+	for isa, list := range fresh {
+		// Kernels that were not measured keep theirs, if they still exist.
+		for _, old := range floors.ISAs[isa].Floors {
+			k, err := kernels.Find(old.Kernel)
+			if _, measured := (floorFile{ISAs: map[string]isaFloors{isa: {Floors: list}}}).find(isa, old.Kernel, old.DType); !measured && err == nil && has(k, old.DType) {
+				list = append(list, old)
+			}
+		}
+		floors.ISAs[isa] = isaFloors{CPU: g.report.Machine.CPU, Floors: list}
+		n += len(list)
+	}
+	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {
+		return fmt.Errorf("-floor: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n", name, n, floorMargin)
+	return err
+}
+
+// floorsOf returns a floor for each instruction set of the measurements.
+func floorsOf(recorded [recordings][]measured) (floors []floor) {
+	for i, q := range recorded[0] {
+		var times, shares [recordings]float64
+		for n, r := range recorded {
+			times[n] = r[i].TimesPortable.Median
+			if q.Share != nil {
+				shares[n] = r[i].Share.Median
+			}
+		}
+		floors = append(floors, floor{Kernel: q.Kernel, DType: q.DType,
+			TimesPortable: rounded(floorMargin * middle(times)), Share: rounded(floorMargin * middle(shares))})
+	}
+	return floors
+}
+
+func middle(x [recordings]float64) float64 {
+	slices.Sort(x[:])
+	return x[recordings/2]
+}
+
+// rounded keeps two digits: more would be noise.
+func rounded(x float64) float64 {
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(math.Max(0, x), 'g', 2, 64), 64)
+	return r
+}

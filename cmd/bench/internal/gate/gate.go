@@ -1,0 +1,241 @@
+// Package gate decides whether a kernel is slower than in another revision of this
+// repository, or than a file of floors allows.
+package gate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/cpuid/v2"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// Options say what to compare with what: with Base, or with Floors.
+type Options struct {
+	Base   string // a git revision, or empty
+	Floors string // a file, or empty
+	Record bool   // write the file of floors
+
+	Kernels  []kernels.Kernel     // nil is all
+	ISAs     []reweight.ISA       // nil is what callers get, or with Floors all but portable
+	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
+	Progress *cli.Progress
+	Sampler  bench.Sampler
+}
+
+// A gate measures, and fills in its report.
+type gate struct {
+	Options
+	report report
+}
+
+// Run compares, and writes the report to out and to the files. Its error says
+// what the report does: a *cli.FailedCheck for a regression, a *cli.Inconclusive,
+// or that something went wrong.
+func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
+	g := gate{Options: opt}
+	if g.report.Machine, err = cli.ThisMachine(); err != nil {
+		return err
+	}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		var stop func()
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
+	if g.Record {
+		return g.record(ctx, g.Floors, out)
+	}
+	files := newOutputs(out, g.Files)
+	if err := files.open(g.Floors); err != nil {
+		return err
+	}
+	defer files.close()
+	if g.Base != "" {
+		err = g.againstBase(ctx, g.Base)
+	} else {
+		err = g.againstFloors(ctx, g.Floors)
+	}
+	g.Progress.Clear()
+	return g.finish(ctx, err, files)
+}
+
+// A Result is the verdict on a kernel in one format with one instruction set.
+type Result struct {
+	Kernel  string        `json:"kernel"`
+	DType   string        `json:"dtype"`
+	ISA     string        `json:"isa"`
+	Verdict bench.Verdict `json:"verdict"`
+	Message string        `json:"message,omitempty"` // what is wrong, or not known
+
+	// Of -base: new to base, and nanoseconds per call.
+	Ratio  *bench.Estimate `json:"ratio,omitempty"`
+	BaseNs float64         `json:"base_ns,omitempty"`
+	NewNs  float64         `json:"new_ns,omitempty"`
+
+	// Of -floor: times the speed of the portable kernel, and the share of that of
+	// a plain read, each with the least that is allowed.
+	TimesPortable *bench.Estimate `json:"times_portable,omitempty"`
+	TimesFloor    float64         `json:"times_floor,omitempty"`
+	Share         *bench.Estimate `json:"roofline_share,omitempty"`
+	ShareFloor    float64         `json:"share_floor,omitempty"`
+}
+
+func (r Result) name() string { return r.Kernel + " " + r.DType + " on " + r.ISA }
+
+// A report is what the gate found.
+type report struct {
+	Verdict bench.Verdict   `json:"verdict"`         // of what was measured; open if that is nothing worse
+	Partial bool            `json:"partial"`         // it did not come to its end
+	Error   string          `json:"error,omitempty"` // that ended it; none if it was interrupted
+	Against string          `json:"against"`
+	Machine cli.Machine     `json:"machine"`
+	Notes   []string        `json:"notes,omitempty"`
+	Null    *bench.Estimate `json:"null,omitempty"` // the same thing measured twice, the second over the first: how noisy the machine is now
+	Results []Result        `json:"results"`
+
+	base bool // and not floors
+}
+
+// finish writes the report of what was measured until the error, if there is one,
+// and returns the error that stands for all.
+func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
+	if err != nil {
+		if ctx.Err() != nil {
+			err = cli.ErrInterrupted
+		} else {
+			g.report.Error = err.Error()
+		}
+		if !slices.ContainsFunc(g.report.Results, func(q Result) bool { return q.Verdict != bench.Open || q.Ratio != nil }) {
+			return err // there is nothing to lose
+		}
+		g.report.Partial = true
+	}
+	g.report.Verdict = g.report.verdict()
+	return cmp.Or(cli.Also(err, outputs.write(g.report)), g.report.err())
+}
+
+// verdict sums the results up.
+func (r report) verdict() bench.Verdict {
+	worst := bench.Pass
+	if len(r.Results) == 0 {
+		worst = bench.Inconclusive
+	}
+	for _, q := range r.Results {
+		switch {
+		case q.Verdict == bench.Regression:
+			return bench.Regression
+		case q.Verdict == bench.Inconclusive || q.Verdict == bench.Open:
+			worst = bench.Inconclusive
+		}
+	}
+	if r.Partial {
+		return bench.Open
+	}
+	return worst
+}
+
+// err returns the error that stands for the verdict; a report that is partial has
+// another one.
+func (r report) err() error {
+	of := func(verdict bench.Verdict) (all []string) {
+		for _, q := range r.Results {
+			if q.Verdict == verdict {
+				all = append(all, q.name()+": "+cmp.Or(q.Message, q.Verdict.String()))
+			}
+		}
+		return all
+	}
+	switch r.Verdict {
+	case bench.Regression:
+		return cli.Failed(of(bench.Regression))
+	case bench.Inconclusive:
+		what := of(bench.Inconclusive)
+		if len(what) == 0 {
+			return &cli.Inconclusive{What: "nothing was compared"}
+		}
+		return &cli.Inconclusive{What: cli.FirstOf(what)}
+	}
+	return nil
+}
+
+// summary says it in a line.
+func (r report) summary() string {
+	count := map[bench.Verdict]int{}
+	for _, q := range r.Results {
+		count[q.Verdict]++
+	}
+	var parts []string
+	for _, v := range [...]bench.Verdict{bench.Regression, bench.Inconclusive, bench.Open, bench.Pass} {
+		if n := count[v]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %v", n, v))
+		}
+	}
+	what := strings.ToUpper(r.Verdict.String())
+	if r.Partial {
+		what = "INTERRUPTED, the results are partial"
+	}
+	if r.Error != "" {
+		what = "ERROR, the results are partial"
+	}
+	return fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), "nothing was compared"))
+}
+
+// expectedISA returns the instruction set that callers should get on this CPU, as
+// far as REWEIGHT_ISA allows. It does not ask the library, because the library's
+// choice is compared with it.
+func expectedISA() string {
+	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
+		return v
+	}
+	switch c := &cpuid.CPU; {
+	case runtime.GOARCH == "arm64":
+		return "neon"
+	case runtime.GOARCH != "amd64" || !c.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT):
+		return "portable"
+	case c.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW):
+		return "avx512"
+	}
+	return "avx2"
+}
+
+// expect adds a result if the library's best instruction set is not the expected
+// one.
+func (r *report) expect(best, expected string) {
+	if best != expected {
+		r.Results = append(r.Results, Result{
+			Kernel: "all", DType: "types", ISA: best, Verdict: bench.Regression,
+			Message: fmt.Sprintf("callers get %s, and this CPU and REWEIGHT_ISA want %s", best, expected),
+		})
+	}
+}
+
+// shapes returns the kernels and formats to measure, at the sizes that bench run
+// has by default.
+func (g *gate) shapes() []measure.Shape {
+	ks := g.Kernels
+	if ks == nil {
+		ks = kernels.All()
+	}
+	return measure.Shapes(ks, cli.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
+}
+
+// interval prints an estimate's interval.
+func interval(e bench.Estimate) string {
+	if math.IsInf(e.Lo, 0) || math.IsNaN(e.Lo) {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f to %.3f", e.Lo, e.Hi)
+}

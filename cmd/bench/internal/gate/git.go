@@ -1,0 +1,168 @@
+package gate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// builds are the benches of two revisions.
+type builds struct {
+	base, now string // the programs
+	against   string // in words, with the commit
+	notes     []string
+
+	top, dir string // of the working tree, and of all that remove removes
+}
+
+// buildBoth builds the bench of a git revision, in a worktree of its own, and
+// that of the working tree as it is, both in the same way: bench itself may have
+// been built in another. What it has made is to be removed, also with an error.
+func buildBoth(ctx context.Context, ref string) (b builds, err error) {
+	for _, name := range [...]string{"git", "go"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return b, fmt.Errorf("-base needs %s: %w", name, err)
+		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return b, err
+	}
+	if b.top, err = git(ctx, here, "rev-parse", "--show-toplevel"); err != nil {
+		return b, err
+	}
+	b.top = filepath.FromSlash(b.top)
+	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
+		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", b.top)
+	}
+	commit, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
+	if err == nil { // apart from ref, of which ^{commit} could be a part: in :/text all is text
+		commit, err = git(ctx, b.top, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return b, err
+		}
+		hint := ""
+		if shallow, _ := git(ctx, b.top, "rev-parse", "--is-shallow-repository"); shallow == "true" {
+			hint = " in this shallow clone: git fetch --unshallow gets the others"
+		}
+		return b, fmt.Errorf("-base %q: no such commit%s", ref, hint)
+	}
+	b.against = ref
+	if short := commit[:min(12, len(commit))]; !strings.HasPrefix(commit, ref) {
+		b.against += " (" + short + ")"
+	}
+	changed, err := git(ctx, b.top, "--no-optional-locks", "status", "--porcelain") // which may write the index otherwise
+	if err != nil {
+		return b, err
+	}
+	head, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "HEAD")
+	if err != nil {
+		return b, err
+	}
+	switch {
+	case changed != "":
+		b.notes = append(b.notes, "The working tree has changes that are not committed; they were measured too")
+	case head == commit:
+		b.notes = append(b.notes, "Both sides are the same commit: this measures the noise")
+	}
+
+	if b.dir, err = os.MkdirTemp("", "bench-gate-"); err != nil {
+		return b, err
+	}
+	exe := ""
+	if runtime.GOOS == "windows" {
+		exe = ".exe"
+	}
+	b.base, b.now = filepath.Join(b.dir, "base"+exe), filepath.Join(b.dir, "new"+exe)
+	tree := b.tree()
+	// Not the hooks of the repository: a post-checkout hook is not for this.
+	if _, err := git(ctx, b.top, "-c", "core.hooksPath="+os.DevNull, "worktree", "add", "--quiet", "--detach", tree, commit); err != nil {
+		return b, err
+	}
+	if err := build(ctx, tree, b.base); err != nil {
+		return b, fmt.Errorf("-base %s does not build: %w", ref, err)
+	}
+	if err := build(ctx, b.top, b.now); err != nil {
+		return b, fmt.Errorf("the working tree does not build: %w", err)
+	}
+	return b, nil
+}
+
+func (b builds) tree() string { return filepath.Join(b.dir, "tree") }
+
+// remove removes what was built and the worktree, after an interrupt too.
+func (b builds) remove() {
+	if b.dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	git(ctx, b.top, "worktree", "remove", "--force", "--force", b.tree())
+	os.RemoveAll(b.dir)
+}
+
+// git runs git in the directory and returns what it prints.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	out, err := tool(ctx, dir, "git", args...)
+	return strings.TrimSpace(out), err
+}
+
+// build builds the bench of the module in the directory. No version of its own,
+// no paths of its own: builds of the same source are the same.
+func build(ctx context.Context, dir, exe string) error {
+	_, err := tool(ctx, dir, "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
+	return err
+}
+
+// hookVariables are what git tells a hook of the repository it is for: where it
+// is, and which index. For git in a worktree of the gate's own they would be wrong:
+// it would check the base out into the index of the commit being made.
+var hookVariables = sync.OnceValue(func() (names []string) {
+	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git there is nothing to protect
+	for name := range strings.FieldsSeq(string(list)) {
+		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // which are settings of the user's, and no place
+			names = append(names, name)
+		}
+	}
+	return names
+})
+
+// tool runs a program in the directory and returns what it prints. Its error is
+// the first thing that it said was wrong.
+func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(hookVariables(), name)
+	})
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
+	cmd.WaitDelay = 5 * time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err == nil || ctx.Err() != nil {
+		return stdout.String(), err
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return "", err // there is no such program
+	}
+	for line := range strings.Lines(stderr.String()) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go: downloading ") {
+			return "", errors.New(strings.TrimPrefix(line, "fatal: "))
+		}
+	}
+	return "", fmt.Errorf("%s %s: %w", name, args[0], err)
+}

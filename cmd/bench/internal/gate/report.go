@@ -1,0 +1,291 @@
+package gate
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+)
+
+// A format is a way to write the report, and the flag for it.
+type format struct {
+	Name, What string
+	write      func(report, io.Writer) error
+}
+
+// Formats are those of the report besides the table.
+var Formats = [...]format{
+	{"json", "all that was measured as JSON", report.writeJSON},
+	{"junit", "the verdicts as JUnit XML, for CI systems that show tests", report.writeJUnit},
+	{"markdown", "a summary for a pull request", report.writeMarkdown},
+}
+
+// outputs are the files that the report is written to. Regular files take the
+// place of what was there when there is a report, and not before.
+type outputs struct {
+	stdout io.Writer
+	files  [len(Formats)]output
+}
+
+func newOutputs(stdout io.Writer, names [len(Formats)]string) *outputs {
+	o := &outputs{stdout: stdout}
+	for i, name := range names {
+		o.files[i].name = name
+	}
+	return o
+}
+
+type output struct {
+	name   string   // empty if it is not wanted, - for standard output
+	path   string   // of a regular file, without links
+	device *os.File // or pipe
+}
+
+// open opens devices and finds out whether files can be written, before minutes
+// of work. None of them may be the input.
+func (o *outputs) open(input string) (err error) {
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	taken := map[string]string{} // flags by file
+	if input != "" {
+		if path, err := filepath.Abs(input); err == nil {
+			taken[path] = "-floor"
+		}
+	}
+	for i := range o.files {
+		file, flag := &o.files[i], "-"+Formats[i].Name
+		switch file.name {
+		case "":
+			continue
+		case "-":
+			if taken["-"] != "" {
+				return fmt.Errorf("%s -: only one format fits on standard output", flag)
+			}
+			taken["-"] = flag
+			continue
+		}
+		if err := file.open(); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		if file.device != nil {
+			continue
+		}
+		for path, other := range taken {
+			a, _ := os.Stat(path)
+			if b, err := os.Stat(file.path); path == file.path || err == nil && os.SameFile(a, b) {
+				return fmt.Errorf("%s and %s are the same file, %s", other, flag, file.name)
+			}
+		}
+		taken[file.path] = flag
+	}
+	return nil
+}
+
+func (o *output) open() (err error) {
+	if info, err := os.Stat(o.name); err == nil && !info.Mode().IsRegular() {
+		o.device, err = os.OpenFile(o.name, os.O_WRONLY, 0)
+		return err
+	}
+	o.path, err = target(o.name)
+	return err
+}
+
+// target returns the path, without links, of a regular file that can be written,
+// be it there or not.
+func target(name string) (path string, err error) {
+	if path, err = filepath.Abs(name); err != nil {
+		return "", err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return "", err
+		}
+	} else {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return path, atomicfile.Check(path)
+}
+
+func (o *outputs) close() {
+	for _, file := range o.files {
+		if file.device != nil {
+			file.device.Close()
+		}
+	}
+}
+
+// write writes them, and the table unless another format has its place. One that
+// cannot be written keeps no other from being written.
+func (o *outputs) write(r report) (err error) {
+	table := true
+	for i, file := range o.files {
+		format := Formats[i]
+		var e error
+		switch {
+		case file.name == "-":
+			table = false
+			err = cli.Also(err, format.write(r, o.stdout))
+		case file.device != nil:
+			e = format.write(r, file.device)
+		case file.path != "":
+			e = atomicfile.Write(file.path, func(w io.Writer) error { return format.write(r, w) })
+		}
+		if e != nil {
+			err = cli.Also(err, fmt.Errorf("-%s: %w", format.Name, e))
+		}
+	}
+	if table {
+		err = cli.Also(r.writeTable(o.stdout), err)
+	}
+	return err
+}
+
+// cells returns the header and the rows of a table, and how many of the columns
+// are text.
+func (r report) cells() (text int, header []string, rows [][]string) {
+	header = []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}
+	if r.base {
+		header = []string{"kernel", "type", "isa", "verdict", "base ns", "new ns", "ratio", "interval", "pairs"}
+	}
+	text = 4
+	optional := func(x float64, format string) string {
+		if x == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, x)
+	}
+	of := func(e *bench.Estimate, format string, unit float64) string {
+		if e == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, unit*e.Median)
+	}
+	for _, q := range r.Results {
+		row := []string{q.Kernel, q.DType, q.ISA, q.Verdict.String()}
+		switch {
+		case !r.base:
+			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%"))
+		case q.Ratio == nil || q.Ratio.N == 0:
+			row = append(row, "-", "-", "-", "-", "0")
+		default:
+			row = append(row, fmt.Sprintf("%.0f", q.BaseNs), fmt.Sprintf("%.0f", q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), fmt.Sprint(q.Ratio.N))
+		}
+		rows = append(rows, row)
+	}
+	return text, header, rows
+}
+
+// remarks are the lines below a table.
+func (r report) remarks() []string {
+	var lines []string
+	for _, q := range r.Results {
+		if q.Message != "" {
+			lines = append(lines, q.name()+": "+q.Message)
+		}
+	}
+	if r.Error != "" {
+		lines = append(lines, "It ended early: "+r.Error)
+	}
+	lines = append(lines, r.Notes...)
+	if e := r.Null; e != nil && e.N > 0 {
+		lines = append(lines, fmt.Sprintf("Noise now: what is measured again takes %.4f times as long (%.4f to %.4f); %d of %d times are outliers", e.Median, e.Lo, e.Hi, e.Outliers, e.N))
+	}
+	return lines
+}
+
+func (r report) writeTable(w io.Writer) error {
+	text, header, rows := r.cells()
+	if len(rows) > 0 {
+		if err := cli.WriteTable(w, text, header, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	for _, line := range r.remarks() {
+		fmt.Fprintln(w, line)
+	}
+	_, err := fmt.Fprintln(w, r.summary())
+	return err
+}
+
+func (r report) writeJSON(w io.Writer) error { return cli.WriteJSON(w, r) }
+
+// writeMarkdown has what failed in sight and all the rest folded.
+func (r report) writeMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**bench gate: %s**\n\n", cli.MarkdownText(r.summary()))
+	for _, line := range r.remarks() {
+		fmt.Fprintf(&b, "- %s\n", cli.MarkdownText(line))
+	}
+	text, header, rows := r.cells()
+	if len(rows) > 0 {
+		fmt.Fprintf(&b, "\n<details><summary>%s, %s %s/%s</summary>\n\n", cli.MarkdownText(r.Machine.CPU), r.Machine.Go, r.Machine.OS, r.Machine.Arch)
+		if err := cli.WriteMarkdown(&b, text, header, rows); err != nil {
+			return err
+		}
+		b.WriteString("\n</details>\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// The elements of JUnit XML that CI systems read.
+type (
+	junitSuite struct {
+		XMLName  xml.Name    `xml:"testsuite"`
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Cases    []junitCase `xml:"testcase"`
+		Output   string      `xml:"system-out"`
+	}
+	junitCase struct {
+		Class   string        `xml:"classname,attr"`
+		Name    string        `xml:"name,attr"`
+		Failure *junitMessage `xml:"failure,omitempty"`
+		Skipped *junitMessage `xml:"skipped,omitempty"` // what is not known is neither a success nor a failure
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+func (r report) writeJUnit(w io.Writer) error {
+	s := junitSuite{Name: "bench gate against " + r.Against, Tests: len(r.Results), Output: strings.Join(append(r.remarks(), r.summary()), "\n")}
+	for _, q := range r.Results {
+		c := junitCase{Class: "bench.gate." + q.ISA, Name: q.Kernel + " " + q.DType}
+		m := &junitMessage{q.Message}
+		if q.Message == "" {
+			m.Message = q.Verdict.String()
+		}
+		switch q.Verdict {
+		case bench.Regression:
+			c.Failure = m
+			s.Failures++
+		case bench.Inconclusive, bench.Open:
+			c.Skipped = m
+			s.Skipped++
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	text, err := xml.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
+	return err
+}

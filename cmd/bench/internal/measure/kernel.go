@@ -1,0 +1,121 @@
+// Package measure measures kernels of the catalogue, and training steps made of
+// them, and compares their results with the float64 reference.
+package measure
+
+import (
+	"context"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// StreamBytes is the least memory that a workload on rows of logits reads by
+// default: more than most caches hold. A cache larger than that keeps part of
+// it, for the plain read as for the kernel.
+const StreamBytes = 64 << 20
+
+// TokenCount is the default size of workloads on tokens; they stay in a cache,
+// as they do in a training step.
+const TokenCount = 65536
+
+// maxRows bounds RowsToStream: of very short rows, each takes longer than reading
+// its memory does.
+const maxRows = 1 << 20
+
+// RowsToStream returns the rows of vocab elements of that format that make up
+// StreamBytes, or a million if that is less.
+func RowsToStream(dtype reweight.DType, vocab int) int {
+	size := dtype.Size()
+	return min(maxRows, (StreamBytes+vocab*size-1)/(vocab*size))
+}
+
+// A Result is the speed and the errors of a kernel on one workload with one
+// instruction set.
+type Result struct {
+	Kernel         string         `json:"kernel"`
+	DType          string         `json:"dtype"`
+	ISA            string         `json:"isa"`
+	Rows           int            `json:"rows"` // of logits, or tokens
+	Vocab          int            `json:"vocab"`
+	Workers        int            `json:"workers"`
+	NsPerElement   bench.Estimate `json:"ns_per_element"`
+	GBPerS         float64        `json:"gb_per_s"`        // 1e9 bytes; what must be read and written at least
+	ReadGBPerS     float64        `json:"read_gb_per_s"`   // of the plain read, in the same rounds
+	Share          bench.Estimate `json:"roofline_share"`  // GBPerS over that of a plain read of the main input
+	TimesReference bench.Estimate `json:"times_reference"` // times the speed of the float64 reference
+	TimesPortable  bench.Estimate `json:"times_portable"`  // times the speed of the portable kernel on one worker
+	Null           bench.Estimate `json:"null"`            // the plain read over itself, as if it were two functions
+	AllocsPerOp    uint64         `json:"allocs_per_op"`
+	BytesPerOp     uint64         `json:"bytes_per_op"`                 // on the heap
+	Cycles         float64        `json:"cycles_per_element,omitempty"` // in user mode; one worker only, and where they can be counted
+	Instructions   float64        `json:"instructions_per_element,omitempty"`
+	MaxULP         bench.Number   `json:"max_ulp"` // as kernels.Errors; see Check
+	MaxAbs         bench.Number   `json:"max_abs"`
+
+	Times []float64 `json:"-"` // nanoseconds of a call, by round
+}
+
+// Kernel measures a kernel with each of the instruction sets, on a workload of
+// that many rows of logits, or tokens. They run in turn with a plain read of the
+// input's memory by as many workers, and with the float64 reference and the
+// portable kernel, which have one worker and fewer rows. The results have no
+// errors: those come from Check. If ctx ends, the results are those of the rounds
+// so far, or none, and the error is that of ctx.
+func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweight.DType, rows, vocab, workers int, isas []reweight.ISA) ([]Result, error) {
+	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, DType: dtype})
+	if err != nil {
+		return nil, err
+	}
+	few := c
+	if k.Rows {
+		if few, err = k.New(kernels.Spec{Rows: 2, Vocab: vocab, DType: dtype}); err != nil {
+			return nil, err
+		}
+	}
+	// The plain read is measured twice, as if it were two functions: the
+	// difference between the two is the noise of the machine.
+	const read, again, reference, portable, first = 0, 1, 2, 3, 4
+	readAll := bench.PlainRead(c.Input(), workers)
+	plain := &reweight.Workspace{ISA: reweight.Portable, Workers: 1}
+	fns := []func() error{readAll, readAll, few.Reference, func() error { return few.Run(plain) }}
+	results := make([]Result, len(isas))
+	for i, isa := range isas {
+		ws := &reweight.Workspace{ISA: isa, Workers: workers}
+		fns = append(fns, func() error { return c.Run(ws) })
+		objects, bytes, err := bench.Allocs(func() error { return few.Run(ws) })
+		if err != nil {
+			return nil, err
+		}
+		results[i] = Result{
+			Kernel: k.Name, DType: dtype.String(), ISA: isa.String(), Rows: rows, Vocab: vocab, Workers: workers,
+			AllocsPerOp: objects, BytesPerOp: bytes,
+		}
+	}
+	samples, err := s.Sample(ctx, fns...)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
+		return nil, err
+	}
+	null := samples.Ratio(again, read)
+	fewer := float64(c.Elements) / float64(few.Elements)
+	for i := range results {
+		r := &results[i]
+		ns := samples.Median(first + i)
+		r.NsPerElement, r.Times = ns.Times(1/float64(c.Elements)), samples[first+i]
+		r.GBPerS = float64(c.Bytes) / ns.Median
+		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read).Median
+		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())))
+		r.TimesReference = samples.Ratio(reference, first+i).Times(fewer)
+		r.TimesPortable = samples.Ratio(portable, first+i).Times(fewer)
+		r.Null = null
+		if err == nil && workers == 1 {
+			var n bench.Counts
+			var ok bool
+			if n, ok, err = bench.Count(fns[first+i]); ok {
+				r.Cycles = float64(n.Cycles) / float64(c.Elements)
+				r.Instructions = float64(n.Instructions) / float64(c.Elements)
+			}
+		}
+	}
+	return results, err
+}

@@ -1,0 +1,216 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// quick measures as little as can be.
+var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
+
+// TestKernel measures every kernel with every instruction set, on little.
+func TestKernel(t *testing.T) {
+	isas := reweight.AvailableISAs()
+	for _, k := range kernels.All() {
+		vocab := 0
+		if k.Rows {
+			vocab = 100
+		}
+		for _, dtype := range k.DTypes {
+			c, err := k.New(kernels.Spec{Rows: 40, Vocab: vocab, DType: dtype})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := Kernel(t.Context(), quick, k, dtype, 40, vocab, 2, isas)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(results) != len(isas) {
+				t.Fatalf("%s: %d results, want %d", k.Name, len(results), len(isas))
+			}
+			for i, r := range results {
+				if r.Kernel != k.Name || r.DType != dtype.String() || r.ISA != isas[i].String() || r.Rows != 40 || r.Vocab != vocab || r.Workers != 2 {
+					t.Errorf("result %d of %s %s is %+v", i, k.Name, dtype, r)
+				}
+				for _, x := range []float64{r.NsPerElement.Median, r.GBPerS, r.Share.Median, r.TimesReference.Median, r.ReadGBPerS} {
+					if !(x > 0) || math.IsInf(x, 0) {
+						t.Errorf("%+v has a figure that is not positive", r)
+					}
+				}
+				// In a single round, shares are those of its times.
+				near(t, "roofline share", r.Share.Median, r.GBPerS/r.ReadGBPerS, 1e-9)
+				elements := 40.0 * float64(max(vocab, 1))
+				near(t, "GB/s", r.GBPerS, float64(c.Bytes)/(r.NsPerElement.Median*elements), 1e-9)
+			}
+		}
+	}
+}
+
+// TestKernelInterrupted: what there is of the rounds so far, and the error.
+func TestKernelInterrupted(t *testing.T) {
+	k := kernels.All()[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	s := bench.Sampler{Block: time.Millisecond, Rounds: 1, Budget: 5 * time.Second}
+	time.AfterFunc(300*time.Millisecond, cancel)
+	results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, reweight.AvailableISAs())
+	if err != context.Canceled || len(results) != len(reweight.AvailableISAs()) || !(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
+		t.Errorf("%d results, %v", len(results), err)
+	}
+	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, reweight.AvailableISAs()); err != context.Canceled || results != nil {
+		t.Errorf("before the first round: %+v, %v", results, err)
+	}
+	if overheads, err := Overheads(ctx, s, Steps{Tokens: 4, Vocab: 64, Workers: 1}); err != context.Canceled || overheads != nil {
+		t.Errorf("before the first round: %+v, %v", overheads, err)
+	}
+}
+
+// TestKernelInterval: figures lie in their intervals, and the portable kernel is
+// about as fast as itself.
+func TestKernelInterval(t *testing.T) {
+	k := kernels.All()[0]
+	s := bench.Sampler{Block: 10 * time.Microsecond, Rounds: 8}
+	results, err := Kernel(t.Context(), s, k, reweight.DTypeF32, 80, 64, 1, reweight.AvailableISAs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		for _, e := range []bench.Estimate{r.NsPerElement, r.Share, r.TimesReference, r.TimesPortable, r.Null} {
+			if !(e.Lo <= e.Median && e.Median <= e.Hi) || e.N != 8 {
+				t.Errorf("%+v of %+v", e, r)
+			}
+		}
+		if r.NsPerElement.Lo == r.NsPerElement.Hi {
+			t.Errorf("%+v", r)
+		}
+		if p := r.TimesPortable; r.ISA == "portable" && !(p.Median > 0.2 && p.Median < 5) {
+			t.Errorf("%s: times portable %+v", r.ISA, p)
+		}
+	}
+}
+
+// TestTimesReference: it does not depend on the rows, of which the reference
+// has fewer.
+func TestTimesReference(t *testing.T) {
+	k, err := kernels.Find("token_stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := bench.Sampler{Block: time.Millisecond, Rounds: 3}
+	var times []float64
+	for _, rows := range []int{2, 20000} {
+		r, err := Kernel(t.Context(), s, k, reweight.DTypeF32, rows, 16, 1, []reweight.ISA{reweight.Portable})
+		if err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, r[0].TimesReference.Median)
+	}
+	if q := times[0] / times[1]; q < 0.1 || q > 10 {
+		t.Errorf("%v times the reference with 2 rows, %v with 20,000", times[0], times[1])
+	}
+}
+
+func TestKernelErrors(t *testing.T) {
+	k := kernels.All()[0]
+	for what, err := range map[string]error{
+		"dtype": second(Kernel(t.Context(), quick, k, reweight.DType(9), 4, 4, 1, reweight.AvailableISAs())),
+		"rows":  second(Kernel(t.Context(), quick, k, reweight.DTypeF32, 0, 4, 1, reweight.AvailableISAs())),
+		"isa":   second(Kernel(t.Context(), quick, k, reweight.DTypeF32, 4, 4, 1, []reweight.ISA{200})),
+	} {
+		if err == nil {
+			t.Errorf("no error for a wrong %s", what)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestRowsToStream(t *testing.T) {
+	for _, c := range []struct {
+		dtype       reweight.DType
+		vocab, size int
+	}{{reweight.DTypeF32, 151936, 4}, {reweight.DTypeBF16, 151936, 2}, {reweight.DTypeF16, 75, 2}, {reweight.DTypeF32, 16, 4}, {reweight.DTypeF32, StreamBytes, 4}} {
+		n := RowsToStream(c.dtype, c.vocab)
+		if bytes := n * c.vocab * c.size; bytes < StreamBytes || n > 1 && bytes-c.vocab*c.size >= StreamBytes {
+			t.Errorf("%d rows of %d %s", n, c.vocab, c.dtype)
+		}
+	}
+	if n := RowsToStream(reweight.DTypeBF16, 1); n != maxRows {
+		t.Errorf("%d rows of 1, want %d", n, maxRows)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	isas := reweight.AvailableISAs()
+	for _, k := range kernels.All() {
+		for _, dtype := range k.DTypes {
+			parities, err := Check(t.Context(), k, dtype, []int{1, 33}, isas)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 2 * len(kernels.Families)
+			if dtype == reweight.DTypeF16 {
+				want -= 2
+			}
+			for i, p := range parities {
+				if p.Failure != "" || p.Cases != want || p.ISA != isas[i].String() {
+					t.Errorf("%+v, want %d cases and no failure", p, want)
+				}
+			}
+			if len(parities) != len(isas) {
+				t.Errorf("%d parities, want %d", len(parities), len(isas))
+			}
+		}
+	}
+	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1}, []reweight.ISA{200}); err == nil {
+		t.Error("no error for an instruction set that does not exist")
+	}
+}
+
+// fakeCase is a case with these errors and bits.
+type fakeCase struct {
+	errors kernels.Errors
+	err    error
+	bits   []uint64
+}
+
+func (c fakeCase) Check() (kernels.Errors, error) { return c.errors, c.err }
+func (c fakeCase) Bits(dst []uint64) []uint64     { return append(dst, c.bits...) }
+func (c fakeCase) addTo(p *Parity, name string)   { p.add(c, []uint64{1, 2}, name) }
+func errorsOf(ulp, abs float64) kernels.Errors    { return kernels.Errors{MaxULP: ulp, MaxAbs: abs} }
+
+func TestParityNotices(t *testing.T) {
+	good := []uint64{1, 2}
+	p := Parity{Kernel: "k", DType: "f32", ISA: "portable"}
+	fakeCase{errorsOf(0.5, 1), nil, good}.addTo(&p, "first")
+	fakeCase{errorsOf(0.25, 2), nil, good}.addTo(&p, "second")
+	if p.Failure != "" || p.Cases != 2 || p.Errors != errorsOf(0.5, 2) {
+		t.Errorf("after two good cases: %+v", p)
+	}
+	q := p
+	fakeCase{errorsOf(0, 0), nil, []uint64{1, 3}}.addTo(&q, "third")
+	if want := "k f32 on portable, third: not the bits of the first instruction set"; q.Failure != want {
+		t.Errorf("failure %q, want %q", q.Failure, want)
+	}
+	fakeCase{errorsOf(9, 9), errors.New("far off"), good}.addTo(&p, "fourth")
+	fakeCase{errorsOf(99, 9), errors.New("further"), good}.addTo(&p, "fifth")
+	if want := "k f32 on portable, fourth: far off"; p.Failure != want {
+		t.Errorf("failure %q, want %q", p.Failure, want)
+	}
+	if p.Errors.MaxULP != 99 || p.Cases != 4 {
+		t.Errorf("after two bad cases: %+v", p)
+	}
+}
+
+func near(t *testing.T, what string, got, want, relative float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= relative*want) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}

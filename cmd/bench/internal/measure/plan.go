@@ -1,0 +1,266 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// A Shape is a kernel on inputs of one format and size.
+type Shape struct {
+	Kernel      kernels.Kernel
+	DType       reweight.DType
+	Rows, Vocab int // Vocab is 0 for kernels on tokens
+	Workers     []int
+}
+
+// String names the shape for a line of progress.
+func (s Shape) String() string {
+	if !s.Kernel.Rows {
+		return s.Kernel.Name + " " + s.DType.String()
+	}
+	return fmt.Sprintf("%s %v, vocabulary of %s", s.Kernel.Name, s.DType, humanize.Comma(int64(s.Vocab)))
+}
+
+// CheckSize is the size for Check: the vocabulary, or a number of tokens for
+// which the float64 reference does not take long.
+func (s Shape) CheckSize() int {
+	if s.Kernel.Rows {
+		return s.Vocab
+	}
+	return min(s.Rows, TokenCount)
+}
+
+// Shapes returns every kernel in every format and size. Without a number of rows,
+// rows of logits are as many as it takes to stream, and tokens are TokenCount.
+func Shapes(ks []kernels.Kernel, sizes cli.Sizes) []Shape {
+	var shapes []Shape
+	for _, k := range ks {
+		for _, dtype := range k.DTypes {
+			if !k.Rows {
+				shapes = append(shapes, Shape{k, dtype, cmp.Or(sizes.Rows, TokenCount), 0, []int{1}})
+				continue
+			}
+			for _, vocab := range sizes.Vocabs {
+				shapes = append(shapes, Shape{k, dtype, cmp.Or(sizes.Rows, RowsToStream(dtype, vocab)), vocab, sizes.Workers})
+			}
+		}
+	}
+	return shapes
+}
+
+// FirstDTypes returns the kernels with the first of their formats alone.
+func FirstDTypes(ks []kernels.Kernel) []kernels.Kernel {
+	ks = slices.Clone(ks)
+	for i := range ks {
+		ks[i].DTypes = ks[i].DTypes[:1]
+	}
+	return ks
+}
+
+// A Plan says what to measure, and how.
+type Plan struct {
+	Sampler  bench.Sampler
+	Check    Checker
+	Kernels  []kernels.Kernel
+	ISAs     []reweight.ISA
+	Sizes    cli.Sizes
+	Progress *cli.Progress
+}
+
+// Work of steps that differ, in the units of Progress.
+const (
+	checkWork    = 1 // Check of one kernel and format at the sizes of the main job
+	measureWork  = 9
+	sweepWork    = 5
+	overheadWork = 17
+)
+
+// Shapes returns what the plan measures.
+func (p Plan) Shapes() []Shape { return Shapes(p.Kernels, p.Sizes) }
+
+// Planned returns what the results will be of.
+func (p Plan) Planned() []Result {
+	var all []Result
+	for _, s := range p.Shapes() {
+		for _, n := range s.Workers {
+			for _, isa := range p.ISAs {
+				all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: isa.String(), Rows: s.Rows, Vocab: s.Vocab, Workers: n})
+			}
+		}
+	}
+	return all
+}
+
+// Results are what the shapes of a plan gave.
+type Results struct {
+	Results  []Result
+	Sweep    []Result // shorter measurements at smaller sizes too
+	Failures []string // results that are wrong
+}
+
+// Run measures and checks every shape, with a sweep over smaller sizes if asked.
+// With an error, the results are what there is by then.
+func (p Plan) Run(ctx context.Context, sweep bool) (all Results, err error) {
+	smaller, sizes := p.smaller()
+	work := p.SpeedWork()
+	if sweep {
+		work += sweepWork * len(sizes)
+	}
+	p.Progress.Expect(work)
+	for _, shape := range p.Shapes() {
+		results, err := p.speed(ctx, shape, measureWork)
+		var parities []Parity
+		if err == nil {
+			parities, err = p.Check(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()}, p.ISAs)
+			all.Failures = append(all.Failures, Failures(parities)...)
+		}
+		for i := range results {
+			q := &results[i]
+			q.MaxULP, q.MaxAbs = bench.Number(math.NaN()), bench.Number(math.NaN())
+			if len(parities) > 0 {
+				e := parities[i%len(parities)].Errors // the instruction sets come again for each number of workers
+				q.MaxULP, q.MaxAbs = bench.Number(e.MaxULP), bench.Number(e.MaxAbs)
+			}
+		}
+		if all.Results = append(all.Results, results...); err != nil {
+			return all, err
+		}
+	}
+	if !sweep {
+		return all, nil
+	}
+	for _, shape := range sizes {
+		results, err := smaller.speed(ctx, shape, sweepWork)
+		if all.Sweep = append(all.Sweep, results...); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// smaller returns a plan that measures for a shorter time, and for it each kernel
+// at its size and at smaller ones.
+func (p Plan) smaller() (Plan, []Shape) {
+	p.Sampler.Budget /= 5
+	p.Kernels = FirstDTypes(p.Kernels)
+	p.Sizes.Workers, p.Sizes.Vocabs = p.Sizes.Workers[:1], []int{slices.Max(p.Sizes.Vocabs)}
+	var sizes []Shape
+	for _, full := range p.Shapes() {
+		for part := 64; part > 0; part /= 4 {
+			q := full
+			if q.Kernel.Rows {
+				if q.Vocab /= part; p.Sizes.Rows == 0 {
+					q.Rows = RowsToStream(q.DType, max(1, q.Vocab))
+				}
+			} else {
+				q.Rows /= part
+			}
+			if q.Rows > 0 && (q.Vocab > 0 || !q.Kernel.Rows) {
+				sizes = append(sizes, q)
+			}
+		}
+	}
+	return p, sizes
+}
+
+// Speed measures every shape. With an error, the results are what there is by
+// then.
+func (p Plan) Speed(ctx context.Context) ([]Result, error) {
+	var all []Result
+	for _, shape := range p.Shapes() {
+		results, err := p.speed(ctx, shape, measureWork)
+		if all = append(all, results...); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// SpeedWork is the work of Speed, for progress.
+func (p Plan) SpeedWork() int {
+	n := 0
+	for _, s := range p.Shapes() {
+		n += len(s.Workers)
+	}
+	return measureWork * n
+}
+
+// speed measures a shape with every instruction set, for each number of workers.
+// work is that of each, for progress.
+func (p Plan) speed(ctx context.Context, s Shape, work int) ([]Result, error) {
+	var all []Result
+	for _, n := range s.Workers {
+		p.Progress.NextOf(work, "measuring %s", s)
+		results, err := Kernel(ctx, p.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, n, p.ISAs)
+		if all = append(all, results...); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// Parities checks every kernel in every format at these sizes. With an error, the
+// results are what there is by then.
+func (p Plan) Parities(ctx context.Context, sizes []int) ([]Parity, error) {
+	var all []Parity
+	for _, k := range p.Kernels {
+		for _, dtype := range k.DTypes {
+			p.Progress.NextOf(checkWork, "checking %s %v", k.Name, dtype)
+			parities, err := p.Check(ctx, k, dtype, sizes, p.ISAs)
+			if err != nil {
+				return all, err
+			}
+			all = append(all, parities...)
+		}
+	}
+	return all, nil
+}
+
+// ParityWork is the work of Parities, for progress.
+func (p Plan) ParityWork() int {
+	n := 0
+	for _, k := range p.Kernels {
+		n += len(k.DTypes)
+	}
+	return checkWork * n
+}
+
+// Overheads measures training steps of every size with every instruction set,
+// with and without a KL anchor: with the advantages of PPO for each true, and of
+// GRPO for each false. With an error, the results are what there is by then.
+func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
+	var all []Overhead
+	for _, isa := range p.ISAs {
+		for _, vocab := range p.Sizes.Vocabs {
+			for _, workers := range p.Sizes.Workers {
+				for _, ppo := range ppo {
+					for _, kl := range [...]bool{false, true} {
+						p.Progress.NextOf(overheadWork, "measuring training steps on %v, vocabulary of %s", isa, humanize.Comma(int64(vocab)))
+						o, err := Overheads(ctx, p.Sampler, Steps{
+							Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: isa, PPO: ppo, KL: kl,
+						})
+						if all = append(all, o...); err != nil {
+							return all, err
+						}
+					}
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// OverheadWork is the work of Overheads with that many kinds of advantages, for
+// progress.
+func (p Plan) OverheadWork(advantages int) int {
+	return overheadWork * 2 * advantages * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.ISAs)
+}

@@ -1,0 +1,298 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// Steps says which training steps to measure.
+type Steps struct {
+	Tokens, Vocab int // rows of logits, and their length
+	Workers       int
+	ISA           reweight.ISA
+	PPO           bool // advantages of GAE, whitened; otherwise those of GRPO
+	KL            bool // with an anchor to the reference
+}
+
+// An Overhead is what a reweighted training step costs over the uniform one.
+type Overhead struct {
+	Step        string         `json:"step"`       // actfocus, aem or actfocus+aem
+	Advantages  string         `json:"advantages"` // grpo or ppo
+	KL          bool           `json:"kl"`
+	ISA         string         `json:"isa"`
+	Tokens      int            `json:"tokens"`
+	Vocab       int            `json:"vocab"`
+	Workers     int            `json:"workers"`
+	UniformNs   bench.Estimate `json:"uniform_ns"`   // time of the uniform step
+	OverUniform bench.Estimate `json:"over_uniform"` // time of this step over that of the uniform one
+	Verdict     string         `json:"verdict"`
+	Null        bench.Estimate `json:"null"`                 // the uniform step over itself, as if it were two
+	ExtraBytes  int64          `json:"extra_bytes"`          // on the heap, beyond the uniform step's
+	Allocs      uint64         `json:"allocs"`               // per step, in steady state
+	AllocBytes  uint64         `json:"alloc_bytes"`          // likewise
+	PeakBytes   int64          `json:"peak_bytes,omitempty"` // of the process so far; 0 where the system does not tell
+}
+
+// FreeLimit is how many times as long as the uniform step a step may take that is
+// still called free. The papers say that their steps cost nothing; a training run
+// does not notice less than this.
+const FreeLimit = 1.02
+
+// OnlyRounds is the verdict on fewer rounds than an interval takes.
+func OnlyRounds(n int) string {
+	return fmt.Sprintf("not decided: rounds %d, want %d", n, bench.FewestRounds)
+}
+
+// verdict says what the ratio of times means for the claim that the step costs
+// nothing. A step has a cost only if its ratio is above what the uniform step
+// seems to take over itself, and it is free only if the uniform step over itself
+// is free too.
+func verdict(ratio, null bench.Estimate) string {
+	lo, hi := 100*(ratio.Lo-1), 100*(ratio.Hi-1)
+	n := min(ratio.N, null.N)
+	switch {
+	case n < bench.FewestRounds:
+		return OnlyRounds(n)
+	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
+		return fmt.Sprintf("costs %.1f%%: the claim does not hold", 100*(ratio.Median-1))
+	case ratio.Lo > FreeLimit:
+		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi, 100*(null.Hi-1))
+	case !(ratio.Hi <= FreeLimit):
+		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%", lo, hi)
+	case ratio.Lo > max(1, null.Hi):
+		return fmt.Sprintf("costs %.1f%%, less than the %.0f%% that count", 100*(ratio.Median-1), 100*(FreeLimit-1))
+	case !(null.Hi <= FreeLimit):
+		return fmt.Sprintf("not decided: at most %+.1f%%, but the null reaches %+.1f%%", hi, 100*(null.Hi-1))
+	case hi < 0:
+		return "free within noise: no slower"
+	default:
+		return fmt.Sprintf("free within noise: at most %+.1f%%", hi)
+	}
+}
+
+// FewestTokens is the least number of tokens of a step: whitening takes two.
+const FewestTokens = 2
+
+// StepRows returns the tokens of a step whose logits and gradient, four arrays,
+// make up StreamBytes together, and at least FewestTokens.
+func StepRows(vocab int) int { return max(FewestTokens, (RowsToStream(reweight.DTypeF32, vocab)+3)/4) }
+
+// A step goes from logits to the loss and its gradient by the logits. The
+// uniform step passes over the old policy's logits for its log-probabilities and
+// over the current policy's for theirs, takes advantages and the clipped
+// surrogate, and passes over the current logits for the gradient. With a KL
+// anchor it also passes over the reference's logits for their log-probabilities.
+//
+// AEM's entropy is one more sum of the old policy's pass. ActFocus's energy is
+// a sum of the anchor's pass, and without an anchor it needs a pass of its own.
+type step struct {
+	ppo, kl       bool
+	actFocus, aem bool
+}
+
+func (st step) name() string {
+	switch {
+	case st.actFocus && st.aem:
+		return "actfocus+aem"
+	case st.actFocus:
+		return "actfocus"
+	case st.aem:
+		return "aem"
+	}
+	return "uniform"
+}
+
+// variants returns the uniform step twice, for the noise, and its reweighted
+// forms.
+func (q Steps) variants() []step {
+	uniform := step{ppo: q.PPO, kl: q.KL}
+	all := []step{uniform, uniform, uniform, uniform, uniform}
+	all[2].actFocus = true
+	all[3].aem = true
+	all[4].actFocus, all[4].aem = true, true
+	return all
+}
+
+// Overheads measures the reweighted steps, each in turn with the uniform step.
+// The differences are small and the steps long, so it takes several times the
+// sampler's budget. If ctx ends, the results are those of the rounds so far, or
+// none, and the error is that of ctx.
+func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error) {
+	runtime.GC() // so that an earlier input is not part of the peak of memory
+	in := newStepInput(q.Tokens, q.Vocab)
+	// What a step allocates and holds does not depend on the vocabulary.
+	small := newStepInput(q.Tokens, min(q.Vocab, 64))
+	const uniform, again, reweighted = 0, 1, 2
+	steps := q.variants()
+	fns := make([]func() error, len(steps))
+	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]uint64, len(steps))
+	for i, st := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		fns[i] = in.start(st, q.ISA, q.Workers)
+		if err := fns[i](); err != nil {
+			return nil, err
+		}
+		var err error
+		if objects[i], bytes[i], err = bench.Allocs(small.start(st, q.ISA, q.Workers)); err != nil {
+			return nil, err
+		}
+		if _, held[i], err = bench.FirstAllocs(func() error { return small.start(st, q.ISA, q.Workers)() }); err != nil {
+			return nil, err
+		}
+	}
+	s.Budget *= 6
+	samples, err := s.Sample(ctx, fns...)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
+		return nil, err
+	}
+	null := samples.Ratio(again, uniform)
+	peak, _ := bench.PeakMemory()
+	advantages := "grpo"
+	if q.PPO {
+		advantages = "ppo"
+	}
+	var overheads []Overhead
+	for i := reweighted; i < len(steps); i++ {
+		ratio := samples.Ratio(i, uniform)
+		overheads = append(overheads, Overhead{
+			Step: steps[i].name(), Advantages: advantages, KL: q.KL, ISA: q.ISA.String(), Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
+			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: verdict(ratio, null), Null: null,
+			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: objects[i], AllocBytes: bytes[i], PeakBytes: peak,
+		})
+	}
+	return overheads, err
+}
+
+// A stepInput is what all steps share: rollouts, logits and the memory for the
+// gradient.
+type stepInput struct {
+	batch    reweight.Batch
+	rewards  []float32 // by token, for GAE
+	gradient reweight.Logits
+}
+
+// newStepInput makes rollouts of two responses of four tokens, the third of
+// them the action; two rollouts of different rewards make a group. The current
+// policy is the old one: at the first update no token is clipped, and every
+// row has a gradient.
+func newStepInput(tokens, vocab int) *stepInput {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := reweight.Batch{Role: make([]reweight.Role, tokens), SpanIDs: make([]int32, tokens), TokenIDs: make([]int32, tokens), Values: make([]float32, tokens)}
+	rewards := make([]float32, tokens)
+	for t := range tokens {
+		b.Role[t] = reweight.RoleReasoning
+		if t%4 == 2 {
+			b.Role[t] = reweight.RoleAction
+		}
+		b.SpanIDs[t] = int32(t / 4)
+		b.TokenIDs[t] = int32(r.IntN(vocab))
+		b.Values[t] = r.Float32()
+		if t%8 == 0 {
+			s := t / 8
+			b.SeqOffsets = append(b.SeqOffsets, int64(t))
+			b.GroupIDs = append(b.GroupIDs, int32(s/2))
+			b.Rewards = append(b.Rewards, float32(1+s%2))
+			rewards[min(t+7, tokens-1)] = b.Rewards[s]
+		}
+	}
+	b.SeqOffsets = append(b.SeqOffsets, int64(tokens))
+	// Every row is one of two random rows, rotated: drawing them all would take
+	// longer than the measurement. Every other response has the sharper row,
+	// because AEM needs responses that differ in their entropy.
+	sharp := make([]float32, vocab)
+	flat := make([]float32, vocab)
+	for v := range sharp {
+		x := r.NormFloat64()
+		sharp[v], flat[v] = float32(3*x), float32(2*x)
+	}
+	logits := func() reweight.Logits {
+		l := reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}
+		for t := range tokens {
+			row, turn := flat, 97*t%vocab
+			if t/4%2 == 0 {
+				row = sharp
+			}
+			n := copy(l.F32[t*vocab:], row[turn:])
+			copy(l.F32[t*vocab+n:(t+1)*vocab], row[:turn])
+		}
+		return l
+	}
+	b.OldLogits, b.Logits, b.RefLogits = logits(), logits(), logits()
+	return &stepInput{batch: b, rewards: rewards, gradient: reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}}
+}
+
+// start allocates what the step needs and returns the step.
+func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error {
+	b := in.batch
+	floats := func() []float32 { return make([]float32, len(b.Role)) }
+	ws := &reweight.Workspace{ISA: isa, Workers: workers}
+	b.OldLogprobs, b.Logprobs, b.Advantages = floats(), floats(), floats()
+	grad := floats()
+	var weights, factors []float32
+	if st.kl {
+		b.RefLogprobs = floats()
+	}
+	if st.actFocus {
+		b.RefEnergy = floats()
+		weights = b.RefEnergy // in place
+	}
+	if st.aem {
+		b.Entropy = floats()
+		factors = b.Entropy // in place
+	}
+	return func() error { return st.do(ws, &b, in.rewards, grad, weights, factors, in.gradient) }
+}
+
+// do does the step.
+func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weights, factors []float32, gradient reweight.Logits) error {
+	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
+	if err := ws.TokenStats(old, b.OldLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
+	if st.kl || st.actFocus {
+		ref := reweight.Stats{LSE: b.RefEnergy, Logprob: b.RefLogprobs}
+		if err := ws.TokenStats(ref, b.RefLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+			return err
+		}
+		for t, lse := range b.RefEnergy {
+			b.RefEnergy[t] = -lse
+		}
+	}
+	if err := ws.TokenStats(reweight.Stats{Logprob: b.Logprobs}, b.Logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
+	if st.ppo {
+		if err := ws.GAE(b.Advantages, nil, rewards, b, reweight.DefaultGAE); err != nil {
+			return err
+		}
+		if err := ws.Whiten(b.Advantages, b.Advantages, b.Role); err != nil {
+			return err
+		}
+	} else if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
+		return err
+	}
+	if st.aem {
+		if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
+			return err
+		}
+		if err := ws.Multiply(b.Advantages, b.Advantages, factors); err != nil {
+			return err
+		}
+	}
+	if st.actFocus {
+		if _, err := ws.ActFocus(weights, b, reweight.DefaultActFocus); err != nil {
+			return err
+		}
+	}
+	if _, err := ws.Loss(grad, weights, b, reweight.DefaultLoss); err != nil {
+		return err
+	}
+	return ws.RowGradient(gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, grad, reweight.DefaultRowGradient)
+}

@@ -1,0 +1,153 @@
+package measure
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// TestOverheads runs every step with every instruction set, on little.
+func TestOverheads(t *testing.T) {
+	const tokens = 40
+	for _, isa := range reweight.AvailableISAs() {
+		for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
+			q.Tokens, q.Vocab, q.Workers, q.ISA = tokens, 30, 2, isa
+			overheads, err := Overheads(t.Context(), quick, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			extra := map[string]int64{}
+			for _, o := range overheads {
+				names = append(names, o.Step)
+				extra[o.Step] = o.ExtraBytes
+				if o.ISA != isa.String() || o.KL != q.KL || o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] ||
+					o.Tokens != tokens || o.Vocab != 30 || o.Workers != 2 || !(o.OverUniform.Median > 0) || !(o.UniformNs.Median > 0) || o.Verdict == "" {
+					t.Errorf("%+v", o)
+				}
+			}
+			if want := []string{"actfocus", "aem", "actfocus+aem"}; !slices.Equal(names, want) {
+				t.Errorf("steps %v, want %v", names, want)
+			}
+			// ActFocus holds a weight per token and no more; AEM a factor, and
+			// scratch for its spans. The rest is slack of the allocator.
+			if n := extra["actfocus"]; n < 4*tokens || n > 6*tokens {
+				t.Errorf("%v: ActFocus holds %d bytes for %d tokens", isa, n, tokens)
+			}
+			if n := extra["aem"]; n < 4*tokens || n > 40*tokens {
+				t.Errorf("%v: AEM holds %d bytes for %d tokens", isa, n, tokens)
+			}
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		median, lo, hi float64
+		null           float64 // the upper end of its interval
+		want           string
+	}{
+		{1.001, 0.99, 1.015, 1.01, "free within noise: at most +1.5%"},
+		{0.98, 0.97, 0.99, 1.01, "free within noise: no slower"},
+		{1.001, 0.99, 1.015, 1.03, "not decided: at most +1.5%, but the null reaches +3.0%"},
+		{1.001, 0.99, 1.015, math.NaN(), "not decided: at most +1.5%, but the null reaches +NaN%"},
+		{1, 1, 1.02, 1.01, "free within noise: at most +2.0%"},
+		{1.01, 1.005, 1.015, 1.01, "free within noise: at most +1.5%"},
+		{1.01, 1.005, 1.015, 1.004, "costs 1.0%, less than the 2% that count"},
+		{1.31, 1.29, 1.33, 1.2, "costs 31.0%: the claim does not hold"},
+		{1.03, 1.0201, 1.04, 1.01, "costs 3.0%: the claim does not hold"},
+		{1.01, 0.99, 1.03, 1.01, "not decided: between -1.0% and +3.0%"},
+		{1.03, 1.02, 1.04, 1.01, "not decided: between +2.0% and +4.0%"},
+		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%, but the null reaches +4.0%"}, // the uniform step may seem to cost 4%
+		{math.NaN(), math.NaN(), math.NaN(), 1.01, "not decided: between +NaN% and +NaN%"},
+	} {
+		if got := verdict(bench.Estimate{Median: c.median, Lo: c.lo, Hi: c.hi, N: 6}, bench.Estimate{Hi: c.null, N: 6}); got != c.want {
+			t.Errorf("verdict of %v, %v to %v, null up to %v = %q, want %q", c.median, c.lo, c.hi, c.null, got, c.want)
+		}
+	}
+	for _, n := range [][2]int{{5, 9}, {9, 5}, {5, 5}} { // as clear as can be
+		for _, median := range []float64{1, 2} {
+			ratio, null := bench.Estimate{Median: median, Lo: median, Hi: median, N: n[0]}, bench.Estimate{Median: 1, Lo: 1, Hi: 1, N: n[1]}
+			if got, want := verdict(ratio, null), "not decided: rounds 5, want 6"; got != want {
+				t.Errorf("verdict of %v in %v rounds = %q, want %q", median, n, got, want)
+			}
+		}
+	}
+}
+
+// TestStepRows: as many as stream, and never fewer than a step takes.
+func TestStepRows(t *testing.T) {
+	for vocab, want := range map[int]int{151936: 28, 1 << 24: FewestTokens} {
+		if got := StepRows(vocab); got != want {
+			t.Errorf("%d of %d, want %d", got, vocab, want)
+		}
+	}
+	in := newStepInput(FewestTokens, 8)
+	for _, q := range []Steps{{}, {PPO: true, KL: true}} {
+		for _, st := range q.variants() {
+			if err := in.start(st, reweight.Portable, 1)(); err != nil {
+				t.Errorf("%+v: %v", st, err)
+			}
+		}
+	}
+}
+
+// TestStepsDoTheirWork: each step leaves a gradient at every row, and another
+// one if it weighs tokens or takes advantages in another way.
+func TestStepsDoTheirWork(t *testing.T) {
+	const tokens, vocab = 37, 50 // the last trajectory and the last span are short
+	in := newStepInput(tokens, vocab)
+	if err := in.batch.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string][]float32{}
+	for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
+		here := map[string]bool{}
+		for _, st := range q.variants() {
+			if err := in.start(st, reweight.Portable, 1)(); err != nil {
+				t.Fatal(st.name(), err)
+			}
+			g := slices.Clone(in.gradient.F32)
+			for r := range tokens {
+				if !slices.ContainsFunc(g[r*vocab:(r+1)*vocab], func(x float32) bool { return x != 0 }) {
+					t.Errorf("%+v: row %d has no gradient", st, r)
+				}
+			}
+			name := fmt.Sprint(st.name(), st.ppo)
+			if first, ok := seen[name]; ok && !slices.Equal(first, g) {
+				t.Errorf("%s: gradients with and without a KL anchor differ", name) // the anchor is in no gradient here
+			}
+			for other, o := range seen {
+				if other != name && slices.Equal(o, g) {
+					t.Errorf("%s has the gradient of %s", name, other)
+				}
+			}
+			seen[name], here[name] = g, true
+		}
+		if len(here) != 4 {
+			t.Errorf("%+v: steps %v, want 4", q, here)
+		}
+	}
+}
+
+// TestStepTakesTheEnergy: the flatter of two rows has the smaller logsumexp, the
+// larger energy and so the larger weight.
+func TestStepTakesTheEnergy(t *testing.T) {
+	const tokens = 8
+	in := newStepInput(tokens, 50)
+	b := in.batch
+	b.OldLogprobs, b.Logprobs, b.Advantages = make([]float32, tokens), make([]float32, tokens), make([]float32, tokens)
+	b.RefEnergy = make([]float32, tokens)
+	weights := b.RefEnergy
+	st := step{actFocus: true}
+	if err := st.do(new(reweight.Workspace), &b, nil, make([]float32, tokens), weights, nil, in.gradient); err != nil {
+		t.Fatal(err)
+	}
+	if sharp, flat := weights[2], weights[6]; !(sharp >= 1 && sharp < flat) {
+		t.Errorf("weights %v where sharp and %v where flat", sharp, flat)
+	}
+}

@@ -1,0 +1,47 @@
+package report
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+)
+
+// fileNames are the files that Save writes, for programs and for people. A run
+// that ends early does not take the place of one that did not.
+func fileNames(partial bool) (results, page string) {
+	if partial {
+		return "results.partial.json", "report.partial.html"
+	}
+	return "results.json", "report.html"
+}
+
+// CheckDir makes the directory if it is not there, and returns an error if Save
+// could not write into it.
+func CheckDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for _, partial := range [...]bool{false, true} {
+		results, page := fileNames(partial)
+		for _, name := range [...]string{results, page} {
+			if err := atomicfile.Check(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Save writes the report for people and for Read into the directory.
+func (r Report) Save(dir string) error {
+	example, err := Example()
+	if err != nil {
+		return err
+	}
+	results, page := fileNames(r.Partial)
+	err = atomicfile.Write(filepath.Join(dir, results), r.WriteJSON)
+	return cli.Also(err, atomicfile.Write(filepath.Join(dir, page), func(w io.Writer) error { return r.WriteHTML(w, example) }))
+}

@@ -1,0 +1,105 @@
+package reweight
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// An InputError says which argument of a call is wrong, where, and how. Every
+// error of this package about an argument is an *InputError, and is returned
+// before anything is written.
+type InputError struct {
+	// Arg is the argument by the name that this package gives it: a parameter
+	// ("weights"), a field of a Batch ("RefEnergy") or of an options struct
+	// ("Alpha"), or the environment variable "REWEIGHT_ISA".
+	Arg string
+	// Index is the element that is wrong, or -1 if it is the whole argument.
+	Index int
+	// Problem says what is wrong with it. It is the rest of a sentence whose
+	// subject is the argument: "is 7, want 0, 1 or 2".
+	Problem string
+}
+
+// Error returns the sentence with the name that this package gives the argument.
+func (e *InputError) Error() string { return "reweight: " + e.Sentence(e.Arg) }
+
+// Sentence returns the same with a name that the reader knows the argument by:
+// that of a flag, or of an array in a file.
+func (e *InputError) Sentence(name string) string {
+	if e.Index >= 0 {
+		name += "[" + strconv.Itoa(e.Index) + "]"
+	}
+	return name + " " + e.Problem
+}
+
+// badInput is an error about an argument as a whole.
+func badInput(arg, problem string, values ...any) *InputError {
+	return &InputError{Arg: arg, Index: -1, Problem: fmt.Sprintf(problem, values...)}
+}
+
+// badElement is an error about one element of an argument.
+func badElement(arg string, index int, problem string, values ...any) *InputError {
+	return &InputError{Arg: arg, Index: index, Problem: fmt.Sprintf(problem, values...)}
+}
+
+// checkLen wants one element per unit: a token, a trajectory, a row.
+func checkLen(arg string, got, want int, unit string) error {
+	if got != want {
+		return badInput(arg, "has %d elements, want %d, one per %s", got, want, unit)
+	}
+	return nil
+}
+
+// checkRange wants a number from low to high.
+func checkRange(arg string, x, low, high float64) error {
+	if !(x >= low && x <= high) {
+		return badInput(arg, "is %v, want %v to %v", x, low, high)
+	}
+	return nil
+}
+
+// checkNotNegative wants a number of at least 0 that float32 can hold.
+func checkNotNegative(arg string, x float64) error {
+	if !(x >= 0 && x <= math.MaxFloat32) {
+		return badInput(arg, "is %v, want a finite number of at least 0", x)
+	}
+	return nil
+}
+
+// notFiniteResponse is an error about the first response token at which x, of
+// which there is one, is not finite.
+func notFiniteResponse(arg string, x []float32, role []Role) error {
+	t := 0
+	for role[t] == RoleMasked || finite(x[t]) {
+		t++
+	}
+	return badElement(arg, t, "is %v at a response token, want a finite number", x[t])
+}
+
+// checkName wants a value that has a name.
+func checkName[E ~uint8](arg string, value E, names []string) error {
+	if int(value) >= len(names) {
+		return badInput(arg, "is %d, want 0 to %d: one of %v", uint8(value), len(names)-1, names)
+	}
+	return nil
+}
+
+// nameOf returns the name of a value, or its number if it has none.
+func nameOf[E ~uint8](value E, names []string) string {
+	if int(value) < len(names) {
+		return names[value]
+	}
+	return strconv.Itoa(int(value))
+}
+
+// parseName sets value to the one that has the name.
+func parseName[E ~uint8](value *E, arg string, name []byte, names []string) error {
+	i := slices.Index(names, string(name))
+	if i < 0 {
+		return badInput(arg, "is %q, want one of %v", name, names)
+	}
+	*value = E(i)
+	return nil
+}
