@@ -36,8 +36,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestPaths names what does not run here.
-func TestPaths(t *testing.T) {
+// TestISAs names what does not run here.
+func TestISAs(t *testing.T) {
 	for isa := Portable; int(isa) < len(isaNames); isa++ {
 		t.Run(isa.String(), func(t *testing.T) {
 			ws := Workspace{ISA: isa}
