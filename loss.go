@@ -77,16 +77,8 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	if err := b.checkLoss(grad, weights, &opt); err != nil {
 		return res, err
 	}
-	unit := 1.0 // what the weights are counted in
-	if weights != nil {
-		m := ws.moments(isa, weights, b.Role, Responses, 0)
-		if m.Sum-m.Sum != 0 {
-			return res, notFiniteResponse("weights", weights, b.Role)
-		}
-		if m.Squares > largeWeight*largeWeight {
-			unit = largeWeight
-			weights = ws.divide(weights, unit)
-		}
+	if sum, _ := ws.weightSum(isa, weights, b.Role); sum-sum != 0 {
+		return res, notFiniteResponse("weights", weights, b.Role)
 	}
 	T := b.Tokens()
 	if len(b.RefLogprobs) != 0 {
@@ -106,27 +98,32 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		}
 	}
 	// add takes tokens from..to, whose losses are multiplied by share, or by
-	// share over the sum of their weights (in which the unit cancels).
+	// share over the sum of their weights.
 	clipped, logRatio := 0, 0.0
 	add := func(from, to int, share float64, mean bool) {
 		w := weights
 		if w != nil {
 			w = w[from:to]
 		}
-		weight := ws.weightSum(isa, w, b.Role[from:to])
+		weight, large := ws.weightSum(isa, w, b.Role[from:to])
+		res.WeightSum += weight
+		if large {
+			w = ws.divide(w, largeWeight)
+			weight /= largeWeight
+			if !mean {
+				share *= largeWeight
+			}
+		}
 		if mean {
 			if share /= weight; !(math.Abs(share) <= math.MaxFloat32) {
 				share = 0
 			}
-		} else {
-			share *= unit
 		}
 		q := ws.surrogate(isa, grad[from:to], b.Logprobs[from:to], b.OldLogprobs[from:to], b.Advantages[from:to], w, b.Role[from:to], share, &opt)
 		if share != 0 {
 			res.Loss += float64(q.Loss * share)
 		}
 		res.Tokens += q.Tokens
-		res.WeightSum += weight * unit
 		clipped += q.Clipped
 		logRatio += q.LogRatio
 	}
@@ -152,8 +149,9 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 }
 
 // largeWeight is a weight whose product with a token's loss may overflow
-// float32. Where there are such weights, all are divided by it: it is a power of
-// two, so that this rounds nothing that counts beside them.
+// float32. Where tokens that are summed together have such weights, all of theirs
+// are divided by it: it is a power of two, so that this rounds nothing that counts
+// beside them.
 const largeWeight = 0x1p64
 
 // divide returns the weights divided by unit, in the workspace's scratch.
@@ -165,10 +163,12 @@ func (ws *Workspace) divide(weights []float32, unit float64) []float32 {
 	return ws.scaled
 }
 
-// weightSum returns the sum of the weights of response tokens.
-func (ws *Workspace) weightSum(isa ISA, weights []float32, role []Role) float64 {
+// weightSum returns the sum of the weights of response tokens, and whether one
+// of them may be above largeWeight.
+func (ws *Workspace) weightSum(isa ISA, weights []float32, role []Role) (sum float64, large bool) {
 	if weights != nil {
-		return ws.moments(isa, weights, role, Responses, 0).Sum
+		m := ws.moments(isa, weights, role, Responses, 0)
+		return m.Sum, m.Squares > largeWeight*largeWeight
 	}
 	n := 0
 	for _, r := range role {
@@ -176,7 +176,7 @@ func (ws *Workspace) weightSum(isa ISA, weights []float32, role []Role) float64 
 			n++
 		}
 	}
-	return float64(n)
+	return float64(n), false
 }
 
 func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
