@@ -25,12 +25,13 @@ type Tensor struct {
 // every tensor is aligned if larger elements come first.
 //
 // The file appears under its path when all of it is on disk: until then the
-// old one, if any, stays as it was. A Write that fails leaves nothing behind; a
-// program killed within Write can leave a file named path.*.tmp.
+// old one, if any, stays as it was. It takes over the old one's permission bits.
+// A Write that fails leaves nothing behind; a program killed within Write can
+// leave a file named reweight-*.tmp in the same directory.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	err := atomicfile.Write(path, func(w io.Writer) error { return encode(w, tensors, metadata) })
 	if err != nil {
-		return fmt.Errorf("rollout: writing %s: %w", path, err)
+		return fmt.Errorf("rollout: writing %w", err)
 	}
 	return nil
 }

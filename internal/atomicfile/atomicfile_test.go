@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -28,8 +31,8 @@ func TestFailureKeepsFile(t *testing.T) {
 		}
 		return boom
 	})
-	if err != boom {
-		t.Errorf("error %v, want %v", err, boom)
+	if want := path + ": boom"; !errors.Is(err, boom) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
 		t.Errorf("the file holds %q, %v", got, err)
@@ -50,4 +53,163 @@ func expectAlone(t *testing.T, dir string) {
 	if err != nil || len(files) != 1 {
 		t.Errorf("the directory holds %v, %v", files, err)
 	}
+}
+
+func fillX(w io.Writer) error { _, err := io.WriteString(w, "x"); return err }
+
+// TestPermissions: a new file's bits are the system's, those of an old one stay.
+func TestPermissions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, fillX); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := permissions(t, path), permissions(t, other); got != want {
+		t.Errorf("a new file has %v, want %v", got, want)
+	}
+	for _, want := range []fs.FileMode{0o600, 0o640, 0o666, 0o755, 0o400} {
+		if err := os.Chmod(path, want); err != nil {
+			t.Fatal(err)
+		}
+		if permissions(t, path) != want {
+			t.Skipf("this system has no permission bits such as %v", want)
+		}
+		if err := Write(path, fillX); err != nil {
+			t.Fatal(err)
+		}
+		if got := permissions(t, path); got != want {
+			t.Errorf("a file of %v has %v after it was written again", want, got)
+		}
+	}
+}
+
+// permissions returns the permission bits of a file.
+func permissions(t *testing.T, path string) fs.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// TestLongName: the longest name that the system takes is one to write to.
+func TestLongName(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("n", 255))
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Skip(err)
+	}
+	os.Remove(path)
+	if err := Check(path); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := Write(path, fillX); err != nil {
+			t.Error(err)
+		}
+	}
+	expectAlone(t, dir)
+	if err := Check(path + "n"); err == nil {
+		t.Error("Check takes a name that is too long")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("file", []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll("dir", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	before := names(t)
+	for _, c := range []struct{ path, want string }{
+		{"file", ""},
+		{"new", ""},
+		{filepath.Join("dir", "new"), ""},
+		{"", `"": not the name of a file`},
+		{"new/", "new/: not the name of a file"},
+		{"dir", "dir: not a regular file"},
+		{".", ".: not a regular file"},
+		{filepath.Join("none", "new"), filepath.Join("none", "new") + ": no file can be made in none: "},
+		{filepath.Join("none\u202e", "new"), `"none\u202e`},
+	} {
+		for name, err := range map[string]error{
+			"Check": Check(c.path),
+			"Write": Write(c.path, func(io.Writer) error { return errors.New("fill is called") }),
+		} {
+			want := c.want
+			if want == "" && name == "Write" {
+				want = c.path + ": fill is called"
+			}
+			if got := text(err); (want == "") != (got == "") || !strings.HasPrefix(got, want) {
+				t.Errorf("%s(%q): error %q, want %q", name, c.path, got, want)
+			}
+		}
+	}
+	if after := names(t); after != before {
+		t.Errorf("there are %s, want %s", after, before)
+	}
+	if old, err := os.ReadFile("file"); string(old) != "old" {
+		t.Errorf("the file holds %q, %v", old, err)
+	}
+}
+
+func TestCheckReadOnlyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Create(filepath.Join(dir, "probe")); err == nil {
+		f.Close()
+		t.Skip("this user or system may write to a read-only directory")
+	}
+	if err := Check(filepath.Join(dir, "x")); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("error %v, want %v", err, fs.ErrPermission)
+	}
+}
+
+// TestErrorsNameTheFile: not the one that is written until all is there.
+func TestErrorsNameTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	err := Write(path, func(w io.Writer) error {
+		w.(output).file.Close()
+		_, err := w.Write([]byte("x"))
+		return err
+	})
+	if !errors.Is(err, fs.ErrClosed) || err.Error() != path+": "+fs.ErrClosed.Error() {
+		t.Errorf("error %v, want %v", err, fs.ErrClosed)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	err = Write(path, func(io.Writer) error { return os.Mkdir(path, 0o777) })
+	if err == nil || strings.Contains(err.Error(), ".tmp") || !strings.HasPrefix(err.Error(), path+": ") {
+		t.Errorf("a rename onto a directory: error %v, want one that names %s", err, path)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// names returns the names in the current directory and in dir.
+func names(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"*", "dir/*"} {
+		some, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, some...)
+	}
+	return strings.Join(all, " ")
 }
