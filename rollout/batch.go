@@ -28,11 +28,15 @@ import (
 // logits to float32.
 func (f *File) Batch() (*reweight.Batch, error) {
 	if f.closed {
-		return nil, fmt.Errorf("%s: %w", f.prefix, os.ErrClosed)
+		return nil, inContext(f.prefix, os.ErrClosed)
 	}
-	b, err := f.batch()
+	var b *reweight.Batch
+	err := f.Guard(func() (err error) {
+		b, err = f.batch()
+		return inContext(f.prefix, err)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.prefix, err)
+		return nil, err
 	}
 	return b, nil
 }

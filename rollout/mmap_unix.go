@@ -9,6 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openNow opens the file for reading. It does not wait for a writer if the path
+// is that of a pipe by now.
+func openNow(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
 // mapFile maps the first size > 0 bytes of the file, read-only. Shared, so that
 // the mapping counts against no limit on memory.
 func mapFile(f *os.File, size int) (data []byte, unmap func() error, err error) {

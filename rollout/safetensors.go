@@ -1,10 +1,9 @@
 // Package rollout reads and writes packed batches of rollouts as safetensors
 // files, and derives the arrays that a file holds only as logits.
 //
-// A file's tensors carry the names and types of the packed layout: role,
-// seq_offsets, group_ids, rewards, span_ids, token_ids, ref_energy, entropy,
-// old_logprobs, logprobs, ref_logprobs, advantages, values, ref_logits,
-// old_logits and logits. Other tensors and the metadata are left alone.
+// Each array of a batch is the tensor of its Name in reweight.Batch.Arrays; Batch
+// says which element types it may have. Other tensors and the metadata are left
+// alone.
 package rollout
 
 import (
@@ -16,9 +15,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"math/bits"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +25,8 @@ import (
 const (
 	lengthSize   = 8           // bytes of the header's length, ahead of the header
 	maxHeader    = 100_000_000 // the format's own limit, in bytes
+	maxEntries   = 1 << 16     // of a JSON object: tensors, or keys of the metadata
+	maxDims      = 64          // of a tensor: as many as NumPy and PyTorch take
 	metadataName = "__metadata__"
 )
 
@@ -45,6 +44,7 @@ var elementBits = map[string]uint64{
 // use, except that Close must come last.
 type File struct {
 	prefix   string // of every error: the package and the path
+	data     []byte // all of the file
 	tensors  []*tensor
 	byName   map[string]*tensor
 	metadata map[string]string
@@ -52,7 +52,8 @@ type File struct {
 	closed   bool
 }
 
-// Info describes one tensor of a file.
+// Info describes one tensor of a file. Its text is the file's own and can hold
+// anything, control characters included: quote it before you print it.
 type Info struct {
 	Name  string
 	DType string // as the file spells it: U8, I32, I64, F32, BF16, F16, ...
@@ -65,74 +66,6 @@ type tensor struct {
 	data       []byte // aliases the file
 }
 
-// Open maps the file into memory (on systems without a mapping it reads the
-// file) and checks its header. Only the header is read: a file larger than
-// memory opens at once, and its data comes in as it is used.
-//
-// Slices that the File hands out alias the mapping. It is read-only, so writing
-// to them is a fault that ends the program, and so is any use after Close. The
-// file must not shrink while it is open: reading past the new end is a fault
-// too (SIGBUS on Unix; runtime/debug.SetPanicOnFault turns it into a panic).
-// Replacing the file by renaming another over it, as Write does, is safe on
-// Unix; Windows refuses it while the file is open.
-func Open(path string) (*File, error) {
-	osFile, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("rollout: %w", err)
-	}
-	defer osFile.Close() // a mapping outlives its descriptor
-	prefix := "rollout: " + path
-	info, err := osFile.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("rollout: %w", err)
-	}
-	size := info.Size()
-	switch {
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", prefix)
-	case size < lengthSize: // an empty file cannot be mapped
-		return nil, fmt.Errorf("%s: %w", prefix, errTooShort(size))
-	case size > math.MaxInt:
-		return nil, fmt.Errorf("%s: %d bytes do not fit the address space", prefix, size)
-	}
-	data, unmap, err := mapFile(osFile, int(size))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", prefix, err)
-	}
-	f, err := parse(data)
-	if err != nil {
-		unmap() // err says what matters
-		return nil, fmt.Errorf("%s: %w", prefix, err)
-	}
-	f.prefix, f.unmap = prefix, unmap
-	return f, nil
-}
-
-// Parse reads a file that is already in memory. Slices that the File hands out
-// alias data.
-func Parse(data []byte) (*File, error) {
-	f, err := parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("rollout: %w", err)
-	}
-	f.prefix = "rollout"
-	f.unmap = func() error { return nil }
-	return f, nil
-}
-
-// Close unmaps the file; every slice that came from it is then invalid.
-// Closing twice is no error.
-func (f *File) Close() error {
-	if f.closed {
-		return nil
-	}
-	f.closed = true
-	if err := f.unmap(); err != nil {
-		return fmt.Errorf("%s: %w", f.prefix, err)
-	}
-	return nil
-}
-
 // Tensors lists the file's tensors in the order of their data.
 func (f *File) Tensors() []Info {
 	infos := make([]Info, len(f.tensors))
@@ -143,37 +76,41 @@ func (f *File) Tensors() []Info {
 	return infos
 }
 
-// Metadata returns a copy of the file's metadata.
+// Metadata returns a copy of the file's metadata, text that can hold anything
+// like that of Info.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
 func errTooShort(size int64) error {
 	return fmt.Errorf("%d bytes, want at least %d for the header's length", size, lengthSize)
 }
 
-// parse allocates in proportion to the header that is really there: nothing
-// that the header declares is believed before it is checked against data.
-func parse(data []byte) (*File, error) {
+// parse reads the header. Its error is complete, with the prefix.
+func (f *File) parse() error {
+	return f.Guard(func() error { return inContext(f.prefix, f.parseData()) })
+}
+
+// parseData allocates in proportion to the header that is really there: nothing
+// that the header declares is believed before it is checked against the data.
+func (f *File) parseData() error {
+	data := f.data
 	if len(data) < lengthSize {
-		return nil, errTooShort(int64(len(data)))
+		return errTooShort(int64(len(data)))
 	}
 	n := binary.LittleEndian.Uint64(data)
 	data = data[lengthSize:]
 	switch {
 	case n == 0:
-		return nil, errors.New("header length 0, want at least 2")
+		return errors.New("header length 0, want at least 2")
 	case n > maxHeader:
-		return nil, fmt.Errorf("header length %d is above the format's limit of %d", n, maxHeader)
+		return fmt.Errorf("header length %d is above the format's limit of %d", n, maxHeader)
 	case n > uint64(len(data)):
-		return nil, fmt.Errorf("header length %d, but only %d bytes follow it", n, len(data))
+		return fmt.Errorf("header length %d, but only %d bytes follow it", n, len(data))
 	}
-	f := &File{byName: make(map[string]*tensor)}
+	f.byName = make(map[string]*tensor)
 	if err := f.parseHeader(data[:n]); err != nil {
-		return nil, err
+		return err
 	}
-	if err := f.layOut(data[n:]); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f.layOut(data[n:])
 }
 
 // layOut gives each tensor its data, which together must cover all of it once.
@@ -327,6 +264,9 @@ func object(dec *json.Decoder, value func(key string) error) error {
 		if seen[key] {
 			return fmt.Errorf("duplicate key %s", quote(key))
 		}
+		if len(seen) == maxEntries {
+			return fmt.Errorf("more than %d entries", maxEntries)
+		}
 		seen[key] = true
 		if err := value(key); err != nil {
 			return err
@@ -336,8 +276,8 @@ func object(dec *json.Decoder, value func(key string) error) error {
 	return err
 }
 
-// integers reads a JSON array of integers from 0 to 2^63 - 1. It takes the
-// array as text: a token for each element would cost 80 times its size.
+// integers reads a JSON array of up to maxDims integers from 0 to 2^63 - 1. It
+// takes the array as text: a token for each element would cost 80 times its size.
 func integers(dec *json.Decoder) ([]int64, error) {
 	var text json.RawMessage
 	if err := dec.Decode(&text); err != nil {
@@ -350,7 +290,11 @@ func integers(dec *json.Decoder) ([]int64, error) {
 	if elements == "" {
 		return nil, nil
 	}
-	list := make([]int64, 0, 1+strings.Count(elements, ","))
+	n := 1 + strings.Count(elements, ",")
+	if n > maxDims {
+		return nil, fmt.Errorf("%d integers, want at most %d", n, maxDims)
+	}
+	list := make([]int64, 0, n)
 	for number := range strings.SplitSeq(elements, ",") {
 		number = strings.TrimSpace(number)
 		v, err := strconv.ParseUint(number, 10, 63)

@@ -104,7 +104,8 @@ func hostileHeaders() []hostileFile {
 		{"within a byte", rawFile(one("F4", "[3]", "[0,1]"), 1), `rollout: tensor "x": shape [3] of F4 ends within a byte`},
 		{"long name", rawFile(`{"`+strings.Repeat("n", 1<<20)+`":7}`, 0), `rollout: header: tensor "` + strings.Repeat("n", 64) + `...": want an object before byte 1048581`},
 		{"newline in name", rawFile(`{"a\nb":7}`, 0), `rollout: header: tensor "a\nb": want an object before byte 9`},
-		{"many dimensions", rawFile(one("U8", "["+strings.Repeat("1,", 1<<16)+"1]", "[0,0]"), 0), `rollout: tensor "x": shape [1, 1, 1, 1, 1, 1, 1, 1, ...] of U8 takes 1 bytes, but data_offsets [0, 0] hold 0`},
+		{"many dimensions", rawFile(one("U8", "["+strings.Repeat("1,", maxDims)+"1]", "[0,0]"), 0), `rollout: header: tensor "x": shape: 65 integers, want at most 64`},
+		{"most dimensions", rawFile(one("U8", "["+strings.Repeat("1,", maxDims-1)+"1]", "[0,0]"), 0), `rollout: tensor "x": shape [1, 1, 1, 1, 1, 1, 1, 1, ...] of U8 takes 1 bytes, but data_offsets [0, 0] hold 0`},
 	}
 }
 
@@ -131,6 +132,23 @@ func TestHostileHeaders(t *testing.T) {
 				t.Errorf("Open: %v, want %s", err2, want)
 			}
 		})
+	}
+}
+
+// Headers of one tensor, or one key of the metadata, more than a file may have.
+func TestTooManyEntries(t *testing.T) {
+	var tensors, metadata []string
+	for i := range maxEntries + 1 {
+		tensors = append(tensors, fmt.Sprintf(`"%x":{"dtype":"","shape":[],"data_offsets":[0,0]}`, i))
+		metadata = append(metadata, fmt.Sprintf(`"%x":""`, i))
+	}
+	for _, c := range []struct{ header, want string }{
+		{"{" + strings.Join(tensors, ",") + "}", "rollout: header: more than 65536 entries"},
+		{`{"__metadata__":{` + strings.Join(metadata, ",") + "}}", "rollout: header: __metadata__: more than 65536 entries"},
+	} {
+		if _, err := Parse(rawFile(c.header, 0)); err == nil || err.Error() != c.want {
+			t.Errorf("error %v, want %s", err, c.want)
+		}
 	}
 }
 
@@ -176,12 +194,55 @@ func TestAcceptedHeaders(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Open(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+	none := filepath.Join(dir, "none")
+	if _, err := Open(none); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "rollout: "+none+": ") {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := Open(dir); err == nil || err.Error() != "rollout: "+dir+": not a regular file" {
-		t.Errorf("directory: %v", err)
+	for _, path := range []string{dir, os.DevNull} {
+		if _, err := Open(path); err == nil || err.Error() != "rollout: "+path+": not a regular file" {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
+}
+
+// A name that a terminal would obey is quoted, whatever the error is.
+func TestErrorsQuotePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const name, quoted = "a\u202eb", `"a\u202eb`
+	check := func(what string, err error) {
+		t.Helper()
+		if err == nil || strings.Contains(err.Error(), "\u202e") || !strings.Contains(err.Error(), quoted) {
+			t.Errorf("%s: error %v, want one that holds %s", what, err, quoted)
+		}
+	}
+	_, err := Open(name)
+	check("no file", err)
+	check("Write", Write(name, []Tensor{{"x", nil, nil}}, nil))
+	if err := os.WriteFile(name, nil, 0o666); err != nil {
+		t.Skip(err)
+	}
+	_, err = Open(name)
+	check("empty file", err)
+	if err := Write(name, []Tensor{vector("x", []uint8{1})}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Batch()
+	check("no batch", err)
+	f.Close()
+	_, err = f.Batch()
+	check("Batch after Close", err)
+	os.Remove(name)
+	if err := os.Mkdir(name, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(name)
+	check("directory", err)
+	check("Write to a directory", Write(name, nil, nil))
+	check("Write in no directory", Write(filepath.Join(name, "none", "x"), nil, nil))
 }
 
 func TestClose(t *testing.T) {

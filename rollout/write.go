@@ -69,6 +69,9 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		fmt.Fprintf(&h, `%s:%s`, marshal(metadataName), marshal(metadata)) // the keys come out sorted
 		comma = ","
 	}
+	if n := max(len(tensors)+1, len(metadata)); n > maxEntries { // 1 is the metadata's
+		return nil, fmt.Errorf("%d tensors and %d keys of metadata, want at most %d and %d", len(tensors), len(metadata), maxEntries-1, maxEntries)
+	}
 	seen := map[string]bool{metadataName: true}
 	pos := 0
 	for _, t := range tensors {
@@ -78,6 +81,8 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 			return nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
 		case !utf8.ValidString(t.Name):
 			return nil, fmt.Errorf("tensor %s: name is not UTF-8", quote(t.Name))
+		case len(t.Shape) > maxDims:
+			return nil, fmt.Errorf("tensor %s: %d dimensions, want at most %d", quote(t.Name), len(t.Shape), maxDims)
 		case seen[t.Name]:
 			return nil, fmt.Errorf("tensor %s: name is taken", quote(t.Name))
 		}

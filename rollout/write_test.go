@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,8 @@ func TestWriteErrors(t *testing.T) {
 		{[]Tensor{vector("x", []uint8{1}), vector("x", []uint8{1})}, nil, `tensor "x": name is taken`},
 		{[]Tensor{vector("__metadata__", []uint8{1})}, nil, `tensor "__metadata__": name is taken`},
 		{[]Tensor{vector("\xff", []uint8{1})}, nil, `tensor "\xff": name is not UTF-8`},
+		{[]Tensor{{"x", make([]int64, maxDims+1), []uint8{}}}, nil, `tensor "x": 65 dimensions, want at most 64`},
+		{make([]Tensor, maxEntries), nil, `65536 tensors and 0 keys of metadata, want at most 65535 and 65536`},
 		{nil, map[string]string{"key": "\xff"}, `metadata "key": not UTF-8`},
 		{nil, map[string]string{"\xff": ""}, `metadata "\xff": not UTF-8`},
 		{nil, map[string]string{"": strings.Repeat(" ", maxHeader)}, `header of 100000024 bytes is above the format's limit of 100000000`},
@@ -278,5 +281,19 @@ func TestWriteOverOther(t *testing.T) {
 		if err := Write(path, nil, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s: error %v, want it to say that the path is no regular file", path, err)
 		}
+	}
+}
+
+// The largest number of tensors that Write takes is one that Parse takes.
+func TestMostTensors(t *testing.T) {
+	tensors, metadata := make([]Tensor, maxEntries-1), make(map[string]string)
+	for i := range tensors {
+		tensors[i] = vector(strconv.Itoa(i), []uint8(nil))
+	}
+	for i := range maxEntries {
+		metadata[strconv.Itoa(i)] = ""
+	}
+	if _, err := Parse(encoded(t, tensors, metadata)); err != nil {
+		t.Error(err)
 	}
 }
