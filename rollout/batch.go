@@ -11,21 +11,23 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// Batch returns the file's tensors as a batch, checked as by Batch.Validate.
-// role [T] U8 and seq_offsets [S+1] I64 must be there; any other may be absent:
+// Batch returns the file's tensors as a batch, checked as by Batch.Validate. Each
+// array is the tensor of its name in reweight.Batch.Arrays, of the shape that
+// reweight.Batch gives, and of the dtype
 //
-//	group_ids [S] I32            rewards [S] float
-//	span_ids, token_ids [T] I32
-//	ref_energy, entropy, old_logprobs, logprobs, ref_logprobs, ref_entropy, advantages,
-//	values [T] float
-//	ref_logits, old_logits, logits [T, V] float
+//	U8                of roles
+//	I64, I32          of 64-bit and 32-bit integers
+//	F32, BF16 or F16  of float32 and of logits
 //
-// where float is F32, BF16 or F16. An error names the tensor that is wrong.
+// role and seq_offsets must be there; any other may be absent. An error names the
+// tensor that is wrong.
 //
 // The slices alias the file (see Open) where they can. A tensor is copied if
 // its data is not aligned to its element size, which the format does not
 // promise; if the machine is big-endian; or to widen an array other than
-// logits to float32.
+// logits to float32. All copies together take at most 1 GiB: more is an error,
+// which names the tensor. A file of this package's Write needs no copies on a
+// little-endian machine, unless smaller elements lie before larger ones.
 func (f *File) Batch() (*reweight.Batch, error) {
 	if f.closed {
 		return nil, inContext(f.prefix, os.ErrClosed)
@@ -90,9 +92,14 @@ func (l *loader) load(a reweight.Array, b *reweight.Batch) {
 // A loader turns tensors into arrays until the first error. Dimensions wanted
 // are lengths, or anySize.
 type loader struct {
-	file *File
-	err  error
+	file   *File
+	copied int64 // bytes of the copies so far
+	err    error
 }
+
+// maxCopied bounds the copies for one batch, in bytes. A file can declare tensors
+// that are far larger than memory and than what it takes on disk.
+const maxCopied = 1 << 30
 
 const anySize = -1
 
@@ -119,10 +126,31 @@ func (l *loader) find(name string, dtypes []string, shape ...int64) *tensor {
 }
 
 func integersOf[E element](l *loader, name, dtype string, n int64) []E {
-	if t := l.find(name, []string{dtype}, n); t != nil {
-		return view[E](t.data)
+	t := l.find(name, []string{dtype}, n)
+	if t == nil {
+		return nil
 	}
-	return nil
+	return elements[E](l, t)
+}
+
+// elements returns the tensor's data, in place where it can be.
+func elements[E element](l *loader, t *tensor) []E {
+	if !viewable[E](t.data) && !l.takeRoom(t, len(t.data), "its data is not aligned to its element size, or this machine is big-endian") {
+		return nil
+	}
+	return view[E](t.data)
+}
+
+// takeRoom reports whether a copy of that many bytes may be made of the tensor,
+// and why says what for.
+func (l *loader) takeRoom(t *tensor, size int, why string) bool {
+	if int64(size) > maxCopied-l.copied {
+		l.err = fmt.Errorf("tensor %q: %s %s needs a copy of %d bytes (%s), want at most %d bytes in all copies of a file",
+			t.Name, t.DType, shapeString(t.Shape), size, why, maxCopied)
+		return false
+	}
+	l.copied += int64(size)
+	return true
 }
 
 var floatTypes = []string{"F32", "BF16", "F16"}
@@ -134,14 +162,22 @@ func (l *loader) floats(name string, n int64) []float32 {
 	}
 	switch t.DType {
 	case "BF16":
-		return widen(view[reweight.BF16](t.data))
+		return widened[reweight.BF16](l, t)
 	case "F16":
-		return widen(view[reweight.F16](t.data))
+		return widened[reweight.F16](l, t)
 	}
-	return view[float32](t.data)
+	return elements[float32](l, t)
 }
 
-func widen[H interface{ Float32() float32 }](halves []H) []float32 {
+// widened returns the 16-bit elements of the tensor as float32.
+func widened[H interface {
+	element
+	Float32() float32
+}](l *loader, t *tensor) []float32 {
+	if !l.takeRoom(t, 2*len(t.data), "it is widened to F32") {
+		return nil
+	}
+	halves := elements[H](l, t)
 	wide := make([]float32, len(halves))
 	for i, h := range halves {
 		wide[i] = h.Float32()
@@ -161,11 +197,11 @@ func (l *loader) logits(name string, rows int64) reweight.Logits {
 	logits := reweight.Logits{Vocab: int(t.Shape[1])}
 	switch t.DType {
 	case "BF16":
-		logits.BF16 = view[reweight.BF16](t.data)
+		logits.BF16 = elements[reweight.BF16](l, t)
 	case "F16":
-		logits.F16 = view[reweight.F16](t.data)
+		logits.F16 = elements[reweight.F16](l, t)
 	default:
-		logits.F32 = view[float32](t.data)
+		logits.F32 = elements[float32](l, t)
 	}
 	return logits
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,15 +9,13 @@ import (
 )
 
 // Derive computes those of the named arrays that b lacks and that follow from
-// its logits, at temperature 1:
+// its logits, at temperature 1. Names are those of the tensors, and
+// reweight.Batch.Arrays says which array follows from which logits: for example
+// ref_energy from ref_logits. Log-probabilities also need token_ids.
 //
-//	ref_energy, ref_logprobs, ref_entropy   from ref_logits
-//	entropy, old_logprobs                   from old_logits
-//	logprobs                                from logits
-//
-// Log-probabilities also need token_ids. Arrays that b has stay as they are, and
-// so do those that cannot be derived (see Require). Logits that nothing is
-// derived from are not read. After an error b is unchanged.
+// Arrays that b has stay as they are, and so do those that cannot be derived (see
+// Require). Logits that nothing is derived from are not read. What is derived is
+// newly allocated. After an error b is unchanged.
 func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 	derived := *b
 	arrays := derived.Arrays()
@@ -48,6 +47,10 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 			continue
 		}
 		if err := ws.TokenStats(dst, *logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+			var input *reweight.InputError
+			if errors.As(err, &input) && input.Arg == "ids" { // TokenStats' word for what b calls TokenIDs
+				err = &reweight.InputError{Arg: "TokenIDs", Index: input.Index, Problem: input.Problem}
+			}
 			return fmt.Errorf("rollout: deriving from %q: %w", source.Name, err)
 		}
 		for i, lse := range dst.LSE {

@@ -3,7 +3,6 @@ package rollout
 import (
 	"math"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -86,13 +85,14 @@ func TestDeriveWithoutTokenIDs(t *testing.T) {
 func TestDeriveError(t *testing.T) {
 	b := batchOf(t, encoded(t, without("ref_energy", "old_logprobs"), nil))
 	b.TokenIDs[3] = 2 // beyond old_logits, within ref_logits
-	want := *b
+	before := *b
 	var ws reweight.Workspace
 	err := Derive(&ws, b, derivable...)
-	if err == nil || !strings.HasPrefix(err.Error(), `rollout: deriving from "old_logits": `) {
-		t.Errorf("error %v", err)
+	const want = `rollout: deriving from "old_logits": reweight: TokenIDs[3] is 2, want 0 to 1, for rows of 2 logits`
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
-	if !reflect.DeepEqual(*b, want) {
+	if !reflect.DeepEqual(*b, before) {
 		t.Error("the batch changed")
 	}
 }

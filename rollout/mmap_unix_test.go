@@ -4,13 +4,18 @@ package rollout
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"testing"
+	"time"
+	"unsafe"
 
+	"github.com/seed621a2839/reweight"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,6 +76,183 @@ func TestMapping(t *testing.T) {
 		t.Error("the documented fault after the file shrinks does not come")
 	}
 }
+
+// openTruncated opens a file of three kinds of logits, reads its batch and makes
+// the file shorter then: it ends within a row of the named logits.
+func openTruncated(t *testing.T, logits string) (*File, *reweight.Batch) {
+	t.Helper()
+	const tokens, vocab = 64, 5120 // whole chunks: no tail, which Go reads first
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	err := Write(path, []Tensor{
+		vector("seq_offsets", []int64{0, tokens}),
+		{"logits", []int64{tokens, vocab}, make([]float32, tokens*vocab)},
+		{"ref_logits", []int64{tokens, vocab}, make([]reweight.BF16, tokens*vocab)},
+		{"old_logits", []int64{tokens, vocab}, make([]reweight.F16, tokens*vocab)},
+		vector("token_ids", make([]int32, tokens)),
+		vector("role", make([]uint8, tokens)),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	b, err := f.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := f.byName[logits].data
+	row := int(uintptr(unsafe.Pointer(&data[0]))-uintptr(unsafe.Pointer(&f.data[0]))) + len(data)/2
+	page := os.Getpagesize()
+	end := (row + 4096 + page) / page * page // beyond the row's first block of 1024
+	if err := os.Truncate(path, int64(end)); err != nil {
+		t.Fatal(err)
+	}
+	needAddresses(t, &f.data[len(f.data)-1])
+	return f, b
+}
+
+// needAddresses skips the test where the address that is reported of a fault is
+// not that of the byte which was read, as in some emulators.
+func needAddresses(t *testing.T, missing *byte) {
+	t.Helper()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		page := uintptr(os.Getpagesize())
+		fault, ok := recover().(interface{ Addr() uintptr })
+		if !ok || fault.Addr()/page != uintptr(unsafe.Pointer(missing))/page {
+			t.Skip("no address is reported of a fault, as in an emulator")
+		}
+	}()
+	sink = float32(*missing)
+}
+
+// expectShorter checks the error of a read that faults.
+func expectShorter(t *testing.T, f *File, err error) {
+	t.Helper()
+	want := f.prefix + ": cannot be read any more: it became shorter while it was open, or its disk fails"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// A file that becomes shorter makes errors of faults, in Go and in every assembly.
+// While a fault is handled, the stack can be searched for pointers and moved.
+func TestGuard(t *testing.T) {
+	for logits, derived := range map[string]string{"logits": "logprobs", "ref_logits": "ref_energy", "old_logits": "entropy"} {
+		t.Run(logits, func(t *testing.T) {
+			f, b := openTruncated(t, logits)
+			_, err := f.Batch() // the roles are at the end
+			expectShorter(t, f, err)
+			if bigEndian {
+				return // the batch is a copy
+			}
+			expectShorter(t, f, f.Guard(func() error { sink += float32(b.Role[0]); return nil }))
+			for _, isa := range reweight.AvailableISAs() {
+				ws := reweight.Workspace{Workers: 1, ISA: isa}
+				for _, handle := range []func(){func() {}, runtime.GC, func() { deep(1 << 12) }} {
+					some := *b
+					some.TokenIDs = make([]int32, b.Tokens())
+					expectShorter(t, f, f.Guard(func() error {
+						defer handle()
+						return Derive(&ws, &some, derived)
+					}))
+				}
+				small := reweight.Logits{Vocab: 2, F32: make([]float32, 2)}
+				if err := ws.TokenStats(reweight.Stats{LSE: make([]float32, 1)}, small, nil, reweight.DefaultTokenStats); err != nil {
+					t.Errorf("%v: the workspace cannot be used after a fault: %v", isa, err)
+				}
+			}
+		})
+	}
+}
+
+// deep needs a large stack.
+func deep(n int) int {
+	var frame [64]int
+	if n > 0 {
+		frame[n%64] = deep(n - 1)
+	}
+	return frame[(n+1)%64] + 1
+}
+
+// Guard keeps what is not its file's.
+func TestGuardElsewhere(t *testing.T) {
+	f, _ := openTruncated(t, "logits")
+	if err := f.Guard(func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	boom := errors.New("boom")
+	if err := f.Guard(func() error { return boom }); err != boom {
+		t.Errorf("error %v, want %v", err, boom)
+	}
+	_, other := openTruncated(t, "logits")
+	for name, do := range map[string]func(){
+		"panic":            func() { panic(boom) },
+		"index":            func() { _ = make([]int, other.Tokens())[other.Tokens()] },
+		"nil":              func() { *(*int)(nil) = 1 },
+		"another's memory": func() { sink = sum(other.Logits.F32) },
+	} {
+		if bigEndian && name == "another's memory" {
+			continue
+		}
+		if !faults(func() { f.Guard(func() error { do(); return nil }) }) {
+			t.Errorf("%s: Guard takes a panic that is not its file's", name)
+		}
+	}
+	if old := debug.SetPanicOnFault(false); old {
+		t.Error("Guard leaves the goroutine's setting changed")
+	}
+}
+
+// Nobody writes to the pipe: whoever waits for a writer waits for ever.
+func TestOpenPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o666); err != nil {
+		t.Skip(err)
+	}
+	inTime(t, func() {
+		if _, err := Open(path); err == nil || err.Error() != "rollout: "+path+": not a regular file" {
+			t.Errorf("error %v", err)
+		}
+	})
+	// The path can become a pipe's after it was looked at.
+	inTime(t, func() {
+		f, err := openNow(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	})
+}
+
+func TestOpenSocket(t *testing.T) {
+	t.Chdir(t.TempDir()) // a socket's path must be short
+	l, err := net.Listen("unix", "socket")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer l.Close()
+	if _, err := Open("socket"); err == nil || err.Error() != "rollout: socket: not a regular file" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// inTime fails the test if f takes long.
+func inTime(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan bool)
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("waits")
+	}
+}
+
+var sink float32 // keeps the compiler from leaving a read out
 
 func sum(x []float32) (s float32) {
 	for _, v := range x {

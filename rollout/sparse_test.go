@@ -9,58 +9,93 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// A file of 64 GiB, nearly all of it a hole on disk, opens at once and takes
-// memory only for what is read.
-func TestLargerThanMemory(t *testing.T) {
+// A declared tensor is one of a sparse file: data is what it begins with, and the
+// rest is a hole.
+type declared struct {
+	name, dtype string
+	shape       []int64
+	data        []byte
+	size        int64 // in bytes
+}
+
+// sparseFile writes a file that takes next to nothing on disk.
+func sparseFile(t *testing.T, tensors ...declared) string {
+	t.Helper()
 	if runtime.GOOS != "linux" || strconv.IntSize < 64 {
-		t.Skip("needs sparse files, /proc and a 64-bit address space")
+		t.Skip("needs sparse files and a 64-bit address space")
 	}
-	const tokens, vocab = 1 << 17, 1 << 17
-	const size = int64(tokens) * vocab * 4
-	header := fmt.Sprintf(`{"seq_offsets":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},`+
-		`"logits":{"dtype":"F32","shape":[%d,%d],"data_offsets":[16,%d]},`+
-		`"role":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}`,
-		tokens, vocab, 16+size, tokens, 16+size, 16+size+tokens)
-	for len(header)%8 != 0 {
-		header += " "
+	var entries []string
+	size := int64(0)
+	for _, x := range tensors {
+		entries = append(entries, fmt.Sprintf(`"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`,
+			x.name, x.dtype, marshal(x.shape), size, size+x.size))
+		size += x.size
 	}
-	begin := rawFile(header, 0)
-	begin = binary.LittleEndian.AppendUint64(begin, 0)
-	begin = binary.LittleEndian.AppendUint64(begin, tokens)
-	end := int64(len(begin)) + size // of the logits
+	header := "{" + strings.Join(entries, ",") + "}"
+	header += strings.Repeat(" ", -len(header)&7)
 	path := filepath.Join(t.TempDir(), "sparse.safetensors")
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := file.Truncate(end + tokens); err != nil {
-		t.Skipf("no sparse file of 64 GiB here: %v", err)
+	begin := rawFile(header, 0)
+	at := int64(len(begin))
+	if err := file.Truncate(at + size); err != nil {
+		t.Skipf("no sparse file of %d bytes here: %v", at+size, err)
 	}
-	for at, data := range map[int64][]byte{
-		0:       begin,
-		end - 4: binary.LittleEndian.AppendUint32(nil, math.Float32bits(-7)),
-	} {
+	write := func(data []byte, at int64) {
 		if _, err := file.WriteAt(data, at); err != nil {
 			t.Fatal(err)
 		}
 	}
+	write(begin, 0)
+	for _, x := range tensors {
+		write(x.data, at)
+		at += x.size
+	}
+	return path
+}
+
+// openSparse opens a sparse file, unless the address space has no room for it.
+func openSparse(t *testing.T, path string) *File {
+	t.Helper()
+	f, err := Open(path)
+	if errors.Is(err, syscall.ENOMEM) {
+		t.Skipf("no room in this address space, as in an emulator: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// oneTrajectory declares what a batch must have.
+func oneTrajectory(tokens int64) (offsets, role declared) {
+	offsets = declared{"seq_offsets", "I64", []int64{2}, binary.LittleEndian.AppendUint64(make([]byte, 8), uint64(tokens)), 16}
+	return offsets, declared{"role", "U8", []int64{tokens}, nil, tokens}
+}
+
+// A file of 64 GiB, nearly all of it a hole on disk, opens at once and takes
+// memory only for what is read.
+func TestLargerThanMemory(t *testing.T) {
+	if bigEndian {
+		t.Skip("a big-endian machine copies all")
+	}
+	const tokens, vocab = 1 << 17, 1 << 17
+	const size = int64(tokens) * vocab * 4
+	offsets, role := oneTrajectory(tokens)
+	path := sparseFile(t, offsets, declared{"logits", "F32", []int64{tokens, vocab}, binary.LittleEndian.AppendUint32(nil, math.Float32bits(-7)), size}, role)
 
 	start, before := time.Now(), resident(t)
-	var f *File
 	heap := allocated(func() {
-		f, err = Open(path)
-		if errors.Is(err, syscall.ENOMEM) {
-			t.Skipf("no room for 64 GiB in this address space, as in an emulator: %v", err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := openSparse(t, path)
 		defer f.Close()
 		b, err := f.Batch()
 		if err != nil {
@@ -69,8 +104,8 @@ func TestLargerThanMemory(t *testing.T) {
 		if n := b.Logits.Rows(); n != tokens || b.Logits.Vocab != vocab {
 			t.Fatalf("logits [%d, %d], want [%d, %d]", n, b.Logits.Vocab, tokens, vocab)
 		}
-		if x := b.Logits.F32[len(b.Logits.F32)-1]; x != -7 {
-			t.Errorf("last logit %v, want -7", x)
+		if x, y := b.Logits.F32[0], b.Logits.F32[len(b.Logits.F32)-1]; x != -7 || y != 0 {
+			t.Errorf("first and last logit %v and %v, want -7 and 0", x, y)
 		}
 		if n := resident(t) - before; n > 64<<20 {
 			t.Errorf("%d bytes of memory are resident for the file", n)
@@ -81,6 +116,55 @@ func TestLargerThanMemory(t *testing.T) {
 	}
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("took %v", d)
+	}
+}
+
+// Copies of data that a file of a few KiB declares do not exhaust the memory.
+func TestCopiesAreBounded(t *testing.T) {
+	const tokens = 1 << 20
+	offsets, role := oneTrajectory(tokens)
+	pad := declared{"pad", "U8", []int64{1}, nil, 1} // what follows it is not aligned
+	logits := func(dtype string, size int64) declared {
+		return declared{"logits", dtype, []int64{tokens, 1 << 13}, nil, size << 33}
+	}
+	manyOffsets, manyRoles := oneTrajectory(1 << 33)
+	const unaligned = "its data is not aligned to its element size, or this machine is big-endian"
+	for _, c := range []struct {
+		tensors []declared
+		want    string // about a tensor
+	}{
+		{[]declared{offsets, role, pad, logits("F32", 4)}, `"logits": F32 [1048576, 8192] needs a copy of 34359738368 bytes (` + unaligned + `)`},
+		{[]declared{offsets, role, pad, logits("BF16", 2)}, `"logits": BF16 [1048576, 8192] needs a copy of 17179869184 bytes (` + unaligned + `)`},
+		{[]declared{offsets, role, pad, logits("F16", 2)}, `"logits": F16 [1048576, 8192] needs a copy of 17179869184 bytes (` + unaligned + `)`},
+		{[]declared{manyOffsets, manyRoles, {"entropy", "BF16", []int64{1 << 33}, nil, 1 << 34}}, `"entropy": BF16 [8589934592] needs a copy of 34359738368 bytes (it is widened to F32)`},
+		{[]declared{manyOffsets, manyRoles, {"entropy", "F16", []int64{1 << 33}, nil, 1 << 34}}, `"entropy": F16 [8589934592] needs a copy of 34359738368 bytes (it is widened to F32)`},
+		{[]declared{role, pad, {"seq_offsets", "I64", []int64{1 << 30}, nil, 1 << 33}}, `"seq_offsets": I64 [1073741824] needs a copy of 8589934592 bytes (` + unaligned + `)`},
+	} {
+		path := sparseFile(t, c.tensors...)
+		f := openSparse(t, path)
+		heap := allocated(func() {
+			_, err := f.Batch()
+			want := "rollout: " + path + ": tensor " + c.want + ", want at most 1073741824 bytes in all copies of a file"
+			if err == nil || err.Error() != want {
+				t.Errorf("error %v\nwant  %s", err, want)
+			}
+		})
+		if heap > 1<<20 {
+			t.Errorf("%s: %d bytes allocated", c.want, heap)
+		}
+		f.Close()
+	}
+}
+
+// The bound is one of all copies together.
+func TestCopiesAddUp(t *testing.T) {
+	x := &tensor{Info: Info{Name: "x", DType: "F32"}}
+	var l loader
+	if !l.takeRoom(x, maxCopied-8, "") || !l.takeRoom(x, 8, "") || l.err != nil {
+		t.Errorf("no room for %d bytes: %v", maxCopied, l.err)
+	}
+	if l.takeRoom(x, 1, "") || l.err == nil {
+		t.Errorf("room for %d bytes", l.copied)
 	}
 }
 

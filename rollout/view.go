@@ -16,15 +16,20 @@ type element interface {
 // The format is little-endian.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
+// viewable reports whether view returns the data's own memory.
+func viewable[E element](data []byte) bool {
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	return (!bigEndian || unsafe.Sizeof(*new(E)) == 1) && uintptr(p)%unsafe.Alignof(*new(E)) == 0
+}
+
 // view returns little-endian data as elements: the same memory if it is
-// aligned and the machine is little-endian, else a copy. The length of data is
+// viewable, else a copy. The length of data is
 // a multiple of the element size.
 func view[E element](data []byte) []E {
 	size := int(unsafe.Sizeof(*new(E)))
 	n := len(data) / size
-	p := unsafe.Pointer(unsafe.SliceData(data))
-	if !bigEndian && uintptr(p)%unsafe.Alignof(*new(E)) == 0 {
-		return unsafe.Slice((*E)(p), n)
+	if viewable[E](data) {
+		return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), n)
 	}
 	copied := make([]E, n)
 	raw := memory(copied)
