@@ -2,10 +2,12 @@ package kernels
 
 import (
 	"bytes"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"hash/fnv"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +64,7 @@ func bitLines(t *testing.T, path reweight.ISA) []string {
 					if err != nil {
 						t.Fatal(err)
 					}
-					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, typ, family, size, hash(c.Input()), patterns(c.Bits(nil))))
+					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, typ, family, size, hash(littleEndian(c.Input(), typ.Size())), patterns(c.Bits(nil))))
 				}
 			}
 		}
@@ -86,6 +88,19 @@ func patterns(bits []uint64) string {
 		fmt.Fprintf(&b, "%016x", v)
 	}
 	return fmt.Sprintf("%d %016x", len(bits), hash(b.Bytes()))
+}
+
+// littleEndian returns a copy of an array of this machine's memory with the
+// bytes of its elements in the order of amd64 and arm64.
+func littleEndian(memory []byte, size int) []byte {
+	b := bytes.Clone(memory)
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		return b
+	}
+	for e := range slices.Chunk(b, size) {
+		slices.Reverse(e)
+	}
+	return b
 }
 
 func hash(b []byte) uint64 {

@@ -59,7 +59,7 @@ func (f Family) fill(x []float32, r *rand.Rand) {
 	case OneHot:
 		x[at] = 2
 	case Special:
-		nan := float32(math.NaN())
+		nan := math.Float32frombits(0x7fc00000) // float32(math.NaN()) is another on some MIPS
 		switch r.IntN(3) {
 		case 0:
 			x[at] = nan
