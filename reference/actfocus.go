@@ -57,22 +57,13 @@ func ActionMoments(role []Role, signal []float64, eps float64) (n int, mu, sigma
 	); err != nil {
 		return 0, 0, 0, err
 	}
-	for t, r := range role {
-		if r == RoleAction {
-			n++
-			mu += signal[t]
-		}
+	n, total, _, err := MaskedMoments(role, signal, 0, RoleAction)
+	if err != nil || n == 0 {
+		return 0, 0, 0, err
 	}
-	if n == 0 {
-		return 0, 0, 0, nil
-	}
-	mu /= float64(n)
-	for t, r := range role {
-		if r == RoleAction {
-			sigma += (signal[t] - mu) * (signal[t] - mu)
-		}
-	}
-	return n, mu, math.Sqrt(sigma/float64(n) + eps), nil
+	mu = total / float64(n)
+	_, _, squares, err := MaskedMoments(role, signal, mu, RoleAction)
+	return n, mu, math.Sqrt(squares/float64(n) + eps), err
 }
 
 // ActFocusWeights returns the weight of every token (ActFocus,

@@ -56,25 +56,19 @@ func AEMFactors(hbar []float64, lambda, guard float64) ([]float64, error) {
 	if err := first(checkAtLeast("lambda", lambda, 0), checkAtLeast("guard", guard, 0)); err != nil {
 		return nil, err
 	}
-	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, h := range hbar {
-		lo, hi = min(lo, h), max(hi, h)
-	}
-	a := make([]float64, len(hbar))
-	if hi-lo < guard || hi == lo {
+	least, largest := MinMax(hbar)
+	if largest-least < guard || largest == least {
+		a := make([]float64, len(hbar))
 		for s := range a {
 			a[s] = 1
 		}
 		return a, nil
 	}
+	htil := make([]float64, len(hbar))
 	for s, h := range hbar {
-		a[s] = math.Exp(-lambda * (h - lo) / (hi - lo))
+		htil[s] = (h - least) / (largest - least)
 	}
-	m := mean(a)
-	for s := range a {
-		a[s] /= m
-	}
-	return a, nil
+	return ExpScale(htil, 0, lambda)
 }
 
 // AEM returns, for every span, its mean entropy and its factor
@@ -172,13 +166,10 @@ func EMPG(hbar []float64, k float64) ([]float64, error) {
 	if err := checkAtLeast("k", k, 0); err != nil {
 		return nil, err
 	}
-	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, h := range hbar {
-		lo, hi = min(lo, h), max(hi, h)
-	}
+	least, largest := MinMax(hbar)
 	g := make([]float64, len(hbar))
 	for s, h := range hbar {
-		g[s] = math.Exp(-k * (h - lo) / (hi - lo + 1e-8))
+		g[s] = math.Exp(-k * (h - least) / (largest - least + 1e-8))
 	}
 	m := mean(g)
 	for s := range g {

@@ -82,11 +82,18 @@ func members(ids []int32) (distinct []int32, lists [][]int) {
 	return distinct, lists
 }
 
-// mean returns the arithmetic mean, NaN of nothing.
-func mean(x []float64) float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += v
+// sum returns the sum of x. Long ones are summed in halves: the rounding error
+// of adding one after another would grow with their length.
+func sum(x []float64) float64 {
+	if n := len(x); n > 256 {
+		return sum(x[:n/2]) + sum(x[n/2:])
 	}
-	return sum / float64(len(x))
+	s := 0.0
+	for _, v := range x {
+		s += v
+	}
+	return s
 }
+
+// mean returns the arithmetic mean, NaN of nothing.
+func mean(x []float64) float64 { return sum(x) / float64(len(x)) }

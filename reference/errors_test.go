@@ -34,6 +34,10 @@ func TestErrors(t *testing.T) {
 		_, _, err := GAE(r, v, role, off, gamma, lambda)
 		return err
 	}
+	moments := func(role []Role, x []float64) error {
+		_, _, _, err := MaskedMoments(role, x, 0)
+		return err
+	}
 	mass := func(role []Role, w []float64) error {
 		_, _, err := WeightMass(role, w)
 		return err
@@ -76,6 +80,12 @@ func TestErrors(t *testing.T) {
 		{aem(role, span, off, group, two, -1, 0, ScopeGroup), "reference: lambda = -1, want a finite number, 0 or more"},
 		{aem(role, span, off, group, two, 1, nan, ScopeGroup), "reference: guard = NaN, want a finite number, 0 or more"},
 		{aem(role, span, off, group, two, 1, 0, "all"), `reference: scope = "all", want "group", "trajectory" or "batch"`},
+		{moments([]Role{3}, two[:1]), "reference: role[0] = 3, want 0, 1 or 2"},
+		{moments(role, three), "reference: len(x) = 3, want 2 tokens"},
+		{second(SpanMeans(two, nil)), "reference: len(offsets) = 0, want at least 1"},
+		{second(SpanMeans(two, []int64{0, 3})), "reference: offsets[1] = 3, want 2 tokens"},
+		{second(ExpScale(two, 0, -1)), "reference: rate = -1, want a finite number, 0 or more"},
+
 		{second(ScaleAdvantages(two, three)), "reference: len(factors) = 3, want 2 tokens"},
 		{second(EMPG(two, nan)), "reference: k = NaN, want a finite number, 0 or more"},
 
