@@ -10,20 +10,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/seed621a2839/reweight"
 )
 
-var update = flag.Bool("update", false, "write testdata/bits.txt from the portable path")
+var update = flag.Bool("update", false, "write testdata/bits.txt from the portable kernels")
 
 const bitsFile = "testdata/bits.txt"
 
-// TestBits holds every path of this machine against the bits that the portable
-// path had on amd64, for every kernel, type and family: a difference between any
-// two paths of any two CPUs shows.
+// TestBits holds every implementation of this machine against the bits that plain
+// Go had on amd64, for every kernel, type and family: a difference between any
+// two implementations on any two machines shows.
 func TestBits(t *testing.T) {
 	if *update {
-		lines := append([]string{"# kernel, type, family, size, hash of the main input; outputs as float64, or their number and a hash"}, bitLines(t, reweight.Portable)...)
+		lines := append([]string{"# kernel, type, family, size, hash of the main input; outputs as float64, or their number and a hash"}, bitLines(t, Implementations()[0].New(1))...)
 		if err := os.WriteFile(bitsFile, []byte(strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -33,9 +31,9 @@ func TestBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Split(strings.TrimSpace(string(golden)), "\n")[1:]
-	for _, path := range reweight.AvailableISAs() {
-		t.Run(path.String(), func(t *testing.T) {
-			got := bitLines(t, path)
+	for _, impl := range Implementations() {
+		t.Run(impl.Name, func(t *testing.T) {
+			got := bitLines(t, impl.New(1))
 			if len(got) != len(want) {
 				t.Fatalf("%d cases, want the %d of %s", len(got), len(want), bitsFile)
 			}
@@ -48,8 +46,8 @@ func TestBits(t *testing.T) {
 	}
 }
 
-// bitLines describes the results of every case on a path, a line each.
-func bitLines(t *testing.T, path reweight.ISA) []string {
+// bitLines describes the results of every case, a line each.
+func bitLines(t *testing.T, run Runner) []string {
 	var lines []string
 	for _, k := range All() {
 		for _, typ := range k.DTypes {
@@ -59,7 +57,7 @@ func bitLines(t *testing.T, path reweight.ISA) []string {
 					s.DType, s.Family, s.Seed = typ, family, uint64(size)
 					c, err := k.New(s)
 					if err == nil {
-						err = c.Run(&reweight.Workspace{ISA: path, Workers: 1})
+						err = c.Run(run)
 					}
 					if err != nil {
 						t.Fatal(err)

@@ -53,7 +53,7 @@ type Case struct {
 	Bytes    int64 // memory that one run must read and write at least once
 
 	input     []byte // see Input
-	run       func(ws *reweight.Workspace) error
+	run       func(r Runner) error
 	outputs   []output
 	reference func() error // sets the outputs' want
 }
@@ -66,6 +66,7 @@ type Case struct {
 type output struct {
 	name     string
 	got      func(i int) float64
+	memory   []byte // where the kernel writes it; nil if Run copies it from what the kernel returns
 	want     []float64
 	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes, by which errors are divided
 	ulps     float64
@@ -107,8 +108,8 @@ func memoryOf[E any](x []E) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
-// Run runs the implementation that ws names.
-func (c *Case) Run(ws *reweight.Workspace) error { return c.run(ws) }
+// Run runs the kernel once.
+func (c *Case) Run(r Runner) error { return c.run(r) }
 
 // Reference computes the float64 answers; it takes as long as float64 takes.
 func (c *Case) Reference() error { return c.reference() }
@@ -152,8 +153,18 @@ func (c *Case) Check() (Errors, error) {
 	return e, first
 }
 
-// Bits appends the bits of every output, NaN as one pattern: two paths agree if
-// these are equal.
+// Spoil overwrites the outputs, so that what an earlier run left there does not
+// pass for the results of the next one.
+func (c *Case) Spoil() {
+	for _, out := range c.outputs {
+		for i := range out.memory {
+			out.memory[i] = 0x55
+		}
+	}
+}
+
+// Bits appends the bits of every output, NaN as one pattern: two implementations
+// agree if these are equal.
 func (c *Case) Bits(dst []uint64) []uint64 {
 	for o := range c.outputs {
 		out := &c.outputs[o]
@@ -176,7 +187,7 @@ func ulp32(x float64) float64 {
 
 // f32 is an output of float32, held to the tolerance that the caller sets.
 func f32(name string, got []float32) output {
-	return output{name: name, got: func(i int) float64 { return float64(got[i]) }, want: make([]float64, len(got)), half: 0x1p-24}
+	return output{name: name, got: func(i int) float64 { return float64(got[i]) }, memory: memoryOf(got), want: make([]float64, len(got)), half: 0x1p-24}
 }
 
 // sums is an output of counts and sums in float64.

@@ -26,12 +26,20 @@ func lengths() []int {
 	return append(n, 4096, 5000, 70001)
 }
 
-// hold runs the case on every path of this machine, each against the reference
-// and all against the first, bit for bit.
-func hold(t interface {
+// A reporter is what hold needs of a *testing.T or a *rapid.T.
+type reporter interface {
 	Helper()
 	Errorf(string, ...any)
-}, k Kernel, s Spec) {
+}
+
+// hold runs the case on every implementation of this machine, each against the
+// reference and all against the first, bit for bit.
+func hold(t reporter, k Kernel, s Spec) {
+	t.Helper()
+	holdOn(t, Implementations(), k, s)
+}
+
+func holdOn(t reporter, impls []Implementation, k Kernel, s Spec) {
 	t.Helper()
 	c, err := k.New(s)
 	if err == nil {
@@ -42,20 +50,20 @@ func hold(t interface {
 		return
 	}
 	var first []uint64
-	for _, path := range reweight.AvailableISAs() {
-		ws := reweight.Workspace{ISA: path, Workers: 1}
-		if err := c.Run(&ws); err != nil {
-			t.Errorf("%s %v %+v: %v", k.Name, path, s, err)
+	for _, impl := range impls {
+		c.Spoil()
+		if err := c.Run(impl.New(1)); err != nil {
+			t.Errorf("%s %s %+v: %v", k.Name, impl.Name, s, err)
 			return
 		}
 		if _, err := c.Check(); err != nil {
-			t.Errorf("%s %v %v %s, %d x %d, seed %d: %v", k.Name, path, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, err)
+			t.Errorf("%s %s %v %v, %d x %d, seed %d: %v", k.Name, impl.Name, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, err)
 		}
 		bits := c.Bits(nil)
 		if first == nil {
 			first = bits
 		} else if !slices.Equal(first, bits) {
-			t.Errorf("%s %v %v %s, %d x %d, seed %d: not the bits of %v", k.Name, path, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, reweight.AvailableISAs()[0])
+			t.Errorf("%s %s %v %v, %d x %d, seed %d: not the bits of %s", k.Name, impl.Name, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, impls[0].Name)
 		}
 	}
 }
@@ -116,6 +124,51 @@ func TestParityRandom(t *testing.T) {
 		s.Seed = rapid.Uint64().Draw(t, "seed")
 		hold(t, k, s)
 	})
+}
+
+// idle is an implementation that does nothing.
+type idle struct{}
+
+func (idle) TokenStats(reweight.Stats, reweight.Logits, []int32, reweight.TokenStatsOptions) error {
+	return nil
+}
+func (idle) RowGradient(_, _ reweight.Logits, _ []int32, _, _, _ []float32, _ reweight.RowGradientOptions) error {
+	return nil
+}
+func (idle) MaskedMoments([]float32, []reweight.Role, reweight.RoleSet, float64) (reweight.Moments, error) {
+	return reweight.Moments{}, nil
+}
+func (idle) ActFocusWeights(_, _ []float32, _ []reweight.Role, _, _ float64, _ reweight.ActFocusOptions) error {
+	return nil
+}
+func (idle) SpanMeans(_, _ []float32, _ []int32) error           { return nil }
+func (idle) MinMax(_, _, _ []float32, _ []int32) error           { return nil }
+func (idle) ExpScale(_, _ []float32, _ float32, _ float64) error { return nil }
+func (idle) Multiply(_, _, _ []float32) error                    { return nil }
+func (idle) Surrogate(_, _, _, _, _ []float32, _ []reweight.Role, _ float64, _ reweight.LossOptions) (reweight.SurrogateSums, error) {
+	return reweight.SurrogateSums{}, nil
+}
+
+// complaints counts errors.
+type complaints int
+
+func (*complaints) Helper()                 {}
+func (c *complaints) Errorf(string, ...any) { *c++ }
+
+// TestIdleFails: an implementation that leaves the outputs as they are does not
+// pass with what another one wrote.
+func TestIdleFails(t *testing.T) {
+	impls := append(Implementations(), Implementation{"idle", func(int) Runner { return idle{} }})
+	for _, k := range All() {
+		for _, typ := range k.DTypes {
+			var c complaints
+			s := spec(k, 100)
+			s.DType = typ
+			if holdOn(&c, impls, k, s); c == 0 {
+				t.Errorf("%s %v: an implementation that does nothing passes", k.Name, typ)
+			}
+		}
+	}
 }
 
 // TestCheckFails: the harness that all parity rests on notices a wrong result.
@@ -180,8 +233,8 @@ func TestInput(t *testing.T) {
 // in a block's body or tail.
 func TestSpecialEverywhere(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	for _, path := range reweight.AvailableISAs() {
-		ws := reweight.Workspace{ISA: path, Workers: 1}
+	for _, impl := range Implementations() {
+		run := impl.New(1)
 		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100} {
 			for at := range n {
 				// All 1, all -Inf, and a block of -Inf, which is passed over, before 1.
@@ -196,8 +249,8 @@ func TestSpecialEverywhere(t *testing.T) {
 					for _, special := range []float32{nan, math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000), inf} {
 						row[at] = special
 						want := [3]float32{special, nan, nan}
-						if err := statsAre(&ws, row, int32(n/2), want); err != nil {
-							t.Fatalf("%v: %d elements, %d of -Inf, %v at %d: %v", path, n, masked, special, at, err)
+						if err := statsAre(run, row, int32(n/2), want); err != nil {
+							t.Fatalf("%s: %d elements, %d of -Inf, %v at %d: %v", impl.Name, n, masked, special, at, err)
 						}
 					}
 				}
@@ -208,13 +261,13 @@ func TestSpecialEverywhere(t *testing.T) {
 
 // statsAre runs the row as float32 with all outputs and with each alone, and in
 // the narrower formats if they hold it.
-func statsAre(ws *reweight.Workspace, row []float32, id int32, want [3]float32) error {
+func statsAre(run Runner, row []float32, id int32, want [3]float32) error {
 	var got [3][1]float32
 	full := reweight.Stats{LSE: got[0][:], Entropy: got[1][:], Logprob: got[2][:]}
 	l := reweight.Logits{Vocab: len(row), F32: row}
 	for _, dst := range []reweight.Stats{full, {LSE: full.LSE}, {Entropy: full.Entropy}, {Logprob: full.Logprob}, {LSE: full.LSE, Logprob: full.Logprob}} {
 		got = [3][1]float32{{-77}, {-77}, {-77}}
-		if err := ws.TokenStats(dst, l, []int32{id}, reweight.DefaultTokenStats); err != nil {
+		if err := run.TokenStats(dst, l, []int32{id}, reweight.DefaultTokenStats); err != nil {
 			return err
 		}
 		for o, out := range [][]float32{dst.LSE, dst.Entropy, dst.Logprob} {
@@ -226,8 +279,8 @@ func statsAre(ws *reweight.Workspace, row []float32, id int32, want [3]float32) 
 	return nil
 }
 
-// FuzzTokenStats takes any bytes as a row of any format and holds every path
-// against the reference.
+// FuzzTokenStats takes any bytes as a row of any format and holds every
+// implementation against the reference.
 func FuzzTokenStats(f *testing.F) {
 	f.Add([]byte{0, 0, 128, 63, 0, 0, 0, 64}, uint8(0), uint16(1), 1.0)
 	f.Add([]byte{0, 0, 192, 127, 0, 0, 128, 255}, uint8(0), uint16(0), 0.5)
@@ -264,10 +317,9 @@ func FuzzTokenStats(f *testing.F) {
 		}
 		want := [3]float64{lse[0], h[0], lp[0]}
 		var first [3]float32
-		for i, path := range reweight.AvailableISAs() {
+		for i, impl := range Implementations() {
 			var got [3]float32
-			ws := reweight.Workspace{ISA: path, Workers: 1}
-			if err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
+			if err := impl.New(1).TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 				t.Fatal(err)
 			}
 			for o, w := range want {
@@ -277,7 +329,7 @@ func FuzzTokenStats(f *testing.F) {
 				}
 				// Bits of any size: also logits far apart, where |l| is large.
 				if !(math.Abs(g-w) <= 2e-6+math.Abs(w)*0x1p-23) && !(math.Abs(w) > math.MaxFloat32 && math.IsInf(g, int(math.Copysign(1, w)))) {
-					t.Errorf("%v: output %d = %v, want %v", path, o, g, w)
+					t.Errorf("%s: output %d = %v, want %v", impl.Name, o, g, w)
 				}
 			}
 			if i == 0 {
@@ -285,7 +337,7 @@ func FuzzTokenStats(f *testing.F) {
 			} else {
 				for o := range got {
 					if math.Float32bits(got[o]) != math.Float32bits(first[o]) && !(got[o] != got[o] && first[o] != first[o]) {
-						t.Errorf("%v: output %d = %x, %v has %x", path, o, got[o], reweight.AvailableISAs()[0], first[o])
+						t.Errorf("%s: output %d = %x, %s has %x", impl.Name, o, got[o], Implementations()[0].Name, first[o])
 					}
 				}
 			}

@@ -41,7 +41,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 			Bytes:    int64(s.Rows) * (int64(s.Vocab)*int64(s.DType.Size()) + 4*int64(len(outs))),
 			input:    input,
 			outputs:  outs,
-			run:      func(ws *reweight.Workspace) error { return ws.TokenStats(dst, logits, ids, opt) },
+			run:      func(impl Runner) error { return impl.TokenStats(dst, logits, ids, opt) },
 		}
 		c.reference = func() error {
 			lse, h, l, err := reference.TokenStats(x, s.Vocab, ids, tau)
@@ -77,10 +77,12 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 		out := output{name: "gradient", want: make([]float64, n), abs: 1e-5, half: 0x1p-24}
 		if s.DType == reweight.DTypeBF16 {
 			dst.BF16 = array[reweight.BF16](s, n)
+			out.memory = memoryOf(dst.BF16)
 			out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
 			out.half = 0x1p-8
 		} else {
 			dst.F32 = array[float32](s, n)
+			out.memory = memoryOf(dst.F32)
 			out.got = func(i int) float64 { return float64(dst.F32[i]) }
 		}
 		opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}
@@ -89,7 +91,7 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 			Bytes:    2 * int64(n) * int64(s.DType.Size()),
 			input:    input,
 			outputs:  []output{out},
-			run:      func(ws *reweight.Workspace) error { return ws.RowGradient(dst, logits, ids, l, h, grad, opt) },
+			run:      func(impl Runner) error { return impl.RowGradient(dst, logits, ids, l, h, grad, opt) },
 		}
 		c.reference = func() error {
 			for i := range s.Rows {

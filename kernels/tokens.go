@@ -24,8 +24,8 @@ func maskedMoments(s Spec) (*Case, error) {
 	out := sums("count, sum and sum of squares", got)
 	out.abs = 1e-13 // float64 rounding
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, input: memoryOf(x), outputs: []output{out}}
-	c.run = func(ws *reweight.Workspace) error {
-		m, err := ws.MaskedMoments(x, role, reweight.Responses, shift)
+	c.run = func(impl Runner) error {
+		m, err := impl.MaskedMoments(x, role, reweight.Responses, shift)
 		got[0], got[1], got[2] = float64(m.N), m.Sum, m.Squares
 		return err
 	}
@@ -67,7 +67,7 @@ func actFocusWeights(s Spec) (*Case, error) {
 	out := f32("weight", w)
 	out.ulps = 2
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 9, input: memoryOf(x), outputs: []output{out}}
-	c.run = func(ws *reweight.Workspace) error { return ws.ActFocusWeights(w, x, role, mean, sigma, opt) }
+	c.run = func(impl Runner) error { return impl.ActFocusWeights(w, x, role, mean, sigma, opt) }
 	c.reference = func() error {
 		for t, v := range wide {
 			c.outputs[0].want[t] = reference.ActFocusWeight(reference.Role(role[t]), v, mean, sigma, opt.Alpha, opt.Beta)
@@ -98,7 +98,7 @@ func spanMeans(s Spec) (*Case, error) {
 	}
 	out.abs = 4e-7 * largest
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
-	c.run = func(ws *reweight.Workspace) error { return ws.SpanMeans(means, x, off) }
+	c.run = func(impl Runner) error { return impl.SpanMeans(means, x, off) }
 	c.reference = func() error {
 		role, ids := make([]reference.Role, s.Rows), make([]int32, s.Rows)
 		for i := range means {
@@ -123,7 +123,7 @@ func minMax(s Spec) (*Case, error) {
 	off := s.cut(size, r)
 	lo, hi := array[float32](s, len(off)-1), array[float32](s, len(off)-1)
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), input: memoryOf(x), outputs: []output{f32("lo", lo), f32("hi", hi)}}
-	c.run = func(ws *reweight.Workspace) error { return ws.MinMax(lo, hi, x, off) }
+	c.run = func(impl Runner) error { return impl.MinMax(lo, hi, x, off) }
 	c.reference = func() error {
 		for g := range lo {
 			mn, mx := math.Inf(1), math.Inf(-1)
@@ -157,7 +157,7 @@ func expScale(s Spec) (*Case, error) {
 	out := f32("factor", dst)
 	out.rel = 1e-6
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, input: memoryOf(x), outputs: []output{out}}
-	c.run = func(ws *reweight.Workspace) error { return ws.ExpScale(dst, x, lo, rate) }
+	c.run = func(impl Runner) error { return impl.ExpScale(dst, x, lo, rate) }
 	c.reference = func() error {
 		want, sum := c.outputs[0].want, 0.0
 		for i, v := range wide { // the exponent is kept in range, in log2 units
@@ -180,7 +180,7 @@ func multiply(s Spec) (*Case, error) {
 	Random.fill(w, r)
 	dst := array[float32](s, s.Rows)
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, input: memoryOf(x), outputs: []output{f32("product", dst)}}
-	c.run = func(ws *reweight.Workspace) error { return ws.Multiply(dst, x, w) }
+	c.run = func(impl Runner) error { return impl.Multiply(dst, x, w) }
 	c.reference = func() error {
 		for i, v := range wide {
 			c.outputs[0].want[i] = float64(float32(v * float64(w[i])))
@@ -217,8 +217,8 @@ func surrogate(s Spec) (*Case, error) {
 	total := sums("tokens, clipped, loss and log-ratio", totals)
 	total.abs = 2e-6
 	c := &Case{Elements: n, Bytes: int64(n) * 21, input: memoryOf(logprobs), outputs: []output{out, total}}
-	c.run = func(ws *reweight.Workspace) error {
-		q, err := ws.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
+	c.run = func(impl Runner) error {
+		q, err := impl.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
 		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
 		return err
 	}

@@ -1,0 +1,40 @@
+package kernels
+
+import "github.com/seed621a2839/reweight"
+
+// A Runner runs the kernels on slices in this process's memory, as
+// *reweight.Workspace does: with its shapes, its errors and its bits. A runner
+// may keep its own memory or device busy, and serves one call at a time.
+type Runner interface {
+	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
+	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error
+
+	MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error)
+	ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error
+	SpanMeans(dst, x []float32, offsets []int32) error
+	MinMax(lo, hi, x []float32, offsets []int32) error
+	ExpScale(dst, x []float32, lo float32, rate float64) error
+	Multiply(dst, a, b []float32) error
+	Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error)
+}
+
+// An Implementation is one of the ways in which this machine can run the
+// kernels: an instruction set of its CPU, a C library, a GPU.
+type Implementation struct {
+	Name string                   // "avx2"
+	New  func(workers int) Runner // workers share the rows of logits, if it has any
+}
+
+// Implementations lists what this machine has, and is what the tests walk: each
+// is held against the reference, and all against the bits of the first, which is
+// plain Go.
+func Implementations() []Implementation {
+	var all []Implementation
+	for _, isa := range reweight.AvailableISAs() {
+		all = append(all, Implementation{
+			Name: isa.String(),
+			New:  func(workers int) Runner { return &reweight.Workspace{ISA: isa, Workers: workers} },
+		})
+	}
+	return all
+}
