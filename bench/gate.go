@@ -12,23 +12,24 @@ import (
 // A Rule decides from pairs of times whether a new version of a function is
 // slower than the base: early where that is clear, and else later or not at all.
 //
-// After so many pairs as each of Looks it takes the median of the ratios new to
-// base and a bound on either side of it. It fails a function whose median is
-// above Slower and whose lower bound is above Surely; it passes one whose upper
-// bound is below Slower; otherwise it waits for the next look, and after the
-// last one leaves it open.
+// Looks are numbers of pairs. When a function has that many, the rule takes the
+// median of the ratios of the new version's time to the base's, and a bound on
+// either side of the median. The function fails if the median is above Slower and
+// the lower bound above Surely. It passes if the upper bound is below Slower.
+// Otherwise the next look decides; after the last look the function is
+// inconclusive.
 //
 // Alpha is split evenly over the looks and over the functions compared
-// (Bonferroni), and each bound has such a part for itself. So at most Alpha of
-// runs fail any function that is not slower than Surely, and at most Alpha pass
-// one that is slower than Slower, as far as pairs are independent.
+// (Bonferroni), for each of the two bounds. So if pairs are independent, at most
+// Alpha of all runs fail a function that is not slower than Surely, and at most
+// Alpha of all runs pass one that is slower than Slower.
 type Rule struct {
 	Looks     []int   // increasing
 	Alpha     float64 // of a whole run, for each side
 	Functions int     // that are compared
 	Slower    float64 // ratios, at least 1
 	Surely    float64
-	Floor     float64 // ns per call: that much of a slow-down counts as none
+	Floor     float64 // ns per call that are taken off every slow-down before it counts
 }
 
 // DefaultRule is the rule of bench gate for so many functions.
@@ -36,21 +37,23 @@ func DefaultRule(functions int) Rule {
 	return Rule{Looks: []int{12, 24, 48, 96, 192}, Alpha: 0.01, Functions: functions, Slower: 1.05, Surely: 1.02, Floor: 5}
 }
 
-// A Pair is the time of a call before and after a change, in nanoseconds, above 0
-// and taken next to each other.
+// A Pair is the time of a call before and after a change, in nanoseconds. Both are
+// above 0, and were taken shortly after each other.
 type Pair struct{ Base, New float64 }
 
-// TakePair measures a pair: base, new, new, base, or the other way round if a
-// coin says so. So with no difference between the two, a pair is as likely to be
-// above 1 as below, whatever the machine does meanwhile. Each function returns
-// the nanoseconds per call of some short blocks of calls, and the least of its
-// blocks is the time of its side: a busy neighbour can only add. again is the
-// same of the second half over the first, of the base alone: near 1 on a machine
-// without noise. A time that is not positive and finite is an error.
+// TakePair measures a pair, in the order base, new, new, base, or new, base, base,
+// new if a coin says so. If the two do not differ, the ratio of a pair is then as
+// likely to be above 1 as below, whatever the machine does meanwhile.
+//
+// Each of base and now returns the nanoseconds per call of some short blocks of
+// calls. The time of a side is the least of its blocks, because other programs can
+// only make a block longer. again is the time of the base the second time over the
+// first: it is near 1 on a machine without noise. A time that is not positive and
+// finite is an error.
 func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, again float64, err error) {
 	halves := [2]float64{}
 	p.Base, p.New = math.Inf(1), math.Inf(1)
-	order := [...]bool{true, false, false, true} // is it the base
+	order := [...]bool{true, false, false, true} // whether it is the base, unless the coin says otherwise
 	flip := coin.IntN(2) == 0
 	n := 0
 	for _, isBase := range order {
@@ -98,10 +101,10 @@ func (v Verdict) String() string {
 // MarshalJSON writes the name.
 func (v Verdict) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
-// Decide returns the verdict on the pairs so far, and the estimate of the ratio
-// new to base. It is Open except at a look. The interval is that of the last
-// look that was reached: without bounds, which are then infinite, if there was
-// none or if it had too few pairs for its part of Alpha.
+// Decide returns the verdict on the pairs so far, and an estimate of the ratio of
+// the new version's time to the base's. The verdict is Open unless there are as
+// many pairs as a look takes. The interval is that of the last look; it is
+// infinite if there was none, or if it had too few pairs for its part of Alpha.
 func (r Rule) Decide(pairs []Pair) (Verdict, Estimate) {
 	ratios := make([]float64, len(pairs))
 	for i, p := range pairs {
@@ -129,8 +132,8 @@ func (r Rule) Decide(pairs []Pair) (Verdict, Estimate) {
 	return Open, e
 }
 
-// ratio returns new to base, where the first nanoseconds of a slow-down do not
-// count.
+// ratio returns the new version's time over the base's, less the nanoseconds of a
+// slow-down that do not count.
 func (r Rule) ratio(p Pair) float64 {
 	slowdown := p.New - p.Base
 	if slowdown > 0 {
@@ -142,13 +145,12 @@ func (r Rule) ratio(p Pair) float64 {
 // bounds returns a lower and an upper bound of the median that x, which it
 // sorts, is drawn from; infinite where x has too few values.
 //
-// The bounds are values of x: the number of values below the true median is
-// binomial, whatever the distribution, so that the chance that it is not between
-// the k-th smallest and the k-th largest is known exactly. At levels of 1e-4 and
-// below nothing else would do. The bootstrap knows nothing of tails beyond the
-// values that it has, and the chance that its resamples all come from one side
-// is as far off as the level is small; the normal approximation to the binomial
-// that benchmath has for more than 30 values is for 95%, not for 99.99%.
+// The bounds are values of x. The number of values below the true median is
+// binomial, whatever the distribution, so the chance that the median is not
+// between the k-th smallest and the k-th largest value is known exactly. Levels of
+// 1e-4 and below need that: the bootstrap does not know what lies beyond the values
+// that it has, and benchmath's normal approximation to the binomial, for more than
+// 30 values, is meant for 95% and not for 99.99%.
 func (r Rule) bounds(x []float64) (lo, hi float64) {
 	slices.Sort(x)
 	k := rank(len(x), r.Alpha/float64(len(r.Looks)*max(1, r.Functions)))

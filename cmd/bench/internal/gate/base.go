@@ -47,10 +47,10 @@ type compared struct {
 type side struct {
 	name     string
 	exe      string
-	patience time.Duration // with an answer
+	patience time.Duration // how long an answer may take
 }
 
-// workerPatience is far more than any answer takes.
+// workerPatience is how long an answer may take: any takes far less.
 const workerPatience = time.Minute
 
 // A process is a running worker.
@@ -61,13 +61,13 @@ type process struct {
 	out    *json.Decoder
 	stderr *bytes.Buffer
 	hello  greeting
-	hung   atomic.Bool // it was killed for that
+	hung   atomic.Bool // it was killed because an answer took too long
 }
 
-// start starts a worker and hears what it says first.
+// start starts a worker and reads its greeting.
 func (s side) start(ctx context.Context) (*process, error) {
 	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, WorkerCommand), stderr: new(bytes.Buffer)}
-	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it has one thing to do at a time, and idle threads disturb
+	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it does one thing at a time, and idle threads would disturb it
 	p.cmd.Stderr = p.stderr
 	p.cmd.WaitDelay = workerGrace
 	var err error
@@ -84,7 +84,7 @@ func (s side) start(ctx context.Context) (*process, error) {
 	}
 	if err := p.hear(&p.hello); err != nil {
 		err = p.failed(err)
-		if strings.Contains(p.stderr.String(), WorkerCommand) { // which it does not know
+		if strings.Contains(p.stderr.String(), WorkerCommand) { // the command that it does not know
 			err = fmt.Errorf("the bench of %s is older than the gate: it has no %s", s.name, WorkerCommand)
 		}
 		return nil, err
@@ -96,7 +96,7 @@ func (s side) start(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-// hear decodes the next thing that the worker says.
+// hear decodes the next message of the worker.
 func (p *process) hear(v any) error {
 	kill := time.AfterFunc(p.side.patience, func() {
 		p.hung.Store(true)
@@ -109,7 +109,7 @@ func (p *process) hear(v any) error {
 // failed ends a worker that does not answer, and explains why.
 func (p *process) failed(err error) error {
 	ended := p.close()
-	said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n") // not the stack of a panic
+	said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n") // without the stack of a panic
 	switch {
 	case p.hung.Load():
 		return fmt.Errorf("the bench of %s: no answer in %v", p.side.name, p.side.patience)
@@ -164,7 +164,7 @@ type comparison struct {
 	progress  *cli.Progress
 }
 
-// plan asks both sides what they have, and finds what can be compared: the named
+// plan asks both sides what they have, and lists what can be compared: the named
 // kernels, or all if there are no names, with one instruction set, or with the one
 // that callers get if it is empty. It returns the instruction set that callers of
 // the new build get, and in words what cannot be compared.
@@ -261,8 +261,9 @@ func (c *comparison) check(ctx context.Context) error {
 	return nil
 }
 
-// broke takes a question that the new build failed at for a regression of the
-// function, and returns a fresh process in place of the one that was asked.
+// broke is called when the new build failed to answer about the function. That is
+// a regression of the function. broke returns a fresh process in place of the one
+// that was asked.
 func (c *comparison) broke(ctx context.Context, f *compared, now *process, err error) (*process, error) {
 	if ctx.Err() != nil {
 		return now, err
@@ -334,7 +335,7 @@ func (c *comparison) round(ctx context.Context, open []*compared) error {
 	return nil
 }
 
-// decide takes the pairs so far into the result.
+// decide sets the result from the pairs so far.
 func (f *compared) decide(rule bench.Rule) {
 	verdict, ratio := rule.Decide(f.pairs)
 	f.Verdict, f.Ratio = verdict, &ratio
@@ -367,7 +368,8 @@ func (g *gate) againstBase(ctx context.Context, ref string) error {
 	return g.compare(ctx, &c)
 }
 
-// compare takes the results of a comparison into the report, all that there are.
+// compare runs the comparison and adds its results to the report. With an error,
+// they are those that there are by then.
 func (g *gate) compare(ctx context.Context, c *comparison) error {
 	g.report.base = true
 	defer func() {

@@ -24,9 +24,10 @@ import (
 // measure.StreamBytes of rows.
 const floorVocab = 151936
 
-// floorMargin is the part of what was measured that becomes a floor. Ratios to
-// plain Go differ between CPUs with the same instructions; what falls by half has
-// lost its assembly. Smaller slow-downs are for -base.
+// floorMargin is the part of what was measured that becomes a floor. It is small
+// because ratios to plain Go differ between CPUs with the same instructions. A
+// kernel that is below half has usually lost its assembly; -base finds smaller
+// slow-downs.
 const floorMargin = 0.5
 
 // A floorFile has the floors of each instruction set.
@@ -246,8 +247,8 @@ func (q *measured) judge(floors floorFile, cpu string) {
 	}
 }
 
-// recordings is how many measurements a floor is made of: of their medians it is
-// the middle one.
+// recordings is how many times a kernel is measured for its floor, which comes
+// from the middle one of their medians.
 const recordings = 3
 
 // record writes the floors of the instruction sets of this machine.
@@ -300,7 +301,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	g.Progress.Clear()
 	n := 0
 	for isa, list := range fresh {
-		// Kernels that were not measured keep theirs, if they still exist.
+		// Kernels that were not measured keep their floors, if they still exist.
 		for _, old := range floors.ISAs[isa].Floors {
 			k, err := kernels.Find(old.Kernel)
 			if _, measured := (floorFile{ISAs: map[string]isaFloors{isa: {Floors: list}}}).find(isa, old.Kernel, old.DType); !measured && err == nil && has(k, old.DType) {

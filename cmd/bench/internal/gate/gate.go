@@ -109,8 +109,8 @@ type report struct {
 	base bool // and not floors
 }
 
-// finish writes the report of what was measured until the error, if there is one,
-// and returns the error that stands for all.
+// finish writes the report of what was measured, until the error if there is one,
+// and returns the error of the run.
 func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 	if err != nil {
 		if ctx.Err() != nil {
@@ -119,7 +119,7 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 			g.report.Error = err.Error()
 		}
 		if !slices.ContainsFunc(g.report.Results, func(q Result) bool { return q.Verdict != bench.Open || q.Ratio != nil }) {
-			return err // there is nothing to lose
+			return err // nothing was measured
 		}
 		g.report.Partial = true
 	}
@@ -127,7 +127,7 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 	return cmp.Or(cli.Also(err, outputs.write(g.report)), g.report.err())
 }
 
-// verdict sums the results up.
+// verdict is that of all results together.
 func (r report) verdict() bench.Verdict {
 	worst := bench.Pass
 	if len(r.Results) == 0 {
@@ -147,8 +147,8 @@ func (r report) verdict() bench.Verdict {
 	return worst
 }
 
-// err returns the error that stands for the verdict; a report that is partial has
-// another one.
+// err returns the error that stands for the verdict. A partial report has none:
+// its run ended with another error.
 func (r report) err() error {
 	of := func(verdict bench.Verdict) (all []string) {
 		for _, q := range r.Results {
@@ -171,7 +171,7 @@ func (r report) err() error {
 	return nil
 }
 
-// summary says it in a line.
+// summary is the report in one line.
 func (r report) summary() string {
 	count := map[bench.Verdict]int{}
 	for _, q := range r.Results {

@@ -25,8 +25,9 @@ type builds struct {
 }
 
 // buildBoth builds the bench of a git revision, in a worktree of its own, and
-// that of the working tree as it is, both in the same way: bench itself may have
-// been built in another. What it has made is to be removed, also with an error.
+// that of the working tree as it is. It builds both, because the bench that runs
+// may have been built in another way. The caller must remove what it has made,
+// even if it returns an error.
 func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	for _, name := range [...]string{"git", "go"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -45,7 +46,7 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", b.top)
 	}
 	commit, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
-	if err == nil { // apart from ref, of which ^{commit} could be a part: in :/text all is text
+	if err == nil { // not with ref: in one of the form :/text, ^{commit} would be part of the text
 		commit, err = git(ctx, b.top, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	}
 	if err != nil {
@@ -62,7 +63,7 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	if short := commit[:min(12, len(commit))]; !strings.HasPrefix(commit, ref) {
 		b.against += " (" + short + ")"
 	}
-	changed, err := git(ctx, b.top, "--no-optional-locks", "status", "--porcelain") // which may write the index otherwise
+	changed, err := git(ctx, b.top, "--no-optional-locks", "status", "--porcelain") // without the option, status may write the index
 	if err != nil {
 		return b, err
 	}
@@ -86,7 +87,7 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	}
 	b.base, b.now = filepath.Join(b.dir, "base"+exe), filepath.Join(b.dir, "new"+exe)
 	tree := b.tree()
-	// Not the hooks of the repository: a post-checkout hook is not for this.
+	// Without the hooks of the repository: they are not meant for this checkout.
 	if _, err := git(ctx, b.top, "-c", "core.hooksPath="+os.DevNull, "worktree", "add", "--quiet", "--detach", tree, commit); err != nil {
 		return b, err
 	}
@@ -118,28 +119,29 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// build builds the bench of the module in the directory. No version of its own,
-// no paths of its own: builds of the same source are the same.
+// build builds the bench of the module in the directory, without its version and
+// directory in it, so that builds of the same source are equal.
 func build(ctx context.Context, dir, exe string) error {
 	_, err := tool(ctx, dir, "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
 	return err
 }
 
-// hookVariables are what git tells a hook of the repository it is for: where it
-// is, and which index. For git in a worktree of the gate's own they would be wrong:
-// it would check the base out into the index of the commit being made.
+// hookVariables are the environment variables by which git tells a hook where the
+// repository and its index are. In the gate's own worktree they would be wrong: if
+// a hook runs the gate, git would check the base out into the index of the commit
+// that is being made.
 var hookVariables = sync.OnceValue(func() (names []string) {
-	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git there is nothing to protect
+	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git, the error is that of the first use of it
 	for name := range strings.FieldsSeq(string(list)) {
-		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // which are settings of the user's, and no place
+		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // these are settings of the user, not a place
 			names = append(names, name)
 		}
 	}
 	return names
 })
 
-// tool runs a program in the directory and returns what it prints. Its error is
-// the first thing that it said was wrong.
+// tool runs a program in the directory and returns what it prints. If the program
+// fails, the error is the first line on its standard error that tells of one.
 func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -147,7 +149,7 @@ func tool(ctx context.Context, dir, name string, args ...string) (string, error)
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(hookVariables(), name)
 	})
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
 	cmd.WaitDelay = 5 * time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -26,8 +26,8 @@ var Formats = [...]format{
 	{"markdown", "a summary for a pull request", report.writeMarkdown},
 }
 
-// outputs are the files that the report is written to. Regular files take the
-// place of what was there when there is a report, and not before.
+// outputs are the files that the report is written to. A regular file is replaced
+// when there is a report, and not before.
 type outputs struct {
 	stdout io.Writer
 	files  [len(Formats)]output
@@ -127,8 +127,8 @@ func (o *outputs) close() {
 	}
 }
 
-// write writes them, and the table unless another format has its place. One that
-// cannot be written keeps no other from being written.
+// write writes the files, and to standard output the table unless a format goes
+// there. If one cannot be written, the others still are.
 func (o *outputs) write(r report) (err error) {
 	table := true
 	for i, file := range o.files {
@@ -223,7 +223,7 @@ func (r report) writeTable(w io.Writer) error {
 
 func (r report) writeJSON(w io.Writer) error { return cli.WriteJSON(w, r) }
 
-// writeMarkdown has what failed in sight and all the rest folded.
+// writeMarkdown shows what failed, and folds the table of all results.
 func (r report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**bench gate: %s**\n\n", cli.MarkdownText(r.summary()))

@@ -191,8 +191,8 @@ func allocated(objects, bytes uint64) string {
 	return fmt.Sprintf("%d heap allocations of %d bytes per call, want none", objects, bytes)
 }
 
-// checkSizes are what the gate checks parity at besides the size that it times;
-// tests and bench do it at more.
+// checkSizes are the sizes that the gate compares results at, besides the one that
+// it times. Tests and the main job do so at more sizes.
 var checkSizes = [...]int{1, 17, 300, 2049}
 
 // countCalls returns how many calls of f take at least about as long as block.
