@@ -13,6 +13,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
@@ -191,12 +192,12 @@ func printEmbedded(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := summarise(b, defaultOptions(), compute)
+	s, err := losses.Summarise(b, losses.Default(), losses.Compute)
 	if err != nil {
 		return err
 	}
-	if err := s.print(out); err != nil {
+	if err := s.Write(out); err != nil {
 		return err
 	}
-	return s.agreement.err()
+	return s.Err()
 }

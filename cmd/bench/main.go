@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 )
 
 const usage = `Usage:
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch command {
 	case "reweight":
-		name, err = "bench reweight", reweightCommand(args[1:], out, compute)
+		name, err = "bench reweight", reweightCommand(args[1:], out, losses.Compute)
 	case "run":
 		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler)
 	case "overhead":

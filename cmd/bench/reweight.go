@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -23,22 +24,22 @@ ref_logits, old_logits and logits, with token_ids.
 
 `
 
-func reweightCommand(args []string, out io.Writer, compute library) error {
-	opt := defaultOptions()
+func reweightCommand(args []string, out io.Writer, compute losses.Library) error {
+	opt := losses.Default()
 	flags := cli.NewFlags("bench reweight")
-	flags.Float64Var(&opt.actFocus.Alpha, "alpha", opt.actFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
-	flags.Float64Var(&opt.actFocus.Beta, "beta", opt.actFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
-	flags.Float64Var(&opt.actFocus.Eps, "eps", opt.actFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
-	signal := flags.String("signal", opt.actFocus.Signal.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
-	flags.Float64Var(&opt.aem.Lambda, "lambda", opt.aem.Lambda, "AEM: strength, 0 to 80")
-	flags.Float64Var(&opt.aem.Guard, "guard", opt.aem.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
-	scope := flags.String("scope", opt.aem.Scope.String(), "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
-	flags.Float64Var(&opt.loss.ClipLow, "clip-low", opt.loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
-	flags.Float64Var(&opt.loss.ClipHigh, "clip-high", opt.loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
-	flags.Float64Var(&opt.loss.DualClip, "dual-clip", opt.loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
-	aggregation := flags.String("aggregation", opt.loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
-	flags.IntVar(&opt.loss.NormLength, "norm-length", opt.loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
-	flags.BoolVar(&opt.grpo.DivideByStd, "divide-by-std", opt.grpo.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
+	flags.Float64Var(&opt.ActFocus.Alpha, "alpha", opt.ActFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
+	flags.Float64Var(&opt.ActFocus.Beta, "beta", opt.ActFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
+	flags.Float64Var(&opt.ActFocus.Eps, "eps", opt.ActFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
+	signal := flags.String("signal", opt.ActFocus.Signal.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
+	flags.Float64Var(&opt.AEM.Lambda, "lambda", opt.AEM.Lambda, "AEM: strength, 0 to 80")
+	flags.Float64Var(&opt.AEM.Guard, "guard", opt.AEM.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
+	scope := flags.String("scope", opt.AEM.Scope.String(), "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
+	flags.Float64Var(&opt.Loss.ClipLow, "clip-low", opt.Loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
+	flags.Float64Var(&opt.Loss.ClipHigh, "clip-high", opt.Loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
+	flags.Float64Var(&opt.Loss.DualClip, "dual-clip", opt.Loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
+	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
+	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
+	flags.BoolVar(&opt.GRPO.DivideByStd, "divide-by-std", opt.GRPO.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
 	format := flags.Format(cli.Table, cli.JSON)
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, F32 [T], to this safetensors `file`")
 	operands, err := flags.Parse(reweightUsage, args, out)
@@ -58,13 +59,13 @@ func reweightCommand(args []string, out io.Writer, compute library) error {
 	for _, name := range [...]struct {
 		value encoding.TextUnmarshaler
 		text  string
-	}{{&opt.actFocus.Signal, *signal}, {&opt.aem.Scope, *scope}, {&opt.loss.Aggregation, *aggregation}} {
+	}{{&opt.ActFocus.Signal, *signal}, {&opt.AEM.Scope, *scope}, {&opt.Loss.Aggregation, *aggregation}} {
 		if err := name.value.UnmarshalText([]byte(name.text)); err != nil {
 			return cli.Named(err, flagNames)
 		}
 	}
-	if err := opt.check(); err != nil {
-		return err
+	if err := opt.Check(); err != nil {
+		return cli.Named(err, flagNames)
 	}
 
 	path := operands[0]
@@ -90,34 +91,27 @@ func reweightCommand(args []string, out io.Writer, compute library) error {
 		return fmt.Errorf("%s: %w", path, cli.Named(err, cli.ArrayNames()))
 	}
 	s.File = path
-	if *output != "" && s.agreement.failure == "" {
-		both := s.kernels.steps[len(lossNames)-1]
-		shape := []int64{int64(b.Tokens())}
-		err := rollout.Write(*output, []rollout.Tensor{
-			{Name: "weights", Shape: shape, Data: s.kernels.weights},
-			{Name: "advantages", Shape: shape, Data: both.advantages},
-			{Name: "grad_logprobs", Shape: shape, Data: both.grad},
-		}, nil)
-		if err != nil {
+	if *output != "" && s.Err() == nil {
+		if err := rollout.Write(*output, s.Tensors(), nil); err != nil {
 			return err
 		}
 	}
 	if as == cli.JSON {
 		err = cli.WriteJSON(out, s)
 	} else {
-		err = s.print(out)
+		err = s.Write(out)
 	}
 	if err == nil {
-		err = s.agreement.err()
+		err = s.Err()
 	}
 	return err
 }
 
 // summariseFile derives what a file's batch lacks, and says which tensor is at
 // fault if something is.
-func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, error) {
+func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library) (*losses.Summary, error) {
 	need := []string{"group_ids", "rewards", "span_ids", "entropy", "old_logprobs", "logprobs"}
-	switch opt.actFocus.Signal {
+	switch opt.ActFocus.Signal {
 	case reweight.SignalEnergy:
 		need = append(need, "ref_energy")
 	case reweight.SignalRefEntropy:
@@ -144,18 +138,7 @@ func summariseFile(b *reweight.Batch, opt options, compute library) (*summary, e
 			return nil, fmt.Errorf("logprobs[%d] is NaN at a response token", t)
 		}
 	}
-	return summarise(b, opt, compute)
-}
-
-// check returns an error that names the flag whose value is out of range: the
-// one that the library gives for a good batch of one token.
-func (opt options) check() error {
-	one := []float32{0}
-	_, err := compute(&reweight.Batch{
-		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
-		RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
-	}, opt)
-	return cli.Named(err, flagNames)
+	return losses.Summarise(b, opt, compute)
 }
 
 // flagNames are the flags that set the options of these names.

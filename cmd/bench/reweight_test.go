@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -225,7 +226,7 @@ func randomBatch(r *rand.Rand) *reweight.Batch {
 
 // expect answers for a batch in float64. refEntropy is that of the reference,
 // if the signal needs it.
-func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) figures {
+func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt losses.Options) figures {
 	t.Helper()
 	fail := func(err error) {
 		if err != nil {
@@ -249,38 +250,41 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) 
 		f.Tokens.Spans = max(f.Tokens.Spans, int(b.SpanIDs[t])+1)
 	}
 
-	role := roles(b.Role)
+	role := make([]reference.Role, len(b.Role))
+	for t, r := range b.Role {
+		role[t] = reference.Role(r)
+	}
 	energy, entropy, old := widen(b.RefEnergy), widen(b.Entropy), widen(b.OldLogprobs)
-	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.grpo.DivideByStd)
+	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.GRPO.DivideByStd)
 	fail(err)
 	advantages, err := reference.TokenAdvantages(role, b.SeqOffsets, grpo)
 	fail(err)
 	scope := map[reweight.Scope]reference.Scope{
 		reweight.ScopeGroup: reference.ScopeGroup, reweight.ScopeTrajectory: reference.ScopeTrajectory, reweight.ScopeBatch: reference.ScopeBatch,
-	}[opt.aem.Scope]
-	_, _, alpha, err := reference.AEM(role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, entropy, opt.aem.Lambda, opt.aem.Guard, scope)
+	}[opt.AEM.Scope]
+	_, _, alpha, err := reference.AEM(role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, entropy, opt.AEM.Lambda, opt.AEM.Guard, scope)
 	fail(err)
 	scaled, err := reference.ScaleAdvantages(advantages, alpha)
 	fail(err)
 	signal := map[reweight.Signal]reference.Signal{
 		reweight.SignalEnergy: reference.SignalEnergy, reweight.SignalRefEntropy: reference.SignalRefEntropy,
 		reweight.SignalSurprisal: reference.SignalSurprisal, reweight.SignalLogRatio: reference.SignalLogRatio,
-	}[opt.actFocus.Signal]
+	}[opt.ActFocus.Signal]
 	s, err := reference.ActFocusSignal(signal, energy, refEntropy, old, widen(b.RefLogprobs))
 	fail(err)
-	weights, err := reference.ActFocusWeights(role, s, opt.actFocus.Alpha, opt.actFocus.Beta, opt.actFocus.Eps)
+	weights, err := reference.ActFocusWeights(role, s, opt.ActFocus.Alpha, opt.ActFocus.Beta, opt.ActFocus.Eps)
 	fail(err)
 	aggregation := map[reweight.Aggregation]reference.Aggregation{
 		reweight.TokenMean: reference.TokenMean, reweight.SeqMeanTokenSum: reference.SeqMeanTokenSum,
 		reweight.SeqMeanTokenMean: reference.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm: reference.SeqMeanTokenSumNorm,
-	}[opt.loss.Aggregation]
+	}[opt.Loss.Aggregation]
 	uniform := reference.UniformWeights(role)
 	for _, step := range []struct {
 		to                  *lossFigures
 		advantages, weights []float64
 	}{{&f.Uniform, advantages, uniform}, {&f.ActFocus, advantages, weights}, {&f.AEM, scaled, uniform}, {&f.ActFocusAEM, scaled, weights}} {
 		loss, err := reference.Loss(role, b.SeqOffsets, widen(b.Logprobs), old, step.advantages, step.weights, reference.LossOptions{
-			ClipLow: opt.loss.ClipLow, ClipHigh: opt.loss.ClipHigh, DualClip: opt.loss.DualClip, Aggregation: aggregation, NormLength: float64(opt.loss.NormLength),
+			ClipLow: opt.Loss.ClipLow, ClipHigh: opt.Loss.ClipHigh, DualClip: opt.Loss.DualClip, Aggregation: aggregation, NormLength: float64(opt.Loss.NormLength),
 		})
 		fail(err)
 		q := lossFigures{Loss: loss.Loss, ClipFraction: loss.ClipFraction}
@@ -314,30 +318,30 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt options) 
 // TestRandomRollouts holds the figures of files never seen before, and every
 // flag, against the reference.
 func TestRandomRollouts(t *testing.T) {
-	cases := map[string]func(*options){
-		"":                          func(*options) {},
-		"-alpha 0.3 -beta 2 -eps 0": func(o *options) { o.actFocus = reweight.ActFocusOptions{Alpha: 0.3, Beta: 2} },
-		"-alpha 0 -eps 3":           func(o *options) { o.actFocus.Alpha, o.actFocus.Eps = 0, 3 },
-		"-signal surprisal":         func(o *options) { o.actFocus.Signal = reweight.SignalSurprisal },
-		"-signal log_ratio":         func(o *options) { o.actFocus.Signal = reweight.SignalLogRatio },
-		"-lambda 3 -guard 0":        func(o *options) { o.aem.Lambda, o.aem.Guard = 3, 0 },
-		"-guard 0.8":                func(o *options) { o.aem.Guard = 0.8 },
-		"-scope trajectory":         func(o *options) { o.aem.Scope = reweight.ScopeTrajectory },
-		"-scope batch":              func(o *options) { o.aem.Scope = reweight.ScopeBatch },
-		"-clip-low 0.1 -clip-high 0.4 -dual-clip 1.2": func(o *options) {
-			o.loss.ClipLow, o.loss.ClipHigh, o.loss.DualClip = 0.1, 0.4, 1.2
+	cases := map[string]func(*losses.Options){
+		"":                          func(*losses.Options) {},
+		"-alpha 0.3 -beta 2 -eps 0": func(o *losses.Options) { o.ActFocus = reweight.ActFocusOptions{Alpha: 0.3, Beta: 2} },
+		"-alpha 0 -eps 3":           func(o *losses.Options) { o.ActFocus.Alpha, o.ActFocus.Eps = 0, 3 },
+		"-signal surprisal":         func(o *losses.Options) { o.ActFocus.Signal = reweight.SignalSurprisal },
+		"-signal log_ratio":         func(o *losses.Options) { o.ActFocus.Signal = reweight.SignalLogRatio },
+		"-lambda 3 -guard 0":        func(o *losses.Options) { o.AEM.Lambda, o.AEM.Guard = 3, 0 },
+		"-guard 0.8":                func(o *losses.Options) { o.AEM.Guard = 0.8 },
+		"-scope trajectory":         func(o *losses.Options) { o.AEM.Scope = reweight.ScopeTrajectory },
+		"-scope batch":              func(o *losses.Options) { o.AEM.Scope = reweight.ScopeBatch },
+		"-clip-low 0.1 -clip-high 0.4 -dual-clip 1.2": func(o *losses.Options) {
+			o.Loss.ClipLow, o.Loss.ClipHigh, o.Loss.DualClip = 0.1, 0.4, 1.2
 		},
-		"-dual-clip 0":                         func(o *options) { o.loss.DualClip = 0 },
-		"-aggregation seq_mean_token_sum":      func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenSum },
-		"-aggregation seq_mean_token_mean":     func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenMean },
-		"-aggregation seq_mean_token_sum_norm": func(o *options) { o.loss.Aggregation = reweight.SeqMeanTokenSumNorm },
-		"-aggregation seq_mean_token_sum_norm -norm-length 77": func(o *options) {
-			o.loss.Aggregation, o.loss.NormLength = reweight.SeqMeanTokenSumNorm, 77
+		"-dual-clip 0":                         func(o *losses.Options) { o.Loss.DualClip = 0 },
+		"-aggregation seq_mean_token_sum":      func(o *losses.Options) { o.Loss.Aggregation = reweight.SeqMeanTokenSum },
+		"-aggregation seq_mean_token_mean":     func(o *losses.Options) { o.Loss.Aggregation = reweight.SeqMeanTokenMean },
+		"-aggregation seq_mean_token_sum_norm": func(o *losses.Options) { o.Loss.Aggregation = reweight.SeqMeanTokenSumNorm },
+		"-aggregation seq_mean_token_sum_norm -norm-length 77": func(o *losses.Options) {
+			o.Loss.Aggregation, o.Loss.NormLength = reweight.SeqMeanTokenSumNorm, 77
 		},
-		"-divide-by-std=false": func(o *options) { o.grpo.DivideByStd = false },
+		"-divide-by-std=false": func(o *losses.Options) { o.GRPO.DivideByStd = false },
 	}
 	for flags, change := range cases {
-		opt := defaultOptions()
+		opt := losses.Default()
 		change(&opt)
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprintf("%s/%d", flags, seed), func(t *testing.T) {
@@ -398,9 +402,9 @@ func TestFromLogits(t *testing.T) {
 	file := write(t, rollout.Tensors(b))
 	b.RefEnergy, b.RefLogprobs, b.Entropy = narrow(lse), narrow(refLogprobs), narrow(entropy)
 	b.OldLogprobs, b.Logprobs = narrow(oldLogprobs), narrow(logprobs)
-	opt := defaultOptions()
+	opt := losses.Default()
 	runJSON(t, file).near(t, expect(t, b, nil, opt))
-	opt.actFocus.Signal = reweight.SignalRefEntropy
+	opt.ActFocus.Signal = reweight.SignalRefEntropy
 	runJSON(t, file, "-signal", "ref_entropy").near(t, expect(t, b, refEntropy, opt))
 }
 
@@ -538,16 +542,25 @@ func TestOutput(t *testing.T) {
 	}
 }
 
+// widen returns x as float64.
+func widen(x []float32) []float64 {
+	w := make([]float64, len(x))
+	for i, v := range x {
+		w[i] = float64(v)
+	}
+	return w
+}
+
 // disagreements are results that the library might compute wrongly, by what is
 // then said.
-var disagreements = map[string]func(k *computed){
-	"GRPO: advantages[":      func(k *computed) { spoil(k.uniform, 2e-5) },
-	"AEM: advantages[":       func(k *computed) { spoil(k.scaled, 1e-3) },
-	"ActFocus: weights[":     func(k *computed) { spoil(k.weights, 2e-5) },
-	"uniform: gradient[":     func(k *computed) { spoil(k.steps[0].grad, 2e-5) },
-	"AEM: gradient[":         func(k *computed) { k.steps[2].grad[0] = float32(math.NaN()) },
-	"AEM: loss = ":           func(k *computed) { k.steps[2].loss += 1e-5 },
-	"ActFocus+AEM: loss = N": func(k *computed) { k.steps[3].loss = math.NaN() },
+var disagreements = map[string]func(k *losses.Computed){
+	"GRPO: advantages[":      func(k *losses.Computed) { spoil(k.Uniform, 2e-5) },
+	"AEM: advantages[":       func(k *losses.Computed) { spoil(k.Scaled, 1e-3) },
+	"ActFocus: weights[":     func(k *losses.Computed) { spoil(k.Weights, 2e-5) },
+	"uniform: gradient[":     func(k *losses.Computed) { spoil(k.Steps[0].Grad, 2e-5) },
+	"AEM: gradient[":         func(k *losses.Computed) { k.Steps[2].Grad[0] = float32(math.NaN()) },
+	"AEM: loss = ":           func(k *losses.Computed) { k.Steps[2].Loss += 1e-5 },
+	"ActFocus+AEM: loss = N": func(k *losses.Computed) { k.Steps[3].Loss = math.NaN() },
 }
 
 // spoil changes the first element that is not 0, by little.
@@ -561,8 +574,8 @@ func spoil(x []float32, by float32) {
 func TestDisagreement(t *testing.T) {
 	file := write(t, embedded(t))
 	for want, change := range disagreements {
-		wrong := func(b *reweight.Batch, opt options) (*computed, error) {
-			k, err := compute(b, opt)
+		wrong := func(b *reweight.Batch, opt losses.Options) (*losses.Computed, error) {
+			k, err := losses.Compute(b, opt)
 			if err == nil && b.Tokens() > 1 { // not the one that options are tried on
 				change(k)
 			}

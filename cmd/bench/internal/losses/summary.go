@@ -1,4 +1,4 @@
-package main
+package losses
 
 import (
 	"fmt"
@@ -11,22 +11,11 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/reference"
+	"github.com/seed621a2839/reweight/rollout"
 )
 
-// options are those of all steps.
-type options struct {
-	actFocus reweight.ActFocusOptions
-	aem      reweight.AEMOptions
-	loss     reweight.LossOptions
-	grpo     reweight.GRPOOptions
-}
-
-func defaultOptions() options {
-	return options{reweight.DefaultActFocus, reweight.DefaultAEM, reweight.DefaultLoss, reweight.DefaultGRPO}
-}
-
-// A summary is what uniform and reweighted losses make of a batch of rollouts.
-type summary struct {
+// A Summary is what uniform and reweighted losses make of a batch of rollouts.
+type Summary struct {
 	File   string `json:"file"`
 	Tokens struct {
 		Total        int `json:"total"`
@@ -36,10 +25,10 @@ type summary struct {
 		Trajectories int `json:"trajectories"`
 		Groups       int `json:"groups"`
 	} `json:"tokens"`
-	Uniform     lossSummary `json:"uniform"`
-	ActFocus    lossSummary `json:"actfocus"`
-	AEM         lossSummary `json:"aem"`
-	ActFocusAEM lossSummary `json:"actfocus+aem"`
+	Uniform     Figures `json:"uniform"`
+	ActFocus    Figures `json:"actfocus"`
+	AEM         Figures `json:"aem"`
+	ActFocusAEM Figures `json:"actfocus+aem"`
 	Spearman    struct {
 		All       bench.Number `json:"all"`
 		Reasoning bench.Number `json:"reasoning"`
@@ -48,20 +37,39 @@ type summary struct {
 	Drift bench.Number `json:"entropy_drift_mean"` // mean over spans, advantages before AEM
 
 	bottleneck reference.BottleneckResult
-	kernels    *computed
+	kernels    *Computed
 	agreement  agreement
 }
 
-// losses returns the four ways to weigh tokens, in the order of lossNames.
-func (s *summary) losses() [len(lossNames)]*lossSummary {
-	return [...]*lossSummary{&s.Uniform, &s.ActFocus, &s.AEM, &s.ActFocusAEM}
+// Tensors returns what the kernels computed for ActFocus with AEM.
+func (s *Summary) Tensors() []rollout.Tensor {
+	both := s.kernels.Steps[len(names)-1]
+	shape := []int64{int64(len(both.Grad))}
+	return []rollout.Tensor{
+		{Name: "weights", Shape: shape, Data: both.Weights},
+		{Name: "advantages", Shape: shape, Data: both.Advantages},
+		{Name: "grad_logprobs", Shape: shape, Data: both.Grad},
+	}
 }
 
-var lossNames = [...]string{"uniform", "ActFocus", "AEM", "ActFocus+AEM"}
+// Err returns a *cli.FailedCheck if the kernels do not agree with float64.
+func (s *Summary) Err() error {
+	if s.agreement.failure == "" {
+		return nil
+	}
+	return &cli.FailedCheck{What: s.agreement.failure}
+}
 
-// A lossSummary is one way to weigh tokens. Sums are over all tokens, norms of
+// losses returns the four ways to weigh tokens, in the order of names.
+func (s *Summary) losses() [len(names)]*Figures {
+	return [...]*Figures{&s.Uniform, &s.ActFocus, &s.AEM, &s.ActFocusAEM}
+}
+
+var names = [...]string{"uniform", "ActFocus", "AEM", "ActFocus+AEM"}
+
+// A Figures is one way to weigh tokens. Sums are over all tokens, norms of
 // the gradient by log-probabilities.
-type lossSummary struct {
+type Figures struct {
 	Loss         bench.Number `json:"loss"`
 	GradL1       bench.Number `json:"grad_l1"`
 	GradL2       bench.Number `json:"grad_l2"`
@@ -70,21 +78,21 @@ type lossSummary struct {
 	ActionShare  bench.Number `json:"action_weight_share"`
 }
 
-// summarise does the four steps on a batch, with the GRPO advantages of its
+// Summarise does the four steps on a batch, with the GRPO advantages of its
 // rewards and groups. Its figures are float64, and the results of compute, in
 // float32, are compared with float64. Without RefEnergy, which not every signal
 // needs, the bottleneck is NaN.
-func summarise(b *reweight.Batch, opt options, compute library) (*summary, error) {
+func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error) {
 	k, err := compute(b, opt) // first: its errors name what is wrong
 	if err != nil {
 		return nil, err
 	}
-	s := &summary{kernels: k}
+	s := &Summary{kernels: k}
 	x, err := newExact(b, opt)
 	if err != nil {
 		return nil, err
 	}
-	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.grpo.DivideByStd)
+	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.GRPO.DivideByStd)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +100,7 @@ func summarise(b *reweight.Batch, opt options, compute library) (*summary, error
 	if err != nil {
 		return nil, err
 	}
-	scaled, err := x.scale(advantages, x.opt.aem.Guard)
+	scaled, err := x.scale(advantages, x.opt.AEM.Guard)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +125,7 @@ func summarise(b *reweight.Batch, opt options, compute library) (*summary, error
 			l1 += math.Abs(g)
 			l2 += g * g
 		}
-		*s.losses()[i] = lossSummary{
+		*s.losses()[i] = Figures{
 			Loss: bench.Number(loss.Loss), GradL1: bench.Number(l1), GradL2: bench.Number(math.Sqrt(l2)),
 			ClipFraction: bench.Number(loss.ClipFraction), WeightSum: bench.Number(sum), ActionShare: bench.Number(share),
 		}
@@ -161,8 +169,8 @@ func summarise(b *reweight.Batch, opt options, compute library) (*summary, error
 	return s, nil
 }
 
-// print prints the summary for people.
-func (s *summary) print(w io.Writer) error {
+// Write prints the summary for people.
+func (s *Summary) Write(w io.Writer) error {
 	n := func(i int) string { return humanize.Comma(int64(i)) }
 	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked; %s responses in %s trajectories of %s groups\n\n",
 		n(s.Tokens.Total), n(s.Tokens.Reasoning), n(s.Tokens.Action), n(s.Tokens.Total-s.Tokens.Reasoning-s.Tokens.Action),
@@ -170,7 +178,7 @@ func (s *summary) print(w io.Writer) error {
 	var rows [][]string
 	for i, q := range s.losses() {
 		rows = append(rows, []string{
-			lossNames[i], fmt.Sprintf("%.6f", float64(q.Loss)), cli.Percent(float64(q.ActionShare)), cli.Percent(float64(q.ClipFraction)),
+			names[i], fmt.Sprintf("%.6f", float64(q.Loss)), cli.Percent(float64(q.ActionShare)), cli.Percent(float64(q.ClipFraction)),
 			fmt.Sprintf("%.6f", float64(q.GradL1)), fmt.Sprintf("%.6f", float64(q.GradL2)),
 		})
 	}

@@ -1,80 +1,28 @@
-package main
+package losses
 
 import (
 	"fmt"
 	"math"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/reference"
 )
-
-// A computed is what the library's kernels make of a batch, in float32, one
-// element per token.
-type computed struct {
-	weights         []float32 // of ActFocus
-	uniform, scaled []float32 // advantages of GRPO, and of AEM
-	steps           [len(lossNames)]computedLoss
-}
-
-// A computedLoss is one way to weigh tokens. Weights nil stand for 1.
-type computedLoss struct {
-	advantages, weights []float32
-	loss                float64
-	grad                []float32 // by log-probabilities
-}
-
-// A library computes: it is compute, but for tests.
-type library func(b *reweight.Batch, opt options) (*computed, error)
-
-func compute(b *reweight.Batch, opt options) (*computed, error) {
-	var ws reweight.Workspace
-	batch := *b // whose advantages are its own
-	T := batch.Tokens()
-	k := &computed{weights: make([]float32, T), uniform: make([]float32, T), scaled: make([]float32, T)}
-	if err := ws.GRPO(k.uniform, &batch, opt.grpo); err != nil {
-		return nil, err
-	}
-	if err := ws.AEM(k.scaled, &batch, opt.aem); err != nil {
-		return nil, err
-	}
-	if err := ws.Multiply(k.scaled, k.uniform, k.scaled); err != nil {
-		return nil, err
-	}
-	if _, err := ws.ActFocus(k.weights, &batch, opt.actFocus); err != nil {
-		return nil, err
-	}
-	k.steps = [...]computedLoss{
-		{advantages: k.uniform}, {advantages: k.uniform, weights: k.weights}, {advantages: k.scaled}, {advantages: k.scaled, weights: k.weights},
-	}
-	for i := range k.steps {
-		step := &k.steps[i]
-		step.grad = make([]float32, T)
-		batch.Advantages = step.advantages
-		res, err := ws.Loss(step.grad, step.weights, &batch, opt.loss)
-		if err != nil {
-			return nil, err
-		}
-		step.loss = res.Loss
-	}
-	return k, nil
-}
 
 // An exact is a batch in float64, and the steps on it by package reference.
 type exact struct {
 	*reweight.Batch
 	role                           []reference.Role
-	opt                            options
+	opt                            Options
 	entropy, old, logprobs, signal []float64
 }
 
-// newExact needs a batch and options that the library has taken. Signals, scopes
-// and aggregations have the same names in the library and in the reference.
-func newExact(b *reweight.Batch, opt options) (*exact, error) {
+// newExact needs a batch and options that the library takes. Signals, scopes and
+// aggregations have the same names in the library and in the reference.
+func newExact(b *reweight.Batch, opt Options) (*exact, error) {
 	x := &exact{Batch: b, role: roles(b.Role), opt: opt, entropy: widen(b.Entropy), old: widen(b.OldLogprobs), logprobs: widen(b.Logprobs)}
-	x.opt.aem.Guard = min(opt.aem.Guard, math.MaxFloat64) // to the reference infinity is no number
+	x.opt.AEM.Guard = min(opt.AEM.Guard, math.MaxFloat64) // to the reference infinity is no number
 	var err error
-	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.actFocus.Signal.String()), widen(b.RefEnergy), widen(b.RefEntropy), x.old, widen(b.RefLogprobs))
+	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.ActFocus.Signal.String()), widen(b.RefEnergy), widen(b.RefEntropy), x.old, widen(b.RefLogprobs))
 	return x, err
 }
 
@@ -97,7 +45,7 @@ func widen(x []float32) []float64 {
 
 // scale returns what AEM makes of the advantages.
 func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
-	_, _, factors, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.aem.Lambda, guard, reference.Scope(x.opt.aem.Scope.String()))
+	_, _, factors, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.AEM.Lambda, guard, reference.Scope(x.opt.AEM.Scope.String()))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +54,7 @@ func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
 
 // weights returns those of ActFocus.
 func (x *exact) weights() ([]float64, error) {
-	opt := x.opt.actFocus
+	opt := x.opt.ActFocus
 	return reference.ActFocusWeights(x.role, x.signal, opt.Alpha, opt.Beta, opt.Eps)
 }
 
@@ -116,7 +64,7 @@ func (x *exact) loss(advantages, weights []float64, shift float64) (reference.Lo
 	for t, l := range x.old {
 		old[t] = l - shift
 	}
-	opt := x.opt.loss
+	opt := x.opt.Loss
 	return reference.Loss(x.role, x.SeqOffsets, x.logprobs, old, advantages, weights, reference.LossOptions{
 		ClipLow: opt.ClipLow, ClipHigh: opt.ClipHigh, DualClip: opt.DualClip,
 		Aggregation: reference.Aggregation(opt.Aggregation.String()), NormLength: float64(opt.NormLength),
@@ -133,10 +81,10 @@ type agreement struct {
 // compare compares what the library computed with float64: advantages and weights
 // with those of the batch, and each loss and gradient with those that follow from
 // the library's own advantages and weights.
-func (x *exact) compare(k *computed, advantages, weights []float64) (agreement, error) {
+func (x *exact) compare(k *Computed, advantages, weights []float64) (agreement, error) {
 	const tight = 1e-5
 	var a agreement
-	a.elements("GRPO: advantages", &a.advantages, tight, k.uniform, advantages)
+	a.elements("GRPO: advantages", &a.advantages, tight, k.Uniform, advantages)
 
 	// Means of entropies in float32 have an error of up to off. AEM divides their
 	// differences by their range, which is at least the guard, so its exponent has
@@ -148,7 +96,7 @@ func (x *exact) compare(k *computed, advantages, weights []float64) (agreement, 
 			size = max(size, math.Abs(x.entropy[t]))
 		}
 	}
-	off, guard := 4e-7*size, x.opt.aem.Guard
+	off, guard := 4e-7*size, x.opt.AEM.Guard
 	var scaled [3][]float64
 	for i, g := range [...]float64{guard, max(0, guard-2*off), guard + 2*off} {
 		var err error
@@ -156,14 +104,14 @@ func (x *exact) compare(k *computed, advantages, weights []float64) (agreement, 
 			return a, err
 		}
 	}
-	a.elements("AEM: advantages", &a.scaled, tight+4*x.opt.aem.Lambda*off/guard, k.scaled, scaled[:]...)
+	a.elements("AEM: advantages", &a.scaled, tight+4*x.opt.AEM.Lambda*off/guard, k.Scaled, scaled[:]...)
 
-	a.elements("ActFocus: weights", &a.weights, tight, k.weights, weights)
+	a.elements("ActFocus: weights", &a.weights, tight, k.Weights, weights)
 
-	for i, step := range k.steps {
-		advantages, weights := widen(step.advantages), reference.UniformWeights(x.role)
-		if step.weights != nil {
-			weights = widen(step.weights)
+	for i, step := range k.Steps {
+		advantages, weights := widen(step.Advantages), reference.UniformWeights(x.role)
+		if step.Weights != nil {
+			weights = widen(step.Weights)
 		}
 		// Log-probabilities that differ by 20, where the ratio is clamped, are
 		// rounded by 1e-6 in float32. A ratio at the bound of a clip may therefore
@@ -175,7 +123,7 @@ func (x *exact) compare(k *computed, advantages, weights []float64) (agreement, 
 				return a, err
 			}
 		}
-		a.elements(lossNames[i]+": gradient", &a.gradient, tight, step.grad, losses[0].Gradient, losses[1].Gradient, losses[2].Gradient)
+		a.elements(names[i]+": gradient", &a.gradient, tight, step.Grad, losses[0].Gradient, losses[1].Gradient, losses[2].Gradient)
 
 		// The error of the loss is relative to the sum of its terms' sizes. A term
 		// is negative if its advantage is positive, so gains.Loss is the sum of the
@@ -188,10 +136,10 @@ func (x *exact) compare(k *computed, advantages, weights []float64) (agreement, 
 			return a, err
 		}
 		want := losses[0].Loss
-		e := relative(step.loss, want, want-2*gains.Loss)
+		e := relative(step.Loss, want, want-2*gains.Loss)
 		a.loss = max(a.loss, e)
 		if !(e <= 2e-6) {
-			a.fail("%s: loss = %v, float64 has %v", lossNames[i], step.loss, want)
+			a.fail("%s: loss = %v, float64 has %v", names[i], step.Loss, want)
 		}
 	}
 	return a, nil
@@ -228,13 +176,6 @@ func (a *agreement) fail(format string, args ...any) {
 	if a.failure == "" {
 		a.failure = fmt.Sprintf(format, args...)
 	}
-}
-
-func (a agreement) err() error {
-	if a.failure == "" {
-		return nil
-	}
-	return &cli.FailedCheck{What: a.failure}
 }
 
 func (a agreement) String() string {

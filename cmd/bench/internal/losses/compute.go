@@ -1,0 +1,81 @@
+// Package losses computes what uniform, ActFocus and AEM losses make of a batch of
+// rollouts, in float64, and compares the library's results with that.
+package losses
+
+import "github.com/seed621a2839/reweight"
+
+// Options are those of all steps.
+type Options struct {
+	ActFocus reweight.ActFocusOptions
+	AEM      reweight.AEMOptions
+	Loss     reweight.LossOptions
+	GRPO     reweight.GRPOOptions
+}
+
+// Default returns the papers' options.
+func Default() Options {
+	return Options{reweight.DefaultActFocus, reweight.DefaultAEM, reweight.DefaultLoss, reweight.DefaultGRPO}
+}
+
+// Check returns an error if an option is out of range: the one that the library
+// returns for a good batch of one token.
+func (opt Options) Check() error {
+	one := []float32{0}
+	_, err := Compute(&reweight.Batch{
+		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
+		RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
+	}, opt)
+	return err
+}
+
+// A Computed is what the library's kernels make of a batch, in float32, one
+// element per token.
+type Computed struct {
+	Weights         []float32 // of ActFocus
+	Uniform, Scaled []float32 // advantages of GRPO, and of AEM
+	Steps           [len(names)]Step
+}
+
+// A Step is one way to weigh tokens. Weights nil stand for 1.
+type Step struct {
+	Advantages, Weights []float32
+	Loss                float64
+	Grad                []float32 // by log-probabilities
+}
+
+// A Library computes: it is Compute, except in tests.
+type Library func(b *reweight.Batch, opt Options) (*Computed, error)
+
+// Compute does the steps with the library's kernels.
+func Compute(b *reweight.Batch, opt Options) (*Computed, error) {
+	var ws reweight.Workspace
+	batch := *b // to have advantages of its own
+	T := batch.Tokens()
+	k := &Computed{Weights: make([]float32, T), Uniform: make([]float32, T), Scaled: make([]float32, T)}
+	if err := ws.GRPO(k.Uniform, &batch, opt.GRPO); err != nil {
+		return nil, err
+	}
+	if err := ws.AEM(k.Scaled, &batch, opt.AEM); err != nil {
+		return nil, err
+	}
+	if err := ws.Multiply(k.Scaled, k.Uniform, k.Scaled); err != nil {
+		return nil, err
+	}
+	if _, err := ws.ActFocus(k.Weights, &batch, opt.ActFocus); err != nil {
+		return nil, err
+	}
+	k.Steps = [...]Step{
+		{Advantages: k.Uniform}, {Advantages: k.Uniform, Weights: k.Weights}, {Advantages: k.Scaled}, {Advantages: k.Scaled, Weights: k.Weights},
+	}
+	for i := range k.Steps {
+		step := &k.Steps[i]
+		step.Grad = make([]float32, T)
+		batch.Advantages = step.Advantages
+		res, err := ws.Loss(step.Grad, step.Weights, &batch, opt.Loss)
+		if err != nil {
+			return nil, err
+		}
+		step.Loss = res.Loss
+	}
+	return k, nil
+}
