@@ -7,20 +7,22 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// A Family is a kind of input.
+// A Family is a kind of values for a workload's main input: what rows of logits
+// look like, and what they could look like at worst. Each row is drawn anew; an
+// array of tokens is one row.
 type Family int
 
 const (
-	Random  Family = iota // 3 times standard normal
-	Peaked                // one element of 30 among normal ones of -2 +- 2.5
-	Flat                  // all the same
-	Offset                // random + 10,000
-	Masked                // half of them -Inf, one always finite
-	OneHot                // all -Inf but one
-	Special               // random with a NaN or a +Inf at one place, or one of each
+	Random  Family = iota // normal, with mean 0 and standard deviation 3
+	Peaked                // one element is 30; the others are normal, with mean -2 and standard deviation 2.5
+	Flat                  // all elements are equal
+	Offset                // as Random, plus 10,000
+	Masked                // about half of the elements are -Inf, one at least is finite
+	OneHot                // all elements but one are -Inf
+	Special               // as Random, but for a NaN, or a +Inf, or one of each
 )
 
-// Families lists them all.
+// Families lists every family.
 var Families = []Family{Random, Peaked, Flat, Offset, Masked, OneHot, Special}
 
 func (f Family) String() string {

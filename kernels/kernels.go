@@ -1,7 +1,11 @@
-// Package kernels is the catalogue: for each kernel its name, its workload, its
-// reference, its tolerance, and the bytes and operations it must cost. Parity
-// tests, fuzzing and the bench walk this list; a kernel that is added here is
-// picked up by all of them.
+// Package kernels is the catalogue of the kernels of package reweight. For each
+// it has the name, workloads of any size, number format and family of input, the
+// answers of package reference in float64, the tolerance that results are held
+// to, and what a run must read, write and compute.
+//
+// Tests, fuzzing and the bench walk this list, and whatever can run a kernel
+// does so by one interface, Runner. A kernel that is added here is tested and
+// measured by all of them; docs/kernels.md says how to add one.
 package kernels
 
 import (
@@ -15,23 +19,46 @@ import (
 
 // A Kernel is one entry of the catalogue.
 type Kernel struct {
-	Name   string
+	Name   string           // "exp_scale": in flags, reports and testdata
 	Doc    string           // one line
-	DTypes []reweight.DType // of its main input
+	DTypes []reweight.DType // the number formats of its main input that it takes
 	Rows   bool             // works on rows of logits; otherwise on tokens
-	Ops    int              // arithmetic operations per element, a fused multiply-add counting 2
 
-	// build makes a workload; see New.
-	build func(s Spec) (*Case, error)
+	// Ops is the arithmetic of one element of the main input, as the formula
+	// is evaluated: an addition, a product, a comparison or a conversion counts
+	// 1, a fused multiply-add 2. 2^y counts 15: 10 for a polynomial of degree 5,
+	// 3 to split y and 2 to scale the result.
+	Ops int
+
+	code  code                        // where it is written
+	build func(s Spec) (*Case, error) // see New
 }
+
+// A code names the functions that a kernel is made of. Only TestNothingIsForgotten
+// reads it: it looks for each of them in the files where they belong.
+type code struct {
+	method    string         // of Runner and *reweight.Workspace: "ExpScale"
+	twins     []string       // functions of package reweight that every instruction set has: "expScale"
+	reference string         // function of package reference: "ExpScale"
+	lacks     []reweight.ISA // instruction sets that run another one's twins
+}
+
+var (
+	anyFloat  = []reweight.DType{reweight.DTypeF32, reweight.DTypeBF16, reweight.DTypeF16}
+	twoFloats = []reweight.DType{reweight.DTypeF32, reweight.DTypeBF16}
+	float     = []reweight.DType{reweight.DTypeF32}
+)
+
+// catalogue lists every kernel.
+var catalogue = slices.Concat(rowKernels, tokenKernels)
 
 // A Spec says what a workload looks like.
 type Spec struct {
 	Rows   int            // rows of logits, or tokens
-	Vocab  int            // elements per row; 0 for kernels on tokens
-	DType  reweight.DType // one of the kernel's
-	Family Family
-	Seed   uint64
+	Vocab  int            // logits per row; 0 for kernels on tokens
+	DType  reweight.DType // of the main input: one of the kernel's
+	Family Family         // of the main input's values
+	Seed   uint64         // of everything random: equal specs make equal workloads
 
 	memory func(bytes int) []byte // where the arrays lie; nil is the heap
 }
@@ -49,8 +76,11 @@ func array[E any](s Spec, n int) []E {
 // A Case is a workload: inputs, an implementation to run on them and the
 // float64 answers to hold its outputs against.
 type Case struct {
-	Elements int   // logits or tokens
-	Bytes    int64 // memory that one run must read and write at least once
+	Elements int // logits, or tokens
+
+	// Bytes is the memory that one run must read and write: every input once and
+	// every output once, however often a kernel does it.
+	Bytes int64
 
 	input     []byte // see Input
 	run       func(r Runner) error
@@ -75,7 +105,7 @@ type output struct {
 }
 
 // All returns the catalogue.
-func All() []Kernel { return catalogue[:] }
+func All() []Kernel { return slices.Clone(catalogue) }
 
 // Find returns the kernel of that name.
 func Find(name string) (Kernel, error) {

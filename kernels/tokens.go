@@ -8,6 +8,38 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
+// tokenKernels are the kernels on arrays of tokens.
+var tokenKernels = []Kernel{
+	{
+		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float, Ops: 4, build: maskedMoments,
+		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments"},
+	},
+	{
+		Name: "actfocus_weights", Doc: "ActFocus token weights", DTypes: float, Ops: 22, build: actFocusWeights,
+		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight"},
+	},
+	{
+		Name: "span_means", Doc: "mean over each span", DTypes: float, Ops: 1, build: spanMeans,
+		code: code{method: "SpanMeans", twins: []string{"spanSums"}, reference: "SpanMeans"},
+	},
+	{
+		Name: "min_max", Doc: "extremes of each group", DTypes: float, Ops: 2, build: minMax,
+		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", lacks: []reweight.ISA{reweight.AVX512}}, // minMaxAsm says why
+	},
+	{
+		Name: "exp_scale", Doc: "exponential, divided by its mean", DTypes: float, Ops: 21, build: expScale,
+		code: code{method: "ExpScale", twins: []string{"expScale", "scale"}, reference: "ExpScale"},
+	},
+	{
+		Name: "multiply", Doc: "product of two arrays", DTypes: float, Ops: 1, build: multiply,
+		code: code{method: "Multiply", twins: []string{"multiply"}, reference: "ScaleAdvantages"},
+	},
+	{
+		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float, Ops: 30, build: surrogate,
+		code: code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate"},
+	},
+}
+
 // tokens returns n float32 of the family, and the same as float64.
 func (s Spec) tokens(r *rand.Rand) ([]float32, []float64) {
 	x := array[float32](s, s.Rows)
@@ -15,10 +47,20 @@ func (s Spec) tokens(r *rand.Rand) ([]float32, []float64) {
 	return x, widen(x)
 }
 
+// referenceRoles returns the roles in the type of package reference.
+func referenceRoles(role []reweight.Role) []reference.Role {
+	same := make([]reference.Role, len(role))
+	for t, r := range role {
+		same[t] = reference.Role(r)
+	}
+	return same
+}
+
 func maskedMoments(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
 	role := s.roles(r)
+	referenceRole := referenceRoles(role)
 	const shift = 1.5
 	got := make([]float64, 3)
 	out := sums("count, sum and sum of squares", got)
@@ -31,25 +73,16 @@ func maskedMoments(s Spec) (*Case, error) {
 	}
 	c.reference = func() error {
 		want, terms := c.outputs[0].want, c.outputs[0].terms
-		clear(want)
-		clear(terms)
-		for from := 0; from < len(wide); from += 256 { // one long sum would round more than the kernel's
-			var sum, squares, size float64
-			for t := from; t < min(from+256, len(wide)); t++ {
-				if role[t] != reweight.RoleMasked {
-					d := wide[t] - shift
-					want[0]++
-					sum += d
-					squares += d * d
-					size += math.Abs(d)
-				}
+		n, sum, squares, err := reference.MaskedMoments(referenceRole, wide, shift, reference.RoleReasoning, reference.RoleAction)
+		want[0], want[1], want[2] = float64(n), sum, squares
+		terms[1] = 0
+		for t, v := range wide {
+			if role[t] != reweight.RoleMasked {
+				terms[1] += math.Abs(v - shift)
 			}
-			want[1] += sum
-			want[2] += squares
-			terms[1] += size
 		}
 		terms[0], terms[2] = want[0], want[2]
-		return nil
+		return err
 	}
 	return c, nil
 }
@@ -88,6 +121,10 @@ func spanMeans(s Spec) (*Case, error) {
 		size = 1500
 	}
 	off := s.cut(size, r)
+	offsets := make([]int64, len(off))
+	for i, o := range off {
+		offsets[i] = int64(o)
+	}
 	means := array[float32](s, len(off)-1)
 	out := f32("mean", means)
 	var largest float64 // the sums' errors are relative to it
@@ -100,14 +137,8 @@ func spanMeans(s Spec) (*Case, error) {
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.SpanMeans(means, x, off) }
 	c.reference = func() error {
-		role, ids := make([]reference.Role, s.Rows), make([]int32, s.Rows)
-		for i := range means {
-			for t := off[i]; t < off[i+1]; t++ {
-				role[t], ids[t] = reference.RoleReasoning, int32(i)
-			}
-		}
-		h, _, err := reference.SpanEntropies(role, ids, wide)
-		copy(c.outputs[0].want, h)
+		m, err := reference.SpanMeans(wide, offsets)
+		copy(c.outputs[0].want, m)
 		return err
 	}
 	return c, nil
@@ -126,11 +157,7 @@ func minMax(s Spec) (*Case, error) {
 	c.run = func(impl Runner) error { return impl.MinMax(lo, hi, x, off) }
 	c.reference = func() error {
 		for g := range lo {
-			mn, mx := math.Inf(1), math.Inf(-1)
-			for _, v := range wide[off[g]:off[g+1]] {
-				mn, mx = min(mn, v), max(mx, v)
-			}
-			c.outputs[0].want[g], c.outputs[1].want[g] = mn, mx
+			c.outputs[0].want[g], c.outputs[1].want[g] = reference.MinMax(wide[off[g]:off[g+1]])
 		}
 		return nil
 	}
@@ -159,16 +186,14 @@ func expScale(s Spec) (*Case, error) {
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.ExpScale(dst, x, lo, rate) }
 	c.reference = func() error {
-		want, sum := c.outputs[0].want, 0.0
-		for i, v := range wide { // the exponent is kept in range, in log2 units
-			y := -rate * math.Log2E * (v - float64(lo))
-			want[i] = math.Exp2(max(-125, min(120, y)))
-			sum += want[i]
+		// The kernel keeps the exponent between -125 and 120, in powers of 2.
+		inRange := make([]float64, len(wide))
+		for i, v := range wide {
+			inRange[i] = max(float64(lo)-120*math.Ln2/rate, min(float64(lo)+125*math.Ln2/rate, v))
 		}
-		for i := range want {
-			want[i] *= float64(len(want)) / sum
-		}
-		return nil
+		e, err := reference.ExpScale(inRange, float64(lo), rate)
+		copy(c.outputs[0].want, e)
+		return err
 	}
 	return c, nil
 }
@@ -182,10 +207,11 @@ func multiply(s Spec) (*Case, error) {
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, input: memoryOf(x), outputs: []output{f32("product", dst)}}
 	c.run = func(impl Runner) error { return impl.Multiply(dst, x, w) }
 	c.reference = func() error {
-		for i, v := range wide {
-			c.outputs[0].want[i] = float64(float32(v * float64(w[i])))
+		p, err := reference.ScaleAdvantages(wide, widen(w))
+		for i, v := range p {
+			c.outputs[0].want[i] = float64(float32(v)) // the only rounding, so there is no other error
 		}
-		return nil
+		return err
 	}
 	return c, nil
 }

@@ -1,0 +1,153 @@
+package kernels
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// TestNothingIsForgotten looks for each kernel in every place that docs/kernels.md
+// lists. A failure begins with the file in which something is missing.
+func TestNothingIsForgotten(t *testing.T) {
+	listed := map[string]bool{} // portable functions of kernels in the catalogue
+	for _, k := range All() {
+		for _, twin := range k.code.twins {
+			listed[twin+"Portable"] = true
+		}
+		for _, missing := range missingPlaces(t, k) {
+			t.Errorf("%s (kernel %s)", missing, k.Name)
+		}
+	}
+	for name := range functions(t, "../kernels_portable.go") {
+		if strings.HasSuffix(name, "Portable") && !listed[name] {
+			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the twin of %s", name)
+		}
+	}
+	methods := reflect.TypeFor[Runner]()
+	for i := range methods.NumMethod() {
+		name := methods.Method(i).Name
+		if !slices.ContainsFunc(All(), func(k Kernel) bool { return k.code.method == name }) {
+			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the method %s of Runner", name)
+		}
+	}
+}
+
+// assembly says where an instruction set's functions stand: declared for Go in
+// stubs, and written in rows or in tokens, by what the kernel works on.
+var assembly = []struct {
+	isa                 reweight.ISA
+	suffix              string
+	stubs, rows, tokens string
+}{
+	{reweight.AVX2, "AVX2", "kernels_amd64.go", "kernels_amd64.s", "kernels_tokens_amd64.s"},
+	{reweight.AVX512, "AVX512", "kernels_amd64.go", "kernels_avx512_amd64.s", "kernels_tokens_avx512_amd64.s"},
+	{reweight.NEON, "NEON", "kernels_arm64.go", "kernels_arm64.s", "kernels_tokens_arm64.s"},
+}
+
+// missingPlaces says what the kernel lacks, each beginning with a file's name.
+func missingPlaces(t *testing.T, k Kernel) []string {
+	var missing []string
+	want := func(ok bool, file, what string, args ...any) {
+		if !ok {
+			missing = append(missing, file+": "+fmt.Sprintf(what, args...))
+		}
+	}
+	_, inRunner := reflect.TypeFor[Runner]().MethodByName(k.code.method)
+	want(inRunner, "kernels/runner.go", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../reference")[k.code.reference], "reference/", "no function %s", k.code.reference)
+
+	for _, twin := range k.code.twins {
+		want(functions(t, "../kernels_portable.go")[twin+"Portable"], "kernels_portable.go", "no function %sPortable", twin)
+		want(functions(t, "../kernels_asm.go")[twin], "kernels_asm.go", "ISA has no method %s", twin)
+		want(functions(t, "../kernels_noasm.go")[twin], "kernels_noasm.go", "ISA has no method %s", twin)
+		for _, a := range assembly {
+			want(functions(t, "../"+a.stubs)[twin+"Asm"], a.stubs, "ISA has no method %sAsm", twin)
+			if slices.Contains(k.code.lacks, a.isa) {
+				continue
+			}
+			file := a.tokens
+			if k.Rows {
+				file = a.rows
+			}
+			want(functions(t, "../"+a.stubs)[twin+a.suffix], a.stubs, "no declaration of %s%s", twin, a.suffix)
+			want(texts(t, "../"+file)[twin+a.suffix], file, "no TEXT ·%s%s", twin, a.suffix)
+		}
+	}
+
+	for _, place := range []struct{ file, pattern, what string }{
+		{"order_test.go", `\bws\.` + k.code.method + `\(`, "TestNoAllocations does not call " + k.code.method},
+		{"kernels/testdata/bits.txt", `(?m)^` + k.Name + ` `, "no bits; go test -run TestBits -update ./kernels writes them"},
+		{"docs/kernels.md", "(?m)^\\| `" + k.Name + "` ", "no line in the table of kernels"},
+	} {
+		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
+	}
+	for _, twin := range k.code.twins {
+		if twin == "rowBlocks" {
+			continue // it works on the state of a row, which only TokenStats sets up
+		}
+		call := regexp.MustCompile(`\bPortable\.` + twin + `\(`)
+		want(call.Match(read(t, "../twins_test.go")), "twins_test.go", "no test of %s", twin)
+	}
+	return missing
+}
+
+// read returns the file, and nothing if there is none.
+func read(t *testing.T, file string) []byte {
+	b, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// functions returns the names of the functions and methods of a Go file.
+func functions(t *testing.T, file string) map[string]bool {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, d := range parsed.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			names[f.Name.Name] = true
+		}
+	}
+	return names
+}
+
+// functionsIn returns those of all Go files of a folder but its tests.
+func functionsIn(t *testing.T, folder string) map[string]bool {
+	files, err := filepath.Glob(folder + "/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			maps.Copy(names, functions(t, file))
+		}
+	}
+	return names
+}
+
+var textLine = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
+
+// texts returns the names of the functions of an assembly file.
+func texts(t *testing.T, file string) map[string]bool {
+	names := map[string]bool{}
+	for _, m := range textLine.FindAllSubmatch(read(t, file), -1) {
+		names[string(m[1])] = true
+	}
+	return names
+}
