@@ -1,56 +1,17 @@
 package reweight_test
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/testdata/golden"
 )
 
-// number reads JSON numbers and the strings "nan", "inf" and "-inf".
-type number float64
-
-func (n *number) UnmarshalJSON(b []byte) error {
-	switch string(b) {
-	case `"nan"`:
-		*n = number(math.NaN())
-	case `"inf"`:
-		*n = number(math.Inf(1))
-	case `"-inf"`:
-		*n = number(math.Inf(-1))
-	default:
-		return json.Unmarshal(b, (*float64)(n))
-	}
-	return nil
-}
-
-// roles reads a JSON array of roles as numbers.
-type roles []reweight.Role
-
-func (s *roles) UnmarshalJSON(b []byte) error {
-	var v []int
-	if err := json.Unmarshal(b, &v); err != nil {
-		return err
-	}
-	for _, x := range v {
-		*s = append(*s, reweight.Role(x))
-	}
-	return nil
-}
-
-func golden(t *testing.T, name string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "golden", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		t.Fatal(err)
-	}
-}
+type (
+	number = golden.Number
+	roles  = golden.Small[reweight.Role]
+)
 
 func floats(n []number) []float32 {
 	f := make([]float32, len(n))
@@ -88,7 +49,7 @@ func TestGoldenTokenStats(t *testing.T) {
 		ID                          int32
 		Logsumexp, Entropy, Logprob number
 	}
-	golden(t, "token_stats.json", &cases)
+	golden.Read(t, "token_stats.json", &cases)
 	var ws reweight.Workspace
 	for _, c := range cases {
 		lse, h, l := make([]float32, 1), make([]float32, 1), make([]float32, 1)
@@ -114,7 +75,7 @@ func TestGoldenActFocus(t *testing.T) {
 		Energy, Weights []number
 		Options         struct{ Alpha, Beta, Eps float64 }
 	}
-	golden(t, "actfocus.json", &cases)
+	golden.Read(t, "actfocus.json", &cases)
 	var ws reweight.Workspace
 	for _, c := range cases {
 		b := reweight.Batch{Role: c.Role, RefEnergy: floats(c.Energy)}
@@ -137,7 +98,7 @@ func TestGoldenAEM(t *testing.T) {
 		Entropy    []number
 		Options    struct{ Lam, Guard float64 }
 	}
-	golden(t, "aem.json", &cases)
+	golden.Read(t, "aem.json", &cases)
 	var ws reweight.Workspace
 	for _, c := range cases {
 		b := reweight.Batch{Role: c.Role, SpanIDs: c.SpanIDs, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, Entropy: floats(c.Entropy)}
@@ -156,7 +117,7 @@ func TestGoldenGRPO(t *testing.T) {
 		Advantages []number
 		Without    []number `json:"advantages_without_std"`
 	}
-	golden(t, "grpo.json", &cases)
+	golden.Read(t, "grpo.json", &cases)
 	var ws reweight.Workspace
 	for _, c := range cases {
 		n := len(c.Rewards)
@@ -184,7 +145,7 @@ func TestGoldenGAE(t *testing.T) {
 		Mask                                 roles
 		Gamma, Lam                           float64
 	}
-	golden(t, "gae.json", &cases)
+	golden.Read(t, "gae.json", &cases)
 	var ws reweight.Workspace
 	for _, c := range cases {
 		n := len(c.Mask)
@@ -211,7 +172,7 @@ func TestGoldenPolicyLoss(t *testing.T) {
 		Loss                                    float64
 		ClipFraction                            float64 `json:"clip_fraction"`
 	}
-	golden(t, "policy_loss.json", &cases)
+	golden.Read(t, "policy_loss.json", &cases)
 	var ws reweight.Workspace
 	for _, c := range cases {
 		b := reweight.Batch{Role: c.Mask, Logprobs: floats(c.Logprobs), OldLogprobs: floats(c.Old), Advantages: floats(c.Advantages)}
@@ -235,7 +196,7 @@ func TestGoldenBottleneck(t *testing.T) {
 		Energy, Rewards []number
 		Spearman        struct{ All, Reasoning, Action float64 }
 	}
-	golden(t, "bottleneck.json", &cases)
+	golden.Read(t, "bottleneck.json", &cases)
 	for _, c := range cases {
 		b := reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, Rewards: floats(c.Rewards), RefEnergy: floats(c.Energy)}
 		res, err := reweight.Bottleneck(&b)

@@ -1,57 +1,19 @@
 package reference
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/seed621a2839/reweight/testdata/golden"
 )
 
 // tolerance is the relative error allowed against the golden files.
 const tolerance = 1e-10
 
-// number is a float64 that JSON may hold as "nan", "inf" or "-inf".
-type number float64
-
-func (n *number) UnmarshalJSON(b []byte) error {
-	switch string(b) {
-	case `"nan"`:
-		*n = number(math.NaN())
-	case `"inf"`:
-		*n = number(math.Inf(1))
-	case `"-inf"`:
-		*n = number(math.Inf(-1))
-	default:
-		return json.Unmarshal(b, (*float64)(n))
-	}
-	return nil
-}
-
-// roles reads a [T] array of small numbers, which JSON would take for base64.
-type roles []Role
-
-func (r *roles) UnmarshalJSON(b []byte) error {
-	var wide []uint16
-	if err := json.Unmarshal(b, &wide); err != nil {
-		return err
-	}
-	for _, v := range wide {
-		*r = append(*r, Role(v))
-	}
-	return nil
-}
-
-func readGolden(t *testing.T, name string, into any) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "testdata", "golden", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-}
+type (
+	number = golden.Number
+	roles  = golden.Small[Role]
+)
 
 // comparer compares numbers and remembers the worst relative error.
 type comparer struct {
@@ -116,7 +78,7 @@ func TestGoldenTokenStats(t *testing.T) {
 		Entropy   number
 		Logprob   number
 	}
-	readGolden(t, "token_stats.json", &cases)
+	golden.Read(t, "token_stats.json", &cases)
 	c := compare(t)
 	c.floor = 1e-5 // the golden answers carry the rounding of a sum near 1: 1e-16 in an entropy of 1e-14
 	for _, g := range cases {
@@ -141,7 +103,7 @@ func TestGoldenActFocus(t *testing.T) {
 		Options struct{ Alpha, Beta, Eps float64 }
 		Weights []float64
 	}
-	readGolden(t, "actfocus.json", &cases)
+	golden.Read(t, "actfocus.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
 		o := g.Options
@@ -162,7 +124,7 @@ func TestGoldenAEM(t *testing.T) {
 		SpanAlpha   []float64 `json:"span_alpha"`
 		TokenAlpha  []float64 `json:"token_alpha"`
 	}
-	readGolden(t, "aem.json", &cases)
+	golden.Read(t, "aem.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
 		hbar, alpha, token, err := AEM(g.Role, g.SpanIDs, g.SeqOffsets, g.GroupIDs, g.Entropy, g.Options.Lam, g.Options.Guard, ScopeGroup)
@@ -182,7 +144,7 @@ func TestGoldenGRPO(t *testing.T) {
 		Advantages []float64
 		WithoutStd []float64 `json:"advantages_without_std"`
 	}
-	readGolden(t, "grpo.json", &cases)
+	golden.Read(t, "grpo.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
 		c.numbers("advantages", must[[]float64](t)(GRPO(g.Rewards, g.GroupIDs, true)), g.Advantages)
@@ -197,7 +159,7 @@ func TestGoldenGAE(t *testing.T) {
 		Gamma, Lam          float64
 		Advantages, Returns []float64
 	}
-	readGolden(t, "gae.json", &cases)
+	golden.Read(t, "gae.json", &cases)
 	c := compare(t)
 	c.floor = 1e-5 // some returns cancel to rounding noise, which differs where products are fused
 	for _, g := range cases {
@@ -222,7 +184,7 @@ func TestGoldenPolicyLoss(t *testing.T) {
 		Gradient     []float64
 		ClipFraction float64 `json:"clip_fraction"`
 	}
-	readGolden(t, "policy_loss.json", &cases)
+	golden.Read(t, "policy_loss.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
 		opt := LossOptions{ClipLow: g.Options.Lo, ClipHigh: g.Options.Hi, DualClip: g.Options.Dual, Aggregation: TokenMean}
@@ -242,7 +204,7 @@ func TestGoldenBottleneck(t *testing.T) {
 		Rewards    []float64
 		Spearman   struct{ All, Reasoning, Action float64 }
 	}
-	readGolden(t, "bottleneck.json", &cases)
+	golden.Read(t, "bottleneck.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
 		b := must[BottleneckResult](t)(Bottleneck(g.Role, g.SeqOffsets, g.GroupIDs, g.Rewards, g.Energy))

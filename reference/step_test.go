@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/testdata"
+	"github.com/seed621a2839/reweight/testdata/golden"
 )
 
 // arrays is a safetensors file: eight bytes of header length, a JSON header
@@ -123,9 +124,9 @@ func TestGoldenStep(t *testing.T) {
 	})
 }
 
-func testGoldenStep(t *testing.T, a arrays, golden string) {
+func testGoldenStep(t *testing.T, a arrays, file string) {
 	var want stepGolden
-	readGolden(t, golden, &want)
+	golden.Read(t, file, &want)
 	c := compare(t)
 	role := read[Role](t, a, "role", "U8")
 	spanIDs := read[int32](t, a, "span_ids", "I32")
