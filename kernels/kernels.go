@@ -73,8 +73,8 @@ func array[E any](s Spec, n int) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
-// A Case is a workload: inputs, an implementation to run on them and the
-// float64 answers to hold its outputs against.
+// A Case is a workload: the inputs of a call, its outputs, and the answers of
+// package reference that the outputs are compared with.
 type Case struct {
 	Elements int // logits, or tokens
 
@@ -83,7 +83,7 @@ type Case struct {
 	Bytes int64
 
 	input     []byte // see Input
-	run       func(r Runner) error
+	run       func(impl Runner) error
 	outputs   []output
 	reference func() error // sets the outputs' want
 }
@@ -117,7 +117,8 @@ func Find(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("kernels: no kernel %q", name)
 }
 
-// New builds a workload of the kernel.
+// New builds a workload of the kernel. A spec without rows or of a number format
+// that the kernel does not take is an error.
 func (k Kernel) New(s Spec) (*Case, error) {
 	if s.Rows < 1 || k.Rows && s.Vocab < 1 {
 		return nil, fmt.Errorf("kernels: %s of %d rows of %d, want at least 1", k.Name, s.Rows, s.Vocab)
@@ -129,7 +130,7 @@ func (k Kernel) New(s Spec) (*Case, error) {
 }
 
 // Input is the memory of the main input: the logits, or the first array of
-// tokens. A plain read of it is what a kernel bound by memory is held against.
+// tokens. The bench compares a kernel's speed with that of a plain read of it.
 func (c *Case) Input() []byte { return c.input }
 
 // memoryOf returns the memory of x.
@@ -139,18 +140,19 @@ func memoryOf[E any](x []E) []byte {
 }
 
 // Run runs the kernel once.
-func (c *Case) Run(r Runner) error { return c.run(r) }
+func (c *Case) Run(impl Runner) error { return c.run(impl) }
 
-// Reference computes the float64 answers; it takes as long as float64 takes.
+// Reference computes the answers in float64, which takes many times as long.
 func (c *Case) Reference() error { return c.reference() }
 
-// Errors are the largest errors of a case: MaxULP over outputs that are held to
-// units in the last place of float32 at max(|want|, 2), MaxAbs over the others,
-// beyond the half unit of their rounding, and relative to the terms for sums.
+// Errors are the largest errors of a case. MaxULP is that of the outputs whose
+// tolerance is given in units in the last place of float32 at max(|want|, 2).
+// MaxAbs is that of the others, without the half unit that rounding to their
+// type costs; for a sum it is divided by the sum of its terms' magnitudes.
 type Errors struct{ MaxULP, MaxAbs float64 }
 
-// Check holds the last Run's outputs against the last Reference's answers, and
-// returns an error that names the first element out of tolerance.
+// Check compares the outputs of the last Run with the answers of the last
+// Reference. Its error names the first element that is out of tolerance.
 func (c *Case) Check() (Errors, error) {
 	var e Errors
 	var first error
@@ -215,7 +217,7 @@ func ulp32(x float64) float64 {
 	return math.Ldexp(1, e-24)
 }
 
-// f32 is an output of float32, held to the tolerance that the caller sets.
+// f32 is an output of float32, whose tolerance the caller sets.
 func f32(name string, got []float32) output {
 	return output{name: name, got: func(i int) float64 { return float64(got[i]) }, memory: memoryOf(got), want: make([]float64, len(got)), half: 0x1p-24}
 }

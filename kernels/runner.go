@@ -2,9 +2,9 @@ package kernels
 
 import "github.com/seed621a2839/reweight"
 
-// A Runner runs the kernels on slices in this process's memory, as
-// *reweight.Workspace does: with its shapes, its errors and its bits. A runner
-// may keep its own memory or device busy, and serves one call at a time.
+// A Runner runs the kernels on slices in this process's memory. It takes the
+// arguments that *reweight.Workspace takes, gives the same bits and refuses the
+// same mistakes. It serves one call at a time.
 type Runner interface {
 	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
 	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error
@@ -21,13 +21,16 @@ type Runner interface {
 // An Implementation is one of the ways in which this machine can run the
 // kernels: an instruction set of its CPU, a C library, a GPU.
 type Implementation struct {
-	Name string                   // "avx2"
-	New  func(workers int) Runner // workers share the rows of logits, if it has any
+	Name string // "avx2"
+
+	// New returns a runner. Workers is how many goroutines it may use for rows of
+	// logits, where it uses any. Tests call New for every case, so it is cheap.
+	New func(workers int) Runner
 }
 
-// Implementations lists what this machine has, and is what the tests walk: each
-// is held against the reference, and all against the bits of the first, which is
-// plain Go.
+// Implementations lists those that this machine has. The first is plain Go. Tests
+// walk the list: each has to be within tolerance of package reference, and to give
+// the bits of the first.
 func Implementations() []Implementation {
 	var all []Implementation
 	for _, isa := range reweight.AvailableISAs() {
