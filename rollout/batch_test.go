@@ -291,3 +291,15 @@ func TestRequire(t *testing.T) {
 		}
 	}
 }
+
+// The bound is one of all copies together.
+func TestCopiesAddUp(t *testing.T) {
+	x := &tensor{Info: Info{Name: "x", DType: "F32"}}
+	var l loader
+	if !l.takeRoom(x, maxCopied-8, "") || !l.takeRoom(x, 8, "") || l.err != nil {
+		t.Errorf("no room for %d bytes: %v", maxCopied, l.err)
+	}
+	if l.takeRoom(x, 1, "") || l.err == nil {
+		t.Errorf("room for %d bytes", l.copied)
+	}
+}

@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -218,13 +219,57 @@ func TestOpenPipe(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-	// The path can become a pipe's after it was looked at.
 	inTime(t, func() {
 		f, err := openNow(path)
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			return
 		}
 		f.Close()
+	})
+}
+
+// The path can become that of a pipe after it was looked at.
+func TestOpenChangingPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := unix.Mkfifo("pipe", 0o666); err != nil {
+		t.Skip(err)
+	}
+	if err := Write("file", goodTensors(), nil); err != nil {
+		t.Fatal(err)
+	}
+	change := func(kind string) error {
+		return cmp.Or(os.Link(kind, "next"), os.Rename("next", "path"))
+	}
+	if err := change("file"); err != nil {
+		t.Skip(err)
+	}
+	inTime(t, func() {
+		done, ended := make(chan bool), make(chan bool)
+		defer func() { close(done); <-ended }()
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					if err := cmp.Or(change("pipe"), change("file")); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		}()
+		for range 5000 {
+			f, err := Open("path")
+			if err == nil {
+				f.Close()
+			} else if err.Error() != "rollout: path: not a regular file" {
+				t.Error(err)
+				return
+			}
+		}
 	})
 }
 

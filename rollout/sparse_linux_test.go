@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,8 +26,8 @@ type declared struct {
 // sparseFile writes a file that takes next to nothing on disk.
 func sparseFile(t *testing.T, tensors ...declared) string {
 	t.Helper()
-	if runtime.GOOS != "linux" || strconv.IntSize < 64 {
-		t.Skip("needs sparse files and a 64-bit address space")
+	if strconv.IntSize < 64 {
+		t.Skip("needs a 64-bit address space")
 	}
 	var entries []string
 	size := int64(0)
@@ -153,18 +152,6 @@ func TestCopiesAreBounded(t *testing.T) {
 			t.Errorf("%s: %d bytes allocated", c.want, heap)
 		}
 		f.Close()
-	}
-}
-
-// The bound is one of all copies together.
-func TestCopiesAddUp(t *testing.T) {
-	x := &tensor{Info: Info{Name: "x", DType: "F32"}}
-	var l loader
-	if !l.takeRoom(x, maxCopied-8, "") || !l.takeRoom(x, 8, "") || l.err != nil {
-		t.Errorf("no room for %d bytes: %v", maxCopied, l.err)
-	}
-	if l.takeRoom(x, 1, "") || l.err == nil {
-		t.Errorf("room for %d bytes", l.copied)
 	}
 }
 
