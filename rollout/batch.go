@@ -26,8 +26,8 @@ import (
 // its data is not aligned to its element size, which the format does not
 // promise; if the machine is big-endian; or to widen an array other than
 // logits to float32. All copies together take at most 1 GiB: more is an error,
-// which names the tensor. A file of this package's Write needs no copies on a
-// little-endian machine, unless smaller elements lie before larger ones.
+// which names the tensor. A file that was written from Tensors needs none on a
+// little-endian machine.
 func (f *File) Batch() (*reweight.Batch, error) {
 	if f.closed {
 		return nil, inContext(f.prefix, os.ErrClosed)

@@ -20,12 +20,12 @@ import (
 // Slices that the File hands out alias the mapping. It is read-only, so writing
 // to them is a fault that ends the program, and so is any use after Close.
 //
-// The file must not become shorter while it is open: reading beyond its new end
-// is a fault too (SIGBUS on Unix; Windows does not let a mapped file shrink), up
-// to which the rest of the last page reads as zeros. Open and Batch return an
-// error instead; Guard does that for code that reads the slices. Replacing the
-// file by renaming another over it, as Write does, is safe on Unix; Windows
-// refuses it while the file is open.
+// The file must not become shorter while it is open. Reading beyond its new end
+// gives zeros up to the end of a page, and after that a fault (SIGBUS on Unix),
+// which ends the program too. Open and Batch return an error in its place, and
+// Guard does so for code that reads the slices. Replacing the file by renaming
+// another over it, as Write does, is safe on Unix. Windows refuses both while the
+// file is open.
 func Open(path string) (*File, error) {
 	prefix := "rollout: " + printable.Text(path)
 	osFile, size, err := openRegular(path)
