@@ -90,9 +90,10 @@ type Case struct {
 
 // An output is one result of a kernel. An element passes if it equals the
 // reference (NaN for NaN), or its error is at most ulps units in the last place
-// of float32 at max(|want|, 2), or at most abs + rel*|want| beyond the half
-// unit that rounding to the output's type costs. The error of a sum is one of
-// its terms' magnitudes, which say how far rounding can take it.
+// of float32 at max(|want|, 2), or at most bound, where that is set, or
+// abs + rel*|want| beyond the half unit that rounding to the output's type
+// costs. The error of a sum is one of its terms' magnitudes, which say how far
+// rounding can take it.
 type output struct {
 	name     string
 	got      func(i int) float64
@@ -101,7 +102,8 @@ type output struct {
 	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes, by which errors are divided
 	ulps     float64
 	abs, rel float64
-	half     float64 // rounding of the output's type, relative: 0x1p-24 for float32
+	bound    func(i int) float64 // of element i: see docs/accuracy.md
+	half     float64             // rounding of the output's type, relative: 0x1p-24 for float32
 }
 
 // All returns the catalogue.
@@ -174,7 +176,11 @@ func (c *Case) Check() (Errors, error) {
 				e.MaxULP = max(e.MaxULP, u)
 			} else {
 				d = max(0, d-math.Abs(want)*out.half)
-				ok = d <= out.abs+out.rel*math.Abs(want)
+				if out.bound != nil {
+					ok = d <= out.bound(i)
+				} else {
+					ok = d <= out.abs+out.rel*math.Abs(want)
+				}
 				e.MaxAbs = max(e.MaxAbs, d)
 			}
 			if !ok && first == nil {

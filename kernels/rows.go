@@ -39,16 +39,13 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 			switch o {
 			case 'l':
 				dst.LSE, pick = v, append(pick, 0)
-				outs = append(outs, f32("lse", v))
-				outs[len(outs)-1].ulps = 1
+				outs = append(outs, bounded("lse", v, logSumBound(s.Vocab, 1)))
 			case 'e':
 				dst.Entropy, pick = v, append(pick, 1)
-				outs = append(outs, f32("entropy", v))
-				outs[len(outs)-1].abs = 1e-6
+				outs = append(outs, bounded("entropy", v, entropyBound(s.Vocab, tau)))
 			case 'p':
 				dst.Logprob, pick = v, append(pick, 2)
-				outs = append(outs, f32("logprob", v))
-				outs[len(outs)-1].abs = 1e-6
+				outs = append(outs, bounded("logprob", v, logSumBound(s.Vocab, tau)))
 			}
 		}
 		opt := reweight.TokenStatsOptions{Temperature: tau}
@@ -70,6 +67,13 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 	}
 }
 
+// bounded is an output of float32 that is off by at most bound before it is rounded.
+func bounded(name string, got []float32, bound float64) output {
+	out := f32(name, got)
+	out.bound = func(int) float64 { return bound }
+	return out
+}
+
 // rowGradient: the gradient by each logit, out of place.
 func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
@@ -88,9 +92,8 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 		}
 		n := s.Rows * s.Vocab
 		dst := reweight.Logits{Vocab: s.Vocab}
-		// A log-probability rounded to float32 is off by up to 2e-6 (at -64),
-		// and so is the gradient, relative to g; bfloat16 rounds by 2^-8 more.
-		out := output{name: "gradient", want: make([]float64, n), abs: 1e-5, half: 0x1p-24}
+		out := output{name: "gradient", want: make([]float64, n), half: 0x1p-24}
+		out.bound = func(i int) float64 { return gradientBound(s.Vocab, tau, float64(grad[i/s.Vocab]), bonus) }
 		if s.DType == reweight.DTypeBF16 {
 			dst.BF16 = array[reweight.BF16](s, n)
 			out.memory = memoryOf(dst.BF16)

@@ -1,0 +1,396 @@
+package kernels
+
+import (
+	"flag"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+)
+
+var search = flag.Duration("search", 0, "how long TestSearchAccuracy looks for rows with large errors")
+
+// A tiled row is made so that rounding errors add up instead of averaging out:
+// elements at the same place of their groups and blocks are equal, so that all
+// lanes make the same errors. The first and the last element stand apart: one
+// far above the others, or a last one that moves the reference.
+type tiled struct {
+	vocab       int
+	id          int         // of the log-probability and the gradient
+	first, last float32     // last NaN: as the tile has it
+	masked      bool        // the rest of the first block is -Inf: the others may lie above its reference
+	tile        [64]float32 // element i of a block of 1,024 is tile[i/16]
+}
+
+func (r *tiled) at(i int) float32 {
+	switch {
+	case i == 0:
+		return r.first
+	case i == r.vocab-1 && r.last == r.last:
+		return r.last
+	case r.masked && i < 1024:
+		return float32(math.Inf(-1))
+	}
+	return r.tile[i%1024/16]
+}
+
+// fill writes the row.
+func (r *tiled) fill(x []float32) {
+	for from := 0; from < len(x); from += 16 {
+		v := r.tile[from%1024/16]
+		if r.masked && from < 1024 {
+			v = float32(math.Inf(-1))
+		}
+		for i := from; i < min(from+16, len(x)); i++ {
+			x[i] = v
+		}
+	}
+	x[0], x[len(x)-1] = r.at(0), r.at(len(x)-1)
+}
+
+// values calls f with each value and how many elements have it.
+func (r *tiled) values(f func(x, n float64)) {
+	f(float64(r.first), 1)
+	if r.vocab == 1 {
+		return
+	}
+	f(float64(r.at(r.vocab-1)), 1)
+	for j, v := range r.tile {
+		n := 0
+		for from := 16 * j; from < r.vocab; from += 1024 {
+			if !(r.masked && from < 1024) {
+				n += min(16, r.vocab-from)
+				if from == 0 {
+					n--
+				}
+				if from+16 >= r.vocab {
+					n--
+				}
+			}
+		}
+		if n > 0 {
+			f(float64(v), float64(n))
+		}
+	}
+}
+
+// exact returns the log-sum-exp of x/tau and its entropy.
+func (r *tiled) exact(tau float64) (logSum, entropy float64) {
+	top := math.Inf(-1)
+	r.values(func(x, _ float64) { top = max(top, x) })
+	var S, T, rest float64
+	peaks := 0.0
+	r.values(func(x, n float64) {
+		d := (x - top) / tau
+		if x == top {
+			peaks += n
+			return
+		}
+		if e := n * math.Exp(d); e > 0 {
+			rest += e
+			T += e * d
+		}
+	})
+	S = peaks + rest
+	l := math.Log(S)
+	if peaks == 1 {
+		l = math.Log1p(rest)
+	}
+	return top/tau + l, l - T/S
+}
+
+// The outputs that are searched.
+const (
+	searchLSE = iota
+	searchEntropy
+	searchLogprob
+	searchGradient
+	searchOutputs
+)
+
+var searchNames = [...]string{"LSE", "Entropy", "Logprob", "RowGradient"}
+
+// A probe runs tiled rows.
+type probe struct {
+	ws     reweight.Workspace
+	x, dst []float32
+}
+
+// measure returns how far an output is off, beyond the half unit of its rounding,
+// and the share of the bound that this is. Both are below 0 for a row that
+// stays within the half unit.
+func (p *probe) measure(r *tiled, tau float64, output int) (off, share float64, err error) {
+	if cap(p.x) < r.vocab {
+		p.x, p.dst = make([]float32, r.vocab), make([]float32, r.vocab)
+	}
+	p.x, p.dst = p.x[:r.vocab], p.dst[:r.vocab]
+	r.fill(p.x)
+	logits := reweight.Logits{Vocab: r.vocab, F32: p.x}
+	ids := [1]int32{int32(r.id)}
+	var out [1]float32
+	stats := reweight.Stats{Logprob: out[:]}
+	switch output {
+	case searchLSE:
+		stats, tau = reweight.Stats{LSE: out[:]}, 1
+	case searchEntropy:
+		stats = reweight.Stats{Entropy: out[:]}
+	}
+	p.ws.Workers = 1
+	if err := p.ws.TokenStats(stats, logits, ids[:], reweight.TokenStatsOptions{Temperature: tau}); err != nil {
+		return 0, 0, err
+	}
+	logSum, entropy := r.exact(tau)
+	beyond := func(got float32, want float64) float64 {
+		if float64(got) == want { // also -Inf
+			return 0
+		}
+		return math.Abs(float64(got)-want) - math.Abs(want)*0x1p-24
+	}
+	switch output {
+	case searchLSE:
+		off = beyond(out[0], logSum)
+		return off, off / logSumBound(r.vocab, 1), nil
+	case searchEntropy:
+		off = beyond(out[0], entropy)
+		return off, off / entropyBound(r.vocab, tau), nil
+	case searchLogprob:
+		off = beyond(out[0], min(0, float64(r.at(r.id))/tau-logSum))
+		return off, off / logSumBound(r.vocab, tau), nil
+	}
+	g := [1]float32{1}
+	if err := p.ws.RowGradient(reweight.Logits{Vocab: r.vocab, F32: p.dst}, logits, ids[:], out[:], nil, g[:], reweight.RowGradientOptions{Temperature: tau}); err != nil {
+		return 0, 0, err
+	}
+	off = math.Inf(-1)
+	for i, v := range p.dst {
+		if i != r.id && i > 0 && i < r.vocab-1 && (i%16 != 1 || i >= 2048) {
+			continue // as an element that is tried
+		}
+		l := float64(p.x[i])/tau - logSum
+		want := -math.Exp(l) / tau
+		if i == r.id {
+			want = -math.Expm1(l) / tau
+		}
+		off = max(off, beyond(v, want)*tau)
+	}
+	return off, off / (gradientBound(r.vocab, tau, 1, 0) * tau), nil
+}
+
+// random sets the row to a start of the search.
+func (r *tiled) random(rng *rand.Rand) {
+	nan, lnV := float32(math.NaN()), math.Log(float64(r.vocab))
+	r.first, r.last, r.masked = 0, nan, false
+	r.id = []int{0, r.vocab - 1, rng.IntN(r.vocab)}[rng.IntN(3)]
+	base := -lnV + 3*rng.Float64()
+	switch kind := rng.IntN(6); {
+	case kind == 1: // equal ones
+		r.first = float32(base)
+	case kind == 2 && r.vocab > oneBlock: // above the reference
+		r.masked, base = true, 5.5
+	case kind == 3 && r.vocab > oneBlock: // and a move
+		r.masked, base, r.last = true, 5.5, float32(5.6+rng.Float64()*lnV)
+	case kind == 4: // far apart
+		r.first, base = float32(55+9*rng.Float64()), 0
+		r.id = r.vocab - 1
+	}
+	for j := range r.tile {
+		r.tile[j] = float32(base)
+		switch rng.IntN(4) {
+		case 0:
+			r.tile[j] = float32(base - 17*rng.Float64()) // lost in a sum of larger ones
+		case 1:
+			r.tile[j] = float32(base + rng.Float64())
+		}
+	}
+	if rng.IntN(2) == 0 {
+		for j := range r.tile {
+			r.tile[j] = float32(base)
+		}
+	}
+}
+
+// change changes the row a little.
+func (r *tiled) change(rng *rand.Rand) {
+	nudge := func(v float32) float32 {
+		switch rng.IntN(3) {
+		case 0: // the last places
+			return math.Float32frombits(math.Float32bits(v) + uint32(rng.IntN(9)-4)<<rng.IntN(20))
+		case 1:
+			return v + float32(rng.NormFloat64()*math.Exp2(-float64(rng.IntN(20))))
+		}
+		return r.tile[rng.IntN(64)]
+	}
+	switch rng.IntN(10) {
+	case 0:
+		r.first = nudge(r.first)
+	case 1:
+		if r.last == r.last {
+			r.last = nudge(r.last)
+		}
+	case 2: // all
+		d := float32(rng.NormFloat64() * math.Exp2(-float64(rng.IntN(20))))
+		for j := range r.tile {
+			r.tile[j] += d
+		}
+	case 3: // places of every group, or groups of every block
+		j, v := rng.IntN(8), nudge(r.tile[rng.IntN(64)])
+		for i := range 8 {
+			if rng.IntN(2) == 0 {
+				r.tile[8*i+j] = v
+			} else {
+				r.tile[8*j+i] = v
+			}
+		}
+	case 4: // the row's log-sum-exp to 0, where float32 is fine
+		if l, _ := r.exact(1); math.Abs(l) < 30 && rng.IntN(4) == 0 {
+			r.first -= float32(l)
+			r.last -= float32(l)
+			for j := range r.tile {
+				r.tile[j] -= float32(l)
+			}
+		}
+	case 5:
+		r.tile[rng.IntN(64)] = float32(math.Inf(-1))
+	default:
+		j := rng.IntN(64)
+		r.tile[j] = nudge(r.tile[j])
+	}
+	for j, v := range r.tile {
+		if v != v || v > 80 {
+			r.tile[j] = 0
+		} else if v < -80 {
+			r.tile[j] = float32(math.Inf(-1))
+		}
+	}
+	if !(math.Abs(float64(r.first)) < 80) {
+		r.first = 0
+	}
+	if r.last < -80 || r.last > 80 {
+		r.last = 0
+	}
+}
+
+// climb changes the row until end or for that many steps, and keeps what is not
+// better than before.
+func (p *probe) climb(r *tiled, tau float64, output, steps int, end time.Time, rng *rand.Rand) (off, share float64, err error) {
+	off, share, err = p.measure(r, tau, output)
+	for step := 0; step < steps && (step%64 != 0 || time.Now().Before(end)); step++ {
+		next := *r
+		for range 1 + rng.IntN(3) {
+			next.change(rng)
+		}
+		o, s, e := p.measure(&next, tau, output)
+		if err = e; err != nil {
+			break
+		}
+		if s >= share {
+			*r, off, share = next, o, s
+		}
+	}
+	return off, share, err
+}
+
+// TestSearchAccuracy looks for rows with large errors by hill climbing, from
+// starts that are bad already:
+//
+//	go test ./kernels -run TestSearchAccuracy -search 10m -v -timeout 0
+//
+// Without -search it takes a second. No row may be outside the bound.
+func TestSearchAccuracy(t *testing.T) {
+	sizes, total := []int{128, 1024, 3000, 151936}, *search
+	if total == 0 {
+		sizes, total = []int{100, 1024, 3000}, time.Second
+	}
+	type config struct {
+		output, vocab int
+		tau           float64
+	}
+	var configs []config
+	for output := range searchOutputs {
+		for _, tau := range []float64{1, 0.7} {
+			for _, v := range sizes {
+				if output != searchLSE || tau == 1 {
+					configs = append(configs, config{output, v, tau})
+				}
+			}
+		}
+	}
+	var p probe
+	rng := rand.New(rand.NewPCG(uint64(total), 1))
+	for _, c := range configs {
+		var worst tiled
+		worstOff, worstShare := 0.0, math.Inf(-1)
+		end := time.Now().Add(total / time.Duration(len(configs)))
+		climbs := 0
+		for ; climbs == 0 || time.Now().Before(end); climbs++ {
+			r := tiled{vocab: c.vocab}
+			r.random(rng)
+			if climbs%8 >= 4 { // every other four times, go on with what is worst
+				r = worst
+			}
+			off, share, err := p.climb(&r, c.tau, c.output, 10000, end, rng)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if share > worstShare {
+				worst, worstOff, worstShare = r, off, share
+			}
+			if share > 1 {
+				t.Fatalf("%s at %v: off by %.4g, %.2f of the bound: %+v", searchNames[c.output], c.tau, off, share, r)
+			}
+		}
+		t.Logf("%-11s temperature %-3v %6d elements: off by %.3g, %2.0f%% of the bound, after %d climbs",
+			searchNames[c.output], c.tau, c.vocab, worstOff, 100*worstShare, climbs)
+	}
+}
+
+// TestAccuracyQuantiles prints how far the families of rows are off, with -search.
+func TestAccuracyQuantiles(t *testing.T) {
+	rows := 2
+	if *search > 0 {
+		rows = 2000
+	}
+	for _, k := range All() {
+		if !k.Rows || k.Name == "row_gradient_bonus" {
+			continue
+		}
+		for _, f := range Families {
+			if f == Special {
+				continue
+			}
+			var off [3][]float64
+			var names [3]string
+			for seed := range rows {
+				c, err := k.New(Spec{Rows: 1, Vocab: 4096, DType: k.DTypes[0], Family: f, Seed: uint64(seed)})
+				if err == nil {
+					err = c.Reference()
+				}
+				if err == nil {
+					err = c.Run(&reweight.Workspace{Workers: 1})
+				}
+				if err == nil {
+					_, err = c.Check()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for o, out := range c.outputs {
+					d := 0.0
+					for i, want := range out.want {
+						d = max(d, math.Abs(out.got(i)-want)-math.Abs(want)*out.half)
+					}
+					off[o], names[o] = append(off[o], d), out.name
+				}
+			}
+			for o := range off {
+				if n := len(off[o]); n > 0 {
+					slices.Sort(off[o])
+					t.Logf("%-24s %-8s %-8s half of the rows below %.2g, 99%% below %.2g, all %.2g", k.Name, f, names[o], off[o][n/2], off[o][n*99/100], off[o][n-1])
+				}
+			}
+		}
+	}
+}
