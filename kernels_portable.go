@@ -16,10 +16,11 @@ import "math"
 //
 // A row that does not fill its last 16 elements is padded with -Inf to a whole
 // 16 (a span with nothing: absent lanes add 0). The float32 groups keep a
-// partial sum near its addends: with one chain of 64 per block the entropy of
-// peaked rows is off by 4e-6, with groups of 8 by 6e-7. Sums over tokens, whose
-// terms may cancel, have the same lanes, groups and tree, but each group goes to
-// float64 (laneSum); the masked moments add in float64 at once.
+// partial sum near its addends: an element goes through at most 14 roundings,
+// where one chain of 64 per block would have 63 (docs/accuracy.md says what they
+// come to). Sums over tokens, whose terms may cancel, have the same lanes, groups
+// and tree, but each group goes to float64 (laneSum); the masked moments add in
+// float64 at once.
 //
 // # Fused multiply-add
 //

@@ -205,9 +205,12 @@ func TestHostileRows(t *testing.T) {
 	} {
 		var most [searchOutputs]float64
 		for _, n := range []int{2, 17, 128, 1000, 1024, 1025, 3000, 8200} {
-			steps := float32(40)
+			steps := float32(20)
 			if n > 2000 {
-				steps = 10
+				steps = 5
+			}
+			if testing.Short() {
+				steps = 2
 			}
 			for s := range int(steps) {
 				for _, tau := range []float64{1, 0.7, 3, 1e-6} {

@@ -81,14 +81,14 @@ func certified(cs []class, low, m, curve float64, F func(c class, D float64) flo
 	return sum <= math.Exp(-nearRef)*(m-ref)
 }
 
-// TestBounds certifies the formulas of bounds.go, for vocabularies up to 2^31;
+// TestBounds certifies the formulas of bounds.go, for vocabularies up to 2^30;
 // with -short, for some of them.
 func TestBounds(t *testing.T) {
 	sizes := []int{0, 1, 2, 3, 4, 6, 8, 11}
 	for v := 16.0; v < 1024; v *= math.Sqrt2 {
 		sizes = append(sizes, int(math.Round(v)))
 	}
-	for v := 1024.0; v <= 1<<31; v *= 2 {
+	for v := 1024.0; v <= 1<<30; v *= 2 {
 		sizes = append(sizes, int(math.Round(v)))
 	}
 	for i, largest := range sizes[1:] {
@@ -152,4 +152,29 @@ func certifiedNear(cs []class, low, m, curve, from, to float64, F func(c class, 
 		}
 	}
 	return false
+}
+
+// TestDocumentedBounds: what the comments of TokenStats and RowGradient say.
+func TestDocumentedBounds(t *testing.T) {
+	for vocab := 1; vocab <= 160000; vocab = vocab*5/4 + 1 {
+		l := math.Log(float64(vocab))
+		rest := float64(vocab)*0x1p-44 + 3e-10
+		for _, c := range []struct{ bound, said float64 }{
+			{logSumBound(vocab, 1), (1.1+0.05*l)*1e-6 + rest},
+			{logSumBound(vocab, 0.7), (1.2+0.085*l)*1e-6 + rest},
+			{entropyBound(vocab, 1), (12.6+0.037*l*l)*1e-6 + rest},
+			{entropyBound(vocab, 0.7), (13.2+0.051*l*l)*1e-6 + rest},
+			{gradientBound(vocab, 1, 1, 0), 7e-6},
+			{gradientBound(vocab, 0.7, 1, 0) * 0.7, 7e-6},
+			{gradientBound(vocab, 1, 0, 1), 5e-5},
+			{gradientBound(vocab, 0.7, 0, 1) * 0.7, 5e-5},
+		} {
+			if c.bound > c.said*(1+1e-12) {
+				t.Errorf("%d elements: a bound of %.4g, the comment says %.4g", vocab, c.bound, c.said)
+			}
+		}
+	}
+	if b := gradientBound(160000, 0.7, 0, 1) * 0.7; b > 5e-5 {
+		t.Errorf("gradient's bound of the bonus is %.4g at 160,000 elements", b)
+	}
 }
