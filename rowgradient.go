@@ -28,7 +28,7 @@ var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 // bad option is an error, and nothing is written.
 //
 // Before it is rounded to dst's format, an element is at most
-// (7e-6 |g| + 5e-5 |EntropyBonus|) / Temperature from the exact one, for every row
+// (5e-6 |g| + 4.2e-5 |EntropyBonus|) / Temperature from the exact one, for every row
 // of a Vocab of at most 160,000. docs/accuracy.md derives this, and has the formula
 // for any Vocab.
 func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entropy, grad []float32, opt RowGradientOptions) error {
@@ -77,8 +77,8 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	return nil
 }
 
-// farLogprob is where a float32 log-probability is too coarse to give back the
-// logsumexp: the row is summed again.
+// farLogprob is the log-probability from which on down float32 is too coarse to
+// give back the logsumexp: the row is summed again.
 const farLogprob = -64
 
 // gradientRow writes the gradient of row r.
@@ -107,7 +107,7 @@ func (j *rowJob) gradientRow(r int) {
 	// The row's logsumexp in log2 units: log2 p_v = x_v K - lse2.
 	k := float64(q.k) + float64(q.kLo)
 	var lse2 float64
-	if l >= farLogprob {
+	if l > farLogprob {
 		lse2 = float64(float64(xy)*k) - float64(l*log2E)
 	} else {
 		s := sumRow(j.isa, x, j.tau, false)

@@ -62,10 +62,10 @@ func gradientBound(vocab int, tau, g, bonus float64) float64 {
 	if tau != 1 {
 		gap, rounding, shift = 0, 2*unit32+0x1p-28, shiftGap
 	}
-	// The log-probability that comes in is that of TokenStats, at least -64, in
+	// The log-probability that comes in is that of TokenStats, above -64, in
 	// float32: what it is off by shifts log p of every element, and the step from
 	// the id to an element of probability p is |log p| + 64 at most.
-	logprob := logSumBound(vocab, tau) + 0x1p-18 + 64*gap
+	logprob := logSumBound(vocab, tau) + 0x1p-19 + 64*gap
 	y := gap + rounding // for each nat of |log p|
 	const (
 		pLogP  = 0.368 // largest p |log p|
