@@ -229,6 +229,28 @@ func TestInput(t *testing.T) {
 	}
 }
 
+// TestNoAllocations: no kernel allocates memory, but for the first call of a
+// runner, which may set up its own.
+func TestNoAllocations(t *testing.T) {
+	for _, k := range All() {
+		for _, typ := range k.DTypes {
+			s := spec(k, 2500)
+			s.DType = typ
+			c, err := k.New(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, impl := range Implementations() {
+				run := impl.New(1)
+				allocs := testing.AllocsPerRun(20, func() { err = c.Run(run) })
+				if err != nil || allocs != 0 {
+					t.Errorf("%s %v %s: %v allocations, error %v", k.Name, typ, impl.Name, allocs, err)
+				}
+			}
+		}
+	}
+}
+
 // TestSpecialEverywhere puts NaN and +Inf at every position of rows that end
 // in a block's body or tail.
 func TestSpecialEverywhere(t *testing.T) {
