@@ -35,13 +35,13 @@ func TestEstimateCountsOutliers(t *testing.T) {
 	}
 }
 
-// TestEstimateCovers: intervals hold the true median about as often as they say,
+// TestEstimateCovers: intervals contain the true median about as often as they say,
 // of values as skewed as times are.
 func TestEstimateCovers(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{6, 15, 40, 200} {
 		const runs = 500
-		held := map[string]int{}
+		contained := map[string]int{}
 		for range runs {
 			x := make([]float64, n)
 			for i := range x {
@@ -57,13 +57,13 @@ func TestEstimateCovers(t *testing.T) {
 				}
 				truth := math.Exp(0.1 * 0.066) // the spikes push the median to this quantile
 				if e.Lo <= truth && truth <= e.Hi {
-					held[name]++
+					contained[name]++
 				}
 			}
 		}
-		for name, k := range held {
+		for name, k := range contained {
 			if p := float64(k) / runs; p < 0.88 || p > 0.995 {
-				t.Errorf("intervals by %s of %d values hold %v of medians, want about 0.95", name, n, p)
+				t.Errorf("intervals by %s of %d values contain %v of medians, want about 0.95", name, n, p)
 			}
 		}
 	}

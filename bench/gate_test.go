@@ -293,7 +293,7 @@ func TestGateRule(t *testing.T) {
 }
 
 // TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
-// or just not pass, and the noise drowns all, Alpha is what holds.
+// or just not pass, and the noise drowns all, the share of wrong verdicts is at most Alpha.
 func TestGateRuleAtItsEdge(t *testing.T) {
 	runs, functions := 2000, 25
 	if testing.Short() {

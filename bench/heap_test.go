@@ -25,6 +25,22 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
+// TestFirstAllocsOfABusyProcess: what other goroutines allocate now and then is
+// not counted.
+func TestFirstAllocsOfABusyProcess(t *testing.T) {
+	calls := 0
+	objects, bytes, err := FirstAllocs(func() error {
+		if calls++; calls < 8 && calls != 5 {
+			sink = make([]byte, 64*calls)
+		}
+		sink = make([]byte, 4096)
+		return nil
+	})
+	if objects != 1 || bytes != 4096 || err != nil {
+		t.Errorf("%d objects of %d bytes and error %v after %d calls, want 1 of 4096", objects, bytes, err, calls)
+	}
+}
+
 func TestFirstAllocs(t *testing.T) {
 	mallocs, bytes, err := FirstAllocs(func() error { sink = make([]byte, 4096); return nil })
 	if mallocs != 1 || bytes != 4096 || err != nil {

@@ -275,7 +275,7 @@ func TestSampleFirstCallSlow(t *testing.T) {
 	}
 }
 
-// TestSampleCovers states how often the interval of a ratio holds it where
+// TestSampleCovers states how often the interval of a ratio contains it if
 // narrow intervals end the sampling early: go test ./bench -run TestSampleCovers -v
 func TestSampleCovers(t *testing.T) {
 	runs := 400
@@ -284,7 +284,7 @@ func TestSampleCovers(t *testing.T) {
 	}
 	for _, noise := range []float64{0.005, 0.01, 0.015, 0.03} {
 		r := rand.New(rand.NewPCG(7, 8))
-		held, early, rounds := 0, 0, 0
+		contained, early, rounds := 0, 0, 0
 		for range runs {
 			m := &fakeMachine{}
 			block := func() error {
@@ -298,17 +298,17 @@ func TestSampleCovers(t *testing.T) {
 			}
 			e := samples.Ratio(1, 0)
 			if e.Lo <= 1 && 1 <= e.Hi {
-				held++
+				contained++
 			}
 			rounds += e.N
 			if m.now < 640*time.Millisecond {
 				early++
 			}
 		}
-		p := float64(held) / float64(runs)
-		t.Logf("noise %.1f%%: %.3f of intervals hold the ratio; %.0f%% ended early, %d rounds on average", 100*noise, p, 100*float64(early)/float64(runs), rounds/runs)
+		p := float64(contained) / float64(runs)
+		t.Logf("noise %.1f%%: %.3f of intervals contain the ratio; %.0f%% ended early, %d rounds on average", 100*noise, p, 100*float64(early)/float64(runs), rounds/runs)
 		if p < 0.9 || p > 0.99 {
-			t.Errorf("noise %v: %v of intervals hold the ratio, want about 0.95", noise, p)
+			t.Errorf("noise %v: %v of intervals contain the ratio, want about 0.95", noise, p)
 		}
 	}
 }

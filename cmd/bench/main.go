@@ -32,7 +32,7 @@ gate only), 130 interrupted: what was measured by then is printed.
 `
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // writing to a closed pipe is an error that run reports
+	signal.Ignore(syscall.SIGPIPE) // so that writing to a closed pipe is an error, which run reports
 	ctx := context.Background()
 	if measures(os.Args[1:]) {
 		ctx = untilInterrupt(ctx)
@@ -40,8 +40,9 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// untilInterrupt returns a context that an interrupt ends. Another interrupt
-// does what it does by default, but for the first second: people press twice.
+// untilInterrupt returns a context that an interrupt ends. A second after it,
+// another interrupt ends the program as it does by default; until then, it does
+// nothing, because people press the keys twice.
 func untilInterrupt(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
@@ -55,8 +56,8 @@ func untilInterrupt(ctx context.Context) context.Context {
 	return ctx
 }
 
-// measures says whether the command prints what it has when it is interrupted;
-// the others end at once, as by default.
+// measures reports whether the command prints what it has when it is interrupted.
+// The others end at once, as by default.
 func measures(args []string) bool {
 	return len(args) == 0 || args[0] != "reweight" && args[0] != "info"
 }

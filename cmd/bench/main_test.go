@@ -109,7 +109,7 @@ func TestWrongUse(t *testing.T) {
 		{"reweight /nowhere/\x1b[31mé\u2028", `/nowhere/\x1b[31mé\u2028`},
 		{"reweight " + dir, dir + "|not a regular file"},
 		{"reweight " + noise, noise},
-		{"reweight -- -o", "open -o"},
+		{"reweight -- -o", "rollout: -o: "},
 		{"reweight -- a -x", `unexpected argument "-x"`},
 		{"reweight -o " + good + " " + good, "-o: " + good + " is the input file"},
 		{"reweight -o " + filepath.Dir(good) + "/./rollouts.safetensors " + good, "is the input file"},

@@ -29,7 +29,7 @@ at least 6 rounds. Lists are separated by commas.
 
 func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) (err error) {
 	plan := measure.Plan{Sampler: sampler, Progress: p}
-	plan.Sampler.Budget *= 4 // the question is about a hundredth, on machines that drift by tens of them
+	plan.Sampler.Budget *= 4 // differences of 1% count, on machines whose speed varies by tens of percent
 	flags := cli.NewFlags("bench overhead")
 	isaList := flags.ISAs("the best")
 	sizes := flags.Sizes("tokens of a step (default as many as make 64 MiB of logits and gradient)")

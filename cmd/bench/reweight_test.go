@@ -315,8 +315,8 @@ func expect(t *testing.T, b *reweight.Batch, refEntropy []float64, opt losses.Op
 	return f
 }
 
-// TestRandomRollouts holds the figures of files never seen before, and every
-// flag, against the reference.
+// TestRandomRollouts compares the figures of random files, with every flag, with
+// the reference.
 func TestRandomRollouts(t *testing.T) {
 	cases := map[string]func(*losses.Options){
 		"":                          func(*losses.Options) {},
@@ -353,7 +353,7 @@ func TestRandomRollouts(t *testing.T) {
 	}
 }
 
-// TestFromLogits: a file that holds logits instead of what follows from them.
+// TestFromLogits: a file with logits instead of what follows from them.
 func TestFromLogits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	b := randomBatch(r)

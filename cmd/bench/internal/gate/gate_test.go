@@ -709,8 +709,8 @@ func TestFloorsConfirm(t *testing.T) {
 	}
 }
 
-// TestFloorsOnce records floors, keeps those of others, holds against them and
-// against ones that nothing reaches.
+// TestFloorsOnce records floors, keeps those of others, and compares with them and
+// with ones that nothing reaches.
 func TestFloorsOnce(t *testing.T) {
 	if len(reweight.AvailableISAs()) < 2 {
 		t.Skip("only the portable kernels run here")

@@ -1,6 +1,6 @@
-// Package report holds what bench run and bench overhead measured. It writes that
-// for people and for programs, reads the former back, and compares it with an
-// earlier run.
+// Package report has the results of bench run and bench overhead. It writes them
+// for people and for programs, reads those of bench run back, and compares them
+// with an earlier run.
 package report
 
 import (

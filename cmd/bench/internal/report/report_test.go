@@ -83,7 +83,7 @@ func page4(t *testing.T, r Report) string {
 	return b.String()
 }
 
-// wellFormed holds the page against the rules of XML and returns its text. All
+// wellFormed checks the page by the rules of XML and returns its text. All
 // coordinates must be numbers within their pictures.
 func wellFormed(t *testing.T, html string) string {
 	t.Helper()
