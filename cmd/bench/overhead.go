@@ -48,7 +48,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 		return err
 	}
 	if flags.Given("rows") && plan.Sizes.Rows < measure.FewestTokens {
-		return fmt.Errorf("-rows %d: a training step takes at least %d tokens", plan.Sizes.Rows, measure.FewestTokens)
+		return fmt.Errorf("-rows is %d, want at least %d tokens for a training step", plan.Sizes.Rows, measure.FewestTokens)
 	}
 	as, err := format()
 	if err != nil {

@@ -72,7 +72,7 @@ func (f Flags) Given(name string) bool {
 func (f Flags) NotEmpty(names ...string) error {
 	for _, name := range names {
 		if f.Given(name) && f.Lookup(name).Value.String() == "" {
-			return fmt.Errorf("-%s: no name given", name)
+			return fmt.Errorf("-%s is empty, want a name", name)
 		}
 	}
 	return nil
@@ -160,7 +160,7 @@ func (f Flags) Sizes(aboutRows string) func() (Sizes, error) {
 			return s, err
 		}
 		if f.Given("rows") && (s.Rows < 1 || s.Rows > maxSize) {
-			return s, fmt.Errorf("-rows %d: want 1 to %d", s.Rows, maxSize)
+			return s, fmt.Errorf("-rows is %d, want 1 to %d", s.Rows, maxSize)
 		}
 		return s, nil
 	}
@@ -170,7 +170,7 @@ func (f Flags) Sizes(aboutRows string) func() (Sizes, error) {
 func (s Sizes) CheckElements() error {
 	for _, v := range s.Vocabs {
 		if s.Rows > maxElements/v {
-			return fmt.Errorf("-rows %d times -vocab %d: want at most %d elements", s.Rows, v, maxElements)
+			return fmt.Errorf("-rows is %d and -vocab %d, want at most %d elements", s.Rows, v, maxElements)
 		}
 	}
 	return nil
@@ -198,10 +198,10 @@ func pick[E any](flag, list string, all []E, names []string) ([]E, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return nil, fmt.Errorf("%s %q: not available here, want some of %s", flag, name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%s has %q, want some of %v", flag, name, names)
 		}
 		if given[i] {
-			return nil, fmt.Errorf("%s %q: given twice", flag, name)
+			return nil, fmt.Errorf("%s has %q twice", flag, name)
 		}
 		given[i] = true
 		picked = append(picked, all[i])
@@ -215,10 +215,10 @@ func numbers(flag, list string, most int) ([]int, error) {
 	for text := range strings.SplitSeq(list, ",") {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > most {
-			return nil, fmt.Errorf("%s %q: want whole numbers of 1 to %d", flag, text, most)
+			return nil, fmt.Errorf("%s has %q, want whole numbers of 1 to %d", flag, text, most)
 		}
 		if slices.Contains(n, v) {
-			return nil, fmt.Errorf("%s %q: given twice", flag, text)
+			return nil, fmt.Errorf("%s has %q twice", flag, text)
 		}
 		n = append(n, v)
 	}

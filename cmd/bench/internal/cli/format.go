@@ -25,11 +25,10 @@ func (f Flags) Format(formats ...Format) func() (Format, error) {
 	for _, format := range formats {
 		names = append(names, string(format))
 	}
-	list := strings.Join(names, ", ")
-	name := f.String("format", names[0], "`name` of what is printed: "+list)
+	name := f.String("format", names[0], "`name` of what is printed: "+strings.Join(names, ", "))
 	return func() (Format, error) {
 		if !slices.Contains(names, *name) {
-			return "", fmt.Errorf("-format is %q, want one of %s", *name, list)
+			return "", fmt.Errorf("-format is %q, want one of %v", *name, names)
 		}
 		return Format(*name), nil
 	}
