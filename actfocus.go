@@ -37,6 +37,9 @@ type ActFocusOptions struct {
 // DefaultActFocus holds the paper's constants.
 var DefaultActFocus = ActFocusOptions{Alpha: 0.1, Beta: 0.5, Eps: 1e-8, Signal: SignalEnergy}
 
+// actFocusScratch holds a signal that no array of the batch is.
+type actFocusScratch struct{ signal []float32 }
+
 // ActFocusResult says what the weights were made of.
 type ActFocusResult struct {
 	Actions     int     // n, action tokens
@@ -75,22 +78,13 @@ func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) 
 	if err != nil {
 		return res, err
 	}
-	actions := Roles(RoleAction)
-	if m := ws.moments(isa, signal, b.Role, actions, 0); m.N > 0 {
-		n := float64(m.N)
-		d := ws.moments(isa, signal, b.Role, actions, m.Sum/n)
-		if d.Squares-d.Squares != 0 {
-			return res, b.signalNotFinite(opt.Signal)
+	if n, mean, squares := ws.spread(isa, signal, b.Role, Roles(RoleAction)); n > 0 {
+		if squares != squares {
+			return res, b.signalNotFinite(opt.Signal, signal)
 		}
-		res = ActFocusResult{Actions: m.N, Mean: m.Sum / n, Sigma: math.Sqrt(d.variance(n) + opt.Eps)}
+		res = ActFocusResult{Actions: n, Mean: mean, Sigma: math.Sqrt(squares/float64(n) + opt.Eps)}
 	}
 	return res, ws.ActFocusWeights(weights, signal, b.Role, res.Mean, res.Sigma, opt)
-}
-
-// variance returns the sum of squares about the mean, over n, for moments with
-// the mean as their shift: the mean's own rounding error is taken out.
-func (m Moments) variance(n float64) float64 {
-	return max(0, (m.Squares-float64(m.Sum*m.Sum)/float64(m.N))/n)
 }
 
 // check says which option is out of range.
@@ -135,34 +129,34 @@ func (ws *Workspace) signalOf(b *Batch, s Signal) ([]float32, error) {
 	}
 	switch s {
 	case SignalSurprisal:
-		ws.signal = grow(ws.signal, T)
+		ws.actFocus.signal = grow(ws.actFocus.signal, T)
 		for t, l := range b.OldLogprobs {
-			ws.signal[t] = -l
+			ws.actFocus.signal[t] = -l
 		}
-		return ws.signal, nil
+		return ws.actFocus.signal, nil
 	case SignalLogRatio:
-		ws.signal = grow(ws.signal, T)
+		ws.actFocus.signal = grow(ws.actFocus.signal, T)
 		for t, l := range b.OldLogprobs {
-			ws.signal[t] = l - b.RefLogprobs[t]
+			ws.actFocus.signal[t] = l - b.RefLogprobs[t]
 		}
-		return ws.signal, nil
+		return ws.actFocus.signal, nil
 	}
 	return arrays[0], nil
 }
 
-// signalNotFinite names the action token whose signal is not finite.
-func (b *Batch) signalNotFinite(s Signal) error {
+// signalNotFinite names the array and the action token that make the signal not
+// finite; there is one.
+func (b *Batch) signalNotFinite(s Signal, signal []float32) error {
 	names, arrays := s.arrays(b)
-	for t, r := range b.Role {
-		if r != RoleAction {
+	for i, name := range names {
+		if name == "" {
 			continue
 		}
-		for i, array := range arrays {
-			if names[i] != "" && !finite(array[t]) {
-				return badElement(names[i], t, "is %v at an action token, want a finite number", array[t])
-			}
+		if t := firstNotFinite(arrays[i], b.Role, Roles(RoleAction)); t >= 0 {
+			return badElement(name, t, "is %v at an action token, want a finite number", arrays[i][t])
 		}
 	}
-	// Sums over finite signals are finite: a difference of two is left.
-	return badInput(names[0], "is so far from %s at an action token that float32 cannot hold the difference", names[1])
+	// Both log-probabilities are finite, and their difference is not.
+	t := firstNotFinite(signal, b.Role, Roles(RoleAction))
+	return badElement(names[0], t, "is %v, too far from the reference's log-probability for float32 to hold the difference", arrays[0][t])
 }

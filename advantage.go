@@ -22,20 +22,13 @@ var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
 // error, and advantages is not written. advantages may be any array of b that
 // is one per token and that GRPO does not read.
 func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
-	T, S := b.Tokens(), b.Trajectories()
-	if err := checkLen("advantages", len(advantages), T, "token"); err != nil {
+	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
 		return err
 	}
-	if err := checkRoles("Role", b.Role); err != nil {
+	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	if err := checkOffsets(b.SeqOffsets, T); err != nil {
-		return err
-	}
-	if err := checkLen("Rewards", len(b.Rewards), S, "trajectory"); err != nil {
-		return err
-	}
-	if err := checkRewards(b.Rewards); err != nil {
+	if err := b.checkRewards(); err != nil {
 		return err
 	}
 	if err := checkNotNegative("Eps", opt.Eps); err != nil {
@@ -117,16 +110,10 @@ func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt G
 			return err
 		}
 	}
-	if err := checkLen("rewards", len(rewards), T, "token"); err != nil {
+	if err := checkLens(T, "token", length{"rewards", len(rewards)}, length{"Values", len(b.Values)}); err != nil {
 		return err
 	}
-	if err := checkLen("Values", len(b.Values), T, "token"); err != nil {
-		return err
-	}
-	if err := checkRoles("Role", b.Role); err != nil {
-		return err
-	}
-	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+	if err := b.checkLayout(); err != nil {
 		return err
 	}
 	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
@@ -168,25 +155,20 @@ func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	if err != nil {
 		return err
 	}
-	if err := checkLen("dst", len(dst), len(role), "token"); err != nil {
-		return err
-	}
-	if err := checkLen("x", len(x), len(role), "token"); err != nil {
+	if err := checkLens(len(role), "token", length{"dst", len(dst)}, length{"x", len(x)}); err != nil {
 		return err
 	}
 	if err := checkRoles("role", role); err != nil {
 		return err
 	}
-	m := ws.moments(isa, x, role, Responses, 0)
-	if m.N < 2 {
-		return badInput("role", "has %d response tokens, want at least 2 to whiten", m.N)
+	n, mean, squares := ws.spread(isa, x, role, Responses)
+	if n < 2 {
+		return badInput("role", "has %d response tokens, want at least 2 to whiten", n)
 	}
-	mean := m.Sum / float64(m.N)
-	d := ws.moments(isa, x, role, Responses, mean)
-	if d.Squares-d.Squares != 0 {
+	if squares != squares {
 		return notFiniteResponse("x", x, role)
 	}
-	variance := d.variance(float64(m.N - 1))
+	variance := squares / float64(n-1)
 	f := 1 / math.Sqrt(variance+whitenEps)
 	for t, r := range role {
 		w := 0.0

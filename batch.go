@@ -75,19 +75,19 @@ func (b *Batch) Arrays() [17]Array {
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
 		{Field: "GroupIDs", Name: "group_ids", Per: PerTrajectory, Data: &b.GroupIDs},
 		{Field: "Rewards", Name: "rewards", Per: PerTrajectory, Data: &b.Rewards},
-		{Field: "SpanIDs", Name: "span_ids", Data: &b.SpanIDs},
-		{Field: "TokenIDs", Name: "token_ids", Data: &b.TokenIDs},
-		{Field: "RefEnergy", Name: "ref_energy", Data: &b.RefEnergy, From: "ref_logits", Statistic: StatisticEnergy},
-		{Field: "Entropy", Name: "entropy", Data: &b.Entropy, From: "old_logits", Statistic: StatisticEntropy},
-		{Field: "OldLogprobs", Name: "old_logprobs", Data: &b.OldLogprobs, From: "old_logits", Statistic: StatisticLogprob},
-		{Field: "Logprobs", Name: "logprobs", Data: &b.Logprobs, From: "logits", Statistic: StatisticLogprob},
-		{Field: "RefLogprobs", Name: "ref_logprobs", Data: &b.RefLogprobs, From: "ref_logits", Statistic: StatisticLogprob},
-		{Field: "RefEntropy", Name: "ref_entropy", Data: &b.RefEntropy, From: "ref_logits", Statistic: StatisticEntropy},
-		{Field: "Advantages", Name: "advantages", Data: &b.Advantages},
-		{Field: "Values", Name: "values", Data: &b.Values},
-		{Field: "RefLogits", Name: "ref_logits", Data: &b.RefLogits},
-		{Field: "OldLogits", Name: "old_logits", Data: &b.OldLogits},
-		{Field: "Logits", Name: "logits", Data: &b.Logits},
+		{Field: "SpanIDs", Name: "span_ids", Per: PerToken, Data: &b.SpanIDs},
+		{Field: "TokenIDs", Name: "token_ids", Per: PerToken, Data: &b.TokenIDs},
+		{Field: "RefEnergy", Name: "ref_energy", Per: PerToken, Data: &b.RefEnergy, From: "ref_logits", Statistic: StatisticEnergy},
+		{Field: "Entropy", Name: "entropy", Per: PerToken, Data: &b.Entropy, From: "old_logits", Statistic: StatisticEntropy},
+		{Field: "OldLogprobs", Name: "old_logprobs", Per: PerToken, Data: &b.OldLogprobs, From: "old_logits", Statistic: StatisticLogprob},
+		{Field: "Logprobs", Name: "logprobs", Per: PerToken, Data: &b.Logprobs, From: "logits", Statistic: StatisticLogprob},
+		{Field: "RefLogprobs", Name: "ref_logprobs", Per: PerToken, Data: &b.RefLogprobs, From: "ref_logits", Statistic: StatisticLogprob},
+		{Field: "RefEntropy", Name: "ref_entropy", Per: PerToken, Data: &b.RefEntropy, From: "ref_logits", Statistic: StatisticEntropy},
+		{Field: "Advantages", Name: "advantages", Per: PerToken, Data: &b.Advantages},
+		{Field: "Values", Name: "values", Per: PerToken, Data: &b.Values},
+		{Field: "RefLogits", Name: "ref_logits", Per: PerToken, Data: &b.RefLogits},
+		{Field: "OldLogits", Name: "old_logits", Per: PerToken, Data: &b.OldLogits},
+		{Field: "Logits", Name: "logits", Per: PerToken, Data: &b.Logits},
 	}
 }
 
@@ -117,10 +117,7 @@ func (b *Batch) Validate() error {
 	if T == 0 {
 		return badInput("Role", "is empty, want at least 1 token")
 	}
-	if err := checkRoles("Role", b.Role); err != nil {
-		return err
-	}
-	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+	if err := b.checkLayout(); err != nil {
 		return err
 	}
 	for _, a := range b.Arrays() {
@@ -148,8 +145,10 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
-	if err := checkRewards(b.Rewards); err != nil {
-		return err
+	if len(b.Rewards) != 0 {
+		if err := b.checkRewards(); err != nil {
+			return err
+		}
 	}
 	if len(b.SpanIDs) == 0 {
 		return nil
@@ -161,6 +160,14 @@ func (b *Batch) Validate() error {
 }
 
 func finite(f float32) bool { return f-f == 0 }
+
+// checkLayout wants roles, and trajectories that cover the tokens.
+func (b *Batch) checkLayout() error {
+	if err := checkRoles("Role", b.Role); err != nil {
+		return err
+	}
+	return checkOffsets(b.SeqOffsets, b.Tokens())
+}
 
 func checkOffsets(off []int64, tokens int) error {
 	if len(off) < 2 {
@@ -180,8 +187,12 @@ func checkOffsets(off []int64, tokens int) error {
 	return nil
 }
 
-func checkRewards(rewards []float32) error {
-	for s, r := range rewards {
+// checkRewards wants a finite reward for each trajectory.
+func (b *Batch) checkRewards() error {
+	if err := checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"); err != nil {
+		return err
+	}
+	for s, r := range b.Rewards {
 		if !finite(r) {
 			return badElement("Rewards", s, "is %v, want a finite reward", r)
 		}

@@ -92,8 +92,8 @@ func TestGradientOfUnlikely(t *testing.T) {
 		{[]float32{0, -inf}, 1, 1, [2]float32{-1, 1}},
 		{[]float32{0, 1}, 0, 1e-17, [2]float32{1e17, -1e17}},
 	} {
-		for _, path := range reweight.AvailableISAs() {
-			ws := reweight.Workspace{ISA: path}
+		for _, isa := range reweight.AvailableISAs() {
+			ws := reweight.Workspace{ISA: isa}
 			l := reweight.Logits{Vocab: 2, F32: append([]float32(nil), c.row...)}
 			lp := make([]float32, 1)
 			if err := ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}); err != nil {
@@ -104,7 +104,7 @@ func TestGradientOfUnlikely(t *testing.T) {
 			}
 			for i, w := range c.want {
 				if math.Abs(float64(l.F32[i]-w)) > 1e-5*math.Abs(float64(w)) {
-					t.Errorf("%v of %v at %v, %v: %v, want %v", c.id, c.row, c.tau, path, l.F32, c.want)
+					t.Errorf("%v of %v at %v, %v: %v, want %v", c.id, c.row, c.tau, isa, l.F32, c.want)
 					break
 				}
 			}

@@ -9,10 +9,8 @@ import (
 // sum is 0; weights nil stands for 1 at each response token. weights and role
 // have the same length, and roles are 0 to 2; anything else is an error.
 func WeightMass(weights []float32, role []Role) (float64, error) {
-	if weights != nil {
-		if err := checkLen("weights", len(weights), len(role), "token"); err != nil {
-			return 0, err
-		}
+	if err := checkWeights(weights, len(role)); err != nil {
+		return 0, err
 	}
 	if err := checkRoles("role", role); err != nil {
 		return 0, err
@@ -50,20 +48,17 @@ type BottleneckResult struct{ All, Reasoning, Action Correlation }
 func Bottleneck(b *Batch) (BottleneckResult, error) {
 	var res BottleneckResult
 	T, S := b.Tokens(), b.Trajectories()
-	if err := checkRoles("Role", b.Role); err != nil {
-		return res, err
-	}
-	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+	if err := b.checkLayout(); err != nil {
 		return res, err
 	}
 	if err := checkLen("RefEnergy", len(b.RefEnergy), T, "token"); err != nil {
 		return res, err
 	}
-	if err := checkLen("Rewards", len(b.Rewards), S, "trajectory"); err != nil {
+	if err := b.checkRewards(); err != nil {
 		return res, err
 	}
-	if err := checkRewards(b.Rewards); err != nil {
-		return res, err
+	if t := firstNotFinite(b.RefEnergy, b.Role, Responses); t >= 0 {
+		return res, notFiniteResponse("RefEnergy", b.RefEnergy, b.Role)
 	}
 	var ws Workspace
 	groups, err := ws.groupsOf(b)
@@ -80,9 +75,6 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		g.rewards = append(g.rewards, float64(b.Rewards[s]))
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			if r := b.Role[t]; r != RoleMasked {
-				if !finite(b.RefEnergy[t]) {
-					return res, badElement("RefEnergy", int(t), "is %v at a response token, want a finite number", b.RefEnergy[t])
-				}
 				g.energy[r] += float64(b.RefEnergy[t])
 				g.n[r]++
 			}
@@ -201,13 +193,9 @@ func studentTail(rho, df float64) float64 {
 // is an error.
 func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
 	T := b.Tokens()
-	for _, a := range [...]struct {
-		name string
-		n    int
-	}{{"OldLogprobs", len(b.OldLogprobs)}, {"Entropy", len(b.Entropy)}, {"Advantages", len(b.Advantages)}} {
-		if err := checkLen(a.name, a.n, T, "token"); err != nil {
-			return 0, err
-		}
+	err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"Entropy", len(b.Entropy)}, length{"Advantages", len(b.Advantages)})
+	if err != nil {
+		return 0, err
 	}
 	if err := ws.countSpans(b); err != nil {
 		return 0, err

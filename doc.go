@@ -16,8 +16,8 @@
 //   - [Workspace.GRPO], [Workspace.GAE], [Workspace.Whiten]: advantages
 //   - [Workspace.ActFocus]: token weights
 //   - [Workspace.AEM]: factors of the advantages, applied by [Workspace.Multiply]
-//   - [Workspace.Loss]: the clipped surrogate and its gradient by log-probabilities
-//   - [Workspace.RowGradient]: from there to the gradient by logits
+//   - [Workspace.Loss]: the clipped surrogate and its gradient with respect to log-probabilities
+//   - [Workspace.RowGradient]: from there to the gradient with respect to the logits
 //   - [Bottleneck], [Workspace.EntropyDrift], [WeightMass]: what a batch looks like
 //
 // # Single kernels, for a step of your own

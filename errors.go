@@ -52,6 +52,30 @@ func checkLen(arg string, got, want int, unit string) error {
 	return nil
 }
 
+// A length is how many elements an argument has.
+type length struct {
+	arg string
+	n   int
+}
+
+// checkLens wants one element per unit in each of the arguments.
+func checkLens(want int, unit string, lengths ...length) error {
+	for _, l := range lengths {
+		if err := checkLen(l.arg, l.n, want, unit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWeights wants one weight per token, or nil, which stands for ones.
+func checkWeights(weights []float32, tokens int) error {
+	if weights == nil {
+		return nil
+	}
+	return checkLen("weights", len(weights), tokens, "token")
+}
+
 // checkRange wants a number from low to high.
 func checkRange(arg string, x, low, high float64) error {
 	if !(x >= low && x <= high) {
@@ -68,13 +92,20 @@ func checkNotNegative(arg string, x float64) error {
 	return nil
 }
 
-// notFiniteResponse is an error about the first response token at which x, of
-// which there is one, is not finite.
-func notFiniteResponse(arg string, x []float32, role []Role) error {
-	t := 0
-	for role[t] == RoleMasked || finite(x[t]) {
-		t++
+// firstNotFinite returns the first token of the roles whose x is not finite, or -1.
+func firstNotFinite(x []float32, role []Role, roles RoleSet) int {
+	for t, r := range role {
+		if roles.Has(r) && !finite(x[t]) {
+			return t
+		}
 	}
+	return -1
+}
+
+// notFiniteResponse names the first response token whose x is not finite; there
+// must be one.
+func notFiniteResponse(arg string, x []float32, role []Role) error {
+	t := firstNotFinite(x, role, Responses)
 	return badElement(arg, t, "is %v at a response token, want a finite number", x[t])
 }
 

@@ -33,7 +33,8 @@ func check(err error) {
 }
 
 // A whole step: advantages of GRPO, scaled by AEM, and the loss with ActFocus's
-// weights. grad is the gradient by each token's log-probability.
+// weights. grad is the gradient with respect to each token's log-
+// probability.
 func ExampleWorkspace_Loss() {
 	file, err := rollout.Open("testdata/frozenlake-small.safetensors")
 	check(err)
@@ -73,14 +74,14 @@ func ExampleWorkspace_TokenStats() {
 	// energy -4.0360, entropy 0.1773, log-probability -0.0360
 }
 
-// From the gradient by a log-probability to the gradient by the logits, in place
-// of the logits.
+// From the gradient with respect to a log-probability to that with respect to the
+// logits, in place of the logits.
 func ExampleWorkspace_RowGradient() {
 	logits := reweight.Logits{Vocab: 3, F32: []float32{4, 0, 0}}
 	ids, logprobs := []int32{0}, make([]float32, 1)
 	var ws reweight.Workspace
 	check(ws.TokenStats(reweight.Stats{Logprob: logprobs}, logits, ids, reweight.DefaultTokenStats))
-	grad := []float32{-1} // of the loss by the log-probability: it should grow
+	grad := []float32{-1} // with respect to the log-probability: it should grow
 	check(ws.RowGradient(logits, logits, ids, logprobs, nil, grad, reweight.DefaultRowGradient))
 	fmt.Printf("%.4f\n", logits.F32)
 	// Output: [-0.0353 0.0177 0.0177]

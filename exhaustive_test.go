@@ -11,9 +11,9 @@ import (
 
 var exhaustive = flag.Bool("exhaustive", false, "try every float32, not a sample: a minute or two")
 
-// TestExp2Everywhere holds 2^y on every path against float64 for every float32
-// y in range (one in 4,099 without -exhaustive), and the paths against the
-// portable one bit for bit:
+// TestExp2Everywhere compares 2^y with float64 on every instruction set, for every
+// float32 y in range (one in 4,099 without -exhaustive), and each instruction set
+// with the portable one bit for bit:
 //
 //	go test -run TestExp2Everywhere -exhaustive -v .
 func TestExp2Everywhere(t *testing.T) {
@@ -34,11 +34,11 @@ func TestExp2Everywhere(t *testing.T) {
 				for old := worst.Load(); e > math.Float64frombits(old) && !worst.CompareAndSwap(old, math.Float64bits(e)); old = worst.Load() {
 				}
 			}
-			for _, path := range AvailableISAs() {
+			for _, isa := range AvailableISAs() {
 				var sum laneSum
-				path.expScale(got[:len(x)], x, 0, 1, &sum)
+				isa.expScale(got[:len(x)], x, 0, 1, &sum)
 				if err := sameBits(got[:len(x)], want); err != nil {
-					t.Errorf("%v: after %v: %v", path, x[0], err)
+					t.Errorf("%v: after %v: %v", isa, x[0], err)
 					return
 				}
 			}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDetect holds detection against what the kernel says of the CPU: a path
-// that this machine has must not be missed.
+// TestDetect compares what is detected with what the kernel says of the CPU: an
+// instruction set that this machine has must not be missed.
 func TestDetect(t *testing.T) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -62,6 +62,6 @@ func TestWrongOverride(t *testing.T) {
 	}
 	ws.ISA = Portable
 	if err := ws.Multiply(nil, nil, nil); err != nil {
-		t.Errorf("a path asked for by name: %v", err)
+		t.Errorf("an instruction set asked for by name: %v", err)
 	}
 }

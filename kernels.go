@@ -6,8 +6,8 @@ import "math"
 // its arguments and runs the implementation that ws.ISA names, arrays of tokens
 // in pieces that keep goroutines preemptible.
 
-// kernelScratch holds the sums that the assembly writes, and pointers to which
-// would otherwise make them escape in every call.
+// kernelScratch holds the sums that the assembly writes. They are here because a
+// local variable would be allocated in each call.
 type kernelScratch struct {
 	moments   momentSums
 	surrogate surrogateSums
@@ -51,6 +51,19 @@ func (ws *Workspace) moments(isa ISA, x []float32, role []Role, roles RoleSet, s
 	return Moments{int(ws.kernels.moments.count), tree(&ws.kernels.moments.sum), tree(&ws.kernels.moments.squares)}
 }
 
+// spread returns the number of tokens of the roles, the mean of x over them, and
+// the sum of squares about that mean, NaN if an x is not finite.
+func (ws *Workspace) spread(isa ISA, x []float32, role []Role, roles RoleSet) (n int, mean, squares float64) {
+	m := ws.moments(isa, x, role, roles, 0)
+	if m.N == 0 {
+		return 0, 0, 0
+	}
+	mean = m.Sum / float64(m.N)
+	d := ws.moments(isa, x, role, roles, mean)
+	// The mean is rounded: what the sum about it is off from 0 is taken out.
+	return m.N, mean, max(0, d.Squares-float64(d.Sum*d.Sum)/float64(d.N))
+}
+
 // ActFocusWeights sets dst[t] by the role of token t: opt.Alpha for reasoning,
 // 1 + opt.Beta * sigmoid((signal[t] - mean) / sigma) for action and 0 for
 // masked tokens (arXiv 2605.14558). ActFocus does this with the mean and sigma
@@ -62,10 +75,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, s
 	if err != nil {
 		return err
 	}
-	if err := checkLen("dst", len(dst), len(role), "token"); err != nil {
-		return err
-	}
-	if err := checkLen("signal", len(signal), len(role), "token"); err != nil {
+	if err := checkLens(len(role), "token", length{"dst", len(dst)}, length{"signal", len(signal)}); err != nil {
 		return err
 	}
 	if err := checkRoles("role", role); err != nil {
@@ -174,10 +184,7 @@ func (ws *Workspace) Multiply(dst, a, b []float32) error {
 	if err != nil {
 		return err
 	}
-	if err := checkLen("a", len(a), len(dst), "element of dst"); err != nil {
-		return err
-	}
-	if err := checkLen("b", len(b), len(dst), "element of dst"); err != nil {
+	if err := checkLens(len(dst), "element of dst", length{"a", len(a)}, length{"b", len(b)}); err != nil {
 		return err
 	}
 	for i := 0; i < len(dst); i += pieceSize {
@@ -205,18 +212,12 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 	if err != nil {
 		return SurrogateSums{}, err
 	}
-	for _, a := range [...]struct {
-		name string
-		n    int
-	}{{"grad", len(grad)}, {"logprobs", len(logprobs)}, {"old", len(old)}, {"advantages", len(advantages)}} {
-		if err := checkLen(a.name, a.n, len(role), "token"); err != nil {
-			return SurrogateSums{}, err
-		}
+	err = checkLens(len(role), "token", length{"grad", len(grad)}, length{"logprobs", len(logprobs)}, length{"old", len(old)}, length{"advantages", len(advantages)})
+	if err != nil {
+		return SurrogateSums{}, err
 	}
-	if weights != nil {
-		if err := checkLen("weights", len(weights), len(role), "token"); err != nil {
-			return SurrogateSums{}, err
-		}
+	if err := checkWeights(weights, len(role)); err != nil {
+		return SurrogateSums{}, err
 	}
 	if err := checkRoles("role", role); err != nil {
 		return SurrogateSums{}, err

@@ -10,9 +10,9 @@ import "unsafe"
 // the same: element i of the rest is in lane i, as it would be after whole chunks.
 // The methods that end in Asm are in the CPU's own file.
 
-// chunks hands elements i to n of the row to assembly: a pointer, the number of
-// their DType, the number of whole chunks of 16, and what is left in *tail, as
-// float32 padded with -Inf; nil if nothing is.
+// chunks prepares elements i to n of the row for assembly. It returns a pointer to
+// them, the number of their DType, the number of whole chunks of 16, and tail,
+// which holds what is left as float32, padded with -Inf; nil if nothing is left.
 func (l Logits) chunks(i, n int, tail *[lanes]float32) (x unsafe.Pointer, dtype, chunks int, rest *[lanes]float32) {
 	whole := (n - i) / lanes
 	if (n-i)%lanes != 0 {

@@ -2,7 +2,7 @@
 
 package reweight
 
-// Where there is no assembly every path is the portable one.
+// Where there is no assembly, every instruction set is the portable one.
 
 func detect() []ISA { return []ISA{Portable} }
 

@@ -2,7 +2,7 @@ package reweight
 
 import "math"
 
-// Every kernel in plain Go: the path of machines without assembly, and the
+// Every kernel in plain Go: what runs on machines without assembly, and the
 // readable twin whose bits the assembly must equal.
 //
 // # The one summation order
@@ -35,7 +35,7 @@ const (
 	blockSize  = 8 * groupSize
 	pieceSize  = 64 * blockSize // elements per assembly call: keeps goroutines preemptible
 	magic      = 0x1.8p23       // y + magic rounds y to an integer, kept in the low bits
-	minY       = -125           // 2^y below is not worth a bit and would leave the normal range
+	minY       = -125           // a smaller 2^y does not change a sum, and would be subnormal
 	maxY       = 120            // sums of groups of 2^y stay finite
 	alarm      = 128            // on amd64, a block's lane sum above it may hide an element above 2^headroom
 	headroom   = 8              // a block may exceed the reference by 2^8 before the sums are rescaled
@@ -70,8 +70,9 @@ func fma32(x, y, z float32) float32 {
 	return float32(s)
 }
 
-// fma32Tie moves s = p + z, if inexact, to the neighbour on the exact sum's
-// side, which is no midpoint.
+// fma32Tie returns s = p + z as it is if it is exact. If s was rounded, it moves s
+// one step towards the exact sum, so that s is no longer halfway between two
+// float32.
 //
 //go:noinline
 func fma32Tie(p, z, s float64) float64 {

@@ -50,7 +50,7 @@ type LossResult struct {
 }
 
 // Loss computes the PPO clipped surrogate with token weights and its gradient
-// by each log-probability (verl, compute_policy_loss_vanilla):
+// with respect to each log-probability (verl, compute_policy_loss_vanilla):
 //
 //	d = clamp(Logprobs - OldLogprobs, -20, 20)    rho = e^d
 //	L1 = -A rho    L2 = -A clip(rho, 1-ClipLow, 1+ClipHigh)
@@ -150,17 +150,20 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 
 // largeWeight is a weight whose product with a token's loss may overflow
 // float32. Where tokens that are summed together have such weights, all of theirs
-// are divided by it: it is a power of two, so that this rounds nothing that counts
-// beside them.
+// are divided by it. It is a power of two, so that this does not round a weight that
+// is large enough to matter beside them.
 const largeWeight = 0x1p64
+
+// lossScratch holds weights that had to be made smaller.
+type lossScratch struct{ weights []float32 }
 
 // divide returns the weights divided by unit, in the workspace's scratch.
 func (ws *Workspace) divide(weights []float32, unit float64) []float32 {
-	ws.scaled = grow(ws.scaled, len(weights))
+	ws.loss.weights = grow(ws.loss.weights, len(weights))
 	for t, w := range weights {
-		ws.scaled[t] = float32(float64(w) / unit)
+		ws.loss.weights[t] = float32(float64(w) / unit)
 	}
-	return ws.scaled
+	return ws.loss.weights
 }
 
 // weightSum returns the sum of the weights of response tokens, and whether one
@@ -184,18 +187,13 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	if err := checkRoles("Role", b.Role); err != nil {
 		return err
 	}
-	for _, a := range [...]struct {
-		name string
-		n    int
-	}{{"grad", len(grad)}, {"Logprobs", len(b.Logprobs)}, {"OldLogprobs", len(b.OldLogprobs)}, {"Advantages", len(b.Advantages)}} {
-		if err := checkLen(a.name, a.n, T, "token"); err != nil {
-			return err
-		}
+	err := checkLens(T, "token", length{"grad", len(grad)}, length{"Logprobs", len(b.Logprobs)},
+		length{"OldLogprobs", len(b.OldLogprobs)}, length{"Advantages", len(b.Advantages)})
+	if err != nil {
+		return err
 	}
-	if weights != nil {
-		if err := checkLen("weights", len(weights), T, "token"); err != nil {
-			return err
-		}
+	if err := checkWeights(weights, T); err != nil {
+		return err
 	}
 	if len(b.RefLogprobs) != 0 {
 		if err := checkLen("RefLogprobs", len(b.RefLogprobs), T, "token"); err != nil {

@@ -158,8 +158,8 @@ func TestNoAllocations(t *testing.T) {
 	bf := Logits{Vocab: vocab, BF16: make([]BF16, rows*vocab)}
 	stats := Stats{make([]float32, n), make([]float32, n), make([]float32, n)}
 	ws := Workspace{Workers: 4}
-	lse := DefaultLoss
-	lse.Aggregation = SeqMeanTokenMean
+	byTrajectory := DefaultLoss
+	byTrajectory.Aggregation = SeqMeanTokenMean
 	for _, c := range []struct {
 		name string
 		f    func() error
@@ -179,7 +179,7 @@ func TestNoAllocations(t *testing.T) {
 		{"GAE", func() error { return ws.GAE(out, out2, b.Logprobs, &b, DefaultGAE) }},
 		{"Whiten", func() error { return ws.Whiten(out, b.Logprobs, b.Role) }},
 		{"Loss", func() error { _, err := ws.Loss(out, out2, &b, DefaultLoss); return err }},
-		{"Loss by trajectory", func() error { _, err := ws.Loss(out, out2, &b, lse); return err }},
+		{"Loss by trajectory", func() error { _, err := ws.Loss(out, out2, &b, byTrajectory); return err }},
 		{"EntropyDrift", func() error { _, err := ws.EntropyDrift(&b); return err }},
 		{"WeightMass", func() error { _, err := WeightMass(b.RefEnergy, b.Role); return err }},
 		{"Validate", b.Validate},

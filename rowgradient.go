@@ -11,7 +11,7 @@ type RowGradientOptions struct {
 // DefaultRowGradient is temperature 1 and no entropy bonus.
 var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 
-// RowGradient writes the gradient of the loss by each logit. With z = x / tau,
+// RowGradient writes the gradient of the loss with respect to each logit. With z = x / tau,
 // p = softmax(z), y the row's id, l its log-probability, g = dL/dl and H the
 // row's entropy:
 //
@@ -21,11 +21,12 @@ var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 // nearest even), and is logits itself or does not overlap it. logprobs and, if
 // EntropyBonus is not 0, entropy are those of TokenStats for the same logits
 // and temperature; grad is g, as Loss returns it; ids, logprobs, grad and
-// entropy have one element per row. A row whose g is 0 is set to 0 without
-// being read unless there is a bonus. A logit of -Inf gets exactly 0, but the
-// chosen one of -Inf gets g / tau, which is the formula at p_y = 0; a row whose
-// log-probability is NaN gets NaN. Wrong shapes, an id outside [0, Vocab) or a
-// bad option is an error, and nothing is written.
+// entropy have one element per row. Wrong shapes, an id outside [0, Vocab) or a bad
+// option is an error, and nothing is written.
+//
+// If g and EntropyBonus are 0, the row is not read and gets 0. A logit of -Inf gets
+// exactly 0; if it is the chosen one, it gets g / tau, which is the formula at
+// p_y = 0. A row whose log-probability is NaN gets NaN.
 //
 // Before it is rounded to dst's format, an element is at most
 // (5e-6 |g| + 4.2e-5 |EntropyBonus|) / Temperature from the exact one, for every row
@@ -72,6 +73,7 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err
 	}
+	// Calls gradientRow for each row, from as many goroutines as there are workers.
 	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature,
 		dst: dst, logprobs: logprobs, entropy: entropy, grad: grad, bonus: opt.EntropyBonus})
 	return nil

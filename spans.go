@@ -6,8 +6,8 @@ import "math"
 type Scope uint8
 
 const (
-	ScopeGroup      Scope = iota // all spans of all rollouts of a prompt
-	ScopeTrajectory              // all spans of a rollout
+	ScopeGroup      Scope = iota // all spans of all trajectories of a group
+	ScopeTrajectory              // all spans of a trajectory
 	ScopeBatch                   // all spans
 )
 
@@ -44,10 +44,7 @@ func (ws *Workspace) countSpans(b *Batch) error {
 	if err := checkTokenCount(T); err != nil {
 		return err
 	}
-	if err := checkRoles("Role", b.Role); err != nil {
-		return err
-	}
-	if err := checkOffsets(b.SeqOffsets, T); err != nil {
+	if err := b.checkLayout(); err != nil {
 		return err
 	}
 	if err := checkSpans(b.SpanIDs, b.Role, b.SeqOffsets); err != nil {

@@ -32,15 +32,15 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // of dst do not overlap.
 //
 // Before they are rounded to float32, and for every row, the results are at most
-// this far from the exact ones, in units of 1e-6, with L = log Vocab:
+// this far from the exact ones, in nats, with L = log Vocab:
 //
-//	                temperature 1        any other temperature
-//	LSE             1.1 + 0.05 L         (is always at 1)
-//	Logprob         1.1 + 0.05 L         1.2 + 0.085 L
-//	Entropy         12.6 + 0.037 L^2     13.2 + 0.051 L^2
+//	           temperature 1               any other temperature
+//	LSE        (1.1 + 0.05 L) 1e-6         (is always at 1)
+//	Logprob    (1.1 + 0.05 L) 1e-6         (1.2 + 0.085 L) 1e-6
+//	Entropy    (12.6 + 0.037 L^2) 1e-6     (13.2 + 0.051 L^2) 1e-6
 //
-// to which Vocab * 2^-44 + 3e-10 is to be added. docs/accuracy.md derives this,
-// and has smaller numbers for a Vocab of at most 1,024.
+// plus 3e-10 + Vocab * 2^-44, which is 9e-9 at a Vocab of 151,936. docs/accuracy.md
+// derives this, and has smaller numbers for a Vocab of at most 1,024.
 //
 // Entropy is at least 0 and at most log Vocab, Logprob at most 0. Masked ids
 // (-Inf) add nothing. A row that is all -Inf has LSE -Inf, one with +Inf has LSE
@@ -60,12 +60,11 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 		return err
 	}
 	for _, o := range [...]struct {
-		name string
-		n    int
-		set  bool
-	}{{"dst.LSE", len(dst.LSE), dst.LSE != nil}, {"dst.Entropy", len(dst.Entropy), dst.Entropy != nil}, {"dst.Logprob", len(dst.Logprob), dst.Logprob != nil}} {
-		if o.set {
-			if err := checkLen(o.name, o.n, rows, "row"); err != nil {
+		arg string
+		out []float32
+	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}} {
+		if o.out != nil {
+			if err := checkLen(o.arg, len(o.out), rows, "row"); err != nil {
 				return err
 			}
 		}
@@ -81,6 +80,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err
 	}
+	// Calls statsRow for each row, from as many goroutines as there are workers.
 	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, logVocab: log64(float64(logits.Vocab))})
 	return nil
 }
@@ -216,8 +216,8 @@ func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
 	return q
 }
 
-// boundEntropy keeps rounding errors inside what an entropy can be, 0 to most,
-// and takes away what is left of masked ids, which count as 2^minY.
+// boundEntropy keeps an entropy between 0 and most, where rounding errors may take
+// it out, and sets one below 2^-100 to 0: masked ids count as 2^minY and not as 0.
 func boundEntropy(h, most float64) float64 {
 	if h < 0x1p-100 {
 		return 0
@@ -244,8 +244,8 @@ func splitScale(tau float64) (k, kLo float32) {
 	return k, float32(exact - float64(k))
 }
 
-// sumRowSlow does the rows that the fast way does not answer: with a NaN, an
-// infinite maximum, or elements too large for log2 units in float32.
+// sumRowSlow sums the rows that the way in float32 cannot: those with a NaN, with
+// an infinite maximum, or with elements too large for log2 units in float32.
 func sumRowSlow(x Logits, tau float64) rowSums {
 	nan := math.NaN()
 	m := float32(math.Inf(-1))

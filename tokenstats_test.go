@@ -43,8 +43,8 @@ func TestEdges(t *testing.T) {
 		{"largest", []float32{math.MaxFloat32, math.MaxFloat32}, 0, math.MaxFloat32, ln(2), -ln(2)},
 		{"subnormal", []float32{1e-45, -1e-45}, 0, ln(2), ln(2), -ln(2)},
 	} {
-		for _, path := range reweight.AvailableISAs() {
-			ws := reweight.Workspace{ISA: path}
+		for _, isa := range reweight.AvailableISAs() {
+			ws := reweight.Workspace{ISA: isa}
 			var got [3]float32
 			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]},
 				reweight.Logits{Vocab: len(c.row), F32: c.row}, []int32{c.id}, reweight.DefaultTokenStats)
@@ -52,7 +52,7 @@ func TestEdges(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := [3]float32{c.lse, c.h, c.logprob}; !equal(got[0], want[0]) || !equal(got[1], want[1]) || !equal(got[2], want[2]) {
-				t.Errorf("%s, %v: %v, want %v", c.name, path, got, want)
+				t.Errorf("%s, %v: %v, want %v", c.name, isa, got, want)
 			}
 		}
 	}
@@ -169,6 +169,12 @@ func TestErrors(t *testing.T) {
 		{"Signal is 4", with(keep, actFocus(reweight.ActFocusOptions{Signal: 4}))},
 		{"Role[1] is 3, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 3, 2, 2} }, actFocus(reweight.DefaultActFocus))},
 		{"RefLogprobs has 0 elements, want 4, one per token", with(keep, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
+		{"OldLogprobs[3] is 3e+38, too far", with(func(b *reweight.Batch) {
+			b.OldLogprobs, b.RefLogprobs = []float32{0, 0, 0, 3e38}, []float32{0, 0, 0, -3e38}
+		}, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
+		{"RefLogprobs[2] is NaN at an action token", with(func(b *reweight.Batch) {
+			b.RefLogprobs = []float32{0, 0, nan, 0}
+		}, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
 		{"Lambda is NaN", with(keep, aem(reweight.AEMOptions{Lambda: math.NaN()}))},
 		{"Guard is -1", with(keep, aem(reweight.AEMOptions{Guard: -1}))},
 		{"Scope is 3", with(keep, aem(reweight.AEMOptions{Scope: 3}))},

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// The tests here hold each path's kernels against their portable twins bit for
-// bit, below the exported functions: on values, options, roles and ranges that
-// rollouts never have, but that callers may pass.
+// The tests here compare the kernels of each instruction set with their portable
+// twins bit for bit, below the exported functions: on values, options, roles and
+// ranges that rollouts never have, but that callers may pass.
 
 // bitsOf are values at the edges of what the kernels do.
 var bitsOf = []uint32{
@@ -34,23 +34,24 @@ var draws = map[string]func(r *rand.Rand) float32{
 	},
 }
 
-// A twin is a path with its trial.
+// A twin is an instruction set with its trial.
 type twin struct {
 	*testing.T
 	*rand.Rand
-	path ISA
+	isa  ISA
 	draw func(r *rand.Rand) float32
 }
 
-// twins runs f for every path but the portable one and every kind of value.
+// twins runs f for every instruction set but the portable one, and for every kind
+// of value.
 func twins(t *testing.T, f func(t twin)) {
 	if len(available) == 1 {
-		t.Skip("the portable path is the only one")
+		t.Skip("portable is the only instruction set")
 	}
-	for _, path := range available[1:] {
+	for _, isa := range available[1:] {
 		for name, draw := range draws {
-			t.Run(path.String()+"/"+name, func(t *testing.T) {
-				f(twin{t, rand.New(rand.NewPCG(1, 2)), path, draw})
+			t.Run(isa.String()+"/"+name, func(t *testing.T) {
+				f(twin{t, rand.New(rand.NewPCG(1, 2)), isa, draw})
 			})
 		}
 	}
@@ -90,8 +91,8 @@ func (t twin) roles(n int) []Role {
 func (t twin) scramble() {
 	junk := t.floats(lanes)
 	var sums surrogateSums
-	t.path.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes), &surrogateConsts{}, &sums)
-	t.path.maskedMoments(junk, make([]Role, lanes), 0, t.NormFloat64(), &momentSums{})
+	t.isa.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes), &surrogateConsts{}, &sums)
+	t.isa.maskedMoments(junk, make([]Role, lanes), 0, t.NormFloat64(), &momentSums{})
 }
 
 func (t twin) same(what string, got, want []float32) {
@@ -128,14 +129,14 @@ func TestTwinsOnTokens(t *testing.T) {
 
 			Portable.multiply(want, x, y)
 			t.scramble()
-			t.path.multiply(got, got, y)
+			t.isa.multiply(got, got, y)
 			t.same("product", got, want)
 
 			f := t.draw(t.Rand)
 			want, got = slices.Clone(x), slices.Clone(x)
 			Portable.scale(want, f)
 			t.scramble()
-			t.path.scale(got, f)
+			t.isa.scale(got, f)
 			t.same("scaled", got, want)
 
 			lo, k := t.draw(t.Rand), t.draw(t.Rand)
@@ -143,7 +144,7 @@ func TestTwinsOnTokens(t *testing.T) {
 			got = slices.Clone(x)
 			Portable.expScale(want, x, lo, k, &wantSum)
 			t.scramble()
-			t.path.expScale(got, got, lo, k, &gotSum)
+			t.isa.expScale(got, got, lo, k, &gotSum)
 			t.same("exponentials", got, want)
 			t.sameSum("sum of exponentials", &gotSum, &wantSum)
 
@@ -152,7 +153,7 @@ func TestTwinsOnTokens(t *testing.T) {
 			gotMoments := wantMoments
 			Portable.maskedMoments(x, role, roles, shift, &wantMoments)
 			t.scramble()
-			t.path.maskedMoments(x, role, roles, shift, &gotMoments)
+			t.isa.maskedMoments(x, role, roles, shift, &gotMoments)
 			t.same64("sums", gotMoments.sum[:], wantMoments.sum[:])
 			t.same64("squares", gotMoments.squares[:], wantMoments.squares[:])
 			if gotMoments.count != wantMoments.count {
@@ -163,7 +164,7 @@ func TestTwinsOnTokens(t *testing.T) {
 			got = slices.Clone(x)
 			Portable.actFocusWeights(want, x, role, &q)
 			t.scramble()
-			t.path.actFocusWeights(got, got, role, &q)
+			t.isa.actFocusWeights(got, got, role, &q)
 			t.same("weights", got, want)
 		}
 	})
@@ -192,7 +193,7 @@ func TestTwinsOnSurrogate(t *testing.T) {
 			gotSums := wantSums
 			Portable.surrogate(want, logprobs, old, adv, weights, role, &q, &wantSums)
 			t.scramble()
-			t.path.surrogate(got, logprobs, old, got, weights, role, &q, &gotSums)
+			t.isa.surrogate(got, logprobs, old, got, weights, role, &q, &gotSums)
 			t.same("gradient", got, want)
 			t.sameSum("loss", &gotSums.loss, &wantSums.loss)
 			t.sameSum("log-ratio", &gotSums.logRatio, &wantSums.logRatio)
@@ -226,14 +227,14 @@ func TestTwinsOnRanges(t *testing.T) {
 			wantSums, gotSums := make([]float64, n), make([]float64, n)
 			Portable.spanSums(wantSums, x, offsets)
 			t.scramble()
-			t.path.spanSums(gotSums, x, offsets)
+			t.isa.spanSums(gotSums, x, offsets)
 			t.same64("sums", gotSums, wantSums)
 
 			wantLo, wantHi := make([]float32, n), make([]float32, n)
 			gotLo, gotHi := make([]float32, n), make([]float32, n)
 			Portable.minMax(wantLo, wantHi, x, offsets)
 			t.scramble()
-			t.path.minMax(gotLo, gotHi, x, offsets)
+			t.isa.minMax(gotLo, gotHi, x, offsets)
 			t.same("least", gotLo, wantLo)
 			t.same("largest", gotHi, wantHi)
 		}
@@ -262,7 +263,7 @@ func TestTwinsOnRows(t *testing.T) {
 			}
 			Portable.rowGradient(want, row, &q)
 			t.scramble()
-			t.path.rowGradient(got, got, &q)
+			t.isa.rowGradient(got, got, &q)
 			t.same("gradient", got.F32, want.F32)
 			if !slices.EqualFunc(got.BF16, want.BF16, func(a, b BF16) bool { return a == b || a&0x7fff > 0x7f80 && b&0x7fff > 0x7f80 }) {
 				t.Fatalf("gradient of %d bfloat16 differs", n)
@@ -270,7 +271,7 @@ func TestTwinsOnRows(t *testing.T) {
 
 			at := t.IntN(n)
 			t.scramble()
-			if got, want := t.path.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want && (got == got || want == want) {
+			if got, want := t.isa.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want && (got == got || want == want) {
 				t.Fatalf("largest of elements %d to %d is %v, want %v", at, n, got, want)
 			}
 		}

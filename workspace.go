@@ -12,11 +12,12 @@ type Workspace struct {
 	kernels kernelScratch
 	groups  groupIndex
 	spans   spanScratch
-	signal  []float32 // [T] ActFocus: a signal that no array of the batch holds
-	aem     aemScratch
-	grpo    grpoScratch
-	drift   driftScratch
-	scaled  []float32 // [T] Loss: weights that had to be made smaller
+
+	actFocus actFocusScratch
+	aem      aemScratch
+	grpo     grpoScratch
+	loss     lossScratch
+	drift    driftScratch
 }
 
 // grow returns s with length n, its contents unspecified.
