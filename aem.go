@@ -43,10 +43,11 @@ type aemScratch struct {
 // mean over the spans of a scope is 1, and every factor is positive: no
 // advantage changes its sign.
 //
-// factors, Role, SpanIDs and Entropy have one element per token, at most 2^31 - 1,
-// and GroupIDs one per trajectory; factors may be Entropy. A span needs at least
-// one response token. Wrong shapes, spans or options, or a NaN or infinite
-// entropy in a span, is an error, and factors is not written.
+// factors, Role, SpanIDs and Entropy have one element per token, at most 2^31 - 1;
+// SeqOffsets must be set, and GroupIDs have one element per trajectory for
+// ScopeGroup, which alone reads them. factors may be Entropy. A span needs at least
+// one response token. Wrong shapes, spans or options, or an entropy in a span that
+// is not finite or above 1e30, is an error, and factors is not written.
 func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 	if _, err := ws.ISA.resolve(); err != nil {
 		return err

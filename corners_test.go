@@ -2,6 +2,7 @@ package reweight_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -171,5 +172,89 @@ func TestChosenMaskedID(t *testing.T) {
 	err := ws.RowGradient(dst, x, []int32{1}, []float32{-inf}, nil, []float32{3}, reweight.RowGradientOptions{Temperature: 2})
 	if want := []float32{-0.75, 1.5, -0.75}; err != nil || !slices.Equal(dst.F32, want) {
 		t.Errorf("%v, %v, want %v", dst.F32, err, want)
+	}
+}
+
+// TestSurePValue: a p-value far below what is left of 1 in float64.
+func TestSurePValue(t *testing.T) {
+	const groups = 40
+	var b reweight.Batch
+	var rewards, energy []float64
+	b.SeqOffsets = []int64{0}
+	for g := range groups {
+		for i := range 2 {
+			b.Role = append(b.Role, reweight.RoleAction)
+			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+			b.GroupIDs = append(b.GroupIDs, int32(g))
+			rewards = append(rewards, float64(i*(g^1))) // almost in order
+			energy = append(energy, float64(g))
+		}
+	}
+	for t := range rewards {
+		b.Rewards = append(b.Rewards, float32(rewards[t]))
+		b.RefEnergy = append(b.RefEnergy, float32(energy[t]))
+	}
+	got, err := reweight.Bottleneck(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := reference.Bottleneck(slices.Repeat([]reference.Role{reference.RoleAction}, len(b.Role)), b.SeqOffsets, b.GroupIDs, rewards, energy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !(want.Action.P > 0 && want.Action.P < 1e-30) {
+		t.Errorf("p = %v tests nothing", want.Action.P)
+	}
+	near(t, "rho", got.Action.Rho, want.Action.Rho)
+	near(t, "p", got.Action.P, want.Action.P)
+}
+
+// TestNoWeightOverflow: weights of 0 give a loss and gradients of 0, whatever the
+// advantages are.
+func TestNoWeightOverflow(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-3e38, 3e38}}
+	grad := []float32{7, 7}
+	var ws reweight.Workspace
+	opt := reweight.DefaultLoss
+	opt.DualClip = 0
+	res, err := ws.Loss(grad, []float32{0, 0}, &b, opt)
+	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+		t.Errorf("%+v, gradient %v, %v", res, grad, err)
+	}
+}
+
+// TestPieces: spans and groups that are more than one piece of work together give
+// the same results as one by one.
+func TestPieces(t *testing.T) {
+	var ws reweight.Workspace
+	r := rand.New(rand.NewPCG(1, 2))
+	x := make([]float32, 300_000)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	offsets := []int32{5}
+	for at := 5; at < len(x); {
+		at = min(len(x), at+r.IntN(40_000)*r.IntN(4)/2) // empty ones too
+		offsets = append(offsets, int32(at))
+	}
+	n := len(offsets) - 1
+	means, lo, hi := make([]float32, n), make([]float32, n), make([]float32, n)
+	if err := ws.SpanMeans(means, x, offsets); err != nil {
+		t.Fatal(err)
+	}
+	if err := ws.MinMax(lo, hi, x, offsets); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		var mean, low, high [1]float32
+		if err := ws.SpanMeans(mean[:], x, offsets[i:i+2]); err != nil {
+			t.Fatal(err)
+		}
+		if err := ws.MinMax(low[:], high[:], x, offsets[i:i+2]); err != nil {
+			t.Fatal(err)
+		}
+		if mean[0] != means[i] && mean[0] == mean[0] || low[0] != lo[i] || high[0] != hi[i] {
+			t.Fatalf("range %d: %v, %v, %v together and %v, %v, %v alone", i, means[i], lo[i], hi[i], mean, low, high)
+		}
 	}
 }

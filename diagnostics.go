@@ -165,6 +165,9 @@ func ranks(x []float64) []float64 {
 // (Abramowitz and Stegun 26.7.3 and 26.7.4).
 func studentTail(rho, df float64) float64 {
 	cos2 := 1 - float64(rho*rho)
+	if cos2 < 0.5 {
+		return betaSeries(cos2, df/2)
+	}
 	sin, cos := math.Abs(rho), math.Sqrt(max(0, cos2))
 	var inside float64
 	if int(df)%2 == 1 {
@@ -185,12 +188,29 @@ func studentTail(rho, df float64) float64 {
 	return max(0, 1-inside)
 }
 
+// betaSeries returns I_x(a, 1/2) for x < 1/2 by its power series, which does not
+// lose small values to the difference from 1 (DLMF 8.17.7 and 8.17.8).
+func betaSeries(x, a float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	whole, _ := math.Lgamma(a + 0.5)
+	part, _ := math.Lgamma(a)
+	half, _ := math.Lgamma(0.5)
+	term, sum := 1.0, 1/a
+	for n := 1.0; term > 1e-17*sum; n++ {
+		term *= x * (n - 0.5) / n
+		sum += term / (a + n)
+	}
+	return exp64(float64(a*log64(x))+whole-part-half) * sum
+}
+
 // EntropyDrift returns the mean over spans of A_s (S_s - H_s), the first-order
 // change of the policy's entropy (AEM, arXiv 2605.00425): S_s is the surprisal
 // -sum l_old of the span's response tokens, H_s the sum of their entropies and
 // A_s the mean of their advantages, nats. It is 0 without spans. Role, SpanIDs,
-// OldLogprobs, Entropy and Advantages have one element per token; anything else
-// is an error.
+// OldLogprobs, Entropy and Advantages have one element per token, and SeqOffsets
+// must be set; anything else is an error.
 func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
 	T := b.Tokens()
 	err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"Entropy", len(b.Entropy)}, length{"Advantages", len(b.Advantages)})

@@ -12,8 +12,10 @@ import (
 // before anything is written.
 type InputError struct {
 	// Arg is the argument by the name that this package gives it: a parameter
-	// ("weights"), a field of a Batch ("RefEnergy") or of an options struct
-	// ("Alpha"), or the environment variable "REWEIGHT_ISA".
+	// ("weights"), a field of a Batch ("RefEnergy"), of an options struct ("Alpha")
+	// or of another parameter ("dst.LSE"), or the environment variable
+	// "REWEIGHT_ISA". Where lengths disagree it is one of those that do: the
+	// package cannot know which of them was meant.
 	Arg string
 	// Index is the element that is wrong, or -1 if it is the whole argument.
 	Index int
@@ -87,7 +89,7 @@ func checkRange(arg string, x, low, high float64) error {
 // checkNotNegative wants a number of at least 0 that float32 can hold.
 func checkNotNegative(arg string, x float64) error {
 	if !(x >= 0 && x <= math.MaxFloat32) {
-		return badInput(arg, "is %v, want a finite number of at least 0", x)
+		return badInput(arg, "is %v, want 0 to 3.4e38", x)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // An ISA names the instruction set that the kernels are written in. All of them
-// give the same bits; they differ in speed.
+// give the same bits, where every NaN counts as the same; they differ in speed.
 type ISA uint8
 
 const (
@@ -61,7 +61,7 @@ func narrow(all []ISA, name string) ([]ISA, error) {
 
 // AvailableISAs returns what this machine and build can run, the slowest first.
 // The environment variable REWEIGHT_ISA, read at start, cuts the list after the
-// one that it names. If it names none of them, every call of a kernel that
+// one that it names; "auto" is no such name. If it names none of them, every call of a kernel that
 // leaves the choice to Auto is an error that lists them.
 func AvailableISAs() []ISA { return slices.Clone(available) }
 
@@ -75,7 +75,7 @@ func (isa ISA) resolve() (ISA, error) {
 		return available[len(available)-1], envErr
 	}
 	if !slices.Contains(available, isa) {
-		return isa, badInput("ISA", "is %v, which this machine or build lacks, want one of %v", isa, available)
+		return isa, badInput("ISA", "is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave", isa, available)
 	}
 	return isa, nil
 }

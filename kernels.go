@@ -3,8 +3,9 @@ package reweight
 import "math"
 
 // The kernels one by one, for callers who compose their own step: each checks
-// its arguments and runs the implementation that ws.ISA names, arrays of tokens
-// in pieces that keep goroutines preemptible.
+// its arguments and runs the implementation that ws.ISA names, in pieces that keep
+// goroutines preemptible. A span or a group is never cut: one of a hundred million
+// elements holds a garbage collection up for some 50 ms.
 
 // kernelScratch holds the sums that the assembly writes. They are here because a
 // local variable would be allocated in each call.
@@ -85,7 +86,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, s
 		return err
 	}
 	if !(math.Abs(mean) <= math.MaxFloat32) {
-		return badInput("mean", "is %v, want a finite number", mean)
+		return badInput("mean", "is %v, want a number that float32 can hold", mean)
 	}
 	if err := checkNotNegative("sigma", sigma); err != nil {
 		return err
@@ -115,7 +116,11 @@ func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 		return err
 	}
 	ws.kernels.spanSums = grow(ws.kernels.spanSums, len(dst))
-	isa.spanSums(ws.kernels.spanSums, x, offsets)
+	for s := 0; s < len(dst); {
+		end := pieceOfRanges(offsets, s)
+		isa.spanSums(ws.kernels.spanSums[s:end], x, offsets[s:end+1])
+		s = end
+	}
 	for s := range dst {
 		dst[s] = float32(ws.kernels.spanSums[s] / float64(offsets[s+1]-offsets[s]))
 	}
@@ -138,15 +143,20 @@ func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
 	if err := checkRanges("lo", len(lo), len(x), offsets); err != nil {
 		return err
 	}
-	isa.minMax(lo, hi, x, offsets)
+	for g := 0; g < len(lo); {
+		end := pieceOfRanges(offsets, g)
+		isa.minMax(lo[g:end], hi[g:end], x, offsets[g:end+1])
+		g = end
+	}
 	return nil
 }
 
 // ExpScale sets dst[i] = exp(-rate (x[i] - lo)) and divides by the mean of
 // these: AEM's map of a scope's span entropies (arXiv 2605.00425), with lo the
 // smallest and rate = lambda / (max - min). The exponent is kept between -86 and
-// 83. dst and x have the same length, at least 1; dst may be x. A wrong length or
-// a rate that is negative or not finite is an error, and dst is not written.
+// 83. dst and x have the same length, at least 1; dst may be x. A wrong length, a
+// rate that is negative or not finite, or a lo that is not finite is an error, and
+// dst is not written.
 func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
@@ -226,7 +236,7 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 		return SurrogateSums{}, err
 	}
 	if !(math.Abs(scale) <= math.MaxFloat32) {
-		return SurrogateSums{}, badInput("scale", "is %v, want a finite number", scale)
+		return SurrogateSums{}, badInput("scale", "is %v, want a number that float32 can hold", scale)
 	}
 	return ws.surrogate(isa, grad, logprobs, old, advantages, weights, role, scale, &opt), nil
 }
@@ -246,6 +256,17 @@ func (ws *Workspace) surrogate(isa ISA, grad, logprobs, old, advantages, weights
 		isa.surrogate(grad[i:end], logprobs[i:end], old[i:end], advantages[i:end], w, role[i:end], &q, &ws.kernels.surrogate)
 	}
 	return SurrogateSums{int(ws.kernels.surrogate.tokens), int(ws.kernels.surrogate.clipped), ws.kernels.surrogate.loss.sum(), ws.kernels.surrogate.logRatio.sum()}
+}
+
+// pieceOfRanges returns the end of the ranges, from the first on, that have at most
+// pieceSize elements together and are at most as many; it is one range at least.
+func pieceOfRanges(offsets []int32, first int) int {
+	last := min(len(offsets)-1, first+pieceSize)
+	end := first + 1
+	for end < last && int(offsets[end+1])-int(offsets[first]) <= pieceSize {
+		end++
+	}
+	return end
 }
 
 // checkRanges wants offsets to cut n ranges out of size elements.

@@ -2,8 +2,8 @@ package reweight
 
 import "math"
 
-// An Aggregation turns token losses into one number. With weights w, and sums
-// over response tokens:
+// An Aggregation turns the losses l and the weights w of the response tokens into
+// one number.
 type Aggregation uint8
 
 const (
@@ -60,9 +60,10 @@ type LossResult struct {
 // masked tokens and where l is clipped or d clamped. weights are ActFocus's, or
 // nil for ones. If the weights that divide a sum add up to 0 (or to less than
 // float32 can divide by), its loss and gradients are 0. Trajectories without
-// response tokens do not count in a mean. A weight may be as large as float32
-// holds; an advantage so large that -A rho overflows float32 gives an infinite
-// loss.
+// response tokens do not count in a mean. Weights are taken as they are, negative
+// ones too, and may be as large as float32 holds. But the terms w l are summed in
+// float32 by groups of eight tokens: where A rho or w A rho exceeds 4e37, the
+// results may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
 //
 // grad, weights, Role, Logprobs, OldLogprobs, Advantages and, if set,
 // RefLogprobs have one element per token; grad may be any of those float
@@ -122,6 +123,8 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		q := ws.surrogate(isa, grad[from:to], b.Logprobs[from:to], b.OldLogprobs[from:to], b.Advantages[from:to], w, b.Role[from:to], share, &opt)
 		if share != 0 {
 			res.Loss += float64(q.Loss * share)
+		} else {
+			clear(grad[from:to]) // 0 times an overflow would be NaN
 		}
 		res.Tokens += q.Tokens
 		clipped += q.Clipped
@@ -150,8 +153,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 
 // largeWeight is a weight whose product with a token's loss may overflow
 // float32. Where tokens that are summed together have such weights, all of theirs
-// are divided by it. It is a power of two, so that this does not round a weight that
-// is large enough to matter beside them.
+// are divided by it. It is a power of two, so that this rounds no weight above 2^-62.
 const largeWeight = 0x1p64
 
 // lossScratch holds weights that had to be made smaller.

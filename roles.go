@@ -34,17 +34,24 @@ func (set RoleSet) Has(r Role) bool { return set>>r&1 != 0 }
 
 // checkRoles wants every role to be one of the three.
 func checkRoles(arg string, role []Role) error {
-	bytes := unsafe.Slice((*byte)(unsafe.SliceData(role)), len(role))
-	t := 0
-	for ; t+8 <= len(bytes); t += 8 { // eight at a time: no bit above the lowest two, and not both
-		if v := binary.LittleEndian.Uint64(bytes[t:]); v&0xfcfcfcfcfcfcfcfc|v&(v>>1)&0x0101010101010101 != 0 {
+	rest := unsafe.Slice((*byte)(unsafe.SliceData(role)), len(role))
+	for len(rest) >= 32 {
+		word := binary.LittleEndian.Uint64
+		if notRoles(word(rest))|notRoles(word(rest[8:]))|notRoles(word(rest[16:]))|notRoles(word(rest[24:])) != 0 {
 			break
 		}
+		rest = rest[32:]
 	}
-	for ; t < len(role); t++ {
+	for t := len(role) - len(rest); t < len(role); t++ {
 		if r := role[t]; r > RoleAction {
 			return badElement(arg, t, "is %d, want 0, 1 or 2", r)
 		}
 	}
 	return nil
+}
+
+// notRoles returns 0 if each of the eight bytes is 0, 1 or 2: no bit above the
+// lowest two, and not both of these.
+func notRoles(eight uint64) uint64 {
+	return eight&0xfcfcfcfcfcfcfcfc | eight&(eight>>1)&0x0101010101010101
 }

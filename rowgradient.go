@@ -37,7 +37,7 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	if err != nil {
 		return err
 	}
-	rows := len(grad)
+	rows := logits.Rows()
 	if err := logits.check("logits", rows); err != nil {
 		return err
 	}
@@ -53,22 +53,19 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	if len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
 		return badInput("dst", "is %v, want %v like the logits", dst.DType(), logits.DType())
 	}
-	if err := checkLen("ids", len(ids), rows, "row"); err != nil {
+	if opt.EntropyBonus-opt.EntropyBonus != 0 {
+		return badInput("EntropyBonus", "is %v, want a finite number", opt.EntropyBonus)
+	}
+	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"logprobs", len(logprobs)}, length{"grad", len(grad)}); err != nil {
 		return err
 	}
 	if err := checkIDs("ids", ids, logits.Vocab); err != nil {
-		return err
-	}
-	if err := checkLen("logprobs", len(logprobs), rows, "row"); err != nil {
 		return err
 	}
 	if opt.EntropyBonus != 0 {
 		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
 			return err
 		}
-	}
-	if opt.EntropyBonus-opt.EntropyBonus != 0 {
-		return badInput("EntropyBonus", "is %v, want a finite number", opt.EntropyBonus)
 	}
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err

@@ -73,6 +73,10 @@ func (ws *Workspace) countSpans(b *Batch) error {
 	return nil
 }
 
+// largestMean bounds what is averaged over spans, so that neither the sum of a group
+// of eight nor the difference of two means overflows float32.
+const largestMean = 1e30
+
 // meanOfSpans sets means[s] to the mean of x over the response tokens of span s,
 // which countSpans has counted. arg is the name of x.
 func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch) error {
@@ -83,8 +87,8 @@ func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch) error {
 		if s < 0 || b.Role[t] == RoleMasked {
 			continue
 		}
-		if !finite(x[t]) {
-			return badElement(arg, t, "is %v in span %d, want a finite number", x[t], s)
+		if !(math.Abs(float64(x[t])) <= largestMean) {
+			return badElement(arg, t, "is %v in span %d, want a finite number of at most %v", x[t], s, largestMean)
 		}
 		sc.values[sc.start[s]] = x[t]
 		sc.start[s]++

@@ -42,7 +42,7 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // plus 3e-10 + Vocab * 2^-44, which is 9e-9 at a Vocab of 151,936. docs/accuracy.md
 // derives this, and has smaller numbers for a Vocab of at most 1,024.
 //
-// Entropy is at least 0 and at most log Vocab, Logprob at most 0. Masked ids
+// Entropy is at least 0 and at most log Vocab, rounded; Logprob is at most 0. Masked ids
 // (-Inf) add nothing. A row that is all -Inf has LSE -Inf, one with +Inf has LSE
 // +Inf, one with a NaN has LSE NaN, and all three have Entropy and Logprob NaN.
 // This is what PyTorch's logsumexp, log_softmax and Categorical answer; the
@@ -52,12 +52,12 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	if err != nil {
 		return err
 	}
-	rows := max(len(dst.LSE), len(dst.Entropy), len(dst.Logprob))
-	if rows == 0 {
-		return badInput("dst", "has no output: LSE, Entropy and Logprob are all empty")
-	}
+	rows := logits.Rows()
 	if err := logits.check("logits", rows); err != nil {
 		return err
+	}
+	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil {
+		return badInput("dst", "has no output: LSE, Entropy and Logprob are all nil")
 	}
 	for _, o := range [...]struct {
 		arg string
