@@ -15,9 +15,34 @@ func TestText(t *testing.T) {
 		"a\u2028b":             `"a\u2028b"`,
 		"a\xffb":               `"a\xffb"`,
 		"\u009b2J":             `"\u009b2J"`,
+		"a::error::b":          "a::error::b",
+		"::error::b":           `"::error::b"`,
+		" ::error::b":          `" ::error::b"`,
+		"a##[error]b":          `"a#\x23[error]b"`,
 	} {
 		if got := Text(text); got != want {
 			t.Errorf("Text(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestLine(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                       "",
+		"a b, 日本: \"x\" \\ y":    "a b, 日本: \"x\" \\ y",
+		"a\nb\r\tc":              `a\nb\r\tc`,
+		"\x1b[2J\u202e\u2028":    `\x1b[2J\u202e\u2028`,
+		"a\xffb":                 "a\ufffdb",
+		"a ::error::b":           "a ::error::b",
+		"::error::b":             `\x3a:error::b`,
+		"  ::error::b":           `  \x3a:error::b`,
+		"a ##[error]b":           `a #\x23[error]b`,
+		"####[error]b":           `###\x23[error]b`,
+		"\n::error::b":           `\n::error::b`,
+		"::##[group]::##[error]": `\x3a:#\x23[group]::#\x23[error]`,
+	} {
+		if got := Line(line); got != want {
+			t.Errorf("Line(%q) = %s, want %s", line, got, want)
 		}
 	}
 }

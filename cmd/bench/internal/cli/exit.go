@@ -9,8 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
+
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // ExitStatus prints the error of a command, if it has one, as one line, and
@@ -19,7 +19,7 @@ func ExitStatus(command string, err error, stderr io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", command, oneLine(err.Error()))
+	fmt.Fprintf(stderr, "%s: %s\n", command, printable.Line(err.Error()))
 	var failed *FailedCheck
 	var inconclusive *Inconclusive
 	switch {
@@ -74,22 +74,6 @@ func Also(a, b error) error {
 		return cmp.Or(a, b)
 	}
 	return fmt.Errorf("%w; %w", a, b)
-}
-
-// oneLine writes line breaks and control characters as escape sequences. They
-// come from arguments, file names and the contents of files, and could start a
-// new line or change the state of the terminal.
-func oneLine(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
 }
 
 // A FirstError is a writer that remembers its first error and writes nothing
