@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -135,5 +136,30 @@ func TestLists(t *testing.T) {
 func TestMarkdownText(t *testing.T) {
 	if got, want := MarkdownText("a|b\nc<d>"), `a\|b c&lt;d>`; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestReadJSONIsBounded: of a file that is too large, only the limit is read, be
+// it large on disk or not.
+func TestReadJSONIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.json")
+	read := func(size int64) error {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("[]"+strings.Repeat(" ", 100)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, size); err != nil {
+			t.Skip(err) // no sparse files
+		}
+		_, err := ReadJSON[[]int](path)
+		return err
+	}
+	if err := read(100); err != nil {
+		t.Error(err)
+	}
+	for _, size := range []int64{maxJSON + 1, 200 << 20, 30 << 30} {
+		if err := read(size); err == nil || err.Error() != path+": has more than 4 MiB, which no file of bench has" {
+			t.Errorf("%d bytes: %v", size, err)
+		}
 	}
 }

@@ -19,26 +19,31 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// maxJSON bounds the files that ReadJSON reads. The largest that bench writes
-// are a thousandth of it.
-const maxJSON = 1 << 28
+// maxJSON bounds the files that ReadJSON reads. A report with a thousand results
+// has half of it.
+const maxJSON = 4 << 20
 
 // ReadJSON reads a file that holds one JSON value, and no fields that the type
 // lacks. Errors name the file.
 func ReadJSON[T any](path string) (v T, err error) {
-	info, err := os.Stat(path)
+	info, err := os.Stat(path) // before the file is opened, which waits for the other end of a pipe
 	if err != nil {
 		return v, err
 	}
 	if !info.Mode().IsRegular() {
 		return v, fmt.Errorf("%s: not a regular file", path)
 	}
-	if info.Size() > maxJSON {
-		return v, fmt.Errorf("%s: %d bytes, want at most %d", path, info.Size(), maxJSON)
-	}
-	text, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return v, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxJSON+1))
+	if err != nil {
+		return v, err
+	}
+	if len(text) > maxJSON {
+		return v, fmt.Errorf("%s: has more than %d MiB, which no file of bench has", path, maxJSON>>20)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
