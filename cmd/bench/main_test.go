@@ -197,7 +197,7 @@ func TestWrongUse(t *testing.T) {
 		{"gate -base HEAD -isa sse9", `-isa has "sse9"|portable`},
 		{"gate -base HEAD -json=", "-json is empty, want a name"},
 		{"gate -base HEAD -json /nowhere/r.json", "/nowhere: no such file"},
-		{"gate -base HEAD -junit " + dir, "-junit: open " + dir},
+		{"gate -base HEAD -junit " + dir, "-junit: |not a regular file"},
 		{"gate -base HEAD -json - -markdown -", "-markdown -: only one format"},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -59,10 +59,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 		return g.record(ctx, g.Floors, out)
 	}
 	files := newOutputs(out, g.Files)
-	if err := files.open(g.Floors); err != nil {
+	if err := files.check(g.Floors); err != nil {
 		return err
 	}
-	defer files.close()
 	if g.Base != "" {
 		err = g.againstBase(ctx, g.Base)
 	} else {

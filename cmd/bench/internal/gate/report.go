@@ -26,8 +26,8 @@ var Formats = [...]format{
 	{"markdown", "a summary for a pull request", report.writeMarkdown},
 }
 
-// outputs are the files that the report is written to. A regular file is replaced
-// when there is a report, and not before.
+// outputs are the files that the report is written to. They are replaced when
+// there is a report, and not before.
 type outputs struct {
 	stdout io.Writer
 	files  [len(Formats)]output
@@ -42,19 +42,13 @@ func newOutputs(stdout io.Writer, names [len(Formats)]string) *outputs {
 }
 
 type output struct {
-	name   string   // empty if it is not wanted, - for standard output
-	path   string   // of a regular file, without links
-	device *os.File // or pipe
+	name string // empty if it is not wanted, - for standard output
+	path string // without links; empty for standard output
 }
 
-// open opens devices and finds out whether files can be written, before minutes
-// of work. None of them may be the input.
-func (o *outputs) open(input string) (err error) {
-	defer func() {
-		if err != nil {
-			o.close()
-		}
-	}()
+// check finds out whether the files can be written, before minutes of work. None
+// of them may be the input.
+func (o *outputs) check(input string) (err error) {
 	taken := map[string]string{} // flags by file
 	if input != "" {
 		if path, err := filepath.Abs(input); err == nil {
@@ -73,11 +67,8 @@ func (o *outputs) open(input string) (err error) {
 			taken["-"] = flag
 			continue
 		}
-		if err := file.open(); err != nil {
+		if file.path, err = target(file.name); err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
-		}
-		if file.device != nil {
-			continue
 		}
 		for path, other := range taken {
 			a, _ := os.Stat(path)
@@ -88,15 +79,6 @@ func (o *outputs) open(input string) (err error) {
 		taken[file.path] = flag
 	}
 	return nil
-}
-
-func (o *output) open() (err error) {
-	if info, err := os.Stat(o.name); err == nil && !info.Mode().IsRegular() {
-		o.device, err = os.OpenFile(o.name, os.O_WRONLY, 0)
-		return err
-	}
-	o.path, err = target(o.name)
-	return err
 }
 
 // target returns the path, without links, of a regular file that can be written,
@@ -119,14 +101,6 @@ func target(name string) (path string, err error) {
 	return path, atomicfile.Check(path)
 }
 
-func (o *outputs) close() {
-	for _, file := range o.files {
-		if file.device != nil {
-			file.device.Close()
-		}
-	}
-}
-
 // write writes the files, and to standard output the table unless a format goes
 // there. If one cannot be written, the others still are.
 func (o *outputs) write(r report) (err error) {
@@ -138,8 +112,6 @@ func (o *outputs) write(r report) (err error) {
 		case file.name == "-":
 			table = false
 			err = cli.Also(err, format.write(r, o.stdout))
-		case file.device != nil:
-			e = format.write(r, file.device)
 		case file.path != "":
 			e = atomicfile.Write(file.path, func(w io.Writer) error { return format.write(r, w) })
 		}
