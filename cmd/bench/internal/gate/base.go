@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -53,23 +54,32 @@ type side struct {
 // workerPatience is how long an answer may take: any takes far less.
 const workerPatience = time.Minute
 
+// What a worker may print: an answer is a line on standard output. None comes near.
+const (
+	maxAnswer = 64 << 10 // bytes
+	maxStderr = 64 << 10 // in all
+)
+
 // A process is a running worker.
 type process struct {
 	side   side
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	out    *json.Decoder
-	stderr *bytes.Buffer
+	out    *bufio.Reader
+	stderr *capped
 	hello  greeting
-	hung   atomic.Bool // it was killed because an answer took too long
+	killed atomic.Pointer[string] // why the gate killed it, if it did
 }
 
 // start starts a worker and reads its greeting.
 func (s side) start(ctx context.Context) (*process, error) {
-	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, WorkerCommand), stderr: new(bytes.Buffer)}
+	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, WorkerCommand)}
+	p.stderr = &capped{most: maxStderr, full: func() { p.kill(fmt.Sprintf("more than %d KiB on standard error", maxStderr>>10)) }}
 	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it does one thing at a time, and idle threads would disturb it
 	p.cmd.Stderr = p.stderr
 	p.cmd.WaitDelay = workerGrace
+	p.cmd.SysProcAttr = ownGroup()
+	p.cmd.Cancel = func() error { return killGroup(p.cmd.Process) }
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -78,13 +88,17 @@ func (s side) start(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.out = json.NewDecoder(out)
+	p.out = bufio.NewReaderSize(out, maxAnswer)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	if err := p.hear(&p.hello); err != nil {
+	line, err := p.line()
+	if err == nil {
+		err = json.Unmarshal(line, &p.hello) // other versions may have other fields
+	}
+	if err != nil {
 		err = p.failed(err)
-		if strings.Contains(p.stderr.String(), WorkerCommand) { // the command that it does not know
+		if strings.Contains(p.stderr.text.String(), WorkerCommand) { // the command that it does not know
 			err = fmt.Errorf("the bench of %s is older than the gate: it has no %s", s.name, WorkerCommand)
 		}
 		return nil, err
@@ -93,26 +107,77 @@ func (s side) start(ctx context.Context) (*process, error) {
 		p.close()
 		return nil, fmt.Errorf("the bench of %s has another version of the gate (protocol %d, and this one has %d), so the two cannot be compared", s.name, p.hello.Protocol, workerProtocol)
 	}
+	if err := p.hello.check(); err != nil {
+		p.close()
+		return nil, fmt.Errorf("the bench of %s: %w", s.name, err)
+	}
 	return p, nil
 }
 
-// hear decodes the next message of the worker.
-func (p *process) hear(v any) error {
-	kill := time.AfterFunc(p.side.patience, func() {
-		p.hung.Store(true)
-		p.cmd.Process.Kill()
-	})
-	defer kill.Stop()
-	return p.out.Decode(v)
+// check returns an error if a name of the greeting is none.
+func (g greeting) check() error {
+	names := append([]string{g.Best}, g.ISAs...)
+	for _, k := range g.Kernels {
+		names = append(append(names, k.Name), k.DTypes...)
+	}
+	if i := slices.IndexFunc(names, func(name string) bool { return !isName(name) }); i >= 0 {
+		return fmt.Errorf("%q is not the name of a kernel, a type or an instruction set", names[i])
+	}
+	return nil
+}
+
+// line reads the next line that the worker prints.
+func (p *process) line() ([]byte, error) {
+	timer := time.AfterFunc(p.side.patience, func() { p.kill(fmt.Sprintf("no answer in %v", p.side.patience)) })
+	defer timer.Stop()
+	line, err := p.out.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		p.kill(fmt.Sprintf("an answer of more than %d KiB", maxAnswer>>10))
+	}
+	return line, err
+}
+
+// hear reads the answer to a request, with no fields that an answer lacks.
+func (p *process) hear() (a answer, err error) {
+	line, err := p.line()
+	if err != nil {
+		return a, err
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	return a, d.Decode(&a)
+}
+
+// kill ends the worker and what it has started, at once. The first reason counts.
+func (p *process) kill(why string) {
+	p.killed.CompareAndSwap(nil, &why)
+	killGroup(p.cmd.Process)
+}
+
+// A capped buffer keeps the first bytes that are written to it. If there are more
+// than most, it drops the rest and calls full.
+type capped struct {
+	text bytes.Buffer
+	most int
+	full func() // or nil
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	room := c.most - c.text.Len()
+	c.text.Write(b[:min(room, len(b))])
+	if len(b) > room && c.full != nil {
+		c.full()
+	}
+	return len(b), nil
 }
 
 // failed ends a worker that does not answer, and explains why.
 func (p *process) failed(err error) error {
 	ended := p.close()
-	said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n") // without the stack of a panic
-	switch {
-	case p.hung.Load():
-		return fmt.Errorf("the bench of %s: no answer in %v", p.side.name, p.side.patience)
+	said, _, _ := strings.Cut(strings.TrimSpace(p.stderr.text.String()), "\n") // without the stack of a panic
+	switch why := p.killed.Load(); {
+	case why != nil:
+		return fmt.Errorf("the bench of %s: %s", p.side.name, *why)
 	case said != "":
 		return fmt.Errorf("the bench of %s: %s", p.side.name, said)
 	case ended != nil && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
@@ -126,12 +191,15 @@ func (p *process) ask(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	var a answer
 	if _, err := p.in.Write(append(text, '\n')); err != nil { // a line fits in the pipe
-		return a, p.failed(io.ErrUnexpectedEOF)
+		return answer{}, p.failed(io.ErrUnexpectedEOF)
 	}
-	if err := p.hear(&a); err != nil {
+	a, err := p.hear()
+	if err != nil {
 		return a, p.failed(err)
+	}
+	if a.Error == "" && q.Do == "count" && (a.Calls < 1 || a.Calls > int(q.Block)) { // a call takes a nanosecond or more
+		a.Error = fmt.Sprintf("%d calls take %v", a.Calls, q.Block)
 	}
 	if a.Error == "" && q.Do == "time" && (len(a.Ns) != q.Blocks || slices.Min(a.Ns) <= 0) {
 		a.Error = fmt.Sprintf("the times of %d blocks are %v", q.Blocks, a.Ns)
@@ -148,7 +216,7 @@ const workerGrace = time.Second
 // close ends the worker, and returns how it ended. It may be called again.
 func (p *process) close() error {
 	p.in.Close()
-	kill := time.AfterFunc(workerGrace, func() { p.cmd.Process.Kill() })
+	kill := time.AfterFunc(workerGrace, func() { killGroup(p.cmd.Process) })
 	defer kill.Stop()
 	return p.cmd.Wait()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -61,16 +62,24 @@ func readFloors(name string) (f floorFile, err error) {
 		f.ISAs = map[string]isaFloors{}
 	}
 	for isa, of := range f.ISAs {
-		for i, q := range of.Floors {
+		given := map[[2]string]bool{}
+		for _, q := range of.Floors {
+			for _, n := range [...]string{isa, q.Kernel, q.DType} {
+				if !isName(n) {
+					return f, fmt.Errorf("%s: %q is not the name of a kernel, a type or an instruction set", name, n)
+				}
+			}
 			what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.DType, isa)
+			key := [2]string{q.Kernel, q.DType}
 			switch {
 			case !(q.TimesPortable > 0):
 				return f, fmt.Errorf("%s: times_portable is %.3g, want more than 0", what, q.TimesPortable)
 			case !(q.Share >= 0):
 				return f, fmt.Errorf("%s: roofline_share is %.3g, want 0 or more", what, q.Share)
-			case slices.ContainsFunc(of.Floors[:i], func(p floor) bool { return p.Kernel == q.Kernel && p.DType == q.DType }):
+			case given[key]:
 				return f, fmt.Errorf("%s: given twice", what)
 			}
+			given[key] = true
 		}
 	}
 	return f, nil
@@ -314,7 +323,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {
 		return fmt.Errorf("-floor: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n", name, n, floorMargin)
+	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n", printable.Text(name), n, floorMargin)
 	return err
 }
 

@@ -92,6 +92,13 @@ type Result struct {
 	ShareFloor    float64         `json:"share_floor,omitempty"`
 }
 
+// isName reports whether s can be the name of a kernel, a type or an instruction
+// set. Names from a file and from another build are checked by it before anything
+// is done with them, because lines of a report begin with them.
+func isName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
+}
+
 func (r Result) name() string { return r.Kernel + " " + r.DType + " on " + r.ISA }
 
 // A report is what the gate found.

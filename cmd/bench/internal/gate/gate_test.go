@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,6 +103,23 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 		hello.Kernels = append(hello.Kernels, workerKernel{"novel", []string{"f32"}, false})
 	case "none":
 		hello.Kernels = nil
+	case "commands":
+		hello.Kernels[1].Name = "::error::x"
+	case "floods":
+		fmt.Fprint(out, `{"protocol":2,"best":"`)
+		for {
+			fmt.Fprint(out, "portable")
+		}
+	case "screams":
+		for {
+			fmt.Fprint(os.Stderr, "portable\n")
+		}
+	case "repeats":
+		for { // the greeting is not the answer to anything
+			if err := json.NewEncoder(out).Encode(hello); err != nil {
+				return err
+			}
+		}
 	case "hushed":
 		time.Sleep(time.Hour)
 	case "babbles":
@@ -135,6 +153,20 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 			q.Blocks = 0
 		case kind == "wrong" && q.Do == "check" && q.Kernel == "multiply":
 			a.Failure = "multiply: far off"
+		case kind == "hostile" && q.Do == "check" && q.Kernel == "multiply":
+			a.Failure = hostile
+		case kind == "swamps" && q.Do == "time" && q.Kernel == "multiply":
+			if err := startSleeper(); err != nil {
+				return err
+			}
+			fmt.Fprint(out, `{"error":"`)
+			for {
+				fmt.Fprint(out, "portable")
+			}
+		case kind == "wails" && q.Do == "time" && q.Kernel == "multiply":
+			for {
+				fmt.Fprint(os.Stderr, "portable\n")
+			}
 		case kind == "slow" && q.Kernel == "multiply":
 			ns = 120
 		case kind == "random" && q.Kernel == "multiply":
@@ -142,6 +174,12 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 		}
 		if q.Do == "count" {
 			a.Calls = 7
+			if kind == "idle" {
+				a.Calls = 0
+			}
+			if kind == "endless" {
+				a.Calls = 1 << 60
+			}
 		}
 		for range q.Blocks {
 			a.Ns = append(a.Ns, ns)
@@ -153,6 +191,24 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
+}
+
+// hostile is text that a worker of another revision may say.
+const hostile = "far\noff\r\n::error::x\x1b[2J ##[error]y \u202e <b>|\x00"
+
+// startSleeper starts a process that outlives this one unless it is killed, and
+// writes its number to the file of that environment variable.
+func startSleeper() error {
+	name := os.Getenv("GATE_TEST_SLEEPER")
+	if name == "" {
+		return nil
+	}
+	cmd := exec.Command("sleep", "600")
+	cmd.Stderr = os.Stderr // it would keep the pipe open
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return os.WriteFile(name, fmt.Append(nil, cmd.Process.Pid), 0o666)
 }
 
 // canStart skips a test that starts this program or one that is built for it,
@@ -282,13 +338,16 @@ func TestExpectedISA(t *testing.T) {
 
 func TestGateWorkersFail(t *testing.T) {
 	for kind, want := range map[string]string{
-		"old":     "the bench of old is older than the gate",
-		"future":  "has another version of the gate (protocol 3, and this one has 2)",
-		"noisy":   "the bench of noisy: invalid character",
-		"babbles": "the bench of babbles: invalid character",
-		"hushed":  "the bench of hushed: no answer in 100ms",
-		"mute":    "the bench of mute: bench: cannot speak",
-		"none":    "there is no kernel to compare",
+		"old":      "the bench of old is older than the gate",
+		"future":   "has another version of the gate (protocol 3, and this one has 2)",
+		"noisy":    "the bench of noisy: invalid character",
+		"babbles":  "the bench of babbles: invalid character",
+		"hushed":   "the bench of hushed: no answer in 100ms",
+		"mute":     "the bench of mute: bench: cannot speak",
+		"none":     "there is no kernel to compare",
+		"commands": `the bench of commands: "::error::x" is not the name of a kernel, a type or an instruction set`,
+		"floods":   "the bench of floods: an answer of more than 64 KiB",
+		"screams":  "the bench of screams: more than 64 KiB on standard error",
 	} {
 		for _, sides := range [][2]string{{kind, "good"}, {"good", kind}} {
 			if _, err := compareFakes(t, t.Context(), sides[0], sides[1], nil, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -312,6 +371,9 @@ func TestGateKernelsFail(t *testing.T) {
 		"hangs":   {one, "the bench of hangs: no answer in 2s"},
 		"killed":  {one, "the bench of killed: signal: killed"},
 		"late":    {one, "the bench of late: multiply f32: the times of 5 blocks are []"},
+		"swamps":  {one, "the bench of swamps: an answer of more than 64 KiB"},
+		"wails":   {one, "the bench of wails: more than 64 KiB on standard error"},
+		"repeats": {all, `the bench of repeats: json: unknown field "protocol"`},
 	} {
 		if kind == "killed" && runtime.GOOS == "windows" {
 			continue
@@ -332,9 +394,74 @@ func TestGateKernelsFail(t *testing.T) {
 		var out bytes.Buffer
 		g.report.Partial = false
 		err = g.finish(t.Context(), err, &outputs{stdout: &out})
-		measured := kind == "hangs" || kind == "killed" || kind == "late"
+		measured := kind == "hangs" || kind == "killed" || kind == "late" || kind == "swamps" || kind == "wails"
 		if cli.ExitStatus("", err, io.Discard) != 2 || measured != strings.Contains(out.String(), "ERROR, the results are partial against "+kind) || measured != g.report.Partial || measured != strings.Contains(out.String(), "It ended early: "+want.message) {
 			t.Errorf("base %s: %v\n%s", kind, err, out.String())
+		}
+	}
+}
+
+// TestGateCountsAreChecked: a base that has no sensible number of calls cannot
+// make the new build look bad.
+func TestGateCountsAreChecked(t *testing.T) {
+	for kind, want := range map[string]string{
+		"idle":    "the bench of idle: token_stats f32: 0 calls take 150µs",
+		"endless": "the bench of endless: token_stats f32: 1152921504606846976 calls take 150µs",
+	} {
+		if r, err := compareFakes(t, t.Context(), kind, "good", nil, nil); err == nil || err.Error() != want || r.Verdict == bench.Regression {
+			t.Errorf("%s: %v, want %s", kind, err, want)
+		}
+	}
+}
+
+// TestGateEndsWhatAWorkerStarted: a worker is killed with its children.
+func TestGateEndsWhatAWorkerStarted(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it looks into /proc")
+	}
+	name := filepath.Join(t.TempDir(), "pid")
+	t.Setenv("GATE_TEST_SLEEPER", name)
+	if r, err := compareFakes(t, t.Context(), "good", "swamps", []string{"multiply"}, nil); err != nil || verdicts(r) != "multiply f32 regression" {
+		t.Fatalf("%v, %s", err, verdicts(r))
+	}
+	pid, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		stat, err := os.ReadFile("/proc/" + string(pid) + "/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") { // gone, or dead and not waited for by its new parent
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("process %s still runs", pid)
+}
+
+// TestGateQuotes: what a worker, git or a file says reaches no output as it is.
+func TestGateQuotes(t *testing.T) {
+	g := gate{Options: Options{Progress: &cli.Progress{}}}
+	if err := compareWith(t, t.Context(), &g, "good", "hostile"); err != nil {
+		t.Fatal(err)
+	}
+	g.report.Against, g.report.Notes = "::error::"+hostile, []string{"::error::" + hostile}
+	g.report.Results = append(g.report.Results, Result{Kernel: hostile, DType: hostile, ISA: hostile, Verdict: bench.Inconclusive, Message: hostile})
+	for stdout := range len(Formats) + 1 { // each of the formats, and the table
+		var out bytes.Buffer
+		o := outputs{stdout: &out}
+		if stdout < len(Formats) {
+			o.files[stdout].name = "-"
+		}
+		err := g.finish(t.Context(), errors.New("::error::"+hostile), &o)
+		cli.ExitStatus("bench gate", err, &out)
+		if !strings.Contains(out.String(), `far`) {
+			t.Errorf("format %d lacks the message:\n%q", stdout, out.String())
+		}
+		for line := range strings.Lines(out.String()) {
+			line = strings.TrimSuffix(line, "\n")
+			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##[") || strings.HasPrefix(line, "off") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) && r != '─' }) {
+				t.Errorf("format %d has the line %q", stdout, line)
+			}
 		}
 	}
 }
@@ -863,6 +990,9 @@ func TestReadFloors(t *testing.T) {
 		`{"vocab":151936, "floor":{}}`: `unknown field "floor"`,
 		`{"vocab":1000}`:               "vocabulary of 1000",
 		`{"vocab":"many"}`:             "vocab",
+		`{"vocab":151936,"isas":{"::error::x":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1}]}}}`:                                           `"::error::x" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k\u202e","dtype":"f32","times_portable":1}]}}}`:                                           `"k\u202e" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","times_portable":1}]}}}`:                                                               `"" is not the name of`,
 		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`:                                                "k f32 on avx2: times_portable is -1, want more than 0",
 		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32"}]}}}`:                                                                    "k f32 on avx2: times_portable is 0",
 		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1,"roofline_share":-1}]}}}`:                             "roofline_share is -1",

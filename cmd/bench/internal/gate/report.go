@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // A format is a way to write the report, and the flag for it.
@@ -104,6 +106,7 @@ func target(name string) (path string, err error) {
 // write writes the files, and to standard output the table unless a format goes
 // there. If one cannot be written, the others still are.
 func (o *outputs) write(r report) (err error) {
+	r = r.printable()
 	table := true
 	for i, file := range o.files {
 		format := Formats[i]
@@ -123,6 +126,23 @@ func (o *outputs) write(r report) (err error) {
 		err = cli.Also(r.writeTable(o.stdout), err)
 	}
 	return err
+}
+
+// printable returns the report with escape sequences in place of what cannot be
+// printed: texts in it come from git, from a file and from the programs of other
+// revisions.
+func (r report) printable() report {
+	r.Error, r.Against = printable.Line(r.Error), printable.Line(r.Against)
+	r.Machine.CPU, r.Machine.Why = printable.Line(r.Machine.CPU), printable.Line(r.Machine.Why)
+	r.Notes, r.Results = slices.Clone(r.Notes), slices.Clone(r.Results)
+	for i := range r.Notes {
+		r.Notes[i] = printable.Line(r.Notes[i])
+	}
+	for i := range r.Results {
+		q := &r.Results[i]
+		q.Kernel, q.DType, q.ISA, q.Message = printable.Line(q.Kernel), printable.Line(q.DType), printable.Line(q.ISA), printable.Line(q.Message)
+	}
+	return r
 }
 
 // cells returns the header and the rows of a table, and how many of the columns
