@@ -1046,6 +1046,36 @@ func TestRounded(t *testing.T) {
 	}
 }
 
+// withoutSettings makes git work as if nobody had configured it, in the directory.
+func withoutSettings(t *testing.T, dir string) {
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
+}
+
+// inRepository returns functions that run git in the directory, and that commit
+// a file there.
+func inRepository(t *testing.T, dir string) (do func(args ...string), commit func(name, text string)) {
+	do = func(args ...string) {
+		t.Helper()
+		if _, err := git(t.Context(), dir, append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...); err != nil {
+			t.Fatal(args, err)
+		}
+	}
+	commit = func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		do("add", "-A")
+		do("commit", "--quiet", "-m", name)
+	}
+	return do, commit
+}
+
 // TestGateGit builds revisions of a small program instead of bench.
 func TestGateGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
@@ -1055,8 +1085,7 @@ func TestGateGit(t *testing.T) {
 	dir := t.TempDir()
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
-	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
+	withoutSettings(t, dir)
 	t.Chdir(dir)
 	refuse := func(ref, want string) {
 		t.Helper()
@@ -1070,23 +1099,7 @@ func TestGateGit(t *testing.T) {
 		}
 	}
 	refuse("HEAD", "not a git repository")
-	do := func(args ...string) {
-		t.Helper()
-		if _, err := git(t.Context(), dir, append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...); err != nil {
-			t.Fatal(args, err)
-		}
-	}
-	commit := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		do("add", "-A")
-		do("commit", "--quiet", "-m", name)
-	}
+	do, commit := inRepository(t, dir)
 	do("init", "--quiet")
 	if _, err := tool(t.Context(), dir, "sh", "-c", "printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil || err.Error() != "x.go: wrong" {
 		t.Errorf("of a build: %v", err)
@@ -1140,6 +1153,12 @@ func TestGateGit(t *testing.T) {
 	refuse("HEAD~2", "-base HEAD~2 does not build: ")
 	refuse("nowhere", `-base "nowhere": no such commit`)
 	refuse("-x", `-base "-x": no such commit`)
+	refuse("--all", `-base "--all": no such commit`)
+	refuse("HEAD\n", `-base "HEAD\n": no such commit`)
+	for _, ref := range []string{"^HEAD", "HEAD~1..HEAD", "HEAD...HEAD~1", "..", "^nowhere"} {
+		refuse(ref, fmt.Sprintf("-base %q: not a commit, but a range of them", ref))
+	}
+	refuse("HEAD^!", `-base "HEAD^!": no such commit`)
 	refuse("HEAD:go.mod", "no such commit")
 	do("commit", "--quiet", "--allow-empty", "-m", "a word to be found")
 	refuse(":/word to", "the bench of :/word to is older than the gate")

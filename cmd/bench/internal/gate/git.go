@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // builds are the benches of two revisions.
@@ -21,13 +22,15 @@ type builds struct {
 	against   string // in words, with the commit
 	notes     []string
 
-	top, dir string // of the working tree, and of all that remove removes
+	top, dir string   // of the working tree, and of all that remove removes
+	owner    *os.File // says whose dir is, see claim
 }
 
 // buildBoth builds the bench of a git revision, in a worktree of its own, and
 // that of the working tree as it is. It builds both, because the bench that runs
 // may have been built in another way. The caller must remove what it has made,
-// even if it returns an error.
+// even if it returns an error. What runs that were killed have left is removed
+// first.
 func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	for _, name := range [...]string{"git", "go"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -43,15 +46,21 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	}
 	b.top = filepath.FromSlash(b.top)
 	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
-		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", b.top)
+		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", printable.Text(b.top))
 	}
 	commit, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
 	if err == nil { // not with ref: in one of the form :/text, ^{commit} would be part of the text
 		commit, err = git(ctx, b.top, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	}
+	if err == nil && !isObject(commit) {
+		err = fmt.Errorf("git names no commit, but %q", commit) // ^HEAD excludes one
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return b, err
+		}
+		if strings.HasPrefix(ref, "^") || strings.Contains(ref, "..") {
+			return b, fmt.Errorf("-base %q: not a commit, but a range of them", ref)
 		}
 		hint := ""
 		if shallow, _ := git(ctx, b.top, "rev-parse", "--is-shallow-repository"); shallow == "true" {
@@ -78,7 +87,19 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 		b.notes = append(b.notes, "Both sides are the same commit: this measures the noise")
 	}
 
-	if b.dir, err = os.MkdirTemp("", "bench-gate-"); err != nil {
+	temp, err := filepath.Abs(os.TempDir()) // git and go run in other directories than this process
+	if err != nil {
+		return b, err
+	}
+	owner, err := ownerOf(ctx, b.top)
+	if err != nil {
+		return b, err
+	}
+	removeDead(ctx, b.top, temp, owner)
+	if b.dir, err = os.MkdirTemp(temp, dirPrefix); err != nil {
+		return b, err
+	}
+	if b.owner, err = claim(b.dir, owner); err != nil {
 		return b, err
 	}
 	exe := ""
@@ -100,7 +121,12 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	return b, nil
 }
 
-func (b builds) tree() string { return filepath.Join(b.dir, "tree") }
+func (b builds) tree() string { return filepath.Join(b.dir, treeName) }
+
+// isObject reports whether that is all of the name of an object of git.
+func isObject(name string) bool {
+	return len(name) >= 40 && strings.Trim(name, "0123456789abcdef") == ""
+}
 
 // remove removes what was built and the worktree, after an interrupt too.
 func (b builds) remove() {
@@ -110,13 +136,17 @@ func (b builds) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	git(ctx, b.top, "worktree", "remove", "--force", "--force", b.tree())
+	if b.owner != nil {
+		b.owner.Close() // some systems remove no file that is open
+	}
 	os.RemoveAll(b.dir)
 }
 
-// git runs git in the directory and returns what it prints.
+// git runs git in the directory and returns what it prints, without the end of
+// the line. A path may end in a space.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := tool(ctx, dir, "git", args...)
-	return strings.TrimSpace(out), err
+	return strings.TrimSuffix(out, "\n"), err
 }
 
 // build builds the bench of the module in the directory, without its version and
@@ -140,6 +170,10 @@ var hookVariables = sync.OnceValue(func() (names []string) {
 	return names
 })
 
+// maxTool bounds what is kept of what a program prints. The longest is the list of
+// changes, of which only matters whether there are any.
+const maxTool = 1 << 20
+
 // tool runs a program in the directory and returns what it prints. If the program
 // fails, the error is the first line on its standard error that tells of one.
 func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
@@ -149,19 +183,27 @@ func tool(ctx context.Context, dir, name string, args ...string) (string, error)
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(hookVariables(), name)
 	})
+	for i, v := range cmd.Env {
+		switch name, path, _ := strings.Cut(v, "="); name {
+		case "TMPDIR", "GOTMPDIR": // relative to the directory of this process
+			if path, err := filepath.Abs(path); err == nil && !strings.HasSuffix(v, "=") {
+				cmd.Env[i] = name + "=" + path
+			}
+		}
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
 	cmd.WaitDelay = 5 * time.Second
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	stdout, stderr := &capped{most: maxTool}, &capped{most: maxTool}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err := cmd.Run()
 	if err == nil || ctx.Err() != nil {
-		return stdout.String(), err
+		return stdout.text.String(), err
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return "", err // there is no such program
 	}
-	for line := range strings.Lines(stderr.String()) {
+	for line := range strings.Lines(stderr.text.String()) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go: downloading ") {
 			return "", errors.New(strings.TrimPrefix(line, "fatal: "))
 		}

@@ -5,6 +5,7 @@ package gate
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,5 +51,151 @@ func TestOnlyRegularFiles(t *testing.T) {
 	}
 	if entries, err := os.ReadDir("."); err != nil || len(entries) != 2 {
 		t.Errorf("the directory has %v, %v", entries, err)
+	}
+}
+
+// TestGateRemovesDeadRuns: what a run that was killed has left, and nothing else.
+func TestGateRemovesDeadRuns(t *testing.T) {
+	dir, temp := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	withoutSettings(t, dir)
+	t.Chdir(dir)
+	do, commit := inRepository(t, dir)
+	do("init", "--quiet")
+	commit("go.mod", "module small\n\ngo 1.26\n")
+	commit("cmd/bench/main.go", "package main\n\nfunc main() {}\n")
+	start := func() builds {
+		t.Helper()
+		canStart(t)
+		b, err := buildBoth(t.Context(), "HEAD")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	entries := func() string {
+		t.Helper()
+		list, err := git(t.Context(), dir, "worktree", "list", "--porcelain")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	is := func(what, path string, want bool) {
+		t.Helper()
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: it is there: %v, want %v", what, err == nil, want)
+		}
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(name string) string {
+		t.Helper()
+		path := filepath.Join(temp, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	owner, err := ownerOf(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	dead := start()
+	alive := start()
+	is("a run that lives", alive.dir, true)
+	is("a second run that lives", dead.dir, true)
+	dead.owner.Close() // as the end of a process does
+
+	users := filepath.Join(temp, "bench-gate-mine", "tree")
+	do("worktree", "add", "--quiet", "--detach", users, "HEAD")
+	early := create("bench-gate-2") // it was killed before it had a worktree
+	write(filepath.Join(early, ownerName), owner)
+	stranger := create("bench-gate-3")
+	write(filepath.Join(stranger, ownerName), strings.ToUpper(owner))
+	nobody := create("bench-gate-4")
+	write(filepath.Join(nobody, ownerName), "")
+	other := create("other")
+	write(filepath.Join(other, ownerName), owner)
+	link := filepath.Join(temp, "bench-gate-5")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	named := create("bench-gate-named")
+	write(filepath.Join(named, ownerName), owner)
+	moved := t.TempDir() // TMPDIR was another one
+	gone := filepath.Join(moved, "bench-gate-1", "tree")
+	do("worktree", "add", "--quiet", "--detach", gone, "HEAD")
+	if err := os.RemoveAll(filepath.Dir(gone)); err != nil {
+		t.Fatal(err)
+	}
+
+	fresh := start()
+	is("the run that does it", fresh.dir, true)
+	is("a dead run", dead.dir, false)
+	is("a dead run without a worktree", early, false)
+	is("a run that lives", alive.dir, true)
+	is("a worktree of the user", users, true)
+	is("of another repository", stranger, true)
+	is("of nobody", nobody, true)
+	is("another name", filepath.Join(other, ownerName), true)
+	is("a link", link, true)
+	is("a name without a number", named, true)
+	for tree, want := range map[string]bool{dead.tree(): false, gone: false, alive.tree(): true, users: true, fresh.tree(): true} {
+		if got := strings.Contains(entries(), "worktree "+tree+"\n"); got != want {
+			t.Errorf("git knows %s: %v, want %v", tree, got, want)
+		}
+	}
+
+	// Also if TMPDIR is another one now.
+	alive.owner.Close()
+	t.Setenv("TMPDIR", moved)
+	second := start()
+	is("a dead run elsewhere", alive.dir, false)
+	second.remove()
+	fresh.remove()
+	is("a run that has ended", fresh.dir, false)
+	if got := strings.Count(entries(), "worktree "); got != 2 {
+		t.Errorf("git knows\n%s", entries())
+	}
+}
+
+// TestOddDirectories: the checkout may have any name that go builds in, the
+// directory for temporary files may be relative, and nothing is left in either.
+func TestOddDirectories(t *testing.T) {
+	canStart(t)
+	for _, name := range []string{"ends in a space ", "has\na line break", "ends in one\n", "it's \"quoted\" $HOME"} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.MkdirAll(filepath.Join(dir, "cmd", "bench", "tmp"), 0o777); err != nil {
+			t.Skip(err)
+		}
+		withoutSettings(t, dir)
+		do, commit := inRepository(t, dir)
+		do("init", "--quiet")
+		commit(".gitignore", "tmp\n")
+		commit("go.mod", "module small\n\ngo 1.26\n")
+		commit("cmd/bench/main.go", "package main\n\nfunc main() {}\n")
+		t.Chdir(filepath.Join(dir, "cmd", "bench"))
+		for _, temp := range []string{t.TempDir(), "tmp"} { // the second is relative
+			t.Setenv("TMPDIR", temp)
+			b, err := buildBoth(t.Context(), "HEAD")
+			if lineBreak := strings.Contains(name, "\n"); lineBreak != (err != nil) || lineBreak && strings.Contains(err.Error(), "\n") { // go refuses those
+				t.Errorf("%q with TMPDIR=%s: %v", name, temp, err)
+			}
+			b.remove()
+			for _, path := range []string{"tmp", temp} {
+				if left, err := os.ReadDir(path); err != nil || len(left) > 0 {
+					t.Errorf("%q leaves %v in %s, %v", name, left, path, err)
+				}
+			}
+			if changed, err := git(t.Context(), dir, "status", "--porcelain", "--ignored"); err != nil || strings.Contains(changed, "bench-gate") || strings.Count(changed, "\n") > 0 {
+				t.Errorf("%q: git sees %q, %v", name, changed, err)
+			}
+		}
 	}
 }
