@@ -134,8 +134,15 @@ func TestLists(t *testing.T) {
 }
 
 func TestMarkdownText(t *testing.T) {
-	if got, want := MarkdownText("a|b\nc<d>"), `a\|b c&lt;d>`; got != want {
-		t.Errorf("%q, want %q", got, want)
+	for text, want := range map[string]string{
+		"a|b\nc<d>":        `a\|b c&lt;d>`,
+		"![x](https://e)":  `!\[x\](https://e)`,
+		"`a` **b** \\*\\|": "\\`a\\` \\*\\*b\\*\\* \\\\\\*\\\\\\|",
+		"row_gradient":     "row_gradient",
+	} {
+		if got := MarkdownText(text); got != want {
+			t.Errorf("MarkdownText(%q) = %q, want %q", text, got, want)
+		}
 	}
 }
 

@@ -80,7 +80,8 @@ func WriteMarkdown(w io.Writer, text int, header []string, rows [][]string) erro
 }
 
 // MarkdownText returns text for a cell of a table or for a line in Markdown, which
-// is neither taken for a tag nor for the end of the cell.
-func MarkdownText(text string) string {
-	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(text)
-}
+// shows it as it is: it is no tag, no link, no picture, no code and not the end of
+// the cell.
+func MarkdownText(text string) string { return markdownText.Replace(text) }
+
+var markdownText = strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", `\`, `\\`, "[", `\[`, "]", `\]`, "`", "\\`", "*", `\*`)

@@ -54,9 +54,19 @@ func TestOnlyRegularFiles(t *testing.T) {
 	}
 }
 
+// realDir returns a temporary directory without links in its path, as git names it.
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestGateRemovesDeadRuns: what a run that was killed has left, and nothing else.
 func TestGateRemovesDeadRuns(t *testing.T) {
-	dir, temp := t.TempDir(), t.TempDir()
+	dir, temp, moved := realDir(t), realDir(t), realDir(t)
 	t.Setenv("TMPDIR", temp)
 	withoutSettings(t, dir)
 	t.Chdir(dir)
@@ -128,7 +138,7 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	}
 	named := create("bench-gate-named")
 	write(filepath.Join(named, ownerName), owner)
-	moved := t.TempDir() // TMPDIR was another one
+	// TMPDIR was another one, and has been emptied since.
 	gone := filepath.Join(moved, "bench-gate-1", "tree")
 	do("worktree", "add", "--quiet", "--detach", gone, "HEAD")
 	if err := os.RemoveAll(filepath.Dir(gone)); err != nil {
