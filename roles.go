@@ -35,12 +35,15 @@ func (set RoleSet) Has(r Role) bool { return set>>r&1 != 0 }
 // checkRoles wants every role to be one of the three.
 func checkRoles(arg string, role []Role) error {
 	rest := unsafe.Slice((*byte)(unsafe.SliceData(role)), len(role))
-	for len(rest) >= 32 {
-		word := binary.LittleEndian.Uint64
-		if notRoles(word(rest))|notRoles(word(rest[8:]))|notRoles(word(rest[16:]))|notRoles(word(rest[24:])) != 0 {
+	for ; len(rest) >= 32; rest = rest[32:] {
+		a, b := binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:])
+		c, d := binary.LittleEndian.Uint64(rest[16:]), binary.LittleEndian.Uint64(rest[24:])
+		// Of each byte no bit above the lowest two, and not both of these.
+		high := (a | b | c | d) & 0xfcfcfcfcfcfcfcfc
+		both := (a&(a>>1) | b&(b>>1) | c&(c>>1) | d&(d>>1)) & 0x0101010101010101
+		if high|both != 0 {
 			break
 		}
-		rest = rest[32:]
 	}
 	for t := len(role) - len(rest); t < len(role); t++ {
 		if r := role[t]; r > RoleAction {
@@ -48,10 +51,4 @@ func checkRoles(arg string, role []Role) error {
 		}
 	}
 	return nil
-}
-
-// notRoles returns 0 if each of the eight bytes is 0, 1 or 2: no bit above the
-// lowest two, and not both of these.
-func notRoles(eight uint64) uint64 {
-	return eight&0xfcfcfcfcfcfcfcfc | eight&(eight>>1)&0x0101010101010101
 }
