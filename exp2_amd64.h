@@ -70,8 +70,8 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 
 // CLAMP moves y into [lo, hi]. A NaN stays: it is the second operand.
 #define CLAMP(y, lo, hi) \
-	VMAXPS        y, lo, y; \
-	VMINPS        y, hi, y
+	VMAXPS        y, lo, y; \ // not below lo
+	VMINPS        y, hi, y    // not above hi
 
 // HORNER sets p = p*f + c, a step of the polynomial.
 #define HORNER(c, f, p) VFMADD213PS c, f, p
@@ -81,16 +81,16 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define EXP2_AVX2(y, m, f, p) \
 	VADDPS        magic<>(SB), y, m; \ // the integer next to y, in the low bits
 	VSUBPS        magic<>(SB), m, f; \ // that integer
-	VSUBPS        f, y, f; \
-	VMOVUPS       exp2C5<>(SB), p; \
+	VSUBPS        f, y, f; \           // f = y - that integer
+	VMOVUPS       exp2C5<>(SB), p; \   // the polynomial of 2^f, its highest coefficient first
 	HORNER(exp2C4<>(SB), f, p); \
 	HORNER(exp2C3<>(SB), f, p); \
 	HORNER(exp2C2<>(SB), f, p); \
 	HORNER(exp2C1<>(SB), f, p); \
-	HORNER(one<>(SB), f, p); \
-	VPSLLD        EXPONENT, m, m; \
+	HORNER(one<>(SB), f, p); \         // p = 2^f
+	VPSLLD        EXPONENT, m, m; \    // the integer in the place of the exponent
 	VPADDD        one<>(SB), m, m; \   // 2^(y-f)
-	VMULPS        m, p, p
+	VMULPS        m, p, p              // p = 2^f 2^(y-f)
 
 // FLUSH_AVX2 adds the 8 float32 of sum, whose lower half is low, to 8 float64 at
 // off(base).
@@ -98,11 +98,11 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define WIDE1 Y1     // lanes 4 to 7
 #define WIDE1_LOW X1 // where they come from
 #define FLUSH_AVX2(sum, low, base, off) \
-	VCVTPS2PD     low, WIDE0; \
-	VEXTRACTF128  UPPER_HALF, sum, WIDE1_LOW; \
-	VCVTPS2PD     WIDE1_LOW, WIDE1; \
-	VADDPD        (off)(base), WIDE0, WIDE0; \
-	VADDPD        (off+32)(base), WIDE1, WIDE1; \
+	VCVTPS2PD     low, WIDE0; \                   // lanes 0 to 3 as float64
+	VEXTRACTF128  UPPER_HALF, sum, WIDE1_LOW; \   // the upper half of sum
+	VCVTPS2PD     WIDE1_LOW, WIDE1; \             // lanes 4 to 7 as float64
+	VADDPD        (off)(base), WIDE0, WIDE0; \    // what was there, plus lanes 0 to 3
+	VADDPD        (off+32)(base), WIDE1, WIDE1; \ // and plus lanes 4 to 7
 	VMOVUPD       WIDE0, (off)(base); \
 	VMOVUPD       WIDE1, (off+32)(base)
 
@@ -114,7 +114,7 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define C1 Z24
 #define ONE Z25
 #define BROADCAST_EXP2 \
-	VBROADCASTSS  exp2C5<>(SB), C5; \
+	VBROADCASTSS  exp2C5<>(SB), C5; \ // the coefficients of 2^f, in every lane
 	VBROADCASTSS  exp2C4<>(SB), C4; \
 	VBROADCASTSS  exp2C3<>(SB), C3; \
 	VBROADCASTSS  exp2C2<>(SB), C2; \
@@ -126,16 +126,16 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 
 // SCALE sets p = p * 2^(y-f), where y-f is the integer next to y. It overwrites f.
 #define SCALE(y, f, p) \
-	VSUBPS        f, y, f; \
-	VSCALEFPS     f, p, p
+	VSUBPS        f, y, f; \ // y-f, the integer next to y
+	VSCALEFPS     f, p, p    // p = p * 2^(y-f)
 
 // EXP2_AVX512 sets p = 2^y and overwrites f.
 #define EXP2_AVX512(y, f, p) \
-	SPLIT(y, f); \
-	VMOVAPS       C5, p; \
+	SPLIT(y, f); \         // f = y - the integer next to it
+	VMOVAPS       C5, p; \ // the polynomial of 2^f, its highest coefficient first
 	HORNER(C4, f, p); \
 	HORNER(C3, f, p); \
 	HORNER(C2, f, p); \
 	HORNER(C1, f, p); \
-	HORNER(ONE, f, p); \
-	SCALE(y, f, p)
+	HORNER(ONE, f, p); \   // p = 2^f
+	SCALE(y, f, p)         // p = 2^f 2^(y-f)

@@ -29,30 +29,30 @@ VECTOR(maxRowY, 0x42fc0000) // 126: 2^y is still finite
 
 // LOAD_CHUNK reads a chunk into V0 and V1 as float32 and steps over it.
 #define LOAD_CHUNK(bf16, f16, loaded) \
-	CMPQ          DTYPE, BFLOAT16; \
+	CMPQ          DTYPE, BFLOAT16; \ // float32 is below it, float16 above
 	JEQ           bf16; \
 	JHI           f16; \
-	VMOVUPS       (X_PTR), V0; \
-	VMOVUPS       32(X_PTR), V1; \
-	ADDQ          $CHUNK4, X_PTR; \
+	VMOVUPS       (X_PTR), V0; \     // float32: lanes 0 to 7
+	VMOVUPS       32(X_PTR), V1; \   // lanes 8 to 15
+	ADDQ          $CHUNK4, X_PTR; \  // next chunk
 	JMP           loaded; \
 bf16: \
-	VPMOVZXWD     (X_PTR), V0; \
-	VPMOVZXWD     16(X_PTR), V1; \
-	VPSLLD        BF16_IN_F32, V0, V0; \
+	VPMOVZXWD     (X_PTR), V0; \         // bfloat16: 16 bits a lane, lanes 0 to 7
+	VPMOVZXWD     16(X_PTR), V1; \       // lanes 8 to 15
+	VPSLLD        BF16_IN_F32, V0, V0; \ // as float32
 	VPSLLD        BF16_IN_F32, V1, V1; \
-	ADDQ          $CHUNK2, X_PTR; \
+	ADDQ          $CHUNK2, X_PTR; \      // next chunk
 	JMP           loaded; \
 f16: \
-	VCVTPH2PS     (X_PTR), V0; \
-	VCVTPH2PS     16(X_PTR), V1; \
-	ADDQ          $CHUNK2, X_PTR; \
+	VCVTPH2PS     (X_PTR), V0; \    // float16 to float32: lanes 0 to 7
+	VCVTPH2PS     16(X_PTR), V1; \  // lanes 8 to 15
+	ADDQ          $CHUNK2, X_PTR; \ // next chunk
 loaded:
 
 // LOAD_TAIL reads the tail into V0 and V1.
 #define LOAD_TAIL \
-	VMOVUPS       (TAIL), V0; \
-	VMOVUPS       32(TAIL), V1
+	VMOVUPS       (TAIL), V0; \ // lanes 0 to 7
+	VMOVUPS       32(TAIL), V1  // lanes 8 to 15
 
 #define STATE DI
 #define ENTROPY DX  // 1 if the sums of y 2^y are wanted
@@ -90,8 +90,24 @@ loaded:
 
 // func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //
-// The loop is that of rowBlocksAVX512, a chunk at a time. The block's sums, bs and
-// bt, live on the stack, and so does -c.
+//	for chunks remain {                    // a block: 64 chunks
+//		bs, bt = 0, 0                      // 16 lanes each
+//		for 8 chunks or what remains {     // a group
+//			gs, gt = 0, 0
+//			for each chunk, the tail too {
+//				y = x*k - c                // + x*kLo, at a temperature
+//				y = min(maxRowY, max(minY, y))
+//				p = 2^y
+//				gs, gt = gs+p, gt+y*p      // gt only if entropy is set
+//			}
+//			bs, bt = bs+gs, bt+gt
+//		}
+//		if any bs > st.alarm { return the block's first chunk }
+//		st.s, st.t = st.s+bs, st.t+bt      // float64
+//	}
+//	return -1
+//
+// The locals are -c, bs and bt, for which there are no registers left.
 TEXT ·rowBlocksAVX2(SB), NOSPLIT, $192-56
 	MOVQ          x+0(FP), X_PTR
 	MOVQ          dtype+8(FP), DTYPE
@@ -99,55 +115,55 @@ TEXT ·rowBlocksAVX2(SB), NOSPLIT, $192-56
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
 	MOVBQZX       entropy+40(FP), ENTROPY
-	VBROADCASTSS  rowState_k(STATE), KHI
-	MOVL          rowState_kLo(STATE), KLO_BITS
-	VBROADCASTSS  rowState_c(STATE), NEGC
+	VBROADCASTSS  rowState_k(STATE), KHI        // k
+	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
+	VBROADCASTSS  rowState_c(STATE), NEGC       // c
 	VXORPS        ZERO, ZERO, ZERO
-	VSUBPS        NEGC, ZERO, NEGC
-	VMOVUPS       NEGC, negc-192(SP)
-	VMOVUPS       minY<>(SB), MINY
+	VSUBPS        NEGC, ZERO, NEGC              // -c
+	VMOVUPS       NEGC, negc-192(SP)            // for every chunk
+	VMOVUPS       minY<>(SB), MINY              // the limits of y
 	VMOVUPS       maxRowY<>(SB), MAXY
-	VMOVUPS       magic<>(SB), MAGIC
-	XORQ          DONE, DONE
+	VMOVUPS       magic<>(SB), MAGIC            // for exp2
+	XORQ          DONE, DONE                    // no chunk is done
 
 block:
-	MOVQ          CHUNKS, BLOCK
+	MOVQ          CHUNKS, BLOCK          // the chunks that remain
 	CMPQ          TAIL, $1               // carry if there is no tail
 	SBBQ          $-1, BLOCK             // + 1 if there is one
 	TESTQ         BLOCK, BLOCK
-	JEQ           done
-	MOVQ          $BLOCK_CHUNKS, TEMP
+	JEQ           done                   // none does
+	MOVQ          $BLOCK_CHUNKS, TEMP    // a block has no more than this
 	CMPQ          BLOCK, TEMP
-	CMOVQGT       TEMP, BLOCK
-	MOVQ          DONE, START
-	ADDQ          BLOCK, DONE
+	CMOVQGT       TEMP, BLOCK            // BLOCK = min(BLOCK, BLOCK_CHUNKS)
+	MOVQ          DONE, START            // the block's first chunk
+	ADDQ          BLOCK, DONE            // the next block's
 	VXORPS        ZERO, ZERO, ZERO
-	VMOVUPS       ZERO, bs0-160(SP)
+	VMOVUPS       ZERO, bs0-160(SP)      // bs = 0
 	VMOVUPS       ZERO, bs1-128(SP)
-	VMOVUPS       ZERO, bt0-96(SP)
+	VMOVUPS       ZERO, bt0-96(SP)       // bt = 0
 	VMOVUPS       ZERO, bt1-64(SP)
 
 group:
-	MOVQ          $GROUP_CHUNKS, GROUP
+	MOVQ          $GROUP_CHUNKS, GROUP   // GROUP = min(GROUP_CHUNKS, BLOCK)
 	CMPQ          BLOCK, GROUP
 	CMOVQLT       BLOCK, GROUP
-	SUBQ          GROUP, BLOCK
-	VXORPS        GS0, GS0, GS0
+	SUBQ          GROUP, BLOCK           // what the block has after this group
+	VXORPS        GS0, GS0, GS0          // gs = 0
 	VXORPS        GS1, GS1, GS1
-	VXORPS        GT0, GT0, GT0
+	VXORPS        GT0, GT0, GT0          // gt = 0
 	VXORPS        GT1, GT1, GT1
 
 chunk:
 	SUBQ          $1, CHUNKS             // below 0: the tail
 	JCS           last
-	LOAD_CHUNK(bf16, f16, loaded)
-	TESTL         KLO_BITS, KLO_BITS
+	LOAD_CHUNK(bf16, f16, loaded)        // x
+	TESTL         KLO_BITS, KLO_BITS     // at a temperature y needs x*kLo too
 	JNE           temperature
 	VFMADD213PS   negc-192(SP), KHI, V0  // y = x*k - c
 	VFMADD213PS   negc-192(SP), KHI, V1
 
 y:
-	VMAXPS        V0, MINY, V0           // NaN stays: it is the second operand
+	VMAXPS        V0, MINY, V0           // y = max(minY, y): NaN stays, it is the second operand
 	VMAXPS        V1, MINY, V1
 	VMINPS        V0, MAXY, V0           // a large y shows in the sums, and the row's maximum is taken then
 	VMINPS        V1, MAXY, V1
@@ -155,93 +171,93 @@ y:
 	VADDPS        MAGIC, V1, M1
 	VSUBPS        MAGIC, M0, F0          // that integer
 	VSUBPS        MAGIC, M1, F1
-	VSUBPS        F0, V0, F0
+	VSUBPS        F0, V0, F0             // f = y - that integer
 	VSUBPS        F1, V1, F1
-	VMOVUPS       exp2C5<>(SB), P0
+	VMOVUPS       exp2C5<>(SB), P0       // the polynomial of 2^f begins with C5
 	VMOVUPS       exp2C5<>(SB), P1
-	HORNER(exp2C4<>(SB), F0, P0)
+	HORNER(exp2C4<>(SB), F0, P0)         // p = p*f + C4
 	HORNER(exp2C4<>(SB), F1, P1)
-	HORNER(exp2C3<>(SB), F0, P0)
+	HORNER(exp2C3<>(SB), F0, P0)         // p = p*f + C3
 	HORNER(exp2C3<>(SB), F1, P1)
-	HORNER(exp2C2<>(SB), F0, P0)
+	HORNER(exp2C2<>(SB), F0, P0)         // p = p*f + C2
 	HORNER(exp2C2<>(SB), F1, P1)
-	PREFETCHT0    NEAR(X_PTR)
+	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
 	PREFETCHT1    FAR(X_PTR)
-	HORNER(exp2C1<>(SB), F0, P0)
+	HORNER(exp2C1<>(SB), F0, P0)         // p = p*f + C1
 	HORNER(exp2C1<>(SB), F1, P1)
-	HORNER(one<>(SB), F0, P0)            // 2^f
+	HORNER(one<>(SB), F0, P0)            // p = p*f + 1 = 2^f
 	HORNER(one<>(SB), F1, P1)
-	VPSLLD        EXPONENT, M0, M0
+	VPSLLD        EXPONENT, M0, M0       // the integer in the place of the exponent
 	VPSLLD        EXPONENT, M1, M1
-	TESTB         ENTROPY, ENTROPY
+	TESTB         ENTROPY, ENTROPY       // are the sums of y 2^y wanted?
 	JEQ           no_entropy
-	VPADDD        M0, P0, P0             // 2^f 2^(y-f); a NaN here may be lost, but not in gt
+	VPADDD        M0, P0, P0             // p = 2^f 2^(y-f); a NaN here may be lost, but not in gt
 	VPADDD        M1, P1, P1
-	VADDPS        P0, GS0, GS0
+	VADDPS        P0, GS0, GS0           // gs += p
 	VADDPS        P1, GS1, GS1
-	VFMADD231PS   P0, V0, GT0
+	VFMADD231PS   P0, V0, GT0            // gt += y*p
 	VFMADD231PS   P1, V1, GT1
 	DECQ          GROUP
-	JNE           chunk
+	JNE           chunk                  // next chunk of the group
 	JMP           group_done
 
 no_entropy:
 	VPADDD        one<>(SB), M0, M0      // 2^(y-f)
 	VPADDD        one<>(SB), M1, M1
-	VFMADD231PS   M0, P0, GS0            // the product is exact
+	VFMADD231PS   M0, P0, GS0            // gs += 2^f 2^(y-f), whose product is exact
 	VFMADD231PS   M1, P1, GS1
 	DECQ          GROUP
-	JNE           chunk
+	JNE           chunk                  // next chunk of the group
 
 group_done:
-	VADDPS        bs0-160(SP), GS0, GS0  // bs += gs, bt += gt
+	VADDPS        bs0-160(SP), GS0, GS0         // bs += gs
 	VADDPS        bs1-128(SP), GS1, GS1
-	VADDPS        bt0-96(SP), GT0, GT0
+	VADDPS        bt0-96(SP), GT0, GT0          // bt += gt
 	VADDPS        bt1-64(SP), GT1, GT1
-	VMOVUPS       GS0, bs0-160(SP)
+	VMOVUPS       GS0, bs0-160(SP)              // they stay on the stack for the next group
 	VMOVUPS       GS1, bs1-128(SP)
 	VMOVUPS       GT0, bt0-96(SP)
 	VMOVUPS       GT1, bt1-64(SP)
 	TESTQ         BLOCK, BLOCK
-	JNE           group
-	VBROADCASTSS  rowState_alarm(STATE), ALARM
-	VCMPPS        GREATER, ALARM, GS0, ABOVE0
+	JNE           group                         // next group of the block
+	VBROADCASTSS  rowState_alarm(STATE), ALARM  // st.alarm
+	VCMPPS        GREATER, ALARM, GS0, ABOVE0   // bs > st.alarm
 	VCMPPS        GREATER, ALARM, GS1, ABOVE1
-	VORPS         ABOVE1, ABOVE0, ABOVE0
-	VMOVMSKPS     ABOVE0, TEMP
+	VORPS         ABOVE1, ABOVE0, ABOVE0        // in lanes j or j+8
+	VMOVMSKPS     ABOVE0, TEMP                  // a bit for each such j
 	TESTL         TEMP, TEMP
-	JNE           alarm
-	FLUSH_AVX2(GS0, GS0_LOW, STATE, rowState_s)
+	JNE           alarm                         // the block is not added
+	FLUSH_AVX2(GS0, GS0_LOW, STATE, rowState_s) // st.s += bs
 	FLUSH_AVX2(GS1, GS1_LOW, STATE, rowState_s+64)
-	FLUSH_AVX2(GT0, GT0_LOW, STATE, rowState_t)
+	FLUSH_AVX2(GT0, GT0_LOW, STATE, rowState_t) // st.t += bt
 	FLUSH_AVX2(GT1, GT1_LOW, STATE, rowState_t+64)
 	TESTQ         CHUNKS, CHUNKS
-	JGT           block
-	JLT           done                   // the tail was taken
+	JGT           block                         // next block
+	JLT           done                          // the tail was taken
 	TESTQ         TAIL, TAIL
-	JNE           block                  // the tail is a block of its own
+	JNE           block                         // the tail is a block of its own
 
 done:
-	MOVQ          $-1, ret+48(FP)
+	MOVQ          $-1, ret+48(FP)        // nothing stopped it
 	VZEROUPPER
 	RET
 
 alarm:
-	MOVQ          START, ret+48(FP)
+	MOVQ          START, ret+48(FP)      // the block's first chunk
 	VZEROUPPER
 	RET
 
 last:
-	LOAD_TAIL
+	LOAD_TAIL                            // x
 	JMP           loaded
 
 temperature:
-	VMOVAPS       V0, KEPT0
+	VMOVAPS       V0, KEPT0                // x, for x*kLo
 	VMOVAPS       V1, KEPT1
-	VFMADD213PS   negc-192(SP), KHI, V0
+	VFMADD213PS   negc-192(SP), KHI, V0    // y = x*k - c
 	VFMADD213PS   negc-192(SP), KHI, V1
-	VBROADCASTSS  rowState_kLo(STATE), KLO
-	VFMADD231PS   KEPT0, KLO, V0         // y += x*kLo
+	VBROADCASTSS  rowState_kLo(STATE), KLO // kLo
+	VFMADD231PS   KEPT0, KLO, V0           // y += x*kLo
 	VFMADD231PS   KEPT1, KLO, V1
 	JMP           y
 
@@ -266,33 +282,33 @@ TEXT ·blockMaxAVX2(SB), NOSPLIT, $0-36
 	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
-	VMOVUPS       negInf<>(SB), MAX0
+	VMOVUPS       negInf<>(SB), MAX0     // m = -Inf
 	VMOVAPS       MAX0, MAX1
-	VXORPS        NANS, NANS, NANS
+	VXORPS        NANS, NANS, NANS       // nan = false
 
 max_chunk:
-	SUBQ          $1, CHUNKS                 // below 0: the tail, if there is one
+	SUBQ          $1, CHUNKS                  // below 0: the tail, if there is one
 	JCS           max_last
-	LOAD_CHUNK(max_bf16, max_f16, max_loaded)
-	VMAXPS        V0, MAX0, MAX0
+	LOAD_CHUNK(max_bf16, max_f16, max_loaded) // x
+	VMAXPS        V0, MAX0, MAX0              // m = max(m, x)
 	VMAXPS        V1, MAX1, MAX1
-	VCMPPS        UNORDERED, V0, V1, NAN_NOW // a NaN in either
-	VORPS         NAN_NOW, NANS, NANS
-	TESTQ         CHUNKS, CHUNKS
+	VCMPPS        UNORDERED, V0, V1, NAN_NOW  // a NaN in either
+	VORPS         NAN_NOW, NANS, NANS         // nan = nan || x != x
+	TESTQ         CHUNKS, CHUNKS              // below 0: the tail was taken
 	JGE           max_chunk
 
 max_reduce:
-	VMAXPS        MAX1, MAX0, MAX0       // lanes j and j+8
-	VEXTRACTF128  UPPER_HALF, MAX0, OTHER
-	VMAXPS        OTHER, MAX0_LOW, BEST  // j+4
-	VPERMILPS     SWAP_PAIRS, BEST, OTHER
-	VMAXPS        OTHER, BEST, BEST      // j+2
-	VPERMILPS     SWAP_NEIGHBOURS, BEST, OTHER
-	VMAXSS        OTHER, BEST, BEST      // j+1
-	VMOVMSKPS     NANS, NAN_BITS
+	VMAXPS        MAX1, MAX0, MAX0             // lanes j and j+8
+	VEXTRACTF128  UPPER_HALF, MAX0, OTHER      // lanes 4 to 7
+	VMAXPS        OTHER, MAX0_LOW, BEST        // j+4
+	VPERMILPS     SWAP_PAIRS, BEST, OTHER      // lanes 2 and 3
+	VMAXPS        OTHER, BEST, BEST            // j+2
+	VPERMILPS     SWAP_NEIGHBOURS, BEST, OTHER // lane 1
+	VMAXSS        OTHER, BEST, BEST            // j+1
+	VMOVMSKPS     NANS, NAN_BITS               // a bit for each lane that saw a NaN
 	TESTL         NAN_BITS, NAN_BITS
-	JEQ           max_return
-	VPCMPEQD      BEST, BEST, BEST       // all bits set: NaN
+	JEQ           max_return                   // none did
+	VPCMPEQD      BEST, BEST, BEST             // all bits set: NaN
 
 max_return:
 	VMOVSS        BEST, ret+32(FP)
@@ -301,8 +317,8 @@ max_return:
 
 max_last:
 	TESTQ         TAIL, TAIL
-	JEQ           max_reduce
-	LOAD_TAIL
+	JEQ           max_reduce             // there is none: all is done
+	LOAD_TAIL                            // x
 	JMP           max_loaded
 
 #undef KLO_BITS
@@ -344,71 +360,71 @@ max_last:
 TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
-	MOVQ          dtype+16(FP), DTYPE       // float32 or bfloat16
+	MOVQ          dtype+16(FP), DTYPE              // float32 or bfloat16
 	MOVQ          chunks+24(FP), VECTORS
-	SHLQ          $1, VECTORS            // two a chunk
+	SHLQ          $1, VECTORS                      // two a chunk
 	MOVQ          q+32(FP), CONSTS
-	VBROADCASTSS  gradConsts_k(CONSTS), KHI
-	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO
-	MOVL          gradConsts_kLo(CONSTS), KLO_BITS
+	VBROADCASTSS  gradConsts_k(CONSTS), KHI        // k
+	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO      // kLo
+	MOVL          gradConsts_kLo(CONSTS), KLO_BITS // 0 at temperature 1
 	VXORPS        NEGC, NEGC, NEGC
-	VBROADCASTSS  gradConsts_c(CONSTS), C
-	VSUBPS        C, NEGC, NEGC
-	VBROADCASTSS  gradConsts_a(CONSTS), A
-	VBROADCASTSS  gradConsts_b(CONSTS), B
-	VMOVUPS       minY<>(SB), MINY
+	VBROADCASTSS  gradConsts_c(CONSTS), C          // c
+	VSUBPS        C, NEGC, NEGC                    // -c
+	VBROADCASTSS  gradConsts_a(CONSTS), A          // a
+	VBROADCASTSS  gradConsts_b(CONSTS), B          // b
+	VMOVUPS       minY<>(SB), MINY                 // the limits of y
 	VMOVUPS       maxY<>(SB), MAXY
 
 gradient:
-	TESTQ         DTYPE, DTYPE
+	TESTQ         DTYPE, DTYPE           // float32 is 0
 	JNE           gradient_bf16
-	PREFETCHT0    NEAR(X_PTR)
-	VMOVUPS       (X_PTR), V
-	ADDQ          $(CHUNK4/2), X_PTR
+	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
+	VMOVUPS       (X_PTR), V             // x, from float32
+	ADDQ          $(CHUNK4/2), X_PTR     // next 8 elements
 	JMP           gradient_loaded
 
 gradient_bf16:
-	PREFETCHT0    NEAR(X_PTR)
-	VPMOVZXWD     (X_PTR), V
-	VPSLLD        BF16_IN_F32, V, V
-	ADDQ          $(CHUNK2/2), X_PTR
+	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
+	VPMOVZXWD     (X_PTR), V             // bfloat16, 16 bits a lane
+	VPSLLD        BF16_IN_F32, V, V      // x, from bfloat16
+	ADDQ          $(CHUNK2/2), X_PTR     // next 8 elements
 
 gradient_loaded:
-	VMOVAPS       V, KEPT
-	VFMADD213PS   NEGC, KHI, V           // y
+	VMOVAPS       V, KEPT                // x, for x*kLo
+	VFMADD213PS   NEGC, KHI, V           // y = x*k - c
 	TESTL         KLO_BITS, KLO_BITS
-	JEQ           gradient_y
-	VFMADD231PS   KEPT, KLO, V
+	JEQ           gradient_y             // no temperature
+	VFMADD231PS   KEPT, KLO, V           // y += x*kLo
 
 gradient_y:
-	VCMPPS        NOT_LESS, MINY, V, IN_RANGE // NaN counts
-	VMINPS        V, MAXY, CLAMPED
-	EXP2_AVX2(CLAMPED, M, F, P)
+	VCMPPS        NOT_LESS, MINY, V, IN_RANGE // not y < minY; NaN counts
+	VMINPS        V, MAXY, CLAMPED            // min(maxY, y)
+	EXP2_AVX2(CLAMPED, M, F, P)               // 2^min(maxY, y)
 	VFMADD213PS   B, A, V                     // y*a + b
-	VMULPS        V, P, V
-	VANDPS        IN_RANGE, V, V
+	VMULPS        V, P, V                     // 2^min(maxY, y) * (y*a + b)
+	VANDPS        IN_RANGE, V, V              // 0 where y < minY
 	TESTQ         DTYPE, DTYPE
-	JNE           gradient_narrow
+	JNE           gradient_narrow             // dst is bfloat16
 	VMOVUPS       V, (DST_PTR)
-	ADDQ          $(CHUNK4/2), DST_PTR
+	ADDQ          $(CHUNK4/2), DST_PTR        // next 8 elements
 	DECQ          VECTORS
 	JNE           gradient
 	VZEROUPPER
 	RET
 
 gradient_narrow:
-	VPSRLD        BF16_IN_F32, V, UPPER     // to nearest even: + 0x7fff + the bit that stays last
-	VPAND         intOne<>(SB), UPPER, ROUNDED
-	VPADDD        roundBF16<>(SB), ROUNDED, ROUNDED
-	VPADDD        V, ROUNDED, ROUNDED
-	VPSRLD        BF16_IN_F32, ROUNDED, ROUNDED
-	VCMPPS        UNORDERED, V, V, IS_NAN   // NaN: cut and made quiet
-	VPOR          quietBit<>(SB), UPPER, UPPER
-	VBLENDVPS     IS_NAN, UPPER, ROUNDED, ROUNDED
-	VPACKUSDW     ROUNDED, ROUNDED, ROUNDED // each half twice
-	VPERMQ        QUARTERS_0_2, ROUNDED, ROUNDED
+	VPSRLD        BF16_IN_F32, V, UPPER             // to nearest even: + 0x7fff + the bit that stays last
+	VPAND         intOne<>(SB), UPPER, ROUNDED      // the bit that stays last
+	VPADDD        roundBF16<>(SB), ROUNDED, ROUNDED // + 0x7fff
+	VPADDD        V, ROUNDED, ROUNDED               // + the gradient
+	VPSRLD        BF16_IN_F32, ROUNDED, ROUNDED     // cut to the upper 16 bits
+	VCMPPS        UNORDERED, V, V, IS_NAN           // NaN: cut and made quiet
+	VPOR          quietBit<>(SB), UPPER, UPPER      // the gradient, cut and made quiet
+	VBLENDVPS     IS_NAN, UPPER, ROUNDED, ROUNDED   // that, where it is NaN
+	VPACKUSDW     ROUNDED, ROUNDED, ROUNDED         // 16 bits a lane, each half twice
+	VPERMQ        QUARTERS_0_2, ROUNDED, ROUNDED    // each half once, in the lower half
 	VMOVDQU       ROUNDED_LOW, (DST_PTR)
-	ADDQ          $(CHUNK2/2), DST_PTR
+	ADDQ          $(CHUNK2/2), DST_PTR              // next 8 elements
 	DECQ          VECTORS
 	JNE           gradient
 	VZEROUPPER

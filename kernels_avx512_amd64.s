@@ -39,71 +39,73 @@ GLOBL widen<>(SB), RODATA|NOPTR, $128
 
 // LOAD_WIDEN fills the registers that LOAD4 needs for bfloat16.
 #define LOAD_WIDEN \
-	VMOVDQU32     widen<>+0(SB), WIDEN_LOW; \
-	VMOVDQU32     widen<>+64(SB), WIDEN_HIGH; \
-	MOVL          ODD_WORDS, TEMP; \
+	VMOVDQU32     widen<>+0(SB), WIDEN_LOW; \   // for the lower half of 32 bfloat16
+	VMOVDQU32     widen<>+64(SB), WIDEN_HIGH; \ // for the upper half
+	MOVL          ODD_WORDS, TEMP; \            // even words become 0
 	KMOVD         TEMP, ODD
 
-// PREFETCH asks for the 64 bytes at i*64 from the batch of four chunks that was just
-// loaded: near ahead into the first cache, far ahead into the second. The arithmetic
-// fills the reorder buffer before enough loads are under way, and the hardware's own
-// prefetch stops at the end of each page.
+#define BATCH 4 // how many chunks LOAD4 reads
+
+// PREFETCH asks for the 64 bytes at i*64 from the batch that was just loaded: near ahead
+// into the first cache, far ahead into the second. The arithmetic fills the reorder
+// buffer before enough loads are under way, and the hardware's own prefetch stops at
+// the end of each page.
 #define NEAR 2048
 #define FAR 8192
 #define PREFETCH(i) \
-	PREFETCHT0    (NEAR-4*CHUNK4+CHUNK4*i)(X_PTR); \
-	PREFETCHT1    (FAR-4*CHUNK4+CHUNK4*i)(X_PTR)
+	PREFETCHT0    (NEAR-BATCH*CHUNK4+CHUNK4*i)(X_PTR); \ // into the first cache
+	PREFETCHT1    (FAR-BATCH*CHUNK4+CHUNK4*i)(X_PTR)     // into the second
 
 // LOAD4 reads four chunks into V0 to V3 as float32 and steps over them.
 #define LOAD4(bf16, f16, loaded) \
-	CMPQ          DTYPE, BFLOAT16; \
+	CMPQ          DTYPE, BFLOAT16; \        // float32 is below it, float16 above
 	JEQ           bf16; \
 	JHI           f16; \
-	VMOVUPS       (X_PTR), V0; \
+	VMOVUPS       (X_PTR), V0; \            // float32: chunks 0 to 3 of the batch
 	VMOVUPS       64(X_PTR), V1; \
 	VMOVUPS       128(X_PTR), V2; \
 	VMOVUPS       192(X_PTR), V3; \
-	ADDQ          $(4*CHUNK4), X_PTR; \
+	ADDQ          $(BATCH*CHUNK4), X_PTR; \ // next batch
 	JMP           loaded; \
 bf16: \
-	VMOVDQU16     (X_PTR), V1; \
-	VMOVDQU16     64(X_PTR), V3; \
-	VPERMW.Z      V1, WIDEN_LOW, ODD, V0; \
-	VPERMW.Z      V1, WIDEN_HIGH, ODD, V1; \
-	VPERMW.Z      V3, WIDEN_LOW, ODD, V2; \
-	VPERMW.Z      V3, WIDEN_HIGH, ODD, V3; \
-	ADDQ          $(4*CHUNK2), X_PTR; \
+	VMOVDQU16     (X_PTR), V1; \             // bfloat16: chunks 0 and 1
+	VMOVDQU16     64(X_PTR), V3; \           // chunks 2 and 3
+	VPERMW.Z      V1, WIDEN_LOW, ODD, V0; \  // chunk 0 as float32
+	VPERMW.Z      V1, WIDEN_HIGH, ODD, V1; \ // chunk 1
+	VPERMW.Z      V3, WIDEN_LOW, ODD, V2; \  // chunk 2
+	VPERMW.Z      V3, WIDEN_HIGH, ODD, V3; \ // chunk 3
+	ADDQ          $(BATCH*CHUNK2), X_PTR; \  // next batch
 	JMP           loaded; \
 f16: \
-	VCVTPH2PS     (X_PTR), V0; \
+	VCVTPH2PS     (X_PTR), V0; \            // float16 to float32: chunks 0 to 3
 	VCVTPH2PS     32(X_PTR), V1; \
 	VCVTPH2PS     64(X_PTR), V2; \
 	VCVTPH2PS     96(X_PTR), V3; \
-	ADDQ          $(4*CHUNK2), X_PTR; \
+	ADDQ          $(BATCH*CHUNK2), X_PTR; \ // next batch
 loaded:
 
 // LOAD1 reads the next chunk into V0, or the tail after the last: CHUNKS is
 // then -1.
 #define LOAD1(more, bf16, f16, loaded) \
-	SUBQ          $1, CHUNKS; \
+	SUBQ          $1, CHUNKS; \ // below 0: the tail
 	JCC           more; \
-	VMOVUPS       (TAIL), V0; \
+	VMOVUPS       (TAIL), V0; \ // the tail is float32
 	JMP           loaded; \
 more: \
-	CMPQ          DTYPE, BFLOAT16; \
+	CMPQ          DTYPE, BFLOAT16; \ // float32 is below it, float16 above
 	JEQ           bf16; \
 	JHI           f16; \
-	VMOVUPS       (X_PTR), V0; \
-	ADDQ          $CHUNK4, X_PTR; \
+	VMOVUPS       (X_PTR), V0; \     // from float32
+	ADDQ          $CHUNK4, X_PTR; \  // next chunk
 	JMP           loaded; \
 bf16: \
-	VPMOVZXWD     (X_PTR), V0; \
-	VPSLLD        BF16_IN_F32, V0, V0; \
-	ADDQ          $CHUNK2, X_PTR; \
+	VPMOVZXWD     (X_PTR), V0; \         // bfloat16, 16 bits a lane
+	VPSLLD        BF16_IN_F32, V0, V0; \ // as float32
+	ADDQ          $CHUNK2, X_PTR; \      // next chunk
 	JMP           loaded; \
 f16: \
-	VCVTPH2PS     (X_PTR), V0; \
-	ADDQ          $CHUNK2, X_PTR; \
+	VCVTPH2PS     (X_PTR), V0; \    // from float16
+	ADDQ          $CHUNK2, X_PTR; \ // next chunk
 loaded:
 
 #define STATE DI
@@ -149,7 +151,7 @@ loaded:
 
 // HORNER4 is HORNER for four chunks.
 #define HORNER4(c) \
-	HORNER(c, F0, P0); \
+	HORNER(c, F0, P0); \ // p = p*f + c
 	HORNER(c, F1, P1); \
 	HORNER(c, F2, P2); \
 	HORNER(c, F3, P3)
@@ -157,11 +159,11 @@ loaded:
 // FLUSH adds the 16 float32 of sum, whose lower half is low, to 16 float64 at
 // off(STATE).
 #define FLUSH(sum, low, off) \
-	VCVTPS2PD     low, WHOLE0; \
-	VEXTRACTF32X8 UPPER_HALF, sum, WHOLE1_LOW; \
-	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \
-	VADDPD        (off)(STATE), WHOLE0, WHOLE0; \
-	VADDPD        (off+64)(STATE), WHOLE1, WHOLE1; \
+	VCVTPS2PD     low, WHOLE0; \                     // lanes 0 to 7 as float64
+	VEXTRACTF32X8 UPPER_HALF, sum, WHOLE1_LOW; \     // the upper half of sum
+	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \              // lanes 8 to 15 as float64
+	VADDPD        (off)(STATE), WHOLE0, WHOLE0; \    // what was there, plus lanes 0 to 7
+	VADDPD        (off+64)(STATE), WHOLE1, WHOLE1; \ // and plus lanes 8 to 15
 	VMOVUPD       WHOLE0, (off)(STATE); \
 	VMOVUPD       WHOLE1, (off+64)(STATE)
 
@@ -189,98 +191,98 @@ TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
 	MOVBQZX       entropy+40(FP), ENTROPY
-	VBROADCASTSS  rowState_k(STATE), KHI
-	VBROADCASTSS  rowState_kLo(STATE), KLO
-	MOVL          rowState_kLo(STATE), KLO_BITS
-	VBROADCASTSS  rowState_c(STATE), NEGC
+	VBROADCASTSS  rowState_k(STATE), KHI        // k
+	VBROADCASTSS  rowState_kLo(STATE), KLO      // kLo
+	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
+	VBROADCASTSS  rowState_c(STATE), NEGC       // c
 	VPXORD        ZERO, ZERO, ZERO
-	VSUBPS        NEGC, ZERO, NEGC
-	VBROADCASTSS  minY<>(SB), MINY
-	BROADCAST_EXP2
-	LOAD_WIDEN
-	XORQ          DONE, DONE
+	VSUBPS        NEGC, ZERO, NEGC              // -c
+	VBROADCASTSS  minY<>(SB), MINY              // the lower limit of y
+	BROADCAST_EXP2                              // the coefficients of 2^f
+	LOAD_WIDEN                                  // for bfloat16
+	XORQ          DONE, DONE                    // no chunk is done
 
 block:
-	MOVQ          CHUNKS, BLOCK
+	MOVQ          CHUNKS, BLOCK          // the chunks that remain
 	CMPQ          TAIL, $1               // carry if there is no tail
 	SBBQ          $-1, BLOCK             // + 1 if there is one
 	TESTQ         BLOCK, BLOCK
-	JEQ           done
-	MOVQ          $BLOCK_CHUNKS, TEMP
+	JEQ           done                   // none does
+	MOVQ          $BLOCK_CHUNKS, TEMP    // a block has no more than this
 	CMPQ          BLOCK, TEMP
-	CMOVQGT       TEMP, BLOCK
-	MOVQ          DONE, START
-	ADDQ          BLOCK, DONE
-	VPXORD        BS, BS, BS
+	CMOVQGT       TEMP, BLOCK            // BLOCK = min(BLOCK, BLOCK_CHUNKS)
+	MOVQ          DONE, START            // the block's first chunk
+	ADDQ          BLOCK, DONE            // the next block's
+	VPXORD        BS, BS, BS             // bs, bt = 0, 0
 	VPXORD        BT, BT, BT
 
 group:
-	MOVQ          $GROUP_CHUNKS, GROUP
+	MOVQ          $GROUP_CHUNKS, GROUP   // GROUP = min(GROUP_CHUNKS, BLOCK)
 	CMPQ          BLOCK, GROUP
 	CMOVQLT       BLOCK, GROUP
-	SUBQ          GROUP, BLOCK
-	VPXORD        GS, GS, GS
+	SUBQ          GROUP, BLOCK           // what the block has after this group
+	VPXORD        GS, GS, GS             // gs, gt = 0, 0
 	VPXORD        GT, GT, GT
 
 four:
-	CMPQ          GROUP, $4
+	CMPQ          GROUP, $BATCH             // less than a batch: one by one
 	JLT           one
-	CMPQ          CHUNKS, $4             // the group may count the tail
+	CMPQ          CHUNKS, $BATCH            // the group may count the tail
 	JLT           one
-	SUBQ          $4, GROUP
-	SUBQ          $4, CHUNKS
-	LOAD4(four_bf16, four_f16, four_loaded)
-	TESTL         KLO_BITS, KLO_BITS
+	SUBQ          $BATCH, GROUP             // chunks left after this batch
+	SUBQ          $BATCH, CHUNKS
+	LOAD4(four_bf16, four_f16, four_loaded) // x
+	TESTL         KLO_BITS, KLO_BITS        // at a temperature y needs x*kLo too
 	JNE           four_temperature
-	VFMADD213PS   NEGC, KHI, V0          // y = x*k - c
+	VFMADD213PS   NEGC, KHI, V0             // y = x*k - c
 	VFMADD213PS   NEGC, KHI, V1
 	VFMADD213PS   NEGC, KHI, V2
 	VFMADD213PS   NEGC, KHI, V3
 
 four_y:
-	VMAXPS        V0, MINY, V0           // NaN stays: it is the second operand
+	VMAXPS        V0, MINY, V0           // y = max(minY, y): NaN stays, it is the second operand
 	VMAXPS        V1, MINY, V1
 	VMAXPS        V2, MINY, V2
 	VMAXPS        V3, MINY, V3
-	SPLIT(V0, F0)
+	SPLIT(V0, F0)                        // f = y - the integer next to it
 	SPLIT(V1, F1)
 	SPLIT(V2, F2)
 	SPLIT(V3, F3)
-	VMOVAPS       C5, P0
+	VMOVAPS       C5, P0                 // the polynomial of 2^f begins with C5
 	VMOVAPS       C5, P1
 	VMOVAPS       C5, P2
 	VMOVAPS       C5, P3
-	HORNER4(C4)
-	PREFETCH(0)
-	HORNER4(C3)
+	HORNER4(C4)                          // p = p*f + C4
+	PREFETCH(0)                          // elements of later chunks
+	HORNER4(C3)                          // p = p*f + C3
 	PREFETCH(1)
-	HORNER4(C2)
+	HORNER4(C2)                          // p = p*f + C2
 	PREFETCH(2)
-	HORNER4(C1)
+	HORNER4(C1)                          // p = p*f + C1
 	PREFETCH(3)
-	HORNER4(ONE)                         // 2^f
-	SCALE(V0, F0, P0)                    // 2^y
+	HORNER4(ONE)                         // p = p*f + 1 = 2^f
+	SCALE(V0, F0, P0)                    // p = 2^f 2^(y-f)
 	SCALE(V1, F1, P1)
 	SCALE(V2, F2, P2)
 	SCALE(V3, F3, P3)
-	VADDPS        P0, GS, GS             // in the order of the chunks
+	VADDPS        P0, GS, GS             // gs += p, in the order of the chunks
 	VADDPS        P1, GS, GS
 	VADDPS        P2, GS, GS
 	VADDPS        P3, GS, GS
-	TESTB         ENTROPY, ENTROPY
+	TESTB         ENTROPY, ENTROPY       // are the sums of y 2^y wanted?
 	JEQ           four
-	VFMADD231PS   P0, V0, GT
+	VFMADD231PS   P0, V0, GT             // gt += y*p
 	VFMADD231PS   P1, V1, GT
 	VFMADD231PS   P2, V2, GT
 	VFMADD231PS   P3, V3, GT
 	JMP           four
 
 four_temperature:
-	VMOVAPS       V0, KEPT0
+	VMOVAPS       V0, KEPT0              // x, for x*kLo
 	VMOVAPS       V1, KEPT1
 	VMOVAPS       V2, KEPT2
 	VMOVAPS       V3, KEPT3
-	VFMADD213PS   NEGC, KHI, V0
+	VFMADD213PS   NEGC, KHI, V0          // y = x*k - c
 	VFMADD213PS   NEGC, KHI, V1
 	VFMADD213PS   NEGC, KHI, V2
 	VFMADD213PS   NEGC, KHI, V3
@@ -292,46 +294,46 @@ four_temperature:
 
 one:
 	TESTQ         GROUP, GROUP
-	JEQ           group_done
-	DECQ          GROUP
-	LOAD1(one_more, one_bf16, one_f16, one_loaded)
-	VMOVAPS       V0, KEPT0
-	VFMADD213PS   NEGC, KHI, V0
+	JEQ           group_done                       // the group is done
+	DECQ          GROUP                            // one chunk less
+	LOAD1(one_more, one_bf16, one_f16, one_loaded) // x
+	VMOVAPS       V0, KEPT0                        // x, for x*kLo
+	VFMADD213PS   NEGC, KHI, V0                    // y = x*k - c
 	TESTL         KLO_BITS, KLO_BITS
-	JEQ           one_y
-	VFMADD231PS   KEPT0, KLO, V0
+	JEQ           one_y                            // no temperature
+	VFMADD231PS   KEPT0, KLO, V0                   // y += x*kLo
 
 one_y:
-	VMAXPS        V0, MINY, V0
-	EXP2_AVX512(V0, F0, P0)
-	VADDPS        P0, GS, GS
-	VFMADD231PS   P0, V0, GT             // also where it is not wanted
+	VMAXPS        V0, MINY, V0           // y = max(minY, y)
+	EXP2_AVX512(V0, F0, P0)              // p = 2^y
+	VADDPS        P0, GS, GS             // gs += p
+	VFMADD231PS   P0, V0, GT             // gt += y*p, also where it is not wanted
 	JMP           one
 
 group_done:
-	VADDPS        GS, BS, BS
-	VADDPS        GT, BT, BT
+	VADDPS        GS, BS, BS                   // bs += gs
+	VADDPS        GT, BT, BT                   // bt += gt
 	TESTQ         BLOCK, BLOCK
-	JNE           group
-	VBROADCASTSS  rowState_alarm(STATE), ALARM
-	VCMPPS        GREATER, ALARM, BS, ABOVE
-	KORTESTW      ABOVE, ABOVE
-	JNE           alarm
-	FLUSH(BS, BS_LOW, rowState_s)
-	FLUSH(BT, BT_LOW, rowState_t)
+	JNE           group                        // next group of the block
+	VBROADCASTSS  rowState_alarm(STATE), ALARM // st.alarm
+	VCMPPS        GREATER, ALARM, BS, ABOVE    // bs > st.alarm
+	KORTESTW      ABOVE, ABOVE                 // in any lane?
+	JNE           alarm                        // the block is not added
+	FLUSH(BS, BS_LOW, rowState_s)              // st.s += bs
+	FLUSH(BT, BT_LOW, rowState_t)              // st.t += bt
 	TESTQ         CHUNKS, CHUNKS
-	JGT           block
-	JLT           done                   // the tail was taken
+	JGT           block                        // next block
+	JLT           done                         // the tail was taken
 	TESTQ         TAIL, TAIL
-	JNE           block                  // the tail is a block of its own
+	JNE           block                        // the tail is a block of its own
 
 done:
-	MOVQ          $-1, ret+48(FP)
+	MOVQ          $-1, ret+48(FP)        // nothing stopped it
 	VZEROUPPER
 	RET
 
 alarm:
-	MOVQ          START, ret+48(FP)
+	MOVQ          START, ret+48(FP)      // the block's first chunk
 	VZEROUPPER
 	RET
 
@@ -359,53 +361,53 @@ TEXT ·blockMaxAVX512(SB), NOSPLIT, $0-36
 	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
-	VBROADCASTSS  negInf<>(SB), MAX0
+	VBROADCASTSS  negInf<>(SB), MAX0     // m = -Inf
 	VMOVAPS       MAX0, MAX1
 	VMOVAPS       MAX0, MAX2
 	VMOVAPS       MAX0, MAX3
-	LOAD_WIDEN
-	KXORW         NANS, NANS, NANS
+	LOAD_WIDEN                           // for bfloat16
+	KXORW         NANS, NANS, NANS       // nan = false
 
 max_four:
-	CMPQ          CHUNKS, $4
+	CMPQ          CHUNKS, $BATCH                        // less than a batch: one by one
 	JLT           max_one
-	SUBQ          $4, CHUNKS
-	LOAD4(max_four_bf16, max_four_f16, max_four_loaded)
-	VMAXPS        V0, MAX0, MAX0
+	SUBQ          $BATCH, CHUNKS                        // chunks left after this batch
+	LOAD4(max_four_bf16, max_four_f16, max_four_loaded) // x
+	VMAXPS        V0, MAX0, MAX0                        // m = max(m, x)
 	VMAXPS        V1, MAX1, MAX1
 	VMAXPS        V2, MAX2, MAX2
 	VMAXPS        V3, MAX3, MAX3
-	VCMPPS        UNORDERED, V0, V1, NAN0 // a NaN in either
+	VCMPPS        UNORDERED, V0, V1, NAN0               // a NaN in either
 	VCMPPS        UNORDERED, V2, V3, NAN1
-	KORW          NAN0, NANS, NANS
+	KORW          NAN0, NANS, NANS                      // nan = nan || x != x
 	KORW          NAN1, NANS, NANS
 	JMP           max_four
 
 max_one:
-	MOVQ          CHUNKS, TEMP
-	CMPQ          TAIL, $1               // carry if there is no tail
-	SBBQ          $-1, TEMP              // + 1 if there is one
-	JLE           max_reduce
-	LOAD1(max_one_more, max_one_bf16, max_one_f16, max_one_loaded)
-	VMAXPS        V0, MAX0, MAX0
-	VCMPPS        UNORDERED, V0, V0, NAN0
-	KORW          NAN0, NANS, NANS
-	TESTQ         CHUNKS, CHUNKS         // below 0: the tail was taken
+	MOVQ          CHUNKS, TEMP                                     // the chunks that remain
+	CMPQ          TAIL, $1                                         // carry if there is no tail
+	SBBQ          $-1, TEMP                                        // + 1 if there is one
+	JLE           max_reduce                                       // none does
+	LOAD1(max_one_more, max_one_bf16, max_one_f16, max_one_loaded) // x
+	VMAXPS        V0, MAX0, MAX0                                   // m = max(m, x)
+	VCMPPS        UNORDERED, V0, V0, NAN0                          // x != x
+	KORW          NAN0, NANS, NANS                                 // nan = nan || x != x
+	TESTQ         CHUNKS, CHUNKS                                   // below 0: the tail was taken
 	JGE           max_one
 
 max_reduce:
-	VMAXPS        MAX1, MAX0, MAX0
+	VMAXPS        MAX1, MAX0, MAX0               // four vectors of m into one
 	VMAXPS        MAX3, MAX2, MAX2
 	VMAXPS        MAX2, MAX0, MAX0
-	VEXTRACTF32X8 UPPER_HALF, MAX0, BEST_HALF
+	VEXTRACTF32X8 UPPER_HALF, MAX0, BEST_HALF    // lanes 8 to 15
 	VMAXPS        BEST_HALF, MAX0_LOW, BEST_HALF // lanes j and j+8
-	VEXTRACTF128  UPPER_HALF, BEST_HALF, OTHER
+	VEXTRACTF128  UPPER_HALF, BEST_HALF, OTHER   // lanes 4 to 7
 	VMAXPS        OTHER, BEST, BEST              // j+4
-	VPERMILPS     SWAP_PAIRS, BEST, OTHER
+	VPERMILPS     SWAP_PAIRS, BEST, OTHER        // lanes 2 and 3
 	VMAXPS        OTHER, BEST, BEST              // j+2
-	VPERMILPS     SWAP_NEIGHBOURS, BEST, OTHER
+	VPERMILPS     SWAP_NEIGHBOURS, BEST, OTHER   // lane 1
 	VMAXSS        OTHER, BEST, BEST              // j+1
-	KORTESTW      NANS, NANS
+	KORTESTW      NANS, NANS                     // did any lane see a NaN?
 	JEQ           max_return
 	VPCMPEQD      BEST, BEST, BEST               // all bits set: NaN
 
@@ -445,70 +447,70 @@ max_return:
 TEXT ·rowGradientAVX512(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
-	MOVQ          dtype+16(FP), DTYPE       // float32 or bfloat16
+	MOVQ          dtype+16(FP), DTYPE              // float32 or bfloat16
 	MOVQ          chunks+24(FP), CHUNKS
 	MOVQ          q+32(FP), CONSTS
-	VBROADCASTSS  minY<>(SB), MINY
+	VBROADCASTSS  minY<>(SB), MINY                 // the limits of y
 	VBROADCASTSS  maxY<>(SB), MAXY
-	BROADCAST_EXP2
-	VBROADCASTSS  gradConsts_k(CONSTS), KHI
-	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO
-	MOVL          gradConsts_kLo(CONSTS), KLO_BITS
+	BROADCAST_EXP2                                 // the coefficients of 2^f
+	VBROADCASTSS  gradConsts_k(CONSTS), KHI        // k
+	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO      // kLo
+	MOVL          gradConsts_kLo(CONSTS), KLO_BITS // 0 at temperature 1
 	VPXORD        NEGC, NEGC, NEGC
-	VBROADCASTSS  gradConsts_c(CONSTS), C
-	VSUBPS        C, NEGC, NEGC
-	VBROADCASTSS  gradConsts_a(CONSTS), A
-	VBROADCASTSS  gradConsts_b(CONSTS), B
-	VPBROADCASTD  roundBF16<>(SB), ROUND
+	VBROADCASTSS  gradConsts_c(CONSTS), C          // c
+	VSUBPS        C, NEGC, NEGC                    // -c
+	VBROADCASTSS  gradConsts_a(CONSTS), A          // a
+	VBROADCASTSS  gradConsts_b(CONSTS), B          // b
+	VPBROADCASTD  roundBF16<>(SB), ROUND           // to round to bfloat16
 	VPBROADCASTD  quietBit<>(SB), QUIET
 	VPBROADCASTD  intOne<>(SB), LAST_BIT
 
 gradient:
-	TESTQ         DTYPE, DTYPE
+	TESTQ         DTYPE, DTYPE           // float32 is 0
 	JNE           gradient_bf16
-	PREFETCHT0    NEAR(X_PTR)
-	VMOVUPS       (X_PTR), V
-	ADDQ          $CHUNK4, X_PTR
+	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
+	VMOVUPS       (X_PTR), V             // x, from float32
+	ADDQ          $CHUNK4, X_PTR         // next chunk
 	JMP           gradient_loaded
 
 gradient_bf16:
-	PREFETCHT0    NEAR(X_PTR)
-	VPMOVZXWD     (X_PTR), V
-	VPSLLD        BF16_IN_F32, V, V
-	ADDQ          $CHUNK2, X_PTR
+	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
+	VPMOVZXWD     (X_PTR), V             // bfloat16, 16 bits a lane
+	VPSLLD        BF16_IN_F32, V, V      // x, from bfloat16
+	ADDQ          $CHUNK2, X_PTR         // next chunk
 
 gradient_loaded:
-	VMOVAPS       V, KEPT
-	VFMADD213PS   NEGC, KHI, V           // y
+	VMOVAPS       V, KEPT                // x, for x*kLo
+	VFMADD213PS   NEGC, KHI, V           // y = x*k - c
 	TESTL         KLO_BITS, KLO_BITS
-	JEQ           gradient_y
-	VFMADD231PS   KEPT, KLO, V
+	JEQ           gradient_y             // no temperature
+	VFMADD231PS   KEPT, KLO, V           // y += x*kLo
 
 gradient_y:
-	VCMPPS        NOT_LESS, MINY, V, IN_RANGE // NaN counts
-	VMINPS        V, MAXY, CLAMPED
-	EXP2_AVX512(CLAMPED, F, P)
+	VCMPPS        NOT_LESS, MINY, V, IN_RANGE // not y < minY; NaN counts
+	VMINPS        V, MAXY, CLAMPED            // min(maxY, y)
+	EXP2_AVX512(CLAMPED, F, P)                // 2^min(maxY, y)
 	VFMADD213PS   B, A, V                     // y*a + b
-	VMULPS.Z      V, P, IN_RANGE, V
+	VMULPS.Z      V, P, IN_RANGE, V           // 2^min(maxY, y) * (y*a + b), 0 where y < minY
 	TESTQ         DTYPE, DTYPE
-	JNE           gradient_narrow
+	JNE           gradient_narrow             // dst is bfloat16
 	VMOVUPS       V, (DST_PTR)
-	ADDQ          $CHUNK4, DST_PTR
+	ADDQ          $CHUNK4, DST_PTR            // next chunk
 	DECQ          CHUNKS
 	JNE           gradient
 	VZEROUPPER
 	RET
 
 gradient_narrow:
-	VPSRLD        BF16_IN_F32, V, UPPER   // to nearest even: + 0x7fff + the bit that stays last
-	VPANDD        LAST_BIT, UPPER, ROUNDED
-	VPADDD        ROUND, ROUNDED, ROUNDED
-	VPADDD        V, ROUNDED, ROUNDED
-	VPSRLD        BF16_IN_F32, ROUNDED, ROUNDED
-	VCMPPS        UNORDERED, V, V, IS_NAN // NaN: cut and made quiet
+	VPSRLD        BF16_IN_F32, V, UPPER         // to nearest even: + 0x7fff + the bit that stays last
+	VPANDD        LAST_BIT, UPPER, ROUNDED      // the bit that stays last
+	VPADDD        ROUND, ROUNDED, ROUNDED       // + 0x7fff
+	VPADDD        V, ROUNDED, ROUNDED           // + the gradient
+	VPSRLD        BF16_IN_F32, ROUNDED, ROUNDED // cut to the upper 16 bits
+	VCMPPS        UNORDERED, V, V, IS_NAN       // NaN: cut and made quiet
 	VPORD         QUIET, UPPER, IS_NAN, ROUNDED
-	VPMOVDW       ROUNDED, (DST_PTR)
-	ADDQ          $CHUNK2, DST_PTR
+	VPMOVDW       ROUNDED, (DST_PTR)            // dst, 16 bits a lane
+	ADDQ          $CHUNK2, DST_PTR              // next chunk
 	DECQ          CHUNKS
 	JNE           gradient
 	VZEROUPPER

@@ -50,19 +50,19 @@ GLOBL masks<>(SB), RODATA|NOPTR, $64
 // MOMENTS4 adds 4 elements from x and role to the lanes sum and squares. A token
 // that is left out adds 0.
 #define MOMENTS4(x, role, sum, squares) \
-	VPMOVZXBQ     role, SKIPPED; \
+	VPMOVZXBQ     role, SKIPPED; \              // the roles of 4 tokens
 	VPSLLVQ       SKIPPED, LONG_ONE, SKIPPED; \ // 1 << role, 0 for a role above 63
-	VPAND         ROLES, SKIPPED, SKIPPED; \
-	VPCMPEQQ      ZERO, SKIPPED, SKIPPED; \
-	VMOVMSKPD     SKIPPED, BITS; \
-	POPCNTL       BITS, BITS; \
-	SUBQ          BITS, COUNT; \
-	VCVTPS2PD     x, DIFF; \
-	VSUBPD        SHIFT, DIFF, DIFF; \
-	VANDNPD       DIFF, SKIPPED, DIFF; \
-	VADDPD        DIFF, sum, sum; \
-	VMULPD        DIFF, DIFF, DIFF; \           // rounded: the twin does not fuse here
-	VADDPD        DIFF, squares, squares
+	VPAND         ROLES, SKIPPED, SKIPPED; \    // 0 where the role is not in roles
+	VPCMPEQQ      ZERO, SKIPPED, SKIPPED; \     // all ones there
+	VMOVMSKPD     SKIPPED, BITS; \              // a bit for each such token
+	POPCNTL       BITS, BITS; \                 // their number
+	SUBQ          BITS, COUNT; \                // off m.count, to which the loop adds 16
+	VCVTPS2PD     x, DIFF; \                    // float64(x)
+	VSUBPD        SHIFT, DIFF, DIFF; \          // d = float64(x) - shift
+	VANDNPD       DIFF, SKIPPED, DIFF; \        // 0 where the role is not in roles
+	VADDPD        DIFF, sum, sum; \             // m.sum += d
+	VMULPD        DIFF, DIFF, DIFF; \           // d*d, rounded: the twin does not fuse here
+	VADDPD        DIFF, squares, squares        // m.squares += d*d
 
 // func maskedMomentsAVX2(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 //
@@ -72,36 +72,36 @@ TEXT ·maskedMomentsAVX2(SB), NOSPLIT, $0-48
 	MOVQ          x+0(FP), X_PTR
 	MOVQ          role+8(FP), ROLE_PTR
 	MOVQ          chunks+16(FP), LEFT
-	VMOVDQU       longOne<>(SB), LONG_ONE
-	VPBROADCASTQ  roles+24(FP), ROLES
-	VBROADCASTSD  shift+32(FP), SHIFT
+	VMOVDQU       longOne<>(SB), LONG_ONE                // shifted by a role: 1<<role
+	VPBROADCASTQ  roles+24(FP), ROLES                    // the set of roles, for every token
+	VBROADCASTSD  shift+32(FP), SHIFT                    // shift, for every token
 	VPXOR         ZERO, ZERO, ZERO
 	MOVQ          m+40(FP), SUMS
-	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0
+	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0         // m.sum
 	VMOVUPD       (momentSums_sum+32)(SUMS), SUM1
 	VMOVUPD       (momentSums_sum+64)(SUMS), SUM2
 	VMOVUPD       (momentSums_sum+96)(SUMS), SUM3
-	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0
+	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0 // m.squares
 	VMOVUPD       (momentSums_squares+32)(SUMS), SQUARES1
 	VMOVUPD       (momentSums_squares+64)(SUMS), SQUARES2
 	VMOVUPD       (momentSums_squares+96)(SUMS), SQUARES3
-	MOVQ          momentSums_count(SUMS), COUNT
+	MOVQ          momentSums_count(SUMS), COUNT          // m.count
 
 moments:
-	MOMENTS4((X_PTR), (ROLE_PTR), SUM0, SQUARES0)
-	MOMENTS4(16(X_PTR), 4(ROLE_PTR), SUM1, SQUARES1)
-	MOMENTS4(32(X_PTR), 8(ROLE_PTR), SUM2, SQUARES2)
-	MOMENTS4(48(X_PTR), 12(ROLE_PTR), SUM3, SQUARES3)
-	ADDQ          $const_lanes, COUNT
-	ADDQ          $CHUNK4, X_PTR
+	MOMENTS4((X_PTR), (ROLE_PTR), SUM0, SQUARES0)        // tokens 0 to 3
+	MOMENTS4(16(X_PTR), 4(ROLE_PTR), SUM1, SQUARES1)     // tokens 4 to 7
+	MOMENTS4(32(X_PTR), 8(ROLE_PTR), SUM2, SQUARES2)     // tokens 8 to 11
+	MOMENTS4(48(X_PTR), 12(ROLE_PTR), SUM3, SQUARES3)    // tokens 12 to 15
+	ADDQ          $const_lanes, COUNT                    // MOMENTS4 has taken off those that are not in roles
+	ADDQ          $CHUNK4, X_PTR                         // next chunk
 	ADDQ          $CHUNK1, ROLE_PTR
 	DECQ          LEFT
 	JNE           moments
-	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)
+	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)         // m.sum
 	VMOVUPD       SUM1, (momentSums_sum+32)(SUMS)
 	VMOVUPD       SUM2, (momentSums_sum+64)(SUMS)
 	VMOVUPD       SUM3, (momentSums_sum+96)(SUMS)
-	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS)
+	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS) // m.squares
 	VMOVUPD       SQUARES1, (momentSums_squares+32)(SUMS)
 	VMOVUPD       SQUARES2, (momentSums_squares+64)(SUMS)
 	VMOVUPD       SQUARES3, (momentSums_squares+96)(SUMS)
@@ -135,38 +135,38 @@ TEXT ·actFocusWeightsAVX2(SB), NOSPLIT, $0-40
 	MOVQ          signal+8(FP), X_PTR
 	MOVQ          role+16(FP), ROLE_PTR
 	MOVQ          chunks+24(FP), LEFT
-	SHLQ          $1, LEFT               // vectors of 8
+	SHLQ          $1, LEFT                            // vectors of 8
 	MOVQ          q+32(FP), CONSTS
-	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI
-	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO
-	VBROADCASTSS  actFocusConsts_k(CONSTS), K
-	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA
-	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA
-	VMOVUPS       minY<>(SB), MINY
+	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI   // muHi
+	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO   // muLo
+	VBROADCASTSS  actFocusConsts_k(CONSTS), K         // k
+	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA // alpha
+	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA   // beta
+	VMOVUPS       minY<>(SB), MINY                    // the limits of d*k
 	VMOVUPS       maxY<>(SB), MAXY
 
 weights:
-	VPMOVZXBD     (ROLE_PTR), ROLE
-	VPCMPEQD      reasoning<>(SB), ROLE, WEIGHT
-	VPCMPEQD      action<>(SB), ROLE, IS_ACTION
-	VANDPS        ALPHA, WEIGHT, WEIGHT
-	VMOVMSKPS     IS_ACTION, BITS
+	VPMOVZXBD     (ROLE_PTR), ROLE              // the roles of 8 tokens
+	VPCMPEQD      reasoning<>(SB), ROLE, WEIGHT // all ones where it is reasoning
+	VPCMPEQD      action<>(SB), ROLE, IS_ACTION // and where it is action
+	VANDPS        ALPHA, WEIGHT, WEIGHT         // alpha for reasoning, else 0
+	VMOVMSKPS     IS_ACTION, BITS               // a bit for each action
 	TESTL         BITS, BITS
-	JEQ           weights_store          // most tokens need no exponential
-	VMOVUPS       (X_PTR), D
-	VSUBPS        MUHI, D, D
-	VSUBPS        MULO, D, D
-	VMULPS        K, D, D
-	CLAMP(D, MINY, MAXY)
-	EXP2_AVX2(D, M0, F0, P0)
-	VADDPS        one<>(SB), P0, P0
-	VDIVPS        P0, BETA, P0           // beta / (1 + 2^(d*k))
-	VADDPS        one<>(SB), P0, P0
-	VBLENDVPS     IS_ACTION, P0, WEIGHT, WEIGHT
+	JEQ           weights_store                 // most tokens need no exponential
+	VMOVUPS       (X_PTR), D                    // signal
+	VSUBPS        MUHI, D, D                    // signal - muHi
+	VSUBPS        MULO, D, D                    // d = (signal - muHi) - muLo
+	VMULPS        K, D, D                       // d*k
+	CLAMP(D, MINY, MAXY)                        // clamp(d*k)
+	EXP2_AVX2(D, M0, F0, P0)                    // 2^clamp(d*k)
+	VADDPS        one<>(SB), P0, P0             // 1 + 2^clamp(d*k)
+	VDIVPS        P0, BETA, P0                  // beta / (1 + 2^clamp(d*k))
+	VADDPS        one<>(SB), P0, P0             // 1 + beta / (1 + 2^clamp(d*k))
+	VBLENDVPS     IS_ACTION, P0, WEIGHT, WEIGHT // that, for action
 
 weights_store:
-	VMOVUPS       WEIGHT, (DST_PTR)
-	ADDQ          $(CHUNK4/2), X_PTR
+	VMOVUPS       WEIGHT, (DST_PTR)      // dst
+	ADDQ          $(CHUNK4/2), X_PTR     // next 8 tokens
 	ADDQ          $(CHUNK1/2), ROLE_PTR
 	ADDQ          $(CHUNK4/2), DST_PTR
 	DECQ          LEFT
@@ -178,8 +178,8 @@ weights_store:
 
 // FLUSH is FLUSH_AVX2 to the sums, and empties group.
 #define FLUSH(group, low, off) \
-	FLUSH_AVX2(group, low, SUMS, off); \
-	VXORPS        group, group, group
+	FLUSH_AVX2(group, low, SUMS, off); \ // total += group
+	VXORPS        group, group, group    // group = 0
 
 #define V0 Y0          // elements
 #define V1 Y4
@@ -205,42 +205,42 @@ TEXT ·expScaleAVX2(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
 	MOVQ          chunks+16(FP), LEFT
-	VBROADCASTSS  lo+24(FP), LO
-	VBROADCASTSS  k+28(FP), K
+	VBROADCASTSS  lo+24(FP), LO             // lo, in every lane
+	VBROADCASTSS  k+28(FP), K               // k, in every lane
 	MOVQ          sum+32(FP), SUMS
-	VMOVUPS       minY<>(SB), MINY
+	VMOVUPS       minY<>(SB), MINY          // the limits of (x - lo) * k
 	VMOVUPS       maxY<>(SB), MAXY
-	VXORPS        GROUP0, GROUP0, GROUP0
+	VXORPS        GROUP0, GROUP0, GROUP0    // group = 0
 	VXORPS        GROUP1, GROUP1, GROUP1
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT // a piece begins with a group
 
 exp:
-	VMOVUPS       (X_PTR), V0
+	VMOVUPS       (X_PTR), V0                // x
 	VMOVUPS       32(X_PTR), V1
-	VSUBPS        LO, V0, V0
+	VSUBPS        LO, V0, V0                 // x - lo
 	VSUBPS        LO, V1, V1
-	VMULPS        K, V0, V0
+	VMULPS        K, V0, V0                  // (x - lo) * k
 	VMULPS        K, V1, V1
-	CLAMP(V0, MINY, MAXY)
+	CLAMP(V0, MINY, MAXY)                    // clamp((x - lo) * k)
 	CLAMP(V1, MINY, MAXY)
-	EXP2_AVX2(V0, M0, F0, P0)
+	EXP2_AVX2(V0, M0, F0, P0)                // 2^clamp((x - lo) * k)
 	EXP2_AVX2(V1, M1, F1, P1)
-	VMOVUPS       P0, (DST_PTR)
+	VMOVUPS       P0, (DST_PTR)              // dst
 	VMOVUPS       P1, 32(DST_PTR)
-	VADDPS        P0, GROUP0, GROUP0
+	VADDPS        P0, GROUP0, GROUP0         // group += dst
 	VADDPS        P1, GROUP1, GROUP1
-	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK4, X_PTR             // next chunk
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          GROUP_LEFT
-	JNE           exp_next
-	FLUSH(GROUP0, GROUP0_LOW, laneSum_total)
+	JNE           exp_next                   // the group is not full
+	FLUSH(GROUP0, GROUP0_LOW, laneSum_total) // sum.total += group; group = 0
 	FLUSH(GROUP1, GROUP1_LOW, laneSum_total+64)
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT  // a new group
 
 exp_next:
 	DECQ          LEFT
 	JNE           exp
-	VMOVUPS       GROUP0, (laneSum_group+0)(SUMS)
+	VMOVUPS       GROUP0, (laneSum_group+0)(SUMS) // sum.group
 	VMOVUPS       GROUP1, (laneSum_group+32)(SUMS)
 	VZEROUPPER
 	RET
@@ -253,14 +253,14 @@ exp_next:
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          chunks+8(FP), LEFT
-	VBROADCASTSS  f+16(FP), FACTOR
+	VBROADCASTSS  f+16(FP), FACTOR       // f, in every lane
 
 scale:
-	VMULPS        (DST_PTR), FACTOR, V0
+	VMULPS        (DST_PTR), FACTOR, V0  // f * dst
 	VMULPS        32(DST_PTR), FACTOR, V1
-	VMOVUPS       V0, (DST_PTR)
+	VMOVUPS       V0, (DST_PTR)          // dst
 	VMOVUPS       V1, 32(DST_PTR)
-	ADDQ          $CHUNK4, DST_PTR
+	ADDQ          $CHUNK4, DST_PTR       // next chunk
 	DECQ          LEFT
 	JNE           scale
 	VZEROUPPER
@@ -279,13 +279,13 @@ TEXT ·multiplyAVX2(SB), NOSPLIT, $0-32
 	MOVQ          chunks+24(FP), LEFT
 
 multiply:
-	VMOVUPS       (A_PTR), V0
+	VMOVUPS       (A_PTR), V0            // a
 	VMOVUPS       32(A_PTR), V1
-	VMULPS        (B_PTR), V0, V0
+	VMULPS        (B_PTR), V0, V0        // a * b
 	VMULPS        32(B_PTR), V1, V1
-	VMOVUPS       V0, (DST_PTR)
+	VMOVUPS       V0, (DST_PTR)          // dst
 	VMOVUPS       V1, 32(DST_PTR)
-	ADDQ          $CHUNK4, A_PTR
+	ADDQ          $CHUNK4, A_PTR         // next chunk
 	ADDQ          $CHUNK4, B_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
@@ -336,50 +336,50 @@ multiply:
 // SURROGATE8 does the 8 elements at off bytes of the float arrays and role bytes
 // of the roles, and adds to the groups of loss and logRatio.
 #define SURROGATE8(off, role, loss, ratio) \
-	VMOVUPS       off(NEW_PTR), D; \
+	VMOVUPS       off(NEW_PTR), D; \                  // logprobs
 	VSUBPS        off(OLD_PTR), D, D; \               // d = logprobs - old
 	VCMPPS        LESS, MIN_D, D, FLAT; \             // d < -20
 	VCMPPS        GREATER, MAX_D, D, CLIPPED; \       // d > 20, kept here for a moment
 	VORPS         CLIPPED, FLAT, FLAT; \              // the clamp moves d: no gradient
 	CLAMP(D, MIN_D, MAX_D); \                         // dc
-	VMULPS        log2E32<>(SB), D, POWER; \
+	VMULPS        log2E32<>(SB), D, POWER; \          // log2(rho) = dc * log2(e)
 	EXP2_AVX2(POWER, M, F, RHO); \                    // rho = e^dc
-	VMOVUPS       signBit<>(SB), NEG; \
+	VMOVUPS       signBit<>(SB), NEG; \               // to change the sign
 	VXORPS        off(ADV_PTR), NEG, NEG; \           // n = -adv
 	VMULPS        RHO, NEG, L1; \                     // l1 = n*rho
-	CLAMP(RHO, LO, HI); \
+	CLAMP(RHO, LO, HI); \                             // clamp(rho, lo, hi)
 	VMULPS        RHO, NEG, L2; \                     // l2 = n*clamp(rho, lo, hi)
 	VCMPPS        GREATER, L1, L2, CLIPPED; \         // l2 > l1
 	VORPS         CLIPPED, FLAT, FLAT; \              // a clipped ratio has no gradient
 	VMAXPS        L1, L2, L; \                        // l, which is l1 if one is NaN
 	VMULPS        dual-64(SP), NEG, L3; \             // l3 = n*dual
-	VXORPS        POSITIVE, POSITIVE, POSITIVE; \
+	VXORPS        POSITIVE, POSITIVE, POSITIVE; \     // 0, to compare with
 	VCMPPS        GREATER, POSITIVE, NEG, POSITIVE; \ // n > 0: a negative advantage
 	VCMPPS        GREATER, L3, L, OVER; \             // l > l3
-	VANDPS        OVER, POSITIVE, DUAL; \
+	VANDPS        OVER, POSITIVE, DUAL; \             // n > 0 && l > l3
 	VBLENDVPS     DUAL, L3, L, L; \                   // the dual clip
 	VORPS         DUAL, FLAT, FLAT; \                 // has no gradient
 	VANDNPS       L1, FLAT, G; \                      // g = l1, or 0
-	VMOVUPS       off(WEIGHT_PTR), WEIGHT_NOW; \
+	VMOVUPS       off(WEIGHT_PTR), WEIGHT_NOW; \      // w
 	VMULPS        L, WEIGHT_NOW, L; \                 // w*l
-	VMULPS        G, WEIGHT_NOW, G; \
+	VMULPS        G, WEIGHT_NOW, G; \                 // w*g
 	VMULPS        scale-32(SP), G, G; \               // w*g*scale
-	VPMOVZXBD     role(ROLE_PTR), MASKED; \
-	VPXOR         NO_ROLE, NO_ROLE, NO_ROLE; \
-	VPCMPEQD      NO_ROLE, MASKED, MASKED; \          // role 0
+	VPMOVZXBD     role(ROLE_PTR), MASKED; \           // the roles of 8 tokens
+	VPXOR         NO_ROLE, NO_ROLE, NO_ROLE; \        // the masked role is 0
+	VPCMPEQD      NO_ROLE, MASKED, MASKED; \          // all ones where it is masked
 	VANDNPS       G, MASKED, G; \                     // masked tokens get 0
-	VMOVUPS       G, off(GRAD_PTR); \
+	VMOVUPS       G, off(GRAD_PTR); \                 // grad
 	VANDNPS       CLIPPED, MASKED, CLIPPED; \         // counted where not masked
-	VMOVMSKPS     CLIPPED, BITS; \
-	POPCNTL       BITS, BITS; \
-	ADDQ          BITS, CLIPPED_COUNT; \
-	VMOVMSKPS     MASKED, BITS; \                     // left out of the count
-	POPCNTL       BITS, BITS; \
-	SUBQ          BITS, TOKENS; \
-	VANDNPS       D, MASKED, D; \                     // and add 0
-	VANDNPS       L, MASKED, L; \
-	VADDPS        L, loss, loss; \
-	VADDPS        D, ratio, ratio
+	VMOVMSKPS     CLIPPED, BITS; \                    // a bit for each clipped token
+	POPCNTL       BITS, BITS; \                       // their number
+	ADDQ          BITS, CLIPPED_COUNT; \              // clipped++
+	VMOVMSKPS     MASKED, BITS; \                     // a bit for each masked token
+	POPCNTL       BITS, BITS; \                       // their number
+	SUBQ          BITS, TOKENS; \                     // off tokens, to which the loop adds 16
+	VANDNPS       D, MASKED, D; \                     // they add 0 to logRatio
+	VANDNPS       L, MASKED, L; \                     // and 0 to loss
+	VADDPS        L, loss, loss; \                    // loss += w*l
+	VADDPS        D, ratio, ratio                     // logRatio += dc
 
 // func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
@@ -402,47 +402,47 @@ TEXT ·surrogateAVX2(SB), NOSPLIT, $72-80
 	MOVQ          role+48(FP), ROLE_PTR
 	MOVQ          chunks+56(FP), LEFT
 	MOVQ          q+64(FP), CONSTS
-	VMOVUPS       minLogRatio<>(SB), MIN_D
+	VMOVUPS       minLogRatio<>(SB), MIN_D          // the limits of d
 	VMOVUPS       maxLogRatio<>(SB), MAX_D
-	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO
-	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI
-	VBROADCASTSS  surrogateConsts_dual(CONSTS), V0
+	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO    // lo
+	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI    // hi
+	VBROADCASTSS  surrogateConsts_dual(CONSTS), V0  // dual
 	VMOVUPS       V0, dual-64(SP)
-	VBROADCASTSS  surrogateConsts_scale(CONSTS), V0
+	VBROADCASTSS  surrogateConsts_scale(CONSTS), V0 // scale
 	VMOVUPS       V0, scale-32(SP)
 	MOVQ          sums+72(FP), SUMS
-	VXORPS        LOSS0, LOSS0, LOSS0
+	VXORPS        LOSS0, LOSS0, LOSS0               // the groups of loss
 	VXORPS        LOSS1, LOSS1, LOSS1
-	VXORPS        RATIO0, RATIO0, RATIO0
+	VXORPS        RATIO0, RATIO0, RATIO0            // the groups of logRatio
 	VXORPS        RATIO1, RATIO1, RATIO1
 	MOVQ          surrogateSums_tokens(SUMS), TOKENS
 	MOVQ          surrogateSums_clipped(SUMS), CLIPPED_COUNT
-	MOVQ          $GROUP_CHUNKS, left-72(SP) // chunks left in the group
+	MOVQ          $GROUP_CHUNKS, left-72(SP)        // chunks left in the group
 
 surrogate:
-	SURROGATE8(0, 0, LOSS0, RATIO0)
-	SURROGATE8(32, 8, LOSS1, RATIO1)
-	ADDQ          $const_lanes, TOKENS
-	ADDQ          $CHUNK4, NEW_PTR
+	SURROGATE8(0, 0, LOSS0, RATIO0)                                 // tokens 0 to 7
+	SURROGATE8(32, 8, LOSS1, RATIO1)                                // tokens 8 to 15
+	ADDQ          $const_lanes, TOKENS                              // SURROGATE8 has taken off the masked
+	ADDQ          $CHUNK4, NEW_PTR                                  // next chunk
 	ADDQ          $CHUNK4, OLD_PTR
 	ADDQ          $CHUNK4, ADV_PTR
-	ADDQ          STRIDE, WEIGHT_PTR
+	ADDQ          STRIDE, WEIGHT_PTR                                // stride is 0 for sixteen ones
 	ADDQ          $CHUNK1, ROLE_PTR
 	ADDQ          $CHUNK4, GRAD_PTR
 	DECQ          left-72(SP)
-	JNE           surrogate_next
-	FLUSH(LOSS0, LOSS0_LOW, surrogateSums_loss+laneSum_total)
+	JNE           surrogate_next                                    // the group is not full
+	FLUSH(LOSS0, LOSS0_LOW, surrogateSums_loss+laneSum_total)       // sums.loss.total += the group
 	FLUSH(LOSS1, LOSS1_LOW, surrogateSums_loss+laneSum_total+64)
-	FLUSH(RATIO0, RATIO0_LOW, surrogateSums_logRatio+laneSum_total)
+	FLUSH(RATIO0, RATIO0_LOW, surrogateSums_logRatio+laneSum_total) // sums.logRatio.total += the group
 	FLUSH(RATIO1, RATIO1_LOW, surrogateSums_logRatio+laneSum_total+64)
-	MOVQ          $GROUP_CHUNKS, left-72(SP)
+	MOVQ          $GROUP_CHUNKS, left-72(SP)                        // a new group
 
 surrogate_next:
 	DECQ          LEFT
 	JNE           surrogate
-	VMOVUPS       LOSS0, (surrogateSums_loss+laneSum_group)(SUMS)
+	VMOVUPS       LOSS0, (surrogateSums_loss+laneSum_group)(SUMS)      // sums.loss.group
 	VMOVUPS       LOSS1, (surrogateSums_loss+laneSum_group+32)(SUMS)
-	VMOVUPS       RATIO0, (surrogateSums_logRatio+laneSum_group)(SUMS)
+	VMOVUPS       RATIO0, (surrogateSums_logRatio+laneSum_group)(SUMS) // sums.logRatio.group
 	VMOVUPS       RATIO1, (surrogateSums_logRatio+laneSum_group+32)(SUMS)
 	MOVQ          TOKENS, surrogateSums_tokens(SUMS)
 	MOVQ          CLIPPED_COUNT, surrogateSums_clipped(SUMS)
@@ -485,105 +485,108 @@ surrogate_next:
 
 // ADD2 adds the chunk at off bytes to the group.
 #define ADD2(off) \
-	VADDPS        (off)(X_PTR), G0, G0; \
-	VADDPS        (off+32)(X_PTR), G1, G1
+	VADDPS        (off)(X_PTR), G0, G0; \ // lanes 0 to 7
+	VADDPS        (off+32)(X_PTR), G1, G1 // lanes 8 to 15
 
 // func spanSumsAVX2(sums *float64, x *float32, offsets *int32, n int)
 //
-// The loop is that of spanSumsAVX512, two vectors a chunk. A whole group starts
-// from 0 + x, as its twin does: -0 becomes 0.
+//	for each span {
+//		total = 0                          // 16 lanes of float64
+//		for each block { b = 0; for each group { g = 0; g += x, a chunk at a time; b += g }; total += b }
+//		sum = tree(total)
+//	}
 TEXT ·spanSumsAVX2(SB), NOSPLIT, $0-32
 	MOVQ          sums+0(FP), SUM_PTR
 	MOVQ          x+8(FP), X_START
 	MOVQ          offsets+16(FP), OFFSETS
 	MOVQ          n+24(FP), SPANS
 	VXORPS        ZEROS, ZEROS, ZEROS
-	LEAQ          masks<>(SB), MASKS
+	LEAQ          masks<>(SB), MASKS     // for the last, shorter chunk
 
 span:
-	MOVLQSX       0(OFFSETS), TEMP
-	MOVLQSX       4(OFFSETS), SPAN_LEFT
-	LEAQ          (X_START)(TEMP*4), X_PTR
-	SUBQ          TEMP, SPAN_LEFT
-	VXORPS        TOTAL0, TOTAL0, TOTAL0
+	MOVLQSX       0(OFFSETS), TEMP         // where the span begins
+	MOVLQSX       4(OFFSETS), SPAN_LEFT    // where it ends
+	LEAQ          (X_START)(TEMP*4), X_PTR // its first element
+	SUBQ          TEMP, SPAN_LEFT          // its length
+	VXORPS        TOTAL0, TOTAL0, TOTAL0   // total = 0
 	VXORPS        TOTAL1, TOTAL1, TOTAL1
 	VXORPS        TOTAL2, TOTAL2, TOTAL2
 	VXORPS        TOTAL3, TOTAL3, TOTAL3
 
 span_block:
-	MOVQ          $const_blockSize, BLOCK
+	MOVQ          $const_blockSize, BLOCK // a block has no more than this
 	CMPQ          SPAN_LEFT, BLOCK
-	CMOVQLT       SPAN_LEFT, BLOCK
-	SUBQ          BLOCK, SPAN_LEFT
-	VXORPS        BLOCK0, BLOCK0, BLOCK0
+	CMOVQLT       SPAN_LEFT, BLOCK        // BLOCK = min(BLOCK, SPAN_LEFT)
+	SUBQ          BLOCK, SPAN_LEFT        // what the span has after this block
+	VXORPS        BLOCK0, BLOCK0, BLOCK0  // b = 0
 	VXORPS        BLOCK1, BLOCK1, BLOCK1
 
 span_group:
-	CMPQ          BLOCK, $const_groupSize
+	CMPQ          BLOCK, $const_groupSize          // less than a group?
 	JLT           span_rest
-	SUBQ          $const_groupSize, BLOCK
-	VADDPS        (X_PTR), ZEROS, G0
+	SUBQ          $const_groupSize, BLOCK          // what the block has after this group
+	VADDPS        (X_PTR), ZEROS, G0               // g = 0 + x, as in its twin: -0 becomes 0
 	VADDPS        32(X_PTR), ZEROS, G1
-	ADD2(1*CHUNK4); ADD2(2*CHUNK4); ADD2(3*CHUNK4)
+	ADD2(1*CHUNK4); ADD2(2*CHUNK4); ADD2(3*CHUNK4) // g += x, for the other 7 chunks
 	ADD2(4*CHUNK4); ADD2(5*CHUNK4); ADD2(6*CHUNK4); ADD2(7*CHUNK4)
-	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR
-	VADDPS        G0, BLOCK0, BLOCK0
+	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR    // next group
+	VADDPS        G0, BLOCK0, BLOCK0               // b += g
 	VADDPS        G1, BLOCK1, BLOCK1
 	JMP           span_group
 
 span_rest:
 	TESTQ         BLOCK, BLOCK
-	JEQ           span_flush
-	VXORPS        G0, G0, G0
+	JEQ           span_flush             // whole groups only
+	VXORPS        G0, G0, G0             // g = 0
 	VXORPS        G1, G1, G1
 
 span_chunk:
-	SUBQ          $const_lanes, BLOCK
+	SUBQ          $const_lanes, BLOCK    // below 0: less than a chunk
 	JLT           span_tail
-	ADD2(0)
-	ADDQ          $CHUNK4, X_PTR
+	ADD2(0)                              // g += x
+	ADDQ          $CHUNK4, X_PTR         // next chunk
 	JMP           span_chunk
 
 span_tail:
-	ADDQ          $const_lanes, UPPER_COUNT // 0 to 15 elements: 0 is added where none is
-	MOVQ          $(const_lanes/2), LOWER_COUNT
+	ADDQ          $const_lanes, UPPER_COUNT           // 0 to 15 elements: 0 is added where none is
+	MOVQ          $(const_lanes/2), LOWER_COUNT       // lanes 0 to 7 take at most 8 of them
 	CMPQ          UPPER_COUNT, LOWER_COUNT
-	CMOVQLT       UPPER_COUNT, LOWER_COUNT
-	SUBQ          LOWER_COUNT, UPPER_COUNT
-	NEGQ          LOWER_COUNT
+	CMOVQLT       UPPER_COUNT, LOWER_COUNT            // LOWER_COUNT = min(UPPER_COUNT, 8)
+	SUBQ          LOWER_COUNT, UPPER_COUNT            // lanes 8 to 15 take the others
+	NEGQ          LOWER_COUNT                         // that many before the middle of masks
 	NEGQ          UPPER_COUNT
-	VMOVUPS       MIDDLE(MASKS)(LOWER_COUNT*4), MASK0
+	VMOVUPS       MIDDLE(MASKS)(LOWER_COUNT*4), MASK0 // all ones where there is an element
 	VMOVUPS       MIDDLE(MASKS)(UPPER_COUNT*4), MASK1
-	VMASKMOVPS    (X_PTR), MASK0, REST0
+	VMASKMOVPS    (X_PTR), MASK0, REST0               // x where there is an element, else 0
 	VMASKMOVPS    32(X_PTR), MASK1, REST1
-	VADDPS        REST0, G0, G0
+	VADDPS        REST0, G0, G0                       // g += x
 	VADDPS        REST1, G1, G1
-	VADDPS        G0, BLOCK0, BLOCK0
+	VADDPS        G0, BLOCK0, BLOCK0                  // b += g
 	VADDPS        G1, BLOCK1, BLOCK1
-	XORQ          BLOCK, BLOCK
+	XORQ          BLOCK, BLOCK                        // the block is done
 
 span_flush:
-	VCVTPS2PD     BLOCK0_LOW, LANES0
-	VEXTRACTF128  UPPER_HALF, BLOCK0, BLOCK0_LOW
+	VCVTPS2PD     BLOCK0_LOW, LANES0             // b as float64, lanes 0 to 3
+	VEXTRACTF128  UPPER_HALF, BLOCK0, BLOCK0_LOW // lanes 4 to 7
 	VCVTPS2PD     BLOCK0_LOW, LANES1
-	VCVTPS2PD     BLOCK1_LOW, LANES2
-	VEXTRACTF128  UPPER_HALF, BLOCK1, BLOCK1_LOW
+	VCVTPS2PD     BLOCK1_LOW, LANES2             // lanes 8 to 11
+	VEXTRACTF128  UPPER_HALF, BLOCK1, BLOCK1_LOW // lanes 12 to 15
 	VCVTPS2PD     BLOCK1_LOW, LANES3
-	VADDPD        LANES0, TOTAL0, TOTAL0
+	VADDPD        LANES0, TOTAL0, TOTAL0         // total += b
 	VADDPD        LANES1, TOTAL1, TOTAL1
 	VADDPD        LANES2, TOTAL2, TOTAL2
 	VADDPD        LANES3, TOTAL3, TOTAL3
 	TESTQ         SPAN_LEFT, SPAN_LEFT
-	JNE           span_block
-	VADDPD        TOTAL2, TOTAL0, TOTAL0 // lanes j and j+8
+	JNE           span_block                     // next block of the span
+	VADDPD        TOTAL2, TOTAL0, TOTAL0         // lanes j and j+8
 	VADDPD        TOTAL3, TOTAL1, TOTAL1
-	VADDPD        TOTAL1, TOTAL0, HALF   // j+4
-	VEXTRACTF128  UPPER_HALF, HALF, OTHER
-	VADDPD        OTHER, SUM, SUM        // j+2
-	VUNPCKHPD     SUM, SUM, OTHER
-	VADDSD        OTHER, SUM, SUM        // j+1
-	VMOVSD        SUM, (SUM_PTR)
-	ADDQ          $8, SUM_PTR
+	VADDPD        TOTAL1, TOTAL0, HALF           // j+4
+	VEXTRACTF128  UPPER_HALF, HALF, OTHER        // the upper two lanes
+	VADDPD        OTHER, SUM, SUM                // j+2
+	VUNPCKHPD     SUM, SUM, OTHER                // the upper lane
+	VADDSD        OTHER, SUM, SUM                // j+1
+	VMOVSD        SUM, (SUM_PTR)                 // sum
+	ADDQ          $8, SUM_PTR                    // next span
 	ADDQ          $4, OFFSETS
 	DECQ          SPANS
 	JNE           span
@@ -625,69 +628,69 @@ TEXT ·minMaxAVX2(SB), NOSPLIT, $0-40
 	MOVQ          x+16(FP), X_START
 	MOVQ          offsets+24(FP), OFFSETS
 	MOVQ          n+32(FP), GROUPS
-	VBROADCASTSS  posInf<>(SB), POSINF
-	VBROADCASTSS  negInf<>(SB), NEGINF
+	VBROADCASTSS  posInf<>(SB), POSINF   // where mn starts
+	VBROADCASTSS  negInf<>(SB), NEGINF   // where mx starts
 	VXORPS        ZERO_LOW, ZERO_LOW, ZERO_LOW
-	LEAQ          masks<>(SB), MASKS
+	LEAQ          masks<>(SB), MASKS     // for the last, shorter vector
 
 minmax_group:
-	MOVLQSX       0(OFFSETS), TEMP
-	MOVLQSX       4(OFFSETS), LEFT
-	LEAQ          (X_START)(TEMP*4), X_PTR
-	SUBQ          TEMP, LEFT
-	VMOVAPS       POSINF, LEAST
-	VMOVAPS       NEGINF, LARGEST
-	VXORPS        NANS, NANS, NANS
+	MOVLQSX       0(OFFSETS), TEMP         // where the group begins
+	MOVLQSX       4(OFFSETS), LEFT         // where it ends
+	LEAQ          (X_START)(TEMP*4), X_PTR // its first element
+	SUBQ          TEMP, LEFT               // its length
+	VMOVAPS       POSINF, LEAST            // mn = +Inf
+	VMOVAPS       NEGINF, LARGEST          // mx = -Inf
+	VXORPS        NANS, NANS, NANS         // bad = false
 
 minmax_8:
-	SUBQ          $(const_lanes/2), LEFT
+	SUBQ          $(const_lanes/2), LEFT  // below 0: less than 8 elements
 	JLT           minmax_tail
-	VMOVUPS       (X_PTR), X
-	VMINPS        X, LEAST, LEAST
-	VMAXPS        X, LARGEST, LARGEST
-	VCMPPS        UNORDERED, X, X, IS_NAN
-	VORPS         IS_NAN, NANS, NANS
-	ADDQ          $(CHUNK4/2), X_PTR
+	VMOVUPS       (X_PTR), X              // x
+	VMINPS        X, LEAST, LEAST         // mn = min(mn, x)
+	VMAXPS        X, LARGEST, LARGEST     // mx = max(mx, x)
+	VCMPPS        UNORDERED, X, X, IS_NAN // x != x
+	VORPS         IS_NAN, NANS, NANS      // bad = bad || x != x
+	ADDQ          $(CHUNK4/2), X_PTR      // next 8 elements
 	JMP           minmax_8
 
 minmax_tail:
-	ADDQ          $(const_lanes/2), LEFT // 0 to 7 elements
-	JEQ           minmax_reduce
-	NEGQ          LEFT
-	VMOVUPS       MIDDLE(MASKS)(LEFT*4), MASK
-	VMASKMOVPS    (X_PTR), MASK, X
-	VBLENDVPS     MASK, X, POSINF, X_OR_POSINF
-	VBLENDVPS     MASK, X, NEGINF, X_OR_NEGINF
-	VMINPS        X_OR_POSINF, LEAST, LEAST
-	VMAXPS        X_OR_NEGINF, LARGEST, LARGEST
-	VCMPPS        UNORDERED, X, X, IS_NAN
-	VORPS         IS_NAN, NANS, NANS
+	ADDQ          $(const_lanes/2), LEFT        // 0 to 7 elements
+	JEQ           minmax_reduce                 // none is left
+	NEGQ          LEFT                          // that many before the middle of masks
+	VMOVUPS       MIDDLE(MASKS)(LEFT*4), MASK   // all ones where there is an element
+	VMASKMOVPS    (X_PTR), MASK, X              // x, 0 elsewhere
+	VBLENDVPS     MASK, X, POSINF, X_OR_POSINF  // x, +Inf elsewhere
+	VBLENDVPS     MASK, X, NEGINF, X_OR_NEGINF  // x, -Inf elsewhere
+	VMINPS        X_OR_POSINF, LEAST, LEAST     // mn = min(mn, x)
+	VMAXPS        X_OR_NEGINF, LARGEST, LARGEST // mx = max(mx, x)
+	VCMPPS        UNORDERED, X, X, IS_NAN       // x != x
+	VORPS         IS_NAN, NANS, NANS            // bad = bad || x != x
 
 minmax_reduce:
-	VEXTRACTF128  UPPER_HALF, LEAST, MIN
+	VEXTRACTF128  UPPER_HALF, LEAST, MIN          // lanes 4 to 7
 	VEXTRACTF128  UPPER_HALF, LARGEST, MAX
-	VMINPS        MIN, LEAST_LOW, MIN    // lanes j and j+4
+	VMINPS        MIN, LEAST_LOW, MIN             // lanes j and j+4
 	VMAXPS        MAX, LARGEST_LOW, MAX
-	VPERMILPS     SWAP_PAIRS, MIN, OTHER_MIN
+	VPERMILPS     SWAP_PAIRS, MIN, OTHER_MIN      // lanes 2 and 3
 	VPERMILPS     SWAP_PAIRS, MAX, OTHER_MAX
-	VMINPS        OTHER_MIN, MIN, MIN    // j+2
+	VMINPS        OTHER_MIN, MIN, MIN             // j+2
 	VMAXPS        OTHER_MAX, MAX, MAX
-	VPERMILPS     SWAP_NEIGHBOURS, MIN, OTHER_MIN
+	VPERMILPS     SWAP_NEIGHBOURS, MIN, OTHER_MIN // lane 1
 	VPERMILPS     SWAP_NEIGHBOURS, MAX, OTHER_MAX
-	VMINSS        OTHER_MIN, MIN, MIN    // j+1
+	VMINSS        OTHER_MIN, MIN, MIN             // j+1
 	VMAXSS        OTHER_MAX, MAX, MAX
-	VADDSS        ZERO_LOW, MIN, MIN     // +0 for -0
+	VADDSS        ZERO_LOW, MIN, MIN              // +0 for -0
 	VADDSS        ZERO_LOW, MAX, MAX
-	VMOVMSKPS     NANS, BITS
+	VMOVMSKPS     NANS, BITS                      // a bit for each lane that saw a NaN
 	TESTL         BITS, BITS
-	JEQ           minmax_store
-	VPCMPEQD      MIN, MIN, MIN          // all bits set: NaN
+	JEQ           minmax_store                    // none did
+	VPCMPEQD      MIN, MIN, MIN                   // all bits set: NaN
 	VMOVAPS       MIN, MAX
 
 minmax_store:
-	VMOVSS        MIN, (LO_PTR)
-	VMOVSS        MAX, (HI_PTR)
-	ADDQ          $4, LO_PTR
+	VMOVSS        MIN, (LO_PTR)          // lo
+	VMOVSS        MAX, (HI_PTR)          // hi
+	ADDQ          $4, LO_PTR             // next group
 	ADDQ          $4, HI_PTR
 	ADDQ          $4, OFFSETS
 	DECQ          GROUPS

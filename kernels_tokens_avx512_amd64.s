@@ -40,41 +40,41 @@ TEXT ·maskedMomentsAVX512(SB), NOSPLIT, $0-48
 	MOVQ          x+0(FP), X_PTR
 	MOVQ          role+8(FP), ROLE_PTR
 	MOVQ          chunks+16(FP), LEFT
-	VPBROADCASTD  roles+24(FP), ROLES
-	VBROADCASTSD  shift+32(FP), SHIFT
-	VPBROADCASTD  intOne<>(SB), INT_ONE
+	VPBROADCASTD  roles+24(FP), ROLES                    // the set of roles, for every token
+	VBROADCASTSD  shift+32(FP), SHIFT                    // shift, for every token
+	VPBROADCASTD  intOne<>(SB), INT_ONE                  // shifted by a role: 1<<role
 	MOVQ          m+40(FP), SUMS
-	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0
+	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0         // m.sum
 	VMOVUPD       (momentSums_sum+64)(SUMS), SUM1
-	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0
+	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0 // m.squares
 	VMOVUPD       (momentSums_squares+64)(SUMS), SQUARES1
-	MOVQ          momentSums_count(SUMS), COUNT
+	MOVQ          momentSums_count(SUMS), COUNT          // m.count
 
 moments:
-	VPMOVZXBD     (ROLE_PTR), ROLE_BIT
-	VPSLLVD       ROLE_BIT, INT_ONE, ROLE_BIT // 0 for a role above 31
-	VPTESTMD      ROLES, ROLE_BIT, TAKEN0
-	KSHIFTRW      $(const_lanes/2), TAKEN0, TAKEN1
-	KMOVW         TAKEN0, BITS
-	POPCNTL       BITS, BITS
-	ADDQ          BITS, COUNT
-	VCVTPS2PD     (X_PTR), D0
+	VPMOVZXBD     (ROLE_PTR), ROLE_BIT                   // the roles of 16 tokens
+	VPSLLVD       ROLE_BIT, INT_ONE, ROLE_BIT            // 1<<role, 0 for a role above 31
+	VPTESTMD      ROLES, ROLE_BIT, TAKEN0                // whether 1<<role is in roles
+	KSHIFTRW      $(const_lanes/2), TAKEN0, TAKEN1       // the same, for lanes 8 to 15
+	KMOVW         TAKEN0, BITS                           // a bit for each such token
+	POPCNTL       BITS, BITS                             // their number
+	ADDQ          BITS, COUNT                            // m.count += that
+	VCVTPS2PD     (X_PTR), D0                            // float64(x)
 	VCVTPS2PD     32(X_PTR), D1
-	VSUBPD        SHIFT, D0, D0
+	VSUBPD        SHIFT, D0, D0                          // d = float64(x) - shift
 	VSUBPD        SHIFT, D1, D1
-	VADDPD        D0, SUM0, TAKEN0, SUM0
+	VADDPD        D0, SUM0, TAKEN0, SUM0                 // m.sum += d, where the role is in roles
 	VADDPD        D1, SUM1, TAKEN1, SUM1
-	VMULPD        D0, D0, D0                  // rounded: the twin does not fuse here
+	VMULPD        D0, D0, D0                             // d*d, rounded: the twin does not fuse here
 	VMULPD        D1, D1, D1
-	VADDPD        D0, SQUARES0, TAKEN0, SQUARES0
+	VADDPD        D0, SQUARES0, TAKEN0, SQUARES0         // m.squares += d*d, there
 	VADDPD        D1, SQUARES1, TAKEN1, SQUARES1
-	ADDQ          $CHUNK4, X_PTR
+	ADDQ          $CHUNK4, X_PTR                         // next chunk
 	ADDQ          $CHUNK1, ROLE_PTR
 	DECQ          LEFT
 	JNE           moments
-	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)
+	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)         // m.sum
 	VMOVUPD       SUM1, (momentSums_sum+64)(SUMS)
-	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS)
+	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS) // m.squares
 	VMOVUPD       SQUARES1, (momentSums_squares+64)(SUMS)
 	MOVQ          COUNT, momentSums_count(SUMS)
 	VZEROUPPER
@@ -110,37 +110,37 @@ TEXT ·actFocusWeightsAVX512(SB), NOSPLIT, $0-40
 	MOVQ          role+16(FP), ROLE_PTR
 	MOVQ          chunks+24(FP), LEFT
 	MOVQ          q+32(FP), CONSTS
-	VBROADCASTSS  minY<>(SB), MINY
+	VBROADCASTSS  minY<>(SB), MINY                    // the limits of d*k
 	VBROADCASTSS  maxY<>(SB), MAXY
-	BROADCAST_EXP2
-	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI
-	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO
-	VBROADCASTSS  actFocusConsts_k(CONSTS), K
-	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA
-	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA
-	VPBROADCASTD  reasoning<>(SB), REASONING
+	BROADCAST_EXP2                                    // the coefficients of 2^f
+	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI   // muHi
+	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO   // muLo
+	VBROADCASTSS  actFocusConsts_k(CONSTS), K         // k
+	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA // alpha
+	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA   // beta
+	VPBROADCASTD  reasoning<>(SB), REASONING          // these roles, for every token
 	VPBROADCASTD  action<>(SB), ACTION
 
 weights:
-	VPMOVZXBD     (ROLE_PTR), ROLE
-	VPCMPEQD      REASONING, ROLE, IS_REASONING
-	VPCMPEQD      ACTION, ROLE, IS_ACTION
-	VMOVAPS.Z     ALPHA, IS_REASONING, WEIGHT // 0 elsewhere
-	KTESTW        IS_ACTION, IS_ACTION
-	JEQ           weights_store               // most tokens need no exponential
-	VMOVUPS       (X_PTR), D
-	VSUBPS        MUHI, D, D
-	VSUBPS        MULO, D, D
-	VMULPS        K, D, D
-	CLAMP(D, MINY, MAXY)
-	EXP2_AVX512(D, F, P)
-	VADDPS        ONE, P, P
-	VDIVPS        P, BETA, P
-	VADDPS        ONE, P, IS_ACTION, WEIGHT
+	VPMOVZXBD     (ROLE_PTR), ROLE              // the roles of 16 tokens
+	VPCMPEQD      REASONING, ROLE, IS_REASONING // where it is reasoning
+	VPCMPEQD      ACTION, ROLE, IS_ACTION       // and where it is action
+	VMOVAPS.Z     ALPHA, IS_REASONING, WEIGHT   // alpha for reasoning, else 0
+	KTESTW        IS_ACTION, IS_ACTION          // is any token an action?
+	JEQ           weights_store                 // most tokens need no exponential
+	VMOVUPS       (X_PTR), D                    // signal
+	VSUBPS        MUHI, D, D                    // signal - muHi
+	VSUBPS        MULO, D, D                    // d = (signal - muHi) - muLo
+	VMULPS        K, D, D                       // d*k
+	CLAMP(D, MINY, MAXY)                        // clamp(d*k)
+	EXP2_AVX512(D, F, P)                        // 2^clamp(d*k)
+	VADDPS        ONE, P, P                     // 1 + 2^clamp(d*k)
+	VDIVPS        P, BETA, P                    // beta / (1 + 2^clamp(d*k))
+	VADDPS        ONE, P, IS_ACTION, WEIGHT     // 1 + that, for action
 
 weights_store:
-	VMOVUPS       WEIGHT, (DST_PTR)
-	ADDQ          $CHUNK4, X_PTR
+	VMOVUPS       WEIGHT, (DST_PTR)      // dst
+	ADDQ          $CHUNK4, X_PTR         // next chunk
 	ADDQ          $CHUNK1, ROLE_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
@@ -156,12 +156,12 @@ weights_store:
 // FLUSH adds the 16 float32 of group, whose lower half is low, to the 16 float64
 // of total0 and total1, and empties group.
 #define FLUSH(group, low, total0, total1) \
-	VCVTPS2PD     low, WHOLE0; \
-	VEXTRACTF32X8 UPPER_HALF, group, WHOLE1_LOW; \
-	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \
-	VADDPD        WHOLE0, total0, total0; \
+	VCVTPS2PD     low, WHOLE0; \                   // lanes 0 to 7 as float64
+	VEXTRACTF32X8 UPPER_HALF, group, WHOLE1_LOW; \ // the upper half of group
+	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \            // lanes 8 to 15 as float64
+	VADDPD        WHOLE0, total0, total0; \        // total += group
 	VADDPD        WHOLE1, total1, total1; \
-	VPXORD        group, group, group
+	VPXORD        group, group, group              // group = 0
 
 #define V Z0      // x, then (x - lo) * k clamped
 #define TOTAL0 Z4 // the sums of the groups before, lanes 0 to 7
@@ -183,38 +183,38 @@ TEXT ·expScaleAVX512(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
 	MOVQ          chunks+16(FP), LEFT
-	VBROADCASTSS  lo+24(FP), LO
-	VBROADCASTSS  k+28(FP), K
+	VBROADCASTSS  lo+24(FP), LO                   // lo, in every lane
+	VBROADCASTSS  k+28(FP), K                     // k, in every lane
 	MOVQ          sum+32(FP), SUMS
-	VBROADCASTSS  minY<>(SB), MINY
+	VBROADCASTSS  minY<>(SB), MINY                // the limits of (x - lo) * k
 	VBROADCASTSS  maxY<>(SB), MAXY
-	BROADCAST_EXP2
-	VMOVUPD       (laneSum_total+0)(SUMS), TOTAL0
+	BROADCAST_EXP2                                // the coefficients of 2^f
+	VMOVUPD       (laneSum_total+0)(SUMS), TOTAL0 // sum.total
 	VMOVUPD       (laneSum_total+64)(SUMS), TOTAL1
-	VPXORD        GROUP, GROUP, GROUP
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
+	VPXORD        GROUP, GROUP, GROUP             // group = 0
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT       // a piece begins with a group
 
 exp:
-	VMOVUPS       (X_PTR), V
-	VSUBPS        LO, V, V
-	VMULPS        K, V, V
-	CLAMP(V, MINY, MAXY)
-	EXP2_AVX512(V, F, P)
-	VMOVUPS       P, (DST_PTR)
-	VADDPS        P, GROUP, GROUP
-	ADDQ          $CHUNK4, X_PTR
+	VMOVUPS       (X_PTR), V                // x
+	VSUBPS        LO, V, V                  // x - lo
+	VMULPS        K, V, V                   // (x - lo) * k
+	CLAMP(V, MINY, MAXY)                    // clamp((x - lo) * k)
+	EXP2_AVX512(V, F, P)                    // 2^clamp((x - lo) * k)
+	VMOVUPS       P, (DST_PTR)              // dst
+	VADDPS        P, GROUP, GROUP           // group += dst
+	ADDQ          $CHUNK4, X_PTR            // next chunk
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          GROUP_LEFT
-	JNE           exp_next
-	FLUSH(GROUP, GROUP_LOW, TOTAL0, TOTAL1)
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
+	JNE           exp_next                  // the group is not full
+	FLUSH(GROUP, GROUP_LOW, TOTAL0, TOTAL1) // sum.total += group; group = 0
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT // a new group
 
 exp_next:
 	DECQ          LEFT
 	JNE           exp
-	VMOVUPD       TOTAL0, (laneSum_total+0)(SUMS)
+	VMOVUPD       TOTAL0, (laneSum_total+0)(SUMS) // sum.total
 	VMOVUPD       TOTAL1, (laneSum_total+64)(SUMS)
-	VMOVUPS       GROUP, laneSum_group(SUMS)
+	VMOVUPS       GROUP, laneSum_group(SUMS)      // sum.group
 	VZEROUPPER
 	RET
 
@@ -226,12 +226,12 @@ exp_next:
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-20
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          chunks+8(FP), LEFT
-	VBROADCASTSS  f+16(FP), FACTOR
+	VBROADCASTSS  f+16(FP), FACTOR       // f, in every lane
 
 scale:
-	VMULPS        (DST_PTR), FACTOR, V
-	VMOVUPS       V, (DST_PTR)
-	ADDQ          $CHUNK4, DST_PTR
+	VMULPS        (DST_PTR), FACTOR, V   // f * dst
+	VMOVUPS       V, (DST_PTR)           // dst
+	ADDQ          $CHUNK4, DST_PTR       // next chunk
 	DECQ          LEFT
 	JNE           scale
 	VZEROUPPER
@@ -250,10 +250,10 @@ TEXT ·multiplyAVX512(SB), NOSPLIT, $0-32
 	MOVQ          chunks+24(FP), LEFT
 
 multiply:
-	VMOVUPS       (A_PTR), V
-	VMULPS        (B_PTR), V, V
-	VMOVUPS       V, (DST_PTR)
-	ADDQ          $CHUNK4, A_PTR
+	VMOVUPS       (A_PTR), V             // a
+	VMULPS        (B_PTR), V, V          // a * b
+	VMOVUPS       V, (DST_PTR)           // dst
+	ADDQ          $CHUNK4, A_PTR         // next chunk
 	ADDQ          $CHUNK4, B_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
@@ -323,41 +323,41 @@ TEXT ·surrogateAVX512(SB), NOSPLIT, $8-80
 	MOVQ          role+48(FP), ROLE_PTR
 	MOVQ          chunks+56(FP), LEFT
 	MOVQ          q+64(FP), CONSTS
-	BROADCAST_EXP2
-	VBROADCASTSS  minLogRatio<>(SB), MIN_D
+	BROADCAST_EXP2                                                           // the coefficients of 2^f
+	VBROADCASTSS  minLogRatio<>(SB), MIN_D                                   // the limits of d
 	VBROADCASTSS  maxLogRatio<>(SB), MAX_D
-	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO
-	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI
-	VBROADCASTSS  surrogateConsts_dual(CONSTS), DUAL
-	VBROADCASTSS  surrogateConsts_scale(CONSTS), GRAD_SCALE
-	VBROADCASTSS  log2E32<>(SB), LOG2E
-	VPBROADCASTD  signBit<>(SB), SIGN
+	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO                             // lo
+	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI                             // hi
+	VBROADCASTSS  surrogateConsts_dual(CONSTS), DUAL                         // dual
+	VBROADCASTSS  surrogateConsts_scale(CONSTS), GRAD_SCALE                  // scale
+	VBROADCASTSS  log2E32<>(SB), LOG2E                                       // e^dc = 2^(dc * log2(e))
+	VPBROADCASTD  signBit<>(SB), SIGN                                        // to change the sign of adv
 	VPXORD        ZERO, ZERO, ZERO
 	MOVQ          sums+72(FP), SUMS
-	VMOVUPD       (surrogateSums_loss+laneSum_total)(SUMS), LOSS_TOTAL0
+	VMOVUPD       (surrogateSums_loss+laneSum_total)(SUMS), LOSS_TOTAL0      // the totals of loss
 	VMOVUPD       (surrogateSums_loss+laneSum_total+64)(SUMS), LOSS_TOTAL1
-	VMOVUPD       (surrogateSums_logRatio+laneSum_total)(SUMS), RATIO_TOTAL0
+	VMOVUPD       (surrogateSums_logRatio+laneSum_total)(SUMS), RATIO_TOTAL0 // the totals of logRatio
 	VMOVUPD       (surrogateSums_logRatio+laneSum_total+64)(SUMS), RATIO_TOTAL1
-	VPXORD        LOSS, LOSS, LOSS
+	VPXORD        LOSS, LOSS, LOSS                                           // their groups
 	VPXORD        RATIO, RATIO, RATIO
 	MOVQ          surrogateSums_tokens(SUMS), TOKENS
 	MOVQ          surrogateSums_clipped(SUMS), CLIPPED_COUNT
-	MOVQ          $GROUP_CHUNKS, left-8(SP) // chunks left in the group
+	MOVQ          $GROUP_CHUNKS, left-8(SP)                                  // chunks left in the group
 
 surrogate:
-	VPMOVZXBD     (ROLE_PTR), ROLE
-	VPTESTMD      ROLE, ROLE, RESPONSE                       // role not 0
-	VMOVUPS       (NEW_PTR), D
+	VPMOVZXBD     (ROLE_PTR), ROLE                           // the roles of 16 tokens
+	VPTESTMD      ROLE, ROLE, RESPONSE                       // role is not masked, which is 0
+	VMOVUPS       (NEW_PTR), D                               // logprobs
 	VSUBPS        (OLD_PTR), D, D                            // d = logprobs - old
 	VCMPPS        LESS, MIN_D, D, FLAT                       // d < -20
 	VCMPPS        GREATER, MAX_D, D, ABOVE                   // d > 20
 	KORW          ABOVE, FLAT, FLAT                          // the clamp moves d: no gradient
 	CLAMP(D, MIN_D, MAX_D)                                   // dc
-	VMULPS        LOG2E, D, POWER
+	VMULPS        LOG2E, D, POWER                            // log2(rho) = dc * log2(e)
 	EXP2_AVX512(POWER, F, RHO)                               // rho = e^dc
 	VXORPS        (ADV_PTR), SIGN, NEG                       // n = -adv
 	VMULPS        RHO, NEG, L1                               // l1 = n*rho
-	CLAMP(RHO, LO, HI)
+	CLAMP(RHO, LO, HI)                                       // clamp(rho, lo, hi)
 	VMULPS        RHO, NEG, L2                               // l2 = n*clamp(rho, lo, hi)
 	VCMPPS        GREATER, L1, L2, CLIPPED                   // l2 > l1
 	KORW          CLIPPED, FLAT, FLAT                        // a clipped ratio has no gradient
@@ -368,39 +368,39 @@ surrogate:
 	VMOVAPS       L3, DUAL_CLIPPED, L                        // the dual clip
 	KORW          DUAL_CLIPPED, FLAT, FLAT                   // has no gradient
 	VMOVAPS       ZERO, FLAT, G                              // g = l1, or 0
-	VMOVUPS       (WEIGHT_PTR), WEIGHT_NOW
+	VMOVUPS       (WEIGHT_PTR), WEIGHT_NOW                   // w
 	VMULPS        L, WEIGHT_NOW, L                           // w*l
-	VMULPS        G, WEIGHT_NOW, G
+	VMULPS        G, WEIGHT_NOW, G                           // w*g
 	VMULPS.Z      GRAD_SCALE, G, RESPONSE, G                 // w*g*scale, 0 for masked tokens
-	VMOVUPS       G, (GRAD_PTR)
-	KANDW         RESPONSE, CLIPPED, CLIPPED
-	KMOVW         RESPONSE, BITS
-	POPCNTL       BITS, BITS
-	ADDQ          BITS, TOKENS
-	KMOVW         CLIPPED, BITS
-	POPCNTL       BITS, BITS
-	ADDQ          BITS, CLIPPED_COUNT
-	VADDPS        L, LOSS, RESPONSE, LOSS
-	VADDPS        D, RATIO, RESPONSE, RATIO
-	ADDQ          $CHUNK4, NEW_PTR
+	VMOVUPS       G, (GRAD_PTR)                              // grad
+	KANDW         RESPONSE, CLIPPED, CLIPPED                 // counted where not masked
+	KMOVW         RESPONSE, BITS                             // a bit for each token that is not masked
+	POPCNTL       BITS, BITS                                 // their number
+	ADDQ          BITS, TOKENS                               // tokens += that
+	KMOVW         CLIPPED, BITS                              // a bit for each clipped token
+	POPCNTL       BITS, BITS                                 // their number
+	ADDQ          BITS, CLIPPED_COUNT                        // clipped += that
+	VADDPS        L, LOSS, RESPONSE, LOSS                    // loss += w*l, where not masked
+	VADDPS        D, RATIO, RESPONSE, RATIO                  // logRatio += dc, there
+	ADDQ          $CHUNK4, NEW_PTR                           // next chunk
 	ADDQ          $CHUNK4, OLD_PTR
 	ADDQ          $CHUNK4, ADV_PTR
-	ADDQ          STRIDE, WEIGHT_PTR
+	ADDQ          STRIDE, WEIGHT_PTR                         // stride is 0 for sixteen ones
 	ADDQ          $CHUNK1, ROLE_PTR
 	ADDQ          $CHUNK4, GRAD_PTR
 	DECQ          left-8(SP)
-	JNE           surrogate_next
-	FLUSH(LOSS, LOSS_LOW, LOSS_TOTAL0, LOSS_TOTAL1)
+	JNE           surrogate_next                             // the group is not full
+	FLUSH(LOSS, LOSS_LOW, LOSS_TOTAL0, LOSS_TOTAL1)          // the totals += the groups
 	FLUSH(RATIO, RATIO_LOW, RATIO_TOTAL0, RATIO_TOTAL1)
-	MOVQ          $GROUP_CHUNKS, left-8(SP)
+	MOVQ          $GROUP_CHUNKS, left-8(SP)                  // a new group
 
 surrogate_next:
 	DECQ          LEFT
 	JNE           surrogate
-	VMOVUPD       LOSS_TOTAL0, (surrogateSums_loss+laneSum_total)(SUMS)
+	VMOVUPD       LOSS_TOTAL0, (surrogateSums_loss+laneSum_total)(SUMS)      // sums.loss
 	VMOVUPD       LOSS_TOTAL1, (surrogateSums_loss+laneSum_total+64)(SUMS)
 	VMOVUPS       LOSS, (surrogateSums_loss+laneSum_group)(SUMS)
-	VMOVUPD       RATIO_TOTAL0, (surrogateSums_logRatio+laneSum_total)(SUMS)
+	VMOVUPD       RATIO_TOTAL0, (surrogateSums_logRatio+laneSum_total)(SUMS) // sums.logRatio
 	VMOVUPD       RATIO_TOTAL1, (surrogateSums_logRatio+laneSum_total+64)(SUMS)
 	VMOVUPS       RATIO, (surrogateSums_logRatio+laneSum_group)(SUMS)
 	MOVQ          TOKENS, surrogateSums_tokens(SUMS)
@@ -433,7 +433,7 @@ surrogate_next:
 //		d = 0                              // 16 lanes of float64
 //		for blocks of 1,024 {
 //			b = 0                          // 16 lanes of float32
-//			for groups of 128 { b += the group's lanes, summed from 0 }
+//			for groups of 128 { g = 0; g += x, a chunk at a time; b += g }
 //			d += b
 //		}
 //		sums[s] = tree(d)
@@ -446,75 +446,75 @@ TEXT ·spanSumsAVX512(SB), NOSPLIT, $0-32
 	VPXORD        ZERO, ZERO, ZERO
 
 span:
-	MOVLQSX       0(OFFSETS), START
-	MOVLQSX       4(OFFSETS), SPAN_LEFT
-	LEAQ          (X_START)(START*4), X_PTR
-	SUBQ          START, SPAN_LEFT
-	VPXORD        TOTAL0, TOTAL0, TOTAL0
+	MOVLQSX       0(OFFSETS), START         // where the span begins
+	MOVLQSX       4(OFFSETS), SPAN_LEFT     // where it ends
+	LEAQ          (X_START)(START*4), X_PTR // its first element
+	SUBQ          START, SPAN_LEFT          // its length
+	VPXORD        TOTAL0, TOTAL0, TOTAL0    // d = 0
 	VPXORD        TOTAL1, TOTAL1, TOTAL1
 
 span_block:
-	MOVQ          $const_blockSize, BLOCK_LEFT
+	MOVQ          $const_blockSize, BLOCK_LEFT // a block has no more than this
 	CMPQ          SPAN_LEFT, BLOCK_LEFT
-	CMOVQLT       SPAN_LEFT, BLOCK_LEFT
-	SUBQ          BLOCK_LEFT, SPAN_LEFT
-	VPXORD        BLOCK, BLOCK, BLOCK
+	CMOVQLT       SPAN_LEFT, BLOCK_LEFT        // BLOCK_LEFT = min(BLOCK_LEFT, SPAN_LEFT)
+	SUBQ          BLOCK_LEFT, SPAN_LEFT        // what the span has after this block
+	VPXORD        BLOCK, BLOCK, BLOCK          // b = 0
 
 span_group:
-	CMPQ          BLOCK_LEFT, $const_groupSize
+	CMPQ          BLOCK_LEFT, $const_groupSize    // less than a group?
 	JLT           span_rest
-	SUBQ          $const_groupSize, BLOCK_LEFT
-	VADDPS        (X_PTR), ZERO, GROUP   // from 0: -0 becomes 0
-	VADDPS        (1*CHUNK4)(X_PTR), GROUP, GROUP
+	SUBQ          $const_groupSize, BLOCK_LEFT    // what the block has after this group
+	VADDPS        (X_PTR), ZERO, GROUP            // g = 0 + x, as in its twin: -0 becomes 0
+	VADDPS        (1*CHUNK4)(X_PTR), GROUP, GROUP // g += x, for the other 7 chunks
 	VADDPS        (2*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (3*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (4*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (5*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (6*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (7*CHUNK4)(X_PTR), GROUP, GROUP
-	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR
-	VADDPS        GROUP, BLOCK, BLOCK
+	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR   // next group
+	VADDPS        GROUP, BLOCK, BLOCK             // b += g
 	JMP           span_group
 
 span_rest:
 	TESTQ         BLOCK_LEFT, BLOCK_LEFT
-	JEQ           span_flush
-	VPXORD        GROUP, GROUP, GROUP
+	JEQ           span_flush             // whole groups only
+	VPXORD        GROUP, GROUP, GROUP    // g = 0
 
 span_chunk:
-	SUBQ          $const_lanes, BLOCK_LEFT
+	SUBQ          $const_lanes, BLOCK_LEFT // below 0: less than a chunk
 	JLT           span_tail
-	VADDPS        (X_PTR), GROUP, GROUP
-	ADDQ          $CHUNK4, X_PTR
+	VADDPS        (X_PTR), GROUP, GROUP    // g += x
+	ADDQ          $CHUNK4, X_PTR           // next chunk
 	JMP           span_chunk
 
 span_tail:
 	ADDQ          $const_lanes, BLOCK_LEFT       // 0 to 15 elements
 	MOVQ          BLOCK_LEFT, SHORT
-	MOVL          $1, MASK
+	MOVL          $1, MASK                       // 1 for the lanes that have an element
 	SHLL          SHORT, MASK
 	DECL          MASK
-	KMOVW         MASK, PRESENT
-	VADDPS        (X_PTR), GROUP, PRESENT, GROUP // reads no other lanes
-	VADDPS        GROUP, BLOCK, BLOCK
+	KMOVW         MASK, PRESENT                  // as a mask
+	VADDPS        (X_PTR), GROUP, PRESENT, GROUP // g += x there; reads no other lanes
+	VADDPS        GROUP, BLOCK, BLOCK            // b += g
 
 span_flush:
-	VCVTPS2PD     BLOCK_LOW, WHOLE0
-	VEXTRACTF32X8 UPPER_HALF, BLOCK, BLOCK_LOW
-	VCVTPS2PD     BLOCK_LOW, WHOLE1
-	VADDPD        WHOLE0, TOTAL0, TOTAL0
+	VCVTPS2PD     BLOCK_LOW, WHOLE0            // b as float64, lanes 0 to 7
+	VEXTRACTF32X8 UPPER_HALF, BLOCK, BLOCK_LOW // the upper half of b
+	VCVTPS2PD     BLOCK_LOW, WHOLE1            // lanes 8 to 15
+	VADDPD        WHOLE0, TOTAL0, TOTAL0       // d += b
 	VADDPD        WHOLE1, TOTAL1, TOTAL1
 	TESTQ         SPAN_LEFT, SPAN_LEFT
-	JNE           span_block
-	VADDPD        TOTAL1, TOTAL0, TOTAL0 // lanes j and j+8
-	VEXTRACTF64X4 UPPER_HALF, TOTAL0, HALF
-	VADDPD        HALF, TOTAL0_LOW, HALF // j+4
-	VEXTRACTF128  UPPER_HALF, HALF, OTHER
-	VADDPD        OTHER, SUM, SUM        // j+2
-	VUNPCKHPD     SUM, SUM, OTHER
-	VADDSD        OTHER, SUM, SUM        // j+1
-	VMOVSD        SUM, (SUM_PTR)
-	ADDQ          $8, SUM_PTR
+	JNE           span_block                   // next block of the span
+	VADDPD        TOTAL1, TOTAL0, TOTAL0       // lanes j and j+8
+	VEXTRACTF64X4 UPPER_HALF, TOTAL0, HALF     // lanes 4 to 7
+	VADDPD        HALF, TOTAL0_LOW, HALF       // j+4
+	VEXTRACTF128  UPPER_HALF, HALF, OTHER      // lanes 2 and 3
+	VADDPD        OTHER, SUM, SUM              // j+2
+	VUNPCKHPD     SUM, SUM, OTHER              // lane 1
+	VADDSD        OTHER, SUM, SUM              // j+1
+	VMOVSD        SUM, (SUM_PTR)               // sums[s]
+	ADDQ          $8, SUM_PTR                  // next span
 	ADDQ          $4, OFFSETS
 	DECQ          SPANS
 	JNE           span
