@@ -24,20 +24,20 @@
 #define RAW Q4       // 16 numbers of 16 bits, in two registers
 #define ZEROS Q6
 #define LOAD_BF16(ptr) \
-	VLD1.P 32(ptr), [V(RAW).H8, V(NEXT(RAW)).H8]; \
-	SET_ZERO(ZEROS, ZEROS); \
-	VZIP1 V(RAW).H8, V(ZEROS).H8, V(X).H8; \
-	VZIP2 V(RAW).H8, V(ZEROS).H8, V(NEXT(X)).H8; \
-	VZIP1 V(NEXT(RAW)).H8, V(ZEROS).H8, V(NEXT2(X)).H8; \
-	VZIP2 V(NEXT(RAW)).H8, V(ZEROS).H8, V(NEXT3(X)).H8
+	VLD1.P 32(ptr), [V(RAW).H8, V(NEXT(RAW)).H8]; \       // 16 numbers of 16 bits
+	SET_ZERO(ZEROS, ZEROS); \                             // the lower half of each float32
+	VZIP1 V(RAW).H8, V(ZEROS).H8, V(X).H8; \              // elements 0 to 3
+	VZIP2 V(RAW).H8, V(ZEROS).H8, V(NEXT(X)).H8; \        // elements 4 to 7
+	VZIP1 V(NEXT(RAW)).H8, V(ZEROS).H8, V(NEXT2(X)).H8; \ // elements 8 to 11
+	VZIP2 V(NEXT(RAW)).H8, V(ZEROS).H8, V(NEXT3(X)).H8    // elements 12 to 15
 
 // LOAD_F16 widens 16 float16. RAW is overwritten.
 #define LOAD_F16(ptr) \
-	VLD1.P 32(ptr), [V(RAW).H8, V(NEXT(RAW)).H8]; \
-	VFCVTL_S4(RAW, X); \
-	VFCVTL2_S4(RAW, NEXT(X)); \
-	VFCVTL_S4(NEXT(RAW), NEXT2(X)); \
-	VFCVTL2_S4(NEXT(RAW), NEXT3(X))
+	VLD1.P 32(ptr), [V(RAW).H8, V(NEXT(RAW)).H8]; \ // 16 numbers of 16 bits
+	VFCVTL_S4(RAW, X); \                            // elements 0 to 3
+	VFCVTL2_S4(RAW, NEXT(X)); \                     // elements 4 to 7
+	VFCVTL_S4(NEXT(RAW), NEXT2(X)); \               // elements 8 to 11
+	VFCVTL2_S4(NEXT(RAW), NEXT3(X))                 // elements 12 to 15
 
 #define STATE R4
 #define BLOCK R5     // chunks left in the block, the tail counted
@@ -49,7 +49,9 @@
 #define SUMS R12     // st.s, then st.t
 #define TMP R14
 
-#define NEG_C 128(LOCALS)
+#define BS_AT 0           // where bs is in the locals
+#define BT_AT 64          // where bt is
+#define NEG_C 128(LOCALS) // -c
 
 #define K Q8         // k, then kLo, for all lanes
 #define BS Q0        // the block's sums of p, while they are not in memory
@@ -91,121 +93,121 @@ TEXT ·rowBlocksNEON(SB), NOSPLIT, $168-56
 	MOVD   st+32(FP), STATE
 	MOVBU  entropy+40(FP), ENTROPY
 	MOVD   $constants<>(SB), CONSTANTS
-	MOVD   $locals-160(SP), LOCALS
-	MOVWU  rowState_kLo(STATE), KLO
-	ADD    $rowState_kLo, STATE, KLO_PTR
-	ADD    $rowState_s, STATE, SUMS
-	FMOVQ  CONST_C5, F(C5)
-	FMOVQ  CONST_MINY, F(MINY)
-	FMOVQ  CONST_MAGIC, F(MAGIC)
+	MOVD   $locals-160(SP), LOCALS          // bs, bt and -c
+	MOVWU  rowState_kLo(STATE), KLO         // 0 at temperature 1
+	ADD    $rowState_kLo, STATE, KLO_PTR    // &st.kLo
+	ADD    $rowState_s, STATE, SUMS         // &st.s
+	FMOVQ  CONST_C5, F(C5)                  // for exp2
+	FMOVQ  CONST_MINY, F(MINY)              // the lower limit of y
+	FMOVQ  CONST_MAGIC, F(MAGIC)            // for exp2
 	ADD    $rowState_c, STATE, TMP
-	VLD1R  (TMP), [V(Y).S4]
-	VFNEG_S4(Y, Y)
-	FSTPQ  (F(Y), F(Y)), NEG_C
-	MOVD   $0, DONE
+	VLD1R  (TMP), [V(Y).S4]                 // c
+	VFNEG_S4(Y, Y)                          // -c
+	FSTPQ  (F(Y), F(Y)), NEG_C              // for every chunk
+	MOVD   $0, DONE                         // no chunk is done
 
 block:
-	CMP    $0, TAIL
-	CSET   NE, TMP                          // the tail is one more chunk
-	ADDS   TMP, CHUNKS, BLOCK
-	BEQ    done                             // after the tail, CHUNKS is -1
-	MOVD   $(const_blockSize/const_lanes), TMP
+	CMP    $0, TAIL                            // is there a tail?
+	CSET   NE, TMP                             // the tail is one more chunk
+	ADDS   TMP, CHUNKS, BLOCK                  // the chunks that remain
+	BEQ    done                                // after the tail, CHUNKS is -1
+	MOVD   $(const_blockSize/const_lanes), TMP // a block has no more than this
 	CMP    TMP, BLOCK
-	CSEL   GT, TMP, BLOCK, BLOCK
-	MOVD   DONE, START
-	ADD    BLOCK, DONE
-	FMOVQ  CONST_NEGINF, F(TOP)
+	CSEL   GT, TMP, BLOCK, BLOCK               // BLOCK = min(BLOCK, the chunks of a block)
+	MOVD   DONE, START                         // the block's first chunk
+	ADD    BLOCK, DONE                         // the next block's
+	FMOVQ  CONST_NEGINF, F(TOP)                // top = -Inf
 	CLEAR(BS)
-	FSTPQ  (F(BS), F(NEXT(BS))), 0(LOCALS)  // bs = 0
-	FSTPQ  (F(BS), F(NEXT(BS))), 32(LOCALS)
-	FSTPQ  (F(BS), F(NEXT(BS))), 64(LOCALS) // bt = 0
-	FSTPQ  (F(BS), F(NEXT(BS))), 96(LOCALS)
+	FSTPQ  (F(BS), F(NEXT(BS))), BS_AT(LOCALS) // bs = 0
+	FSTPQ  (F(BS), F(NEXT(BS))), BS_AT+32(LOCALS)
+	FSTPQ  (F(BS), F(NEXT(BS))), BT_AT(LOCALS) // bt = 0
+	FSTPQ  (F(BS), F(NEXT(BS))), BT_AT+32(LOCALS)
 
 group:
-	MOVD   $(const_groupSize/const_lanes), GROUP
+	MOVD   $(const_groupSize/const_lanes), GROUP // the chunks of a group
 	CMP    GROUP, BLOCK
-	CSEL   LT, BLOCK, GROUP, GROUP          // the row's last group may be shorter
-	SUB    GROUP, BLOCK
-	CLEAR(GSUM)
-	CLEAR(TSUM)
+	CSEL   LT, BLOCK, GROUP, GROUP               // the row's last group may be shorter
+	SUB    GROUP, BLOCK                          // what the block has after this group
+	CLEAR(GSUM)                                  // gs = 0
+	CLEAR(TSUM)                                  // gt = 0
 
 chunk:
-	SUBS   $1, CHUNKS
+	SUBS   $1, CHUNKS                       // below 0: the tail
 	BLT    last
-	CMP    $const_DTypeBF16, DTYPE
+	CMP    $const_DTypeBF16, DTYPE          // float32 is below it, float16 above
 	BEQ    bf16
 	BHI    f16
-	LOAD_F32(X_PTR)
+	LOAD_F32(X_PTR)                         // x
 
 loaded:
-	VLD1R  rowState_k(STATE), [V(K).S4]
-	FILL(NEG_C, Y)
-	VFMAX_S4(X, TOP, TOP)
+	VLD1R  rowState_k(STATE), [V(K).S4]     // k
+	FILL(NEG_C, Y)                          // -c
+	VFMAX_S4(X, TOP, TOP)                   // top = max(top, x)
 	VFMAX_S4(NEXT(X), TOP, TOP)
 	VFMAX_S4(NEXT2(X), TOP, TOP)
 	VFMAX_S4(NEXT3(X), TOP, TOP)
 	FOUR_M(VFMLA_S4, K, X, Y)               // y = x*k - c
-	CBNZ   KLO, temperature
+	CBNZ   KLO, temperature                 // at a temperature y needs x*kLo too
 
 y:
-	FOUR_M(VFMAX_S4, MINY, Y, Y)
-	EXP2
-	CBZ    ENTROPY, no_entropy
+	FOUR_M(VFMAX_S4, MINY, Y, Y)            // y = max(minY, y)
+	EXP2                                    // 2^f, and the exponent of 2^(y-f)
+	CBZ    ENTROPY, no_entropy              // are the sums of y 2^y wanted?
 	FOUR(VADD_S4, TWO_I, TWO_Y, TWO_Y)      // p = 2^f 2^(y-f); a NaN here may be lost, but not in gt
-	FOUR(VFADD_S4, TWO_Y, GSUM, GSUM)
-	FOUR(VFMLA_S4, TWO_Y, Y, TSUM)
+	FOUR(VFADD_S4, TWO_Y, GSUM, GSUM)       // gs += p
+	FOUR(VFMLA_S4, TWO_Y, Y, TSUM)          // gt += y*p
 	SUBS   $1, GROUP
-	BNE    chunk
+	BNE    chunk                            // next chunk of the group
 	B      group_done
 
 no_entropy:
-	FMOVQ  CONST_ONE, F(BIAS)
+	FMOVQ  CONST_ONE, F(BIAS)               // to add the bias of an exponent
 	FOUR_M(VADD_S4, BIAS, TWO_I, TWO_I)     // 2^(y-f)
-	FOUR(VFMLA_S4, TWO_I, TWO_Y, GSUM)      // gs + 2^f 2^(y-f), whose product is exact
+	FOUR(VFMLA_S4, TWO_I, TWO_Y, GSUM)      // gs += 2^f 2^(y-f), whose product is exact
 	SUBS   $1, GROUP
-	BNE    chunk
+	BNE    chunk                            // next chunk of the group
 
 group_done:
-	LOAD4(0, LOCALS, BS)
-	LOAD4(64, LOCALS, BT)
-	FOUR(VFADD_S4, GSUM, BS, GSUM)          // the block's sums so far
-	FOUR(VFADD_S4, TSUM, BT, TSUM)
-	STORE4(GSUM, 0, LOCALS)
-	STORE4(TSUM, 64, LOCALS)
-	CBNZ   BLOCK, group
-	ADD    $rowState_threshold, STATE, TMP
-	VLD1R  (TMP), [V(ABOVE).S4]
-	VFCMGT_S4(ABOVE, TOP, ABOVE)            // top > threshold
-	VUADDLV V(ABOVE).S4, V(ABOVE)           // 0 if it is in no lane
-	VMOV   V(ABOVE).D[0], TMP
-	CBNZ   TMP, above
-	FLUSH4(GSUM, 0, SUMS)
-	FLUSH4(TSUM, rowState_t-rowState_s, SUMS)
-	B      block
+	LOAD4(BS_AT, LOCALS, BS)                  // bs before this group
+	LOAD4(BT_AT, LOCALS, BT)                  // bt before it
+	FOUR(VFADD_S4, GSUM, BS, GSUM)            // bs += gs
+	FOUR(VFADD_S4, TSUM, BT, TSUM)            // bt += gt
+	STORE4(GSUM, BS_AT, LOCALS)               // for the next group
+	STORE4(TSUM, BT_AT, LOCALS)
+	CBNZ   BLOCK, group                       // next group of the block
+	ADD    $rowState_threshold, STATE, TMP    // &st.threshold
+	VLD1R  (TMP), [V(ABOVE).S4]               // threshold
+	VFCMGT_S4(ABOVE, TOP, ABOVE)              // top > threshold
+	VUADDLV V(ABOVE).S4, V(ABOVE)             // 0 if it is in no lane
+	VMOV   V(ABOVE).D[0], TMP                 // to test it
+	CBNZ   TMP, above                         // the block is not added
+	FLUSH4(GSUM, 0, SUMS)                     // st.s += bs
+	FLUSH4(TSUM, rowState_t-rowState_s, SUMS) // st.t += bt
+	B      block                              // next block
 
 done:
-	MOVD   $-1, TMP
+	MOVD   $-1, TMP                         // nothing stopped it
 	MOVD   TMP, ret+48(FP)
 	RET
 
 above:
-	MOVD   START, ret+48(FP)
+	MOVD   START, ret+48(FP)                // the block's first chunk
 	RET
 
 bf16:
-	LOAD_BF16(X_PTR)
+	LOAD_BF16(X_PTR)                        // x
 	B      loaded
 
 f16:
-	LOAD_F16(X_PTR)
+	LOAD_F16(X_PTR)                         // x
 	B      loaded
 
 last:
-	VLD1   (TAIL), FOUR_S4(X)
+	VLD1   (TAIL), FOUR_S4(X)               // x
 	B      loaded
 
 temperature:
-	VLD1R  (KLO_PTR), [V(K).S4]
+	VLD1R  (KLO_PTR), [V(K).S4]             // kLo
 	FOUR_M(VFMLA_S4, K, X, Y)               // y += x*kLo
 	B      y
 
@@ -233,21 +235,21 @@ TEXT ·blockMaxNEON(SB), NOSPLIT, $0-36
 	MOVD   chunks+16(FP), CHUNKS
 	MOVD   tail+24(FP), TAIL
 	MOVD   $constants<>(SB), CONSTANTS
-	FMOVQ  CONST_NEGINF, F(TOP)
+	FMOVQ  CONST_NEGINF, F(TOP)             // top = -Inf
 	FMOVQ  CONST_NEGINF, F(NEXT(TOP))
 	FMOVQ  CONST_NEGINF, F(NEXT2(TOP))
 	FMOVQ  CONST_NEGINF, F(NEXT3(TOP))
 
 max_chunk:
-	SUBS   $1, CHUNKS
+	SUBS   $1, CHUNKS                       // below 0: the tail
 	BLT    max_last
-	CMP    $const_DTypeBF16, DTYPE
+	CMP    $const_DTypeBF16, DTYPE          // float32 is below it, float16 above
 	BEQ    max_bf16
 	BHI    max_f16
-	LOAD_F32(X_PTR)
+	LOAD_F32(X_PTR)                         // x
 
 max_loaded:
-	FOUR(VFMAX_S4, X, TOP, TOP)
+	FOUR(VFMAX_S4, X, TOP, TOP)             // top = max(top, x)
 	TBZ    $63, CHUNKS, max_chunk           // CHUNKS >= 0: not after the tail
 
 max_reduce:
@@ -259,16 +261,16 @@ max_reduce:
 	RET
 
 max_bf16:
-	LOAD_BF16(X_PTR)
+	LOAD_BF16(X_PTR)                        // x
 	B      max_loaded
 
 max_f16:
-	LOAD_F16(X_PTR)
+	LOAD_F16(X_PTR)                         // x
 	B      max_loaded
 
 max_last:
-	CBZ    TAIL, max_reduce
-	VLD1   (TAIL), FOUR_S4(X)
+	CBZ    TAIL, max_reduce                 // there is none: all is done
+	VLD1   (TAIL), FOUR_S4(X)               // x
 	B      max_loaded
 
 #undef TAIL
@@ -302,11 +304,11 @@ max_last:
 // and the bit that stays last are added. A NaN, quiet as arithmetic left it, is cut.
 // m is whether v is no NaN; t is overwritten.
 #define NARROW(v, m, t) \
-	VUSHR $16, V(v).S4, V(t).S4; \
-	VAND_B16(LSB, t, t); \
-	VADD_S4(HALF, t, t); \
-	VADD_S4(v, t, t); \
-	VBIT_B16(m, t, v)
+	CUT_BF16(v, t); \      // the number, cut to 16 bits
+	VAND_B16(LSB, t, t); \ // the bit that stays last
+	VADD_S4(HALF, t, t); \ // + 0x7fff
+	VADD_S4(v, t, t); \    // + the number
+	VBIT_B16(m, t, v)      // that, where it is not NaN
 
 // func rowGradientNEON(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 //
@@ -323,63 +325,63 @@ TEXT ·rowGradientNEON(SB), NOSPLIT, $72-40
 	MOVD   chunks+24(FP), CHUNKS
 	MOVD   q+32(FP), Q_PTR
 	MOVD   $constants<>(SB), CONSTANTS
-	MOVD   $locals-64(SP), LOCALS
-	MOVWU  gradConsts_kLo(Q_PTR), KLO
-	ADD    $gradConsts_kLo, Q_PTR, KLO_PTR
-	ADD    $gradConsts_a, Q_PTR, A_PTR
-	ADD    $gradConsts_b, Q_PTR, B_PTR
-	VLD1R  gradConsts_k(Q_PTR), [V(K).S4]
-	VLD1R  (KLO_PTR), [V(KLO_ALL).S4]
-	VLD1R  (A_PTR), [V(A_ALL).S4]
-	ADD    $gradConsts_c, Q_PTR, TMP
-	VLD1R  (TMP), [V(C_ALL).S4]
-	VLD1R  (B_PTR), [V(B_ALL).S4]
-	VFNEG_S4(C_ALL, C_ALL)
-	FSTPQ  (F(C_ALL), F(C_ALL)), NEG_C
+	MOVD   $locals-64(SP), LOCALS           // -c and b
+	MOVWU  gradConsts_kLo(Q_PTR), KLO       // 0 at temperature 1
+	ADD    $gradConsts_kLo, Q_PTR, KLO_PTR  // &q.kLo
+	ADD    $gradConsts_a, Q_PTR, A_PTR      // &q.a
+	ADD    $gradConsts_b, Q_PTR, B_PTR      // &q.b
+	VLD1R  gradConsts_k(Q_PTR), [V(K).S4]   // k
+	VLD1R  (KLO_PTR), [V(KLO_ALL).S4]       // kLo
+	VLD1R  (A_PTR), [V(A_ALL).S4]           // a
+	ADD    $gradConsts_c, Q_PTR, TMP        // &q.c
+	VLD1R  (TMP), [V(C_ALL).S4]             // c
+	VLD1R  (B_PTR), [V(B_ALL).S4]           // b
+	VFNEG_S4(C_ALL, C_ALL)                  // -c
+	FSTPQ  (F(C_ALL), F(C_ALL)), NEG_C      // for every chunk
 	FSTPQ  (F(B_ALL), F(B_ALL)), PLUS_B
-	LOAD_CONSTANTS
+	LOAD_CONSTANTS                          // for exp2, and the limits of y
 
 gradient:
-	CBNZ   DTYPE, gradient_bf16
-	LOAD_F32(X_PTR)
+	CBNZ   DTYPE, gradient_bf16             // float32 is 0
+	LOAD_F32(X_PTR)                         // x
 
 gradient_loaded:
-	FILL(NEG_C, YS)
+	FILL(NEG_C, YS)                         // -c
 	FOUR_M(VFMLA_S4, K, X, YS)              // y = x*k - c
-	CBNZ   KLO, gradient_temperature
+	CBNZ   KLO, gradient_temperature        // at a temperature y needs x*kLo too
 
 gradient_y:
-	FOUR_M(VFMIN_S4, MAXY, YS, Y)
-	POWER                                   // below minY the exponent may wrap
-	FILL(PLUS_B, YAB)
+	FOUR_M(VFMIN_S4, MAXY, YS, Y)           // min(maxY, y)
+	POWER                                   // 2^min(maxY, y); below minY the exponent may wrap
+	FILL(PLUS_B, YAB)                       // b
 	FOUR_M(VFMLA_S4, A_ALL, YS, YAB)        // y*a + b
 	FOUR_N(VFCMGT_S4, YS, MINY, YS)         // minY > y: not where y is NaN
-	FOUR(VFMUL_S4, YAB, TWO_Y, TWO_Y)
+	FOUR(VFMUL_S4, YAB, TWO_Y, TWO_Y)       // 2^min(maxY, y) * (y*a + b)
 	SET_ZERO(ZERO, ZERO)
-	FOUR_N(VBIT_B16, YS, ZERO, TWO_Y)
-	CBNZ   DTYPE, gradient_narrow
-	VST1.P FOUR_S4(TWO_Y), 64(DST)
+	FOUR_N(VBIT_B16, YS, ZERO, TWO_Y)       // 0 where y < minY
+	CBNZ   DTYPE, gradient_narrow           // dst is bfloat16
+	VST1.P FOUR_S4(TWO_Y), 64(DST)          // dst, and step over it
 	SUBS   $1, CHUNKS
-	BNE    gradient
+	BNE    gradient                         // next chunk
 	RET
 
 gradient_narrow:
-	FMOVQ  CONST_HALFBF16, F(HALF)
-	FMOVQ  CONST_LSB, F(LSB)
-	FOUR(VFCMEQ_S4, TWO_Y, TWO_Y, NUMBER)
-	NARROW(TWO_Y, NUMBER, ROUNDED)
+	FMOVQ  CONST_HALFBF16, F(HALF)                     // 0x7fff
+	FMOVQ  CONST_LSB, F(LSB)                           // 1
+	FOUR(VFCMEQ_S4, TWO_Y, TWO_Y, NUMBER)              // whether it is not NaN
+	NARROW(TWO_Y, NUMBER, ROUNDED)                     // to bfloat16, in the upper halves
 	NARROW(NEXT(TWO_Y), NEXT(NUMBER), NEXT(ROUNDED))
 	NARROW(NEXT2(TWO_Y), NEXT2(NUMBER), NEXT2(ROUNDED))
 	NARROW(NEXT3(TWO_Y), NEXT3(NUMBER), NEXT3(ROUNDED))
 	VUZP2  V(NEXT(TWO_Y)).H8, V(TWO_Y).H8, V(TWO_Y).H8 // the upper halves of all lanes
 	VUZP2  V(NEXT3(TWO_Y)).H8, V(NEXT2(TWO_Y)).H8, V(NEXT(TWO_Y)).H8
-	VST1.P [V(TWO_Y).H8, V(NEXT(TWO_Y)).H8], 32(DST)
+	VST1.P [V(TWO_Y).H8, V(NEXT(TWO_Y)).H8], 32(DST)   // dst, and step over it
 	SUBS   $1, CHUNKS
-	BNE    gradient
+	BNE    gradient                                    // next chunk
 	RET
 
 gradient_bf16:
-	LOAD_BF16(X_PTR)
+	LOAD_BF16(X_PTR)                        // x
 	B      gradient_loaded
 
 gradient_temperature:

@@ -97,6 +97,9 @@
 #define VBIT_B16(m, n, d) VBIT V(m).B16, V(n).B16, V(d).B16 // d = n where m is set
 #define VBIF_B16(m, n, d) VBIF V(m).B16, V(n).B16, V(d).B16 // d = n where m is not set
 #define TO_EXPONENT(n, d) VSHL $23, V(n).S4, V(d).S4        // an integer's low bits into a float32's exponent
+#define CUT_BF16(n, d) VUSHR $16, V(n).S4, V(d).S4          // a float32's upper 16 bits, as an integer
+#define ONES_B16(n, d) VUSHR $7, V(n).B16, V(d).B16         // 1 in each byte that is all ones, 0 in one of zeros
+#define SWAP_D2(n, d) VEXT $8, V(n).B16, V(n).B16, V(d).B16 // the upper float64, then the lower
 #define SET_ZERO(n, d) VEOR_B16(n, n, d)
 
 // The same instruction for four vectors, in registers that follow each other.
@@ -181,26 +184,26 @@ GLOBL spread<>(SB), RODATA|NOPTR, $128
 
 // FILL makes all four registers the vector that is at an address twice.
 #define FILL(at, d) \
-	FLDPQ at, (F(d), F(NEXT(d))); \
-	FLDPQ at, (F(NEXT2(d)), F(NEXT3(d)))
+	FLDPQ at, (F(d), F(NEXT(d))); \      // the first two registers
+	FLDPQ at, (F(NEXT2(d)), F(NEXT3(d))) // the other two
 
 // LOAD4 and STORE4 move four registers from and to memory at off(ptr).
 #define LOAD4(off, ptr, d) \
-	FLDPQ off(ptr), (F(d), F(NEXT(d))); \
-	FLDPQ off+32(ptr), (F(NEXT2(d)), F(NEXT3(d)))
+	FLDPQ off(ptr), (F(d), F(NEXT(d))); \         // the first two registers
+	FLDPQ off+32(ptr), (F(NEXT2(d)), F(NEXT3(d))) // the other two
 #define STORE4(s, off, ptr) \
-	FSTPQ (F(s), F(NEXT(s))), off(ptr); \
-	FSTPQ (F(NEXT2(s)), F(NEXT3(s))), off+32(ptr)
+	FSTPQ (F(s), F(NEXT(s))), off(ptr); \         // the first two registers
+	FSTPQ (F(NEXT2(s)), F(NEXT3(s))), off+32(ptr) // the other two
 
 // WIDEN makes four masks of 32 bits, from d on, out of one of 16 bytes; scratch and
 // the register after it are overwritten.
 #define WIDEN(mask, scratch, d) \
-	VZIP1 V(mask).B16, V(mask).B16, V(scratch).B16; \
-	VZIP2 V(mask).B16, V(mask).B16, V(NEXT(scratch)).B16; \
-	VZIP1 V(scratch).H8, V(scratch).H8, V(d).H8; \
-	VZIP2 V(scratch).H8, V(scratch).H8, V(NEXT(d)).H8; \
-	VZIP1 V(NEXT(scratch)).H8, V(NEXT(scratch)).H8, V(NEXT2(d)).H8; \
-	VZIP2 V(NEXT(scratch)).H8, V(NEXT(scratch)).H8, V(NEXT3(d)).H8
+	VZIP1 V(mask).B16, V(mask).B16, V(scratch).B16; \                 // each byte twice: tokens 0 to 7
+	VZIP2 V(mask).B16, V(mask).B16, V(NEXT(scratch)).B16; \           // tokens 8 to 15
+	VZIP1 V(scratch).H8, V(scratch).H8, V(d).H8; \                    // each byte four times: tokens 0 to 3
+	VZIP2 V(scratch).H8, V(scratch).H8, V(NEXT(d)).H8; \              // tokens 4 to 7
+	VZIP1 V(NEXT(scratch)).H8, V(NEXT(scratch)).H8, V(NEXT2(d)).H8; \ // tokens 8 to 11
+	VZIP2 V(NEXT(scratch)).H8, V(NEXT(scratch)).H8, V(NEXT3(d)).H8    // tokens 12 to 15
 
 // The registers of EXP2 and what is built on it.
 #define Y Q0         // in: the exponents y
@@ -216,41 +219,41 @@ GLOBL spread<>(SB), RODATA|NOPTR, $128
 
 // LOAD_CONSTANTS loads the constants that EXP2, POWER and CLAMP use.
 #define LOAD_CONSTANTS \
-	FMOVQ CONST_MAXY, F(MAXY); \
-	FMOVQ CONST_C5, F(C5); \
-	FMOVQ CONST_MINY, F(MINY); \
-	FMOVQ CONST_MAGIC, F(MAGIC); \
-	FMOVQ CONST_ONE, F(ONE)
+	FMOVQ CONST_MAXY, F(MAXY); \   // the upper limit of y
+	FMOVQ CONST_C5, F(C5); \       // the highest coefficient of 2^f
+	FMOVQ CONST_MINY, F(MINY); \   // the lower limit of y
+	FMOVQ CONST_MAGIC, F(MAGIC); \ // finds the integer next to y
+	FMOVQ CONST_ONE, F(ONE)        // its bits are the bias of an exponent
 
 // EXP2 is for the y of Y: TWO_Y = 2^f, TWO_I = the exponent of 2^(y-f), without its
 // bias. y + magic has the integer next to y in its low bits, and f is y less that
 // integer. C5 and MAGIC hold their constants; FRAC and HORNER are overwritten.
 #define EXP2 \
-	FOUR_M(VFADD_S4, MAGIC, Y, TWO_I); \
-	FOUR_M(VFSUB_S4, MAGIC, TWO_I, FRAC); \
-	FILL(CONST_C4, TWO_Y); \
-	FOUR(VFSUB_S4, FRAC, Y, FRAC); \
-	FILL(CONST_C3, HORNER); \
-	FOUR_M(VFMLA_S4, C5, FRAC, TWO_Y); \
-	FOUR(VFMLA_S4, TWO_Y, FRAC, HORNER); \
-	FILL(CONST_C2, TWO_Y); \
-	FOUR(VFMLA_S4, HORNER, FRAC, TWO_Y); \
-	FILL(CONST_C1, HORNER); \
-	FOUR(VFMLA_S4, TWO_Y, FRAC, HORNER); \
-	FILL(CONST_ONE, TWO_Y); \
-	FOUR(VFMLA_S4, HORNER, FRAC, TWO_Y); \
-	FOUR_1(TO_EXPONENT, TWO_I, TWO_I)
+	FOUR_M(VFADD_S4, MAGIC, Y, TWO_I); \    // the integer next to y, in the low bits
+	FOUR_M(VFSUB_S4, MAGIC, TWO_I, FRAC); \ // that integer
+	FILL(CONST_C4, TWO_Y); \                // C4
+	FOUR(VFSUB_S4, FRAC, Y, FRAC); \        // f = y - that integer
+	FILL(CONST_C3, HORNER); \               // C3
+	FOUR_M(VFMLA_S4, C5, FRAC, TWO_Y); \    // p = C5*f + C4
+	FOUR(VFMLA_S4, TWO_Y, FRAC, HORNER); \  // p = p*f + C3
+	FILL(CONST_C2, TWO_Y); \                // C2
+	FOUR(VFMLA_S4, HORNER, FRAC, TWO_Y); \  // p = p*f + C2
+	FILL(CONST_C1, HORNER); \               // C1
+	FOUR(VFMLA_S4, TWO_Y, FRAC, HORNER); \  // p = p*f + C1
+	FILL(CONST_ONE, TWO_Y); \               // 1
+	FOUR(VFMLA_S4, HORNER, FRAC, TWO_Y); \  // p = p*f + 1 = 2^f
+	FOUR_1(TO_EXPONENT, TWO_I, TWO_I)       // the integer in the place of the exponent
 
 // POWER makes TWO_Y the 2^y of Y. ONE, whose bits are the bias, holds its constant too.
 #define POWER \
-	EXP2; \
-	FOUR_M(VADD_S4, ONE, TWO_I, TWO_I); \
-	FOUR(VFMUL_S4, TWO_I, TWO_Y, TWO_Y)
+	EXP2; \                               // 2^f, and the exponent of 2^(y-f)
+	FOUR_M(VADD_S4, ONE, TWO_I, TWO_I); \ // 2^(y-f)
+	FOUR(VFMUL_S4, TWO_I, TWO_Y, TWO_Y)   // 2^y = 2^f 2^(y-f)
 
 // CLAMP: Y into [MINY, MAXY], NaN stays.
 #define CLAMP \
-	FOUR_M(VFMAX_S4, MINY, Y, Y); \
-	FOUR_M(VFMIN_S4, MAXY, Y, Y)
+	FOUR_M(VFMAX_S4, MINY, Y, Y); \ // not below minY
+	FOUR_M(VFMIN_S4, MAXY, Y, Y)    // not above maxY
 
 // FLUSH adds the four float32 of register v to four float64 at off(ptr), FLUSH4
 // those of four registers to sixteen. LOW, HIGH and WIDE are overwritten.
@@ -258,14 +261,14 @@ GLOBL spread<>(SB), RODATA|NOPTR, $128
 #define HIGH Q1      // the upper two
 #define WIDE Q2      // the sums, in two registers
 #define FLUSH(v, off, ptr) \
-	FLDPQ off(ptr), (F(WIDE), F(NEXT(WIDE))); \
-	VFCVTL_D2(v, LOW); \
-	VFCVTL2_D2(v, HIGH); \
-	VFADD_D2(LOW, WIDE, WIDE); \
-	VFADD_D2(HIGH, NEXT(WIDE), NEXT(WIDE)); \
+	FLDPQ off(ptr), (F(WIDE), F(NEXT(WIDE))); \ // what is there
+	VFCVTL_D2(v, LOW); \                        // elements 0 and 1 as float64
+	VFCVTL2_D2(v, HIGH); \                      // elements 2 and 3
+	VFADD_D2(LOW, WIDE, WIDE); \                // the sums of elements 0 and 1
+	VFADD_D2(HIGH, NEXT(WIDE), NEXT(WIDE)); \   // of elements 2 and 3
 	FSTPQ (F(WIDE), F(NEXT(WIDE))), off(ptr)
 #define FLUSH4(v, off, ptr) \
-	FLUSH(v, off, ptr); \
-	FLUSH(NEXT(v), off+32, ptr); \
-	FLUSH(NEXT2(v), off+64, ptr); \
-	FLUSH(NEXT3(v), off+96, ptr)
+	FLUSH(v, off, ptr); \           // lanes 0 to 3
+	FLUSH(NEXT(v), off+32, ptr); \  // lanes 4 to 7
+	FLUSH(NEXT2(v), off+64, ptr); \ // lanes 8 to 11
+	FLUSH(NEXT3(v), off+96, ptr)    // lanes 12 to 15
