@@ -20,113 +20,113 @@ func detect() []ISA {
 	return isas
 }
 
-// rowBlocksAVX2 is rowBlocksPortable for whole chunks of 16 elements at x, then
-// the padded tail unless that is nil. It stops at a block with a lane sum of 2^y
+// rowBlocksAVX2 equals rowBlocksPortable on whole chunks of 16 elements at x, then
+// on the padded tail unless that is nil. It stops at a block with a lane sum of 2^y
 // above st.alarm and returns the block's first chunk: -1 at the end. dtype is the
 // number of the DType.
 //
 //go:noescape
 func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
 
-// rowBlocksAVX512 is rowBlocksPortable, with the arguments of rowBlocksAVX2.
+// rowBlocksAVX512 equals rowBlocksPortable, with the arguments of rowBlocksAVX2.
 //
 //go:noescape
 func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
 
-// blockMaxAVX2 is blockMaxPortable, with the row as rowBlocksAVX2 has it.
+// blockMaxAVX2 equals blockMaxPortable, with the row as rowBlocksAVX2 has it.
 //
 //go:noescape
 func blockMaxAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
-// blockMaxAVX512 is blockMaxPortable, with the row as rowBlocksAVX2 has it.
+// blockMaxAVX512 equals blockMaxPortable, with the row as rowBlocksAVX2 has it.
 //
 //go:noescape
 func blockMaxAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
-// rowGradientAVX2 is rowGradientPortable for whole chunks of float32 or bfloat16.
+// rowGradientAVX2 equals rowGradientPortable on whole chunks of float32 or bfloat16.
 // dst may be x. Here and below there is at least one chunk.
 //
 //go:noescape
 func rowGradientAVX2(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
-// rowGradientAVX512 is rowGradientPortable for whole chunks of float32 or bfloat16.
+// rowGradientAVX512 equals rowGradientPortable on whole chunks of float32 or bfloat16.
 //
 //go:noescape
 func rowGradientAVX512(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
-// maskedMomentsAVX2 is maskedMomentsPortable for whole chunks.
+// maskedMomentsAVX2 equals maskedMomentsPortable on whole chunks.
 //
 //go:noescape
 func maskedMomentsAVX2(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
-// maskedMomentsAVX512 is maskedMomentsPortable for whole chunks.
+// maskedMomentsAVX512 equals maskedMomentsPortable on whole chunks.
 //
 //go:noescape
 func maskedMomentsAVX512(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
-// actFocusWeightsAVX2 is actFocusWeightsPortable for whole chunks.
+// actFocusWeightsAVX2 equals actFocusWeightsPortable on whole chunks.
 //
 //go:noescape
 func actFocusWeightsAVX2(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
-// actFocusWeightsAVX512 is actFocusWeightsPortable for whole chunks.
+// actFocusWeightsAVX512 equals actFocusWeightsPortable on whole chunks.
 //
 //go:noescape
 func actFocusWeightsAVX512(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
-// spanSumsAVX2 is spanSumsPortable for n spans, at least one.
+// spanSumsAVX2 equals spanSumsPortable for n spans, at least one.
 //
 //go:noescape
 func spanSumsAVX2(sums *float64, x *float32, offsets *int32, n int)
 
-// spanSumsAVX512 is spanSumsPortable for n spans, at least one.
+// spanSumsAVX512 equals spanSumsPortable for n spans, at least one.
 //
 //go:noescape
 func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
 
-// minMaxAVX2 is minMaxPortable for n groups, at least one.
+// minMaxAVX2 equals minMaxPortable for n groups, at least one.
 //
 //go:noescape
 func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
 
-// expScaleAVX2 is expScalePortable for whole chunks. The group of sum is empty at
+// expScaleAVX2 equals expScalePortable on whole chunks. The group of sum is empty at
 // the start.
 //
 //go:noescape
 func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
-// expScaleAVX512 is expScalePortable for whole chunks, like expScaleAVX2.
+// expScaleAVX512 equals expScalePortable on whole chunks, like expScaleAVX2.
 //
 //go:noescape
 func expScaleAVX512(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
-// scaleAVX2 is for i := range dst { dst[i] *= f }, for whole chunks.
+// scaleAVX2 equals scalePortable on whole chunks.
 //
 //go:noescape
 func scaleAVX2(dst *float32, chunks int, f float32)
 
-// scaleAVX512 is for i := range dst { dst[i] *= f }, for whole chunks.
+// scaleAVX512 equals scalePortable on whole chunks.
 //
 //go:noescape
 func scaleAVX512(dst *float32, chunks int, f float32)
 
-// multiplyAVX2 is for i := range dst { dst[i] = a[i] * b[i] }, for whole chunks.
+// multiplyAVX2 equals multiplyPortable on whole chunks.
 //
 //go:noescape
 func multiplyAVX2(dst, a, b *float32, chunks int)
 
-// multiplyAVX512 is for i := range dst { dst[i] = a[i] * b[i] }, for whole chunks.
+// multiplyAVX512 equals multiplyPortable on whole chunks.
 //
 //go:noescape
 func multiplyAVX512(dst, a, b *float32, chunks int)
 
-// surrogateAVX2 is surrogatePortable for whole chunks. weights advances by stride
+// surrogateAVX2 equals surrogatePortable on whole chunks. weights advances by stride
 // bytes a chunk: 0 for a chunk of ones. The groups of sums are empty at the start.
 //
 //go:noescape
 func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-// surrogateAVX512 is surrogatePortable for whole chunks, like surrogateAVX2.
+// surrogateAVX512 equals surrogatePortable on whole chunks, like surrogateAVX2.
 //
 //go:noescape
 func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
@@ -177,8 +177,8 @@ func (isa ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
 	}
 }
 
-// minMaxAsm: groups are short, and 8 lanes serve AVX-512 too; with 16 and masks
-// groups of 8 took 1.9 times as long.
+// AVX-512 uses the AVX2 function: groups are short, and a version with 16 lanes took
+// 1.9 times as long for groups of 8.
 func (isa ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
 	minMaxAVX2(lo, hi, x, offsets, n)
 }

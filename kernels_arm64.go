@@ -4,7 +4,7 @@ package reweight
 
 import "unsafe"
 
-// detect: every arm64 has NEON, and Go's own runtime uses it unasked.
+// Every arm64 CPU has NEON, so there is nothing to detect.
 func detect() []ISA { return []ISA{Portable, NEON} }
 
 // rowBlocksNEON equals rowBlocksPortable on chunks whole chunks of 16 elements,
