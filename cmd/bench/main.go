@@ -32,7 +32,7 @@ gate only), 130 interrupted: what was measured by then is printed.
 `
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // so that writing to a closed pipe is an error, which run reports
+	cli.IgnoreBrokenPipe() // run reports the error of a write
 	ctx := context.Background()
 	if measures(os.Args[1:]) {
 		ctx = untilInterrupt(ctx)

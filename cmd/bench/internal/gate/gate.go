@@ -9,11 +9,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
@@ -50,11 +48,8 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	if g.report.Machine, err = cli.ThisMachine(); err != nil {
 		return err
 	}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		var stop func()
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
-		defer stop()
-	}
+	ctx, stop := cli.UntilHangup(ctx)
+	defer stop()
 	if g.Record {
 		return g.record(ctx, g.Floors, out)
 	}

@@ -1,0 +1,14 @@
+//go:build js || plan9 || wasip1
+
+package cli
+
+import "context"
+
+// IgnoreBrokenPipe does nothing: this system has no such signal.
+func IgnoreBrokenPipe() {}
+
+// UntilHangup returns a context that ends with ctx alone: this system has no such
+// signal.
+func UntilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
