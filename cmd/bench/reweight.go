@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -86,9 +87,15 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	if err != nil {
 		return err
 	}
-	s, err := summariseFile(b, opt, compute)
+	var s *losses.Summary
+	err = file.Guard(func() (err error) { // somebody may make the file shorter
+		if s, err = summariseFile(b, opt, compute); err != nil {
+			err = fmt.Errorf("%s: %w", printable.Text(path), cli.Named(err, cli.ArrayNames()))
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, cli.Named(err, cli.ArrayNames()))
+		return err
 	}
 	s.File = path
 	if *output != "" && s.Err() == nil {
@@ -108,7 +115,7 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 }
 
 // summariseFile derives what a file's batch lacks, and says which tensor is at
-// fault if something is.
+// fault if something is. It reads the file with one worker, in this goroutine.
 func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library) (*losses.Summary, error) {
 	need := []string{"group_ids", "rewards", "span_ids", "entropy", "old_logprobs", "logprobs"}
 	switch opt.ActFocus.Signal {
@@ -122,7 +129,7 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 	if err := rollout.Require(b, need...); err != nil {
 		return nil, err
 	}
-	var ws reweight.Workspace
+	ws := reweight.Workspace{Workers: 1} // as rollout.File.Guard asks
 	// The bottleneck wants the energy whatever the signal is.
 	if err := rollout.Derive(&ws, b, append(need, "ref_energy")...); err != nil {
 		return nil, err
@@ -158,7 +165,7 @@ func checkOutput(output, input string) error {
 		return nil // there is nothing yet
 	}
 	if in, err := os.Stat(input); err == nil && os.SameFile(old, in) {
-		return fmt.Errorf("%s is the input file, which would be lost", output)
+		return fmt.Errorf("%s is the input file, which would be lost", printable.Text(output))
 	}
 	return nil
 }

@@ -46,9 +46,10 @@ type Step struct {
 // A Library computes: it is Compute, except in tests.
 type Library func(b *reweight.Batch, opt Options) (*Computed, error)
 
-// Compute does the steps with the library's kernels.
+// Compute does the steps with the library's kernels, in this goroutine alone: the
+// batch may be a mapped file, whose reads are guarded here only.
 func Compute(b *reweight.Batch, opt Options) (*Computed, error) {
-	var ws reweight.Workspace
+	ws := reweight.Workspace{Workers: 1}
 	batch := *b // to have advantages of its own
 	T := batch.Tokens()
 	k := &Computed{Weights: make([]float32, T), Uniform: make([]float32, T), Scaled: make([]float32, T)}

@@ -1,0 +1,63 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"golang.org/x/sys/unix"
+)
+
+// TestTruncated: a file that becomes shorter while it is read is told in one line.
+func TestTruncated(t *testing.T) {
+	path := write(t, embedded(t))
+	shorten := func(b *reweight.Batch, opt losses.Options) (*losses.Computed, error) {
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		return losses.Compute(b, opt)
+	}
+	var out, stderr bytes.Buffer
+	err := reweightCommand([]string{path}, &out, shorten)
+	if err == nil || !strings.Contains(err.Error(), "became shorter") || strings.Count(err.Error(), path) != 1 || out.Len() > 0 {
+		t.Fatalf("error %v, printed %q", err, out.String())
+	}
+	if status := cli.ExitStatus("bench reweight", err, &stderr); status != 2 || strings.Count(stderr.String(), "\n") != 1 {
+		t.Errorf("status %d, standard error %q", status, stderr.String())
+	}
+}
+
+// TestSpecialFiles: a pipe or a directory as input or as output is refused at
+// once, in one line, with status 2.
+func TestSpecialFiles(t *testing.T) {
+	good, dir := write(t, embedded(t)), t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o666); err != nil {
+		t.Skip("no pipe can be made: ", err)
+	}
+	for _, args := range [][]string{
+		{"reweight", fifo}, {"reweight", dir}, {"reweight", "/dev/null"}, {"reweight", ""},
+		{"reweight", "-o", fifo, good}, {"reweight", "-o", dir, good}, {"reweight", "-o", "/dev/null", good}, {"reweight", "-o", "", good},
+		{"run", "-baseline", fifo}, {"run", "-baseline", dir}, {"run", "-out", fifo},
+	} {
+		status, stderr, out := make(chan int, 1), new(bytes.Buffer), new(bytes.Buffer)
+		go func() { status <- run(context.Background(), args, out, stderr) }()
+		select {
+		case s := <-status:
+			if s != 2 || strings.Count(stderr.String(), "\n") != 1 || out.Len() > 0 {
+				t.Errorf("bench %q: status %d, printed %q and %q", args, s, out, stderr)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("bench %q waits", args)
+		}
+	}
+}
