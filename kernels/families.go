@@ -73,35 +73,68 @@ func (f Family) fill(x []float32, r *rand.Rand) {
 	}
 }
 
-// logits returns rows of the family in the given format, their memory, and the
-// same values as float64.
-func (s Spec) logits(r *rand.Rand) (reweight.Logits, []byte, []float64) {
-	l := reweight.Logits{Vocab: s.Vocab}
-	n := s.Rows * s.Vocab
-	x := array[float32](s, n)
-	for i := 0; i < n; i += s.Vocab {
-		s.Family.fill(x[i:i+s.Vocab], r)
+// drawn is how many logits a workload draws at least. The rows after those repeat
+// them in turn: drawing takes longer than the kernels do.
+const drawn = 1 << 21
+
+// logits returns rows of the family in the given format, their memory, and a
+// function that returns the same values as float64: much memory, which only the
+// reference reads.
+func (s Spec) logits(r *rand.Rand) (l reweight.Logits, memory []byte, wide func() []float64) {
+	l.Vocab = s.Vocab
+	n, distinct := s.Rows*s.Vocab, min(s.Rows, (drawn+s.Vocab-1)/s.Vocab)*s.Vocab
+	draw := func(x []float32) {
+		for i := 0; i < len(x); i += s.Vocab {
+			s.Family.fill(x[i:i+s.Vocab], r)
+		}
 	}
-	memory := memoryOf(x)
 	switch s.DType {
 	case reweight.DTypeF32:
-		l.F32 = x
+		l.F32 = array[float32](s, n)
+		draw(l.F32[:distinct])
+		repeat(l.F32, distinct)
+		return l, memoryOf(l.F32), widened(l.F32, func(v float32) float32 { return v })
 	case reweight.DTypeBF16:
+		x := make([]float32, distinct)
+		draw(x)
 		l.BF16 = array[reweight.BF16](s, n)
 		for i, v := range x {
 			l.BF16[i] = reweight.ToBF16(v)
-			x[i] = l.BF16[i].Float32()
 		}
-		memory = memoryOf(l.BF16)
-	case reweight.DTypeF16:
+		repeat(l.BF16, distinct)
+		return l, memoryOf(l.BF16), widened(l.BF16, reweight.BF16.Float32)
+	default:
+		x := make([]float32, distinct)
+		draw(x)
 		l.F16 = array[reweight.F16](s, n)
 		for i, v := range x {
 			l.F16[i] = toF16(v)
-			x[i] = l.F16[i].Float32()
 		}
-		memory = memoryOf(l.F16)
+		repeat(l.F16, distinct)
+		return l, memoryOf(l.F16), widened(l.F16, reweight.F16.Float32)
 	}
-	return l, memory, widen(x)
+}
+
+// repeat fills x with copies of its first n elements.
+func repeat[E any](x []E, n int) {
+	for ; n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
+	}
+}
+
+// widened returns a function that returns x as float64. It converts x when it is
+// first called, and the kernels do not write to x.
+func widened[E any](x []E, float func(E) float32) func() []float64 {
+	var wide []float64
+	return func() []float64 {
+		if wide == nil {
+			wide = make([]float64, len(x))
+			for i, v := range x {
+				wide[i] = float64(float(v))
+			}
+		}
+		return wide
+	}
 }
 
 // toF16 truncates f to half precision: test data needs no better.

@@ -96,9 +96,10 @@ type Case struct {
 // rounding can take it.
 type output struct {
 	name     string
+	elements int
 	got      func(i int) float64
-	memory   []byte // where the kernel writes it; nil if Run copies it from what the kernel returns
-	want     []float64
+	memory   []byte    // where the kernel writes it; nil if Run copies it from what the kernel returns
+	want     []float64 // has no elements before the first Reference if there are many
 	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes, by which errors are divided
 	ulps     float64
 	abs, rel float64
@@ -206,7 +207,7 @@ func (c *Case) Spoil() {
 func (c *Case) Bits(dst []uint64) []uint64 {
 	for o := range c.outputs {
 		out := &c.outputs[o]
-		for i := range out.want {
+		for i := range out.elements {
 			v := out.got(i)
 			if v != v {
 				v = math.NaN()
@@ -225,10 +226,10 @@ func ulp32(x float64) float64 {
 
 // f32 is an output of float32, whose tolerance the caller sets.
 func f32(name string, got []float32) output {
-	return output{name: name, got: func(i int) float64 { return float64(got[i]) }, memory: memoryOf(got), want: make([]float64, len(got)), half: 0x1p-24}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) }, memory: memoryOf(got), want: make([]float64, len(got)), half: 0x1p-24}
 }
 
 // sums is an output of counts and sums in float64.
 func sums(name string, got []float64) output {
-	return output{name: name, got: func(i int) float64 { return got[i] }, want: make([]float64, len(got)), terms: make([]float64, len(got))}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }

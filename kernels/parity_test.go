@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -381,4 +382,23 @@ func FuzzTokens(f *testing.F) {
 		}
 		hold(t, k, s)
 	})
+}
+
+// TestRowsRepeat: rows after those that are drawn repeat them in turn, and are
+// right.
+func TestRowsRepeat(t *testing.T) {
+	const vocab = drawn/2 - 1 // so that three rows are drawn
+	for _, dtype := range anyFloat {
+		c, err := tokenStats(1, "l")(Spec{Rows: 5, Vocab: vocab, DType: dtype})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := func(i int) []byte {
+			size := vocab * dtype.Size()
+			return c.Input()[i*size : (i+1)*size]
+		}
+		if !bytes.Equal(row(3), row(0)) || !bytes.Equal(row(4), row(1)) || bytes.Equal(row(2), row(0)) || bytes.Equal(row(1), row(0)) {
+			t.Errorf("%v: not three rows that are repeated", dtype)
+		}
+	}
 }

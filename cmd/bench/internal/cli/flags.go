@@ -140,10 +140,12 @@ const (
 )
 
 // Sizes are the values of -vocab, -rows and -workers. Rows is 0 if it is not
-// given.
+// given: rows of logits are then so many that they take Stream bytes, or by default
+// measure.StreamBytes.
 type Sizes struct {
 	Vocabs, Workers []int
 	Rows            int
+	Stream          int
 }
 
 // Sizes declares -vocab, -rows and -workers. aboutRows explains -rows.

@@ -4,6 +4,7 @@ package measure
 
 import (
 	"context"
+	"time"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
@@ -11,8 +12,7 @@ import (
 )
 
 // StreamBytes is the least memory that a workload on rows of logits reads by
-// default: more than most caches hold. A cache larger than that keeps part of
-// it, for the plain read as for the kernel.
+// default.
 const StreamBytes = 64 << 20
 
 // TokenCount is the default size of workloads on tokens; they stay in a cache,
@@ -23,11 +23,11 @@ const TokenCount = 65536
 // its memory does.
 const maxRows = 1 << 20
 
-// RowsToStream returns the rows of vocab elements of that format that make up
-// StreamBytes, or a million if that is less.
-func RowsToStream(dtype reweight.DType, vocab int) int {
+// RowsToStream returns the rows of vocab elements of that format that take so many
+// bytes, or a million if that is less.
+func RowsToStream(dtype reweight.DType, vocab, bytes int) int {
 	size := dtype.Size()
-	return min(maxRows, (StreamBytes+vocab*size-1)/(vocab*size))
+	return min(maxRows, (bytes+vocab*size-1)/(vocab*size))
 }
 
 // A Result is the speed and the errors of a kernel on one workload with one
@@ -62,16 +62,27 @@ type Result struct {
 // portable kernel, which have one worker and fewer rows. The results have no
 // errors: those come from Check. If ctx ends, the results are those of the rounds
 // so far, or none, and the error is that of ctx.
+//
+// The portable kernel has few rows as one of the instruction sets too, and its
+// result is what the whole workload would take: its time by element is that of
+// its arithmetic, wherever the rows lie. A workload of more than StreamBytes has
+// as much more of the sampler's budget, up to 16 times.
 func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweight.DType, rows, vocab, workers int, isas []reweight.ISA) ([]Result, error) {
 	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, DType: dtype})
 	if err != nil {
 		return nil, err
 	}
-	few := c
+	few, shared := c, c // shared has a row for each worker
 	if k.Rows {
 		if few, err = k.New(kernels.Spec{Rows: 2, Vocab: vocab, DType: dtype}); err != nil {
 			return nil, err
 		}
+		if shared = few; workers > 2 {
+			if shared, err = k.New(kernels.Spec{Rows: workers, Vocab: vocab, DType: dtype}); err != nil {
+				return nil, err
+			}
+		}
+		s.Budget *= time.Duration(max(1, min(16, len(c.Input())/StreamBytes)))
 	}
 	// The plain read is measured twice, as if it were two functions: the
 	// difference between the two is the noise of the machine.
@@ -80,9 +91,13 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 	plain := &reweight.Workspace{ISA: reweight.Portable, Workers: 1}
 	fns := []func() error{readAll, readAll, few.Reference, func() error { return few.Run(plain) }}
 	results := make([]Result, len(isas))
+	cases := make([]*kernels.Case, len(isas))
 	for i, isa := range isas {
 		ws := &reweight.Workspace{ISA: isa, Workers: workers}
-		fns = append(fns, func() error { return c.Run(ws) })
+		if cases[i] = c; isa == reweight.Portable && rows > workers {
+			cases[i] = shared
+		}
+		fns = append(fns, func() error { return cases[i].Run(ws) })
 		objects, bytes, err := bench.Allocs(func() error { return few.Run(ws) })
 		if err != nil {
 			return nil, err
@@ -97,14 +112,18 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 		return nil, err
 	}
 	null := samples.Ratio(again, read)
-	fewer := float64(c.Elements) / float64(few.Elements)
 	for i := range results {
 		r := &results[i]
-		ns := samples.Median(first + i)
-		r.NsPerElement, r.Times = ns.Times(1/float64(c.Elements)), samples[first+i]
+		whole := float64(c.Elements) / float64(cases[i].Elements)
+		fewer := float64(cases[i].Elements) / float64(few.Elements)
+		ns := samples.Median(first + i).Times(whole)
+		r.NsPerElement = ns.Times(1 / float64(c.Elements))
+		for _, t := range samples[first+i] {
+			r.Times = append(r.Times, t*whole)
+		}
 		r.GBPerS = float64(c.Bytes) / ns.Median
 		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read).Median
-		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())))
+		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())) / whole)
 		r.TimesReference = samples.Ratio(reference, first+i).Times(fewer)
 		r.TimesPortable = samples.Ratio(portable, first+i).Times(fewer)
 		r.Null = null
@@ -112,8 +131,8 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 			var n bench.Counts
 			var ok bool
 			if n, ok, err = bench.Count(fns[first+i]); ok {
-				r.Cycles = float64(n.Cycles) / float64(c.Elements)
-				r.Instructions = float64(n.Instructions) / float64(c.Elements)
+				r.Cycles = float64(n.Cycles) / float64(cases[i].Elements)
+				r.Instructions = float64(n.Instructions) / float64(cases[i].Elements)
 			}
 		}
 	}

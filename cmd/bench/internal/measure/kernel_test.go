@@ -136,12 +136,12 @@ func TestRowsToStream(t *testing.T) {
 		dtype       reweight.DType
 		vocab, size int
 	}{{reweight.DTypeF32, 151936, 4}, {reweight.DTypeBF16, 151936, 2}, {reweight.DTypeF16, 75, 2}, {reweight.DTypeF32, 16, 4}, {reweight.DTypeF32, StreamBytes, 4}} {
-		n := RowsToStream(c.dtype, c.vocab)
+		n := RowsToStream(c.dtype, c.vocab, StreamBytes)
 		if bytes := n * c.vocab * c.size; bytes < StreamBytes || n > 1 && bytes-c.vocab*c.size >= StreamBytes {
 			t.Errorf("%d rows of %d %s", n, c.vocab, c.dtype)
 		}
 	}
-	if n := RowsToStream(reweight.DTypeBF16, 1); n != maxRows {
+	if n := RowsToStream(reweight.DTypeBF16, 1, StreamBytes); n != maxRows {
 		t.Errorf("%d rows of 1, want %d", n, maxRows)
 	}
 }

@@ -50,7 +50,7 @@ func Shapes(ks []kernels.Kernel, sizes cli.Sizes) []Shape {
 				continue
 			}
 			for _, vocab := range sizes.Vocabs {
-				shapes = append(shapes, Shape{k, dtype, cmp.Or(sizes.Rows, RowsToStream(dtype, vocab)), vocab, sizes.Workers})
+				shapes = append(shapes, Shape{k, dtype, cmp.Or(sizes.Rows, RowsToStream(dtype, vocab, cmp.Or(sizes.Stream, StreamBytes))), vocab, sizes.Workers})
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (p Plan) smaller() (Plan, []Shape) {
 			q := full
 			if q.Kernel.Rows {
 				if q.Vocab /= part; p.Sizes.Rows == 0 {
-					q.Rows = RowsToStream(q.DType, max(1, q.Vocab))
+					q.Rows = RowsToStream(q.DType, max(1, q.Vocab), StreamBytes)
 				}
 			} else {
 				q.Rows /= part

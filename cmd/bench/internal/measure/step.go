@@ -80,7 +80,9 @@ const FewestTokens = 2
 
 // StepRows returns the tokens of a step whose logits and gradient, four arrays,
 // make up StreamBytes together, and at least FewestTokens.
-func StepRows(vocab int) int { return max(FewestTokens, (RowsToStream(reweight.DTypeF32, vocab)+3)/4) }
+func StepRows(vocab int) int {
+	return max(FewestTokens, (RowsToStream(reweight.DTypeF32, vocab, StreamBytes)+3)/4)
+}
 
 // A step goes from logits to the loss and its gradient by the logits. The
 // uniform step passes over the old policy's logits for its log-probabilities and
