@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +26,8 @@ type job struct {
 	checks measure.Plan // of all kernels in all formats
 	sizes  []int        // for checks: elements per row, or tokens
 	speed  measure.Plan
+	cached measure.Plan // one kernel on rows that a cache holds
+	steps  measure.Plan
 }
 
 // defaultJob checks at the edges of the kernels' blocks, and measures float32 with
@@ -36,124 +37,200 @@ func defaultJob(p *cli.Progress) job {
 	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), ISAs: reweight.AvailableISAs(), Progress: p}
 	speed := checks
 	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
-	speed.Sizes = cli.Sizes{Vocabs: []int{151936}, Workers: []int{1}}
+	speed.Sizes = cli.Sizes{Vocabs: []int{151936}, Workers: []int{1}, Stream: measure.Stream(cli.LastCache(), measure.BriefStream)}
+	cached, steps := speed, speed
+	cached.Kernels, cached.Sizes.Rows = speed.Kernels[:1], 4 // rows: 2.3 MiB
+	cached.ISAs = checks.ISAs[len(checks.ISAs)-1:]
+	steps.ISAs = cached.ISAs
 	return job{
 		checks: checks,
 		sizes:  []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},
-		speed:  speed,
+		speed:  speed, cached: cached, steps: steps,
 	}
 }
 
-// speedColumns are those of bench run that the main job shows.
-var speedColumns = [...]string{"kernel", "isa", "rows", "ns/element", "GB/s", "of read", "x reference", "rounds", "allocs"}
-
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
-	operands, err := cli.NewFlags("bench").Parse(usage, args, out)
+	flags := cli.NewFlags("bench")
+	verbose := flags.Bool("v", false, "the main job prints the machine, every check and every instruction set too")
+	operands, err := flags.Parse(usage, args, out)
 	if err != nil {
 		return err
 	}
 	if len(operands) > 0 {
 		return fmt.Errorf("unknown command %q, want reweight, run, overhead, gate or info", operands[0])
 	}
-	return j.do(ctx, out)
+	return j.do(ctx, out, *verbose)
 }
 
-// do does the main job and prints each part when it is done, or what there is of
-// it when ctx ends.
-func (j job) do(ctx context.Context, out io.Writer) error {
+// An outcome is what the main job found, or as much as there is when it ends early.
+type outcome struct {
+	machine   cli.Machine
+	losses    *losses.Summary
+	parities  []measure.Parity
+	results   []measure.Result
+	cached    []measure.Result
+	overheads []measure.Overhead
+	took      time.Duration
+}
+
+// do does the main job and prints what it found, or what there is of it when ctx
+// ends.
+func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	begin := time.Now()
-	m, err := cli.ThisMachine()
+	var o outcome
+	var err error
+	if o.machine, err = cli.ThisMachine(); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "%s with %s. This takes about a minute.\n", o.machine.CPU, o.machine.Chosen); err != nil {
+		return err
+	}
+	if o.losses, err = embeddedLosses(); err != nil {
+		return err
+	}
+	const grpo = false
+	j.speed.Progress.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + j.cached.SpeedWork() + j.steps.OverheadWork(1))
+	o.parities, err = j.checks.Parities(ctx, j.sizes)
+	if err == nil {
+		o.results, err = j.speed.Speed(ctx)
+	}
+	if err == nil {
+		o.cached, err = j.cached.Speed(ctx)
+	}
+	if err == nil {
+		o.overheads, err = j.steps.Overheads(ctx, grpo)
+	}
+	j.speed.Progress.Clear()
+	o.took = time.Since(begin)
+	if e := j.print(out, o, verbose, err != nil); e != nil {
+		return e
+	}
 	if err != nil {
-		return err
+		return cli.WhyEnded(ctx, err)
 	}
-	if err := cli.WriteTable(out, 2, nil, m.Rows()); err != nil {
-		return err
-	}
-
-	cli.Heading(out, "Rollouts of a trained policy on slippery FrozenLake")
-	if err := printEmbedded(out); err != nil {
-		return err
-	}
-
-	best := j.speed
-	best.ISAs = best.ISAs[len(best.ISAs)-1:]
-	p := j.speed.Progress
-	p.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + best.OverheadWork(1))
-	parities, stopped := j.checks.Parities(ctx, j.sizes)
-	failures := measure.Failures(parities)
-	p.Clear()
-	cli.Heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
-		len(kernels.Families), len(j.sizes), humanize.Comma(int64(slices.Max(j.sizes)))))
-	if err := printParities(out, parities); err != nil {
-		return err
-	}
-	if stopped != nil {
-		return ended(ctx, out, stopped)
-	}
-
-	results, stopped := j.speed.Speed(ctx)
-	p.Clear()
-	cli.Heading(out, "Speed on float32: rows of logits streamed, tokens from a cache")
-	r := report.New(m, measure.Results{Results: results}, stopped != nil)
-	_, header, cells := r.Table()
-	rows := make([][]string, len(cells))
-	for _, name := range speedColumns {
-		for i := range cells {
-			rows[i] = append(rows[i], cells[i][slices.Index(header, name)])
-		}
-	}
-	if err := cli.WriteTable(out, 2, speedColumns[:], rows); err != nil {
-		return err
-	}
-	if len(results) > 0 {
-		r.WriteNotes(out)
-	}
-	if stopped != nil {
-		return ended(ctx, out, stopped)
-	}
-
-	grpo := false
-	overheads, stopped := best.Overheads(ctx, grpo)
-	p.Clear()
-	cli.Heading(out, "Training steps of GRPO from logits to loss and gradient, over the uniform step")
-	rows = nil
-	for _, o := range overheads {
-		rows = append(rows, []string{o.Step, report.YesNo(o.KL), o.Verdict, cli.Ratio(o.OverUniform), report.ExtraMemory(o), strconv.FormatUint(o.Allocs, 10)})
-	}
-	if err := cli.WriteTable(out, 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows); err != nil {
-		return err
-	}
-	if stopped != nil {
-		return ended(ctx, out, stopped)
-	}
-
-	if len(failures) > 0 {
-		fmt.Fprintf(out, "\nSome results are WRONG:\n%s\n", strings.Join(failures, "\n"))
+	if failures := o.failures(); len(failures) > 0 {
 		return cli.Failed(failures)
 	}
-	return j.conclude(out, results, overheads, time.Since(begin))
+	return nil
 }
 
-// conclude says in words what the tables show, if all is right.
-func (j job) conclude(out io.Writer, results []measure.Result, overheads []measure.Overhead, took time.Duration) error {
-	isas := j.speed.ISAs
-	best := isas[len(isas)-1].String()
-	i := slices.IndexFunc(results, func(r measure.Result) bool { return r.Vocab > 0 && r.ISA == best })
-	same := "With the one instruction set here, every kernel agrees with the reference."
-	if n := len(isas); n > 1 {
-		same = fmt.Sprintf("Every kernel agrees with the reference, and has the same bits with all %d instruction sets.", n)
+// failures are the results that are wrong.
+func (o outcome) failures() []string {
+	failures := measure.Failures(o.parities)
+	if err := o.losses.Err(); err != nil {
+		failures = append(failures, err.Error())
 	}
-	r, o := results[i], overheads[len(overheads)-1]
-	_, err := fmt.Fprintf(out, "\n%s\nOn %s, %s takes %.2f ns per element: %.0f times the speed of the reference, %s of that of a plain read.\n"+
-		"With a KL anchor, a training step with ActFocus and AEM takes %s times the uniform one. All this took %.0f s.\n",
-		same, best, r.Kernel, r.NsPerElement.Median, r.TimesReference.Median, cli.Percent(r.Share.Median), cli.Ratio(o.OverUniform), took.Seconds())
+	return failures
+}
+
+// print prints the verdict first, and then the tables that it comes from.
+func (j job) print(out io.Writer, o outcome, verbose, partial bool) error {
+	r := report.New(o.machine, measure.Results{Results: o.results}, partial)
+	failures := o.failures()
+	if len(failures) > 0 {
+		fmt.Fprintf(out, "\nRight: NO. Some results are WRONG:\n%s\n", strings.Join(failures, "\n"))
+	} else if !partial {
+		fmt.Fprintf(out, "\nRight: %s\n", report.Right(o.machine.ISAs))
+	}
+	if !partial {
+		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\n", r.Fast(o.cached), report.Cost(o.overheads))
+	}
+	if noisy := report.Noisy(append(r.Nulls(), report.OverheadNulls(o.overheads)...)); noisy != "" {
+		cli.Warning(out, noisy)
+	}
+	print := j.printBrief
+	if verbose {
+		print = j.printAll
+	}
+	if err := print(out, o, r); err != nil {
+		return err
+	}
+	end := "\n" + report.Ended
+	if !partial {
+		end = fmt.Sprintf("All this took %.0f s. bench -v prints every check and every instruction set.", o.took.Seconds())
+	}
+	_, err := fmt.Fprintln(out, end)
 	return err
 }
 
-// ended marks what is printed as partial, and returns why it is.
-func ended(ctx context.Context, out io.Writer, err error) error {
-	fmt.Fprintf(out, "\n%s\n", report.Ended)
-	return cli.WhyEnded(ctx, err)
+const rolloutsTitle = "Rollouts of a trained policy on slippery FrozenLake: the loss under four weightings"
+
+// printBrief prints tables of at most 100 columns, which fit on a screen together.
+func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
+	fmt.Fprintf(out, "\n%s\n", rolloutsTitle)
+	if err := o.losses.WriteTable(out); err != nil {
+		return err
+	}
+	if len(o.results) > 0 {
+		fmt.Fprintf(out, "\nSpeed on float32 with %s, and how many times as fast it is as the others\n", o.machine.Chosen)
+		if err := table(out)(report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.cached)}, false).Brief()); err != nil {
+			return err
+		}
+	}
+	if len(o.overheads) > 0 {
+		fmt.Fprintf(out, "\n%s\n", stepsTitle)
+		if err := table(out)(report.BriefOverheads(o.overheads)); err != nil {
+			return err
+		}
+	}
+	var notes []string
+	if len(o.parities) > 0 {
+		notes = append(notes, report.Checked(o.parities, j.sizes))
+	}
+	notes = append(notes, r.BriefNotes()...)
+	if len(notes) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
+	return err
+}
+
+const stepsTitle = "Training steps of GRPO from logits to loss and gradient, over the uniform step"
+
+// table returns a function that prints a table.
+func table(out io.Writer) func(text int, header []string, rows [][]string) error {
+	return func(text int, header []string, rows [][]string) error { return cli.WriteTable(out, text, header, rows) }
+}
+
+// speedColumns are those of bench run that the main job shows.
+var speedColumns = [...]string{"kernel", "isa", "rows", "from", "ns/element", "GB/s", "of read", "x reference", "rounds", "allocs"}
+
+// printAll prints all that was found.
+func (j job) printAll(out io.Writer, o outcome, r report.Report) error {
+	fmt.Fprintln(out)
+	if err := cli.WriteTable(out, 2, nil, o.machine.Rows()); err != nil {
+		return err
+	}
+	cli.Heading(out, rolloutsTitle)
+	if err := o.losses.Write(out); err != nil {
+		return err
+	}
+	if len(o.parities) > 0 {
+		cli.Heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
+			len(kernels.Families), len(j.sizes), humanize.Comma(int64(slices.Max(j.sizes)))))
+		if err := printParities(out, o.parities); err != nil {
+			return err
+		}
+	}
+	if len(o.results) > 0 {
+		cli.Heading(out, "Speed on float32")
+		_, header, cells := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.cached)}, false).Table()
+		rows := make([][]string, len(cells))
+		for _, name := range speedColumns {
+			for i := range cells {
+				rows[i] = append(rows[i], cells[i][slices.Index(header, name)])
+			}
+		}
+		if err := cli.WriteTable(out, 2, speedColumns[:], rows); err != nil {
+			return err
+		}
+		r.WriteNotes(out)
+	}
+	if len(o.overheads) == 0 {
+		return nil
+	}
+	cli.Heading(out, stepsTitle)
+	return table(out)(report.OverheadTable(o.overheads))
 }
 
 // printParities prints a line for the instruction sets of a kernel that have equal
@@ -181,23 +258,16 @@ func printParities(out io.Writer, parities []measure.Parity) error {
 	return cli.WriteTable(out, 4, []string{"kernel", "type", "isa", "", "cases", "max ulp", "max abs"}, rows)
 }
 
-// printEmbedded prints what the losses make of the embedded rollouts.
-func printEmbedded(out io.Writer) error {
+// embeddedLosses returns what the losses make of the embedded rollouts.
+func embeddedLosses() (*losses.Summary, error) {
 	file, err := rollout.Parse(testdata.FrozenLakeSmall)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer file.Close()
 	b, err := file.Batch()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s, err := losses.Summarise(b, losses.Default(), losses.Compute)
-	if err != nil {
-		return err
-	}
-	if err := s.Write(out); err != nil {
-		return err
-	}
-	return s.Err()
+	return losses.Summarise(b, losses.Default(), losses.Compute)
 }

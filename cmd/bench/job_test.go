@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
@@ -23,36 +24,79 @@ var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 func quickJob() job {
 	j := defaultJob(&cli.Progress{})
 	j.sizes = []int{1, 40}
-	j.speed.Sampler, j.speed.Sizes.Vocabs, j.speed.Sizes.Rows = quick, []int{64}, 24
+	for _, p := range []*measure.Plan{&j.speed, &j.cached, &j.steps} {
+		p.Sampler, p.Sizes.Vocabs, p.Sizes.Rows = quick, []int{64}, 24
+	}
 	return j
 }
 
 // quickPlan measures all kernels in their first format, and checks them.
 func quickPlan() measure.Plan { return quickJob().speed }
 
+// TestMainJob: the verdict comes first, then the tables, of at most 100 columns; -v
+// has all that was found.
 func TestMainJob(t *testing.T) {
+	verdict := []string{"\nRight: every kernel agrees", "\nFast:  token_stats on ", "\nCost:  ActFocus and AEM with a KL anchor: "}
+	for _, c := range []struct {
+		args []string
+		want []string // in this order
+	}{
+		{nil, append(slices.Clone(verdict), "\nRollouts of", "ActFocus+AEM  0.084631", "34.4%", "\nSpeed", "\nTraining steps", "times uniform", "\nactfocus+aem ", "\nChecked: 25 kernels and formats", "\nAll this took")},
+		{[]string{"-v"}, append(slices.Clone(verdict), "\nCPU ", "caches", "\nRollouts of", "34.4%", "bottleneck", "Entropy drift", "The kernels, in float32, agree", "\nParity", "\nSpeed", "Plain read: rows of logits at ",
+			"A/A null, the plain read over itself: ", "\nTraining steps", "times uniform", "\nAll this took")},
+	} {
+		var out bytes.Buffer
+		if err := mainCommand(t.Context(), c.args, &out, quickJob()); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		rest := text
+		for _, w := range c.want {
+			_, after, ok := strings.Cut(rest, w)
+			if !ok {
+				t.Errorf("%v: no %q, or not there, in\n%s", c.args, w, text)
+				break
+			}
+			rest = after
+		}
+		names := cli.ISANames()
+		for _, k := range kernels.All() {
+			names = append(names, "\n"+k.Name+" ")
+		}
+		for _, w := range names {
+			if !strings.Contains(text, w) {
+				t.Errorf("%v: no %q in\n%s", c.args, w, text)
+			}
+		}
+		if strings.Contains(text, "WRONG") || strings.ContainsAny(text, "\x1b\r") {
+			t.Errorf("%v: a wrong result, or codes for a terminal:\n%s", c.args, text)
+		}
+		if before, _, _ := strings.Cut(text, "\nRight: "); strings.Count(before, "\n") != 1 {
+			t.Errorf("%v: more than a line before the verdict:\n%s", c.args, before)
+		}
+		for line := range strings.Lines(text) {
+			if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
+				t.Errorf("%v: trailing space in %q", c.args, line)
+			}
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 && c.args == nil {
+				t.Errorf("%d columns: %q", n, line)
+			}
+		}
+	}
+}
+
+// TestMainJobBegins: the first line is there before anything is computed.
+func TestMainJobBegins(t *testing.T) {
 	var out bytes.Buffer
-	if err := mainCommand(t.Context(), nil, &out, quickJob()); err != nil {
+	j := quickJob()
+	j.checks.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
+		if text := out.String(); !strings.HasSuffix(text, "This takes about a minute.\n") || strings.Count(text, "\n") != 1 {
+			t.Errorf("when the checks begin there is %q", text)
+		}
+		return measure.Check(ctx, k, dtype, sizes, isas)
+	}
+	if err := mainCommand(t.Context(), nil, &out, j); err != nil {
 		t.Fatal(err)
-	}
-	text := out.String()
-	want := []string{"CPU", "caches", "ActFocus+AEM", "34.4%", "bottleneck", "Entropy drift", "Parity", "Speed", "times uniform", "Plain read: rows of logits at ", "A/A null, the plain read over itself: ", "The kernels, in float32, agree", "kernel agrees"}
-	for _, k := range kernels.All() {
-		want = append(want, "\n"+k.Name+" ")
-	}
-	want = append(want, cli.ISANames()...)
-	for _, w := range want {
-		if !strings.Contains(text, w) {
-			t.Errorf("no %q in\n%s", w, text)
-		}
-	}
-	if strings.Contains(text, "WRONG") || strings.ContainsAny(text, "\x1b\r") {
-		t.Errorf("a wrong result, or codes for a terminal:\n%s", text)
-	}
-	for line := range strings.Lines(text) {
-		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
-			t.Errorf("trailing space in %q", line)
-		}
 	}
 }
 
@@ -76,7 +120,7 @@ func TestMainJobFails(t *testing.T) {
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
-	if text := out.String(); !strings.Contains(text, "WRONG") || strings.Contains(text, "kernel agrees") {
+	if text := out.String(); !strings.Contains(text, "\nRight: NO. Some results are WRONG:\nmin_max f32: far off\n") || strings.Contains(text, "kernel agrees") {
 		t.Errorf("output\n%s", text)
 	}
 }

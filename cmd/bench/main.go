@@ -19,7 +19,7 @@ import (
 )
 
 const usage = `Usage:
-  bench                         the main job: rollouts, parity, speed and overhead, in under a minute
+  bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
   bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
   bench run [flags]             speed and errors of chosen kernels; writes reports
   bench overhead [flags]        what ActFocus and AEM cost a training step

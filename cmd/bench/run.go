@@ -18,10 +18,10 @@ const runUsage = `Usage: bench run [flags]
 
 Measures kernels, each in turn with a plain read of its input by as many workers
 and with the float64 reference, and compares their results with the reference on
-every family of input. Kernels on rows of logits stream at least 64 MiB of them
-unless -rows says otherwise: from memory only if that is more than the largest
-cache holds, which a line under the results says. Kernels on tokens have no
-vocabulary and one worker, and stay in a cache.
+every family of input. Kernels on rows of logits read eight times as many bytes as
+the last cache holds, and at least 64 MiB, so that they come from memory, unless
+-rows says otherwise or less memory is free: the results say where they came from.
+Kernels on tokens have no vocabulary and one worker, and stay in a cache.
 
 Lists are separated by commas. -format go is what benchstat reads. docs/measuring.md
 says how each figure is taken.
@@ -34,7 +34,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	flags := cli.NewFlags("bench run")
 	kernelList := flags.Kernels()
 	isaList := flags.ISAs("all")
-	sizes := flags.Sizes("rows of logits, or tokens (default 64 MiB of logits, 65,536 tokens)")
+	sizes := flags.Sizes("rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
 	pin := flags.Pin()
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON, cli.Go)
 	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory` (report.partial.html and results.partial.json\nif the run ends early), and measure smaller sizes too, for growth")
@@ -77,6 +77,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if opt.pinned, err = pin(); err != nil {
 		return err
 	}
+	plan.Sizes.Stream = measure.Stream(cli.LastCache(), measure.LongStream)
 	return runPlan(ctx, plan, opt, out)
 }
 

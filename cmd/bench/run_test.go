@@ -269,22 +269,40 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// TestMainJobInterrupted: in each of its parts.
+// TestMainJobInterrupted: what there is by then is printed, and marked, without a
+// verdict.
 func TestMainJobInterrupted(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		ctx, w := interruptible(t, n)
 		j := quickJob()
 		j.checks = w
-		var out bytes.Buffer
-		if err := mainCommand(ctx, nil, &out, j); err != cli.ErrInterrupted || !strings.HasSuffix(out.String(), "\n"+report.Ended+"\n") || strings.Contains(out.String(), "kernel agrees") {
-			t.Errorf("%v after\n%s", err, out.String())
-		}
+		checkPartial(t, ctx, j, "Rollouts", "Speed")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	j := quickJob()
-	stop := stopper{after: "Parity", cancel: cancel}
-	if err := mainCommand(ctx, nil, &stop, j); err != cli.ErrInterrupted || !strings.HasSuffix(stop.text.String(), "\n"+report.Ended+"\n") || !strings.Contains(stop.text.String(), "Speed") {
-		t.Errorf("%v after\n%s", err, stop.text.String())
+	for _, c := range []struct{ after, want, lacks string }{
+		{"measuring token_stats", "Checked", "Training steps"},
+		{"measuring training steps", "Speed", "All this took"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		j := quickJob()
+		*j.speed.Progress = cli.Progress{W: &stopper{after: c.after, cancel: cancel}}
+		checkPartial(t, ctx, j, c.want, c.lacks)
+		cancel()
+	}
+}
+
+// checkPartial runs the main job, which ctx ends.
+func checkPartial(t *testing.T, ctx context.Context, j job, want, lacks string) {
+	t.Helper()
+	var out bytes.Buffer
+	err := mainCommand(ctx, nil, &out, j)
+	if text := out.String(); err != cli.ErrInterrupted || !strings.HasSuffix(text, "\n"+report.Ended+"\n") || strings.Contains(text, "kernel agrees") ||
+		!strings.Contains(text, want) || strings.Contains(text, lacks) {
+		t.Errorf("%v after\n%s", err, text)
+	}
+	out.Reset() // nothing but the rollouts
+	err = mainCommand(ctx, []string{"-v"}, &out, j)
+	if text := out.String(); err != cli.ErrInterrupted || !strings.HasSuffix(text, "\n"+report.Ended+"\n") || !strings.Contains(text, "Entropy drift") || strings.Contains(text, "Parity") {
+		t.Errorf("%v after\n%s", err, text)
 	}
 }
 
@@ -328,7 +346,7 @@ func TestOverhead(t *testing.T) {
 	if len(seen) != 12 || len(r.Overhead) != 24 || r.Partial || r.Machine.CPU == "" {
 		t.Errorf("%d rows of %d kinds, want 24 of 12", len(r.Overhead), len(seen))
 	}
-	for format, want := range map[string]string{"table": "\nactfocus+aem  ppo ", "markdown": "\n| actfocus+aem | ppo | yes |", "csv": "\nactfocus+aem,ppo,true,"} {
+	for format, want := range map[string]string{"table": "\nactfocus+aem ppo ", "markdown": "\n| actfocus+aem | ppo | yes |", "csv": "\nactfocus+aem,ppo,true,"} {
 		out.Reset()
 		if err := overheadQuickly(t.Context(), &out, "-format", format); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%v, no %q in\n%s", err, want, out.String())

@@ -85,6 +85,13 @@ func ThisMachine() (Machine, error) {
 	return m, nil
 }
 
+// LastCache returns the bytes of the largest cache that a CPU sees, 0 if that is not
+// known.
+func LastCache() int {
+	c := &cpuid.CPU.Cache
+	return max(0, c.L2, c.L3)
+}
+
 // ISANames returns the names of the instruction sets that run here, the slowest
 // first.
 func ISANames() []string {

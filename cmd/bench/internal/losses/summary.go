@@ -172,17 +172,10 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 // Write prints the summary for people.
 func (s *Summary) Write(w io.Writer) error {
 	n := func(i int) string { return humanize.Comma(int64(i)) }
-	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked; %s responses in %s trajectories of %s groups\n\n",
+	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s groups\n\n",
 		n(s.Tokens.Total), n(s.Tokens.Reasoning), n(s.Tokens.Action), n(s.Tokens.Total-s.Tokens.Reasoning-s.Tokens.Action),
 		n(s.Tokens.Spans), n(s.Tokens.Trajectories), n(s.Tokens.Groups))
-	var rows [][]string
-	for i, q := range s.losses() {
-		rows = append(rows, []string{
-			names[i], fmt.Sprintf("%.6f", float64(q.Loss)), cli.Percent(float64(q.ActionShare)), cli.Percent(float64(q.ClipFraction)),
-			fmt.Sprintf("%.6f", float64(q.GradL1)), fmt.Sprintf("%.6f", float64(q.GradL2)),
-		})
-	}
-	if err := cli.WriteTable(w, 1, []string{"weights", "loss", "action tokens' weight", "clipped", "gradient l1", "gradient l2"}, rows); err != nil {
+	if err := s.WriteTable(w); err != nil {
 		return err
 	}
 	c := func(c reference.Correlation) string {
@@ -191,8 +184,20 @@ func (s *Summary) Write(w io.Writer) error {
 		}
 		return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 	}
-	_, err := fmt.Fprintf(w, "\nAction bottleneck, Spearman correlation of a group's reward variance with its mean reference energy:\n"+
+	_, err := fmt.Fprintf(w, "\nAction bottleneck: Spearman correlation of a group's reward variance with its mean energy\n"+
 		"all tokens %s, reasoning %s, action %s\nEntropy drift, mean over responses: %+.6f\n%s\n",
 		c(s.bottleneck.All), c(s.bottleneck.Reasoning), c(s.bottleneck.Action), float64(s.Drift), s.agreement)
 	return err
+}
+
+// WriteTable prints the four losses.
+func (s *Summary) WriteTable(w io.Writer) error {
+	var rows [][]string
+	for i, q := range s.losses() {
+		rows = append(rows, []string{
+			names[i], fmt.Sprintf("%.6f", float64(q.Loss)), cli.Percent(float64(q.ActionShare)), cli.Percent(float64(q.ClipFraction)),
+			fmt.Sprintf("%.6f", float64(q.GradL1)), fmt.Sprintf("%.6f", float64(q.GradL2)),
+		})
+	}
+	return cli.WriteTable(w, 1, []string{"weights", "loss", "action tokens' weight", "clipped", "gradient l1", "gradient l2"}, rows)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 )
 
@@ -18,6 +17,19 @@ func (r Report) Notes() []string {
 		if note != "" {
 			notes = append(notes, note)
 		}
+	}
+	return notes
+}
+
+// BriefNotes are lines of at most 100 columns that say where rows of logits lay.
+func (r Report) BriefNotes() []string {
+	place := r.place()
+	if place == "" {
+		return nil
+	}
+	notes := []string{place}
+	if at := r.From(r.Results[0]); at == FromCache || at == FromBoth {
+		notes = append(notes, "bench run measures rows from memory, which here takes more than a minute.")
 	}
 	return notes
 }
@@ -67,43 +79,34 @@ func (r Report) reads() string {
 	return "Plain read: " + strings.Join(parts, ", ") + "."
 }
 
-// place says where rows of logits were read from. It says memory only if the
-// size of the largest cache is known and smaller.
+// place says where rows of logits were read from.
 func (r Report) place() string {
-	var least, most, row uint64
-	var typ string
+	var least, most int64
 	for _, q := range r.Results {
-		if q.Vocab == 0 {
-			continue
-		}
-		var dtype reweight.DType
-		if dtype.UnmarshalText([]byte(q.DType)) != nil {
-			continue // from a file
-		}
-		one := uint64(q.Vocab) * uint64(dtype.Size())
-		if n := uint64(q.Rows) * one; most == 0 {
-			least, most, row, typ = n, n, one, q.DType
-		} else {
+		if n := rowBytes(q); n > 0 {
+			if most == 0 {
+				least = n
+			}
 			least, most = min(least, n), max(most, n)
 		}
 	}
 	if most == 0 {
 		return ""
 	}
-	size, cache := humanize.IBytes(least), uint64(r.Machine.L3)
-	if to := humanize.IBytes(most); to != size {
+	size, cache := humanize.IBytes(uint64(least)), int64(r.Machine.L3)
+	if to := humanize.IBytes(uint64(most)); to != size {
 		size += " to " + to
 	}
-	switch {
-	case cache == 0:
-		return fmt.Sprintf("Rows of logits: %s, from memory or a cache: how large the largest cache is is not known.", size)
-	case cache < least:
-		return fmt.Sprintf("Rows of logits: %s, from memory: the L3 cache has %s.", size, humanize.IBytes(cache))
-	case cache < most:
-		return fmt.Sprintf("Rows of logits: %s, the larger from memory, the smaller inside a cache of %s.", size, humanize.IBytes(cache))
+	lo, hi := from(least, cache), from(most, cache)
+	if cache == 0 {
+		return fmt.Sprintf("Rows of logits: %s, from memory or from a cache: the size of the last cache is not known.", size)
 	}
-	return fmt.Sprintf("Rows of logits: %s, inside a cache of %s: not memory. bench run -rows %d of %s exceeds it.",
-		size, humanize.IBytes(cache), (5*cache/4+row-1)/row, typ)
+	what := map[string]string{FromMemory: "from memory", FromCache: "from a cache, not from memory", FromBoth: "partly from a cache"}
+	where := what[hi]
+	if lo != hi {
+		where = "the larger " + what[hi] + ", the smaller " + what[lo]
+	}
+	return fmt.Sprintf("Rows of logits: %s, %s: the last cache has %s.", size, where, humanize.IBytes(uint64(cache)))
 }
 
 // noise says how much two measurements of the same plain read differed, or

@@ -17,8 +17,7 @@ func onRows(isa string, rows int, read float64) Result {
 		Null: bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 10}}}
 }
 
-// TestPlace: memory is said only where the cache is known to be smaller, and the
-// rows of the hint do exceed it.
+// TestPlace: memory is said only of rows that take eight times the last cache.
 func TestPlace(t *testing.T) {
 	half := onRows("a", 64, 1)
 	half.DType = "bf16"
@@ -27,12 +26,12 @@ func TestPlace(t *testing.T) {
 		results []Result
 		want    string
 	}{
-		{480 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, inside a cache of 480 MiB: not memory. bench run -rows 600 of f32 exceeds it."},
-		{64 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, inside a cache of 64 MiB: not memory. bench run -rows 80 of f32 exceeds it."},
-		{48 << 20, []Result{onRows("a", 64, 1), half}, "Rows of logits: 32 MiB to 64 MiB, the larger from memory, the smaller inside a cache of 48 MiB."},
-		{480 << 20, []Result{half}, "Rows of logits: 32 MiB, inside a cache of 480 MiB: not memory. bench run -rows 1200 of bf16 exceeds it."},
-		{32 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from memory: the L3 cache has 32 MiB."},
-		{0, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from memory or a cache: how large the largest cache is is not known."},
+		{480 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from a cache, not from memory: the last cache has 480 MiB."},
+		{64 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from a cache, not from memory: the last cache has 64 MiB."},
+		{48 << 20, []Result{onRows("a", 64, 1), half}, "Rows of logits: 32 MiB to 64 MiB, the larger partly from a cache, the smaller from a cache, not from memory: the last cache has 48 MiB."},
+		{9 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, partly from a cache: the last cache has 9.0 MiB."},
+		{8 << 20, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from memory: the last cache has 8.0 MiB."},
+		{0, []Result{onRows("a", 64, 1)}, "Rows of logits: 64 MiB, from memory or from a cache: the size of the last cache is not known."},
 		{480 << 20, []Result{{Result: measure.Result{Rows: 65536}}}, ""},
 		{480 << 20, nil, ""},
 	} {

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/dustin/go-humanize"
@@ -30,13 +31,55 @@ func (r Overhead) Write(w io.Writer, as cli.Format) error {
 			fmt.Fprintf(w, "**%s**\n\n", Ended)
 		}
 		fmt.Fprintf(w, "%s, %s, %s/%s\n\n", cli.MarkdownText(r.Machine.CPU), r.Machine.Go, r.Machine.OS, r.Machine.Arch)
-		return cli.WriteMarkdown(w, overheadText, overheadHeader, r.rows())
+		if noisy := Noisy(OverheadNulls(r.Overhead)); noisy != "" {
+			fmt.Fprintf(w, "**%s**\n\n", noisy)
+		}
+		text, header, rows := OverheadTable(r.Overhead)
+		return cli.WriteMarkdown(w, text, header, rows)
 	}
+	return r.writeTables(w)
+}
+
+// writeTables writes the verdict, and tables of at most 100 columns.
+func (r Overhead) writeTables(w io.Writer) error {
+	if !r.Partial {
+		fmt.Fprintf(w, "Cost: %s\n", Cost(r.Overhead))
+	}
+	if noisy := Noisy(OverheadNulls(r.Overhead)); noisy != "" {
+		cli.Warning(w, noisy)
+	}
+	if len(r.Overhead) > 0 {
+		cli.Heading(w, "Training steps from logits to loss and gradient, over the uniform step")
+		_, header, rows := OverheadTable(r.Overhead)
+		for i, of := range [...]struct {
+			text    int
+			columns []string
+		}{
+			{2, []string{"isa", "times uniform", "null", "rounds", "allocs"}},
+			{2, []string{"verdict"}},
+			{2, []string{"rows", "uniform ms", "extra", "peak"}},
+		} {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			some := make([][]string, len(rows))
+			for k, o := range r.Overhead {
+				name := o.Step + " " + o.Advantages
+				if o.KL {
+					name += " KL"
+				}
+				some[k] = append(some[k], name)
+				for _, column := range of.columns {
+					some[k] = append(some[k], rows[k][slices.Index(header, column)])
+				}
+			}
+			if err := cli.WriteTable(w, of.text, append([]string{"step"}, of.columns...), some); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintln(w)
 	if err := cli.WriteTable(w, 2, nil, r.Machine.Rows()); err != nil {
-		return err
-	}
-	cli.Heading(w, "Training steps from logits to loss and gradient, over the uniform step")
-	if err := cli.WriteTable(w, overheadText, overheadHeader, r.rows()); err != nil {
 		return err
 	}
 	if r.Partial {
@@ -45,13 +88,10 @@ func (r Overhead) Write(w io.Writer, as cli.Format) error {
 	return nil
 }
 
-const overheadText = 5 // columns of text
-
-var overheadHeader = []string{"step", "advantages", "KL", "isa", "verdict", "times uniform", "null", "rounds", "extra", "allocs", "peak", "rows", "uniform ms"}
-
-func (r Overhead) rows() [][]string {
-	var rows [][]string
-	for _, o := range r.Overhead {
+// OverheadTable returns training steps as cells for people: the first columns are
+// text, the others numbers with their intervals.
+func OverheadTable(overheads []measure.Overhead) (text int, header []string, rows [][]string) {
+	for _, o := range overheads {
 		peak := "unknown"
 		if o.PeakBytes > 0 {
 			peak = humanize.IBytes(uint64(o.PeakBytes))
@@ -61,7 +101,7 @@ func (r Overhead) rows() [][]string {
 			strconv.Itoa(o.OverUniform.N), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, cli.Shape(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
 		})
 	}
-	return rows
+	return 5, []string{"step", "advantages", "KL", "isa", "verdict", "times uniform", "null", "rounds", "extra", "allocs", "peak", "rows", "uniform ms"}, rows
 }
 
 // ExtraMemory prints what the step holds on the heap beyond the uniform step.

@@ -59,7 +59,7 @@ func (r Report) WriteNotes(w io.Writer) { fmt.Fprintf(w, "\n%s\n", strings.Join(
 // Table returns the results as cells for people: the first columns are text, the
 // others numbers with their intervals.
 func (r Report) Table() (text int, header []string, rows [][]string) {
-	text, header = 3, []string{"kernel", "type", "isa", "workers", "rows", "ns/element", "GB/s", "of read", "x reference", "x portable", "rounds", "allocs", "max ulp", "max abs"}
+	text, header = 3, []string{"kernel", "type", "isa", "workers", "rows", "from", "ns/element", "GB/s", "of read", "x reference", "x portable", "rounds", "allocs", "max ulp", "max abs"}
 	compared := false
 	for _, q := range r.Results {
 		compared = compared || q.Baseline != nil
@@ -68,7 +68,7 @@ func (r Report) Table() (text int, header []string, rows [][]string) {
 		header = append(header, "against baseline")
 	}
 	for _, q := range r.Results {
-		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers)}, cells(q)...)
+		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers), cli.Shape(q.Rows, q.Vocab, 1), r.From(q)}, cells(q)...)
 		if compared {
 			against := "-"
 			if q.Baseline != nil {
@@ -83,7 +83,6 @@ func (r Report) Table() (text int, header []string, rows [][]string) {
 
 func cells(q Result) []string {
 	return []string{
-		cli.Shape(q.Rows, q.Vocab, 1), // the workers have a column
 		fmt.Sprintf("%s (%s-%s)", digits(q.NsPerElement.Median), digits(q.NsPerElement.Lo), digits(q.NsPerElement.Hi)),
 		fmt.Sprintf("%.2f", q.GBPerS),
 		cli.Percent(q.Share.Median) + " (" + whole(q.Share.Lo) + "-" + whole(q.Share.Hi) + ")",

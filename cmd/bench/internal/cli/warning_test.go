@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestWarning: colour is for terminals only.
+func TestWarning(t *testing.T) {
+	var b bytes.Buffer
+	Warning(&b, "text")
+	Warning(&FirstError{W: &b}, "more")
+	if b.String() != "text\nmore\n" {
+		t.Errorf("%q", b.String())
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if onTerminal(file) || onTerminal(&FirstError{W: file}) {
+		t.Error("a file is no terminal")
+	}
+	if got := coloured("text"); got != "\x1b[1;33mtext\x1b[0m" {
+		t.Errorf("%q", got)
+	}
+}
