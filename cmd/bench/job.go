@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
@@ -82,7 +83,7 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	if o.machine, err = cli.ThisMachine(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "%s with %s. This takes about a minute.\n", o.machine.CPU, o.machine.Chosen); err != nil {
+	if _, err := fmt.Fprintf(out, "%s with %s. This takes about a minute.\n", printable.Line(o.machine.CPU), o.machine.Chosen); err != nil {
 		return err
 	}
 	if o.losses, err = embeddedLosses(); err != nil {

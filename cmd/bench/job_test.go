@@ -159,6 +159,7 @@ func TestPrintParities(t *testing.T) {
 type reportJSON struct {
 	Machine  map[string]any
 	Partial  bool
+	Failures []string
 	Roofline struct {
 		Read float64 `json:"read_gb_per_s"`
 		Lo   float64 `json:"read_lo"`
@@ -243,8 +244,8 @@ func TestRunFails(t *testing.T) {
 	}
 	var r reportJSON
 	decode(t, out.Bytes(), &r)
-	if len(r.Results) == 0 {
-		t.Error("no results")
+	if len(r.Results) == 0 || len(r.Failures) != 1 {
+		t.Error("no results, or no failure")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -616,5 +617,69 @@ func TestAgreementAtTheEdges(t *testing.T) {
 	file := write(t, rollout.Tensors(b))
 	for _, args := range []string{"", "-guard 0", "-eps 0", "-lambda 80", "-guard Inf", "-dual-clip 0", "-signal log_ratio", "-aggregation seq_mean_token_mean"} {
 		runJSON(t, append(strings.Fields(args), file)...)
+	}
+}
+
+// hostileText has what a terminal or a log could take for a command, and what turns
+// text around.
+const hostileText = "x\n::error::bad\r\x1b[31m\u202e\u2028\x7f\u009b2J\U000e0001<b>|"
+
+// harmless reports whether text can be printed as it is.
+func harmless(text string) bool {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestHostileFile: whatever the names in a file and of the file, nothing of them
+// reaches the output as it is.
+func TestHostileFile(t *testing.T) {
+	dir := t.TempDir()
+	path := func(n int, tensors []rollout.Tensor) string {
+		p := filepath.Join(dir, strconv.Itoa(n)+hostileText)
+		if err := rollout.Write(p, tensors, map[string]string{"vocab": `["` + hostileText + `"]`, hostileText: hostileText}); err != nil {
+			t.Skip("the system does not take such a name: ", err)
+		}
+		return p
+	}
+	named := append(embedded(t), rollout.Tensor{Name: hostileText, Shape: []int64{1}, Data: []float32{1}})
+	bad := embedded(t)
+	for i := range bad {
+		if bad[i].Name == "role" {
+			bad[i].Shape, bad[i].Data = []int64{1}, []float32{1}
+		}
+	}
+	for i, c := range []struct {
+		path   string
+		status int
+	}{{path(0, named), 0}, {path(1, without(embedded(t), "rewards")), 2}, {path(2, bad), 2}, {filepath.Join(dir, "3"+hostileText), 2}} {
+		for _, format := range []string{"table", "json"} {
+			var out, stderr bytes.Buffer
+			status := run(t.Context(), []string{"reweight", "-format", format, c.path}, &out, &stderr)
+			if status != c.status || !harmless(out.String()) || !harmless(stderr.String()) {
+				t.Errorf("file %d, %s: status %d, printed %q and %q", i, format, status, out.String(), stderr.String())
+			}
+			if format == "json" && status == 0 {
+				var s struct{ File string }
+				if err := json.Unmarshal(out.Bytes(), &s); err != nil || s.File != c.path {
+					t.Errorf("file %q, want %q, %v", s.File, c.path, err)
+				}
+			}
+		}
+	}
+	var out, stderr bytes.Buffer
+	if status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, hostileText, "x"), path(4, embedded(t))}, &out, &stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
+		t.Errorf("-o: status %d, printed %q and %q", status, out.String(), stderr.String())
+	}
+	for _, flag := range []string{"-baseline", "-out"} {
+		out.Reset()
+		stderr.Reset()
+		if status := run(t.Context(), []string{"run", flag, path(5, embedded(t))}, &out, &stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
+			t.Errorf("%s: status %d, printed %q and %q", flag, status, out.String(), stderr.String())
+		}
 	}
 }

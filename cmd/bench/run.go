@@ -21,6 +21,7 @@ and with the float64 reference, and compares their results with the reference on
 every family of input. Kernels on rows of logits read eight times as many bytes as
 the last cache holds, and at least 64 MiB, so that they come from memory, unless
 -rows says otherwise or less memory is free: the results say where they came from.
+With a large cache this takes minutes.
 Kernels on tokens have no vocabulary and one worker, and stay in a cache.
 
 Lists are separated by commas. -format go is what benchstat reads. docs/measuring.md
@@ -37,7 +38,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	sizes := flags.Sizes("rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
 	pin := flags.Pin()
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON, cli.Go)
-	flags.StringVar(&opt.dir, "out", "", "write report.html and results.json into this `directory` (report.partial.html and results.partial.json\nif the run ends early), and measure smaller sizes too, for growth")
+	flags.StringVar(&opt.dir, "out", "", "write report.html, results.json and rollout.svg into this `directory` (report.partial.html and\nresults.partial.json if the run ends early), and measure training steps too")
 	flags.StringVar(&opt.baseline, "baseline", "", "compare with an earlier run on this machine: its results.json, or the `file` of its -format json")
 	if err := flags.ParseAlone(runUsage, args, out); err != nil {
 		return err

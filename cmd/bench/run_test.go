@@ -7,14 +7,10 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
@@ -87,7 +83,7 @@ func TestRunOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 3 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	saved := filepath.Join(dir, "results.json")
@@ -95,18 +91,11 @@ func TestRunOut(t *testing.T) {
 	if err != nil || r.Partial {
 		t.Fatal(r.Partial, err)
 	}
-	// Sizes for a fit, for one type of each kernel, with every instruction set.
-	sizes := map[string][]int{}
-	for _, q := range r.Sweep {
-		if q.ISA == "portable" {
-			sizes[q.Kernel+" "+q.DType] = append(sizes[q.Kernel+" "+q.DType], q.Rows+q.Vocab)
-		}
+	if len(r.Overhead) != 6 || r.Overhead[0].Advantages != "grpo" || !(r.Overhead[0].OverUniform.Median > 0) {
+		t.Errorf("training steps: %+v", r.Overhead)
 	}
-	if got := sizes["multiply f32"]; !slices.Equal(got, []int{1, 4, 16, 64}) {
-		t.Errorf("sizes of multiply: %v", got)
-	}
-	if got := sizes["token_stats_lse f32"]; !slices.Equal(got, []int{64 + 2, 64 + 8, 64 + 32, 64 + 128}) || len(sizes) != 2 {
-		t.Errorf("sizes %v", sizes)
+	if picture, err := os.ReadFile(filepath.Join(dir, "rollout.svg")); err != nil || !bytes.HasPrefix(picture, []byte("<svg")) {
+		t.Errorf("the picture, %v:\n%s", err, picture)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 	if err != nil || !bytes.Contains(page, []byte("token_stats_lse")) || !bytes.Contains(page, []byte("&lt;answer&gt;")) || !bytes.Contains(page, []byte("</html>")) {
@@ -142,7 +131,7 @@ func TestRunOutFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"results.json", "report.html", "results.partial.json", "report.partial.html"} {
+	for _, name := range []string{"results.json", "report.html", "results.partial.json", "report.partial.html", "rollout.svg"} {
 		dir := t.TempDir()
 		block(dir, name)
 		if text, err := runQuickly(t, "-out", dir); err == nil || !strings.Contains(err.Error(), name+": not a regular file") || text != "" {
@@ -165,7 +154,7 @@ func TestRunOutFails(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "not a regular file") != 2 || strings.Contains(err.Error(), "\n") || !strings.Contains(out.String(), w.Kernels[0].Name) {
 		t.Errorf("%v, printed %q", err, out.String())
 	}
-	if files, err := os.ReadDir(dir); len(files) != 2 {
+	if files, err := os.ReadDir(dir); len(files) != 3 {
 		t.Errorf("left %v, %v", files, err)
 	}
 }
@@ -180,8 +169,8 @@ func TestRunEnds(t *testing.T) {
 		files     []string
 		want      error
 	}{
-		{1, true, []string{"report.html", "report.partial.html", "results.json", "results.partial.json"}, cli.ErrInterrupted},
-		{2, false, []string{"report.html", "report.partial.html", "results.json", "results.partial.json"}, errors.New("broken")},
+		{1, true, []string{"report.html", "report.partial.html", "results.json", "results.partial.json", "rollout.svg"}, cli.ErrInterrupted},
+		{2, false, []string{"report.html", "report.partial.html", "results.json", "results.partial.json", "rollout.svg"}, errors.New("broken")},
 		{0, true, []string{"report.html", "results.json"}, cli.ErrInterrupted},
 	} {
 		dir := t.TempDir()
@@ -260,7 +249,7 @@ func TestRunInterrupted(t *testing.T) {
 			t.Errorf("%s: not three kernels, or not marked by %q:\n%s", as, mark, text)
 		}
 		r, err := report.Read(filepath.Join(dir, "results.partial.json"))
-		if err != nil || !r.Partial || len(r.Results) != 3*len(w.ISAs) || r.Sweep != nil {
+		if err != nil || !r.Partial || len(r.Results) != 3*len(w.ISAs) || r.Overhead != nil {
 			t.Errorf("saved %d results, %v", len(r.Results), err)
 		}
 		if q := r.Results[len(r.Results)-1]; q.MaxULP == q.MaxULP {
@@ -376,21 +365,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// canStart skips a test that starts this program where an emulated process cannot.
-func canStart(t *testing.T) {
-	t.Helper()
-	if err := exec.Command(os.Args[0], "-test.run", "^$").Run(); errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("an emulated process cannot start another")
-	}
-}
-
-// command is this program with these arguments.
-func command(args ...string) *exec.Cmd {
-	c := exec.Command(os.Args[0], args...)
-	c.Env = append(os.Environ(), "REWEIGHT_TEST_MAIN=1")
-	return c
-}
-
 // TestMeasures: commands that have nothing partial to print leave interrupts to
 // the system.
 func TestMeasures(t *testing.T) {
@@ -401,41 +375,5 @@ func TestMeasures(t *testing.T) {
 	}
 	if !measures(nil) {
 		t.Error("the main job does not measure")
-	}
-}
-
-// TestSignals: the first interrupt prints what there is and exits with 130, and
-// leaves no line of progress; writing to a full device is an error.
-func TestSignals(t *testing.T) {
-	if runtime.GOOS == "windows" || testing.Short() {
-		t.Skip("sends signals to a process that works for seconds")
-	}
-	canStart(t)
-	for _, args := range [][]string{{}, {"run", "-format", "json"}, {"overhead"}} {
-		c := command(args...)
-		var stdout, stderr bytes.Buffer
-		c.Stdout, c.Stderr = &stdout, &stderr
-		if err := c.Start(); errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("an emulator runs this, and the system cannot start it: ", err)
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Second)
-		if err := c.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-		c.Process.Signal(os.Interrupt) // as people do; it may have ended
-		c.Wait()
-		mark := report.Ended
-		if slices.Contains(args, "json") {
-			mark = `"partial": true`
-		}
-		if status := c.ProcessState.ExitCode(); status != 130 || !strings.Contains(stdout.String(), mark) || strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\r") {
-			t.Errorf("bench %v: status %d, stderr %q, stdout\n%s", args, status, stderr.String(), stdout.String())
-		}
-		if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "interrupted") {
-			t.Errorf("bench %v: stderr %q", args, m)
-		}
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // WriteTable prints rows under a header. The first columns are text, aligned left;
-// the others are numbers, aligned right.
+// the others are numbers, aligned right. What cannot be printed is escaped.
 func WriteTable(w io.Writer, text int, header []string, rows [][]string) error {
 	align := make([]tw.Align, len(header))
 	for i := range align {
@@ -38,7 +39,13 @@ func WriteTable(w io.Writer, text int, header []string, rows [][]string) error {
 	if len(header) > 0 {
 		t.Header(header)
 	}
-	if err := t.Bulk(rows); err != nil {
+	safe := make([][]string, len(rows))
+	for i, row := range rows {
+		for _, cell := range row {
+			safe[i] = append(safe[i], printable.Line(cell))
+		}
+	}
+	if err := t.Bulk(safe); err != nil {
 		return err
 	}
 	if err := t.Render(); err != nil {
@@ -81,7 +88,9 @@ func WriteMarkdown(w io.Writer, text int, header []string, rows [][]string) erro
 
 // MarkdownText returns text for a cell of a table or for a line in Markdown, which
 // shows it as it is: it is no tag, no link, no picture, no code and not the end of
-// the cell.
-func MarkdownText(text string) string { return markdownText.Replace(text) }
+// the cell. What cannot be printed is escaped.
+func MarkdownText(text string) string {
+	return markdownText.Replace(printable.Line(strings.ReplaceAll(text, "\n", " ")))
+}
 
-var markdownText = strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", `\`, `\\`, "[", `\[`, "]", `\]`, "`", "\\`", "*", `\*`)
+var markdownText = strings.NewReplacer("|", `\|`, "<", "&lt;", `\`, `\\`, "[", `\[`, "]", `\]`, "`", "\\`", "*", `\*`)

@@ -80,7 +80,6 @@ type Plan struct {
 const (
 	checkWork    = 1 // Check of one kernel and format at the sizes of the main job
 	measureWork  = 9
-	sweepWork    = 5
 	overheadWork = 17
 )
 
@@ -102,18 +101,22 @@ func (p Plan) Planned() []Result {
 
 // Results are what the shapes of a plan gave.
 type Results struct {
-	Results  []Result
-	Sweep    []Result // shorter measurements at smaller sizes too
-	Failures []string // results that are wrong
+	Results   []Result
+	Overheads []Overhead // of training steps of GRPO
+	Failures  []string   // results that are wrong
 }
 
-// Run measures and checks every shape, with a sweep over smaller sizes if asked.
-// With an error, the results are what there is by then.
-func (p Plan) Run(ctx context.Context, sweep bool) (all Results, err error) {
-	smaller, sizes := p.smaller()
+// Run measures and checks every shape, and training steps of GRPO on the last of the
+// instruction sets if asked. With an error, the results are what there is by then.
+func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
+	last := p
+	last.ISAs, last.Sizes = p.ISAs[len(p.ISAs)-1:], cli.Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
+	if last.Sizes.Rows != 0 { // of a kernel: a step has four arrays
+		last.Sizes.Rows = max(FewestTokens, min(last.Sizes.Rows, StepRows(last.Sizes.Vocabs[0])))
+	}
 	work := p.SpeedWork()
-	if sweep {
-		work += sweepWork * len(sizes)
+	if steps {
+		work += last.OverheadWork(1)
 	}
 	p.Progress.Expect(work)
 	for _, shape := range p.Shapes() {
@@ -135,41 +138,11 @@ func (p Plan) Run(ctx context.Context, sweep bool) (all Results, err error) {
 			return all, err
 		}
 	}
-	if !sweep {
-		return all, nil
+	if steps {
+		const grpo = false
+		all.Overheads, err = last.Overheads(ctx, grpo)
 	}
-	for _, shape := range sizes {
-		results, err := smaller.speed(ctx, shape, sweepWork)
-		if all.Sweep = append(all.Sweep, results...); err != nil {
-			return all, err
-		}
-	}
-	return all, nil
-}
-
-// smaller returns a plan that measures for a shorter time, and for it each kernel
-// at its size and at smaller ones.
-func (p Plan) smaller() (Plan, []Shape) {
-	p.Sampler.Budget /= 5
-	p.Kernels = FirstDTypes(p.Kernels)
-	p.Sizes.Workers, p.Sizes.Vocabs = p.Sizes.Workers[:1], []int{slices.Max(p.Sizes.Vocabs)}
-	var sizes []Shape
-	for _, full := range p.Shapes() {
-		for part := 64; part > 0; part /= 4 {
-			q := full
-			if q.Kernel.Rows {
-				if q.Vocab /= part; p.Sizes.Rows == 0 {
-					q.Rows = RowsToStream(q.DType, max(1, q.Vocab), StreamBytes)
-				}
-			} else {
-				q.Rows /= part
-			}
-			if q.Rows > 0 && (q.Vocab > 0 || !q.Kernel.Rows) {
-				sizes = append(sizes, q)
-			}
-		}
-	}
-	return p, sizes
+	return all, err
 }
 
 // Speed measures every shape. With an error, the results are what there is by

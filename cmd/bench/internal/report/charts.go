@@ -3,12 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html"
 	"html/template"
+	"io"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
@@ -134,8 +134,10 @@ func roofline(p isas, results []Result, width float64) template.HTML {
 			ys = append(ys, r.ReadGBPerS*w.Intensity())
 		}
 	}
-	top := c.legend(p, measured(results)) + 14 // the highest pile has five lines
-	left, bottom := 46.0, c.h-42
+	const left = 46.0
+	strip := c.legend(p, measured(results)) // where the numbers stand
+	top := strip + numberRow*float64(numberRows(len(all), c.w-left)) + 12
+	bottom := c.h - 42
 	x := logScale(xs, left, c.w-10)
 	y := logScale(ys, bottom, top)
 	c.axes(x, y, "operations per byte", "billion operations per second")
@@ -172,34 +174,60 @@ func roofline(p isas, results []Result, width float64) template.HTML {
 				fmt.Sprintf("%d: %s on %s: %.3g billion operations per second, %.2g per byte", w.Number, w.Name, r.ISA, ops, w.Intensity()))
 		}
 	}
-	// The numbers of columns that all but touch stand in one pile over them, the
-	// fastest on top, several abreast if they are many.
-	order := slices.SortedStableFunc(slices.Values(all), func(a, b workload) int { return cmp.Compare(a.Intensity(), b.Intensity()) })
-	for len(order) > 0 {
-		first, n := x.at(order[0].Intensity()), 1
-		for n < len(order) && x.at(order[n].Intensity())-first < 13 {
-			n++
-		}
-		pile := slices.Clone(order[:n])
-		middle := (first + x.at(order[n-1].Intensity())) / 2
-		order = order[n:]
-		slices.SortStableFunc(pile, func(a, b workload) int { return cmp.Compare(a.speed(), b.speed()) })
-		abreast := 1 + len(pile)/5
-		at := y.at(pile[len(pile)-1].speed()) - 9
-		for some := range slices.Chunk(pile, abreast) {
-			var numbers []string
-			for _, w := range some {
-				numbers = append(numbers, strconv.Itoa(w.Number))
-			}
-			c.text("number", "middle", middle, at, strings.Join(numbers, " "))
-			marks = append(marks, [2]float64{middle, at - 4})
-			at -= 11
-		}
-	}
+	c.numbers(all, func(w workload) (float64, float64) { return x.at(w.Intensity()), y.at(w.speed()) }, left, strip)
 	for _, write := range notes {
 		write()
 	}
 	return c.picture("Roofline", "Operations per second of every kernel over its operations per byte, with the plain read as the roof. The table below has the figures.")
+}
+
+// Numbers of workloads stand in rows above the chart, this far apart.
+const numberStep, numberRow = 19.0, 14.0
+
+// mostNumbers is how many workloads a roofline can show the numbers of.
+const mostNumbers = 80
+
+// numberRows returns how many rows so many numbers take.
+func numberRows(n int, width float64) int {
+	if n > mostNumbers {
+		return 0
+	}
+	return int(math.Ceil(float64(n) * numberStep / (width - numberStep)))
+}
+
+// numbers writes the number of each workload above the chart, as near as can be to
+// its column, and draws a line from there to its fastest mark. at returns the place of
+// that.
+func (c *canvas) numbers(all []workload, at func(workload) (x, y float64), left, top float64) {
+	var some []workload
+	for _, w := range all {
+		if x, y := at(w); finite(x, y) && len(all) <= mostNumbers {
+			some = append(some, w)
+		}
+	}
+	slices.SortStableFunc(some, func(a, b workload) int { return cmp.Compare(a.Intensity(), b.Intensity()) })
+	rows := max(1, numberRows(len(all), c.w-left))
+	step := numberStep / float64(rows) // numbers that follow each other are in different rows
+	places := make([]float64, len(some))
+	from := left
+	for i, w := range some {
+		x, _ := at(w)
+		places[i] = max(from, x)
+		from = places[i] + step
+	}
+	to := c.w - numberStep/2
+	for i := range slices.Backward(places) {
+		places[i] = min(places[i], to)
+		to = places[i] - step
+	}
+	for i, w := range some {
+		x, y := at(w)
+		row := top + numberRow*float64(i%rows+1)
+		c.line("leader", places[i], row+2, x, y-6)
+	}
+	for i, w := range some {
+		c.text("number", "middle", places[i], top+numberRow*float64(i%rows+1), strconv.Itoa(w.Number))
+	}
 }
 
 // along writes above a line, where the fewest marks are.
@@ -224,7 +252,7 @@ func (c *canvas) along(class string, x1, y1, x2, y2 float64, s string, marks [][
 		}
 	}
 	fmt.Fprintf(&c.body, `<text class="%s" transform="translate(%.1f %.1f) rotate(%.2f)">%s</text>`+"\n",
-		class, x1+best*dx+6*dy, y1+best*dy-6*dx, math.Atan2(dy, dx)*180/math.Pi, html.EscapeString(s))
+		class, x1+best*dx+6*dy, y1+best*dy-6*dx, math.Atan2(dy, dx)*180/math.Pi, safe(s))
 }
 
 // axes draws the frame, ticks and names of two scales.
@@ -314,134 +342,6 @@ func bars(p isas, results []Result, width float64) template.HTML {
 	return c.picture("Share of the plain read", "For each kernel, type and shape, the speed with every instruction set as a share of a plain read of the same memory, with 95% intervals. The results table has the figures.")
 }
 
-// A growth is how the time of a kernel grows with the size of its input.
-type growth struct {
-	Kernel string
-	DType  string
-	Of     string // what grows: vocabulary or tokens
-	Lines  []growthLine
-}
-
-// A growthLine is the part of it that one instruction set measured.
-type growthLine struct {
-	ISA    string
-	sizes  []float64
-	ns     []float64 // of a row, or of a call on so many tokens
-	series int
-}
-
-// growthsOf takes measurements of one kernel and type that differ in vocabulary,
-// or in tokens: those of the sweep, or of the run itself where it has several.
-func growthsOf(r Report) []growth {
-	swept := map[string]bool{}
-	for _, q := range r.Sweep {
-		swept[q.Kernel+q.DType] = true
-	}
-	results := slices.Clone(r.Sweep)
-	for _, q := range r.Results {
-		if !swept[q.Kernel+q.DType] && q.Workers == r.Results[0].Workers {
-			results = append(results, q)
-		}
-	}
-	var all []growth
-	for _, q := range results {
-		of, size := "tokens", q.Rows
-		if q.Vocab > 0 {
-			of, size = "vocabulary", q.Vocab
-		}
-		i := slices.IndexFunc(all, func(g growth) bool { return g.Kernel == q.Kernel && g.DType == q.DType })
-		if i < 0 {
-			i = len(all)
-			all = append(all, growth{Kernel: q.Kernel, DType: q.DType, Of: of})
-		}
-		g := &all[i]
-		j := slices.IndexFunc(g.Lines, func(l growthLine) bool { return l.ISA == q.ISA })
-		if j < 0 {
-			j = len(g.Lines)
-			g.Lines = append(g.Lines, growthLine{ISA: q.ISA, series: isas(r.Machine.ISAs).series(q.ISA)})
-		}
-		l := &g.Lines[j]
-		l.sizes, l.ns = append(l.sizes, float64(size)), append(l.ns, q.NsPerElement.Median*float64(size))
-	}
-	// Only those that were measured at several sizes.
-	var several []growth
-	for _, g := range all {
-		g.Lines = slices.DeleteFunc(g.Lines, func(l growthLine) bool { return slices.Max(l.sizes) == slices.Min(l.sizes) })
-		if len(g.Lines) > 0 {
-			several = append(several, g)
-		}
-	}
-	return several
-}
-
-// growthPanels draws a panel for each of them, all with the same axes.
-func growthPanels(p isas, all []growth, width float64) template.HTML {
-	c := &canvas{w: width}
-	columns, title := 4, "label"
-	if width < 600 {
-		columns, title = 2, "tick"
-	}
-	const left, between, above, below = 48.0, 14.0, 30.0, 42.0
-	var xs, ys []float64
-	seen, types := map[string]bool{}, map[string]bool{}
-	for _, g := range all {
-		types[g.DType] = true
-		for _, l := range g.Lines {
-			seen[l.ISA] = true
-			xs, ys = append(xs, l.sizes...), append(ys, l.ns...)
-		}
-	}
-	panel := (width - left - 8 - between*float64(columns-1)) / float64(columns)
-	tall := max(120, 0.75*panel)
-	top := c.legend(p, seen) - 4
-	rows := (len(all) + columns - 1) / columns
-	c.h = top + float64(rows)*(tall+above) + below
-	for i, g := range all {
-		column, row := i%columns, i/columns
-		x0 := left + float64(column)*(panel+between)
-		y0 := top + above + float64(row)*(tall+above)
-		x := logScale(xs, x0, x0+panel)
-		y := logScale(ys, y0+tall, y0)
-		for _, v := range x.ticks(3) {
-			c.line("grid", x.at(v), y.from, x.at(v), y.to)
-			if i+columns >= len(all) {
-				c.text("tick", "middle", x.at(v), y.from+15, short(v))
-			}
-		}
-		for _, v := range y.ticks(4) {
-			c.line("grid", x.from, y.at(v), x.to, y.at(v))
-			if column == 0 {
-				c.text("tick", "end", x.from-5, y.at(v)+4, duration(v))
-			}
-		}
-		c.line("axis", x.from, y.from, x.to, y.from)
-		c.line("axis", x.from, y.from, x.from, y.to)
-		name := g.Kernel
-		if len(types) > 1 {
-			name += " " + g.DType
-		}
-		c.text(title, "start", x0, y0-6, name)
-		for _, l := range g.Lines {
-			for k, size := range l.sizes {
-				c.mark(l.series, x.at(size), y.at(l.ns[k]), fmt.Sprintf("%s on %s: %s at %s", g.Kernel, l.ISA, duration(l.ns[k]), humanize.Comma(int64(size))))
-			}
-		}
-	}
-	of := all[0].Of
-	c.text("name", "middle", left+(width-left)/2, c.h-6, of)
-	return c.picture("Time against "+of, "Time of each kernel with each instruction set over the size of its input, both axes logarithmic.")
-}
-
-// duration prints nanoseconds.
-func duration(ns float64) string {
-	units := [...]string{"ns", "µs", "ms", "s"}
-	i := 0
-	for ns *= 1 + 1e-12; ns >= 1000 && i < len(units)-1; i++ {
-		ns /= 1000
-	}
-	return strconv.FormatFloat(ns, 'g', 3, 64) + " " + units[i]
-}
-
 // A Token is one token of a rollout and what the reweighting makes of it.
 type Token struct {
 	Text   string
@@ -459,64 +359,123 @@ type Rollout struct {
 // roles are the names of roles in the order of their colours.
 var roles = [...]string{"masked", "reasoning", "action"}
 
-// rolloutBars draws the weight of each token as a bar coloured by role, and the
-// factor of each response as a line over them.
-func rolloutBars(r Rollout, width float64) template.HTML {
+// rolloutFlow writes the tokens in lines as wide as the picture, each under a bar as
+// high as its weight and coloured by its role. A line over the bars of a response is
+// its factor.
+func rolloutFlow(r Rollout, width float64) *canvas {
 	c := &canvas{w: width}
-	const left, tall, above = 30.0, 72.0, 28.0
-	perLine := int((width - left - 4) / 7.4)
+	const margin, tall, below, between = 16.0, 48.0, 16.0, 12.0
+	const letter, space = 6.6, 3.0 // of the font of .token, and around a text
 	most := 1.0
 	for _, t := range r.Tokens {
 		most = max(most, t.Weight, t.Factor)
 	}
-	at := 4.0
+	at, top := margin, 14.0
+	entry := func(text string, mark func()) {
+		if at > margin && at+textWidth(text)+36 > width {
+			at, top = margin, top+20
+		}
+		mark()
+		c.text("label", "start", at+16, top+9, text)
+		at += textWidth(text) + 36
+	}
 	for i, role := range roles {
-		c.rect("role"+strconv.Itoa(i), at, 6, 10, 10, "")
-		c.text("label", "start", at+15, 15, role)
-		at += textWidth(role) + 42
+		entry(r.weights(role), func() { c.rect("role"+strconv.Itoa(i), at, top, 10, 10, "") })
 	}
-	top := 26.0
-	if at+130 > width {
-		at, top = 4, 44
+	entry("AEM factor of the response", func() { c.line("factor", at, top+5, at+12, top+5) })
+	top += 14 + between
+
+	y := scale{lo: 0, hi: most, from: top + tall, to: top + 12}
+	x := margin
+	end, factor := 0.0, 0.0 // of the last token in this line
+	for i, t := range r.Tokens {
+		w := letter*float64(utf8.RuneCountInString(t.Text)) + space
+		if x > margin && x+w > width-margin {
+			x = margin
+			y.from += tall + below + between
+			y.to += tall + below + between
+			factor = 0
+		}
+		about := fmt.Sprintf("token %d %s: %s, ActFocus weight %.3f", i, t.Text, t.Role, t.Weight)
+		if t.Factor != 0 {
+			about += fmt.Sprintf(", AEM factor %.3f", t.Factor)
+		}
+		height := max(1.5, y.at(0)-y.at(t.Weight))
+		c.rect("role"+strconv.Itoa(max(0, slices.Index(roles[:], t.Role))), x, y.at(0)-height, w-1, height, about)
+		class := "token"
+		if t.Role == "masked" {
+			class += " quiet"
+		} else if t.Role == "action" {
+			class += " chosen"
+			c.text("tick", "middle", x+w/2, y.at(0)-height-3, fmt.Sprintf("%.2f", t.Weight))
+		}
+		c.text(class, "middle", x+w/2, y.at(0)+12, t.Text)
+		if t.Factor != 0 {
+			from := x
+			if t.Factor == factor {
+				from = end
+			} else if t.Role != "action" { // over an action stands its weight
+				c.text("tick", "start", x, y.at(t.Factor)-3, fmt.Sprintf("x %.2f", t.Factor))
+			}
+			c.line("factor", from, y.at(t.Factor), x+w-1, y.at(t.Factor))
+		}
+		end, factor = x+w-1, t.Factor
+		x += w
 	}
-	c.line("factor", at, top-14, at+14, top-14)
-	c.text("label", "start", at+19, top-10, "AEM factor of the response")
-	lines := (len(r.Tokens) + perLine - 1) / perLine
-	c.h = top + float64(lines)*(tall+above) + 8
-	step := (width - left - 4) / float64(perLine)
-	for line := range lines {
-		y0 := top + above + float64(line)*(tall+above)
-		y := scale{lo: 0, hi: most * 1.03, from: y0 + tall, to: y0}
-		for _, v := range [...]float64{0, 1} {
-			c.line("grid", left, y.at(v), width-4, y.at(v))
-			c.text("tick", "end", left-5, y.at(v)+4, short(v))
-		}
-		from := line * perLine
-		tokens := r.Tokens[from:min(from+perLine, len(r.Tokens))]
-		c.text("tick", "start", left, y0-14, fmt.Sprintf("token %d", from))
-		for i, t := range tokens {
-			x := left + float64(i)*step
-			role := slices.Index(roles[:], t.Role)
-			about := fmt.Sprintf("%d %s: %s, ActFocus weight %.3f", from+i, t.Text, t.Role, t.Weight)
-			if t.Factor != 0 {
-				about += fmt.Sprintf(", AEM factor %.3f", t.Factor)
-			}
-			height := max(1.5, y.at(0)-y.at(t.Weight))
-			c.rect("role"+strconv.Itoa(role), x, y.at(0)-height, step-1.4, height, about)
-			if t.Role == "action" {
-				c.text("label", "middle", min(max(x, left+textWidth(t.Text)/2), width-textWidth(t.Text)/2-2), y.at(0)-height-5, t.Text)
-			}
-		}
-		for i := 0; i < len(tokens); {
-			j := i + 1
-			for j < len(tokens) && tokens[j].Factor == tokens[i].Factor {
-				j++
-			}
-			if f := tokens[i].Factor; f != 0 {
-				c.line("factor", left+float64(i)*step, y.at(f), left+float64(j)*step-1.4, y.at(f))
-			}
-			i = j
+	c.h = y.from + below + 8
+	return c
+}
+
+// weights names a role and the weights that its tokens have.
+func (r Rollout) weights(role string) string {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, t := range r.Tokens {
+		if t.Role == role {
+			lo, hi = min(lo, t.Weight), max(hi, t.Weight)
 		}
 	}
-	return c.picture("Weights of a rollout", "A bar for each token: its ActFocus weight, coloured by role; lines: the AEM factor of each response. The text below has every token with its figures.")
+	switch {
+	case lo > hi:
+		return role
+	case lo == hi:
+		return fmt.Sprintf("%s: weight %.3g", role, lo)
+	}
+	return fmt.Sprintf("%s: weight %.3g to %.3g", role, lo, hi)
+}
+
+const rolloutDescription = "The tokens of a rollout, each under a bar: its height is the weight of the token in the loss by ActFocus, " +
+	"its colour the role. A line over a response is the factor of its advantage by AEM."
+
+// rolloutBars is the rollout for the page.
+func rolloutBars(r Rollout, width float64) template.HTML {
+	return rolloutFlow(r, width).picture("Weights of a rollout", rolloutDescription+" The table below has every token with its figures.")
+}
+
+// pictureStyle is that of the page, for a picture of its own.
+const pictureStyle = `
+.card { fill: #ffffff; } text { fill: #1c1e21; font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
+.token { font: 11px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+.tick, .quiet { fill: #565c64; } .tick { font-size: 10px; } .chosen { font-weight: 700; }
+.role0 { fill: #a8adb4; } .role1 { fill: #0072b2; } .role2 { fill: #c2410c; } .factor { stroke: #1c1e21; stroke-width: 1.5; }
+@media (prefers-color-scheme: dark) {
+.card { fill: #0d1117; } text { fill: #e8e9eb; } .tick, .quiet { fill: #a5abb3; }
+.role0 { fill: #626973; } .role1 { fill: #56b4e9; } .role2 { fill: #f59e4b; } .factor { stroke: #e8e9eb; }
+}
+`
+
+// WriteSVG writes the rollout as a picture of its own, which depends on nothing but
+// the rollout.
+func (r Rollout) WriteSVG(w io.Writer) error {
+	const width, caption = 900, 30.0
+	c := rolloutFlow(r, width)
+	c.text("label", "start", 16, c.h+10, "Height: the token's weight in the loss by ActFocus. Colour: its role. Line: the factor of the response's advantage by AEM.")
+	c.h += caption
+	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title about" viewBox="0 0 %d %.0f" width="%d" height="%.0f">
+<title id="title">%s</title>
+<desc id="about">%s</desc>
+<style>%s</style>
+<rect class="card" width="%d" height="%.0f" rx="8"/>
+%s</svg>
+`, width, c.h, width, c.h, safe(r.Title), rolloutDescription, pictureStyle, width, c.h, c.body.String())
+	return err
 }

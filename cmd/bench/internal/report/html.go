@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 //go:embed report.html
 var page string
 
-var pageTemplate = template.Must(template.New("report").Parse(page))
+// In the page, line is printable.Line.
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"line": printable.Line}).Parse(page))
 
 // A grid is a table of the page; the first columns are text.
 type grid struct {
@@ -22,26 +25,28 @@ type grid struct {
 	Rows   [][]string
 }
 
-// WriteHTML writes one page that needs nothing else: no script, no font and no
-// network.
+// WriteHTML writes one page that needs nothing else: no font and no network. Its
+// script sorts tables, and all else works without it.
 func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
 	results, p := r.oneWorker(), isas(r.Machine.ISAs)
 	text, header, rows := r.Table()
 	header, rows = append(header, "outliers", "A/A null"), append([][]string{}, rows...)
 	data := struct {
 		Report
-		Title                  string
-		About                  [][]string
-		Roofline, Bars, Tokens drawing
-		Growth                 []drawing
-		Kernels, Results       grid
-		Rollout                Rollout
-		Notes                  []string
-		Drift                  string
-		Mark                   string
-		Workers                int
+		Title                   string
+		Verdict, Figures        [][2]string
+		Noisy                   string
+		About                   [][]string
+		Roofline, Bars, Tokens  drawing
+		Kernels, Steps, Results grid
+		Rollout                 Rollout
+		Notes                   []string
+		Drift                   string
+		Mark                    string
+		Workers                 int
 	}{
-		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, About: r.Machine.Rows(), Rollout: rollout, Notes: r.Notes(), Drift: r.Drift(), Mark: Ended,
+		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, Verdict: r.verdict(), Figures: r.figures(), Noisy: Noisy(r.Nulls()),
+		About: r.Machine.Rows(), Rollout: rollout, Notes: r.Notes(), Drift: r.Drift(), Mark: Ended,
 	}
 	if len(results) > 0 {
 		data.Workers = results[0].Workers
@@ -52,23 +57,71 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
 		data.Tokens = draw(func(width float64) template.HTML { return rolloutBars(rollout, width) })
 	}
 	data.Kernels = kernelGrid(results)
-	growths := growthsOf(r)
-	for _, of := range [...]string{"vocabulary", "tokens"} {
-		var some []growth
-		for _, g := range growths {
-			if g.Of == of {
-				some = append(some, g)
-			}
-		}
-		if some != nil {
-			data.Growth = append(data.Growth, draw(func(width float64) template.HTML { return growthPanels(p, some, width) }))
-		}
+	if len(r.Overhead) > 0 {
+		text, header, rows := OverheadTable(r.Overhead)
+		data.Steps = grid{text, header, rows}
 	}
 	for i, q := range r.Results {
 		rows[i] = append(rows[i], strconv.Itoa(q.NsPerElement.Outliers), cli.Ratio(q.Null))
 	}
 	data.Results = grid{text, header, rows}
 	return pageTemplate.Execute(w, data)
+}
+
+// verdict answers three questions, each in a line: what it is about, and the answer.
+func (r Report) verdict() [][2]string {
+	var lines [][2]string
+	add := func(about, answer string) {
+		if answer != "" {
+			lines = append(lines, [2]string{about, answer})
+		}
+	}
+	switch {
+	case len(r.Failures) > 0:
+		add("Right", "NO. "+cli.FirstOf(r.Failures))
+	case !r.Partial && len(r.Results) > 0:
+		add("Right", Right(r.measuredISAs()))
+	}
+	add("Fast", r.Fast(nil))
+	add("Cost", Cost(r.Overhead))
+	return lines
+}
+
+// measuredISAs returns the instruction sets of the results, the slowest first.
+func (r Report) measuredISAs() []string {
+	seen := measured(r.Results)
+	var names []string
+	for _, name := range r.Machine.ISAs {
+		if seen[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// figures returns up to five figures that a reader should remember, each with what it
+// is.
+func (r Report) figures() [][2]string {
+	var figures [][2]string
+	add := func(ok bool, figure, what string) {
+		if ok {
+			figures = append(figures, [2]string{figure, what})
+		}
+	}
+	if q := r.headline(); q != nil {
+		add(finite(q.NsPerElement.Median), digits(q.NsPerElement.Median)+" ns", "a logit: "+q.Kernel+" on "+q.ISA)
+		what := map[string]string{FromMemory: " from memory", FromCache: " from a cache", FromBoth: ", partly from a cache"}
+		add(finite(q.Share.Median), whole(q.Share.Median)+"%", "of the speed of a plain read"+what[r.From(*q)])
+		add(finite(q.TimesPortable.Median), rounded(q.TimesPortable.Median)+" times", "as fast as portable Go on one CPU")
+		add(finite(q.TimesReference.Median), rounded(q.TimesReference.Median)+" times", "as fast as the float64 reference")
+	}
+	for i := range slices.Backward(r.Overhead) {
+		if o := r.Overhead[i]; o.KL {
+			add(finite(o.OverUniform.Median), fmt.Sprintf("%.3f times", o.OverUniform.Median), "the uniform training step, with ActFocus, AEM and a KL anchor")
+			break
+		}
+	}
+	return figures
 }
 
 // oneWorker returns the results with the first number of workers, which the

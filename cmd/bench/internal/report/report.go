@@ -14,11 +14,12 @@ import (
 
 // A Report is a run of the bench.
 type Report struct {
-	Machine  cli.Machine `json:"machine"`
-	Partial  bool        `json:"partial"` // the run was interrupted, or failed
-	Roofline Roofline    `json:"roofline"`
-	Results  []Result    `json:"results"`
-	Sweep    []Result    `json:"sweep,omitempty"` // shorter measurements at several sizes, for growth
+	Machine  cli.Machine        `json:"machine"`
+	Partial  bool               `json:"partial"` // the run was interrupted, or failed
+	Roofline Roofline           `json:"roofline"`
+	Failures []string           `json:"failures,omitempty"` // results that are wrong
+	Results  []Result           `json:"results"`
+	Overhead []measure.Overhead `json:"overhead,omitempty"` // of training steps of GRPO, where they were measured
 }
 
 // A Roofline is the speed of the plain read: the median over the workloads on
@@ -32,12 +33,9 @@ type Roofline struct {
 
 // New returns the report of a run, of which there may be a part only.
 func New(m cli.Machine, results measure.Results, partial bool) Report {
-	r := Report{Machine: m, Partial: partial}
+	r := Report{Machine: m, Partial: partial, Failures: results.Failures, Overhead: results.Overheads}
 	for _, q := range results.Results {
 		r.Results = append(r.Results, Result{Result: q})
-	}
-	for _, q := range results.Sweep {
-		r.Sweep = append(r.Sweep, Result{Result: q})
 	}
 	r.setRoofline()
 	return r

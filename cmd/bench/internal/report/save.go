@@ -9,6 +9,10 @@ import (
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 )
 
+// pictureName is the file of the picture that Save writes, which is the same after
+// every run.
+const pictureName = "rollout.svg"
+
 // fileNames are the files that Save writes, for programs and for people. A run
 // that ends early does not take the place of one that did not.
 func fileNames(partial bool) (results, page string) {
@@ -26,7 +30,7 @@ func CheckDir(dir string) error {
 	}
 	for _, partial := range [...]bool{false, true} {
 		results, page := fileNames(partial)
-		for _, name := range [...]string{results, page} {
+		for _, name := range [...]string{results, page, pictureName} {
 			if err := atomicfile.Check(filepath.Join(dir, name)); err != nil {
 				return err
 			}
@@ -43,5 +47,6 @@ func (r Report) Save(dir string) error {
 	}
 	results, page := fileNames(r.Partial)
 	err = atomicfile.Write(filepath.Join(dir, results), r.WriteJSON)
-	return cli.Also(err, atomicfile.Write(filepath.Join(dir, page), func(w io.Writer) error { return r.WriteHTML(w, example) }))
+	err = cli.Also(err, atomicfile.Write(filepath.Join(dir, page), func(w io.Writer) error { return r.WriteHTML(w, example) }))
+	return cli.Also(err, atomicfile.Write(filepath.Join(dir, pictureName), example.WriteSVG))
 }

@@ -6,6 +6,8 @@ import (
 	"html/template"
 	"math"
 	"strings"
+
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // A canvas collects the elements of an SVG picture. What has a coordinate that
@@ -26,6 +28,10 @@ func finite(xs ...float64) bool {
 	return true
 }
 
+// safe returns text for SVG and HTML. Characters that cannot be printed, which XML
+// does not allow or which change the order of others, become escape sequences.
+func safe(text string) string { return html.EscapeString(printable.Line(text)) }
+
 // titled appends an element with a title, which browsers show where one points.
 func (c *canvas) titled(element, title string) {
 	c.body.WriteString("<" + element)
@@ -34,7 +40,7 @@ func (c *canvas) titled(element, title string) {
 		return
 	}
 	name, _, _ := strings.Cut(element, " ")
-	fmt.Fprintf(&c.body, "><title>%s</title></%s>\n", html.EscapeString(title), name)
+	fmt.Fprintf(&c.body, "><title>%s</title></%s>\n", safe(title), name)
 }
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
@@ -52,14 +58,14 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 // text writes; anchor is start, middle or end.
 func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	if finite(x, y) {
-		fmt.Fprintf(&c.body, `<text class="%s" text-anchor="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, anchor, x, y, html.EscapeString(s))
+		fmt.Fprintf(&c.body, `<text class="%s" text-anchor="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, anchor, x, y, safe(s))
 	}
 }
 
 // upright writes along the left edge, from below, centred at y.
 func (c *canvas) upright(class string, x, y float64, s string) {
 	if finite(x, y) {
-		fmt.Fprintf(&c.body, `<text class="%s" text-anchor="middle" transform="translate(%.1f %.1f) rotate(-90)">%s</text>`+"\n", class, x, y, html.EscapeString(s))
+		fmt.Fprintf(&c.body, `<text class="%s" text-anchor="middle" transform="translate(%.1f %.1f) rotate(-90)">%s</text>`+"\n", class, x, y, safe(s))
 	}
 }
 
@@ -89,7 +95,7 @@ const series = 4
 // picture returns the SVG. The description is its text alternative.
 func (c *canvas) picture(title, description string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<svg role="img" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" aria-label="%s">`+"\n%s</svg>",
-		c.w, c.h, c.w, c.h, html.EscapeString(title+". "+description), c.body.String()))
+		c.w, c.h, c.w, c.h, safe(title+". "+description), c.body.String()))
 }
 
 // textWidth is about the width of small text.

@@ -36,6 +36,10 @@ func (r Report) writeTable(w io.Writer) error {
 	if err := cli.WriteTable(w, 2, nil, r.Machine.Rows()); err != nil {
 		return err
 	}
+	if noisy := Noisy(r.Nulls()); noisy != "" {
+		fmt.Fprintln(w)
+		cli.Warning(w, noisy)
+	}
 	if len(r.Results) > 0 {
 		cli.Heading(w, "Kernels")
 		text, header, rows := r.Table()
@@ -121,7 +125,10 @@ func (r Report) WriteMarkdown(w io.Writer) error {
 	if r.Partial {
 		fmt.Fprintf(&b, "**%s**\n\n", Ended)
 	}
-	fmt.Fprintf(&b, "%s, %s, %s/%s\n\n", m.CPU, m.Go, m.OS, m.Arch)
+	fmt.Fprintf(&b, "%s, %s, %s/%s\n\n", cli.MarkdownText(m.CPU), m.Go, m.OS, m.Arch)
+	if noisy := Noisy(r.Nulls()); noisy != "" {
+		fmt.Fprintf(&b, "**%s**\n\n", noisy)
+	}
 	text, header, rows := r.Table()
 	if err := cli.WriteMarkdown(&b, text, header, rows); err != nil {
 		return err
