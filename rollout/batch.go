@@ -5,29 +5,27 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/seed621a2839/reweight"
 )
 
-// Batch returns the file's tensors as a batch, checked as by Batch.Validate. Each
-// array is the tensor of its name in reweight.Batch.Arrays, of the shape that
-// reweight.Batch gives, and of the dtype
+// Batch returns the file's tensors as a batch, checked by Batch.Validate. Each
+// array is the tensor of its Name in reweight.Batch.Arrays, has the shape that
+// reweight.Batch states, and has the dtype
 //
-//	U8                of roles
-//	I64, I32          of 64-bit and 32-bit integers
-//	F32, BF16 or F16  of float32 and of logits
+//	U8                for an array of roles
+//	I64, I32          for one of int64, of int32
+//	F32, BF16 or F16  for one of float32, and for logits
 //
 // role and seq_offsets must be there; any other may be absent. An error names the
-// tensor that is wrong.
+// array that is wrong.
 //
-// The slices alias the file (see Open) where they can. A tensor is copied if
-// its data is not aligned to its element size, which the format does not
-// promise; if the machine is big-endian; or to widen an array other than
-// logits to float32. All copies together take at most 1 GiB: more is an error,
-// which names the tensor. A file that was written from Tensors needs none on a
-// little-endian machine.
+// A slice of the batch aliases the file (see Open) where it can. A tensor is copied
+// if its data is not aligned to its element size (the format does not promise that
+// it is), if the machine is big-endian, and to widen an array other than logits to
+// float32. All copies together take at most 1 GiB: more is an error. A file that was
+// written from Tensors needs no copy on a little-endian machine.
 func (f *File) Batch() (*reweight.Batch, error) {
 	if f.closed {
 		return nil, inContext(f.prefix, os.ErrClosed)
@@ -46,7 +44,7 @@ func (f *File) Batch() (*reweight.Batch, error) {
 func (f *File) batch() (*reweight.Batch, error) {
 	for _, name := range [...]string{"role", "seq_offsets"} {
 		if f.byName[name] == nil {
-			return nil, fmt.Errorf("no %q", name)
+			return nil, fmt.Errorf("%s is missing", name)
 		}
 	}
 	l := loader{file: f}
@@ -60,7 +58,7 @@ func (f *File) batch() (*reweight.Batch, error) {
 		return nil, l.err
 	}
 	if err := b.Validate(); err != nil {
-		return nil, inTensor(b, err)
+		return nil, inFile(b, err)
 	}
 	return b, nil
 }
@@ -89,8 +87,8 @@ func (l *loader) load(a reweight.Array, b *reweight.Batch) {
 	}
 }
 
-// A loader turns tensors into arrays until the first error. Dimensions wanted
-// are lengths, or anySize.
+// A loader turns tensors into arrays until the first error. A dimension that it
+// wants of a tensor is a number, or anySize.
 type loader struct {
 	file   *File
 	copied int64 // bytes of the copies so far
@@ -116,9 +114,9 @@ func (l *loader) find(name string, dtypes []string, shape ...int64) *tensor {
 	sameSize := func(got, want int64) bool { return got == want || want == anySize }
 	switch {
 	case !slices.Contains(dtypes, t.DType):
-		l.err = fmt.Errorf("tensor %q: dtype %s, want %s", name, dtype, strings.Join(dtypes, " or "))
+		l.err = fmt.Errorf("%s has dtype %s, want %s", name, dtype, strings.Join(dtypes, " or "))
 	case !slices.EqualFunc(t.Shape, shape, sameSize):
-		l.err = fmt.Errorf("tensor %q: shape %s, want %s", name, shapeString(t.Shape), shapeString(shape))
+		l.err = fmt.Errorf("%s has shape %s, want %s", name, shapeString(t.Shape), shapeString(shape))
 	default:
 		return t
 	}
@@ -133,7 +131,8 @@ func integersOf[E element](l *loader, name, dtype string, n int64) []E {
 	return elements[E](l, t)
 }
 
-// elements returns the tensor's data, in place where it can be.
+// elements returns the tensor's data: the file's memory if it is viewable, else a
+// copy.
 func elements[E element](l *loader, t *tensor) []E {
 	if !viewable[E](t.data) && !l.takeRoom(t, len(t.data), "its data is not aligned to its element size, or this machine is big-endian") {
 		return nil
@@ -141,11 +140,11 @@ func elements[E element](l *loader, t *tensor) []E {
 	return view[E](t.data)
 }
 
-// takeRoom reports whether a copy of that many bytes may be made of the tensor,
-// and why says what for.
+// takeRoom reports whether a copy of that many bytes may be made of the tensor. The
+// error says why the copy is needed.
 func (l *loader) takeRoom(t *tensor, size int, why string) bool {
 	if int64(size) > maxCopied-l.copied {
-		l.err = fmt.Errorf("tensor %q: %s %s needs a copy of %d bytes (%s), want at most %d bytes in all copies of a file",
+		l.err = fmt.Errorf("%s has dtype %s and shape %s and needs a copy of %d bytes (%s), want at most %d bytes in all copies of a file",
 			t.Name, t.DType, shapeString(t.Shape), size, why, maxCopied)
 		return false
 	}
@@ -191,7 +190,7 @@ func (l *loader) logits(name string, rows int64) reweight.Logits {
 		return reweight.Logits{}
 	}
 	if t.Shape[1] == 0 {
-		l.err = fmt.Errorf("tensor %q: shape %s, want at least 1 logit in a row", name, shapeString(t.Shape))
+		l.err = fmt.Errorf("%s has shape %s, want at least 1 logit in a row", name, shapeString(t.Shape))
 		return reweight.Logits{}
 	}
 	logits := reweight.Logits{Vocab: int(t.Shape[1])}
@@ -206,23 +205,24 @@ func (l *loader) logits(name string, rows int64) reweight.Logits {
 	return logits
 }
 
-// inTensor says in terms of tensors what Batch.Validate says in terms of fields.
-func inTensor(b *reweight.Batch, err error) error {
+// inFile returns the error of Batch.Validate with the array's name in a file in
+// place of that of its field.
+func inFile(b *reweight.Batch, err error) error {
 	var input *reweight.InputError
 	if !errors.As(err, &input) {
 		return err
 	}
 	for _, a := range b.Arrays() {
 		if a.Field == input.Arg {
-			return fmt.Errorf("tensor %q: %s", a.Name, input.Sentence(a.Name))
+			return errors.New(input.Sentence(a.Name))
 		}
 	}
 	return err
 }
 
 // Tensors returns the arrays of b that are set, for Write: under their tensors'
-// names, and in an order in which each is aligned to its element size. The data
-// aliases b's slices.
+// names, and in an order in which the data of each is aligned to its element size.
+// Data aliases b's slices.
 func Tensors(b *reweight.Batch) []Tensor {
 	var tensors []Tensor
 	for _, a := range b.Arrays() {
@@ -265,35 +265,36 @@ func matrix(name string, l reweight.Logits) Tensor {
 	return t
 }
 
-// Require returns an error that names the first of the arrays that b neither
-// holds nor can have derived (see Derive): what a job needs, checked before it
-// starts. Names are those of the tensors.
+// Require returns an error if b lacks one of the named arrays and Derive cannot
+// compute it either. A job calls it before it starts. Names are those of the
+// tensors. The error names the first array that is missing, and does not begin with
+// this package's name: put that of the file before it.
 func Require(b *reweight.Batch, names ...string) error {
 	arrays := make(map[string]reweight.Array)
 	for _, a := range b.Arrays() {
 		arrays[a.Name] = a
 	}
-	have := func(name string) bool {
+	lacks := func(name string) bool {
 		a := arrays[name]
-		return a.Len() != 0
+		return a.Len() == 0
 	}
 	for _, name := range names {
-		if have(name) {
+		if !lacks(name) {
 			continue
 		}
 		a := arrays[name]
 		if a.From == "" {
-			return fmt.Errorf("rollout: no %q", name)
+			return fmt.Errorf("%s is missing", name)
 		}
-		var missing []string
-		if !have(a.From) {
-			missing = append(missing, strconv.Quote(a.From))
+		var sources []string
+		if lacks(a.From) {
+			sources = append(sources, a.From)
 		}
-		if a.Statistic == reweight.StatisticLogprob && !have("token_ids") {
-			missing = append(missing, strconv.Quote("token_ids"))
+		if a.Statistic == reweight.StatisticLogprob && lacks("token_ids") {
+			sources = append(sources, "token_ids")
 		}
-		if missing != nil {
-			return fmt.Errorf("rollout: no %q and no %s to derive it from", name, strings.Join(missing, ", no "))
+		if sources != nil {
+			return fmt.Errorf("%s is missing, and cannot be derived without %s", name, strings.Join(sources, " and "))
 		}
 	}
 	return nil

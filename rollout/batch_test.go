@@ -58,14 +58,14 @@ func hostileBatches() []hostileFile {
 		}
 		cases = append(cases, hostileFile{name, w.Bytes(), "rollout: " + want})
 	}
-	add("no role", without("role"), `no "role"`)
-	add("no offsets", without("seq_offsets"), `no "seq_offsets"`)
+	add("no role", without("role"), `role is missing`)
+	add("no offsets", without("seq_offsets"), `seq_offsets is missing`)
 
 	// Wrong dtype and shape, for every tensor.
 	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
-	types := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32"}
+	dtypes := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32"}
 	for _, x := range goodTensors() {
-		shape, dtype := shapes[x.Name], types[x.Name]
+		shape, dtype := shapes[x.Name], dtypes[x.Name]
 		if shape == "" {
 			shape = "[7]"
 		}
@@ -73,28 +73,28 @@ func hostileBatches() []hostileFile {
 			dtype = "F32 or BF16 or F16"
 		}
 		if x.Name == "seq_offsets" || x.Name == "role" {
-			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`tensor %q: shape [], want [?]`, x.Name))
+			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
 		} else {
-			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`tensor %q: shape [1], want %s`, x.Name, shape))
+			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [1], want %s`, x.Name, shape))
 		}
 		if x.Name != "seq_offsets" {
-			add("type of "+x.Name, with(Tensor{x.Name, []int64{2}, []int64{0, 1}}), fmt.Sprintf(`tensor %q: dtype I64, want %s`, x.Name, dtype))
+			add("dtype of "+x.Name, with(Tensor{x.Name, []int64{2}, []int64{0, 1}}), fmt.Sprintf(`%s has dtype I64, want %s`, x.Name, dtype))
 		}
 	}
-	add("type of seq_offsets", with(vector("seq_offsets", []int32{0, 7})), `tensor "seq_offsets": dtype I32, want I64`)
-	add("matrix of roles", with(Tensor{"role", []int64{1, 7}, make([]uint8, 7)}), `tensor "role": shape [1, 7], want [?]`)
-	add("rows of logits", with(Tensor{"logits", []int64{6, 2}, make([]float32, 12)}), `tensor "logits": shape [6, 2], want [7, ?]`)
-	add("empty rows", with(Tensor{"logits", []int64{7, 0}, []float32{}}), `tensor "logits": shape [7, 0], want at least 1 logit in a row`)
+	add("dtype of seq_offsets", with(vector("seq_offsets", []int32{0, 7})), `seq_offsets has dtype I32, want I64`)
+	add("matrix of roles", with(Tensor{"role", []int64{1, 7}, make([]uint8, 7)}), `role has shape [1, 7], want [?]`)
+	add("rows of logits", with(Tensor{"logits", []int64{6, 2}, make([]float32, 12)}), `logits has shape [6, 2], want [7, ?]`)
+	add("empty rows", with(Tensor{"logits", []int64{7, 0}, []float32{}}), `logits has shape [7, 0], want at least 1 logit in a row`)
 	cases = append(cases, hostileFile{"dtype unknown", rawFile(
 		`{"seq_offsets":{"dtype":"I64","shape":[0],"data_offsets":[0,0]},"role":{"dtype":"U9\n","shape":[1],"data_offsets":[0,1]}}`, 1),
-		`rollout: tensor "role": dtype "U9\n", want U8`})
+		`rollout: role has dtype "U9\n", want U8`})
 
 	// Contents.
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})}, `tensor "role": role is empty, want at least 1 token`)
-	add("role 3", with(vector("role", []uint8{0, 1, 2, 1, 0, 1, 3})), `tensor "role": role[6] is 3, want 0, 1 or 2`)
+	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})}, `role is empty, want at least 1 token`)
+	add("role 3", with(vector("role", []uint8{0, 1, 2, 1, 0, 1, 3})), `role[6] is 3, want 0, 1 or 2`)
 	offsets := func(name, want string, off ...int64) {
-		add(name, []Tensor{vector("seq_offsets", off), vector("role", make([]uint8, 7))}, `tensor "seq_offsets": `+want)
+		add(name, []Tensor{vector("seq_offsets", off), vector("role", make([]uint8, 7))}, want)
 	}
 	offsets("no trajectory", "seq_offsets has 1 elements, want at least 2, for one trajectory", 7)
 	offsets("first offset", "seq_offsets[0] is 1, want 0", 1, 7)
@@ -103,15 +103,15 @@ func hostileBatches() []hostileFile {
 	offsets("offsets beyond", "seq_offsets[2] is 8, want 7, the number of tokens", 0, 4, 8)
 	offsets("offsets of 2^63-1", "seq_offsets[1] is 9223372036854775807, want 7, the number of tokens", 0, math.MaxInt64)
 	offsets("offsets overshoot and return", "seq_offsets[2] is 7, below the 9 before it", 0, 9, 7)
-	add("NaN reward", with(vector("rewards", []float32{0, nan})), `tensor "rewards": rewards[1] is NaN, want a finite reward`)
-	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `tensor "rewards": rewards[0] is +Inf, want a finite reward`)
-	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `tensor "rewards": rewards[1] is NaN, want a finite reward`)
-	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `tensor "span_ids": span_ids[4] is 1 in trajectory 1, but that span began in an earlier trajectory`)
-	add("span skipped", with(vector("span_ids", []int32{-1, 0, 0, 2, -1, 1, 1})), `tensor "span_ids": span_ids[3] is 2, want -1 to 1: spans are numbered from 0 in the order in which they appear`)
-	add("span -2", with(vector("span_ids", []int32{-2, 0, 0, 1, -1, 2, 2})), `tensor "span_ids": span_ids[0] is -2, want -1 to 0: spans are numbered from 0 in the order in which they appear`)
-	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})), `tensor "span_ids": span_ids[1] is -1 at a response token (role 1), want its span`)
-	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})), `tensor "token_ids": token_ids[1] is -1, want 0 to 2, for rows of 3 logits`)
-	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})), `tensor "token_ids": token_ids[2] is 2, want 0 to 1, for rows of 2 logits`)
+	add("NaN reward", with(vector("rewards", []float32{0, nan})), `rewards[1] is NaN, want a finite reward`)
+	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `rewards[0] is +Inf, want a finite reward`)
+	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `rewards[1] is NaN, want a finite reward`)
+	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `span_ids[4] is 1 in trajectory 1, but that span began in an earlier trajectory`)
+	add("span skipped", with(vector("span_ids", []int32{-1, 0, 0, 2, -1, 1, 1})), `span_ids[3] is 2, want -1 to 1: spans are numbered from 0 in the order in which they appear`)
+	add("span -2", with(vector("span_ids", []int32{-2, 0, 0, 1, -1, 2, 2})), `span_ids[0] is -2, want -1 to 0: spans are numbered from 0 in the order in which they appear`)
+	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})), `span_ids[1] is -1 at a response token (role 1), want its span`)
+	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})), `token_ids[1] is -1, want 0 to 2, for rows of 3 logits`)
+	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})), `token_ids[2] is 2, want 0 to 1, for rows of 2 logits`)
 	return cases
 }
 
@@ -157,7 +157,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// What the two required tensors leave out is absent, and so are other tensors.
+// Only role and seq_offsets are required. A tensor that is no array of a batch is
+// left out.
 func TestSmallestBatch(t *testing.T) {
 	file := encoded(t, []Tensor{
 		vector("role", []uint8{0}),
@@ -238,12 +239,12 @@ func TestWidening(t *testing.T) {
 	}
 }
 
-// Whatever Validate says about a field is said about the tensor.
+// An error of Validate about a field names the tensor, once.
 func TestErrorsNameTensors(t *testing.T) {
 	b := new(reweight.Batch)
 	for _, a := range b.Arrays() {
-		got := inTensor(b, &reweight.InputError{Arg: a.Field, Index: 3, Problem: "is 1"}).Error()
-		if want := fmt.Sprintf("tensor %q: %s[3] is 1", a.Name, a.Name); got != want {
+		got := inFile(b, &reweight.InputError{Arg: a.Field, Index: 3, Problem: "is 1"}).Error()
+		if want := a.Name + "[3] is 1"; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -270,16 +271,16 @@ func TestRequire(t *testing.T) {
 	}{
 		{goodTensors(), "role seq_offsets group_ids rewards span_ids token_ids ref_energy entropy old_logprobs logprobs ref_logprobs advantages values ref_logits old_logits logits", ""},
 		{without("group_ids"), "role", ""},
-		{without("group_ids"), "role group_ids", `rollout: no "group_ids"`},
-		{without("rewards"), "rewards", `rollout: no "rewards"`},
+		{without("group_ids"), "role group_ids", "group_ids is missing"},
+		{without("rewards"), "rewards", "rewards is missing"},
 		{without("ref_energy"), "ref_energy", ""},
-		{without("ref_energy", "ref_logits"), "ref_energy", `rollout: no "ref_energy" and no "ref_logits" to derive it from`},
-		{without("entropy", "old_logits"), "entropy", `rollout: no "entropy" and no "old_logits" to derive it from`},
+		{without("ref_energy", "ref_logits"), "ref_energy", "ref_energy is missing, and cannot be derived without ref_logits"},
+		{without("entropy", "old_logits"), "entropy", "entropy is missing, and cannot be derived without old_logits"},
 		{without("ref_logprobs"), "ref_logprobs", ""},
-		{without("ref_logprobs", "token_ids"), "ref_logprobs", `rollout: no "ref_logprobs" and no "token_ids" to derive it from`},
-		{without("old_logprobs", "token_ids", "old_logits"), "old_logprobs", `rollout: no "old_logprobs" and no "old_logits", no "token_ids" to derive it from`},
-		{without("logprobs", "logits"), "logprobs", `rollout: no "logprobs" and no "logits" to derive it from`},
-		{goodTensors(), "reward", `rollout: no "reward"`},
+		{without("ref_logprobs", "token_ids"), "ref_logprobs", "ref_logprobs is missing, and cannot be derived without token_ids"},
+		{without("old_logprobs", "token_ids", "old_logits"), "old_logprobs", "old_logprobs is missing, and cannot be derived without old_logits and token_ids"},
+		{without("logprobs", "logits"), "logprobs", "logprobs is missing, and cannot be derived without logits"},
+		{goodTensors(), "reward", "reward is missing"},
 	} {
 		b := batchOf(t, encoded(t, c.tensors, nil))
 		got := ""
@@ -292,7 +293,7 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// The bound is one of all copies together.
+// maxCopied bounds all copies together.
 func TestCopiesAddUp(t *testing.T) {
 	x := &tensor{Info: Info{Name: "x", DType: "F32"}}
 	var l loader

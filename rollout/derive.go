@@ -8,14 +8,14 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// Derive computes those of the named arrays that b lacks and that follow from
-// its logits, at temperature 1. Names are those of the tensors, and
-// reweight.Batch.Arrays says which array follows from which logits: for example
+// Derive computes, of the named arrays, those that b lacks and that can be derived
+// from its logits, at temperature 1. Names are those of the tensors, and
+// reweight.Batch.Arrays says which array is derived from which logits: for example
 // ref_energy from ref_logits. Log-probabilities also need token_ids.
 //
-// Arrays that b has stay as they are, and so do those that cannot be derived (see
-// Require). Logits that nothing is derived from are not read. What is derived is
-// newly allocated. After an error b is unchanged.
+// Arrays that b has stay as they are. Arrays that cannot be derived stay absent,
+// without an error (see Require). Logits that nothing is derived from are not read.
+// The derived arrays are newly allocated. After an error b is unchanged.
 func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 	derived := *b
 	arrays := derived.Arrays()
@@ -48,7 +48,7 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 		}
 		if err := ws.TokenStats(dst, *logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 			var input *reweight.InputError
-			if errors.As(err, &input) && input.Arg == "ids" { // TokenStats' word for what b calls TokenIDs
+			if errors.As(err, &input) && input.Arg == "ids" { // the argument of TokenStats that b.TokenIDs is passed as
 				err = &reweight.InputError{Arg: "TokenIDs", Index: input.Index, Problem: input.Problem}
 			}
 			return fmt.Errorf("rollout: deriving from %q: %w", source.Name, err)

@@ -10,13 +10,13 @@ import (
 )
 
 // openNow opens the file for reading. It does not wait for a writer if the path
-// is that of a pipe by now.
+// has become that of a pipe.
 func openNow(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// mapFile maps the first size > 0 bytes of the file, read-only. Shared, so that
-// the mapping counts against no limit on memory.
+// mapFile maps the first size > 0 bytes of the file, read-only. The mapping is
+// shared, because a private one can count against a limit on memory.
 func mapFile(f *os.File, size int) (data []byte, unmap func() error, err error) {
 	data, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

@@ -139,8 +139,9 @@ func expectShorter(t *testing.T, f *File, err error) {
 	}
 }
 
-// A file that becomes shorter makes errors of faults, in Go and in every assembly.
-// While a fault is handled, the stack can be searched for pointers and moved.
+// Where a file has become shorter, Guard returns an error, whether Go or assembly
+// reads it. While a fault is handled, the garbage collector can look through the
+// stack, and the stack can move.
 func TestGuard(t *testing.T) {
 	for logits, derived := range map[string]string{"logits": "logprobs", "ref_logits": "ref_energy", "old_logits": "entropy"} {
 		t.Run(logits, func(t *testing.T) {
@@ -179,7 +180,7 @@ func deep(n int) int {
 	return frame[(n+1)%64] + 1
 }
 
-// Guard keeps what is not its file's.
+// Guard does not turn what has nothing to do with its file into an error.
 func TestGuardElsewhere(t *testing.T) {
 	f, _ := openTruncated(t, "logits")
 	if err := f.Guard(func() error { return nil }); err != nil {
@@ -208,14 +209,14 @@ func TestGuardElsewhere(t *testing.T) {
 	}
 }
 
-// Nobody writes to the pipe: whoever waits for a writer waits for ever.
+// Nobody writes to the pipe, so an Open that waits for a writer does not return.
 func TestOpenPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o666); err != nil {
 		t.Skip(err)
 	}
 	inTime(t, func() {
-		if _, err := Open(path); err == nil || err.Error() != "rollout: "+path+": not a regular file" {
+		if _, err := Open(path); err == nil || err.Error() != path+": not a regular file" {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -229,7 +230,7 @@ func TestOpenPipe(t *testing.T) {
 	})
 }
 
-// The path can become that of a pipe after it was looked at.
+// The path can become that of a pipe after Open has checked it.
 func TestOpenChangingPath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := unix.Mkfifo("pipe", 0o666); err != nil {
@@ -265,7 +266,7 @@ func TestOpenChangingPath(t *testing.T) {
 			f, err := Open("path")
 			if err == nil {
 				f.Close()
-			} else if err.Error() != "rollout: path: not a regular file" {
+			} else if err.Error() != "path: not a regular file" {
 				t.Error(err)
 				return
 			}
@@ -280,7 +281,7 @@ func TestOpenSocket(t *testing.T) {
 		t.Skip(err)
 	}
 	defer l.Close()
-	if _, err := Open("socket"); err == nil || err.Error() != "rollout: socket: not a regular file" {
+	if _, err := Open("socket"); err == nil || err.Error() != "socket: not a regular file" {
 		t.Errorf("error %v", err)
 	}
 }

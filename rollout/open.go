@@ -1,33 +1,45 @@
 package rollout
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"unsafe"
 
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
+// A File is a safetensors file, open for reading. It is safe for concurrent use,
+// except that no other call may come with or after Close.
+type File struct {
+	prefix   string // of every error: the path, or "rollout" for a file without one
+	data     []byte // all of the file
+	tensors  []*tensor
+	byName   map[string]*tensor
+	metadata map[string]string
+	unmap    func() error
+	closed   bool
+}
+
 // Open maps the file into memory (on systems without a mapping it reads the
 // file) and checks its header. Only the header is read: a file larger than
-// memory opens at once, and its data comes in as it is used.
+// memory opens at once, and the system reads its data when it is used.
 //
-// Slices that the File hands out alias the mapping. It is read-only, so writing
-// to them is a fault that ends the program, and so is any use after Close.
+// Slices that come from the File alias the mapping. The mapping is read-only:
+// writing to a slice, and any use of one after Close, is a fault that ends the
+// program.
 //
-// The file must not become shorter while it is open. Reading beyond its new end
-// gives zeros up to the end of a page, and after that a fault (SIGBUS on Unix),
-// which ends the program too. Open and Batch return an error in its place, and
-// Guard does so for code that reads the slices. Replacing the file by renaming
-// another over it, as Write does, is safe on Unix. Windows refuses both while the
-// file is open.
+// The file must not become shorter while it is open. Beyond its new end, a slice
+// reads as zeros up to the end of a page, and after that reading is a fault (SIGBUS
+// on Unix), which ends the program as well. Open and Batch return an error in that
+// case, and Guard does so for code that reads the slices. To replace the file by
+// renaming another one to its path, as Write does, is safe on Unix. Windows does not
+// allow either while the file is open.
 func Open(path string) (*File, error) {
-	prefix := "rollout: " + printable.Text(path)
+	prefix := printable.Text(path)
 	osFile, size, err := openRegular(path)
 	if err != nil {
 		return nil, inContext(prefix, err)
@@ -45,14 +57,14 @@ func Open(path string) (*File, error) {
 	}
 	f := &File{prefix: prefix, data: data, unmap: unmap}
 	if err := f.parse(); err != nil {
-		unmap() // err says what matters
+		unmap() // its error would hide err
 		return nil, err
 	}
 	return f, nil
 }
 
-// Parse reads a file that is already in memory. Slices that the File hands out
-// alias data.
+// Parse reads a file that is already in memory. Slices that come from the File
+// alias data. Errors begin with "rollout".
 func Parse(data []byte) (*File, error) {
 	f := &File{prefix: "rollout", data: data, unmap: func() error { return nil }}
 	if err := f.parse(); err != nil {
@@ -61,8 +73,13 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
+// parse reads the header. Its error begins with the prefix.
+func (f *File) parse() error {
+	return f.Guard(func() error { return inContext(f.prefix, f.parseData()) })
+}
+
 // Close unmaps the file; every slice that came from it is then invalid.
-// Closing twice is no error.
+// Calls after the first do nothing.
 func (f *File) Close() error {
 	if f.closed {
 		return nil
@@ -71,56 +88,42 @@ func (f *File) Close() error {
 	return inContext(f.prefix, f.unmap())
 }
 
-// openRegular opens a regular file and returns its size. The path is looked at
-// before it is opened, because opening a device can have effects, and again
-// afterwards, because it can have become another file in between.
+// openRegular opens a regular file and returns its size. It checks that the file is
+// regular before it opens it, because opening a device can have effects, and again
+// afterwards, because the path can have become that of another file in between.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, 0, cause(err)
+		return nil, 0, atomicfile.Cause(err)
 	}
-	if err := checkRegular(info); err != nil {
+	if err := atomicfile.CheckRegular(info); err != nil {
 		return nil, 0, err
 	}
 	file, err := openNow(path)
 	if err != nil {
-		return nil, 0, cause(err)
+		return nil, 0, atomicfile.Cause(err)
 	}
 	if info, err = file.Stat(); err == nil {
-		err = checkRegular(info)
+		err = atomicfile.CheckRegular(info)
 	}
 	if err != nil {
 		file.Close()
-		return nil, 0, cause(err)
+		return nil, 0, atomicfile.Cause(err)
 	}
 	return file, info.Size(), nil
-}
-
-func checkRegular(info fs.FileInfo) error {
-	if !info.Mode().IsRegular() {
-		return errors.New("not a regular file")
-	}
-	return nil
-}
-
-// cause returns what the system said, without the operation and the path.
-func cause(err error) error {
-	if err, ok := err.(*fs.PathError); ok {
-		return err.Err
-	}
-	return err
 }
 
 // Guard calls do, which reads slices of f, and returns its error. If a read
 // faults because the file has become shorter since it was opened, or because its
 // disk fails, Guard ends do and returns an error that says so. Any other panic,
-// and any fault outside the file's memory, passes through.
+// and any fault outside the file's memory, goes on to the caller.
 //
-// It holds for the goroutine that calls it alone: a fault in one that do starts
-// ends the program. So within do the Workers of a reweight.Workspace must be 1,
-// unless the slices that its calls read are copies that do has made. After such an
-// error, what do has written is incomplete and f's slices may fault again; only
-// Close is left to call. A Workspace that do has used can be used again.
+// Guard works for the goroutine that calls it: a fault in a goroutine that do
+// starts ends the program. So within do the Workers of a reweight.Workspace must be
+// 1, unless the slices that its calls read are copies that do has made. After such
+// an error, what do has written is incomplete, and a slice of f may fault again:
+// the only call that f then takes is Close. A Workspace that do has used can be used
+// again.
 func (f *File) Guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -141,7 +144,8 @@ func (f *File) Guard(do func() error) (err error) {
 }
 
 // within reports whether the address is one of the bytes of data. Some systems
-// round the address of a fault down to its page, where a mapping begins too.
+// round the address of a fault down to the begin of its page; a mapping begins at
+// one too, so the rounded address is within it as well.
 func within(data []byte, address uintptr) bool {
 	return address-uintptr(unsafe.Pointer(unsafe.SliceData(data))) < uintptr(len(data))
 }

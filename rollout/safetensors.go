@@ -1,9 +1,13 @@
 // Package rollout reads and writes packed batches of rollouts as safetensors
-// files, and derives the arrays that a file holds only as logits.
+// files, and derives arrays from the logits that a file has in their place.
 //
-// Each array of a batch is the tensor of its Name in reweight.Batch.Arrays; Batch
-// says which element types it may have. Other tensors and the metadata are left
-// alone.
+// Each array of a batch is the tensor of its Name in reweight.Batch.Arrays.
+// File.Batch says which dtypes it may have. Other tensors and the metadata of a
+// file have no effect.
+//
+// An error about a file begins with the file's path. If an array of a batch is
+// wrong, the error names the array as the file does: "rewards[3] is NaN, want a
+// finite reward".
 package rollout
 
 import (
@@ -30,7 +34,7 @@ const (
 	metadataName = "__metadata__"
 )
 
-// elementBits holds every element type that the format knows.
+// elementBits are the bits of an element, for every dtype of the format.
 var elementBits = map[string]uint64{
 	"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 	"BOOL": 8, "U8": 8, "I8": 8,
@@ -40,19 +44,7 @@ var elementBits = map[string]uint64{
 	"U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }
 
-// A File is a safetensors file, open for reading. It is safe for concurrent
-// use, except that Close must come last.
-type File struct {
-	prefix   string // of every error: the package and the path
-	data     []byte // all of the file
-	tensors  []*tensor
-	byName   map[string]*tensor
-	metadata map[string]string
-	unmap    func() error
-	closed   bool
-}
-
-// Info describes one tensor of a file. Its text is the file's own and can hold
+// Info describes one tensor of a file. Its text comes from the file and can be
 // anything, control characters included: quote it before you print it.
 type Info struct {
 	Name  string
@@ -76,21 +68,17 @@ func (f *File) Tensors() []Info {
 	return infos
 }
 
-// Metadata returns a copy of the file's metadata, text that can hold anything
-// like that of Info.
+// Metadata returns a copy of the file's metadata. Like the text of Info, it can be
+// anything.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
 func errTooShort(size int64) error {
 	return fmt.Errorf("%d bytes, want at least %d for the header's length", size, lengthSize)
 }
 
-// parse reads the header. Its error is complete, with the prefix.
-func (f *File) parse() error {
-	return f.Guard(func() error { return inContext(f.prefix, f.parseData()) })
-}
-
-// parseData allocates in proportion to the header that is really there: nothing
-// that the header declares is believed before it is checked against the data.
+// parseData reads the header and finds each tensor's data. It allocates in
+// proportion to the length of the header. What the header says of the data is
+// checked against the data before it is used.
 func (f *File) parseData() error {
 	data := f.data
 	if len(data) < lengthSize {
@@ -113,14 +101,15 @@ func (f *File) parseData() error {
 	return f.layOut(data[n:])
 }
 
-// layOut gives each tensor its data, which together must cover all of it once.
+// layOut gives each tensor its part of the data. Every byte of the data must
+// belong to exactly one tensor.
 func (f *File) layOut(data []byte) error {
 	slices.SortStableFunc(f.tensors, func(a, b *tensor) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
 	})
 	size := int64(len(data))
 	pos := int64(0)
-	last := "" // what lies before pos
+	last := "" // the tensor that ends at pos
 	for _, t := range f.tensors {
 		var problem string
 		switch {
@@ -151,8 +140,8 @@ func (f *File) layOut(data []byte) error {
 	return fmt.Errorf("tensor %s is the last and ends at byte %d of %d bytes of data", quote(last), pos, size)
 }
 
-// checkSize compares the length of the data with the shape. The size of an
-// element type that the format does not know cannot be checked.
+// checkSize compares the length of the data with the shape, unless the dtype is not
+// one of the format's: the size of its elements is then not known.
 func (t *tensor) checkSize() error {
 	n, known := elementBits[t.DType]
 	if !known {
@@ -248,7 +237,7 @@ func (t *tensor) parse(dec *json.Decoder) error {
 }
 
 // object reads a JSON object and calls value to read the value of each key. It
-// works on tokens because unmarshalling would let duplicate keys pass.
+// reads token by token because json.Unmarshal accepts duplicate keys.
 func object(dec *json.Decoder, value func(key string) error) error {
 	if d, err := next[json.Delim](dec, "an object"); err != nil {
 		return err
@@ -277,7 +266,8 @@ func object(dec *json.Decoder, value func(key string) error) error {
 }
 
 // integers reads a JSON array of up to maxDims integers from 0 to 2^63 - 1. It
-// takes the array as text: a token for each element would cost 80 times its size.
+// reads the array as text, because a token for each element takes 80 times the
+// memory of the text.
 func integers(dec *json.Decoder) ([]int64, error) {
 	var text json.RawMessage
 	if err := dec.Decode(&text); err != nil {
@@ -306,6 +296,7 @@ func integers(dec *json.Decoder) ([]int64, error) {
 	return list, nil
 }
 
+// next reads a token, which must be of type T; what says so in the error.
 func next[T string | json.Delim](dec *json.Decoder, what string) (T, error) {
 	token, err := dec.Token()
 	if err == io.EOF {
@@ -322,6 +313,7 @@ func errWant(what string, dec *json.Decoder) error {
 	return fmt.Errorf("want %s before byte %d", what, dec.InputOffset())
 }
 
+// inContext puts what an error is about before it; nil stays nil.
 func inContext(where string, err error) error {
 	if err == nil {
 		return nil
@@ -329,7 +321,7 @@ func inContext(where string, err error) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// quote keeps what a hostile file wrote to one short line.
+// quote returns text from a file, which can be hostile, as one short line.
 func quote(s string) string {
 	if len(s) > 64 {
 		s = s[:64] + "..."
@@ -337,6 +329,8 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
+// shapeString returns the shape as "[2, 3]", with ? for any size, and cut off after
+// eight dimensions.
 func shapeString(shape []int64) string {
 	var s strings.Builder
 	s.WriteByte('[')

@@ -127,7 +127,7 @@ func TestHostileHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err2 := Open(path)
-			want := strings.Replace(err.Error(), "rollout: ", "rollout: "+path+": ", 1)
+			want := strings.Replace(err.Error(), "rollout: ", path+": ", 1)
 			if err2 == nil || err2.Error() != want {
 				t.Errorf("Open: %v, want %s", err2, want)
 			}
@@ -195,11 +195,11 @@ func TestAcceptedHeaders(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	none := filepath.Join(dir, "none")
-	if _, err := Open(none); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "rollout: "+none+": ") {
+	if _, err := Open(none); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), none+": ") {
 		t.Errorf("no file: %v", err)
 	}
 	for _, path := range []string{dir, os.DevNull} {
-		if _, err := Open(path); err == nil || err.Error() != "rollout: "+path+": not a regular file" {
+		if _, err := Open(path); err == nil || err.Error() != path+": not a regular file" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -130,20 +130,20 @@ func TestCopiesAreBounded(t *testing.T) {
 	const unaligned = "its data is not aligned to its element size, or this machine is big-endian"
 	for _, c := range []struct {
 		tensors []declared
-		want    string // about a tensor
+		want    string
 	}{
-		{[]declared{offsets, role, pad, logits("F32", 4)}, `"logits": F32 [1048576, 8192] needs a copy of 34359738368 bytes (` + unaligned + `)`},
-		{[]declared{offsets, role, pad, logits("BF16", 2)}, `"logits": BF16 [1048576, 8192] needs a copy of 17179869184 bytes (` + unaligned + `)`},
-		{[]declared{offsets, role, pad, logits("F16", 2)}, `"logits": F16 [1048576, 8192] needs a copy of 17179869184 bytes (` + unaligned + `)`},
-		{[]declared{manyOffsets, manyRoles, {"entropy", "BF16", []int64{1 << 33}, nil, 1 << 34}}, `"entropy": BF16 [8589934592] needs a copy of 34359738368 bytes (it is widened to F32)`},
-		{[]declared{manyOffsets, manyRoles, {"entropy", "F16", []int64{1 << 33}, nil, 1 << 34}}, `"entropy": F16 [8589934592] needs a copy of 34359738368 bytes (it is widened to F32)`},
-		{[]declared{role, pad, {"seq_offsets", "I64", []int64{1 << 30}, nil, 1 << 33}}, `"seq_offsets": I64 [1073741824] needs a copy of 8589934592 bytes (` + unaligned + `)`},
+		{[]declared{offsets, role, pad, logits("F32", 4)}, `logits has dtype F32 and shape [1048576, 8192] and needs a copy of 34359738368 bytes (` + unaligned + `)`},
+		{[]declared{offsets, role, pad, logits("BF16", 2)}, `logits has dtype BF16 and shape [1048576, 8192] and needs a copy of 17179869184 bytes (` + unaligned + `)`},
+		{[]declared{offsets, role, pad, logits("F16", 2)}, `logits has dtype F16 and shape [1048576, 8192] and needs a copy of 17179869184 bytes (` + unaligned + `)`},
+		{[]declared{manyOffsets, manyRoles, {"entropy", "BF16", []int64{1 << 33}, nil, 1 << 34}}, `entropy has dtype BF16 and shape [8589934592] and needs a copy of 34359738368 bytes (it is widened to F32)`},
+		{[]declared{manyOffsets, manyRoles, {"entropy", "F16", []int64{1 << 33}, nil, 1 << 34}}, `entropy has dtype F16 and shape [8589934592] and needs a copy of 34359738368 bytes (it is widened to F32)`},
+		{[]declared{role, pad, {"seq_offsets", "I64", []int64{1 << 30}, nil, 1 << 33}}, `seq_offsets has dtype I64 and shape [1073741824] and needs a copy of 8589934592 bytes (` + unaligned + `)`},
 	} {
 		path := sparseFile(t, c.tensors...)
 		f := openSparse(t, path)
 		heap := allocated(func() {
 			_, err := f.Batch()
-			want := "rollout: " + path + ": tensor " + c.want + ", want at most 1073741824 bytes in all copies of a file"
+			want := path + ": " + c.want + ", want at most 1073741824 bytes in all copies of a file"
 			if err == nil || err.Error() != want {
 				t.Errorf("error %v\nwant  %s", err, want)
 			}

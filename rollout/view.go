@@ -8,12 +8,12 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// element lists the element types that a batch is made of.
+// element lists the types of the elements of a batch's arrays.
 type element interface {
 	uint8 | reweight.Role | int32 | int64 | float32 | reweight.BF16 | reweight.F16
 }
 
-// The format is little-endian.
+// bigEndian reports whether this machine is; the format is little-endian.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 // viewable reports whether view returns the data's own memory.
@@ -22,9 +22,8 @@ func viewable[E element](data []byte) bool {
 	return (!bigEndian || unsafe.Sizeof(*new(E)) == 1) && uintptr(p)%unsafe.Alignof(*new(E)) == 0
 }
 
-// view returns little-endian data as elements: the same memory if it is
-// viewable, else a copy. The length of data is
-// a multiple of the element size.
+// view returns little-endian data as elements: the same memory if it is viewable,
+// else a copy. The length of data is a multiple of the element size.
 func view[E element](data []byte) []E {
 	size := int(unsafe.Sizeof(*new(E)))
 	n := len(data) / size

@@ -22,18 +22,15 @@ type Tensor struct {
 
 // Write writes a safetensors file of the tensors, in the order given. Equal
 // arguments give equal files. The data begins at a multiple of 8 bytes, so
-// every tensor is aligned if larger elements come first.
+// every tensor is aligned to its element size if tensors of larger elements come
+// first.
 //
-// The file appears under its path when all of it is on disk: until then the
-// old one, if any, stays as it was. It takes over the old one's permission bits.
-// A Write that fails leaves nothing behind; a program killed within Write can
-// leave a file named reweight-*.tmp in the same directory.
+// The file gets its path when all of it is on disk: until then an old file of that
+// path stays as it was. The new file has the permission bits of the old one. If
+// Write fails, it leaves no file behind; if the program is killed within Write, a
+// file named reweight-*.tmp can remain in the same directory.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	err := atomicfile.Write(path, func(w io.Writer) error { return encode(w, tensors, metadata) })
-	if err != nil {
-		return fmt.Errorf("rollout: writing %w", err)
-	}
-	return nil
+	return atomicfile.Write(path, func(w io.Writer) error { return encode(w, tensors, metadata) })
 }
 
 // encode writes the file's contents.
@@ -105,7 +102,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 	return h.Bytes(), nil
 }
 
-// marshal is for values whose encoding cannot fail.
+// marshal returns the JSON of a value that can always be encoded.
 func marshal(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {

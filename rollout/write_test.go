@@ -46,7 +46,7 @@ func drawTensor[E element](t *rapid.T, name string, shape []int64, size int) Ten
 	return Tensor{name, shape, view[E](raw)}
 }
 
-// What is written is what is read, of every element type.
+// What is written is what is read, of every dtype.
 func TestRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tensors.safetensors")
 	rapid.Check(t, func(t *rapid.T) {
@@ -171,7 +171,7 @@ func TestWriteErrors(t *testing.T) {
 		{nil, map[string]string{"": strings.Repeat(" ", maxHeader)}, `header of 100000024 bytes is above the format's limit of 100000000`},
 	} {
 		err := Write(path, c.tensors, c.metadata)
-		if want := "rollout: writing " + path + ": " + c.want; err == nil || err.Error() != want {
+		if want := path + ": " + c.want; err == nil || err.Error() != want {
 			t.Errorf("error\n%v\nwant\n%s", err, want)
 		}
 		expectFiles(t, dir)

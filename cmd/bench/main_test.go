@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,12 +64,15 @@ func TestWrongUse(t *testing.T) {
 		}
 		return write(t, tensors)
 	}
-	allNaN := func(x []float32) {
-		for i := range x {
-			x[i] /= 0
-			x[i] -= x[i]
+	all := func(v float32) func([]float32) {
+		return func(x []float32) {
+			for i := range x {
+				x[i] = v
+			}
 		}
 	}
+	inf := float32(math.Inf(1))
+	allNaN := all(inf - inf)
 	nans := make([]float32, 6272)
 	allNaN(nans)
 	noEntropy := write(t, append(embedded(t), rollout.Tensor{Name: "ref_entropy", Shape: []int64{6272}, Data: nans}))
@@ -112,24 +116,26 @@ func TestWrongUse(t *testing.T) {
 		{"reweight /nowhere/\x1b[31mé\u2028", `/nowhere/\x1b[31mé\u2028`},
 		{"reweight " + dir, dir + "|not a regular file"},
 		{"reweight " + noise, noise},
-		{"reweight -- -o", "rollout: -o: "},
+		{"reweight -- -o", "bench reweight: -o: "},
 		{"reweight -- a -x", `unexpected argument "-x"`},
 		{"reweight -o " + good + " " + good, "-o: " + good + " is the input file"},
 		{"reweight -o " + filepath.Dir(good) + "/./rollouts.safetensors " + good, "is the input file"},
 		{"reweight -o " + dir + " " + good, "-o: " + dir + ": not a regular file"},
 		{"reweight -o /nowhere/out " + good, "/nowhere/out"},
-		{"reweight " + write(t, without(embedded(t), "role")), `rollouts.safetensors|"role"`},
-		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors|"rewards"`},
-		{"reweight " + write(t, without(embedded(t), "entropy")), `rollouts.safetensors|"entropy"|"old_logits"`},
-		{"reweight " + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors|"ref_energy"|"ref_logits"`},
-		{"reweight -signal ref_entropy " + good, `rollouts.safetensors|"ref_entropy"|"ref_logits"`},
-		{"reweight -signal log_ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors|"ref_logprobs"`},
-		{"reweight " + broken("rewards", allNaN), `rollouts.safetensors|rewards|NaN`},
-		{"reweight " + broken("ref_energy", allNaN), `rollouts.safetensors|ref_energy|NaN`},
+		{"reweight " + write(t, without(embedded(t), "role")), `rollouts.safetensors: role is missing`},
+		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors: rewards is missing`},
+		{"reweight " + write(t, without(embedded(t), "entropy")), `rollouts.safetensors: entropy is missing, and cannot be derived without old_logits`},
+		{"reweight " + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors: ref_energy is missing, and cannot be derived without ref_logits`},
+		{"reweight -signal ref_entropy " + good, `rollouts.safetensors: ref_entropy is missing, and cannot be derived without ref_logits`},
+		{"reweight -signal log_ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors: ref_logprobs is missing, and cannot be derived without ref_logits`},
+		{"reweight " + broken("rewards", allNaN), `rollouts.safetensors: rewards[0] is NaN, want a finite reward`},
+		{"reweight " + broken("ref_energy", allNaN), `rollouts.safetensors: ref_energy[|] is NaN at an action token, want a finite number`},
 		{"reweight -signal ref_entropy " + noEntropy, `rollouts.safetensors: ref_entropy[|NaN`},
-		{"reweight " + broken("entropy", allNaN), `rollouts.safetensors|entropy|NaN`},
-		{"reweight " + broken("logprobs", allNaN), `rollouts.safetensors: logprobs|NaN`},
-		{"reweight " + broken("old_logprobs", allNaN), `rollouts.safetensors: old_logprobs|NaN`},
+		{"reweight " + broken("entropy", allNaN), `rollouts.safetensors: entropy[|NaN`},
+		{"reweight " + broken("logprobs", allNaN), `rollouts.safetensors: logprobs[|] is NaN at a response token, want a finite number`},
+		{"reweight " + broken("old_logprobs", allNaN), `rollouts.safetensors: old_logprobs[|] is NaN at a response token, want a finite number`},
+		{"reweight " + broken("logprobs", all(inf)), `rollouts.safetensors: logprobs[|] is +Inf at a response token, want a finite number`},
+		{"reweight " + broken("old_logprobs", all(-inf)), `rollouts.safetensors: old_logprobs[|] is -Inf at a response token, want a finite number`},
 
 		{"run more", `bench run: unexpected argument "more"`},
 		{"run -x", "-x"},

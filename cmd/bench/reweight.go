@@ -100,7 +100,7 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	s.File = path
 	if *output != "" && s.Err() == nil {
 		if err := rollout.Write(*output, s.Tensors(), nil); err != nil {
-			return err
+			return fmt.Errorf("-o: %w", err)
 		}
 	}
 	if as == cli.JSON {
@@ -134,21 +134,34 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 	if err := rollout.Derive(&ws, b, append(need, "ref_energy")...); err != nil {
 		return nil, err
 	}
-	for t, role := range b.Role {
-		if role == reweight.RoleMasked {
-			continue
-		}
-		if b.OldLogprobs[t] != b.OldLogprobs[t] {
-			return nil, fmt.Errorf("old_logprobs[%d] is NaN at a response token", t)
-		}
-		if b.Logprobs[t] != b.Logprobs[t] {
-			return nil, fmt.Errorf("logprobs[%d] is NaN at a response token", t)
-		}
+	if err := checkLogprobs(b); err != nil {
+		return nil, err
 	}
 	return losses.Summarise(b, opt, compute)
 }
 
-// flagNames are the flags that set the options of these names.
+// checkLogprobs wants finite log-probabilities at response tokens. The loss accepts
+// others: it clamps the ratio of one that is infinite, and is NaN for one that is
+// NaN or for two that are infinite. But a token that was sampled has a probability
+// above 0, so in a file they are mistakes, -Inf too.
+func checkLogprobs(b *reweight.Batch) error {
+	for t, role := range b.Role {
+		if role == reweight.RoleMasked {
+			continue
+		}
+		for _, a := range [...]struct {
+			field string
+			value float32
+		}{{"OldLogprobs", b.OldLogprobs[t]}, {"Logprobs", b.Logprobs[t]}} {
+			if a.value-a.value != 0 {
+				return &reweight.InputError{Arg: a.field, Index: t, Problem: fmt.Sprintf("is %v at a response token, want a finite number", a.value)}
+			}
+		}
+	}
+	return nil
+}
+
+// flagNames maps the names of options to the flags that set them.
 var flagNames = map[string]string{
 	"Alpha": "-alpha", "Beta": "-beta", "Eps": "-eps", "Signal": "-signal", "Lambda": "-lambda", "Guard": "-guard", "Scope": "-scope",
 	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",

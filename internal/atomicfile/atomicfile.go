@@ -1,4 +1,5 @@
-// Package atomicfile writes files whole or not at all.
+// Package atomicfile writes files whole or not at all, and says in a few words
+// why a file cannot be read or written.
 package atomicfile
 
 import (
@@ -13,13 +14,14 @@ import (
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
-// Write gives the file of that path the contents that fill writes, or on an
-// error leaves everything as it was. A file that is there keeps its permission
-// bits. A path that is there and is not a regular file is an error. Every error
-// begins with the path, and that of fill is wrapped.
+// Write gives the file of that path the contents that fill writes, or leaves
+// everything as it was and returns an error. An old file of that path is replaced,
+// and its permission bits are kept; anything else of that path, such as a
+// directory or a link, is an error. Every error begins with the path, and that of
+// fill is wrapped.
 //
-// Until it is complete, the new file lies under another name, reweight-*.tmp, in
-// the same directory. A program killed within Write can leave it there.
+// Until it is complete, the new file has another name, reweight-*.tmp, in the same
+// directory. If the program is killed within Write, it can remain there.
 func Write(path string, fill func(io.Writer) error) error {
 	temp, err := create(path)
 	if err != nil {
@@ -27,16 +29,16 @@ func Write(path string, fill func(io.Writer) error) error {
 	}
 	err = fill(output{temp})
 	if err == nil {
-		err = cause(temp.Sync())
+		err = Cause(temp.Sync())
 	}
 	if closeErr := temp.Close(); err == nil {
-		err = cause(closeErr)
+		err = Cause(closeErr)
 	}
 	if err == nil {
-		err = cause(os.Rename(temp.Name(), path))
+		err = Cause(os.Rename(temp.Name(), path))
 	}
 	if err != nil {
-		os.Remove(temp.Name()) // err says what matters
+		os.Remove(temp.Name()) // its error would hide err
 		return inFile(path, err)
 	}
 	syncDir(filepath.Dir(path))
@@ -44,17 +46,17 @@ func Write(path string, fill func(io.Writer) error) error {
 }
 
 // Check returns the error that Write would return for the path before it calls
-// fill: there is no file name, something else than a regular file has it, or no
-// file can be made in its directory. It leaves nothing behind. What it cannot know
-// is whether the disk has room, and whether the system lets the new file replace
-// one of another user.
+// fill: the path does not end in a name, something other than a regular file has
+// it, or no file can be made in its directory. Check leaves no file behind. It
+// cannot know whether the disk has room, and whether the system lets the new file
+// replace one of another user.
 func Check(path string) error {
 	temp, err := create(path)
 	if err != nil {
 		return inFile(path, err)
 	}
 	temp.Close()
-	return inFile(path, cause(os.Remove(temp.Name())))
+	return inFile(path, Cause(os.Remove(temp.Name())))
 }
 
 // create makes an empty file next to path that can take its place.
@@ -67,10 +69,11 @@ func create(path string) (*os.File, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, cause(err)
-	case !old.Mode().IsRegular(): // a rename would replace a device, or a link and not what it points to
-		return nil, errors.New("not a regular file")
+		return nil, Cause(err)
 	default:
+		if err := CheckRegular(old); err != nil { // a rename would replace a device, or a link and not what it points to
+			return nil, err
+		}
 		perm = old.Mode().Perm()
 	}
 	dir := filepath.Dir(path)
@@ -79,20 +82,20 @@ func create(path string) (*os.File, error) {
 	name := filepath.Join(dir, fmt.Sprintf("reweight-%016x.tmp", rand.Uint64()))
 	temp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
-		return nil, fmt.Errorf("no file can be made in %s: %w", printable.Text(dir), cause(err))
+		return nil, fmt.Errorf("no file can be made in %s: %w", printable.Text(dir), Cause(err))
 	}
 	if old != nil {
 		if err := setPermissions(temp, perm); err != nil {
 			temp.Close()
 			os.Remove(name)
-			return nil, fmt.Errorf("its permission bits %v cannot be kept: %w", perm, cause(err))
+			return nil, fmt.Errorf("its permission bits %v cannot be kept: %w", perm, Cause(err))
 		}
 	}
 	return temp, nil
 }
 
-// setPermissions does nothing where it is not needed: some systems and file
-// systems have no permission bits to set.
+// setPermissions sets the file's permission bits if they differ: some systems and
+// file systems have none to set.
 func setPermissions(f *os.File, perm fs.FileMode) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm() == perm {
@@ -101,17 +104,18 @@ func setPermissions(f *os.File, perm fs.FileMode) error {
 	return f.Chmod(perm)
 }
 
-// output is the file that fill writes to. Its errors do not show the file's
-// name, which is not the one that the caller knows.
+// output is the file that fill writes to. Its errors do not name the file: its
+// name is not the one that the caller knows.
 type output struct{ file *os.File }
 
 func (o output) Write(p []byte) (int, error) {
 	n, err := o.file.Write(p)
-	return n, cause(err)
+	return n, Cause(err)
 }
 
-// cause returns what the system said, without the operation and the file's name.
-func cause(err error) error {
+// Cause returns the reason of an error of package os, without the operation and
+// the path: "permission denied".
+func Cause(err error) error {
 	switch err := err.(type) {
 	case *fs.PathError:
 		return err.Err
@@ -121,6 +125,14 @@ func cause(err error) error {
 	return err
 }
 
+// CheckRegular returns an error if the file is not a regular one.
+func CheckRegular(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return errors.New("not a regular file")
+	}
+	return nil
+}
+
 func inFile(path string, err error) error {
 	if err == nil {
 		return nil
@@ -128,9 +140,9 @@ func inFile(path string, err error) error {
 	return fmt.Errorf("%s: %w", printable.Text(path), err)
 }
 
-// syncDir makes a rename in the directory last, where the system can: Windows
-// and some network file systems cannot. The rename is done by then, so there
-// is no error to return.
+// syncDir writes a rename in the directory to disk, so that it survives a crash.
+// Windows and some network file systems cannot do that. The rename is done by then,
+// so an error of syncDir is not one of Write.
 func syncDir(dir string) {
 	if d, err := os.Open(dir); err == nil {
 		d.Sync()

@@ -173,7 +173,8 @@ func TestCheckReadOnlyDirectory(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheFile: not the one that is written until all is there.
+// TestErrorsNameTheFile: an error names the file that the caller asked for, not the
+// one that is written first.
 func TestErrorsNameTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	err := Write(path, func(w io.Writer) error {

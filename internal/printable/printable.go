@@ -1,5 +1,5 @@
-// Package printable makes text that comes from a file, or names one, safe to
-// print: on a terminal, in a log that reads commands, in a page.
+// Package printable makes the name of a file, or text that comes from one, safe to
+// print: on a terminal, in a log that takes some lines for commands, in a page.
 package printable
 
 import (

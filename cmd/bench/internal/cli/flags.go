@@ -78,10 +78,9 @@ func (f Flags) NotEmpty(names ...string) error {
 	return nil
 }
 
-// Named returns the error of a library with the names that the user of a command
-// knows arguments by, of flags or of arrays in a file, where it is about an
-// argument. names maps the library's names to them. Other errors stay as they
-// are.
+// Named returns an error about an argument (a *reweight.InputError) as the sentence
+// that names the argument as the user of a command does: by its flag, or by its name
+// in a file. names maps the library's names to these. Other errors stay as they are.
 func Named(err error, names map[string]string) error {
 	var input *reweight.InputError
 	if !errors.As(err, &input) {

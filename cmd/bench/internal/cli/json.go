@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 )
 
 // WriteJSON writes a value as indented JSON. What cannot be printed is escaped, as
@@ -40,15 +42,15 @@ func WriteJSON(w io.Writer, v any) error {
 // has half of it.
 const maxJSON = 4 << 20
 
-// ReadJSON reads a file that holds one JSON value, and no fields that the type
-// lacks. Errors name the file.
+// ReadJSON reads a file of one JSON value. A field that the type lacks is an error.
+// Errors name the file.
 func ReadJSON[T any](path string) (v T, err error) {
 	info, err := os.Stat(path) // before the file is opened, which waits for the other end of a pipe
 	if err != nil {
 		return v, err
 	}
-	if !info.Mode().IsRegular() {
-		return v, fmt.Errorf("%s: not a regular file", path)
+	if err := atomicfile.CheckRegular(info); err != nil {
+		return v, fmt.Errorf("%s: %w", path, err)
 	}
 	file, err := os.Open(path)
 	if err != nil {
