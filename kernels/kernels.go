@@ -98,7 +98,7 @@ type output struct {
 	name     string
 	elements int
 	got      func(i int) float64
-	memory   []byte    // where the kernel writes it; nil if Run copies it from what the kernel returns
+	memory   []byte    // where Run writes it
 	want     []float64 // has no elements before the first Reference if there are many
 	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes, by which errors are divided
 	ulps     float64
@@ -231,5 +231,5 @@ func f32(name string, got []float32) output {
 
 // sums is an output of counts and sums in float64.
 func sums(name string, got []float64) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, want: make([]float64, len(got)), terms: make([]float64, len(got))}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: memoryOf(got), want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }
