@@ -37,7 +37,7 @@ func TestAEMScopes(t *testing.T) {
 		ScopeTrajectory: {{0, 1}, {2}, {3}, {4, 5}},
 		ScopeBatch:      {{0, 1, 2, 3, 4, 5}},
 	} {
-		hbar, alpha, token, err := AEM(b.role, b.spanIDs, b.offsets, b.groupIDs, b.entropy, 1.5, 0.1, scope)
+		hbar, spanFactors, token, err := AEM(b.role, b.spanIDs, b.offsets, b.groupIDs, b.entropy, 1.5, 0.1, scope)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,14 +46,14 @@ func TestAEMScopes(t *testing.T) {
 			m := 0.0
 			for _, s := range group {
 				h = append(h, hbar[s])
-				m += alpha[s] / float64(len(group))
+				m += spanFactors[s] / float64(len(group))
 			}
 			near(t, "mean factor", m, 1, 1e-15)
 			for i, want := range must[[]float64](t)(AEMFactors(h, 1.5, 0.1)) {
-				near(t, "factor", alpha[group[i]], want, 0)
+				near(t, "factor", spanFactors[group[i]], want, 0)
 			}
 		}
-		for i, want := range []float64{1, alpha[0], alpha[1], 1, alpha[2], 1, alpha[3], alpha[4], alpha[5]} {
+		for i, want := range []float64{1, spanFactors[0], spanFactors[1], 1, spanFactors[2], 1, spanFactors[3], spanFactors[4], spanFactors[5]} {
 			if token[i] != want {
 				t.Errorf("scope %s: token %d has %v, want %v", scope, i, token[i], want)
 			}
@@ -81,14 +81,14 @@ func TestAEMGuard(t *testing.T) {
 }
 
 func TestAEMSpanWithoutResponseTokens(t *testing.T) {
-	hbar, alpha, token, err := AEM([]Role{0, 1, 1}, []int32{0, 1, 2}, []int64{0, 3}, []int32{0}, []float64{5, .2, .8}, 1, 0.1, ScopeGroup)
+	hbar, spanFactors, token, err := AEM([]Role{0, 1, 1}, []int32{0, 1, 2}, []int64{0, 3}, []int32{0}, []float64{5, .2, .8}, 1, 0.1, ScopeGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hbar[0] != 0 || alpha[0] != 1 || token[0] != 1 {
-		t.Errorf("masked span: entropy %v, factor %v, token %v, want 0, 1, 1", hbar[0], alpha[0], token[0])
+	if hbar[0] != 0 || spanFactors[0] != 1 || token[0] != 1 {
+		t.Errorf("masked span: entropy %v, factor %v, token %v, want 0, 1, 1", hbar[0], spanFactors[0], token[0])
 	}
-	near(t, "mean of the other two", (alpha[1]+alpha[2])/2, 1, 1e-15)
+	near(t, "mean of the other two", (spanFactors[1]+spanFactors[2])/2, 1, 1e-15)
 }
 
 func TestScaleAdvantagesKeepsTheSign(t *testing.T) {
@@ -108,12 +108,12 @@ func TestScaleAdvantagesKeepsTheSign(t *testing.T) {
 
 func TestEMPGIsAEMOverTheBatch(t *testing.T) {
 	b := aemBatch
-	hbar, alpha, _, err := AEM(b.role, b.spanIDs, b.offsets, b.groupIDs, b.entropy, 1, 0, ScopeBatch)
+	hbar, spanFactors, _, err := AEM(b.role, b.spanIDs, b.offsets, b.groupIDs, b.entropy, 1, 0, ScopeBatch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s, g := range must[[]float64](t)(EMPG(hbar, 1)) {
-		near(t, "g", g, alpha[s], 3e-8) // the two constants of 1e-8
+		near(t, "g", g, spanFactors[s], 3e-8) // the two constants of 1e-8
 	}
 }
 

@@ -127,13 +127,13 @@ func TestGoldenAEM(t *testing.T) {
 	golden.Read(t, "aem.json", &cases)
 	c := compare(t)
 	for _, g := range cases {
-		hbar, alpha, token, err := AEM(g.Role, g.SpanIDs, g.SeqOffsets, g.GroupIDs, g.Entropy, g.Options.Lam, g.Options.Guard, ScopeGroup)
+		hbar, spanFactors, factors, err := AEM(g.Role, g.SpanIDs, g.SeqOffsets, g.GroupIDs, g.Entropy, g.Options.Lam, g.Options.Guard, ScopeGroup)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.numbers("span entropy", hbar, g.SpanEntropy)
-		c.numbers("span alpha", alpha, g.SpanAlpha)
-		c.numbers("token alpha", token, g.TokenAlpha)
+		c.numbers("span factors", spanFactors, g.SpanAlpha)
+		c.numbers("token factors", factors, g.TokenAlpha)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestGoldenGAE(t *testing.T) {
 	}
 }
 
-func TestGoldenPolicyLoss(t *testing.T) {
+func TestGoldenLoss(t *testing.T) {
 	var cases []struct {
 		Logprobs     []float64
 		OldLogprobs  []float64 `json:"old_logprobs"`

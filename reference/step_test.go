@@ -153,7 +153,7 @@ func testGoldenStep(t *testing.T, a arrays, file string) {
 
 	grpo := must[[]float64](t)(GRPO(rewards, groupIDs, true))
 	advantages := must[[]float64](t)(TokenAdvantages(role, offsets, grpo))
-	_, alpha, factors, err := AEM(role, spanIDs, offsets, groupIDs, entropy, 1, 0.1, ScopeGroup)
+	_, spanFactors, factors, err := AEM(role, spanIDs, offsets, groupIDs, entropy, 1, 0.1, ScopeGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +196,11 @@ func testGoldenStep(t *testing.T, a arrays, file string) {
 	c.number("mean entropy drift", mean(must[[]float64](t)(EntropyDrift(role, spanIDs, advantages, oldLogprobs, entropy))), want.DriftMean)
 
 	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, v := range alpha {
+	for _, v := range spanFactors {
 		lo, hi = min(lo, v), max(hi, v)
 	}
-	c.numbers("aem min, max, mean", []float64{lo, hi, mean(alpha)}, []float64{want.AEMSpan.Min, want.AEMSpan.Max, want.AEMSpan.Mean})
-	c.numbers("aem first", alpha[:len(want.AEMSpan.First)], want.AEMSpan.First)
+	c.numbers("aem min, max, mean", []float64{lo, hi, mean(spanFactors)}, []float64{want.AEMSpan.Min, want.AEMSpan.Max, want.AEMSpan.Mean})
+	c.numbers("aem first", spanFactors[:len(want.AEMSpan.First)], want.AEMSpan.First)
 	c.numbers("weights first", actfocus[:len(want.WeightsFirst)], want.WeightsFirst)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -302,5 +303,36 @@ func TestCopiesAddUp(t *testing.T) {
 	}
 	if l.takeRoom(x, 1, "") || l.err == nil {
 		t.Errorf("room for %d bytes", l.copied)
+	}
+}
+
+// testdata/README.md documents the layout of a file: every array with its dtype and
+// shape.
+func TestLayoutIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../testdata/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range new(reweight.Batch).Arrays() {
+		dtype, shape := "F32", "[T]"
+		switch a.Data.(type) {
+		case *[]reweight.Role:
+			dtype = "U8"
+		case *[]int64:
+			dtype = "I64"
+		case *[]int32:
+			dtype = "I32"
+		case *reweight.Logits:
+			dtype, shape = "F32, BF16 or F16", "[T, V]"
+		}
+		switch a.Per {
+		case reweight.PerTrajectory:
+			shape = "[S]"
+		case reweight.PerBoundary:
+			shape = "[S+1]"
+		}
+		if line := fmt.Sprintf("\n| `%s` | %s | %s | ", a.Name, dtype, shape); !bytes.Contains(text, []byte(line)) {
+			t.Errorf("testdata/README.md lacks %q", line)
+		}
 	}
 }
