@@ -8,33 +8,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The counts are of user mode, which any process may have of itself where the
-// CPU has counters and perf_event_paranoid is at most 2. Virtual machines often
-// have none.
+// hardware are the events of Count. They are counted in user mode: a process may
+// count its own if the CPU has counters and perf_event_paranoid is at most 2. Virtual
+// machines often have no counters.
 var hardware = [...]event{
 	{unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES},
 	{unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS},
 }
 
-// An event is one that the kernel counts, by its type and number.
+// An event is what perf_event_open can count, given by its type and number.
 type event struct {
 	kind   uint32
 	config uint64
 }
 
-// Count calls f and returns the cycles and instructions that it took on the
-// caller's thread, and false where they cannot be counted: f is then called all
-// the same. What f does on other goroutines is not counted.
-func Count(f func() error) (c Counts, ok bool, err error) {
-	n, ok, err := count(hardware[:], f)
+func count(f func() error) (c Counts, ok bool, err error) {
+	n, ok, err := countEvents(hardware[:], f)
 	if ok {
 		c = Counts{Cycles: n[0], Instructions: n[1]}
 	}
 	return c, ok, err
 }
 
-// count calls f while the events are counted as one group.
-func count(events []event, f func() error) (counts []uint64, ok bool, err error) {
+// countEvents calls f while the events are counted as one group.
+func countEvents(events []event, f func() error) (counts []uint64, ok bool, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	leader := -1
@@ -61,13 +58,16 @@ func count(events []event, f func() error) (counts []uint64, ok bool, err error)
 	if unix.IoctlSetInt(leader, unix.PERF_EVENT_IOC_DISABLE, unix.PERF_IOC_FLAG_GROUP) != nil {
 		return nil, false, err
 	}
-	// The number of events, the time enabled, the time running, the counts.
+	// The words are: the number of events, the time that counting was enabled, the
+	// time that it was done, and the counts.
 	buf := make([]byte, 8*(3+len(events)))
 	if n, e := unix.Read(leader, buf); e != nil || n != len(buf) {
 		return nil, false, err
 	}
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(buf[8*i:]) }
-	if word(1) == 0 || word(1) != word(2) { // shared with others' counting: part of it was missed
+	if word(1) == 0 || word(1) != word(2) {
+		// The counters were shared with another user for part of the time, so the
+		// counts are incomplete.
 		return nil, false, err
 	}
 	for i := range events {

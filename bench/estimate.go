@@ -24,13 +24,13 @@ import (
 type Estimate struct {
 	Median, Lo, Hi float64
 	N              int // rounds
-	Outliers       int // rounds outside Tukey's fences; they are counted, and kept
+	Outliers       int // rounds outside Tukey's fences: 1.5 interquartile ranges beyond the quartiles; they are not left out
 }
 
 // FewestRounds is how many rounds a 95% interval of a median takes.
 const FewestRounds = 6
 
-// estimateJSON is an Estimate as JSON has it.
+// estimateJSON is the JSON form of an Estimate.
 type estimateJSON struct {
 	Median   Number `json:"median"`
 	Lo       Number `json:"lo"`
@@ -56,7 +56,8 @@ func (e *Estimate) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// A Number is null in JSON if it is NaN or infinite, and NaN if it was null.
+// A Number is a float64 that JSON can hold: NaN and infinities are written as null,
+// and null is read as NaN.
 type Number float64
 
 // MarshalJSON writes null for NaN and infinity.
@@ -91,7 +92,7 @@ func (e Estimate) HalfWidth() float64 { return (e.Hi - e.Lo) / 2 / e.Median }
 
 const (
 	confidence = 0.95
-	resampled  = 20 // of fewer values, the bootstrap's intervals are too narrow
+	resampled  = 20 // the bootstrap's intervals of fewer values are too narrow
 )
 
 // medianOf estimates the median of x, which it sorts. The ends of the interval

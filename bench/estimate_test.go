@@ -25,7 +25,7 @@ func TestEstimateOfFewRounds(t *testing.T) {
 	}
 }
 
-// TestEstimateCountsOutliers: they are told, and they stay in.
+// TestEstimateCountsOutliers: outliers are counted, and are not left out.
 func TestEstimateCountsOutliers(t *testing.T) {
 	x := []float64{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 50, -50}
 	for _, e := range []Estimate{medianOf(slices.Clone(x)), bootstrapOf(slices.Clone(x))} {
@@ -55,7 +55,7 @@ func TestEstimateCovers(t *testing.T) {
 				if e.Median != quantile(x, 0.5) || e.Lo > e.Median || e.Hi < e.Median {
 					t.Fatalf("%s of %v: %+v", name, x, e)
 				}
-				truth := math.Exp(0.1 * 0.066) // the spikes push the median to this quantile
+				truth := math.Exp(0.1 * 0.066) // the median, which the values that are three times as large move
 				if e.Lo <= truth && truth <= e.Hi {
 					contained[name]++
 				}

@@ -6,8 +6,8 @@ import (
 )
 
 // Allocs returns the objects and bytes that a call of f allocates on the heap in
-// steady state: it calls f once, and then takes the mean of several calls,
-// rounded down.
+// steady state: it calls f once without counting, and then takes the mean of several
+// calls, rounded down.
 func Allocs(f func() error) (objects, bytes uint64, err error) {
 	if err := f(); err != nil {
 		return 0, 0, err
@@ -24,10 +24,11 @@ func Allocs(f func() error) (objects, bytes uint64, err error) {
 	return objects / calls, bytes / calls, err
 }
 
-// FirstAllocs returns the objects and bytes that f allocates on the heap if it
-// has not been called before: f must do the same each time. Other goroutines and
-// the start of new ones can only add to what is counted, so f is called until the
-// smallest count of bytes has come three times, and at most 30 times.
+// FirstAllocs returns the objects and bytes that a call of f allocates on the heap.
+// f must do the same at each call: to count what something allocates the first time
+// that it is used, f makes it anew. Other goroutines and the start of new ones can
+// only add to the count, so FirstAllocs calls f until the smallest count of bytes
+// has come three times, and at most 30 times.
 func FirstAllocs(f func() error) (objects, bytes uint64, err error) {
 	objects, bytes = math.MaxUint64, math.MaxUint64
 	seen := 0

@@ -25,7 +25,7 @@ func TestHighWater(t *testing.T) {
 	}
 }
 
-// TestCountSoftware counts what every kernel can: page faults.
+// TestCountSoftware counts page faults, for which no CPU needs a counter.
 func TestCountSoftware(t *testing.T) {
 	event := []event{{unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS}, {unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK}}
 	const pages = 100
@@ -36,7 +36,7 @@ func TestCountSoftware(t *testing.T) {
 	}
 	defer unix.Munmap(memory)
 	unix.Madvise(memory, unix.MADV_NOHUGEPAGE)
-	counts, ok, err := count(event, func() error {
+	counts, ok, err := countEvents(event, func() error {
 		for i := 0; i < size; i += os.Getpagesize() {
 			memory[i] = 1
 		}
@@ -53,17 +53,18 @@ func TestCountSoftware(t *testing.T) {
 	}
 }
 
-// TestCountAbsent: an event that no kernel has is no error.
+// TestCountAbsent: where an event cannot be counted, f is called and there is no
+// error.
 func TestCountAbsent(t *testing.T) {
 	for _, events := range [][]event{{{1 << 30, 0}}, {{unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK}, {1 << 30, 0}}} {
 		calls := 0
-		if _, ok, err := count(events, func() error { calls++; return nil }); ok || err != nil || calls != 1 {
+		if _, ok, err := countEvents(events, func() error { calls++; return nil }); ok || err != nil || calls != 1 {
 			t.Errorf("counted: %v, error %v, %d calls", ok, err, calls)
 		}
 	}
 }
 
-// TestPin: every thread there is and every one to come.
+// TestPin: the threads of the process are pinned, and those that start later.
 func TestPin(t *testing.T) {
 	var old unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &old); err != nil {

@@ -6,11 +6,9 @@ import (
 	"strconv"
 )
 
-// PeakMemory returns the most memory that the process has had in RAM so far, in
-// bytes, and false where the system does not tell.
-func PeakMemory() (int64, bool) {
-	// Not getrusage: its figure is that of the parent, if larger, which an
-	// exec does not reset.
+// peakMemory reads /proc. getrusage is not used: after exec it still reports the
+// parent's peak if that was larger.
+func peakMemory() (int64, bool) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, false

@@ -2,6 +2,4 @@
 
 package bench
 
-// PeakMemory returns the most memory that the process has had in RAM so far, in
-// bytes, and false where the system does not tell.
-func PeakMemory() (int64, bool) { return 0, false }
+func peakMemory() (int64, bool) { return 0, false }

@@ -9,11 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin keeps the whole process on one CPU, from 0: its threads, and those that
-// they will start. Workers then take turns, and so do the collector of garbage
-// and the clock's owner; other processes may still use that CPU too. Linux only:
-// elsewhere it is an error.
-func Pin(cpu int) error {
+func pin(cpu int) error {
 	var set unix.CPUSet
 	if cpu < 0 || cpu >= 8*int(unsafe.Sizeof(set)) {
 		return fmt.Errorf("bench: pinning to CPU %d: no such CPU", cpu)
@@ -25,8 +21,8 @@ func Pin(cpu int) error {
 	return nil
 }
 
-// setAffinity sets that of every thread. A thread that is started meanwhile has
-// that of the one that starts it, so it goes on until a round finds no new one.
+// setAffinity lets every thread run on the CPUs of the set alone. A new thread has
+// the CPUs of the thread that started it, so repeat until no new thread is found.
 func setAffinity(set *unix.CPUSet) error {
 	done := map[string]bool{}
 	for more := true; more; {

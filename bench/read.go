@@ -8,31 +8,32 @@ import (
 
 // PlainRead returns a function that reads all of memory, shared among the given
 // number of workers, and does nothing else. No function can read memory much
-// faster, so it is the limit of one that is bound by memory. Give it the main
-// input of the function to compare with, because other pages may be faster or
-// slower, and sample the two together. Fewer than one worker means one.
+// faster, so its time is a lower limit for every function that reads as much. Give
+// it the main input of the function that you compare it with, because other pages
+// may be faster or slower, and sample the two together. Fewer than one worker means
+// one.
 func PlainRead(memory []byte, workers int) func() error {
 	return newReader(memory, max(1, workers)).read
 }
 
-// A reader is what PlainRead reads.
+// A reader reads memory for PlainRead.
 type reader struct {
 	words   []uint64
 	tail    []byte // fewer than 8 bytes
 	workers int
-	sum     atomic.Uint64 // uses what is read, so that the compiler cannot leave the reads out
+	sum     atomic.Uint64 // of all words, so that the compiler cannot leave the reads out
 }
 
 func newReader(memory []byte, workers int) *reader {
 	n := len(memory) / 8
 	r := &reader{tail: memory[8*n:], workers: workers}
-	if n > 0 { // with fewer than 8 bytes, a pointer to them may not be turned into one to a word
+	if n > 0 { // &memory[0] may be read as a *uint64 only if 8 bytes are there
 		r.words = unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), n)
 	}
 	return r
 }
 
-// read reads it all, shared among the workers.
+// read reads all of the memory, shared among the workers.
 func (r *reader) read() error {
 	part := (len(r.words) + r.workers - 1) / r.workers
 	var wg sync.WaitGroup
@@ -47,7 +48,8 @@ func (r *reader) read() error {
 	return nil
 }
 
-// sum returns the sum of x, a cache line at a time.
+// sum returns the sum of x. It adds two cache lines of 64 bytes at a time, in four
+// sums that do not wait for each other.
 func sum(x []uint64) uint64 {
 	var a, b, c, d uint64
 	for ; len(x) >= 16; x = x[16:] {

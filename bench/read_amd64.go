@@ -10,8 +10,8 @@ func sumAVX512(x *uint64, n int) uint64
 //go:noescape
 func sumAVX2(x *uint64, n int) uint64
 
-// The plain read uses the best instruction set of the machine, whatever the
-// functions use that are compared with it: REWEIGHT_ISA does not limit it.
+// The plain read uses the best instruction set of the machine, whichever one the
+// functions use that are compared with it.
 var (
 	hasAVX512 = cpuid.CPU.Supports(cpuid.AVX512F)
 	hasAVX2   = cpuid.CPU.Supports(cpuid.AVX2)

@@ -1,10 +1,10 @@
 // Package bench measures any functions against each other, on machines whose
 // clock drifts and that other programs use too.
 //
-// A Sampler runs the functions in turn in one process; the time of one over
-// that of another is the median of the ratios within each round, an Estimate
-// with an interval. PlainRead is a function to compare with: it reads memory as
-// fast as it can. A Rule decides from pairs of times, taken by TakePair, whether
+// A Sampler runs the functions in turn in one process. How long one takes relative
+// to another is the median of the ratios within each round, an Estimate with an
+// interval. PlainRead is a function to compare with: it reads memory as fast as the
+// machine can. A Rule decides from pairs of times, taken by TakePair, whether
 // a new version of a function is slower than an old one.
 package bench
 
@@ -36,7 +36,7 @@ type Sampler struct {
 	clock func() time.Duration // for tests; nil is the monotonic clock
 }
 
-// DefaultSampler spends at most about half a second if a call is short.
+// DefaultSampler takes at most about half a second where calls are short.
 var DefaultSampler = Sampler{Block: 3 * time.Millisecond, Rounds: 3, Budget: 500 * time.Millisecond, Precision: 0.005}
 
 // Samples are nanoseconds per call: Samples[i][r] is function i in round r. Slow

@@ -1,4 +1,0 @@
-package bench
-
-// Counts are what the CPU's own counters say.
-type Counts struct{ Cycles, Instructions uint64 }
