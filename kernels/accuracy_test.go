@@ -9,9 +9,9 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
-// TestUnluckyRows: rows of the families, which are no hostile ones, are off by
-// more than 1e-6 or one unit in the last place. Their errors are kept here, so
-// that nobody takes for a bound what most rows happen to show.
+// TestUnluckyRows: ordinary rows of the families have errors of more than 1e-6, or of
+// more than one unit in the last place. They are kept here because most rows have
+// much smaller errors, which are not bounds.
 func TestUnluckyRows(t *testing.T) {
 	for _, c := range []struct {
 		kernel string
@@ -56,7 +56,7 @@ func TestUnluckyRows(t *testing.T) {
 	for i := range x {
 		x[i] = -5.55261
 	}
-	shares := holdRow(t, "equal", x, 0, 1)
+	shares := checkRow(t, "equal", x, 0, 1)
 	var lse [1]float32
 	var ws reweight.Workspace
 	if err := ws.TokenStats(reweight.Stats{LSE: lse[:]}, reweight.Logits{Vocab: len(x), F32: x}, nil, reweight.DefaultTokenStats); err != nil {
@@ -68,53 +68,54 @@ func TestUnluckyRows(t *testing.T) {
 	}
 }
 
-// holdRow holds every output of a row against the bounds on every path, and
-// returns the largest shares of them.
-func holdRow(t *testing.T, name string, x []float32, id int32, tau float64) (shares [searchOutputs]float64) {
+// checkRow compares every output of a row with its bound, on every instruction set,
+// and returns the largest shares of the bounds.
+func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (shares [searchOutputs]float64) {
 	t.Helper()
 	const g, bonus = -0.7, 0.3
 	n := len(x)
-	lse, entropy, logprob, err := reference.TokenStats(widen(x), n, []int32{id}, tau)
+	lse, entropy, logprob, err := reference.TokenStats(reference.Floats(x), n, []int32{id}, tau)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gradient, err := reference.RowGradient(widen(x), id, tau, g, bonus)
+	gradient, err := reference.RowGradient(reference.Floats(x), id, tau, g, bonus)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold := func(path reweight.ISA, output int, got float32, want, bound float64) {
+	check := func(isa reweight.ISA, output int, got float32, want, bound float64) {
 		if float64(got) == want {
 			return
 		}
 		share := (math.Abs(float64(got)-want) - math.Abs(want)*0x1p-24) / bound
 		shares[output] = max(shares[output], share)
 		if !(share <= 1) {
-			t.Errorf("%s, %d elements at %v, %v: %s = %v, want %v: %.2f of the bound", name, n, tau, path, searchNames[output], got, want, share)
+			t.Errorf("%s, %d elements at %v, %v: %s = %v, want %v: %.2f of the bound", name, n, tau, isa, searchNames[output], got, want, share)
 		}
 	}
 	dst := make([]float32, n)
-	for _, path := range reweight.AvailableISAs() {
-		ws := reweight.Workspace{ISA: path, Workers: 1}
+	for _, isa := range reweight.AvailableISAs() {
+		ws := reweight.Workspace{ISA: isa, Workers: 1}
 		var l, h, p [1]float32
 		logits, ids := reweight.Logits{Vocab: n, F32: x}, []int32{id}
 		if err := ws.TokenStats(reweight.Stats{LSE: l[:], Entropy: h[:], Logprob: p[:]}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 			t.Fatal(err)
 		}
-		hold(path, searchLSE, l[0], lse[0], logSumBound(n, 1))
-		hold(path, searchEntropy, h[0], entropy[0], entropyBound(n, tau))
-		hold(path, searchLogprob, p[0], logprob[0], logSumBound(n, tau))
+		check(isa, searchLSE, l[0], lse[0], logSumBound(n, 1))
+		check(isa, searchEntropy, h[0], entropy[0], entropyBound(n, tau))
+		check(isa, searchLogprob, p[0], logprob[0], logSumBound(n, tau))
 		if err := ws.RowGradient(reweight.Logits{Vocab: n, F32: dst}, logits, ids, p[:], h[:], []float32{g}, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}); err != nil {
 			t.Fatal(err)
 		}
 		bound := gradientBound(n, tau, float64(float32(g)), bonus)
 		for i, want := range gradient {
-			hold(path, searchGradient, dst[i], want, bound)
+			check(isa, searchGradient, dst[i], want, bound)
 		}
 	}
 	return shares
 }
 
-// TestHostileRows holds rows that are made to be hard against the bounds.
+// TestHostileRows compares the errors of rows that are made to have large ones with
+// the bounds.
 func TestHostileRows(t *testing.T) {
 	inf := float32(math.Inf(1))
 	fill := func(n int, f func(i int) float32) []float32 {
@@ -214,7 +215,7 @@ func TestHostileRows(t *testing.T) {
 			}
 			for s := range int(steps) {
 				for _, tau := range []float64{1, 0.7, 3, 1e-6} {
-					shares := holdRow(t, c.name, c.row(n, (float32(s)+0.3)/steps), int32(c.id), tau)
+					shares := checkRow(t, c.name, c.row(n, (float32(s)+0.3)/steps), int32(c.id), tau)
 					for i := range most {
 						most[i] = max(most[i], shares[i])
 					}

@@ -16,9 +16,9 @@ var update = flag.Bool("update", false, "write testdata/bits.txt from the portab
 
 const bitsFile = "testdata/bits.txt"
 
-// TestBits holds every implementation of this machine against the bits that plain
-// Go had on amd64, for every kernel, type and family: a difference between any
-// two implementations on any two machines shows.
+// TestBits compares every implementation of this machine with the bits that plain Go
+// had on amd64, for every kernel, dtype and family. So it finds a difference between
+// any two implementations on any two machines.
 func TestBits(t *testing.T) {
 	if *update {
 		lines := append([]string{"# kernel, type, family, size, hash of the main input; outputs as float64, or their number and a hash"}, bitLines(t, Implementations()[0].New(1))...)
@@ -50,11 +50,11 @@ func TestBits(t *testing.T) {
 func bitLines(t *testing.T, run Runner) []string {
 	var lines []string
 	for _, k := range All() {
-		for _, typ := range k.DTypes {
+		for _, dtype := range k.DTypes {
 			for _, family := range Families {
 				for _, size := range []int{1, 21, 300, 1025, 2500} {
 					s := spec(k, size)
-					s.DType, s.Family, s.Seed = typ, family, uint64(size)
+					s.DType, s.Family, s.Seed = dtype, family, uint64(size)
 					c, err := k.New(s)
 					if err == nil {
 						err = c.Run(run)
@@ -62,7 +62,7 @@ func bitLines(t *testing.T, run Runner) []string {
 					if err != nil {
 						t.Fatal(err)
 					}
-					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, typ, family, size, hash(littleEndian(c.Input(), typ.Size())), patterns(c.Bits(nil))))
+					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, dtype, family, size, hash(littleEndian(c.Input(), dtype.Size())), patterns(c.Bits(nil))))
 				}
 			}
 		}
@@ -70,7 +70,8 @@ func bitLines(t *testing.T, run Runner) []string {
 	return lines
 }
 
-// patterns are the bits themselves if they are few.
+// patterns returns the bits themselves if they are few, else their number and a
+// hash.
 func patterns(bits []uint64) string {
 	var b bytes.Buffer
 	if len(bits) <= 8 {

@@ -19,7 +19,7 @@ const (
 	Offset                // as Random, plus 10,000
 	Masked                // about half of the elements are -Inf, one at least is finite
 	OneHot                // all elements but one are -Inf
-	Special               // as Random, but for a NaN, or a +Inf, or one of each
+	Special               // as Random, with a NaN, or a +Inf, or one of each
 )
 
 // Families lists every family.
@@ -137,7 +137,7 @@ func widened[E any](x []E, float func(E) float32) func() []float64 {
 	}
 }
 
-// toF16 truncates f to half precision: test data needs no better.
+// toF16 truncates f to half precision, which is good enough for test data.
 func toF16(f float32) reweight.F16 {
 	b := math.Float32bits(f)
 	sign, exp, frac := uint16(b>>16&0x8000), int(b>>23&0xff)-112, uint16(b>>13&0x3ff)
@@ -152,18 +152,10 @@ func toF16(f float32) reweight.F16 {
 	return reweight.F16(sign | uint16(exp)<<10 | frac)
 }
 
-func widen(x []float32) []float64 {
-	w := make([]float64, len(x))
-	for i, v := range x {
-		w[i] = float64(v)
-	}
-	return w
-}
-
 func (s Spec) rand() *rand.Rand { return rand.New(rand.NewPCG(s.Seed, uint64(s.Family))) }
 
-// roles returns a role for each token as in real rollouts: some masked, few
-// actions.
+// roles returns a role for each token. As in real rollouts, some are masked and few
+// are actions.
 func (s Spec) roles(r *rand.Rand) []reweight.Role {
 	n := s.Rows
 	role := array[reweight.Role](s, n)
@@ -179,8 +171,8 @@ func (s Spec) roles(r *rand.Rand) []reweight.Role {
 	return role
 }
 
-// cut returns offsets that cut the tokens into ranges: of size each for seed 0,
-// the workload that is timed, and else of 1 to about twice that.
+// cut returns offsets that cut the tokens into ranges. For seed 0, the workload that
+// is timed, each range has size tokens; for other seeds, 1 to about twice as many.
 func (s Spec) cut(size int, r *rand.Rand) []int32 {
 	off := []int32{0}
 	for at := 0; at < s.Rows; {

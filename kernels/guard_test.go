@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded hands out memory that ends (or begins) at a page nobody may touch.
+// guarded allocates memory that ends (or begins) at a page that no code may read or
+// write.
 type guarded struct {
 	atEnd bool
 	maps  [][]byte
@@ -39,18 +40,18 @@ func (g *guarded) free() {
 	}
 }
 
-// TestGuardPages runs every kernel with every array against a guard page: a
-// read or write past either end is a fault. Arrays that end at a page begin at
-// every alignment as their length changes.
+// TestGuardPages runs every kernel with every array next to a guard page, so that a
+// read or write past either end is a fault. The lengths are such that arrays which
+// end at a page begin at every alignment.
 func TestGuardPages(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.DTypes {
+		for _, dtype := range k.DTypes {
 			for _, n := range []int{1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 19, 21, 24, 29, 31, 32, 33, 47, 49, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 97, 127, 128, 129, 143, 255, 511, 1023, 1024, 1025, 1039, 2047, 2063, 5001} {
 				for _, atEnd := range []bool{true, false} {
 					g := guarded{atEnd: atEnd}
 					s := spec(k, n)
-					s.DType, s.Seed, s.memory = typ, uint64(n), g.memory
-					hold(t, k, s)
+					s.DType, s.Seed, s.memory = dtype, uint64(n), g.memory
+					check(t, k, s)
 					g.free()
 				}
 			}

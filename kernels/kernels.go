@@ -1,11 +1,11 @@
 // Package kernels is the catalogue of the kernels of package reweight. For each
-// it has the name, workloads of any size, number format and family of input, the
-// answers of package reference in float64, the tolerance that results are held
-// to, and what a run must read, write and compute.
+// it has the name, workloads of any size, dtype and family of input, the answers of
+// package reference in float64, the tolerance that results are compared with, and
+// what a run must read, write and compute.
 //
-// Tests, fuzzing and the bench walk this list, and whatever can run a kernel
-// does so by one interface, Runner. A kernel that is added here is tested and
-// measured by all of them; docs/kernels.md says how to add one.
+// Tests, fuzzing and the bench walk this list, so they test and measure a kernel
+// that is added here. Everything that can run the kernels implements one interface,
+// Runner. docs/kernels.md says how to add a kernel.
 package kernels
 
 import (
@@ -21,16 +21,16 @@ import (
 type Kernel struct {
 	Name   string           // "exp_scale": in flags, reports and testdata
 	Doc    string           // one line
-	DTypes []reweight.DType // the number formats of its main input that it takes
-	Rows   bool             // works on rows of logits; otherwise on tokens
+	DTypes []reweight.DType // that its main input may have
+	Rows   bool             // whether it works on rows of logits; otherwise on tokens
 
-	// Ops is the arithmetic of one element of the main input, as the formula
-	// is evaluated: an addition, a product, a comparison or a conversion counts
-	// 1, a fused multiply-add 2. 2^y counts 15: 10 for a polynomial of degree 5,
-	// 3 to split y and 2 to scale the result.
+	// Ops is the number of operations per element of the main input: an addition,
+	// a product, a comparison or a conversion counts 1, a fused multiply-add 2.
+	// 2^y counts 15: 10 for a polynomial of degree 5, 3 to split y and 2 to scale
+	// the result.
 	Ops int
 
-	code  code                        // where it is written
+	code  code                        // the functions that it is made of
 	build func(s Spec) (*Case, error) // see New
 }
 
@@ -60,7 +60,7 @@ type Spec struct {
 	Family Family         // of the main input's values
 	Seed   uint64         // of everything random: equal specs make equal workloads
 
-	memory func(bytes int) []byte // where the arrays lie; nil is the heap
+	memory func(bytes int) []byte // allocates the arrays; nil for the heap
 }
 
 // array returns n zeroed elements in the spec's memory.
@@ -88,23 +88,27 @@ type Case struct {
 	reference func() error // sets the outputs' want
 }
 
-// An output is one result of a kernel. An element passes if it equals the
-// reference (NaN for NaN), or its error is at most ulps units in the last place
-// of float32 at max(|want|, 2), or at most bound, where that is set, or
-// abs + rel*|want| beyond the half unit that rounding to the output's type
-// costs. The error of a sum is one of its terms' magnitudes, which say how far
-// rounding can take it.
+// An output is one result of a kernel. Its error is |got - want|. An element passes
+// if one of these is true:
+//
+//   - It equals the reference, or both are NaN.
+//   - ulps is set, and the error is at most ulps units in the last place of float32
+//     at max(|want|, 2).
+//   - ulps is not set, and the error minus half*|want|, the rounding to the output's
+//     dtype, is at most bound, or where bound is not set, at most abs + rel*|want|.
+//
+// For a sum, the error is divided by the sum of its terms' magnitudes.
 type output struct {
 	name     string
 	elements int
 	got      func(i int) float64
 	memory   []byte    // where Run writes it
 	want     []float64 // has no elements before the first Reference if there are many
-	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes, by which errors are divided
+	terms    []float64 // for sums, set with want: the sum of the terms' magnitudes
 	ulps     float64
 	abs, rel float64
-	bound    func(i int) float64 // of element i: see docs/accuracy.md
-	half     float64             // rounding of the output's type, relative: 0x1p-24 for float32
+	bound    func(i int) float64 // for element i: see docs/accuracy.md
+	half     float64             // relative error of rounding to the output's dtype: 0x1p-24 for float32
 }
 
 // All returns the catalogue.
@@ -120,14 +124,14 @@ func Find(name string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("kernels: no kernel %q", name)
 }
 
-// New builds a workload of the kernel. A spec without rows or of a number format
-// that the kernel does not take is an error.
+// New builds a workload of the kernel. A spec without rows, or with a dtype that the
+// kernel does not take, is an error.
 func (k Kernel) New(s Spec) (*Case, error) {
 	if s.Rows < 1 || k.Rows && s.Vocab < 1 {
 		return nil, fmt.Errorf("kernels: %s of %d rows of %d, want at least 1", k.Name, s.Rows, s.Vocab)
 	}
 	if !slices.Contains(k.DTypes, s.DType) {
-		return nil, fmt.Errorf("kernels: %s is not for %v, want one of %v", k.Name, s.DType, k.DTypes)
+		return nil, fmt.Errorf("kernels: %s does not take dtype %v, want one of %v", k.Name, s.DType, k.DTypes)
 	}
 	return k.build(s)
 }
@@ -145,13 +149,14 @@ func memoryOf[E any](x []E) []byte {
 // Run runs the kernel once.
 func (c *Case) Run(impl Runner) error { return c.run(impl) }
 
-// Reference computes the answers in float64, which takes many times as long.
+// Reference computes the answers in float64, for Check. It takes many times as long
+// as Run.
 func (c *Case) Reference() error { return c.reference() }
 
 // Errors are the largest errors of a case. MaxULP is that of the outputs whose
 // tolerance is given in units in the last place of float32 at max(|want|, 2).
-// MaxAbs is that of the others, without the half unit that rounding to their
-// type costs; for a sum it is divided by the sum of its terms' magnitudes.
+// MaxAbs is that of the others, without what rounding to their dtype costs; for a
+// sum it is divided by the sum of its terms' magnitudes.
 type Errors struct{ MaxULP, MaxAbs float64 }
 
 // Check compares the outputs of the last Run with the answers of the last
@@ -192,8 +197,8 @@ func (c *Case) Check() (Errors, error) {
 	return e, first
 }
 
-// Spoil overwrites the outputs, so that what an earlier run left there does not
-// pass for the results of the next one.
+// Spoil overwrites the outputs with a pattern, so that the results of an earlier run
+// are not taken for those of the next one.
 func (c *Case) Spoil() {
 	for _, out := range c.outputs {
 		for i := range out.memory {
@@ -202,8 +207,8 @@ func (c *Case) Spoil() {
 	}
 }
 
-// Bits appends the bits of every output, NaN as one pattern: two implementations
-// agree if these are equal.
+// Bits appends the bits of every output to dst. Every NaN has the same pattern. Two
+// implementations agree if their bits are equal.
 func (c *Case) Bits(dst []uint64) []uint64 {
 	for o := range c.outputs {
 		out := &c.outputs[o]
@@ -224,12 +229,13 @@ func ulp32(x float64) float64 {
 	return math.Ldexp(1, e-24)
 }
 
-// f32 is an output of float32, whose tolerance the caller sets.
+// f32 returns an output of float32. The caller sets its tolerance.
 func f32(name string, got []float32) output {
 	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) }, memory: memoryOf(got), want: make([]float64, len(got)), half: 0x1p-24}
 }
 
-// sums is an output of counts and sums in float64.
+// sums returns an output of counts and sums in float64. The caller sets its
+// tolerance.
 func sums(name string, got []float64) output {
 	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: memoryOf(got), want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }

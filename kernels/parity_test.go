@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lengths are those that meet every edge of lanes, groups and blocks.
+// lengths returns lengths at and around all multiples of lanes, groups and blocks.
 func lengths() []int {
 	var n []int
 	for i := range 300 {
@@ -27,20 +27,20 @@ func lengths() []int {
 	return append(n, 4096, 5000, 70001)
 }
 
-// A reporter is what hold needs of a *testing.T or a *rapid.T.
+// A reporter is a *testing.T or a *rapid.T, for check.
 type reporter interface {
 	Helper()
 	Errorf(string, ...any)
 }
 
-// hold runs the case on every implementation of this machine, each against the
-// reference and all against the first, bit for bit.
-func hold(t reporter, k Kernel, s Spec) {
+// check runs the case on every implementation of this machine. It compares each with
+// the reference, and bit for bit with the first.
+func check(t reporter, k Kernel, s Spec) {
 	t.Helper()
-	holdOn(t, Implementations(), k, s)
+	checkOn(t, Implementations(), k, s)
 }
 
-func holdOn(t reporter, impls []Implementation, k Kernel, s Spec) {
+func checkOn(t reporter, impls []Implementation, k Kernel, s Spec) {
 	t.Helper()
 	c, err := k.New(s)
 	if err == nil {
@@ -78,17 +78,17 @@ func spec(k Kernel, n int) Spec {
 
 func TestParity(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.DTypes {
-			t.Run(k.Name+"/"+typ.String(), func(t *testing.T) {
+		for _, dtype := range k.DTypes {
+			t.Run(k.Name+"/"+dtype.String(), func(t *testing.T) {
 				t.Parallel()
 				for _, f := range Families {
 					for i, n := range lengths() {
 						s := spec(k, n)
-						s.DType, s.Family, s.Seed = typ, f, uint64(i)
-						if typ == reweight.DTypeF16 && f == Offset {
-							continue // 10,000 +- 10 has steps of 8 there
+						s.DType, s.Family, s.Seed = dtype, f, uint64(i)
+						if dtype == reweight.DTypeF16 && f == Offset {
+							continue // near 10,000, the numbers of f16 are 8 apart
 						}
-						hold(t, k, s)
+						check(t, k, s)
 					}
 				}
 			})
@@ -106,24 +106,24 @@ func TestParityLongRows(t *testing.T) {
 			for _, f := range Families {
 				s := spec(k, 151936)
 				s.DType, s.Family = k.DTypes[0], f
-				hold(t, k, s)
+				check(t, k, s)
 			}
 			s := spec(k, 262144)
 			s.DType = k.DTypes[0]
-			hold(t, k, s)
+			check(t, k, s)
 		})
 	}
 }
 
-// TestParityRandom draws shapes, types and families.
+// TestParityRandom draws kernels, sizes, dtypes and families.
 func TestParityRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.SampledFrom(All()).Draw(t, "kernel")
 		s := spec(k, rapid.IntRange(1, 5000).Draw(t, "n"))
-		s.DType = rapid.SampledFrom(k.DTypes).Draw(t, "type")
+		s.DType = rapid.SampledFrom(k.DTypes).Draw(t, "dtype")
 		s.Family = rapid.SampledFrom(Families).Draw(t, "family")
 		s.Seed = rapid.Uint64().Draw(t, "seed")
-		hold(t, k, s)
+		check(t, k, s)
 	})
 }
 
@@ -161,18 +161,19 @@ func (c *complaints) Errorf(string, ...any) { *c++ }
 func TestIdleFails(t *testing.T) {
 	impls := append(Implementations(), Implementation{"idle", func(int) Runner { return idle{} }})
 	for _, k := range All() {
-		for _, typ := range k.DTypes {
+		for _, dtype := range k.DTypes {
 			var c complaints
 			s := spec(k, 100)
-			s.DType = typ
-			if holdOn(&c, impls, withIdle(k), s); c == 0 {
-				t.Errorf("%s %v: an implementation that does nothing passes", k.Name, typ)
+			s.DType = dtype
+			if checkOn(&c, impls, withIdle(k), s); c == 0 {
+				t.Errorf("%s %v: an implementation that does nothing passes", k.Name, dtype)
 			}
 		}
 	}
 }
 
-// TestCheckFails: the harness that all parity rests on notices a wrong result.
+// TestCheckFails: Case.Check, on which all these tests depend, notices a wrong
+// result.
 func TestCheckFails(t *testing.T) {
 	for _, k := range All() {
 		s := spec(k, 100)
@@ -204,13 +205,13 @@ func TestCheckFails(t *testing.T) {
 	}
 }
 
-// TestInput: the main input is all the memory that the logits or tokens take,
-// and what the results come from.
+// TestInput: the main input is all the memory of the logits or tokens, and the
+// results depend on it.
 func TestInput(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.DTypes {
+		for _, dtype := range k.DTypes {
 			s := spec(k, 100)
-			s.DType = typ
+			s.DType = dtype
 			c, err := k.New(s)
 			if err != nil {
 				t.Fatal(err)
@@ -223,20 +224,20 @@ func TestInput(t *testing.T) {
 				bits[i] = c.Bits(nil)
 				clear(c.Input())
 			}
-			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input())) != int64(c.Elements)*int64(typ.Size()) {
-				t.Errorf("%s %s: not the results of these %d bytes", k.Name, typ, len(c.Input()))
+			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input())) != int64(c.Elements)*int64(dtype.Size()) {
+				t.Errorf("%s %s: not the results of these %d bytes", k.Name, dtype, len(c.Input()))
 			}
 		}
 	}
 }
 
-// TestNoAllocations: no kernel allocates memory, but for the first call of a
-// runner, which may set up its own.
+// TestNoAllocations: no kernel allocates memory, except in the first call of a
+// runner, which may allocate its scratch.
 func TestNoAllocations(t *testing.T) {
 	for _, k := range All() {
-		for _, typ := range k.DTypes {
+		for _, dtype := range k.DTypes {
 			s := spec(k, 2500)
-			s.DType = typ
+			s.DType = dtype
 			c, err := k.New(s)
 			if err != nil {
 				t.Fatal(err)
@@ -245,22 +246,23 @@ func TestNoAllocations(t *testing.T) {
 				run := impl.New(1)
 				allocs := testing.AllocsPerRun(20, func() { err = c.Run(run) })
 				if err != nil || allocs != 0 {
-					t.Errorf("%s %v %s: %v allocations, error %v", k.Name, typ, impl.Name, allocs, err)
+					t.Errorf("%s %v %s: %v allocations, error %v", k.Name, dtype, impl.Name, allocs, err)
 				}
 			}
 		}
 	}
 }
 
-// TestSpecialEverywhere puts NaN and +Inf at every position of rows that end
-// in a block's body or tail.
+// TestSpecialEverywhere puts NaN and +Inf at every position of rows, of lengths that
+// are whole chunks and that are not.
 func TestSpecialEverywhere(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, impl := range Implementations() {
 		run := impl.New(1)
 		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100} {
 			for at := range n {
-				// All 1, all -Inf, and a block of -Inf, which is passed over, before 1.
+				// All elements are 1; all are -Inf; or those of the first block are -Inf, so
+				// that the kernels skip it, and the others are 1.
 				for _, masked := range []int{0, n, 1024} {
 					row := make([]float32, n)
 					for i := range row {
@@ -268,7 +270,7 @@ func TestSpecialEverywhere(t *testing.T) {
 							row[i] = -inf
 						}
 					}
-					// Every payload must survive: a signalling one, one with low bits, one without.
+					// A NaN of any payload must give NaN: with low bits, signalling, and quiet.
 					for _, special := range []float32{nan, math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000), inf} {
 						row[at] = special
 						want := [3]float32{special, nan, nan}
@@ -282,8 +284,8 @@ func TestSpecialEverywhere(t *testing.T) {
 	}
 }
 
-// statsAre runs the row as float32 with all outputs and with each alone, and in
-// the narrower formats if they hold it.
+// statsAre runs the row as float32 with all outputs, with each alone and with two,
+// and returns an error if a result is not the wanted one.
 func statsAre(run Runner, row []float32, id int32, want [3]float32) error {
 	var got [3][1]float32
 	full := reweight.Stats{LSE: got[0][:], Entropy: got[1][:], Logprob: got[2][:]}
@@ -302,18 +304,18 @@ func statsAre(run Runner, row []float32, id int32, want [3]float32) error {
 	return nil
 }
 
-// FuzzTokenStats takes any bytes as a row of any format and holds every
-// implementation against the reference.
+// FuzzTokenStats takes any bytes as a row of any dtype and compares every
+// implementation with the reference.
 func FuzzTokenStats(f *testing.F) {
 	f.Add([]byte{0, 0, 128, 63, 0, 0, 0, 64}, uint8(0), uint16(1), 1.0)
 	f.Add([]byte{0, 0, 192, 127, 0, 0, 128, 255}, uint8(0), uint16(0), 0.5)
 	f.Add([]byte{128, 63, 128, 127, 128, 255}, uint8(1), uint16(2), 1.0)
 	f.Add([]byte{255, 255, 127, 127, 255, 255, 127, 255}, uint8(0), uint16(0), 1.0)
-	f.Fuzz(func(t *testing.T, data []byte, typ uint8, id uint16, tau float64) {
+	f.Fuzz(func(t *testing.T, data []byte, dtype uint8, id uint16, tau float64) {
 		if !(tau >= 0.1 && tau <= 10) {
 			tau = 1
 		}
-		size := []int{4, 2, 2}[typ%3]
+		size := []int{4, 2, 2}[dtype%3]
 		n := len(data) / size
 		if n == 0 {
 			return
@@ -321,7 +323,7 @@ func FuzzTokenStats(f *testing.F) {
 		l := reweight.Logits{Vocab: n}
 		x := make([]float64, n)
 		for i := range n {
-			switch typ % 3 {
+			switch dtype % 3 {
 			case 0:
 				l.F32 = append(l.F32, math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
 				x[i] = float64(l.F32[i])
@@ -368,7 +370,7 @@ func FuzzTokenStats(f *testing.F) {
 	})
 }
 
-// FuzzTokens does the same for the kernels on tokens, by way of the catalogue.
+// FuzzTokens draws workloads of all kernels of the catalogue.
 func FuzzTokens(f *testing.F) {
 	for i := range All() {
 		f.Add(uint8(i), uint16(100+i), uint8(i), uint64(i))
@@ -380,7 +382,7 @@ func FuzzTokens(f *testing.F) {
 		if s.DType == reweight.DTypeF16 && s.Family == Offset {
 			s.Family = Random
 		}
-		hold(t, k, s)
+		check(t, k, s)
 	})
 }
 

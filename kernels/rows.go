@@ -8,7 +8,7 @@ import (
 // rowKernels are the kernels on rows of logits.
 var rowKernels = []Kernel{
 	{Name: "token_stats", Doc: "lse, entropy and log-probability of one id per row", DTypes: anyFloat, Rows: true, Ops: 22, code: tokenStatsCode, build: tokenStats(1, "lep")},
-	{Name: "token_stats_lse", Doc: "lse alone: the energy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "l")},
+	{Name: "token_stats_lse", Doc: "lse alone, which gives the energy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "l")},
 	{Name: "token_stats_lse_logprob", Doc: "lse and log-probability: no entropy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "lp")},
 	{Name: "token_stats_temperature", Doc: "entropy and log-probability at temperature 0.7", DTypes: anyFloat, Rows: true, Ops: 24, code: tokenStatsCode, build: tokenStats(0.7, "ep")},
 	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0)},
@@ -21,8 +21,9 @@ var (
 	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient"}
 )
 
-// tokenStats: lse, entropy and log-probability of one id per row. outputs is a
-// set of 'l', 'e' and 'p'.
+// tokenStats returns a function that builds workloads of TokenStats. outputs says
+// which results they compute: 'l' is the lse, 'e' the entropy, 'p' the
+// log-probability.
 func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
@@ -67,14 +68,16 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 	}
 }
 
-// bounded is an output of float32 that is off by at most bound before it is rounded.
+// bounded returns an output of float32 whose error is at most bound before it is
+// rounded.
 func bounded(name string, got []float32, bound float64) output {
 	out := f32(name, got)
 	out.bound = func(int) float64 { return bound }
 	return out
 }
 
-// rowGradient: the gradient by each logit, out of place.
+// rowGradient returns a function that builds workloads of RowGradient: the gradient
+// with respect to each logit, written to other memory than the logits.
 func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()

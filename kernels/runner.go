@@ -2,9 +2,9 @@ package kernels
 
 import "github.com/seed621a2839/reweight"
 
-// A Runner runs the kernels on slices in this process's memory. It takes the
-// arguments that *reweight.Workspace takes, gives the same bits and refuses the
-// same mistakes. It serves one call at a time.
+// A Runner runs the kernels on slices in this process's memory. Its methods take
+// the arguments of those of *reweight.Workspace, give the same bits and return the
+// same errors. Only one call at a time may use a Runner.
 type Runner interface {
 	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
 	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error
@@ -23,14 +23,14 @@ type Runner interface {
 type Implementation struct {
 	Name string // "avx2"
 
-	// New returns a runner. Workers is how many goroutines it may use for rows of
-	// logits, where it uses any. Tests call New for every case, so it is cheap.
+	// New returns a runner. It may use that many goroutines for rows of logits, if it
+	// uses goroutines at all. Tests call New for every case, so it must be cheap.
 	New func(workers int) Runner
 }
 
 // Implementations lists those that this machine has. The first is plain Go. Tests
-// walk the list: each has to be within tolerance of package reference, and to give
-// the bits of the first.
+// run them all: the results of each must be within tolerance of package reference,
+// and have the bits of the first.
 func Implementations() []Implementation {
 	var all []Implementation
 	for _, isa := range reweight.AvailableISAs() {

@@ -44,27 +44,18 @@ var tokenKernels = []Kernel{
 func (s Spec) tokens(r *rand.Rand) ([]float32, []float64) {
 	x := array[float32](s, s.Rows)
 	s.Family.fill(x, r)
-	return x, widen(x)
-}
-
-// referenceRoles returns the roles in the type of package reference.
-func referenceRoles(role []reweight.Role) []reference.Role {
-	same := make([]reference.Role, len(role))
-	for t, r := range role {
-		same[t] = reference.Role(r)
-	}
-	return same
+	return x, reference.Floats(x)
 }
 
 func maskedMoments(s Spec) (*Case, error) {
 	r := s.rand()
 	x, wide := s.tokens(r)
 	role := s.roles(r)
-	referenceRole := referenceRoles(role)
+	referenceRole := reference.Roles(role)
 	const shift = 1.5
 	got := make([]float64, 3)
 	out := sums("count, sum and sum of squares", got)
-	// Roundings of float64, here and in the reference.
+	// Roundings in float64, of the kernel and of the reference.
 	out.abs = (float64(s.Rows)/16 + float64(s.Rows)/256 + 300) * 0x1p-53
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(impl Runner) error {
@@ -134,7 +125,7 @@ func spanMeans(s Spec) (*Case, error) {
 			largest = max(largest, a)
 		}
 	}
-	out.abs = 15 * 0x1p-24 * largest // 7 roundings in a group, 7 in a block, and float64
+	out.abs = 15 * 0x1p-24 * largest // 7 roundings in a group, 7 in a block, and less than one for float64
 	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.SpanMeans(means, x, off) }
 	c.reference = func() error {
@@ -183,8 +174,9 @@ func expScale(s Spec) (*Case, error) {
 	}
 	dst := array[float32](s, s.Rows)
 	out := f32("factor", dst)
-	// The exponent is at most 1 nat, with 3 roundings, once in the element and
-	// once in the sum; 2^y likewise; 7 roundings in a group, and 2 of the factor.
+	// The exponent is at most 1 nat and is rounded 3 times. Its error and that of 2^y
+	// count twice: in the element, and in the sum that it is divided by. The sum has 7
+	// roundings in a group, and the factor has 2.
 	out.rel = (2*3+7+2)*0x1p-24 + 2*1.57e-7
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, input: memoryOf(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.ExpScale(dst, x, lo, rate) }
@@ -210,9 +202,9 @@ func multiply(s Spec) (*Case, error) {
 	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, input: memoryOf(x), outputs: []output{f32("product", dst)}}
 	c.run = func(impl Runner) error { return impl.Multiply(dst, x, w) }
 	c.reference = func() error {
-		p, err := reference.ScaleAdvantages(wide, widen(w))
+		p, err := reference.ScaleAdvantages(wide, reference.Floats(w))
 		for i, v := range p {
-			c.outputs[0].want[i] = float64(float32(v)) // the only rounding, so there is no other error
+			c.outputs[0].want[i] = float64(float32(v)) // the kernel rounds once, so there is no other error
 		}
 		return err
 	}
@@ -229,7 +221,7 @@ func surrogate(s Spec) (*Case, error) {
 	for t := range old {
 		d := 0.3 * r.NormFloat64()
 		if r.IntN(40) == 0 {
-			d *= 100 // into the clamp
+			d *= 100 // beyond the clamp
 		}
 		for _, b := range bound { // float32 may fall on the other side of a clip
 			if math.Abs(math.Exp(d)-b) < 1e-2 || s.Family == Offset {
@@ -244,8 +236,8 @@ func surrogate(s Spec) (*Case, error) {
 	out := f32("gradient", grad)
 	out.abs, out.rel = 1e-30, 4e-6
 	total := sums("tokens, clipped, loss and log-ratio", totals)
-	// A log-ratio is at most 20 nats: with the rounding of log2(e) 20*1.34e-8,
-	// with its own 20*2^-24, then 2^y, and 9 roundings of products and a group.
+	// A log-ratio is at most 20 nats: its rounding costs 20*2^-24 and that of log2(e)
+	// costs 20*1.34e-8. Then come 2^y, and 9 roundings of products and in a group.
 	total.abs = (20+9)*0x1p-24 + 20*1.34e-8 + 1.57e-7
 	c := &Case{Elements: n, Bytes: int64(n) * 21, input: memoryOf(logprobs), outputs: []output{out, total}}
 	c.run = func(impl Runner) error {

@@ -19,28 +19,11 @@ type exact struct {
 // newExact needs a batch and options that the library takes. Signals, scopes and
 // aggregations have the same names in the library and in the reference.
 func newExact(b *reweight.Batch, opt Options) (*exact, error) {
-	x := &exact{Batch: b, role: roles(b.Role), opt: opt, entropy: widen(b.Entropy), old: widen(b.OldLogprobs), logprobs: widen(b.Logprobs)}
+	x := &exact{Batch: b, role: reference.Roles(b.Role), opt: opt, entropy: reference.Floats(b.Entropy), old: reference.Floats(b.OldLogprobs), logprobs: reference.Floats(b.Logprobs)}
 	x.opt.AEM.Guard = min(opt.AEM.Guard, math.MaxFloat64) // to the reference infinity is no number
 	var err error
-	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.ActFocus.Signal.String()), widen(b.RefEnergy), widen(b.RefEntropy), x.old, widen(b.RefLogprobs))
+	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.ActFocus.Signal.String()), reference.Floats(b.RefEnergy), reference.Floats(b.RefEntropy), x.old, reference.Floats(b.RefLogprobs))
 	return x, err
-}
-
-// roles returns the roles for package reference, which has its own type.
-func roles(role []reweight.Role) []reference.Role {
-	r := make([]reference.Role, len(role))
-	for t, v := range role {
-		r[t] = reference.Role(v)
-	}
-	return r
-}
-
-func widen(x []float32) []float64 {
-	w := make([]float64, len(x))
-	for i, v := range x {
-		w[i] = float64(v)
-	}
-	return w
 }
 
 // scale returns what AEM makes of the advantages.
@@ -109,9 +92,9 @@ func (x *exact) compare(k *Computed, advantages, weights []float64) (agreement, 
 	a.elements("ActFocus: weights", &a.weights, tight, k.Weights, weights)
 
 	for i, step := range k.Steps {
-		advantages, weights := widen(step.Advantages), reference.UniformWeights(x.role)
+		advantages, weights := reference.Floats(step.Advantages), reference.UniformWeights(x.role)
 		if step.Weights != nil {
-			weights = widen(step.Weights)
+			weights = reference.Floats(step.Weights)
 		}
 		// Log-probabilities that differ by 20, where the ratio is clamped, are
 		// rounded by 1e-6 in float32. A ratio at the bound of a clip may therefore

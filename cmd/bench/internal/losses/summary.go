@@ -92,7 +92,7 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	if err != nil {
 		return nil, err
 	}
-	grpo, err := reference.GRPO(widen(b.Rewards), b.GroupIDs, opt.GRPO.DivideByStd)
+	grpo, err := reference.GRPO(reference.Floats(b.Rewards), b.GroupIDs, opt.GRPO.DivideByStd)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	if b.RefEnergy == nil {
 		nan := reference.Correlation{Rho: math.NaN(), P: math.NaN()}
 		s.bottleneck = reference.BottleneckResult{All: nan, Reasoning: nan, Action: nan}
-	} else if s.bottleneck, err = reference.Bottleneck(x.role, b.SeqOffsets, b.GroupIDs, widen(b.Rewards), widen(b.RefEnergy)); err != nil {
+	} else if s.bottleneck, err = reference.Bottleneck(x.role, b.SeqOffsets, b.GroupIDs, reference.Floats(b.Rewards), reference.Floats(b.RefEnergy)); err != nil {
 		return nil, err
 	}
 	s.Spearman.All = bench.Number(s.bottleneck.All.Rho)
