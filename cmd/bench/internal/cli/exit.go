@@ -1,5 +1,5 @@
-// Package cli is what the commands of bench share: flags, exit statuses,
-// progress, tables, and the description of the machine.
+// Package cli has what the commands of bench share: flags, exit statuses, progress,
+// tables, and the description of the machine.
 package cli
 
 import (
@@ -55,12 +55,12 @@ func FirstOf(all []string) string {
 	return all[0]
 }
 
-// ErrInterrupted is the error of a command that was interrupted and has printed
-// what it had by then.
+// ErrInterrupted is the error of a command that was interrupted. It has printed the
+// results that it had.
 var ErrInterrupted = errors.New("interrupted: the results are partial")
 
-// WhyEnded returns the error of a command that err, or the end of ctx, stopped
-// after it had printed what it had.
+// WhyEnded returns the error of a command that printed the results it had when err
+// or the end of ctx stopped it.
 func WhyEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ErrInterrupted

@@ -18,7 +18,7 @@ import (
 // function that reads its value once Parse has returned.
 type Flags struct{ *flag.FlagSet }
 
-// NewFlags returns the flags of a command that has none yet.
+// NewFlags returns an empty set of flags.
 func NewFlags(command string) Flags {
 	return Flags{flag.NewFlagSet(command, flag.ContinueOnError)}
 }
@@ -61,7 +61,7 @@ func (f Flags) ParseAlone(usage string, args []string, out io.Writer) error {
 // Unexpected is the error about an operand that the command does not take.
 func Unexpected(operand string) error { return fmt.Errorf("unexpected argument %q", operand) }
 
-// Given reports whether the arguments have that flag.
+// Given reports whether that flag is among the arguments.
 func (f Flags) Given(name string) bool {
 	given := false
 	f.Visit(func(g *flag.Flag) { given = given || g.Name == name })
@@ -103,7 +103,8 @@ func ArrayNames() map[string]string {
 	return names
 }
 
-// Kernels declares -kernel, a list of kernels. It is nil if the flag is not given.
+// Kernels declares -kernel, a list of kernels. The list is nil if the flag is not
+// given.
 func (f Flags) Kernels() func() ([]kernels.Kernel, error) {
 	var names []string
 	for _, k := range kernels.All() {
@@ -118,8 +119,8 @@ func (f Flags) Kernels() func() ([]kernels.Kernel, error) {
 	}
 }
 
-// ISAs declares -isa, a list of instruction sets, and says what the default is. It
-// is nil if the flag is not given.
+// ISAs declares -isa, a list of instruction sets. byDefault describes the default in
+// the help. The list is nil if the flag is not given.
 func (f Flags) ISAs(byDefault string) func() ([]reweight.ISA, error) {
 	names := ISANames()
 	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+" (default "+byDefault+")")
@@ -180,7 +181,7 @@ func (s Sizes) CheckElements() error {
 // Pin declares -pin. The function keeps the process on the CPU, which it returns,
 // or returns nil if the flag is not given.
 func (f Flags) Pin() func() (*int, error) {
-	cpu := f.Int("pin", 0, "run on this `CPU` alone, from 0 (default wherever the system likes; Linux only)")
+	cpu := f.Int("pin", 0, "run on this `CPU` alone; the first is 0 (default any; Linux only)")
 	return func() (*int, error) {
 		if !f.Given("pin") {
 			return nil, nil
@@ -210,7 +211,7 @@ func pick[E any](flag, list string, all []E, names []string) ([]E, error) {
 	return picked, nil
 }
 
-// numbers returns the numbers of a list, which are 1 to most.
+// numbers returns the numbers of a list. Each must be from 1 to most.
 func numbers(flag, list string, most int) ([]int, error) {
 	var n []int
 	for text := range strings.SplitSeq(list, ",") {

@@ -9,7 +9,7 @@ import (
 // A Format is a way to print results, by its name.
 type Format string
 
-// The formats. Not every command has them all.
+// The formats. Most commands have some of them.
 const (
 	Table    Format = "table"
 	Markdown Format = "markdown"

@@ -12,8 +12,8 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// A Machine is where the figures come from. Sizes of caches are those that one
-// CPU sees, 0 where unknown.
+// A Machine describes the machine that results come from. The sizes of caches are
+// those of the caches that one CPU uses, 0 where unknown.
 type Machine struct {
 	CPU        string   `json:"cpu"`
 	CPUs       int      `json:"cpus"`
@@ -31,7 +31,7 @@ type Machine struct {
 	Why        string   `json:"why"`    // why that one
 }
 
-// Rows describes the machine line by line: what, and what it is.
+// Rows describes the machine in rows of a name and a text.
 func (m Machine) Rows() [][]string {
 	cache := func(bytes int) string {
 		if bytes == 0 {
@@ -45,7 +45,7 @@ func (m Machine) Rows() [][]string {
 	}
 	return [][]string{
 		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d%s", m.CPU, m.CPUs, m.GOMAXPROCS, pinned)},
-		{"instruction sets", cmp.Or(strings.Join(m.Features, " "), "none that matter here")},
+		{"CPU features", cmp.Or(strings.Join(m.Features, " "), "none that matter here")},
 		{"caches", fmt.Sprintf("L1 %s, L2 %s, L3 %s", cache(m.L1), cache(m.L2), cache(m.L3))},
 		{"Go", fmt.Sprintf("%s %s/%s", m.Go, m.OS, m.Arch)},
 		{"kernels", fmt.Sprintf("%s: %s", m.Chosen, m.Why)},
@@ -60,7 +60,8 @@ func (m Machine) Pinning() string {
 	return fmt.Sprintf("pinned to CPU %d", *m.Pinned)
 }
 
-// ThisMachine returns an error if REWEIGHT_ISA asks for what is not there.
+// ThisMachine describes the machine that it runs on. It returns an error if
+// REWEIGHT_ISA does not name an instruction set of it.
 func ThisMachine() (Machine, error) {
 	best, err := reweight.BestISA()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 )
 
-// Small prints a number to four digits, and what is not a number as a dash.
+// Small prints a number with four digits, and NaN as a dash.
 func Small(x float64) string {
 	if math.IsNaN(x) {
 		return "-"
@@ -16,7 +16,7 @@ func Small(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// Percent prints a share.
+// Percent prints a share, such as 0.5, as "50.0%".
 func Percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
 // Ratio prints a ratio and its interval.

@@ -13,7 +13,7 @@ import (
 // long the rest will take. Work is counted in units that take about the same
 // time each. The zero value shows nothing.
 type Progress struct {
-	W     io.Writer // where the line is shown; nil if nobody watches
+	W     io.Writer // where the line is shown; nil if nowhere
 	Done  int       // work before the current step
 	Step  int       // work of the current step
 	Total int       // all work, 0 if that is not known
@@ -64,7 +64,7 @@ func (p *Progress) NextOf(work int, format string, args ...any) {
 	fmt.Fprintf(p.W, "\r%-*.*s", progressWidth, progressWidth, line)
 }
 
-// Clear makes room for the next line of output.
+// Clear removes the line, so that output can be printed in its place.
 func (p *Progress) Clear() {
 	if p.W != nil {
 		fmt.Fprintf(p.W, "\r%*s\r", progressWidth, "")

@@ -8,7 +8,7 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
-// An exact is a batch in float64, and the steps on it by package reference.
+// An exact is a batch in float64, on which package reference computes the steps.
 type exact struct {
 	*reweight.Batch
 	role                           []reference.Role
@@ -16,17 +16,18 @@ type exact struct {
 	entropy, old, logprobs, signal []float64
 }
 
-// newExact needs a batch and options that the library takes. Signals, scopes and
-// aggregations have the same names in the library and in the reference.
+// newExact returns a batch in float64. The library must accept the batch and the
+// options. Signals, scopes and aggregations have the same names in the library and
+// in the reference.
 func newExact(b *reweight.Batch, opt Options) (*exact, error) {
 	x := &exact{Batch: b, role: reference.Roles(b.Role), opt: opt, entropy: reference.Floats(b.Entropy), old: reference.Floats(b.OldLogprobs), logprobs: reference.Floats(b.Logprobs)}
-	x.opt.AEM.Guard = min(opt.AEM.Guard, math.MaxFloat64) // to the reference infinity is no number
+	x.opt.AEM.Guard = min(opt.AEM.Guard, math.MaxFloat64) // the reference refuses infinity
 	var err error
 	x.signal, err = reference.ActFocusSignal(reference.Signal(opt.ActFocus.Signal.String()), reference.Floats(b.RefEnergy), reference.Floats(b.RefEntropy), x.old, reference.Floats(b.RefLogprobs))
 	return x, err
 }
 
-// scale returns what AEM makes of the advantages.
+// scale returns the advantages multiplied by the factors of AEM.
 func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
 	_, _, factors, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.AEM.Lambda, guard, reference.Scope(x.opt.AEM.Scope.String()))
 	if err != nil {
@@ -35,13 +36,13 @@ func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
 	return reference.ScaleAdvantages(advantages, factors)
 }
 
-// weights returns those of ActFocus.
+// weights returns the token weights of ActFocus.
 func (x *exact) weights() ([]float64, error) {
 	opt := x.opt.ActFocus
 	return reference.ActFocusWeights(x.role, x.signal, opt.Alpha, opt.Beta, opt.Eps)
 }
 
-// loss returns the loss where the old log-probabilities are lower by shift.
+// loss returns the loss for old log-probabilities that are lower by shift.
 func (x *exact) loss(advantages, weights []float64, shift float64) (reference.LossResult, error) {
 	old := make([]float64, len(x.old))
 	for t, l := range x.old {
@@ -71,8 +72,9 @@ func (x *exact) compare(k *Computed, advantages, weights []float64) (agreement, 
 
 	// Means of entropies in float32 have an error of up to off. AEM divides their
 	// differences by their range, which is at least the guard, so its exponent has
-	// an error of about off over the guard. A range that is almost the guard may
-	// also be taken for a smaller or a larger one, so that three guards are right.
+	// an error of about off over the guard. A range that is almost the guard may also
+	// be taken for a smaller or a larger one, so results are compared with those of
+	// three guards, and the nearest counts.
 	size := 0.0
 	for t, r := range x.Role {
 		if r != reweight.RoleMasked {
@@ -98,7 +100,8 @@ func (x *exact) compare(k *Computed, advantages, weights []float64) (agreement, 
 		}
 		// Log-probabilities that differ by 20, where the ratio is clamped, are
 		// rounded by 1e-6 in float32. A ratio at the bound of a clip may therefore
-		// fall on either side of it, so that three losses are right.
+		// fall on either side of it, so results are compared with those of three
+		// shifts of the log-probabilities, and the nearest counts.
 		var losses [3]reference.LossResult
 		for j, shift := range [...]float64{0, -2e-6, 2e-6} {
 			var err error
@@ -108,7 +111,7 @@ func (x *exact) compare(k *Computed, advantages, weights []float64) (agreement, 
 		}
 		a.elements(names[i]+": gradient", &a.gradient, tight, step.Grad, losses[0].Gradient, losses[1].Gradient, losses[2].Gradient)
 
-		// The error of the loss is relative to the sum of its terms' sizes. A term
+		// The error of the loss is relative to the sum of its terms' magnitudes. A term
 		// is negative if its advantage is positive, so gains.Loss is the sum of the
 		// negative terms, and subtracting it twice makes them positive.
 		for t, A := range advantages {
@@ -142,8 +145,8 @@ func (a *agreement) elements(what string, largest *float64, tolerance float64, g
 	}
 }
 
-// relative returns the error in units of size, which may be 0, and infinity if
-// just one is NaN.
+// relative returns the error divided by size, which may be 0. It is infinite if only
+// one of got and want is NaN.
 func relative(got, want, size float64) float64 {
 	if got == want || got != got && want != want {
 		return 0
@@ -154,7 +157,7 @@ func relative(got, want, size float64) float64 {
 	return math.Inf(1)
 }
 
-// fail keeps the first failure.
+// fail sets the failure, unless there is one already.
 func (a *agreement) fail(format string, args ...any) {
 	if a.failure == "" {
 		a.failure = fmt.Sprintf(format, args...)
@@ -165,7 +168,8 @@ func (a agreement) String() string {
 	if a.failure != "" {
 		return "The kernels are WRONG: " + a.failure
 	}
-	return fmt.Sprintf("These figures are float64. The kernels, in float32, agree: advantages to %.0e, AEM's to %.0e,\n"+
-		"ActFocus's weights to %.0e, gradients to %.0e, losses to %.0e of their terms' sizes.",
+	return fmt.Sprintf("The table is in float64. The kernels, in float32, agree with it. Largest relative errors:\n"+
+		"advantages %.0e, those of AEM %.0e; weights of ActFocus %.0e; gradients %.0e;\n"+
+		"losses %.0e, relative to the sum of |terms|.",
 		a.advantages, a.scaled, a.weights, a.gradient, a.loss)
 }

@@ -1,10 +1,11 @@
-// Package losses computes what uniform, ActFocus and AEM losses make of a batch of
-// rollouts, in float64, and compares the library's results with that.
+// Package losses computes the loss of a batch of rollouts with uniform weights, with
+// ActFocus, with AEM and with both, in float64, and compares the library's results
+// with that.
 package losses
 
 import "github.com/seed621a2839/reweight"
 
-// Options are those of all steps.
+// Options are the options of all steps.
 type Options struct {
 	ActFocus reweight.ActFocusOptions
 	AEM      reweight.AEMOptions
@@ -17,8 +18,8 @@ func Default() Options {
 	return Options{reweight.DefaultActFocus, reweight.DefaultAEM, reweight.DefaultLoss, reweight.DefaultGRPO}
 }
 
-// Check returns an error if an option is out of range: the one that the library
-// returns for a good batch of one token.
+// Check returns an error if an option is out of range: that of the library, which it
+// calls with a batch of one token.
 func (opt Options) Check() error {
 	one := []float32{0}
 	_, err := Compute(&reweight.Batch{
@@ -28,7 +29,7 @@ func (opt Options) Check() error {
 	return err
 }
 
-// A Computed is what the library's kernels make of a batch, in float32, one
+// A Computed holds the results of the library's kernels for a batch, in float32, one
 // element per token.
 type Computed struct {
 	Weights         []float32 // of ActFocus
@@ -36,21 +37,21 @@ type Computed struct {
 	Steps           [len(names)]Step
 }
 
-// A Step is one way to weigh tokens. Weights nil stand for 1.
+// A Step is one way to weigh tokens. If Weights is nil, all weights are 1.
 type Step struct {
 	Advantages, Weights []float32
 	Loss                float64
-	Grad                []float32 // by log-probabilities
+	Grad                []float32 // with respect to the log-probabilities
 }
 
-// A Library computes: it is Compute, except in tests.
+// A Library computes the steps. It is Compute, except in tests.
 type Library func(b *reweight.Batch, opt Options) (*Computed, error)
 
 // Compute does the steps with the library's kernels, in this goroutine alone: the
 // batch may be a mapped file, whose reads are guarded here only.
 func Compute(b *reweight.Batch, opt Options) (*Computed, error) {
 	ws := reweight.Workspace{Workers: 1}
-	batch := *b // to have advantages of its own
+	batch := *b // a copy, whose advantages are set below
 	T := batch.Tokens()
 	k := &Computed{Weights: make([]float32, T), Uniform: make([]float32, T), Scaled: make([]float32, T)}
 	if err := ws.GRPO(k.Uniform, &batch, opt.GRPO); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-// A Summary is what uniform and reweighted losses make of a batch of rollouts.
+// A Summary describes a batch of rollouts and its uniform and reweighted losses.
 type Summary struct {
 	File   string `json:"file"`
 	Tokens struct {
@@ -41,7 +41,8 @@ type Summary struct {
 	agreement  agreement
 }
 
-// Tensors returns what the kernels computed for ActFocus with AEM.
+// Tensors returns the weights, advantages and gradients that the kernels computed
+// for ActFocus with AEM.
 func (s *Summary) Tensors() []rollout.Tensor {
 	both := s.kernels.Steps[len(names)-1]
 	shape := []int64{int64(len(both.Grad))}
@@ -67,8 +68,8 @@ func (s *Summary) losses() [len(names)]*Figures {
 
 var names = [...]string{"uniform", "ActFocus", "AEM", "ActFocus+AEM"}
 
-// A Figures is one way to weigh tokens. Sums are over all tokens, norms of
-// the gradient by log-probabilities.
+// Figures are those of one way to weigh tokens. The weight sum is over all tokens.
+// The norms are those of the gradient with respect to the log-probabilities.
 type Figures struct {
 	Loss         bench.Number `json:"loss"`
 	GradL1       bench.Number `json:"grad_l1"`
@@ -83,7 +84,7 @@ type Figures struct {
 // float32, are compared with float64. Without RefEnergy, which not every signal
 // needs, the bottleneck is NaN.
 func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error) {
-	k, err := compute(b, opt) // first: its errors name what is wrong
+	k, err := compute(b, opt) // first, because its errors name the array that is wrong
 	if err != nil {
 		return nil, err
 	}

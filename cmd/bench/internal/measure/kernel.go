@@ -40,12 +40,12 @@ type Result struct {
 	Vocab          int            `json:"vocab"`
 	Workers        int            `json:"workers"`
 	NsPerElement   bench.Estimate `json:"ns_per_element"`
-	GBPerS         float64        `json:"gb_per_s"`        // 1e9 bytes; what must be read and written at least
-	ReadGBPerS     float64        `json:"read_gb_per_s"`   // of the plain read, in the same rounds
+	GBPerS         float64        `json:"gb_per_s"`        // kernels.Case.Bytes over the median time, in 1e9 bytes per second
+	ReadGBPerS     float64        `json:"read_gb_per_s"`   // the same of the plain read, in the same rounds
 	Share          bench.Estimate `json:"roofline_share"`  // GBPerS over that of a plain read of the main input
 	TimesReference bench.Estimate `json:"times_reference"` // times the speed of the float64 reference
 	TimesPortable  bench.Estimate `json:"times_portable"`  // times the speed of the portable kernel on one worker
-	Null           bench.Estimate `json:"null"`            // the plain read over itself, as if it were two functions
+	Null           bench.Estimate `json:"null"`            // the plain read's time over its own, as if it were two functions
 	AllocsPerOp    uint64         `json:"allocs_per_op"`
 	BytesPerOp     uint64         `json:"bytes_per_op"`                 // on the heap
 	Cycles         float64        `json:"cycles_per_element,omitempty"` // in user mode; one worker only, and where they can be counted

@@ -19,8 +19,8 @@ type Parity struct {
 	Failure            string // the first result that is out of tolerance or has other bits; or empty
 }
 
-// A Checker compares the results of a kernel with the reference: it is Check,
-// except in tests.
+// A Checker compares the results of a kernel with the reference. It is Check, except
+// in tests.
 type Checker func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]Parity, error)
 
 // Check compares the results of a kernel with each of the instruction sets to the
@@ -67,7 +67,7 @@ func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []
 	return parities, nil
 }
 
-// A checked is a *kernels.Case that has run, and whose reference has too.
+// A checked is a *kernels.Case after Run and Reference.
 type checked interface {
 	Check() (kernels.Errors, error)
 	Bits([]uint64) []uint64

@@ -14,7 +14,7 @@ import (
 	"github.com/seed621a2839/reweight/kernels"
 )
 
-// A Shape is a kernel on inputs of one format and size.
+// A Shape is a kernel on inputs of one dtype and size.
 type Shape struct {
 	Kernel      kernels.Kernel
 	DType       reweight.DType
@@ -57,7 +57,7 @@ func Shapes(ks []kernels.Kernel, sizes cli.Sizes) []Shape {
 	return shapes
 }
 
-// FirstDTypes returns the kernels with the first of their formats alone.
+// FirstDTypes returns the kernels with only the first of their dtypes.
 func FirstDTypes(ks []kernels.Kernel) []kernels.Kernel {
 	ks = slices.Clone(ks)
 	for i := range ks {
@@ -78,7 +78,7 @@ type Plan struct {
 
 // Work of steps that differ, in the units of Progress.
 const (
-	checkWork    = 1 // Check of one kernel and format at the sizes of the main job
+	checkWork    = 1 // Check of one kernel and dtype at the sizes of the main job
 	measureWork  = 9
 	overheadWork = 17
 )
@@ -99,7 +99,7 @@ func (p Plan) Planned() []Result {
 	return all
 }
 
-// Results are what the shapes of a plan gave.
+// Results are the results of a plan.
 type Results struct {
 	Results   []Result
 	Overheads []Overhead // of training steps of GRPO
@@ -181,7 +181,7 @@ func (p Plan) speed(ctx context.Context, s Shape, work int) ([]Result, error) {
 	return all, nil
 }
 
-// Parities checks every kernel in every format at these sizes. With an error, the
+// Parities checks every kernel with every dtype at these sizes. With an error, the
 // results are what there is by then.
 func (p Plan) Parities(ctx context.Context, sizes []int) ([]Parity, error) {
 	var all []Parity

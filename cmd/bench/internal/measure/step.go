@@ -31,19 +31,19 @@ type Overhead struct {
 	UniformNs   bench.Estimate `json:"uniform_ns"`   // time of the uniform step
 	OverUniform bench.Estimate `json:"over_uniform"` // time of this step over that of the uniform one
 	Verdict     string         `json:"verdict"`
-	Null        bench.Estimate `json:"null"`                 // the uniform step over itself, as if it were two
+	Null        bench.Estimate `json:"null"`                 // the uniform step's time over its own, as if it were two steps
 	ExtraBytes  int64          `json:"extra_bytes"`          // on the heap, beyond the uniform step's
 	Allocs      uint64         `json:"allocs"`               // per step, in steady state
 	AllocBytes  uint64         `json:"alloc_bytes"`          // likewise
 	PeakBytes   int64          `json:"peak_bytes,omitempty"` // of the process so far; 0 where the system does not tell
 }
 
-// FreeLimit is how many times as long as the uniform step a step may take that is
-// still called free. The papers say that their steps cost nothing; a training run
-// does not notice less than this.
+// FreeLimit is the largest ratio to the time of the uniform step at which a step is
+// called free. The papers say that their steps cost nothing; a difference below 2%
+// is not noticed in a training run.
 const FreeLimit = 1.02
 
-// OnlyRounds is the verdict on fewer rounds than an interval takes.
+// OnlyRounds returns the verdict on n rounds, which are too few for an interval.
 func OnlyRounds(n int) string {
 	return fmt.Sprintf("not decided: rounds %d, want %d", n, bench.FewestRounds)
 }
@@ -84,7 +84,7 @@ func StepRows(vocab int) int {
 	return max(FewestTokens, (RowsToStream(reweight.DTypeF32, vocab, StreamBytes)+3)/4)
 }
 
-// A step goes from logits to the loss and its gradient by the logits. The
+// A step goes from logits to the loss and its gradient with respect to the logits. The
 // uniform step passes over the old policy's logits for its log-probabilities and
 // over the current policy's for theirs, takes advantages and the clipped
 // surrogate, and passes over the current logits for the gradient. With a KL
