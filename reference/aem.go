@@ -51,7 +51,7 @@ func SpanEntropies(role []Role, spanIDs []int32, entropy []float64) (hbar []floa
 //	a_s    = exp(-lambda Htil_s) / mean exp(-lambda Htil)
 //
 // and 1 for all of them if max - min < guard or max = min. The mean of a is 1.
-// The paper has lambda 1 and guard 0.1 nats; guard 0 turns it off.
+// The paper has lambda 1 and guard 0.1 nats; with guard 0 there is no guard.
 func AEMFactors(hbar []float64, lambda, guard float64) ([]float64, error) {
 	if err := first(checkAtLeast("lambda", lambda, 0), checkAtLeast("guard", guard, 0)); err != nil {
 		return nil, err
@@ -161,7 +161,8 @@ func ScaleAdvantages(advantages, factors []float64) ([]float64, error) {
 //	Htil_s = (H_s - min) / (max - min + 1e-8)
 //	g_s    = exp(-k Htil_s) / (mean exp(-k Htil) + 1e-8)
 //
-// It is AEMFactors without the guard, up to the two constants: a cross-check.
+// Apart from the two constants it is AEMFactors without the guard, and a test
+// compares the two.
 func EMPG(hbar []float64, k float64) ([]float64, error) {
 	if err := checkAtLeast("k", k, 0); err != nil {
 		return nil, err

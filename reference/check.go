@@ -14,7 +14,8 @@ const (
 	RoleAction                // strictly between <answer> and </answer>
 )
 
-// checkLen wants one element per unit: a token, a trajectory, a span, a row.
+// checkLen returns an error unless there is one element per unit: a token, a
+// trajectory, a span, a row.
 func checkLen(name string, got, want int, unit string) error {
 	if got != want {
 		return fmt.Errorf("reference: len(%s) = %d, want %d %s", name, got, want, unit)
@@ -49,7 +50,7 @@ func checkOffsets(offsets []int64, tokens int) error {
 	return nil
 }
 
-// checkAtLeast wants min <= x; NaN and +Inf are refused.
+// checkAtLeast returns an error unless min <= x; NaN and +Inf are errors too.
 func checkAtLeast(name string, x, min float64) error {
 	if !(x >= min) || math.IsInf(x, 1) {
 		return fmt.Errorf("reference: %s = %v, want a finite number, %v or more", name, x, min)
@@ -95,5 +96,5 @@ func sum(x []float64) float64 {
 	return s
 }
 
-// mean returns the arithmetic mean, NaN of nothing.
+// mean returns the arithmetic mean, NaN for an empty x.
 func mean(x []float64) float64 { return sum(x) / float64(len(x)) }

@@ -70,9 +70,9 @@ func Bottleneck(role []Role, offsets []int64, groupIDs []int32, rewards, energy 
 	return b, nil
 }
 
-// EntropyDrift returns, for every span, A_s (S_s - H_s): the advantage times
-// what the surprisal S_s = -sum log pi_old exceeds the entropy H_s = sum H by,
-// both sums over the response tokens of the span (AEM, arXiv:2605.00425v3).
+// EntropyDrift returns, for every span, A_s (S_s - H_s): the advantage times the
+// difference of the surprisal S_s = -sum log pi_old and the entropy H_s = sum H, both
+// sums over the response tokens of the span (AEM, arXiv:2605.00425v3).
 // A_s is the mean advantage of these tokens, which with GRPO all have the same.
 // role, spanIDs, advantages, oldLogprobs and entropy are [T]; the result is
 // [spans], 0 for a span without response tokens.
@@ -247,10 +247,10 @@ func RegularizedBeta(x, a, b float64) float64 {
 }
 
 // RewardVariance returns the variance sum (R - mean)^2 / n of the rewards of a
-// group, NaN of nothing. It is summed as sum_{i<j} (R_i - R_j)^2 / n^2 over the
-// sorted rewards: rounding then cannot tell apart two groups that have the same
-// rewards in another order, or successes and failures exchanged, and they tie
-// in rank.
+// group, NaN for an empty group. It is computed as sum_{i<j} (R_i - R_j)^2 / n^2 over
+// the sorted rewards. Two groups with the same rewards in another order, or with
+// successes and failures exchanged, then have exactly the same variance and share a
+// rank.
 func RewardVariance(rewards []float64) float64 {
 	r := slices.Clone(rewards)
 	slices.Sort(r)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The formulas of single kernels, which the schemes are made of.
+// The formulas of single kernels, of which the schemes are made.
 
 // MaskedMoments returns the number n of tokens whose role is one of roles, the
 // sum of x - shift over them, and the sum of its square. role and x are [T].
@@ -37,8 +37,8 @@ func SpanMeans(x []float64, offsets []int64) ([]float64, error) {
 	return means, nil
 }
 
-// MinMax returns the least and the largest element of x: +Inf and -Inf of
-// nothing, and NaN twice if an element is NaN.
+// MinMax returns the least and the largest element of x: +Inf and -Inf for an
+// empty x, and NaN for both if an element is NaN.
 func MinMax(x []float64) (least, largest float64) {
 	least, largest = math.Inf(1), math.Inf(-1)
 	for _, v := range x {
@@ -47,9 +47,9 @@ func MinMax(x []float64) (least, largest float64) {
 	return least, largest
 }
 
-// ExpScale returns, for every element of x, exp(-rate (x_i - origin)) divided by
-// the mean of these: their mean is 1, and the least element gets the largest
-// factor. rate >= 0.
+// ExpScale returns a factor for every element of x: exp(-rate (x_i - origin)) divided
+// by the mean of these over all elements. So the mean of the factors is 1, and the
+// least element gets the largest one. rate >= 0.
 func ExpScale(x []float64, origin, rate float64) ([]float64, error) {
 	if err := checkAtLeast("rate", rate, 0); err != nil {
 		return nil, err

@@ -143,8 +143,8 @@ func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weigh
 	return loss, nil
 }
 
-// tokenScales returns what every aggregation multiplies w_t l_t with before it
-// sums over all response tokens.
+// tokenScales returns the factor of each token by which an aggregation multiplies
+// w_t l_t before it sums over all response tokens.
 func tokenScales(role []Role, offsets []int64, weights []float64, opt LossOptions) []float64 {
 	S := len(offsets) - 1
 	seqWeight := make([]float64, S) // sum of w over the response tokens
@@ -221,8 +221,8 @@ func K3Mean(role []Role, logprobs, refLogprobs []float64) (float64, error) {
 	return sum / float64(n), nil
 }
 
-// expm1MinusX returns e^x - 1 - x. Near 0 the difference cancels, even that of
-// Expm1(x) and x, so there it is summed as x^2/2! + x^3/3! + ...
+// expm1MinusX returns e^x - 1 - x. Near 0 the differences cancel, also Expm1(x) - x,
+// so there it is summed as x^2/2! + x^3/3! + ...
 func expm1MinusX(x float64) float64 {
 	if math.Abs(x) > 0.5 {
 		return math.Expm1(x) - x

@@ -8,8 +8,8 @@ import (
 
 const infoUsage = `Usage: bench info
 
-What this machine has, and which instruction set the kernels use on it and why.
-REWEIGHT_ISA in the environment names the best that may be used.
+Says what this machine has, and which instruction set the kernels use on it and why.
+The environment variable REWEIGHT_ISA names the best one that may be used.
 `
 
 func infoCommand(args []string, out io.Writer) error {
