@@ -13,7 +13,7 @@ import (
 )
 
 // A File is a safetensors file, open for reading. It is safe for concurrent use,
-// except that no other call may come with or after Close.
+// except that Close must come last.
 type File struct {
 	prefix   string // of every error: the path, or "rollout" for a file without one
 	data     []byte // all of the file
