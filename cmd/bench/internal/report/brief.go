@@ -220,12 +220,12 @@ func BriefOverheads(overheads []measure.Overhead) (text int, header []string, ro
 	return 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows
 }
 
-// Right says in a line that a check of all kernels found nothing wrong.
-func Right(isas []string) string {
+// Right says in a line that a check of these kernels found nothing wrong.
+func Right(kernels string, isas []string) string {
 	if len(isas) == 1 {
-		return "every kernel agrees with float64."
+		return kernels + " agrees with float64."
 	}
-	return "every kernel agrees with float64, with the same bits on " + list(isas) + "."
+	return kernels + " agrees with float64, with the same bits on " + list(isas) + "."
 }
 
 // list names several things in a sentence.

@@ -80,7 +80,7 @@ func (r Report) verdict() [][2]string {
 	case len(r.Failures) > 0:
 		add("Right", "NO. "+cli.FirstOf(r.Failures))
 	case !r.Partial && len(r.Results) > 0:
-		add("Right", Right(r.measuredISAs()))
+		add("Right", Right("every kernel measured here", r.measuredISAs()))
 	}
 	add("Fast", r.Fast(nil))
 	add("Cost", Cost(r.Overhead))
