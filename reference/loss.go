@@ -74,8 +74,8 @@ type LossResult struct {
 
 // Loss returns the weighted clipped surrogate of a batch, its gradient
 // and two diagnostics. role, logprobs, oldLogprobs, advantages and weights are
-// [T], offsets [S+1]. Weights are not negative; those of masked tokens are not
-// read. Trajectories without response tokens do not count in the means over
+// [T], offsets [S+1]. Negative weights are taken as they are; those of masked tokens
+// are not read. Trajectories without response tokens do not count in the means over
 // trajectories. If the weights sum to 0, value and gradient are 0.
 //
 // With the weights of ActFocusWeights and TokenMean this is the loss of
@@ -111,9 +111,6 @@ func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weigh
 	for t, r := range role {
 		if r == RoleMasked {
 			continue
-		}
-		if weights[t] < 0 {
-			return LossResult{}, fmt.Errorf("reference: weights[%d] = %v, want 0 or more", t, weights[t])
 		}
 		var clipped bool
 		l[t], derivative[t], clipped = Surrogate(logprobs[t], oldLogprobs[t], advantages[t], opt.ClipLow, opt.ClipHigh, opt.DualClip)

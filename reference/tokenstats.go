@@ -153,7 +153,9 @@ func checkID(name string, id int32, vocab int) error {
 	return nil
 }
 
-// tempered returns z = x/tau.
+// tempered returns z = (x - m)/tau with m the largest element, if that is finite: so
+// no quotient overflows. Entropies, log-probabilities and gradients do not depend
+// on m.
 func tempered(x []float64, tau float64) ([]float64, error) {
 	if len(x) == 0 {
 		return nil, errEmptyRow
@@ -161,9 +163,16 @@ func tempered(x []float64, tau float64) ([]float64, error) {
 	if err := checkTau(tau); err != nil {
 		return nil, err
 	}
+	m := x[0]
+	for _, v := range x {
+		m = max(m, v) // NaN if one is NaN
+	}
+	if math.IsInf(m, 0) {
+		m = 0
+	}
 	z := make([]float64, len(x))
 	for v := range x {
-		z[v] = x[v] / tau
+		z[v] = (x[v] - m) / tau
 	}
 	return z, nil
 }

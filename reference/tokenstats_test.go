@@ -118,3 +118,19 @@ func TestRowGradientIsTheDerivative(t *testing.T) {
 		near(t, "sum of the gradient", sum, 0, 1e-14) // l and H do not change when all logits shift
 	}
 }
+
+// TestTinyTemperature: logits that overflow when they are divided by the
+// temperature have an entropy and a log-probability all the same.
+func TestTinyTemperature(t *testing.T) {
+	x := []float64{1, 2, 2}
+	entropy, err := Entropy(x, 1e-320)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logprob, err := Logprob(x, 1, 1e-320)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "entropy", entropy, math.Ln2, 1e-15)
+	near(t, "log-probability", logprob, -math.Ln2, 1e-15)
+}

@@ -19,6 +19,7 @@ import (
 func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 	derived := *b
 	arrays := derived.Arrays()
+	room := int64(maxCopied)
 	for _, source := range arrays {
 		logits, ok := source.Data.(*reweight.Logits)
 		if !ok || logits.Rows() == 0 {
@@ -31,6 +32,9 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 			}
 			if a.Statistic == reweight.StatisticLogprob && len(b.TokenIDs) == 0 {
 				continue
+			}
+			if room -= 4 * int64(logits.Rows()); room < 0 {
+				return fmt.Errorf("rollout: deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name, logits.Rows(), maxCopied)
 			}
 			array := make([]float32, logits.Rows())
 			*a.Data.(*[]float32) = array

@@ -3,6 +3,7 @@ package rollout
 import (
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -94,5 +95,17 @@ func TestDeriveError(t *testing.T) {
 	}
 	if !reflect.DeepEqual(*b, before) {
 		t.Error("the batch changed")
+	}
+}
+
+// TestDeriveIsBounded: a batch that needs more memory than Derive may take is an
+// error before it takes any.
+func TestDeriveIsBounded(t *testing.T) {
+	rows := maxCopied/4/2 + 1 // two arrays are too many
+	b := &reweight.Batch{RefLogits: reweight.Logits{Vocab: 1, BF16: make([]reweight.BF16, rows)}}
+	var ws reweight.Workspace
+	err := Derive(&ws, b, "ref_energy", "ref_entropy")
+	if err == nil || !strings.Contains(err.Error(), `"ref_entropy"`) || b.RefEnergy != nil {
+		t.Errorf("error %v", err)
 	}
 }

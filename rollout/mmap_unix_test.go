@@ -133,7 +133,7 @@ func needAddresses(t *testing.T, missing *byte) {
 // expectShorter checks the error of a read that faults.
 func expectShorter(t *testing.T, f *File, err error) {
 	t.Helper()
-	want := f.prefix + ": cannot be read any more: it became shorter while it was open, or its disk fails"
+	want := f.prefix + ": its memory cannot be used: the file became shorter while it was open, its disk fails, or a slice of it was written to"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -138,7 +138,7 @@ func (f *File) Guard(do func() error) (err error) {
 		if !ok || f.closed || !within(f.data, fault.Addr()) {
 			panic(p)
 		}
-		err = fmt.Errorf("%s: cannot be read any more: it became shorter while it was open, or its disk fails", f.prefix)
+		err = fmt.Errorf("%s: its memory cannot be used: the file became shorter while it was open, its disk fails, or a slice of it was written to", f.prefix)
 	}()
 	return do()
 }

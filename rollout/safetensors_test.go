@@ -339,3 +339,14 @@ func TestDenseHeaders(t *testing.T) {
 		checkFile(t, file)
 	}
 }
+
+// TestLongNumber: an error does not repeat a header that is one long number.
+func TestLongNumber(t *testing.T) {
+	digits := strings.Repeat("1", 1_000_000)
+	for _, header := range []string{`{"__metadata__":{"a":` + digits + `}}`, `{"x":{"dtype":1e` + digits + `}}`, `{"x":{"shape":[` + digits + `]}}`} {
+		file := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+		if _, err := Parse(append(file, header...)); err == nil || len(err.Error()) > 400 {
+			t.Errorf("error of %d bytes", len(fmt.Sprint(err)))
+		}
+	}
+}

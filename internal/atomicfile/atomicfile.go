@@ -27,6 +27,13 @@ func Write(path string, fill func(io.Writer) error) error {
 	if err != nil {
 		return inFile(path, err)
 	}
+	complete := false
+	defer func() { // also if fill panics; err says what matters, and not what fails here
+		if !complete {
+			temp.Close()
+			os.Remove(temp.Name())
+		}
+	}()
 	err = fill(output{temp})
 	if err == nil {
 		err = Cause(temp.Sync())
@@ -38,9 +45,9 @@ func Write(path string, fill func(io.Writer) error) error {
 		err = Cause(os.Rename(temp.Name(), path))
 	}
 	if err != nil {
-		os.Remove(temp.Name()) // its error would hide err
 		return inFile(path, err)
 	}
+	complete = true
 	syncDir(filepath.Dir(path))
 	return nil
 }

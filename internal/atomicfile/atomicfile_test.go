@@ -214,3 +214,15 @@ func names(t *testing.T) string {
 	}
 	return strings.Join(all, " ")
 }
+
+// TestPanic: a fill that panics leaves nothing behind.
+func TestPanic(t *testing.T) {
+	dir := t.TempDir()
+	func() {
+		defer func() { recover() }()
+		Write(filepath.Join(dir, "x"), func(io.Writer) error { panic("in fill") })
+	}()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
