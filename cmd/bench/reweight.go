@@ -114,9 +114,16 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	return err
 }
 
+// maxTokens bounds the memory of a summary, which takes some 200 bytes a token: a
+// small file can declare many tokens that are a hole in it.
+const maxTokens = 1 << 26
+
 // summariseFile derives what a file's batch lacks, and says which tensor is at
 // fault if something is. It reads the file with one worker, in this goroutine.
 func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library) (*losses.Summary, error) {
+	if n := b.Tokens(); n > maxTokens {
+		return nil, &reweight.InputError{Arg: "Role", Index: -1, Problem: fmt.Sprintf("has %d tokens, want at most %d: split the file by groups", n, maxTokens)}
+	}
 	need := []string{"group_ids", "rewards", "span_ids", "entropy", "old_logprobs", "logprobs"}
 	switch opt.ActFocus.Signal {
 	case reweight.SignalEnergy:

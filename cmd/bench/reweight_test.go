@@ -683,3 +683,11 @@ func TestHostileFile(t *testing.T) {
 		}
 	}
 }
+
+// TestTooManyTokens: a summary that would take too much memory is refused.
+func TestTooManyTokens(t *testing.T) {
+	_, err := summariseFile(&reweight.Batch{Role: make([]reweight.Role, maxTokens+1)}, losses.Default(), losses.Compute)
+	if err == nil || !strings.Contains(err.Error(), "split the file") {
+		t.Errorf("error %v", err)
+	}
+}
