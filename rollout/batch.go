@@ -58,7 +58,7 @@ func (f *File) batch() (*reweight.Batch, error) {
 		return nil, l.err
 	}
 	if err := b.Validate(); err != nil {
-		return nil, inFile(b, err)
+		return nil, InFile(err)
 	}
 	return b, nil
 }
@@ -134,7 +134,7 @@ func integersOf[E element](l *loader, name, dtype string, n int64) []E {
 // elements returns the tensor's data: the file's memory if it is viewable, else a
 // copy.
 func elements[E element](l *loader, t *tensor) []E {
-	if !viewable[E](t.data) && !l.takeRoom(t, len(t.data), "its data is not aligned to its element size, or this machine is big-endian") {
+	if !viewable[E](t.data) && !l.takeRoom(t, int64(len(t.data)), "its data is not aligned to its element size, or this machine is big-endian") {
 		return nil
 	}
 	return view[E](t.data)
@@ -142,13 +142,13 @@ func elements[E element](l *loader, t *tensor) []E {
 
 // takeRoom reports whether a copy of that many bytes may be made of the tensor. The
 // error says why the copy is needed.
-func (l *loader) takeRoom(t *tensor, size int, why string) bool {
-	if int64(size) > maxCopied-l.copied {
+func (l *loader) takeRoom(t *tensor, size int64, why string) bool {
+	if size > maxCopied-l.copied {
 		l.err = fmt.Errorf("%s has dtype %s and shape %s and needs a copy of %d bytes (%s), want at most %d bytes in all copies of a file",
 			t.Name, t.DType, shapeString(t.Shape), size, why, maxCopied)
 		return false
 	}
-	l.copied += int64(size)
+	l.copied += size
 	return true
 }
 
@@ -173,7 +173,7 @@ func widened[H interface {
 	element
 	Float32() float32
 }](l *loader, t *tensor) []float32 {
-	if !l.takeRoom(t, 2*len(t.data), "it is widened to F32") {
+	if !l.takeRoom(t, 2*int64(len(t.data)), "it is widened to F32") {
 		return nil
 	}
 	halves := elements[H](l, t)
@@ -205,20 +205,29 @@ func (l *loader) logits(name string, rows int64) reweight.Logits {
 	return logits
 }
 
-// inFile returns the error of Batch.Validate with the array's name in a file in
-// place of that of its field.
-func inFile(b *reweight.Batch, err error) error {
+// InFile returns an error about an array of a batch as the sentence that names the
+// array as files do. It wraps the *reweight.InputError that err is or wraps. Other
+// errors stay as they are.
+func InFile(err error) error {
 	var input *reweight.InputError
 	if !errors.As(err, &input) {
 		return err
 	}
-	for _, a := range b.Arrays() {
+	for _, a := range new(reweight.Batch).Arrays() {
 		if a.Field == input.Arg {
-			return errors.New(input.Sentence(a.Name))
+			return &inFileError{input, a.Name}
 		}
 	}
 	return err
 }
+
+type inFileError struct {
+	input *reweight.InputError
+	name  string
+}
+
+func (e *inFileError) Error() string { return e.input.Sentence(e.name) }
+func (e *inFileError) Unwrap() error { return e.input }
 
 // Tensors returns the arrays of b that are set, for Write: under their tensors'
 // names, and in an order in which the data of each is aligned to its element size.

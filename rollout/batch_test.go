@@ -2,7 +2,9 @@ package rollout
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"reflect"
@@ -240,14 +242,28 @@ func TestWidening(t *testing.T) {
 	}
 }
 
-// An error of Validate about a field names the tensor, once.
-func TestErrorsNameTensors(t *testing.T) {
-	b := new(reweight.Batch)
-	for _, a := range b.Arrays() {
-		got := inFile(b, &reweight.InputError{Arg: a.Field, Index: 3, Problem: "is 1"}).Error()
-		if want := a.Name + "[3] is 1"; got != want {
-			t.Errorf("%s, want %s", got, want)
+// An error about a field names the array as files do, once, and is still the value.
+func TestErrorsNameArrays(t *testing.T) {
+	for _, a := range new(reweight.Batch).Arrays() {
+		input := &reweight.InputError{Arg: a.Field, Index: 3, Problem: "is 1"}
+		err := InFile(fmt.Errorf("somewhere: %w", input))
+		if want := a.Name + "[3] is 1"; err.Error() != want {
+			t.Errorf("%s, want %s", err, want)
 		}
+		var got *reweight.InputError
+		if !errors.As(err, &got) || got != input {
+			t.Errorf("%v wraps %v", err, got)
+		}
+	}
+	if err := InFile(io.EOF); err != io.EOF {
+		t.Errorf("%v, want EOF as it is", err)
+	}
+	b := goodTensors()
+	b[slices.IndexFunc(b, func(x Tensor) bool { return x.Name == "rewards" })].Data = []float32{0, float32(math.NaN())}
+	_, err := parseBatch(encoded(t, b, nil))
+	var input *reweight.InputError
+	if !errors.As(err, &input) || input.Arg != "Rewards" || input.Index != 1 {
+		t.Errorf("File.Batch: %v is no InputError about Rewards[1]", err)
 	}
 }
 

@@ -34,7 +34,7 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 				continue
 			}
 			if room -= 4 * int64(logits.Rows()); room < 0 {
-				return fmt.Errorf("rollout: deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name, logits.Rows(), maxCopied)
+				return fmt.Errorf("deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name, logits.Rows(), maxCopied)
 			}
 			array := make([]float32, logits.Rows())
 			*a.Data.(*[]float32) = array
@@ -55,7 +55,7 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 			if errors.As(err, &input) && input.Arg == "ids" { // the argument of TokenStats that b.TokenIDs is passed as
 				err = &reweight.InputError{Arg: "TokenIDs", Index: input.Index, Problem: input.Problem}
 			}
-			return fmt.Errorf("rollout: deriving from %q: %w", source.Name, err)
+			return fmt.Errorf("deriving from %q: %w", source.Name, err)
 		}
 		for i, lse := range dst.LSE {
 			dst.LSE[i] = -lse

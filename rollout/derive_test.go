@@ -89,7 +89,7 @@ func TestDeriveError(t *testing.T) {
 	before := *b
 	var ws reweight.Workspace
 	err := Derive(&ws, b, derivable...)
-	const want = `rollout: deriving from "old_logits": reweight: TokenIDs[3] is 2, want 0 to 1, for rows of 2 logits`
+	const want = `deriving from "old_logits": reweight: TokenIDs[3] is 2, want 0 to 1, for rows of 2 logits`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -172,6 +172,7 @@ func (f *File) parseHeader(header []byte) error {
 		return errors.New("header is not UTF-8")
 	}
 	dec := json.NewDecoder(bytes.NewReader(header))
+	dec.UseNumber() // a number that float64 cannot hold is then no error that repeats it
 	err := object(dec, func(name string) error {
 		if name == metadataName {
 			f.metadata = make(map[string]string)
@@ -297,16 +298,10 @@ func integers(dec *json.Decoder) ([]int64, error) {
 }
 
 // next reads a token, which must be of type T; what says so in the error.
-// maxErrorText bounds what an error of package json may have of the file's text.
-const maxErrorText = 200
-
 func next[T string | json.Delim](dec *json.Decoder, what string) (T, error) {
 	token, err := dec.Token()
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
-	}
-	if err != nil && len(err.Error()) > maxErrorText { // it repeats the file's text, however long that is
-		err = errors.New(err.Error()[:maxErrorText] + "...")
 	}
 	v, ok := token.(T)
 	if err == nil && !ok {

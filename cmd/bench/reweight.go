@@ -90,7 +90,7 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	var s *losses.Summary
 	err = file.Guard(func() (err error) { // somebody may make the file shorter
 		if s, err = summariseFile(b, opt, compute); err != nil {
-			err = fmt.Errorf("%s: %w", printable.Text(path), cli.Named(err, cli.ArrayNames()))
+			err = fmt.Errorf("%s: %w", printable.Text(path), rollout.InFile(err))
 		}
 		return err
 	})

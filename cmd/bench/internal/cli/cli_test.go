@@ -95,10 +95,10 @@ func TestNamed(t *testing.T) {
 		names map[string]string
 		want  string
 	}{
-		{input, ArrayNames(), "rewards[3] is NaN, want a finite reward"},
+		{input, map[string]string{"Rewards": "-rewards"}, "-rewards[3] is NaN, want a finite reward"},
 		{input, nil, "Rewards[3] is NaN, want a finite reward"},
 		{&reweight.InputError{Arg: "Alpha", Index: -1, Problem: "is 2"}, map[string]string{"Alpha": "-alpha"}, "-alpha is 2"},
-		{io.ErrUnexpectedEOF, ArrayNames(), "unexpected EOF"},
+		{io.ErrUnexpectedEOF, nil, "unexpected EOF"},
 	} {
 		if got := Named(c.err, c.names); got.Error() != c.want {
 			t.Errorf("%v, want %s", got, c.want)

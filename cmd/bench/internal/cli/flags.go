@@ -79,8 +79,8 @@ func (f Flags) NotEmpty(names ...string) error {
 }
 
 // Named returns an error about an argument (a *reweight.InputError) as the sentence
-// that names the argument as the user of a command does: by its flag, or by its name
-// in a file. names maps the library's names to these. Other errors stay as they are.
+// that names the argument as the user of a command does: by its flag. names maps the
+// library's names to flags. Other errors stay as they are.
 func Named(err error, names map[string]string) error {
 	var input *reweight.InputError
 	if !errors.As(err, &input) {
@@ -91,16 +91,6 @@ func Named(err error, names map[string]string) error {
 		name = input.Arg
 	}
 	return errors.New(input.Sentence(name))
-}
-
-// ArrayNames maps the fields of a batch to the names that its arrays have in a
-// file.
-func ArrayNames() map[string]string {
-	names := map[string]string{}
-	for _, a := range new(reweight.Batch).Arrays() {
-		names[a.Field] = a.Name
-	}
-	return names
 }
 
 // Kernels declares -kernel, a list of kernels. The list is nil if the flag is not
