@@ -98,7 +98,7 @@ func (s side) start(ctx context.Context) (*process, error) {
 	}
 	if err != nil {
 		err = p.failed(err)
-		if strings.Contains(p.stderr.text.String(), WorkerCommand) { // the command that it does not know
+		if p.killed.Load() == nil && strings.Contains(p.stderr.text.String(), "unknown command") {
 			err = fmt.Errorf("the bench of %s is older than the gate: it has no %s", s.name, WorkerCommand)
 		}
 		return nil, err
