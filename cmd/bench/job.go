@@ -52,7 +52,7 @@ func defaultJob(p *cli.Progress) job {
 
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
 	flags := cli.NewFlags("bench")
-	verbose := flags.Bool("v", false, "the main job prints the machine, every check and every instruction set too")
+	verbose := flags.Bool("v", false, "the main job prints the machine, every kernel, check and instruction set too")
 	operands, err := flags.Parse(usage, args, out)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (j job) print(out io.Writer, o outcome, verbose, partial bool) error {
 	}
 	end := "\n" + report.Ended
 	if !partial {
-		end = fmt.Sprintf("All this took %.0f s. bench -v prints every check and every instruction set.", o.took.Seconds())
+		end = fmt.Sprintf("All this took %.0f s. bench -v prints every kernel, check and instruction set.", o.took.Seconds())
 	}
 	_, err := fmt.Fprintln(out, end)
 	return err
@@ -162,9 +162,10 @@ func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
 	if err := o.losses.WriteTable(out); err != nil {
 		return err
 	}
-	if len(o.results) > 0 {
+	onRows := slices.DeleteFunc(slices.Concat(o.results, o.cached), func(q measure.Result) bool { return q.Vocab == 0 })
+	if len(onRows) > 0 {
 		fmt.Fprintf(out, "\nSpeed on float32 with %s: ns per element, share of a plain read, times the speed of the others\n", o.machine.Chosen)
-		if err := table(out)(report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.cached)}, false).Brief()); err != nil {
+		if err := table(out)(report.New(o.machine, measure.Results{Results: onRows}, false).Brief()); err != nil {
 			return err
 		}
 	}

@@ -61,7 +61,9 @@ func TestMainJob(t *testing.T) {
 		}
 		names := cli.ISANames()
 		for _, k := range kernels.All() {
-			names = append(names, "\n"+k.Name+" ")
+			if k.Rows || c.args != nil { // those on tokens are for -v
+				names = append(names, "\n"+k.Name+" ")
+			}
 		}
 		for _, w := range names {
 			if !strings.Contains(text, w) {

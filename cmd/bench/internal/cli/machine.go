@@ -86,12 +86,16 @@ func ThisMachine() (Machine, error) {
 	return m, nil
 }
 
-// LastCache returns the bytes of the largest cache that a CPU sees, 0 if that is not
-// known.
+// LastCache returns the bytes of the largest cache that a CPU of this machine sees,
+// 0 if that is not known.
 func LastCache() int {
 	c := &cpuid.CPU.Cache
-	return max(0, c.L2, c.L3)
+	return Machine{L2: c.L2, L3: c.L3}.LastCache()
 }
+
+// LastCache returns the bytes of the largest cache that a CPU of the machine sees, 0
+// if that is not known.
+func (m Machine) LastCache() int { return max(0, m.L2, m.L3) }
 
 // ISANames returns the names of the instruction sets that run here, the slowest
 // first.

@@ -28,9 +28,10 @@ type Overhead struct {
 	Tokens      int            `json:"tokens"`
 	Vocab       int            `json:"vocab"`
 	Workers     int            `json:"workers"`
-	UniformNs   bench.Estimate `json:"uniform_ns"`   // time of the uniform step
-	OverUniform bench.Estimate `json:"over_uniform"` // time of this step over that of the uniform one
-	Verdict     string         `json:"verdict"`
+	UniformNs   bench.Estimate `json:"uniform_ns"`           // time of the uniform step
+	OverUniform bench.Estimate `json:"over_uniform"`         // time of this step over that of the uniform one
+	Verdict     string         `json:"verdict"`              // the claim: "not decided"
+	Reason      string         `json:"reason"`               // "between -0.5% and +3.1%"
 	Null        bench.Estimate `json:"null"`                 // the uniform step's time over its own, as if it were two steps
 	ExtraBytes  int64          `json:"extra_bytes"`          // on the heap, beyond the uniform step's
 	Allocs      uint64         `json:"allocs"`               // per step, in steady state
@@ -44,34 +45,41 @@ type Overhead struct {
 const FreeLimit = 1.02
 
 // OnlyRounds returns the verdict on n rounds, which are too few for an interval.
-func OnlyRounds(n int) string {
-	return fmt.Sprintf("not decided: rounds %d, want %d", n, bench.FewestRounds)
-}
+func OnlyRounds(n int) string { return undecided + ": " + tooFew(n) }
+
+func tooFew(n int) string { return fmt.Sprintf("rounds %d, want %d", n, bench.FewestRounds) }
+
+const (
+	undecided = "not decided"
+	free      = "free within noise"
+)
 
 // verdict says what the ratio of times means for the claim that the step costs
 // nothing. A step has a cost only if its ratio is above what the uniform step
 // seems to take over itself, and it is free only if the uniform step over itself
 // is free too.
-func verdict(ratio, null bench.Estimate) string {
+//
+// The claim stands alone; the reason says what it rests on.
+func verdict(ratio, null bench.Estimate) (claim, reason string) {
 	lo, hi := 100*(ratio.Lo-1), 100*(ratio.Hi-1)
 	n := min(ratio.N, null.N)
 	switch {
 	case n < bench.FewestRounds:
-		return OnlyRounds(n)
+		return undecided, tooFew(n)
 	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
-		return fmt.Sprintf("costs %.1f%%: the claim does not hold", 100*(ratio.Median-1))
+		return fmt.Sprintf("costs %.1f%%", 100*(ratio.Median-1)), "the claim does not hold"
 	case ratio.Lo > FreeLimit:
-		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi, 100*(null.Hi-1))
+		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi, 100*(null.Hi-1))
 	case !(ratio.Hi <= FreeLimit):
-		return fmt.Sprintf("not decided: between %+.1f%% and %+.1f%%", lo, hi)
+		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%", lo, hi)
 	case ratio.Lo > max(1, null.Hi):
-		return fmt.Sprintf("costs %.1f%%, less than the %.0f%% that count", 100*(ratio.Median-1), 100*(FreeLimit-1))
+		return fmt.Sprintf("costs under %.0f%%", 100*(FreeLimit-1)), fmt.Sprintf("%.1f%%", 100*(ratio.Median-1))
 	case !(null.Hi <= FreeLimit):
-		return fmt.Sprintf("not decided: at most %+.1f%%, but the null reaches %+.1f%%", hi, 100*(null.Hi-1))
+		return undecided, fmt.Sprintf("at most %+.1f%%, but the null reaches %+.1f%%", hi, 100*(null.Hi-1))
 	case hi < 0:
-		return "free within noise: no slower"
+		return free, "no slower"
 	default:
-		return fmt.Sprintf("free within noise: at most %+.1f%%", hi)
+		return free, fmt.Sprintf("at most %+.1f%%", hi)
 	}
 }
 
@@ -164,9 +172,10 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 	var overheads []Overhead
 	for i := reweighted; i < len(steps); i++ {
 		ratio := samples.Ratio(i, uniform)
+		claim, reason := verdict(ratio, null)
 		overheads = append(overheads, Overhead{
 			Step: steps[i].name(), Advantages: advantages, KL: q.KL, ISA: q.ISA.String(), Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
-			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: verdict(ratio, null), Null: null,
+			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
 			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: objects[i], AllocBytes: bytes[i], PeakBytes: peak,
 		})
 	}

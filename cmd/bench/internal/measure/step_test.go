@@ -57,7 +57,7 @@ func TestVerdict(t *testing.T) {
 		{1.001, 0.99, 1.015, math.NaN(), "not decided: at most +1.5%, but the null reaches +NaN%"},
 		{1, 1, 1.02, 1.01, "free within noise: at most +2.0%"},
 		{1.01, 1.005, 1.015, 1.01, "free within noise: at most +1.5%"},
-		{1.01, 1.005, 1.015, 1.004, "costs 1.0%, less than the 2% that count"},
+		{1.01, 1.005, 1.015, 1.004, "costs under 2%: 1.0%"},
 		{1.31, 1.29, 1.33, 1.2, "costs 31.0%: the claim does not hold"},
 		{1.03, 1.0201, 1.04, 1.01, "costs 3.0%: the claim does not hold"},
 		{1.01, 0.99, 1.03, 1.01, "not decided: between -1.0% and +3.0%"},
@@ -65,14 +65,16 @@ func TestVerdict(t *testing.T) {
 		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%, but the null reaches +4.0%"}, // the uniform step may seem to cost 4%
 		{math.NaN(), math.NaN(), math.NaN(), 1.01, "not decided: between +NaN% and +NaN%"},
 	} {
-		if got := verdict(bench.Estimate{Median: c.median, Lo: c.lo, Hi: c.hi, N: 6}, bench.Estimate{Hi: c.null, N: 6}); got != c.want {
+		if claim, reason := verdict(bench.Estimate{Median: c.median, Lo: c.lo, Hi: c.hi, N: 6}, bench.Estimate{Hi: c.null, N: 6}); claim+": "+reason != c.want {
+			got := claim + ": " + reason
 			t.Errorf("verdict of %v, %v to %v, null up to %v = %q, want %q", c.median, c.lo, c.hi, c.null, got, c.want)
 		}
 	}
 	for _, n := range [][2]int{{5, 9}, {9, 5}, {5, 5}} { // as clear as can be
 		for _, median := range []float64{1, 2} {
 			ratio, null := bench.Estimate{Median: median, Lo: median, Hi: median, N: n[0]}, bench.Estimate{Median: 1, Lo: 1, Hi: 1, N: n[1]}
-			if got, want := verdict(ratio, null), "not decided: rounds 5, want 6"; got != want {
+			claim, reason := verdict(ratio, null)
+			if got, want := claim+": "+reason, "not decided: rounds 5, want 6"; got != want {
 				t.Errorf("verdict of %v in %v rounds = %q, want %q", median, n, got, want)
 			}
 		}

@@ -54,7 +54,7 @@ func (r Report) From(q Result) string {
 	if q.Vocab == 0 {
 		return FromCache
 	}
-	return from(rowBytes(q), int64(r.Machine.L3))
+	return from(rowBytes(q), int64(r.Machine.LastCache()))
 }
 
 // The intervals of A/A nulls lie within these on a quiet machine. They should be 1.
@@ -193,9 +193,9 @@ func Cost(overheads []measure.Overhead) string {
 	var verdicts [2]string
 	for _, o := range overheads {
 		if o.KL {
-			verdicts[0] = Short(o.Verdict)
+			verdicts[0] = o.Verdict
 		} else {
-			verdicts[1] = Short(o.Verdict)
+			verdicts[1] = o.Verdict
 		}
 	}
 	if verdicts[0] == "" || verdicts[1] == "" {
@@ -204,18 +204,10 @@ func Cost(overheads []measure.Overhead) string {
 	return fmt.Sprintf("ActFocus and AEM with a KL anchor: %s; without an anchor: %s.", verdicts[0], verdicts[1])
 }
 
-// Short returns the verdict on a training step without its reasons.
-func Short(verdict string) string {
-	if end := strings.IndexAny(verdict, ":,"); end >= 0 {
-		return verdict[:end]
-	}
-	return verdict
-}
-
 // BriefOverheads returns a line for each training step that fits into 100 columns.
 func BriefOverheads(overheads []measure.Overhead) (text int, header []string, rows [][]string) {
 	for _, o := range overheads {
-		rows = append(rows, []string{o.Step, YesNo(o.KL), Short(o.Verdict), cli.Ratio(o.OverUniform), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10)})
+		rows = append(rows, []string{o.Step, YesNo(o.KL), o.Verdict, cli.Ratio(o.OverUniform), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10)})
 	}
 	return 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows
 }

@@ -93,7 +93,7 @@ func (r Report) place() string {
 	if most == 0 {
 		return ""
 	}
-	size, cache := humanize.IBytes(uint64(least)), int64(r.Machine.L3)
+	size, cache := humanize.IBytes(uint64(least)), int64(r.Machine.LastCache())
 	if to := humanize.IBytes(uint64(most)); to != size {
 		size += " to " + to
 	}

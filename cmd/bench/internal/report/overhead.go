@@ -97,7 +97,7 @@ func OverheadTable(overheads []measure.Overhead) (text int, header []string, row
 			peak = humanize.IBytes(uint64(o.PeakBytes))
 		}
 		rows = append(rows, []string{
-			o.Step, o.Advantages, YesNo(o.KL), o.ISA, o.Verdict, cli.Ratio(o.OverUniform), cli.Ratio(o.Null),
+			o.Step, o.Advantages, YesNo(o.KL), o.ISA, o.Verdict + ": " + o.Reason, cli.Ratio(o.OverUniform), cli.Ratio(o.Null),
 			strconv.Itoa(o.OverUniform.N), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, cli.Shape(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
 		})
 	}
@@ -117,13 +117,13 @@ func YesNo(b bool) string {
 
 func (r Overhead) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	c.Write([]string{"step", "advantages", "kl", "isa", "tokens", "vocab", "workers", "uniform_ns", "over_uniform", "lo", "hi", "verdict", "rounds", "outliers",
+	c.Write([]string{"step", "advantages", "kl", "isa", "tokens", "vocab", "workers", "uniform_ns", "over_uniform", "lo", "hi", "verdict", "reason", "rounds", "outliers",
 		"null", "null_lo", "null_hi", "extra_bytes", "allocs", "alloc_bytes", "peak_bytes", "partial"}) // the first error stays, and Error returns it
 	f := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	for _, o := range r.Overhead {
 		e := o.OverUniform
 		c.Write([]string{o.Step, o.Advantages, strconv.FormatBool(o.KL), o.ISA, strconv.Itoa(o.Tokens), strconv.Itoa(o.Vocab), strconv.Itoa(o.Workers),
-			f(o.UniformNs.Median), f(e.Median), f(e.Lo), f(e.Hi), o.Verdict, strconv.Itoa(e.N), strconv.Itoa(e.Outliers), f(o.Null.Median), f(o.Null.Lo), f(o.Null.Hi),
+			f(o.UniformNs.Median), f(e.Median), f(e.Lo), f(e.Hi), o.Verdict, o.Reason, strconv.Itoa(e.N), strconv.Itoa(e.Outliers), f(o.Null.Median), f(o.Null.Lo), f(o.Null.Hi),
 			strconv.FormatInt(o.ExtraBytes, 10), strconv.FormatUint(o.Allocs, 10), strconv.FormatUint(o.AllocBytes, 10), strconv.FormatInt(o.PeakBytes, 10), strconv.FormatBool(r.Partial)})
 	}
 	c.Flush()

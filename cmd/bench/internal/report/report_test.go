@@ -64,7 +64,7 @@ func sample() Report {
 		about := func(x float64) bench.Estimate { return bench.Estimate{Median: x, Lo: x - 0.01, Hi: x + 0.01, N: 9} }
 		r.Overhead = append(r.Overhead, measure.Overhead{
 			Step: "actfocus+aem", Advantages: "grpo", KL: kl, ISA: "three", Tokens: 28, Vocab: 151936, Workers: 1, UniformNs: about(1e6), OverUniform: about(1.005),
-			Verdict: "free within noise: at most +1.5%", Null: about(1),
+			Verdict: "free within noise", Reason: "at most +1.5%", Null: about(1),
 		})
 	}
 	return r
