@@ -96,6 +96,8 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 		return nil
 	case "mute":
 		return errors.New("bench: cannot speak")
+	case "named":
+		return fmt.Errorf("bench %s: reweight: REWEIGHT_ISA is \"mmx\"", WorkerCommand)
 	case "narrow":
 		hello.Best = "portable"
 		hello.ISAs = hello.ISAs[:1]
@@ -344,6 +346,7 @@ func TestGateWorkersFail(t *testing.T) {
 		"babbles":  "the bench of babbles: invalid character",
 		"hushed":   "the bench of hushed: no answer in 100ms",
 		"mute":     "the bench of mute: bench: cannot speak",
+		"named":    "the bench of named: bench gate-worker: reweight: REWEIGHT_ISA is",
 		"none":     "there is no kernel to compare",
 		"commands": `the bench of commands: "::error::x" is not the name of a kernel, a type or an instruction set`,
 		"floods":   "the bench of floods: an answer of more than 64 KiB",
