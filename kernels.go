@@ -262,11 +262,20 @@ func (ws *Workspace) surrogate(isa ISA, grad, logprobs, old, advantages, weights
 // pieceSize elements together and are at most as many; it is one range at least.
 func pieceOfRanges(offsets []int32, first int) int {
 	last := min(len(offsets)-1, first+pieceSize)
-	end := first + 1
-	for end < last && int(offsets[end+1])-int(offsets[first]) <= pieceSize {
-		end++
+	limit := int(offsets[first]) + pieceSize
+	if int(offsets[last]) <= limit {
+		return last
 	}
-	return end
+	// The end that is sought is low or between the two.
+	low, high := first+1, last
+	for high-low > 1 {
+		if middle := (low + high) / 2; int(offsets[middle]) <= limit {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
 }
 
 // checkRanges wants offsets to cut n ranges out of size elements.
