@@ -194,3 +194,26 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// TestPieceOfRanges: a piece is bounded, unless it is a single range, and no
+// shorter than it need be.
+func TestPieceOfRanges(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		offsets := []int32{int32(r.IntN(5))}
+		size := []int{1, 50, pieceSize / 3, 2 * pieceSize}[r.IntN(4)]
+		for range 1 + r.IntN(300) {
+			offsets = append(offsets, offsets[len(offsets)-1]+int32(r.IntN(size)))
+		}
+		for first := range len(offsets) - 1 {
+			end := pieceOfRanges(offsets, first)
+			elements := func(end int) int { return int(offsets[end] - offsets[first]) }
+			if end <= first || end > first+1 && elements(end) > pieceSize {
+				t.Fatalf("from %d to %d: %d elements", first, end, elements(end))
+			}
+			if end < len(offsets)-1 && elements(end+1) <= pieceSize {
+				t.Fatalf("from %d to %d: %d elements, and %d would fit", first, end, elements(end), elements(end+1))
+			}
+		}
+	}
+}
