@@ -1,0 +1,279 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+func TestFloors(t *testing.T) {
+	path := reweight.AvailableISAs()[len(reweight.AvailableISAs())-1].String()
+	floors := func(times, share float64) floorFile {
+		return floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{path: {CPU: "another", Floors: []floor{{"k", "f32", times, share}}}}}
+	}
+	e := func(median, lo, hi float64) *bench.Estimate {
+		return &bench.Estimate{Median: median, Lo: lo, Hi: hi, N: 9}
+	}
+	for _, c := range []struct {
+		name    string
+		q       measured
+		floors  floorFile
+		want    bench.Verdict
+		message string
+	}{
+		{"above", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 0.7), bench.Pass, ""},
+		{"within the noise", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(9.9, 0.99), bench.Pass, ""},
+		{"slower than portable allows", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(11, 0.7), bench.Regression, "floor is 11, recorded on another; this is this one"},
+		{"far from the read", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 1.1), bench.Regression, "floor is 1.1, recorded on another"},
+		{"tokens", measured{Result: Result{TimesPortable: e(9, 8, 10)}}, floors(7, 1.1), bench.Pass, ""},
+		{"none", measured{Result: Result{TimesPortable: e(9, 8, 10)}}, floorFile{}, bench.Inconclusive, "no floor"},
+		{"wrong", measured{Result: Result{TimesPortable: e(9, 8, 10)}, failure: "far off"}, floors(7, 0.7), bench.Regression, "far off"},
+	} {
+		c.q.Kernel, c.q.DType, c.q.ISA = "k", "f32", path
+		if c.q.judge(c.floors, "this one"); c.q.Verdict != c.want || !strings.Contains(c.q.Message, c.message) {
+			t.Errorf("%s: %v, %q, want %v", c.name, c.q.Verdict, c.q.Message, c.want)
+		}
+	}
+}
+
+// TestFloorsConfirm: what is too slow twice is a regression, what is wrong at once,
+// and what passed is not measured again.
+func TestFloorsConfirm(t *testing.T) {
+	paths := []reweight.ISA{reweight.Portable, reweight.AVX2, reweight.AVX512}
+	floors := floorFile{ISAs: map[string]isaFloors{}}
+	for _, p := range paths {
+		floors.ISAs[p.String()] = isaFloors{Floors: []floor{{"k", "f32", 5, 0}}}
+	}
+	const allocates = -1
+	for _, c := range []struct {
+		first, second []float64 // times the speed of the portable path
+		again         string
+		want          [3]bench.Verdict
+	}{
+		{[]float64{6, 7, 8}, nil, "", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[]float64{6, 4, 8}, []float64{9}, "[avx2]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[]float64{4, 6, 4}, []float64{9, 4}, "[portable avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+		{[]float64{allocates, 6, 8}, nil, "", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[]float64{allocates, 6, 4}, []float64{9}, "[avx512]", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[]float64{9, 6, 4}, []float64{allocates}, "[avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+	} {
+		times, again := c.first, ""
+		results, err := confirm(floors, "", paths, func(asked []reweight.ISA) (all []measured, err error) {
+			if times == nil || len(times) != len(asked) {
+				t.Fatalf("%v: asked for %v", c.first, asked)
+			}
+			for i, p := range asked {
+				r := measure.Result{Kernel: "k", DType: "f32", ISA: p.String(), TimesPortable: bench.Estimate{Median: times[i], Lo: times[i], Hi: times[i]}}
+				if times[i] == allocates {
+					r.AllocsPerOp, r.TimesPortable.Hi = 3, 9
+				}
+				all = append(all, newMeasured(false, measure.Parity{}, r))
+			}
+			if &times[0] != &c.first[0] {
+				again = fmt.Sprint(asked)
+			}
+			times = c.second
+			return all, nil
+		})
+		if err != nil || again != c.again {
+			t.Errorf("%v: measures %s again, want %s, %v", c.first, again, c.again, err)
+		}
+		for i, q := range results {
+			if q.Verdict != c.want[i] || q.ISA != paths[i].String() || c.first[i] == allocates && !strings.Contains(q.Message, "3 heap allocations") {
+				t.Errorf("%v, %v: %s: %v, %q, want %v", c.first, c.second, q.ISA, q.Verdict, q.Message, c.want[i])
+			}
+		}
+	}
+	if q := newMeasured(true, measure.Parity{Failure: "far off"}, measure.Result{AllocsPerOp: 1, Share: bench.Estimate{Median: 0.5}}); q.failure != "far off" || q.Share.Median != 0.5 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// TestFloorsOnce records floors, keeps those of others, and compares with them and
+// with ones that nothing reaches.
+func TestFloorsOnce(t *testing.T) {
+	if len(reweight.AvailableISAs()) < 2 {
+		t.Skip("only the portable kernels run here")
+	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	gateRun := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		err := command(t.Context(), append([]string{"-floor", name, "-kernel", "multiply"}, args...), &out, &cli.Progress{}, quick)
+		return out.String(), err
+	}
+	if _, err := gateRun(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	other := floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{
+		"sve9":        {CPU: "another", Floors: []floor{{"multiply", "f32", 5, 0}}},
+		expectedISA(): {CPU: "the moon", Floors: []floor{{"surrogate", "f32", 3, 0}, {"forgotten", "f32", 3, 0}, {"multiply", "f32", 1e9, 0}}},
+	}}
+	text, _ := json.Marshal(other)
+	if err := os.WriteFile(name, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := gateRun("-isa", expectedISA()); err == nil || cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1e+09, recorded on the moon; this is ") || !strings.Contains(out, "The floor of forgotten f32 on "+expectedISA()+" is of a kernel that does not exist") || !strings.Contains(out, "The floors of sve9 were not looked at") {
+		t.Errorf("below its floor: %v\n%s", err, out)
+	}
+	if out, err := gateRun("-record"); err != nil || !strings.Contains(out, "floors") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, err := readFloors(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, ok := f.find("sve9", "multiply", "f32"); !ok || q.TimesPortable != 5 || f.Margin != floorMargin {
+		t.Errorf("%+v", f)
+	}
+	if q, ok := f.find(expectedISA(), "multiply", "f32"); !ok || !(q.TimesPortable > 0 && q.TimesPortable < 1e6) || q.Share != 0 {
+		t.Errorf("%+v", f)
+	}
+	if _, ok := f.find(expectedISA(), "surrogate", "f32"); !ok {
+		t.Errorf("a kernel that was not measured lost its floor: %+v", f)
+	}
+	if _, ok := f.find(expectedISA(), "forgotten", "f32"); ok {
+		t.Errorf("a kernel that is no more has a floor: %+v", f)
+	}
+	save := func() {
+		text, _ := json.Marshal(f)
+		if err := os.WriteFile(name, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, of := range f.ISAs { // one round may be far off
+		for i := range of.Floors {
+			of.Floors[i].TimesPortable = 1e-9
+		}
+	}
+	save()
+	if out, err := gateRun(); err != nil || !strings.Contains(out, "PASS") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// An instruction set without floors is no pass.
+	delete(f.ISAs, expectedISA())
+	save()
+	if out, err := gateRun(); cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(out, "it has no floor") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRecordFirstFloors: into a file that has none.
+func TestRecordFirstFloors(t *testing.T) {
+	if len(reweight.AvailableISAs()) < 2 {
+		t.Skip("only the portable kernels run here")
+	}
+	for _, text := range []string{`{"vocab":151936}`, `{"vocab":151936,"isas":null}`} {
+		name := filepath.Join(t.TempDir(), "floors.json")
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := command(t.Context(), []string{"-floor", name, "-kernel", "multiply", "-record"}, io.Discard, &cli.Progress{}, quick); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if f, err := readFloors(name); err != nil || len(f.ISAs) == 0 {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+}
+
+func TestRecordRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, path, want string
+	}{
+		{"-", "", "not standard output"},
+		{filepath.Join(dir, "f.json"), "portable", "portable has no floors"},
+		{dir, "", "not a regular file"},
+		{filepath.Join(dir, "no", "f.json"), "", filepath.Join(dir, "no")},
+	} {
+		args := []string{"-record", "-floor", c.name, "-kernel", "multiply"}
+		if c.path != "" {
+			args = append(args, "-isa", c.path)
+		}
+		var measured bytes.Buffer
+		err := command(t.Context(), args, io.Discard, &cli.Progress{W: &measured}, quick)
+		if err == nil || !strings.Contains(err.Error(), c.want) || measured.Len() > 0 {
+			t.Errorf("%v: %v, want %q; progress %q", args, err, c.want, measured.String())
+		}
+	}
+	if err := command(t.Context(), []string{"-floor", dir}, io.Discard, &cli.Progress{}, quick); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("-floor of a directory: %v", err)
+	}
+}
+
+func TestReadFloors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "EOF",
+		"{":                            "unexpected EOF",
+		`{"vocab":151936} {}`:          "more than one",
+		`{"vocab":151936, "floor":{}}`: `unknown field "floor"`,
+		`{"vocab":1000}`:               "vocabulary of 1000",
+		`{"vocab":"many"}`:             "vocab",
+		`{"vocab":151936,"isas":{"::error::x":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1}]}}}`:                                           `"::error::x" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k\u202e","dtype":"f32","times_portable":1}]}}}`:                                           `"k\u202e" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","times_portable":1}]}}}`:                                                               `"" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`:                                                "k f32 on avx2: times_portable is -1, want more than 0",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32"}]}}}`:                                                                    "k f32 on avx2: times_portable is 0",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1,"roofline_share":-1}]}}}`:                             "roofline_share is -1",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1},{"kernel":"k","dtype":"f32","times_portable":2}]}}}`: "k f32 on avx2: given twice",
+	} {
+		name := filepath.Join(t.TempDir(), "floors.json")
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readFloors(name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestFloorsOf: the middle of three recordings, in any order, and half of that.
+func TestFloorsOf(t *testing.T) {
+	var recorded [recordings][]measured
+	for i, x := range [recordings]float64{30, 10, 24} {
+		e := &bench.Estimate{Median: x}
+		recorded[i] = []measured{
+			{Result: Result{Kernel: "k", DType: "f32", ISA: "avx2", TimesPortable: e, Share: &bench.Estimate{Median: x / 100}}},
+			{Result: Result{Kernel: "k", DType: "f32", ISA: "avx512", TimesPortable: &bench.Estimate{Median: 2 * x}}},
+		}
+	}
+	if got, want := floorsOf(recorded), []floor{{"k", "f32", 12, 0.12}, {"k", "f32", 24, 0}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestFloorsNoticeTheISA: the one that callers get.
+func TestFloorsNoticeTheISA(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for chosen, want := range map[string]int{expectedISA(): 0, "another": 1} {
+		g := gate{Options: Options{Kernels: []kernels.Kernel{}, Progress: &cli.Progress{}}}
+		g.report.Machine.Chosen = chosen
+		if err := g.againstFloors(t.Context(), name); err != nil || len(g.report.Results) != want {
+			t.Errorf("callers get %s: %+v, %v", chosen, g.report.Results, err)
+		}
+	}
+}
+
+func TestRounded(t *testing.T) {
+	for x, want := range map[float64]float64{123.4: 120, 0.2345: 0.23, 0: 0, -3: 0, 7: 7} {
+		if got := rounded(x); got != want {
+			t.Errorf("rounded(%v) = %v, want %v", x, got, want)
+		}
+	}
+}
