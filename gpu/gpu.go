@@ -1,0 +1,259 @@
+// Package gpu runs the kernels of package reweight on a GPU. It takes and fills memory
+// of the device, wherever that comes from: PyTorch, cgo, or Device.Alloc. What it
+// computes has the bits of package reweight on any CPU, where every NaN counts as the
+// same.
+//
+// Package gpu/cuda opens a device. A Workspace queues kernels on one stream of it:
+//
+//	dev, err := cuda.Open(0)
+//	ws, err := dev.NewWorkspace(stream, gpu.Size{})
+//	err = ws.TokenStats(dst, logits, ids, reweight.DefaultTokenStats)
+//	...                // more work on the stream
+//	err = ws.Check()   // waits for it
+//
+// The methods of a Workspace have the names, the options and the meaning of those of
+// reweight.Workspace, whose documentation says what they compute. They check what the
+// host can see and return an *reweight.InputError before anything is queued. They
+// never wait for the device and allocate nothing, so their work can be captured in a
+// CUDA graph.
+//
+// What only the device can see, an id outside the vocabulary for example, Check
+// returns. The outputs that such an input reaches are NaN.
+//
+// An array is the address of its first element in device memory, aligned to the size
+// of an element; its length follows from the call. Elements have the types of
+// reweight.Batch: float32, int32, int64 for offsets, and one byte for a role. Scalar
+// results go to device memory too, laid out as the Go struct that the documentation
+// names: 8 bytes a field.
+package gpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+)
+
+// A Ptr is an address in device memory. 0 is no memory.
+type Ptr = driver.Ptr
+
+// A Stream is a queue of work on the device: a CUstream, which is what CUDA's runtime
+// calls cudaStream_t. 0 is the default stream.
+type Stream = driver.Stream
+
+// Info describes a device.
+type Info = driver.Info
+
+// A Device is a GPU. Its methods, and those of its workspaces, may be called by one
+// goroutine at a time.
+type Device struct {
+	drv       driver.Driver
+	functions map[string]function
+}
+
+// NewDevice returns the device behind a driver. Users call cuda.Open.
+func NewDevice(drv driver.Driver) (*Device, error) {
+	d := &Device{drv: drv, functions: map[string]function{}}
+	for _, list := range [...][]kernel{rowKernels, tokenKernels, spanKernels} {
+		for _, k := range list {
+			f, fit, err := drv.Function(k.name, k.threads, k.shared)
+			if err != nil {
+				return nil, fmt.Errorf("gpu: kernel %s: %w", k.name, err)
+			}
+			if fit < 1 {
+				return nil, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", k.name, drv.Info().Name)
+			}
+			d.functions[k.name] = function{f, k, fit * drv.Info().Multiprocessors}
+		}
+	}
+	return d, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() Info { return d.drv.Info() }
+
+// Alloc returns device memory, aligned to 256 bytes. Free gives it back.
+func (d *Device) Alloc(bytes int) (Ptr, error) { return d.drv.Alloc(bytes) }
+
+// Free gives back memory of Alloc.
+func (d *Device) Free(p Ptr) error { return d.drv.Free(p) }
+
+// Synchronize waits until all that was queued on the stream is done.
+func (d *Device) Synchronize(s Stream) error { return d.drv.Synchronize(s) }
+
+// Close gives back what the device holds; its workspaces are of no use afterwards.
+func (d *Device) Close() error { return d.drv.Close() }
+
+// Upload copies src to device memory after what was queued on the stream, and waits.
+func Upload[E any](d *Device, dst Ptr, src []E, s Stream) error {
+	return d.drv.Upload(dst, bytesOf(src), s)
+}
+
+// Download copies device memory to dst after what was queued on the stream, and waits.
+func Download[E any](d *Device, dst []E, src Ptr, s Stream) error {
+	return d.drv.Download(bytesOf(dst), src, s)
+}
+
+// bytesOf returns the memory of x.
+func bytesOf[E any](x []E) []byte {
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
+}
+
+// A kernel says how a kernel is launched.
+type kernel struct {
+	name    string
+	threads int // of a CTA
+	shared  int // bytes of dynamic shared memory of a CTA
+}
+
+// A function is a kernel on a device. most is how many of its CTAs the device can run
+// at a time: every kernel loops over its work, so more would only wait.
+type function struct {
+	driver.Function
+	kernel
+	most int
+}
+
+// Size says how large the batches of a workspace may be. Row kernels need none of it.
+type Size struct {
+	Tokens, Trajectories, Spans int
+}
+
+// A Workspace queues kernels on one stream and holds the scratch memory that they need
+// on the device. It must not be copied. Calls that use the same workspace run one
+// after another on the device, which is what a stream does.
+type Workspace struct {
+	dev    *Device
+	stream Stream
+	size   Size
+	memory Ptr // status and scratch
+	status Ptr
+
+	rows   rowState
+	tokens tokenState
+	spans  spanState
+}
+
+// NewWorkspace returns a workspace for batches of at most that size. It allocates
+// size.Bytes() of device memory, which Close gives back.
+func (d *Device) NewWorkspace(s Stream, size Size) (*Workspace, error) {
+	if err := size.check(); err != nil {
+		return nil, err
+	}
+	ws := &Workspace{dev: d, stream: s, size: size}
+	bytes := size.Bytes()
+	memory, err := d.drv.Alloc(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("gpu: %d bytes of scratch: %w", bytes, err)
+	}
+	ws.memory = memory
+	if err := d.drv.Fill(memory, 0, bytes, s); err != nil {
+		return nil, fmt.Errorf("gpu: %w", cleanUp(err, d.drv.Free(memory)))
+	}
+	ws.place(&layout{next: memory})
+	return ws, nil
+}
+
+// cleanUp returns err; a failure to clean up after it is added.
+func cleanUp(err, failure error) error {
+	if failure != nil {
+		return fmt.Errorf("%w (and then: %w)", err, failure)
+	}
+	return err
+}
+
+// Close gives back the workspace's memory, after what it has queued is done.
+func (ws *Workspace) Close() error {
+	if err := ws.dev.drv.Synchronize(ws.stream); err != nil {
+		return cleanUp(err, ws.dev.drv.Free(ws.memory))
+	}
+	return ws.dev.drv.Free(ws.memory)
+}
+
+func (size Size) check() error {
+	for _, n := range [...]struct {
+		arg string
+		n   int
+	}{{"size.Tokens", size.Tokens}, {"size.Trajectories", size.Trajectories}, {"size.Spans", size.Spans}} {
+		if n.n < 0 || n.n > 1<<31-1 {
+			return badInput(n.arg, "is %d, want 0 to %d", n.n, 1<<31-1)
+		}
+	}
+	return nil
+}
+
+// Bytes returns how much device memory a workspace for batches of that size takes.
+func (size Size) Bytes() int {
+	var l layout
+	ws := Workspace{size: size}
+	ws.place(&l)
+	return int(l.next)
+}
+
+// place says where in the workspace's memory everything is. All of it is 0 at first.
+func (ws *Workspace) place(l *layout) {
+	ws.status = l.take(int(unsafe.Sizeof(status{})))
+	ws.rows.place(l, ws.size)
+	ws.tokens.place(l, ws.size)
+	ws.spans.place(l, ws.size)
+}
+
+// A layout hands out memory in pieces.
+type layout struct{ next Ptr }
+
+// take returns a piece that is aligned to 256 bytes.
+func (l *layout) take(bytes int) Ptr {
+	p := l.next
+	l.next += Ptr(bytes+255) &^ 255
+	return p
+}
+
+// launch queues a kernel with as many CTAs as are of use, at least 1. params must be in
+// memory that lives as long as the workspace: an address on the stack would be
+// allocated in each call.
+func launch[P any](ws *Workspace, name string, ctas int, params *P) error {
+	f, ok := ws.dev.functions[name]
+	if !ok {
+		return fmt.Errorf("gpu: no kernel %q", name)
+	}
+	return ws.dev.drv.Launch(f.Function, max(1, min(ctas, f.most)), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
+}
+
+// perThread returns how many CTAs give each of n elements a thread.
+func perThread(n, threads int) int { return (n + threads - 1) / threads }
+
+// badInput is an error about an argument as a whole.
+func badInput(arg, problem string, values ...any) *reweight.InputError {
+	return badElement(arg, -1, problem, values...)
+}
+
+// badElement is an error about one element of an argument.
+func badElement(arg string, index int, problem string, values ...any) *reweight.InputError {
+	return &reweight.InputError{Arg: arg, Index: index, Problem: fmt.Sprintf(problem, values...)}
+}
+
+// checkPtr wants the address of an array with elements of that size.
+func checkPtr(arg string, p Ptr, size int) error {
+	if p == 0 {
+		return badInput(arg, "is 0, want an address in device memory")
+	}
+	return checkAligned(arg, p, size)
+}
+
+// checkAligned wants no address, or that of an array with elements of that size.
+func checkAligned(arg string, p Ptr, size int) error {
+	if p%Ptr(size) != 0 {
+		return badInput(arg, "is %#x, want a multiple of %d, the size of its elements", uint64(p), size)
+	}
+	return nil
+}
+
+// checkCount wants n elements, and no more than the workspace was made for.
+func checkCount(arg string, n, most int) error {
+	if n < 0 || n > most {
+		return badInput(arg, "is %d, want 0 to %d, for which the workspace was made", n, most)
+	}
+	return nil
+}
