@@ -57,6 +57,43 @@ func TestSummationOrder(t *testing.T) {
 	}
 }
 
+// TestKLOrder holds the order of the KL's sum, which loss.go states, against a direct
+// rendering of it: token t of the batch, masked ones counted, goes to lane t mod 16.
+func TestKLOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, n := range []int{1, 15, 16, 17, 129, 5000} {
+		b := Batch{Role: make([]Role, n), SeqOffsets: []int64{0, int64(n / 2), int64(n)}, Logprobs: normal(n, 1), OldLogprobs: normal(n, 2),
+			RefLogprobs: normal(n, 3), Advantages: normal(n, 4)}
+		for i := range b.Role {
+			b.Role[i] = Role(r.IntN(3))
+		}
+		var lane [lanes]float64
+		responses := 0
+		for j := range lanes {
+			for i := j; i < n; i += lanes {
+				if b.Role[i] != RoleMasked {
+					x := float64(b.RefLogprobs[i]) - float64(b.Logprobs[i])
+					lane[j] += min(k3(min(max(x, -20), 20)), 10)
+					responses++
+				}
+			}
+		}
+		for _, h := range []int{8, 4, 2, 1} {
+			for j := range h {
+				lane[j] += lane[j+h]
+			}
+		}
+		var ws Workspace
+		res, err := ws.Loss(make([]float32, n), nil, &b, DefaultLoss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := lane[0] / float64(max(responses, 1)); res.KL != want {
+			t.Errorf("%d tokens: KL %x, want %x", n, res.KL, want)
+		}
+	}
+}
+
 // TestBitsDoNotDependOn workers, nor on how rows are split into calls, nor on
 // which outputs are asked for.
 func TestBitsDoNotDependOn(t *testing.T) {
