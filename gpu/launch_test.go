@@ -1,0 +1,298 @@
+package gpu
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+)
+
+// somewhere is the address of an array that no kernel of these tests touches.
+const somewhere Ptr = 1 << 20
+
+// calls has calls of every method of Workspace that queues work. Together they launch
+// every kernel.
+var calls = []struct {
+	method string
+	call   func(ws *Workspace) error
+}{
+	{"Multiply", func(ws *Workspace) error { return ws.Multiply(somewhere, somewhere, somewhere, 1000) }},
+}
+
+// waiting are the methods of Workspace that do not queue work.
+var waiting = []string{"Check", "Close"}
+
+// A launched says how a kernel was launched.
+type launched struct {
+	threads, shared int
+	size            uintptr
+}
+
+// idle is a driver that runs nothing. Once it is ready, a call that waits, copies or
+// allocates fails the test.
+type idle struct {
+	testing.TB
+	names    []string // of the functions
+	ready    bool
+	launched map[string]launched
+}
+
+func (d *idle) Info() driver.Info {
+	return driver.Info{Name: "none", Multiprocessors: 3, Capability: [2]int{8, 0}}
+}
+
+func (d *idle) Function(name string, threads, shared int) (driver.Function, int, error) {
+	d.names = append(d.names, name)
+	return driver.Function(len(d.names) - 1), 2, nil
+}
+
+func (d *idle) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+	if grid < 1 || grid > 2*3 {
+		d.Errorf("%s: %d CTAs, want 1 to the 6 that the device runs at a time", d.names[f], grid)
+	}
+	if s != 7 {
+		d.Errorf("%s: launched on stream %d, not on the workspace's", d.names[f], s)
+	}
+	if d.launched != nil {
+		d.launched[d.names[f]] = launched{threads, shared, size}
+	}
+	return nil
+}
+
+func (d *idle) Fill(p driver.Ptr, value byte, bytes int, s driver.Stream) error { return nil }
+
+func (d *idle) Alloc(bytes int) (driver.Ptr, error)                        { return 1 << 30, d.wait("Alloc") }
+func (d *idle) Free(p driver.Ptr) error                                    { return d.wait("Free") }
+func (d *idle) Upload(dst driver.Ptr, src []byte, s driver.Stream) error   { return d.wait("Upload") }
+func (d *idle) Download(dst []byte, src driver.Ptr, s driver.Stream) error { return d.wait("Download") }
+func (d *idle) Synchronize(s driver.Stream) error                          { return d.wait("Synchronize") }
+func (d *idle) Close() error                                               { return d.wait("Close") }
+
+func (d *idle) wait(what string) error {
+	if d.ready {
+		d.Errorf("%s is called", what)
+	}
+	return nil
+}
+
+// idleWorkspace returns a workspace that launches nothing.
+func idleWorkspace(t *testing.T) (*Workspace, *idle) {
+	drv := &idle{TB: t}
+	dev, err := NewDevice(drv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := dev.NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv.ready = true
+	return ws, drv
+}
+
+// TestCalls: every method is in the list of calls.
+func TestCalls(t *testing.T) {
+	methods := reflect.TypeFor[*Workspace]()
+	for i := range methods.NumMethod() {
+		name := methods.Method(i).Name
+		listed := 0
+		for _, c := range calls {
+			if c.method == name {
+				listed++
+			}
+		}
+		if (listed > 0) == slices.Contains(waiting, name) {
+			t.Errorf("%s is in the list of calls %d times, and among those that do not queue work: %v", name, listed, waiting)
+		}
+	}
+}
+
+// TestNothingWaits: no method allocates memory on either side, copies, or waits.
+func TestNothingWaits(t *testing.T) {
+	for _, c := range calls {
+		t.Run(c.method, func(t *testing.T) {
+			ws, _ := idleWorkspace(t)
+			var err error
+			if allocs := testing.AllocsPerRun(20, func() { err = c.call(ws) }); allocs != 0 {
+				t.Errorf("%v allocations per call, want 0", allocs)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// An entry is what the PTX says about a kernel.
+type entry struct {
+	module string
+	params uintptr // bytes
+	ntid   int     // most threads of a CTA
+}
+
+var (
+	entryLine = regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(((?:.|\n)*?)\n\)\n((?:\..*\n)*)\{`)
+	paramLine = regexp.MustCompile(`^\s*\.param \.align 8 \.b8 \w+_param_0\[(\d+)\]$`)
+	ntidLine  = regexp.MustCompile(`(?m)^\.maxntid (\d+), 1, 1$`)
+)
+
+// entries returns the kernels of all modules.
+func entries(t *testing.T) map[string]entry {
+	modules, err := device.PTX()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]entry{}
+	for module, text := range modules {
+		found := entryLine.FindAllStringSubmatch(text, -1)
+		if len(found) != strings.Count(text, ".entry ") || len(found) == 0 {
+			t.Errorf("%s: %d of %d kernels understood", module, len(found), strings.Count(text, ".entry "))
+		}
+		for _, e := range found {
+			name := e[1]
+			param, ntid := paramLine.FindStringSubmatch(strings.TrimPrefix(e[2], "\n")), ntidLine.FindStringSubmatch(e[3])
+			if param == nil || ntid == nil {
+				t.Errorf("%s: %s has not one struct as its parameter, aligned to 8 bytes, or no number of threads", module, name)
+				continue
+			}
+			if other, ok := all[name]; ok {
+				t.Errorf("%s is in the modules %s and %s", name, module, other.module)
+			}
+			size, err := strconv.ParseUint(param[1], 10, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			threads, err := strconv.Atoi(ntid[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = entry{module, uintptr(size), threads}
+		}
+	}
+	return all
+}
+
+// TestKernels: the lists have every kernel of the PTX and no other, with its number of
+// threads, and the calls launch each of them with as many bytes of parameters as it
+// has.
+func TestKernels(t *testing.T) {
+	device := entries(t)
+	listed := map[string]kernel{}
+	for _, k := range slices.Concat(rowKernels, tokenKernels, spanKernels) {
+		if _, twice := listed[k.name]; twice {
+			t.Errorf("%s is listed twice", k.name)
+		}
+		listed[k.name] = k
+		e, ok := device[k.name]
+		if !ok {
+			t.Errorf("%s is listed, and in no module", k.name)
+		} else if e.ntid != k.threads {
+			t.Errorf("%s is listed with %d threads, and made for %d", k.name, k.threads, e.ntid)
+		}
+	}
+	for name, e := range device {
+		if _, ok := listed[name]; !ok {
+			t.Errorf("%s, in %s.cu, is not listed", name, e.module)
+		}
+	}
+
+	ws, drv := idleWorkspace(t)
+	drv.launched = map[string]launched{}
+	for _, c := range calls {
+		if err := c.call(ws); err != nil {
+			t.Errorf("%s: %v", c.method, err)
+		}
+	}
+	for name, k := range listed {
+		l, ok := drv.launched[name]
+		if !ok {
+			t.Errorf("%s: none of the calls launches it", name)
+		} else if want := (launched{k.threads, k.shared, device[name].params}); l != want {
+			t.Errorf("%s: launched with %+v, want %+v", name, l, want)
+		}
+	}
+}
+
+// TestParamsHaveNoGaps: the fields of the structs that kernels take follow each other
+// without padding, so that C and Go place them alike.
+func TestParamsHaveNoGaps(t *testing.T) {
+	checked := 0
+	for _, state := range []reflect.Type{reflect.TypeFor[rowState](), reflect.TypeFor[tokenState](), reflect.TypeFor[spanState]()} {
+		for i := range state.NumField() {
+			params := state.Field(i).Type
+			if !strings.HasSuffix(params.Name(), "Params") {
+				continue
+			}
+			checked++
+			if sum := fieldBytes(params); sum != params.Size() {
+				t.Errorf("%s: its fields have %d bytes, and it has %d", params.Name(), sum, params.Size())
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no struct is called Params")
+	}
+}
+
+// fieldBytes returns the bytes of the type without padding.
+func fieldBytes(t reflect.Type) uintptr {
+	switch t.Kind() {
+	case reflect.Struct:
+		var sum uintptr
+		for i := range t.NumField() {
+			sum += fieldBytes(t.Field(i).Type)
+		}
+		return sum
+	case reflect.Array:
+		return uintptr(t.Len()) * fieldBytes(t.Elem())
+	}
+	return t.Size()
+}
+
+// TestCodes: common.cuh and status.go have the same codes, and each has its text.
+func TestCodes(t *testing.T) {
+	want := sourceCodes(t, "internal/device/common.cuh", `\b(BAD_[A-Z_]+) = (\d+),`)
+	got := sourceCodes(t, "status.go", `\b(bad[A-Z]\w*)\s+code = (\d+)`)
+	if fmt.Sprint(got) != fmt.Sprint(want) || len(want) == 0 {
+		t.Errorf("status.go has %v\ncommon.cuh has %v", got, want)
+	}
+	for name, c := range want {
+		problem, ok := problems[c]
+		if !ok {
+			t.Errorf("%s, code %d, has no text", name, c)
+			continue
+		}
+		if err := problem(&status{code: c, index: 3, value: 5, extra: 9}); err.Arg == "" || err.Problem == "" || strings.Contains(err.Error(), "%!") {
+			t.Errorf("%s: %q", name, err.Error())
+		}
+	}
+	if len(problems) != len(want) {
+		t.Errorf("%d codes have texts, and there are %d", len(problems), len(want))
+	}
+}
+
+// sourceCodes returns the codes that a file has, by their names in lower case without
+// underscores.
+func sourceCodes(t *testing.T, file, pattern string) map[string]code {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]code{}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes[strings.ToLower(strings.ReplaceAll(m[1], "_", ""))] = code(n)
+	}
+	return codes
+}
