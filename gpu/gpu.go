@@ -130,6 +130,7 @@ type Workspace struct {
 	size   Size
 	memory Ptr // status and scratch
 	status Ptr
+	found  [1]status // what Check has read of it; here, because a local variable would be allocated
 
 	rows   rowState
 	tokens tokenState

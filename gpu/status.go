@@ -51,19 +51,19 @@ func (s *status) float() float32 { return math.Float32frombits(uint32(s.value)) 
 // the text of the CPU's, about one of the elements that are wrong, or an error of the
 // driver. It must not be called while the stream is captured.
 func (ws *Workspace) Check() error {
-	var s [1]status
-	if err := Download(ws.dev, s[:], ws.status, ws.stream); err != nil {
+	if err := Download(ws.dev, ws.found[:], ws.status, ws.stream); err != nil {
 		return fmt.Errorf("gpu: %w", err)
 	}
-	if s[0].taken == 0 {
+	s := &ws.found[0]
+	if s.taken == 0 {
 		return nil
 	}
-	if err := ws.dev.drv.Fill(ws.status, 0, len(bytesOf(s[:])), ws.stream); err != nil {
+	if err := ws.dev.drv.Fill(ws.status, 0, len(bytesOf(ws.found[:])), ws.stream); err != nil {
 		return fmt.Errorf("gpu: %w", err)
 	}
-	problem, ok := problems[s[0].code]
+	problem, ok := problems[s.code]
 	if !ok {
-		return fmt.Errorf("gpu: the device reports error %d, which is not known", s[0].code)
+		return fmt.Errorf("gpu: the device reports error %d, which is not known", s.code)
 	}
-	return problem(&s[0])
+	return problem(s)
 }
