@@ -64,7 +64,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 	if opt.Kernels, err = kernelList(); err != nil {
 		return err
 	}
-	if opt.ISAs, err = isaList(); err != nil {
+	if opt.CPU, err = isaList(); err != nil {
 		return err
 	}
 	return gate.Run(ctx, opt, out)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
@@ -35,14 +34,14 @@ type job struct {
 // one worker, which does not take too long on slow machines; bench run measures
 // the rest.
 func defaultJob(p *cli.Progress) job {
-	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), ISAs: reweight.AvailableISAs(), Progress: p}
+	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), CPU: kernels.Implementations(), Progress: p}
 	speed := checks
 	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
 	speed.Sizes = cli.Sizes{Vocabs: []int{151936}, Workers: []int{1}, Stream: measure.Stream(cli.LastCache(), measure.BriefStream)}
 	cached, steps := speed, speed
 	cached.Kernels, cached.Sizes.Rows = speed.Kernels[:1], 4 // rows: 2.3 MiB
-	cached.ISAs = checks.ISAs[len(checks.ISAs)-1:]
-	steps.ISAs = cached.ISAs
+	cached.CPU = checks.CPU[len(checks.CPU)-1:]
+	steps.CPU = cached.CPU
 	return job{
 		checks: checks,
 		sizes:  []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},

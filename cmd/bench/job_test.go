@@ -91,11 +91,11 @@ func TestMainJob(t *testing.T) {
 func TestMainJobBegins(t *testing.T) {
 	var out bytes.Buffer
 	j := quickJob()
-	j.checks.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
+	j.checks.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
 		if text := out.String(); !strings.HasSuffix(text, "This takes about a minute.\n") || strings.Count(text, "\n") != 1 {
 			t.Errorf("when the checks begin there is %q", text)
 		}
-		return measure.Check(ctx, k, dtype, sizes, isas)
+		return measure.Check(ctx, k, dtype, sizes, impls)
 	}
 	if err := mainCommand(t.Context(), nil, &out, j); err != nil {
 		t.Fatal(err)
@@ -103,8 +103,8 @@ func TestMainJobBegins(t *testing.T) {
 }
 
 // planted is a check that finds min_max wrong with the first instruction set.
-func planted(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
-	parities, err := measure.Check(ctx, k, dtype, sizes, isas)
+func planted(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+	parities, err := measure.Check(ctx, k, dtype, sizes, impls)
 	if err == nil && k.Name == "min_max" {
 		parities[0].Failure = "min_max f32: far off"
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/kernels"
 )
 
 const overheadUsage = `Usage: bench overhead [flags]
@@ -38,7 +38,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if err := flags.ParseAlone(overheadUsage, args, out); err != nil {
 		return err
 	}
-	if plan.ISAs, err = isaList(); err != nil {
+	if plan.CPU, err = isaList(); err != nil {
 		return err
 	}
 	if plan.Sizes, err = sizes(); err != nil {
@@ -61,9 +61,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if r.Machine.Pinned, err = pin(); err != nil {
 		return err
 	}
-	if plan.ISAs == nil {
-		isas := reweight.AvailableISAs()
-		plan.ISAs = isas[len(isas)-1:]
+	if plan.CPU == nil {
+		all := kernels.Implementations()
+		plan.CPU = all[len(all)-1:]
 	}
 	grpo, ppo := false, true
 	p.Expect(plan.OverheadWork(2))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
@@ -49,11 +48,11 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if plan.Kernels == nil {
 		plan.Kernels = kernels.All()
 	}
-	if plan.ISAs, err = isaList(); err != nil {
+	if plan.CPU, err = isaList(); err != nil {
 		return err
 	}
-	if plan.ISAs == nil {
-		plan.ISAs = reweight.AvailableISAs()
+	if plan.CPU == nil {
+		plan.CPU = kernels.Implementations()
 	}
 	if plan.Sizes, err = sizes(); err != nil {
 		return err

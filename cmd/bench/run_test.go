@@ -144,10 +144,10 @@ func TestRunOutFails(t *testing.T) {
 	dir := t.TempDir() // now they come while it measures
 	w := quickPlan()
 	w.Kernels = w.Kernels[:1]
-	w.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
+	w.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
 		block(dir, "results.json")
 		block(dir, "report.html")
-		return measure.Check(ctx, k, dtype, sizes, isas)
+		return measure.Check(ctx, k, dtype, sizes, impls)
 	}
 	var out bytes.Buffer
 	err := runPlan(t.Context(), w, runOptions{dir: dir}, &out)
@@ -185,7 +185,7 @@ func TestRunEnds(t *testing.T) {
 		}
 		w := quickPlan()
 		n := 0
-		w.Check = func(context.Context, kernels.Kernel, reweight.DType, []int, []reweight.ISA) ([]measure.Parity, error) {
+		w.Check = func(context.Context, kernels.Kernel, reweight.DType, []int, []kernels.Implementation) ([]measure.Parity, error) {
 			if n++; n < c.at {
 				return nil, nil
 			}
@@ -220,11 +220,11 @@ func TestRunEnds(t *testing.T) {
 func interruptible(t *testing.T, n int) (context.Context, measure.Plan) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := quickPlan()
-	w.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
+	w.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
 		if n--; n == 0 {
 			cancel()
 		}
-		return measure.Check(ctx, k, dtype, sizes, isas)
+		return measure.Check(ctx, k, dtype, sizes, impls)
 	}
 	return ctx, w
 }
@@ -249,7 +249,7 @@ func TestRunInterrupted(t *testing.T) {
 			t.Errorf("%s: not three kernels, or not marked by %q:\n%s", as, mark, text)
 		}
 		r, err := report.Read(filepath.Join(dir, "results.partial.json"))
-		if err != nil || !r.Partial || len(r.Results) != 3*len(w.ISAs) || r.Overhead != nil {
+		if err != nil || !r.Partial || len(r.Results) != 3*len(w.CPU) || r.Overhead != nil {
 			t.Errorf("saved %d results, %v", len(r.Results), err)
 		}
 		if q := r.Results[len(r.Results)-1]; q.MaxULP == q.MaxULP {

@@ -121,7 +121,7 @@ func TestLists(t *testing.T) {
 	if err != nil || len(k) != 2 || k[0].Name != "surrogate" || k[1].Name != "multiply" {
 		t.Errorf("%v, %v", k, err)
 	}
-	if i, err := isas(); err != nil || !slices.Equal(i, []reweight.ISA{reweight.Portable}) {
+	if i, err := isas(); err != nil || len(i) != 1 || i[0].Name != "portable" {
 		t.Errorf("%v, %v", i, err)
 	}
 	s, err := sizes()

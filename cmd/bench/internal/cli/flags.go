@@ -111,14 +111,14 @@ func (f Flags) Kernels() func() ([]kernels.Kernel, error) {
 
 // ISAs declares -isa, a list of instruction sets. byDefault describes the default in
 // the help. The list is nil if the flag is not given.
-func (f Flags) ISAs(byDefault string) func() ([]reweight.ISA, error) {
+func (f Flags) ISAs(byDefault string) func() ([]kernels.Implementation, error) {
 	names := ISANames()
 	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+" (default "+byDefault+")")
-	return func() ([]reweight.ISA, error) {
+	return func() ([]kernels.Implementation, error) {
 		if !f.Given("isa") {
 			return nil, nil
 		}
-		return pick("-isa", *list, reweight.AvailableISAs(), names)
+		return pick("-isa", *list, kernels.Implementations(), names)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/kernels"
 )
 
 // A Machine describes the machine that results come from. The sizes of caches are
@@ -101,8 +102,8 @@ func (m Machine) LastCache() int { return max(0, m.L2, m.L3) }
 // first.
 func ISANames() []string {
 	var names []string
-	for _, isa := range reweight.AvailableISAs() {
-		names = append(names, isa.String())
+	for _, impl := range kernels.Implementations() {
+		names = append(names, impl.Name)
 	}
 	return names
 }

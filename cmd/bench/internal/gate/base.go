@@ -450,10 +450,10 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 		}
 	}()
 	isas := []string{""}
-	if g.ISAs != nil {
+	if g.CPU != nil {
 		isas = nil
-		for _, isa := range g.ISAs {
-			isas = append(isas, isa.String())
+		for _, impl := range g.CPU {
+			isas = append(isas, impl.Name)
 		}
 	}
 	var names []string // another build may have other kernels, so all is not the list of this one

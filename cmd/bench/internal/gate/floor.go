@@ -109,18 +109,13 @@ func (f floorFile) elsewhere(isa, cpu string) string {
 	return ""
 }
 
-// floorISAs are the instruction sets to compare with floors: those that were asked
+// floored are the implementations to compare with floors: those that were asked
 // for, or all but the portable one.
-func (g *gate) floorISAs() (isas []reweight.ISA) {
-	if g.ISAs != nil {
-		return g.ISAs
+func (g *gate) floored() []kernels.Implementation {
+	if g.CPU != nil {
+		return g.CPU
 	}
-	for _, isa := range reweight.AvailableISAs() {
-		if isa != reweight.Portable {
-			isas = append(isas, isa)
-		}
-	}
-	return isas
+	return kernels.Implementations()[1:]
 }
 
 // againstFloors compares what is measured here with the floors of a file.
@@ -130,7 +125,7 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 		return fmt.Errorf("-floor: %w", err)
 	}
 	g.report.Against = name
-	isas := g.floorISAs()
+	impls := g.floored()
 	g.report.expect(g.report.Machine.Chosen, expectedISA())
 	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
 		if _, err := reweight.ParseISA(isa); err != nil {
@@ -146,7 +141,7 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 			}
 		}
 	}
-	if len(isas) == 0 {
+	if len(impls) == 0 {
 		g.report.Notes = append(g.report.Notes, "Only the portable kernels run here, and they have no floors")
 		return nil
 	}
@@ -154,7 +149,7 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	g.Progress.Expect(len(shapes))
 	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
-		results, err := confirm(floors, g.report.Machine.CPU, isas, func(isas []reweight.ISA) ([]measured, error) { return g.measure(ctx, s, isas) })
+		results, err := confirm(floors, g.report.Machine.CPU, impls, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
 		if err != nil {
 			return err
 		}
@@ -165,19 +160,19 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	return nil
 }
 
-// confirm measures with each of the instruction sets and compares the results
+// confirm measures with each of the implementations and compares the results
 // with the floors. It measures a second time what was too slow, because a busy
 // moment of the machine may be longer than one measurement.
-func confirm(floors floorFile, cpu string, isas []reweight.ISA, measure func([]reweight.ISA) ([]measured, error)) ([]measured, error) {
-	results, err := measure(isas)
+func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measure func([]kernels.Implementation) ([]measured, error)) ([]measured, error) {
+	results, err := measure(impls)
 	if err != nil {
 		return nil, err
 	}
 	var slow []int
-	var again []reweight.ISA
+	var again []kernels.Implementation
 	for i := range results {
 		if results[i].judge(floors, cpu); results[i].Verdict == bench.Regression && results[i].failure == "" {
-			slow, again = append(slow, i), append(again, isas[i])
+			slow, again = append(slow, i), append(again, impls[i])
 		}
 	}
 	if len(again) == 0 {
@@ -215,13 +210,13 @@ func newMeasured(rows bool, parity measure.Parity, r measure.Result) measured {
 	return q
 }
 
-// measure checks and measures a shape with each of the instruction sets.
-func (g *gate) measure(ctx context.Context, s measure.Shape, isas []reweight.ISA) ([]measured, error) {
-	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), isas)
+// measure checks and measures a shape with each of the implementations.
+func (g *gate) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]measured, error) {
+	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), impls)
 	if err != nil {
 		return nil, err
 	}
-	results, err := measure.Kernel(ctx, g.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, 1, isas)
+	results, err := measure.Kernel(ctx, g.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, 1, impls)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +260,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	if name == "-" {
 		return errors.New("-record: want a file, not standard output")
 	}
-	if slices.Contains(g.ISAs, reweight.Portable) {
+	if slices.ContainsFunc(g.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
 		return errors.New("-record: portable has no floors, the others are relative to it")
 	}
 	target, err := target(name)
@@ -280,8 +275,8 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 		return fmt.Errorf("-floor: %w", err)
 	}
 	floors.Margin = floorMargin
-	isas := g.floorISAs()
-	if len(isas) == 0 {
+	impls := g.floored()
+	if len(impls) == 0 {
 		return errors.New("-record: only the portable kernels run here, and they have no floors")
 	}
 	fresh := map[string][]floor{}
@@ -291,7 +286,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 		g.Progress.Next("measuring %s", s)
 		var recorded [recordings][]measured
 		for i := range recorded {
-			if recorded[i], err = g.measure(ctx, s, isas); ctx.Err() != nil {
+			if recorded[i], err = g.measure(ctx, s, impls); ctx.Err() != nil {
 				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
 			} else if err != nil {
 				return err

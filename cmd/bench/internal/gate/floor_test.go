@@ -52,10 +52,10 @@ func TestFloors(t *testing.T) {
 // TestFloorsConfirm: what is too slow twice is a regression, what is wrong at once,
 // and what passed is not measured again.
 func TestFloorsConfirm(t *testing.T) {
-	paths := []reweight.ISA{reweight.Portable, reweight.AVX2, reweight.AVX512}
+	paths := []kernels.Implementation{{Name: "portable"}, {Name: "avx2"}, {Name: "avx512"}}
 	floors := floorFile{ISAs: map[string]isaFloors{}}
 	for _, p := range paths {
-		floors.ISAs[p.String()] = isaFloors{Floors: []floor{{"k", "f32", 5, 0}}}
+		floors.ISAs[p.Name] = isaFloors{Floors: []floor{{"k", "f32", 5, 0}}}
 	}
 	const allocates = -1
 	for _, c := range []struct {
@@ -71,19 +71,19 @@ func TestFloorsConfirm(t *testing.T) {
 		{[]float64{9, 6, 4}, []float64{allocates}, "[avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
 	} {
 		times, again := c.first, ""
-		results, err := confirm(floors, "", paths, func(asked []reweight.ISA) (all []measured, err error) {
+		results, err := confirm(floors, "", paths, func(asked []kernels.Implementation) (all []measured, err error) {
 			if times == nil || len(times) != len(asked) {
 				t.Fatalf("%v: asked for %v", c.first, asked)
 			}
 			for i, p := range asked {
-				r := measure.Result{Kernel: "k", DType: "f32", ISA: p.String(), TimesPortable: bench.Estimate{Median: times[i], Lo: times[i], Hi: times[i]}}
+				r := measure.Result{Kernel: "k", DType: "f32", ISA: p.Name, TimesPortable: bench.Estimate{Median: times[i], Lo: times[i], Hi: times[i]}}
 				if times[i] == allocates {
 					r.AllocsPerOp, r.TimesPortable.Hi = 3, 9
 				}
 				all = append(all, newMeasured(false, measure.Parity{}, r))
 			}
 			if &times[0] != &c.first[0] {
-				again = fmt.Sprint(asked)
+				again = fmt.Sprint(names(asked))
 			}
 			times = c.second
 			return all, nil
@@ -92,7 +92,7 @@ func TestFloorsConfirm(t *testing.T) {
 			t.Errorf("%v: measures %s again, want %s, %v", c.first, again, c.again, err)
 		}
 		for i, q := range results {
-			if q.Verdict != c.want[i] || q.ISA != paths[i].String() || c.first[i] == allocates && !strings.Contains(q.Message, "3 heap allocations") {
+			if q.Verdict != c.want[i] || q.ISA != paths[i].Name || c.first[i] == allocates && !strings.Contains(q.Message, "3 heap allocations") {
 				t.Errorf("%v, %v: %s: %v, %q, want %v", c.first, c.second, q.ISA, q.Verdict, q.Message, c.want[i])
 			}
 		}

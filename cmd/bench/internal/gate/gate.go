@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/klauspost/cpuid/v2"
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
@@ -27,9 +26,9 @@ type Options struct {
 	Floors string // a file, or empty
 	Record bool   // write the file of floors
 
-	Kernels  []kernels.Kernel     // nil is all
-	ISAs     []reweight.ISA       // nil is what callers get, or with Floors all but portable
-	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
+	Kernels  []kernels.Kernel         // nil is all
+	CPU      []kernels.Implementation // nil is what callers get, or with Floors all but portable
+	Files    [len(Formats)]string     // that the report is written to in each of the formats; "-" is standard output, empty is none
 	Progress *cli.Progress
 	Sampler  bench.Sampler
 }

@@ -57,11 +57,11 @@ func command(ctx context.Context, args []string, out io.Writer, p *cli.Progress,
 		case "-floor":
 			opt.Floors = value
 		case "-isa":
-			isa, err := reweight.ParseISA(value)
+			impl, err := implementation(value)
 			if err != nil {
 				return err
 			}
-			opt.ISAs = []reweight.ISA{isa}
+			opt.CPU = []kernels.Implementation{impl}
 		case "-kernel":
 			for name := range strings.SplitSeq(value, ",") {
 				k, err := kernels.Find(name)
@@ -245,13 +245,13 @@ func fake(t *testing.T, kind string) side {
 }
 
 // compareFakes runs the comparison of two fakes.
-func compareFakes(t *testing.T, ctx context.Context, base, now string, names []string, isas []reweight.ISA) (report, error) {
+func compareFakes(t *testing.T, ctx context.Context, base, now string, names []string, impls []kernels.Implementation) (report, error) {
 	t.Helper()
 	var k []kernels.Kernel
 	for _, name := range names {
 		k = append(k, kernels.Kernel{Name: name})
 	}
-	g := gate{Options: Options{Kernels: k, ISAs: isas, Progress: &cli.Progress{}}}
+	g := gate{Options: Options{Kernels: k, CPU: impls, Progress: &cli.Progress{}}}
 	err := compareWith(t, ctx, &g, base, now)
 	return g.report, err
 }
@@ -302,7 +302,7 @@ func TestGateCompares(t *testing.T) {
 	if r, err := compareFakes(t, t.Context(), "good", "slow", []string{"token_stats"}, nil); err != nil || verdicts(r) != "token_stats f32 pass, token_stats bf16 pass" {
 		t.Errorf("of one kernel: %v, %s", err, verdicts(r))
 	}
-	if r, err := compareFakes(t, t.Context(), "good", "good", []string{"multiply"}, []reweight.ISA{reweight.Portable}); err != nil || len(r.Results) != 1 || r.Results[0].ISA != "portable" {
+	if r, err := compareFakes(t, t.Context(), "good", "good", []string{"multiply"}, kernels.Implementations()[:1]); err != nil || len(r.Results) != 1 || r.Results[0].ISA != "portable" {
 		t.Errorf("of one path: %v, %+v", err, r.Results)
 	}
 }
@@ -357,7 +357,7 @@ func TestGateWorkersFail(t *testing.T) {
 			}
 		}
 	}
-	if _, err := compareFakes(t, t.Context(), "narrow", "good", nil, []reweight.ISA{reweight.AvailableISAs()[len(reweight.AvailableISAs())-1]}); len(reweight.AvailableISAs()) > 1 && (err == nil || !strings.Contains(err.Error(), "the bench of narrow has portable")) {
+	if _, err := compareFakes(t, t.Context(), "narrow", "good", nil, kernels.Implementations()[len(reweight.AvailableISAs())-1:]); len(reweight.AvailableISAs()) > 1 && (err == nil || !strings.Contains(err.Error(), "the bench of narrow has portable")) {
 		t.Errorf("an instruction set that one side lacks: %v", err)
 	}
 }
@@ -549,9 +549,9 @@ func TestWorkerChecksParity(t *testing.T) {
 		if k.Rows {
 			q.Vocab, timed = gateVocab, gateVocab
 		}
-		w := worker{parity: func(_ context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]measure.Parity, error) {
-			if !slices.Contains(sizes, timed) || !slices.Contains(sizes, 17) || !slices.Contains(isas, reweight.Auto) || !slices.Contains(isas, reweight.Portable) {
-				t.Errorf("%s is checked at %v on %v", name, sizes, isas)
+		w := worker{parity: func(_ context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+			if !slices.Contains(sizes, timed) || !slices.Contains(sizes, 17) || !slices.Equal(names(impls), append(cli.ISANames(), "auto")) {
+				t.Errorf("%s is checked at %v on %v", name, sizes, names(impls))
 			}
 			return []measure.Parity{{}, {Failure: "far off"}, {Failure: "also"}}, nil
 		}}
@@ -561,13 +561,20 @@ func TestWorkerChecksParity(t *testing.T) {
 	}
 }
 
+func names(impls []kernels.Implementation) (all []string) {
+	for _, impl := range impls {
+		all = append(all, impl.Name)
+	}
+	return all
+}
+
 func TestCheckNoticesAllocations(t *testing.T) {
 	q := request{DType: "f32", Rows: 64}
 	k, err := kernels.Find("multiply")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failure, err := (worker{parity: measure.Check}).check(k, reweight.DTypeF32, q, reweight.Auto); failure != "" || err != nil {
+	if failure, err := (worker{parity: measure.Check}).check(k, reweight.DTypeF32, q, callers); failure != "" || err != nil {
 		t.Errorf("%q, %v", failure, err)
 	}
 	var sink []byte

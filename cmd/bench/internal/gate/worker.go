@@ -115,14 +115,12 @@ func (w worker) answer(q request) (answer, error) {
 	if err := dtype.UnmarshalText([]byte(q.DType)); err != nil {
 		return answer{}, err
 	}
-	isa := reweight.Auto
-	if q.ISA != "" {
-		if isa, err = reweight.ParseISA(q.ISA); err != nil {
-			return answer{}, err
-		}
+	impl, err := implementation(q.ISA)
+	if err != nil {
+		return answer{}, err
 	}
 	if q.Do == "check" {
-		failure, err := w.check(k, dtype, q, isa)
+		failure, err := w.check(k, dtype, q, impl)
 		return answer{Failure: failure}, err
 	}
 	key := request{Kernel: q.Kernel, DType: q.DType, ISA: q.ISA, Rows: q.Rows, Vocab: q.Vocab}
@@ -132,8 +130,8 @@ func (w worker) answer(q request) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		ws := &reweight.Workspace{ISA: isa, Workers: 1}
-		f = func() error { return c.Run(ws) }
+		r := impl.New(1)
+		f = func() error { return c.Run(r) }
 		w.workloads[key] = f
 		runtime.GC()
 	}
@@ -151,19 +149,35 @@ func (w worker) answer(q request) (answer, error) {
 	return answer{}, fmt.Errorf("unknown request %q", q.Do)
 }
 
+// callers is what those get who leave the choice to the library.
+var callers = kernels.Implementation{Name: reweight.Auto.String(), New: func(workers int) kernels.Runner { return &reweight.Workspace{Workers: workers} }}
+
+// implementation returns the one of that name, or what callers get if it is empty.
+func implementation(name string) (kernels.Implementation, error) {
+	if name == "" {
+		return callers, nil
+	}
+	all := kernels.Implementations()
+	i := slices.IndexFunc(all, func(impl kernels.Implementation) bool { return impl.Name == name })
+	if i < 0 {
+		return kernels.Implementation{}, fmt.Errorf("isa is %q, want one of %v", name, cli.ISANames())
+	}
+	return all[i], nil
+}
+
 // check compares the results of the kernel with the reference, and those of its
 // instruction sets with each other, and counts what it allocates. The failure is
 // the first that it finds.
-func (w worker) check(k kernels.Kernel, dtype reweight.DType, q request, isa reweight.ISA) (failure string, err error) {
-	isas := reweight.AvailableISAs()
-	if isa != reweight.Auto {
-		isas = []reweight.ISA{reweight.Portable, isa}
+func (w worker) check(k kernels.Kernel, dtype reweight.DType, q request, impl kernels.Implementation) (failure string, err error) {
+	impls := kernels.Implementations()
+	if q.ISA != "" {
+		impls = append(impls[:1], impl)
 	}
 	size := q.Rows
 	if k.Rows {
 		size = q.Vocab
 	}
-	parities, err := w.parity(context.Background(), k, dtype, append(checkSizes[:], size), append(isas, reweight.Auto))
+	parities, err := w.parity(context.Background(), k, dtype, append(checkSizes[:], size), append(impls, callers))
 	if err != nil {
 		return "", err
 	}
@@ -174,8 +188,8 @@ func (w worker) check(k kernels.Kernel, dtype reweight.DType, q request, isa rew
 	if err != nil {
 		return "", err
 	}
-	ws := &reweight.Workspace{ISA: isa, Workers: 1}
-	return allocates(func() error { return c.Run(ws) })
+	r := impl.New(1)
+	return allocates(func() error { return c.Run(r) })
 }
 
 // allocates says what f allocates on the heap, or nothing if that is nothing.

@@ -56,18 +56,18 @@ type Result struct {
 	Times []float64 `json:"-"` // nanoseconds of a call, by round
 }
 
-// Kernel measures a kernel with each of the instruction sets, on a workload of
+// Kernel measures a kernel with each of the CPU's implementations, on a workload of
 // that many rows of logits, or tokens. They run in turn with a plain read of the
 // input's memory by as many workers, and with the float64 reference and the
 // portable kernel, which have one worker and fewer rows. The results have no
 // errors: those come from Check. If ctx ends, the results are those of the rounds
 // so far, or none, and the error is that of ctx.
 //
-// The portable kernel has few rows as one of the instruction sets too, and its
+// The portable kernel has few rows as one of the implementations too, and its
 // result is what the whole workload would take: its time by element is that of
 // its arithmetic, wherever the rows lie. A workload of more than StreamBytes has
 // as much more of the sampler's budget, up to 16 times.
-func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweight.DType, rows, vocab, workers int, isas []reweight.ISA) ([]Result, error) {
+func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweight.DType, rows, vocab, workers int, impls []kernels.Implementation) ([]Result, error) {
 	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, DType: dtype})
 	if err != nil {
 		return nil, err
@@ -88,13 +88,14 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 	// difference between the two is the noise of the machine.
 	const read, again, reference, portable, first = 0, 1, 2, 3, 4
 	readAll := bench.PlainRead(c.Input(), workers)
-	plain := &reweight.Workspace{ISA: reweight.Portable, Workers: 1}
-	fns := []func() error{readAll, readAll, few.Reference, func() error { return few.Run(plain) }}
-	results := make([]Result, len(isas))
-	cases := make([]*kernels.Case, len(isas))
-	for i, isa := range isas {
-		ws := &reweight.Workspace{ISA: isa, Workers: workers}
-		if cases[i] = c; isa == reweight.Portable && rows > workers {
+	plain := kernels.Implementations()[0]
+	serial := plain.New(1)
+	fns := []func() error{readAll, readAll, few.Reference, func() error { return few.Run(serial) }}
+	results := make([]Result, len(impls))
+	cases := make([]*kernels.Case, len(impls))
+	for i, impl := range impls {
+		ws := impl.New(workers)
+		if cases[i] = c; impl.Name == plain.Name && rows > workers {
 			cases[i] = shared
 		}
 		fns = append(fns, func() error { return cases[i].Run(ws) })
@@ -103,7 +104,7 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 			return nil, err
 		}
 		results[i] = Result{
-			Kernel: k.Name, DType: dtype.String(), ISA: isa.String(), Rows: rows, Vocab: vocab, Workers: workers,
+			Kernel: k.Name, DType: dtype.String(), ISA: impl.Name, Rows: rows, Vocab: vocab, Workers: workers,
 			AllocsPerOp: objects, BytesPerOp: bytes,
 		}
 	}

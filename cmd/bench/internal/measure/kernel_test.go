@@ -15,9 +15,12 @@ import (
 // quick measures as little as can be.
 var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
+// unknown is an instruction set that no machine has.
+var unknown = kernels.Implementation{Name: "unknown", New: func(int) kernels.Runner { return &reweight.Workspace{ISA: 200} }}
+
 // TestKernel measures every kernel with every instruction set, on little.
 func TestKernel(t *testing.T) {
-	isas := reweight.AvailableISAs()
+	impls := kernels.Implementations()
 	for _, k := range kernels.All() {
 		vocab := 0
 		if k.Rows {
@@ -28,15 +31,15 @@ func TestKernel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			results, err := Kernel(t.Context(), quick, k, dtype, 40, vocab, 2, isas)
+			results, err := Kernel(t.Context(), quick, k, dtype, 40, vocab, 2, impls)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(results) != len(isas) {
-				t.Fatalf("%s: %d results, want %d", k.Name, len(results), len(isas))
+			if len(results) != len(impls) {
+				t.Fatalf("%s: %d results, want %d", k.Name, len(results), len(impls))
 			}
 			for i, r := range results {
-				if r.Kernel != k.Name || r.DType != dtype.String() || r.ISA != isas[i].String() || r.Rows != 40 || r.Vocab != vocab || r.Workers != 2 {
+				if r.Kernel != k.Name || r.DType != dtype.String() || r.ISA != impls[i].Name || r.Rows != 40 || r.Vocab != vocab || r.Workers != 2 {
 					t.Errorf("result %d of %s %s is %+v", i, k.Name, dtype, r)
 				}
 				for _, x := range []float64{r.NsPerElement.Median, r.GBPerS, r.Share.Median, r.TimesReference.Median, r.ReadGBPerS} {
@@ -59,14 +62,14 @@ func TestKernelInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := bench.Sampler{Block: time.Millisecond, Rounds: 1, Budget: 5 * time.Second}
 	time.AfterFunc(300*time.Millisecond, cancel)
-	results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, reweight.AvailableISAs())
-	if err != context.Canceled || len(results) != len(reweight.AvailableISAs()) || !(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
+	results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, kernels.Implementations())
+	if err != context.Canceled || len(results) != len(kernels.Implementations()) || !(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
-	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, reweight.AvailableISAs()); err != context.Canceled || results != nil {
+	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, kernels.Implementations()); err != context.Canceled || results != nil {
 		t.Errorf("before the first round: %+v, %v", results, err)
 	}
-	if overheads, err := Overheads(ctx, s, Steps{Tokens: 4, Vocab: 64, Workers: 1}); err != context.Canceled || overheads != nil {
+	if overheads, err := Overheads(ctx, s, Steps{Tokens: 4, Vocab: 64, Workers: 1, ISA: "portable"}); err != context.Canceled || overheads != nil {
 		t.Errorf("before the first round: %+v, %v", overheads, err)
 	}
 }
@@ -76,7 +79,7 @@ func TestKernelInterrupted(t *testing.T) {
 func TestKernelInterval(t *testing.T) {
 	k := kernels.All()[0]
 	s := bench.Sampler{Block: 10 * time.Microsecond, Rounds: 8}
-	results, err := Kernel(t.Context(), s, k, reweight.DTypeF32, 80, 64, 1, reweight.AvailableISAs())
+	results, err := Kernel(t.Context(), s, k, reweight.DTypeF32, 80, 64, 1, kernels.Implementations())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +108,7 @@ func TestTimesReference(t *testing.T) {
 	s := bench.Sampler{Block: time.Millisecond, Rounds: 3}
 	var times []float64
 	for _, rows := range []int{2, 20000} {
-		r, err := Kernel(t.Context(), s, k, reweight.DTypeF32, rows, 16, 1, []reweight.ISA{reweight.Portable})
+		r, err := Kernel(t.Context(), s, k, reweight.DTypeF32, rows, 16, 1, kernels.Implementations()[:1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,9 +122,9 @@ func TestTimesReference(t *testing.T) {
 func TestKernelErrors(t *testing.T) {
 	k := kernels.All()[0]
 	for what, err := range map[string]error{
-		"dtype": second(Kernel(t.Context(), quick, k, reweight.DType(9), 4, 4, 1, reweight.AvailableISAs())),
-		"rows":  second(Kernel(t.Context(), quick, k, reweight.DTypeF32, 0, 4, 1, reweight.AvailableISAs())),
-		"isa":   second(Kernel(t.Context(), quick, k, reweight.DTypeF32, 4, 4, 1, []reweight.ISA{200})),
+		"dtype": second(Kernel(t.Context(), quick, k, reweight.DType(9), 4, 4, 1, kernels.Implementations())),
+		"rows":  second(Kernel(t.Context(), quick, k, reweight.DTypeF32, 0, 4, 1, kernels.Implementations())),
+		"isa":   second(Kernel(t.Context(), quick, k, reweight.DTypeF32, 4, 4, 1, []kernels.Implementation{unknown})),
 	} {
 		if err == nil {
 			t.Errorf("no error for a wrong %s", what)
@@ -147,10 +150,10 @@ func TestRowsToStream(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	isas := reweight.AvailableISAs()
+	impls := kernels.Implementations()
 	for _, k := range kernels.All() {
 		for _, dtype := range k.DTypes {
-			parities, err := Check(t.Context(), k, dtype, []int{1, 33}, isas)
+			parities, err := Check(t.Context(), k, dtype, []int{1, 33}, impls)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,16 +162,16 @@ func TestCheck(t *testing.T) {
 				want -= 2
 			}
 			for i, p := range parities {
-				if p.Failure != "" || p.Cases != want || p.ISA != isas[i].String() {
+				if p.Failure != "" || p.Cases != want || p.ISA != impls[i].Name {
 					t.Errorf("%+v, want %d cases and no failure", p, want)
 				}
 			}
-			if len(parities) != len(isas) {
-				t.Errorf("%d parities, want %d", len(parities), len(isas))
+			if len(parities) != len(impls) {
+				t.Errorf("%d parities, want %d", len(parities), len(impls))
 			}
 		}
 	}
-	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1}, []reweight.ISA{200}); err == nil {
+	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1}, []kernels.Implementation{unknown}); err == nil {
 		t.Error("no error for an instruction set that does not exist")
 	}
 }
@@ -195,7 +198,7 @@ func TestParityNotices(t *testing.T) {
 	}
 	q := p
 	fakeCase{errorsOf(0, 0), nil, []uint64{1, 3}}.addTo(&q, "third")
-	if want := "k f32 on portable, third: not the bits of the first instruction set"; q.Failure != want {
+	if want := "k f32 on portable, third: not the bits of the first implementation"; q.Failure != want {
 		t.Errorf("failure %q, want %q", q.Failure, want)
 	}
 	fakeCase{errorsOf(9, 9), errors.New("far off"), good}.addTo(&p, "fourth")

@@ -10,7 +10,7 @@ import (
 	"github.com/seed621a2839/reweight/kernels"
 )
 
-// A Parity says how far the results of a kernel with one instruction set are from
+// A Parity says how far the results of a kernel with one implementation are from
 // the float64 reference, and whether they have the bits of the first one.
 type Parity struct {
 	Kernel, DType, ISA string
@@ -21,16 +21,16 @@ type Parity struct {
 
 // A Checker compares the results of a kernel with the reference. It is Check, except
 // in tests.
-type Checker func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]Parity, error)
+type Checker func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error)
 
-// Check compares the results of a kernel with each of the instruction sets to the
+// Check compares the results of a kernel with each of the implementations to the
 // reference, and their bits to each other, on every family of input. Sizes are
 // elements per row, of two rows, or tokens. If ctx ends, it returns its error and
 // nothing else.
-func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, isas []reweight.ISA) ([]Parity, error) {
-	parities := make([]Parity, len(isas))
-	for i, isa := range isas {
-		parities[i] = Parity{Kernel: k.Name, DType: dtype.String(), ISA: isa.String()}
+func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error) {
+	parities := make([]Parity, len(impls))
+	for i, impl := range impls {
+		parities[i] = Parity{Kernel: k.Name, DType: dtype.String(), ISA: impl.Name}
 	}
 	for _, size := range sizes {
 		for _, family := range kernels.Families {
@@ -52,9 +52,9 @@ func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []
 				return nil, err
 			}
 			var first []uint64
-			for i, isa := range isas {
+			for i, impl := range impls {
 				c.Spoil() // an implementation that writes nothing must not pass with the results before it
-				if err := c.Run(&reweight.Workspace{ISA: isa}); err != nil {
+				if err := c.Run(impl.New(0)); err != nil {
 					return nil, err
 				}
 				if first == nil {
@@ -80,7 +80,7 @@ func (p *Parity) add(c checked, bits []uint64, input string) {
 	p.Errors.MaxULP = max(p.Errors.MaxULP, e.MaxULP)
 	p.Errors.MaxAbs = max(p.Errors.MaxAbs, e.MaxAbs)
 	if err == nil && !slices.Equal(c.Bits(nil), bits) {
-		err = errors.New("not the bits of the first instruction set")
+		err = errors.New("not the bits of the first implementation")
 	}
 	if err != nil && p.Failure == "" {
 		p.Failure = fmt.Sprintf("%s %s on %s, %s: %v", p.Kernel, p.DType, p.ISA, input, err)

@@ -71,7 +71,7 @@ type Plan struct {
 	Sampler  bench.Sampler
 	Check    Checker
 	Kernels  []kernels.Kernel
-	ISAs     []reweight.ISA
+	CPU      []kernels.Implementation
 	Sizes    cli.Sizes
 	Progress *cli.Progress
 }
@@ -91,8 +91,8 @@ func (p Plan) Planned() []Result {
 	var all []Result
 	for _, s := range p.Shapes() {
 		for _, n := range s.Workers {
-			for _, isa := range p.ISAs {
-				all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: isa.String(), Rows: s.Rows, Vocab: s.Vocab, Workers: n})
+			for _, impl := range p.CPU {
+				all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: impl.Name, Rows: s.Rows, Vocab: s.Vocab, Workers: n})
 			}
 		}
 	}
@@ -110,7 +110,7 @@ type Results struct {
 // instruction sets if asked. With an error, the results are what there is by then.
 func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 	last := p
-	last.ISAs, last.Sizes = p.ISAs[len(p.ISAs)-1:], cli.Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
+	last.CPU, last.Sizes = p.CPU[len(p.CPU)-1:], cli.Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
 	if last.Sizes.Rows != 0 { // of a kernel: a step has four arrays
 		last.Sizes.Rows = max(FewestTokens, min(last.Sizes.Rows, StepRows(last.Sizes.Vocabs[0])))
 	}
@@ -123,7 +123,7 @@ func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 		results, err := p.speed(ctx, shape, measureWork)
 		var parities []Parity
 		if err == nil {
-			parities, err = p.Check(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()}, p.ISAs)
+			parities, err = p.Check(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()}, p.CPU)
 			all.Failures = append(all.Failures, Failures(parities)...)
 		}
 		for i := range results {
@@ -173,7 +173,7 @@ func (p Plan) speed(ctx context.Context, s Shape, work int) ([]Result, error) {
 	var all []Result
 	for _, n := range s.Workers {
 		p.Progress.NextOf(work, "measuring %s", s)
-		results, err := Kernel(ctx, p.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, n, p.ISAs)
+		results, err := Kernel(ctx, p.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, n, p.CPU)
 		if all = append(all, results...); err != nil {
 			return all, err
 		}
@@ -188,7 +188,7 @@ func (p Plan) Parities(ctx context.Context, sizes []int) ([]Parity, error) {
 	for _, k := range p.Kernels {
 		for _, dtype := range k.DTypes {
 			p.Progress.NextOf(checkWork, "checking %s %v", k.Name, dtype)
-			parities, err := p.Check(ctx, k, dtype, sizes, p.ISAs)
+			parities, err := p.Check(ctx, k, dtype, sizes, p.CPU)
 			if err != nil {
 				return all, err
 			}
@@ -212,14 +212,14 @@ func (p Plan) ParityWork() int {
 // GRPO for each false. With an error, the results are what there is by then.
 func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 	var all []Overhead
-	for _, isa := range p.ISAs {
+	for _, impl := range p.CPU {
 		for _, vocab := range p.Sizes.Vocabs {
 			for _, workers := range p.Sizes.Workers {
 				for _, ppo := range ppo {
 					for _, kl := range [...]bool{false, true} {
-						p.Progress.NextOf(overheadWork, "measuring training steps on %v, vocabulary of %s", isa, humanize.Comma(int64(vocab)))
+						p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", impl.Name, humanize.Comma(int64(vocab)))
 						o, err := Overheads(ctx, p.Sampler, Steps{
-							Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: isa, PPO: ppo, KL: kl,
+							Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: impl.Name, PPO: ppo, KL: kl,
 						})
 						if all = append(all, o...); err != nil {
 							return all, err
@@ -235,5 +235,5 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 // OverheadWork is the work of Overheads with that many kinds of advantages, for
 // progress.
 func (p Plan) OverheadWork(advantages int) int {
-	return overheadWork * 2 * advantages * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.ISAs)
+	return overheadWork * 2 * advantages * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.CPU)
 }

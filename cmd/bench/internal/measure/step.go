@@ -14,7 +14,7 @@ import (
 type Steps struct {
 	Tokens, Vocab int // rows of logits, and their length
 	Workers       int
-	ISA           reweight.ISA
+	ISA           string
 	PPO           bool // advantages of GAE, whitened; otherwise those of GRPO
 	KL            bool // with an anchor to the reference
 }
@@ -133,6 +133,10 @@ func (q Steps) variants() []step {
 // sampler's budget. If ctx ends, the results are those of the rounds so far, or
 // none, and the error is that of ctx.
 func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error) {
+	isa, err := reweight.ParseISA(q.ISA)
+	if err != nil {
+		return nil, err
+	}
 	runtime.GC() // so that an earlier input is not part of the peak of memory
 	in := newStepInput(q.Tokens, q.Vocab)
 	// What a step allocates and holds does not depend on the vocabulary.
@@ -145,16 +149,15 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		fns[i] = in.start(st, q.ISA, q.Workers)
+		fns[i] = in.start(st, isa, q.Workers)
 		if err := fns[i](); err != nil {
 			return nil, err
 		}
-		var err error
-		if objects[i], bytes[i], err = bench.Allocs(small.start(st, q.ISA, q.Workers)); err != nil {
+		if objects[i], bytes[i], err = bench.Allocs(small.start(st, isa, q.Workers)); err != nil {
 			return nil, err
 		}
 		// One worker: others hold nothing, but the start of a goroutine may allocate.
-		if _, held[i], err = bench.FirstAllocs(func() error { return small.start(st, q.ISA, 1)() }); err != nil {
+		if _, held[i], err = bench.FirstAllocs(func() error { return small.start(st, isa, 1)() }); err != nil {
 			return nil, err
 		}
 	}
@@ -174,7 +177,7 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 		ratio := samples.Ratio(i, uniform)
 		claim, reason := verdict(ratio, null)
 		overheads = append(overheads, Overhead{
-			Step: steps[i].name(), Advantages: advantages, KL: q.KL, ISA: q.ISA.String(), Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
+			Step: steps[i].name(), Advantages: advantages, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
 			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
 			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: objects[i], AllocBytes: bytes[i], PeakBytes: peak,
 		})

@@ -15,7 +15,7 @@ func TestOverheads(t *testing.T) {
 	const tokens = 40
 	for _, isa := range reweight.AvailableISAs() {
 		for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
-			q.Tokens, q.Vocab, q.Workers, q.ISA = tokens, 30, 2, isa
+			q.Tokens, q.Vocab, q.Workers, q.ISA = tokens, 30, 2, isa.String()
 			overheads, err := Overheads(t.Context(), quick, q)
 			if err != nil {
 				t.Fatal(err)
