@@ -1,0 +1,250 @@
+package ptx
+
+import "encoding/binary"
+
+var accessTypes = []string{"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"}
+
+// spaceParts are the parts of opcodes that name a space.
+var spaceParts = map[string]space{"": generic, ".global": global, ".shared": shared, ".local": local, ".param": param, ".const": constant}
+
+func addMemory() {
+	for part, sp := range spaceParts {
+		for _, t := range accessTypes {
+			for vector, n := range map[string]int{"": 1, ".v2": 2, ".v4": 4} {
+				if n*types[t].size > 16 {
+					continue
+				}
+				add("ld"+part+vector+"."+t, func(s *statement) { s.ld(sp, t, n) })
+				if sp != param && sp != constant {
+					add("st"+part+vector+"."+t, func(s *statement) { s.st(sp, t, n) })
+				}
+			}
+		}
+	}
+	addAsync()
+}
+
+// elements returns the operands that operand i has: n of them.
+func (s *statement) elements(i, n int) []operand {
+	o := s.operands[i]
+	if n == 1 {
+		return s.operands[i : i+1]
+	}
+	if o.kind != list || len(o.parts) != n {
+		s.fail("operand %d is not a list of %d", i+1, n)
+	}
+	return o.parts
+}
+
+// ld compiles a load of n elements of type t.
+func (s *statement) ld(sp space, t string, n int) {
+	s.want(2, 2)
+	from := s.address(1, sp)
+	var to []int
+	var width int
+	for _, o := range s.elements(0, n) {
+		d, w := s.wideDst(o, t)
+		to = append(to, d)
+		width = w
+	}
+	size := types[t].size
+	total := uint64(n * size)
+	at := &site{}
+	d := to[0]
+	switch {
+	case types[t].class == 's' && width > size:
+		s.in.run = func(l *lane) {
+			b := l.load(sp, at, from.of(l), total)
+			for i, d := range to {
+				l.r[d] = integerTo(bytesOf(b[i*size:], size), t, width)
+			}
+		}
+	case n > 1 && size == 4:
+		s.in.run = func(l *lane) {
+			b := l.load(sp, at, from.of(l), total)
+			for _, d := range to {
+				l.r[d] = uint64(binary.LittleEndian.Uint32(b))
+				b = b[4:]
+			}
+		}
+	case n > 1:
+		s.in.run = func(l *lane) {
+			b := l.load(sp, at, from.of(l), total)
+			for i, d := range to {
+				l.r[d] = bytesOf(b[i*size:], size)
+			}
+		}
+	case size == 4:
+		s.in.run = func(l *lane) { l.r[d] = uint64(binary.LittleEndian.Uint32(l.load(sp, at, from.of(l), 4))) }
+	case size == 8:
+		s.in.run = func(l *lane) { l.r[d] = binary.LittleEndian.Uint64(l.load(sp, at, from.of(l), 8)) }
+	default:
+		s.in.run = func(l *lane) { l.r[d] = bytesOf(l.load(sp, at, from.of(l), total), size) }
+	}
+}
+
+// bytesOf reads a number of size bytes.
+func bytesOf(b []byte, size int) uint64 {
+	switch size {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(b))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(b))
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+// putBytes writes the low size bytes of a number.
+func putBytes(b []byte, v uint64, size int) {
+	switch size {
+	case 1:
+		b[0] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(b, uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(b, uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(b, v)
+	}
+}
+
+// st compiles a store of n elements of type t.
+func (s *statement) st(sp space, t string, n int) {
+	s.want(2, 2)
+	to := s.address(0, sp)
+	var from []int
+	for _, o := range s.elements(1, n) {
+		from = append(from, s.slot(o, t, types[t].class != 'f'))
+	}
+	size := types[t].size
+	total := uint64(n * size)
+	at := &site{}
+	if n == 1 {
+		x := from[0]
+		s.in.run = func(l *lane) { putBytes(l.store(sp, at, to.of(l), total), l.r[x], size) }
+		return
+	}
+	s.in.run = func(l *lane) {
+		b := l.store(sp, at, to.of(l), total)
+		for i, x := range from {
+			putBytes(b[i*size:], l.r[x], size)
+		}
+	}
+}
+
+// addAsync enters cp.async. .ca copies 4, 8 or 16 bytes, .cg 16.
+func addAsync() {
+	for _, cache := range []string{"ca", "cg"} {
+		add("cp.async."+cache+".shared.global", func(s *statement) {
+			s.want(3, 4)
+			to, from, size := s.address(0, shared), s.address(1, global), uint64(s.integer(2))
+			if size != 16 && (cache == "cg" || size != 4 && size != 8) {
+				s.fail("cp.async.%s of %d bytes", cache, size)
+			}
+			count := s.c.constant(size)
+			if len(s.operands) == 4 {
+				count = s.src(3, "u32")
+			}
+			at := &site{}
+			s.in.run = func(l *lane) { l.copyAsync(at, to.of(l), from.of(l), size, l.r[count]) }
+		})
+	}
+	add("cp.async.commit_group", func(s *statement) {
+		s.want(0, 0)
+		s.in.run = (*lane).commitGroup
+	})
+	add("cp.async.wait_all", func(s *statement) {
+		s.want(0, 0)
+		s.in.run = (*lane).waitAll
+	})
+	add("cp.async.wait_group", func(s *statement) {
+		s.want(1, 1)
+		n := s.integer(0)
+		s.in.run = func(l *lane) { l.waitGroups(n) }
+	})
+}
+
+// ---------------------------------------------------------------- atomic operations
+
+// An atomicOp gives the new value of the memory from the old one and the operands.
+type atomicOp func(old, x, y uint64) uint64
+
+var atomicOps = map[string]atomicOp{
+	"exch.b32": func(_, x, _ uint64) uint64 { return x },
+	"exch.b64": func(_, x, _ uint64) uint64 { return x },
+	"cas.b32":  compareAndSwap,
+	"cas.b64":  compareAndSwap,
+	"add.u32":  func(old, x, _ uint64) uint64 { return uint64(uint32(old + x)) },
+	"add.s32":  func(old, x, _ uint64) uint64 { return uint64(uint32(old + x)) },
+	"add.u64":  func(old, x, _ uint64) uint64 { return old + x },
+	"and.b32":  func(old, x, _ uint64) uint64 { return old & x },
+	"and.b64":  func(old, x, _ uint64) uint64 { return old & x },
+	"or.b32":   func(old, x, _ uint64) uint64 { return old | x },
+	"or.b64":   func(old, x, _ uint64) uint64 { return old | x },
+	"xor.b32":  func(old, x, _ uint64) uint64 { return old ^ x },
+	"xor.b64":  func(old, x, _ uint64) uint64 { return old ^ x },
+	"min.u32":  func(old, x, _ uint64) uint64 { return min(old, x) },
+	"max.u32":  func(old, x, _ uint64) uint64 { return max(old, x) },
+	"min.u64":  func(old, x, _ uint64) uint64 { return min(old, x) },
+	"max.u64":  func(old, x, _ uint64) uint64 { return max(old, x) },
+	"min.s32":  func(old, x, _ uint64) uint64 { return uint64(uint32(min(int32(old), int32(x)))) },
+	"max.s32":  func(old, x, _ uint64) uint64 { return uint64(uint32(max(int32(old), int32(x)))) },
+	"min.s64":  func(old, x, _ uint64) uint64 { return uint64(min(int64(old), int64(x))) },
+	"max.s64":  func(old, x, _ uint64) uint64 { return uint64(max(int64(old), int64(x))) },
+}
+
+func compareAndSwap(old, x, y uint64) uint64 {
+	if old == x {
+		return y
+	}
+	return old
+}
+
+// addAtomics enters atom and red. There is no addition of floats: its order, and with
+// it its result, would not be defined.
+func addAtomics() {
+	for part, sp := range map[string]space{"": generic, ".global": global, ".shared": shared} {
+		for name, op := range atomicOps {
+			t := name[len(name)-3:]
+			operands := 1
+			if name[:3] == "cas" {
+				operands = 2
+			}
+			add("atom"+part+"."+name, func(s *statement) {
+				s.want(2+operands, 2+operands)
+				s.atomic(sp, t, op, s.dst(0, t), 1, operands)
+			})
+			if name[:3] != "cas" && name[:4] != "exch" {
+				add("red"+part+"."+name, func(s *statement) {
+					s.want(2, 2)
+					s.atomic(sp, t, op, s.c.newSlot(0), 0, 1)
+				})
+			}
+		}
+	}
+	for _, opcode := range []string{"membar.cta", "membar.gl", "membar.sys", "fence.sc.cta", "fence.sc.gpu", "fence.sc.sys", "fence.acq_rel.cta", "fence.acq_rel.gpu", "fence.acq_rel.sys"} {
+		add(opcode, func(s *statement) {
+			s.want(0, 0)
+			s.in.run = func(*lane) {} // lanes run one after another: all is seen at once
+		})
+	}
+}
+
+// atomic compiles an atomic operation on the memory at operand i; its operands follow.
+func (s *statement) atomic(sp space, t string, op atomicOp, d, i, operands int) {
+	to, x := s.address(i, sp), s.src(i+1, t)
+	y := x
+	if operands == 2 {
+		y = s.src(i+2, t)
+	}
+	size := types[t].size
+	at := &site{}
+	s.in.run = func(l *lane) {
+		b := l.update(sp, at, to.of(l), uint64(size))
+		old := bytesOf(b, size)
+		putBytes(b, op(old, l.r[x], l.r[y]), size)
+		l.r[d] = old
+	}
+}

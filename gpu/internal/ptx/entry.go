@@ -1,0 +1,241 @@
+package ptx
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A register of a kernel: its slot in lane.r and its type.
+type register struct {
+	slot int
+	typ  string
+}
+
+// A compiler makes a kernel of the text of an entry.
+type compiler struct {
+	*scanner
+	k         *kernel
+	symbols   map[string]symbol // variables of the entry
+	params    map[string]uint64
+	scopes    []map[string]register // the innermost last
+	constants map[uint64]int        // slots
+	labels    map[string]int
+	jumps     []jump
+}
+
+// A jump is a branch whose label may come later.
+type jump struct {
+	from  int
+	label string
+	line  int
+}
+
+// entry reads a kernel, from its name on.
+func (m *module) entry(s *scanner) {
+	k := &kernel{name: s.next(), module: m, maxThreads: maxThreads, slots: make([]uint64, firstSlot), staticSize: m.static}
+	c := &compiler{scanner: s, k: k, symbols: map[string]symbol{}, params: map[string]uint64{},
+		scopes: []map[string]register{{}}, constants: map[uint64]int{}, labels: map[string]int{}}
+	if s.accept("(") && !s.accept(")") {
+		for {
+			s.expect(".param")
+			v := readVariable(s)
+			k.paramSize = alignUp(k.paramSize, v.align)
+			c.params[v.name] = uint64(k.paramSize)
+			k.paramSize += v.size
+			if !s.accept(",") {
+				break
+			}
+		}
+		s.expect(")")
+	}
+	for !s.accept("{") {
+		line := s.line()
+		switch word := s.next(); word {
+		case ".maxntid", ".reqntid":
+			k.maxThreads = s.dimensions()
+		case ".minnctapersm":
+			s.number()
+		default:
+			s.fail(line, "unknown directive %q", word)
+		}
+	}
+	for len(c.scopes) > 0 {
+		c.statement()
+	}
+	for _, j := range c.jumps {
+		at, ok := c.labels[j.label]
+		if !ok {
+			s.fail(j.line, "there is no label %s", j.label)
+		}
+		k.program[j.from].target = int32(at)
+	}
+	// A lane that runs past the last instruction, or jumps there, ends.
+	k.program = append(k.program, instr{kind: exit, predicate: none})
+	k.sources = append(k.sources, source{line: s.line(), text: "(end)"})
+	if k.staticSize > maxStatic {
+		s.fail(s.line(), "%d bytes of static shared memory, %d is the most", k.staticSize, maxStatic)
+	}
+	m.kernels = append(m.kernels, k)
+}
+
+// dimensions reads "128, 1, 1", or fewer of the three, and gives their product.
+func (s *scanner) dimensions() int {
+	n := s.number()
+	for s.accept(",") {
+		n *= s.number()
+	}
+	return n
+}
+
+// statement reads a declaration, a label, an instruction or a brace.
+func (c *compiler) statement() {
+	line := c.line()
+	switch word := c.next(); word {
+	case "{":
+		c.scopes = append(c.scopes, map[string]register{})
+	case "}":
+		c.scopes = c.scopes[:len(c.scopes)-1]
+	case ";":
+	case ".reg":
+		c.registers()
+	case ".pragma":
+		c.next()
+		c.expect(";")
+	case ".shared", ".local":
+		if len(c.k.program) > 0 {
+			c.fail(line, "variables must come before the first instruction")
+		}
+		v := readVariable(c.scanner)
+		c.expect(";")
+		if v.unsized || v.initial != nil {
+			c.fail(line, "a variable without a size or with a value")
+		}
+		if word == ".shared" {
+			c.k.staticSize = alignUp(c.k.staticSize, v.align)
+			c.symbols[v.name] = symbol{shared, uint64(c.k.staticSize)}
+			c.k.staticSize += v.size
+		} else {
+			c.k.localSize = alignUp(c.k.localSize, v.align)
+			c.symbols[v.name] = symbol{local, uint64(c.k.localSize)}
+			c.k.localSize += v.size
+		}
+	case "@":
+		negated := c.accept("!")
+		predicate := c.register(line, c.next(), "pred")
+		c.instruction(line, c.next(), int32(predicate), negated)
+	default:
+		if c.accept(":") {
+			if _, ok := c.labels[word]; ok {
+				c.fail(line, "the label %s stands twice", word)
+			}
+			c.labels[word] = len(c.k.program)
+			return
+		}
+		if word[0] == '.' {
+			c.fail(line, "unknown directive %q", word)
+		}
+		c.instruction(line, word, none, false)
+	}
+}
+
+// registers reads what follows .reg: .b32 %r<100>; or .b16 low, high;
+func (c *compiler) registers() {
+	line := c.line()
+	typ := strings.TrimPrefix(c.next(), ".")
+	if _, ok := types[typ]; !ok {
+		c.fail(line, "unknown type %q", typ)
+	}
+	scope := c.scopes[len(c.scopes)-1]
+	for {
+		name := c.next()
+		if c.accept("<") {
+			for i := range c.number() {
+				scope[name+strconv.Itoa(i)] = register{-1, typ}
+			}
+			c.expect(">")
+		} else {
+			scope[name] = register{-1, typ}
+		}
+		if !c.accept(",") {
+			break
+		}
+	}
+	c.expect(";")
+}
+
+// lookup finds a register by its name, and gives it a slot if it has none.
+func (c *compiler) lookup(name string) (register, bool) {
+	for i := len(c.scopes) - 1; i >= 0; i-- {
+		if r, ok := c.scopes[i][name]; ok {
+			if r.slot < 0 {
+				r.slot = c.newSlot(unregistered)
+				if types[r.typ].size < 8 {
+					c.k.slots[r.slot] &= 1<<(8*types[r.typ].size) - 1
+				}
+				c.scopes[i][name] = r
+			}
+			return r, true
+		}
+	}
+	return register{}, false
+}
+
+func (c *compiler) newSlot(v uint64) int {
+	c.k.slots = append(c.k.slots, v)
+	return len(c.k.slots) - 1
+}
+
+// constant returns a slot that holds v.
+func (c *compiler) constant(v uint64) int {
+	slot, ok := c.constants[v]
+	if !ok {
+		slot = c.newSlot(v)
+		c.constants[v] = slot
+	}
+	return slot
+}
+
+// register returns the slot of a register that an instruction of type typ uses.
+func (c *compiler) register(line int, name, typ string) int {
+	r, ok := c.lookup(name)
+	if !ok {
+		c.fail(line, "there is no register %s", name)
+	}
+	if !fits(typ, r.typ) {
+		c.fail(line, "the register %s is of type %s, the operand of type %s", name, r.typ, typ)
+	}
+	return r.slot
+}
+
+// fits says whether a register may stand for an operand: both have one size, and
+// floats do not mix with integers. Bits mix with either.
+func fits(operand, register string) bool {
+	o, r := types[operand], types[register]
+	if o.size != r.size || (o.class == 'p') != (r.class == 'p') {
+		return false
+	}
+	return o.class == 'b' || r.class == 'b' || (o.class == 'f') == (r.class == 'f')
+}
+
+// symbol finds a variable.
+func (c *compiler) symbol(name string) (symbol, bool) {
+	if v, ok := c.symbols[name]; ok {
+		return v, true
+	}
+	if v, ok := c.params[name]; ok {
+		return symbol{param, v}, true
+	}
+	if v, ok := c.k.module.symbols[name]; ok {
+		return v, true
+	}
+	if slices.Contains(c.k.module.dynamic, name) {
+		return symbol{shared, uint64(c.k.dynamicStart())}, true
+	}
+	return symbol{}, false
+}
+
+// dynamicAlignment is that of the dynamic shared memory, which follows the static.
+const dynamicAlignment = 16
+
+func (k *kernel) dynamicStart() int { return alignUp(k.staticSize, dynamicAlignment) }

@@ -1,0 +1,447 @@
+package ptx
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	warpSize = 32
+	fullMask = 1<<warpSize - 1
+
+	// What a lane may run without coming to a synchronising instruction. More is taken
+	// for a loop without end.
+	endless = 1 << 30
+)
+
+// A kind of instruction tells what the loop that runs a lane does with it.
+type kind uint8
+
+const (
+	plain    kind = iota // calls run
+	branch               // goes to target
+	exit                 // ends the lane
+	warpSync             // stops the lane until the lanes of its mask are here
+	ctaSync              // stops the lane until the CTA is here
+)
+
+// An instr is an instruction as it runs.
+type instr struct {
+	run       func(l *lane) // plain
+	sync      *syncOp       // warpSync, ctaSync
+	predicate int32         // its register, or none
+	target    int32         // branch
+	negated   bool          // runs where the predicate is false
+	kind      kind
+}
+
+// none is the predicate of an instruction that always runs.
+const none = -1
+
+// A syncOp is what the lanes of a warp do together.
+type syncOp struct {
+	mask    int // the register of the mask, or none: all lanes
+	partial bool
+	run     func(w *warp, members []*lane)
+}
+
+// A source says what an instruction was in the text.
+type source struct {
+	line      int
+	text      string
+	registers []namedRegister
+}
+
+type namedRegister struct {
+	name string
+	slot int
+}
+
+// Slots of the registers that every kernel has. The others follow.
+const (
+	slotTid = iota
+	slotNtid
+	slotCtaid
+	slotNctaid
+	slotLaneid
+	firstSlot
+)
+
+// A kernel is an entry of a module.
+type kernel struct {
+	name       string
+	module     *module
+	program    []instr
+	sources    []source
+	slots      []uint64 // what the registers hold at first: constants
+	paramSize  int
+	staticSize int // bytes of shared memory, without those of the launch
+	localSize  int // bytes of local memory
+	maxThreads int // .maxntid, or the most there can be
+}
+
+// A lane is a thread of the CTA that runs.
+type lane struct {
+	r      []uint64 // registers; each holds its value in the low bits, with zeros above
+	pc     int
+	state  state
+	thread int // in the CTA
+	warp   *warp
+	dev    *Device
+	kernel *kernel
+
+	local, localWritten []byte
+
+	copies   []asyncCopy // on their way, the oldest first
+	groups   []int       // ends in copies of the groups that are on their way
+	copySite site
+}
+
+type state uint8
+
+const (
+	ready state = iota
+	waiting
+	exited
+)
+
+// A warp is 32 lanes. time is the number of the last barrier that it passed.
+type warp struct {
+	lanes []*lane
+	time  uint64
+}
+
+// unregistered is what a register holds before it is written: a value to stumble over.
+const unregistered = 0x7ff7_dead_7fb7_dead
+
+// A fault is what a lane panics with; Launch makes an error of it.
+type fault string
+
+func (l *lane) fail(format string, args ...any) {
+	l.dev.current = l
+	panic(fault(fmt.Sprintf(format, args...)))
+}
+
+// random returns the next number of the device's generator, xorshift64*.
+func (d *Device) random() uint64 {
+	x := d.seed
+	x ^= x >> 12
+	x ^= x << 25
+	x ^= x >> 27
+	d.seed = x
+	return x * 0x2545f4914f6cdd1d >> 32
+}
+
+// shuffle brings what is in order into another one.
+func shuffle[T any](d *Device, order []T) {
+	for i := len(order) - 1; i > 0; i-- {
+		j := int(d.random() * uint64(i+1) >> 32)
+		order[i], order[j] = order[j], order[i]
+	}
+}
+
+// start makes the lanes of a launch.
+func (d *Device) start(k *kernel, grid, threads, shared int) {
+	for len(d.lanes) < threads {
+		d.lanes = append(d.lanes, &lane{dev: d, thread: len(d.lanes)})
+	}
+	d.warps = d.warps[:0]
+	for t := 0; t < threads; t += warpSize {
+		w := &warp{lanes: d.lanes[t : t+warpSize : t+warpSize]}
+		d.warps = append(d.warps, w)
+		for _, l := range w.lanes {
+			l.warp = w
+		}
+	}
+	for _, l := range d.lanes[:threads] {
+		l.kernel = k
+		if cap(l.r) < len(k.slots) {
+			l.r = make([]uint64, len(k.slots))
+		}
+		l.r = l.r[:len(k.slots)]
+		if cap(l.local) < k.localSize {
+			l.local, l.localWritten = make([]byte, k.localSize), make([]byte, k.localSize)
+		}
+		l.local, l.localWritten = l.local[:k.localSize], l.localWritten[:k.localSize]
+	}
+	d.shared.resize(k.dynamicStart() + shared)
+	d.order = d.order[:0]
+	for i := range grid {
+		d.order = append(d.order, int32(i))
+	}
+	shuffle(d, d.order)
+}
+
+// runGrid runs the CTAs of a launch, one after the other.
+func (d *Device) runGrid(k *kernel, grid, threads int) {
+	for _, cta := range d.order {
+		d.clock++
+		d.ctaStart, d.ctaTime = d.clock, d.clock
+		for _, l := range d.lanes[:threads] {
+			copy(l.r, k.slots)
+			l.r[slotTid], l.r[slotNtid] = uint64(l.thread), uint64(threads)
+			l.r[slotCtaid], l.r[slotNctaid] = uint64(cta), uint64(grid)
+			l.r[slotLaneid] = uint64(l.thread % warpSize)
+			l.pc, l.state = 0, ready
+			l.copies, l.groups = l.copies[:0], l.groups[:0]
+			clear(l.localWritten)
+		}
+		for _, w := range d.warps {
+			w.time = d.clock
+		}
+		d.runCTA()
+	}
+}
+
+// runCTA runs the warps by turns until all lanes have exited.
+func (d *Device) runCTA() {
+	d.turns = append(d.turns[:0], d.warps...)
+	for {
+		shuffle(d, d.turns)
+		progress, live, atBarrier := false, 0, 0
+		for _, w := range d.turns {
+			switch d.runWarp(w) {
+			case moved:
+				progress = true
+				live++
+			case atCTABarrier:
+				live++
+				atBarrier++
+			case stuck:
+				live++
+			}
+		}
+		switch {
+		case live == 0:
+			return
+		case atBarrier == live:
+			d.passBarrier()
+		case !progress:
+			d.deadlock()
+		}
+	}
+}
+
+// What runWarp says of a warp.
+type turn uint8
+
+const (
+	moved turn = iota
+	atCTABarrier
+	stuck
+	ended
+)
+
+// runWarp runs each lane of the warp that can run, up to where it stops, and then
+// lets those go on together that have met.
+func (d *Device) runWarp(w *warp) turn {
+	ran := false
+	for i := range d.laneOrder {
+		d.laneOrder[i] = uint8(i)
+	}
+	shuffle(d, d.laneOrder[:])
+	for _, i := range d.laneOrder {
+		if l := w.lanes[i]; l.state == ready {
+			d.current = l
+			l.runOn()
+			ran = true
+		}
+	}
+	return d.meet(w, ran)
+}
+
+// runOn runs the lane up to its end or to the next synchronising instruction.
+func (l *lane) runOn() {
+	program := l.kernel.program
+	for steps := 0; ; steps++ {
+		in := &program[l.pc]
+		if in.predicate >= 0 && (l.r[in.predicate] != 0) == in.negated {
+			l.pc++
+			continue
+		}
+		switch in.kind {
+		case plain:
+			in.run(l)
+			l.pc++
+		case branch:
+			l.pc = int(in.target)
+			if steps > endless {
+				l.fail("%d instructions without a synchronising one: the loop has no end", steps)
+			}
+		case exit:
+			l.state = exited
+			l.dev.steps += int64(steps)
+			return
+		default:
+			l.state = waiting
+			l.dev.steps += int64(steps)
+			return
+		}
+	}
+}
+
+// meet lets the lanes of a warp go on that have come to where they wait for each
+// other. ran: some lane ran in this turn.
+func (d *Device) meet(w *warp, ran bool) turn {
+	first, together := w.lanes[0], true
+	for _, l := range w.lanes[1:] {
+		if l.state != first.state || l.state == waiting && l.pc != first.pc {
+			together = false
+			break
+		}
+	}
+	if !together {
+		return d.meetSome(w, ran)
+	}
+	if first.state == exited {
+		return ended
+	}
+	in := &first.kernel.program[first.pc]
+	if in.kind == ctaSync {
+		return atCTABarrier
+	}
+	op := in.sync
+	if op.mask != none {
+		for _, l := range w.lanes {
+			if uint32(l.r[op.mask]) != fullMask {
+				return d.meetSome(w, ran)
+			}
+		}
+	}
+	d.perform(w, op, w.lanes)
+	return moved
+}
+
+// meetSome is meet where not all lanes are at one instruction with a full mask.
+func (d *Device) meetSome(w *warp, ran bool) turn {
+	met := false
+	for _, l := range w.lanes {
+		if l.state != waiting {
+			continue
+		}
+		in := &l.kernel.program[l.pc]
+		if in.kind == ctaSync {
+			for _, o := range w.lanes {
+				if o.state == exited {
+					l.fail("a barrier of the CTA, but lane %d of this warp has exited", o.thread%warpSize)
+				}
+			}
+			continue
+		}
+		mask := uint32(fullMask)
+		if in.sync.mask != none {
+			mask = uint32(l.r[in.sync.mask])
+		}
+		if members := d.members(w, l, in.sync, mask); members != nil {
+			d.perform(w, in.sync, members)
+			met = true
+		}
+	}
+	if met {
+		return moved
+	}
+	// Nothing else can free a lane of this warp but the CTA's barrier, and for that
+	// all of them have to be there.
+	if !ran {
+		return stuck
+	}
+	return moved
+}
+
+// members returns the lanes of the mask if all of them wait where lane l does, or nil.
+func (d *Device) members(w *warp, l *lane, op *syncOp, mask uint32) []*lane {
+	if mask != fullMask && !op.partial {
+		l.fail("the mask %#x does not name all lanes", mask)
+	}
+	if mask>>(l.thread%warpSize)&1 == 0 {
+		l.fail("the mask %#x does not name lane %d, which runs it", mask, l.thread%warpSize)
+	}
+	all := true
+	d.met = d.met[:0]
+	for i, o := range w.lanes {
+		if mask>>i&1 == 0 {
+			continue
+		}
+		if o.state == exited {
+			l.fail("the mask %#x names lane %d, which has exited", mask, i)
+		}
+		if o.pc != l.pc || o.state != waiting {
+			all = false
+			continue
+		}
+		if op.mask != none && uint32(o.r[op.mask]) != mask {
+			l.fail("the mask is %#x here and %#x in lane %d", mask, uint32(o.r[op.mask]), i)
+		}
+		d.met = append(d.met, o)
+	}
+	if !all {
+		return nil
+	}
+	return d.met
+}
+
+// perform does what the lanes do together and lets them go on.
+func (d *Device) perform(w *warp, op *syncOp, members []*lane) {
+	d.current = members[0]
+	op.run(w, members)
+	for _, l := range members {
+		l.pc++
+		l.state = ready
+	}
+}
+
+// passBarrier lets all lanes go on from the barrier of the CTA.
+func (d *Device) passBarrier() {
+	d.clock++
+	d.ctaTime = d.clock
+	for _, w := range d.warps {
+		w.time = d.clock
+		for _, l := range w.lanes {
+			if l.state == waiting {
+				l.pc++
+				l.state = ready
+			}
+		}
+	}
+}
+
+// deadlock fails, naming where the lanes wait.
+func (d *Device) deadlock() {
+	var b strings.Builder
+	b.WriteString("deadlock:")
+	var last *lane
+	for _, w := range d.warps {
+		for from := 0; from < warpSize; {
+			l := w.lanes[from]
+			to := from + 1
+			for to < warpSize && w.lanes[to].state == l.state && w.lanes[to].pc == l.pc {
+				to++
+			}
+			fmt.Fprintf(&b, "\n\tthreads %d to %d ", l.thread, w.lanes[to-1].thread)
+			if l.state == exited {
+				b.WriteString("have exited")
+			} else {
+				s := &l.kernel.sources[l.pc]
+				fmt.Fprintf(&b, "wait at line %d `%s`", s.line, s.text)
+				last = l
+			}
+			from = to
+		}
+	}
+	last.fail("%s", b.String())
+}
+
+// describe makes an error of a fault of the current lane.
+func (d *Device) describe(k *kernel, f fault) error {
+	l := d.current
+	s := &k.sources[min(l.pc, len(k.sources)-1)]
+	var b strings.Builder
+	for i, r := range s.registers {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s = %#x", r.name, l.r[r.slot])
+	}
+	return fmt.Errorf("ptx: kernel %s, CTA %d, thread %d, line %d of %s: `%s`: %s (%s)",
+		k.name, l.r[slotCtaid], l.thread, s.line, k.module.name, s.text, string(f), b.String())
+}

@@ -1,0 +1,259 @@
+package ptx
+
+import "slices"
+
+// An operandKind says how an operand is written.
+type operandKind uint8
+
+const (
+	word    operandKind = iota // a register, a special register, a variable, a label: text
+	number                     // text, with minus before it
+	list                       // {a, b}: parts
+	address                    // [a+8]: parts[0] is a word or a number, offset
+	pair                       // a|b: parts
+	inverse                    // !a: parts[0]
+)
+
+// An operand is an operand of an instruction as it is written.
+type operand struct {
+	kind   operandKind
+	text   string
+	minus  bool
+	parts  []operand
+	offset int64
+}
+
+// readOperand reads an operand.
+func (c *compiler) readOperand() operand {
+	switch {
+	case c.accept("{"):
+		o := operand{kind: list}
+		for {
+			o.parts = append(o.parts, c.readOperand())
+			if !c.accept(",") {
+				break
+			}
+		}
+		c.expect("}")
+		return o
+	case c.accept("["):
+		o := operand{kind: address, parts: []operand{c.readOperand()}}
+		c.expect("]")
+		if p := &o.parts[0]; p.kind == word {
+			o.offset, p.offset = p.offset, 0
+		}
+		return o
+	case c.accept("!"):
+		return operand{kind: inverse, parts: []operand{c.readOperand()}}
+	case c.accept("-"):
+		return operand{kind: number, text: c.next(), minus: true}
+	}
+	text := c.next()
+	if text[0] >= '0' && text[0] <= '9' {
+		return operand{kind: number, text: text}
+	}
+	o := operand{kind: word, text: text}
+	for c.peek() == "+" || c.peek() == "-" {
+		minus := c.next() == "-"
+		minus = c.accept("-") != minus // clang's %0+%1 may give +-16
+		line := c.line()
+		v, err := parseLiteral(c.next(), minus, "s64")
+		if err != nil {
+			c.fail(line, "%v", err)
+		}
+		o.offset += int64(v)
+	}
+	if c.accept("|") {
+		o = operand{kind: pair, parts: []operand{o, c.readOperand()}}
+	}
+	return o
+}
+
+// A statement is an instruction that is being compiled.
+type statement struct {
+	c        *compiler
+	line     int
+	opcode   string // without what does not matter here: normalize
+	operands []operand
+	in       *instr
+	source   *source
+}
+
+func (s *statement) fail(format string, args ...any) { s.c.fail(s.line, format, args...) }
+
+// want fails unless the statement has between least and most operands.
+func (s *statement) want(least, most int) {
+	if n := len(s.operands); n < least || n > most {
+		if least == most {
+			s.fail("%d operands, want %d", n, least)
+		}
+		s.fail("%d operands, want %d to %d", n, least, most)
+	}
+}
+
+// instruction compiles one instruction.
+func (c *compiler) instruction(line int, opcode string, predicate int32, negated bool) {
+	s := &statement{c: c, line: line, opcode: normalize(opcode)}
+	for first := true; !c.accept(";"); first = false {
+		if !first {
+			c.expect(",")
+		}
+		s.operands = append(s.operands, c.readOperand())
+	}
+	f, ok := forms[s.opcode]
+	if !ok {
+		s.fail("%s", whyUnknown(opcode))
+	}
+	c.k.program = append(c.k.program, instr{predicate: predicate, negated: negated})
+	c.k.sources = append(c.k.sources, source{line: line, text: c.text(line)})
+	s.in = &c.k.program[len(c.k.program)-1]
+	s.source = &c.k.sources[len(c.k.sources)-1]
+	f(s)
+}
+
+// note keeps a register's name for messages.
+func (s *statement) note(name string, slot int) {
+	n := namedRegister{name, slot}
+	if !slices.Contains(s.source.registers, n) {
+		s.source.registers = append(s.source.registers, n)
+	}
+}
+
+// special are the registers that the machine sets, and those that are always the same.
+var special = map[string]int{"%tid.x": slotTid, "%ntid.x": slotNtid, "%ctaid.x": slotCtaid, "%nctaid.x": slotNctaid, "%laneid": slotLaneid}
+var fixed = map[string]uint64{"%tid.y": 0, "%tid.z": 0, "%ctaid.y": 0, "%ctaid.z": 0, "%ntid.y": 1, "%ntid.z": 1, "%nctaid.y": 1, "%nctaid.z": 1, "WARP_SZ": warpSize}
+
+// src returns the slot of operand i, which is read as typ.
+func (s *statement) src(i int, typ string) int { return s.slot(s.operands[i], typ, false) }
+
+// wide is src for an operand whose register may be wider than typ.
+func (s *statement) wide(i int, typ string) int { return s.slot(s.operands[i], typ, true) }
+
+func (s *statement) slot(o operand, typ string, wide bool) int {
+	switch o.kind {
+	case number:
+		v, err := parseLiteral(o.text, o.minus, typ)
+		if err != nil {
+			s.fail("%v", err)
+		}
+		return s.c.constant(v)
+	case word:
+		if slot, ok := special[o.text]; ok && types[typ].size == 4 {
+			s.note(o.text, slot)
+			return slot
+		}
+		if v, ok := fixed[o.text]; ok && types[typ].size == 4 {
+			return s.c.constant(v)
+		}
+		if r, ok := s.c.lookup(o.text); ok {
+			if o.offset != 0 {
+				s.fail("a sum where an operand is wanted")
+			}
+			if !wide || types[r.typ].size < types[typ].size {
+				s.c.register(s.line, o.text, typ)
+			}
+			s.note(o.text, r.slot)
+			return r.slot
+		}
+		if v, ok := s.c.symbol(o.text); ok && s.opcode[:min(4, len(s.opcode))] == "mov." {
+			a := v.address + uint64(o.offset)
+			if types[typ].size == 4 && v.space == global || types[typ].size < 4 {
+				s.fail("an address of %s memory does not fit into %s", spaceNames[v.space], typ)
+			}
+			return s.c.constant(a)
+		}
+	}
+	s.fail("%q is no operand of type %s", o.text, typ)
+	return 0
+}
+
+// dst returns the slot of operand i, a register that is written as typ.
+func (s *statement) dst(i int, typ string) int { return s.target(s.operands[i], typ) }
+
+func (s *statement) target(o operand, typ string) int {
+	if o.kind != word || o.offset != 0 {
+		s.fail("the destination is not a register")
+	}
+	if o.text == "_" {
+		return s.c.newSlot(0) // a value that nobody wants
+	}
+	slot := s.c.register(s.line, o.text, typ)
+	s.note(o.text, slot)
+	return slot
+}
+
+// wideDst is dst for an operand whose register may be wider than typ. It returns the
+// register's size in bytes as well.
+func (s *statement) wideDst(o operand, typ string) (slot, size int) {
+	if o.kind == word {
+		if r, ok := s.c.lookup(o.text); ok && types[r.typ].size > types[typ].size && types[typ].class != 'f' {
+			s.note(o.text, r.slot)
+			return r.slot, types[r.typ].size
+		}
+	}
+	return s.target(o, typ), types[typ].size
+}
+
+// predicate returns the slot of a predicate to read, and whether it stands inverted.
+func (s *statement) predicate(i int) (slot int, inverted bool) {
+	o := s.operands[i]
+	if o.kind == inverse {
+		return s.slot(o.parts[0], "pred", false), true
+	}
+	return s.slot(o, "pred", false), false
+}
+
+// A place is an address in an operand: (register + offset) & mask.
+type place struct {
+	slot         int
+	offset, mask uint64
+}
+
+func (p *place) of(l *lane) uint64 { return (l.r[p.slot] + p.offset) & p.mask }
+
+// address returns the address in operand i. Its register has 64 bits, or 32 where the
+// space is small.
+func (s *statement) address(i int, sp space) place {
+	o := s.operands[i]
+	if o.kind != address {
+		s.fail("operand %d is not an address", i+1)
+	}
+	p := o.parts[0]
+	offset := uint64(o.offset)
+	if p.kind == number {
+		v, err := parseLiteral(p.text, p.minus, "s64")
+		if err != nil {
+			s.fail("%v", err)
+		}
+		return place{s.c.constant(v), offset, ^uint64(0)}
+	}
+	if v, ok := s.c.symbol(p.text); ok {
+		if sp != v.space {
+			s.fail("%s is in %s memory, the access to %s", p.text, spaceNames[v.space], spaceNames[sp])
+		}
+		return place{s.c.constant(v.address), offset, ^uint64(0)}
+	}
+	r, ok := s.c.lookup(p.text)
+	if !ok {
+		s.fail("%q is no address", p.text)
+	}
+	size := types[r.typ].size
+	if size != 8 && (size != 4 || sp == global || sp == generic) || types[r.typ].class == 'f' {
+		s.fail("an address in the register %s of type %s", p.text, r.typ)
+	}
+	s.note(p.text, r.slot)
+	return place{r.slot, offset, ^uint64(0) >> (64 - 8*size)}
+}
+
+// integer returns operand i, a number.
+func (s *statement) integer(i int) int {
+	o := s.operands[i]
+	if o.kind != number || o.minus {
+		s.fail("operand %d is not a number", i+1)
+	}
+	v, err := parseLiteral(o.text, false, "u32")
+	if err != nil {
+		s.fail("%v", err)
+	}
+	return int(v)
+}

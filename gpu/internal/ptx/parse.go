@@ -1,0 +1,286 @@
+package ptx
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A module is a text of PTX.
+type module struct {
+	name      string
+	constants []byte            // the .const variables
+	symbols   map[string]symbol // variables outside functions
+	dynamic   []string          // extern .shared: they begin where the static shared memory ends
+	static    int               // bytes of shared memory of variables outside functions
+	kernels   []*kernel
+}
+
+// A symbol is a variable: its space and its address there.
+type symbol struct {
+	space   space
+	address uint64
+}
+
+// typeInfo describes a type of PTX.
+type typeInfo struct {
+	size  int  // in bytes; of pred: 0
+	class byte // 'b' bits, 's' and 'u' integers, 'f' floats, 'p' predicates
+}
+
+var types = map[string]typeInfo{
+	"pred": {0, 'p'},
+	"b8":   {1, 'b'}, "u8": {1, 'u'}, "s8": {1, 's'},
+	"b16": {2, 'b'}, "u16": {2, 'u'}, "s16": {2, 's'}, "f16": {2, 'f'}, "bf16": {2, 'b'},
+	"b32": {4, 'b'}, "u32": {4, 'u'}, "s32": {4, 's'}, "f32": {4, 'f'}, "f16x2": {4, 'b'}, "bf16x2": {4, 'b'},
+	"b64": {8, 'b'}, "u64": {8, 'u'}, "s64": {8, 's'}, "f64": {8, 'f'},
+}
+
+// The only version of the language and of the machine that the project's build asks
+// clang for.
+const (
+	wantVersion = "7.0"
+	wantTarget  = "sm_80"
+	wantAddress = "64"
+)
+
+// The first 48 KiB of shared memory are all that static variables may take.
+const maxStatic = 48 << 10
+
+const maxThreads = 1024
+
+// parseModule reads a module. Its .global variables go to the memory.
+func parseModule(name, text string, mem *memory) (m *module, err error) {
+	s, err := scan(name, text)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case syntaxError:
+			m = nil
+			err = fmt.Errorf("ptx: %s: line %d: `%s`: %s", name, p.line, strings.TrimSpace(s.lines[p.line-1]), p.problem)
+		default:
+			panic(p)
+		}
+	}()
+	m = &module{name: name, symbols: map[string]symbol{}}
+	for !s.end() {
+		m.declaration(s, mem)
+	}
+	return m, nil
+}
+
+// declaration reads one thing of those that stand outside functions.
+func (m *module) declaration(s *scanner, mem *memory) {
+	line := s.line()
+	extern := false
+	for {
+		switch word := s.next(); word {
+		case ".visible", ".weak":
+		case ".extern":
+			extern = true
+		case ".version":
+			m.want(s, line, word, wantVersion)
+			return
+		case ".target":
+			m.want(s, line, word, wantTarget)
+			return
+		case ".address_size":
+			m.want(s, line, word, wantAddress)
+			return
+		case ".global", ".const", ".shared":
+			m.variable(s, word, extern, mem)
+			return
+		case ".entry":
+			m.entry(s)
+			return
+		case ".func":
+			s.fail(line, "functions are not supported: everything must be inlined into the kernels")
+		default:
+			s.fail(line, "unknown declaration %q", word)
+		}
+	}
+}
+
+func (m *module) want(s *scanner, line int, what, want string) {
+	if got := s.next(); got != want {
+		s.fail(line, "%s is %q, want %q", what, got, want)
+	}
+}
+
+// A variable as it is declared.
+type variable struct {
+	name        string
+	size, align int
+	unsized     bool
+	initial     []byte // or nil
+}
+
+// readVariable reads what follows the space: .align 8 .b8 name[32] = {1, 2, ...}.
+func readVariable(s *scanner) variable {
+	var v variable
+	line := s.line()
+	element := typeInfo{}
+	typ := ""
+	for typ == "" {
+		word := s.next()
+		if word == ".align" {
+			v.align = s.number()
+			if v.align <= 0 || v.align&(v.align-1) != 0 {
+				s.fail(line, "an alignment of %d", v.align)
+			}
+			continue
+		}
+		typ = strings.TrimPrefix(word, ".")
+		info, ok := types[typ]
+		if !ok || info.size == 0 {
+			s.fail(line, "unknown type %q", word)
+		}
+		element = info
+	}
+	v.align = max(v.align, element.size)
+	v.name = s.next()
+	v.size = element.size
+	if s.accept("[") {
+		if s.accept("]") {
+			v.unsized = true
+		} else {
+			v.size *= s.number()
+			s.expect("]")
+		}
+	}
+	if s.accept("=") {
+		v.initial = make([]byte, 0, v.size)
+		list := s.accept("{")
+		for {
+			v.initial = appendValue(v.initial, s.literal(typ), element.size)
+			if !list || !s.accept(",") {
+				break
+			}
+		}
+		if list {
+			s.expect("}")
+		}
+		if len(v.initial) > v.size {
+			s.fail(line, "%d bytes of initial values for %d", len(v.initial), v.size)
+		}
+		v.initial = append(v.initial, make([]byte, v.size-len(v.initial))...)
+	}
+	return v
+}
+
+func appendValue(b []byte, v uint64, size int) []byte {
+	for range size {
+		b = append(b, byte(v))
+		v >>= 8
+	}
+	return b
+}
+
+// variable reads a variable outside functions.
+func (m *module) variable(s *scanner, where string, extern bool, mem *memory) {
+	line := s.line()
+	v := readVariable(s)
+	s.expect(";")
+	if _, ok := m.symbols[v.name]; ok {
+		s.fail(line, "%s is declared twice", v.name)
+	}
+	switch {
+	case where == ".shared" && extern:
+		m.dynamic = append(m.dynamic, v.name)
+	case extern || v.unsized:
+		s.fail(line, "only shared memory may be extern or without a size")
+	case where == ".shared":
+		m.static = alignUp(m.static, v.align)
+		m.symbols[v.name] = symbol{shared, uint64(m.static)}
+		m.static += v.size
+	case where == ".const":
+		m.constants = append(m.constants, make([]byte, alignUp(len(m.constants), v.align)-len(m.constants))...)
+		m.symbols[v.name] = symbol{constant, uint64(len(m.constants))}
+		m.constants = append(m.constants, v.bytes()...)
+	default:
+		r := mem.add(v.size)
+		copy(r.data, v.bytes())
+		for i := range r.written {
+			r.written[i] = 1 // without a value it begins with zeros
+		}
+		m.symbols[v.name] = symbol{global, r.base}
+	}
+}
+
+func (v *variable) bytes() []byte {
+	if v.initial == nil {
+		return make([]byte, v.size)
+	}
+	return v.initial
+}
+
+func alignUp(n, align int) int { return (n + align - 1) / align * align }
+
+// number reads a decimal number that is not negative.
+func (s *scanner) number() int {
+	line := s.line()
+	text := s.next()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.fail(line, "%q, want a number", text)
+	}
+	return n
+}
+
+// literal reads a number for a place of that type: 12, -12, 0x1f, 0f3F800000, 0d....
+func (s *scanner) literal(typ string) uint64 {
+	line := s.line()
+	minus := s.accept("-")
+	text := s.next()
+	v, err := parseLiteral(text, minus, typ)
+	if err != nil {
+		s.fail(line, "%v", err)
+	}
+	return v
+}
+
+// parseLiteral gives the bits of a number for a place of that type.
+func parseLiteral(text string, minus bool, typ string) (uint64, error) {
+	info := types[typ]
+	prefix := ""
+	if len(text) > 2 {
+		prefix = strings.ToLower(text[:2])
+	}
+	if prefix == "0f" || prefix == "0d" {
+		digits, class := 8, "f32"
+		if prefix == "0d" {
+			digits, class = 16, "f64"
+		}
+		v, err := strconv.ParseUint(text[2:], 16, 64)
+		if err != nil || len(text)-2 != digits || minus || info.size*2 != digits || info.class != 'f' && info.class != 'b' {
+			return 0, fmt.Errorf("the %s number %q for a place of type %s", class, text, typ)
+		}
+		return v, nil
+	}
+	if info.class == 'f' {
+		return 0, fmt.Errorf("the number %q for a place of type %s: want it as 0f or 0d and hexadecimal digits", text, typ)
+	}
+	v, err := strconv.ParseUint(strings.TrimSuffix(text, "U"), 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no number", text)
+	}
+	if info.class == 'p' {
+		if v > 1 || minus {
+			return 0, fmt.Errorf("the predicate %q", text)
+		}
+		return v, nil
+	}
+	if minus {
+		v = -v
+	}
+	if bits := 8 * info.size; bits < 64 {
+		if high := int64(v) >> (bits - 1); high != 0 && high != -1 && v>>bits != 0 {
+			return 0, fmt.Errorf("%q does not fit into %s", text, typ)
+		}
+		v &= 1<<bits - 1
+	}
+	return v, nil
+}

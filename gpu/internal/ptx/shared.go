@@ -1,0 +1,221 @@
+package ptx
+
+import "fmt"
+
+// A sharedMemory is the shared memory of the one CTA that runs. Each byte has two
+// records, of its last store and of its last loads. A record is a time and a thread:
+//
+//	time<<16 | flags | thread
+//
+// The time is the number of barriers that the device had seen when the warp of the
+// thread last passed one (lane.warp.time). What a thread did is ordered before what
+// another one does now if a barrier of both lies between: for threads of one warp if
+// the record is older than the warp's time, for others if it is older than the CTA's.
+// A record from before the CTA began means that the byte is undefined.
+type sharedMemory struct {
+	data   []byte
+	stores []uint64
+	loads  []uint64
+}
+
+const (
+	timeShift  = 16
+	threadMask = 1<<10 - 1 // a CTA has at most 1,024 threads
+
+	pendingFlag = 1 << 15 // stores: by cp.async, and nobody has waited for it
+	atomicFlag  = 1 << 14 // stores: by an atomic operation
+	warpFlag    = 1 << 13 // loads: by several lanes of the warp of the thread
+	severalFlag = 1 << 12 // loads: by several warps
+)
+
+// resize makes room for size bytes, of which none is defined.
+func (s *sharedMemory) resize(size int) {
+	if cap(s.data) < size {
+		s.data = make([]byte, size)
+		s.stores = make([]uint64, size)
+		s.loads = make([]uint64, size)
+	}
+	s.data, s.stores, s.loads = s.data[:size], s.stores[:size], s.loads[:size]
+}
+
+// now is the record of what the lane does now.
+func (l *lane) now() uint64 { return l.warp.time<<timeShift | uint64(l.thread) }
+
+// ordered says whether what a record tells is over for this lane. The record is not
+// pending.
+func (l *lane) ordered(record uint64) bool {
+	time, thread := record>>timeShift, int(record&threadMask)
+	switch {
+	case record&severalFlag != 0:
+		return time < l.dev.ctaTime
+	case thread == l.thread && record&warpFlag == 0:
+		return true
+	case thread/warpSize == l.thread/warpSize:
+		return time < l.warp.time
+	}
+	return time < l.dev.ctaTime
+}
+
+// loadShared returns the n bytes at a, and notes that the lane has loaded them.
+func (l *lane) loadShared(a, n uint64) []byte {
+	s := &l.dev.shared
+	b := l.bounded(shared, s.data, a, n)
+	now, start := l.now(), l.dev.ctaStart
+	stores, loads := s.stores[a:a+n], s.loads[a:a+n]
+	for i, record := range stores {
+		if record>>timeShift < start {
+			l.undefined(shared, a+uint64(i))
+		}
+		if record&pendingFlag != 0 {
+			l.fail("the byte at shared address %#x is loaded, but the cp.async of thread %d that brings it has not been waited for", a+uint64(i), record&threadMask)
+		}
+		if !l.ordered(record) {
+			l.race(a+uint64(i), "loaded", "stored", record)
+		}
+		loads[i] = l.loadedToo(loads[i], now)
+	}
+	return b
+}
+
+// loadedToo adds the lane's load to a record of loads.
+func (l *lane) loadedToo(record, now uint64) uint64 {
+	if record == now || l.ordered(record) {
+		return now
+	}
+	if record&severalFlag == 0 && int(record&threadMask)/warpSize == l.thread/warpSize {
+		return now | warpFlag
+	}
+	return max(record>>timeShift, now>>timeShift)<<timeShift | severalFlag
+}
+
+// definedShared checks that the n bytes at a may be read by an atomic operation.
+func (l *lane) definedShared(a, n uint64) {
+	s := &l.dev.shared
+	l.bounded(shared, s.data, a, n)
+	for i, record := range s.stores[a : a+n] {
+		if record>>timeShift < l.dev.ctaStart {
+			l.undefined(shared, a+uint64(i))
+		}
+	}
+}
+
+// storeShared returns the n bytes at a to be written, and notes who writes them.
+func (l *lane) storeShared(a, n, flag uint64) []byte {
+	s := &l.dev.shared
+	b := l.bounded(shared, s.data, a, n)
+	now, start := l.now()|flag, l.dev.ctaStart
+	stores, loads := s.stores[a:a+n], s.loads[a:a+n]
+	for i, record := range stores {
+		if record>>timeShift >= start {
+			if record&pendingFlag != 0 {
+				l.fail("the byte at shared address %#x is stored, but the cp.async of thread %d that brings it has not been waited for", a+uint64(i), record&threadMask)
+			}
+			if !l.ordered(record) && record&flag&atomicFlag == 0 {
+				l.race(a+uint64(i), "stored", "stored", record)
+			}
+		}
+		if r := loads[i]; r>>timeShift >= start && !l.ordered(r) {
+			l.race(a+uint64(i), "stored", "loaded", r)
+		}
+		stores[i] = now
+	}
+	return b
+}
+
+func (l *lane) race(a uint64, this, that string, record uint64) {
+	who := fmt.Sprintf("thread %d", record&threadMask)
+	switch {
+	case record&severalFlag != 0:
+		who = "several warps"
+	case record&warpFlag != 0:
+		who = fmt.Sprintf("several lanes of warp %d", record&threadMask/warpSize)
+	}
+	l.fail("race: the byte at shared address %#x is %s here, and was %s by %s with no barrier between", a, this, that, who)
+}
+
+// ---------------------------------------------------------------- cp.async
+
+// An asyncCopy is a cp.async on its way.
+type asyncCopy struct {
+	to, from    uint64
+	size, count uint64 // count of the size bytes come from memory, the others are 0
+	read        bool   // data and written are there
+	data        [16]byte
+	written     [16]byte
+}
+
+// copyAsync begins a copy of count bytes, and zeros up to size.
+func (l *lane) copyAsync(s *site, to, from, size, count uint64) {
+	if count > size {
+		l.fail("cp.async copies %d of %d bytes", count, size)
+	}
+	if from&(size-1) != 0 {
+		l.misaligned(global, from, size)
+	}
+	c := asyncCopy{to: to, from: from, size: size, count: count}
+	if c.count > 0 {
+		l.copySource(s, &c)
+		c.read = l.dev.random()&1 == 0
+	}
+	l.storeShared(to, size, pendingFlag)
+	l.copies = append(l.copies, c)
+}
+
+// copySource takes the bytes that the copy is to bring.
+func (l *lane) copySource(s *site, c *asyncCopy) {
+	r := s.last
+	if r == nil || !r.has(c.from, c.count) {
+		if r = l.dev.memory.find(c.from, c.count); r == nil {
+			l.outside(c.from, c.count)
+		}
+		s.last = r
+	}
+	at := c.from - r.base
+	copy(c.data[:c.count], r.data[at:])
+	copy(c.written[:c.count], r.written[at:])
+}
+
+// commitGroup makes a group of the copies that are in none.
+func (l *lane) commitGroup() {
+	l.groups = append(l.groups, len(l.copies))
+}
+
+// waitGroups waits until at most n groups are on their way.
+func (l *lane) waitGroups(n int) {
+	if len(l.groups) <= n {
+		return
+	}
+	done := len(l.groups) - n
+	end := l.groups[done-1]
+	l.arrive(end)
+	l.groups = l.groups[:copy(l.groups, l.groups[done:])]
+	for i := range l.groups {
+		l.groups[i] -= end
+	}
+}
+
+// waitAll waits for all copies, those in no group too.
+func (l *lane) waitAll() {
+	l.arrive(len(l.copies))
+	l.groups = l.groups[:0]
+}
+
+// arrive lets the first n copies come.
+func (l *lane) arrive(n int) {
+	s, now := &l.dev.shared, l.now()
+	for i := range l.copies[:n] {
+		c := &l.copies[i]
+		if c.count > 0 && !c.read {
+			l.copySource(&l.copySite, c)
+		}
+		copy(s.data[c.to:c.to+c.size], c.data[:])
+		for j := range c.size {
+			if j < c.count && c.written[j] == 0 {
+				s.stores[c.to+j] = 0 // undefined as its source
+			} else {
+				s.stores[c.to+j] = now
+			}
+		}
+	}
+	l.copies = l.copies[:copy(l.copies, l.copies[n:])]
+}
