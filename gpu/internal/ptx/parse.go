@@ -268,10 +268,7 @@ func parseLiteral(text string, minus bool, typ string) (uint64, error) {
 		return 0, fmt.Errorf("%q is no number", text)
 	}
 	if info.class == 'p' {
-		if v > 1 || minus {
-			return 0, fmt.Errorf("the predicate %q", text)
-		}
-		return v, nil
+		return truth(v != 0), nil // clang writes -1 for true
 	}
 	if minus {
 		v = -v
