@@ -62,3 +62,13 @@ type Driver interface {
 	// lost.
 	Close() error
 }
+
+// A Guarded driver can surround memory with addresses that nothing is mapped to, so
+// that a kernel that reads or writes past its arrays fails. It is for checks.
+type Guarded interface {
+	Driver
+
+	// AllocGuarded returns memory of at least so many bytes, from lo up to but not
+	// including hi, and what gives it back. Below lo and from hi on nothing is mapped.
+	AllocGuarded(bytes int) (lo, hi Ptr, free func() error, err error)
+}

@@ -1,0 +1,387 @@
+//go:build linux && !android && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+)
+
+// Devices describes the devices that the driver sees, those that are too old for Open
+// as well. The place in the list is the ordinal. If there is none, or none can be
+// used, the error is an *UnavailableError.
+func Devices() ([]gpu.Info, error) {
+	lib, err := openLibrary()
+	if err != nil {
+		return nil, err
+	}
+	n, err := lib.devices()
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]gpu.Info, n)
+	for i := range infos {
+		if _, infos[i], err = lib.device(i); err != nil {
+			return nil, err
+		}
+	}
+	return infos, nil
+}
+
+// Open opens the device of that number, from 0. The driver compiles the kernels for it,
+// and keeps what it compiled on disk for the next time. The error is an
+// *UnavailableError if there is no GPU that can be used, an *reweight.InputError about
+// "ordinal" if the number is too large, and otherwise wraps a *CallError if the driver
+// failed.
+func Open(ordinal int) (*gpu.Device, error) {
+	modules, err := device.PTX()
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(ordinal, modules)
+	if err != nil {
+		return nil, err
+	}
+	d, err := gpu.NewDevice(c)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return d, nil
+}
+
+// What the options of cuModuleLoadDataEx are called.
+const (
+	jitErrorLogBuffer = 5
+	jitErrorLogSize   = 6
+	jitLogBytes       = 8 << 10
+)
+
+const (
+	maxDynamicShared = 8 // the attribute of a function
+	// More dynamic shared memory than this a function must be allowed first.
+	plainShared = 48 << 10
+)
+
+// What the elements of cuLaunchKernel's extra are called.
+const (
+	launchParamEnd    = 0
+	launchParamBuffer = 1
+	launchParamSize   = 2
+)
+
+// launchParams is the argument extra of cuLaunchKernel: names and values in turn.
+type launchParams struct {
+	buffer uintptr // launchParamBuffer
+	params unsafe.Pointer
+	size   uintptr // launchParamSize
+	bytes  *uintptr
+	end    uintptr // launchParamEnd
+}
+
+// A context is the primary context of a device, with the modules loaded. It is a
+// driver.Driver.
+type context struct {
+	lib     *library
+	device  int32
+	handle  uintptr // 0: closed
+	info    driver.Info
+	modules []uintptr
+
+	// A kernel that fails takes the context with it: from then on every call returns
+	// this error.
+	lost error
+
+	// Memory that calls hand to the driver; on the stack of Go it could move, and
+	// Launch must not allocate.
+	popped uintptr
+	launch launchParams
+	bytes  uintptr
+}
+
+var errClosed = errors.New("cuda: the device is closed")
+
+// open opens a device and loads the modules, whose texts are by name.
+func open(ordinal int, modules map[string]string) (*context, error) {
+	lib, err := openLibrary()
+	if err != nil {
+		return nil, err
+	}
+	n, err := lib.devices()
+	if err != nil {
+		return nil, err
+	}
+	if ordinal < 0 || ordinal >= n {
+		return nil, &reweight.InputError{Arg: "ordinal", Index: -1, Problem: fmt.Sprintf("is %d, want 0 to %d", ordinal, n-1)}
+	}
+	dev, info, err := lib.device(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	if c := info.Capability; c[0] < oldestCapability {
+		return nil, unavailable("device %d, %s, has compute capability %d.%d, want %d.0 or newer", ordinal, info.Name, c[0], c[1], oldestCapability)
+	}
+	c := &context{lib: lib, device: dev, info: info}
+	if err := lib.call(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&c.handle)), uintptr(dev)); err != nil {
+		return nil, err
+	}
+	if err := c.load(modules); err != nil {
+		c.Close() // which can only fail for the same reason
+		return nil, err
+	}
+	return c, nil
+}
+
+// load loads the modules.
+func (c *context) load(modules map[string]string) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(modules)) {
+		image := append([]byte(modules[name]), 0)
+		log := make([]byte, jitLogBytes)
+		options := [...]int32{jitErrorLogBuffer, jitErrorLogSize}
+		values := struct {
+			log   unsafe.Pointer
+			bytes uintptr
+		}{unsafe.Pointer(unsafe.SliceData(log)), uintptr(len(log)) - 1} // a zero stays at the end
+		var module uintptr
+		err := c.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
+			uintptr(len(options)), uintptr(unsafe.Pointer(&options)), uintptr(unsafe.Pointer(&values)))
+		if err != nil {
+			err = fmt.Errorf("cuda: module %s: %w", name, err)
+			if said := text(&log[0]); said != "" {
+				err = fmt.Errorf("%w: %s", err, said)
+			}
+			return c.leave(err)
+		}
+		c.modules = append(c.modules, module)
+	}
+	return c.leave(nil)
+}
+
+// enter keeps the goroutine on its thread and makes the context current there. After
+// it, leave must be called.
+func (c *context) enter() error {
+	if c.handle == 0 {
+		return errClosed
+	}
+	if c.lost != nil {
+		return c.lost
+	}
+	runtime.LockOSThread()
+	if err := c.raw(cuCtxPushCurrent, c.handle); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	return nil
+}
+
+// leave makes the context current again that was so before enter. It returns err, or
+// else what went wrong here.
+func (c *context) leave(err error) error {
+	popped := c.raw(cuCtxPopCurrent, uintptr(unsafe.Pointer(&c.popped)))
+	runtime.UnlockOSThread()
+	return cmp.Or(err, popped)
+}
+
+// call calls an entry with any pointers.
+//
+//go:uintptrescapes
+func (c *context) call(e entry, args ...uintptr) error { return c.raw(e, args...) }
+
+// raw calls an entry without allocating. What the arguments point to must be on the
+// heap. An error that loses the context is remembered.
+func (c *context) raw(e entry, args ...uintptr) error {
+	code := c.lib.raw(e, args...)
+	if code == success {
+		return nil
+	}
+	err := c.lib.callError(e, code)
+	if !loses(code) {
+		return err
+	}
+	if c.lost == nil {
+		c.lost = fmt.Errorf("%w; this process cannot use %s any more and must be restarted", err, c.info.Name)
+	}
+	return c.lost
+}
+
+// loses tells whether the error of that code leaves the context of no use.
+func loses(code int) bool {
+	switch code {
+	case 214, // ECC_UNCORRECTABLE
+		220, // NVLINK_UNCORRECTABLE
+		226, // CONTAINED
+		700, // ILLEGAL_ADDRESS
+		702, // LAUNCH_TIMEOUT
+		709, // CONTEXT_IS_DESTROYED
+		710, // ASSERT
+		714, // HARDWARE_STACK_ERROR
+		715, // ILLEGAL_INSTRUCTION
+		716, // MISALIGNED_ADDRESS
+		717, // INVALID_ADDRESS_SPACE
+		718, // INVALID_PC
+		719, // LAUNCH_FAILED
+		721: // TENSOR_MEMORY_LEAK
+		return true
+	}
+	return false
+}
+
+// Info describes the device.
+func (c *context) Info() driver.Info { return c.info }
+
+// Function finds a kernel in the modules. The occupancy counts registers, threads and
+// shared memory.
+func (c *context) Function(name string, threads, shared int) (f driver.Function, fit int, err error) {
+	if err := c.enter(); err != nil {
+		return 0, 0, err
+	}
+	f, fit, err = c.function(name, threads, shared)
+	return f, fit, c.leave(err)
+}
+
+func (c *context) function(name string, threads, shared int) (f driver.Function, fit int, err error) {
+	symbol := append([]byte(name), 0)
+	for _, module := range c.modules {
+		err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module, uintptr(unsafe.Pointer(unsafe.SliceData(symbol))))
+		if failed, is := err.(*CallError); is && failed.Code == notFound {
+			continue
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		break
+	}
+	if f == 0 {
+		return 0, 0, fmt.Errorf("cuda: no module has a kernel %s", name)
+	}
+	if shared > plainShared {
+		if err := c.call(cuFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(shared)); err != nil {
+			return 0, 0, err
+		}
+	}
+	var blocks int32
+	if err := c.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&blocks)), uintptr(f), uintptr(threads), uintptr(shared)); err != nil {
+		return 0, 0, err
+	}
+	return f, int(blocks), nil
+}
+
+// Launch queues a kernel. The driver compares size with what the kernel takes and
+// copies the parameter before it returns.
+func (c *context) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	c.bytes = size
+	c.launch = launchParams{launchParamBuffer, params, launchParamSize, &c.bytes, launchParamEnd}
+	err := c.raw(cuLaunchKernel, uintptr(f), uintptr(grid), 1, 1, uintptr(threads), 1, 1, uintptr(shared), uintptr(s), 0, uintptr(unsafe.Pointer(&c.launch)))
+	c.launch = launchParams{} // the caller's struct is not kept alive
+	return c.leave(err)
+}
+
+// Fill queues that bytes get a value.
+func (c *context) Fill(p driver.Ptr, value byte, bytes int, s driver.Stream) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	var err error
+	if bytes > 0 {
+		err = c.raw(cuMemsetD8Async, uintptr(p), uintptr(value), uintptr(bytes), uintptr(s))
+	}
+	return c.leave(err)
+}
+
+// Alloc returns memory. The driver aligns it to 256 bytes at least.
+func (c *context) Alloc(bytes int) (driver.Ptr, error) {
+	if bytes < 1 {
+		return 0, fmt.Errorf("cuda: %d bytes of memory are asked for", bytes)
+	}
+	if err := c.enter(); err != nil {
+		return 0, err
+	}
+	var p driver.Ptr
+	err := c.call(cuMemAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes))
+	if err = c.leave(err); err != nil && p != 0 {
+		c.Free(p)
+		p = 0
+	}
+	return p, err
+}
+
+// Free gives memory of Alloc back. The driver waits for all work on it.
+func (c *context) Free(p driver.Ptr) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	return c.leave(c.call(cuMemFree, uintptr(p)))
+}
+
+// Upload queues a copy to the device on the stream and waits for the stream.
+func (c *context) Upload(dst driver.Ptr, src []byte, s driver.Stream) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	var err error
+	if len(src) > 0 {
+		err = c.call(cuMemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)), uintptr(s))
+	}
+	if err == nil {
+		err = c.raw(cuStreamSynchronize, uintptr(s))
+	}
+	runtime.KeepAlive(src) // the device reads it until the stream is done
+	return c.leave(err)
+}
+
+// Download queues a copy from the device on the stream and waits for the stream.
+func (c *context) Download(dst []byte, src driver.Ptr, s driver.Stream) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	var err error
+	if len(dst) > 0 {
+		err = c.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)), uintptr(s))
+	}
+	if err == nil {
+		err = c.raw(cuStreamSynchronize, uintptr(s))
+	}
+	runtime.KeepAlive(dst)
+	return c.leave(err)
+}
+
+// Synchronize waits for the stream.
+func (c *context) Synchronize(s driver.Stream) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	return c.leave(c.raw(cuStreamSynchronize, uintptr(s)))
+}
+
+// Close unloads the modules and releases the primary context, whatever fails of it, and
+// returns the first error. Modules that it cannot unload end with the context, when
+// nobody else uses it. A second Close does nothing.
+func (c *context) Close() error {
+	if c.handle == 0 {
+		return nil
+	}
+	err := c.enter()
+	if err == nil {
+		for _, module := range c.modules {
+			err = cmp.Or(err, c.call(cuModuleUnload, module))
+		}
+		err = c.leave(err)
+	}
+	c.handle = 0
+	return cmp.Or(err, c.call(cuDevicePrimaryCtxRelease, uintptr(c.device)))
+}

@@ -1,0 +1,276 @@
+//go:build linux && !android && (amd64 || arm64) && !nogpu
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+)
+
+// An entry is a function of the driver's library.
+type entry int
+
+const (
+	cuGetErrorName entry = iota
+	cuGetErrorString
+	cuDriverGetVersion
+	cuInit
+
+	cuDeviceGetCount
+	cuDeviceGet
+	cuDeviceGetName
+	cuDeviceTotalMem
+	cuDeviceGetAttribute
+	cuDevicePrimaryCtxRetain
+	cuDevicePrimaryCtxRelease
+	cuCtxPushCurrent
+	cuCtxPopCurrent
+
+	cuModuleLoadDataEx
+	cuModuleUnload
+	cuModuleGetFunction
+	cuFuncSetAttribute
+	cuOccupancyMaxActiveBlocksPerMultiprocessor
+	cuLaunchKernel
+
+	cuMemAlloc
+	cuMemFree
+	cuMemcpyHtoDAsync
+	cuMemcpyDtoHAsync
+	cuMemsetD8Async
+	cuStreamSynchronize
+
+	cuMemGetAllocationGranularity
+	cuMemAddressReserve
+	cuMemAddressFree
+	cuMemCreate
+	cuMemRelease
+	cuMemMap
+	cuMemUnmap
+	cuMemSetAccess
+
+	entries
+)
+
+// symbols has the names that the library exports the entries under. Where there are
+// versions of an entry, it is the one of CUDA 11.0; later drivers keep it.
+var symbols = [entries]string{
+	cuGetErrorName:     "cuGetErrorName",
+	cuGetErrorString:   "cuGetErrorString",
+	cuDriverGetVersion: "cuDriverGetVersion",
+	cuInit:             "cuInit",
+
+	cuDeviceGetCount:          "cuDeviceGetCount",
+	cuDeviceGet:               "cuDeviceGet",
+	cuDeviceGetName:           "cuDeviceGetName",
+	cuDeviceTotalMem:          "cuDeviceTotalMem_v2",
+	cuDeviceGetAttribute:      "cuDeviceGetAttribute",
+	cuDevicePrimaryCtxRetain:  "cuDevicePrimaryCtxRetain",
+	cuDevicePrimaryCtxRelease: "cuDevicePrimaryCtxRelease_v2",
+	cuCtxPushCurrent:          "cuCtxPushCurrent_v2",
+	cuCtxPopCurrent:           "cuCtxPopCurrent_v2",
+
+	cuModuleLoadDataEx:  "cuModuleLoadDataEx",
+	cuModuleUnload:      "cuModuleUnload",
+	cuModuleGetFunction: "cuModuleGetFunction",
+	cuFuncSetAttribute:  "cuFuncSetAttribute",
+	cuOccupancyMaxActiveBlocksPerMultiprocessor: "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+	cuLaunchKernel: "cuLaunchKernel",
+
+	cuMemAlloc:          "cuMemAlloc_v2",
+	cuMemFree:           "cuMemFree_v2",
+	cuMemcpyHtoDAsync:   "cuMemcpyHtoDAsync_v2",
+	cuMemcpyDtoHAsync:   "cuMemcpyDtoHAsync_v2",
+	cuMemsetD8Async:     "cuMemsetD8Async",
+	cuStreamSynchronize: "cuStreamSynchronize",
+
+	cuMemGetAllocationGranularity: "cuMemGetAllocationGranularity",
+	cuMemAddressReserve:           "cuMemAddressReserve",
+	cuMemAddressFree:              "cuMemAddressFree",
+	cuMemCreate:                   "cuMemCreate",
+	cuMemRelease:                  "cuMemRelease",
+	cuMemMap:                      "cuMemMap",
+	cuMemUnmap:                    "cuMemUnmap",
+	cuMemSetAccess:                "cuMemSetAccess",
+}
+
+// Codes that an entry returns.
+const (
+	success  = 0
+	noDevice = 100 // CUDA_ERROR_NO_DEVICE
+	notFound = 500 // CUDA_ERROR_NOT_FOUND
+)
+
+// Device attributes.
+const (
+	attributeClockRate       = 13 // kHz
+	attributeMultiprocessors = 16
+	attributeMajor           = 75 // of the compute capability
+	attributeMinor           = 76
+)
+
+const (
+	oldestDriver     = 11000 // CUDA 11.0: 1000 for the major version, 10 for the minor
+	oldestCapability = 8     // what the PTX is compiled for
+)
+
+// A library is the driver's library, initialised. One goroutine at a time uses it.
+type library struct {
+	address [entries]uintptr
+	version int         // of CUDA: 12040 is 12.4
+	args    [11]uintptr // of a call; cuLaunchKernel has the most
+}
+
+// openLibrary opens the library and readies it for use. It stays open for as long as
+// the process lives, as the driver has threads of its own.
+func openLibrary() (*library, error) {
+	handle, err := dlopen()
+	if err != nil {
+		return nil, err
+	}
+	var lib library
+	var missing error
+	for e := range entries {
+		if lib.address[e], err = purego.Dlsym(handle, symbols[e]); err != nil && missing == nil {
+			missing = fmt.Errorf("cuda: the driver's library has no %s: %w", symbols[e], err)
+		}
+	}
+	// An old driver lacks entries, but its age is the better answer.
+	if lib.address[cuDriverGetVersion] != 0 && lib.address[cuGetErrorName] != 0 && lib.address[cuGetErrorString] != 0 {
+		var version int32
+		if err := lib.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
+			return nil, err
+		}
+		lib.version = int(version)
+		if lib.version < oldestDriver {
+			v := lib.versions()
+			return nil, unavailable("the driver is for CUDA %d.%d, want %d.0 or newer", v[0], v[1], oldestDriver/1000)
+		}
+	}
+	if missing != nil {
+		return nil, missing
+	}
+	return &lib, lib.init()
+}
+
+// dlopen opens the file of the library.
+func dlopen() (uintptr, error) {
+	const flags = purego.RTLD_NOW | purego.RTLD_LOCAL
+	if name := os.Getenv("REWEIGHT_LIBCUDA"); name != "" {
+		handle, err := purego.Dlopen(name, flags)
+		if err != nil {
+			return 0, fmt.Errorf("cuda: REWEIGHT_LIBCUDA is %q: %w", name, err)
+		}
+		return handle, nil
+	}
+	handle, err := purego.Dlopen("libcuda.so.1", flags)
+	if err != nil {
+		var other error
+		if handle, other = purego.Dlopen("libcuda.so", flags); other != nil {
+			return 0, unavailable("there is no driver: %v", err)
+		}
+	}
+	return handle, nil
+}
+
+func (l *library) init() error {
+	switch code := l.result(cuInit, 0); code {
+	case success:
+		return nil
+	case noDevice:
+		return unavailable("the driver finds no device")
+	default:
+		return l.callError(cuInit, code)
+	}
+}
+
+// versions returns the major and the minor version of CUDA.
+func (l *library) versions() [2]int { return [2]int{l.version / 1000, l.version % 1000 / 10} }
+
+// devices returns how many devices there are, at least one.
+func (l *library) devices() (int, error) {
+	var n int32
+	if err := l.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n))); err != nil {
+		return 0, err
+	}
+	if n < 1 {
+		return 0, unavailable("the driver finds no device")
+	}
+	return int(n), nil
+}
+
+// device returns the handle of a device and what it is.
+func (l *library) device(ordinal int) (device int32, info driver.Info, err error) {
+	if err := l.call(cuDeviceGet, uintptr(unsafe.Pointer(&device)), uintptr(ordinal)); err != nil {
+		return 0, info, err
+	}
+	var name [256]byte
+	if err := l.call(cuDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)-1), uintptr(device)); err != nil {
+		return 0, info, err
+	}
+	var memory uint64
+	if err := l.call(cuDeviceTotalMem, uintptr(unsafe.Pointer(&memory)), uintptr(device)); err != nil {
+		return 0, info, err
+	}
+	var values [4]int32
+	for i, attribute := range [...]uintptr{attributeMultiprocessors, attributeClockRate, attributeMajor, attributeMinor} {
+		if err := l.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&values[i])), attribute, uintptr(device)); err != nil {
+			return 0, info, err
+		}
+	}
+	return device, driver.Info{
+		Name:            text(&name[0]),
+		Multiprocessors: int(values[0]),
+		Capability:      [2]int{int(values[2]), int(values[3])},
+		Memory:          int64(memory),
+		Driver:          l.versions(),
+		Clock:           int(values[1]),
+	}, nil
+}
+
+// raw calls an entry and returns its code. It allocates nothing. What the arguments
+// point to must be on the heap, and kept alive: an address on the stack can change.
+func (l *library) raw(e entry, args ...uintptr) int {
+	n := copy(l.args[:], args) // SyscallN would put args on the heap in every call
+	r, _, _ := purego.SyscallN(l.address[e], l.args[:n]...)
+	return int(int32(r))
+}
+
+// result is raw for any pointers: it has the compiler see to what they point to.
+//
+//go:uintptrescapes
+func (l *library) result(e entry, args ...uintptr) int { return l.raw(e, args...) }
+
+// call is result with the code turned into an error.
+//
+//go:uintptrescapes
+func (l *library) call(e entry, args ...uintptr) error {
+	if code := l.raw(e, args...); code != success {
+		return l.callError(e, code)
+	}
+	return nil
+}
+
+func (l *library) callError(e entry, code int) *CallError {
+	describe := func(e entry, unknown string) string {
+		var s *byte // in the library
+		if l.result(e, uintptr(code), uintptr(unsafe.Pointer(&s))) != success || s == nil {
+			return unknown
+		}
+		return text(s)
+	}
+	return &CallError{symbols[e], code, describe(cuGetErrorName, "an error"), describe(cuGetErrorString, "the driver does not say what that is")}
+}
+
+// text copies a string of C, which ends with a zero.
+func text(s *byte) string {
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(s, n))
+}
