@@ -42,7 +42,7 @@ type launchRecord struct {
 	Params        [1024]byte
 }
 
-// compile returns the false driver's library, or "" if there is no C compiler.
+// compile returns the false driver's library, or nil if there is no C compiler.
 var compile = sync.OnceValues(func() ([]byte, error) {
 	cc := ""
 	for _, name := range [...]string{"cc", "gcc", "clang"} {
@@ -60,7 +60,7 @@ var compile = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "libcuda.so")
-	out, err := exec.Command(cc, "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-o", file, "testdata/libcuda.c", "-lpthread").CombinedOutput()
+	out, err := exec.Command(cc, "-std=c11", "-O1", "-fPIC", "-shared", "-o", file, "testdata/libcuda.c", "-lpthread").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", cc, err, out)
 	}
