@@ -13,7 +13,10 @@
 //
 // A device is used through its primary context, which PyTorch and CUDA's runtime use
 // as well: their pointers and streams are valid here. Each call makes that context
-// current on its thread, and afterwards the one current that was so before.
+// current on its thread, and then the one again that was current before.
+//
+// On Linux a program that imports this package is linked to the C library, with cgo
+// and without: built with CGO_ENABLED=0 it needs glibc, which NVIDIA's driver needs too.
 package cuda
 
 import "fmt"
