@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu/internal/device"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
@@ -24,7 +25,31 @@ var calls = []struct {
 	method string
 	call   func(ws *Workspace) error
 }{
+	{"TokenStats", func(ws *Workspace) error {
+		return eachRowKernel(reweight.DTypeF16, func(logits Rows, temperature float64) error {
+			return ws.TokenStats(Stats{somewhere, somewhere, somewhere}, logits, IDs{Ptr: somewhere}, reweight.TokenStatsOptions{Temperature: temperature})
+		})
+	}},
+	{"RowGradient", func(ws *Workspace) error {
+		return eachRowKernel(reweight.DTypeBF16, func(logits Rows, temperature float64) error {
+			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, somewhere, somewhere, reweight.RowGradientOptions{Temperature: temperature})
+		})
+	}},
 	{"Multiply", func(ws *Workspace) error { return ws.Multiply(somewhere, somewhere, somewhere, 1000) }},
+}
+
+var index = &Index{somewhere, 900}
+
+// eachRowKernel calls f for rows of every DType up to the last, at two temperatures.
+func eachRowKernel(last reweight.DType, f func(logits Rows, temperature float64) error) error {
+	for d := reweight.DTypeF32; d <= last; d++ {
+		for _, temperature := range [...]float64{1, 0.7} {
+			if err := f(Rows{Ptr: somewhere, DType: d, Rows: 1000, Vocab: 10, Index: index}, temperature); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // waiting are the methods of Workspace that do not queue work.

@@ -1,9 +1,178 @@
 package gpu
 
-// rowKernels are the kernels on rows of logits.
-var rowKernels = []kernel{}
+import (
+	"math"
+	"slices"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// Rows are rows of Vocab logits each in device memory, in one of three formats. Row r
+// begins at Ptr + r * Stride * DType.Size(): a view of a larger array has a Stride of
+// more than its Vocab. Rows may begin anywhere that 16 does not divide, but the bytes
+// back to a multiple of 16 must be readable: they are if the allocation that the rows
+// lie in begins at one, as every allocation on a device does.
+type Rows struct {
+	Ptr    Ptr // the first logit of row 0
+	DType  reweight.DType
+	Rows   int    // in memory
+	Vocab  int    // logits of a row, at most 2^31 - 1
+	Stride int    // logits from the beginning of a row to that of the next; 0 means Vocab
+	Index  *Index // the rows that are wanted; nil means all
+}
+
+// An Index lists rows by their numbers. A call with an index reads and writes the
+// elements of these rows in its arrays, which still have one element for each row in
+// memory, and leaves all others alone.
+type Index struct {
+	Ptr Ptr // [N] int64, each 0 to Rows - 1, and no two alike
+	N   int // 0 means no rows
+}
+
+// IDs are the chosen ids of rows of logits.
+type IDs struct {
+	Ptr   Ptr  // [Rows]
+	Int64 bool // int64, else int32
+}
+
+// wanted returns how many rows a call does.
+func (l *Rows) wanted() int {
+	if l.Index != nil {
+		return l.Index.N
+	}
+	return l.Rows
+}
+
+// stride returns the logits from one row to the next.
+func (l *Rows) stride() int {
+	if l.Stride == 0 {
+		return l.Vocab
+	}
+	return l.Stride
+}
+
+// checkShape says what is wrong with the numbers.
+func (l *Rows) checkShape(arg string) error {
+	switch {
+	case l.DType > reweight.DTypeF16:
+		return badInput(arg+".DType", "is %v, want f32, bf16 or f16", l.DType)
+	case l.Vocab < 1:
+		return badInput(arg, "has rows of %d logits, want at least 1", l.Vocab)
+	case l.Vocab > math.MaxInt32:
+		return badInput(arg, "has rows of %d logits, want at most %d", l.Vocab, math.MaxInt32)
+	case l.Rows < 0:
+		return badInput(arg+".Rows", "is %d, want at least 0", l.Rows)
+	case l.stride() < l.Vocab:
+		return badInput(arg+".Stride", "is %d, want at least %d, the logits of a row", l.Stride, l.Vocab)
+	case l.Index != nil && (l.Index.N < 0 || l.Index.N > l.Rows):
+		return badInput("logits.Index", "has %d elements, want 0 to %d, the rows in memory", l.Index.N, l.Rows)
+	}
+	return nil
+}
+
+// checkPtrs says what is wrong with the addresses.
+func (l *Rows) checkPtrs(arg string) error {
+	if err := checkPtr(arg, l.Ptr, l.DType.Size()); err != nil || l.Index == nil {
+		return err
+	}
+	return checkPtr("logits.Index", l.Index.Ptr, 8)
+}
+
+// checkIDs says what is wrong with the address.
+func checkIDs(ids IDs) error {
+	if ids.Int64 {
+		return checkPtr("ids", ids.Ptr, 8)
+	}
+	return checkPtr("ids", ids.Ptr, 4)
+}
+
+func checkTemperature(tau float64) error {
+	if !(tau > 0) || math.IsInf(tau, 1) {
+		return badInput("Temperature", "is %v, want a positive, finite number", tau)
+	}
+	return nil
+}
+
+// The shapes of the kernels on rows; rows.cuh has the same.
+const (
+	rowWarps  = 4          // of a CTA; each takes a row at a time
+	rowBuffer = 8192 + 128 // bytes of shared memory for a chunk of a row
+	rowSums   = 4 * 32 * 4 // bytes of shared memory for the sums of its blocks
+	rowCTA    = 32 * rowWarps
+)
+
+// The kernels on rows: one for each DType, at temperature 1 and at any other. A warp of
+// token_stats fills one buffer while it sums what is in the other.
+var (
+	statsKernels = [...][2]string{
+		reweight.DTypeF32:  {"token_stats_f32", "token_stats_f32_tempered"},
+		reweight.DTypeBF16: {"token_stats_bf16", "token_stats_bf16_tempered"},
+		reweight.DTypeF16:  {"token_stats_f16", "token_stats_f16_tempered"},
+	}
+	gradientKernels = [...][2]string{
+		reweight.DTypeF32:  {"row_gradient_f32", "row_gradient_f32_tempered"},
+		reweight.DTypeBF16: {"row_gradient_bf16", "row_gradient_bf16_tempered"},
+	}
+	rowKernels = slices.Concat(
+		named(statsKernels[:], rowWarps*(2*rowBuffer+rowSums)),
+		named(gradientKernels[:], rowWarps*(rowBuffer+rowSums)))
+)
+
+// named lists kernels that want so many bytes of shared memory.
+func named(names [][2]string, shared int) (list []kernel) {
+	for _, n := range names {
+		list = append(list, kernel{n[0], rowCTA, shared}, kernel{n[1], rowCTA, shared})
+	}
+	return list
+}
+
+// at returns which of two kernels serves the temperature.
+func at(temperature float64, names [2]string) string {
+	if temperature == 1 {
+		return names[0]
+	}
+	return names[1]
+}
 
 // rowState is what a workspace keeps for the kernels on rows of logits.
-type rowState struct{}
+type rowState struct {
+	stats    tokenStatsParams
+	gradient rowGradientParams
+}
 
 func (*rowState) place(*layout, Size) {}
+
+// rowsParams are Rows of rows.cuh.
+type rowsParams struct {
+	logits      Ptr
+	stride      int64 // bytes
+	count       int64
+	index       Ptr
+	selected    int64
+	ids         Ptr
+	status      Ptr
+	temperature float64
+	vocab       int32
+	wideIDs     uint32
+}
+
+// rowsParams returns what the kernels are told about the rows of a call.
+func (ws *Workspace) rowsParams(logits *Rows, ids IDs, temperature float64) rowsParams {
+	p := rowsParams{
+		logits:      logits.Ptr,
+		stride:      int64(logits.stride()) * int64(logits.DType.Size()),
+		count:       int64(logits.Rows),
+		selected:    int64(logits.wanted()),
+		ids:         ids.Ptr,
+		status:      ws.status,
+		temperature: temperature,
+		vocab:       int32(logits.Vocab),
+	}
+	if logits.Index != nil {
+		p.index = logits.Index.Ptr
+	}
+	if ids.Int64 {
+		p.wideIDs = 1
+	}
+	return p
+}

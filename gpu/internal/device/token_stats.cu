@@ -1,0 +1,68 @@
+// Token statistics of rows of logits: tokenstats.go. rows.cuh says how a row is summed.
+
+#include "rows.cuh"
+
+// tokenstats.go fills in the same struct.
+struct TokenStats {
+	RowSums *exact;                 // 0, or where a test wants the float64 behind the results
+	float *lse, *entropy, *logprob; // one for each row in memory; 0: not wanted
+	Rows rows;
+};
+
+// write sets the statistics of a row.
+template <int TYPE> DEVICE void write(const TokenStats &p, i64 row, const u8 *x, const RowSums &q) {
+	i64 id = p.logprob ? idOf(p.rows, row) : 0;
+	if (lane() != 0) return;
+	if (p.exact) p.exact[row] = q;
+	if (p.lse) p.lse[row] = (float)(q.ref + q.logS);
+	if (p.entropy) {
+		double most = log64((double)p.rows.vocab);
+		p.entropy[row] = (float)(q.entropy < 0x1p-100 ? 0 : q.entropy > most ? most : q.entropy); // boundEntropy
+	}
+	if (p.logprob) p.logprob[row] = id < 0 ? NAN32 : (float)logprobOf(q, element<TYPE>(x + id * Format<TYPE>::SIZE), p.rows.temperature);
+}
+
+template <int TYPE, bool TEMPERED> DEVICE void tokenStats(const TokenStats &p) {
+	typedef Format<TYPE> F;
+	Slice<2> *mine = mySlice<2>();
+	const i64 bytes = (i64)p.rows.vocab * F::SIZE;
+	i64 turn = firstTurn(), row = takeRow(p.rows, turn);
+	if (row < 0) return;
+	Chunk ahead = firstChunk(p.rows.logits + row * p.rows.stride, bytes); // the last that was asked for
+	load<TYPE>(mine->buffers[0], ahead);
+	endGroup();
+	int now = 0; // the buffer with the chunk that is added next
+	while (row >= 0) {
+		const u8 *x = p.rows.logits + row * p.rows.stride;
+		i64 next = takeRow(p.rows, turn);
+		Sum sum = begin<TYPE, TEMPERED>(p.rows, x);
+#pragma unroll 1
+		for (i64 left = p.rows.vocab; left > 0; left -= F::CHUNK_ELEMENTS) {
+			if (left > F::CHUNK_ELEMENTS) {
+				ahead.at += CHUNK;
+				ahead.left -= CHUNK;
+			} else if (next >= 0) {
+				ahead = firstChunk(p.rows.logits + next * p.rows.stride, bytes);
+			} else {
+				ahead.left = 0;
+			}
+			load<TYPE>(mine->buffers[1 - now], ahead);
+			endGroup();
+			awaitAllBut<1>();
+			syncWarp();
+			addNext<TYPE, TEMPERED>(sum, mine->buffers[now] + shift(x), left == p.rows.vocab, left, mine->sums);
+			now = 1 - now;
+			syncWarp(); // all are done with the buffer and the sums, which are filled again now
+		}
+		RowSums q = finish<TYPE>(sum, x, p.rows.vocab, p.rows.temperature);
+		write<TYPE>(p, row, x, q);
+		row = next;
+	}
+}
+
+ROW_KERNEL void token_stats_f32(TokenStats p) { tokenStats<F32, false>(p); }
+ROW_KERNEL void token_stats_bf16(TokenStats p) { tokenStats<BF16, false>(p); }
+ROW_KERNEL void token_stats_f16(TokenStats p) { tokenStats<F16, false>(p); }
+ROW_KERNEL void token_stats_f32_tempered(TokenStats p) { tokenStats<F32, true>(p); }
+ROW_KERNEL void token_stats_bf16_tempered(TokenStats p) { tokenStats<BF16, true>(p); }
+ROW_KERNEL void token_stats_f16_tempered(TokenStats p) { tokenStats<F16, true>(p); }

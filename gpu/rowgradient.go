@@ -1,0 +1,84 @@
+package gpu
+
+import "github.com/seed621a2839/reweight"
+
+// rowGradientParams are RowGradient of row_gradient.cu.
+type rowGradientParams struct {
+	exact                   Ptr // 0, or where a test wants the float64 behind the results
+	dst                     Ptr
+	dstStride               int64 // bytes
+	logprobs, entropy, grad Ptr
+	bonus                   float64
+	rows                    rowsParams
+}
+
+// RowGradient writes the gradient of the loss with respect to each logit, as
+// reweight.Workspace.RowGradient does. dst has the DType, which is float32 or bfloat16,
+// the Rows and the Vocab of logits. It is logits itself, with the same Stride, or none of
+// its rows overlaps one of logits. Its Index is not used: that of logits says which rows
+// are read and written. logprobs, entropy and grad are arrays of float32 with one
+// element for each row in memory. entropy is read only if EntropyBonus is not 0.
+//
+// A wrong shape, address or option is an error, and nothing is queued. An id that is not
+// in the vocabulary gives its row a gradient of NaN, an element of the index that is not
+// a row is passed over, and Check returns either.
+func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, grad Ptr, opt reweight.RowGradientOptions) error {
+	if err := logits.checkShape("logits"); err != nil {
+		return err
+	}
+	dst.Index = logits.Index
+	if err := dst.checkShape("dst"); err != nil {
+		return err
+	}
+	switch {
+	case dst.Rows != logits.Rows:
+		return badInput("dst", "has %d rows of %d logits, want %d rows", dst.Rows, dst.Vocab, logits.Rows)
+	case dst.Vocab != logits.Vocab:
+		return badInput("dst", "has rows of %d logits, want %d like the logits", dst.Vocab, logits.Vocab)
+	case logits.DType == reweight.DTypeF16:
+		return badInput("logits", "is float16, want float32 or bfloat16")
+	case dst.DType != logits.DType:
+		return badInput("dst", "is %v, want %v like the logits", dst.DType, logits.DType)
+	case dst.Ptr == logits.Ptr && dst.stride() != logits.stride():
+		return badInput("dst.Stride", "is %d, want %d like that of the logits, which have the same address", dst.stride(), logits.stride())
+	case opt.EntropyBonus-opt.EntropyBonus != 0:
+		return badInput("EntropyBonus", "is %v, want a finite number", opt.EntropyBonus)
+	}
+	if err := checkTemperature(opt.Temperature); err != nil {
+		return err
+	}
+	if logits.wanted() == 0 {
+		return nil
+	}
+	if err := logits.checkPtrs("logits"); err != nil {
+		return err
+	}
+	if err := dst.checkPtrs("dst"); err != nil {
+		return err
+	}
+	if err := checkIDs(ids); err != nil {
+		return err
+	}
+	if err := checkPtr("logprobs", logprobs, 4); err != nil {
+		return err
+	}
+	if err := checkPtr("grad", grad, 4); err != nil {
+		return err
+	}
+	if opt.EntropyBonus != 0 {
+		if err := checkPtr("entropy", entropy, 4); err != nil {
+			return err
+		}
+	}
+	p := &ws.rows.gradient
+	*p = rowGradientParams{
+		dst:       dst.Ptr,
+		dstStride: int64(dst.stride()) * int64(dst.DType.Size()),
+		logprobs:  logprobs,
+		entropy:   entropy,
+		grad:      grad,
+		bonus:     opt.EntropyBonus,
+		rows:      ws.rowsParams(&logits, ids, opt.Temperature),
+	}
+	return launch(ws, at(opt.Temperature, gradientKernels[logits.DType]), logits.wanted(), p)
+}

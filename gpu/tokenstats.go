@@ -1,0 +1,77 @@
+package gpu
+
+import "github.com/seed621a2839/reweight"
+
+// Stats are the outputs of TokenStats, in nats: arrays of float32 with one element for
+// each row of logits in memory. 0 is not computed.
+type Stats struct {
+	LSE     Ptr // logsumexp of the raw logits; the energy E is -LSE
+	Entropy Ptr // entropy H of softmax(x / Temperature)
+	Logprob Ptr // log-probability of the row's id under softmax(x / Temperature)
+}
+
+// tokenStatsParams are TokenStats of token_stats.cu.
+type tokenStatsParams struct {
+	exact                 Ptr // 0, or where a test wants the float64 behind the results
+	lse, entropy, logprob Ptr
+	rows                  rowsParams
+}
+
+// TokenStats computes statistics of each row of logits and of its id, as
+// reweight.Workspace.TokenStats does. ids is read only if dst.Logprob is set. If the
+// temperature is not 1 and LSE is wanted, the rows are read twice. The arrays of dst
+// overlap neither each other nor the inputs.
+//
+// A wrong shape, address or temperature is an error, and nothing is queued. An id that
+// is not in the vocabulary gives its row a Logprob of NaN, an element of the index that
+// is not a row is passed over, and Check returns either.
+func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.TokenStatsOptions) error {
+	if err := logits.checkShape("logits"); err != nil {
+		return err
+	}
+	if err := checkTemperature(opt.Temperature); err != nil {
+		return err
+	}
+	if logits.wanted() == 0 {
+		return nil
+	}
+	if err := logits.checkPtrs("logits"); err != nil {
+		return err
+	}
+	if dst == (Stats{}) {
+		return badInput("dst", "has no output: LSE, Entropy and Logprob are all 0")
+	}
+	for _, o := range [...]struct {
+		arg string
+		ptr Ptr
+	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}} {
+		if err := checkAligned(o.arg, o.ptr, 4); err != nil {
+			return err
+		}
+	}
+	if dst.Logprob != 0 {
+		if err := checkIDs(ids); err != nil {
+			return err
+		}
+	}
+	if opt.Temperature == 1 {
+		return ws.tokenStats(dst, &logits, ids, 1)
+	}
+	if dst.LSE != 0 {
+		if err := ws.tokenStats(Stats{LSE: dst.LSE}, &logits, ids, 1); err != nil {
+			return err
+		}
+		dst.LSE = 0
+	}
+	if dst == (Stats{}) {
+		return nil
+	}
+	return ws.tokenStats(dst, &logits, ids, opt.Temperature)
+}
+
+// tokenStats queues one pass over the rows, with LSE at the temperature of the others.
+func (ws *Workspace) tokenStats(dst Stats, logits *Rows, ids IDs, temperature float64) error {
+	p := &ws.rows.stats
+	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, rows: ws.rowsParams(logits, ids, temperature)}
+	return launch(ws, at(temperature, statsKernels[logits.DType]), logits.wanted(), p)
+}
