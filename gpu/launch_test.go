@@ -35,6 +35,8 @@ var calls = []struct {
 			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, somewhere, somewhere, reweight.RowGradientOptions{Temperature: temperature})
 		})
 	}},
+	{"ReadMemory", func(ws *Workspace) error { return ws.ReadMemory(somewhere, 1<<20) }},
+	{"CopyMemory", func(ws *Workspace) error { return ws.CopyMemory(somewhere, somewhere+1<<20, 1<<20) }},
 	{"Multiply", func(ws *Workspace) error { return ws.Multiply(somewhere, somewhere, somewhere, 1000) }},
 }
 

@@ -115,7 +115,8 @@ var (
 	}
 	rowKernels = slices.Concat(
 		named(statsKernels[:], rowWarps*(2*rowBuffer+rowSums)),
-		named(gradientKernels[:], rowWarps*(rowBuffer+rowSums)))
+		named(gradientKernels[:], rowWarps*(rowBuffer+rowSums)),
+		[]kernel{{"read_memory", memoryCTA, 0}, {"copy_memory", memoryCTA, 0}})
 )
 
 // named lists kernels that want so many bytes of shared memory.
@@ -138,6 +139,7 @@ func at(temperature float64, names [2]string) string {
 type rowState struct {
 	stats    tokenStatsParams
 	gradient rowGradientParams
+	memory   memoryParams
 }
 
 func (*rowState) place(*layout, Size) {}

@@ -1,0 +1,45 @@
+package gpu
+
+// What a bench compares the kernels with: on the same device, in the same run, nothing
+// reads or copies memory much faster.
+
+const (
+	memoryCTA  = 256                    // threads
+	vector     = 16                     // bytes that a thread reads or writes at a time
+	memoryTile = 8 * vector * memoryCTA // bytes that a CTA does at a time
+)
+
+// memoryParams are Memory of memory.cu.
+type memoryParams struct {
+	dst, src Ptr
+	n        int64 // vectors
+}
+
+// ReadMemory reads so many bytes and does nothing with them. src and bytes are multiples
+// of 16.
+func (ws *Workspace) ReadMemory(src Ptr, bytes int) error {
+	return ws.passMemory("read_memory", 0, src, bytes)
+}
+
+// CopyMemory copies so many bytes. dst, src and bytes are multiples of 16, and dst does
+// not overlap src.
+func (ws *Workspace) CopyMemory(dst, src Ptr, bytes int) error {
+	if err := checkPtr("dst", dst, vector); err != nil {
+		return err
+	}
+	return ws.passMemory("copy_memory", dst, src, bytes)
+}
+
+func (ws *Workspace) passMemory(name string, dst, src Ptr, bytes int) error {
+	if err := checkPtr("src", src, vector); err != nil {
+		return err
+	}
+	if bytes < 0 || bytes%vector != 0 {
+		return badInput("bytes", "is %d, want a multiple of %d", bytes, vector)
+	}
+	if bytes == 0 {
+		return nil
+	}
+	ws.rows.memory = memoryParams{dst: dst, src: src, n: int64(bytes / vector)}
+	return launch(ws, name, perThread(bytes, memoryTile), &ws.rows.memory)
+}
