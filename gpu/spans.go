@@ -1,9 +1,206 @@
 package gpu
 
+import "github.com/seed621a2839/reweight"
+
 // spanKernels are the kernels on spans, scopes and trajectories.
-var spanKernels = []kernel{}
+var spanKernels = []kernel{
+	{name: "span_means", threads: 128},
+	{name: "min_max", threads: 128},
+	{name: "exp_scale", threads: 128},
+	{name: "check_layout", threads: 256},
+	{name: "aem_tops", threads: 128},
+	{name: "aem_spans", threads: 128},
+	{name: "aem_sort", threads: 128},
+	{name: "aem_scopes", threads: 128},
+	{name: "aem_factors", threads: 256},
+	{name: "grpo_scores", threads: 128},
+	{name: "grpo_advantages", threads: 256},
+	{name: "gae", threads: 128},
+}
+
+// perWarp returns how many CTAs of 128 threads give each of n things a warp.
+func perWarp(n int) int { return perThread(n, 128/32) }
 
 // spanState is what a workspace keeps for them.
-type spanState struct{}
+type spanState struct {
+	problem Ptr // of the call at hand: layout.cuh
 
-func (*spanState) place(*layout, Size) {}
+	spanMeans spanMeansParams
+	minMax    minMaxParams
+	expScale  expScaleParams
+	aem       aemParams
+	grpo      grpoParams
+	gae       gaeParams
+
+	cpu reweight.Workspace // checks options
+	one [1]float32         // an array for it
+}
+
+func (s *spanState) place(l *layout, size Size) {
+	s.cpu.ISA = reweight.Portable
+	s.problem = l.take(8)
+	s.aem.place(l, size)
+	s.grpo.scores = l.take(4 * size.Trajectories)
+}
+
+// A rangesParams is Ranges of spans.cu.
+type rangesParams struct {
+	offsets     Ptr
+	count, size int64
+	status      Ptr
+}
+
+// spanMeansParams are those of span_means.
+type spanMeansParams struct {
+	dst, x Ptr
+	ranges rangesParams
+}
+
+// minMaxParams are those of min_max.
+type minMaxParams struct {
+	lo, hi, x Ptr
+	ranges    rangesParams
+}
+
+// expScaleParams are those of exp_scale.
+type expScaleParams struct {
+	dst, x Ptr
+	n      int64
+	rate   float64
+	lo     float32
+	_      uint32
+}
+
+// SpanMeans sets dst[s] to the mean of x over span s, elements offsets[s] to
+// offsets[s+1], for n spans, NaN for an empty one. offsets has n+1 elements, is not
+// decreasing, and stays within x, which has size elements. The mean of a span whose
+// offsets are wrong is NaN. dst does not overlap x.
+func (ws *Workspace) SpanMeans(dst, x, offsets Ptr, n, size int) error {
+	if err := checkPtr("dst", dst, 4); err != nil {
+		return err
+	}
+	ranges, err := ws.ranges(x, offsets, n, size)
+	if err != nil || n == 0 {
+		return err
+	}
+	p := &ws.spans.spanMeans
+	*p = spanMeansParams{dst: dst, x: x, ranges: ranges}
+	return launch(ws, "span_means", perWarp((n+1)/2), p)
+}
+
+// MinMax sets lo[g] and hi[g] to the extremes of group g, elements offsets[g] to
+// offsets[g+1] of x, for n groups: both NaN if one is NaN, +Inf and -Inf for an empty
+// group. offsets has n+1 elements, is not decreasing, and stays within x, which has
+// size elements. The extremes of a group whose offsets are wrong are NaN. lo, hi and x
+// do not overlap.
+func (ws *Workspace) MinMax(lo, hi, x, offsets Ptr, n, size int) error {
+	if err := checkPtr("lo", lo, 4); err != nil {
+		return err
+	}
+	if err := checkPtr("hi", hi, 4); err != nil {
+		return err
+	}
+	ranges, err := ws.ranges(x, offsets, n, size)
+	if err != nil || n == 0 {
+		return err
+	}
+	p := &ws.spans.minMax
+	*p = minMaxParams{lo: lo, hi: hi, x: x, ranges: ranges}
+	return launch(ws, "min_max", perWarp(n), p)
+}
+
+// ranges checks what cuts n ranges out of the size elements of x.
+func (ws *Workspace) ranges(x, offsets Ptr, n, size int) (rangesParams, error) {
+	if err := checkPtr("x", x, 4); err != nil {
+		return rangesParams{}, err
+	}
+	if err := checkPtr("offsets", offsets, 4); err != nil {
+		return rangesParams{}, err
+	}
+	if n < 0 {
+		return rangesParams{}, badInput("n", "is %d, want at least 0", n)
+	}
+	if size < 0 {
+		return rangesParams{}, badInput("size", "is %d, want at least 0", size)
+	}
+	return rangesParams{offsets, int64(n), int64(size), ws.status}, nil
+}
+
+// ExpScale sets dst[i] = exp(-rate (x[i] - lo)) for n elements, at least 1, and divides
+// by the mean of these: AEM's map of a scope's span entropies. dst may be x. One
+// multiprocessor does it.
+func (ws *Workspace) ExpScale(dst, x Ptr, n int, lo float32, rate float64) error {
+	if err := checkPtr("dst", dst, 4); err != nil {
+		return err
+	}
+	if err := checkPtr("x", x, 4); err != nil {
+		return err
+	}
+	if n < 1 {
+		return badInput("n", "is %d, want at least 1", n)
+	}
+	s := &ws.spans
+	if err := s.cpu.ExpScale(s.one[:], s.one[:], lo, rate); err != nil {
+		return err
+	}
+	s.expScale = expScaleParams{dst: dst, x: x, n: int64(n), rate: rate, lo: lo}
+	return launch(ws, "exp_scale", 1, &s.expScale)
+}
+
+// A layoutParams is Layout of layout.cuh.
+type layoutParams struct {
+	role, offsets        Ptr
+	tokens, trajectories int64
+	problem, status      Ptr
+}
+
+// startBatch queues the check of the batch's layout, on which the kernels that follow
+// rely, and sets l for them. The host has checked the other arguments.
+func (ws *Workspace) startBatch(l *layoutParams, b *Batch) error {
+	*l = layoutParams{
+		role: b.Role, offsets: b.SeqOffsets,
+		tokens: int64(b.Tokens), trajectories: int64(b.Trajectories),
+		problem: ws.spans.problem, status: ws.status,
+	}
+	if err := ws.dev.drv.Fill(l.problem, 0xff, 8, ws.stream); err != nil {
+		return err
+	}
+	return launch(ws, "check_layout", perThread(max(b.Tokens, b.Trajectories+1), 256), l)
+}
+
+// An array is an argument that is one.
+type array struct {
+	arg  string
+	ptr  Ptr
+	size int // bytes of an element
+}
+
+// checkBatch wants at least one trajectory, no more of anything than the workspace was
+// made for, and the layout and the other arrays that the call names.
+func (ws *Workspace) checkBatch(b *Batch, arrays ...array) error {
+	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
+		return err
+	}
+	if b.Trajectories < 1 {
+		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
+	}
+	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
+		return err
+	}
+	if err := checkPtr("Role", b.Role, 1); err != nil {
+		return err
+	}
+	if err := checkPtr("SeqOffsets", b.SeqOffsets, 8); err != nil {
+		return err
+	}
+	for _, a := range arrays {
+		if err := checkPtr(a.arg, a.ptr, a.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nothing is a batch without tokens: of a method of the CPU that gets it, all that is
+// left is the check of its options.
+var nothing = reweight.Batch{SeqOffsets: []int64{0, 0}, GroupIDs: []int32{0}, Rewards: []float32{0}}

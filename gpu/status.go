@@ -27,7 +27,20 @@ const (
 	badIndex code = 2 // extra: rows in memory
 	// Tokens.
 	badRole code = 100
-	// Spans and scopes.
+	// Spans, scopes and trajectories.
+	badFirstOffset      code = 200
+	badOffset           code = 201 // extra: the offset before it
+	badLastOffset       code = 202 // extra: tokens
+	badRangeStart       code = 203
+	badRange            code = 204 // extra: the offset before it
+	badRangeEnd         code = 205 // extra: elements
+	badSpanID           code = 206 // extra: spans before it
+	foreignSpanID       code = 207 // extra: the trajectory
+	noSpanID            code = 208 // value: the role
+	spansAboveSize      code = 209 // extra: how many there may be
+	spanWithoutResponse code = 210
+	badEntropy          code = 211 // extra: the span
+	badReward           code = 212
 )
 
 // problems say what each code means.
@@ -41,7 +54,49 @@ var problems = map[code]func(s *status) *reweight.InputError{
 	badRole: func(s *status) *reweight.InputError {
 		return badElement("Role", int(s.index), "is %d, want 0, 1 or 2", s.value)
 	},
+	badFirstOffset: func(s *status) *reweight.InputError {
+		return badElement("SeqOffsets", 0, "is %d, want 0", s.value)
+	},
+	badOffset: func(s *status) *reweight.InputError {
+		return badElement("SeqOffsets", int(s.index), "is %d, below the %d before it", s.value, s.extra)
+	},
+	badLastOffset: func(s *status) *reweight.InputError {
+		return badElement("SeqOffsets", int(s.index), "is %d, want %d, the number of tokens", s.value, s.extra)
+	},
+	badRangeStart: func(s *status) *reweight.InputError {
+		return badElement("offsets", 0, "is %d, want at least 0", s.value)
+	},
+	badRange: func(s *status) *reweight.InputError {
+		return badElement("offsets", int(s.index), "is %d, below the %d before it", s.value, s.extra)
+	},
+	badRangeEnd: func(s *status) *reweight.InputError {
+		return badElement("offsets", int(s.index), "is %d, want at most %d, the elements of x", s.value, s.extra)
+	},
+	badSpanID: func(s *status) *reweight.InputError {
+		return badElement("SpanIDs", int(s.index), "is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear", s.value, s.extra)
+	},
+	foreignSpanID: func(s *status) *reweight.InputError {
+		return badElement("SpanIDs", int(s.index), "is %d in trajectory %d, but that span began in an earlier trajectory", s.value, s.extra)
+	},
+	noSpanID: func(s *status) *reweight.InputError {
+		return badElement("SpanIDs", int(s.index), "is -1 at a response token (role %d), want its span", s.value)
+	},
+	spansAboveSize: func(s *status) *reweight.InputError {
+		return badInput("SpanIDs", "has %d spans, want at most %d, for which the workspace was made", s.value, s.extra)
+	},
+	spanWithoutResponse: func(s *status) *reweight.InputError {
+		return badInput("SpanIDs", "has no response token in span %d, want at least one in each", s.value)
+	},
+	badEntropy: func(s *status) *reweight.InputError {
+		return badElement("Entropy", int(s.index), "is %v in span %d, want a finite number of at most %v", s.float(), s.extra, largestMean)
+	},
+	badReward: func(s *status) *reweight.InputError {
+		return badElement("Rewards", int(s.index), "is %v, want a finite reward", s.float())
+	},
 }
+
+// largestMean bounds the entropies of AEM; aem.cu has the same.
+const largestMean = 1e30
 
 // float returns the value of a status that is a float32.
 func (s *status) float() float32 { return math.Float32frombits(uint32(s.value)) }

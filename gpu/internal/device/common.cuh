@@ -30,6 +30,10 @@ DEVICE u32 lane() { return threadIndex() % WARP; }
 DEVICE i64 globalIndex() { return (i64)blockIndex() * threadCount() + threadIndex(); }
 DEVICE i64 globalCount() { return (i64)blockCount() * threadCount(); }
 
+// Of all warps of a launch: this one's number, and how many there are.
+DEVICE i64 globalWarp() { return globalIndex() / WARP; }
+DEVICE i64 globalWarps() { return globalCount() / WARP; }
+
 // The barriers are assembly that clobbers memory: clang takes its own barriers to
 // leave static shared memory alone, and moves loads across them.
 DEVICE void syncWarp() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
@@ -121,7 +125,20 @@ enum {
 	BAD_INDEX = 2,
 	// Tokens.
 	BAD_ROLE = 100,
-	// Spans and scopes.
+	// Spans, scopes and trajectories.
+	BAD_FIRST_OFFSET = 200,
+	BAD_OFFSET = 201,
+	BAD_LAST_OFFSET = 202,
+	BAD_RANGE_START = 203,
+	BAD_RANGE = 204,
+	BAD_RANGE_END = 205,
+	BAD_SPAN_ID = 206,
+	FOREIGN_SPAN_ID = 207,
+	NO_SPAN_ID = 208,
+	SPANS_ABOVE_SIZE = 209,
+	SPAN_WITHOUT_RESPONSE = 210,
+	BAD_ENTROPY = 211,
+	BAD_REWARD = 212,
 };
 
 // Roles; batch.go has the same.

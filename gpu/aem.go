@@ -1,0 +1,73 @@
+package gpu
+
+import "github.com/seed621a2839/reweight"
+
+// aemParams are those of the kernels of aem.cu.
+type aemParams struct {
+	layout                              layoutParams
+	factors, entropy, spanIDs, groupIDs Ptr
+	lambda, guard                       float64
+	scope                               int64
+	mostSpans                           int64
+
+	// Scratch.
+	values                                Ptr // [Tokens]
+	tops, firsts, counts, places, sizes   Ptr // [Trajectories]
+	responses, ends, spots, means, sorted Ptr // [Spans]
+}
+
+func (p *aemParams) place(l *layout, size Size) {
+	p.values = l.take(4 * size.Tokens)
+	for _, q := range [...]*Ptr{&p.tops, &p.firsts, &p.counts, &p.places, &p.sizes} {
+		*q = l.take(4 * size.Trajectories)
+	}
+	for _, q := range [...]*Ptr{&p.responses, &p.ends, &p.spots, &p.means, &p.sorted} {
+		*q = l.take(4 * size.Spans)
+	}
+}
+
+// AEM sets factors[t] to the number that the advantage of token t is to be multiplied
+// by (arXiv 2605.00425). It reads Role, SeqOffsets, SpanIDs and Entropy, and for
+// ScopeGroup GroupIDs. factors has one element per token, and may be Entropy.
+//
+// The workspace must be made for the batch, with Size.Spans for its spans, which only
+// the device can count. It holds 4 bytes of scratch for each token, 20 for each
+// trajectory and 20 for each span.
+//
+// The time grows with the square of the number of trajectories, because each looks for
+// those of its scope among all: for 65,536 trajectories 4.3 billion pairs, which 32
+// threads at a time compare, 134 million steps of a warp. For thousands this is little.
+func (ws *Workspace) AEM(factors Ptr, b *Batch, opt reweight.AEMOptions) error {
+	if err := ws.spans.cpu.AEM(nil, &nothing, opt); err != nil {
+		return err
+	}
+	if err := ws.checkBatch(b, array{"factors", factors, 4}, array{"Entropy", b.Entropy, 4}, array{"SpanIDs", b.SpanIDs, 4}); err != nil {
+		return err
+	}
+	if opt.Scope == reweight.ScopeGroup {
+		if err := checkPtr("GroupIDs", b.GroupIDs, 4); err != nil {
+			return err
+		}
+	}
+	p := &ws.spans.aem
+	p.factors, p.entropy, p.spanIDs, p.groupIDs = factors, b.Entropy, b.SpanIDs, b.GroupIDs
+	p.lambda, p.guard, p.scope, p.mostSpans = opt.Lambda, opt.Guard, int64(opt.Scope), int64(ws.size.Spans)
+	if err := ws.startBatch(&p.layout, b); err != nil {
+		return err
+	}
+	for _, step := range [...]struct {
+		kernel string
+		ctas   int
+	}{
+		{"aem_tops", perWarp(b.Trajectories)},
+		{"aem_spans", perWarp(b.Trajectories)},
+		{"aem_sort", perWarp(b.Trajectories)},
+		{"aem_scopes", b.Trajectories},
+		{"aem_factors", perThread(b.Tokens, 256)},
+	} {
+		if err := launch(ws, step.kernel, step.ctas, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
