@@ -19,6 +19,14 @@ import (
 // somewhere is the address of an array that no kernel of these tests touches.
 const somewhere Ptr = 1 << 20
 
+// everything is a batch that has all arrays.
+var everything = &Batch{
+	Tokens: 5000, Trajectories: 100,
+	Role: somewhere, SeqOffsets: somewhere, GroupIDs: somewhere, Rewards: somewhere, SpanIDs: somewhere,
+	RefEnergy: somewhere, Entropy: somewhere, OldLogprobs: somewhere, Logprobs: somewhere, RefLogprobs: somewhere,
+	RefEntropy: somewhere, Advantages: somewhere, Values: somewhere,
+}
+
 // calls has calls of every method of Workspace that queues work. Together they launch
 // every kernel.
 var calls = []struct {
@@ -38,6 +46,14 @@ var calls = []struct {
 	{"ReadMemory", func(ws *Workspace) error { return ws.ReadMemory(somewhere, 1<<20) }},
 	{"CopyMemory", func(ws *Workspace) error { return ws.CopyMemory(somewhere, somewhere+1<<20, 1<<20) }},
 	{"Multiply", func(ws *Workspace) error { return ws.Multiply(somewhere, somewhere, somewhere, 1000) }},
+	{"SpanMeans", func(ws *Workspace) error { return ws.SpanMeans(somewhere, somewhere, somewhere, 10, 100) }},
+	{"MinMax", func(ws *Workspace) error { return ws.MinMax(somewhere, somewhere, somewhere, somewhere, 10, 100) }},
+	{"ExpScale", func(ws *Workspace) error { return ws.ExpScale(somewhere, somewhere, 100, 1, 2) }},
+	{"AEM", func(ws *Workspace) error { return ws.AEM(somewhere, everything, reweight.DefaultAEM) }},
+	{"GRPO", func(ws *Workspace) error { return ws.GRPO(somewhere, everything, reweight.DefaultGRPO) }},
+	{"GAE", func(ws *Workspace) error {
+		return ws.GAE(somewhere, somewhere, somewhere, everything, reweight.DefaultGAE)
+	}},
 }
 
 var index = &Index{somewhere, 900}

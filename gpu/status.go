@@ -28,19 +28,19 @@ const (
 	// Tokens.
 	badRole code = 100
 	// Spans, scopes and trajectories.
-	badFirstOffset      code = 200
-	badOffset           code = 201 // extra: the offset before it
-	badLastOffset       code = 202 // extra: tokens
-	badRangeStart       code = 203
-	badRange            code = 204 // extra: the offset before it
-	badRangeEnd         code = 205 // extra: elements
-	badSpanID           code = 206 // extra: spans before it
-	foreignSpanID       code = 207 // extra: the trajectory
-	noSpanID            code = 208 // value: the role
-	spansAboveSize      code = 209 // extra: how many there may be
-	spanWithoutResponse code = 210
-	badEntropy          code = 211 // extra: the span
-	badReward           code = 212
+	badFirstOffset    code = 200
+	badOffset         code = 201 // extra: the offset before it
+	badLastOffset     code = 202 // extra: tokens
+	badRangeStart     code = 203
+	badRange          code = 204 // extra: the offset before it
+	badRangeEnd       code = 205 // extra: elements
+	badSpanID         code = 206 // extra: spans before it
+	badSpanTrajectory code = 207 // extra: the trajectory
+	badSpanMissing    code = 208 // value: the role
+	badSpanCount      code = 209 // extra: how many there may be
+	badSpanEmpty      code = 210
+	badEntropy        code = 211 // extra: the span
+	badReward         code = 212
 )
 
 // problems say what each code means.
@@ -75,16 +75,16 @@ var problems = map[code]func(s *status) *reweight.InputError{
 	badSpanID: func(s *status) *reweight.InputError {
 		return badElement("SpanIDs", int(s.index), "is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear", s.value, s.extra)
 	},
-	foreignSpanID: func(s *status) *reweight.InputError {
+	badSpanTrajectory: func(s *status) *reweight.InputError {
 		return badElement("SpanIDs", int(s.index), "is %d in trajectory %d, but that span began in an earlier trajectory", s.value, s.extra)
 	},
-	noSpanID: func(s *status) *reweight.InputError {
+	badSpanMissing: func(s *status) *reweight.InputError {
 		return badElement("SpanIDs", int(s.index), "is -1 at a response token (role %d), want its span", s.value)
 	},
-	spansAboveSize: func(s *status) *reweight.InputError {
+	badSpanCount: func(s *status) *reweight.InputError {
 		return badInput("SpanIDs", "has %d spans, want at most %d, for which the workspace was made", s.value, s.extra)
 	},
-	spanWithoutResponse: func(s *status) *reweight.InputError {
+	badSpanEmpty: func(s *status) *reweight.InputError {
 		return badInput("SpanIDs", "has no response token in span %d, want at least one in each", s.value)
 	},
 	badEntropy: func(s *status) *reweight.InputError {

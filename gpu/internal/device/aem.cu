@@ -279,17 +279,17 @@ DEVICE void describeSpans(const Aem &p) {
 		const i32 id = p.spanIDs[i];
 		if (lane() != 0) break;
 		if (id < -1 || idTop(id) > next + 1) report(status, BAD_SPAN_ID, i, id, next);
-		else if (id >= 0) report(status, FOREIGN_SPAN_ID, i, id, q);
-		else report(status, NO_SPAN_ID, i, p.layout.role[i], 0);
+		else if (id >= 0) report(status, BAD_SPAN_TRAJECTORY, i, id, q);
+		else report(status, BAD_SPAN_MISSING, i, p.layout.role[i], 0);
 		break;
 	}
 	case TOO_MANY_SPANS: {
 		const u32 spans = firstSpanOf(p, p.layout.trajectories);
-		if (lane() == 0) report(status, SPANS_ABOVE_SIZE, -1, spans, p.mostSpans);
+		if (lane() == 0) report(status, BAD_SPAN_COUNT, -1, spans, p.mostSpans);
 		break;
 	}
 	case EMPTY_SPAN:
-		if (lane() == 0) report(status, SPAN_WITHOUT_RESPONSE, -1, i, 0);
+		if (lane() == 0) report(status, BAD_SPAN_EMPTY, -1, i, 0);
 		break;
 	case WRONG_ENTROPY:
 		if (lane() == 0) report(status, BAD_ENTROPY, i, bitsOf(p.entropy[i]), p.spanIDs[i]);
