@@ -1,0 +1,133 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+)
+
+var integerRoundings = map[string]func(r *big.Rat) *big.Int{"rni": roundEven, "rzi": roundZero, "rmi": roundDown, "rpi": roundUp}
+
+func convertChecks(checks map[string]check) {
+	integers := []string{"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
+	for _, from := range integers {
+		for _, to := range integers {
+			if from == to {
+				continue
+			}
+			// A register that is wider than the type gets zeros or the sign above.
+			for _, register := range []string{registerType(to), "b32", "b64"} {
+				if types[register].size < types[to].size {
+					continue
+				}
+				checks[fmt.Sprintf("cvt.%s.%s to %s", to, from, register)] = check{d: register, s: []string{"b64"}, text: "cvt." + to + "." + from + " D, S0",
+					want: func(v []uint64) uint64 {
+						n := signedValue(truncated(signedValue(v[0], from), 8*types[to].size), to)
+						return truncated(n, 8*types[register].size)
+					}}
+			}
+		}
+		for _, to := range []string{"f32", "f64"} {
+			checks["cvt.rn."+to+"."+from] = check{d: to, s: []string{registerType(from)}, want: func(v []uint64) uint64 {
+				return formats[to].nearest(new(big.Rat).SetInt(signedValue(v[0], from)))
+			}}
+		}
+	}
+	for name, round := range integerRoundings {
+		for _, from := range []string{"f32", "f64"} {
+			f := formats[from]
+			for _, to := range integers {
+				checks["cvt."+name+"."+to+"."+from] = check{d: registerType(to), s: []string{from}, want: func(v []uint64) uint64 {
+					return integerOfFloat(v[0], from, to, round)
+				}}
+			}
+			checks["cvt."+name+"."+from+"."+from] = check{d: from, s: []string{from}, want: func(v []uint64) uint64 {
+				switch {
+				case f.isNaN(v[0]):
+					return f.nan()
+				case f.isInf(v[0]):
+					return v[0]
+				}
+				// A zero keeps the sign of what was rounded to it.
+				return f.nearest(new(big.Rat).SetInt(round(f.value(v[0]))))&^f.sign() | v[0]&f.sign()
+			}}
+		}
+	}
+	for _, c := range [][2]string{{"f64", "f32"}, {"f32", "f64"}, {"f32", "f16"}, {"f64", "f16"}, {"f16", "f32"}, {"bf16", "f32"}} {
+		to, from := c[0], c[1]
+		opcode := "cvt." + to + "." + from
+		if formats[to].fraction < formats[from].fraction {
+			opcode = "cvt.rn." + to + "." + from
+		}
+		checks[opcode] = check{d: to, s: []string{from}, want: func(v []uint64) uint64 { return rounded(to, from, v[0]) }}
+	}
+	for _, t := range []string{"f16", "bf16"} {
+		checks["cvt.rn."+t+"x2.f32"] = check{d: t + "x2", s: []string{"f32", "f32"}, want: func(v []uint64) uint64 {
+			return rounded(t, "f32", v[0])<<16 | rounded(t, "f32", v[1])
+		}}
+	}
+}
+
+// rounded converts between formats.
+func rounded(to, from string, u uint64) uint64 {
+	f := formats[from]
+	if !f.isFinite(u) || u&^f.sign() == 0 {
+		return encoded(to, decoded(from, u))
+	}
+	return formats[to].nearest(f.value(u))
+}
+
+// integerOfFloat rounds to an integer of type to, as its register holds it. What is too
+// large becomes the largest there is. NaN becomes 0, or the highest bit where the
+// source or the integer has 64 bits.
+func integerOfFloat(u uint64, from, to string, round func(r *big.Rat) *big.Int) uint64 {
+	f, bits := formats[from], uint(8*types[to].size)
+	low, high := big.NewInt(0), mask(bits)
+	if to[0] == 's' {
+		high = mask(bits - 1)
+		low = new(big.Int).Not(high)
+	}
+	n := new(big.Int)
+	switch {
+	case f.isNaN(u):
+		if from == "f64" || bits == 64 {
+			n.SetUint64(1 << (bits - 1))
+			if to[0] == 's' {
+				n = low
+			}
+		}
+	case f.isInf(u) && f.negative(u):
+		n = low
+	case f.isInf(u):
+		n = high
+	default:
+		n = round(f.value(u))
+		if n.Cmp(low) < 0 {
+			n = low
+		}
+		if n.Cmp(high) > 0 {
+			n = high
+		}
+	}
+	return truncated(n, 8*types[registerType(to)].size)
+}
+
+// TestHalves tries every float16, and every bfloat16's neighbourhood in float32.
+func TestHalves(t *testing.T) {
+	for h := range 1 << 16 {
+		if got, want := put32(halfToFloat(uint16(h))), rounded("f32", "f16", uint64(h)); got != want {
+			t.Fatalf("float16 %#x is %#x, want %#x", h, got, want)
+		}
+		for _, low := range []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0xffff} {
+			u := uint32(h)<<16 | low
+			f := math.Float32frombits(u)
+			if got, want := uint64(floatToBfloat(f)), rounded("bf16", "f32", uint64(u)); got != want {
+				t.Fatalf("float32 %#x is bfloat16 %#x, want %#x", u, got, want)
+			}
+			if got, want := uint64(floatToHalf(f)), rounded("f16", "f32", uint64(u)); got != want {
+				t.Fatalf("float32 %#x is float16 %#x, want %#x", u, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package ptx
+
+import (
+	"fmt"
+	"math/big"
+)
+
+// registerChecks has a check for every instruction on registers.
+func registerChecks() map[string]check {
+	checks := map[string]check{}
+	for _, add := range []func(map[string]check){integerChecks, bitChecks, moveChecks, floatChecks, halfChecks, compareChecks, convertChecks} {
+		add(checks)
+	}
+	return checks
+}
+
+// integerCheck is a check whose oracle computes with integers of any size.
+func integerCheck(d string, s []string, f func(v []*big.Int) *big.Int) check {
+	return check{d: d, s: s, want: func(v []uint64) uint64 {
+		n := make([]*big.Int, len(v))
+		for i := range v {
+			n[i] = signedValue(v[i], s[i])
+		}
+		return truncated(f(n), 8*types[d].size)
+	}}
+}
+
+func integerChecks(checks map[string]check) {
+	newInt := func() *big.Int { return new(big.Int) }
+	for _, t := range []string{"s16", "u16", "s32", "u32", "s64", "u64"} {
+		bits := uint(8 * types[t].size)
+		t2, t3 := []string{t, t}, []string{t, t, t}
+		checks["add."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Add(v[0], v[1]) })
+		checks["sub."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Sub(v[0], v[1]) })
+		checks["mul.lo."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
+		checks["mul.hi."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int {
+			p := newInt().Mul(v[0], v[1])
+			return p.Rsh(p, bits)
+		})
+		checks["mad.lo."+t] = integerCheck(t, t3, func(v []*big.Int) *big.Int {
+			p := newInt().Mul(v[0], v[1])
+			return p.Add(p, v[2])
+		})
+		checks["mad.hi."+t] = integerCheck(t, t3, func(v []*big.Int) *big.Int {
+			p := newInt().Mul(v[0], v[1])
+			return p.Add(p.Rsh(p, bits), v[2])
+		})
+		checks["sad."+t] = integerCheck(t, t3, func(v []*big.Int) *big.Int {
+			p := newInt().Sub(v[0], v[1])
+			return p.Add(p.Abs(p), v[2])
+		})
+		checks["div."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Quo(v[0], v[1]) })
+		checks["rem."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Rem(v[0], v[1]) })
+		checks["min."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int {
+			if v[0].Cmp(v[1]) < 0 {
+				return v[0]
+			}
+			return v[1]
+		})
+		checks["max."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int {
+			if v[0].Cmp(v[1]) < 0 {
+				return v[1]
+			}
+			return v[0]
+		})
+		if t[0] == 's' {
+			checks["neg."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Neg(v[0]) })
+			checks["abs."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Abs(v[0]) })
+		}
+		if bits < 64 {
+			wide := fmt.Sprintf("%c%d", t[0], 2*bits)
+			checks["mul.wide."+t] = integerCheck(wide, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
+			checks["mad.wide."+t] = integerCheck(wide, []string{t, t, wide}, func(v []*big.Int) *big.Int {
+				p := newInt().Mul(v[0], v[1])
+				return p.Add(p, v[2])
+			})
+		}
+		// A shift by the size or more is a shift by the size.
+		checks["shr."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
+			return newInt().Rsh(v[0], min(bits, uint(v[1].Uint64())))
+		})
+	}
+	for _, t := range []string{"b16", "b32", "b64"} {
+		bits := uint(8 * types[t].size)
+		checks["shr."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
+			return newInt().Rsh(v[0], min(bits, uint(v[1].Uint64())))
+		})
+		checks["shl."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
+			return newInt().Lsh(v[0], min(bits, uint(v[1].Uint64())))
+		})
+	}
+}
+
+// bitwise makes a result of size bits, each by itself.
+func bitwise(size int, bit func(i int) uint64) uint64 {
+	v := uint64(0)
+	for i := range size {
+		v |= bit(i) & 1 << i
+	}
+	return v
+}
+
+func bitChecks(checks map[string]check) {
+	for _, t := range []string{"pred", "b16", "b32", "b64"} {
+		n := max(1, 8*types[t].size)
+		t2 := []string{t, t}
+		checks["and."+t] = check{d: t, s: t2, want: func(v []uint64) uint64 {
+			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1+v[1]>>i&1 == 2) })
+		}}
+		checks["or."+t] = check{d: t, s: t2, want: func(v []uint64) uint64 {
+			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1+v[1]>>i&1 > 0) })
+		}}
+		checks["xor."+t] = check{d: t, s: t2, want: func(v []uint64) uint64 {
+			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1+v[1]>>i&1 == 1) })
+		}}
+		checks["not."+t] = check{d: t, s: []string{t}, want: func(v []uint64) uint64 {
+			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1 == 0) })
+		}}
+	}
+	for _, t := range []string{"b32", "b64"} {
+		n := 8 * types[t].size
+		checks["popc."+t] = check{d: "u32", s: []string{t}, want: func(v []uint64) uint64 {
+			count := uint64(0)
+			for i := range n {
+				count += v[0] >> i & 1
+			}
+			return count
+		}}
+		checks["clz."+t] = check{d: "u32", s: []string{t}, want: func(v []uint64) uint64 {
+			for i := range n {
+				if v[0]>>(n-1-i)&1 == 1 {
+					return uint64(i)
+				}
+			}
+			return uint64(n)
+		}}
+		checks["brev."+t] = check{d: t, s: []string{t}, want: func(v []uint64) uint64 {
+			return bitwise(n, func(i int) uint64 { return v[0] >> (n - 1 - i) })
+		}}
+		checks["bfi."+t] = check{d: t, s: []string{t, t, "u32", "u32"}, want: func(v []uint64) uint64 {
+			from, count := int(v[2]&255), int(v[3]&255)
+			return bitwise(n, func(i int) uint64 {
+				if i >= from && i < from+count {
+					return v[0] >> (i - from)
+				}
+				return v[1] >> i
+			})
+		}}
+	}
+	for _, t := range []string{"u32", "s32", "u64", "s64"} {
+		n := 8 * types[t].size
+		checks["bfe."+t] = check{d: t, s: []string{t, "u32", "u32"}, want: func(v []uint64) uint64 {
+			from, count := int(v[1]&255), int(v[2]&255)
+			sign := uint64(0)
+			if t[0] == 's' && count > 0 {
+				sign = v[0] >> min(from+count-1, n-1)
+			}
+			return bitwise(n, func(i int) uint64 {
+				if i < count && from+i < n {
+					return v[0] >> (from + i)
+				}
+				return sign
+			})
+		}}
+	}
+	checks["prmt.b32"] = check{d: "b32", s: []string{"b32", "b32", "b32"}, want: func(v []uint64) uint64 {
+		var bytes [8]uint64
+		for i := range 4 {
+			bytes[i], bytes[4+i] = v[0]>>(8*i)&255, v[1]>>(8*i)&255
+		}
+		return bitwise(32, func(i int) uint64 {
+			selector := v[2] >> (i / 8 * 4) & 15
+			if selector >= 8 {
+				return bytes[selector-8] >> 7
+			}
+			return bytes[selector] >> (i % 8)
+		})
+	}}
+	for _, mode := range []string{"wrap", "clamp"} {
+		shift := func(n uint64) int {
+			if mode == "wrap" {
+				return int(n % 32)
+			}
+			return int(min(n, 32))
+		}
+		// The bits of y above those of x, moved left or right; the high or the low half.
+		pairBit := func(v []uint64, i int) uint64 {
+			switch {
+			case i < 0 || i >= 64:
+				return 0
+			case i < 32:
+				return v[0] >> i
+			}
+			return v[1] >> (i - 32)
+		}
+		s := []string{"b32", "b32", "u32"}
+		checks["shf.l."+mode+".b32"] = check{d: "b32", s: s, want: func(v []uint64) uint64 {
+			return bitwise(32, func(i int) uint64 { return pairBit(v, 32+i-shift(v[2])) })
+		}}
+		checks["shf.r."+mode+".b32"] = check{d: "b32", s: s, want: func(v []uint64) uint64 {
+			return bitwise(32, func(i int) uint64 { return pairBit(v, i+shift(v[2])) })
+		}}
+	}
+	for _, table := range []uint64{0, 255, 0x80, 0xfe, 0x96, 0xca, 0x1b} {
+		checks[fmt.Sprintf("lop3.b32 %#x", table)] = check{d: "b32", s: []string{"b32", "b32", "b32"},
+			text: fmt.Sprintf("lop3.b32 D, S0, S1, S2, %d", table),
+			want: func(v []uint64) uint64 {
+				return bitwise(32, func(i int) uint64 {
+					return table >> (v[0]>>i&1<<2 | v[1]>>i&1<<1 | v[2]>>i&1)
+				})
+			}}
+	}
+}
+
+func moveChecks(checks map[string]check) {
+	same := func(v []uint64) uint64 { return v[0] }
+	for _, t := range []string{"b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"} {
+		checks["mov."+t] = check{d: t, s: []string{t}, want: same}
+		checks["selp."+t] = check{d: t, s: []string{t, t, "pred"}, want: func(v []uint64) uint64 {
+			if v[2] == 1 {
+				return v[0]
+			}
+			return v[1]
+		}}
+	}
+	checks["mov.pred"] = check{d: "pred", s: []string{"pred"}, want: same}
+	checks["mov.pred constant"] = check{d: "pred", s: []string{"pred"}, text: "mov.pred D, -1", want: func([]uint64) uint64 { return 1 }}
+	checks["mov.b32 pack"] = check{d: "b32", s: []string{"b16", "b16"}, text: "mov.b32 D, {S0, S1}", want: func(v []uint64) uint64 { return v[1]<<16 | v[0] }}
+	checks["mov.b64 pack"] = check{d: "b64", s: []string{"b32", "b32"}, text: "mov.b64 D, {S0, S1}", want: func(v []uint64) uint64 { return v[1]<<32 | v[0] }}
+	checks["mov.b64 pack four"] = check{d: "b64", s: []string{"b16", "b16", "b16", "b16"}, text: "mov.b64 D, {S0, S1, S2, S3}",
+		want: func(v []uint64) uint64 { return v[3]<<48 | v[2]<<32 | v[1]<<16 | v[0] }}
+	checks["mov.b32 unpack"] = check{d: "b16", s: []string{"b32"}, text: "{ .reg .b16 h; mov.b32 {D, h}, S0; add.u16 D, D, h; }", want: func(v []uint64) uint64 { return (v[0] + v[0]>>16) & 0xffff }}
+	checks["mov.b64 unpack"] = check{d: "b32", s: []string{"b64"}, text: "mov.b64 {_, D}, S0", want: func(v []uint64) uint64 { return v[0] >> 32 }}
+	for space, base := range map[string]uint64{"shared": sharedWindow, "local": localWindow, "const": constWindow} {
+		checks["cvta."+space+".u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta." + space + ".u64 D, x; }",
+			want: func(v []uint64) uint64 { return v[0] + base }}
+		checks["cvta.to."+space+".u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta." + space + ".u64 x, x; cvta.to." + space + ".u64 D, x; }", want: same}
+	}
+	checks["cvta.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
+	checks["cvta.to.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
+}
