@@ -46,6 +46,24 @@ var calls = []struct {
 	{"ReadMemory", func(ws *Workspace) error { return ws.ReadMemory(somewhere, 1<<20) }},
 	{"CopyMemory", func(ws *Workspace) error { return ws.CopyMemory(somewhere, somewhere+1<<20, 1<<20) }},
 	{"Multiply", func(ws *Workspace) error { return ws.Multiply(somewhere, somewhere, somewhere, 1000) }},
+	{"MaskedMoments", func(ws *Workspace) error {
+		return ws.MaskedMoments(somewhere, somewhere, somewhere, 1000, reweight.Responses, 0)
+	}},
+	{"ActFocus", func(ws *Workspace) error {
+		return ws.ActFocus(somewhere, somewhere, everything, reweight.ActFocusOptions{Signal: reweight.SignalLogRatio})
+	}},
+	{"ActFocusWeights", func(ws *Workspace) error {
+		return ws.ActFocusWeights(somewhere, somewhere, somewhere, 1000, 0, 1, reweight.DefaultActFocus)
+	}},
+	{"Whiten", func(ws *Workspace) error { return ws.Whiten(somewhere, somewhere, somewhere, 1000) }},
+	{"Surrogate", func(ws *Workspace) error {
+		return ws.Surrogate(somewhere, somewhere, somewhere, somewhere, somewhere, 0, somewhere, 1000, 1, reweight.DefaultLoss)
+	}},
+	{"Loss", func(ws *Workspace) error {
+		opt := reweight.DefaultLoss
+		opt.Aggregation = reweight.SeqMeanTokenMean
+		return ws.Loss(somewhere, somewhere, somewhere, everything, opt)
+	}},
 	{"SpanMeans", func(ws *Workspace) error { return ws.SpanMeans(somewhere, somewhere, somewhere, 10, 100) }},
 	{"MinMax", func(ws *Workspace) error { return ws.MinMax(somewhere, somewhere, somewhere, somewhere, 10, 100) }},
 	{"ExpScale", func(ws *Workspace) error { return ws.ExpScale(somewhere, somewhere, 100, 1, 2) }},

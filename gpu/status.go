@@ -26,7 +26,12 @@ const (
 	badID    code = 1 // extra: the vocabulary
 	badIndex code = 2 // extra: rows in memory
 	// Tokens.
-	badRole code = 100
+	badRole       code = 100 // extra: what the argument is called
+	badSignal     code = 101 // extra: the signal
+	badReference  code = 102
+	badDifference code = 103
+	badResponse   code = 104 // extra: what the argument is called
+	badCount      code = 105
 	// Spans, scopes and trajectories.
 	badFirstOffset    code = 200
 	badOffset         code = 201 // extra: the offset before it
@@ -52,7 +57,19 @@ var problems = map[code]func(s *status) *reweight.InputError{
 		return badElement("logits.Index", int(s.index), "is %d, want 0 to %d, for %d rows of logits", s.value, s.extra-1, s.extra)
 	},
 	badRole: func(s *status) *reweight.InputError {
-		return badElement("Role", int(s.index), "is %d, want 0, 1 or 2", s.value)
+		return badElement(roleNames.of(s), int(s.index), "is %d, want 0, 1 or 2", s.value)
+	},
+	badSignal:    func(s *status) *reweight.InputError { return s.badSignal(firstArrays) },
+	badReference: func(s *status) *reweight.InputError { return s.badSignal(names{secondArray}) },
+	badDifference: func(s *status) *reweight.InputError {
+		return badElement(firstArrays.of(s), int(s.index),
+			"is %v, too far from the reference's log-probability for float32 to hold the difference", s.float())
+	},
+	badResponse: func(s *status) *reweight.InputError {
+		return badElement(responseNames.of(s), int(s.index), "is %v at a response token, want a finite number", s.float())
+	},
+	badCount: func(s *status) *reweight.InputError {
+		return badInput("role", "has %d response tokens, want at least 2 to whiten", s.value)
 	},
 	badFirstOffset: func(s *status) *reweight.InputError {
 		return badElement("SeqOffsets", 0, "is %d, want 0", s.value)
@@ -93,6 +110,28 @@ var problems = map[code]func(s *status) *reweight.InputError{
 	badReward: func(s *status) *reweight.InputError {
 		return badElement("Rewards", int(s.index), "is %v, want a finite reward", s.float())
 	},
+}
+
+// names are what an argument may be called; extra says which.
+type names []string
+
+// The names, in the order of tokens.cuh; those of the arrays that
+// ActFocus's signals are made of in the order of reweight.Signal.
+var (
+	roleNames     = names{"Role", "role"}
+	responseNames = names{"weights", "x"}
+	firstArrays   = names{"RefEnergy", "RefEntropy", "OldLogprobs", "OldLogprobs"}
+)
+
+// secondArray is the other array of the one signal that has two.
+const secondArray = "RefLogprobs"
+
+// of returns the name that a status is about.
+func (n names) of(s *status) string { return n[uint64(s.extra)%uint64(len(n))] }
+
+// badSignal is about an array of ActFocus's signal.
+func (s *status) badSignal(arrays names) *reweight.InputError {
+	return badElement(arrays.of(s), int(s.index), "is %v at an action token, want a finite number", s.float())
 }
 
 // largestMean bounds the entropies of AEM; aem.cu has the same.

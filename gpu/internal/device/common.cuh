@@ -11,6 +11,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define DEVICE static inline __attribute__((device, always_inline))
+#define MEMBER __attribute__((device, always_inline)) // a function of a struct
 #define SHARED __attribute__((shared))
 
 // KERNEL(T) begins a kernel that is launched with T threads a CTA.
@@ -124,7 +125,12 @@ enum {
 	BAD_ID = 1,
 	BAD_INDEX = 2,
 	// Tokens.
-	BAD_ROLE = 100,
+	BAD_ROLE = 100,       // value: the role; extra: what the argument is called
+	BAD_SIGNAL = 101,     // value: the bits of a float; extra: the signal
+	BAD_REFERENCE = 102,  // the same, of the second array of the signal
+	BAD_DIFFERENCE = 103, // the same, of the first array
+	BAD_RESPONSE = 104,   // value: the bits of a float; extra: what the argument is called
+	BAD_COUNT = 105,      // value: how many response tokens
 	// Spans, scopes and trajectories.
 	BAD_FIRST_OFFSET = 200,
 	BAD_OFFSET = 201,

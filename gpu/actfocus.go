@@ -1,0 +1,110 @@
+package gpu
+
+import "github.com/seed621a2839/reweight"
+
+// values are what a kernel makes of two arrays: Values of chains.cuh.
+type values struct {
+	a, b Ptr
+	form uint64
+}
+
+// The forms; chains.cuh has the same.
+const (
+	plain      = iota // a
+	negated           // -a
+	difference        // a - b
+)
+
+// signalOf returns what the signal is made of.
+func signalOf(b *Batch, s reweight.Signal) (values, error) {
+	var v values
+	switch s {
+	case reweight.SignalEnergy:
+		v = values{a: b.RefEnergy, form: plain}
+	case reweight.SignalRefEntropy:
+		v = values{a: b.RefEntropy, form: plain}
+	case reweight.SignalSurprisal:
+		v = values{a: b.OldLogprobs, form: negated}
+	default:
+		v = values{a: b.OldLogprobs, b: b.RefLogprobs, form: difference}
+	}
+	err := checkArrays(b.Tokens, array{firstArrays[s], v.a, 4})
+	if err == nil && v.form == difference {
+		err = checkArrays(b.Tokens, array{secondArray, v.b, 4})
+	}
+	return v, err
+}
+
+// spreadParams are those of actfocus_spread.
+type spreadParams struct {
+	signal                      values
+	role, result, curve, status Ptr
+	n                           int64
+	eps                         float64
+	name                        int64
+}
+
+// weightsParams are those of actfocus_weights.
+type weightsParams struct {
+	dst         Ptr
+	signal      values
+	role        Ptr
+	curve       Ptr // 0: that of mean and sigma
+	status      Ptr
+	n           int64
+	mean, sigma float64
+	alpha, beta float32
+}
+
+// ActFocus sets the weights of the batch's tokens, as reweight.Workspace.ActFocus does,
+// and result, a reweight.ActFocusResult. weights may be an array of the signal. If a
+// role is wrong, or the signal of an action token is not finite, all weights, the mean
+// and sigma are NaN. It is two launches, the first of one CTA.
+func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFocusOptions) error {
+	if err := checkLength("Tokens", b.Tokens); err != nil {
+		return err
+	}
+	if err := checkPtr("result", result, 8); err != nil {
+		return err
+	}
+	if err := checkArrays(b.Tokens, array{"weights", weights, 4}, array{"Role", b.Role, 1}); err != nil {
+		return err
+	}
+	if err := ws.tokens.cpu.ActFocusWeights(nil, nil, nil, 0, 0, opt); err != nil {
+		return err
+	}
+	signal, err := signalOf(b, opt.Signal)
+	if err != nil {
+		return err
+	}
+	n := int64(b.Tokens)
+	ws.tokens.spread = spreadParams{signal: signal, role: b.Role, result: result, curve: ws.tokens.curve, status: ws.status, n: n,
+		eps: opt.Eps, name: int64(opt.Signal)}
+	if err := launch(ws, "actfocus_spread", 1, &ws.tokens.spread); err != nil {
+		return err
+	}
+	ws.tokens.weights = weightsParams{dst: weights, signal: signal, role: b.Role, curve: ws.tokens.curve, status: ws.status, n: n,
+		alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
+	return launch(ws, "actfocus_weights", passes(b.Tokens), &ws.tokens.weights)
+}
+
+// ActFocusWeights sets dst[t] of n tokens by role, signal, mean and sigma, as
+// reweight.Workspace.ActFocusWeights does. dst may be signal. Where a role is wrong, dst
+// is NaN. It is one launch.
+func (ws *Workspace) ActFocusWeights(dst, signal, role Ptr, n int, mean, sigma float64, opt reweight.ActFocusOptions) error {
+	if err := checkLength("n", n); err != nil {
+		return err
+	}
+	if err := checkArrays(n, array{"dst", dst, 4}, array{"signal", signal, 4}, array{"role", role, 1}); err != nil {
+		return err
+	}
+	if err := ws.tokens.cpu.ActFocusWeights(nil, nil, nil, mean, sigma, opt); err != nil {
+		return err
+	}
+	if n == 0 {
+		return nil
+	}
+	ws.tokens.weights = weightsParams{dst: dst, signal: values{a: signal}, role: role, status: ws.status, n: int64(n), mean: mean, sigma: sigma,
+		alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
+	return launch(ws, "actfocus_weights", passes(n), &ws.tokens.weights)
+}

@@ -1,0 +1,193 @@
+package gpu
+
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight"
+)
+
+const (
+	groupTokens    = 128 // tokens of a group, which half a warp sums: surrogate.cuh
+	groupThreads   = 256
+	segmentThreads = 128 // of loss_segments: a warp sums a segment
+)
+
+// segments are what is summed by itself: Segments of surrogate.cuh.
+type segments struct {
+	offsets       Ptr // 0: the batch as a whole
+	count, tokens int64
+}
+
+// slots returns how many groups have a place in scratch memory.
+func slots(tokens, segments int) int { return tokens/groupTokens + segments }
+
+// ctas returns how many CTAs give every group a half of a warp.
+func (s *segments) ctas() int { return perThread(slots(int(s.tokens), int(s.count)), groupThreads/16) }
+
+// surrogateParams are those of surrogate.
+type surrogateParams struct {
+	grad, logprobs, old, advantages, weights, role Ptr
+	sums, counts, status                           Ptr
+	segments                                       segments
+	low, high, dual, scale                         float32
+}
+
+// surrogateTotalParams are those of surrogate_total.
+type surrogateTotalParams struct {
+	of     surrogateParams
+	result Ptr
+}
+
+// surrogateScratch says where the sums of groups are: about a byte a token.
+type surrogateScratch struct{ groupSums, groupCounts Ptr }
+
+func (st *surrogateScratch) place(l *layout, size Size) {
+	n := slots(size.Tokens, max(size.Trajectories, 1))
+	st.groupSums = l.take(2 * 16 * 4 * n)
+	st.groupCounts = l.take(4 * n)
+}
+
+// surrogateOf returns the parameters of the surrogate on segments.
+func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role Ptr, s segments, scale float64, opt *reweight.LossOptions) surrogateParams {
+	p := surrogateParams{grad: grad, logprobs: logprobs, old: old, advantages: advantages, weights: weights, role: role,
+		sums: ws.tokens.groupSums, counts: ws.tokens.groupCounts, status: ws.status, segments: s,
+		low: float32(1 - opt.ClipLow), high: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
+	if opt.DualClip == 0 {
+		p.dual = float32(math.Inf(1))
+	}
+	return p
+}
+
+// Surrogate computes the weighted clipped surrogate of n tokens and grad, as
+// reweight.Workspace.Surrogate does, and its sums into result, a reweight.SurrogateSums.
+// weights 0 stands for ones. grad may be any of the float inputs. Where a role is wrong,
+// grad is NaN, and so are the sums. It is two launches.
+func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights, role Ptr, n int, scale float64, opt reweight.LossOptions) error {
+	if err := checkCount("n", n, ws.size.Tokens); err != nil {
+		return err
+	}
+	if err := checkPtr("result", result, 8); err != nil {
+		return err
+	}
+	err := checkArrays(n, array{"grad", grad, 4}, array{"logprobs", logprobs, 4}, array{"old", old, 4}, array{"advantages", advantages, 4},
+		array{"role", role, 1})
+	if err != nil {
+		return err
+	}
+	if err := checkAligned("weights", weights, 4); err != nil {
+		return err
+	}
+	if _, err := ws.tokens.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt); err != nil {
+		return err
+	}
+	p := &ws.tokens.total
+	p.of = ws.surrogateOf(grad, logprobs, old, advantages, weights, role, segments{count: 1, tokens: int64(n)}, scale, &opt)
+	p.result = result
+	if err := launch(ws, "surrogate", p.of.segments.ctas(), &p.of); err != nil {
+		return err
+	}
+	return launch(ws, "surrogate_total", 1, p)
+}
+
+// lossParams are those of the kernels of loss.cu.
+type lossParams struct {
+	of                      surrogateParams
+	reference, offsets      Ptr
+	trajectories            int64
+	segments, state, result Ptr
+	aggregation, normLength int64
+}
+
+// segmentState is SegmentState of loss.cu.
+type segmentState struct {
+	responses    int64
+	sum, squares float64
+	sums         reweight.SurrogateSums
+}
+
+// lossState is LossState of loss.cu.
+type lossState struct {
+	wrong, sequences uint32
+	longest          uint64
+	k3               float64
+}
+
+// lossScratch says where the state of a loss is.
+type lossScratch struct{ lossSegments, lossState Ptr }
+
+func (st *lossScratch) place(l *layout, size Size) {
+	st.lossSegments = l.take(max(size.Trajectories, 1) * sizeOf[segmentState]())
+	st.lossState = l.take(sizeOf[lossState]())
+}
+
+// Loss computes the clipped surrogate of the batch with token weights, its gradient with
+// respect to each log-probability, and the metrics, as reweight.Workspace.Loss does, the
+// latter into result, a reweight.LossResult. weights 0 stands for ones; RefLogprobs may
+// be 0, and SeqOffsets if the aggregation is TokenMean. grad may be weights or any of the
+// float arrays of the batch. If a role, an offset or a weight is wrong, grad and the
+// floats of the result are NaN. It is four launches, and one more if there are weights or
+// RefLogprobs.
+func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.LossOptions) error {
+	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
+		return err
+	}
+	if err := checkPtr("result", result, 8); err != nil {
+		return err
+	}
+	err := checkArrays(b.Tokens, array{"Role", b.Role, 1}, array{"grad", grad, 4}, array{"Logprobs", b.Logprobs, 4},
+		array{"OldLogprobs", b.OldLogprobs, 4}, array{"Advantages", b.Advantages, 4})
+	if err != nil {
+		return err
+	}
+	if err := checkAligned("weights", weights, 4); err != nil {
+		return err
+	}
+	if err := checkAligned("RefLogprobs", b.RefLogprobs, 4); err != nil {
+		return err
+	}
+	if _, err := ws.tokens.cpu.Surrogate(nil, nil, nil, nil, nil, nil, 0, opt); err != nil {
+		return err
+	}
+	p := &ws.tokens.loss
+	*p = lossParams{reference: b.RefLogprobs, segments: ws.tokens.lossSegments, state: ws.tokens.lossState, result: result,
+		aggregation: int64(opt.Aggregation), normLength: int64(opt.NormLength)}
+	s := segments{count: 1, tokens: int64(b.Tokens)}
+	if opt.Aggregation != reweight.TokenMean {
+		if err := checkTrajectories(ws, b); err != nil {
+			return err
+		}
+		p.offsets, p.trajectories = b.SeqOffsets, int64(b.Trajectories)
+		if opt.Aggregation != reweight.SeqMeanTokenSumNorm {
+			s.offsets, s.count = b.SeqOffsets, int64(b.Trajectories)
+		}
+	}
+	p.of = ws.surrogateOf(grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, s, 1, &opt)
+	ctas := max(s.ctas(), perThread(b.Trajectories, groupThreads))
+	if err := launch(ws, "loss_check", ctas, p); err != nil {
+		return err
+	}
+	if weights != 0 || b.RefLogprobs != 0 {
+		if err := launch(ws, "loss_weights", int(s.count)+1, p); err != nil {
+			return err
+		}
+	}
+	if err := launch(ws, "loss_tokens", ctas, p); err != nil {
+		return err
+	}
+	if err := launch(ws, "loss_segments", perThread(int(s.count), segmentThreads/32), p); err != nil {
+		return err
+	}
+	return launch(ws, "loss_total", 1, p)
+}
+
+// checkTrajectories wants offsets of trajectories; what they are is checked on the
+// device.
+func checkTrajectories(ws *Workspace, b *Batch) error {
+	if b.Trajectories < 1 {
+		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
+	}
+	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
+		return err
+	}
+	return checkPtr("SeqOffsets", b.SeqOffsets, 8)
+}
