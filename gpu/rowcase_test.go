@@ -1,0 +1,439 @@
+package gpu_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/ptx"
+)
+
+var moreRows = flag.Int("rows", 1500, "rows that each of the random tests draws")
+
+var temperatures = []float64{1, 0.6, 1.3, math.E, 0.01, 1e-7, 0x1p20}
+
+// A machine is a device to test on, with a workspace.
+type machine struct {
+	*testing.T
+	dev    *gpu.Device
+	ws     *gpu.Workspace
+	cpu    reweight.Workspace
+	placed []*placed // of the case at hand
+	rows   int       // compared so far
+	bits   int       // elements compared so far
+}
+
+// newMachine returns an interpreter, whose lanes run in an order of their own for each
+// seed, with room for few warps, so that each takes several rows in turn.
+func newMachine(t *testing.T, seed uint64) *machine {
+	t.Helper()
+	all, err := device.PTX()
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv, err := ptx.Open(all, ptx.Options{Seed: seed, Multiprocessors: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := gpu.NewDevice(drv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := dev.NewWorkspace(0, gpu.Size{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{T: t, dev: dev, ws: ws, cpu: reweight.Workspace{ISA: reweight.Portable, Workers: 1}}
+	t.Cleanup(func() {
+		t.Logf("%d rows, %d results", m.rows, m.bits)
+		if t.Failed() {
+			return
+		}
+		if err := ws.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func (m *machine) must(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// placed is an array on the device, amid bytes that no kernel may write.
+type placed struct {
+	gpu.Ptr
+	memory gpu.Ptr
+	image  []byte // of the memory before the kernel ran
+	at, n  int    // where in it the array is
+}
+
+const (
+	margin  = 256
+	filling = 0xa5
+)
+
+// place puts an array so many bytes past a multiple of 256.
+func (m *machine) place(x []byte, past int) *placed {
+	m.Helper()
+	p := &placed{image: bytes.Repeat([]byte{filling}, margin+past+len(x)+margin), at: margin + past, n: len(x)}
+	copy(p.image[p.at:], x)
+	var err error
+	p.memory, err = m.dev.Alloc(len(p.image))
+	m.must(err)
+	m.must(gpu.Upload(m.dev, p.memory, p.image, 0))
+	p.Ptr = p.memory + gpu.Ptr(p.at)
+	m.placed = append(m.placed, p)
+	return p
+}
+
+// output puts an array of n float32 that have not been set.
+func (m *machine) output(n int) *placed { return m.place(bytes.Repeat([]byte{filling}, 4*n), 4) }
+
+// read returns the array, and fails if a byte around it has been written.
+func (m *machine) read(what string, p *placed) []byte {
+	m.Helper()
+	got := make([]byte, len(p.image))
+	m.must(gpu.Download(m.dev, got, p.memory, 0))
+	if !bytes.Equal(got[:p.at], p.image[:p.at]) || !bytes.Equal(got[p.at+p.n:], p.image[p.at+p.n:]) {
+		m.Fatalf("%s: memory around the array has been written", what)
+	}
+	return got[p.at : p.at+p.n]
+}
+
+// free gives back the arrays of the case at hand.
+func (m *machine) free() {
+	for _, p := range m.placed {
+		m.must(m.dev.Free(p.memory))
+	}
+	m.placed = m.placed[:0]
+}
+
+// rowCase is a call on rows of logits.
+type rowCase struct {
+	logits reweight.Logits
+	ids    []int32
+	tau    float64
+
+	past   int   // logits between a multiple of 256 bytes and row 0
+	gap    int   // logits between rows
+	index  []int // nil means all rows
+	wide   bool  // ids are int64
+	within string
+}
+
+// String describes the case for a failure's message.
+func (c *rowCase) String() string {
+	return fmt.Sprintf("%s %v, %d rows of %d, tau %v, %d past, %d between, index %v", c.within, c.logits.DType(), c.logits.Rows(), c.logits.Vocab, c.tau, c.past, c.gap, c.index)
+}
+
+// wanted returns for each row whether it is.
+func (c *rowCase) wanted() []bool {
+	w := make([]bool, c.logits.Rows())
+	for _, r := range c.index {
+		w[r] = true
+	}
+	if c.index == nil {
+		for r := range w {
+			w[r] = true
+		}
+	}
+	return w
+}
+
+// spread returns the memory of rows with gaps between them. The gaps are NaN.
+func spread(l reweight.Logits, gap int) []byte {
+	size := l.DType().Size()
+	memory, row, stride := bytesOfLogits(l), l.Vocab*size, (l.Vocab+gap)*size
+	if l.Rows() == 0 {
+		return nil
+	}
+	all := bytes.Repeat([]byte{0xff}, (l.Rows()-1)*stride+row)
+	for r := range l.Rows() {
+		copy(all[r*stride:], memory[r*row:(r+1)*row])
+	}
+	return all
+}
+
+// place puts the rows, their index and their ids on the device.
+func (c *rowCase) place(m *machine) (logits *placed, rows gpu.Rows, ids gpu.IDs) {
+	m.Helper()
+	d := c.logits.DType()
+	logits = m.place(spread(c.logits, c.gap), c.past*d.Size())
+	rows = gpu.Rows{Ptr: logits.Ptr, DType: d, Rows: c.logits.Rows(), Vocab: c.logits.Vocab, Stride: c.logits.Vocab + c.gap}
+	if c.index != nil {
+		wide := make([]int64, len(c.index))
+		for i, r := range c.index {
+			wide[i] = int64(r)
+		}
+		rows.Index = &gpu.Index{Ptr: m.place(bytesOf(wide), 8).Ptr, N: len(wide)}
+	}
+	ids = gpu.IDs{Ptr: m.place(bytesOf(c.ids), 4).Ptr}
+	if c.wide {
+		wide := make([]int64, len(c.ids))
+		for i, id := range c.ids {
+			wide[i] = int64(id)
+		}
+		ids = gpu.IDs{Ptr: m.place(bytesOf(wide), 8).Ptr, Int64: true}
+	}
+	return logits, rows, ids
+}
+
+func bytesOf[E any](x []E) []byte {
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
+}
+
+func bytesOfLogits(l reweight.Logits) []byte {
+	switch l.DType() {
+	case reweight.DTypeF32:
+		return bytesOf(l.F32)
+	case reweight.DTypeBF16:
+		return bytesOf(l.BF16)
+	}
+	return bytesOf(l.F16)
+}
+
+// newLogits returns rows of zeros.
+func newLogits(d reweight.DType, rows, vocab int) reweight.Logits {
+	l := reweight.Logits{Vocab: vocab}
+	switch d {
+	case reweight.DTypeF32:
+		l.F32 = make([]float32, rows*vocab)
+	case reweight.DTypeBF16:
+		l.BF16 = make([]reweight.BF16, rows*vocab)
+	default:
+		l.F16 = make([]reweight.F16, rows*vocab)
+	}
+	return l
+}
+
+// logitsOf returns rows with these values, rounded to the dtype.
+func logitsOf(d reweight.DType, vocab int, x []float32) reweight.Logits {
+	l := newLogits(d, len(x)/vocab, vocab)
+	for i, v := range x {
+		switch d {
+		case reweight.DTypeF32:
+			l.F32[i] = v
+		case reweight.DTypeBF16:
+			l.BF16[i] = reweight.ToBF16(v)
+		default:
+			l.F16[i] = toF16(v)
+		}
+	}
+	return l
+}
+
+// toF16 truncates to half precision.
+func toF16(f float32) reweight.F16 {
+	b := math.Float32bits(f)
+	sign, exp, frac := uint16(b>>16&0x8000), int(b>>23&0xff)-112, uint16(b>>13&0x3ff)
+	switch {
+	case f != f:
+		return reweight.F16(sign | 0x7e00)
+	case exp >= 31:
+		return reweight.F16(sign | 0x7c00)
+	case exp <= -10:
+		return reweight.F16(sign)
+	case exp <= 0: // subnormal
+		return reweight.F16(sign | uint16((uint32(frac)|0x400)>>(1-exp)))
+	}
+	return reweight.F16(sign | uint16(exp)<<10 | frac)
+}
+
+// same reports whether two numbers have the same bits, every NaN counting as one.
+func same(a, b float32) bool {
+	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
+}
+
+// floatsOf returns the numbers of an array of float32.
+func floatsOf(b []byte) []float32 {
+	x := make([]float32, len(b)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.NativeEndian.Uint32(b[4*i:]))
+	}
+	return x
+}
+
+// untouched is the float32 that output leaves where nothing is written.
+var untouched = math.Float32frombits(0xa5a5a5a5)
+
+// A family fills x with a row. r is for what is random.
+type family struct {
+	name string
+	fill func(x []float32, r *rand.Rand)
+}
+
+const (
+	block = 1024
+	log2E = 1 / math.Ln2
+)
+
+var inf = float32(math.Inf(1))
+
+func each(f func(i int, r *rand.Rand) float64) func([]float32, *rand.Rand) {
+	return func(x []float32, r *rand.Rand) {
+		for i := range x {
+			x[i] = float32(f(i, r))
+		}
+	}
+}
+
+func normal(r *rand.Rand) float64 { return 3 * r.NormFloat64() }
+
+// families are rows that are hard on what the kernels do and the CPU does not: jumping
+// references, elements that need the clamp, first chunks of -Inf.
+var families = []family{
+	{"random", each(func(_ int, r *rand.Rand) float64 { return normal(r) })},
+	{"wide", each(func(_ int, r *rand.Rand) float64 { return 30 * normal(r) })},
+	{"huge", each(func(_ int, r *rand.Rand) float64 { return 1e6 * normal(r) })},
+	{"tiny", each(func(_ int, r *rand.Rand) float64 {
+		return float64(math.Float32frombits(r.Uint32N(1<<23))) * float64(1-2*r.IntN(2))
+	})},
+	{"ascending blocks", each(func(i int, r *rand.Rand) float64 { return float64(i/block)*7 + normal(r) })},
+	{"descending blocks", each(func(i int, r *rand.Rand) float64 { return -float64(i/block)*7 + normal(r) })},
+	{"steep blocks", each(func(i int, r *rand.Rand) float64 { return float64(i/block)*120 + normal(r) })},
+	{"falling steeply", each(func(i int, r *rand.Rand) float64 { return -float64(i/block)*60 + normal(r) })},
+	{"ramp", each(func(i int, r *rand.Rand) float64 { return float64(i)/50 + normal(r) })},
+	{"all masked", each(func(int, *rand.Rand) float64 { return math.Inf(-1) })},
+	{"some masked", each(func(_ int, r *rand.Rand) float64 {
+		if r.IntN(3) == 0 {
+			return math.Inf(-1)
+		}
+		return normal(r)
+	})},
+	{"masked with a number", each(func(_ int, r *rand.Rand) float64 {
+		if r.IntN(3) == 0 {
+			return -1e9
+		}
+		return normal(r)
+	})},
+	{"jumps", func(x []float32, r *rand.Rand) {
+		level := 0.0
+		for i := range x {
+			if r.IntN(700) == 0 {
+				level += 20 * r.NormFloat64()
+			}
+			x[i] = float32(level + normal(r))
+		}
+	}},
+	{"masked blocks", func(x []float32, r *rand.Rand) {
+		first, step := r.IntN(6), 2+r.IntN(3)
+		for i := range x {
+			if x[i] = float32(normal(r)); i/block < first || i/block%step == 1 {
+				x[i] = -inf
+			}
+		}
+	}},
+	// Elements at and beside the threshold of the first block's reference, those where
+	// the clamp begins, and those whose power of 2 would wrap around.
+	{"edges", func(x []float32, r *rand.Rand) {
+		m := -inf
+		for i := range x {
+			if x[i] = float32(normal(r)); i < block {
+				m = max(m, x[i])
+			}
+		}
+		for range 1 + len(x)/block {
+			y := []float64{8, 8.5, 7.5, 64, 128, 129, 130, 160, 190, 220, 249, 250, 251, -123.9, -124, -124.1, -125, -125.1, -126, -129, -160, -220, -250}[r.IntN(23)]
+			v := m + float32(y/log2E)
+			if y == 8 || y == -124 || y == -125 {
+				c := m * float32(log2E)
+				v = (c + float32(y)) / float32(log2E)
+				v = []float32{v, math.Nextafter32(v, inf), math.Nextafter32(v, -inf)}[r.IntN(3)]
+			}
+			x[r.IntN(len(x))] = v
+		}
+	}},
+	{"one above", func(x []float32, r *rand.Rand) {
+		for i := range x {
+			x[i] = float32(normal(r)) - 40
+		}
+		x[r.IntN(len(x))] = float32(20 * r.Float64())
+	}},
+	{"special", func(x []float32, r *rand.Rand) {
+		for i := range x {
+			x[i] = float32(normal(r))
+		}
+		for range 1 + r.IntN(2) {
+			x[r.IntN(len(x))] = []float32{inf, -inf, float32(math.NaN())}[r.IntN(3)]
+		}
+	}},
+}
+
+// fill returns rows of the family.
+func (f family) rows(d reweight.DType, rows, vocab int, r *rand.Rand) reweight.Logits {
+	x := make([]float32, rows*vocab)
+	for i := range rows {
+		f.fill(x[i*vocab:(i+1)*vocab], r)
+	}
+	return logitsOf(d, vocab, x)
+}
+
+// someIDs returns an id for each row; about half are among the largest elements.
+func someIDs(l reweight.Logits, r *rand.Rand) []int32 {
+	ids := make([]int32, l.Rows())
+	for i := range ids {
+		ids[i] = int32(r.IntN(l.Vocab))
+		if r.IntN(2) == 0 {
+			for range 50 {
+				if v := r.IntN(l.Vocab); at(l, i*l.Vocab+v) > at(l, i*l.Vocab+int(ids[i])) {
+					ids[i] = int32(v)
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// at returns element i of all rows.
+func at(l reweight.Logits, i int) float32 {
+	switch l.DType() {
+	case reweight.DTypeF32:
+		return l.F32[i]
+	case reweight.DTypeBF16:
+		return l.BF16[i].Float32()
+	}
+	return l.F16[i].Float32()
+}
+
+// anyCase returns a case with everything drawn at random.
+func anyCase(l reweight.Logits, within string, r *rand.Rand) *rowCase {
+	c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[r.IntN(len(temperatures))], wide: r.IntN(2) == 0, within: within}
+	if r.IntN(2) == 0 {
+		c.tau = 1
+	}
+	if r.IntN(2) == 0 {
+		c.past = r.IntN(20)
+	}
+	if r.IntN(2) == 0 {
+		c.gap = r.IntN(20)
+	}
+	if r.IntN(3) == 0 {
+		c.index = r.Perm(l.Rows())[:r.IntN(l.Rows()+1)]
+	}
+	return c
+}
+
+// anyVocab returns a vocabulary: half of them are near a multiple of a block.
+func anyVocab(most int, r *rand.Rand) int {
+	v := 1 + r.IntN(most)
+	if r.IntN(2) == 0 {
+		v = max(1, (v+block-1)/block*block+r.IntN(35)-17)
+	}
+	return v
+}

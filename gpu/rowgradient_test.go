@@ -1,0 +1,250 @@
+package gpu_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// gradientCase is a call of RowGradient.
+type gradientCase struct {
+	*rowCase
+	logprobs, entropy, grad []float32
+	bonus                   float64
+	inPlace                 bool
+	dstPast, dstGap         int // of dst, if it is not in place
+}
+
+// newGradientCase draws gradients, and has the statistics that the logits have.
+func (m *machine) newGradientCase(c *rowCase, bonus float64, r *rand.Rand) *gradientCase {
+	m.Helper()
+	n := c.logits.Rows()
+	g := &gradientCase{rowCase: c, logprobs: make([]float32, n), entropy: make([]float32, n), grad: make([]float32, n), bonus: bonus}
+	m.must(m.cpu.TokenStats(reweight.Stats{Entropy: g.entropy, Logprob: g.logprobs}, c.logits, c.ids, reweight.TokenStatsOptions{Temperature: c.tau}))
+	for i := range g.grad {
+		if g.grad[i] = float32(r.NormFloat64()); r.IntN(6) == 0 {
+			g.grad[i] = 0
+		}
+	}
+	return g
+}
+
+// rowGradient compares the bits of RowGradient with those of the portable kernels.
+func (m *machine) rowGradient(c *gradientCase) {
+	m.Helper()
+	d, n, v := c.logits.DType(), c.logits.Rows(), c.logits.Vocab
+	opt := reweight.RowGradientOptions{Temperature: c.tau, EntropyBonus: c.bonus}
+	want := newLogits(d, n, v)
+	m.must(m.cpu.RowGradient(want, c.logits, c.ids, c.logprobs, c.entropy, c.grad, opt))
+
+	logits, rows, ids := c.place(m)
+	dst, dstRows, gap := logits, rows, c.gap
+	if !c.inPlace {
+		gap = c.dstGap
+		dst = m.place(bytes.Repeat([]byte{filling}, ((n-1)*(v+gap)+v)*d.Size()), c.dstPast*d.Size())
+		dstRows.Ptr, dstRows.Stride = dst.Ptr, v+gap
+	}
+	var entropy gpu.Ptr
+	if c.bonus != 0 {
+		entropy = m.place(bytesOf(c.entropy), 4).Ptr
+	}
+	m.must(m.ws.RowGradient(dstRows, rows, ids, m.place(bytesOf(c.logprobs), 4).Ptr, entropy, m.place(bytesOf(c.grad), 8).Ptr, opt))
+	if err := m.ws.Check(); err != nil {
+		m.Fatalf("%v: %v", c, err)
+	}
+	if !c.inPlace && !bytes.Equal(m.read("logits", logits), logits.image[logits.at:logits.at+logits.n]) {
+		m.Errorf("%v: the logits have been written", c)
+	}
+	// Where nothing is to be written, dst is as it was.
+	expect := bytes.Clone(dst.image[dst.at : dst.at+dst.n])
+	for r, w := range c.wanted() {
+		if w {
+			row := bytesOfLogits(want)[r*v*d.Size() : (r+1)*v*d.Size()]
+			copy(expect[r*(v+gap)*d.Size():], row)
+		}
+	}
+	got := m.read("dst", dst)
+	if !bytes.Equal(got, expect) {
+		m.compare(c, got, expect, gap)
+	}
+	m.rows += n
+	m.bits += n * v
+	m.free()
+	if m.Failed() {
+		m.FailNow()
+	}
+}
+
+// compare reports the first elements of which the bits differ.
+func (m *machine) compare(c *gradientCase, got, want []byte, gap int) {
+	m.Helper()
+	d, v, told := c.logits.DType(), c.logits.Vocab, 0
+	numbers := func(b []byte) reweight.Logits {
+		l := newLogits(d, 1, len(b)/d.Size())
+		copy(bytesOfLogits(l), b)
+		return l
+	}
+	g, w := numbers(got), numbers(want)
+	for i := range g.Vocab {
+		if a, b := at(g, i), at(w, i); !same(a, b) {
+			row, element := i/(v+gap), i%(v+gap)
+			m.Errorf("%v, bonus %v, in place %v: row %d, element %d, id %d, log-probability %v, g %v: %v (%08x), want %v (%08x)", c, c.bonus, c.inPlace,
+				row, element, c.ids[row], c.logprobs[row], c.grad[row], a, math.Float32bits(a), b, math.Float32bits(b))
+			if told++; told == 5 {
+				return
+			}
+		}
+	}
+}
+
+var bonuses = []float64{0, 0, 0.01, 1, -0.5}
+
+// placeAnyhow draws where dst is.
+func (c *gradientCase) placeAnyhow(r *rand.Rand) *gradientCase {
+	c.inPlace = r.IntN(2) == 0
+	if c.dstPast, c.dstGap = c.past, c.gap; r.IntN(2) == 0 { // else aligned like the logits
+		c.dstPast, c.dstGap = r.IntN(20), r.IntN(20)
+	}
+	return c
+}
+
+func TestRowGradientVocabularies(t *testing.T) {
+	m := newMachine(t, 11)
+	r := rand.New(rand.NewPCG(11, 11))
+	var vocabs []int
+	for v := range 300 {
+		vocabs = append(vocabs, v+1)
+	}
+	for _, v := range []int{512, 1024, 2048, 4096, 8192} {
+		vocabs = append(vocabs, v-17, v-1, v, v+1, v+8, v+127)
+	}
+	for i, v := range vocabs {
+		for d := range reweight.DTypeBF16 + 1 {
+			f := families[(i+int(d))%len(families)]
+			l := f.rows(d, 2, v, r)
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
+			m.rowGradient(m.newGradientCase(c, bonuses[i%len(bonuses)], r).placeAnyhow(r))
+		}
+	}
+}
+
+func TestRowGradientFamilies(t *testing.T) {
+	m := newMachine(t, 12)
+	r := rand.New(rand.NewPCG(12, 12))
+	for d := range reweight.DTypeBF16 + 1 {
+		for i, tau := range temperatures {
+			for j, f := range kernels.Families {
+				l := inputOf(t, "row_gradient", kernels.Spec{Rows: 1, Vocab: 700 + 500*i, DType: d, Family: f, Seed: uint64(i + 1)})
+				c := &rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.String()}
+				m.rowGradient(m.newGradientCase(c, bonuses[(i+j)%len(bonuses)], r).placeAnyhow(r))
+			}
+			for j, f := range families {
+				l := f.rows(d, 1, 1100+300*i, r)
+				c := &rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.name}
+				m.rowGradient(m.newGradientCase(c, bonuses[(i+j)%len(bonuses)], r).placeAnyhow(r))
+			}
+		}
+	}
+}
+
+// TestRowGradientEveryValue: rows that together have every bfloat16.
+func TestRowGradientEveryValue(t *testing.T) {
+	m := newMachine(t, 13)
+	r := rand.New(rand.NewPCG(13, 13))
+	const vocab = 64
+	l := newLogits(reweight.DTypeBF16, 1<<16/vocab, vocab)
+	for i := range l.BF16 {
+		l.BF16[i] = reweight.BF16(i)
+	}
+	for _, bonus := range []float64{0, 0.3} {
+		c := m.newGradientCase(&rowCase{logits: l, ids: make([]int32, l.Rows()), tau: 1, within: "every value"}, bonus, r)
+		c.inPlace = bonus != 0
+		m.rowGradient(c)
+	}
+}
+
+// TestRowGradientInputs: log-probabilities and gradients that the row does not have.
+func TestRowGradientInputs(t *testing.T) {
+	m := newMachine(t, 14)
+	r := rand.New(rand.NewPCG(14, 14))
+	nan := float32(math.NaN())
+	for d := range reweight.DTypeBF16 + 1 {
+		for _, tau := range []float64{1, 0.6, 0x1p20, 1e-7} {
+			for _, bonus := range []float64{0, 0.3} {
+				var c gradientCase
+				l := families[0].rows(d, 96, 300, r)
+				c.rowCase = &rowCase{logits: l, ids: someIDs(l, r), tau: tau, within: "inputs"}
+				for _, p := range []float32{0, -1e-9, -0.4, -0.5, math.Nextafter32(-0.5, 0), -63, math.Nextafter32(-64, 0), -64, math.Nextafter32(-64, -inf), -500, -1e30, -inf, nan, 1, 1e30, inf} {
+					for _, g := range []float32{0, 1, -1.5, inf, nan, 1e-40} {
+						c.logprobs = append(c.logprobs, p)
+						c.entropy = append(c.entropy, float32(r.Float64()*5))
+						c.grad = append(c.grad, g)
+					}
+				}
+				c.entropy[5], c.entropy[6] = nan, inf
+				c.bonus = bonus
+				m.rowGradient(c.placeAnyhow(r))
+			}
+		}
+	}
+}
+
+// TestRowGradientAtRandom draws everything.
+func TestRowGradientAtRandom(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 15))
+	m := newMachine(t, 15)
+	for m.rows < *moreRows {
+		f := families[r.IntN(len(families))]
+		d := reweight.DType(r.IntN(2))
+		c := anyCase(f.rows(d, 1+r.IntN(20), anyVocab(2000, r), r), f.name, r)
+		m.rowGradient(m.newGradientCase(c, bonuses[r.IntN(len(bonuses))], r).placeAnyhow(r))
+	}
+}
+
+// TestRowGradientBad: an id that is not in the vocabulary makes its row NaN and no other,
+// a row that is not there is passed over, and Check names them.
+func TestRowGradientBad(t *testing.T) {
+	m := newMachine(t, 16)
+	r := rand.New(rand.NewPCG(16, 16))
+	l := families[0].rows(reweight.DTypeF32, 30, 50, r)
+	c := m.newGradientCase(&rowCase{logits: l, ids: someIDs(l, r), tau: 1}, 0, r)
+	want := newLogits(reweight.DTypeF32, 30, 50)
+	m.must(m.cpu.RowGradient(want, l, c.ids, c.logprobs, nil, c.grad, reweight.DefaultRowGradient))
+	ids := append([]int32(nil), c.ids...)
+	for _, bad := range []int32{-1, 50, -100, math.MaxInt32} {
+		c.ids = append([]int32(nil), ids...)
+		c.ids[17] = bad
+		c.grad[17] = []float32{0, 1}[bad&1] // even if the gradient is 0
+		_, rows, where := c.place(m)
+		logprobs, grad := m.place(bytesOf(c.logprobs), 0), m.place(bytesOf(c.grad), 0)
+		m.must(m.ws.RowGradient(rows, rows, where, logprobs.Ptr, 0, grad.Ptr, reweight.DefaultRowGradient))
+		var wrong *reweight.InputError
+		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
+			t.Errorf("id %d: %v", bad, err)
+		}
+		for i, got := range floatsOf(m.read("dst", m.placed[0])) {
+			if w := want.F32[i]; i/50 == 17 && got == got || i/50 != 17 && !same(got, w) {
+				t.Fatalf("id %d: row %d, element %d: %v, want %v", bad, i/50, i%50, got, w)
+			}
+		}
+		m.free()
+	}
+	c.ids = ids
+	_, rows, where := c.place(m)
+	rows.Index = &gpu.Index{Ptr: m.place(bytesOf([]int64{30, -1}), 0).Ptr, N: 2}
+	m.must(m.ws.RowGradient(rows, rows, where, m.output(30).Ptr, 0, m.output(30).Ptr, reweight.DefaultRowGradient))
+	if err := m.ws.Check(); err == nil {
+		t.Error("no error for rows that are not there")
+	}
+	if !bytes.Equal(m.read("dst", m.placed[0]), bytesOf(l.F32)) {
+		t.Error("rows were written though none of those that are wanted is there")
+	}
+	m.free()
+}

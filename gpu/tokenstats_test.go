@@ -1,0 +1,306 @@
+package gpu_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// tokenStats compares the bits of TokenStats with those of the portable kernels. outputs
+// names those that are wanted: l, e and p.
+func (m *machine) tokenStats(c *rowCase, outputs string) {
+	m.Helper()
+	n := c.logits.Rows()
+	want := reweight.Stats{LSE: make([]float32, n), Entropy: make([]float32, n), Logprob: make([]float32, n)}
+	m.must(m.cpu.TokenStats(want, c.logits, c.ids, reweight.TokenStatsOptions{Temperature: c.tau}))
+
+	logits, rows, ids := c.place(m)
+	var dst gpu.Stats
+	var out [3]*placed
+	for i, o := range []struct {
+		letter string
+		ptr    *gpu.Ptr
+	}{{"l", &dst.LSE}, {"e", &dst.Entropy}, {"p", &dst.Logprob}} {
+		if strings.Contains(outputs, o.letter) {
+			out[i] = m.output(n)
+			*o.ptr = out[i].Ptr
+		}
+	}
+	if !strings.Contains(outputs, "p") {
+		ids = gpu.IDs{}
+	}
+	m.must(m.ws.TokenStats(dst, rows, ids, reweight.TokenStatsOptions{Temperature: c.tau}))
+	if err := m.ws.Check(); err != nil {
+		m.Fatalf("%v: %v", c, err)
+	}
+	if !bytes.Equal(m.read("logits", logits), logits.image[logits.at:logits.at+logits.n]) {
+		m.Errorf("%v: the logits have been written", c)
+	}
+	wanted := c.wanted()
+	for i, w := range [][]float32{want.LSE, want.Entropy, want.Logprob} {
+		if out[i] == nil {
+			continue
+		}
+		for r, got := range floatsOf(m.read("an output", out[i])) {
+			if !wanted[r] {
+				w[r] = untouched
+			}
+			if !same(got, w[r]) {
+				m.Errorf("%v: row %d, id %d: %s is %v (%08x), want %v (%08x)", c, r, c.ids[r], [...]string{"LSE", "entropy", "log-probability"}[i], got, math.Float32bits(got), w[r], math.Float32bits(w[r]))
+			}
+			m.bits++
+		}
+	}
+	m.rows += n
+	m.free()
+	if m.Failed() {
+		m.FailNow()
+	}
+}
+
+// TestTokenStatsVocabularies: every length up to 300, and those around blocks and
+// chunks, at every alignment.
+func TestTokenStatsVocabularies(t *testing.T) {
+	m := newMachine(t, 1)
+	r := rand.New(rand.NewPCG(1, 1))
+	var vocabs []int
+	for v := range 300 {
+		vocabs = append(vocabs, v+1)
+	}
+	for _, v := range []int{1024, 2048, 3072, 4096, 5120, 6144, 8192} {
+		vocabs = append(vocabs, v-17, v-1, v, v+1, v+8, v+127)
+	}
+	subsets := []string{"lep", "l", "e", "p", "le", "lp", "ep"}
+	for i, v := range vocabs {
+		for d := range reweight.DTypeF16 + 1 {
+			f := families[(i+int(d))%len(families)]
+			l := f.rows(d, 2, v, r)
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
+			m.tokenStats(c, subsets[i%len(subsets)])
+		}
+	}
+}
+
+// TestTokenStatsFamilies: every family of package kernels and of this one, at every
+// temperature.
+func TestTokenStatsFamilies(t *testing.T) {
+	m := newMachine(t, 2)
+	r := rand.New(rand.NewPCG(2, 2))
+	for d := range reweight.DTypeF16 + 1 {
+		for i, tau := range temperatures {
+			for _, f := range kernels.Families {
+				l := inputOf(t, "token_stats", kernels.Spec{Rows: 1, Vocab: 1000 + 700*i, DType: d, Family: f, Seed: uint64(i + 1)})
+				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.String()}, "lep")
+			}
+			for _, f := range families {
+				l := f.rows(d, 1, 2100+300*i, r)
+				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: 1 + i, within: f.name}, "ep")
+			}
+		}
+	}
+}
+
+// inputOf returns the logits of a workload of package kernels.
+func inputOf(t *testing.T, kernel string, s kernels.Spec) reweight.Logits {
+	k, err := kernels.Find(kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := k.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLogits(s.DType, s.Rows, s.Vocab)
+	copy(bytesOfLogits(l), c.Input())
+	return l
+}
+
+// TestTokenStatsEveryValue: rows that together have every bfloat16 and every half.
+func TestTokenStatsEveryValue(t *testing.T) {
+	m := newMachine(t, 3)
+	const vocab = 64
+	for _, d := range []reweight.DType{reweight.DTypeBF16, reweight.DTypeF16} {
+		l := newLogits(d, 1<<16/vocab, vocab)
+		for i := range 1 << 16 {
+			if d == reweight.DTypeBF16 {
+				l.BF16[i] = reweight.BF16(i)
+			} else {
+				l.F16[i] = reweight.F16(i)
+			}
+		}
+		m.tokenStats(&rowCase{logits: l, ids: make([]int32, l.Rows()), tau: 1, within: "every value"}, "lep")
+	}
+}
+
+// TestTokenStatsSpecials: a NaN and either infinity, at every place of short rows and at
+// many of long ones.
+func TestTokenStatsSpecials(t *testing.T) {
+	m := newMachine(t, 4)
+	r := rand.New(rand.NewPCG(4, 4))
+	for _, v := range []int{1, 2, 33, 130, 1040, 2500, 9000} {
+		for d := range reweight.DTypeF16 + 1 {
+			for _, special := range []float32{float32(math.NaN()), inf, -inf} {
+				places := min(v, 130)
+				if v > 130 {
+					places = 12
+				}
+				x := make([]float32, places*v)
+				for i := range x {
+					x[i] = float32(normal(r))
+				}
+				for p := range places {
+					x[p*v+p*(v-1)/max(1, places-1)] = special
+				}
+				l := logitsOf(d, v, x)
+				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one ", special)}, "lep")
+			}
+		}
+	}
+}
+
+// TestTokenStatsJumps: one element above the others, by any power of 2, in any block and
+// chunk; and one below.
+func TestTokenStatsJumps(t *testing.T) {
+	m := newMachine(t, 5)
+	r := rand.New(rand.NewPCG(5, 5))
+	for d := range reweight.DTypeF16 + 1 {
+		v := 3*8192/d.Size() + 500
+		places := []int{0, 127, 1023, 1024, 2047, 2048, 3000, 4095, 4096, 5000, 6143, 6144, 8191, v - 1}
+		for _, by := range []float64{7.5, 8.5, 60, 129, 200, 260, -124.5, -126, -129, -200, -260} {
+			var x []float32
+			for _, p := range places {
+				row := make([]float32, v)
+				for i := range row {
+					row[i] = float32(r.Float64())
+				}
+				row[min(p, v-1)] = float32(by / log2E)
+				x = append(x, row...)
+			}
+			if d != reweight.DTypeBF16 && by != 129 && by != -129 && by != 8.5 {
+				x = x[:3*v]
+			}
+			l := logitsOf(d, v, x)
+			m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one element by ", by)}, "lep")
+		}
+	}
+}
+
+// TestTokenStatsTurns: more rows than warps, so that each takes several, and the copies
+// of a row's first chunk overlap with the last of the row before.
+func TestTokenStatsTurns(t *testing.T) {
+	m := newMachine(t, 6)
+	r := rand.New(rand.NewPCG(6, 6))
+	for d := range reweight.DTypeF16 + 1 {
+		chunk := 8192 / d.Size()
+		for _, v := range []int{5, chunk - 3, chunk, chunk + 1, 2 * chunk, 2*chunk + 700} {
+			f := families[r.IntN(len(families))]
+			l := f.rows(d, 27, v, r)
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: 1, past: r.IntN(9), gap: r.IntN(9), within: f.name}
+			m.tokenStats(c, "lep")
+			c.index = r.Perm(l.Rows())[:19]
+			m.tokenStats(c, "lep")
+		}
+	}
+}
+
+// TestTokenStatsAtRandom draws everything.
+func TestTokenStatsAtRandom(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	m := newMachine(t, 7)
+	for m.rows < *moreRows {
+		f := families[r.IntN(len(families))]
+		d := reweight.DType(r.IntN(3))
+		m.tokenStats(anyCase(f.rows(d, 1+r.IntN(10), anyVocab(3000, r), r), f.name, r), []string{"lep", "l", "ep", "p"}[r.IntN(4)])
+	}
+}
+
+// TestTokenStatsBadIDs: an id that is not in the vocabulary makes the log-probability
+// NaN and nothing else, and Check names row and id.
+func TestTokenStatsBadIDs(t *testing.T) {
+	m := newMachine(t, 8)
+	r := rand.New(rand.NewPCG(8, 8))
+	l := families[0].rows(reweight.DTypeBF16, 30, 50, r)
+	want := reweight.Stats{LSE: make([]float32, 30), Entropy: make([]float32, 30), Logprob: make([]float32, 30)}
+	ids := someIDs(l, r)
+	m.must(m.cpu.TokenStats(want, l, ids, reweight.DefaultTokenStats))
+	for _, bad := range []int64{-1, 50, math.MaxInt32, math.MinInt32, 1 << 32, 1<<32 + 7, math.MinInt64} {
+		for _, wide := range []bool{false, true} {
+			if !wide && bad != int64(int32(bad)) {
+				continue
+			}
+			some := append([]int32(nil), ids...)
+			c := &rowCase{logits: l, ids: some, tau: 1, wide: wide}
+			_, rows, where := c.place(m)
+			if wide {
+				m.must(gpu.Upload(m.dev, where.Ptr+8*17, []int64{bad}, 0))
+			} else {
+				m.must(gpu.Upload(m.dev, where.Ptr+4*17, []int32{int32(bad)}, 0))
+			}
+			lse, entropy, logprob := m.output(30), m.output(30), m.output(30)
+			m.must(m.ws.TokenStats(gpu.Stats{LSE: lse.Ptr, Entropy: entropy.Ptr, Logprob: logprob.Ptr}, rows, where, reweight.DefaultTokenStats))
+			var wrong *reweight.InputError
+			if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
+				t.Errorf("id %d, %v: %v", bad, wide, err)
+			}
+			if err := m.ws.Check(); err != nil {
+				t.Errorf("id %d: again: %v", bad, err)
+			}
+			for i, w := range [][]float32{want.LSE, want.Entropy, want.Logprob} {
+				for row, got := range floatsOf(m.read("output", []*placed{lse, entropy, logprob}[i])) {
+					if expect := w[row]; i == 2 && row == 17 {
+						if got == got {
+							t.Errorf("id %d: a log-probability of %v, want NaN", bad, got)
+						}
+					} else if !same(got, expect) {
+						t.Errorf("id %d: row %d: %v, want %v", bad, row, got, expect)
+					}
+				}
+			}
+			m.free()
+		}
+	}
+}
+
+// TestTokenStatsBadIndex: rows that are not there are passed over, and Check names one.
+func TestTokenStatsBadIndex(t *testing.T) {
+	m := newMachine(t, 9)
+	r := rand.New(rand.NewPCG(9, 9))
+	l := families[0].rows(reweight.DTypeF32, 40, 50, r)
+	want := reweight.Stats{LSE: make([]float32, 40)}
+	m.must(m.cpu.TokenStats(want, l, nil, reweight.DefaultTokenStats))
+	for _, bad := range []int64{-1, 40, math.MaxInt64, math.MinInt64} {
+		index := make([]int64, 40)
+		for i := range index {
+			index[i] = int64(i)
+		}
+		index[0], index[20], index[39] = bad, bad, bad
+		c := &rowCase{logits: l, tau: 1}
+		_, rows, _ := c.place(m)
+		rows.Index = &gpu.Index{Ptr: m.place(bytesOf(index), 0).Ptr, N: len(index)}
+		lse := m.output(40)
+		m.must(m.ws.TokenStats(gpu.Stats{LSE: lse.Ptr}, rows, gpu.IDs{}, reweight.DefaultTokenStats))
+		var wrong *reweight.InputError
+		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Arg != "logits.Index" || wrong.Index%39 != 0 && wrong.Index != 20 ||
+			wrong.Problem != fmt.Sprintf("is %d, want 0 to 39, for 40 rows of logits", bad) {
+			t.Errorf("row %d: %v", bad, err)
+		}
+		for row, got := range floatsOf(m.read("LSE", lse)) {
+			w := want.LSE[row]
+			if row == 0 || row == 20 || row == 39 {
+				w = untouched
+			}
+			if !same(got, w) {
+				t.Errorf("row %d: LSE is %v, want %v", row, got, w)
+			}
+		}
+		m.free()
+	}
+}
