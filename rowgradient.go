@@ -99,38 +99,55 @@ func (j *rowJob) gradientRow(r int) {
 	if j.bonus != 0 {
 		h = float64(j.entropy[r])
 	}
-	q := gradConsts{k: log2E32}
+	t := j.gradientTerms(x, xy, l, g, h)
+	if t.scale == 0 {
+		j.gradientRowSlow(dst, x, g, h)
+	} else {
+		j.isa.rowGradient(dst, x, &t.others)
+	}
+	dst.set(id, float32(t.own/j.tau))
+}
+
+// gradientTerms are what a row's gradient is made of.
+type gradientTerms struct {
+	own    float64 // tau times the chosen id's
+	lse2   float64 // the row's logsumexp in log2 units: log2 p_v = x_v K - lse2
+	scale  float64 // of the other ids; 0 if the row is too large for log2 units in float32
+	others gradConsts
+}
+
+// gradientTerms returns what the gradient of the row x is made of. xy is its chosen
+// element, l the log-probability of that, and h the row's entropy.
+func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h float64) (t gradientTerms) {
+	q := &t.others
+	q.k = log2E32
 	if j.tau != 1 {
 		q.k, q.kLo = splitScale(j.tau)
 	}
-	// The row's logsumexp in log2 units: log2 p_v = x_v K - lse2.
 	k := float64(q.k) + float64(q.kLo)
-	var lse2 float64
 	if l > farLogprob {
-		lse2 = float64(float64(xy)*k) - float64(l*log2E)
+		t.lse2 = float64(float64(xy)*k) - float64(l*log2E)
 	} else {
 		s := sumRow(j.isa, x, j.tau, false)
 		l = s.logprob(xy, j.tau)
-		lse2 = float64(s.ref*k) + float64(s.logS*log2E)
+		t.lse2 = float64(s.ref*k) + float64(s.logS*log2E)
 	}
 	py := exp64(l)
-	own := g * (1 - py)
+	t.own = g * (1 - py)
 	if l > -0.5 { // 1 - p_y without cancellation
-		own = -float64(g * (k3(l) + l))
+		t.own = -float64(g * (k3(l) + l))
 	}
 	if py > 0 {
-		own += float64(j.bonus * float64(py*(l+h)))
+		t.own += float64(j.bonus * float64(py*(l+h)))
 	}
-	if q.c = float32(lse2); !(q.c > -maxMagnY && q.c < maxMagnY) || j.tau < slowTauMin || j.tau > slowTauMax {
-		j.gradientRowSlow(dst, x, g, h)
-	} else {
-		rest := float64(q.c) - lse2
-		scale := exp64(rest*math.Ln2) / j.tau
-		q.a = float32(float64(j.bonus*scale) * math.Ln2)
-		q.b = float32(scale * (float64(j.bonus*(h+float64(rest*math.Ln2))) - g))
-		j.isa.rowGradient(dst, x, &q)
+	if q.c = float32(t.lse2); !(q.c > -maxMagnY && q.c < maxMagnY) || j.tau < slowTauMin || j.tau > slowTauMax {
+		return t
 	}
-	dst.set(id, float32(own/j.tau))
+	rest := float64(q.c) - t.lse2
+	t.scale = exp64(rest*math.Ln2) / j.tau
+	q.a = float32(float64(j.bonus*t.scale) * math.Ln2)
+	q.b = float32(t.scale * (float64(j.bonus*(h+float64(rest*math.Ln2))) - g))
+	return t
 }
 
 // gradientRowSlow does rows too large for log2 units in float32.

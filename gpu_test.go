@@ -1,0 +1,131 @@
+package reweight_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/gputest"
+)
+
+// gpuRow is a row on an interpreter of the GPU's kernels.
+type gpuRow struct {
+	*testing.T
+	dev   *gpu.Device
+	ws    *gpu.Workspace
+	taken []gpu.Ptr
+}
+
+func (g *gpuRow) must(err error) {
+	g.Helper()
+	if err != nil {
+		g.Fatal(err)
+	}
+}
+
+// upload puts an array on the device.
+func upload[E any](g *gpuRow, x []E) gpu.Ptr {
+	g.Helper()
+	p, err := g.dev.Alloc(8 * len(x))
+	g.must(err)
+	g.must(gpu.Upload(g.dev, p, x, 0))
+	g.taken = append(g.taken, p)
+	return p
+}
+
+// TestGPUFloat64: the float64 behind the GPU's token statistics and row gradients has the
+// bits that it has here. Rounding to float32 and to bfloat16 hides most differences in it.
+func TestGPUFloat64(t *testing.T) {
+	dev, write := gputest.Exact(t, 1)
+	ws, err := dev.NewWorkspace(0, gpu.Size{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gpuRow{T: t, dev: dev, ws: ws}
+	r := rand.New(rand.NewPCG(1, 2))
+	far, slow := 0, 0
+	for i := range 300 {
+		n := 1 + r.IntN(1500)
+		if i%20 == 0 {
+			n = 2000 + r.IntN(5000)
+		}
+		x := make([]reweight.BF16, n)
+		wide := make([]float32, n)
+		size, step := []float64{1, 3, 30, 1e6}[r.IntN(4)], 10*r.NormFloat64()
+		for j := range x {
+			wide[j] = float32(size*r.NormFloat64() + step*float64(j/1024))
+			if i%7 == 0 && r.IntN(4) == 0 {
+				wide[j] = float32(math.Inf(-1))
+			}
+			x[j] = reweight.ToBF16(wide[j])
+		}
+		row := reweight.Logits{Vocab: n, F32: wide}
+		rows := gpu.Rows{Rows: 1, Vocab: n}
+		if i%2 == 0 {
+			row = reweight.Logits{Vocab: n, BF16: x}
+			rows.DType, rows.Ptr = reweight.DTypeBF16, upload(g, x)
+		} else {
+			rows.Ptr = upload(g, wide)
+		}
+		tau := []float64{1, 1, 0.6, 1.3, math.E, 0.01, 1e-7, 0x1p20}[r.IntN(8)]
+		id := int32(r.IntN(n))
+		out := upload(g, make([]float32, 3))
+		ids := gpu.IDs{Ptr: upload(g, []int32{id})}
+
+		exact := upload(g, make([]float64, 3))
+		write(exact)
+		g.must(ws.TokenStats(gpu.Stats{Entropy: out, Logprob: out + 4}, rows, ids, reweight.TokenStatsOptions{Temperature: tau}))
+		var got, want [3]float64
+		g.must(gpu.Download(dev, got[:], exact, 0))
+		want[0], want[1], want[2] = reweight.RowSums(row, tau)
+		g.compare(n, tau, got, want, [3]string{"reference", "logarithm of the sum", "entropy"})
+
+		var stats [2]float32
+		g.must(gpu.Download(dev, stats[:], out, 0))
+		h, l := stats[0], stats[1]
+		if l < -64 {
+			far++
+		}
+		opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: []float64{0, 0.3}[r.IntN(2)]}
+		if opt.EntropyBonus == 0 {
+			h = 0
+		}
+		gradient := []float32{float32(r.NormFloat64())}
+		dst := rows
+		dst.Ptr = upload(g, make([]float32, n))
+		g.must(ws.RowGradient(dst, rows, ids, out+4, out, upload(g, gradient), opt))
+		g.must(ws.Check())
+		if l == l {
+			g.must(gpu.Download(dev, got[:], exact, 0))
+			want[0], want[1], want[2] = reweight.GradientTerms(row, id, l, h, gradient[0], opt)
+			g.compare(n, tau, got, want, [3]string{"own term", "logsumexp", "scale"})
+			if want[2] == 0 {
+				slow++
+			}
+		}
+		for _, p := range g.taken {
+			g.must(dev.Free(p))
+		}
+		g.taken = g.taken[:0]
+		if t.Failed() {
+			return
+		}
+	}
+	if far < 10 || slow < 10 {
+		t.Errorf("%d rows with a far log-probability, %d too large for float32: want 10 of each", far, slow)
+	}
+	g.must(ws.Close())
+	g.must(dev.Close())
+}
+
+// compare wants numbers to be equal; either zero, and every NaN, counts as one.
+func (g *gpuRow) compare(n int, tau float64, got, want [3]float64, names [3]string) {
+	g.Helper()
+	for i, w := range want {
+		if got[i] != w && (got[i] == got[i] || w == w) {
+			g.Errorf("a row of %d at temperature %v: %s is %x, want %x", n, tau, names[i], got[i], w)
+		}
+	}
+}
