@@ -182,7 +182,7 @@ func (ws *Workspace) checkBatch(b *Batch, arrays ...array) error {
 		return err
 	}
 	if b.Trajectories < 1 {
-		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
+		return badInput("SeqOffsets", "has %d elements, want at least 2, for one trajectory", max(b.Trajectories, 0)+1)
 	}
 	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
 		return err

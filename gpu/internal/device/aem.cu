@@ -90,7 +90,6 @@ KERNEL(128) void aem_tops(Aem p) {
 		u32 top = 0;
 #pragma unroll 4
 		for (i64 t = p.layout.offsets[q] + lane(); t < to; t += WARP) top = larger(top, idTop(p.spanIDs[t]));
-		syncWarp();
 		top = largest(top);
 		if (lane() == 0) p.tops[q] = top;
 	}
@@ -102,7 +101,6 @@ DEVICE u32 firstSpanOf(const Aem &p, i64 q) {
 	u32 first = 0;
 #pragma unroll 4
 	for (i64 e = lane(); e < q; e += WARP) first = larger(first, p.tops[e]);
-	syncWarp();
 	return largest(first);
 }
 
@@ -129,10 +127,13 @@ DEVICE bool checkSpanIDs(const Aem &p, i64 from, i64 to, u32 first, bool count) 
 		}
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++) {
-			u32 seen = larger(next, largestUpTo(idTop(id[j])));
-			u32 before = shuffleUp(seen, 1);
-			if (lane() == 0) before = next;
-			next = shuffle(seen, WARP - 1);
+			u32 before = next; // spans seen before the token of this lane
+			if (any(idTop(id[j]) > next)) { // a span begins, as in few chunks
+				u32 seen = larger(next, largestUpTo(idTop(id[j])));
+				before = shuffleUp(seen, 1);
+				if (lane() == 0) before = next;
+				next = shuffle(seen, WARP - 1);
+			}
 			bool wrong = id[j] < -1 || (id[j] >= 0 && ((u32)id[j] < first || (u32)id[j] > before)) || (id[j] == -1 && role[j] != MASKED);
 			if (noteFirst(p.layout.problem, WRONG_SPAN_ID, base + j * WARP + lane(), wrong)) return false;
 			if (!count) continue;
@@ -244,7 +245,6 @@ KERNEL(128) void aem_sort(Aem p) {
 			if (other == scope) size += n;
 			if (other == scope && e < q) earlier += n;
 		}
-		syncWarp();
 		smaller = sumOf(smaller);
 		earlier = sumOf(earlier);
 		size = sumOf(size);
@@ -269,12 +269,10 @@ DEVICE void describeSpans(const Aem &p) {
 	case WRONG_SPAN_ID: {
 		u32 q = 0; // the trajectory of token i
 		for (i64 e = lane() + 1; e <= p.layout.trajectories; e += WARP) q += p.layout.offsets[e] <= i;
-		syncWarp();
 		q = sumOf(q);
 		const u32 first = firstSpanOf(p, q);
 		u32 next = first;
 		for (i64 t = p.layout.offsets[q] + lane(); t < i; t += WARP) next = larger(next, idTop(p.spanIDs[t]));
-		syncWarp();
 		next = largest(next);
 		const i32 id = p.spanIDs[i];
 		if (lane() != 0) break;

@@ -29,7 +29,6 @@ DEVICE double spanSum(const float *x, i64 from, i64 to) {
 		}
 		sum += (double)block;
 	}
-	syncWarp(); // the halves have loops of different lengths
 	return tree(sum);
 }
 
@@ -42,7 +41,6 @@ DEVICE void extremes(const float *x, i64 from, i64 to, float &lo, float &hi) {
 		lo = minNaN(lo, x[i]);
 		hi = maxNaN(hi, x[i]);
 	}
-	syncWarp();
 	for (int h = WARP / 2; h > 0; h /= 2) {
 		lo = minNaN(lo, shuffleXor(lo, h));
 		hi = maxNaN(hi, shuffleXor(hi, h));
