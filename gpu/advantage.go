@@ -21,8 +21,9 @@ type gaeParams struct {
 // GRPO sets advantages[t] of the response tokens of each trajectory to its reward
 // relative to its group, and those of masked tokens to 0. It reads Role, SeqOffsets,
 // GroupIDs and Rewards. advantages has one element per token, and may be any array of b
-// that is one per token and that GRPO does not read. The workspace must be made for the
-// batch; it holds 4 bytes of scratch for each trajectory.
+// that is one per token and that GRPO does not read. If something is wrong on the device,
+// all advantages are NaN. The workspace must be made for the batch; it holds 4 bytes of
+// scratch for each trajectory.
 func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) error {
 	if err := ws.spans.cpu.GRPO(nil, &nothing, opt); err != nil {
 		return err
@@ -46,8 +47,9 @@ func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) er
 
 // GAE sets advantages and returns of each response token, backwards over each
 // trajectory. It reads Role, SeqOffsets and Values. advantages, returns and rewards have
-// one element per token; advantages may be rewards, and returns may be 0. The workspace
-// must be made for the batch; it holds no scratch for it.
+// one element per token; advantages may be rewards, and returns may be 0, which
+// stands for none. If something is wrong on the device, all advantages and returns are
+// NaN. The workspace must be made for the batch; it holds no scratch for it.
 func (ws *Workspace) GAE(advantages, returns, rewards Ptr, b *Batch, opt reweight.GAEOptions) error {
 	if err := ws.spans.cpu.GAE(nil, nil, nil, &nothing, opt); err != nil {
 		return err

@@ -11,14 +11,14 @@ type aemParams struct {
 	mostSpans                           int64
 
 	// Scratch.
-	values                                Ptr // [Tokens]
-	tops, firsts, counts, places, sizes   Ptr // [Trajectories]
-	responses, ends, spots, means, sorted Ptr // [Spans]
+	values                                      Ptr // [Tokens]
+	tops, firsts, counts, scopes, places, sizes Ptr // [Trajectories]
+	responses, ends, spots, means, sorted       Ptr // [Spans]
 }
 
 func (p *aemParams) place(l *layout, size Size) {
 	p.values = l.take(4 * size.Tokens)
-	for _, q := range [...]*Ptr{&p.tops, &p.firsts, &p.counts, &p.places, &p.sizes} {
+	for _, q := range [...]*Ptr{&p.tops, &p.firsts, &p.counts, &p.scopes, &p.places, &p.sizes} {
 		*q = l.take(4 * size.Trajectories)
 	}
 	for _, q := range [...]*Ptr{&p.responses, &p.ends, &p.spots, &p.means, &p.sorted} {
@@ -28,15 +28,17 @@ func (p *aemParams) place(l *layout, size Size) {
 
 // AEM sets factors[t] to the number that the advantage of token t is to be multiplied
 // by (arXiv 2605.00425). It reads Role, SeqOffsets, SpanIDs and Entropy, and for
-// ScopeGroup GroupIDs. factors has one element per token, and may be Entropy.
+// ScopeGroup GroupIDs. factors has one element per token, and may be Entropy. If
+// something is wrong on the device, all factors are NaN.
 //
 // The workspace must be made for the batch, with Size.Spans for its spans, which only
-// the device can count. It holds 4 bytes of scratch for each token, 20 for each
+// the device can count. It holds 4 bytes of scratch for each token, 24 for each
 // trajectory and 20 for each span.
 //
-// The time grows with the square of the number of trajectories, because each looks for
-// those of its scope among all: for 65,536 trajectories 4.3 billion pairs, which 32
-// threads at a time compare, 134 million steps of a warp. For thousands this is little.
+// The work grows with the square of the number of trajectories, because each looks for
+// those of its scope among all, 32 at a time. For 65,536 trajectories these are 134
+// million steps of a warp, of about 14 instructions each; for a thousand they are
+// 32 thousand.
 func (ws *Workspace) AEM(factors Ptr, b *Batch, opt reweight.AEMOptions) error {
 	if err := ws.spans.cpu.AEM(nil, &nothing, opt); err != nil {
 		return err

@@ -30,6 +30,7 @@ struct Aem {
 	u32 *tops;   // its largest span id plus 1, or 0 without a span
 	u32 *firsts; // its first span
 	u32 *counts; // of its spans
+	i32 *scopes; // a number that trajectories of the same scope share
 	u32 *places; // of its first span's mean among those sorted by scope
 	u32 *sizes;  // spans of its scope, if it is the first with spans there, or 0
 	// One for each span.
@@ -191,6 +192,12 @@ DEVICE void gather(const Aem &p, i64 from, i64 to) {
 	}
 }
 
+// scopeOf returns a number that trajectories of the same scope share.
+DEVICE i32 scopeOf(const Aem &p, i64 q) {
+	if (p.scope == GROUP_SCOPE) return p.groupIDs[q];
+	return p.scope == TRAJECTORY_SCOPE ? (i32)q : 0;
+}
+
 // aem_spans gives a warp to each trajectory. It goes on when a trajectory has a wrong
 // span: the problem that the CPU would have named may be in another.
 KERNEL(128) void aem_spans(Aem p) {
@@ -208,6 +215,7 @@ KERNEL(128) void aem_spans(Aem p) {
 		if (lane() == 0) {
 			p.firsts[q] = first;
 			p.counts[q] = top == 0 ? 0 : top - first;
+			p.scopes[q] = scopeOf(p, q);
 		}
 		placeSpans(p, from, first, top);
 		gather(p, from, to);
@@ -223,23 +231,17 @@ KERNEL(128) void aem_spans(Aem p) {
 	}
 }
 
-// scopeOf returns a number that trajectories of the same scope share.
-DEVICE i32 scopeOf(const Aem &p, i64 q) {
-	if (p.scope == GROUP_SCOPE) return p.groupIDs[q];
-	return p.scope == TRAJECTORY_SCOPE ? (i32)q : 0;
-}
-
 // aem_sort gives a warp to each trajectory. The warp counts the spans that stand before
 // the trajectory's: those of smaller scopes, and in its own scope those of earlier
 // trajectories. It looks at every trajectory for that, 32 at a time.
 KERNEL(128) void aem_sort(Aem p) {
 	if (*p.layout.problem != NO_PROBLEM) return;
 	for (i64 q = globalWarp(); q < p.layout.trajectories; q += globalWarps()) {
-		const i32 scope = scopeOf(p, q);
+		const i32 scope = p.scopes[q];
 		u32 smaller = 0, earlier = 0, size = 0;
 #pragma unroll 4
 		for (i64 e = lane(); e < p.layout.trajectories; e += WARP) {
-			const i32 other = scopeOf(p, e);
+			const i32 other = p.scopes[e];
 			const u32 n = p.counts[e];
 			if (other < scope) smaller += n;
 			if (other == scope) size += n;
