@@ -48,9 +48,11 @@ type Device struct {
 	seed    uint64
 	shared  sharedMemory
 	params  []byte
-	lanes   []*lane
-	warps   []*warp
 	current *lane // that runs, or failed
+
+	// Those of the largest CTA so far, and the warps of the CTA that runs.
+	lanes           []*lane
+	allWarps, warps []*warp
 
 	clock             uint64 // barriers so far
 	ctaStart, ctaTime uint64 // the clock when the CTA began, and at its last barrier

@@ -90,7 +90,7 @@ func (s *scanner) dimensions() int {
 
 // statement reads a declaration, a label, an instruction or a brace.
 func (c *compiler) statement() {
-	line := c.line()
+	line, from := c.line(), c.at
 	switch word := c.next(); word {
 	case "{":
 		c.scopes = append(c.scopes, map[string]register{})
@@ -123,7 +123,7 @@ func (c *compiler) statement() {
 	case "@":
 		negated := c.accept("!")
 		predicate := c.register(line, c.next(), "pred")
-		c.instruction(line, c.next(), int32(predicate), negated)
+		c.instruction(from, line, c.next(), int32(predicate), negated)
 	default:
 		if c.accept(":") {
 			if _, ok := c.labels[word]; ok {
@@ -135,7 +135,7 @@ func (c *compiler) statement() {
 		if word[0] == '.' {
 			c.fail(line, "unknown directive %q", word)
 		}
-		c.instruction(line, word, none, false)
+		c.instruction(from, line, word, none, false)
 	}
 }
 

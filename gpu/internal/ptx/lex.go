@@ -7,8 +7,8 @@ import (
 
 // A token is a word, a number, a string or a single character of punctuation.
 type token struct {
-	text string
-	line int
+	text         string
+	line, column int
 }
 
 // A scanner walks over the tokens of a module.
@@ -44,17 +44,17 @@ func scan(module, text string) (*scanner, error) {
 				if end < 0 {
 					return nil, fmt.Errorf("ptx: %s: line %d: a string that does not end", module, n+1)
 				}
-				s.tokens = append(s.tokens, token{line[i : i+end+2], n + 1})
+				s.tokens = append(s.tokens, token{line[i : i+end+2], n + 1, i})
 				i += end + 2
 			case isWordByte(c):
 				j := i
 				for j < len(line) && isWordByte(line[j]) {
 					j++
 				}
-				s.tokens = append(s.tokens, token{line[i:j], n + 1})
+				s.tokens = append(s.tokens, token{line[i:j], n + 1, i})
 				i = j
 			case strings.IndexByte(",;:{}[]()<>=+-!@|", c) >= 0:
-				s.tokens = append(s.tokens, token{line[i : i+1], n + 1})
+				s.tokens = append(s.tokens, token{line[i : i+1], n + 1, i})
 				i++
 			default:
 				return nil, fmt.Errorf("ptx: %s: line %d: the character %q", module, n+1, c)
@@ -116,8 +116,13 @@ func (s *scanner) expect(t string) {
 	}
 }
 
-// text is a line of the module without its comment, for messages.
-func (s *scanner) text(line int) string {
-	text, _, _ := strings.Cut(s.lines[line-1], "//")
-	return strings.Join(strings.Fields(text), " ")
+// since is the text from the token at place from to the last one that was read, for
+// messages.
+func (s *scanner) since(from int) string {
+	first, last := s.tokens[from], s.tokens[s.at-1]
+	line := s.lines[first.line-1]
+	if last.line == first.line {
+		return line[first.column : last.column+len(last.text)]
+	}
+	return strings.TrimSpace(line)
 }

@@ -11,7 +11,7 @@ const (
 
 	// What a lane may run without coming to a synchronising instruction. More is taken
 	// for a loop without end.
-	endless = 1 << 30
+	endless = 1 << 28
 )
 
 // A kind of instruction tells what the loop that runs a lane does with it.
@@ -145,10 +145,12 @@ func (d *Device) start(k *kernel, grid, threads, shared int) {
 	for len(d.lanes) < threads {
 		d.lanes = append(d.lanes, &lane{dev: d, thread: len(d.lanes)})
 	}
-	d.warps = d.warps[:0]
-	for t := 0; t < threads; t += warpSize {
-		w := &warp{lanes: d.lanes[t : t+warpSize : t+warpSize]}
-		d.warps = append(d.warps, w)
+	for t := len(d.allWarps) * warpSize; t < threads; t += warpSize {
+		d.allWarps = append(d.allWarps, &warp{})
+	}
+	d.warps = d.allWarps[:threads/warpSize]
+	for i, w := range d.warps {
+		w.lanes = d.lanes[i*warpSize : (i+1)*warpSize]
 		for _, l := range w.lanes {
 			l.warp = w
 		}

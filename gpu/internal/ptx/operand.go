@@ -1,6 +1,9 @@
 package ptx
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // An operandKind says how an operand is written.
 type operandKind uint8
@@ -91,8 +94,8 @@ func (s *statement) want(least, most int) {
 	}
 }
 
-// instruction compiles one instruction.
-func (c *compiler) instruction(line int, opcode string, predicate int32, negated bool) {
+// instruction compiles one instruction, which begins at token from.
+func (c *compiler) instruction(from, line int, opcode string, predicate int32, negated bool) {
 	s := &statement{c: c, line: line, opcode: normalize(opcode)}
 	for first := true; !c.accept(";"); first = false {
 		if !first {
@@ -105,7 +108,7 @@ func (c *compiler) instruction(line int, opcode string, predicate int32, negated
 		s.fail("%s", whyUnknown(opcode))
 	}
 	c.k.program = append(c.k.program, instr{predicate: predicate, negated: negated})
-	c.k.sources = append(c.k.sources, source{line: line, text: c.text(line)})
+	c.k.sources = append(c.k.sources, source{line: line, text: strings.ReplaceAll(c.since(from), "\t", " ")})
 	s.in = &c.k.program[len(c.k.program)-1]
 	s.source = &c.k.sources[len(c.k.sources)-1]
 	f(s)
