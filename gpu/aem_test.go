@@ -88,6 +88,31 @@ func TestAEMWholeGroups(t *testing.T) {
 	}
 }
 
+// TestAEMGuard has scopes whose entropies differ by just Guard, and by so little that
+// Lambda over it is just the largest float32.
+func TestAEMGuard(t *testing.T) {
+	dev := openDevice(t)
+	ws := newWorkspace(t, dev, batchSize)
+	for _, c := range []struct {
+		low, high float32
+		opt       reweight.AEMOptions
+	}{
+		{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: 0.5}},
+		{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: math.Nextafter(0.5, 1)}},
+		{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: math.Nextafter(0.5, 0)}},
+		{0, 0x1p-130, reweight.AEMOptions{Lambda: 0x1p-130 * math.MaxFloat32}},
+		{0, 0x1p-130, reweight.AEMOptions{Lambda: math.Nextafter(0x1p-130*math.MaxFloat32, 0)}},
+		{0, 0x1p-130, reweight.AEMOptions{Lambda: math.Nextafter(0x1p-130*math.MaxFloat32, 1)}},
+		{-1e-8, 1e8, reweight.AEMOptions{Lambda: 80}}, // float32 cannot hold the difference
+	} {
+		b := &reweight.Batch{
+			Role: slices.Repeat([]reweight.Role{reweight.RoleReasoning}, 3), SeqOffsets: []int64{0, 3}, GroupIDs: []int32{0},
+			SpanIDs: []int32{0, 1, 2}, Entropy: []float32{c.low, c.high, (c.low + c.high) / 2},
+		}
+		checkAEM(&memory{t: t, dev: dev, r: rand.New(rand.NewPCG(1, 9))}, ws, b, c.opt, false)
+	}
+}
+
 // A flaw makes a batch wrong.
 type flaw struct {
 	name string
@@ -156,8 +181,9 @@ var spanFlaws = []flaw{
 		}
 	}},
 	{"entropy", func(r maker, b *reweight.Batch) {
-		b.Entropy[r.response(b)] = pick(r, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, -1e30)
+		b.Entropy[r.response(b)] = pick(r, float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, -1e30)
 	}},
+	{"no entropy", func(r maker, b *reweight.Batch) { b.Entropy[r.response(b)] = float32(math.NaN()) }},
 }
 
 // TestAEMErrors makes batches wrong, in one way and in several at once, and wants the
