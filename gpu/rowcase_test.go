@@ -279,8 +279,8 @@ type family struct {
 }
 
 const (
-	block = 1024
-	log2E = 1 / math.Ln2
+	blockSize = 1024
+	log2E     = 1 / math.Ln2
 )
 
 var inf = float32(math.Inf(1))
@@ -304,10 +304,10 @@ var families = []family{
 	{"tiny", each(func(_ int, r *rand.Rand) float64 {
 		return float64(math.Float32frombits(r.Uint32N(1<<23))) * float64(1-2*r.IntN(2))
 	})},
-	{"ascending blocks", each(func(i int, r *rand.Rand) float64 { return float64(i/block)*7 + normal(r) })},
-	{"descending blocks", each(func(i int, r *rand.Rand) float64 { return -float64(i/block)*7 + normal(r) })},
-	{"steep blocks", each(func(i int, r *rand.Rand) float64 { return float64(i/block)*120 + normal(r) })},
-	{"falling steeply", each(func(i int, r *rand.Rand) float64 { return -float64(i/block)*60 + normal(r) })},
+	{"ascending blocks", each(func(i int, r *rand.Rand) float64 { return float64(i/blockSize)*7 + normal(r) })},
+	{"descending blocks", each(func(i int, r *rand.Rand) float64 { return -float64(i/blockSize)*7 + normal(r) })},
+	{"steep blocks", each(func(i int, r *rand.Rand) float64 { return float64(i/blockSize)*120 + normal(r) })},
+	{"falling steeply", each(func(i int, r *rand.Rand) float64 { return -float64(i/blockSize)*60 + normal(r) })},
 	{"ramp", each(func(i int, r *rand.Rand) float64 { return float64(i)/50 + normal(r) })},
 	{"all masked", each(func(int, *rand.Rand) float64 { return math.Inf(-1) })},
 	{"some masked", each(func(_ int, r *rand.Rand) float64 {
@@ -334,7 +334,7 @@ var families = []family{
 	{"masked blocks", func(x []float32, r *rand.Rand) {
 		first, step := r.IntN(6), 2+r.IntN(3)
 		for i := range x {
-			if x[i] = float32(normal(r)); i/block < first || i/block%step == 1 {
+			if x[i] = float32(normal(r)); i/blockSize < first || i/blockSize%step == 1 {
 				x[i] = -inf
 			}
 		}
@@ -344,11 +344,11 @@ var families = []family{
 	{"edges", func(x []float32, r *rand.Rand) {
 		m := -inf
 		for i := range x {
-			if x[i] = float32(normal(r)); i < block {
+			if x[i] = float32(normal(r)); i < blockSize {
 				m = max(m, x[i])
 			}
 		}
-		for range 1 + len(x)/block {
+		for range 1 + len(x)/blockSize {
 			y := []float64{8, 8.5, 7.5, 64, 128, 129, 130, 160, 190, 220, 249, 250, 251, -123.9, -124, -124.1, -125, -125.1, -126, -129, -160, -220, -250}[r.IntN(23)]
 			v := m + float32(y/log2E)
 			if y == 8 || y == -124 || y == -125 {
@@ -433,7 +433,7 @@ func anyCase(l reweight.Logits, within string, r *rand.Rand) *rowCase {
 func anyVocab(most int, r *rand.Rand) int {
 	v := 1 + r.IntN(most)
 	if r.IntN(2) == 0 {
-		v = max(1, (v+block-1)/block*block+r.IntN(35)-17)
+		v = max(1, (v+blockSize-1)/blockSize*blockSize+r.IntN(35)-17)
 	}
 	return v
 }
