@@ -29,5 +29,6 @@
 //
 // One CTA runs at a time, to its end. So a kernel in which a CTA waits for another
 // does not come to an end here, and races between CTAs are found only as far as the
-// order of the CTAs shows them.
+// order of the CTAs shows them. Every store is seen by everybody at once, so a fence
+// (membar) that a GPU needs can be missing here.
 package ptx

@@ -267,13 +267,14 @@ func (d *Device) Download(dst []byte, src driver.Ptr, _ driver.Stream) error {
 // Synchronize returns the error of a kernel, if one had one.
 func (d *Device) Synchronize(driver.Stream) error { return d.ready() }
 
-// Close fails if memory of Alloc has not been freed.
+// Close fails if memory of Alloc has not been freed. After an error of a kernel nothing
+// can be freed, and Close says nothing.
 func (d *Device) Close() error {
 	if d.closed {
 		return errClosed
 	}
 	d.closed = true
-	if len(d.allocated) == 0 {
+	if len(d.allocated) == 0 || d.failed != nil {
 		return nil
 	}
 	var b strings.Builder

@@ -302,6 +302,7 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	contains("Fill", d.Fill(p, 0, 1, 0), "outside every allocation")
 	_, err = d.Alloc(1)
 	contains("Alloc", err, "outside every allocation")
+	contains("Free", d.Free(p), "outside every allocation")
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

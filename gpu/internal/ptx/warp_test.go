@@ -289,6 +289,9 @@ func testControl(t *testing.T, met map[string]bool) {
 		{"barrier.sync", "setp.eq.u32 %p, %t, 40; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; barrier.sync 0; ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
 		{"barrier.sync.aligned", "setp.eq.u32 %p, %t, 40; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; barrier.sync.aligned 0; ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
 		{"bar.warp.sync", "setp.eq.u32 %p, %t, 5; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
+		// What orders or caches an access changes nothing here.
+		{"", "st.volatile.global.u32 [%out], 1; st.release.gpu.global.u32 [%out], 2; ld.relaxed.sys.global.u32 %n, [%out]; setp.eq.u32 %p, %n, 2; @%p atom.acq_rel.gpu.global.cas.b32 %n, [%out], 2, 3; " +
+			"red.relaxed.gpu.global.max.u32 [%out], 3; st.global.cs.u32 [%out], 3; ld.global.nc.u32 %n, [%out]; ld.global.cg.u32 %s, [%out]; add.u32 %n, %n, %s; bar.sync 0; st.global.wb.u32 [%out], %n; ret.uni;", 6, ""},
 		{"membar.cta membar.gl membar.sys fence.sc.cta fence.sc.gpu fence.sc.sys fence.acq_rel.cta fence.acq_rel.gpu fence.acq_rel.sys",
 			"membar.cta; membar.gl; membar.sys; fence.sc.cta; fence.sc.gpu; fence.sc.sys; fence.acq_rel.cta; fence.acq_rel.gpu; fence.acq_rel.sys; st.global.u32 [%out], 1;", 1, ""},
 	} {
