@@ -254,19 +254,20 @@ func (d *Device) runWarp(w *warp) turn {
 
 // runOn runs the lane up to its end or to the next synchronising instruction.
 func (l *lane) runOn() {
-	program := l.kernel.program
-	for steps := 0; ; steps++ {
-		in := &program[l.pc]
-		if in.predicate >= 0 && (l.r[in.predicate] != 0) == in.negated {
-			l.pc++
+	program, r := l.kernel.program, l.r
+	for pc, steps := l.pc, 0; ; steps++ {
+		in := &program[pc]
+		if in.predicate >= 0 && (r[in.predicate] != 0) == in.negated {
+			pc++
 			continue
 		}
+		l.pc = pc // for messages
 		switch in.kind {
 		case plain:
 			in.run(l)
-			l.pc++
+			pc++
 		case branch:
-			l.pc = int(in.target)
+			pc = int(in.target)
 			if steps > endless {
 				l.fail("%d instructions without a synchronising one: the loop has no end", steps)
 			}
