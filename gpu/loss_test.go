@@ -21,10 +21,10 @@ func (t *tokenTest) lossOptions() reweight.LossOptions {
 // old returns old log-probabilities: most ratios not far from 1, some at the clamp.
 func (t *tokenTest) old(logprobs []float32) []float32 {
 	old := t.floats(len(logprobs), t.draw())
-	near := []float32{0, 0.2, -0.2, 20, -20, 20.000002, -20.000002}
+	ratios := []float32{0, 0.2, -0.2, 20, -20, 20.000002, -20.000002}
 	for i := range old {
 		if t.IntN(10) > 0 {
-			old[i] = logprobs[i] - near[t.IntN(len(near))]*float32(t.IntN(2)) - float32(t.IntN(2))*float32(0.1*t.NormFloat64())
+			old[i] = logprobs[i] - ratios[t.IntN(len(ratios))]*float32(t.IntN(2)) - float32(t.IntN(2))*float32(0.1*t.NormFloat64())
 		}
 	}
 	return old
@@ -153,7 +153,7 @@ func (t *tokenTest) sameLoss(p gpu.Ptr, want reweight.LossResult) {
 }
 
 func TestLossBits(t *testing.T) {
-	rounds(t, 4**tokenRounds, func(t *tokenTest) {
+	rounds(t, 2**tokenRounds, func(t *tokenTest) {
 		b := t.batch(t.n())
 		weights := t.weights(b.Tokens())
 		for i, r := range b.Role { // what masked tokens have does not matter
