@@ -186,11 +186,7 @@ func (r maker) batch(tokens, trajectories int) *reweight.Batch {
 			b.Entropy[t] = pick(r, float32(math.NaN()), float32(math.Inf(-1)), 1e38)
 		}
 	}
-	b.Rewards = make([]float32, trajectories)
-	scale := pick[float32](r, 1, 1, 1e30, 1e-40, 0)
-	for q := range b.Rewards {
-		b.Rewards[q] = scale * pick(r, float32(r.NormFloat64()), float32(r.IntN(2)))
-	}
+	b.Rewards = r.rewards(trajectories)
 	return b
 }
 
@@ -287,6 +283,24 @@ func (r maker) entropies(n int) []float32 {
 			v = pick(r, v, -v, 0, float32(math.Copysign(0, -1)), largestEntropy, -largestEntropy)
 		}
 		x[t] = v
+	}
+	return x
+}
+
+// rewards returns rewards of usual sizes, equal ones, whose mean must be the same
+// again, or some of which the sum of a group depends on its order.
+func (r maker) rewards(n int) []float32 {
+	x := make([]float32, n)
+	kind, scale := r.IntN(3), pick[float32](r, 1, 1, 1e30, 1e-40, 0)
+	for q := range x {
+		switch kind {
+		case 0:
+			x[q] = scale * pick(r, float32(r.NormFloat64()), float32(r.IntN(2)))
+		case 1:
+			x[q] = 0.7
+		case 2:
+			x[q] = pick(r, 1e30, -1e30, 1e10, -1e10, 1, float32(r.NormFloat64()))
+		}
 	}
 	return x
 }
