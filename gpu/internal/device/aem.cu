@@ -105,9 +105,20 @@ DEVICE u32 firstSpanOf(const Aem &p, i64 q) {
 	return largest(first);
 }
 
-// Tokens are read AHEAD chunks of 32 at a time, so that the loads of one chunk do not
-// wait for the work on another.
+// A warp reads AHEAD chunks of 32 tokens at a time, so that the loads of one chunk do
+// not wait for the work on another.
 #define AHEAD 4
+
+// readTokens reads the span ids and roles of the chunks from base on. What is behind
+// the trajectory, which ends before token to, is outside spans and masked.
+DEVICE void readTokens(const Aem &p, i64 base, i64 to, i32 (&id)[AHEAD], u32 (&role)[AHEAD]) {
+#pragma unroll
+	for (int j = 0; j < AHEAD; j++) {
+		const i64 t = base + j * WARP + lane();
+		id[j] = t < to ? p.spanIDs[t] : -1;
+		role[j] = t < to ? p.layout.role[t] : MASKED;
+	}
+}
 
 // checkSpanIDs checks the span ids of the trajectory with tokens from to to as
 // checkSpans of spans.go does, and counts the response tokens of its spans if count is
@@ -120,12 +131,7 @@ DEVICE bool checkSpanIDs(const Aem &p, i64 from, i64 to, u32 first, bool count) 
 	for (i64 base = from; base < to; base += AHEAD * WARP) {
 		i32 id[AHEAD];
 		u32 role[AHEAD];
-#pragma unroll
-		for (int j = 0; j < AHEAD; j++) {
-			i64 t = base + j * WARP + lane();
-			id[j] = t < to ? p.spanIDs[t] : -1;
-			role[j] = t < to ? p.layout.role[t] : MASKED;
-		}
+		readTokens(p, base, to, id, role);
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++) {
 			u32 before = next; // spans seen before the token of this lane
@@ -141,7 +147,7 @@ DEVICE bool checkSpanIDs(const Aem &p, i64 from, i64 to, u32 first, bool count) 
 			bool response = id[j] >= 0 && role[j] != MASKED;
 			u32 peers = matching(response ? id[j] : -1);
 			if (response && lane() == __builtin_ctz(peers)) p.responses[id[j]] += __builtin_popcount(peers);
-			syncWarp();
+			syncWarp(); // before another lane counts
 		}
 	}
 	return true;
@@ -159,7 +165,7 @@ DEVICE void placeSpans(const Aem &p, i64 from, u32 first, u32 top) {
 		if (s < top) p.ends[s] = end - n;
 		at = shuffle(end, WARP - 1);
 	}
-	syncWarp();
+	syncWarp(); // before another lane reads them
 }
 
 // gather copies the entropies of the trajectory's response tokens to the places of
@@ -168,19 +174,20 @@ DEVICE void gather(const Aem &p, i64 from, i64 to) {
 	const u32 lanesBelow = (1u << lane()) - 1;
 	for (i64 base = from; base < to; base += AHEAD * WARP) {
 		i32 id[AHEAD];
+		u32 role[AHEAD];
 		float x[AHEAD];
+		readTokens(p, base, to, id, role);
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++) {
-			i64 t = base + j * WARP + lane();
-			id[j] = t < to && p.layout.role[t] != MASKED ? p.spanIDs[t] : -1;
+			const i64 t = base + j * WARP + lane();
 			x[j] = t < to ? p.entropy[t] : 0;
 		}
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++) {
-			bool response = id[j] >= 0;
-			double size = x[j] < 0 ? -(double)x[j] : (double)x[j];
-			noteFirst(p.layout.problem, WRONG_ENTROPY, base + j * WARP + lane(), response && !(size <= LARGEST_MEAN));
-			u32 peers = matching(id[j]);
+			bool response = id[j] >= 0 && role[j] != MASKED;
+			bool wrong = response && !(__builtin_fabs((double)x[j]) <= LARGEST_MEAN);
+			noteFirst(p.layout.problem, WRONG_ENTROPY, base + j * WARP + lane(), wrong);
+			u32 peers = matching(response ? id[j] : -1);
 			u32 place = response ? p.ends[id[j]] : 0;
 			syncWarp(); // all have read it
 			if (response) {
@@ -209,7 +216,7 @@ KERNEL(128) void aem_spans(Aem p) {
 		if (!fits && lane() == 0) note(p.layout.problem, TOO_MANY_SPANS, 0);
 		if (fits)
 			for (u32 s = first + lane(); s < top; s += WARP) p.responses[s] = 0;
-		syncWarp();
+		syncWarp(); // before another lane counts
 		// A right id is below top, so what fits can be counted.
 		if (!checkSpanIDs(p, from, to, first, fits) || !fits) continue;
 		if (lane() == 0) {
