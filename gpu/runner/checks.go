@@ -37,3 +37,49 @@ func checkLens(want int, unit string, lengths ...length) error {
 	}
 	return nil
 }
+
+// checkWeights wants one weight per token, or nil, which stands for ones.
+func checkWeights(weights []float32, tokens int) error {
+	if weights == nil {
+		return nil
+	}
+	return checkLen("weights", len(weights), tokens, "token")
+}
+
+// checkRanges wants offsets of n ranges.
+func checkRanges(name string, n int, offsets []int32) error {
+	if len(offsets) != n+1 {
+		return badInput("offsets", "has %d elements, want %d, one more than %s", len(offsets), n+1, name)
+	}
+	return nil
+}
+
+// checkTrajectories wants offsets of at least one trajectory.
+func checkTrajectories(b *reweight.Batch) error {
+	if n := len(b.SeqOffsets); n < 2 {
+		return badInput("SeqOffsets", "has %d elements, want at least 2, for one trajectory", n)
+	}
+	return nil
+}
+
+// checkLogits wants so many rows of logits in one format.
+func checkLogits(arg string, l reweight.Logits, rows int) error {
+	set := 0
+	for _, there := range [...]bool{l.F32 != nil, l.BF16 != nil, l.F16 != nil} {
+		if there {
+			set++
+		}
+	}
+	size := len(l.F32) + len(l.BF16) + len(l.F16)
+	switch {
+	case l.Vocab < 1:
+		return badInput(arg, "has rows of %d logits, want at least 1", l.Vocab)
+	case set > 1:
+		return badInput(arg, "has %d formats set, want one", set)
+	case size%l.Vocab != 0:
+		return badInput(arg, "has %d logits, want a multiple of its vocabulary of %d", size, l.Vocab)
+	case size/l.Vocab != rows:
+		return badInput(arg, "has %d rows of %d logits, want %d rows", size/l.Vocab, l.Vocab, rows)
+	}
+	return nil
+}

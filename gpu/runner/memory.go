@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu"
@@ -16,10 +17,11 @@ const (
 	// Amid: as many bytes past a multiple of 16 as on the host, amid bytes that no
 	// kernel may write.
 	Amid Placement = iota
-	// AtEnd: at the end of an allocation, or of the memory that may be touched where the
-	// device can tell. The array's size says how it is aligned.
+	// AtEnd: at the end of an allocation, after which nothing is mapped if the device can
+	// do that.
 	AtEnd
-	// AtBegin: at the beginning of one.
+	// AtBegin: at the beginning of an allocation, before which nothing is mapped if the
+	// device can do that.
 	AtBegin
 )
 
@@ -34,6 +36,7 @@ type memory struct {
 	order   []int     // args in the order of their addresses
 	regions []region  // of the call at hand
 	buffers []*buffer // the most recently used first
+	device  gpu.Batch // of the call at hand
 }
 
 // An arg is a slice that the call takes.
@@ -57,6 +60,8 @@ type region struct {
 type buffer struct {
 	ptr   gpu.Ptr
 	stage []byte
+	shift int // bytes of the allocation before ptr
+	free  func() error
 	taken bool // by a region of the call at hand
 }
 
@@ -137,11 +142,15 @@ func (m *memory) upload() error {
 	}
 	for i := range m.regions {
 		r := &m.regions[i]
-		after := 0
-		if m.placement == Amid {
-			r.at, after = margin+int(address(r.bytes)%16), margin
+		past := int(address(r.bytes) % 16)
+		shift, after := 0, 0
+		switch m.placement {
+		case Amid:
+			r.at, after = margin+past, margin
+		case AtEnd:
+			shift = past
 		}
-		b, err := m.take(r.at + len(r.bytes) + after)
+		b, err := m.take(r.at+len(r.bytes)+after, shift)
 		if err != nil {
 			return err
 		}
@@ -157,10 +166,11 @@ func (m *memory) upload() error {
 	return nil
 }
 
-// take returns a buffer of that size which no other region has.
-func (m *memory) take(size int) (*buffer, error) {
+// take returns a buffer of that size, which no other region has, so many bytes past a
+// multiple of 16.
+func (m *memory) take(size, shift int) (*buffer, error) {
 	for i, b := range m.buffers {
-		if !b.taken && len(b.stage) == size {
+		if !b.taken && len(b.stage) == size && b.shift == shift {
 			copy(m.buffers[1:i+1], m.buffers[:i])
 			m.buffers[0] = b
 			b.taken = true
@@ -168,19 +178,39 @@ func (m *memory) take(size int) (*buffer, error) {
 		}
 	}
 	if last := len(m.buffers) - 1; last >= kept && !m.buffers[last].taken {
-		if err := m.dev.Free(m.buffers[last].ptr); err != nil {
+		if err := m.buffers[last].free(); err != nil {
 			return nil, err
 		}
 		m.buffers = m.buffers[:last]
 	}
-	ptr, err := m.dev.Alloc(size)
+	b, err := m.alloc(size, shift)
 	if err != nil {
 		return nil, err
 	}
-	b := &buffer{ptr: ptr, stage: make([]byte, size), taken: true}
-	m.buffers = append(m.buffers, nil)
-	copy(m.buffers[1:], m.buffers)
-	m.buffers[0] = b
+	m.buffers = slices.Insert(m.buffers, 0, b)
+	return b, nil
+}
+
+func (m *memory) alloc(size, shift int) (*buffer, error) {
+	b := &buffer{stage: make([]byte, size), shift: shift, taken: true}
+	if m.placement != Amid {
+		lo, hi, free, err := m.dev.AllocGuarded(size)
+		if err == nil {
+			b.free = free
+			if b.ptr = lo; m.placement == AtEnd {
+				b.ptr = hi - gpu.Ptr(size)
+			}
+			return b, nil
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+	}
+	p, err := m.dev.Alloc(max(1, size+shift))
+	if err != nil {
+		return nil, err
+	}
+	b.ptr, b.free = p+gpu.Ptr(shift), func() error { return m.dev.Free(p) }
 	return b, nil
 }
 
@@ -263,7 +293,7 @@ func (m *memory) written(input arg) bool {
 func (m *memory) close() error {
 	var err error
 	for _, b := range m.buffers {
-		err = errors.Join(err, m.dev.Free(b.ptr))
+		err = errors.Join(err, b.free())
 	}
 	m.buffers = nil
 	return err

@@ -31,6 +31,8 @@ type Runner struct {
 type results struct {
 	moments   [1]reweight.Moments
 	surrogate [1]reweight.SurrogateSums
+	actFocus  [1]reweight.ActFocusResult
+	loss      [1]reweight.LossResult
 }
 
 // New returns a runner on the default stream of the device, with arrays Amid.
@@ -54,6 +56,21 @@ func (r *Runner) Close() error {
 	return err
 }
 
+// ensure makes the workspace large enough for batches of that size.
+func (r *Runner) ensure(size gpu.Size) error {
+	need := gpu.Size{Tokens: max(size.Tokens, r.size.Tokens), Trajectories: max(size.Trajectories, r.size.Trajectories), Spans: max(size.Spans, r.size.Spans)}
+	if need == r.size {
+		return nil
+	}
+	ws, err := r.dev.NewWorkspace(0, need)
+	if err != nil {
+		return err
+	}
+	old := r.ws
+	r.ws, r.size = ws, need
+	return old.Close()
+}
+
 // finish ends a call: err is that of the method of package gpu, whose work is waited
 // for. Results are copied back only if nothing is wrong.
 func (r *Runner) finish(err error) error {
@@ -65,17 +82,4 @@ func (r *Runner) finish(err error) error {
 		err = e
 	}
 	return err
-}
-
-// Multiply is that of *reweight.Workspace.
-func (r *Runner) Multiply(dst, a, b []float32) error {
-	if err := checkLens(len(dst), "element of dst", length{"a", len(a)}, length{"b", len(b)}); err != nil {
-		return err
-	}
-	m := r.memory.begin()
-	d, x, y := out(m, dst), in(m, a), in(m, b)
-	if err := m.upload(); err != nil {
-		return err
-	}
-	return r.finish(r.ws.Multiply(m.ptr(d), m.ptr(x), m.ptr(y), len(dst)))
 }

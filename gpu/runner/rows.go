@@ -1,0 +1,88 @@
+package runner
+
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+)
+
+// TokenStats is that of *reweight.Workspace.
+func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+	rows := logits.Rows()
+	if err := checkLogits("logits", logits, rows); err != nil {
+		return err
+	}
+	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil {
+		return badInput("dst", "has no output: LSE, Entropy and Logprob are all nil")
+	}
+	for _, o := range [...]struct {
+		arg string
+		out []float32
+	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}} {
+		if o.out != nil {
+			if err := checkLen(o.arg, len(o.out), rows, "row"); err != nil {
+				return err
+			}
+		}
+	}
+	if dst.Logprob != nil {
+		if err := checkLen("ids", len(ids), rows, "row"); err != nil {
+			return err
+		}
+	} else {
+		ids = nil // not read
+	}
+	m := r.memory.begin()
+	x, y := m.logits(logits, false), optionalIn(m, ids)
+	lse, h, l := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob)
+	if err := m.upload(); err != nil {
+		return err
+	}
+	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l)}
+	return r.finish(r.ws.TokenStats(stats, m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, opt))
+}
+
+// RowGradient is that of *reweight.Workspace.
+func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error {
+	rows := logits.Rows()
+	if err := checkLogits("logits", logits, rows); err != nil {
+		return err
+	}
+	if err := checkLogits("dst", dst, rows); err != nil {
+		return err
+	}
+	if dst.Vocab != logits.Vocab {
+		return badInput("dst", "has rows of %d logits, want %d like the logits", dst.Vocab, logits.Vocab)
+	}
+	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"logprobs", len(logprobs)}, length{"grad", len(grad)}); err != nil {
+		return err
+	}
+	if opt.EntropyBonus != 0 {
+		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
+			return err
+		}
+	}
+	m := r.memory.begin()
+	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
+	l, h, g := in(m, logprobs), optionalIn(m, entropy), in(m, grad)
+	if err := m.upload(); err != nil {
+		return err
+	}
+	return r.finish(r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), opt))
+}
+
+// logits names rows of logits.
+func (m *memory) logits(l reweight.Logits, output bool) handle {
+	a := arg{bytes: bytesOf(l.F32), output: output}
+	switch l.DType() {
+	case reweight.DTypeBF16:
+		a.bytes = bytesOf(l.BF16)
+	case reweight.DTypeF16:
+		a.bytes = bytesOf(l.F16)
+	}
+	return m.add(a)
+}
+
+// rows returns them on the device.
+func (m *memory) rows(h handle, l reweight.Logits) gpu.Rows {
+	return gpu.Rows{Ptr: m.ptr(h), DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab}
+}
