@@ -3,6 +3,7 @@ package ptx
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unsafe"
@@ -17,6 +18,9 @@ type Options struct {
 	// Multiprocessors is what Info tells. Few of them let a kernel's loop over rows take
 	// several turns. 0 means 2.
 	Multiprocessors int
+	// Steps is how many instructions the lanes of a launch may run together. More is
+	// taken for a loop without end. 0 means any number.
+	Steps int64
 }
 
 const (
@@ -44,6 +48,7 @@ type Device struct {
 	failed    error           // of a kernel
 	closed    bool
 	steps     int64 // instructions run, of all lanes
+	mostSteps int64 // when this launch is over
 
 	seed    uint64
 	shared  sharedMemory
@@ -183,6 +188,10 @@ func (d *Device) launch(k *kernel, grid, threads, shared int) (err error) {
 			panic(p)
 		}
 	}()
+	d.mostSteps = math.MaxInt64
+	if d.options.Steps > 0 {
+		d.mostSteps = d.steps + d.options.Steps
+	}
 	d.start(k, grid, threads, shared)
 	d.runGrid(k, grid, threads)
 	return nil

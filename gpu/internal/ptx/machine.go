@@ -271,6 +271,9 @@ func (l *lane) runOn() {
 			if steps > endless {
 				l.fail("%d instructions without a synchronising one: the loop has no end", steps)
 			}
+			if l.dev.steps+int64(steps) > l.dev.mostSteps {
+				l.fail("more than %d instructions: the loop has no end", l.dev.options.Steps)
+			}
 		case exit:
 			l.state = exited
 			l.dev.steps += int64(steps)
