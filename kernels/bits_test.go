@@ -31,7 +31,7 @@ func TestBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Split(strings.TrimSpace(string(golden)), "\n")[1:]
-	for _, impl := range Implementations() {
+	for _, impl := range withGPU(t) {
 		t.Run(impl.Name, func(t *testing.T) {
 			got := bitLines(t, impl.New(1))
 			if len(got) != len(want) {

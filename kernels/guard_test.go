@@ -44,6 +44,7 @@ func (g *guarded) free() {
 // read or write past either end is a fault. The lengths are such that arrays which
 // end at a page begin at every alignment.
 func TestGuardPages(t *testing.T) {
+	impls := allWithGPU(t)
 	for _, k := range All() {
 		for _, dtype := range k.DTypes {
 			for _, n := range []int{1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 19, 21, 24, 29, 31, 32, 33, 47, 49, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 97, 127, 128, 129, 143, 255, 511, 1023, 1024, 1025, 1039, 2047, 2063, 5001} {
@@ -51,7 +52,7 @@ func TestGuardPages(t *testing.T) {
 					g := guarded{atEnd: atEnd}
 					s := spec(k, n)
 					s.DType, s.Seed, s.memory = dtype, uint64(n), g.memory
-					check(t, k, s)
+					check(t, impls, k, s)
 					g.free()
 				}
 			}

@@ -1,0 +1,265 @@
+package kernels
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/gpu/runner"
+)
+
+// How the GPU takes part in the tests of the catalogue. Where there is none, an
+// interpreter runs its kernels, a thousand times more slowly: by default it gets a
+// choice of the cases that has every kernel, dtype, family and length from 1 to 300,
+// and the lengths around blocks and chunks.
+//
+//	go test ./kernels -gpu all -timeout 2h     # every case, and prints how many
+//	go test ./kernels -gpu none
+var amount = flag.String("gpu", "some", "how much of the tests the GPU, or the interpreter of its kernels, takes part in: none, some or all")
+
+const gpuName = "gpu"
+
+// counts are those of what the GPU was compared in.
+var counts struct{ cases, rows, elements, results, differ atomic.Int64 }
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	switch *amount {
+	case "none", "some", "all":
+	default:
+		fmt.Printf("-gpu is %q, want none, some or all\n", *amount)
+		os.Exit(2)
+	}
+	status := m.Run()
+	if *amount == "all" {
+		fmt.Printf("gpu: %d cases, %d rows of logits or arrays, %d elements, %d results compared; bits differ in %d\n",
+			counts.cases.Load(), counts.rows.Load(), counts.elements.Load(), counts.results.Load(), counts.differ.Load())
+	}
+	os.Exit(status)
+}
+
+// withGPU returns all implementations of this machine, the GPU last. Only one test at a
+// time may run what it returns.
+func withGPU(t testing.TB) []Implementation {
+	impls := Implementations()
+	if *amount == "none" || !gputest.Supported() {
+		return impls
+	}
+	dev := gputest.Device(t)
+	var runners []Runner
+	for _, p := range []runner.Placement{runner.Amid, runner.AtEnd} {
+		r, err := runner.NewPlaced(dev, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		runners = append(runners, r)
+	}
+	next := 0
+	return append(impls, Implementation{gpuName, func(int) Runner {
+		next++
+		return runners[next%len(runners)]
+	}})
+}
+
+// allWithGPU returns them with the GPU only if it is to run all cases.
+func allWithGPU(t testing.TB) []Implementation {
+	if *amount == "all" {
+		return withGPU(t)
+	}
+	return Implementations()
+}
+
+// chosen returns the implementations for one of the cases of a long list: the GPU, if
+// it is among them, takes one of several in turn, so that each length has a family.
+func chosen(impls []Implementation, s Spec) []Implementation {
+	several := len(Families)
+	if testing.Short() {
+		several *= 4
+	}
+	n := max(s.Vocab, s.Rows)
+	last := len(impls) - 1
+	if impls[last].Name == gpuName && *amount != "all" && (n > 10000 || (n+int(s.Family))%several != 0) {
+		return impls[:last]
+	}
+	return impls
+}
+
+// count adds a case that the GPU ran to counts.
+func count(c *Case, s Spec, got, want []uint64) {
+	counts.cases.Add(1)
+	rows := 1
+	if s.Vocab > 0 {
+		rows = s.Rows
+	}
+	counts.rows.Add(int64(rows))
+	counts.elements.Add(int64(c.Elements))
+	counts.results.Add(int64(len(got)))
+	for i := range got {
+		if got[i] != want[i] {
+			counts.differ.Add(1)
+		}
+	}
+}
+
+// unaligned allocates arrays that end at a multiple of 16 bytes, so that they begin
+// anywhere.
+func unaligned(bytes int) []byte {
+	words := make([]uint64, (bytes+15)/16*2) // the heap aligns what is larger than 8 bytes to 16
+	all := memoryOf(words)
+	return all[len(all)-bytes:]
+}
+
+// TestSpecialEverywhereOnGPU puts NaN and infinities at every position of rows, of
+// lengths that are whole chunks and that are not. Each position is a row of one call.
+func TestSpecialEverywhereOnGPU(t *testing.T) {
+	impls := withGPU(t)
+	if impls[len(impls)-1].Name != gpuName {
+		t.Skip("-gpu none")
+	}
+	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(0x7f800001), math.Float32frombits(0xffbfffff)}
+	for _, n := range []int{1, 2, 7, 15, 16, 17, 33, 100, 128, 130, 257, 1024, 1100, 2100, 4097, 8200} {
+		step := 1 // between positions
+		if *amount != "all" {
+			step = max(1, n*n/20000)
+		}
+		for _, dtype := range anyFloat {
+			for which, v := range special {
+				rows := (n + step - 1) / step
+				x := make([]float32, rows*n)
+				for i := range x {
+					if x[i] = float32(i % 3); which%2 == 1 && i%n < 1024 && n > 1024 {
+						x[i] = float32(math.Inf(-1)) // the first block is skipped
+					}
+				}
+				for r := range rows {
+					x[r*n+min(n-1, r*step+which%step)] = v
+				}
+				l := logitsOf(dtype, x, n)
+				ids := make([]int32, rows)
+				for r := range ids {
+					ids[r] = int32((r * 7) % n)
+				}
+				var first []float32
+				for i, impl := range impls {
+					out := make([]float32, 3*rows)
+					dst := reweight.Stats{LSE: out[:rows], Entropy: out[rows : 2*rows], Logprob: out[2*rows:]}
+					if err := impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats); err != nil {
+						t.Fatal(err)
+					}
+					if i == 0 {
+						first = out
+					}
+					compareRows(t, impl, fmt.Sprintf("%v, rows of %d with %v", dtype, n, v), rows, n, out, first)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryHalf: every bfloat16 and half-precision number is read as what it is. Each
+// is the id's logit of a row, and for bfloat16 an element of the gradient.
+func TestEveryHalf(t *testing.T) {
+	impls := withGPU(t)
+	step, offset := 1, 0
+	if *amount != "all" {
+		step = 64
+		offset = rand.IntN(step)
+	}
+	const vocab = 3
+	rows := 65536 / step
+	half := make([]uint16, rows*vocab)
+	ids := make([]int32, rows)
+	for r := range rows {
+		v := uint16(r*step + offset)
+		half[r*vocab+r%vocab] = v
+		half[r*vocab+(r+1)%vocab] = v ^ 1
+		half[r*vocab+(r+2)%vocab] = v & 0xff00
+		ids[r] = int32(r % vocab)
+	}
+	bf16, f16 := make([]reweight.BF16, len(half)), make([]reweight.F16, len(half))
+	for i, v := range half {
+		bf16[i], f16[i] = reweight.BF16(v), reweight.F16(v)
+	}
+	for _, l := range []reweight.Logits{{Vocab: vocab, BF16: bf16}, {Vocab: vocab, F16: f16}} {
+		var first, firstGradient []float32
+		for i, impl := range impls {
+			out := make([]float32, 3*rows)
+			dst := reweight.Stats{LSE: out[:rows], Entropy: out[rows : 2*rows], Logprob: out[2*rows:]}
+			if err := impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				first = out
+			}
+			compareRows(t, impl, l.DType().String(), rows, vocab, out, first)
+			if l.BF16 == nil {
+				continue
+			}
+			grad := make([]float32, rows)
+			for r := range grad {
+				grad[r] = 1.5
+			}
+			g := reweight.Logits{Vocab: vocab, BF16: make([]reweight.BF16, rows*vocab)}
+			if err := impl.New(1).RowGradient(g, l, ids, first[2*rows:], nil, grad, reweight.DefaultRowGradient); err != nil {
+				t.Fatal(err)
+			}
+			wide := make([]float32, len(g.BF16))
+			for i, v := range g.BF16 {
+				wide[i] = v.Float32()
+			}
+			if i == 0 {
+				firstGradient = wide
+			}
+			compareRows(t, impl, "gradient of bf16", rows, vocab, wide, firstGradient)
+		}
+	}
+}
+
+// compareRows wants the bits of the first implementation, and counts them if they are
+// the GPU's.
+func compareRows(t *testing.T, impl Implementation, what string, rows, vocab int, got, want []float32) {
+	t.Helper()
+	differ := 0
+	for i := range got {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) && !(got[i] != got[i] && want[i] != want[i]) {
+			if differ == 0 {
+				t.Errorf("%s: %s: result %d of %d is %x, want %x", impl.Name, what, i, len(got), got[i], want[i])
+			}
+			differ++
+		}
+	}
+	if impl.Name == gpuName {
+		counts.cases.Add(1)
+		counts.rows.Add(int64(rows))
+		counts.elements.Add(int64(rows * vocab))
+		counts.results.Add(int64(len(got)))
+		counts.differ.Add(int64(differ))
+	}
+}
+
+// logitsOf returns x as logits of the dtype.
+func logitsOf(dtype reweight.DType, x []float32, vocab int) reweight.Logits {
+	l := reweight.Logits{Vocab: vocab}
+	for _, v := range x {
+		switch dtype {
+		case reweight.DTypeF32:
+			l.F32 = append(l.F32, v)
+		case reweight.DTypeBF16:
+			l.BF16 = append(l.BF16, reweight.ToBF16(v))
+		case reweight.DTypeF16:
+			l.F16 = append(l.F16, toF16(v))
+		}
+	}
+	return l
+}
