@@ -1,0 +1,310 @@
+package runner
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/ptx"
+)
+
+var (
+	mutations    = flag.Int("mutations", 0, "how many mutations of the PTX TestMutations tries")
+	mutationSeed = flag.Uint64("mutations.seed", 1, "of TestMutations")
+	mutationIn   = flag.String("mutations.in", "", "the kernel that TestMutations changes; \"\" is any")
+)
+
+const (
+	// roundsOfMutant is how often each trial is repeated until a mutation counts as one
+	// that survives.
+	roundsOfMutant = 300
+
+	// mostSteps is what a launch may run, which is some times what the longest of the
+	// trials runs: a mutation may make a loop without end.
+	mostSteps = 200_000_000
+)
+
+// TestMutations changes an instruction of the PTX at a time, at random, and runs the
+// trials of the methods that launch its kernel: do they notice?
+//
+//	go test ./gpu/runner -run TestMutations -mutations 100 -v -timeout 2h
+//
+// It prints every mutation that survives, which is either one without an effect, or one
+// that needs another trial.
+func TestMutations(t *testing.T) {
+	if *mutations == 0 {
+		t.Skip("-mutations is 0")
+	}
+	modules, err := device.PTX()
+	if err != nil {
+		t.Fatal(err)
+	}
+	launchedBy := methodsOfKernels(t, modules)
+	places := placesOf(modules)
+	names := slices.Sorted(maps.Keys(places))
+	r := rand.New(rand.NewPCG(*mutationSeed, 11))
+	caught, refused := 0, 0
+	for done := 0; done < *mutations; {
+		name := names[r.IntN(len(names))]
+		if *mutationIn != "" {
+			name = *mutationIn
+		}
+		p := places[name][r.IntN(len(places[name]))]
+		lines := strings.Split(modules[p.module], "\n")
+		changed := mutants(lines[p.line])
+		if len(changed) == 0 || len(launchedBy[name]) == 0 {
+			continue
+		}
+		done++
+		m := changed[r.IntN(len(changed))]
+		was := strings.TrimSpace(lines[p.line])
+		lines[p.line] = m
+		mutated := maps.Clone(modules)
+		mutated[p.module] = strings.Join(lines, "\n")
+		switch err := tryMutant(mutated, launchedBy[name], uint64(done)); {
+		case err == nil:
+			t.Logf("SURVIVES: %s, line %d of %s: `%s` as `%s`", name, p.line+1, p.module, was, strings.TrimSpace(m))
+		case strings.HasPrefix(err.Error(), "refused"):
+			refused++
+			caught++
+		default:
+			caught++
+		}
+	}
+	t.Logf("%d of %d mutations are caught, %d of these because the interpreter refuses the text", caught, *mutations, refused)
+	if caught*100 < *mutations*95 {
+		t.Error("fewer than 95 of 100 are caught")
+	}
+}
+
+// A place is a line of a module.
+type place struct {
+	module string
+	line   int
+}
+
+var entryName = regexp.MustCompile(`^\.visible \.entry (\w+)\(`)
+
+// placesOf returns the lines of instructions, by the kernel.
+func placesOf(modules map[string]string) map[string][]place {
+	places := map[string][]place{}
+	for module, text := range modules {
+		name := ""
+		for i, line := range strings.Split(text, "\n") {
+			if m := entryName.FindStringSubmatch(line); m != nil {
+				name = m[1]
+			}
+			if name != "" && len(mutants(line)) > 0 {
+				places[name] = append(places[name], place{module, i})
+			}
+		}
+	}
+	return places
+}
+
+// tryMutant runs the trials of the methods on the modules, and returns what is wrong.
+func tryMutant(modules map[string]string, methods []string, seed uint64) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	drv, err := ptx.Open(modules, ptx.Options{Seed: seed, Steps: mostSteps})
+	if err != nil {
+		return fmt.Errorf("refused: %w", err)
+	}
+	dev, err := gpu.NewDevice(drv)
+	if err != nil {
+		return fmt.Errorf("refused: %w", err)
+	}
+	var runners [2]*Runner
+	for i, p := range []Placement{Amid, AtEnd} {
+		if runners[i], err = NewPlaced(dev, p); err != nil {
+			return err
+		}
+	}
+	cpu := reweight.Workspace{ISA: reweight.Portable, Workers: 1}
+	for round := range uint64(roundsOfMutant) {
+		for _, tr := range allTrials() {
+			if !slices.Contains(methods, tr.method) {
+				continue
+			}
+			want := tr.run(newDraws(round), &cpu)
+			if err := differ(tr.run(newDraws(round), runners[round%2]), want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// methodsOfKernels returns the methods whose trials launch each kernel.
+func methodsOfKernels(t *testing.T, modules map[string]string) map[string][]string {
+	interpreter, err := ptx.Open(modules, ptx.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv := &recording{Device: interpreter, names: map[driver.Function]string{}}
+	dev, err := gpu.NewDevice(drv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	methods := map[string][]string{}
+	for _, tr := range allTrials() {
+		drv.launched = map[string]bool{}
+		for seed := range uint64(100) {
+			tr.run(newDraws(seed), r)
+		}
+		for name := range drv.launched {
+			methods[name] = append(methods[name], tr.method)
+		}
+	}
+	return methods
+}
+
+// recording notes which kernels are launched.
+type recording struct {
+	*ptx.Device
+	names    map[driver.Function]string
+	launched map[string]bool
+}
+
+func (d *recording) Function(name string, threads, shared int) (driver.Function, int, error) {
+	f, fit, err := d.Device.Function(name, threads, shared)
+	d.names[f] = name
+	return f, fit, err
+}
+
+func (d *recording) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+	d.launched[d.names[f]] = true
+	return d.Device.Launch(f, grid, threads, shared, params, size, s)
+}
+
+// swaps are what operations are changed to.
+var swaps = []struct{ from, to string }{
+	{"add.", "sub."}, {"sub.", "add."}, {"mul.rn.", "add.rn."}, {"div.rn.", "mul.rn."}, {"mul.lo.", "add."}, {"mad.lo.", "mul.lo."},
+	{"mul.wide.u32", "mul.wide.s32"}, {"max.", "min."}, {"min.", "max."}, {"max.NaN.", "max."}, {"min.NaN.", "min."},
+	{"and.", "or."}, {"or.", "and."}, {"xor.", "or."}, {"not.", "mov."}, {"shl.", "shr."}, {"shr.", "shl."}, {"neg.", "mov."},
+	{"shr.s", "shr.u"}, {"shr.u", "shr.s"}, {"fma.rn.", "mul.rn."}, {"popc.b32", "mov.b32"},
+	{"cvt.rni.", "cvt.rzi."}, {"cvt.rzi.", "cvt.rni."}, {"cvt.s64.s32", "cvt.u64.u32"}, {"cvt.u64.u32", "cvt.s64.s32"}, {"cvt.rn.f64.s", "cvt.rn.f64.u"},
+	{"setp.lt", "setp.le"}, {"setp.le", "setp.lt"}, {"setp.gt", "setp.ge"}, {"setp.ge", "setp.gt"}, {"setp.lt", "setp.gt"}, {"setp.eq", "setp.ne"}, {"setp.ne", "setp.eq"},
+	{"setp.ltu", "setp.lt"}, {"setp.leu", "setp.ltu"}, {"setp.geu", "setp.ge"}, {"setp.gtu", "setp.geu"}, {"setp.nan", "setp.num"},
+	{"setp.lt.s", "setp.lt.u"}, {"setp.lt.u", "setp.lt.s"}, {"setp.gt.s", "setp.gt.u"}, {"setp.gt.u", "setp.gt.s"}, {"setp.ge.s", "setp.ge.u"},
+	{"shfl.sync.bfly", "shfl.sync.idx"}, {"shfl.sync.idx", "shfl.sync.bfly"}, {"vote.sync.any", "vote.sync.all"}, {"vote.sync.all", "vote.sync.any"},
+	{"atom.global.min.u64", "atom.global.max.u64"}, {"atom.global.add", "atom.global.max"},
+	{"ld.global.s32", "ld.global.u32"}, {"ld.global.u8", "ld.global.s8"},
+	{"cp.async.wait_group 0", "cp.async.wait_group 1"}, {"cp.async.wait_group 1", "cp.async.wait_group 2"},
+}
+
+var (
+	instruction = regexp.MustCompile(`^\t(?:@!?%p\d+ )?\t*([a-z][\w.]*)(?:\s+(.*))?;$`)
+	offset      = regexp.MustCompile(`\+(-?\d+)\]`)
+	noOffset    = regexp.MustCompile(`\[(%rd?\d+)\]`)
+	immediate   = regexp.MustCompile(`, (-?\d+)(,|$)`)
+	float32s    = regexp.MustCompile(`0f([0-9A-F]{8})`)
+	float64s    = regexp.MustCompile(`0d([0-9A-F]{16})`)
+	register    = regexp.MustCompile(`%[a-z]+`)
+)
+
+// mutants returns the line with its instruction changed in each of the ways that may
+// change its effect.
+func mutants(line string) []string {
+	m := instruction.FindStringSubmatch(line)
+	if m == nil || strings.HasPrefix(m[1], "membar") || strings.HasPrefix(m[1], "bra") && !strings.Contains(line, "@") || m[1] == "ret" {
+		// A barrier of memory orders CTAs, which the interpreter runs one after another.
+		return nil
+	}
+	op := m[1]
+	var all []string
+	add := func(changed string) {
+		if changed != line {
+			all = append(all, changed)
+		}
+	}
+	for _, s := range swaps {
+		if strings.HasPrefix(op+" "+m[2], s.from) {
+			add(strings.Replace(line, s.from, s.to, 1))
+		}
+	}
+	if strings.HasPrefix(op, "bar.") || strings.HasPrefix(op, "cp.async") || strings.HasPrefix(op, "st.") || strings.HasPrefix(op, "atom.") && !strings.Contains(op, "cas") {
+		add("") // dropped
+	}
+	if strings.Contains(line, ".rn.") {
+		add(strings.Replace(line, ".rn.", ".rz.", 1))
+	}
+	if strings.HasPrefix(line, "\t@!") {
+		add(strings.Replace(line, "@!", "@", 1))
+	} else if strings.HasPrefix(line, "\t@") {
+		add(strings.Replace(line, "@", "@!", 1))
+	}
+	// Addresses: another element.
+	size := "4"
+	if strings.Contains(op, "64") {
+		size = "8"
+	}
+	for _, suffix := range []string{"8", "16"} {
+		if strings.HasSuffix(op, ".u"+suffix) || strings.HasSuffix(op, ".b"+suffix) {
+			size = map[string]string{"8": "1", "16": "2"}[suffix]
+		}
+	}
+	if strings.HasPrefix(op, "cp.async") || strings.Contains(op, ".v4") {
+		size = "16"
+	}
+	step, _ := strconv.Atoi(size)
+	if strings.Contains(line, "[") {
+		if f := offset.FindStringSubmatch(line); f != nil {
+			n, _ := strconv.Atoi(f[1])
+			add(strings.Replace(line, f[0], fmt.Sprintf("+%d]", n+step), 1))
+			add(strings.Replace(line, f[0], fmt.Sprintf("+%d]", n-step), 1))
+		} else if f := noOffset.FindStringSubmatch(line); f != nil {
+			add(strings.Replace(line, f[0], fmt.Sprintf("[%s+%d]", f[1], step), 1))
+		}
+	} else if f := immediate.FindStringSubmatchIndex(line[:len(line)-1]); f != nil {
+		n, err := strconv.ParseInt(line[f[2]:f[3]], 10, 64)
+		if err == nil {
+			for _, other := range []int64{n + 1, n - 1, n ^ 2} {
+				add(line[:f[2]] + strconv.FormatInt(other, 10) + line[f[3]:])
+			}
+		}
+	}
+	for _, bit := range []int{0, 4, 12} {
+		if f := float32s.FindStringSubmatch(line); f != nil {
+			n, _ := strconv.ParseUint(f[1], 16, 32)
+			add(strings.Replace(line, f[0], fmt.Sprintf("0f%08X", n^1<<bit), 1))
+		}
+		if f := float64s.FindStringSubmatch(line); f != nil {
+			n, _ := strconv.ParseUint(f[1], 16, 64)
+			add(strings.Replace(line, f[0], fmt.Sprintf("0d%016X", n^1<<(2*bit)), 1))
+		}
+	}
+	// Operands in another order, where the order counts and their kinds are the same.
+	if head, args, ok := strings.Cut(strings.TrimSuffix(line, ";"), "\t%"); ok && !strings.ContainsAny(args, "[{") {
+		a := strings.Split("%"+args, ", ")
+		commutes := []string{"add.", "mul.", "and.", "or.", "xor.", "max.", "min.", "setp.eq", "setp.ne", "setp.nan", "setp.neu"}
+		same := func(i, j int) bool { return a[i] != a[j] && register.FindString(a[i]) == register.FindString(a[j]) }
+		for i := 1; i+1 < len(a); i++ {
+			if same(i, i+1) && (i > 1 || !slices.ContainsFunc(commutes, func(c string) bool { return strings.HasPrefix(op, c) }) && !strings.HasPrefix(op, "fma")) {
+				b := slices.Clone(a)
+				b[i], b[i+1] = b[i+1], b[i]
+				add(head + "\t" + strings.Join(b, ", ") + ";")
+			}
+		}
+	}
+	return all
+}

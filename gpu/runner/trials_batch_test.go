@@ -1,0 +1,177 @@
+package runner
+
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// batch draws a batch with every array. Masked tokens have any values.
+func (d *draws) batch() *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	longest := one(d, 3, 40, 40, 300, 1500)
+	for range 1 + d.IntN(one(d, 1, 8, 40)) {
+		last := b.SeqOffsets[len(b.SeqOffsets)-1]
+		if last > 5000 {
+			break
+		}
+		b.SeqOffsets = append(b.SeqOffsets, last+int64(d.IntN(longest+1)))
+	}
+	S := b.Trajectories()
+	T := int(b.SeqOffsets[S])
+	b.SeqOffsets = append(array[int64](d, S+1)[:0], b.SeqOffsets...)
+	b.GroupIDs, b.Rewards = array[int32](d, S), array[float32](d, S)
+	groups := 1 + d.IntN(S)
+	for s := range S {
+		b.GroupIDs[s] = int32(d.IntN(groups)*7 - 20)
+		b.Rewards[s] = one(d, 0, 1, float32(d.NormFloat64()))
+	}
+	b.Role, b.SpanIDs = array[reweight.Role](d, T), array[int32](d, T)
+	masked := d.Float64()
+	next := int32(0)
+	newSpan := one(d, 0.02, 0.3)
+	for s := range S {
+		first := next
+		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
+			b.SpanIDs[t] = -1
+			if d.Float64() >= masked {
+				b.Role[t] = reweight.Role(1 + d.IntN(2))
+				if first == next || d.Float64() < newSpan {
+					next++
+				}
+				b.SpanIDs[t] = next - 1
+			}
+			if first < next && d.IntN(8) == 0 { // another of this trajectory
+				b.SpanIDs[t] = first + int32(d.IntN(int(next-first)))
+			}
+		}
+	}
+	// A response that moved to another span may have left one without any.
+	responses := make([]int, next)
+	for t, s := range b.SpanIDs {
+		if s >= 0 && b.Role[t] != reweight.RoleMasked {
+			responses[s]++
+		}
+	}
+	for t, s := range b.SpanIDs {
+		if s >= 0 && responses[s] == 0 {
+			b.Role[t] = reweight.RoleAction
+		}
+	}
+	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values} {
+		*x = d.output(T)
+		for t := range *x {
+			if (*x)[t] = normal(d.Rand); b.Role[t] == reweight.RoleMasked {
+				(*x)[t] = edge(d.Rand)
+			}
+		}
+	}
+	b.Logprobs, b.OldLogprobs = d.logprobs(T)
+	for t := range T {
+		if b.Role[t] != reweight.RoleMasked {
+			if v := b.Logprobs[t]; !(math.Abs(float64(v)) < 1e6) {
+				b.Logprobs[t] = -1
+			}
+			if v := b.OldLogprobs[t]; !(math.Abs(float64(v)) < 1e6) {
+				b.OldLogprobs[t] = -2
+			}
+		}
+	}
+	if d.IntN(3) == 0 {
+		b.RefLogprobs = nil
+	}
+	return b
+}
+
+// spoil makes something of the batch wrong that the call reads, if something is to be.
+func (d *draws) spoil(b *reweight.Batch, values []float32) {
+	T := len(b.Role)
+	if T == 0 || !d.err() {
+		return
+	}
+	t := d.IntN(T)
+	switch d.IntN(5) {
+	case 0:
+		b.Role[t] = reweight.Role(3 + d.IntN(253))
+	case 1:
+		b.SeqOffsets[d.IntN(len(b.SeqOffsets))] += int64(d.IntN(9) - 4)
+	case 2:
+		if values != nil {
+			values[t] = one(d, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 2e30)
+		}
+	case 3:
+		b.SpanIDs[t] = int32(one(d, -2, -1, 0, 1, 5, 1<<30))
+	case 4:
+		b.Rewards[d.IntN(len(b.Rewards))] = one(d, float32(math.NaN()), float32(math.Inf(-1)))
+	}
+}
+
+// trialsOnBatches are those of what whole batches go through.
+var trialsOnBatches = []trial{
+	{"ActFocus", func(d *draws, c caller) outcome {
+		b := d.batch()
+		opt := reweight.ActFocusOptions{Alpha: d.number(0.1), Beta: d.number(0.5), Eps: d.number(1e-8), Signal: reweight.Signal(d.IntN(4))}
+		if b.RefLogprobs == nil {
+			opt.Signal = reweight.SignalEnergy
+		}
+		signal := []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.OldLogprobs, &b.OldLogprobs}[opt.Signal]
+		d.spoil(b, *signal)
+		weights := one(d, d.output(len(b.Role)), *signal)
+		res, err := c.ActFocus(weights, b, opt)
+		return outcome{err, res, weights}
+	}},
+	{"AEM", func(d *draws, c caller) outcome {
+		b := d.batch()
+		opt := reweight.AEMOptions{Lambda: d.number(1), Guard: one(d, 0, 0.1, 0.1, 3), Scope: reweight.Scope(d.IntN(3))}
+		if d.IntN(8) == 0 { // scopes that are left alone
+			for t := range b.Entropy {
+				b.Entropy[t] = 1
+			}
+		}
+		d.spoil(b, b.Entropy)
+		factors := one(d, d.output(len(b.Role)), b.Entropy)
+		err := c.AEM(factors, b, opt)
+		return outcome{err, factors}
+	}},
+	{"Loss", func(d *draws, c caller) outcome {
+		b := d.batch()
+		T := len(b.Role)
+		weights := d.weights(T)
+		for t := range weights {
+			if w := &weights[t]; b.Role[t] != reweight.RoleMasked && *w-*w != 0 {
+				*w = one[float32](d, 1, 0, 3e38)
+			}
+		}
+		opt := d.lossOptions()
+		d.spoil(b, weights)
+		grad := one(d, d.output(T), b.Logprobs, b.OldLogprobs, b.Advantages)
+		if weights != nil && d.IntN(4) == 0 {
+			grad = weights
+		}
+		res, err := c.Loss(grad, weights, b, opt)
+		return outcome{err, res, grad}
+	}},
+	{"GRPO", func(d *draws, c caller) outcome {
+		b := d.batch()
+		d.spoil(b, nil)
+		advantages := one(d, d.output(len(b.Role)), b.Advantages)
+		err := c.GRPO(advantages, b, reweight.GRPOOptions{Eps: d.number(1e-6), DivideByStd: d.IntN(2) == 0})
+		return outcome{err, advantages}
+	}},
+	{"GAE", func(d *draws, c caller) outcome {
+		b := d.batch()
+		rewards := d.floats(len(b.Role))
+		d.spoil(b, nil)
+		advantages := one(d, d.output(len(b.Role)), rewards)
+		returns := one(d, d.output(len(b.Role)), nil)
+		err := c.GAE(advantages, returns, rewards, b, reweight.GAEOptions{Gamma: d.number(1), Lambda: d.number(0.95)})
+		return outcome{err, advantages, returns}
+	}},
+	{"Whiten", func(d *draws, c caller) outcome {
+		b := d.batch()
+		x := b.Entropy
+		d.spoil(b, x)
+		dst := one(d, d.output(len(x)), x)
+		return outcome{c.Whiten(dst, x, b.Role), dst}
+	}},
+}

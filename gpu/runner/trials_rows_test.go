@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight"
+)
+
+const log2e = 0x1.715476p+0 // the unit of the reference of a row is 1/log2e nats
+
+// row draws a row of logits of the kinds that take the ways through the kernel: one
+// that is summed at once, references that move, elements far below, rows in float64.
+func (d *draws) row(n int) []float32 {
+	x := make([]float32, n)
+	inf := float32(math.Inf(1))
+	level, slope := float32(0), float32(d.NormFloat64()/100)
+	kind := d.IntN(12)
+	for i := range x {
+		switch kind {
+		case 0, 1:
+			x[i] = normal(d.Rand)
+		case 2: // the reference moves at blocks
+			if i%1024 == 0 {
+				level += float32(math.Abs(6 * d.NormFloat64()))
+			}
+			x[i] = level + normal(d.Rand)
+		case 3: // and anywhere
+			if d.IntN(300) == 0 {
+				level += float32(20 * d.NormFloat64())
+			}
+			x[i] = level + normal(d.Rand)
+		case 4:
+			x[i] = slope*float32(i) + normal(d.Rand)
+		case 5: // whole blocks of -Inf
+			if x[i] = normal(d.Rand); i < n/2 || i/1024%3 == 1 {
+				x[i] = -inf
+			}
+		case 6:
+			x[i] = 30 * normal(d.Rand)
+		case 7: // around the largest reference of float32
+			x[i] = 1e6 * normal(d.Rand)
+		case 8: // far below the reference
+			if x[i] = normal(d.Rand) - 80; d.IntN(3) == 0 {
+				x[i] = -1e9
+			}
+		case 9:
+			if x[i] = -inf; d.IntN(100) == 0 {
+				x[i] = normal(d.Rand)
+			}
+		case 10:
+			x[i] = math.Float32frombits(d.Uint32N(1<<23)) * float32(1-2*d.IntN(2)) // subnormal
+		case 11:
+			x[i] = d.value(d.Rand)
+		}
+	}
+	for range d.IntN(4) { // some at and beside the limits that the first block sets
+		largest := -inf
+		for _, v := range x[:min(n, 1024)] {
+			largest = max(largest, v)
+		}
+		v := largest + one[float32](d, 8/log2e, -124/log2e, -125/log2e, 128/log2e, 129/log2e, 250/log2e)
+		x[d.IntN(n)] = one(d, v, math.Nextafter32(v, inf), math.Nextafter32(v, -inf))
+	}
+	if d.IntN(8) == 0 {
+		x[d.IntN(n)] = one(d, inf, -inf, float32(math.NaN()))
+	}
+	return x
+}
+
+// logits draws rows of any format, and an id for each.
+func (d *draws) logits(formats int) (l reweight.Logits, ids []int32) {
+	vocab := 1 + d.IntN(300)
+	switch d.IntN(4) {
+	case 0:
+		vocab = one(d, 1024, 2048, 4096, 8192) + d.IntN(40) - 20
+	case 1:
+		vocab = 1 + d.IntN(5000)
+	}
+	l.Vocab = vocab
+	rows := 1 + d.IntN(3)
+	format := d.IntN(formats)
+	switch format {
+	case 0:
+		l.F32 = array[float32](d, rows*vocab)
+	case 1:
+		l.BF16 = array[reweight.BF16](d, rows*vocab)
+	case 2:
+		l.F16 = array[reweight.F16](d, rows*vocab)
+	}
+	for r := range rows {
+		for i, v := range d.row(vocab) {
+			switch at := r*vocab + i; format {
+			case 0:
+				l.F32[at] = v
+			case 1:
+				l.BF16[at] = reweight.ToBF16(v)
+			case 2:
+				l.F16[at] = toF16(v)
+			}
+		}
+		ids = append(ids, int32(d.IntN(vocab)))
+	}
+	if d.err() {
+		ids[d.IntN(rows)] = int32(one(d, -1, vocab, math.MaxInt32, math.MinInt32))
+	}
+	return l, ids
+}
+
+// toF16 truncates f to half precision.
+func toF16(f float32) reweight.F16 {
+	b := math.Float32bits(f)
+	sign, exponent, fraction := b>>16&0x8000, int(b>>23&0xff)-112, b&0x7fffff
+	switch {
+	case f != f:
+		return reweight.F16(sign | 0x7e00)
+	case exponent >= 31:
+		return reweight.F16(sign | 0x7c00)
+	case exponent <= -10:
+		return reweight.F16(sign)
+	case exponent <= 0: // subnormal
+		return reweight.F16(sign | (fraction|0x800000)>>(14-exponent))
+	}
+	return reweight.F16(sign | uint32(exponent)<<10 | fraction>>13)
+}
+
+func (d *draws) temperature() float64 {
+	if d.err() {
+		return one(d, 0, -1, math.Inf(1), math.NaN())
+	}
+	return one(d, 1, 1, 1, 0.7, 0.7, 1.3, 0.1, 30, 1e-5, 0x1p-18, 0x1p-19, 0x1p18, 0x1p19, 1e-17)
+}
+
+// trialsOnRows are those of the kernels on rows of logits.
+var trialsOnRows = []trial{
+	{"TokenStats", func(d *draws, c caller) outcome {
+		logits, ids := d.logits(3)
+		var dst reweight.Stats
+		outputs := 1 + d.IntN(7)
+		for i, o := range []*[]float32{&dst.LSE, &dst.Entropy, &dst.Logprob} {
+			if outputs>>i&1 != 0 {
+				*o = d.output(len(ids))
+			}
+		}
+		if dst.Logprob == nil && d.IntN(2) == 0 {
+			ids = nil // not read then
+		}
+		err := c.TokenStats(dst, logits, ids, reweight.TokenStatsOptions{Temperature: d.temperature()})
+		return outcome{err, dst}
+	}},
+	{"RowGradient", func(d *draws, c caller) outcome {
+		logits, ids := d.logits(2)
+		rows := len(ids)
+		opt := reweight.RowGradientOptions{Temperature: d.temperature(), EntropyBonus: one(d, 0, 0, 0.01, -3)}
+		// Log-probabilities and entropies of the row, most often.
+		logprobs, entropy := d.output(rows), d.output(rows)
+		var ws reweight.Workspace
+		if ws.TokenStats(reweight.Stats{Logprob: logprobs, Entropy: entropy}, logits, ids, reweight.TokenStatsOptions{Temperature: opt.Temperature}) != nil || d.IntN(6) == 0 {
+			for r := range rows {
+				logprobs[r], entropy[r] = d.value(d.Rand), d.value(d.Rand)
+			}
+		}
+		grad := d.output(rows)
+		for r := range grad {
+			grad[r] = one(d, float32(d.NormFloat64()), float32(d.NormFloat64()), 0, d.value(d.Rand))
+		}
+		if opt.EntropyBonus == 0 && d.IntN(2) == 0 {
+			entropy = nil // not read then
+		}
+		dst := logits
+		if d.IntN(2) == 0 {
+			dst.F32, dst.BF16 = nil, nil
+			if logits.F32 != nil {
+				dst.F32 = d.output(len(logits.F32))
+			} else {
+				dst.BF16 = array[reweight.BF16](d, len(logits.BF16))
+			}
+		}
+		err := c.RowGradient(dst, logits, ids, logprobs, entropy, grad, opt)
+		return outcome{err, floats(dst)}
+	}},
+}
+
+// floats returns logits of any format as float32, in which every NaN is one.
+func floats(l reweight.Logits) []float32 {
+	if l.F32 != nil {
+		return l.F32
+	}
+	x := make([]float32, 0, len(l.BF16))
+	for _, v := range l.BF16 {
+		x = append(x, v.Float32())
+	}
+	return x
+}
