@@ -144,8 +144,8 @@ func (k *kernel) check(threads, shared int) error {
 		return fmt.Errorf("ptx: kernel %s: %d threads, want a multiple of %d", k.name, threads, warpSize)
 	case threads > k.maxThreads:
 		return fmt.Errorf("ptx: kernel %s: %d threads, %d is the most", k.name, threads, k.maxThreads)
-	case shared < 0 || k.dynamicStart()+shared > maxShared:
-		return fmt.Errorf("ptx: kernel %s: %d bytes of static and %d of dynamic shared memory, %d is the most", k.name, k.staticSize, shared, maxShared)
+	case shared < 0 || k.static.size+shared > maxShared:
+		return fmt.Errorf("ptx: kernel %s: %d bytes of static and %d of dynamic shared memory, %d is the most", k.name, k.static.size, shared, maxShared)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type jump struct {
 
 // entry reads a kernel, from its name on.
 func (m *module) entry(s *scanner) {
-	k := &kernel{name: s.next(), module: m, maxThreads: maxThreads, slots: make([]uint64, firstSlot), staticSize: m.static}
+	k := &kernel{name: s.next(), module: m, maxThreads: maxThreads, slots: make([]uint64, firstSlot), static: m.static.clone()}
 	c := &compiler{scanner: s, k: k, symbols: map[string]symbol{}, params: map[string]uint64{},
 		scopes: []map[string]register{{}}, constants: map[uint64]int{}, labels: map[string]int{}}
 	if s.accept("(") && !s.accept(")") {
@@ -73,8 +73,8 @@ func (m *module) entry(s *scanner) {
 	// A lane that runs past the last instruction, or jumps there, ends.
 	k.program = append(k.program, instr{kind: exit, predicate: none})
 	k.sources = append(k.sources, source{line: s.line(), text: "(end)"})
-	if k.staticSize > maxStatic {
-		s.fail(s.line(), "%d bytes of static shared memory, %d is the most", k.staticSize, maxStatic)
+	if k.static.size > maxStatic {
+		s.fail(s.line(), "%d bytes of static shared memory, %d is the most", k.static.size, maxStatic)
 	}
 	m.kernels = append(m.kernels, k)
 }
@@ -112,9 +112,7 @@ func (c *compiler) statement() {
 			c.fail(line, "a variable without a size or with a value")
 		}
 		if word == ".shared" {
-			c.k.staticSize = alignUp(c.k.staticSize, v.align)
-			c.symbols[v.name] = symbol{shared, uint64(c.k.staticSize)}
-			c.k.staticSize += v.size
+			c.symbols[v.name] = symbol{shared, c.k.static.place(v.size, v.align)}
 		} else {
 			c.k.localSize = alignUp(c.k.localSize, v.align)
 			c.symbols[v.name] = symbol{local, uint64(c.k.localSize)}
@@ -230,12 +228,7 @@ func (c *compiler) symbol(name string) (symbol, bool) {
 		return v, true
 	}
 	if slices.Contains(c.k.module.dynamic, name) {
-		return symbol{shared, uint64(c.k.dynamicStart())}, true
+		return symbol{shared, uint64(c.k.static.end())}, true
 	}
 	return symbol{}, false
 }
-
-// dynamicAlignment is that of the dynamic shared memory, which follows the static.
-const dynamicAlignment = 16
-
-func (k *kernel) dynamicStart() int { return alignUp(k.staticSize, dynamicAlignment) }

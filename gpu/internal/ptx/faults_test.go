@@ -26,18 +26,21 @@ var faults = []faulty{
 	{"misaligned load", "ld.global.u32 %n, [%in+2];", []string{"not a multiple of 4"}},
 	{"misaligned store", "st.global.u64 [%in+4], %x;", []string{"not a multiple of 8"}},
 	{"misaligned vector", "ld.global.v2.u32 {%n, %n}, [%in+4];", []string{"not a multiple of 8"}},
-	{"misaligned shared", "st.shared.u32 [%s+1], %n;", []string{"the shared address 0x1 is not a multiple of 4"}},
-	{"beyond shared", "st.shared.u32 [%s+256], %n;", []string{"4 bytes at 0x100 lie outside the 256 bytes of shared memory"}},
-	{"below shared", "ld.shared.u32 %n, [%s+-4];", []string{"outside the 256 bytes of shared memory"}},
+	{"misaligned shared", "st.shared.u32 [%s+1], %n;", []string{"the shared address 0x31 is not a multiple of 4"}},
+	{"beyond shared", "st.shared.u32 [%s+272], %n;", []string{"4 bytes at 0x140 lie outside the 320 bytes of shared memory"}},
+	{"below shared", "ld.shared.u32 %n, [first+-4];", []string{"outside the 320 bytes of shared memory"}},
 	{"beyond parameters", "mov.u64 %x, in; ld.param.u64 %x, [%x+8];", []string{"outside the 8 bytes of param memory"}},
 	{"beyond local", "mov.u64 %x, depot; st.local.u32 [%x+16], %n;", []string{"outside the 16 bytes of local memory"}},
 	{"beyond constants", "mov.u64 %x, table; ld.const.u32 %n, [%x+8];", []string{"outside the 8 bytes of const memory"}},
 	{"store to constants", "mov.u64 %x, table; cvta.const.u64 %x, %x; st.u32 [%x], %n;", []string{"a store to constant memory"}},
 	{"global as shared", "cvta.to.shared.u64 %x, %in;", []string{"does not lie in shared memory"}},
+	{"store between shared variables", "st.shared.u32 [%s+-4], %n;", []string{"the byte at shared address 0x2c is stored, but lies between two variables"}},
+	{"load between shared variables", "ld.shared.u32 %n, [first+20];", []string{"the byte at shared address 0x14 is loaded, but lies between two variables"}},
+	{"copy between shared variables", "cp.async.cg.shared.global [first+16], [%in], 16;", []string{"lies between two variables"}},
 	{"undefined global", "ld.global.u32 %n, [%in+240];", []string{"nothing has written it"}},
 	{"half undefined global", "ld.global.v4.u32 {%n, %n, %n, %m}, [%in+224]; ld.global.u64 %x, [%in+232];", nil},
-	{"undefined shared", "ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x0 is loaded, but nothing has written it"}},
-	{"half undefined shared", "@%first st.shared.u16 [%s], 7; @%first ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x2 is loaded, but nothing has written it"}},
+	{"undefined shared", "ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x30 is loaded, but nothing has written it"}},
+	{"half undefined shared", "@%first st.shared.u16 [%s], 7; @%first ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x32 is loaded, but nothing has written it"}},
 	{"undefined local", "mov.u64 %x, depot; ld.local.u32 %n, [%x];", []string{"local address 0x0 is loaded, but nothing"}},
 	{"undefined atomic", "atom.global.add.u32 %n, [%in+240], 1;", []string{"nothing has written it"}},
 	{"undefined shared atomic", "atom.shared.add.u32 %n, [%s], 1;", []string{"nothing has written it"}},
@@ -103,7 +106,7 @@ var faults = []faulty{
 const neighbour = ".reg .b32 %at, %next; shl.b32 %at, %t, 2; add.u32 %at, %at, %s; add.u32 %next, %lane, 1; and.b32 %next, %next, 31; and.b32 %m, %t, 32; add.u32 %next, %next, %m; shl.b32 %next, %next, 2; add.u32 %next, %next, %s; "
 
 const faultHead = `.const .align 8 .b8 table[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-.visible .entry k(.param .u64 in) { .shared .align 16 .b8 room[256]; .local .align 16 .b8 depot[16];
+.visible .entry k(.param .u64 in) { .shared .align 16 .b8 first[20]; .shared .align 16 .b8 room[256]; .local .align 16 .b8 depot[16];
 .reg .b32 %t, %lane, %s, %n, %m; .reg .b64 %in, %x; .reg .pred %p, %first; mov.u32 %t, %tid.x; mov.u32 %lane, %laneid; mov.u32 %s, room; ld.param.u64 %in, [in]; setp.eq.u32 %first, %t, 0; mov.u32 %n, 5; mov.u64 %x, 6;
 `
 
@@ -256,7 +259,7 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	if err := call(f, 3, 64, 16, 12); err != nil {
 		t.Fatal(err)
 	}
-	if got := download(t, d, p, 4); got[0] != 32 { // behind the 20 static bytes, aligned to 16
+	if got := download(t, d, p, 4); got[0] != 48 { // behind the 20 static bytes and the gap, aligned to 16
 		t.Errorf("dynamic shared memory begins at %d", got[0])
 	}
 	q, err := d.Alloc(8)

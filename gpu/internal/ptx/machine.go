@@ -75,7 +75,7 @@ type kernel struct {
 	sources    []source
 	slots      []uint64 // what the registers hold at first: constants
 	paramSize  int
-	staticSize int // bytes of shared memory, without those of the launch
+	static     sharedLayout
 	localSize  int // bytes of local memory
 	maxThreads int // .maxntid, or the most there can be
 }
@@ -166,7 +166,7 @@ func (d *Device) start(k *kernel, grid, threads, shared int) {
 		}
 		l.local, l.localWritten = l.local[:k.localSize], l.localWritten[:k.localSize]
 	}
-	d.shared.resize(k.dynamicStart() + shared)
+	d.shared.begin(&k.static, shared)
 	d.order = d.order[:0]
 	for i := range grid {
 		d.order = append(d.order, int32(i))

@@ -12,7 +12,7 @@ type module struct {
 	constants []byte            // the .const variables
 	symbols   map[string]symbol // variables outside functions
 	dynamic   []string          // extern .shared: they begin where the static shared memory ends
-	static    int               // bytes of shared memory of variables outside functions
+	static    sharedLayout      // of the variables outside functions
 	kernels   []*kernel
 }
 
@@ -193,9 +193,7 @@ func (m *module) variable(s *scanner, where string, extern bool, mem *memory) {
 	case extern || v.unsized:
 		s.fail(line, "only shared memory may be extern or without a size")
 	case where == ".shared":
-		m.static = alignUp(m.static, v.align)
-		m.symbols[v.name] = symbol{shared, uint64(m.static)}
-		m.static += v.size
+		m.symbols[v.name] = symbol{shared, m.static.place(v.size, v.align)}
 	case where == ".const":
 		m.constants = append(m.constants, make([]byte, alignUp(len(m.constants), v.align)-len(m.constants))...)
 		m.symbols[v.name] = symbol{constant, uint64(len(m.constants))}

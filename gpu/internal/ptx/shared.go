@@ -1,6 +1,9 @@
 package ptx
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A sharedMemory is the shared memory of the one CTA that runs. Each byte has two
 // records, of its last store and of its last loads. A record is a time and a thread:
@@ -28,14 +31,62 @@ const (
 	severalFlag = 1 << 12 // loads: by several warps
 )
 
-// resize makes room for size bytes, of which none is defined.
-func (s *sharedMemory) resize(size int) {
+// outsideRecord, in stores, is that of a byte between two variables.
+const outsideRecord = ^uint64(0)
+
+// A sharedLayout says where the static variables of shared memory lie. There is a gap
+// between two of them, and between the last one and the dynamic memory.
+type sharedLayout struct {
+	variables []extent
+	size      int // without the gaps
+}
+
+// An extent is a variable's place.
+type extent struct{ from, to int }
+
+const (
+	sharedGap = 16
+
+	// dynamicAlignment is that of the dynamic shared memory, which follows the static.
+	dynamicAlignment = 16
+)
+
+func (s *sharedLayout) clone() sharedLayout {
+	return sharedLayout{slices.Clone(s.variables), s.size}
+}
+
+// place finds room for a variable.
+func (s *sharedLayout) place(size, align int) uint64 {
+	from := alignUp(s.end(), align)
+	s.variables = append(s.variables, extent{from, from + size})
+	s.size = alignUp(s.size, align) + size
+	return uint64(from)
+}
+
+// end is where what follows the variables may begin.
+func (s *sharedLayout) end() int {
+	if len(s.variables) == 0 {
+		return 0
+	}
+	return alignUp(s.variables[len(s.variables)-1].to+sharedGap, dynamicAlignment)
+}
+
+// begin makes room for static variables and for dynamic bytes.
+func (s *sharedMemory) begin(static *sharedLayout, dynamic int) {
+	size := static.end() + dynamic
 	if cap(s.data) < size {
 		s.data = make([]byte, size)
 		s.stores = make([]uint64, size)
 		s.loads = make([]uint64, size)
 	}
 	s.data, s.stores, s.loads = s.data[:size], s.stores[:size], s.loads[:size]
+	clear(s.stores)
+	for i := range s.stores[:static.end()] {
+		s.stores[i] = outsideRecord
+	}
+	for _, v := range static.variables {
+		clear(s.stores[v.from:v.to])
+	}
 }
 
 // now is the record of what the lane does now.
@@ -67,7 +118,7 @@ func (l *lane) loadShared(a, n uint64) []byte {
 			l.undefined(shared, a+uint64(i))
 		}
 		if record&pendingFlag != 0 {
-			l.fail("the byte at shared address %#x is loaded, but the cp.async of thread %d that brings it has not been waited for", a+uint64(i), record&threadMask)
+			l.pending(a+uint64(i), "loaded", record)
 		}
 		if !l.ordered(record) {
 			l.race(a+uint64(i), "loaded", "stored", record)
@@ -108,7 +159,7 @@ func (l *lane) storeShared(a, n, flag uint64) []byte {
 	for i, record := range stores {
 		if record>>timeShift >= start {
 			if record&pendingFlag != 0 {
-				l.fail("the byte at shared address %#x is stored, but the cp.async of thread %d that brings it has not been waited for", a+uint64(i), record&threadMask)
+				l.pending(a+uint64(i), "stored", record)
 			}
 			if !l.ordered(record) && record&flag&atomicFlag == 0 {
 				l.race(a+uint64(i), "stored", "stored", record)
@@ -120,6 +171,14 @@ func (l *lane) storeShared(a, n, flag uint64) []byte {
 		stores[i] = now
 	}
 	return b
+}
+
+// pending fails for a byte that nobody may touch now.
+func (l *lane) pending(a uint64, this string, record uint64) {
+	if record == outsideRecord {
+		l.fail("the byte at shared address %#x is %s, but lies between two variables", a, this)
+	}
+	l.fail("the byte at shared address %#x is %s, but the cp.async of thread %d that brings it has not been waited for", a, this, record&threadMask)
 }
 
 func (l *lane) race(a uint64, this, that string, record uint64) {
