@@ -53,10 +53,11 @@ func (s *statement) ld(sp space, t string, n int) {
 	d := to[0]
 	switch {
 	case types[t].class == 's' && width > size:
+		element, mask := integerOfType(t), ^uint64(0)>>(64-8*width)
 		s.in.run = func(l *lane) {
 			b := l.load(sp, at, from.of(l), total)
 			for i, d := range to {
-				l.r[d] = integerTo(bytesOf(b[i*size:], size), t, width)
+				l.r[d] = element.extend(bytesOf(b[i*size:], size)) & mask
 			}
 		}
 	case n > 1 && size == 4:

@@ -6,25 +6,26 @@ import (
 
 var integerTypes = []string{"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
 
-// integerTo gives the bits of an integer of type t as a register of size bytes holds
-// them: zeros or the sign above.
-func integerTo(v uint64, t string, size int) uint64 {
-	info := types[t]
-	v = integerFrom(v, t)
-	if info.class == 'u' || size == 8 {
-		return v
-	}
-	return v & (1<<(8*size) - 1)
+// An integerType is one of integerTypes.
+type integerType struct {
+	bits   int
+	signed bool
+	mask   uint64 // its bits
 }
 
-// integerFrom extends the low bits of a register, an integer of type t, to 64 bits.
-func integerFrom(v uint64, t string) uint64 {
+func integerOfType(t string) integerType {
 	info := types[t]
-	unused := 64 - 8*info.size
-	if info.class == 's' {
+	bits := 8 * info.size
+	return integerType{bits, info.class == 's', ^uint64(0) >> (64 - bits)}
+}
+
+// extend extends the low bits of v, an integer of the type, to 64 bits.
+func (t integerType) extend(v uint64) uint64 {
+	if t.signed {
+		unused := 64 - t.bits
 		return uint64(int64(v<<unused) >> unused)
 	}
-	return v << unused >> unused
+	return v & t.mask
 }
 
 // roundings are the roundings to an integer.
@@ -32,45 +33,45 @@ var roundings = map[string]func(v float64) float64{
 	"rni": math.RoundToEven, "rzi": math.Trunc, "rmi": math.Floor, "rpi": math.Ceil,
 }
 
-// integerOf converts a float that is an integer already to an integer of type t. What
-// is out of range becomes the nearest that there is. NaN becomes 0, or the highest bit
-// alone where the float or the integer has 64 bits.
-func integerOf(v float64, t string, wide bool) uint64 {
-	info := types[t]
-	bits := 8 * info.size
+// of converts a float that is an integer already. What is out of range becomes the
+// nearest that there is. NaN becomes 0, or the highest bit alone where the float
+// (double) or the integer has 64 bits.
+func (t integerType) of(v float64, double bool) uint64 {
 	if v != v {
-		if wide || bits == 64 {
-			return 1 << (bits - 1)
+		if double || t.bits == 64 {
+			return 1 << (t.bits - 1)
 		}
 		return 0
 	}
-	if info.class == 's' {
-		limit := math.Ldexp(1, bits-1)
+	if t.signed {
+		limit := math.Ldexp(1, t.bits-1)
 		switch {
 		case v >= limit:
-			return 1<<(bits-1) - 1
+			return t.mask >> 1
 		case v < -limit:
-			return 1 << (bits - 1)
+			return 1 << (t.bits - 1)
 		}
-		return uint64(int64(v)) & (^uint64(0) >> (64 - bits))
+		return uint64(int64(v)) & t.mask
 	}
 	switch {
-	case v >= math.Ldexp(1, bits):
-		return ^uint64(0) >> (64 - bits)
+	case v >= math.Ldexp(1, t.bits):
+		return t.mask
 	case v < 0:
 		return 0
 	}
 	return uint64(v)
 }
 
-// convert enters a conversion whose registers may be wider than integer types.
+// convert enters a conversion. The register of an integer may be wider than its type;
+// then it gets zeros or the sign above.
 func convert(opcode, to, from string, f func(v uint64) uint64) {
 	add(opcode, func(s *statement) {
 		s.want(2, 2)
 		d, size := s.wideDst(s.operands[0], to)
 		x := s.wideSrc(1, from)
-		if types[to].class != 'f' && types[to].class != 'b' && size > types[to].size {
-			s.in.run = func(l *lane) { l.r[d] = integerTo(f(l.r[x]), to, size) }
+		if types[to].class == 's' && size > types[to].size {
+			t, mask := integerOfType(to), ^uint64(0)>>(64-8*size)
+			s.in.run = func(l *lane) { l.r[d] = t.extend(f(l.r[x])) & mask }
 			return
 		}
 		s.in.run = func(l *lane) { l.r[d] = f(l.r[x]) }
@@ -91,11 +92,8 @@ func addConversions() {
 			if from == to {
 				continue
 			}
-			// Only the closures of the frequent conversions are made by hand.
-			bits := 8 * types[to].size
-			convert("cvt."+to+"."+from, to, from, func(v uint64) uint64 {
-				return integerFrom(v, from) & (^uint64(0) >> (64 - bits))
-			})
+			source, mask := integerOfType(from), integerOfType(to).mask
+			convert("cvt."+to+"."+from, to, from, func(v uint64) uint64 { return source.extend(v) & mask })
 		}
 	}
 	addFloatConversions()
@@ -109,17 +107,19 @@ func addFloatConversions() {
 		convert("cvt."+name+".f32.f32", "f32", "f32", func(v uint64) uint64 { return put32(float32(round(float64(f32(v))))) })
 		convert("cvt."+name+".f64.f64", "f64", "f64", func(v uint64) uint64 { return put64(round(f64(v))) })
 		for _, to := range integerTypes {
-			convert("cvt."+name+"."+to+".f32", to, "f32", func(v uint64) uint64 { return integerOf(round(float64(f32(v))), to, false) })
-			convert("cvt."+name+"."+to+".f64", to, "f64", func(v uint64) uint64 { return integerOf(round(f64(v)), to, true) })
+			t := integerOfType(to)
+			convert("cvt."+name+"."+to+".f32", to, "f32", func(v uint64) uint64 { return t.of(round(float64(f32(v))), false) })
+			convert("cvt."+name+"."+to+".f64", to, "f64", func(v uint64) uint64 { return t.of(round(f64(v)), true) })
 		}
 	}
 	for _, from := range integerTypes {
-		if types[from].class == 's' {
-			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(float32(int64(integerFrom(v, from)))) })
-			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(int64(integerFrom(v, from)))) })
+		t := integerOfType(from)
+		if t.signed {
+			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(float32(int64(t.extend(v)))) })
+			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(int64(t.extend(v)))) })
 		} else {
-			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(float32(integerFrom(v, from))) })
-			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(integerFrom(v, from))) })
+			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(float32(t.extend(v))) })
+			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(t.extend(v))) })
 		}
 	}
 }

@@ -97,6 +97,13 @@ func floatChecks(checks map[string]check) {
 		checks["rcp.rn."+t] = rcp.check(t, 1)
 		checks["fma.rn."+t] = fma.check(t, 3)
 		checks["mad.rn."+t] = fma.check(t, 3)
+		if t == "f32" {
+			for _, opcode := range []string{"fma.rn.f32", "mad.rn.f32"} {
+				c := checks[opcode]
+				c.extra = almostTies()
+				checks[opcode] = c
+			}
+		}
 		checks["sqrt.rn."+t] = sqrt.check(t, 1)
 		signChecks(checks, t)
 		for _, name := range []string{"min", "max"} {
@@ -119,6 +126,29 @@ func floatChecks(checks map[string]check) {
 			return v[0]>>(8*types[t].size-1)<<(8*types[t].size-1) | v[1]&magnitude
 		}}
 	}
+}
+
+// almostTies are sources of fma whose sums are so near to a tie of float32 that float64
+// takes them for one: z plus half of its last place, times 1 - 2^-32 or 1 + 2^-32 or so.
+func almostTies() [][]uint64 {
+	var cases [][]uint64
+	bits := func(f float64) uint64 { return uint64(math.Float32bits(float32(f))) }
+	for _, e := range []int{-126, -127, -128, -130, -20, 0, 60} { // of z
+		last := max(e-23, -149)
+		half := math.Ldexp(1, last-1)
+		for _, odd := range []float64{0, 1} {
+			z := math.Ldexp(1, e) + odd*math.Ldexp(1, last)
+			for _, small := range []float64{0, 0x1p-15, 0x1p-16} {
+				x, y := math.Ldexp(1+small, (last-1)/2), math.Ldexp(1-small, last-1-(last-1)/2) // x * y = (1 - small^2) * half
+				above := half * (1 + 0x1p-20)
+				for _, sign := range []float64{1, -1} {
+					cases = append(cases, []uint64{bits(sign * x), bits(y), bits(sign * z)}, []uint64{bits(sign * x), bits(-y), bits(sign * z)},
+						[]uint64{bits(sign * above), bits(1), bits(sign * z)})
+				}
+			}
+		}
+	}
+	return cases
 }
 
 // exactSqrt gives so many digits of a square root, which is never a tie, that rounding

@@ -20,6 +20,8 @@ type check struct {
 	s    []string // types of the sources
 	want func(v []uint64) uint64
 
+	extra [][]uint64 // cases to try besides those that fit every instruction
+
 	// text is the instruction if it is not "opcode d, s0, s1...": with D and S0, S1 ...
 	// for the registers.
 	text string
@@ -154,6 +156,7 @@ func casesOf(c *check, r *rand.Rand) [][]uint64 {
 			}
 		}
 	}
+	cases = append(cases, c.extra...)
 	for len(cases)%256 != 0 || len(cases) < 512 {
 		v := make([]uint64, len(c.s))
 		for i, t := range c.s {
@@ -216,14 +219,22 @@ func launch(t testing.TB, d *Device, name string, grid, threads, shared int, par
 // one that no test has met.
 func TestInstructions(t *testing.T) {
 	met := map[string]bool{}
-	for _, part := range []struct {
+	parts := []struct {
 		name string
 		test func(t *testing.T, met map[string]bool)
 	}{
 		{"registers", testRegisters}, {"loads", testLoads}, {"stores", testStores}, {"atomics", testAtomics},
 		{"warp", testWarp}, {"control", testControl}, {"async", testAsync},
-	} {
-		t.Run(part.name, func(t *testing.T) { part.test(t, met) })
+	}
+	ran := 0
+	for _, part := range parts {
+		t.Run(part.name, func(t *testing.T) {
+			part.test(t, met)
+			ran++
+		})
+	}
+	if ran < len(parts) { // some failed, or were not asked for
+		return
 	}
 	for opcode := range forms {
 		if !met[opcode] {
