@@ -317,6 +317,17 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	contains("leak", leaky.Close(), "1 allocations were not freed:\n\t12 bytes at 0x7f")
 }
 
+// TestSteps stops a loop without end that has barriers in it.
+func TestSteps(t *testing.T) {
+	d, err := Open(map[string]string{"test": header + ".visible .entry k() { A: bar.sync 0; bra A; }"}, Options{Steps: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := launch(t, d, "k", 1, 64, 0); err == nil || !strings.Contains(err.Error(), "more than 10000 instructions") {
+		t.Error(err)
+	}
+}
+
 // TestOrder sees that seeds give different orders of lanes, warps and CTAs, and one seed
 // the same.
 func TestOrder(t *testing.T) {
