@@ -134,14 +134,13 @@ template <int TYPE, bool TEMPERED> DEVICE RowSums sumRow(const Rows &rows, const
 	Chunk c = firstChunk(x, (i64)rows.vocab * F::SIZE);
 	Sum sum = begin<TYPE, TEMPERED>(rows, x);
 #pragma unroll 1
-	for (i64 left = rows.vocab; left > 0 && !sum.slow; left -= F::CHUNK_ELEMENTS) {
+	for (bool last = false; !last; c = chunkAfter(c)) {
+		last = isLast(c);
 		load<TYPE>(mine->buffers[0], c);
 		endGroup();
 		awaitAllBut<0>();
 		syncWarp();
-		addNext<TYPE, TEMPERED>(sum, mine->buffers[0] + shift(x), left == rows.vocab, left, mine->sums);
-		c.at += CHUNK;
-		c.left -= CHUNK;
+		addNext<TYPE, TEMPERED>(sum, mine->buffers[0], c, mine->sums);
 		syncWarp(); // all are done with the buffer
 	}
 	return finish<TYPE>(sum, x, rows.vocab, rows.temperature);

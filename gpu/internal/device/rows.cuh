@@ -156,18 +156,27 @@ DEVICE i64 idOf(const Rows &rows, i64 row) {
 // ---------------------------------------------------------------- loading
 
 // A Chunk is what is loaded at a time: at is an address that COPY divides, and left the
-// bytes from there to the end of the row. A chunk with none left is not there.
+// bytes from there to the end of the row. The first shift bytes are not the row's: in
+// its first chunk they lie before the row, in others they belong to the chunk before.
 struct Chunk {
 	const u8 *at;
-	i64 left;
+	i64 left; // 0: there is nothing to load
+	int shift;
 };
 
-// shift returns the bytes of a row's first chunk that lie before the row.
-DEVICE int shift(const u8 *x) { return (int)((u64)x % COPY); }
-
 DEVICE Chunk firstChunk(const u8 *x, i64 bytes) {
-	Chunk c = {x - shift(x), shift(x) + bytes};
+	int shift = (int)((u64)x % COPY);
+	Chunk c = {x - shift, shift + bytes, shift};
 	return c;
+}
+
+// isLast reports whether the row has no chunk after c.
+DEVICE bool isLast(const Chunk &c) { return c.left <= CHUNK + c.shift; }
+
+// chunkAfter returns the row's chunk after c.
+DEVICE Chunk chunkAfter(const Chunk &c) {
+	Chunk next = {c.at + CHUNK, c.left - CHUNK, c.shift};
+	return next;
 }
 
 DEVICE void copyAll(u32 to, const u8 *from) {
@@ -175,8 +184,8 @@ DEVICE void copyAll(u32 to, const u8 *from) {
 }
 
 // copySome copies the first n of 16 bytes, at least 1, and sets the others to 0.
-DEVICE void copySome(u32 to, const u8 *from, i64 n) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"((u32)smaller(n, (i64)COPY)) : "memory");
+DEVICE void copySome(u32 to, const u8 *from, int n) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(smaller(n, COPY)) : "memory");
 }
 
 // Copies are awaited in groups: endGroup ends one, and awaitAllBut waits for all of this
@@ -186,26 +195,21 @@ template <int N> DEVICE void awaitAllBut() { asm volatile("cp.async.wait_group %
 
 DEVICE u32 sharedAddress(const void *p) { return (u32)(u64)(const __attribute__((address_space(3))) u8 *)p; }
 
-// load asks for a chunk.
+// load asks for a chunk: for its bytes, and for the 16 behind each block, which has some
+// of its own there if the chunk is shifted.
 template <int TYPE> DEVICE void load(u8 *buffer, const Chunk &c) {
 	typedef Format<TYPE> F;
-	const int stride = WARP * COPY;
-	const u32 mine = lane() * COPY, to = sharedAddress(buffer) + mine;
-	const u8 *from = c.at + mine;
-	if (c.left >= CHUNK) {
+	const int stride = WARP * COPY, mine = lane() * COPY, end = (lane() + 1) * F::BLOCK_BYTES;
+	const u32 to = sharedAddress(buffer);
+	if (c.left >= CHUNK + COPY) {
 #pragma unroll
-		for (int i = 0; i < CHUNK; i += stride) copyAll(to + i + i / F::BLOCK_BYTES * F::ROOM, from + i);
+		for (int i = 0; i < CHUNK; i += stride) copyAll(to + mine + i + i / F::BLOCK_BYTES * F::ROOM, c.at + mine + i);
+		if (lane() < F::CHUNK_BLOCKS) copyAll(to + end + lane() * F::ROOM, c.at + end);
 	} else {
+		const int n = (int)c.left;
 #pragma unroll 1
-		for (int i = 0; i < CHUNK; i += stride) {
-			i64 left = c.left - mine - i;
-			if (left > 0) copySome(to + i + i / F::BLOCK_BYTES * F::ROOM, from + i, left);
-		}
-	}
-	// What a shifted block has behind its own size.
-	if (lane() < F::CHUNK_BLOCKS) {
-		int end = (lane() + 1) * F::BLOCK_BYTES;
-		if (c.left > end) copySome(sharedAddress(buffer) + end + lane() * F::ROOM, c.at + end, c.left - end);
+		for (int i = mine; i < n && i < CHUNK; i += stride) copySome(to + i + i / F::BLOCK_BYTES * F::ROOM, c.at + i, n - i);
+		if (lane() < F::CHUNK_BLOCKS && end < n) copySome(to + end + lane() * F::ROOM, c.at + end, n - end);
 	}
 }
 
@@ -269,6 +273,7 @@ template <int TYPE, bool TEMPERED, bool CAREFUL> DEVICE Found addBlock(const Sca
 	const bool PAIRS = TYPE != F32 && !CAREFUL;
 	Found f = {{0, 0}, {0, 0}, INF32, -INF32};
 	u32 low = TYPE == BF16 ? 0x7f807f80u : 0x7c007c00u, high = low | 0x80008000u; // +Inf, -Inf
+	left = left < 0 ? 0 : left;
 	int groups = smaller(left / GROUP, GROUPS);
 #pragma unroll 1
 	for (int g = 0; g < groups; g++, own += GROUP_STEPS * F::STEP) {
@@ -367,7 +372,7 @@ DEVICE float maxOver(int n, float v) {
 	return v;
 }
 
-// firstReference takes the largest element of the row's first block as the reference,
+// firstReference takes the largest element of the chunk's first block as the reference,
 // unless it is -Inf. Without it addChunk would have to sum the chunk to find that out.
 template <int TYPE> DEVICE void firstReference(Sum &sum, const u8 *block, int n) {
 	float m = -INF32;
@@ -415,13 +420,17 @@ template <int TYPE, bool TEMPERED> DEVICE void addChunk(Sum &sum, const u8 *chun
 			sums[block][LANES + firstLane + l] = f.t[l];
 		}
 		u32 misfits = ballot(block >= first && !(f.high <= sum.r.high && f.low >= sum.r.low));
-		int stop = misfits ? __builtin_ctz(misfits) / F::THREADS : F::CHUNK_BLOCKS;
 		syncWarp();
-		if (sum.started) {
+		if (misfits == 0 && first == 0) { // most chunks
+			if (!sum.started) return;
 #pragma unroll
-			for (int b = 0; b < F::CHUNK_BLOCKS; b++)
-				if (first <= b && b < stop) sum.lane += (double)sums[b][lane()];
+			for (int b = 0; b < F::CHUNK_BLOCKS; b++) sum.lane += (double)sums[b][lane()];
+			return;
 		}
+		int stop = misfits ? __builtin_ctz(misfits) / F::THREADS : F::CHUNK_BLOCKS;
+		if (sum.started)
+#pragma unroll 1
+			for (int b = first; b < stop; b++) sum.lane += (double)sums[b][lane()];
 		if (stop == F::CHUNK_BLOCKS) return;
 
 		// Block stop needs another reference, or the clamp.
@@ -434,11 +443,12 @@ template <int TYPE, bool TEMPERED> DEVICE void addChunk(Sum &sum, const u8 *chun
 	}
 }
 
-// addNext adds the chunk from which on the row has left elements.
-template <int TYPE, bool TEMPERED> DEVICE void addNext(Sum &sum, const u8 *chunk, bool first, i64 left, float (*sums)[2 * LANES]) {
-	int here = (int)smaller(left, (i64)Format<TYPE>::CHUNK_ELEMENTS);
-	if (first && !sum.slow) firstReference<TYPE>(sum, chunk, here);
-	if (!sum.slow) addChunk<TYPE, TEMPERED>(sum, chunk, here, sums);
+// addNext adds a chunk that is in the buffer.
+template <int TYPE, bool TEMPERED> DEVICE void addNext(Sum &sum, const u8 *buffer, const Chunk &c, float (*sums)[2 * LANES]) {
+	const u8 *chunk = buffer + c.shift;
+	const int left = (int)smaller(c.left - c.shift, (i64)CHUNK) / Format<TYPE>::SIZE;
+	if (!sum.started && !sum.slow) firstReference<TYPE>(sum, chunk, left);
+	if (!sum.slow) addChunk<TYPE, TEMPERED>(sum, chunk, left, sums);
 }
 
 // RowSums are what rowSums of tokenstats.go is: sum_v exp(x_v / temperature) is

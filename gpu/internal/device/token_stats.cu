@@ -28,32 +28,30 @@ template <int TYPE, bool TEMPERED> DEVICE void tokenStats(const TokenStats &p) {
 	const i64 bytes = (i64)p.rows.vocab * F::SIZE;
 	i64 turn = firstTurn(), row = takeRow(p.rows, turn);
 	if (row < 0) return;
-	Chunk ahead = firstChunk(p.rows.logits + row * p.rows.stride, bytes); // the last that was asked for
-	load<TYPE>(mine->buffers[0], ahead);
+	Chunk chunk = firstChunk(p.rows.logits + row * p.rows.stride, bytes);
+	load<TYPE>(mine->buffers[0], chunk);
 	endGroup();
-	int now = 0; // the buffer with the chunk that is added next
+	int now = 0; // the buffer with the chunk
 	while (row >= 0) {
 		const u8 *x = p.rows.logits + row * p.rows.stride;
-		i64 next = takeRow(p.rows, turn);
+		const i64 next = takeRow(p.rows, turn);
 		Sum sum = begin<TYPE, TEMPERED>(p.rows, x);
+		bool last;
 #pragma unroll 1
-		for (i64 left = p.rows.vocab; left > 0; left -= F::CHUNK_ELEMENTS) {
-			if (left > F::CHUNK_ELEMENTS) {
-				ahead.at += CHUNK;
-				ahead.left -= CHUNK;
-			} else if (next >= 0) {
-				ahead = firstChunk(p.rows.logits + next * p.rows.stride, bytes);
-			} else {
-				ahead.left = 0;
-			}
+		do {
+			last = isLast(chunk);
+			Chunk ahead = {0, 0, 0};
+			if (!last) ahead = chunkAfter(chunk);
+			else if (next >= 0) ahead = firstChunk(p.rows.logits + next * p.rows.stride, bytes);
 			load<TYPE>(mine->buffers[1 - now], ahead);
 			endGroup();
 			awaitAllBut<1>();
 			syncWarp();
-			addNext<TYPE, TEMPERED>(sum, mine->buffers[now] + shift(x), left == p.rows.vocab, left, mine->sums);
+			addNext<TYPE, TEMPERED>(sum, mine->buffers[now], chunk, mine->sums);
+			chunk = ahead;
 			now = 1 - now;
 			syncWarp(); // all are done with the buffer and the sums, which are filled again now
-		}
+		} while (!last);
 		RowSums q = finish<TYPE>(sum, x, p.rows.vocab, p.rows.temperature);
 		write<TYPE>(p, row, x, q);
 		row = next;
