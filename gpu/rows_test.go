@@ -1,0 +1,134 @@
+package gpu_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+)
+
+// TestRowErrors: what the host can see is told before anything is queued.
+func TestRowErrors(t *testing.T) {
+	m := newMachine(t, 31)
+	const p = gpu.Ptr(1 << 40) // no memory: nothing may be queued
+	good := gpu.Rows{Ptr: p, DType: reweight.DTypeBF16, Rows: 4, Vocab: 10}
+	rows := func(change func(r *gpu.Rows)) gpu.Rows {
+		r := good
+		change(&r)
+		return r
+	}
+	all, ids := gpu.Stats{LSE: p, Entropy: p, Logprob: p}, gpu.IDs{Ptr: p}
+	stats := func(l gpu.Rows) error { return m.ws.TokenStats(all, l, ids, reweight.DefaultTokenStats) }
+	gradient := func(d, l gpu.Rows) error {
+		return m.ws.RowGradient(d, l, ids, p, p, p, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
+	}
+	tau := func(x float64) error {
+		return m.ws.TokenStats(all, good, ids, reweight.TokenStatsOptions{Temperature: x})
+	}
+	for want, err := range map[string]error{
+		"logits has rows of 0 logits, want at least 1":                                  stats(rows(func(r *gpu.Rows) { r.Vocab = 0 })),
+		"logits has rows of -3 logits, want at least 1":                                 stats(rows(func(r *gpu.Rows) { r.Vocab = -3 })),
+		"logits has rows of 2147483648 logits, want at most 2147483647":                 stats(rows(func(r *gpu.Rows) { r.Vocab = math.MaxInt32 + 1 })),
+		"logits.DType is 3, want f32, bf16 or f16":                                      stats(rows(func(r *gpu.Rows) { r.DType = 3 })),
+		"logits.Rows is -1, want at least 0":                                            stats(rows(func(r *gpu.Rows) { r.Rows = -1 })),
+		"logits.Stride is 9, want at least 10, the logits of a row":                     stats(rows(func(r *gpu.Rows) { r.Stride = 9 })),
+		"logits.Stride is -10, want at least 10, the logits of a row":                   stats(rows(func(r *gpu.Rows) { r.Stride = -10 })),
+		"logits is 0, want an address in device memory":                                 stats(rows(func(r *gpu.Rows) { r.Ptr = 0 })),
+		"logits is 0x10000000001, want a multiple of 2, the size of its elements":       stats(rows(func(r *gpu.Rows) { r.Ptr++ })),
+		"logits.Index has 5 elements, want 0 to 4, the rows in memory":                  stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p, N: 5} })),
+		"logits.Index has -1 elements, want 0 to 4, the rows in memory":                 stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p, N: -1} })),
+		"logits.Index is 0, want an address in device memory":                           stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{N: 1} })),
+		"logits.Index is 0x10000000004, want a multiple of 8, the size of its elements": stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p + 4, N: 1} })),
+		"Temperature is 0, want a positive, finite number":                              tau(0),
+		"Temperature is -1, want a positive, finite number":                             tau(-1),
+		"Temperature is NaN, want a positive, finite number":                            tau(math.NaN()),
+		"Temperature is +Inf, want a positive, finite number":                           tau(math.Inf(1)),
+
+		"dst has no output: LSE, Entropy and Logprob are all 0":                    m.ws.TokenStats(gpu.Stats{}, good, ids, reweight.DefaultTokenStats),
+		"dst.LSE is 0x10000000002, want a multiple of 4, the size of its elements": m.ws.TokenStats(gpu.Stats{LSE: p + 2}, good, ids, reweight.DefaultTokenStats),
+		"ids is 0, want an address in device memory":                               m.ws.TokenStats(all, good, gpu.IDs{}, reweight.DefaultTokenStats),
+		"ids is 0x10000000004, want a multiple of 8, the size of its elements":     m.ws.TokenStats(all, good, gpu.IDs{Ptr: p + 4, Int64: true}, reweight.DefaultTokenStats),
+
+		"dst has 3 rows of 10 logits, want 4 rows":                                       gradient(rows(func(r *gpu.Rows) { r.Rows = 3 }), good),
+		"dst has rows of 9 logits, want 10 like the logits":                              gradient(rows(func(r *gpu.Rows) { r.Vocab = 9 }), good),
+		"dst is f32, want bf16 like the logits":                                          gradient(rows(func(r *gpu.Rows) { r.DType = 0 }), good),
+		"dst is f16, want bf16 like the logits":                                          gradient(rows(func(r *gpu.Rows) { r.DType = 2 }), good),
+		"logits is float16, want float32 or bfloat16":                                    gradient(good, rows(func(r *gpu.Rows) { r.DType = 2 })),
+		"dst.Stride is 11, want 10 like that of the logits, which have the same address": gradient(rows(func(r *gpu.Rows) { r.Stride = 11 }), good),
+		"dst.Stride is 5, want at least 10, the logits of a row":                         gradient(rows(func(r *gpu.Rows) { r.Stride = 5 }), good),
+		"dst is 0, want an address in device memory":                                     gradient(rows(func(r *gpu.Rows) { r.Ptr = 0 }), good),
+		"EntropyBonus is +Inf, want a finite number":                                     m.ws.RowGradient(good, good, ids, p, p, p, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}),
+		"Temperature is 0, want a positive, finite number ":                              m.ws.RowGradient(good, good, ids, p, p, p, reweight.RowGradientOptions{}),
+		"logprobs is 0, want an address in device memory":                                m.ws.RowGradient(good, good, ids, 0, p, p, reweight.DefaultRowGradient),
+		"grad is 0, want an address in device memory":                                    m.ws.RowGradient(good, good, ids, p, 0, 0, reweight.DefaultRowGradient),
+		"entropy is 0, want an address in device memory":                                 m.ws.RowGradient(good, good, ids, p, 0, p, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
+		"ids is 0, want an address in device memory ":                                    m.ws.RowGradient(good, good, gpu.IDs{}, p, p, p, reweight.DefaultRowGradient),
+		"grad is 0x10000000001, want a multiple of 4, the size of its elements":          m.ws.RowGradient(good, good, ids, p, 0, p+1, reweight.DefaultRowGradient),
+		"src is 0x10000000008, want a multiple of 16, the size of its elements":          m.ws.ReadMemory(p+8, 16),
+		"dst is 0x10000000008, want a multiple of 16, the size of its elements":          m.ws.CopyMemory(p+8, p, 16),
+		"bytes is 24, want a multiple of 16":                                             m.ws.CopyMemory(p, p+64, 24),
+		"bytes is -16, want a multiple of 16":                                            m.ws.ReadMemory(p, -16),
+	} {
+		var wrong *reweight.InputError
+		if want = "reweight: " + trimmed(want); !errors.As(err, &wrong) || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	// Nothing to do is nothing wrong, whatever the addresses.
+	for _, none := range []gpu.Rows{{Vocab: 10}, {Vocab: 10, Rows: 3, Index: &gpu.Index{}}} {
+		if err := m.ws.TokenStats(gpu.Stats{}, none, gpu.IDs{}, reweight.DefaultTokenStats); err != nil {
+			t.Error(err)
+		}
+		if err := m.ws.RowGradient(none, none, gpu.IDs{}, 0, 0, 0, reweight.DefaultRowGradient); err != nil {
+			t.Error(err)
+		}
+	}
+	m.must(m.ws.Check())
+}
+
+// trimmed is s without the space that makes two equal texts two keys of a map.
+func trimmed(s string) string {
+	if s[len(s)-1] == ' ' {
+		return s[:len(s)-1]
+	}
+	return s
+}
+
+// TestFarRows: numbers of rows and their distances in bytes have 64 bits. The addresses
+// are those of row 0, which is not there.
+func TestFarRows(t *testing.T) {
+	m := newMachine(t, 32)
+	r := rand.New(rand.NewPCG(32, 32))
+	const row, vocab = 1<<33 + 3, 70
+	for _, stride := range []int{vocab, 1 << 21} {
+		l := families[0].rows(reweight.DTypeF32, 1, vocab, r)
+		id := []int32{44}
+		want := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1)}
+		m.must(m.cpu.TokenStats(want, l, id, reweight.DefaultTokenStats))
+		gradient := newLogits(reweight.DTypeF32, 1, vocab)
+		m.must(m.cpu.RowGradient(gradient, l, id, want.Logprob, nil, []float32{2}, reweight.DefaultRowGradient))
+
+		logits, out, dst := m.place(bytesOf(l.F32), 4), m.output(3), m.output(vocab)
+		far := func(p gpu.Ptr, bytes int) gpu.Ptr { return p - gpu.Ptr(row)*gpu.Ptr(bytes) }
+		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: row + 1, Vocab: vocab, Stride: stride, Index: &gpu.Index{Ptr: m.place(bytesOf([]int64{row}), 0).Ptr, N: 1}}
+		ids := gpu.IDs{Ptr: far(m.place(bytesOf([]int64{44}), 0).Ptr, 8), Int64: true}
+		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4)}, rows, ids, reweight.DefaultTokenStats))
+		to := rows
+		to.Ptr = far(dst.Ptr, 4*stride)
+		m.must(m.ws.RowGradient(to, rows, ids, far(out.Ptr+8, 4), 0, far(m.place(bytesOf([]float32{2}), 0).Ptr, 4), reweight.DefaultRowGradient))
+		m.must(m.ws.Check())
+		got := floatsOf(m.read("stats", out))
+		if got[0] != want.LSE[0] || got[1] != want.Entropy[0] || got[2] != want.Logprob[0] {
+			t.Errorf("stride %d: %v, want %v", stride, got, want)
+		}
+		for i, g := range floatsOf(m.read("gradient", dst)) {
+			if g != gradient.F32[i] {
+				t.Errorf("stride %d: element %d is %v, want %v", stride, i, g, gradient.F32[i])
+			}
+		}
+		m.free()
+	}
+}
