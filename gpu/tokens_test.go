@@ -12,8 +12,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/internal/device"
-	"github.com/seed621a2839/reweight/gpu/internal/ptx"
+	"github.com/seed621a2839/reweight/gpu/gputest"
 )
 
 // The tests of the kernels on tokens compare the bits of every output with those of
@@ -60,6 +59,8 @@ type tokenTest struct {
 	ws   *gpu.Workspace
 	cpu  reweight.Workspace
 	held []*held // of the round at hand
+
+	aligned bool // whether the arrays of the round at hand are, to 64 bytes
 }
 
 // A held is an array on the device.
@@ -75,27 +76,16 @@ const (
 	guardBytes = 64
 )
 
-// newTokenTest opens a device. What the seed chooses differs from test to test.
+// newTokenTest opens a device. The seed chooses what is drawn.
 func newTokenTest(t *testing.T, seed uint64) *tokenTest {
 	t.Helper()
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	drv, err := ptx.Open(modules, ptx.Options{Seed: seed, Multiprocessors: 1 + int(seed%3)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dev, err := gpu.NewDevice(drv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev := gputest.Device(t)
 	ws, err := dev.NewWorkspace(0, gpu.Size{Tokens: 5000, Trajectories: 300})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(ws.Close(), dev.Close()); err != nil {
+		if err := ws.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -109,11 +99,12 @@ func rounds(t *testing.T, n int, f func(t *tokenTest)) {
 	if testing.Short() {
 		n = max(1, n/10)
 	}
-	const perDevice = 20 // rounds with the same order of threads
+	const perDevice = 20 // rounds on a device, which orders threads in its own way
 	for first := 0; first < n && !t.Failed(); first += perDevice {
 		t.Run(fmt.Sprint("seed ", first/perDevice), func(t *testing.T) {
 			test := newTokenTest(t, uint64(first/perDevice))
 			for range min(perDevice, n-first) {
+				test.aligned = test.IntN(2) == 0
 				f(test)
 				test.release()
 			}
@@ -127,8 +118,9 @@ func memoryOf[E any](x []E) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
-// array copies x to device memory, at any address that its elements allow. It ends
-// where its memory ends, and in front of it nothing is set.
+// array copies x to device memory: in half of the rounds to any address that its
+// elements allow, in the other half to one that is a multiple of 64. It ends where its
+// memory ends, and in front of it nothing is set.
 func array[E any](t *tokenTest, x []E) gpu.Ptr {
 	t.Helper()
 	if len(x) == 0 {
@@ -158,6 +150,9 @@ func (t *tokenTest) overwrite(p gpu.Ptr) gpu.Ptr {
 func (t *tokenTest) hold(bytes []byte, before int, guarded bool) gpu.Ptr {
 	t.Helper()
 	h := &held{bytes: slices.Clone(bytes), guarded: guarded, written: guarded}
+	if t.aligned {
+		before = 0
+	}
 	behind := 0
 	if guarded {
 		before, behind = before+guardBytes, guardBytes
