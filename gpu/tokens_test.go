@@ -262,11 +262,6 @@ func (t *tokenTest) floats(n int, draw func(r *rand.Rand) float32) []float32 {
 	for i := range x {
 		x[i] = draw(t.Rand)
 	}
-	if t.IntN(12) == 0 { // all alike: the sum of squares about the mean is rounding errors
-		for i := range x {
-			x[i] = x[0]
-		}
-	}
 	return x
 }
 
@@ -419,53 +414,128 @@ func TestActFocusBits(t *testing.T) {
 		if t.IntN(2) == 0 {
 			draw = pickOne(t, finiteDraws...)
 		}
-		x := t.floats(n, draw)
-		b := reweight.Batch{Role: t.roles(n)}
-		// What masked and reasoning tokens have does not matter.
-		for i, r := range b.Role {
-			if r != reweight.RoleAction && t.IntN(3) == 0 {
-				x[i] = float32(math.Inf(t.IntN(2)*2 - 1))
-			}
-		}
-		opt := t.actFocusOptions()
-		opt.Signal = reweight.Signal(t.IntN(4))
-		var d gpu.Batch
-		inputs := []gpu.Ptr{0}
-		switch opt.Signal {
-		case reweight.SignalEnergy:
-			b.RefEnergy, d.RefEnergy = x, array(t, x)
-			inputs = append(inputs, d.RefEnergy)
-		case reweight.SignalRefEntropy:
-			b.RefEntropy, d.RefEntropy = x, array(t, x)
-			inputs = append(inputs, d.RefEntropy)
-		case reweight.SignalLogRatio:
-			b.RefLogprobs = t.floats(n, pickOne(t, draw, draws[0]))
-			d.RefLogprobs = array(t, b.RefLogprobs)
-			inputs = append(inputs, d.RefLogprobs)
-			fallthrough
-		default:
-			b.OldLogprobs, d.OldLogprobs = x, array(t, x)
-			inputs = append(inputs, d.OldLogprobs)
-		}
-		t.spoilRole(b.Role)
-		d.Tokens, d.Role = n, array(t, b.Role)
-		want := make([]float32, n)
-		wantResult, err := t.cpu.ActFocus(want, &b, opt)
-		weights := pickOne(t, inputs...)
-		if weights == 0 {
-			weights = output[float32](t, n)
-		}
-		result := output[reweight.ActFocusResult](t, 1)
-		t.check("ActFocus", t.ws.ActFocus(t.overwrite(weights), result, &d, opt), err)
-		got := readArray[reweight.ActFocusResult](t, result, 1)[0]
-		if err != nil {
-			wantResult = reweight.ActFocusResult{Mean: math.NaN(), Sigma: math.NaN()}
-			t.allNaN("weights", weights, n)
-		} else {
-			t.same("weights", weights, want)
-		}
-		if got.Actions != wantResult.Actions || !sameDouble(got.Mean, wantResult.Mean) || !sameDouble(got.Sigma, wantResult.Sigma) {
-			t.Fatalf("%v: %+v, want %+v", opt.Signal, got, wantResult)
-		}
+		t.actFocus(t.floats(n, draw), t.actFocusOptions(), draw)
 	})
+}
+
+// TestActFocusOfOneValue: where all values are alike, the sum of squares about their mean
+// is rounding errors, and without Eps sigma is nothing else.
+func TestActFocusOfOneValue(t *testing.T) {
+	rounds(t, *tokenRounds/2, func(t *tokenTest) {
+		x := make([]float32, 1+t.IntN(100))
+		x[0] = near(t.Rand)
+		for i := range x {
+			x[i] = x[0]
+		}
+		t.actFocus(x, reweight.ActFocusOptions{Alpha: 0.1, Beta: 0.5}, near)
+	})
+}
+
+// actFocus compares the weights of a signal made of x, and of values of draw if it needs
+// two arrays.
+func (t *tokenTest) actFocus(x []float32, opt reweight.ActFocusOptions, draw func(r *rand.Rand) float32) {
+	t.Helper()
+	n := len(x)
+	b := reweight.Batch{Role: t.roles(n)}
+	// What masked and reasoning tokens have does not matter.
+	for i, r := range b.Role {
+		if r != reweight.RoleAction && t.IntN(3) == 0 {
+			x[i] = float32(math.Inf(t.IntN(2)*2 - 1))
+		}
+	}
+	opt.Signal = reweight.Signal(t.IntN(4))
+	var d gpu.Batch
+	inputs := []gpu.Ptr{0}
+	switch opt.Signal {
+	case reweight.SignalEnergy:
+		b.RefEnergy, d.RefEnergy = x, array(t, x)
+		inputs = append(inputs, d.RefEnergy)
+	case reweight.SignalRefEntropy:
+		b.RefEntropy, d.RefEntropy = x, array(t, x)
+		inputs = append(inputs, d.RefEntropy)
+	case reweight.SignalLogRatio:
+		b.RefLogprobs = t.floats(n, pickOne(t, draw, draws[0]))
+		d.RefLogprobs = array(t, b.RefLogprobs)
+		inputs = append(inputs, d.RefLogprobs)
+		fallthrough
+	default:
+		b.OldLogprobs, d.OldLogprobs = x, array(t, x)
+		inputs = append(inputs, d.OldLogprobs)
+	}
+	t.spoilRole(b.Role)
+	d.Tokens, d.Role = n, array(t, b.Role)
+	want := make([]float32, n)
+	wantResult, err := t.cpu.ActFocus(want, &b, opt)
+	weights := pickOne(t, inputs...)
+	if weights == 0 {
+		weights = output[float32](t, n)
+	}
+	result := output[reweight.ActFocusResult](t, 1)
+	t.check("ActFocus", t.ws.ActFocus(t.overwrite(weights), result, &d, opt), err)
+	got := readArray[reweight.ActFocusResult](t, result, 1)[0]
+	if err != nil {
+		wantResult = reweight.ActFocusResult{Mean: math.NaN(), Sigma: math.NaN()}
+		t.allNaN("weights", weights, n)
+	} else {
+		t.same("weights", weights, want)
+	}
+	if got.Actions != wantResult.Actions || !sameDouble(got.Mean, wantResult.Mean) || !sameDouble(got.Sigma, wantResult.Sigma) {
+		t.Fatalf("%v: %+v, want %+v", opt.Signal, got, wantResult)
+	}
+}
+
+// TestTokenArguments: what the host can see is an error before anything is queued.
+func TestTokenArguments(t *testing.T) {
+	ws := newTokenTest(t, 0).ws
+	const p = 4096 // an address; nothing is there
+	b := gpu.Batch{Tokens: 10, Trajectories: 2, Role: p, SeqOffsets: p, Logprobs: p, OldLogprobs: p, RefLogprobs: p, Advantages: p, RefEnergy: p}
+	with := func(change func(b *gpu.Batch)) *gpu.Batch {
+		c := b
+		change(&c)
+		return &c
+	}
+	focus := func(signal reweight.Signal) reweight.ActFocusOptions { return reweight.ActFocusOptions{Signal: signal} }
+	loss := reweight.DefaultLoss
+	byTrajectory := loss
+	byTrajectory.Aggregation = reweight.SeqMeanTokenSum
+	noClip := loss
+	noClip.ClipLow = 2
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{ws.Multiply(p, p, p, -1), "n is -1, want at least 0"},
+		{ws.Multiply(p, p+2, p, 1), "a is 0x1002, want a multiple of 4, the size of its elements"},
+		{ws.MaskedMoments(0, p, p, 1, 0, 0), "result is 0, want an address in device memory"},
+		{ws.MaskedMoments(p+4, p, p, 1, 0, 0), "result is 0x1004, want a multiple of 8, the size of its elements"},
+		{ws.MaskedMoments(p, 0, p, 1, 0, 0), "x is 0, want an address in device memory"},
+		{ws.MaskedMoments(p, p, p, 1, 0, math.Inf(1)), "shift is +Inf, want a finite number"},
+		{ws.ActFocusWeights(p, p, 0, 1, 0, 0, focus(0)), "role is 0, want an address in device memory"},
+		{ws.ActFocusWeights(p, p, p, 1, 0, -1, focus(0)), "sigma is -1, want 0 to 3.4e38"},
+		{ws.ActFocusWeights(p, p, p, 1, 0, 0, reweight.ActFocusOptions{Alpha: 2}), "Alpha is 2, want 0 to 1"},
+		{ws.ActFocus(p, 0, &b, focus(0)), "result is 0, want an address in device memory"},
+		{ws.ActFocus(p, p, with(func(b *gpu.Batch) { b.Tokens = -1 }), focus(0)), "Tokens is -1, want at least 0"},
+		{ws.ActFocus(p, p, &b, focus(reweight.SignalRefEntropy)), "RefEntropy is 0, want an address in device memory"},
+		{ws.ActFocus(p, p, with(func(b *gpu.Batch) { b.RefLogprobs = 0 }), focus(reweight.SignalLogRatio)), "RefLogprobs is 0, want an address in device memory"},
+		{ws.ActFocus(p, p, &b, focus(9)), "Signal is 9, want 0 to 3: one of [energy ref_entropy surprisal log_ratio]"},
+		{ws.Whiten(0, p, p, 1), "dst is 0, want an address in device memory"},
+		{ws.Surrogate(p, p, p, p, p, 0, p, 5001, 1, loss), "n is 5001, want 0 to 5000, for which the workspace was made"},
+		{ws.Surrogate(p, p, p, p, p, p+1, p, 1, 1, loss), "weights is 0x1001, want a multiple of 4, the size of its elements"},
+		{ws.Surrogate(p, p, p, p, p, 0, p, 1, math.NaN(), loss), "scale is NaN, want a number that float32 can hold"},
+		{ws.Loss(p, p, p, with(func(b *gpu.Batch) { b.Tokens = 5001 }), loss), "Tokens is 5001, want 0 to 5000, for which the workspace was made"},
+		{ws.Loss(p, p, p, with(func(b *gpu.Batch) { b.Advantages = 0 }), loss), "Advantages is 0, want an address in device memory"},
+		{ws.Loss(p, p, p, with(func(b *gpu.Batch) { b.RefLogprobs = p + 1 }), loss), "RefLogprobs is 0x1001, want a multiple of 4, the size of its elements"},
+		{ws.Loss(p, p, p, with(func(b *gpu.Batch) { b.Trajectories = 0 }), byTrajectory), "Trajectories is 0, want at least 1"},
+		{ws.Loss(p, p, p, with(func(b *gpu.Batch) { b.Trajectories = 301 }), byTrajectory), "Trajectories is 301, want 0 to 300, for which the workspace was made"},
+		{ws.Loss(p, p, p, with(func(b *gpu.Batch) { b.SeqOffsets = 0 }), byTrajectory), "SeqOffsets is 0, want an address in device memory"},
+		{ws.Loss(p, p, p, &b, noClip), "ClipLow is 2, want 0 to 1"},
+	} {
+		var input *reweight.InputError
+		if !errors.As(c.err, &input) || input.Error() != "reweight: "+c.want {
+			t.Errorf("%v, want %s", c.err, c.want)
+		}
+	}
+	if err := ws.Check(); err != nil {
+		t.Errorf("the device says %v", err)
+	}
 }
