@@ -278,6 +278,8 @@ func (t *tokenTest) n() int {
 		return 1 + t.IntN(5000)
 	case 1, 2:
 		return pickOne(t, 16, 128, 1024, 2048, 4096) + t.IntN(40) - 15
+	case 3:
+		return 1 + t.IntN(3)
 	}
 	return 1 + t.IntN(300)
 }
@@ -385,7 +387,10 @@ func TestActFocusWeightsBits(t *testing.T) {
 	rounds(t, *tokenRounds, func(t *tokenTest) {
 		x := t.floats(t.n(), t.draw())
 		role := t.roles(len(x))
-		mean, sigma := pickOne(t, 0, t.NormFloat64(), 1e30), pickOne(t, 0, t.Float64(), 1e-40, 1e30)
+		mean, sigma := pickOne(t, 0, t.NormFloat64(), 1e30, float64(x[0])), pickOne(t, 0, t.Float64(), 1e-40, 1e30)
+		if mean-mean != 0 {
+			mean = 1
+		}
 		opt := t.actFocusOptions()
 		want := make([]float32, len(x))
 		if err := t.cpu.ActFocusWeights(want, x, role, mean, sigma, opt); err != nil {
