@@ -1,9 +1,7 @@
 package gpu_test
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -11,119 +9,80 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 )
 
-// checkGRPO runs GRPO on the device and wants what the CPU computes.
-func checkGRPO(m *memory, ws *gpu.Workspace, b *reweight.Batch, opt reweight.GRPOOptions) {
-	m.t.Helper()
-	want := make([]float32, b.Tokens())
-	wantErr := portable().GRPO(want, b, opt)
-	d := placeBatch(m, b, nil)
-	advantages := place(m, make([]float32, b.Tokens()), true)
-	if err := ws.GRPO(advantages, d, opt); err != nil {
-		m.t.Fatal(err)
-	}
-	wantSame(m.t, ws.Check(), wantErr)
-	if got := read[float32](m, advantages, b.Tokens()); wantErr != nil {
-		wantNaN(m.t, "advantages", got)
+// wantFloats wants what the CPU computed, or NaN if the CPU returned an error.
+func (t *tokenTest) wantFloats(what string, p gpu.Ptr, want []float32, err error) {
+	t.Helper()
+	if err != nil {
+		t.allNaN(what, p, len(want))
 	} else {
-		wantBits(m.t, "advantages", got, want)
+		t.same(what, p, want)
 	}
-	m.release()
 }
 
-// TestGRPO compares random batches bit by bit with the portable kernels, wrong ones
-// included.
+// TestGRPO compares random batches, wrong ones included.
 func TestGRPO(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, batchSize)
-	flaws := append(slices.Clip(layoutFlaws), flaw{"reward", func(r maker, b *reweight.Batch) {
-		b.Rewards[anyIndex(r, b.Rewards)] = pick(r, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)))
-	}})
-	for seed := range testRounds(200) {
-		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
-			r := maker{rand.New(rand.NewPCG(uint64(seed), 4))}
-			tokens, trajectories := r.size()
-			b := r.batch(tokens, trajectories)
-			for range max(0, r.IntN(6)-2) {
-				flaws[r.IntN(len(flaws))].make(r, b)
-			}
-			checkGRPO(&memory{t: t, dev: dev, r: r.Rand}, ws, b, reweight.GRPOOptions{Eps: pick(r, 0, 1e-6, 1), DivideByStd: r.IntN(3) > 0})
-		})
-	}
+	flaws := append(slices.Clip(layoutFlaws), func(t *tokenTest, b *reweight.Batch) {
+		b.Rewards[t.IntN(len(b.Rewards))] = pickOne(t, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)))
+	})
+	rounds(t, 2**tokenRounds, func(t *tokenTest) {
+		b := t.spanBatch(t.n())
+		for range max(0, t.IntN(6)-2) {
+			pickOne(t, flaws...)(t, b)
+		}
+		opt := reweight.GRPOOptions{Eps: pickOne(t, 0, 1e-6, 1), DivideByStd: t.IntN(3) > 0}
+		want := make([]float32, b.Tokens())
+		wantErr := t.cpu.GRPO(want, b, opt)
+
+		d := placeBatch(t, b)
+		advantages := output[float32](t, b.Tokens())
+		if t.IntN(2) == 0 {
+			advantages = t.overwrite(d.Entropy)
+		}
+		t.check("GRPO", t.ws.GRPO(advantages, d, opt), wantErr)
+		t.wantFloats("advantages", advantages, want, wantErr)
+	})
 }
 
-// TestGAE compares random batches bit by bit with the portable kernels, with all that
-// may share an array, and wrong ones included.
+// TestGAE compares random batches, with all that may share an array, and wrong ones
+// included.
 func TestGAE(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, batchSize)
-	for seed := range testRounds(200) {
-		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
-			r := maker{rand.New(rand.NewPCG(uint64(seed), 5))}
-			m := &memory{t: t, dev: dev, r: r.Rand}
-			tokens, trajectories := r.size()
-			b := r.batch(tokens, trajectories)
-			special := r.IntN(4) == 0
-			b.Values = r.floats(tokens, special)
-			rewards := r.floats(tokens, special)
-			if r.IntN(4) == 0 {
-				layoutFlaws[r.IntN(len(layoutFlaws))].make(r, b)
-			}
-			opt := reweight.GAEOptions{Gamma: pick(r, 0, 1, 0.99, r.Float64()), Lambda: pick(r, 0, 1, 0.95, r.Float64())}
-			want, wantReturns := make([]float32, tokens), make([]float32, tokens)
-			wantErr := portable().GAE(want, wantReturns, rewards, b, opt)
+	rounds(t, 2**tokenRounds, func(t *tokenTest) {
+		b := t.spanBatch(t.n())
+		n := b.Tokens()
+		b.Values = t.floats(n, t.draw())
+		rewards := t.floats(n, t.draw())
+		if t.IntN(4) == 0 {
+			pickOne(t, layoutFlaws...)(t, b)
+		}
+		opt := reweight.GAEOptions{Gamma: pickOne(t, 0, 1, 0.99, t.Float64()), Lambda: pickOne(t, 0, 1, 0.95, t.Float64())}
+		want, wantReturns := make([]float32, n), make([]float32, n)
+		wantErr := t.cpu.GAE(want, wantReturns, rewards, b, opt)
 
-			d := placeBatch(m, b, nil)
-			inPlace := r.IntN(2) == 0
-			advantages := place(m, rewards, inPlace)
-			from, returns := advantages, gpu.Ptr(0)
-			if !inPlace {
-				advantages = place(m, make([]float32, tokens), true)
-			}
-			if r.IntN(2) == 0 {
-				returns = place(m, make([]float32, tokens), true)
-			}
-			if err := ws.GAE(advantages, returns, from, d, opt); err != nil {
-				t.Fatal(err)
-			}
-			wantSame(t, ws.Check(), wantErr)
-			got := read[float32](m, advantages, tokens)
-			gotReturns := wantReturns
-			if returns != 0 {
-				gotReturns = read[float32](m, returns, tokens)
-			}
-			if wantErr == nil {
-				wantBits(t, "advantages", got, want)
-				wantBits(t, "returns", gotReturns, wantReturns)
-			} else {
-				wantNaN(t, "advantages", got)
-				if returns != 0 {
-					wantNaN(t, "returns", gotReturns)
-				}
-			}
-			m.release()
-		})
-	}
+		d, from := placeBatch(t, b), array(t, rewards)
+		advantages, returns := from, gpu.Ptr(0)
+		if t.IntN(2) == 0 {
+			advantages = output[float32](t, n)
+		}
+		if t.IntN(2) == 0 {
+			returns = output[float32](t, n)
+		}
+		t.check("GAE", t.ws.GAE(t.overwrite(advantages), returns, from, d, opt), wantErr)
+		t.wantFloats("advantages", advantages, want, wantErr)
+		if returns != 0 {
+			t.wantFloats("returns", returns, wantReturns, wantErr)
+		}
+	})
 }
 
 // TestNoTokens: a batch without tokens is no error, as on the CPU, and nothing is
 // written.
 func TestNoTokens(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, gpu.Size{Trajectories: 2})
-	m := &memory{t: t, dev: dev, r: rand.New(rand.NewPCG(1, 8))}
-	b := &reweight.Batch{SeqOffsets: []int64{0, 0, 0}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}}
-	d := placeBatch(m, b, nil)
-	empty := place(m, []float32{}, false)
-	d.SpanIDs, d.Entropy, d.Values = empty, empty, empty
-	for _, err := range []error{
-		ws.AEM(empty, d, reweight.DefaultAEM),
-		ws.GRPO(empty, d, reweight.DefaultGRPO),
-		ws.GAE(empty, empty, empty, d, reweight.DefaultGAE),
-		ws.Check(),
-	} {
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	m.release()
+	rounds(t, 1, func(t *tokenTest) {
+		b := &reweight.Batch{SeqOffsets: []int64{0, 0, 0}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}}
+		d, empty := placeBatch(t, b), output[float32](t, 0)
+		d.Role, d.SpanIDs, d.Entropy, d.Values = empty, empty, empty, empty
+		t.check("AEM", t.ws.AEM(empty, d, reweight.DefaultAEM), nil)
+		t.check("GRPO", t.ws.GRPO(empty, d, reweight.DefaultGRPO), nil)
+		t.check("GAE", t.ws.GAE(empty, empty, empty, d, reweight.DefaultGAE), nil)
+	})
 }

@@ -1,10 +1,8 @@
 package gpu_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -12,238 +10,196 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 )
 
-// batchSize are the limits of the workspaces here.
-var batchSize = gpu.Size{Tokens: 4000, Trajectories: 200, Spans: 4000}
-
 // checkAEM runs AEM on the device and wants what the CPU computes, its error included.
-func checkAEM(m *memory, ws *gpu.Workspace, b *reweight.Batch, opt reweight.AEMOptions, inPlace bool) {
-	m.t.Helper()
-	want := make([]float32, b.Tokens())
-	wantErr := portable().AEM(want, b, opt)
-	var out []float32
-	if inPlace {
-		out = b.Entropy
-	}
-	d := placeBatch(m, b, out)
-	factors := d.Entropy
-	if !inPlace {
-		factors = place(m, make([]float32, b.Tokens()), true)
-	}
-	if err := ws.AEM(factors, d, opt); err != nil {
-		m.t.Fatal(err)
-	}
-	wantSame(m.t, ws.Check(), wantErr)
-	if got := read[float32](m, factors, b.Tokens()); wantErr != nil {
-		wantNaN(m.t, "factors", got)
-	} else {
-		wantBits(m.t, "factors", got, want)
-	}
-	m.release()
-}
-
-// wantSame wants an error with the text of the CPU's, or none where it has none.
-func wantSame(t *testing.T, got, want error) {
+func (t *tokenTest) checkAEM(b *reweight.Batch, opt reweight.AEMOptions) {
 	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("error is %v\nwant %v", got, want)
+	want := make([]float32, b.Tokens())
+	wantErr := t.cpu.AEM(want, b, opt)
+	d := placeBatch(t, b)
+	factors := d.Entropy
+	if t.IntN(3) > 0 {
+		factors = output[float32](t, b.Tokens())
 	}
-	if input := new(reweight.InputError); want != nil && !errors.As(got, &input) {
-		t.Errorf("error is a %T, want an *InputError", got)
-	}
+	t.check("AEM", t.ws.AEM(t.overwrite(factors), d, opt), wantErr)
+	t.wantFloats("factors", factors, want, wantErr)
 }
 
-// TestAEM compares random batches bit by bit with the portable kernels.
+// TestAEM compares random batches.
 func TestAEM(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, batchSize)
-	for seed := range testRounds(160) {
-		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
-			r := maker{rand.New(rand.NewPCG(uint64(seed), 1))}
-			tokens, trajectories := r.size()
-			opt := reweight.AEMOptions{Lambda: pick(r, 0, 1, 80, 80*r.Float64()), Guard: pick(r, 0, 0.1, 0.5, math.Inf(1)), Scope: reweight.Scope(r.IntN(3))}
-			checkAEM(&memory{t: t, dev: dev, r: r.Rand}, ws, r.batch(tokens, trajectories), opt, r.IntN(4) == 0)
-		})
-	}
+	rounds(t, 3**tokenRounds, func(t *tokenTest) {
+		opt := reweight.AEMOptions{Lambda: pickOne(t, 0, 1, 80, 80*t.Float64()), Guard: pickOne(t, 0, 0.1, 0.5, math.Inf(1)), Scope: reweight.Scope(t.IntN(3))}
+		t.checkAEM(t.spanBatch(t.n()), opt)
+	})
 }
 
-// TestAEMWholeGroups has scopes of 127 to 129 spans and more than a CTA takes at a time,
-// and spans of 1,023 to 1,025 tokens.
-func TestAEMWholeGroups(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, batchSize)
-	r := maker{rand.New(rand.NewPCG(1, 2))}
-	for _, lengths := range [][]int{
-		slices.Repeat([]int{1}, 127), slices.Repeat([]int{2}, 128), slices.Repeat([]int{1}, 129),
-		slices.Repeat([]int{1}, 1023), slices.Repeat([]int{1}, 1024), slices.Repeat([]int{1}, 1025),
-		{1023, 1024, 1025}, {127, 128, 129}, {15, 16, 17, 31, 32, 33}, {1},
-	} {
-		b := &reweight.Batch{GroupIDs: []int32{7}}
-		for s, n := range lengths {
-			b.SpanIDs = append(b.SpanIDs, slices.Repeat([]int32{int32(s)}, n)...)
-		}
-		b.Role = slices.Repeat([]reweight.Role{reweight.RoleReasoning}, len(b.SpanIDs))
-		b.SeqOffsets = []int64{0, int64(len(b.Role))}
-		b.Entropy = r.floats(len(b.Role), false)
-		checkAEM(&memory{t: t, dev: dev, r: r.Rand}, ws, b, reweight.AEMOptions{Lambda: 3, Scope: reweight.Scope(r.IntN(3))}, false)
+// oneTrajectory is a batch of one trajectory of response tokens, with spans of these
+// lengths one after another.
+func oneTrajectory(lengths ...int) *reweight.Batch {
+	b := &reweight.Batch{GroupIDs: []int32{7}}
+	for s, n := range lengths {
+		b.SpanIDs = append(b.SpanIDs, slices.Repeat([]int32{int32(s)}, n)...)
 	}
+	b.Role = slices.Repeat([]reweight.Role{reweight.RoleReasoning}, len(b.SpanIDs))
+	b.SeqOffsets = []int64{0, int64(len(b.Role))}
+	return b
+}
+
+// TestAEMEdges has scopes and spans whose lengths are about those that sums are cut at.
+func TestAEMEdges(t *testing.T) {
+	rounds(t, 1, func(t *tokenTest) {
+		for _, lengths := range [][]int{
+			slices.Repeat([]int{1}, 127), slices.Repeat([]int{2}, 128), slices.Repeat([]int{1}, 129),
+			slices.Repeat([]int{1}, 1023), slices.Repeat([]int{1}, 1024), slices.Repeat([]int{1}, 1025),
+			{1023, 1024, 1025}, {127, 128, 129}, {15, 16, 17, 31, 32, 33}, {1},
+		} {
+			b := oneTrajectory(lengths...)
+			b.Entropy = t.floats(b.Tokens(), draws[0])
+			t.checkAEM(b, reweight.AEMOptions{Lambda: 3, Scope: reweight.Scope(t.IntN(3))})
+		}
+	})
 }
 
 // TestAEMGuard has scopes whose entropies differ by just Guard, and by so little that
 // Lambda over it is just the largest float32.
 func TestAEMGuard(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, batchSize)
-	for _, c := range []struct {
-		low, high float32
-		opt       reweight.AEMOptions
-	}{
-		{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: 0.5}},
-		{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: math.Nextafter(0.5, 1)}},
-		{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: math.Nextafter(0.5, 0)}},
-		{0, 0x1p-130, reweight.AEMOptions{Lambda: 0x1p-130 * math.MaxFloat32}},
-		{0, 0x1p-130, reweight.AEMOptions{Lambda: math.Nextafter(0x1p-130*math.MaxFloat32, 0)}},
-		{0, 0x1p-130, reweight.AEMOptions{Lambda: math.Nextafter(0x1p-130*math.MaxFloat32, 1)}},
-		{-1e-8, 1e8, reweight.AEMOptions{Lambda: 80}}, // float32 cannot hold the difference
-	} {
-		b := &reweight.Batch{
-			Role: slices.Repeat([]reweight.Role{reweight.RoleReasoning}, 3), SeqOffsets: []int64{0, 3}, GroupIDs: []int32{0},
-			SpanIDs: []int32{0, 1, 2}, Entropy: []float32{c.low, c.high, (c.low + c.high) / 2},
+	rounds(t, 1, func(t *tokenTest) {
+		for _, c := range []struct {
+			low, high float32
+			opt       reweight.AEMOptions
+		}{
+			{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: 0.5}},
+			{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: math.Nextafter(0.5, 1)}},
+			{0.25, 0.75, reweight.AEMOptions{Lambda: 1, Guard: math.Nextafter(0.5, 0)}},
+			{0, 0x1p-130, reweight.AEMOptions{Lambda: 0x1p-130 * math.MaxFloat32}},
+			{0, 0x1p-130, reweight.AEMOptions{Lambda: math.Nextafter(0x1p-130*math.MaxFloat32, 0)}},
+			{0, 0x1p-130, reweight.AEMOptions{Lambda: math.Nextafter(0x1p-130*math.MaxFloat32, 1)}},
+			{-1e-8, 1e8, reweight.AEMOptions{Lambda: 80}}, // float32 cannot hold the difference
+		} {
+			b := oneTrajectory(1, 1, 1)
+			b.Entropy = []float32{c.low, c.high, (c.low + c.high) / 2}
+			t.checkAEM(b, c.opt)
 		}
-		checkAEM(&memory{t: t, dev: dev, r: rand.New(rand.NewPCG(1, 9))}, ws, b, c.opt, false)
-	}
+	})
 }
 
 // A flaw makes a batch wrong.
-type flaw struct {
-	name string
-	make func(r maker, b *reweight.Batch)
-}
-
-// anyIndex returns an index of x, and 0 if it is empty.
-func anyIndex[E any](r maker, x []E) int { return r.IntN(max(1, len(x))) }
+type flaw = func(t *tokenTest, b *reweight.Batch)
 
 // response returns a response token, or any if there is none.
-func (r maker) response(b *reweight.Batch) int {
-	from := anyIndex(r, b.Role)
+func (t *tokenTest) response(b *reweight.Batch) int {
+	from := t.IntN(b.Tokens())
 	for i := range b.Role {
-		if t := (from + i) % len(b.Role); b.Role[t] != reweight.RoleMasked {
-			return t
+		if k := (from + i) % len(b.Role); b.Role[k] != reweight.RoleMasked {
+			return k
 		}
 	}
 	return from
 }
 
 var layoutFlaws = []flaw{
-	{"role", func(r maker, b *reweight.Batch) { b.Role[anyIndex(r, b.Role)] = pick[reweight.Role](r, 3, 4, 128, 255) }},
-	{"first offset", func(r maker, b *reweight.Batch) { b.SeqOffsets[0] = pick[int64](r, 1, -1, math.MinInt64) }},
-	{"offset", func(r maker, b *reweight.Batch) {
-		b.SeqOffsets[anyIndex(r, b.SeqOffsets)] = pick[int64](r, -5, 1<<40, int64(len(b.Role))+1, math.MaxInt64, math.MinInt64)
-	}},
-	{"last offset", func(r maker, b *reweight.Batch) { b.SeqOffsets[len(b.SeqOffsets)-1] += pick[int64](r, -1, 1, 1000) }},
+	func(t *tokenTest, b *reweight.Batch) { // a role
+		b.Role[t.IntN(b.Tokens())] = pickOne[reweight.Role](t, 3, 4, 128, 255)
+	},
+	func(t *tokenTest, b *reweight.Batch) { // the first offset
+		b.SeqOffsets[0] = pickOne[int64](t, 1, -1, math.MinInt64)
+	},
+	func(t *tokenTest, b *reweight.Batch) { // any offset
+		b.SeqOffsets[t.IntN(len(b.SeqOffsets))] = pickOne(t, -5, 1<<40, int64(b.Tokens())+1, math.MaxInt64, math.MinInt64)
+	},
+	func(t *tokenTest, b *reweight.Batch) { // the last offset
+		b.SeqOffsets[b.Trajectories()] += pickOne[int64](t, -1, 1, 1000)
+	},
 }
 
 var spanFlaws = []flaw{
-	{"any span", func(r maker, b *reweight.Batch) {
-		b.SpanIDs[anyIndex(r, b.SpanIDs)] = pick[int32](r, -2, math.MinInt32, math.MaxInt32, math.MaxInt32-1, 4000, 3999, int32(r.IntN(4000)))
-	}},
-	{"next span", func(r maker, b *reweight.Batch) { b.SpanIDs[anyIndex(r, b.SpanIDs)] += int32(1 + r.IntN(2)) }},
-	{"earlier span", func(r maker, b *reweight.Batch) {
-		t := r.response(b)
-		b.SpanIDs[t] = max(0, b.SpanIDs[t]-int32(1+r.IntN(5)))
-	}},
-	{"no span", func(r maker, b *reweight.Batch) { b.SpanIDs[r.response(b)] = -1 }},
-	{"swapped spans", func(r maker, b *reweight.Batch) {
-		i, j := anyIndex(r, b.SpanIDs), anyIndex(r, b.SpanIDs)
+	func(t *tokenTest, b *reweight.Batch) { // any span
+		b.SpanIDs[t.IntN(b.Tokens())] = pickOne(t, -2, math.MinInt32, math.MaxInt32, math.MaxInt32-1, 5000, 4999, t.Int32N(4000))
+	},
+	func(t *tokenTest, b *reweight.Batch) { // a later span
+		b.SpanIDs[t.IntN(b.Tokens())] += 1 + t.Int32N(2)
+	},
+	func(t *tokenTest, b *reweight.Batch) { // an earlier span
+		i := t.response(b)
+		b.SpanIDs[i] = max(0, b.SpanIDs[i]-1-t.Int32N(5))
+	},
+	func(t *tokenTest, b *reweight.Batch) { b.SpanIDs[t.response(b)] = -1 },
+	func(t *tokenTest, b *reweight.Batch) { // spans that change places
+		i, j := t.IntN(b.Tokens()), t.IntN(b.Tokens())
 		b.SpanIDs[i], b.SpanIDs[j] = b.SpanIDs[j], b.SpanIDs[i]
-	}},
-	{"random spans", func(r maker, b *reweight.Batch) {
-		for t := range b.SpanIDs {
-			b.SpanIDs[t] = int32(r.Uint32())
+	},
+	func(t *tokenTest, b *reweight.Batch) { // random spans
+		for i := range b.SpanIDs {
+			b.SpanIDs[i] = int32(t.Uint32())
 		}
-	}},
-	{"small random spans", func(r maker, b *reweight.Batch) {
-		for t := range b.SpanIDs {
-			b.SpanIDs[t] = int32(r.IntN(8)) - 1
+	},
+	func(t *tokenTest, b *reweight.Batch) { // random spans with small ids
+		for i := range b.SpanIDs {
+			b.SpanIDs[i] = t.Int32N(8) - 1
 		}
-	}},
-	{"moved boundary", func(r maker, b *reweight.Batch) {
-		if len(b.SeqOffsets) > 2 {
-			q := 1 + r.IntN(len(b.SeqOffsets)-2)
+	},
+	func(t *tokenTest, b *reweight.Batch) { // a trajectory that ends one token later
+		if q := t.IntN(b.Trajectories()); q > 0 {
 			b.SeqOffsets[q] = min(b.SeqOffsets[q]+1, b.SeqOffsets[q+1])
 		}
-	}},
-	{"silent span", func(r maker, b *reweight.Batch) {
-		s := b.SpanIDs[r.response(b)]
-		for t := range b.Role {
-			if b.SpanIDs[t] == s {
-				b.Role[t] = reweight.RoleMasked
+	},
+	func(t *tokenTest, b *reweight.Batch) { // a span without a response token
+		s := b.SpanIDs[t.response(b)]
+		for i := range b.Role {
+			if b.SpanIDs[i] == s {
+				b.Role[i] = reweight.RoleMasked
 			}
 		}
-	}},
-	{"entropy", func(r maker, b *reweight.Batch) {
-		b.Entropy[r.response(b)] = pick(r, float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, -1e30)
-	}},
-	{"no entropy", func(r maker, b *reweight.Batch) { b.Entropy[r.response(b)] = float32(math.NaN()) }},
+	},
+	func(t *tokenTest, b *reweight.Batch) {
+		b.Entropy[t.response(b)] = pickOne(t, float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, -1e30)
+	},
+	func(t *tokenTest, b *reweight.Batch) { b.Entropy[t.response(b)] = float32(math.NaN()) },
 }
 
-// TestAEMErrors makes batches wrong, in one way and in several at once, and wants the
+// TestAEMErrors makes batches wrong, in one way or in several at once, and wants the
 // error that the CPU returns: of several, the same one.
 func TestAEMErrors(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, batchSize)
-	flaws := append(slices.Clip(layoutFlaws), spanFlaws...)
-	check := func(name string, seed uint64, several bool) {
-		t.Run(fmt.Sprint(name, " seed", seed), func(t *testing.T) {
-			r := maker{rand.New(rand.NewPCG(seed, 3))}
-			tokens, trajectories := r.size()
-			b := r.batch(1+tokens%1000, trajectories)
-			for _, f := range flaws {
-				if f.name == name || several && r.IntN(4) == 0 {
-					f.make(r, b)
-				}
-			}
-			opt := reweight.AEMOptions{Lambda: 1, Scope: reweight.Scope(r.IntN(3))}
-			checkAEM(&memory{t: t, dev: dev, r: r.Rand}, ws, b, opt, r.IntN(2) == 0)
-		})
-	}
-	for _, f := range flaws {
-		for seed := range testRounds(8) {
-			check(f.name, uint64(seed), false)
+	flaws := slices.Concat(layoutFlaws, spanFlaws)
+	rounds(t, 4**tokenRounds, func(t *tokenTest) {
+		b := t.spanBatch(min(t.n(), 1000))
+		for range pickOne(t, 1, 1, 2, 4) {
+			pickOne(t, flaws...)(t, b)
 		}
-	}
-	for seed := range testRounds(48) {
-		check("several", uint64(seed), true)
-	}
+		t.checkAEM(b, reweight.AEMOptions{Lambda: 1, Scope: reweight.Scope(t.IntN(3))})
+	})
 }
 
 // TestAEMTooManySpans: the host cannot count spans, so the device says when there are
 // more than the workspace was made for.
 func TestAEMTooManySpans(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, gpu.Size{Tokens: 100, Trajectories: 10, Spans: 7})
-	for _, spans := range []int{7, 8, 40} {
-		r := maker{rand.New(rand.NewPCG(1, uint64(spans)))}
-		m := &memory{t: t, dev: dev, r: r.Rand}
-		b := &reweight.Batch{SeqOffsets: []int64{0, 20, 40}, GroupIDs: []int32{1, 1}}
-		for s := range 40 {
-			b.Role = append(b.Role, reweight.RoleAction)
-			b.SpanIDs = append(b.SpanIDs, int32(s*spans/40))
-		}
-		b.SeqOffsets[1] = int64(slices.Index(b.SpanIDs, int32(spans/2)))
-		b.Entropy = r.floats(40, false)
-		if spans == 7 {
-			checkAEM(m, ws, b, reweight.DefaultAEM, false)
-			continue
-		}
-		d := placeBatch(m, b, b.Entropy)
-		if err := ws.AEM(d.Entropy, d, reweight.DefaultAEM); err != nil {
+	rounds(t, 3, func(t *tokenTest) {
+		ws, err := t.dev.NewWorkspace(0, gpu.Size{Tokens: 100, Trajectories: 10, Spans: 7})
+		if err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("reweight: SpanIDs has %d spans, want at most 7, for which the workspace was made", spans)
-		if err := ws.Check(); err == nil || err.Error() != want {
-			t.Errorf("error is %v, want %s", err, want)
+		for _, spans := range []int{7, 8, 40} {
+			b := oneTrajectory(slices.Repeat([]int{1}, spans)...)
+			b.SeqOffsets, b.GroupIDs = []int64{0, 5, int64(spans)}, []int32{1, 1}
+			b.Entropy = t.floats(spans, draws[0])
+			d, factors := placeBatch(t, b), output[float32](t, spans)
+			if err := ws.AEM(factors, d, reweight.DefaultAEM); err != nil {
+				t.Fatal(err)
+			}
+			err := ws.Check()
+			if spans == 7 {
+				if err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			want := fmt.Sprintf("reweight: SpanIDs has %d spans, want at most 7, for which the workspace was made", spans)
+			if err == nil || err.Error() != want {
+				t.Errorf("error is %v, want %s", err, want)
+			}
+			t.allNaN("factors", factors, spans)
 		}
-		wantNaN(t, "factors", read[float32](m, d.Entropy, 40))
-		m.release()
-	}
+		if err := ws.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package gpu_test
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -12,157 +11,108 @@ import (
 
 // ranges cuts n elements into ranges of about that length, from an element on that need
 // not be the first, some of them empty.
-func (r maker) ranges(n, length int) []int32 {
-	at := r.IntN(min(n, 3) + 1)
+func (t *tokenTest) ranges(n, length int) []int32 {
+	at := t.IntN(min(n, 3) + 1)
 	off := []int32{int32(at)}
-	for at < n && r.IntN(300) > 0 {
-		if r.IntN(10) > 0 {
-			at = min(n, at+1+r.IntN(2*length))
+	for at < n && t.IntN(300) > 0 {
+		if t.IntN(10) > 0 {
+			at = min(n, at+1+t.IntN(2*length))
 		}
 		off = append(off, int32(at))
 	}
 	return off
 }
 
-// TestSpanMeansAndMinMax compares them with the portable kernels.
+// TestSpanMeansAndMinMax compares spans and groups of all lengths.
 func TestSpanMeansAndMinMax(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, gpu.Size{})
-	for seed := range testRounds(120) {
-		r := maker{rand.New(rand.NewPCG(uint64(seed), 6))}
-		m := &memory{t: t, dev: dev, r: r.Rand}
-		n := 1 + r.IntN(pick(r, 20, 300, 6000))
-		x, off := r.floats(n, r.IntN(2) == 0), r.ranges(n, pick(r, 2, 20, 300, 1500))
+	rounds(t, *tokenRounds, func(t *tokenTest) {
+		x := t.floats(1+t.IntN(pickOne(t, 20, 300, 6000)), t.draw())
+		n := len(x)
+		off := t.ranges(n, pickOne(t, 2, 20, 300, 1500))
 		spans := len(off) - 1
 		means, lo, hi := make([]float32, spans), make([]float32, spans), make([]float32, spans)
-		if err := portable().SpanMeans(means, x, off); err != nil {
+		if err := t.cpu.SpanMeans(means, x, off); err != nil {
 			t.Fatal(err)
 		}
-		if err := portable().MinMax(lo, hi, x, off); err != nil {
+		if err := t.cpu.MinMax(lo, hi, x, off); err != nil {
 			t.Fatal(err)
 		}
-		px, poff := place(m, x, false), place(m, off, false)
-		pm, plo, phi := place(m, make([]float32, spans), true), place(m, make([]float32, spans), true), place(m, make([]float32, spans), true)
-		if err := ws.SpanMeans(pm, px, poff, spans, n); err != nil {
-			t.Fatal(err)
-		}
-		if err := ws.MinMax(plo, phi, px, poff, spans, n); err != nil {
-			t.Fatal(err)
-		}
-		if err := ws.Check(); err != nil {
-			t.Fatal(err)
-		}
-		wantBits(t, "means", read[float32](m, pm, spans), means)
-		wantBits(t, "lo", read[float32](m, plo, spans), lo)
-		wantBits(t, "hi", read[float32](m, phi, spans), hi)
-		m.release()
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+		px, poff := array(t, x), array(t, off)
+		pm, plo, phi := output[float32](t, spans), output[float32](t, spans), output[float32](t, spans)
+		t.check("SpanMeans", t.ws.SpanMeans(pm, px, poff, spans, n), nil)
+		t.same("means", pm, means)
+		t.check("MinMax", t.ws.MinMax(plo, phi, px, poff, spans, n), nil)
+		t.same("lo", plo, lo)
+		t.same("hi", phi, hi)
+	})
 }
 
 // TestRangesErrors: offsets that are wrong are not used, Check says what is wrong with
 // them as the CPU does, and what they cut out is NaN, and nothing else.
 func TestRangesErrors(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, gpu.Size{})
 	x := []float32{1, 2, 3, 4, 5, 6, 7, 8}
-	for _, c := range []struct {
-		offsets []int32
-		wrong   []int // spans
-	}{
-		{[]int32{-1, 2, 4, 8}, []int{0}},
-		{[]int32{math.MinInt32, 2, 4, 8}, []int{0}},
-		{[]int32{0, 5, 4, 8}, []int{1}},
-		{[]int32{0, -7, 4, 8}, []int{0, 1}},
-		{[]int32{0, 2, 4, 9}, []int{2}},
-		{[]int32{0, 2, math.MaxInt32, math.MaxInt32}, []int{1, 2}},
-		{[]int32{0, 2, 1 << 20, 8}, []int{1, 2}},
-	} {
-		for range 8 { // the lanes that report run in another order each time
-			checkRanges(t, dev, ws, x, c.offsets, c.wrong)
+	rounds(t, 40, func(t *tokenTest) {
+		for _, c := range []struct {
+			offsets []int32
+			wrong   []int // spans
+		}{
+			{[]int32{-1, 2, 4, 8}, []int{0}},
+			{[]int32{math.MinInt32, 2, 4, 8}, []int{0}},
+			{[]int32{0, 5, 4, 8}, []int{1}},
+			{[]int32{0, -7, 4, 8}, []int{0, 1}},
+			{[]int32{0, 2, 4, 9}, []int{2}},
+			{[]int32{0, 2, math.MaxInt32, math.MaxInt32}, []int{1, 2}},
+			{[]int32{0, 2, 1 << 20, 8}, []int{1, 2}},
+		} {
+			spans := len(c.offsets) - 1
+			means, lo, hi := make([]float32, spans), make([]float32, spans), make([]float32, spans)
+			px, poff := array(t, x), array(t, c.offsets)
+			pm, plo, phi := output[float32](t, spans), output[float32](t, spans), output[float32](t, spans)
+			wantErr := t.cpu.SpanMeans(means, x, c.offsets)
+			t.check("SpanMeans", t.ws.SpanMeans(pm, px, poff, spans, len(x)), wantErr)
+			wantErr = t.cpu.MinMax(lo, hi, x, c.offsets)
+			t.check("MinMax", t.ws.MinMax(plo, phi, px, poff, spans, len(x)), wantErr)
+			for _, p := range []gpu.Ptr{pm, plo, phi} {
+				for i, v := range readArray[float32](t, p, spans) {
+					if (v != v) != slices.Contains(c.wrong, i) {
+						t.Errorf("%v: element %d is %v, want NaN only at %v", c.offsets, i, v, c.wrong)
+					}
+				}
+			}
 		}
-	}
+	})
 }
 
-// checkRanges cuts spans out of x and wants the error of the CPU's, and NaN where the
-// offsets are wrong.
-func checkRanges(t *testing.T, dev *gpu.Device, ws *gpu.Workspace, x []float32, offsets []int32, wrong []int) {
-	t.Helper()
-	spans := len(offsets) - 1
-	means, lo, hi := make([]float32, spans), make([]float32, spans), make([]float32, spans)
-	m := &memory{t: t, dev: dev, r: rand.New(rand.NewPCG(1, 1))}
-	px, poff := place(m, x, false), place(m, offsets, false)
-	p, q := place(m, make([]float32, spans), true), place(m, make([]float32, spans), true)
-
-	wantErr := portable().SpanMeans(means, x, offsets)
-	if err := ws.SpanMeans(p, px, poff, spans, len(x)); err != nil {
-		t.Fatal(err)
-	}
-	wantSame(t, ws.Check(), wantErr)
-	wantWrong(t, read[float32](m, p, spans), wrong)
-
-	wantErr = portable().MinMax(lo, hi, x, offsets)
-	if err := ws.MinMax(p, q, px, poff, spans, len(x)); err != nil {
-		t.Fatal(err)
-	}
-	wantSame(t, ws.Check(), wantErr)
-	wantWrong(t, read[float32](m, p, spans), wrong)
-	wantWrong(t, read[float32](m, q, spans), wrong)
-	m.release()
-}
-
-// wantWrong wants NaN at the indices of wrong and nowhere else.
-func wantWrong(t *testing.T, got []float32, wrong []int) {
-	t.Helper()
-	for i, v := range got {
-		if (v != v) != slices.Contains(wrong, i) {
-			t.Errorf("element %d is %v, want NaN only at %v", i, v, wrong)
-		}
-	}
-}
-
-// TestExpScale compares it with the portable kernel, in place and not.
+// TestExpScale compares scopes of all lengths, in place and not.
 func TestExpScale(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, gpu.Size{})
-	for seed := range testRounds(80) {
-		r := maker{rand.New(rand.NewPCG(uint64(seed), 7))}
-		m := &memory{t: t, dev: dev, r: r.Rand}
-		n := pick(r, 1+r.IntN(300), 127, 128, 129, 1024, 1025, 1+r.IntN(4000))
-		x := r.floats(n, r.IntN(2) == 0)
-		lo, rate := pick(r, 0, 1.5, x[0], x[n-1]), pick(r, 0, r.ExpFloat64(), 1e30, math.MaxFloat32, 1e-300)
+	rounds(t, *tokenRounds, func(t *tokenTest) {
+		n := t.n()
+		x := t.floats(n, t.draw())
+		lo := pickOne(t, 0, 1.5, x[0], x[n-1])
 		if lo-lo != 0 {
 			lo = 0
 		}
+		rate := pickOne(t, 0, t.ExpFloat64(), 1e30, math.MaxFloat32, 1e-300)
 		want := make([]float32, n)
-		if err := portable().ExpScale(want, x, lo, rate); err != nil {
+		if err := t.cpu.ExpScale(want, x, lo, rate); err != nil {
 			t.Fatal(err)
 		}
-		src := place(m, x, seed%2 == 0)
-		dst := src
-		if seed%2 != 0 {
-			dst = place(m, make([]float32, n), true)
+		px := array(t, x)
+		dst := px
+		if t.IntN(2) == 0 {
+			dst = output[float32](t, n)
 		}
-		if err := ws.ExpScale(dst, src, n, lo, rate); err != nil {
-			t.Fatal(err)
-		}
-		if err := ws.Check(); err != nil {
-			t.Fatal(err)
-		}
-		wantBits(t, "dst", read[float32](m, dst, n), want)
-		m.release()
-		if t.Failed() {
-			t.Fatalf("seed %d: %d elements, rate %v", seed, n, rate)
-		}
-	}
+		t.check("ExpScale", t.ws.ExpScale(t.overwrite(dst), px, n, lo, rate), nil)
+		t.same("dst", dst, want)
+	})
 }
 
 // TestArguments: what the host can see is an error of the call, and nothing is queued.
 func TestArguments(t *testing.T) {
-	dev := openDevice(t)
-	ws := newWorkspace(t, dev, gpu.Size{Tokens: 10, Trajectories: 3, Spans: 5})
+	ws, err := newTokenTest(t, 0).dev.NewWorkspace(0, gpu.Size{Tokens: 10, Trajectories: 3, Spans: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
 	const p gpu.Ptr = 1 << 20
 	batch := func(change func(b *gpu.Batch)) *gpu.Batch {
 		b := &gpu.Batch{Tokens: 10, Trajectories: 3, Role: p, SeqOffsets: p, GroupIDs: p, Rewards: p, SpanIDs: p, Entropy: p, Values: p}
@@ -215,6 +165,9 @@ func TestArguments(t *testing.T) {
 		t.Error("-1 tokens are no error")
 	}
 	if err := ws.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := ws.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -80,7 +80,7 @@ const (
 func newTokenTest(t *testing.T, seed uint64) *tokenTest {
 	t.Helper()
 	dev := gputest.Device(t)
-	ws, err := dev.NewWorkspace(0, gpu.Size{Tokens: 5000, Trajectories: 300})
+	ws, err := dev.NewWorkspace(0, gpu.Size{Tokens: 5000, Trajectories: 300, Spans: 5000})
 	if err != nil {
 		t.Fatal(err)
 	}
