@@ -92,13 +92,22 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		}
 	}
 
+	source := "gpu/internal/device/" + k.code.device
+	want(regexp.MustCompile(`(?m)^\w*KERNEL\b.* void `).Match(read(t, "../"+source+".cu")), source+".cu", "no kernel")
+	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: gpu/internal/device/build.sh makes it")
+	want(functionsIn(t, "../gpu")[k.code.method], "gpu/", "Workspace has no method %s", k.code.method)
+	want(functionsIn(t, "../gpu/runner")[k.code.method], "gpu/runner/", "Runner has no method %s", k.code.method)
+
 	for _, place := range []struct{ file, pattern, what string }{
+		{"gpu/launch_test.go", `\{"` + k.code.method + `", `, "no call"},
 		{"kernels/testdata/bits.txt", `(?m)^` + k.Name + ` `, "no bits; go test ./kernels -run TestBits -update writes them"},
 		{"doc.go", `\[Workspace\.` + k.code.method + `\]`, "not in the index"},
 		{"docs/kernels.md", "(?m)^\\| `" + k.Name + "` ", "no line in the table of kernels"},
 	} {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
+	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
+	want(trial.Match(read(t, "../gpu/runner/trials_test.go")) || trial.Match(read(t, "../gpu/runner/trials_rows_test.go")), "gpu/runner/trials_test.go", "no trial of %s", k.code.method)
 	for _, twin := range k.code.twins {
 		if twin == "rowBlocks" {
 			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats

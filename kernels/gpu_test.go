@@ -129,10 +129,13 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 	}
 	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(0x7f800001), math.Float32frombits(0xffbfffff)}
 	for _, n := range []int{1, 2, 7, 15, 16, 17, 33, 100, 128, 130, 257, 1024, 1100, 2100, 4097, 8200} {
-		step := 1 // between positions
-		if *amount != "all" {
-			step = max(1, n*n/20000)
+		// Every position of rows of up to two blocks; of longer rows, and by default, those
+		// at a step, from another one on in each case.
+		elements := 20_000
+		if *amount == "all" {
+			elements = 5_000_000
 		}
+		step := max(1, n*n/elements)
 		for _, dtype := range anyFloat {
 			for which, v := range special {
 				rows := (n + step - 1) / step

@@ -40,6 +40,7 @@ type code struct {
 	method    string         // of Runner and *reweight.Workspace: "ExpScale"
 	twins     []string       // functions of package reweight that every instruction set has: "expScale"
 	reference string         // function of package reference: "ExpScale"
+	device    string         // file of gpu/internal/device that has the GPU's kernel: "spans"
 	lacks     []reweight.ISA // instruction sets that run another one's twins
 }
 

@@ -17,8 +17,8 @@ var rowKernels = []Kernel{
 }
 
 var (
-	tokenStatsCode  = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats"}
-	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient"}
+	tokenStatsCode  = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats", device: "token_stats"}
+	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient", device: "row_gradient"}
 )
 
 // tokenStats returns a function that builds workloads of TokenStats. outputs says

@@ -12,31 +12,31 @@ import (
 var tokenKernels = []Kernel{
 	{
 		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float, Ops: 4, build: maskedMoments,
-		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments"},
+		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments", device: "moments"},
 	},
 	{
 		Name: "actfocus_weights", Doc: "ActFocus token weights", DTypes: float, Ops: 22, build: actFocusWeights,
-		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight"},
+		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight", device: "actfocus"},
 	},
 	{
 		Name: "span_means", Doc: "mean over each span", DTypes: float, Ops: 1, build: spanMeans,
-		code: code{method: "SpanMeans", twins: []string{"spanSums"}, reference: "SpanMeans"},
+		code: code{method: "SpanMeans", twins: []string{"spanSums"}, reference: "SpanMeans", device: "spans"},
 	},
 	{
 		Name: "min_max", Doc: "extremes of each group", DTypes: float, Ops: 2, build: minMax,
-		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", lacks: []reweight.ISA{reweight.AVX512}}, // minMaxAsm says why
+		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", device: "spans", lacks: []reweight.ISA{reweight.AVX512}}, // minMaxAsm says why
 	},
 	{
 		Name: "exp_scale", Doc: "exponential, divided by its mean", DTypes: float, Ops: 21, build: expScale,
-		code: code{method: "ExpScale", twins: []string{"expScale", "scale"}, reference: "ExpScale"},
+		code: code{method: "ExpScale", twins: []string{"expScale", "scale"}, reference: "ExpScale", device: "spans"},
 	},
 	{
 		Name: "multiply", Doc: "product of two arrays", DTypes: float, Ops: 1, build: multiply,
-		code: code{method: "Multiply", twins: []string{"multiply"}, reference: "ScaleAdvantages"},
+		code: code{method: "Multiply", twins: []string{"multiply"}, reference: "ScaleAdvantages", device: "multiply"},
 	},
 	{
 		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float, Ops: 30, build: surrogate,
-		code: code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate"},
+		code: code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate", device: "surrogate"},
 	},
 }
 
