@@ -28,7 +28,7 @@ var (
 const (
 	// roundsOfMutant is how often each trial is repeated until a mutation counts as one
 	// that survives.
-	roundsOfMutant = 300
+	roundsOfMutant = 1000
 
 	// mostSteps is what a launch may run, which is some times what the longest of the
 	// trials runs: a mutation may make a loop without end.
@@ -196,16 +196,16 @@ func (d *recording) Launch(f driver.Function, grid, threads, shared int, params 
 	return d.Device.Launch(f, grid, threads, shared, params, size, s)
 }
 
-// swaps are what operations are changed to.
+// swaps are what operations are changed to. Signed for unsigned is rare among them:
+// most integers are counts, for which the two are the same.
 var swaps = []struct{ from, to string }{
 	{"add.", "sub."}, {"sub.", "add."}, {"mul.rn.", "add.rn."}, {"div.rn.", "mul.rn."}, {"mul.lo.", "add."}, {"mad.lo.", "mul.lo."},
-	{"mul.wide.u32", "mul.wide.s32"}, {"max.", "min."}, {"min.", "max."}, {"max.NaN.", "max."}, {"min.NaN.", "min."},
+	{"max.", "min."}, {"min.", "max."}, {"max.NaN.", "max."}, {"min.NaN.", "min."},
 	{"and.", "or."}, {"or.", "and."}, {"xor.", "or."}, {"not.", "mov."}, {"shl.", "shr."}, {"shr.", "shl."}, {"neg.", "mov."},
 	{"shr.s", "shr.u"}, {"shr.u", "shr.s"}, {"fma.rn.", "mul.rn."}, {"popc.b32", "mov.b32"},
-	{"cvt.rni.", "cvt.rzi."}, {"cvt.rzi.", "cvt.rni."}, {"cvt.s64.s32", "cvt.u64.u32"}, {"cvt.u64.u32", "cvt.s64.s32"}, {"cvt.rn.f64.s", "cvt.rn.f64.u"},
+	{"cvt.rni.", "cvt.rzi."}, {"cvt.rzi.", "cvt.rni."}, {"cvt.s64.s32", "cvt.u64.u32"},
 	{"setp.lt", "setp.le"}, {"setp.le", "setp.lt"}, {"setp.gt", "setp.ge"}, {"setp.ge", "setp.gt"}, {"setp.lt", "setp.gt"}, {"setp.eq", "setp.ne"}, {"setp.ne", "setp.eq"},
 	{"setp.ltu", "setp.lt"}, {"setp.leu", "setp.ltu"}, {"setp.geu", "setp.ge"}, {"setp.gtu", "setp.geu"}, {"setp.nan", "setp.num"},
-	{"setp.lt.s", "setp.lt.u"}, {"setp.lt.u", "setp.lt.s"}, {"setp.gt.s", "setp.gt.u"}, {"setp.gt.u", "setp.gt.s"}, {"setp.ge.s", "setp.ge.u"},
 	{"shfl.sync.bfly", "shfl.sync.idx"}, {"shfl.sync.idx", "shfl.sync.bfly"}, {"vote.sync.any", "vote.sync.all"}, {"vote.sync.all", "vote.sync.any"},
 	{"atom.global.min.u64", "atom.global.max.u64"}, {"atom.global.add", "atom.global.max"},
 	{"ld.global.s32", "ld.global.u32"}, {"ld.global.u8", "ld.global.s8"},
@@ -283,13 +283,27 @@ func mutants(line string) []string {
 			}
 		}
 	}
+	// Constants: another bit, and not the lowest ones of a limit or of 0.
 	for _, bit := range []int{0, 4, 12} {
-		if f := float32s.FindStringSubmatch(line); f != nil {
+		limit := strings.HasPrefix(op, "setp") && bit == 0
+		if f := float32s.FindStringSubmatch(line); f != nil && !limit {
 			n, _ := strconv.ParseUint(f[1], 16, 32)
+			if n == 0 {
+				n = 0x3f800000
+			}
+			if n&0x7fffffff > 0x7f800000 {
+				continue // every NaN is one
+			}
 			add(strings.Replace(line, f[0], fmt.Sprintf("0f%08X", n^1<<bit), 1))
 		}
-		if f := float64s.FindStringSubmatch(line); f != nil {
+		if f := float64s.FindStringSubmatch(line); f != nil && !limit {
 			n, _ := strconv.ParseUint(f[1], 16, 64)
+			if n == 0 {
+				n = 0x3ff0000000000000
+			}
+			if n&(1<<63-1) > 0x7ff<<52 {
+				continue
+			}
 			add(strings.Replace(line, f[0], fmt.Sprintf("0d%016X", n^1<<(2*bit)), 1))
 		}
 	}

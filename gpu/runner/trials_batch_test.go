@@ -10,7 +10,7 @@ import (
 func (d *draws) batch() *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
 	longest := one(d, 3, 40, 40, 300, 1500)
-	for range 1 + d.IntN(one(d, 1, 8, 40)) {
+	for range 1 + d.IntN(one(d, 1, 8, 40, 300)) {
 		last := b.SeqOffsets[len(b.SeqOffsets)-1]
 		if last > 5000 {
 			break
@@ -58,10 +58,11 @@ func (d *draws) batch() *reweight.Batch {
 			b.Role[t] = reweight.RoleAction
 		}
 	}
+	scale, spread := one[float32](d, 1, 1, 1, 1e-9, 1e9), one[float32](d, 1, 1, 1, 0)
 	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values} {
 		*x = d.output(T)
 		for t := range *x {
-			if (*x)[t] = normal(d.Rand); b.Role[t] == reweight.RoleMasked {
+			if (*x)[t] = scale * (1.3 + spread*normal(d.Rand)); b.Role[t] == reweight.RoleMasked {
 				(*x)[t] = edge(d.Rand)
 			}
 		}
@@ -83,25 +84,35 @@ func (d *draws) batch() *reweight.Batch {
 	return b
 }
 
-// spoil makes something of the batch wrong that the call reads, if something is to be.
-func (d *draws) spoil(b *reweight.Batch, values []float32) {
+// What spoil can make wrong, of what a call reads.
+const (
+	ofRole = iota
+	ofOffsets
+	ofValues
+	ofSpans
+	ofRewards
+)
+
+// spoil makes one of these wrong, if something is to be.
+func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 	T := len(b.Role)
 	if T == 0 || !d.err() {
 		return
 	}
 	t := d.IntN(T)
-	switch d.IntN(5) {
-	case 0:
+	switch one(d, what...) {
+	case ofRole:
 		b.Role[t] = reweight.Role(3 + d.IntN(253))
-	case 1:
-		b.SeqOffsets[d.IntN(len(b.SeqOffsets))] += int64(d.IntN(9) - 4)
-	case 2:
+	case ofOffsets:
+		o := &b.SeqOffsets[d.IntN(len(b.SeqOffsets))]
+		*o = one(d, *o+int64(d.IntN(9)-4), -1, -1000, int64(T+1), int64(T+10000), math.MinInt64, math.MaxInt64)
+	case ofValues:
 		if values != nil {
 			values[t] = one(d, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 2e30)
 		}
-	case 3:
+	case ofSpans:
 		b.SpanIDs[t] = int32(one(d, -2, -1, 0, 1, 5, 1<<30))
-	case 4:
+	case ofRewards:
 		b.Rewards[d.IntN(len(b.Rewards))] = one(d, float32(math.NaN()), float32(math.Inf(-1)))
 	}
 }
@@ -115,7 +126,7 @@ var trialsOnBatches = []trial{
 			opt.Signal = reweight.SignalEnergy
 		}
 		signal := []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.OldLogprobs, &b.OldLogprobs}[opt.Signal]
-		d.spoil(b, *signal)
+		d.spoil(b, *signal, ofRole, ofValues)
 		weights := one(d, d.output(len(b.Role)), *signal)
 		res, err := c.ActFocus(weights, b, opt)
 		return outcome{err, res, weights}
@@ -128,7 +139,7 @@ var trialsOnBatches = []trial{
 				b.Entropy[t] = 1
 			}
 		}
-		d.spoil(b, b.Entropy)
+		d.spoil(b, b.Entropy, ofRole, ofOffsets, ofValues, ofSpans, ofSpans)
 		factors := one(d, d.output(len(b.Role)), b.Entropy)
 		err := c.AEM(factors, b, opt)
 		return outcome{err, factors}
@@ -143,7 +154,7 @@ var trialsOnBatches = []trial{
 			}
 		}
 		opt := d.lossOptions()
-		d.spoil(b, weights)
+		d.spoil(b, weights, ofRole, ofOffsets, ofValues)
 		grad := one(d, d.output(T), b.Logprobs, b.OldLogprobs, b.Advantages)
 		if weights != nil && d.IntN(4) == 0 {
 			grad = weights
@@ -153,7 +164,7 @@ var trialsOnBatches = []trial{
 	}},
 	{"GRPO", func(d *draws, c caller) outcome {
 		b := d.batch()
-		d.spoil(b, nil)
+		d.spoil(b, nil, ofRole, ofOffsets, ofRewards)
 		advantages := one(d, d.output(len(b.Role)), b.Advantages)
 		err := c.GRPO(advantages, b, reweight.GRPOOptions{Eps: d.number(1e-6), DivideByStd: d.IntN(2) == 0})
 		return outcome{err, advantages}
@@ -161,7 +172,7 @@ var trialsOnBatches = []trial{
 	{"GAE", func(d *draws, c caller) outcome {
 		b := d.batch()
 		rewards := d.floats(len(b.Role))
-		d.spoil(b, nil)
+		d.spoil(b, nil, ofRole, ofOffsets)
 		advantages := one(d, d.output(len(b.Role)), rewards)
 		returns := one(d, d.output(len(b.Role)), nil)
 		err := c.GAE(advantages, returns, rewards, b, reweight.GAEOptions{Gamma: d.number(1), Lambda: d.number(0.95)})
@@ -170,7 +181,7 @@ var trialsOnBatches = []trial{
 	{"Whiten", func(d *draws, c caller) outcome {
 		b := d.batch()
 		x := b.Entropy
-		d.spoil(b, x)
+		d.spoil(b, x, ofRole, ofValues)
 		dst := one(d, d.output(len(x)), x)
 		return outcome{c.Whiten(dst, x, b.Role), dst}
 	}},
