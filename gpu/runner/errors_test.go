@@ -1,0 +1,200 @@
+package runner
+
+import (
+	"math"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu/gputest"
+)
+
+// TestErrors: a wrong call has the CPU's error, and writes nothing.
+func TestErrors(t *testing.T) {
+	type L = reweight.Logits
+	type S = reweight.Stats
+	nan := float32(math.NaN())
+	const untouched = 777
+	var outputs [][]float32 // of all calls
+	row := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = untouched
+		}
+		outputs = append(outputs, x)
+		return x
+	}
+	f := make([]float32, 12)
+	ids := []int32{0, 1}
+	roles := []reweight.Role{0, 1, 2, 2}
+	batch := func(change func(b *reweight.Batch)) *reweight.Batch {
+		b := &reweight.Batch{Role: roles, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1},
+			SpanIDs: []int32{-1, 0, 1, 1}, RefEnergy: f[:4], RefEntropy: f[:4], Entropy: f[:4], OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4], Values: f[:4]}
+		change(b)
+		return b
+	}
+	stats := func(dst S, l L, ids []int32, tau float64) func(caller) error {
+		return func(c caller) error {
+			return c.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
+		}
+	}
+	gradient := func(dst, l L, ids []int32, lp, h, g []float32, opt reweight.RowGradientOptions) func(caller) error {
+		return func(c caller) error { return c.RowGradient(dst, l, ids, lp, h, g, opt) }
+	}
+	actFocus := func(opt reweight.ActFocusOptions, weights int, change func(b *reweight.Batch)) func(caller) error {
+		return func(c caller) error {
+			_, err := c.ActFocus(row(weights), batch(change), opt)
+			return err
+		}
+	}
+	aem := func(opt reweight.AEMOptions, factors int, change func(b *reweight.Batch)) func(caller) error {
+		return func(c caller) error { return c.AEM(row(factors), batch(change), opt) }
+	}
+	loss := func(opt reweight.LossOptions, weights []float32, change func(b *reweight.Batch)) func(caller) error {
+		return func(c caller) error {
+			_, err := c.Loss(row(4), weights, batch(change), opt)
+			return err
+		}
+	}
+	grpo := func(opt reweight.GRPOOptions, change func(b *reweight.Batch)) func(caller) error {
+		return func(c caller) error { return c.GRPO(row(4), batch(change), opt) }
+	}
+	gae := func(opt reweight.GAEOptions, returns []float32, change func(b *reweight.Batch)) func(caller) error {
+		return func(c caller) error { return c.GAE(row(4), returns, f[:4], batch(change), opt) }
+	}
+	keep := func(*reweight.Batch) {}
+	byTrajectory := reweight.DefaultLoss
+	byTrajectory.Aggregation = reweight.SeqMeanTokenSum
+	logRatio := reweight.DefaultActFocus
+	logRatio.Signal = reweight.SignalLogRatio
+	surprisal, refEntropy := logRatio, logRatio
+	surprisal.Signal, refEntropy.Signal = reweight.SignalSurprisal, reweight.SignalRefEntropy
+
+	dev := gputest.Device(t)
+	runners := both(t, dev)
+	for i, call := range []func(c caller) error{
+		stats(S{LSE: row(2), Logprob: row(2)}, L{Vocab: 6, F32: f}, ids[:1], 1),
+		stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{0, 6}, 1),
+		stats(S{LSE: row(2), Entropy: row(1)}, L{Vocab: 6, F32: f}, ids, 1),
+		stats(S{}, L{Vocab: 6, F32: f}, ids, 1),
+		stats(S{LSE: row(2)}, L{F32: f}, ids, 1),
+		stats(S{LSE: row(2)}, L{Vocab: 5, F32: f}, ids, 1),
+		stats(S{LSE: row(2)}, L{Vocab: 4, F32: f}, ids, 1),
+		stats(S{LSE: row(2)}, L{Vocab: 6, F32: f, BF16: make([]reweight.BF16, 12)}, ids, 1),
+		stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 0),
+		gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 2, F32: f[:4]}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids[:1], f[:2], nil, f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()}),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F16: make([]reweight.F16, 8)}, L{Vocab: 4, F16: make([]reweight.F16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
+
+		func(c caller) error { _, err := c.MaskedMoments(f[:3], roles, 1, 0); return err },
+		func(c caller) error { _, err := c.MaskedMoments(f[:4], roles, 1, math.Inf(1)); return err },
+		func(c caller) error {
+			return c.ActFocusWeights(row(3), f[:4], roles, 0, 1, reweight.DefaultActFocus)
+		},
+		func(c caller) error {
+			return c.ActFocusWeights(row(4), f[:3], roles, 0, 1, reweight.DefaultActFocus)
+		},
+		func(c caller) error {
+			return c.ActFocusWeights(row(4), f[:4], roles, 1e39, 1, reweight.DefaultActFocus)
+		},
+		func(c caller) error {
+			return c.ActFocusWeights(row(4), f[:4], roles, 0, -1, reweight.DefaultActFocus)
+		},
+		func(c caller) error { return c.SpanMeans(row(2), f, []int32{0, 3, 13}) },
+		func(c caller) error { return c.SpanMeans(row(2), f, []int32{0, 3}) },
+		func(c caller) error { return c.SpanMeans(row(1), f, []int32{3, 2}) },
+		func(c caller) error { return c.SpanMeans(row(1), f, []int32{-3, 2}) },
+		func(c caller) error { return c.MinMax(row(2), row(2), f, []int32{0, 3}) },
+		func(c caller) error { return c.MinMax(row(2), row(1), f, []int32{0, 3, 4}) },
+		func(c caller) error { return c.ExpScale(row(4), f[:4], 0, -1) },
+		func(c caller) error { return c.ExpScale(row(4), f[:4], nan, 1) },
+		func(c caller) error { return c.ExpScale(row(4), f[:3], 0, 1) },
+		func(c caller) error { return c.ExpScale(row(4), nil, 0, 1) },
+		func(c caller) error { return c.Multiply(row(4), f[:3], f[:4]) },
+		func(c caller) error { return c.Multiply(row(4), f[:4], f[:5]) },
+		func(c caller) error {
+			_, err := c.Surrogate(row(4), f[:4], f[:4], f[:4], nil, roles, math.Inf(1), reweight.DefaultLoss)
+			return err
+		},
+		func(c caller) error {
+			_, err := c.Surrogate(row(4), f[:4], f[:3], f[:4], nil, roles, 1, reweight.DefaultLoss)
+			return err
+		},
+		func(c caller) error {
+			_, err := c.Surrogate(row(4), f[:4], f[:4], f[:4], f[:5], roles, 1, reweight.DefaultLoss)
+			return err
+		},
+		func(c caller) error { return c.Whiten(row(4), f[:3], roles) },
+		func(c caller) error { return c.Whiten(row(2), f[:2], []reweight.Role{0, 1}) },
+		func(c caller) error {
+			return c.Whiten(row(4), []float32{0, nan, 1, 2}, []reweight.Role{1, 1, 1, 1})
+		},
+
+		actFocus(reweight.DefaultActFocus, 3, keep),
+		actFocus(reweight.DefaultActFocus, 4, func(b *reweight.Batch) { b.RefEnergy = f[:3] }),
+		actFocus(refEntropy, 4, func(b *reweight.Batch) { b.RefEntropy = nil }),
+		actFocus(surprisal, 4, func(b *reweight.Batch) { b.OldLogprobs = f[:5] }),
+		actFocus(logRatio, 4, keep),
+		actFocus(logRatio, 4, func(b *reweight.Batch) { b.RefLogprobs = []float32{0, 0, nan, 0} }),
+		actFocus(logRatio, 4, func(b *reweight.Batch) {
+			b.OldLogprobs, b.RefLogprobs = []float32{0, 0, 0, 3e38}, []float32{0, 0, 0, -3e38}
+		}),
+		actFocus(reweight.ActFocusOptions{Alpha: 2}, 4, keep),
+		actFocus(reweight.ActFocusOptions{Eps: math.NaN()}, 4, keep),
+		actFocus(reweight.ActFocusOptions{Signal: 4}, 4, keep),
+		aem(reweight.DefaultAEM, 3, keep),
+		aem(reweight.AEMOptions{Lambda: 81}, 4, keep),
+		aem(reweight.AEMOptions{Guard: -1}, 4, keep),
+		aem(reweight.AEMOptions{Scope: 3}, 4, keep),
+		aem(reweight.DefaultAEM, 4, func(b *reweight.Batch) { b.Entropy = nil }),
+		aem(reweight.DefaultAEM, 4, func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 0, 1} }),
+		aem(reweight.DefaultAEM, 4, func(b *reweight.Batch) { b.SpanIDs = []int32{-1, -1, 0, 0} }),
+		aem(reweight.DefaultAEM, 4, func(b *reweight.Batch) { b.Role = []reweight.Role{0, 0, 1, 2} }),
+		aem(reweight.DefaultAEM, 4, func(b *reweight.Batch) { b.GroupIDs = b.GroupIDs[:1] }),
+		aem(reweight.DefaultAEM, 4, func(b *reweight.Batch) { b.SeqOffsets = nil }),
+		loss(reweight.DefaultLoss, nil, func(b *reweight.Batch) { b.Logprobs = f[:2] }),
+		loss(reweight.DefaultLoss, nil, func(b *reweight.Batch) { b.RefLogprobs = f[:2] }),
+		loss(reweight.DefaultLoss, f[:3], keep),
+		loss(reweight.DefaultLoss, []float32{0, nan, 1, 2}, keep),
+		loss(reweight.LossOptions{DualClip: 0.5}, nil, keep),
+		loss(reweight.LossOptions{NormLength: -1}, nil, keep),
+		loss(reweight.LossOptions{Aggregation: 9}, nil, keep),
+		loss(byTrajectory, nil, func(b *reweight.Batch) { b.SeqOffsets = []int64{0} }),
+		loss(byTrajectory, nil, func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 5, 3} }),
+		loss(byTrajectory, nil, func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 2, 3} }),
+		grpo(reweight.GRPOOptions{Eps: -1}, keep),
+		grpo(reweight.DefaultGRPO, func(b *reweight.Batch) { b.SeqOffsets = []int64{1, 2, 4} }),
+		grpo(reweight.DefaultGRPO, func(b *reweight.Batch) { b.Rewards = []float32{0, nan} }),
+		grpo(reweight.DefaultGRPO, func(b *reweight.Batch) { b.Rewards = f[:1] }),
+		grpo(reweight.DefaultGRPO, func(b *reweight.Batch) { b.GroupIDs = nil }),
+		grpo(reweight.DefaultGRPO, func(b *reweight.Batch) { b.Role = []reweight.Role{7, 1, 2, 2} }),
+		gae(reweight.GAEOptions{Gamma: 2}, nil, keep),
+		gae(reweight.DefaultGAE, f[:3], keep),
+		gae(reweight.DefaultGAE, nil, func(b *reweight.Batch) { b.Values = nil }),
+		gae(reweight.DefaultGAE, nil, func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 4, 2} }),
+	} {
+		cpu := reweight.Workspace{ISA: reweight.Portable}
+		want := call(&cpu)
+		if want == nil {
+			t.Errorf("call %d is no error", i)
+			continue
+		}
+		got := call(runners[i%2])
+		if err := differ(outcome{got}, outcome{want}); err != nil {
+			t.Errorf("call %d: %v", i, err)
+		}
+		for _, out := range outputs {
+			for j := range out {
+				if out[j] != untouched {
+					t.Errorf("%v: an output is written", got)
+					out[j] = untouched
+				}
+			}
+		}
+	}
+}
