@@ -113,12 +113,15 @@ func integerOfFloat(u uint64, from, to string, round func(r *big.Rat) *big.Int) 
 	return truncated(n, 8*types[registerType(to)].size)
 }
 
-// TestHalves tries every float16, and the neighbourhoods in float32 of every bfloat16, of
-// the ties between two of them, and of those between two float16.
+// TestHalves tries every float16, and the neighbourhoods in float32 of every fifth
+// bfloat16, of the ties between two of them, and of those between two float16.
 func TestHalves(t *testing.T) {
 	for h := range 1 << 16 {
 		if got, want := put32(halfToFloat(uint16(h))), rounded("f32", "f16", uint64(h)); got != want {
 			t.Fatalf("float16 %#x is %#x, want %#x", h, got, want)
+		}
+		if h%5 != 0 {
+			continue
 		}
 		for _, low := range []uint32{0, 1, 0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff} {
 			u := uint32(h)<<16 | low

@@ -281,7 +281,7 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	contains("Fill", d.Fill(q+8, 0, 1, 0), "outside every allocation")
 	contains("Fill", d.Fill(q, 0, -1, 0), "outside every allocation")
 	contains("Download", d.Download(make([]byte, 1), q-1, 0), "outside every allocation")
-	for _, n := range []int{0, -1, 1 << 40} {
+	for _, n := range []int{0, -1, memorySize + 1} {
 		_, err := d.Alloc(n)
 		contains("Alloc", err, "an allocation of")
 	}

@@ -271,19 +271,19 @@ func compareTypeChecks(checks map[string]check, t, name string) {
 	}
 	t2, t3 := []string{t, t}, []string{t, t, "pred"}
 	checks["setp."+name+"."+t] = check{d: "pred", s: t2, want: func(v []uint64) uint64 { return truth(holds(v)) }}
-	checks["setp."+name+"."+t+" both"] = check{d: "b32", s: t2,
+	checks["setp."+name+"."+t+" both"] = check{d: "b32", s: t2, some: true,
 		text: "{ .reg .pred p, q; .reg .b32 a, b; setp." + name + "." + t + " p|q, S0, S1; selp.b32 a, 2, 0, p; selp.b32 b, 1, 0, q; or.b32 D, a, b; }",
 		want: func(v []uint64) uint64 { return 1 + truth(holds(v)) }}
 	for combine, f := range map[string]func(a, b uint64) uint64{
 		"and": func(a, b uint64) uint64 { return a & b }, "or": func(a, b uint64) uint64 { return a | b }, "xor": func(a, b uint64) uint64 { return a ^ b },
 	} {
 		opcode := "setp." + name + "." + combine + "." + t
-		checks[opcode] = check{d: "pred", s: t3, want: func(v []uint64) uint64 { return f(truth(holds(v)), v[2]) }}
-		checks[opcode+" inverse"] = check{d: "b32", s: t3,
+		checks[opcode] = check{d: "pred", s: t3, some: true, want: func(v []uint64) uint64 { return f(truth(holds(v)), v[2]) }}
+		checks[opcode+" inverse"] = check{d: "b32", s: t3, some: true,
 			text: "{ .reg .pred p, q; .reg .b32 a, b; " + opcode + " p|q, S0, S1, !S2; selp.b32 a, 2, 0, p; selp.b32 b, 1, 0, q; or.b32 D, a, b; }",
 			want: func(v []uint64) uint64 { return 2*f(truth(holds(v)), 1-v[2]) | f(1-truth(holds(v)), 1-v[2]) }}
 	}
 	for d, one := range map[string]uint64{"u32": 0xffffffff, "s32": 0xffffffff, "f32": 0x3f800000} {
-		checks["set."+name+"."+d+"."+t] = check{d: d, s: t2, want: func(v []uint64) uint64 { return truth(holds(v)) * one }}
+		checks["set."+name+"."+d+"."+t] = check{d: d, s: t2, some: true, want: func(v []uint64) uint64 { return truth(holds(v)) * one }}
 	}
 }
