@@ -115,13 +115,31 @@ func addFloatConversions() {
 	for _, from := range integerTypes {
 		t := integerOfType(from)
 		if t.signed {
-			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(float32(int64(t.extend(v)))) })
+			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(signedToFloat(int64(t.extend(v)))) })
 			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(int64(t.extend(v)))) })
 		} else {
-			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(float32(t.extend(v))) })
+			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(unsignedToFloat(t.extend(v))) })
 			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(t.extend(v))) })
 		}
 	}
+}
+
+// unsignedToFloat rounds to float32, once. The low bits of a number that float64 cannot
+// hold are gathered in one that it can, below those that matter to float32. Go's own
+// conversion rounds twice on some systems.
+func unsignedToFloat(v uint64) float32 {
+	const low = 1<<11 - 1
+	if v >= 1<<53 && v&low != 0 {
+		v = v&^low | (low + 1)
+	}
+	return float32(float64(v))
+}
+
+func signedToFloat(v int64) float32 {
+	if v < 0 {
+		return -unsignedToFloat(uint64(-v))
+	}
+	return unsignedToFloat(uint64(v))
 }
 
 func addHalfConversions() {

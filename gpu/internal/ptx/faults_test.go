@@ -59,6 +59,8 @@ var faults = []faulty{
 	{"all load, one stores", "@%first st.shared.u32 [%s], %t; bar.sync 0; ld.shared.u32 %n, [%s]; bar.warp.sync -1; @%first st.shared.u32 [%s], %t;", []string{"race", "several"}},
 	{"one warp loads, one of it stores", "@%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; bar.warp.sync -1; @%first st.shared.u32 [%s], %t;", nil},
 	{"one warp loads, one of it stores too early", "@%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; @%first st.shared.u32 [%s], %t;", []string{"race"}},
+	{"one stores that was the last of many to load", ".reg .pred %q; @%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; xor.pred %q, %p, %first; @%q ld.shared.u32 %n, [%s]; " +
+		"vote.sync.ballot.b32 %n, %p, -1; @%first ld.shared.u32 %n, [%s]; @%first st.shared.u32 [%s], %t;", []string{"race", "several lanes of warp 0"}},
 	{"all load, one stores after a barrier", "@%first st.shared.u32 [%s], %t; bar.sync 0; ld.shared.u32 %n, [%s]; bar.sync 0; @%first st.shared.u32 [%s], %t;", nil},
 	{"atomics do not race", "@%first st.shared.u32 [%s], 0; bar.sync 0; atom.shared.add.u32 %n, [%s], 1; bar.sync 0; ld.shared.u32 %n, [%s];", nil},
 	{"atomic and load race", "@%first st.shared.u32 [%s], 0; bar.sync 0; atom.shared.add.u32 %n, [%s], 1; ld.shared.u32 %n, [%s];", []string{"race"}},

@@ -157,12 +157,16 @@ func casesOf(c *check, r *rand.Rand) [][]uint64 {
 			}
 		}
 	}
-	if most := 400; (c.some || testing.Short()) && len(cases) > most {
+	least, most := 512, 400
+	if testing.Short() {
+		least, most = 256, 150
+	}
+	if (c.some || testing.Short()) && len(cases) > most {
 		r.Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
 		cases = cases[:most]
 	}
 	cases = append(cases, c.extra...)
-	for len(cases)%256 != 0 || len(cases) < 512 {
+	for len(cases)%256 != 0 || len(cases) < least {
 		v := make([]uint64, len(c.s))
 		for i, t := range c.s {
 			v[i] = randomOf(t, r)
