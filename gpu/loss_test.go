@@ -233,8 +233,11 @@ func TestLossErrors(t *testing.T) {
 			}
 		default:
 			opt.Aggregation = reweight.Aggregation(1 + t.IntN(3))
-			s := t.IntN(S + 1)
+			s := pickOne(t, 0, t.IntN(S+1), S)
 			b.SeqOffsets[s] = pickOne(t, -1, int64(n)+1, math.MaxInt64, math.MinInt64, 1<<40)
+			if s == 0 && t.IntN(2) == 0 {
+				b.SeqOffsets[s] = 1 + t.Int64N(int64(n))
+			}
 		}
 		_, want := t.cpu.Loss(make([]float32, n), weights, b, opt)
 		if want == nil {
