@@ -79,6 +79,13 @@ func (t *tokenTest) batch(n int) *reweight.Batch {
 	if t.IntN(2) == 0 {
 		b.RefLogprobs = t.floats(n, t.draw())
 	} else if t.IntN(2) == 0 {
+		b.RefLogprobs = t.floats(n, near)
+		for i := range b.RefLogprobs { // the estimate is bounded
+			if t.IntN(10) == 0 {
+				b.RefLogprobs[i] = float32(math.Inf(t.IntN(2)*2 - 1))
+			}
+		}
+	} else if t.IntN(2) == 0 {
 		b.RefLogprobs = t.old(b.Logprobs)
 	}
 	for s := range b.Trajectories() {
