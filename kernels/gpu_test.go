@@ -136,8 +136,11 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 			elements = 5_000_000
 		}
 		step := max(1, n*n/elements)
-		for _, dtype := range anyFloat {
+		for i, dtype := range anyFloat {
 			for which, v := range special {
+				if n > 300 && which%len(anyFloat) != i {
+					continue // long rows of each dtype have some of the values
+				}
 				rows := (n + step - 1) / step
 				x := make([]float32, rows*n)
 				for i := range x {

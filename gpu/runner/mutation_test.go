@@ -28,7 +28,7 @@ var (
 const (
 	// roundsOfMutant is how often each trial is repeated until a mutation counts as one
 	// that survives.
-	roundsOfMutant = 1000
+	roundsOfMutant = 600
 
 	// mostSteps is what a launch may run, which is some times what the longest of the
 	// trials runs: a mutation may make a loop without end.
@@ -50,7 +50,11 @@ func TestMutations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launchedBy := methodsOfKernels(t, modules)
+	good, err := watch(modules, *mutationSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	launchedBy := methodsOfKernels(good)
 	places := placesOf(modules)
 	names := slices.Sorted(maps.Keys(places))
 	r := rand.New(rand.NewPCG(*mutationSeed, 11))
@@ -72,7 +76,7 @@ func TestMutations(t *testing.T) {
 		lines[p.line] = m
 		mutated := maps.Clone(modules)
 		mutated[p.module] = strings.Join(lines, "\n")
-		switch err := tryMutant(mutated, launchedBy[name], uint64(done)); {
+		switch err := tryMutant(mutated, good, launchedBy[name], uint64(done)); {
 		case err == nil:
 			t.Logf("SURVIVES: %s, line %d of %s: `%s` as `%s`", name, p.line+1, p.module, was, strings.TrimSpace(m))
 		case strings.HasPrefix(err.Error(), "refused"):
@@ -114,25 +118,16 @@ func placesOf(modules map[string]string) map[string][]place {
 }
 
 // tryMutant runs the trials of the methods on the modules, and returns what is wrong.
-func tryMutant(modules map[string]string, methods []string, seed uint64) (err error) {
+// good is what the modules are compared with where that is not the CPU.
+func tryMutant(modules map[string]string, good *watched, methods []string, seed uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	drv, err := ptx.Open(modules, ptx.Options{Seed: seed, Steps: mostSteps})
+	m, err := watch(modules, seed)
 	if err != nil {
 		return fmt.Errorf("refused: %w", err)
-	}
-	dev, err := gpu.NewDevice(drv)
-	if err != nil {
-		return fmt.Errorf("refused: %w", err)
-	}
-	var runners [2]*Runner
-	for i, p := range []Placement{Amid, AtEnd} {
-		if runners[i], err = NewPlaced(dev, p); err != nil {
-			return err
-		}
 	}
 	cpu := reweight.Workspace{ISA: reweight.Portable, Workers: 1}
 	for round := range uint64(roundsOfMutant) {
@@ -141,7 +136,21 @@ func tryMutant(modules map[string]string, methods []string, seed uint64) (err er
 				continue
 			}
 			want := tr.run(newDraws(round), &cpu)
-			if err := differ(tr.run(newDraws(round), runners[round%2]), want); err != nil {
+			if err := differ(tr.run(newDraws(round), m.runners[round%2]), want); err != nil {
+				return err
+			}
+			if !slices.Contains(methodsOnRows, tr.method) {
+				continue
+			}
+			// What is behind the results has 64 bits: a wrong one may not show in them.
+			tr.run(newDraws(round), good.runners[round%2])
+			wantBehind, err := good.takeBehind()
+			if err != nil {
+				return err
+			}
+			if gotBehind, err := m.takeBehind(); err != nil {
+				return err
+			} else if err := differ(outcome{gotBehind}, outcome{wantBehind}); err != nil {
 				return err
 			}
 		}
@@ -149,51 +158,86 @@ func tryMutant(modules map[string]string, methods []string, seed uint64) (err er
 	return nil
 }
 
+// methodsOnRows are those whose kernels have a place for the float64 behind results.
+var methodsOnRows = []string{"TokenStats", "RowGradient"}
+
+// watched is the interpreter with runners on it, which notes which kernels are launched
+// and lets those on rows write the float64 behind their results. Tests of package gpu
+// compare these with the CPU's.
+type watched struct {
+	*ptx.Device
+	names    map[driver.Function]string
+	launched map[string]bool
+	behind   driver.Ptr // [mostRows * 3] float64
+	runners  [2]*Runner
+}
+
+const mostRows = 8 // of a trial
+
+func watch(modules map[string]string, seed uint64) (*watched, error) {
+	interpreter, err := ptx.Open(modules, ptx.Options{Seed: seed, Steps: mostSteps})
+	if err != nil {
+		return nil, err
+	}
+	w := &watched{Device: interpreter, names: map[driver.Function]string{}, launched: map[string]bool{}}
+	dev, err := gpu.NewDevice(w)
+	if err != nil {
+		return nil, err
+	}
+	if w.behind, err = w.Alloc(mostRows * 3 * 8); err != nil {
+		return nil, err
+	}
+	if err := w.Fill(w.behind, 0, mostRows*3*8, 0); err != nil {
+		return nil, err
+	}
+	for i, p := range []Placement{Amid, AtEnd} {
+		if w.runners[i], err = NewPlaced(dev, p); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// takeBehind returns what kernels on rows have written behind their results, and clears
+// it.
+func (w *watched) takeBehind() ([]float64, error) {
+	x := make([]float64, mostRows*3)
+	if err := w.Download(bytesOf(x), w.behind, 0); err != nil {
+		return nil, err
+	}
+	return x, w.Fill(w.behind, 0, mostRows*3*8, 0)
+}
+
+func (w *watched) Function(name string, threads, shared int) (driver.Function, int, error) {
+	f, fit, err := w.Device.Function(name, threads, shared)
+	w.names[f] = name
+	return f, fit, err
+}
+
+func (w *watched) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+	name := w.names[f]
+	w.launched[name] = true
+	if strings.HasPrefix(name, "token_stats_") || strings.HasPrefix(name, "row_gradient_") {
+		own := slices.Clone(unsafe.Slice((*driver.Ptr)(params), size/8))
+		own[0] = w.behind
+		params = unsafe.Pointer(unsafe.SliceData(own))
+	}
+	return w.Device.Launch(f, grid, threads, shared, params, size, s)
+}
+
 // methodsOfKernels returns the methods whose trials launch each kernel.
-func methodsOfKernels(t *testing.T, modules map[string]string) map[string][]string {
-	interpreter, err := ptx.Open(modules, ptx.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	drv := &recording{Device: interpreter, names: map[driver.Function]string{}}
-	dev, err := gpu.NewDevice(drv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := New(dev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+func methodsOfKernels(w *watched) map[string][]string {
 	methods := map[string][]string{}
 	for _, tr := range allTrials() {
-		drv.launched = map[string]bool{}
+		clear(w.launched)
 		for seed := range uint64(100) {
-			tr.run(newDraws(seed), r)
+			tr.run(newDraws(seed), w.runners[0])
 		}
-		for name := range drv.launched {
+		for name := range w.launched {
 			methods[name] = append(methods[name], tr.method)
 		}
 	}
 	return methods
-}
-
-// recording notes which kernels are launched.
-type recording struct {
-	*ptx.Device
-	names    map[driver.Function]string
-	launched map[string]bool
-}
-
-func (d *recording) Function(name string, threads, shared int) (driver.Function, int, error) {
-	f, fit, err := d.Device.Function(name, threads, shared)
-	d.names[f] = name
-	return f, fit, err
-}
-
-func (d *recording) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
-	d.launched[d.names[f]] = true
-	return d.Device.Launch(f, grid, threads, shared, params, size, s)
 }
 
 // swaps are what operations are changed to. Signed for unsigned is rare among them:

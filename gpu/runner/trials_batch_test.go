@@ -9,10 +9,10 @@ import (
 // batch draws a batch with every array. Masked tokens have any values.
 func (d *draws) batch() *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	longest := one(d, 3, 40, 40, 300, 1500)
+	longest := one(d, 3, 40, 40, 300, 1500, 6000)
 	for range 1 + d.IntN(one(d, 1, 8, 40, 300)) {
 		last := b.SeqOffsets[len(b.SeqOffsets)-1]
-		if last > 5000 {
+		if last > 6000 {
 			break
 		}
 		b.SeqOffsets = append(b.SeqOffsets, last+int64(d.IntN(longest+1)))
@@ -58,7 +58,7 @@ func (d *draws) batch() *reweight.Batch {
 			b.Role[t] = reweight.RoleAction
 		}
 	}
-	scale, spread := one[float32](d, 1, 1, 1, 1e-9, 1e9), one[float32](d, 1, 1, 1, 0)
+	scale, spread := one[float32](d, 1, 1, 1, 1e-9, 1e20), one[float32](d, 1, 1, 1, 0)
 	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values} {
 		*x = d.output(T)
 		for t := range *x {

@@ -173,10 +173,13 @@ func (d *draws) to(n int) int       { return d.IntN(n + 1) }
 
 // tokens draws a length: any, or near the end of a group or a block.
 func (d *draws) tokens() int {
-	if d.IntN(4) > 0 {
-		return d.IntN(300)
+	switch d.IntN(6) {
+	case 0:
+		return d.IntN(9000)
+	case 1:
+		return one(d, 1024, 2048, 4096) + d.IntN(40) - 20
 	}
-	return one(d, 128*16, 1024, 2048, 4096) + d.IntN(40) - 20
+	return d.IntN(300)
 }
 
 func (d *draws) roles(n int) []reweight.Role {
