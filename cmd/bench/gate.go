@@ -36,14 +36,14 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
-func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) (err error) {
-	opt := gate.Options{Progress: p, Sampler: sampler}
+func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
+	opt := gate.Options{Progress: p, Sampler: sampler, GPU: g}
 	flags := cli.NewFlags("bench gate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
 	flags.StringVar(&opt.Floors, "floor", "", "`file` of floors")
 	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine, and keep those of others")
 	kernelList := flags.Kernels()
-	isaList := flags.ISAs("-base what callers get, -floor all but portable")
+	isaList := flags.ISAs("-base what callers get, -floor all but portable; and "+cli.CUDA+" where a GPU can be used", g)
 	for i, format := range gate.Formats {
 		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
 	}
@@ -64,7 +64,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 	if opt.Kernels, err = kernelList(); err != nil {
 		return err
 	}
-	if opt.CPU, err = isaList(); err != nil {
+	if opt.ISAs, err = isaList(); err != nil {
 		return err
 	}
 	return gate.Run(ctx, opt, out)

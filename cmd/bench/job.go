@@ -28,12 +28,14 @@ type job struct {
 	speed  measure.Plan
 	cached measure.Plan // one kernel on rows that a cache holds
 	steps  measure.Plan
+	onGPU  measure.Plan // speed where there is a GPU
+	gpu    *cli.GPU
 }
 
 // defaultJob checks at the edges of the kernels' blocks, and measures float32 with
 // one worker, which does not take too long on slow machines; bench run measures
 // the rest.
-func defaultJob(p *cli.Progress) job {
+func defaultJob(p *cli.Progress, g *cli.GPU) job {
 	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), CPU: kernels.Implementations(), Progress: p}
 	speed := checks
 	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
@@ -42,10 +44,12 @@ func defaultJob(p *cli.Progress) job {
 	cached.Kernels, cached.Sizes.Rows = speed.Kernels[:1], 4 // rows: 2.3 MiB
 	cached.CPU = checks.CPU[len(checks.CPU)-1:]
 	steps.CPU = cached.CPU
+	onGPU := speed
+	onGPU.CPU = nil
 	return job{
 		checks: checks,
 		sizes:  []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},
-		speed:  speed, cached: cached, steps: steps,
+		speed:  speed, cached: cached, steps: steps, onGPU: onGPU, gpu: g,
 	}
 }
 
@@ -70,6 +74,8 @@ type outcome struct {
 	results   []measure.Result
 	cached    []measure.Result
 	overheads []measure.Overhead
+	onGPU     []measure.Result
+	wrong     []string // results of the GPU
 	took      time.Duration
 }
 
@@ -82,20 +88,30 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	if o.machine, err = cli.ThisMachine(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "%s with %s. This takes about a minute.\n", printable.Line(o.machine.CPU), o.machine.Chosen); err != nil {
+	device, err := j.gpu.Device()
+	o.machine.SetGPU(device, err)
+	j.checks.GPU, j.onGPU.GPU = device, device
+	with, takes := o.machine.Chosen, "a minute"
+	if device != nil {
+		with, takes = with+" and "+printable.Line(o.machine.GPU.Name), "two minutes"
+	}
+	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with, takes); err != nil {
 		return err
 	}
 	if o.losses, err = embeddedLosses(); err != nil {
 		return err
 	}
 	const grpo = false
-	j.speed.Progress.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + j.cached.SpeedWork() + j.steps.OverheadWork(1))
+	j.speed.Progress.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + j.cached.SpeedWork() + j.onGPU.SpeedWork() + j.steps.OverheadWork(1))
 	o.parities, err = j.checks.Parities(ctx, j.sizes)
 	if err == nil {
-		o.results, err = j.speed.Speed(ctx)
+		o.results, _, err = j.speed.Speed(ctx)
 	}
 	if err == nil {
-		o.cached, err = j.cached.Speed(ctx)
+		o.cached, _, err = j.cached.Speed(ctx)
+	}
+	if err == nil {
+		o.onGPU, o.wrong, err = j.onGPU.Speed(ctx)
 	}
 	if err == nil {
 		o.overheads, err = j.steps.Overheads(ctx, grpo)
@@ -116,7 +132,7 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 
 // failures are the results that are wrong.
 func (o outcome) failures() []string {
-	failures := measure.Failures(o.parities)
+	failures := append(measure.Failures(o.parities), o.wrong...)
 	if err := o.losses.Err(); err != nil {
 		failures = append(failures, err.Error())
 	}
@@ -125,15 +141,15 @@ func (o outcome) failures() []string {
 
 // print prints the verdict first, and then the tables that it comes from.
 func (j job) print(out io.Writer, o outcome, verbose, partial bool) error {
-	r := report.New(o.machine, measure.Results{Results: o.results}, partial)
+	r := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.onGPU)}, partial)
 	failures := o.failures()
 	if len(failures) > 0 {
 		fmt.Fprintf(out, "\nRight: NO. Some results are WRONG:\n%s\n", strings.Join(failures, "\n"))
 	} else if !partial {
-		fmt.Fprintf(out, "\nRight: %s\n", report.Right("every kernel", o.machine.ISAs))
+		fmt.Fprintf(out, "\nRight: %s\n", report.Right("every kernel", o.machine.Series()))
 	}
 	if !partial {
-		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\n", r.Fast(o.cached), report.Cost(o.overheads))
+		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\nGPU:   %s\n", r.Fast(o.cached), report.Cost(o.overheads), printable.Line(r.GPU()))
 	}
 	if noisy := report.Noisy(append(r.Nulls(), report.OverheadNulls(o.overheads)...)); noisy != "" {
 		cli.Warning(out, noisy)
@@ -168,6 +184,12 @@ func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
 			return err
 		}
 	}
+	if len(o.onGPU) > 0 {
+		fmt.Fprintf(out, "\n%s\n", gpuTitle)
+		if err := table(out)(r.GPUSpeed()); err != nil {
+			return err
+		}
+	}
 	if len(o.overheads) > 0 {
 		fmt.Fprintf(out, "\n%s\n", stepsTitle)
 		if err := table(out)(report.BriefOverheads(o.overheads)); err != nil {
@@ -185,6 +207,8 @@ func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
 	_, err := fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
 	return err
 }
+
+const gpuTitle = "Speed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there"
 
 const stepsTitle = "Training steps of GRPO from logits to loss and gradient, over the uniform step"
 
@@ -215,14 +239,18 @@ func (j job) printAll(out io.Writer, o outcome, r report.Report) error {
 	}
 	if len(o.results) > 0 {
 		cli.Heading(out, "Speed on float32")
-		_, header, cells := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.cached)}, false).Table()
+		_, header, cells := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.cached, o.onGPU)}, false).Table()
+		columns := speedColumns[:]
+		if len(o.onGPU) > 0 {
+			columns = append(slices.Clone(columns), "of copy")
+		}
 		rows := make([][]string, len(cells))
-		for _, name := range speedColumns {
+		for _, name := range columns {
 			for i := range cells {
 				rows[i] = append(rows[i], cells[i][slices.Index(header, name)])
 			}
 		}
-		if err := cli.WriteTable(out, 2, speedColumns[:], rows); err != nil {
+		if err := cli.WriteTable(out, 2, columns, rows); err != nil {
 			return err
 		}
 		r.WriteNotes(out)

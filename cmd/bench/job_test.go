@@ -22,7 +22,7 @@ import (
 var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 func quickJob() job {
-	j := defaultJob(&cli.Progress{})
+	j := defaultJob(&cli.Progress{}, &cli.GPU{})
 	j.sizes = []int{1, 40}
 	for _, p := range []*measure.Plan{&j.speed, &j.cached, &j.steps} {
 		p.Sampler, p.Sizes.Vocabs, p.Sizes.Rows = quick, []int{64}, 24
@@ -190,7 +190,7 @@ type reportJSON struct {
 func runReport(t *testing.T, args ...string) reportJSON {
 	t.Helper()
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick); err != nil {
+	if err := runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick, &cli.GPU{}); err != nil {
 		t.Fatal(err)
 	}
 	var r reportJSON
@@ -270,7 +270,7 @@ func TestRunSelects(t *testing.T) {
 
 func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick); err != nil {
+	if err := runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick, &cli.GPU{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"multiply", "ns/element", "Plain read: tokens at ", "A/A null", "CPU"} {
@@ -309,6 +309,6 @@ func TestWork(t *testing.T) {
 	announced("run", w.Progress, func() error { return runPlan(t.Context(), w, runOptions{dir: t.TempDir()}, io.Discard) })
 	p := new(cli.Progress)
 	announced("overhead", p, func() error {
-		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick)
+		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick, &cli.GPU{})
 	})
 }

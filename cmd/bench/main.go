@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"github.com/seed621a2839/reweight/gpu"
 )
 
 const usage = `Usage:
@@ -37,7 +39,12 @@ func main() {
 	if measures(os.Args[1:]) {
 		ctx = untilInterrupt(ctx)
 	}
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr, openGPU))
+}
+
+// openGPU opens the first GPU. The error says why there is none.
+func openGPU() (*gpu.Device, error) {
+	return nil, errors.New("this version has no driver for it")
 }
 
 // untilInterrupt returns a context that an interrupt ends. A second after it,
@@ -63,11 +70,12 @@ func measures(args []string) bool {
 }
 
 // run does what the arguments say and returns the exit status. If ctx ends, it
-// prints what it has by then.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// prints what it has by then. open opens the GPU, for commands that use one.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (*gpu.Device, error)) int {
 	out := &cli.FirstError{W: stdout}
 	name, err := "bench", error(nil)
 	p := cli.NewProgress(stderr)
+	g := &cli.GPU{Open: open}
 	command := ""
 	if len(args) > 0 {
 		command = args[0]
@@ -76,17 +84,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "reweight":
 		name, err = "bench reweight", reweightCommand(args[1:], out, losses.Compute)
 	case "run":
-		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler)
+		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case "overhead":
-		name, err = "bench overhead", overheadCommand(ctx, args[1:], out, p, bench.DefaultSampler)
+		name, err = "bench overhead", overheadCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case "info":
-		name, err = "bench info", infoCommand(args[1:], out)
+		name, err = "bench info", infoCommand(args[1:], out, g)
 	case "gate":
-		name, err = "bench gate", gateCommand(ctx, args[1:], out, p, bench.DefaultSampler)
+		name, err = "bench gate", gateCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case gate.WorkerCommand:
-		name, err = "bench "+gate.WorkerCommand, gate.Worker(os.Stdin, out)
+		name, err = "bench "+gate.WorkerCommand, gate.Worker(args[1:], os.Stdin, out, g)
 	default:
-		err = mainCommand(ctx, args, out, defaultJob(p))
+		err = mainCommand(ctx, args, out, defaultJob(p, g))
 	}
 	p.Clear()
 	if out.Err != nil {

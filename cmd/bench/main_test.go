@@ -207,7 +207,7 @@ func TestWrongUse(t *testing.T) {
 		{"gate -base HEAD -json - -markdown -", "-markdown -: only one format"},
 	} {
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), strings.Split(c.args, " "), &stdout, &stderr)
+		status := run(t.Context(), strings.Split(c.args, " "), &stdout, &stderr, nil)
 		if status != 2 {
 			t.Errorf("bench %s: status %d, want 2", c.args, status)
 		}
@@ -239,7 +239,7 @@ func TestHelp(t *testing.T) {
 		"reweight -alpha 0 --h": "-alpha",
 	} {
 		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), strings.Split(args, " "), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		if status := run(t.Context(), strings.Split(args, " "), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
 			t.Errorf("bench %s: status %d, errors %q", args, status, stderr.String())
 		}
 		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
@@ -250,7 +250,7 @@ func TestHelp(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"info"}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"info"}, &stdout, &stderr, nil); status != 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	m, err := cli.ThisMachine()
@@ -281,7 +281,7 @@ func TestOutputCannotBeWritten(t *testing.T) {
 	for _, args := range [][]string{{"reweight", good}, {"reweight", good, "-format", "json"}, {"info"}, {"-h"}, {"run", "-h"}, {"gate", "-h"}} {
 		for _, space := range []fullDisk{0, 30} {
 			var stderr bytes.Buffer
-			if status := run(t.Context(), args, &space, &stderr); status != 2 {
+			if status := run(t.Context(), args, &space, &stderr, nil); status != 2 {
 				t.Errorf("bench %v: status %d, want 2", args, status)
 			}
 			if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "no space left on device") {

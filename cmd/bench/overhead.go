@@ -25,26 +25,26 @@ A step is called free if it takes at most 1.02 times the uniform one at the uppe
 end of the 95% interval, and so does the uniform step over itself (the null), in
 at least 6 rounds. Lists are separated by commas.
 
+-isa cuda takes the steps on the GPU, on arrays that stay in its memory.
+
 `
 
-func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) (err error) {
+func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
 	plan := measure.Plan{Sampler: sampler, Progress: p}
 	plan.Sampler.Budget *= 4 // differences of 1% count, on machines whose speed varies by tens of percent
 	flags := cli.NewFlags("bench overhead")
-	isaList := flags.ISAs("the best")
+	isaList := flags.ISAs("the best of the CPU", g)
 	sizes := flags.Sizes("tokens of a step (default as many as make 64 MiB of logits and gradient)")
 	pin := flags.Pin()
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON)
 	if err := flags.ParseAlone(overheadUsage, args, out); err != nil {
 		return err
 	}
-	if plan.CPU, err = isaList(); err != nil {
+	choice, err := isaList()
+	if err != nil {
 		return err
 	}
 	if plan.Sizes, err = sizes(); err != nil {
-		return err
-	}
-	if err := plan.Sizes.CheckElements(); err != nil {
 		return err
 	}
 	if flags.Given("rows") && plan.Sizes.Rows < measure.FewestTokens {
@@ -61,9 +61,15 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if r.Machine.Pinned, err = pin(); err != nil {
 		return err
 	}
-	if plan.CPU == nil {
+	if choice != nil {
+		plan.CPU, plan.GPU = choice.CPU, choice.GPU
+	} else {
 		all := kernels.Implementations()
 		plan.CPU = all[len(all)-1:]
+	}
+	r.Machine.SetGPU(plan.GPU, nil)
+	if err := plan.Sizes.CheckElements(len(plan.CPU) > 0); err != nil {
+		return err
 	}
 	grpo, ppo := false, true
 	p.Expect(plan.OverheadWork(2))

@@ -46,7 +46,7 @@ type lossFigures struct {
 func runJSON(t *testing.T, args ...string) figures {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), append([]string{"reweight", "-format", "json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+	if status := run(t.Context(), append([]string{"reweight", "-format", "json"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	var f figures
@@ -136,7 +136,7 @@ func TestGolden(t *testing.T) {
 // TestKeys: the object has these keys and no others, all of them numbers.
 func TestKeys(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", write(t, embedded(t)), "-format", "json"}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"reweight", write(t, embedded(t)), "-format", "json"}, &stdout, &stderr, nil); status != 0 {
 		t.Fatal(stderr.String())
 	}
 	var object map[string]any
@@ -420,7 +420,7 @@ func TestUndefined(t *testing.T) {
 		t.Errorf("loss %v", f.ActFocus.Loss)
 	}
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", "-signal", "surprisal", write(t, without(embedded(t), "ref_energy"))}, &stdout, &stderr); status != 0 ||
+	if status := run(t.Context(), []string{"reweight", "-signal", "surprisal", write(t, without(embedded(t), "ref_energy"))}, &stdout, &stderr, nil); status != 0 ||
 		!strings.Contains(stdout.String(), "all tokens undefined") {
 		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
 	}
@@ -431,7 +431,7 @@ func TestTable(t *testing.T) {
 	path := write(t, embedded(t))
 	f := runJSON(t, path)
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", path}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"reweight", path}, &stdout, &stderr, nil); status != 0 {
 		t.Fatal(stderr.String())
 	}
 	for _, want := range []string{
@@ -530,7 +530,7 @@ func TestOutput(t *testing.T) {
 	}
 	for _, name := range names {
 		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), []string{"reweight", input, "-o", name}, &stdout, &stderr); status != 2 || stdout.Len() > 0 {
+		if status := run(t.Context(), []string{"reweight", input, "-o", name}, &stdout, &stderr, nil); status != 2 || stdout.Len() > 0 {
 			t.Errorf("status %d with -o %s, output %q", status, name, stdout.String())
 		}
 	}
@@ -659,7 +659,7 @@ func TestHostileFile(t *testing.T) {
 	}{{path(0, named), 0}, {path(1, without(embedded(t), "rewards")), 2}, {path(2, bad), 2}, {filepath.Join(dir, "3"+hostileText), 2}} {
 		for _, format := range []string{"table", "json"} {
 			var out, stderr bytes.Buffer
-			status := run(t.Context(), []string{"reweight", "-format", format, c.path}, &out, &stderr)
+			status := run(t.Context(), []string{"reweight", "-format", format, c.path}, &out, &stderr, nil)
 			if status != c.status || !harmless(out.String()) || !harmless(stderr.String()) {
 				t.Errorf("file %d, %s: status %d, printed %q and %q", i, format, status, out.String(), stderr.String())
 			}
@@ -672,13 +672,13 @@ func TestHostileFile(t *testing.T) {
 		}
 	}
 	var out, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, hostileText, "x"), path(4, embedded(t))}, &out, &stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
+	if status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, hostileText, "x"), path(4, embedded(t))}, &out, &stderr, nil); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
 		t.Errorf("-o: status %d, printed %q and %q", status, out.String(), stderr.String())
 	}
 	for _, flag := range []string{"-baseline", "-out"} {
 		out.Reset()
 		stderr.Reset()
-		if status := run(t.Context(), []string{"run", flag, path(5, embedded(t))}, &out, &stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
+		if status := run(t.Context(), []string{"run", flag, path(5, embedded(t))}, &out, &stderr, nil); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
 			t.Errorf("%s: status %d, printed %q and %q", flag, status, out.String(), stderr.String())
 		}
 	}

@@ -86,7 +86,7 @@ func TestSpecialFiles(t *testing.T) {
 		{"run", "-baseline", fifo}, {"run", "-baseline", dir}, {"run", "-out", fifo},
 	} {
 		status, stderr, out := make(chan int, 1), new(bytes.Buffer), new(bytes.Buffer)
-		go func() { status <- run(context.Background(), args, out, stderr) }()
+		go func() { status <- run(context.Background(), args, out, stderr, nil) }()
 		select {
 		case s := <-status:
 			if s != 2 || strings.Count(stderr.String(), "\n") != 1 || out.Len() > 0 {

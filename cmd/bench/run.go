@@ -23,17 +23,22 @@ the last cache holds, and at least 64 MiB, so that they come from memory, unless
 With a large cache this takes minutes.
 Kernels on tokens have no vocabulary and one worker, and stay in a cache.
 
+On a GPU the arrays stay in its memory. Kernels run there in turn with a plain read
+and a plain copy of their input, 8,192 rows by default, or fewer where its memory has
+no room. Without -vocab and -rows, token_stats and row_gradient have the sizes of
+the goals for the GPU, and a table says which are met. Gradients are in place there.
+
 Lists are separated by commas. -format go is what benchstat reads. docs/measuring.md
 says how each figure is taken.
 
 `
 
-func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) (err error) {
+func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
 	plan := measure.Plan{Sampler: sampler, Check: measure.Check, Progress: p}
 	var opt runOptions
 	flags := cli.NewFlags("bench run")
 	kernelList := flags.Kernels()
-	isaList := flags.ISAs("all")
+	isaList := flags.ISAs("all, and "+cli.CUDA+" where a GPU can be used", g)
 	sizes := flags.Sizes("rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
 	pin := flags.Pin()
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON, cli.Go)
@@ -48,17 +53,21 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if plan.Kernels == nil {
 		plan.Kernels = kernels.All()
 	}
-	if plan.CPU, err = isaList(); err != nil {
+	choice, err := isaList()
+	if err != nil {
 		return err
 	}
-	if plan.CPU == nil {
+	if choice != nil {
+		plan.CPU, plan.GPU = choice.CPU, choice.GPU
+	} else {
 		plan.CPU = kernels.Implementations()
+		plan.GPU, opt.noGPU = g.Device()
 	}
 	if plan.Sizes, err = sizes(); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(plan.Kernels, func(k kernels.Kernel) bool { return k.Rows }) {
-		if err := plan.Sizes.CheckElements(); err != nil {
+		if err := plan.Sizes.CheckElements(len(plan.CPU) > 0); err != nil {
 			return err
 		}
 	} else {
@@ -77,6 +86,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if opt.pinned, err = pin(); err != nil {
 		return err
 	}
+	plan.Goals = !flags.Given("vocab") && !flags.Given("rows")
 	plan.Sizes.Stream = measure.Stream(cli.LastCache(), measure.LongStream)
 	return runPlan(ctx, plan, opt, out)
 }
@@ -86,6 +96,7 @@ type runOptions struct {
 	format        cli.Format
 	dir, baseline string // or empty
 	pinned        *int   // as cli.Machine's
+	noGPU         error  // why there is none, if one was looked for
 }
 
 // runPlan measures and prints, and then writes the report. What was measured
@@ -96,6 +107,7 @@ func runPlan(ctx context.Context, plan measure.Plan, opt runOptions, out io.Writ
 		return err
 	}
 	m.Pinned = opt.pinned
+	m.SetGPU(plan.GPU, opt.noGPU)
 	var then report.Report
 	if opt.baseline != "" {
 		if then, err = report.Read(opt.baseline); err != nil {

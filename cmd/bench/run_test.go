@@ -27,7 +27,7 @@ var little = []string{"-kernel", "multiply,token_stats_lse", "-rows", "64", "-vo
 func runQuickly(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := runCommand(t.Context(), append(slices.Clone(little), args...), &out, &cli.Progress{}, quick)
+	err := runCommand(t.Context(), append(slices.Clone(little), args...), &out, &cli.Progress{}, quick, &cli.GPU{})
 	return out.String(), err
 }
 
@@ -311,7 +311,7 @@ func (s *stopper) Write(b []byte) (int, error) {
 }
 
 func overheadQuickly(ctx context.Context, out io.Writer, args ...string) error {
-	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick)
+	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick, &cli.GPU{})
 }
 
 func TestOverhead(t *testing.T) {

@@ -112,7 +112,7 @@ func TestNamed(t *testing.T) {
 // TestLists: each list has the names and numbers that were given, in their order.
 func TestLists(t *testing.T) {
 	f := NewFlags("test")
-	ks, isas, sizes := f.Kernels(), f.ISAs("all"), f.Sizes("rows")
+	ks, isas, sizes := f.Kernels(), f.ISAs("all", &GPU{}), f.Sizes("rows")
 	operands, err := f.Parse("", []string{"-kernel", "surrogate,multiply", "a", "-isa", "portable", "-workers", "3,1", "--", "-vocab"}, io.Discard)
 	if err != nil || !slices.Equal(operands, []string{"a", "-vocab"}) {
 		t.Fatalf("%q, %v", operands, err)
@@ -121,7 +121,7 @@ func TestLists(t *testing.T) {
 	if err != nil || len(k) != 2 || k[0].Name != "surrogate" || k[1].Name != "multiply" {
 		t.Errorf("%v, %v", k, err)
 	}
-	if i, err := isas(); err != nil || len(i) != 1 || i[0].Name != "portable" {
+	if i, err := isas(); err != nil || len(i.CPU) != 1 || i.CPU[0].Name != "portable" || i.GPU != nil {
 		t.Errorf("%v, %v", i, err)
 	}
 	s, err := sizes()

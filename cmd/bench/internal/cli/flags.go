@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -109,23 +110,44 @@ func (f Flags) Kernels() func() ([]kernels.Kernel, error) {
 	}
 }
 
-// ISAs declares -isa, a list of instruction sets. byDefault describes the default in
-// the help. The list is nil if the flag is not given.
-func (f Flags) ISAs(byDefault string) func() ([]kernels.Implementation, error) {
+// A Choice says what to run the kernels on.
+type Choice struct {
+	CPU []kernels.Implementation // by instruction sets
+	GPU *gpu.Device              // or nil
+}
+
+// ISAs declares -isa, a list of instruction sets and of cuda, which is the GPU. byDefault
+// describes the default in the help. The choice is nil if the flag is not given. cuda
+// is an error where no GPU can be used.
+func (f Flags) ISAs(byDefault string, g *GPU) func() (*Choice, error) {
 	names := ISANames()
-	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+" (default "+byDefault+")")
-	return func() ([]kernels.Implementation, error) {
+	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+"; and "+CUDA+", the GPU (default "+byDefault+")")
+	return func() (*Choice, error) {
 		if !f.Given("isa") {
 			return nil, nil
 		}
-		return pick("-isa", *list, kernels.Implementations(), names)
+		impls := append(kernels.Implementations(), kernels.Implementation{Name: CUDA})
+		picked, err := pick("-isa", *list, impls, append(names, CUDA))
+		if err != nil {
+			return nil, err
+		}
+		var c Choice
+		for _, impl := range picked {
+			if impl.Name != CUDA {
+				c.CPU = append(c.CPU, impl)
+			} else if c.GPU, err = g.Device(); err != nil {
+				return nil, fmt.Errorf("-isa has %q, and no GPU can be used: %w", CUDA, err)
+			}
+		}
+		return &c, nil
 	}
 }
 
 // Workloads larger than this would not fit into the memory of most machines.
 const (
 	maxSize     = 1 << 24 // rows, tokens or vocabulary
-	maxElements = 1 << 28
+	maxElements = 1 << 28 // of rows of logits, in the host's memory
+	maxOnGPU    = 1 << 33 // in a GPU's, where the host has few of the rows
 	maxWorkers  = 1024
 )
 
@@ -158,11 +180,16 @@ func (f Flags) Sizes(aboutRows string) func() (Sizes, error) {
 	}
 }
 
-// CheckElements returns an error if rows of logits would have too many elements.
-func (s Sizes) CheckElements() error {
+// CheckElements returns an error if rows of logits would have too many elements, for the
+// host or else for a GPU alone.
+func (s Sizes) CheckElements(host bool) error {
+	most := int64(maxOnGPU)
+	if host {
+		most = maxElements
+	}
 	for _, v := range s.Vocabs {
-		if s.Rows > maxElements/v {
-			return fmt.Errorf("-rows is %d and -vocab %d, want at most %d elements", s.Rows, v, maxElements)
+		if int64(s.Rows) > most/int64(v) {
+			return fmt.Errorf("-rows is %d and -vocab %d, want at most %d elements", s.Rows, v, most)
 		}
 	}
 	return nil

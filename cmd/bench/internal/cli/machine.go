@@ -30,6 +30,10 @@ type Machine struct {
 	ISAs       []string `json:"isas"`   // instruction sets of the kernels that run here
 	Chosen     string   `json:"chosen"` // the one that is used unless asked otherwise
 	Why        string   `json:"why"`    // why that one
+
+	// What GPU there is, or why none is used. Both are empty if none was asked for.
+	GPU   *Graphics `json:"gpu,omitempty"`
+	NoGPU string    `json:"no_gpu,omitempty"`
 }
 
 // Rows describes the machine in rows of a name and a text.
@@ -44,13 +48,20 @@ func (m Machine) Rows() [][]string {
 	if m.Pinned != nil {
 		pinned = ", " + m.Pinning()
 	}
-	return [][]string{
+	rows := [][]string{
 		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d%s", m.CPU, m.CPUs, m.GOMAXPROCS, pinned)},
 		{"CPU features", cmp.Or(strings.Join(m.Features, " "), "none that matter here")},
 		{"caches", fmt.Sprintf("L1 %s, L2 %s, L3 %s", cache(m.L1), cache(m.L2), cache(m.L3))},
 		{"Go", fmt.Sprintf("%s %s/%s", m.Go, m.OS, m.Arch)},
 		{"kernels", fmt.Sprintf("%s: %s", m.Chosen, m.Why)},
 	}
+	switch {
+	case m.GPU != nil:
+		rows = append(rows, []string{"GPU", m.GPU.String()})
+	case m.NoGPU != "":
+		rows = append(rows, []string{"GPU", "none is used: " + m.NoGPU})
+	}
+	return rows
 }
 
 // Pinning says whether the process was kept on one CPU, and on which.

@@ -3,6 +3,7 @@ package gate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,12 @@ const (
 	gateVocab  = 32768
 )
 
+// Those of the GPU are larger: the start of a kernel takes as long as a small one.
+const (
+	gateGPUTokens = 1 << 20
+	gateGPURows   = 1024
+)
+
 // Each of the four times of a pair (see bench.TakePair) is the least of
 // gateBlocks blocks of about gateBlock each. A block is shorter than the time
 // between two interruptions, and there are enough for one without any.
@@ -49,6 +56,7 @@ type side struct {
 	name     string
 	exe      string
 	patience time.Duration // how long an answer may take
+	gpu      bool          // whether it is asked to open the GPU
 }
 
 // workerPatience is how long an answer may take: any takes far less.
@@ -73,7 +81,11 @@ type process struct {
 
 // start starts a worker and reads its greeting.
 func (s side) start(ctx context.Context) (*process, error) {
-	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, WorkerCommand)}
+	args := []string{WorkerCommand}
+	if s.gpu {
+		args = append(args, cli.CUDA)
+	}
+	p := &process{side: s, cmd: exec.CommandContext(ctx, s.exe, args...)}
 	p.stderr = &capped{most: maxStderr, full: func() { p.kill(fmt.Sprintf("more than %d KiB on standard error", maxStderr>>10)) }}
 	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it does one thing at a time, and idle threads would disturb it
 	p.cmd.Stderr = p.stderr
@@ -250,6 +262,9 @@ func (c *comparison) plan(ctx context.Context, names []string, isa string) (best
 		}
 	}
 	for _, p := range []*process{base, now} {
+		if isa == cli.CUDA && !slices.Contains(p.hello.ISAs, isa) {
+			return "", nil, &noGPUError{p.side.name, cmp.Or(p.hello.NoGPU, "it has no kernels for a GPU")}
+		}
 		if isa != "" && !slices.Contains(p.hello.ISAs, isa) {
 			return "", nil, fmt.Errorf("-isa %q: the bench of %s has %s", isa, p.side.name, strings.Join(p.hello.ISAs, ", "))
 		}
@@ -261,8 +276,13 @@ func (c *comparison) plan(ctx context.Context, names []string, isa string) (best
 			}
 			for _, dtype := range k.DTypes {
 				q := request{Kernel: k.Name, DType: dtype, ISA: isa, Rows: gateTokens}
-				if k.Rows {
+				switch {
+				case k.Rows && isa == cli.CUDA:
+					q.Rows, q.Vocab = gateGPURows, gateVocab
+				case k.Rows:
 					q.Rows, q.Vocab = gateRows, gateVocab
+				case isa == cli.CUDA:
+					q.Rows = gateGPUTokens
 				}
 				all = append(all, q)
 			}
@@ -283,6 +303,13 @@ func (c *comparison) plan(ctx context.Context, names []string, isa string) (best
 		c.functions = append(c.functions, &compared{Result: Result{Kernel: q.Kernel, DType: q.DType, ISA: name}, request: q})
 	}
 	return now.hello.Best, notes, nil
+}
+
+// A noGPUError says that a side cannot use the GPU.
+type noGPUError struct{ side, why string }
+
+func (e *noGPUError) Error() string {
+	return fmt.Sprintf("%s is not compared: the bench of %s: %s", cli.CUDA, e.side, e.why)
 }
 
 // start starts a fresh process of either side.
@@ -432,9 +459,32 @@ func (g *gate) againstBase(ctx context.Context, ref string) error {
 	}
 	g.report.Against = b.against
 	g.report.Notes = append(g.report.Notes, b.notes...)
-	c.base, c.now = side{ref, b.base, workerPatience}, side{"the working tree", b.now, workerPatience}
+	c.base, c.now = side{ref, b.base, workerPatience, false}, side{"the working tree", b.now, workerPatience, false}
 	return g.compare(ctx, &c)
 }
+
+// compared returns the names of what is compared, of which empty is what callers get. A
+// note says why the GPU is not among them.
+func (g *gate) compared() []string {
+	if g.ISAs == nil {
+		if g.report.Machine.GPU == nil {
+			g.report.Notes = append(g.report.Notes, g.noGPU())
+			return []string{""}
+		}
+		return []string{"", cli.CUDA}
+	}
+	var names []string
+	for _, impl := range g.ISAs.CPU {
+		names = append(names, impl.Name)
+	}
+	if g.ISAs.GPU != nil {
+		names = append(names, cli.CUDA)
+	}
+	return names
+}
+
+// noGPU says why the GPU is left out.
+func (g *gate) noGPU() string { return "No GPU: " + g.report.Machine.NoGPU }
 
 // compare runs the comparison and adds its results to the report. With an error,
 // they are those that there are by then.
@@ -449,19 +499,20 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 			g.report.Null = &null
 		}
 	}()
-	isas := []string{""}
-	if g.CPU != nil {
-		isas = nil
-		for _, impl := range g.CPU {
-			isas = append(isas, impl.Name)
-		}
-	}
+	isas := g.compared()
+	c.base.gpu = slices.Contains(isas, cli.CUDA)
+	c.now.gpu = c.base.gpu
 	var names []string // another build may have other kernels, so all is not the list of this one
 	for _, k := range g.Kernels {
 		names = append(names, k.Name)
 	}
 	for i, isa := range isas {
 		best, notes, err := c.plan(ctx, names, isa)
+		var none *noGPUError
+		if g.ISAs == nil && errors.As(err, &none) {
+			g.report.Notes = append(g.report.Notes, none.Error())
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/kernels"
@@ -112,10 +113,35 @@ func (f floorFile) elsewhere(isa, cpu string) string {
 // floored are the implementations to compare with floors: those that were asked
 // for, or all but the portable one.
 func (g *gate) floored() []kernels.Implementation {
-	if g.CPU != nil {
-		return g.CPU
+	if g.ISAs != nil {
+		return g.ISAs.CPU
 	}
 	return kernels.Implementations()[1:]
+}
+
+// flooredGPU returns the GPU if it is to be compared with floors, or nil: it is if it was
+// asked for, or if there are floors for it or they are recorded.
+func (g *gate) flooredGPU(floors floorFile) *gpu.Device {
+	if g.ISAs != nil {
+		return g.ISAs.GPU
+	}
+	_, known := floors.ISAs[cli.CUDA]
+	if g.report.Machine.GPU == nil || !known && !g.Record {
+		return nil
+	}
+	dev, _ := g.GPU.Device() // it was opened before
+	return dev
+}
+
+// recordedOn returns what the floors of an implementation are recorded on.
+func (g *gate) recordedOn(isa string) string {
+	if isa != cli.CUDA {
+		return g.report.Machine.CPU
+	}
+	if g.report.Machine.GPU == nil {
+		return ""
+	}
+	return g.report.Machine.GPU.Name
 }
 
 // againstFloors compares what is measured here with the floors of a file.
@@ -128,11 +154,16 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	impls := g.floored()
 	g.report.expect(g.report.Machine.Chosen, expectedISA())
 	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
-		if _, err := reweight.ParseISA(isa); err != nil {
+		if isa == cli.CUDA {
+			if g.report.Machine.GPU == nil {
+				g.report.Notes = append(g.report.Notes, "The floors of cuda were not looked at. "+g.noGPU())
+				continue
+			}
+		} else if _, err := reweight.ParseISA(isa); err != nil {
 			g.report.Notes = append(g.report.Notes, "The floors of "+isa+" were not looked at: it does not run here")
 			continue
 		}
-		if note := floors.elsewhere(isa, g.report.Machine.CPU); note != "" {
+		if note := floors.elsewhere(isa, g.recordedOn(isa)); note != "" {
 			g.report.Notes = append(g.report.Notes, "The floors of "+isa+" were "+note)
 		}
 		for _, q := range floors.ISAs[isa].Floors {
@@ -141,15 +172,37 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 			}
 		}
 	}
-	if len(impls) == 0 {
+	dev := g.flooredGPU(floors)
+	if dev == nil && g.ISAs == nil {
+		if g.report.Machine.GPU == nil {
+			g.report.Notes = append(g.report.Notes, g.noGPU())
+		} else {
+			g.report.Notes = append(g.report.Notes, "There are no floors of cuda: -record -isa cuda writes them")
+		}
+	}
+	if len(impls) == 0 && dev == nil {
 		g.report.Notes = append(g.report.Notes, "Only the portable kernels run here, and they have no floors")
 		return nil
 	}
 	shapes := g.shapes()
-	g.Progress.Expect(len(shapes))
+	if len(impls) == 0 {
+		shapes = nil
+	}
+	g.Progress.Expect(len(shapes) + len(g.gpuShapes(dev)))
 	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
 		results, err := confirm(floors, g.report.Machine.CPU, impls, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			g.report.Results = append(g.report.Results, r.Result)
+		}
+	}
+	for _, s := range g.gpuShapes(dev) {
+		g.Progress.Next("measuring %s on the GPU", s)
+		only := []kernels.Implementation{{Name: cli.CUDA}}
+		results, err := confirm(floors, g.recordedOn(cli.CUDA), only, func([]kernels.Implementation) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) })
 		if err != nil {
 			return err
 		}
@@ -230,6 +283,29 @@ func (g *gate) measure(ctx context.Context, s measure.Shape, impls []kernels.Imp
 	return all, nil
 }
 
+// gpuShapes returns what is measured on the GPU, nothing without one.
+func (g *gate) gpuShapes(dev *gpu.Device) []measure.Shape {
+	ks := g.Kernels
+	if ks == nil {
+		ks = kernels.All()
+	}
+	return measure.Plan{Kernels: ks, GPU: dev, Sizes: cli.Sizes{Vocabs: []int{floorVocab}}}.GPUShapes()
+}
+
+// measureOnGPU checks and measures a shape on the GPU.
+func (g *gate) measureOnGPU(ctx context.Context, dev *gpu.Device, s measure.Shape) ([]measured, error) {
+	parity, err := measure.CheckGPU(ctx, measure.Check, dev, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()))
+	if err != nil {
+		return nil, err
+	}
+	results, failure, err := measure.OnGPU(ctx, g.Sampler, dev, s.Kernel, s.DType, s.Rows, s.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	parity.Failure = cmp.Or(parity.Failure, failure)
+	return []measured{newMeasured(s.Kernel.Rows, parity, results[0])}, nil
+}
+
 // judge sets the verdict. A kernel fails if even its upper bound is below the
 // floor.
 func (q *measured) judge(floors floorFile, cpu string) {
@@ -260,7 +336,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 	if name == "-" {
 		return errors.New("-record: want a file, not standard output")
 	}
-	if slices.ContainsFunc(g.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
+	if g.ISAs != nil && slices.ContainsFunc(g.ISAs.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
 		return errors.New("-record: portable has no floors, the others are relative to it")
 	}
 	target, err := target(name)
@@ -275,18 +351,26 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 		return fmt.Errorf("-floor: %w", err)
 	}
 	floors.Margin = floorMargin
-	impls := g.floored()
-	if len(impls) == 0 {
+	impls, dev := g.floored(), g.flooredGPU(floors)
+	if len(impls) == 0 && dev == nil {
 		return errors.New("-record: only the portable kernels run here, and they have no floors")
 	}
 	fresh := map[string][]floor{}
-	shapes := g.shapes()
+	shapes, measureOn := g.shapes(), func(s measure.Shape) ([]measured, error) { return g.measure(ctx, s, impls) }
+	if len(impls) == 0 {
+		shapes = nil
+	}
+	onCPU := len(shapes)
+	shapes = append(shapes, g.gpuShapes(dev)...)
 	g.Progress.Expect(len(shapes))
-	for _, s := range shapes {
+	for i, s := range shapes {
+		if i == onCPU {
+			measureOn = func(s measure.Shape) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) }
+		}
 		g.Progress.Next("measuring %s", s)
 		var recorded [recordings][]measured
 		for i := range recorded {
-			if recorded[i], err = g.measure(ctx, s, impls); ctx.Err() != nil {
+			if recorded[i], err = measureOn(s); ctx.Err() != nil {
 				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
 			} else if err != nil {
 				return err
@@ -312,7 +396,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 				list = append(list, old)
 			}
 		}
-		floors.ISAs[isa] = isaFloors{CPU: g.report.Machine.CPU, Floors: list}
+		floors.ISAs[isa] = isaFloors{CPU: g.recordedOn(isa), Floors: list}
 		n += len(list)
 	}
 	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {

@@ -26,9 +26,10 @@ type Options struct {
 	Floors string // a file, or empty
 	Record bool   // write the file of floors
 
-	Kernels  []kernels.Kernel         // nil is all
-	CPU      []kernels.Implementation // nil is what callers get, or with Floors all but portable
-	Files    [len(Formats)]string     // that the report is written to in each of the formats; "-" is standard output, empty is none
+	Kernels  []kernels.Kernel // nil is all
+	ISAs     *cli.Choice      // nil is what callers get, or with Floors all but portable, and the GPU
+	GPU      *cli.GPU
+	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
 	Progress *cli.Progress
 	Sampler  bench.Sampler
 }
@@ -49,6 +50,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	}
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
+	if opt.ISAs == nil || opt.ISAs.GPU != nil {
+		g.report.Machine.SetGPU(opt.GPU.Device())
+	}
 	if g.Record {
 		return g.record(ctx, g.Floors, out)
 	}

@@ -45,7 +45,7 @@ var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 // command runs the gate with the flags of bench gate.
 func command(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) error {
-	opt := Options{Progress: p, Sampler: sampler}
+	opt := Options{Progress: p, Sampler: sampler, GPU: &cli.GPU{}}
 	for len(args) > 0 {
 		if args[0] == "-record" {
 			opt.Record, args = true, args[1:]
@@ -61,7 +61,7 @@ func command(ctx context.Context, args []string, out io.Writer, p *cli.Progress,
 			if err != nil {
 				return err
 			}
-			opt.CPU = []kernels.Implementation{impl}
+			opt.ISAs = &cli.Choice{CPU: []kernels.Implementation{impl}}
 		case "-kernel":
 			for name := range strings.SplitSeq(value, ",") {
 				k, err := kernels.Find(name)
@@ -85,7 +85,7 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 		Kernels: []workerKernel{{"token_stats", []string{"f32", "bf16"}, true}, {"multiply", []string{"f32"}, false}}}
 	switch kind {
 	case "real":
-		return Worker(in, out)
+		return Worker(nil, in, out, &cli.GPU{})
 	case "old":
 		return fmt.Errorf("bench: unknown command %q, want something else", WorkerCommand)
 	case "future":
@@ -100,6 +100,12 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 	case "narrow":
 		hello.Best = "portable"
 		hello.ISAs = hello.ISAs[:1]
+	case "gpu":
+		if slices.Contains(os.Args, cli.CUDA) {
+			hello.ISAs = append(hello.ISAs, cli.CUDA)
+		}
+	case "blind":
+		hello.NoGPU = "the driver finds no device"
 	case "more":
 		hello.Kernels = append(hello.Kernels, workerKernel{"novel", []string{"f32"}, false})
 	case "none":
@@ -241,7 +247,7 @@ func fake(t *testing.T, kind string) side {
 	case "hangs":
 		patience = 2 * time.Second
 	}
-	return side{kind, exe, patience}
+	return side{kind, exe, patience, false}
 }
 
 // compareFakes runs the comparison of two fakes.
@@ -251,7 +257,10 @@ func compareFakes(t *testing.T, ctx context.Context, base, now string, names []s
 	for _, name := range names {
 		k = append(k, kernels.Kernel{Name: name})
 	}
-	g := gate{Options: Options{Kernels: k, CPU: impls, Progress: &cli.Progress{}}}
+	g := gate{Options: Options{Kernels: k, Progress: &cli.Progress{}}}
+	if impls != nil {
+		g.ISAs = &cli.Choice{CPU: impls}
+	}
 	err := compareWith(t, ctx, &g, base, now)
 	return g.report, err
 }
@@ -549,7 +558,7 @@ func TestWorkerChecksParity(t *testing.T) {
 		if k.Rows {
 			q.Vocab, timed = gateVocab, gateVocab
 		}
-		w := worker{parity: func(_ context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+		w := &worker{parity: func(_ context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
 			if !slices.Contains(sizes, timed) || !slices.Contains(sizes, 17) || !slices.Equal(names(impls), append(cli.ISANames(), "auto")) {
 				t.Errorf("%s is checked at %v on %v", name, sizes, names(impls))
 			}
@@ -574,7 +583,7 @@ func TestCheckNoticesAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if failure, err := (worker{parity: measure.Check}).check(k, reweight.DTypeF32, q, callers); failure != "" || err != nil {
+	if failure, err := (&worker{parity: measure.Check}).check(k, reweight.DTypeF32, q, callers); failure != "" || err != nil {
 		t.Errorf("%q, %v", failure, err)
 	}
 	var sink []byte

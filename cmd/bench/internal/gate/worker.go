@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -31,6 +32,7 @@ type greeting struct {
 	Protocol int            `json:"protocol"`
 	Best     string         `json:"best"` // instruction set that callers get
 	ISAs     []string       `json:"isas"`
+	NoGPU    string         `json:"no_gpu,omitempty"` // why a GPU that was asked for is not among them
 	Kernels  []workerKernel `json:"kernels"`
 }
 
@@ -64,13 +66,22 @@ type answer struct {
 
 // Worker serves a gate that compares two builds. It says what this build has, and
 // then answers one request after the other, each a line of JSON, until its input
-// ends.
-func Worker(in io.Reader, out io.Writer) error {
+// ends. With the argument cuda it opens the GPU; a build that knows nothing of GPUs
+// ignores it.
+func Worker(args []string, in io.Reader, out io.Writer, g *cli.GPU) error {
 	best, err := reweight.BestISA()
 	if err != nil {
 		return err
 	}
 	hello := greeting{Protocol: workerProtocol, Best: best.String(), ISAs: cli.ISANames()}
+	w := worker{workloads: map[request]func() error{}, parity: measure.Check}
+	if slices.Contains(args, cli.CUDA) {
+		if w.gpu, err = g.Device(); err != nil {
+			hello.NoGPU = err.Error()
+		} else {
+			hello.ISAs = append(hello.ISAs, cli.CUDA)
+		}
+	}
 	for _, k := range kernels.All() {
 		known := workerKernel{Name: k.Name, Rows: k.Rows}
 		for _, dtype := range k.DTypes {
@@ -83,11 +94,10 @@ func Worker(in io.Reader, out io.Writer) error {
 		return err
 	}
 	debug.SetGCPercent(-1) // the process is short, and the requests collect garbage where it matters
-	w := worker{workloads: map[request]func() error{}, parity: measure.Check}
 	for {
 		var q request
 		if err := decoder.Decode(&q); errors.Is(err, io.EOF) {
-			return nil
+			return w.close()
 		} else if err != nil {
 			return fmt.Errorf("a request: %w", err)
 		}
@@ -104,9 +114,19 @@ func Worker(in io.Reader, out io.Writer) error {
 type worker struct {
 	workloads map[request]func() error // by what makes them
 	parity    measure.Checker
+	gpu       *gpu.Device // or nil
+	onGPU     []*measure.Resident
 }
 
-func (w worker) answer(q request) (answer, error) {
+// close gives back the GPU's memory.
+func (w *worker) close() (err error) {
+	for _, r := range w.onGPU {
+		err = errors.Join(err, r.Close())
+	}
+	return err
+}
+
+func (w *worker) answer(q request) (answer, error) {
 	k, err := kernels.Find(q.Kernel)
 	if err != nil {
 		return answer{}, err
@@ -115,16 +135,32 @@ func (w worker) answer(q request) (answer, error) {
 	if err := dtype.UnmarshalText([]byte(q.DType)); err != nil {
 		return answer{}, err
 	}
-	impl, err := implementation(q.ISA)
-	if err != nil {
-		return answer{}, err
+	onGPU := q.ISA == cli.CUDA && w.gpu != nil
+	var impl kernels.Implementation
+	if !onGPU {
+		if impl, err = implementation(q.ISA); err != nil {
+			return answer{}, err
+		}
 	}
 	if q.Do == "check" {
-		failure, err := w.check(k, dtype, q, impl)
+		check := func() (string, error) { return w.check(k, dtype, q, impl) }
+		if onGPU {
+			check = func() (string, error) { return w.checkOnGPU(k, dtype, q) }
+		}
+		failure, err := check()
 		return answer{Failure: failure}, err
 	}
 	key := request{Kernel: q.Kernel, DType: q.DType, ISA: q.ISA, Rows: q.Rows, Vocab: q.Vocab}
 	f := w.workloads[key]
+	if f == nil && onGPU {
+		r, err := measure.NewResident(w.gpu, k, dtype, q.Rows, q.Vocab)
+		if err != nil {
+			return answer{}, err
+		}
+		w.onGPU = append(w.onGPU, r)
+		f = r.Run
+		w.workloads[key] = f
+	}
 	if f == nil {
 		c, err := k.New(kernels.Spec{Rows: q.Rows, Vocab: q.Vocab, DType: dtype})
 		if err != nil {
@@ -168,7 +204,7 @@ func implementation(name string) (kernels.Implementation, error) {
 // check compares the results of the kernel with the reference, and those of its
 // instruction sets with each other, and counts what it allocates. The failure is
 // the first that it finds.
-func (w worker) check(k kernels.Kernel, dtype reweight.DType, q request, impl kernels.Implementation) (failure string, err error) {
+func (w *worker) check(k kernels.Kernel, dtype reweight.DType, q request, impl kernels.Implementation) (failure string, err error) {
 	impls := kernels.Implementations()
 	if q.ISA != "" {
 		impls = append(impls[:1], impl)
@@ -190,6 +226,27 @@ func (w worker) check(k kernels.Kernel, dtype reweight.DType, q request, impl ke
 	}
 	r := impl.New(1)
 	return allocates(func() error { return c.Run(r) })
+}
+
+// checkOnGPU is check for the GPU. It also compares the bits of the workload that is
+// timed with those of the CPU.
+func (w *worker) checkOnGPU(k kernels.Kernel, dtype reweight.DType, q request) (failure string, err error) {
+	sizes := checkSizes[:]
+	if k.Rows {
+		sizes = append(sizes, q.Vocab)
+	}
+	parity, err := measure.CheckGPU(context.Background(), w.parity, w.gpu, k, dtype, sizes)
+	if err != nil || parity.Failure != "" {
+		return parity.Failure, err
+	}
+	r, err := measure.NewResident(w.gpu, k, dtype, q.Rows, q.Vocab)
+	if err != nil {
+		return "", err
+	}
+	if failure, err = r.Check(); failure == "" && err == nil {
+		failure, err = allocates(r.Run)
+	}
+	return failure, errors.Join(err, r.Close())
 }
 
 // allocates says what f allocates on the heap, or nothing if that is nothing.

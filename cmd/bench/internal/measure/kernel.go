@@ -46,12 +46,22 @@ type Result struct {
 	TimesReference bench.Estimate `json:"times_reference"` // times the speed of the float64 reference
 	TimesPortable  bench.Estimate `json:"times_portable"`  // times the speed of the portable kernel on one worker
 	Null           bench.Estimate `json:"null"`            // the plain read's time over its own, as if it were two functions
-	AllocsPerOp    uint64         `json:"allocs_per_op"`
-	BytesPerOp     uint64         `json:"bytes_per_op"`                 // on the heap
-	Cycles         float64        `json:"cycles_per_element,omitempty"` // in user mode; one worker only, and where they can be counted
-	Instructions   float64        `json:"instructions_per_element,omitempty"`
-	MaxULP         bench.Number   `json:"max_ulp"` // as kernels.Errors; see Check
-	MaxAbs         bench.Number   `json:"max_abs"`
+
+	// On a GPU only, where the reads are the device's too: the speed of a plain copy of
+	// the main input in the device's memory, bytes that are read and bytes that are
+	// written, and GBPerS over that.
+	//
+	// RowsWanted is set where the GPU's memory had no room for so many rows.
+	CopyGBPerS float64         `json:"copy_gb_per_s,omitempty"`
+	CopyShare  *bench.Estimate `json:"copy_share,omitempty"`
+	RowsWanted int             `json:"rows_wanted,omitempty"`
+
+	AllocsPerOp  uint64       `json:"allocs_per_op"`
+	BytesPerOp   uint64       `json:"bytes_per_op"`                 // on the heap
+	Cycles       float64      `json:"cycles_per_element,omitempty"` // in user mode; one worker only, and where they can be counted
+	Instructions float64      `json:"instructions_per_element,omitempty"`
+	MaxULP       bench.Number `json:"max_ulp"` // as kernels.Errors; see Check
+	MaxAbs       bench.Number `json:"max_abs"`
 
 	Times []float64 `json:"-"` // nanoseconds of a call, by round
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -71,7 +72,9 @@ type Plan struct {
 	Sampler  bench.Sampler
 	Check    Checker
 	Kernels  []kernels.Kernel
-	CPU      []kernels.Implementation
+	CPU      []kernels.Implementation // none if only the GPU is measured
+	GPU      *gpu.Device              // or nil
+	Goals    bool                     // measure the GPU at the sizes that its goals are about
 	Sizes    cli.Sizes
 	Progress *cli.Progress
 }
@@ -83,8 +86,13 @@ const (
 	overheadWork = 17
 )
 
-// Shapes returns what the plan measures.
-func (p Plan) Shapes() []Shape { return Shapes(p.Kernels, p.Sizes) }
+// Shapes returns what the plan measures on the CPU.
+func (p Plan) Shapes() []Shape {
+	if len(p.CPU) == 0 {
+		return nil
+	}
+	return Shapes(p.Kernels, p.Sizes)
+}
 
 // Planned returns what the results will be of.
 func (p Plan) Planned() []Result {
@@ -95,6 +103,9 @@ func (p Plan) Planned() []Result {
 				all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: impl.Name, Rows: s.Rows, Vocab: s.Vocab, Workers: n})
 			}
 		}
+	}
+	for _, s := range p.GPUShapes() {
+		all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: cli.CUDA, Rows: s.Rows, Vocab: s.Vocab, Workers: 1})
 	}
 	return all
 }
@@ -107,10 +118,11 @@ type Results struct {
 }
 
 // Run measures and checks every shape, and training steps of GRPO on the last of the
-// instruction sets if asked. With an error, the results are what there is by then.
+// instruction sets and on the GPU if asked. With an error, the results are what there is
+// by then.
 func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 	last := p
-	last.CPU, last.Sizes = p.CPU[len(p.CPU)-1:], cli.Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
+	last.CPU, last.Sizes = p.CPU[max(0, len(p.CPU)-1):], cli.Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
 	if last.Sizes.Rows != 0 { // of a kernel: a step has four arrays
 		last.Sizes.Rows = max(FewestTokens, min(last.Sizes.Rows, StepRows(last.Sizes.Vocabs[0])))
 	}
@@ -119,13 +131,8 @@ func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 		work += last.OverheadWork(1)
 	}
 	p.Progress.Expect(work)
-	for _, shape := range p.Shapes() {
-		results, err := p.speed(ctx, shape, measureWork)
-		var parities []Parity
-		if err == nil {
-			parities, err = p.Check(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()}, p.CPU)
-			all.Failures = append(all.Failures, Failures(parities)...)
-		}
+	add := func(results []Result, parities []Parity) {
+		all.Failures = append(all.Failures, Failures(parities)...)
 		for i := range results {
 			q := &results[i]
 			q.MaxULP, q.MaxAbs = bench.Number(math.NaN()), bench.Number(math.NaN())
@@ -134,7 +141,26 @@ func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 				q.MaxULP, q.MaxAbs = bench.Number(e.MaxULP), bench.Number(e.MaxAbs)
 			}
 		}
-		if all.Results = append(all.Results, results...); err != nil {
+		all.Results = append(all.Results, results...)
+	}
+	for _, shape := range p.Shapes() {
+		results, err := p.speed(ctx, shape, measureWork)
+		var parities []Parity
+		if err == nil {
+			parities, err = p.Check(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()}, p.CPU)
+		}
+		if add(results, parities); err != nil {
+			return all, err
+		}
+	}
+	for _, shape := range p.GPUShapes() {
+		results, failures, err := p.onGPU(ctx, shape)
+		all.Failures = append(all.Failures, failures...)
+		var parities []Parity
+		if err == nil {
+			parities, err = p.checkGPU(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()})
+		}
+		if add(results, parities); err != nil {
 			return all, err
 		}
 	}
@@ -146,16 +172,22 @@ func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 }
 
 // Speed measures every shape. With an error, the results are what there is by
-// then.
-func (p Plan) Speed(ctx context.Context) ([]Result, error) {
-	var all []Result
+// then. The failures are results of the GPU that are wrong.
+func (p Plan) Speed(ctx context.Context) (all []Result, failures []string, err error) {
 	for _, shape := range p.Shapes() {
 		results, err := p.speed(ctx, shape, measureWork)
 		if all = append(all, results...); err != nil {
-			return all, err
+			return all, failures, err
 		}
 	}
-	return all, nil
+	for _, shape := range p.GPUShapes() {
+		results, wrong, err := p.onGPU(ctx, shape)
+		failures = append(failures, wrong...)
+		if all = append(all, results...); err != nil {
+			return all, failures, err
+		}
+	}
+	return all, failures, nil
 }
 
 // SpeedWork is the work of Speed, for progress.
@@ -164,6 +196,7 @@ func (p Plan) SpeedWork() int {
 	for _, s := range p.Shapes() {
 		n += len(s.Workers)
 	}
+	n += len(p.GPUShapes())
 	return measureWork * n
 }
 
@@ -193,6 +226,10 @@ func (p Plan) Parities(ctx context.Context, sizes []int) ([]Parity, error) {
 				return all, err
 			}
 			all = append(all, parities...)
+			if parities, err = p.checkGPU(ctx, k, dtype, sizes); err != nil {
+				return all, err
+			}
+			all = append(all, parities...)
 		}
 	}
 	return all, nil
@@ -212,15 +249,17 @@ func (p Plan) ParityWork() int {
 // GRPO for each false. With an error, the results are what there is by then.
 func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 	var all []Overhead
-	for _, impl := range p.CPU {
+	for _, name := range p.steps() {
 		for _, vocab := range p.Sizes.Vocabs {
 			for _, workers := range p.Sizes.Workers {
 				for _, ppo := range ppo {
 					for _, kl := range [...]bool{false, true} {
-						p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", impl.Name, humanize.Comma(int64(vocab)))
-						o, err := Overheads(ctx, p.Sampler, Steps{
-							Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: impl.Name, PPO: ppo, KL: kl,
-						})
+						p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", name, humanize.Comma(int64(vocab)))
+						q := Steps{Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: name, PPO: ppo, KL: kl}
+						if name == cli.CUDA {
+							q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
+						}
+						o, err := Overheads(ctx, p.Sampler, q)
 						if all = append(all, o...); err != nil {
 							return all, err
 						}
@@ -232,8 +271,19 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 	return all, nil
 }
 
+// steps returns the names of what training steps are measured on.
+func (p Plan) steps() (names []string) {
+	for _, impl := range p.CPU {
+		names = append(names, impl.Name)
+	}
+	if p.GPU != nil {
+		names = append(names, cli.CUDA)
+	}
+	return names
+}
+
 // OverheadWork is the work of Overheads with that many kinds of advantages, for
 // progress.
 func (p Plan) OverheadWork(advantages int) int {
-	return overheadWork * 2 * advantages * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.CPU)
+	return overheadWork * 2 * advantages * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.steps())
 }

@@ -8,15 +8,17 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/gpu"
 )
 
 // Steps says which training steps to measure.
 type Steps struct {
 	Tokens, Vocab int // rows of logits, and their length
 	Workers       int
-	ISA           string
-	PPO           bool // advantages of GAE, whitened; otherwise those of GRPO
-	KL            bool // with an anchor to the reference
+	ISA           string      // the name of an instruction set, or cuda
+	GPU           *gpu.Device // for cuda
+	PPO           bool        // advantages of GAE, whitened; otherwise those of GRPO
+	KL            bool        // with an anchor to the reference
 }
 
 // An Overhead is what a reweighted training step costs over the uniform one.
@@ -133,15 +135,17 @@ func (q Steps) variants() []step {
 // sampler's budget. If ctx ends, the results are those of the rounds so far, or
 // none, and the error is that of ctx.
 func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error) {
+	if q.GPU != nil {
+		return overheadsOnGPU(ctx, s, q)
+	}
 	isa, err := reweight.ParseISA(q.ISA)
 	if err != nil {
 		return nil, err
 	}
 	runtime.GC() // so that an earlier input is not part of the peak of memory
-	in := newStepInput(q.Tokens, q.Vocab)
+	in := newStepInput(q.Tokens, q.Vocab).withLogits()
 	// What a step allocates and holds does not depend on the vocabulary.
-	small := newStepInput(q.Tokens, min(q.Vocab, 64))
-	const uniform, again, reweighted = 0, 1, 2
+	small := newStepInput(q.Tokens, min(q.Vocab, 64)).withLogits()
 	steps := q.variants()
 	fns := make([]func() error, len(steps))
 	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]uint64, len(steps))
@@ -161,28 +165,46 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 			return nil, err
 		}
 	}
-	s.Budget *= 6
-	samples, err := s.Sample(ctx, fns...)
+	samples, err := stepBudget(s).Sample(ctx, fns...)
 	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, err
 	}
-	null := samples.Ratio(again, uniform)
 	peak, _ := bench.PeakMemory()
+	overheads := q.overheads(samples)
+	for i := range overheads {
+		o, step := &overheads[i], reweighted+i
+		o.ExtraBytes, o.Allocs, o.AllocBytes, o.PeakBytes = int64(held[step])-int64(held[uniform]), objects[step], bytes[step], peak
+	}
+	return overheads, err
+}
+
+// stepBudget returns a sampler that takes its time: the differences between steps are
+// small, and the steps long.
+func stepBudget(s bench.Sampler) bench.Sampler {
+	s.Budget *= 6
+	return s
+}
+
+// The first two of the variants are uniform steps, the others reweighted.
+const uniform, again, reweighted = 0, 1, 2
+
+// overheads returns what the times of the variants say.
+func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
+	null := samples.Ratio(again, uniform)
 	advantages := "grpo"
 	if q.PPO {
 		advantages = "ppo"
 	}
-	var overheads []Overhead
-	for i := reweighted; i < len(steps); i++ {
+	for i, st := range q.variants()[reweighted:] {
+		i += reweighted
 		ratio := samples.Ratio(i, uniform)
 		claim, reason := verdict(ratio, null)
 		overheads = append(overheads, Overhead{
-			Step: steps[i].name(), Advantages: advantages, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
+			Step: st.name(), Advantages: advantages, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
 			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
-			ExtraBytes: int64(held[i]) - int64(held[uniform]), Allocs: objects[i], AllocBytes: bytes[i], PeakBytes: peak,
 		})
 	}
-	return overheads, err
+	return overheads
 }
 
 // A stepInput is what all steps share: rollouts, logits and the memory for the
@@ -191,6 +213,10 @@ type stepInput struct {
 	batch    reweight.Batch
 	rewards  []float32 // by token, for GAE
 	gradient reweight.Logits
+	vocab    int
+
+	// The rows of logits of two kinds of responses, each row twice behind itself.
+	sharp, flat []float32
 }
 
 // newStepInput makes rollouts of two responses of four tokens, the third of
@@ -227,20 +253,32 @@ func newStepInput(tokens, vocab int) *stepInput {
 		x := r.NormFloat64()
 		sharp[v], flat[v] = float32(3*x), float32(2*x)
 	}
+	return &stepInput{batch: b, rewards: rewards, vocab: vocab, sharp: append(sharp, sharp...), flat: append(flat, flat...)}
+}
+
+// row returns the logits of token t.
+func (in *stepInput) row(t int) []float32 {
+	row, turn := in.flat, 97*t%in.vocab
+	if t/4%2 == 0 {
+		row = in.sharp
+	}
+	return row[turn : turn+in.vocab]
+}
+
+// withLogits fills in the logits and makes memory for the gradient.
+func (in *stepInput) withLogits() *stepInput {
+	n := in.batch.Tokens() * in.vocab
 	logits := func() reweight.Logits {
-		l := reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}
-		for t := range tokens {
-			row, turn := flat, 97*t%vocab
-			if t/4%2 == 0 {
-				row = sharp
-			}
-			n := copy(l.F32[t*vocab:], row[turn:])
-			copy(l.F32[t*vocab+n:(t+1)*vocab], row[:turn])
+		l := reweight.Logits{Vocab: in.vocab, F32: make([]float32, 0, n)}
+		for t := range in.batch.Tokens() {
+			l.F32 = append(l.F32, in.row(t)...)
 		}
 		return l
 	}
+	b := &in.batch
 	b.OldLogits, b.Logits, b.RefLogits = logits(), logits(), logits()
-	return &stepInput{batch: b, rewards: rewards, gradient: reweight.Logits{Vocab: vocab, F32: make([]float32, tokens*vocab)}}
+	in.gradient = reweight.Logits{Vocab: in.vocab, F32: make([]float32, n)}
+	return in
 }
 
 // start allocates what the step needs and returns the step.

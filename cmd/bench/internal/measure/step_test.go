@@ -88,7 +88,7 @@ func TestStepRows(t *testing.T) {
 			t.Errorf("%d of %d, want %d", got, vocab, want)
 		}
 	}
-	in := newStepInput(FewestTokens, 8)
+	in := newStepInput(FewestTokens, 8).withLogits()
 	for _, q := range []Steps{{}, {PPO: true, KL: true}} {
 		for _, st := range q.variants() {
 			if err := in.start(st, reweight.Portable, 1)(); err != nil {
@@ -102,7 +102,7 @@ func TestStepRows(t *testing.T) {
 // one if it weighs tokens or takes advantages in another way.
 func TestStepsDoTheirWork(t *testing.T) {
 	const tokens, vocab = 37, 50 // the last trajectory and the last span are short
-	in := newStepInput(tokens, vocab)
+	in := newStepInput(tokens, vocab).withLogits()
 	if err := in.batch.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestStepsDoTheirWork(t *testing.T) {
 // larger energy and so the larger weight.
 func TestStepTakesTheEnergy(t *testing.T) {
 	const tokens = 8
-	in := newStepInput(tokens, 50)
+	in := newStepInput(tokens, 50).withLogits()
 	b := in.batch
 	b.OldLogprobs, b.Logprobs, b.Advantages = make([]float32, tokens), make([]float32, tokens), make([]float32, tokens)
 	b.RefEnergy = make([]float32, tokens)

@@ -66,6 +66,11 @@ func (then Report) Comparable(m cli.Machine, planned []measure.Result) error {
 		}
 	}
 	for _, p := range planned {
+		if p.ISA == cli.CUDA {
+			if now, old := nameOf(m.GPU), nameOf(old.GPU); now != old {
+				return fmt.Errorf("another GPU: %s then, %s now", old, now)
+			}
+		}
 		if then.find(p) != nil {
 			continue
 		}
@@ -88,6 +93,14 @@ func (then Report) Comparable(m cli.Machine, planned []measure.Result) error {
 		}
 	}
 	return nil
+}
+
+// nameOf names a GPU.
+func nameOf(g *cli.Graphics) string {
+	if g == nil {
+		return "none"
+	}
+	return g.Name + " with CUDA " + g.Driver
 }
 
 // find returns the result of the same kernel, instruction set and shape, or nil.

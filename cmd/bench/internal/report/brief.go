@@ -51,6 +51,9 @@ func rowBytes(q Result) int64 {
 
 // From says where the main input of a result was read from. Tokens stay in a cache.
 func (r Report) From(q Result) string {
+	if q.ISA == cli.CUDA {
+		return FromDevice
+	}
 	if q.Vocab == 0 {
 		return FromCache
 	}
@@ -94,7 +97,7 @@ func OverheadNulls(overheads []measure.Overhead) []bench.Estimate {
 	return nulls
 }
 
-// Brief returns a line for each workload: the figures of its fastest instruction
+// Brief returns a line for each workload of the CPU: the figures of its fastest instruction
 // set, and how many times as fast that is as each of the others. It fits into 100
 // columns.
 func (r Report) Brief() (text int, header []string, rows [][]string) {
@@ -116,7 +119,7 @@ func (r Report) Brief() (text int, header []string, rows [][]string) {
 		header = append(header, "x "+name)
 	}
 	header = append(header, "x float64")
-	for _, w := range workloadsOf(r.Results) {
+	for _, w := range workloadsOf(OnCPU(r.Results)) {
 		q := best(w)
 		where := r.From(q)
 		if where == FromBoth {
@@ -188,10 +191,25 @@ func (r Report) headline() *Result {
 
 // Cost says in a line what ActFocus with AEM costs a training step, with and without
 // a KL anchor, or nothing if that was not measured. Of several instruction sets,
-// shapes or kinds of advantages it takes the last.
+// shapes or kinds of advantages it takes the last. The GPU has its own part of the line.
 func Cost(overheads []measure.Overhead) string {
+	var parts []string
+	if cpu := cost(overheads, false); cpu != "" {
+		parts = append(parts, "ActFocus and AEM "+cpu)
+	}
+	if gpu := cost(overheads, true); gpu != "" {
+		parts = append(parts, "ActFocus and AEM on the GPU "+gpu)
+	}
+	return strings.Join(parts, " ")
+}
+
+// cost is that of the GPU, or of the CPU.
+func cost(overheads []measure.Overhead, gpu bool) string {
 	var verdicts [2]string
 	for _, o := range overheads {
+		if (o.ISA == cli.CUDA) != gpu {
+			continue
+		}
 		if o.KL {
 			verdicts[0] = o.Verdict
 		} else {
@@ -201,7 +219,7 @@ func Cost(overheads []measure.Overhead) string {
 	if verdicts[0] == "" || verdicts[1] == "" {
 		return ""
 	}
-	return fmt.Sprintf("ActFocus and AEM with a KL anchor: %s; without an anchor: %s.", verdicts[0], verdicts[1])
+	return fmt.Sprintf("with a KL anchor: %s; without an anchor: %s.", verdicts[0], verdicts[1])
 }
 
 // BriefOverheads returns a line for each training step that fits into 100 columns.

@@ -29,7 +29,7 @@ func draw(chart func(width float64) template.HTML) drawing {
 	return drawing{chart(wide), chart(narrow)}
 }
 
-// isas are the instruction sets of the machine, measured or not. They are the
+// isas are the instruction sets of the machine and its GPU, measured or not. They are the
 // series of all charts, so that each looks the same in every report of the
 // machine.
 type isas []string
@@ -67,7 +67,9 @@ func workloadsOf(results []Result) []workload {
 	index := map[key]int{}
 	for _, r := range results {
 		k := keyOf(r.Result)
-		k.isa = ""
+		if k.isa != cli.CUDA { // the GPU has its own memory and its own reads
+			k.isa = ""
+		}
 		i, ok := index[k]
 		if !ok {
 			i = len(all)
@@ -144,17 +146,18 @@ func roofline(p isas, results []Result, width float64) template.HTML {
 	var notes []func() // written when all marks are known
 	var marks [][2]float64
 	for _, roof := range [...]struct {
-		rows bool
-		name string
-	}{{true, "rows"}, {false, "tokens"}} {
-		speed := median(readsOf(results, roof.rows))
+		results []Result
+		rows    bool
+		name    string
+	}{{OnCPU(results), true, "rows"}, {OnCPU(results), false, "tokens"}, {OnGPU(results), true, "rows on the GPU"}} {
+		speed := median(readsOf(roof.results, roof.rows))
 		if !finite(speed) {
 			continue
 		}
 		// Within the frame.
 		x1, x2 := max(x.lo, y.lo/speed), min(x.hi, y.hi/speed)
 		c.line("roof", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed))
-		name := fmt.Sprintf("%s, %.3g GB/s", roof.name, speed)
+		name := fmt.Sprintf("%s, %s GB/s", roof.name, three(speed))
 		notes = append(notes, func() { c.along("note", x.at(x1), y.at(x1*speed), x.at(x2), y.at(x2*speed), name, marks) })
 	}
 	for _, w := range all {
@@ -193,6 +196,14 @@ func numberRows(n int, width float64) int {
 		return 0
 	}
 	return int(math.Ceil(float64(n) * numberStep / (width - numberStep)))
+}
+
+// three prints a number with three digits, and a large one to the unit.
+func three(x float64) string {
+	if x < 1000 {
+		return fmt.Sprintf("%.3g", x)
+	}
+	return humanize.CommafWithDigits(math.Round(x), 0)
 }
 
 // numbers writes the number of each workload above the chart, as near as can be to

@@ -28,22 +28,22 @@ type grid struct {
 // WriteHTML writes one page that needs nothing else: no font and no network. Its
 // script sorts tables, and all else works without it.
 func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
-	results, p := r.oneWorker(), isas(r.Machine.ISAs)
+	results, p := r.oneWorker(), isas(r.Machine.Series())
 	text, header, rows := r.Table()
 	header, rows = append(header, "outliers", "A/A null"), append([][]string{}, rows...)
 	data := struct {
 		Report
-		Title                   string
-		Verdict, Figures        [][2]string
-		Noisy                   string
-		About                   [][]string
-		Roofline, Bars, Tokens  drawing
-		Kernels, Steps, Results grid
-		Rollout                 Rollout
-		Notes                   []string
-		Drift                   string
-		Mark                    string
-		Workers                 int
+		Title                          string
+		Verdict, Figures               [][2]string
+		Noisy                          string
+		About                          [][]string
+		Roofline, Bars, Tokens         drawing
+		Kernels, Goals, Steps, Results grid
+		Rollout                        Rollout
+		Notes                          []string
+		Drift                          string
+		Mark                           string
+		Workers                        int
 	}{
 		Report: r, Title: "Kernels of reweight on " + r.Machine.CPU, Verdict: r.verdict(), Figures: r.figures(), Noisy: Noisy(r.Nulls()),
 		About: r.Machine.Rows(), Rollout: rollout, Notes: r.Notes(), Drift: r.Drift(), Mark: Ended,
@@ -57,6 +57,7 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
 		data.Tokens = draw(func(width float64) template.HTML { return rolloutBars(rollout, width) })
 	}
 	data.Kernels = kernelGrid(results)
+	data.Goals.Text, data.Goals.Header, data.Goals.Rows = r.Goals()
 	if len(r.Overhead) > 0 {
 		text, header, rows := OverheadTable(r.Overhead)
 		data.Steps = grid{text, header, rows}
@@ -83,15 +84,17 @@ func (r Report) verdict() [][2]string {
 		add("Right", Right("every kernel measured here", r.measuredISAs()))
 	}
 	add("Fast", r.Fast(nil))
+	add("GPU", r.GPU())
 	add("Cost", Cost(r.Overhead))
 	return lines
 }
 
-// measuredISAs returns the instruction sets of the results, the slowest first.
+// measuredISAs returns what the results are of, the slowest instruction set first and the
+// GPU last.
 func (r Report) measuredISAs() []string {
 	seen := measured(r.Results)
 	var names []string
-	for _, name := range r.Machine.ISAs {
+	for _, name := range r.Machine.Series() {
 		if seen[name] {
 			names = append(names, name)
 		}
@@ -99,7 +102,7 @@ func (r Report) measuredISAs() []string {
 	return names
 }
 
-// figures returns up to five figures that a reader should remember, each with what it
+// figures returns up to six figures that a reader should remember, each with what it
 // is.
 func (r Report) figures() [][2]string {
 	var figures [][2]string
@@ -107,6 +110,10 @@ func (r Report) figures() [][2]string {
 		if ok {
 			figures = append(figures, [2]string{figure, what})
 		}
+	}
+	if results := OnGPU(r.Results); len(results) > 0 && results[0].CopyShare != nil {
+		q := results[0]
+		add(finite(q.CopyShare.Median), whole(q.CopyShare.Median)+"%", "of the speed of a plain copy on the GPU: "+q.Kernel)
 	}
 	if q := r.headline(); q != nil {
 		add(finite(q.NsPerElement.Median), digits(q.NsPerElement.Median)+" ns", "a logit: "+q.Kernel+" on "+q.ISA)

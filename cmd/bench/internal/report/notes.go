@@ -13,7 +13,7 @@ import (
 // plain read was, where rows of logits lay, and how noisy the machine was.
 func (r Report) Notes() []string {
 	var notes []string
-	for _, note := range [...]string{r.reads(), r.place(), r.noise()} {
+	for _, note := range [...]string{r.reads(), r.memoryOfGPU(), r.place(), r.noise()} {
 		if note != "" {
 			notes = append(notes, note)
 		}
@@ -28,7 +28,7 @@ func (r Report) BriefNotes() []string {
 		return nil
 	}
 	notes := []string{place}
-	if at := r.From(r.Results[0]); at == FromCache || at == FromBoth {
+	if at := r.From(OnCPU(r.Results)[0]); at == FromCache || at == FromBoth {
 		notes = append(notes, "bench run measures rows from memory, which here takes more than a minute.")
 	}
 	return notes
@@ -47,10 +47,13 @@ func readsOf(results []Result, rows bool) []float64 {
 	return speeds
 }
 
-// setRoofline sets it from the results.
+// setRoofline sets it from the results, those of the CPU if there are any.
 func (r *Report) setRoofline() {
 	r.Roofline = Roofline{}
 	results := r.oneWorker()
+	if cpu := OnCPU(results); len(cpu) > 0 {
+		results = cpu
+	}
 	for _, rows := range [...]bool{true, false} {
 		if x := readsOf(results, rows); x != nil {
 			r.Roofline = Roofline{median(x), x[0], x[len(x)-1]}
@@ -65,7 +68,7 @@ func (r Report) reads() string {
 		rows bool
 		name string
 	}{{true, "rows of logits"}, {false, "tokens"}} {
-		switch x := readsOf(r.oneWorker(), of.rows); len(x) {
+		switch x := readsOf(OnCPU(r.oneWorker()), of.rows); len(x) {
 		case 0:
 		case 1:
 			parts = append(parts, fmt.Sprintf("%s at %.1f GB/s", of.name, x[0]))
@@ -82,7 +85,7 @@ func (r Report) reads() string {
 // place says where rows of logits were read from.
 func (r Report) place() string {
 	var least, most int64
-	for _, q := range r.Results {
+	for _, q := range OnCPU(r.Results) {
 		if n := rowBytes(q); n > 0 {
 			if most == 0 {
 				least = n

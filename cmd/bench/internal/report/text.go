@@ -48,6 +48,9 @@ func (r Report) writeTable(w io.Writer) error {
 		}
 		r.WriteNotes(w)
 	}
+	if err := r.writeGoals(w); err != nil {
+		return err
+	}
 	if drift := r.Drift(); drift != "" {
 		fmt.Fprintf(w, "\n%s\n", drift)
 	}
@@ -64,15 +67,21 @@ func (r Report) WriteNotes(w io.Writer) { fmt.Fprintf(w, "\n%s\n", strings.Join(
 // others numbers with their intervals.
 func (r Report) Table() (text int, header []string, rows [][]string) {
 	text, header = 3, []string{"kernel", "type", "isa", "workers", "rows", "from", "ns/element", "GB/s", "of read", "x reference", "x portable", "rounds", "allocs", "max ulp", "max abs"}
-	compared := false
+	compared, copied := false, false
 	for _, q := range r.Results {
-		compared = compared || q.Baseline != nil
+		compared, copied = compared || q.Baseline != nil, copied || q.CopyShare != nil
+	}
+	if copied {
+		header = append(header, "of copy")
 	}
 	if compared {
 		header = append(header, "against baseline")
 	}
 	for _, q := range r.Results {
 		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers), cli.Shape(q.Rows, q.Vocab, 1), r.From(q)}, cells(q)...)
+		if copied {
+			row = append(row, ofCopy(q))
+		}
 		if compared {
 			against := "-"
 			if q.Baseline != nil {
@@ -89,7 +98,7 @@ func cells(q Result) []string {
 	return []string{
 		fmt.Sprintf("%s (%s-%s)", digits(q.NsPerElement.Median), digits(q.NsPerElement.Lo), digits(q.NsPerElement.Hi)),
 		fmt.Sprintf("%.2f", q.GBPerS),
-		cli.Percent(q.Share.Median) + " (" + whole(q.Share.Lo) + "-" + whole(q.Share.Hi) + ")",
+		share(q.Share),
 		fmt.Sprintf("%.1f", q.TimesReference.Median),
 		fmt.Sprintf("%.1f (%.1f-%.1f)", q.TimesPortable.Median, q.TimesPortable.Lo, q.TimesPortable.Hi),
 		strconv.Itoa(q.NsPerElement.N),
@@ -102,6 +111,8 @@ func cells(q Result) []string {
 // digits prints times of very different sizes to three figures.
 func digits(x float64) string {
 	switch {
+	case x < 0.01:
+		return fmt.Sprintf("%.5f", x)
 	case x < 10:
 		return fmt.Sprintf("%.3f", x)
 	case x < 100:
@@ -136,6 +147,12 @@ func (r Report) WriteMarkdown(w io.Writer) error {
 	for _, note := range r.Notes() {
 		fmt.Fprintf(&b, "\n%s\n", note)
 	}
+	if text, header, rows := r.Goals(); len(rows) > 0 {
+		fmt.Fprintf(&b, "\n%s\n\n", goalsTitle)
+		if err := cli.WriteMarkdown(&b, text, header, rows); err != nil {
+			return err
+		}
+	}
 	if drift := r.Drift(); drift != "" {
 		fmt.Fprintf(&b, "\n%s\n", drift)
 	}
@@ -148,7 +165,7 @@ var csvHeader = []string{
 	"kernel", "dtype", "isa", "rows", "vocab", "workers", "ns_per_element", "ns_lo", "ns_hi", "gb_per_s", "read_gb_per_s", "roofline_share",
 	"share_lo", "share_hi", "times_reference", "times_portable", "times_portable_lo", "times_portable_hi", "rounds", "outliers", "null", "null_lo", "null_hi",
 	"allocs_per_op", "bytes_per_op", "cycles_per_element", "instructions_per_element", "max_ulp", "max_abs",
-	"baseline_ratio", "baseline_lo", "baseline_hi", "baseline_read_ratio", "baseline_verdict", "partial",
+	"copy_gb_per_s", "copy_share", "copy_share_lo", "copy_share_hi", "baseline_ratio", "baseline_lo", "baseline_hi", "baseline_read_ratio", "baseline_verdict", "partial",
 }
 
 // WriteCSV writes a line for each result with all digits. What was not measured
@@ -175,6 +192,11 @@ func (r Report) WriteCSV(w io.Writer) error {
 			q.Kernel, q.DType, q.ISA, n(q.Rows), n(q.Vocab), n(q.Workers), f(ns.Median), f(ns.Lo), f(ns.Hi), f(q.GBPerS), f(q.ReadGBPerS), f(share.Median), f(share.Lo), f(share.Hi),
 			f(q.TimesReference.Median), f(portable.Median), f(portable.Lo), f(portable.Hi), n(ns.N), n(ns.Outliers), f(q.Null.Median), f(q.Null.Lo), f(q.Null.Hi),
 			strconv.FormatUint(q.AllocsPerOp, 10), strconv.FormatUint(q.BytesPerOp, 10), counted(q.Cycles), counted(q.Instructions), f(float64(q.MaxULP)), f(float64(q.MaxAbs)),
+		}
+		if e := q.CopyShare; e != nil {
+			row = append(row, f(q.CopyGBPerS), f(e.Median), f(e.Lo), f(e.Hi))
+		} else {
+			row = append(row, "", "", "", "")
 		}
 		if b := q.Baseline; b != nil {
 			row = append(row, f(b.Ratio.Median), f(b.Ratio.Lo), f(b.Ratio.Hi), f(float64(b.Read)), b.Word)

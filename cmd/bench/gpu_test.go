@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// withGPU returns a function that opens a GPU, or the interpreter.
+func withGPU(t *testing.T) func() (*gpu.Device, error) {
+	return func() (*gpu.Device, error) { return gputest.Device(t), nil }
+}
+
+// noGPU returns a function that opens none, for that reason.
+func noGPU(reason string) func() (*gpu.Device, error) {
+	return func() (*gpu.Device, error) { return nil, errors.New(reason) }
+}
+
+// reasons are those for which no GPU is used.
+var reasons = []string{
+	"there is no driver: libcuda.so.1: cannot open shared object file: No such file or directory",
+	"the driver finds no device",
+	"the driver is for CUDA 10.2, want 11.0 or newer",
+	"device 0, Tesla V100-SXM2-16GB, has compute capability 7.0, want 8.0 or newer",
+	"this program for linux/amd64 is built without CUDA, which takes linux/amd64 or linux/arm64 and no build tag nogpu",
+	"cuda: cuInit failed with CUDA_ERROR_UNKNOWN (999): unknown error",
+}
+
+// TestInfoGPU: one line says what GPU there is, or why none is used, and nothing about
+// a GPU makes info fail.
+func TestInfoGPU(t *testing.T) {
+	line := func(open func() (*gpu.Device, error)) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if status := run(t.Context(), []string{"info"}, &stdout, &stderr, open); status != 0 || stderr.Len() > 0 {
+			t.Fatalf("status %d, %s", status, stderr.String())
+		}
+		for line := range strings.Lines(stdout.String()) {
+			if text, ok := strings.CutPrefix(line, "GPU "); ok {
+				return strings.TrimSpace(text)
+			}
+		}
+		t.Fatalf("no line about the GPU in\n%s", stdout.String())
+		return ""
+	}
+	for _, reason := range reasons {
+		if got, want := line(noGPU(reason)), "none is used: "+reason; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	dev := gputest.Device(t)
+	got := line(func() (*gpu.Device, error) { return dev, nil })
+	for _, want := range []string{dev.Info().Name + ", compute capability ", " multiprocessors, ", "iB, driver for CUDA "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+	if got := line(noGPU("two\nlines \x1b[31m")); strings.ContainsAny(got, "\x1b\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestOpenGPU: without a driver the reason is a plain sentence.
+func TestOpenGPU(t *testing.T) {
+	t.Setenv("REWEIGHT_LIBCUDA", filepath.Join(t.TempDir(), "none.so"))
+	if dev, err := openGPU(); err == nil || dev != nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v, %v", dev, err)
+	}
+}
+
+// TestNoGPU: who asks for a GPU where none can be used gets one line, and status 2.
+func TestNoGPU(t *testing.T) {
+	for _, reason := range reasons {
+		for _, command := range []string{"run", "overhead", "gate -floor floors.json", "gate -base HEAD"} {
+			for _, list := range []string{"cuda", "portable,cuda"} {
+				var stdout, stderr bytes.Buffer
+				status := run(t.Context(), append(strings.Fields(command), "-isa", list), &stdout, &stderr, noGPU(reason))
+				if m := stderr.String(); status != 2 || strings.Count(m, "\n") != 1 || !strings.Contains(m, `-isa has "cuda", and no GPU can be used: `+reason) || stdout.Len() > 0 {
+					t.Errorf("bench %s -isa %s: status %d, %q, %q", command, list, status, m, stdout.String())
+				}
+			}
+		}
+	}
+}
+
+// TestRunAsksForNoGPU: the GPU is left alone where the list has no cuda.
+func TestRunAsksForNoGPU(t *testing.T) {
+	asked := false
+	g := &cli.GPU{Open: func() (*gpu.Device, error) { asked = true; return nil, errors.New("none") }}
+	var out bytes.Buffer
+	if err := runCommand(t.Context(), append(slices.Clone(little), "-isa", "portable"), &out, &cli.Progress{}, quick, g); err != nil || asked || strings.Contains(out.String(), "GPU") {
+		t.Errorf("%v, %v\n%s", asked, err, out.String())
+	}
+	if err := overheadQuickly(t.Context(), io.Discard, "-isa", "portable"); err != nil {
+		t.Error(err)
+	}
+	// By default it is looked for, and a line says why there is none.
+	out.Reset()
+	if err := runCommand(t.Context(), little, &out, &cli.Progress{}, quick, g); err != nil || !asked || !strings.Contains(out.String(), "\nGPU           none is used: none\n") {
+		t.Errorf("%v, %v\n%s", asked, err, out.String())
+	}
+}
+
+func runOnGPU(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := runCommand(t.Context(), append([]string{"-rows", "4", "-vocab", "70"}, args...), &out, &cli.Progress{}, quick, &cli.GPU{Open: withGPU(t)})
+	return out.String(), err
+}
+
+// TestRunGPU measures kernels on a GPU, alone and beside the CPU, in every format.
+func TestRunGPU(t *testing.T) {
+	text, err := runOnGPU(t, "-kernel", "token_stats,row_gradient,surrogate", "-isa", "cuda", "-format", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Report
+	decode(t, []byte(text), &r)
+	if r.Machine.GPU == nil || r.Machine.GPU.Name == "" || len(r.Results) != 3+2+1 || len(r.Failures) > 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, q := range r.Results {
+		if q.ISA != "cuda" || q.CopyShare == nil || !(q.CopyGBPerS > 0) || !(q.Share.Median > 0) || q.MaxULP != q.MaxULP || q.MaxAbs != q.MaxAbs || q.RowsWanted != 0 {
+			t.Errorf("%+v", q)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"-isa", "cuda"}, []string{"\nGPU ", "of copy", "\nmultiply  f32   cuda  1        4 ", "device"}},
+		{nil, []string{"\nmultiply  f32   portable ", "\nmultiply  f32   cuda ", "of copy"}},
+		{[]string{"-isa", "cuda,portable", "-format", "csv"}, []string{"copy_gb_per_s,copy_share,", "\nmultiply,f32,portable,4,0,1,", "\nmultiply,f32,cuda,4,0,1,"}},
+		{[]string{"-isa", "cuda", "-format", "markdown"}, []string{"| of copy |", "| cuda |"}},
+		{[]string{"-isa", "cuda", "-format", "go"}, []string{"isa=cuda 1 "}},
+	} {
+		text, err := runOnGPU(t, append(c.args, "-kernel", "multiply")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v: no %q in\n%s", c.args, want, text)
+			}
+		}
+	}
+}
+
+// TestRunGPUReport: the report has the GPU's rows and steps, and an earlier run on another
+// GPU is no baseline.
+func TestRunGPUReport(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := runOnGPU(t, "-kernel", "multiply,token_stats_lse", "-isa", "portable,cuda", "-out", dir); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<b>GPU:</b>", "of copy", ">cuda</td>", "of the speed of a plain copy on the GPU", "on portable and cuda."} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("report.html lacks %q", want)
+		}
+	}
+	file := filepath.Join(dir, "results.json")
+	r, err := report.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := map[string]int{}
+	for _, o := range r.Overhead {
+		steps[o.ISA]++
+	}
+	if steps["portable"] != 6 || steps["cuda"] != 6 {
+		t.Errorf("training steps: %v", steps)
+	}
+	args := []string{"-kernel", "multiply", "-isa", "cuda", "-baseline", file}
+	if text, err := runOnGPU(t, args...); err != nil || !strings.Contains(text, "against baseline") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	r.Machine.GPU.Name = "NVIDIA Other"
+	r.Machine.GPU.Driver = "11.1"
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runOnGPU(t, args...); err == nil || !strings.Contains(err.Error(), "another GPU: NVIDIA Other with CUDA 11.1 then") {
+		t.Errorf("%v", err)
+	}
+}
+
+// wrongOnGPU is a check that finds multiply wrong on the GPU.
+func wrongOnGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+	parities, err := measure.Check(ctx, k, dtype, sizes[:1], impls)
+	for i := range parities {
+		if k.Name == "multiply" && impls[i].Name == cli.CUDA {
+			parities[i].Failure = "multiply f32 on cuda: planted"
+		}
+	}
+	return parities, err
+}
+
+// TestMainJobGPU: the main job has the GPU's parity and speed, and says what is wrong.
+func TestMainJobGPU(t *testing.T) {
+	job := func() job {
+		j := quickJob()
+		j.gpu = &cli.GPU{Open: withGPU(t)}
+		j.sizes = []int{1, 20}
+		j.onGPU.Sampler, j.onGPU.Sizes.Vocabs, j.onGPU.Sizes.Rows = quick, []int{40}, 4
+		return j
+	}
+	for _, args := range [][]string{nil, {"-v"}} {
+		var out bytes.Buffer
+		if err := mainCommand(t.Context(), args, &out, job()); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{" and " + gputest.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 4 x 40.\n", "of copy"}
+		if args != nil {
+			want = append(want, " cuda  ok ", "\nsurrogate                 cuda ")
+		}
+		for _, want := range want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%v: no %q in\n%s", args, want, out.String())
+			}
+		}
+		if args == nil {
+			for line := range strings.Lines(out.String()) {
+				if n := len([]rune(line)); n > 101 && !strings.HasPrefix(line, "GPU:") && !strings.HasPrefix(line, "Right:") && !strings.Contains(line, "This takes") {
+					t.Errorf("%d columns: %s", n-1, line)
+				}
+			}
+		}
+	}
+	j := job()
+	j.checks.Check = wrongOnGPU
+	var out bytes.Buffer
+	err := mainCommand(t.Context(), nil, &out, j)
+	if status := cli.ExitStatus("", err, io.Discard); status != 1 || !strings.Contains(out.String(), "Right: NO. Some results are WRONG:\nmultiply f32 on cuda: planted\n") {
+		t.Errorf("status %d, %v\n%s", status, err, out.String())
+	}
+	j = quickJob() // without a GPU it is the same, and a line says why
+	j.gpu = &cli.GPU{Open: noGPU(reasons[1])}
+	out.Reset()
+	if err := mainCommand(t.Context(), nil, &out, j); err != nil || !strings.Contains(out.String(), "\nGPU:   none is used: "+reasons[1]+"\n") || strings.Contains(out.String(), "of copy") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// TestOverheadGPU measures training steps on a GPU beside those on the CPU.
+func TestOverheadGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
+	var out bytes.Buffer
+	err := overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "17", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &cli.GPU{Open: withGPU(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Cost: ActFocus and AEM with a KL anchor: ", "ActFocus and AEM on the GPU with a KL anchor: ", "\nGPU ", "  cuda  "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), "  cuda  "); n != 12 {
+		t.Errorf("%d steps on the GPU in\n%s", n, out.String())
+	}
+}

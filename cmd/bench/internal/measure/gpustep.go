@@ -1,0 +1,246 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/gpu"
+)
+
+// gpuStepRows is how many tokens a training step on a GPU has by default: with 151,936
+// float32 logits each, its four arrays of rows take 4.6 GiB.
+const gpuStepRows = 2048
+
+// A gpuSteps is what all steps on a GPU share, as stepInput on a CPU.
+type gpuSteps struct {
+	dev    *gpu.Device
+	memory []gpu.Ptr // to free
+	bytes  int       // that were taken
+	spaces []*gpu.Workspace
+
+	batch                       gpu.Batch
+	size                        gpu.Size
+	ids                         gpu.IDs
+	rewards, minusOne           gpu.Ptr
+	old, current, ref, gradient gpu.Rows
+}
+
+// overheadsOnGPU is Overheads on a GPU. A block is some steps that are queued, and a
+// wait for the device.
+func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []Overhead, err error) {
+	in := gpuSteps{dev: q.GPU}
+	defer func() { err = errors.Join(err, in.close()) }()
+	if err := in.upload(newStepInput(q.Tokens, q.Vocab)); err != nil {
+		return nil, err
+	}
+	steps := q.variants()
+	fns := make([]func() error, len(steps))
+	calls := make([]float64, len(steps))
+	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]int, len(steps))
+	for i, st := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		before := in.bytes
+		do, ws, err := in.start(st)
+		if err != nil {
+			return nil, err
+		}
+		held[i] = in.bytes - before
+		if err := do(); err != nil {
+			return nil, err
+		}
+		if err := ws.Check(); err != nil {
+			return nil, fmt.Errorf("the %s step: %w", st.name(), err)
+		}
+		if objects[i], bytes[i], err = bench.Allocs(do); err != nil {
+			return nil, err
+		}
+		n, err := callsOfBlock(in.dev, do, s.Block)
+		if err != nil {
+			return nil, err
+		}
+		fns[i], calls[i] = queued(in.dev, do, n), float64(n)
+	}
+	samples, err := stepBudget(s).Sample(ctx, fns...)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
+		return nil, err
+	}
+	perCall(samples, calls)
+	overheads = q.overheads(samples)
+	for i := range overheads {
+		o, step := &overheads[i], reweighted+i
+		o.ExtraBytes, o.Allocs, o.AllocBytes = int64(held[step]-held[uniform]), objects[step], bytes[step]
+	}
+	return overheads, err
+}
+
+// take allocates memory that close gives back.
+func (in *gpuSteps) take(bytes int) (gpu.Ptr, error) {
+	p, err := in.dev.Alloc(bytes)
+	if err != nil {
+		return 0, &fullError{bytes, err}
+	}
+	in.memory = append(in.memory, p)
+	in.bytes += bytes
+	return p, nil
+}
+
+func (in *gpuSteps) close() (err error) {
+	for _, ws := range in.spaces {
+		err = errors.Join(err, ws.Close())
+	}
+	for _, p := range in.memory {
+		err = errors.Join(err, in.dev.Free(p))
+	}
+	return err
+}
+
+// uploaded returns an array of the device with these elements.
+func uploaded[E any](in *gpuSteps, x []E) (gpu.Ptr, error) {
+	p, err := in.take(len(bytesOf(x)))
+	if err != nil {
+		return 0, err
+	}
+	return p, gpu.Upload(in.dev, p, x, 0)
+}
+
+// upload copies the input to the device.
+func (in *gpuSteps) upload(host *stepInput) (err error) {
+	b := &host.batch
+	n := b.Tokens()
+	in.batch = gpu.Batch{Tokens: n, Trajectories: len(b.Rewards)}
+	in.size = gpu.Size{Tokens: n, Trajectories: len(b.Rewards)}
+	minusOne := make([]float32, n)
+	for t := range minusOne {
+		minusOne[t] = -1
+	}
+	set := func(dst *gpu.Ptr, p gpu.Ptr, e error) {
+		*dst, err = p, errors.Join(err, e)
+	}
+	p, e := uploaded(in, b.Role)
+	set(&in.batch.Role, p, e)
+	p, e = uploaded(in, b.SeqOffsets)
+	set(&in.batch.SeqOffsets, p, e)
+	p, e = uploaded(in, b.GroupIDs)
+	set(&in.batch.GroupIDs, p, e)
+	p, e = uploaded(in, b.Rewards)
+	set(&in.batch.Rewards, p, e)
+	p, e = uploaded(in, b.SpanIDs)
+	set(&in.batch.SpanIDs, p, e)
+	p, e = uploaded(in, b.Values)
+	set(&in.batch.Values, p, e)
+	p, e = uploaded(in, b.TokenIDs)
+	set(&in.ids.Ptr, p, e)
+	p, e = uploaded(in, host.rewards)
+	set(&in.rewards, p, e)
+	p, e = uploaded(in, minusOne)
+	set(&in.minusOne, p, e)
+	for _, rows := range [...]*gpu.Rows{&in.old, &in.current, &in.ref, &in.gradient} {
+		*rows = gpu.Rows{DType: reweight.DTypeF32, Rows: n, Vocab: host.vocab}
+		p, e := in.take(4 * n * host.vocab)
+		set(&rows.Ptr, p, e)
+	}
+	for _, rows := range [...]*gpu.Rows{&in.old, &in.current, &in.ref} {
+		for t := 0; t < n && err == nil; t++ {
+			err = gpu.Upload(in.dev, rows.Ptr+gpu.Ptr(4*t*host.vocab), host.row(t), 0)
+		}
+	}
+	return err
+}
+
+// start allocates what the step needs and returns a function that queues it, and its
+// workspace.
+func (in *gpuSteps) start(st step) (do func() error, ws *gpu.Workspace, err error) {
+	size := in.size
+	if st.aem {
+		size.Spans = size.Tokens
+	}
+	if ws, err = in.dev.NewWorkspace(0, size); err != nil {
+		return nil, nil, &fullError{size.Bytes(), err}
+	}
+	in.spaces = append(in.spaces, ws)
+	in.bytes += size.Bytes()
+	floats := func() (p gpu.Ptr) {
+		if err == nil {
+			p, err = in.take(4 * in.batch.Tokens)
+		}
+		return p
+	}
+	b := in.batch
+	b.OldLogprobs, b.Logprobs, b.Advantages = floats(), floats(), floats()
+	grad := floats()
+	var weights, factors, result gpu.Ptr
+	if st.kl {
+		b.RefLogprobs = floats()
+	}
+	if st.actFocus {
+		b.RefEnergy = floats()
+		weights = b.RefEnergy // in place
+	}
+	if st.aem {
+		b.Entropy = floats()
+		factors = b.Entropy // in place
+	}
+	if err == nil {
+		result, err = in.take(resultBytes)
+	}
+	return func() error { return st.queue(ws, in, &b, grad, weights, factors, result) }, ws, err
+}
+
+// resultBytes is enough for a reweight.ActFocusResult and for a reweight.LossResult, which
+// come to the same place: nobody reads them.
+const resultBytes = 256
+
+// queue queues the step; do in step.go is the same on the CPU.
+func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weights, factors, result gpu.Ptr) error {
+	n := b.Tokens
+	old := gpu.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
+	if err := ws.TokenStats(old, in.old, in.ids, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
+	if st.kl || st.actFocus {
+		ref := gpu.Stats{LSE: b.RefEnergy, Logprob: b.RefLogprobs}
+		if err := ws.TokenStats(ref, in.ref, in.ids, reweight.DefaultTokenStats); err != nil {
+			return err
+		}
+	}
+	if st.actFocus { // the energy is -lse
+		if err := ws.Multiply(b.RefEnergy, b.RefEnergy, in.minusOne, n); err != nil {
+			return err
+		}
+	}
+	if err := ws.TokenStats(gpu.Stats{Logprob: b.Logprobs}, in.current, in.ids, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
+	if st.ppo {
+		if err := ws.GAE(b.Advantages, 0, in.rewards, b, reweight.DefaultGAE); err != nil {
+			return err
+		}
+		if err := ws.Whiten(b.Advantages, b.Advantages, b.Role, n); err != nil {
+			return err
+		}
+	} else if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
+		return err
+	}
+	if st.aem {
+		if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
+			return err
+		}
+		if err := ws.Multiply(b.Advantages, b.Advantages, factors, n); err != nil {
+			return err
+		}
+	}
+	if st.actFocus {
+		if err := ws.ActFocus(weights, result, b, reweight.DefaultActFocus); err != nil {
+			return err
+		}
+	}
+	if err := ws.Loss(grad, result, weights, b, reweight.DefaultLoss); err != nil {
+		return err
+	}
+	return ws.RowGradient(in.gradient, in.current, in.ids, b.Logprobs, 0, grad, reweight.DefaultRowGradient)
+}
