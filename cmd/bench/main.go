@@ -18,6 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/cuda"
 )
 
 const usage = `Usage:
@@ -44,7 +45,12 @@ func main() {
 
 // openGPU opens the first GPU. The error says why there is none.
 func openGPU() (*gpu.Device, error) {
-	return nil, errors.New("this version has no driver for it")
+	dev, err := cuda.Open(0)
+	var none *cuda.UnavailableError
+	if errors.As(err, &none) {
+		err = errors.New(none.Reason)
+	}
+	return dev, err
 }
 
 // untilInterrupt returns a context that an interrupt ends. A second after it,
