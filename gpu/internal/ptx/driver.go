@@ -130,6 +130,9 @@ func (d *Device) Function(name string, threads, shared int) (driver.Function, in
 	if !ok {
 		return 0, 0, fmt.Errorf("ptx: there is no kernel %s", name)
 	}
+	if k.compile != nil {
+		k.compile()
+	}
 	if err := k.check(threads, shared); err != nil {
 		return 0, 0, err
 	}

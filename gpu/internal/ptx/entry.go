@@ -60,23 +60,44 @@ func (m *module) entry(s *scanner) {
 			s.fail(line, "unknown directive %q", word)
 		}
 	}
+	m.kernels = append(m.kernels, k)
+	if !s.checked {
+		c.body()
+		return
+	}
+	own := *s
+	c.scanner = &own
+	k.compile = c.body
+	for depth := 1; depth > 0; {
+		switch s.next() {
+		case "{":
+			depth++
+		case "}":
+			depth--
+		}
+	}
+}
+
+// body compiles what follows the brace.
+func (c *compiler) body() {
+	k := c.k
+	k.compile = nil
 	for len(c.scopes) > 0 {
 		c.statement()
 	}
 	for _, j := range c.jumps {
 		at, ok := c.labels[j.label]
 		if !ok {
-			s.fail(j.line, "there is no label %s", j.label)
+			c.fail(j.line, "there is no label %s", j.label)
 		}
 		k.program[j.from].target = int32(at)
 	}
 	// A lane that runs past the last instruction, or jumps there, ends.
 	k.program = append(k.program, instr{kind: exit, predicate: none})
-	k.sources = append(k.sources, source{line: s.line(), text: "(end)"})
+	k.sources = append(k.sources, source{line: c.line(), text: "(end)"})
 	if k.static.size > maxStatic {
-		s.fail(s.line(), "%d bytes of static shared memory, %d is the most", k.static.size, maxStatic)
+		c.fail(c.line(), "%d bytes of static shared memory, %d is the most", k.static.size, maxStatic)
 	}
-	m.kernels = append(m.kernels, k)
 }
 
 // dimensions reads "128, 1, 1", or fewer of the three, and gives their product.

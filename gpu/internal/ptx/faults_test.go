@@ -202,6 +202,10 @@ func TestRefused(t *testing.T) {
 		{"character", header + "#\n", "the character '#'"},
 		{"end", header + ".visible .entry k() { ret;", "ends too early"},
 		{"static shared memory", header + ".shared .b8 x[50000];\n.visible .entry k() { ret; }", "is the most"},
+		{"dynamic alignment", header + ".extern .shared .align 32 .b8 x[];", "aligned to 16"},
+		{"variable twice", header + ".const .b32 x = 1; .const .b32 x = 2;", "x is declared twice"},
+		{"global without a size", header + ".extern .global .b32 x;", "only shared memory may be extern"},
+		{"initial values", header + ".const .b8 x[2] = {1, 2, 3};", "3 bytes of initial values for 2"},
 		{"twice", header + ".visible .entry k() { ret; } .visible .entry k() { ret; }", "the kernel k is in test and in test"},
 	} {
 		_, err := Open(map[string]string{"test": c.text}, Options{})

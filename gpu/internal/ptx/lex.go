@@ -17,6 +17,8 @@ type scanner struct {
 	lines  []string
 	tokens []token
 	at     int
+
+	checked bool // the text has no errors
 }
 
 func isWordByte(c byte) bool {

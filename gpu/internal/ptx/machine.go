@@ -78,6 +78,8 @@ type kernel struct {
 	static     sharedLayout
 	localSize  int // bytes of local memory
 	maxThreads int // .maxntid, or the most there can be
+
+	compile func() // fills in what comes from the body, or nil if that is done
 }
 
 // A lane is a thread of the CTA that runs.

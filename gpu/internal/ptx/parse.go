@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A module is a text of PTX.
@@ -51,7 +52,7 @@ const maxThreads = 1024
 
 // parseModule reads a module. Its .global variables go to the memory.
 func parseModule(name, text string, mem *memory) (m *module, err error) {
-	s, err := scan(name, text)
+	s, err := scanOnce(name, text)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,33 @@ func parseModule(name, text string, mem *memory) (m *module, err error) {
 	for !s.end() {
 		m.declaration(s, mem)
 	}
+	checked.Lock()
+	defer checked.Unlock()
+	if len(checked.texts) == mostTexts {
+		clear(checked.texts)
+	}
+	checked.texts[text] = s
 	return m, nil
+}
+
+// checked has texts that were compiled before without an error. Of such a text a kernel
+// is compiled when it is asked for: tests open many devices with the same modules.
+var checked = struct {
+	sync.Mutex
+	texts map[string]*scanner
+}{texts: map[string]*scanner{}}
+
+// mostTexts bounds what is kept, for tests that change modules.
+const mostTexts = 64
+
+// scanOnce is scan, or its result of an earlier time if the text is in checked.
+func scanOnce(name, text string) (*scanner, error) {
+	checked.Lock()
+	defer checked.Unlock()
+	if s, ok := checked.texts[text]; ok {
+		return &scanner{module: name, lines: s.lines, tokens: s.tokens, checked: true}, nil
+	}
+	return scan(name, text)
 }
 
 // declaration reads one thing of those that stand outside functions.
@@ -188,6 +215,8 @@ func (m *module) variable(s *scanner, where string, extern bool, mem *memory) {
 		s.fail(line, "%s is declared twice", v.name)
 	}
 	switch {
+	case where == ".shared" && extern && v.align > dynamicAlignment:
+		s.fail(line, "dynamic shared memory is aligned to %d", dynamicAlignment)
 	case where == ".shared" && extern:
 		m.dynamic = append(m.dynamic, v.name)
 	case extern || v.unsized:
