@@ -39,6 +39,12 @@ var faults = []faulty{
 	{"copy between shared variables", "cp.async.cg.shared.global [first+16], [%in], 16;", []string{"lies between two variables"}},
 	{"undefined global", "ld.global.u32 %n, [%in+240];", []string{"nothing has written it"}},
 	{"half undefined global", "ld.global.v4.u32 {%n, %n, %n, %m}, [%in+224]; ld.global.u64 %x, [%in+232];", nil},
+	{"undefined byte", "ld.global.u8 %n, [%in+240];", []string{"nothing has written it"}},
+	{"undefined second byte of 2", "st.global.u8 [%in+240], 1; ld.global.u16 %n, [%in+240];", []string{"f1 is loaded, but nothing has written it"}},
+	{"undefined second byte of 4", "st.global.u8 [%in+240], 1; ld.global.u32 %n, [%in+240];", []string{"f1 is loaded, but nothing has written it"}},
+	{"undefined last byte of 8", "st.global.u32 [%in+240], 1; st.global.u16 [%in+244], 1; st.global.u8 [%in+246], 1; ld.global.u64 %x, [%in+240];", []string{"f7 is loaded, but nothing has written it"}},
+	{"undefined second half of 16", "st.global.u64 [%in+240], 1; ld.global.v2.u64 {%x, %x}, [%in+240];", []string{"f8 is loaded, but nothing has written it"}},
+	{"undefined half of 8 in local", "mov.u64 %x, depot; st.local.u32 [%x], %n; ld.local.u64 %x, [%x];", []string{"local address 0x4 is loaded, but nothing"}},
 	{"undefined shared", "ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x30 is loaded, but nothing has written it"}},
 	{"half undefined shared", "@%first st.shared.u16 [%s], 7; @%first ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x32 is loaded, but nothing has written it"}},
 	{"undefined local", "mov.u64 %x, depot; ld.local.u32 %n, [%x];", []string{"local address 0x0 is loaded, but nothing"}},
@@ -69,6 +75,7 @@ var faults = []faulty{
 	{"no wait", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; @%first ld.shared.u32 %n, [%s];", []string{"the cp.async of thread 0 that brings it has not been waited for"}},
 	{"no commit", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.wait_group 0; @%first ld.shared.u32 %n, [%s];", []string{"has not been waited for"}},
 	{"waits for too few", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; cp.async.wait_group 1; @%first ld.shared.u32 %n, [%s];", []string{"has not been waited for"}},
+	{"waits for the first of two", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; @%first cp.async.cg.shared.global [%s+16], [%in], 16; cp.async.commit_group; cp.async.wait_group 1; @%first ld.shared.u32 %n, [%s+16];", []string{"has not been waited for"}},
 	{"waits", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; cp.async.wait_group 0; @%first ld.shared.u32 %n, [%s];", nil},
 	{"another lane's copy", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.wait_all; setp.eq.u32 %p, %t, 1; @%p ld.shared.u32 %n, [%s];", []string{"race|nothing has written it"}},
 	{"another lane's copy after a barrier", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.wait_all; bar.warp.sync -1; setp.eq.u32 %p, %t, 1; @%p ld.shared.u32 %n, [%s];", nil},
@@ -272,7 +279,7 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q%256 != 0 || p%256 != 0 {
+	if q%256 != 0 || p%256 != 0 || q < p+8+4096 {
 		t.Errorf("addresses %#x and %#x", p, q)
 	}
 	contains("undefined", d.Download(make([]byte, 8), q, 0), "nothing has written it")

@@ -54,7 +54,7 @@ func (m *memory) add(size int) *region {
 	}
 	r := &region{base: m.next, data: make([]byte, size), written: make([]byte, size)}
 	m.regions = append(m.regions, r)
-	m.next = (m.next+uint64(size)+guard+allocationAlignment-1)&^(allocationAlignment-1) + allocationAlignment
+	m.next = (m.next + uint64(size) + guard + allocationAlignment - 1) &^ (allocationAlignment - 1)
 	return r
 }
 
