@@ -8,7 +8,7 @@ import (
 
 // TestMemory: CopyMemory copies all of it and nothing else, and ReadMemory changes nothing.
 func TestMemory(t *testing.T) {
-	m := newMachine(t, 21)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(21, 21))
 	for _, n := range []int{0, 16, 16 * 255, 16 * 256, 16 * 257, 16*2048 - 16, 16 * 2048, 16*2048 + 16, 400_000} {
 		x := make([]byte, n)

@@ -12,11 +12,10 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/internal/device"
-	"github.com/seed621a2839/reweight/gpu/internal/ptx"
+	"github.com/seed621a2839/reweight/gpu/gputest"
 )
 
-var moreRows = flag.Int("rows", 1500, "rows that each of the random tests draws")
+var moreRows = flag.Int("rows", 800, "rows that each of the random tests draws")
 
 var temperatures = []float64{1, 0.6, 1.3, math.E, 0.01, 1e-7, 0x1p20}
 
@@ -27,26 +26,16 @@ type machine struct {
 	ws     *gpu.Workspace
 	cpu    reweight.Workspace
 	placed []*placed // of the case at hand
+	tight  bool      // arrays end where their allocation ends: what is read behind one is an error
 	rows   int       // compared so far
 	bits   int       // elements compared so far
 }
 
-// newMachine returns an interpreter, whose lanes run in an order of their own for each
-// seed, with room for few warps, so that each takes several rows in turn.
-func newMachine(t *testing.T, seed uint64) *machine {
+// newMachine returns a device with a workspace. On the interpreter it has room for few
+// warps, so that each takes several rows in turn.
+func newMachine(t *testing.T) *machine {
 	t.Helper()
-	all, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	drv, err := ptx.Open(all, ptx.Options{Seed: seed, Multiprocessors: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dev, err := gpu.NewDevice(drv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev := gputest.Device(t)
 	ws, err := dev.NewWorkspace(0, gpu.Size{})
 	if err != nil {
 		t.Fatal(err)
@@ -58,9 +47,6 @@ func newMachine(t *testing.T, seed uint64) *machine {
 			return
 		}
 		if err := ws.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,7 +76,11 @@ const (
 // place puts an array so many bytes past a multiple of 256.
 func (m *machine) place(x []byte, past int) *placed {
 	m.Helper()
-	p := &placed{image: bytes.Repeat([]byte{filling}, margin+past+len(x)+margin), at: margin + past, n: len(x)}
+	behind := margin
+	if m.tight {
+		behind = 0
+	}
+	p := &placed{image: bytes.Repeat([]byte{filling}, margin+past+len(x)+behind), at: margin + past, n: len(x)}
 	copy(p.image[p.at:], x)
 	var err error
 	p.memory, err = m.dev.Alloc(len(p.image))

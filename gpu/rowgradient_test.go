@@ -116,7 +116,7 @@ func (c *gradientCase) placeAnyhow(r *rand.Rand) *gradientCase {
 }
 
 func TestRowGradientVocabularies(t *testing.T) {
-	m := newMachine(t, 11)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(11, 11))
 	var vocabs []int
 	for v := range 300 {
@@ -126,17 +126,18 @@ func TestRowGradientVocabularies(t *testing.T) {
 		vocabs = append(vocabs, v-17, v-1, v, v+1, v+8, v+127)
 	}
 	for i, v := range vocabs {
+		m.tight = i%2 == 0
 		for d := range reweight.DTypeBF16 + 1 {
 			f := families[(i+int(d))%len(families)]
 			l := f.rows(d, 2, v, r)
-			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
 			m.rowGradient(m.newGradientCase(c, bonuses[i%len(bonuses)], r).placeAnyhow(r))
 		}
 	}
 }
 
 func TestRowGradientFamilies(t *testing.T) {
-	m := newMachine(t, 12)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(12, 12))
 	for d := range reweight.DTypeBF16 + 1 {
 		for i, tau := range temperatures {
@@ -156,7 +157,7 @@ func TestRowGradientFamilies(t *testing.T) {
 
 // TestRowGradientEveryValue: rows that together have every bfloat16.
 func TestRowGradientEveryValue(t *testing.T) {
-	m := newMachine(t, 13)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(13, 13))
 	const vocab = 64
 	l := newLogits(reweight.DTypeBF16, 1<<16/vocab, vocab)
@@ -172,7 +173,7 @@ func TestRowGradientEveryValue(t *testing.T) {
 
 // TestRowGradientInputs: log-probabilities and gradients that the row does not have.
 func TestRowGradientInputs(t *testing.T) {
-	m := newMachine(t, 14)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(14, 14))
 	nan := float32(math.NaN())
 	for d := range reweight.DTypeBF16 + 1 {
@@ -199,7 +200,7 @@ func TestRowGradientInputs(t *testing.T) {
 // TestRowGradientAtRandom draws everything.
 func TestRowGradientAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 15))
-	m := newMachine(t, 15)
+	m := newMachine(t)
 	for m.rows < *moreRows {
 		f := families[r.IntN(len(families))]
 		d := reweight.DType(r.IntN(2))
@@ -211,7 +212,7 @@ func TestRowGradientAtRandom(t *testing.T) {
 // TestRowGradientBad: an id that is not in the vocabulary makes its row NaN and no other,
 // a row that is not there is passed over, and Check names them.
 func TestRowGradientBad(t *testing.T) {
-	m := newMachine(t, 16)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(16, 16))
 	l := families[0].rows(reweight.DTypeF32, 30, 50, r)
 	c := m.newGradientCase(&rowCase{logits: l, ids: someIDs(l, r), tau: 1}, 0, r)

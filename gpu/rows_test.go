@@ -12,7 +12,7 @@ import (
 
 // TestRowErrors: what the host can see is told before anything is queued.
 func TestRowErrors(t *testing.T) {
-	m := newMachine(t, 31)
+	m := newMachine(t)
 	const p = gpu.Ptr(1 << 40) // no memory: nothing may be queued
 	good := gpu.Rows{Ptr: p, DType: reweight.DTypeBF16, Rows: 4, Vocab: 10}
 	rows := func(change func(r *gpu.Rows)) gpu.Rows {
@@ -100,7 +100,7 @@ func trimmed(s string) string {
 // TestFarRows: numbers of rows and their distances in bytes have 64 bits. The addresses
 // are those of row 0, which is not there.
 func TestFarRows(t *testing.T) {
-	m := newMachine(t, 32)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(32, 32))
 	const row, vocab = 1<<33 + 3, 70
 	for _, stride := range []int{vocab, 1 << 21} {

@@ -69,21 +69,22 @@ func (m *machine) tokenStats(c *rowCase, outputs string) {
 // TestTokenStatsVocabularies: every length up to 300, and those around blocks and
 // chunks, at every alignment.
 func TestTokenStatsVocabularies(t *testing.T) {
-	m := newMachine(t, 1)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	var vocabs []int
 	for v := range 300 {
 		vocabs = append(vocabs, v+1)
 	}
 	for _, v := range []int{1024, 2048, 3072, 4096, 5120, 6144, 8192} {
-		vocabs = append(vocabs, v-17, v-1, v, v+1, v+8, v+127)
+		vocabs = append(vocabs, v, v-17, v+1, v-1, v-8, v+127, v+8, v)
 	}
 	subsets := []string{"lep", "l", "e", "p", "le", "lp", "ep"}
 	for i, v := range vocabs {
+		m.tight = i%2 == 0
 		for d := range reweight.DTypeF16 + 1 {
 			f := families[(i+int(d))%len(families)]
 			l := f.rows(d, 2, v, r)
-			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
 			m.tokenStats(c, subsets[i%len(subsets)])
 		}
 	}
@@ -92,7 +93,7 @@ func TestTokenStatsVocabularies(t *testing.T) {
 // TestTokenStatsFamilies: every family of package kernels and of this one, at every
 // temperature.
 func TestTokenStatsFamilies(t *testing.T) {
-	m := newMachine(t, 2)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(2, 2))
 	for d := range reweight.DTypeF16 + 1 {
 		for i, tau := range temperatures {
@@ -125,7 +126,7 @@ func inputOf(t *testing.T, kernel string, s kernels.Spec) reweight.Logits {
 
 // TestTokenStatsEveryValue: rows that together have every bfloat16 and every half.
 func TestTokenStatsEveryValue(t *testing.T) {
-	m := newMachine(t, 3)
+	m := newMachine(t)
 	const vocab = 64
 	for _, d := range []reweight.DType{reweight.DTypeBF16, reweight.DTypeF16} {
 		l := newLogits(d, 1<<16/vocab, vocab)
@@ -143,7 +144,7 @@ func TestTokenStatsEveryValue(t *testing.T) {
 // TestTokenStatsSpecials: a NaN and either infinity, at every place of short rows and at
 // many of long ones.
 func TestTokenStatsSpecials(t *testing.T) {
-	m := newMachine(t, 4)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(4, 4))
 	for _, v := range []int{1, 2, 33, 130, 1040, 2500, 9000} {
 		for d := range reweight.DTypeF16 + 1 {
@@ -169,7 +170,7 @@ func TestTokenStatsSpecials(t *testing.T) {
 // TestTokenStatsJumps: one element above the others, by any power of 2, in any block and
 // chunk; and one below.
 func TestTokenStatsJumps(t *testing.T) {
-	m := newMachine(t, 5)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(5, 5))
 	for d := range reweight.DTypeF16 + 1 {
 		v := 3*8192/d.Size() + 500
@@ -196,7 +197,7 @@ func TestTokenStatsJumps(t *testing.T) {
 // TestTokenStatsTurns: more rows than warps, so that each takes several, and the copies
 // of a row's first chunk overlap with the last of the row before.
 func TestTokenStatsTurns(t *testing.T) {
-	m := newMachine(t, 6)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(6, 6))
 	for d := range reweight.DTypeF16 + 1 {
 		chunk := 8192 / d.Size()
@@ -214,7 +215,7 @@ func TestTokenStatsTurns(t *testing.T) {
 // TestTokenStatsAtRandom draws everything.
 func TestTokenStatsAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
-	m := newMachine(t, 7)
+	m := newMachine(t)
 	for m.rows < *moreRows {
 		f := families[r.IntN(len(families))]
 		d := reweight.DType(r.IntN(3))
@@ -225,7 +226,7 @@ func TestTokenStatsAtRandom(t *testing.T) {
 // TestTokenStatsBadIDs: an id that is not in the vocabulary makes the log-probability
 // NaN and nothing else, and Check names row and id.
 func TestTokenStatsBadIDs(t *testing.T) {
-	m := newMachine(t, 8)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(8, 8))
 	l := families[0].rows(reweight.DTypeBF16, 30, 50, r)
 	want := reweight.Stats{LSE: make([]float32, 30), Entropy: make([]float32, 30), Logprob: make([]float32, 30)}
@@ -271,7 +272,7 @@ func TestTokenStatsBadIDs(t *testing.T) {
 
 // TestTokenStatsBadIndex: rows that are not there are passed over, and Check names one.
 func TestTokenStatsBadIndex(t *testing.T) {
-	m := newMachine(t, 9)
+	m := newMachine(t)
 	r := rand.New(rand.NewPCG(9, 9))
 	l := families[0].rows(reweight.DTypeF32, 40, 50, r)
 	want := reweight.Stats{LSE: make([]float32, 40)}
