@@ -46,7 +46,7 @@ func TestGPUFloat64(t *testing.T) {
 	g := &gpuRow{T: t, dev: dev, ws: ws}
 	r := rand.New(rand.NewPCG(1, 2))
 	far, slow := 0, 0
-	for i := range 300 {
+	for i := range 400 {
 		n := 1 + r.IntN(1500)
 		if i%20 == 0 {
 			n = 2000 + r.IntN(5000)
@@ -72,7 +72,7 @@ func TestGPUFloat64(t *testing.T) {
 		} else {
 			rows.Ptr = upload(g, wide)
 		}
-		tau := []float64{1, 1, 0.6, 1.3, math.E, 0.01, 1e-7, 0x1p20}[r.IntN(8)]
+		tau := []float64{1, 1, 1, 0.6, 0.7, 1.3, 1.4426950408889634, math.E, 0.01, 1e-7, 0x1p-18, 0x1p18, 0x1.8p18, 0x1p20}[r.IntN(14)]
 		id := int32(r.IntN(n))
 		out := upload(g, make([]float32, 3))
 		ids := gpu.IDs{Ptr: upload(g, []int32{id})}

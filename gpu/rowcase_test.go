@@ -17,7 +17,9 @@ import (
 
 var moreRows = flag.Int("rows", 800, "rows that each of the random tests draws")
 
-var temperatures = []float64{1, 0.6, 1.3, math.E, 0.01, 1e-7, 0x1p20}
+// temperatures are some for which log2(e) / tau is rounded up, down and not at all, and
+// some that are beyond what log2 units serve.
+var temperatures = []float64{1, 0.7, 1.3, log2E, 0.6, math.E, 0.01, 1e-7, 0x1p20}
 
 // A machine is a device to test on, with a workspace.
 type machine struct {

@@ -130,7 +130,7 @@ func TestRowGradientVocabularies(t *testing.T) {
 		for d := range reweight.DTypeBF16 + 1 {
 			f := families[(i+int(d))%len(families)]
 			l := f.rows(d, 2, v, r)
-			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%4], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
 			m.rowGradient(m.newGradientCase(c, bonuses[i%len(bonuses)], r).placeAnyhow(r))
 		}
 	}

@@ -84,7 +84,7 @@ func TestTokenStatsVocabularies(t *testing.T) {
 		for d := range reweight.DTypeF16 + 1 {
 			f := families[(i+int(d))%len(families)]
 			l := f.rows(d, 2, v, r)
-			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%3], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
+			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%4], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
 			m.tokenStats(c, subsets[i%len(subsets)])
 		}
 	}
@@ -98,11 +98,11 @@ func TestTokenStatsFamilies(t *testing.T) {
 	for d := range reweight.DTypeF16 + 1 {
 		for i, tau := range temperatures {
 			for _, f := range kernels.Families {
-				l := inputOf(t, "token_stats", kernels.Spec{Rows: 1, Vocab: 1000 + 700*i, DType: d, Family: f, Seed: uint64(i + 1)})
+				l := inputOf(t, "token_stats", kernels.Spec{Rows: 1, Vocab: 1000 + 500*i, DType: d, Family: f, Seed: uint64(i + 1)})
 				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.String()}, "lep")
 			}
 			for _, f := range families {
-				l := f.rows(d, 1, 2100+300*i, r)
+				l := f.rows(d, 1, 2100+200*i, r)
 				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: 1 + i, within: f.name}, "ep")
 			}
 		}
