@@ -44,10 +44,10 @@
 #define GROUP (GROUP_STEPS * LANES)
 #define BLOCK (GROUPS * GROUP)
 
-#define CHUNK 8192       // bytes that a warp copies at a time
-#define COPY 16          // bytes that a thread copies at a time
+#define CHUNK 8192           // bytes that a warp copies at a time
+#define COPY 16              // bytes that a thread copies at a time
 #define BUFFER (CHUNK + 128) // a chunk with the room after each block
-#define MOST_BLOCKS 4    // of a chunk
+#define MOST_BLOCKS 4        // of a chunk
 
 // A warp's shared memory.
 template <int BUFFERS> struct Slice {
@@ -59,7 +59,7 @@ template <int BUFFERS> struct Slice {
 // token_stats.cu fill the shared memory of one with 228 KiB, and leave enough registers
 // to keep all elements of a group under way at a time.
 #define ROW_WARPS 4
-#define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(ROW_WARPS *WARP, 3)))
+#define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(ROW_WARPS * WARP, 3)))
 
 // mySlice returns the shared memory of this warp.
 template <int BUFFERS> DEVICE Slice<BUFFERS> *mySlice() {
@@ -215,10 +215,10 @@ template <int TYPE> DEVICE void load(u8 *buffer, const Chunk &c) {
 
 // ---------------------------------------------------------------- one block
 
-#define HEADROOM 8.0f    // a block may exceed the reference by 2^8
-#define LOWEST_Y -124.0f // from here on up y needs no clamp at MIN_Y, whatever rounding does to it
-#define MOST_Y 1048576.0f // log2 units of the reference beyond which a row is summed in float64
-#define SLOW_BELOW 0x1p-18 // temperatures outside of these two as well
+#define HEADROOM 8.0f      // a block may exceed the reference by 2^8
+#define LOWEST_Y -124.0f   // no element whose exact y is above this needs the clamp at MIN_Y
+#define MOST_Y 1048576.0f  // log2 units of the reference beyond which a row is summed in float64
+#define SLOW_BELOW 0x1p-18 // the temperatures beyond which it is, too
 #define SLOW_ABOVE 0x1p18
 
 // A Scale is log2(e) / temperature, in two parts unless the temperature is 1.
