@@ -423,15 +423,16 @@ func TestActFocusBits(t *testing.T) {
 	})
 }
 
-// TestActFocusOfOneValue: where all values are alike, the sum of squares about their mean
-// is rounding errors, and without Eps sigma is nothing else.
-func TestActFocusOfOneValue(t *testing.T) {
+// TestActFocusOfAlmostOneValue: where all values but one are alike, the rounding error of
+// their mean shows in sigma.
+func TestActFocusOfAlmostOneValue(t *testing.T) {
 	rounds(t, *tokenRounds/2, func(t *tokenTest) {
-		x := make([]float32, 1+t.IntN(100))
+		x := make([]float32, 2000+t.IntN(3000))
 		x[0] = near(t.Rand)
 		for i := range x {
 			x[i] = x[0]
 		}
+		x[t.IntN(len(x))] = math.Nextafter32(x[0], 0)
 		t.actFocus(x, reweight.ActFocusOptions{Alpha: 0.1, Beta: 0.5}, near)
 	})
 }
