@@ -4,9 +4,9 @@
 
 #include "math.cuh"
 
-#define CHUNKS 8                   // elements of a lane in a group
-#define GROUP (CHUNKS * LANES)     // elements summed in float32 alone
-#define BLOCK (8 * GROUP)          // elements of a span whose groups are summed in float32
+#define CHUNKS 8               // elements of a lane in a group, and loads at a time
+#define GROUP (CHUNKS * LANES) // elements summed in float32 alone
+#define BLOCK (8 * GROUP)      // elements of a span whose groups are summed in float32
 
 // spanSum returns the sum of elements from to to of x in the order of a row. Each half
 // of a warp sums a span of its own.
@@ -37,9 +37,15 @@ DEVICE double spanSum(const float *x, i64 from, i64 to) {
 DEVICE void extremes(const float *x, i64 from, i64 to, float &lo, float &hi) {
 	lo = INF32;
 	hi = -INF32;
-	for (i64 i = from + lane(); i < to; i += WARP) {
-		lo = minNaN(lo, x[i]);
-		hi = maxNaN(hi, x[i]);
+	for (i64 i = from + lane(); i < to; i += CHUNKS * WARP) {
+		float v[CHUNKS];
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) v[j] = x[i + j * WARP < to ? i + j * WARP : i];
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			lo = minNaN(lo, v[j]);
+			hi = maxNaN(hi, v[j]);
+		}
 	}
 	for (int h = WARP / 2; h > 0; h /= 2) {
 		lo = minNaN(lo, shuffleXor(lo, h));
@@ -67,14 +73,22 @@ DEVICE void expScale(float *dst, const float *x, i64 n, float lo, float k) {
 	const u32 l = threadIndex() % LANES, half = threadIndex() / LANES;
 	double total = 0;
 	for (i64 g = 0; g < n; g += SCOPE_HALVES * GROUP) {
-		float sum = 0;
+		const i64 first = g + half * GROUP + l;
+		float v[CHUNKS], sum = 0;
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) { // all loads before the first store
+			i64 i = first + j * LANES;
+			v[j] = i < n ? x[i] : lo;
+		}
+#pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
-			i64 i = g + half * GROUP + j * LANES + l;
-			if (i >= n) break;
-			float d = x[i] - lo;
+			i64 i = first + j * LANES;
+			float d = v[j] - lo;
 			float e = exp2OfAny(atMost(MAX_Y, atLeast(MIN_Y, d * k)));
-			dst[i] = e;
-			sum += e;
+			if (i < n) {
+				dst[i] = e;
+				sum += e;
+			}
 		}
 		sums[half][l] = sum;
 		syncThreads();
