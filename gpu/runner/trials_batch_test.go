@@ -9,7 +9,7 @@ import (
 // batch draws a batch with every array. Masked tokens have any values.
 func (d *draws) batch() *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	longest := one(d, 3, 40, 40, 300, 1500, 6000)
+	longest := one(d, 3, 40, 40, 40, 300, 300, 1500, 6000)
 	for range 1 + d.IntN(one(d, 1, 8, 40, 300)) {
 		last := b.SeqOffsets[len(b.SeqOffsets)-1]
 		if last > 6000 {
@@ -37,25 +37,15 @@ func (d *draws) batch() *reweight.Batch {
 			if d.Float64() >= masked {
 				b.Role[t] = reweight.Role(1 + d.IntN(2))
 				if first == next || d.Float64() < newSpan {
+					b.SpanIDs[t] = next
 					next++
+					continue
 				}
 				b.SpanIDs[t] = next - 1
 			}
-			if first < next && d.IntN(8) == 0 { // another of this trajectory
+			if first < next && d.IntN(8) == 0 { // another of this trajectory, also of a masked token
 				b.SpanIDs[t] = first + int32(d.IntN(int(next-first)))
 			}
-		}
-	}
-	// A response that moved to another span may have left one without any.
-	responses := make([]int, next)
-	for t, s := range b.SpanIDs {
-		if s >= 0 && b.Role[t] != reweight.RoleMasked {
-			responses[s]++
-		}
-	}
-	for t, s := range b.SpanIDs {
-		if s >= 0 && responses[s] == 0 {
-			b.Role[t] = reweight.RoleAction
 		}
 	}
 	scale, spread := one[float32](d, 1, 1, 1, 1e-9, 1e20), one[float32](d, 1, 1, 1, 0)
@@ -100,6 +90,12 @@ func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 		return
 	}
 	t := d.IntN(T)
+	for range 100 { // an action, if one is found: not all calls read the others
+		if b.Role[t] == reweight.RoleAction {
+			break
+		}
+		t = d.IntN(T)
+	}
 	switch one(d, what...) {
 	case ofRole:
 		b.Role[t] = reweight.Role(3 + d.IntN(253))

@@ -223,7 +223,7 @@ func (d *draws) ranges(size int) []int32 {
 // number returns x, or another number that is as right, or one that may be an error.
 func (d *draws) number(x float64) float64 {
 	switch {
-	case d.err():
+	case d.IntN(8) == 0 && d.err():
 		return one(d, -1, -1e30, 1e39, math.NaN(), math.Inf(-1))
 	case d.IntN(8) == 0:
 		return one(d, 0, 1, 0.5, d.Float64(), 1e-30, 1e-40)
