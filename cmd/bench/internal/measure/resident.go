@@ -121,7 +121,7 @@ func (r *Resident) Check() (failure string, err error) {
 	if err := r.queue(); err != nil {
 		return "", err
 	}
-	what := fmt.Sprintf("%s %v on cuda, %d copies of %d elements", r.kernel.Name, r.dtype, r.runner.times, r.few.Elements)
+	what := fmt.Sprintf("%s %v on cuda, %d elements", r.kernel.Name, r.dtype, r.runner.times*r.few.Elements)
 	if !slices.Equal(r.few.Bits(nil), want) {
 		return what + ": not the bits of " + cpu.Name, nil
 	}
