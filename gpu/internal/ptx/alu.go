@@ -46,7 +46,7 @@ func wideUnsignedAdd[U, W unsigned](d, x, y, z int) func(l *lane) {
 	return func(l *lane) { r := l.r; r[d] = uint64(W(uint64(U(r[x]))*uint64(U(r[y])) + r[z])) }
 }
 
-// high gives the high half of a product.
+// highSigned gives the high half of the product of two integers of size bytes.
 func highSigned[S signed, U unsigned](x, y uint64, size int) uint64 {
 	if size == 8 {
 		hi, _ := bits.Mul64(x, y)
@@ -61,6 +61,7 @@ func highSigned[S signed, U unsigned](x, y uint64, size int) uint64 {
 	return uint64(U(int64(S(U(x))) * int64(S(U(y))) >> (8 * size)))
 }
 
+// highUnsigned is highSigned for unsigned integers.
 func highUnsigned[U unsigned](x, y uint64, size int) uint64 {
 	if size == 8 {
 		hi, _ := bits.Mul64(x, y)
@@ -69,6 +70,7 @@ func highUnsigned[U unsigned](x, y uint64, size int) uint64 {
 	return uint64(U(uint64(U(x)) * uint64(U(y)) >> (8 * size)))
 }
 
+// divisor fails if a divisor is 0: PTX does not define the result.
 func (l *lane) divisor(y uint64) {
 	if y == 0 {
 		l.fail("an integer is divided by zero")
@@ -112,8 +114,8 @@ func negOp[U unsigned](d, x int) func(l *lane) {
 	return func(l *lane) { l.r[d] = uint64(-U(l.r[x])) }
 }
 
-// shr shifts in zeros, or the sign where S is signed. Shifts by the size and more are
-// as shifts by the size.
+// shrOp shifts in zeros, or the sign where S is signed. Shifts by more than the size
+// are as shifts by the size.
 func shrOp[S signed | unsigned, U unsigned](d, x, y int) func(l *lane) {
 	return func(l *lane) { r := l.r; r[d] = uint64(U(S(r[x]) >> r[y])) }
 }
@@ -122,7 +124,7 @@ func shlOp[U unsigned](d, x, y int) func(l *lane) {
 	return func(l *lane) { r := l.r; r[d] = uint64(U(r[x]) << r[y]) }
 }
 
-// integers enters what integers of one size have in common.
+// integers enters the instructions on integers of one size.
 func integers[S signed, U unsigned](size string) {
 	s, u := "s"+size, "u"+size
 	bytes := types[s].size
@@ -229,7 +231,7 @@ func (s *statement) move(t string) {
 	s.want(2, 2)
 	switch {
 	case s.operands[0].kind == list:
-		s.unpack(t, s.c, s.operands[0].parts)
+		s.unpack(t, s.operands[0].parts)
 	case s.operands[1].kind == list:
 		s.pack(t, s.operands[1].parts)
 	default:
@@ -262,7 +264,7 @@ func (s *statement) pack(t string, parts []operand) {
 	}
 }
 
-func (s *statement) unpack(t string, c *compiler, parts []operand) {
+func (s *statement) unpack(t string, parts []operand) {
 	x, part := s.src(1, t), s.part(t, len(parts))
 	width := 8 * types[part].size
 	to := make([]int, len(parts))

@@ -2,15 +2,12 @@ package ptx
 
 import "strings"
 
-// Comparisons of integers, and of floats where no operand is NaN. lo, ls, hi and hs are
-// the names for unsigned integers. Each operation of floats has a twin with a u, which
-// is true where an operand is NaN.
-
 type ordered interface {
 	signed | unsigned | float32 | float64
 }
 
-// compare makes the closure that compares two values of type T.
+// compare makes the closure that compares two values of type T. Of floats a comparison
+// is false where an operand is NaN, and its twin with a u after the name is true there.
 func compare[T ordered](name string, get func(u uint64) T) op2 {
 	or := func(f func(a, b T) bool) op2 {
 		return func(d, x, y int) func(l *lane) {
@@ -50,6 +47,7 @@ func compare[T ordered](name string, get func(u uint64) T) op2 {
 	panic("the comparison " + name)
 }
 
+// The comparisons that types have. lo, ls, hi and hs are lt, le, gt and ge.
 var (
 	equality   = strings.Fields("eq ne")
 	comparison = strings.Fields("eq ne lt le gt ge")

@@ -49,8 +49,8 @@ func fma32(x, y, z float32) float32 {
 func larger[F float32 | float64](a, b F) F  { return max(a, b) }
 func smaller[F float32 | float64](a, b F) F { return min(a, b) }
 
-// number2 gives the one that is not NaN, or pick of both.
-func number2[F float32 | float64](a, b F, pick func(a, b F) F) F {
+// numberOf gives the one that is not NaN, or pick of both.
+func numberOf[F float32 | float64](a, b F, pick func(a, b F) F) F {
 	switch {
 	case a != a:
 		return b
@@ -123,13 +123,13 @@ func addFloats() {
 
 func pick32(pick func(a, b float32) float32) op2 {
 	return func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put32(number2(f32(l.r[x]), f32(l.r[y]), pick)) }
+		return func(l *lane) { l.r[d] = put32(numberOf(f32(l.r[x]), f32(l.r[y]), pick)) }
 	}
 }
 
 func pick64(pick func(a, b float64) float64) op2 {
 	return func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put64(number2(f64(l.r[x]), f64(l.r[y]), pick)) }
+		return func(l *lane) { l.r[d] = put64(numberOf(f64(l.r[x]), f64(l.r[y]), pick)) }
 	}
 }
 

@@ -11,7 +11,7 @@ type token struct {
 	line, column int
 }
 
-// A scanner walks over the tokens of a module.
+// A scanner walks over the tokens of a module. Its methods panic with a syntaxError.
 type scanner struct {
 	module string
 	lines  []string

@@ -122,8 +122,10 @@ func (s *statement) note(name string, slot int) {
 	}
 }
 
-// special are the registers that the machine sets, and those that are always the same.
+// special are the registers that the machine sets.
 var special = map[string]int{"%tid.x": slotTid, "%ntid.x": slotNtid, "%ctaid.x": slotCtaid, "%nctaid.x": slotNctaid, "%laneid": slotLaneid}
+
+// fixed are those that are always the same: a grid and its CTAs have one dimension.
 var fixed = map[string]uint64{"%tid.y": 0, "%tid.z": 0, "%ctaid.y": 0, "%ctaid.z": 0, "%ntid.y": 1, "%ntid.z": 1, "%nctaid.y": 1, "%nctaid.z": 1, "WARP_SZ": warpSize}
 
 // src returns the slot of operand i, which is read as typ.
@@ -132,6 +134,8 @@ func (s *statement) src(i int, typ string) int { return s.slot(s.operands[i], ty
 // wide is src for an operand whose register may be wider than typ.
 func (s *statement) wide(i int, typ string) int { return s.slot(s.operands[i], typ, true) }
 
+// slot returns the slot of an operand that is read as typ: of a register, or of one that
+// holds the constant. With wide, the register may be wider.
 func (s *statement) slot(o operand, typ string, wide bool) int {
 	switch o.kind {
 	case number:
@@ -173,6 +177,7 @@ func (s *statement) slot(o operand, typ string, wide bool) int {
 // dst returns the slot of operand i, a register that is written as typ.
 func (s *statement) dst(i int, typ string) int { return s.target(s.operands[i], typ) }
 
+// target is dst for an operand that may be part of another one.
 func (s *statement) target(o operand, typ string) int {
 	if o.kind != word || o.offset != 0 {
 		s.fail("the destination is not a register")
