@@ -169,7 +169,11 @@ func (c *compiler) registers() {
 	for {
 		name := c.next()
 		if c.accept("<") {
-			for i := range c.number() {
+			n := c.number()
+			if n > mostRegisters {
+				c.fail(line, "%d registers, %d are the most", n, mostRegisters)
+			}
+			for i := range n {
 				scope[name+strconv.Itoa(i)] = register{-1, typ}
 			}
 			c.expect(">")

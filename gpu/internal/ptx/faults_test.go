@@ -209,6 +209,9 @@ func TestRefused(t *testing.T) {
 		{"character", header + "#\n", "the character '#'"},
 		{"end", header + ".visible .entry k() { ret;", "ends too early"},
 		{"static shared memory", header + ".shared .b8 x[50000];\n.visible .entry k() { ret; }", "is the most"},
+		{"alignment", header + ".const .align 512 .b8 x[2];", "an alignment of 512"},
+		{"elements", header + ".global .b64 x[99999999];", "16777216 are the most"},
+		{"registers", header + ".visible .entry k() { .reg .b32 %r<99999>; }", "65536 are the most"},
 		{"dynamic alignment", header + ".extern .shared .align 32 .b8 x[];", "aligned to 16"},
 		{"variable twice", header + ".const .b32 x = 1; .const .b32 x = 2;", "x is declared twice"},
 		{"global without a size", header + ".extern .global .b32 x;", "only shared memory may be extern"},
@@ -220,6 +223,19 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
+}
+
+// FuzzOpen sees that no text makes Open panic, and that an error names a line.
+func FuzzOpen(f *testing.F) {
+	for _, c := range faults {
+		f.Add(faultHead + c.body + "\n}\n")
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := Open(map[string]string{"fuzz": header + text}, Options{})
+		if err != nil && !strings.Contains(err.Error(), "fuzz: line ") && !strings.Contains(err.Error(), "is in fuzz and in fuzz") {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDriver checks what the device itself refuses.

@@ -50,6 +50,13 @@ const maxStatic = 48 << 10
 
 const maxThreads = 1024
 
+// Bounds of what a text may ask for, far above what kernels need.
+const (
+	mostAlign     = 256
+	mostElements  = 1 << 24 // of a variable
+	mostRegisters = 1 << 16 // of a range
+)
+
 // parseModule reads a module. Its .global variables go to the memory.
 func parseModule(name, text string, mem *memory) (m *module, err error) {
 	s, err := scanOnce(name, text)
@@ -155,7 +162,7 @@ func readVariable(s *scanner) variable {
 		word := s.next()
 		if word == ".align" {
 			v.align = s.number()
-			if v.align <= 0 || v.align&(v.align-1) != 0 {
+			if v.align <= 0 || v.align&(v.align-1) != 0 || v.align > mostAlign {
 				s.fail(line, "an alignment of %d", v.align)
 			}
 			continue
@@ -174,7 +181,11 @@ func readVariable(s *scanner) variable {
 		if s.accept("]") {
 			v.unsized = true
 		} else {
-			v.size *= s.number()
+			n := s.number()
+			if n > mostElements {
+				s.fail(line, "%d elements, %d are the most", n, mostElements)
+			}
+			v.size *= n
 			s.expect("]")
 		}
 	}
