@@ -59,8 +59,11 @@ func TestGPUFloat64(t *testing.T) {
 			if i%7 == 0 && r.IntN(4) == 0 {
 				wide[j] = float32(math.Inf(-1))
 			}
-			if i%11 == 0 && j != n/2 { // the masked ids' share of the entropy is all there is of it
-				wide[j] = float32(math.Inf(-1))
+			if i%11 == 0 { // one id, and its element is exact in log2 units: the others are all of the entropy
+				wide[j] = []float32{-87, float32(math.Inf(-1))}[i/11%2] // -87 is -125.5 in log2 units
+				if j == n/2 {
+					wide[j] = 0
+				}
 			}
 			x[j] = reweight.ToBF16(wide[j])
 		}
