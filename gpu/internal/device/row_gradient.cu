@@ -66,14 +66,14 @@ template <int TYPE, bool TEMPERED> DEVICE Vector gradientsOf(const Constants &q,
 
 // A Span is a row cut into elements before an address that 16 divides, vectors, and
 // elements after the last.
-struct Span { i64 head, vectors, tail; };
+struct Span { int head, vectors; i64 tail; };
 
 template <int TYPE> DEVICE Span cut(const u8 *p, i64 n) {
 	const int SIZE = Format<TYPE>::SIZE, PER = sizeof(Vector) / SIZE;
 	Span s;
-	s.head = smaller((i64)(-(u64)p % sizeof(Vector) / SIZE), n);
-	s.vectors = (n - s.head) / PER;
-	s.tail = s.head + s.vectors * PER;
+	s.head = (int)smaller((i64)(-(u64)p % sizeof(Vector) / SIZE), n);
+	s.vectors = (int)((n - s.head) / PER);
+	s.tail = s.head + (i64)s.vectors * PER;
 	return s;
 }
 
@@ -86,7 +86,7 @@ template <int TYPE> DEVICE void fill(u8 *d, i64 n, float v) {
 	GlobalVector *to = (GlobalVector *)(d + s.head * SIZE);
 	if (lane() < s.head) put<TYPE>(d + lane() * SIZE, v);
 #pragma unroll 1
-	for (i64 i = lane(); i < s.vectors; i += WARP) to[i] = all;
+	for (int i = lane(); i < s.vectors; i += WARP) to[i] = all;
 	if (lane() < n - s.tail) put<TYPE>(d + (s.tail + lane()) * SIZE, v);
 }
 
@@ -102,7 +102,7 @@ template <int TYPE, bool TEMPERED> DEVICE void mapRow(const Constants &q, u8 *d,
 	const GlobalVector *from = (const GlobalVector *)(x + s.head * SIZE);
 	GlobalVector *to = (GlobalVector *)(d + s.head * SIZE);
 #pragma unroll 1
-	for (i64 i = lane(); i < s.vectors; i += AT_ONCE * WARP) {
+	for (int i = lane(); i < s.vectors; i += AT_ONCE * WARP) {
 		Vector w[AT_ONCE];
 #pragma unroll
 		for (int j = 0; j < AT_ONCE; j++)
