@@ -56,10 +56,9 @@ func TestGAE(t *testing.T) {
 		}
 		opt := reweight.GAEOptions{Gamma: pickOne(t, 0, 1, 0.99, t.Float64()), Lambda: pickOne(t, 0, 1, 0.95, t.Float64())}
 		if t.IntN(4) == 0 { // what is left of a sum is what a product lost when it was rounded
-			opt = reweight.GAEOptions{Gamma: 1, Lambda: 1 - 0x1p-40}
-			clear(b.Values)
+			opt = reweight.GAEOptions{Gamma: pickOne(t, 1, 1-0x1p-40), Lambda: 1 - 0x1p-40}
 			for i := range rewards {
-				rewards[i] = pickOne[float32](t, 1.3, -1.3)
+				rewards[i], b.Values[i] = pickOne[float32](t, 1.3, -1.3), pickOne[float32](t, 0, 0, 1.3)
 			}
 		}
 		want, wantReturns := make([]float32, n), make([]float32, n)

@@ -123,18 +123,18 @@ func (t *tokenTest) entropies(n int) []float32 {
 	return x
 }
 
-// rewards returns rewards of usual sizes, equal ones, whose mean must be the same
-// again, or some of which the sum of a group depends on its order.
+// rewards returns rewards of usual sizes, or such that are nearly their mean, or some of
+// which the sum of a group depends on its order.
 func (t *tokenTest) rewards(n int) []float32 {
 	x := make([]float32, n)
 	kind, scale := t.IntN(3), pickOne[float32](t, 1, 1, 1e30, 1e-40, 0)
-	equal := float32(1.5 + t.Float64()/2)
+	near := float32(1.5 + t.Float64()/2)
 	for q := range x {
 		switch kind {
 		case 0:
 			x[q] = scale * pickOne(t, float32(t.NormFloat64()), float32(t.IntN(2)))
 		case 1:
-			x[q] = equal
+			x[q] = pickOne(t, near, math.Nextafter32(near, 2))
 		case 2:
 			x[q] = pickOne(t, 1e30, -1e30, 1e10, -1e10, 1, float32(t.NormFloat64()))
 		}
