@@ -2,6 +2,7 @@ package runner
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -122,6 +123,12 @@ var trialsOnBatches = []trial{
 			opt.Signal = reweight.SignalEnergy
 		}
 		signal := []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.OldLogprobs, &b.OldLogprobs}[opt.Signal]
+		if opt.Signal == reweight.SignalLogRatio && d.IntN(2) == 0 {
+			signal = &b.RefLogprobs
+		}
+		if t := slices.Index(b.Role, reweight.RoleAction); opt.Signal == reweight.SignalLogRatio && t >= 0 && d.err() {
+			b.OldLogprobs[t], b.RefLogprobs[t] = 3e38, -3e38 // their difference is infinite
+		}
 		d.spoil(b, *signal, ofRole, ofValues)
 		weights := one(d, d.output(len(b.Role)), *signal)
 		res, err := c.ActFocus(weights, b, opt)

@@ -14,7 +14,8 @@ func (d *draws) row(n int) []float32 {
 	x := make([]float32, n)
 	inf := float32(math.Inf(1))
 	level, slope := float32(0), float32(d.NormFloat64()/100)
-	kind := d.IntN(12)
+	kind := d.IntN(13)
+	huge := float32(int(1) << (20 + d.IntN(8)))
 	for i := range x {
 		switch kind {
 		case 0, 1:
@@ -49,7 +50,9 @@ func (d *draws) row(n int) []float32 {
 			}
 		case 10:
 			x[i] = math.Float32frombits(d.Uint32N(1<<23)) * float32(1-2*d.IntN(2)) // subnormal
-		case 11:
+		case 11: // beyond it, and close together
+			x[i] = huge * (1 + 0x1p-23*float32(d.IntN(100)))
+		case 12:
 			x[i] = d.value(d.Rand)
 		}
 	}
@@ -67,8 +70,13 @@ func (d *draws) row(n int) []float32 {
 	return x
 }
 
-// logits draws rows of any format, and an id for each.
-func (d *draws) logits(formats int) (l reweight.Logits, ids []int32) {
+// logits draws rows of any format, and an id for each. Where the temperature is far from
+// 1, the logits often are as far apart as makes a difference there.
+func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids []int32) {
+	scale := float32(1)
+	if t := temperature; (t > 100 || t < 0.01) && d.IntN(3) > 0 {
+		scale = float32(t)
+	}
 	vocab := 1 + d.IntN(300)
 	switch d.IntN(4) {
 	case 0:
@@ -89,6 +97,7 @@ func (d *draws) logits(formats int) (l reweight.Logits, ids []int32) {
 	}
 	for r := range rows {
 		for i, v := range d.row(vocab) {
+			v *= scale
 			switch at := r*vocab + i; format {
 			case 0:
 				l.F32[at] = v
@@ -133,7 +142,8 @@ func (d *draws) temperature() float64 {
 // trialsOnRows are those of the kernels on rows of logits.
 var trialsOnRows = []trial{
 	{"TokenStats", func(d *draws, c caller) outcome {
-		logits, ids := d.logits(3)
+		opt := reweight.TokenStatsOptions{Temperature: d.temperature()}
+		logits, ids := d.logits(3, opt.Temperature)
 		var dst reweight.Stats
 		outputs := 1 + d.IntN(7)
 		for i, o := range []*[]float32{&dst.LSE, &dst.Entropy, &dst.Logprob} {
@@ -144,13 +154,13 @@ var trialsOnRows = []trial{
 		if dst.Logprob == nil && d.IntN(2) == 0 {
 			ids = nil // not read then
 		}
-		err := c.TokenStats(dst, logits, ids, reweight.TokenStatsOptions{Temperature: d.temperature()})
+		err := c.TokenStats(dst, logits, ids, opt)
 		return outcome{err, dst}
 	}},
 	{"RowGradient", func(d *draws, c caller) outcome {
-		logits, ids := d.logits(2)
-		rows := len(ids)
 		opt := reweight.RowGradientOptions{Temperature: d.temperature(), EntropyBonus: one(d, 0, 0, 0.01, -3)}
+		logits, ids := d.logits(2, opt.Temperature)
+		rows := len(ids)
 		// Log-probabilities and entropies of the row, most often.
 		logprobs, entropy := d.output(rows), d.output(rows)
 		var ws reweight.Workspace
