@@ -201,7 +201,7 @@ func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (resu
 		}
 		calls[i], fns[i] = float64(n), queued(r.dev, f, n)
 	}
-	objects, bytes, err := bench.Allocs(fns[kernel])
+	objects, bytes, err := bench.FirstAllocs(fns[kernel])
 	if err != nil {
 		return nil, "", err
 	}

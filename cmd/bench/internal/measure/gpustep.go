@@ -56,7 +56,7 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []
 		if err := ws.Check(); err != nil {
 			return nil, fmt.Errorf("the %s step: %w", st.name(), err)
 		}
-		if objects[i], bytes[i], err = bench.Allocs(do); err != nil {
+		if objects[i], bytes[i], err = bench.FirstAllocs(do); err != nil {
 			return nil, err
 		}
 		n, err := callsOfBlock(in.dev, do, s.Block)
