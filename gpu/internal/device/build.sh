@@ -10,8 +10,11 @@
 set -eu
 cd "$(dirname "$0")"
 out=${1:-.}
+text=$(mktemp)
+trap 'rm -f "$text"' EXIT
 for source in *.cu; do
 	clang-14 -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib -O3 -Wall -Werror -ffp-contract=off \
 		-fcuda-short-ptr -Xclang -mllvm -Xclang --nvptx-short-ptr -Xclang -target-feature -Xclang +ptx70 \
-		-S "$source" -o - | gzip -9n >"$out/${source%.cu}.ptx.gz"
+		-S "$source" -o "$text"
+	gzip -9n <"$text" >"$out/${source%.cu}.ptx.gz"
 done
