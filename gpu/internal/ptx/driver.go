@@ -3,7 +3,6 @@ package ptx
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"unsafe"
@@ -19,12 +18,13 @@ type Options struct {
 	// several turns. 0 means 2.
 	Multiprocessors int
 	// Steps is how many instructions the lanes of a launch may run together. More is
-	// taken for a loop without end. 0 means any number.
+	// taken for a loop without end. 0 means 2^34, which take minutes.
 	Steps int64
 }
 
 const (
 	defaultMultiprocessors = 2
+	defaultSteps           = 1 << 34
 
 	// fit is how many CTAs fit on a multiprocessor, whatever their size.
 	fit = 2
@@ -79,6 +79,9 @@ type function struct {
 func Open(modules map[string]string, options Options) (*Device, error) {
 	if options.Multiprocessors == 0 {
 		options.Multiprocessors = defaultMultiprocessors
+	}
+	if options.Steps == 0 {
+		options.Steps = defaultSteps
 	}
 	d := &Device{options: options, kernels: map[string]*kernel{}, allocated: map[uint64]bool{}}
 	d.seed = (options.Seed + 1) * 0x9e3779b97f4a7c15
@@ -191,10 +194,7 @@ func (d *Device) launch(k *kernel, grid, threads, shared int) (err error) {
 			panic(p)
 		}
 	}()
-	d.mostSteps = math.MaxInt64
-	if d.options.Steps > 0 {
-		d.mostSteps = d.steps + d.options.Steps
-	}
+	d.mostSteps = d.steps + d.options.Steps
 	d.start(k, grid, threads, shared)
 	d.runGrid(k, grid, threads)
 	return nil

@@ -8,10 +8,6 @@ import (
 const (
 	warpSize = 32
 	fullMask = 1<<warpSize - 1
-
-	// What a lane may run without coming to a synchronising instruction. More is taken
-	// for a loop without end.
-	endless = 1 << 28
 )
 
 // A kind of instruction tells what the loop that runs a lane does with it.
@@ -270,9 +266,6 @@ func (l *lane) runOn() {
 			pc++
 		case branch:
 			pc = int(in.target)
-			if steps > endless {
-				l.fail("%d instructions without a synchronising one: the loop has no end", steps)
-			}
 			if l.dev.steps+int64(steps) > l.dev.mostSteps {
 				l.fail("more than %d instructions: the loop has no end", l.dev.options.Steps)
 			}

@@ -110,7 +110,7 @@ func (r *region) has(a, n uint64) bool {
 // Eight shadow bytes of written memory.
 const allWritten = 0x0101010101010101
 
-// isWritten says whether a shadow of 1, 2, 4, 8 or more bytes is 1 everywhere.
+// isWritten says whether a shadow of 1, 2, 4, 8 or 16 bytes is 1 everywhere.
 func isWritten(s []byte) bool {
 	switch len(s) {
 	case 1:
@@ -122,11 +122,6 @@ func isWritten(s []byte) bool {
 	}
 	for ; len(s) >= 8; s = s[8:] {
 		if binary.LittleEndian.Uint64(s) != allWritten {
-			return false
-		}
-	}
-	for _, b := range s {
-		if b != 1 {
 			return false
 		}
 	}
