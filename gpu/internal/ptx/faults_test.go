@@ -1,6 +1,8 @@
 package ptx
 
 import (
+	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -354,27 +356,74 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestOrder sees that seeds give different orders of lanes, warps and CTAs, and one seed
-// the same.
-func TestOrder(t *testing.T) {
-	text := `.visible .entry k(.param .u64 out) { .reg .b32 %r<6>; .reg .b64 %rd<4>;
-ld.param.u64 %rd0, [out]; atom.global.add.u32 %r0, [%rd0], 1; mov.u32 %r1, %tid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r1, %r2, %r3, %r1;
-mul.wide.u32 %rd1, %r1, 4; add.s64 %rd1, %rd0, %rd1; st.global.u32 [%rd1+4], %r0; }
-`
-	orders := map[string]int{}
-	for seed := range uint64(10) {
-		for range 2 {
-			d := open(t, text, seed)
-			p := upload(t, d, make([]byte, 4+4*256))
-			if err := launch(t, d, "k", 2, 128, 0, uint64(p)); err != nil {
-				t.Fatal(err)
-			}
-			orders[string(download(t, d, p, 4+4*256))]++
+// TestFresh sees that a CTA finds nothing of the one that ran before it.
+func TestFresh(t *testing.T) {
+	for name, body := range map[string]string{
+		"local":  "mov.u64 %x, depot; @%p st.local.u32 [%x], %n; @!%p ld.local.u32 %n, [%x];",
+		"shared": "@%p st.shared.u32 [%s], %n; @!%p ld.shared.u32 %n, [%s];",
+		"copies": "@%p cp.async.cg.shared.global [%s], [%in+16], 16; @%p ret; cp.async.wait_all; ld.shared.u32 %n, [%s];",
+	} {
+		d := open(t, faultHead+"@!%first ret; atom.global.add.u32 %n, [%in], 1; setp.eq.u32 %p, %n, 0;\n"+body+"\n}\n", 1)
+		in := uint64(upload(t, d, make([]byte, 256)))
+		if err := launch(t, d, "k", 1, 32, 0, in); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := launch(t, d, "k", 1, 32, 0, in); err == nil || !strings.Contains(err.Error(), "nothing has written it") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(orders) != 10 {
-		t.Errorf("%d orders of 10 seeds", len(orders))
+}
+
+// TestOrder sees that the order of lanes, warps and CTAs is shuffled, that it differs from
+// step to step and from seed to seed, and that one seed always gives the same.
+func TestOrder(t *testing.T) {
+	text := `.visible .entry k(.param .u64 out) { .reg .b32 %r<6>; .reg .b64 %rd<4>;
+ld.param.u64 %rd0, [out]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r1, %r2, %r3, %r1;
+mul.wide.u32 %rd1, %r1, 8; add.s64 %rd1, %rd0, %rd1;
+atom.global.add.u32 %r0, [%rd0], 1; st.global.u32 [%rd1+8], %r0; bar.warp.sync -1;
+atom.global.add.u32 %r0, [%rd0], 1; st.global.u32 [%rd1+12], %r0; }
+`
+	const threads, seeds = 256, 10
+	orders := map[string]int{}
+	shuffled := map[string]int{}
+	for seed := range uint64(seeds) {
+		for range 2 {
+			d := open(t, text, seed)
+			p := upload(t, d, make([]byte, 8+8*threads))
+			if err := launch(t, d, "k", 2, threads/2, 0, uint64(p)); err != nil {
+				t.Fatal(err)
+			}
+			out := download(t, d, p, 8+8*threads)
+			orders[string(out)]++
+			turn := func(thread, step int) uint32 { return binary.LittleEndian.Uint32(out[8+8*thread+4*step:]) }
+			first, second := warp0(turn, 0), warp0(turn, 1)
+			shuffled["lanes"] += int(truth(!slices.IsSorted(first)))
+			shuffled["steps"] += int(truth(!slices.Equal(first, second)))
+			shuffled["warps"] += int(truth(turn(32, 0) < turn(0, 0)))
+			shuffled["CTAs"] += int(truth(turn(128, 0) < turn(0, 0)))
+		}
 	}
+	if len(orders) != seeds {
+		t.Errorf("%d orders of %d seeds", len(orders), seeds)
+	}
+	for what, n := range shuffled {
+		if always := what == "lanes" || what == "steps"; n == 0 || always != (n == 2*seeds) {
+			t.Errorf("the order of %s was another one in %d of %d runs", what, n, 2*seeds)
+		}
+	}
+}
+
+// warp0 gives the turns of the lanes of warp 0 in a step, from 0 on.
+func warp0(turn func(thread, step int) uint32, step int) []uint32 {
+	var all []uint32
+	for lane := range warpSize {
+		all = append(all, turn(lane, step))
+	}
+	first := slices.Min(all)
+	for i := range all {
+		all[i] -= first
+	}
+	return all
 }
 
 // TestAllocations sees that a launch allocates nothing but what grows once.

@@ -107,6 +107,7 @@ const (
 type warp struct {
 	lanes []*lane
 	time  uint64
+	turn  turn // what its last turn came to
 }
 
 // unregistered is what a register holds before it is written: a value to stumble over.
@@ -187,7 +188,7 @@ func (d *Device) runGrid(k *kernel, grid, threads int) {
 			clear(l.localWritten)
 		}
 		for _, w := range d.warps {
-			w.time = d.clock
+			w.time, w.turn = d.clock, moved
 		}
 		d.runCTA()
 	}
@@ -200,7 +201,10 @@ func (d *Device) runCTA() {
 		shuffle(d, d.turns)
 		progress, live, atBarrier := false, 0, 0
 		for _, w := range d.turns {
-			switch d.runWarp(w) {
+			if w.turn == moved { // the others wait
+				w.turn = d.runWarp(w)
+			}
+			switch w.turn {
 			case moved:
 				progress = true
 				live++
@@ -397,6 +401,9 @@ func (d *Device) passBarrier() {
 	d.ctaTime = d.clock
 	for _, w := range d.warps {
 		w.time = d.clock
+		if w.turn == atCTABarrier {
+			w.turn = moved
+		}
 		for _, l := range w.lanes {
 			if l.state == waiting {
 				l.pc++
