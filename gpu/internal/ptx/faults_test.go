@@ -31,6 +31,7 @@ var faults = []faulty{
 	{"misaligned shared", "st.shared.u32 [%s+1], %n;", []string{"the shared address 0x31 is not a multiple of 4"}},
 	{"beyond shared", "st.shared.u32 [%s+272], %n;", []string{"4 bytes at 0x140 lie outside the 320 bytes of shared memory"}},
 	{"below shared", "ld.shared.u32 %n, [first+-4];", []string{"outside the 320 bytes of shared memory"}},
+	{"shared address that wraps", "add.u32 %m, %s, -64; @%first st.shared.u32 [%m+64], %n; @%first ld.shared.u32 %n, [%s];", nil},
 	{"beyond parameters", "mov.u64 %x, in; ld.param.u64 %x, [%x+8];", []string{"outside the 8 bytes of param memory"}},
 	{"beyond local", "mov.u64 %x, depot; st.local.u32 [%x+16], %n;", []string{"outside the 16 bytes of local memory"}},
 	{"beyond constants", "mov.u64 %x, table; ld.const.u32 %n, [%x+8];", []string{"outside the 8 bytes of const memory"}},

@@ -212,7 +212,7 @@ func testMMA(t *testing.T, met map[string]bool) {
 	text := `.visible .entry k(.param .u64 in, .param .u64 out) {
 .reg .b32 %t, %a<2>, %b; .reg .f32 %d<4>, %c; .reg .b64 %x<4>;
 mov.u32 %t, %tid.x; ld.param.u64 %x0, [in]; ld.param.u64 %x1, [out]; mul.wide.u32 %x2, %t, 16; add.s64 %x0, %x0, %x2; add.s64 %x1, %x1, %x2;
-ld.global.v2.b32 {%a0, %a1}, [%x0]; ld.global.b32 %b, [%x0+8]; mov.f32 %c, 0f00000000;
+ld.global.v2.b32 {%a0, %a1}, [%x0]; ld.global.b32 %b, [%x0+8]; ld.global.f32 %c, [%x0+12];
 ` + opcode + ` {%d0, %d1, %d2, %d3}, {%a0, %a1}, {%b}, {%c, %c, %c, %c};
 st.global.v4.f32 [%x1], {%d0, %d1, %d2, %d3}; ret;
 }
@@ -263,13 +263,44 @@ st.global.v4.f32 [%x1], {%d0, %d1, %d2, %d3}; ret;
 			}
 		}
 	}
-	// A sum of two numbers is refused.
-	ones := make([]byte, 32*16)
-	for i := 1; i < len(ones); i += 2 {
-		ones[i-1], ones[i] = 0x80, 0x3f
+	// All of A and the first rows of B have one value, all of C another.
+	product := func(a uint16, rows int, c float32) ([]byte, error) {
+		d := open(t, text, 1)
+		var in []byte
+		for lane := range warpSize {
+			for range 4 {
+				in = binary.LittleEndian.AppendUint16(in, a)
+			}
+			for i := range 2 {
+				in = binary.LittleEndian.AppendUint16(in, uint16(0x3f80*truth(lane%4*2+i < rows)))
+			}
+			in = binary.LittleEndian.AppendUint32(in, math.Float32bits(c))
+		}
+		to := upload(t, d, make([]byte, 32*16))
+		if err := launch(t, d, "k", 1, 32, 0, uint64(upload(t, d, in)), uint64(to)); err != nil {
+			return nil, err
+		}
+		return download(t, d, to, 4), nil
 	}
-	if err := launch(t, d, "k", 1, 32, 0, uint64(upload(t, d, ones)), uint64(upload(t, d, ones))); err == nil || !strings.Contains(err.Error(), "sum of 8 numbers") {
-		t.Errorf("sums in mma: %v", err)
+	for _, c := range []struct {
+		a    uint16
+		rows int
+		c    float32
+		want uint32
+	}{{0x3f80, 0, 2.5, 0x40200000}, {0, 8, -2.5, 0xc0200000}, {0xc000, 1, 0, 0xc0000000}, {0x7fc0, 1, 0, canonical32}, {0x7f80, 1, 0, canonical32}} {
+		got, err := product(c.a, c.rows, c.c)
+		if err != nil || binary.LittleEndian.Uint32(got) != c.want {
+			t.Errorf("%+v: %x, %v", c, got, err)
+		}
+	}
+	// Sums of two numbers are refused.
+	for _, c := range []struct {
+		rows int
+		c    float32
+	}{{2, 0}, {1, 1}} {
+		if _, err := product(0x3f80, c.rows, c.c); err == nil || !strings.Contains(err.Error(), "sum of 2 numbers") {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 
