@@ -375,6 +375,23 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+// TestAsyncSource changes the source of a copy before the wait: both of its values must
+// come at times.
+func TestAsyncSource(t *testing.T) {
+	came := map[uint32]int{}
+	for seed := range uint64(40) {
+		d := open(t, faultHead+"@!%first ret; cp.async.ca.shared.global [%s], [%in], 4; st.global.u32 [%in], 7; cp.async.wait_all; ld.shared.u32 %n, [%s]; st.global.u32 [%in+4], %n;\n}\n", seed)
+		in := upload(t, d, make([]byte, 256))
+		if err := launch(t, d, "k", 1, 32, 0, uint64(in)); err != nil {
+			t.Fatal(err)
+		}
+		came[binary.LittleEndian.Uint32(download(t, d, in+4, 4))]++
+	}
+	if len(came) != 2 || came[0] == 0 || came[7] == 0 {
+		t.Errorf("values and how often they came: %v", came)
+	}
+}
+
 // TestOrder sees that the order of lanes, warps and CTAs is shuffled, that it differs from
 // step to step and from seed to seed, and that one seed always gives the same.
 func TestOrder(t *testing.T) {
