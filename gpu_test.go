@@ -91,6 +91,10 @@ func TestGPUFloat64(t *testing.T) {
 		var stats [2]float32
 		g.must(gpu.Download(dev, stats[:], out, 0))
 		h, l := stats[0], stats[1]
+		if i%13 == 0 { // the log-probability at which 1 - p_y is computed in another way
+			l = []float32{-0.5, math.Nextafter32(-0.5, 0)}[i/13%2]
+			g.must(gpu.Upload(dev, out+4, []float32{l}, 0))
+		}
 		if l < -64 {
 			far++
 		}
