@@ -72,6 +72,15 @@ func withGPU(t testing.TB) []Implementation {
 	}})
 }
 
+// fuzzWithGPU returns them for a fuzz target. While it fuzzes, the GPU takes part only if
+// it is to run all cases: the interpreter, watched by the fuzzer, is far too slow.
+func fuzzWithGPU(f *testing.F) []Implementation {
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		return allWithGPU(f)
+	}
+	return withGPU(f)
+}
+
 // allWithGPU returns them with the GPU only if it is to run all cases.
 func allWithGPU(t testing.TB) []Implementation {
 	if *amount == "all" {

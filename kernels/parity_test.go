@@ -319,7 +319,7 @@ func FuzzTokenStats(f *testing.F) {
 	f.Add([]byte{0, 0, 192, 127, 0, 0, 128, 255}, uint8(0), uint16(0), 0.5)
 	f.Add([]byte{128, 63, 128, 127, 128, 255}, uint8(1), uint16(2), 1.0)
 	f.Add([]byte{255, 255, 127, 127, 255, 255, 127, 255}, uint8(0), uint16(0), 1.0)
-	impls := withGPU(f)
+	impls := fuzzWithGPU(f)
 	f.Fuzz(func(t *testing.T, data []byte, dtype uint8, id uint16, tau float64) {
 		if !(tau >= 0.1 && tau <= 10) {
 			tau = 1
@@ -384,7 +384,7 @@ func FuzzTokens(f *testing.F) {
 	for i := range All() {
 		f.Add(uint8(i), uint16(100+i), uint8(i), uint64(i))
 	}
-	impls := withGPU(f)
+	impls := fuzzWithGPU(f)
 	f.Fuzz(func(t *testing.T, kernel uint8, n uint16, family uint8, seed uint64) {
 		k := All()[int(kernel)%len(All())]
 		s := spec(k, 1+int(n)%6000)

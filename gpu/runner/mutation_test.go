@@ -172,8 +172,6 @@ type watched struct {
 	runners  [2]*Runner
 }
 
-const mostRows = 8 // of a trial
-
 func watch(modules map[string]string, seed uint64) (*watched, error) {
 	interpreter, err := ptx.Open(modules, ptx.Options{Seed: seed, Steps: mostSteps})
 	if err != nil {
@@ -246,7 +244,7 @@ var swaps = []struct{ from, to string }{
 	{"add.", "sub."}, {"sub.", "add."}, {"mul.rn.", "add.rn."}, {"div.rn.", "mul.rn."}, {"mul.lo.", "add."}, {"mad.lo.", "mul.lo."},
 	{"max.", "min."}, {"min.", "max."}, {"max.NaN.", "max."}, {"min.NaN.", "min."},
 	{"and.", "or."}, {"or.", "and."}, {"xor.", "or."}, {"not.", "mov."}, {"shl.", "shr."}, {"shr.", "shl."}, {"neg.", "mov."},
-	{"shr.s", "shr.u"}, {"shr.u", "shr.s"}, {"fma.rn.", "mul.rn."}, {"popc.b32", "mov.b32"},
+	{"fma.rn.", "mul.rn."}, {"popc.b32", "mov.b32"},
 	{"cvt.rni.", "cvt.rzi."}, {"cvt.rzi.", "cvt.rni."}, {"cvt.s64.s32", "cvt.u64.u32"},
 	{"setp.lt", "setp.le"}, {"setp.le", "setp.lt"}, {"setp.gt", "setp.ge"}, {"setp.ge", "setp.gt"}, {"setp.lt", "setp.gt"}, {"setp.eq", "setp.ne"}, {"setp.ne", "setp.eq"},
 	{"setp.ltu", "setp.lt"}, {"setp.leu", "setp.ltu"}, {"setp.geu", "setp.ge"}, {"setp.gtu", "setp.geu"}, {"setp.nan", "setp.num"},

@@ -33,18 +33,22 @@ func (d *draws) batch() *reweight.Batch {
 	newSpan := one(d, 0.02, 0.3)
 	for s := range S {
 		first := next
+		lastNew := b.SeqOffsets[s+1] // from here on, no span begins
+		if n := lastNew - b.SeqOffsets[s]; n > 0 && d.IntN(2) == 0 {
+			lastNew -= d.Int64N(n)
+		}
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			b.SpanIDs[t] = -1
 			if d.Float64() >= masked {
 				b.Role[t] = reweight.Role(1 + d.IntN(2))
-				if first == next || d.Float64() < newSpan {
+				if first == next || t < lastNew && d.Float64() < newSpan {
 					b.SpanIDs[t] = next
 					next++
 					continue
 				}
 				b.SpanIDs[t] = next - 1
 			}
-			if first < next && d.IntN(8) == 0 { // another of this trajectory, also of a masked token
+			if first < next && (t >= lastNew || d.IntN(8) == 0) { // another of this trajectory, also of a masked token
 				b.SpanIDs[t] = first + int32(d.IntN(int(next-first)))
 			}
 		}
@@ -108,7 +112,7 @@ func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 			values[t] = one(d, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 2e30)
 		}
 	case ofSpans:
-		b.SpanIDs[t] = int32(one(d, -2, -1, 0, 1, 5, 1<<30))
+		b.SpanIDs[t] = one(d, -2, -1, 0, 5, b.SpanIDs[t]+1, b.SpanIDs[t]+2, 1<<30)
 	case ofRewards:
 		b.Rewards[d.IntN(len(b.Rewards))] = one(d, float32(math.NaN()), float32(math.Inf(-1)))
 	}

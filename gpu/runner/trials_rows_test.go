@@ -8,13 +8,15 @@ import (
 
 const log2e = 0x1.715476p+0 // the unit of the reference of a row is 1/log2e nats
 
+const mostRows = 40 // of a trial
+
 // row draws a row of logits of the kinds that take the ways through the kernel: one
 // that is summed at once, references that move, elements far below, rows in float64.
 func (d *draws) row(n int) []float32 {
 	x := make([]float32, n)
 	inf := float32(math.Inf(1))
 	level, slope := float32(0), float32(d.NormFloat64()/100)
-	kind := d.IntN(13)
+	kind := d.IntN(14)
 	huge := float32(int(1) << (20 + d.IntN(8)))
 	for i := range x {
 		switch kind {
@@ -52,7 +54,9 @@ func (d *draws) row(n int) []float32 {
 			x[i] = math.Float32frombits(d.Uint32N(1<<23)) * float32(1-2*d.IntN(2)) // subnormal
 		case 11: // beyond it, and close together
 			x[i] = huge * (1 + 0x1p-23*float32(d.IntN(100)))
-		case 12:
+		case 12: // the largest entropy
+			x[i] = level
+		case 13:
 			x[i] = d.value(d.Rand)
 		}
 	}
@@ -86,6 +90,9 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 	}
 	l.Vocab = vocab
 	rows := 1 + d.IntN(3)
+	if vocab <= 300 && d.IntN(4) == 0 {
+		rows = 1 + d.IntN(mostRows) // several for each warp of a launch
+	}
 	format := d.IntN(formats)
 	switch format {
 	case 0:

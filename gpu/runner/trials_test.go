@@ -104,6 +104,7 @@ type draws struct {
 	*rand.Rand
 	value func(r *rand.Rand) float32 // of one kind for a whole trial
 	wrong bool                       // one argument may still be one that is an error
+	even  bool                       // arrays begin at multiples of 16 bytes
 }
 
 // edges are values at the edges of what the kernels do.
@@ -134,7 +135,7 @@ var kindsOfValues = []func(r *rand.Rand) float32{
 
 func newDraws(seed uint64) *draws {
 	r := rand.New(rand.NewPCG(seed, 10))
-	return &draws{r, kindsOfValues[r.IntN(len(kindsOfValues))], r.IntN(3) == 0}
+	return &draws{r, kindsOfValues[r.IntN(len(kindsOfValues))], r.IntN(3) == 0, r.IntN(2) == 0}
 }
 
 // err reports whether the argument at hand is to be wrong. Only one of a call is: of
@@ -148,7 +149,13 @@ func (d *draws) err() bool {
 }
 
 // array returns n elements that begin at any address that their size allows.
-func array[E any](d *draws, n int) []E { return make([]E, n+8)[d.IntN(8):][:n:n] }
+func array[E any](d *draws, n int) []E {
+	x := make([]E, n+16) // the heap aligns what has 16 bytes or more
+	if d.even {
+		return x[:n:n]
+	}
+	return x[d.IntN(16):][:n:n]
+}
 
 func (d *draws) floats(n int) []float32 {
 	x := array[float32](d, n)
