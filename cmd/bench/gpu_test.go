@@ -163,6 +163,9 @@ func TestRunGPU(t *testing.T) {
 // TestRunGPUReport: the report has the GPU's rows and steps, and an earlier run on another
 // GPU is no baseline.
 func TestRunGPUReport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
 	dir := t.TempDir()
 	if _, err := runOnGPU(t, "-kernel", "multiply,token_stats_lse", "-vocab", "70", "-isa", "portable,cuda", "-out", dir); err != nil {
 		t.Fatal(err)
@@ -219,6 +222,9 @@ func wrongOnGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, siz
 
 // TestMainJobGPU: the main job has the GPU's parity and speed, and says what is wrong.
 func TestMainJobGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
 	job := func() job {
 		j := quickJob()
 		j.gpu = &cli.GPU{Open: withGPU(t)}

@@ -17,6 +17,9 @@ import (
 
 // TestOnGPU measures every kernel on a GPU, or on the interpreter, on little.
 func TestOnGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
 	dev := gputest.Device(t)
 	for _, k := range kernels.All() {
 		rows, vocab := 40, 0

@@ -15,6 +15,9 @@ import (
 
 // TestStepsOnGPU measures training steps on a GPU, or on the interpreter.
 func TestStepsOnGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
 	q := Steps{Tokens: 16, Vocab: 17, Workers: 1, ISA: cli.CUDA, GPU: gputest.Device(t)}
 	for _, q.KL = range []bool{false, true} {
 		q.PPO = !q.KL
@@ -44,6 +47,9 @@ func TestStepsOnGPU(t *testing.T) {
 // TestStepsOnGPUAreTheCPUs: each step gives the gradient of the same step on the CPU, bit
 // by bit, as often as it is done.
 func TestStepsOnGPUAreTheCPUs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
 	const tokens, vocab = 20, 17
 	dev := gputest.Device(t)
 	want := newStepInput(tokens, vocab).withLogits()
