@@ -50,7 +50,7 @@ func newResident(dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, 
 	r := &Resident{dev: dev, kernel: k, dtype: dtype, vocab: vocab, few: few, bytes: int64(times) * few.Bytes, input: times * len(few.Input())}
 	size := gpu.Size{}
 	if !k.Rows {
-		size = gpu.Size{Tokens: rows, Trajectories: rows, Spans: rows}
+		size = gpu.Size{Tokens: rows}
 	}
 	if r.runner, err = newOnDevice(dev, size, times, r.take); err != nil {
 		return nil, &fullError{size.Bytes(), err}
