@@ -1,11 +1,14 @@
 package runner
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -44,6 +47,38 @@ type trial struct {
 
 // An outcome is all that a call returns or writes.
 type outcome []any
+
+// spoiled are the methods whose outputs are NaN on the device, all of them, after an
+// error that only the device can see.
+var spoiled = []string{"ActFocus", "AEM", "Loss", "GRPO", "GAE", "Whiten"}
+
+// compare runs the trial on both callers and says what differs, also on the device after
+// an error.
+func (tr *trial) compare(seed uint64, r *Runner, cpu *reweight.Workspace) (want outcome, err error) {
+	want = tr.run(newDraws(seed), cpu)
+	if err := differ(tr.run(newDraws(seed), r), want); err != nil {
+		return want, err
+	}
+	// Those that the host finds are not about an element.
+	input, ok := want[0].(*reweight.InputError)
+	if !ok || input.Index < 0 || !slices.Contains(spoiled, tr.method) {
+		return want, nil
+	}
+	result := uintptr(unsafe.Pointer(&r.results))
+	for _, a := range r.memory.args {
+		if !a.output || a.absent || address(a.bytes)-result < unsafe.Sizeof(r.results) {
+			continue
+		}
+		region := &r.memory.regions[a.region]
+		b := region.buffer.stage[region.at+int(address(a.bytes)-address(region.bytes)):][:len(a.bytes)]
+		for i := 0; i < len(b); i += 4 {
+			if x := math.Float32frombits(binary.LittleEndian.Uint32(b[i:])); x == x {
+				return want, fmt.Errorf("after %q: element %d of an output of %d is %v, want NaN", input, i/4, len(b)/4, x)
+			}
+		}
+	}
+	return want, nil
+}
 
 // differ says which parts of two outcomes differ in a bit. Every NaN counts as one.
 func differ(got, want outcome) error {
