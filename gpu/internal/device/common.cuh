@@ -40,10 +40,6 @@ DEVICE i64 globalWarps() { return globalCount() / WARP; }
 DEVICE void syncWarp() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 DEVICE void syncThreads() { asm volatile("bar.sync 0;" ::: "memory"); }
 
-// fence makes what this thread wrote visible to the whole device before what it
-// writes afterwards.
-DEVICE void fence() { asm volatile("membar.gl;" ::: "memory"); }
-
 // ---------------------------------------------------------------- bits
 
 DEVICE u32 bitsOf(float f) { u32 u; __builtin_memcpy(&u, &f, 4); return u; }
