@@ -16,12 +16,14 @@ struct Grpo {
 
 DEVICE double squareRoot(double x) { return __nvvm_sqrt_rn_d(x); }
 
-// isLeader returns whether no trajectory before q is of its group. A warp calls it.
+// isLeader returns whether no trajectory before q is of its group. It looks at the
+// nearest first, because the trajectories of a group are often neighbours. A warp calls
+// it.
 DEVICE bool isLeader(const Grpo &p, i64 q) {
 	const i32 group = p.groupIDs[q];
-	for (i64 base = 0; base < q; base += WARP) {
-		const i64 e = base + lane();
-		if (any(e < q && p.groupIDs[e] == group)) return false;
+	for (i64 end = q; end > 0; end -= WARP) {
+		const i64 e = end - WARP + lane();
+		if (any(e >= 0 && p.groupIDs[e] == group)) return false;
 	}
 	return true;
 }
