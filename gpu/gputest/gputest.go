@@ -4,6 +4,7 @@ package gputest
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -25,14 +26,9 @@ func Supported() bool {
 	return strconv.IntSize == 64 && binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 }
 
-// A reason why there is no GPU does not change while a test runs.
-var noGPU = sync.OnceValue(func() error {
-	dev, err := cuda.Open(0)
-	if err != nil {
-		return err
-	}
-	return dev.Close()
-})
+// realGPU opens the GPU, once. It stays open for as long as the test's process lives,
+// which keeps the context of the device: tests that open it again are faster.
+var realGPU = sync.OnceValues(func() (*gpu.Device, error) { return cuda.Open(0) })
 
 // Device returns a device for the test, which must give back what it allocates: it is
 // closed when the test is over, and then the interpreter tells of what was not.
@@ -56,16 +52,22 @@ func Device(t testing.TB) *gpu.Device {
 
 func open(t testing.TB) *gpu.Device {
 	t.Helper()
-	if noGPU() == nil {
+	_, err := realGPU()
+	if err == nil {
 		dev, err := cuda.Open(0)
 		if err != nil {
 			t.Fatalf("gputest: %v", err)
 		}
+		t.Logf("gputest: runs on %s", dev.Info().Name)
 		return dev
+	}
+	// A GPU that fails must not go unnoticed because the interpreter does not.
+	var none *cuda.UnavailableError
+	if !errors.As(err, &none) {
+		t.Fatalf("gputest: %v", err)
 	}
 	seed := rand.Uint64()
 	if s := os.Getenv(seedVariable); s != "" {
-		var err error
 		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
 			t.Fatalf("gputest: %s: %v", seedVariable, err)
 		}
