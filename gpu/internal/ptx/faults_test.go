@@ -72,6 +72,7 @@ var faults = []faulty{
 		"vote.sync.ballot.b32 %n, %p, -1; @%first ld.shared.u32 %n, [%s]; @%first st.shared.u32 [%s], %t;", []string{"race", "several lanes of warp 0"}},
 	{"all load, one stores after a barrier", "@%first st.shared.u32 [%s], %t; bar.sync 0; ld.shared.u32 %n, [%s]; bar.sync 0; @%first st.shared.u32 [%s], %t;", nil},
 	{"atomics do not race", "@%first st.shared.u32 [%s], 0; bar.sync 0; atom.shared.add.u32 %n, [%s], 1; bar.sync 0; ld.shared.u32 %n, [%s];", nil},
+	{"atomic and store race", "@%first st.shared.u32 [%s], 0; bar.sync 0; @!%first atom.shared.add.u32 %n, [%s], 1; vote.sync.ballot.b32 %n, %p, -1; @%first st.shared.u32 [%s], %n;", []string{"race"}},
 	{"atomic and load race", "@%first st.shared.u32 [%s], 0; bar.sync 0; atom.shared.add.u32 %n, [%s], 1; ld.shared.u32 %n, [%s];", []string{"race"}},
 
 	// cp.async.
@@ -283,6 +284,11 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	contains("grid", call(f, 0, 32, 16, 12), "a grid of 0 CTAs")
 	contains("threads", call(f, 1, 96, 16, 12), "64 is the most")
 	contains("shared", call(f, 1, 64, 32, 12), "was asked for with 64 and 16")
+	narrow, _, err := d.Function("k", 32, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains("threads", call(narrow, 1, 64, 16, 12), "was asked for with 32 and 16")
 	if err := call(f, 3, 64, 16, 12); err != nil {
 		t.Fatal(err)
 	}
