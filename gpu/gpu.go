@@ -15,7 +15,7 @@
 // reweight.Workspace, whose documentation says what they compute. They check what the
 // host can see and return an *reweight.InputError before anything is queued. They
 // never wait for the device and allocate nothing, so their work can be captured in a
-// CUDA graph.
+// CUDA graph. Replays of the graph use the workspace: one at a time.
 //
 // What only the device can see, an id outside the vocabulary for example, Check
 // returns. The outputs that such an input reaches are NaN.
