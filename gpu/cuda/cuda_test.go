@@ -343,6 +343,22 @@ func TestOutOfMemory(t *testing.T) {
 	f.clean()
 }
 
+// TestNotGuarded: a driver that maps no memory is not an error of the driver.
+func TestNotGuarded(t *testing.T) {
+	f := newFalse(t)
+	c := f.open(0)
+	for _, entry := range [...]string{"cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemCreate"} {
+		f.fail(entry, 1, notSupported)
+		if _, _, _, err := c.AllocGuarded(1000); err != errors.ErrUnsupported {
+			t.Errorf("%s: error %v", entry, err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	f.clean()
+}
+
 // TestGuarded: what is next to the memory on both sides is not there.
 func TestGuarded(t *testing.T) {
 	f := newFalse(t)

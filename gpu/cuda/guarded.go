@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"cmp"
+	"errors"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
@@ -41,6 +42,10 @@ func (c *context) AllocGuarded(bytes int) (lo, hi driver.Ptr, free func() error,
 	if err = c.leave(err); err != nil {
 		if unmap != nil {
 			unmap()
+		}
+		var failed *CallError
+		if errors.As(err, &failed) && failed.Code == notSupported {
+			err = errors.ErrUnsupported // some virtual GPUs map no memory
 		}
 		return 0, 0, nil, err
 	}

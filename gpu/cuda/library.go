@@ -100,9 +100,10 @@ var symbols = [entries]string{
 
 // Codes that an entry returns.
 const (
-	success  = 0
-	noDevice = 100 // CUDA_ERROR_NO_DEVICE
-	notFound = 500 // CUDA_ERROR_NOT_FOUND
+	success      = 0
+	noDevice     = 100 // CUDA_ERROR_NO_DEVICE
+	notFound     = 500 // CUDA_ERROR_NOT_FOUND
+	notSupported = 801 // CUDA_ERROR_NOT_SUPPORTED
 )
 
 // Device attributes.
