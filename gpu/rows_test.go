@@ -31,7 +31,7 @@ func TestRowErrors(t *testing.T) {
 	for want, err := range map[string]error{
 		"logits has rows of 0 logits, want at least 1":                                  stats(rows(func(r *gpu.Rows) { r.Vocab = 0 })),
 		"logits has rows of -3 logits, want at least 1":                                 stats(rows(func(r *gpu.Rows) { r.Vocab = -3 })),
-		"logits has rows of 2147483648 logits, want at most 2147483647":                 stats(rows(func(r *gpu.Rows) { r.Vocab = math.MaxInt32 + 1 })),
+		"logits has rows of 2147483648 logits, want at most 2147483647":                 stats(rows(func(r *gpu.Rows) { r.Vocab = math.MaxInt32; r.Vocab++ })),
 		"logits.DType is 3, want f32, bf16 or f16":                                      stats(rows(func(r *gpu.Rows) { r.DType = 3 })),
 		"logits.Rows is -1, want at least 0":                                            stats(rows(func(r *gpu.Rows) { r.Rows = -1 })),
 		"logits.Stride is 9, want at least 10, the logits of a row":                     stats(rows(func(r *gpu.Rows) { r.Stride = 9 })),
@@ -102,7 +102,8 @@ func trimmed(s string) string {
 func TestFarRows(t *testing.T) {
 	m := newMachine(t)
 	r := rand.New(rand.NewPCG(32, 32))
-	const row, vocab = 1<<33 + 3, 70
+	const vocab = 70
+	row := int64(1<<33 + 3) // no constant: int has 32 bits on some machines, which compile this
 	for _, stride := range []int{vocab, 1 << 21} {
 		l := families[0].rows(reweight.DTypeF32, 1, vocab, r)
 		id := []int32{44}
@@ -113,7 +114,7 @@ func TestFarRows(t *testing.T) {
 
 		logits, out, dst := m.place(bytesOf(l.F32), 4), m.output(3), m.output(vocab)
 		far := func(p gpu.Ptr, bytes int) gpu.Ptr { return p - gpu.Ptr(row)*gpu.Ptr(bytes) }
-		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: row + 1, Vocab: vocab, Stride: stride, Index: &gpu.Index{Ptr: m.place(bytesOf([]int64{row}), 0).Ptr, N: 1}}
+		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: int(row) + 1, Vocab: vocab, Stride: stride, Index: &gpu.Index{Ptr: m.place(bytesOf([]int64{row}), 0).Ptr, N: 1}}
 		ids := gpu.IDs{Ptr: far(m.place(bytesOf([]int64{44}), 0).Ptr, 8), Int64: true}
 		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4)}, rows, ids, reweight.DefaultTokenStats))
 		to := rows

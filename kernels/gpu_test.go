@@ -141,8 +141,11 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 		// Every position of rows of up to two blocks; of longer rows, and by default, those
 		// at a step, from another one on in each case.
 		elements := 20_000
-		if *amount == "all" {
+		switch {
+		case *amount == "all":
 			elements = 5_000_000
+		case testing.Short():
+			elements = 2_000
 		}
 		step := max(1, n*n/elements)
 		for i, dtype := range anyFloat {

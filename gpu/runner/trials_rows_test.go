@@ -102,9 +102,14 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 	case 2:
 		l.F16 = array[reweight.F16](d, rows*vocab)
 	}
+	unlikely := d.IntN(3) == 0 // ids of the smallest logits
 	for r := range rows {
+		id, least := d.IntN(vocab), float32(math.Inf(1))
 		for i, v := range d.row(vocab) {
 			v *= scale
+			if unlikely && v < least && v > -math.MaxFloat32 {
+				id, least = i, v
+			}
 			switch at := r*vocab + i; format {
 			case 0:
 				l.F32[at] = v
@@ -114,7 +119,7 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 				l.F16[at] = toF16(v)
 			}
 		}
-		ids = append(ids, int32(d.IntN(vocab)))
+		ids = append(ids, int32(id))
 	}
 	if d.err() {
 		ids[d.IntN(rows)] = int32(one(d, -1, vocab, math.MaxInt32, math.MinInt32))
