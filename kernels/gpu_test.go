@@ -25,8 +25,12 @@ var amount = flag.String("gpu", "some", "how much of the tests the GPU, or the i
 
 const gpuName = "gpu"
 
-// counts are those of what the GPU was compared in.
-var counts struct{ cases, rows, elements, results, differ atomic.Int64 }
+// counts are those of what the GPU was compared in, and device is its name, or that of
+// the interpreter.
+var (
+	counts struct{ cases, rows, elements, results, differ atomic.Int64 }
+	device atomic.Value
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -38,8 +42,8 @@ func TestMain(m *testing.M) {
 	}
 	status := m.Run()
 	if *amount == "all" {
-		fmt.Printf("gpu: %d cases, %d rows of logits or arrays, %d elements, %d results compared; bits differ in %d\n",
-			counts.cases.Load(), counts.rows.Load(), counts.elements.Load(), counts.results.Load(), counts.differ.Load())
+		fmt.Printf("gpu: %v: %d cases, %d rows of logits or arrays, %d elements, %d results compared; bits differ in %d\n",
+			device.Load(), counts.cases.Load(), counts.rows.Load(), counts.elements.Load(), counts.results.Load(), counts.differ.Load())
 	}
 	os.Exit(status)
 }
@@ -52,6 +56,7 @@ func withGPU(t testing.TB) []Implementation {
 		return impls
 	}
 	dev := gputest.Device(t)
+	device.Store(dev.Info().Name)
 	var runners []Runner
 	for _, p := range []runner.Placement{runner.Amid, runner.AtEnd} {
 		r, err := runner.NewPlaced(dev, p)
