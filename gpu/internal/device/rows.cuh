@@ -75,7 +75,6 @@ template <int TYPE> struct Format {
 	static const int BLOCK_BYTES = BLOCK * SIZE;
 	static const int ROOM = STEP;                        // after each block
 	static const int CHUNK_BLOCKS = CHUNK / BLOCK_BYTES; // 2 or 4
-	static const int CHUNK_ELEMENTS = CHUNK / SIZE;
 	static const int THREADS = WARP / CHUNK_BLOCKS; // that share a block
 	static const int OWN = LANES / THREADS;         // lanes of a thread: 1 or 2
 };
