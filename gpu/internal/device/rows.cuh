@@ -55,9 +55,10 @@ template <int BUFFERS> struct Slice {
 	float sums[MOST_BLOCKS][2 * LANES]; // of each block: of 2^y, then of y * 2^y
 };
 
-// Kernels have four warps a CTA and at least three CTAs a multiprocessor: those of
-// token_stats.cu fill the shared memory of one with 228 KiB, and leave enough registers
-// to keep all elements of a group under way at a time.
+// Kernels have four warps a CTA, and registers for at least three CTAs a multiprocessor,
+// which are enough to keep all elements of a group under way at a time. Three CTAs of
+// token_stats.cu fill the shared memory of an H100's multiprocessor, 228 KiB; an A100's
+// holds two, and one of the 8.6 and 8.9 kind one.
 #define ROW_WARPS 4
 #define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(ROW_WARPS * WARP, 3)))
 
