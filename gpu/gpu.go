@@ -28,6 +28,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -165,12 +166,21 @@ func cleanUp(err, failure error) error {
 	return err
 }
 
-// Close gives back the workspace's memory, after what it has queued is done.
+// errClosed is the error of a workspace without memory.
+var errClosed = errors.New("gpu: the workspace is closed, or was not made by NewWorkspace")
+
+// Close gives back the workspace's memory, after what it has queued is done. From then
+// on its other methods return errors, and a second Close does nothing.
 func (ws *Workspace) Close() error {
-	if err := ws.dev.drv.Synchronize(ws.stream); err != nil {
-		return cleanUp(err, ws.dev.drv.Free(ws.memory))
+	if ws.memory == 0 {
+		return nil
 	}
-	return ws.dev.drv.Free(ws.memory)
+	memory := ws.memory
+	ws.memory = 0
+	if err := ws.dev.drv.Synchronize(ws.stream); err != nil {
+		return cleanUp(err, ws.dev.drv.Free(memory))
+	}
+	return ws.dev.drv.Free(memory)
 }
 
 func (size Size) check() error {
@@ -215,6 +225,9 @@ func (l *layout) take(bytes int) Ptr {
 // memory that lives as long as the workspace: an address on the stack would be
 // allocated in each call.
 func launch[P any](ws *Workspace, name string, ctas int, params *P) error {
+	if ws.memory == 0 {
+		return errClosed
+	}
 	f, ok := ws.dev.functions[name]
 	if !ok {
 		return fmt.Errorf("gpu: no kernel %q", name)

@@ -357,3 +357,32 @@ func sourceCodes(t *testing.T, file, pattern string) map[string]code {
 	}
 	return codes
 }
+
+// TestClosed: a workspace that is closed, or that NewWorkspace has not made, queues
+// nothing: its memory may be somebody else's.
+func TestClosed(t *testing.T) {
+	ws, drv := idleWorkspace(t)
+	drv.ready = false
+	if err := ws.Close(); err != nil {
+		t.Fatal(err)
+	}
+	drv.ready, drv.launched = true, map[string]launched{}
+	if err := ws.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+	none := &Workspace{size: ws.size}
+	for _, c := range calls {
+		if err := c.call(ws); err != errClosed {
+			t.Errorf("%s of a closed workspace: %v", c.method, err)
+		}
+		if err := c.call(none); err != errClosed {
+			t.Errorf("%s of no workspace: %v", c.method, err)
+		}
+	}
+	if err := ws.Check(); err != errClosed {
+		t.Errorf("Check: %v", err)
+	}
+	if len(drv.launched) > 0 {
+		t.Errorf("launched %v", drv.launched)
+	}
+}

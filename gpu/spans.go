@@ -157,6 +157,9 @@ type layoutParams struct {
 // startBatch queues the check of the batch's layout, on which the kernels that follow
 // rely, and sets l for them. The host has checked the other arguments.
 func (ws *Workspace) startBatch(l *layoutParams, b *Batch) error {
+	if ws.memory == 0 {
+		return errClosed
+	}
 	*l = layoutParams{
 		role: b.Role, offsets: b.SeqOffsets,
 		tokens: int64(b.Tokens), trajectories: int64(b.Trajectories),

@@ -145,6 +145,9 @@ func (s *status) float() float32 { return math.Float32frombits(uint32(s.value)) 
 // the text of the CPU's, about one of the elements that are wrong, or an error of the
 // driver. It must not be called while the stream is captured.
 func (ws *Workspace) Check() error {
+	if ws.memory == 0 {
+		return errClosed
+	}
 	if err := Download(ws.dev, ws.found[:], ws.status, ws.stream); err != nil {
 		return fmt.Errorf("gpu: %w", err)
 	}
