@@ -64,6 +64,8 @@ func (l *Rows) checkShape(arg string) error {
 		return badInput(arg+".Rows", "is %d, want at least 0", l.Rows)
 	case l.stride() < l.Vocab:
 		return badInput(arg+".Stride", "is %d, want at least %d, the logits of a row", l.Stride, l.Vocab)
+	case l.Rows > 1 && l.stride() > math.MaxInt/l.DType.Size()/l.Rows:
+		return badInput(arg, "has %d rows, each %d logits after the one before: their addresses have more than 64 bits", l.Rows, l.stride())
 	case l.Index != nil && (l.Index.N < 0 || l.Index.N > l.Rows):
 		return badInput("logits.Index", "has %d elements, want 0 to %d, the rows in memory", l.Index.N, l.Rows)
 	}
