@@ -28,7 +28,10 @@ func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) er
 	if err := ws.spans.cpu.GRPO(nil, &nothing, opt); err != nil {
 		return err
 	}
-	if err := ws.checkBatch(b, array{"advantages", advantages, 4}, array{"Rewards", b.Rewards, 4}, array{"GroupIDs", b.GroupIDs, 4}); err != nil {
+	if err := ws.checkBatch(b, array{"advantages", advantages, 4}); err != nil {
+		return err
+	}
+	if err := checkArrays(b.Trajectories, array{"Rewards", b.Rewards, 4}, array{"GroupIDs", b.GroupIDs, 4}); err != nil {
 		return err
 	}
 	p := &ws.spans.grpo

@@ -81,14 +81,22 @@ func TestGAE(t *testing.T) {
 }
 
 // TestNoTokens: a batch without tokens is no error, as on the CPU, and nothing is
-// written.
+// written, whatever the addresses: those of PyTorch's empty tensors are 0.
 func TestNoTokens(t *testing.T) {
 	rounds(t, 1, func(t *tokenTest) {
 		b := &reweight.Batch{SeqOffsets: []int64{0, 0, 0}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}}
-		d, empty := placeBatch(t, b), output[float32](t, 0)
-		d.Role, d.SpanIDs, d.Entropy, d.Values = empty, empty, empty, empty
-		t.check("AEM", t.ws.AEM(empty, d, reweight.DefaultAEM), nil)
-		t.check("GRPO", t.ws.GRPO(empty, d, reweight.DefaultGRPO), nil)
-		t.check("GAE", t.ws.GAE(empty, empty, empty, d, reweight.DefaultGAE), nil)
+		for _, empty := range []gpu.Ptr{0, output[float32](t, 0)} {
+			d := placeBatch(t, b)
+			d.Role, d.SpanIDs, d.Entropy, d.Values = empty, empty, empty, empty
+			t.check("AEM", t.ws.AEM(empty, d, reweight.DefaultAEM), nil)
+			t.check("GRPO", t.ws.GRPO(empty, d, reweight.DefaultGRPO), nil)
+			t.check("GAE", t.ws.GAE(empty, empty, empty, d, reweight.DefaultGAE), nil)
+			t.check("SpanMeans of no spans", t.ws.SpanMeans(empty, empty, empty, 0, 0), nil)
+			t.check("MinMax of no groups", t.ws.MinMax(empty, empty, empty, empty, 0, 0), nil)
+			t.check("CopyMemory", t.ws.CopyMemory(empty, empty, 0), nil)
+			offsets, means := array(t, []int32{0, 0}), output[float32](t, 1)
+			t.check("SpanMeans of an empty span", t.ws.SpanMeans(means, empty, offsets, 1, 0), nil)
+			t.same("mean", means, []float32{float32(math.NaN())})
+		}
 	})
 }

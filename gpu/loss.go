@@ -153,7 +153,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 		aggregation: int64(opt.Aggregation), normLength: int64(opt.NormLength)}
 	s := segments{count: 1, tokens: int64(b.Tokens)}
 	if opt.Aggregation != reweight.TokenMean {
-		if err := checkTrajectories(ws, b); err != nil {
+		if err := ws.checkTrajectories(b); err != nil {
 			return err
 		}
 		p.offsets, p.trajectories = b.SeqOffsets, int64(b.Trajectories)
@@ -178,16 +178,4 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 		return err
 	}
 	return launch(ws, "loss_total", 1, p)
-}
-
-// checkTrajectories wants offsets of trajectories; what they are is checked on the
-// device.
-func checkTrajectories(ws *Workspace, b *Batch) error {
-	if b.Trajectories < 1 {
-		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
-	}
-	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
-		return err
-	}
-	return checkPtr("SeqOffsets", b.SeqOffsets, 8)
 }

@@ -24,14 +24,14 @@ func (ws *Workspace) ReadMemory(src Ptr, bytes int) error {
 // CopyMemory copies so many bytes. dst, src and bytes are multiples of 16, and dst does
 // not overlap src.
 func (ws *Workspace) CopyMemory(dst, src Ptr, bytes int) error {
-	if err := checkPtr("dst", dst, vector); err != nil {
+	if err := checkArrays(bytes, array{"dst", dst, vector}); err != nil {
 		return err
 	}
 	return ws.passMemory("copy_memory", dst, src, bytes)
 }
 
 func (ws *Workspace) passMemory(name string, dst, src Ptr, bytes int) error {
-	if err := checkPtr("src", src, vector); err != nil {
+	if err := checkArrays(bytes, array{"src", src, vector}); err != nil {
 		return err
 	}
 	if bytes < 0 || bytes%vector != 0 {

@@ -76,11 +76,11 @@ type expScaleParams struct {
 // decreasing, and stays within x, which has size elements. The mean of a span whose
 // offsets are wrong is NaN. dst does not overlap x.
 func (ws *Workspace) SpanMeans(dst, x, offsets Ptr, n, size int) error {
-	if err := checkPtr("dst", dst, 4); err != nil {
+	ranges, err := ws.ranges(x, offsets, n, size)
+	if err != nil {
 		return err
 	}
-	ranges, err := ws.ranges(x, offsets, n, size)
-	if err != nil || n == 0 {
+	if err := checkArrays(n, array{"dst", dst, 4}); err != nil || n == 0 {
 		return err
 	}
 	p := &ws.spans.spanMeans
@@ -94,14 +94,11 @@ func (ws *Workspace) SpanMeans(dst, x, offsets Ptr, n, size int) error {
 // size elements. The extremes of a group whose offsets are wrong are NaN. lo, hi and x
 // do not overlap.
 func (ws *Workspace) MinMax(lo, hi, x, offsets Ptr, n, size int) error {
-	if err := checkPtr("lo", lo, 4); err != nil {
-		return err
-	}
-	if err := checkPtr("hi", hi, 4); err != nil {
-		return err
-	}
 	ranges, err := ws.ranges(x, offsets, n, size)
-	if err != nil || n == 0 {
+	if err != nil {
+		return err
+	}
+	if err := checkArrays(n, array{"lo", lo, 4}, array{"hi", hi, 4}); err != nil || n == 0 {
 		return err
 	}
 	p := &ws.spans.minMax
@@ -111,17 +108,17 @@ func (ws *Workspace) MinMax(lo, hi, x, offsets Ptr, n, size int) error {
 
 // ranges checks what cuts n ranges out of the size elements of x.
 func (ws *Workspace) ranges(x, offsets Ptr, n, size int) (rangesParams, error) {
-	if err := checkPtr("x", x, 4); err != nil {
+	if err := checkLength("n", n); err != nil {
 		return rangesParams{}, err
 	}
-	if err := checkPtr("offsets", offsets, 4); err != nil {
+	if err := checkLength("size", size); err != nil {
 		return rangesParams{}, err
 	}
-	if n < 0 {
-		return rangesParams{}, badInput("n", "is %d, want at least 0", n)
+	if err := checkArrays(size, array{"x", x, 4}); err != nil {
+		return rangesParams{}, err
 	}
-	if size < 0 {
-		return rangesParams{}, badInput("size", "is %d, want at least 0", size)
+	if err := checkArrays(n, array{"offsets", offsets, 4}); err != nil {
+		return rangesParams{}, err
 	}
 	return rangesParams{offsets, int64(n), int64(size), ws.status}, nil
 }
@@ -179,29 +176,30 @@ type array struct {
 }
 
 // checkBatch wants at least one trajectory, no more of anything than the workspace was
-// made for, and the layout and the other arrays that the call names.
+// made for, and the layout and the arrays with one element per token that the call names.
 func (ws *Workspace) checkBatch(b *Batch, arrays ...array) error {
 	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
 		return err
 	}
+	if err := ws.checkTrajectories(b); err != nil {
+		return err
+	}
+	if err := checkArrays(b.Tokens, array{"Role", b.Role, 1}); err != nil {
+		return err
+	}
+	return checkArrays(b.Tokens, arrays...)
+}
+
+// checkTrajectories wants offsets of at least one trajectory, and of no more than the
+// workspace was made for. What they are is checked on the device.
+func (ws *Workspace) checkTrajectories(b *Batch) error {
 	if b.Trajectories < 1 {
-		return badInput("SeqOffsets", "has %d elements, want at least 2, for one trajectory", max(b.Trajectories, 0)+1)
+		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
 	}
 	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
 		return err
 	}
-	if err := checkPtr("Role", b.Role, 1); err != nil {
-		return err
-	}
-	if err := checkPtr("SeqOffsets", b.SeqOffsets, 8); err != nil {
-		return err
-	}
-	for _, a := range arrays {
-		if err := checkPtr(a.arg, a.ptr, a.size); err != nil {
-			return err
-		}
-	}
-	return nil
+	return checkPtr("SeqOffsets", b.SeqOffsets, 8)
 }
 
 // nothing is a batch without tokens: of a method of the CPU that gets it, all that is

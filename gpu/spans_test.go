@@ -139,7 +139,7 @@ func TestArguments(t *testing.T) {
 		"lo is NaN, want a finite number":                                        ws.ExpScale(p, p, 1, float32(math.NaN()), 1),
 		"Tokens is 11, want 0 to 10, for which the workspace was made":           as(func(b *gpu.Batch) { b.Tokens = 11 }),
 		"Trajectories is 4, want 0 to 3, for which the workspace was made":       as(func(b *gpu.Batch) { b.Trajectories = 4 }),
-		"SeqOffsets has 1 elements, want at least 2, for one trajectory":         as(func(b *gpu.Batch) { b.Trajectories = 0 }),
+		"Trajectories is 0, want at least 1":                                     as(func(b *gpu.Batch) { b.Trajectories = 0 }),
 		"Role is 0, want an address in device memory":                            as(func(b *gpu.Batch) { b.Role = 0 }),
 		"SeqOffsets is 0x100004, want a multiple of 8, the size of its elements": as(func(b *gpu.Batch) { b.SeqOffsets = p + 4 }),
 		"SpanIDs is 0, want an address in device memory":                         as(func(b *gpu.Batch) { b.SpanIDs = 0 }),
