@@ -71,11 +71,6 @@ type held struct {
 	written bool   // by a kernel
 }
 
-const (
-	guard      = 0xa5
-	guardBytes = 64
-)
-
 // newTokenTest opens a device. The seed chooses what is drawn.
 func newTokenTest(t *testing.T, seed uint64) *tokenTest {
 	t.Helper()
@@ -112,12 +107,6 @@ func rounds(t *testing.T, n int, f func(t *tokenTest)) {
 	}
 }
 
-// memoryOf returns the bytes of x.
-func memoryOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
-}
-
 // array copies x to device memory: in half of the rounds to any address that its
 // elements allow, in the other half to one that is a multiple of 64. It ends where its
 // memory ends, and in front of it nothing is set.
@@ -127,7 +116,7 @@ func array[E any](t *tokenTest, x []E) gpu.Ptr {
 		return 0
 	}
 	var e E
-	return t.hold(memoryOf(x), t.IntN(8)*int(unsafe.Sizeof(e)), false)
+	return t.hold(bytesOf(x), t.IntN(8)*int(unsafe.Sizeof(e)), false)
 }
 
 // output returns memory for n elements that a kernel is to fill.
@@ -155,7 +144,7 @@ func (t *tokenTest) hold(bytes []byte, before int, guarded bool) gpu.Ptr {
 	}
 	behind := 0
 	if guarded {
-		before, behind = before+guardBytes, guardBytes
+		before, behind = before+margin, margin
 	}
 	var err error
 	if h.base, err = t.dev.Alloc(max(1, before+len(bytes)+behind)); err != nil {
@@ -165,13 +154,13 @@ func (t *tokenTest) hold(bytes []byte, before int, guarded bool) gpu.Ptr {
 	t.held = append(t.held, h)
 	t.upload(h.p, h.bytes)
 	if guarded {
-		t.upload(h.p-guardBytes, guards)
+		t.upload(h.p-margin, guards)
 		t.upload(h.p+gpu.Ptr(len(bytes)), guards)
 	}
 	return h.p
 }
 
-var guards = slices.Repeat([]byte{guard}, guardBytes)
+var guards = slices.Repeat([]byte{filling}, margin)
 
 func (t *tokenTest) upload(p gpu.Ptr, bytes []byte) {
 	t.Helper()
@@ -200,10 +189,10 @@ func (t *tokenTest) release() {
 		if !h.written && !slices.Equal(readArray[byte](t, h.p, len(h.bytes)), h.bytes) {
 			t.Errorf("an input of %d bytes has changed", len(h.bytes))
 		}
-		if h.guarded && !slices.Equal(readArray[byte](t, h.p-guardBytes, guardBytes), guards) {
+		if h.guarded && !slices.Equal(readArray[byte](t, h.p-margin, margin), guards) {
 			t.Errorf("something is written in front of an output of %d bytes", len(h.bytes))
 		}
-		if h.guarded && !slices.Equal(readArray[byte](t, h.p+gpu.Ptr(len(h.bytes)), guardBytes), guards) {
+		if h.guarded && !slices.Equal(readArray[byte](t, h.p+gpu.Ptr(len(h.bytes)), margin), guards) {
 			t.Errorf("something is written behind an output of %d bytes", len(h.bytes))
 		}
 		if err := t.dev.Free(h.base); err != nil {
@@ -229,10 +218,6 @@ func (t *tokenTest) check(what string, queued, want error) {
 	}
 }
 
-func sameFloat(a, b float32) bool {
-	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
-}
-
 func sameDouble(a, b float64) bool {
 	return math.Float64bits(a) == math.Float64bits(b) || a != a && b != b
 }
@@ -241,7 +226,7 @@ func sameDouble(a, b float64) bool {
 func (t *tokenTest) same(what string, p gpu.Ptr, want []float32) {
 	t.Helper()
 	for i, v := range readArray[float32](t, p, len(want)) {
-		if !sameFloat(v, want[i]) {
+		if !same(v, want[i]) {
 			t.Fatalf("%s: element %d of %d is %x, want %x", what, i, len(want), v, want[i])
 		}
 	}
