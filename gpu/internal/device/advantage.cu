@@ -14,8 +14,6 @@ struct Grpo {
 	i64 divideByStd;
 };
 
-DEVICE double squareRoot(double x) { return __nvvm_sqrt_rn_d(x); }
-
 // isLeader returns whether no trajectory before q is of its group. It looks at the
 // nearest first, because the trajectories of a group are often neighbours. A warp calls
 // it.
@@ -50,7 +48,7 @@ KERNEL(128) void grpo_scores(Grpo p) {
 	const i64 end = p.layout.trajectories;
 	for (i64 q = globalWarp(); q < end; q += globalWarps()) {
 		const float own = p.rewards[q];
-		if (own - own != 0 && lane() == 0) note(p.layout.problem, WRONG_REWARD, q);
+		if (!finite(own) && lane() == 0) note(p.layout.problem, WRONG_REWARD, q);
 		if (!isLeader(p, q)) continue;
 		const i32 group = p.groupIDs[q];
 		double n = 0, mean = 0, squares = 0;

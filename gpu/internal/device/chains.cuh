@@ -185,9 +185,3 @@ struct NotFinite {
 	u32 roles;
 	MEMBER bool is(i64 i) const { return (roles >> role[i] & 1) && !finite(values.at(i)); }
 };
-
-DEVICE double squareRoot(double x) {
-	double root;
-	asm("sqrt.rn.f64 %0, %1;" : "=d"(root) : "d"(x));
-	return root;
-}

@@ -59,6 +59,9 @@ template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 DEVICE float maxNaN(float a, float b) { float d; asm("max.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b)); return d; }
 DEVICE float minNaN(float a, float b) { float d; asm("min.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b)); return d; }
 
+DEVICE bool finite(float x) { return x - x == 0; }
+DEVICE double squareRoot(double x) { return __nvvm_sqrt_rn_d(x); }
+
 // ---------------------------------------------------------------- a warp's threads together
 
 #define ALL_LANES 0xffffffffu

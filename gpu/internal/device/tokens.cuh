@@ -41,7 +41,4 @@ template <typename Pass> DEVICE void forTokens(i64 n, bool pack, const Pass &pas
 enum { NAMED_BATCH_ROLE, NAMED_ROLE };
 enum { NAMED_WEIGHTS, NAMED_X };
 
-
 #define RESPONSES (1 << REASONING | 1 << ACTION) // the roles that take part in the loss
-
-DEVICE bool finite(float x) { return x - x == 0; }
