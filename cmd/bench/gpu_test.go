@@ -16,6 +16,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/cuda"
 	"github.com/seed621a2839/reweight/gpu/gputest"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -74,8 +75,14 @@ func TestInfoGPU(t *testing.T) {
 	}
 }
 
-// TestOpenGPU: without a driver the reason is a plain sentence.
+// TestOpenGPU: the error is the reason alone, where there is no GPU to use.
 func TestOpenGPU(t *testing.T) {
+	var none *cuda.UnavailableError
+	if _, err := cuda.Open(0); errors.As(err, &none) {
+		if _, err := openGPU(); err == nil || err.Error() != none.Reason {
+			t.Errorf("error %v, want %s", err, none.Reason)
+		}
+	}
 	t.Setenv("REWEIGHT_LIBCUDA", filepath.Join(t.TempDir(), "none.so"))
 	if dev, err := openGPU(); err == nil || dev != nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v, %v", dev, err)
