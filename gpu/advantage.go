@@ -24,6 +24,9 @@ type gaeParams struct {
 // that is one per token and that GRPO does not read. If something is wrong on the device,
 // all advantages are NaN. The workspace must be made for the batch; it holds 4 bytes of
 // scratch for each trajectory.
+//
+// The work grows with the number of groups times that of trajectories, because the first
+// trajectory of each group looks for its others among all, 32 at a time.
 func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) error {
 	if err := ws.spans.cpu.GRPO(nil, &nothing, opt); err != nil {
 		return err

@@ -117,7 +117,8 @@ type function struct {
 	most int
 }
 
-// Size says how large the batches of a workspace may be. Row kernels need none of it.
+// Size says how large the batches of a workspace may be, in numbers up to 2^31 - 1. The
+// kernels on rows of logits need none of it.
 type Size struct {
 	Tokens, Trajectories, Spans int
 }
@@ -195,7 +196,8 @@ func (size Size) check() error {
 	return nil
 }
 
-// Bytes returns how much device memory a workspace for batches of that size takes.
+// Bytes returns how much device memory a workspace for batches of that size takes. It
+// means nothing for a size that NewWorkspace refuses.
 func (size Size) Bytes() int {
 	var l layout
 	ws := Workspace{size: size}
