@@ -108,7 +108,6 @@ const (
 
 // Device attributes.
 const (
-	attributeClockRate       = 13 // kHz
 	attributeMultiprocessors = 16
 	attributeMajor           = 75 // of the compute capability
 	attributeMinor           = 76
@@ -217,8 +216,8 @@ func (l *library) device(ordinal int) (device int32, info driver.Info, err error
 	if err := l.call(cuDeviceTotalMem, uintptr(unsafe.Pointer(&memory)), uintptr(device)); err != nil {
 		return 0, info, err
 	}
-	var values [4]int32
-	for i, attribute := range [...]uintptr{attributeMultiprocessors, attributeClockRate, attributeMajor, attributeMinor} {
+	var values [3]int32
+	for i, attribute := range [...]uintptr{attributeMultiprocessors, attributeMajor, attributeMinor} {
 		if err := l.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&values[i])), attribute, uintptr(device)); err != nil {
 			return 0, info, err
 		}
@@ -226,10 +225,9 @@ func (l *library) device(ordinal int) (device int32, info driver.Info, err error
 	return device, driver.Info{
 		Name:            text(&name[0]),
 		Multiprocessors: int(values[0]),
-		Capability:      [2]int{int(values[2]), int(values[3])},
+		Capability:      [2]int{int(values[1]), int(values[2])},
 		Memory:          int64(memory),
 		Driver:          l.versions(),
-		Clock:           int(values[1]),
 	}, nil
 }
 

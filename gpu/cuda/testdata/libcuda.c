@@ -212,7 +212,6 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice d) {
 	BEGIN();
 	CHECK_DEVICE();
 	switch (attribute) {
-	case 13: *value = 1755000; break; // clock rate
 	case 16: *value = 132; break;     // multiprocessors
 	case 75: *value = devices[d].major; break;
 	case 76: *value = devices[d].minor; break;

@@ -22,7 +22,6 @@ type Info struct {
 	Capability      [2]int // compute capability: 9, 0
 	Memory          int64  // bytes in all
 	Driver          [2]int // the newest version of CUDA that the driver knows: 12, 4
-	Clock           int    // kHz, at most
 }
 
 // A Driver runs kernels on one device. Launch and Fill queue work and return at

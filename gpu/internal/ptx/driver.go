@@ -111,7 +111,7 @@ func Open(modules map[string]string, options Options) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() driver.Info {
 	return driver.Info{Name: "PTX interpreter", Multiprocessors: d.options.Multiprocessors, Capability: [2]int{8, 0},
-		Memory: memorySize, Driver: [2]int{11, 0}, Clock: 1_000_000}
+		Memory: memorySize, Driver: [2]int{11, 0}}
 }
 
 var errClosed = errors.New("ptx: the device is closed")
