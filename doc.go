@@ -7,8 +7,10 @@
 // [Workspace] compute on them, into slices that the caller owns, and allocate
 // nothing in steady state. Energies, entropies and log-probabilities are in
 // nats. Every instruction set ([ISA]), number of workers and split into calls
-// gives the same bits, where every NaN counts as the same. An argument that is wrong is an [*InputError], returned
-// before anything is written.
+// gives the same bits, where every NaN counts as the same. An argument that is wrong is an
+// [*InputError], returned before anything is written.
+//
+// Package gpu has the same methods for arrays in the memory of a GPU, with the same bits.
 //
 // # From logits to the loss and back
 //

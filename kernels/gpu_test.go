@@ -19,7 +19,7 @@ import (
 // choice of the cases that has every kernel, dtype, family and length from 1 to 300,
 // and the lengths around blocks and chunks.
 //
-//	go test ./kernels -gpu all -timeout 2h     # every case, and prints how many
+//	go test ./kernels -gpu all -timeout 3h     # every case, and prints how many
 //	go test ./kernels -gpu none
 var amount = flag.String("gpu", "some", "how much of the tests the GPU, or the interpreter of its kernels, takes part in: none, some or all")
 

@@ -41,9 +41,9 @@ struct Aem {
 	float *sorted; // means by scope, then factors
 };
 
-enum { GROUP_SCOPE, TRAJECTORY_SCOPE, BATCH_SCOPE }; // aem.go has the same
+enum { GROUP_SCOPE, TRAJECTORY_SCOPE, BATCH_SCOPE }; // aem.go of package reweight has the same
 
-#define LARGEST_MEAN 1e30 // spans.go has the same
+#define LARGEST_MEAN 1e30 // status.go has the same
 
 DEVICE u32 shuffleUp(u32 v, u32 distance) { return shuffle(v, lane() - distance & WARP - 1); }
 

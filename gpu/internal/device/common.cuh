@@ -146,5 +146,5 @@ enum {
 	BAD_REWARD = 212,
 };
 
-// Roles; batch.go has the same.
+// Roles; batch.go of package reweight has the same.
 enum { MASKED, REASONING, ACTION };
