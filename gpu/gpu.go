@@ -12,10 +12,12 @@
 //	err = ws.Check()   // waits for it
 //
 // The methods of a Workspace have the names, the options and the meaning of those of
-// reweight.Workspace, whose documentation says what they compute. They check what the
-// host can see and return an *reweight.InputError before anything is queued. They
-// never wait for the device and allocate nothing, so their work can be captured in a
-// CUDA graph. Replays of the graph use the workspace: one at a time.
+// reweight.Workspace, whose documentation says what they compute. EntropyDrift is on the
+// CPU alone. TokenStats gives the LSE, and Batch.RefEnergy is -LSE: Multiply by an array
+// of -1 turns one into the other. Methods check what the host can see and return an
+// *reweight.InputError before anything is queued. They never wait for the device and
+// allocate nothing, so their work can be captured in a CUDA graph. Replays of the graph
+// use the workspace: one at a time.
 //
 // What only the device can see, an id outside the vocabulary for example, Check
 // returns. The outputs that such an input reaches are NaN.
@@ -117,8 +119,9 @@ type function struct {
 	most int
 }
 
-// Size says how large the batches of a workspace may be, in numbers up to 2^31 - 1. The
-// kernels on rows of logits need none of it.
+// Size says how large the batches of a workspace may be, in numbers up to 2^31 - 1.
+// Surrogate and Loss need Tokens; GRPO, GAE and the aggregations by trajectory of Loss
+// need Trajectories too, and AEM all three. The other methods need none of it.
 type Size struct {
 	Tokens, Trajectories, Spans int
 }
