@@ -70,7 +70,7 @@ func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFoc
 	if err := checkArrays(b.Tokens, array{"weights", weights, 4}, array{"Role", b.Role, 1}); err != nil {
 		return err
 	}
-	if err := ws.tokens.cpu.ActFocusWeights(nil, nil, nil, 0, 0, opt); err != nil {
+	if err := ws.cpu.ActFocusWeights(nil, nil, nil, 0, 0, opt); err != nil {
 		return err
 	}
 	signal, err := signalOf(b, opt.Signal)
@@ -98,7 +98,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal, role Ptr, n int, mean, sigma f
 	if err := checkArrays(n, array{"dst", dst, 4}, array{"signal", signal, 4}, array{"role", role, 1}); err != nil {
 		return err
 	}
-	if err := ws.tokens.cpu.ActFocusWeights(nil, nil, nil, mean, sigma, opt); err != nil {
+	if err := ws.cpu.ActFocusWeights(nil, nil, nil, mean, sigma, opt); err != nil {
 		return err
 	}
 	if n == 0 {

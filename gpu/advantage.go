@@ -28,7 +28,7 @@ type gaeParams struct {
 // The work grows with the number of groups times that of trajectories, because the first
 // trajectory of each group looks for its others among all, 32 at a time.
 func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) error {
-	if err := ws.spans.cpu.GRPO(nil, &nothing, opt); err != nil {
+	if err := ws.cpu.GRPO(nil, &nothing, opt); err != nil {
 		return err
 	}
 	if err := ws.checkBatch(b, array{"advantages", advantages, 4}); err != nil {
@@ -57,7 +57,7 @@ func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) er
 // stands for none. If something is wrong on the device, all advantages and returns are
 // NaN. The workspace must be made for the batch; it holds no scratch for it.
 func (ws *Workspace) GAE(advantages, returns, rewards Ptr, b *Batch, opt reweight.GAEOptions) error {
-	if err := ws.spans.cpu.GAE(nil, nil, nil, &nothing, opt); err != nil {
+	if err := ws.cpu.GAE(nil, nil, nil, &nothing, opt); err != nil {
 		return err
 	}
 	if err := ws.checkBatch(b, array{"advantages", advantages, 4}, array{"rewards", rewards, 4}, array{"Values", b.Values, 4}); err != nil {

@@ -40,7 +40,7 @@ func (p *aemParams) place(l *layout, size Size) {
 // million steps of a warp, of about 14 instructions each; for a thousand they are
 // 32 thousand.
 func (ws *Workspace) AEM(factors Ptr, b *Batch, opt reweight.AEMOptions) error {
-	if err := ws.spans.cpu.AEM(nil, &nothing, opt); err != nil {
+	if err := ws.cpu.AEM(nil, &nothing, opt); err != nil {
 		return err
 	}
 	if err := ws.checkBatch(b, array{"factors", factors, 4}, array{"Entropy", b.Entropy, 4}, array{"SpanIDs", b.SpanIDs, 4}); err != nil {

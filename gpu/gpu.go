@@ -135,7 +135,8 @@ type Workspace struct {
 	size   Size
 	memory Ptr // status and scratch
 	status Ptr
-	found  [1]status // what Check has read of it; here, because a local variable would be allocated
+	cpu    reweight.Workspace // checks options: it is asked to do nothing with them
+	found  [1]status          // what Check has read of it; here, because a local variable would be allocated
 
 	rows   rowState
 	tokens tokenState
@@ -148,7 +149,7 @@ func (d *Device) NewWorkspace(s Stream, size Size) (*Workspace, error) {
 	if err := size.check(); err != nil {
 		return nil, err
 	}
-	ws := &Workspace{dev: d, stream: s, size: size}
+	ws := &Workspace{dev: d, stream: s, size: size, cpu: reweight.Workspace{ISA: reweight.Portable}}
 	bytes := size.Bytes()
 	memory, err := d.drv.Alloc(bytes)
 	if err != nil {
@@ -242,37 +243,3 @@ func launch[P any](ws *Workspace, name string, ctas int, params *P) error {
 
 // perThread returns how many CTAs give each of n elements a thread.
 func perThread(n, threads int) int { return (n + threads - 1) / threads }
-
-// badInput is an error about an argument as a whole.
-func badInput(arg, problem string, values ...any) *reweight.InputError {
-	return badElement(arg, -1, problem, values...)
-}
-
-// badElement is an error about one element of an argument.
-func badElement(arg string, index int, problem string, values ...any) *reweight.InputError {
-	return &reweight.InputError{Arg: arg, Index: index, Problem: fmt.Sprintf(problem, values...)}
-}
-
-// checkPtr wants the address of an array with elements of that size.
-func checkPtr(arg string, p Ptr, size int) error {
-	if p == 0 {
-		return badInput(arg, "is 0, want an address in device memory")
-	}
-	return checkAligned(arg, p, size)
-}
-
-// checkAligned wants no address, or that of an array with elements of that size.
-func checkAligned(arg string, p Ptr, size int) error {
-	if p%Ptr(size) != 0 {
-		return badInput(arg, "is %#x, want a multiple of %d, the size of its elements", uint64(p), size)
-	}
-	return nil
-}
-
-// checkCount wants n elements, and no more than the workspace was made for.
-func checkCount(arg string, n, most int) error {
-	if n < 0 || n > most {
-		return badInput(arg, "is %d, want 0 to %d, for which the workspace was made", n, most)
-	}
-	return nil
-}

@@ -77,7 +77,7 @@ func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights,
 	if err := checkAligned("weights", weights, 4); err != nil {
 		return err
 	}
-	if _, err := ws.tokens.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt); err != nil {
+	if _, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt); err != nil {
 		return err
 	}
 	p := &ws.tokens.total
@@ -145,7 +145,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 	if err := checkAligned("RefLogprobs", b.RefLogprobs, 4); err != nil {
 		return err
 	}
-	if _, err := ws.tokens.cpu.Surrogate(nil, nil, nil, nil, nil, nil, 0, opt); err != nil {
+	if _, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, 0, opt); err != nil {
 		return err
 	}
 	p := &ws.tokens.loss

@@ -24,7 +24,7 @@ func (ws *Workspace) MaskedMoments(result, x, role Ptr, n int, roles reweight.Ro
 	if err := checkArrays(n, array{"x", x, 4}, array{"role", role, 1}); err != nil {
 		return err
 	}
-	if _, err := ws.tokens.cpu.MaskedMoments(nil, nil, roles, shift); err != nil {
+	if _, err := ws.cpu.MaskedMoments(nil, nil, roles, shift); err != nil {
 		return err
 	}
 	ws.tokens.moments = momentsParams{x: x, role: role, result: result, status: ws.status, n: int64(n), shift: shift, roles: uint64(roles)}

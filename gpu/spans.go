@@ -32,12 +32,10 @@ type spanState struct {
 	grpo      grpoParams
 	gae       gaeParams
 
-	cpu reweight.Workspace // checks options
-	one [1]float32         // an array for it
+	one [1]float32 // an array for the CPU's ExpScale, which checks the options
 }
 
 func (s *spanState) place(l *layout, size Size) {
-	s.cpu.ISA = reweight.Portable
 	s.problem = l.take(8)
 	s.aem.place(l, size)
 	s.grpo.scores = l.take(4 * size.Trajectories)
@@ -137,7 +135,7 @@ func (ws *Workspace) ExpScale(dst, x Ptr, n int, lo float32, rate float64) error
 		return badInput("n", "is %d, want at least 1", n)
 	}
 	s := &ws.spans
-	if err := s.cpu.ExpScale(s.one[:], s.one[:], lo, rate); err != nil {
+	if err := ws.cpu.ExpScale(s.one[:], s.one[:], lo, rate); err != nil {
 		return err
 	}
 	s.expScale = expScaleParams{dst: dst, x: x, n: int64(n), rate: rate, lo: lo}
@@ -166,40 +164,6 @@ func (ws *Workspace) startBatch(l *layoutParams, b *Batch) error {
 		return err
 	}
 	return launch(ws, "check_layout", perThread(max(b.Tokens, b.Trajectories+1), 256), l)
-}
-
-// An array is an argument that is one.
-type array struct {
-	arg  string
-	ptr  Ptr
-	size int // bytes of an element
-}
-
-// checkBatch wants at least one trajectory, no more of anything than the workspace was
-// made for, and the layout and the arrays with one element per token that the call names.
-func (ws *Workspace) checkBatch(b *Batch, arrays ...array) error {
-	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
-		return err
-	}
-	if err := ws.checkTrajectories(b); err != nil {
-		return err
-	}
-	if err := checkArrays(b.Tokens, array{"Role", b.Role, 1}); err != nil {
-		return err
-	}
-	return checkArrays(b.Tokens, arrays...)
-}
-
-// checkTrajectories wants offsets of at least one trajectory, and of no more than the
-// workspace was made for. What they are is checked on the device.
-func (ws *Workspace) checkTrajectories(b *Batch) error {
-	if b.Trajectories < 1 {
-		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
-	}
-	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
-		return err
-	}
-	return checkPtr("SeqOffsets", b.SeqOffsets, 8)
 }
 
 // nothing is a batch without tokens: of a method of the CPU that gets it, all that is

@@ -1,10 +1,6 @@
 package gpu
 
-import (
-	"unsafe"
-
-	"github.com/seed621a2839/reweight"
-)
+import "unsafe"
 
 // tokenKernels are the kernels on arrays of tokens.
 var tokenKernels = []kernel{
@@ -32,8 +28,6 @@ const (
 // tokenState is what a workspace keeps for them: the parameters of their launches,
 // and where their scratch memory is.
 type tokenState struct {
-	cpu reweight.Workspace // checks options: it is asked to do nothing with them
-
 	multiply multiplyParams
 	moments  momentsParams
 	spread   spreadParams
@@ -50,7 +44,6 @@ type tokenState struct {
 }
 
 func (st *tokenState) place(l *layout, size Size) {
-	st.cpu.ISA = reweight.Portable
 	st.curve = l.take(16)
 	st.scale = l.take(16)
 	st.surrogateScratch.place(l, size)
@@ -59,30 +52,6 @@ func (st *tokenState) place(l *layout, size Size) {
 
 // passes returns how many CTAs give every thread of a pass over n tokens something to do.
 func passes(n int) int { return perThread(n, passThreads*passPack) }
-
-// checkArrays wants arrays of n elements: addresses, unless n is 0.
-func checkArrays(n int, arrays ...array) error {
-	for _, a := range arrays {
-		var err error
-		if n > 0 {
-			err = checkPtr(a.arg, a.ptr, a.size)
-		} else {
-			err = checkAligned(a.arg, a.ptr, a.size)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkLength wants n to be a number of elements.
-func checkLength(arg string, n int) error {
-	if n < 0 {
-		return badInput(arg, "is %d, want at least 0", n)
-	}
-	return nil
-}
 
 // multiplyParams are those of multiply.cu.
 type multiplyParams struct {
