@@ -23,10 +23,10 @@
 // returns. The outputs that such an input reaches are NaN.
 //
 // An array is the address of its first element in device memory, aligned to the size
-// of an element; its length follows from the call. Elements have the types of
-// reweight.Batch: float32, int32, int64 for offsets, and one byte for a role. Scalar
-// results go to device memory too, laid out as the Go struct that the documentation
-// names: 8 bytes a field.
+// of an element, or 0 if it has none; its length follows from the call. Elements have
+// the types of reweight.Batch: float32, int32, int64 for offsets, and one byte for a
+// role. Scalar results go to device memory too, laid out as the Go struct that the
+// documentation names: 8 bytes a field.
 package gpu
 
 import (
