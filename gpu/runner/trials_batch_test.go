@@ -5,15 +5,22 @@ import (
 	"slices"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
 )
 
-// batch draws a batch with every array. Masked tokens have any values.
-func (d *draws) batch() *reweight.Batch {
+// batch draws a batch with every array, of which the first trajectories have the given
+// lengths. Masked tokens have any values.
+func (d *draws) batch(lengths ...int) *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	end := int64(0)
+	for _, n := range lengths {
+		end += int64(n)
+		b.SeqOffsets = append(b.SeqOffsets, end)
+	}
 	longest := one(d, 3, 40, 40, 40, 300, 300, 1500, 6000)
 	for range 1 + d.IntN(one(d, 1, 8, 40, 300)) {
 		last := b.SeqOffsets[len(b.SeqOffsets)-1]
-		if last > 6000 {
+		if last > 6000 || len(lengths) > 0 && d.IntN(2) == 0 {
 			break
 		}
 		b.SeqOffsets = append(b.SeqOffsets, last+int64(d.IntN(longest+1)))
@@ -105,8 +112,12 @@ func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 	case ofRole:
 		b.Role[t] = reweight.Role(3 + d.IntN(253))
 	case ofOffsets:
-		o := &b.SeqOffsets[d.IntN(len(b.SeqOffsets))]
-		*o = one(d, *o+int64(d.IntN(9)-4), -1, -1000, int64(T+1), int64(T+10000), math.MinInt64, math.MaxInt64)
+		i := one(d, 0, d.IntN(len(b.SeqOffsets)), len(b.SeqOffsets)-1)
+		o := &b.SeqOffsets[i]
+		*o = one(d, *o+int64(d.IntN(9)-4), *o+128*int64(d.IntN(9)-4), -1, -1000, -1<<40, int64(T+1), int64(T+10000), 1<<40, math.MinInt64, math.MaxInt64)
+		if next := b.SeqOffsets[min(i+1, len(b.SeqOffsets)-1)]; i == 0 && *o > next {
+			*o = next // else the next one is wrong as well
+		}
 	case ofValues:
 		if values != nil {
 			values[t] = one(d, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 2e30)
@@ -116,6 +127,38 @@ func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 	case ofRewards:
 		b.Rewards[d.IntN(len(b.Rewards))] = one(d, float32(math.NaN()), float32(math.Inf(-1)))
 	}
+}
+
+// aemWithSpans calls AEM with a workspace that has places for so many spans, which the
+// CPU needs none of.
+func aemWithSpans(d *draws, c caller, b *reweight.Batch, opt reweight.AEMOptions, most int) outcome {
+	factors := d.output(len(b.Role))
+	r, ok := c.(*Runner)
+	if !ok {
+		got := slices.Clone(factors)
+		spans := int(slices.Max(append(b.SpanIDs, -1))) + 1
+		err := c.AEM(got, b, opt)
+		if err == nil && spans > most {
+			err = badInput("SpanIDs", "has %d spans, want at most %d, for which the workspace was made", spans, most)
+		} else if err == nil {
+			factors = got
+		}
+		return outcome{err, factors}
+	}
+	size := gpu.Size{Tokens: len(b.Role), Trajectories: b.Trajectories(), Spans: most}
+	ws, err := r.dev.NewWorkspace(0, size)
+	if err != nil {
+		return outcome{err, factors}
+	}
+	before, beforeSize := r.ws, r.size
+	size.Spans = math.MaxInt32 // the runner is not to make it larger
+	r.ws, r.size = ws, size
+	err = r.AEM(factors, b, opt)
+	r.ws, r.size = before, beforeSize
+	if e := ws.Close(); err == nil {
+		err = e
+	}
+	return outcome{err, factors}
 }
 
 // trialsOnBatches are those of what whole batches go through.
@@ -146,13 +189,25 @@ var trialsOnBatches = []trial{
 				b.Entropy[t] = 1
 			}
 		}
-		d.spoil(b, b.Entropy, ofRole, ofOffsets, ofValues, ofSpans, ofSpans)
+		spans := 1
+		for _, s := range b.SpanIDs {
+			spans = max(spans, int(s)+1)
+		}
+		if d.IntN(6) == 0 {
+			spans -= d.IntN(3) // too few places, or as many as there must be
+			return aemWithSpans(d, c, b, opt, max(spans, 0))
+		}
+		d.spoil(b, b.Entropy, ofRole, ofOffsets, ofOffsets, ofValues, ofSpans, ofSpans)
 		factors := one(d, d.output(len(b.Role)), b.Entropy)
 		err := c.AEM(factors, b, opt)
 		return outcome{err, factors}
 	}},
 	{"Loss", func(d *draws, c caller) outcome {
+		leaveNaN(d, c)
 		b := d.batch()
+		if d.IntN(2) == 0 {
+			b = d.batch(d.wholeGroups())
+		}
 		T := len(b.Role)
 		weights := d.weights(T)
 		for t := range weights {
@@ -161,7 +216,7 @@ var trialsOnBatches = []trial{
 			}
 		}
 		opt := d.lossOptions()
-		d.spoil(b, weights, ofRole, ofOffsets, ofValues)
+		d.spoil(b, weights, ofRole, ofOffsets, ofOffsets, ofOffsets, ofValues)
 		grad := one(d, d.output(T), b.Logprobs, b.OldLogprobs, b.Advantages)
 		if weights != nil && d.IntN(4) == 0 {
 			grad = weights
@@ -171,7 +226,7 @@ var trialsOnBatches = []trial{
 	}},
 	{"GRPO", func(d *draws, c caller) outcome {
 		b := d.batch()
-		d.spoil(b, nil, ofRole, ofOffsets, ofRewards)
+		d.spoil(b, nil, ofRole, ofOffsets, ofOffsets, ofRewards)
 		advantages := one(d, d.output(len(b.Role)), b.Advantages)
 		err := c.GRPO(advantages, b, reweight.GRPOOptions{Eps: d.number(1e-6), DivideByStd: d.IntN(2) == 0})
 		return outcome{err, advantages}
@@ -179,7 +234,7 @@ var trialsOnBatches = []trial{
 	{"GAE", func(d *draws, c caller) outcome {
 		b := d.batch()
 		rewards := d.floats(len(b.Role))
-		d.spoil(b, nil, ofRole, ofOffsets)
+		d.spoil(b, nil, ofRole, ofOffsets, ofOffsets)
 		advantages := one(d, d.output(len(b.Role)), rewards)
 		returns := one(d, d.output(len(b.Role)), nil)
 		err := c.GAE(advantages, returns, rewards, b, reweight.GAEOptions{Gamma: d.number(1), Lambda: d.number(0.95)})

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
 )
 
 // The trials here compare a runner with plain Go, bit for bit: on values, options,
@@ -137,6 +138,7 @@ func differAt(got, want reflect.Value) error {
 // draws draws arguments.
 type draws struct {
 	*rand.Rand
+	seed  uint64
 	value func(r *rand.Rand) float32 // of one kind for a whole trial
 	wrong bool                       // one argument may still be one that is an error
 	even  bool                       // arrays begin at multiples of 16 bytes
@@ -170,7 +172,7 @@ var kindsOfValues = []func(r *rand.Rand) float32{
 
 func newDraws(seed uint64) *draws {
 	r := rand.New(rand.NewPCG(seed, 10))
-	return &draws{r, kindsOfValues[r.IntN(len(kindsOfValues))], r.IntN(3) == 0, r.IntN(2) == 0}
+	return &draws{r, seed, kindsOfValues[r.IntN(len(kindsOfValues))], r.IntN(3) == 0, r.IntN(2) == 0}
 }
 
 // err reports whether the argument at hand is to be wrong. Only one of a call is: of
@@ -222,6 +224,31 @@ func (d *draws) tokens() int {
 		return one(d, 1024, 2048, 4096) + d.IntN(40) - 20
 	}
 	return d.IntN(300)
+}
+
+// wholeGroups returns a length that ends at or right behind the last token of a group:
+// each of those up to the second time that the sums of groups are read ahead, in turn.
+func (d *draws) wholeGroups() int { return 128*int(d.seed/2%67) + d.IntN(2) }
+
+// mostTokens is the most that a trial has.
+const mostTokens = 13000
+
+// leaveNaN makes the workspace large enough for all trials and leaves NaN in its scratch
+// memory for the sums of groups, before the first trial of a runner. What a kernel reads
+// there beyond its own sums then shows.
+func leaveNaN(d *draws, c caller) {
+	r, ok := c.(*Runner)
+	if !ok || d.seed > 1 {
+		return
+	}
+	x := make([]float32, mostTokens)
+	role := make([]reweight.Role, mostTokens)
+	for i := range x {
+		x[i], role[i] = float32(math.NaN()), reweight.RoleAction
+	}
+	if err := r.ensure(gpu.Size{Tokens: mostTokens, Trajectories: 400, Spans: mostTokens}); err == nil {
+		_, err = r.Surrogate(x, x, x, x, nil, role, 1, reweight.DefaultLoss)
+	}
 }
 
 func (d *draws) roles(n int) []reweight.Role {
@@ -316,7 +343,8 @@ var trials = []trial{
 		return outcome{c.ExpScale(dst, x, d.value(d.Rand), d.number(one(d, 1, 0.1, 30))), dst}
 	}},
 	{"Surrogate", func(d *draws, c caller) outcome {
-		n := d.tokens()
+		leaveNaN(d, c)
+		n := one(d, d.tokens(), d.wholeGroups())
 		logprobs, old := d.logprobs(n)
 		advantages, weights := d.floats(n), d.weights(n)
 		grad := one(d, d.output(n), logprobs, old, advantages)
