@@ -55,6 +55,10 @@ func TestMutations(t *testing.T) {
 		t.Fatal(err)
 	}
 	launchedBy := methodsOfKernels(good)
+	everything := slices.Concat(slices.Collect(maps.Values(launchedBy))...)
+	if err := tryMutant(modules, good, everything, *mutationSeed); err != nil {
+		t.Fatalf("the trials fail without a mutation: %v", err)
+	}
 	places := placesOf(modules)
 	names := slices.Sorted(maps.Keys(places))
 	r := rand.New(rand.NewPCG(*mutationSeed, 11))

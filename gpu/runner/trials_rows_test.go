@@ -166,8 +166,10 @@ var trialsOnRows = []trial{
 		if dst.Logprob == nil && d.IntN(2) == 0 {
 			ids = nil // not read then
 		}
-		err := c.TokenStats(dst, logits, ids, opt)
-		return outcome{err, dst}
+		if v := d.view(logits.Rows()); d.IntN(2) == 0 {
+			return outcome{v.tokenStats(c, dst, logits, ids, opt), dst}
+		}
+		return outcome{c.TokenStats(dst, logits, ids, opt), dst}
 	}},
 	{"RowGradient", func(d *draws, c caller) outcome {
 		opt := reweight.RowGradientOptions{Temperature: d.temperature(), EntropyBonus: one(d, 0, 0, 0.01, -3)}
@@ -196,6 +198,10 @@ var trialsOnRows = []trial{
 			} else {
 				dst.BF16 = array[reweight.BF16](d, len(logits.BF16))
 			}
+		}
+		if v := d.view(rows); d.IntN(2) == 0 {
+			err := v.rowGradient(c, dst, logits, ids, logprobs, entropy, grad, opt)
+			return outcome{err, floats(dst)}
 		}
 		err := c.RowGradient(dst, logits, ids, logprobs, entropy, grad, opt)
 		return outcome{err, floats(dst)}
