@@ -189,6 +189,12 @@ var trialsOnBatches = []trial{
 				b.Entropy[t] = 1
 			}
 		}
+		if d.IntN(4) == 0 { // entropies as far apart as the guard is, or nearly
+			opt.Guard = one[float64](d, 1, 2, 3)
+			for t := range b.Entropy {
+				b.Entropy[t] = one[float32](d, 1, 3, 4, 1.9999999, 1)
+			}
+		}
 		spans := 1
 		for _, s := range b.SpanIDs {
 			spans = max(spans, int(s)+1)

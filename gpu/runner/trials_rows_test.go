@@ -93,7 +93,7 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 	if vocab <= 300 && d.IntN(4) == 0 {
 		rows = 1 + d.IntN(mostRows) // several for each warp of a launch
 	}
-	format := d.IntN(formats)
+	format := d.format(formats)
 	switch format {
 	case 0:
 		l.F32 = array[float32](d, rows*vocab)
@@ -122,7 +122,7 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 		ids = append(ids, int32(id))
 	}
 	if d.err() {
-		ids[d.IntN(rows)] = int32(one(d, -1, vocab, math.MaxInt32, math.MinInt32))
+		ids[d.IntN(rows)] = int32(one(d, -1, -1, -2, vocab, vocab, vocab+1, math.MaxInt32, math.MinInt32))
 	}
 	return l, ids
 }
@@ -144,11 +144,19 @@ func toF16(f float32) reweight.F16 {
 	return reweight.F16(sign | uint32(exponent)<<10 | fraction>>13)
 }
 
+// The formats take turns, and for each of them the temperatures 1 and others: so each
+// kernel has as many rounds.
+func (d *draws) format(formats int) int { return int(d.seed/4) % formats }
+func (d *draws) tempered() bool         { return d.seed/2%2 == 1 }
+
 func (d *draws) temperature() float64 {
-	if d.err() {
+	switch {
+	case !d.tempered():
+		return 1
+	case d.IntN(4) == 0 && d.err():
 		return one(d, 0, -1, math.Inf(1), math.NaN())
 	}
-	return one(d, 1, 1, 1, 0.7, 0.7, 1.3, 0.1, 30, 1e-5, 0x1p-18, 0x1p-19, 0x1p18, 0x1p19, 1e-17)
+	return one(d, 0.7, 0.7, 1.3, 0.1, 30, 1e-5, 0x1p-18, 0x1p-19, 0x1p18, 0x1p19, 1e-17)
 }
 
 // trialsOnRows are those of the kernels on rows of logits.
