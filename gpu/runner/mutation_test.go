@@ -40,8 +40,14 @@ const (
 //
 //	go test ./gpu/runner -run TestMutations -mutations 100 -v -timeout 2h
 //
-// It prints every mutation that survives, which is either one without an effect, or one
-// that needs another trial.
+// A mutation is caught if the interpreter refuses the text, or if within roundsOfMutant
+// rounds of a trial a kernel fails, does not end, writes outside of its arrays or to an
+// input, or if a result or an error is not that of plain Go: any bit of a result counts,
+// and for rows of logits any of the float64 behind it. Other mutations survive. They are
+// printed: each either changes no result that there can be, or needs another trial.
+//
+// Places are drawn evenly among kernels, and within a kernel among its instructions.
+// mutants says which changes are not made because they could have no effect.
 func TestMutations(t *testing.T) {
 	if *mutations == 0 {
 		t.Skip("-mutations is 0")
