@@ -104,6 +104,19 @@ func TestNoGPU(t *testing.T) {
 	}
 }
 
+// TestWorkersOnGPU: workers are those of a CPU, and an error where there is only a GPU.
+func TestWorkersOnGPU(t *testing.T) {
+	const want = "-workers means nothing to -isa cuda: they share rows on the CPU"
+	args := []string{"-isa", "cuda", "-workers", "2"}
+	if _, err := runOnGPU(t, args...); err == nil || err.Error() != want {
+		t.Errorf("run: %v", err)
+	}
+	g := &cli.GPU{Open: withGPU(t)}
+	if err := overheadCommand(t.Context(), args, io.Discard, &cli.Progress{}, quick, g); err == nil || err.Error() != want {
+		t.Errorf("overhead: %v", err)
+	}
+}
+
 // TestRunAsksForNoGPU: the GPU is left alone where the list has no cuda.
 func TestRunAsksForNoGPU(t *testing.T) {
 	asked := false

@@ -47,6 +47,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if plan.Sizes, err = sizes(); err != nil {
 		return err
 	}
+	if err := flags.CheckWorkers(choice); err != nil {
+		return err
+	}
 	if flags.Given("rows") && plan.Sizes.Rows < measure.FewestTokens {
 		return fmt.Errorf("-rows is %d, want at least %d tokens for a training step", plan.Sizes.Rows, measure.FewestTokens)
 	}

@@ -66,6 +66,9 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if plan.Sizes, err = sizes(); err != nil {
 		return err
 	}
+	if err := flags.CheckWorkers(choice); err != nil {
+		return err
+	}
 	if slices.ContainsFunc(plan.Kernels, func(k kernels.Kernel) bool { return k.Rows }) {
 		if err := plan.Sizes.CheckElements(len(plan.CPU) > 0); err != nil {
 			return err

@@ -180,6 +180,14 @@ func (f Flags) Sizes(aboutRows string) func() (Sizes, error) {
 	}
 }
 
+// CheckWorkers returns an error if -workers is given and only the GPU is chosen.
+func (f Flags) CheckWorkers(c *Choice) error {
+	if c != nil && len(c.CPU) == 0 && f.Given("workers") {
+		return fmt.Errorf("-workers means nothing to -isa %s: they share rows on the CPU", CUDA)
+	}
+	return nil
+}
+
 // CheckElements returns an error if rows of logits would have too many elements, for the
 // host or else for a GPU alone.
 func (s Sizes) CheckElements(host bool) error {
