@@ -93,7 +93,7 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	j.checks.GPU, j.onGPU.GPU = device, device
 	with, takes := o.machine.Chosen, "a minute"
 	if device != nil {
-		with, takes = with+" and "+printable.Line(o.machine.GPU.Name), "two minutes"
+		with, takes = with+" and "+printable.Line(o.machine.GPU.Name), "a minute, and more on the GPU"
 	}
 	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with, takes); err != nil {
 		return err
