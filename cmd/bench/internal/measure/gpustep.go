@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,31 +119,22 @@ func (in *gpuSteps) upload(host *stepInput) (err error) {
 	for t := range minusOne {
 		minusOne[t] = -1
 	}
-	set := func(dst *gpu.Ptr, p gpu.Ptr, e error) {
-		*dst, err = p, errors.Join(err, e)
+	keep := func(p gpu.Ptr, e error) gpu.Ptr {
+		err = cmp.Or(err, e)
+		return p
 	}
-	p, e := uploaded(in, b.Role)
-	set(&in.batch.Role, p, e)
-	p, e = uploaded(in, b.SeqOffsets)
-	set(&in.batch.SeqOffsets, p, e)
-	p, e = uploaded(in, b.GroupIDs)
-	set(&in.batch.GroupIDs, p, e)
-	p, e = uploaded(in, b.Rewards)
-	set(&in.batch.Rewards, p, e)
-	p, e = uploaded(in, b.SpanIDs)
-	set(&in.batch.SpanIDs, p, e)
-	p, e = uploaded(in, b.Values)
-	set(&in.batch.Values, p, e)
-	p, e = uploaded(in, b.TokenIDs)
-	set(&in.ids.Ptr, p, e)
-	p, e = uploaded(in, host.rewards)
-	set(&in.rewards, p, e)
-	p, e = uploaded(in, minusOne)
-	set(&in.minusOne, p, e)
+	in.batch.Role = keep(uploaded(in, b.Role))
+	in.batch.SeqOffsets = keep(uploaded(in, b.SeqOffsets))
+	in.batch.GroupIDs = keep(uploaded(in, b.GroupIDs))
+	in.batch.Rewards = keep(uploaded(in, b.Rewards))
+	in.batch.SpanIDs = keep(uploaded(in, b.SpanIDs))
+	in.batch.Values = keep(uploaded(in, b.Values))
+	in.ids.Ptr = keep(uploaded(in, b.TokenIDs))
+	in.rewards = keep(uploaded(in, host.rewards))
+	in.minusOne = keep(uploaded(in, minusOne))
 	for _, rows := range [...]*gpu.Rows{&in.old, &in.current, &in.ref, &in.gradient} {
 		*rows = gpu.Rows{DType: reweight.DTypeF32, Rows: n, Vocab: host.vocab}
-		p, e := in.take(4 * n * host.vocab)
-		set(&rows.Ptr, p, e)
+		rows.Ptr = keep(in.take(4 * n * host.vocab))
 	}
 	for _, rows := range [...]*gpu.Rows{&in.old, &in.current, &in.ref} {
 		for t := 0; t < n && err == nil; t++ {

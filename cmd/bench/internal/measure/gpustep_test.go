@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -86,5 +87,17 @@ func TestStepsOnGPUAreTheCPUs(t *testing.T) {
 	}
 	if err := in.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStepsDoNotFit: memory that the device does not have is one error.
+func TestStepsDoNotFit(t *testing.T) {
+	q := Steps{Tokens: 1 << 12, Vocab: 1 << 20, Workers: 1, ISA: cli.CUDA, GPU: gputest.Device(t)}
+	if q.GPU.Info().Memory > 4*4<<32 {
+		t.Skip("this device has the memory")
+	}
+	var full *fullError
+	if _, err := Overheads(t.Context(), quick, q); !errors.As(err, &full) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v", err)
 	}
 }
