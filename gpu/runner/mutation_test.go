@@ -91,7 +91,7 @@ func TestMutations(t *testing.T) {
 		case errors.Is(err, errTrial):
 			t.Fatal(err)
 		case err == nil:
-			t.Logf("SURVIVES: %s, line %d of %s: `%s` as `%s`", name, p.line+1, p.module, was, strings.TrimSpace(m))
+			t.Logf("%d SURVIVES: %s, line %d of %s: `%s` as `%s`", done, name, p.line+1, p.module, was, strings.TrimSpace(m))
 		case strings.HasPrefix(err.Error(), "refused"):
 			refused++
 			caught++
@@ -301,7 +301,7 @@ func isOneValue(op, to, line string) bool {
 	equality := false // of < and <=, for one
 	if was, found := strings.CutPrefix(op, "setp."); found && strings.HasSuffix(op, ".f64") && float64s.MatchString(line) {
 		was, _, _ = strings.Cut(was, ".")
-		is := strings.TrimPrefix(to, "setp.")
+		is, _, _ := strings.Cut(strings.TrimPrefix(to, "setp."), ".")
 		equality = len(is) == len(was) && is[0] == was[0]
 	}
 	zero := strings.HasPrefix(op, "add.rn.f32") && strings.HasSuffix(line, ", 0f00000000;")
@@ -334,7 +334,7 @@ func mutants(line string) []string {
 		}
 	}
 	for _, s := range swaps {
-		if strings.HasPrefix(op+" "+m[2], s.from) && !isOneValue(op, s.to, line) {
+		if strings.HasPrefix(op+" "+m[2], s.from) && !isOneValue(op, strings.Replace(op, s.from, s.to, 1), line) {
 			add(strings.Replace(line, s.from, s.to, 1))
 		}
 	}
@@ -405,7 +405,7 @@ func mutants(line string) []string {
 			if n&(1<<63-1) > 0x7ff<<52 {
 				continue
 			}
-			add(strings.Replace(line, f[0], fmt.Sprintf("0d%016X", n^1<<(2*bit)), 1))
+			add(strings.Replace(line, f[0], fmt.Sprintf("0d%016X", n^1<<(24+bit)), 1))
 		}
 	}
 	// Operands in another order, where the order counts and their kinds are the same.
