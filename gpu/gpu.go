@@ -227,6 +227,14 @@ func (l *layout) take(bytes int) Ptr {
 	return p
 }
 
+// fill queues that scratch memory gets the value in every byte.
+func (ws *Workspace) fill(p Ptr, value byte, bytes int) error {
+	if ws.memory == 0 {
+		return errClosed
+	}
+	return ws.dev.drv.Fill(p, value, bytes, ws.stream)
+}
+
 // launch queues a kernel with as many CTAs as are of use, at least 1. params must be in
 // memory that lives as long as the workspace: an address on the stack would be
 // allocated in each call.

@@ -112,20 +112,22 @@ type lossState struct {
 	k3               float64
 }
 
-// lossScratch says where the state of a loss is.
-type lossScratch struct{ lossSegments, lossState Ptr }
+// lossScratch says where the state of a loss is, with that of its segments behind it.
+type lossScratch struct{ lossState Ptr }
 
 func (st *lossScratch) place(l *layout, size Size) {
-	st.lossSegments = l.take(max(size.Trajectories, 1) * sizeOf[segmentState]())
-	st.lossState = l.take(sizeOf[lossState]())
+	st.lossState = l.take(lossBytes(max(size.Trajectories, 1)))
 }
+
+// lossBytes returns the bytes of the state of a loss with so many segments.
+func lossBytes(segments int) int { return sizeOf[lossState]() + segments*sizeOf[segmentState]() }
 
 // Loss computes the clipped surrogate of the batch with token weights, its gradient with
 // respect to each log-probability, and the metrics, as reweight.Workspace.Loss does, the
 // latter into result, a reweight.LossResult. weights 0 stands for ones; RefLogprobs may
 // be 0, and SeqOffsets if the aggregation is TokenMean. grad may be weights or any of the
 // float arrays of the batch. If a role, an offset or a weight is wrong, grad and the
-// floats of the result are NaN. It is four launches, and one more if there are weights or
+// floats of the result are NaN. It is a fill and four launches, and one more if there are weights or
 // RefLogprobs.
 func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.LossOptions) error {
 	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
@@ -149,7 +151,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 		return err
 	}
 	p := &ws.tokens.loss
-	*p = lossParams{reference: b.RefLogprobs, segments: ws.tokens.lossSegments, state: ws.tokens.lossState, result: result,
+	*p = lossParams{reference: b.RefLogprobs, segments: ws.tokens.lossState + Ptr(lossBytes(0)), state: ws.tokens.lossState, result: result,
 		aggregation: int64(opt.Aggregation), normLength: int64(opt.NormLength)}
 	s := segments{count: 1, tokens: int64(b.Tokens)}
 	if opt.Aggregation != reweight.TokenMean {
@@ -163,6 +165,9 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 	}
 	p.of = ws.surrogateOf(grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, s, 1, &opt)
 	ctas := max(s.ctas(), perThread(b.Trajectories, groupThreads))
+	if err := ws.fill(ws.tokens.lossState, 0, lossBytes(int(s.count))); err != nil {
+		return err
+	}
 	if err := launch(ws, "loss_check", ctas, p); err != nil {
 		return err
 	}

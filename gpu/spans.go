@@ -152,15 +152,12 @@ type layoutParams struct {
 // startBatch queues the check of the batch's layout, on which the kernels that follow
 // rely, and sets l for them. The host has checked the other arguments.
 func (ws *Workspace) startBatch(l *layoutParams, b *Batch) error {
-	if ws.memory == 0 {
-		return errClosed
-	}
 	*l = layoutParams{
 		role: b.Role, offsets: b.SeqOffsets,
 		tokens: int64(b.Tokens), trajectories: int64(b.Trajectories),
 		problem: ws.spans.problem, status: ws.status,
 	}
-	if err := ws.dev.drv.Fill(l.problem, 0xff, 8, ws.stream); err != nil {
+	if err := ws.fill(l.problem, 0xff, 8); err != nil {
 		return err
 	}
 	return launch(ws, "check_layout", perThread(max(b.Tokens, b.Trajectories+1), 256), l)

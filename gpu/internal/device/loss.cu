@@ -13,12 +13,12 @@ enum { TOKEN_MEAN, SEQ_MEAN_TOKEN_SUM, SEQ_MEAN_TOKEN_MEAN, SEQ_MEAN_TOKEN_SUM_N
 
 // What is known of a segment.
 struct SegmentState {
-	i64 responses;      // counted by loss_check; loss_total leaves 0
+	i64 responses;       // counted by loss_check, from 0
 	double sum, squares; // of the weights of response tokens, if there are weights
 	SurrogateSums sums;
 };
 
-// What is known of the batch. loss_total leaves it 0, so that the next loss finds it so.
+// What is known of the batch: 0 at first.
 struct LossState {
 	u32 wrong;     // an input is in error
 	u32 sequences; // trajectories with response tokens
@@ -225,17 +225,14 @@ KERNEL(TOTAL_THREADS) void loss_total(Loss p) {
 	for (i64 first = 0; first < count; first += TOTAL_THREADS) {
 		const i64 s = first + t;
 		for (int k = 0; k < TOTALS; k++) addends[k][t] = 0;
-		if (s < count) {
-			if (!wrong) {
-				const SurrogateSums &q = p.segments[s].sums;
-				Share share = shareOf(p, s);
-				addends[WEIGHTS][t] = share.weight;
-				if (share.share != 0) addends[LOSSES][t] = q.loss * share.share;
-				addends[LOG_RATIOS][t] = q.logRatio;
-				addends[TOKENS][t] = (double)q.tokens;
-				addends[CLIPPED][t] = (double)q.clipped;
-			}
-			p.segments[s].responses = 0;
+		if (s < count && !wrong) {
+			const SurrogateSums &q = p.segments[s].sums;
+			Share share = shareOf(p, s);
+			addends[WEIGHTS][t] = share.weight;
+			if (share.share != 0) addends[LOSSES][t] = q.loss * share.share;
+			addends[LOG_RATIOS][t] = q.logRatio;
+			addends[TOKENS][t] = (double)q.tokens;
+			addends[CLIPPED][t] = (double)q.clipped;
 		}
 		syncThreads();
 		if (t < TOTALS) {
@@ -258,5 +255,4 @@ KERNEL(TOTAL_THREADS) void loss_total(Loss p) {
 		if (p.reference) r.kl = p.state->k3 / (n > 1 ? n : 1);
 	}
 	*p.result = r;
-	*p.state = {0, 0, 0, 0};
 }
