@@ -286,7 +286,7 @@ var swaps = []struct{ from, to string }{
 	{"max.", "min."}, {"min.", "max."}, {"max.NaN.", "max."}, {"min.NaN.", "min."},
 	{"and.", "or."}, {"or.", "and."}, {"xor.", "or."}, {"not.", "mov."}, {"shl.", "shr."}, {"shr.", "shl."}, {"neg.", "mov."},
 	{"fma.rn.", "mul.rn."}, {"popc.b32", "mov.b32"},
-	{"cvt.rni.", "cvt.rzi."}, {"cvt.rzi.", "cvt.rni."}, {"cvt.s64.s32", "cvt.u64.u32"},
+	{"cvt.rni.", "cvt.rzi."}, {"cvt.s64.s32", "cvt.u64.u32"},
 	{"setp.lt", "setp.le"}, {"setp.le", "setp.lt"}, {"setp.gt", "setp.ge"}, {"setp.ge", "setp.gt"}, {"setp.lt", "setp.gt"}, {"setp.eq", "setp.ne"}, {"setp.ne", "setp.eq"},
 	{"setp.ltu", "setp.lt"}, {"setp.leu", "setp.ltu"}, {"setp.geu", "setp.ge"}, {"setp.gtu", "setp.geu"}, {"setp.nan", "setp.num"},
 	{"shfl.sync.bfly", "shfl.sync.idx"}, {"shfl.sync.idx", "shfl.sync.bfly"}, {"vote.sync.any", "vote.sync.all"}, {"vote.sync.all", "vote.sync.any"},

@@ -211,8 +211,11 @@ var trialsOnBatches = []trial{
 	{"Loss", func(d *draws, c caller) outcome {
 		leaveNaN(d, c)
 		b := d.batch()
-		if d.IntN(2) == 0 {
-			b = d.batch(d.wholeGroups())
+		if d.IntN(4) > 0 {
+			n := d.wholeGroups()
+			if b = d.batch(n); n > 0 { // a group of one token is not to be empty
+				b.Role[n-1], b.Logprobs[n-1], b.OldLogprobs[n-1], b.Advantages[n-1] = reweight.RoleAction, -1, -2, 1
+			}
 		}
 		T := len(b.Role)
 		weights := d.weights(T)

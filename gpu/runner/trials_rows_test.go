@@ -87,6 +87,8 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 		vocab = one(d, 1024, 2048, 4096, 8192) + d.IntN(40) - 20
 	case 1:
 		vocab = 1 + d.IntN(5000)
+	case 2: // the last group of a row has no elements, or few
+		vocab = 128*d.IntN(10) + 1 + d.IntN(3)
 	}
 	l.Vocab = vocab
 	rows := 1 + d.IntN(3)

@@ -344,11 +344,18 @@ var trials = []trial{
 	}},
 	{"Surrogate", func(d *draws, c caller) outcome {
 		leaveNaN(d, c)
-		n := one(d, d.tokens(), d.wholeGroups())
+		n := d.tokens()
+		if d.IntN(4) > 0 {
+			n = d.wholeGroups()
+		}
+		role := d.roles(n)
+		if n > 0 && role[n-1] == reweight.RoleMasked {
+			role[n-1] = reweight.RoleAction // a group of one token is not to be empty
+		}
 		logprobs, old := d.logprobs(n)
 		advantages, weights := d.floats(n), d.weights(n)
 		grad := one(d, d.output(n), logprobs, old, advantages)
-		q, err := c.Surrogate(grad, logprobs, old, advantages, weights, d.roles(n), d.number(0.5), d.lossOptions())
+		q, err := c.Surrogate(grad, logprobs, old, advantages, weights, role, d.number(0.5), d.lossOptions())
 		return outcome{err, q, grad}
 	}},
 }
