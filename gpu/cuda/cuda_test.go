@@ -75,6 +75,19 @@ func TestNoDriver(t *testing.T) {
 	}
 	_, err := Open(0)
 	wantUnavailable(t, err, "there is no driver: libcuda.so.1")
+	// The C library keeps the text by thread, and goroutines move between threads.
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 300 {
+				if _, err := openLibrary(); err == nil || !strings.Contains(err.Error(), "libcuda.so.1") {
+					t.Errorf("error %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 	_, err = Devices()
 	wantUnavailable(t, err, "there is no driver: libcuda.so.1")
 }

@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -128,6 +129,9 @@ type library struct {
 // openLibrary opens the library and readies it for use. It stays open for as long as
 // the process lives, as the driver has threads of its own.
 func openLibrary() (*library, error) {
+	// The C library keeps the text of an error by thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	handle, err := dlopen()
 	if err != nil {
 		return nil, err
