@@ -1,0 +1,344 @@
+/* reweight: token-level credit for people who train LLM agents.
+ *
+ * The kernels and schemes of the Go package github.com/seed621a2839/reweight, with the
+ * same results to the last bit, where every NaN counts as the same. The library has no
+ * runtime: it starts no thread that outlives a call, allocates nothing, keeps no state
+ * and installs no signal handler, so that it works in any thread and after fork.
+ *
+ * Every function returns REWEIGHT_OK or another reweight_code. An error is found before
+ * anything is written. Arrays are the caller's; none is kept after the call. Unless a
+ * function says otherwise, an array that is written does not overlap another one. Arrays
+ * need only the alignment of their elements. Log-probabilities, energies and entropies
+ * are in nats.
+ */
+#ifndef REWEIGHT_H
+#define REWEIGHT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define REWEIGHT_API __attribute__((visibility("default")))
+
+typedef enum reweight_code {
+	REWEIGHT_OK = 0,
+	REWEIGHT_BAD_INPUT = 1, /* an argument is wrong: see reweight_error */
+} reweight_code;
+
+/* What is wrong with the arguments of a call. The caller owns it, and a call that
+ * succeeds leaves it alone. Every function takes NULL for it. */
+typedef struct reweight_error {
+	int64_t index;      /* the element that is wrong, or -1 if it is the whole argument */
+	char argument[32];  /* the argument, field or option: "ids", "ref_energy", "alpha" */
+	char message[216];  /* a sentence: "ids[3] is 75, want 0 to 74, for rows of 75 logits" */
+} reweight_error;
+
+/* The instruction set that the kernels are written in. All give the same bits. */
+typedef enum reweight_isa {
+	REWEIGHT_AUTO = 0,     /* the best that this machine has */
+	REWEIGHT_PORTABLE = 1, /* plain C, on every machine */
+	REWEIGHT_AVX2 = 2,     /* amd64 with AVX2, FMA3, F16C and POPCNT */
+	REWEIGHT_AVX512 = 3,   /* amd64 with AVX-512 F, VL, DQ and BW */
+	REWEIGHT_NEON = 4,     /* arm64, every one */
+} reweight_isa;
+
+/* The settings and the scratch memory of calls. Threads that call at the same time need a
+ * workspace each. All zero is ready for every function that needs no scratch. */
+typedef struct reweight_workspace {
+	int32_t isa;         /* a reweight_isa; asking for one that the machine lacks is an error */
+	int32_t workers;     /* threads that share rows of logits, the caller's among them; 0 means 1 */
+	void *scratch;       /* aligned to 8 bytes, unspecified contents */
+	int64_t scratch_size; /* bytes: see reweight_scratch_size */
+} reweight_workspace;
+
+/* The bytes of scratch that suffice for every function on a batch of so many tokens,
+ * trajectories and spans. */
+REWEIGHT_API int64_t reweight_scratch_size(int64_t tokens, int64_t trajectories, int64_t spans);
+
+/* The version of the library: "0.1.0". */
+REWEIGHT_API const char *reweight_version(void);
+
+/* Whether this machine and this library have the instruction set: 1 or 0. */
+REWEIGHT_API int32_t reweight_has_isa(int32_t isa);
+
+/* What REWEIGHT_AUTO stands for here. */
+REWEIGHT_API int32_t reweight_best_isa(void);
+
+/* The name of an instruction set: "avx2"; "" if there is none of that number. */
+REWEIGHT_API const char *reweight_isa_name(int32_t isa);
+
+/* ---- Rows of logits ---- */
+
+typedef enum reweight_dtype {
+	REWEIGHT_F32 = 0,  /* IEEE 754 single precision */
+	REWEIGHT_BF16 = 1, /* bfloat16 */
+	REWEIGHT_F16 = 2,  /* IEEE 754 half precision */
+} reweight_dtype;
+
+/* Rows of vocab logits each. Row r begins at data + r * stride elements. */
+typedef struct reweight_rows {
+	void *data;
+	int64_t rows;
+	int64_t vocab;  /* logits of a row, 1 to 2^31 - 1 */
+	int64_t stride; /* elements from one row to the next, at least vocab; 0 means vocab */
+	int32_t dtype;  /* a reweight_dtype */
+} reweight_rows;
+
+/* The chosen id of each row. */
+typedef struct reweight_ids {
+	const void *data; /* [rows] */
+	int32_t wide;     /* 1: int64_t; 0: int32_t */
+} reweight_ids;
+
+/* The outputs of reweight_token_stats, [rows] each; NULL is not computed. */
+typedef struct reweight_stats {
+	float *lse;      /* logsumexp of the raw logits; the energy E is -lse */
+	float *entropy;  /* entropy H of softmax(x / temperature) */
+	float *logprobs; /* log-probability of the row's id under softmax(x / temperature) */
+} reweight_stats;
+
+/* Computes the statistics of each row: one pass over it, two if the temperature is not 1
+ * and lse is wanted. ids is read only if dst->logprobs is set, and may be NULL otherwise.
+ * temperature is positive and finite; lse is always at 1. A row with a NaN has NaN
+ * throughout; one with +inf, or all -inf, has that lse, and NaN for the others. */
+REWEIGHT_API int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst, const reweight_rows *logits,
+                                      const reweight_ids *ids, double temperature, reweight_error *error);
+
+typedef struct reweight_row_gradient_options {
+	double temperature;   /* of the policy: positive and finite */
+	double entropy_bonus; /* c in the loss L - c * sum_t H_t; finite */
+} reweight_row_gradient_options;
+
+#define REWEIGHT_DEFAULT_ROW_GRADIENT {1, 0}
+
+/* Writes the gradient of the loss with respect to each logit. With z = x / temperature,
+ * p = softmax(z), y the row's id, l its log-probability, H the row's entropy,
+ * g = dL/dl and c = entropy_bonus - dL/dH:
+ *
+ *   dst_v = (g ([v = y] - p_v) + c p_v (log p_v + H)) / temperature
+ *
+ * dst has the shape and dtype of logits, float32 or bfloat16. It is logits itself, with
+ * the same stride, or does not overlap it. logprobs and entropy are those of
+ * reweight_token_stats for the same logits and temperature. grad is dL/dl of each row.
+ * grad_entropy is dL/dH of each row; NULL stands for zeros. entropy is read only where c
+ * is not 0, and may be NULL if entropy_bonus is 0 and grad_entropy is NULL. All are
+ * [rows]. A row with g = 0 and c = 0 gets 0. */
+REWEIGHT_API int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst, const reweight_rows *logits,
+                                       const reweight_ids *ids, const float *logprobs, const float *entropy,
+                                       const float *grad, const float *grad_entropy,
+                                       const reweight_row_gradient_options *options, reweight_error *error);
+
+/* ---- Batches of rollouts ---- */
+
+/* What a token is to the loss. */
+enum {
+	REWEIGHT_ROLE_MASKED = 0,    /* prompt or observation: no part in the loss */
+	REWEIGHT_ROLE_REASONING = 1, /* response token outside the action body */
+	REWEIGHT_ROLE_ACTION = 2,    /* strictly between <answer> and </answer> */
+};
+
+/* A packed batch: T tokens of S trajectories, one trajectory after another. A padded
+ * batch of B rows of T tokens is packed too, with B trajectories of T tokens, if padding
+ * has role 0. Each function names the arrays that it reads; the others may be NULL. */
+typedef struct reweight_batch {
+	int64_t tokens;             /* T */
+	int64_t trajectories;       /* S */
+	const uint8_t *role;        /* [T] */
+	const int64_t *seq_offsets; /* [S+1] where each trajectory begins, and T */
+	const int32_t *group_ids;   /* [S] trajectories of the same prompt share one */
+	const float *rewards;       /* [S] outcome rewards */
+	const int32_t *span_ids;    /* [T] response of each token, numbered from 0; -1 outside */
+	const float *ref_energy;    /* [T] energy under the frozen reference */
+	const float *entropy;       /* [T] of the old policy */
+	const float *old_logprobs;  /* [T] of the sampled token under the old policy */
+	const float *logprobs;      /* [T] under the current policy */
+	const float *ref_logprobs;  /* [T] under the reference */
+	const float *ref_entropy;   /* [T] of the reference */
+	const float *advantages;    /* [T] */
+	const float *values;        /* [T] */
+} reweight_batch;
+
+/* ---- ActFocus (arXiv 2605.14558) ---- */
+
+typedef enum reweight_signal {
+	REWEIGHT_ENERGY = 0,      /* ref_energy */
+	REWEIGHT_REF_ENTROPY = 1, /* ref_entropy */
+	REWEIGHT_SURPRISAL = 2,   /* -old_logprobs */
+	REWEIGHT_LOG_RATIO = 3,   /* old_logprobs - ref_logprobs */
+} reweight_signal;
+
+typedef struct reweight_actfocus_options {
+	double alpha;   /* weight of reasoning tokens, in [0, 1] */
+	double beta;    /* strength of the action tokens' signal, at least 0 */
+	double eps;     /* inside the root of sigma, at least 0 */
+	int32_t signal; /* a reweight_signal */
+} reweight_actfocus_options;
+
+#define REWEIGHT_DEFAULT_ACTFOCUS {0.1, 0.5, 1e-8, REWEIGHT_ENERGY}
+
+typedef struct reweight_actfocus_result {
+	int64_t actions;    /* n, action tokens */
+	double mean, sigma; /* of the signal over action tokens; 0 if there are none */
+} reweight_actfocus_result;
+
+/* Sets weights[t]: alpha for reasoning tokens, 0 for masked ones, and for action tokens
+ * 1 + beta * sigmoid((signal - mean) / sigma). Reads role and the arrays of the signal;
+ * weights may be one of these. Needs scratch for SURPRISAL and LOG_RATIO. A signal of an
+ * action token that is not finite is an error. result may be NULL. */
+REWEIGHT_API int reweight_actfocus(const reweight_workspace *ws, reweight_actfocus_result *result, float *weights,
+                                   const reweight_batch *batch, const reweight_actfocus_options *options, reweight_error *error);
+
+/* ---- AEM (arXiv 2605.00425) ---- */
+
+typedef enum reweight_scope {
+	REWEIGHT_SCOPE_GROUP = 0,      /* all spans of all trajectories of a group */
+	REWEIGHT_SCOPE_TRAJECTORY = 1, /* all spans of a trajectory */
+	REWEIGHT_SCOPE_BATCH = 2,      /* all spans */
+} reweight_scope;
+
+typedef struct reweight_aem_options {
+	double lambda; /* strength, 0 to 80 */
+	double guard;  /* a scope whose span entropies differ by less is left alone; at least 0 */
+	int32_t scope; /* a reweight_scope */
+} reweight_aem_options;
+
+#define REWEIGHT_DEFAULT_AEM {1, 0.1, REWEIGHT_SCOPE_GROUP}
+
+/* Sets factors[t], which the advantage of token t is to be multiplied by. Reads role,
+ * seq_offsets, span_ids, entropy, and group_ids for the scope GROUP. factors may be
+ * entropy. Needs scratch. Spans are numbered from 0 in the order in which they appear,
+ * each within one trajectory and with at least one response token; every response token
+ * is in one. */
+REWEIGHT_API int reweight_aem(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
+                              const reweight_aem_options *options, reweight_error *error);
+
+/* ---- Advantages ---- */
+
+typedef struct reweight_grpo_options {
+	double eps;            /* added to the standard deviation, at least 0 */
+	int32_t divide_by_std; /* 0: Dr. GRPO */
+} reweight_grpo_options;
+
+#define REWEIGHT_DEFAULT_GRPO {1e-6, 1}
+
+/* Sets advantages[t] of the response tokens of each trajectory to (reward - mean) /
+ * (std + eps) of its group (verl, compute_grpo_outcome_advantage), and of masked tokens to
+ * 0. Reads role, seq_offsets, group_ids and rewards. Needs scratch. */
+REWEIGHT_API int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                               const reweight_grpo_options *options, reweight_error *error);
+
+typedef struct reweight_gae_options {
+	double gamma;  /* discount, in [0, 1] */
+	double lambda; /* in [0, 1] */
+} reweight_gae_options;
+
+#define REWEIGHT_DEFAULT_GAE {1, 1}
+
+/* Sets advantages and returns, backwards over each trajectory (verl,
+ * compute_gae_advantage_return). rewards are per token, [T]. Reads role, seq_offsets and
+ * values. advantages may be rewards; returns may be NULL. */
+REWEIGHT_API int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns, const float *rewards,
+                              const reweight_batch *batch, const reweight_gae_options *options, reweight_error *error);
+
+/* Sets dst[t] = (x[t] - mean) / sqrt(var + 1e-8) for response tokens, 0 for masked ones
+ * (verl, masked_whiten). All are [tokens]; dst may be x. Fewer than two response tokens,
+ * or one that is not finite, is an error. */
+REWEIGHT_API int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, const uint8_t *role,
+                                 int64_t tokens, reweight_error *error);
+
+/* ---- The clipped surrogate ---- */
+
+typedef enum reweight_aggregation {
+	REWEIGHT_TOKEN_MEAN = 0,              /* sum w l / sum w over the batch */
+	REWEIGHT_SEQ_MEAN_TOKEN_SUM = 1,      /* mean over trajectories of sum w l */
+	REWEIGHT_SEQ_MEAN_TOKEN_MEAN = 2,     /* mean over trajectories of sum w l / sum w */
+	REWEIGHT_SEQ_MEAN_TOKEN_SUM_NORM = 3, /* sum over trajectories of sum w l, over norm_length */
+} reweight_aggregation;
+
+typedef struct reweight_loss_options {
+	double clip_low;     /* the ratio is clipped to [1-clip_low, 1+clip_high]; in [0, 1] */
+	double clip_high;    /* at least 0 */
+	double dual_clip;    /* bound of the loss where A < 0, in units of |A|: above 1, or 0 for none */
+	int64_t norm_length; /* of SEQ_MEAN_TOKEN_SUM_NORM, tokens; 0 is the longest trajectory */
+	int32_t aggregation; /* a reweight_aggregation */
+} reweight_loss_options;
+
+#define REWEIGHT_DEFAULT_LOSS {0.2, 0.28, 3, 0, REWEIGHT_TOKEN_MEAN}
+
+typedef struct reweight_loss_result {
+	double loss;
+	int64_t tokens;        /* response tokens */
+	double weight_sum;     /* sum of w over them */
+	double clip_fraction;  /* share of response tokens whose clipped term is the larger */
+	double mean_log_ratio; /* mean of log pi - log pi_old over response tokens */
+	double kl;             /* mean of the k3 estimate against ref_logprobs; 0 without them */
+} reweight_loss_result;
+
+/* Computes the PPO clipped surrogate with token weights, and grad[t] = dL/dlogprobs[t]
+ * (verl, compute_policy_loss_vanilla). weights NULL stands for ones. Reads role, logprobs,
+ * old_logprobs and advantages, ref_logprobs if set, and seq_offsets unless the aggregation
+ * is TOKEN_MEAN. grad may be any of those float arrays. Needs scratch if weights is set. */
+REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
+                               const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error);
+
+/* ---- The kernels one by one, for callers who compose their own step ---- */
+
+typedef struct reweight_moments {
+	int64_t n;
+	double sum, squares; /* of x - shift and (x - shift)^2 */
+} reweight_moments;
+
+/* Sums x - shift and its square over the tokens whose role r has bit r set in roles. x and
+ * role are [n]; shift is finite. */
+REWEIGHT_API int reweight_masked_moments(const reweight_workspace *ws, reweight_moments *result, const float *x,
+                                         const uint8_t *role, int64_t n, uint32_t roles, double shift, reweight_error *error);
+
+/* Sets dst[t] as reweight_actfocus does, with the given mean and sigma of the signal. All
+ * are [n]; dst may be signal. */
+REWEIGHT_API int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const float *signal, const uint8_t *role,
+                                           int64_t n, double mean, double sigma, const reweight_actfocus_options *options,
+                                           reweight_error *error);
+
+/* Sets dst[s] to the mean of x over elements offsets[s] to offsets[s+1], NaN for an empty
+ * span. dst is [spans], offsets [spans+1], x [n]. */
+REWEIGHT_API int reweight_span_means(const reweight_workspace *ws, float *dst, int64_t spans, const float *x, int64_t n,
+                                     const int32_t *offsets, reweight_error *error);
+
+/* Sets lo[g] and hi[g] to the extremes of x over elements offsets[g] to offsets[g+1]: both
+ * NaN if one is NaN, +inf and -inf for an empty group. lo and hi are [groups], offsets
+ * [groups+1], x [n]. */
+REWEIGHT_API int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t groups, const float *x, int64_t n,
+                                  const int32_t *offsets, reweight_error *error);
+
+/* Sets dst[i] = exp(-rate (x[i] - lo)) and divides by the mean of these. dst and x are
+ * [n], n at least 1; dst may be x. */
+REWEIGHT_API int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x, int64_t n, float lo, double rate,
+                                    reweight_error *error);
+
+/* Sets dst[i] = a[i] * b[i]. All are [n]; dst may be a or b. */
+REWEIGHT_API int reweight_multiply(const reweight_workspace *ws, float *dst, const float *a, const float *b, int64_t n,
+                                   reweight_error *error);
+
+typedef struct reweight_surrogate_sums {
+	int64_t tokens;
+	int64_t clipped;  /* those whose clipped term is the larger */
+	double loss;      /* of weight times clipped surrogate */
+	double log_ratio; /* of the clamped log-ratio */
+} reweight_surrogate_sums;
+
+/* Computes the weighted clipped surrogate of each response token as reweight_loss defines
+ * it, its sums, and grad[t] = scale * dl_t/dlogprobs[t] * weight. weights NULL stands for
+ * ones. All are [n]; grad may be any of the float arrays. The aggregation is not used. */
+REWEIGHT_API int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *result, float *grad,
+                                    const float *logprobs, const float *old_logprobs, const float *advantages,
+                                    const float *weights, const uint8_t *role, int64_t n, double scale,
+                                    const reweight_loss_options *options, reweight_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
