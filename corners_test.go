@@ -38,7 +38,7 @@ func TestBottleneckTies(t *testing.T) {
 // TestNothing: inputs without rows or tokens are no panic.
 func TestNothing(t *testing.T) {
 	var ws reweight.Workspace
-	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, nil, nil, nil, reweight.DefaultRowGradient); err != nil {
+	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, nil, nil, nil, nil, reweight.DefaultRowGradient); err != nil {
 		t.Error(err)
 	}
 	ws.Workers = math.MaxInt
@@ -100,7 +100,7 @@ func TestGradientOfUnlikely(t *testing.T) {
 			if err := ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}); err != nil {
 				t.Fatal(err)
 			}
-			if err := ws.RowGradient(l, l, []int32{c.id}, lp, nil, []float32{1}, reweight.RowGradientOptions{Temperature: c.tau}); err != nil {
+			if err := ws.RowGradient(l, l, []int32{c.id}, lp, nil, []float32{1}, nil, reweight.RowGradientOptions{Temperature: c.tau}); err != nil {
 				t.Fatal(err)
 			}
 			for i, w := range c.want {
@@ -169,7 +169,7 @@ func TestChosenMaskedID(t *testing.T) {
 	x := reweight.Logits{Vocab: 3, F32: []float32{0, -inf, 0}}
 	dst := reweight.Logits{Vocab: 3, F32: make([]float32, 3)}
 	var ws reweight.Workspace
-	err := ws.RowGradient(dst, x, []int32{1}, []float32{-inf}, nil, []float32{3}, reweight.RowGradientOptions{Temperature: 2})
+	err := ws.RowGradient(dst, x, []int32{1}, []float32{-inf}, nil, []float32{3}, nil, reweight.RowGradientOptions{Temperature: 2})
 	if want := []float32{-0.75, 1.5, -0.75}; err != nil || !slices.Equal(dst.F32, want) {
 		t.Errorf("%v, %v, want %v", dst.F32, err, want)
 	}
@@ -257,4 +257,42 @@ func TestPieces(t *testing.T) {
 			t.Fatalf("range %d: %v, %v, %v together and %v, %v, %v alone", i, means[i], lo[i], hi[i], mean, low, high)
 		}
 	}
+}
+
+// TestGradientOfEntropy: a gradient of every row's entropy is an entropy bonus of the
+// other sign, and a row with neither gets 0.
+func TestGradientOfEntropy(t *testing.T) {
+	const rows, vocab = 3, 37
+	x, grad := make([]float32, rows*vocab), []float32{1, 0, -2}
+	for i := range x {
+		x[i] = float32(i%11) - float32(i%7)
+	}
+	logits, ids := reweight.Logits{Vocab: vocab, F32: x}, []int32{0, 36, 5}
+	l, h := make([]float32, rows), make([]float32, rows)
+	var ws reweight.Workspace
+	if err := ws.TokenStats(reweight.Stats{Logprob: l, Entropy: h}, logits, ids, reweight.DefaultTokenStats); err != nil {
+		t.Fatal(err)
+	}
+	gradient := func(gradEntropy []float32, bonus float64) []float32 {
+		dst := make([]float32, rows*vocab)
+		err := ws.RowGradient(reweight.Logits{Vocab: vocab, F32: dst}, logits, ids, l, h, grad, gradEntropy, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dst
+	}
+	same := func(name string, got, want []float32) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	quarter := []float32{0.25, 0.25, 0.25}
+	same("zeros", gradient(make([]float32, rows), 0.25), gradient(nil, 0.25))
+	same("instead of a bonus", gradient([]float32{-0.25, -0.25, -0.25}, 0), gradient(nil, 0.25))
+	same("against a bonus", gradient(quarter, 0.25), gradient(nil, 0))
+	mixed := gradient([]float32{0, 0, -1}, 0)
+	same("row 0", mixed[:vocab], gradient(nil, 0)[:vocab])
+	same("row 1, which has neither", mixed[vocab:2*vocab], make([]float32, vocab))
+	same("row 2", mixed[2*vocab:], gradient(nil, 1)[2*vocab:])
 }

@@ -12,7 +12,7 @@ func RowSums(row Logits, tau float64) (ref, logS, entropy float64) {
 // GradientTerms returns what Workspace.RowGradient makes of a row with the chosen id, its
 // log-probability l, the gradient g and the entropy h.
 func GradientTerms(row Logits, id int32, l, h, g float32, opt RowGradientOptions) (own, lse2, scale float64) {
-	j := rowJob{isa: Portable, tau: opt.Temperature, bonus: opt.EntropyBonus}
-	t := j.gradientTerms(row, row.at(int(id)), float64(l), float64(g), float64(h))
+	j := rowJob{isa: Portable, tau: opt.Temperature}
+	t := j.gradientTerms(row, row.at(int(id)), float64(l), float64(g), float64(h), opt.EntropyBonus)
 	return t.own, t.lse2, t.scale
 }

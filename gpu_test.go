@@ -105,7 +105,7 @@ func TestGPUFloat64(t *testing.T) {
 		gradient := []float32{float32(r.NormFloat64())}
 		dst := rows
 		dst.Ptr = upload(g, make([]float32, n))
-		g.must(ws.RowGradient(dst, rows, ids, out+4, out, upload(g, gradient), opt))
+		g.must(ws.RowGradient(dst, rows, ids, out+4, out, upload(g, gradient), 0, opt))
 		g.must(ws.Check())
 		if l == l {
 			g.must(gpu.Download(dev, got[:], exact, 0))

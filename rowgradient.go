@@ -5,34 +5,36 @@ import "math"
 // RowGradientOptions are the options of RowGradient.
 type RowGradientOptions struct {
 	Temperature  float64 // tau of the policy: positive and finite
-	EntropyBonus float64 // c in the loss L - c * sum_t H_t; finite
+	EntropyBonus float64 // in the loss L - EntropyBonus * sum_t H_t; finite
 }
 
 // DefaultRowGradient is temperature 1 and no entropy bonus.
 var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 
 // RowGradient writes the gradient of the loss with respect to each logit. With z = x / tau,
-// p = softmax(z), y the row's id, l its log-probability, g = dL/dl and H the
-// row's entropy:
+// p = softmax(z), y the row's id, l its log-probability, H the row's entropy,
+// g = dL/dl and c = EntropyBonus - dL/dH:
 //
 //	dst_v = (g ([v = y] - p_v) + c p_v (log p_v + H)) / tau
 //
 // dst has the shape and the format of logits, float32 or bfloat16 (rounded to
-// nearest even), and is logits itself or does not overlap it. logprobs and, if
-// EntropyBonus is not 0, entropy are those of TokenStats for the same logits
-// and temperature; grad is g, as Loss returns it; ids, logprobs, grad and
-// entropy have one element per row. Wrong shapes, an id outside [0, Vocab) or a bad
+// nearest even), and is logits itself or does not overlap it. logprobs and entropy are
+// those of TokenStats for the same logits and temperature; entropy is not used if
+// EntropyBonus is 0 and gradEntropy nil. grad is g, as Loss returns it. gradEntropy is
+// dL/dH, for a loss that has the entropies of rows in it by another way than
+// EntropyBonus, and nil for zeros. ids, logprobs, entropy, grad and gradEntropy have
+// one element per row. Wrong shapes, an id outside [0, Vocab) or a bad
 // option is an error, and nothing is written.
 //
-// If g and EntropyBonus are 0, the row is not read and gets 0. A logit of -Inf gets
+// If g and c are 0, the row is not read and gets 0. A logit of -Inf gets
 // exactly 0; if it is the chosen one, it gets g / tau, which is the formula at
 // p_y = 0. A row whose log-probability is NaN gets NaN.
 //
 // Before it is rounded to dst's format, an element is at most
-// (5e-6 |g| + 4.2e-5 |EntropyBonus|) / Temperature from the exact one, for every row
+// (5e-6 |g| + 4.2e-5 |c|) / Temperature from the exact one, for every row
 // of a Vocab of at most 160,000. docs/accuracy.md derives this, and has the formula
 // for any Vocab.
-func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entropy, grad []float32, opt RowGradientOptions) error {
+func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt RowGradientOptions) error {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -62,7 +64,12 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	if err := checkIDs("ids", ids, logits.Vocab); err != nil {
 		return err
 	}
-	if opt.EntropyBonus != 0 {
+	if gradEntropy != nil {
+		if err := checkLen("gradEntropy", len(gradEntropy), rows, "row"); err != nil {
+			return err
+		}
+	}
+	if opt.EntropyBonus != 0 || gradEntropy != nil {
 		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
 			return err
 		}
@@ -72,7 +79,7 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	}
 	// Calls gradientRow for each row, from as many goroutines as there are workers.
 	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature,
-		dst: dst, logprobs: logprobs, entropy: entropy, grad: grad, bonus: opt.EntropyBonus})
+		dst: dst, logprobs: logprobs, entropy: entropy, grad: grad, gradEntropy: gradEntropy, bonus: opt.EntropyBonus})
 	return nil
 }
 
@@ -83,8 +90,11 @@ const farLogprob = -64
 // gradientRow writes the gradient of row r.
 func (j *rowJob) gradientRow(r int) {
 	dst, x := j.dst.row(r), j.logits.row(r)
-	g := float64(j.grad[r])
-	if g == 0 && j.bonus == 0 {
+	g, bonus := float64(j.grad[r]), j.bonus
+	if j.gradEntropy != nil {
+		bonus -= float64(j.gradEntropy[r])
+	}
+	if g == 0 && bonus == 0 {
 		clear(dst.F32)
 		clear(dst.BF16)
 		return
@@ -96,12 +106,12 @@ func (j *rowJob) gradientRow(r int) {
 		return
 	}
 	h := 0.0
-	if j.bonus != 0 {
+	if bonus != 0 {
 		h = float64(j.entropy[r])
 	}
-	t := j.gradientTerms(x, xy, l, g, h)
+	t := j.gradientTerms(x, xy, l, g, h, bonus)
 	if t.scale == 0 {
-		j.gradientRowSlow(dst, x, g, h)
+		j.gradientRowSlow(dst, x, g, h, bonus)
 	} else {
 		j.isa.rowGradient(dst, x, &t.others)
 	}
@@ -117,8 +127,9 @@ type gradientTerms struct {
 }
 
 // gradientTerms returns what the gradient of the row x is made of. xy is its chosen
-// element, l the log-probability of that, and h the row's entropy.
-func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h float64) (t gradientTerms) {
+// element, l the log-probability of that, h the row's entropy, and bonus the c of
+// RowGradient.
+func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h, bonus float64) (t gradientTerms) {
 	q := &t.others
 	q.k = log2E32
 	if j.tau != 1 {
@@ -138,26 +149,26 @@ func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h float64) (t gradien
 		t.own = -float64(g * (k3(l) + l))
 	}
 	if py > 0 {
-		t.own += float64(j.bonus * float64(py*(l+h)))
+		t.own += float64(bonus * float64(py*(l+h)))
 	}
 	if q.c = float32(t.lse2); !(q.c > -maxMagnY && q.c < maxMagnY) || j.tau < slowTauMin || j.tau > slowTauMax {
 		return t
 	}
 	rest := float64(q.c) - t.lse2
 	t.scale = exp64(rest*math.Ln2) / j.tau
-	q.a = float32(float64(j.bonus*t.scale) * math.Ln2)
-	q.b = float32(t.scale * (float64(j.bonus*(h+float64(rest*math.Ln2))) - g))
+	q.a = float32(float64(bonus*t.scale) * math.Ln2)
+	q.b = float32(t.scale * (float64(bonus*(h+float64(rest*math.Ln2))) - g))
 	return t
 }
 
 // gradientRowSlow does rows too large for log2 units in float32.
-func (j *rowJob) gradientRowSlow(dst, x Logits, g, h float64) {
+func (j *rowJob) gradientRowSlow(dst, x Logits, g, h, bonus float64) {
 	s := sumRowSlow(x, j.tau)
 	for v := range x.Vocab {
 		l := (float64(x.at(v))-s.ref)/j.tau - s.logS
 		d := 0.0
 		if p := exp64(l); p > 0 {
-			d = p * (float64(j.bonus*(l+h)) - g) / j.tau
+			d = p * (float64(bonus*(l+h)) - g) / j.tau
 		}
 		dst.set(v, float32(d))
 	}

@@ -27,6 +27,7 @@ type rowJob struct {
 	// The gradient.
 	dst                     Logits
 	logprobs, entropy, grad []float32
+	gradEntropy             []float32 // nil for zeros
 	bonus                   float64
 }
 

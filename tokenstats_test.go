@@ -105,8 +105,8 @@ func TestErrors(t *testing.T) {
 			return ws.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
 		}
 	}
-	gradient := func(dst, l L, ids []int32, lp, h, g []float32, opt reweight.RowGradientOptions) func(*reweight.Workspace) error {
-		return func(ws *reweight.Workspace) error { return ws.RowGradient(dst, l, ids, lp, h, g, opt) }
+	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32, opt reweight.RowGradientOptions) func(*reweight.Workspace) error {
+		return func(ws *reweight.Workspace) error { return ws.RowGradient(dst, l, ids, lp, h, g, gh, opt) }
 	}
 	batch := func() reweight.Batch {
 		return reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1},
@@ -155,15 +155,17 @@ func TestErrors(t *testing.T) {
 			ws.ISA = 99
 			return stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 1)(ws)
 		}},
-		{"dst has 4 rows of 2 logits, want 2", gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient)},
-		{"logprobs has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], reweight.DefaultRowGradient)},
-		{"entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})},
-		{"EntropyBonus is NaN", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()})},
+		{"dst has 4 rows of 2 logits, want 2", gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient)},
+		{"logprobs has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], nil, reweight.DefaultRowGradient)},
+		{"entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})},
+		{"entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], f[:2], reweight.DefaultRowGradient)},
+		{"gradEntropy has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], f[:1], reweight.DefaultRowGradient)},
+		{"EntropyBonus is NaN", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()})},
 		{"dst.Entropy has 3 elements, want 2, one per row", stats(S{Entropy: row(3)}, L{Vocab: 6, F32: f}, ids, 1)},
-		{"grad has 3 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], reweight.DefaultRowGradient)},
-		{"EntropyBonus is +Inf", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)})},
+		{"grad has 3 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], nil, reweight.DefaultRowGradient)},
+		{"EntropyBonus is +Inf", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)})},
 		{"Entropy[1] is 2e+30 in span 0", with(func(b *reweight.Batch) { b.Entropy = []float32{0, 2e30, 1, 2} }, aem(reweight.DefaultAEM))},
-		{"dst is f32, want bf16", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient)},
+		{"dst is f32, want bf16", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient)},
 		{"RefEnergy has 3 elements, want 4, one per token", with(func(b *reweight.Batch) { b.RefEnergy = f[:3] }, actFocus(reweight.DefaultActFocus))},
 		{"RefEnergy[2] is NaN", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, nan, 0} }, actFocus(reweight.DefaultActFocus))},
 		{"RefEnergy[3] is -Inf", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, 0, -inf} }, actFocus(reweight.DefaultActFocus))},

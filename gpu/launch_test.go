@@ -40,7 +40,7 @@ var calls = []struct {
 	}},
 	{"RowGradient", func(ws *Workspace) error {
 		return eachRowKernel(reweight.DTypeBF16, func(logits Rows, temperature float64) error {
-			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, somewhere, somewhere, reweight.RowGradientOptions{Temperature: temperature})
+			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, somewhere, somewhere, 0, reweight.RowGradientOptions{Temperature: temperature})
 		})
 	}},
 	{"ReadMemory", func(ws *Workspace) error { return ws.ReadMemory(somewhere, 1<<20) }},

@@ -8,6 +8,7 @@ type rowGradientParams struct {
 	dst                     Ptr
 	dstStride               int64 // bytes
 	logprobs, entropy, grad Ptr
+	gradEntropy             Ptr // 0 for zeros
 	bonus                   float64
 	rows                    rowsParams
 }
@@ -16,13 +17,14 @@ type rowGradientParams struct {
 // reweight.Workspace.RowGradient does. dst has the DType, which is float32 or bfloat16,
 // the Rows and the Vocab of logits. It is logits itself, with the same Stride, or none of
 // its rows overlaps one of logits. Its Index is not used: that of logits says which rows
-// are read and written. logprobs, entropy and grad are arrays of float32 with one
-// element for each row in memory. entropy is read only if EntropyBonus is not 0.
+// are read and written. logprobs, entropy, grad and gradEntropy are arrays of float32 with
+// one element for each row in memory. gradEntropy may be 0, which stands for zeros;
+// entropy is not used then if EntropyBonus is 0.
 //
 // A wrong shape, address or option is an error, and nothing is queued. An id that is not
 // in the vocabulary gives its row a gradient of NaN, an element of the index that is not
 // a row is passed over, and Check returns either.
-func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, grad Ptr, opt reweight.RowGradientOptions) error {
+func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, grad, gradEntropy Ptr, opt reweight.RowGradientOptions) error {
 	if err := logits.checkShape("logits"); err != nil {
 		return err
 	}
@@ -65,20 +67,24 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 	if err := checkPtr("grad", grad, 4); err != nil {
 		return err
 	}
-	if opt.EntropyBonus != 0 {
+	if err := checkAligned("gradEntropy", gradEntropy, 4); err != nil {
+		return err
+	}
+	if opt.EntropyBonus != 0 || gradEntropy != 0 {
 		if err := checkPtr("entropy", entropy, 4); err != nil {
 			return err
 		}
 	}
 	p := &ws.rows.gradient
 	*p = rowGradientParams{
-		dst:       dst.Ptr,
-		dstStride: int64(dst.stride()) * int64(dst.DType.Size()),
-		logprobs:  logprobs,
-		entropy:   entropy,
-		grad:      grad,
-		bonus:     opt.EntropyBonus,
-		rows:      ws.rowsParams(&logits, ids, opt.Temperature),
+		dst:         dst.Ptr,
+		dstStride:   int64(dst.stride()) * int64(dst.DType.Size()),
+		logprobs:    logprobs,
+		entropy:     entropy,
+		grad:        grad,
+		gradEntropy: gradEntropy,
+		bonus:       opt.EntropyBonus,
+		rows:        ws.rowsParams(&logits, ids, opt.Temperature),
 	}
 	return launch(ws, at(opt.Temperature, gradientKernels[logits.DType]), logits.wanted(), p)
 }

@@ -17,6 +17,7 @@ import (
 type gradientCase struct {
 	*rowCase
 	logprobs, entropy, grad []float32
+	gradEntropy             []float32 // nil for zeros
 	bonus                   float64
 	inPlace                 bool
 	dstPast, dstGap         int // of dst, if it is not in place
@@ -33,6 +34,14 @@ func (m *machine) newGradientCase(c *rowCase, bonus float64, r *rand.Rand) *grad
 			g.grad[i] = 0
 		}
 	}
+	if r.IntN(3) == 0 {
+		g.gradEntropy = make([]float32, n)
+		for i := range g.gradEntropy {
+			if g.gradEntropy[i] = float32(r.NormFloat64()); r.IntN(4) == 0 {
+				g.gradEntropy[i] = float32(bonus) // so that there may be nothing left
+			}
+		}
+	}
 	return g
 }
 
@@ -42,7 +51,7 @@ func (m *machine) rowGradient(c *gradientCase) {
 	d, n, v := c.logits.DType(), c.logits.Rows(), c.logits.Vocab
 	opt := reweight.RowGradientOptions{Temperature: c.tau, EntropyBonus: c.bonus}
 	want := newLogits(d, n, v)
-	m.must(m.cpu.RowGradient(want, c.logits, c.ids, c.logprobs, c.entropy, c.grad, opt))
+	m.must(m.cpu.RowGradient(want, c.logits, c.ids, c.logprobs, c.entropy, c.grad, c.gradEntropy, opt))
 
 	logits, rows, ids := c.place(m)
 	dst, dstRows, gap := logits, rows, c.gap
@@ -51,11 +60,14 @@ func (m *machine) rowGradient(c *gradientCase) {
 		dst = m.place(bytes.Repeat([]byte{filling}, ((n-1)*(v+gap)+v)*d.Size()), c.dstPast*d.Size())
 		dstRows.Ptr, dstRows.Stride = dst.Ptr, v+gap
 	}
-	var entropy gpu.Ptr
-	if c.bonus != 0 {
+	var entropy, gradEntropy gpu.Ptr
+	if c.gradEntropy != nil {
+		gradEntropy = m.place(bytesOf(c.gradEntropy), 12).Ptr
+	}
+	if c.bonus != 0 || c.gradEntropy != nil {
 		entropy = m.place(bytesOf(c.entropy), 4).Ptr
 	}
-	m.must(m.ws.RowGradient(dstRows, rows, ids, m.place(bytesOf(c.logprobs), 4).Ptr, entropy, m.place(bytesOf(c.grad), 8).Ptr, opt))
+	m.must(m.ws.RowGradient(dstRows, rows, ids, m.place(bytesOf(c.logprobs), 4).Ptr, entropy, m.place(bytesOf(c.grad), 8).Ptr, gradEntropy, opt))
 	if err := m.ws.Check(); err != nil {
 		m.Fatalf("%v: %v", c, err)
 	}
@@ -221,7 +233,7 @@ func TestRowGradientBad(t *testing.T) {
 	l := families[0].rows(reweight.DTypeF32, 30, 50, r)
 	c := m.newGradientCase(&rowCase{logits: l, ids: someIDs(l, r), tau: 1}, 0, r)
 	want := newLogits(reweight.DTypeF32, 30, 50)
-	m.must(m.cpu.RowGradient(want, l, c.ids, c.logprobs, nil, c.grad, reweight.DefaultRowGradient))
+	m.must(m.cpu.RowGradient(want, l, c.ids, c.logprobs, nil, c.grad, nil, reweight.DefaultRowGradient))
 	ids := append([]int32(nil), c.ids...)
 	for _, bad := range []int32{-1, 50, -100, math.MaxInt32} {
 		c.ids = append([]int32(nil), ids...)
@@ -229,7 +241,7 @@ func TestRowGradientBad(t *testing.T) {
 		c.grad[17] = []float32{0, 1}[bad&1] // even if the gradient is 0
 		_, rows, where := c.place(m)
 		logprobs, grad := m.place(bytesOf(c.logprobs), 0), m.place(bytesOf(c.grad), 0)
-		m.must(m.ws.RowGradient(rows, rows, where, logprobs.Ptr, 0, grad.Ptr, reweight.DefaultRowGradient))
+		m.must(m.ws.RowGradient(rows, rows, where, logprobs.Ptr, 0, grad.Ptr, 0, reweight.DefaultRowGradient))
 		var wrong *reweight.InputError
 		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
 			t.Errorf("id %d: %v", bad, err)
@@ -244,7 +256,7 @@ func TestRowGradientBad(t *testing.T) {
 	c.ids = ids
 	_, rows, where := c.place(m)
 	rows.Index = &gpu.Index{Ptr: m.place(bytesOf([]int64{30, -1}), 0).Ptr, N: 2}
-	m.must(m.ws.RowGradient(rows, rows, where, m.output(30).Ptr, 0, m.output(30).Ptr, reweight.DefaultRowGradient))
+	m.must(m.ws.RowGradient(rows, rows, where, m.output(30).Ptr, 0, m.output(30).Ptr, 0, reweight.DefaultRowGradient))
 	if err := m.ws.Check(); err == nil {
 		t.Error("no error for rows that are not there")
 	}

@@ -23,7 +23,7 @@ func TestRowErrors(t *testing.T) {
 	all, ids := gpu.Stats{LSE: p, Entropy: p, Logprob: p}, gpu.IDs{Ptr: p}
 	stats := func(l gpu.Rows) error { return m.ws.TokenStats(all, l, ids, reweight.DefaultTokenStats) }
 	gradient := func(d, l gpu.Rows) error {
-		return m.ws.RowGradient(d, l, ids, p, p, p, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
+		return m.ws.RowGradient(d, l, ids, p, p, p, 0, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
 	}
 	tau := func(x float64) error {
 		return m.ws.TokenStats(all, good, ids, reweight.TokenStatsOptions{Temperature: x})
@@ -63,13 +63,13 @@ func TestRowErrors(t *testing.T) {
 		"dst.Stride is 5, want at least 10, the logits of a row":                                                       gradient(rows(func(r *gpu.Rows) { r.Stride = 5 }), good),
 		"dst has 4 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits": gradient(rows(func(r *gpu.Rows) { r.Stride = math.MaxInt/2 + 1 }), good),
 		"dst is 0, want an address in device memory":                                                                   gradient(rows(func(r *gpu.Rows) { r.Ptr = 0 }), good),
-		"EntropyBonus is +Inf, want a finite number":                                                                   m.ws.RowGradient(good, good, ids, p, p, p, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}),
-		"Temperature is 0, want a positive, finite number ":                                                            m.ws.RowGradient(good, good, ids, p, p, p, reweight.RowGradientOptions{}),
-		"logprobs is 0, want an address in device memory":                                                              m.ws.RowGradient(good, good, ids, 0, p, p, reweight.DefaultRowGradient),
-		"grad is 0, want an address in device memory":                                                                  m.ws.RowGradient(good, good, ids, p, 0, 0, reweight.DefaultRowGradient),
-		"entropy is 0, want an address in device memory":                                                               m.ws.RowGradient(good, good, ids, p, 0, p, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
-		"ids is 0, want an address in device memory ":                                                                  m.ws.RowGradient(good, good, gpu.IDs{}, p, p, p, reweight.DefaultRowGradient),
-		"grad is 0x10000000001, want a multiple of 4, the size of its elements":                                        m.ws.RowGradient(good, good, ids, p, 0, p+1, reweight.DefaultRowGradient),
+		"EntropyBonus is +Inf, want a finite number":                                                                   m.ws.RowGradient(good, good, ids, p, p, p, 0, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}),
+		"Temperature is 0, want a positive, finite number ":                                                            m.ws.RowGradient(good, good, ids, p, p, p, 0, reweight.RowGradientOptions{}),
+		"logprobs is 0, want an address in device memory":                                                              m.ws.RowGradient(good, good, ids, 0, p, p, 0, reweight.DefaultRowGradient),
+		"grad is 0, want an address in device memory":                                                                  m.ws.RowGradient(good, good, ids, p, 0, 0, 0, reweight.DefaultRowGradient),
+		"entropy is 0, want an address in device memory":                                                               m.ws.RowGradient(good, good, ids, p, 0, p, 0, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
+		"ids is 0, want an address in device memory ":                                                                  m.ws.RowGradient(good, good, gpu.IDs{}, p, p, p, 0, reweight.DefaultRowGradient),
+		"grad is 0x10000000001, want a multiple of 4, the size of its elements":                                        m.ws.RowGradient(good, good, ids, p, 0, p+1, 0, reweight.DefaultRowGradient),
 		"src is 0x10000000008, want a multiple of 16, the size of its elements":                                        m.ws.ReadMemory(p+8, 16),
 		"dst is 0x10000000008, want a multiple of 16, the size of its elements":                                        m.ws.CopyMemory(p+8, p, 16),
 		"bytes is 24, want a multiple of 16":                                                                           m.ws.CopyMemory(p, p+64, 24),
@@ -85,7 +85,7 @@ func TestRowErrors(t *testing.T) {
 		if err := m.ws.TokenStats(gpu.Stats{}, none, gpu.IDs{}, reweight.DefaultTokenStats); err != nil {
 			t.Error(err)
 		}
-		if err := m.ws.RowGradient(none, none, gpu.IDs{}, 0, 0, 0, reweight.DefaultRowGradient); err != nil {
+		if err := m.ws.RowGradient(none, none, gpu.IDs{}, 0, 0, 0, 0, reweight.DefaultRowGradient); err != nil {
 			t.Error(err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestFarRows(t *testing.T) {
 		want := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1)}
 		m.must(m.cpu.TokenStats(want, l, id, reweight.DefaultTokenStats))
 		gradient := newLogits(reweight.DTypeF32, 1, vocab)
-		m.must(m.cpu.RowGradient(gradient, l, id, want.Logprob, nil, []float32{2}, reweight.DefaultRowGradient))
+		m.must(m.cpu.RowGradient(gradient, l, id, want.Logprob, nil, []float32{2}, nil, reweight.DefaultRowGradient))
 
 		logits, out, dst := m.place(bytesOf(l.F32), 4), m.output(3), m.output(vocab)
 		far := func(p gpu.Ptr, bytes int) gpu.Ptr { return p - gpu.Ptr(row)*gpu.Ptr(bytes) }
@@ -122,7 +122,7 @@ func TestFarRows(t *testing.T) {
 		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4)}, rows, ids, reweight.DefaultTokenStats))
 		to := rows
 		to.Ptr = far(dst.Ptr, 4*stride)
-		m.must(m.ws.RowGradient(to, rows, ids, far(out.Ptr+8, 4), 0, far(m.place(bytesOf([]float32{2}), 0).Ptr, 4), reweight.DefaultRowGradient))
+		m.must(m.ws.RowGradient(to, rows, ids, far(out.Ptr+8, 4), 0, far(m.place(bytesOf([]float32{2}), 0).Ptr, 4), 0, reweight.DefaultRowGradient))
 		m.must(m.ws.Check())
 		got := floatsOf(m.read("stats", out))
 		if got[0] != want.LSE[0] || got[1] != want.Entropy[0] || got[2] != want.Logprob[0] {

@@ -11,9 +11,10 @@ var rowKernels = []Kernel{
 	{Name: "token_stats_lse", Doc: "lse alone, which gives the energy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "l")},
 	{Name: "token_stats_lse_logprob", Doc: "lse and log-probability: no entropy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "lp")},
 	{Name: "token_stats_temperature", Doc: "entropy and log-probability at temperature 0.7", DTypes: anyFloat, Rows: true, Ops: 24, code: tokenStatsCode, build: tokenStats(0.7, "ep")},
-	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0)},
-	{Name: "row_gradient_bonus", Doc: "gradient with respect to each logit, with an entropy bonus", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0.01)},
-	{Name: "row_gradient_temperature", Doc: "gradient with respect to each logit at temperature 0.7", DTypes: twoFloats, Rows: true, Ops: 24, code: rowGradientCode, build: rowGradient(0.7, 0)},
+	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0, 0)},
+	{Name: "row_gradient_bonus", Doc: "gradient with respect to each logit, with an entropy bonus", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0.01, 0)},
+	{Name: "row_gradient_entropy", Doc: "gradient with respect to each logit, with a gradient of each row's entropy", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0, 0.3)},
+	{Name: "row_gradient_temperature", Doc: "gradient with respect to each logit at temperature 0.7", DTypes: twoFloats, Rows: true, Ops: 24, code: rowGradientCode, build: rowGradient(0.7, 0, 0)},
 }
 
 var (
@@ -77,8 +78,9 @@ func bounded(name string, got []float32, bound float64) output {
 }
 
 // rowGradient returns a function that builds workloads of RowGradient: the gradient
-// with respect to each logit, written to other memory than the logits.
-func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
+// with respect to each logit, written to other memory than the logits. The gradients of
+// the rows' entropies have the standard deviation ofEntropy.
+func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
 		logits, input, wide := s.logits(r)
@@ -88,6 +90,18 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 			ids[i] = int32(r.IntN(s.Vocab))
 			grad[i] = float32(r.NormFloat64())
 		}
+		bonuses := make([]float64, s.Rows) // of each row
+		var gradEntropy []float32
+		if ofEntropy != 0 {
+			gradEntropy = make([]float32, s.Rows)
+		}
+		for i := range bonuses {
+			bonuses[i] = bonus
+			if ofEntropy != 0 {
+				gradEntropy[i] = float32(r.NormFloat64() * ofEntropy)
+				bonuses[i] -= float64(gradEntropy[i])
+			}
+		}
 		l, h := make([]float32, s.Rows), make([]float32, s.Rows)
 		var ws reweight.Workspace
 		if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
@@ -96,7 +110,7 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 		n := s.Rows * s.Vocab
 		dst := reweight.Logits{Vocab: s.Vocab}
 		out := output{name: "gradient", elements: n, half: 0x1p-24}
-		out.bound = func(i int) float64 { return gradientBound(s.Vocab, tau, float64(grad[i/s.Vocab]), bonus) }
+		out.bound = func(i int) float64 { return gradientBound(s.Vocab, tau, float64(grad[i/s.Vocab]), bonuses[i/s.Vocab]) }
 		if s.DType == reweight.DTypeBF16 {
 			dst.BF16 = array[reweight.BF16](s, n)
 			out.memory = memoryOf(dst.BF16)
@@ -113,7 +127,7 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 			Bytes:    2 * int64(n) * int64(s.DType.Size()),
 			input:    input,
 			outputs:  []output{out},
-			run:      func(impl Runner) error { return impl.RowGradient(dst, logits, ids, l, h, grad, opt) },
+			run:      func(impl Runner) error { return impl.RowGradient(dst, logits, ids, l, h, grad, gradEntropy, opt) },
 		}
 		c.reference = func() error {
 			x := wide()
@@ -122,7 +136,7 @@ func rowGradient(tau, bonus float64) func(Spec) (*Case, error) {
 			}
 			want := c.outputs[0].want
 			for i := range s.Rows {
-				g, err := reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonus)
+				g, err := reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonuses[i])
 				if err != nil {
 					return err
 				}

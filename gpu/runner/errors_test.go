@@ -37,8 +37,8 @@ func TestErrors(t *testing.T) {
 			return c.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
 		}
 	}
-	gradient := func(dst, l L, ids []int32, lp, h, g []float32, opt reweight.RowGradientOptions) func(caller) error {
-		return func(c caller) error { return c.RowGradient(dst, l, ids, lp, h, g, opt) }
+	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32, opt reweight.RowGradientOptions) func(caller) error {
+		return func(c caller) error { return c.RowGradient(dst, l, ids, lp, h, g, gh, opt) }
 	}
 	actFocus := func(opt reweight.ActFocusOptions, weights int, change func(b *reweight.Batch)) func(caller) error {
 		return func(c caller) error {
@@ -81,15 +81,17 @@ func TestErrors(t *testing.T) {
 		stats(S{LSE: row(2)}, L{Vocab: 4, F32: f}, ids, 1),
 		stats(S{LSE: row(2)}, L{Vocab: 6, F32: f, BF16: make([]reweight.BF16, 12)}, ids, 1),
 		stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 0),
-		gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 2, F32: f[:4]}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], reweight.DefaultRowGradient),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids[:1], f[:2], nil, f[:2], reweight.DefaultRowGradient),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], reweight.DefaultRowGradient),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()}),
-		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
-		gradient(L{Vocab: 4, F16: make([]reweight.F16, 8)}, L{Vocab: 4, F16: make([]reweight.F16, 8)}, ids, f[:2], nil, f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 2, F32: f[:4]}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids[:1], f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], f[:2], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], f[:1], reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()}),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F16: make([]reweight.F16, 8)}, L{Vocab: 4, F16: make([]reweight.F16, 8)}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
 
 		func(c caller) error { _, err := c.MaskedMoments(f[:3], roles, 1, 0); return err },
 		func(c caller) error { _, err := c.MaskedMoments(f[:4], roles, 1, math.Inf(1)); return err },

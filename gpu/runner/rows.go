@@ -42,7 +42,7 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 }
 
 // RowGradient is that of *reweight.Workspace.
-func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
 	rows := logits.Rows()
 	if err := checkLogits("logits", logits, rows); err != nil {
 		return err
@@ -56,18 +56,23 @@ func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs,
 	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"logprobs", len(logprobs)}, length{"grad", len(grad)}); err != nil {
 		return err
 	}
-	if opt.EntropyBonus != 0 {
+	if gradEntropy != nil {
+		if err := checkLen("gradEntropy", len(gradEntropy), rows, "row"); err != nil {
+			return err
+		}
+	}
+	if opt.EntropyBonus != 0 || gradEntropy != nil {
 		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
 			return err
 		}
 	}
 	m := r.memory.begin()
 	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
-	l, h, g := in(m, logprobs), optionalIn(m, entropy), in(m, grad)
+	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
 	if err := m.upload(); err != nil {
 		return err
 	}
-	return r.finish(r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), opt))
+	return r.finish(r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt))
 }
 
 // logits names rows of logits.

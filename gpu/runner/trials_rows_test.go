@@ -197,7 +197,14 @@ var trialsOnRows = []trial{
 		for r := range grad {
 			grad[r] = one(d, float32(d.NormFloat64()), float32(d.NormFloat64()), 0, d.value(d.Rand))
 		}
-		if opt.EntropyBonus == 0 && d.IntN(2) == 0 {
+		var gradEntropy []float32
+		if d.IntN(2) == 0 {
+			gradEntropy = d.output(rows)
+			for r := range gradEntropy {
+				gradEntropy[r] = one(d, float32(d.NormFloat64()), 0, float32(opt.EntropyBonus), d.value(d.Rand))
+			}
+		}
+		if opt.EntropyBonus == 0 && gradEntropy == nil && d.IntN(2) == 0 {
 			entropy = nil // not read then
 		}
 		dst := logits
@@ -210,10 +217,10 @@ var trialsOnRows = []trial{
 			}
 		}
 		if v := d.view(rows); d.IntN(2) == 0 {
-			err := v.rowGradient(c, dst, logits, ids, logprobs, entropy, grad, opt)
+			err := v.rowGradient(c, dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
 			return outcome{err, floats(dst)}
 		}
-		err := c.RowGradient(dst, logits, ids, logprobs, entropy, grad, opt)
+		err := c.RowGradient(dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
 		return outcome{err, floats(dst)}
 	}},
 }

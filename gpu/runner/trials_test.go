@@ -21,7 +21,7 @@ import (
 // A caller has the methods that *reweight.Workspace and Runner share.
 type caller interface {
 	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
-	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error
+	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error
 
 	MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error)
 	ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error

@@ -172,12 +172,12 @@ func (v *view) tokenStats(c caller, dst reweight.Stats, logits reweight.Logits, 
 }
 
 // rowGradient calls RowGradient on a view of the rows.
-func (v *view) rowGradient(c caller, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad []float32, opt reweight.RowGradientOptions) error {
+func (v *view) rowGradient(c caller, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
 	r, ok := c.(*Runner)
 	if !ok {
 		was := bytes.Clone(bytesOfLogits(dst))
 		err := v.each(logits.Rows(), func(r int) error {
-			return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), elementOf(logprobs, r), elementOf(entropy, r), elementOf(grad, r), opt)
+			return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), elementOf(logprobs, r), elementOf(entropy, r), elementOf(grad, r), elementOf(gradEntropy, r), opt)
 		})
 		if err != nil {
 			copy(bytesOfLogits(dst), was)
@@ -191,11 +191,11 @@ func (v *view) rowGradient(c caller, dst, logits reweight.Logits, ids []int32, l
 		to, dstGap = from, v.gap
 	}
 	d, x, i, y := out(m, to), in(m, from), optionalIn(m, v.index), v.ids(m, ids)
-	l, h, g := in(m, logprobs), optionalIn(m, entropy), in(m, grad)
+	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
 	if err := m.upload(); err != nil {
 		return err
 	}
-	err := r.finish(r.ws.RowGradient(v.rows(m, d, i, dst, dstGap), v.rows(m, x, i, logits, v.gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.wide}, m.ptr(l), m.ptr(h), m.ptr(g), opt))
+	err := r.finish(r.ws.RowGradient(v.rows(m, d, i, dst, dstGap), v.rows(m, x, i, logits, v.gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.wide}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt))
 	if err != nil {
 		return err
 	}

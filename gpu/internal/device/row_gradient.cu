@@ -15,7 +15,8 @@ struct RowGradient {
 	Terms *exact;                           // 0, or where a test wants the float64 behind the results
 	u8 *dst;                                // may be the logits
 	i64 dstStride;                          // bytes from one row to the next
-	const float *logprobs, *entropy, *grad; // one for each row in memory; entropy is not read if bonus is 0
+	const float *logprobs, *entropy, *grad; // one for each row in memory; entropy is not read where the bonus is 0
+	const float *gradEntropy;               // likewise, taken from the bonus; 0 for zeros
 	double bonus;
 	Rows rows;
 };
@@ -151,7 +152,8 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 	const i64 n = p.rows.vocab, id = idOf(p.rows, row);
 	const u8 *x = p.rows.logits + row * p.rows.stride;
 	u8 *d = p.dst + row * p.dstStride;
-	const double g = p.grad[row], bonus = p.bonus, temperature = p.rows.temperature;
+	const double g = p.grad[row], temperature = p.rows.temperature;
+	const double bonus = p.gradEntropy ? p.bonus - p.gradEntropy[row] : p.bonus;
 	double l = p.logprobs[row];
 	const bool zero = g == 0 && bonus == 0;
 	if (id < 0 || zero || l != l) {

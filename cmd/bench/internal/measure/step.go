@@ -347,5 +347,5 @@ func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weig
 	if _, err := ws.Loss(grad, weights, b, reweight.DefaultLoss); err != nil {
 		return err
 	}
-	return ws.RowGradient(gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, grad, reweight.DefaultRowGradient)
+	return ws.RowGradient(gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, grad, nil, reweight.DefaultRowGradient)
 }
