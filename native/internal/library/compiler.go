@@ -1,0 +1,163 @@
+package library
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A compiler is a command that compiles and links C for an architecture.
+type compiler struct {
+	command []string
+	clang   bool
+}
+
+// defaultCC returns the compiler that is used if none is named.
+func defaultCC(arch string) string {
+	if arch == runtime.GOARCH {
+		return cmp.Or(os.Getenv("CC"), "cc")
+	}
+	return map[string]string{"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}[arch]
+}
+
+// findCompiler asks the compiler what it makes code for.
+func findCompiler(o Options) (*compiler, error) {
+	cpu, ok := map[string]string{"amd64": "__x86_64__", "arm64": "__aarch64__"}[o.Arch]
+	if !ok {
+		return nil, fmt.Errorf("there is no library for %s, only for amd64 and arm64", o.Arch)
+	}
+	cc := &compiler{command: strings.Fields(cmp.Or(o.CC, defaultCC(o.Arch)))}
+	macros, err := cc.run("", "-dM", "-E", "-x", "c", os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	for _, macro := range []string{"__linux__", "__ELF__", "__LP64__", cpu} {
+		if !strings.Contains(macros, "#define "+macro+" ") {
+			return nil, fmt.Errorf("%s does not compile for linux/%s: it does not define %s", strings.Join(cc.command, " "), o.Arch, macro)
+		}
+	}
+	cc.clang = strings.Contains(macros, "#define __clang__ ")
+	return cc, nil
+}
+
+// run runs the compiler in a folder. Its messages are in English, whatever the user's
+// language, because errors have them.
+func (cc *compiler) run(dir string, args ...string) (string, error) {
+	return run(dir, []string{"LC_ALL=C"}, cc.command[0], append(cc.command[1:len(cc.command):len(cc.command)], args...)...)
+}
+
+// tool returns the path of one of the programs that belong to the compiler.
+func (cc *compiler) tool(name string) (string, error) {
+	path, err := cc.run("", "-print-prog-name="+name)
+	return strings.TrimSpace(path), err
+}
+
+// flags returns those of every compilation.
+func (cc *compiler) flags(o Options) []string {
+	flags := []string{
+		"-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
+		"-ffp-contract=off", "-fno-math-errno", // the bits of Go: see internal.h
+		"-U_FORTIFY_SOURCE", "-fno-stack-protector", // these would call functions of a C library
+		fmt.Sprintf("-DREWEIGHT_VERSION=%q", Version),
+	}
+	switch {
+	case cc.clang:
+		flags = append(flags, "-fno-builtin-memset")
+	default:
+		flags = append(flags, "-fno-tree-loop-distribute-patterns") // into calls of memset
+	}
+	switch o.Arch {
+	case "amd64":
+		flags = append(flags, "-march=x86-64")
+	case "arm64":
+		flags = append(flags, "-march=armv8-a", "-mno-outline-atomics")
+	}
+	if o.Sanitize != "" {
+		flags = append(flags, "-g", "-fno-omit-frame-pointer", "-fsanitize="+o.Sanitize, "-fno-sanitize-recover=all")
+	}
+	return flags
+}
+
+// compile compiles every C file of the folder src, and the assembly of package reweight,
+// into the folder dir. It returns the object files in the order of their names.
+func compile(cc *compiler, src, dir string, o Options) ([]string, error) {
+	assembly, err := Assembly(o.Arch)
+	if err != nil {
+		return nil, err
+	}
+	kernels := filepath.Join(dir, "kernels.s")
+	if err := os.WriteFile(kernels, []byte(assembly), 0o666); err != nil {
+		return nil, err
+	}
+	sources, err := filepath.Glob(filepath.Join(src, "*.c"))
+	if err != nil {
+		return nil, err
+	}
+	sources = append(sources, filepath.Join(src, "call_"+o.Arch+".S"), kernels)
+	objects := make([]string, len(sources))
+	errs := make([]error, len(sources))
+	var wg sync.WaitGroup
+	busy := make(chan struct{}, runtime.NumCPU())
+	for i, source := range sources {
+		folder, name := filepath.Split(source)
+		objects[i] = strings.TrimSuffix(name, filepath.Ext(name)) + ".o"
+		wg.Go(func() {
+			busy <- struct{}{}
+			defer func() { <-busy }()
+			// From the folder of the file, so that no path gets into the object.
+			args := []string{"-c", name, "-o", filepath.Join(dir, objects[i])}
+			if filepath.Ext(name) == ".c" {
+				args = append(args, cc.flags(o)...)
+			}
+			_, errs[i] = cc.run(folder, args...)
+		})
+	}
+	wg.Wait()
+	slices.Sort(objects)
+	return objects, errors.Join(errs...)
+}
+
+// linkShared links the objects in the folder dir. What is not defined in them comes from
+// whatever C library the program has, of any version: the library names none.
+func linkShared(cc *compiler, dir string, objects []string, path string, o Options) error {
+	args := []string{"-shared", "-o", path, "-Wl,-soname,libreweight.so", "-Wl,-z,now,-z,relro,-z,noexecstack,-z,text",
+		"-Wl,--hash-style=both", "-Wl,--build-id=none"}
+	if o.Sanitize == "" {
+		args = append(args, "-nostdlib")
+	} else {
+		args = append(args, "-fsanitize="+o.Sanitize)
+	}
+	_, err := cc.run(dir, append(args, objects...)...)
+	return err
+}
+
+// archive makes a static library of one object, in which all but the functions of
+// reweight.h is local, so that it takes no name of the program.
+func archive(cc *compiler, dir string, objects []string, path string) error {
+	if _, err := cc.run(dir, append([]string{"-r", "-nostdlib", "-o", "reweight.o"}, objects...)...); err != nil {
+		return err
+	}
+	for _, command := range [][]string{
+		{"objcopy", "--localize-hidden", "reweight.o"},
+		{"ar", "rcsD", "libreweight.a", "reweight.o"},
+	} {
+		tool, err := cc.tool(command[0])
+		if err != nil {
+			return err
+		}
+		if _, err := run(dir, nil, tool, command[1:]...); err != nil {
+			return err
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "libreweight.a"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o666)
+}

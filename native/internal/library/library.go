@@ -1,0 +1,143 @@
+// Package library makes the C library: it takes the assembly of package reweight as Go's
+// assembler translates it, and compiles and links it with the C sources in native/src. It
+// needs a C compiler for Linux, gcc or clang, and what comes with one: ld, ar, objcopy.
+package library
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Version is that of the library and of the Python package.
+const Version = "0.1.0"
+
+// Options say for what a library is made.
+type Options struct {
+	Arch     string // amd64 or arm64; "" is that of this process
+	CC       string // the compiler and its flags; "" is $CC, or cc, or the usual one for another Arch
+	Sanitize string // sanitizers, such as "address,undefined"; "" is none
+}
+
+// Build makes libreweight.so in the folder dir, and libreweight.a and reweight.h unless
+// sanitizers are asked for. The same sources, compiler and options give the same bytes.
+func Build(dir string, o Options) error {
+	o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	module, err := SourceDir()
+	if err != nil {
+		return err
+	}
+	cc, err := findCompiler(o)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "reweight-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	objects, err := compile(cc, filepath.Join(module, "native", "src"), tmp, o)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	if err := linkShared(cc, tmp, objects, filepath.Join(dir, "libreweight.so"), o); err != nil || o.Sanitize != "" {
+		return err
+	}
+	if err := archive(cc, tmp, objects, filepath.Join(dir, "libreweight.a")); err != nil {
+		return err
+	}
+	header, err := os.ReadFile(filepath.Join(module, "native", "reweight.h"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "reweight.h"), header, 0o666)
+}
+
+// SourceDir returns the folder of the module.
+func SourceDir() (string, error) {
+	out, err := run("", nil, "go", "list", "-f", "{{.Dir}}", packagePath)
+	return strings.TrimSpace(out), err
+}
+
+// Assembly returns the assembly of package reweight for amd64 or arm64 as GNU assembler.
+func Assembly(arch string) (string, error) {
+	files, err := list(arch)
+	if err != nil {
+		return "", err
+	}
+	return writeAssembly(files, arch)
+}
+
+// text is what begins a function in the sources.
+var text = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
+
+// list returns what the assembly files of package reweight define, and checks that it is
+// each function that they have.
+func list(arch string) ([]*file, error) {
+	// The listing is kept in Go's build cache, and printed again from there.
+	env := []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOFLAGS="}
+	sources, err := run("", env, "go", "list", "-tags=", `-f={{range .SFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, packagePath)
+	if err != nil {
+		return nil, err
+	}
+	listing, err := run("", env, "go", "build", "-tags=", "-asmflags=-S", packagePath)
+	if err != nil {
+		return nil, err
+	}
+	files, err := parseListing(listing)
+	if err != nil {
+		return nil, err
+	}
+	var got, want []string
+	for _, f := range files {
+		for _, s := range f.functions {
+			got = append(got, s.name)
+		}
+	}
+	for path := range strings.Lines(sources) {
+		source, err := os.ReadFile(strings.TrimSpace(path))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range text.FindAllSubmatch(source, -1) {
+			want = append(want, string(m[1]))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if len(want) == 0 || !slices.Equal(got, want) {
+		return nil, fmt.Errorf("the assembler's listing for %s has the functions %v, want those of the sources, %v", arch, got, want)
+	}
+	return files, nil
+}
+
+// run runs a command in a folder with further environment variables, and returns what it
+// prints. If it fails, the error has the first line of that.
+func run(dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(out.String()); text != "" {
+			return "", fmt.Errorf("%s: %w:\n%s", name, err, text)
+		}
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return out.String(), nil
+}
