@@ -1,0 +1,139 @@
+/* The gradient of the loss with respect to each logit, as in rowgradient.go. */
+#include "internal.h"
+#include "math.h"
+
+/* The log-probability from which on down float32 is too coarse to give back the logsumexp:
+ * the row is summed again. */
+#define FAR_LOGPROB -64
+
+/* One call of reweight_row_gradient. */
+typedef struct gradient_call {
+	int32_t isa;
+	const reweight_rows *dst, *logits;
+	const reweight_ids *ids;
+	const float *logprobs, *entropy, *grad, *grad_entropy;
+	double tau, bonus;
+} gradient_call;
+
+/* What a row's gradient is made of. */
+typedef struct gradient_terms {
+	double own;   /* tau times the chosen id's */
+	double scale; /* of the other ids; 0 if the row is too large for log2 units in float32 */
+	grad_consts others;
+} gradient_terms;
+
+/* Returns what the gradient of the row x is made of. xy is its chosen element, l the
+ * log-probability of that, h the row's entropy, g = dL/dl and c the weight of the entropy. */
+static gradient_terms terms_of(int32_t isa, const row *x, double tau, float xy, double l, double h, double g, double c) {
+	gradient_terms t = {0, 0, {LOG2E_32, 0, 0, 0, 0}};
+	grad_consts *q = &t.others;
+	if (tau != 1) q->k = rw_split_scale(tau, &q->k_lo);
+	double k = (double)q->k + (double)q->k_lo;
+	double lse2; /* the row's logsumexp in log2 units: log2 p_v = x_v k - lse2 */
+	if (l > FAR_LOGPROB) {
+		lse2 = (double)xy * k - l * LOG2E;
+	} else {
+		row_sums s = rw_sum_row(isa, x, tau, 0);
+		l = rw_logprob(&s, xy, tau);
+		lse2 = s.ref * k + s.log_s * LOG2E;
+	}
+	double py = exp64(l);
+	t.own = g * (1 - py);
+	if (l > -0.5) t.own = -(g * (k3(l) + l)); /* 1 - p_y without cancellation */
+	if (py > 0) t.own += c * (py * (l + h));
+	q->c = (float)lse2;
+	if (!(q->c > -MAX_MAGNITUDE_Y && q->c < MAX_MAGNITUDE_Y) || tau < SLOW_TAU_MIN || tau > SLOW_TAU_MAX) return t;
+	double rest = (double)q->c - lse2;
+	t.scale = exp64(rest * LN2) / tau;
+	q->a = (float)((c * t.scale) * LN2);
+	q->b = (float)(t.scale * (c * (h + rest * LN2) - g));
+	return t;
+}
+
+/* Does rows too large for log2 units in float32. */
+static void gradient_row_slow(const row *dst, const row *x, double tau, double h, double g, double c) {
+	row_sums s = rw_sum_row_slow(x, tau);
+	for (int64_t v = 0; v < x->n; v++) {
+		double l = ((double)rw_at(x, v) - s.ref) / tau - s.log_s, d = 0;
+		double p = exp64(l);
+		if (p > 0) d = p * (c * (l + h) - g) / tau;
+		rw_set(dst, v, (float)d);
+	}
+}
+
+/* Sets every element to 0. The compiler is not told that these are zeros: it would call
+ * memset. */
+static void clear_row(const row *dst) {
+	static const char zeros[256];
+	const char *from = zeros;
+	__asm__("" : "+r"(from));
+	int64_t size = dst->n * rw_size_of(dst->dtype), step = sizeof zeros;
+	for (int64_t i = 0; i < size; i += step) memcpy(dst->data + i, from, (size_t)min_i64(step, size - i));
+}
+
+/* Writes the gradient of row r. */
+static void gradient_row(const void *call, int64_t r) {
+	const gradient_call *k = call;
+	row dst = rw_row(k->dst, r), x = rw_row(k->logits, r);
+	double g = (double)load_float(k->grad + r), c = k->bonus, h = 0;
+	if (k->grad_entropy) c -= (double)load_float(k->grad_entropy + r);
+	if (g == 0 && c == 0) {
+		clear_row(&dst);
+		return;
+	}
+	int64_t id = rw_id(k->ids, r);
+	float xy = rw_at(&x, id);
+	double l = (double)load_float(k->logprobs + r);
+	if (l != l) {
+		for (int64_t v = 0; v < dst.n; v++) rw_set(&dst, v, NAN_32);
+		return;
+	}
+	if (c != 0) h = (double)load_float(k->entropy + r);
+	gradient_terms t = terms_of(k->isa, &x, k->tau, xy, l, h, g, c);
+	if (t.scale == 0) {
+		gradient_row_slow(&dst, &x, k->tau, h, g, c);
+	} else {
+		rw_row_gradient(k->isa, &dst, &x, &t.others);
+	}
+	rw_set(&dst, id, (float)(t.own / k->tau));
+}
+
+/* Wants dst to be rows like the logits, in memory of their own or in the same places. */
+static int check_dst(const reweight_rows *dst, const reweight_rows *logits, reweight_error *error) {
+	static const char *const names[] = {"f32", "bf16", "f16"};
+	int bad = rw_check_rows("dst", dst, error);
+	if (bad) return bad;
+	if (dst->rows != logits->rows)
+		return rw_bad(error, "dst", -1, "has %d rows of %d logits, want %d rows", dst->rows, dst->vocab, logits->rows);
+	if (dst->vocab != logits->vocab)
+		return rw_bad(error, "dst", -1, "has rows of %d logits, want %d like the logits", dst->vocab, logits->vocab);
+	if (logits->dtype == REWEIGHT_F16) return rw_bad(error, "logits", -1, "is float16, want float32 or bfloat16");
+	if (dst->dtype != logits->dtype)
+		return rw_bad(error, "dst", -1, "is %s, want %s like the logits", names[dst->dtype], names[logits->dtype]);
+	return REWEIGHT_OK;
+}
+
+int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst, const reweight_rows *logits,
+                          const reweight_ids *ids, const float *logprobs, const float *entropy, const float *grad,
+                          const float *grad_entropy, const reweight_row_gradient_options *options,
+                          reweight_error *error) {
+	int32_t isa;
+	int bad = rw_resolve(ws, &isa, error);
+	if (!bad) bad = rw_check_workers(ws, error);
+	if (!bad) bad = rw_check_rows("logits", logits, error);
+	if (!bad) bad = check_dst(dst, logits, error);
+	if (bad) return bad;
+	int64_t rows = logits->rows;
+	double bonus = options->entropy_bonus;
+	if (!is_finite(bonus)) return rw_bad(error, "entropy_bonus", -1, "is %g, want a finite number", bonus);
+	bad = rw_check_row_array("ids", ids ? ids->data : NULL, rows, error);
+	if (!bad) bad = rw_check_row_array("logprobs", logprobs, rows, error);
+	if (!bad) bad = rw_check_row_array("grad", grad, rows, error);
+	if (!bad) bad = rw_check_ids(ids, rows, logits->vocab, error);
+	if (!bad && (bonus != 0 || grad_entropy)) bad = rw_check_row_array("entropy", entropy, rows, error);
+	if (!bad) bad = rw_check_temperature(options->temperature, error);
+	if (bad) return bad;
+	gradient_call c = {isa, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options->temperature, bonus};
+	rw_run_rows(ws->workers, rows, logits->vocab, gradient_row, &c);
+	return REWEIGHT_OK;
+}
