@@ -3,23 +3,12 @@ package runner
 import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/lengths"
 )
 
 // ActFocus is that of *reweight.Workspace.
 func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
-	T := b.Tokens()
-	lens := []length{{"weights", len(weights)}}
-	switch opt.Signal {
-	case reweight.SignalEnergy:
-		lens = append(lens, length{"RefEnergy", len(b.RefEnergy)})
-	case reweight.SignalRefEntropy:
-		lens = append(lens, length{"RefEntropy", len(b.RefEntropy)})
-	case reweight.SignalSurprisal:
-		lens = append(lens, length{"OldLogprobs", len(b.OldLogprobs)})
-	case reweight.SignalLogRatio:
-		lens = append(lens, length{"OldLogprobs", len(b.OldLogprobs)}, length{"RefLogprobs", len(b.RefLogprobs)})
-	}
-	if err := checkLens(T, "token", lens...); err != nil {
+	if err := lengths.ActFocus(weights, b, opt.Signal); err != nil {
 		return reweight.ActFocusResult{}, err
 	}
 	m := r.memory.begin()
@@ -34,18 +23,10 @@ func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.Act
 
 // AEM is that of *reweight.Workspace.
 func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error {
+	if err := lengths.AEM(factors, b, opt.Scope); err != nil {
+		return err
+	}
 	T := b.Tokens()
-	if err := checkLens(T, "token", length{"factors", len(factors)}, length{"Entropy", len(b.Entropy)}, length{"SpanIDs", len(b.SpanIDs)}); err != nil {
-		return err
-	}
-	if err := checkTrajectories(b); err != nil {
-		return err
-	}
-	if opt.Scope == reweight.ScopeGroup {
-		if err := checkLen("GroupIDs", len(b.GroupIDs), b.Trajectories(), "trajectory"); err != nil {
-			return err
-		}
-	}
 	spans := 0
 	for _, s := range b.SpanIDs {
 		spans = max(spans, min(int(s)+1, T))
@@ -63,25 +44,10 @@ func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptio
 
 // Loss is that of *reweight.Workspace.
 func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
-	T := b.Tokens()
-	err := checkLens(T, "token", length{"grad", len(grad)}, length{"Logprobs", len(b.Logprobs)}, length{"OldLogprobs", len(b.OldLogprobs)}, length{"Advantages", len(b.Advantages)})
-	if err != nil {
+	if err := lengths.Loss(grad, weights, b, opt.Aggregation); err != nil {
 		return reweight.LossResult{}, err
 	}
-	if err := checkWeights(weights, T); err != nil {
-		return reweight.LossResult{}, err
-	}
-	if len(b.RefLogprobs) != 0 {
-		if err := checkLen("RefLogprobs", len(b.RefLogprobs), T, "token"); err != nil {
-			return reweight.LossResult{}, err
-		}
-	}
-	if opt.Aggregation != reweight.TokenMean {
-		if err := checkTrajectories(b); err != nil {
-			return reweight.LossResult{}, err
-		}
-	}
-	if err := r.ensure(gpu.Size{Tokens: T, Trajectories: b.Trajectories()}); err != nil {
+	if err := r.ensure(gpu.Size{Tokens: b.Tokens(), Trajectories: b.Trajectories()}); err != nil {
 		return reweight.LossResult{}, err
 	}
 	m := r.memory.begin()
@@ -90,23 +56,16 @@ func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.L
 	if err := m.upload(); err != nil {
 		return reweight.LossResult{}, err
 	}
-	err = r.finish(r.ws.Loss(m.ptr(g), m.ptr(res), m.ptr(w), m.onDevice(b, arrays), opt))
+	err := r.finish(r.ws.Loss(m.ptr(g), m.ptr(res), m.ptr(w), m.onDevice(b, arrays), opt))
 	return resultOf(&r.results.loss, err)
 }
 
 // GRPO is that of *reweight.Workspace.
 func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPOOptions) error {
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+	if err := lengths.GRPO(advantages, b); err != nil {
 		return err
 	}
-	if err := checkTrajectories(b); err != nil {
-		return err
-	}
-	S := b.Trajectories()
-	if err := checkLens(S, "trajectory", length{"Rewards", len(b.Rewards)}, length{"GroupIDs", len(b.GroupIDs)}); err != nil {
-		return err
-	}
-	if err := r.ensure(gpu.Size{Tokens: b.Tokens(), Trajectories: S}); err != nil {
+	if err := r.ensure(gpu.Size{Tokens: b.Tokens(), Trajectories: b.Trajectories()}); err != nil {
 		return err
 	}
 	m := r.memory.begin()
@@ -119,22 +78,10 @@ func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPO
 
 // GAE is that of *reweight.Workspace.
 func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, opt reweight.GAEOptions) error {
-	T := b.Tokens()
-	if err := checkLen("advantages", len(advantages), T, "token"); err != nil {
+	if err := lengths.GAE(advantages, returns, rewards, b); err != nil {
 		return err
 	}
-	if returns != nil {
-		if err := checkLen("returns", len(returns), T, "token"); err != nil {
-			return err
-		}
-	}
-	if err := checkLens(T, "token", length{"rewards", len(rewards)}, length{"Values", len(b.Values)}); err != nil {
-		return err
-	}
-	if err := checkTrajectories(b); err != nil {
-		return err
-	}
-	if err := r.ensure(gpu.Size{Tokens: T, Trajectories: b.Trajectories()}); err != nil {
+	if err := r.ensure(gpu.Size{Tokens: b.Tokens(), Trajectories: b.Trajectories()}); err != nil {
 		return err
 	}
 	m := r.memory.begin()

@@ -3,32 +3,15 @@ package runner
 import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/lengths"
 )
 
 // TokenStats is that of *reweight.Workspace.
 func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
-	rows := logits.Rows()
-	if err := checkLogits("logits", logits, rows); err != nil {
+	if err := lengths.TokenStats(dst, logits, ids); err != nil {
 		return err
 	}
-	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil {
-		return badInput("dst", "has no output: LSE, Entropy and Logprob are all nil")
-	}
-	for _, o := range [...]struct {
-		arg string
-		out []float32
-	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}} {
-		if o.out != nil {
-			if err := checkLen(o.arg, len(o.out), rows, "row"); err != nil {
-				return err
-			}
-		}
-	}
-	if dst.Logprob != nil {
-		if err := checkLen("ids", len(ids), rows, "row"); err != nil {
-			return err
-		}
-	} else {
+	if dst.Logprob == nil {
 		ids = nil // not read
 	}
 	m := r.memory.begin()
@@ -43,28 +26,8 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 
 // RowGradient is that of *reweight.Workspace.
 func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
-	rows := logits.Rows()
-	if err := checkLogits("logits", logits, rows); err != nil {
+	if err := lengths.RowGradient(dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt); err != nil {
 		return err
-	}
-	if err := checkLogits("dst", dst, rows); err != nil {
-		return err
-	}
-	if dst.Vocab != logits.Vocab {
-		return badInput("dst", "has rows of %d logits, want %d like the logits", dst.Vocab, logits.Vocab)
-	}
-	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"logprobs", len(logprobs)}, length{"grad", len(grad)}); err != nil {
-		return err
-	}
-	if gradEntropy != nil {
-		if err := checkLen("gradEntropy", len(gradEntropy), rows, "row"); err != nil {
-			return err
-		}
-	}
-	if opt.EntropyBonus != 0 || gradEntropy != nil {
-		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
-			return err
-		}
 	}
 	m := r.memory.begin()
 	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)

@@ -3,11 +3,12 @@ package runner
 import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/lengths"
 )
 
 // MaskedMoments is that of *reweight.Workspace.
 func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error) {
-	if err := checkLen("x", len(x), len(role), "token"); err != nil {
+	if err := lengths.MaskedMoments(x, role); err != nil {
 		return reweight.Moments{}, err
 	}
 	m := r.memory.begin()
@@ -30,7 +31,7 @@ func resultOf[R any](result *[1]R, err error) (R, error) {
 
 // ActFocusWeights is that of *reweight.Workspace.
 func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error {
-	if err := checkLens(len(role), "token", length{"dst", len(dst)}, length{"signal", len(signal)}); err != nil {
+	if err := lengths.ActFocusWeights(dst, signal, role); err != nil {
 		return err
 	}
 	m := r.memory.begin()
@@ -43,7 +44,7 @@ func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, me
 
 // SpanMeans is that of *reweight.Workspace.
 func (r *Runner) SpanMeans(dst, x []float32, offsets []int32) error {
-	if err := checkRanges("dst", len(dst), offsets); err != nil {
+	if err := lengths.SpanMeans(dst, offsets); err != nil {
 		return err
 	}
 	m := r.memory.begin()
@@ -56,10 +57,7 @@ func (r *Runner) SpanMeans(dst, x []float32, offsets []int32) error {
 
 // MinMax is that of *reweight.Workspace.
 func (r *Runner) MinMax(lo, hi, x []float32, offsets []int32) error {
-	if err := checkLen("hi", len(hi), len(lo), "group"); err != nil {
-		return err
-	}
-	if err := checkRanges("lo", len(lo), offsets); err != nil {
+	if err := lengths.MinMax(lo, hi, offsets); err != nil {
 		return err
 	}
 	m := r.memory.begin()
@@ -72,10 +70,7 @@ func (r *Runner) MinMax(lo, hi, x []float32, offsets []int32) error {
 
 // ExpScale is that of *reweight.Workspace.
 func (r *Runner) ExpScale(dst, x []float32, lo float32, rate float64) error {
-	if len(x) == 0 {
-		return badInput("x", "is empty, want at least 1 element")
-	}
-	if err := checkLen("dst", len(dst), len(x), "element of x"); err != nil {
+	if err := lengths.ExpScale(dst, x); err != nil {
 		return err
 	}
 	m := r.memory.begin()
@@ -88,7 +83,7 @@ func (r *Runner) ExpScale(dst, x []float32, lo float32, rate float64) error {
 
 // Multiply is that of *reweight.Workspace.
 func (r *Runner) Multiply(dst, a, b []float32) error {
-	if err := checkLens(len(dst), "element of dst", length{"a", len(a)}, length{"b", len(b)}); err != nil {
+	if err := lengths.Multiply(dst, a, b); err != nil {
 		return err
 	}
 	m := r.memory.begin()
@@ -101,11 +96,7 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 
 // Surrogate is that of *reweight.Workspace.
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
-	err := checkLens(len(role), "token", length{"grad", len(grad)}, length{"logprobs", len(logprobs)}, length{"old", len(old)}, length{"advantages", len(advantages)})
-	if err != nil {
-		return reweight.SurrogateSums{}, err
-	}
-	if err := checkWeights(weights, len(role)); err != nil {
+	if err := lengths.Surrogate(grad, logprobs, old, advantages, weights, role); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
 	if err := r.ensure(gpu.Size{Tokens: len(role)}); err != nil {
@@ -117,13 +108,13 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	if err := m.upload(); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
-	err = r.finish(r.ws.Surrogate(m.ptr(g), m.ptr(res), m.ptr(l), m.ptr(o), m.ptr(a), m.ptr(w), m.ptr(p), len(role), scale, opt))
+	err := r.finish(r.ws.Surrogate(m.ptr(g), m.ptr(res), m.ptr(l), m.ptr(o), m.ptr(a), m.ptr(w), m.ptr(p), len(role), scale, opt))
 	return resultOf(&r.results.surrogate, err)
 }
 
 // Whiten is that of *reweight.Workspace.
 func (r *Runner) Whiten(dst, x []float32, role []reweight.Role) error {
-	if err := checkLens(len(role), "token", length{"dst", len(dst)}, length{"x", len(x)}); err != nil {
+	if err := lengths.Whiten(dst, x, role); err != nil {
 		return err
 	}
 	m := r.memory.begin()

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -139,7 +140,7 @@ func aemWithSpans(d *draws, c caller, b *reweight.Batch, opt reweight.AEMOptions
 		spans := int(slices.Max(append(b.SpanIDs, -1))) + 1
 		err := c.AEM(got, b, opt)
 		if err == nil && spans > most {
-			err = badInput("SpanIDs", "has %d spans, want at most %d, for which the workspace was made", spans, most)
+			err = &reweight.InputError{Arg: "SpanIDs", Index: -1, Problem: fmt.Sprintf("has %d spans, want at most %d, for which the workspace was made", spans, most)}
 		} else if err == nil {
 			factors = got
 		}
