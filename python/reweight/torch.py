@@ -1,0 +1,352 @@
+"""Autograd functions: log-probability and entropy of tokens, the LM head in chunks, the loss.
+
+The kernels read and write the tensors' own memory, with as many threads as
+torch.get_num_threads() says. For PyTorch 1.13 and later. There are first derivatives only.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Iterator, List, Optional, Tuple, TypeVar
+
+import torch
+from torch import Tensor
+
+import reweight
+
+__all__ = ["linear_token_stats", "loss", "token_stats"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+# A matrix product of this many bytes of logits runs at full speed.
+_CHUNK_BYTES = 256 << 20
+
+
+def _eager(function: _F) -> _F:
+    """Keeps torch.compile, where there is one, from tracing into ctypes."""
+    compiler = getattr(torch, "compiler", None)
+    disable: Optional[Callable[[_F], _F]] = getattr(compiler, "disable", None)
+    return function if disable is None else disable(function)
+
+
+def _once(backward: _F) -> _F:
+    """Has create_graph=True fail instead of leaving these functions out of second derivatives."""
+
+    @functools.wraps(backward)
+    def checked(*args: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError("reweight.torch has first derivatives only, and create_graph=True asks for second ones")
+        return backward(*args)
+
+    return checked  # type: ignore[return-value]
+
+
+@_eager
+def token_stats(
+    logits: Tensor, ids: Tensor, *, temperature: float = 1.0, entropy: bool = True, inplace: bool = True
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """Log-probability of ids and entropy, both under softmax(logits / temperature), in nats.
+
+    logits is [..., V], float32 or bfloat16; float16 too if no gradient is wanted. The V
+    logits of a row lie next to each other, and the rows anywhere: logits[:, :-1] is not
+    copied. ids is [...], int32 or int64. Both results are float32 [...]. With entropy=False
+    the second is None, and the pass does less work.
+
+    The backward pass writes the gradient over the logits. After it their memory holds that
+    gradient, and there was never a second [..., V]. Another operation that needs the old
+    logits later in the backward pass fails with PyTorch's error about a variable "modified
+    by an inplace operation". A second backward pass raises RuntimeError. inplace=False
+    leaves the logits alone and makes a new tensor for the gradient. So does a leaf tensor, or
+    a view of one, whatever inplace says: it belongs to the caller.
+
+    float64 logits are computed by PyTorch, in float64, and never in place. They are for
+    torch.autograd.gradcheck.
+
+    Raises ValueError or TypeError naming the argument, before anything is computed.
+    """
+    _check_rows("logits", logits, ids)
+    vocab = logits.shape[-1]
+    if vocab == 0:
+        raise ValueError(f"logits has shape {list(logits.shape)}, want at least one logit a row")
+    if any(size > 1 and stride < vocab for size, stride in zip(logits.shape[:-1], logits.stride())):
+        raise ValueError(f"logits has strides {list(logits.stride())}: rows of {vocab} logits overlap")
+    inplace = inplace and not (logits if logits._base is None else logits._base).is_leaf
+    logprobs, h = _TokenStats.apply(logits, ids.contiguous(), temperature, entropy, inplace)
+    return logprobs, h
+
+
+class _TokenStats(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, ids: Tensor, temperature: float, entropy: bool, inplace: bool) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.temperature, ctx.inplace, ctx.overwritten = temperature, inplace, False
+        logprobs, h = _outputs(logits, ids, entropy)
+        for part in _matrices(ids.dim(), logits.detach(), ids, logprobs, h):
+            _forward(*part, temperature)
+        ctx.save_for_backward(logits, ids, logprobs, h)
+        return logprobs, h
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
+        if ctx.overwritten:
+            raise RuntimeError(
+                "the first backward pass through token_stats wrote the gradient over the logits; "
+                "a second one needs token_stats(..., inplace=False)"
+            )
+        logits, ids, logprobs, h = ctx.saved_tensors
+        logits = logits.detach()
+        dst = logits
+        if ctx.inplace and logits.dtype != torch.float64:
+            ctx.overwritten = True
+            # PyTorch does not see what the kernels write. A write of its own, to no element,
+            # counts as a change of the logits for all that saved them.
+            logits[:0].zero_()
+        else:
+            dst = torch.empty_like(logits)
+        g, e = _gradients(logprobs, grad, grad_entropy)
+        for part in _matrices(ids.dim(), dst, logits, ids, logprobs, h, g, e):
+            _backward(*part, ctx.temperature)
+        return dst, None, None, None, None
+
+
+@_eager
+def linear_token_stats(
+    hidden: Tensor,
+    weight: Tensor,
+    ids: Tensor,
+    *,
+    chunk: Optional[int] = None,
+    temperature: float = 1.0,
+    entropy: bool = True,
+    bias: Optional[Tensor] = None,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """token_stats of the logits hidden @ weight.T + bias, which never exist all at once.
+
+    hidden is [..., H], weight [V, H], bias [V] and ids [...]; the first three have one dtype.
+    The logits of chunk rows at a time are computed into one buffer of chunk * V elements, in
+    the forward pass and again in the backward pass, where their gradient takes their place.
+    Memory beyond the arguments, the results and the gradients is that buffer. By default it
+    has 256 MiB. Gradients flow to hidden, weight and bias, where they are wanted. That of
+    weight is summed over the chunks in the dtype of weight. torch.autocast is respected.
+    """
+    if torch.is_tensor(hidden):
+        hidden, weight, bias = _autocast(hidden, weight, bias)
+    _check_rows("hidden", hidden, ids)
+    width = hidden.shape[-1]
+    if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
+        raise ValueError(f"weight has shape {list(weight.shape)}, want [V, {width}] for hidden of width {width}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias has shape {list(bias.shape)}, want [{weight.shape[0]}] like weight")
+    for name, t in ("weight", weight), ("bias", bias):
+        if t is not None and t.dtype != hidden.dtype:
+            raise TypeError(f"{name} is {t.dtype}, want {hidden.dtype} like hidden")
+    if chunk is None:
+        chunk = max(1, _CHUNK_BYTES // (weight.shape[0] * weight.element_size()))
+    if chunk < 1:
+        raise ValueError(f"chunk is {chunk}, want at least 1")
+    logprobs, h = _LinearTokenStats.apply(
+        hidden.reshape(-1, width), weight, bias, ids.reshape(-1), chunk, temperature, entropy
+    )
+    return logprobs.view(ids.shape), None if h is None else h.view(ids.shape)
+
+
+class _LinearTokenStats(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        ids: Tensor,
+        chunk: int,
+        temperature: float,
+        entropy: bool,
+    ) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.chunk, ctx.temperature = chunk, temperature
+        logprobs, h = _outputs(hidden, ids, entropy)
+        for rows, x in _logits(hidden, weight, bias, chunk):
+            _forward(x, ids[rows], logprobs[rows], None if h is None else h[rows], temperature)
+        ctx.save_for_backward(hidden, weight, bias, ids, logprobs, h)
+        return logprobs, h
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
+        hidden, weight, bias, ids, logprobs, h = ctx.saved_tensors
+        of_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[2] else None
+        g, e = _gradients(logprobs, grad, grad_entropy)
+        for rows, x in _logits(hidden, weight, bias, ctx.chunk):
+            part = [None if t is None else t[rows] for t in (ids, logprobs, h, g, e)]
+            _backward(x, x, *part, ctx.temperature)  # type: ignore[arg-type]
+            if of_hidden is not None:
+                torch.mm(x, weight, out=of_hidden[rows])
+            if of_weight is not None:
+                of_weight.addmm_(x.t(), hidden[rows])
+            if of_bias is not None:
+                of_bias.add_(x.sum(0))
+        return of_hidden, of_weight, of_bias, None, None, None, None
+
+
+@_eager
+def loss(
+    logprobs: Tensor, batch: reweight.Batch, weights: Optional[Tensor] = None, **options: Any
+) -> Tuple[Tensor, reweight.LossResult]:
+    """reweight.loss of batch with these logprobs, as a 0-d tensor that carries a gradient.
+
+    logprobs is float32 and takes the place of batch.logprobs. The gradient goes to logprobs
+    only, and is computed here, not in the backward pass. options are those of reweight.loss.
+    """
+    batch = batch.replace(logprobs=logprobs.detach())
+    result, grad = reweight.loss(batch, weights, **options)
+    return _Given.apply(logprobs, grad, result.loss), result
+
+
+class _Given(torch.autograd.Function):
+    """A value whose gradient is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, grad: Tensor, value: float) -> Tensor:
+        ctx.save_for_backward(grad)
+        return x.new_tensor(value)
+
+    @staticmethod
+    @_once
+    def backward(ctx: Any, scale: Tensor) -> Any:
+        (grad,) = ctx.saved_tensors
+        return grad * scale, None, None
+
+
+def _check_rows(name: str, x: Tensor, ids: Tensor) -> None:
+    for argument, t in (name, x), ("ids", ids):
+        if not torch.is_tensor(t):
+            raise TypeError(f"{argument} is {type(t).__name__}, want a torch.Tensor")
+    if x.dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        raise TypeError(f"{name} is {x.dtype}, want float32, bfloat16, float16 or float64")
+    if x.dtype == torch.float16 and x.requires_grad and torch.is_grad_enabled():
+        raise TypeError(f"{name} is float16, want float32 or bfloat16 for a gradient")
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"ids is {ids.dtype}, want int32 or int64")
+    if x.dim() == 0 or x.shape[:-1] != ids.shape:
+        raise ValueError(f"ids has shape {list(ids.shape)}, want {list(x.shape[:-1])} for {name} of shape {list(x.shape)}")
+    if x.shape[-1] > 1 and x.stride(-1) != 1:
+        raise ValueError(f"{name} has stride {x.stride(-1)} in its last dimension, want 1: call contiguous()")
+    if x.device != ids.device:
+        raise ValueError(f"ids is on {ids.device}, want {x.device} like {name}")
+
+
+def _outputs(x: Tensor, ids: Tensor, entropy: bool) -> Tuple[Tensor, Optional[Tensor]]:
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    logprobs = torch.empty(ids.shape, dtype=dtype, device=x.device)
+    return logprobs, torch.empty_like(logprobs) if entropy else None
+
+
+def _gradients(logprobs: Tensor, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
+    """The gradients of the two results as the kernels want them. PyTorch gives None for a result that is not used."""
+    g = torch.zeros_like(logprobs) if grad is None else grad.contiguous()
+    return g, None if grad_entropy is None else grad_entropy.contiguous()
+
+
+def _matrices(lead: int, *tensors: Optional[Tensor]) -> Iterator[List[Any]]:
+    """Cuts tensors of the same lead leading dimensions into parts where these are one dimension.
+
+    The parts are views. There is one, unless strides such as those of x[:, :-1] forbid.
+    """
+    try:
+        yield [t if t is None else t.view(-1, *t.shape[lead:]) for t in tensors]
+        return
+    except RuntimeError:
+        pass
+    for i in range(next(t for t in tensors if t is not None).shape[0]):
+        yield from _matrices(lead - 1, *(t if t is None else t[i] for t in tensors))
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Optional[Tensor], chunk: int) -> Iterator[Tuple[slice, Tensor]]:
+    """The logits of chunk rows after chunk rows, in one buffer."""
+    n = hidden.shape[0]
+    buffer = hidden.new_empty(min(chunk, n), weight.shape[0])
+    for begin in range(0, n, chunk):
+        rows = slice(begin, min(begin + chunk, n))
+        x = buffer[: rows.stop - begin]
+        if bias is None:
+            torch.mm(hidden[rows], weight.t(), out=x)
+        else:
+            torch.addmm(bias, hidden[rows], weight.t(), out=x)
+        yield rows, x
+
+
+def _autocast(hidden: Tensor, *others: Optional[Tensor]) -> Tuple[Any, ...]:
+    """The operands as a matrix product would have them here."""
+    kind = hidden.device.type
+    if kind == "cpu":
+        enabled, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+    else:
+        enabled, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+    tensors = (hidden, *others)
+    if not enabled:
+        return tensors
+    return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+
+
+def _forward(x: Tensor, ids: Tensor, logprobs: Tensor, entropy: Optional[Tensor], temperature: float) -> None:
+    """Writes logprobs and, if it is set, entropy. x is [n, V], the others are [n]."""
+    if x.dtype == torch.float64:
+        return _forward64(x, ids, logprobs, entropy, temperature)
+    out = {"logprobs": logprobs} if entropy is None else {"logprobs": logprobs, "entropy": entropy}
+    reweight.token_stats(x, ids, temperature=temperature, out=out, workers=torch.get_num_threads())
+
+
+def _backward(
+    dst: Tensor,
+    x: Tensor,
+    ids: Tensor,
+    logprobs: Tensor,
+    entropy: Optional[Tensor],
+    grad: Tensor,
+    grad_entropy: Optional[Tensor],
+    temperature: float,
+) -> None:
+    """Writes to dst, which may be x, the gradient with respect to x. Both are [n, V], the others are [n]."""
+    if x.dtype == torch.float64:
+        return _backward64(dst, x, ids, grad, grad_entropy, temperature)
+    reweight.row_gradient(
+        x,
+        ids,
+        logprobs,
+        grad,
+        entropy=None if grad_entropy is None else entropy,
+        grad_entropy=grad_entropy,
+        temperature=temperature,
+        out=dst,
+        workers=torch.get_num_threads(),
+    )
+
+
+def _terms64(x: Tensor, temperature: float) -> Tuple[Tensor, Tensor, Tensor]:
+    """log p, p and p log p of softmax(x / temperature); NaN in rows without a finite logsumexp."""
+    z = x / temperature
+    lse = torch.logsumexp(z, -1, keepdim=True)
+    l = z - lse + (lse - lse)
+    p = l.exp()
+    return l, p, (p * l).masked_fill(p == 0, 0)
+
+
+def _forward64(x: Tensor, ids: Tensor, logprobs: Tensor, entropy: Optional[Tensor], temperature: float) -> None:
+    l, _, pl = _terms64(x, temperature)
+    logprobs.copy_(l.gather(-1, ids.long()[:, None])[:, 0])
+    if entropy is not None:
+        entropy.copy_(-pl.sum(-1))
+
+
+def _backward64(
+    dst: Tensor, x: Tensor, ids: Tensor, grad: Tensor, grad_entropy: Optional[Tensor], temperature: float
+) -> None:
+    _, p, pl = _terms64(x, temperature)
+    g = grad[:, None]
+    e = torch.zeros_like(g) if grad_entropy is None else grad_entropy[:, None]
+    d = -g * p - e * (pl - p * pl.sum(-1, keepdim=True))
+    d.scatter_add_(-1, ids.long()[:, None], g)
+    dst.copy_((d / temperature).masked_fill((g == 0) & (e == 0), 0))
