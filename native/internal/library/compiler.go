@@ -1,7 +1,6 @@
 package library
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -18,28 +17,43 @@ type compiler struct {
 	clang   bool
 }
 
-// defaultCC returns the compiler that is used if none is named.
-func defaultCC(arch string) string {
-	if arch == runtime.GOARCH {
-		return cmp.Or(os.Getenv("CC"), "cc")
-	}
-	return map[string]string{"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}[arch]
+// machines has what a compiler for Linux on each CPU is called where it is not the usual
+// one, and what it defines.
+var machines = map[string]struct{ cross, macro string }{
+	"amd64": {"x86_64-linux-gnu-gcc", "__x86_64__"},
+	"arm64": {"aarch64-linux-gnu-gcc", "__aarch64__"},
 }
 
-// findCompiler asks the compiler what it makes code for.
-func findCompiler(o Options) (*compiler, error) {
-	cpu, ok := map[string]string{"amd64": "__x86_64__", "arm64": "__aarch64__"}[o.Arch]
+// findCompiler returns $CC, or else the first of the usual compilers that makes code for
+// the CPU.
+func findCompiler(arch string) (*compiler, error) {
+	machine, ok := machines[arch]
 	if !ok {
-		return nil, fmt.Errorf("there is no library for %s, only for amd64 and arm64", o.Arch)
+		return nil, fmt.Errorf("there is no library for %s, only for amd64 and arm64", arch)
 	}
-	cc := &compiler{command: strings.Fields(cmp.Or(o.CC, defaultCC(o.Arch)))}
+	if command := strings.Fields(os.Getenv("CC")); len(command) > 0 {
+		return newCompiler(command, arch, machine.macro)
+	}
+	cc, err := newCompiler([]string{"cc"}, arch, machine.macro)
+	if err != nil {
+		var err2 error
+		if cc, err2 = newCompiler([]string{machine.cross}, arch, machine.macro); err2 != nil {
+			return nil, fmt.Errorf("there is no C compiler for linux/%s: %w; %w", arch, err, err2)
+		}
+	}
+	return cc, nil
+}
+
+// newCompiler asks the compiler what it makes code for.
+func newCompiler(command []string, arch, macro string) (*compiler, error) {
+	cc := &compiler{command: command}
 	macros, err := cc.run("", "-dM", "-E", "-x", "c", os.DevNull)
 	if err != nil {
 		return nil, err
 	}
-	for _, macro := range []string{"__linux__", "__ELF__", "__LP64__", cpu} {
-		if !strings.Contains(macros, "#define "+macro+" ") {
-			return nil, fmt.Errorf("%s does not compile for linux/%s: it does not define %s", strings.Join(cc.command, " "), o.Arch, macro)
+	for _, want := range []string{"__linux__", "__LP64__", macro} {
+		if !strings.Contains(macros, "#define "+want+" ") {
+			return nil, fmt.Errorf("%s makes code for another system than linux/%s: it does not define %s", command[0], arch, want)
 		}
 	}
 	cc.clang = strings.Contains(macros, "#define __clang__ ")

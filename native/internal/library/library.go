@@ -22,7 +22,6 @@ const Version = "0.1.0"
 // Options say for what a library is made.
 type Options struct {
 	Arch     string // amd64 or arm64; "" is that of this process
-	CC       string // the compiler and its flags; "" is $CC, or cc, or the usual one for another Arch
 	Sanitize string // sanitizers, such as "address,undefined"; "" is none
 }
 
@@ -38,7 +37,7 @@ func Build(dir string, o Options) error {
 	if err != nil {
 		return err
 	}
-	cc, err := findCompiler(o)
+	cc, err := findCompiler(o.Arch)
 	if err != nil {
 		return err
 	}

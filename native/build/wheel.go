@@ -1,0 +1,145 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/native/internal/library"
+)
+
+// tags say which systems a wheel is for: Linux with glibc 2.17 or musl 1.1, or newer.
+var tags = map[string][]string{
+	"amd64": {"manylinux_2_17_x86_64", "manylinux2014_x86_64", "musllinux_1_1_x86_64"},
+	"arm64": {"manylinux_2_17_aarch64", "manylinux2014_aarch64", "musllinux_1_1_aarch64"},
+}
+
+const info = "reweight-" + library.Version + ".dist-info/"
+
+const metadata = `Metadata-Version: 2.4
+Name: reweight
+Version: ` + library.Version + `
+Summary: Token-level credit for people who train LLM agents: fast kernels with the same bits everywhere
+License-Expression: MIT
+License-File: LICENSE
+Project-URL: Source, https://github.com/seed621a2839/reweight
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: Python :: 3
+Classifier: Typing :: Typed
+Requires-Python: >=3.9
+Requires-Dist: numpy
+`
+
+// A member is a file of a wheel.
+type member struct {
+	name string
+	data []byte
+	mode fs.FileMode
+}
+
+// writeWheel makes the wheel of the library in the folder dir and returns its name. The
+// same files give the same bytes.
+func writeWheel(dir, module, arch string) (string, error) {
+	members, err := sources(module)
+	if err != nil {
+		return "", err
+	}
+	so, err := os.ReadFile(filepath.Join(dir, "libreweight.so"))
+	if err != nil {
+		return "", err
+	}
+	license, err := os.ReadFile(filepath.Join(module, "LICENSE"))
+	if err != nil {
+		return "", err
+	}
+	members = append(members, member{"reweight/libreweight.so", so, 0o755})
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	members = append(members,
+		member{info + "METADATA", []byte(metadata), 0o644},
+		member{info + "WHEEL", wheelFile(arch), 0o644},
+		member{info + "licenses/LICENSE", license, 0o644},
+	)
+	members = append(members, member{info + "RECORD", record(members), 0o644})
+
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	for _, m := range members {
+		h := &zip.FileHeader{Name: m.name, Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+		h.SetMode(m.mode)
+		w, err := z.CreateHeader(h)
+		if err != nil {
+			return "", err
+		}
+		if _, err := w.Write(m.data); err != nil {
+			return "", err
+		}
+	}
+	if err := z.Close(); err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("reweight-%s-py3-none-%s.whl", library.Version, strings.Join(tags[arch], "."))
+	return name, os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o666)
+}
+
+// sources returns the Python files and the code of the GPU.
+func sources(module string) ([]member, error) {
+	var members []member
+	add := func(file, name string) error {
+		data, err := os.ReadFile(file)
+		members = append(members, member{name, data, 0o644})
+		return err
+	}
+	python := filepath.Join(module, "python")
+	err := filepath.WalkDir(filepath.Join(python, "reweight"), func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(file) != ".py" && entry.Name() != "py.typed" {
+			return err
+		}
+		name, err := filepath.Rel(python, file)
+		if err != nil {
+			return err
+		}
+		return add(file, filepath.ToSlash(name))
+	})
+	if err != nil {
+		return nil, err
+	}
+	modules, err := filepath.Glob(filepath.Join(module, "gpu", "internal", "device", "*.ptx.gz"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range modules {
+		if err := add(file, path.Join("reweight/ptx", filepath.Base(file))); err != nil {
+			return nil, err
+		}
+	}
+	return members, nil
+}
+
+func wheelFile(arch string) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "Wheel-Version: 1.0\nGenerator: reweight %s\nRoot-Is-Purelib: false\n", library.Version)
+	for _, tag := range tags[arch] {
+		fmt.Fprintf(&out, "Tag: py3-none-%s\n", tag)
+	}
+	return out.Bytes()
+}
+
+// record lists the files with their hashes and sizes; of itself only the name.
+func record(members []member) []byte {
+	var out bytes.Buffer
+	for _, m := range members {
+		sum := sha256.Sum256(m.data)
+		fmt.Fprintf(&out, "%s,sha256=%s,%d\n", m.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(m.data))
+	}
+	fmt.Fprintf(&out, "%sRECORD,,\n", info)
+	return out.Bytes()
+}
