@@ -1,0 +1,52 @@
+package kernels
+
+import (
+	"flag"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight/native/nativetest"
+)
+
+// How the C library takes part in the tests of the catalogue: with every instruction set
+// that it has on this machine, in each case. Package nativetest makes the library, where
+// there are cgo and a C compiler.
+//
+//	go test ./kernels -native none
+var withNative = flag.String("native", "all", "how much of the tests the C library takes part in: none or all")
+
+// onCPU returns all implementations that run on this machine's CPU, those of the C
+// library last: "native-portable" and the like.
+func onCPU(t testing.TB) []Implementation {
+	t.Helper()
+	impls := Implementations()
+	if *withNative == "none" || !nativetest.Supported() {
+		return impls
+	}
+	l := nativetest.Library(t)
+	for _, isa := range l.ISAs() {
+		impls = append(impls, Implementation{
+			Name: "native-" + isa.String(),
+			New:  func(workers int) Runner { return l.Runner(isa, workers) },
+		})
+	}
+	return impls
+}
+
+// TestNative: the C library has the instruction sets that plain Go's library has.
+func TestNative(t *testing.T) {
+	if *withNative == "none" {
+		t.Skip("-native none")
+	}
+	nativetest.Library(t) // skips where there is none
+	var names []string
+	for _, impl := range onCPU(t) {
+		names = append(names, impl.Name)
+	}
+	t.Log(names)
+	for _, impl := range Implementations() {
+		if !slices.Contains(names, "native-"+impl.Name) {
+			t.Errorf("%v has no native-%s", names, impl.Name)
+		}
+	}
+}

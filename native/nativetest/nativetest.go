@@ -1,0 +1,77 @@
+// Package nativetest gives tests the C library, made from the sources of this tree.
+//
+//	go test -asan ./native/... ./kernels -gpu none
+//
+// makes it with the sanitizers of addresses and of undefined behaviour.
+package nativetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/seed621a2839/reweight/native/internal/library"
+	"github.com/seed621a2839/reweight/native/runner"
+)
+
+// pathVariable is the environment variable that names a library to test instead.
+const pathVariable = "REWEIGHT_LIBRARY"
+
+// errNone is of a machine or a build that can have no library.
+var errNone = errors.New("there is no C library here")
+
+// open makes and loads the library, once in a process.
+var open = sync.OnceValues(func() (*runner.Library, error) {
+	if !runner.Supported {
+		return nil, fmt.Errorf("%w: this is a build without cgo, or not for Linux", errNone)
+	}
+	if path := os.Getenv(pathVariable); path != "" {
+		l, err := runner.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", pathVariable, err)
+		}
+		return l, nil
+	}
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		return nil, fmt.Errorf("%w: it is made for amd64 and arm64, and this is %s", errNone, runtime.GOARCH)
+	}
+	dir, err := os.MkdirTemp("", "reweight-native-")
+	if err != nil {
+		return nil, err
+	}
+	if sanitizers == "" { // their reports need the file for the numbers of lines
+		defer os.RemoveAll(dir)
+	}
+	err = library.Build(dir, library.Options{Sanitize: sanitizers})
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", errNone, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return runner.Open(filepath.Join(dir, "libreweight.so"))
+})
+
+// Library returns the library, or skips the test where there can be none.
+func Library(t testing.TB) *runner.Library {
+	t.Helper()
+	l, err := open()
+	if errors.Is(err, errNone) {
+		t.Skipf("nativetest: %v", err)
+	}
+	if err != nil {
+		t.Fatalf("nativetest: %v", err)
+	}
+	return l
+}
+
+// Supported says whether there can be a library.
+func Supported() bool {
+	_, err := open()
+	return !errors.Is(err, errNone)
+}

@@ -1,0 +1,147 @@
+//go:build cgo && linux
+
+package runner
+
+// #cgo CFLAGS: -I${SRCDIR}/.. -Wall -Werror
+// #cgo LDFLAGS: -ldl
+// #include "calls.h"
+import "C"
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// Supported says whether this build can load libraries.
+const Supported = true
+
+// A Library is a loaded C library. It serves any number of calls at a time.
+type Library struct{ functions *C.library }
+
+// Open loads the shared library at path. It stays loaded as long as the process lives,
+// and does not need its file any more.
+func Open(path string) (*Library, error) {
+	l := &Library{(*C.library)(C.calloc(1, C.sizeof_library))}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	if problem := C.library_open(l.functions, name); problem != nil {
+		return nil, fmt.Errorf("runner: %s", C.GoString(problem))
+	}
+	return l, nil
+}
+
+// Version returns what the library says that it is.
+func (l *Library) Version() string { return C.GoString(C.call_version(l.functions)) }
+
+// ISAs returns the instruction sets that the library has on this machine, the slowest
+// first.
+func (l *Library) ISAs() []reweight.ISA {
+	var all []reweight.ISA
+	for isa := reweight.Portable; isa <= reweight.NEON; isa++ {
+		if C.call_has_isa(l.functions, C.int32_t(isa)) != 0 {
+			all = append(all, isa)
+		}
+	}
+	return all
+}
+
+// BestISA returns what the library takes if it is asked for none.
+func (l *Library) BestISA() reweight.ISA { return reweight.ISA(C.call_best_isa(l.functions)) }
+
+// ISAName returns the library's name of an instruction set.
+func (l *Library) ISAName(isa reweight.ISA) string {
+	return C.GoString(C.call_isa_name(l.functions, C.int32_t(isa)))
+}
+
+// Runner returns a runner that has the library use the instruction set, and that many
+// threads for rows of logits.
+func (l *Library) Runner(isa reweight.ISA, workers int) *Runner {
+	return &Runner{functions: l.functions, isa: isa, workers: workers}
+}
+
+// A Runner has the methods of *reweight.Workspace: the same arguments, the same bits
+// and the same errors. It serves one call at a time.
+//
+// Scratch memory has exactly the size that the library asks for and is new in each call,
+// so that a sanitizer sees what goes beyond it or is read before it is written.
+type Runner struct {
+	functions *C.library
+	isa       reweight.ISA
+	workers   int
+
+	// lacking is how many bytes of scratch memory a call gets less than it should, for a
+	// test.
+	lacking int64
+
+	// Where the library writes other things than arrays.
+	failure   C.reweight_error
+	actFocus  C.reweight_actfocus_result
+	loss      C.reweight_loss_result
+	moments   C.reweight_moments
+	surrogate C.reweight_surrogate_sums
+}
+
+// untouched is what an error looks like that no call has written.
+const untouched = -77
+
+// workspace returns the settings of a call that needs no scratch memory.
+func (r *Runner) workspace() C.reweight_workspace {
+	r.failure.index = untouched
+	return C.reweight_workspace{isa: C.int32_t(r.isa), workers: C.int32_t(r.workers)}
+}
+
+// workspaceFor returns those of a call on a batch. The caller frees the scratch memory.
+func (r *Runner) workspaceFor(tokens, trajectories, spans int) C.reweight_workspace {
+	ws := r.workspace()
+	ws.scratch_size = C.call_scratch_size(r.functions, C.int64_t(tokens), C.int64_t(trajectories), C.int64_t(spans))
+	ws.scratch_size = max(0, ws.scratch_size-C.int64_t(r.lacking))
+	ws.scratch = C.malloc(C.size_t(ws.scratch_size))
+	return ws
+}
+
+// result returns the error of a call, with the names that package reweight has for
+// arguments. Of a call that takes a batch, inBatch, arrays are fields of it.
+func (r *Runner) result(code C.int, inBatch bool) error {
+	switch {
+	case code == C.REWEIGHT_OK && r.failure.index != untouched:
+		return fmt.Errorf("runner: a call that succeeds has written to its error")
+	case code == C.REWEIGHT_OK:
+		return nil
+	case code != C.REWEIGHT_BAD_INPUT || r.failure.index == untouched:
+		return fmt.Errorf("runner: a call returns %d, with an index of %d", code, r.failure.index)
+	}
+	name, message := C.GoString(&r.failure.argument[0]), C.GoString(&r.failure.message[0])
+	input := &reweight.InputError{Index: int(r.failure.index)}
+	problem, ok := strings.CutPrefix(message, input.Sentence(name))
+	if !ok {
+		return fmt.Errorf("runner: the message %q does not begin with %q", message, input.Sentence(name))
+	}
+	input.Problem = problem
+	if input.Arg, ok = fieldNames[name]; !ok || !inBatch {
+		if input.Arg, ok = optionNames[name]; !ok {
+			input.Arg = name
+		}
+	}
+	return input
+}
+
+// fieldNames are the fields of a Batch by their names in C.
+var fieldNames = func() map[string]string {
+	names := map[string]string{}
+	for _, a := range new(reweight.Batch).Arrays() {
+		names[a.Name] = a.Field
+	}
+	return names
+}()
+
+// optionNames are the fields of options and of Workspace by their names in C.
+var optionNames = map[string]string{
+	"isa":         "ISA",
+	"temperature": "Temperature", "entropy_bonus": "EntropyBonus",
+	"alpha": "Alpha", "beta": "Beta", "eps": "Eps", "signal": "Signal",
+	"lambda": "Lambda", "guard": "Guard", "scope": "Scope", "gamma": "Gamma",
+	"clip_low": "ClipLow", "clip_high": "ClipHigh", "dual_clip": "DualClip", "aggregation": "Aggregation", "norm_length": "NormLength",
+}
