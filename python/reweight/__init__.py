@@ -1,0 +1,60 @@
+"""reweight: token-level credit for people who train LLM agents.
+
+The kernels and schemes of the Go package github.com/seed621a2839/reweight, with the same
+results to the last bit. Arrays are NumPy arrays or tensors of PyTorch, on the CPU or on a
+GPU; they are read and written where they are, and results are of the same kind.
+"""
+
+from ._errors import InputError
+from ._kernels import (
+    MinMax,
+    Moments,
+    SurrogateSums,
+    actfocus_weights,
+    exp_scale,
+    masked_moments,
+    min_max,
+    multiply,
+    span_means,
+    surrogate,
+)
+from ._library import VERSION as __version__
+from ._library import available_isas, best_isa
+from ._rows import TokenStats, row_gradient, token_stats
+from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, loss, whiten
+from .batch import ACTION, MASKED, REASONING, Batch, roles_from_mask, spans_from_mask
+
+__all__ = [
+    "ACTION",
+    "ActFocusResult",
+    "Batch",
+    "GAEResult",
+    "InputError",
+    "LossResult",
+    "MASKED",
+    "MinMax",
+    "Moments",
+    "REASONING",
+    "SurrogateSums",
+    "TokenStats",
+    "__version__",
+    "actfocus",
+    "actfocus_weights",
+    "aem",
+    "available_isas",
+    "best_isa",
+    "exp_scale",
+    "gae",
+    "grpo",
+    "loss",
+    "masked_moments",
+    "min_max",
+    "multiply",
+    "roles_from_mask",
+    "row_gradient",
+    "span_means",
+    "spans_from_mask",
+    "surrogate",
+    "token_stats",
+    "whiten",
+]

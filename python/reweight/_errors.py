@@ -1,0 +1,61 @@
+"""The error of an argument that is wrong."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence, Tuple, Union
+
+
+class InputError(ValueError):
+    """Says which argument of a call is wrong, where, and how.
+
+    It is raised before anything is written. Its text is a sentence whose subject is the
+    argument: "role[3] is 7, want 0, 1 or 2".
+
+    argument: the parameter, the field of a Batch, or the option, by its name.
+    index: the element that is wrong, an index per dimension; None if it is the whole
+        argument.
+    problem: the rest of the sentence.
+    """
+
+    def __init__(self, argument: str, problem: str, index: Union[int, Tuple[int, ...], None] = None) -> None:
+        if isinstance(index, int):
+            index = (index,)
+        super().__init__(argument, problem, index)
+        self.argument = argument
+        self.problem = problem
+        self.index: Optional[Tuple[int, ...]] = index
+
+    def __str__(self) -> str:
+        place = "" if self.index is None else "[" + ", ".join(map(str, self.index)) + "]"
+        return f"{self.argument}{place} {self.problem}"
+
+
+def located(error: InputError, shape: Sequence[int], first: int = 0) -> InputError:
+    """Returns the error with the index that its element has in an array of the shape,
+    if the array's elements were counted from its element number first."""
+    if error.index is None or len(error.index) != 1:
+        return error
+    if not shape:
+        return InputError(error.argument, error.problem)
+    rest, index = first + error.index[0], []
+    for size in reversed(shape):
+        rest, i = divmod(rest, size)
+        index.append(i)
+    return InputError(error.argument, error.problem, tuple(reversed(index)))
+
+
+def choice(argument: str, value: str, names: Sequence[str]) -> int:
+    """Returns the number of the name among names."""
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} is a {type(value).__name__}, want one of the strings {', '.join(names)}")
+    raise InputError(argument, f'is "{value}", want one of [{" ".join(names)}]')
+
+
+def number(argument: str, value: float) -> float:
+    """Returns the value of a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{argument} is a {type(value).__name__}, want a number") from None

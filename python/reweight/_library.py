@@ -1,0 +1,263 @@
+"""The C library: where it is found, and its functions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint32, c_void_p
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from ._errors import InputError
+from ._structs import (
+    ISAS,
+    ActFocusOptions,
+    AEMOptions,
+    Batch,
+    Error,
+    GAEOptions,
+    GRPOOptions,
+    Ids,
+    LossOptions,
+    RowGradientOptions,
+    Rows,
+    Stats,
+    Workspace,
+)
+
+VERSION = "0.1.0"
+
+
+def _load() -> ctypes.CDLL:
+    """Opens the library that REWEIGHT_LIBRARY names, or the one beside this file."""
+    path = os.environ.get("REWEIGHT_LIBRARY") or str(Path(__file__).with_name("libreweight.so"))
+    try:
+        lib = ctypes.CDLL(path)
+    except OSError as e:
+        raise ImportError(
+            f"reweight: cannot open its library: {e}. It is libreweight.so beside the package, or the file that the "
+            "environment variable REWEIGHT_LIBRARY names; `go run ./native/build` makes it."
+        ) from e
+    _declare(lib)
+    version = lib.reweight_version().decode()
+    if version != VERSION:
+        raise ImportError(f"reweight: {path} is version {version}, want {VERSION}")
+    return lib
+
+
+def _declare(lib: ctypes.CDLL) -> None:
+    """States the types of the functions of reweight.h."""
+    batch: List[Any] = [POINTER(Batch)]
+    signatures: Dict[str, List[Any]] = {
+        "token_stats": [POINTER(Stats), POINTER(Rows), POINTER(Ids), c_double],
+        "row_gradient": [POINTER(Rows), POINTER(Rows), POINTER(Ids)] + [c_void_p] * 4 + [POINTER(RowGradientOptions)],
+        "actfocus": [c_void_p, c_void_p] + batch + [POINTER(ActFocusOptions)],
+        "aem": [c_void_p] + batch + [POINTER(AEMOptions)],
+        "grpo": [c_void_p] + batch + [POINTER(GRPOOptions)],
+        "gae": [c_void_p] * 3 + batch + [POINTER(GAEOptions)],
+        "whiten": [c_void_p] * 3 + [c_int64],
+        "loss": [c_void_p] * 3 + batch + [POINTER(LossOptions)],
+        "masked_moments": [c_void_p] * 3 + [c_int64, c_uint32, c_double],
+        "actfocus_weights": [c_void_p] * 3 + [c_int64, c_double, c_double, POINTER(ActFocusOptions)],
+        "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+        "min_max": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+        "exp_scale": [c_void_p, c_void_p, c_int64, c_float, c_double],
+        "multiply": [c_void_p] * 3 + [c_int64],
+        "surrogate": [c_void_p] * 7 + [c_int64, c_double, POINTER(LossOptions)],
+    }
+    for name, types in signatures.items():
+        function = getattr(lib, "reweight_" + name)
+        function.argtypes = [POINTER(Workspace)] + types + [POINTER(Error)]
+        function.restype = c_int
+    lib.reweight_version.argtypes = []
+    lib.reweight_version.restype = c_char_p
+    lib.reweight_has_isa.argtypes = [c_int32]
+    lib.reweight_has_isa.restype = c_int32
+    lib.reweight_scratch_size.argtypes = [c_int64] * 3
+    lib.reweight_scratch_size.restype = c_int64
+
+
+class _Thread(threading.local):
+    """The workspace, the scratch memory and the error of a thread."""
+
+    def __init__(self) -> None:
+        self.workspace = Workspace()
+        self.error = Error()
+        self.scratch = np.empty(0, np.uint8)
+
+
+class CPU:
+    """The functions of the C library, by one instruction set: a Backend.
+
+    Each thread has scratch memory of its own, which grows to what its largest call needed.
+    """
+
+    def __init__(self, isa: int) -> None:
+        self.isa = isa
+        self.thread = _Thread()
+
+    def _call(self, function: Any, *args: Any, workers: int = 1) -> None:
+        """Calls the function, and raises what it finds wrong."""
+        thread = self.thread
+        thread.workspace.isa = self.isa
+        thread.workspace.workers = workers
+        if function(thread.workspace, *args, thread.error):
+            raise _input_error(thread.error)
+
+    def _scratch(self, batch: Batch) -> None:
+        """Gives the thread enough scratch memory for the batch, whose spans are not counted:
+        each has at least one token."""
+        thread = self.thread
+        size = _lib.reweight_scratch_size(batch.tokens, batch.trajectories, batch.tokens)
+        if thread.scratch.size < size:
+            thread.scratch = np.empty(size, np.uint8)
+            thread.workspace.scratch = thread.scratch.ctypes.data
+            thread.workspace.scratch_size = size
+
+    def token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int) -> None:
+        self._call(_lib.reweight_token_stats, dst, logits, ids, temperature, workers=workers or cpus())
+
+    def row_gradient(
+        self,
+        dst: Rows,
+        logits: Rows,
+        ids: Ids,
+        logprobs: int,
+        entropy: int,
+        grad: int,
+        grad_entropy: int,
+        options: RowGradientOptions,
+        workers: int,
+    ) -> None:
+        self._call(
+            _lib.reweight_row_gradient, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options,
+            workers=workers or cpus(),
+        )
+
+    def actfocus(self, result: int, weights: int, batch: Batch, options: ActFocusOptions) -> None:
+        self._scratch(batch)
+        self._call(_lib.reweight_actfocus, result, weights, batch, options)
+
+    def aem(self, factors: int, batch: Batch, options: AEMOptions) -> None:
+        self._scratch(batch)
+        self._call(_lib.reweight_aem, factors, batch, options)
+
+    def grpo(self, advantages: int, batch: Batch, options: GRPOOptions) -> None:
+        self._scratch(batch)
+        self._call(_lib.reweight_grpo, advantages, batch, options)
+
+    def gae(self, advantages: int, returns: int, rewards: int, batch: Batch, options: GAEOptions) -> None:
+        self._call(_lib.reweight_gae, advantages, returns, rewards, batch, options)
+
+    def whiten(self, dst: int, x: int, role: int, tokens: int) -> None:
+        self._call(_lib.reweight_whiten, dst, x, role, tokens)
+
+    def loss(self, result: int, grad: int, weights: int, batch: Batch, options: LossOptions) -> None:
+        self._scratch(batch)
+        self._call(_lib.reweight_loss, result, grad, weights, batch, options)
+
+    def masked_moments(self, result: int, x: int, role: int, n: int, roles: int, shift: float) -> None:
+        self._call(_lib.reweight_masked_moments, result, x, role, n, roles, shift)
+
+    def actfocus_weights(
+        self, dst: int, signal: int, role: int, n: int, mean: float, sigma: float, options: ActFocusOptions
+    ) -> None:
+        self._call(_lib.reweight_actfocus_weights, dst, signal, role, n, mean, sigma, options)
+
+    def span_means(self, dst: int, spans: int, x: int, n: int, offsets: int) -> None:
+        self._call(_lib.reweight_span_means, dst, spans, x, n, offsets)
+
+    def min_max(self, lo: int, hi: int, groups: int, x: int, n: int, offsets: int) -> None:
+        self._call(_lib.reweight_min_max, lo, hi, groups, x, n, offsets)
+
+    def exp_scale(self, dst: int, x: int, n: int, lo: float, rate: float) -> None:
+        self._call(_lib.reweight_exp_scale, dst, x, n, lo, rate)
+
+    def multiply(self, dst: int, a: int, b: int, n: int) -> None:
+        self._call(_lib.reweight_multiply, dst, a, b, n)
+
+    def surrogate(
+        self,
+        result: int,
+        grad: int,
+        logprobs: int,
+        old_logprobs: int,
+        advantages: int,
+        weights: int,
+        role: int,
+        n: int,
+        scale: float,
+        options: LossOptions,
+    ) -> None:
+        self._call(
+            _lib.reweight_surrogate, result, grad, logprobs, old_logprobs, advantages, weights, role, n, scale, options
+        )
+
+
+# The names that Python has for arguments of the library.
+_ARGUMENTS = {"lambda": "lambda_"}
+
+
+def _input_error(error: Error) -> InputError:
+    """Returns what the library has written into error."""
+    argument, index = error.argument.decode(), error.index
+    subject = argument if index < 0 else f"{argument}[{index}]"
+    problem = error.message.decode()[len(subject) + 1 :]
+    return InputError(_ARGUMENTS.get(argument, argument), problem, None if index < 0 else index)
+
+
+def cpus() -> int:
+    """Returns the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+_lib = _load()
+
+
+def _available(name: str) -> List[str]:
+    """Returns the instruction sets that the library and this machine have, the slowest
+    first, up to the one of that name."""
+    isas = [isa for i, isa in enumerate(ISAS) if i > 0 and _lib.reweight_has_isa(i)]
+    if name == "":
+        return isas
+    if name not in isas:
+        raise InputError("REWEIGHT_ISA", f'is "{name}", want one of [{" ".join(isas)}]')
+    return isas[: isas.index(name) + 1]
+
+
+# What REWEIGHT_ISA leaves, or what is wrong with it: importing the package is no place for
+# that error.
+_isas: List[str] = []
+_isa_error: Optional[InputError] = None
+try:
+    _isas = _available(os.environ.get("REWEIGHT_ISA", ""))
+except InputError as e:
+    _isa_error = e
+_cpu = CPU(ISAS.index(_isas[-1]) if _isas else 0)
+
+
+def cpu() -> CPU:
+    """Returns the CPU with the best instruction set that REWEIGHT_ISA leaves."""
+    if _isa_error is not None:
+        raise InputError(*_isa_error.args)
+    return _cpu
+
+
+def available_isas() -> List[str]:
+    """Returns the instruction sets that this machine and the library can run, the slowest
+    first: of "portable", "avx2", "avx512" and "neon".
+
+    All give the same bits. The environment variable REWEIGHT_ISA, read when the package is
+    imported, cuts the list after the one that it names. If it names none of them, this and
+    every call of a kernel on the CPU raises an InputError that lists them.
+    """
+    cpu()
+    return list(_isas)
+
+
+def best_isa() -> str:
+    """Returns the instruction set that calls use: the last of available_isas()."""
+    return available_isas()[-1]

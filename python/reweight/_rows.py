@@ -1,0 +1,247 @@
+"""The kernels on rows of logits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from . import _structs
+from ._arrays import _SIZES, Array, ArrayLike, as_numpy, check_shape, contiguous, empty, inner_contiguous, not_contiguous, view
+from ._backend import backend
+from ._errors import InputError, located, number
+
+
+class TokenStats(NamedTuple):
+    """The outputs of token_stats, float32, one element per row of logits, in nats."""
+
+    lse: Any = None
+    """logsumexp of the raw logits; the energy E is -lse"""
+    entropy: Any = None
+    """entropy H of softmax(x / temperature)"""
+    logprobs: Any = None
+    """log-probability of the row's id under softmax(x / temperature)"""
+
+
+def token_stats(
+    logits: ArrayLike,
+    ids: Optional[ArrayLike] = None,
+    *,
+    temperature: float = 1.0,
+    out: Optional[TokenStats] = None,
+    workers: int = 0,
+) -> TokenStats:
+    """Computes statistics of each row x of logits and of its id y:
+
+        lse      = log sum_v exp(x_v)
+        entropy  = log sum_v exp(z_v) - sum_v p_v z_v      z = x / temperature, p = softmax(z)
+        logprobs = z_y - log sum_v exp(z_v)
+
+    (softmax and its entropy; verl, logprobs_from_logits and entropy_from_logits) in one
+    pass over the row, two if temperature is not 1 and lse is wanted.
+
+    logits: [N, V], [B, T, V] or [V], of float32, bfloat16 or float16. They are read where
+        they are. Rows may be apart, such as those of logits[:, :-1]; the logits of a row
+        lie one after another.
+    ids: int32 or int64, of the shape of logits without V. Without them logprobs is None.
+    temperature: positive and finite. lse is always at 1.
+    out: a TokenStats of arrays to write to. What is None in it is not computed. Without
+        it, all three are, in new arrays.
+    workers: threads that share the rows; 0 is the CPUs that this process may use. The
+        results do not depend on it. A GPU does not use it.
+
+    entropy is at least 0 and at most log V, and logprobs at most 0. Masked ids (-inf) add
+    nothing. A row that is all -inf has lse -inf, one with +inf has lse +inf, one with a
+    NaN has lse NaN, and all three have entropy and logprobs NaN.
+
+    Raises InputError, a ValueError, for an id outside of the vocabulary, for shapes and
+    devices that do not match, and for a wrong temperature; nothing is written then.
+    """
+    x = view("logits", logits, _LOGITS)
+    shape = _rows_shape("logits", x)
+    y = None
+    if ids is not None:
+        y = _per_row("ids", ids, ("i32", "i64"), shape, x)
+    if out is None:
+        results = [empty(x, shape), empty(x, shape), None if y is None else empty(x, shape)]
+    else:
+        if not isinstance(out, TokenStats):
+            raise TypeError(f"out is a {type(out).__name__}, want a TokenStats")
+        results = [
+            None if obj is None else _per_row("out." + name, obj, ("f32",), shape, x, writable=True)
+            for name, obj in zip(TokenStats._fields, out)
+        ]
+        if results == [None, None, None]:
+            raise InputError("out", "has no output: lse, entropy and logprobs are all None")
+        if results[2] is None:
+            y = None
+        elif y is None:
+            raise InputError("ids", f"is None, want {list(shape)} elements, one per row, for out.logprobs")
+    temperature = number("temperature", temperature)
+    run = backend(x.device)
+    for part in _parts(x, None, [y] + results):
+        p = part.pointers
+        dst = _structs.Stats(p[1], p[2], p[3])
+        chosen = _structs.Ids(p[0], y is not None and y.dtype == "i64")
+        try:
+            run.token_stats(dst, part.logits, chosen, temperature, workers)
+        except InputError as e:
+            raise located(e, shape, part.first) from None
+    return TokenStats(*[None if r is None else r.owner for r in results])
+
+
+def row_gradient(
+    logits: ArrayLike,
+    ids: ArrayLike,
+    logprobs: ArrayLike,
+    grad: ArrayLike,
+    *,
+    entropy: Optional[ArrayLike] = None,
+    grad_entropy: Optional[ArrayLike] = None,
+    temperature: float = 1.0,
+    entropy_bonus: float = 0.0,
+    out: Optional[ArrayLike] = None,
+    workers: int = 0,
+) -> Any:
+    """Returns the gradient of the loss with respect to each logit. With z = x / temperature,
+    p = softmax(z), y the row's id, l its log-probability, H the row's entropy, g = dL/dl
+    and c = entropy_bonus - dL/dH:
+
+        out_v = (g ([v = y] - p_v) + c p_v (log p_v + H)) / temperature
+
+    logits: [N, V], [B, T, V] or [V], of float32 or bfloat16, as token_stats has them. The
+        other arrays have this shape without V.
+    ids: int32 or int64.
+    logprobs, entropy: float32, those of token_stats for the same logits and temperature.
+        entropy may be left out where c is 0 by its terms.
+    grad: float32, dL/dl, as loss returns it.
+    grad_entropy: float32, dL/dH; None stands for zeros.
+    temperature: of the policy, positive and finite.
+    entropy_bonus: c in the loss L - c sum_t H_t; finite.
+    out: the array to write to, of the shape and dtype of logits, rounded to nearest even.
+        It may be logits itself, which are then overwritten; otherwise it does not overlap
+        them. Without it a new array is made.
+    workers: threads that share the rows; 0 is the CPUs that this process may use.
+
+    A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets exactly 0. A row
+    whose log-probability is NaN gets NaN. Raises InputError, a ValueError, as token_stats
+    does; nothing is written then.
+    """
+    x = view("logits", logits, ("f32", "bf16"))
+    shape = _rows_shape("logits", x)
+    y = _per_row("ids", ids, ("i32", "i64"), shape, x)
+    l = _per_row("logprobs", logprobs, ("f32",), shape, x)
+    g = _per_row("grad", grad, ("f32",), shape, x)
+    gh = None if grad_entropy is None else _per_row("grad_entropy", grad_entropy, ("f32",), shape, x)
+    options = _structs.RowGradientOptions(number("temperature", temperature), number("entropy_bonus", entropy_bonus))
+    h = None
+    if entropy is not None:
+        h = _per_row("entropy", entropy, ("f32",), shape, x)
+    elif gh is not None or (options.entropy_bonus != 0 and math.isfinite(options.entropy_bonus)):
+        why = "grad_entropy is set" if gh is not None else "entropy_bonus is not 0"
+        raise InputError("entropy", f"is None, want {list(shape)} elements, one per row, because {why}")
+    if out is None:
+        dst = empty(x, x.shape, x.dtype)
+    else:
+        dst = view("out", out, (x.dtype,), writable=True)
+        check_shape("out", dst, x.shape, "logit", x, "logits")
+        _rows_shape("out", dst)
+    run = backend(x.device)
+    for part in _parts(x, dst, [y, l, h, g, gh]):
+        p = part.pointers
+        try:
+            run.row_gradient(
+                part.dst, part.logits, _structs.Ids(p[0], y.dtype == "i64"), p[1], p[2], p[3], p[4], options, workers
+            )
+        except InputError as e:
+            raise located(e, shape, part.first) from None
+    return dst.owner
+
+
+_LOGITS = _structs.DTYPES
+
+
+def _rows_shape(argument: str, x: Array) -> Tuple[int, ...]:
+    """Returns the shape of arrays with an element per row of x."""
+    if not 1 <= len(x.shape) <= 3:
+        raise InputError(argument, f"has the shape {list(x.shape)}, want [N, V], [B, T, V] or [V]")
+    vocab = x.shape[-1]
+    if vocab < 1:
+        raise InputError(argument, "has rows of 0 logits, want at least 1")
+    if not inner_contiguous(x):
+        raise not_contiguous(argument, x)
+    if len(x.shape) > 1 and x.shape[-2] > 1 and x.strides[-2] < vocab:
+        raise InputError(argument, f"has a row every {x.strides[-2]} elements, want at least {vocab}, the logits of a row")
+    return x.shape[:-1]
+
+
+def _per_row(
+    argument: str, obj: ArrayLike, dtypes: Tuple[str, ...], shape: Tuple[int, ...], like: Array, writable: bool = False
+) -> Array:
+    """Returns an array with an element per row of logits."""
+    array = view(argument, obj, dtypes, writable=writable)
+    check_shape(argument, array, shape, "row", like, "logits")
+    if not inner_contiguous(array):
+        raise not_contiguous(argument, array)
+    return array
+
+
+class _Part(NamedTuple):
+    """Rows that one call does."""
+
+    logits: _structs.Rows
+    dst: _structs.Rows  # of row_gradient
+    pointers: List[int]  # of the arrays with an element per row; 0 for None
+    first: int  # the number of its first row
+
+
+def _parts(x: Array, dst: Optional[Array], arrays: List[Optional[Array]]) -> List[_Part]:
+    """Returns the calls that do all rows: one, or where rows are not the same distance
+    apart, one for each b of [B, T, V]. The first of the arrays is the ids."""
+    rows = _rows(x)
+    out = rows if dst is None else _rows(dst)
+    if rows is not None and out is not None and all(a is None or contiguous(a) for a in arrays):
+        return [_Part(rows, out, [0 if a is None else a.pointer for a in arrays], 0)]
+    if x.device is None and arrays[0] is not None:
+        _check_ids(arrays[0], x.shape[-1])  # of all calls, before the first one writes
+    parts = []
+    for b in range(x.shape[0]):
+        rows = _rows(_at(x, b))
+        out = rows if dst is None else _rows(_at(dst, b))
+        assert rows is not None and out is not None
+        parts.append(_Part(rows, out, [0 if a is None else _at(a, b).pointer for a in arrays], b * x.shape[1]))
+    return parts
+
+
+def _rows(x: Array) -> Optional[_structs.Rows]:
+    """Returns the rows of x, or None if they are not the same distance apart."""
+    shape, vocab = x.shape, x.shape[-1]
+    n, stride = 1, vocab
+    if len(shape) > 1:
+        n = shape[-2]
+        if n > 1:
+            stride = x.strides[-2]
+    if len(shape) == 3 and shape[0] != 1:
+        if n > 1 and x.strides[0] != n * stride:
+            return None
+        if n == 1:
+            stride = x.strides[0]
+            if stride < vocab:
+                return None
+        n *= shape[0]
+    return _structs.Rows(x.pointer, n, vocab, stride, _structs.DTYPES.index(x.dtype))
+
+
+def _at(x: Array, b: int) -> Array:
+    """Returns x[b]."""
+    return x._replace(pointer=x.pointer + b * x.strides[0] * _SIZES[x.dtype], shape=x.shape[1:], strides=x.strides[1:])
+
+
+def _check_ids(ids: Array, vocab: int) -> None:
+    """Wants ids of the vocabulary."""
+    elements = as_numpy(ids)
+    wrong = np.argwhere((elements < 0) | (elements >= vocab))
+    if len(wrong):
+        index = tuple(int(i) for i in wrong[0])
+        raise InputError("ids", f"is {elements[index]}, want 0 to {vocab - 1}, for rows of {vocab} logits", index)

@@ -1,0 +1,305 @@
+"""The schemes on batches of rollouts: ActFocus, AEM, advantages and the loss."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, NamedTuple, Optional
+
+from . import _structs
+from ._arrays import Array, ArrayLike, check, output, view
+from ._backend import Backend, backend
+from ._errors import InputError, choice, located, number
+from ._scalars import Scalars
+from .batch import Batch, Bound, bind
+
+_SIGNAL_ARRAYS = {
+    "energy": ("ref_energy",),
+    "ref_entropy": ("ref_entropy",),
+    "surprisal": ("old_logprobs",),
+    "log_ratio": ("old_logprobs", "ref_logprobs"),
+}
+
+
+class ActFocusResult(NamedTuple):
+    """The weights of actfocus, and what they were made of."""
+
+    weights: Any
+    """float32, one element per token"""
+    actions: Any
+    """n, action tokens"""
+    mean: Any
+    """of the signal over action tokens, nats; 0 if there are none"""
+    sigma: Any
+    """the same"""
+
+
+def actfocus(
+    batch: Batch,
+    *,
+    alpha: float = 0.1,
+    beta: float = 0.5,
+    eps: float = 1e-8,
+    signal: str = "energy",
+    out: Optional[ArrayLike] = None,
+) -> ActFocusResult:
+    """Returns the weight of each token by its role (arXiv 2605.14558): alpha for reasoning
+    tokens, 0 for masked ones, and for action tokens
+
+        w_t = 1 + beta sigmoid((E_t - mu) / sigma)
+        mu = sum E / n    sigma = sqrt(sum (E - mu)^2 / n + eps)
+
+    with the sums over the n action tokens of the batch.
+
+    alpha: weight of reasoning tokens, in [0, 1].
+    beta: strength of the action tokens' signal, at least 0.
+    eps: inside the root of sigma, at least 0.
+    signal: what stands for E, in nats: "energy" (ref_energy), "ref_entropy", "surprisal"
+        (-old_logprobs) or "log_ratio" (old_logprobs - ref_logprobs). The paper finds the
+        energy best and compares it with the others.
+    out: the array for the weights, float32. It may be the array of the signal.
+
+    Reads role and the arrays of the signal. alpha 1 and beta 0 give weights of exactly 1.
+    Raises InputError, a ValueError, for a wrong shape or option, and for a signal of an
+    action token that is not finite; nothing is written then.
+    """
+    options = _actfocus_options(alpha, beta, eps, signal)
+    b = bind(batch, *_SIGNAL_ARRAYS[signal])
+    weights = _output(out, b)
+    result = Scalars(_structs.ActFocusResult, b.role)
+    _run(b, lambda run: run.actfocus(result.address, weights.pointer, b.struct, options))
+    return ActFocusResult(weights.owner, *result.values())
+
+
+def _actfocus_options(alpha: float, beta: float, eps: float, signal: str) -> _structs.ActFocusOptions:
+    return _structs.ActFocusOptions(
+        number("alpha", alpha), number("beta", beta), number("eps", eps), choice("signal", signal, _structs.SIGNALS)
+    )
+
+
+def aem(
+    batch: Batch, *, lambda_: float = 1.0, guard: float = 0.1, scope: str = "group", out: Optional[ArrayLike] = None
+) -> Any:
+    """Returns the factor that the advantage of each token is to be multiplied by (arXiv
+    2605.00425). With Hbar_s the mean entropy of the response tokens of span s, and
+    minimum, maximum and mean over the spans of s's scope:
+
+        Htil_s = (Hbar_s - min) / (max - min)
+        factor = exp(-lambda Htil_s) / mean exp(-lambda Htil)
+
+    The factor is 1 for tokens outside spans and masked ones, and in scopes where max - min
+    is below guard (or so small that lambda over it is infinite). The mean over the spans
+    of a scope is 1, and every factor is positive: no advantage changes its sign.
+
+    lambda_: strength, 0 to 80.
+    guard: a scope whose span entropies differ by less, in nats, is left alone; at least 0.
+    scope: the spans that are compared with each other: those of all trajectories of a
+        "group", of a "trajectory", or of the "batch".
+    out: the array for the factors, float32. It may be entropy.
+
+    Reads role, seq_offsets, span_ids, entropy, and group_ids for the scope "group". A span
+    needs at least one response token. Raises InputError, a ValueError, for wrong shapes,
+    spans or options, and for an entropy in a span that is not finite or above 1e30;
+    nothing is written then.
+    """
+    options = _structs.AEMOptions(
+        number("lambda_", lambda_), number("guard", guard), choice("scope", scope, _structs.SCOPES)
+    )
+    names = ["seq_offsets", "span_ids", "entropy"] + (["group_ids"] if scope == "group" else [])
+    b = bind(batch, *names)
+    factors = _output(out, b)
+    _run(b, lambda run: run.aem(factors.pointer, b.struct, options))
+    return factors.owner
+
+
+def grpo(batch: Batch, *, eps: float = 1e-6, divide_by_std: bool = True, out: Optional[ArrayLike] = None) -> Any:
+    """Returns the advantage of each token: for response tokens the reward of the trajectory
+    relative to its group (verl, compute_grpo_outcome_advantage), for masked ones 0:
+
+        A = (r - mean_g) / (std_g + eps)
+
+    with n-1 in the variance; a group of one has mean 0 and std 1.
+
+    eps: added to the standard deviation, at least 0.
+    divide_by_std: False is Dr. GRPO.
+    out: the array for the advantages, float32: any array per token that is not read.
+
+    Reads role, seq_offsets, group_ids and rewards. Raises InputError, a ValueError, for a
+    wrong shape or option, and for a reward that is not finite; nothing is written then.
+    """
+    options = _structs.GRPOOptions(number("eps", eps), bool(divide_by_std))
+    b = bind(batch, "seq_offsets", "group_ids", "rewards")
+    advantages = _output(out, b)
+    _run(b, lambda run: run.grpo(advantages.pointer, b.struct, options))
+    return advantages.owner
+
+
+class GAEResult(NamedTuple):
+    """The outputs of gae, float32, one element per token."""
+
+    advantages: Any
+    returns: Any = None
+
+
+def gae(
+    batch: Batch, rewards: ArrayLike, *, gamma: float = 1.0, lambda_: float = 1.0, out: Optional[GAEResult] = None
+) -> GAEResult:
+    """Returns the advantage and the return of each response token, backwards over each
+    trajectory (generalized advantage estimation; verl, compute_gae_advantage_return):
+
+        delta = r_t + gamma V' - V_t    A_t = delta + gamma lambda A'    return = A_t + V_t
+
+    where V' and A' are those of the next response token, 0 after the last: masked tokens
+    are passed over, and get 0.
+
+    rewards: float32, per token.
+    gamma: discount, in [0, 1].
+    lambda_: in [0, 1].
+    out: a GAEResult of arrays to write to. advantages may be rewards; returns may be None,
+        and are not computed then.
+
+    Reads role, seq_offsets and values. Raises InputError, a ValueError, for a wrong shape
+    or option; nothing is written then.
+    """
+    options = _structs.GAEOptions(number("gamma", gamma), number("lambda_", lambda_))
+    b = bind(batch, "seq_offsets", "values")
+    r = view("rewards", rewards, ("f32",))
+    check("rewards", r, b.shape, "token", b.role, "role")
+    if out is not None and not isinstance(out, GAEResult):
+        raise TypeError(f"out is a {type(out).__name__}, want a GAEResult")
+    advantages = _output(None if out is None else out.advantages, b, "out.advantages")
+    returns = None
+    if out is None or out.returns is not None:
+        returns = _output(None if out is None else out.returns, b, "out.returns")
+    _run(b, lambda run: run.gae(advantages.pointer, _pointer(returns), r.pointer, b.struct, options))
+    return GAEResult(advantages.owner, None if returns is None else returns.owner)
+
+
+def whiten(x: ArrayLike, role: ArrayLike, *, out: Optional[ArrayLike] = None) -> Any:
+    """Returns (x[t] - mean) / sqrt(var + 1e-8) for response tokens and 0 for masked ones,
+    with the mean and the variance (n-1) over response tokens (verl, masked_whiten).
+
+    x: float32, per token.
+    role: uint8, of the same shape.
+    out: the array for the result, float32. It may be x.
+
+    Raises InputError, a ValueError, for shapes that do not match, for fewer than two
+    response tokens, and for one that is not finite; nothing is written then.
+    """
+    b = bind(Batch(role=role))
+    values = view("x", x, ("f32",))
+    check("x", values, b.shape, "token", b.role, "role")
+    dst = _output(out, b)
+    _run(b, lambda run: run.whiten(dst.pointer, values.pointer, b.role.pointer, b.role.size))
+    return dst.owner
+
+
+class LossResult(NamedTuple):
+    """What loss returns."""
+
+    loss: Any
+    grad: Any
+    """float32, dL/dlogprobs of each token"""
+    tokens: Any
+    """response tokens"""
+    weight_sum: Any
+    """sum of w over them"""
+    clip_fraction: Any
+    """share of response tokens whose clipped term is the larger"""
+    mean_log_ratio: Any
+    """mean of log pi - log pi_old over response tokens, nats"""
+    kl: Any
+    """mean of the k3 estimate against ref_logprobs, nats; 0 without them"""
+
+
+def loss(
+    batch: Batch,
+    weights: Optional[ArrayLike] = None,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.28,
+    dual_clip: float = 3.0,
+    aggregation: str = "token_mean",
+    norm_length: int = 0,
+    out: Optional[ArrayLike] = None,
+) -> LossResult:
+    """Computes the PPO clipped surrogate with token weights, and its gradient with respect
+    to each log-probability (verl, compute_policy_loss_vanilla):
+
+        d = clamp(logprobs - old_logprobs, -20, 20)    rho = e^d
+        L1 = -A rho    L2 = -A clip(rho, 1 - clip_low, 1 + clip_high)
+        l = max(L1, L2); where A < 0: min(l, -A dual_clip)
+
+    weights: those of actfocus, float32; None stands for ones.
+    clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]; clip_low is
+        in [0, 1], clip_high at least 0.
+    dual_clip: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none.
+    aggregation: "token_mean" is sum w l / sum w over the batch; "seq_mean_token_sum" and
+        "seq_mean_token_mean" are means over trajectories of sum w l and of sum w l / sum w;
+        "seq_mean_token_sum_norm" is the sum over trajectories of sum w l, over norm_length.
+    norm_length: tokens; 0 is the longest trajectory, with its masked tokens.
+    out: the array for grad, float32. It may be any of the float arrays that are read.
+
+    grad is 0 at masked tokens and where l is clipped or d clamped. If the weights that
+    divide a sum add up to 0 (or to less than float32 can divide by), its loss and gradients
+    are 0. Trajectories without response tokens do not count in a mean. Weights are taken as
+    they are, negative ones too. The terms w l are summed in float32 by groups of eight
+    tokens: where A rho or w A rho exceeds 4e37, the results may be infinite or NaN, and
+    where w A rho is below 1e-37, they are coarse.
+
+    Reads role, logprobs, old_logprobs and advantages, ref_logprobs if set, and seq_offsets
+    unless the aggregation is "token_mean". The values of masked tokens do not matter.
+    Raises InputError, a ValueError, for a wrong shape or option, and for a weight that is
+    not finite; nothing is written then.
+    """
+    options = _loss_options(clip_low, clip_high, dual_clip, aggregation, norm_length)
+    names = ["logprobs", "old_logprobs", "advantages"]
+    if batch.ref_logprobs is not None:
+        names.append("ref_logprobs")
+    if aggregation != "token_mean":
+        names.append("seq_offsets")
+    b = bind(batch, *names)
+    w = None
+    if weights is not None:
+        w = view("weights", weights, ("f32",))
+        check("weights", w, b.shape, "token", b.role, "role")
+    grad = _output(out, b)
+    result = Scalars(_structs.LossResult, b.role)
+    _run(b, lambda run: run.loss(result.address, grad.pointer, _pointer(w), b.struct, options))
+    value, *others = result.values()
+    return LossResult(value, grad.owner, *others)
+
+
+def _loss_options(
+    clip_low: float, clip_high: float, dual_clip: float, aggregation: str, norm_length: int
+) -> _structs.LossOptions:
+    try:
+        length = operator.index(norm_length)
+    except TypeError:
+        raise TypeError(f"norm_length is a {type(norm_length).__name__}, want an integer") from None
+    return _structs.LossOptions(
+        number("clip_low", clip_low),
+        number("clip_high", clip_high),
+        number("dual_clip", dual_clip),
+        length,
+        choice("aggregation", aggregation, _structs.AGGREGATIONS),
+    )
+
+
+def _output(out: Optional[ArrayLike], b: Bound, argument: str = "out") -> Array:
+    """Returns the array of a result per token."""
+    return output(argument, out, b.shape, "token", b.role, "role")
+
+
+def _pointer(array: Optional[Array]) -> int:
+    return 0 if array is None else array.pointer
+
+
+def _run(b: Bound, call: Callable[[Backend], None]) -> None:
+    """Makes the call on the batch's device. An element of a padded batch that is wrong is
+    named by its trajectory and its place in that."""
+    try:
+        call(backend(b.role.device))
+    except InputError as e:
+        if e.argument in ("seq_offsets", "group_ids") or (e.argument == "rewards" and b.struct.rewards):
+            raise
+        raise located(e, b.shape) from None

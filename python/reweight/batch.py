@@ -1,0 +1,221 @@
+"""The batch of rollouts that the schemes take, and what makes its roles and spans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _structs
+from ._arrays import Array, ArrayLike, as_numpy, check, check_shape, made_like, view
+from ._errors import InputError
+
+MASKED = 0
+"""The role of prompts, observations and padding: no part in the loss."""
+REASONING = 1
+"""The role of response tokens outside the action body."""
+ACTION = 2
+"""The role of tokens strictly between <answer> and </answer>."""
+
+
+@dataclass(eq=False)
+class Batch:
+    """Tokens of trajectories, in one of two layouts.
+
+    Packed: T tokens of S trajectories, one after another. Arrays per token are [T], and
+    seq_offsets, [S+1], says where each trajectory begins, and where the last one ends.
+
+    Padded: B trajectories of T tokens. Arrays per token are [B, T], seq_offsets is None,
+    and padding has the role 0. Arrays per trajectory are [B]. Results have the shape
+    [B, T], with 0 at padding (1 in the factors of AEM).
+
+    Arrays are NumPy arrays or tensors of PyTorch, contiguous, and all on one device. A
+    function reads only those that it names, so that a batch may carry just what the call
+    at hand needs. Energies, entropies and log-probabilities are in nats.
+
+    role: uint8 [T], MASKED, REASONING or ACTION; see roles_from_mask.
+    seq_offsets: int64 [S+1], tokens seq_offsets[s] to seq_offsets[s+1] are trajectory s.
+    group_ids: int32 [S], trajectories sampled from one prompt share a group.
+    rewards: float32 [S], outcome reward.
+    span_ids: int32 [T], response of each token, numbered from 0 in the order in which
+        they appear; -1 outside; see spans_from_mask.
+    token_ids: int32 or int64 [T], sampled token. No scheme reads it.
+    ref_energy: float32 [T], -logsumexp of the frozen reference's logits.
+    entropy: float32 [T], entropy of the old policy.
+    old_logprobs: float32 [T], log-probability of the sampled token, old policy.
+    logprobs: float32 [T], the same, current policy.
+    ref_logprobs: float32 [T], the same, frozen reference.
+    ref_entropy: float32 [T], entropy of the frozen reference.
+    advantages: float32 [T].
+    values: float32 [T], of the critic.
+    """
+
+    role: ArrayLike
+    seq_offsets: Optional[ArrayLike] = None
+    group_ids: Optional[ArrayLike] = None
+    rewards: Optional[ArrayLike] = None
+    span_ids: Optional[ArrayLike] = None
+    token_ids: Optional[ArrayLike] = None
+    ref_energy: Optional[ArrayLike] = None
+    entropy: Optional[ArrayLike] = None
+    old_logprobs: Optional[ArrayLike] = None
+    logprobs: Optional[ArrayLike] = None
+    ref_logprobs: Optional[ArrayLike] = None
+    ref_entropy: Optional[ArrayLike] = None
+    advantages: Optional[ArrayLike] = None
+    values: Optional[ArrayLike] = None
+
+
+class Bound(NamedTuple):
+    """The arrays of a batch that a call reads."""
+
+    struct: _structs.Batch
+    role: Array
+    arrays: List[Array]  # whose owners must live as long as the struct is used
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """The shape of arrays per token: [T], or [B, T]."""
+        return self.role.shape
+
+
+def bind(batch: Batch, *names: str) -> Bound:
+    """Returns the addresses of the role and of the arrays of those names."""
+    role = view("role", batch.role, ("u8",))
+    if len(role.shape) not in (1, 2):
+        raise InputError("role", f"has the shape {list(role.shape)}, want [T] of a packed batch or [B, T] of a padded one")
+    check("role", role, role.shape, "token", role, "role")
+    struct = _structs.Batch(tokens=role.size, role=role.pointer)
+    bound = Bound(struct, role, [])
+    # seq_offsets says how many trajectories there are: it comes before the arrays of [S].
+    if "seq_offsets" in names:
+        offsets = offsets_of(batch.seq_offsets, role)
+        struct.trajectories = offsets.shape[0] - 1
+        struct.seq_offsets = offsets.pointer
+        bound.arrays.append(offsets)
+    for name in names:
+        if name == "seq_offsets":
+            continue
+        per_trajectory = name in ("group_ids", "rewards")
+        shape: Tuple[int, ...] = (struct.trajectories,) if per_trajectory else role.shape
+        unit = "trajectory" if per_trajectory else "token"
+        dtype = "i32" if name in ("group_ids", "span_ids") else "f32"
+        obj = getattr(batch, name)
+        if obj is None:
+            raise InputError(name, f"is None, want {list(shape)} elements, one per {unit}")
+        array = view(name, obj, (dtype,))
+        check(name, array, shape, unit, role, "role")
+        setattr(struct, name, array.pointer)
+        bound.arrays.append(array)
+    return bound
+
+
+def offsets_of(offsets: Optional[ArrayLike], like: Array, name: str = "role") -> Array:
+    """Returns the offsets of a packed layout, or those that a padded one implies. like is
+    the argument of that name, one element per token."""
+    if len(like.shape) == 1:
+        if offsets is None:
+            raise InputError("seq_offsets", f"is None, want where each trajectory begins: {name} has the shape {list(like.shape)}")
+        array = view("seq_offsets", offsets, ("i64",))
+        if len(array.shape) != 1 or array.shape[0] < 2:
+            raise InputError("seq_offsets", f"has the shape {list(array.shape)}, want [S+1], at least 2 elements, for one trajectory")
+        check("seq_offsets", array, array.shape, "boundary", like, name)
+        return array
+    if offsets is not None:
+        raise InputError("seq_offsets", f"is set, want None: {name} has the shape {list(like.shape)}, which says where trajectories begin")
+    rows, tokens = like.shape
+    return made_like(like, np.arange(rows + 1, dtype=np.int64) * tokens)
+
+
+_MASK = ("u8", "i32", "i64", "f32", "bool")
+
+
+def _tokens(argument: str, obj: ArrayLike, dtypes: Tuple[str, ...], like: Optional[Array]) -> Tuple[Array, npt.NDArray[Any]]:
+    """Returns an array per token, and its elements one after another in the host's memory."""
+    array = view(argument, obj, dtypes)
+    if like is None:
+        if len(array.shape) not in (1, 2):
+            raise InputError(argument, f"has the shape {list(array.shape)}, want [T] of a packed batch or [B, T] of a padded one")
+    else:
+        check_shape(argument, array, like.shape, "token", like, "response_mask")
+    return array, as_numpy(array).reshape(-1)
+
+
+def _spans(response: npt.NDArray[np.bool_], offsets: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Numbers the runs of response tokens, which end where a trajectory does; -1 outside."""
+    begins = response.copy()
+    begins[1:] &= ~response[:-1]
+    first = offsets[:-1][offsets[:-1] < offsets[1:]]  # of trajectories that have tokens
+    begins[first] = response[first]
+    spans = np.cumsum(begins, dtype=np.int32) - np.int32(1)
+    spans[~response] = -1
+    return spans
+
+
+def spans_from_mask(response_mask: ArrayLike, seq_offsets: Optional[ArrayLike] = None) -> Any:
+    """Returns the span_ids of a batch: the runs of response tokens of each trajectory,
+    numbered from 0 in the order in which they appear, and -1 at other tokens.
+
+    What a multi-turn agent says between two observations is such a run. response_mask is
+    [T] with seq_offsets, or [B, T] without; a token is of a response where it is not 0.
+    It may be of bool, uint8, int32, int64 or float32. The result is int32, of its shape.
+    """
+    mask, elements = _tokens("response_mask", response_mask, _MASK, None)
+    offsets = offsets_of(seq_offsets, mask, "response_mask")
+    spans = _spans(elements != 0, as_numpy(offsets))
+    return made_like(mask, spans.reshape(mask.shape)).owner
+
+
+def roles_from_mask(
+    response_mask: ArrayLike,
+    token_ids: Optional[ArrayLike] = None,
+    *,
+    open_tag: Sequence[int] = (),
+    close_tag: Sequence[int] = (),
+    seq_offsets: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns the role of each token: ACTION strictly between the tags of an action,
+    REASONING for the other response tokens, the tags among them, and MASKED elsewhere.
+
+    open_tag and close_tag are the token ids of, for example, <answer> and </answer>.
+    A tokenizer may write a tag in several ways, by what stands next to it: give the ids
+    that it has in the rollouts. A tag lies within one response, a run of the mask. An
+    action begins after an open tag and ends before the next close tag of the same
+    response; without one it is no action. Without tags, no token is ACTION.
+
+    response_mask is [T] with seq_offsets, or [B, T] without, as for spans_from_mask;
+    token_ids, int32 or int64, has its shape. The result is uint8, of that shape.
+    """
+    mask, elements = _tokens("response_mask", response_mask, _MASK, None)
+    offsets = offsets_of(seq_offsets, mask, "response_mask")
+    spans = _spans(elements != 0, as_numpy(offsets))
+    roles = (spans >= 0).astype(np.uint8)
+    if len(open_tag) or len(close_tag):
+        if not (len(open_tag) and len(close_tag)):
+            raise InputError("close_tag" if len(open_tag) else "open_tag", "is empty, want the token ids of both tags or of neither")
+        if token_ids is None:
+            raise InputError("token_ids", "is None, want the token ids in which the tags are looked for")
+        ids = _tokens("token_ids", token_ids, ("i32", "i64"), mask)[1]
+        closes = _places(ids, spans, close_tag)
+        end = 0
+        for begin in _places(ids, spans, open_tag) + len(open_tag):
+            if begin - len(open_tag) < end:
+                continue  # within the action before it
+            i = np.searchsorted(closes, begin)
+            if i < len(closes) and spans[closes[i]] == spans[begin - 1]:
+                roles[begin : closes[i]] = ACTION
+                end = closes[i] + len(close_tag)
+    return made_like(mask, roles.reshape(mask.shape)).owner
+
+
+def _places(ids: npt.NDArray[Any], spans: npt.NDArray[np.int32], tag: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Returns where the tag begins within a span."""
+    n = len(ids) - len(tag) + 1
+    if n <= 0:
+        return np.empty(0, np.int64)
+    found = (spans[:n] >= 0) & (spans[:n] == spans[len(tag) - 1 :])
+    for i, id in enumerate(tag):
+        found &= ids[i : n + i] == id
+    return np.flatnonzero(found)
