@@ -1,0 +1,128 @@
+"""Measures the peak memory of log-probability and entropy, forward and backward, on the CPU.
+
+    python python/measure/memory.py [--rows 256] [--vocab 151936] [--hidden 1536] [--chunk 64]
+
+Each way runs in a process of its own, on one thread. What counts is the largest resident
+memory, VmHWM of /proc/self/status, less that before the first operation, when the
+arguments are there already; for the LM head also less the gradients of hidden and weight.
+It is given in MiB and in units of the logits, [N, V] in their dtype.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, List
+
+import torch
+from torch import Tensor
+
+import reweight.torch
+from forms import FORMS, machine
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MIB = 1 << 20
+
+
+def resident(field: str) -> int:
+    """VmRSS or VmHWM of this process, in bytes."""
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def peak(step: Callable[[], None]) -> int:
+    """The most resident memory while step runs, in bytes beyond that before it."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins again at VmRSS
+    before = resident("VmRSS")
+    step()
+    return resident("VmHWM") - before
+
+
+def logits_step(form: str, rows: int, vocab: int, dtype: torch.dtype) -> Callable[[], None]:
+    """One forward and backward pass from logits, which are the result of an operation."""
+    zero = torch.zeros((), dtype=dtype, requires_grad=True)
+    logits = torch.randn(rows, vocab).to(dtype).add_(zero)
+    ids = torch.randint(vocab, (rows,))
+    return lambda: backward(*FORMS[form](logits, ids))
+
+
+def head_step(form: str, rows: int, vocab: int, dtype: torch.dtype, hidden: int, chunk: int) -> Callable[[], None]:
+    """One forward and backward pass from a hidden state, through the LM head."""
+    x = torch.randn(rows, hidden).to(dtype).requires_grad_()
+    weight = (torch.randn(vocab, hidden) / hidden**0.5).to(dtype).requires_grad_()
+    ids = torch.randint(vocab, (rows,))
+
+    def step() -> None:
+        if form == "reweight":
+            logprobs, entropy = reweight.torch.linear_token_stats(x, weight, ids, chunk=chunk)
+            assert entropy is not None
+            backward(logprobs, entropy)
+        else:
+            backward(*FORMS[form.replace("reweight, whole", "reweight")](x @ weight.t(), ids))
+
+    return step
+
+
+def backward(logprobs: Tensor, entropy: Tensor) -> None:
+    (logprobs.float().mean() + 0.01 * entropy.float().mean()).backward()
+
+
+def one(a: argparse.Namespace) -> None:
+    """Measures one way and prints bytes."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dtype = DTYPES[a.dtype]
+    if a.what == "logits":
+        logits_step(a.form, 2, 64, dtype)()  # loads what is loaded once
+        print(peak(logits_step(a.form, a.rows, a.vocab, dtype)))
+    else:
+        head_step(a.form, 2, 64, dtype, 32, 1)()
+        gradients = (a.rows + a.vocab) * a.hidden * (torch.finfo(dtype).bits // 8)
+        print(peak(head_step(a.form, a.rows, a.vocab, dtype, a.hidden, a.chunk)) - gradients)
+
+
+def in_process(a: argparse.Namespace, what: str, form: str, dtype: str) -> int:
+    sizes = ["--vocab", a.vocab, "--hidden", a.hidden, "--chunk", a.chunk, "--rows", a.rows]
+    command = [sys.executable, __file__, "--what", what, "--form", form, "--dtype", dtype, *map(str, sizes)]
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=256, help="N")
+    parser.add_argument("--vocab", type=int, default=151936, help="V")
+    parser.add_argument("--hidden", type=int, default=1536, help="width of the hidden state")
+    parser.add_argument("--chunk", type=int, default=64, help="rows of logits that linear_token_stats holds")
+    for name in ("--what", "--form", "--dtype"):  # of a process that measures
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    if a.what is not None:
+        return one(a)
+
+    print(machine())
+    print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} rows a chunk\n")
+    print("What is beyond the logits and the ids, the gradient of the logits included:\n")
+    table(a, "logits", list(FORMS))
+    print("\nWhat is beyond hidden state, weight, ids and the gradients of the first two:\n")
+    table(a, "head", ["reweight", "reweight, whole", *list(FORMS)[1:]])
+
+
+def table(a: argparse.Namespace, what: str, forms: List[str]) -> None:
+    """Measures the ways and prints them."""
+    print(f"{'':18}" + "".join(f"{dtype + ', MiB':>16}{'of [N, V]':>11}" for dtype in DTYPES))
+    for form in forms:
+        line = f"{form:18}"
+        for name, dtype in DTYPES.items():
+            used = in_process(a, what, form, name)
+            line += f"{used / MIB:16.1f}{used / (a.rows * a.vocab * torch.finfo(dtype).bits / 8):11.3f}"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
