@@ -1,0 +1,564 @@
+"""The functions of reweight.h on an NVIDIA GPU: the kernels of the Go package gpu, which
+the driver compiles from the PTX beside this file.
+
+Calls queue work on the current stream of PyTorch and never wait. Their scratch memory is
+that of PyTorch, whose allocator gives it to others in the order of the stream.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from ctypes import Structure, addressof, c_float, c_int32, c_int64, c_uint32, sizeof
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from . import _cuda_driver, _library
+from ._cuda_params import (
+    AEMParams,
+    ExpScaleParams,
+    GAEParams,
+    GRPOParams,
+    LayoutParams,
+    LossParams,
+    MinMaxParams,
+    MomentsParams,
+    MultiplyParams,
+    RangesParams,
+    RowGradientParams,
+    RowsParams,
+    Segments,
+    SpanMeansParams,
+    SpreadParams,
+    SurrogateParams,
+    SurrogateTotalParams,
+    TokenStatsParams,
+    Values,
+    WeightsParams,
+    WhitenParams,
+    WhitenSpreadParams,
+)
+from ._errors import InputError
+from ._structs import (
+    AGGREGATIONS,
+    DTYPES,
+    SIGNALS,
+    ActFocusOptions,
+    ActFocusResult,
+    AEMOptions,
+    Batch,
+    GAEOptions,
+    GRPOOptions,
+    Ids,
+    LossOptions,
+    Moments,
+    RowGradientOptions,
+    Rows,
+    Stats,
+    SurrogateSums,
+)
+
+_WIDTHS = (4, 2, 2)  # bytes of an element, by dtype
+
+# Elements that a CTA takes, by the kind of kernel.
+_PASS = 256 * 4  # of the passes over tokens
+_GROUP = 128  # tokens of a group, which half a warp sums
+_GROUPS_OF_CTA = 256 // 16
+_WARPS_OF_CTA = 128 // 32
+_SEGMENTS_OF_CTA = 128 // 32
+
+_PLAIN, _NEGATED, _DIFFERENCE = range(3)  # forms of Values
+
+
+def _allocate(ordinal: int, size: int) -> Any:
+    """Returns a tensor of so many bytes on a GPU, with unspecified contents."""
+    torch = sys.modules["torch"]
+    return torch.empty((size,), dtype=torch.uint8, device=torch.device("cuda", ordinal))
+
+
+def _stream(ordinal: int) -> int:
+    """Returns the handle of PyTorch's current stream on a GPU."""
+    stream: int = sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream
+    return stream
+
+
+def _ctas(n: int, each: int) -> int:
+    """Returns how many CTAs give each of n things a place, of so many for a CTA."""
+    return -(-n // each)
+
+
+class Status(Structure):
+    """The first thing that was found wrong on the device: common.cuh has the same."""
+
+    taken: int
+    code: int
+    index: int
+    value: int
+    extra: int
+    _fields_ = [("taken", c_uint32), ("code", c_uint32), ("index", c_int64), ("value", c_int64), ("extra", c_int64)]
+
+
+class _Scratch:
+    """Memory of the device for a call, in pieces that are aligned to 256 bytes."""
+
+    def __init__(self, ordinal: int, *sizes: int) -> None:
+        starts, end = [], 0
+        for size in sizes:
+            starts.append(end)
+            end += (size + 255) & ~255
+        self._memory = _allocate(ordinal, max(end, 1))
+        base: int = self._memory.data_ptr()
+        self.pieces = [base + start for start in starts]
+
+
+# A batch without tokens: of a function of the CPU that gets it, all that is left is the
+# check of its options.
+_offsets, _group, _reward = (c_int64 * 2)(), c_int32(), c_float()
+_nothing = Batch(
+    trajectories=1,
+    seq_offsets=addressof(_offsets),
+    group_ids=addressof(_group),
+    rewards=addressof(_reward),
+)
+_one = c_float()
+_moments, _sums = Moments(), SurrogateSums()
+
+
+class CUDA:
+    """A GPU, by its number: a Backend. What only the device can see is in its status word,
+    which check() reads; the outputs that depend on it are NaN until then."""
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self._device = _cuda_driver.device(ordinal)
+        # Written before any stream uses it.
+        self._memory = _allocate(ordinal, sizeof(Status))
+        self._status: int = self._memory.data_ptr()
+        self._device.fill(self._status, 0, sizeof(Status), _stream(ordinal))
+        self._device.synchronize()
+
+    def _launch(self, name: str, ctas: int, params: Structure) -> None:
+        self._device.launch(name, ctas, params, _stream(self._ordinal))
+
+    def _fill(self, address: int, value: int, size: int) -> None:
+        self._device.fill(address, value, size, _stream(self._ordinal))
+
+    def check(self) -> None:
+        status = Status()
+        stream = _stream(self._ordinal)
+        self._device.read(status, self._status, stream)
+        if status.taken:
+            self._device.fill(self._status, 0, sizeof(Status), stream)
+            raise _input_error(status)
+
+    # ---- Rows of logits ----
+
+    def _rows(self, logits: Rows, ids: Ids, temperature: float) -> RowsParams:
+        return RowsParams(
+            logits=logits.data or 0,
+            stride=(logits.stride or logits.vocab) * _WIDTHS[logits.dtype],
+            count=logits.rows,
+            selected=logits.rows,
+            ids=ids.data or 0,
+            status=self._status,
+            temperature=temperature,
+            vocab=logits.vocab,
+            wide_ids=ids.wide,
+        )
+
+    def token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int) -> None:
+        _library.cpu().token_stats(dst, _no_rows(logits), ids, temperature, 1)
+        if logits.rows == 0:
+            return
+        if temperature != 1 and dst.lse:  # which is always at 1
+            self._token_stats(Stats(lse=dst.lse), logits, ids, 1)
+            dst = Stats(entropy=dst.entropy, logprobs=dst.logprobs)
+        if dst.lse or dst.entropy or dst.logprobs:
+            self._token_stats(dst, logits, ids, temperature)
+
+    def _token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float) -> None:
+        """Queues one pass over the rows, with lse at the temperature of the others."""
+        params = TokenStatsParams(
+            lse=dst.lse or 0,
+            entropy=dst.entropy or 0,
+            logprob=dst.logprobs or 0,
+            rows=self._rows(logits, ids, temperature),
+        )
+        self._launch(_at(temperature, "token_stats", logits), logits.rows, params)
+
+    def row_gradient(
+        self,
+        dst: Rows,
+        logits: Rows,
+        ids: Ids,
+        logprobs: int,
+        entropy: int,
+        grad: int,
+        grad_entropy: int,
+        options: RowGradientOptions,
+        workers: int,
+    ) -> None:
+        _library.cpu().row_gradient(
+            _no_rows(dst), _no_rows(logits), ids, logprobs, entropy, grad, grad_entropy, options, 1
+        )
+        if logits.rows == 0:
+            return
+        params = RowGradientParams(
+            dst=dst.data or 0,
+            dst_stride=(dst.stride or dst.vocab) * _WIDTHS[dst.dtype],
+            logprobs=logprobs,
+            entropy=entropy,
+            grad=grad,
+            grad_entropy=grad_entropy,
+            bonus=options.entropy_bonus,
+            rows=self._rows(logits, ids, options.temperature),
+        )
+        self._launch(_at(options.temperature, "row_gradient", logits), logits.rows, params)
+
+    # ---- Tokens ----
+
+    def multiply(self, dst: int, a: int, b: int, n: int) -> None:
+        if n > 0:
+            self._launch("multiply", _ctas(n, _PASS), MultiplyParams(dst, a, b, n))
+
+    def masked_moments(self, result: int, x: int, role: int, n: int, roles: int, shift: float) -> None:
+        _library.cpu().masked_moments(addressof(_moments), 0, 0, 0, roles, shift)
+        self._launch("masked_moments", 1, MomentsParams(x, role, result, self._status, n, shift, roles))
+
+    def actfocus(self, result: int, weights: int, batch: Batch, options: ActFocusOptions) -> None:
+        _library.cpu().actfocus_weights(0, 0, 0, 0, 0, 0, options)
+        n, role = batch.tokens, batch.role or 0
+        scratch = _Scratch(self._ordinal, 16, sizeof(ActFocusResult))
+        curve, unwanted = scratch.pieces
+        signal = _signal(batch, options)
+        spread = SpreadParams(signal, role, result or unwanted, curve, self._status, n, options.eps, options.signal)
+        self._launch("actfocus_spread", 1, spread)
+        self._weights(
+            WeightsParams(
+                weights, signal, role, curve, self._status, n, alpha=options.alpha, beta=options.beta
+            )
+        )
+
+    def actfocus_weights(
+        self, dst: int, signal: int, role: int, n: int, mean: float, sigma: float, options: ActFocusOptions
+    ) -> None:
+        _library.cpu().actfocus_weights(0, 0, 0, 0, mean, sigma, options)
+        if n > 0:
+            self._weights(
+                WeightsParams(
+                    dst, Values(a=signal), role, 0, self._status, n, mean, sigma, options.alpha, options.beta
+                )
+            )
+
+    def _weights(self, params: WeightsParams) -> None:
+        self._launch("actfocus_weights", _ctas(params.n, _PASS), params)
+
+    def whiten(self, dst: int, x: int, role: int, tokens: int) -> None:
+        scratch = _Scratch(self._ordinal, 16)
+        (scale,) = scratch.pieces
+        self._launch("whiten_spread", 1, WhitenSpreadParams(x, role, scale, self._status, tokens))
+        self._launch("whiten", _ctas(tokens, _PASS), WhitenParams(dst, x, role, scale, tokens))
+
+    # ---- Spans and trajectories ----
+
+    def span_means(self, dst: int, spans: int, x: int, n: int, offsets: int) -> None:
+        if spans > 0:
+            ranges = RangesParams(offsets, spans, n, self._status)
+            self._launch("span_means", _ctas(_ctas(spans, 2), _WARPS_OF_CTA), SpanMeansParams(dst, x, ranges))
+
+    def min_max(self, lo: int, hi: int, groups: int, x: int, n: int, offsets: int) -> None:
+        if groups > 0:
+            ranges = RangesParams(offsets, groups, n, self._status)
+            self._launch("min_max", _ctas(groups, _WARPS_OF_CTA), MinMaxParams(lo, hi, x, ranges))
+
+    def exp_scale(self, dst: int, x: int, n: int, lo: float, rate: float) -> None:
+        one = addressof(_one)
+        _library.cpu().exp_scale(one, one, min(n, 1), lo, rate)
+        self._launch("exp_scale", 1, ExpScaleParams(dst, x, n, rate, lo))
+
+    def _layout(self, batch: Batch, problem: int) -> LayoutParams:
+        """Queues the check of the batch's layout, on which the kernels that follow rely. The
+        8 bytes at problem are for them."""
+        layout = LayoutParams(
+            batch.role or 0, batch.seq_offsets or 0, batch.tokens, batch.trajectories, problem, self._status
+        )
+        self._fill(problem, 0xFF, 8)
+        self._launch("check_layout", _ctas(max(batch.tokens, batch.trajectories + 1), 256), layout)
+        return layout
+
+    def aem(self, factors: int, batch: Batch, options: AEMOptions) -> None:
+        _library.cpu().aem(0, _nothing, options)
+        # The device counts the spans. Each has at least one token.
+        tokens, trajectories, spans = batch.tokens, batch.trajectories, batch.tokens
+        scratch = _Scratch(self._ordinal, 8, 4 * tokens, *[4 * trajectories] * 6, *[4 * spans] * 5)
+        problem, *pieces = scratch.pieces
+        params = AEMParams(
+            self._layout(batch, problem),
+            factors,
+            batch.entropy or 0,
+            batch.span_ids or 0,
+            batch.group_ids or 0,
+            options.lambda_,
+            options.guard,
+            options.scope,
+            spans,
+            *pieces,
+        )
+        warps = _ctas(trajectories, _WARPS_OF_CTA)
+        self._launch("aem_tops", warps, params)
+        self._launch("aem_spans", warps, params)
+        self._launch("aem_sort", warps, params)
+        self._launch("aem_scopes", trajectories, params)
+        self._launch("aem_factors", _ctas(tokens, 256), params)
+
+    def grpo(self, advantages: int, batch: Batch, options: GRPOOptions) -> None:
+        _library.cpu().grpo(0, _nothing, options)
+        scratch = _Scratch(self._ordinal, 8, 4 * batch.trajectories)
+        problem, scores = scratch.pieces
+        params = GRPOParams(
+            self._layout(batch, problem),
+            advantages,
+            batch.rewards or 0,
+            batch.group_ids or 0,
+            scores,
+            options.eps,
+            1 if options.divide_by_std else 0,
+        )
+        self._launch("grpo_scores", _ctas(batch.trajectories, _WARPS_OF_CTA), params)
+        self._launch("grpo_advantages", batch.trajectories, params)
+
+    def gae(self, advantages: int, returns: int, rewards: int, batch: Batch, options: GAEOptions) -> None:
+        _library.cpu().gae(0, 0, 0, _nothing, options)
+        scratch = _Scratch(self._ordinal, 8)
+        (problem,) = scratch.pieces
+        decay = options.gamma * options.lambda_
+        params = GAEParams(
+            self._layout(batch, problem), advantages, returns, rewards, batch.values or 0, options.gamma, decay
+        )
+        self._launch("gae", _ctas(batch.trajectories, _WARPS_OF_CTA), params)
+
+    # ---- The clipped surrogate ----
+
+    def surrogate(
+        self,
+        result: int,
+        grad: int,
+        logprobs: int,
+        old_logprobs: int,
+        advantages: int,
+        weights: int,
+        role: int,
+        n: int,
+        scale: float,
+        options: LossOptions,
+    ) -> None:
+        _check_loss(options, scale)
+        segments = Segments(0, 1, n)
+        scratch = _Scratch(self._ordinal, *_group_sizes(segments))
+        params = SurrogateTotalParams(
+            SurrogateParams(
+                *(grad, logprobs, old_logprobs, advantages, weights, role),
+                *(*scratch.pieces, self._status),
+                *(segments, *_clip(options), scale),
+            ),
+            result,
+        )
+        self._launch("surrogate", _group_ctas(segments), params.of)
+        self._launch("surrogate_total", 1, params)
+
+    def loss(self, result: int, grad: int, weights: int, batch: Batch, options: LossOptions) -> None:
+        _check_loss(options, 0)
+        aggregation = AGGREGATIONS[options.aggregation]
+        of_trajectories = aggregation != "token_mean"
+        segments = Segments(0, 1, batch.tokens)
+        if of_trajectories and aggregation != "seq_mean_token_sum_norm":
+            segments = Segments(batch.seq_offsets or 0, batch.trajectories, batch.tokens)
+        state_size = _LOSS_STATE + segments.count * _SEGMENT_STATE
+        scratch = _Scratch(self._ordinal, state_size, *_group_sizes(segments))
+        state, *groups = scratch.pieces
+        reference = batch.ref_logprobs or 0
+        params = LossParams(
+            SurrogateParams(
+                *(grad, batch.logprobs or 0, batch.old_logprobs or 0, batch.advantages or 0, weights, batch.role or 0),
+                *(*groups, self._status),
+                *(segments, *_clip(options), 1),
+            ),
+            reference,
+            (batch.seq_offsets or 0) if of_trajectories else 0,
+            batch.trajectories if of_trajectories else 0,
+            state + _LOSS_STATE,
+            state,
+            result,
+            options.aggregation,
+            options.norm_length,
+        )
+        ctas = max(_group_ctas(segments), _ctas(batch.trajectories, 256))
+        self._fill(state, 0, state_size)
+        self._launch("loss_check", ctas, params)
+        if weights or reference:
+            self._launch("loss_weights", segments.count + 1, params)
+        self._launch("loss_tokens", ctas, params)
+        self._launch("loss_segments", _ctas(segments.count, _SEGMENTS_OF_CTA), params)
+        self._launch("loss_total", 1, params)
+
+
+_LOSS_STATE, _SEGMENT_STATE = 24, 56  # bytes: LossState and SegmentState of loss.cu
+
+
+def _no_rows(logits: Rows) -> Rows:
+    """Returns the rows without any: what is left for the CPU is the check of the rest."""
+    return Rows(logits.data, 0, logits.vocab, logits.stride, logits.dtype)
+
+
+def _at(temperature: float, name: str, logits: Rows) -> str:
+    """Returns the kernel that serves the dtype and the temperature."""
+    return f"{name}_{DTYPES[logits.dtype]}" + ("" if temperature == 1 else "_tempered")
+
+
+def _signal(batch: Batch, options: ActFocusOptions) -> Values:
+    """Returns what ActFocus's signal is made of."""
+    signal = SIGNALS[options.signal]
+    if signal == "energy":
+        return Values(batch.ref_energy or 0, 0, _PLAIN)
+    if signal == "ref_entropy":
+        return Values(batch.ref_entropy or 0, 0, _PLAIN)
+    if signal == "surprisal":
+        return Values(batch.old_logprobs or 0, 0, _NEGATED)
+    return Values(batch.old_logprobs or 0, batch.ref_logprobs or 0, _DIFFERENCE)
+
+
+def _check_loss(options: LossOptions, scale: float) -> None:
+    _library.cpu().surrogate(addressof(_sums), 0, 0, 0, 0, 0, 0, 0, scale, options)
+
+
+def _clip(options: LossOptions) -> Tuple[float, float, float]:
+    """Returns the bounds of the ratio, and of the loss of a negative advantage."""
+    return 1 - options.clip_low, 1 + options.clip_high, options.dual_clip or math.inf
+
+
+def _group_ctas(segments: Segments) -> int:
+    return _ctas(segments.tokens // _GROUP + segments.count, _GROUPS_OF_CTA)
+
+
+def _group_sizes(segments: Segments) -> Tuple[int, int]:
+    """Returns the bytes of the sums and the counts of groups."""
+    slots = segments.tokens // _GROUP + segments.count
+    return 2 * 16 * 4 * slots, 4 * slots
+
+
+# ---- What only the device can see ----
+
+_FIRST_ARRAYS = ("ref_energy", "ref_entropy", "old_logprobs", "old_logprobs")  # by signal
+_SPAN_ORDER = "spans are numbered from 0 in the order in which they appear"
+_NOT_FINITE = "is {f} at an action token, want a finite number"
+
+# What each code means: the argument, and what is wrong with it. v is the value of the
+# status, as a number and f as a float32, and x its extra number. Two codes of the device
+# are not here: no call lists rows, and there never are more spans than tokens.
+_PROBLEMS = {
+    1: ("ids", "is {v}, want 0 to {x1}, for rows of {x} logits"),
+    100: ("role", "is {v}, want 0, 1 or 2"),
+    101: (_FIRST_ARRAYS, _NOT_FINITE),
+    102: ("ref_logprobs", _NOT_FINITE),
+    103: (
+        _FIRST_ARRAYS,
+        "is {f}, too far from the reference's log-probability for float32 to hold the difference",
+    ),
+    104: (("weights", "x"), "is {f} at a response token, want a finite number"),
+    105: ("role", "has {v} response tokens, want at least 2 to whiten"),
+    200: ("seq_offsets", "is {v}, want 0"),
+    201: ("seq_offsets", "is {v}, below the {x} before it"),
+    202: ("seq_offsets", "is {v}, want {x}, the number of tokens"),
+    203: ("offsets", "is {v}, want at least 0"),
+    204: ("offsets", "is {v}, below the {x} before it"),
+    205: ("offsets", "is {v}, want at most {x}, the elements of x"),
+    206: ("span_ids", "is {v}, want -1 to {x}: " + _SPAN_ORDER),
+    207: ("span_ids", "is {v} in trajectory {x}, but that span began in an earlier trajectory"),
+    208: ("span_ids", "is -1 at a response token (role {v}), want its span"),
+    210: ("span_ids", "has no response token in span {v}, want at least one in each"),
+    211: ("entropy", "is {f} in span {x}, want a finite number of at most 1e+30"),
+    212: ("rewards", "is {f}, want a finite reward"),
+}
+
+_WHOLE = (105, 210)  # about the argument as a whole
+
+
+def _input_error(status: Status) -> Exception:
+    """Returns what a status says."""
+    if status.code not in _PROBLEMS:
+        return RuntimeError(f"cuda: the device reports error {status.code}, which is not known")
+    argument, problem = _PROBLEMS[status.code]
+    if not isinstance(argument, str):
+        argument = argument[status.extra % len(argument)]
+    text = problem.format(v=status.value, x=status.extra, x1=status.extra - 1, f=_shown(status.value))
+    return InputError(argument, text, None if status.code in _WHOLE else status.index)
+
+
+def _shown(bits: int) -> str:
+    """Returns a float32 by its bits, with the fewest digits that give it back."""
+    value = np.array([bits & 0xFFFFFFFF], np.uint32).view(np.float32)[0]
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    text = np.format_float_scientific(value, trim="-", exp_digits=2)
+    if -4 <= int(text.split("e")[1]) < 21:
+        text = np.format_float_positional(value, trim="-")
+    return text
+
+
+# ---- The devices that are in use ----
+
+_lock = threading.Lock()
+_backends: Dict[int, CUDA] = {}
+
+
+def backend(ordinal: int) -> CUDA:
+    """Returns the GPU of that number, which is opened when it is first asked for."""
+    found = _backends.get(ordinal)
+    if found is not None:
+        return found
+    with _lock:
+        if ordinal not in _backends:
+            _backends[ordinal] = CUDA(ordinal)
+        return _backends[ordinal]
+
+
+def check(device: Any = None) -> None:
+    """Waits for a GPU, and raises the ValueError for what only the GPU could see.
+
+    Calls on CUDA tensors queue work and return. What is wrong with the contents of their
+    arrays, such as an id outside the vocabulary, a role above 2, a signal that is not
+    finite or offsets that decrease, the GPU finds later. The outputs that depend on it are
+    NaN, and this function says what it was, with the text that the CPU has: it names one
+    element, by its number in the order of memory, and forgets it then. Call it once a
+    step, where you wait for the GPU anyway, or seldom: what was found stays until somebody
+    asks. It must not be called while a CUDA graph is captured.
+
+    device: a torch.device, its name ("cuda:1") or its number; None stands for every GPU
+        that this package was used on.
+    """
+    if device is None:
+        ordinals: List[int] = sorted(_backends)
+    else:
+        ordinals = [_ordinal(device)]
+    for ordinal in ordinals:
+        found: Optional[CUDA] = _backends.get(ordinal)
+        if found is not None:
+            found.check()
+
+
+def _ordinal(device: Any) -> int:
+    """Returns the number of a device."""
+    if isinstance(device, int):
+        return device
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise TypeError(f"device is {device!r}, but PyTorch is not imported")
+    device = torch.device(device)
+    if device.type != "cuda":
+        raise InputError("device", f"is {device}, want a CUDA device")
+    ordinal: int = torch.cuda.current_device() if device.index is None else device.index
+    return ordinal

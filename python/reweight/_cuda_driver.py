@@ -1,0 +1,314 @@
+"""The driver of NVIDIA's GPUs, libcuda, by ctypes: no toolkit and no Go.
+
+A device is used through its primary context, which PyTorch uses as well: its addresses
+and streams are valid here. Each call makes that context current on its thread, and
+then the one again that was current before. Nothing here allocates memory of the device.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    addressof,
+    byref,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_ubyte,
+    c_uint,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+    sizeof,
+)
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Iterator, NamedTuple
+
+# The functions of the library that are called, and what they take. Where there are
+# versions of a function, it is the one of CUDA 11.0; later drivers keep it.
+_FUNCTIONS: dict[str, list[Any]] = {
+    "cuGetErrorName": [c_int, POINTER(c_char_p)],
+    "cuGetErrorString": [c_int, POINTER(c_char_p)],
+    "cuDriverGetVersion": [POINTER(c_int)],
+    "cuInit": [c_uint],
+    "cuDeviceGet": [POINTER(c_int), c_int],
+    "cuDeviceGetName": [c_char_p, c_int, c_int],
+    "cuDeviceGetAttribute": [POINTER(c_int), c_int, c_int],
+    "cuDevicePrimaryCtxRetain": [POINTER(c_void_p), c_int],
+    "cuCtxPushCurrent_v2": [c_void_p],
+    "cuCtxPopCurrent_v2": [POINTER(c_void_p)],
+    "cuCtxSynchronize": [],
+    "cuModuleLoadDataEx": [POINTER(c_void_p), c_char_p, c_uint, POINTER(c_int), POINTER(c_void_p)],
+    "cuModuleGetFunction": [POINTER(c_void_p), c_void_p, c_char_p],
+    "cuFuncSetAttribute": [c_void_p, c_int, c_int],
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": [POINTER(c_int), c_void_p, c_int, c_size_t],
+    "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, POINTER(c_void_p)],
+    "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
+    "cuMemsetD8Async": [c_uint64, c_ubyte, c_size_t, c_void_p],
+}
+
+_OLDEST_DRIVER = 11000  # CUDA 11.0: 1000 for the major version, 10 for the minor
+_OLDEST_CAPABILITY = 8  # what the PTX is compiled for
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+# Attributes of a device and of a function.
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_MAX_DYNAMIC_SHARED = 8
+_PLAIN_SHARED = 48 << 10  # more dynamic shared memory than this a function must be allowed first
+
+_JIT_ERROR_LOG, _JIT_ERROR_LOG_SIZE = 5, 6
+_LAUNCH_END, _LAUNCH_BUFFER, _LAUNCH_SIZE = 0, 1, 2
+
+_PTX = Path(__file__).with_name("ptx")
+
+
+class Kernel(NamedTuple):
+    """How a kernel is launched."""
+
+    module: str
+    threads: int  # of a CTA
+    shared: int = 0  # bytes of dynamic shared memory of a CTA
+
+
+# For a chunk of a row of logits, twice for token_stats, and the sums of its blocks, for
+# each of the four warps of a CTA.
+_CHUNK, _SUMS = 8192 + 128, 4 * 32 * 4
+
+KERNELS = {
+    **{
+        f"token_stats_{dtype}{tempered}": Kernel("token_stats", 128, 4 * (2 * _CHUNK + _SUMS))
+        for dtype in ("f32", "bf16", "f16")
+        for tempered in ("", "_tempered")
+    },
+    **{
+        f"row_gradient_{dtype}{tempered}": Kernel("row_gradient", 128, 4 * (_CHUNK + _SUMS))
+        for dtype in ("f32", "bf16")
+        for tempered in ("", "_tempered")
+    },
+    "multiply": Kernel("multiply", 256),
+    "masked_moments": Kernel("moments", 544),
+    "actfocus_spread": Kernel("actfocus", 544),
+    "actfocus_weights": Kernel("actfocus", 256),
+    "whiten_spread": Kernel("whiten", 544),
+    "whiten": Kernel("whiten", 256),
+    "surrogate": Kernel("surrogate", 256),
+    "surrogate_total": Kernel("surrogate", 32),
+    "loss_check": Kernel("loss", 256),
+    "loss_weights": Kernel("loss", 544),
+    "loss_tokens": Kernel("loss", 256),
+    "loss_segments": Kernel("loss", 128),
+    "loss_total": Kernel("loss", 256),
+    "span_means": Kernel("spans", 128),
+    "min_max": Kernel("spans", 128),
+    "exp_scale": Kernel("spans", 128),
+    "check_layout": Kernel("layout", 256),
+    "aem_tops": Kernel("aem", 128),
+    "aem_spans": Kernel("aem", 128),
+    "aem_sort": Kernel("aem", 128),
+    "aem_scopes": Kernel("aem", 128),
+    "aem_factors": Kernel("aem", 256),
+    "grpo_scores": Kernel("advantage", 128),
+    "grpo_advantages": Kernel("advantage", 256),
+    "gae": Kernel("advantage", 128),
+}
+
+
+class _Library:
+    """The driver's library, initialised."""
+
+    def __init__(self) -> None:
+        library = _open()
+        self._functions: dict[str, Any] = {}
+        for name, argtypes in _FUNCTIONS.items():
+            try:
+                function = library[name]
+            except AttributeError:
+                continue
+            function.argtypes = argtypes
+            function.restype = c_int
+            self._functions[name] = function
+        # An old driver lacks functions, but its age is the better answer.
+        if "cuDriverGetVersion" in self._functions:
+            version = c_int()
+            self.call("cuDriverGetVersion", byref(version))
+            if version.value < _OLDEST_DRIVER:
+                major, minor = version.value // 1000, version.value % 1000 // 10
+                raise RuntimeError(f"cuda: the driver is for CUDA {major}.{minor}, want 11.0 or newer")
+        for name in _FUNCTIONS:
+            if name not in self._functions:
+                raise RuntimeError(f"cuda: the driver's library has no {name}")
+        code = self._functions["cuInit"](0)
+        if code == _NO_DEVICE:
+            raise RuntimeError("cuda: the driver finds no device")
+        if code:
+            raise self._error("cuInit", code)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function, and raises what it returns if that is an error."""
+        code = self._functions[name](*arguments)
+        if code:
+            raise self._error(name, code)
+
+    def _error(self, name: str, code: int) -> RuntimeError:
+        def describe(function: str, unknown: str) -> str:
+            text = c_char_p()
+            if function not in self._functions or self._functions[function](code, byref(text)) or text.value is None:
+                return unknown
+            return text.value.decode(errors="replace")
+
+        called = describe("cuGetErrorName", "an error")
+        means = describe("cuGetErrorString", "the driver does not say what that is")
+        return RuntimeError(f"cuda: {name} failed with {called} ({code}): {means}")
+
+
+def _open() -> CDLL:
+    named = os.environ.get("REWEIGHT_LIBCUDA")
+    if named:
+        try:
+            return CDLL(named)
+        except OSError as error:
+            raise RuntimeError(f"cuda: REWEIGHT_LIBCUDA is {named!r}: {error}") from None
+    try:
+        return CDLL("libcuda.so.1")
+    except OSError as error:
+        try:
+            return CDLL("libcuda.so")
+        except OSError:
+            raise RuntimeError(f"cuda: there is no driver: {error}") from None
+
+
+class _Function(NamedTuple):
+    """A kernel on a device. most is how many of its CTAs the device can run at a time:
+    every kernel loops over its work, so more would only wait."""
+
+    handle: int | None
+    kernel: Kernel
+    most: int
+
+
+class Device:
+    """A GPU, by its number from 0, as PyTorch counts. Any thread may call it."""
+
+    def __init__(self, library: _Library, ordinal: int) -> None:
+        self._library = library
+        device = c_int()
+        library.call("cuDeviceGet", byref(device), ordinal)
+        values = []
+        for attribute in (_MULTIPROCESSORS, _MAJOR, _MINOR):
+            value = c_int()
+            library.call("cuDeviceGetAttribute", byref(value), attribute, device)
+            values.append(value.value)
+        self._multiprocessors, major, minor = values
+        name = create_string_buffer(256)
+        library.call("cuDeviceGetName", name, len(name) - 1, device)
+        self._name = name.value.decode(errors="replace")
+        if major < _OLDEST_CAPABILITY:
+            raise RuntimeError(
+                f"cuda: device {ordinal}, {self._name}, has compute capability {major}.{minor}, "
+                f"want {_OLDEST_CAPABILITY}.0 or newer"
+            )
+        self._context = c_void_p()
+        library.call("cuDevicePrimaryCtxRetain", byref(self._context), device)
+        self._lock = threading.Lock()
+        self._modules: dict[str, c_void_p] = {}
+        self._kernels: dict[str, _Function] = {}
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Makes the context current on this thread meanwhile."""
+        self._library.call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._library.call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def launch(self, name: str, ctas: int, params: Structure, stream: int) -> None:
+        """Queues a kernel on a stream, with as many CTAs as are of use, at least 1. The
+        driver copies params before it returns."""
+        function = self._kernels.get(name) or self._find(name)
+        size = c_size_t(sizeof(params))
+        extra = (c_void_p * 5)(_LAUNCH_BUFFER, addressof(params), _LAUNCH_SIZE, addressof(size), _LAUNCH_END)
+        grid = max(1, min(ctas, function.most))
+        kernel = function.kernel
+        with self._entered():
+            self._library.call(
+                "cuLaunchKernel", function.handle, grid, 1, 1, kernel.threads, 1, 1, kernel.shared, stream, None, extra
+            )
+
+    def fill(self, address: int, value: int, size: int, stream: int) -> None:
+        """Queues on a stream that bytes get a value."""
+        with self._entered():
+            self._library.call("cuMemsetD8Async", address, value, size, stream)
+
+    def read(self, buffer: Structure, address: int, stream: int) -> None:
+        """Waits for all work on the device, and copies memory of it to a struct."""
+        with self._entered():
+            self._library.call("cuCtxSynchronize")
+            self._library.call("cuMemcpyDtoHAsync_v2", addressof(buffer), address, sizeof(buffer), stream)
+            self._library.call("cuCtxSynchronize")
+
+    def synchronize(self) -> None:
+        """Waits for all work on the device."""
+        with self._entered():
+            self._library.call("cuCtxSynchronize")
+
+    def _find(self, name: str) -> _Function:
+        """Finds a kernel, and loads its module if none of it was used before."""
+        kernel = KERNELS[name]
+        with self._lock, self._entered():
+            if name in self._kernels:
+                return self._kernels[name]
+            if kernel.module not in self._modules:
+                self._modules[kernel.module] = self._load(kernel.module)
+            handle = c_void_p()
+            self._library.call("cuModuleGetFunction", byref(handle), self._modules[kernel.module], name.encode())
+            if kernel.shared > _PLAIN_SHARED:
+                self._library.call("cuFuncSetAttribute", handle, _MAX_DYNAMIC_SHARED, kernel.shared)
+            fit = c_int()
+            self._library.call(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(fit), handle, kernel.threads, kernel.shared
+            )
+            if fit.value < 1:
+                raise RuntimeError(f"cuda: kernel {name} does not fit on a multiprocessor of {self._name}")
+            function = _Function(handle.value, kernel, fit.value * self._multiprocessors)
+            self._kernels[name] = function
+            return function
+
+    def _load(self, module: str) -> c_void_p:
+        """Has the driver compile a module. It keeps the result on disk for the next time."""
+        text = gzip.decompress((_PTX / f"{module}.ptx.gz").read_bytes())
+        log = create_string_buffer(8 << 10)
+        options = (c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_LOG_SIZE)
+        values = (c_void_p * 2)(addressof(log), len(log) - 1)
+        handle = c_void_p()
+        try:
+            self._library.call("cuModuleLoadDataEx", byref(handle), text, len(options), options, values)
+        except RuntimeError as error:
+            said = log.value.decode(errors="replace").strip()
+            raise RuntimeError(f"cuda: module {module}: {error}" + (f": {said}" if said else "")) from None
+        return handle
+
+
+_lock = threading.Lock()
+_library: _Library | None = None
+_devices: dict[int, Device] = {}
+
+
+def device(ordinal: int) -> Device:
+    """Returns the device of that number, which is opened when it is first asked for."""
+    global _library
+    found = _devices.get(ordinal)
+    if found is not None:
+        return found
+    with _lock:
+        if _library is None:
+            _library = _Library()
+        if ordinal not in _devices:
+            _devices[ordinal] = Device(_library, ordinal)
+        return _devices[ordinal]
