@@ -64,11 +64,12 @@ static void gradient_row_slow(const row *dst, const row *x, double tau, double h
 /* Sets every element to 0. The compiler is not told that these are zeros: it would call
  * memset. */
 static void clear_row(const row *dst) {
-	static const char zeros[256];
+	static const char zeros[64];
 	const char *from = zeros;
 	__asm__("" : "+r"(from));
-	int64_t size = dst->n * rw_size_of(dst->dtype), step = sizeof zeros;
-	for (int64_t i = 0; i < size; i += step) memcpy(dst->data + i, from, (size_t)min_i64(step, size - i));
+	int64_t size = dst->n * rw_size_of(dst->dtype), i = 0;
+	for (; i + 64 <= size; i += 64) memcpy(dst->data + i, from, 64);
+	for (; i < size; i += 2) memcpy(dst->data + i, from, 2);
 }
 
 /* Writes the gradient of row r. */
@@ -110,6 +111,8 @@ static int check_dst(const reweight_rows *dst, const reweight_rows *logits, rewe
 	if (logits->dtype == REWEIGHT_F16) return rw_bad(error, "logits", -1, "is float16, want float32 or bfloat16");
 	if (dst->dtype != logits->dtype)
 		return rw_bad(error, "dst", -1, "is %s, want %s like the logits", names[dst->dtype], names[logits->dtype]);
+	if (dst->data == logits->data && rw_row(dst, 1).data != rw_row(logits, 1).data)
+		return rw_bad(error, "dst", -1, "is logits with another stride, want the same");
 	return REWEIGHT_OK;
 }
 
