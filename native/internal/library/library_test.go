@@ -1,0 +1,254 @@
+package library
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// A target is a compiler, and what runs its programs here.
+type target struct {
+	name     string
+	cc       []string // its commands; the first that there is
+	emulator []string
+	arch     string // that it makes code for
+	folder   string // with the library, once it is built
+}
+
+var targets = []*target{
+	{name: "gcc", cc: []string{"gcc"}},
+	{name: "clang", cc: []string{"clang", "clang-14"}},
+	{name: "aarch64-linux-gnu-gcc", cc: []string{"aarch64-linux-gnu-gcc"},
+		emulator: []string{"qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"}},
+}
+
+// each runs a test for every compiler. Those that are not here are skipped by name.
+func each(t *testing.T, test func(t *testing.T, on *target)) {
+	for _, on := range targets {
+		t.Run(on.name, func(t *testing.T) {
+			if i := slices.IndexFunc(on.cc, found); i >= 0 {
+				on.cc = on.cc[i : i+1]
+			} else {
+				t.Skipf("there is no %s", on.name)
+			}
+			t.Setenv("CC", on.cc[0])
+			for arch := range machines {
+				if _, err := findCompiler(arch); err == nil {
+					on.arch = arch
+				}
+			}
+			if on.arch == "" {
+				t.Skipf("%s makes code for neither linux/amd64 nor linux/arm64", on.name)
+			}
+			test(t, on)
+		})
+	}
+}
+
+func found(command string) bool {
+	_, err := exec.LookPath(command)
+	return err == nil
+}
+
+// library returns a folder with the library.
+func (on *target) library(t *testing.T) string {
+	if on.folder == "" {
+		dir, err := os.MkdirTemp(temporary, on.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Build(dir, Options{Arch: on.arch}); err != nil {
+			t.Fatal(err)
+		}
+		on.folder = dir
+	}
+	return on.folder
+}
+
+// run runs a program of the compiler and returns what it prints.
+func (on *target) run(t *testing.T, program string, env ...string) string {
+	command := append(slices.Clone(on.emulator), program)
+	if !found(command[0]) {
+		t.Skipf("there is no %s", command[0])
+	}
+	out, err := run("", env, command[0], command[1:]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// temporary is a folder for all tests.
+var temporary string
+
+func TestMain(m *testing.M) {
+	var err error
+	if temporary, err = os.MkdirTemp("", "reweight-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	os.RemoveAll(temporary)
+	os.Exit(status)
+}
+
+// TestBuildIsDeterministic builds once more, in another folder.
+func TestBuildIsDeterministic(t *testing.T) {
+	each(t, func(t *testing.T, on *target) {
+		again := t.TempDir()
+		if err := Build(again, Options{Arch: on.arch}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"libreweight.so", "libreweight.a", "reweight.h"} {
+			a, err := os.ReadFile(filepath.Join(on.library(t), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(filepath.Join(again, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(a, b) {
+				t.Errorf("two builds of %s differ", name)
+			}
+		}
+	})
+}
+
+// kernels use every function of the assembly, so that a program of this package has them.
+var kernels = []any{
+	(*reweight.Workspace).TokenStats, (*reweight.Workspace).RowGradient, (*reweight.Workspace).MaskedMoments,
+	(*reweight.Workspace).ActFocusWeights, (*reweight.Workspace).SpanMeans, (*reweight.Workspace).MinMax,
+	(*reweight.Workspace).ExpScale, (*reweight.Workspace).Multiply, (*reweight.Workspace).Surrogate,
+}
+
+// TestCodeIsTheTrees compares the functions inside the library, and the constants that they
+// use, with those of a program that Go has linked: this test.
+func TestCodeIsTheTrees(t *testing.T) {
+	if slices.Contains(kernels, nil) {
+		t.Fatal("a kernel is nil")
+	}
+	programs := map[string]*image{}
+	each(t, func(t *testing.T, on *target) {
+		if programs[on.arch] == nil {
+			path := filepath.Join(temporary, "test-"+on.arch)
+			env := []string{"GOOS=linux", "GOARCH=" + on.arch, "CGO_ENABLED=0", "GOFLAGS="}
+			if _, err := run("", env, "go", "test", "-c", "-tags=", "-o", path, "."); err != nil {
+				t.Fatal(err)
+			}
+			programs[on.arch] = open(t, path)
+		}
+		program, library := programs[on.arch], open(t, filepath.Join(on.library(t), "libreweight.so"))
+		files, err := list(on.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		functions, constants := 0, 0
+		for _, f := range files {
+			for _, s := range f.functions {
+				functions++
+				theirs := program.address(t, packagePath+"."+s.name+".abi0", packagePath+"."+s.name)
+				ours := library.address(t, "rw_"+s.name)
+				want, got := program.read(t, theirs, s.size), library.read(t, ours, s.size)
+				for _, r := range s.relocs {
+					constants++
+					at, size := uint64(r.offset), f.constants[r.target].size
+					end := r.offset + r.size
+					want2 := program.read(t, destination(on.arch, theirs+at, want[r.offset:end])-uint64(r.addend), size)
+					got2 := library.read(t, destination(on.arch, ours+at, got[r.offset:end])-uint64(r.addend), size)
+					if !bytes.Equal(got2, want2) {
+						t.Errorf("%s, at %d: the constant %s is\n% x, want\n% x", s.name, r.offset, r.target, got2, want2)
+					}
+					clearAddress(on.arch, want[r.offset:end])
+					clearAddress(on.arch, got[r.offset:end])
+				}
+				if !bytes.Equal(got, want) {
+					t.Errorf("%s is\n% x, want\n% x", s.name, got, want)
+				}
+			}
+		}
+		t.Logf("%d functions and %d references to constants are equal", functions, constants)
+		if functions < 11 || constants == 0 {
+			t.Error("these are not all")
+		}
+	})
+}
+
+// destination returns what the field of a relocation points to.
+func destination(arch string, at uint64, field []byte) uint64 {
+	if arch == "amd64" {
+		return at + 4 + uint64(int64(int32(binary.LittleEndian.Uint32(field))))
+	}
+	adrp, add := binary.LittleEndian.Uint32(field), binary.LittleEndian.Uint32(field[4:])
+	pages := int64(int32(adrp>>5<<13)>>11) | int64(adrp>>29&3) // 19 bits and 2
+	return at&^0xfff + uint64(pages<<12) + uint64(add>>10&0xfff)
+}
+
+// clearAddress leaves of the field of a relocation what does not depend on the address.
+func clearAddress(arch string, field []byte) {
+	if arch == "amd64" {
+		clear(field)
+		return
+	}
+	adrp, add := binary.LittleEndian.Uint32(field), binary.LittleEndian.Uint32(field[4:])
+	binary.LittleEndian.PutUint32(field, adrp&0x9f00001f)
+	binary.LittleEndian.PutUint32(field[4:], add&^(0xfff<<10))
+}
+
+// An image is an ELF file as it is loaded.
+type image struct {
+	*elf.File
+	symbols []elf.Symbol
+}
+
+func open(t *testing.T, path string) *image {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &image{f, symbols}
+}
+
+// address returns that of the symbol that has one of the names.
+func (f *image) address(t *testing.T, names ...string) uint64 {
+	for _, name := range names {
+		for _, s := range f.symbols {
+			if s.Name == name {
+				return s.Value
+			}
+		}
+	}
+	t.Fatalf("there is no %s", strings.Join(names, " or "))
+	return 0
+}
+
+func (f *image) read(t *testing.T, address uint64, size int) []byte {
+	data := make([]byte, size)
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Vaddr <= address && address+uint64(size) <= p.Vaddr+p.Filesz {
+			if _, err := p.ReadAt(data, int64(address-p.Vaddr)); err != nil {
+				t.Fatal(err)
+			}
+			return data
+		}
+	}
+	t.Fatalf("%d bytes at %#x are not in the file", size, address)
+	return nil
+}
