@@ -107,7 +107,7 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
 	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
-	want(trial.Match(read(t, "../gpu/runner/trials_test.go")) || trial.Match(read(t, "../gpu/runner/trials_rows_test.go")), "gpu/runner/trials_test.go", "no trial of %s", k.code.method)
+	want(trial.Match(read(t, "../internal/trials/trials.go")) || trial.Match(read(t, "../internal/trials/rows.go")), "internal/trials/trials.go", "no trial of %s", k.code.method)
 	for _, twin := range k.code.twins {
 		if twin == "rowBlocks" {
 			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats

@@ -9,6 +9,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/internal/trials"
 )
 
 var rounds = flag.Int("rounds", 60, "how often each trial is repeated")
@@ -30,14 +31,12 @@ func both(t testing.TB, dev *gpu.Device) [2]*Runner {
 	return r
 }
 
-func allTrials() []trial { return slices.Concat(trials, trialsOnRows, trialsOnBatches) }
-
 // TestTrials compares all methods with plain Go:
 //
 //	go test ./gpu/runner -run TestTrials -rounds 5000
 func TestTrials(t *testing.T) {
-	for _, tr := range allTrials() {
-		t.Run(tr.method, func(t *testing.T) {
+	for _, tr := range trials.All() {
+		t.Run(tr.Method, func(t *testing.T) {
 			t.Parallel()
 			runners := both(t, gputest.Device(t))
 			n := *rounds
@@ -47,7 +46,7 @@ func TestTrials(t *testing.T) {
 			errors := 0
 			for seed := range uint64(n) {
 				cpu := reweight.Workspace{ISA: reweight.Portable, Workers: 1}
-				want, err := tr.compare(seed, runners[seed%2], &cpu)
+				want, err := compare(tr, seed, runners[seed%2], &cpu)
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -62,13 +61,19 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// TestErrors: a wrong call has the CPU's error, and writes nothing.
+func TestErrors(t *testing.T) {
+	r := both(t, gputest.Device(t))
+	trials.CheckErrors(t, r[0], r[1])
+}
+
 // TestEveryMethod: every method that a Runner shares with *reweight.Workspace has its
 // trial, and what package gpu has, a Runner has.
 func TestEveryMethod(t *testing.T) {
-	callers := reflect.TypeFor[caller]()
+	callers := reflect.TypeFor[trials.Caller]()
 	for i := range callers.NumMethod() {
 		name := callers.Method(i).Name
-		if !slices.ContainsFunc(allTrials(), func(tr trial) bool { return tr.method == name }) {
+		if !slices.ContainsFunc(trials.All(), func(tr trials.Trial) bool { return tr.Method == name }) {
 			t.Errorf("%s has no trial", name)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/gpu/internal/device"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
 	"github.com/seed621a2839/reweight/gpu/internal/ptx"
+	"github.com/seed621a2839/reweight/internal/trials"
 )
 
 var (
@@ -147,34 +148,34 @@ func tryMutant(modules map[string]string, good *watched, kernel string, methods 
 		return fmt.Errorf("refused: %w", err)
 	}
 	cpu := reweight.Workspace{ISA: reweight.Portable, Workers: 1}
-	for _, tr := range allTrials() {
-		if !slices.Contains(methods, tr.method) {
+	for _, tr := range trials.All() {
+		if !slices.Contains(methods, tr.Method) {
 			continue
 		}
 		for round, rounds := uint64(0), 0; rounds < roundsOfMutant; round++ {
-			if on := rowKernel(tr.method, newDraws(round)); on != "" && on != kernel {
+			if on := rowKernel(tr.Method, draws(round)); on != "" && on != kernel {
 				continue
 			}
 			rounds++
-			if _, err := tr.compare(round, m.runners[round%2], &cpu); err != nil {
-				if _, err := tr.compare(round, good.runners[round%2], &cpu); err != nil {
-					return fmt.Errorf("%w: %s, seed %d: %w", errTrial, tr.method, round, err)
+			if _, err := compare(tr, round, m.runners[round%2], &cpu); err != nil {
+				if _, err := compare(tr, round, good.runners[round%2], &cpu); err != nil {
+					return fmt.Errorf("%w: %s, seed %d: %w", errTrial, tr.Method, round, err)
 				}
 				_, clearErr := good.takeBehind()
 				return errors.Join(err, clearErr)
 			}
-			if !slices.Contains(methodsOnRows, tr.method) {
+			if !slices.Contains(methodsOnRows, tr.Method) {
 				continue
 			}
 			// What is behind the results has 64 bits: a wrong one may not show in them.
-			tr.run(newDraws(round), good.runners[round%2])
+			tr.Run(draws(round), good.runners[round%2])
 			wantBehind, err := good.takeBehind()
 			if err != nil {
 				return err
 			}
 			if gotBehind, err := m.takeBehind(); err != nil {
 				return err
-			} else if err := differ(outcome{gotBehind}, outcome{wantBehind}); err != nil {
+			} else if err := trials.Differ(trials.Outcome{gotBehind}, trials.Outcome{wantBehind}); err != nil {
 				return err
 			}
 		}
@@ -183,17 +184,17 @@ func tryMutant(modules map[string]string, good *watched, kernel string, methods 
 }
 
 // rowKernel returns the kernel on rows that a trial launches, or "" if it launches none.
-func rowKernel(method string, d *draws) string {
+func rowKernel(method string, d *trials.Draws) string {
 	name := ""
 	switch method {
 	case "TokenStats":
-		name = "token_stats_" + [...]string{"f32", "bf16", "f16"}[d.format(3)]
+		name = "token_stats_" + [...]string{"f32", "bf16", "f16"}[d.Format(3)]
 	case "RowGradient":
-		name = "row_gradient_" + [...]string{"f32", "bf16"}[d.format(2)]
+		name = "row_gradient_" + [...]string{"f32", "bf16"}[d.Format(2)]
 	default:
 		return ""
 	}
-	if d.tempered() {
+	if d.Tempered() {
 		name += "_tempered"
 	}
 	return name
@@ -209,7 +210,7 @@ type watched struct {
 	*ptx.Device
 	names    map[driver.Function]string
 	launched map[string]bool
-	behind   driver.Ptr // [mostRows * 3] float64
+	behind   driver.Ptr // [trials.MostRows * 3] float64
 	runners  [2]*Runner
 }
 
@@ -223,10 +224,10 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.behind, err = w.Alloc(mostRows * 3 * 8); err != nil {
+	if w.behind, err = w.Alloc(trials.MostRows * 3 * 8); err != nil {
 		return nil, err
 	}
-	if err := w.Fill(w.behind, 0, mostRows*3*8, 0); err != nil {
+	if err := w.Fill(w.behind, 0, trials.MostRows*3*8, 0); err != nil {
 		return nil, err
 	}
 	for i, p := range []Placement{Amid, AtEnd} {
@@ -240,11 +241,11 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 // takeBehind returns what kernels on rows have written behind their results, and clears
 // it.
 func (w *watched) takeBehind() ([]float64, error) {
-	x := make([]float64, mostRows*3)
+	x := make([]float64, trials.MostRows*3)
 	if err := w.Download(bytesOf(x), w.behind, 0); err != nil {
 		return nil, err
 	}
-	return x, w.Fill(w.behind, 0, mostRows*3*8, 0)
+	return x, w.Fill(w.behind, 0, trials.MostRows*3*8, 0)
 }
 
 func (w *watched) Function(name string, threads, shared int) (driver.Function, int, error) {
@@ -267,13 +268,13 @@ func (w *watched) Launch(f driver.Function, grid, threads, shared int, params un
 // methodsOfKernels returns the methods whose trials launch each kernel.
 func methodsOfKernels(w *watched) map[string][]string {
 	methods := map[string][]string{}
-	for _, tr := range allTrials() {
+	for _, tr := range trials.All() {
 		clear(w.launched)
 		for seed := range uint64(100) {
-			tr.run(newDraws(seed), w.runners[0])
+			tr.Run(draws(seed), w.runners[0])
 		}
 		for name := range w.launched {
-			methods[name] = append(methods[name], tr.method)
+			methods[name] = append(methods[name], tr.Method)
 		}
 	}
 	return methods

@@ -1,4 +1,4 @@
-package runner
+package trials
 
 import (
 	"fmt"
@@ -6,12 +6,11 @@ import (
 	"slices"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/gpu"
 )
 
 // batch draws a batch with every array, of which the first trajectories have the given
 // lengths. Masked tokens have any values.
-func (d *draws) batch(lengths ...int) *reweight.Batch {
+func (d *Draws) batch(lengths ...int) *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
 	end := int64(0)
 	for _, n := range lengths {
@@ -97,7 +96,7 @@ const (
 )
 
 // spoil makes one of these wrong, if something is to be.
-func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
+func (d *Draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 	T := len(b.Role)
 	if T == 0 || !d.err() {
 		return
@@ -130,41 +129,32 @@ func (d *draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 	}
 }
 
-// aemWithSpans calls AEM with a workspace that has places for so many spans, which the
-// CPU needs none of.
-func aemWithSpans(d *draws, c caller, b *reweight.Batch, opt reweight.AEMOptions, most int) outcome {
+// A Limited is a Caller whose workspace may have places for so many spans only.
+type Limited interface {
+	AEMWithin(spans int, factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error
+}
+
+// aemWithin calls AEM with a workspace that has places for so many spans, which the CPU
+// needs none of.
+func aemWithin(d *Draws, c Caller, b *reweight.Batch, opt reweight.AEMOptions, most int) Outcome {
 	factors := d.output(len(b.Role))
-	r, ok := c.(*Runner)
-	if !ok {
-		got := slices.Clone(factors)
-		spans := int(slices.Max(append(b.SpanIDs, -1))) + 1
-		err := c.AEM(got, b, opt)
-		if err == nil && spans > most {
-			err = &reweight.InputError{Arg: "SpanIDs", Index: -1, Problem: fmt.Sprintf("has %d spans, want at most %d, for which the workspace was made", spans, most)}
-		} else if err == nil {
-			factors = got
-		}
-		return outcome{err, factors}
+	if l, ok := c.(Limited); ok {
+		return Outcome{l.AEMWithin(most, factors, b, opt), factors}
 	}
-	size := gpu.Size{Tokens: len(b.Role), Trajectories: b.Trajectories(), Spans: most}
-	ws, err := r.dev.NewWorkspace(0, size)
-	if err != nil {
-		return outcome{err, factors}
+	got := slices.Clone(factors)
+	spans := int(slices.Max(append(b.SpanIDs, -1))) + 1
+	err := c.AEM(got, b, opt)
+	if err == nil && spans > most {
+		err = &reweight.InputError{Arg: "SpanIDs", Index: -1, Problem: fmt.Sprintf("has %d spans, want at most %d, for which the workspace was made", spans, most)}
+	} else if err == nil {
+		factors = got
 	}
-	before, beforeSize := r.ws, r.size
-	size.Spans = math.MaxInt32 // the runner is not to make it larger
-	r.ws, r.size = ws, size
-	err = r.AEM(factors, b, opt)
-	r.ws, r.size = before, beforeSize
-	if e := ws.Close(); err == nil {
-		err = e
-	}
-	return outcome{err, factors}
+	return Outcome{err, factors}
 }
 
 // trialsOnBatches are those of what whole batches go through.
-var trialsOnBatches = []trial{
-	{"ActFocus", func(d *draws, c caller) outcome {
+var trialsOnBatches = []Trial{
+	{"ActFocus", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
 		opt := reweight.ActFocusOptions{Alpha: d.number(0.1), Beta: d.number(0.5), Eps: d.number(1e-8), Signal: reweight.Signal(d.IntN(4))}
 		if b.RefLogprobs == nil {
@@ -180,9 +170,9 @@ var trialsOnBatches = []trial{
 		d.spoil(b, *signal, ofRole, ofValues)
 		weights := one(d, d.output(len(b.Role)), *signal)
 		res, err := c.ActFocus(weights, b, opt)
-		return outcome{err, res, weights}
+		return Outcome{err, res, weights}
 	}},
-	{"AEM", func(d *draws, c caller) outcome {
+	{"AEM", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
 		opt := reweight.AEMOptions{Lambda: d.number(1), Guard: one(d, 0, 0.1, 0.1, 3), Scope: reweight.Scope(d.IntN(3))}
 		if d.IntN(8) == 0 { // scopes that are left alone
@@ -200,17 +190,16 @@ var trialsOnBatches = []trial{
 		for _, s := range b.SpanIDs {
 			spans = max(spans, int(s)+1)
 		}
-		if d.IntN(6) == 0 {
+		if d.device && d.IntN(6) == 0 {
 			spans -= d.IntN(3) // too few places, or as many as there must be
-			return aemWithSpans(d, c, b, opt, max(spans, 0))
+			return aemWithin(d, c, b, opt, max(spans, 0))
 		}
 		d.spoil(b, b.Entropy, ofRole, ofOffsets, ofOffsets, ofValues, ofSpans, ofSpans)
 		factors := one(d, d.output(len(b.Role)), b.Entropy)
 		err := c.AEM(factors, b, opt)
-		return outcome{err, factors}
+		return Outcome{err, factors}
 	}},
-	{"Loss", func(d *draws, c caller) outcome {
-		leaveNaN(d, c)
+	{"Loss", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
 		if d.IntN(4) > 0 {
 			n := d.wholeGroups()
@@ -232,29 +221,29 @@ var trialsOnBatches = []trial{
 			grad = weights
 		}
 		res, err := c.Loss(grad, weights, b, opt)
-		return outcome{err, res, grad}
+		return Outcome{err, res, grad}
 	}},
-	{"GRPO", func(d *draws, c caller) outcome {
+	{"GRPO", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
 		d.spoil(b, nil, ofRole, ofOffsets, ofOffsets, ofRewards)
 		advantages := one(d, d.output(len(b.Role)), b.Advantages)
 		err := c.GRPO(advantages, b, reweight.GRPOOptions{Eps: d.number(1e-6), DivideByStd: d.IntN(2) == 0})
-		return outcome{err, advantages}
+		return Outcome{err, advantages}
 	}},
-	{"GAE", func(d *draws, c caller) outcome {
+	{"GAE", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
 		rewards := d.floats(len(b.Role))
 		d.spoil(b, nil, ofRole, ofOffsets, ofOffsets)
 		advantages := one(d, d.output(len(b.Role)), rewards)
 		returns := one(d, d.output(len(b.Role)), nil)
 		err := c.GAE(advantages, returns, rewards, b, reweight.GAEOptions{Gamma: d.number(1), Lambda: d.number(0.95)})
-		return outcome{err, advantages, returns}
+		return Outcome{err, advantages, returns}
 	}},
-	{"Whiten", func(d *draws, c caller) outcome {
+	{"Whiten", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
 		x := b.Entropy
 		d.spoil(b, x, ofRole, ofValues)
 		dst := one(d, d.output(len(x)), x)
-		return outcome{c.Whiten(dst, x, b.Role), dst}
+		return Outcome{c.Whiten(dst, x, b.Role), dst}
 	}},
 }

@@ -1,4 +1,4 @@
-package runner
+package trials
 
 import (
 	"math"
@@ -8,11 +8,12 @@ import (
 
 const log2e = 0x1.715476p+0 // the unit of the reference of a row is 1/log2e nats
 
-const mostRows = 40 // of a trial
+// MostRows is the most that a trial has.
+const MostRows = 40
 
 // row draws a row of logits of the kinds that take the ways through the kernel: one
 // that is summed at once, references that move, elements far below, rows in float64.
-func (d *draws) row(n int) []float32 {
+func (d *Draws) row(n int) []float32 {
 	x := make([]float32, n)
 	inf := float32(math.Inf(1))
 	level, slope := float32(0), float32(d.NormFloat64()/100)
@@ -76,7 +77,7 @@ func (d *draws) row(n int) []float32 {
 
 // logits draws rows of any format, and an id for each. Where the temperature is far from
 // 1, the logits often are as far apart as makes a difference there.
-func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids []int32) {
+func (d *Draws) logits(formats int, temperature float64) (l reweight.Logits, ids []int32) {
 	scale := float32(1)
 	if t := temperature; (t > 100 || t < 0.01) && d.IntN(3) > 0 {
 		scale = float32(t)
@@ -93,9 +94,9 @@ func (d *draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 	l.Vocab = vocab
 	rows := 1 + d.IntN(3)
 	if vocab <= 300 && d.IntN(4) == 0 {
-		rows = 1 + d.IntN(mostRows) // several for each warp of a launch
+		rows = 1 + d.IntN(MostRows) // several for each warp of a launch
 	}
-	format := d.format(formats)
+	format := d.Format(formats)
 	switch format {
 	case 0:
 		l.F32 = array[float32](d, rows*vocab)
@@ -146,14 +147,17 @@ func toF16(f float32) reweight.F16 {
 	return reweight.F16(sign | uint32(exponent)<<10 | fraction>>13)
 }
 
-// The formats take turns, and for each of them the temperatures 1 and others: so each
+// Format says which of so many formats a trial on rows has: they take turns, so that each
 // kernel has as many rounds.
-func (d *draws) format(formats int) int { return int(d.seed/4) % formats }
-func (d *draws) tempered() bool         { return d.seed/2%2 == 1 }
+func (d *Draws) Format(formats int) int { return int(d.seed/4) % formats }
 
-func (d *draws) temperature() float64 {
+// Tempered says whether it has another temperature than 1, which takes turns for each of
+// the formats.
+func (d *Draws) Tempered() bool { return d.seed/2%2 == 1 }
+
+func (d *Draws) temperature() float64 {
 	switch {
-	case !d.tempered():
+	case !d.Tempered():
 		return 1
 	case d.IntN(4) == 0 && d.err():
 		return one(d, 0, -1, math.Inf(1), math.NaN())
@@ -162,8 +166,8 @@ func (d *draws) temperature() float64 {
 }
 
 // trialsOnRows are those of the kernels on rows of logits.
-var trialsOnRows = []trial{
-	{"TokenStats", func(d *draws, c caller) outcome {
+var trialsOnRows = []Trial{
+	{"TokenStats", func(d *Draws, c Caller) Outcome {
 		opt := reweight.TokenStatsOptions{Temperature: d.temperature()}
 		logits, ids := d.logits(3, opt.Temperature)
 		var dst reweight.Stats
@@ -177,11 +181,11 @@ var trialsOnRows = []trial{
 			ids = nil // not read then
 		}
 		if v := d.view(logits.Rows()); d.IntN(2) == 0 {
-			return outcome{v.tokenStats(c, dst, logits, ids, opt), dst}
+			return Outcome{v.tokenStats(c, dst, logits, ids, opt), dst}
 		}
-		return outcome{c.TokenStats(dst, logits, ids, opt), dst}
+		return Outcome{c.TokenStats(dst, logits, ids, opt), dst}
 	}},
-	{"RowGradient", func(d *draws, c caller) outcome {
+	{"RowGradient", func(d *Draws, c Caller) Outcome {
 		opt := reweight.RowGradientOptions{Temperature: d.temperature(), EntropyBonus: one(d, 0, 0, 0.01, -3)}
 		logits, ids := d.logits(2, opt.Temperature)
 		rows := len(ids)
@@ -218,10 +222,10 @@ var trialsOnRows = []trial{
 		}
 		if v := d.view(rows); d.IntN(2) == 0 {
 			err := v.rowGradient(c, dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
-			return outcome{err, floats(dst)}
+			return Outcome{err, floats(dst)}
 		}
 		err := c.RowGradient(dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
-		return outcome{err, floats(dst)}
+		return Outcome{err, floats(dst)}
 	}},
 }
 
