@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"testing"
 
@@ -19,40 +18,20 @@ import (
 // choice of the cases that has every kernel, dtype, family and length from 1 to 300,
 // and the lengths around blocks and chunks.
 //
-//	go test ./kernels -gpu all -timeout 3h     # every case, and prints how many
+//	go test ./kernels -gpu all -timeout 3h -v     # every case, and prints how many
 //	go test ./kernels -gpu none
-var amount = flag.String("gpu", "some", "how much of the tests the GPU, or the interpreter of its kernels, takes part in: none, some or all")
+var withGPUFlag = flag.String("gpu", "some", "how much of the tests the GPU, or the interpreter of its kernels, takes part in: none, some or all")
 
 const gpuName = "gpu"
 
-// counts are those of what the GPU was compared in, and device is its name, or that of
-// the interpreter.
-var (
-	counts struct{ cases, rows, elements, results, differ atomic.Int64 }
-	device atomic.Value
-)
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	switch *amount {
-	case "none", "some", "all":
-	default:
-		fmt.Printf("-gpu is %q, want none, some or all\n", *amount)
-		os.Exit(2)
-	}
-	status := m.Run()
-	if *amount == "all" && counts.cases.Load() > 0 {
-		fmt.Printf("gpu: %v: %d cases, %d rows of logits or arrays, %d elements, %d results compared; bits differ in %d\n",
-			device.Load(), counts.cases.Load(), counts.rows.Load(), counts.elements.Load(), counts.results.Load(), counts.differ.Load())
-	}
-	os.Exit(status)
-}
+// device is the name of the GPU, or that of the interpreter.
+var device atomic.Value
 
 // withGPU returns all implementations of this machine, the GPU last. Only one test at a
 // time may run what it returns.
 func withGPU(t testing.TB) []Implementation {
-	impls := Implementations()
-	if *amount == "none" || !gputest.Supported() {
+	impls := onCPU(t)
+	if *withGPUFlag == "none" || !gputest.Supported() {
 		return impls
 	}
 	dev := gputest.Device(t)
@@ -88,10 +67,10 @@ func fuzzWithGPU(f *testing.F) []Implementation {
 
 // allWithGPU returns them with the GPU only if it is to run all cases.
 func allWithGPU(t testing.TB) []Implementation {
-	if *amount == "all" {
+	if *withGPUFlag == "all" {
 		return withGPU(t)
 	}
-	return Implementations()
+	return onCPU(t)
 }
 
 // chosen returns the implementations for one of the cases of a long list: the GPU, if
@@ -103,27 +82,10 @@ func chosen(impls []Implementation, s Spec) []Implementation {
 	}
 	n := max(s.Vocab, s.Rows)
 	last := len(impls) - 1
-	if impls[last].Name == gpuName && *amount != "all" && (n > 10000 || (n+int(s.Family))%several != 0) {
+	if impls[last].Name == gpuName && *withGPUFlag != "all" && (n > 10000 || (n+int(s.Family))%several != 0) {
 		return impls[:last]
 	}
 	return impls
-}
-
-// count adds a case that the GPU ran to counts.
-func count(c *Case, s Spec, got, want []uint64) {
-	counts.cases.Add(1)
-	rows := 1
-	if s.Vocab > 0 {
-		rows = s.Rows
-	}
-	counts.rows.Add(int64(rows))
-	counts.elements.Add(int64(c.Elements))
-	counts.results.Add(int64(len(got)))
-	for i := range got {
-		if got[i] != want[i] {
-			counts.differ.Add(1)
-		}
-	}
 }
 
 // unaligned allocates arrays that end at a multiple of 16 bytes, so that they begin
@@ -147,7 +109,7 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 		// at a step, from another one on in each case.
 		elements := 20_000
 		switch {
-		case *amount == "all":
+		case *withGPUFlag == "all":
 			elements = 5_000_000
 		case testing.Short():
 			elements = 2_000
@@ -182,6 +144,7 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 					}
 					if i == 0 {
 						first = out
+						continue
 					}
 					compareRows(t, impl, fmt.Sprintf("%v, rows of %d with %v", dtype, n, v), rows, n, out, first)
 				}
@@ -195,7 +158,7 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 func TestEveryHalf(t *testing.T) {
 	impls := withGPU(t)
 	step, offset := 1, 0
-	if *amount != "all" {
+	if *withGPUFlag != "all" && impls[len(impls)-1].Name == gpuName {
 		step = 64
 		offset = rand.IntN(step)
 	}
@@ -224,8 +187,9 @@ func TestEveryHalf(t *testing.T) {
 			}
 			if i == 0 {
 				first = out
+			} else {
+				compareRows(t, impl, l.DType().String(), rows, vocab, out, first)
 			}
-			compareRows(t, impl, l.DType().String(), rows, vocab, out, first)
 			if l.BF16 == nil {
 				continue
 			}
@@ -243,14 +207,14 @@ func TestEveryHalf(t *testing.T) {
 			}
 			if i == 0 {
 				firstGradient = wide
+			} else {
+				compareRows(t, impl, "gradient of bf16", rows, vocab, wide, firstGradient)
 			}
-			compareRows(t, impl, "gradient of bf16", rows, vocab, wide, firstGradient)
 		}
 	}
 }
 
-// compareRows wants the bits of the first implementation, and counts them if they are
-// the GPU's.
+// compareRows wants the bits of the first implementation, and counts them.
 func compareRows(t *testing.T, impl Implementation, what string, rows, vocab int, got, want []float32) {
 	t.Helper()
 	differ := 0
@@ -262,13 +226,7 @@ func compareRows(t *testing.T, impl Implementation, what string, rows, vocab int
 			differ++
 		}
 	}
-	if impl.Name == gpuName {
-		counts.cases.Add(1)
-		counts.rows.Add(int64(rows))
-		counts.elements.Add(int64(rows * vocab))
-		counts.results.Add(int64(len(got)))
-		counts.differ.Add(int64(differ))
-	}
+	count(impl, tally{1, rows, rows * vocab, len(got), differ})
 }
 
 // logitsOf returns x as logits of the dtype.

@@ -13,14 +13,14 @@ import (
 // there are cgo and a C compiler.
 //
 //	go test ./kernels -native none
-var withNative = flag.String("native", "all", "how much of the tests the C library takes part in: none or all")
+var withNativeFlag = flag.String("native", "all", "how much of the tests the C library takes part in: none or all")
 
 // onCPU returns all implementations that run on this machine's CPU, those of the C
 // library last: "native-portable" and the like.
 func onCPU(t testing.TB) []Implementation {
 	t.Helper()
 	impls := Implementations()
-	if *withNative == "none" || !nativetest.Supported() {
+	if *withNativeFlag == "none" || !nativetest.Supported() {
 		return impls
 	}
 	l := nativetest.Library(t)
@@ -35,7 +35,7 @@ func onCPU(t testing.TB) []Implementation {
 
 // TestNative: the C library has the instruction sets that plain Go's library has.
 func TestNative(t *testing.T) {
-	if *withNative == "none" {
+	if *withNativeFlag == "none" {
 		t.Skip("-native none")
 	}
 	nativetest.Library(t) // skips where there is none
