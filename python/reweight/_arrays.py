@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Dict, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -33,43 +33,56 @@ class Tensor(Protocol):
 
     def stride(self) -> Sequence[int]: ...
 
+    def is_contiguous(self) -> bool: ...
+
 
 ArrayLike = Union["npt.NDArray[Any]", Tensor]
 """A NumPy array or a torch.Tensor."""
 
-_NUMPY: Dict[Any, str] = {
-    np.dtype(np.float32): "f32",
-    np.dtype(np.float16): "f16",
-    np.dtype(np.float64): "f64",
-    np.dtype(np.int32): "i32",
-    np.dtype(np.int64): "i64",
-    np.dtype(np.uint8): "u8",
-    np.dtype(np.bool_): "bool",
-}
-_TORCH: Dict[Any, str] = {}  # filled when the first tensor comes
-_NAMES = {
-    "f32": "float32",
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "f64": "float64",
-    "i32": "int32",
-    "i64": "int64",
-    "u8": "uint8",
-    "bool": "bool",
-}
-_SIZES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "i32": 4, "i64": 8, "u8": 1, "bool": 1}
+
+class DType:
+    """The type of the elements of an array."""
+
+    __slots__ = ("name", "size", "number", "numpy")
+
+    def __init__(self, name: str, size: int, number: int = -1) -> None:
+        self.name = name  # as NumPy and PyTorch have it
+        self.size = size  # bytes
+        self.number = number  # a reweight_dtype, or -1
+        self.numpy = None if name == "bfloat16" else np.dtype(name)
+
+    def __str__(self) -> str:
+        return self.name
 
 
-class Array(NamedTuple):
+F32, BF16, F16 = DType("float32", 4, 0), DType("bfloat16", 2, 1), DType("float16", 2, 2)
+F64, I32, I64, U8, BOOL = DType("float64", 8), DType("int32", 4), DType("int64", 8), DType("uint8", 1), DType("bool", 1)
+_ALL = (F32, BF16, F16, F64, I32, I64, U8, BOOL)
+_NUMPY: Dict[Any, DType] = {d.numpy: d for d in _ALL if d.numpy is not None}
+_TORCH: Dict[Any, DType] = {}  # filled when the first tensor comes
+
+
+class Array:
     """An array as the library sees it."""
 
-    pointer: int  # of its first element; 0 is possible if it has no elements
-    dtype: str  # "f32", "bf16", "f16", "f64", "i32", "i64", "u8" or "bool"
-    shape: Tuple[int, ...]
-    strides: Tuple[int, ...]  # in elements
-    device: Optional[int]  # the ordinal of a GPU, or None for the CPU
-    writable: bool
-    owner: Any  # the array or tensor itself
+    __slots__ = ("pointer", "dtype", "shape", "contiguous", "device", "owner")
+
+    def __init__(
+        self, pointer: int, dtype: DType, shape: Tuple[int, ...], contiguous: bool, device: Optional[int], owner: Any
+    ) -> None:
+        self.pointer = pointer  # of its first element; it means nothing if there is none
+        self.dtype = dtype
+        self.shape = shape
+        self.contiguous = contiguous  # whether the elements lie one after another
+        self.device = device  # the ordinal of a GPU, or None for the CPU
+        self.owner = owner  # the array or tensor itself
+
+    @property
+    def strides(self) -> Tuple[int, ...]:
+        """The distances of elements, in elements."""
+        if isinstance(self.owner, np.ndarray):
+            return tuple(s // self.dtype.size for s in self.owner.strides)
+        return tuple(self.owner.stride())
 
     @property
     def size(self) -> int:
@@ -105,12 +118,12 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 
-def view(argument: str, obj: Any, dtypes: Tuple[str, ...], *, writable: bool = False) -> Array:
+def view(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bool = False) -> Array:
     """Returns the argument's array, which must have one of the dtypes.
 
     Raises TypeError if it is neither a NumPy array nor a tensor, or has another dtype,
     and InputError, a ValueError, if it is misaligned, or read-only where it is to be
-    writable. Shape and strides are the caller's to check.
+    writable. Its shape, strides and device are the caller's to check.
     """
     if type(obj) is np.ndarray:
         return _view_numpy(argument, obj, dtypes, writable)
@@ -122,9 +135,9 @@ def view(argument: str, obj: Any, dtypes: Tuple[str, ...], *, writable: bool = F
     raise TypeError(f"{argument} is {_described(obj)}, want a NumPy array or a torch.Tensor of {_listed(dtypes)}")
 
 
-def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[str, ...], writable: bool) -> Array:
+def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[DType, ...], writable: bool) -> Array:
     dtype = _NUMPY.get(obj.dtype)
-    if dtype is None or dtype not in dtypes:
+    if dtype not in dtypes or dtype is None:
         raise TypeError(f"{argument} has dtype {_described_dtype(obj.dtype)}, want {_listed(dtypes)}")
     interface = _Interface.from_address(_capsule_pointer(obj.__array_struct__, None))
     flags = interface.flags
@@ -132,41 +145,36 @@ def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[str, ...], w
         raise _misaligned(argument, dtype)
     if writable and not flags & _WRITEABLE:
         raise InputError(argument, "is read-only, want an array that can be written")
-    shape = obj.shape
-    if flags & _CONTIGUOUS:
-        strides = _contiguous_strides(shape)
-    else:
-        size = _SIZES[dtype]
-        if any(s % size for s in obj.strides):
-            raise InputError(argument, f"has strides of {obj.strides} bytes, want multiples of {size}")
-        strides = tuple(s // size for s in obj.strides)
-    return Array(interface.data or 0, dtype, shape, strides, None, bool(flags & _WRITEABLE), obj)
+    contiguous = flags & _CONTIGUOUS != 0
+    if not contiguous and any(s % dtype.size for s in obj.strides):
+        raise InputError(argument, f"has strides of {list(obj.strides)} bytes, want multiples of {dtype.size}")
+    return Array(interface.data or 0, dtype, obj.shape, contiguous, None, obj)
 
 
-def _view_torch(argument: str, obj: Any, dtypes: Tuple[str, ...], torch: Any) -> Array:
+def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], torch: Any) -> Array:
     if not _TORCH:
-        for key, name in _NAMES.items():
-            _TORCH[getattr(torch, name)] = key
+        _TORCH.update({getattr(torch, d.name): d for d in _ALL})
     dtype = _TORCH.get(obj.dtype)
-    if dtype is None or dtype not in dtypes:
+    if dtype not in dtypes or dtype is None:
         raise TypeError(f"{argument} has dtype {str(obj.dtype).replace('torch.', '')}, want {_listed(dtypes)}")
+    if obj.layout is not torch.strided:
+        raise TypeError(f"{argument} is a sparse tensor, want a dense one")
     device = obj.device
-    if device.type not in ("cpu", "cuda") or obj.layout is not torch.strided:
-        what = f"a tensor on {device}" if obj.layout is torch.strided else "a sparse tensor"
-        raise TypeError(f"{argument} is {what}, want a strided tensor on the CPU or a CUDA device")
+    kind = device.type
+    if kind != "cpu" and kind != "cuda":
+        raise TypeError(f"{argument} is on the device {device}, want the CPU or a CUDA device")
     pointer = obj.data_ptr()
-    if pointer % _SIZES[dtype]:
+    if pointer % dtype.size:
         raise _misaligned(argument, dtype)
-    ordinal = device.index if device.type == "cuda" else None
-    return Array(pointer, dtype, tuple(obj.shape), obj.stride(), ordinal, True, obj)
+    return Array(pointer, dtype, tuple(obj.shape), obj.is_contiguous(), device.index if kind == "cuda" else None, obj)
 
 
-def _misaligned(argument: str, dtype: str) -> InputError:
-    return InputError(argument, f"is not aligned: its address is no multiple of {_SIZES[dtype]}, the bytes of an element")
+def _misaligned(argument: str, dtype: DType) -> InputError:
+    return InputError(argument, f"is not aligned: its address is no multiple of {dtype.size}, the bytes of an element")
 
 
-def _listed(dtypes: Sequence[str]) -> str:
-    names = [_NAMES[d] for d in dtypes]
+def _listed(dtypes: Sequence[DType]) -> str:
+    names = [str(d) for d in dtypes]
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
 
 
@@ -179,40 +187,15 @@ def _described(obj: Any) -> str:
 
 def _described_dtype(dtype: Any) -> str:
     if dtype.newbyteorder() in _NUMPY:
-        return f"{dtype.newbyteorder().name} in the other byte order ({dtype.str})"
+        return f"{dtype.name} in the other byte order ({dtype.str})"
     return str(dtype)
-
-
-def _contiguous_strides(shape: Sequence[int]) -> Tuple[int, ...]:
-    if len(shape) == 1:
-        return (1,)
-    strides, n = [], 1
-    for d in reversed(shape):
-        strides.append(n)
-        n *= d
-    return tuple(reversed(strides))
-
-
-def inner_contiguous(array: Array) -> bool:
-    """Whether the elements of the last dimension lie one after another."""
-    return not array.shape or array.shape[-1] <= 1 or array.strides[-1] == 1
-
-
-def contiguous(array: Array) -> bool:
-    """Whether all elements lie one after another."""
-    n = 1
-    for d, s in zip(reversed(array.shape), reversed(array.strides)):
-        if d != 1 and s != n:
-            return array.size == 0
-        n *= d
-    return True
 
 
 def check(argument: str, array: Array, shape: Tuple[int, ...], unit: str, like: Array, name: str) -> None:
     """Wants a contiguous array of the shape, one element per unit, on the device of like,
     the argument of that name."""
     check_shape(argument, array, shape, unit, like, name)
-    if not contiguous(array):
+    if not array.contiguous:
         raise not_contiguous(argument, array)
 
 
@@ -225,9 +208,16 @@ def check_shape(argument: str, array: Array, shape: Tuple[int, ...], unit: str, 
         raise InputError(argument, f"is on {place(array.device)}, want {place(like.device)} like {name}")
 
 
+def inner_contiguous(array: Array) -> bool:
+    """Whether the elements of the last dimension lie one after another."""
+    return array.contiguous or array.shape[-1] <= 1 or array.strides[-1] == 1
+
+
 def not_contiguous(argument: str, array: Array) -> InputError:
     """The error of an array whose elements do not lie one after another."""
-    return InputError(argument, f"is not contiguous: its strides are {list(array.strides)} elements for the shape {list(array.shape)}")
+    return InputError(
+        argument, f"is not contiguous: for the shape {list(array.shape)} its strides are {list(array.strides)} elements"
+    )
 
 
 def place(device: Optional[int]) -> str:
@@ -235,32 +225,31 @@ def place(device: Optional[int]) -> str:
     return "the CPU" if device is None else f"cuda:{device}"
 
 
-def output(
-    argument: str, out: Optional[Any], shape: Tuple[int, ...], unit: str, like: Array, name: str, dtype: str = "f32"
-) -> Array:
-    """Returns the array of a result: out, which must be contiguous and writable, or a new
-    one where out is None."""
+def output(argument: str, out: Optional[Any], shape: Tuple[int, ...], unit: str, like: Array, name: str) -> Array:
+    """Returns the array of a result of float32: out, which must be contiguous and writable,
+    or a new one where out is None."""
     if out is None:
-        return empty(like, shape, dtype)
-    array = view(argument, out, (dtype,), writable=True)
+        return empty(like, shape, F32)
+    array = view(argument, out, (F32,), writable=True)
     check(argument, array, shape, unit, like, name)
     return array
 
 
-def empty(like: Array, shape: Tuple[int, ...], dtype: str = "f32") -> Array:
+def empty(like: Array, shape: Tuple[int, ...], dtype: DType) -> Array:
     """Returns a new array, of NumPy or of PyTorch as like is, and on its device."""
     if isinstance(like.owner, np.ndarray):
-        return _view_numpy("", np.empty(shape, _NAMES[dtype]), (dtype,), True)
+        new = np.empty(shape, dtype.numpy)
+        return Array(_Interface.from_address(_capsule_pointer(new.__array_struct__, None)).data or 0, dtype, shape, True, None, new)
     torch = sys.modules["torch"]
-    return _view_torch("", torch.empty(shape, dtype=getattr(torch, _NAMES[dtype]), device=like.owner.device), (dtype,), torch)
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.owner.device)
+    return Array(tensor.data_ptr(), dtype, shape, True, like.device, tensor)
 
 
 def made_like(like: Array, values: npt.NDArray[Any]) -> Array:
     """Returns the values as an array of NumPy or of PyTorch as like is, on its device."""
     if isinstance(like.owner, np.ndarray):
-        return _view_numpy("", values, (_NUMPY[values.dtype],), True)
-    torch = sys.modules["torch"]
-    return _view_torch("", torch.from_numpy(values).to(like.owner.device), (_NUMPY[values.dtype],), torch)
+        return view("", values, _ALL)
+    return view("", sys.modules["torch"].from_numpy(values).to(like.owner.device), _ALL)
 
 
 def as_numpy(array: Array) -> npt.NDArray[Any]:

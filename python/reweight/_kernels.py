@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
 from . import _structs
-from ._arrays import Array, ArrayLike, check, output, view
+from ._arrays import F32, I32, Array, ArrayLike, check, output, view
 from ._errors import InputError, number
 from ._backend import backend
 from ._scalars import Scalars
@@ -38,7 +38,7 @@ def masked_moments(
             raise InputError("roles", f"has {r!r}, want 0, 1 and 2")
         bits |= 1 << r
     b = bind(Batch(role=role))
-    values = view("x", x, ("f32",))
+    values = view("x", x, (F32,))
     check("x", values, b.shape, "token", b.role, "role")
     shift = number("shift", shift)
     result = Scalars(_structs.Moments, b.role)
@@ -67,7 +67,7 @@ def actfocus_weights(
     options = _actfocus_options(alpha, beta, 0.0, "energy")
     mean, sigma = number("mean", mean), number("sigma", sigma)
     b = bind(Batch(role=role))
-    values = view("signal", signal, ("f32",))
+    values = view("signal", signal, (F32,))
     check("signal", values, b.shape, "token", b.role, "role")
     dst = _output(out, b)
     _run(
@@ -121,7 +121,7 @@ def min_max(x: ArrayLike, offsets: ArrayLike, *, out: Optional[MinMax] = None) -
 
 def _ranges(x: ArrayLike, offsets: ArrayLike) -> Tuple[Array, Array]:
     values = _vector("x", x)
-    ranges = view("offsets", offsets, ("i32",))
+    ranges = view("offsets", offsets, (I32,))
     if len(ranges.shape) != 1 or ranges.shape[0] < 1:
         raise InputError("offsets", f"has the shape {list(ranges.shape)}, want one dimension of at least 1 element")
     check("offsets", ranges, ranges.shape, "boundary", values, "x")
@@ -130,7 +130,7 @@ def _ranges(x: ArrayLike, offsets: ArrayLike) -> Tuple[Array, Array]:
 
 def _vector(argument: str, obj: ArrayLike) -> Array:
     """Returns an array of one dimension."""
-    array = view(argument, obj, ("f32",))
+    array = view(argument, obj, (F32,))
     if len(array.shape) != 1:
         raise InputError(argument, f"has the shape {list(array.shape)}, want one dimension")
     check(argument, array, array.shape, "element", array, argument)
@@ -158,7 +158,7 @@ def multiply(a: ArrayLike, b: ArrayLike, *, out: Optional[ArrayLike] = None) -> 
     a, b and out are float32, of one shape; out may be a or b. Raises InputError, a
     ValueError, for anything else.
     """
-    first, second = view("a", a, ("f32",)), view("b", b, ("f32",))
+    first, second = view("a", a, (F32,)), view("b", b, (F32,))
     check("a", first, first.shape, "element", first, "a")
     check("b", second, first.shape, "element of a", first, "a")
     dst = output("out", out, first.shape, "element of a", first, "a")
@@ -210,7 +210,7 @@ def surrogate(
     )
     w = None
     if weights is not None:
-        w = view("weights", weights, ("f32",))
+        w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
     grad = _output(out, b)
     result = Scalars(_structs.SurrogateSums, b.role)

@@ -8,7 +8,22 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from . import _structs
-from ._arrays import _SIZES, Array, ArrayLike, as_numpy, check_shape, contiguous, empty, inner_contiguous, not_contiguous, view
+from ._arrays import (
+    BF16,
+    F16,
+    F32,
+    I32,
+    I64,
+    Array,
+    ArrayLike,
+    DType,
+    as_numpy,
+    check_shape,
+    empty,
+    inner_contiguous,
+    not_contiguous,
+    view,
+)
 from ._backend import backend
 from ._errors import InputError, located, number
 
@@ -58,18 +73,18 @@ def token_stats(
     Raises InputError, a ValueError, for an id outside of the vocabulary, for shapes and
     devices that do not match, and for a wrong temperature; nothing is written then.
     """
-    x = view("logits", logits, _LOGITS)
+    x = view("logits", logits, (F32, BF16, F16))
     shape = _rows_shape("logits", x)
     y = None
     if ids is not None:
-        y = _per_row("ids", ids, ("i32", "i64"), shape, x)
+        y = _per_row("ids", ids, (I32, I64), shape, x)
     if out is None:
-        results = [empty(x, shape), empty(x, shape), None if y is None else empty(x, shape)]
+        results = [empty(x, shape, F32), empty(x, shape, F32), None if y is None else empty(x, shape, F32)]
     else:
         if not isinstance(out, TokenStats):
             raise TypeError(f"out is a {type(out).__name__}, want a TokenStats")
         results = [
-            None if obj is None else _per_row("out." + name, obj, ("f32",), shape, x, writable=True)
+            None if obj is None else _per_row("out." + name, obj, (F32,), shape, x, writable=True)
             for name, obj in zip(TokenStats._fields, out)
         ]
         if results == [None, None, None]:
@@ -80,10 +95,10 @@ def token_stats(
             raise InputError("ids", f"is None, want {list(shape)} elements, one per row, for out.logprobs")
     temperature = number("temperature", temperature)
     run = backend(x.device)
-    for part in _parts(x, None, [y] + results):
+    for part in _parts(x, x, [y] + results):
         p = part.pointers
         dst = _structs.Stats(p[1], p[2], p[3])
-        chosen = _structs.Ids(p[0], y is not None and y.dtype == "i64")
+        chosen = _structs.Ids(p[0], y is not None and y.dtype is I64)
         try:
             run.token_stats(dst, part.logits, chosen, temperature, workers)
         except InputError as e:
@@ -128,23 +143,23 @@ def row_gradient(
     whose log-probability is NaN gets NaN. Raises InputError, a ValueError, as token_stats
     does; nothing is written then.
     """
-    x = view("logits", logits, ("f32", "bf16"))
+    x = view("logits", logits, (F32, BF16))
     shape = _rows_shape("logits", x)
-    y = _per_row("ids", ids, ("i32", "i64"), shape, x)
-    l = _per_row("logprobs", logprobs, ("f32",), shape, x)
-    g = _per_row("grad", grad, ("f32",), shape, x)
-    gh = None if grad_entropy is None else _per_row("grad_entropy", grad_entropy, ("f32",), shape, x)
+    y = _per_row("ids", ids, (I32, I64), shape, x)
+    l = _per_row("logprobs", logprobs, (F32,), shape, x)
+    g = _per_row("grad", grad, (F32,), shape, x)
+    gh = None if grad_entropy is None else _per_row("grad_entropy", grad_entropy, (F32,), shape, x)
     options = _structs.RowGradientOptions(number("temperature", temperature), number("entropy_bonus", entropy_bonus))
     h = None
     if entropy is not None:
-        h = _per_row("entropy", entropy, ("f32",), shape, x)
+        h = _per_row("entropy", entropy, (F32,), shape, x)
     elif gh is not None or (options.entropy_bonus != 0 and math.isfinite(options.entropy_bonus)):
         why = "grad_entropy is set" if gh is not None else "entropy_bonus is not 0"
         raise InputError("entropy", f"is None, want {list(shape)} elements, one per row, because {why}")
     if out is None:
         dst = empty(x, x.shape, x.dtype)
     else:
-        dst = view("out", out, (x.dtype,), writable=True)
+        dst = view("out", out, (x.dtype,), True)
         check_shape("out", dst, x.shape, "logit", x, "logits")
         _rows_shape("out", dst)
     run = backend(x.device)
@@ -152,35 +167,33 @@ def row_gradient(
         p = part.pointers
         try:
             run.row_gradient(
-                part.dst, part.logits, _structs.Ids(p[0], y.dtype == "i64"), p[1], p[2], p[3], p[4], options, workers
+                part.dst, part.logits, _structs.Ids(p[0], y.dtype is I64), p[1], p[2], p[3], p[4], options, workers
             )
         except InputError as e:
             raise located(e, shape, part.first) from None
     return dst.owner
 
 
-_LOGITS = _structs.DTYPES
-
-
 def _rows_shape(argument: str, x: Array) -> Tuple[int, ...]:
     """Returns the shape of arrays with an element per row of x."""
-    if not 1 <= len(x.shape) <= 3:
-        raise InputError(argument, f"has the shape {list(x.shape)}, want [N, V], [B, T, V] or [V]")
-    vocab = x.shape[-1]
-    if vocab < 1:
+    shape = x.shape
+    if not 1 <= len(shape) <= 3:
+        raise InputError(argument, f"has the shape {list(shape)}, want [N, V], [B, T, V] or [V]")
+    if shape[-1] < 1:
         raise InputError(argument, "has rows of 0 logits, want at least 1")
-    if not inner_contiguous(x):
-        raise not_contiguous(argument, x)
-    if len(x.shape) > 1 and x.shape[-2] > 1 and x.strides[-2] < vocab:
-        raise InputError(argument, f"has a row every {x.strides[-2]} elements, want at least {vocab}, the logits of a row")
-    return x.shape[:-1]
+    if not x.contiguous:
+        if not inner_contiguous(x):
+            raise not_contiguous(argument, x)
+        if len(shape) > 1 and shape[-2] > 1 and x.strides[-2] < shape[-1]:
+            raise InputError(argument, f"has a row every {x.strides[-2]} elements, want at least {shape[-1]}, the logits of a row")
+    return shape[:-1]
 
 
 def _per_row(
-    argument: str, obj: ArrayLike, dtypes: Tuple[str, ...], shape: Tuple[int, ...], like: Array, writable: bool = False
+    argument: str, obj: Any, dtypes: Tuple[DType, ...], shape: Tuple[int, ...], like: Array, writable: bool = False
 ) -> Array:
     """Returns an array with an element per row of logits."""
-    array = view(argument, obj, dtypes, writable=writable)
+    array = view(argument, obj, dtypes, writable)
     check_shape(argument, array, shape, "row", like, "logits")
     if not inner_contiguous(array):
         raise not_contiguous(argument, array)
@@ -196,46 +209,60 @@ class _Part(NamedTuple):
     first: int  # the number of its first row
 
 
-def _parts(x: Array, dst: Optional[Array], arrays: List[Optional[Array]]) -> List[_Part]:
+def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
     """Returns the calls that do all rows: one, or where rows are not the same distance
     apart, one for each b of [B, T, V]. The first of the arrays is the ids."""
     rows = _rows(x)
-    out = rows if dst is None else _rows(dst)
-    if rows is not None and out is not None and all(a is None or contiguous(a) for a in arrays):
-        return [_Part(rows, out, [0 if a is None else a.pointer for a in arrays], 0)]
-    if x.device is None and arrays[0] is not None:
-        _check_ids(arrays[0], x.shape[-1])  # of all calls, before the first one writes
+    out = rows if dst is x else _rows(dst)
+    pointers, contiguous = [], True
+    for a in arrays:
+        if a is None:
+            pointers.append(0)
+        else:
+            pointers.append(a.pointer)
+            contiguous = contiguous and a.contiguous
+    if rows is not None and out is not None and contiguous:
+        return [_Part(rows, out, pointers, 0)]
+    ids = arrays[0]
+    if x.device is None and ids is not None:
+        _check_ids(ids, x.shape[-1])  # of all calls, before the first one writes
     parts = []
     for b in range(x.shape[0]):
-        rows = _rows(_at(x, b))
-        out = rows if dst is None else _rows(_at(dst, b))
-        assert rows is not None and out is not None
-        parts.append(_Part(rows, out, [0 if a is None else _at(a, b).pointer for a in arrays], b * x.shape[1]))
+        pointers = [0 if a is None else _at(a, b) for a in arrays]
+        parts.append(_Part(_matrix(x, b), _matrix(dst, b), pointers, b * x.shape[1]))
     return parts
 
 
 def _rows(x: Array) -> Optional[_structs.Rows]:
     """Returns the rows of x, or None if they are not the same distance apart."""
-    shape, vocab = x.shape, x.shape[-1]
-    n, stride = 1, vocab
-    if len(shape) > 1:
-        n = shape[-2]
-        if n > 1:
-            stride = x.strides[-2]
-    if len(shape) == 3 and shape[0] != 1:
-        if n > 1 and x.strides[0] != n * stride:
+    shape, n = x.shape, 1
+    vocab = stride = shape[-1]
+    for d in shape[:-1]:
+        n *= d
+    if not x.contiguous and n > 1:
+        strides = x.strides
+        if len(shape) == 2 or shape[0] == 1:
+            stride = strides[-2]
+        elif shape[1] == 1:
+            stride = strides[0]
+        elif strides[0] == shape[1] * strides[1]:
+            stride = strides[1]
+        else:
             return None
-        if n == 1:
-            stride = x.strides[0]
-            if stride < vocab:
-                return None
-        n *= shape[0]
-    return _structs.Rows(x.pointer, n, vocab, stride, _structs.DTYPES.index(x.dtype))
+        if stride < vocab:
+            return None
+    return _structs.Rows(x.pointer, n, vocab, stride, x.dtype.number)
 
 
-def _at(x: Array, b: int) -> Array:
-    """Returns x[b]."""
-    return x._replace(pointer=x.pointer + b * x.strides[0] * _SIZES[x.dtype], shape=x.shape[1:], strides=x.strides[1:])
+def _at(x: Array, b: int) -> int:
+    """Returns the address of x[b]."""
+    return x.pointer + b * x.strides[0] * x.dtype.size
+
+
+def _matrix(x: Array, b: int) -> _structs.Rows:
+    """Returns the rows of x[b]."""
+    n, vocab = x.shape[1:]
+    return _structs.Rows(_at(x, b), n, vocab, x.strides[1] if n > 1 else vocab, x.dtype.number)
 
 
 def _check_ids(ids: Array, vocab: int) -> None:

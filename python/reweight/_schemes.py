@@ -6,7 +6,7 @@ import operator
 from typing import Any, Callable, NamedTuple, Optional
 
 from . import _structs
-from ._arrays import Array, ArrayLike, check, output, view
+from ._arrays import F32, Array, ArrayLike, check, output, view
 from ._backend import Backend, backend
 from ._errors import InputError, choice, located, number
 from ._scalars import Scalars
@@ -162,7 +162,7 @@ def gae(
     """
     options = _structs.GAEOptions(number("gamma", gamma), number("lambda_", lambda_))
     b = bind(batch, "seq_offsets", "values")
-    r = view("rewards", rewards, ("f32",))
+    r = view("rewards", rewards, (F32,))
     check("rewards", r, b.shape, "token", b.role, "role")
     if out is not None and not isinstance(out, GAEResult):
         raise TypeError(f"out is a {type(out).__name__}, want a GAEResult")
@@ -186,7 +186,7 @@ def whiten(x: ArrayLike, role: ArrayLike, *, out: Optional[ArrayLike] = None) ->
     response tokens, and for one that is not finite; nothing is written then.
     """
     b = bind(Batch(role=role))
-    values = view("x", x, ("f32",))
+    values = view("x", x, (F32,))
     check("x", values, b.shape, "token", b.role, "role")
     dst = _output(out, b)
     _run(b, lambda run: run.whiten(dst.pointer, values.pointer, b.role.pointer, b.role.size))
@@ -260,7 +260,7 @@ def loss(
     b = bind(batch, *names)
     w = None
     if weights is not None:
-        w = view("weights", weights, ("f32",))
+        w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
     grad = _output(out, b)
     result = Scalars(_structs.LossResult, b.role)

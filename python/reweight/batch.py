@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs
-from ._arrays import Array, ArrayLike, as_numpy, check, check_shape, made_like, view
+from ._arrays import BOOL, F32, I32, I64, U8, Array, ArrayLike, DType, as_numpy, check, check_shape, made_like, view
 from ._errors import InputError
 
 MASKED = 0
@@ -83,7 +83,7 @@ class Bound(NamedTuple):
 
 def bind(batch: Batch, *names: str) -> Bound:
     """Returns the addresses of the role and of the arrays of those names."""
-    role = view("role", batch.role, ("u8",))
+    role = view("role", batch.role, (U8,))
     if len(role.shape) not in (1, 2):
         raise InputError("role", f"has the shape {list(role.shape)}, want [T] of a packed batch or [B, T] of a padded one")
     check("role", role, role.shape, "token", role, "role")
@@ -101,7 +101,7 @@ def bind(batch: Batch, *names: str) -> Bound:
         per_trajectory = name in ("group_ids", "rewards")
         shape: Tuple[int, ...] = (struct.trajectories,) if per_trajectory else role.shape
         unit = "trajectory" if per_trajectory else "token"
-        dtype = "i32" if name in ("group_ids", "span_ids") else "f32"
+        dtype = I32 if name in ("group_ids", "span_ids") else F32
         obj = getattr(batch, name)
         if obj is None:
             raise InputError(name, f"is None, want {list(shape)} elements, one per {unit}")
@@ -118,7 +118,7 @@ def offsets_of(offsets: Optional[ArrayLike], like: Array, name: str = "role") ->
     if len(like.shape) == 1:
         if offsets is None:
             raise InputError("seq_offsets", f"is None, want where each trajectory begins: {name} has the shape {list(like.shape)}")
-        array = view("seq_offsets", offsets, ("i64",))
+        array = view("seq_offsets", offsets, (I64,))
         if len(array.shape) != 1 or array.shape[0] < 2:
             raise InputError("seq_offsets", f"has the shape {list(array.shape)}, want [S+1], at least 2 elements, for one trajectory")
         check("seq_offsets", array, array.shape, "boundary", like, name)
@@ -126,13 +126,15 @@ def offsets_of(offsets: Optional[ArrayLike], like: Array, name: str = "role") ->
     if offsets is not None:
         raise InputError("seq_offsets", f"is set, want None: {name} has the shape {list(like.shape)}, which says where trajectories begin")
     rows, tokens = like.shape
+    if rows == 0:
+        raise InputError(name, f"has the shape {list(like.shape)}, want at least 1 trajectory")
     return made_like(like, np.arange(rows + 1, dtype=np.int64) * tokens)
 
 
-_MASK = ("u8", "i32", "i64", "f32", "bool")
+_MASK = (BOOL, U8, I32, I64, F32)
 
 
-def _tokens(argument: str, obj: ArrayLike, dtypes: Tuple[str, ...], like: Optional[Array]) -> Tuple[Array, npt.NDArray[Any]]:
+def _tokens(argument: str, obj: ArrayLike, dtypes: Tuple[DType, ...], like: Optional[Array]) -> Tuple[Array, npt.NDArray[Any]]:
     """Returns an array per token, and its elements one after another in the host's memory."""
     array = view(argument, obj, dtypes)
     if like is None:
@@ -197,7 +199,7 @@ def roles_from_mask(
             raise InputError("close_tag" if len(open_tag) else "open_tag", "is empty, want the token ids of both tags or of neither")
         if token_ids is None:
             raise InputError("token_ids", "is None, want the token ids in which the tags are looked for")
-        ids = _tokens("token_ids", token_ids, ("i32", "i64"), mask)[1]
+        ids = _tokens("token_ids", token_ids, (I32, I64), mask)[1]
         closes = _places(ids, spans, close_tag)
         end = 0
         for begin in _places(ids, spans, open_tag) + len(open_tag):
