@@ -6,13 +6,16 @@ torch.get_num_threads() says. For PyTorch 1.13 and later. There are first deriva
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any, Callable, Iterator, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
 import torch
 from torch import Tensor
 
 import reweight
+from reweight import InputError, TokenStats
+from reweight._errors import located
 
 __all__ = ["linear_token_stats", "loss", "token_stats"]
 
@@ -66,10 +69,8 @@ def token_stats(
     """
     _check_rows("logits", logits, ids)
     vocab = logits.shape[-1]
-    if vocab == 0:
-        raise ValueError(f"logits has shape {list(logits.shape)}, want at least one logit a row")
-    if any(size > 1 and stride < vocab for size, stride in zip(logits.shape[:-1], logits.stride())):
-        raise ValueError(f"logits has strides {list(logits.stride())}: rows of {vocab} logits overlap")
+    if logits.stride(-1) == 1 and any(size > 1 and stride < vocab for size, stride in zip(logits.shape[:-1], logits.stride())):
+        raise InputError("logits", f"has strides of {list(logits.stride())} elements, want rows that do not overlap")
     inplace = inplace and not (logits if logits._base is None else logits._base).is_leaf
     logprobs, h = _TokenStats.apply(logits, ids.contiguous(), temperature, entropy, inplace)
     return logprobs, h
@@ -81,8 +82,7 @@ class _TokenStats(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.temperature, ctx.inplace, ctx.overwritten = temperature, inplace, False
         logprobs, h = _outputs(logits, ids, entropy)
-        for part in _matrices(ids.dim(), logits.detach(), ids, logprobs, h):
-            _forward(*part, temperature)
+        _forward(logits, ids, logprobs, h, temperature)
         ctx.save_for_backward(logits, ids, logprobs, h)
         return logprobs, h
 
@@ -104,9 +104,7 @@ class _TokenStats(torch.autograd.Function):
             logits[:0].zero_()
         else:
             dst = torch.empty_like(logits)
-        g, e = _gradients(logprobs, grad, grad_entropy)
-        for part in _matrices(ids.dim(), dst, logits, ids, logprobs, h, g, e):
-            _backward(*part, ctx.temperature)
+        _backward(dst, logits, ids, logprobs, h, *_gradients(logprobs, grad, grad_entropy), ctx.temperature)
         return dst, None, None, None, None
 
 
@@ -135,19 +133,17 @@ def linear_token_stats(
     _check_rows("hidden", hidden, ids)
     width = hidden.shape[-1]
     if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
-        raise ValueError(f"weight has shape {list(weight.shape)}, want [V, {width}] for hidden of width {width}")
+        raise InputError("weight", f"has the shape {list(weight.shape)}, want [V, {width}], V at least 1")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias has shape {list(bias.shape)}, want [{weight.shape[0]}] like weight")
+        raise InputError("bias", f"has the shape {list(bias.shape)}, want [{weight.shape[0]}], one element per row of weight")
     for name, t in ("weight", weight), ("bias", bias):
         if t is not None and t.dtype != hidden.dtype:
-            raise TypeError(f"{name} is {t.dtype}, want {hidden.dtype} like hidden")
+            raise TypeError(f"{name} has dtype {_plain(t.dtype)}, want {_plain(hidden.dtype)} like hidden")
     if chunk is None:
         chunk = max(1, _CHUNK_BYTES // (weight.shape[0] * weight.element_size()))
     if chunk < 1:
-        raise ValueError(f"chunk is {chunk}, want at least 1")
-    logprobs, h = _LinearTokenStats.apply(
-        hidden.reshape(-1, width), weight, bias, ids.reshape(-1), chunk, temperature, entropy
-    )
+        raise InputError("chunk", f"is {chunk}, want at least 1")
+    logprobs, h = _LinearTokenStats.apply(hidden.reshape(-1, width), weight, bias, ids, chunk, temperature, entropy)
     return logprobs.view(ids.shape), None if h is None else h.view(ids.shape)
 
 
@@ -165,9 +161,13 @@ class _LinearTokenStats(torch.autograd.Function):
     ) -> Any:
         ctx.set_materialize_grads(False)
         ctx.chunk, ctx.temperature = chunk, temperature
+        shape, ids = ids.shape, ids.reshape(-1)
         logprobs, h = _outputs(hidden, ids, entropy)
         for rows, x in _logits(hidden, weight, bias, chunk):
-            _forward(x, ids[rows], logprobs[rows], None if h is None else h[rows], temperature)
+            try:
+                _forward(x, ids[rows], logprobs[rows], None if h is None else h[rows], temperature)
+            except InputError as e:
+                raise located(e, shape, rows.start) from None
         ctx.save_for_backward(hidden, weight, bias, ids, logprobs, h)
         return logprobs, h
 
@@ -195,23 +195,27 @@ class _LinearTokenStats(torch.autograd.Function):
 def loss(
     logprobs: Tensor, batch: reweight.Batch, weights: Optional[Tensor] = None, **options: Any
 ) -> Tuple[Tensor, reweight.LossResult]:
-    """reweight.loss of batch with these logprobs, as a 0-d tensor that carries a gradient.
+    """reweight.loss of the batch with these logprobs, as a 0-d tensor with a gradient.
 
-    logprobs is float32 and takes the place of batch.logprobs. The gradient goes to logprobs
-    only, and is computed here, not in the backward pass. options are those of reweight.loss.
+    logprobs is float32, of the shape of batch.role, and stands in for batch.logprobs. weights
+    and options are those of reweight.loss. The gradient with respect to logprobs is computed
+    here, and the backward pass multiplies it by the one that comes in; no other argument gets
+    one. The second result is that of reweight.loss, with its metrics.
     """
-    batch = batch.replace(logprobs=logprobs.detach())
-    result, grad = reweight.loss(batch, weights, **options)
-    return _Given.apply(logprobs, grad, result.loss), result
+    if not isinstance(logprobs, Tensor):
+        raise TypeError(f"logprobs is a {type(logprobs).__name__}, want a torch.Tensor")
+    result = reweight.loss(dataclasses.replace(batch, logprobs=logprobs.detach()), weights, **options)
+    value: Tensor = _Known.apply(logprobs, result.loss, result.grad)
+    return value, result
 
 
-class _Given(torch.autograd.Function):
-    """A value whose gradient is known already."""
+class _Known(torch.autograd.Function):
+    """A value of x whose gradient is known already."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, grad: Tensor, value: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, value: Any, grad: Tensor) -> Tensor:
         ctx.save_for_backward(grad)
-        return x.new_tensor(value)
+        return torch.as_tensor(value).to(dtype=x.dtype, device=x.device, copy=True)
 
     @staticmethod
     @_once
@@ -221,21 +225,26 @@ class _Given(torch.autograd.Function):
 
 
 def _check_rows(name: str, x: Tensor, ids: Tensor) -> None:
+    """What both functions want of their rows. The kernels check more."""
     for argument, t in (name, x), ("ids", ids):
-        if not torch.is_tensor(t):
-            raise TypeError(f"{argument} is {type(t).__name__}, want a torch.Tensor")
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{argument} is a {type(t).__name__}, want a torch.Tensor")
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
-        raise TypeError(f"{name} is {x.dtype}, want float32, bfloat16, float16 or float64")
+        raise TypeError(f"{name} has dtype {_plain(x.dtype)}, want float32, bfloat16, float16 or float64")
     if x.dtype == torch.float16 and x.requires_grad and torch.is_grad_enabled():
-        raise TypeError(f"{name} is float16, want float32 or bfloat16 for a gradient")
+        raise TypeError(f"{name} has dtype float16 and requires grad, want float32 or bfloat16")
     if ids.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"ids is {ids.dtype}, want int32 or int64")
-    if x.dim() == 0 or x.shape[:-1] != ids.shape:
-        raise ValueError(f"ids has shape {list(ids.shape)}, want {list(x.shape[:-1])} for {name} of shape {list(x.shape)}")
-    if x.shape[-1] > 1 and x.stride(-1) != 1:
-        raise ValueError(f"{name} has stride {x.stride(-1)} in its last dimension, want 1: call contiguous()")
-    if x.device != ids.device:
-        raise ValueError(f"ids is on {ids.device}, want {x.device} like {name}")
+        raise TypeError(f"ids has dtype {_plain(ids.dtype)}, want int32 or int64")
+    if x.dim() == 0 or x.shape[-1] == 0:
+        raise InputError(name, f"has the shape {list(x.shape)}, want rows of at least 1 element")
+    if ids.shape != x.shape[:-1]:
+        raise InputError("ids", f"has the shape {list(ids.shape)}, want {list(x.shape[:-1])}, one element per row")
+    if ids.device != x.device:
+        raise InputError("ids", f"is on {ids.device}, want {x.device} like {name}")
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).replace("torch.", "")
 
 
 def _outputs(x: Tensor, ids: Tensor, entropy: bool) -> Tuple[Tensor, Optional[Tensor]]:
@@ -248,20 +257,6 @@ def _gradients(logprobs: Tensor, grad: Optional[Tensor], grad_entropy: Optional[
     """The gradients of the two results as the kernels want them. PyTorch gives None for a result that is not used."""
     g = torch.zeros_like(logprobs) if grad is None else grad.contiguous()
     return g, None if grad_entropy is None else grad_entropy.contiguous()
-
-
-def _matrices(lead: int, *tensors: Optional[Tensor]) -> Iterator[List[Any]]:
-    """Cuts tensors of the same lead leading dimensions into parts where these are one dimension.
-
-    The parts are views. There is one, unless strides such as those of x[:, :-1] forbid.
-    """
-    try:
-        yield [t if t is None else t.view(-1, *t.shape[lead:]) for t in tensors]
-        return
-    except RuntimeError:
-        pass
-    for i in range(next(t for t in tensors if t is not None).shape[0]):
-        yield from _matrices(lead - 1, *(t if t is None else t[i] for t in tensors))
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Optional[Tensor], chunk: int) -> Iterator[Tuple[slice, Tensor]]:
@@ -295,7 +290,7 @@ def _forward(x: Tensor, ids: Tensor, logprobs: Tensor, entropy: Optional[Tensor]
     """Writes logprobs and, if it is set, entropy. x is [n, V], the others are [n]."""
     if x.dtype == torch.float64:
         return _forward64(x, ids, logprobs, entropy, temperature)
-    out = {"logprobs": logprobs} if entropy is None else {"logprobs": logprobs, "entropy": entropy}
+    out = TokenStats(None, entropy, logprobs)
     reweight.token_stats(x, ids, temperature=temperature, out=out, workers=torch.get_num_threads())
 
 
@@ -336,7 +331,7 @@ def _terms64(x: Tensor, temperature: float) -> Tuple[Tensor, Tensor, Tensor]:
 
 def _forward64(x: Tensor, ids: Tensor, logprobs: Tensor, entropy: Optional[Tensor], temperature: float) -> None:
     l, _, pl = _terms64(x, temperature)
-    logprobs.copy_(l.gather(-1, ids.long()[:, None])[:, 0])
+    logprobs.copy_(l.gather(-1, ids.long()[..., None])[..., 0])
     if entropy is not None:
         entropy.copy_(-pl.sum(-1))
 
@@ -345,8 +340,8 @@ def _backward64(
     dst: Tensor, x: Tensor, ids: Tensor, grad: Tensor, grad_entropy: Optional[Tensor], temperature: float
 ) -> None:
     _, p, pl = _terms64(x, temperature)
-    g = grad[:, None]
-    e = torch.zeros_like(g) if grad_entropy is None else grad_entropy[:, None]
+    g = grad[..., None]
+    e = torch.zeros_like(g) if grad_entropy is None else grad_entropy[..., None]
     d = -g * p - e * (pl - p * pl.sum(-1, keepdim=True))
-    d.scatter_add_(-1, ids.long()[:, None], g)
+    d.scatter_add_(-1, ids.long()[..., None], g)
     dst.copy_((d / temperature).masked_fill((g == 0) & (e == 0), 0))

@@ -1,0 +1,486 @@
+"""The autograd functions, against PyTorch's own autograd in float64."""
+
+import math
+import random
+import unittest
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed")
+
+import reweight
+from reweight.torch import linear_token_stats, loss, token_stats
+
+INF = math.inf
+# Bounds of the kernels for the sizes of these tests, as the Go package documents them.
+STATS = 2e-5  # nats
+GRADIENT, ENTROPY_GRADIENT = 5e-6, 4.2e-5  # times |dL/dl| and |dL/dH|, over the temperature
+UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}  # relative error of a rounding
+
+
+def expected(logits, ids, temperature=1.0):
+    """Log-probability and entropy by PyTorch in float64, with autograd."""
+    l = torch.log_softmax(logits.double() / temperature, -1)
+    p = l.exp()
+    return l.gather(-1, ids.long()[..., None])[..., 0], -torch.where(p == 0, torch.zeros_like(p), p * l).sum(-1)
+
+
+def numbers(shape, seed, scale=1.0, dtype=torch.float32):
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
+
+
+def chosen(shape, vocab, seed, dtype=torch.int64):
+    return torch.randint(vocab, shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+class Case(unittest.TestCase):
+    def close(self, got, want, most, message=""):
+        """Wants every element within most of the wanted one; most is a number or a tensor."""
+        self.assertEqual(got.shape, want.shape, message)
+        got, want = got.detach().double(), want.detach().double()
+        same = (got == want) | (got.isnan() & want.isnan())
+        wrong = ~same & ~((got - want).abs() <= most)
+        self.assertFalse(wrong.any(), f"{message} {got[wrong][:5]} want {want[wrong][:5]}")
+
+    def gradient_close(self, got, want, dtype, g, e=0.0, temperature=1.0, message=""):
+        most = (GRADIENT * g + ENTROPY_GRADIENT * e) / temperature
+        self.close(got, want, most + want.detach().double().abs() * UNIT[dtype], message)
+
+
+class TokenStats(Case):
+    def test_autograd(self):
+        """Shapes, dtypes, strides and temperatures at random, with both results in the loss."""
+        choose = random.Random(1)
+        for i in range(60):
+            lead = choose.choice([(), (1,), (5,), (3, 4), (2, 1), (1, 6), (0,)])
+            vocab = choose.choice([1, 2, 17, 1000, 1025, 3000])
+            dtype = choose.choice([torch.float32, torch.bfloat16])
+            temperature = choose.choice([1.0, 0.7, 2.5])
+            inplace = choose.choice([True, False])
+            ids = chosen(lead, vocab, i, choose.choice([torch.int32, torch.int64]))
+            leaf = numbers(lead + (vocab + 3,), i, 3, dtype).requires_grad_()
+            a, b = numbers(lead, i + 1000), numbers(lead, i + 2000)
+            with self.subTest(lead=lead, vocab=vocab, dtype=dtype, temperature=temperature, inplace=inplace):
+                logits = (leaf * 1)[..., :vocab]
+                logprobs, entropy = token_stats(logits, ids, temperature=temperature, inplace=inplace)
+                (logprobs * a + entropy * b).sum().backward()
+                got, leaf.grad = leaf.grad, None
+                l, h = expected(leaf[..., :vocab], ids, temperature)
+                wide = leaf.detach().double().requires_grad_()
+                wl, wh = expected(wide[..., :vocab], ids, temperature)
+                (wl * a + wh * b).sum().backward()
+                self.assertEqual((logprobs.dtype, entropy.dtype, got.dtype), (torch.float32, torch.float32, dtype))
+                self.close(logprobs, l, STATS)
+                self.close(entropy, h, STATS)
+                self.gradient_close(got, wide.grad, dtype, a.abs()[..., None], b.abs()[..., None], temperature)
+
+    def test_unused_results(self):
+        ids = chosen((4,), 30, 2)
+        for pick in (0, 1):
+            leaf = numbers((4, 30), 1).requires_grad_()
+            token_stats(leaf * 1, ids)[pick].sum().backward()
+            wide = leaf.detach().double().requires_grad_()
+            expected(wide, ids)[pick].sum().backward()
+            self.gradient_close(leaf.grad, wide.grad, torch.float32, 1 - pick, pick)
+        leaf = numbers((4, 30), 1).requires_grad_()
+        logprobs, entropy = token_stats(leaf * 1, ids, entropy=False)
+        self.assertIsNone(entropy)
+        logprobs[:2].sum().backward()
+        self.assertTrue((leaf.grad[2:] == 0).all())
+        self.assertTrue((leaf.grad[:2] != 0).all())
+
+    def test_gradcheck(self):
+        for temperature in (1.0, 0.6):
+            ids = chosen((2, 3), 7, 3)
+            logits = numbers((2, 3, 7), 4).double().requires_grad_()
+            check = lambda x: token_stats(x, ids, temperature=temperature)
+            self.assertTrue(torch.autograd.gradcheck(check, (logits,)))
+            only = lambda x: token_stats(x, ids, temperature=temperature, entropy=False)[0]
+            self.assertTrue(torch.autograd.gradcheck(only, (logits,)))
+
+    def test_float64_is_the_reference(self):
+        """The kernels and the float64 formulas agree, in rows with every kind of element too."""
+        logits = numbers((9, 50), 5, 4)
+        ids = chosen((9,), 50, 6)
+        logits[0, ::2] = -INF
+        logits[1, ids[1]] = -INF
+        logits[2] = -INF
+        logits[3, 7] = INF
+        logits[4, 49] = math.nan
+        logits[5] = -INF
+        logits[5, ids[5]] = 3  # the only id
+        a, b = numbers((9,), 7), numbers((9,), 8)
+        a[6] = b[6] = b[7] = a[8] = 0
+        got = logits.clone().requires_grad_()
+        want = logits.double().requires_grad_()
+        for temperature in (1.0, 0.8):
+            got.grad = want.grad = None
+            l, h = token_stats(got, ids, temperature=temperature)
+            wl, wh = token_stats(want, ids, temperature=temperature)
+            self.assertEqual(wl.dtype, torch.float64)
+            self.close(l, wl, STATS)
+            self.close(h, wh, STATS)
+            torch.autograd.backward([l, h], [a, b])
+            torch.autograd.backward([wl, wh], [a.double(), b.double()])
+            self.gradient_close(got.grad, want.grad, torch.float32, a.abs()[:, None], b.abs()[:, None], temperature)
+
+    def test_bits(self):
+        """The results are those of the package's functions, whatever the number of threads."""
+        for dtype in (torch.float32, torch.bfloat16):
+            ids = chosen((6,), 2000, 9)
+            logits = numbers((6, 2000), 10, 3, dtype)
+            g, e = numbers((6,), 11), numbers((6,), 12)
+            want = reweight.token_stats(logits, ids, temperature=0.9)
+            want_gradient = reweight.row_gradient(
+                logits, ids, want.logprobs, g, entropy=want.entropy, grad_entropy=e, temperature=0.9
+            )
+            threads = torch.get_num_threads()
+            for n in (1, 2):
+                torch.set_num_threads(n)
+                x = logits.clone().requires_grad_()
+                l, h = token_stats(x, ids, temperature=0.9)
+                torch.autograd.backward([l, h], [g, e])
+                self.assertTrue(torch.equal(l, want.logprobs))
+                self.assertTrue(torch.equal(h, want.entropy))
+                self.assertTrue(torch.equal(x.grad, want_gradient))
+            torch.set_num_threads(threads)
+
+    def test_no_grad(self):
+        ids = chosen((3,), 40, 13)
+        leaf = numbers((3, 40), 14).requires_grad_()
+        with torch.no_grad():
+            logprobs, entropy = token_stats(leaf, ids)
+        self.assertFalse(logprobs.requires_grad or entropy.requires_grad)
+        logprobs, _ = token_stats(leaf.detach(), ids)
+        self.assertIsNone(logprobs.grad_fn)
+        half = leaf.detach().half()
+        self.close(token_stats(half, ids)[0], expected(half, ids)[0], STATS)
+
+    def test_errors(self):
+        logits, ids = numbers((2, 3, 8), 15), chosen((2, 3), 8, 16)
+        bad = ids.clone()
+        bad[1, 2] = 8
+        for message, kind, call in [
+            ("logits is a list", TypeError, lambda: token_stats([1.0], ids)),
+            ("logits has dtype int64", TypeError, lambda: token_stats(ids, ids[0])),
+            ("logits has dtype float16 and requires grad", TypeError, lambda: token_stats(logits.half().requires_grad_(), ids)),
+            ("logits is not contiguous", ValueError, lambda: token_stats(logits.transpose(1, 2), chosen((2, 8), 3, 0))),
+            ("logits has strides", ValueError, lambda: token_stats(logits[:1].expand(2, 3, 8), ids)),
+            ("logits has the shape", ValueError, lambda: token_stats(torch.zeros(3, 0), ids[0])),
+            ("ids has dtype float32", TypeError, lambda: token_stats(logits, ids.float())),
+            ("ids has the shape", ValueError, lambda: token_stats(logits, ids[0])),
+            (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits, bad)),
+            ("temperature is 0", ValueError, lambda: token_stats(logits, ids, temperature=0)),
+        ]:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                call()
+
+
+class InPlace(Case):
+    """The gradient is written over the logits, and autograd knows it."""
+
+    def setUp(self):
+        self.leaf = numbers((2, 5, 33), 20).requires_grad_()
+        self.ids = chosen((2, 5), 33, 21)
+
+    def changed(self):
+        return self.assertRaisesRegex(RuntimeError, "modified by an inplace operation")
+
+    def test_memory_is_the_gradient(self):
+        logits = self.leaf * 1
+        addresses = []
+        logits.register_hook(lambda grad: addresses.append(grad.data_ptr()))
+        token_stats(logits, self.ids)[0].sum().backward()
+        self.assertEqual(addresses, [logits.data_ptr()])
+        self.assertTrue(torch.equal(logits.detach(), self.leaf.grad))
+
+    def test_slices_are_not_copied(self):
+        logits = self.leaf * 1
+        token_stats(logits[:, :-1], self.ids[:, 1:])[0].sum().backward()
+        self.assertTrue(torch.equal(logits[:, :-1].detach(), self.leaf.grad[:, :-1]))
+        self.assertTrue((self.leaf.grad[:, -1] == 0).all())
+        self.assertTrue(torch.equal(logits[:, -1].detach(), self.leaf[:, -1].detach()))
+
+    def test_saved_by_another_operation(self):
+        # What was done to the logits before token_stats goes backward after it.
+        logits = self.leaf * 1
+        squares = (logits**2).sum()
+        logprobs, _ = token_stats(logits, self.ids)
+        with self.changed():
+            (logprobs.sum() + squares).backward()
+
+    def test_saved_as_a_view(self):
+        logits = self.leaf * 1
+        squares = (logits[0] ** 2).sum()
+        logprobs, _ = token_stats(logits[:, 1:], self.ids[:, 1:])
+        with self.changed():
+            (logprobs.sum() + squares).backward()
+
+    def test_result_of_an_operation_that_needs_it(self):
+        logits = (self.leaf / 30).tanh()
+        with self.changed():
+            token_stats(logits, self.ids)[0].sum().backward()
+
+    def test_twice_the_same_logits(self):
+        logits = self.leaf * 1
+        first, second = token_stats(logits, self.ids)[0], token_stats(logits, self.ids)[1]
+        with self.changed():
+            (first.sum() + second.sum()).backward()
+
+    def test_changed_before_backward(self):
+        logits = self.leaf * 1
+        logprobs, _ = token_stats(logits, self.ids)
+        logits.detach()[0, 0, 0] = 9
+        with self.changed():
+            logprobs.sum().backward()
+
+    def test_another_operation_goes_backward_first(self):
+        logits = self.leaf * 1
+        logprobs, _ = token_stats(logits, self.ids)
+        (logprobs.sum() + (logits**2).sum()).backward()
+        wide = self.leaf.detach().double().requires_grad_()
+        (expected(wide, self.ids)[0].sum() + (wide**2).sum()).backward()
+        self.gradient_close(self.leaf.grad, wide.grad, torch.float32, 2)
+
+    def test_backward_twice(self):
+        logits = self.leaf * 1
+        logprobs, entropy = token_stats(logits, self.ids)
+        logprobs.sum().backward(retain_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "inplace=False"):
+            entropy.sum().backward()
+        logprobs, entropy = token_stats(self.leaf * 1, self.ids, inplace=False)
+        self.leaf.grad = None
+        logprobs.sum().backward(retain_graph=True)
+        once = self.leaf.grad.clone()
+        logprobs.sum().backward()
+        self.assertTrue(torch.equal(self.leaf.grad, 2 * once))
+
+    def test_not_in_place(self):
+        for name, logits, inplace in [
+            ("inplace=False", self.leaf * 1, False),
+            ("a leaf", self.leaf, True),
+            ("a view of a leaf", self.leaf[:, 1:], True),
+        ]:
+            with self.subTest(name):
+                before = logits.detach().clone()
+                token_stats(logits, self.ids[:, : logits.shape[1]], inplace=inplace)[0].sum().backward()
+                self.assertTrue(torch.equal(logits.detach(), before))
+
+    def test_second_derivatives(self):
+        logprobs, _ = token_stats(self.leaf * 1, self.ids)
+        with self.assertRaisesRegex(RuntimeError, "first derivatives only"):
+            torch.autograd.grad(logprobs.sum(), self.leaf, create_graph=True)
+
+    def test_checkpoint(self):
+        from torch.utils.checkpoint import checkpoint
+
+        want = self.leaf.detach().requires_grad_()
+        token_stats(want, self.ids)[0].sum().backward()
+        for reentrant in (True, False):
+            self.leaf.grad = None
+            step = lambda x: token_stats(x * 1, self.ids)[0]
+            checkpoint(step, self.leaf, use_reentrant=reentrant).sum().backward()
+            self.assertTrue(torch.equal(self.leaf.grad, want.grad))
+
+
+class LinearTokenStats(Case):
+    def operands(self, n, vocab, width, dtype=torch.float32, seed=30):
+        hidden = numbers((n, width), seed, 1, dtype).requires_grad_()
+        weight = numbers((vocab, width), seed + 1, 0.3, dtype).requires_grad_()
+        bias = numbers((vocab,), seed + 2, 1, dtype).requires_grad_()
+        return hidden, weight, bias, chosen((n,), vocab, seed + 3)
+
+    def test_autograd(self):
+        """Within 1e-5 of PyTorch with all logits, relative to the largest gradient."""
+        a, b = numbers((21,), 34), numbers((21,), 35)
+        for chunk in (1, 4, 7, 21, 100, None):
+            for with_bias in (True, False):
+                for temperature in (1.0, 0.7):
+                    with self.subTest(chunk=chunk, bias=with_bias, temperature=temperature):
+                        *leaves, ids = self.operands(21, 1500, 16)
+                        hidden, weight, bias = leaves
+                        bias = bias if with_bias else None
+                        l, h = linear_token_stats(
+                            hidden, weight, ids, chunk=chunk, temperature=temperature, bias=bias
+                        )
+                        (l * a + h * b).sum().backward()
+                        got = [t.grad for t in leaves]
+                        wide = [t.detach().double().requires_grad_() for t in leaves]
+                        logits = wide[0] @ wide[1].t() + (wide[2] if with_bias else 0)
+                        wl, wh = expected(logits, ids, temperature)
+                        (wl * a + wh * b).sum().backward()
+                        self.close(l, wl, 1e-5)
+                        self.close(h, wh, 1e-5)
+                        for g, w in zip(got, wide):
+                            if w.grad is None:
+                                self.assertIsNone(g)
+                            else:
+                                self.close(g, w.grad, 1e-5 * w.grad.abs().max().clamp(min=1))
+
+    def test_bfloat16(self):
+        """Not further from float64 than PyTorch's own bfloat16 is, but for what a rounding is worth."""
+        hidden, weight, _, ids = self.operands(24, 700, 32, torch.bfloat16)
+        l, h = linear_token_stats(hidden, weight, ids, chunk=5)
+        logits = (hidden @ weight.t()).detach()
+        self.close(l, expected(logits, ids)[0], 1e-5)
+        self.close(h, expected(logits, ids)[1], 1e-5)
+        (l.mean() + h.mean()).backward()
+        wide = [t.detach().double().requires_grad_() for t in (hidden, weight)]
+        wl, wh = expected(wide[0] @ wide[1].t(), ids)
+        (wl.mean() + wh.mean()).backward()
+        for got, want in zip((hidden.grad, weight.grad), (t.grad for t in wide)):
+            self.close(got, want, 0.02 * want.abs().max())
+
+    def test_shapes(self):
+        hidden, weight, _, ids = self.operands(12, 90, 8)
+        flat, _ = linear_token_stats(hidden, weight, ids, chunk=5)
+        for shape in ((12,), (3, 4), (2, 3, 2)):
+            l, h = linear_token_stats(hidden.view(*shape, 8), weight, ids.view(shape), chunk=5)
+            self.assertEqual((l.shape, h.shape), (shape, shape))
+            self.assertTrue(torch.equal(l.reshape(-1), flat))
+        l, h = linear_token_stats(hidden.view(3, 4, 8)[:, :-1], weight, ids.view(3, 4)[:, 1:])
+        self.assertEqual(l.shape, (3, 3))
+        l, h = linear_token_stats(hidden[0], weight, ids[0], entropy=False)
+        self.assertEqual((l.shape, h), ((), None))
+        l, _ = linear_token_stats(hidden[:0], weight, ids[:0])
+        l.sum().backward()
+        self.assertTrue((weight.grad == 0).all())
+
+    def test_chunk_changes_nothing(self):
+        """The rows of a chunk are what the matrix product and the kernels make of them."""
+        hidden, weight, _, ids = self.operands(10, 400, 8)
+        for chunk in (1, 3, 10):
+            l, h = linear_token_stats(hidden, weight, ids, chunk=chunk)
+            for i in range(0, 10, chunk):
+                want = reweight.token_stats((hidden[i : i + chunk] @ weight.t()).detach(), ids[i : i + chunk])
+                self.assertTrue(torch.equal(l[i : i + chunk], want.logprobs))
+                self.assertTrue(torch.equal(h[i : i + chunk], want.entropy))
+
+    def test_gradients_only_where_wanted(self):
+        for wanted in range(3):
+            *leaves, ids = self.operands(6, 50, 8)
+            for i, t in enumerate(leaves):
+                t.requires_grad_(i == wanted)
+            hidden, weight, bias = leaves
+            linear_token_stats(hidden, weight, ids, bias=bias)[0].sum().backward()
+            self.assertEqual([t.grad is not None for t in leaves], [i == wanted for i in range(3)])
+
+    def test_backward_twice(self):
+        hidden, weight, _, ids = self.operands(6, 50, 8)
+        l, _ = linear_token_stats(hidden, weight, ids, chunk=4)
+        l.sum().backward(retain_graph=True)
+        once = weight.grad.clone()
+        l.sum().backward()
+        self.assertTrue(torch.equal(weight.grad, 2 * once))
+
+    def test_gradcheck(self):
+        *leaves, ids = self.operands(5, 6, 3, torch.float64)
+        check = lambda x, w, b: linear_token_stats(x, w, ids, chunk=2, bias=b, temperature=0.7)
+        self.assertTrue(torch.autograd.gradcheck(check, leaves))
+
+    def test_autocast(self):
+        hidden, weight, _, ids = self.operands(6, 50, 8)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            l, h = linear_token_stats(hidden, weight, ids)
+            logits = hidden @ weight.t()
+            direct, _ = token_stats(logits, ids)
+        self.assertEqual((logits.dtype, l.dtype), (torch.bfloat16, torch.float32))
+        self.assertTrue(torch.equal(l, direct))
+        (l.sum() + h.sum()).backward()
+        self.assertEqual((hidden.grad.dtype, weight.grad.dtype), (torch.float32, torch.float32))
+
+    def test_errors(self):
+        hidden, weight, bias, ids = self.operands(6, 50, 8)
+        for message, kind, call in [
+            ("hidden is a list", TypeError, lambda: linear_token_stats([1.0], weight, ids)),
+            ("ids has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids[:2])),
+            ("weight has the shape", ValueError, lambda: linear_token_stats(hidden, weight.t(), ids)),
+            ("weight has dtype bfloat16", TypeError, lambda: linear_token_stats(hidden, weight.bfloat16(), ids)),
+            ("bias has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, bias=bias[:3])),
+            ("chunk is 0", ValueError, lambda: linear_token_stats(hidden, weight, ids, chunk=0)),
+            ("hidden has dtype float16", TypeError, lambda: linear_token_stats(hidden.half(), weight.half(), ids)),
+            (r"ids\[5\] is 50", ValueError, lambda: linear_token_stats(hidden, weight, ids.fill_(3).index_fill_(0, torch.tensor(5), 50), chunk=2)),
+        ]:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                call()
+
+
+class Loss(Case):
+    def batch(self, **changed):
+        """Two trajectories of seven tokens, padded, with every role."""
+        arrays = dict(
+            role=torch.tensor([[0, 1, 2, 2, 1, 0, 0], [0, 0, 1, 2, 1, 1, 2]], dtype=torch.uint8),
+            old_logprobs=-numbers((2, 7), 40).abs(),
+            advantages=numbers((2, 7), 41),
+        )
+        return reweight.Batch(**{**arrays, **changed})
+
+    def test_autograd(self):
+        """Against the formula of the clipped surrogate, by PyTorch in float64."""
+        batch = self.batch()
+        weights = numbers((2, 7), 42).abs()
+        for aggregation in ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean"):
+            logprobs = (batch.old_logprobs + numbers((2, 7), 43, 0.4)).requires_grad_()
+            value, result = loss(logprobs, batch, weights, aggregation=aggregation, clip_low=0.1)
+            (3 * value).backward()
+            wide = logprobs.detach().double().requires_grad_()
+            a = batch.advantages.double()
+            ratio = (wide - batch.old_logprobs.double()).exp()
+            terms = torch.maximum(-a * ratio, -a * ratio.clamp(0.9, 1.28))
+            terms = torch.where(a < 0, torch.minimum(terms, -3 * a), terms)
+            w = weights.double() * (batch.role != 0)
+            if aggregation == "token_mean":
+                want = (w * terms).sum() / w.sum()
+            elif aggregation == "seq_mean_token_sum":
+                want = (w * terms).sum(-1).mean()
+            else:
+                want = ((w * terms).sum(-1) / w.sum(-1)).mean()
+            (3 * want).backward()
+            self.assertEqual((value.shape, value.dtype), ((), torch.float32))
+            self.assertEqual(value.item(), np.float32(result.loss))
+            self.close(value, want, 1e-6)
+            self.close(logprobs.grad, wide.grad, 1e-6)
+            self.assertTrue(torch.equal(logprobs.grad, 3 * result.grad))
+            self.assertIsNone(batch.logprobs)
+
+    def test_from_logits(self):
+        """The whole step: logits to loss, and the gradient back to them."""
+        batch = self.batch()
+        ids = chosen((2, 7), 60, 44)
+        leaf = numbers((2, 7, 60), 45).requires_grad_()
+        logprobs, _ = token_stats(leaf * 1, ids, entropy=False)
+        value, result = loss(logprobs, batch)
+        value.backward()
+        want = reweight.row_gradient(leaf, ids, logprobs, result.grad)
+        self.assertTrue(torch.equal(leaf.grad, want))
+        self.assertTrue((leaf.grad[batch.role == 0] == 0).all())
+
+    def test_backward_twice(self):
+        logprobs = self.batch().old_logprobs.clone().requires_grad_()
+        value, result = loss(logprobs, self.batch())
+        value.backward(retain_graph=True)
+        value.backward()
+        self.assertTrue(torch.equal(logprobs.grad, 2 * result.grad))
+
+    def test_no_grad(self):
+        value, _ = loss(self.batch().old_logprobs, self.batch())
+        self.assertFalse(value.requires_grad)
+
+    def test_errors(self):
+        logprobs = self.batch().old_logprobs
+        for message, kind, call in [
+            ("logprobs is a list", TypeError, lambda: loss([1.0], self.batch())),
+            ("logprobs has dtype float64", TypeError, lambda: loss(logprobs.double(), self.batch())),
+            ("logprobs has the shape", ValueError, lambda: loss(logprobs[0], self.batch())),
+            ("advantages is None", ValueError, lambda: loss(logprobs, self.batch(advantages=None))),
+            ("clip_low is 2", ValueError, lambda: loss(logprobs, self.batch(), clip_low=2)),
+        ]:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
