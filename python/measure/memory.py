@@ -1,6 +1,6 @@
 """Measures the peak memory of log-probability and entropy, forward and backward, on the CPU.
 
-    python python/measure/memory.py [--rows 256] [--vocab 151936] [--hidden 1536] [--chunk 64]
+    python python/measure/memory.py [--rows 64] [--vocab 151936] [--hidden 1536] [--chunk 16]
 
 Each way runs in a process of its own, on one thread. What counts is the largest resident
 memory, VmHWM of /proc/self/status, less that before the first operation, when the
@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 import torch
 from torch import Tensor
 
-import reweight.torch
+from reweight.torch import linear_token_stats
 from forms import FORMS, machine
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MIB = 1 << 20
+FROZEN, TRAINED = "chunks", "chunks, head trained"  # linear_token_stats
 
 
 def resident(field: str) -> int:
@@ -53,23 +55,17 @@ def logits_step(form: str, rows: int, vocab: int, dtype: torch.dtype) -> Callabl
 
 
 def head_step(form: str, rows: int, vocab: int, dtype: torch.dtype, hidden: int, chunk: int) -> Callable[[], None]:
-    """One forward and backward pass from a hidden state, through the LM head."""
+    """The same from a hidden state, through an LM head that is frozen unless form says otherwise."""
     x = torch.randn(rows, hidden).to(dtype).requires_grad_()
-    weight = (torch.randn(vocab, hidden) / hidden**0.5).to(dtype).requires_grad_()
+    weight = (torch.randn(vocab, hidden) / hidden**0.5).to(dtype).requires_grad_(form == TRAINED)
     ids = torch.randint(vocab, (rows,))
-
-    def step() -> None:
-        if form == "reweight":
-            logprobs, entropy = reweight.torch.linear_token_stats(x, weight, ids, chunk=chunk)
-            assert entropy is not None
-            backward(logprobs, entropy)
-        else:
-            backward(*FORMS[form.replace("reweight, whole", "reweight")](x @ weight.t(), ids))
-
-    return step
+    if form in (FROZEN, TRAINED):
+        return lambda: backward(*linear_token_stats(x, weight, ids, chunk=chunk))
+    return lambda: backward(*FORMS[form](x @ weight.t(), ids))
 
 
-def backward(logprobs: Tensor, entropy: Tensor) -> None:
+def backward(logprobs: Tensor, entropy: Optional[Tensor]) -> None:
+    assert entropy is not None
     (logprobs.float().mean() + 0.01 * entropy.float().mean()).backward()
 
 
@@ -83,22 +79,24 @@ def one(a: argparse.Namespace) -> None:
         print(peak(logits_step(a.form, a.rows, a.vocab, dtype)))
     else:
         head_step(a.form, 2, 64, dtype, 32, 1)()
-        gradients = (a.rows + a.vocab) * a.hidden * (torch.finfo(dtype).bits // 8)
+        gradients = (a.rows + (a.vocab if a.form == TRAINED else 0)) * a.hidden * (torch.finfo(dtype).bits // 8)
         print(peak(head_step(a.form, a.rows, a.vocab, dtype, a.hidden, a.chunk)) - gradients)
 
 
 def in_process(a: argparse.Namespace, what: str, form: str, dtype: str) -> int:
     sizes = ["--vocab", a.vocab, "--hidden", a.hidden, "--chunk", a.chunk, "--rows", a.rows]
     command = [sys.executable, __file__, "--what", what, "--form", form, "--dtype", dtype, *map(str, sizes)]
-    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    # With this, memory that is freed goes back at once, and does not count any more.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=256, help="N")
+    parser.add_argument("--rows", type=int, default=64, help="N")
     parser.add_argument("--vocab", type=int, default=151936, help="V")
     parser.add_argument("--hidden", type=int, default=1536, help="width of the hidden state")
-    parser.add_argument("--chunk", type=int, default=64, help="rows of logits that linear_token_stats holds")
+    parser.add_argument("--chunk", type=int, default=16, help="rows of logits that linear_token_stats holds")
     for name in ("--what", "--form", "--dtype"):  # of a process that measures
         parser.add_argument(name, help=argparse.SUPPRESS)
     a = parser.parse_args()
@@ -109,15 +107,16 @@ def main() -> None:
     print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} rows a chunk\n")
     print("What is beyond the logits and the ids, the gradient of the logits included:\n")
     table(a, "logits", list(FORMS))
-    print("\nWhat is beyond hidden state, weight, ids and the gradients of the first two:\n")
-    table(a, "head", ["reweight", "reweight, whole", *list(FORMS)[1:]])
+    print("\nWhat is beyond hidden state, head, ids and the gradients of the first two; chunks are")
+    print(f"linear_token_stats with {a.chunk} / {a.rows} = {a.chunk / a.rows:.3f} of [N, V] at a time:\n")
+    table(a, "head", [FROZEN, TRAINED, *FORMS])
 
 
 def table(a: argparse.Namespace, what: str, forms: List[str]) -> None:
     """Measures the ways and prints them."""
-    print(f"{'':18}" + "".join(f"{dtype + ', MiB':>16}{'of [N, V]':>11}" for dtype in DTYPES))
+    print(f"{'':22}" + "".join(f"{dtype + ', MiB':>16}{'of [N, V]':>11}" for dtype in DTYPES))
     for form in forms:
-        line = f"{form:18}"
+        line = f"{form:22}"
         for name, dtype in DTYPES.items():
             used = in_process(a, what, form, name)
             line += f"{used / MIB:16.1f}{used / (a.rows * a.vocab * torch.finfo(dtype).bits / 8):11.3f}"
