@@ -1,0 +1,83 @@
+"""ActFocus and AEM in prime-rl.
+
+Written for prime-rl 0.8.0 at commit 559b44772 (2026-08-21), with verifiers at commit
+a60a606ec: src/prime_rl/orchestrator/algo/base.py, Algorithm.finalize_group(episodes), which
+runs in the orchestrator; verifiers/v1/graph.py, MessageNode; and
+src/prime_rl/trainer/rl/loss.py, compute_loss.
+
+In a script of your own that takes the place of the command orchestrator:
+
+    from reweight.adapters import prime_rl
+    prime_rl.install(Credit(tokenizer=tokenizer, entropy="surprisal"))
+    prime_rl.main()
+
+After an algorithm has scored a group of episodes, the advantages of their traces are
+multiplied. A trace is a graph of messages; one that the policy has sampled is a response.
+Its token_ids and mask are [n]; logprobs, reference_logprobs and advantages have one
+element per True of mask. The loss is a mean over tokens. prime-rl scores one group at a
+time, so that sums and means are those of a group. It keeps no entropy: AEM needs
+Credit(entropy="surprisal").
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, List
+
+import numpy as np
+
+from . import Credit, find_hook, replace, token_multiplier
+
+WRITTEN_FOR = "prime-rl 0.8.0"
+
+
+def install(credit: Credit = Credit(entropy="surprisal")) -> None:
+    """Makes all algorithms multiply their advantages by the credit's token_multiplier."""
+    if credit.wants_entropy:
+        raise ValueError("prime-rl keeps no entropy of the old policy for AEM: use Credit(entropy=\"surprisal\"), or Credit(aem=False)")
+    algorithm, name = find_hook("prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR)
+
+    def make(original: Any) -> Any:
+        async def finalize_group(self: Any, episodes: List[Any]) -> None:
+            await original(self, episodes)
+            traces = [trace for episode in episodes for trace in episode.traces]
+            reweigh([[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces], credit)
+
+        return finalize_group
+
+    replace(algorithm, name, make)
+
+
+def reweigh(traces: List[List[Any]], credit: Credit) -> None:
+    """Multiplies the advantages of the sampled nodes of the traces of a group."""
+    nodes = [node for trace in traces for node in trace]
+    if credit.wants_ref_logprobs and any(node.reference_logprobs is None for node in nodes):
+        raise ValueError('the signal log_ratio needs an algorithm with a reference model, or use Credit(signal="surprisal")')
+    # One row per trace. A masked token stands between nodes, so that each is a response.
+    masks = [np.array([m for node in trace for m in [*node.mask, False]], bool) for trace in traces]
+
+    def spread(field: str) -> List[Any]:
+        rows = []
+        for trace, mask in zip(traces, masks):
+            row = np.zeros(len(mask), np.float32)
+            row[mask] = [x for node in trace for x in getattr(node, field)]
+            rows.append(row)
+        return rows
+
+    multiplier = token_multiplier(
+        masks,
+        credit=credit,
+        token_ids=[np.array([i for node in trace for i in [*node.token_ids, 0]], np.int64) for trace in traces],
+        old_logprobs=spread("logprobs"),
+        ref_logprobs=spread("reference_logprobs") if credit.wants_ref_logprobs else None,
+        group_ids=[0] * len(traces),
+    )
+    for trace, mask, m in zip(traces, masks, multiplier):
+        values = iter(m[mask].tolist())
+        for node in trace:
+            node.advantages = [a * next(values) for a in node.advantages]
+
+
+def main() -> None:
+    """Runs prime-rl's orchestrator, as its command does."""
+    importlib.import_module("prime_rl.entrypoints.orchestrator").main()

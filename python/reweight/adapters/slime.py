@@ -1,0 +1,87 @@
+"""ActFocus and AEM in slime.
+
+Written for slime 0.3.1 and its main branch at commit 624b824a8 (2026-08-21):
+slime/backends/megatron_utils/loss.py, compute_advantages_and_returns(args, rollout_data),
+which calls the function of --custom-advantage-function-path in each Megatron process of
+the last pipeline stage; cp_utils.py, get_sum_of_sample_mean.
+
+In a module of your own, say my_credit.py:
+
+    from reweight.adapters import slime
+    advantages = slime.advantage_function()
+
+and on the command line --custom-advantage-function-path my_credit.advantages.
+
+The function lets slime compute the advantages of --advantage-estimator, and multiplies
+them. rollout_data holds lists of one tensor per sample: tokens [total_length]; loss_masks,
+log_probs, rollout_log_probs, ref_log_probs, advantages [response_length]. Sums and groups
+are those of all data-parallel processes. slime keeps no entropy: AEM needs
+Credit(entropy="surprisal").
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Any, Callable, Dict, List, Tuple
+
+from . import Credit, find_hook, token_multiplier
+
+WRITTEN_FOR = "slime 0.3.1"
+
+
+def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable[[Any, Dict[str, Any]], None]:
+    """Returns the function for --custom-advantage-function-path. Tags that are strings are
+    decoded by credit.tokenizer, or else by the one of --hf-checkpoint."""
+    if credit.wants_entropy:
+        raise ValueError("slime keeps no entropy of the old policy for AEM: use Credit(entropy=\"surprisal\"), or Credit(aem=False)")
+    loss, name = find_hook(
+        "slime", "slime.backends.megatron_utils.loss:compute_advantages_and_returns", ("args", "rollout_data"), WRITTEN_FOR
+    )
+    find_hook("slime", "slime.utils.processing_utils:load_tokenizer", ("name_or_path",), WRITTEN_FOR)
+    tokenizers: Dict[str, Any] = {}
+
+    def advantages(args: Any, rollout_data: Dict[str, Any]) -> None:
+        if args.normalize_advantages:
+            raise ValueError("--normalize-advantages would whiten the multiplied advantages: leave it out")
+        inner = argparse.Namespace(**{**vars(args), "custom_advantage_function_path": None, "use_opd": False})
+        getattr(loss, name)(inner, rollout_data)
+        masks, lengths = rollout_data["loss_masks"], rollout_data["response_lengths"]
+        logprobs = rollout_data.get("rollout_log_probs" if args.use_rollout_logprobs else "log_probs")
+        logprobs = logprobs or rollout_data.get("rollout_log_probs")
+        if not logprobs:
+            raise ValueError("rollout_data has neither log_probs nor rollout_log_probs: add --use-rollout-logprobs")
+        if credit.wants_ref_logprobs and not rollout_data.get("ref_log_probs"):
+            raise ValueError('the signal log_ratio needs --use-kl-loss or --kl-coef, or use Credit(signal="surprisal")')
+        if [len(row) for row in logprobs] != [int(n) for n in lengths]:
+            raise ValueError("log_probs are split among processes: set --context-parallel-size 1")
+        per_sample = [int(mask.sum()) for mask in masks]
+        if not args.calculate_per_token_loss and [int(n) for n in rollout_data["rollout_mask_sums"]] != per_sample:
+            raise ValueError("a rollout has more than one sample, over which slime averages: add --calculate-per-token-loss")
+        if credit.tokenizer is None and args.hf_checkpoint not in tokenizers:
+            load = importlib.import_module("slime.utils.processing_utils").load_tokenizer
+            tokenizers[args.hf_checkpoint] = load(args.hf_checkpoint, trust_remote_code=True)
+        multiplier = token_multiplier(
+            masks,
+            credit=credit,
+            aggregation="token_mean" if args.calculate_per_token_loss else "seq_mean_token_mean",
+            token_ids=[row[len(row) - int(n) :] for row, n in zip(rollout_data["tokens"], lengths)],
+            tokenizer=tokenizers.get(args.hf_checkpoint),
+            old_logprobs=logprobs,
+            ref_logprobs=rollout_data["ref_log_probs"] if credit.wants_ref_logprobs else None,
+            group_ids=[int(i) // args.n_samples_per_prompt for i in rollout_data["sample_indices"]],
+            gather=_gather,
+        )
+        rollout_data["advantages"] = [a * m for a, m in zip(rollout_data["advantages"], multiplier)]
+
+    return advantages
+
+
+def _gather(part: Dict[str, Any]) -> Tuple[List[Dict[str, Any]], int]:
+    """Returns the dicts of all data-parallel processes, and the place of this one's."""
+    mpu = importlib.import_module("megatron.core").mpu
+    distributed = importlib.import_module("torch.distributed")
+    group = mpu.get_data_parallel_group()
+    parts: List[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(parts, part, group=group)
+    return parts, mpu.get_data_parallel_rank()

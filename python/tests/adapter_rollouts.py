@@ -1,0 +1,149 @@
+"""What the tests of the adapters share: real rollouts, and what trainers make of losses."""
+
+import json
+import struct
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+import reweight
+
+FILE = Path(__file__).resolve().parents[2] / "testdata" / "frozenlake-small.safetensors"
+TYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
+
+
+class Tokenizer:
+    """The vocabulary of the rollouts. As tokenizers of subwords do, it cannot tell how a tag
+    was written from the tag alone: only decode is there."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def decode(self, ids):
+        return "".join(self.words[i] for i in ids)
+
+
+def load():
+    """Returns the rollouts: arrays [T] and [S], as the file names them, their tokenizer, and
+    advantages that differ from trajectory to trajectory."""
+    data = FILE.read_bytes()
+    (n,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + n])
+    arrays = {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] in TYPES:
+            begin, end = (8 + n + at for at in entry["data_offsets"])
+            arrays[name] = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+    rollouts = SimpleNamespace(**arrays)
+    rollouts.trajectory = np.repeat(np.arange(len(rollouts.rewards)), np.diff(rollouts.seq_offsets))
+    rollouts.mask = rollouts.role > 0
+    rollouts.tokenizer = Tokenizer(json.loads(header["__metadata__"]["vocab"]))
+    # Tokens 4281 to 4285 end a turn of the form <answer> ... <answer> ... </answer>. The game
+    # rejected it, and the file has no action there; by its tags it has.
+    rollouts.role = rollouts.role.copy()
+    rollouts.role[4281:4286] = reweight.ACTION
+    scores = np.random.default_rng(7).normal(size=len(rollouts.rewards)).astype(np.float32)
+    rollouts.scores = scores
+    rollouts.advantages = scores[rollouts.trajectory] * rollouts.mask
+    return rollouts
+
+
+def rows(rollouts, x, drop=0):
+    """Returns the tokens of each trajectory, without the first so many."""
+    return [part[drop:] for part in np.split(x, rollouts.seq_offsets[1:-1])]
+
+
+def prompts(rollouts):
+    """Returns how many tokens come before the first response token of each trajectory."""
+    return [int(np.argmax(row)) for row in rows(rollouts, rollouts.mask)]
+
+
+def padded(parts, value=0, left=False, width=None):
+    """Returns arrays of different lengths as rows of one."""
+    width = width or max(len(part) for part in parts)
+    out = np.full((len(parts), width), value, parts[0].dtype)
+    for row, part in zip(out, parts):
+        if left:
+            row[width - len(part) :] = part
+        else:
+            row[: len(part)] = part
+    return out
+
+
+def batch(rollouts, **more):
+    """Returns the rollouts as the library takes them."""
+    names = ["role", "seq_offsets", "group_ids", "span_ids", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_energy"]
+    return reweight.Batch(**{**{name: getattr(rollouts, name) for name in names}, **more})
+
+
+def scheme(rollouts, credit, **more):
+    """Returns ActFocus's weights and AEM's factors of the rollouts, computed directly."""
+    b = batch(rollouts, **more)
+    weights = rollouts.mask.astype(np.float32)
+    factors = np.ones_like(weights)
+    if credit.actfocus:
+        weights = reweight.actfocus(b, alpha=credit.alpha, beta=credit.beta, eps=credit.eps, signal=credit.signal).weights
+    if credit.aem:
+        if credit.entropy == "surprisal":
+            b.entropy = -b.old_logprobs
+        factors = reweight.aem(b, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
+    return weights, factors
+
+
+def weighted_loss(rollouts, credit, aggregation, norm_length=0, **more):
+    """Returns the loss of the library: weights on the terms, factors on the advantages."""
+    weights, factors = scheme(rollouts, credit, **more)
+    options = {key: more.pop(key) for key in ("clip_low", "clip_high", "dual_clip") if key in more}
+    b = batch(rollouts, advantages=rollouts.advantages * factors, **more)
+    return float(reweight.loss(b, weights=weights, aggregation=aggregation, norm_length=norm_length, **options).loss)
+
+
+def surrogate(rollouts, advantages, clip_low=0.2, clip_high=0.28, dual_clip=3.0):
+    """Returns each token's clipped surrogate, as trainers compute it, in float64."""
+    a = np.asarray(advantages, np.float64)
+    ratio = np.exp(np.clip(rollouts.logprobs.astype(np.float64) - rollouts.old_logprobs, -20, 20))
+    terms = np.maximum(-a * ratio, -a * np.clip(ratio, 1 - clip_low, 1 + clip_high))
+    return np.where(a < 0, np.minimum(terms, -a * dual_clip), terms)
+
+
+def aggregate(rollouts, terms, aggregation, norm_length=0):
+    """Returns the loss as trainers make it of tokens that all weigh the same."""
+    parts = [part[keep] for part, keep in zip(rows(rollouts, terms), rows(rollouts, rollouts.mask)) if keep.any()]
+    if aggregation == "token_mean":
+        return np.concatenate(parts).mean()
+    if aggregation == "token_sum":
+        return np.concatenate(parts).sum()
+    if aggregation == "seq_mean_token_mean":
+        return np.mean([part.mean() for part in parts])
+    sums = [part.sum() for part in parts]
+    return np.mean(sums) if aggregation == "seq_mean_token_sum" else np.sum(sums) / norm_length
+
+
+class Case(unittest.TestCase):
+    """A test of the rollouts."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rollouts = load()
+
+    def multiplier(self, credit, aggregation="token_mean", **more):
+        """Returns the multiplier of each token, made of the library's weights and factors."""
+        r = self.rollouts
+        w, f = (x.astype(np.float64) for x in scheme(r, credit, **more))
+        if aggregation == "token_mean":
+            return (w * f * r.mask.sum() / w.sum()).astype(np.float32)
+        if aggregation == "seq_mean_token_mean":
+            scale = np.bincount(r.trajectory, r.mask) / np.bincount(r.trajectory, w)
+            return (w * f * scale[r.trajectory]).astype(np.float32)
+        return (w * f).astype(np.float32)
+
+    def assertBits(self, got, want):
+        got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
+        self.assertEqual(got.shape, want.shape)
+        wrong = np.flatnonzero(got.view(np.uint32).ravel() != want.view(np.uint32).ravel())
+        self.assertEqual(wrong.size, 0, f"{wrong.size} of {got.size} differ, first at {wrong[:1]}")
+
+    def assertClose(self, got, want, relative=1e-6):
+        self.assertLessEqual(abs(got - want), relative * max(abs(want), 1e-3), f"{got} is not {want}")

@@ -1,0 +1,260 @@
+"""The multiplier that all adapters share."""
+
+import sys
+import unittest
+from types import ModuleType
+from unittest import mock
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+import reweight
+from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, surrogate, weighted_loss
+from reweight.adapters import AGGREGATIONS, Credit, HookError, find_hook, replace, token_multiplier
+
+CREDITS = {
+    "both": Credit(),
+    "ActFocus": Credit(aem=False, beta=2.0),
+    "AEM": Credit(actfocus=False),
+    "AEM, trajectories": Credit(actfocus=False, scope="trajectory", guard=0.0),
+    "AEM, estimated": Credit(entropy="surprisal", scope="batch"),
+    "log-ratio": Credit(signal="log_ratio"),
+    "energy": Credit(signal="energy"),
+}
+
+
+class Jagged:
+    """What is used of a nested tensor with the layout torch.jagged, which only newer
+    versions of PyTorch have."""
+
+    is_nested = True
+
+    def __init__(self, values, offsets):
+        self._values, self._offsets = values, offsets
+
+    def values(self):
+        return self._values
+
+    def offsets(self):
+        return self._offsets
+
+
+class MultiplierTest(Case):
+    def arguments(self, **change):
+        r = self.rollouts
+        names = ["token_ids", "old_logprobs", "ref_logprobs", "ref_energy", "entropy", "group_ids", "seq_offsets"]
+        return {**{name: getattr(r, name) for name in names}, "tokenizer": r.tokenizer, **change}
+
+    def call(self, **change):
+        return token_multiplier(change.pop("mask", self.rollouts.mask), **self.arguments(**change))
+
+    def test_losses(self):
+        """The trainer's loss of multiplied advantages is the library's weighted loss."""
+        r, worst = self.rollouts, 0.0
+        for name, credit in CREDITS.items():
+            for aggregation in AGGREGATIONS:
+                with self.subTest(credit=name, aggregation=aggregation):
+                    m = self.call(credit=credit, aggregation=aggregation)
+                    got = aggregate(r, surrogate(r, r.advantages * m.astype(np.float64)), aggregation, 50)
+                    if aggregation == "token_sum":
+                        want = weighted_loss(r, credit, "seq_mean_token_sum_norm", 1)
+                    else:
+                        want = weighted_loss(r, credit, aggregation, 50)
+                    self.assertClose(got, want)
+                    worst = max(worst, abs(got - want) / abs(want))
+                    self.assertBits(m, self.multiplier(credit, aggregation))
+        self.assertGreater(worst, 0)
+
+    def test_uniform(self):
+        """alpha 1 and beta 0 leave the advantages as they are, to the last bit."""
+        for aggregation in AGGREGATIONS:
+            m = self.call(credit=Credit(alpha=1, beta=0, aem=False), aggregation=aggregation)
+            self.assertBits(m, self.rollouts.mask)
+
+    def test_layouts(self):
+        """Packed, padded, in lists and nested: the same numbers, in the layout of the mask."""
+        r = self.rollouts
+        want = self.call()
+        names = [name for name in self.arguments() if name not in ("group_ids", "seq_offsets", "tokenizer")]
+        lists = {name: rows(r, getattr(r, name)) for name in names}
+        masks = rows(r, r.mask)
+        got = self.call(mask=masks, seq_offsets=None, **lists)
+        self.assertIsInstance(got, list)
+        self.assertBits(np.concatenate(got), want)
+
+        for name, x in lists.items():
+            lists[name] = padded(x, 9)
+        for mask in (padded(masks), padded(masks).astype(np.float32)):
+            got = self.call(mask=mask, seq_offsets=None, **lists)
+            self.assertBits(got, padded(rows(r, want)))
+
+    @unittest.skipIf(torch is None, "PyTorch is not installed")
+    def test_tensors(self):
+        r = self.rollouts
+        want = self.call()
+        names = [name for name in self.arguments() if name not in ("group_ids", "seq_offsets", "tokenizer")]
+        grids = {name: torch.from_numpy(padded(rows(r, getattr(r, name)), 9)) for name in names}
+        groups = torch.from_numpy(r.group_ids.copy())
+        got = self.call(mask=torch.from_numpy(padded(rows(r, r.mask))), seq_offsets=None, group_ids=groups, **grids)
+        self.assertIsInstance(got, torch.Tensor)
+        self.assertBits(got.numpy(), padded(rows(r, want)))
+
+        offsets = torch.from_numpy(r.seq_offsets.copy())
+        nested = {name: Jagged(torch.from_numpy(getattr(r, name).copy()), offsets) for name in names}
+        with mock.patch.object(torch.nested, "nested_tensor_from_jagged", Jagged, create=True):
+            got = self.call(mask=Jagged(torch.from_numpy(r.mask.copy()), offsets), seq_offsets=None, **nested)
+        self.assertIsInstance(got, Jagged)
+        self.assertBits(got.values().numpy(), want)
+
+        # bfloat16 has no type in NumPy: it is widened.
+        low = {name: x.to(torch.bfloat16) if x.is_floating_point() else x for name, x in grids.items()}
+        mask = torch.from_numpy(padded(rows(r, r.mask)))
+        wide = {name: x.float() if x.is_floating_point() else x for name, x in low.items()}
+        self.assertBits(self.call(mask=mask, seq_offsets=None, **low), self.call(mask=mask, seq_offsets=None, **wide))
+
+    def test_groups(self):
+        """Groups may have names, and what masked tokens hold does not matter."""
+        r = self.rollouts
+        names = [f"prompt {100 - g}" for g in r.group_ids]
+        self.assertBits(self.call(group_ids=names), self.call())
+        dirty = {name: np.where(r.mask, getattr(r, name), np.nan) for name in ("old_logprobs", "entropy")}
+        self.assertBits(self.call(**dirty), self.call())
+
+    def test_tags(self):
+        """Tags as strings, found in the text, and as ids: both find the actions of the file."""
+        r = self.rollouts
+        words = r.tokenizer.words
+        ids = ([words.index("<answer>")], [words.index("</answer>")])
+        for tags in (("<answer>", "</answer>"), ids):
+            got = token_multiplier(r.mask, **self.arguments(credit=Credit(aem=False, tags=tags)), aggregation="token_sum")
+            self.assertEqual((got >= 1).sum(), (r.role == 2).sum())
+            self.assertBits(got >= 1, r.role == 2)
+        every = token_multiplier(r.mask, **self.arguments(credit=Credit(aem=False, tags=None)), aggregation="token_sum")
+        self.assertBits(every >= 1, r.mask)
+
+    def test_tags_joined(self):
+        """A token that holds a part of a tag is no action, nor is what no tag closes, or
+        closes in another response."""
+        words = ["<answer", ">", "go", "> ", " up", "</", "answer>", ".", "</answer> ", "<answer>"]
+        text = [[0, 1, 2, 4, 5, 6, 7], [0, 3, 2, 8, 9, 4], [5, 6, 2, 9, 8, 9, 2, 5, 6], [9, 2, 9, 4, 8, 2, 8]]
+        want = [[0, 0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 0, 0, 0]]
+        mask = [np.ones(len(ids), bool) for ids in text]
+        got = token_multiplier(
+            mask,
+            credit=Credit(aem=False, alpha=0),
+            aggregation="token_sum",
+            token_ids=[np.array(ids) for ids in text],
+            tokenizer=Tokenizer(words),
+            old_logprobs=[np.zeros(len(ids)) for ids in text],
+        )
+        self.assertEqual([(row > 0).astype(int).tolist() for row in got], want)
+
+    def test_processes(self):
+        """Processes that hold a part each get the numbers of the whole."""
+        r = self.rollouts
+        want = rows(r, self.call(aggregation="token_mean"))
+        cut = 13
+        names = [name for name in self.arguments() if name not in ("group_ids", "seq_offsets", "tokenizer")]
+
+        def part(begin, end, gather):
+            lists = {name: rows(r, getattr(r, name))[begin:end] for name in names}
+            groups = [f"p{g}" for g in r.group_ids[begin:end]]
+            return self.call(mask=rows(r, r.mask)[begin:end], seq_offsets=None, group_ids=groups, gather=gather, **lists)
+
+        sent = []
+        for begin, end in ((0, cut), (cut, len(want))):
+            part(begin, end, lambda x: (sent.append(x) or [x], 0))
+        for rank, (begin, end) in enumerate(((0, cut), (cut, len(want)))):
+            got = part(begin, end, lambda x: (sent, rank))
+            self.assertBits(np.concatenate(got), np.concatenate(want[begin:end]))
+
+    def test_nothing(self):
+        """No weight at all is no loss and no NaN; trajectories may be empty."""
+        mask = [np.ones(3, bool), np.zeros(0, bool), np.zeros(2, bool)]
+        zeros = [np.zeros(len(row)) for row in mask]
+        for aggregation in AGGREGATIONS:
+            credit = Credit(alpha=0, tags=([1], [2]), aem=False)
+            got = token_multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
+            self.assertBits(np.concatenate(got), np.zeros(5))
+
+    def test_errors(self):
+        r = self.rollouts
+        cases = {
+            'aggregation is "mean", want one of [token_mean': {"aggregation": "mean"},
+            "seq_offsets is None, want where each trajectory begins: mask has the shape [6272]": {"seq_offsets": None},
+            "seq_offsets is [0, 5], want 0 to 6272 in ascending order": {"seq_offsets": [0, 5]},
+            "token_ids is None, want the ids in which the tags": {"token_ids": None},
+            "tokenizer is None, want one for tags that are strings": {"tokenizer": None},
+            "token_ids has the shape [6271], want [6272] like mask": {"token_ids": r.token_ids[1:]},
+            "group_ids has 3 elements, want 32, one per trajectory": {"group_ids": [1, 2, 3]},
+            "old_logprobs is None": {"old_logprobs": None},
+            "entropy is None": {"entropy": None},
+            "group_ids is None": {"group_ids": None},
+        }
+        for message, change in cases.items():
+            with self.subTest(message), self.assertRaises(reweight.InputError) as caught:
+                self.call(**change)
+            self.assertTrue(str(caught.exception).startswith(message), caught.exception)
+        lists = [np.zeros(3), np.zeros(2)]
+        with self.assertRaisesRegex(ValueError, r"entropy has rows of the shapes \[\[2\], \[3\]\], want \[\[3\], \[2\]\] like mask"):
+            token_multiplier(lists, entropy=lists[::-1], credit=Credit(actfocus=False))
+        with self.assertRaisesRegex(ValueError, "entropy is \"none\", want one of"):
+            Credit(entropy="none")
+        with self.assertRaisesRegex(ValueError, "tags is .*, want what opens and what closes an action"):
+            Credit(tags=("", "</a>"))
+
+
+class HookTest(unittest.TestCase):
+    def modules(self, **functions):
+        package, inner = ModuleType("acme"), ModuleType("acme.inner")
+        package.__version__, package.__path__ = "7.1", []
+        inner.Trainer = type("Trainer", (), functions)
+        return mock.patch.dict(sys.modules, {"acme": package, "acme.inner": inner})
+
+    def find(self, path="acme.inner:Trainer.step", parameters=("batch",)):
+        return find_hook("Acme", path, parameters, "Acme 7.0")
+
+    def expect(self, message, **call):
+        with self.assertRaises(HookError) as caught:
+            self.find(**call)
+        self.assertEqual(str(caught.exception), message)
+
+    def test_found(self):
+        with self.modules(step=lambda self, batch: batch):
+            owner, name = self.find()
+            self.assertEqual((owner, name), (sys.modules["acme.inner"].Trainer, "step"))
+
+    def test_gone(self):
+        told = "reweight.adapters.acme was written for Acme 7.0 and its Trainer.step(batch), but "
+        self.expect(told + "Acme is not installed")
+        with self.modules(walk=lambda self, batch: batch):
+            self.expect(told + "in Acme 7.1 there is no step in Trainer")
+            other = told.replace("Trainer.step", "f")
+            self.expect(other + "in Acme 7.1 there is no module acme.other", path="acme.other:f")
+        with self.modules(step=lambda self, data, n=3: data):
+            self.expect(told + "in Acme 7.1 it is step(self, data, n=3): no batch")
+
+    def test_missing_dependency(self):
+        """A module that the trainer needs, and that is not there, is reported as it is."""
+        with self.modules(), mock.patch("importlib.import_module", side_effect=ModuleNotFoundError("no ray", name="ray")):
+            with self.assertRaises(ModuleNotFoundError):
+                self.find()
+
+    def test_replace_twice(self):
+        """A second installation takes the place of the first."""
+
+        class Trainer:
+            def step(self, batch):
+                return batch
+
+        for factor in (3, 5):
+            replace(Trainer, "step", lambda original: lambda self, batch: factor * original(self, batch))
+        self.assertEqual(Trainer().step(1), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
