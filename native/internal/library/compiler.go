@@ -1,7 +1,6 @@
 package library
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -133,8 +132,13 @@ func compile(cc *compiler, src, dir string, o Options) ([]string, error) {
 		})
 	}
 	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err // the first: the others are often of the same cause
+		}
+	}
 	slices.Sort(objects)
-	return objects, errors.Join(errs...)
+	return objects, nil
 }
 
 // linkShared links the objects in the folder dir. What is not defined in them comes from

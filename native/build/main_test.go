@@ -1,0 +1,198 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/native/internal/library"
+)
+
+// TestBadUse: a wrong command line is one line on the standard error and status 2.
+func TestBadUse(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-x"}, "flag provided but not defined: -x"},
+		{[]string{"all"}, `what is "all"? Only flags are known`},
+		{[]string{"-arch", "mips"}, `-arch is "mips", want amd64 or arm64`},
+		{[]string{"-o", ""}, "-o is empty, want a folder"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := run(c.args, &stdout, &stderr)
+		if status != 2 || stdout.Len() > 0 || stderr.String() != "build: "+c.want+"\n" {
+			t.Errorf("%q: status %d, %q, %q", c.args, status, &stdout, &stderr)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"-h"}, &stdout, &stderr); status != 0 || stderr.Len() > 0 || !strings.Contains(stdout.String(), "-sanitize") {
+		t.Errorf("-h: status %d, %q, %q", status, &stdout, &stderr)
+	}
+}
+
+// TestFailures: what cannot be made is status 1.
+func TestFailures(t *testing.T) {
+	t.Setenv("CC", "no-such-compiler")
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"-o", t.TempDir()}, &stdout, &stderr); status != 1 || strings.Count(stderr.String(), "\n") != 1 ||
+		!strings.Contains(stderr.String(), "no-such-compiler") {
+		t.Errorf("status %d, %q", status, &stderr)
+	}
+}
+
+// made builds everything in a new folder, and returns the path of the wheel there.
+func made(t *testing.T) string {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"-o", dir}, &stdout, &stderr); status != 0 {
+		t.Fatalf("status %d: %s", status, &stderr)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wheel string
+	for _, e := range entries {
+		if !strings.Contains(stdout.String(), filepath.Join(dir, e.Name())) {
+			t.Errorf("it says nothing of %s:\n%s", e.Name(), &stdout)
+		}
+		if filepath.Ext(e.Name()) == ".whl" {
+			wheel = filepath.Join(dir, e.Name())
+		}
+	}
+	if len(entries) != 4 || wheel == "" {
+		t.Fatalf("it made %v", entries)
+	}
+	return wheel
+}
+
+// TestWheel reads the wheel as pip does.
+func TestWheel(t *testing.T) {
+	path := made(t)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(made(t)); err != nil || !bytes.Equal(data, again) {
+		t.Errorf("two wheels differ: %v", err)
+	}
+	t.Logf("%s has %d bytes", filepath.Base(path), len(data))
+	if len(data) > 400_000 {
+		t.Errorf("the wheel has %d bytes, want at most 400000", len(data))
+	}
+	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	var lines []string
+	for _, f := range archive.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[f.Name] = string(text)
+		if f.Name == info+"RECORD" {
+			lines = append(lines, f.Name+",,")
+			continue
+		}
+		sum := sha256.Sum256(text)
+		lines = append(lines, fmt.Sprintf("%s,sha256=%s,%d", f.Name, base64.RawURLEncoding.EncodeToString(sum[:]), len(text)))
+	}
+	if got := strings.Join(lines, "\n") + "\n"; got != files[info+"RECORD"] {
+		t.Errorf("RECORD is\n%swant\n%s", files[info+"RECORD"], got)
+	}
+	if last := archive.File[len(archive.File)-1].Name; last != info+"RECORD" {
+		t.Errorf("the last file is %s", last)
+	}
+
+	// Everything of the package is in it, and nothing else.
+	want := []string{"reweight/libreweight.so"}
+	for _, name := range []string{"METADATA", "WHEEL", "licenses/LICENSE", "RECORD"} {
+		want = append(want, info+name)
+	}
+	module, err := library.SourceDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, folder := range map[string]string{
+		"python/reweight/*.py": "reweight/", "python/reweight/*/*.py": "reweight/adapters/",
+		"python/reweight/py.typed": "reweight/", "gpu/internal/device/*.ptx.gz": "reweight/ptx/",
+	} {
+		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range paths {
+			name := folder + filepath.Base(p)
+			want = append(want, name)
+			if data, err := os.ReadFile(p); err != nil || files[name] != string(data) {
+				t.Errorf("%s differs: %v", name, err)
+			}
+		}
+	}
+	var got []string
+	for name := range files {
+		got = append(got, name)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the wheel has\n%q\nwant\n%q", got, want)
+	}
+	for name, lines := range map[string][]string{
+		"METADATA": {"Name: reweight", "Version: " + library.Version, "Requires-Python: >=3.9", "Requires-Dist: numpy", "License-File: LICENSE"},
+		"WHEEL":    {"Wheel-Version: 1.0", "Root-Is-Purelib: false"},
+	} {
+		for _, line := range lines {
+			if !strings.Contains(files[info+name], line+"\n") {
+				t.Errorf("%s has no line %q:\n%s", name, line, files[info+name])
+			}
+		}
+	}
+	// The tags of the file's name and inside are the same.
+	parts := strings.Split(strings.TrimSuffix(filepath.Base(path), ".whl"), "-")
+	for _, tag := range strings.Split(parts[4], ".") {
+		if line := "Tag: py3-none-" + tag + "\n"; !strings.Contains(files[info+"WHEEL"], line) {
+			t.Errorf("WHEEL has no %q", line)
+		}
+	}
+}
+
+// TestInstall installs the wheel in an environment of its own, without a network.
+func TestInstall(t *testing.T) {
+	const python = "/usr/bin/python3" // has NumPy from the system, where any has
+	if out, err := exec.Command(python, "-c", "import numpy, venv, ensurepip").CombinedOutput(); err != nil {
+		t.Skipf("%s has not all that it takes: %s", python, out)
+	}
+	wheel, env := made(t), t.TempDir()
+	for _, command := range [][]string{
+		{python, "-m", "venv", "--system-site-packages", env},
+		{env + "/bin/pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel},
+		{env + "/bin/python", "-c", "import reweight; assert reweight.__version__ == '" + library.Version + "', reweight.__version__"},
+		{env + "/bin/pip", "uninstall", "--quiet", "--yes", "reweight"},
+	} {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", command, err, out)
+		}
+	}
+}
