@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Protocol, Sequence, Tuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import InputError
+from ._errors import InputError, described
 
 
 class Tensor(Protocol):
@@ -132,7 +132,7 @@ def view(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bool = Fa
         return _view_torch(argument, obj, dtypes, torch)
     if isinstance(obj, np.ndarray) and not isinstance(obj, np.ma.MaskedArray):
         return _view_numpy(argument, obj, dtypes, writable)
-    raise TypeError(f"{argument} is {_described(obj)}, want a NumPy array or a torch.Tensor of {_listed(dtypes)}")
+    raise TypeError(f"{argument} is {described(obj)}, want a NumPy array or a torch.Tensor of {_listed(dtypes)}")
 
 
 def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[DType, ...], writable: bool) -> Array:
@@ -145,10 +145,7 @@ def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[DType, ...],
         raise _misaligned(argument, dtype)
     if writable and not flags & _WRITEABLE:
         raise InputError(argument, "is read-only, want an array that can be written")
-    contiguous = flags & _CONTIGUOUS != 0
-    if not contiguous and any(s % dtype.size for s in obj.strides):
-        raise InputError(argument, f"has strides of {list(obj.strides)} bytes, want multiples of {dtype.size}")
-    return Array(interface.data or 0, dtype, obj.shape, contiguous, None, obj)
+    return Array(interface.data or 0, dtype, obj.shape, flags & _CONTIGUOUS != 0, None, obj)
 
 
 def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], torch: Any) -> Array:
@@ -170,7 +167,7 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], torch: Any) 
 
 
 def _misaligned(argument: str, dtype: DType) -> InputError:
-    return InputError(argument, f"is not aligned: its address is no multiple of {dtype.size}, the bytes of an element")
+    return InputError(argument, f"is not aligned to {dtype.size} bytes, the size of an element")
 
 
 def _listed(dtypes: Sequence[DType]) -> str:
@@ -178,15 +175,8 @@ def _listed(dtypes: Sequence[DType]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
 
 
-def _described(obj: Any) -> str:
-    if obj is None:
-        return "None"
-    name = type(obj).__name__
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
-
-
 def _described_dtype(dtype: Any) -> str:
-    if dtype.newbyteorder() in _NUMPY:
+    if dtype not in _NUMPY and dtype.newbyteorder() in _NUMPY:
         return f"{dtype.name} in the other byte order ({dtype.str})"
     return str(dtype)
 

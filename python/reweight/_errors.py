@@ -44,12 +44,20 @@ def located(error: InputError, shape: Sequence[int], first: int = 0) -> InputErr
     return InputError(error.argument, error.problem, tuple(reversed(index)))
 
 
+def described(obj: object) -> str:
+    """Says what an argument is that has a wrong type."""
+    if obj is None:
+        return "None"
+    name = type(obj).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
 def choice(argument: str, value: str, names: Sequence[str]) -> int:
     """Returns the number of the name among names."""
     if isinstance(value, str) and value in names:
         return names.index(value)
     if not isinstance(value, str):
-        raise TypeError(f"{argument} is a {type(value).__name__}, want one of the strings {', '.join(names)}")
+        raise TypeError(f"{argument} is {described(value)}, want one of the strings {', '.join(names)}")
     raise InputError(argument, f'is "{value}", want one of [{" ".join(names)}]')
 
 
@@ -58,4 +66,4 @@ def number(argument: str, value: float) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{argument} is a {type(value).__name__}, want a number") from None
+        raise TypeError(f"{argument} is {described(value)}, want a number") from None

@@ -6,7 +6,7 @@ from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
 from . import _structs
 from ._arrays import F32, I32, Array, ArrayLike, check, output, view
-from ._errors import InputError, number
+from ._errors import InputError, described, number
 from ._backend import backend
 from ._scalars import Scalars
 from ._schemes import _actfocus_options, _loss_options, _output, _pointer, _run
@@ -112,7 +112,7 @@ def min_max(x: ArrayLike, offsets: ArrayLike, *, out: Optional[MinMax] = None) -
     values, ranges = _ranges(x, offsets)
     groups = ranges.shape[0] - 1
     if out is not None and not isinstance(out, MinMax):
-        raise TypeError(f"out is a {type(out).__name__}, want a MinMax")
+        raise TypeError(f"out is {described(out)}, want a MinMax")
     lo = output("out.lo", None if out is None else out.lo, (groups,), "group", values, "x")
     hi = output("out.hi", None if out is None else out.hi, (groups,), "group", values, "x")
     backend(values.device).min_max(lo.pointer, hi.pointer, groups, values.pointer, values.size, ranges.pointer)

@@ -25,7 +25,7 @@ from ._arrays import (
     view,
 )
 from ._backend import backend
-from ._errors import InputError, located, number
+from ._errors import InputError, described, located, number
 
 
 class TokenStats(NamedTuple):
@@ -82,7 +82,7 @@ def token_stats(
         results = [empty(x, shape, F32), empty(x, shape, F32), None if y is None else empty(x, shape, F32)]
     else:
         if not isinstance(out, TokenStats):
-            raise TypeError(f"out is a {type(out).__name__}, want a TokenStats")
+            raise TypeError(f"out is {described(out)}, want a TokenStats")
         results = [
             None if obj is None else _per_row("out." + name, obj, (F32,), shape, x, writable=True)
             for name, obj in zip(TokenStats._fields, out)

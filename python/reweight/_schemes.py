@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from . import _structs
 from ._arrays import F32, Array, ArrayLike, check, output, view
 from ._backend import Backend, backend
-from ._errors import InputError, choice, located, number
+from ._errors import InputError, choice, described, located, number
 from ._scalars import Scalars
 from .batch import Batch, Bound, bind
 
@@ -165,7 +165,7 @@ def gae(
     r = view("rewards", rewards, (F32,))
     check("rewards", r, b.shape, "token", b.role, "role")
     if out is not None and not isinstance(out, GAEResult):
-        raise TypeError(f"out is a {type(out).__name__}, want a GAEResult")
+        raise TypeError(f"out is {described(out)}, want a GAEResult")
     advantages = _output(None if out is None else out.advantages, b, "out.advantages")
     returns = None
     if out is None or out.returns is not None:
@@ -275,7 +275,7 @@ def _loss_options(
     try:
         length = operator.index(norm_length)
     except TypeError:
-        raise TypeError(f"norm_length is a {type(norm_length).__name__}, want an integer") from None
+        raise TypeError(f"norm_length is {described(norm_length)}, want an integer") from None
     return _structs.LossOptions(
         number("clip_low", clip_low),
         number("clip_high", clip_high),

@@ -1,0 +1,216 @@
+"""Which arrays are taken, and what is said of those that are not."""
+
+import unittest
+
+import numpy as np
+from support import TestCase, needs_torch, torch
+
+import reweight
+
+
+def rows(dtype=np.float32, shape=(3, 5)):
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+class Types(TestCase):
+    def test_what_is_no_array(self):
+        for obj, described in (
+            ([[1.0, 2.0]], "a list"),
+            (None, "None"),
+            (1.5, "a float"),
+            (np.float32(1), "a float32"),
+            (range(3), "a range"),
+            (np.ma.masked_array(rows()), "a MaskedArray"),
+        ):
+            want = f"logits is {described}, want a NumPy array or a torch.Tensor of float32, bfloat16 or float16"
+            self.assertTypeError(want, lambda: reweight.token_stats(obj))
+
+    def test_dtypes(self):
+        for dtype, described in (
+            (np.float64, "float64"),
+            (np.int32, "int32"),
+            (object, "object"),
+            (">f4", "float32 in the other byte order (>f4)"),
+            (np.complex64, "complex64"),
+            ([("a", np.float32)], "[('a', '<f4')]"),
+        ):
+            logits = np.zeros((3, 5), dtype)
+            self.assertTypeError(
+                f"logits has dtype {described}, want float32, bfloat16 or float16", lambda: reweight.token_stats(logits)
+            )
+        self.assertTypeError(
+            "ids has dtype uint8, want int32 or int64", lambda: reweight.token_stats(rows(), np.zeros(3, np.uint8))
+        )
+        self.assertTypeError(
+            "ids has dtype int64 in the other byte order (>i8), want int32 or int64",
+            lambda: reweight.token_stats(rows(), np.zeros(3, ">i8")),
+        )
+        self.assertTypeError(
+            "role has dtype int64, want uint8", lambda: reweight.whiten(np.zeros(3, np.float32), np.zeros(3, np.int64))
+        )
+
+    def test_subclasses_of_arrays(self):
+        class Sub(np.ndarray):
+            pass
+
+        got = reweight.token_stats(rows().view(Sub))
+        self.assertBits(got.lse, reweight.token_stats(rows()).lse)
+        self.assertIs(type(got.lse), np.ndarray)
+
+    def test_options_are_numbers(self):
+        self.assertTypeError("temperature is a str, want a number", lambda: reweight.token_stats(rows(), temperature="hot"))
+        batch = reweight.Batch(role=np.zeros(3, np.uint8))
+        self.assertTypeError("alpha is a list, want a number", lambda: reweight.actfocus(batch, alpha=[1]))
+        self.assertTypeError("norm_length is a float, want an integer", lambda: reweight.loss(batch, norm_length=1.5))
+        self.assertTypeError(
+            "scope is an int, want one of the strings group, trajectory, batch", lambda: reweight.aem(batch, scope=1)
+        )
+
+    @needs_torch
+    def test_tensors(self):
+        for dtype in (torch.float64, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn if hasattr(torch, "float8_e4m3fn") else torch.int8):
+            logits = torch.zeros((3, 5), dtype=dtype)
+            name = str(dtype).replace("torch.", "")
+            self.assertTypeError(
+                f"logits has dtype {name}, want float32, bfloat16 or float16", lambda: reweight.token_stats(logits)
+            )
+        sparse = torch.eye(3).to_sparse()
+        self.assertTypeError("logits is a sparse tensor, want a dense one", lambda: reweight.token_stats(sparse))
+        meta = torch.zeros(3, 5, device="meta")
+        self.assertTypeError(
+            "logits is on the device meta, want the CPU or a CUDA device", lambda: reweight.token_stats(meta)
+        )
+
+    @needs_torch
+    def test_tensors_that_require_grad(self):
+        x = torch.from_numpy(rows()).requires_grad_()
+        got = reweight.token_stats(x)
+        self.assertFalse(got.lse.requires_grad)
+        self.assertBits(got.lse, reweight.token_stats(rows()).lse)
+
+    @needs_torch
+    def test_kind_of_results(self):
+        x, ids = rows(), np.array([0, 1, 2])
+        of_numpy = reweight.token_stats(x, ids)
+        mixed = reweight.token_stats(torch.from_numpy(x), ids)
+        for got, want in zip(mixed, of_numpy):
+            self.assertIsInstance(want, np.ndarray)
+            self.assertIsInstance(got, torch.Tensor)
+            self.assertEqual(got.dtype, torch.float32)
+            self.assertBits(got, want)
+
+
+class Memory(TestCase):
+    def test_misaligned(self):
+        memory = np.zeros(4 * 15 + 1, np.uint8)
+        x = memory[1:].view(np.float32).reshape(3, 5)
+        want = "logits is not aligned to 4 bytes, the size of an element"
+        self.assertInputError("logits", want, lambda: reweight.token_stats(x))
+        ids = np.zeros(3 * 8 + 4, np.uint8)[4:].view(np.int64)
+        want = "ids is not aligned to 8 bytes, the size of an element"
+        self.assertInputError("ids", want, lambda: reweight.token_stats(rows(), ids))
+
+    @needs_torch
+    def test_misaligned_tensors(self):
+        memory = np.zeros(4 * 15 + 1, np.uint8)
+        try:
+            x = torch.frombuffer(memory.data, dtype=torch.float32, offset=1, count=15).reshape(3, 5)
+        except (ValueError, RuntimeError) as e:
+            self.skipTest(f"this PyTorch makes no such tensor: {e}")
+        want = "logits is not aligned to 4 bytes, the size of an element"
+        self.assertInputError("logits", want, lambda: reweight.token_stats(x))
+
+    def test_aligned_to_an_element_only(self):
+        x = np.zeros(16, np.float32)[1:].reshape(3, 5)
+        x[:] = rows()
+        self.assertBits(reweight.token_stats(x).lse, reweight.token_stats(rows()).lse)
+
+    def test_read_only(self):
+        x = rows()
+        x.flags.writeable = False
+        stats = reweight.token_stats(x, np.zeros(3, np.int64))  # it is only read
+        out = np.zeros(3, np.float32)
+        out.flags.writeable = False
+        self.assertInputError(
+            "out.lse",
+            "out.lse is read-only, want an array that can be written",
+            lambda: reweight.token_stats(x, out=reweight.TokenStats(lse=out)),
+        )
+        self.assertInputError(
+            "out",
+            "out is read-only, want an array that can be written",
+            lambda: reweight.row_gradient(x, np.zeros(3, np.int64), stats.logprobs, stats.logprobs, out=x),
+        )
+
+    def test_not_contiguous(self):
+        wide = rows(shape=(3, 10))
+        self.assertInputError(
+            "logits",
+            "logits is not contiguous: for the shape [3, 5] its strides are [10, 2] elements",
+            lambda: reweight.token_stats(wide[:, ::2]),
+        )
+        self.assertInputError(
+            "logits",
+            "logits is not contiguous: for the shape [3, 10] its strides are [10, -1] elements",
+            lambda: reweight.token_stats(wide[:, ::-1]),
+        )
+        self.assertInputError(
+            "logits",
+            "logits has a row every 0 elements, want at least 10, the logits of a row",
+            lambda: reweight.token_stats(np.broadcast_to(wide[:1], (3, 10))),
+        )
+        self.assertInputError(
+            "logits",
+            "logits has a row every -10 elements, want at least 10, the logits of a row",
+            lambda: reweight.token_stats(wide[::-1]),
+        )
+        role = np.ones(8, np.uint8)
+        x = np.zeros(16, np.float32)[::2]
+        self.assertInputError(
+            "x", "x is not contiguous: for the shape [8] its strides are [2] elements", lambda: reweight.whiten(x, role)
+        )
+        self.assertInputError(
+            "role",
+            "role is not contiguous: for the shape [4] its strides are [2] elements",
+            lambda: reweight.whiten(x[:4], role[::2]),
+        )
+
+    def test_strides_within_an_element(self):
+        pairs = np.zeros((4, 5), [("a", np.float32), ("b", np.int16)])["a"]
+        self.assertInputError(
+            "logits",
+            "logits is not aligned to 4 bytes, the size of an element",
+            lambda: reweight.token_stats(pairs),
+        )
+
+    def test_shapes(self):
+        for shape in ((), (1, 2, 3, 4)):
+            self.assertInputError(
+                "logits",
+                f"logits has the shape {list(shape)}, want [N, V], [B, T, V] or [V]",
+                lambda: reweight.token_stats(np.zeros(shape, np.float32)),
+            )
+        self.assertInputError(
+            "logits", "logits has rows of 0 logits, want at least 1", lambda: reweight.token_stats(np.zeros((3, 0), np.float32))
+        )
+        self.assertInputError(
+            "ids",
+            "ids has the shape [4], want [3], one element per row",
+            lambda: reweight.token_stats(rows(), np.zeros(4, np.int64)),
+        )
+        self.assertInputError(
+            "entropy",
+            "entropy has the shape [4], want [3], one element per token",
+            lambda: reweight.aem(
+                reweight.Batch(
+                    role=np.ones(3, np.uint8),
+                    seq_offsets=np.array([0, 3]),
+                    span_ids=np.zeros(3, np.int32),
+                    entropy=np.zeros(4, np.float32),
+                )
+            ),
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
