@@ -69,7 +69,8 @@ def token_stats(
     """
     _check_rows("logits", logits, ids)
     vocab = logits.shape[-1]
-    if logits.stride(-1) == 1 and any(size > 1 and stride < vocab for size, stride in zip(logits.shape[:-1], logits.stride())):
+    leading = zip(logits.shape[:-1], logits.stride())
+    if logits.stride(-1) == 1 and any(size > 1 and stride < vocab for size, stride in leading):
         raise InputError("logits", f"has strides of {list(logits.stride())} elements, want rows that do not overlap")
     inplace = inplace and not (logits if logits._base is None else logits._base).is_leaf
     logprobs, h = _TokenStats.apply(logits, ids.contiguous(), temperature, entropy, inplace)
@@ -78,7 +79,9 @@ def token_stats(
 
 class _TokenStats(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, ids: Tensor, temperature: float, entropy: bool, inplace: bool) -> Any:
+    def forward(  # type: ignore[override]
+        ctx: Any, logits: Tensor, ids: Tensor, temperature: float, entropy: bool, inplace: bool
+    ) -> Any:
         ctx.set_materialize_grads(False)
         ctx.temperature, ctx.inplace, ctx.overwritten = temperature, inplace, False
         logprobs, h = _outputs(logits, ids, entropy)
@@ -87,7 +90,7 @@ class _TokenStats(torch.autograd.Function):
         return logprobs, h
 
     @staticmethod
-    @_once
+    @_once  # type: ignore[override]
     def backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
         if ctx.overwritten:
             raise RuntimeError(
@@ -128,14 +131,16 @@ def linear_token_stats(
     has 256 MiB. Gradients flow to hidden, weight and bias, where they are wanted. That of
     weight is summed over the chunks in the dtype of weight. torch.autocast is respected.
     """
-    if torch.is_tensor(hidden):
-        hidden, weight, bias = _autocast(hidden, weight, bias)
+    for name, t in ("hidden", hidden), ("weight", weight), ("bias", bias):
+        if not isinstance(t, Tensor) and not (name == "bias" and t is None):
+            raise TypeError(f"{name} is a {type(t).__name__}, want a torch.Tensor")
+    hidden, weight, bias = _operand(hidden), _operand(weight), None if bias is None else _operand(bias)
     _check_rows("hidden", hidden, ids)
     width = hidden.shape[-1]
     if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
         raise InputError("weight", f"has the shape {list(weight.shape)}, want [V, {width}], V at least 1")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise InputError("bias", f"has the shape {list(bias.shape)}, want [{weight.shape[0]}], one element per row of weight")
+        raise InputError("bias", f"has the shape {list(bias.shape)}, want [{weight.shape[0]}]")
     for name, t in ("weight", weight), ("bias", bias):
         if t is not None and t.dtype != hidden.dtype:
             raise TypeError(f"{name} has dtype {_plain(t.dtype)}, want {_plain(hidden.dtype)} like hidden")
@@ -149,7 +154,7 @@ def linear_token_stats(
 
 class _LinearTokenStats(torch.autograd.Function):
     @staticmethod
-    def forward(
+    def forward(  # type: ignore[override]
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
@@ -165,14 +170,14 @@ class _LinearTokenStats(torch.autograd.Function):
         logprobs, h = _outputs(hidden, ids, entropy)
         for rows, x in _logits(hidden, weight, bias, chunk):
             try:
-                _forward(x, ids[rows], logprobs[rows], None if h is None else h[rows], temperature)
+                _forward(x, ids[rows], logprobs[rows], _at(h, rows), temperature)
             except InputError as e:
                 raise located(e, shape, rows.start) from None
         ctx.save_for_backward(hidden, weight, bias, ids, logprobs, h)
         return logprobs, h
 
     @staticmethod
-    @_once
+    @_once  # type: ignore[override]
     def backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
         hidden, weight, bias, ids, logprobs, h = ctx.saved_tensors
         of_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
@@ -180,8 +185,7 @@ class _LinearTokenStats(torch.autograd.Function):
         of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[2] else None
         g, e = _gradients(logprobs, grad, grad_entropy)
         for rows, x in _logits(hidden, weight, bias, ctx.chunk):
-            part = [None if t is None else t[rows] for t in (ids, logprobs, h, g, e)]
-            _backward(x, x, *part, ctx.temperature)  # type: ignore[arg-type]
+            _backward(x, x, ids[rows], logprobs[rows], _at(h, rows), g[rows], _at(e, rows), ctx.temperature)
             if of_hidden is not None:
                 torch.mm(x, weight, out=of_hidden[rows])
             if of_weight is not None:
@@ -213,12 +217,12 @@ class _Known(torch.autograd.Function):
     """A value of x whose gradient is known already."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Any, grad: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, value: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(grad)
         return torch.as_tensor(value).to(dtype=x.dtype, device=x.device, copy=True)
 
     @staticmethod
-    @_once
+    @_once  # type: ignore[override]
     def backward(ctx: Any, scale: Tensor) -> Any:
         (grad,) = ctx.saved_tensors
         return grad * scale, None, None
@@ -253,10 +257,16 @@ def _outputs(x: Tensor, ids: Tensor, entropy: bool) -> Tuple[Tensor, Optional[Te
     return logprobs, torch.empty_like(logprobs) if entropy else None
 
 
-def _gradients(logprobs: Tensor, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-    """The gradients of the two results as the kernels want them. PyTorch gives None for a result that is not used."""
+def _gradients(
+    logprobs: Tensor, grad: Optional[Tensor], grad_entropy: Optional[Tensor]
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """The gradients of the results as the kernels want them; PyTorch has None for one that is not used."""
     g = torch.zeros_like(logprobs) if grad is None else grad.contiguous()
     return g, None if grad_entropy is None else grad_entropy.contiguous()
+
+
+def _at(t: Optional[Tensor], rows: slice) -> Optional[Tensor]:
+    return None if t is None else t[rows]
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Optional[Tensor], chunk: int) -> Iterator[Tuple[slice, Tensor]]:
@@ -273,17 +283,9 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Optional[Tensor], chunk: int) 
         yield rows, x
 
 
-def _autocast(hidden: Tensor, *others: Optional[Tensor]) -> Tuple[Any, ...]:
-    """The operands as a matrix product would have them here."""
-    kind = hidden.device.type
-    if kind == "cpu":
-        enabled, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
-    else:
-        enabled, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
-    tensors = (hidden, *others)
-    if not enabled:
-        return tensors
-    return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+def _operand(t: Tensor) -> Tensor:
+    """t in the dtype that a matrix product would take it in: torch.autocast may change it."""
+    return t.to(torch.mm(t.new_empty(0, 1), t.new_empty(1, 0)).dtype)
 
 
 def _forward(x: Tensor, ids: Tensor, logprobs: Tensor, entropy: Optional[Tensor], temperature: float) -> None:

@@ -163,10 +163,11 @@ class TokenStats(Case):
         logits, ids = numbers((2, 3, 8), 15), chosen((2, 3), 8, 16)
         bad = ids.clone()
         bad[1, 2] = 8
+        half = logits.half().requires_grad_()
         for message, kind, call in [
             ("logits is a list", TypeError, lambda: token_stats([1.0], ids)),
             ("logits has dtype int64", TypeError, lambda: token_stats(ids, ids[0])),
-            ("logits has dtype float16 and requires grad", TypeError, lambda: token_stats(logits.half().requires_grad_(), ids)),
+            ("logits has dtype float16 and requires grad", TypeError, lambda: token_stats(half, ids)),
             ("logits is not contiguous", ValueError, lambda: token_stats(logits.transpose(1, 2), chosen((2, 8), 3, 0))),
             ("logits has strides", ValueError, lambda: token_stats(logits[:1].expand(2, 3, 8), ids)),
             ("logits has the shape", ValueError, lambda: token_stats(torch.zeros(3, 0), ids[0])),
@@ -394,6 +395,8 @@ class LinearTokenStats(Case):
 
     def test_errors(self):
         hidden, weight, bias, ids = self.operands(6, 50, 8)
+        cube, bad = hidden.view(2, 3, 8), ids.clone()
+        bad[5] = 50
         for message, kind, call in [
             ("hidden is a list", TypeError, lambda: linear_token_stats([1.0], weight, ids)),
             ("ids has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids[:2])),
@@ -402,7 +405,8 @@ class LinearTokenStats(Case):
             ("bias has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, bias=bias[:3])),
             ("chunk is 0", ValueError, lambda: linear_token_stats(hidden, weight, ids, chunk=0)),
             ("hidden has dtype float16", TypeError, lambda: linear_token_stats(hidden.half(), weight.half(), ids)),
-            (r"ids\[5\] is 50", ValueError, lambda: linear_token_stats(hidden, weight, ids.fill_(3).index_fill_(0, torch.tensor(5), 50), chunk=2)),
+            (r"ids\[5\] is 50", ValueError, lambda: linear_token_stats(hidden, weight, bad, chunk=2)),
+            (r"ids\[1, 2\] is 50", ValueError, lambda: linear_token_stats(cube, weight, bad.view(2, 3), chunk=2)),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 call()
