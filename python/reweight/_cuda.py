@@ -504,7 +504,7 @@ def _shown(bits: int) -> str:
     if np.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     text = np.format_float_scientific(value, trim="-", exp_digits=2)
-    if -4 <= int(text.split("e")[1]) < 21:
+    if -4 <= int(text.split("e")[1]) < 6:
         text = np.format_float_positional(value, trim="-")
     return text
 

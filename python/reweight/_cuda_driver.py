@@ -143,7 +143,7 @@ class _Library:
         for name in _FUNCTIONS:
             if name not in self._functions:
                 raise RuntimeError(f"cuda: the driver's library has no {name}")
-        code = self._functions["cuInit"](0)
+        code = self.try_call("cuInit", 0)
         if code == _NO_DEVICE:
             raise RuntimeError("cuda: the driver finds no device")
         if code:
@@ -151,9 +151,14 @@ class _Library:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function, and raises what it returns if that is an error."""
-        code = self._functions[name](*arguments)
+        code = self.try_call(name, *arguments)
         if code:
             raise self._error(name, code)
+
+    def try_call(self, name: str, *arguments: Any) -> int:
+        """Calls a function and returns its code."""
+        code: int = self._functions[name](*arguments)
+        return code
 
     def _error(self, name: str, code: int) -> RuntimeError:
         def describe(function: str, unknown: str) -> str:
@@ -225,8 +230,10 @@ class Device:
         self._library.call("cuCtxPushCurrent_v2", self._context)
         try:
             yield
-        finally:
-            self._library.call("cuCtxPopCurrent_v2", byref(c_void_p()))
+        except BaseException:
+            self._library.try_call("cuCtxPopCurrent_v2", byref(c_void_p()))
+            raise
+        self._library.call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def launch(self, name: str, ctas: int, params: Structure, stream: int) -> None:
         """Queues a kernel on a stream, with as many CTAs as are of use, at least 1. The

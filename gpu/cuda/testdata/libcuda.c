@@ -492,6 +492,14 @@ CUresult cuStreamSynchronize(handle stream) {
 	END_LATE();
 }
 
+CUresult cuCtxSynchronize(void) {
+	BEGIN_LATE();
+	if (lost) return end(lost);
+	CHECK_CONTEXT();
+	run(0, 1);
+	END_LATE();
+}
+
 // ---------------------------------------------------------------- launches
 
 static struct launch {

@@ -1,0 +1,335 @@
+"""How libcuda is opened and called, against the false driver of the Go package
+gpu/cuda: a library in C that keeps books and fails on demand, and runs no kernel."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+from false_cuda import ROOT
+from reweight import _cuda, _cuda_driver
+from reweight._structs import (
+    ActFocusOptions,
+    AEMOptions,
+    Batch,
+    GAEOptions,
+    GRPOOptions,
+    Ids,
+    LossOptions,
+    RowGradientOptions,
+    Rows,
+    Stats,
+)
+
+UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
+STREAM = 11
+
+
+class Launch(ctypes.Structure):
+    """What the false driver saw of a launch."""
+
+    _fields_ = [
+        ("name", ctypes.c_char * 64),
+        ("grid", ctypes.c_uint * 3),
+        ("threads", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("size", ctypes.c_uint),
+        ("stream", ctypes.c_uint64),
+        ("params", ctypes.c_ubyte * 1024),
+    ]
+
+
+class Memory:
+    """Stands for a tensor: memory that is always the same on a device, because nobody reads it."""
+
+    def __init__(self, pointer):
+        self.pointer = pointer
+
+    def data_ptr(self):
+        return self.pointer
+
+
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+        source = ROOT / "gpu" / "cuda" / "testdata" / "libcuda.c"
+        if compiler is None or not source.exists():
+            raise unittest.SkipTest("no C compiler or no checkout here: the driver that fails on demand is not built")
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.built = Path(cls.directory.name) / "built.so"
+        subprocess.run(
+            [compiler, "-std=c11", "-O1", "-fPIC", "-shared", "-o", str(cls.built), str(source), "-lpthread"], check=True
+        )
+
+    def setUp(self):
+        """A copy of the library is another driver, which knows nothing of what others did."""
+        self.start(self.built.read_bytes())
+
+    def start(self, content):
+        file = Path(self.directory.name) / f"{self.id()}-{content.__hash__()}-{len(os.listdir(self.directory.name))}.so"
+        file.write_bytes(content)
+        os.environ["REWEIGHT_LIBCUDA"] = str(file)
+        self.library = ctypes.CDLL(str(file))
+        self.library.false_report.restype = ctypes.c_char_p
+        self.library.false_pop.restype = ctypes.c_uint64
+        self.forget()
+        self.memory = {}
+        _cuda._allocate = self.allocate
+        _cuda._stream = lambda ordinal: STREAM
+
+    def allocate(self, ordinal, size):
+        if ordinal not in self.memory:
+            pointer = ctypes.c_uint64()
+            self.library.false_push(ctypes.c_void_p(0xC0DE0000 + ordinal))
+            self.library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 22))
+            self.library.false_pop()
+            self.memory[ordinal] = Memory(pointer.value)
+        self.assertLessEqual(size, 1 << 22)
+        return self.memory[ordinal]
+
+    def forget(self):
+        """Makes reweight open the driver again."""
+        _cuda_driver._library = None
+        _cuda_driver._devices.clear()
+        _cuda._backends.clear()
+
+    def calls(self, name):
+        return self.library.false_calls(name.encode())
+
+    def last(self):
+        launch = Launch()
+        count = self.library.false_launch(ctypes.byref(launch))
+        return launch, count
+
+    def wrong(self):
+        """Returns what the program did wrong. Contexts and modules are kept on purpose."""
+        report = self.library.false_report().decode().splitlines()
+        kept = ("references", "is not unloaded", "are not freed")
+        return [line for line in report if not line.endswith(kept)]
+
+    def order(self, name, nth, code=UNKNOWN):
+        """Orders that the nth call of a function from now on fails."""
+        self.library.false_fail(name.encode(), nth, code)
+
+    @contextlib.contextmanager
+    def raises(self, text):
+        with self.assertRaises(RuntimeError) as caught:
+            yield
+        self.assertIn(text, str(caught.exception))
+
+    # ---- Opening ----
+
+    def test_no_driver(self):
+        del os.environ["REWEIGHT_LIBCUDA"]
+        for name in ("libcuda.so.1", "libcuda.so"):
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(name)
+                self.skipTest("there is a driver here")
+        with self.raises("cuda: there is no driver: libcuda.so.1: "):
+            _cuda.backend(0)
+
+    def test_wrong_name(self):
+        os.environ["REWEIGHT_LIBCUDA"] = "/nowhere/libcuda.so"
+        with self.raises("cuda: REWEIGHT_LIBCUDA is '/nowhere/libcuda.so': "):
+            _cuda.backend(0)
+
+    def test_old_driver(self):
+        self.library.false_version(10020)
+        with self.raises("cuda: the driver is for CUDA 10.2, want 11.0 or newer"):
+            _cuda.backend(0)
+
+    def test_missing_functions(self):
+        for name in _cuda_driver._FUNCTIONS:
+            spelt = b"\0" + name.encode() + b"\0"
+            content = self.built.read_bytes()
+            self.assertIn(spelt, content)
+            self.start(content.replace(spelt, b"\0x" + spelt[2:]))
+            with self.raises(f"cuda: the driver's library has no {name}"):
+                _cuda.backend(0)
+
+    def test_no_device(self):
+        self.library.false_devices(0)
+        with self.raises("cuda: the driver finds no device"):
+            _cuda.backend(0)
+
+    def test_wrong_device(self):
+        with self.raises("cuda: cuDeviceGet failed with CUDA_ERROR_INVALID_DEVICE (101): invalid device ordinal"):
+            _cuda.backend(3)
+
+    def test_old_device(self):
+        self.library.false_device(0, b"False T4", 7, 5)
+        with self.raises("cuda: device 0, False T4, has compute capability 7.5, want 8.0 or newer"):
+            _cuda.backend(0)
+
+    def test_module_that_does_not_compile(self):
+        backend = _cuda.backend(0)
+        self.library.false_jit(b"ptxas: line 7: what is this?")
+        with self.raises("cuda: module multiply: cuda: cuModuleLoadDataEx failed with CUDA_ERROR_INVALID_PTX (218): "):
+            backend.multiply(4096, 4096, 4096, 10)
+        self.library.false_jit(b"ptxas: line 7: what is this?")
+        with self.raises(": ptxas: line 7: what is this?"):
+            backend.multiply(4096, 4096, 4096, 10)
+        backend.multiply(4096, 4096, 4096, 10)
+        self.assertEqual(self.wrong(), [])
+
+    # ---- Calls ----
+
+    def test_every_call_fails(self):
+        """Every call of every function that a session makes fails once. The error names the
+        function and the code, no context stays current, and the session then succeeds."""
+
+        def session():
+            backend = _cuda.backend(0)
+            backend.multiply(4096, 4096, 4096, 10)
+            backend.token_stats(Stats(lse=4096), Rows(4096, 5, 10, 10, 0), Ids(), 1, 1)
+            backend.whiten(4096, 4096, 4096, 10)
+            _cuda.check()
+
+        session()
+        counts = {name: self.calls(name) for name in _cuda_driver._FUNCTIONS}
+        for name, count in counts.items():
+            if name.startswith("cuGetError"):
+                continue
+            self.assertGreater(count, 0, name)
+            for nth in range(1, count + 1):
+                with self.subTest(name=name, nth=nth):
+                    self.start(self.built.read_bytes())
+                    self.order(name, nth)
+                    with self.raises(f"cuda: {name} failed with CUDA_ERROR_UNKNOWN (999): unknown error"):
+                        session()
+                    self.assertEqual(self.library.false_pop(), 0)
+                    session()
+                    self.assertEqual(self.wrong(), [])
+
+    def test_error_texts(self):
+        self.order("cuInit", 1, 12345)
+        with self.raises("cuda: cuInit failed with an error (12345): the driver does not say what that is"):
+            _cuda.backend(0)
+
+    def test_kernel_that_fails(self):
+        """An error of a kernel comes with the next call that the driver refuses."""
+        backend = _cuda.backend(0)
+        self.library.false_fault(700)
+        backend.multiply(4096, 4096, 4096, 10)
+        for _ in range(2):
+            with self.raises("CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"):
+                backend.multiply(4096, 4096, 4096, 10)
+            with self.raises("CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"):
+                _cuda.check()
+
+    def test_the_context_of_others(self):
+        backend = _cuda.backend(0)
+        self.library.false_push(ctypes.c_void_p(0x5EE))
+        backend.multiply(4096, 4096, 4096, 10)
+        _cuda.check(0)
+        self.assertEqual(self.library.false_pop(), 0x5EE)
+        self.assertEqual(self.wrong(), [])
+
+    def test_launch(self):
+        backend = _cuda.backend(0)
+        backend.multiply(4096, 8192, 12288, 3000)
+        launch, count = self.last()
+        self.assertEqual(count, 1)
+        self.assertEqual((launch.name, launch.stream), (b"multiply", STREAM))
+        self.assertEqual((list(launch.grid), list(launch.threads), launch.shared), ([3, 1, 1], [256, 1, 1], 0))
+        self.assertEqual(list((ctypes.c_int64 * 4).from_buffer(launch.params)), [4096, 8192, 12288, 3000])
+        backend.multiply(4096, 4096, 4096, 1 << 40)
+        self.assertEqual(list(self.last()[0].grid), [132 * 2048 // 256, 1, 1])
+
+    def test_nothing_waits(self):
+        """Calls wait for nothing once the device is open, and allocate by PyTorch alone."""
+        every_function(_cuda.backend(0))
+        waits = ("cuCtxSynchronize", "cuMemcpyDtoHAsync_v2", "cuModuleLoadDataEx", "cuModuleGetFunction")
+        before = [self.calls(name) for name in waits]
+        every_function(_cuda.backend(0))
+        self.assertEqual([self.calls(name) for name in waits], before)
+        self.assertEqual(self.wrong(), [])
+
+    def test_every_kernel(self):
+        """Together the functions launch every kernel, with as many bytes of parameters as it
+        takes: the driver compares."""
+        launched = set()
+        launch = _cuda_driver.Device.launch
+
+        def record(device, name, *arguments):
+            launched.add(name)
+            launch(device, name, *arguments)
+
+        _cuda_driver.Device.launch = record
+        self.addCleanup(setattr, _cuda_driver.Device, "launch", launch)
+        every_function(_cuda.backend(0))
+        self.assertEqual(launched, set(_cuda_driver.KERNELS))
+        self.assertEqual(self.wrong(), [])
+
+    def test_threads(self):
+        """Threads that begin at the same time open one device, and load each module once."""
+        barrier, errors = threading.Barrier(16), []
+
+        def work():
+            try:
+                barrier.wait()
+                for _ in range(20):
+                    every_function(_cuda.backend(0))
+            except BaseException as e:
+                errors.append(e)
+
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(errors, [])
+        self.assertEqual(self.calls("cuDevicePrimaryCtxRetain"), 1)
+        self.assertEqual(self.calls("cuModuleLoadDataEx"), len({k.module for k in _cuda_driver.KERNELS.values()}))
+        self.assertEqual(self.calls("cuCtxPushCurrent_v2"), self.calls("cuCtxPopCurrent_v2"))
+        self.assertEqual(self.wrong(), [])
+
+    def test_two_devices(self):
+        self.library.false_devices(2)
+        self.library.false_device(1, b"False A100", 8, 0)
+        for ordinal in (0, 1, 0, 1):
+            every_function(_cuda.backend(ordinal))
+        self.assertEqual(self.calls("cuDevicePrimaryCtxRetain"), 2)
+        self.assertEqual(self.calls("cuModuleLoadDataEx"), 2 * len({k.module for k in _cuda_driver.KERNELS.values()}))
+        _cuda.check()
+        self.assertEqual(self.wrong(), [])
+
+
+P = 1 << 20  # the address of an array that no kernel touches
+
+
+def every_function(backend):
+    """Calls every function, so that every kernel is launched."""
+    b = Batch(5000, 100, *[P] * 13)
+    for dtype in range(3):
+        for temperature in (1, 0.7):
+            rows = Rows(P, 100, 10, 10, dtype)
+            backend.token_stats(Stats(P, P, P), rows, Ids(P, 1), temperature, 1)
+            if dtype < 2:
+                backend.row_gradient(rows, rows, Ids(P, 0), P, P, P, P, RowGradientOptions(temperature, 0), 1)
+    backend.multiply(P, P, P, 1000)
+    backend.masked_moments(P, P, P, 1000, 6, 0)
+    for signal in range(4):
+        backend.actfocus(0, P, b, ActFocusOptions(0.1, 0.5, 1e-8, signal))
+    backend.actfocus_weights(P, P, P, 1000, 0, 1, ActFocusOptions(0.1, 0.5, 0, 0))
+    backend.whiten(P, P, P, 1000)
+    backend.span_means(P, 10, P, 100, P)
+    backend.min_max(P, P, 10, P, 100, P)
+    backend.exp_scale(P, P, 100, 1, 2)
+    backend.aem(P, b, AEMOptions(1, 0.1, 0))
+    backend.grpo(P, b, GRPOOptions(1e-6, 1))
+    backend.gae(P, P, P, b, GAEOptions(1, 1))
+    backend.surrogate(P, P, P, P, P, 0, P, 1000, 1, LossOptions(0.2, 0.28, 3, 0, 0))
+    for aggregation in range(4):
+        backend.loss(P, P, P, b, LossOptions(0.2, 0.28, 3, 0, aggregation))
+
+
+if __name__ == "__main__":
+    unittest.main()
