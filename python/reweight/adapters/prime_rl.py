@@ -50,7 +50,10 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
 
 def reweigh(traces: List[List[Any]], credit: Credit) -> None:
     """Multiplies the advantages of the sampled nodes of the traces of a group."""
+    traces = [trace for trace in traces if trace]
     nodes = [node for trace in traces for node in trace]
+    if not nodes:
+        return
     if credit.wants_ref_logprobs and any(node.reference_logprobs is None for node in nodes):
         raise ValueError('the signal log_ratio needs an algorithm with a reference model, or use Credit(signal="surprisal")')
     # One row per trace. A masked token stands between nodes, so that each is a response.

@@ -1,0 +1,642 @@
+"""The adapters, each with a stand-in for its trainer: modules, classes and signatures of the
+trainer's own names, and its layout of arrays."""
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import sys
+import threading
+import unittest
+from types import ModuleType, SimpleNamespace
+from unittest import mock
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+from adapter_rollouts import Case, padded, prompts, rows
+from reweight.adapters import Credit, HookError
+from test_adapters import Jagged
+
+ESTIMATED = Credit(entropy="surprisal")
+
+
+def modules(**contents):
+    """Returns modules of those names, with "__" for a dot, and their packages."""
+    found = {}
+    for path, content in contents.items():
+        names = path.split("__")
+        for i in range(1, len(names) + 1):
+            name = ".".join(names[:i])
+            module = found.setdefault(name, ModuleType(name))
+            module.__path__ = []
+            if i > 1:
+                setattr(found[".".join(names[: i - 1])], names[i - 1], module)
+        vars(found[".".join(names)]).update(content)
+    return mock.patch.dict(sys.modules, found)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class TrainerCase(Case):
+    """A test of an adapter."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.prompts = prompts(cls.rollouts) if torch is not None else []
+
+    def install(self, adapter, stand_in, *args, **options):
+        stand_in.start()
+        self.addCleanup(stand_in.stop)
+        return importlib.import_module("reweight.adapters." + adapter).install(*args, **options)
+
+    def responses(self, x):
+        """Returns the tokens of each trajectory that come after its prompt, as tensors."""
+        return [torch.from_numpy(row[n:].copy()) for row, n in zip(rows(self.rollouts, x), self.prompts)]
+
+    def assertAdvantages(self, got, credit, aggregation="token_mean", drop=None, **more):
+        """Wants the rollouts' advantages times the multiplier, without the prompts."""
+        want = self.rollouts.advantages * self.multiplier(credit, aggregation, **more)
+        for row, part, n in zip(got, rows(self.rollouts, want), drop or self.prompts):
+            self.assertBits(row[: len(part) - n], part[n:])
+            self.assertEqual(np.count_nonzero(row[len(part) - n :]), 0)
+
+
+class VerlTest(TrainerCase):
+    """Nested tensors in a queue of the driver's, one row per response; a row that only pads
+    the batch; the estimator named GRPO and all modes inherit the method."""
+
+    class Fields(dict):
+        def select(self, *names):
+            return {name: self[name] for name in names}
+
+    class Stack(list):
+        def tolist(self):
+            return list(self)
+
+    def setUp(self):
+        r, test = self.rollouts, self
+        lengths = [len(row) for row in self.responses(r.mask)] + [1]
+        self.offsets = torch.from_numpy(np.append(0, np.cumsum(lengths)))
+
+        def nest(x):
+            return Jagged(torch.cat(self.responses(x) + [torch.zeros(1, dtype=torch.from_numpy(x[:1].copy()).dtype)]), self.offsets)
+
+        self.stored = {
+            "uid": self.Stack([f"prompt-{g}" for g in r.group_ids] + ["prompt-0"]),
+            "response_mask": nest(r.mask.astype(np.int64)),
+            "responses": nest(r.token_ids.astype(np.int64)),
+            "old_log_probs": nest(r.old_logprobs),
+            "ref_log_prob": nest(r.ref_logprobs),
+            "entropy": nest(r.entropy),
+        }
+        self.batch = SimpleNamespace(keys=[f"k{i}" for i in range(len(lengths))], partition_id="train")
+
+        def kv_batch_get(keys, partition_id, select_fields=None):
+            test.assertEqual((keys, partition_id), (test.batch.keys, "train"))
+            return test.Fields({name: test.stored[name] for name in select_fields if name in test.stored})
+
+        def kv_batch_put(keys, partition_id, fields=None, tags=None):
+            test.stored.update(fields)
+            return test.batch
+
+        class PPOTrainer:
+            tokenizer = r.tokenizer
+            config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(loss_agg_mode="token-mean")))
+
+            def _compute_advantage(self, batch, metrics: dict):
+                test.stored["advantages"] = nest(r.advantages)
+                metrics["seen"] = True
+                return batch
+
+        self.trainer = type("PPOTrainerSync", (PPOTrainer,), {})()
+        self.modules = modules(
+            verl__trainer__ppo__v1__trainer_base={"PPOTrainer": PPOTrainer},
+            transfer_queue={"kv_batch_get": kv_batch_get, "kv_batch_put": kv_batch_put},
+        )
+        nested = mock.patch.object(torch.nested, "nested_tensor_from_jagged", Jagged, create=True)
+        nested.start()
+        self.addCleanup(nested.stop)
+
+    def step(self):
+        metrics = {}
+        self.assertIs(self.trainer._compute_advantage(self.batch, metrics=metrics), self.batch)
+        self.assertEqual(metrics, {"seen": True})
+        advantages = self.stored["advantages"]
+        return np.split(advantages.values().numpy(), advantages.offsets().numpy()[1:-1])
+
+    def test_advantages(self):
+        self.install("verl", self.modules)
+        actor = self.trainer.config.actor_rollout_ref.actor
+        for mode in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum"):
+            actor.loss_agg_mode = mode
+            got = self.step()
+            self.assertAdvantages(got, Credit(), mode.replace("-", "_"))
+            self.assertEqual(got[-1].tolist(), [0])
+
+    def test_log_ratio(self):
+        credit = Credit(signal="log_ratio", scope="trajectory", guard=0.0)
+        self.install("verl", self.modules, credit)
+        self.assertAdvantages(self.step(), credit)
+        del self.stored["ref_log_prob"]
+        with self.assertRaisesRegex(ValueError, "actor_rollout_ref.actor.use_kl_loss=True"):
+            self.step()
+
+    def test_entropy_missing(self):
+        del self.stored["entropy"]
+        self.install("verl", self.modules)
+        with self.assertRaisesRegex(ValueError, "algorithm.rollout_correction.bypass_mode=True: set it to False"):
+            self.step()
+        importlib.import_module("reweight.adapters.verl").install(ESTIMATED)
+        self.assertAdvantages(self.step(), ESTIMATED)
+
+
+class TRLTest(TrainerCase):
+    """[B, P] prompts padded on the left, [B, C] completions on the right; logits are of the
+    next token, and longer than the completion by one."""
+
+    def setUp(self):
+        r = self.rollouts
+        tables = torch.from_numpy(np.random.default_rng(3).normal(size=(80, 75)).astype(np.float32) * 2)
+        logits = tables[torch.from_numpy(np.append(0, r.token_ids[:-1]).astype(np.int64))]
+        logps = torch.log_softmax(logits, -1)
+        self.logprobs = logps.gather(1, torch.from_numpy(r.token_ids.astype(np.int64))[:, None])[:, 0].numpy()
+        self.entropy = -(logps.exp() * logps).sum(-1).numpy()
+
+        completions = self.responses(r.token_ids.astype(np.int64))
+        masks = [row.numpy() for row in self.responses(r.mask.astype(np.int64))]
+        heads = [row[:n].astype(np.int64) for row, n in zip(rows(r, r.token_ids), self.prompts)]
+        grid = lambda parts, **options: torch.from_numpy(padded([np.asarray(part) for part in parts], **options))
+        self.output = {
+            "prompt_ids": grid(heads, value=74, left=True),
+            "prompt_mask": grid([np.ones_like(head) for head in heads], left=True),
+            "completion_ids": grid(completions, value=74),
+            "completion_mask": grid([np.ones_like(mask) for mask in masks]),
+            "tool_mask": grid(masks, value=1),
+            "advantages": torch.from_numpy(r.scores),
+            "num_items_in_batch": torch.tensor(r.mask.sum()),
+        }
+        test = self
+
+        class GRPOTrainer:
+            model = SimpleNamespace(training=True)
+            args = SimpleNamespace(per_device_train_batch_size=4)
+            accelerator = SimpleNamespace(process_index=0)
+            processing_class = r.tokenizer
+            num_generations, loss_type, use_liger_kernel, forwards = 8, "dapo", False, 0
+
+            def _generate_and_score_completions(self, inputs):
+                test.assertEqual(inputs, ["prompts"])
+                return dict(test.output)
+
+            def _get_per_token_logps_and_entropies(
+                self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False,
+                compute_aux_loss=False, pixel_values=None, num_images=None,
+            ):  # fmt: skip
+                self.forwards += 1
+                self.images = (pixel_values, num_images)
+                test.assertEqual((batch_size, torch.is_grad_enabled()), (4, False))
+                logits = tables[input_ids][:, :-1][:, -logits_to_keep:]
+                logps = torch.log_softmax(logits, -1)
+                chosen = logps.gather(2, input_ids[:, -logits_to_keep:, None])[..., 0]
+                return chosen, -(logps.exp() * logps).sum(-1) if compute_entropy else None, None
+
+        self.trainer = GRPOTrainer()
+        self.modules = modules(
+            trl={"__version__": "1.9.0"},
+            trl__trainer__grpo_trainer={"GRPOTrainer": GRPOTrainer},
+            accelerate__utils={"gather_object": lambda parts: parts},
+        )
+
+    def step(self):
+        return self.trainer._generate_and_score_completions(["prompts"])["advantages"].numpy()
+
+    def test_forward(self):
+        """Without log-probabilities, one pass of the policy gives them and the entropy."""
+        self.install("trl", self.modules)
+        self.output["pixel_values"], self.output["num_images"] = "pixels", [1]
+        kinds = {"grpo": "seq_mean_token_mean", "bnpo": "token_mean", "dapo": "token_mean", "dr_grpo": "token_sum"}
+        for loss_type, aggregation in kinds.items():
+            self.trainer.loss_type = loss_type
+            self.assertAdvantages(self.step(), Credit(), aggregation, old_logprobs=self.logprobs, entropy=self.entropy)
+        self.assertEqual((self.trainer.forwards, self.trainer.images), (4, ("pixels", [1])))
+
+    def test_kept(self):
+        """Log-probabilities that TRL has are used, and no pass is made."""
+        self.install("trl", self.modules, Credit(entropy="surprisal", signal="log_ratio"))
+        old = torch.from_numpy(padded([row.numpy() for row in self.responses(self.rollouts.old_logprobs)]))
+        ref = torch.from_numpy(padded([row.numpy() for row in self.responses(self.rollouts.ref_logprobs)]))
+        for name in ("old_per_token_logps", "sampling_per_token_logps"):
+            with mock.patch.dict(self.output, {name: old, "ref_per_token_logps": ref}):
+                self.assertAdvantages(self.step(), Credit(entropy="surprisal", signal="log_ratio"))
+        self.assertEqual(self.trainer.forwards, 0)
+        with self.assertRaisesRegex(ValueError, "set beta above 0"):
+            self.step()
+
+    def test_per_token(self):
+        """Advantages that are [B, T] already, and evaluation, which is left alone."""
+        self.install("trl", self.modules, ESTIMATED)
+        self.output["advantages"] = self.output["advantages"][:, None].expand_as(self.output["completion_ids"])
+        self.assertAdvantages(self.step(), ESTIMATED, old_logprobs=self.logprobs)
+        self.trainer.model.training = False
+        self.assertBits(self.step(), self.output["advantages"].numpy())
+
+    def test_processes(self):
+        """Eight processes with four samples each: a group lies in two of them."""
+        self.install("trl", self.modules, ESTIMATED)
+        whole, sent, got = self.output, [], []
+
+        class Sent(Exception):
+            pass
+
+        def send(parts):
+            sent.extend(parts)
+            raise Sent
+
+        for gather in (send, lambda parts: sent):
+            sys.modules["accelerate.utils"].gather_object = gather
+            for rank in range(8):
+                self.trainer.accelerator.process_index = rank
+                self.output = {name: x[4 * rank : 4 * rank + 4] if x.dim() else x for name, x in whole.items()}
+                with contextlib.suppress(Sent):
+                    got.append(self.step())
+        self.assertAdvantages(np.concatenate(got), ESTIMATED, old_logprobs=self.logprobs)
+
+    def test_refused(self):
+        self.install("trl", self.modules)
+        for change, message in (({"loss_type": "luspo"}, 'loss_type="luspo" takes one advantage'), ({"use_liger_kernel": True}, "use_liger_kernel=True")):
+            with mock.patch.multiple(self.trainer, create=True, **change), self.assertRaisesRegex(ValueError, message):
+                self.step()
+        sys.modules["trl"].__version__ = "0.25.1"
+        with self.assertRaisesRegex(HookError, "needs TRL 0.26, which takes advantages per token, but found 0.25.1"):
+            importlib.import_module("reweight.adapters.trl").install()
+
+
+class OpenRLHFTest(TrainerCase):
+    """Samples of several prompts in one padded Experience; all but sequences begin at the
+    second token; the order is not that of the prompts."""
+
+    def setUp(self):
+        r, test = self.rollouts, self
+        self.order = np.random.default_rng(5).permutation(len(r.rewards))
+
+        def experience(index):
+            pick = lambda x, drop=1: torch.from_numpy(padded([rows(r, x, drop)[i] for i in index]))
+            return SimpleNamespace(
+                index=index.tolist(),
+                sequences=pick(r.token_ids.astype(np.int64), 0),
+                action_mask=pick(r.mask.astype(np.int64)),
+                action_log_probs=pick(r.old_logprobs),
+                base_action_log_probs=pick(r.ref_logprobs),
+                advantages=pick(r.advantages),
+            )
+
+        self.experiences = [experience(part) for part in np.array_split(self.order, 7)]
+
+        class RemoteExperienceMaker:
+            tokenizer = r.tokenizer
+            args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo"), rollout=SimpleNamespace(n_samples_per_prompt=8))
+
+            def compute_advantages_and_returns(self, experiences):
+                return [SimpleNamespace(**vars(e)) for e in experiences]
+
+        self.maker = RemoteExperienceMaker()
+        self.modules = modules(openrlhf__trainer__ppo_utils__experience_maker={"RemoteExperienceMaker": RemoteExperienceMaker})
+
+    def step(self):
+        got = [None] * len(self.order)
+        for e in self.maker.compute_advantages_and_returns(self.experiences):
+            for i, row in zip(e.index, e.advantages.numpy()):
+                got[i] = row
+        return got
+
+    def test_advantages(self):
+        drop = [1] * len(self.order)
+        for credit in (ESTIMATED, Credit(signal="log_ratio", aem=False)):
+            self.install("openrlhf", self.modules, credit)
+            self.assertAdvantages(self.step(), credit, drop=drop)
+        self.maker.args.actor.policy_loss_type = "gspo"
+        self.assertAdvantages(self.step(), credit, "seq_mean_token_mean", drop=drop)
+
+    def test_missing(self):
+        self.install("openrlhf", self.modules, Credit(signal="log_ratio", aem=False))
+        for e in self.experiences:
+            e.base_action_log_probs = None
+        with self.assertRaisesRegex(ValueError, "--algo.kl.use_loss"):
+            self.step()
+
+
+class NeMoRLTest(TrainerCase):
+    """[B, S] of whole sequences; the log-probability at a position is that of its token, and
+    the first position has none."""
+
+    def setUp(self):
+        r = self.rollouts
+        grid = lambda x: torch.from_numpy(padded(rows(r, x)))
+        self.mask = grid(r.mask.astype(np.float32))
+        self.logprobs, self.reference = grid(r.old_logprobs), grid(r.ref_logprobs)
+        self.prompt_ids = torch.from_numpy(np.stack([r.group_ids, r.group_ids * 0 + 5], 1).astype(np.int64))
+        ids = [torch.from_numpy(row.astype(np.int64)) for row in rows(r, r.token_ids)]
+        log = [[{"role": "user", "token_ids": row[:n]}, {"role": "assistant", "token_ids": row[n:]}] for row, n in zip(ids, self.prompts)]
+        self.log = {"message_log": log}
+
+        class GRPOAdvantageEstimator:
+            def compute_advantage(self, prompt_ids, rewards, mask, **kwargs):
+                return rewards.unsqueeze(-1).expand(mask.shape)
+
+        class GeneralizedAdvantageEstimator(GRPOAdvantageEstimator):
+            def compute_advantage(self, prompt_ids, rewards, mask, values, logprobs=None, reference_logprobs=None, **kwargs):
+                return rewards.unsqueeze(-1).expand(mask.shape), values
+
+        self.grpo, self.gae = GRPOAdvantageEstimator(), GeneralizedAdvantageEstimator()
+        names = {c.__name__: c for c in (GRPOAdvantageEstimator, GeneralizedAdvantageEstimator)}
+        self.modules = modules(nemo_rl__algorithms__advantage_estimator=names)
+
+    def step(self, **change):
+        arguments = dict(prompt_ids=self.prompt_ids, rewards=torch.from_numpy(self.rollouts.scores), mask=self.mask, repeated_batch=self.log)
+        return self.grpo.compute_advantage(
+            **{**arguments, "logprobs_policy": self.logprobs, "logprobs_reference": self.reference, **change}
+        )
+
+    def test_advantages(self):
+        drop = [0] * len(self.prompts)
+        for credit in (ESTIMATED, Credit(signal="log_ratio", aem=False)):
+            for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
+                self.install("nemo_rl", self.modules, credit, token_level_loss=flag)
+                self.assertAdvantages(self.step().numpy(), credit, aggregation, drop=drop)
+        ids = torch.from_numpy(padded(rows(self.rollouts, self.rollouts.token_ids)))
+        got = self.step(repeated_batch={"input_ids": ids, "total_reward": None})
+        self.assertAdvantages(got.numpy(), credit, aggregation, drop=drop)
+
+    def install(self, adapter, stand_in, credit, **options):
+        return super().install(adapter, stand_in, Credit(**{**vars(credit), "tokenizer": self.rollouts.tokenizer}), **options)
+
+    def test_critic(self):
+        """Returns of the critic stay as they are."""
+        self.install("nemo_rl", self.modules, ESTIMATED, estimator="GeneralizedAdvantageEstimator")
+        arguments = dict(prompt_ids=self.prompt_ids, rewards=torch.from_numpy(self.rollouts.scores), mask=self.mask)
+        advantages, returns = self.gae.compute_advantage(
+            **arguments, values="values", logprobs=self.logprobs, repeated_batch=self.log
+        )
+        self.assertAdvantages(advantages.numpy(), ESTIMATED, drop=[0] * len(self.prompts))
+        self.assertEqual(returns, "values")
+
+    def test_missing(self):
+        self.install("nemo_rl", self.modules, Credit(signal="log_ratio", aem=False))
+        zeros = torch.zeros_like(self.logprobs)
+        for change, message in (
+            ({"logprobs_policy": zeros}, "loss_fn.force_on_policy_ratio=true: set it to false"),
+            ({"logprobs_reference": zeros}, "skip_reference_policy_logprobs_calculation=false"),
+            ({"logprobs_reference": None}, "skip_reference_policy_logprobs_calculation=false"),
+            ({"repeated_batch": {"total_reward": None}}, "data_plane.enabled=false"),
+        ):
+            with self.assertRaisesRegex(ValueError, message):
+                self.step(**change)
+
+
+class SlimeTest(TrainerCase):
+    """Lists of one tensor per sample: tokens of the whole sequence, all else of its response.
+    Two data-parallel processes share the batch."""
+
+    def setUp(self):
+        r, test = self.rollouts, self
+        self.args = argparse.Namespace(
+            custom_advantage_function_path="my_credit.advantages", use_opd=True, normalize_advantages=False,
+            use_rollout_logprobs=False, calculate_per_token_loss=False, hf_checkpoint="model", n_samples_per_prompt=8,
+        )  # fmt: skip
+        masks = self.responses(r.mask.astype(np.int32))
+        self.data = {
+            "tokens": [torch.from_numpy(row.astype(np.int64)) for row in rows(r, r.token_ids)],
+            "loss_masks": masks,
+            "response_lengths": [len(mask) for mask in masks],
+            "log_probs": self.responses(r.old_logprobs),
+            "ref_log_probs": self.responses(r.ref_logprobs),
+            "sample_indices": list(range(64, 64 + len(masks))),
+            "rollout_mask_sums": torch.stack([mask.sum() for mask in masks]).float(),
+        }
+        # As a process has its own place, each thread here.
+        self.local, self.barrier = threading.local(), threading.Barrier(2)
+        self.parts = [None, None]
+
+        def compute_advantages_and_returns(args, rollout_data):
+            test.assertEqual((args.custom_advantage_function_path, args.use_opd), (None, False))
+            rollout_data["advantages"] = rollout_data["returns"] = list(rollout_data["base"])
+
+        def all_gather_object(parts, part, group=None):
+            test.parts[test.local.rank] = part
+            test.barrier.wait()
+            parts[:] = test.parts
+            test.barrier.wait()
+
+        mpu = SimpleNamespace(get_data_parallel_group=lambda: "group", get_data_parallel_rank=lambda: test.local.rank)
+        self.modules = modules(
+            slime__backends__megatron_utils__loss={"compute_advantages_and_returns": compute_advantages_and_returns},
+            slime__utils__processing_utils={"load_tokenizer": lambda name_or_path, **kwargs: r.tokenizer},
+            megatron__core={"mpu": mpu},
+        )
+        self.modules.start()
+        self.addCleanup(self.modules.stop)
+        for name, value in (("all_gather_object", all_gather_object), ("get_world_size", lambda group: 2)):
+            patch = mock.patch(f"torch.distributed.{name}", value, create=True)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.data["base"] = self.responses(r.advantages)
+
+    def step(self, function):
+        """Runs two processes; every other sample is the second one's."""
+        shares = [{name: list(x[rank::2]) for name, x in self.data.items()} for rank in (0, 1)]
+        errors = []
+
+        def process(rank):
+            self.local.rank = rank
+            try:
+                function(self.args, shares[rank])
+            except Exception as e:
+                errors.append(e)
+                self.barrier.abort()
+
+        threads = [threading.Thread(target=process, args=(rank,)) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.barrier.reset()
+        if errors:
+            raise next(e for e in errors if not isinstance(e, threading.BrokenBarrierError))
+        for share in shares:
+            self.assertTrue(all(a is b for a, b in zip(share["returns"], share["base"])))
+        return [shares[i % 2]["advantages"][i // 2].numpy() for i in range(len(self.data["tokens"]))]
+
+    def test_advantages(self):
+        slime = importlib.import_module("reweight.adapters.slime")
+        for credit in (ESTIMATED, Credit(signal="log_ratio", aem=False)):
+            function = slime.advantage_function(credit)
+            for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
+                self.args.calculate_per_token_loss = flag
+                self.assertShares(self.step(function), credit, aggregation)
+        # Log-probabilities of the rollout engine, if slime has computed none itself.
+        self.data["rollout_log_probs"] = self.data.pop("log_probs")
+        self.assertShares(self.step(function), credit, aggregation)
+
+    def assertShares(self, got, credit, aggregation):
+        """The processes' samples are summed in another order than the file's: the numbers are
+        not the same to the last bit."""
+        want = self.rollouts.advantages * self.multiplier(credit, aggregation)
+        for row, part, n in zip(got, rows(self.rollouts, want), self.prompts):
+            np.testing.assert_allclose(row, part[n:], rtol=3e-7)
+
+    def test_refused(self):
+        slime = importlib.import_module("reweight.adapters.slime")
+        function = slime.advantage_function(Credit(signal="log_ratio", aem=False))
+        short = [row[:-1] for row in self.data["log_probs"]]
+        for args, data, message in (
+            ({"normalize_advantages": True}, {}, "--normalize-advantages would whiten"),
+            ({}, {"log_probs": []}, "add --use-rollout-logprobs"),
+            ({}, {"ref_log_probs": []}, "--use-kl-loss"),
+            ({}, {"log_probs": short}, "--context-parallel-size 1"),
+            ({}, {"rollout_mask_sums": self.data["rollout_mask_sums"] + 1}, "--calculate-per-token-loss"),
+        ):
+            with mock.patch.multiple(self.args, **args) if args else mock.patch.dict(self.data, data):
+                with self.assertRaisesRegex(ValueError, message):
+                    self.step(function)
+
+
+class PrimeRLTest(TrainerCase):
+    """A graph of messages for each trace; numbers of sampled tokens only; one group at a time."""
+
+    def setUp(self):
+        r = self.rollouts
+
+        def trace(s):
+            tokens = range(r.seq_offsets[s], r.seq_offsets[s + 1])
+            cuts = [t for t in tokens if t == tokens[0] or r.mask[t] and not r.mask[t - 1]]
+            nodes = []
+            for begin, end in zip(cuts, cuts[1:] + [tokens[-1] + 1]):
+                # A message of the environment, then one of the policy with the scaffold after it.
+                part, mask = slice(begin, end), r.mask[begin:end]
+                nodes.append(
+                    SimpleNamespace(
+                        token_ids=r.token_ids[part].tolist(),
+                        mask=mask.tolist(),
+                        logprobs=r.old_logprobs[part][mask].tolist(),
+                        reference_logprobs=r.ref_logprobs[part][mask].tolist() if mask.any() else None,
+                        advantages=None,
+                        sampled=mask.any(),
+                    )
+                )
+            return SimpleNamespace(nodes=nodes, score=float(r.scores[s]))
+
+        self.groups = []
+        for g in np.unique(r.group_ids):
+            traces = [trace(s) for s in np.flatnonzero(r.group_ids == g)]
+            # Two episodes, the second with all traces but the first.
+            self.groups.append([SimpleNamespace(traces=traces[:1]), SimpleNamespace(traces=traces[1:])])
+
+        class Algorithm:
+            async def finalize_group(self, episodes):
+                for trace in (trace for episode in episodes for trace in episode.traces):
+                    for node in trace.nodes:
+                        if any(node.mask):
+                            node.advantages = [trace.score] * sum(node.mask)
+
+        self.algorithm = type("GRPOAlgorithm", (Algorithm,), {})()
+        main = mock.Mock()
+        self.modules = modules(
+            prime_rl__orchestrator__algo__base={"Algorithm": Algorithm}, prime_rl__entrypoints__orchestrator={"main": main}
+        )
+
+    def test_advantages(self):
+        r = self.rollouts
+        for signal, aem in (("surprisal", True), ("log_ratio", False)):
+            credit = Credit(signal=signal, aem=aem, entropy="surprisal", tokenizer=r.tokenizer)
+            self.install("prime_rl", self.modules, credit)
+            for g, episodes in enumerate(self.groups):
+                asyncio.run(self.algorithm.finalize_group(episodes))
+                keep = r.group_ids[r.trajectory] == np.unique(r.group_ids)[g]
+                names = ["role", "mask", "advantages", "token_ids", "old_logprobs", "logprobs", "ref_logprobs", "entropy", "ref_energy"]
+                share = SimpleNamespace(**{name: getattr(r, name)[keep] for name in names})
+                lengths = np.diff(r.seq_offsets)[r.group_ids == np.unique(r.group_ids)[g]]
+                share.seq_offsets = np.append(0, np.cumsum(lengths))
+                share.group_ids = np.zeros(len(lengths), np.int32)
+                spans = r.span_ids[keep]
+                share.span_ids = np.where(spans >= 0, spans - spans[spans >= 0].min(), -1).astype(np.int32)
+                with mock.patch.object(self, "rollouts", share):
+                    want = (share.advantages * self.multiplier(credit))[share.mask]
+                traces = [trace for episode in episodes for trace in episode.traces]
+                got = [a for trace in traces for node in trace.nodes for a in node.advantages or []]
+                np.testing.assert_allclose(got, want, rtol=2e-7)
+
+    def test_missing(self):
+        self.install("prime_rl", self.modules, Credit(signal="log_ratio", aem=False, tags=None))
+        next(node for node in self.groups[0][0].traces[0].nodes if node.sampled).reference_logprobs = None
+        with self.assertRaisesRegex(ValueError, "an algorithm with a reference model"):
+            asyncio.run(self.algorithm.finalize_group(self.groups[0]))
+
+    def test_unscored(self):
+        """A group without credit, of errors or of a teacher, is left alone; main is prime-rl's."""
+        self.install("prime_rl", self.modules, ESTIMATED)
+        asyncio.run(self.algorithm.finalize_group([SimpleNamespace(traces=[SimpleNamespace(nodes=[], score=0)])]))
+        importlib.import_module("reweight.adapters.prime_rl").main()
+        sys.modules["prime_rl.entrypoints.orchestrator"].main.assert_called_once_with()
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class HooksTest(unittest.TestCase):
+    """What a user reads where a trainer has changed."""
+
+    HOOKS = {
+        "verl": ("verl", "verl__trainer__ppo__v1__trainer_base", "PPOTrainer", "_compute_advantage", "batch", "verl 0.9.0"),
+        "trl": ("TRL", "trl__trainer__grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "inputs", "TRL 1.9.0"),
+        "openrlhf": (
+            "OpenRLHF", "openrlhf__trainer__ppo_utils__experience_maker", "RemoteExperienceMaker",
+            "compute_advantages_and_returns", "experiences", "OpenRLHF 0.11.0",
+        ),
+        "nemo_rl": (
+            "NeMo RL", "nemo_rl__algorithms__advantage_estimator", "GRPOAdvantageEstimator", "compute_advantage", "mask",
+            "NeMo RL 0.7.0",
+        ),
+        "slime": (
+            "slime", "slime__backends__megatron_utils__loss", None, "compute_advantages_and_returns", "rollout_data", "slime 0.3.1",
+        ),
+        "prime_rl": ("prime-rl", "prime_rl__orchestrator__algo__base", "Algorithm", "finalize_group", "episodes", "prime-rl 0.8.0"),
+    }  # fmt: skip
+
+    def install(self, adapter, **contents):
+        module = importlib.import_module("reweight.adapters." + adapter)
+        function = module.advantage_function if adapter == "slime" else module.install
+        with modules(**contents) if contents else mock.patch.dict(sys.modules):
+            with self.assertRaises(HookError) as caught:
+                function(ESTIMATED)
+        return str(caught.exception)
+
+    def holder(self, path, owner, functions):
+        more = {"_get_per_token_logps_and_entropies": lambda self, attention_mask, compute_entropy: None} if owner == "GRPOTrainer" else {}
+        content = functions if owner is None else {owner: type(owner, (), {**functions, **more})}
+        return {path.split("__")[0]: {"__version__": "99.1"}, path: content}
+
+    def test_hooks(self):
+        for adapter, (trainer, path, owner, hook, parameter, written_for) in self.HOOKS.items():
+            with self.subTest(adapter):
+                self.assertRegex(self.install(adapter), f"written for {written_for} .* but {trainer} is not installed")
+                text = self.install(adapter, **self.holder(path, owner, {"other": lambda: None}))
+                place = owner or path.replace("__", ".")
+                self.assertRegex(text, rf"written for {written_for} .* in {trainer} 99.1 there is no {hook} in {place}")
+                text = self.install(adapter, **self.holder(path, owner, {hook: lambda self, things: None}))
+                self.assertRegex(text, rf"in {trainer} 99.1 it is {hook}\(self, things\): no .*{parameter}")
+                text = self.install(adapter, **{path.split("__")[0]: {"__version__": "99.1"}})
+                self.assertRegex(text, f"in {trainer} 99.1 there is no module {path.split('__')[0]}.{path.split('__')[1]}")
+
+    def test_entropy(self):
+        for adapter in ("openrlhf", "nemo_rl", "slime", "prime_rl"):
+            module = importlib.import_module("reweight.adapters." + adapter)
+            function = module.advantage_function if adapter == "slime" else module.install
+            with self.assertRaisesRegex(ValueError, r'keeps no entropy .* use Credit\(entropy="surprisal"\), or Credit\(aem=False\)'):
+                function(Credit())
+
+
+if __name__ == "__main__":
+    unittest.main()
