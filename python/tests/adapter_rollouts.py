@@ -94,8 +94,8 @@ def scheme(rollouts, credit, **more):
 
 def weighted_loss(rollouts, credit, aggregation, norm_length=0, **more):
     """Returns the loss of the library: weights on the terms, factors on the advantages."""
-    weights, factors = scheme(rollouts, credit, **more)
     options = {key: more.pop(key) for key in ("clip_low", "clip_high", "dual_clip") if key in more}
+    weights, factors = scheme(rollouts, credit, **more)
     b = batch(rollouts, advantages=rollouts.advantages * factors, **more)
     return float(reweight.loss(b, weights=weights, aggregation=aggregation, norm_length=norm_length, **options).loss)
 

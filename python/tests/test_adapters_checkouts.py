@@ -1,0 +1,452 @@
+"""The adapters against the trainers' own code, on the CPU.
+
+Each test takes a checkout of a trainer by an environment variable, and is skipped without:
+REWEIGHT_VERL=/path/to/verl, REWEIGHT_TRL, REWEIGHT_OPENRLHF, REWEIGHT_NEMO_RL, REWEIGHT_SLIME,
+REWEIGHT_PRIME_RL. Of the checkout the modules that a test names are run as they are. All else
+that they import and that is not installed is replaced by stubs.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import types
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+from adapter_rollouts import padded, rows, weighted_loss
+from reweight.adapters import AGGREGATIONS, Credit
+from test_adapters_trainers import TrainerCase
+
+ESTIMATED = Credit(entropy="surprisal")
+
+
+class StubType(type):
+    """Classes that have every attribute, and that leave what they decorate as it is."""
+
+    def __new__(cls, name, bases, content, **options):
+        return super().__new__(cls, name, bases, content)
+
+    def __init__(cls, name, bases, content, **options):
+        super().__init__(name, bases, content)
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StubType(name, (), {})
+
+    def __call__(cls, *args, **kwargs):
+        if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
+            return args[0]
+        return StubType(cls.__name__, (), {})
+
+    def __getitem__(cls, key):
+        return cls
+
+    def __or__(cls, other):
+        return cls
+
+    __ror__ = __or__
+
+
+class Stub(types.ModuleType):
+    """A module that has every attribute."""
+
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StubType(name, (), {})
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of a checkout that are to be real, and stubs for the others."""
+
+    def __init__(self, root, package, real):
+        self.root, self.package = root, package
+        self.real = {f"{package}.{name}" for name in real}
+
+    def find_spec(self, name, path=None, target=None):
+        if name in self.real:
+            file = self.root.joinpath(*name.split(".")).with_suffix(".py")
+            if not file.exists():
+                file = self.root.joinpath(*name.split("."), "__init__.py")
+                return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[])
+            return importlib.util.spec_from_file_location(name, file)
+        if name == self.package or name.startswith(self.package + "."):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return Stub(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+class Missing(Finder):
+    """Finds a stub for what nobody else finds."""
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class CheckoutCase(TrainerCase):
+    """A test of a checkout."""
+
+    variable = source = package = ""
+    real = ()
+
+    @classmethod
+    def setUpClass(cls):
+        root = os.environ.get(cls.variable)
+        if not root:
+            raise unittest.SkipTest(f"{cls.variable} is not set to a checkout of the trainer")
+        super().setUpClass()
+        cls.worst = 0.0
+        first = Finder(Path(root) / cls.source, cls.package, cls.real)
+        last = Missing(Path(root), "", ())
+        before = set(sys.modules)
+        sys.meta_path.insert(0, first)
+        sys.meta_path.append(last)
+
+        def restore():
+            sys.meta_path.remove(first)
+            sys.meta_path.remove(last)
+            for name in set(sys.modules) - before:
+                del sys.modules[name]
+
+        cls.addClassCleanup(restore)
+        if not hasattr(torch, "compile"):  # older than 2.0
+            patch = mock.patch.object(torch, "compile", lambda f=None, **options: f or (lambda g: g), create=True)
+            patch.start()
+            cls.addClassCleanup(patch.stop)
+
+    @classmethod
+    def tearDownClass(cls):
+        sys.stderr.write(f"\n{cls.__name__}: largest difference of a loss, relative to its terms, {cls.worst:.1e}\n")
+
+    def module(self, name):
+        return importlib.import_module(f"{self.package}.{name}")
+
+    def adapter(self):
+        return importlib.import_module(f"reweight.adapters.{self.package}")
+
+    def credit(self, **options):
+        return Credit(**{"entropy": "surprisal", "tokenizer": self.rollouts.tokenizer, **options})
+
+    def grid(self, x, drop=0):
+        return torch.from_numpy(padded(rows(self.rollouts, x, drop)))
+
+    def assertLoss(self, got, rollouts, *args, **options):
+        """Wants the library's weighted loss to 1e-6 of it, or of its terms where these cancel:
+        trainers add them in float32."""
+        want = weighted_loss(rollouts, *args, **options)
+        scale = max(abs(want), float(np.abs(rollouts.advantages[rollouts.mask]).mean()))
+        type(self).worst = max(self.worst, abs(float(got) - want) / scale)
+        self.assertLessEqual(abs(float(got) - want), 1e-6 * scale, f"{got} is not {want}")
+
+
+class VerlCheckout(CheckoutCase):
+    variable, package = "REWEIGHT_VERL", "verl"
+    real = ("trainer.ppo.core_algos", "utils.torch_functional", "trainer.ppo.v1.trainer_base")
+
+    def test_hook(self):
+        self.adapter().install()
+        trainer = self.module("trainer.ppo.v1.trainer_base").PPOTrainer
+        self.assertTrue(hasattr(trainer._compute_advantage, "_reweight_original"))
+
+    def test_loss(self):
+        """compute_policy_loss_vanilla in each loss_agg_mode, whole and in two micro-batches."""
+        r = self.rollouts
+        core = self.module("trainer.ppo.core_algos")
+        config = SimpleNamespace(clip_ratio=0.2, clip_ratio_low=0.2, clip_ratio_high=0.28)
+        config.get = lambda name, default: default
+        arrays = {"old_log_prob": r.old_logprobs, "log_prob": r.logprobs, "response_mask": r.mask}
+        for credit in (Credit(), Credit(signal="log_ratio", scope="batch"), Credit(aem=False)):
+            for aggregation in AGGREGATIONS:
+                mode = aggregation.replace("_", "-")
+                advantages = self.grid(r.advantages * self.multiplier(credit, aggregation))
+                tensors = {name: self.grid(x) for name, x in arrays.items()}
+                norm = 1 if mode == "token-sum" else 50
+                name = "seq_mean_token_sum_norm" if mode == "token-sum" else aggregation
+                scale = 50 if mode == "seq-mean-token-sum-norm" else None
+                sizes = {"batch_num_tokens": int(r.mask.sum()), "global_batch_size": len(r.rewards), "dp_size": 1}
+                for parts in ([slice(0, 32)], [slice(0, 20), slice(20, 32)]):
+                    total = 0.0
+                    for part in parts:
+                        config.global_batch_info = {**sizes, "loss_scale_factor": scale}
+                        loss, _ = core.compute_policy_loss_vanilla(
+                            **{name: x[part] for name, x in tensors.items()},
+                            advantages=advantages[part], loss_agg_mode=mode, config=config,
+                        )  # fmt: skip
+                        total += float(loss)
+                    if mode == "seq-mean-token-sum-norm":
+                        total *= len(r.rewards)  # verl divides by the number of sequences too
+                    self.assertLoss(total, r, credit, name, norm)
+
+
+class TRLCheckout(CheckoutCase):
+    variable, package = "REWEIGHT_TRL", "trl"
+    real = ("trainer.grpo_trainer",)
+
+    def test_loss(self):
+        """The patched trainer's advantages in GRPOTrainer._compute_loss."""
+        r = self.rollouts
+        trainer_class = self.module("trainer.grpo_trainer").GRPOTrainer
+        responses = lambda x: torch.from_numpy(padded([row.numpy() for row in self.responses(x)]))
+        mask = responses(r.mask.astype(np.int64))
+        entropy = responses(r.entropy)
+        output = {
+            "prompt_ids": torch.zeros(32, 1, dtype=torch.int64),
+            "prompt_mask": torch.ones(32, 1, dtype=torch.int64),
+            "completion_ids": responses(r.token_ids.astype(np.int64)),
+            "completion_mask": torch.ones_like(mask),
+            "tool_mask": mask,
+            "advantages": torch.from_numpy(r.scores),
+            "num_items_in_batch": mask.sum(),
+            "old_per_token_logps": responses(r.old_logprobs),
+        }
+        logps = responses(r.logprobs)
+        trainer = trainer_class.__new__(trainer_class)
+        accelerator = SimpleNamespace(process_index=0, num_processes=1)
+        accelerator.gather = accelerator.gather_for_metrics = lambda x: x.reshape(-1)
+        accelerator.reduce = lambda x, reduction: x
+        fields = dict(
+            accelerator=accelerator, model=SimpleNamespace(training=True), num_generations=8, use_liger_kernel=False,
+            processing_class=r.tokenizer, _tokenizer=r.tokenizer, top_entropy_quantile=1.0, aux_loss_enabled=False, beta=0.0,
+            off_policy_mask_threshold=None, importance_sampling_level="token", epsilon_low=0.2, epsilon_high=0.28,
+            use_vllm=False, current_gradient_accumulation_steps=1, max_completion_length=50, _entropy_bonus_enabled=False,
+            args=SimpleNamespace(per_device_train_batch_size=32, delta=None),
+            _metrics=mock.MagicMock(),
+            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logps, entropy, None),
+        )  # fmt: skip
+        vars(trainer).update(fields)
+        for credit in (Credit(), Credit(aem=False), Credit(entropy="surprisal", scope="trajectory")):
+            for loss_type in ("grpo", "bnpo", "dapo", "dr_grpo"):
+                kind = {"grpo": "seq_mean_token_mean", "dr_grpo": "seq_mean_token_sum_norm"}.get(loss_type, "token_mean")
+                trainer.loss_type = loss_type
+                with mock.patch.object(trainer_class, "_generate_and_score_completions", lambda self, inputs: dict(output)):
+                    with mock.patch.dict(sys.modules, {"accelerate.utils": SimpleNamespace(gather_object=lambda parts: parts)}):
+                        with mock.patch("reweight.adapters.trl.version_of", lambda package: "1.9.0"):
+                            self.adapter().install(credit)
+                        got = trainer._generate_and_score_completions([])
+                self.assertEqual(got["advantages"].shape, mask.shape)
+                loss = trainer_class._compute_loss(trainer, None, got)
+                self.assertLoss(loss, r, credit, kind, 32 * 50, dual_clip=0.0)
+
+
+class OpenRLHFCheckout(CheckoutCase):
+    variable, package = "REWEIGHT_OPENRLHF", "openrlhf"
+    real = (
+        "models.loss", "models.utils", "utils.utils",
+        "trainer.ppo_utils.experience_maker", "trainer.ppo_utils.experience", "trainer.ppo_utils.length_penalty",
+    )  # fmt: skip
+
+    def test_loss(self):
+        """The patched RemoteExperienceMaker on Experiences, and PolicyLoss of its advantages."""
+        r = self.rollouts
+        experience, maker_module = self.module("trainer.ppo_utils.experience"), self.module("trainer.ppo_utils.experience_maker")
+        loss_module = self.module("models.loss")
+        space = lambda **fields: SimpleNamespace(**fields)
+        advantage = space(estimator="dr_grpo", gamma=1.0, no_std_norm=True)
+        penalties = mock.patch.object(maker_module, "apply_length_penalties", lambda experiences, args: None)
+        args = space(
+            algo=space(advantage=advantage), rollout=space(n_samples_per_prompt=8), reward=space(clip_range=None),
+            actor=space(policy_loss_type="ppo"),
+        )  # fmt: skip
+        order = np.random.default_rng(5).permutation(32)
+
+        def sample(index):
+            pick = lambda x, drop=1: torch.from_numpy(padded([rows(r, x, drop)[i] for i in index]))
+            return experience.Experience(
+                index=index.tolist(), sequences=pick(r.token_ids.astype(np.int64), 0), action_mask=pick(r.mask.astype(np.int64)),
+                action_log_probs=pick(r.old_logprobs), base_action_log_probs=pick(r.ref_logprobs),
+                kl=pick(r.old_logprobs) * 0, rewards=torch.from_numpy(r.rewards[index]),
+            )  # fmt: skip
+
+        means = np.array([r.rewards[r.group_ids == g].mean() for g in r.group_ids])
+        advantages = ((r.rewards - means)[r.trajectory] * r.mask).astype(np.float32)
+        centred = SimpleNamespace(**{**vars(r), "advantages": advantages})
+        for credit in (self.credit(), self.credit(signal="log_ratio", scope="batch")):
+            self.adapter().install(credit)
+            maker = maker_module.RemoteExperienceMaker.__new__(maker_module.RemoteExperienceMaker)
+            maker.strategy, maker.args, maker.tokenizer = space(args=args), args, r.tokenizer
+            maker.advantage_estimator, maker.kl_ctl = "dr_grpo", space(value=0.0)
+            with penalties:
+                experiences = maker.compute_advantages_and_returns([sample(part) for part in np.array_split(order, 5)])
+            for dual_clip in (None, 3.0):
+                policy_loss = loss_module.PolicyLoss(clip_eps_low=0.2, clip_eps_high=0.28, dual_clip=dual_clip)
+                total = 0.0
+                for e in experiences:
+                    new = torch.from_numpy(padded([rows(r, r.logprobs, 1)[i] for i in e.index]))
+                    loss = policy_loss(new, e.action_log_probs, e.advantages, e.action_mask, batch_num_tokens=float(r.mask.sum()))[0]
+                    total += float(loss)
+                self.assertLoss(total, centred, credit, "token_mean", dual_clip=dual_clip or 0.0)
+
+
+class NeMoRLCheckout(CheckoutCase):
+    variable, package = "REWEIGHT_NEMO_RL", "nemo_rl"
+    real = (
+        "algorithms.advantage_estimator", "algorithms.utils", "algorithms.loss", "algorithms.loss.loss_functions",
+        "algorithms.loss.interfaces",
+    )  # fmt: skip
+
+    def test_loss(self):
+        """The patched GRPOAdvantageEstimator, and ClippedPGLossFn of its advantages."""
+        r = self.rollouts
+        estimators, losses = self.module("algorithms.advantage_estimator"), self.module("algorithms.loss.loss_functions")
+        estimator = estimators.GRPOAdvantageEstimator(SimpleNamespace(use_leave_one_out_baseline=False, normalize_rewards=False), None)
+        means = np.array([r.rewards[r.group_ids == g].mean() for g in r.group_ids])
+        advantages = ((r.rewards - means)[r.trajectory] * r.mask).astype(np.float32)
+        centred = SimpleNamespace(**{**vars(r), "advantages": advantages})
+        mask = self.grid(r.mask.astype(np.float32))
+        prompts = torch.from_numpy(np.stack([r.group_ids, r.group_ids], 1).astype(np.int64))
+        batch = {"input_ids": self.grid(r.token_ids.astype(np.int64))}
+        for credit in (self.credit(), self.credit(aem=False, signal="log_ratio")):
+            for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
+                self.adapter().install(credit, token_level_loss=flag)
+                got = estimator.compute_advantage(
+                    prompt_ids=prompts, rewards=torch.from_numpy(r.rewards.copy()), mask=mask, repeated_batch=batch,
+                    logprobs_policy=self.grid(r.old_logprobs), logprobs_reference=self.grid(r.ref_logprobs),
+                )  # fmt: skip
+                config = mock.MagicMock(
+                    disable_ppo_ratio=False, ratio_clip_min=0.2, ratio_clip_max=0.28, ratio_clip_c=3.0, use_kl_in_reward=False,
+                    reference_policy_kl_penalty=0, reference_policy_kl_type="k3", use_importance_sampling_correction=False,
+                    truncated_importance_sampling_type=None, truncated_importance_sampling_ratio=None,
+                    use_on_policy_kl_approximation=False, force_on_policy_ratio=False, sequence_level_importance_ratios=False,
+                    positive_example_nll_weight=0, token_level_loss=flag, use_cispo=False,
+                )  # fmt: skip
+                data = {
+                    "token_mask": mask, "sample_mask": torch.ones(32), "advantages": got,
+                    "prev_logprobs": self.grid(r.old_logprobs), "generation_logprobs": self.grid(r.old_logprobs),
+                }  # fmt: skip
+                loss, _ = losses.ClippedPGLossFn(config)(self.grid(r.logprobs)[:, 1:], data, torch.tensor(32.0), mask.sum())
+                self.assertLoss(loss, centred, credit, aggregation)
+
+
+class SlimeCheckout(CheckoutCase):
+    variable, package = "REWEIGHT_SLIME", "slime"
+    real = ("utils.ppo_utils", "backends.megatron_utils.loss", "backends.megatron_utils.cp_utils", "utils.misc")
+
+    def test_loss(self):
+        """The function in compute_advantages_and_returns, and compute_policy_loss of its
+        advantages, reduced by get_sum_of_sample_mean."""
+        r = self.rollouts
+        loss, ppo, cp = (self.module(name) for name in ("backends.megatron_utils.loss", "utils.ppo_utils", "backends.megatron_utils.cp_utils"))
+        mpu = SimpleNamespace(
+            is_pipeline_last_stage=lambda: True, get_context_parallel_world_size=lambda: 1, get_data_parallel_group=lambda: None,
+            get_data_parallel_rank=lambda: 0,
+        )  # fmt: skip
+        for module in (loss, cp, ppo):
+            module.mpu = mpu
+        masks = self.responses(r.mask.astype(np.int32))
+        data = {
+            "tokens": [torch.from_numpy(row.astype(np.int64)) for row in rows(r, r.token_ids)],
+            "loss_masks": masks,
+            "response_lengths": [len(mask) for mask in masks],
+            "total_lengths": np.diff(r.seq_offsets).tolist(),
+            "log_probs": self.responses(r.old_logprobs),
+            "ref_log_probs": self.responses(r.ref_logprobs),
+            "sample_indices": list(range(32)),
+            "rollout_mask_sums": torch.stack([mask.sum() for mask in masks]).float(),
+            "rewards": r.scores.tolist(),
+        }
+        new, old = torch.cat(self.responses(r.logprobs)), torch.cat(data["log_probs"])
+        for credit in (self.credit(), self.credit(signal="log_ratio", aem=False)):
+            for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
+                args = argparse.Namespace(
+                    custom_advantage_function_path="my_credit.advantages", advantage_estimator="grpo", use_opd=False, kl_coef=0,
+                    normalize_advantages=False, use_rollout_logprobs=False, calculate_per_token_loss=flag,
+                    n_samples_per_prompt=8, hf_checkpoint="model",
+                )  # fmt: skip
+                with contextlib.ExitStack() as stack:
+                    megatron = SimpleNamespace(mpu=mpu)
+                    stack.enter_context(mock.patch.dict(sys.modules, {"megatron.core": megatron}))
+                    gather = lambda parts, part, group=None: parts.__setitem__(0, part)
+                    stack.enter_context(mock.patch("torch.distributed.all_gather_object", gather))
+                    stack.enter_context(mock.patch("torch.distributed.get_world_size", lambda group: 1))
+                    tokenizers = SimpleNamespace(load_tokenizer=lambda name_or_path, **kwargs: None)
+                    stack.enter_context(mock.patch.dict(sys.modules, {"slime.utils.processing_utils": tokenizers}))
+                    function = self.adapter().advantage_function(credit)
+                    stack.enter_context(mock.patch.object(loss, "load_function", lambda path: function))
+                    loss.compute_advantages_and_returns(args, data)
+                terms, _ = ppo.compute_policy_loss(old - new, torch.cat(data["advantages"]), 0.2, 0.28, eps_clip_c=3.0)
+                reduce = cp.get_sum_of_sample_mean(
+                    data["total_lengths"], data["response_lengths"], masks, data["rollout_mask_sums"], flag
+                )
+                count = int(r.mask.sum()) if flag else len(masks)
+                self.assertLoss(reduce(terms) / count, r, credit, aggregation)
+
+
+class PrimeRLCheckout(CheckoutCase):
+    variable, source, package = "REWEIGHT_PRIME_RL", "src", "prime_rl"
+    real = ("orchestrator.algo.base", "orchestrator.algo.routing", "orchestrator.algo.grpo", "trainer.rl.loss")
+
+    def test_loss(self):
+        """The patched GRPOAlgorithm on a group of traces, and compute_loss of its advantages,
+        whose surrogate has no clip where no probability moves far."""
+        r, loss = self.rollouts, self.module("trainer.rl.loss")
+        algorithm = self.module("orchestrator.algo.grpo").GRPOAlgorithm.__new__(self.module("orchestrator.algo.grpo").GRPOAlgorithm)
+        algorithm.length_penalty = None
+        for credit in (self.credit(), self.credit(aem=False, beta=2.0)):
+            self.adapter().install(credit)
+            for g in np.unique(r.group_ids):
+                members = np.flatnonzero(r.group_ids == g)
+                keep = np.isin(r.trajectory, members)
+                traces, responses = [], []
+                for s in members:
+                    tokens = np.arange(r.seq_offsets[s], r.seq_offsets[s + 1])
+                    nodes = []
+                    for part in np.split(tokens, np.flatnonzero(np.diff(r.span_ids[tokens])) + 1):
+                        mask = r.mask[part]
+                        logprobs = r.old_logprobs[part][mask].tolist()
+                        nodes.append(
+                            SimpleNamespace(
+                                token_ids=r.token_ids[part].tolist(), mask=mask.tolist(), logprobs=logprobs,
+                                reference_logprobs=None, advantages=None,
+                            )  # fmt: skip
+                        )
+                    agent = SimpleNamespace(trainable=True)
+                    traces.append(SimpleNamespace(id=str(s), nodes=nodes, reward=float(r.rewards[s]), has_error=False, agent=agent))
+                asyncio.run(algorithm.finalize_group([SimpleNamespace(traces=[trace]) for trace in traces]))
+                advantages = [[a for node in trace.nodes for a in node.advantages or []] for trace in traces]
+                share = SimpleNamespace(
+                    **{name: getattr(r, name)[keep] for name in ("role", "mask", "old_logprobs", "logprobs", "ref_logprobs", "entropy", "ref_energy")}
+                )
+                share.seq_offsets = np.append(0, np.cumsum(np.diff(r.seq_offsets)[members]))
+                share.group_ids = np.zeros(len(members), np.int32)
+                spans = r.span_ids[keep]
+                share.span_ids = np.where(spans >= 0, spans - spans[spans >= 0].min(), -1).astype(np.int32)
+                rewards = r.rewards[members]
+                share.advantages = np.repeat((rewards - rewards.mean()).astype(np.float32), np.diff(share.seq_offsets)) * share.mask
+                if not share.advantages.any():
+                    continue
+                tensors = lambda x: [torch.from_numpy(part[keep].copy()) for part, keep in zip(rows(share, x), rows(share, share.mask))]
+                old, new = tensors(share.old_logprobs), tensors(share.logprobs)
+                config = SimpleNamespace(dppo_mask_high=2.0, dppo_mask_low=2.0, adv_tau=1.0, kl_tau=0.0)
+                got, _ = loss.compute_loss(
+                    new, old, None, [torch.tensor(row, dtype=torch.float32) for row in advantages], [row == row for row in old],
+                    None, None, None, lambda inputs: loss.default_loss_fn(inputs, config), int(share.mask.sum()), 1, 1,
+                )  # fmt: skip
+                self.assertLoss(got, share, credit, "token_mean", clip_low=1.0, clip_high=1e9, dual_clip=0.0)
+
+
+if __name__ == "__main__":
+    unittest.main()
