@@ -172,6 +172,31 @@ class VerlCheckout(CheckoutCase):
         trainer = self.module("trainer.ppo.v1.trainer_base").PPOTrainer
         self.assertTrue(hasattr(trainer._compute_advantage, "_reweight_original"))
 
+    def test_homogeneous(self):
+        """Each policy loss that the adapter takes: multiplied advantages are the same as
+        verl's own weights per token, rollout_is_weights, multiplied into the terms."""
+        r, core = self.rollouts, self.module("trainer.ppo.core_algos")
+        config = type.__call__(type("Config", (core.ActorConfig,), {}))
+        losses = SimpleNamespace(tau_pos=1.0, tau_neg=1.05)
+        numbers = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "global_batch_info": {}}
+        vars(config).update(numbers, policy_loss=losses, get=lambda name, default=None: default, **vars(losses))
+        tensors = {"old_log_prob": r.old_logprobs, "log_prob": r.logprobs, "response_mask": r.mask}
+        tensors = {name: self.grid(x) for name, x in tensors.items()}
+        modes = ("token-mean", "seq-mean-token-mean")
+        for name in ("vanilla", "gspo", "sapo", "gpg", "cispo", "dppo_tv", "dppo_kl"):
+            function = core.get_policy_loss_fn(name)
+
+            def loss(advantages, weights, mode):
+                options = {"advantages": self.grid(advantages), "rollout_is_weights": weights, "config": config}
+                return float(function(**tensors, **options, loss_agg_mode=mode)[0])
+
+            for mode in modes:
+                m = self.multiplier(Credit(), mode.replace("-", "_"))
+                got, want = loss(r.advantages * m, None, mode), loss(r.advantages, self.grid(m), mode)
+                self.assertLessEqual(abs(got - want), 2e-6 * abs(want), name)
+            same = len({loss(r.advantages, None, mode) for mode in modes}) == 1
+            self.assertEqual(name in self.adapter()._SEQUENCE, same, name)
+
     def test_loss(self):
         """compute_policy_loss_vanilla in each loss_agg_mode, whole and in two micro-batches."""
         r = self.rollouts

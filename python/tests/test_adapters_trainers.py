@@ -106,7 +106,8 @@ class VerlTest(TrainerCase):
 
         class PPOTrainer:
             tokenizer = r.tokenizer
-            config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(loss_agg_mode="token-mean")))
+            actor = SimpleNamespace(loss_agg_mode="token-mean", policy_loss=SimpleNamespace(loss_mode="vanilla"))
+            config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=actor))
 
             def _compute_advantage(self, batch, metrics: dict):
                 test.stored["advantages"] = nest(r.advantages)
@@ -131,12 +132,17 @@ class VerlTest(TrainerCase):
 
     def test_advantages(self):
         self.install("verl", self.modules)
-        actor = self.trainer.config.actor_rollout_ref.actor
+        actor = self.trainer.actor
         for mode in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum"):
             actor.loss_agg_mode = mode
             got = self.step()
             self.assertAdvantages(got, Credit(), mode.replace("-", "_"))
             self.assertEqual(got[-1].tolist(), [0])
+        actor.policy_loss.loss_mode = "gspo"
+        self.assertAdvantages(self.step(), Credit(), "seq_mean_token_mean")
+        actor.policy_loss.loss_mode = "geo_mean"
+        with self.assertRaisesRegex(ValueError, 'loss_mode is "geo_mean", which takes no weight per token'):
+            self.step()
 
     def test_log_ratio(self):
         credit = Credit(signal="log_ratio", scope="trajectory", guard=0.0)

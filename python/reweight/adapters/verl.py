@@ -14,7 +14,9 @@ After the trainer has computed the advantages of a batch, they are read from its
 TransferQueue, with response_mask, responses, old_log_probs, ref_log_prob, entropy and
 uid, multiplied, and written back. All these are nested tensors of the layout jagged, one
 row per output of the agent loop. Works with every estimator and every trainer_mode
-(verl chooses its replay buffer by the mode's name, so that a mode of our own would not).
+(verl chooses its replay buffer by the mode's name, so that a mode of our own would not),
+and with the policy losses that are homogeneous in a token's advantage: vanilla, gspo,
+sapo, gpg, cispo, dppo_tv, dppo_kl, dro (whose penalty stays as it is), bypass_mode.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ from . import Credit, find_hook, replace, token_multiplier
 
 WRITTEN_FOR = "verl 0.9.0"
 
+# Policy losses that average an advantage over a response, or choose tokens by it.
+_REFUSED = ("geo_mean", "clip_cov", "kl_cov")
+# Policy losses that do not heed loss_agg_mode.
+_SEQUENCE = ("gspo", "sapo")
+
 _FIELDS = ["advantages", "entropy", "old_log_probs", "ref_log_prob", "response_mask", "responses", "uid"]
 
 
@@ -36,6 +43,12 @@ def install(credit: Credit = Credit()) -> None:
         "verl", "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage", ("batch", "metrics"), WRITTEN_FOR
     )
     queue = importlib.import_module("transfer_queue")
+
+    def aggregation_of(actor: Any) -> str:
+        loss = actor.policy_loss.loss_mode
+        if loss in _REFUSED:
+            raise ValueError(f'actor_rollout_ref.actor.policy_loss.loss_mode is "{loss}", which takes no weight per token')
+        return "seq_mean_token_mean" if loss in _SEQUENCE else str(actor.loss_agg_mode).replace("-", "_")
 
     def make(original: Any) -> Any:
         def compute_advantage(self: Any, batch: Any, metrics: Any) -> Any:
@@ -54,7 +67,7 @@ def install(credit: Credit = Credit()) -> None:
             multiplier = token_multiplier(
                 data["response_mask"],
                 credit=credit,
-                aggregation=self.config.actor_rollout_ref.actor.loss_agg_mode.replace("-", "_"),
+                aggregation=aggregation_of(self.config.actor_rollout_ref.actor),
                 token_ids=data["responses"],
                 tokenizer=self.tokenizer,
                 old_logprobs=data["old_log_probs"],
