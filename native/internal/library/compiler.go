@@ -100,12 +100,12 @@ func (cc *compiler) flags(o Options) []string {
 // compile compiles every C file of the folder src, and the assembly of package reweight,
 // into the folder dir. It returns the object files in the order of their names.
 func compile(cc *compiler, src, dir string, o Options) ([]string, error) {
-	assembly, err := Assembly(o.Arch)
+	text, err := assembly(o.Arch)
 	if err != nil {
 		return nil, err
 	}
 	kernels := filepath.Join(dir, "kernels.s")
-	if err := os.WriteFile(kernels, []byte(assembly), 0o666); err != nil {
+	if err := os.WriteFile(kernels, []byte(text), 0o666); err != nil {
 		return nil, err
 	}
 	sources, err := filepath.Glob(filepath.Join(src, "*.c"))

@@ -72,8 +72,8 @@ func SourceDir() (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Assembly returns the assembly of package reweight for amd64 or arm64 as GNU assembler.
-func Assembly(arch string) (string, error) {
+// assembly returns the assembly of package reweight for amd64 or arm64 as GNU assembler.
+func assembly(arch string) (string, error) {
 	files, err := list(arch)
 	if err != nil {
 		return "", err
@@ -81,8 +81,8 @@ func Assembly(arch string) (string, error) {
 	return writeAssembly(files, arch)
 }
 
-// text is what begins a function in the sources.
-var text = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
+// definition is what begins a function in the sources.
+var definition = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
 
 // list returns what the assembly files of package reweight define, and checks that it is
 // each function that they have.
@@ -112,7 +112,7 @@ func list(arch string) ([]*file, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range text.FindAllSubmatch(source, -1) {
+		for _, m := range definition.FindAllSubmatch(source, -1) {
 			want = append(want, string(m[1]))
 		}
 	}

@@ -1,7 +1,7 @@
 /* Calls a function of Go's convention that changes everything that it may, and looks at
  * what C has to find unchanged. */
 #include <stdio.h>
-#include <string.h>
+#include <unwind.h>
 
 #include "../../../src/internal.h"
 
@@ -11,6 +11,21 @@ void change_everything(void);
 /* Calls rw_call with known values in what belongs to the caller, and returns a mask of what
  * rw_call changed of it. */
 uint64_t check_call(void (*function)(void), uint64_t *frame, int64_t words);
+
+int main(void);
+
+static int found_main;
+
+static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *none) {
+	(void)none;
+	if (_Unwind_GetRegionStart(context) == (uintptr_t)main) found_main = 1;
+	return _URC_NO_REASON;
+}
+
+/* Looks for main among its callers, as a debugger does. */
+static void look_back(void) {
+	_Unwind_Backtrace(visit, NULL);
+}
 
 int main(void) {
 	for (int64_t words = 1; words <= 12; words++) {
@@ -28,6 +43,12 @@ int main(void) {
 				return 1;
 			}
 		}
+	}
+	uint64_t frame[3] = {0};
+	rw_call(look_back, frame, 3);
+	if (!found_main) {
+		puts("there is no way from the function back to main");
+		return 1;
 	}
 	puts("ok");
 	return 0;
