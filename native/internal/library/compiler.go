@@ -62,7 +62,8 @@ func newCompiler(command []string, arch, macro string) (*compiler, error) {
 // run runs the compiler in a folder. Its messages are in English, whatever the user's
 // language, because errors have them.
 func (cc *compiler) run(dir string, args ...string) (string, error) {
-	return run(dir, []string{"LC_ALL=C"}, cc.command[0], append(cc.command[1:len(cc.command):len(cc.command)], args...)...)
+	stdout, _, err := run(dir, []string{"LC_ALL=C"}, cc.command[0], append(cc.command[1:len(cc.command):len(cc.command)], args...)...)
+	return stdout, err
 }
 
 // tool returns the path of one of the programs that belong to the compiler.
@@ -169,7 +170,7 @@ func archive(cc *compiler, dir string, objects []string, path string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := run(dir, nil, tool, command[1:]...); err != nil {
+		if _, _, err := run(dir, nil, tool, command[1:]...); err != nil {
 			return err
 		}
 	}

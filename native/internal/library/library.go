@@ -68,7 +68,7 @@ func Build(dir string, o Options) error {
 
 // SourceDir returns the folder of the module.
 func SourceDir() (string, error) {
-	out, err := run("", nil, "go", "list", "-f", "{{.Dir}}", packagePath)
+	out, _, err := run("", nil, "go", "list", "-f", "{{.Dir}}", packagePath)
 	return strings.TrimSpace(out), err
 }
 
@@ -89,11 +89,11 @@ var definition = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
 func list(arch string) ([]*file, error) {
 	// The listing is kept in Go's build cache, and printed again from there.
 	env := []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOFLAGS="}
-	sources, err := run("", env, "go", "list", "-tags=", `-f={{range .SFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, packagePath)
+	sources, _, err := run("", env, "go", "list", "-tags=", `-f={{range .SFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, packagePath)
 	if err != nil {
 		return nil, err
 	}
-	listing, err := run("", env, "go", "build", "-tags=", "-asmflags=-S", packagePath)
+	_, listing, err := run("", env, "go", "build", "-tags=", "-asmflags=-S", packagePath)
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +125,20 @@ func list(arch string) ([]*file, error) {
 }
 
 // run runs a command in a folder with further environment variables, and returns what it
-// prints. If it fails, the error has the first line of that.
-func run(dir string, env []string, name string, args ...string) (string, error) {
+// prints to the standard output and the standard error. If it fails, the error has what it
+// said.
+func run(dir string, env []string, name string, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	var out, messages bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &messages
 	if err := cmd.Run(); err != nil {
-		if text := strings.TrimSpace(out.String()); text != "" {
-			return "", fmt.Errorf("%s: %w:\n%s", name, err, text)
+		said := cmp.Or(strings.TrimSpace(messages.String()), strings.TrimSpace(out.String()))
+		if said == "" {
+			return "", "", fmt.Errorf("%s: %w", name, err)
 		}
-		return "", fmt.Errorf("%s: %w", name, err)
+		return "", "", fmt.Errorf("%s: %w:\n%s", name, err, said)
 	}
-	return out.String(), nil
+	return out.String(), messages.String(), nil
 }

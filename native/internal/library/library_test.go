@@ -75,12 +75,12 @@ func (on *target) library(t *testing.T) string {
 }
 
 // run runs a program of the compiler and returns what it prints.
-func (on *target) run(t *testing.T, program string, env ...string) string {
+func (on *target) run(t *testing.T, program string) string {
 	command := append(slices.Clone(on.emulator), program)
 	if !found(command[0]) {
 		t.Skipf("there is no %s", command[0])
 	}
-	out, err := run("", env, command[0], command[1:]...)
+	out, _, err := run("", nil, command[0], command[1:]...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestCodeIsTheTrees(t *testing.T) {
 		if programs[on.arch] == nil {
 			path := filepath.Join(temporary, "test-"+on.arch)
 			env := []string{"GOOS=linux", "GOARCH=" + on.arch, "CGO_ENABLED=0", "GOFLAGS="}
-			if _, err := run("", env, "go", "test", "-c", "-tags=", "-o", path, "."); err != nil {
+			if _, _, err := run("", env, "go", "test", "-c", "-tags=", "-o", path, "."); err != nil {
 				t.Fatal(err)
 			}
 			programs[on.arch] = open(t, path)

@@ -58,7 +58,7 @@ func parseListing(listing string) ([]*file, error) {
 	for i, line := range strings.Split(listing, "\n") {
 		var err error
 		switch {
-		case line == "" || strings.HasPrefix(line, "# "): // the go command names the package
+		case line == "" || strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "go: "): // the go command's own
 		case !strings.HasPrefix(line, "\t"):
 			if s, err = parseSymbol(line); err == nil && !s.function {
 				err = addConstant(files, s)

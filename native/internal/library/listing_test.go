@@ -6,7 +6,8 @@ import (
 )
 
 // listing is what the assembler prints for two files, shortened.
-const listing = `# github.com/seed621a2839/reweight
+const listing = `go: downloading example.com/module v1.0.0
+# github.com/seed621a2839/reweight
 github.com/seed621a2839/reweight.first STEXT nosplit asm size=18 args=0x38 locals=0x8 funcid=0x0 align=0x0
 	0x0000 00000 (/src/a_amd64.s:111)	TEXT	github.com/seed621a2839/reweight.first(SB), NOSPLIT, $8-56
 	0x0000 00000 (/src/a_amd64.s:111)	FUNCDATA	$0, github.com/seed621a2839/reweight.first.args_stackmap(SB)
