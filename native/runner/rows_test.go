@@ -1,0 +1,170 @@
+//go:build cgo && linux
+
+package runner_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/trials"
+	"github.com/seed621a2839/reweight/native/nativetest"
+	"github.com/seed621a2839/reweight/native/runner"
+)
+
+// TestWorkers: threads share rows, and the bits are those of one.
+func TestWorkers(t *testing.T) {
+	l := nativetest.Library(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, shape := range []struct{ rows, vocab int }{{1, 5000}, {3, 1}, {40, 700}, {500, 33}, {2000, 3}, {7, 70001}} {
+		x := make([]float32, shape.rows*shape.vocab)
+		ids := make([]int32, shape.rows)
+		grad := make([]float32, shape.rows)
+		for i := range x {
+			x[i] = float32(3 * r.NormFloat64())
+		}
+		for i := range ids {
+			ids[i], grad[i] = int32(r.IntN(shape.vocab)), float32(r.NormFloat64())
+		}
+		logits := reweight.Logits{Vocab: shape.vocab, F32: x}
+		run := func(c trials.Caller) trials.Outcome {
+			dst := reweight.Stats{LSE: make([]float32, shape.rows), Entropy: make([]float32, shape.rows), Logprob: make([]float32, shape.rows)}
+			g := reweight.Logits{Vocab: shape.vocab, F32: make([]float32, len(x))}
+			err := c.TokenStats(dst, logits, ids, reweight.DefaultTokenStats)
+			if err == nil {
+				err = c.RowGradient(g, logits, ids, dst.Logprob, dst.Entropy, grad, grad, reweight.DefaultRowGradient)
+			}
+			return trials.Outcome{err, dst, g.F32}
+		}
+		want := run(plain())
+		if want[0] != nil {
+			t.Fatal(want[0])
+		}
+		for _, workers := range []int{0, 1, 2, 3, 4, 7, 64, math.MaxInt32} {
+			for _, c := range each(l, workers) {
+				if err := trials.Differ(run(c), want); err != nil {
+					t.Errorf("%v, %d workers, %d rows of %d: %v", c.ISA(), workers, shape.rows, shape.vocab, err)
+				}
+			}
+		}
+	}
+}
+
+// TestFarApart: rows with large gaps between them, and ids that 32 bits do not hold.
+func TestFarApart(t *testing.T) {
+	const rows, vocab, stride = 3, 5, 1 << 20
+	x := make([]float32, 2*stride+vocab)
+	packed := make([]float32, 0, rows*vocab)
+	for r := range rows {
+		for v := range vocab {
+			x[r*stride+v] = float32(r*v) / 3
+		}
+		packed = append(packed, x[r*stride:][:vocab]...)
+	}
+	far := runner.Rows{Data: x, Rows: rows, Vocab: vocab, Stride: stride}
+	ids, wide := []int32{4, 0, 2}, []int64{4, 0, 2}
+	var want, got reweight.Stats
+	for _, s := range []*reweight.Stats{&want, &got} {
+		*s = reweight.Stats{LSE: make([]float32, rows), Entropy: make([]float32, rows), Logprob: make([]float32, rows)}
+	}
+	if err := plain().TokenStats(want, reweight.Logits{Vocab: vocab, F32: packed}, ids, reweight.DefaultTokenStats); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range each(nativetest.Library(t), 2) {
+		if err := r.TokenStatsOfRows(got, far, wide, reweight.DefaultTokenStats); err != nil {
+			t.Fatal(err)
+		}
+		if err := trials.Differ(trials.Outcome{got}, trials.Outcome{want}); err != nil {
+			t.Errorf("%v: %v", r.ISA(), err)
+		}
+		for _, id := range []int64{5, 1 << 32, 1<<32 + 1, -1 << 32, math.MinInt64, math.MaxInt64} {
+			err := r.TokenStatsOfRows(got, far, []int64{0, id, 0}, reweight.DefaultTokenStats)
+			problem := fmt.Sprintf("is %d, want 0 to 4, for rows of 5 logits", id)
+			if err == nil || *err.(*reweight.InputError) != (reweight.InputError{Arg: "ids", Index: 1, Problem: problem}) {
+				t.Errorf("%v, id %d: error %v", r.ISA(), id, err)
+			}
+		}
+	}
+}
+
+// TestWrongRows: what a caller of C can have wrong and a caller of Go cannot is an error
+// too, about the argument.
+func TestWrongRows(t *testing.T) {
+	x := make([]float32, 12)
+	out := []float32{7, 7}
+	good := runner.Rows{Data: x, Rows: 2, Vocab: 5, Stride: 6}
+	ids := []int64{0, 1}
+	l := nativetest.Library(t)
+	stats := func(r *runner.Runner, logits runner.Rows, ids []int64) error {
+		return r.TokenStatsOfRows(reweight.Stats{Logprob: out}, logits, ids, reweight.DefaultTokenStats)
+	}
+	gradient := func(r *runner.Runner, dst runner.Rows) error {
+		return r.RowGradientOfRows(dst, good, ids, x[:2], nil, x[:2], nil, reweight.DefaultRowGradient)
+	}
+	with := func(change func(*runner.Rows)) runner.Rows {
+		rows := good
+		change(&rows)
+		return rows
+	}
+	for name, call := range map[string]func(r *runner.Runner) error{
+		"logits stride":   func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Stride = 4 }), ids) },
+		"logits negative": func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Stride = -6 }), ids) },
+		"logits vocab":    func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Vocab = 0 }), ids) },
+		"logits large": func(r *runner.Runner) error {
+			return stats(r, with(func(l *runner.Rows) { l.Vocab = 1 << 31; l.Stride = 0 }), ids)
+		},
+		"logits rows":  func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Rows = -1 }), ids) },
+		"logits dtype": func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.DType = 3 }), ids) },
+		"logits data":  func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Data = nil }), ids) },
+		"ids none":     func(r *runner.Runner) error { return stats(r, good, nil) },
+		"dst stride":   func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Stride = 4 })) },
+		"dst rows":     func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Rows = 1 })) },
+		"dst vocab":    func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Vocab = 4 })) },
+		"dst dtype": func(r *runner.Runner) error {
+			return gradient(r, with(func(l *runner.Rows) { l.DType = reweight.DTypeBF16 }))
+		},
+		"dst data": func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Data = nil })) },
+		"logprobs none": func(r *runner.Runner) error {
+			return r.RowGradientOfRows(good, good, ids, nil, nil, x[:2], nil, reweight.DefaultRowGradient)
+		},
+		"entropy none": func(r *runner.Runner) error {
+			return r.RowGradientOfRows(good, good, ids, x[:2], nil, x[:2], x[:2], reweight.DefaultRowGradient)
+		},
+		"grad none": func(r *runner.Runner) error {
+			return r.RowGradientOfRows(good, good, ids, x[:2], nil, nil, nil, reweight.DefaultRowGradient)
+		},
+		"workers":  func(r *runner.Runner) error { return stats(l.Runner(r.ISA(), -1), good, ids) },
+		"ISA":      func(r *runner.Runner) error { return stats(l.Runner(99, 1), good, ids) },
+		"ISA none": func(r *runner.Runner) error { return stats(l.Runner(missing(l), 1), good, ids) },
+	} {
+		for _, r := range each(l, 1) {
+			err := call(r)
+			input, ok := err.(*reweight.InputError)
+			if !ok {
+				t.Errorf("%s: error %v", name, err)
+				continue
+			}
+			t.Log(err)
+			var arg, rest string
+			fmt.Sscan(name, &arg, &rest)
+			if input.Arg != arg && input.Arg != arg+"."+rest || input.Index != -1 {
+				t.Errorf("%s: the error is about %s[%d]", name, input.Arg, input.Index)
+			}
+			if !slices.Equal(out, []float32{7, 7}) || slices.Max(x) != 0 || slices.Min(x) != 0 {
+				t.Errorf("%s: %v and %v are written", name, out, x)
+			}
+		}
+	}
+}
+
+// missing returns an instruction set that the library has not on this machine.
+func missing(l *runner.Library) reweight.ISA {
+	isa := reweight.NEON
+	for slices.Contains(l.ISAs(), isa) {
+		isa--
+	}
+	return isa
+}
