@@ -98,7 +98,24 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	want(functionsIn(t, "../gpu")[k.code.method], "gpu/", "Workspace has no method %s", k.code.method)
 	want(functionsIn(t, "../gpu/runner")[k.code.method], "gpu/runner/", "Runner has no method %s", k.code.method)
 
+	name := snakeCase(k.code.method)
+	want(containsIn(t, "../native/src/*.c", `(?m)^int reweight_`+name+`\(`), "native/src/", "no function reweight_%s", name)
+	want(containsIn(t, "../python/reweight/*.py", `(?m)^def `+name+`\(`), "python/reweight/", "no function %s", name)
+	want(functionsIn(t, "../native/runner")[k.code.method], "native/runner/", "Runner has no method %s", k.code.method)
+	for _, twin := range k.code.twins {
+		portable, dispatch := "native/src/portable_tokens.c", "native/src/tokens.c"
+		if k.Rows {
+			portable, dispatch = "native/src/portable_rows.c", "native/src/rows.c"
+		}
+		c := "rw_" + snakeCase(twin) + "_portable"
+		want(containsIn(t, "../"+portable, `(?m)^\w.*\b`+c+`\(`), portable, "no function %s", c)
+		want(containsIn(t, "../"+dispatch, `\bASSEMBLY\(`+twin+`\)`), dispatch, "no call of the assembly's %s", twin)
+	}
+
 	for _, place := range []struct{ file, pattern, what string }{
+		{"native/reweight.h", `(?m)^REWEIGHT_API int reweight_` + name + `\(`, "no declaration of reweight_" + name},
+		{"python/reweight/_library.py", `"` + name + `": \[`, "no types of " + name},
+		{"python/reweight/__init__.py", `(?m)^    "` + name + `",`, "not among the names of the package"},
 		{"gpu/launch_test.go", `\{"` + k.code.method + `", `, "no call"},
 		{"kernels/testdata/bits.txt", `(?m)^` + k.Name + ` `, "no bits; go test ./kernels -run TestBits -update writes them"},
 		{"doc.go", `\[Workspace\.` + k.code.method + `\]`, "not in the index"},
@@ -118,14 +135,27 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	return missing
 }
 
-// usedInTests reports whether a test of the folder uses the function.
-func usedInTests(t *testing.T, folder, function string) bool {
-	files, err := filepath.Glob(folder + "/*_test.go")
+// snakeCase returns a name of Go as C and Python have it: "ExpScale" is "exp_scale".
+func snakeCase(name string) string {
+	name = strings.NewReplacer("ActFocus", "Actfocus", "actFocus", "actfocus").Replace(name)
+	return strings.ToLower(upper.ReplaceAllString(name, "${1}_$2"))
+}
+
+var upper = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// containsIn reports whether a file that matches the pattern has what the expression says.
+func containsIn(t *testing.T, pattern, expression string) bool {
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
-	use := regexp.MustCompile(`\b` + function) // also in ActFocusWeights, which is ActFocusWeight for each token
-	return slices.ContainsFunc(files, func(file string) bool { return use.Match(read(t, file)) })
+	e := regexp.MustCompile(expression)
+	return slices.ContainsFunc(files, func(file string) bool { return e.Match(read(t, file)) })
+}
+
+// usedInTests reports whether a test of the folder uses the function.
+func usedInTests(t *testing.T, folder, function string) bool {
+	return containsIn(t, folder+"/*_test.go", `\b`+function) // also in ActFocusWeights, which is ActFocusWeight for each token
 }
 
 // read returns the contents of the file, empty if there is no such file.
