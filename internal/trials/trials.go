@@ -163,14 +163,16 @@ func (d *Draws) err() bool {
 	return true
 }
 
-// array returns n elements that begin at any address that their size allows.
+// array returns n elements that begin at any address that their size allows. Some have
+// other elements behind them, and some end where their memory does.
 func array[E any](d *Draws, n int) []E {
-	x := make([]E, n+16) // the heap aligns what has 16 bytes or more
-	d.arrays = append(d.arrays, bytesOf(x))
-	if d.even {
-		return x[:n:n]
+	first, behind := 0, 16 // the heap aligns what has 16 bytes or more
+	if !d.even {
+		first, behind = d.IntN(16), 0
 	}
-	return x[d.IntN(16):][:n:n]
+	x := make([]E, first+n+behind)
+	d.arrays = append(d.arrays, bytesOf(x))
+	return x[first:][:n:n]
 }
 
 // bytesOf returns the memory of x.
