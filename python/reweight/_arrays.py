@@ -70,7 +70,7 @@ class Array:
     def __init__(
         self, pointer: int, dtype: DType, shape: Tuple[int, ...], contiguous: bool, device: Optional[int], owner: Any
     ) -> None:
-        self.pointer = pointer  # of its first element; it means nothing if there is none
+        self.pointer = pointer  # of its first element; any but 0 if there is none
         self.dtype = dtype
         self.shape = shape
         self.contiguous = contiguous  # whether the elements lie one after another
@@ -114,6 +114,8 @@ class _Interface(ctypes.Structure):
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+# The address of arrays without elements, where PyTorch has 0: that stands for no array.
+_NOWHERE = 64
 # Flags of PyArrayInterface.
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
@@ -129,7 +131,7 @@ def view(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bool = Fa
         return _view_numpy(argument, obj, dtypes, writable)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
-        return _view_torch(argument, obj, dtypes, torch)
+        return _view_torch(argument, obj, dtypes, writable, torch)
     if isinstance(obj, np.ndarray) and not isinstance(obj, np.ma.MaskedArray):
         return _view_numpy(argument, obj, dtypes, writable)
     raise TypeError(f"{argument} is {described(obj)}, want a NumPy array or a torch.Tensor of {_listed(dtypes)}")
@@ -143,12 +145,15 @@ def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[DType, ...],
     flags = interface.flags
     if not flags & _ALIGNED:
         raise _misaligned(argument, dtype)
-    if writable and not flags & _WRITEABLE:
-        raise InputError(argument, "is read-only, want an array that can be written")
-    return Array(interface.data or 0, dtype, obj.shape, flags & _CONTIGUOUS != 0, None, obj)
+    array = Array(interface.data or 0, dtype, obj.shape, flags & _CONTIGUOUS != 0, None, obj)
+    if writable:
+        if not flags & _WRITEABLE:
+            raise InputError(argument, "is read-only, want an array that can be written")
+        _check_apart(argument, array)
+    return array
 
 
-def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], torch: Any) -> Array:
+def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bool, torch: Any) -> Array:
     if not _TORCH:
         _TORCH.update({getattr(torch, d.name): d for d in _ALL})
     dtype = _TORCH.get(obj.dtype)
@@ -163,7 +168,23 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], torch: Any) 
     pointer = obj.data_ptr()
     if pointer % dtype.size:
         raise _misaligned(argument, dtype)
-    return Array(pointer, dtype, tuple(obj.shape), obj.is_contiguous(), device.index if kind == "cuda" else None, obj)
+    array = Array(pointer, dtype, tuple(obj.shape), obj.is_contiguous(), device.index if kind == "cuda" else None, obj)
+    if pointer == 0:
+        if array.size:
+            raise InputError(argument, "has no memory: its storage was freed")
+        array.pointer = _NOWHERE
+    if writable:
+        _check_apart(argument, array)
+    return array
+
+
+def _check_apart(argument: str, array: Array) -> None:
+    """Wants each element to have memory of its own."""
+    if not array.contiguous and any(d > 1 and s == 0 for d, s in zip(array.shape, array.strides)):
+        raise InputError(
+            argument,
+            f"has elements that share their memory: for the shape {list(array.shape)} its strides are {list(array.strides)} elements",
+        )
 
 
 def _misaligned(argument: str, dtype: DType) -> InputError:
@@ -232,7 +253,7 @@ def empty(like: Array, shape: Tuple[int, ...], dtype: DType) -> Array:
         return Array(_Interface.from_address(_capsule_pointer(new.__array_struct__, None)).data or 0, dtype, shape, True, None, new)
     torch = sys.modules["torch"]
     tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.owner.device)
-    return Array(tensor.data_ptr(), dtype, shape, True, like.device, tensor)
+    return Array(tensor.data_ptr() or _NOWHERE, dtype, shape, True, like.device, tensor)
 
 
 def made_like(like: Array, values: npt.NDArray[Any]) -> Array:

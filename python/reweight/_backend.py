@@ -22,8 +22,8 @@ from ._structs import (
 class Backend(Protocol):
     """The functions of reweight.h, on one device.
 
-    Addresses are ints, in the memory of the device; 0 stands for no array where one may
-    be left out, and for an array without elements. The functions of this package have
+    Addresses are ints, in the memory of the device. 0 stands for no array, where one may be
+    left out; that of an array without elements is any other. The functions of this package have
     checked types, shapes, sizes, strides, alignment and devices. A backend checks what
     reweight.h says of options and contents, and raises an InputError.
 

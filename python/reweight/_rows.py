@@ -92,7 +92,7 @@ def token_stats(
         if results[2] is None:
             y = None
         elif y is None:
-            raise InputError("ids", f"is None, want {list(shape)} elements, one per row, for out.logprobs")
+            raise InputError("ids", f"is None, want the shape {list(shape)}, one element per row, for out.logprobs")
     temperature = number("temperature", temperature)
     run = backend(x.device)
     for part in _parts(x, x, [y] + results):
@@ -155,7 +155,7 @@ def row_gradient(
         h = _per_row("entropy", entropy, (F32,), shape, x)
     elif gh is not None or (options.entropy_bonus != 0 and math.isfinite(options.entropy_bonus)):
         why = "grad_entropy is set" if gh is not None else "entropy_bonus is not 0"
-        raise InputError("entropy", f"is None, want {list(shape)} elements, one per row, because {why}")
+        raise InputError("entropy", f"is None, want the shape {list(shape)}, one element per row, because {why}")
     if out is None:
         dst = empty(x, x.shape, x.dtype)
     else:

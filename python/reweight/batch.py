@@ -104,7 +104,7 @@ def bind(batch: Batch, *names: str) -> Bound:
         dtype = I32 if name in ("group_ids", "span_ids") else F32
         obj = getattr(batch, name)
         if obj is None:
-            raise InputError(name, f"is None, want {list(shape)} elements, one per {unit}")
+            raise InputError(name, f"is None, want the shape {list(shape)}, one element per {unit}")
         array = view(name, obj, (dtype,))
         check(name, array, shape, unit, role, "role")
         setattr(struct, name, array.pointer)

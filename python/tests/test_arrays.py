@@ -142,6 +142,20 @@ class Memory(TestCase):
             lambda: reweight.row_gradient(x, np.zeros(3, np.int64), stats.logprobs, stats.logprobs, out=x),
         )
 
+    @needs_torch
+    def test_freed_storage(self):
+        x = torch.zeros(3, 5)
+        x.storage().resize_(0)
+        self.assertInputError("logits", "logits has no memory: its storage was freed", lambda: reweight.token_stats(x))
+
+    @needs_torch
+    def test_expanded_outputs(self):
+        self.assertInputError(
+            "out.lse",
+            "out.lse has elements that share their memory: for the shape [3] its strides are [0] elements",
+            lambda: reweight.token_stats(rows(), out=reweight.TokenStats(lse=torch.zeros(1).expand(3))),
+        )
+
     def test_not_contiguous(self):
         wide = rows(shape=(3, 10))
         self.assertInputError(
