@@ -145,8 +145,19 @@ def _tokens(argument: str, obj: ArrayLike, dtypes: Tuple[DType, ...], like: Opti
     return array, as_numpy(array).reshape(-1)
 
 
-def _spans(response: npt.NDArray[np.bool_], offsets: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def _spans(
+    response: npt.NDArray[np.bool_], seq_offsets: Optional[ArrayLike], mask: Array
+) -> npt.NDArray[np.int32]:
     """Numbers the runs of response tokens, which end where a trajectory does; -1 outside."""
+    offsets = as_numpy(offsets_of(seq_offsets, mask, "response_mask"))
+    if offsets[0] != 0:
+        raise InputError("seq_offsets", f"is {offsets[0]}, want 0", 0)
+    decreases = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if len(decreases):
+        s = int(decreases[0]) + 1
+        raise InputError("seq_offsets", f"is {offsets[s]}, below the {offsets[s - 1]} before it", s)
+    if offsets[-1] != len(response):
+        raise InputError("seq_offsets", f"is {offsets[-1]}, want {len(response)}, the number of tokens", len(offsets) - 1)
     begins = response.copy()
     begins[1:] &= ~response[:-1]
     first = offsets[:-1][offsets[:-1] < offsets[1:]]  # of trajectories that have tokens
@@ -165,8 +176,7 @@ def spans_from_mask(response_mask: ArrayLike, seq_offsets: Optional[ArrayLike] =
     It may be of bool, uint8, int32, int64 or float32. The result is int32, of its shape.
     """
     mask, elements = _tokens("response_mask", response_mask, _MASK, None)
-    offsets = offsets_of(seq_offsets, mask, "response_mask")
-    spans = _spans(elements != 0, as_numpy(offsets))
+    spans = _spans(elements != 0, seq_offsets, mask)
     return made_like(mask, spans.reshape(mask.shape)).owner
 
 
@@ -191,8 +201,7 @@ def roles_from_mask(
     token_ids, int32 or int64, has its shape. The result is uint8, of that shape.
     """
     mask, elements = _tokens("response_mask", response_mask, _MASK, None)
-    offsets = offsets_of(seq_offsets, mask, "response_mask")
-    spans = _spans(elements != 0, as_numpy(offsets))
+    spans = _spans(elements != 0, seq_offsets, mask)
     roles = (spans >= 0).astype(np.uint8)
     if len(open_tag) or len(close_tag):
         if not (len(open_tag) and len(close_tag)):

@@ -1,0 +1,124 @@
+"""Roles and spans from masks."""
+
+import unittest
+
+import numpy as np
+from support import TestCase, needs_torch, torch
+
+import reweight
+
+OPEN, CLOSE = (90, 91), (95,)
+
+
+def reference(mask, ids, offsets):
+    """Roles and spans, token by token."""
+    roles, spans, span = [], [], -1
+    for begin, end in zip(offsets, offsets[1:]):
+        inside = False
+        run = []  # tokens of the response so far
+        for t in list(range(begin, end)) + [None]:
+            if t is not None and mask[t]:
+                if not inside:
+                    span, inside = span + 1, True
+                spans.append(span)
+                run.append(t)
+                continue
+            tokens = [int(ids[r]) for r in run]
+            of_run, i = [1] * len(run), 0
+            while i < len(tokens):
+                if tuple(tokens[i : i + len(OPEN)]) == OPEN:
+                    start = i + len(OPEN)
+                    ends = [j for j in range(start, len(tokens)) if tuple(tokens[j : j + len(CLOSE)]) == CLOSE]
+                    if not ends:
+                        break
+                    of_run[start : ends[0]] = [2] * (ends[0] - start)
+                    i = ends[0] + len(CLOSE)
+                else:
+                    i += 1
+            roles += of_run
+            run, inside = [], False
+            if t is not None:
+                spans.append(-1)
+                roles.append(0)
+    return np.array(roles, np.uint8), np.array(spans, np.int32)
+
+
+class Masks(TestCase):
+    def test_random_masks(self):
+        g = np.random.default_rng(0)
+        for case in range(300):
+            lengths = g.integers(0, 15, 6)
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            T = int(offsets[-1])
+            mask = g.random(T) < g.choice([0.3, 0.8, 1.0])
+            ids = g.choice([90, 91, 95, 1], T)
+            roles, spans = reference(mask, ids, offsets)
+            self.assertBits(reweight.spans_from_mask(mask, offsets), spans, f"case {case}")
+            got = reweight.roles_from_mask(mask, ids, open_tag=OPEN, close_tag=CLOSE, seq_offsets=offsets)
+            self.assertBits(got, roles, f"case {case}")
+
+    def test_padded(self):
+        g = np.random.default_rng(1)
+        mask = g.random((5, 40)) < 0.8
+        ids = g.choice([90, 91, 95, 1], (5, 40))
+        roles, spans = reference(mask.reshape(-1), ids.reshape(-1), np.arange(6) * 40)
+        self.assertBits(reweight.spans_from_mask(mask), spans.reshape(5, 40))
+        self.assertBits(reweight.roles_from_mask(mask, ids, open_tag=OPEN, close_tag=CLOSE), roles.reshape(5, 40))
+        # Views need no copy by the caller.
+        self.assertBits(reweight.spans_from_mask(mask[:, ::2]), reweight.spans_from_mask(mask[:, ::2].copy()))
+
+    def test_without_tags(self):
+        mask = np.array([[0, 1, 1, 0, 1]])
+        self.assertBits(reweight.roles_from_mask(mask), mask.astype(np.uint8))
+
+    def test_formats(self):
+        mask = np.array([[0, 1, 1, 0], [1, 0, 0, 1]])
+        want = np.array([[-1, 0, 0, -1], [1, -1, -1, 2]], np.int32)
+        for dtype in (bool, np.uint8, np.int32, np.int64, np.float32):
+            self.assertBits(reweight.spans_from_mask(mask.astype(dtype)), want)
+
+    @needs_torch
+    def test_tensors(self):
+        mask = torch.tensor([[0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 1, 1]])
+        ids = torch.tensor([[1, 90, 7, 7, 95, 5], [9, 2, 3, 90, 7, 95]])
+        spans = reweight.spans_from_mask(mask)
+        self.assertEqual(spans.dtype, torch.int32)
+        self.assertEqual(spans.tolist(), [[-1, 0, 0, 0, 0, -1], [1, -1, -1, 2, 2, 2]])
+        roles = reweight.roles_from_mask(mask.bool(), ids.int(), open_tag=[90], close_tag=[95])
+        self.assertEqual(roles.dtype, torch.uint8)
+        self.assertEqual(roles.tolist(), [[0, 1, 2, 2, 1, 0], [1, 0, 0, 1, 2, 1]])
+
+    def test_errors(self):
+        mask = np.ones((2, 3), np.uint8)
+        self.assertInputError(
+            "seq_offsets",
+            "seq_offsets is None, want where each trajectory begins: response_mask has the shape [6]",
+            lambda: reweight.spans_from_mask(mask.reshape(-1)),
+        )
+        for offsets, text in (
+            ([1, 6], "seq_offsets[0] is 1, want 0"),
+            ([0, 4, 3, 6], "seq_offsets[2] is 3, below the 4 before it"),
+            ([0, 5], "seq_offsets[1] is 5, want 6, the number of tokens"),
+        ):
+            self.assertInputError(
+                "seq_offsets", text, lambda: reweight.spans_from_mask(mask.reshape(-1), np.array(offsets))
+            )
+        self.assertInputError(
+            "token_ids",
+            "token_ids is None, want the token ids in which the tags are looked for",
+            lambda: reweight.roles_from_mask(mask, open_tag=[1], close_tag=[2]),
+        )
+        self.assertInputError(
+            "close_tag",
+            "close_tag is empty, want the token ids of both tags or of neither",
+            lambda: reweight.roles_from_mask(mask, open_tag=[1]),
+        )
+        self.assertInputError(
+            "token_ids",
+            "token_ids has the shape [3], want [2, 3], one element per token",
+            lambda: reweight.roles_from_mask(mask, np.zeros(3, np.int64), open_tag=[1], close_tag=[2]),
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
