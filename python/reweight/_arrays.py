@@ -141,7 +141,8 @@ def _view_numpy(argument: str, obj: npt.NDArray[Any], dtypes: Tuple[DType, ...],
     dtype = _NUMPY.get(obj.dtype)
     if dtype not in dtypes or dtype is None:
         raise TypeError(f"{argument} has dtype {_described_dtype(obj.dtype)}, want {_listed(dtypes)}")
-    interface = _Interface.from_address(_capsule_pointer(obj.__array_struct__, None))
+    capsule = obj.__array_struct__  # owns the interface: it must live while that is read
+    interface = _Interface.from_address(_capsule_pointer(capsule, None))
     flags = interface.flags
     if not flags & _ALIGNED:
         raise _misaligned(argument, dtype)
@@ -250,7 +251,9 @@ def empty(like: Array, shape: Tuple[int, ...], dtype: DType) -> Array:
     """Returns a new array, of NumPy or of PyTorch as like is, and on its device."""
     if isinstance(like.owner, np.ndarray):
         new = np.empty(shape, dtype.numpy)
-        return Array(_Interface.from_address(_capsule_pointer(new.__array_struct__, None)).data or 0, dtype, shape, True, None, new)
+        capsule = new.__array_struct__
+        interface = _Interface.from_address(_capsule_pointer(capsule, None))
+        return Array(interface.data or 0, dtype, shape, True, None, new)
     torch = sys.modules["torch"]
     tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.owner.device)
     return Array(tensor.data_ptr() or _NOWHERE, dtype, shape, True, like.device, tensor)

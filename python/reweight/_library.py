@@ -81,12 +81,23 @@ def _declare(lib: ctypes.CDLL) -> None:
 
 
 class _Thread(threading.local):
-    """The workspace, the scratch memory and the error of a thread."""
+    """The workspace and the error of a thread."""
 
-    def __init__(self) -> None:
-        self.workspace = Workspace()
+    def __init__(self, isa: int) -> None:
+        self.workspace = Workspace(isa)
         self.error = Error()
-        self.scratch = np.empty(0, np.uint8)
+
+    def grow(self, size: int) -> None:
+        """Gives the workspace at least so many bytes of scratch memory.
+
+        A signal handler may make calls at any point of the thread's own: the workspace is
+        replaced at once, and one that a call has taken keeps its memory.
+        """
+        if self.workspace.scratch_size < size:
+            memory = np.empty(size, np.uint8)
+            workspace = Workspace(self.workspace.isa, 1, memory.ctypes.data, size)
+            workspace.memory = memory
+            self.workspace = workspace
 
 
 class CPU:
@@ -96,26 +107,20 @@ class CPU:
     """
 
     def __init__(self, isa: int) -> None:
-        self.isa = isa
-        self.thread = _Thread()
+        self.thread = _Thread(isa)
 
     def _call(self, function: Any, *args: Any, workers: int = 1) -> None:
         """Calls the function, and raises what it finds wrong."""
         thread = self.thread
-        thread.workspace.isa = self.isa
-        thread.workspace.workers = workers
-        if function(thread.workspace, *args, thread.error):
-            raise _input_error(thread.error)
+        workspace, error = thread.workspace, thread.error
+        workspace.workers = workers
+        if function(workspace, *args, error):
+            raise _input_error(error)
 
     def _scratch(self, batch: Batch) -> None:
-        """Gives the thread enough scratch memory for the batch, whose spans are not counted:
-        each has at least one token."""
-        thread = self.thread
-        size = _lib.reweight_scratch_size(batch.tokens, batch.trajectories, batch.tokens)
-        if thread.scratch.size < size:
-            thread.scratch = np.empty(size, np.uint8)
-            thread.workspace.scratch = thread.scratch.ctypes.data
-            thread.workspace.scratch_size = size
+        """Sees to enough scratch memory for the batch. Its spans are not counted: each has at
+        least one token, and memory that is not touched costs nothing."""
+        self.thread.grow(_lib.reweight_scratch_size(batch.tokens, batch.trajectories, batch.tokens))
 
     def token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int) -> None:
         self._call(_lib.reweight_token_stats, dst, logits, ids, temperature, workers=workers or cpus())

@@ -33,6 +33,7 @@ class Workspace(ctypes.Structure):
     workers: int
     scratch: Optional[int]
     scratch_size: int
+    memory: object  # no field: what owns the scratch memory
     _fields_ = [("isa", c_int32), ("workers", c_int32), ("scratch", c_void_p), ("scratch_size", c_int64)]
 
 
