@@ -1,6 +1,6 @@
 """Measures the peak memory of log-probability and entropy, forward and backward, on the CPU.
 
-    python python/measure/memory.py [--rows 64] [--vocab 151936] [--hidden 1536] [--chunk 16]
+    python python/measure/memory.py [--rows 128] [--vocab 151936] [--hidden 1536] [--chunk 32]
 
 Each way runs in a process of its own, on one thread. What counts is the largest resident
 memory, VmHWM of /proc/self/status, less that before the first operation, when the
@@ -27,6 +27,7 @@ from forms import FORMS, machine
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MIB = 1 << 20
+WARM = 1024  # V of the first call, which loads and compiles what PyTorch does only once
 FROZEN, TRAINED = "chunks", "chunks, head trained"  # linear_token_stats
 
 
@@ -75,10 +76,10 @@ def one(a: argparse.Namespace) -> None:
     torch.manual_seed(0)
     dtype = DTYPES[a.dtype]
     if a.what == "logits":
-        logits_step(a.form, 2, 64, dtype)()  # loads what is loaded once
+        logits_step(a.form, a.rows, WARM, dtype)()
         print(peak(logits_step(a.form, a.rows, a.vocab, dtype)))
     else:
-        head_step(a.form, 2, 64, dtype, 32, 1)()
+        head_step(a.form, a.rows, WARM, dtype, a.hidden, a.chunk)()
         gradients = (a.rows + (a.vocab if a.form == TRAINED else 0)) * a.hidden * (torch.finfo(dtype).bits // 8)
         print(peak(head_step(a.form, a.rows, a.vocab, dtype, a.hidden, a.chunk)) - gradients)
 
@@ -93,10 +94,10 @@ def in_process(a: argparse.Namespace, what: str, form: str, dtype: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=64, help="N")
+    parser.add_argument("--rows", type=int, default=128, help="N")
     parser.add_argument("--vocab", type=int, default=151936, help="V")
     parser.add_argument("--hidden", type=int, default=1536, help="width of the hidden state")
-    parser.add_argument("--chunk", type=int, default=16, help="rows of logits that linear_token_stats holds")
+    parser.add_argument("--chunk", type=int, default=32, help="rows of logits that linear_token_stats holds")
     for name in ("--what", "--form", "--dtype"):  # of a process that measures
         parser.add_argument(name, help=argparse.SUPPRESS)
     a = parser.parse_args()

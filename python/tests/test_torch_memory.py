@@ -1,6 +1,6 @@
 """No second [N, V]: peak memory as python/measure/memory.py measures it, at smaller sizes."""
 
-import subprocess
+import argparse
 import sys
 import unittest
 from pathlib import Path
@@ -10,7 +10,9 @@ try:
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed")
 
-PROGRAM = Path(__file__).parents[1] / "measure" / "memory.py"
+sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
+import memory  # noqa: E402
+
 ROWS, VOCAB, HIDDEN, CHUNK = 256, 40_000, 64, 64
 LOGITS = {"float32": ROWS * VOCAB * 4, "bfloat16": ROWS * VOCAB * 2}
 NOISE = 1 << 20  # memory that the allocator and PyTorch keep for themselves
@@ -19,10 +21,8 @@ NOISE = 1 << 20  # memory that the allocator and PyTorch keep for themselves
 @unittest.skipUnless(Path("/proc/self/clear_refs").exists(), "needs Linux's /proc")
 class Memory(unittest.TestCase):
     def peak(self, what, form, dtype):
-        sizes = {"--rows": ROWS, "--vocab": VOCAB, "--hidden": HIDDEN, "--chunk": CHUNK}
-        words = [str(word) for pair in sizes.items() for word in pair]
-        command = [sys.executable, str(PROGRAM), "--what", what, "--form", form, "--dtype", dtype, *words]
-        return int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        sizes = argparse.Namespace(rows=ROWS, vocab=VOCAB, hidden=HIDDEN, chunk=CHUNK)
+        return memory.in_process(sizes, what, form, dtype)
 
     def test_token_stats(self):
         """The backward pass needs no memory of the size of the logits."""
@@ -33,7 +33,7 @@ class Memory(unittest.TestCase):
     def test_linear_token_stats(self):
         """One chunk, and the gradients, forward and backward."""
         for dtype, size in LOGITS.items():
-            for form in ("chunks", "chunks, head trained"):
+            for form in (memory.FROZEN, memory.TRAINED):
                 self.assertLess(self.peak("head", form, dtype), 1.1 * size * CHUNK / ROWS + NOISE, dtype)
             self.assertGreater(self.peak("head", "reweight", dtype), 0.9 * size, dtype)
 
