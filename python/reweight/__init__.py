@@ -5,6 +5,7 @@ results to the last bit. Arrays are NumPy arrays or tensors of PyTorch, on the C
 GPU; they are read and written where they are, and results are of the same kind.
 """
 
+from ._cuda import check
 from ._errors import InputError
 from ._kernels import (
     MinMax,
@@ -43,6 +44,7 @@ __all__ = [
     "aem",
     "available_isas",
     "best_isa",
+    "check",
     "exp_scale",
     "gae",
     "grpo",

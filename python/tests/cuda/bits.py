@@ -3,6 +3,7 @@ the C library: the results are the same to the last bit, and so are the errors."
 
 import ctypes
 import os
+import threading
 import unittest
 
 import false_cuda
@@ -122,7 +123,7 @@ class Draws:
             span_ids[t] = self.one(-2, -1, 0, span + 1, span + 2, 1 << 30)
         if self.error():
             place = self.to(trajectories)
-            seq_offsets[place] += self.one(-1, 1, -(1 << 40), 1 << 40)
+            seq_offsets[place] += self.one(-1, -(1 << 40), 1, 1 << 40) if place else -1
         rewards = self.finite(trajectories)
         if self.error():
             rewards[self.to(trajectories - 1)] = self.one(float("nan"), float("inf"), -float("inf"))
@@ -206,7 +207,14 @@ class Test(unittest.TestCase):
         cls.driver = false_cuda.start()
         _cuda._allocate = lambda ordinal, size: Memory(cls.driver, ordinal, size)
         _cuda._stream = lambda ordinal: false_cuda.STREAM
-        cls.host, cls.gpu = Host(), GPU(cls.driver)
+        cls.host, cls.local = Host(), threading.local()
+
+    @property
+    def gpu(self):
+        """The GPU of this thread's calls, and their arrays."""
+        if not hasattr(self.local, "gpu"):
+            self.local.gpu = GPU(self.driver)
+        return self.local.gpu
 
     def compare(self, call, outputs, spoiled=True):
         """Makes a call on both. call(on) draws nothing. outputs are the arrays that it writes,
@@ -470,7 +478,7 @@ class Test(unittest.TestCase):
         self.rounds(self.min_max)
 
     def exp_scale(self, d):
-        x = d.floats(d.tokens() + (not d.error()))
+        x = d.floats(0 if d.error() else 1 + d.tokens())
         lo, rate = float(d.finite(1)[0]), d.number(d.one(1, 0.1, 30), 0)
         out = d.one(x, np.zeros_like(x))
 
@@ -500,7 +508,7 @@ class Test(unittest.TestCase):
 
         def call(on):
             b = self.batch_at(on, arrays)
-            on.backend.aem(b.entropy if factors is arrays["entropy"] else on.place(factors), b, options)
+            on.backend.aem((b.entropy or 0) if factors is arrays["entropy"] else on.place(factors), b, options)
 
         return self.compare(call, [factors])
 
@@ -580,13 +588,35 @@ class Test(unittest.TestCase):
         def call(on):
             b = self.batch_at(on, arrays)
             w = 0 if weights is None else on.place(weights)
-            to = b.logprobs or 0 if grad is arrays["logprobs"] else on.place(grad)
+            to = (b.logprobs or 0) if grad is arrays["logprobs"] else on.place(grad)
             on.backend.loss(on.place(result), to, w, b, options)
 
         return self.compare(call, [grad, result], spoiled=False)
 
     def test_loss(self):
         self.rounds(self.loss, 2 * ROUNDS)
+
+    def test_threads(self):
+        """Threads call the two devices at the same time."""
+        failures = []
+
+        def work(thread):
+            try:
+                self.local.gpu = GPU(self.driver, thread % 2)
+                for seed in range(thread, ROUNDS, 8):
+                    for trial in (self.token_stats, self.row_gradient, self.aem, self.loss):
+                        draws = Draws(seed)
+                        draws.wrong = False  # a status is of all threads
+                        trial(draws)
+            except BaseException as e:
+                failures.append(e)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
 
 
 class TestSizes(unittest.TestCase):

@@ -1,0 +1,184 @@
+"""The functions of the package on CUDA tensors: the same arguments, results and errors as
+on the CPU. Where there is a GPU they run on it, and elsewhere on what stands for one."""
+
+import unittest
+
+import false_cuda
+import numpy as np
+import reweight
+from bits import differing
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("no PyTorch here") from None
+
+import false_torch
+
+
+def on(device, x):
+    """Returns a tensor, or what is made of tensors, on a device."""
+    if isinstance(x, torch.Tensor):
+        return x.to(device)
+    if isinstance(x, reweight.Batch):
+        return reweight.Batch(**{name: on(device, y) for name, y in vars(x).items()})
+    return x
+
+
+def elements(x):
+    """Returns the elements of a result on the CPU."""
+    if isinstance(x, torch.Tensor):
+        x = x.detach().cpu()
+        return (x.view(torch.int16).numpy().view(np.uint16) if x.dtype is torch.bfloat16 else x.numpy()).reshape(-1)
+    return np.array([x]).reshape(-1)
+
+
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if torch.cuda.is_available():
+            cls.second = f"cuda:{torch.cuda.device_count() - 1}"
+            return
+        cls.second = "cuda:1"
+        devices = false_torch.devices(false_cuda.start())
+        devices.__enter__()
+        cls.addClassCleanup(devices.__exit__, None, None, None)
+
+    def setUp(self):
+        torch.manual_seed(7)
+
+    def compare(self, function, *arguments, device="cuda:0", **options):
+        """Calls a function on the CPU and on the device, and compares the results."""
+        want = function(*arguments, **options)
+        got = function(
+            *[on(device, x) for x in arguments], **{name: on(device, x) for name, x in options.items()}
+        )
+        reweight.check(device)
+        both = zip(got, want) if isinstance(want, tuple) else [(got, want)]
+        for place, (g, w) in enumerate(both):
+            if w is None:
+                self.assertIsNone(g)
+                continue
+            self.assertEqual(g.device, torch.device(device))
+            self.assertEqual(tuple(g.shape), tuple(np.shape(w)))
+            g, w = elements(g), elements(w)
+            places = differing(g.astype(w.dtype), w)
+            self.assertEqual(len(places), 0, f"result {place}: {g} is not {w}")
+        return want, got
+
+    def batch(self, *shape):
+        """Returns four trajectories: packed for [T], padded for [B, T]."""
+        role = torch.randint(0, 3, shape, dtype=torch.uint8)
+        offsets = torch.tensor([0, 20, 20, 37, 60]) if len(shape) == 1 else None
+        mask = (role != 0).numpy().astype(np.uint8)
+        spans = reweight.spans_from_mask(mask, None if offsets is None else offsets.numpy())
+        floats = ("ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "advantages", "values")
+        return reweight.Batch(
+            role=role,
+            seq_offsets=offsets,
+            span_ids=torch.from_numpy(spans),
+            group_ids=torch.tensor([0, 1, 0, 1], dtype=torch.int32),
+            rewards=torch.rand(4),
+            **{name: torch.rand(shape) - 2 for name in floats},
+        )
+
+    def test_token_stats(self):
+        views = (
+            lambda x: x,
+            lambda x: x[:, :-1],
+            lambda x: x[1],
+            lambda x: x[1, 2],
+            lambda x: x[:, 1:, 3:],
+            lambda x: x[:, :1, 3:],
+        )
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            logits = (3 * torch.randn(3, 5, 83)).to(dtype)
+            ids = torch.randint(0, 80, (3, 5))
+            for temperature in (1.0, 0.7):
+                for view in views:
+                    with self.subTest(dtype=dtype, temperature=temperature, shape=tuple(view(logits).shape)):
+
+                        def call(logits, ids):
+                            x = view(logits)
+                            y = ids[:, 5 - x.shape[1]:] if len(x.shape) == 3 else ids[1] if len(x.shape) == 2 else ids[1, 2]
+                            return reweight.token_stats(x, y, temperature=temperature)
+
+                        self.compare(call, logits, ids)
+        self.compare(reweight.token_stats, logits)
+        self.compare(reweight.token_stats, logits, ids.int(), device=self.second)
+
+    def test_row_gradient(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            logits = (3 * torch.randn(6, 83)).to(dtype)
+            ids = torch.randint(0, 83, (6,))
+            stats = reweight.token_stats(logits, ids)
+            grad, grad_entropy = torch.randn(6), torch.randn(6)
+            self.compare(reweight.row_gradient, logits, ids, stats.logprobs, grad)
+            self.compare(reweight.row_gradient, logits, ids, stats.logprobs, grad, entropy=stats.entropy, entropy_bonus=0.01)
+            want, _ = self.compare(
+                reweight.row_gradient, logits, ids, stats.logprobs, grad, entropy=stats.entropy, grad_entropy=grad_entropy
+            )
+            there = on("cuda:0", logits)
+            arguments = [on("cuda:0", x) for x in (ids, stats.logprobs, grad)]
+            options = {"entropy": on("cuda:0", stats.entropy), "grad_entropy": on("cuda:0", grad_entropy)}
+            self.assertIs(reweight.row_gradient(there, *arguments, **options, out=there), there)
+            self.assertEqual(len(differing(elements(there), elements(want))), 0)
+
+    def test_schemes(self):
+        for b in (self.batch(60), self.batch(4, 15)):
+            shape = b.role.shape
+            for signal in ("energy", "surprisal", "log_ratio"):
+                self.compare(reweight.actfocus, b, signal=signal)
+            for scope in ("group", "trajectory", "batch"):
+                self.compare(reweight.aem, b, scope=scope, device=self.second)
+            self.compare(reweight.grpo, b)
+            self.compare(reweight.gae, b, torch.rand(shape), gamma=0.9, lambda_=0.8)
+            self.compare(reweight.whiten, b.values, b.role)
+            for aggregation in ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"):
+                self.compare(reweight.loss, b, torch.rand(shape), aggregation=aggregation)
+
+    def test_kernels(self):
+        b = self.batch(60)
+        offsets = torch.tensor([0, 7, 7, 40, 60], dtype=torch.int32)
+        self.compare(reweight.multiply, b.values, b.entropy)
+        self.compare(reweight.masked_moments, b.values, b.role, shift=0.5)
+        self.compare(reweight.actfocus_weights, b.values, b.role, mean=-1.5, sigma=0.3)
+        self.compare(reweight.span_means, b.values, offsets)
+        self.compare(reweight.min_max, b.values, offsets)
+        self.compare(reweight.exp_scale, b.values, lo=-2.0, rate=1.5)
+        self.compare(reweight.surrogate, b.logprobs, b.old_logprobs, b.advantages, b.role)
+
+    def test_errors(self):
+        """What is wrong is found on the host at once, and on the GPU by check, which forgets
+        it then."""
+        logits, ids = torch.randn(4, 10), torch.tensor([1, 10, 3, 4])
+        there, chosen = on("cuda:0", logits), on("cuda:0", ids)
+        with self.assertRaises(ValueError) as on_cpu:
+            reweight.token_stats(logits, ids)
+        stats = reweight.token_stats(there, chosen)
+        with self.assertRaises(ValueError) as on_gpu:
+            reweight.check()
+        self.assertEqual(str(on_gpu.exception), str(on_cpu.exception))
+        self.assertEqual(stats.logprobs.isnan().cpu().tolist(), [False, True, False, False])
+        reweight.check()
+        with self.assertRaisesRegex(ValueError, "^temperature is 0, want a positive, finite number$"):
+            reweight.token_stats(there, temperature=0)
+        with self.assertRaisesRegex(ValueError, "^ids is on the CPU, want cuda:0 like logits$"):
+            reweight.token_stats(there, ids)
+        with self.assertRaisesRegex(ValueError, "^device is cpu, want a CUDA device$"):
+            reweight.check("cpu")
+        reweight.check()
+
+    def test_check_is_of_its_device(self):
+        """What is found on one device is not told of another."""
+        if self.second == "cuda:0":
+            self.skipTest("there is one GPU here: it is not compared with a second one")
+        for device, other in (("cuda:0", "cuda:1"), ("cuda:1", torch.device("cuda", 0))):
+            reweight.token_stats(*[on(device, x) for x in (torch.randn(4, 10), torch.tensor([1, 2, 3, -4]))])
+            reweight.check(other)
+            with self.assertRaisesRegex(ValueError, r"^ids\[3\] is -4, want 0 to 9, for rows of 10 logits$"):
+                reweight.check(int(device[-1]))
+
+
+if __name__ == "__main__":
+    unittest.main()

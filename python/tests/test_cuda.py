@@ -1,0 +1,38 @@
+"""The GPU's half, on machines without a GPU. The tests are in the folder cuda. Each file of
+it runs in a process of its own, because what stands for a GPU there has a runtime of Go,
+which must not be in the process of the other tests."""
+
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("cuda")
+
+
+class TestCUDA(unittest.TestCase):
+    def run_file(self, name):
+        command = [sys.executable, "-m", "unittest", "-v", name]
+        ran = subprocess.run(command, cwd=FOLDER, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if ran.returncode:
+            self.fail(f"{name}:\n{ran.stdout}")
+        skipped = [line for line in ran.stdout.splitlines() if "skipped" in line]
+        if skipped:
+            self.skipTest("; ".join(skipped))
+
+    def test_structs(self):
+        self.run_file("structs")
+
+    def test_driver(self):
+        self.run_file("driver")
+
+    def test_bits(self):
+        self.run_file("bits")
+
+    def test_tensors(self):
+        self.run_file("tensors")
+
+
+if __name__ == "__main__":
+    unittest.main()
