@@ -74,7 +74,8 @@ def padded(parts, value=0, left=False, width=None):
 
 def batch(rollouts, **more):
     """Returns the rollouts as the library takes them."""
-    names = ["role", "seq_offsets", "group_ids", "span_ids", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_energy"]
+    names = ["role", "seq_offsets", "group_ids", "span_ids", "entropy"]
+    names += ["old_logprobs", "logprobs", "ref_logprobs", "ref_energy"]
     return reweight.Batch(**{**{name: getattr(rollouts, name) for name in names}, **more})
 
 

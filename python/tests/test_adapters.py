@@ -180,6 +180,11 @@ class MultiplierTest(Case):
             credit = Credit(alpha=0, tags=([1], [2]), aem=False)
             got = token_multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
             self.assertBits(np.concatenate(got), np.zeros(5))
+        none = np.zeros((2, 3))
+        for aggregation in AGGREGATIONS:
+            credit = Credit(tags=None, entropy="surprisal")
+            got = token_multiplier(none, credit=credit, aggregation=aggregation, old_logprobs=none, group_ids=[4, 4])
+            self.assertBits(got, none)
 
     def test_errors(self):
         r = self.rollouts
@@ -200,7 +205,8 @@ class MultiplierTest(Case):
                 self.call(**change)
             self.assertTrue(str(caught.exception).startswith(message), caught.exception)
         lists = [np.zeros(3), np.zeros(2)]
-        with self.assertRaisesRegex(ValueError, r"entropy has rows of the shapes \[\[2\], \[3\]\], want \[\[3\], \[2\]\] like mask"):
+        message = r"entropy has rows of the shapes \[\[2\], \[3\]\], want \[\[3\], \[2\]\] like mask"
+        with self.assertRaisesRegex(ValueError, message):
             token_multiplier(lists, entropy=lists[::-1], credit=Credit(actfocus=False))
         with self.assertRaisesRegex(ValueError, "entropy is \"none\", want one of"):
             Credit(entropy="none")

@@ -13,6 +13,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import sys
 import types
@@ -253,6 +254,12 @@ class TRLCheckout(CheckoutCase):
         accelerator = SimpleNamespace(process_index=0, num_processes=1)
         accelerator.gather = accelerator.gather_for_metrics = lambda x: x.reshape(-1)
         accelerator.reduce = lambda x, reduction: x
+        signature = inspect.signature(trainer_class._get_per_token_logps_and_entropies)
+
+        def forward(*args, **kwargs):
+            signature.bind(trainer, *args, **kwargs)
+            return logps, entropy, None
+
         fields = dict(
             accelerator=accelerator, model=SimpleNamespace(training=True), num_generations=8, use_liger_kernel=False,
             processing_class=r.tokenizer, _tokenizer=r.tokenizer, top_entropy_quantile=1.0, aux_loss_enabled=False, beta=0.0,
@@ -260,19 +267,22 @@ class TRLCheckout(CheckoutCase):
             use_vllm=False, current_gradient_accumulation_steps=1, max_completion_length=50, _entropy_bonus_enabled=False,
             args=SimpleNamespace(per_device_train_batch_size=32, delta=None),
             _metrics=mock.MagicMock(),
-            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logps, entropy, None),
+            _get_per_token_logps_and_entropies=forward,
         )  # fmt: skip
         vars(trainer).update(fields)
+        generate = lambda self, inputs: dict(output)
+        accelerate = SimpleNamespace(gather_object=lambda parts: parts)
         for credit in (Credit(), Credit(aem=False), Credit(entropy="surprisal", scope="trajectory")):
             for loss_type in ("grpo", "bnpo", "dapo", "dr_grpo"):
-                kind = {"grpo": "seq_mean_token_mean", "dr_grpo": "seq_mean_token_sum_norm"}.get(loss_type, "token_mean")
                 trainer.loss_type = loss_type
-                with mock.patch.object(trainer_class, "_generate_and_score_completions", lambda self, inputs: dict(output)):
-                    with mock.patch.dict(sys.modules, {"accelerate.utils": SimpleNamespace(gather_object=lambda parts: parts)}):
-                        with mock.patch("reweight.adapters.trl.version_of", lambda package: "1.9.0"):
-                            self.adapter().install(credit)
-                        got = trainer._generate_and_score_completions([])
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(mock.patch.object(trainer_class, "_generate_and_score_completions", generate))
+                    stack.enter_context(mock.patch.dict(sys.modules, {"accelerate.utils": accelerate}))
+                    stack.enter_context(mock.patch("reweight.adapters.trl.version_of", lambda package: "1.9.0"))
+                    self.adapter().install(credit)
+                    got = trainer._generate_and_score_completions([])
                 self.assertEqual(got["advantages"].shape, mask.shape)
+                kind = {"grpo": "seq_mean_token_mean", "dr_grpo": "seq_mean_token_sum_norm"}.get(loss_type, "token_mean")
                 loss = trainer_class._compute_loss(trainer, None, got)
                 self.assertLoss(loss, r, credit, kind, 32 * 50, dual_clip=0.0)
 
@@ -321,8 +331,8 @@ class OpenRLHFCheckout(CheckoutCase):
                 total = 0.0
                 for e in experiences:
                     new = torch.from_numpy(padded([rows(r, r.logprobs, 1)[i] for i in e.index]))
-                    loss = policy_loss(new, e.action_log_probs, e.advantages, e.action_mask, batch_num_tokens=float(r.mask.sum()))[0]
-                    total += float(loss)
+                    arrays = (new, e.action_log_probs, e.advantages, e.action_mask)
+                    total += float(policy_loss(*arrays, batch_num_tokens=float(r.mask.sum()))[0])
                 self.assertLoss(total, centred, credit, "token_mean", dual_clip=dual_clip or 0.0)
 
 
@@ -337,7 +347,8 @@ class NeMoRLCheckout(CheckoutCase):
         """The patched GRPOAdvantageEstimator, and ClippedPGLossFn of its advantages."""
         r = self.rollouts
         estimators, losses = self.module("algorithms.advantage_estimator"), self.module("algorithms.loss.loss_functions")
-        estimator = estimators.GRPOAdvantageEstimator(SimpleNamespace(use_leave_one_out_baseline=False, normalize_rewards=False), None)
+        settings = SimpleNamespace(use_leave_one_out_baseline=False, normalize_rewards=False)
+        estimator = estimators.GRPOAdvantageEstimator(settings, None)
         means = np.array([r.rewards[r.group_ids == g].mean() for g in r.group_ids])
         advantages = ((r.rewards - means)[r.trajectory] * r.mask).astype(np.float32)
         centred = SimpleNamespace(**{**vars(r), "advantages": advantages})
@@ -362,7 +373,8 @@ class NeMoRLCheckout(CheckoutCase):
                     "token_mask": mask, "sample_mask": torch.ones(32), "advantages": got,
                     "prev_logprobs": self.grid(r.old_logprobs), "generation_logprobs": self.grid(r.old_logprobs),
                 }  # fmt: skip
-                loss, _ = losses.ClippedPGLossFn(config)(self.grid(r.logprobs)[:, 1:], data, torch.tensor(32.0), mask.sum())
+                function = losses.ClippedPGLossFn(config)
+                loss, _ = function(self.grid(r.logprobs)[:, 1:], data, torch.tensor(32.0), mask.sum())
                 self.assertLoss(loss, centred, credit, aggregation)
 
 
@@ -374,7 +386,8 @@ class SlimeCheckout(CheckoutCase):
         """The function in compute_advantages_and_returns, and compute_policy_loss of its
         advantages, reduced by get_sum_of_sample_mean."""
         r = self.rollouts
-        loss, ppo, cp = (self.module(name) for name in ("backends.megatron_utils.loss", "utils.ppo_utils", "backends.megatron_utils.cp_utils"))
+        megatron = "backends.megatron_utils."
+        loss, cp, ppo = self.module(megatron + "loss"), self.module(megatron + "cp_utils"), self.module("utils.ppo_utils")
         mpu = SimpleNamespace(
             is_pipeline_last_stage=lambda: True, get_context_parallel_world_size=lambda: 1, get_data_parallel_group=lambda: None,
             get_data_parallel_rank=lambda: 0,
@@ -428,7 +441,8 @@ class PrimeRLCheckout(CheckoutCase):
         """The patched GRPOAlgorithm on a group of traces, and compute_loss of its advantages,
         whose surrogate has no clip where no probability moves far."""
         r, loss = self.rollouts, self.module("trainer.rl.loss")
-        algorithm = self.module("orchestrator.algo.grpo").GRPOAlgorithm.__new__(self.module("orchestrator.algo.grpo").GRPOAlgorithm)
+        grpo = self.module("orchestrator.algo.grpo").GRPOAlgorithm
+        algorithm = grpo.__new__(grpo)
         algorithm.length_penalty = None
         for credit in (self.credit(), self.credit(aem=False, beta=2.0)):
             self.adapter().install(credit)
@@ -449,21 +463,23 @@ class PrimeRLCheckout(CheckoutCase):
                             )  # fmt: skip
                         )
                     agent = SimpleNamespace(trainable=True)
-                    traces.append(SimpleNamespace(id=str(s), nodes=nodes, reward=float(r.rewards[s]), has_error=False, agent=agent))
+                    fields = dict(id=str(s), nodes=nodes, reward=float(r.rewards[s]), has_error=False, agent=agent)
+                    traces.append(SimpleNamespace(**fields))
                 asyncio.run(algorithm.finalize_group([SimpleNamespace(traces=[trace]) for trace in traces]))
                 advantages = [[a for node in trace.nodes for a in node.advantages or []] for trace in traces]
-                share = SimpleNamespace(
-                    **{name: getattr(r, name)[keep] for name in ("role", "mask", "old_logprobs", "logprobs", "ref_logprobs", "entropy", "ref_energy")}
-                )
+                names = ("role", "mask", "old_logprobs", "logprobs", "ref_logprobs", "entropy", "ref_energy")
+                share = SimpleNamespace(**{name: getattr(r, name)[keep] for name in names})
                 share.seq_offsets = np.append(0, np.cumsum(np.diff(r.seq_offsets)[members]))
                 share.group_ids = np.zeros(len(members), np.int32)
                 spans = r.span_ids[keep]
                 share.span_ids = np.where(spans >= 0, spans - spans[spans >= 0].min(), -1).astype(np.int32)
                 rewards = r.rewards[members]
-                share.advantages = np.repeat((rewards - rewards.mean()).astype(np.float32), np.diff(share.seq_offsets)) * share.mask
+                scores = (rewards - rewards.mean()).astype(np.float32)
+                share.advantages = np.repeat(scores, np.diff(share.seq_offsets)) * share.mask
                 if not share.advantages.any():
                     continue
-                tensors = lambda x: [torch.from_numpy(part[keep].copy()) for part, keep in zip(rows(share, x), rows(share, share.mask))]
+                cut = lambda x: zip(rows(share, x), rows(share, share.mask))
+                tensors = lambda x: [torch.from_numpy(part[mask].copy()) for part, mask in cut(x)]
                 old, new = tensors(share.old_logprobs), tensors(share.logprobs)
                 config = SimpleNamespace(dppo_mask_high=2.0, dppo_mask_low=2.0, adv_tau=1.0, kl_tau=0.0)
                 got, _ = loss.compute_loss(

@@ -274,7 +274,8 @@ class TRLTest(TrainerCase):
 
     def test_refused(self):
         self.install("trl", self.modules)
-        for change, message in (({"loss_type": "luspo"}, 'loss_type="luspo" takes one advantage'), ({"use_liger_kernel": True}, "use_liger_kernel=True")):
+        cases = {'loss_type="luspo" takes one': {"loss_type": "luspo"}, "use_liger_kernel=True": {"use_liger_kernel": True}}
+        for message, change in cases.items():
             with mock.patch.multiple(self.trainer, create=True, **change), self.assertRaisesRegex(ValueError, message):
                 self.step()
         sys.modules["trl"].__version__ = "0.25.1"
@@ -305,13 +306,15 @@ class OpenRLHFTest(TrainerCase):
 
         class RemoteExperienceMaker:
             tokenizer = r.tokenizer
-            args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo"), rollout=SimpleNamespace(n_samples_per_prompt=8))
+            actor, rollout = SimpleNamespace(policy_loss_type="ppo"), SimpleNamespace(n_samples_per_prompt=8)
+            args = SimpleNamespace(actor=actor, rollout=rollout)
 
             def compute_advantages_and_returns(self, experiences):
                 return [SimpleNamespace(**vars(e)) for e in experiences]
 
         self.maker = RemoteExperienceMaker()
-        self.modules = modules(openrlhf__trainer__ppo_utils__experience_maker={"RemoteExperienceMaker": RemoteExperienceMaker})
+        contents = {"RemoteExperienceMaker": RemoteExperienceMaker}
+        self.modules = modules(openrlhf__trainer__ppo_utils__experience_maker=contents)
 
     def step(self):
         got = [None] * len(self.order)
@@ -347,8 +350,8 @@ class NeMoRLTest(TrainerCase):
         self.logprobs, self.reference = grid(r.old_logprobs), grid(r.ref_logprobs)
         self.prompt_ids = torch.from_numpy(np.stack([r.group_ids, r.group_ids * 0 + 5], 1).astype(np.int64))
         ids = [torch.from_numpy(row.astype(np.int64)) for row in rows(r, r.token_ids)]
-        log = [[{"role": "user", "token_ids": row[:n]}, {"role": "assistant", "token_ids": row[n:]}] for row, n in zip(ids, self.prompts)]
-        self.log = {"message_log": log}
+        turns = lambda row, n: [{"role": "user", "token_ids": row[:n]}, {"role": "assistant", "token_ids": row[n:]}]
+        self.log = {"message_log": [turns(row, n) for row, n in zip(ids, self.prompts)]}
 
         class GRPOAdvantageEstimator:
             def compute_advantage(self, prompt_ids, rewards, mask, **kwargs):
@@ -363,10 +366,9 @@ class NeMoRLTest(TrainerCase):
         self.modules = modules(nemo_rl__algorithms__advantage_estimator=names)
 
     def step(self, **change):
-        arguments = dict(prompt_ids=self.prompt_ids, rewards=torch.from_numpy(self.rollouts.scores), mask=self.mask, repeated_batch=self.log)
-        return self.grpo.compute_advantage(
-            **{**arguments, "logprobs_policy": self.logprobs, "logprobs_reference": self.reference, **change}
-        )
+        arguments = dict(prompt_ids=self.prompt_ids, rewards=torch.from_numpy(self.rollouts.scores), mask=self.mask)
+        more = dict(repeated_batch=self.log, logprobs_policy=self.logprobs, logprobs_reference=self.reference)
+        return self.grpo.compute_advantage(**{**arguments, **more, **change})
 
     def test_advantages(self):
         drop = [0] * len(self.prompts)
@@ -395,7 +397,7 @@ class NeMoRLTest(TrainerCase):
         self.install("nemo_rl", self.modules, Credit(signal="log_ratio", aem=False))
         zeros = torch.zeros_like(self.logprobs)
         for change, message in (
-            ({"logprobs_policy": zeros}, "loss_fn.force_on_policy_ratio=true: set it to false"),
+            ({"logprobs_policy": zeros}, "with loss_fn.force_on_policy_ratio=true, .*: set it to false"),
             ({"logprobs_reference": zeros}, "skip_reference_policy_logprobs_calculation=false"),
             ({"logprobs_reference": None}, "skip_reference_policy_logprobs_calculation=false"),
             ({"repeated_batch": {"total_reward": None}}, "data_plane.enabled=false"),
@@ -563,7 +565,8 @@ class PrimeRLTest(TrainerCase):
             for g, episodes in enumerate(self.groups):
                 asyncio.run(self.algorithm.finalize_group(episodes))
                 keep = r.group_ids[r.trajectory] == np.unique(r.group_ids)[g]
-                names = ["role", "mask", "advantages", "token_ids", "old_logprobs", "logprobs", "ref_logprobs", "entropy", "ref_energy"]
+                names = ["role", "mask", "advantages", "token_ids"]
+                names += ["old_logprobs", "logprobs", "ref_logprobs", "entropy", "ref_energy"]
                 share = SimpleNamespace(**{name: getattr(r, name)[keep] for name in names})
                 lengths = np.diff(r.seq_offsets)[r.group_ids == np.unique(r.group_ids)[g]]
                 share.seq_offsets = np.append(0, np.cumsum(lengths))
@@ -595,8 +598,12 @@ class HooksTest(unittest.TestCase):
     """What a user reads where a trainer has changed."""
 
     HOOKS = {
-        "verl": ("verl", "verl__trainer__ppo__v1__trainer_base", "PPOTrainer", "_compute_advantage", "batch", "verl 0.9.0"),
-        "trl": ("TRL", "trl__trainer__grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "inputs", "TRL 1.9.0"),
+        "verl": (
+            "verl", "verl__trainer__ppo__v1__trainer_base", "PPOTrainer", "_compute_advantage", "batch", "verl 0.9.0",
+        ),
+        "trl": (
+            "TRL", "trl__trainer__grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "inputs", "TRL 1.9.0",
+        ),
         "openrlhf": (
             "OpenRLHF", "openrlhf__trainer__ppo_utils__experience_maker", "RemoteExperienceMaker",
             "compute_advantages_and_returns", "experiences", "OpenRLHF 0.11.0",
@@ -620,8 +627,9 @@ class HooksTest(unittest.TestCase):
         return str(caught.exception)
 
     def holder(self, path, owner, functions):
-        more = {"_get_per_token_logps_and_entropies": lambda self, attention_mask, compute_entropy: None} if owner == "GRPOTrainer" else {}
-        content = functions if owner is None else {owner: type(owner, (), {**functions, **more})}
+        # TRL's adapter looks at this method first.
+        more = {"_get_per_token_logps_and_entropies": lambda self, attention_mask, compute_entropy: None}
+        content = functions if owner is None else {owner: type(owner, (), {**more, **functions})}
         return {path.split("__")[0]: {"__version__": "99.1"}, path: content}
 
     def test_hooks(self):
@@ -636,12 +644,17 @@ class HooksTest(unittest.TestCase):
                 text = self.install(adapter, **{path.split("__")[0]: {"__version__": "99.1"}})
                 self.assertRegex(text, f"in {trainer} 99.1 there is no module {path.split('__')[0]}.{path.split('__')[1]}")
 
-    def test_entropy(self):
-        for adapter in ("openrlhf", "nemo_rl", "slime", "prime_rl"):
+    def test_credit(self):
+        """What a trainer does not keep is found before anything is installed."""
+        for adapter, hook in self.HOOKS.items():
             module = importlib.import_module("reweight.adapters." + adapter)
             function = module.advantage_function if adapter == "slime" else module.install
-            with self.assertRaisesRegex(ValueError, r'keeps no entropy .* use Credit\(entropy="surprisal"\), or Credit\(aem=False\)'):
-                function(Credit())
+            with self.assertRaisesRegex(ValueError, f'signal is "energy", which {hook[0]} does not keep, want one of'):
+                function(Credit(signal="energy"))
+            if adapter not in ("verl", "trl"):
+                message = rf'entropy is "exact", but {hook[0]} keeps no .* use Credit\(entropy="surprisal"\)'
+                with self.assertRaisesRegex(ValueError, message):
+                    function(Credit())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """ActFocus and AEM in the trainers that people use.
 
-A trainer multiplies the advantage A of each token into a loss l that is homogeneous: for
-m >= 0, l(m A) = m l(A). This holds for the clipped surrogate of PPO, with dual clip, with
-a clipped importance ratio (CISPO) and with a ratio per sequence (GSPO) alike. A weight w
-of ActFocus and a factor f of AEM can therefore be multiplied into the advantages, and the
-loss of the trainer stays as it is. What differs is the sum by which the loss is divided.
+The loss l of a token is homogeneous in its advantage A in most trainers: for m >= 0,
+l(m A) = m l(A). This holds for the clipped surrogate of PPO, with dual clip too, for CISPO,
+and for a ratio per sequence as in GSPO. A weight w of ActFocus and a factor f of AEM can
+therefore be multiplied into the advantages, and the loss of the trainer stays as it is.
+What differs is the number by which the sum of the tokens' losses is divided.
 Let N and N_s be the response tokens of the batch and of trajectory s, and S the
 trajectories that have one:
 
@@ -81,6 +81,16 @@ class Credit:
     guard: float = 0.1
     scope: str = "group"
     entropy: str = "exact"
+
+    def check(self, trainer: str, *, entropy: bool) -> None:
+        """Raises InputError if the credit wants what a trainer does not keep; entropy is
+        whether it keeps that of the old policy."""
+        if self.actfocus and self.signal not in ("surprisal", "log_ratio"):
+            problem = f'is "{self.signal}", which {trainer} does not keep, want one of [surprisal log_ratio]'
+            raise reweight.InputError("signal", problem)
+        if self.wants_entropy and not entropy:
+            problem = f'is "exact", but {trainer} keeps no entropy of the old policy'
+            raise reweight.InputError("entropy", problem + ': use Credit(entropy="surprisal") or Credit(aem=False)')
 
     @property
     def wants_entropy(self) -> bool:
@@ -198,7 +208,11 @@ def _multiplier(rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: 
 
 
 def _roles(
-    response: npt.NDArray[np.bool_], ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], tags: Tuple[Tag, Tag], tokenizer: Any
+    response: npt.NDArray[np.bool_],
+    ids: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    tags: Tuple[Tag, Tag],
+    tokenizer: Any,
 ) -> npt.NDArray[np.uint8]:
     """Returns the role of each token: an action strictly between two tags of one response."""
     opening, closing = tags

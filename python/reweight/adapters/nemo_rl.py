@@ -35,8 +35,7 @@ def install(
     token_level_loss: as loss_fn.token_level_loss of the configuration.
     estimator: the class, of nemo_rl.algorithms.advantage_estimator.
     """
-    if credit.wants_entropy:
-        raise ValueError("NeMo RL keeps no entropy of the old policy for AEM: use Credit(entropy=\"surprisal\"), or Credit(aem=False)")
+    credit.check("NeMo RL", entropy=False)
     owner, name = find_hook(
         "NeMo RL",
         f"nemo_rl.algorithms.advantage_estimator:{estimator}.compute_advantage",
@@ -49,13 +48,16 @@ def install(
             result = original(self, prompt_ids=prompt_ids, rewards=rewards, mask=mask, **kwargs)
             logprobs = kwargs.get("logprobs_policy", kwargs.get("logprobs"))
             reference = kwargs.get("logprobs_reference", kwargs.get("reference_logprobs"))
-            if logprobs is None or not logprobs[mask.bool()].any():
+            kept = mask.bool()
+            if logprobs is None or kept.any() and not logprobs[kept].any():
                 raise ValueError(
-                    "NeMo RL computes no log-probabilities of the old policy with loss_fn.force_on_policy_ratio=true: set it to false"
+                    "with loss_fn.force_on_policy_ratio=true, NeMo RL computes no log-probabilities of the old policy: "
+                    "set it to false"
                 )
-            if credit.wants_ref_logprobs and (reference is None or not reference[mask.bool()].any()):
+            if credit.wants_ref_logprobs and (reference is None or kept.any() and not reference[kept].any()):
                 raise ValueError(
-                    "the signal log_ratio needs grpo.skip_reference_policy_logprobs_calculation=false, or use Credit(signal=\"surprisal\")"
+                    "the signal log_ratio needs grpo.skip_reference_policy_logprobs_calculation=false, "
+                    "or use Credit(signal=\"surprisal\")"
                 )
             torch = sys.modules["torch"]
             mask = mask.clone()

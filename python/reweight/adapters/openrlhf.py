@@ -31,8 +31,7 @@ WRITTEN_FOR = "OpenRLHF 0.11.0"
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes RemoteExperienceMaker multiply its advantages by the credit's token_multiplier."""
-    if credit.wants_entropy:
-        raise ValueError("OpenRLHF keeps no entropy of the old policy for AEM: use Credit(entropy=\"surprisal\"), or Credit(aem=False)")
+    credit.check("OpenRLHF", entropy=False)
     maker, name = find_hook(
         "OpenRLHF",
         "openrlhf.trainer.ppo_utils.experience_maker:RemoteExperienceMaker.compute_advantages_and_returns",
@@ -50,6 +49,9 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
                     "the signal log_ratio needs --algo.kl.use_loss, without which OpenRLHF drops base_action_log_probs; "
                     "or use Credit(signal=\"surprisal\")"
                 )
+            reference = None
+            if credit.wants_ref_logprobs:
+                reference = [row for e in experiences for row in e.base_action_log_probs]
             multiplier = token_multiplier(
                 [row for e in experiences for row in e.action_mask],
                 credit=credit,
@@ -57,7 +59,7 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
                 token_ids=[row[1:] for e in experiences for row in e.sequences],
                 tokenizer=self.tokenizer,
                 old_logprobs=[row for e in experiences for row in e.action_log_probs],
-                ref_logprobs=[row for e in experiences for row in e.base_action_log_probs] if credit.wants_ref_logprobs else None,
+                ref_logprobs=reference,
                 group_ids=groups,
             )
             rows = iter(multiplier)

@@ -33,9 +33,10 @@ WRITTEN_FOR = "prime-rl 0.8.0"
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes all algorithms multiply their advantages by the credit's token_multiplier."""
-    if credit.wants_entropy:
-        raise ValueError("prime-rl keeps no entropy of the old policy for AEM: use Credit(entropy=\"surprisal\"), or Credit(aem=False)")
-    algorithm, name = find_hook("prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR)
+    credit.check("prime-rl", entropy=False)
+    algorithm, name = find_hook(
+        "prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR
+    )
 
     def make(original: Any) -> Any:
         async def finalize_group(self: Any, episodes: List[Any]) -> None:

@@ -33,8 +33,7 @@ WRITTEN_FOR = "slime 0.3.1"
 def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable[[Any, Dict[str, Any]], None]:
     """Returns the function for --custom-advantage-function-path. Tags that are strings are
     decoded by credit.tokenizer, or else by the one of --hf-checkpoint."""
-    if credit.wants_entropy:
-        raise ValueError("slime keeps no entropy of the old policy for AEM: use Credit(entropy=\"surprisal\"), or Credit(aem=False)")
+    credit.check("slime", entropy=False)
     loss, name = find_hook(
         "slime", "slime.backends.megatron_utils.loss:compute_advantages_and_returns", ("args", "rollout_data"), WRITTEN_FOR
     )

@@ -27,8 +27,7 @@ from . import Credit, HookError, find_hook, replace, token_multiplier, version_o
 
 WRITTEN_FOR = "TRL 1.9.0"
 
-# How GRPOTrainer._compute_loss makes one number, by loss_type. Those of one batch for each
-# process are normalised over the generation batch too.
+# How GRPOTrainer._compute_loss makes one number of its tokens' losses, by loss_type.
 _AGGREGATIONS = {
     "grpo": "seq_mean_token_mean",
     "sapo": "seq_mean_token_mean",
@@ -42,11 +41,13 @@ _AGGREGATIONS = {
 
 def install(credit: Credit = Credit()) -> None:
     """Makes GRPOTrainer multiply its advantages by the credit's token_multiplier."""
+    credit.check("TRL", entropy=True)
     path = "trl.trainer.grpo_trainer:GRPOTrainer."
     find_hook("TRL", path + "_get_per_token_logps_and_entropies", ("attention_mask", "compute_entropy"), WRITTEN_FOR)
     trainer, name = find_hook("TRL", path + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
     if tuple(int(part) for part in version_of("trl").split(".")[:2]) < (0, 26):
-        raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {version_of('trl')}")
+        found = version_of("trl")
+        raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {found}")
 
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
@@ -55,9 +56,12 @@ def install(credit: Credit = Credit()) -> None:
                 return output
             if self.use_liger_kernel or self.loss_type not in _AGGREGATIONS:
                 what = "use_liger_kernel=True" if self.use_liger_kernel else f'loss_type="{self.loss_type}"'
-                raise ValueError(f"{what} takes one advantage per completion, want one of {sorted(_AGGREGATIONS)} without it")
+                want = f"one of the loss types {', '.join(_AGGREGATIONS)} without the kernel of Liger"
+                raise ValueError(f"{what} takes one advantage per completion, want {want}")
             if credit.wants_ref_logprobs and "ref_per_token_logps" not in output:
-                raise ValueError('the signal log_ratio needs a reference model: set beta above 0, or use Credit(signal="surprisal")')
+                raise ValueError(
+                    "the signal log_ratio needs a reference model: set beta above 0, or use Credit(signal=\"surprisal\")"
+                )
             mask = output["completion_mask"] * output.get("tool_mask", 1)
             rows, rank = mask.shape[0], self.accelerator.process_index
             logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None

@@ -39,6 +39,7 @@ _FIELDS = ["advantages", "entropy", "old_log_probs", "ref_log_prob", "response_m
 
 def install(credit: Credit = Credit()) -> None:
     """Makes PPOTrainer multiply its advantages by the credit's token_multiplier."""
+    credit.check("verl", entropy=True)
     trainer, name = find_hook(
         "verl", "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage", ("batch", "metrics"), WRITTEN_FOR
     )
@@ -54,12 +55,12 @@ def install(credit: Credit = Credit()) -> None:
         def compute_advantage(self: Any, batch: Any, metrics: Any) -> Any:
             batch = original(self, batch, metrics)
             data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
-            if credit.wants_entropy and "entropy" not in data:
+            if credit.wants_entropy and "entropy" not in data.keys():
                 raise ValueError(
                     "AEM needs the entropy of the old policy, which verl does not compute with "
                     "algorithm.rollout_correction.bypass_mode=True: set it to False, or use Credit(entropy=\"surprisal\")"
                 )
-            if credit.wants_ref_logprobs and "ref_log_prob" not in data:
+            if credit.wants_ref_logprobs and "ref_log_prob" not in data.keys():
                 raise ValueError(
                     "the signal log_ratio needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True, "
                     "or use Credit(signal=\"surprisal\")"
