@@ -1,9 +1,9 @@
 /* What is wrong with an argument, in words. The C library's printf is not used: it may
  * allocate, and it does not know how to write a number with the fewest digits. */
-#include "internal.h"
-
 #include <stdarg.h>
-#include <string.h>
+
+#include "internal.h"
+#include "math.h"
 
 /* A text that is being written into a buffer of a fixed size: what does not fit is left
  * out, and the end is marked in any case. */
@@ -21,9 +21,7 @@ static void put(text *t, char c) {
 }
 
 static void put_string(text *t, const char *s) {
-	for (; *s != 0; s++) {
-		put(t, *s);
-	}
+	for (; *s != 0; s++) put(t, *s);
 }
 
 static void put_integer(text *t, int64_t x) {
@@ -38,9 +36,7 @@ static void put_integer(text *t, int64_t x) {
 		digits[n++] = (char)('0' + rest % 10);
 		rest /= 10;
 	} while (rest != 0);
-	while (n > 0) {
-		put(t, digits[--n]);
-	}
+	while (n > 0) put(t, digits[--n]);
 }
 
 /* An integer of up to 1,152 bits, the lowest first. What a double needs is at most its
@@ -53,9 +49,7 @@ typedef struct big {
 
 /* Sets x to value * 2^shift. */
 static void big_set(big *x, uint64_t value, int shift) {
-	for (int i = 0; i < LIMBS; i++) {
-		x->limb[i] = 0;
-	}
+	for (int i = 0; i < LIMBS; i++) x->limb[i] = 0;
 	int i = shift / 32;
 	shift %= 32;
 	uint64_t low = (value & 0xffffffff) << shift;
@@ -159,8 +153,7 @@ static int shortest(uint64_t mantissa, int exponent, int narrow, char *digits, i
 /* Writes x with the fewest digits that give it back, of all doubles or, if it is a float,
  * of all floats, as Go's %v does: 0.1, 1e-08, 3.4e+38, NaN, +Inf. */
 static void put_number(text *t, double x, int is_float) {
-	uint64_t bits;
-	memcpy(&bits, &x, 8);
+	uint64_t bits = bits64(x);
 	if (x != x) {
 		put_string(t, "NaN");
 		return;
@@ -169,9 +162,7 @@ static void put_number(text *t, double x, int is_float) {
 		put_string(t, x > 0 ? "+Inf" : "-Inf");
 		return;
 	}
-	if (bits >> 63 != 0) {
-		put(t, '-');
-	}
+	if (bits >> 63 != 0) put(t, '-');
 	if (x == 0) {
 		put(t, '0');
 		return;
@@ -201,25 +192,19 @@ static void put_number(text *t, double x, int is_float) {
 	if (power < -4 || power > 5) {
 		put(t, digits[0]);
 		for (int i = 1; i < n; i++) {
-			if (i == 1) {
-				put(t, '.');
-			}
+			if (i == 1) put(t, '.');
 			put(t, digits[i]);
 		}
 		put(t, 'e');
 		put(t, power < 0 ? '-' : '+');
 		power = power < 0 ? -power : power;
-		if (power < 10) {
-			put(t, '0');
-		}
+		if (power < 10) put(t, '0');
 		put_integer(t, power);
 		return;
 	}
 	/* Place i has digit i; the places before and after the digits have zeros. */
 	for (int i = point < 1 ? point - 1 : 0; i < n || i < point; i++) {
-		if (i == point) {
-			put(t, '.');
-		}
+		if (i == point) put(t, '.');
 		put(t, i >= 0 && i < n ? digits[i] : '0');
 	}
 }
@@ -263,4 +248,45 @@ int rw_bad(reweight_error *error, const char *argument, int64_t index, const cha
 	}
 	va_end(values);
 	return REWEIGHT_BAD_INPUT;
+}
+
+int rw_check_count(const char *argument, int64_t n, reweight_error *error) {
+	if (n >= 0 && n <= MAX_COUNT) return REWEIGHT_OK;
+	return rw_bad(error, argument, -1, "is %d, want 0 to 2^48", n);
+}
+
+int rw_check_array(const char *argument, const void *array, int64_t n, reweight_error *error) {
+	if (array != NULL || n == 0) return REWEIGHT_OK;
+	return rw_bad(error, argument, -1, "is NULL, want an array of %d elements", n);
+}
+
+int rw_check_range(const char *argument, double x, double low, double high, reweight_error *error) {
+	if (x >= low && x <= high) return REWEIGHT_OK;
+	return rw_bad(error, argument, -1, "is %g, want %g to %g", x, low, high);
+}
+
+int rw_check_not_negative(const char *argument, double x, reweight_error *error) {
+	if (x >= 0 && x <= (double)MAX_FLOAT) return REWEIGHT_OK;
+	return rw_bad(error, argument, -1, "is %g, want 0 to 3.4e38", x);
+}
+
+int rw_check_magnitude(const char *argument, double x, reweight_error *error) {
+	if (x >= -(double)MAX_FLOAT && x <= (double)MAX_FLOAT) return REWEIGHT_OK;
+	return rw_bad(error, argument, -1, "is %g, want a number that float32 can hold", x);
+}
+
+int rw_check_name(const char *argument, int32_t value, int32_t last, const char *names, reweight_error *error) {
+	if (value >= 0 && value <= last) return REWEIGHT_OK;
+	return rw_bad(error, argument, -1, "is %d, want 0 to %d: one of [%s]", (int64_t)value, (int64_t)last, names);
+}
+
+int64_t rw_first_not_finite(const float *x, const uint8_t *role, int64_t n, uint32_t roles) {
+	for (int64_t t = 0; t < n; t++)
+		if ((roles >> role[t] & 1) != 0 && !is_finite(x[t])) return t;
+	return -1;
+}
+
+int rw_not_finite_response(const char *argument, const float *x, const uint8_t *role, int64_t n, reweight_error *error) {
+	int64_t t = rw_first_not_finite(x, role, n, RESPONSES);
+	return rw_bad(error, argument, t, "is %h at a response token, want a finite number", (double)x[t]);
 }

@@ -27,6 +27,192 @@ enum {
  * a string. error may be NULL. */
 int rw_bad(reweight_error *error, const char *argument, int64_t index, const char *problem, ...);
 
+/* Counts above this are not of elements in memory, and their products could overflow. */
+#define MAX_COUNT ((int64_t)1 << 48)
+
+/* Each of these returns REWEIGHT_OK, or says what is wrong with the argument. */
+
+/* Wants a number of elements. */
+int rw_check_count(const char *argument, int64_t n, reweight_error *error);
+
+/* Wants an array where there are elements. */
+int rw_check_array(const char *argument, const void *array, int64_t n, reweight_error *error);
+
+/* Wants a number from low to high. */
+int rw_check_range(const char *argument, double x, double low, double high, reweight_error *error);
+
+/* Wants a number of at least 0 that float32 can hold. */
+int rw_check_not_negative(const char *argument, double x, reweight_error *error);
+
+/* Wants a number that float32 can hold. */
+int rw_check_magnitude(const char *argument, double x, reweight_error *error);
+
+/* Wants the number of one of the names, which spaces separate: 0 to last. */
+int rw_check_name(const char *argument, int32_t value, int32_t last, const char *names, reweight_error *error);
+
+/* Returns the first token of the roles whose x is not finite, or -1. */
+int64_t rw_first_not_finite(const float *x, const uint8_t *role, int64_t n, uint32_t roles);
+
+/* Names the first response token whose x is not finite; there must be one. */
+int rw_not_finite_response(const char *argument, const float *x, const uint8_t *role, int64_t n, reweight_error *error);
+
+/* ---- batch.c ---- */
+
+/* Sets of roles: bit r stands for role r. */
+#define ALL_ROLES UINT32_C(7)
+#define ACTIONS (UINT32_C(1) << REWEIGHT_ROLE_ACTION)
+#define RESPONSES (UINT32_C(1) << REWEIGHT_ROLE_REASONING | ACTIONS)
+
+/* Wants every role to be one of the three. */
+int rw_check_roles(const uint8_t *role, int64_t n, reweight_error *error);
+
+/* Wants trajectories that cover the tokens. */
+int rw_check_offsets(const reweight_batch *batch, reweight_error *error);
+
+/* Wants roles, and trajectories that cover the tokens. */
+int rw_check_layout(const reweight_batch *batch, reweight_error *error);
+
+/* Wants a finite reward for each trajectory. */
+int rw_check_rewards(const reweight_batch *batch, reweight_error *error);
+
+/* ---- workspace.c ---- */
+
+/* An arena hands out memory from base on, or only adds up what would be needed if base is
+ * NULL: one function per scheme lays out its scratch, and says how much that is. */
+typedef struct arena {
+	char *base;
+	int64_t used; /* bytes */
+} arena;
+
+/* Returns n elements of size bytes each, aligned to 8 bytes; NULL if base is. */
+void *rw_take(arena *a, int64_t n, int64_t size);
+
+/* Wants want bytes of scratch, which a batch of so many tokens, trajectories and spans
+ * needs, and sets *scratch to an arena of them. */
+int rw_scratch(const reweight_workspace *ws, arena *scratch, int64_t want, int64_t tokens, int64_t trajectories,
+               int64_t spans, reweight_error *error);
+
+/* What the schemes need, in bytes. */
+int64_t rw_token_scratch(int64_t tokens);
+int64_t rw_aem_scratch(int64_t tokens, int64_t trajectories, int64_t spans);
+int64_t rw_grpo_scratch(int64_t trajectories);
+
+/* ---- portable_tokens.c ---- */
+
+/* A sum over tokens: of the group that is not full yet, and of those that are. The
+ * assembly knows the layout of this and of the next ones. */
+typedef struct lane_sum {
+	double total[LANES];
+	float group[LANES];
+} lane_sum;
+
+/* Returns the whole sum. */
+double rw_lane_sum(lane_sum *s);
+
+/* The lanes of the masked moments. */
+typedef struct moment_sums {
+	double sum[LANES], squares[LANES];
+	int64_t count;
+} moment_sums;
+
+/* A batch's constants for its weights: d = (E - mu_hi) - mu_lo, w = 1 + beta / (1 + 2^(d*k)). */
+typedef struct actfocus_consts {
+	float mu_hi, mu_lo, k, alpha, beta;
+} actfocus_consts;
+
+/* The clipped surrogate's constants. */
+typedef struct surrogate_consts {
+	float lo, hi; /* the ratio's clip range */
+	float dual;   /* +Inf: off */
+	float scale;  /* of the gradient */
+} surrogate_consts;
+
+/* Its sums over response tokens. */
+typedef struct surrogate_sums {
+	lane_sum loss; /* w * l */
+	lane_sum log_ratio;
+	int64_t tokens, clipped;
+} surrogate_sums;
+
+/* The kernels in plain C, on n elements. */
+void rw_masked_moments_portable(const float *x, const uint8_t *role, int64_t n, uint32_t roles, double shift,
+                                moment_sums *m);
+void rw_actfocus_weights_portable(float *dst, const float *signal, const uint8_t *role, int64_t n,
+                                  const actfocus_consts *q);
+void rw_span_sums_portable(double *sums, int64_t spans, const float *x, const int32_t *offsets);
+void rw_min_max_portable(float *lo, float *hi, int64_t groups, const float *x, const int32_t *offsets);
+void rw_exp_scale_portable(float *dst, const float *x, int64_t n, float lo, float k, lane_sum *sum);
+void rw_scale_portable(float *dst, int64_t n, float f);
+void rw_multiply_portable(float *dst, const float *a, const float *b, int64_t n);
+void rw_surrogate_portable(float *grad, const float *logprobs, const float *old, const float *advantages,
+                           const float *weights, const uint8_t *role, int64_t n, const surrogate_consts *q,
+                           surrogate_sums *sums);
+
+/* ---- tokens.c: the same by the instruction set, for arguments that have been checked ---- */
+
+reweight_moments rw_moments(int32_t isa, const float *x, const uint8_t *role, int64_t n, uint32_t roles, double shift);
+
+/* Returns the number of tokens of the roles, and sets *mean to that of x over them, and
+ * *squares to the sum of squares about it, NaN if an x is not finite. */
+int64_t rw_spread(int32_t isa, const float *x, const uint8_t *role, int64_t n, uint32_t roles, double *mean,
+                  double *squares);
+
+void rw_actfocus_weights(int32_t isa, float *dst, const float *signal, const uint8_t *role, int64_t n, double mean,
+                         double sigma, const reweight_actfocus_options *options);
+void rw_span_means(int32_t isa, float *dst, int64_t spans, const float *x, int64_t n, const int32_t *offsets);
+void rw_min_max(int32_t isa, float *lo, float *hi, int64_t groups, const float *x, int64_t n, const int32_t *offsets);
+void rw_exp_scale(int32_t isa, float *dst, const float *x, int64_t n, float lo, double rate);
+reweight_surrogate_sums rw_surrogate(int32_t isa, float *grad, const float *logprobs, const float *old,
+                                     const float *advantages, const float *weights, const uint8_t *role, int64_t n,
+                                     double scale, const reweight_loss_options *options);
+
+/* ---- actfocus.c, loss.c ---- */
+
+int rw_check_actfocus_options(const reweight_actfocus_options *options, reweight_error *error);
+int rw_check_loss_options(const reweight_loss_options *options, reweight_error *error);
+
+/* ---- groups.c ---- */
+
+/* Sets groups, which has room for n, to the distinct ids among n, in ascending order, and
+ * returns their number. A group's number is its place there. */
+int64_t rw_groups_of(int32_t *groups, const int32_t *ids, int64_t n);
+
+/* Returns the number of the group of that id, which is one of the n. */
+int64_t rw_group_of(const int32_t *groups, int64_t n, int32_t id);
+
+/* ---- spans.c ---- */
+
+/* The spans of a batch: how many response tokens each has, and in which order they stand
+ * when they are sorted by scope. */
+typedef struct span_arrays {
+	int64_t spans, scopes;
+	int32_t *count;   /* [spans] response tokens */
+	int32_t *start;   /* [spans+1] where each span's values begin */
+	float *values;    /* of response tokens, span by span */
+	float *means;     /* [spans] of the values */
+	int32_t *scope;   /* [spans] scope of each span */
+	int32_t *place;   /* [spans] place of each span among all, sorted by scope */
+	int32_t *offsets; /* [scopes+1] where each scope's places begin */
+	int32_t *groups;  /* [trajectories] the distinct group ids */
+} span_arrays;
+
+/* Checks the span ids and the layout of the batch, and sets *spans to their number. */
+int rw_check_spans(const reweight_batch *batch, int64_t *spans, reweight_error *error);
+
+/* Lays out the arrays. */
+void rw_take_spans(span_arrays *sp, arena *a, int64_t tokens, int64_t trajectories, int64_t spans);
+
+/* Counts the response tokens of each span. A span without one is an error. */
+int rw_count_spans(span_arrays *sp, const reweight_batch *batch, reweight_error *error);
+
+/* Sorts the spans that rw_count_spans has counted by their scope. */
+int rw_sort_spans(span_arrays *sp, const reweight_batch *batch, int32_t scope, reweight_error *error);
+
+/* Sets sp->means to the mean of x, whose name is argument, over the response tokens of
+ * each span. */
+int rw_mean_of_spans(span_arrays *sp, int32_t isa, const char *argument, const float *x, const reweight_batch *batch,
+                     reweight_error *error);
+
 /* ---- isa.c ---- */
 
 /* Sets *isa to the instruction set that the workspace asks for, never REWEIGHT_AUTO. */

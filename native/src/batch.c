@@ -1,0 +1,48 @@
+/* The checks of a batch. */
+#include "internal.h"
+#include "math.h"
+
+int rw_check_roles(const uint8_t *role, int64_t n, reweight_error *error) {
+	if (rw_check_array("role", role, n, error)) return REWEIGHT_BAD_INPUT;
+	int64_t t = 0;
+	for (; n - t >= 32; t += 32) {
+		uint64_t a, b, c, d;
+		memcpy(&a, role + t, 8);
+		memcpy(&b, role + t + 8, 8);
+		memcpy(&c, role + t + 16, 8);
+		memcpy(&d, role + t + 24, 8);
+		/* Of each byte no bit above the lowest two, and not both of these. */
+		uint64_t high = (a | b | c | d) & 0xfcfcfcfcfcfcfcfc;
+		uint64_t both = ((a & a >> 1) | (b & b >> 1) | (c & c >> 1) | (d & d >> 1)) & 0x0101010101010101;
+		if ((high | both) != 0) break;
+	}
+	for (; t < n; t++)
+		if (role[t] > REWEIGHT_ROLE_ACTION) return rw_bad(error, "role", t, "is %d, want 0, 1 or 2", (int64_t)role[t]);
+	return REWEIGHT_OK;
+}
+
+int rw_check_offsets(const reweight_batch *batch, reweight_error *error) {
+	const int64_t *offsets = batch->seq_offsets, S = batch->trajectories;
+	if (rw_check_count("trajectories", S, error)) return REWEIGHT_BAD_INPUT;
+	if (S == 0) return rw_bad(error, "trajectories", -1, "is 0, want at least 1");
+	if (rw_check_array("seq_offsets", offsets, S + 1, error)) return REWEIGHT_BAD_INPUT;
+	if (offsets[0] != 0) return rw_bad(error, "seq_offsets", 0, "is %d, want 0", offsets[0]);
+	for (int64_t s = 1; s <= S; s++)
+		if (offsets[s] < offsets[s - 1])
+			return rw_bad(error, "seq_offsets", s, "is %d, below the %d before it", offsets[s], offsets[s - 1]);
+	if (offsets[S] != batch->tokens)
+		return rw_bad(error, "seq_offsets", S, "is %d, want %d, the number of tokens", offsets[S], batch->tokens);
+	return REWEIGHT_OK;
+}
+
+int rw_check_layout(const reweight_batch *batch, reweight_error *error) {
+	return rw_check_roles(batch->role, batch->tokens, error) || rw_check_offsets(batch, error);
+}
+
+int rw_check_rewards(const reweight_batch *batch, reweight_error *error) {
+	if (rw_check_array("rewards", batch->rewards, batch->trajectories, error)) return REWEIGHT_BAD_INPUT;
+	for (int64_t s = 0; s < batch->trajectories; s++)
+		if (!is_finite(batch->rewards[s]))
+			return rw_bad(error, "rewards", s, "is %h, want a finite reward", (double)batch->rewards[s]);
+	return REWEIGHT_OK;
+}

@@ -1,0 +1,36 @@
+/* The scratch memory of calls. */
+#include "internal.h"
+#include "math.h"
+
+void *rw_take(arena *a, int64_t n, int64_t size) {
+	void *memory = a->base == NULL ? NULL : a->base + a->used;
+	a->used += (n * size + 7) / 8 * 8;
+	return memory;
+}
+
+int rw_scratch(const reweight_workspace *ws, arena *scratch, int64_t want, int64_t tokens, int64_t trajectories,
+               int64_t spans, reweight_error *error) {
+	*scratch = (arena){ws->scratch, 0};
+	if (ws->scratch_size < want)
+		return rw_bad(error, "scratch_size", -1, "is %d, want %d for %d tokens, %d trajectories and %d spans",
+		              ws->scratch_size, want, tokens, trajectories, spans);
+	if (ws->scratch == NULL && want > 0) return rw_bad(error, "scratch", -1, "is NULL, want %d bytes", want);
+	if ((uintptr_t)ws->scratch % 8 != 0) return rw_bad(error, "scratch", -1, "is not aligned to 8 bytes");
+	return REWEIGHT_OK;
+}
+
+int64_t rw_token_scratch(int64_t tokens) {
+	arena a = {NULL, 0};
+	rw_take(&a, tokens, sizeof(float));
+	return a.used;
+}
+
+/* Returns n if it is a number of elements, or the nearest one. */
+static int64_t count(int64_t n) { return max_i64(0, min_i64(n, MAX_COUNT)); }
+
+int64_t reweight_scratch_size(int64_t tokens, int64_t trajectories, int64_t spans) {
+	tokens = count(tokens);
+	trajectories = count(trajectories);
+	/* What one value per token takes, for signals and for weights, is less than what AEM takes. */
+	return max_i64(rw_aem_scratch(tokens, trajectories, count(spans)), rw_grpo_scratch(trajectories));
+}
