@@ -35,6 +35,21 @@ func TestCall(t *testing.T) {
 	})
 }
 
+// TestMemory compiles memory.c as the library has it: a compiler that sees memset in the
+// loop of memset would have it call itself.
+func TestMemory(t *testing.T) {
+	each(t, func(t *testing.T, on *target) {
+		cc, err := findCompiler(on.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program := makeProgram(t, on.cc[0], append(cc.flags(Options{Arch: on.arch}), "testdata/memory.c", "../../src/memory.c")...)
+		if out := on.run(t, program); out != "ok\n" {
+			t.Error(out)
+		}
+	})
+}
+
 // links are the ways in which a program has the library of a folder.
 var links = []struct {
 	name string
