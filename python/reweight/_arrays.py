@@ -266,6 +266,14 @@ def made_like(like: Array, values: npt.NDArray[Any]) -> Array:
     return view("", sys.modules["torch"].from_numpy(values).to(like.owner.device), _ALL)
 
 
+def multiples(like: Array, step: int, n: int) -> Array:
+    """Returns 0, step, 2 step and so on: n int64, as made_like does, but made on the device,
+    because a copy to it would wait for it."""
+    if isinstance(like.owner, np.ndarray):
+        return view("", np.arange(n, dtype=np.int64) * step, _ALL)
+    return view("", sys.modules["torch"].arange(n, device=like.owner.device) * step, _ALL)
+
+
 def as_numpy(array: Array) -> npt.NDArray[Any]:
     """Returns the array in the memory of the host: itself, or a copy of a tensor on a GPU."""
     if isinstance(array.owner, np.ndarray):

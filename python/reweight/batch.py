@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs
-from ._arrays import BOOL, F32, I32, I64, U8, Array, ArrayLike, DType, as_numpy, check, check_shape, made_like, view
+from ._arrays import BOOL, F32, I32, I64, U8, Array, ArrayLike, DType, as_numpy, check, check_shape, made_like, multiples, view
 from ._errors import InputError
 
 MASKED = 0
@@ -128,7 +128,7 @@ def offsets_of(offsets: Optional[ArrayLike], like: Array, name: str = "role") ->
     rows, tokens = like.shape
     if rows == 0:
         raise InputError(name, f"has the shape {list(like.shape)}, want at least 1 trajectory")
-    return made_like(like, np.arange(rows + 1, dtype=np.int64) * tokens)
+    return multiples(like, tokens, rows + 1)
 
 
 _MASK = (BOOL, U8, I32, I64, F32)

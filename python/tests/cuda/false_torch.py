@@ -18,6 +18,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _driver = None
+_sync_debug_mode = "default"
+
+
+def _set_sync_debug_mode(mode):
+    """Stands for PyTorch's function of that name: with "error", what waits for a device fails."""
+    global _sync_debug_mode
+    _sync_debug_mode = mode
 
 
 class Tensor(torch.Tensor):
@@ -75,6 +82,8 @@ def _run(function, args, kwargs):
     device = kwargs.get("device")
     made_there = device is not None and torch.device(device).type == "cuda"
     ordinal = torch.device(device).index or 0 if made_there else None
+    if _sync_debug_mode == "error" and schema.name in ("aten::_to_copy", "aten::_local_scalar_dense"):
+        raise RuntimeError("called a synchronizing CUDA operation")
     inputs = []  # tensors on a device, and their copies on the CPU
 
     def lower(x, written):
@@ -148,6 +157,7 @@ def devices(driver):
             ("current_stream", Stream),
             ("current_device", lambda: 0),
             ("is_available", lambda: True),
+            ("set_sync_debug_mode", _set_sync_debug_mode),
         ):
             stack.enter_context(mock.patch.object(torch.cuda, name, replaced))
         stack.enter_context(Factories())

@@ -148,6 +148,29 @@ class Test(unittest.TestCase):
         self.compare(reweight.exp_scale, b.values, lo=-2.0, rate=1.5)
         self.compare(reweight.surrogate, b.logprobs, b.old_logprobs, b.advantages, b.role)
 
+    def test_nothing_waits(self):
+        """Calls queue work and return, those on padded batches too."""
+        b = on("cuda:0", self.batch(4, 15))
+        logits, ids = on("cuda:0", torch.randn(4, 15, 33)), on("cuda:0", torch.randint(0, 33, (4, 15)))
+
+        def calls():
+            stats = reweight.token_stats(logits, ids)
+            reweight.actfocus(b)
+            reweight.aem(b)
+            reweight.grpo(b)
+            reweight.gae(b, b.values)
+            reweight.whiten(b.values, b.role)
+            result = reweight.loss(b, b.entropy, aggregation="seq_mean_token_mean")
+            reweight.row_gradient(logits, ids, stats.logprobs, result.grad, out=logits)
+
+        calls()  # the device is opened and the kernels are compiled
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            calls()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        reweight.check()
+
     def test_errors(self):
         """What is wrong is found on the host at once, and on the GPU by check, which forgets
         it then."""
