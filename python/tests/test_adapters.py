@@ -1,7 +1,10 @@
 """The multiplier that all adapters share."""
 
+import importlib
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
@@ -14,7 +17,7 @@ except ImportError:
 
 import reweight
 from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, surrogate, weighted_loss
-from reweight.adapters import AGGREGATIONS, Credit, HookError, find_hook, replace, token_multiplier
+from reweight.adapters import AGGREGATIONS, Credit, HookError, find_hook, replace, token_multiplier, when_imported
 
 CREDITS = {
     "both": Credit(),
@@ -249,6 +252,29 @@ class HookTest(unittest.TestCase):
         with self.modules(), mock.patch("importlib.import_module", side_effect=ModuleNotFoundError("no ray", name="ray")):
             with self.assertRaises(ModuleNotFoundError):
                 self.find()
+
+    def test_later(self):
+        """An adapter takes effect when the trainer's module is imported, and not before; a
+        module that is nowhere is reported at once."""
+        acted = []
+        with tempfile.TemporaryDirectory() as root, mock.patch.object(sys, "path", [root, *sys.path]):
+            package = Path(root, "acme")
+            package.mkdir()
+            (package / "__init__.py").write_text("")
+            (package / "inner.py").write_text("class Trainer:\n    def step(self, batch):\n        return batch\n")
+            finders = list(sys.meta_path)
+            with mock.patch.dict(sys.modules):
+                when_imported("acme.inner", lambda: acted.append(self.find()))
+                self.assertEqual((acted, "acme" in sys.modules), ([], False))
+                inner = importlib.import_module("acme.inner")
+                self.assertEqual(acted, [(inner.Trainer, "step")])
+                when_imported("acme.inner", lambda: acted.append("now"))
+                self.assertEqual(acted[1:], ["now"])
+                with self.assertRaisesRegex(HookError, "there is no module acme.other"):
+                    when_imported("acme.other", lambda: self.find(path="acme.other:f"))
+            self.assertEqual(sys.meta_path, finders)
+        with self.assertRaisesRegex(HookError, "Acme is not installed"):
+            when_imported("acme.inner", self.find)
 
     def test_replace_twice(self):
         """A second installation takes the place of the first."""

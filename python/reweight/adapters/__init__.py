@@ -29,10 +29,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.abc
 import importlib.metadata
+import importlib.util
 import inspect
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -337,6 +340,44 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     if missing:
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     return owner, name
+
+
+def when_imported(module: str, act: Callable[[], None]) -> None:
+    """Calls act once the module has been imported, which may be now. Where a trainer starts
+    processes of its own, an adapter is installed in each of them, also in those that must
+    not import the trainer's driver, or not before they have been given a GPU."""
+    package, _, rest = module.partition(".")
+    if module not in sys.modules and package in sys.modules:
+        roots = list(getattr(sys.modules[package], "__path__", []))
+    else:
+        spec = None if module in sys.modules else importlib.util.find_spec(package)
+        roots = list(spec.submodule_search_locations or []) if spec else []
+    if any(Path(root, *rest.split(".")).with_suffix(".py").is_file() for root in roots):
+        sys.meta_path.insert(0, _WhenImported(module, act))
+    else:
+        act()  # which imports the module, or says that it is gone
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Finds one module once, as others find it, and acts after it has been executed."""
+
+    def __init__(self, module: str, act: Callable[[], None]) -> None:
+        self.module, self.act = module, act
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != self.module:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                self.act()
+
+            setattr(spec.loader, "exec_module", exec_module)
+        return spec
 
 
 def version_of(package: str) -> str:

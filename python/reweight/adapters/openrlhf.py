@@ -4,14 +4,18 @@ Written for OpenRLHF 0.11.0 (2026-08-13): openrlhf/trainer/ppo_utils/experience_
 RemoteExperienceMaker.compute_advantages_and_returns(experiences), which runs in the
 trainer's Ray actor, and openrlhf/models/loss.py, PolicyLoss.
 
-The actor is a process of its own, so that Ray has to install it there. With a module of
-your own, say my_credit.py:
+The actor is a process of its own, so that Ray has to install it there. In a module of your
+own, say my_credit.py:
 
     from reweight.adapters import openrlhf
-    def install(): openrlhf.install()
+    install = openrlhf.install
 
-start Ray by ray.init(runtime_env={"worker_process_setup_hook": "my_credit.install"}) before
-openrlhf.cli.train_ppo_ray.train(args).
+and in a script that takes the place of python -m openrlhf.cli.train_ppo_ray:
+
+    ray.init(runtime_env={"worker_process_setup_hook": "my_credit.install"})
+    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
+
+Ray calls it in every process; it takes effect where OpenRLHF makes experience.
 
 An Experience holds some samples, padded, [B, T]: action_mask, action_log_probs and
 advantages are [B, T-1] and belong to the tokens sequences[:, 1:]. The responses are the
@@ -24,7 +28,7 @@ from __future__ import annotations
 import sys
 from typing import Any, List
 
-from . import Credit, find_hook, replace, token_multiplier
+from . import Credit, find_hook, replace, token_multiplier, when_imported
 
 WRITTEN_FOR = "OpenRLHF 0.11.0"
 
@@ -32,6 +36,10 @@ WRITTEN_FOR = "OpenRLHF 0.11.0"
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes RemoteExperienceMaker multiply its advantages by the credit's token_multiplier."""
     credit.check("OpenRLHF", entropy=False)
+    when_imported("openrlhf.trainer.ppo_utils.experience_maker", lambda: _install(credit))
+
+
+def _install(credit: Credit) -> None:
     maker, name = find_hook(
         "OpenRLHF",
         "openrlhf.trainer.ppo_utils.experience_maker:RemoteExperienceMaker.compute_advantages_and_returns",

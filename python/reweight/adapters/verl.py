@@ -10,7 +10,8 @@ VERL_USE_EXTERNAL_MODULES=my_credit:
     from reweight.adapters import verl
     verl.install()
 
-After the trainer has computed the advantages of a batch, they are read from its
+verl imports it in every process; it takes effect where verl imports its trainer. After
+the trainer has computed the advantages of a batch, they are read from its
 TransferQueue, with response_mask, responses, old_log_probs, ref_log_prob, entropy and
 uid, multiplied, and written back. All these are nested tensors of the layout jagged, one
 row per output of the agent loop. Works with every estimator and every trainer_mode
@@ -25,7 +26,7 @@ import importlib
 import sys
 from typing import Any
 
-from . import Credit, find_hook, replace, token_multiplier
+from . import Credit, find_hook, replace, token_multiplier, when_imported
 
 WRITTEN_FOR = "verl 0.9.0"
 
@@ -40,6 +41,10 @@ _FIELDS = ["advantages", "entropy", "old_log_probs", "ref_log_prob", "response_m
 def install(credit: Credit = Credit()) -> None:
     """Makes PPOTrainer multiply its advantages by the credit's token_multiplier."""
     credit.check("verl", entropy=True)
+    when_imported("verl.trainer.ppo.v1.trainer_base", lambda: _install(credit))
+
+
+def _install(credit: Credit) -> None:
     trainer, name = find_hook(
         "verl", "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage", ("batch", "metrics"), WRITTEN_FOR
     )
