@@ -37,10 +37,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 	case flags.NArg() > 0:
 		err = fmt.Errorf("what is %q? Only flags are known", flags.Arg(0))
-	case tags[o.Arch] == nil:
-		err = fmt.Errorf("-arch is %q, want amd64 or arm64", o.Arch)
 	case *dir == "":
 		err = errors.New("-o is empty, want a folder")
+	case tags[o.Arch] == nil:
+		err = fmt.Errorf("-arch is %q, want amd64 or arm64", o.Arch)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "build:", err)
