@@ -35,6 +35,9 @@ var targets = []*target{
 func each(t *testing.T, test func(t *testing.T, on *target)) {
 	for _, on := range targets {
 		t.Run(on.name, func(t *testing.T) {
+			if testing.Short() && on != targets[0] {
+				t.Skip("one compiler is enough with -short")
+			}
 			if i := slices.IndexFunc(on.cc, found); i >= 0 {
 				on.cc = on.cc[i : i+1]
 			} else {

@@ -192,3 +192,18 @@ func TestThreads(t *testing.T) {
 		}
 	})
 }
+
+// TestExample: the example prints what the documentation shows.
+func TestExample(t *testing.T) {
+	want, err := os.ReadFile("../../example/output.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, func(t *testing.T, on *target) {
+		dir := on.library(t)
+		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "../../example/main.c", dir+"/libreweight.a")
+		if got := on.run(t, program); got != string(want) {
+			t.Errorf("it prints\n%s\nwant\n%s", got, want)
+		}
+	})
+}
