@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -172,6 +173,10 @@ func TestWheel(t *testing.T) {
 		}
 	}
 	// The tags of the file's name and inside are the same.
+	if !regexp.MustCompile(`^reweight-[0-9.]+-py3-none-manylinux_2_17_(x86_64\.manylinux2014_x86_64\.musllinux_1_1_x86_64|` +
+		`aarch64\.manylinux2014_aarch64\.musllinux_1_1_aarch64)\.whl$`).MatchString(filepath.Base(path)) {
+		t.Errorf("the wheel's name is %s", filepath.Base(path))
+	}
 	parts := strings.Split(strings.TrimSuffix(filepath.Base(path), ".whl"), "-")
 	for _, tag := range strings.Split(parts[4], ".") {
 		if line := "Tag: py3-none-" + tag + "\n"; !strings.Contains(files[info+"WHEEL"], line) {
