@@ -15,6 +15,9 @@ import (
 //	go test ./kernels -native none
 var withNativeFlag = flag.String("native", "all", "how much of the tests the C library takes part in: none or all")
 
+// native begins the names of the library's implementations.
+const native = "native-"
+
 // onCPU returns all implementations that run on this machine's CPU, those of the C
 // library last: "native-portable" and the like.
 func onCPU(t testing.TB) []Implementation {
@@ -26,7 +29,7 @@ func onCPU(t testing.TB) []Implementation {
 	l := nativetest.Library(t)
 	for _, isa := range l.ISAs() {
 		impls = append(impls, Implementation{
-			Name: "native-" + isa.String(),
+			Name: native + isa.String(),
 			New:  func(workers int) Runner { return l.Runner(isa, workers) },
 		})
 	}
@@ -45,8 +48,8 @@ func TestNative(t *testing.T) {
 	}
 	t.Log(names)
 	for _, impl := range Implementations() {
-		if !slices.Contains(names, "native-"+impl.Name) {
-			t.Errorf("%v has no native-%s", names, impl.Name)
+		if !slices.Contains(names, native+impl.Name) {
+			t.Errorf("%v has no %s%s", names, native, impl.Name)
 		}
 	}
 }

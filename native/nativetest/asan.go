@@ -2,6 +2,5 @@
 
 package nativetest
 
-// sanitizers are those that the library is made with. Those of this program are those of
-// go test -asan, which puts the rest of what they need into it.
-const sanitizers = "address,undefined"
+// Sanitized says whether this program and the library have sanitizers.
+const Sanitized = true

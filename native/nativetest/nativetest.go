@@ -44,10 +44,13 @@ var open = sync.OnceValues(func() (*runner.Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sanitizers == "" { // their reports need the file for the numbers of lines
+	var opt library.Options
+	if Sanitized {
+		opt.Sanitize = "address,undefined" // their reports need the file, for the numbers of lines
+	} else {
 		defer os.RemoveAll(dir)
 	}
-	err = library.Build(dir, library.Options{Sanitize: sanitizers})
+	err = library.Build(dir, opt)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %w", errNone, err)
 	}

@@ -2,4 +2,5 @@
 
 package nativetest
 
-const sanitizers = ""
+// Sanitized says whether this program and the library have sanitizers.
+const Sanitized = false
