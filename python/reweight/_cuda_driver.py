@@ -212,10 +212,10 @@ class Device:
         self._multiprocessors, major, minor = values
         name = create_string_buffer(256)
         library.call("cuDeviceGetName", name, len(name) - 1, device)
-        self._name = name.value.decode(errors="replace")
+        self.name = name.value.decode(errors="replace")
         if major < _OLDEST_CAPABILITY:
             raise RuntimeError(
-                f"cuda: device {ordinal}, {self._name}, has compute capability {major}.{minor}, "
+                f"cuda: device {ordinal}, {self.name}, has compute capability {major}.{minor}, "
                 f"want {_OLDEST_CAPABILITY}.0 or newer"
             )
         self._context = c_void_p()
@@ -282,7 +282,7 @@ class Device:
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(fit), handle, kernel.threads, kernel.shared
             )
             if fit.value < 1:
-                raise RuntimeError(f"cuda: kernel {name} does not fit on a multiprocessor of {self._name}")
+                raise RuntimeError(f"cuda: kernel {name} does not fit on a multiprocessor of {self.name}")
             function = _Function(handle.value, kernel, fit.value * self._multiprocessors)
             self._kernels[name] = function
             return function

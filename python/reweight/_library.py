@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint32, c_void_p
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 
@@ -31,11 +32,15 @@ from ._structs import (
 VERSION = "0.1.0"
 
 
+def path() -> str:
+    """Returns where the library is: what REWEIGHT_LIBRARY says, or beside this file."""
+    return os.environ.get("REWEIGHT_LIBRARY") or str(Path(__file__).with_name("libreweight.so"))
+
+
 def _load() -> ctypes.CDLL:
-    """Opens the library that REWEIGHT_LIBRARY names, or the one beside this file."""
-    path = os.environ.get("REWEIGHT_LIBRARY") or str(Path(__file__).with_name("libreweight.so"))
+    """Opens the library."""
     try:
-        lib = ctypes.CDLL(path)
+        lib = ctypes.CDLL(path())
     except OSError as e:
         raise ImportError(
             f"reweight: cannot open its library: {e}. It is libreweight.so beside the package, or the file that the "
@@ -44,7 +49,7 @@ def _load() -> ctypes.CDLL:
     _declare(lib)
     version = lib.reweight_version().decode()
     if version != VERSION:
-        raise ImportError(f"reweight: {path} is version {version}, want {VERSION}")
+        raise ImportError(f"reweight: {path()} is version {version}, want {VERSION}")
     return lib
 
 
@@ -249,6 +254,17 @@ def cpu() -> CPU:
     if _isa_error is not None:
         raise InputError(*_isa_error.args)
     return _cpu
+
+
+@contextmanager
+def using(other: CPU) -> Iterator[None]:
+    """Makes calls use another CPU meanwhile."""
+    global _cpu
+    before, _cpu = cpu(), other
+    try:
+        yield
+    finally:
+        _cpu = before
 
 
 def available_isas() -> List[str]:

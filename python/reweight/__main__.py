@@ -1,0 +1,78 @@
+"""Says what this machine has and which instruction set is used, and checks the library."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from . import _cuda_driver, _library
+from ._errors import InputError
+from ._parity import TOLERANCE, check
+
+
+def main() -> int:
+    """Prints the verdict of the check, then the machine. Returns 1 if something is wrong."""
+    begin = time.perf_counter()
+    try:
+        numbers, problems = check()
+    except InputError as e:
+        print(f"not checked: {e}")
+        return 1
+    seconds = time.perf_counter() - begin
+    isas = _library.available_isas()
+    if problems:
+        print("WRONG: do not use the library on this machine")
+        for problem in problems:
+            print(f"  {problem}")
+    else:
+        print(
+            f"ok: {', '.join(isas)} give the same bits, within {TOLERANCE:g} of float64 "
+            f"({numbers:,} comparisons in {seconds:.1f} s)"
+        )
+    used = f"{isas[-1]}: the fastest of {', '.join(isas)}"
+    if os.environ.get("REWEIGHT_ISA"):
+        used += ", which REWEIGHT_ISA leaves"
+    for name, value in (
+        ("machine", f"{platform.system()} {platform.release()}, {platform.machine()}, {' '.join(platform.libc_ver())}"),
+        ("CPU", f"{_cpu_name()}, {_library.cpus()} of {os.cpu_count()} logical CPUs usable"),
+        ("kernels", used),
+        ("GPU", _gpu()),
+        ("reweight", f"{_library.VERSION}, {_library.path()}"),
+        ("Python", f"{platform.python_version()}, NumPy {np.__version__}, {_torch()}"),
+    ):
+        print(f"{name:<8}  {value}")
+    return 1 if problems else 0
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def _gpu() -> str:
+    try:
+        return _cuda_driver.device(0).name
+    except RuntimeError as e:
+        return f"none is used: {e}"
+
+
+def _torch() -> str:
+    try:
+        return f"PyTorch {metadata.version('torch')}"
+    except metadata.PackageNotFoundError:
+        return "no PyTorch"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
