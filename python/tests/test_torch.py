@@ -113,7 +113,7 @@ class TokenStats(Case):
         logits[5] = -INF
         logits[5, ids[5]] = 3  # the only id
         a, b = numbers((9,), 7), numbers((9,), 8)
-        a[6] = b[6] = b[7] = a[8] = 0
+        a[3] = b[3] = a[6] = b[6] = b[7] = a[8] = 0
         got = logits.clone().requires_grad_()
         want = logits.double().requires_grad_()
         for temperature in (1.0, 0.8):
