@@ -30,6 +30,9 @@ class TestCUDA(unittest.TestCase):
     def test_bits(self):
         self.run_file("bits")
 
+    def test_errors(self):
+        self.run_file("errors")
+
     def test_tensors(self):
         self.run_file("tensors")
 

@@ -6,7 +6,7 @@ import unittest
 import false_cuda
 import numpy as np
 import reweight
-from bits import differing
+from comparing import differing
 
 try:
     import torch
