@@ -79,6 +79,7 @@ def _bounds(x):
 def _run(function, args, kwargs):
     schema = function._schema
     is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
+    is_empty = "empty" in schema.name
     device = kwargs.get("device")
     made_there = device is not None and torch.device(device).type == "cuda"
     ordinal = torch.device(device).index or 0 if made_there else None
@@ -95,7 +96,7 @@ def _run(function, args, kwargs):
         size = -(-x.memory.size // 8) * 8
         copy = torch.zeros(size, dtype=torch.uint8)
         begin, end = _bounds(x)
-        if not is_view:
+        if not is_view and not is_empty:
             part = np.zeros(end - begin, np.uint8)
             try:
                 x.memory.driver.read(x.memory.ordinal, x.memory.pointer + begin, part)
@@ -121,7 +122,7 @@ def _run(function, args, kwargs):
             return x
         size = x.storage().nbytes()
         memory = false_cuda.Array(_driver, ordinal, np.uint8, (size,))
-        if "empty" not in schema.name and size:
+        if size and not is_empty:
             flat = torch.as_strided(x, (size // x.element_size(),), (1,), 0).contiguous().view(torch.uint8)
             _driver.write(ordinal, memory.pointer, flat.numpy())
         return Tensor(memory, x)

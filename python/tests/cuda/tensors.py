@@ -14,6 +14,7 @@ except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
 import false_torch
+import reweight.torch
 
 
 def on(device, x):
@@ -31,6 +32,18 @@ def elements(x):
         x = x.detach().cpu()
         return (x.view(torch.int16).numpy().view(np.uint16) if x.dtype is torch.bfloat16 else x.numpy()).reshape(-1)
     return np.array([x]).reshape(-1)
+
+
+class Context:
+    """Stands for what PyTorch gives to both halves of an autograd function."""
+
+    needs_input_grad = (True, True, False)
+
+    def set_materialize_grads(self, value):
+        pass
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
 
 
 class Test(unittest.TestCase):
@@ -147,6 +160,41 @@ class Test(unittest.TestCase):
         self.compare(reweight.min_max, b.values, offsets)
         self.compare(reweight.exp_scale, b.values, lo=-2.0, rate=1.5)
         self.compare(reweight.surrogate, b.logprobs, b.old_logprobs, b.advantages, b.role)
+
+    def test_autograd(self):
+        """The two halves of the functions of reweight.torch. They are called one by one,
+        because PyTorch's engine does not work with what stands for a GPU."""
+
+        @torch.no_grad()
+        def token_stats(logits, ids, grad, grad_entropy):
+            context, logits = Context(), logits.clone()
+            results = reweight.torch._TokenStats.forward(context, logits, ids, 0.7, True, True)
+            gradient = reweight.torch._TokenStats.backward(context, grad, grad_entropy)[0]
+            self.assertEqual(gradient.data_ptr(), logits.data_ptr())
+            return (*results, gradient)
+
+        @torch.no_grad()
+        def linear(hidden, weight, ids, grad, grad_entropy):
+            context = Context()
+            results = reweight.torch._LinearTokenStats.forward(context, hidden, weight, None, ids, 4, 1.0, True)
+            return (*results, *reweight.torch._LinearTokenStats.backward(context, grad, grad_entropy)[:2])
+
+        @torch.no_grad()
+        def loss(batch, scale):
+            context = Context()
+            result = reweight.loss(batch, aggregation="seq_mean_token_mean")
+            value = reweight.torch._Known.forward(context, batch.logprobs, result.loss, result.grad)
+            return value, reweight.torch._Known.backward(context, scale)[0]
+
+        ids, grad, grad_entropy = torch.randint(0, 33, (10,)), torch.randn(10), torch.randn(10)
+        for dtype in (torch.float32, torch.bfloat16):
+            self.compare(token_stats, torch.randn(10, 33).to(dtype), ids, grad, grad_entropy)
+        self.compare(loss, self.batch(4, 15), torch.tensor(3.0), device=self.second)
+        arguments = (torch.randn(10, 8), torch.randn(33, 8), ids, grad, grad_entropy)
+        got = linear(*[on("cuda:0", x) for x in arguments])
+        reweight.check()
+        for g, w in zip(got, linear(*arguments)):
+            self.assertLess(float((g.cpu() - w).abs().max()), 1e-4)  # the products may differ
 
     def test_nothing_waits(self):
         """Calls queue work and return, those on padded batches too."""
