@@ -377,6 +377,7 @@ class NeMoRLTest(TrainerCase):
                 self.install("nemo_rl", self.modules, credit, token_level_loss=flag)
                 self.assertAdvantages(self.step().numpy(), credit, aggregation, drop=drop)
         ids = torch.from_numpy(padded(rows(self.rollouts, self.rollouts.token_ids)))
+        self.mask[:, 0] = 1  # a position that the loss drops
         got = self.step(repeated_batch={"input_ids": ids, "total_reward": None})
         self.assertAdvantages(got.numpy(), credit, aggregation, drop=drop)
 
