@@ -30,14 +30,14 @@ class InputError(ValueError):
         return f"{self.argument}{place} {self.problem}"
 
 
-def located(error: InputError, shape: Sequence[int], first: int = 0) -> InputError:
-    """Returns the error with the index that its element has in an array of the shape,
-    if the array's elements were counted from its element number first."""
+def located(error: InputError, shape: Sequence[int]) -> InputError:
+    """Returns the error of an element, which has its number, with its index in an array of
+    the shape."""
     if error.index is None or len(error.index) != 1:
         return error
     if not shape:
         return InputError(error.argument, error.problem)
-    rest, index = first + error.index[0], []
+    rest, index = error.index[0], []
     for size in reversed(shape):
         rest, i = divmod(rest, size)
         index.append(i)

@@ -102,7 +102,7 @@ def token_stats(
         try:
             run.token_stats(dst, part.logits, chosen, temperature, workers)
         except InputError as e:
-            raise located(e, shape, part.first) from None
+            raise located(e, shape) from None
     return TokenStats(*[None if r is None else r.owner for r in results])
 
 
@@ -170,7 +170,7 @@ def row_gradient(
                 part.dst, part.logits, _structs.Ids(p[0], y.dtype is I64), p[1], p[2], p[3], p[4], options, workers
             )
         except InputError as e:
-            raise located(e, shape, part.first) from None
+            raise located(e, shape) from None
     return dst.owner
 
 
@@ -206,7 +206,6 @@ class _Part(NamedTuple):
     logits: _structs.Rows
     dst: _structs.Rows  # of row_gradient
     pointers: List[int]  # of the arrays with an element per row; 0 for None
-    first: int  # the number of its first row
 
 
 def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
@@ -222,14 +221,14 @@ def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
             pointers.append(a.pointer)
             contiguous = contiguous and a.contiguous
     if rows is not None and out is not None and contiguous:
-        return [_Part(rows, out, pointers, 0)]
+        return [_Part(rows, out, pointers)]
     ids = arrays[0]
     if x.device is None and ids is not None:
-        _check_ids(ids, x.shape[-1])  # of all calls, before the first one writes
+        _check_ids(ids, x.shape[-1])  # all of them, before the first call writes
     parts = []
     for b in range(x.shape[0]):
         pointers = [0 if a is None else _at(a, b) for a in arrays]
-        parts.append(_Part(_matrix(x, b), _matrix(dst, b), pointers, b * x.shape[1]))
+        parts.append(_Part(_matrix(x, b), _matrix(dst, b), pointers))
     return parts
 
 

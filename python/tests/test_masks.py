@@ -10,7 +10,7 @@ import reweight
 OPEN, CLOSE = (90, 91), (95,)
 
 
-def reference(mask, ids, offsets):
+def reference(mask, ids, offsets, opened=OPEN, closed=CLOSE):
     """Roles and spans, token by token."""
     roles, spans, span = [], [], -1
     for begin, end in zip(offsets, offsets[1:]):
@@ -26,13 +26,13 @@ def reference(mask, ids, offsets):
             tokens = [int(ids[r]) for r in run]
             of_run, i = [1] * len(run), 0
             while i < len(tokens):
-                if tuple(tokens[i : i + len(OPEN)]) == OPEN:
-                    start = i + len(OPEN)
-                    ends = [j for j in range(start, len(tokens)) if tuple(tokens[j : j + len(CLOSE)]) == CLOSE]
+                if tuple(tokens[i : i + len(opened)]) == opened:
+                    start = i + len(opened)
+                    ends = [j for j in range(start, len(tokens)) if tuple(tokens[j : j + len(closed)]) == closed]
                     if not ends:
                         break
                     of_run[start : ends[0]] = [2] * (ends[0] - start)
-                    i = ends[0] + len(CLOSE)
+                    i = ends[0] + len(closed)
                 else:
                     i += 1
             roles += of_run
@@ -52,10 +52,11 @@ class Masks(TestCase):
             T = int(offsets[-1])
             mask = g.random(T) < g.choice([0.3, 0.8, 1.0])
             ids = g.choice([90, 91, 95, 1], T)
-            roles, spans = reference(mask, ids, offsets)
-            self.assertBits(reweight.spans_from_mask(mask, offsets), spans, f"case {case}")
-            got = reweight.roles_from_mask(mask, ids, open_tag=OPEN, close_tag=CLOSE, seq_offsets=offsets)
-            self.assertBits(got, roles, f"case {case}")
+            for opened, closed in ((OPEN, CLOSE), ((95,), (95,)), ((90, 1), (1, 90))):
+                roles, spans = reference(mask, ids, offsets, opened, closed)
+                self.assertBits(reweight.spans_from_mask(mask, offsets), spans, f"case {case}")
+                got = reweight.roles_from_mask(mask, ids, open_tag=opened, close_tag=closed, seq_offsets=offsets)
+                self.assertBits(got, roles, f"case {case}")
 
     def test_padded(self):
         g = np.random.default_rng(1)

@@ -73,6 +73,7 @@ class Stats(TestCase):
             "rows from the middle": (memory[:, 1:, 3:43], ids[:, :-1]),
             "tokens first": (x.transpose(1, 0, 2), ids.T),
             "one for all": (np.broadcast_to(x[:1], (5, 7, 40)), ids),
+            "one row for all": (np.broadcast_to(x[:1, :1], (5, 1, 40)), ids[:, :1].copy()),
             "matrix with padding": (memory[0, :, :40], ids[0]),
             "every other row": (x[0, ::2], ids[0, ::2].copy()),
             "one logit": (x[:, :, 5:6], np.zeros((5, 7), np.int64)),
@@ -192,6 +193,19 @@ class Stats(TestCase):
             lambda: reweight.token_stats(x[0, 0], np.array(20)),
         )
 
+    def test_ids_apart(self):
+        ids = np.zeros((3, 8), np.int64)
+        self.assertInputError(
+            "ids",
+            "ids is not contiguous: for the shape [3, 4] its strides are [8, 2] elements",
+            lambda: reweight.token_stats(rows(3, 4, 20), ids[:, ::2]),
+        )
+        self.assertInputError(
+            "ids",
+            "ids is not contiguous: for the shape [4] its strides are [2] elements",
+            lambda: reweight.token_stats(rows(4, 20), ids[0, ::2]),
+        )
+
     def test_temperature(self):
         for value in (0.0, -1.0, float("inf"), float("nan")):
             with self.assertRaisesRegex(reweight.InputError, "^temperature is "):
@@ -206,7 +220,10 @@ class Stats(TestCase):
     def test_no_rows_of_torch(self):
         got = reweight.token_stats(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64))
         self.assertEqual(tuple(got.logprobs.shape), (0,))
-        got = reweight.row_gradient(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64), torch.zeros(0), torch.zeros(0))
+        got = reweight.token_stats(torch.zeros(0, 5), out=TokenStats(lse=torch.zeros(0)))
+        self.assertEqual(tuple(got.lse.shape), (0,))
+        no_ids = torch.zeros(0, dtype=torch.int64)
+        got = reweight.row_gradient(torch.zeros(0, 5), no_ids, torch.zeros(0), torch.zeros(0))
         self.assertEqual(tuple(got.shape), (0, 5))
 
     def test_results_are_tuples_that_can_be_pickled(self):

@@ -1,6 +1,7 @@
 """The schemes: layouts, outputs that are inputs, and what is said of wrong batches."""
 
 import pickle
+import threading
 import unittest
 
 import numpy as np
@@ -305,9 +306,27 @@ class Errors(TestCase):
             lambda: reweight.whiten(np.zeros(3, np.float32), np.array([0, 1, 0], np.uint8)),
         )
 
+    def test_batches_that_grow(self):
+        """A thread's scratch memory follows."""
+        lengths = []
+
+        def run():
+            for n in (10, 19):
+                role = np.ones((1, n), np.uint8)
+                spans = np.arange(n, dtype=np.int32).reshape(1, n)
+                b = Batch(role, span_ids=spans, entropy=spans.astype(np.float32))
+                lengths.append(reweight.aem(b, scope="batch").size)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        self.assertEqual(lengths, [10, 19])
+
     def test_no_tokens(self):
-        for empty in (np.zeros, *((lambda n, t: torch.zeros(n, dtype={np.uint8: torch.uint8, np.float32: torch.float32}[t]),) if torch else ())):
-            role, x = empty(0, np.uint8), empty(0, np.float32)
+        empty = [(np.zeros(0, np.uint8), np.zeros(0, np.float32))]
+        if torch is not None:
+            empty.append((torch.zeros(0, dtype=torch.uint8), torch.zeros(0)))
+        for role, x in empty:
             b = Batch(role=role, ref_energy=x, logprobs=x, old_logprobs=x, advantages=x)
             self.assertEqual(reweight.actfocus(b).actions, 0)
             self.assertEqual(reweight.loss(b, x).loss, 0)
