@@ -1,6 +1,6 @@
 """Measures the peak memory of log-probability and entropy, forward and backward, on the CPU.
 
-    python python/measure/memory.py [--rows 128] [--vocab 151936] [--hidden 1536] [--chunk 32]
+    python python/measure/memory.py [--rows 64] [--vocab 151936] [--hidden 1536] [--chunk 32]
 
 Each way runs in a process of its own, on one thread. What counts is the largest resident
 memory, VmHWM of /proc/self/status, less that before the first operation, when the
@@ -94,7 +94,7 @@ def in_process(a: argparse.Namespace, what: str, form: str, dtype: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=128, help="N")
+    parser.add_argument("--rows", type=int, default=64, help="N")
     parser.add_argument("--vocab", type=int, default=151936, help="V")
     parser.add_argument("--hidden", type=int, default=1536, help="width of the hidden state")
     parser.add_argument("--chunk", type=int, default=32, help="rows of logits that linear_token_stats holds")
