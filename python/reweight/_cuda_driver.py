@@ -26,9 +26,8 @@ from ctypes import (
     create_string_buffer,
     sizeof,
 )
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 # The functions of the library that are called, and what they take. Where there are
 # versions of a function, it is the one of CUDA 11.0; later drivers keep it.
@@ -64,6 +63,7 @@ _PLAIN_SHARED = 48 << 10  # more dynamic shared memory than this a function must
 
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_SIZE = 5, 6
 _LAUNCH_END, _LAUNCH_BUFFER, _LAUNCH_SIZE = 0, 1, 2
+_Extra = c_void_p * 5  # the argument extra of cuLaunchKernel: names and values in turn
 
 _PTX = Path(__file__).with_name("ptx")
 
@@ -224,12 +224,11 @@ class Device:
         self._modules: dict[str, c_void_p] = {}
         self._kernels: dict[str, _Function] = {}
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        """Makes the context current on this thread meanwhile."""
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Calls a function while the context is current on this thread."""
         self._library.call("cuCtxPushCurrent_v2", self._context)
         try:
-            yield
+            self._library.call(name, *arguments)
         except BaseException:
             self._library.try_call("cuCtxPopCurrent_v2", byref(c_void_p()))
             raise
@@ -238,47 +237,40 @@ class Device:
     def launch(self, name: str, ctas: int, params: Structure, stream: int) -> None:
         """Queues a kernel on a stream, with as many CTAs as are of use, at least 1. The
         driver copies params before it returns."""
-        function = self._kernels.get(name) or self._find(name)
+        handle, kernel, most = self._kernels.get(name) or self._find(name)
         size = c_size_t(sizeof(params))
-        extra = (c_void_p * 5)(_LAUNCH_BUFFER, addressof(params), _LAUNCH_SIZE, addressof(size), _LAUNCH_END)
-        grid = max(1, min(ctas, function.most))
-        kernel = function.kernel
-        with self._entered():
-            self._library.call(
-                "cuLaunchKernel", function.handle, grid, 1, 1, kernel.threads, 1, 1, kernel.shared, stream, None, extra
-            )
+        extra = _Extra(_LAUNCH_BUFFER, addressof(params), _LAUNCH_SIZE, addressof(size), _LAUNCH_END)
+        grid = max(1, min(ctas, most))
+        self._call("cuLaunchKernel", handle, grid, 1, 1, kernel.threads, 1, 1, kernel.shared, stream, None, extra)
 
     def fill(self, address: int, value: int, size: int, stream: int) -> None:
         """Queues on a stream that bytes get a value."""
-        with self._entered():
-            self._library.call("cuMemsetD8Async", address, value, size, stream)
+        self._call("cuMemsetD8Async", address, value, size, stream)
 
     def read(self, buffer: Structure, address: int, stream: int) -> None:
         """Waits for all work on the device, and copies memory of it to a struct."""
-        with self._entered():
-            self._library.call("cuCtxSynchronize")
-            self._library.call("cuMemcpyDtoHAsync_v2", addressof(buffer), address, sizeof(buffer), stream)
-            self._library.call("cuCtxSynchronize")
+        self.synchronize()
+        self._call("cuMemcpyDtoHAsync_v2", addressof(buffer), address, sizeof(buffer), stream)
+        self.synchronize()
 
     def synchronize(self) -> None:
         """Waits for all work on the device."""
-        with self._entered():
-            self._library.call("cuCtxSynchronize")
+        self._call("cuCtxSynchronize")
 
     def _find(self, name: str) -> _Function:
         """Finds a kernel, and loads its module if none of it was used before."""
         kernel = KERNELS[name]
-        with self._lock, self._entered():
+        with self._lock:
             if name in self._kernels:
                 return self._kernels[name]
             if kernel.module not in self._modules:
                 self._modules[kernel.module] = self._load(kernel.module)
             handle = c_void_p()
-            self._library.call("cuModuleGetFunction", byref(handle), self._modules[kernel.module], name.encode())
+            self._call("cuModuleGetFunction", byref(handle), self._modules[kernel.module], name.encode())
             if kernel.shared > _PLAIN_SHARED:
-                self._library.call("cuFuncSetAttribute", handle, _MAX_DYNAMIC_SHARED, kernel.shared)
+                self._call("cuFuncSetAttribute", handle, _MAX_DYNAMIC_SHARED, kernel.shared)
             fit = c_int()
-            self._library.call(
+            self._call(
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(fit), handle, kernel.threads, kernel.shared
             )
             if fit.value < 1:
@@ -295,7 +287,7 @@ class Device:
         values = (c_void_p * 2)(addressof(log), len(log) - 1)
         handle = c_void_p()
         try:
-            self._library.call("cuModuleLoadDataEx", byref(handle), text, len(options), options, values)
+            self._call("cuModuleLoadDataEx", byref(handle), text, len(options), options, values)
         except RuntimeError as error:
             said = log.value.decode(errors="replace").strip()
             raise RuntimeError(f"cuda: module {module}: {error}" + (f": {said}" if said else "")) from None
