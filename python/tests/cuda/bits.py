@@ -279,6 +279,21 @@ class Test(Comparison):
     def test_aem(self):
         self.rounds(self.aem, 2 * ROUNDS)
 
+    def test_most_spans(self):
+        """Every token is a span of its own: there cannot be more of them."""
+        n, entropy, factors = 70, Draws(0).floats(70), np.zeros(70, np.float32)
+        arrays = {
+            "role": np.ones(n, np.uint8),
+            "seq_offsets": np.arange(n + 1),
+            "span_ids": np.arange(n, dtype=np.int32),
+            "entropy": np.abs(np.nan_to_num(entropy)),
+        }
+
+        def call(on):
+            on.backend.aem(on.place(factors), self.batch_at(on, arrays), AEMOptions(1, 0.1, 2))
+
+        self.assertIsNone(self.compare(call, [factors]))
+
     def grpo(self, d):
         arrays = d.batch()
         advantages = np.zeros(arrays["role"].size, np.float32)

@@ -89,6 +89,8 @@ class Draws:
     def batch(self):
         """Trajectories with spans, one after another."""
         lengths = [self.one(self.to(20), self.to(20), self.to(200)) for _ in range(1 + self.to(11))]
+        if self.to(4) == 0:
+            lengths = [self.to(1) for _ in range(self.to(300) + 1)]
         seq_offsets = np.cumsum([0] + lengths).astype(np.int64)
         tokens, trajectories = int(seq_offsets[-1]), len(lengths)
         role, span_ids = self.roles(tokens), np.full(tokens, -1, np.int32)
