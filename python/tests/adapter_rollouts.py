@@ -1,17 +1,12 @@
 """What the tests of the adapters share: real rollouts, and what trainers make of losses."""
 
 import json
-import struct
-import unittest
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 import reweight
-
-FILE = Path(__file__).resolve().parents[2] / "testdata" / "frozenlake-small.safetensors"
-TYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
+from support import TESTDATA, TestCase, read_safetensors
 
 
 class Tokenizer:
@@ -28,18 +23,11 @@ class Tokenizer:
 def load():
     """Returns the rollouts: arrays [T] and [S], as the file names them, their tokenizer, and
     advantages that differ from trajectory to trajectory."""
-    data = FILE.read_bytes()
-    (n,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + n])
-    arrays = {}
-    for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] in TYPES:
-            begin, end = (8 + n + at for at in entry["data_offsets"])
-            arrays[name] = np.frombuffer(data[begin:end], TYPES[entry["dtype"]]).reshape(entry["shape"])
+    arrays, metadata = read_safetensors(TESTDATA / "frozenlake-small.safetensors")
     rollouts = SimpleNamespace(**arrays)
     rollouts.trajectory = np.repeat(np.arange(len(rollouts.rewards)), np.diff(rollouts.seq_offsets))
     rollouts.mask = rollouts.role > 0
-    rollouts.tokenizer = Tokenizer(json.loads(header["__metadata__"]["vocab"]))
+    rollouts.tokenizer = Tokenizer(json.loads(metadata["vocab"]))
     # Tokens 4281 to 4285 end a turn of the form <answer> ... <answer> ... </answer>. The game
     # rejected it, and the file has no action there; by its tags it has.
     rollouts.role = rollouts.role.copy()
@@ -122,7 +110,7 @@ def aggregate(rollouts, terms, aggregation, norm_length=0):
     return np.mean(sums) if aggregation == "seq_mean_token_sum" else np.sum(sums) / norm_length
 
 
-class Case(unittest.TestCase):
+class Case(TestCase):
     """A test of the rollouts."""
 
     @classmethod
@@ -140,11 +128,8 @@ class Case(unittest.TestCase):
             return (w * f * scale[r.trajectory]).astype(np.float32)
         return (w * f).astype(np.float32)
 
-    def assertBits(self, got, want):
-        got, want = np.asarray(got, np.float32), np.asarray(want, np.float32)
-        self.assertEqual(got.shape, want.shape)
-        wrong = np.flatnonzero(got.view(np.uint32).ravel() != want.view(np.uint32).ravel())
-        self.assertEqual(wrong.size, 0, f"{wrong.size} of {got.size} differ, first at {wrong[:1]}")
+    def assertBits(self, got, want, what=""):
+        super().assertBits(np.asarray(got, np.float32), np.asarray(want, np.float32), what)
 
     def assertClose(self, got, want, relative=1e-6):
         self.assertLessEqual(abs(got - want), relative * max(abs(want), 1e-3), f"{got} is not {want}")

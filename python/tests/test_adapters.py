@@ -10,14 +10,10 @@ from unittest import mock
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
 import reweight
 from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, surrogate, weighted_loss
 from reweight.adapters import AGGREGATIONS, Credit, HookError, find_hook, replace, token_multiplier, when_imported
+from support import needs_torch, torch
 
 CREDITS = {
     "both": Credit(),
@@ -95,7 +91,7 @@ class MultiplierTest(Case):
             got = self.call(mask=mask, seq_offsets=None, **lists)
             self.assertBits(got, padded(rows(r, want)))
 
-    @unittest.skipIf(torch is None, "PyTorch is not installed")
+    @needs_torch
     def test_tensors(self):
         r = self.rollouts
         want = self.call()

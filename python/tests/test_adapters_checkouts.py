@@ -24,16 +24,10 @@ from unittest import mock
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
 from adapter_rollouts import padded, rows, weighted_loss
 from reweight.adapters import AGGREGATIONS, Credit
+from support import needs_torch, torch
 from test_adapters_trainers import TrainerCase
-
-ESTIMATED = Credit(entropy="surprisal")
 
 
 class StubType(type):
@@ -107,7 +101,7 @@ class Missing(Finder):
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed")
+@needs_torch
 class CheckoutCase(TrainerCase):
     """A test of a checkout."""
 

@@ -13,13 +13,9 @@ from unittest import mock
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
 from adapter_rollouts import Case, padded, prompts, rows
 from reweight.adapters import Credit, HookError
+from support import needs_torch, torch
 from test_adapters import Jagged
 
 ESTIMATED = Credit(entropy="surprisal")
@@ -40,7 +36,7 @@ def modules(**contents):
     return mock.patch.dict(sys.modules, found)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed")
+@needs_torch
 class TrainerCase(Case):
     """A test of an adapter."""
 
@@ -594,7 +590,7 @@ class PrimeRLTest(TrainerCase):
         sys.modules["prime_rl.entrypoints.orchestrator"].main.assert_called_once_with()
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed")
+@needs_torch
 class HooksTest(unittest.TestCase):
     """What a user reads where a trainer has changed."""
 
