@@ -347,12 +347,13 @@ def when_imported(module: str, act: Callable[[], None]) -> None:
     processes of its own, an adapter is installed in each of them, also in those that must
     not import the trainer's driver, or not before they have been given a GPU."""
     package, _, rest = module.partition(".")
-    if module not in sys.modules and package in sys.modules:
+    if package in sys.modules:
         roots = list(getattr(sys.modules[package], "__path__", []))
     else:
-        spec = None if module in sys.modules else importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(package)
         roots = list(spec.submodule_search_locations or []) if spec else []
-    if any(Path(root, *rest.split(".")).with_suffix(".py").is_file() for root in roots):
+    later = any(Path(root, *rest.split(".")).with_suffix(".py").is_file() for root in roots)
+    if module not in sys.modules and later:
         sys.meta_path.insert(0, _WhenImported(module, act))
     else:
         act()  # which imports the module, or says that it is gone
