@@ -66,3 +66,10 @@ func (r *Runner) TokenStatsOfRows(dst reweight.Stats, logits Rows, ids []int64, 
 func (r *Runner) RowGradientOfRows(dst, logits Rows, ids []int64, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
 	return r.rowGradient(dst.view(), logits.view(), rowIDs{wide: ids}, logprobs, entropy, grad, gradEntropy, opt)
 }
+
+// Silence lets calls have no address for an error, nor for a result that they can do
+// without: they return ErrSilent.
+func (r *Runner) Silence() { r.silent = true }
+
+// ErrSilent is the error of a call without an address for it.
+var ErrSilent = errSilent

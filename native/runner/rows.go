@@ -62,7 +62,7 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 // tokenStats calls the library on any view of rows.
 func (r *Runner) tokenStats(dst reweight.Stats, logits view, ids rowIDs, opt reweight.TokenStatsOptions) error {
 	stats := C.reweight_stats{lse: floats(dst.LSE), entropy: floats(dst.Entropy), logprobs: floats(dst.Logprob)}
-	code := C.call_token_stats(r.functions, r.workspace(), stats, logits.c(), ids.c(), C.double(opt.Temperature), &r.failure)
+	code := C.call_token_stats(r.functions, r.workspace(), stats, logits.c(), ids.c(), C.double(opt.Temperature), r.errorOf())
 	return r.result(code, false)
 }
 
@@ -77,6 +77,6 @@ func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs,
 // rowGradient calls the library on any view of rows.
 func (r *Runner) rowGradient(dst, logits view, ids rowIDs, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
 	options := C.reweight_row_gradient_options{temperature: C.double(opt.Temperature), entropy_bonus: C.double(opt.EntropyBonus)}
-	code := C.call_row_gradient(r.functions, r.workspace(), dst.c(), logits.c(), ids.c(), floats(logprobs), floats(entropy), floats(grad), floats(gradEntropy), options, &r.failure)
+	code := C.call_row_gradient(r.functions, r.workspace(), dst.c(), logits.c(), ids.c(), floats(logprobs), floats(entropy), floats(grad), floats(gradEntropy), options, r.errorOf())
 	return r.result(code, false)
 }

@@ -8,6 +8,7 @@ package runner
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unsafe"
@@ -72,9 +73,10 @@ type Runner struct {
 	isa       reweight.ISA
 	workers   int
 
-	// lacking is how many bytes of scratch memory a call gets less than it should, for a
-	// test.
+	// For tests: how many bytes of scratch memory a call gets less than it should, and
+	// whether it gets no address for its error and for a result that it can do without.
 	lacking int64
+	silent  bool
 
 	// Where the library writes other things than arrays.
 	failure   C.reweight_error
@@ -102,6 +104,17 @@ func (r *Runner) workspaceFor(tokens, trajectories, spans int) C.reweight_worksp
 	return ws
 }
 
+// errorOf returns where a call says what is wrong.
+func (r *Runner) errorOf() *C.reweight_error {
+	if r.silent {
+		return nil
+	}
+	return &r.failure
+}
+
+// errSilent is of a call that says no more.
+var errSilent = errors.New("runner: an argument is wrong")
+
 // result returns the error of a call, with the names that package reweight has for
 // arguments. Of a call that takes a batch, inBatch, arrays are fields of it.
 func (r *Runner) result(code C.int, inBatch bool) error {
@@ -110,6 +123,8 @@ func (r *Runner) result(code C.int, inBatch bool) error {
 		return fmt.Errorf("runner: a call that succeeds has written to its error")
 	case code == C.REWEIGHT_OK:
 		return nil
+	case code == C.REWEIGHT_BAD_INPUT && r.silent:
+		return errSilent
 	case code != C.REWEIGHT_BAD_INPUT || r.failure.index == untouched:
 		return fmt.Errorf("runner: a call returns %d, with an index of %d", code, r.failure.index)
 	}

@@ -180,6 +180,28 @@ func TestErrors(t *testing.T) {
 	trials.CheckErrors(t, callers...)
 }
 
+// TestWithoutErrors: a call whose error has no address does what it otherwise does.
+func TestWithoutErrors(t *testing.T) {
+	for _, r := range each(nativetest.Library(t), 2) {
+		r.Silence()
+		for _, tr := range trials.All() {
+			for seed := range uint64(40) {
+				want := tr.Run(trials.New(seed, false), plain())
+				got := tr.Run(trials.New(seed, false), r)
+				if got[0] == runner.ErrSilent && want[0] != nil {
+					got[0] = want[0]
+				}
+				if tr.Method == "ActFocus" {
+					got[1] = want[1] // which has no address either
+				}
+				if err := trials.Differ(got, want); err != nil {
+					t.Errorf("%s, %v, seed %d: %v", tr.Method, r.ISA(), seed, err)
+				}
+			}
+		}
+	}
+}
+
 // TestEveryMethod: every method that a Runner shares with *reweight.Workspace has its
 // trial, and every function of the header its call.
 func TestEveryMethod(t *testing.T) {

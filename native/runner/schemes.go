@@ -43,7 +43,11 @@ func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.Act
 	}
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
 	defer C.free(ws.scratch)
-	code := C.call_actfocus(r.functions, ws, &r.actFocus, floats(weights), batch(b), actFocusOptions(opt), &r.failure)
+	result := &r.actFocus
+	if r.silent {
+		result = nil
+	}
+	code := C.call_actfocus(r.functions, ws, result, floats(weights), batch(b), actFocusOptions(opt), r.errorOf())
 	if err := r.result(code, true); err != nil {
 		return reweight.ActFocusResult{}, err
 	}
@@ -62,7 +66,7 @@ func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptio
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spans)
 	defer C.free(ws.scratch)
 	options := C.reweight_aem_options{lambda: C.double(opt.Lambda), guard: C.double(opt.Guard), scope: C.int32_t(opt.Scope)}
-	return r.result(C.call_aem(r.functions, ws, floats(factors), batch(b), options, &r.failure), true)
+	return r.result(C.call_aem(r.functions, ws, floats(factors), batch(b), options, r.errorOf()), true)
 }
 
 // GRPO is that of *reweight.Workspace.
@@ -76,7 +80,7 @@ func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPO
 	if opt.DivideByStd {
 		options.divide_by_std = 1
 	}
-	return r.result(C.call_grpo(r.functions, ws, floats(advantages), batch(b), options, &r.failure), true)
+	return r.result(C.call_grpo(r.functions, ws, floats(advantages), batch(b), options, r.errorOf()), true)
 }
 
 // GAE is that of *reweight.Workspace.
@@ -85,7 +89,7 @@ func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, 
 		return err
 	}
 	options := C.reweight_gae_options{gamma: C.double(opt.Gamma), lambda: C.double(opt.Lambda)}
-	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards), batch(b), options, &r.failure), true)
+	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards), batch(b), options, r.errorOf()), true)
 }
 
 // Loss is that of *reweight.Workspace.
@@ -95,7 +99,7 @@ func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.L
 	}
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
 	defer C.free(ws.scratch)
-	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), lossOptions(opt), &r.failure)
+	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), lossOptions(opt), r.errorOf())
 	if err := r.result(code, true); err != nil {
 		return reweight.LossResult{}, err
 	}

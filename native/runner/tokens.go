@@ -23,7 +23,7 @@ func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, set reweight.R
 	if err := lengths.MaskedMoments(x, role); err != nil {
 		return reweight.Moments{}, err
 	}
-	code := C.call_masked_moments(r.functions, r.workspace(), &r.moments, floats(x), roles(role), C.int64_t(len(x)), C.uint32_t(set), C.double(shift), &r.failure)
+	code := C.call_masked_moments(r.functions, r.workspace(), &r.moments, floats(x), roles(role), C.int64_t(len(x)), C.uint32_t(set), C.double(shift), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.Moments{}, err
 	}
@@ -35,7 +35,7 @@ func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, me
 	if err := lengths.ActFocusWeights(dst, signal, role); err != nil {
 		return err
 	}
-	code := C.call_actfocus_weights(r.functions, r.workspace(), floats(dst), floats(signal), roles(role), C.int64_t(len(dst)), C.double(mean), C.double(sigma), actFocusOptions(opt), &r.failure)
+	code := C.call_actfocus_weights(r.functions, r.workspace(), floats(dst), floats(signal), roles(role), C.int64_t(len(dst)), C.double(mean), C.double(sigma), actFocusOptions(opt), r.errorOf())
 	return r.result(code, false)
 }
 
@@ -48,7 +48,7 @@ func (r *Runner) SpanMeans(dst, x []float32, offsets []int32) error {
 	if err := lengths.SpanMeans(dst, offsets); err != nil {
 		return err
 	}
-	code := C.call_span_means(r.functions, r.workspace(), floats(dst), C.int64_t(len(dst)), floats(x), C.int64_t(len(x)), int32s(offsets), &r.failure)
+	code := C.call_span_means(r.functions, r.workspace(), floats(dst), C.int64_t(len(dst)), floats(x), C.int64_t(len(x)), int32s(offsets), r.errorOf())
 	return r.result(code, false)
 }
 
@@ -57,7 +57,7 @@ func (r *Runner) MinMax(lo, hi, x []float32, offsets []int32) error {
 	if err := lengths.MinMax(lo, hi, offsets); err != nil {
 		return err
 	}
-	code := C.call_min_max(r.functions, r.workspace(), floats(lo), floats(hi), C.int64_t(len(lo)), floats(x), C.int64_t(len(x)), int32s(offsets), &r.failure)
+	code := C.call_min_max(r.functions, r.workspace(), floats(lo), floats(hi), C.int64_t(len(lo)), floats(x), C.int64_t(len(x)), int32s(offsets), r.errorOf())
 	return r.result(code, false)
 }
 
@@ -66,7 +66,7 @@ func (r *Runner) ExpScale(dst, x []float32, lo float32, rate float64) error {
 	if err := lengths.ExpScale(dst, x); err != nil {
 		return err
 	}
-	code := C.call_exp_scale(r.functions, r.workspace(), floats(dst), floats(x), C.int64_t(len(x)), C.float(lo), C.double(rate), &r.failure)
+	code := C.call_exp_scale(r.functions, r.workspace(), floats(dst), floats(x), C.int64_t(len(x)), C.float(lo), C.double(rate), r.errorOf())
 	return r.result(code, false)
 }
 
@@ -75,7 +75,7 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 	if err := lengths.Multiply(dst, a, b); err != nil {
 		return err
 	}
-	code := C.call_multiply(r.functions, r.workspace(), floats(dst), floats(a), floats(b), C.int64_t(len(dst)), &r.failure)
+	code := C.call_multiply(r.functions, r.workspace(), floats(dst), floats(a), floats(b), C.int64_t(len(dst)), r.errorOf())
 	return r.result(code, false)
 }
 
@@ -84,7 +84,7 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	if err := lengths.Surrogate(grad, logprobs, old, advantages, weights, role); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
-	code := C.call_surrogate(r.functions, r.workspace(), &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), &r.failure)
+	code := C.call_surrogate(r.functions, r.workspace(), &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
@@ -101,6 +101,6 @@ func (r *Runner) Whiten(dst, x []float32, role []reweight.Role) error {
 	if err := lengths.Whiten(dst, x, role); err != nil {
 		return err
 	}
-	code := C.call_whiten(r.functions, r.workspace(), floats(dst), floats(x), roles(role), C.int64_t(len(role)), &r.failure)
+	code := C.call_whiten(r.functions, r.workspace(), floats(dst), floats(x), roles(role), C.int64_t(len(role)), r.errorOf())
 	return r.result(code, false)
 }
