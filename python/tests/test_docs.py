@@ -1,4 +1,4 @@
-"""The examples of docs/python.md print what the page says."""
+"""The examples of README.md and docs/python.md print what the pages say."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from pathlib import Path
 import reweight
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "python.md"
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "python.md"
 
 try:
     import torch
@@ -21,9 +21,9 @@ except ImportError:
     torch = None
 
 
-def examples(language):
+def examples(page, language):
     """The blocks of code of a language and what stands indented after each."""
-    text = PAGE.read_text()
+    text = page.read_text()
     for block in re.finditer(rf"^```{language}\n(.*?)^```\n\n?((?:    [^\n]*\n)*)", text, re.M | re.S):
         printed = "".join(line[4:] + "\n" for line in block[2].splitlines())
         yield text[: block.start()].count("\n") + 1, block[1], printed
@@ -32,25 +32,31 @@ def examples(language):
 class Page(unittest.TestCase):
     maxDiff = None
 
+    def test_readme(self):
+        self.assertIn("batch", self.run_python(README))
+
     def test_python(self):
-        """In one namespace, from top to bottom."""
+        self.assertIn("stats", self.run_python(PAGE))
+
+    def run_python(self, page):
+        """In one namespace, which is returned, from top to bottom."""
         names = {}
-        for line, code, printed in examples("python"):
-            if torch is None and ("torch" in code or "batch" in code):
+        for line, code, printed in examples(page, "python"):
+            if torch is None and page == PAGE and ("torch" in code or "batch" in code):
                 continue
-            with self.subTest(f"{PAGE.name}:{line}"):
+            with self.subTest(f"{page.name}:{line}"):
                 out = io.StringIO()
                 with contextlib.redirect_stdout(out):
-                    exec(compile("\n" * line + code, str(PAGE), "exec"), names)
+                    exec(compile("\n" * line + code, str(page), "exec"), names)
                 self.assertEqual(out.getvalue(), printed)
-        self.assertIn("stats", names)
+        return names
 
     def test_c(self):
         compiler = shutil.which("cc")
         if compiler is None:
             self.skipTest("there is no C compiler")
         library = os.environ.get("REWEIGHT_LIBRARY") or Path(reweight.__file__).with_name("libreweight.so")
-        found = list(examples("c"))
+        found = list(examples(PAGE, "c"))
         self.assertEqual(len(found), 1)
         for line, code, printed in found:
             with tempfile.TemporaryDirectory() as folder:
