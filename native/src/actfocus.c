@@ -74,7 +74,7 @@ int reweight_actfocus(const reweight_workspace *ws, reweight_actfocus_result *re
 	double squares;
 	r.actions = rw_spread(isa, signal, batch->role, T, ACTIONS, &r.mean, &squares);
 	if (squares != squares) return signal_not_finite(signal, batch, options->signal, error);
-	if (r.actions > 0) r.sigma = __builtin_sqrt(squares / (double)r.actions + options->eps);
+	if (r.actions > 0) r.sigma = sqrt64(squares / (double)r.actions + options->eps);
 	/* These hold for finite signals: beyond, float32 could not hold the constants. */
 	if (rw_check_magnitude("mean", r.mean, error) || rw_check_not_negative("sigma", r.sigma, error))
 		return REWEIGHT_BAD_INPUT;

@@ -51,7 +51,7 @@ int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweigh
 	}
 	for (int64_t s = 0; s < S; s++) {
 		const group_reward *r = &g.rewards[rw_group_of(g.groups, groups, batch->group_ids[s])];
-		double mean = r->mean, std = __builtin_sqrt(r->squares / (r->n - 1));
+		double mean = r->mean, std = sqrt64(r->squares / (r->n - 1));
 		if (r->n == 1) {
 			mean = 0;
 			std = 1;
@@ -107,7 +107,7 @@ int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, co
 	if (n < 2) return rw_bad(error, "role", -1, "has %d response tokens, want at least 2 to whiten", n);
 	if (squares != squares) return rw_not_finite_response("x", x, role, tokens, error);
 	double variance = squares / (double)(n - 1);
-	double f = 1 / __builtin_sqrt(variance + WHITEN_EPS);
+	double f = 1 / sqrt64(variance + WHITEN_EPS);
 	for (int64_t t = 0; t < tokens; t++)
 		dst[t] = role[t] != REWEIGHT_ROLE_MASKED ? (float)(((double)x[t] - mean) * f) : 0;
 	return REWEIGHT_OK;

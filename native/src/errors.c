@@ -286,7 +286,8 @@ int64_t rw_first_not_finite(const float *x, const uint8_t *role, int64_t n, uint
 	return -1;
 }
 
-int rw_not_finite_response(const char *argument, const float *x, const uint8_t *role, int64_t n, reweight_error *error) {
+int rw_not_finite_response(const char *argument, const float *x, const uint8_t *role, int64_t n,
+                           reweight_error *error) {
 	int64_t t = rw_first_not_finite(x, role, n, RESPONSES);
 	return rw_bad(error, argument, t, "is %h at a response token, want a finite number", (double)x[t]);
 }

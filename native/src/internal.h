@@ -59,7 +59,7 @@ int rw_not_finite_response(const char *argument, const float *x, const uint8_t *
 /* ---- batch.c ---- */
 
 /* Sets of roles: bit r stands for role r. */
-#define ALL_ROLES UINT32_C(7)
+#define ALL_ROLES UINT32_C(7) /* the assembly takes no other bits */
 #define ACTIONS (UINT32_C(1) << REWEIGHT_ROLE_ACTION)
 #define RESPONSES (UINT32_C(1) << REWEIGHT_ROLE_REASONING | ACTIONS)
 

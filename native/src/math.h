@@ -212,6 +212,11 @@ static inline double ldexp64(double x, int k) {
 	return unit * float64_of((u & 0x800fffffffffffff) | (uint64_t)(e + 1023) << 52);
 }
 
+/* Returns the square root of x, correctly rounded. Without errno (-fno-math-errno) it is one
+ * instruction of amd64 and of arm64. On other CPUs the compiler may call the mathematics
+ * library for it. */
+static inline double sqrt64(double x) { return __builtin_sqrt(x); }
+
 /* Returns x rounded to an integer, ties to even, for |x| < 2^51. */
 static inline double round_to_even(double x) { return (x + 0x1.8p52) - 0x1.8p52; }
 

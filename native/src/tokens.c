@@ -171,6 +171,14 @@ static void surrogate(int32_t isa, float *grad, const float *logprobs, const flo
 
 /* ---- What the schemes call ---- */
 
+/* A loop, because the compiler would call memset for an initializer. */
+static void clear(lane_sum *s) {
+	for (int j = 0; j < LANES; j++) {
+		s->total[j] = 0;
+		s->group[j] = 0;
+	}
+}
+
 /* Returns a negative rate of an exponent as float32, which it may be too large for. */
 static float rate32(double rate) { return (float)(rate < -(double)MAX_FLOAT ? -(double)MAX_FLOAT : rate); }
 
@@ -180,13 +188,6 @@ reweight_moments rw_moments(int32_t isa, const float *x, const uint8_t *role, in
 	m.count = 0;
 	masked_moments(isa, x, role, n, roles, shift, &m);
 	return (reweight_moments){m.count, tree(m.sum), tree(m.squares)};
-}
-
-static void clear(lane_sum *s) {
-	for (int j = 0; j < LANES; j++) {
-		s->total[j] = 0;
-		s->group[j] = 0;
-	}
 }
 
 int64_t rw_spread(int32_t isa, const float *x, const uint8_t *role, int64_t n, uint32_t roles, double *mean,
