@@ -1,8 +1,8 @@
-// Package nativetest gives tests the C library, made from the sources of this tree.
+// Package nativetest gives tests the C library, made from the sources of this tree. These
+// make it with the sanitizers of addresses and of undefined behaviour:
 //
-//	go test -asan ./native/... ./kernels -gpu none
-//
-// makes it with the sanitizers of addresses and of undefined behaviour.
+//	go test -asan -short ./native/runner
+//	go test -asan -short ./kernels -gpu none -run 'Bits|Guard|Random|Half|Fuzz|Native'
 package nativetest
 
 import (
