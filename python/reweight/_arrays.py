@@ -184,7 +184,8 @@ def _check_apart(argument: str, array: Array) -> None:
     if not array.contiguous and any(d > 1 and s == 0 for d, s in zip(array.shape, array.strides)):
         raise InputError(
             argument,
-            f"has elements that share their memory: for the shape {list(array.shape)} its strides are {list(array.strides)} elements",
+            f"has elements that share their memory: for the shape {list(array.shape)} its strides are "
+            f"{list(array.strides)} elements",
         )
 
 

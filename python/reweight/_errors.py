@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Optional, Sequence, Tuple, Union
 
 
@@ -59,6 +60,17 @@ def choice(argument: str, value: str, names: Sequence[str]) -> int:
     if not isinstance(value, str):
         raise TypeError(f"{argument} is {described(value)}, want one of the strings {', '.join(names)}")
     raise InputError(argument, f'is "{value}", want one of [{" ".join(names)}]')
+
+
+def integer(argument: str, value: int, bits: int) -> int:
+    """Returns the value of an integer that has at most so many bits, its sign included."""
+    try:
+        i = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{argument} is {described(value)}, want an integer") from None
+    if i.bit_length() >= bits:
+        raise InputError(argument, f"is {i}, want an integer of {bits} bits")
+    return i
 
 
 def number(argument: str, value: float) -> float:

@@ -41,7 +41,8 @@ def check() -> Tuple[int, List[str]]:
         with np.errstate(invalid="ignore"):
             near = (np.abs(got - want) <= TOLERANCE * np.maximum(1, np.abs(want))) | (got == want)
         if not near.all():
-            problems.append(f"{int((~near).sum())} of {got.size} numbers of {name} by {isas[-1]} are not those of float64")
+            wrong = int((~near).sum())
+            problems.append(f"{wrong} of {got.size} numbers of {name} by {isas[-1]} are not those of float64")
     return numbers, problems
 
 
@@ -95,7 +96,8 @@ def _compute(
     cpu = _library.CPU(_structs.ISAS.index(isa))
     computed: Arrays = {}
     with np.errstate(over="ignore"):
-        formats: Arrays = {"f32": rows, "bf16": (rows.view(np.uint32) >> 16).astype(np.uint16), "f16": rows.astype(np.float16)}
+        halves = (rows.view(np.uint32) >> 16).astype(np.uint16)
+        formats: Arrays = {"f32": rows, "bf16": halves, "f16": rows.astype(np.float16)}
     for number, name in enumerate(_structs.DTYPES):
         for t in _TEMPERATURES:
             stats = np.empty((3, _ROWS), np.float32)
@@ -148,9 +150,9 @@ def _batch_formulas(b: Any) -> Arrays:
     weights = np.where(action, 1 + 0.5 / (1 + np.exp(-(energy - mean) / sigma)), 0.1 * response)
 
     trajectory = np.repeat(np.arange(16), np.diff(b.seq_offsets))
-    groups = [b.group_ids == g for g in b.group_ids]
     rewards = b.rewards.astype(np.float64)
-    scores = np.array([(rewards[s] - rewards[g].mean()) / (rewards[g].std(ddof=1) + 1e-6) for s, g in enumerate(groups)])
+    groups = [rewards[b.group_ids == g] for g in b.group_ids]
+    scores = np.array([(r - g.mean()) / (g.std(ddof=1) + 1e-6) for r, g in zip(rewards, groups)])
     advantages = np.where(response, scores[trajectory], 0)
 
     span = b.span_ids[response]

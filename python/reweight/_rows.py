@@ -25,7 +25,7 @@ from ._arrays import (
     view,
 )
 from ._backend import backend
-from ._errors import InputError, described, located, number
+from ._errors import InputError, described, integer, located, number
 
 
 class TokenStats(NamedTuple):
@@ -93,7 +93,7 @@ def token_stats(
             y = None
         elif y is None:
             raise InputError("ids", f"is None, want the shape {list(shape)}, one element per row, for out.logprobs")
-    temperature = number("temperature", temperature)
+    temperature, workers = number("temperature", temperature), integer("workers", workers, 32)
     run = backend(x.device)
     for part in _parts(x, x, [y] + results):
         p = part.pointers
@@ -162,6 +162,7 @@ def row_gradient(
         dst = view("out", out, (x.dtype,), True)
         check_shape("out", dst, x.shape, "logit", x, "logits")
         _rows_shape("out", dst)
+    workers = integer("workers", workers, 32)
     run = backend(x.device)
     for part in _parts(x, dst, [y, l, h, g, gh]):
         p = part.pointers
@@ -185,7 +186,8 @@ def _rows_shape(argument: str, x: Array) -> Tuple[int, ...]:
         if not inner_contiguous(x):
             raise not_contiguous(argument, x)
         if len(shape) > 1 and shape[-2] > 1 and x.strides[-2] < shape[-1]:
-            raise InputError(argument, f"has a row every {x.strides[-2]} elements, want at least {shape[-1]}, the logits of a row")
+            problem = f"has a row every {x.strides[-2]} elements, want at least {shape[-1]}, the logits of a row"
+            raise InputError(argument, problem)
     return shape[:-1]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Callable, NamedTuple, Optional
 
 from . import _structs
 from ._arrays import F32, Array, ArrayLike, check, output, view
 from ._backend import Backend, backend
-from ._errors import InputError, choice, described, located, number
+from ._errors import InputError, choice, described, integer, located, number
 from ._scalars import Scalars
 from .batch import Batch, Bound, bind
 
@@ -272,15 +271,11 @@ def loss(
 def _loss_options(
     clip_low: float, clip_high: float, dual_clip: float, aggregation: str, norm_length: int
 ) -> _structs.LossOptions:
-    try:
-        length = operator.index(norm_length)
-    except TypeError:
-        raise TypeError(f"norm_length is {described(norm_length)}, want an integer") from None
     return _structs.LossOptions(
         number("clip_low", clip_low),
         number("clip_high", clip_high),
         number("dual_clip", dual_clip),
-        length,
+        integer("norm_length", norm_length, 64),
         choice("aggregation", aggregation, _structs.AGGREGATIONS),
     )
 

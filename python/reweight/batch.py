@@ -9,8 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs
-from ._arrays import BOOL, F32, I32, I64, U8, Array, ArrayLike, DType, as_numpy, check, check_shape, made_like, multiples, view
-from ._errors import InputError
+from ._arrays import (
+    BOOL,
+    F32,
+    I32,
+    I64,
+    U8,
+    Array,
+    ArrayLike,
+    DType,
+    as_numpy,
+    check,
+    check_shape,
+    made_like,
+    multiples,
+    view,
+)
+from ._errors import InputError, described
 
 MASKED = 0
 """The role of prompts, observations and padding: no part in the loss."""
@@ -83,9 +98,10 @@ class Bound(NamedTuple):
 
 def bind(batch: Batch, *names: str) -> Bound:
     """Returns the addresses of the role and of the arrays of those names."""
+    if not isinstance(batch, Batch):
+        raise TypeError(f"batch is {described(batch)}, want a Batch")
     role = view("role", batch.role, (U8,))
-    if len(role.shape) not in (1, 2):
-        raise InputError("role", f"has the shape {list(role.shape)}, want [T] of a packed batch or [B, T] of a padded one")
+    _check_layout("role", role)
     check("role", role, role.shape, "token", role, "role")
     struct = _structs.Batch(tokens=role.size, role=role.pointer)
     bound = Bound(struct, role, [])
@@ -112,34 +128,45 @@ def bind(batch: Batch, *names: str) -> Bound:
     return bound
 
 
+def _check_layout(argument: str, array: Array) -> None:
+    """Wants one of the two layouts."""
+    shape = list(array.shape)
+    if len(shape) not in (1, 2):
+        raise InputError(argument, f"has the shape {shape}, want [T] of a packed batch or [B, T] of a padded one")
+
+
 def offsets_of(offsets: Optional[ArrayLike], like: Array, name: str = "role") -> Array:
     """Returns the offsets of a packed layout, or those that a padded one implies. like is
     the argument of that name, one element per token."""
-    if len(like.shape) == 1:
+    shape = list(like.shape)
+    if len(shape) == 1:
         if offsets is None:
-            raise InputError("seq_offsets", f"is None, want where each trajectory begins: {name} has the shape {list(like.shape)}")
+            raise InputError("seq_offsets", f"is None, want where each trajectory begins: {name} has the shape {shape}")
         array = view("seq_offsets", offsets, (I64,))
         if len(array.shape) != 1 or array.shape[0] < 2:
-            raise InputError("seq_offsets", f"has the shape {list(array.shape)}, want [S+1], at least 2 elements, for one trajectory")
+            problem = f"has the shape {list(array.shape)}, want [S+1], at least 2 elements, for one trajectory"
+            raise InputError("seq_offsets", problem)
         check("seq_offsets", array, array.shape, "boundary", like, name)
         return array
     if offsets is not None:
-        raise InputError("seq_offsets", f"is set, want None: {name} has the shape {list(like.shape)}, which says where trajectories begin")
-    rows, tokens = like.shape
+        problem = f"is set, want None: {name} has the shape {shape}, which says where trajectories begin"
+        raise InputError("seq_offsets", problem)
+    rows, tokens = shape
     if rows == 0:
-        raise InputError(name, f"has the shape {list(like.shape)}, want at least 1 trajectory")
+        raise InputError(name, f"has the shape {shape}, want at least 1 trajectory")
     return multiples(like, tokens, rows + 1)
 
 
 _MASK = (BOOL, U8, I32, I64, F32)
 
 
-def _tokens(argument: str, obj: ArrayLike, dtypes: Tuple[DType, ...], like: Optional[Array]) -> Tuple[Array, npt.NDArray[Any]]:
+def _tokens(
+    argument: str, obj: ArrayLike, dtypes: Tuple[DType, ...], like: Optional[Array]
+) -> Tuple[Array, npt.NDArray[Any]]:
     """Returns an array per token, and its elements one after another in the host's memory."""
     array = view(argument, obj, dtypes)
     if like is None:
-        if len(array.shape) not in (1, 2):
-            raise InputError(argument, f"has the shape {list(array.shape)}, want [T] of a packed batch or [B, T] of a padded one")
+        _check_layout(argument, array)
     else:
         check_shape(argument, array, like.shape, "token", like, "response_mask")
     return array, as_numpy(array).reshape(-1)
@@ -157,7 +184,8 @@ def _spans(
         s = int(decreases[0]) + 1
         raise InputError("seq_offsets", f"is {offsets[s]}, below the {offsets[s - 1]} before it", s)
     if offsets[-1] != len(response):
-        raise InputError("seq_offsets", f"is {offsets[-1]}, want {len(response)}, the number of tokens", len(offsets) - 1)
+        problem = f"is {offsets[-1]}, want {len(response)}, the number of tokens"
+        raise InputError("seq_offsets", problem, len(offsets) - 1)
     begins = response.copy()
     begins[1:] &= ~response[:-1]
     first = offsets[:-1][offsets[:-1] < offsets[1:]]  # of trajectories that have tokens
@@ -205,7 +233,8 @@ def roles_from_mask(
     roles = (spans >= 0).astype(np.uint8)
     if len(open_tag) or len(close_tag):
         if not (len(open_tag) and len(close_tag)):
-            raise InputError("close_tag" if len(open_tag) else "open_tag", "is empty, want the token ids of both tags or of neither")
+            empty = "close_tag" if len(open_tag) else "open_tag"
+            raise InputError(empty, "is empty, want the token ids of both tags or of neither")
         if token_ids is None:
             raise InputError("token_ids", "is None, want the token ids in which the tags are looked for")
         ids = _tokens("token_ids", token_ids, (I32, I64), mask)[1]

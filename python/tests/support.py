@@ -80,7 +80,7 @@ def bits(array):
     array = np.array(array)
     if array.dtype.kind == "f":
         array[np.isnan(array)] = np.nan
-        array = array.view(f"u{array.itemsize}") if array.shape else array.reshape(1).view(f"u{array.itemsize}").reshape(())
+        array = array.reshape(-1).view(f"u{array.itemsize}").reshape(array.shape)
     return array
 
 
@@ -93,7 +93,8 @@ class TestCase(unittest.TestCase):
         different = np.argwhere(got != want)
         if len(different):
             first = tuple(different[0])
-            self.fail(f"{what}: {len(different)} of {got.size} elements differ, the first at {first}: {got[first]:#x} {want[first]:#x}")
+            bits_there = f"{got[first]:#x}, want {want[first]:#x}"
+            self.fail(f"{what}: {len(different)} of {got.size} elements differ, the first at {first}: {bits_there}")
 
     def assertNear(self, got, want, relative=1e-5, absolute=0.0):
         np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), relative, absolute)

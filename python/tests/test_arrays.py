@@ -58,17 +58,33 @@ class Types(TestCase):
         self.assertIs(type(got.lse), np.ndarray)
 
     def test_options_are_numbers(self):
-        self.assertTypeError("temperature is a str, want a number", lambda: reweight.token_stats(rows(), temperature="hot"))
+        self.assertTypeError(
+            "temperature is a str, want a number", lambda: reweight.token_stats(rows(), temperature="hot")
+        )
         batch = reweight.Batch(role=np.zeros(3, np.uint8))
         self.assertTypeError("alpha is a list, want a number", lambda: reweight.actfocus(batch, alpha=[1]))
         self.assertTypeError("norm_length is a float, want an integer", lambda: reweight.loss(batch, norm_length=1.5))
+        self.assertInputError(
+            "norm_length",
+            f"norm_length is {2**63}, want an integer of 64 bits",
+            lambda: reweight.loss(batch, norm_length=2**63),
+        )
+        self.assertTypeError(
+            "workers is a float, want an integer", lambda: reweight.token_stats(rows(), workers=1.0)
+        )
+        self.assertInputError(
+            "workers",
+            f"workers is {2**32 + 1}, want an integer of 32 bits",
+            lambda: reweight.token_stats(rows(), workers=2**32 + 1),
+        )
+        self.assertTypeError("batch is a dict, want a Batch", lambda: reweight.grpo({"role": batch.role}))
         self.assertTypeError(
             "scope is an int, want one of the strings group, trajectory, batch", lambda: reweight.aem(batch, scope=1)
         )
 
     @needs_torch
     def test_tensors(self):
-        for dtype in (torch.float64, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn if hasattr(torch, "float8_e4m3fn") else torch.int8):
+        for dtype in (torch.float64, torch.int64, torch.bool, torch.complex64, torch.int8):
             logits = torch.zeros((3, 5), dtype=dtype)
             name = str(dtype).replace("torch.", "")
             self.assertTypeError(
@@ -205,7 +221,9 @@ class Memory(TestCase):
                 lambda: reweight.token_stats(np.zeros(shape, np.float32)),
             )
         self.assertInputError(
-            "logits", "logits has rows of 0 logits, want at least 1", lambda: reweight.token_stats(np.zeros((3, 0), np.float32))
+            "logits",
+            "logits has rows of 0 logits, want at least 1",
+            lambda: reweight.token_stats(np.zeros((3, 0), np.float32)),
         )
         self.assertInputError(
             "ids",

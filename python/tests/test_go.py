@@ -7,7 +7,8 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from support import ROOT, TESTDATA, TestCase, needs_torch, random_batch, read_safetensors, to_bf16, torch, write_safetensors
+from support import ROOT, TESTDATA, TestCase, needs_torch, random_batch, read_safetensors, to_bf16, torch
+from support import write_safetensors
 
 import reweight
 
@@ -15,20 +16,26 @@ import reweight
 OPTIONS = [
     ([], {}, {}, {}, {}),
     (
-        ["-signal=surprisal", "-alpha=0.3", "-beta=2", "-eps=0.01", "-scope=trajectory", "-lambda=3", "-guard=0"],
+        "-signal=surprisal -alpha=0.3 -beta=2 -eps=0.01 -scope=trajectory -lambda=3 -guard=0".split(),
         {"signal": "surprisal", "alpha": 0.3, "beta": 2, "eps": 0.01},
         {"scope": "trajectory", "lambda_": 3, "guard": 0},
         {},
         {},
     ),
     (
-        ["-signal=log_ratio", "-scope=batch", "-aggregation=seq_mean_token_sum", "-clip-low=0.1", "-clip-high=0.1", "-dual-clip=0"],
+        "-signal=log_ratio -scope=batch -aggregation=seq_mean_token_sum -clip-low=0.1 -clip-high=0.1 -dual-clip=0".split(),
         {"signal": "log_ratio"},
         {"scope": "batch"},
         {},
         {"aggregation": "seq_mean_token_sum", "clip_low": 0.1, "clip_high": 0.1, "dual_clip": 0},
     ),
-    (["-aggregation=seq_mean_token_mean", "-divide-by-std=false"], {}, {}, {"divide_by_std": False}, {"aggregation": "seq_mean_token_mean"}),
+    (
+        ["-aggregation=seq_mean_token_mean", "-divide-by-std=false"],
+        {},
+        {},
+        {"divide_by_std": False},
+        {"aggregation": "seq_mean_token_mean"},
+    ),
     (["-aggregation=seq_mean_token_sum_norm"], {}, {}, {}, {"aggregation": "seq_mean_token_sum_norm"}),
     (
         ["-aggregation=seq_mean_token_sum_norm", "-norm-length=100"],

@@ -24,7 +24,8 @@ class Main(TestCase):
         done = run_python(MAIN)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         lines = done.stdout.splitlines()
-        self.assertRegex(lines[0], r"^ok: portable.* give the same bits, within 1e-05 of float64 \([\d,]{6,} comparisons in ")
+        verdict = r"^ok: portable.* give the same bits, within 1e-05 of float64 \([\d,]{6,} comparisons in "
+        self.assertRegex(lines[0], verdict)
         rest = {line.split()[0]: line for line in lines[1:]}
         self.assertEqual(list(rest), ["machine", "CPU", "kernels", "GPU", "reweight", "Python"])
         self.assertIn(reweight.best_isa(), rest["kernels"])
@@ -60,7 +61,8 @@ class Main(TestCase):
         code = "import sys, reweight.__main__ as m; m.check = lambda: (1, ['one is wrong']); sys.exit(m.main())"
         done = run_python(code)
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stdout.splitlines()[:2], ["WRONG: do not use the library on this machine", "  one is wrong"])
+        want = ["WRONG: do not use the library on this machine", "  one is wrong"]
+        self.assertEqual(done.stdout.splitlines()[:2], want)
 
 
 class ISA(TestCase):

@@ -100,7 +100,9 @@ class Processes(TestCase):
     def test_data_loader(self):
         want = np.concatenate([reweight.token_stats(X[i : i + 1], IDS[i : i + 1]).logprobs for i in range(64)])
         for method in ("fork", "spawn"):
-            loader = torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=2, multiprocessing_context=method, timeout=120)
+            loader = torch.utils.data.DataLoader(
+                Rows(), batch_size=4, num_workers=2, multiprocessing_context=method, timeout=120
+            )
             got = torch.cat([b.reshape(-1) for b in loader])
             self.assertBits(got, want, method)
 

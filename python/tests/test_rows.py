@@ -157,7 +157,9 @@ class Stats(TestCase):
         wrong = np.zeros(5, np.float32)
         self.assertTypeError("out is a dict, want a TokenStats", lambda: reweight.token_stats(x, out={"lse": wrong}))
         self.assertInputError(
-            "out", "out has no output: lse, entropy and logprobs are all None", lambda: reweight.token_stats(x, out=TokenStats())
+            "out",
+            "out has no output: lse, entropy and logprobs are all None",
+            lambda: reweight.token_stats(x, out=TokenStats()),
         )
         self.assertInputError(
             "out.entropy",
@@ -319,7 +321,9 @@ class Gradient(TestCase):
             lambda: self.gradient(grad_entropy=self.gh),
         )
         self.assertInputError(
-            "entropy_bonus", "entropy_bonus is NaN, want a finite number", lambda: self.gradient(entropy_bonus=float("nan"))
+            "entropy_bonus",
+            "entropy_bonus is NaN, want a finite number",
+            lambda: self.gradient(entropy_bonus=float("nan")),
         )
         self.assertInputError(
             "out",

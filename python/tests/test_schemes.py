@@ -10,15 +10,15 @@ from support import TestCase, needs_torch, random_batch, torch
 import reweight
 from reweight import Batch
 
-TOKENS = ("role", "span_ids", "ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_entropy", "advantages", "values")
+TOKENS = "role span_ids ref_energy entropy old_logprobs logprobs ref_logprobs ref_entropy advantages values".split()
 
 
 def calls(b):
     """Every scheme with several options: the names of what it may write over, and the call."""
     rewards = np.array(b.ref_entropy) if isinstance(b.ref_entropy, np.ndarray) else b.ref_entropy.clone()
     weights = reweight.actfocus(b, alpha=0.4).weights
-    signals = {"energy": "ref_energy", "ref_entropy": "ref_entropy", "surprisal": "old_logprobs", "log_ratio": "ref_logprobs"}
-    for signal, array in signals.items():
+    signals = ("energy", "ref_entropy", "surprisal", "log_ratio")
+    for signal, array in zip(signals, ("ref_energy", "ref_entropy", "old_logprobs", "ref_logprobs")):
         yield f"actfocus {signal}", array, lambda out=None, s=signal: reweight.actfocus(b, signal=s, beta=1.5, out=out)
     for scope in ("group", "trajectory", "batch"):
         yield f"aem {scope}", "entropy", lambda out=None, s=scope: reweight.aem(b, scope=s, guard=0, out=out)
@@ -157,7 +157,9 @@ class Outputs(TestCase):
         b = Batch(**random_batch(9))
         T = len(b.role)
         self.assertInputError(
-            "out", f"out has the shape [3], want [{T}], one element per token", lambda: reweight.aem(b, out=np.zeros(3, np.float32))
+            "out",
+            f"out has the shape [3], want [{T}], one element per token",
+            lambda: reweight.aem(b, out=np.zeros(3, np.float32)),
         )
         self.assertTypeError("out has dtype float64, want float32", lambda: reweight.grpo(b, out=np.zeros(T)))
 
@@ -179,7 +181,8 @@ class Errors(TestCase):
             ("logprobs", lambda: reweight.loss(b)),
         ):
             self.assertInputError(name, f"{name} is None, want the shape [4], one element per token", call)
-        for call in (lambda: reweight.aem(b), lambda: reweight.grpo(b), lambda: reweight.gae(b, np.zeros(4, np.float32))):
+        zeros = np.zeros(4, np.float32)
+        for call in (lambda: reweight.aem(b), lambda: reweight.grpo(b), lambda: reweight.gae(b, zeros)):
             self.assertInputError(
                 "seq_offsets", "seq_offsets is None, want where each trajectory begins: role has the shape [4]", call
             )
@@ -250,7 +253,11 @@ class Errors(TestCase):
                 f"span_ids[{first}] is 4, want -1 to 0: spans are numbered from 0 in the order in which they appear",
                 lambda: reweight.aem(self.batch(span_ids=spans), out=out),
             ),
-            ("rewards", "rewards[2] is +Inf, want a finite reward", lambda: reweight.grpo(self.batch(rewards=rewards), out=out)),
+            (
+                "rewards",
+                "rewards[2] is +Inf, want a finite reward",
+                lambda: reweight.grpo(self.batch(rewards=rewards), out=out),
+            ),
         ):
             self.assertInputError(argument, text, call)
             self.assertTrue((out == 7).all(), argument)
@@ -264,7 +271,9 @@ class Errors(TestCase):
         rewards = self.padded["rewards"].copy()
         rewards[2] = np.nan
         self.assertInputError(
-            "rewards", "rewards[2] is NaN, want a finite reward", lambda: reweight.grpo(self.batch(padded=True, rewards=rewards))
+            "rewards",
+            "rewards[2] is NaN, want a finite reward",
+            lambda: reweight.grpo(self.batch(padded=True, rewards=rewards)),
         )
         entropy = self.padded["entropy"].copy()
         b, t = (int(i[0]) for i in np.nonzero(self.padded["role"] == 2))
@@ -283,7 +292,11 @@ class Errors(TestCase):
             ("beta", "beta is -1, want 0 to 3.4e38", lambda: reweight.actfocus(b, beta=-1)),
             ("lambda_", "lambda_ is 81, want 0 to 80", lambda: reweight.aem(b, lambda_=81)),
             ("lambda_", "lambda_ is 1.5, want 0 to 1", lambda: reweight.gae(b, b.values, lambda_=1.5)),
-            ("dual_clip", "dual_clip is 1, want a finite number above 1, or 0 for none", lambda: reweight.loss(b, dual_clip=1)),
+            (
+                "dual_clip",
+                "dual_clip is 1, want a finite number above 1, or 0 for none",
+                lambda: reweight.loss(b, dual_clip=1),
+            ),
             ("norm_length", "norm_length is -1, want at least 0", lambda: reweight.loss(b, norm_length=-1)),
             (
                 "signal",
@@ -293,7 +306,8 @@ class Errors(TestCase):
             ("scope", 'scope is "all", want one of [group trajectory batch]', lambda: reweight.aem(b, scope="all")),
             (
                 "aggregation",
-                'aggregation is "token-mean", want one of [token_mean seq_mean_token_sum seq_mean_token_mean seq_mean_token_sum_norm]',
+                'aggregation is "token-mean", want one of '
+                "[token_mean seq_mean_token_sum seq_mean_token_mean seq_mean_token_sum_norm]",
                 lambda: reweight.loss(b, aggregation="token-mean"),
             ),
         ):

@@ -94,7 +94,8 @@ class Header(TestCase):
         self.assertEqual({name for name, _ in declared}, set(STRUCTS))
         for name, body in declared:
             body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
-            fields = [re.sub(r"\[.*", "", f.split()[-1].lstrip("*")) for d in body.split(";") if d.strip() for f in d.split(",")]
+            declarations = [f for d in body.split(";") if d.strip() for f in d.split(",")]
+            fields = [re.sub(r"\[.*", "", f.split()[-1].lstrip("*")) for f in declarations]
             self.assertEqual(fields, [c_name(f) for f, _ in STRUCTS[name]._fields_], name)
             self.assertEqual(int(self.facts[name][0]), ctypes.sizeof(STRUCTS[name]), name)
             for field, _ in STRUCTS[name]._fields_:
