@@ -31,14 +31,14 @@ class InputError(ValueError):
         return f"{self.argument}{place} {self.problem}"
 
 
-def located(error: InputError, shape: Sequence[int]) -> InputError:
-    """Returns the error of an element, which has its number, with its index in an array of
-    the shape."""
+def located(error: InputError, shape: Sequence[int], first: int = 0) -> InputError:
+    """Returns the error of an element with its index in an array of the shape, where the
+    error counts the array's elements from its element number first."""
     if error.index is None or len(error.index) != 1:
         return error
     if not shape:
         return InputError(error.argument, error.problem)
-    rest, index = error.index[0], []
+    rest, index = first + error.index[0], []
     for size in reversed(shape):
         rest, i = divmod(rest, size)
         index.append(i)
