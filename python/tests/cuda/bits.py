@@ -200,9 +200,9 @@ class Test(Comparison):
         self.rounds(self.actfocus_weights)
 
     def whiten(self, d):
-        x = d.finite(2 + d.tokens())
+        x = d.finite(0 if d.error() else 2 + d.tokens())
         role = d.roles(x.size)
-        if d.to(3):
+        if x.size and d.to(3):
             role[:2] = 1
         responses = np.flatnonzero(role)
         if len(responses) > 1 and d.error():

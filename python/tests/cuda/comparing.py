@@ -43,6 +43,8 @@ class Draws:
         return True
 
     def tokens(self):
+        if self.to(9) == 0:
+            return 0
         return self.one(self.to(300), self.to(300), self.to(300), 1024 + self.to(40) - 20, self.to(5000))
 
     def floats(self, *shape):

@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from false_cuda import ROOT
 from reweight import _cuda, _cuda_driver
@@ -242,6 +244,31 @@ class Test(unittest.TestCase):
         backend.multiply(4096, 4096, 4096, 1 << 40)
         self.assertEqual(list(self.last()[0].grid), [132 * 2048 // 256, 1, 1])
 
+    def test_check(self):
+        """It waits for work on any stream, copies the status, and waits for that."""
+        backend, called = _cuda.backend(0), []
+        backend._device.fill(backend._status, 1, ctypes.sizeof(_cuda.Status), STREAM + 1)
+        try_call = _cuda_driver._Library.try_call
+
+        def record(library, name, *arguments):
+            called.append(name)
+            return try_call(library, name, *arguments)
+
+        with mock.patch.object(_cuda_driver._Library, "try_call", record):
+            with self.raises("cuda: the device reports error 16843009, which is not known"):
+                _cuda.check()
+        called = [name for name in called if not name.startswith("cuCtxP")]
+        waited = ["cuCtxSynchronize", "cuMemcpyDtoHAsync_v2", "cuCtxSynchronize"]
+        self.assertEqual(called, [*waited, "cuMemsetD8Async"])
+        _cuda.check()
+
+    def test_kernel_that_does_not_fit(self):
+        large = _cuda_driver.KERNELS["multiply"]._replace(shared=50 << 10)
+        with mock.patch.dict(_cuda_driver.KERNELS, multiply=large):
+            with mock.patch.object(_cuda_driver, "_PLAIN_SHARED", 64 << 10):
+                with self.raises("cuda: kernel multiply does not fit on a multiprocessor of False H100"):
+                    _cuda.backend(0).multiply(4096, 4096, 4096, 10)
+
     def test_nothing_waits(self):
         """Calls wait for nothing once the device is open, and allocate by PyTorch alone."""
         every_function(_cuda.backend(0))
@@ -261,9 +288,8 @@ class Test(unittest.TestCase):
             launched.add(name)
             launch(device, name, *arguments)
 
-        _cuda_driver.Device.launch = record
-        self.addCleanup(setattr, _cuda_driver.Device, "launch", launch)
-        every_function(_cuda.backend(0))
+        with mock.patch.object(_cuda_driver.Device, "launch", record):
+            every_function(_cuda.backend(0))
         self.assertEqual(launched, set(_cuda_driver.KERNELS))
         self.assertEqual(self.wrong(), [])
 
@@ -271,22 +297,30 @@ class Test(unittest.TestCase):
         """Threads that begin at the same time open one device, and load each module once."""
         barrier, errors = threading.Barrier(16), []
 
+        class Slow(_cuda_driver.Device):
+            def __init__(self, *arguments):
+                time.sleep(0.05)
+                super().__init__(*arguments)
+
         def work():
             try:
                 barrier.wait()
+                _cuda_driver.device(0)
                 for _ in range(20):
                     every_function(_cuda.backend(0))
             except BaseException as e:
                 errors.append(e)
 
         threads = [threading.Thread(target=work) for _ in range(16)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+        with mock.patch.object(_cuda_driver, "Device", Slow):
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
         self.assertEqual(errors, [])
         self.assertEqual(self.calls("cuDevicePrimaryCtxRetain"), 1)
         self.assertEqual(self.calls("cuModuleLoadDataEx"), len({k.module for k in _cuda_driver.KERNELS.values()}))
+        self.assertEqual(self.calls("cuModuleGetFunction"), len(_cuda_driver.KERNELS))
         self.assertEqual(self.calls("cuCtxPushCurrent_v2"), self.calls("cuCtxPopCurrent_v2"))
         self.assertEqual(self.wrong(), [])
 
