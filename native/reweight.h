@@ -10,6 +10,10 @@
  * function says otherwise, an array that is written does not overlap another one. Arrays
  * need only the alignment of their elements. Log-probabilities, energies and entropies
  * are in nats.
+ *
+ * A thread that rounds in another way than to nearest, or takes subnormal numbers for 0,
+ * as after torch.set_flush_denormal(True) or with a library linked with -ffast-math, gets
+ * the same results, and goes on in its own way after the call.
  */
 #ifndef REWEIGHT_H
 #define REWEIGHT_H

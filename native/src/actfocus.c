@@ -63,6 +63,7 @@ static int signal_not_finite(const float *signal, const reweight_batch *batch, i
 
 int reweight_actfocus(const reweight_workspace *ws, reweight_actfocus_result *result, float *weights,
                       const reweight_batch *batch, const reweight_actfocus_options *options, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int64_t T = batch->tokens;
 	int32_t isa;
 	const float *signal;

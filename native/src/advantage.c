@@ -27,6 +27,7 @@ int64_t rw_grpo_scratch(int64_t trajectories) {
 
 int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                   const reweight_grpo_options *options, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int64_t S = batch->trajectories;
 	arena a;
 	if (rw_check_count("tokens", batch->tokens, error) ||
@@ -66,6 +67,7 @@ int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweigh
 
 int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns, const float *rewards,
                  const reweight_batch *batch, const reweight_gae_options *options, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	(void)ws;
 	int64_t T = batch->tokens;
 	if (rw_check_count("tokens", T, error) || rw_check_array("advantages", advantages, T, error) ||
@@ -97,6 +99,7 @@ int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns
 
 int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, const uint8_t *role, int64_t tokens,
                     reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("tokens", tokens, error) ||
 	    rw_check_array("dst", dst, tokens, error) || rw_check_array("x", x, tokens, error) ||

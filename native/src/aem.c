@@ -34,6 +34,7 @@ int64_t rw_aem_scratch(int64_t tokens, int64_t trajectories, int64_t spans) {
 
 int reweight_aem(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
                  const reweight_aem_options *options, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int64_t T = batch->tokens, S = batch->trajectories, spans;
 	int32_t isa;
 	arena a;

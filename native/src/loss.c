@@ -109,6 +109,7 @@ static void add(call *c, int64_t from, int64_t to, double share, int mean) {
 
 int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
                   const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int64_t T = batch->tokens, S = batch->trajectories;
 	const int64_t *offsets = batch->seq_offsets;
 	call c = {.grad = grad, .weights = weights, .batch = batch, .options = options};

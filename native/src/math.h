@@ -83,6 +83,55 @@ static inline int64_t load_i64(const void *p) {
 	return x;
 }
 
+/* ---- The thread's arithmetic ---- */
+
+/* What a program begins with: rounding to nearest, subnormal numbers, and no signals.
+ * Programs change that for a thread: PyTorch's set_flush_denormal and libraries that were
+ * linked with -ffast-math have subnormal numbers taken for 0, and fesetround rounds
+ * otherwise. The lowest six bits of MXCSR only say what has happened so far. */
+#if defined(__x86_64__)
+#define USUAL_MODE 0x1f80
+#define MODE_BITS UINT32_C(0xffc0)
+#elif defined(__aarch64__)
+#define USUAL_MODE 0
+#define MODE_BITS UINT64_MAX
+#endif
+
+#ifdef USUAL_MODE
+static inline void set_mode(uint64_t mode) {
+#ifdef __x86_64__
+	uint32_t mxcsr = (uint32_t)mode;
+	__asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory");
+#else
+	__asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory");
+#endif
+}
+
+/* Gives the thread the usual arithmetic, and returns what it has had. */
+static inline uint64_t begin_arithmetic(void) {
+#ifdef __x86_64__
+	uint32_t before;
+	__asm__ volatile("stmxcsr %0" : "=m"(before) : : "memory");
+#else
+	uint64_t before;
+	__asm__ volatile("mrs %0, fpcr" : "=r"(before) : : "memory");
+#endif
+	if ((before & MODE_BITS) != USUAL_MODE) set_mode(USUAL_MODE);
+	return before;
+}
+
+/* Gives the thread its own arithmetic back. */
+static inline void end_arithmetic(const uint64_t *before) {
+	if ((*before & MODE_BITS) != USUAL_MODE) set_mode(*before);
+}
+
+/* The first line of each exported function that computes: until it returns, its thread
+ * has the usual arithmetic, and so have those that it starts, which begin with the same. */
+#define USUAL_ARITHMETIC __attribute__((cleanup(end_arithmetic), unused)) uint64_t arithmetic = begin_arithmetic()
+#else
+#define USUAL_ARITHMETIC (void)0
+#endif
+
 /* ---- Small formats ---- */
 
 /* The value of the bits of a bfloat16, exactly. */

@@ -120,6 +120,7 @@ int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst
                           const reweight_ids *ids, const float *logprobs, const float *entropy, const float *grad,
                           const float *grad_entropy, const reweight_row_gradient_options *options,
                           reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	int bad = rw_resolve(ws, &isa, error);
 	if (!bad) bad = rw_check_workers(ws, error);

@@ -147,6 +147,7 @@ static void stats_row(const void *call, int64_t r) {
 
 int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst, const reweight_rows *logits,
                          const reweight_ids *ids, double temperature, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	int bad = rw_resolve(ws, &isa, error);
 	if (!bad) bad = rw_check_workers(ws, error);

@@ -245,6 +245,7 @@ reweight_surrogate_sums rw_surrogate(int32_t isa, float *grad, const float *logp
 
 int reweight_masked_moments(const reweight_workspace *ws, reweight_moments *result, const float *x,
                             const uint8_t *role, int64_t n, uint32_t roles, double shift, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("x", x, n, error) ||
 	    rw_check_roles(role, n, error))
@@ -257,6 +258,7 @@ int reweight_masked_moments(const reweight_workspace *ws, reweight_moments *resu
 int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const float *signal, const uint8_t *role,
                               int64_t n, double mean, double sigma, const reweight_actfocus_options *options,
                               reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("dst", dst, n, error) ||
 	    rw_check_array("signal", signal, n, error) || rw_check_roles(role, n, error) ||
@@ -281,6 +283,7 @@ static int check_ranges(int64_t count, int64_t size, const int32_t *offsets, rew
 
 int reweight_span_means(const reweight_workspace *ws, float *dst, int64_t spans, const float *x, int64_t n,
                         const int32_t *offsets, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("spans", spans, error) || rw_check_count("n", n, error) ||
 	    rw_check_array("dst", dst, spans, error) || rw_check_array("x", x, n, error) ||
@@ -292,6 +295,7 @@ int reweight_span_means(const reweight_workspace *ws, float *dst, int64_t spans,
 
 int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t groups, const float *x, int64_t n,
                      const int32_t *offsets, reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("groups", groups, error) || rw_check_count("n", n, error) ||
 	    rw_check_array("lo", lo, groups, error) || rw_check_array("hi", hi, groups, error) ||
@@ -303,6 +307,7 @@ int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t
 
 int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x, int64_t n, float lo, double rate,
                        reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error)) return REWEIGHT_BAD_INPUT;
 	if (n == 0) return rw_bad(error, "x", -1, "is empty, want at least 1 element");
@@ -316,6 +321,7 @@ int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x,
 
 int reweight_multiply(const reweight_workspace *ws, float *dst, const float *a, const float *b, int64_t n,
                       reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("dst", dst, n, error) ||
 	    rw_check_array("a", a, n, error) || rw_check_array("b", b, n, error))
@@ -328,6 +334,7 @@ int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *re
                        const float *logprobs, const float *old_logprobs, const float *advantages, const float *weights,
                        const uint8_t *role, int64_t n, double scale, const reweight_loss_options *options,
                        reweight_error *error) {
+	USUAL_ARITHMETIC;
 	int32_t isa;
 	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("grad", grad, n, error) ||
 	    rw_check_array("logprobs", logprobs, n, error) || rw_check_array("old_logprobs", old_logprobs, n, error) ||
