@@ -196,12 +196,16 @@ static int64_t start(pthread_t *threads, int64_t n, crew *k) {
 	return started;
 }
 
-/* Does the rows in n threads, the caller's among them, or in as many as start. */
+/* Does the rows in n threads, the caller's among them, or in as many as start. The
+ * caller's is not cancelled before these have ended, because they use its stack. */
 static void share_rows(int64_t n, crew *k) {
 	pthread_t threads[MOST_WORKERS - 1];
+	int cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	int64_t started = start(threads, n - 1, k);
 	take_rows(k);
 	while (started > 0) pthread_join(threads[--started], NULL);
+	pthread_setcancelstate(cancel, &cancel);
 }
 
 void rw_run_rows(int32_t workers, int64_t rows, int64_t vocab, void (*do_row)(const void *call, int64_t r),

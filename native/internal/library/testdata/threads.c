@@ -1,13 +1,15 @@
-/* Token statistics of many rows, with one thread and with four: the same bits. */
+/* Token statistics of many rows, with one thread and with four, and in one that is being
+ * cancelled: the same bits. */
 #include "reweight.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { ROWS = 64, VOCAB = 16384 };
 
 static float logits[ROWS * VOCAB];
-static float one[3][ROWS], four[3][ROWS];
+static float one[3][ROWS], four[3][ROWS], cancelled[3][ROWS];
 static int32_t ids[ROWS];
 
 static int compute(float out[3][ROWS], int32_t workers) {
@@ -21,6 +23,14 @@ static int compute(float out[3][ROWS], int32_t workers) {
 	return code;
 }
 
+/* Is cancelled before its call, and ends after it. */
+static void *be_cancelled(void *returned) {
+	pthread_cancel(pthread_self());
+	*(int *)returned = compute(cancelled, 4) == REWEIGHT_OK;
+	pthread_testcancel();
+	return NULL;
+}
+
 int main(void) {
 	uint32_t state = 1;
 	for (int i = 0; i < ROWS * VOCAB; i++) {
@@ -31,6 +41,14 @@ int main(void) {
 	if (compute(one, 1) != REWEIGHT_OK || compute(four, 4) != REWEIGHT_OK) return 1;
 	if (memcmp(one, four, sizeof one) != 0) {
 		puts("other bits with four threads");
+		return 1;
+	}
+	pthread_t thread;
+	void *result = NULL;
+	int returned = 0;
+	if (pthread_create(&thread, NULL, be_cancelled, &returned) != 0 || pthread_join(thread, &result) != 0) return 1;
+	if (!returned || result != PTHREAD_CANCELED || memcmp(one, cancelled, sizeof one) != 0) {
+		puts(returned ? "other bits in a thread that is being cancelled" : "a call ends with its thread");
 		return 1;
 	}
 	printf("%.9g %.9g %.9g\n", one[0][63], one[1][63], one[2][63]);
