@@ -116,11 +116,16 @@ func TestWrongRows(t *testing.T) {
 		"logits large": func(r *runner.Runner) error {
 			return stats(r, with(func(l *runner.Rows) { l.Vocab = 1 << 31; l.Stride = 0 }), ids)
 		},
+		"logits many": func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Rows = 1 << 60 }), ids) },
+		"logits apart": func(r *runner.Runner) error {
+			return stats(r, with(func(l *runner.Rows) { l.Stride = math.MaxInt }), ids)
+		},
 		"logits rows":  func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Rows = -1 }), ids) },
 		"logits dtype": func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.DType = 3 }), ids) },
 		"logits data":  func(r *runner.Runner) error { return stats(r, with(func(l *runner.Rows) { l.Data = nil }), ids) },
 		"ids none":     func(r *runner.Runner) error { return stats(r, good, nil) },
 		"dst stride":   func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Stride = 4 })) },
+		"dst apart":    func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Stride = 5 })) },
 		"dst rows":     func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Rows = 1 })) },
 		"dst vocab":    func(r *runner.Runner) error { return gradient(r, with(func(l *runner.Rows) { l.Vocab = 4 })) },
 		"dst dtype": func(r *runner.Runner) error {
@@ -156,6 +161,27 @@ func TestWrongRows(t *testing.T) {
 			if !slices.Equal(out, []float32{7, 7}) || slices.Max(x) != 0 || slices.Min(x) != 0 {
 				t.Errorf("%s: %v and %v are written", name, out, x)
 			}
+		}
+	}
+}
+
+// TestOneRow: what a single row has for a stride, which arrays of one row may have at will,
+// does not matter, and in place neither.
+func TestOneRow(t *testing.T) {
+	ids, grad, logprobs := []int64{2}, []float32{1}, make([]float32, 1)
+	for _, r := range each(nativetest.Library(t), 1) {
+		x := []float32{1, 2, 3}
+		row := runner.Rows{Data: x, Rows: 1, Vocab: 3, Stride: math.MaxInt}
+		if err := r.TokenStatsOfRows(reweight.Stats{Logprob: logprobs}, row, ids, reweight.DefaultTokenStats); err != nil {
+			t.Fatal(err)
+		}
+		dst := row
+		dst.Stride = 0
+		if err := r.RowGradientOfRows(dst, row, ids, logprobs, nil, grad, nil, reweight.DefaultRowGradient); err != nil {
+			t.Fatal(err)
+		}
+		if x[0] >= 0 || x[1] >= 0 || x[2] <= 0 {
+			t.Errorf("%v: the gradient is %v", r.ISA(), x)
 		}
 	}
 }

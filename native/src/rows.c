@@ -117,6 +117,9 @@ int rw_check_rows(const char *argument, const reweight_rows *m, reweight_error *
 	if (m->rows < 0) return rw_bad(error, argument, -1, "has %d rows, want at least 0", m->rows);
 	if (stride_of(m) < m->vocab)
 		return rw_bad(error, argument, -1, "has a stride of %d, want at least %d, the logits of a row", m->stride, m->vocab);
+	if (m->rows > 1 && m->rows > MAX_COUNT / stride_of(m))
+		return rw_bad(error, argument, -1, "has %d rows, %d elements apart, want at most 2^48 elements in all", m->rows,
+		              stride_of(m));
 	if (m->dtype < REWEIGHT_F32 || m->dtype > REWEIGHT_F16)
 		return rw_bad(error, argument, -1, "has the dtype %d, want 0 to 2: one of [f32 bf16 f16]", (int64_t)m->dtype);
 	if (m->data == NULL && m->rows > 0)
