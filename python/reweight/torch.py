@@ -60,7 +60,9 @@ def token_stats(
     logits later in the backward pass fails with PyTorch's error about a variable "modified
     by an inplace operation". A second backward pass raises RuntimeError. inplace=False
     leaves the logits alone and makes a new tensor for the gradient. So does a leaf tensor, or
-    a view of one, whatever inplace says: it belongs to the caller.
+    a view of one, whatever inplace says: it belongs to the caller. So do hooks on saved tensors,
+    such as those of torch.utils.checkpoint with use_reentrant=False: under them PyTorch does
+    not look for changes.
 
     float64 logits are computed by PyTorch, in float64, and never in place. They are for
     torch.autograd.gradcheck.
@@ -86,7 +88,9 @@ class _TokenStats(torch.autograd.Function):
         ctx.temperature, ctx.inplace, ctx.overwritten = temperature, inplace, False
         logprobs, h = _outputs(logits, ids, entropy)
         _forward(logits, ids, logprobs, h, temperature)
-        ctx.save_for_backward(logits, ids, logprobs, h)
+        # This comes back as the same object, unless hooks on saved tensors are in between.
+        ctx.mark = torch.empty(0)
+        ctx.save_for_backward(logits, ids, logprobs, h, ctx.mark)
         return logprobs, h
 
     @staticmethod
@@ -97,10 +101,12 @@ class _TokenStats(torch.autograd.Function):
                 "the first backward pass through token_stats wrote the gradient over the logits; "
                 "a second one needs token_stats(..., inplace=False)"
             )
-        logits, ids, logprobs, h = ctx.saved_tensors
+        logits, ids, logprobs, h, mark = ctx.saved_tensors
         logits = logits.detach()
         dst = logits
-        if ctx.inplace and logits.dtype != torch.float64:
+        # What hooks return is not looked at for changes: others that saved the logits would
+        # read the gradient instead.
+        if ctx.inplace and mark is ctx.mark and logits.dtype != torch.float64:
             ctx.overwritten = True
             # PyTorch does not see what the kernels write. A write of its own, to no element,
             # counts as a change of the logits for all that saved them.

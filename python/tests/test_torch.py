@@ -286,6 +286,29 @@ class InPlace(Case):
             checkpoint(step, self.leaf, use_reentrant=reentrant).sum().backward()
             self.assertTrue(torch.equal(self.leaf.grad, want.grad))
 
+    def test_hooks_on_saved_tensors(self):
+        """Under hooks PyTorch does not look for changes of what it saved: nothing is changed."""
+        from torch.autograd import graph
+        from torch.utils.checkpoint import checkpoint
+
+        def of_result(x, **options):
+            return token_stats(x.tanh(), self.ids, **options)[0].sum()
+
+        def with_squares(x, **options):
+            logits = x * 1
+            squares = (logits**2).sum()
+            return token_stats(logits, self.ids, **options)[0].sum() + squares
+
+        for step in (of_result, with_squares):
+            (want,) = torch.autograd.grad(step(self.leaf, inplace=False), self.leaf)
+            with self.subTest(step.__name__, hooks="checkpoint"):
+                (got,) = torch.autograd.grad(checkpoint(step, self.leaf, use_reentrant=False), self.leaf)
+                self.assertTrue(torch.equal(got, want))
+            for hooks in (graph.save_on_cpu(), graph.saved_tensors_hooks(lambda x: x, lambda x: x)):
+                with self.subTest(step.__name__, hooks=type(hooks).__name__), hooks:
+                    (got,) = torch.autograd.grad(step(self.leaf), self.leaf)
+                    self.assertTrue(torch.equal(got, want))
+
 
 class LinearTokenStats(Case):
     def operands(self, n, vocab, width, dtype=torch.float32, seed=30):
