@@ -15,40 +15,54 @@ import (
 	"github.com/seed621a2839/reweight/native/runner"
 )
 
-// TestWorkers: threads share rows, and the bits are those of one.
+// TestWorkers: threads share rows, and the bits are those of one. The library starts a
+// thread for each 65,536 logits at most.
 func TestWorkers(t *testing.T) {
 	l := nativetest.Library(t)
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, shape := range []struct{ rows, vocab int }{{1, 5000}, {3, 1}, {40, 700}, {500, 33}, {2000, 3}, {7, 70001}} {
-		x := make([]float32, shape.rows*shape.vocab)
-		ids := make([]int32, shape.rows)
-		grad := make([]float32, shape.rows)
-		for i := range x {
-			x[i] = float32(3 * r.NormFloat64())
-		}
-		for i := range ids {
-			ids[i], grad[i] = int32(r.IntN(shape.vocab)), float32(r.NormFloat64())
-		}
-		logits := reweight.Logits{Vocab: shape.vocab, F32: x}
-		run := func(c trials.Caller) trials.Outcome {
-			dst := reweight.Stats{LSE: make([]float32, shape.rows), Entropy: make([]float32, shape.rows), Logprob: make([]float32, shape.rows)}
-			g := reweight.Logits{Vocab: shape.vocab, F32: make([]float32, len(x))}
-			err := c.TokenStats(dst, logits, ids, reweight.DefaultTokenStats)
-			if err == nil {
-				err = c.RowGradient(g, logits, ids, dst.Logprob, dst.Entropy, grad, grad, reweight.DefaultRowGradient)
-			}
-			return trials.Outcome{err, dst, g.F32}
-		}
-		want := run(plain())
-		if want[0] != nil {
-			t.Fatal(want[0])
-		}
-		for _, workers := range []int{0, 1, 2, 3, 4, 7, 64, math.MaxInt32} {
-			for _, c := range each(l, workers) {
-				if err := trials.Differ(run(c), want); err != nil {
-					t.Errorf("%v, %d workers, %d rows of %d: %v", c.ISA(), workers, shape.rows, shape.vocab, err)
+	for _, shape := range []struct{ rows, vocab int }{{1, 200_000}, {2, 70_001}, {5, 70_001}, {65, 4097}, {400, 655}, {3000, 66}, {20_000, 7}} {
+		for _, dtype := range []reweight.DType{reweight.DTypeF32, reweight.DTypeBF16} {
+			t.Run(fmt.Sprintf("%v/%d x %d", dtype, shape.rows, shape.vocab), func(t *testing.T) {
+				t.Parallel()
+				r := rand.New(rand.NewPCG(1, uint64(shape.vocab)))
+				x, grad := make([]float32, shape.rows*shape.vocab), make([]float32, shape.rows)
+				ids := make([]int32, shape.rows)
+				for i := range x {
+					x[i] = float32(3 * r.NormFloat64())
 				}
-			}
+				for i := range ids {
+					ids[i], grad[i] = int32(r.IntN(shape.vocab)), float32(r.NormFloat64())
+				}
+				run := func(c trials.Caller) trials.Outcome {
+					logits := reweight.Logits{Vocab: shape.vocab, F32: slices.Clone(x)}
+					if dtype == reweight.DTypeBF16 {
+						logits.F32, logits.BF16 = nil, make([]reweight.BF16, len(x))
+						for i, v := range x {
+							logits.BF16[i] = reweight.ToBF16(v)
+						}
+					}
+					dst := reweight.Stats{LSE: make([]float32, shape.rows), Entropy: make([]float32, shape.rows), Logprob: make([]float32, shape.rows)}
+					err := c.TokenStats(dst, logits, ids, reweight.DefaultTokenStats)
+					if err == nil { // in place
+						err = c.RowGradient(logits, logits, ids, dst.Logprob, dst.Entropy, grad, grad, reweight.DefaultRowGradient)
+					}
+					return trials.Outcome{err, dst, logits}
+				}
+				want := run(plain())
+				if want[0] != nil {
+					t.Fatal(want[0])
+				}
+				var sum tally
+				for _, workers := range []int{0, 1, 2, 3, 4, math.MaxInt32} {
+					for _, c := range each(l, workers) {
+						got := run(c)
+						if err := trials.Differ(got, want); err != nil {
+							t.Errorf("%v, %d workers: %v", c.ISA(), workers, err)
+						}
+						sum.add(got)
+					}
+				}
+				t.Log(sum)
+			})
 		}
 	}
 }

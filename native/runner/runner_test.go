@@ -23,8 +23,14 @@ import (
 
 var rounds = flag.Int("rounds", 200, "how often each trial is repeated")
 
-// plain returns what the library is compared with: plain Go on one CPU.
-func plain() *reweight.Workspace { return &reweight.Workspace{ISA: reweight.Portable, Workers: 1} }
+// plain returns what the library is compared with: plain Go, in one goroutine.
+func plain() *reweight.Workspace {
+	ws := &reweight.Workspace{ISA: reweight.Portable, Workers: 1}
+	if nativetest.Sanitized {
+		ws.ISA = reweight.Auto // plain Go is many times slower then
+	}
+	return ws
+}
 
 // each returns a runner for each instruction set of the library.
 func each(l *runner.Library, workers int) []*runner.Runner {
