@@ -55,13 +55,15 @@ def main() -> None:
     ids = torch.randint(a.vocab, (a.rows,))
     print(machine())
     print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} rows a chunk\n")
-    print(f"{'the largest difference, relative':38}" + "".join(f"{n:>14}" for n in ("log-prob", "entropy", "d hidden", "d weight")))
+    columns = "".join(f"{name:>14}" for name in ("log-prob", "entropy", "d hidden", "d weight"))
+    print(f"{'the largest difference, relative':42}{columns}")
     want = step(whole, hidden, weight, ids)
-    print(f"{'float32: ours from PyTorch':38}" + distances(step(chunks, hidden, weight, ids), want), flush=True)
+    print(f"{'float32: ours from PyTorch':42}" + distances(step(chunks, hidden, weight, ids), want), flush=True)
     small = hidden.bfloat16(), weight.bfloat16()
     want = step(whole, small[0].float(), small[1].float(), ids)
     for name, form in ("ours", chunks), ("PyTorch", whole):
-        print(f"{'bfloat16: ' + name + ' from PyTorch in float32':38}" + distances(step(form, *small, ids), want), flush=True)
+        title = f"bfloat16: {name} from PyTorch in float32"
+        print(f"{title:42}" + distances(step(form, *small, ids), want), flush=True)
 
 
 if __name__ == "__main__":

@@ -58,11 +58,12 @@ def token_stats(
     The backward pass writes the gradient over the logits. After it their memory holds that
     gradient, and there was never a second [..., V]. Another operation that needs the old
     logits later in the backward pass fails with PyTorch's error about a variable "modified
-    by an inplace operation". A second backward pass raises RuntimeError. inplace=False
-    leaves the logits alone and makes a new tensor for the gradient. So does a leaf tensor, or
-    a view of one, whatever inplace says: it belongs to the caller. So do hooks on saved tensors,
-    such as those of torch.utils.checkpoint with use_reentrant=False: under them PyTorch does
-    not look for changes.
+    by an inplace operation"; so does a second call of this function, on the same logits or on
+    another part of them. A second backward pass raises RuntimeError. inplace=False leaves the
+    logits alone and makes a new tensor for the gradient. So does a leaf tensor, or a view of
+    one, whatever inplace says: it belongs to the caller. So do hooks on saved tensors, such
+    as those of torch.utils.checkpoint with use_reentrant=False: under them PyTorch does not
+    look for changes.
 
     float64 logits are computed by PyTorch, in float64, and never in place. They are for
     torch.autograd.gradcheck.

@@ -205,6 +205,23 @@ class InPlace(Case):
         self.assertTrue((self.leaf.grad[:, -1] == 0).all())
         self.assertTrue(torch.equal(logits[:, -1].detach(), self.leaf[:, -1].detach()))
 
+    def test_parts(self):
+        """PyTorch counts the changes of the whole: the second part to go backward finds one."""
+        want = self.leaf.detach().requires_grad_()
+        token_stats(want, self.ids)[0].sum().backward()
+        for cut in (lambda t: t.split(1), lambda t: t.unbind(0), lambda t: t.chunk(2, dim=1), lambda t: (t[0], t[1])):
+            for inplace in (True, False):
+                self.leaf.grad = None
+                logits = self.leaf * 1
+                parts = zip(cut(logits), cut(self.ids))
+                total = sum(token_stats(x, y, inplace=inplace)[0].sum() for x, y in parts)
+                if inplace:
+                    with self.assertRaisesRegex(RuntimeError, "modified"):
+                        total.backward()
+                else:
+                    total.backward()
+                    self.assertTrue(torch.equal(self.leaf.grad, want.grad))
+
     def test_saved_by_another_operation(self):
         # What was done to the logits before token_stats goes backward after it.
         logits = self.leaf * 1
