@@ -2,7 +2,6 @@
 it runs in a process of its own, because what stands for a GPU there has a runtime of Go,
 which must not be in the process of the other tests."""
 
-import os
 import subprocess
 import sys
 import unittest
@@ -14,10 +13,11 @@ FOLDER = Path(__file__).with_name("cuda")
 class TestCUDA(unittest.TestCase):
     def run_file(self, name):
         command = [sys.executable, "-m", "unittest", "-v", name]
-        ran = subprocess.run(command, cwd=FOLDER, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        ran = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True)
+        said = ran.stdout + ran.stderr
         if ran.returncode:
-            self.fail(f"{name}:\n{ran.stdout}")
-        skipped = [line for line in ran.stdout.splitlines() if "skipped" in line]
+            self.fail(f"{name}:\n{said}")
+        skipped = [line for line in said.splitlines() if "skipped" in line]
         if skipped:
             self.skipTest("; ".join(skipped))
 

@@ -226,7 +226,8 @@ class Comparison(unittest.TestCase):
                 got = self.gpu.back(o)
                 places = differing(got, w)
                 if len(places):
-                    self.fail(f"output {i} of {w.size} elements: {len(places)} differ, [{places[0]}] is {got[places[0]]!r}, want {w[places[0]]!r}")
+                    t = places[0]
+                    self.fail(f"output {i}: {len(places)} of {w.size} differ, [{t}] is {got[t]!r}, want {w[t]!r}")
         elif cpu.index is not None and spoiled:
             for i, o in enumerate(outputs):
                 got = self.gpu.back(o).reshape(-1).view(np.uint8)

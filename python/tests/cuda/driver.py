@@ -66,9 +66,8 @@ class Test(unittest.TestCase):
         cls.directory = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.directory.cleanup)
         cls.built = Path(cls.directory.name) / "built.so"
-        subprocess.run(
-            [compiler, "-std=c11", "-O1", "-fPIC", "-shared", "-o", str(cls.built), str(source), "-lpthread"], check=True
-        )
+        flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-o", str(cls.built)]
+        subprocess.run([compiler, *flags, str(source), "-lpthread"], check=True)
 
     def setUp(self):
         """A copy of the library is another driver, which knows nothing of what others did."""

@@ -37,9 +37,9 @@ def build(directory):
     file = Path(directory) / "libcuda.so"
     command = ["go", "build", "-buildmode=c-shared", "-o", str(file), "./gpu/internal/libcuda"]
     environment = {**os.environ, "CGO_ENABLED": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if built.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {built.stdout}")
+        raise RuntimeError(f"{' '.join(command)}: {built.stderr}")
     return file
 
 

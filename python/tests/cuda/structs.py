@@ -89,8 +89,8 @@ class Test(unittest.TestCase):
         self.assertIn("named(statsKernels[:], rowWarps*(2*rowBuffer+rowSums))", rows)
         self.assertIn("named(gradientKernels[:], rowWarps*(rowBuffer+rowSums))", rows)
         for name, kernel in _cuda_driver.KERNELS.items():
-            want = 4 * ((2 if "stats" in name else 1) * (8192 + 128) + 512) if name.startswith(("token_stats", "row_g")) else 0
-            self.assertEqual(kernel.shared, want, name)
+            buffers = 2 if name.startswith("token_stats") else 1 if name.startswith("row_gradient") else 0
+            self.assertEqual(kernel.shared, 4 * (buffers * (8192 + 128) + 512) if buffers else 0, name)
 
     def test_codes(self):
         text = (GO / "internal" / "device" / "common.cuh").read_text()
@@ -117,7 +117,9 @@ class Test(unittest.TestCase):
 
 def bytes_of(struct):
     """Returns the bytes of a struct's fields."""
-    return sum(bytes_of(kind) if issubclass(kind, ctypes.Structure) else ctypes.sizeof(kind) for _, kind in struct._fields_)
+    if not issubclass(struct, ctypes.Structure):
+        return ctypes.sizeof(struct)
+    return sum(bytes_of(kind) for _, kind in struct._fields_)
 
 
 if __name__ == "__main__":

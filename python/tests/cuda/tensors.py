@@ -113,7 +113,10 @@ class Test(unittest.TestCase):
 
                         def call(logits, ids):
                             x = view(logits)
-                            y = ids[:, 5 - x.shape[1]:] if len(x.shape) == 3 else ids[1] if len(x.shape) == 2 else ids[1, 2]
+                            if x.dim() == 3:
+                                y = ids[:, ids.shape[1] - x.shape[1] :]  # those of the next tokens
+                            else:
+                                y = ids[1] if x.dim() == 2 else ids[1, 2]
                             return reweight.token_stats(x, y, temperature=temperature)
 
                         self.compare(call, logits, ids)
@@ -126,14 +129,13 @@ class Test(unittest.TestCase):
             ids = torch.randint(0, 83, (6,))
             stats = reweight.token_stats(logits, ids)
             grad, grad_entropy = torch.randn(6), torch.randn(6)
-            self.compare(reweight.row_gradient, logits, ids, stats.logprobs, grad)
-            self.compare(reweight.row_gradient, logits, ids, stats.logprobs, grad, entropy=stats.entropy, entropy_bonus=0.01)
-            want, _ = self.compare(
-                reweight.row_gradient, logits, ids, stats.logprobs, grad, entropy=stats.entropy, grad_entropy=grad_entropy
-            )
+            inputs, entropy = (ids, stats.logprobs, grad), stats.entropy
+            self.compare(reweight.row_gradient, logits, *inputs)
+            self.compare(reweight.row_gradient, logits, *inputs, entropy=entropy, entropy_bonus=0.01)
+            want, _ = self.compare(reweight.row_gradient, logits, *inputs, entropy=entropy, grad_entropy=grad_entropy)
             there = on("cuda:0", logits)
-            arguments = [on("cuda:0", x) for x in (ids, stats.logprobs, grad)]
-            options = {"entropy": on("cuda:0", stats.entropy), "grad_entropy": on("cuda:0", grad_entropy)}
+            arguments = [on("cuda:0", x) for x in inputs]
+            options = {"entropy": on("cuda:0", entropy), "grad_entropy": on("cuda:0", grad_entropy)}
             self.assertIs(reweight.row_gradient(there, *arguments, **options, out=there), there)
             self.assertEqual(len(differing(elements(there), elements(want))), 0)
 
