@@ -50,16 +50,19 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestArithmetic calls every function in threads that flush subnormal numbers to zero or
-// round otherwise.
-func TestArithmetic(t *testing.T) {
-	each(t, func(t *testing.T, on *target) {
-		dir := on.library(t)
-		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "testdata/arithmetic.c", dir+"/libreweight.a")
-		if out := on.run(t, program); out != "ok\n" {
-			t.Error(out)
-		}
-	})
+// TestSelfChecking runs the programs that say themselves what is wrong.
+func TestSelfChecking(t *testing.T) {
+	for _, name := range []string{"arithmetic.c", "wrong.c"} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, on *target) {
+				dir := on.library(t)
+				program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "testdata/"+name, dir+"/libreweight.a")
+				if out := on.run(t, program); out != "ok\n" {
+					t.Error(out)
+				}
+			})
+		})
+	}
 }
 
 // links are the ways in which a program has the library of a folder.
