@@ -2,14 +2,16 @@
  *
  * The kernels and schemes of the Go package github.com/seed621a2839/reweight, with the
  * same results to the last bit, where every NaN counts as the same. The library has no
- * runtime: it starts no thread that outlives a call, allocates nothing, keeps no state
- * and installs no signal handler, so that it works in any thread and after fork.
+ * runtime: it starts no thread that outlives a call, allocates nothing, installs no signal
+ * handler and remembers nothing but what instructions the CPU has, so that it works in any
+ * thread and after fork. It needs memcpy and pthreads: link with -pthread.
  *
  * Every function returns REWEIGHT_OK or another reweight_code. An error is found before
- * anything is written. Arrays are the caller's; none is kept after the call. Unless a
- * function says otherwise, an array that is written does not overlap another one. Arrays
- * need only the alignment of their elements. Log-probabilities, energies and entropies
- * are in nats.
+ * anything is written. Arrays are the caller's; none is kept after the call. Where it is
+ * not said that an array may be NULL, NULL is an error if there are elements; where it is
+ * not said that a struct may be NULL, it is not, and that is not checked. Unless a function
+ * says otherwise, an array that is written does not overlap another one. Arrays need only
+ * the alignment of their elements. Log-probabilities, energies and entropies are in nats.
  *
  * A thread that rounds in another way than to nearest, or takes subnormal numbers for 0,
  * as after torch.set_flush_denormal(True) or with a library linked with -ffast-math, gets
@@ -59,7 +61,7 @@ typedef struct reweight_workspace {
 } reweight_workspace;
 
 /* The bytes of scratch that suffice for every function on a batch of so many tokens,
- * trajectories and spans. */
+ * trajectories and spans. There are no more spans than tokens. */
 REWEIGHT_API int64_t reweight_scratch_size(int64_t tokens, int64_t trajectories, int64_t spans);
 
 /* The version of the library: "0.1.0". */
@@ -82,7 +84,8 @@ typedef enum reweight_dtype {
 	REWEIGHT_F16 = 2,  /* IEEE 754 half precision */
 } reweight_dtype;
 
-/* Rows of vocab logits each. Row r begins at data + r * stride elements. */
+/* Rows of vocab logits each. Row r begins at data + r * stride elements. Rows need no
+ * alignment. */
 typedef struct reweight_rows {
 	void *data;
 	int64_t rows;
@@ -116,6 +119,7 @@ typedef struct reweight_row_gradient_options {
 	double entropy_bonus; /* c in the loss L - c * sum_t H_t; finite */
 } reweight_row_gradient_options;
 
+/* This and the other defaults initialize a variable of their struct. */
 #define REWEIGHT_DEFAULT_ROW_GRADIENT {1, 0}
 
 /* Writes the gradient of the loss with respect to each logit. With z = x / temperature,
@@ -129,7 +133,8 @@ typedef struct reweight_row_gradient_options {
  * reweight_token_stats for the same logits and temperature. grad is dL/dl of each row.
  * grad_entropy is dL/dH of each row; NULL stands for zeros. entropy is read only where c
  * is not 0, and may be NULL if entropy_bonus is 0 and grad_entropy is NULL. All are
- * [rows]. A row with g = 0 and c = 0 gets 0. */
+ * [rows]. A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets 0; if it
+ * is the chosen one, g / temperature. A row whose log-probability is NaN gets NaN. */
 REWEIGHT_API int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst, const reweight_rows *logits,
                                        const reweight_ids *ids, const float *logprobs, const float *entropy,
                                        const float *grad, const float *grad_entropy,
@@ -189,9 +194,10 @@ typedef struct reweight_actfocus_result {
 } reweight_actfocus_result;
 
 /* Sets weights[t]: alpha for reasoning tokens, 0 for masked ones, and for action tokens
- * 1 + beta * sigmoid((signal - mean) / sigma). Reads role and the arrays of the signal;
- * weights may be one of these. Needs scratch for SURPRISAL and LOG_RATIO. A signal of an
- * action token that is not finite is an error. result may be NULL. */
+ * 1 + beta * sigmoid((signal - mean) / sigma), with the mean over the n action tokens and
+ * sigma = sqrt(sum (signal - mean)^2 / n + eps). Reads role and the arrays of the signal;
+ * weights may be an array of the signal. Needs scratch for SURPRISAL and LOG_RATIO. A signal
+ * of an action token that is not finite is an error. result may be NULL. */
 REWEIGHT_API int reweight_actfocus(const reweight_workspace *ws, reweight_actfocus_result *result, float *weights,
                                    const reweight_batch *batch, const reweight_actfocus_options *options, reweight_error *error);
 
@@ -211,11 +217,18 @@ typedef struct reweight_aem_options {
 
 #define REWEIGHT_DEFAULT_AEM {1, 0.1, REWEIGHT_SCOPE_GROUP}
 
-/* Sets factors[t], which the advantage of token t is to be multiplied by. Reads role,
- * seq_offsets, span_ids, entropy, and group_ids for the scope GROUP. factors may be
- * entropy. Needs scratch. Spans are numbered from 0 in the order in which they appear,
- * each within one trajectory and with at least one response token; every response token
- * is in one. */
+/* Sets factors[t], which the advantage of token t is to be multiplied by. With H the mean
+ * entropy of the response tokens of a span, and min, max and mean over the spans of its
+ * scope:
+ *
+ *   factor = exp(-lambda h) / mean exp(-lambda h)        h = (H - min) / (max - min)
+ *
+ * It is 1 for masked tokens, and in scopes where max - min is below guard, or so small that
+ * lambda over it is infinite. Reads role, seq_offsets, span_ids, entropy, and group_ids for
+ * the scope GROUP. factors may be entropy. Needs scratch. There are at most 2^31 - 1 tokens.
+ * Spans are numbered from 0 in the order in which they appear, each within one trajectory
+ * and with at least one response token; every response token is in one. An entropy of a
+ * response token that is not finite or beyond 1e30 is an error. */
 REWEIGHT_API int reweight_aem(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
                               const reweight_aem_options *options, reweight_error *error);
 
@@ -230,7 +243,8 @@ typedef struct reweight_grpo_options {
 
 /* Sets advantages[t] of the response tokens of each trajectory to (reward - mean) /
  * (std + eps) of its group (verl, compute_grpo_outcome_advantage), and of masked tokens to
- * 0. Reads role, seq_offsets, group_ids and rewards. Needs scratch. */
+ * 0. The variance has n-1; a group of one has mean 0 and std 1. Reads role, seq_offsets,
+ * group_ids and rewards, which are finite. Needs scratch. */
 REWEIGHT_API int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                const reweight_grpo_options *options, reweight_error *error);
 
@@ -241,9 +255,14 @@ typedef struct reweight_gae_options {
 
 #define REWEIGHT_DEFAULT_GAE {1, 1}
 
-/* Sets advantages and returns, backwards over each trajectory (verl,
- * compute_gae_advantage_return). rewards are per token, [T]. Reads role, seq_offsets and
- * values. advantages may be rewards; returns may be NULL. */
+/* Sets advantages A and returns, backwards over each trajectory (verl,
+ * compute_gae_advantage_return):
+ *
+ *   delta = r_t + gamma V' - V_t        A_t = delta + gamma lambda A'        return = A_t + V_t
+ *
+ * V' and A' are those of the next response token, 0 after the last: masked tokens are
+ * passed over, and get 0. rewards are per token, [T]. Reads role, seq_offsets and values.
+ * advantages may be rewards; returns may be NULL. */
 REWEIGHT_API int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns, const float *rewards,
                               const reweight_batch *batch, const reweight_gae_options *options, reweight_error *error);
 
@@ -281,10 +300,17 @@ typedef struct reweight_loss_result {
 	double kl;             /* mean of the k3 estimate against ref_logprobs; 0 without them */
 } reweight_loss_result;
 
-/* Computes the PPO clipped surrogate with token weights, and grad[t] = dL/dlogprobs[t]
- * (verl, compute_policy_loss_vanilla). weights NULL stands for ones. Reads role, logprobs,
- * old_logprobs and advantages, ref_logprobs if set, and seq_offsets unless the aggregation
- * is TOKEN_MEAN. grad may be any of those float arrays. Needs scratch if weights is set. */
+/* Computes the PPO clipped surrogate with token weights w, and grad[t] = dL/dlogprobs[t]
+ * (verl, compute_policy_loss_vanilla). With A the advantage of a token:
+ *
+ *   d = clamp(logprobs - old_logprobs, -20, 20)        rho = e^d
+ *   L1 = -A rho        L2 = -A clip(rho, 1-clip_low, 1+clip_high)
+ *   l = max(L1, L2); where A < 0: min(l, -A dual_clip)
+ *
+ * weights NULL stands for ones; they are finite. A sum that is divided by weights which add
+ * up to 0 is 0, and so are its gradients. Reads role, logprobs, old_logprobs and advantages,
+ * ref_logprobs if set, and seq_offsets unless the aggregation is TOKEN_MEAN. grad may be
+ * weights or any of those float arrays. Needs scratch if weights is set. */
 REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
                                const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error);
 
@@ -300,25 +326,26 @@ typedef struct reweight_moments {
 REWEIGHT_API int reweight_masked_moments(const reweight_workspace *ws, reweight_moments *result, const float *x,
                                          const uint8_t *role, int64_t n, uint32_t roles, double shift, reweight_error *error);
 
-/* Sets dst[t] as reweight_actfocus does, with the given mean and sigma of the signal. All
- * are [n]; dst may be signal. */
+/* Sets dst[t] as reweight_actfocus does, with the given mean and sigma of the signal; sigma
+ * is at least 0, and 0 makes every sigmoid 1/2. All are [n]; dst may be signal. */
 REWEIGHT_API int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const float *signal, const uint8_t *role,
                                            int64_t n, double mean, double sigma, const reweight_actfocus_options *options,
                                            reweight_error *error);
 
-/* Sets dst[s] to the mean of x over elements offsets[s] to offsets[s+1], NaN for an empty
- * span. dst is [spans], offsets [spans+1], x [n]. */
+/* Sets dst[s] to the mean of x over the elements from offsets[s] to before offsets[s+1], NaN
+ * for an empty span. dst is [spans], offsets [spans+1], x [n]. */
 REWEIGHT_API int reweight_span_means(const reweight_workspace *ws, float *dst, int64_t spans, const float *x, int64_t n,
                                      const int32_t *offsets, reweight_error *error);
 
-/* Sets lo[g] and hi[g] to the extremes of x over elements offsets[g] to offsets[g+1]: both
- * NaN if one is NaN, +inf and -inf for an empty group. lo and hi are [groups], offsets
- * [groups+1], x [n]. */
+/* Sets lo[g] and hi[g] to the extremes of x over the elements from offsets[g] to before
+ * offsets[g+1]: both NaN if one is NaN, +inf and -inf for an empty group. lo and hi are
+ * [groups], offsets [groups+1], x [n]. */
 REWEIGHT_API int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t groups, const float *x, int64_t n,
                                   const int32_t *offsets, reweight_error *error);
 
-/* Sets dst[i] = exp(-rate (x[i] - lo)) and divides by the mean of these. dst and x are
- * [n], n at least 1; dst may be x. */
+/* Sets dst[i] = exp(-rate (x[i] - lo)), with the exponent kept between -86 and 83, and
+ * divides by the mean of these. dst and x are [n], n at least 1; rate is at least 0, and
+ * lo is finite. dst may be x. */
 REWEIGHT_API int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x, int64_t n, float lo, double rate,
                                     reweight_error *error);
 
