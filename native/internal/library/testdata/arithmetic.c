@@ -35,7 +35,7 @@ static void set_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mo
 
 static const char *const names[] = {"usual", "flush to zero", "round down", "round up", "round to zero"};
 
-enum { ROWS = 64, VOCAB = 16384, T = 100, S = 2 };
+enum { ROWS = 16, VOCAB = 16384, T = 100, S = 2 };
 
 static float logits[ROWS * VOCAB], row_logprobs[ROWS], row_grad[ROWS], small[T], x[T], weights[T], rewards[S] = {1, 0.1f};
 static int32_t ids[ROWS], span_ids[T], group_ids[S], ranges[] = {0, 7, 7, 50, T};
