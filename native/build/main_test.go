@@ -145,6 +145,9 @@ func TestWheel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if len(paths) == 0 {
+			t.Errorf("there is no %s", pattern)
+		}
 		for _, p := range paths {
 			name := folder + filepath.Base(p)
 			want = append(want, name)

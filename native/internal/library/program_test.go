@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -62,6 +63,36 @@ func TestSelfChecking(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestUsualArithmetic: every exported function begins with it, also one that arithmetic.c
+// does not know.
+func TestUsualArithmetic(t *testing.T) {
+	paths, err := filepath.Glob("../../src/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definition := regexp.MustCompile(`(?m)^int (reweight_\w+)\([^{]*\) \{\n(.*)$`)
+	found := 0
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range definition.FindAllSubmatch(source, -1) {
+			found++
+			if string(m[2]) != "\tUSUAL_ARITHMETIC;" {
+				t.Errorf("%s of %s begins with %q", m[1], filepath.Base(path), m[2])
+			}
+		}
+	}
+	header, err := os.ReadFile("../../reweight.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Count(string(header), "\nREWEIGHT_API int reweight_"); found != want {
+		t.Errorf("%d functions are found, want %d", found, want)
 	}
 }
 
