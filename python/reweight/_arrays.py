@@ -166,6 +166,8 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     kind = device.type
     if kind != "cpu" and kind != "cuda":
         raise TypeError(f"{argument} is on the device {device}, want the CPU or a CUDA device")
+    if obj.is_neg():
+        raise InputError(argument, "is a view whose signs PyTorch has not changed in memory yet, want its resolve_neg()")
     pointer = obj.data_ptr()
     if pointer % dtype.size:
         raise _misaligned(argument, dtype)

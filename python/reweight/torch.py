@@ -268,8 +268,8 @@ def _gradients(
     logprobs: Tensor, grad: Optional[Tensor], grad_entropy: Optional[Tensor]
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """The gradients of the results as the kernels want them; PyTorch has None for one that is not used."""
-    g = torch.zeros_like(logprobs) if grad is None else grad.contiguous()
-    return g, None if grad_entropy is None else grad_entropy.contiguous()
+    g = torch.zeros_like(logprobs) if grad is None else grad.resolve_neg().contiguous()
+    return g, None if grad_entropy is None else grad_entropy.resolve_neg().contiguous()
 
 
 def _at(t: Optional[Tensor], rows: slice) -> Optional[Tensor]:

@@ -165,6 +165,17 @@ class Memory(TestCase):
         self.assertInputError("logits", "logits has no memory: its storage was freed", lambda: reweight.token_stats(x))
 
     @needs_torch
+    def test_signs_that_are_not_in_memory(self):
+        negated = torch._neg_view(torch.ones(5))  # as the imaginary part of a conjugate is
+        self.assertTrue(negated.is_neg())
+        self.assertInputError(
+            "logits",
+            "logits is a view whose signs PyTorch has not changed in memory yet, want its resolve_neg()",
+            lambda: reweight.token_stats(negated),
+        )
+        self.assertBits(reweight.token_stats(negated.resolve_neg()).lse, reweight.token_stats(-torch.ones(5)).lse)
+
+    @needs_torch
     def test_expanded_outputs(self):
         self.assertInputError(
             "out.lse",

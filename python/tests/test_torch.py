@@ -92,6 +92,22 @@ class TokenStats(Case):
         self.assertTrue((leaf.grad[2:] == 0).all())
         self.assertTrue((leaf.grad[:2] != 0).all())
 
+    def test_gradients_with_signs_that_are_not_in_memory(self):
+        class Negated(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return -x
+
+            @staticmethod
+            def backward(ctx, grad):
+                return torch._neg_view(grad)
+
+        ids, leaf = chosen((4,), 30, 2), numbers((4, 30), 1).requires_grad_()
+        for pick in (0, 1):
+            (want,) = torch.autograd.grad(-token_stats(leaf, ids)[pick].sum(), leaf)
+            (got,) = torch.autograd.grad((Negated.apply(token_stats(leaf, ids)[pick]) * torch.ones(4)).sum(), leaf)
+            self.assertTrue(torch.equal(got, want))
+
     def test_gradcheck(self):
         for temperature in (1.0, 0.6):
             ids = chosen((2, 3), 7, 3)
