@@ -181,9 +181,20 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     return array
 
 
+def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements share their memory. It is also true of some arrays that interleave
+    their dimensions."""
+    extent = 1  # of an element of the dimension, and of all before it
+    for stride, size in sorted((abs(s), d) for d, s in zip(shape, strides) if d > 1):
+        if stride < extent:
+            return True
+        extent += stride * (size - 1)
+    return False
+
+
 def _check_apart(argument: str, array: Array) -> None:
     """Wants each element to have memory of its own."""
-    if not array.contiguous and any(d > 1 and s == 0 for d, s in zip(array.shape, array.strides)):
+    if not array.contiguous and overlaps(array.shape, array.strides):
         raise InputError(
             argument,
             f"has elements that share their memory: for the shape {list(array.shape)} its strides are "

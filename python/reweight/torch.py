@@ -15,6 +15,7 @@ from torch import Tensor
 
 import reweight
 from reweight import InputError, TokenStats
+from reweight._arrays import overlaps
 from reweight._errors import located
 
 __all__ = ["linear_token_stats", "loss", "token_stats"]
@@ -71,9 +72,7 @@ def token_stats(
     Raises ValueError or TypeError naming the argument, before anything is computed.
     """
     _check_rows("logits", logits, ids)
-    vocab = logits.shape[-1]
-    leading = zip(logits.shape[:-1], logits.stride())
-    if logits.stride(-1) == 1 and any(size > 1 and stride < vocab for size, stride in leading):
+    if logits.stride(-1) == 1 and overlaps(logits.shape, logits.stride()):
         raise InputError("logits", f"has strides of {list(logits.stride())} elements, want rows that do not overlap")
     inplace = inplace and not (logits if logits._base is None else logits._base).is_leaf
     logprobs, h = _TokenStats.apply(logits, ids.contiguous(), temperature, entropy, inplace)

@@ -183,6 +183,31 @@ class Memory(TestCase):
             lambda: reweight.token_stats(rows(), out=reweight.TokenStats(lse=torch.zeros(1).expand(3))),
         )
 
+    def test_overlapping_outputs(self):
+        memory = np.zeros(24, np.float32)
+        windows = np.lib.stride_tricks.as_strided(memory, (2, 3), (4, 4))
+        self.assertInputError(
+            "out.lse",
+            "out.lse has elements that share their memory: for the shape [2, 3] its strides are [1, 1] elements",
+            lambda: reweight.token_stats(rows(shape=(2, 3, 5)), out=reweight.TokenStats(lse=windows)),
+        )
+        for shape, strides, apart in (
+            ((2, 2, 5), (5, 5, 1), False),
+            ((2, 2, 5), (9, 5, 1), False),
+            ((2, 2, 5), (10, 5, 1), True),
+            ((2, 2, 5), (5, 10, 1), True),
+            ((2, 1, 5), (5, 3, 1), True),
+        ):
+            out = np.lib.stride_tricks.as_strided(memory, shape, tuple(4 * s for s in strides))
+            x, ids, per_row = rows(shape=shape), np.zeros(shape[:-1], np.int64), np.zeros(shape[:-1], np.float32)
+            call = lambda: reweight.row_gradient(x, ids, per_row, per_row, out=out)
+            with self.subTest(strides=strides):
+                if apart:
+                    self.assertIs(call(), out)
+                else:
+                    with self.assertRaisesRegex(reweight.InputError, "out has elements that share their memory"):
+                        call()
+
     def test_not_contiguous(self):
         wide = rows(shape=(3, 10))
         self.assertInputError(

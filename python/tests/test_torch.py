@@ -186,6 +186,7 @@ class TokenStats(Case):
             ("logits has dtype float16 and requires grad", TypeError, lambda: token_stats(half, ids)),
             ("logits is not contiguous", ValueError, lambda: token_stats(logits.transpose(1, 2), chosen((2, 8), 3, 0))),
             ("logits has strides", ValueError, lambda: token_stats(logits[:1].expand(2, 3, 8), ids)),
+            ("logits has strides", ValueError, lambda: token_stats(logits.as_strided((2, 3, 8), (8, 8, 1)), ids)),
             ("logits has the shape", ValueError, lambda: token_stats(torch.zeros(3, 0), ids[0])),
             ("ids has dtype float32", TypeError, lambda: token_stats(logits, ids.float())),
             ("ids has the shape", ValueError, lambda: token_stats(logits, ids[0])),
