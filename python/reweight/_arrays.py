@@ -1,8 +1,8 @@
 """NumPy arrays and PyTorch tensors as addresses: nothing is copied.
 
 PyTorch is never imported here. A tensor can only exist where somebody has imported it.
-A tensor that requires grad is read, and written, as its detached self is: autograd does
-not see it.
+A tensor that requires grad is read, and written, as its detached self is: autograd sees
+that it was changed, and nothing else.
 """
 
 from __future__ import annotations
@@ -178,6 +178,10 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
         array.pointer = _NOWHERE
     if writable:
         _check_apart(argument, array)
+        if not obj.is_inference():  # which has no count of changes
+            # PyTorch does not see what the library writes. A write of its own, to no element,
+            # counts as a change of the tensor for all that saved it.
+            obj.detach().as_strided((0,), (1,)).zero_()
     return array
 
 

@@ -108,9 +108,6 @@ class _TokenStats(torch.autograd.Function):
         # read the gradient instead.
         if ctx.inplace and mark is ctx.mark and logits.dtype != torch.float64:
             ctx.overwritten = True
-            # PyTorch does not see what the kernels write. A write of its own, to no element,
-            # counts as a change of the logits for all that saved them.
-            logits[:0].zero_()
         else:
             dst = torch.empty_like(logits)
         _backward(dst, logits, ids, logprobs, h, *_gradients(logprobs, grad, grad_entropy), ctx.temperature)

@@ -176,6 +176,22 @@ class Memory(TestCase):
         self.assertBits(reweight.token_stats(negated.resolve_neg()).lse, reweight.token_stats(-torch.ones(5)).lse)
 
     @needs_torch
+    def test_autograd_sees_what_is_written(self):
+        logprobs, advantages, one = torch.ones(5, requires_grad=True), torch.ones(5), torch.ones((), requires_grad=True)
+        total = (logprobs * advantages).sum()
+        reweight.multiply(advantages, advantages, out=advantages)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            total.backward()
+        square = one**2
+        reweight.token_stats(torch.from_numpy(rows()[0]), out=reweight.TokenStats(lse=one))
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            square.backward()
+        with torch.inference_mode():
+            out = torch.zeros(5)
+        reweight.multiply(advantages, advantages, out=out)
+        self.assertBits(out, advantages)
+
+    @needs_torch
     def test_expanded_outputs(self):
         self.assertInputError(
             "out.lse",

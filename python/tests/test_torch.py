@@ -526,6 +526,14 @@ class Loss(Case):
         value.backward()
         self.assertTrue(torch.equal(logprobs.grad, 2 * result.grad))
 
+    def test_one_array_for_two_gradients(self):
+        logprobs = self.batch().old_logprobs.clone().requires_grad_()
+        out = torch.empty(2, 7)
+        first, _ = loss(logprobs, self.batch(), out=out)
+        second, _ = loss(logprobs, self.batch(), 2 * torch.ones(2, 7), aggregation="seq_mean_token_sum", out=out)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            (first + second).backward()
+
     def test_no_grad(self):
         value, _ = loss(self.batch().old_logprobs, self.batch())
         self.assertFalse(value.requires_grad)
