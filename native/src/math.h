@@ -85,10 +85,10 @@ static inline int64_t load_i64(const void *p) {
 
 /* ---- The thread's arithmetic ---- */
 
-/* What a program begins with: rounding to nearest, subnormal numbers, and no signals.
- * Programs change that for a thread: PyTorch's set_flush_denormal and libraries that were
- * linked with -ffast-math have subnormal numbers taken for 0, and fesetround rounds
- * otherwise. The lowest six bits of MXCSR only say what has happened so far. */
+/* The arithmetic that a program begins with rounds to nearest, has subnormal numbers, and
+ * raises no signal. Programs change that for a thread: PyTorch's set_flush_denormal and
+ * libraries that were linked with -ffast-math have subnormal numbers taken for 0, and
+ * fesetround rounds otherwise. The lowest six bits of MXCSR only say what has happened. */
 #if defined(__x86_64__)
 #define USUAL_MODE 0x1f80
 #define MODE_BITS UINT32_C(0xffc0)
