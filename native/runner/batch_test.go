@@ -364,3 +364,55 @@ func TestKeepsInputs(t *testing.T) {
 		t.Error("the rollouts are written to")
 	}
 }
+
+// TestEdgesOfOptions: options at, and right beyond, the ends of their ranges.
+func TestEdgesOfOptions(t *testing.T) {
+	l := nativetest.Library(t)
+	b := &reweight.Batch{Role: []reweight.Role{2, 1, 2}, SeqOffsets: []int64{0, 2, 3}, SpanIDs: []int32{0, 0, 1}, GroupIDs: []int32{4, 4}, Rewards: []float32{0, 1}}
+	x := []float32{1, -2, 4}
+	b.Entropy, b.RefEnergy, b.Logprobs, b.OldLogprobs, b.Advantages, b.Values = x, x, x, []float32{1, -1, 4}, x, x
+	var edges []float64
+	for _, v := range []float64{0, 1, 80, math.MaxFloat32} {
+		for _, v := range []float64{v, math.Nextafter(v, math.Inf(-1)), math.Nextafter(v, math.Inf(1))} {
+			edges = append(edges, v, -v)
+		}
+	}
+	for _, v := range edges {
+		run := func(c trials.Caller) trials.Outcome {
+			var all trials.Outcome
+			out := func() []float32 { return make([]float32, 3) }
+			call := func(f func(out []float32) error) {
+				o := out()
+				all = append(all, f(o), o)
+			}
+			for _, opt := range []reweight.ActFocusOptions{{Alpha: v}, {Beta: v}, {Eps: v}} {
+				call(func(o []float32) error { _, err := c.ActFocus(o, b, opt); return err })
+			}
+			for _, opt := range []reweight.AEMOptions{{Lambda: v}, {Lambda: 1, Guard: v}} {
+				call(func(o []float32) error { return c.AEM(o, b, opt) })
+			}
+			for _, opt := range []reweight.GAEOptions{{Gamma: v}, {Lambda: v}} {
+				call(func(o []float32) error { return c.GAE(o, nil, x, b, opt) })
+			}
+			for _, opt := range []reweight.LossOptions{{ClipLow: v}, {ClipHigh: v}, {DualClip: v}} {
+				call(func(o []float32) error { _, err := c.Loss(o, nil, b, opt); return err })
+			}
+			call(func(o []float32) error { return c.GRPO(o, b, reweight.GRPOOptions{Eps: v, DivideByStd: true}) })
+			call(func(o []float32) error { return c.ActFocusWeights(o, x, b.Role, v, 1, reweight.DefaultActFocus) })
+			call(func(o []float32) error { return c.ActFocusWeights(o, x, b.Role, 1, v, reweight.DefaultActFocus) })
+			call(func(o []float32) error { return c.ExpScale(o, x, 1, v) })
+			call(func(o []float32) error { return c.ExpScale(o, x, float32(v), 1) })
+			call(func(o []float32) error {
+				_, err := c.Surrogate(o, x, x, x, nil, b.Role, v, reweight.DefaultLoss)
+				return err
+			})
+			return all
+		}
+		want := run(plain())
+		for _, r := range each(l, 1) {
+			if err := trials.Differ(run(r), want); err != nil {
+				t.Errorf("%v, %v: %v", v, r.ISA(), err)
+			}
+		}
+	}
+}
