@@ -54,7 +54,7 @@ typedef enum reweight_isa {
 /* The settings and the scratch memory of calls. Threads that call at the same time need a
  * workspace each. All zero is ready for every function that needs no scratch. */
 typedef struct reweight_workspace {
-	int32_t isa;         /* a reweight_isa; asking for one that the machine lacks is an error */
+	int32_t isa;         /* a reweight_isa; one that the machine lacks is an error (grpo and gae do not look) */
 	int32_t workers;     /* threads that share rows of logits, the caller's among them; 0 means 1 */
 	void *scratch;       /* aligned to 8 bytes, unspecified contents */
 	int64_t scratch_size; /* bytes: see reweight_scratch_size */

@@ -257,7 +257,7 @@ int rw_check_count(const char *argument, int64_t n, reweight_error *error) {
 
 int rw_check_array(const char *argument, const void *array, int64_t n, reweight_error *error) {
 	if (array != NULL || n == 0) return REWEIGHT_OK;
-	return rw_bad(error, argument, -1, "is NULL, want an array of %d elements", n);
+	return rw_bad(error, argument, -1, "is NULL, want %d elements", n);
 }
 
 int rw_check_range(const char *argument, double x, double low, double high, reweight_error *error) {

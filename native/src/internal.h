@@ -225,6 +225,20 @@ int rw_resolve(const reweight_workspace *ws, int32_t *isa, reweight_error *error
  * afterwards. */
 void rw_call(void (*function)(void), uint64_t *frame, int64_t words);
 
+/* The functions of the assembly have the names of the Go package with rw_ before them,
+ * such as rw_rowBlocksAVX2. DECLARE declares the ones of a kernel, and ASSEMBLY is the one
+ * of isa; there are neither where the library has plain C alone. */
+#if defined(__x86_64__)
+#define DECLARE(name) void rw_##name##AVX2(void), rw_##name##AVX512(void)
+#define ASSEMBLY(name) (isa == REWEIGHT_AVX512 ? rw_##name##AVX512 : rw_##name##AVX2)
+#elif defined(__aarch64__)
+#define DECLARE(name) void rw_##name##NEON(void)
+#define ASSEMBLY(name) rw_##name##NEON
+#endif
+
+/* The word of a pointer. */
+static inline uint64_t word(const void *p) { return (uint64_t)(uintptr_t)p; }
+
 /* ---- portable_rows.c ---- */
 
 /* Elements of a row of logits, at any address. */
@@ -329,8 +343,5 @@ float rw_split_scale(double tau, float *lo);
 enum { MAX_MAGNITUDE_Y = 1 << 20 }; /* log2 units of the reference beyond which a row goes the slow way */
 #define SLOW_TAU_MIN 0x1p-18        /* the temperatures beyond which it does, too */
 #define SLOW_TAU_MAX 0x1p18
-
-/* The functions of the assembly have the names of the Go package with rw_ before them,
- * such as rw_rowBlocksAVX2. They are declared as void f(void) where they are called. */
 
 #endif

@@ -10,23 +10,10 @@
 
 /* ---- Kernels ---- */
 
-#if defined(__x86_64__)
-void rw_blockMaxAVX2(void);
-void rw_blockMaxAVX512(void);
-void rw_rowBlocksAVX2(void);
-void rw_rowBlocksAVX512(void);
-void rw_rowGradientAVX2(void);
-void rw_rowGradientAVX512(void);
-#define ASSEMBLY(name) (isa == REWEIGHT_AVX512 ? rw_##name##AVX512 : rw_##name##AVX2)
-#elif defined(__aarch64__)
-void rw_blockMaxNEON(void);
-void rw_rowBlocksNEON(void);
-void rw_rowGradientNEON(void);
-#define ASSEMBLY(name) rw_##name##NEON
-#endif
-
 #ifdef ASSEMBLY
-static uint64_t word(const void *p) { return (uint64_t)(uintptr_t)p; }
+DECLARE(blockMax);
+DECLARE(rowBlocks);
+DECLARE(rowGradient);
 
 /* Puts what the assembly wants of elements i to n of x into the first four words of its
  * frame: where they begin, their dtype, the number of whole chunks of 16, and tail, which

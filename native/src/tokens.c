@@ -6,14 +6,6 @@
 #include "internal.h"
 #include "math.h"
 
-#if defined(__x86_64__)
-#define DECLARE(name) void rw_##name##AVX2(void), rw_##name##AVX512(void)
-#define ASSEMBLY(name) (isa == REWEIGHT_AVX512 ? rw_##name##AVX512 : rw_##name##AVX2)
-#elif defined(__aarch64__)
-#define DECLARE(name) void rw_##name##NEON(void)
-#define ASSEMBLY(name) rw_##name##NEON
-#endif
-
 #ifdef ASSEMBLY
 
 DECLARE(maskedMoments);
@@ -31,8 +23,6 @@ DECLARE(surrogate);
 		uint64_t frame[] = {__VA_ARGS__}; \
 		rw_call(function, frame, sizeof frame / sizeof frame[0]); \
 	} while (0)
-
-static uint64_t word(const void *p) { return (uint64_t)(uintptr_t)p; }
 
 /* Two float32 in a row share a word. */
 static uint64_t word_of_floats(float a, float b) { return bits32(a) | (uint64_t)bits32(b) << 32; }
