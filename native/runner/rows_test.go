@@ -200,6 +200,28 @@ func TestOneRow(t *testing.T) {
 	}
 }
 
+// TestWrongWorkspace: an instruction set that there is not, or a negative number of
+// threads, is an error of every method that has a use for it.
+func TestWrongWorkspace(t *testing.T) {
+	l := nativetest.Library(t)
+	for _, tr := range trials.All() {
+		onRows := tr.Method == "TokenStats" || tr.Method == "RowGradient"
+		for seed := range uint64(20) {
+			if err := tr.Run(trials.New(seed, false), plain())[0]; err != nil {
+				continue // of another argument
+			}
+			err, _ := tr.Run(trials.New(seed, false), l.Runner(99, 1))[0].(*reweight.InputError)
+			if tr.Method != "GRPO" && tr.Method != "GAE" && (err == nil || err.Arg != "ISA") {
+				t.Errorf("%s, instruction set 99: error %v", tr.Method, err)
+			}
+			err, _ = tr.Run(trials.New(seed, false), l.Runner(reweight.Auto, -1))[0].(*reweight.InputError)
+			if onRows != (err != nil && err.Arg == "workers") {
+				t.Errorf("%s, -1 threads: error %v", tr.Method, err)
+			}
+		}
+	}
+}
+
 // missing returns an instruction set that the library has not on this machine.
 func missing(l *runner.Library) reweight.ISA {
 	isa := reweight.NEON
