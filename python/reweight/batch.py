@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -231,9 +232,10 @@ def roles_from_mask(
     mask, elements = _tokens("response_mask", response_mask, _MASK, None)
     spans = _spans(elements != 0, seq_offsets, mask)
     roles = (spans >= 0).astype(np.uint8)
-    if len(open_tag) or len(close_tag):
-        if not (len(open_tag) and len(close_tag)):
-            empty = "close_tag" if len(open_tag) else "open_tag"
+    open_tag, close_tag = _tag("open_tag", open_tag), _tag("close_tag", close_tag)
+    if open_tag or close_tag:
+        if not (open_tag and close_tag):
+            empty = "close_tag" if open_tag else "open_tag"
             raise InputError(empty, "is empty, want the token ids of both tags or of neither")
         if token_ids is None:
             raise InputError("token_ids", "is None, want the token ids in which the tags are looked for")
@@ -248,6 +250,14 @@ def roles_from_mask(
                 roles[begin : closes[i]] = ACTION
                 end = closes[i] + len(close_tag)
     return made_like(mask, roles.reshape(mask.shape)).owner
+
+
+def _tag(argument: str, tag: Sequence[int]) -> List[int]:
+    """Returns the token ids of a tag, which a tokenizer may have in an array."""
+    try:
+        return [operator.index(id) for id in tag]
+    except TypeError:
+        raise TypeError(f"{argument} is {described(tag)}, want a sequence of token ids") from None
 
 
 def _places(ids: npt.NDArray[Any], spans: npt.NDArray[np.int32], tag: Sequence[int]) -> npt.NDArray[np.int64]:

@@ -89,6 +89,27 @@ class Masks(TestCase):
         self.assertEqual(roles.dtype, torch.uint8)
         self.assertEqual(roles.tolist(), [[0, 1, 2, 2, 1, 0], [1, 0, 0, 1, 2, 1]])
 
+    @needs_torch
+    def test_tags_in_arrays(self):
+        mask, ids = np.array([[1, 1, 1, 1, 1]]), np.array([[90, 7, 7, 95, 5]])
+        want = reweight.roles_from_mask(mask, ids, open_tag=[90], close_tag=[95])
+        for array in (np.array, torch.tensor, lambda ids: tuple(map(np.int32, ids))):
+            self.assertBits(reweight.roles_from_mask(mask, ids, open_tag=array([90]), close_tag=array([95])), want)
+
+    def test_tags_that_are_no_ids(self):
+        mask = np.ones((1, 3), np.uint8)
+        for tag, described in (
+            ("<answer>", "a str"),
+            (["<answer>"], "a list"),
+            ([[90], [91]], "a list"),
+            ([90.0], "a list"),
+            (90, "an int"),
+        ):
+            self.assertTypeError(
+                f"open_tag is {described}, want a sequence of token ids",
+                lambda: reweight.roles_from_mask(mask, mask.astype(np.int32), open_tag=tag, close_tag=[95]),
+            )
+
     def test_errors(self):
         mask = np.ones((2, 3), np.uint8)
         self.assertInputError(
