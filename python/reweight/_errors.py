@@ -77,5 +77,7 @@ def number(argument: str, value: float) -> float:
     """Returns the value of a number."""
     try:
         return float(value)
+    except OverflowError:
+        raise InputError(argument, "is an integer above all of float64") from None
     except (TypeError, ValueError):
         raise TypeError(f"{argument} is {described(value)}, want a number") from None

@@ -61,6 +61,11 @@ class Types(TestCase):
         self.assertTypeError(
             "temperature is a str, want a number", lambda: reweight.token_stats(rows(), temperature="hot")
         )
+        self.assertInputError(
+            "temperature",
+            "temperature is an integer above all of float64",
+            lambda: reweight.token_stats(rows(), temperature=10**400),
+        )
         batch = reweight.Batch(role=np.zeros(3, np.uint8))
         self.assertTypeError("alpha is a list, want a number", lambda: reweight.actfocus(batch, alpha=[1]))
         self.assertTypeError("norm_length is a float, want an integer", lambda: reweight.loss(batch, norm_length=1.5))
