@@ -46,10 +46,14 @@ def _load() -> ctypes.CDLL:
             f"reweight: cannot open its library: {e}. It is libreweight.so beside the package, or the file that the "
             "environment variable REWEIGHT_LIBRARY names; `go run ./native/build` makes it."
         ) from e
-    _declare(lib)
+    try:
+        lib.reweight_version.restype = c_char_p
+    except AttributeError:
+        raise ImportError(f"reweight: {path()} is another library, want libreweight.so of version {VERSION}") from None
     version = lib.reweight_version().decode()
-    if version != VERSION:
+    if version != VERSION:  # another version may lack functions
         raise ImportError(f"reweight: {path()} is version {version}, want {VERSION}")
+    _declare(lib)
     return lib
 
 
@@ -77,8 +81,6 @@ def _declare(lib: ctypes.CDLL) -> None:
         function = getattr(lib, "reweight_" + name)
         function.argtypes = [POINTER(Workspace)] + types + [POINTER(Error)]
         function.restype = c_int
-    lib.reweight_version.argtypes = []
-    lib.reweight_version.restype = c_char_p
     lib.reweight_has_isa.argtypes = [c_int32]
     lib.reweight_has_isa.restype = c_int32
     lib.reweight_scratch_size.argtypes = [c_int64] * 3
