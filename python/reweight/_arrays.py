@@ -167,7 +167,8 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     if kind != "cpu" and kind != "cuda":
         raise TypeError(f"{argument} is on the device {device}, want the CPU or a CUDA device")
     if obj.is_neg():
-        raise InputError(argument, "is a view whose signs PyTorch has not changed in memory yet, want its resolve_neg()")
+        problem = "is a view whose signs PyTorch has not changed in memory yet, want its resolve_neg()"
+        raise InputError(argument, problem)
     pointer = obj.data_ptr()
     if pointer % dtype.size:
         raise _misaligned(argument, dtype)
