@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 import reweight
 from reweight import InputError, TokenStats
 from reweight._arrays import overlaps
-from reweight._errors import located
+from reweight._errors import located, number
 
 __all__ = ["linear_token_stats", "loss", "token_stats"]
 
@@ -74,6 +75,7 @@ def token_stats(
     _check_rows("logits", logits, ids)
     if logits.stride(-1) == 1 and overlaps(logits.shape, logits.stride()):
         raise InputError("logits", f"has strides of {list(logits.stride())} elements, want rows that do not overlap")
+    temperature = _temperature(temperature)
     inplace = inplace and not (logits if logits._base is None else logits._base).is_leaf
     logprobs, h = _TokenStats.apply(logits, ids.contiguous(), temperature, entropy, inplace)
     return logprobs, h
@@ -147,6 +149,7 @@ def linear_token_stats(
     for name, t in ("weight", weight), ("bias", bias):
         if t is not None and t.dtype != hidden.dtype:
             raise TypeError(f"{name} has dtype {_plain(t.dtype)}, want {_plain(hidden.dtype)} like hidden")
+    temperature = _temperature(temperature)
     if chunk is None:
         chunk = max(1, _CHUNK_BYTES // (weight.shape[0] * weight.element_size()))
     if chunk < 1:
@@ -248,6 +251,16 @@ def _check_rows(name: str, x: Tensor, ids: Tensor) -> None:
         raise InputError("ids", f"has the shape {list(ids.shape)}, want {list(x.shape[:-1])}, one element per row")
     if ids.device != x.device:
         raise InputError("ids", f"is on {ids.device}, want {x.device} like {name}")
+
+
+def _temperature(value: float) -> float:
+    """The temperature as a number. The float64 formulas would take any."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise TypeError("temperature is a torch.Tensor that requires grad, want a number: it gets no gradient")
+    t = number("temperature", value)
+    if not 0 < t < math.inf:
+        raise InputError("temperature", f"is {value}, want a positive, finite number")
+    return t
 
 
 def _plain(dtype: torch.dtype) -> str:

@@ -180,6 +180,7 @@ class TokenStats(Case):
         bad = ids.clone()
         bad[1, 2] = 8
         half = logits.half().requires_grad_()
+        learned = torch.ones((), requires_grad=True)
         for message, kind, call in [
             ("logits is a list", TypeError, lambda: token_stats([1.0], ids)),
             ("logits has dtype int64", TypeError, lambda: token_stats(ids, ids[0])),
@@ -192,6 +193,9 @@ class TokenStats(Case):
             ("ids has the shape", ValueError, lambda: token_stats(logits, ids[0])),
             (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits, bad)),
             ("temperature is 0", ValueError, lambda: token_stats(logits, ids, temperature=0)),
+            ("temperature is -1", ValueError, lambda: token_stats(logits.double(), ids, temperature=-1)),
+            ("temperature is nan", ValueError, lambda: token_stats(logits.double(), ids, temperature=math.nan)),
+            ("temperature .* requires grad", TypeError, lambda: token_stats(logits, ids, temperature=learned)),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 call()
