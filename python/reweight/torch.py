@@ -17,7 +17,7 @@ from torch import Tensor
 import reweight
 from reweight import InputError, TokenStats
 from reweight._arrays import overlaps
-from reweight._errors import located, number
+from reweight._errors import integer, located, number
 
 __all__ = ["linear_token_stats", "loss", "token_stats"]
 
@@ -152,6 +152,7 @@ def linear_token_stats(
     temperature = _temperature(temperature)
     if chunk is None:
         chunk = max(1, _CHUNK_BYTES // (weight.shape[0] * weight.element_size()))
+    chunk = integer("chunk", chunk, 64)
     if chunk < 1:
         raise InputError("chunk", f"is {chunk}, want at least 1")
     logprobs, h = _LinearTokenStats.apply(hidden.reshape(-1, width), weight, bias, ids, chunk, temperature, entropy)

@@ -464,6 +464,7 @@ class LinearTokenStats(Case):
             ("weight has the shape", ValueError, lambda: linear_token_stats(hidden, weight.t(), ids)),
             ("weight has dtype bfloat16", TypeError, lambda: linear_token_stats(hidden, weight.bfloat16(), ids)),
             ("bias has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, bias=bias[:3])),
+            ("chunk is a float", TypeError, lambda: linear_token_stats(hidden, weight, ids, chunk=1.5)),
             ("chunk is 0", ValueError, lambda: linear_token_stats(hidden, weight, ids, chunk=0)),
             ("hidden has dtype float16", TypeError, lambda: linear_token_stats(hidden.half(), weight.half(), ids)),
             (r"ids\[5\] is 50", ValueError, lambda: linear_token_stats(hidden, weight, bad, chunk=2)),
