@@ -216,7 +216,7 @@ def loss(
     if not isinstance(logprobs, Tensor):
         raise TypeError(f"logprobs is a {type(logprobs).__name__}, want a torch.Tensor")
     result = reweight.loss(dataclasses.replace(batch, logprobs=logprobs.detach()), weights, **options)
-    value: Tensor = _Known.apply(logprobs, result.loss, result.grad)
+    value: Tensor = _Known.apply(logprobs, result.loss, torch.as_tensor(result.grad))
     return value, result
 
 

@@ -531,6 +531,16 @@ class Loss(Case):
         value.backward()
         self.assertTrue(torch.equal(logprobs.grad, 2 * result.grad))
 
+    def test_batch_of_numpy_arrays(self):
+        batch = self.batch()
+        arrays = {name: t.numpy() for name, t in vars(batch).items() if t is not None}
+        grads = []
+        for b in (batch, reweight.Batch(**arrays)):
+            logprobs = batch.old_logprobs.clone().requires_grad_()
+            loss(logprobs, b)[0].backward()
+            grads.append(logprobs.grad)
+        self.assertTrue(torch.equal(*grads))
+
     def test_one_array_for_two_gradients(self):
         logprobs = self.batch().old_logprobs.clone().requires_grad_()
         out = torch.empty(2, 7)
