@@ -52,10 +52,11 @@ def token_stats(
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Log-probability of ids and entropy, both under softmax(logits / temperature), in nats.
 
-    logits is [..., V], float32 or bfloat16; float16 too if no gradient is wanted. The V
-    logits of a row lie next to each other, and the rows anywhere: logits[:, :-1] is not
-    copied. ids is [...], int32 or int64. Both results are float32 [...]. With entropy=False
-    the second is None, and the pass does less work.
+    logits is [N, V], [B, T, V] or [V], float32 or bfloat16; float16 too if no gradient is
+    wanted. The V logits of a row lie next to each other, and the rows anywhere: logits[:, :-1]
+    is not copied. ids, int32 or int64, and both results, float32, have one element per row, and
+    the shape of logits without V. With entropy=False the second is None, and the pass does less
+    work.
 
     The backward pass writes the gradient over the logits. After it their memory holds that
     gradient, and there was never a second [..., V]. Another operation that needs the old
