@@ -61,8 +61,8 @@ def token_stats(
         lie one after another.
     ids: int32 or int64, of the shape of logits without V. Without them logprobs is None.
     temperature: positive and finite. lse is always at 1.
-    out: a TokenStats of arrays to write to. What is None in it is not computed. Without
-        it, all three are, in new arrays.
+    out: a TokenStats of arrays to write to, which overlap neither each other nor the inputs.
+        What is None in it is not computed. Without it, all three are, in new arrays.
     workers: threads that share the rows; 0 is the CPUs that this process may use. The
         results do not depend on it. A GPU does not use it.
 
