@@ -212,6 +212,17 @@ class MultiplierTest(Case):
         with self.assertRaisesRegex(ValueError, "tags is .*, want what opens and what closes an action"):
             Credit(tags=("", "</a>"))
 
+    def test_options_are_checked_first(self):
+        for message, option in {
+            "alpha is 3, want 0 to 1": {"alpha": 3},
+            "lambda_? is 81, want": {"lambda_": 81},
+            'scope is "all", want one of': {"scope": "all"},
+        }.items():
+            with self.subTest(message), self.assertRaisesRegex(reweight.InputError, message):
+                Credit(**option).check("Acme", entropy=True)
+        Credit(actfocus=False, alpha=3).check("Acme", entropy=True)
+        Credit(aem=False, scope="all").check("Acme", entropy=True)
+
 
 class HookTest(unittest.TestCase):
     def modules(self, **functions):

@@ -86,14 +86,22 @@ class Credit:
     entropy: str = "exact"
 
     def check(self, trainer: str, *, entropy: bool) -> None:
-        """Raises InputError if the credit wants what a trainer does not keep; entropy is
-        whether it keeps that of the old policy."""
+        """Raises InputError for a wrong option, which a trainer would meet only after its first
+        rollouts, and if the credit wants what the trainer does not keep; entropy is whether it
+        keeps that of the old policy."""
         if self.actfocus and self.signal not in ("surprisal", "log_ratio"):
             problem = f'is "{self.signal}", which {trainer} does not keep, want one of [surprisal log_ratio]'
             raise reweight.InputError("signal", problem)
         if self.wants_entropy and not entropy:
             problem = f'is "exact", but {trainer} keeps no entropy of the old policy'
             raise reweight.InputError("entropy", problem + ': use Credit(entropy="surprisal") or Credit(aem=False)')
+        role, x = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32)
+        one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, entropy=x)
+        one.span_ids, one.group_ids = np.full((1, 1), -1, np.int32), np.zeros(1, np.int32)
+        if self.actfocus:
+            reweight.actfocus(one, alpha=self.alpha, beta=self.beta, eps=self.eps, signal=self.signal)
+        if self.aem:
+            reweight.aem(one, lambda_=self.lambda_, guard=self.guard, scope=self.scope)
 
     @property
     def wants_entropy(self) -> bool:
