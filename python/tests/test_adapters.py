@@ -177,7 +177,8 @@ class MultiplierTest(Case):
         zeros = [np.zeros(len(row)) for row in mask]
         for aggregation in AGGREGATIONS:
             credit = Credit(alpha=0, tags=([1], [2]), aem=False)
-            got = token_multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
+            with self.assertWarns(UserWarning):
+                got = token_multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
             self.assertBits(np.concatenate(got), np.zeros(5))
         none = np.zeros((2, 3))
         for aggregation in AGGREGATIONS:
@@ -222,6 +223,10 @@ class MultiplierTest(Case):
                 Credit(**option).check("Acme", entropy=True)
         Credit(actfocus=False, alpha=3).check("Acme", entropy=True)
         Credit(aem=False, scope="all").check("Acme", entropy=True)
+
+    def test_no_action(self):
+        with self.assertWarnsRegex(UserWarning, r"no token of the batch is between the tags \('<a>', '</a>'\)"):
+            self.call(credit=Credit(tags=("<a>", "</a>")))
 
 
 class HookTest(unittest.TestCase):

@@ -34,6 +34,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
@@ -158,6 +159,7 @@ def token_multiplier(
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then those of all.
 
+    Warns if ActFocus finds no action, because the tags may be others than the policy's.
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
     mask, and if a value that is read is not finite.
     """
@@ -199,6 +201,8 @@ def _multiplier(rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: 
     if credit.actfocus:
         focus = reweight.actfocus(batch, alpha=credit.alpha, beta=credit.beta, eps=credit.eps, signal=credit.signal)
         weights = focus.weights.astype(np.float64)
+        if focus.actions == 0 and response.any():
+            warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
     m: npt.NDArray[Any] = weights.copy()
     if credit.aem:
         batch.span_ids = reweight.spans_from_mask(response, batch.seq_offsets)
