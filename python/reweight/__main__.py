@@ -31,10 +31,8 @@ def main() -> int:
         for problem in problems:
             print(f"  {problem}")
     else:
-        print(
-            f"ok: {', '.join(isas)} give the same bits, within {TOLERANCE:g} of float64 "
-            f"({numbers:,} comparisons in {seconds:.1f} s)"
-        )
+        bits = f"{', '.join(isas)} give the same bits," if len(isas) > 1 else f"{isas[0]} is"
+        print(f"ok: {bits} within {TOLERANCE:g} of float64 ({numbers:,} comparisons in {seconds:.1f} s)")
     used = f"{isas[-1]}: the fastest of {', '.join(isas)}"
     if os.environ.get("REWEIGHT_ISA"):
         used += ", which REWEIGHT_ISA leaves"
