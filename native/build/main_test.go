@@ -47,7 +47,7 @@ func TestFailures(t *testing.T) {
 	t.Setenv("CC", "no-such-compiler")
 	var stdout, stderr bytes.Buffer
 	if status := run([]string{"-o", t.TempDir()}, &stdout, &stderr); status != 1 || strings.Count(stderr.String(), "\n") != 1 ||
-		!strings.Contains(stderr.String(), "no-such-compiler") {
+		!strings.Contains(stderr.String(), "variable CC: no-such-compiler") {
 		t.Errorf("status %d, %q", status, &stderr)
 	}
 }

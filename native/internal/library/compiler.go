@@ -31,7 +31,11 @@ func findCompiler(arch string) (*compiler, error) {
 		return nil, fmt.Errorf("there is no library for %s, only for amd64 and arm64", arch)
 	}
 	if command := strings.Fields(os.Getenv("CC")); len(command) > 0 {
-		return newCompiler(command, arch, machine.macro)
+		cc, err := newCompiler(command, arch, machine.macro)
+		if err != nil {
+			return nil, fmt.Errorf("the environment variable CC: %w", err)
+		}
+		return cc, nil
 	}
 	cc, err := newCompiler([]string{"cc"}, arch, machine.macro)
 	if err != nil {
