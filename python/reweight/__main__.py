@@ -17,13 +17,17 @@ from ._parity import TOLERANCE, check
 
 
 def main() -> int:
-    """Prints the verdict of the check, then the machine. Returns 1 if something is wrong."""
+    """Prints the verdict of the check, then the machine. Returns the exit status: 1 if the
+    check failed, 2 for bad use."""
+    if sys.argv[1:]:
+        print("python -m reweight takes no arguments", file=sys.stderr)
+        return 2
     begin = time.perf_counter()
     try:
         numbers, problems = check()
     except InputError as e:
-        print(f"not checked: {e}")
-        return 1
+        print(f"not checked: {e}", file=sys.stderr)
+        return 2
     seconds = time.perf_counter() - begin
     isas = _library.available_isas()
     if problems:

@@ -33,6 +33,11 @@ class Main(TestCase):
         self.assertIn(np.__version__, rest["Python"])
         self.assertIn("no PyTorch" if torch is None else "PyTorch ", rest["Python"])
 
+    def test_arguments(self):
+        done = run_python("import sys; sys.argv.append('--fast'); " + MAIN)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, "python -m reweight takes no arguments\n")
+
     def test_torch_is_not_imported(self):
         done = run_python("import sys, reweight, reweight._parity; print('torch' in sys.modules)")
         self.assertEqual(done.stdout, "False\n", done.stderr)
@@ -96,7 +101,7 @@ for call in (
         done = run_python(code, env={"REWEIGHT_ISA": "mmx"})
         self.assertEqual(done.stdout.splitlines(), [want] * 8, done.stderr)
         done = run_python(MAIN, env={"REWEIGHT_ISA": "mmx"})
-        self.assertEqual((done.returncode, done.stdout), (1, f"not checked: {want}\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", f"not checked: {want}\n"))
 
 
 class Library(TestCase):
