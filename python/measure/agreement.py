@@ -3,8 +3,9 @@
     python python/measure/agreement.py [--rows 32] [--vocab 151936] [--hidden 1536] [--chunk 8]
 
 Both start from the same hidden state and LM head. In float32 they are compared with each
-other; in bfloat16 each is compared with PyTorch in float32, from the same operands. A
-difference is in units of the largest element of what is compared.
+other, and each with a softmax in float64 of the same float32 logits; in bfloat16 each is
+compared with PyTorch in float32, from the same operands. A difference is in units of the
+largest element of what is compared.
 """
 
 from __future__ import annotations
@@ -57,8 +58,12 @@ def main() -> None:
     print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} rows a chunk\n")
     columns = "".join(f"{name:>14}" for name in ("log-prob", "entropy", "d hidden", "d weight"))
     print(f"{'the largest difference, relative':42}{columns}")
-    want = step(whole, hidden, weight, ids)
-    print(f"{'float32: ours from PyTorch':42}" + distances(step(chunks, hidden, weight, ids), want), flush=True)
+    ours, want = step(chunks, hidden, weight, ids), step(whole, hidden, weight, ids)
+    print(f"{'float32: ours from PyTorch':42}" + distances(ours, want), flush=True)
+    exact = [t for t in log_softmax((hidden @ weight.t()).double(), ids) if t is not None]
+    for name, got in ("ours", ours), ("PyTorch", want):
+        title = f"float32: {name} from a softmax in float64"
+        print(f"{title:42}" + distances(got, exact), flush=True)
     small = hidden.bfloat16(), weight.bfloat16()
     want = step(whole, small[0].float(), small[1].float(), ids)
     for name, form in ("ours", chunks), ("PyTorch", whole):
