@@ -239,6 +239,14 @@ def check_shape(argument: str, array: Array, shape: Tuple[int, ...], unit: str, 
         raise InputError(argument, f"is on {place(array.device)}, want {place(like.device)} like {name}")
 
 
+def check_apart(argument: str, array: Array, name: str, other: Array) -> None:
+    """Wants two arrays that overlap nowhere. Of arrays with gaps, which may hold another in
+    them, it knows nothing."""
+    a, b = array.pointer, other.pointer
+    if array.contiguous and other.contiguous and a < b + other.size * other.dtype.size and b < a + array.size * array.dtype.size:
+        raise InputError(argument, f"overlaps {name}, want memory of its own")
+
+
 def inner_contiguous(array: Array) -> bool:
     """Whether the elements of the last dimension lie one after another."""
     return array.contiguous or array.shape[-1] <= 1 or array.strides[-1] == 1

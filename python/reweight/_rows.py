@@ -18,6 +18,7 @@ from ._arrays import (
     ArrayLike,
     DType,
     as_numpy,
+    check_apart,
     check_shape,
     empty,
     inner_contiguous,
@@ -89,6 +90,12 @@ def token_stats(
         ]
         if results == [None, None, None]:
             raise InputError("out", "has no output: lse, entropy and logprobs are all None")
+        for i, (name, result) in enumerate(zip(TokenStats._fields, results)):
+            if result is not None:
+                check_apart("out." + name, result, "logits", x)
+                for other, earlier in zip(TokenStats._fields[:i], results):
+                    if earlier is not None:
+                        check_apart("out." + name, result, "out." + other, earlier)
         if results[2] is None:
             y = None
         elif y is None:
@@ -162,6 +169,8 @@ def row_gradient(
         dst = view("out", out, (x.dtype,), True)
         check_shape("out", dst, x.shape, "logit", x, "logits")
         _rows_shape("out", dst)
+        if dst.pointer != x.pointer:
+            check_apart("out", dst, "logits", x)
     workers = integer("workers", workers, 32)
     run = backend(x.device)
     for part in _parts(x, dst, [y, l, h, g, gh]):

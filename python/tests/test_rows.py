@@ -239,6 +239,31 @@ class Stats(TestCase):
             self.assertEqual(str(pickle.loads(pickle.dumps(e))), str(e))
 
 
+class Apart(TestCase):
+    """Outputs that overlap each other or the logits are refused."""
+
+    def test_stats(self):
+        x, memory = rows(4, 5), np.zeros(6, np.float32)
+        for argument, other, out in (
+            ("out.entropy", "out.lse", TokenStats(memory[:4], memory[2:])),
+            ("out.logprobs", "out.lse", TokenStats(memory[:4], None, memory[:4])),
+            ("out.lse", "logits", TokenStats(x.reshape(-1)[:4])),
+        ):
+            want = f"{argument} overlaps {other}, want memory of its own"
+            self.assertInputError(argument, want, lambda: reweight.token_stats(x, ids_for(x), out=out))
+        memory = np.zeros(8, np.float32)
+        reweight.token_stats(x, out=TokenStats(memory[:4], memory[4:]))
+
+    def test_gradient(self):
+        x = rows(5, 7)
+        ids = ids_for(x)[1:]
+        stats = reweight.token_stats(x[1:], ids)
+        grad = np.ones(4, np.float32)
+        want = "out overlaps logits, want memory of its own"
+        self.assertInputError("out", want, lambda: reweight.row_gradient(x[1:], ids, stats.logprobs, grad, out=x[:-1]))
+        reweight.row_gradient(x[1:], ids, stats.logprobs, grad, out=x[1:])
+
+
 class Gradient(TestCase):
     def setUp(self):
         self.x = rows(8, 90)
