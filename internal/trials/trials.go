@@ -14,20 +14,12 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/kernels"
 )
 
 // A Caller has the methods that *reweight.Workspace and runners share.
 type Caller interface {
-	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
-	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error
-
-	MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error)
-	ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error
-	SpanMeans(dst, x []float32, offsets []int32) error
-	MinMax(lo, hi, x []float32, offsets []int32) error
-	ExpScale(dst, x []float32, lo float32, rate float64) error
-	Multiply(dst, a, b []float32) error
-	Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error)
+	kernels.Runner
 
 	ActFocus(weights []float32, b *reweight.Batch, opt reweight.ActFocusOptions) (reweight.ActFocusResult, error)
 	AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error
