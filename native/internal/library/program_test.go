@@ -145,7 +145,7 @@ func TestCPUs(t *testing.T) {
 	}
 	each(t, func(t *testing.T, on *target) {
 		if on.arch != "amd64" {
-			t.Skip("it is for another CPU")
+			t.Skipf("the emulator has CPUs of amd64, and this is for %s", on.arch)
 		}
 		dir := on.library(t)
 		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "testdata/header.c", dir+"/libreweight.a", "-static")
