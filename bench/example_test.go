@@ -85,7 +85,7 @@ func ExampleRule() {
 	}
 	twice := func() { once(); once() }
 
-	rule, coin := bench.DefaultRule(1), rand.New(rand.NewPCG(1, 2))
+	rule, coin := bench.NewRule(1, 0.01), rand.New(rand.NewPCG(1, 2))
 	var pairs []bench.Pair
 	verdict := bench.Open
 	for verdict == bench.Open {

@@ -20,23 +20,39 @@ import (
 // Slower. Otherwise the next look decides; after the last look the function is
 // inconclusive.
 //
-// Alpha is split evenly over the looks and over the functions compared
-// (Bonferroni), for each of the two bounds. So if pairs are independent, a share of
-// at most Alpha of all runs fails a function that is not slower than Surely, and a
-// share of at most Alpha passes one that is slower than Slower.
+// Alpha is split evenly over the looks and over the comparisons (Bonferroni), for
+// each of the two bounds. A comparison is one quantity of one function: whoever
+// judges the time and the allocations of ten functions makes twenty. So if pairs are
+// independent, a share of at most Alpha of all runs fails something that is not
+// slower than Surely, and a share of at most Alpha passes something that is slower
+// than Slower.
 type Rule struct {
-	Looks     []int   // numbers of pairs, increasing
-	Alpha     float64 // chance of a wrong verdict in a whole run, for each of the two kinds
-	Functions int     // how many are compared
-	Slower    float64 // a ratio, at least 1
-	Surely    float64 // a ratio, at least 1
-	Floor     float64 // nanoseconds per call that are subtracted from every slow-down first
+	Looks       []int   // numbers of pairs, increasing
+	Alpha       float64 // chance of a wrong verdict in a whole run, for each of the two kinds
+	Comparisons int     // how many verdicts a run has
+	Slower      float64 // a ratio, at least 1
+	Surely      float64 // a ratio, at least 1
+	Floor       float64 // nanoseconds per call that are subtracted from every slow-down first
 }
 
-// DefaultRule returns a rule for that number of functions. A function fails if the
-// median of its ratios is above 1.05 and the lower bound above 1.02.
-func DefaultRule(functions int) Rule {
-	return Rule{Looks: []int{12, 24, 48, 96, 192}, Alpha: 0.01, Functions: functions, Slower: 1.05, Surely: 1.02, Floor: 5}
+// NewRule returns a rule for that many comparisons, by which something fails if the
+// median of its ratios is above 1.05 and the lower bound above 1.02. The first look
+// is at the fewest pairs that can give a verdict with their part of alpha. The
+// others are at about 1.5, 2.5, 5 and 10 times as many. It panics if alpha is not
+// between 0 and 1.
+func NewRule(comparisons int, alpha float64) Rule {
+	if !(alpha > 0 && alpha < 1) {
+		panic(fmt.Sprintf("bench: alpha is %v, want it between 0 and 1", alpha))
+	}
+	r := Rule{Looks: make([]int, 5), Alpha: alpha, Comparisons: comparisons, Slower: 1.05, Surely: 1.02, Floor: 0.5}
+	first := 1
+	for rank(first, r.part()) == 0 {
+		first++
+	}
+	for i, times := range [...]float64{1, 1.5, 2.5, 5, 10} {
+		r.Looks[i] = int(times * float64(first))
+	}
+	return r
 }
 
 // A Pair is the time of a call before and after a change, in nanoseconds. Both are
@@ -107,41 +123,107 @@ func (v Verdict) MarshalJSON() ([]byte, error) { return json.Marshal(v.String())
 // the new version's time to the base's. The verdict is Open unless the number of
 // pairs is one of Looks. The interval is that of the last look; it is infinite if
 // there was no look yet, or if the look had too few pairs for its part of Alpha.
+//
+// Decide takes any other positive quantity of which less is better, if Floor is 0.
+// If more is better, as with a rate, give it one divided by the quantity.
 func (r Rule) Decide(pairs []Pair) (Verdict, Estimate) {
-	ratios := make([]float64, len(pairs))
-	for i, p := range pairs {
-		ratios[i] = r.ratio(p)
-	}
-	look := 0
-	for _, n := range r.Looks {
-		if n <= len(pairs) {
-			look = n
-		}
-	}
-	lo, hi := r.bounds(slices.Clone(ratios[:look]))
-	e := describe(ratios)
-	e.Lo, e.Hi = lo, hi
-	switch {
-	case look == 0 || look != len(pairs):
-		return Open, e
-	case e.Median > r.Slower && lo > r.Surely:
-		return Regression, e
-	case hi < r.Slower:
-		return Pass, e
-	case look == r.Looks[len(r.Looks)-1]:
-		return Inconclusive, e
-	}
-	return Open, e
+	e := r.estimate(r.ratios(pairs))
+	return r.verdict(len(pairs), e.Median > r.Slower && e.Lo > r.Surely, e.Hi < r.Slower), e
 }
 
-// ratio returns the new version's time divided by the base's, after Floor is
-// subtracted from a slow-down.
-func (r Rule) ratio(p Pair) float64 {
-	slowdown := p.New - p.Base
-	if slowdown > 0 {
-		slowdown = max(0, slowdown-r.Floor)
+// DecideCounts decides about counts, such as the bytes or the allocations of a
+// call. Unlike times, they may be 0, are often the same in all pairs, and any
+// increase counts: the function fails if the lower bound of the differences, new
+// minus base, is above 0. This is an exact sign test. It passes if it does not fail and
+// the upper bound of the count is at most Slower times the base's. So counts that do
+// not vary decide at the first look, equal ones for a pass, and those that do vary are
+// decided as soon as they are surely more, or surely little more at most.
+//
+// The estimate is of the differences. Otherwise DecideCounts is as Decide.
+func (r Rule) DecideCounts(pairs []Pair) (Verdict, Estimate) {
+	differences, excess := make([]float64, len(pairs)), make([]float64, len(pairs))
+	for i, p := range pairs {
+		differences[i] = p.New - p.Base
+		excess[i] = differences[i] - (r.Slower-1)*math.Abs(p.Base)
 	}
-	return 1 + slowdown/p.Base
+	e := r.estimate(differences)
+	return r.verdict(len(pairs), e.Lo > 0, r.estimate(excess).Hi <= 0), e
+}
+
+// Wanted estimates from the pairs so far of an open comparison at which of Looks
+// Decide will give a verdict: pass or regression. It is 0 if none of them will, as
+// the ratios vary too much or their median is too near to Slower, and if there are no
+// pairs.
+func (r Rule) Wanted(pairs []Pair) int {
+	if len(pairs) == 0 {
+		return 0
+	}
+	ratios := r.ratios(pairs)
+	fails := describe(ratios).Median > r.Slower
+	against := 0 // ratios on the wrong side of the limit that a bound must pass
+	for _, x := range ratios {
+		if fails && x <= r.Surely || !fails && x >= r.Slower {
+			against++
+		}
+	}
+	for _, look := range r.Looks {
+		// A bound passes the limit if fewer than rank ratios are against it.
+		if look >= len(pairs) && against*look < rank(look, r.part())*len(pairs) {
+			return look
+		}
+	}
+	return 0
+}
+
+// ratios returns the new version's times divided by the base's, after Floor is
+// subtracted from slow-downs.
+func (r Rule) ratios(pairs []Pair) []float64 {
+	ratios := make([]float64, len(pairs))
+	for i, p := range pairs {
+		slowdown := p.New - p.Base
+		if slowdown > 0 {
+			slowdown = max(0, slowdown-r.Floor)
+		}
+		ratios[i] = 1 + slowdown/p.Base
+	}
+	return ratios
+}
+
+// look returns the last look at n pairs or fewer, 0 if there is none.
+func (r Rule) look(n int) int {
+	last := 0
+	for _, look := range r.Looks {
+		if look <= n {
+			last = look
+		}
+	}
+	return last
+}
+
+// verdict returns the verdict on n pairs whose bounds fail, or pass, a function.
+func (r Rule) verdict(n int, fails, passes bool) Verdict {
+	switch look := r.look(n); {
+	case look == 0 || look != n:
+		return Open
+	case fails:
+		return Regression
+	case passes:
+		return Pass
+	case look == r.Looks[len(r.Looks)-1]:
+		return Inconclusive
+	}
+	return Open
+}
+
+// part returns the share of Alpha of one bound at one look.
+func (r Rule) part() float64 { return r.Alpha / float64(len(r.Looks)*max(1, r.Comparisons)) }
+
+// estimate sorts x and returns its median, with the bounds of the last look.
+func (r Rule) estimate(x []float64) Estimate {
+	lo, hi := r.bounds(slices.Clone(x[:r.look(len(x))]))
+	e := describe(x)
+	e.Lo, e.Hi = lo, hi
+	return e
 }
 
 // bounds returns a lower and an upper bound of the median that x, which it
@@ -155,7 +237,7 @@ func (r Rule) ratio(p Pair) float64 {
 // distribution for more than 30 values, which is meant for 95% and not for 99.99%.
 func (r Rule) bounds(x []float64) (lo, hi float64) {
 	slices.Sort(x)
-	k := rank(len(x), r.Alpha/float64(len(r.Looks)*max(1, r.Functions)))
+	k := rank(len(x), r.part())
 	if k == 0 {
 		return math.Inf(-1), math.Inf(1)
 	}

@@ -32,7 +32,7 @@ func TestRank(t *testing.T) {
 // says, of values of any distribution.
 func TestBoundsHold(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	rule := Rule{Looks: []int{1}, Alpha: 0.02, Functions: 1}
+	rule := Rule{Looks: []int{1}, Alpha: 0.02, Comparisons: 1}
 	const runs = 20000
 	for name, draw := range map[string]func() float64{ // of median 1
 		"normal":  func() float64 { return 1 + 0.01*r.NormFloat64() },
@@ -70,7 +70,7 @@ func pairsOf(ratios ...float64) (pairs []Pair) {
 }
 
 func TestDecide(t *testing.T) {
-	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Functions: 1, Slower: 1.05, Surely: 1.02} // of 12 the 2nd, of 24 the 5th
+	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02} // of 12 the 2nd, of 24 the 5th
 	repeat := func(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
 	for _, c := range []struct {
 		name   string
@@ -101,7 +101,7 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, e)
 		}
 	}
-	rule.Functions = 1000 // of 12, no bound
+	rule.Comparisons = 1000 // of 12, no bound
 	if got, e := rule.Decide(pairsOf(repeat(1.5, 12)...)); got != Open || !math.IsInf(e.Lo, -1) || !math.IsInf(e.Hi, 1) {
 		t.Errorf("with a thousand functions: %v, %+v", got, e)
 	}
@@ -110,14 +110,117 @@ func TestDecide(t *testing.T) {
 // TestDecideFloor: nanoseconds that do not count make a function neither slower
 // nor faster.
 func TestDecideFloor(t *testing.T) {
-	rule := DefaultRule(1)
-	of := func(base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, 12) }
+	rule := NewRule(1, 0.01)
+	of := func(base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, rule.Looks[0]) }
 	for _, c := range []struct {
 		base, now float64
 		want      Verdict
-	}{{10, 15, Pass}, {10, 20, Regression}, {1, 5.9, Pass}, {1e6, 1.1e6, Regression}, {20, 10, Pass}} {
+	}{{2, 2.5, Pass}, {2, 3, Regression}, {0.3, 0.81, Pass}, {10, 10.9, Pass}, {10, 11.1, Regression}, {1e6, 1.1e6, Regression}, {3, 2, Pass}} {
 		if got, e := rule.Decide(of(c.base, c.now)); got != c.want {
 			t.Errorf("%v to %v ns: %v, want %v (%+v)", c.base, c.now, got, c.want, e)
+		}
+	}
+}
+
+func TestNewRule(t *testing.T) {
+	for _, c := range []struct {
+		comparisons int
+		alpha       float64
+		looks       []int
+	}{
+		{1, 0.01, []int{9, 13, 22, 45, 90}}, // 2^-9 <= 0.01/5 < 2^-8
+		{0, 0.01, []int{9, 13, 22, 45, 90}},
+		{25, 0.01, []int{14, 21, 35, 70, 140}},
+		{200, 0.01, []int{17, 25, 42, 85, 170}},
+		{1, 0.99, []int{3, 4, 7, 15, 30}},
+	} {
+		r := NewRule(c.comparisons, c.alpha)
+		if !slices.Equal(r.Looks, c.looks) || r.Alpha != c.alpha || r.Comparisons != c.comparisons {
+			t.Errorf("%d comparisons, alpha %v: %+v, want looks at %v", c.comparisons, c.alpha, r, c.looks)
+		}
+		first := r.Looks[0]
+		if v, _ := r.Decide(pairsOf(slices.Repeat([]float64{1}, first)...)); v != Pass {
+			t.Errorf("%v: %v at the first look", c, v)
+		}
+		r.Looks[0]--
+		if v, _ := r.Decide(pairsOf(slices.Repeat([]float64{1}, first-1)...)); v != Open {
+			t.Errorf("%v: %v with a pair less", c, v)
+		}
+	}
+	for _, alpha := range []float64{0, 1, -1, math.NaN()} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("no panic with an alpha of %v", alpha)
+				}
+			}()
+			NewRule(1, alpha)
+		}()
+	}
+}
+
+func TestDecideCounts(t *testing.T) {
+	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02, Floor: 5} // of 12 the 2nd, of 24 the 5th
+	of := func(n int, base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, n) }
+	for _, c := range []struct {
+		name  string
+		pairs []Pair
+		want  Verdict
+	}{
+		{"nothing", nil, Open},
+		{"before a look", of(11, 1, 2), Open},
+		{"between looks", of(13, 1, 2), Open},
+		{"none", of(12, 0, 0), Pass},
+		{"the first", of(12, 0, 1), Regression},
+		{"no longer", of(12, 1, 0), Pass},
+		{"equal", of(12, 3, 3), Pass},
+		{"one more of a million", of(12, 1e6, 1e6+1), Regression},
+		{"more, and one pair equal", append(of(11, 3, 4), of(1, 3, 3)...), Regression},
+		{"more, and two pairs equal", append(of(10, 3, 4), of(2, 3, 3)...), Open},
+		{"more, two pairs equal in all", append(of(22, 3, 4), of(2, 3, 3)...), Regression},
+		{"more in half of the pairs", append(of(12, 3, 4), of(12, 3, 3)...), Inconclusive},
+		{"fewer, and one pair more", append(of(11, 3, 2), of(1, 3, 9)...), Pass},
+		{"a little more in half", append(of(6, 100, 104), of(6, 100, 100)...), Pass},
+		{"more in half, from none", append(of(6, 0, 1), of(6, 0, 0)...), Open},
+		{"below nothing, equal", of(12, -10, -10), Pass},
+		{"below nothing, more", of(12, -10, -9), Regression},
+	} {
+		got, e := rule.DecideCounts(c.pairs)
+		if got != c.want {
+			t.Errorf("%s: %v, want %v (%+v)", c.name, got, c.want, e)
+		}
+		if e.N != len(c.pairs) || !(e.Lo <= e.Hi) {
+			t.Errorf("%s: %+v", c.name, e)
+		}
+	}
+	if _, e := rule.DecideCounts(of(12, 3, 5)); e.Median != 2 || e.Lo != 2 || e.Hi != 2 {
+		t.Errorf("3 to 5: %+v, want an estimate of the difference", e)
+	}
+}
+
+func TestWanted(t *testing.T) {
+	rule := NewRule(25, 0.01) // half a nanosecond of 1000 does not count; of 14 the 1st, of 21 the 2nd, 35 the 6th, 70 the 19th, 140 the 48th
+	repeat := func(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
+	for _, c := range []struct {
+		name   string
+		ratios []float64
+		want   int
+	}{
+		{"nothing", nil, 0},
+		{"equal", repeat(1, 1), 14},
+		{"slower", repeat(1.1, 13), 14},
+		{"a spike in 14", append(repeat(1, 13), 2), 21}, // 1.5 of 21
+		{"two in 14", append(repeat(1, 12), 2, 2), 35},  // 5 of 35
+		{"slower, two lucky in 14", append(repeat(1.1, 12), 1, 1), 35},
+		{"three in 14", append(repeat(1, 11), 2, 2, 2), 70}, // 7.5 of 35, 15 of 70
+		{"a third", append(repeat(1, 14), repeat(2, 7)...), 140},
+		{"two fifths", append(repeat(1, 9), repeat(2, 6)...), 0},
+		{"at the limit", repeat(1.0505, 14), 0},
+		{"a spike after the first looks", append(repeat(1, 34), 2), 35},
+		{"after the last look", repeat(1, 141), 0},
+	} {
+		if got := rule.Wanted(pairsOf(c.ratios...)); got != c.want {
+			t.Errorf("%s: %d pairs, want %d", c.name, got, c.want)
 		}
 	}
 }
@@ -199,7 +302,7 @@ func (m *restless) work(ns float64) float64 {
 // factor and the others by theirs. It returns the verdicts.
 func (m *restless) gate(functions int, first, others float64) []Verdict {
 	const block, calls, blocks = 150e3, 10, 5
-	rule := DefaultRule(functions)
+	rule := NewRule(functions, 0.01)
 	verdicts := make([]Verdict, functions)
 	pairs := make([][]Pair, functions)
 	for range rule.Looks[len(rule.Looks)-1] {
@@ -299,7 +402,7 @@ func TestGateRuleAtItsEdge(t *testing.T) {
 	if testing.Short() {
 		runs /= 4
 	}
-	rule := DefaultRule(functions)
+	rule := NewRule(functions, 0.01)
 	r := rand.New(rand.NewPCG(8, 9))
 	of := func(slower float64, want Verdict) float64 {
 		hits := 0

@@ -524,7 +524,7 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	if len(c.functions) == 0 {
 		return errors.New("there is no kernel to compare: " + strings.Join(g.report.Notes, "; "))
 	}
-	c.rule = bench.DefaultRule(len(c.functions))
+	c.rule = bench.NewRule(len(c.functions), 0.01)
 	if err := c.check(ctx); err != nil {
 		return err
 	}
