@@ -37,7 +37,7 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 `
 
 func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
-	opt := gate.Options{Progress: p, Sampler: sampler, GPU: g}
+	opt := gate.Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: p, Sampler: sampler, GPU: g}
 	flags := cli.NewFlags("bench gate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
 	flags.StringVar(&opt.Floors, "floor", "", "`file` of floors")

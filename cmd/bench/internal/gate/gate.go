@@ -26,6 +26,9 @@ type Options struct {
 	Floors string // a file, or empty
 	Record bool   // write the file of floors
 
+	// Of the rule that compares with Base.
+	Alpha, Slower, Surely float64
+
 	Kernels  []kernels.Kernel // nil is all
 	ISAs     *cli.Choice      // nil is what callers get, or with Floors all but portable, and the GPU
 	GPU      *cli.GPU
@@ -69,18 +72,24 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	return g.finish(ctx, err, files)
 }
 
-// A Result is the verdict on a kernel in one format with one instruction set.
+// A Result is the verdict on a kernel in one format with one instruction set, or on a
+// benchmark.
 type Result struct {
-	Kernel  string        `json:"kernel"`
-	DType   string        `json:"dtype"`
-	ISA     string        `json:"isa"`
-	Verdict bench.Verdict `json:"verdict"`
-	Message string        `json:"message,omitempty"` // what is wrong, or not known
+	Kernel    string        `json:"kernel,omitempty"`
+	DType     string        `json:"dtype,omitempty"`
+	ISA       string        `json:"isa,omitempty"`
+	Package   string        `json:"package,omitempty"`   // import path
+	Benchmark string        `json:"benchmark,omitempty"` // with sub-benchmarks, without the number of CPUs
+	Verdict   bench.Verdict `json:"verdict"`
+	Message   string        `json:"message,omitempty"`  // what is wrong, or not known
+	Accepted  string        `json:"accepted,omitempty"` // why a regression is accepted, and the commit that says so
 
 	// Of -base: new to base, and nanoseconds per call.
-	Ratio  *bench.Estimate `json:"ratio,omitempty"`
-	BaseNs float64         `json:"base_ns,omitempty"`
-	NewNs  float64         `json:"new_ns,omitempty"`
+	Ratio     *bench.Estimate `json:"ratio,omitempty"`
+	Reordered *bench.Estimate `json:"reordered,omitempty"` // the same with functions in random orders, where that was measured
+	BaseNs    float64         `json:"base_ns,omitempty"`
+	NewNs     float64         `json:"new_ns,omitempty"`
+	Metrics   []Metric        `json:"metrics,omitempty"` // the other units
 
 	// Of -floor: times the speed of the portable kernel, and the share of that of
 	// a plain read, each with the least that is allowed.
@@ -88,6 +97,17 @@ type Result struct {
 	TimesFloor    float64         `json:"times_floor,omitempty"`
 	Share         *bench.Estimate `json:"roofline_share,omitempty"`
 	ShareFloor    float64         `json:"share_floor,omitempty"`
+
+	relative string // the package's directory in its module
+}
+
+// A Metric is what was found in another unit than nanoseconds per call.
+type Metric struct {
+	Unit    string          `json:"unit"`
+	Verdict bench.Verdict   `json:"verdict"`
+	Base    float64         `json:"base"` // medians
+	New     float64         `json:"new"`
+	Ratio   *bench.Estimate `json:"ratio,omitempty"` // of the worse to the better direction; none of bytes and allocations
 }
 
 // isName reports whether s can be the name of a kernel, a type or an instruction
@@ -97,7 +117,13 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
 }
 
-func (r Result) name() string { return r.Kernel + " " + r.DType + " on " + r.ISA }
+// name is what lines of a report begin with.
+func (r Result) name() string {
+	if r.Benchmark != "" {
+		return strings.TrimPrefix(r.relative+" "+r.Benchmark, ". ")
+	}
+	return r.Kernel + " " + r.DType + " on " + r.ISA
+}
 
 // A report is what the gate found.
 type report struct {

@@ -74,7 +74,7 @@ func Worker(args []string, in io.Reader, out io.Writer, g *cli.GPU) error {
 		return err
 	}
 	hello := greeting{Protocol: workerProtocol, Best: best.String(), ISAs: cli.ISANames()}
-	w := worker{workloads: map[request]func() error{}, parity: measure.Check}
+	w := server{workloads: map[request]func() error{}, parity: measure.Check}
 	if slices.Contains(args, cli.CUDA) {
 		if w.gpu, err = g.Device(); err != nil {
 			hello.NoGPU = err.Error()
@@ -111,7 +111,8 @@ func Worker(args []string, in io.Reader, out io.Writer, g *cli.GPU) error {
 	}
 }
 
-type worker struct {
+// A server answers requests.
+type server struct {
 	workloads map[request]func() error // by what makes them
 	parity    measure.Checker
 	gpu       *gpu.Device // or nil
@@ -119,14 +120,14 @@ type worker struct {
 }
 
 // close gives back the GPU's memory.
-func (w *worker) close() (err error) {
+func (w *server) close() (err error) {
 	for _, r := range w.onGPU {
 		err = errors.Join(err, r.Close())
 	}
 	return err
 }
 
-func (w *worker) answer(q request) (answer, error) {
+func (w *server) answer(q request) (answer, error) {
 	k, err := kernels.Find(q.Kernel)
 	if err != nil {
 		return answer{}, err
@@ -204,7 +205,7 @@ func implementation(name string) (kernels.Implementation, error) {
 // check compares the results of the kernel with the reference, and those of its
 // instruction sets with each other, and counts what it allocates. The failure is
 // the first that it finds.
-func (w *worker) check(k kernels.Kernel, dtype reweight.DType, q request, impl kernels.Implementation) (failure string, err error) {
+func (w *server) check(k kernels.Kernel, dtype reweight.DType, q request, impl kernels.Implementation) (failure string, err error) {
 	impls := kernels.Implementations()
 	if q.ISA != "" {
 		impls = append(impls[:1], impl)
@@ -230,7 +231,7 @@ func (w *worker) check(k kernels.Kernel, dtype reweight.DType, q request, impl k
 
 // checkOnGPU is check for the GPU. It also compares the bits of the workload that is
 // timed with those of the CPU.
-func (w *worker) checkOnGPU(k kernels.Kernel, dtype reweight.DType, q request) (failure string, err error) {
+func (w *server) checkOnGPU(k kernels.Kernel, dtype reweight.DType, q request) (failure string, err error) {
 	sizes := checkSizes[:]
 	if k.Rows {
 		sizes = append(sizes, q.Vocab)

@@ -1,0 +1,425 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+)
+
+// A side is one of the two builds that are compared.
+type side struct {
+	name string
+	// start starts a fresh worker for the functions of a group. order 0 is the build with
+	// functions where the linker puts them, others are those that reorder has made.
+	start func(ctx context.Context, group string, order int) (measurer, error)
+	// reorder builds what the group needs n times more, each time with functions in
+	// another random order. It is nil where nothing can be built.
+	reorder func(ctx context.Context, group string, n int) error
+}
+
+// A measurer is a worker of a side: a process that measures functions.
+type measurer interface {
+	measure(f *function) (turn, error)
+	close() error
+}
+
+// A turn is what a worker measures of a function in one go.
+type turn struct {
+	ns      []float64          // per call, of some blocks of calls
+	metrics map[string]float64 // of the other units: the least of the blocks
+}
+
+// A function is what is compared: a kernel in one format with one instruction set, or a
+// benchmark.
+type function struct {
+	Result
+	group  string // functions of a group are measured by the same worker
+	calls  int    // in a block
+	blocks int    // in a turn
+	cost   time.Duration
+	kernel request // of a kernel: what it is called by
+	units  []*unit // that of nanoseconds is the first
+	broken bool    // the base failed to answer
+}
+
+// nanoseconds is the unit of times, as in testing's results.
+const nanoseconds = "ns/op"
+
+// A comparison runs workers of two builds against each other.
+type comparison struct {
+	base, now side
+	functions []*function
+	rule      bench.Rule
+	deadline  time.Time // no round begins that would end after it; zero is never
+	rounds    int
+	again     []float64 // see bench.TakePair
+	rand      *rand.Rand
+	progress  *cli.Progress
+	show      func() // or nil: called after each round
+	failures  []error
+}
+
+// open returns the functions that have no verdict.
+func (c *comparison) open() []*function {
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.Verdict != bench.Open || f.broken })
+}
+
+// measure takes pairs until each function has its verdict, or time is up.
+//
+// Two processes of one build may differ by several percent for as long as they
+// live, by where their memory happens to lie. So every pair has two processes of
+// its own, which makes such luck part of the noise between pairs, and a coin says
+// which of them begins: with no difference between the builds, a pair is as
+// likely to be above 1 as below, whatever the machine does meanwhile. Functions
+// take turns pair by pair, so that a bad moment hits few pairs of each.
+func (c *comparison) measure(ctx context.Context, orders int) error {
+	last := c.rule.Looks[len(c.rule.Looks)-1]
+	longest := time.Duration(0)
+	for ; c.rounds < last; c.rounds++ {
+		open := c.open()
+		if len(open) == 0 {
+			break
+		}
+		if begin := time.Now(); !c.deadline.IsZero() && begin.Add(longest).After(c.deadline) {
+			c.giveUp(open)
+			break
+		}
+		c.progress.Next("pair %d of at most %d, still open: %d", c.rounds+1, last, len(open))
+		begin := time.Now()
+		if err := c.round(ctx, open, orders); err != nil {
+			return err
+		}
+		longest = max(longest/2, time.Since(begin)) // a round is shorter when functions have left
+		if c.show != nil {
+			c.show()
+		}
+	}
+	if len(c.failures) > 0 {
+		return c.failures[0]
+	}
+	return nil
+}
+
+// giveUp makes what is still open inconclusive, and says what more time would do.
+func (c *comparison) giveUp(open []*function) {
+	for _, f := range open {
+		f.Verdict = bench.Inconclusive
+		f.Message = fmt.Sprintf("open after %d pairs, when the time was up", len(f.units[0].pairs))
+	}
+}
+
+// round takes a pair of each of these functions, group by group.
+func (c *comparison) round(ctx context.Context, open []*function, orders int) error {
+	groups := map[string][]*function{}
+	var names []string
+	for _, i := range c.rand.Perm(len(open)) { // no function is always the first of its process
+		f := open[i]
+		if groups[f.group] == nil {
+			names = append(names, f.group)
+		}
+		groups[f.group] = append(groups[f.group], f)
+	}
+	for _, name := range names {
+		if err := c.pairsOf(ctx, name, groups[name], orders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pairsOf takes a pair of each function of a group, in two fresh processes. With
+// orders, each side draws one of that many random orders of functions.
+func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
+	draw := func() int {
+		if orders == 0 {
+			return 0
+		}
+		return 1 + c.rand.IntN(orders)
+	}
+	of := [2]int{draw(), draw()}
+	base, now, err := c.start(ctx, group, of)
+	if err != nil {
+		return err
+	}
+	defer func() { base.close(); now.close() }()
+	for _, f := range functions {
+		var broken [2]error // of the base, of the new build
+		seen := [2]map[string]float64{{}, {}}
+		one := func(side int, w *measurer) func() ([]float64, error) {
+			return func() ([]float64, error) {
+				t, err := (*w).measure(f)
+				broken[side] = err
+				for unit, value := range t.metrics {
+					if old, ok := seen[side][unit]; !ok || value < old {
+						seen[side][unit] = value
+					}
+				}
+				return t.ns, err
+			}
+		}
+		pair, again, err := bench.TakePair(c.rand, one(0, &base), one(1, &now))
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case broken[1] != nil:
+			f.breaks(broken[1])
+			if now, err = afresh(ctx, now, c.now, group, of[1]); err != nil {
+				return err
+			}
+			continue
+		case broken[0] != nil:
+			c.fails(f, broken[0])
+			if base, err = afresh(ctx, base, c.base, group, of[0]); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		c.again = append(c.again, again)
+		f.units[0].pairs = append(f.units[0].pairs, pair)
+		for _, u := range f.units[1:] {
+			u.pairs = append(u.pairs, bench.Pair{Base: seen[0][u.Unit], New: seen[1][u.Unit]})
+		}
+		f.decide(c.rule)
+	}
+	return nil
+}
+
+// start starts a fresh process of either side.
+func (c *comparison) start(ctx context.Context, group string, order [2]int) (base, now measurer, err error) {
+	if base, err = c.base.start(ctx, group, order[0]); err != nil {
+		return nil, nil, err
+	}
+	if now, err = c.now.start(ctx, group, order[1]); err != nil {
+		base.close()
+		return nil, nil, err
+	}
+	return base, now, nil
+}
+
+// afresh replaces a worker that failed. If that is an error, it returns the old one.
+func afresh(ctx context.Context, old measurer, s side, group string, order int) (measurer, error) {
+	old.close()
+	w, err := s.start(ctx, group, order)
+	if err != nil {
+		return old, err
+	}
+	return w, nil
+}
+
+// breaks is called when the new build failed to answer about the function. That is a
+// regression of the function.
+func (f *function) breaks(err error) {
+	f.Verdict, f.Message = bench.Regression, "the new build: "+err.Error()
+}
+
+// fails is called when the base failed to answer about the function, which then is not
+// compared. The others go on.
+func (c *comparison) fails(f *function, err error) {
+	f.broken, f.Message = true, "the base: "+err.Error()
+	c.failures = append(c.failures, err)
+}
+
+// decide sets the result from the pairs so far.
+func (f *function) decide(rule bench.Rule) {
+	for _, u := range f.units {
+		u.decide(rule)
+	}
+	f.conclude()
+}
+
+// conclude makes the result that of the units: the worst of their verdicts.
+func (f *function) conclude() {
+	f.Verdict, f.Message = bench.Pass, ""
+	f.Metrics = nil
+	for i, u := range f.units {
+		if i == 0 {
+			f.Ratio, f.BaseNs, f.NewNs = u.Ratio, u.Base, u.New
+		} else {
+			f.Metrics = append(f.Metrics, u.Metric)
+		}
+		switch worse := severity[u.Verdict] - severity[f.Verdict]; {
+		case worse > 0:
+			f.Verdict, f.Message = u.Verdict, u.message
+		case worse == 0 && u.message != "":
+			f.Message = strings.TrimPrefix(f.Message+"; "+u.message, "; ")
+		}
+	}
+}
+
+// severity orders verdicts.
+var severity = [...]int{bench.Pass: 0, bench.Open: 1, bench.Inconclusive: 2, bench.Regression: 3}
+
+// A unit is what is compared of a function: nanoseconds, or another metric.
+type unit struct {
+	Metric
+	kind    unitKind
+	pairs   []bench.Pair
+	message string
+}
+
+type unitKind int
+
+const (
+	lower  unitKind = iota // less is better, and the ratio is judged
+	higher                 // more is better, and the ratio is judged
+	count                  // equal or less, whatever the ratio
+)
+
+// decide sets the verdict, which stays when it is one.
+func (u *unit) decide(rule bench.Rule) {
+	if u.Verdict != bench.Open {
+		return
+	}
+	u.Base, u.New = medians(u.pairs)
+	pairs := u.pairs
+	kind := u.kind
+	if slices.ContainsFunc(pairs, func(p bench.Pair) bool { return !(p.Base > 0 && p.New > 0) }) {
+		kind = count // there is no ratio
+	}
+	if u.Unit != nanoseconds {
+		rule.Floor = 0
+	}
+	if kind == count {
+		if u.Verdict, _ = rule.DecideCounts(pairs); u.Verdict != bench.Pass {
+			u.message = fmt.Sprintf("%v %s, base %v, %d pairs", u.New, u.Unit, u.Base, len(pairs))
+		}
+		return
+	}
+	if kind == higher { // less of a rate is what more of a time is
+		pairs = slices.Clone(pairs)
+		for i, p := range pairs {
+			pairs[i] = bench.Pair{Base: p.New, New: p.Base}
+		}
+	}
+	verdict, ratio := rule.Decide(pairs)
+	u.Verdict, u.Ratio = verdict, &ratio
+	what := "takes %.3f times as long as the base"
+	switch {
+	case u.Unit == nanoseconds:
+	case kind == higher:
+		what = "the base has %.3f times as many " + u.Unit
+	default:
+		what = "has %.3f times as many " + u.Unit + " as the base"
+	}
+	switch verdict {
+	case bench.Regression:
+		u.message = fmt.Sprintf(what+" (%s), %d pairs", ratio.Median, interval(ratio), ratio.N)
+	case bench.Inconclusive:
+		u.message = fmt.Sprintf(what+" (%s), open after %d pairs", ratio.Median, interval(ratio), ratio.N)
+	}
+}
+
+// medians returns those of the two sides.
+func medians(pairs []bench.Pair) (base, now float64) {
+	var sides bench.Samples = make([][]float64, 2)
+	for _, p := range pairs {
+		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+	}
+	return sides.Median(0).Median, sides.Median(1).Median
+}
+
+// newComparison returns a comparison of two sides.
+func (g *gate) newComparison(base, now side) comparison {
+	return comparison{base: base, now: now, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), progress: g.Progress}
+}
+
+// compare decides about each function, and adds the results to the report. With an
+// error, they are those that there are by then.
+func (g *gate) compare(ctx context.Context, c *comparison) error {
+	defer g.report.take(c)
+	units := 0
+	for _, f := range c.functions {
+		units += len(f.units)
+	}
+	c.rule = bench.NewRule(units, g.Alpha)
+	c.rule.Slower, c.rule.Surely = g.Slower, g.Surely
+	if err := c.measure(ctx, 0); err != nil {
+		return err
+	}
+	return c.measureReordered(ctx)
+}
+
+// take adds what the comparison found.
+func (r *report) take(c *comparison) {
+	r.base = true
+	for _, f := range c.functions {
+		r.Results = append(r.Results, f.Result)
+	}
+	if len(c.again) > 0 {
+		null := bench.Samples{c.again}.Median(0)
+		r.Null = &null
+	}
+}
+
+// orders is how many random orders of functions either side is built in.
+const orders = 12
+
+// measureReordered measures what would fail by its time once more, in builds with
+// functions in random orders. Where the linker puts functions moves some of them by
+// several percent, and no number of pairs of one build would show it. What is slower by
+// itself stays slower; what is not passes, with a message.
+func (c *comparison) measureReordered(ctx context.Context) error {
+	var suspects []*function
+	groups := map[string]bool{}
+	for _, f := range c.functions {
+		if f.Verdict == bench.Regression && f.units[0].Verdict == bench.Regression {
+			suspects = append(suspects, f)
+			groups[f.group] = true
+		}
+	}
+	if len(suspects) == 0 || c.base.reorder == nil || c.now.reorder == nil {
+		return nil
+	}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		for _, s := range [...]side{c.base, c.now} {
+			c.progress.Next("building %s with functions in random orders", s.name)
+			if err := s.reorder(ctx, group, orders); err != nil {
+				return err
+			}
+		}
+	}
+	again := *c
+	again.functions, again.rounds, again.again = nil, 0, nil
+	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
+	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
+	for _, f := range suspects {
+		g := *f
+		g.Result = Result{}
+		g.units = []*unit{{Metric: Metric{Unit: nanoseconds}}}
+		again.functions = append(again.functions, &g)
+	}
+	err := again.measure(ctx, orders)
+	for i, f := range suspects {
+		f.reordered(again.functions[i])
+	}
+	return err
+}
+
+// reordered takes the verdict on the same function with random orders of functions.
+func (f *function) reordered(again *function) {
+	f.Reordered = again.Ratio
+	if again.Ratio == nil {
+		return
+	}
+	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", again.Ratio.Median, interval(*again.Ratio), again.Ratio.N)
+	switch time := f.units[0]; again.Verdict {
+	case bench.Regression:
+		time.message += "; " + in
+	case bench.Pass:
+		time.Verdict = bench.Pass
+		time.message = fmt.Sprintf("only by where the linker puts functions: %s; %s", time.message, in)
+	default:
+		time.Verdict = bench.Inconclusive
+		time.message += "; not decided: " + in
+	}
+	f.conclude()
+}
