@@ -13,107 +13,170 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
-// builds are the benches of two revisions.
-type builds struct {
-	base, now string // the programs
-	against   string // in words, with the commit
-	notes     []string
-
-	top, dir string   // of the working tree, and of all that remove removes
-	owner    *os.File // says whose dir is, see claim
+// A repository is a git working tree and the commit that it is compared with.
+type repository struct {
+	top     string   // of the working tree
+	sub     string   // the directory of openRepository in it, with slashes
+	gitDir  string   // of the working tree
+	ref     string   // as the user gave it
+	commit  string   // its full name
+	head    string   // the commit that is checked out
+	against string   // in words, with the commit
+	notes   []string // uncommitted changes; both sides the same commit; submodules
 }
 
-// buildBoth builds the bench of a git revision, in a worktree of its own, and
-// that of the working tree as it is. It builds both, because the bench that runs
-// may have been built in another way. The caller must remove what it has made,
-// even if it returns an error. What runs that were killed have left is removed
-// first.
-func buildBoth(ctx context.Context, ref string) (b builds, err error) {
+// openRepository finds the working tree of the directory and the commit of the
+// reference.
+func openRepository(ctx context.Context, dir, ref string) (r repository, err error) {
 	for _, name := range [...]string{"git", "go"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return b, fmt.Errorf("-base needs %s: %w", name, err)
+			return r, fmt.Errorf("-base needs %s: %w", name, err)
 		}
 	}
-	here, err := os.Getwd()
+	r.ref = ref
+	if dir, err = filepath.Abs(dir); err != nil {
+		return r, err
+	}
+	if r.top, err = git(ctx, dir, "rev-parse", "--show-toplevel"); err != nil {
+		return r, err
+	}
+	r.top = filepath.FromSlash(r.top)
+	if r.sub, err = git(ctx, dir, "rev-parse", "--show-prefix"); err != nil {
+		return r, err
+	}
+	if r.gitDir, err = git(ctx, r.top, "rev-parse", "--absolute-git-dir"); err != nil {
+		return r, err
+	}
+	if err := r.find(ctx); err != nil {
+		return r, err
+	}
+	changed, err := git(ctx, r.top, "--no-optional-locks", "status", "--porcelain") // without the option, status may write the index
 	if err != nil {
-		return b, err
+		return r, err
 	}
-	if b.top, err = git(ctx, here, "rev-parse", "--show-toplevel"); err != nil {
-		return b, err
+	if r.head, err = git(ctx, r.top, "rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
+		return r, err
 	}
-	b.top = filepath.FromSlash(b.top)
-	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
-		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", printable.Text(b.top))
+	switch {
+	case changed != "":
+		r.notes = append(r.notes, "The working tree has changes that are not committed; they were measured too")
+	case r.head == r.commit:
+		r.notes = append(r.notes, "Both sides are the same commit: this measures the noise")
 	}
-	commit, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
+	files, err := git(ctx, r.top, "ls-tree", "-r", "-z", "--full-tree", r.commit)
+	if err != nil {
+		return r, err
+	}
+	var submodules []string
+	for file := range strings.SplitSeq(files, "\x00") {
+		if path, ok := strings.CutPrefix(file, "160000 "); ok {
+			_, path, _ = strings.Cut(path, "\t")
+			submodules = append(submodules, printable.Text(path))
+		}
+	}
+	if len(submodules) > 0 {
+		r.notes = append(r.notes, "The base has submodules, which are empty directories in its checkout: "+cli.FirstOf(submodules))
+	}
+	return r, nil
+}
+
+// find sets the commit of the reference.
+func (r *repository) find(ctx context.Context) error {
+	ref := r.ref
+	commit, err := git(ctx, r.top, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
 	if err == nil { // not with ref: in one of the form :/text, ^{commit} would be part of the text
-		commit, err = git(ctx, b.top, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
+		commit, err = git(ctx, r.top, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	}
 	if err == nil && !isObject(commit) {
 		err = fmt.Errorf("git names no commit, but %q", commit) // ^HEAD excludes one
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return b, err
+			return err
 		}
 		if strings.HasPrefix(ref, "^") || strings.Contains(ref, "..") {
-			return b, fmt.Errorf("-base %q: not a commit, but a range of them", ref)
+			return fmt.Errorf("-base %q: not a commit, but a range of them", ref)
 		}
 		hint := ""
-		if shallow, _ := git(ctx, b.top, "rev-parse", "--is-shallow-repository"); shallow == "true" {
+		if shallow, _ := git(ctx, r.top, "rev-parse", "--is-shallow-repository"); shallow == "true" {
 			hint = " in this shallow clone: git fetch --unshallow gets the others"
 		}
-		return b, fmt.Errorf("-base %q: no such commit%s", ref, hint)
+		return fmt.Errorf("-base %q: no such commit%s", ref, hint)
 	}
-	b.against = ref
+	r.commit, r.against = commit, ref
 	if short := commit[:min(12, len(commit))]; !strings.HasPrefix(commit, ref) {
-		b.against += " (" + short + ")"
+		r.against += " (" + short + ")"
 	}
-	changed, err := git(ctx, b.top, "--no-optional-locks", "status", "--porcelain") // without the option, status may write the index
-	if err != nil {
-		return b, err
-	}
-	head, err := git(ctx, b.top, "rev-parse", "--verify", "--quiet", "HEAD")
-	if err != nil {
-		return b, err
-	}
-	switch {
-	case changed != "":
-		b.notes = append(b.notes, "The working tree has changes that are not committed; they were measured too")
-	case head == commit:
-		b.notes = append(b.notes, "Both sides are the same commit: this measures the noise")
-	}
+	return nil
+}
 
-	temp, err := filepath.Abs(os.TempDir()) // git and go run in other directories than this process
+// isObject reports whether that is all of the name of an object of git.
+func isObject(name string) bool {
+	return len(name) >= 40 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// gitSettings keep git from starting programs of the user's, some of which write
+// to the repository.
+var gitSettings = []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false"}
+
+// git runs git in the directory and returns what it prints, without the end of
+// the line. A path may end in a space.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	out, err := tool(ctx, dir, "git", slices.Concat(gitSettings, args)...)
+	return strings.TrimSuffix(out, "\n"), err
+}
+
+// builds are the benches of two revisions.
+type builds struct {
+	repository
+	base, now string // the programs
+
+	run      *runDir
+	checkout *checkout
+}
+
+// buildBoth builds the bench of a git revision, in a checkout of its own, and that
+// of the working tree as it is. It builds both, because the bench that runs may
+// have been built in another way. The caller must remove what it has made, even if
+// it returns an error.
+func buildBoth(ctx context.Context, ref string) (b builds, err error) {
+	if b.repository, err = openRepository(ctx, ".", ref); err != nil {
+		return b, err
+	}
+	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
+		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", printable.Text(b.top))
+	}
+	if b.run, err = newRunDir(ctx); err != nil {
+		return b, err
+	}
+	key, err := goSettings(ctx, b.run.dir)
 	if err != nil {
 		return b, err
 	}
-	owner, err := ownerOf(ctx, b.top)
-	if err != nil {
+	if b.checkout, err = b.repository.checkout(ctx, b.run, "cmd/bench "+key, true); err != nil {
 		return b, err
 	}
-	removeDead(ctx, b.top, temp, owner)
-	if b.dir, err = os.MkdirTemp(temp, dirPrefix); err != nil {
-		return b, err
-	}
-	if b.owner, err = claim(b.dir, owner); err != nil {
-		return b, err
-	}
+	b.notes = append(b.notes, b.checkout.notes...)
 	exe := ""
 	if runtime.GOOS == "windows" {
 		exe = ".exe"
 	}
-	b.base, b.now = filepath.Join(b.dir, "base"+exe), filepath.Join(b.dir, "new"+exe)
-	tree := b.tree()
-	// Without the hooks of the repository: they are not meant for this checkout.
-	if _, err := git(ctx, b.top, "-c", "core.hooksPath="+os.DevNull, "worktree", "add", "--quiet", "--detach", tree, commit); err != nil {
-		return b, err
-	}
-	if err := build(ctx, tree, b.base); err != nil {
-		return b, fmt.Errorf("-base %s does not build: %w", ref, err)
+	b.base, b.now = filepath.Join(b.checkout.bin(), "base"+exe), filepath.Join(b.run.dir, "new"+exe)
+	if !b.checkout.complete() {
+		env := []string{"GOWORK=off"} // a workspace around the checkout is not that of the base
+		if _, err := os.Stat(filepath.Join(b.checkout.tree(), "go.work")); err == nil && os.Getenv("GOWORK") == "" {
+			env = nil
+		}
+		if err := build(ctx, b.checkout.tree(), b.base, env...); err != nil {
+			return b, fmt.Errorf("-base %s does not build: %w", ref, err)
+		}
+		if err := b.checkout.finished(); err != nil {
+			return b, err
+		}
 	}
 	if err := build(ctx, b.top, b.now); err != nil {
 		return b, fmt.Errorf("the working tree does not build: %w", err)
@@ -121,45 +184,37 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	return b, nil
 }
 
-func (b builds) tree() string { return filepath.Join(b.dir, treeName) }
-
-// isObject reports whether that is all of the name of an object of git.
-func isObject(name string) bool {
-	return len(name) >= 40 && strings.Trim(name, "0123456789abcdef") == ""
-}
-
-// remove removes what was built and the worktree, after an interrupt too.
+// remove removes what is not cached.
 func (b builds) remove() {
-	if b.dir == "" {
-		return
+	if b.checkout != nil {
+		b.checkout.close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	git(ctx, b.top, "worktree", "remove", "--force", "--force", b.tree())
-	if b.owner != nil {
-		b.owner.Close() // some systems remove no file that is open
+	if b.run != nil {
+		b.run.remove()
 	}
-	os.RemoveAll(b.dir)
 }
 
-// git runs git in the directory and returns what it prints, without the end of
-// the line. A path may end in a space.
-func git(ctx context.Context, dir string, args ...string) (string, error) {
-	out, err := tool(ctx, dir, "git", args...)
-	return strings.TrimSuffix(out, "\n"), err
+// goSettings are the version of Go and the settings that decide what it builds of
+// a source. The directory must be of no module, because a module can choose a
+// version of Go.
+func goSettings(ctx context.Context, dir string) (string, error) {
+	return tool(ctx, dir, "go", "env", "GOVERSION", "GOTOOLCHAIN", "GOOS", "GOARCH", "GO386", "GOAMD64", "GOARM", "GOARM64",
+		"GOMIPS", "GOMIPS64", "GOPPC64", "GORISCV64", "GOFLAGS", "GOWORK", "GOEXPERIMENT", "GOFIPS140",
+		"CGO_ENABLED", "CC", "CXX", "CGO_CFLAGS", "CGO_CPPFLAGS", "CGO_CXXFLAGS", "CGO_LDFLAGS", "PKG_CONFIG")
 }
 
 // build builds the bench of the module in the directory, without its version and
 // directory in it, so that builds of the same source are equal.
-func build(ctx context.Context, dir, exe string) error {
-	_, err := tool(ctx, dir, "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
+func build(ctx context.Context, dir, exe string, env ...string) error {
+	t := toolOptions{dir: dir, env: env}
+	_, err := t.run(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
 	return err
 }
 
 // hookVariables are the environment variables by which git tells a hook where the
-// repository and its index are. In the gate's own worktree they would be wrong: if
-// a hook runs the gate, git would check the base out into the index of the commit
-// that is being made.
+// repository and its index are. For the gate's own checkout they would be wrong:
+// if a hook runs the gate, git would check the base out into the index of the
+// commit that is being made.
 var hookVariables = sync.OnceValue(func() (names []string) {
 	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git, the error is that of the first use of it
 	for name := range strings.FieldsSeq(string(list)) {
@@ -171,14 +226,28 @@ var hookVariables = sync.OnceValue(func() (names []string) {
 })
 
 // maxTool bounds what is kept of what a program prints. The longest is the list of
-// changes, of which only matters whether there are any.
-const maxTool = 1 << 20
+// the files of a commit.
+const maxTool = 64 << 20
 
 // tool runs a program in the directory and returns what it prints. If the program
 // fails, the error is the first line on its standard error that tells of one.
 func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
+	return toolOptions{dir: dir}.run(ctx, name, args...)
+}
+
+// toolOptions say how a program is run.
+type toolOptions struct {
+	dir  string
+	env  []string // in addition to that of this process
+	held *os.File // stays open in the program, and locked if it is; or nil
+}
+
+func (t toolOptions) run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
+	cmd.Dir = t.dir
+	if t.held != nil && canLock {
+		cmd.ExtraFiles = []*os.File{t.held}
+	}
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(hookVariables(), name)
@@ -191,6 +260,7 @@ func tool(ctx context.Context, dir, name string, args ...string) (string, error)
 			}
 		}
 	}
+	cmd.Env = append(cmd.Env, t.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
 	cmd.WaitDelay = 5 * time.Second
 	stdout, stderr := &capped{most: maxTool}, &capped{most: maxTool}
@@ -208,5 +278,5 @@ func tool(ctx context.Context, dir, name string, args ...string) (string, error)
 			return "", errors.New(strings.TrimPrefix(line, "fatal: "))
 		}
 	}
-	return "", fmt.Errorf("%s %s: %w", name, args[0], err)
+	return "", fmt.Errorf("%s: %w", name, err)
 }

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -10,12 +9,58 @@ import (
 	"strings"
 )
 
-// A run keeps what it builds in a directory of this prefix and a number. There are:
+// A run keeps what it makes in a directory of this prefix and a number. The owner
+// file in it says whose the directory is, and is locked as long as the run lives.
 const (
 	dirPrefix = "bench-gate-"
-	treeName  = "tree"  // the git worktree of the base
-	ownerName = "owner" // says whose the directory is; locked as long as the run lives
+	ownerName = "owner"
 )
+
+// A runDir is the temporary directory of a run.
+type runDir struct {
+	dir   string
+	owner *os.File
+}
+
+// newRunDir makes the directory of this run. It first removes the directories that
+// killed runs of this user on this host have left.
+func newRunDir(ctx context.Context) (*runDir, error) {
+	temp, err := filepath.Abs(os.TempDir()) // git and go run in other directories than this process
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	owner := "bench gate\n" + host + "\n"
+	entries, _ := os.ReadDir(temp)
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if isRunDir(e.Name()) {
+			removeIfDead(filepath.Join(temp, e.Name()), owner)
+		}
+	}
+	dir, err := os.MkdirTemp(temp, dirPrefix)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ownerName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil && lock(f) == nil { // before it says whose it is; where files cannot be locked, it never does
+		_, err = f.WriteString(owner)
+	}
+	d := &runDir{dir, f}
+	if err != nil {
+		d.remove()
+		return nil, err
+	}
+	return d, nil
+}
+
+// remove removes the directory and all that is in it.
+func (d *runDir) remove() { removeOwned(d.dir, d.owner) }
 
 // isRunDir reports whether a run may have given its directory that name.
 func isRunDir(name string) bool {
@@ -23,75 +68,76 @@ func isRunDir(name string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// ownerOf is the text of the file that says whose a directory is: a run of the
-// gate on this host, in the repository of the working tree.
-func ownerOf(ctx context.Context, top string) (string, error) {
-	repository, err := git(ctx, top, "rev-parse", "--git-common-dir")
-	if err != nil {
-		return "", err
-	}
-	if !filepath.IsAbs(repository) {
-		repository = filepath.Join(top, repository)
-	}
-	host, err := os.Hostname()
-	return "bench gate\n" + host + "\n" + repository + "\n", err
-}
-
-// claim makes the file that says whose the directory is, and locks it. Where
-// files cannot be locked the file stays empty, and nobody removes the directory
-// but the run itself.
-func claim(dir, owner string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ownerName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if lock(f) == nil { // before it says whose it is
-		_, err = f.WriteString(owner)
-	}
-	return f, err
-}
-
-// removeDead removes what runs of this owner have left that were killed: their
-// directories, and git's entries of their worktrees. What is in doubt stays. An
-// error is none of the run that calls it, and is not returned.
-func removeDead(ctx context.Context, top, temp, owner string) {
-	list, _ := git(ctx, top, "worktree", "list", "--porcelain", "-z") // older than 2.36, git does not know -z
-	for field := range strings.SplitSeq(list, "\x00") {
-		tree, ok := strings.CutPrefix(field, "worktree ")
-		dir := filepath.Dir(filepath.FromSlash(tree))
-		if !ok || filepath.Base(tree) != treeName || !isRunDir(filepath.Base(dir)) {
-			continue
-		}
-		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-			builds{top: top, dir: dir}.remove() // there is only the entry
-			continue
-		}
-		removeIfDead(top, dir, owner)
-	}
-	entries, _ := os.ReadDir(temp)
-	for _, e := range entries { // those that were killed before there was a worktree, or after
-		if isRunDir(e.Name()) {
-			removeIfDead(top, filepath.Join(temp, e.Name()), owner)
-		}
-	}
-}
-
-// removeIfDead removes the directory of a run if its owner is this and does not
-// live any more.
-func removeIfDead(top, dir, owner string) {
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !ours(info) {
+// removeIfDead removes the directory if its owner file has that text and nobody
+// has locked it. What is in doubt stays. An error is none of the run that calls
+// it, and is not returned.
+func removeIfDead(dir, owner string) {
+	if checkPrivate(dir) != nil {
 		return
 	}
 	name := filepath.Join(dir, ownerName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(owner)) {
 		return
 	}
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDWR, 0) // some systems lock only what can be written
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	if text, err := io.ReadAll(f); err == nil && string(text) == owner && lock(f) == nil {
-		builds{top: top, dir: dir, owner: f}.remove()
+	if text, err := io.ReadAll(f); err == nil && string(text) == owner && lock(f) == nil && isFile(f, name) {
+		removeOwned(dir, f)
 	}
+}
+
+// isFile reports whether the file still has that name: while this process waited
+// for nothing but its turn, another may have removed the directory.
+func isFile(f *os.File, name string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(name)
+	return err == nil && os.SameFile(a, b)
+}
+
+// removeOwned removes a directory with its open owner file, which goes last: if
+// the process is killed before, a later one removes the rest.
+func removeOwned(dir string, owner *os.File) {
+	if wipe(dir) != nil {
+		owner.Close()
+		return
+	}
+	name := filepath.Join(dir, ownerName)
+	err := os.Remove(name)
+	owner.Close()
+	if err != nil { // some systems remove no file that is open
+		os.Remove(name)
+	}
+	os.Remove(dir)
+}
+
+// wipe removes all that is in the directory but the owner file.
+func wipe(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if err == nil && e.Name() != ownerName {
+			err = removeAll(filepath.Join(dir, e.Name()))
+		}
+	}
+	return err
+}
+
+// removeAll removes the path and all below, directories too that are not to be
+// written to. It follows no link.
+func removeAll(path string) error {
+	if os.RemoveAll(path) == nil {
+		return nil
+	}
+	filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
 }

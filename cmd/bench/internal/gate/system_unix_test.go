@@ -54,42 +54,17 @@ func TestOnlyRegularFiles(t *testing.T) {
 	}
 }
 
-// realDir returns a temporary directory without links in its path, as git names it.
-func realDir(t *testing.T) string {
-	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // TestGateRemovesDeadRuns: what a run that was killed has left, and nothing else.
 func TestGateRemovesDeadRuns(t *testing.T) {
-	dir, temp, moved := realDir(t), realDir(t), realDir(t)
+	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	withoutSettings(t, dir)
-	t.Chdir(dir)
-	do, commit := inRepository(t, dir)
-	do("init", "--quiet")
-	commit("go.mod", "module small\n\ngo 1.26\n")
-	commit("cmd/bench/main.go", "package main\n\nfunc main() {}\n")
-	start := func() builds {
+	start := func() *runDir {
 		t.Helper()
-		canStart(t)
-		b, err := buildBoth(t.Context(), "HEAD")
+		d, err := newRunDir(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b
-	}
-	entries := func() string {
-		t.Helper()
-		list, err := git(t.Context(), dir, "worktree", "list", "--porcelain")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list
+		return d
 	}
 	is := func(what, path string, want bool) {
 		t.Helper()
@@ -103,76 +78,71 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	create := func(name string) string {
+	create := func(name string, perm os.FileMode) string {
 		t.Helper()
 		path := filepath.Join(temp, name)
-		if err := os.Mkdir(path, 0o700); err != nil {
+		if err := os.Mkdir(path, perm); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, perm); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	owner, err := ownerOf(t.Context(), dir)
+
+	dead, alive := start(), start()
+	is("a run that lives", alive.dir, true)
+	is("a second run that lives", dead.dir, true)
+	text, err := os.ReadFile(filepath.Join(dead.dir, ownerName))
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	dead := start()
-	alive := start()
-	is("a run that lives", alive.dir, true)
-	is("a second run that lives", dead.dir, true)
+	owner := string(text)
+	closed := filepath.Join(dead.dir, "checkout", "closed")
+	if err := os.MkdirAll(filepath.Join(closed, "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	other := create("other", 0o700)
+	write(filepath.Join(other, ownerName), owner)
+	if err := os.Symlink(other, filepath.Join(dead.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
 	dead.owner.Close() // as the end of a process does
 
-	users := filepath.Join(temp, "bench-gate-mine", "tree")
-	do("worktree", "add", "--quiet", "--detach", users, "HEAD")
-	early := create("bench-gate-2") // it was killed before it had a worktree
-	write(filepath.Join(early, ownerName), owner)
-	stranger := create("bench-gate-3")
+	stranger := create("bench-gate-3", 0o700)
 	write(filepath.Join(stranger, ownerName), strings.ToUpper(owner))
-	nobody := create("bench-gate-4")
+	nobody := create("bench-gate-4", 0o700)
 	write(filepath.Join(nobody, ownerName), "")
-	other := create("other")
-	write(filepath.Join(other, ownerName), owner)
 	link := filepath.Join(temp, "bench-gate-5")
 	if err := os.Symlink(other, link); err != nil {
 		t.Fatal(err)
 	}
-	named := create("bench-gate-named")
-	write(filepath.Join(named, ownerName), owner)
-	// TMPDIR was another one, and has been emptied since.
-	gone := filepath.Join(moved, "bench-gate-1", "tree")
-	do("worktree", "add", "--quiet", "--detach", gone, "HEAD")
-	if err := os.RemoveAll(filepath.Dir(gone)); err != nil {
+	open := create("bench-gate-6", 0o777)
+	write(filepath.Join(open, ownerName), owner)
+	linked := create("bench-gate-7", 0o700)
+	if err := os.Symlink(filepath.Join(other, ownerName), filepath.Join(linked, ownerName)); err != nil {
 		t.Fatal(err)
 	}
+	named := create("bench-gate-named", 0o700)
+	write(filepath.Join(named, ownerName), owner)
 
 	fresh := start()
 	is("the run that does it", fresh.dir, true)
 	is("a dead run", dead.dir, false)
-	is("a dead run without a worktree", early, false)
 	is("a run that lives", alive.dir, true)
-	is("a worktree of the user", users, true)
-	is("of another repository", stranger, true)
+	is("of another host", stranger, true)
 	is("of nobody", nobody, true)
 	is("another name", filepath.Join(other, ownerName), true)
 	is("a link", link, true)
+	is("a directory that others can write to", open, true)
+	is("a link to an owner file", linked, true)
 	is("a name without a number", named, true)
-	for tree, want := range map[string]bool{dead.tree(): false, gone: false, alive.tree(): true, users: true, fresh.tree(): true} {
-		if got := strings.Contains(entries(), "worktree "+tree+"\n"); got != want {
-			t.Errorf("git knows %s: %v, want %v", tree, got, want)
-		}
-	}
-
-	// Also if TMPDIR is another one now.
-	alive.owner.Close()
-	t.Setenv("TMPDIR", moved)
-	second := start()
-	is("a dead run elsewhere", alive.dir, false)
-	second.remove()
 	fresh.remove()
 	is("a run that has ended", fresh.dir, false)
-	if got := strings.Count(entries(), "worktree "); got != 2 {
-		t.Errorf("git knows\n%s", entries())
-	}
+	alive.remove()
 }
 
 // TestOddDirectories: the checkout may have any name that go builds in, the
