@@ -1,0 +1,228 @@
+package gotest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/seed621a2839/reweight/internal/printable"
+)
+
+// A Package is a package with benchmarks.
+type Package struct {
+	Path       string // import path
+	Dir        string // absolute
+	Rel        string // relative to Module.Dir, with slashes, "." for itself
+	Name       string
+	Benchmarks []Benchmark
+
+	module struct{ Path, Dir string } // of a workspace there may be others
+}
+
+// A Benchmark is a function of a package.
+type Benchmark struct {
+	Name     string
+	External bool // of the package name_test
+}
+
+// listed is what go list -json tells of a package.
+type listed struct {
+	ImportPath, Dir, Name     string
+	TestGoFiles, XTestGoFiles []string
+	Match                     []string
+	Error                     *struct{ Pos, Err string }
+	Module                    *struct {
+		Path, Dir string
+		Main      bool
+	}
+}
+
+// Packages returns the packages that the patterns name, nil being ./..., and that
+// have a benchmark function whose name the first element of the regular expression
+// matches, with all such functions. It is one of go test -bench. The notes say
+// what was left out.
+func (m *Module) Packages(ctx context.Context, patterns []string, bench string) (list []Package, notes []string, err error) {
+	match, err := firstElement(bench)
+	if err != nil {
+		return nil, nil, err
+	}
+	if patterns == nil {
+		patterns = []string{"./..."}
+	}
+	args := slices.Concat([]string{"list", "-e", "-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Match,Error,Module"},
+		m.flags, m.listFlags, []string{"--"}, patterns)
+	text, err := m.run(ctx, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	matched := map[string]bool{}
+	for d := json.NewDecoder(strings.NewReader(text)); ; {
+		var l listed
+		if err := d.Decode(&l); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("go list: %w", err)
+		}
+		for _, pattern := range l.Match {
+			matched[pattern] = true
+		}
+		tests := len(l.TestGoFiles)+len(l.XTestGoFiles) > 0
+		switch {
+		case l.Error != nil && tests:
+			return nil, nil, fmt.Errorf("%s: %s", printable.Text(l.ImportPath), printable.Line(firstLine(l.Error.Err)))
+		case l.Error != nil && slices.ContainsFunc(l.Match, func(p string) bool { return !strings.Contains(p, "...") }):
+			notes = append(notes, fmt.Sprintf("%s: %s", printable.Text(l.ImportPath), printable.Line(firstLine(l.Error.Err))))
+		}
+		if l.Error != nil || !tests {
+			continue
+		}
+		p, more, err := m.load(l, match)
+		if err != nil {
+			return nil, nil, err
+		}
+		notes = append(notes, more...)
+		if len(p.Benchmarks) > 0 {
+			list = append(list, p)
+		}
+	}
+	for _, p := range patterns {
+		if !matched[p] {
+			notes = append(notes, fmt.Sprintf("No packages match %s", printable.Text(p)))
+		}
+	}
+	return list, notes, nil
+}
+
+// load reads a package's benchmarks.
+func (m *Module) load(l listed, match func(string) bool) (p Package, notes []string, err error) {
+	if l.Module == nil || !l.Module.Main {
+		return p, nil, fmt.Errorf("%s is not a package of this module", printable.Text(l.ImportPath))
+	}
+	p = Package{Path: l.ImportPath, Dir: l.Dir, Name: l.Name}
+	p.module.Path, p.module.Dir = l.Module.Path, l.Module.Dir
+	rel, err := filepath.Rel(m.Dir, l.Dir)
+	if err != nil {
+		return p, nil, err
+	}
+	p.Rel = filepath.ToSlash(rel)
+	var names [2][]string
+	for i, files := range [][]string{l.TestGoFiles, l.XTestGoFiles} {
+		for _, name := range files {
+			found, err := benchmarks(filepath.Join(l.Dir, name))
+			if err != nil {
+				return p, nil, err
+			}
+			names[i] = append(names[i], slices.DeleteFunc(found, func(name string) bool { return !match(name) })...)
+		}
+	}
+	for i := range names {
+		for _, name := range names[i] {
+			if !slices.Contains(names[1-i], name) {
+				p.Benchmarks = append(p.Benchmarks, Benchmark{name, i == 1})
+			} else if i == 0 {
+				notes = append(notes, fmt.Sprintf("%s has a %s, and so has its package %s_test: left out", p.Path, name, p.Name))
+			}
+		}
+	}
+	return p, notes, nil
+}
+
+// benchmarks returns the names of the benchmark functions of a file.
+func benchmarks(path string) (names []string, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil || !bytes.Contains(text, []byte("Benchmark")) {
+		return nil, err
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, errors.New(printable.Line(firstLine(err.Error())))
+	}
+	for _, d := range f.Decls {
+		if d, ok := d.(*ast.FuncDecl); ok && isBenchmark(d) {
+			names = append(names, d.Name.Name)
+		}
+	}
+	return names, nil
+}
+
+// isBenchmark reports whether go test takes the function for a benchmark.
+func isBenchmark(d *ast.FuncDecl) bool {
+	rest, ok := strings.CutPrefix(d.Name.Name, "Benchmark")
+	if r, _ := utf8.DecodeRuneInString(rest); !ok || rest != "" && unicode.IsLower(r) {
+		return false
+	}
+	params := d.Type.Params.List
+	if d.Recv != nil || d.Type.TypeParams.NumFields() > 0 || d.Type.Results.NumFields() > 0 || len(params) != 1 || len(params[0].Names) > 1 {
+		return false
+	}
+	pointer, ok := params[0].Type.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	switch to := pointer.X.(type) {
+	case *ast.Ident:
+		return to.Name == "B"
+	case *ast.SelectorExpr:
+		return to.Sel.Name == "B"
+	}
+	return false
+}
+
+// firstElement returns whether a function's name matches the -bench expression of
+// go test. That is one or more alternatives, separated by |, each of elements for
+// the parts of a benchmark's name, separated by /. Neither separates in brackets.
+func firstElement(bench string) (match func(string) bool, err error) {
+	var first []*regexp.Regexp
+	isFirst := true
+	element := func(s string) error {
+		re, err := regexp.Compile(s)
+		if isFirst && err == nil {
+			first = append(first, re)
+		}
+		return err
+	}
+	square, round, from := 0, 0, 0
+	for i := 0; i < len(bench); i++ {
+		switch c := bench[i]; {
+		case c == '\\':
+			i++
+		case c == '[':
+			square++
+		case c == ']':
+			square = max(0, square-1)
+		case c == '(' && square == 0:
+			round++
+		case c == ')' && square == 0:
+			round--
+		case (c == '/' || c == '|') && square == 0 && round == 0:
+			if err := element(bench[from:i]); err != nil {
+				return nil, err
+			}
+			from, isFirst = i+1, c == '|'
+		}
+	}
+	if err := element(bench[from:]); err != nil {
+		return nil, err
+	}
+	return func(name string) bool {
+		return slices.ContainsFunc(first, func(re *regexp.Regexp) bool { return re.MatchString(name) })
+	}, nil
+}
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	return s
+}

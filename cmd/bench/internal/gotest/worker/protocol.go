@@ -1,0 +1,57 @@
+// Package worker makes a test binary run the benchmarks that it is asked for, one
+// after the other, in one process.
+//
+// Its source is built as a part of other people's modules: every file but the
+// tests compiles as Go 1.13 and imports nothing but a little of the standard
+// library.
+//
+// The process that starts the test binary gives it [EnvToken], and the flags
+// -test.run=^TestZZBenchGate$ and -test.paniconexit0. The worker reads requests
+// from its standard input, each a line of JSON, until that ends. It answers on
+// standard output: a [Hello], and then an [Answer] to every request. Each of these
+// is a line that begins with the token. There may be other lines: C code prints
+// there, and so does who kept os.Stdout before the worker was there. All else
+// that the process prints to os.Stdout goes to standard error.
+package worker
+
+// Protocol is the version of what the two processes say to each other.
+const Protocol = 1
+
+// Test is the name of the test that serves.
+const Test = "TestZZBenchGate"
+
+// The variables of the environment that a worker reads, and removes.
+const (
+	EnvToken  = "BENCHGATE_TOKEN"  // what its lines begin with; without it, the test binary does what it always does
+	EnvOutput = "BENCHGATE_OUTPUT" // an absolute path: the file that package testing writes results to, of the worker alone
+	EnvShake  = "BENCHGATE_SHAKE"  // seed of Shake, a decimal number; none is not to shake
+)
+
+// A Hello is what a worker says first.
+type Hello struct {
+	Protocol int   `json:"protocol"`
+	Procs    int   `json:"procs"`    // GOMAXPROCS of the benchmarks
+	SetupNs  int64 `json:"setup_ns"` // from the first init function to now: those of the package, and its TestMain
+}
+
+// A Request is to run a benchmark.
+type Request struct {
+	Benchmark string `json:"benchmark"` // name of its function
+	External  bool   `json:"external"`  // the function is of package name_test
+	Bench     string `json:"bench"`     // as the flags of go test are
+	Skip      string `json:"skip"`
+	Benchtime string `json:"benchtime"`
+	Count     int    `json:"count"`
+	Verbose   bool   `json:"verbose"` // as -v: the output names what is skipped too
+}
+
+// MaxOutput is the most of an output that a worker sends, in bytes.
+const MaxOutput = 4 << 20
+
+// An Answer has what package testing printed about the benchmark.
+type Answer struct {
+	Error     string `json:"error,omitempty"` // the request is wrong, or the machine fails; not the benchmark
+	Output    string `json:"output"`
+	Truncated bool   `json:"truncated,omitempty"` // there was more than MaxOutput
+	Ns        int64  `json:"ns"`                  // that all of it took, set-up included
+}

@@ -1,0 +1,109 @@
+// Package tool runs other programs, such as git and the go command.
+package tool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// hookVariables are the environment variables by which git tells a hook where the
+// repository and its index are. In another working tree they would be wrong: git
+// would check it out into the index of the commit that is being made.
+var hookVariables = sync.OnceValue(func() (names []string) {
+	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git, the error is that of the first use of it
+	for name := range strings.FieldsSeq(string(list)) {
+		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // these are settings of the user, not a place
+			names = append(names, name)
+		}
+	}
+	return names
+})
+
+// Environ is the environment of this process for one that runs in another
+// directory and on another working tree: without the variables that git gives to
+// a hook, without PWD, and with absolute names of the temporary directories.
+func Environ() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "PWD" || slices.Contains(hookVariables(), name)
+	})
+	for i, v := range env {
+		switch name, path, _ := strings.Cut(v, "="); name {
+		case "TMPDIR", "GOTMPDIR": // relative to the directory of this process
+			if path, err := filepath.Abs(path); err == nil && !strings.HasSuffix(v, "=") {
+				env[i] = name + "=" + path
+			}
+		}
+	}
+	return env
+}
+
+// maxOutput bounds what is kept of what a program prints to one stream. The
+// longest are lists of files and packages.
+const maxOutput = 64 << 20
+
+// Run runs a program in the directory and returns what it prints. If the program
+// fails, the error is the first line on its standard error that tells of one.
+func Run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
+	cmd.WaitDelay = 5 * time.Second
+	stdout, stderr := &Capped{Most: maxOutput}, &Capped{Most: 1 << 20}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	err := cmd.Run()
+	if err == nil || ctx.Err() != nil {
+		return stdout.Text.String(), err
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return "", err // there is no such program
+	}
+	if line := telling(stderr.Text.String()); line != "" {
+		return "", errors.New(line)
+	}
+	return "", fmt.Errorf("%s %s: %w", name, args[0], err)
+}
+
+// telling returns the first line that tells of an error. One that ends with a
+// colon announces the next.
+func telling(stderr string) (text string) {
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "go: downloading ") || strings.Contains(line, "warning: ") {
+			continue
+		}
+		text += strings.TrimPrefix(line, "fatal: ")
+		if !strings.HasSuffix(text, ":") {
+			break
+		}
+		text += " "
+	}
+	return strings.TrimSpace(text)
+}
+
+// A Capped buffer keeps the first bytes that are written to it. If there are more
+// than Most, it calls Full.
+type Capped struct {
+	Text bytes.Buffer
+	Most int
+	Full func() // or nil
+}
+
+func (c *Capped) Write(b []byte) (int, error) {
+	room := c.Most - c.Text.Len()
+	c.Text.Write(b[:min(room, len(b))])
+	if len(b) > room && c.Full != nil {
+		c.Full()
+	}
+	return len(b), nil
+}
