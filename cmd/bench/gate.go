@@ -5,62 +5,93 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
 )
 
-const gateUsage = `Usage: bench gate -base REF [flags]     is a kernel slower than in that git revision?
+const gateUsage = `Usage: bench gate -base REF -bench REGEXP [flags] [-- ARGS]
+                                        is a benchmark of this Go module slower than in that git revision?
+       bench gate -base REF [flags]     is a kernel of this project slower?
        bench gate -floor FILE [flags]   is an instruction set slower than the file allows?
        bench gate -floor FILE -record   writes the file, at half of the middle of three measurements
 
--base builds the bench of the working tree as it is and that of REF, and runs the
-two against each other, pair by pair of fresh processes, until each kernel is
-clear: at looks after 12, 24, 48, 96 and 192 pairs it fails if the median ratio
-is above 1.05 and the lower bound above 1.02, and passes if the upper bound is
-below 1.05. The bounds are exact, at 1% for the whole run. Its workloads stay in
-a cache. A slow-down of less than 5 ns per call counts as none.
+-base builds the working tree as it is and REF, and runs the two against each
+other, pair by pair of fresh processes, until each benchmark is clear: at looks
+after fixed numbers of pairs it fails if the median ratio is above -slower and
+the lower bound above -surely, and passes if the upper bound is below -slower.
+The bounds are exact, at -alpha for the whole run. What would fail by its time
+is measured once more in builds with functions in random orders. More bytes or
+allocations per call fail too.
 
--floor measures the kernels of this bench with each instruction set against the
+With -bench these are the benchmarks of go test in any Go module, which needs no
+change. ARGS go to its test binaries. A line "Bench-Accept: BenchmarkX reason" at
+the end of a commit's message accepts that BenchmarkX is slower.
+
+Without -bench they are the kernels of this project. Both kinds first check that
+results are right, that nothing is allocated, and that callers get the best
+instruction set of this CPU. -floor measures each instruction set against the
 portable kernels and against a plain read of the same memory. What is below its
 floor is measured again.
 
-Both first check that results are right, that nothing is allocated, and that
-callers get the best instruction set of this CPU. docs/ci.md tells how to use it
-in CI.
-
-FILE may be - for standard output, which then has nothing else. Lists are
-separated by commas.
+docs/ci.md tells how to use all this in CI. FILE may be - for standard output,
+which then has nothing else. Lists are separated by commas.
 Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
 func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
-	opt := gate.Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: p, Sampler: sampler, GPU: g}
+	opt := gate.Options{Progress: p, Sampler: sampler, GPU: g}
 	flags := cli.NewFlags("bench gate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
 	flags.StringVar(&opt.Floors, "floor", "", "`file` of floors")
 	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine, and keep those of others")
 	kernelList := flags.Kernels()
 	isaList := flags.ISAs("-base what callers get, -floor all but portable; and "+cli.CUDA+" where a GPU can be used", g)
-	for i, format := range gate.Formats {
-		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
-	}
+	comparison := comparisonFlags(flags, &opt, "")
+	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
+	cache := flags.String("cache", "auto", "`auto` keeps builds of the base in the user's cache directory, off does not")
+	args, opt.Args = splitArgs(args)
 	if err := flags.ParseAlone(gateUsage, args, out); err != nil {
 		return err
 	}
 	if flags.Given("base") == flags.Given("floor") {
 		return errors.New("want either -base REF or -floor FILE")
 	}
-	if err := flags.NotEmpty("base", "floor", "json", "junit", "markdown"); err != nil {
+	if err := flags.NotEmpty("base", "floor", "bench", "C"); err != nil {
 		return err
 	}
-	for _, name := range [...]string{"base", "json", "junit", "markdown"} {
-		if opt.Record && flags.Given(name) {
-			return fmt.Errorf("-record goes with -floor, not with -%s", name)
+	for _, c := range [...]struct {
+		given bool
+		flag  string
+		with  []string // do not go with it
+	}{
+		{opt.Record, "record goes with -floor", []string{"base", "json", "junit", "markdown"}},
+		{flags.Given("floor"), "floor measures kernels", append([]string{"bench", "cache", "slower", "surely", "alpha"}, ofBenchmarks...)},
+		{!flags.Given("bench"), "base without -bench compares kernels", ofBenchmarks},
+		{flags.Given("bench"), "bench is about a module's benchmarks", []string{"kernel", "isa"}},
+	} {
+		for _, name := range c.with {
+			if c.given && flags.Given(name) {
+				return fmt.Errorf("-%s, not with -%s", c.flag, name)
+			}
 		}
 	}
+	if opt.Bench == "" && len(opt.Args) > 0 {
+		return cli.Unexpected(opt.Args[0])
+	}
+	if err := comparison(); err != nil {
+		return err
+	}
+	if *cache != "auto" && *cache != "off" {
+		return fmt.Errorf("-cache is %q, want auto or off", *cache)
+	}
+	opt.Cache = *cache == "auto"
 	if opt.Kernels, err = kernelList(); err != nil {
 		return err
 	}
@@ -68,4 +99,62 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 		return err
 	}
 	return gate.Run(ctx, opt, out)
+}
+
+// ofBenchmarks are flags that mean nothing to kernels.
+var ofBenchmarks = []string{"skip", "pkg", "cpu", "budget", "metrics", "C"}
+
+// splitArgs returns the arguments before the first --, and those after it.
+func splitArgs(args []string) (before, after []string) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i], args[i+1:]
+	}
+	return args, nil
+}
+
+// comparisonFlags declares the flags of commands that compare benchmarks. The function
+// reads their values.
+func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func() error {
+	flags.StringVar(&opt.Bench, "bench", benchmarks, "compare the benchmarks that match this `regexp`, as in go test")
+	flags.StringVar(&opt.Skip, "skip", "", "but not those that match this `regexp`")
+	packages := flags.String("pkg", "./...", "`packages` of the module, by patterns of the go command")
+	flags.IntVar(&opt.CPU, "cpu", 0, "run benchmarks with this GOMAXPROCS, as in go test (default that of the environment)")
+	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
+	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure; what is open then is inconclusive")
+	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's")
+	flags.Float64Var(&opt.Surely, "surely", 1.02, "if it is surely above this `ratio`")
+	flags.Float64Var(&opt.Alpha, "alpha", 0.01, "`chance` of a wrong verdict in a run, for each of the two kinds")
+	for i, format := range gate.Formats {
+		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
+	}
+	return func() error {
+		if err := flags.NotEmpty("pkg", "metrics", "json", "junit", "markdown"); err != nil {
+			return err
+		}
+		for _, r := range [...]struct{ flag, pattern string }{{"bench", opt.Bench}, {"skip", opt.Skip}} {
+			for part := range strings.SplitSeq(r.pattern, "/") {
+				if _, err := regexp.Compile(part); err != nil && !strings.ContainsAny(r.pattern, "[(") {
+					return fmt.Errorf("-%s: %w", r.flag, err)
+				}
+			}
+		}
+		switch {
+		case flags.Given("cpu") && (opt.CPU < 1 || opt.CPU > 1024):
+			return fmt.Errorf("-cpu is %d, want 1 to 1024", opt.CPU)
+		case opt.Budget < time.Second:
+			return fmt.Errorf("-budget is %v, want a second or more", opt.Budget)
+		case !(opt.Surely >= 1 && opt.Surely <= opt.Slower && opt.Slower <= 100):
+			return fmt.Errorf("-surely is %v and -slower %v, want 1 or more, and the second at least the first and at most 100", opt.Surely, opt.Slower)
+		case !(opt.Alpha >= 1e-9 && opt.Alpha <= 0.5):
+			return fmt.Errorf("-alpha is %v, want 1e-9 to 0.5", opt.Alpha)
+		}
+		opt.Packages = strings.Split(*packages, ",")
+		if *metrics != "none" {
+			opt.Metrics = strings.Split(*metrics, ",")
+		}
+		if slices.Contains(opt.Metrics, "ns/op") || slices.Contains(opt.Metrics, "") {
+			return fmt.Errorf("-metrics is %q, want units besides ns/op", *metrics)
+		}
+		return nil
+	}
 }

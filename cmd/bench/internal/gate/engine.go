@@ -33,7 +33,7 @@ type measurer interface {
 // A turn is what a worker measures of a function in one go.
 type turn struct {
 	ns      []float64          // per call, of some blocks of calls
-	metrics map[string]float64 // of the other units: the least of the blocks
+	metrics map[string]float64 // of the other units: the best of the blocks
 }
 
 // A function is what is compared: a kernel in one format with one instruction set, or a
@@ -45,6 +45,7 @@ type function struct {
 	blocks int    // in a turn
 	cost   time.Duration
 	kernel request // of a kernel: what it is called by
+	leaf   leaf    // of a benchmark
 	units  []*unit // that of nanoseconds is the first
 	broken bool    // the base failed to answer
 }
@@ -156,9 +157,10 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 			return func() ([]float64, error) {
 				t, err := (*w).measure(f)
 				broken[side] = err
-				for unit, value := range t.metrics {
-					if old, ok := seen[side][unit]; !ok || value < old {
-						seen[side][unit] = value
+				for _, u := range f.units[1:] {
+					value := t.metrics[u.Unit]
+					if old, ok := seen[side][u.Unit]; !ok || u.better(value, old) {
+						seen[side][u.Unit] = value
 					}
 				}
 				return t.ns, err
@@ -273,6 +275,14 @@ const (
 	higher                 // more is better, and the ratio is judged
 	count                  // equal or less, whatever the ratio
 )
+
+// better reports whether a value is better than another.
+func (u *unit) better(a, b float64) bool {
+	if u.kind == higher {
+		return a > b
+	}
+	return a < b
+}
 
 // decide sets the verdict, which stays when it is one.
 func (u *unit) decide(rule bench.Rule) {

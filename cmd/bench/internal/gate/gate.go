@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight/bench"
@@ -29,6 +30,16 @@ type Options struct {
 	// Of the rule that compares with Base.
 	Alpha, Slower, Surely float64
 
+	// Of the benchmarks of a module; without Bench it is the kernels of this project.
+	Bench, Skip string   // as the flags of go test
+	Packages    []string // patterns; nil is ./...
+	Dir         string   // of the module
+	CPU         int      // GOMAXPROCS of the benchmarks; 0 is that of the environment
+	Args        []string // for the test binaries
+	Metrics     []string // units that are judged besides ns/op
+	Budget      time.Duration
+	Cache       bool // of builds of the base
+
 	Kernels  []kernels.Kernel // nil is all
 	ISAs     *cli.Choice      // nil is what callers get, or with Floors all but portable, and the GPU
 	GPU      *cli.GPU
@@ -40,7 +51,8 @@ type Options struct {
 // A gate measures, and fills in its report.
 type gate struct {
 	Options
-	report report
+	report   report
+	accepted []acceptance
 }
 
 // Run compares, and writes the report to out and to the files. Its error says
@@ -63,9 +75,12 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	if err := files.check(g.Floors); err != nil {
 		return err
 	}
-	if g.Base != "" {
+	switch {
+	case g.Bench != "":
+		err = g.againstBaseOfModule(ctx, g.Base)
+	case g.Base != "":
 		err = g.againstBase(ctx, g.Base)
-	} else {
+	default:
 		err = g.againstFloors(ctx, g.Floors)
 	}
 	g.Progress.Clear()
@@ -153,6 +168,7 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 		}
 		g.report.Partial = true
 	}
+	g.accept()
 	g.report.Verdict = g.report.verdict()
 	return cmp.Or(cli.Also(err, outputs.write(g.report)), g.report.err())
 }
@@ -165,7 +181,7 @@ func (r report) verdict() bench.Verdict {
 	}
 	for _, q := range r.Results {
 		switch {
-		case q.Verdict == bench.Regression:
+		case q.Verdict == bench.Regression && q.Accepted == "":
 			return bench.Regression
 		case q.Verdict == bench.Inconclusive || q.Verdict == bench.Open:
 			worst = bench.Inconclusive
@@ -182,7 +198,7 @@ func (r report) verdict() bench.Verdict {
 func (r report) err() error {
 	of := func(verdict bench.Verdict) (all []string) {
 		for _, q := range r.Results {
-			if q.Verdict == verdict {
+			if q.Verdict == verdict && q.Accepted == "" {
 				all = append(all, q.name()+": "+cmp.Or(q.Message, q.Verdict.String()))
 			}
 		}

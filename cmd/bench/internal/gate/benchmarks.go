@@ -1,0 +1,406 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest/worker"
+)
+
+// A turn of a benchmark is some blocks, of which the least counts.
+const (
+	benchBlock  = 150 * time.Microsecond // shorter than the time between two interruptions
+	benchBlocks = 10                     // of a fast benchmark
+	turnTime    = 30 * time.Millisecond  // a turn has fewer blocks, at least two, rather than take longer
+	ownProcess  = 10 * time.Millisecond  // a benchmark whose block takes longer gets processes of its own
+	blockLimit  = 50 * time.Millisecond  // a block has fewer calls rather than take longer, set-up included
+)
+
+// A leaf names a benchmark without sub-benchmarks, and how it is called.
+type leaf struct {
+	gotest.Benchmark        // its function
+	full             string // with sub-benchmarks
+}
+
+// A result is a line that testing prints for a benchmark.
+type result struct {
+	name    string             // without the number of CPUs
+	metrics map[string]float64 // by unit
+}
+
+// failMark begins what testing prints of a benchmark that fails.
+const failMark = "--- FAIL: "
+
+// parseResults reads what testing prints for benchmarks that run on that many CPUs, and
+// returns the results, and of the benchmarks that failed what they said.
+func parseResults(output string, cpus int) (results []result, failed map[string]string) {
+	suffix := ""
+	if cpus != 1 {
+		suffix = fmt.Sprintf("-%d", cpus)
+	}
+	failed = map[string]string{}
+	failing := ""
+	for line := range strings.Lines(output) {
+		line = strings.TrimSuffix(line, "\n")
+		if _, after, ok := strings.Cut(line, failMark); ok {
+			failing = strings.TrimSuffix(strings.TrimSpace(after), suffix)
+			failed[failing] = ""
+			continue
+		}
+		if strings.HasPrefix(line, "    ") && failing != "" {
+			if failed[failing] == "" {
+				failed[failing] = strings.TrimSpace(line)
+			}
+			continue
+		}
+		failing = ""
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		if _, err := strconv.Atoi(fields[1]); err != nil {
+			continue
+		}
+		r := result{strings.TrimSuffix(fields[0], suffix), map[string]float64{}}
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				r.metrics[fields[i+1]] = v
+			}
+		}
+		results = append(results, r)
+	}
+	return results, failed
+}
+
+// exactly is the pattern that matches this benchmark alone.
+func exactly(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// A bencher is a process that runs benchmarks on request.
+type bencher interface {
+	measurer
+	// run returns what testing prints for the benchmarks that the request wants: the
+	// results, and of those that failed what they said.
+	run(q worker.Request) (results []result, failed map[string]string, err error)
+}
+
+// A testSide is the test binaries of one side.
+type testSide struct {
+	name   string
+	module *gotest.Module
+	bin    string                    // directory of the binaries
+	pkgs   map[string]gotest.Package // by their directory in the module
+	opt    *Options
+	run    string // directory for what a process needs
+	starts int    // of processes, so far
+}
+
+// exe is the test binary of a package with functions in an order.
+func (s *testSide) exe(pkg string, order int) string {
+	name := fmt.Sprintf("%x-%d.test", sha256.Sum256([]byte(pkg)), order)
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return filepath.Join(s.bin, name)
+}
+
+// build builds the test binary of a package, unless it is there.
+func (s *testSide) build(ctx context.Context, pkg string, order int) error {
+	exe := s.exe(pkg, order)
+	if _, err := os.Stat(exe); err == nil {
+		return nil
+	}
+	part := exe + ".part" // a run that is killed leaves no half of a binary
+	seed := int64(0)
+	if order > 0 {
+		seed = 1 + rand.Int64N(1<<62)
+	}
+	if err := s.module.Build(ctx, s.pkgs[pkg], part, s.run, seed); err != nil {
+		return fmt.Errorf("%s: the tests of %s do not build: %w", s.name, s.pkgs[pkg].Path, err)
+	}
+	return os.Rename(part, exe)
+}
+
+// side returns the side of a comparison.
+func (s *testSide) side() side {
+	return side{s.name,
+		func(ctx context.Context, group string, order int) (measurer, error) {
+			return s.start(ctx, packageOf(group), order)
+		},
+		func(ctx context.Context, group string, n int) error {
+			for order := range n {
+				if err := s.build(ctx, packageOf(group), order+1); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}
+}
+
+// packageOf returns the directory of the package of a group: a group is a package, or a
+// slow benchmark of one.
+func packageOf(group string) string {
+	pkg, _, _ := strings.Cut(group, "\x00")
+	return pkg
+}
+
+// A testWorker is a running test binary that has a worker.
+type testWorker struct {
+	process
+	files []string // that the process needs
+	hello worker.Hello
+}
+
+// start starts a worker: from a fresh copy of the binary, and with an environment of
+// another size, because where the pages of a file and the stack lie in memory is luck
+// that a process keeps.
+func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorker, error) {
+	s.starts++
+	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test", s.starts)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
+	if runtime.GOOS == "windows" {
+		exe += ".exe"
+	}
+	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
+	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}}
+	if err := copyFile(exe, s.exe(pkg, order)); err != nil {
+		return nil, err
+	}
+	args := []string{"-test.run=^" + worker.Test + "$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0"}
+	if s.opt.CPU > 0 {
+		args = append(args, fmt.Sprintf("-test.cpu=%d", s.opt.CPU))
+	}
+	cmd := exec.CommandContext(ctx, exe, append(args, s.opt.Args...)...)
+	cmd.Dir = s.pkgs[pkg].Dir
+	cmd.Env = append(s.module.Environ(), worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
+		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
+	err := w.process.run(ctx, cmd)
+	if err == nil {
+		if err = w.hear(&w.hello, false); err != nil {
+			err = w.failed(err)
+		}
+	}
+	if err == nil && w.hello.Protocol != worker.Protocol {
+		err = fmt.Errorf("%s: a worker of protocol %d, want %d", w.of, w.hello.Protocol, worker.Protocol)
+	}
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return cmp.Or(err, out.Close())
+}
+
+// close ends the process and removes its files.
+func (w *testWorker) close() (err error) {
+	if w.cmd.Process != nil {
+		err = w.process.close()
+	}
+	for _, name := range w.files {
+		os.Remove(name)
+	}
+	return err
+}
+
+func (w *testWorker) run(q worker.Request) ([]result, map[string]string, error) {
+	var a worker.Answer
+	err := w.say(q)
+	if err == nil {
+		err = w.hear(&a, true)
+	}
+	if err != nil {
+		return nil, nil, w.failed(err)
+	}
+	if a.Truncated {
+		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
+	}
+	if a.Error != "" {
+		return nil, nil, fmt.Errorf("%s: %s", w.of, a.Error)
+	}
+	results, failed := parseResults(a.Output, w.hello.Procs)
+	return results, failed, nil
+}
+
+func (w *testWorker) measure(f *function) (turn, error) { return takeTurn(w, f) }
+
+// takeTurn measures a benchmark once.
+func takeTurn(b bencher, f *function) (turn, error) {
+	results, err := runLeaf(b, f.leaf, f.calls, f.blocks)
+	if err != nil {
+		return turn{}, err
+	}
+	t := turn{metrics: map[string]float64{}}
+	for _, r := range results {
+		t.ns = append(t.ns, r.metrics[nanoseconds])
+		for _, u := range f.units[1:] {
+			v, has := r.metrics[u.Unit]
+			if !has {
+				return turn{}, fmt.Errorf("%s has no %s any more", f.Benchmark, u.Unit)
+			}
+			if old, ok := t.metrics[u.Unit]; !ok || u.better(v, old) {
+				t.metrics[u.Unit] = v
+			}
+		}
+	}
+	return t, nil
+}
+
+// runLeaf runs blocks of calls of one benchmark, and returns as many results. An error
+// tells how the benchmark failed.
+func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, error) {
+	results, failed, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+	if err != nil {
+		return nil, err
+	}
+	if err := failure(failed); err != nil {
+		return nil, err
+	}
+	results = slices.DeleteFunc(results, func(r result) bool { return r.name != l.full })
+	if len(results) != blocks {
+		return nil, fmt.Errorf("%s: %d results, want %d", l.full, len(results), blocks)
+	}
+	return results, nil
+}
+
+// failure is the error of the first of the benchmarks that failed, or nil.
+func failure(failed map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		return fmt.Errorf("%s fails: %s", name, cmp.Or(failed[name], "it says nothing"))
+	}
+	return nil
+}
+
+// againstBaseOfModule compares the benchmarks of the module with those of a revision.
+func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
+	g.report.Against = ref
+	g.Progress.Next("finding the module")
+	now, err := gotest.Open(ctx, g.Dir)
+	if err != nil {
+		return err
+	}
+	r, err := openRepository(ctx, now.Dir, ref)
+	if err != nil {
+		return err
+	}
+	g.report.Against = r.against
+	g.report.Notes = append(g.report.Notes, r.notes...)
+	run, err := newRunDir(ctx)
+	if err != nil {
+		return err
+	}
+	defer run.remove()
+	key, err := now.Key(ctx)
+	if err != nil {
+		return err
+	}
+	base, err := r.checkout(ctx, run, "benchmarks of "+key, g.Cache)
+	if err != nil {
+		return err
+	}
+	defer base.close()
+	g.report.Notes = append(g.report.Notes, base.notes...)
+	old, err := now.At(ctx, r.top, base.tree(), run.dir)
+	if err != nil {
+		return err
+	}
+	if g.accepted, err = r.accepted(ctx); err != nil {
+		return err
+	}
+	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: now, bin: run.dir})
+}
+
+// compareModules builds the test binaries of two copies of a module and compares the
+// benchmarks that both have.
+func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
+	sides := [2]*testSide{base, now}
+	for _, s := range sides {
+		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
+		if err != nil && s == base {
+			err = fmt.Errorf("%s: %w", s.name, err)
+		}
+		if err != nil {
+			return err
+		}
+		if s == now {
+			g.report.Notes = append(g.report.Notes, notes...)
+		}
+		s.opt, s.pkgs = &g.Options, map[string]gotest.Package{}
+		if s.run, err = os.MkdirTemp(run, "run"); err != nil {
+			return err
+		}
+		for _, p := range list {
+			s.pkgs[p.Rel] = p
+		}
+	}
+	c := g.newComparison(base.side(), now.side())
+	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}}
+	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
+		if _, ok := now.pkgs[name]; !ok {
+			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(now.pkgs)) {
+		pkg := now.pkgs[name]
+		if _, ok := base.pkgs[name]; !ok {
+			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", pkg.Path))
+			continue
+		}
+		var starters [2]starter
+		for i, s := range sides {
+			g.Progress.Next("building the tests of %s, %s", pkg.Path, s.name)
+			if err := s.build(ctx, name, 0); err != nil {
+				return err
+			}
+			starters[i] = func(ctx context.Context) (bencher, error) { return s.start(ctx, name, 0) }
+		}
+		if err := d.find(ctx, pkg, base.pkgs[name].Benchmarks, starters); err != nil {
+			return err
+		}
+	}
+	return g.measureFound(ctx, &d)
+}
+
+// measureFound compares the benchmarks that were found.
+func (g *gate) measureFound(ctx context.Context, d *discovery) error {
+	c := d.comparison
+	d.fit(g.Budget, g.Alpha)
+	g.report.Notes = append(g.report.Notes, d.notes...)
+	if len(c.functions) == 0 {
+		return errors.New(strings.Join(append([]string{"there is no benchmark to compare"}, g.report.Notes...), "; "))
+	}
+	c.deadline = time.Now().Add(g.Budget)
+	return g.compare(ctx, c)
+}
