@@ -1,0 +1,311 @@
+package bench
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var long = flag.Bool("long", false, "simulate as many runs as the tables of docs/ci.md have, which takes minutes")
+
+// A machine is how noisy one is: noise of a block and of a place in memory, as
+// standard deviations of logarithms, and the part of the time that a neighbour is busy.
+type machine struct {
+	name                        string
+	noise, placement, neighbour float64
+}
+
+var (
+	quiet = machine{"quiet", 0.005, 0.005, 0.05}
+	busy  = machine{"busy", 0.02, 0.02, 0.4}
+	wild  = machine{"wild", 0.05, 0.05, 0.7}
+)
+
+func (m machine) restless(seed int) *restless {
+	return &restless{Rand: rand.New(rand.NewPCG(uint64(seed), 7)), machine: m}
+}
+
+// A restless machine has a clock that work moves on by what it costs now: the
+// machine drifts, is slower while a neighbour is busy, is interrupted, and
+// rounds each time a little up or down. Each pair finds the arrays of both sides
+// in other places.
+type restless struct {
+	*rand.Rand
+	machine
+	now, until, slow float64 // ns; when the neighbour comes or goes; what it costs
+}
+
+// work takes so many ns on a quiet machine, and returns what it takes on this.
+func (m *restless) work(ns float64) float64 {
+	for m.now >= m.until {
+		const stay = 2e6 // ns
+		if m.slow = 1; m.Float64() < m.neighbour {
+			m.slow = 1.7
+		}
+		m.until += stay * m.ExpFloat64()
+	}
+	t := ns * m.slow * (1 + 0.2*math.Sin(m.now/1e9)) * math.Exp(m.noise*m.NormFloat64())
+	if m.IntN(50) == 0 {
+		t += 1e5 * m.ExpFloat64() // somebody else's turn
+	}
+	m.now += t
+	return t
+}
+
+const turnBlocks = 10 // of 150 us
+
+// pair takes a pair of a function that is slower by that factor.
+func (m *restless) pair(slower float64) Pair {
+	side := func(slower float64) func() ([]float64, error) {
+		slower *= math.Exp(m.placement * m.NormFloat64())
+		return func() ([]float64, error) {
+			ns := make([]float64, turnBlocks)
+			for j := range ns {
+				ns[j] = m.work(150e3*slower) / 10 // ten calls
+			}
+			return ns, nil
+		}
+	}
+	p, _, err := TakePair(m.Rand, side(1), side(slower))
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// A run is what the gate found of some functions.
+type run struct {
+	verdicts []Verdict
+	pairs    [][]Pair
+	total    int // pairs
+}
+
+// gate runs the gate on functions that are slower by these factors, pair by pair
+// in turn, until all are decided or so many pairs are taken.
+func (m *restless) gate(rule Rule, slower []float64, budget int) run {
+	r := run{verdicts: make([]Verdict, len(slower)), pairs: make([][]Pair, len(slower))}
+	for range rule.Looks[len(rule.Looks)-1] {
+		for i, v := range r.verdicts {
+			if v != Open || r.total >= budget {
+				continue
+			}
+			r.pairs[i] = append(r.pairs[i], m.pair(slower[i]))
+			r.total++
+			if slices.Contains(rule.Looks, len(r.pairs[i])) {
+				r.verdicts[i], _ = rule.Decide(r.pairs[i])
+			}
+		}
+	}
+	return r
+}
+
+// oneOf returns factors of n functions: of the first, and 1 of the others.
+func oneOf(n int, first float64) []float64 {
+	return append([]float64{first}, slices.Repeat([]float64{1}, n-1)...)
+}
+
+// atMost returns the exact upper 95% bound of a rate, from hits in so many runs.
+func atMost(hits, runs int) float64 {
+	if hits == runs {
+		return 1
+	}
+	lo, hi := float64(hits)/float64(runs), 1.0
+	for range 50 {
+		p := (lo + hi) / 2
+		below := 0.0 // the chance of so many hits or fewer
+		for k := range hits + 1 {
+			n, _ := math.Lgamma(float64(runs + 1))
+			a, _ := math.Lgamma(float64(k + 1))
+			b, _ := math.Lgamma(float64(runs - k + 1))
+			below += math.Exp(n - a - b + float64(k)*math.Log(p) + float64(runs-k)*math.Log1p(-p))
+		}
+		if below > 0.05 {
+			lo = p
+		} else {
+			hi = p
+		}
+	}
+	return hi
+}
+
+// percent writes hits of runs.
+func percent(hits, runs int) string { return fmt.Sprintf("%.4g%%", 100*float64(hits)/float64(runs)) }
+
+// A tally is how often the gate was right in some runs.
+type tally struct {
+	runs, alarms, open int // without a change: runs that fail something, or leave something inconclusive
+	found, alone       int // one function slower by twice the limit: runs that fail it, and it alone
+	between            int // one function slower by 0.8 of the limit: runs that fail it
+	others             int // the runs of the two that fail a function that is not slower
+	pairs              []int
+}
+
+// simulate runs the gate without a change, with one function slower by twice as
+// much as the rule allows, and with one that is slower by 0.8 of it.
+func (m machine) simulate(rule Rule, runs int) (t tally) {
+	n, limit := rule.Comparisons, rule.Slower-1
+	for seed := range runs {
+		r := m.restless(seed)
+		same := r.gate(rule, oneOf(n, 1), math.MaxInt)
+		if slices.Contains(same.verdicts, Regression) {
+			t.alarms++
+		}
+		if slices.Contains(same.verdicts, Inconclusive) {
+			t.open++
+		}
+		t.pairs = append(t.pairs, same.total)
+		if r.gate(rule, oneOf(n, 1+0.8*limit), math.MaxInt).verdicts[0] == Regression {
+			t.between++
+		}
+		slower := r.gate(rule, oneOf(n, 1+2*limit), math.MaxInt).verdicts
+		others := slices.Contains(slower[1:], Regression)
+		if others {
+			t.others++
+		}
+		if slower[0] == Regression {
+			t.found++
+			if !others {
+				t.alone++
+			}
+		}
+	}
+	t.runs = runs
+	slices.Sort(t.pairs)
+	return t
+}
+
+// pairSeconds is what a pair takes on a machine where nothing else runs: four turns
+// of ten blocks, of which each takes 150 us, and 400 us more for what package testing
+// does around it, such as two garbage collections. Where others compile on the same
+// two cores, it is twice as much.
+const pairSeconds = 4 * turnBlocks * (150e-6 + 400e-6)
+
+// took describes what runs of so many pairs, sorted, take.
+func took(pairs []int) string {
+	sum := 0
+	for _, n := range pairs {
+		sum += n
+	}
+	mean, most := float64(sum)/float64(len(pairs)), float64(pairs[len(pairs)*95/100])
+	return fmt.Sprintf("%.0f, %.0f | %.0f, %.0f | %.1f, %.1f", mean, most, mean*4*turnBlocks/1e3, most*4*turnBlocks/1e3, mean*pairSeconds/60, most*pairSeconds/60)
+}
+
+// TestGateRule states how often the gate fails what is not slower, how often it
+// finds what is, and what that takes. It prints the tables of docs/ci.md:
+// go test ./bench -run TestGateRule -v -long -timeout 60m
+func TestGateRule(t *testing.T) {
+	for _, c := range []struct {
+		machine
+		power, open float64 // runs that name a slower function alone, at least; that are inconclusive without a change, at most
+		runs        [3]int
+	}{
+		{quiet, 1, 0, [3]int{2000, 1000, 400}},
+		{busy, 0.99, 0.01, [3]int{1000, 500, 200}},
+		{wild, 0.9, 1, [3]int{500, 200, 60}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for i, n := range [...]int{10, 40, 200} {
+				runs := c.runs[i]
+				if !*long {
+					if n == 200 {
+						continue
+					}
+					runs /= 20
+				}
+				s := c.simulate(NewRule(n, 0.01), runs)
+				t.Logf("| %d, %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |",
+					n, c.name, runs, percent(s.alarms, runs), 100*atMost(s.alarms, runs), percent(s.open, runs), percent(s.between, runs), percent(s.found, runs), percent(s.alone, runs), took(s.pairs))
+				s.check(t, 0.01, c.power, c.open)
+			}
+		})
+	}
+}
+
+// check fails the test if a run is wrong oftener than alpha says, finds a slower
+// function in a smaller part of the runs than power, or leaves more than open undecided.
+func (s tally) check(t *testing.T, alpha, power, open float64) {
+	of := func(n int) float64 { return float64(n) / float64(s.runs) }
+	if s.alarms+s.others > 0 && float64(s.alarms+s.others-1)/float64(2*s.runs) > alpha { // one may be chance
+		t.Errorf("%d and %d of %d runs fail what is not slower, want %v of them at most", s.alarms, s.others, s.runs, alpha)
+	}
+	if rate := of(s.alone); rate < power {
+		t.Errorf("%v of runs name a function that is slower alone, want at least %v", rate, power)
+	}
+	if rate := of(s.open); rate > open {
+		t.Errorf("%v of runs without a change are inconclusive, want at most %v", rate, open)
+	}
+}
+
+// TestGateRuleOptions is TestGateRule with other limits and another alpha.
+func TestGateRuleOptions(t *testing.T) {
+	const comparisons = 40
+	for _, c := range []struct{ alpha, slower, surely float64 }{
+		{0.05, 1.05, 1.02}, {0.001, 1.05, 1.02}, {0.01, 1.10, 1.05}, {0.01, 1.03, 1.01},
+	} {
+		t.Run(fmt.Sprint(c.alpha, c.slower, c.surely), func(t *testing.T) {
+			t.Parallel()
+			rule := NewRule(comparisons, c.alpha)
+			rule.Slower, rule.Surely = c.slower, c.surely
+			for _, m := range []struct {
+				machine
+				runs int
+			}{{quiet, 500}, {busy, 200}, {wild, 40}} {
+				if !*long {
+					if m.name == "wild" {
+						continue
+					}
+					m.runs /= 20
+				}
+				s := m.simulate(rule, m.runs)
+				t.Logf("| %v, %v, %v | %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |", c.alpha, c.slower, c.surely,
+					m.name, m.runs, percent(s.alarms, m.runs), 100*atMost(s.alarms, m.runs), percent(s.open, m.runs), percent(s.between, m.runs), percent(s.found, m.runs), percent(s.alone, m.runs), took(s.pairs))
+				s.check(t, c.alpha, 0.9, 1)
+			}
+		})
+	}
+}
+
+// TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
+// or just not pass, and the noise drowns all, the share of wrong verdicts is at most Alpha.
+func TestGateRuleAtItsEdge(t *testing.T) {
+	runs, functions := 1000, 25
+	if *long {
+		runs = 10000
+	}
+	rule := NewRule(functions, 0.01)
+	r := rand.New(rand.NewPCG(8, 9))
+	of := func(slower float64, want Verdict) float64 {
+		hits := 0
+		for range runs {
+			hit := false
+			for range functions {
+				pairs := make([]Pair, 0, rule.Looks[len(rule.Looks)-1])
+				for _, look := range rule.Looks {
+					for len(pairs) < look {
+						pairs = append(pairs, Pair{1e6, 1e6 * slower * math.Exp(0.3*r.NormFloat64())})
+					}
+					v, _ := rule.Decide(pairs)
+					if hit = hit || v == want; v != Open {
+						break
+					}
+				}
+			}
+			if hit {
+				hits++
+			}
+		}
+		return float64(hits) / float64(runs)
+	}
+	fails, passes := of(rule.Surely, Regression), of(rule.Slower, Pass)
+	t.Logf("%d runs of %d functions, noise of 30%%: all %v times slower: %.2f%% fail; all %v times: %.2f%% pass one", runs, functions, rule.Surely, 100*fails, rule.Slower, 100*passes)
+	if fails > 0.0125 || passes > 0.0125 { // 0.01 and chance
+		t.Errorf("%v fail and %v pass, want at most 0.01", fails, passes)
+	}
+	if fails == 0 || passes == 0 {
+		t.Error("none at all: this shows nothing")
+	}
+}
