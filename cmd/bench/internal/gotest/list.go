@@ -43,11 +43,21 @@ type listed struct {
 	ImportPath, Dir, Name     string
 	TestGoFiles, XTestGoFiles []string
 	Match                     []string
-	Error                     *struct{ Pos, Err string }
+	Error                     *listError
 	Module                    *struct {
 		Path, Dir string
 		Main      bool
 	}
+}
+
+type listError struct{ Pos, Err string }
+
+// String is its first line.
+func (e *listError) String() string {
+	if e.Pos != "" {
+		return printable.Line(e.Pos + ": " + firstLine(e.Err))
+	}
+	return printable.Line(firstLine(e.Err))
 }
 
 // Packages returns the packages that the patterns name, nil being ./..., and that
@@ -80,11 +90,12 @@ func (m *Module) Packages(ctx context.Context, patterns []string, bench string) 
 			matched[pattern] = true
 		}
 		tests := len(l.TestGoFiles)+len(l.XTestGoFiles) > 0
-		switch {
-		case l.Error != nil && tests:
-			return nil, nil, fmt.Errorf("%s: %s", printable.Text(l.ImportPath), printable.Line(firstLine(l.Error.Err)))
-		case l.Error != nil && slices.ContainsFunc(l.Match, func(p string) bool { return !strings.Contains(p, "...") }):
-			notes = append(notes, fmt.Sprintf("%s: %s", printable.Text(l.ImportPath), printable.Line(firstLine(l.Error.Err))))
+		if l.Error != nil && tests {
+			return nil, nil, fmt.Errorf("%s: %s", printable.Text(l.ImportPath), l.Error)
+		}
+		// Of packages that ./... happens to find, those matter that have tests.
+		if l.Error != nil && slices.ContainsFunc(l.Match, func(p string) bool { return p == l.ImportPath || !strings.Contains(p, "...") }) {
+			notes = append(notes, fmt.Sprintf("%s: %s", printable.Text(l.ImportPath), l.Error))
 		}
 		if l.Error != nil || !tests {
 			continue

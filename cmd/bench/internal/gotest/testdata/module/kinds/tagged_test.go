@@ -1,0 +1,7 @@
+//go:build special
+
+package kinds
+
+import "testing"
+
+func BenchmarkTagged(b *testing.B) {}
