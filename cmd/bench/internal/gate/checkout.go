@@ -119,16 +119,17 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 	if err != nil {
 		return nil, err
 	}
-	c = &checkout{dir: filepath.Join(cache, name), repository: r, cached: true}
-	var alone bool
-	if c.owner, alone, err = openEntry(c.dir); err != nil {
+	dir := filepath.Join(cache, name)
+	owner, alone, err := openEntry(dir)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			c.owner.Close()
+			owner.Close()
 		}
 	}()
+	c = &checkout{dir: dir, repository: r, cached: true, owner: owner}
 	c.built = c.isComplete()
 	switch {
 	case c.built && c.isClean(ctx):
@@ -146,12 +147,12 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 		}
 	}
 	now := time.Now()
-	if err := os.Chtimes(c.owner.Name(), now, now); err != nil {
+	if err := os.Chtimes(owner.Name(), now, now); err != nil {
 		return nil, err
 	}
 	removeOld(cache, name)
 	if c.built && alone {
-		return c, lockShared(c.owner)
+		return c, lockShared(owner)
 	}
 	return c, nil
 }
@@ -270,7 +271,7 @@ func (c *checkout) git(ctx context.Context, args ...string) (string, error) {
 	return t.run(ctx, "git", slices.Concat(gitSettings, []string{
 		"-c", "core.sparseCheckout=false", "-c", "submodule.recurse=false", // all files, and none of other repositories
 		"-c", "core.splitIndex=false", // a part of the index would be in the repository
-		"-c", "core.ignoreStat=false", "-c", "core.untrackedCache=false", // changes are looked for
+		"-c", "core.ignoreStat=false", // changes are looked for
 		"--git-dir=" + c.repository.gitDir, "--work-tree=.",
 	}, args)...)
 }

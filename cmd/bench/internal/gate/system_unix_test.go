@@ -129,6 +129,22 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	named := create("bench-gate-named", 0o700)
 	write(filepath.Join(named, ownerName), owner)
 
+	f, err := os.Open(filepath.Join(nobody, ownerName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isFile(f, f.Name()) {
+		t.Error("an open file is not the one that was opened")
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	write(f.Name(), "")
+	if isFile(f, f.Name()) {
+		t.Error("a new file is the one that was opened")
+	}
+	f.Close()
+
 	fresh := start()
 	is("the run that does it", fresh.dir, true)
 	is("a dead run", dead.dir, false)

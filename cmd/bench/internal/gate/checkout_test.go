@@ -1,0 +1,602 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// aRepository makes a repository with one commit of the files, and changes to its
+// directory. The temporary files and the cache of the test are its own.
+func aRepository(t *testing.T, files map[string]string) (do func(args ...string)) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	withoutSettings(t, dir)
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Chdir(dir)
+	do, _ = inRepository(t, dir)
+	do("init", "--quiet")
+	for name, text := range files {
+		put(t, name, text)
+	}
+	do("add", "-A")
+	do("commit", "--quiet", "--allow-empty", "-m", "all")
+	return do
+}
+
+// put writes a file.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take makes a checkout of HEAD for a key.
+func take(t *testing.T, key string) *checkout {
+	t.Helper()
+	r, err := openRepository(t.Context(), ".", "HEAD")
+	must(t, err)
+	run, err := newRunDir(t.Context())
+	must(t, err)
+	t.Cleanup(run.remove)
+	c, err := r.checkout(t.Context(), run, key, true)
+	must(t, err)
+	return c
+}
+
+// build1 makes a checkout and builds something in it.
+func build1(t *testing.T, key string) *checkout {
+	t.Helper()
+	c := take(t, key)
+	if c.complete() {
+		t.Fatalf("%s is complete before it was built", key)
+	}
+	put(t, filepath.Join(c.bin(), "base"), "built")
+	must(t, c.finished())
+	return c
+}
+
+// isEntry fails the test unless the checkout is an entry of the cache, complete or
+// not, with the file of the commit.
+func (c *checkout) isEntry(t *testing.T, complete bool) {
+	t.Helper()
+	if !c.cached || c.complete() != complete || len(c.notes) > 0 {
+		t.Errorf("cached %v, complete %v, want %v; notes %q", c.cached, c.complete(), complete, c.notes)
+	}
+	c.isWhole(t)
+	if _, err := os.Lstat(filepath.Join(c.bin(), "base")); (err == nil) != complete {
+		t.Errorf("what was built: %v, complete: %v", err, complete)
+	}
+}
+
+// isUncached fails the test unless the checkout is one of the run, for that reason.
+func (c *checkout) isUncached(t *testing.T, why string) {
+	t.Helper()
+	if c.cached || c.complete() || len(c.notes) != 1 || !strings.HasPrefix(c.notes[0], "The base is not cached: ") || !strings.Contains(c.notes[0], why) {
+		t.Errorf("cached %v, complete %v, notes %q, want %q", c.cached, c.complete(), c.notes, why)
+	}
+	c.isWhole(t)
+	must(t, c.finished())
+	c.close()
+	if _, err := os.Lstat(c.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s remains: %v", c.dir, err)
+	}
+}
+
+func (c *checkout) isWhole(t *testing.T) {
+	t.Helper()
+	if !c.isClean(t.Context()) {
+		t.Error("the tree is not that of the commit")
+	}
+	if text, err := os.ReadFile(filepath.Join(c.tree(), "sub", "file")); err != nil || string(text) != "text\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// oneFile is a commit of a file, and of a name that git does not show.
+var oneFile = map[string]string{"sub/file": "text\n", ".gitignore": "ignored\n"}
+
+// snapshot lists all that is below the directory, with times.
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			all[path] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime())
+		}
+		return err
+	}))
+	return all
+}
+
+// TestCheckoutFiles: the checkout has the files as git would write them into a
+// clone, whatever the repository's settings, and the repository stays as it is.
+func TestCheckoutFiles(t *testing.T) {
+	do := aRepository(t, map[string]string{
+		"sub/file":            "text\n",
+		"has\na line break":   "text\n",
+		" spaces ":            "text\n",
+		"run":                 "#!/bin/sh\n",
+		"dos.txt":             "text\n",
+		"sub/.gitattributes":  "*.txt -text\n",
+		"sub/unix.txt":        "text\n",
+		".gitattributes":      "*.txt eol=crlf\n*.big filter=big\n",
+		"file.big":            "small\n",
+		"outside":             "text\n",
+		"ignored/but/in/it":   "text\n",
+		"-n":                  "text\n",
+		"\u00fcml\u00e4ut":    "text\n",
+		"deep/er/and/er/file": "text\n",
+	})
+	must(t, os.Chmod("run", 0o755))
+	must(t, os.Symlink("sub/file", "link"))
+	must(t, os.Symlink("/nowhere", "broken"))
+	do("add", "-A")
+	here, err := os.Getwd()
+	must(t, err)
+	do("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", here, "sub/module")
+	head, err := git(t.Context(), ".", "rev-parse", "HEAD")
+	must(t, err)
+	do("update-index", "--add", "--cacheinfo", "160000,"+head+",has two\nlines") // without its .gitmodules
+	must(t, os.MkdirAll("has two\nlines", 0o700))
+	do("commit", "--quiet", "-m", "more")
+	do("worktree", "add", "--quiet", "--detach", filepath.Join(t.TempDir(), "linked"), "HEAD")
+	linked, err := git(t.Context(), ".", "worktree", "list", "--porcelain")
+	must(t, err)
+	_, linked, _ = strings.Cut(linked, "\n\nworktree ")
+	linked, _, _ = strings.Cut(linked, "\n")
+
+	// The attributes of the working tree are not those of the commit.
+	put(t, ".gitattributes", "*.txt -text\n")
+	put(t, "outside", "changed\n")
+	called := filepath.Join(t.TempDir(), "called")
+	for _, name := range []string{"post-checkout", "post-index-change", "fsmonitor"} {
+		put(t, filepath.Join(".git", "hooks", name), "#!/bin/sh\ntouch '"+called+"'\n")
+		must(t, os.Chmod(filepath.Join(".git", "hooks", name), 0o700))
+	}
+	for _, setting := range [][2]string{
+		{"core.fsmonitor", ".git/hooks/fsmonitor"}, {"core.sparseCheckout", "true"}, {"core.splitIndex", "true"}, {"core.ignoreStat", "true"},
+		{"core.untrackedCache", "true"}, {"submodule.recurse", "true"}, {"filter.big.smudge", "sed s/small/big/"}, {"filter.big.clean", "sed s/big/small/"},
+	} {
+		do("config", setting[0], setting[1])
+	}
+	put(t, ".git/info/sparse-checkout", "/sub/\n")
+	os.Remove(called)
+
+	for _, dir := range []string{".", "sub", linked} {
+		before := snapshot(t, ".git")
+		r, err := openRepository(t.Context(), dir, "HEAD")
+		must(t, err)
+		if notes := strings.Join(r.notes, "|"); !strings.Contains(notes, `The base has submodules, which are empty directories in its checkout: "has two\nlines" (and 1 more)`) {
+			t.Errorf("notes %q", r.notes)
+		}
+		if want := map[string]string{"sub": "sub/"}[dir]; r.sub != want {
+			t.Errorf("%s: the directory is %q", dir, r.sub)
+		}
+		run, err := newRunDir(t.Context())
+		must(t, err)
+		for _, cached := range []bool{true, true, false} {
+			c, err := r.checkout(t.Context(), run, "key", cached)
+			must(t, err)
+			for name, want := range map[string]string{
+				"sub/file": "text\n", "has\na line break": "text\n", " spaces ": "text\n", "run": "#!/bin/sh\n", "dos.txt": "text\r\n",
+				"sub/unix.txt": "text\n", "file.big": "big\n", "outside": "text\n", "ignored/but/in/it": "text\n", "-n": "text\n",
+				"\u00fcml\u00e4ut": "text\n", "deep/er/and/er/file": "text\n", "link": "text\n",
+			} {
+				if text, err := os.ReadFile(filepath.Join(c.tree(), name)); err != nil || string(text) != want {
+					t.Errorf("%s: %q is %q, %v, want %q", dir, name, text, err, want)
+				}
+			}
+			for name, want := range map[string]string{"link": "sub/file", "broken": "/nowhere"} {
+				if target, err := os.Readlink(filepath.Join(c.tree(), name)); err != nil || target != want {
+					t.Errorf("%s: %q links to %q, %v", dir, name, target, err)
+				}
+			}
+			for name, want := range map[string]fs.FileMode{"run": 0o100, "outside": 0, "sub/module": fs.ModeDir | 0o100, "has two\nlines": fs.ModeDir | 0o100} {
+				if info, err := os.Lstat(filepath.Join(c.tree(), name)); err != nil || info.Mode()&(fs.ModeType|0o100) != want {
+					t.Errorf("%s: the mode of %q is %v, %v", dir, name, info.Mode(), err)
+				}
+			}
+			if !c.isClean(t.Context()) {
+				t.Errorf("%s: the checkout is not that of the commit", dir)
+			}
+			must(t, c.finished())
+			c.close()
+		}
+		run.remove()
+		if after := snapshot(t, ".git"); !maps.Equal(before, after) {
+			t.Errorf("%s: the repository has changed:\n%v\n%v", dir, before, after)
+		}
+		if _, err := os.Lstat(called); err == nil {
+			t.Errorf("%s: a program of the user's was started", dir)
+		}
+	}
+}
+
+// TestCacheRepairs: what is built stays, and the files are those of the commit,
+// whatever an earlier run has done to them.
+func TestCacheRepairs(t *testing.T) {
+	do := aRepository(t, oneFile)
+	do("config", "core.ignoreStat", "true")
+	build1(t, "key").close()
+	for what, change := range map[string]func(c *checkout) error{
+		"nothing": func(c *checkout) error { return nil },
+		"a new text": func(c *checkout) error {
+			return os.WriteFile(filepath.Join(c.tree(), "sub", "file"), []byte("TEXT\n"), 0o600)
+		},
+		"another mode":  func(c *checkout) error { return os.Chmod(filepath.Join(c.tree(), "sub", "file"), 0o700) },
+		"no file":       func(c *checkout) error { return os.Remove(filepath.Join(c.tree(), "sub", "file")) },
+		"a new file":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "sub", "new"), nil, 0o600) },
+		"an ignored":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "ignored"), nil, 0o600) },
+		"a directory":   func(c *checkout) error { return os.Mkdir(filepath.Join(c.tree(), "new"), 0o700) },
+		"closed":        func(c *checkout) error { return os.MkdirAll(filepath.Join(c.tree(), "new", "a"), 0o500) },
+		"no tree":       func(c *checkout) error { return os.RemoveAll(c.tree()) },
+		"no index":      func(c *checkout) error { return os.Remove(filepath.Join(c.dir, indexName)) },
+		"a wrong index": func(c *checkout) error { return os.WriteFile(filepath.Join(c.dir, indexName), []byte("DIRC"), 0o600) },
+		"an empty tree without index": func(c *checkout) error {
+			return errors.Join(os.RemoveAll(c.tree()), os.Mkdir(c.tree(), 0o700), os.Remove(filepath.Join(c.dir, indexName)))
+		},
+		"a locked index": func(c *checkout) error {
+			return errors.Join(os.WriteFile(filepath.Join(c.dir, indexName+".lock"), nil, 0o600), os.Remove(filepath.Join(c.tree(), "sub", "file")))
+		},
+		"a linked tree": func(c *checkout) error {
+			moved := t.TempDir()
+			return errors.Join(os.Rename(c.tree(), filepath.Join(moved, "tree")), os.Symlink(filepath.Join(moved, "tree"), c.tree()))
+		},
+		"a linked directory": func(c *checkout) error {
+			moved := t.TempDir()
+			return errors.Join(os.Rename(filepath.Join(c.tree(), "sub"), filepath.Join(moved, "sub")), os.Symlink(filepath.Join(moved, "sub"), filepath.Join(c.tree(), "sub")))
+		},
+	} {
+		c := take(t, "key")
+		must(t, change(c))
+		c.close()
+		t.Run(what, func(t *testing.T) {
+			c := take(t, "key")
+			c.isEntry(t, true)
+			if info, err := os.Lstat(c.tree()); err != nil || !info.IsDir() {
+				t.Errorf("the tree is no directory: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(c.tree(), "new")); err == nil {
+				t.Error("the tree still has something new")
+			}
+			c.close()
+		})
+	}
+	for what, change := range map[string]func(c *checkout) error{
+		"a new program":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "base"), []byte("other"), 0o700) },
+		"one more":         func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "more"), nil, 0o700) },
+		"no program":       func(c *checkout) error { return os.Remove(filepath.Join(c.bin(), "base")) },
+		"no directory":     func(c *checkout) error { return os.RemoveAll(c.bin()) },
+		"not finished":     func(c *checkout) error { return os.Remove(filepath.Join(c.dir, completeName)) },
+		"not its own text": func(c *checkout) error { return os.WriteFile(filepath.Join(c.dir, completeName), nil, 0o600) },
+		"linked programs": func(c *checkout) error {
+			moved := t.TempDir()
+			return errors.Join(os.Rename(c.bin(), filepath.Join(moved, "bin")), os.Symlink(filepath.Join(moved, "bin"), c.bin()))
+		},
+	} {
+		c := take(t, "key")
+		if what == "a new program" {
+			old := time.Now().Add(-time.Hour)
+			must(t, os.Chtimes(filepath.Join(c.bin(), "base"), old, old))
+			must(t, os.WriteFile(filepath.Join(c.dir, completeName), []byte(listed(t, c)), 0o600))
+		}
+		must(t, change(c))
+		c.close()
+		t.Run(what, func(t *testing.T) {
+			c := take(t, "key")
+			c.isEntry(t, false)
+			c.close()
+		})
+		build1(t, "key").close()
+	}
+	take(t, "key").isEntry(t, true)
+	take(t, "another key").isEntry(t, false)
+	t.Chdir("sub")
+	take(t, "key").isEntry(t, false)
+	t.Chdir("..")
+	do("config", "core.eol", "lf")
+	take(t, "key").isEntry(t, false)
+}
+
+func listed(t *testing.T, c *checkout) string {
+	t.Helper()
+	text, err := c.listing()
+	must(t, err)
+	return text
+}
+
+// TestCacheOfTwoRuns: both have a checkout.
+func TestCacheOfTwoRuns(t *testing.T) {
+	aRepository(t, oneFile)
+	first := take(t, "key")
+	take(t, "key").isUncached(t, "another run makes the same entry")
+	first.isEntry(t, false)
+	put(t, filepath.Join(first.bin(), "base"), "built")
+	must(t, first.finished())
+	second := take(t, "key")
+	second.isEntry(t, true)
+	if first.dir != second.dir {
+		t.Errorf("%s and %s", first.dir, second.dir)
+	}
+	put(t, filepath.Join(first.tree(), "new"), "")
+	take(t, "key").isUncached(t, "another run uses the same entry")
+	first.close()
+	take(t, "key").isUncached(t, "another run uses the same entry")
+	second.close()
+	third := take(t, "key")
+	third.isEntry(t, true) // it has repaired it, and shares it
+	take(t, "key").isEntry(t, true)
+}
+
+// TestCacheForgets: the entries that nobody has used for long, and those that are
+// too many.
+func TestCacheForgets(t *testing.T) {
+	aRepository(t, oneFile)
+	old := build1(t, "old")
+	old.close()
+	long := time.Now().Add(-2 * maxUnused)
+	must(t, os.Chtimes(filepath.Join(old.dir, ownerName), long, long))
+	var all []*checkout
+	used := time.Now().Add(-24 * time.Hour)
+	for i := range maxEntries {
+		c := build1(t, fmt.Sprint("key ", i))
+		c.close()
+		used = used.Add(time.Minute)
+		must(t, os.Chtimes(filepath.Join(c.dir, ownerName), used, used))
+		all = append(all, c)
+	}
+	there := func(want ...bool) {
+		t.Helper()
+		for i, want := range want {
+			if _, err := os.Lstat(all[i].dir); (err == nil) != want {
+				t.Errorf("entry %d is there: %v, want %v", i, err == nil, want)
+			}
+		}
+	}
+	if _, err := os.Lstat(old.dir); err == nil {
+		t.Error("what nobody has used for long remains")
+	}
+	cache := filepath.Dir(old.dir)
+	foreign := map[string]string{
+		strings.Repeat("a", 64): strings.ToUpper(cacheOwner),
+		strings.Repeat("b", 64): "",
+		strings.Repeat("c", 63): cacheOwner,
+		"tmp":                   cacheOwner,
+	}
+	for name, text := range foreign {
+		put(t, filepath.Join(cache, name, ownerName), text)
+		must(t, os.Chtimes(filepath.Join(cache, name, ownerName), long, long))
+	}
+	take(t, "key 0").close() // the least recently used is now key 1
+	there(true, true, true)
+	held := take(t, "key 2")
+	must(t, os.Chtimes(held.owner.Name(), long, long))
+	must(t, os.Chtimes(filepath.Join(all[5].dir, ownerName), long, long))
+	build1(t, "one more").close()
+	there(true, true, true, true, true, false, true, true, true, true) // ten and the held one
+	build1(t, "two more").close()
+	there(true, true, true, true)
+	build1(t, "three more").close()
+	there(true, false, true, true)
+	held.close()
+	take(t, "one more").close()
+	there(true, false, false, true)
+	for name := range foreign {
+		if _, err := os.Lstat(filepath.Join(cache, name, ownerName)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCacheRefused: what is not an entry of this user is not used and stays, and
+// without a cache the run goes on.
+func TestCacheRefused(t *testing.T) {
+	aRepository(t, oneFile)
+	c := build1(t, "key")
+	c.close()
+	entry, cache := c.dir, filepath.Dir(c.dir)
+	moved := filepath.Join(t.TempDir(), "entry")
+	owner := filepath.Join(entry, ownerName)
+	for _, test := range []struct {
+		what     string
+		do, undo func() error
+		why      string
+	}{
+		{"a link", func() error { return errors.Join(os.Rename(entry, moved), os.Symlink(moved, entry)) }, func() error { return errors.Join(os.Remove(entry), os.Rename(moved, entry)) }, "not a directory that only this user"},
+		{"for the group", func() error { return os.Chmod(entry, 0o770) }, func() error { return os.Chmod(entry, 0o700) }, "not a directory that only this user"},
+		{"for all", func() error { return os.Chmod(cache, 0o777) }, func() error { return os.Chmod(cache, 0o700) }, "not a directory that only this user"},
+		{"an owner", func() error { return os.WriteFile(owner, []byte("somebody"), 0o600) }, func() error { return os.WriteFile(owner, []byte(cacheOwner), 0o600) }, "not an entry of the cache"},
+		{"no owner", func() error { return os.Remove(owner) }, func() error { return os.WriteFile(owner, []byte(cacheOwner), 0o600) }, "not an entry of the cache"},
+		{"a linked owner", func() error { return errors.Join(os.Rename(owner, moved), os.Symlink(moved, owner)) }, func() error { return errors.Join(os.Remove(owner), os.Rename(moved, owner)) }, "not an entry of the cache"},
+		{"a pipe", func() error { return errors.Join(os.Remove(owner), syscall.Mkfifo(owner, 0o600)) }, func() error { return errors.Join(os.Remove(owner), os.WriteFile(owner, []byte(cacheOwner), 0o600)) }, "not an entry of the cache"},
+		{"a file", func() error { return errors.Join(os.Rename(cache, moved), os.WriteFile(cache, nil, 0o600)) }, func() error { return errors.Join(os.Remove(cache), os.Rename(moved, cache)) }, "not a directory"},
+	} {
+		must(t, test.do())
+		t.Run(test.what, func(t *testing.T) { take(t, "key").isUncached(t, test.why) })
+		must(t, test.undo())
+	}
+	c = take(t, "key")
+	c.isEntry(t, true)
+	c.close()
+	t.Run("read-only", func(t *testing.T) {
+		if os.Getuid() == 0 {
+			t.Skip("this user may write everywhere")
+		}
+		must(t, os.Chmod(cache, 0o500))
+		defer os.Chmod(cache, 0o700)
+		take(t, "another key").isUncached(t, "permission denied")
+	})
+	t.Run("nowhere", func(t *testing.T) {
+		t.Setenv("XDG_CACHE_HOME", "")
+		t.Setenv("HOME", "")
+		take(t, "key").isUncached(t, "HOME")
+	})
+	t.Run("no cache", func(t *testing.T) {
+		r, err := openRepository(t.Context(), ".", "HEAD")
+		must(t, err)
+		run, err := newRunDir(t.Context())
+		must(t, err)
+		defer run.remove()
+		c, err := r.checkout(t.Context(), run, "key", false)
+		must(t, err)
+		if c.cached || c.complete() || len(c.notes) > 0 || !strings.HasPrefix(c.dir, run.dir) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// deathVariable tells TestDeath of another process when it is to die.
+const deathVariable = "BENCH_GATE_TEST_DEATH"
+
+// TestDeath is a run that is killed, as TestCacheAfterDeath wants it.
+func TestDeath(t *testing.T) {
+	when := os.Getenv(deathVariable)
+	if when == "" {
+		t.Skip("a part of TestCacheAfterDeath")
+	}
+	die := func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+	if when == "export" { // git starts what kills this process
+		os.Setenv("GATE_PID", strconv.Itoa(os.Getpid()))
+	}
+	r, err := openRepository(t.Context(), ".", "HEAD")
+	must(t, err)
+	run, err := newRunDir(t.Context())
+	must(t, err)
+	if when == "run" {
+		die()
+	}
+	c, err := r.checkout(t.Context(), run, "key", os.Getenv("CACHE") != "off")
+	must(t, err)
+	put(t, filepath.Join(c.bin(), "base"), "built")
+	if when == "build" {
+		die()
+	}
+	must(t, c.finished())
+	die()
+}
+
+// TestCacheAfterDeath kills runs. The next removes what they have left, and makes
+// what is not complete anew.
+func TestCacheAfterDeath(t *testing.T) {
+	canStart(t)
+	do := aRepository(t, map[string]string{"sub/file": "text\n", "slow": "text\n", ".gitattributes": "slow filter=slow\n"})
+	goOn := filepath.Join(t.TempDir(), "go-on")
+	do("config", "filter.slow.smudge", "if test -n \"$GATE_PID\"; then kill -9 $GATE_PID; while test ! -e '"+goOn+"'; do sleep 0.02; done; fi; cat")
+	self, err := os.Executable()
+	must(t, err)
+	before := snapshot(t, ".git")
+	kill := func(when, cache string) {
+		t.Helper()
+		cmd := exec.Command(self, "-test.run=^TestDeath$")
+		cmd.Env = append(os.Environ(), deathVariable+"="+when, "CACHE="+cache)
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Fatalf("%s: %v\n%s", when, err, out)
+		}
+	}
+	next := func(complete bool) {
+		t.Helper()
+		c := take(t, "key")
+		c.isEntry(t, complete)
+		c.close()
+		run, err := newRunDir(t.Context()) // that of the killed run is removed
+		must(t, err)
+		run.remove()
+		if left, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"*", "*", treeName)); err != nil || len(left) > 0 {
+			t.Errorf("there remain %v, %v", left, err)
+		}
+	}
+	c := take(t, "key")
+	c.close()
+	must(t, os.RemoveAll(c.dir))
+	must(t, os.Mkdir(c.dir, 0o700)) // killed before it had the owner file
+	next(false)
+	must(t, os.RemoveAll(c.dir))
+	put(t, filepath.Join(c.dir, ownerName), "") // before it had written it
+	next(false)
+
+	waitFor := func(owner string) { // until git ends
+		t.Helper()
+		f, err := os.OpenFile(owner, os.O_RDWR, 0)
+		must(t, err)
+		must(t, flock(f, syscall.LOCK_EX))
+		must(t, f.Close())
+	}
+	export := func() {
+		t.Helper()
+		os.Remove(goOn)
+		kill("export", "on")
+		take(t, "key").isUncached(t, "another run makes the same entry") // git still writes
+		put(t, goOn, "")
+		waitFor(filepath.Join(c.dir, ownerName))
+	}
+	must(t, os.RemoveAll(c.dir))
+	export()
+	next(false)
+	kill("build", "on")
+	next(false)
+	kill("end", "on")
+	next(true)
+	put(t, filepath.Join(c.tree(), "sub", "file"), "other") // a repair is killed
+	export()
+	next(true)
+	kill("run", "on")
+	next(true)
+
+	kill("build", "off")
+	next(true)
+	t.Setenv("TMPDIR", t.TempDir())
+	os.Remove(goOn)
+	kill("export", "off")
+	run, err := newRunDir(t.Context())
+	must(t, err)
+	run.remove()
+	owners, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"*", ownerName))
+	if err != nil || len(owners) != 1 {
+		t.Fatalf("git still writes, and there are %v, %v", owners, err)
+	}
+	put(t, goOn, "")
+	waitFor(owners[0])
+	if run, err = newRunDir(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run.remove()
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
+		t.Errorf("there remain %v, %v", left, err)
+	}
+	if after := snapshot(t, ".git"); !maps.Equal(before, after) {
+		t.Errorf("the repository has changed:\n%v\n%v", before, after)
+	}
+}
