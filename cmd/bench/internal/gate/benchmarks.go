@@ -401,6 +401,6 @@ func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 	if len(c.functions) == 0 {
 		return errors.New(strings.Join(append([]string{"there is no benchmark to compare"}, g.report.Notes...), "; "))
 	}
-	c.deadline = time.Now().Add(g.Budget)
+	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
 	return g.compare(ctx, c)
 }

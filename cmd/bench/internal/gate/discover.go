@@ -224,7 +224,8 @@ func (d *discovery) fit(within time.Duration, alpha float64) {
 				round += d.begin[packageOf(f.group)]
 			}
 		}
-		if len(rest) == 0 || round*time.Duration(bench.NewRule(units, alpha).Looks[0]) <= within {
+		first := round * time.Duration(bench.NewRule(units, alpha).Looks[0])
+		if len(rest) == 0 || first <= within*2/3 { // the machine may become busier
 			return
 		}
 		slowest := slices.MaxFunc(rest, func(a, b *function) int { return cmp.Compare(a.cost, b.cost) })

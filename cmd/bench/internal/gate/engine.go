@@ -58,12 +58,14 @@ type comparison struct {
 	base, now side
 	functions []*function
 	rule      bench.Rule
-	deadline  time.Time // no round begins that would end after it; zero is never
+	deadline  time.Time     // no round begins that would end after it; zero is never
+	reserve   time.Duration // before the deadline, for measureReordered
 	rounds    int
 	again     []float64 // see bench.TakePair
 	rand      *rand.Rand
 	progress  *cli.Progress
 	show      func() // or nil: called after each round
+	late      bool   // time was up before all had a verdict
 	failures  []error
 }
 
@@ -88,7 +90,11 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 		if len(open) == 0 {
 			break
 		}
-		if begin := time.Now(); !c.deadline.IsZero() && begin.Add(longest).After(c.deadline) {
+		end := time.Now().Add(longest)
+		if c.reserve > 0 && len(c.suspects()) > 0 {
+			end = end.Add(c.reserve)
+		}
+		if !c.deadline.IsZero() && end.After(c.deadline) {
 			c.giveUp(open)
 			break
 		}
@@ -110,6 +116,7 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 
 // giveUp makes what is still open inconclusive, and says what more time would do.
 func (c *comparison) giveUp(open []*function) {
+	c.late = true
 	for _, f := range open {
 		f.Verdict = bench.Inconclusive
 		f.Message = fmt.Sprintf("open after %d pairs, when the time was up", len(f.units[0].pairs))
@@ -299,7 +306,7 @@ func (u *unit) decide(rule bench.Rule) {
 		rule.Floor = 0
 	}
 	if kind == count {
-		if u.Verdict, _ = rule.DecideCounts(pairs); u.Verdict != bench.Pass {
+		if u.Verdict, _ = rule.DecideCounts(pairs); u.Verdict == bench.Regression || u.Verdict == bench.Inconclusive {
 			u.message = fmt.Sprintf("%v %s, base %v, %d pairs", u.New, u.Unit, u.Base, len(pairs))
 		}
 		return
@@ -370,6 +377,11 @@ func (r *report) take(c *comparison) {
 	}
 }
 
+// suspects are the functions that fail by their time.
+func (c *comparison) suspects() []*function {
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression })
+}
+
 // orders is how many random orders of functions either side is built in.
 const orders = 12
 
@@ -378,13 +390,10 @@ const orders = 12
 // several percent, and no number of pairs of one build would show it. What is slower by
 // itself stays slower; what is not passes, with a message.
 func (c *comparison) measureReordered(ctx context.Context) error {
-	var suspects []*function
+	suspects := c.suspects()
 	groups := map[string]bool{}
-	for _, f := range c.functions {
-		if f.Verdict == bench.Regression && f.units[0].Verdict == bench.Regression {
-			suspects = append(suspects, f)
-			groups[f.group] = true
-		}
+	for _, f := range suspects {
+		groups[f.group] = true
 	}
 	if len(suspects) == 0 || c.base.reorder == nil || c.now.reorder == nil {
 		return nil
@@ -398,7 +407,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		}
 	}
 	again := *c
-	again.functions, again.rounds, again.again = nil, 0, nil
+	again.functions, again.rounds, again.again, again.failures, again.reserve, again.late = nil, 0, nil, nil, 0, false
 	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
 	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
 	for _, f := range suspects {
@@ -409,15 +418,22 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	}
 	err := again.measure(ctx, orders)
 	for i, f := range suspects {
-		f.reordered(again.functions[i])
+		f.reordered(again.functions[i], again.late)
 	}
 	return err
 }
 
-// reordered takes the verdict on the same function with random orders of functions.
-func (f *function) reordered(again *function) {
+// reordered takes the verdict on the same function with random orders of functions. What
+// there was no time for changes nothing.
+func (f *function) reordered(again *function, late bool) {
+	if again.Verdict == bench.Regression && again.units[0].Verdict == bench.Open {
+		f.Message = again.Message // the new build failed
+		return
+	}
 	f.Reordered = again.Ratio
-	if again.Ratio == nil {
+	if again.Ratio == nil || late && again.Verdict == bench.Inconclusive {
+		f.units[0].message += "; there was no time to measure it with functions in random orders"
+		f.conclude()
 		return
 	}
 	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", again.Ratio.Median, interval(*again.Ratio), again.Ratio.N)
