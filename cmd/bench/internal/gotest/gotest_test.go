@@ -150,7 +150,7 @@ func TestPackages(t *testing.T) {
 		"cgo":      "example.com/user/cgo in cgo: Twice",
 		"clash":    "example.com/user/clash in other: Clash",
 		"cmd/prog": "example.com/user/cmd/prog in main: Main",
-		"kinds":    "example.com/user/kinds in kinds: Exits, Fails, Goexit, Leaves, Linked, Loop, Metrics, Names, Outside (external), Panics, Parallel, Prints, Reads, Skips, Tagged",
+		"kinds":    "example.com/user/kinds in kinds: Exits, Fails, Goexit, Leaves, Linked, Loop, Metrics, Names, Outside (external), Panics, Parallel, Prints, Reads, Skips, Tagged, Talks",
 	}
 	if _, ok := got["cgo"]; !ok {
 		t.Log("cgo is not enabled")
@@ -219,6 +219,24 @@ func TestOpenErrors(t *testing.T) {
 	refuse("this machine cannot run such a build")
 	t.Setenv("PATH", "")
 	refuse(`"go"`)
+}
+
+// TestModMod: with -mod=mod the go command would write what go.mod lacks.
+func TestModMod(t *testing.T) {
+	offline(t, "-mod=mod")
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"go.mod":         "module m\n\ngo 1.20\n\nreplace example.com/other => ./other\n",
+		"m_test.go":      "package m\n\nimport (\n\t\"testing\"\n\n\t_ \"example.com/other\"\n)\n\nfunc BenchmarkM(b *testing.B) {}\n",
+		"other/go.mod":   "module example.com/other\n",
+		"other/other.go": "package other\n",
+	})
+	unchanged(t, dir)
+	m := open(t, dir)
+	const want = "m_test.go:6:2: module example.com/other provides package example.com/other and is replaced but not required; to add it:"
+	if err := m.Build(t.Context(), pack(t, m, "."), filepath.Join(t.TempDir(), "x"), t.TempDir(), 0); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestFirstElement(t *testing.T) {
@@ -353,6 +371,9 @@ func TestWorker(t *testing.T) {
 	skips := worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}
 	check(w.lines(skips), "BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")
 	check(w.run("BenchmarkFails"), "--- FAIL: BenchmarkFails/sub", "kinds_test.go:91: a failure", "--- FAIL: BenchmarkFails")
+	if a, ok := w.ask(worker.Request{Benchmark: "BenchmarkTalks", Bench: "."}); !ok || !a.Truncated || len(a.Output) != worker.MaxOutput || !strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n") {
+		t.Errorf("long output: %v, %d bytes", a.Truncated, len(a.Output))
+	}
 	check(w.run("BenchmarkGoexit"), "BenchmarkGoexit-2 0")
 	for q, want := range map[worker.Request]string{
 		{Benchmark: "BenchmarkNowhere", Bench: "."}:                           "no benchmark BenchmarkNowhere",

@@ -44,6 +44,7 @@ func start(t *testing.T, m *Module, p Package, exe string, env ...string) *proce
 		t.Fatal(err)
 	}
 	w.out = bufio.NewScanner(out)
+	w.out.Buffer(nil, 2*worker.MaxOutput)
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

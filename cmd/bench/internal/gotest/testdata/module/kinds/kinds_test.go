@@ -91,6 +91,8 @@ func BenchmarkFails(b *testing.B) {
 	b.Run("sub", func(b *testing.B) { b.Fatal("a failure") })
 }
 
+func BenchmarkTalks(b *testing.B) { b.Fatal(strings.Repeat("blah ", 1<<20)) }
+
 func BenchmarkGoexit(b *testing.B) { runtime.Goexit() }
 func BenchmarkPanics(b *testing.B) { panic("a panic") }
 func BenchmarkExits(b *testing.B)  { os.Exit(0) }
