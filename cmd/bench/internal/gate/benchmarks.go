@@ -192,7 +192,7 @@ func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorke
 	}
 	cmd := exec.CommandContext(ctx, exe, append(args, s.opt.Args...)...)
 	cmd.Dir = s.pkgs[pkg].Dir
-	cmd.Env = append(s.module.Environ(), worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
+	cmd.Env = append(s.module.Environ(), "PWD="+cmd.Dir, worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
 		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
 	err := w.process.run(ctx, cmd)
 	if err == nil {
@@ -330,10 +330,23 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	defer base.close()
+	defer func() { base.close() }()
+	link, err := linkOfLength(len(base.tree()), run.dir, r.top)
+	if err != nil { // the temporary directory has a longer name than the cache
+		base.close()
+		if base, err = r.checkout(ctx, run, key, false); err != nil {
+			return err
+		}
+		if link, err = linkOfLength(len(base.tree()), run.dir, r.top); err != nil {
+			return err
+		}
+	}
 	g.report.Notes = append(g.report.Notes, base.notes...)
 	old, err := now.At(ctx, r.top, base.tree(), run.dir)
 	if err != nil {
+		return err
+	}
+	if now, err = now.At(ctx, r.top, link, run.dir); err != nil {
 		return err
 	}
 	if g.accepted, err = r.accepted(ctx); err != nil {
@@ -342,11 +355,25 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: now, bin: run.dir})
 }
 
+// linkOfLength makes a symbolic link to a directory, whose path has that length. Test
+// binaries know their sources by paths, and benchmarks that print or hash them would
+// otherwise differ between the sides.
+func linkOfLength(length int, in, to string) (path string, err error) {
+	path = in + string(filepath.Separator)
+	const longest = 255 // of a name in most file systems
+	n := length - len(path)
+	if n < 1 || n > longest {
+		return "", fmt.Errorf("a path of %d bytes in %s is not possible", length, in)
+	}
+	path += strings.Repeat("w", n)
+	return path, os.Symlink(to, path)
+}
+
 // compareModules builds the test binaries of two copies of a module and compares the
 // benchmarks that both have.
 func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
 	sides := [2]*testSide{base, now}
-	for _, s := range sides {
+	for i, s := range sides {
 		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
 		if err != nil && s == base {
 			err = fmt.Errorf("%s: %w", s.name, err)
@@ -358,7 +385,8 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			g.report.Notes = append(g.report.Notes, notes...)
 		}
 		s.opt, s.pkgs = &g.Options, map[string]gotest.Package{}
-		if s.run, err = os.MkdirTemp(run, "run"); err != nil {
+		s.run = filepath.Join(run, "run"+strconv.Itoa(i)) // of one length
+		if err := os.Mkdir(s.run, 0o700); err != nil {
 			return err
 		}
 		for _, p := range list {

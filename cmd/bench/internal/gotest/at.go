@@ -16,8 +16,9 @@ import (
 )
 
 // At returns the same module in another tree. top is the top directory of the
-// repository that m is in, tree has another revision of it, and files are written
-// to scratch, that the result needs as long as it is used.
+// repository that m is in, tree has a revision of it, and files are written to scratch,
+// that the result needs as long as it is used. If tree is a symbolic link, the test
+// binaries know their sources by paths through it.
 //
 // What is outside of the repository stays where it is: a replace directive whose
 // relative path leads there gets an absolute path, unless the module is vendored.
@@ -31,12 +32,14 @@ func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, er
 	}{{top, &mv.top}, {tree, &mv.tree}, {scratch, &mv.scratch}} {
 		path, err := filepath.Abs(d.name)
 		if err == nil {
-			path, err = filepath.EvalSymlinks(path)
+			*d.to, err = filepath.EvalSymlinks(path)
 		}
 		if err != nil {
 			return nil, err
 		}
-		*d.to = path
+		if d.name == tree {
+			mv.tree = path // a link stays one
+		}
 	}
 	dir, inside := mv.inTree(m.Dir)
 	if !inside {

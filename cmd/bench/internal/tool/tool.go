@@ -55,7 +55,7 @@ const maxOutput = 64 << 20
 // fails, the error is the first line on its standard error that tells of one.
 func Run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = dir, env
+	cmd.Dir, cmd.Env = dir, append(slices.Clip(env), "PWD="+dir) // which keeps the name of a directory that is a link
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
 	cmd.WaitDelay = 5 * time.Second
 	stdout, stderr := &Capped{Most: maxOutput}, &Capped{Most: 1 << 20}
