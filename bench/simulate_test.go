@@ -269,6 +269,139 @@ func TestGateRuleOptions(t *testing.T) {
 	}
 }
 
+// TestGateRuleReordered states what the gate makes of functions whose speed
+// depends on where the linker puts them. What would fail in the build that people get
+// is measured once more, in builds with functions in random orders: the first pairs
+// each have a build of their own of either side, and later pairs draw two of those.
+// Pairs that share a build are not independent, so that the bounds are too narrow:
+// the test measures by how much.
+func TestGateRuleReordered(t *testing.T) {
+	const (
+		comparisons = 40
+		noise       = 0.03 // between pairs of the same builds, as the busy machine has
+	)
+	runs := 200
+	if *long {
+		runs = 10000
+	}
+	r := rand.New(rand.NewPCG(10, 11))
+	sequence := func(rule Rule, next func(pair int) float64) (v Verdict, pairs []Pair) {
+		for v == Open {
+			pairs = append(pairs, Pair{1e6, 1e6 * next(len(pairs)) * math.Exp(noise*r.NormFloat64())})
+			if slices.Contains(rule.Looks, len(pairs)) {
+				v, _ = rule.Decide(pairs)
+			}
+		}
+		return v, pairs
+	}
+	for _, spread := range [...]float64{0.015, 0.03} { // of a build, a standard deviation of logarithms
+		build := func() float64 { return math.Exp(spread * r.NormFloat64()) }
+		for _, slower := range [...]float64{1, 1.02, 1.05, 1.10} { // in the median over all orders
+			suspects := 0
+			for range runs {
+				linked := build() / build()
+				if v, _ := sequence(NewRule(comparisons, 0.01), func(int) float64 { return slower * linked }); v == Regression {
+					suspects++
+				}
+			}
+			for _, orders := range [...]int{12, 24, 48} {
+				verdicts := map[Verdict]int{}
+				total := 0
+				base, now := make([]float64, orders), make([]float64, orders)
+				for range runs {
+					for i := range base {
+						base[i], now[i] = build(), build()
+					}
+					v, pairs := sequence(NewRule(1, 0.01), func(i int) float64 {
+						if i < orders {
+							return slower * now[i] / base[i]
+						}
+						return slower * now[r.IntN(orders)] / base[r.IntN(orders)]
+					})
+					verdicts[v]++
+					total += len(pairs)
+				}
+				t.Logf("| %v%%, %.0f%% slower | %s | %d | %s | %s | %s | %.0f |", 100*spread, 100*(slower-1), percent(suspects, runs), orders,
+					percent(verdicts[Regression], runs), percent(verdicts[Pass], runs), percent(verdicts[Inconclusive], runs), float64(total)/float64(runs))
+				of := func(v Verdict) float64 { return float64(verdicts[v]) / float64(runs) }
+				switch {
+				case slower == 1 && (of(Regression) > 0.001 || of(Pass) < 0.98):
+					t.Errorf("%v of functions that only an order makes slower fail, and %v pass", of(Regression), of(Pass))
+				case slower == 1.02 && orders >= 24 && of(Regression) > 0.012: // 0.01 and chance
+					t.Errorf("%v fail where it may just not, in %d orders, want at most 0.01", of(Regression), orders)
+				case slower == 1.10 && of(Regression) < 0.99:
+					t.Errorf("%v of functions that are slower in all orders fail, want 0.99", of(Regression))
+				}
+			}
+		}
+	}
+}
+
+// TestGateRuleBudget states what a budget leaves open, and how well Wanted says what more
+// would do. A budget cannot raise the share of wrong verdicts: it only takes looks away.
+func TestGateRuleBudget(t *testing.T) {
+	const comparisons = 40
+	rule := NewRule(comparisons, 0.01)
+	for _, c := range []struct {
+		machine
+		runs    int
+		budgets []int // pairs of a benchmark on average
+	}{{busy, 200, []int{10, 15, 25}}, {wild, 60, []int{15, 75, 150}}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if !*long {
+				c.runs /= 20
+			}
+			var whole []run
+			for seed := range c.runs {
+				whole = append(whole, c.restless(seed).gate(rule, oneOf(comparisons, 1), math.MaxInt))
+			}
+			for _, budget := range c.budgets {
+				var open, told, kept, sooner, refused, rightly, alarms int
+				for seed, end := range whole {
+					r := c.restless(seed).gate(rule, oneOf(comparisons, 1), budget*comparisons)
+					if slices.Contains(r.verdicts, Regression) {
+						alarms++
+					}
+					for i, v := range r.verdicts {
+						if v != Open {
+							continue
+						}
+						open++
+						wanted, took := rule.Wanted(r.pairs[i]), len(end.pairs[i])
+						switch decided := end.verdicts[i] != Inconclusive; {
+						case wanted == 0:
+							refused++
+							if !decided {
+								rightly++
+							}
+						default:
+							told++
+							if decided && took == wanted {
+								kept++
+							}
+							if decided && took < wanted {
+								sooner++
+							}
+						}
+					}
+				}
+				t.Logf("| %s, %d pairs | %s | %.1f of %d | %s, %s | %s: %s |", c.name, budget, percent(alarms, c.runs), float64(open)/float64(c.runs), comparisons,
+					percent(kept, max(1, told)), percent(sooner, max(1, told)), percent(refused, max(1, open)), percent(rightly, max(1, refused)))
+				if alarms > 0 {
+					t.Errorf("%d of %d runs fail something", alarms, c.runs)
+				}
+				if open == 0 {
+					t.Error("nothing is open: this shows nothing")
+				}
+				if n := kept + sooner; 4*n < told { // of 15 pairs that vary by 10%, little can be told
+					t.Errorf("%d of %d are decided by the look that Wanted tells", n, told)
+				}
+			}
+		})
+	}
+}
+
 // TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
 // or just not pass, and the noise drowns all, the share of wrong verdicts is at most Alpha.
 func TestGateRuleAtItsEdge(t *testing.T) {
