@@ -183,14 +183,15 @@ func (m machine) simulate(rule Rule, runs int) (t tally) {
 // two cores, it is twice as much.
 const pairSeconds = 4 * turnBlocks * (150e-6 + 400e-6)
 
-// took describes what runs of so many pairs, sorted, take.
+// took describes what runs of so many pairs, sorted, take, in the mean and at most
+// in 95% of them: pairs, thousands of blocks, minutes.
 func took(pairs []int) string {
 	sum := 0
 	for _, n := range pairs {
 		sum += n
 	}
 	mean, most := float64(sum)/float64(len(pairs)), float64(pairs[len(pairs)*95/100])
-	return fmt.Sprintf("%.0f, %.0f | %.0f, %.0f | %.1f, %.1f", mean, most, mean*4*turnBlocks/1e3, most*4*turnBlocks/1e3, mean*pairSeconds/60, most*pairSeconds/60)
+	return fmt.Sprintf("%.0f, %.0f | %.2g, %.2g | %.2g, %.2g", mean, most, mean*4*turnBlocks/1e3, most*4*turnBlocks/1e3, mean*pairSeconds/60, most*pairSeconds/60)
 }
 
 // TestGateRule states how often the gate fails what is not slower, how often it
@@ -399,6 +400,52 @@ func TestGateRuleBudget(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGateRuleCounts: of functions whose counts are more in just half of the calls, which
+// may not fail yet, a share of at most Alpha of the runs fails one. Equal counts
+// with noise pass.
+func TestGateRuleCounts(t *testing.T) {
+	const functions = 25
+	runs := 200
+	if *long {
+		runs = 10000
+	}
+	r := rand.New(rand.NewPCG(12, 13))
+	rule := NewRule(functions, 0.01)
+	edge, noisy, undecided := 0, 0, 0 // runs
+	for range runs {
+		of := func(next func() Pair) (all [4]int) {
+			for range functions {
+				v, pairs := Open, []Pair(nil)
+				for v == Open {
+					pairs = append(pairs, next())
+					if slices.Contains(rule.Looks, len(pairs)) {
+						v, _ = rule.DecideCounts(pairs)
+					}
+				}
+				all[v]++
+			}
+			return all
+		}
+		if of(func() Pair { return Pair{100, 100 + 50*float64(r.IntN(2))} })[Regression] > 0 {
+			edge++
+		}
+		count := func() float64 { return float64(5 + r.IntN(2)) }
+		switch v := of(func() Pair { return Pair{count(), count()} }); {
+		case v[Regression] > 0:
+			noisy++
+		case v[Inconclusive] > 0:
+			undecided++
+		}
+	}
+	t.Logf("%d runs of %d counts: half of the calls have more: %s fail; 5 or 6 on both sides: %s fail, %s inconclusive", runs, functions, percent(edge, runs), percent(noisy, runs), percent(undecided, runs))
+	if edge == 0 || float64(edge)/float64(runs) > 0.0125 { // 0.01 and chance
+		t.Errorf("%d of %d runs fail a count that is more in half of the calls, want some, and at most 0.01", edge, runs)
+	}
+	if noisy+undecided > 0 {
+		t.Errorf("equal counts with noise: %d runs fail, and %d are inconclusive", noisy, undecided)
 	}
 }
 
