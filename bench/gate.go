@@ -156,9 +156,9 @@ func (r Rule) DecideCounts(pairs []Pair) (Verdict, Estimate) {
 }
 
 // Wanted estimates from the pairs so far of an open comparison at which of Looks
-// Decide will give a verdict: pass or regression. It is 0 if none of them will, as
-// the ratios vary too much or their median is too near to Slower, and if there are no
-// pairs.
+// Decide will give a verdict: pass or regression. It is 0 without pairs, and if none
+// of the looks will, by more than chance: the ratios vary too much, or their median is
+// too near to Slower. Few pairs that vary much tell little.
 func (r Rule) Wanted(pairs []Pair) int {
 	if len(pairs) == 0 {
 		return 0
@@ -171,9 +171,13 @@ func (r Rule) Wanted(pairs []Pair) int {
 			against++
 		}
 	}
-	for _, look := range r.Looks {
+	share := float64(against) / float64(len(pairs))
+	for i, look := range r.Looks {
+		if i == len(r.Looks)-1 {
+			share -= math.Sqrt(share * (1 - share) / float64(len(pairs))) // its standard error
+		}
 		// A bound passes the limit if fewer than rank ratios are against it.
-		if look >= len(pairs) && against*look < rank(look, r.part())*len(pairs) {
+		if look >= len(pairs) && share*float64(look) < float64(rank(look, r.part())) {
 			return look
 		}
 	}

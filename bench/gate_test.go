@@ -214,7 +214,9 @@ func TestWanted(t *testing.T) {
 		{"slower, two lucky in 14", append(repeat(1.1, 12), 1, 1), 35},
 		{"three in 14", append(repeat(1, 11), 2, 2, 2), 68}, // 7.5 of 35, 15 of 68
 		{"a third", append(repeat(1, 14), repeat(2, 7)...), 140},
-		{"two fifths", append(repeat(1, 9), repeat(2, 6)...), 0},
+		{"two fifths of 15", append(repeat(1, 9), repeat(2, 6)...), 279}, // 0.27 of 279, with luck
+		{"two fifths of 100", append(repeat(1, 58), repeat(2, 42)...), 279},
+		{"nearly half of 100", append(repeat(1, 52), repeat(2, 48)...), 0},
 		{"at the limit", repeat(1.0505, 14), 0},
 		{"a spike after the first looks", append(repeat(1, 34), 2), 35},
 		{"after the last look", repeat(1, 280), 0},
