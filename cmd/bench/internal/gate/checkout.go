@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
@@ -263,12 +264,8 @@ func (c *checkout) export(ctx context.Context) error {
 // git runs git on tree with the index of it. A child of a killed gate still holds
 // the lock, so that nobody removes what it writes.
 func (c *checkout) git(ctx context.Context, args ...string) (string, error) {
-	t := toolOptions{
-		dir:  c.tree(),
-		env:  []string{"GIT_INDEX_FILE=" + filepath.Join(c.dir, indexName)},
-		held: c.owner,
-	}
-	return t.run(ctx, "git", slices.Concat(gitSettings, []string{
+	env := append(tool.Environ(), "GIT_INDEX_FILE="+filepath.Join(c.dir, indexName))
+	return tool.RunHolding(ctx, c.tree(), env, c.owner, "git", slices.Concat(gitSettings, []string{
 		"-c", "core.sparseCheckout=false", "-c", "submodule.recurse=false", // all files, and none of other repositories
 		"-c", "core.splitIndex=false", // a part of the index would be in the repository
 		"-c", "core.ignoreStat=false", // changes are looked for

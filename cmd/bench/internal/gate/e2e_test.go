@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 )
 
 var gateRuns = flag.Int("gate-runs", 0, "runs of TestGateEndToEnd of either kind; it measures for real")
@@ -41,7 +43,7 @@ func TestGateEndToEnd(t *testing.T) {
 	clone := filepath.Join(t.TempDir(), "clone")
 	must := func(dir, name string, args ...string) string {
 		t.Helper()
-		out, err := tool(t.Context(), dir, name, args...)
+		out, err := tool.Run(t.Context(), dir, tool.Environ(), name, args...)
 		if err != nil {
 			t.Fatal(name, args, err)
 		}

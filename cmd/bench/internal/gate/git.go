@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,10 +9,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
@@ -126,7 +124,7 @@ var gitSettings = []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsm
 // git runs git in the directory and returns what it prints, without the end of
 // the line. A path may end in a space.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
-	out, err := tool(ctx, dir, "git", slices.Concat(gitSettings, args)...)
+	out, err := tool.Run(ctx, dir, tool.Environ(), "git", slices.Concat(gitSettings, args)...)
 	return strings.TrimSuffix(out, "\n"), err
 }
 
@@ -198,7 +196,7 @@ func (b builds) remove() {
 // a source. The directory must be of no module, because a module can choose a
 // version of Go.
 func goSettings(ctx context.Context, dir string) (string, error) {
-	return tool(ctx, dir, "go", "env", "GOVERSION", "GOTOOLCHAIN", "GOOS", "GOARCH", "GO386", "GOAMD64", "GOARM", "GOARM64",
+	return tool.Run(ctx, dir, tool.Environ(), "go", "env", "GOVERSION", "GOTOOLCHAIN", "GOOS", "GOARCH", "GO386", "GOAMD64", "GOARM", "GOARM64",
 		"GOMIPS", "GOMIPS64", "GOPPC64", "GORISCV64", "GOFLAGS", "GOWORK", "GOEXPERIMENT", "GOFIPS140",
 		"CGO_ENABLED", "CC", "CXX", "CGO_CFLAGS", "CGO_CPPFLAGS", "CGO_CXXFLAGS", "CGO_LDFLAGS", "PKG_CONFIG")
 }
@@ -206,77 +204,6 @@ func goSettings(ctx context.Context, dir string) (string, error) {
 // build builds the bench of the module in the directory, without its version and
 // directory in it, so that builds of the same source are equal.
 func build(ctx context.Context, dir, exe string, env ...string) error {
-	t := toolOptions{dir: dir, env: env}
-	_, err := t.run(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
+	_, err := tool.Run(ctx, dir, append(tool.Environ(), env...), "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
 	return err
-}
-
-// hookVariables are the environment variables by which git tells a hook where the
-// repository and its index are. For the gate's own checkout they would be wrong:
-// if a hook runs the gate, git would check the base out into the index of the
-// commit that is being made.
-var hookVariables = sync.OnceValue(func() (names []string) {
-	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git, the error is that of the first use of it
-	for name := range strings.FieldsSeq(string(list)) {
-		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // these are settings of the user, not a place
-			names = append(names, name)
-		}
-	}
-	return names
-})
-
-// maxTool bounds what is kept of what a program prints. The longest is the list of
-// the files of a commit.
-const maxTool = 64 << 20
-
-// tool runs a program in the directory and returns what it prints. If the program
-// fails, the error is the first line on its standard error that tells of one.
-func tool(ctx context.Context, dir, name string, args ...string) (string, error) {
-	return toolOptions{dir: dir}.run(ctx, name, args...)
-}
-
-// toolOptions say how a program is run.
-type toolOptions struct {
-	dir  string
-	env  []string // in addition to that of this process
-	held *os.File // stays open in the program, and locked if it is; or nil
-}
-
-func (t toolOptions) run(ctx context.Context, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = t.dir
-	if t.held != nil && canLock {
-		cmd.ExtraFiles = []*os.File{t.held}
-	}
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains(hookVariables(), name)
-	})
-	for i, v := range cmd.Env {
-		switch name, path, _ := strings.Cut(v, "="); name {
-		case "TMPDIR", "GOTMPDIR": // relative to the directory of this process
-			if path, err := filepath.Abs(path); err == nil && !strings.HasSuffix(v, "=") {
-				cmd.Env[i] = name + "=" + path
-			}
-		}
-	}
-	cmd.Env = append(cmd.Env, t.env...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
-	cmd.WaitDelay = 5 * time.Second
-	stdout, stderr := &capped{most: maxTool}, &capped{most: maxTool}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	err := cmd.Run()
-	if err == nil || ctx.Err() != nil {
-		return stdout.text.String(), err
-	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return "", err // there is no such program
-	}
-	for line := range strings.Lines(stderr.text.String()) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go: downloading ") {
-			return "", errors.New(strings.TrimPrefix(line, "fatal: "))
-		}
-	}
-	return "", fmt.Errorf("%s: %w", name, err)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 )
 
 // withoutSettings makes git work as if nobody had configured it, in the directory,
@@ -77,7 +78,7 @@ func TestGateGit(t *testing.T) {
 	refuse("HEAD", "not a git repository")
 	do, commit := inRepository(t, dir)
 	do("init", "--quiet")
-	if _, err := tool(t.Context(), dir, "sh", "-c", "printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil || err.Error() != "x.go: wrong" {
+	if _, err := tool.Run(t.Context(), dir, tool.Environ(), "sh", "-c", "printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil || err.Error() != "x.go: wrong" {
 		t.Errorf("of a build: %v", err)
 	}
 	commit("go.mod", "module small\n\ngo 1.26\n")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -54,8 +55,18 @@ const maxOutput = 64 << 20
 // Run runs a program in the directory and returns what it prints. If the program
 // fails, the error is the first line on its standard error that tells of one.
 func Run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+	return RunHolding(ctx, dir, env, nil, name, args...)
+}
+
+// RunHolding is Run with a file, or nil, that the program holds open as this process
+// does, so that a lock of the file lasts until both have ended. Windows has no such
+// locks.
+func RunHolding(ctx context.Context, dir string, env []string, held *os.File, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(slices.Clip(env), "PWD="+dir) // which keeps the name of a directory that is a link
+	if held != nil && runtime.GOOS != "windows" {
+		cmd.ExtraFiles = []*os.File{held}
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it can clean up
 	cmd.WaitDelay = 5 * time.Second
 	stdout, stderr := &Capped{Most: maxOutput}, &Capped{Most: 1 << 20}
@@ -71,7 +82,7 @@ func Run(ctx context.Context, dir string, env []string, name string, args ...str
 	if line := telling(stderr.Text.String()); line != "" {
 		return "", errors.New(line)
 	}
-	return "", fmt.Errorf("%s %s: %w", name, args[0], err)
+	return "", fmt.Errorf("%s: %w", name, err)
 }
 
 // telling returns the first line that tells of an error. One that ends with a
