@@ -121,7 +121,7 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 		return nil, err
 	}
 	dir := filepath.Join(cache, name)
-	owner, alone, err := openEntry(dir)
+	owner, err := openEntry(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -131,19 +131,8 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 		}
 	}()
 	c = &checkout{dir: dir, repository: r, cached: true, owner: owner}
-	c.built = c.isComplete()
-	switch {
-	case c.built && c.isClean(ctx):
-	case !alone:
-		return nil, errors.New("another run uses the same entry of the cache")
-	default:
-		if !c.built {
-			err = wipe(c.dir)
-		}
-		if err == nil {
-			err = c.export(ctx)
-		}
-		if err != nil {
+	if c.built = c.isComplete(); !c.built || !c.isClean(ctx) {
+		if err := c.mend(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -152,10 +141,32 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 		return nil, err
 	}
 	removeOld(cache, name)
-	if c.built && alone {
-		return c, lockShared(owner)
-	}
 	return c, nil
+}
+
+// mend makes an entry anew, or its tree if what was built is complete. Then others
+// may share the entry, else it stays locked for this process alone.
+func (c *checkout) mend(ctx context.Context) error {
+	if lock(c.owner) != nil || !isFile(c.owner, c.owner.Name()) {
+		return errors.New("another run uses the same entry of the cache")
+	}
+	if c.built = c.isComplete(); !c.built { // another run can have made it meanwhile
+		if err := wipe(c.dir); err != nil {
+			return err
+		}
+		if _, err := c.owner.WriteAt([]byte(cacheOwner), 0); err != nil {
+			return err
+		}
+	}
+	if !c.isClean(ctx) {
+		if err := c.export(ctx); err != nil {
+			return err
+		}
+	}
+	if !c.built {
+		return nil
+	}
+	return lockShared(c.owner)
 }
 
 // cacheDir returns the directory of the cache, which it makes if there is none.
@@ -201,47 +212,43 @@ func (r repository) sum(ctx context.Context, key string) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q", parts))), nil
 }
 
-// openEntry opens and locks the owner file of an entry, which it makes if there is
-// none. It says whether the lock is for this process alone.
-func openEntry(dir string) (f *os.File, alone bool, err error) {
+// openEntry opens the owner file of an entry, which it makes if there is none, and
+// locks it together with others. The file of a new entry is empty.
+func openEntry(dir string) (f *os.File, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, false, err
+		return nil, err
 	}
 	if err := checkPrivate(dir); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	notOurs := fmt.Errorf("%s is not an entry of the cache", printable.Text(dir))
 	name := filepath.Join(dir, ownerName)
 	if info, err := os.Lstat(name); err == nil && (!info.Mode().IsRegular() || !ours(info)) {
-		return nil, false, notOurs
+		return nil, notOurs
 	}
 	if f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
 		}
 	}()
-	alone = lock(f) == nil
-	if !alone && tryLockShared(f) != nil || !isFile(f, name) {
-		return f, false, errors.New("another run makes the same entry of the cache")
+	if tryLockShared(f) != nil || !isFile(f, name) {
+		return f, errors.New("another run makes the same entry of the cache")
 	}
 	text, err := io.ReadAll(f)
 	if err != nil {
-		return f, alone, err
+		return f, err
 	}
-	if len(text) == 0 && alone { // it is new, or the run that made it was killed
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 1 {
-			return f, alone, notOurs
-		}
-		_, err = f.WriteString(cacheOwner)
-		return f, alone, err
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return f, err
 	}
-	if string(text) != cacheOwner {
-		return f, alone, notOurs
+	if string(text) != cacheOwner && (len(text) > 0 || len(entries) > 1) {
+		return f, notOurs
 	}
-	return f, alone, nil
+	return f, nil
 }
 
 // export makes tree anew, and bin if there is none. Git's read-tree obeys the

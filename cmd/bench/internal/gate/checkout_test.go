@@ -19,7 +19,7 @@ import (
 
 // aRepository makes a repository with one commit of the files, and changes to its
 // directory. The temporary files and the cache of the test are its own.
-func aRepository(t *testing.T, files map[string]string) (do func(args ...string)) {
+func aRepository(t *testing.T, files map[string]string) (r repository, do func(args ...string)) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
@@ -34,8 +34,16 @@ func aRepository(t *testing.T, files map[string]string) (do func(args ...string)
 		put(t, name, text)
 	}
 	do("add", "-A")
-	do("commit", "--quiet", "--allow-empty", "-m", "all")
-	return do
+	do("commit", "--quiet", "-m", "all")
+	return opened(t), do
+}
+
+// opened is the repository of the current directory, with HEAD.
+func opened(t *testing.T) repository {
+	t.Helper()
+	r, err := openRepository(t.Context(), ".", "HEAD")
+	must(t, err)
+	return r
 }
 
 // put writes a file.
@@ -57,11 +65,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// take makes a checkout of HEAD for a key.
-func take(t *testing.T, key string) *checkout {
+// take makes a checkout for a key.
+func (r repository) take(t *testing.T, key string) *checkout {
 	t.Helper()
-	r, err := openRepository(t.Context(), ".", "HEAD")
-	must(t, err)
 	run, err := newRunDir(t.Context())
 	must(t, err)
 	t.Cleanup(run.remove)
@@ -70,10 +76,10 @@ func take(t *testing.T, key string) *checkout {
 	return c
 }
 
-// build1 makes a checkout and builds something in it.
-func build1(t *testing.T, key string) *checkout {
+// build makes a checkout and builds something in it.
+func (r repository) build(t *testing.T, key string) *checkout {
 	t.Helper()
-	c := take(t, key)
+	c := r.take(t, key)
 	if c.complete() {
 		t.Fatalf("%s is complete before it was built", key)
 	}
@@ -142,7 +148,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 // TestCheckoutFiles: the checkout has the files as git would write them into a
 // clone, whatever the repository's settings, and the repository stays as it is.
 func TestCheckoutFiles(t *testing.T) {
-	do := aRepository(t, map[string]string{
+	_, do := aRepository(t, map[string]string{
 		"sub/file":            "text\n",
 		"has\na line break":   "text\n",
 		" spaces ":            "text\n",
@@ -246,9 +252,9 @@ func TestCheckoutFiles(t *testing.T) {
 // TestCacheRepairs: what is built stays, and the files are those of the commit,
 // whatever an earlier run has done to them.
 func TestCacheRepairs(t *testing.T) {
-	do := aRepository(t, oneFile)
+	r, do := aRepository(t, oneFile)
 	do("config", "core.ignoreStat", "true")
-	build1(t, "key").close()
+	r.build(t, "key").close()
 	for what, change := range map[string]func(c *checkout) error{
 		"nothing": func(c *checkout) error { return nil },
 		"a new text": func(c *checkout) error {
@@ -278,11 +284,11 @@ func TestCacheRepairs(t *testing.T) {
 			return errors.Join(os.Rename(filepath.Join(c.tree(), "sub"), filepath.Join(moved, "sub")), os.Symlink(filepath.Join(moved, "sub"), filepath.Join(c.tree(), "sub")))
 		},
 	} {
-		c := take(t, "key")
+		c := r.take(t, "key")
 		must(t, change(c))
 		c.close()
 		t.Run(what, func(t *testing.T) {
-			c := take(t, "key")
+			c := r.take(t, "key")
 			c.isEntry(t, true)
 			if info, err := os.Lstat(c.tree()); err != nil || !info.IsDir() {
 				t.Errorf("the tree is no directory: %v", err)
@@ -305,7 +311,7 @@ func TestCacheRepairs(t *testing.T) {
 			return errors.Join(os.Rename(c.bin(), filepath.Join(moved, "bin")), os.Symlink(filepath.Join(moved, "bin"), c.bin()))
 		},
 	} {
-		c := take(t, "key")
+		c := r.take(t, "key")
 		if what == "a new program" {
 			old := time.Now().Add(-time.Hour)
 			must(t, os.Chtimes(filepath.Join(c.bin(), "base"), old, old))
@@ -314,19 +320,18 @@ func TestCacheRepairs(t *testing.T) {
 		must(t, change(c))
 		c.close()
 		t.Run(what, func(t *testing.T) {
-			c := take(t, "key")
+			c := r.take(t, "key")
 			c.isEntry(t, false)
 			c.close()
 		})
-		build1(t, "key").close()
+		r.build(t, "key").close()
 	}
-	take(t, "key").isEntry(t, true)
-	take(t, "another key").isEntry(t, false)
+	r.take(t, "key").isEntry(t, true)
+	r.take(t, "another key").isEntry(t, false)
 	t.Chdir("sub")
-	take(t, "key").isEntry(t, false)
-	t.Chdir("..")
+	opened(t).take(t, "key").isEntry(t, false)
 	do("config", "core.eol", "lf")
-	take(t, "key").isEntry(t, false)
+	r.take(t, "key").isEntry(t, false)
 }
 
 func listed(t *testing.T, c *checkout) string {
@@ -338,39 +343,39 @@ func listed(t *testing.T, c *checkout) string {
 
 // TestCacheOfTwoRuns: both have a checkout.
 func TestCacheOfTwoRuns(t *testing.T) {
-	aRepository(t, oneFile)
-	first := take(t, "key")
-	take(t, "key").isUncached(t, "another run makes the same entry")
+	r, _ := aRepository(t, oneFile)
+	first := r.take(t, "key")
+	r.take(t, "key").isUncached(t, "another run makes the same entry")
 	first.isEntry(t, false)
 	put(t, filepath.Join(first.bin(), "base"), "built")
 	must(t, first.finished())
-	second := take(t, "key")
+	second := r.take(t, "key")
 	second.isEntry(t, true)
 	if first.dir != second.dir {
 		t.Errorf("%s and %s", first.dir, second.dir)
 	}
 	put(t, filepath.Join(first.tree(), "new"), "")
-	take(t, "key").isUncached(t, "another run uses the same entry")
+	r.take(t, "key").isUncached(t, "another run uses the same entry")
 	first.close()
-	take(t, "key").isUncached(t, "another run uses the same entry")
+	r.take(t, "key").isUncached(t, "another run uses the same entry")
 	second.close()
-	third := take(t, "key")
+	third := r.take(t, "key")
 	third.isEntry(t, true) // it has repaired it, and shares it
-	take(t, "key").isEntry(t, true)
+	r.take(t, "key").isEntry(t, true)
 }
 
 // TestCacheForgets: the entries that nobody has used for long, and those that are
 // too many.
 func TestCacheForgets(t *testing.T) {
-	aRepository(t, oneFile)
-	old := build1(t, "old")
+	r, _ := aRepository(t, oneFile)
+	old := r.build(t, "old")
 	old.close()
 	long := time.Now().Add(-2 * maxUnused)
 	must(t, os.Chtimes(filepath.Join(old.dir, ownerName), long, long))
 	var all []*checkout
 	used := time.Now().Add(-24 * time.Hour)
 	for i := range maxEntries {
-		c := build1(t, fmt.Sprint("key ", i))
+		c := r.build(t, fmt.Sprint("key ", i))
 		c.close()
 		if _, err := os.Lstat(old.dir); err == nil {
 			t.Fatal("what nobody has used for long remains")
@@ -398,19 +403,19 @@ func TestCacheForgets(t *testing.T) {
 		put(t, filepath.Join(cache, name, ownerName), text)
 		must(t, os.Chtimes(filepath.Join(cache, name, ownerName), long, long))
 	}
-	take(t, "key 0").close() // the least recently used is now key 1
+	r.take(t, "key 0").close() // the least recently used is now key 1
 	there(true, true, true)
-	held := take(t, "key 2")
+	held := r.take(t, "key 2")
 	must(t, os.Chtimes(held.owner.Name(), long, long))
 	must(t, os.Chtimes(filepath.Join(all[5].dir, ownerName), long, long))
-	build1(t, "one more").close()
+	r.build(t, "one more").close()
 	there(true, true, true, true, true, false, true, true, true, true) // ten and the held one
-	build1(t, "two more").close()
+	r.build(t, "two more").close()
 	there(true, true, true, true)
-	build1(t, "three more").close()
+	r.build(t, "three more").close()
 	there(true, false, true, true)
 	held.close()
-	take(t, "one more").close()
+	r.take(t, "one more").close()
 	there(true, false, false, true)
 	for name := range foreign {
 		if _, err := os.Lstat(filepath.Join(cache, name, ownerName)); err != nil {
@@ -422,8 +427,8 @@ func TestCacheForgets(t *testing.T) {
 // TestCacheRefused: what is not an entry of this user is not used and stays, and
 // without a cache the run goes on.
 func TestCacheRefused(t *testing.T) {
-	aRepository(t, oneFile)
-	c := build1(t, "key")
+	r, _ := aRepository(t, oneFile)
+	c := r.build(t, "key")
 	c.close()
 	entry, cache := c.dir, filepath.Dir(c.dir)
 	moved := filepath.Join(t.TempDir(), "entry")
@@ -443,10 +448,10 @@ func TestCacheRefused(t *testing.T) {
 		{"a file", func() error { return errors.Join(os.Rename(cache, moved), os.WriteFile(cache, nil, 0o600)) }, func() error { return errors.Join(os.Remove(cache), os.Rename(moved, cache)) }, "not a directory"},
 	} {
 		must(t, test.do())
-		t.Run(test.what, func(t *testing.T) { take(t, "key").isUncached(t, test.why) })
+		t.Run(test.what, func(t *testing.T) { r.take(t, "key").isUncached(t, test.why) })
 		must(t, test.undo())
 	}
-	c = take(t, "key")
+	c = r.take(t, "key")
 	c.isEntry(t, true)
 	c.close()
 	t.Run("read-only", func(t *testing.T) {
@@ -455,16 +460,14 @@ func TestCacheRefused(t *testing.T) {
 		}
 		must(t, os.Chmod(cache, 0o500))
 		defer os.Chmod(cache, 0o700)
-		take(t, "another key").isUncached(t, "permission denied")
+		r.take(t, "another key").isUncached(t, "permission denied")
 	})
 	t.Run("nowhere", func(t *testing.T) {
 		t.Setenv("XDG_CACHE_HOME", "")
 		t.Setenv("HOME", "")
-		take(t, "key").isUncached(t, "HOME")
+		r.take(t, "key").isUncached(t, "HOME")
 	})
 	t.Run("no cache", func(t *testing.T) {
-		r, err := openRepository(t.Context(), ".", "HEAD")
-		must(t, err)
 		run, err := newRunDir(t.Context())
 		must(t, err)
 		defer run.remove()
@@ -489,8 +492,7 @@ func TestDeath(t *testing.T) {
 	if when == "export" { // git starts what kills this process
 		os.Setenv("GATE_PID", strconv.Itoa(os.Getpid()))
 	}
-	r, err := openRepository(t.Context(), ".", "HEAD")
-	must(t, err)
+	r := opened(t)
 	run, err := newRunDir(t.Context())
 	must(t, err)
 	if when == "run" {
@@ -510,7 +512,7 @@ func TestDeath(t *testing.T) {
 // what is not complete anew.
 func TestCacheAfterDeath(t *testing.T) {
 	canStart(t)
-	do := aRepository(t, map[string]string{"sub/file": "text\n", "slow": "text\n", ".gitattributes": "slow filter=slow\n"})
+	r, do := aRepository(t, map[string]string{"sub/file": "text\n", "slow": "text\n", ".gitattributes": "slow filter=slow\n"})
 	goOn := filepath.Join(t.TempDir(), "go-on")
 	do("config", "filter.slow.smudge", "if test -n \"$GATE_PID\"; then kill -9 $GATE_PID; while test ! -e '"+goOn+"'; do sleep 0.02; done; fi; cat")
 	self, err := os.Executable()
@@ -528,7 +530,7 @@ func TestCacheAfterDeath(t *testing.T) {
 	}
 	next := func(complete bool) {
 		t.Helper()
-		c := take(t, "key")
+		c := r.take(t, "key")
 		c.isEntry(t, complete)
 		c.close()
 		run, err := newRunDir(t.Context()) // that of the killed run is removed
@@ -538,7 +540,7 @@ func TestCacheAfterDeath(t *testing.T) {
 			t.Errorf("there remain %v, %v", left, err)
 		}
 	}
-	c := take(t, "key")
+	c := r.take(t, "key")
 	c.close()
 	must(t, os.RemoveAll(c.dir))
 	must(t, os.Mkdir(c.dir, 0o700)) // killed before it had the owner file
@@ -558,7 +560,7 @@ func TestCacheAfterDeath(t *testing.T) {
 		t.Helper()
 		os.Remove(goOn)
 		kill("export", "on")
-		take(t, "key").isUncached(t, "another run makes the same entry") // git still writes
+		r.take(t, "key").isUncached(t, "another run makes the same entry") // git still writes
 		put(t, goOn, "")
 		waitFor(filepath.Join(c.dir, ownerName))
 	}
