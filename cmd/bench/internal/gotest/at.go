@@ -16,9 +16,9 @@ import (
 )
 
 // At returns the same module in another tree. top is the top directory of the
-// repository that m is in, tree has a revision of it, and files are written to scratch,
-// that the result needs as long as it is used. If tree is a symbolic link, the test
-// binaries know their sources by paths through it.
+// repository that m is in, tree has another revision of it, and files are written
+// to scratch, that the result needs as long as it is used. If tree is a symbolic
+// link, builds have paths that begin with its name.
 //
 // What is outside of the repository stays where it is: a replace directive whose
 // relative path leads there gets an absolute path, unless the module is vendored.
@@ -26,20 +26,21 @@ import (
 // of the working copy alone; paths into the repository lead into the tree.
 func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, error) {
 	mv := mover{overlay: map[string]string{}, outside: map[string]bool{}}
-	for _, d := range [...]struct {
-		name string
-		to   *string
-	}{{top, &mv.top}, {tree, &mv.tree}, {scratch, &mv.scratch}} {
-		path, err := filepath.Abs(d.name)
-		if err == nil {
-			*d.to, err = filepath.EvalSymlinks(path)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if d.name == tree {
-			mv.tree = path // a link stays one
-		}
+	var err error
+	if mv.top, err = filepath.Abs(top); err == nil {
+		mv.top, err = filepath.EvalSymlinks(mv.top) // as m.Dir is
+	}
+	if err == nil {
+		mv.tree, err = filepath.Abs(tree)
+	}
+	if err == nil {
+		mv.scratch, err = filepath.Abs(scratch)
+	}
+	if err == nil {
+		mv.scratch, err = os.MkdirTemp(mv.scratch, "module-") // others may be in the same
+	}
+	if err != nil {
+		return nil, err
 	}
 	dir, inside := mv.inTree(m.Dir)
 	if !inside {

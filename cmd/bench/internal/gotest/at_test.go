@@ -161,6 +161,27 @@ func TestAt(t *testing.T) {
 			t.Errorf("go.work is %q", m.work)
 		}
 	})
+	t.Run("by a link", func(t *testing.T) {
+		top, tree := revisions(t, with(outside, map[string]string{
+			"sub/go.mod":       subModule + "\nreplace example.com/old => ../old\n\nreplace example.com/outside => ../../outside\n",
+			"sub/path_test.go": "package sub\n\nimport (\n\t\"runtime\"\n\t\"testing\"\n)\n\nfunc BenchmarkPath(b *testing.B) { _, path, _, _ := runtime.Caller(0); b.Log(path) }\n",
+		}))
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(tree, link); err != nil {
+			t.Skip(err)
+		}
+		m := at(t, top, link, "sub")
+		uses(t, m, filepath.Join(link, "old"), filepath.Join(filepath.Dir(top), "outside"))
+		p := pack(t, m, ".")
+		w := start(t, m, p, build(t, m, p, 0))
+		want := filepath.ToSlash(filepath.Join(link, "sub", "path_test.go"))
+		if lines := w.run("BenchmarkPath"); len(lines) < 3 || !strings.HasSuffix(lines[2], want) {
+			t.Errorf("lines %q, want the path %s", lines, want)
+		}
+		if err := w.end(); err != nil {
+			t.Error(err, &w.stderr)
+		}
+	})
 	t.Run("another go.mod", func(t *testing.T) {
 		top, tree := revisions(t, with(outside, map[string]string{
 			"sub/go.mod":  "module example.com/sub\n",

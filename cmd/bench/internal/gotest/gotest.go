@@ -19,7 +19,7 @@ import (
 
 // A Module is a Go module as a working copy has it.
 type Module struct {
-	Dir  string // absolute, without links: where go.mod is
+	Dir  string // absolute: where go.mod is; of Open, without links
 	Path string // module path
 
 	goflags   []string          // GOFLAGS
@@ -123,7 +123,7 @@ func (m *Module) Environ() []string { return append(tool.Environ(), m.env...) }
 
 // run runs the go command in the module.
 func (m *Module) run(ctx context.Context, args ...string) (string, error) {
-	return tool.Run(ctx, m.Dir, m.Environ(), "go", args...)
+	return tool.Run(ctx, m.Dir, append(m.Environ(), "PWD="+m.Dir), "go", args...) // PWD has the name of a link
 }
 
 // goEnv returns variables of the go command in the directory.

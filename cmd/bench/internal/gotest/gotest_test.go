@@ -366,7 +366,7 @@ func TestWorker(t *testing.T) {
 	// for the next.
 	check(w.run("BenchmarkPrints"), "BenchmarkPrints/sub-2 2")
 	check(w.run("BenchmarkLeaves"), "BenchmarkLeaves-2 2")
-	check(w.run("BenchmarkReads"), "BenchmarkReads-2 2 2.000 procs")
+	check(w.lines(worker.Request{Benchmark: "BenchmarkReads", Bench: ".", Benchtime: "1x", Count: 1}), "BenchmarkReads-2 1 2.000 procs")
 	check(w.run("BenchmarkSkips"))
 	skips := worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}
 	check(w.lines(skips), "BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")

@@ -60,6 +60,13 @@ func (m *Module) Key(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	for _, f := range m.flags {
+		if name, path := cutFlag(f); name == "modfile" {
+			if err := addFile(h, path); err != nil {
+				return "", err
+			}
+		}
+	}
 	if m.work != "" {
 		if err := addFile(h, m.work); err != nil {
 			return "", err
