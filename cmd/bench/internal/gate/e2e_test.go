@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"os"
@@ -41,59 +42,16 @@ func TestGateEndToEnd(t *testing.T) {
 		t.Skip("it takes minutes and a machine: -gate-runs 20")
 	}
 	clone := filepath.Join(t.TempDir(), "clone")
-	must := func(dir, name string, args ...string) string {
-		t.Helper()
-		out, err := tool.Run(t.Context(), dir, tool.Environ(), name, args...)
-		if err != nil {
-			t.Fatal(name, args, err)
-		}
-		return strings.TrimSpace(out)
-	}
-	must(".", "git", "clone", "--quiet", "--shared", must(".", "git", "rev-parse", "--show-toplevel"), clone)
-	exe := filepath.Join(t.TempDir(), "bench.exe")
-	must(clone, "go", "build", "-o", exe, "./cmd/bench")
+	inDir(t, ".", "git", "clone", "--quiet", "--shared", inDir(t, ".", "git", "rev-parse", "--show-toplevel"), clone)
+	exe := buildBench(t, clone)
 	source := filepath.Join(clone, "kernels.go")
 	original, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := func() (status int, regressions []string) {
-		file := filepath.Join(t.TempDir(), "report.json")
-		cmd := exec.Command(exe, "gate", "-base", "HEAD", "-json", file)
-		cmd.Dir = clone
-		begin := time.Now()
-		out, err := cmd.CombinedOutput()
-		if status = cmd.ProcessState.ExitCode(); status == 2 {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var r struct {
-			Verdict string
-			Results []struct {
-				Kernel, DType, Verdict string
-				Ratio                  struct{ Median, Lo, Hi float64 }
-			}
-		}
-		if err := json.Unmarshal(text, &r); err != nil {
-			t.Fatal(err)
-		}
-		for _, q := range r.Results {
-			if q.Verdict == "regression" {
-				regressions = append(regressions, q.Kernel)
-			}
-			if q.Verdict != "pass" {
-				t.Logf("%s %s: %s, %.3f times (%.3f to %.3f)", q.Kernel, q.DType, q.Verdict, q.Ratio.Median, q.Ratio.Lo, q.Ratio.Hi)
-			}
-		}
-		t.Logf("status %d, %s, %.0f s", status, r.Verdict, time.Since(begin).Seconds())
-		return status, regressions
-	}
 	right := 0
 	for range *gateRuns {
-		if status, _ := gate(); status == 0 {
+		if runGate(t, exe, clone, "-base", "HEAD").status == 0 {
 			right++
 		}
 	}
@@ -114,14 +72,85 @@ func TestGateEndToEnd(t *testing.T) {
 		if err := os.WriteFile(source, []byte(planted), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if status, regressions := gate(); status == 1 && slices.Equal(regressions, []string{p.kernel}) {
+		if r := runGate(t, exe, clone, "-base", "HEAD"); r.status == 1 && slices.Equal(r.regressions, []string{p.kernel}) {
 			right++
 		} else {
-			t.Logf("planted in %s, found in %v", p.kernel, regressions)
+			t.Logf("planted in %s, found in %v", p.kernel, r.regressions)
 		}
 	}
 	t.Logf("One kernel 10%% slower: %d of %d runs fail and name it alone", right, *gateRuns)
 	if right < *gateRuns {
 		t.Errorf("%d of %d runs name the slower kernel alone", right, *gateRuns)
 	}
+}
+
+// inDir runs a program in a directory, and returns what it prints.
+func inDir(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	out, err := tool.Run(t.Context(), dir, tool.Environ(), name, args...)
+	if err != nil {
+		t.Fatal(name, args, err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// buildBench builds the bench of a working tree of this project.
+func buildBench(t *testing.T, top string) string {
+	exe := filepath.Join(t.TempDir(), "bench.exe")
+	inDir(t, top, "go", "build", "-o", exe, "./cmd/bench")
+	return exe
+}
+
+// A gateRun is what a run of the gate reported.
+type gateRun struct {
+	status      int
+	seconds     float64
+	regressions []string
+	results     []reported
+}
+
+// A reported is a Result as JSON has it.
+type reported struct {
+	Kernel, DType, Package, Benchmark, Verdict, Message string
+	Ratio                                               struct{ Median, Lo, Hi float64 }
+}
+
+func (r reported) name() string { return cmp.Or(r.Benchmark, r.Kernel) }
+
+// runGate runs the gate in a directory, and prints what is not a pass.
+func runGate(t *testing.T, exe, dir string, args ...string) (r gateRun) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.json")
+	cmd := exec.CommandContext(t.Context(), exe, append([]string{"gate", "-json", file}, args...)...)
+	cmd.Dir = dir
+	begin := time.Now()
+	out, err := cmd.CombinedOutput()
+	r.seconds = time.Since(begin).Seconds()
+	if r.status = cmd.ProcessState.ExitCode(); r.status == 2 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	var report struct {
+		Verdict string
+		Results []reported
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &report)
+	}
+	if err != nil {
+		t.Errorf("no report: %v\n%s", err, out)
+	}
+	count := map[string]int{}
+	for _, q := range report.Results {
+		count[q.Verdict]++
+		if q.Verdict == "regression" {
+			r.regressions = append(r.regressions, q.name())
+		}
+		if q.Verdict != "pass" {
+			t.Logf("  %s: %s, %.3f times (%.3f to %.3f); %s", strings.TrimSpace(q.name()+" "+q.DType), q.Verdict, q.Ratio.Median, q.Ratio.Lo, q.Ratio.Hi, q.Message)
+		}
+	}
+	r.results = report.Results
+	t.Logf("status %d, %s, %.0f s, %v", r.status, report.Verdict, r.seconds, count)
+	return r
 }

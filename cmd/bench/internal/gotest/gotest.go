@@ -123,7 +123,7 @@ func (m *Module) Environ() []string { return append(tool.Environ(), m.env...) }
 
 // run runs the go command in the module.
 func (m *Module) run(ctx context.Context, args ...string) (string, error) {
-	return tool.Run(ctx, m.Dir, append(m.Environ(), "PWD="+m.Dir), "go", args...) // PWD has the name of a link
+	return tool.Run(ctx, m.Dir, m.Environ(), "go", args...)
 }
 
 // goEnv returns variables of the go command in the directory.

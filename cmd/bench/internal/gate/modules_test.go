@@ -1,0 +1,309 @@
+package gate
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A realModule is one that nobody of this project wrote, with two of its releases.
+type realModule struct {
+	name, path, old, new string
+	edits                []edit // slow the new release down, by work that is done twice
+	touched              string // the benchmark that becomes a tenth slower; no other calls the edited code
+}
+
+// An edit replaces a text that a file has once.
+type edit struct{ file, text, by string }
+
+var realModules = []realModule{
+	// Nanoseconds to a millisecond, nothing allocated. 40 of the 256 doublings of the
+	// function are most of a tenth of its work.
+	{"edwards25519", "filippo.io/edwards25519", "v1.1.0", "v1.2.0", []edit{{"scalarmult.go",
+		"	// Move from high to low bits, doubling the accumulator\n",
+		`	for n := 0; n < 40; n++ {
+		tmp1.Double(tmp2)
+		tmp2.FromP1xP1(tmp1)
+	}
+	tmp2.Zero()
+
+	// Move from high to low bits, doubling the accumulator
+`}}, "BenchmarkVarTimeDoubleScalarBaseMult"},
+
+	// Allocations, sub-benchmarks, five packages with benchmarks, RunParallel. Other
+	// benchmarks have no array of more than 4096 bytes.
+	{"zap", "go.uber.org/zap", "v1.27.1", "v1.28.0", []edit{{"zapcore/json_encoder.go",
+		`	err := arr.MarshalLogArray(enc)
+	enc.buf.AppendByte(']')
+	return err
+}
+`,
+		`	before := enc.buf.Len()
+	err := arr.MarshalLogArray(enc)
+	if text := enc.buf.Bytes()[before:]; len(text) > 4096 {
+		scanAgain(text[:len(text)/10])
+	}
+	enc.buf.AppendByte(']')
+	return err
+}
+
+//go:noinline
+func scanAgain(text []byte) (special int) {
+	for _, c := range text {
+		if c >= utf8.RuneSelf || c < 0x20 || c == '\\' || c == '"' {
+			special++
+		}
+	}
+	return special
+}
+`}}, "BenchmarkZapJSON"},
+
+	// Reads testdata, decodes and encodes whole documents, has test files in the package
+	// and outside of it, and much to set up. Other documents are shorter than 4096
+	// bytes. To find the items of a document is a tenth of decoding it.
+	{"toml", "github.com/BurntSushi/toml", "v1.5.0", "v1.6.0", []edit{{"parse.go",
+		"	p = &parser{\n		keyInfo: ",
+		`	if len(data) > 4096 {
+		lexAgain(data)
+	}
+
+	p = &parser{
+		keyInfo: `}, {"lex.go",
+		"func lex(input string) *lexer {\n",
+		`var again = lex("")
+
+func lexAgain(input string) {
+	items, stack := again.items, again.stack[:0]
+	*again = lexer{input: input, state: lexTop, items: items, stack: stack, line: 1}
+	for {
+		if it := again.nextItem(); it.typ == itemEOF || it.typ == itemError {
+			return
+		}
+	}
+}
+
+func lex(input string) *lexer {
+`}}, "BenchmarkDecode/large-doc"},
+}
+
+// A tally counts runs of the gate.
+type tally struct {
+	runs, pass, regression, inconclusive, errors int
+
+	right       int // as expected
+	falseAlarms int // named a benchmark whose code is the same on both sides
+	seconds     []float64
+}
+
+func (c *tally) add(r gateRun, touched []string) (right bool) {
+	c.runs++
+	c.seconds = append(c.seconds, r.seconds)
+	switch r.status {
+	case 0:
+		c.pass++
+	case 1:
+		c.regression++
+	case 3:
+		c.inconclusive++
+	default:
+		c.errors++
+	}
+	if slices.ContainsFunc(r.regressions, func(name string) bool { return !slices.Contains(touched, name) }) {
+		c.falseAlarms++
+	}
+	if len(touched) == 0 {
+		right = r.status == 0
+	} else {
+		right = r.status == 1 && slices.Equal(r.regressions, touched)
+	}
+	if right {
+		c.right++
+	}
+	return right
+}
+
+func (c *tally) String() string {
+	if c.runs == 0 {
+		return "no runs"
+	}
+	s := slices.Sorted(slices.Values(c.seconds))
+	return fmt.Sprintf("%d of %d runs right (%d pass, %d fail, %d inconclusive, %d errors), %d with a false alarm; %.0f s (%.0f to %.0f)",
+		c.right, c.runs, c.pass, c.regression, c.inconclusive, c.errors, c.falseAlarms, s[len(s)/2], s[0], s[len(s)-1])
+}
+
+// TestModules runs the gate on modules that nobody of this project wrote, as their
+// maintainers would do: with the same revision on both sides it passes, and with a
+// benchmark that became a tenth slower it fails and names that one alone. The last part
+// compares two releases, and says beside it what benchstat says of ten runs of each.
+//
+//	go test ./cmd/bench/internal/gate -run TestModules -gate-runs 20 -timeout 3h -v
+//	go test ./cmd/bench/internal/gate -run TestModules/zap/planted -gate-runs 20 -timeout 1h -v
+func TestModules(t *testing.T) {
+	if *gateRuns == 0 {
+		t.Skip("it takes an hour, a machine and the module proxy: -gate-runs 20")
+	}
+	exe := buildBench(t, inDir(t, ".", "git", "rev-parse", "--show-toplevel"))
+	var same, planted tally
+	for _, m := range realModules {
+		t.Run(m.name, func(t *testing.T) {
+			dir := m.repository(t)
+			flags := []string{"-bench", ".", "-base"}
+			t.Run("same", func(t *testing.T) {
+				c := tally{}
+				for range *gateRuns {
+					logLoad(t)
+					r := runGate(t, exe, dir, append(flags, "HEAD")...)
+					c.add(r, nil)
+					same.add(r, nil)
+				}
+				t.Logf("%s, the same revision on both sides: %v", m.name, &c)
+				if c.right < c.runs {
+					t.Errorf("%d of %d runs pass", c.right, c.runs)
+				}
+			})
+			t.Run("planted", func(t *testing.T) {
+				m.plant(t, dir)
+				defer inDir(t, dir, "git", "checkout", "--quiet", ".")
+				c := tally{}
+				for range (*gateRuns + 1) / 2 {
+					logLoad(t)
+					r := runGate(t, exe, dir, append(flags, "HEAD")...)
+					c.add(r, []string{m.touched})
+					planted.add(r, []string{m.touched})
+				}
+				t.Logf("%s, %s a tenth slower: %v", m.name, m.touched, &c)
+				if c.right < c.runs {
+					t.Errorf("%d of %d runs name it alone", c.right, c.runs)
+				}
+			})
+			t.Run("releases", func(t *testing.T) {
+				r := runGate(t, exe, dir, append(flags, "HEAD~1")...)
+				m.besideBenchstat(t, dir, r)
+			})
+		})
+	}
+	t.Logf("The same revision on both sides: %v", &same)
+	t.Logf("One benchmark a tenth slower: %v", &planted)
+	if n := same.runs + planted.runs; n > 0 {
+		x := same.falseAlarms + planted.falseAlarms
+		t.Logf("False alarms: %d in %d runs, %.1f%%; with a confidence of 95%% at most %.1f%%", x, n, 100*float64(x)/float64(n), 100*upperBound(x, n))
+	}
+}
+
+// logLoad prints how busy the machine is, where Linux tells it.
+func logLoad(t *testing.T) {
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		t.Logf("load %.14s", text)
+	}
+}
+
+// repository makes a git repository with a commit for each of the releases.
+func (m realModule) repository(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), m.name)
+	inDir(t, ".", "git", "init", "--quiet", dir)
+	for _, version := range [...]string{m.old, m.new} {
+		var module struct{ Dir string }
+		if err := json.Unmarshal([]byte(inDir(t, t.TempDir(), "go", "mod", "download", "-json", m.path+"@"+version)), &module); err != nil {
+			t.Fatal(err)
+		}
+		inDir(t, dir, "git", "rm", "-r", "--quiet", "--ignore-unmatch", ".")
+		if err := os.CopyFS(dir, os.DirFS(module.Dir)); err != nil {
+			t.Fatal(err)
+		}
+		inDir(t, dir, "git", "add", "--all", "--force")
+		inDir(t, dir, "git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", version)
+	}
+	return dir
+}
+
+// plant makes the edits in the working tree.
+func (m realModule) plant(t *testing.T, dir string) {
+	for _, e := range m.edits {
+		name := filepath.Join(dir, filepath.FromSlash(e.file))
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), e.text); n != 1 {
+			t.Fatalf("%s %s: %d times %q", m.path, e.file, n, e.text)
+		}
+		if err := os.WriteFile(name, []byte(strings.Replace(string(text), e.text, e.by, 1)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// besideBenchstat prints the gate's verdicts on the new release beside what benchstat
+// says of ten runs of go test for each release, which are taken one after the other.
+func (m realModule) besideBenchstat(t *testing.T, dir string, r gateRun) {
+	tmp := t.TempDir()
+	benchstat := filepath.Join(tmp, "benchstat.exe")
+	inDir(t, ".", "go", "build", "-o", benchstat, "golang.org/x/perf/cmd/benchstat")
+	old := filepath.Join(tmp, "old")
+	inDir(t, ".", "git", "clone", "--quiet", dir, old)
+	inDir(t, old, "git", "checkout", "--quiet", "HEAD~1")
+	for i, tree := range [...]string{old, dir} {
+		// With go test's one second a run, this would take half an hour for zap.
+		text := inDir(t, tree, "go", "test", "-run", "^$", "-bench", ".", "-benchtime", "0.2s", "-count", "10", "./...")
+		if err := os.WriteFile(filepath.Join(tmp, [...]string{"old.txt", "new.txt"}[i]), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := map[string]string{} // by benchmark
+	for line := range strings.Lines(inDir(t, tmp, benchstat, "-format", "csv", "-filter", ".unit:sec/op", "old.txt", "new.txt")) {
+		cells, err := csv.NewReader(strings.NewReader(line)).Read()
+		if err != nil || len(cells) < 7 {
+			continue // the header, or of one release only
+		}
+		name, _, _ := strings.Cut("Benchmark"+cells[0], "-")
+		said[name] = cells[5] + " (" + cells[6] + ")"
+	}
+	t.Logf("%-60s %-14s %-26s %s", "benchmark", "gate", "ratio", "benchstat")
+	for _, q := range r.results {
+		t.Logf("%-60s %-14s %-26s %s", q.Benchmark, q.Verdict, fmt.Sprintf("%.3f (%.3f to %.3f)", q.Ratio.Median, q.Ratio.Lo, q.Ratio.Hi), said[q.Benchmark])
+	}
+}
+
+// upperBound is the exact one of Clopper and Pearson, for x of n, with a confidence of
+// 95%: the largest chance with which as few as x are not yet unlikely.
+func upperBound(x, n int) float64 {
+	lo, hi := float64(x)/float64(n), 1.0
+	for range 60 {
+		p := (lo + hi) / 2
+		few := 0.0 // the chance of at most x
+		for k := range x + 1 {
+			few += choose(n, k) * math.Pow(p, float64(k)) * math.Pow(1-p, float64(n-k))
+		}
+		if few > 0.05 {
+			lo = p
+		} else {
+			hi = p
+		}
+	}
+	return lo
+}
+
+func choose(n, k int) float64 {
+	c := 1.0
+	for i := range k {
+		c = c * float64(n-i) / float64(i+1)
+	}
+	return c
+}
+
+func TestUpperBound(t *testing.T) {
+	for _, c := range []struct {
+		x, n int
+		want float64
+	}{{0, 90, 0.0327}, {1, 20, 0.2161}, {10, 10, 1}} {
+		if got := upperBound(c.x, c.n); math.Abs(got-c.want) > 1e-4 {
+			t.Errorf("%d of %d: %.4f, want %.4f", c.x, c.n, got, c.want)
+		}
+	}
+}
