@@ -424,6 +424,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 // measureFound compares the benchmarks that were found.
 func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 	c := d.comparison
+	g.report.Limits = &limits{g.Slower, g.Surely, g.Alpha}
 	d.fit(g.Budget, g.Alpha)
 	g.report.Notes = append(g.report.Notes, d.notes...)
 	if len(c.functions) == 0 {

@@ -266,6 +266,9 @@ func (g *gate) againstBase(ctx context.Context, ref string) error {
 	}
 	g.report.Against = b.against
 	g.report.Notes = append(g.report.Notes, b.notes...)
+	if g.accepted, err = b.accepted(ctx); err != nil {
+		return err
+	}
 	return g.compareKernels(ctx, &kernelBench{ref, b.base, workerPatience, false}, &kernelBench{"the working tree", b.now, workerPatience, false})
 }
 

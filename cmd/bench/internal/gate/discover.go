@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -149,14 +148,7 @@ func (f *function) addUnits(metrics []string, base, now result) {
 		if !inBase || !inNew {
 			continue
 		}
-		u := &unit{Metric: Metric{Unit: name}}
-		switch {
-		case name == "B/op" || name == "allocs/op":
-			u.kind = count
-		case strings.HasSuffix(name, "/s"): // a rate, such as MB/s
-			u.kind = higher
-		}
-		f.units = append(f.units, u)
+		f.units = append(f.units, &unit{Metric: Metric{Unit: name}, kind: kindOf(name)})
 	}
 }
 

@@ -58,9 +58,12 @@ type comparison struct {
 	base, now side
 	functions []*function
 	rule      bench.Rule
+	begin     time.Time
 	deadline  time.Time     // no round begins that would end after it; zero is never
 	reserve   time.Duration // before the deadline, for measureReordered
 	rounds    int
+	last      time.Duration // that the last round took
+	notes     []string
 	again     []float64 // see bench.TakePair
 	rand      *rand.Rand
 	progress  *cli.Progress
@@ -103,7 +106,8 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 		if err := c.round(ctx, open, orders); err != nil {
 			return err
 		}
-		longest = max(longest/2, time.Since(begin)) // a round is shorter when functions have left
+		c.last = time.Since(begin)
+		longest = max(longest/2, c.last) // a round is shorter when functions have left
 		if c.show != nil {
 			c.show()
 		}
@@ -119,8 +123,73 @@ func (c *comparison) giveUp(open []*function) {
 	c.late = true
 	for _, f := range open {
 		f.Verdict = bench.Inconclusive
-		f.Message = fmt.Sprintf("open after %d pairs, when the time was up", len(f.units[0].pairs))
+		f.Message = "not measured before the time was up"
+		if e := f.Ratio; e != nil {
+			f.Message = fmt.Sprintf("takes %.3f times as long as the base so far, open after %d pairs, when the time was up", e.Median, e.N)
+		}
 	}
+	c.notes = append(c.notes, c.advice(open)...)
+}
+
+// advice says what budget would decide open functions, and which of them none would.
+func (c *comparison) advice(open []*function) (lines []string) {
+	wanted := map[*function]int{} // pairs
+	most := 0
+	var soon, never []string
+	for _, f := range open {
+		if wanted[f] = f.wanted(c.rule); wanted[f] > 0 {
+			soon = append(soon, f.name())
+		} else {
+			never = append(never, f.name())
+		}
+		most = max(most, wanted[f])
+	}
+	if len(soon) > 0 {
+		// Each function takes its share of a round, and what cannot be decided takes it in
+		// all rounds.
+		var share, more time.Duration
+		for _, f := range open {
+			rounds := wanted[f]
+			if rounds == 0 {
+				rounds = most
+			}
+			share += f.cost
+			more += f.cost * time.Duration(rounds-len(f.units[0].pairs))
+		}
+		needed := time.Since(c.begin) + time.Duration(float64(c.last)*float64(more)/float64(max(1, share)))
+		lines = append(lines, fmt.Sprintf("With -budget %s, %s would probably be decided", budget(needed), cli.FirstOf(soon)))
+	}
+	if len(never) > 0 {
+		lines = append(lines, fmt.Sprintf("More time would hardly decide %s: too near to the limit, or too noisy", cli.FirstOf(never)))
+	}
+	return lines
+}
+
+// budget prints a time with a third in reserve, as a value of -budget: regressions are
+// measured once more.
+func budget(d time.Duration) string {
+	d += d / 3
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%ds", 10*(d/(10*time.Second)+1))
+	}
+	return fmt.Sprintf("%dm", d/time.Minute+1)
+}
+
+// wanted estimates at how many pairs the function will have its verdict, 0 if at no
+// number of them.
+func (f *function) wanted(rule bench.Rule) int {
+	wanted := 0
+	for _, u := range f.units {
+		if u.Verdict != bench.Open {
+			continue
+		}
+		n := u.wanted(rule)
+		if n == 0 {
+			return 0
+		}
+		wanted = max(wanted, n)
+	}
+	return wanted
 }
 
 // round takes a pair of each of these functions, group by group.
@@ -227,7 +296,7 @@ func afresh(ctx context.Context, old measurer, s side, group string, order int) 
 // breaks is called when the new build failed to answer about the function. That is a
 // regression of the function.
 func (f *function) breaks(err error) {
-	f.Verdict, f.Message = bench.Regression, "the new build: "+err.Error()
+	f.Verdict, f.Message, f.failed = bench.Regression, "the new build: "+err.Error(), true
 }
 
 // fails is called when the base failed to answer about the function, which then is not
@@ -283,6 +352,17 @@ const (
 	count                  // equal or less, whatever the ratio
 )
 
+// kindOf returns that of a unit.
+func kindOf(unit string) unitKind {
+	switch {
+	case unit == "B/op" || unit == "allocs/op":
+		return count
+	case strings.HasSuffix(unit, "/s"): // a rate, such as MB/s
+		return higher
+	}
+	return lower
+}
+
 // better reports whether a value is better than another.
 func (u *unit) better(a, b float64) bool {
 	if u.kind == higher {
@@ -291,38 +371,72 @@ func (u *unit) better(a, b float64) bool {
 	return a < b
 }
 
+// judged returns the pairs as the rule takes them, and whether they are counts.
+func (u *unit) judged() (pairs []bench.Pair, counts bool) {
+	if u.kind == count || slices.ContainsFunc(u.pairs, func(p bench.Pair) bool { return !(p.Base > 0 && p.New > 0) }) {
+		return u.pairs, true // there may be no ratio
+	}
+	if u.kind != higher {
+		return u.pairs, false
+	}
+	pairs = slices.Clone(u.pairs)
+	for i, p := range pairs { // less of a rate is what more of a time is
+		pairs[i] = bench.Pair{Base: p.New, New: p.Base}
+	}
+	return pairs, false
+}
+
+// wanted estimates at how many pairs an open unit will have its verdict, 0 if at no
+// number of them. Counts that vary are decided at any look, and before the first look
+// little is known.
+func (u *unit) wanted(rule bench.Rule) int {
+	pairs, counts := u.judged()
+	if !counts && len(pairs) > 0 {
+		if n := u.rule(rule).Wanted(pairs); n > 0 || len(pairs) >= rule.Looks[0] {
+			return n
+		}
+	}
+	for _, look := range rule.Looks {
+		if look > len(pairs) {
+			return look
+		}
+	}
+	return 0
+}
+
+// rule returns the one of the unit.
+func (u *unit) rule(rule bench.Rule) bench.Rule {
+	if u.Unit != nanoseconds {
+		rule.Floor = 0
+	}
+	return rule
+}
+
 // decide sets the verdict, which stays when it is one.
 func (u *unit) decide(rule bench.Rule) {
 	if u.Verdict != bench.Open {
 		return
 	}
+	rule = u.rule(rule)
 	u.Base, u.New = medians(u.pairs)
-	pairs := u.pairs
-	kind := u.kind
-	if slices.ContainsFunc(pairs, func(p bench.Pair) bool { return !(p.Base > 0 && p.New > 0) }) {
-		kind = count // there is no ratio
-	}
-	if u.Unit != nanoseconds {
-		rule.Floor = 0
-	}
-	if kind == count {
-		if u.Verdict, _ = rule.DecideCounts(pairs); u.Verdict == bench.Regression || u.Verdict == bench.Inconclusive {
-			u.message = fmt.Sprintf("%v %s, base %v, %d pairs", u.New, u.Unit, u.Base, len(pairs))
+	pairs, counts := u.judged()
+	if counts {
+		u.Verdict, _ = rule.DecideCounts(pairs)
+		u.Ratio = nil
+		switch u.Verdict {
+		case bench.Regression:
+			u.message = fmt.Sprintf("%s %s, base %s, %d pairs", quantity(u.New), u.Unit, quantity(u.Base), len(pairs))
+		case bench.Inconclusive:
+			u.message = fmt.Sprintf("%s %s, base %s, open after %d pairs", quantity(u.New), u.Unit, quantity(u.Base), len(pairs))
 		}
 		return
-	}
-	if kind == higher { // less of a rate is what more of a time is
-		pairs = slices.Clone(pairs)
-		for i, p := range pairs {
-			pairs[i] = bench.Pair{Base: p.New, New: p.Base}
-		}
 	}
 	verdict, ratio := rule.Decide(pairs)
 	u.Verdict, u.Ratio = verdict, &ratio
 	what := "takes %.3f times as long as the base"
 	switch {
 	case u.Unit == nanoseconds:
-	case kind == higher:
+	case u.kind == higher:
 		what = "the base has %.3f times as many " + u.Unit
 	default:
 		what = "has %.3f times as many " + u.Unit + " as the base"
@@ -357,6 +471,7 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	for _, f := range c.functions {
 		units += len(f.units)
 	}
+	c.begin = time.Now()
 	c.rule = bench.NewRule(units, g.Alpha)
 	c.rule.Slower, c.rule.Surely = g.Slower, g.Surely
 	if err := c.measure(ctx, 0); err != nil {
@@ -371,6 +486,7 @@ func (r *report) take(c *comparison) {
 	for _, f := range c.functions {
 		r.Results = append(r.Results, f.Result)
 	}
+	r.Notes = append(r.Notes, c.notes...)
 	if len(c.again) > 0 {
 		null := bench.Samples{c.again}.Median(0)
 		r.Null = &null
@@ -412,7 +528,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
 	for _, f := range suspects {
 		g := *f
-		g.Result = Result{}
+		g.Verdict, g.Message, g.Ratio, g.Metrics = bench.Open, "", nil, nil
 		g.units = []*unit{{Metric: Metric{Unit: nanoseconds}}}
 		again.functions = append(again.functions, &g)
 	}
@@ -426,8 +542,8 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 // reordered takes the verdict on the same function with random orders of functions. What
 // there was no time for changes nothing.
 func (f *function) reordered(again *function, late bool) {
-	if again.Verdict == bench.Regression && again.units[0].Verdict == bench.Open {
-		f.Message = again.Message // the new build failed
+	if again.failed {
+		f.Message, f.failed = again.Message, true
 		return
 	}
 	f.Reordered = again.Ratio

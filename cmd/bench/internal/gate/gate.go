@@ -1,5 +1,6 @@
-// Package gate decides whether a kernel is slower than in another revision of this
-// repository, or than a file of floors allows.
+// Package gate decides whether a benchmark of a Go module is slower than in another
+// revision, and whether a kernel of this project is, or is slower than a file of floors
+// allows.
 package gate
 
 import (
@@ -51,6 +52,7 @@ type Options struct {
 // A gate measures, and fills in its report.
 type gate struct {
 	Options
+	begin    time.Time
 	report   report
 	accepted []acceptance
 }
@@ -59,7 +61,7 @@ type gate struct {
 // what the report does: a *cli.FailedCheck for a regression, a *cli.Inconclusive,
 // or that something went wrong.
 func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
-	g := gate{Options: opt}
+	g := gate{Options: opt, begin: time.Now(), report: report{command: "bench gate"}}
 	if g.report.Machine, err = cli.ThisMachine(); err != nil {
 		return err
 	}
@@ -114,6 +116,7 @@ type Result struct {
 	ShareFloor    float64         `json:"share_floor,omitempty"`
 
 	relative string // the package's directory in its module
+	failed   bool   // it crashed, hung or said that it fails, which no acceptance covers
 }
 
 // A Metric is what was found in another unit than nanoseconds per call.
@@ -148,10 +151,20 @@ type report struct {
 	Against string          `json:"against"`
 	Machine cli.Machine     `json:"machine"`
 	Notes   []string        `json:"notes,omitempty"`
-	Null    *bench.Estimate `json:"null,omitempty"` // the same thing measured twice, the second over the first: how noisy the machine is now
-	Results []Result        `json:"results"`
+	Null    *bench.Estimate `json:"null,omitempty"`    // the same thing measured twice, the second over the first: how noisy the machine is now
+	Seconds float64         `json:"seconds,omitempty"` // that the run took; of benchmarks, as is the next
+	Limits  *limits         `json:"limits,omitempty"`
+	Results []Result        `json:"results"` // of benchmarks: what matters most is the first
 
-	base bool // and not floors
+	command string // the name of the command
+	base    bool   // and not floors
+}
+
+// Limits are those that benchmarks were judged by.
+type limits struct {
+	Slower float64 `json:"slower"`
+	Surely float64 `json:"surely"`
+	Alpha  float64 `json:"alpha"`
 }
 
 // finish writes the report of what was measured, until the error if there is one,
@@ -169,6 +182,10 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 		g.report.Partial = true
 	}
 	g.accept()
+	if g.report.Limits != nil {
+		g.report.Seconds = time.Since(g.begin).Seconds()
+		g.report.sort()
+	}
 	g.report.Verdict = g.report.verdict()
 	return cmp.Or(cli.Also(err, outputs.write(g.report)), g.report.err())
 }
@@ -217,16 +234,50 @@ func (r report) err() error {
 	return nil
 }
 
+// words are what tables and the summary call verdicts, the worst first.
+var words = []string{"regression", "inconclusive", "open", "accepted", "faster", "pass"}
+
+// word is the one of a result. Of benchmarks, a pass is called faster if it is so by as
+// much as a regression is slower.
+func (r report) word(q Result) string {
+	switch l := r.Limits; {
+	case q.Accepted != "":
+		return "accepted"
+	case l != nil && q.Verdict == bench.Pass && q.Ratio != nil && q.Ratio.Median < 1/l.Slower && q.Ratio.Hi < 1/l.Surely:
+		return "faster"
+	}
+	return q.Verdict.String()
+}
+
+// sort puts the results first that matter most: by their words, and then the slowest,
+// of the faster ones the fastest.
+func (r report) sort() {
+	ratio := func(q Result) float64 {
+		if q.Ratio == nil || q.Ratio.N == 0 {
+			return math.Inf(1)
+		}
+		return q.Ratio.Median
+	}
+	slices.SortStableFunc(r.Results, func(a, b Result) int {
+		word := r.word(a)
+		byRatio := cmp.Compare(ratio(b), ratio(a))
+		if word == "faster" {
+			byRatio = -byRatio
+		}
+		return cmp.Or(cmp.Compare(slices.Index(words, word), slices.Index(words, r.word(b))), byRatio)
+	})
+}
+
 // summary is the report in one line.
 func (r report) summary() string {
-	count := map[bench.Verdict]int{}
+	count := map[string]int{}
 	for _, q := range r.Results {
-		count[q.Verdict]++
+		count[r.word(q)]++
 	}
 	var parts []string
-	for _, v := range [...]bench.Verdict{bench.Regression, bench.Inconclusive, bench.Open, bench.Pass} {
-		if n := count[v]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %v", n, v))
+	for _, w := range words {
+		if n := count[w]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, w))
 		}
 	}
 	what := strings.ToUpper(r.Verdict.String())
@@ -236,7 +287,11 @@ func (r report) summary() string {
 	if r.Error != "" {
 		what = "ERROR, the results are partial"
 	}
-	return fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), "nothing was compared"))
+	line := fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), "nothing was compared"))
+	if r.Seconds > 0 {
+		line += fmt.Sprintf(", in %.0f s", r.Seconds)
+	}
+	return line
 }
 
 // expectedISA returns the instruction set that callers should get on this CPU, as

@@ -454,6 +454,23 @@ func TestGateQuotes(t *testing.T) {
 	}
 	g.report.Against, g.report.Notes = "::error::"+hostile, []string{"::error::" + hostile}
 	g.report.Results = append(g.report.Results, Result{Kernel: hostile, DType: hostile, ISA: hostile, Verdict: bench.Inconclusive, Message: hostile})
+	quotes(t, &g)
+	// Benchmarks, with names that a test binary has made up, and trailers of a commit.
+	g = gate{accepted: []acceptance{{hostile, "::error::" + hostile, hostile}, {"x", hostile, hostile}}}
+	g.report = report{Against: hostile, Limits: &limits{1.05, 1.02, 0.01}, Results: []Result{
+		{Package: hostile, relative: "::error::" + hostile, Benchmark: hostile, Verdict: bench.Regression, Ratio: ratioOf(1.2), Metrics: []Metric{{"::error::" + hostile, bench.Regression, 1, 2, nil}}},
+		{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Regression, Message: "::error::" + hostile},
+		{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Pass, Ratio: ratioOf(1), Message: "::error::" + hostile},
+	}}
+	quotes(t, &g)
+	if q := g.report.Results[1]; q.Accepted == "" {
+		t.Errorf("%+v is not accepted", q)
+	}
+}
+
+// quotes writes the report in all formats.
+func quotes(t *testing.T, g *gate) {
+	t.Helper()
 	for stdout := range len(Formats) + 1 { // each of the formats, and the table
 		var out bytes.Buffer
 		o := outputs{stdout: &out}

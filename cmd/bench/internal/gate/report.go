@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -140,54 +141,34 @@ func (r report) printable() report {
 	}
 	for i := range r.Results {
 		q := &r.Results[i]
-		q.Kernel, q.DType, q.ISA, q.Message = printable.Line(q.Kernel), printable.Line(q.DType), printable.Line(q.ISA), printable.Line(q.Message)
+		for _, text := range []*string{&q.Kernel, &q.DType, &q.ISA, &q.Package, &q.Benchmark, &q.relative, &q.Message, &q.Accepted} {
+			*text = printable.Line(*text)
+		}
+		q.Metrics = slices.Clone(q.Metrics)
+		for j := range q.Metrics {
+			q.Metrics[j].Unit = printable.Line(q.Metrics[j].Unit)
+		}
 	}
 	return r
 }
 
-// cells returns the header and the rows of a table, and how many of the columns
-// are text.
-func (r report) cells() (text int, header []string, rows [][]string) {
-	header = []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}
-	if r.base {
-		header = []string{"kernel", "type", "isa", "verdict", "base ns", "new ns", "ratio", "interval", "pairs"}
-	}
-	text = 4
-	optional := func(x float64, format string) string {
-		if x == 0 {
-			return "-"
-		}
-		return fmt.Sprintf(format, x)
-	}
-	of := func(e *bench.Estimate, format string, unit float64) string {
-		if e == nil {
-			return "-"
-		}
-		return fmt.Sprintf(format, unit*e.Median)
-	}
+// messages are the lines about results.
+func (r report) messages() []string {
+	var lines []string
 	for _, q := range r.Results {
-		row := []string{q.Kernel, q.DType, q.ISA, q.Verdict.String()}
-		switch {
-		case !r.base:
-			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%"))
-		case q.Ratio == nil || q.Ratio.N == 0:
-			row = append(row, "-", "-", "-", "-", "0")
-		default:
-			row = append(row, fmt.Sprintf("%.0f", q.BaseNs), fmt.Sprintf("%.0f", q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), fmt.Sprint(q.Ratio.N))
+		if line := q.remark(); line != "" {
+			lines = append(lines, line)
 		}
-		rows = append(rows, row)
 	}
-	return text, header, rows
+	return lines
 }
 
 // remarks are the lines below a table.
-func (r report) remarks() []string {
+func (r report) remarks() []string { return append(r.messages(), r.notes()...) }
+
+// notes are the lines about the run as a whole.
+func (r report) notes() []string {
 	var lines []string
-	for _, q := range r.Results {
-		if q.Message != "" {
-			lines = append(lines, q.name()+": "+q.Message)
-		}
-	}
 	if r.Error != "" {
 		lines = append(lines, "It ended early: "+r.Error)
 	}
@@ -198,12 +179,23 @@ func (r report) remarks() []string {
 	return lines
 }
 
+// writeTable writes what people read on a terminal.
 func (r report) writeTable(w io.Writer) error {
-	text, header, rows := r.cells()
-	if len(rows) > 0 {
-		if err := cli.WriteTable(w, text, header, rows); err != nil {
+	t, folded := r.kernelTable(), ""
+	if r.Limits != nil {
+		var results []Result
+		results, folded = r.fold()
+		t = r.benchmarkTable(results)
+	}
+	if len(t.rows) > 0 {
+		if err := cli.WriteTable(w, t.text, t.header, t.rows); err != nil {
 			return err
 		}
+	}
+	if folded != "" {
+		fmt.Fprintln(w, folded)
+	}
+	if len(t.rows) > 0 || folded != "" {
 		fmt.Fprintln(w)
 	}
 	for _, line := range r.remarks() {
@@ -215,23 +207,48 @@ func (r report) writeTable(w io.Writer) error {
 
 func (r report) writeJSON(w io.Writer) error { return cli.WriteJSON(w, r) }
 
-// writeMarkdown shows what failed, and folds the table of all results.
+// writeMarkdown shows what failed, and folds the table of all kernels, or of the
+// benchmarks that pass.
 func (r report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "**bench gate: %s**\n\n", cli.MarkdownText(r.summary()))
-	for _, line := range r.remarks() {
-		fmt.Fprintf(&b, "- %s\n", cli.MarkdownText(line))
-	}
-	text, header, rows := r.cells()
-	if len(rows) > 0 {
-		fmt.Fprintf(&b, "\n<details><summary>%s, %s %s/%s</summary>\n\n", cli.MarkdownText(r.Machine.CPU), r.Machine.Go, r.Machine.OS, r.Machine.Arch)
-		if err := cli.WriteMarkdown(&b, text, header, rows); err != nil {
-			return err
+	fmt.Fprintf(&b, "**%s: %s**\n\n", r.command, cli.MarkdownText(r.summary()))
+	items := func(lines []string) {
+		for _, line := range lines {
+			fmt.Fprintf(&b, "- %s\n", cli.MarkdownText(line))
 		}
-		b.WriteString("\n</details>\n")
+	}
+	if r.Limits == nil {
+		items(r.remarks())
+		writeDetails(&b, r.machine(), r.kernelTable())
+	} else {
+		worth, passes := r.split()
+		if len(worth) > 0 {
+			t := r.benchmarkTable(worth)
+			cli.WriteMarkdown(&b, t.text, t.header, t.rows)
+			b.WriteString("\n")
+		}
+		items(r.messages())
+		writeDetails(&b, fmt.Sprintf("%d pass", len(passes)), r.benchmarkTable(passes))
+		b.WriteString("\n")
+		items(append(r.notes(), r.machine()))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// machine is the one that it ran on, in a line.
+func (r report) machine() string {
+	return fmt.Sprintf("%s, %s %s/%s", r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch)
+}
+
+// writeDetails writes a table that is folded until somebody opens it.
+func writeDetails(b *strings.Builder, summary string, t table) {
+	if len(t.rows) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n<details><summary>%s</summary>\n\n", cli.MarkdownText(summary))
+	cli.WriteMarkdown(b, t.text, t.header, t.rows)
+	b.WriteString("\n</details>\n")
 }
 
 // The elements of JUnit XML that CI systems read.
@@ -250,6 +267,7 @@ type (
 		Name    string        `xml:"name,attr"`
 		Failure *junitMessage `xml:"failure,omitempty"`
 		Skipped *junitMessage `xml:"skipped,omitempty"` // what is not known is neither a success nor a failure
+		Output  string        `xml:"system-out,omitempty"`
 	}
 	junitMessage struct {
 		Message string `xml:"message,attr"`
@@ -257,18 +275,20 @@ type (
 )
 
 func (r report) writeJUnit(w io.Writer) error {
-	s := junitSuite{Name: "bench gate against " + r.Against, Tests: len(r.Results), Output: strings.Join(append(r.remarks(), r.summary()), "\n")}
+	s := junitSuite{Name: r.command + " against " + r.Against, Tests: len(r.Results), Output: strings.Join(append(r.remarks(), r.summary()), "\n")}
 	for _, q := range r.Results {
 		c := junitCase{Class: "bench.gate." + q.ISA, Name: q.Kernel + " " + q.DType}
-		m := &junitMessage{q.Message}
-		if q.Message == "" {
-			m.Message = q.Verdict.String()
+		if q.Benchmark != "" {
+			c.Class, c.Name = q.Package, q.Benchmark
 		}
-		switch q.Verdict {
-		case bench.Regression:
+		m := &junitMessage{cmp.Or(q.Message, q.Verdict.String())}
+		switch {
+		case q.Accepted != "" || q.Verdict == bench.Pass:
+			c.Output = q.remark()
+		case q.Verdict == bench.Regression:
 			c.Failure = m
 			s.Failures++
-		case bench.Inconclusive, bench.Open:
+		default:
 			c.Skipped = m
 			s.Skipped++
 		}

@@ -26,7 +26,7 @@ func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil
 func sampleReport() report {
 	e := bench.Estimate{Median: 1.1, Lo: 1.05, Hi: 1.2, N: 24}
 	wide := bench.Estimate{Median: 1.06, Lo: math.Inf(-1), Hi: math.Inf(1), N: 12}
-	r := report{Against: "HEAD~1", base: true, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []Result{
+	r := report{command: "bench gate", Against: "HEAD~1", base: true, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []Result{
 		{Kernel: "one", DType: "f32", ISA: "avx2", Verdict: bench.Pass, Ratio: &e, BaseNs: 100, NewNs: 110},
 		{Kernel: "two", DType: "f32", ISA: "avx2", Verdict: bench.Regression, Ratio: &e, Message: "slower & <wrong>"},
 		{Kernel: "three", DType: "f32", ISA: "avx2", Verdict: bench.Inconclusive, Ratio: &wide, Message: "who knows"},

@@ -1,0 +1,287 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// ratioOf is an estimate with an interval of two percent.
+func ratioOf(median float64) *bench.Estimate {
+	return &bench.Estimate{Median: median, Lo: median - 0.01, Hi: median + 0.01, N: 24}
+}
+
+// benchmarkReport is a report of benchmarks with one of each kind, in the order in which
+// they were found.
+func benchmarkReport() report {
+	in := func(dir, name string, verdict bench.Verdict, ratio, base float64) Result {
+		return Result{Package: strings.TrimSuffix("example.com/m/"+dir, "/."), relative: dir, Benchmark: name, Verdict: verdict, Ratio: ratioOf(ratio), BaseNs: base, NewNs: base * ratio}
+	}
+	quick, slow, slower := in(".", "BenchmarkQuick", bench.Pass, 0.5, 1e6), in("codec", "BenchmarkEncode/1K", bench.Regression, 1.2, 1234), in(".", "BenchmarkB", bench.Regression, 1.3, 2.5)
+	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil}, {"allocs/op", bench.Pass, 1, 1, nil}}
+	slow.Message = "takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"
+	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil}, {"allocs/op", bench.Pass, 1, 1, nil}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2)}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1)}}
+	slower.Message, slower.Accepted = "takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs", "it is safe now (abc1234)"
+	layout := in(".", "BenchmarkMoved", bench.Pass, 1.06, 10)
+	layout.Message, layout.Reordered = "only by where the linker puts functions: so it is", ratioOf(1)
+	open := in(".", "BenchmarkOpen", bench.Open, 1.04, 10)
+	open.Ratio = &bench.Estimate{Median: 1.04, Lo: math.Inf(-1), Hi: math.Inf(1), N: 3}
+	unsure := in(".", "BenchmarkUnsure", bench.Inconclusive, 1.05, 10)
+	unsure.Message = "who knows"
+	broken := Result{Package: "example.com/m", relative: ".", Benchmark: "BenchmarkBroken", Verdict: bench.Regression, Message: "the new build: panic: no", failed: true}
+	r := report{command: "bench gate", Against: "main", base: true, Seconds: 43.4, Limits: &limits{1.05, 1.02, 0.01}, Notes: []string{"a | note"},
+		Results: []Result{in(".", "BenchmarkSame", bench.Pass, 1, 2e9), quick, layout, slower, open, slow, unsure, broken}}
+	r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch = "CPU", "go1.26", "linux", "amd64"
+	r.sort()
+	r.Verdict = r.verdict()
+	return r
+}
+
+// written is the report in one of its formats.
+func written(t *testing.T, r report, write func(report, *bytes.Buffer) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(r.printable(), &b); err != nil {
+		t.Error(err)
+	}
+	return b.String()
+}
+
+func wantText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if strings.TrimSpace(got) != strings.TrimSpace(want) {
+		t.Errorf("%s is\n%s\nwant\n%s", what, got, want)
+	}
+}
+
+func TestBenchmarkTable(t *testing.T) {
+	table := func(r report, b *bytes.Buffer) error { return r.writeTable(b) }
+	wantText(t, "the table", written(t, benchmarkReport(), table), `
+benchmark                        verdict            old       new  ratio        interval  pairs
+-------------------------------------------------------------------------------------------------
+BenchmarkBroken                  regression           -         -      -               -      0
+codec BenchmarkEncode/1K         regression    1.234 µs  1.481 µs  1.200  1.190 to 1.210     24
+codec BenchmarkEncode/1K B/op    regression        1024      1536  1.500               -     24
+codec BenchmarkEncode/1K MB/s    regression         120       100  0.833  0.826 to 0.840     24
+codec BenchmarkEncode/1K misses  pass           0.01230   0.01230  1.000  0.990 to 1.010     24
+BenchmarkUnsure                  inconclusive  10.00 ns  10.50 ns  1.050  1.040 to 1.060     24
+BenchmarkOpen                    open          10.00 ns  10.40 ns  1.040               -      3
+BenchmarkB                       accepted      2.500 ns  3.250 ns  1.300  1.290 to 1.310     24
+BenchmarkQuick                   faster        1.000 ms  500.0 µs  0.500  0.490 to 0.510     24
+BenchmarkQuick B/op              pass                64         0  0.000               -     24
+BenchmarkMoved                   pass          10.00 ns  10.60 ns  1.060  1.050 to 1.070     24
+BenchmarkSame                    pass           2.000 s   2.000 s  1.000  0.990 to 1.010     24
+
+BenchmarkBroken: the new build: panic: no
+codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
+BenchmarkUnsure: who knows
+BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
+BenchmarkMoved: only by where the linker puts functions: so it is
+a | note
+REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s`)
+	r := benchmarkReport()
+	for i := range mostPasses {
+		r.Results = append(r.Results, Result{Benchmark: fmt.Sprint("BenchmarkMore", i), relative: ".", Verdict: bench.Pass, Ratio: ratioOf(0.98 + 0.0005*float64(i)), BaseNs: 1, NewNs: 1})
+	}
+	text := written(t, r, table)
+	if !strings.Contains(text, "\n31 more pass, ratios 0.98 to 1.00\n") || strings.Contains(text, "BenchmarkMore") || strings.Contains(text, "BenchmarkSame") || !strings.Contains(text, "BenchmarkQuick ") || !strings.Contains(text, "BenchmarkMoved ") {
+		t.Error(text)
+	}
+	r.Results = r.Results[len(r.Results)-mostPasses:]
+	if text := written(t, r, table); !strings.Contains(text, "BenchmarkMore7 ") || strings.Contains(text, "more pass") {
+		t.Error(text)
+	}
+	r.Results = append(r.Results, r.Results[0])
+	if text := written(t, r, table); !strings.HasPrefix(text, "31 pass, ratios 0.98 to 0.99\n\n") {
+		t.Error(text)
+	}
+}
+
+func TestBenchmarkMarkdown(t *testing.T) {
+	markdown := func(r report, b *bytes.Buffer) error { return r.writeMarkdown(b) }
+	wantText(t, "Markdown", written(t, benchmarkReport(), markdown), `
+**bench gate: REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s**
+
+| benchmark | verdict | old | new | ratio | interval | pairs |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+| BenchmarkBroken | regression | - | - | - | - | 0 |
+| codec BenchmarkEncode/1K | regression | 1.234 µs | 1.481 µs | 1.200 | 1.190 to 1.210 | 24 |
+| codec BenchmarkEncode/1K B/op | regression | 1024 | 1536 | 1.500 | - | 24 |
+| codec BenchmarkEncode/1K MB/s | regression | 120 | 100 | 0.833 | 0.826 to 0.840 | 24 |
+| codec BenchmarkEncode/1K misses | pass | 0.01230 | 0.01230 | 1.000 | 0.990 to 1.010 | 24 |
+| BenchmarkUnsure | inconclusive | 10.00 ns | 10.50 ns | 1.050 | 1.040 to 1.060 | 24 |
+| BenchmarkOpen | open | 10.00 ns | 10.40 ns | 1.040 | - | 3 |
+| BenchmarkB | accepted | 2.500 ns | 3.250 ns | 1.300 | 1.290 to 1.310 | 24 |
+
+- BenchmarkBroken: the new build: panic: no
+- codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
+- BenchmarkUnsure: who knows
+- BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
+- BenchmarkMoved: only by where the linker puts functions: so it is
+
+<details><summary>3 pass</summary>
+
+| benchmark | verdict | old | new | ratio | interval | pairs |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+| BenchmarkQuick | faster | 1.000 ms | 500.0 µs | 0.500 | 0.490 to 0.510 | 24 |
+| BenchmarkQuick B/op | pass | 64 | 0 | 0.000 | - | 24 |
+| BenchmarkMoved | pass | 10.00 ns | 10.60 ns | 1.060 | 1.050 to 1.070 | 24 |
+| BenchmarkSame | pass | 2.000 s | 2.000 s | 1.000 | 0.990 to 1.010 | 24 |
+
+</details>
+
+- a \| note
+- CPU, go1.26 linux/amd64`)
+}
+
+func TestBenchmarkJUnit(t *testing.T) {
+	wantText(t, "JUnit", written(t, benchmarkReport(), func(r report, b *bytes.Buffer) error { return r.writeJUnit(b) }), `
+<?xml version="1.0" encoding="UTF-8"?>
+<testsuite name="bench gate against main" tests="8" failures="2" skipped="2">
+  <testcase classname="example.com/m" name="BenchmarkBroken">
+    <failure message="the new build: panic: no"></failure>
+  </testcase>
+  <testcase classname="example.com/m/codec" name="BenchmarkEncode/1K">
+    <failure message="takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"></failure>
+  </testcase>
+  <testcase classname="example.com/m" name="BenchmarkUnsure">
+    <skipped message="who knows"></skipped>
+  </testcase>
+  <testcase classname="example.com/m" name="BenchmarkOpen">
+    <skipped message="open"></skipped>
+  </testcase>
+  <testcase classname="example.com/m" name="BenchmarkB">
+    <system-out>BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)</system-out>
+  </testcase>
+  <testcase classname="example.com/m" name="BenchmarkQuick"></testcase>
+  <testcase classname="example.com/m" name="BenchmarkMoved">
+    <system-out>BenchmarkMoved: only by where the linker puts functions: so it is</system-out>
+  </testcase>
+  <testcase classname="example.com/m" name="BenchmarkSame"></testcase>
+  <system-out>BenchmarkBroken: the new build: panic: no&#xA;codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs&#xA;BenchmarkUnsure: who knows&#xA;BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)&#xA;BenchmarkMoved: only by where the linker puts functions: so it is&#xA;a | note&#xA;REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s</system-out>
+</testsuite>`)
+}
+
+func TestBenchmarkJSON(t *testing.T) {
+	text := written(t, benchmarkReport(), func(r report, b *bytes.Buffer) error { return r.writeJSON(b) })
+	var r struct {
+		Verdict string
+		Seconds float64
+		Limits  map[string]float64
+		Results []struct {
+			Package, Benchmark, Verdict, Message, Accepted string
+			Ratio, Reordered                               *bench.Estimate
+			Base_ns, New_ns                                float64
+			Metrics                                        []struct {
+				Unit, Verdict string
+				Base, New     float64
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Verdict != "regression" || r.Seconds != 43.4 || r.Limits["slower"] != 1.05 || r.Limits["surely"] != 1.02 || r.Limits["alpha"] != 0.01 || len(r.Results) != 8 {
+		t.Errorf("%+v", r)
+	}
+	slow, accepted, moved := r.Results[1], r.Results[4], r.Results[6]
+	if slow.Package != "example.com/m/codec" || slow.Benchmark != "BenchmarkEncode/1K" || slow.Verdict != "regression" || slow.Ratio.Median != 1.2 || slow.Base_ns != 1234 || len(slow.Metrics) != 4 || slow.Metrics[0].New != 1536 || slow.Metrics[0].Verdict != "regression" {
+		t.Errorf("%+v", slow)
+	}
+	if accepted.Accepted != "it is safe now (abc1234)" || moved.Reordered == nil || !strings.HasPrefix(moved.Message, "only by where") {
+		t.Errorf("%+v, %+v", accepted, moved)
+	}
+}
+
+// TestBenchmarkNumbers: four digits, whatever the size.
+func TestBenchmarkNumbers(t *testing.T) {
+	for ns, want := range map[float64]string{0.25: "0.2500 ns", 2.5: "2.500 ns", 43.21: "43.21 ns", 999.9: "999.9 ns", 1000: "1.000 µs", 12345: "12.35 µs", 1.5e6: "1.500 ms", 2e9: "2.000 s", 2e12: "2000.0 s"} {
+		if got := duration(ns); got != want {
+			t.Errorf("duration(%v) = %s, want %s", ns, got, want)
+		}
+	}
+	for x, want := range map[float64]string{0: "0", 64: "64", 1048576: "1048576", 0.5: "0.5000", 1032.5: "1032.5", 1e-7: "1e-07", 1e18: "1e+18", -3: "-3"} {
+		if got := quantity(x); got != want {
+			t.Errorf("quantity(%v) = %s, want %s", x, got, want)
+		}
+	}
+}
+
+// TestAccepted: a regression by figures counts as a pass, one that crashes does not.
+func TestAccepted(t *testing.T) {
+	g := gate{report: benchmarkReport(), accepted: []acceptance{
+		{"BenchmarkEncode", "more checks", "aaa"}, {"BenchmarkEncode/1K", "again", "bbb"},
+		{"BenchmarkBroken", "so what", "ccc"}, {"BenchmarkSame", "needless", "ddd"}, {"BenchmarkEnc", "a part of a name", "eee"},
+		{"surrogate", "of a kernel", "fff"},
+	}}
+	g.accept()
+	for _, q := range g.report.Results {
+		want := map[string]string{"BenchmarkEncode/1K": "more checks (aaa)", "BenchmarkB": "it is safe now (abc1234)"}[q.Benchmark]
+		if q.Accepted != want {
+			t.Errorf("%s: accepted %q, want %q", q.Benchmark, q.Accepted, want)
+		}
+	}
+	if notes := strings.Join(g.report.Notes[1:], "\n"); notes != "Bench-Accept in commit eee names BenchmarkEnc, which was not compared\nBench-Accept in commit fff names surrogate, which was not compared" {
+		t.Error(notes)
+	}
+	r := g.report
+	if !strings.Contains(r.summary(), ": 1 regression, 1 inconclusive, 1 open, 2 accepted, 1 faster, 2 pass") || r.verdict() != bench.Regression || strings.Contains(fmt.Sprint(r.err()), "Encode") {
+		t.Errorf("%s, %v", r.summary(), r.err())
+	}
+	r.Results = r.Results[4:]
+	if r.Verdict = r.verdict(); r.Verdict != bench.Pass || r.err() != nil {
+		t.Errorf("of accepted ones: %v, %v", r.Verdict, r.err())
+	}
+	g = gate{accepted: []acceptance{{"surrogate", "it is right now", "abc"}}, report: report{base: true, Results: []Result{{Kernel: "surrogate", DType: "f32", ISA: "avx2", Verdict: bench.Regression, Ratio: ratioOf(1.2)}}}}
+	g.accept()
+	if g.report.verdict() != bench.Pass || !strings.Contains(strings.Join(g.report.remarks(), ""), "surrogate f32 on avx2: accepted: it is right now (abc)") || g.report.kernelTable().rows[0][3] != "accepted" || !strings.HasSuffix(g.report.summary(), ": 1 accepted") {
+		t.Errorf("of a kernel: %+v", g.report)
+	}
+}
+
+// TestGiveUp: what is open when the time is up says so, and what time would do.
+func TestGiveUp(t *testing.T) {
+	of := func(name string, ratio, spread float64, pairs int, cost time.Duration) *function {
+		u := &unit{Metric: Metric{Unit: nanoseconds}}
+		for i := range pairs {
+			u.pairs = append(u.pairs, bench.Pair{Base: 1000, New: 1000 * (ratio + spread*float64(1-i%2*2))})
+		}
+		f := &function{Result: Result{Benchmark: name, relative: "."}, cost: cost, units: []*unit{u}}
+		if pairs > 0 {
+			f.decide(bench.NewRule(10, 0.01))
+		}
+		return f
+	}
+	for _, c := range []struct {
+		functions []*function
+		took      time.Duration
+		want      string
+	}{
+		// Ten rounds are missing to the first look, at 12 pairs, and a second is spent.
+		{[]*function{of("BenchmarkA", 1.2, 0, 2, 1), of("BenchmarkB", 1, 0, 2, 1)}, 2 * time.Second, "With -budget 40s, BenchmarkA (and 1 more) would probably be decided"},
+		// What is near takes three quarters of each of these rounds.
+		{[]*function{of("BenchmarkA", 1.2, 0, 20, 1), of("BenchmarkNear", 1.05, 0.02, 20, 3)}, time.Minute, "With -budget 18m, BenchmarkA would probably be decided\nMore time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
+		{[]*function{of("BenchmarkNear", 1.05, 0.02, 20, 1)}, time.Minute, "More time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
+		{[]*function{of("BenchmarkEarly", 1.05, 0.02, 11, 1)}, time.Second, "With -budget 10s, BenchmarkEarly would probably be decided"},
+		{[]*function{of("BenchmarkNone", 1, 0, 0, 1)}, time.Second, "With -budget 20s, BenchmarkNone would probably be decided"},
+	} {
+		k := comparison{functions: c.functions, rule: bench.NewRule(10, 0.01), begin: time.Now().Add(-time.Second), last: c.took}
+		k.giveUp(k.open())
+		if got := strings.Join(k.notes, "\n"); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+		want := "not measured before the time was up"
+		if e := c.functions[0].Ratio; e != nil {
+			want = fmt.Sprintf("takes %.3f times as long as the base so far, open after %d pairs, when the time was up", e.Median, e.N)
+		}
+		if f := c.functions[0]; f.Verdict != bench.Inconclusive || f.Message != want {
+			t.Errorf("%v, %q, want %q", f.Verdict, f.Message, want)
+		}
+	}
+}

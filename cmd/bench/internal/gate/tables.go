@@ -1,0 +1,167 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// mostPasses is how many passes the table on a terminal shows. Of more, it says how many
+// there are.
+const mostPasses = 30
+
+// A table is a header and rows, of which the first columns are text.
+type table struct {
+	text   int
+	header []string
+	rows   [][]string
+}
+
+// kernelTable is that of kernels.
+func (r report) kernelTable() table {
+	t := table{4, []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}, nil}
+	if r.base {
+		t.header = []string{"kernel", "type", "isa", "verdict", "base ns", "new ns", "ratio", "interval", "pairs"}
+	}
+	optional := func(x float64, format string) string {
+		if x == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, x)
+	}
+	of := func(e *bench.Estimate, format string, unit float64) string {
+		if e == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, unit*e.Median)
+	}
+	for _, q := range r.Results {
+		row := []string{q.Kernel, q.DType, q.ISA, r.word(q)}
+		switch {
+		case !r.base:
+			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%"))
+		case q.Ratio == nil || q.Ratio.N == 0:
+			row = append(row, "-", "-", "-", "-", "0")
+		default:
+			row = append(row, fmt.Sprintf("%.0f", q.BaseNs), fmt.Sprintf("%.0f", q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), fmt.Sprint(q.Ratio.N))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// benchmarkTable is that of some benchmarks. Each has a row, and after it one for every
+// other unit that differs, or that was asked for.
+func (r report) benchmarkTable(results []Result) table {
+	t := table{2, []string{"benchmark", "verdict", "old", "new", "ratio", "interval", "pairs"}, nil}
+	for _, q := range results {
+		if q.Ratio == nil || q.Ratio.N == 0 {
+			t.rows = append(t.rows, []string{q.name(), r.word(q), "-", "-", "-", "-", "0"})
+			continue
+		}
+		pairs := fmt.Sprint(q.Ratio.N)
+		t.rows = append(t.rows, []string{q.name(), r.word(q), duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs})
+		for _, m := range q.Metrics {
+			if m.Verdict == bench.Pass && m.Base == m.New && kindOf(m.Unit) == count {
+				continue
+			}
+			ratio, in := "-", "-"
+			switch e := m.Ratio; {
+			case e == nil && m.Base > 0:
+				ratio = fmt.Sprintf("%.3f", m.New/m.Base)
+			case e != nil && kindOf(m.Unit) == higher: // the table has new to old
+				ratio, in = fmt.Sprintf("%.3f", 1/e.Median), interval(bench.Estimate{Lo: 1 / e.Hi, Hi: 1 / e.Lo})
+				if math.IsInf(e.Lo, 0) {
+					in = "-"
+				}
+			case e != nil:
+				ratio, in = fmt.Sprintf("%.3f", e.Median), interval(*e)
+			}
+			t.rows = append(t.rows, []string{q.name() + " " + m.Unit, m.Verdict.String(), quantity(m.Base), quantity(m.New), ratio, in, pairs})
+		}
+	}
+	return t
+}
+
+// fold takes the passes that there is nothing to say about from the results, if they are
+// many, and returns the others, and a line instead of the passes.
+func (r report) fold() (rest []Result, line string) {
+	least, most, passes := math.Inf(1), math.Inf(-1), 0
+	for _, q := range r.Results {
+		if r.word(q) != "pass" || q.Message != "" || q.Ratio == nil {
+			rest = append(rest, q)
+			continue
+		}
+		passes++
+		least, most = min(least, q.Ratio.Median), max(most, q.Ratio.Median)
+	}
+	if passes <= mostPasses {
+		return r.Results, ""
+	}
+	more := ""
+	if len(rest) > 0 {
+		more = "more "
+	}
+	return rest, fmt.Sprintf("%d %spass, ratios %.2f to %.2f", passes, more, least, most)
+}
+
+// split returns the results that are worth a look, and the passes. Benchmarks are sorted.
+func (r report) split() (worth, passes []Result) {
+	i := slices.IndexFunc(r.Results, func(q Result) bool { return q.Verdict == bench.Pass })
+	if i < 0 {
+		i = len(r.Results)
+	}
+	return r.Results[:i], r.Results[i:]
+}
+
+// duration prints nanoseconds with four digits and a unit.
+func duration(ns float64) string {
+	unit := "ns"
+	switch {
+	case ns >= 1e9:
+		ns, unit = ns/1e9, "s"
+	case ns >= 1e6:
+		ns, unit = ns/1e6, "ms"
+	case ns >= 1e3:
+		ns, unit = ns/1e3, "µs"
+	}
+	return digits(ns) + " " + unit
+}
+
+// quantity prints a number of any unit.
+func quantity(x float64) string {
+	if x == math.Trunc(x) && math.Abs(x) < 1e15 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	if math.Abs(x) >= 1e-3 && math.Abs(x) < 1e15 {
+		return digits(x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// digits prints four digits, or all before the decimal point and one after it.
+func digits(x float64) string {
+	decimals := 1
+	for limit := 100.0; decimals < 6 && math.Abs(x) < limit; limit /= 10 {
+		decimals++
+	}
+	return fmt.Sprintf("%.*f", decimals, x)
+}
+
+// remark is the line about a result below a table, or empty.
+func (q Result) remark() string {
+	var parts []string
+	if q.Message != "" {
+		parts = append(parts, q.Message)
+	}
+	if q.Accepted != "" {
+		parts = append(parts, "accepted: "+q.Accepted)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return q.name() + ": " + strings.Join(parts, "; ")
+}
