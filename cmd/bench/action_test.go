@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const actionDir = "../../.github/actions/gate"
+
+// An action is what the tests need of action.yml.
+type action struct {
+	defaults map[string]string // of inputs, by name
+	steps    []actionStep      // those that run a script
+}
+
+type actionStep struct {
+	id, run string
+	env     map[string]string
+}
+
+// readAction reads the lines of action.yml that have the form of this one file.
+func readAction(t *testing.T) action {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(actionDir, "action.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := action{defaults: map[string]string{}}
+	inputs, runs, ok := strings.Cut(string(text), "\nruns:\n")
+	if !ok {
+		t.Fatal("action.yml has no line runs:")
+	}
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+):\n(?:    .*\n|      .*\n)*?    default: (.*)$`).FindAllStringSubmatch(inputs, -1) {
+		a.defaults[m[1]] = strings.Trim(m[2], `"`)
+	}
+	for step := range strings.SplitSeq(runs, "\n    - ") {
+		if run := field(step, "run"); run != "" {
+			s := actionStep{field(step, "id"), run, map[string]string{}}
+			for _, m := range regexp.MustCompile(`(?m)^        (GATE_\w+): (.*)$`).FindAllStringSubmatch(step, -1) {
+				s.env[m[1]] = m[2]
+			}
+			a.steps = append(a.steps, s)
+		}
+	}
+	return a
+}
+
+// field returns the value of a key of a step.
+func field(step, key string) string {
+	m := regexp.MustCompile(`(?m)^      ` + key + `: (.*)$`).FindStringSubmatch(step)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// TestActionInputs: each flag that another module's gate has is an input, each
+// input reaches a script, and none is pasted into one.
+func TestActionInputs(t *testing.T) {
+	a := readAction(t)
+	var flags []string
+	var help bytes.Buffer
+	run(t.Context(), []string{"gate", "-h"}, &help, &help, nil)
+	for _, m := range regexp.MustCompile(`(?m)^  -(\w+)`).FindAllStringSubmatch(help.String(), -1) {
+		if !slices.Contains([]string{"floor", "record", "kernel", "isa", "json", "junit", "markdown"}, m[1]) {
+			flags = append(flags, m[1])
+		}
+	}
+	if len(flags) == 0 || len(a.steps) != 2 {
+		t.Fatalf("%d flags in the help and %d steps in action.yml, want some and 2:\n%s", len(flags), len(a.steps), &help)
+	}
+	used := map[string]bool{"artifact": true}
+	for _, s := range a.steps {
+		if strings.Contains(s.run, "${{") {
+			t.Errorf("a script has an expression in it: %s", s.run)
+		}
+		for name, value := range s.env {
+			if m := regexp.MustCompile(`^\$\{\{ inputs\.(\w+) \}\}$`).FindStringSubmatch(value); m != nil {
+				used[m[1]] = true
+				if want := strings.TrimPrefix(name, "GATE_"); want != m[1] && want != "C" {
+					t.Errorf("%s is the input %s", name, m[1])
+				}
+			}
+		}
+	}
+	for name := range a.defaults {
+		if !used[name] {
+			t.Errorf("no script gets the input %s", name)
+		}
+	}
+	for _, flag := range flags {
+		if _, ok := a.defaults[flag]; !ok && flag != "C" {
+			t.Errorf("the flag -%s has no input", flag)
+		}
+	}
+}
+
+// A runner stands for GitHub's: it runs the scripts of the action on a repository,
+// with a go program that writes a gate which does nothing.
+type runner struct {
+	t                      *testing.T
+	dir, repository, print string
+	outputs                map[string]string
+}
+
+func newRunner(t *testing.T) *runner {
+	for _, tool := range []string{"bash", "git"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("needs " + tool)
+		}
+	}
+	if os.PathSeparator != '/' {
+		t.Skip("needs programs that are scripts")
+	}
+	r := &runner{t: t, dir: t.TempDir(), outputs: map[string]string{}}
+	r.repository = filepath.Join(r.dir, "repository")
+	for _, dir := range []string{"programs", "temp", "repository"} {
+		if err := os.Mkdir(filepath.Join(r.dir, dir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := `#!/bin/bash
+if [ "$1" = version ]; then echo go version go1.26.8; exit; fi
+printf '%s\n' "$PWD" "GOFLAGS=$GOFLAGS" "GOWORK=$GOWORK" "GOENV=$GOENV" "$@" >"$RUNNER_TEMP/build"
+while [ "$1" != -o ]; do shift; done
+cat >"$2/bench" <<'END'
+#!/bin/bash
+printf '<%s>\n' "$@" >"$RUNNER_TEMP/arguments"
+for a; do case "$a" in -markdown=*) echo "**the verdict**" >"${a#*=}" ;; esac; done
+exit "$FAKE_STATUS"
+END
+chmod +x "$2/bench"
+`
+	if err := os.WriteFile(filepath.Join(r.dir, "programs", "go"), []byte(program), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"init -q", "commit -q --allow-empty -m one", "commit -q --allow-empty -m two"} {
+		cmd := exec.Command("git", append([]string{"-C", r.repository, "-c", "user.name=a", "-c", "user.email=a@example.org"}, strings.Fields(args)...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", args, err, out)
+		}
+	}
+	return r
+}
+
+// file returns the text of a file that a script has written, or nothing.
+func (r *runner) file(name string) string {
+	text, err := os.ReadFile(filepath.Join(r.dir, "temp", name))
+	if err != nil && !os.IsNotExist(err) {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// run runs the steps until one fails, and returns its exit status.
+func (r *runner) run(inputs map[string]string, gate int) (status int) {
+	r.t.Helper()
+	a := readAction(r.t)
+	here, err := filepath.Abs(actionDir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	temp := filepath.Join(r.dir, "temp")
+	expression := regexp.MustCompile(`\$\{\{ (?:inputs\.(\w+)|steps\.build\.outputs\.(\w+)) \}\}`)
+	for _, s := range a.steps {
+		cmd := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", s.run)
+		cmd.Dir = r.repository
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "programs")+":"+os.Getenv("PATH"), "GOFLAGS=-mod=vendor", "GOWORK="+temp,
+			"RUNNER_TEMP="+temp, "RUNNER_OS=Linux", "RUNNER_ARCH=X64", "GITHUB_ACTION_PATH="+here, fmt.Sprint("FAKE_STATUS=", gate),
+			"GITHUB_OUTPUT="+filepath.Join(temp, "output"), "GITHUB_STEP_SUMMARY="+filepath.Join(temp, "summary"))
+		for name, value := range s.env {
+			value = expression.ReplaceAllStringFunc(value, func(e string) string {
+				m := expression.FindStringSubmatch(e)
+				if m[2] != "" {
+					return r.outputs[m[2]]
+				}
+				if v, ok := inputs[m[1]]; ok {
+					return v
+				}
+				return a.defaults[m[1]]
+			})
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		out, err := cmd.CombinedOutput()
+		r.print += string(out)
+		if cmd.ProcessState == nil {
+			r.t.Fatal(err)
+		}
+		for line := range strings.Lines(r.file("output")) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			r.outputs[name] = value
+		}
+		if status = cmd.ProcessState.ExitCode(); status != 0 {
+			return status
+		}
+	}
+	return status
+}
+
+// TestAction runs the scripts of the action.
+func TestAction(t *testing.T) {
+	t.Run("arguments", func(t *testing.T) {
+		r := newRunner(t)
+		bad := "a b$(touch bad)`touch bad`'\";touch bad"
+		if status := r.run(map[string]string{"bench": bad, "directory": ".", "slower": "1.1", "args": "-x=1 2\n\n-y\n"}, 0); status != 0 {
+			t.Fatalf("status %d:\n%s", status, r.print)
+		}
+		arguments, reports := r.file("arguments"), r.outputs["reports"]
+		want := "<gate>\n<-base=HEAD^1>\n<-bench=" + bad + ">\n<-C=.>\n<-slower=1.1>\n<-cache=off>\n" +
+			"<-markdown=" + reports + "/gate.md>\n<-json=" + reports + "/gate.json>\n<-junit=" + reports + "/gate.xml>\n<-->\n<-x=1 2>\n<-y>\n"
+		if arguments != want {
+			t.Errorf("arguments\n%s\nwant\n%s", arguments, want)
+		}
+		if _, err := os.Stat(filepath.Join(r.repository, "bad")); err == nil {
+			t.Error("an input was run as a command")
+		}
+		if reports == "" || r.file("summary") != "**the verdict**\n" {
+			t.Errorf("reports are in %q, and the summary is %q", reports, r.file("summary"))
+		}
+	})
+	t.Run("build", func(t *testing.T) {
+		r := newRunner(t)
+		r.run(nil, 0)
+		root, err := filepath.Abs("../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := root + "\nGOFLAGS=\nGOWORK=off\nGOENV=off\nbuild\n"; !strings.HasPrefix(r.file("build"), want) {
+			t.Errorf("go build ran with\n%s\nwant first\n%s", r.file("build"), want)
+		}
+		base, err := exec.Command("git", "-C", r.repository, "rev-parse", "HEAD^1").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "bench-gate-Linux-X64-" + strings.TrimSpace(string(base)) + "-"; !strings.HasPrefix(r.outputs["key"], want) {
+			t.Errorf("the key of the cache is %q, want %q first", r.outputs["key"], want)
+		}
+		key := r.outputs["key"]
+		if r.run(map[string]string{"pkg": "./a"}, 0); r.outputs["key"] == key {
+			t.Error("builds of other packages have the same key")
+		}
+	})
+	for gate, want := range []int{0, 1, 2, 0} {
+		t.Run(fmt.Sprint("status ", gate), func(t *testing.T) {
+			r := newRunner(t)
+			if status := r.run(nil, gate); status != want {
+				t.Errorf("status %d, want %d", status, want)
+			}
+			if warned := strings.Contains(r.print, "::warning "); warned != (gate == 3) {
+				t.Errorf("printed\n%s", r.print)
+			}
+			if r.file("summary") == "" {
+				t.Error("no summary")
+			}
+		})
+	}
+	t.Run("no such base", func(t *testing.T) {
+		r := newRunner(t)
+		if status := r.run(map[string]string{"base": "HEAD~5"}, 0); status != 2 || !strings.Contains(r.print, "fetch-depth") || r.file("arguments") != "" {
+			t.Errorf("status %d, the gate got %q:\n%s", status, r.file("arguments"), r.print)
+		}
+	})
+}
