@@ -150,6 +150,9 @@ func TestAt(t *testing.T) {
 		if got := result(t, m, "."); got != "BenchmarkSub-2 2 11.00 sum" {
 			t.Errorf("line %q", got)
 		}
+		if got := result(t, m, "../old"); got != "BenchmarkOld-2 2 1.000 revision" { // another module of the workspace
+			t.Errorf("line %q", got)
+		}
 		// Of what leads nowhere else, it stays as it is.
 		files["sub/go.work"] = "go 1.20\n\nuse (\n\t.\n\t../old\n)\n"
 		top, tree = revisions(t, files)
@@ -170,7 +173,16 @@ func TestAt(t *testing.T) {
 		if err := os.Symlink(tree, link); err != nil {
 			t.Skip(err)
 		}
-		m := at(t, top, link, "sub")
+		scratch := t.TempDir() // of both
+		m, err := open(t, filepath.Join(top, "sub")).At(t.Context(), top, link, scratch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, err := open(t, filepath.Join(top, "sub")).At(t.Context(), top, top, scratch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uses(t, here, filepath.Join(top, "old"), filepath.Join(filepath.Dir(top), "outside"))
 		uses(t, m, filepath.Join(link, "old"), filepath.Join(filepath.Dir(top), "outside"))
 		p := pack(t, m, ".")
 		w := start(t, m, p, build(t, m, p, 0))

@@ -9,9 +9,13 @@
 // -test.run=^TestZZBenchGate$ and -test.paniconexit0. The worker reads requests
 // from its standard input, each a line of JSON, until that ends. It answers on
 // standard output: a [Hello], and then an [Answer] to every request. Each of these
-// is a line that begins with the token. There may be other lines: C code prints
-// there, and so does who kept os.Stdout before the worker was there. All else
-// that the process prints to os.Stdout goes to standard error.
+// is a line that begins with the token. There are other lines too, of C code for
+// example. What Go code prints to os.Stdout goes to standard error.
+//
+// An output has the lines of go test -bench. A benchmark that fails has a line that
+// begins with "--- FAIL: ". One that skips has none, or with Verbose a line that
+// begins with "--- SKIP: ". One that ends by runtime.Goexit has a result of 0
+// iterations. A panic and os.Exit end the process without an answer.
 package worker
 
 // Protocol is the version of what the two processes say to each other.

@@ -18,10 +18,10 @@ import (
 // What a worker takes for itself when the process begins, before the packages that
 // import this one can use it.
 var (
-	begin   time.Time
+	begin   time.Time // about that of the process
 	token   string
-	results string   // path of the file
-	in, out *os.File // the process's standard input and output
+	results string   // path of the file that package testing writes to
+	in, out *os.File // the standard input and output of the process
 )
 
 func init() {
