@@ -260,12 +260,14 @@ func TestCacheRepairs(t *testing.T) {
 		"a new text": func(c *checkout) error {
 			return os.WriteFile(filepath.Join(c.tree(), "sub", "file"), []byte("TEXT\n"), 0o600)
 		},
-		"another mode":  func(c *checkout) error { return os.Chmod(filepath.Join(c.tree(), "sub", "file"), 0o700) },
-		"no file":       func(c *checkout) error { return os.Remove(filepath.Join(c.tree(), "sub", "file")) },
-		"a new file":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "sub", "new"), nil, 0o600) },
-		"an ignored":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "ignored"), nil, 0o600) },
-		"a directory":   func(c *checkout) error { return os.Mkdir(filepath.Join(c.tree(), "new"), 0o700) },
-		"closed":        func(c *checkout) error { return os.MkdirAll(filepath.Join(c.tree(), "new", "a"), 0o500) },
+		"another mode": func(c *checkout) error { return os.Chmod(filepath.Join(c.tree(), "sub", "file"), 0o700) },
+		"no file":      func(c *checkout) error { return os.Remove(filepath.Join(c.tree(), "sub", "file")) },
+		"a new file":   func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "sub", "new"), nil, 0o600) },
+		"an ignored":   func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "ignored"), nil, 0o600) },
+		"a directory":  func(c *checkout) error { return os.Mkdir(filepath.Join(c.tree(), "new"), 0o700) },
+		"closed": func(c *checkout) error {
+			return errors.Join(os.MkdirAll(filepath.Join(c.tree(), "new", "a"), 0o700), os.Chmod(filepath.Join(c.tree(), "new"), 0o500))
+		},
 		"no tree":       func(c *checkout) error { return os.RemoveAll(c.tree()) },
 		"no index":      func(c *checkout) error { return os.Remove(filepath.Join(c.dir, indexName)) },
 		"a wrong index": func(c *checkout) error { return os.WriteFile(filepath.Join(c.dir, indexName), []byte("DIRC"), 0o600) },
