@@ -101,8 +101,8 @@ func exactly(name string) string {
 type bencher interface {
 	measurer
 	// run returns what testing prints for the benchmarks that the request wants: the
-	// results, and of those that failed what they said.
-	run(q worker.Request) (results []result, failed map[string]string, err error)
+	// results, and of those that failed what they said; and how long all of it took.
+	run(q worker.Request) (results []result, failed map[string]string, took time.Duration, err error)
 }
 
 // A testSide is the test binaries of one side.
@@ -235,30 +235,30 @@ func (w *testWorker) close() (err error) {
 	return err
 }
 
-func (w *testWorker) run(q worker.Request) ([]result, map[string]string, error) {
+func (w *testWorker) run(q worker.Request) ([]result, map[string]string, time.Duration, error) {
 	var a worker.Answer
 	err := w.say(q)
 	if err == nil {
 		err = w.hear(&a, true)
 	}
 	if err != nil {
-		return nil, nil, w.failed(err)
+		return nil, nil, 0, w.failed(err)
 	}
 	if a.Truncated {
 		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
 	}
 	if a.Error != "" {
-		return nil, nil, fmt.Errorf("%s: %s", w.of, a.Error)
+		return nil, nil, 0, fmt.Errorf("%s: %s", w.of, a.Error)
 	}
 	results, failed := parseResults(a.Output, w.hello.Procs)
-	return results, failed, nil
+	return results, failed, max(1, time.Duration(a.Ns)), nil
 }
 
 func (w *testWorker) measure(f *function) (turn, error) { return takeTurn(w, f) }
 
 // takeTurn measures a benchmark once.
 func takeTurn(b bencher, f *function) (turn, error) {
-	results, err := runLeaf(b, f.leaf, f.calls, f.blocks)
+	results, _, err := runLeaf(b, f.leaf, f.calls, f.blocks)
 	if err != nil {
 		return turn{}, err
 	}
@@ -278,21 +278,21 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	return t, nil
 }
 
-// runLeaf runs blocks of calls of one benchmark, and returns as many results. An error
-// tells how the benchmark failed.
-func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, error) {
-	results, failed, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+// runLeaf runs blocks of calls of one benchmark, and returns as many results and how
+// long that took. An error tells how the benchmark failed.
+func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, time.Duration, error) {
+	results, failed, took, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := failure(failed); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	results = slices.DeleteFunc(results, func(r result) bool { return r.name != l.full })
 	if len(results) != blocks {
-		return nil, fmt.Errorf("%s: %d results, want %d", l.full, len(results), blocks)
+		return nil, 0, fmt.Errorf("%s: %d results, want %d", l.full, len(results), blocks)
 	}
-	return results, nil
+	return results, took, nil
 }
 
 // failure is the error of the first of the benchmarks that failed, or nil.

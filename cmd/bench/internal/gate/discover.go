@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -103,7 +104,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.opt.Bench, Skip: d.opt.Skip, Benchtime: "1x", Count: 1}
 	var has [2]map[string]result
 	for i := range procs {
-		results, failed, err := procs[i].run(q)
+		results, failed, _, err := procs[i].run(q)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -165,22 +166,20 @@ func (d *discovery) restart(ctx context.Context, procs []bencher, starters [2]st
 
 // calibrate asks the base how many calls make a block, and adds the function.
 func (d *discovery) calibrate(ctx context.Context, f *function, procs []bencher, starters [2]starter) error {
-	const tries = 3 // of each length, of which the least counts
 	n, perBlock := 1, time.Duration(0)
 	for {
-		begin := time.Now()
-		results, err := runLeaf(procs[0], f.leaf, n, tries)
-		perBlock = max(1, time.Since(begin)/tries)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			d.lost(0, f, err)
-			return d.restart(ctx, procs, starters, 0)
-		}
-		op := results[0].metrics[nanoseconds]
-		for _, r := range results {
-			op = min(op, r.metrics[nanoseconds])
+		op := math.Inf(1)
+		perBlock = math.MaxInt64
+		for range 3 { // the least counts: others may use the machine
+			results, took, err := runLeaf(procs[0], f.leaf, n, 1)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				d.lost(0, f, err)
+				return d.restart(ctx, procs, starters, 0)
+			}
+			op, perBlock = min(op, results[0].metrics[nanoseconds]), min(perBlock, took)
 		}
 		wanted := float64(benchBlock) / max(op, 0.01)
 		allowed := float64(n) * float64(blockLimit) / float64(perBlock)
