@@ -385,6 +385,7 @@ func TestWorker(t *testing.T) {
 			t.Errorf("%+v: %+v", q, a)
 		}
 	}
+	check(w.run("BenchmarkLeaves"), "BenchmarkLeaves-2 2") // nor for what TestMain does then
 	if err := w.end(); err != nil {
 		t.Errorf("it ends with %v: %s", err, &w.stderr)
 	}
