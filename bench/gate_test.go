@@ -101,6 +101,10 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, e)
 		}
 	}
+	// Between looks, the interval is that of the last one.
+	if _, e := rule.Decide(pairsOf(append(repeat(1, 12), repeat(9, 11)...)...)); e.N != 23 || e.Lo != 1 || e.Hi != 1 {
+		t.Errorf("after a look: %+v, want the interval of 12 pairs", e)
+	}
 	rule.Comparisons = 1000 // of 12, no bound
 	if got, e := rule.Decide(pairsOf(repeat(1.5, 12)...)); got != Open || !math.IsInf(e.Lo, -1) || !math.IsInf(e.Hi, 1) {
 		t.Errorf("with a thousand functions: %v, %+v", got, e)

@@ -11,6 +11,17 @@ import (
 
 var long = flag.Bool("long", false, "simulate as many runs as the tables of docs/ci.md have, which takes minutes")
 
+// simulated returns how many of so many runs to simulate.
+func simulated(runs int) int {
+	switch {
+	case *long:
+		return runs
+	case testing.Short():
+		return (runs + 99) / 100
+	}
+	return (runs + 19) / 20
+}
+
 // A machine is how noisy one is: noise of a block and of a place in memory, as
 // standard deviations of logarithms, and the part of the time that a neighbour is busy.
 type machine struct {
@@ -139,7 +150,7 @@ type tally struct {
 	runs, alarms, open int // without a change: runs that fail something, or leave something inconclusive
 	found, alone       int // one function slower by twice the limit: runs that fail it, and it alone
 	between            int // one function slower by 0.8 of the limit: runs that fail it
-	others             int // the runs of the two that fail a function that is not slower
+	others             int // with that function: runs that fail one that is not slower
 	pairs              []int
 }
 
@@ -210,13 +221,10 @@ func TestGateRule(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for i, n := range [...]int{10, 40, 200} {
-				runs := c.runs[i]
-				if !*long {
-					if n == 200 {
-						continue
-					}
-					runs /= 20
+				if n == 200 && !*long {
+					continue
 				}
+				runs := simulated(c.runs[i])
 				s := c.simulate(NewRule(n, 0.01), runs)
 				t.Logf("| %d, %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |",
 					n, c.name, runs, percent(s.alarms, runs), 100*atMost(s.alarms, runs), percent(s.open, runs), percent(s.between, runs), percent(s.found, runs), percent(s.alone, runs), took(s.pairs))
@@ -255,12 +263,10 @@ func TestGateRuleOptions(t *testing.T) {
 				machine
 				runs int
 			}{{quiet, 500}, {busy, 200}, {wild, 40}} {
-				if !*long {
-					if m.name == "wild" {
-						continue
-					}
-					m.runs /= 20
+				if m.name == "wild" && !*long {
+					continue
 				}
+				m.runs = simulated(m.runs)
 				s := m.simulate(rule, m.runs)
 				t.Logf("| %v, %v, %v | %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |", c.alpha, c.slower, c.surely,
 					m.name, m.runs, percent(s.alarms, m.runs), 100*atMost(s.alarms, m.runs), percent(s.open, m.runs), percent(s.between, m.runs), percent(s.found, m.runs), percent(s.alone, m.runs), took(s.pairs))
@@ -281,10 +287,7 @@ func TestGateRuleReordered(t *testing.T) {
 		comparisons = 40
 		noise       = 0.03 // between pairs of the same builds, as the busy machine has
 	)
-	runs := 200
-	if *long {
-		runs = 10000
-	}
+	runs := simulated(10000)
 	r := rand.New(rand.NewPCG(10, 11))
 	sequence := func(rule Rule, next func(pair int) float64) (v Verdict, pairs []Pair) {
 		for v == Open {
@@ -350,9 +353,7 @@ func TestGateRuleBudget(t *testing.T) {
 	}{{busy, 200, []int{10, 15, 25}}, {wild, 60, []int{15, 75, 150}}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if !*long {
-				c.runs /= 20
-			}
+			c.runs = simulated(c.runs)
 			var whole []run
 			for seed := range c.runs {
 				whole = append(whole, c.restless(seed).gate(rule, oneOf(comparisons, 1), math.MaxInt))
@@ -408,9 +409,9 @@ func TestGateRuleBudget(t *testing.T) {
 // with noise pass.
 func TestGateRuleCounts(t *testing.T) {
 	const functions = 25
-	runs := 200
+	runs := 500
 	if *long {
-		runs = 10000
+		runs = 4000
 	}
 	r := rand.New(rand.NewPCG(12, 13))
 	rule := NewRule(functions, 0.01)
@@ -452,7 +453,7 @@ func TestGateRuleCounts(t *testing.T) {
 // TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
 // or just not pass, and the noise drowns all, the share of wrong verdicts is at most Alpha.
 func TestGateRuleAtItsEdge(t *testing.T) {
-	runs, functions := 1000, 25
+	runs, functions := 500, 25
 	if *long {
 		runs = 10000
 	}
