@@ -56,7 +56,8 @@ func (c *checkout) bin() string  { return filepath.Join(c.dir, binName) }
 // finished.
 func (c *checkout) complete() bool { return c.built }
 
-// finished says that all is in bin that later runs need.
+// finished says that bin has what later runs need, and lets them share it. After
+// that, files may be added to bin, if they get their names when they are whole.
 func (c *checkout) finished() error {
 	if !c.cached || c.built {
 		return nil
@@ -78,6 +79,9 @@ func (c *checkout) finished() error {
 // close lets others change the entry of the cache. What is not in the cache is
 // removed.
 func (c *checkout) close() {
+	if c == nil { // there was an error
+		return
+	}
 	if c.cached {
 		c.owner.Close()
 		return
@@ -292,18 +296,28 @@ func (c *checkout) isClean(ctx context.Context) bool {
 	return err == nil && changed == ""
 }
 
-// isComplete reports whether bin is as it was when it was finished.
+// isComplete reports whether what was finished in bin is as it was. A run can have
+// added more since.
 func (c *checkout) isComplete() bool {
 	name := filepath.Join(c.dir, completeName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
 	text, err := os.ReadFile(name)
-	if err != nil {
+	if err != nil || len(text) == 0 {
 		return false
 	}
 	listing, err := c.listing()
-	return err == nil && string(text) == listing
+	if err != nil {
+		return false
+	}
+	there := slices.Collect(strings.Lines(listing))
+	for line := range strings.Lines(string(text)) {
+		if !slices.Contains(there, line) {
+			return false
+		}
+	}
+	return true
 }
 
 // listing describes the files of bin, with their full names, which are in programs

@@ -268,6 +268,7 @@ func TestCacheRepairs(t *testing.T) {
 		"closed": func(c *checkout) error {
 			return errors.Join(os.MkdirAll(filepath.Join(c.tree(), "new", "a"), 0o700), os.Chmod(filepath.Join(c.tree(), "new"), 0o500))
 		},
+		"one more":      func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "more"), nil, 0o700) },
 		"no tree":       func(c *checkout) error { return os.RemoveAll(c.tree()) },
 		"no index":      func(c *checkout) error { return os.Remove(filepath.Join(c.dir, indexName)) },
 		"a wrong index": func(c *checkout) error { return os.WriteFile(filepath.Join(c.dir, indexName), []byte("DIRC"), 0o600) },
@@ -303,7 +304,6 @@ func TestCacheRepairs(t *testing.T) {
 	}
 	for what, change := range map[string]func(c *checkout) error{
 		"a new program":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "base"), []byte("other"), 0o700) },
-		"one more":         func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "more"), nil, 0o700) },
 		"no program":       func(c *checkout) error { return os.Remove(filepath.Join(c.bin(), "base")) },
 		"no directory":     func(c *checkout) error { return os.RemoveAll(c.bin()) },
 		"not finished":     func(c *checkout) error { return os.Remove(filepath.Join(c.dir, completeName)) },
