@@ -131,7 +131,7 @@ func (s *testSide) build(ctx context.Context, pkg string, order int) error {
 	if _, err := os.Stat(exe); err == nil {
 		return nil
 	}
-	part := exe + ".part" // a run that is killed leaves no half of a binary
+	part := exe + "." + filepath.Base(s.run) + ".part" // neither a killed run nor one beside this leaves half of a binary
 	seed := int64(0)
 	if order > 0 {
 		seed = 1 + rand.Int64N(1<<62)
@@ -342,6 +342,9 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 		}
 	}
 	g.report.Notes = append(g.report.Notes, base.notes...)
+	if err := base.finished(); err != nil { // each binary is complete when it has its name
+		return err
+	}
 	old, err := now.At(ctx, r.top, base.tree(), run.dir)
 	if err != nil {
 		return err
