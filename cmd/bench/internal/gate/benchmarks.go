@@ -44,48 +44,65 @@ type result struct {
 	metrics map[string]float64 // by unit
 }
 
-// failMark begins what testing prints of a benchmark that fails.
-const failMark = "--- FAIL: "
+// What testing prints of a benchmark that fails or is skipped begins with a mark.
+const (
+	failMark = "--- FAIL: "
+	skipMark = "--- SKIP: "
+)
 
-// parseResults reads what testing prints for benchmarks that run on that many CPUs, and
-// returns the results, and of the benchmarks that failed what they said.
-func parseResults(output string, cpus int) (results []result, failed map[string]string) {
+// An outcome is what came of a request to run benchmarks.
+type outcome struct {
+	results []result
+	failed  map[string]string // what the benchmarks said that failed
+	skipped []string
+	took    time.Duration // set-up included
+}
+
+// parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
+func parseOutcome(output string, cpus int) outcome {
 	suffix := ""
 	if cpus != 1 {
 		suffix = fmt.Sprintf("-%d", cpus)
 	}
-	failed = map[string]string{}
+	o := outcome{failed: map[string]string{}}
 	failing := ""
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
-		if _, after, ok := strings.Cut(line, failMark); ok {
-			failing = strings.TrimSuffix(strings.TrimSpace(after), suffix)
-			failed[failing] = ""
+		if _, name, ok := strings.Cut(line, failMark); ok {
+			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
+			o.failed[failing] = ""
 			continue
 		}
-		if strings.HasPrefix(line, "    ") && failing != "" {
-			if failed[failing] == "" {
-				failed[failing] = strings.TrimSpace(line)
-			}
+		if failing != "" && strings.HasPrefix(line, "    ") {
+			o.failed[failing] = cmp.Or(o.failed[failing], strings.TrimSpace(line))
 			continue
 		}
 		failing = ""
+		if _, name, ok := strings.Cut(line, skipMark); ok {
+			o.skipped = append(o.skipped, strings.TrimSuffix(strings.TrimSpace(name), suffix))
+			continue
+		}
 		fields := strings.Fields(line)
 		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 			continue
 		}
-		if _, err := strconv.Atoi(fields[1]); err != nil {
+		r := result{strings.TrimSuffix(fields[0], suffix), map[string]float64{}}
+		calls, err := strconv.Atoi(fields[1])
+		if err != nil {
 			continue
 		}
-		r := result{strings.TrimSuffix(fields[0], suffix), map[string]float64{}}
+		if calls == 0 { // runtime.Goexit ends it so
+			o.failed[r.name] = "it ends before it is done"
+			continue
+		}
 		for i := 2; i+1 < len(fields); i += 2 {
 			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
 				r.metrics[fields[i+1]] = v
 			}
 		}
-		results = append(results, r)
+		o.results = append(o.results, r)
 	}
-	return results, failed
+	return o
 }
 
 // exactly is the pattern that matches this benchmark alone.
@@ -100,9 +117,7 @@ func exactly(name string) string {
 // A bencher is a process that runs benchmarks on request.
 type bencher interface {
 	measurer
-	// run returns what testing prints for the benchmarks that the request wants: the
-	// results, and of those that failed what they said; and how long all of it took.
-	run(q worker.Request) (results []result, failed map[string]string, took time.Duration, err error)
+	run(q worker.Request) (outcome, error)
 }
 
 // A testSide is the test binaries of one side.
@@ -186,13 +201,10 @@ func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorke
 	if err := copyFile(exe, s.exe(pkg, order)); err != nil {
 		return nil, err
 	}
-	args := []string{"-test.run=^" + worker.Test + "$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0"}
-	if s.opt.CPU > 0 {
-		args = append(args, fmt.Sprintf("-test.cpu=%d", s.opt.CPU))
-	}
+	args := []string{"-test.run=^" + worker.Test + "$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0", fmt.Sprintf("-test.cpu=%d", s.opt.CPU)}
 	cmd := exec.CommandContext(ctx, exe, append(args, s.opt.Args...)...)
 	cmd.Dir = s.pkgs[pkg].Dir
-	cmd.Env = append(s.module.Environ(), "PWD="+cmd.Dir, worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
+	cmd.Env = append(s.module.Environ(), "PWD="+cmd.Dir, "GOMAXPROCS="+strconv.Itoa(s.opt.CPU), worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
 		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
 	err := w.process.run(ctx, cmd)
 	if err == nil {
@@ -235,23 +247,24 @@ func (w *testWorker) close() (err error) {
 	return err
 }
 
-func (w *testWorker) run(q worker.Request) ([]result, map[string]string, time.Duration, error) {
+func (w *testWorker) run(q worker.Request) (outcome, error) {
 	var a worker.Answer
 	err := w.say(q)
 	if err == nil {
 		err = w.hear(&a, true)
 	}
 	if err != nil {
-		return nil, nil, 0, w.failed(err)
+		return outcome{}, w.failed(err)
 	}
 	if a.Truncated {
 		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
 	}
 	if a.Error != "" {
-		return nil, nil, 0, fmt.Errorf("%s: %s", w.of, a.Error)
+		return outcome{}, fmt.Errorf("%s: %s", w.of, a.Error)
 	}
-	results, failed := parseResults(a.Output, w.hello.Procs)
-	return results, failed, max(1, time.Duration(a.Ns)), nil
+	o := parseOutcome(a.Output, w.hello.Procs)
+	o.took = max(1, time.Duration(a.Ns))
+	return o, nil
 }
 
 func (w *testWorker) measure(f *function) (turn, error) { return takeTurn(w, f) }
@@ -281,18 +294,18 @@ func takeTurn(b bencher, f *function) (turn, error) {
 // runLeaf runs blocks of calls of one benchmark, and returns as many results and how
 // long that took. An error tells how the benchmark failed.
 func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, time.Duration, error) {
-	results, failed, took, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+	o, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := failure(failed); err != nil {
+	if err := failure(o.failed); err != nil {
 		return nil, 0, err
 	}
-	results = slices.DeleteFunc(results, func(r result) bool { return r.name != l.full })
+	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
 	if len(results) != blocks {
 		return nil, 0, fmt.Errorf("%s: %d results, want %d", l.full, len(results), blocks)
 	}
-	return results, took, nil
+	return results, o.took, nil
 }
 
 // failure is the error of the first of the benchmarks that failed, or nil.
@@ -322,7 +335,11 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 		return err
 	}
 	defer run.remove()
-	key, err := now.Key(ctx)
+	here, err := now.At(ctx, r.top, r.top, run.dir) // which knows what lies outside of the repository
+	if err != nil {
+		return err
+	}
+	key, err := here.Key(ctx)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,9 @@ type discovery struct {
 	begin map[string]time.Duration // that it takes to start both workers, by package
 }
 
+// sideNames are what notes call the sides.
+var sideNames = [...]string{"base", "new build"}
+
 // A starter starts a process in which benchmarks of a package run.
 type starter func(ctx context.Context) (bencher, error)
 
@@ -50,6 +53,9 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 		procs[i] = p
 	}
 	d.begin[pkg.Rel] = time.Since(begin)
+	if pkg.Parallel && d.opt.CPU == 1 {
+		d.notes = append(d.notes, fmt.Sprintf("package %s calls RunParallel, and -cpu is 1: what its benchmarks do at the same time was not measured", pkg.Path))
+	}
 	for _, b := range pkg.Benchmarks {
 		if !slices.Contains(old, b) {
 			d.notes = append(d.notes, fmt.Sprintf("%s is new: not compared", inPackage(pkg, b.Name)))
@@ -101,10 +107,10 @@ func (d *discovery) knows(f *function) bool {
 // leaves runs a benchmark function once on either side, and returns its benchmarks that
 // both have.
 func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, procs []bencher, starters [2]starter) (found []*function, err error) {
-	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.opt.Bench, Skip: d.opt.Skip, Benchtime: "1x", Count: 1}
+	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.opt.Bench, Skip: d.opt.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]map[string]result
 	for i := range procs {
-		results, failed, _, err := procs[i].run(q)
+		o, err := procs[i].run(q)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -112,24 +118,27 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			d.lost(i, d.newFunction(pkg, leaf{b, b.Name}), err)
 			return nil, d.restart(ctx, procs, starters, i)
 		}
-		for _, name := range slices.Sorted(maps.Keys(failed)) {
+		for _, name := range slices.Sorted(maps.Keys(o.failed)) {
 			if f := d.newFunction(pkg, leaf{b, name}); !d.knows(f) { // what fails in the base is not the change's fault
-				d.lost(i, f, failure(map[string]string{name: failed[name]}))
+				d.lost(i, f, failure(map[string]string{name: o.failed[name]}))
 			}
 		}
+		for _, name := range o.skipped {
+			d.notes = append(d.notes, fmt.Sprintf("%s is skipped in the %s", inPackage(pkg, name), sideNames[i]))
+		}
 		has[i] = map[string]result{}
-		for _, r := range results {
+		for _, r := range o.results {
 			has[i][r.name] = r
 		}
 	}
-	for i, where := range [...]string{"base", "new build"} {
+	for i := range has {
 		for _, name := range slices.Sorted(maps.Keys(has[i])) {
 			f := d.newFunction(pkg, leaf{b, name})
 			other, both := has[1-i][name]
 			switch {
 			case d.knows(f) || both && i == 1:
 			case !both:
-				d.notes = append(d.notes, fmt.Sprintf("%s has a result in the %s only: not compared", f.name(), where))
+				d.notes = append(d.notes, fmt.Sprintf("%s has a result in the %s only: not compared", f.name(), sideNames[i]))
 			case !(has[i][name].metrics[nanoseconds] > 0 && other.metrics[nanoseconds] > 0):
 				d.notes = append(d.notes, fmt.Sprintf("%s reports no %s: not compared", f.name(), nanoseconds))
 			default:

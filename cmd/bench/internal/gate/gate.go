@@ -35,7 +35,7 @@ type Options struct {
 	Bench, Skip string   // as the flags of go test
 	Packages    []string // patterns; nil is ./...
 	Dir         string   // of the module
-	CPU         int      // GOMAXPROCS of the benchmarks; 0 is that of the environment
+	CPU         int      // GOMAXPROCS of the benchmarks
 	Args        []string // for the test binaries
 	Metrics     []string // units that are judged besides ns/op
 	Budget      time.Duration

@@ -297,7 +297,7 @@ func TestIsBenchmark(t *testing.T) {
 		if err := os.WriteFile(file, []byte("package x\n\n"+declaration+"\n"), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if names, err := benchmarks(file); err != nil || len(names) == 1 != want {
+		if names, _, err := benchmarks(file); err != nil || len(names) == 1 != want {
 			t.Errorf("%s: %q, %v, want %v", declaration, names, err, want)
 		}
 	}

@@ -28,6 +28,7 @@ type Package struct {
 	Rel        string // relative to Module.Dir, with slashes, "." for itself
 	Name       string
 	Benchmarks []Benchmark
+	Parallel   bool // its test files call RunParallel
 
 	module struct{ Path, Dir string } // of a workspace there may be others
 }
@@ -132,10 +133,11 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 	var names [2][]string
 	for i, files := range [][]string{l.TestGoFiles, l.XTestGoFiles} {
 		for _, name := range files {
-			found, err := benchmarks(filepath.Join(l.Dir, name))
+			found, parallel, err := benchmarks(filepath.Join(l.Dir, name))
 			if err != nil {
 				return p, nil, err
 			}
+			p.Parallel = p.Parallel || parallel
 			names[i] = append(names[i], slices.DeleteFunc(found, func(name string) bool { return !match(name) })...)
 		}
 	}
@@ -151,22 +153,27 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 	return p, notes, nil
 }
 
-// benchmarks returns the names of the benchmark functions of a file.
-func benchmarks(path string) (names []string, err error) {
+// benchmarks returns the names of the benchmark functions of a file, and whether it
+// calls RunParallel.
+func benchmarks(path string) (names []string, parallel bool, err error) {
 	text, err := os.ReadFile(path)
-	if err != nil || !bytes.Contains(text, []byte("Benchmark")) {
-		return nil, err
+	if err != nil {
+		return nil, false, err
+	}
+	parallel = bytes.Contains(text, []byte(".RunParallel("))
+	if !bytes.Contains(text, []byte("Benchmark")) {
+		return nil, parallel, nil
 	}
 	f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
 	if err != nil {
-		return nil, errors.New(printable.Line(firstLine(err.Error())))
+		return nil, false, errors.New(printable.Line(firstLine(err.Error())))
 	}
 	for _, d := range f.Decls {
 		if d, ok := d.(*ast.FuncDecl); ok && isBenchmark(d) {
 			names = append(names, d.Name.Name)
 		}
 	}
-	return names, nil
+	return names, parallel, nil
 }
 
 // isBenchmark reports whether go test takes the function for a benchmark.
