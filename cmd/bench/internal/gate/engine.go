@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,9 +18,9 @@ type side struct {
 	// start starts a fresh worker for the functions of a group. order 0 is the build with
 	// functions where the linker puts them, others are those that reorder has made.
 	start func(ctx context.Context, group string, order int) (measurer, error)
-	// reorder builds what the group needs n times more, each time with functions in
-	// another random order. It is nil where nothing can be built.
-	reorder func(ctx context.Context, group string, n int) error
+	// reorder makes the build of an order above 0: with functions in a random order. It is
+	// nil where nothing can be built.
+	reorder func(ctx context.Context, group string, order int) error
 }
 
 // A measurer is a worker of a side: a process that measures functions.
@@ -212,15 +211,22 @@ func (c *comparison) round(ctx context.Context, open []*function, orders int) er
 }
 
 // pairsOf takes a pair of each function of a group, in two fresh processes. With
-// orders, each side draws one of that many random orders of functions.
+// orders, these have one of that many random orders of functions.
 func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
-	draw := func() int {
-		if orders == 0 {
-			return 0
+	var of [2]int
+	for i, s := range [...]side{c.base, c.now} {
+		switch {
+		case orders == 0:
+			continue
+		case c.rounds < orders: // each has its turn before one is drawn again
+			of[i] = 1 + c.rounds
+		default:
+			of[i] = 1 + c.rand.IntN(orders)
 		}
-		return 1 + c.rand.IntN(orders)
+		if err := s.reorder(ctx, group, of[i]); err != nil {
+			return err
+		}
 	}
-	of := [2]int{draw(), draw()}
 	base, now, err := c.start(ctx, group, of)
 	if err != nil {
 		return err
@@ -498,8 +504,10 @@ func (c *comparison) suspects() []*function {
 	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression })
 }
 
-// orders is how many random orders of functions either side is built in.
-const orders = 12
+// randomOrders is how many random orders of functions a side is built in at most. Pairs
+// of one build are not independent: with half as many, a function that is a little
+// slower would fail more often than Alpha says (TestGateRule simulates it).
+const randomOrders = 24
 
 // measureReordered measures what would fail by its time once more, in builds with
 // functions in random orders. Where the linker puts functions moves some of them by
@@ -507,21 +515,6 @@ const orders = 12
 // itself stays slower; what is not passes, with a message.
 func (c *comparison) measureReordered(ctx context.Context) error {
 	suspects := c.suspects()
-	groups := map[string]bool{}
-	for _, f := range suspects {
-		groups[f.group] = true
-	}
-	if len(suspects) == 0 || c.base.reorder == nil || c.now.reorder == nil {
-		return nil
-	}
-	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		for _, s := range [...]side{c.base, c.now} {
-			c.progress.Next("building %s with functions in random orders", s.name)
-			if err := s.reorder(ctx, group, orders); err != nil {
-				return err
-			}
-		}
-	}
 	again := *c
 	again.functions, again.rounds, again.again, again.failures, again.reserve, again.late = nil, 0, nil, nil, 0, false
 	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
@@ -532,7 +525,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		g.units = []*unit{{Metric: Metric{Unit: nanoseconds}}}
 		again.functions = append(again.functions, &g)
 	}
-	err := again.measure(ctx, orders)
+	err := again.measure(ctx, randomOrders)
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}
