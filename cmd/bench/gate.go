@@ -117,7 +117,7 @@ func splitArgs(args []string) (before, after []string) {
 func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func() error {
 	flags.StringVar(&opt.Bench, "bench", benchmarks, "compare the benchmarks that match this `regexp`, as in go test")
 	flags.StringVar(&opt.Skip, "skip", "", "but not those that match this `regexp`")
-	packages := flags.String("pkg", "./...", "`packages` of the module, by patterns of the go command")
+	packages := flags.String("pkg", gate.AllPackages, "`packages` of the module, by patterns of the go command")
 	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`; more disturb each other, and only those need it that work in parallel")
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
 	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure; what is open then is inconclusive")

@@ -26,12 +26,13 @@ const usage = `Usage:
   bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
   bench run [flags]             speed and errors of chosen kernels; writes reports
   bench overhead [flags]        what ActFocus and AEM cost a training step
-  bench gate [flags]            is a kernel slower than in another git revision, or than it may be?
+  bench gate [flags]            is a benchmark slower than in another git revision, or a kernel than it may be?
+  bench compare OLD NEW [flags] is a benchmark of a Go module slower than in another working copy?
   bench info                    what this machine has, and which kernels it gets
 
 bench COMMAND -h explains a command and its flags.
-Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive (the
-gate only), 130 interrupted: what was measured by then is printed.
+Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive
+(gate and compare only), 130 interrupted: what was measured by then is printed.
 `
 
 func main() {
@@ -97,6 +98,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		name, err = "bench info", infoCommand(args[1:], out, g)
 	case "gate":
 		name, err = "bench gate", gateCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
+	case "compare":
+		name, err = "bench compare", compareCommand(ctx, args[1:], out, p, g)
 	case gate.WorkerCommand:
 		name, err = "bench "+gate.WorkerCommand, gate.Worker(args[1:], os.Stdin, out, g)
 	default:

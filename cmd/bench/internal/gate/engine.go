@@ -21,6 +21,7 @@ type side struct {
 	// reorder makes the build of an order above 0: with functions in a random order. It is
 	// nil where nothing can be built.
 	reorder func(ctx context.Context, group string, order int) error
+	fixed   bool // it is a binary that cannot be built again
 }
 
 // A measurer is a worker of a side: a process that measures functions.
@@ -515,6 +516,15 @@ const randomOrders = 24
 // itself stays slower; what is not passes, with a message.
 func (c *comparison) measureReordered(ctx context.Context) error {
 	suspects := c.suspects()
+	if c.base.fixed {
+		for _, f := range suspects {
+			f.units[0].message += "; this may be only by where the linker puts functions, as binaries cannot be built again in random orders"
+			f.conclude()
+		}
+	}
+	if len(suspects) == 0 || c.base.reorder == nil || c.now.reorder == nil {
+		return nil
+	}
 	again := *c
 	again.functions, again.rounds, again.again, again.failures, again.reserve, again.late = nil, 0, nil, nil, 0, false
 	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)

@@ -22,13 +22,17 @@ import (
 	"github.com/seed621a2839/reweight/kernels"
 )
 
-// Options say what to compare with what: with Base, or with Floors.
-type Options struct {
-	Base   string // a git revision, or empty
-	Floors string // a file, or empty
-	Record bool   // write the file of floors
+// AllPackages is the pattern of all packages of a module.
+const AllPackages = "./..."
 
-	// Of the rule that compares with Base.
+// Options say what to compare with what: with Base, New with Old, or with Floors.
+type Options struct {
+	Base     string // a git revision, or empty
+	Old, New string // directories of modules, test binaries, or empty
+	Floors   string // a file, or empty
+	Record   bool   // write the file of floors
+
+	// Of the rule that compares with Base or Old.
 	Alpha, Slower, Surely float64
 
 	// Of the benchmarks of a module; without Bench it is the kernels of this project.
@@ -78,6 +82,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 		return err
 	}
 	switch {
+	case g.Old != "":
+		g.report.command = "bench compare"
+		err = g.againstOld(ctx)
 	case g.Bench != "":
 		err = g.againstBaseOfModule(ctx, g.Base)
 	case g.Base != "":
