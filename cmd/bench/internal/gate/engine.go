@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -111,9 +112,6 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 		if c.show != nil {
 			c.show()
 		}
-	}
-	if len(c.failures) > 0 {
-		return c.failures[0]
 	}
 	return nil
 }
@@ -484,7 +482,10 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	if err := c.measure(ctx, 0); err != nil {
 		return err
 	}
-	return c.measureReordered(ctx)
+	if err := c.measureReordered(ctx); err != nil {
+		return err
+	}
+	return cmp.Or(c.failures...)
 }
 
 // take adds what the comparison found.
@@ -539,6 +540,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}
+	c.failures = append(c.failures, again.failures...)
 	return err
 }
 
