@@ -346,13 +346,13 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 		return err
 	}
 	defer func() { base.close() }()
-	link, err := linkOfLength(len(base.tree()), run.dir, r.top)
+	link, err := linkLike(base.tree(), run.dir, r.top)
 	if err != nil { // the temporary directory has a longer name than the cache
 		base.close()
 		if base, err = r.checkout(ctx, run, key, false); err != nil {
 			return err
 		}
-		if link, err = linkOfLength(len(base.tree()), run.dir, r.top); err != nil {
+		if link, err = linkLike(base.tree(), run.dir, r.top); err != nil {
 			return err
 		}
 	}
@@ -373,18 +373,22 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: now, bin: run.dir})
 }
 
-// linkOfLength makes a symbolic link to a directory, whose path has that length. Test
-// binaries know their sources by paths, and benchmarks that print or hash them would
-// otherwise differ between the sides.
-func linkOfLength(length int, in, to string) (path string, err error) {
-	path = in + string(filepath.Separator)
+// linkLike makes a symbolic link in a directory, whose path is as long as another and ends
+// in the same name. Test binaries know their sources by paths, and benchmarks that print
+// or hash them would otherwise differ between the sides.
+func linkLike(path, in, to string) (link string, err error) {
 	const longest = 255 // of a name in most file systems
-	n := length - len(path)
+	name := filepath.Base(path)
+	n := len(path) - len(in) - len(name) - 2 // separators
 	if n < 1 || n > longest {
-		return "", fmt.Errorf("a path of %d bytes in %s is not possible", length, in)
+		return "", fmt.Errorf("a path of %d bytes in %s is not possible", len(path), in)
 	}
-	path += strings.Repeat("w", n)
-	return path, os.Symlink(to, path)
+	parent := filepath.Join(in, strings.Repeat("w", n))
+	if err := os.Mkdir(parent, 0o700); err != nil {
+		return "", err
+	}
+	link = filepath.Join(parent, name)
+	return link, os.Symlink(to, link)
 }
 
 // compareModules builds the test binaries of two copies of a module and compares the

@@ -74,12 +74,12 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 		if err != nil {
 			return err
 		}
-		name := [...]string{"old", "new"}[i] // the two have paths of one length: see linkOfLength
-		link, files := filepath.Join(run, name), filepath.Join(run, name+"-files")
-		if err := os.Symlink(m.Dir, link); err != nil {
+		files := filepath.Join(run, [...]string{"old", "new"}[i])
+		if err := os.Mkdir(files, 0o700); err != nil {
 			return err
 		}
-		if err := os.Mkdir(files, 0o700); err != nil {
+		link := filepath.Join(files, treeName) // the two have paths of one length: see linkLike
+		if err := os.Symlink(m.Dir, link); err != nil {
 			return err
 		}
 		if m, err = m.At(ctx, m.Dir, link, files); err != nil {
