@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
@@ -346,12 +348,8 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 		return err
 	}
 	defer func() { base.close() }()
-	link, err := linkLike(base.tree(), run.dir, r.top)
-	if err != nil { // the temporary directory has a longer name than the cache
-		base.close()
-		if base, err = r.checkout(ctx, run, key, false); err != nil {
-			return err
-		}
+	link, err := base.linkTo(r.top)
+	if err != nil { // there is no cache, or no room in it
 		if link, err = linkLike(base.tree(), run.dir, r.top); err != nil {
 			return err
 		}
@@ -371,24 +369,6 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 		return err
 	}
 	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: now, bin: run.dir})
-}
-
-// linkLike makes a symbolic link in a directory, whose path is as long as another and ends
-// in the same name. Test binaries know their sources by paths, and benchmarks that print
-// or hash them would otherwise differ between the sides.
-func linkLike(path, in, to string) (link string, err error) {
-	const longest = 255 // of a name in most file systems
-	name := filepath.Base(path)
-	n := len(path) - len(in) - len(name) - 2 // separators
-	if n < 1 || n > longest {
-		return "", fmt.Errorf("a path of %d bytes in %s is not possible", len(path), in)
-	}
-	parent := filepath.Join(in, strings.Repeat("w", n))
-	if err := os.Mkdir(parent, 0o700); err != nil {
-		return "", err
-	}
-	link = filepath.Join(parent, name)
-	return link, os.Symlink(to, link)
 }
 
 // compareModules builds the test binaries of two copies of a module and compares the
@@ -422,18 +402,22 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
 		}
 	}
+	var both []string
 	for _, name := range slices.Sorted(maps.Keys(now.pkgs)) {
-		pkg := now.pkgs[name]
-		if _, ok := base.pkgs[name]; !ok {
-			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", pkg.Path))
-			continue
+		if _, ok := base.pkgs[name]; ok {
+			both = append(both, name)
+		} else {
+			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
 		}
+	}
+	g.Progress.Next("building the tests of %d packages", len(both))
+	if err := buildAll(ctx, sides, both); err != nil {
+		return err
+	}
+	for _, name := range both {
+		pkg := now.pkgs[name]
 		var starters [2]starter
 		for i, s := range sides {
-			g.Progress.Next("building the tests of %s, %s", pkg.Path, s.name)
-			if err := s.build(ctx, name, 0); err != nil {
-				return err
-			}
 			starters[i] = func(ctx context.Context) (bencher, error) { return s.start(ctx, name, 0) }
 		}
 		if err := d.find(ctx, pkg, base.pkgs[name].Benchmarks, starters); err != nil {
@@ -441,6 +425,30 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		}
 	}
 	return g.measureFound(ctx, &d)
+}
+
+// buildAll builds the test binaries of packages for both sides, as many at the same time
+// as there are CPUs. The error is that of the first package that does not build.
+func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, 2*len(packages))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(errs) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if errs[i] = sides[i%2].build(ctx, packages[i/2], 0); errs[i] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, context.Canceled) }); i >= 0 {
+		return errs[i]
+	}
+	return ctx.Err()
 }
 
 // measureFound compares the benchmarks that were found.
