@@ -460,6 +460,9 @@ func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 	if len(c.functions) == 0 {
 		return errors.New(strings.Join(append([]string{"there is no benchmark to compare"}, g.report.Notes...), "; "))
 	}
+	if g.live != nil {
+		c.show = g.live.show
+	}
 	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
 	return g.compare(ctx, c)
 }

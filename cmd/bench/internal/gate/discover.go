@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -212,6 +213,8 @@ func (d *discovery) calibrate(ctx context.Context, f *function, procs []bencher,
 // fit leaves out the slowest benchmarks until the others can reach the first look within
 // the time, and says which.
 func (d *discovery) fit(within time.Duration, alpha float64) {
+	var slow []string
+	enough := time.Duration(0) // for all of them
 	for {
 		units, rest := 0, d.open()
 		round := time.Duration(0)
@@ -226,10 +229,14 @@ func (d *discovery) fit(within time.Duration, alpha float64) {
 		}
 		first := round * time.Duration(bench.NewRule(units, alpha).Looks[0])
 		if len(rest) == 0 || first <= within*2/3 { // the machine may become busier
-			return
+			break
 		}
+		enough = max(enough, first*3/2)
 		slowest := slices.MaxFunc(rest, func(a, b *function) int { return cmp.Compare(a.cost, b.cost) })
-		d.notes = append(d.notes, fmt.Sprintf("%s is left out: a pair of times takes %v, too long for -budget %v", slowest.name(), slowest.cost.Round(time.Millisecond), within))
+		slow = append(slow, slowest.name())
 		d.functions = slices.DeleteFunc(d.functions, func(f *function) bool { return f == slowest })
+	}
+	if len(slow) > 0 {
+		d.notes = append(d.notes, fmt.Sprintf("Left out, as they take too long for -budget %v (%s would do for all): %s", within, budget(enough), strings.Join(slow, ", ")))
 	}
 }

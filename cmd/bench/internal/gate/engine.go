@@ -68,8 +68,8 @@ type comparison struct {
 	again     []float64 // see bench.TakePair
 	rand      *rand.Rand
 	progress  *cli.Progress
-	show      func() // or nil: called after each round
-	late      bool   // time was up before all had a verdict
+	show      func(*comparison) // or nil: called after each round
+	late      bool              // time was up before all had a verdict
 	failures  []error
 }
 
@@ -110,7 +110,7 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 		c.last = time.Since(begin)
 		longest = max(longest/2, c.last) // a round is shorter when functions have left
 		if c.show != nil {
-			c.show()
+			c.show(c)
 		}
 	}
 	return nil

@@ -59,6 +59,7 @@ type gate struct {
 	begin    time.Time
 	report   report
 	accepted []acceptance
+	live     *live // or nil
 }
 
 // Run compares, and writes the report to out and to the files. Its error says
@@ -83,8 +84,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	}
 	switch {
 	case g.Old != "":
-		g.report.command = "bench compare"
+		g.report.command, g.live = "bench compare", g.newLive()
 		err = g.againstOld(ctx)
+		g.live.clear()
 	case g.Bench != "":
 		err = g.againstBaseOfModule(ctx, g.Base)
 	case g.Base != "":

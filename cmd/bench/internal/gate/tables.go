@@ -65,7 +65,7 @@ func (r report) benchmarkTable(results []Result) table {
 		pairs := fmt.Sprint(q.Ratio.N)
 		t.rows = append(t.rows, []string{q.name(), r.word(q), duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs})
 		for _, m := range q.Metrics {
-			if m.Verdict == bench.Pass && m.Base == m.New && kindOf(m.Unit) == count {
+			if m.Base == m.New && kindOf(m.Unit) == count {
 				continue
 			}
 			ratio, in := "-", "-"

@@ -1,0 +1,127 @@
+package gate
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
+	"github.com/seed621a2839/reweight/internal/printable"
+)
+
+// A live table shows on a terminal what is known so far, below the line of progress.
+type live struct {
+	terminal *os.File // or nil
+	size     func() (columns, rows int)
+	limits   *limits
+	shown    bool
+}
+
+// newLive returns the table of a comparison for the terminal that has the progress, if
+// there is one.
+func (g *gate) newLive() *live {
+	l := &live{limits: &limits{g.Slower, g.Surely, g.Alpha}}
+	if f, ok := g.Progress.W.(*os.File); ok {
+		l.terminal = f
+		l.size = func() (columns, rows int) { return terminalSize(f) }
+	}
+	return l
+}
+
+// show replaces the table by what is known of the comparison.
+func (l *live) show(c *comparison) {
+	if l.terminal == nil {
+		return
+	}
+	columns, rows := l.size()
+	lines := l.lines(c, columns, rows-2) // one is that of the progress, and one stays free
+	if len(lines) == 0 {
+		l.clear()
+		return
+	}
+	l.shown = true
+	// Lines are cut at the edge rather than wrapped, and the cursor goes back to where the
+	// line of progress begins.
+	var b strings.Builder
+	b.WriteString("\x1b[?7l")
+	for _, line := range lines {
+		b.WriteString("\r\n" + line + "\x1b[K")
+	}
+	fmt.Fprintf(&b, "\x1b[J\x1b[%dA\r\x1b[?7h", len(lines))
+	l.terminal.WriteString(b.String())
+}
+
+// clear removes the table and the line of progress.
+func (l *live) clear() {
+	if l.shown {
+		l.terminal.WriteString("\r\x1b[J")
+		l.shown = false
+	}
+}
+
+// lines are those of the table, at most so many. Functions that matter most come first.
+func (l *live) lines(c *comparison, columns, most int) []string {
+	r := report{Limits: l.limits}
+	for _, f := range c.functions {
+		r.Results = append(r.Results, f.Result)
+	}
+	r.sort()
+	t := r.benchmarkTable(r.Results)
+	rows := slices.Concat([][]string{t.header}, t.rows)
+	if most < 2 {
+		return nil
+	}
+	left := 0
+	if len(rows) > most {
+		left = len(rows) - (most - 1)
+		rows = rows[:most-1]
+	}
+	widths := make([]int, len(t.header))
+	others := 0
+	for i := range t.header {
+		for _, row := range rows {
+			row[i] = printable.Line(row[i])
+			widths[i] = max(widths[i], twwidth.Width(row[i]))
+		}
+		if i > 0 {
+			others += 2 + widths[i]
+		}
+	}
+	widths[0] = min(widths[0], max(columns-others, 16))
+	var lines []string
+	for _, row := range rows {
+		row[0] = shorten(row[0], widths[0])
+		line := ""
+		for i, cell := range row {
+			blank := strings.Repeat(" ", widths[i]-twwidth.Width(cell))
+			if i < t.text {
+				line += cell + blank + "  "
+			} else {
+				line += blank + cell + "  "
+			}
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	if left > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more rows", left))
+	}
+	return lines
+}
+
+// shorten returns a name without its middle, so that it is at most so wide.
+func shorten(name string, most int) string {
+	const gap = "..."
+	runes := []rune(name)
+	head, tail := (len(runes)+1)/2, len(runes)/2
+	for short := name; ; short = string(runes[:head]) + gap + string(runes[len(runes)-tail:]) {
+		switch {
+		case twwidth.Width(short) <= most || head+tail == 0:
+			return short
+		case head > tail:
+			head--
+		default:
+			tail--
+		}
+	}
+}
