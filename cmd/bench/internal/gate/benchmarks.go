@@ -67,19 +67,22 @@ func parseOutcome(output string, cpus int) outcome {
 		suffix = fmt.Sprintf("-%d", cpus)
 	}
 	o := outcome{failed: map[string]string{}}
-	failing := ""
+	failing, said := "", "" // what it said is after the mark, and before it if the output is verbose
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
 		if _, name, ok := strings.Cut(line, failMark); ok {
 			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
-			o.failed[failing] = ""
+			o.failed[failing], said = said, ""
 			continue
 		}
-		if failing != "" && strings.HasPrefix(line, "    ") {
-			o.failed[failing] = cmp.Or(o.failed[failing], strings.TrimSpace(line))
+		if strings.HasPrefix(line, "    ") {
+			said = cmp.Or(said, strings.TrimSpace(line))
+			if failing != "" {
+				o.failed[failing] = said
+			}
 			continue
 		}
-		failing = ""
+		failing, said = "", ""
 		if _, name, ok := strings.Cut(line, skipMark); ok {
 			o.skipped = append(o.skipped, strings.TrimSuffix(strings.TrimSpace(name), suffix))
 			continue

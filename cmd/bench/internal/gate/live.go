@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // A live table shows on a terminal what is known so far, below the line of progress.
 type live struct {
-	terminal *os.File // or nil
+	terminal io.Writer // or nil
 	size     func() (columns, rows int)
 	limits   *limits
 	shown    bool
@@ -46,16 +47,16 @@ func (l *live) show(c *comparison) {
 	var b strings.Builder
 	b.WriteString("\x1b[?7l")
 	for _, line := range lines {
-		b.WriteString("\r\n" + line + "\x1b[K")
+		b.WriteString("\r\n\x1b[K" + line)
 	}
 	fmt.Fprintf(&b, "\x1b[J\x1b[%dA\r\x1b[?7h", len(lines))
-	l.terminal.WriteString(b.String())
+	io.WriteString(l.terminal, b.String())
 }
 
 // clear removes the table and the line of progress.
 func (l *live) clear() {
 	if l.shown {
-		l.terminal.WriteString("\r\x1b[J")
+		io.WriteString(l.terminal, "\r\x1b[J")
 		l.shown = false
 	}
 }
