@@ -195,3 +195,25 @@ func TestOddDirectories(t *testing.T) {
 		}
 	}
 }
+
+// TestTerminalSize: of what is no terminal, the size is from the environment.
+func TestTerminalSize(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, c := range []struct {
+		columns, lines string
+		width, height  int
+	}{{"", "", 80, 24}, {"100", "50", 100, 50}, {"-1", "many", 80, 24}} {
+		t.Setenv("COLUMNS", c.columns)
+		t.Setenv("LINES", c.lines)
+		if width, height := terminalSize(null); width != c.width || height != c.height {
+			t.Errorf("%q, %q: %d by %d, want %d by %d", c.columns, c.lines, width, height, c.width, c.height)
+		}
+	}
+	if width, height := sizeFrom(120, 40); width != 120 || height != 40 {
+		t.Errorf("%d by %d of a terminal", width, height)
+	}
+}
