@@ -99,14 +99,15 @@ type binarySide struct {
 	path       string // of the binary
 	pkg        string // import path of what it tests
 	opt        *Options
-	run        string // directory for what a process needs
-	starts     int    // so far
+	run        string        // directory for what a process needs
+	patience   time.Duration // how long a turn may take
+	starts     int           // so far
 	benchmarks []string
 }
 
 // openBinary checks that the file is a test binary for this machine.
 func openBinary(name string) (*binarySide, error) {
-	s := &binarySide{name: printable.Text(name)}
+	s := &binarySide{name: printable.Text(name), patience: workerPatience}
 	var err error
 	if s.path, err = filepath.Abs(name); err != nil {
 		return nil, err
@@ -258,7 +259,7 @@ func (w *binaryRunner) execute(args ...string) (string, error) {
 	args = append(args, "-test.benchmem", "-test.timeout=0", "-test.paniconexit0")
 	cmd := exec.CommandContext(w.ctx, w.exe, append(args, w.side.opt.Args...)...)
 	cmd.Env = w.env
-	p := process{of: "the tests of " + w.side.name, patience: workerPatience, mark: w.exe} // with a mark it may print to standard error
+	p := process{of: "the tests of " + w.side.name, patience: w.side.patience, mark: w.exe} // with a mark it may print to standard error
 	if err := p.run(w.ctx, cmd); err != nil {
 		return "", err
 	}
