@@ -205,6 +205,18 @@ func TestWrongUse(t *testing.T) {
 		{"gate -base HEAD -json /nowhere/r.json", "/nowhere: no such file"},
 		{"gate -base HEAD -junit " + dir, "-junit: |not a regular file"},
 		{"gate -base HEAD -json - -markdown -", "-markdown -: only one format"},
+		{"compare", "bench compare: want OLD and NEW"},
+		{"compare old", "want OLD and NEW"},
+		{"compare old new newer", `unexpected argument "newer"`},
+		{"compare " + dir + " " + dir, dir + " has no go.mod"},
+		{"compare " + dir + " " + noise, dir + " is a directory and " + noise + " is a file"},
+		{"compare " + noise + " " + noise, noise + " is not a Go test binary"},
+		{"compare " + dir + " /nowhere", "there is no /nowhere"},
+		{"compare " + dir + " " + dir + " -bench=", "-bench is empty"},
+		{"compare " + dir + " " + dir + " -bench *", "-bench: error parsing regexp"},
+		{"compare " + dir + " " + dir + " -slower 0.9", "-surely is 1.02 and -slower 0.9"},
+		{"compare " + dir + " " + dir + " -base HEAD", "-base"},
+		{"compare " + dir + " " + dir + " -json /nowhere/r.json", "/nowhere: no such file"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := run(t.Context(), strings.Split(c.args, " "), &stdout, &stderr, nil)
@@ -234,6 +246,7 @@ func TestHelp(t *testing.T) {
 		"reweight FILE -h":      "-dual-clip",
 		"run -help":             "token_stats",
 		"gate -h":               "-markdown",
+		"compare -h":            "OLD NEW",
 		"overhead -h":           "KL anchor",
 		"info -h":               "REWEIGHT_ISA",
 		"reweight -alpha 0 --h": "-alpha",

@@ -76,9 +76,10 @@ func parseOutcome(output string, cpus int) outcome {
 			continue
 		}
 		if strings.HasPrefix(line, "    ") {
-			said = cmp.Or(said, strings.TrimSpace(line))
-			if failing != "" {
-				o.failed[failing] = said
+			if failing == "" {
+				said = cmp.Or(said, strings.TrimSpace(line))
+			} else {
+				o.failed[failing] = cmp.Or(o.failed[failing], strings.TrimSpace(line))
 			}
 			continue
 		}

@@ -119,6 +119,15 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			d.lost(i, d.newFunction(pkg, leaf{b, b.Name}), err)
 			return nil, d.restart(ctx, procs, starters, i)
 		}
+		if slices.Contains(slices.Collect(maps.Values(o.failed)), "") { // a verbose one says why on its standard output
+			quiet := q
+			quiet.Verbose = false
+			if again, err := procs[i].run(quiet); err == nil {
+				maps.Copy(o.failed, again.failed)
+			} else if err := d.restart(ctx, procs, starters, i); err != nil {
+				return nil, err
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(o.failed)) {
 			if f := d.newFunction(pkg, leaf{b, name}); !d.knows(f) { // what fails in the base is not the change's fault
 				d.lost(i, f, failure(map[string]string{name: o.failed[name]}))

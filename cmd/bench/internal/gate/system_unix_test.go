@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"golang.org/x/sys/unix"
 )
 
 // TestOnlyRegularFiles: what is none is refused before anything is measured, and
@@ -213,7 +214,15 @@ func TestTerminalSize(t *testing.T) {
 			t.Errorf("%q, %q: %d by %d, want %d by %d", c.columns, c.lines, width, height, c.width, c.height)
 		}
 	}
-	if width, height := sizeFrom(120, 40); width != 120 || height != 40 {
-		t.Errorf("%d by %d of a terminal", width, height)
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("there is no pseudo-terminal:", err)
+	}
+	defer terminal.Close()
+	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 123, Row: 45}); err != nil {
+		t.Skip(err)
+	}
+	if width, height := terminalSize(terminal); width != 123 || height != 45 {
+		t.Errorf("%d by %d, want 123 by 45", width, height)
 	}
 }
