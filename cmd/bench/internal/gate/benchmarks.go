@@ -157,7 +157,8 @@ func (s *testSide) build(ctx context.Context, pkg string, order int) error {
 	if _, err := os.Stat(exe); err == nil {
 		return nil
 	}
-	part := exe + "." + filepath.Base(s.run) + ".part" // neither a killed run nor one beside this leaves half of a binary
+	part := fmt.Sprintf("%s.%x.part", exe, rand.Uint64()) // neither a killed run nor one beside this leaves half of a binary
+	defer os.Remove(part)
 	seed := int64(0)
 	if order > 0 {
 		seed = 1 + rand.Int64N(1<<62)
