@@ -259,7 +259,7 @@ func (c *catalogue) check(ctx context.Context) error {
 func (g *gate) againstBase(ctx context.Context, ref string) error {
 	g.report.Against = ref
 	g.Progress.Next("building both benches")
-	b, err := buildBoth(ctx, ref)
+	b, err := buildBoth(ctx, ref, g.Cache)
 	defer b.remove()
 	if err != nil {
 		return err

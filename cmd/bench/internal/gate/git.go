@@ -141,7 +141,7 @@ type builds struct {
 // of the working tree as it is. It builds both, because the bench that runs may
 // have been built in another way. The caller must remove what it has made, even if
 // it returns an error.
-func buildBoth(ctx context.Context, ref string) (b builds, err error) {
+func buildBoth(ctx context.Context, ref string, cached bool) (b builds, err error) {
 	if b.repository, err = openRepository(ctx, ".", ref); err != nil {
 		return b, err
 	}
@@ -155,7 +155,7 @@ func buildBoth(ctx context.Context, ref string) (b builds, err error) {
 	if err != nil {
 		return b, err
 	}
-	if b.checkout, err = b.repository.checkout(ctx, b.run, "cmd/bench "+key, true); err != nil {
+	if b.checkout, err = b.repository.checkout(ctx, b.run, "cmd/bench "+key, cached); err != nil {
 		return b, err
 	}
 	b.notes = append(b.notes, b.checkout.notes...)

@@ -89,9 +89,16 @@ func TestGateGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse("HEAD", "the bench of HEAD is older than the gate")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept, _ := os.ReadDir(filepath.Join(cache, cacheName)); len(kept) > 0 {
+		t.Errorf("without a cache, it keeps %v", kept)
+	}
 	notes := func(want string) {
 		t.Helper()
-		b, err := buildBoth(t.Context(), "HEAD")
+		b, err := buildBoth(t.Context(), "HEAD", true)
 		defer b.remove()
 		if err != nil || len(b.notes) != 1 || !strings.Contains(b.notes[0], want) {
 			t.Errorf("notes %q, %v, want %q", b.notes, err, want)

@@ -180,7 +180,7 @@ func TestOddDirectories(t *testing.T) {
 		t.Chdir(filepath.Join(dir, "cmd", "bench"))
 		for _, temp := range []string{t.TempDir(), "tmp"} { // the second is relative
 			t.Setenv("TMPDIR", temp)
-			b, err := buildBoth(t.Context(), "HEAD")
+			b, err := buildBoth(t.Context(), "HEAD", true)
 			if lineBreak := strings.Contains(name, "\n"); lineBreak != (err != nil) || lineBreak && strings.Contains(err.Error(), "\n") { // go refuses those
 				t.Errorf("%q with TMPDIR=%s: %v", name, temp, err)
 			}
