@@ -92,7 +92,7 @@ func (p Package) testFile(external, serves bool) []byte {
 		name, register = p.Name+"_test", "External"
 	}
 	var list bytes.Buffer
-	for _, b := range p.Benchmarks {
+	for _, b := range p.all {
 		if b.External == external {
 			fmt.Fprintf(&list, "\t\tzz_testing.InternalBenchmark{Name: %q, F: %s},\n", b.Name, b.Name)
 		}

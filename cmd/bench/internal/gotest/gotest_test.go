@@ -167,6 +167,10 @@ func TestPackages(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Rel != "kinds" || list[1].Rel != "cmd/prog" || len(list[0].Benchmarks) != 1 || !list[0].Benchmarks[0].External {
 		t.Errorf("packages %+v, %v", list, err)
 	}
+	// A binary may be kept and asked for others.
+	if text := string(list[0].testFile(false, true)); !strings.Contains(text, "BenchmarkLoop}") || strings.Contains(text, "BenchmarkBoth") {
+		t.Errorf("the test file of a package has not all of its benchmarks: %s", text)
+	}
 	if len(notes) != 3 || !strings.Contains(notes[0], "./nowhere: ") || !strings.Contains(notes[1], "./nothing/...: ") || notes[2] != "No packages match ./kinds/testdata/..." {
 		t.Errorf("notes %q", notes)
 	}

@@ -30,6 +30,7 @@ type Package struct {
 	Benchmarks []Benchmark
 	Parallel   bool // its test files call RunParallel
 
+	all    []Benchmark                // those that were not asked for too: a test binary has all of them
 	module struct{ Path, Dir string } // of a workspace there may be others
 }
 
@@ -138,14 +139,21 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 				return p, nil, err
 			}
 			p.Parallel = p.Parallel || parallel
-			names[i] = append(names[i], slices.DeleteFunc(found, func(name string) bool { return !match(name) })...)
+			names[i] = append(names[i], found...)
 		}
 	}
 	for i := range names {
 		for _, name := range names[i] {
-			if !slices.Contains(names[1-i], name) {
-				p.Benchmarks = append(p.Benchmarks, Benchmark{name, i == 1})
-			} else if i == 0 {
+			b := Benchmark{name, i == 1}
+			both := slices.Contains(names[1-i], name)
+			if !both {
+				p.all = append(p.all, b)
+			}
+			switch {
+			case !match(name):
+			case !both:
+				p.Benchmarks = append(p.Benchmarks, b)
+			case i == 0:
 				notes = append(notes, fmt.Sprintf("%s has a %s, and so has its package %s_test: left out", p.Path, name, p.Name))
 			}
 		}
