@@ -140,11 +140,9 @@ type testSide struct {
 	starts int    // of processes, so far
 }
 
-// exe is the test binary of a package with functions in an order. Its worker knows the
-// benchmarks that -bench wants, and no others, so that a cached one does not do for another
-// -bench.
+// exe is the test binary of a package with functions in an order.
 func (s *testSide) exe(pkg string, order int) string {
-	name := fmt.Sprintf("%x-%d.test", sha256.Sum256(fmt.Appendf(nil, "%q %v", pkg, s.pkgs[pkg].Benchmarks)), order)
+	name := fmt.Sprintf("%x-%d.test", sha256.Sum256([]byte(pkg)), order)
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
