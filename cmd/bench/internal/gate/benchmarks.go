@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -140,13 +141,17 @@ type testSide struct {
 	starts int    // of processes, so far
 }
 
-// exe is the test binary of a package with functions in an order.
+// exe is the test binary of a package with functions in an order. Those of random orders
+// last as long as the run.
 func (s *testSide) exe(pkg string, order int) string {
-	name := fmt.Sprintf("%x-%d.test", sha256.Sum256([]byte(pkg)), order)
+	name, dir := fmt.Sprintf("%x-%d.test", sha256.Sum256([]byte(pkg)), order), s.bin
+	if order > 0 {
+		dir = s.run
+	}
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	return filepath.Join(s.bin, name)
+	return filepath.Join(dir, name)
 }
 
 // build builds the test binary of a package, unless it is there.
@@ -329,6 +334,9 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
+	if g.Packages, err = fromRoot(now.Dir, g.Dir, g.Packages); err != nil {
+		return err
+	}
 	r, err := openRepository(ctx, now.Dir, ref)
 	if err != nil {
 		return err
@@ -376,11 +384,36 @@ func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
 	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: now, bin: run.dir})
 }
 
+// fromRoot returns patterns of packages as they are in the root of the module, from those
+// in a directory of it.
+func fromRoot(root, dir string, patterns []string) ([]string, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err == nil {
+		dir, err = filepath.Rel(root, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	patterns = slices.Clone(patterns)
+	for i, p := range patterns {
+		if p == "." || p == ".." || strings.HasPrefix(p, "./") || strings.HasPrefix(p, "../") {
+			if p = path.Join(filepath.ToSlash(dir), p); p != "." {
+				p = "./" + p
+			}
+			patterns[i] = p
+		}
+	}
+	return patterns, nil
+}
+
 // compareModules builds the test binaries of two copies of a module and compares the
 // benchmarks that both have.
 func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
 	sides := [2]*testSide{base, now}
-	for i, s := range sides {
+	for i, s := range slices.Backward(sides[:]) { // what is wrong with a flag is wrong with both
 		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
 		if err != nil && s == base {
 			err = fmt.Errorf("%s: %w", s.name, err)

@@ -146,7 +146,7 @@ func buildBoth(ctx context.Context, ref string, cached bool) (b builds, err erro
 		return b, err
 	}
 	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
-		return b, fmt.Errorf("%s has no cmd/bench: not a working tree of this project", printable.Text(b.top))
+		return b, fmt.Errorf("%s has no cmd/bench, so it is not a working tree of this project: -bench compares the benchmarks of other modules", printable.Text(b.top))
 	}
 	if b.run, err = newRunDir(ctx); err != nil {
 		return b, err
