@@ -122,8 +122,9 @@ func (c *comparison) giveUp(open []*function) {
 	for _, f := range open {
 		f.Verdict = bench.Inconclusive
 		f.Message = "not measured before the time was up"
-		if e := f.Ratio; e != nil {
-			f.Message = fmt.Sprintf("takes %.3f times as long as the base so far, open after %d pairs, when the time was up", e.Median, e.N)
+		u := f.units[slices.IndexFunc(f.units, func(u *unit) bool { return u.Verdict == bench.Open })]
+		if n := len(u.pairs); n > 0 {
+			f.Message = fmt.Sprintf("%s, open after %d pairs, when the time was up", u.finding(), n)
 		}
 	}
 	c.notes = append(c.notes, c.advice(open)...)
@@ -378,17 +379,14 @@ func (u *unit) better(a, b float64) bool {
 
 // judged returns the pairs as the rule takes them, and whether they are counts.
 func (u *unit) judged() (pairs []bench.Pair, counts bool) {
-	if u.kind == count || slices.ContainsFunc(u.pairs, func(p bench.Pair) bool { return !(p.Base > 0 && p.New > 0) }) {
-		return u.pairs, true // there may be no ratio
-	}
-	if u.kind != higher {
-		return u.pairs, false
-	}
 	pairs = slices.Clone(u.pairs)
-	for i, p := range pairs { // less of a rate is what more of a time is
-		pairs[i] = bench.Pair{Base: p.New, New: p.Base}
+	for i, p := range pairs {
+		if u.kind == higher { // less of a rate is what more of a time is
+			pairs[i] = bench.Pair{Base: p.New, New: p.Base}
+		}
+		counts = counts || !(p.Base > 0 && p.New > 0) // there may be no ratio
 	}
-	return pairs, false
+	return pairs, counts || u.kind == count
 }
 
 // wanted estimates at how many pairs an open unit will have its verdict, 0 if at no
@@ -428,30 +426,32 @@ func (u *unit) decide(rule bench.Rule) {
 	if counts {
 		u.Verdict, _ = rule.DecideCounts(pairs)
 		u.Ratio = nil
-		switch u.Verdict {
-		case bench.Regression:
-			u.message = fmt.Sprintf("%s %s, base %s, %d pairs", quantity(u.New), u.Unit, quantity(u.Base), len(pairs))
-		case bench.Inconclusive:
-			u.message = fmt.Sprintf("%s %s, base %s, open after %d pairs", quantity(u.New), u.Unit, quantity(u.Base), len(pairs))
-		}
-		return
+	} else {
+		verdict, ratio := rule.Decide(pairs)
+		u.Verdict, u.Ratio = verdict, &ratio
 	}
-	verdict, ratio := rule.Decide(pairs)
-	u.Verdict, u.Ratio = verdict, &ratio
-	what := "takes %.3f times as long as the base"
+	switch u.Verdict {
+	case bench.Regression:
+		u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))
+	case bench.Inconclusive:
+		u.message = fmt.Sprintf("%s, open after %d pairs", u.finding(), len(pairs))
+	}
+}
+
+// finding says what the pairs show.
+func (u *unit) finding() string {
+	e := u.Ratio
+	if e == nil {
+		return fmt.Sprintf("%s %s, base %s", quantity(u.New), u.Unit, quantity(u.Base))
+	}
+	what := fmt.Sprintf("has %.3f times as many %s as the base", e.Median, u.Unit)
 	switch {
 	case u.Unit == nanoseconds:
+		what = fmt.Sprintf("takes %.3f times as long as the base", e.Median)
 	case u.kind == higher:
-		what = "the base has %.3f times as many " + u.Unit
-	default:
-		what = "has %.3f times as many " + u.Unit + " as the base"
+		what = fmt.Sprintf("the base has %.3f times as many %s", e.Median, u.Unit)
 	}
-	switch verdict {
-	case bench.Regression:
-		u.message = fmt.Sprintf(what+" (%s), %d pairs", ratio.Median, interval(ratio), ratio.N)
-	case bench.Inconclusive:
-		u.message = fmt.Sprintf(what+" (%s), open after %d pairs", ratio.Median, interval(ratio), ratio.N)
-	}
+	return fmt.Sprintf("%s (%s)", what, interval(*e))
 }
 
 // medians returns those of the two sides.
