@@ -175,7 +175,7 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 }
 
 func (s *binarySide) side() side {
-	return side{name: s.name, fixed: true, start: func(ctx context.Context, _ string, _ int) (measurer, error) { return s.start(ctx) }}
+	return side{name: s.name, start: func(ctx context.Context, _ string, _ int) (measurer, error) { return s.start(ctx) }}
 }
 
 // list finds the benchmark functions that -bench may mean.

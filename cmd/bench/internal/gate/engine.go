@@ -20,9 +20,8 @@ type side struct {
 	// functions where the linker puts them, others are those that reorder has made.
 	start func(ctx context.Context, group string, order int) (measurer, error)
 	// reorder makes the build of an order above 0: with functions in a random order. It is
-	// nil where nothing can be built.
+	// nil for a binary, which cannot be built again.
 	reorder func(ctx context.Context, group string, order int) error
-	fixed   bool // it is a binary that cannot be built again
 }
 
 // A measurer is a worker of a side: a process that measures functions.
@@ -517,14 +516,15 @@ const randomOrders = 24
 // itself stays slower; what is not passes, with a message.
 func (c *comparison) measureReordered(ctx context.Context) error {
 	suspects := c.suspects()
-	if c.base.fixed {
+	if len(suspects) == 0 {
+		return nil
+	}
+	if why := c.cannotReorder(ctx, suspects[0].group); why != "" {
 		for _, f := range suspects {
-			f.units[0].message += "; this may be only by where the linker puts functions, as binaries cannot be built again in random orders"
+			f.units[0].message += "; this may be only by where the linker puts functions, as " + why
 			f.conclude()
 		}
-	}
-	if len(suspects) == 0 || c.base.reorder == nil || c.now.reorder == nil {
-		return nil
+		return ctx.Err()
 	}
 	again := *c
 	again.functions, again.rounds, again.again, again.failures, again.reserve, again.late = nil, 0, nil, nil, 0, false
@@ -540,20 +540,33 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}
-	c.failures = append(c.failures, again.failures...)
+	c.failures, c.notes = append(c.failures, again.failures...), again.notes
 	return err
 }
 
+// cannotReorder says why nothing can be built with functions in random orders, or nothing.
+func (c *comparison) cannotReorder(ctx context.Context, group string) string {
+	for _, s := range [...]side{c.base, c.now} {
+		if s.reorder == nil {
+			return "binaries cannot be built again in random orders"
+		}
+		if err := s.reorder(ctx, group, 1); err != nil { // the linker of Go 1.21 cannot
+			return "there is no build in random orders: " + err.Error()
+		}
+	}
+	return ""
+}
+
 // reordered takes the verdict on the same function with random orders of functions. What
-// there was no time for changes nothing.
+// was not measured to the end changes nothing.
 func (f *function) reordered(again *function, late bool) {
 	if again.failed {
 		f.Message, f.failed = again.Message, true
 		return
 	}
 	f.Reordered = again.Ratio
-	if again.Ratio == nil || late && again.Verdict == bench.Inconclusive {
-		f.units[0].message += "; there was no time to measure it with functions in random orders"
+	if again.Verdict == bench.Open || late && again.Verdict == bench.Inconclusive {
+		f.units[0].message += "; not measured to the end with functions in random orders"
 		f.conclude()
 		return
 	}

@@ -1,9 +1,14 @@
 package gate
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 )
 
 // TestUnits: which way each unit is judged, and in which words.
@@ -37,6 +42,56 @@ func TestUnits(t *testing.T) {
 		}
 		if u.Verdict != c.verdict || u.message != c.message || u.Base != c.base || u.New != c.now {
 			t.Errorf("%v to %v %s: %v, %q, want %v, %q", c.base, c.now, c.unit, u.Verdict, u.message, c.verdict, c.message)
+		}
+	}
+}
+
+// A steady is a worker by which every call takes as many nanoseconds.
+type steady float64
+
+func (s steady) measure(*function) (turn, error) { return turn{ns: []float64{float64(s)}}, nil }
+func (s steady) close() error                    { return nil }
+
+// TestReordered: what is slower with one order of functions only is no regression, and
+// what cannot be measured again is one that says so.
+func TestReordered(t *testing.T) {
+	built := func(err error) func(context.Context, string, int) error {
+		return func(context.Context, string, int) error { return err }
+	}
+	for _, c := range []struct {
+		linked, random float64 // the times of the new build, of 100 of the base
+		reorder        func(context.Context, string, int) error
+		late           bool
+		verdict        bench.Verdict
+		message        string
+	}{
+		{120, 100, built(nil), false, bench.Pass, "only by where the linker puts functions: takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.000 times (1.000 to 1.000), 10 pairs, with functions in random orders"},
+		{120, 130, built(nil), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.295 times (1.295 to 1.295), 10 pairs, with functions in random orders"},
+		{120, 100, built(nil), true, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; not measured to the end with functions in random orders"},
+		{120, 100, built(errors.New("no -randlayout")), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as there is no build in random orders: no -randlayout"},
+		{120, 100, nil, false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as binaries cannot be built again in random orders"},
+		{100, 120, built(errors.New("built without need")), false, bench.Pass, ""},
+	} {
+		var k comparison
+		starts := 0
+		of := func(linked, random float64) side {
+			return side{reorder: c.reorder, start: func(_ context.Context, _ string, order int) (measurer, error) {
+				if starts++; c.late && starts == 2*10 { // the last pair of the first measurement
+					k.deadline = time.Now().Add(-time.Second)
+				}
+				if order > 0 {
+					return steady(random), nil
+				}
+				return steady(linked), nil
+			}}
+		}
+		f := &function{Result: Result{Benchmark: "BenchmarkX", relative: "."}, cost: 1, units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}}
+		k = g.newComparison(of(100, 100), of(c.linked, c.random))
+		k.functions = []*function{f}
+		err := g.compare(t.Context(), &k)
+		if err != nil || f.Verdict != c.verdict || f.Message != c.message || c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
+			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message, g.report.Notes, c.verdict, c.message)
 		}
 	}
 }
