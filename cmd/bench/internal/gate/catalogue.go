@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 )
 
 // The workloads of -base stay in a cache, because memory is most of the noise and
@@ -42,10 +45,13 @@ const maxAnswer = 64 << 10
 
 // A kernelBench is a build of this project's bench, which has kernels.
 type kernelBench struct {
-	name     string // of the side
-	exe      string
-	patience time.Duration // how long an answer may take
-	gpu      bool          // whether it is asked to open the GPU
+	name      string        // of the side
+	dir       string        // of the module
+	env       []string      // of the go command, besides that of this process
+	exe       string        // the program
+	reordered string        // those with functions in random orders begin so; empty if there can be none
+	patience  time.Duration // how long an answer may take
+	gpu       bool          // whether it is asked to open the GPU
 }
 
 // A kernelWorker is a running worker of a build.
@@ -56,16 +62,45 @@ type kernelWorker struct {
 
 // side returns the build as a side of a comparison.
 func (k *kernelBench) side() side {
-	return side{name: k.name, start: func(ctx context.Context, _ string, _ int) (measurer, error) { return k.start(ctx) }}
+	s := side{name: k.name, start: func(ctx context.Context, _ string, order int) (measurer, error) { return k.start(ctx, order) }}
+	if k.reordered != "" {
+		s.reorder = func(ctx context.Context, _ string, order int) error { return k.reorder(ctx, order) }
+	}
+	return s
+}
+
+// build builds the program, without its version and directory in it, so that builds of
+// the same source are equal.
+func (k *kernelBench) build(ctx context.Context, exe string, flags ...string) error {
+	args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-o", exe}, flags, []string{"./cmd/bench"})
+	_, err := tool.Run(ctx, k.dir, append(tool.Environ(), k.env...), "go", args...)
+	return err
+}
+
+// inOrder is the program with functions in an order.
+func (k *kernelBench) inOrder(order int) string {
+	if order == 0 {
+		return k.exe
+	}
+	return fmt.Sprintf("%s-%d%s", k.reordered, order, filepath.Ext(k.exe))
+}
+
+// reorder builds the program of an order, unless it is there.
+func (k *kernelBench) reorder(ctx context.Context, order int) error {
+	exe := k.inOrder(order)
+	if _, err := os.Stat(exe); err == nil {
+		return nil
+	}
+	return k.build(ctx, exe, fmt.Sprintf("-ldflags=-randlayout=%d", 1+rand.Int64N(1<<62)))
 }
 
 // start starts a worker and reads its greeting.
-func (k *kernelBench) start(ctx context.Context) (*kernelWorker, error) {
+func (k *kernelBench) start(ctx context.Context, order int) (*kernelWorker, error) {
 	args := []string{WorkerCommand}
 	if k.gpu {
 		args = append(args, cli.CUDA)
 	}
-	cmd := exec.CommandContext(ctx, k.exe, args...)
+	cmd := exec.CommandContext(ctx, k.inOrder(order), args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // it does one thing at a time, and idle threads would disturb it
 	w := &kernelWorker{process: process{of: "the bench of " + k.name, patience: k.patience, most: maxAnswer}}
 	if err := w.run(ctx, cmd); err != nil {
@@ -137,10 +172,10 @@ type catalogue struct {
 
 // workers starts a worker of either build.
 func (c *catalogue) workers(ctx context.Context) (base, now *kernelWorker, err error) {
-	if base, err = c.benches[0].start(ctx); err != nil {
+	if base, err = c.benches[0].start(ctx, 0); err != nil {
 		return nil, nil, err
 	}
-	if now, err = c.benches[1].start(ctx); err != nil {
+	if now, err = c.benches[1].start(ctx, 0); err != nil {
 		base.close()
 		return nil, nil, err
 	}
@@ -235,7 +270,7 @@ func (c *catalogue) check(ctx context.Context) error {
 		if err != nil {
 			f.breaks(err)
 			now.close()
-			fresh, err := c.benches[1].start(ctx)
+			fresh, err := c.benches[1].start(ctx, 0)
 			if err != nil {
 				return err
 			}
@@ -269,7 +304,7 @@ func (g *gate) againstBase(ctx context.Context, ref string) error {
 	if g.accepted, err = b.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareKernels(ctx, &kernelBench{ref, b.base, workerPatience, false}, &kernelBench{"the working tree", b.now, workerPatience, false})
+	return g.compareKernels(ctx, b.base, b.now)
 }
 
 // compared returns the names of what is compared, of which empty is what callers get. A

@@ -3,6 +3,8 @@ package gate
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -93,5 +95,25 @@ func TestReordered(t *testing.T) {
 		if err != nil || f.Verdict != c.verdict || f.Message != c.message || c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
 			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message, g.report.Notes, c.verdict, c.message)
 		}
+	}
+}
+
+// TestGateReorders: kernels are measured again too. The programs with functions in random
+// orders have names by which they are good.
+func TestGateReorders(t *testing.T) {
+	of := func(kind string) *kernelBench {
+		k := fake(t, kind)
+		k.reordered = filepath.Join(filepath.Dir(k.exe), "reordered")
+		for order := range randomOrders {
+			if err := os.Symlink(k.exe, k.inOrder(order+1)); err != nil {
+				t.Skip(err)
+			}
+		}
+		return k
+	}
+	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}}
+	err := g.compareKernels(t.Context(), of("good"), of("slow"))
+	if q := g.report.Results[len(g.report.Results)-1]; err != nil || q.Kernel != "multiply" || q.Verdict != bench.Pass || q.Reordered == nil || q.Reordered.Median != 1 {
+		t.Errorf("%v, %+v", err, q)
 	}
 }

@@ -247,7 +247,7 @@ func fake(t *testing.T, kind string) *kernelBench {
 	case "hangs":
 		patience = 2 * time.Second
 	}
-	return &kernelBench{kind, exe, patience, false}
+	return &kernelBench{name: kind, exe: exe, patience: patience}
 }
 
 // compareFakes runs the comparison of two fakes.
@@ -517,7 +517,7 @@ func TestGateInterrupted(t *testing.T) {
 
 // TestGateRealWorker: the worker does what it is asked, on every kernel.
 func TestGateRealWorker(t *testing.T) {
-	p, err := fake(t, "real").start(t.Context())
+	p, err := fake(t, "real").start(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 // builds are the benches of two revisions.
 type builds struct {
 	repository
-	base, now string // the programs
+	base, now *kernelBench
 
 	run      *runDir
 	checkout *checkout
@@ -159,24 +159,26 @@ func buildBoth(ctx context.Context, ref string, cached bool) (b builds, err erro
 		return b, err
 	}
 	b.notes = append(b.notes, b.checkout.notes...)
-	exe := ""
-	if runtime.GOOS == "windows" {
-		exe = ".exe"
+	b.base = &kernelBench{name: ref, dir: b.checkout.tree(), exe: filepath.Join(b.checkout.bin(), "base"), patience: workerPatience}
+	if _, err := os.Stat(filepath.Join(b.base.dir, "go.work")); err != nil || os.Getenv("GOWORK") != "" {
+		b.base.env = []string{"GOWORK=off"} // a workspace around the checkout is not that of the base
 	}
-	b.base, b.now = filepath.Join(b.checkout.bin(), "base"+exe), filepath.Join(b.run.dir, "new"+exe)
-	if !b.checkout.complete() {
-		env := []string{"GOWORK=off"} // a workspace around the checkout is not that of the base
-		if _, err := os.Stat(filepath.Join(b.checkout.tree(), "go.work")); err == nil && os.Getenv("GOWORK") == "" {
-			env = nil
+	b.now = &kernelBench{name: "the working tree", dir: b.top, exe: filepath.Join(b.run.dir, "new"), patience: workerPatience}
+	for _, k := range [...]*kernelBench{b.base, b.now} {
+		k.reordered = filepath.Join(b.run.dir, "reordered-"+filepath.Base(k.exe))
+		if runtime.GOOS == "windows" {
+			k.exe += ".exe"
 		}
-		if err := build(ctx, b.checkout.tree(), b.base, env...); err != nil {
+	}
+	if !b.checkout.complete() {
+		if err := b.base.build(ctx, b.base.exe); err != nil {
 			return b, fmt.Errorf("-base %s does not build: %w", ref, err)
 		}
 		if err := b.checkout.finished(); err != nil {
 			return b, err
 		}
 	}
-	if err := build(ctx, b.top, b.now); err != nil {
+	if err := b.now.build(ctx, b.now.exe); err != nil {
 		return b, fmt.Errorf("the working tree does not build: %w", err)
 	}
 	return b, nil
@@ -199,11 +201,4 @@ func goSettings(ctx context.Context, dir string) (string, error) {
 	return tool.Run(ctx, dir, tool.Environ(), "go", "env", "GOVERSION", "GOTOOLCHAIN", "GOOS", "GOARCH", "GO386", "GOAMD64", "GOARM", "GOARM64",
 		"GOMIPS", "GOMIPS64", "GOPPC64", "GORISCV64", "GOFLAGS", "GOWORK", "GOEXPERIMENT", "GOFIPS140",
 		"CGO_ENABLED", "CC", "CXX", "CGO_CFLAGS", "CGO_CPPFLAGS", "CGO_CXXFLAGS", "CGO_LDFLAGS", "PKG_CONFIG")
-}
-
-// build builds the bench of the module in the directory, without its version and
-// directory in it, so that builds of the same source are equal.
-func build(ctx context.Context, dir, exe string, env ...string) error {
-	_, err := tool.Run(ctx, dir, append(tool.Environ(), env...), "go", "build", "-trimpath", "-buildvcs=false", "-o", exe, "./cmd/bench")
-	return err
 }
