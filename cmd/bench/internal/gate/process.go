@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 )
 
 // maxStderr is how many bytes a worker may print to standard error, or of what it prints
@@ -34,7 +36,7 @@ type process struct {
 	cmd      *exec.Cmd
 	in       io.WriteCloser
 	out      *bufio.Reader
-	stderr   *capped
+	stderr   *tool.Capped
 	killed   atomic.Pointer[string] // why the gate killed it, if it did
 	end      sync.Once
 	ended    error // how it ended
@@ -44,9 +46,9 @@ type process struct {
 // the end of it is kept; without, too much of it ends the worker.
 func (p *process) run(ctx context.Context, cmd *exec.Cmd) (err error) {
 	p.cmd = cmd
-	p.stderr = &capped{most: maxStderr, last: p.mark != ""}
+	p.stderr = &tool.Capped{Most: maxStderr, Last: p.mark != ""}
 	if p.mark == "" {
-		p.stderr.full = func() { p.kill(fmt.Sprintf("more than %d KiB on standard error", maxStderr>>10)) }
+		p.stderr.Full = func() { p.kill(fmt.Sprintf("more than %d KiB on standard error", maxStderr>>10)) }
 	}
 	p.cmd.Stderr = p.stderr
 	p.cmd.WaitDelay = workerGrace
@@ -167,28 +169,3 @@ func (p *process) said() (line string) {
 	}
 	return line
 }
-
-// A capped buffer keeps most bytes of what is written to it: the first, or the last.
-// If there are more it calls full, unless that is nil.
-type capped struct {
-	text bytes.Buffer
-	most int
-	last bool
-	full func()
-}
-
-func (c *capped) Write(b []byte) (int, error) {
-	n := len(b)
-	if c.last {
-		b = b[max(0, n-c.most):]
-		c.text.Next(max(0, c.text.Len()+len(b)-c.most))
-	}
-	room := c.most - c.text.Len()
-	c.text.Write(b[:min(room, len(b))])
-	if n > room && c.full != nil {
-		c.full()
-	}
-	return n, nil
-}
-
-func (c *capped) String() string { return c.text.String() }

@@ -73,13 +73,13 @@ func RunHolding(ctx context.Context, dir string, env []string, held *os.File, na
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err := cmd.Run()
 	if err == nil || ctx.Err() != nil {
-		return stdout.Text.String(), err
+		return stdout.String(), err
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return "", err // there is no such program
 	}
-	if line := telling(stderr.Text.String()); line != "" {
+	if line := telling(stderr.String()); line != "" {
 		return "", errors.New(line)
 	}
 	return "", fmt.Errorf("%s: %w", name, err)
@@ -102,19 +102,27 @@ func telling(stderr string) (text string) {
 	return strings.TrimSpace(text)
 }
 
-// A Capped buffer keeps the first bytes that are written to it. If there are more
-// than Most, it calls Full.
+// A Capped buffer keeps Most bytes of what is written to it: the first, or the last.
+// If there are more, it calls Full, unless that is nil.
 type Capped struct {
-	Text bytes.Buffer
 	Most int
-	Full func() // or nil
+	Last bool
+	Full func()
+	text bytes.Buffer
 }
 
 func (c *Capped) Write(b []byte) (int, error) {
-	room := c.Most - c.Text.Len()
-	c.Text.Write(b[:min(room, len(b))])
-	if len(b) > room && c.Full != nil {
+	n := len(b)
+	if c.Last {
+		b = b[max(0, n-c.Most):]
+		c.text.Next(max(0, c.text.Len()+len(b)-c.Most))
+	}
+	room := c.Most - c.text.Len()
+	c.text.Write(b[:min(room, len(b))])
+	if n > room && c.Full != nil {
 		c.Full()
 	}
-	return len(b), nil
+	return n, nil
 }
+
+func (c *Capped) String() string { return c.text.String() }
