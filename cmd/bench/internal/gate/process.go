@@ -131,6 +131,7 @@ func (p *process) close() error {
 		defer kill.Stop()
 		io.Copy(io.Discard, p.out) // it may have more to say than the pipe holds
 		p.ended = p.cmd.Wait()
+		killGroup(p.cmd.Process) // what it has started and not waited for
 	})
 	return p.ended
 }

@@ -3,9 +3,12 @@
 package gate
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -225,4 +228,32 @@ func TestTerminalSize(t *testing.T) {
 	if width, height := terminalSize(terminal); width != 123 || height != 45 {
 		t.Errorf("%d by %d, want 123 by 45", width, height)
 	}
+}
+
+// TestProcessEndsWhatItLeft: a worker that ends by itself leaves no child alive.
+func TestProcessEndsWhatItLeft(t *testing.T) {
+	p := process{of: "sh", patience: time.Minute, most: 100}
+	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
+		t.Skip(err)
+	}
+	line, err := p.line()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(line)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") { // gone, or dead and not waited for by its new parent
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("process %d still runs", pid)
+	syscall.Kill(pid, syscall.SIGKILL)
 }
