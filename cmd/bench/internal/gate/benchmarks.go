@@ -71,17 +71,17 @@ func parseOutcome(output string, cpus int) outcome {
 	failing, said := "", "" // what it said is after the mark, and before it if the output is verbose
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
-		if _, name, ok := strings.Cut(line, failMark); ok {
-			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
-			o.failed[failing], said = said, ""
-			continue
-		}
-		if strings.HasPrefix(line, "    ") {
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") { // what a benchmark logs, whatever it looks like
 			if failing == "" {
 				said = cmp.Or(said, strings.TrimSpace(line))
 			} else {
 				o.failed[failing] = cmp.Or(o.failed[failing], strings.TrimSpace(line))
 			}
+			continue
+		}
+		if _, name, ok := strings.Cut(line, failMark); ok {
+			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
+			o.failed[failing], said = said, ""
 			continue
 		}
 		failing, said = "", ""

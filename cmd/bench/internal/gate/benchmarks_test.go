@@ -285,3 +285,25 @@ func TestGiveUp(t *testing.T) {
 		}
 	}
 }
+
+// TestOutcome: what a benchmark logs is no result, whatever it looks like.
+func TestOutcome(t *testing.T) {
+	o := parseOutcome(`BenchmarkLogs    	     100	      12.5 ns/op	       0 B/op
+--- BENCH: BenchmarkLogs
+    x_test.go:1: --- FAIL: BenchmarkOther
+    x_test.go:2: two lines
+        BenchmarkLogs 100 5 ns/op
+        --- SKIP: BenchmarkOther
+	... [output truncated]
+BenchmarkFails   	--- FAIL: BenchmarkFails
+    x_test.go:3: why
+    x_test.go:4: --- FAIL: BenchmarkOther
+BenchmarkAfter   	       1	       7 ns/op
+`, 1)
+	if len(o.results) != 2 || o.results[0].name != "BenchmarkLogs" || o.results[0].metrics[nanoseconds] != 12.5 || o.results[1].name != "BenchmarkAfter" {
+		t.Errorf("results %+v", o.results)
+	}
+	if len(o.failed) != 1 || o.failed["BenchmarkFails"] != "x_test.go:3: why" || len(o.skipped) > 0 {
+		t.Errorf("failed %q, skipped %q", o.failed, o.skipped)
+	}
+}
