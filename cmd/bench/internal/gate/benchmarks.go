@@ -68,23 +68,26 @@ func parseOutcome(output string, cpus int) outcome {
 		suffix = fmt.Sprintf("-%d", cpus)
 	}
 	o := outcome{failed: map[string]string{}}
-	failing, said := "", "" // what it said is after the mark, and before it if the output is verbose
+	failing, logged := "", ""
+	before := map[string]string{} // what is logged last before a failure: with -test.v, that is its reason
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") { // what a benchmark logs, whatever it looks like
-			if failing == "" {
-				said = cmp.Or(said, strings.TrimSpace(line))
-			} else {
-				o.failed[failing] = cmp.Or(o.failed[failing], strings.TrimSpace(line))
+			if !strings.HasPrefix(line, "     ") { // the first line of a log
+				logged = short(strings.TrimSpace(line))
+			}
+			if failing != "" {
+				o.failed[failing] = cmp.Or(o.failed[failing], logged)
 			}
 			continue
 		}
 		if _, name, ok := strings.Cut(line, failMark); ok {
 			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
-			o.failed[failing], said = said, ""
+			o.failed[failing] = ""
+			before[failing], logged = logged, ""
 			continue
 		}
-		failing, said = "", ""
+		failing, logged = "", ""
 		if _, name, ok := strings.Cut(line, skipMark); ok {
 			o.skipped = append(o.skipped, strings.TrimSuffix(strings.TrimSpace(name), suffix))
 			continue
@@ -112,7 +115,20 @@ func parseOutcome(output string, cpus int) outcome {
 	maps.DeleteFunc(o.failed, func(name, said string) bool { // it fails because one of its sub-benchmarks does
 		return said == "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.failed)), func(other string) bool { return strings.HasPrefix(other, name+"/") })
 	})
+	for name, said := range o.failed {
+		o.failed[name] = cmp.Or(said, before[name])
+	}
 	return o
+}
+
+// short returns the beginning of a text that a worker says and that is a line of a
+// report.
+func short(s string) string {
+	const most = 500
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 // exactly is the pattern that matches this benchmark alone.

@@ -306,4 +306,22 @@ BenchmarkAfter   	       1	       7 ns/op
 	if len(o.failed) != 1 || o.failed["BenchmarkFails"] != "x_test.go:3: why" || len(o.skipped) > 0 {
 		t.Errorf("failed %q, skipped %q", o.failed, o.skipped)
 	}
+
+	// With -test.v a log comes before the failure.
+	o = parseOutcome(`=== RUN   BenchmarkFails
+BenchmarkFails
+    x_test.go:1: a remark
+    x_test.go:2: why `+strings.Repeat("ä", 1000)+`
+        in two lines
+--- FAIL: BenchmarkFails
+=== RUN   BenchmarkQuiet
+BenchmarkQuiet
+--- FAIL: BenchmarkQuiet
+`, 1)
+	if len(o.failed) != 2 || o.failed["BenchmarkQuiet"] != "" {
+		t.Errorf("failed %q", o.failed)
+	}
+	if why := o.failed["BenchmarkFails"]; !strings.HasPrefix(why, "x_test.go:2: why ä") || len(why) > 600 {
+		t.Errorf("BenchmarkFails says %q", why)
+	}
 }

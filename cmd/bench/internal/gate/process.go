@@ -150,12 +150,14 @@ func (p *process) failed(err error) error {
 		return fmt.Errorf("%s: %s", p.of, said)
 	case ended != nil && gone:
 		err = ended
+	case gone:
+		err = errors.New("it ends without an answer")
 	}
 	return fmt.Errorf("%s: %w", p.of, err)
 }
 
 // said is the line on standard error that tells why a worker ended: that of a panic
-// without its stack, or else the last.
+// without its stack, or else the last. Of a long one it is the beginning.
 func (p *process) said() (line string) {
 	for l := range strings.Lines(p.stderr.String()) {
 		if l = strings.TrimSpace(l); l == "" {
@@ -163,10 +165,10 @@ func (p *process) said() (line string) {
 		}
 		for _, telling := range [...]string{"panic: ", "fatal error: ", "flag provided but not defined: "} {
 			if strings.HasPrefix(l, telling) {
-				return l
+				return short(l)
 			}
 		}
 		line = l
 	}
-	return line
+	return short(line)
 }
