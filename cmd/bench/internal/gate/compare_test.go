@@ -183,12 +183,6 @@ BenchmarkOther pass`
 	if cli.ExitStatus("", err, io.Discard) != 3 || !strings.HasPrefix(c.lines(), "BenchmarkWidgets inconclusive: has 1.250 times as many widgets as the base (1.250 to 1.250), open after ") {
 		t.Errorf("%v, %s", err, c.lines())
 	}
-	// With itself.
-	opt = compareOptions(old, old, ".")
-	opt.Skip, opt.Packages = "Sub", []string{"./sub"}
-	if c, err = runCompare(t, opt); err != nil || c.lines() != "BenchmarkOther pass" || !slices.Contains(c.Notes, "Both sides are the same: this measures the noise") {
-		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
-	}
 	if left, _ := os.ReadDir(temporary); len(left) > 0 {
 		t.Errorf("it leaves %v", left)
 	}

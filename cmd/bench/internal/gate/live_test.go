@@ -132,6 +132,13 @@ func TestLive(t *testing.T) {
 			t.Errorf("after %d lines the end has\n%s\nwant\n%s", before, text, want)
 		}
 	}
+	// A terminal that is too narrow cuts lines.
+	s := newScreen(t, 40, 10)
+	l := &live{terminal: s, limits: &limits{}, size: func() (int, int) { return 40, 10 }}
+	l.show(&comparison{functions: []*function{{Result: Result{Benchmark: "BenchmarkWithALongName", relative: "."}}}})
+	if want := "\nbenchmark         verdict  old  new  rat\nBenchma...ngName  open       -    -"; s.String() != want {
+		t.Errorf("%q, want %q", s.String(), want)
+	}
 	// A size that has no room, and none at all.
 	var out bytes.Buffer
 	for rows := range 4 {
