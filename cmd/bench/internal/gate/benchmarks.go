@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -68,26 +69,21 @@ func parseOutcome(output string, cpus int) outcome {
 		suffix = fmt.Sprintf("-%d", cpus)
 	}
 	o := outcome{failed: map[string]string{}}
-	failing, logged := "", ""
-	before := map[string]string{} // what is logged last before a failure: with -test.v, that is its reason
+	failing := ""
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") { // what a benchmark logs, whatever it looks like
-			if !strings.HasPrefix(line, "     ") { // the first line of a log
-				logged = short(strings.TrimSpace(line))
-			}
 			if failing != "" {
-				o.failed[failing] = cmp.Or(o.failed[failing], logged)
+				o.failed[failing] = cmp.Or(o.failed[failing], short(strings.TrimSpace(line)))
 			}
 			continue
 		}
 		if _, name, ok := strings.Cut(line, failMark); ok {
 			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
 			o.failed[failing] = ""
-			before[failing], logged = logged, ""
 			continue
 		}
-		failing, logged = "", ""
+		failing = ""
 		if _, name, ok := strings.Cut(line, skipMark); ok {
 			o.skipped = append(o.skipped, strings.TrimSuffix(strings.TrimSpace(name), suffix))
 			continue
@@ -106,7 +102,7 @@ func parseOutcome(output string, cpus int) outcome {
 			continue
 		}
 		for i := 2; i+1 < len(fields); i += 2 {
-			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) { // ReportMetric takes any
 				r.metrics[fields[i+1]] = v
 			}
 		}
@@ -115,9 +111,6 @@ func parseOutcome(output string, cpus int) outcome {
 	maps.DeleteFunc(o.failed, func(name, said string) bool { // it fails because one of its sub-benchmarks does
 		return said == "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.failed)), func(other string) bool { return strings.HasPrefix(other, name+"/") })
 	})
-	for name, said := range o.failed {
-		o.failed[name] = cmp.Or(said, before[name])
-	}
 	return o
 }
 
@@ -303,7 +296,11 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	}
 	t := turn{metrics: map[string]float64{}}
 	for _, r := range results {
-		t.ns = append(t.ns, r.metrics[nanoseconds])
+		ns := r.metrics[nanoseconds]
+		if !(ns > 0) {
+			return turn{}, fmt.Errorf("%s has no %s any more", f.Benchmark, nanoseconds)
+		}
+		t.ns = append(t.ns, ns)
 		for _, u := range f.units[1:] {
 			v, has := r.metrics[u.Unit]
 			if !has {

@@ -119,12 +119,8 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			d.lost(i, d.newFunction(pkg, leaf{b, b.Name}), err)
 			return nil, d.restart(ctx, procs, starters, i)
 		}
-		if slices.Contains(slices.Collect(maps.Values(o.failed)), "") { // a verbose one says why on its standard output
-			quiet := q
-			quiet.Verbose = false
-			if again, err := procs[i].run(quiet); err == nil {
-				maps.Copy(o.failed, again.failed)
-			} else if err := d.restart(ctx, procs, starters, i); err != nil {
+		if len(o.failed) > 0 && explain(procs[i], q, o.failed) != nil {
+			if err := d.restart(ctx, procs, starters, i); err != nil {
 				return nil, err
 			}
 		}
@@ -158,6 +154,16 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 		}
 	}
 	return found, nil
+}
+
+// explain asks again why benchmarks fail: a verbose run prints that elsewhere.
+func explain(b bencher, q worker.Request, failed map[string]string) error {
+	q.Verbose = false
+	again, err := b.run(q)
+	for name := range failed {
+		failed[name] = cmp.Or(failed[name], again.failed[name])
+	}
+	return err
 }
 
 // addUnits adds those of the metrics that both results have.

@@ -121,6 +121,8 @@ func (r report) split() (worth, passes []Result) {
 func duration(ns float64) string {
 	unit := "ns"
 	switch {
+	case ns >= 1e24: // ReportMetric takes any
+		return quantity(ns/1e9) + " s"
 	case ns >= 1e9:
 		ns, unit = ns/1e9, "s"
 	case ns >= 1e6:
