@@ -88,6 +88,7 @@ func result(t *testing.T, m *Module, rel string) string {
 }
 
 func TestAt(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "")
 	at := func(t *testing.T, top, tree, dir string) *Module {
 		t.Helper()
@@ -219,6 +220,7 @@ func TestAt(t *testing.T) {
 }
 
 func TestKey(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "")
 	top, tree := revisions(t, with(outside, map[string]string{
 		"sub/go.mod": subModule + "\nreplace example.com/outside => ../../outside\n\nreplace example.com/old => ../old\n",

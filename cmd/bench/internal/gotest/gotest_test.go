@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -120,7 +121,21 @@ func pack(t *testing.T, m *Module, rel string) Package {
 	return list[0]
 }
 
+// runsBuilds skips a test that runs what the go command builds, where it builds for
+// another CPU: the test itself may be emulated.
+func runsBuilds(t *testing.T) {
+	t.Helper()
+	env, err := goEnv(t.Context(), ".", nil, "GOHOSTARCH")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host := env["GOHOSTARCH"]; host != runtime.GOARCH && !(host == "amd64" && runtime.GOARCH == "386") {
+		t.Skipf("this test is built for %s, and the go command runs on %s", runtime.GOARCH, host)
+	}
+}
+
 func TestPackages(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "-tags=special")
 	dir := t.TempDir()
 	copyModule(t, dir)
@@ -182,6 +197,7 @@ func TestPackages(t *testing.T) {
 // TestPackagesThatDoNotList: an error of a package without tests is none of the
 // gate.
 func TestPackagesThatDoNotList(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "")
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -204,6 +220,7 @@ func TestPackagesThatDoNotList(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "")
 	dir := t.TempDir()
 	refuse := func(want string) {
@@ -227,6 +244,7 @@ func TestOpenErrors(t *testing.T) {
 
 // TestModMod: with -mod=mod the go command would write what go.mod lacks.
 func TestModMod(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "-mod=mod")
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -327,6 +345,7 @@ func TestInOrder(t *testing.T) {
 
 // TestWorker runs benchmarks of every kind.
 func TestWorker(t *testing.T) {
+	runsBuilds(t)
 	offline(t, `-tags=special '-ldflags=-X "example.com/user/kinds.linked=two words"'`)
 	dir := t.TempDir()
 	copyModule(t, dir)
@@ -424,6 +443,7 @@ func TestWorker(t *testing.T) {
 
 // TestBuild builds packages that are not like others.
 func TestBuild(t *testing.T) {
+	runsBuilds(t)
 	offline(t, "-mod=mod")
 	dir := t.TempDir()
 	copyModule(t, dir)
