@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -79,17 +80,23 @@ func (l *live) lines(c *comparison, columns, most int) []string {
 		rows = rows[:most-1]
 	}
 	widths := make([]int, len(t.header))
-	others := 0
+	all := 0
 	for i := range t.header {
 		for _, row := range rows {
 			row[i] = printable.Line(row[i])
 			widths[i] = max(widths[i], twwidth.Width(row[i]))
 		}
-		if i > 0 {
-			others += 2 + widths[i]
+		all += widths[i] + 2
+	}
+	all -= 2
+	if all > columns { // names matter more than times, because the ratios are there
+		all -= widths[t.text] + widths[t.text+1] + 4
+		widths = slices.Delete(widths, t.text, t.text+2)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], t.text, t.text+2)
 		}
 	}
-	widths[0] = min(widths[0], max(columns-others, 16))
+	widths[0] = min(widths[0], max(columns-(all-widths[0]), 16))
 	var lines []string
 	for _, row := range rows {
 		row[0] = shorten(row[0], widths[0])
@@ -102,7 +109,11 @@ func (l *live) lines(c *comparison, columns, most int) []string {
 				line += blank + cell + "  "
 			}
 		}
-		lines = append(lines, strings.TrimRight(line, " "))
+		for line = strings.TrimRight(line, " "); twwidth.Width(line) > columns; { // or its end would overwrite the last column
+			_, size := utf8.DecodeLastRuneInString(line)
+			line = line[:len(line)-size]
+		}
+		lines = append(lines, line)
 	}
 	if left > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more rows", left))

@@ -114,9 +114,14 @@ func TestLive(t *testing.T) {
 				f.units[0].pairs = append(f.units[0].pairs, bench.Pair{Base: 1000, New: 1000 + 20*float64(i)})
 				f.decide(c.rule)
 			}
+			for _, line := range l.lines(&c, 40, 8) {
+				if twwidth.Width(line) > 40 {
+					t.Errorf("40 columns: %q", line)
+				}
+			}
 			l.show(&c)
 			if text := s.String(); round == 0 && (!strings.Contains(text, "round 0\nbenchmark ") || !strings.HasSuffix(text, "\nand 4 more rows") ||
-				!strings.Contains(text, "\nBenchma...t_fit/9  open     1.000 µs  1.180 µs  1.179         -      1\n")) {
+				!strings.Contains(text, "\nBenchmarkOf/a_nam...at_does_not_fit/9  open     1.179         -      1\n")) {
 				t.Fatalf("after %d lines:\n%s", before, text)
 			}
 		}
