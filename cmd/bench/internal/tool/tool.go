@@ -72,8 +72,11 @@ func RunHolding(ctx context.Context, dir string, env []string, held *os.File, na
 	stdout, stderr := &Capped{Most: maxOutput}, &Capped{Most: 1 << 20}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err := cmd.Run()
-	if err == nil || ctx.Err() != nil {
-		return stdout.String(), err
+	if err == nil {
+		return stdout.String(), nil
+	}
+	if ctx.Err() != nil { // and not that a signal ended the program
+		return stdout.String(), ctx.Err()
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
