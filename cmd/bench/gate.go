@@ -73,12 +73,12 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 	}{
 		{opt.Record, "record goes with -floor", []string{"base", "json", "junit", "markdown"}},
 		{flags.Given("floor"), "floor measures kernels", append([]string{"bench", "cache", "slower", "surely", "alpha"}, ofBenchmarks...)},
-		{!flags.Given("bench"), "base without -bench compares kernels", ofBenchmarks},
+		{!flags.Given("bench"), "base without -bench compares the kernels of this project", ofBenchmarks},
 		{flags.Given("bench"), "bench is about a module's benchmarks", []string{"kernel", "isa"}},
 	} {
 		for _, name := range c.with {
 			if c.given && flags.Given(name) {
-				return fmt.Errorf("-%s, not with -%s", c.flag, name)
+				return fmt.Errorf("-%s: -%s does not go with that", c.flag, name)
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func
 	packages := flags.String("pkg", gate.AllPackages, "`packages` of the module, by patterns of the go command")
 	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`; more disturb each other, and only those need it that work in parallel")
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
-	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure; what is open then is inconclusive")
+	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure, such as 90s or 20m; what is open then is inconclusive")
 	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's")
 	flags.Float64Var(&opt.Surely, "surely", 1.02, "if it is surely above this `ratio`")
 	flags.Float64Var(&opt.Alpha, "alpha", 0.01, "`chance` of a wrong verdict in a run, for each of the two kinds")
@@ -144,7 +144,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func
 		case opt.Budget < time.Second:
 			return fmt.Errorf("-budget is %v, want a second or more", opt.Budget)
 		case !(opt.Surely >= 1 && opt.Surely <= opt.Slower && opt.Slower <= 100):
-			return fmt.Errorf("-surely is %v and -slower %v, want 1 or more, and the second at least the first and at most 100", opt.Surely, opt.Slower)
+			return fmt.Errorf("-surely is %v and -slower %v, want 1 <= -surely <= -slower <= 100", opt.Surely, opt.Slower)
 		case !(opt.Alpha >= 1e-9 && opt.Alpha <= 0.5):
 			return fmt.Errorf("-alpha is %v, want 1e-9 to 0.5", opt.Alpha)
 		}

@@ -36,8 +36,9 @@ func (f Flags) Parse(usage string, args []string, out io.Writer) (operands []str
 				fmt.Fprint(out, usage)
 				f.SetOutput(out)
 				f.PrintDefaults()
+				return nil, err
 			}
-			return nil, err
+			return nil, fmt.Errorf("%w (%s -h explains the flags)", err, f.Name())
 		}
 		rest := f.Args()
 		if len(rest) == 0 {

@@ -426,6 +426,7 @@ func fromRoot(root, dir string, patterns []string) ([]string, error) {
 // benchmarks that both have.
 func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
 	sides := [2]*testSide{base, now}
+	var remarks []string
 	for i, s := range slices.Backward(sides[:]) { // what is wrong with a flag is wrong with both
 		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
 		if err != nil && s == base {
@@ -435,7 +436,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			return err
 		}
 		if s == now {
-			g.report.Notes = append(g.report.Notes, notes...)
+			remarks = notes
 		}
 		s.opt, s.pkgs = &g.Options, map[string]gotest.Package{}
 		s.run = filepath.Join(run, "run"+strconv.Itoa(i)) // of one length
@@ -447,7 +448,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		}
 	}
 	c := g.newComparison(base.side(), now.side())
-	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}}
+	d := discovery{comparison: &c, opt: &g.Options, notes: remarks, begin: map[string]time.Duration{}}
 	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
 		if _, ok := now.pkgs[name]; !ok {
 			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
@@ -461,7 +462,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
 		}
 	}
-	g.Progress.Next("building the tests of %d packages", len(both))
+	g.Progress.Next("building %d test binaries", 2*len(both))
 	if err := buildAll(ctx, sides, both); err != nil {
 		return err
 	}
@@ -509,7 +510,10 @@ func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 	d.fit(g.Budget, g.Alpha)
 	g.report.Notes = append(g.report.Notes, d.notes...)
 	if len(c.functions) == 0 {
-		return errors.New(strings.Join(append([]string{"there is no benchmark to compare"}, g.report.Notes...), "; "))
+		if len(d.notes) == 0 {
+			d.notes = []string{fmt.Sprintf("-bench %q and the other flags leave none", g.Bench)}
+		}
+		return errors.New(strings.Join(append([]string{"there is no benchmark to compare"}, d.notes...), "; "))
 	}
 	if g.live != nil {
 		c.show = g.live.show

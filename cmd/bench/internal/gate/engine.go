@@ -307,7 +307,8 @@ func (f *function) breaks(err error) {
 // fails is called when the base failed to answer about the function, which then is not
 // compared. The others go on.
 func (c *comparison) fails(f *function, err error) {
-	f.broken, f.Message = true, "the base: "+err.Error()
+	err = fmt.Errorf("the base: %w", err)
+	f.broken, f.Message = true, err.Error()
 	c.failures = append(c.failures, err)
 }
 

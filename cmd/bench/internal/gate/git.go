@@ -99,7 +99,7 @@ func (r *repository) find(ctx context.Context) error {
 		if strings.HasPrefix(ref, "^") || strings.Contains(ref, "..") {
 			return fmt.Errorf("-base %q: not a commit, but a range of them", ref)
 		}
-		hint := ""
+		hint := " here: git fetch gets those of a remote"
 		if shallow, _ := git(ctx, r.top, "rev-parse", "--is-shallow-repository"); shallow == "true" {
 			hint = " in this shallow clone: git fetch --unshallow gets the others"
 		}

@@ -174,7 +174,7 @@ func (r report) notes() []string {
 	}
 	lines = append(lines, r.Notes...)
 	if e := r.Null; e != nil && e.N > 0 {
-		lines = append(lines, fmt.Sprintf("Noise now: what is measured again takes %.4f times as long (%.4f to %.4f); %d of %d times are outliers", e.Median, e.Lo, e.Hi, e.Outliers, e.N))
+		lines = append(lines, fmt.Sprintf("Noise now: of the same thing measured twice, the second takes %.4f times as long (%.4f to %.4f); %d of %d are outliers", e.Median, e.Lo, e.Hi, e.Outliers, e.N))
 	}
 	return lines
 }

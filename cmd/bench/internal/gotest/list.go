@@ -97,6 +97,7 @@ func (m *Module) Packages(ctx context.Context, patterns []string, bench string) 
 		}
 		// Of packages that ./... happens to find, those matter that have tests.
 		if l.Error != nil && slices.ContainsFunc(l.Match, func(p string) bool { return p == l.ImportPath || !strings.Contains(p, "...") }) {
+			l.Error.Err = strings.ReplaceAll(l.Error.Err, m.Dir+string(filepath.Separator), "") // which may be that of a copy
 			notes = append(notes, fmt.Sprintf("%s: %s", printable.Text(l.ImportPath), l.Error))
 		}
 		if l.Error != nil || !tests {
