@@ -451,7 +451,10 @@ func (u *unit) finding() string {
 	case u.kind == higher:
 		what = fmt.Sprintf("the base has %.3f times as many %s", e.Median, u.Unit)
 	}
-	return fmt.Sprintf("%s (%s)", what, interval(*e))
+	if in := interval(*e); in != "-" { // there are too few pairs
+		what += " (" + in + ")"
+	}
+	return what
 }
 
 // medians returns those of the two sides.

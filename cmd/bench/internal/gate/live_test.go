@@ -141,7 +141,7 @@ func TestLive(t *testing.T) {
 	s := newScreen(t, 40, 10)
 	l := &live{terminal: s, limits: &limits{}, size: func() (int, int) { return 40, 10 }}
 	l.show(&comparison{functions: []*function{{Result: Result{Benchmark: "BenchmarkWithALongName", relative: "."}}}})
-	if want := "\nbenchmark         verdict  old  new  rat\nBenchma...ngName  open       -    -"; s.String() != want {
+	if want := "\nbenchmark         verdict  ratio  interv\nBenchma...ngName  open         -"; s.String() != want {
 		t.Errorf("%q, want %q", s.String(), want)
 	}
 	// A size that has no room, and none at all.
