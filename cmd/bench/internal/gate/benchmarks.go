@@ -480,27 +480,23 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 }
 
 // buildAll builds the test binaries of packages for both sides, as many at the same time
-// as there are CPUs. The error is that of the first package that does not build.
+// as there are CPUs. The first that does not build ends the others, and is the error.
 func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	errs := make([]error, 2*len(packages))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(errs) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if errs[i] = sides[i%2].build(ctx, packages[i/2], 0); errs[i] != nil {
-					cancel()
+			for i := int(next.Add(1)) - 1; i < 2*len(packages) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := sides[i%2].build(ctx, packages[i/2], 0); err != nil {
+					cancel(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, context.Canceled) }); i >= 0 {
-		return errs[i]
-	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // measureFound compares the benchmarks that were found.

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -183,6 +182,15 @@ BenchmarkOther pass`
 	if cli.ExitStatus("", err, io.Discard) != 3 || !strings.HasPrefix(c.lines(), "BenchmarkWidgets inconclusive: has 1.250 times as many widgets as the base (1.250 to 1.250), open after ") {
 		t.Errorf("%v, %s", err, c.lines())
 	}
+	// What does not build is named, and not what is built at the same time.
+	broken := filepath.Join(now, "sub", "broken_test.go")
+	if err := os.WriteFile(broken, []byte("package sub\n\nvar _ = wrong\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want = now + ": the tests of example.com/constants/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
+	if _, err := runCompare(t, compareOptions(old, now, "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
 	if left, _ := os.ReadDir(temporary); len(left) > 0 {
 		t.Errorf("it leaves %v", left)
 	}
@@ -305,44 +313,5 @@ BenchmarkSub/same pass`
 	}
 	if _, err := runCompare(t, compareOptions(before, after, "Nothing")); err == nil || !strings.HasPrefix(err.Error(), "there is no benchmark to compare") {
 		t.Errorf("of nothing: %v", err)
-	}
-}
-
-// A layout is a fake worker of a build in that order of functions.
-type layout struct {
-	ns    map[string]float64
-	order int
-}
-
-func (l layout) close() error { return nil }
-
-func (l layout) measure(f *function) (turn, error) {
-	if f.Benchmark == "BenchmarkMoved" && l.order > 0 {
-		return turn{ns: []float64{1000}}, nil
-	}
-	return turn{ns: []float64{l.ns[f.Benchmark]}}, nil
-}
-
-// TestRandomOrders: what is slower only where the linker puts functions passes, and says
-// so in every format; what is slower by itself stays a regression.
-func TestRandomOrders(t *testing.T) {
-	of := func(name string, ns map[string]float64) side {
-		return side{name: name, start: func(_ context.Context, _ string, order int) (measurer, error) { return layout{ns, order}, nil },
-			reorder: func(context.Context, string, int) error { return nil }}
-	}
-	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}, report: report{Limits: &limits{1.05, 1.02, 0.01}}}
-	c := g.newComparison(of("old", map[string]float64{"BenchmarkMoved": 1000, "BenchmarkSlow": 1000}), of("new", map[string]float64{"BenchmarkMoved": 1100, "BenchmarkSlow": 1200}))
-	for _, name := range []string{"BenchmarkMoved", "BenchmarkSlow"} {
-		c.functions = append(c.functions, &function{Result: Result{Benchmark: name, relative: "."}, units: []*unit{{Metric: Metric{Unit: nanoseconds}}}})
-	}
-	if err := g.compare(t.Context(), &c); err != nil {
-		t.Fatal(err)
-	}
-	moved, slow := g.report.Results[0], g.report.Results[1]
-	if moved.Verdict != bench.Pass || moved.Reordered == nil || moved.Reordered.Median != 1 || !strings.HasPrefix(moved.Message, "only by where the linker puts functions: takes 1.099 times") {
-		t.Errorf("%+v", moved)
-	}
-	if slow.Verdict != bench.Regression || slow.Reordered == nil || slow.Reordered.Median < 1.19 || !strings.Contains(slow.Message, "with functions in random orders") {
-		t.Errorf("%+v", slow)
 	}
 }
