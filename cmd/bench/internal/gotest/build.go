@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 )
 
 // workerSource is the worker as it is built into test binaries.
@@ -39,7 +40,11 @@ func (m *Module) Build(ctx context.Context, p Package, exe, scratch string, orde
 	if order != 0 {
 		args = append(args, m.inOrder(order)...)
 	}
-	_, err = m.run(ctx, append(args, p.Path)...)
+	env := m.Environ()
+	if os.Getenv("GOTMPDIR") == "" { // what the go command leaves behind if it is killed goes with the directory
+		env = append(env, "GOTMPDIR="+dir)
+	}
+	_, err = tool.Run(ctx, m.Dir, env, "go", append(args, p.Path)...)
 	return err
 }
 
