@@ -3,6 +3,7 @@ package gate
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/gpu"
 )
 
 // constants is a package whose benchmarks report times and counts of their own, times a
@@ -132,13 +134,17 @@ func (c compared) lines() string {
 
 func compareOptions(old, now, pattern string) Options {
 	return Options{Old: old, New: now, Bench: pattern, Packages: []string{AllPackages}, CPU: 1, Metrics: []string{"B/op", "allocs/op"}, Budget: time.Hour,
-		Alpha: 0.3, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}, GPU: &cli.GPU{}}
+		Alpha: 0.3, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}
 }
 
 func runCompare(t *testing.T, opt Options) (c compared, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	opt.Files[0] = "-"
+	opt.GPU = &cli.GPU{Open: func() (*gpu.Device, error) {
+		t.Error("the GPU is opened, which no benchmark needs")
+		return nil, errors.New("no GPU")
+	}}
 	err = Run(t.Context(), opt, &out)
 	if out.Len() > 0 {
 		if err := json.Unmarshal(out.Bytes(), &c); err != nil {

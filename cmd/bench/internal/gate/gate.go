@@ -72,7 +72,7 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	}
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
-	if opt.ISAs == nil || opt.ISAs.GPU != nil {
+	if opt.Bench == "" && (opt.ISAs == nil || opt.ISAs.GPU != nil) {
 		g.report.Machine.SetGPU(opt.GPU.Device())
 	}
 	if g.Record {
