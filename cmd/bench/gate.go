@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
 )
 
 const gateUsage = `Usage: bench gate -base REF -bench REGEXP [flags] [-- ARGS]
@@ -132,10 +132,8 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func
 			return err
 		}
 		for _, r := range [...]struct{ flag, pattern string }{{"bench", opt.Bench}, {"skip", opt.Skip}} {
-			for part := range strings.SplitSeq(r.pattern, "/") {
-				if _, err := regexp.Compile(part); err != nil && !strings.ContainsAny(r.pattern, "[(") {
-					return fmt.Errorf("-%s: %w", r.flag, err)
-				}
+			if err := gotest.CheckPattern(r.pattern); err != nil {
+				return fmt.Errorf("-%s: %w", r.flag, err)
 			}
 		}
 		switch {

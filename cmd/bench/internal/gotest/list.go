@@ -208,6 +208,13 @@ func isBenchmark(d *ast.FuncDecl) bool {
 	return false
 }
 
+// CheckPattern returns an error if a regular expression is none for -bench or -skip of
+// go test.
+func CheckPattern(pattern string) error {
+	_, err := firstElement(pattern)
+	return err
+}
+
 // firstElement returns whether a function's name matches the -bench expression of
 // go test. That is one or more alternatives, separated by |, each of elements for
 // the parts of a benchmark's name, separated by /. Neither separates in brackets.
