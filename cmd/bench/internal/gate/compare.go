@@ -265,8 +265,8 @@ func (w *binaryRunner) execute(args ...string) (string, error) {
 	}
 	p.in.Close()
 	timer := time.AfterFunc(p.patience, func() { p.kill(fmt.Sprintf("no end in %v", p.patience)) })
-	defer timer.Stop()
 	output, err := io.ReadAll(io.LimitReader(p.out, worker.MaxOutput+1))
+	timer.Stop() // it must not kill by a number that is another process's by then
 	if len(output) > worker.MaxOutput {
 		p.kill(fmt.Sprintf("it prints more than %d MiB", worker.MaxOutput>>20))
 		err = bufio.ErrTooLong
