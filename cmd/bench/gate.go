@@ -118,7 +118,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func
 	flags.StringVar(&opt.Bench, "bench", benchmarks, "compare the benchmarks that match this `regexp`, as in go test")
 	flags.StringVar(&opt.Skip, "skip", "", "but not those that match this `regexp`")
 	packages := flags.String("pkg", gate.AllPackages, "`packages` of the module, by patterns of the go command")
-	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`; more disturb each other, and only those need it that work in parallel")
+	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`: with 1 they are disturbed least, and those that work in parallel need more")
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
 	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure, such as 90s or 20m; what is open then is inconclusive")
 	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's")
