@@ -509,7 +509,9 @@ func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 		if len(d.notes) == 0 {
 			d.notes = []string{fmt.Sprintf("-bench %q and the other flags leave none", g.Bench)}
 		}
-		return errors.New(strings.Join(append([]string{"there is no benchmark to compare"}, d.notes...), "; "))
+		const most = 5 // notes in one line
+		why := d.notes[:min(len(d.notes), most)]
+		return errors.New(short(strings.Join(append([]string{"there is no benchmark to compare"}, why...), "; ")))
 	}
 	if g.live != nil {
 		c.show = g.live.show
