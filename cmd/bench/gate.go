@@ -72,7 +72,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 		with  []string // do not go with it
 	}{
 		{opt.Record, "record goes with -floor", []string{"base", "json", "junit", "markdown"}},
-		{flags.Given("floor"), "floor measures kernels", append([]string{"bench", "cache", "slower", "surely", "alpha"}, ofBenchmarks...)},
+		{flags.Given("floor"), "floor measures kernels", append([]string{"bench", "cache", "slower", "surely", "alpha", "budget"}, ofBenchmarks...)},
 		{!flags.Given("bench"), "base without -bench compares the kernels of this project", ofBenchmarks},
 		{flags.Given("bench"), "bench is about a module's benchmarks", []string{"kernel", "isa"}},
 	} {
@@ -102,7 +102,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 }
 
 // ofBenchmarks are flags that mean nothing to kernels.
-var ofBenchmarks = []string{"skip", "pkg", "cpu", "budget", "metrics", "C"}
+var ofBenchmarks = []string{"skip", "pkg", "cpu", "metrics", "C"}
 
 // splitArgs returns the arguments before the first --, and those after it.
 func splitArgs(args []string) (before, after []string) {

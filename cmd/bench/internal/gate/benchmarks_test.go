@@ -81,7 +81,6 @@ BenchmarkSame                    pass           2.000 s   2.000 s  1.000  0.990 
 
 BenchmarkBroken: the new build: panic: no
 codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
-BenchmarkUnsure: who knows
 BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
 BenchmarkMoved: only by where the linker puts functions: so it is
 a | note

@@ -362,5 +362,6 @@ func (g *gate) compareKernels(ctx context.Context, base, now *kernelBench) error
 		g.report.take(&c.comparison)
 		return err
 	}
+	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
 	return g.compare(ctx, &c.comparison)
 }

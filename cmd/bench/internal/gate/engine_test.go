@@ -111,7 +111,7 @@ func TestGateReorders(t *testing.T) {
 		}
 		return k
 	}
-	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}}
+	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Budget: time.Hour, Progress: &cli.Progress{}}}
 	err := g.compareKernels(t.Context(), of("good"), of("slow"))
 	if q := g.report.Results[len(g.report.Results)-1]; err != nil || q.Kernel != "multiply" || q.Verdict != bench.Pass || q.Reordered == nil || q.Reordered.Median != 1 {
 		t.Errorf("%v, %+v", err, q)

@@ -88,7 +88,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 		err = g.againstOld(ctx)
 		g.live.clear()
 	case g.Bench != "":
+		g.live = g.newLive()
 		err = g.againstBaseOfModule(ctx, g.Base)
+		g.live.clear()
 	case g.Base != "":
 		err = g.againstBase(ctx, g.Base)
 	default:

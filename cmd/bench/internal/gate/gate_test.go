@@ -45,7 +45,7 @@ var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 // command runs the gate with the flags of bench gate.
 func command(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) error {
-	opt := Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: p, Sampler: sampler, GPU: &cli.GPU{}}
+	opt := Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Budget: time.Hour, Progress: p, Sampler: sampler, GPU: &cli.GPU{}}
 	for len(args) > 0 {
 		if args[0] == "-record" {
 			opt.Record, args = true, args[1:]
@@ -267,7 +267,7 @@ func compareFakes(t *testing.T, ctx context.Context, base, now string, names []s
 
 func compareWith(t *testing.T, ctx context.Context, g *gate, base, now string) error {
 	t.Helper()
-	g.Alpha, g.Slower, g.Surely = 0.01, 1.05, 1.02
+	g.Alpha, g.Slower, g.Surely, g.Budget = 0.01, 1.05, 1.02, time.Hour
 	err := g.compareKernels(ctx, fake(t, base), fake(t, now))
 	g.report.Against, g.report.Partial = base, ctx.Err() != nil
 	g.report.Verdict = g.report.verdict()

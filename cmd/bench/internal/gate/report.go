@@ -166,6 +166,15 @@ func (r report) messages() []string {
 // remarks are the lines below a table.
 func (r report) remarks() []string { return append(r.messages(), r.notes()...) }
 
+// newsBeside are the messages that tell more than the rows of the table do. That a
+// benchmark is open is in its row.
+func (r report) newsBeside() []string {
+	r.Results = slices.DeleteFunc(slices.Clone(r.Results), func(q Result) bool {
+		return q.Benchmark != "" && q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Ratio != nil
+	})
+	return r.messages()
+}
+
 // notes are the lines about the run as a whole.
 func (r report) notes() []string {
 	var lines []string
@@ -198,7 +207,7 @@ func (r report) writeTable(w io.Writer) error {
 	if len(t.rows) > 0 || folded != "" {
 		fmt.Fprintln(w)
 	}
-	for _, line := range r.remarks() {
+	for _, line := range slices.Concat(r.newsBeside(), r.notes()) {
 		fmt.Fprintln(w, line)
 	}
 	_, err := fmt.Fprintln(w, r.summary())
