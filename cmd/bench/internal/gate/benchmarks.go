@@ -48,6 +48,12 @@ type result struct {
 	metrics map[string]float64 // by unit
 }
 
+// timed reports whether there is a time. One call may take too little for a clock.
+func (r result) timed() bool {
+	ns, ok := r.metrics[nanoseconds]
+	return ok && ns >= 0
+}
+
 // What testing prints of a benchmark that fails or is skipped begins with a mark.
 const (
 	failMark = "--- FAIL: "
@@ -314,6 +320,9 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	return t, nil
 }
 
+// errNoResult is the error of a benchmark that neither fails nor has a result.
+var errNoResult = errors.New("no result")
+
 // runLeaf runs blocks of calls of one benchmark, and returns as many results and how
 // long that took. An error tells how the benchmark failed.
 func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, time.Duration, error) {
@@ -325,6 +334,9 @@ func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, time.Duration, err
 		return nil, 0, err
 	}
 	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
+	if len(results) == 0 {
+		return nil, 0, fmt.Errorf("%s: %w", l.full, errNoResult)
+	}
 	if len(results) != blocks {
 		return nil, 0, fmt.Errorf("%s: %d results, want %d", l.full, len(results), blocks)
 	}
@@ -466,6 +478,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	if err := buildAll(ctx, sides, both); err != nil {
 		return err
 	}
+	d.until = time.Now().Add(g.Budget)
 	for _, name := range both {
 		pkg := now.pkgs[name]
 		var starters [2]starter

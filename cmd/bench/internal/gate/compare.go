@@ -167,7 +167,7 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 		}
 	}
 	c := g.newComparison(old.side(), now.side())
-	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}}
+	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}, until: time.Now().Add(g.Budget)}
 	if err := d.find(ctx, gotest.Package{Path: now.pkg, Rel: ".", Benchmarks: lists[1]}, lists[0], starters); err != nil {
 		return err
 	}

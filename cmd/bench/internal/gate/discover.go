@@ -3,6 +3,7 @@ package gate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest/worker"
 )
@@ -22,6 +24,9 @@ type discovery struct {
 	opt   *Options
 	notes []string
 	begin map[string]time.Duration // that it takes to start both workers, by package
+
+	until   time.Time // when finding ends
+	unfound []string  // that there was no time for
 }
 
 // sideNames are what notes call the sides.
@@ -67,12 +72,20 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 			d.notes = append(d.notes, fmt.Sprintf("%s is only in the base: not compared", inPackage(pkg, b.Name)))
 			continue
 		}
+		if time.Now().After(d.until) {
+			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
+			continue
+		}
 		d.progress.Next("finding %s", inPackage(pkg, b.Name))
 		found, err := d.leaves(ctx, pkg, b, procs[:], starters)
 		if err != nil {
 			return err
 		}
 		for _, f := range found {
+			if time.Now().After(d.until) {
+				d.unfound = append(d.unfound, f.name())
+				continue
+			}
 			if err := d.calibrate(ctx, f, procs[:], starters); err != nil {
 				return err
 			}
@@ -110,6 +123,7 @@ func (d *discovery) knows(f *function) bool {
 func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, procs []bencher, starters [2]starter) (found []*function, err error) {
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.opt.Bench, Skip: d.opt.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]map[string]result
+	var skipped [2][]string
 	for i := range procs {
 		o, err := procs[i].run(q)
 		if ctx.Err() != nil {
@@ -129,15 +143,21 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 				d.lost(i, f, failure(map[string]string{name: o.failed[name]}))
 			}
 		}
-		for _, name := range o.skipped {
-			d.notes = append(d.notes, fmt.Sprintf("%s is skipped in the %s", inPackage(pkg, name), sideNames[i]))
-		}
+		skipped[i] = o.skipped
 		has[i] = map[string]result{}
 		for _, r := range o.results {
 			has[i][r.name] = r
 		}
 	}
 	for i := range has {
+		for _, name := range skipped[i] {
+			switch both := slices.Contains(skipped[1-i], name); {
+			case !both:
+				d.notes = append(d.notes, fmt.Sprintf("%s is skipped in the %s", inPackage(pkg, name), sideNames[i]))
+			case i == 0:
+				d.notes = append(d.notes, fmt.Sprintf("%s is skipped", inPackage(pkg, name)))
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(has[i])) {
 			f := d.newFunction(pkg, leaf{b, name})
 			other, both := has[1-i][name]
@@ -145,7 +165,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			case d.knows(f) || both && i == 1:
 			case !both:
 				d.notes = append(d.notes, fmt.Sprintf("%s has a result in the %s only: not compared", f.name(), sideNames[i]))
-			case !(has[i][name].metrics[nanoseconds] > 0 && other.metrics[nanoseconds] > 0):
+			case !has[i][name].timed() || !other.timed():
 				d.notes = append(d.notes, fmt.Sprintf("%s reports no %s: not compared", f.name(), nanoseconds))
 			default:
 				f.addUnits(d.opt.Metrics, has[i][name], other)
@@ -200,6 +220,10 @@ func (d *discovery) calibrate(ctx context.Context, f *function, procs []bencher,
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if errors.Is(err, errNoResult) {
+				d.notes = append(d.notes, fmt.Sprintf("%s gives no result when it runs alone, as where its name changes: not compared", f.name()))
+				return nil
+			}
 			if err != nil {
 				d.lost(0, f, err)
 				return d.restart(ctx, procs, starters, 0)
@@ -250,6 +274,9 @@ func (d *discovery) fit(within time.Duration, alpha float64) {
 		slowest := slices.MaxFunc(rest, func(a, b *function) int { return cmp.Compare(a.cost, b.cost) })
 		slow = append(slow, slowest.name())
 		d.functions = slices.DeleteFunc(d.functions, func(f *function) bool { return f == slowest })
+	}
+	if len(d.unfound) > 0 {
+		d.notes = append(d.notes, fmt.Sprintf("Left out, as it took longer than -budget %v to find benchmarks: %s", within, cli.FirstOf(d.unfound)))
 	}
 	if len(slow) > 0 {
 		d.notes = append(d.notes, fmt.Sprintf("Left out, as they take too long for -budget %v (%s would do for all): %s", within, budget(enough), strings.Join(slow, ", ")))

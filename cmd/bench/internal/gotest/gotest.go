@@ -66,6 +66,8 @@ func Open(ctx context.Context, dir string) (*Module, error) {
 		switch name, value := cutFlag(f); name {
 		case "overlay":
 			return nil, errors.New("GOFLAGS has -overlay, of which there can be only one: the one that adds a worker to the test binaries")
+		case "coverpkg":
+			return nil, errors.New("GOFLAGS has -coverpkg, which cannot cover the worker that is added to the test binaries")
 		case "mod":
 			if value == "mod" { // which lets the go command change go.mod and go.sum
 				m.flags = append(m.flags, "-mod=readonly")

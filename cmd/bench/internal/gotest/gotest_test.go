@@ -235,6 +235,8 @@ func TestOpenErrors(t *testing.T) {
 	write(t, dir, map[string]string{"go.mod": "module m\n"})
 	t.Setenv("GOFLAGS", "-overlay=x")
 	refuse("GOFLAGS has -overlay")
+	t.Setenv("GOFLAGS", "-coverpkg=./...")
+	refuse("GOFLAGS has -coverpkg")
 	t.Setenv("GOFLAGS", "")
 	t.Setenv("GOOS", "plan9")
 	refuse("this machine cannot run such a build")
