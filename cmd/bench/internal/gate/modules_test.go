@@ -241,14 +241,21 @@ func (m realModule) besideBenchstat(t *testing.T, dir string, r gateRun) {
 			t.Fatal(err)
 		}
 	}
-	said := map[string]string{} // by benchmark
-	for line := range strings.Lines(inDir(t, tmp, benchstat, "-format", "csv", "-filter", ".unit:sec/op", "old.txt", "new.txt")) {
+	said, unit := map[string]string{}, "" // by benchmark
+	for line := range strings.Lines(inDir(t, tmp, benchstat, "-format", "csv", "old.txt", "new.txt")) {
 		cells, err := csv.NewReader(strings.NewReader(line)).Read()
 		if err != nil || len(cells) < 7 {
-			continue // the header, or of one release only
+			continue // another header, or a benchmark of one release only
 		}
 		name, _, _ := strings.Cut("Benchmark"+cells[0], "-")
-		said[name] = cells[5] + " (" + cells[6] + ")"
+		switch change := cells[5] + " (" + cells[6] + ")"; {
+		case cells[0] == "":
+			unit = cells[1]
+		case unit == "sec/op":
+			said[name] = change
+		case cells[5] != "~" && slices.Contains([]string{"B/op", "allocs/op"}, unit):
+			said[name] += "; " + unit + " " + change
+		}
 	}
 	t.Logf("%-60s %-14s %-26s %s", "benchmark", "gate", "ratio", "benchstat")
 	for _, q := range r.results {
@@ -259,7 +266,7 @@ func (m realModule) besideBenchstat(t *testing.T, dir string, r gateRun) {
 // goTest returns the arguments of go test for what the gate compares. With go test's own
 // second for each time, the three modules would take half an hour.
 func (m realModule) goTest() []string {
-	args := []string{"test", "-run", "^$", "-cpu", "1", "-benchtime", "0.2s", "-count", "10"}
+	args := []string{"test", "-run", "^$", "-cpu", "1", "-benchmem", "-benchtime", "0.2s", "-count", "10"}
 	packages := []string{"./..."}
 	for i := 0; i < len(m.flags); i += 2 {
 		if m.flags[i] == "-pkg" {
