@@ -27,6 +27,8 @@ const constants = `package constants
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -44,6 +46,12 @@ func BenchmarkFast(b *testing.B)  { report(b, 1000/factor, "ns/op") }
 func BenchmarkBytes(b *testing.B) { report(b, 64*factor, "B/op") }
 func BenchmarkRate(b *testing.B)  { report(b, 100/factor, "MB/s") }
 func BenchmarkWidgets(b *testing.B) { report(b, 1024*factor, "widgets") }
+
+// Of the path that the binary knows its source by, the length of all and of the last directory.
+func BenchmarkPath(b *testing.B) {
+	_, file, _, _ := runtime.Caller(0)
+	report(b, float64(1000*len(file)+len(filepath.Base(filepath.Dir(file)))), "ns/op")
+}
 
 func BenchmarkSub(b *testing.B) {
 	b.Run("same", func(b *testing.B) { report(b, 1000, "ns/op") })
@@ -159,21 +167,22 @@ func TestCompareCopies(t *testing.T) {
 	_, old, now := twoModules(t)
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	opt := compareOptions(old, now, "Same|Fast|Bytes|Rate|Sub|Panics|Other|Novel")
+	opt := compareOptions(old, now, "Same|Fast|Bytes|Rate|Sub|Panics|Path|Other|Novel")
 	opt.Metrics = append(opt.Metrics, "MB/s")
 	c, err := runCompare(t, opt)
-	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:29: it is wrong
+	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:37: it is wrong
 BenchmarkPanics regression: the new build: the tests of ` + now + `: panic: no more
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
 BenchmarkRate regression: the base has 1.250 times as many MB/s (1.250 to 1.250), N pairs
 BenchmarkFast pass
 BenchmarkSame pass
+BenchmarkPath pass
 BenchmarkSub/same pass
 BenchmarkOther pass`
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
-	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || c.Results[7].Package != "example.com/constants/sub" {
+	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 9 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || c.Results[8].Package != "example.com/constants/sub" {
 		t.Errorf("%+v", c)
 	}
 	for _, note := range []string{"BenchmarkSub/skips is skipped", "sub BenchmarkNovel is new: not compared"} {
@@ -230,7 +239,7 @@ func TestCompareBinaries(t *testing.T) {
 	opt := compareOptions(before, after, "Same|Slow|Bytes|Sub/(same|fails)|Panics")
 	opt.Skip = "Nothing"
 	c, err := runCompare(t, opt)
-	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:29: it is wrong
+	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:37: it is wrong
 BenchmarkPanics regression: the new build: the tests of ` + after + `: panic: no more
 BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250), N pairs; this may be only by where the linker puts functions, as binaries cannot be built again in random orders
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
