@@ -308,6 +308,9 @@ func (f *function) breaks(err error) {
 // compared. The others go on.
 func (c *comparison) fails(f *function, err error) {
 	err = fmt.Errorf("the base: %w", err)
+	if f.Benchmark != "" {
+		err = fmt.Errorf("%w (-skip leaves it out)", err)
+	}
 	f.broken, f.Message = true, err.Error()
 	c.failures = append(c.failures, err)
 }
