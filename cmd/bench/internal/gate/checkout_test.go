@@ -46,25 +46,6 @@ func opened(t *testing.T) repository {
 	return r
 }
 
-// put writes a file.
-func put(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// must ends the test if there is an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // take makes a checkout for a key.
 func (r repository) take(t *testing.T, key string) *checkout {
 	t.Helper()
@@ -127,23 +108,6 @@ func (c *checkout) isWhole(t *testing.T) {
 
 // oneFile is a commit of a file, and of a name that git does not show.
 var oneFile = map[string]string{"sub/file": "text\n", ".gitignore": "ignored\n"}
-
-// snapshot lists all that is below the directory, with times.
-func snapshot(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
-			all[path] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime())
-		}
-		return err
-	}))
-	return all
-}
 
 // TestCheckoutFiles: the checkout has the files as git would write them into a
 // clone, whatever the repository's settings, and the repository stays as it is.
