@@ -38,19 +38,19 @@ type Rule struct {
 // NewRule returns a rule for that many comparisons, by which something fails if the
 // median of its ratios is above 1.05 and the lower bound above 1.02. The first look
 // is at the fewest pairs that can give a verdict with their part of alpha. The
-// others are at about 1.5, 2.5, 5, 10 and 20 times as many. NewRule panics if alpha
-// is not between 0 and 1.
+// others are at about 1.5, 2.5, 5, 10, 20 and 40 times as many. NewRule panics if
+// alpha is not between 0 and 1.
 func NewRule(comparisons int, alpha float64) Rule {
 	if !(alpha > 0 && alpha < 1) {
 		panic(fmt.Sprintf("bench: alpha is %v, want it between 0 and 1", alpha))
 	}
-	r := Rule{Looks: make([]int, 6), Alpha: alpha, Comparisons: comparisons, Slower: 1.05, Surely: 1.02, Floor: 0.5}
+	r := Rule{Looks: make([]int, 7), Alpha: alpha, Comparisons: comparisons, Slower: 1.05, Surely: 1.02, Floor: 0.5}
 	first := 1
 	for rank(first, r.part()) == 0 {
 		first++
 	}
 	last := 0
-	for i, times := range [...]float64{1, 1.6, 2.6, 5, 10, 20} {
+	for i, times := range [...]float64{1, 1.6, 2.6, 5, 10, 20, 40} {
 		n := int(times * float64(first))
 		for n-1 > last && rank(n-1, r.part()) == rank(n, r.part()) {
 			n-- // as many values may be beyond the bound, of fewer

@@ -132,11 +132,11 @@ func TestNewRule(t *testing.T) {
 		alpha       float64
 		looks       []int
 	}{
-		{1, 0.01, []int{10, 14, 26, 50, 98, 199}}, // 2^-10 <= 0.01/6 < 2^-9
-		{0, 0.01, []int{10, 14, 26, 50, 98, 199}},
-		{25, 0.01, []int{14, 22, 35, 68, 140, 279}},
-		{200, 0.01, []int{17, 26, 42, 84, 169, 338}},
-		{1, 0.1, []int{6, 7, 13, 29, 60, 119}},
+		{1, 0.01, []int{10, 14, 26, 50, 99, 199, 399}}, // 2^-10 <= 0.01/7 < 2^-9
+		{0, 0.01, []int{10, 14, 26, 50, 99, 199, 399}},
+		{25, 0.01, []int{15, 23, 39, 74, 150, 300, 600}},
+		{200, 0.01, []int{18, 26, 46, 90, 179, 359, 720}},
+		{1, 0.1, []int{7, 10, 16, 34, 70, 139, 280}},
 	} {
 		r := NewRule(c.comparisons, c.alpha)
 		if !slices.Equal(r.Looks, c.looks) || r.Alpha != c.alpha || r.Comparisons != c.comparisons {
@@ -203,7 +203,7 @@ func TestDecideCounts(t *testing.T) {
 }
 
 func TestWanted(t *testing.T) {
-	rule := NewRule(25, 0.01) // half a nanosecond of 1000 does not count; of 14 the 1st, of 22 the 3rd, then the 7th, 19th, 48th, 108th
+	rule := NewRule(25, 0.01) // half a nanosecond of 1000 does not count; of 15 the 1st, of 23 the 3rd, then the 8th, 21st, 52nd, 117th, 253rd
 	repeat := func(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
 	for _, c := range []struct {
 		name   string
@@ -211,19 +211,19 @@ func TestWanted(t *testing.T) {
 		want   int
 	}{
 		{"nothing", nil, 0},
-		{"equal", repeat(1, 1), 14},
-		{"slower", repeat(1.1, 13), 14},
-		{"a spike in 14", append(repeat(1, 13), 2), 22}, // 1.6 of 22
-		{"two in 14", append(repeat(1, 12), 2, 2), 35},  // 5 of 35
-		{"slower, two lucky in 14", append(repeat(1.1, 12), 1, 1), 35},
-		{"three in 14", append(repeat(1, 11), 2, 2, 2), 68}, // 7.5 of 35, 15 of 68
-		{"a third", append(repeat(1, 14), repeat(2, 7)...), 140},
-		{"two fifths of 15", append(repeat(1, 9), repeat(2, 6)...), 279}, // 0.27 of 279, with luck
-		{"two fifths of 100", append(repeat(1, 58), repeat(2, 42)...), 279},
+		{"equal", repeat(1, 1), 15},
+		{"slower", repeat(1.1, 13), 15},
+		{"a spike in 14", append(repeat(1, 13), 2), 23}, // 1.6 of 23
+		{"two in 14", append(repeat(1, 12), 2, 2), 39},  // 5.6 of 39
+		{"slower, two lucky in 14", append(repeat(1.1, 12), 1, 1), 39},
+		{"three in 14", append(repeat(1, 11), 2, 2, 2), 74}, // 8.4 of 39, 16 of 74
+		{"a third", append(repeat(1, 14), repeat(2, 7)...), 150},
+		{"two fifths of 15", append(repeat(1, 9), repeat(2, 6)...), 600}, // 0.27 of 600, with luck
+		{"two fifths of 100", append(repeat(1, 58), repeat(2, 42)...), 600},
 		{"nearly half of 100", append(repeat(1, 52), repeat(2, 48)...), 0},
 		{"at the limit", repeat(1.0505, 14), 0},
-		{"a spike after the first looks", append(repeat(1, 34), 2), 35},
-		{"after the last look", repeat(1, 280), 0},
+		{"a spike after the first looks", append(repeat(1, 38), 2), 39},
+		{"after the last look", repeat(1, 601), 0},
 	} {
 		if got := rule.Wanted(pairsOf(c.ratios...)); got != c.want {
 			t.Errorf("%s: %d pairs, want %d", c.name, got, c.want)

@@ -268,7 +268,7 @@ func TestGiveUp(t *testing.T) {
 		// Ten rounds are missing to the first look, at 12 pairs, and a second is spent.
 		{[]*function{of("BenchmarkA", 1.2, 0, 2, 1), of("BenchmarkB", 1, 0, 2, 1)}, 2 * time.Second, "With -budget 40s, BenchmarkA (and 1 more) would probably be decided"},
 		// What is near takes three quarters of each of these rounds.
-		{[]*function{of("BenchmarkA", 1.2, 0, 120, 1), of("BenchmarkNear", 1.05, 0.04, 120, 3)}, time.Minute, "With -budget 14m, BenchmarkA would probably be decided\nMore time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
+		{[]*function{of("BenchmarkA", 1.2, 0, 120, 1), of("BenchmarkNear", 1.05, 0.04, 120, 3)}, time.Minute, "With -budget 11m, BenchmarkA would probably be decided\nMore time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
 		{[]*function{of("BenchmarkNear", 1.05, 0.04, 120, 1)}, time.Minute, "More time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
 		{[]*function{of("BenchmarkEarly", 1.05, 0.02, 11, 1)}, time.Second, "With -budget 10s, BenchmarkEarly would probably be decided"},
 		{[]*function{of("BenchmarkNone", 1, 0, 0, 1)}, time.Second, "With -budget 20s, BenchmarkNone would probably be decided"},
