@@ -21,7 +21,7 @@ import (
 // role and seq_offsets must be there; any other may be absent. An error names the
 // array that is wrong.
 //
-// A slice of the batch aliases the file (see Open) where it can. A tensor is copied
+// A slice of the batch aliases the file (see OpenFile) where it can. A tensor is copied
 // if its data is not aligned to its element size (the format does not promise that
 // it is), if the machine is big-endian, and to widen an array other than logits to
 // float32. All copies together take at most 1 GiB: more is an error. A file that was

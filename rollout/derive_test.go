@@ -11,7 +11,7 @@ import (
 
 // The sample's arrays were computed in float64 from the logits beside them.
 func TestDeriveSample(t *testing.T) {
-	f, err := Open("../testdata/frozenlake.safetensors")
+	f, err := OpenFile("../testdata/frozenlake.safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	f, err := rollout.Open("../testdata/frozenlake.safetensors")
+	f, err := rollout.OpenFile("../testdata/frozenlake.safetensors")
 	check(err)
 	defer f.Close()
 	batch, err := f.Batch()
@@ -43,7 +43,7 @@ func Example() {
 		{Name: "ref_entropy", Shape: []int64{int64(batch.Tokens())}, Data: batch.RefEntropy},
 	}, map[string]string{"signal": opt.Signal.String()}))
 
-	written, err := rollout.Open(path)
+	written, err := rollout.OpenFile(path)
 	check(err)
 	defer written.Close()
 	for _, t := range written.Tensors() {

@@ -34,7 +34,7 @@ func TestMapping(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() (*File, []float32) {
-		f, err := Open(path)
+		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func openTruncated(t *testing.T, logits string) (*File, *reweight.Batch) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := Open(path)
+	f, err := OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestOpenPipe(t *testing.T) {
 		t.Skip(err)
 	}
 	inTime(t, func() {
-		if _, err := Open(path); err == nil || err.Error() != path+": not a regular file" {
+		if _, err := OpenFile(path); err == nil || err.Error() != path+": not a regular file" {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -263,7 +263,7 @@ func TestOpenChangingPath(t *testing.T) {
 			}
 		}()
 		for range 5000 {
-			f, err := Open("path")
+			f, err := OpenFile("path")
 			if err == nil {
 				f.Close()
 			} else if err.Error() != "path: not a regular file" {
@@ -281,7 +281,7 @@ func TestOpenSocket(t *testing.T) {
 		t.Skip(err)
 	}
 	defer l.Close()
-	if _, err := Open("socket"); err == nil || err.Error() != "socket: not a regular file" {
+	if _, err := OpenFile("socket"); err == nil || err.Error() != "socket: not a regular file" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -332,7 +332,7 @@ func TestWriteWithoutRoom(t *testing.T) {
 	if !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("error %v, want %v", err, syscall.EFBIG)
 	}
-	if f, err := Open(path); err != nil {
+	if f, err := OpenFile(path); err != nil {
 		t.Errorf("the old file: %v", err)
 	} else {
 		f.Close()

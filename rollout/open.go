@@ -24,7 +24,7 @@ type File struct {
 	closed   bool
 }
 
-// Open maps the file into memory (on systems without a mapping it reads the
+// OpenFile maps the file into memory (on systems without a mapping it reads the
 // file) and checks its header. Only the header is read: a file larger than
 // memory opens at once, and the system reads its data when it is used.
 //
@@ -34,11 +34,11 @@ type File struct {
 //
 // The file must not become shorter while it is open. Beyond its new end, a slice
 // reads as zeros up to the end of a page, and after that reading is a fault (SIGBUS
-// on Unix), which ends the program as well. Open and Batch return an error in that
+// on Unix), which ends the program as well. OpenFile and Batch return an error in that
 // case, and Guard does so for code that reads the slices. To replace the file by
 // renaming another one to its path, as Write does, is safe on Unix. Windows does not
 // allow either while the file is open.
-func Open(path string) (*File, error) {
+func OpenFile(path string) (*File, error) {
 	prefix := printable.Text(path)
 	osFile, size, err := openRegular(path)
 	if err != nil {

@@ -126,7 +126,7 @@ func TestHostileHeaders(t *testing.T) {
 			if err := os.WriteFile(path, h.file, 0o666); err != nil {
 				t.Fatal(err)
 			}
-			_, err2 := Open(path)
+			_, err2 := OpenFile(path)
 			want := strings.Replace(err.Error(), "rollout: ", path+": ", 1)
 			if err2 == nil || err2.Error() != want {
 				t.Errorf("Open: %v, want %s", err2, want)
@@ -195,11 +195,11 @@ func TestAcceptedHeaders(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	none := filepath.Join(dir, "none")
-	if _, err := Open(none); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), none+": ") {
+	if _, err := OpenFile(none); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), none+": ") {
 		t.Errorf("no file: %v", err)
 	}
 	for _, path := range []string{dir, os.DevNull} {
-		if _, err := Open(path); err == nil || err.Error() != path+": not a regular file" {
+		if _, err := OpenFile(path); err == nil || err.Error() != path+": not a regular file" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -215,18 +215,18 @@ func TestErrorsQuotePath(t *testing.T) {
 			t.Errorf("%s: error %v, want one that holds %s", what, err, quoted)
 		}
 	}
-	_, err := Open(name)
+	_, err := OpenFile(name)
 	check("no file", err)
 	check("Write", Write(name, []Tensor{{"x", nil, nil}}, nil))
 	if err := os.WriteFile(name, nil, 0o666); err != nil {
 		t.Skip(err)
 	}
-	_, err = Open(name)
+	_, err = OpenFile(name)
 	check("empty file", err)
 	if err := Write(name, []Tensor{vector("x", []uint8{1})}, nil); err != nil {
 		t.Fatal(err)
 	}
-	f, err := Open(name)
+	f, err := OpenFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,14 +239,14 @@ func TestErrorsQuotePath(t *testing.T) {
 	if err := os.Mkdir(name, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(name)
+	_, err = OpenFile(name)
 	check("directory", err)
 	check("Write to a directory", Write(name, nil, nil))
 	check("Write in no directory", Write(filepath.Join(name, "none", "x"), nil, nil))
 }
 
 func TestClose(t *testing.T) {
-	f, err := Open("../testdata/frozenlake-small.safetensors")
+	f, err := OpenFile("../testdata/frozenlake-small.safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestSampleFile(t *testing.T) {
-	f, err := Open("../testdata/frozenlake.safetensors")
+	f, err := OpenFile("../testdata/frozenlake.safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func sparseFile(t *testing.T, tensors ...declared) string {
 // openSparse opens a sparse file, unless the address space has no room for it.
 func openSparse(t *testing.T, path string) *File {
 	t.Helper()
-	f, err := Open(path)
+	f, err := OpenFile(path)
 	if errors.Is(err, syscall.ENOMEM) {
 		t.Skipf("no room in this address space, as in an emulator: %v", err)
 	}

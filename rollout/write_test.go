@@ -75,7 +75,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := Write(path, tensors, metadata); err != nil {
 			t.Fatal(err)
 		}
-		f, err := Open(path)
+		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestSampleRoundTrip(t *testing.T) {
-	f, err := Open("../testdata/frozenlake.safetensors")
+	f, err := OpenFile("../testdata/frozenlake.safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestSampleRoundTrip(t *testing.T) {
 	if err := Write(path, Tensors(b), f.Metadata()); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(path)
+	again, err := OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

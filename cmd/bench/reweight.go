@@ -78,7 +78,7 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 			return fmt.Errorf("-o: %w", err)
 		}
 	}
-	file, err := rollout.Open(path)
+	file, err := rollout.OpenFile(path)
 	if err != nil {
 		return err
 	}

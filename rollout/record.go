@@ -1,0 +1,35 @@
+package rollout
+
+import "github.com/seed621a2839/reweight"
+
+// A record is one trajectory, or one turn of it, as a source gives it. What reads a
+// format fills in what the format has and leaves the rest alone; complete makes a
+// Trajectory of it.
+type record struct {
+	// The arrays of the trajectory, as far as the source has them. SeqOffsets and
+	// GroupIDs are not set here.
+	reweight.Batch
+
+	mask   []bool   // response tokens, if Role is not set
+	texts  []string // of the tokens, or nil
+	top    [][]candidate
+	prompt string // what to group by, if group is empty: any text that is equal for equal prompts
+
+	group      string // the id of the group, as the source has it, or empty
+	trajectory string // turns in a row with the same text here are one trajectory; empty: a trajectory of its own
+	line       int    // where it begins, from 1
+
+	dropped  []string // fields that have no place here
+	warnings []string // whole sentences
+}
+
+// A candidate is one of the most likely tokens at a position.
+type candidate struct {
+	logprob float32
+	sampled bool // it is the token that was sampled
+}
+
+// A reader reads the records of one file. next returns io.EOF after the last.
+type reader interface {
+	next() (*record, error)
+}
