@@ -371,34 +371,6 @@ func (s *Scanner) String() (string, error) {
 	return unquote(raw), nil
 }
 
-// Bool reads true or false, or for those the numbers 1 and 0.
-func (s *Scanner) Bool() (bool, error) {
-	const want = "true, false, 1 or 0"
-	switch s.Kind() {
-	case Bool:
-		isTrue := s.data[s.pos] == 't'
-		return isTrue, s.Skip()
-	case Number:
-		begin := s.pos
-		f, err := s.Float()
-		if err == nil && (f == 0 || f == 1) {
-			return f == 1, nil
-		}
-		s.pos = begin
-	}
-	return false, s.wrong(want)
-}
-
-// Bools reads an array of what Bool reads, and appends it to dst.
-func (s *Scanner) Bools(dst []bool) ([]bool, error) {
-	err := s.Array(func(int) error {
-		b, err := s.Bool()
-		dst = append(dst, b)
-		return err
-	})
-	return dst, err
-}
-
 // Raw reads a value of any kind and returns the part of the data that it is.
 func (s *Scanner) Raw() ([]byte, error) {
 	s.space()

@@ -4,17 +4,34 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 )
 
-var nan = math.Float32frombits(0x7fc00000)
-
-// Float reads a number and returns the float32 nearest to it: what strconv.ParseFloat
-// returns. A number beyond the largest float32 is an error.
+// Float reads a number and returns the float32 nearest to it, the even one of two: what
+// strconv.ParseFloat returns. A number beyond the largest float32 is an error.
 func (s *Scanner) Float() (float32, error) {
-	const want = "a number"
+	s.space()
+	if f, end := quickFloat(s.data, s.pos); end != 0 {
+		s.pos = end
+		return f, nil
+	}
 	switch s.Kind() {
 	case Number:
+		begin := s.pos
+		if err := s.skipNumber(); err != nil {
+			return 0, err
+		}
+		text := s.data[begin:s.pos]
+		if text[len(text)-1] == 'N' {
+			return nan, nil
+		}
+		f, err := strconv.ParseFloat(string(text), 32)
+		if err != nil {
+			s.pos = begin
+			return 0, s.wrong("a number that float32 can hold")
+		}
+		return float32(f), nil
 	case String:
 		for _, special := range specials {
 			if bytes.HasPrefix(s.data[s.pos:], special.quoted) {
@@ -22,21 +39,12 @@ func (s *Scanner) Float() (float32, error) {
 				return special.value, nil
 			}
 		}
-		fallthrough
-	default:
-		return 0, s.wrong(want)
 	}
-	begin := s.pos
-	if err := s.skipNumber(); err != nil {
-		return 0, err
-	}
-	f, err := strconv.ParseFloat(string(s.data[begin:s.pos]), 32)
-	if err != nil {
-		s.pos = begin
-		return 0, s.wrong("a number that a float32 holds")
-	}
-	return float32(f), nil
+	return 0, s.wrong("a number")
 }
+
+// nan is the NaN that is read: its sign and payload have no text.
+var nan = math.Float32frombits(0x7fc00000)
 
 // specials are the numbers that are strings in JSON.
 var specials = [...]struct {
@@ -50,34 +58,30 @@ var specials = [...]struct {
 
 // Floats reads an array of numbers, and appends it to dst.
 func (s *Scanner) Floats(dst []float32) ([]float32, error) {
-	err := s.Array(func(int) error {
-		f, err := s.Float()
-		dst = append(dst, f)
-		return err
-	})
-	return dst, err
+	return appendAll(s, dst, (*Scanner).Float)
 }
 
 // Int64 reads an integer.
-func (s *Scanner) Int64() (int64, error) { return s.integer(64, "an integer") }
+func (s *Scanner) Int64() (int64, error) { return s.integer(64, "an integer of 64 bits") }
 
 // Int32 reads an integer.
 func (s *Scanner) Int32() (int32, error) {
-	i, err := s.integer(32, "an integer")
+	i, err := s.integer(32, "an integer of 32 bits")
 	return int32(i), err
 }
 
 // Int32s reads an array of integers, and appends it to dst.
 func (s *Scanner) Int32s(dst []int32) ([]int32, error) {
-	err := s.Array(func(int) error {
-		i, err := s.Int32()
-		dst = append(dst, i)
-		return err
-	})
-	return dst, err
+	return appendAll(s, dst, (*Scanner).Int32)
 }
 
-func (s *Scanner) integer(size int, want string) (int64, error) {
+func (s *Scanner) integer(size int, large string) (int64, error) {
+	const want = "an integer"
+	s.space()
+	if i, end := quickInteger(s.data, s.pos); end != 0 {
+		s.pos = end
+		return i, nil
+	}
 	if s.Kind() != Number {
 		return 0, s.wrong(want)
 	}
@@ -85,12 +89,79 @@ func (s *Scanner) integer(size int, want string) (int64, error) {
 	if err := s.skipNumber(); err != nil {
 		return 0, err
 	}
-	i, err := strconv.ParseInt(string(s.data[begin:s.pos]), 10, size)
-	if err != nil {
-		s.pos = begin
+	text := string(s.data[begin:s.pos])
+	i, err := strconv.ParseInt(text, 10, size)
+	if err == nil {
+		return i, nil
+	}
+	s.pos = begin
+	if bytes.ContainsAny([]byte(text), ".eEN") {
 		return 0, s.wrong(want)
 	}
-	return i, nil
+	return 0, s.wrong(large)
+}
+
+// Bool reads true or false, or for those the numbers 1 and 0.
+func (s *Scanner) Bool() (bool, error) {
+	switch s.Kind() {
+	case Bool:
+		isTrue := s.data[s.pos] == 't'
+		return isTrue, s.Skip()
+	case Number:
+		begin := s.pos
+		f, err := s.Float()
+		if err == nil && (f == 0 || f == 1) {
+			return f == 1, nil
+		}
+		s.pos = begin
+	}
+	return false, s.wrong("true, false, 1 or 0")
+}
+
+// Bools reads an array of what Bool reads, and appends it to dst.
+func (s *Scanner) Bools(dst []bool) ([]bool, error) {
+	return appendAll(s, dst, (*Scanner).Bool)
+}
+
+// appendAll reads an array whose elements are read by one, and appends it to dst.
+func appendAll[T any](s *Scanner, dst []T, one func(*Scanner) (T, error)) ([]T, error) {
+	if s.Kind() != Array {
+		return dst, s.wrong("an array")
+	}
+	if err := s.enter(); err != nil {
+		return dst, err
+	}
+	if len(dst) == cap(dst) {
+		dst = slices.Grow(dst, s.elements())
+	}
+	first := len(dst)
+	for s.space(); s.peek() != ']'; s.space() {
+		if len(dst) > first {
+			if err := s.comma("a comma or ]"); err != nil {
+				return dst, err
+			}
+		}
+		x, err := one(s)
+		if err != nil {
+			return dst, atIndex(err, len(dst)-first)
+		}
+		dst = append(dst, x)
+	}
+	s.pos++
+	s.depth--
+	return dst, nil
+}
+
+// elements returns the number of elements of the array that s is in, if they are numbers,
+// and the array is whole.
+func (s *Scanner) elements() int {
+	text := s.data[s.pos:]
+	n := bytes.IndexByte(text, ']')
+	if n <= 0 {
+		return 0
+	}
+	// An element and its comma take 2 bytes, so that more are not in an array.
+	return min(bytes.Count(text[:n], []byte{','})+1, n/2+1)
 }
 
 // AppendFloat appends the shortest text that Float reads as f. NaN and the infinities
