@@ -1,0 +1,36 @@
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"io"
+)
+
+// promptKey returns a short text that is equal for equal prompts, on every machine, and
+// empty if r has none. The prompt is what the source says it is, or else the ids of the
+// tokens before the first response token. Different prompts have different keys: these
+// are made of 128 bits of a SHA-256.
+func promptKey(r *record) string {
+	h := sha256.New()
+	if r.prompt != "" {
+		h.Write([]byte{'t'}) // no text has the key of a sequence of ids
+		io.WriteString(h, r.prompt)
+		return keyOf(h)
+	}
+	h.Write([]byte{'i'})
+	n := 0
+	for n < len(r.TokenIDs) && n < r.tokens() && !r.response(n) {
+		n++
+	}
+	if n == 0 {
+		return ""
+	}
+	for _, id := range r.TokenIDs[:n] {
+		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
+	}
+	return keyOf(h)
+}
+
+func keyOf(h hash.Hash) string { return "prompt " + hex.EncodeToString(h.Sum(nil)[:16]) }
