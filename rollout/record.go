@@ -23,10 +23,10 @@ type record struct {
 	warnings []string // whole sentences
 }
 
-// A candidate is one of the most likely tokens at a position.
+// A candidate is a token at a position whose log-probability is known.
 type candidate struct {
-	logprob float32
-	sampled bool // it is the token that was sampled
+	logprob float32 // above missingLogprob, at most 0
+	extra   bool    // it may be less likely than tokens that are not known: the sampled one
 }
 
 // A reader reads the records of one file. next returns io.EOF after the last.

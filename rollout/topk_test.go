@@ -1,0 +1,211 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+	"pgregory.net/rapid"
+)
+
+// topOf returns the k most likely tokens of a distribution, and the sampled token if it
+// is none of them and not -1. Servers put the latter first or last.
+func topOf(logprobs []float64, k int, sampled int32, first bool) []candidate {
+	order := make([]int, len(logprobs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case logprobs[a] > logprobs[b]:
+			return -1
+		case logprobs[a] < logprobs[b]:
+			return 1
+		}
+		return 0
+	})
+	var top []candidate
+	for _, id := range order[:k] {
+		top = append(top, candidate{logprob: float32(logprobs[id]), extra: id == int(sampled)})
+	}
+	if sampled >= 0 && !slices.Contains(order[:k], int(sampled)) {
+		extra := candidate{logprob: float32(logprobs[sampled]), extra: true}
+		if first {
+			top = slices.Insert(top, 0, extra)
+		} else {
+			top = append(top, extra)
+		}
+	}
+	return top
+}
+
+// logprobsOf returns the log-probabilities of all tokens, and the entropy.
+func logprobsOf(t interface{ Fatal(...any) }, logits []float64) (logprobs []float64, entropy float64) {
+	entropy, err := reference.Entropy(logits, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lse, err := reference.LogSumExp(logits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range logits {
+		logprobs = append(logprobs, x-lse)
+	}
+	return logprobs, entropy
+}
+
+func TestEntropyBoundsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vocab := rapid.IntRange(1, 120).Draw(t, "vocab")
+		scale := rapid.SampledFrom([]float64{0, 0.1, 1, 4, 30}).Draw(t, "scale")
+		logits := rapid.SliceOfN(rapid.Float64Range(-scale, scale), vocab, vocab).Draw(t, "logits")
+		logprobs, entropy := logprobsOf(t, logits)
+		k := rapid.IntRange(0, vocab).Draw(t, "k")
+		sampled := rapid.Int32Range(0, int32(vocab-1)).Draw(t, "sampled")
+		top := topOf(logprobs, k, sampled, rapid.Bool().Draw(t, "first"))
+
+		lower, upper, err := entropyBounds(top, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Logprobs are rounded to float32.
+		if !(lower <= entropy+2e-5 && entropy <= upper+2e-5 && lower <= upper) {
+			t.Fatalf("bounds %v and %v, entropy %v", lower, upper, entropy)
+		}
+
+		extra := slices.IndexFunc(top, func(c candidate) bool { return c.extra })
+		rounded := make([]float64, len(top))
+		for i, c := range top {
+			rounded[i] = float64(c.logprob)
+		}
+		wantLower, wantUpper, err := reference.EntropyBounds(rounded, extra, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(math.Abs(lower-wantLower) <= 1e-12 && math.Abs(upper-wantUpper) <= 1e-12) {
+			t.Fatalf("bounds %v and %v, reference has %v and %v", lower, upper, wantLower, wantUpper)
+		}
+	})
+}
+
+// With all candidates marked as extra there is no limit to what an unknown token may have:
+// bounds hold also if the most likely token is not among them.
+func TestEntropyBoundsOfAnyTokens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		logits := rapid.SliceOfN(rapid.Float64Range(-8, 8), 1, 40).Draw(t, "logits")
+		logprobs, entropy := logprobsOf(t, logits)
+		var known []candidate
+		for _, l := range logprobs {
+			if rapid.Bool().Draw(t, "known") {
+				known = append(known, candidate{logprob: float32(l), extra: true})
+			}
+		}
+		lower, upper, err := entropyBounds(known, len(logits))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(lower <= entropy+2e-5 && entropy <= upper+2e-5) {
+			t.Fatalf("bounds %v and %v, entropy %v", lower, upper, entropy)
+		}
+	})
+}
+
+func TestEntropyBoundsRefuses(t *testing.T) {
+	for _, c := range []struct {
+		known []candidate
+		vocab int
+		want  string
+	}{
+		{[]candidate{{logprob: -1}, {logprob: -2}}, 1, "2 log-probabilities are given, but the vocabulary is said to have 1 tokens"},
+		{[]candidate{{logprob: -0.1}, {logprob: -0.1}}, 9, "add up to 1.81"},
+	} {
+		_, _, err := entropyBounds(c.known, c.vocab)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v of %d: error %v, want %q", c.known, c.vocab, err, c.want)
+		}
+	}
+}
+
+// The mean widths that docs/formats.md states.
+func TestEntropyFromTopOfFrozenLake(t *testing.T) {
+	f, err := OpenFile("../testdata/frozenlake.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := f.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocab := b.OldLogits.Vocab
+	for _, c := range []struct {
+		k          int
+		addSampled bool
+		want       string
+	}{{5, false, "0.1152"}, {5, true, "0.1148"}, {20, false, "0.0507"}, {20, true, "0.0505"}} {
+		top := make([][]candidate, b.Tokens())
+		row := make([]float64, vocab)
+		responses := 0
+		for token, role := range b.Role {
+			if role == reweight.RoleMasked {
+				continue
+			}
+			responses++
+			for i, x := range b.OldLogits.BF16[token*vocab : (token+1)*vocab] {
+				row[i] = float64(x.Float32())
+			}
+			logprobs, _ := logprobsOf(t, row)
+			sampled := int32(-1)
+			if c.addSampled {
+				sampled = b.TokenIDs[token]
+			}
+			top[token] = topOf(logprobs, c.k, sampled, false)
+		}
+		e, err := entropyFromTop(top, b.Role, vocab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%.4f", e.width/float64(responses)); got != c.want {
+			t.Errorf("%+v: mean width %s nats", c, got)
+		}
+		if e.most != c.k {
+			t.Errorf("%+v: at most %d tokens", c, e.most)
+		}
+		for token, role := range b.Role {
+			if role == reweight.RoleMasked {
+				if e.entropy[token] != 0 {
+					t.Fatalf("%+v: masked token %d has entropy %v", c, token, e.entropy[token])
+				}
+				continue
+			}
+			lower, upper, err := entropyBounds(top[token], vocab)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := float64(b.Entropy[token]); !(lower-2e-5 <= h && h <= upper+2e-5) {
+				t.Fatalf("%+v: token %d has entropy %v, bounds %v and %v", c, token, h, lower, upper)
+			}
+		}
+	}
+}
+
+func TestEntropyFromTopWithout(t *testing.T) {
+	top := [][]candidate{nil, {{logprob: -1}}, nil}
+	role := []reweight.Role{reweight.RoleMasked, reweight.RoleAction, reweight.RoleReasoning}
+	if _, err := entropyFromTop(top, role, 9); err == nil || !strings.HasPrefix(err.Error(), "token 2 of the trajectory has no log-probabilities") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestEntropyFromSurprisal(t *testing.T) {
+	role := []reweight.Role{reweight.RoleMasked, reweight.RoleAction, reweight.RoleReasoning, reweight.RoleReasoning}
+	got := entropyFromSurprisal([]float32{-3, -0.5, 0, 5e-7}, role)
+	if want := []float32{0, 0.5, 0, 0}; !slices.Equal(got, want) || math.Signbit(float64(got[2])) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
