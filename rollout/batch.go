@@ -235,26 +235,36 @@ func (e *inFileError) Unwrap() error { return e.input }
 func Tensors(b *reweight.Batch) []Tensor {
 	var tensors []Tensor
 	for _, a := range b.Arrays() {
-		if a.Len() == 0 {
-			continue
-		}
-		switch data := a.Data.(type) {
-		case *[]reweight.Role:
-			tensors = append(tensors, vector(a.Name, *data))
-		case *[]int64:
-			tensors = append(tensors, vector(a.Name, *data))
-		case *[]int32:
-			tensors = append(tensors, vector(a.Name, *data))
-		case *[]float32:
-			tensors = append(tensors, vector(a.Name, *data))
-		case *reweight.Logits:
-			tensors = append(tensors, matrix(a.Name, *data))
+		if a.Len() != 0 {
+			tensors = append(tensors, tensorOf(a))
 		}
 	}
+	alignable(tensors)
+	return tensors
+}
+
+// alignable sorts tensors so that the data of each is aligned to its element size.
+func alignable(tensors []Tensor) {
 	slices.SortStableFunc(tensors, func(x, y Tensor) int {
 		return int(elementBits[dtypeOf(y.Data)]) - int(elementBits[dtypeOf(x.Data)])
 	})
-	return tensors
+}
+
+// tensorOf returns the tensor of an array.
+func tensorOf(a reweight.Array) Tensor {
+	switch data := a.Data.(type) {
+	case *[]reweight.Role:
+		return vector(a.Name, *data)
+	case *[]int64:
+		return vector(a.Name, *data)
+	case *[]int32:
+		return vector(a.Name, *data)
+	case *[]float32:
+		return vector(a.Name, *data)
+	case *reweight.Logits:
+		return matrix(a.Name, *data)
+	}
+	panic("rollout: unknown type of array " + a.Name)
 }
 
 func vector[E element](name string, data []E) Tensor {

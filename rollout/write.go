@@ -43,7 +43,13 @@ func encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 		return err
 	}
 	for _, t := range tensors {
-		if _, err := w.Write(dataOf(t.Data)); err != nil {
+		var err error
+		if s, ok := t.Data.(*spool); ok {
+			err = s.copyTo(w)
+		} else {
+			_, err = w.Write(dataOf(t.Data))
+		}
+		if err != nil {
 			return fmt.Errorf("tensor %s: %w", quote(t.Name), err)
 		}
 	}
@@ -70,7 +76,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		return nil, fmt.Errorf("%d tensors and %d keys of metadata, want at most %d and %d", len(tensors), len(metadata), maxEntries-1, maxEntries)
 	}
 	seen := map[string]bool{metadataName: true}
-	pos := 0
+	pos := int64(0)
 	for _, t := range tensors {
 		size, err := t.size()
 		switch {
@@ -112,12 +118,15 @@ func marshal(v any) []byte {
 }
 
 // size checks the tensor and returns the bytes of its data.
-func (t Tensor) size() (int, error) {
+func (t Tensor) size() (int64, error) {
 	dtype := dtypeOf(t.Data)
 	if dtype == "" {
 		return 0, fmt.Errorf("data is %T, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
 	}
-	size := len(dataOf(t.Data))
+	size := int64(len(dataOf(t.Data)))
+	if s, ok := t.Data.(*spool); ok {
+		size = s.size
+	}
 	want := elementBits[dtype] / 8
 	for _, d := range t.Shape {
 		hi, lo := bits.Mul64(want, uint64(d))
@@ -134,7 +143,9 @@ func (t Tensor) size() (int, error) {
 
 // dtypeOf returns the format's name for the element type, "" if it has none.
 func dtypeOf(data any) string {
-	switch data.(type) {
+	switch data := data.(type) {
+	case *spool:
+		return data.dtype
 	case []uint8, []reweight.Role:
 		return "U8"
 	case []int32:
