@@ -1,0 +1,195 @@
+"""Many files of rollouts, scored as one batch by the workers of Dask or Ray.
+
+ActFocus needs the mean and the deviation of the whole batch's action tokens, AEM the extremes
+of a group's spans, and GRPO a group's rewards. They are computed in two passes over the files:
+
+    partial(file)        a small summary of one file
+    merge(partials)      the summary of all of them
+    apply(file, ...)     weights and advantages of one file, from the summary of all
+
+The sums are exact, so that the results have the same bits for any split into files, any order
+and any worker. dask_reweight and ray_reweight run the three on a cluster; any other engine can
+call them itself.
+
+Each of the three runs the command line of the project, `bench score`, which must be on every
+worker and here: bench names it, or gives its path. Files are named by paths that are the same on all
+workers. flags are flags of `bench score`, the same for all files, for example
+["-signal", "surprisal"].
+
+A worker that is killed costs time and nothing else: a piece that runs again gives the same
+bytes, and a file of results appears under its name when it is complete.
+
+Neither Dask nor Ray is imported before its function is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Sequence, Tuple, Union
+
+from ._errors import InputError
+
+__all__ = ["CommandError", "FileError", "apply", "dask_reweight", "merge", "partial", "ray_reweight"]
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+# So many partials are the arguments of one command.
+_AT_ONCE = 1000
+
+
+class FileError(InputError):
+    """Says in one line what is wrong with a file of rollouts, a flag or a partial: the line
+    that the command prints, which names the file and where it has one the line and the field.
+    """
+
+    def __init__(self, argument: str, problem: str, index: None = None) -> None:
+        super().__init__(argument, problem, index)
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+class CommandError(RuntimeError):
+    """Says in one line why the command did not run to its end, when its input is not to blame."""
+
+
+def partial(file: PathLike, *, flags: Sequence[str] = (), bench: str = "bench") -> bytes:
+    """Returns what the batch needs to know of one file: a few hundred bytes, and as many for
+    each group.
+
+    Raises FileError if the file or a flag is wrong, and CommandError if the command fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
+        output = os.path.join(folder, "partial")
+        _score(bench, "partial", "file", "-o", output, *flags, "--", os.fspath(file))
+        return Path(output).read_bytes()
+
+
+def merge(partials: Iterable[bytes], *, bench: str = "bench") -> bytes:
+    """Returns the partial of all files from the partials of each, in any order. Merged
+    partials can be merged again. The partial of one file given twice is an error.
+    """
+    merged = list(partials)
+    if not merged:
+        raise InputError("partials", "has no elements, want one for each file")
+    with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
+        output = os.path.join(folder, "merged")
+        while True:
+            rest = []
+            for first in range(0, len(merged), _AT_ONCE):
+                names = []
+                for i, content in enumerate(merged[first : first + _AT_ONCE]):
+                    names.append(os.path.join(folder, str(i)))
+                    Path(names[-1]).write_bytes(content)
+                _score(bench, "merge", "partials", "-o", output, "--", *names)
+                rest.append(Path(output).read_bytes())
+            merged = rest
+            if len(merged) == 1:
+                return merged[0]
+
+
+def apply(
+    file: PathLike, merged: bytes, output: PathLike, *, flags: Sequence[str] = (), bench: str = "bench"
+) -> None:
+    """Writes weights and advantages of one file of the batch to output, a safetensors file,
+    from the merged partials of all its files. An older file of that name is replaced.
+    """
+    with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
+        name = os.path.join(folder, "merged")
+        Path(name).write_bytes(merged)
+        _score(bench, "apply", "file", "-merged", name, "-o", os.fspath(output), *flags, "--", os.fspath(file))
+
+
+def dask_reweight(
+    client: Any, files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = "bench"
+) -> List[str]:
+    """Scores files as one batch on the workers of a Dask client, and returns the names of the
+    files written to the folder, one for each file, in their order.
+
+    client: a distributed.Client.
+    """
+    names, outputs = _outputs(files, folder)
+    options = {"flags": list(flags), "bench": bench}
+    # pure=False: files may have changed since a call with the same names.
+    partials = client.map(partial, names, pure=False, **options)
+    merged = client.submit(merge, partials, bench=bench, pure=False)
+    client.gather(client.map(apply, names, [merged] * len(names), outputs, pure=False, **options))
+    return outputs
+
+
+def ray_reweight(
+    files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = "bench"
+) -> List[str]:
+    """Does with Ray Data what dask_reweight does with Dask, on the cluster that ray.init has
+    connected to. It was never run with Ray itself, only with a stand-in for it.
+    """
+    names, outputs = _outputs(files, folder)
+    options: Dict[str, Any] = {"flags": list(flags), "bench": bench}
+    rows = [{"file": name, "output": output} for name, output in zip(names, outputs)]
+    dataset = importlib.import_module("ray.data").from_items(rows, override_num_blocks=len(rows))
+    done = _checked(dataset.map(_ray_partial, fn_kwargs=options).take_all())
+    options["merged"] = merge([row["partial"] for row in done], bench=bench)
+    _checked(dataset.map(_ray_apply, fn_kwargs=options).take_all())
+    return outputs
+
+
+def _ray_partial(row: Dict[str, Any], **options: Any) -> Dict[str, Any]:
+    # Ray would wrap the error of a task in errors of its own.
+    try:
+        return {"partial": partial(row["file"], **options), "error": ""}
+    except InputError as error:
+        return {"partial": b"", "error": str(error)}
+
+
+def _ray_apply(row: Dict[str, Any], **options: Any) -> Dict[str, Any]:
+    try:
+        apply(row["file"], output=row["output"], **options)
+    except InputError as error:
+        return {"error": str(error)}
+    return {"error": ""}
+
+
+def _checked(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    for row in rows:
+        if row["error"]:
+            raise FileError("files", row["error"])
+    return rows
+
+
+def _outputs(files: Sequence[PathLike], folder: PathLike) -> Tuple[List[str], List[str]]:
+    """Returns the names of the files and of what is written for each, and makes the folder."""
+    names = [os.fspath(file) for file in files]
+    if not names:
+        raise InputError("files", "has no elements, want at least one")
+    outputs: Dict[str, int] = {}
+    for i, name in enumerate(names):
+        output = os.path.join(os.fspath(folder), os.path.basename(name) + ".safetensors")
+        if output in outputs:
+            raise InputError("files", f"is {name}, whose results would have the name of those of {names[outputs[output]]}", i)
+        outputs[output] = i
+    os.makedirs(folder, exist_ok=True)
+    return names, list(outputs)
+
+
+def _score(bench: str, command: str, argument: str, *arguments: str) -> None:
+    """Runs a command of `bench score`. argument is the parameter that its input is from."""
+    try:
+        done = subprocess.run(
+            [bench, "score", command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        raise CommandError(f"{bench} does not run on {os.uname().nodename}: {error.strerror}") from None
+    if done.returncode == 0:
+        return
+    said = done.stderr.decode(errors="replace").strip().splitlines() or ["no error was printed"]
+    name, problem = f"bench score {command}", said[-1]
+    if problem.startswith(name + ": "):
+        problem = problem[len(name) + 2 :]
+    if done.returncode == 2:
+        raise FileError(argument, problem)
+    how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+    raise CommandError(f"{name} ended with {how}: {problem}")

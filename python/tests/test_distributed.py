@@ -1,0 +1,274 @@
+"""Many files as one batch: the pieces in one process, and the same bytes from Dask."""
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import tempfile
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from support import ROOT, TESTDATA, read_safetensors, run_python, write_safetensors
+
+import reweight
+from reweight import distributed
+
+SHARDS = 48
+
+# Stands in for the command line: its files are their bytes' sums.
+FAKE = r"""#!/usr/bin/python3 -SE
+import json, os, random, sys
+
+command, rest, options, names = sys.argv[2], sys.argv[3:], {}, []
+while rest:
+    word = rest.pop(0)
+    if word == "--":
+        names, rest = rest, []
+    else:
+        options[word] = rest.pop(0)
+
+def fail(text):
+    print(f"bench score {command}: {text}", file=sys.stderr)
+    sys.exit(2)
+
+def read(name):
+    try:
+        return open(name, "rb").read()
+    except OSError as error:
+        fail(f"{name}: {error.strerror.lower()}")
+
+merged = {}
+if command == "partial":
+    result = json.dumps({os.path.basename(names[0]): sum(read(names[0]))}).encode()
+elif command == "merge":
+    for name in names:
+        for key, value in json.loads(read(name)).items():
+            if key in merged:
+                fail(f"{key} is there twice")
+            merged[key] = value
+    result = json.dumps(merged, sort_keys=True).encode()
+else:
+    result = b"%d" % sum(json.loads(read(options["-merged"])).values()) + read(names[0])
+temporary = "%s.%x" % (options["-o"], random.getrandbits(64))
+with open(temporary, "wb") as file:
+    file.write(result)
+os.rename(temporary, options["-o"])
+"""
+
+
+
+def write_shards(folder):
+    """Writes the rollouts of testdata to files of two or three trajectories: every group is
+    in several. Returns their names."""
+    arrays, _ = read_safetensors(TESTDATA / "frozenlake.safetensors")
+    offsets = arrays["seq_offsets"]
+    trajectories, tokens = len(offsets) - 1, int(offsets[-1])
+    cuts = np.linspace(0, trajectories, SHARDS + 1).astype(int)
+    names = []
+    for first, end in zip(cuts, cuts[1:]):
+        part = {"seq_offsets": offsets[first : end + 1] - offsets[first]}
+        for name, array in arrays.items():
+            if array.shape == (tokens,):
+                part[name] = array[offsets[first] : offsets[end]]
+            elif array.shape == (trajectories,):
+                part[name] = array[first:end]
+        spans = part["span_ids"]
+        part["span_ids"] = np.where(spans < 0, spans, spans - spans[spans >= 0].min()).astype(np.int32)
+        names.append(str(Path(folder, f"shard-{len(names):02}.safetensors")))
+        write_safetensors(names[-1], part)
+    return names
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+class TestCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        cls.bench = str(cls.folder / "bench")
+        Path(cls.bench).write_text(FAKE)
+        os.chmod(cls.bench, 0o700)
+        (cls.folder / "shards").mkdir()
+        cls.files = write_shards(cls.folder / "shards")
+        cls.want = cls.folder / "one-process"
+        cls.want.mkdir()
+        merged = distributed.merge([distributed.partial(f, bench=cls.bench) for f in cls.files], bench=cls.bench)
+        for file in cls.files:
+            distributed.apply(file, merged, cls.want / (Path(file).name + ".safetensors"), bench=cls.bench)
+
+    def script(self, name, text):
+        """Writes a script for the shell that stands in for the command."""
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o700)
+        return str(path)
+
+    def assertSame(self, folder):
+        got, want = contents(folder), contents(self.want)
+        self.assertEqual(sorted(got), sorted(want))
+        self.assertEqual([name for name in want if got[name] != want[name]], [])
+
+    def assertRaisesText(self, kind, text, call, *args, **options):
+        with self.assertRaises(kind) as caught:
+            call(*args, **options)
+        self.assertIs(type(caught.exception), kind)
+        self.assertEqual(str(caught.exception), text)
+        return caught.exception
+
+
+class Pieces(TestCase):
+    def test_merge(self):
+        """Any order and any tree give the same bytes."""
+        partials = [distributed.partial(file, bench=self.bench) for file in self.files]
+        want = distributed.merge(partials, bench=self.bench)
+        with mock.patch.object(distributed, "_AT_ONCE", 5):
+            self.assertEqual(distributed.merge(reversed(partials), bench=self.bench), want)
+        left = distributed.merge(partials[:7], bench=self.bench)
+        self.assertEqual(distributed.merge([left, *partials[7:]], bench=self.bench), want)
+
+    def test_names(self):
+        """Names that look like flags, and paths that are no strings."""
+        file, output = self.folder / "-o", self.folder / "-merged"
+        shutil.copy(self.files[0], file)
+        one = distributed.partial(file, bench=self.bench)
+        distributed.apply(file, one, output, bench=self.bench)
+        before = os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, before)
+        self.assertEqual(distributed.partial("-o", bench=self.bench), one)
+
+    def test_errors(self):
+        missing = str(self.folder / "missing.jsonl")
+        text = f"{missing}: no such file or directory"
+        error = self.assertRaisesText(distributed.FileError, text, distributed.partial, missing, bench=self.bench)
+        self.assertIsInstance(error, reweight.InputError)
+        self.assertEqual(error.argument, "file")
+        self.assertRaisesText(reweight.InputError, "partials has no elements, want one for each file", distributed.merge, [])
+        self.assertRaisesText(
+            reweight.InputError,
+            "files has no elements, want at least one",
+            distributed.dask_reweight,
+            None,
+            [],
+            self.folder / "nothing",
+        )
+        self.assertRaisesText(
+            reweight.InputError,
+            "files[2] is b/x, whose results would have the name of those of a/x",
+            distributed.dask_reweight,
+            None,
+            ["a/x", "a/y", "b/x"],
+            self.folder / "nothing",
+        )
+        self.assertFalse((self.folder / "nothing").exists())
+
+    def test_command(self):
+        """What is not the fault of the input."""
+        where = os.uname().nodename
+        nowhere = str(self.folder / "nowhere")
+        for bench, text in [
+            (nowhere, f"{nowhere} does not run on {where}: No such file or directory"),
+            (self.script("fails", "echo first >&2\necho 'bench score partial: it failed' >&2\nexit 1"),
+             "bench score partial ended with status 1: it failed"),
+            (self.script("dies", "kill -9 $$"), "bench score partial ended with signal 9: no error was printed"),
+        ]:  # fmt: skip
+            self.assertRaisesText(distributed.CommandError, text, distributed.partial, self.files[0], bench=bench)
+
+    def test_flags(self):
+        """Flags go to both passes, and stand before the file."""
+        log = self.folder / "log"
+        bench = self.script("logs", f'echo "$*" >>{log}\nexec {self.bench} "$@"')
+        one = distributed.partial(self.files[0], bench=bench)
+        distributed.apply(self.files[0], one, self.folder / "flagged", flags=["-signal", "surprisal"], bench=bench)
+        lines = log.read_text().splitlines()
+        self.assertTrue(lines[1].endswith(f"-signal surprisal -- {self.files[0]}"), lines)
+
+    def test_ray(self):
+        """With a stand-in for Ray Data, which runs the calls that are made here."""
+
+        class Dataset:
+            def __init__(self, rows):
+                self.rows = rows
+
+            def map(self, function, fn_kwargs):
+                return Dataset([function(row, **fn_kwargs) for row in self.rows])
+
+            def take_all(self):
+                return self.rows
+
+        data = types.ModuleType("ray.data")
+        data.from_items = lambda rows, override_num_blocks: Dataset(rows)
+        with mock.patch.dict(sys.modules, {"ray": types.ModuleType("ray"), "ray.data": data}):
+            outputs = distributed.ray_reweight(self.files, self.folder / "ray", bench=self.bench)
+            self.assertEqual([Path(output).name for output in outputs], sorted(contents(self.want)))
+            self.assertSame(self.folder / "ray")
+            text = "missing: no such file or directory"
+            self.assertRaisesText(
+                distributed.FileError, text, distributed.ray_reweight, ["missing"], self.folder, bench=self.bench
+            )
+
+    def test_imports(self):
+        """The engines are not imported with the package."""
+        run = run_python(
+            "import sys, reweight.distributed; print({'dask', 'distributed', 'ray'} & set(sys.modules))"
+        )
+        self.assertEqual((run.stdout, run.stderr), ("set()\n", ""))
+
+
+DASK = """
+import json, os, sys, logging
+from distributed import Client, LocalCluster
+from reweight import distributed
+
+def main(folder, bench, killer, files):
+    said = {}
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            before = sorted(client.run(os.getpid).values())
+            said["outputs"] = distributed.dask_reweight(client, files, os.path.join(folder, "dask"), bench=bench)
+            distributed.dask_reweight(client, files, os.path.join(folder, "killed"), bench=killer)
+            said["survivors"] = len(set(before) & set(client.run(os.getpid).values()))
+            try:
+                distributed.dask_reweight(client, files[:3] + ["missing"], os.path.join(folder, "wrong"), bench=bench)
+            except distributed.FileError as error:
+                said["error"] = str(error)
+            said["left"] = os.listdir(os.path.join(folder, "wrong"))
+    print(json.dumps(said))
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+"""
+
+
+@unittest.skipIf(importlib.util.find_spec("distributed") is None, "Dask's distributed (python3-distributed) is not installed")
+class Dask(TestCase):
+    def test_dask(self):
+        """Two processes, 48 files, a worker killed in the middle: the bytes of one process."""
+        # The first time that it applies to shard 20, the command kills the worker that runs it.
+        mark = self.folder / "mark"
+        killer = self.script(
+            "kills",
+            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.bench} "$@"',
+        )
+        run = run_python(DASK, str(self.folder), self.bench, killer, *self.files)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        said = json.loads(run.stdout)
+        self.assertEqual([Path(output).name for output in said["outputs"]], sorted(contents(self.want)))
+        self.assertSame(self.folder / "dask")
+        self.assertTrue(mark.exists(), "no worker was killed")
+        self.assertEqual(said["survivors"], 1)
+        self.assertSame(self.folder / "killed")
+        self.assertEqual(said["error"], "missing: no such file or directory")
+        self.assertEqual(said["left"], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
