@@ -45,6 +45,11 @@ func OpenFile(path string) (*File, error) {
 		return nil, inContext(prefix, err)
 	}
 	defer osFile.Close() // a mapping outlives its descriptor
+	return openMapped(osFile, size, prefix)
+}
+
+// openMapped is OpenFile for a file of that size which is open already.
+func openMapped(osFile *os.File, size int64, prefix string) (*File, error) {
 	switch {
 	case size < lengthSize: // an empty file cannot be mapped
 		return nil, inContext(prefix, errTooShort(size))
@@ -124,7 +129,10 @@ func openRegular(path string) (*os.File, int64, error) {
 // an error, what do has written is incomplete, and a slice of f may fault again:
 // the only call that f then takes is Close. A Workspace that do has used can be used
 // again.
-func (f *File) Guard(do func() error) (err error) {
+func (f *File) Guard(do func() error) (err error) { return guard([]*File{f}, do) }
+
+// guard is Guard for slices of several files.
+func guard(files []*File, do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		p := recover()
@@ -135,10 +143,15 @@ func (f *File) Guard(do func() error) (err error) {
 			runtime.Error
 			Addr() uintptr
 		})
-		if !ok || f.closed || !within(f.data, fault.Addr()) {
-			panic(p)
+		if ok {
+			for _, f := range files {
+				if !f.closed && within(f.data, fault.Addr()) {
+					err = fmt.Errorf("%s: its memory cannot be used: the file became shorter while it was open, its disk fails, or a slice of it was written to", f.prefix)
+					return
+				}
+			}
 		}
-		err = fmt.Errorf("%s: its memory cannot be used: the file became shorter while it was open, its disk fails, or a slice of it was written to", f.prefix)
+		panic(p)
 	}()
 	return do()
 }

@@ -19,6 +19,7 @@ type record struct {
 	trajectory string // turns in a row with the same text here are one trajectory; empty: a trajectory of its own
 	line       int    // where it begins, from 1
 
+	origins  []Origin // of arrays that are derived or estimated; the others are given
 	dropped  []string // fields that have no place here
 	warnings []string // whole sentences
 }
@@ -29,7 +30,9 @@ type candidate struct {
 	extra   bool    // it may be less likely than tokens that are not known: the sampled one
 }
 
-// A reader reads the records of one file. next returns io.EOF after the last.
+// A reader reads the records of one file. next returns io.EOF after the last. Its other
+// errors begin with the file's name, and with the line if the file has lines. A reader
+// that holds more than memory is an io.Closer too.
 type reader interface {
 	next() (*record, error)
 }

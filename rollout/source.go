@@ -1,8 +1,12 @@
 package rollout
 
 import (
-	"errors"
+	"cmp"
+	"fmt"
 	"io"
+	"math"
+	"os"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -17,8 +21,8 @@ type Options struct {
 	ActionOpen, ActionClose []int32
 	ActionTags              [2]string
 
-	// GroupSize is the number of trajectories in a row that make a group. With 0 the
-	// source's ids make the groups, or where there are none, equal prompts.
+	// GroupSize is the number of trajectories in a row, of one file, that make a group.
+	// With 0 the source's ids make the groups, or where there are none, equal prompts.
 	GroupSize int
 
 	// Vocab is the number of tokens of the vocabulary. Without it the log-probabilities
@@ -38,16 +42,56 @@ func Open(names ...string) (*Source, error) { return Options{}.Open(names...) }
 // A Source reads the trajectories of one file or many, one after another. It is for one
 // goroutine at a time.
 type Source struct {
-	opt   Options
-	names []string
+	names  string   // of all files, as errors spell them
+	files  []string // names of those not opened yet
+	input  *input   // the file that is read, or nil
+	mapped []*File  // files whose slices the caller has
+	c      completer
+	err    error // of every further call of Next
+}
+
+// An input is a file that is read.
+type input struct {
+	name   string // as the caller spells it
+	stream *stream
+	reader reader
+	turn   *record // read already, but of the next trajectory
+	read   int     // trajectories so far
 }
 
 // Open opens the named files, whose trajectories follow each other in that order. A
 // directory stands for the files in it, in the order of their names, and "-" for standard
-// input. The format of each is known by its content and by the extension of its name;
-// .gz and .zst files are decompressed while they are read.
+// input. The format of each is known by its content; .gz and .zst files, which are known
+// in the same way, are decompressed while they are read.
+//
+// Open checks that all files are there, and Next opens each when its turn comes. An error
+// about a file begins with its name, and with the line if the file has lines.
 func (opt Options) Open(names ...string) (*Source, error) {
-	return nil, errors.ErrUnsupported
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	files, warnings, err := expand(names)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{names: shownName(files[0]), files: files, c: newCompleter(opt, len(files) > 1, warnings)}
+	if len(files) > 1 {
+		s.names += fmt.Sprintf(" and %d more", len(files)-1)
+	}
+	return s, nil
+}
+
+// check returns an *InputError about the first option that is wrong.
+func (opt Options) check() error {
+	for _, n := range [...]struct {
+		name  string
+		value int
+	}{{"GroupSize", opt.GroupSize}, {"Vocab", opt.Vocab}} {
+		if n.value < 0 || n.value > math.MaxInt32 {
+			return &reweight.InputError{Arg: n.name, Index: -1, Problem: fmt.Sprintf("is %d, want 0 to %d", n.value, math.MaxInt32)}
+		}
+	}
+	return nil
 }
 
 // A Trajectory is one trajectory of a source: a batch of one, whose spans are numbered
@@ -70,22 +114,192 @@ type Trajectory struct {
 }
 
 // Next returns the next trajectory, or io.EOF after the last. Its slices are the
-// caller's, except that those of a safetensors file alias the file (see OpenFile). After
-// an error, every further call returns it.
-func (s *Source) Next() (*Trajectory, error) { return nil, io.EOF }
+// caller's, except that those of a safetensors file alias the file (see OpenFile) until
+// the source is closed, and that Logprobs can be the slice OldLogprobs. After an error,
+// every further call returns it.
+func (s *Source) Next() (*Trajectory, error) {
+	var t *Trajectory
+	if s.err == nil {
+		t, s.err = s.next()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return t, nil
+}
+
+func (s *Source) next() (*Trajectory, error) {
+	for {
+		if s.input == nil {
+			if len(s.files) == 0 {
+				return nil, io.EOF
+			}
+			if err := s.open(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		var t *Trajectory
+		err := guard(s.mapped, func() (err error) {
+			t, err = s.c.next(s.input)
+			return err
+		})
+		if err != io.EOF {
+			return t, err
+		}
+		if err := s.input.close(); err != nil {
+			return nil, err
+		}
+		s.input = nil
+	}
+}
+
+// open opens the next file.
+func (s *Source) open() error {
+	name := s.files[0]
+	s.files = s.files[1:]
+	in, err := s.c.open(name)
+	if err != nil {
+		return err
+	}
+	s.input = in
+	if b, ok := in.reader.(*batchReader); ok && b.file != nil {
+		s.mapped = append(s.mapped, b.file)
+	}
+	return nil
+}
+
+// open opens the file of that name.
+func (c *completer) open(name string) (*input, error) {
+	stream, err := openStream(name)
+	if err != nil {
+		return nil, inContext(shownName(name), err)
+	}
+	in := &input{name: name, stream: stream}
+	format, err := detect(stream, name)
+	if err == nil {
+		in.reader, err = format.open(stream, shownName(name), &c.opt)
+	}
+	if err != nil {
+		stream.close() // its error would hide err
+		return nil, err
+	}
+	c.report.Files++
+	if format.name != "" && !slices.Contains(c.report.Formats, format.name) {
+		c.report.Formats = append(c.report.Formats, format.name)
+	}
+	return in, nil
+}
+
+// close closes the file, but not the mapping of one.
+func (in *input) close() error {
+	var err error
+	if c, ok := in.reader.(io.Closer); ok {
+		err = c.Close()
+	}
+	return cmp.Or(err, inContext(shownName(in.name), in.stream.close()))
+}
 
 // Batch returns the trajectories that Next has not returned yet as one batch. If the
-// source is one safetensors file, the arrays alias it (see File.Batch).
-func (s *Source) Batch() (*reweight.Batch, error) { return nil, errors.ErrUnsupported }
+// source is one safetensors file of which Next has returned nothing, the arrays that the
+// file has alias it, and its group ids stay as they are (see File.Batch). Else all arrays
+// are copied, which may take at most 4 GiB.
+func (s *Source) Batch() (*reweight.Batch, error) {
+	if s.err != nil && s.err != io.EOF {
+		return nil, s.err
+	}
+	given := new(reweight.Batch)
+	if s.input == nil && len(s.files) == 1 && s.c.report.Files == 0 {
+		if err := s.open(); err != nil {
+			s.err = err
+			return nil, err
+		}
+		if r, ok := s.input.reader.(*batchReader); ok {
+			*given = *r.batch
+			if s.c.opt.GroupSize > 0 {
+				given.GroupIDs = nil
+			}
+		}
+	}
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	if err := s.collect(b, given); err != nil {
+		return nil, err
+	}
+	if b.Tokens() == 0 {
+		return nil, fmt.Errorf("%s: no tokens", s.names)
+	}
+	return b, nil
+}
 
-// Guard calls do, which reads slices of trajectories or batches of s. See File.Guard.
-func (s *Source) Guard(do func() error) error { return do() }
+// maxBatch bounds the memory of the arrays that are copied for a batch, in bytes.
+const maxBatch = min(4<<30, math.MaxInt/2)
 
-// Close closes the files.
-func (s *Source) Close() error { return nil }
+// collect makes b the batch of the trajectories that are left. Arrays that given has,
+// which is all of them, are taken from there.
+func (s *Source) collect(b, given *reweight.Batch) error {
+	spans, tokens, size := int32(0), int64(0), int64(0)
+	for {
+		t, err := s.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		tokens += int64(t.Tokens())
+		t.SeqOffsets = []int64{tokens}
+		from, none := t.Arrays(), new(reweight.Batch).Arrays()
+		for i, a := range given.Arrays() {
+			if a.Len() != 0 {
+				setArray(from[i], none[i])
+			}
+		}
+		if size += sizeOf(&t.Batch); size > maxBatch {
+			return fmt.Errorf("%s: with this trajectory the arrays of the batch take more than %d bytes: read fewer files at a time", where(t.File, t.Line, s.input.read-1), maxBatch)
+		}
+		first := len(b.SpanIDs)
+		err = guard(s.mapped, func() error { appendArrays(b, &t.Batch); return nil })
+		if err != nil {
+			s.err = err
+			return err
+		}
+		next := spans
+		for i, id := range b.SpanIDs[first:] {
+			if id >= 0 {
+				b.SpanIDs[first+i] = id + spans
+				next = max(next, id+spans+1)
+			}
+		}
+		spans = next
+	}
+	to := b.Arrays()
+	for i, a := range given.Arrays() {
+		if a.Len() != 0 {
+			setArray(to[i], a)
+		}
+	}
+	return nil
+}
+
+// Guard calls do, which reads slices of trajectories or of a batch of s. See File.Guard.
+func (s *Source) Guard(do func() error) error { return guard(s.mapped, do) }
+
+// Close closes the files. Slices that alias one are then invalid. Calls after the first
+// do nothing.
+func (s *Source) Close() error {
+	var err error
+	if s.input != nil {
+		err = s.input.close()
+	}
+	for _, f := range s.mapped {
+		err = cmp.Or(err, f.Close())
+	}
+	s.input, s.mapped, s.files, s.err = nil, nil, nil, cmp.Or(s.err, fmt.Errorf("rollout: %w", os.ErrClosed))
+	return err
+}
 
 // Report says what was found in the trajectories that were read so far.
-func (s *Source) Report() Report { return Report{} }
+func (s *Source) Report() Report { return s.c.result() }
 
 // A Report says what was found in files, and what was made of it.
 type Report struct {
@@ -94,8 +308,8 @@ type Report struct {
 	Trajectories int
 	Tokens       int
 	Groups       int
-	Arrays       []Origin // of the arrays that the trajectories have, in the order of reweight.Batch.Arrays
-	Dropped      []string // fields that no array takes, as the files spell them, sorted
+	Arrays       []Origin // of the arrays that the trajectories have but seq_offsets, in the order of reweight.Batch.Arrays
+	Dropped      []string // fields that no array takes, sorted
 	Warnings     []string // whole sentences, each once
 }
 

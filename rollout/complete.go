@@ -1,0 +1,475 @@
+package rollout
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
+)
+
+// A completer makes trajectories of the records of a source's files.
+type completer struct {
+	opt     Options
+	report  Report // without Arrays, Dropped and Warnings
+	several bool   // more than one file
+
+	layout   []layout // of reweight.Batch.Arrays
+	origins  map[string]*originSum
+	groups   map[[16]byte]group
+	dropped  map[string]bool
+	warnings []string
+}
+
+// A layout says how the array of a trajectory is, which those of all others have to be
+// like.
+type layout struct {
+	where string // the first trajectory that has elements of this unit; "" if there is none
+	has   bool
+	vocab int            // of logits
+	dtype reweight.DType // of logits
+}
+
+// A group is known by the hash of its id.
+type group struct {
+	number int32    // in the order in which groups appear
+	file   int32    // the number of the file that it appeared in first
+	prompt [16]byte // the hash of its prompt, or zeros
+}
+
+// An originSum is the origin of an array of all trajectories.
+type originSum struct {
+	kind      Kind
+	from      []string
+	width     float64 // summed over response tokens
+	responses float64 // the number of those tokens
+}
+
+const (
+	maxNotes      = 100     // of what a report lists: fields, warnings
+	maxTrajectory = 1 << 26 // tokens. A file can declare many more, that are a hole in it
+)
+
+func newCompleter(opt Options, several bool, warnings []string) completer {
+	return completer{
+		opt:      opt,
+		several:  several,
+		layout:   make([]layout, len(new(reweight.Batch).Arrays())),
+		origins:  make(map[string]*originSum),
+		groups:   make(map[[16]byte]group),
+		dropped:  make(map[string]bool),
+		warnings: warnings,
+	}
+}
+
+// where says where a trajectory or a turn is: in which line, or in a file without lines,
+// which trajectory it is, from 0.
+func where(name string, line, trajectory int) string {
+	if line == 0 {
+		return fmt.Sprintf("%s: trajectory %d", shownName(name), trajectory)
+	}
+	return fmt.Sprintf("%s:%d", shownName(name), line)
+}
+
+// next returns the next trajectory of the file, or io.EOF.
+func (c *completer) next(in *input) (*Trajectory, error) {
+	first, err := c.turn(in)
+	if err != nil {
+		if err == io.EOF && c.opt.GroupSize > 0 && in.read%c.opt.GroupSize != 0 {
+			err = fmt.Errorf("%s: %d trajectories, want a multiple of the group size, %d", shownName(in.name), in.read, c.opt.GroupSize)
+		}
+		return nil, err
+	}
+	here := where(in.name, first.line, in.read)
+	if first.trajectory != "" {
+		if err := c.join(first, in); err != nil {
+			return nil, err
+		}
+	}
+	t := &Trajectory{Batch: first.Batch, Texts: first.texts, File: in.name, Line: first.line}
+	t.SeqOffsets = []int64{0, int64(t.Tokens())}
+	if err := c.group(t, first, in); err != nil {
+		return nil, inContext(here, err)
+	}
+	if err := c.sameArrays(&t.Batch, reweight.PerTrajectory, here); err != nil {
+		return nil, err
+	}
+	if len(t.Logprobs) == 0 && len(t.OldLogprobs) != 0 && t.Logits.Rows() == 0 {
+		t.Logprobs = t.OldLogprobs
+		c.note(Origin{Name: "logprobs", Kind: Derived, From: "old_logprobs: the first update after sampling"}, 0)
+	}
+	if err := validate(&t.Batch); err != nil {
+		return nil, inContext(here, InFile(err))
+	}
+	in.read++
+	c.report.Trajectories++
+	c.report.Tokens += t.Tokens()
+	return t, nil
+}
+
+// turn returns the next record of the file, which is complete but for what belongs to
+// all of its trajectory.
+func (c *completer) turn(in *input) (*record, error) {
+	if r := in.turn; r != nil {
+		in.turn = nil
+		return r, nil
+	}
+	r, err := in.reader.next()
+	if err != nil {
+		return nil, err
+	}
+	here := where(in.name, r.line, in.read)
+	if err := c.complete(r); err != nil {
+		return nil, inContext(here, err)
+	}
+	return r, c.sameArrays(&r.Batch, reweight.PerToken, here)
+}
+
+// complete derives the arrays of a record's tokens that it lacks.
+func (c *completer) complete(r *record) error {
+	for _, name := range r.dropped {
+		if len(c.dropped) < maxNotes {
+			c.dropped[printable.Line(name)] = true
+		}
+	}
+	for _, sentence := range r.warnings {
+		c.warn(sentence)
+	}
+	n := r.tokens()
+	if n > maxTrajectory {
+		return fmt.Errorf("role has %d tokens in one trajectory, want at most %d", n, maxTrajectory)
+	}
+	if err := r.checkLengths(n); err != nil || n == 0 {
+		return err
+	}
+	from := "role"
+	if len(r.Role) == 0 {
+		from = "mask"
+		if err := deriveRoles(r, &c.opt); err != nil {
+			return err
+		}
+		kind := Origin{Name: "role", Kind: Derived, From: from}
+		if c.opt.hasTags() {
+			kind.From = "mask and tags"
+		}
+		c.note(kind, 0)
+	}
+	if len(r.SpanIDs) == 0 {
+		deriveSpans(r)
+		c.note(Origin{Name: "span_ids", Kind: Derived, From: from}, 0)
+	}
+	responses := 0
+	for _, role := range r.Role {
+		if role != reweight.RoleMasked {
+			responses++
+		}
+	}
+	if len(r.Entropy) == 0 && r.OldLogits.Rows() == 0 {
+		if err := c.estimateEntropy(r, responses); err != nil {
+			return err
+		}
+	}
+	for _, o := range r.origins {
+		c.note(o, responses)
+	}
+	return r.checkLogprobs()
+}
+
+// checkLengths wants one element for each of n tokens in each array of tokens.
+func (r *record) checkLengths(n int) error {
+	check := func(name string, elements int) error {
+		switch {
+		case elements == 0 || elements == n:
+			return nil
+		case n == 0:
+			return fmt.Errorf("%s has %d elements, but neither role nor a mask of the response tokens has any", name, elements)
+		}
+		return fmt.Errorf("%s has %d elements, want %d, one per token", name, elements, n)
+	}
+	for _, a := range r.Arrays() {
+		if a.Per == reweight.PerToken {
+			if err := check(a.Name, a.Len()); err != nil {
+				return err
+			}
+		}
+	}
+	return cmp.Or(check("the texts of tokens", len(r.texts)), check("the list of the most likely tokens", len(r.top)))
+}
+
+// checkLogprobs returns an error about the first response token with a finite number
+// that is no log-probability of a token that was sampled.
+func (r *record) checkLogprobs() error {
+	for _, a := range r.Arrays() {
+		if a.Statistic != reweight.StatisticLogprob || a.Len() == 0 {
+			continue
+		}
+		for t, l := range *a.Data.(*[]float32) {
+			switch {
+			case r.Role[t] == reweight.RoleMasked || l > missingLogprob && l <= maxLogprob || l-l != 0:
+			case l > maxLogprob:
+				return fmt.Errorf("%s[%d] is %v at a response token, want a log-probability: at most 0", a.Name, t, l)
+			default:
+				return fmt.Errorf("%s[%d] is %v at a response token, which stands for a value that is missing", a.Name, t, l)
+			}
+		}
+	}
+	return nil
+}
+
+// hasTags reports whether the tags of actions are known.
+func (opt *Options) hasTags() bool {
+	return len(opt.ActionOpen) != 0 || len(opt.ActionClose) != 0 || opt.ActionTags != [2]string{}
+}
+
+// estimateEntropy estimates the entropy, if the record has what that takes.
+func (c *completer) estimateEntropy(r *record, responses int) error {
+	o := Origin{Name: "entropy", Kind: Estimated}
+	switch {
+	case len(r.top) != 0 && c.opt.Vocab > 0:
+		e, err := entropyFromTop(r.top, r.Role, c.opt.Vocab)
+		if err != nil {
+			return err
+		}
+		r.Entropy = e.entropy
+		o.From = fmt.Sprintf("top %d log-probabilities", e.most)
+		o.Width = e.width / float64(max(responses, 1))
+	case c.opt.SurprisalEntropy && len(r.OldLogprobs) != 0:
+		r.Entropy = entropyFromSurprisal(r.OldLogprobs, r.Role)
+		o.From = "surprisal"
+		o.Width = math.Inf(1)
+	case len(r.top) != 0:
+		c.warn("The log-probabilities of the most likely tokens give bounds of the entropy only if the size of the vocabulary is known: it is an option.")
+		return nil
+	default:
+		return nil
+	}
+	r.origins = append(r.origins, o)
+	return nil
+}
+
+// join appends to the first turn of a trajectory the turns that follow it.
+func (c *completer) join(first *record, in *input) error {
+	spans := countSpans(first.SpanIDs)
+	for {
+		r, err := c.turn(in)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if r.trajectory != first.trajectory {
+			in.turn = r
+			return nil
+		}
+		here := where(in.name, r.line, in.read)
+		switch {
+		case first.Tokens()+r.Tokens() > maxTrajectory:
+			return fmt.Errorf("%s: with this turn the trajectory has more than %d tokens", here, maxTrajectory)
+		case len(r.Rewards) == 0:
+		case len(first.Rewards) != 0 && r.Rewards[0] != first.Rewards[0]:
+			return fmt.Errorf("%s: rewards is %v, but line %d has %v for the same trajectory: want one reward", here, r.Rewards[0], first.line, first.Rewards[0])
+		default:
+			first.Rewards = r.Rewards
+		}
+		if r.group != "" && first.group != "" && r.group != first.group {
+			return fmt.Errorf("%s: group_id is %s, but line %d has %s for the same trajectory", here, quote(r.group), first.line, quote(first.group))
+		}
+		first.group = cmp.Or(first.group, r.group)
+		first.prompt = cmp.Or(first.prompt, r.prompt)
+		if (len(first.texts) == 0) != (len(r.texts) == 0) && first.Tokens() != 0 && r.Tokens() != 0 {
+			first.texts, r.texts = nil, nil
+		}
+		first.texts = append(first.texts, r.texts...)
+		for i, id := range r.SpanIDs {
+			if id >= 0 {
+				r.SpanIDs[i] = id + spans
+			}
+		}
+		spans = max(spans, countSpans(r.SpanIDs))
+		r.Rewards = nil
+		appendArrays(&first.Batch, &r.Batch)
+	}
+}
+
+// countSpans returns how many spans there are, which are numbered from 0.
+func countSpans(ids []int32) int32 {
+	n := int32(0)
+	for _, id := range ids {
+		n = max(n, id+1)
+	}
+	return n
+}
+
+// group sets the group of a trajectory.
+func (c *completer) group(t *Trajectory, r *record, in *input) error {
+	switch {
+	case c.opt.GroupSize > 0:
+		t.Group = fmt.Sprintf("%s: group %d", in.name, in.read/c.opt.GroupSize)
+		c.note(Origin{Name: "group_ids", Kind: Derived, From: fmt.Sprintf("every %d trajectories", c.opt.GroupSize)}, 0)
+	case r.group != "":
+		t.Group = r.group
+	default:
+		if t.Group = promptKey(r); t.Group == "" {
+			return nil
+		}
+		c.note(Origin{Name: "group_ids", Kind: Derived, From: "prompt"}, 0)
+	}
+	key := hash(t.Group)
+	g, known := c.groups[key]
+	if !known {
+		if len(c.groups) == math.MaxInt32 {
+			return fmt.Errorf("more than %d groups", math.MaxInt32)
+		}
+		g = group{number: int32(len(c.groups)), file: int32(c.report.Files)}
+	}
+	if c.several && c.opt.GroupSize == 0 && r.group != "" {
+		// The ids of two files may number different groups.
+		if prompt := promptIDs(r); prompt != "" {
+			other := hash(prompt)
+			if known && g.file != int32(c.report.Files) && g.prompt != [16]byte{} && g.prompt != other {
+				return fmt.Errorf("group_id %s is also in an earlier file, but with another prompt: number the groups of all files anew, or convert each file alone", quote(t.Group))
+			}
+			g.prompt = other
+		}
+	}
+	c.groups[key] = g
+	t.GroupIDs = []int32{g.number}
+	return nil
+}
+
+// promptIDs returns what is equal for equal ids of prompt tokens, or "" if r has no ids,
+// or no response that would end the prompt.
+func promptIDs(r *record) string {
+	if !slices.ContainsFunc(r.Role, func(role reweight.Role) bool { return role != reweight.RoleMasked }) {
+		return ""
+	}
+	ids := *r
+	ids.prompt = ""
+	return promptKey(&ids)
+}
+
+func hash(text string) [16]byte {
+	sum := sha256.Sum256([]byte(text))
+	return [16]byte(sum[:16])
+}
+
+// sameArrays wants those arrays of b that have elements of the unit to be like those of
+// the trajectories before.
+func (c *completer) sameArrays(b *reweight.Batch, unit reweight.Unit, here string) error {
+	if unit == reweight.PerToken && b.Tokens() == 0 {
+		return nil
+	}
+	for i, a := range b.Arrays() {
+		if a.Per != unit {
+			continue
+		}
+		is := layout{where: here, has: a.Len() != 0}
+		if l, ok := a.Data.(*reweight.Logits); ok {
+			is.vocab, is.dtype = l.Vocab, l.DType()
+		}
+		before := c.layout[i]
+		switch {
+		case before.where == "":
+			c.layout[i] = is
+		case is.has && !before.has:
+			return fmt.Errorf("%s: %s is there, but it is missing at %s", here, a.Name, before.where)
+		case !is.has && before.has:
+			return fmt.Errorf("%s: %s is missing, but it is there at %s", here, a.Name, before.where)
+		case is.vocab != before.vocab || is.dtype != before.dtype:
+			return fmt.Errorf("%s: %s has rows of %d %v logits, but of %d %v at %s", here, a.Name, is.vocab, is.dtype, before.vocab, before.dtype, before.where)
+		}
+	}
+	return nil
+}
+
+// validate is b.Validate for a batch that may have no tokens.
+func validate(b *reweight.Batch) error {
+	if b.Tokens() != 0 {
+		return b.Validate()
+	}
+	none := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked}, SeqOffsets: []int64{0, 1}, Rewards: b.Rewards}
+	return none.Validate()
+}
+
+// warn adds a sentence to the report.
+func (c *completer) warn(sentence string) {
+	if len(c.warnings) < maxNotes && !slices.Contains(c.warnings, sentence) {
+		c.warnings = append(c.warnings, sentence)
+	}
+}
+
+// note adds the origin of an array of a trajectory, with that many response tokens, to
+// the report.
+func (c *completer) note(o Origin, responses int) {
+	sum := c.origins[o.Name]
+	if sum == nil {
+		sum = new(originSum)
+		c.origins[o.Name] = sum
+	}
+	if o.Kind > sum.kind {
+		sum.kind, sum.from = o.Kind, nil
+	}
+	if o.Kind == sum.kind && !slices.Contains(sum.from, o.From) && len(sum.from) < 8 {
+		sum.from = append(sum.from, o.From)
+	}
+	if o.Kind == Estimated && responses > 0 {
+		sum.width += o.Width * float64(responses)
+		sum.responses += float64(responses)
+	}
+}
+
+// result returns the report on the trajectories so far.
+func (c *completer) result() Report {
+	r := c.report
+	r.Formats = slices.Clone(r.Formats)
+	r.Groups = len(c.groups)
+	r.Dropped = slices.Sorted(maps.Keys(c.dropped))
+	r.Warnings = slices.Clone(c.warnings)
+	for i, a := range new(reweight.Batch).Arrays() {
+		o := Origin{Name: a.Name}
+		sum := c.origins[a.Name]
+		if a.Per == reweight.PerBoundary || !c.layout[i].has && sum == nil {
+			continue
+		}
+		if sum != nil {
+			o.Kind, o.From = sum.kind, strings.Join(sum.from, "; ")
+			if sum.responses > 0 {
+				o.Width = sum.width / sum.responses
+			}
+		}
+		r.Arrays = append(r.Arrays, o)
+	}
+	return r
+}
+
+// A safetensors file says in its metadata that its entropies are estimates: the key
+// entropy has a sentence on what they were estimated from, and entropy_width has the
+// Width of their Origin.
+const (
+	entropyKey      = "entropy"
+	entropyWidthKey = "entropy_width"
+)
+
+// originsOf returns the origins that the metadata of a safetensors file states.
+func originsOf(metadata map[string]string) []Origin {
+	sentence, ok := metadata[entropyKey]
+	if !ok {
+		return nil
+	}
+	width, err := strconv.ParseFloat(metadata[entropyWidthKey], 64)
+	if err != nil || !(width >= 0) {
+		width = math.Inf(1)
+	}
+	if len(sentence) > 200 {
+		sentence = sentence[:200] + "..."
+	}
+	return []Origin{{Name: "entropy", Kind: Estimated, From: strings.TrimPrefix(printable.Line(sentence), "estimated from "), Width: width}}
+}

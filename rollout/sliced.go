@@ -1,0 +1,213 @@
+package rollout
+
+import (
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// openSafetensors maps the file, or reads a compressed one or a pipe into memory.
+func openSafetensors(s *stream, name string, _ *Options) (reader, error) {
+	var f *File
+	if s.file != nil {
+		var err error
+		if f, err = openMapped(s.file, s.size, name); err != nil {
+			return nil, err
+		}
+	} else {
+		data, err := s.content()
+		if err != nil {
+			return nil, inContext(name, err)
+		}
+		f = &File{prefix: name, data: data, unmap: func() error { return nil }}
+		if err := f.parse(); err != nil {
+			return nil, err
+		}
+	}
+	b, err := f.Batch()
+	if err != nil {
+		f.Close() // its error would hide err
+		return nil, err
+	}
+	return &batchReader{batch: b, file: f, origins: originsOf(f.metadata), dropped: f.otherTensors()}, nil
+}
+
+// A batchReader reads the trajectories of a batch, which alias it.
+type batchReader struct {
+	batch   *reweight.Batch
+	file    *File // that the batch aliases, or nil. The source closes it.
+	origins []Origin
+	dropped []string
+
+	trajectory int   // the next one
+	spans      int32 // in those before
+}
+
+func (s *batchReader) next() (*record, error) {
+	if s.trajectory == s.batch.Trajectories() {
+		return nil, io.EOF
+	}
+	var r *record
+	err := guard(s.files(), func() error {
+		r = &record{Batch: trajectory(s.batch, s.trajectory), origins: s.origins}
+		if len(s.batch.GroupIDs) != 0 {
+			r.group = strconv.Itoa(int(s.batch.GroupIDs[s.trajectory]))
+		}
+		if n := len(r.SpanIDs); n != 0 {
+			first, end := s.spans, s.spans
+			for _, id := range r.SpanIDs {
+				end = max(end, id+1)
+			}
+			if first != 0 { // else the spans are numbered from 0 already
+				r.SpanIDs = slices.Clone(r.SpanIDs)
+				for t, id := range r.SpanIDs {
+					if id >= 0 {
+						r.SpanIDs[t] = id - first
+					}
+				}
+			}
+			s.spans = end
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.trajectory == 0 {
+		r.dropped = s.dropped
+	}
+	s.trajectory++
+	return r, nil
+}
+
+// files returns the file that the batch aliases, if there is one.
+func (s *batchReader) files() []*File {
+	if s.file == nil {
+		return nil
+	}
+	return []*File{s.file}
+}
+
+// otherTensors returns the names of the file's tensors that are no array of a batch.
+func (f *File) otherTensors() []string {
+	var others []string
+	arrays := new(reweight.Batch).Arrays()
+	for _, t := range f.tensors {
+		if !slices.ContainsFunc(arrays[:], func(a reweight.Array) bool { return a.Name == t.Name }) {
+			others = append(others, t.Name)
+		}
+	}
+	return others
+}
+
+// trajectory returns the arrays of one trajectory of b. They alias those of b. SeqOffsets
+// and GroupIDs are not set, and the spans keep their numbers.
+func trajectory(b *reweight.Batch, s int) reweight.Batch {
+	begin, end := int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1])
+	var t reweight.Batch
+	to := t.Arrays()
+	for i, from := range b.Arrays() {
+		if from.Len() == 0 || from.Per == reweight.PerBoundary || from.Field == "GroupIDs" {
+			continue
+		}
+		first, last := begin, end
+		if from.Per == reweight.PerTrajectory {
+			first, last = s, s+1
+		}
+		switch data := from.Data.(type) {
+		case *[]reweight.Role:
+			*to[i].Data.(*[]reweight.Role) = (*data)[first:last:last]
+		case *[]int32:
+			*to[i].Data.(*[]int32) = (*data)[first:last:last]
+		case *[]float32:
+			*to[i].Data.(*[]float32) = (*data)[first:last:last]
+		case *reweight.Logits:
+			*to[i].Data.(*reweight.Logits) = rows(*data, first, last)
+		}
+	}
+	return t
+}
+
+// rows returns the rows of l from first to before last.
+func rows(l reweight.Logits, first, last int) reweight.Logits {
+	begin, end := first*l.Vocab, last*l.Vocab
+	switch {
+	case l.BF16 != nil:
+		l.BF16 = l.BF16[begin:end:end]
+	case l.F16 != nil:
+		l.F16 = l.F16[begin:end:end]
+	default:
+		l.F32 = l.F32[begin:end:end]
+	}
+	return l
+}
+
+// appendArrays appends the arrays of t to those of b. Both have the same arrays, and
+// logits of one format and vocabulary, unless one has no tokens.
+func appendArrays(b, t *reweight.Batch) {
+	to := b.Arrays()
+	for i, from := range t.Arrays() {
+		if from.Len() == 0 {
+			continue
+		}
+		switch data := from.Data.(type) {
+		case *[]reweight.Role:
+			appendTo(to[i], *data)
+		case *[]int64:
+			appendTo(to[i], *data)
+		case *[]int32:
+			appendTo(to[i], *data)
+		case *[]float32:
+			appendTo(to[i], *data)
+		case *reweight.Logits:
+			l := to[i].Data.(*reweight.Logits)
+			l.Vocab = data.Vocab
+			l.BF16 = append(l.BF16, data.BF16...)
+			l.F16 = append(l.F16, data.F16...)
+			l.F32 = append(l.F32, data.F32...)
+		}
+	}
+}
+
+// appendTo appends elements to an array of their type.
+func appendTo[E any](to reweight.Array, elements []E) {
+	slice := to.Data.(*[]E)
+	*slice = append(*slice, elements...)
+}
+
+// setArray makes an array of a batch the same slice as that of another batch.
+func setArray(to, from reweight.Array) {
+	switch data := from.Data.(type) {
+	case *[]reweight.Role:
+		*to.Data.(*[]reweight.Role) = *data
+	case *[]int64:
+		*to.Data.(*[]int64) = *data
+	case *[]int32:
+		*to.Data.(*[]int32) = *data
+	case *[]float32:
+		*to.Data.(*[]float32) = *data
+	case *reweight.Logits:
+		*to.Data.(*reweight.Logits) = *data
+	}
+}
+
+// sizeOf returns the bytes that the elements of the arrays take.
+func sizeOf(b *reweight.Batch) int64 {
+	size := int64(0)
+	for _, a := range b.Arrays() {
+		n := int64(a.Len())
+		switch data := a.Data.(type) {
+		case *[]reweight.Role:
+			size += n
+		case *[]int64:
+			size += 8 * n
+		case *reweight.Logits:
+			size += n * int64(data.Vocab) * int64(data.DType().Size())
+		default:
+			size += 4 * n
+		}
+	}
+	return size
+}

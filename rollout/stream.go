@@ -1,0 +1,293 @@
+package rollout
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/printable"
+)
+
+// standardInput is the name that stands for it.
+const standardInput = "-"
+
+// shownName returns the name of a file as errors spell it.
+func shownName(name string) string {
+	if name == standardInput {
+		return "standard input"
+	}
+	return printable.Text(name)
+}
+
+// expand returns the files that the names stand for, and sentences about what in
+// directories is left out. Each file must be there, and may be named once.
+func expand(names []string) (files, warnings []string, err error) {
+	if len(names) == 0 {
+		return nil, nil, errors.New("rollout: no file is named")
+	}
+	for _, name := range names {
+		if name == standardInput {
+			files = append(files, name)
+			continue
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, nil, inContext(shownName(name), atomicfile.Cause(err))
+		}
+		if !info.IsDir() {
+			if err := checkReadable(info); err != nil {
+				return nil, nil, inContext(shownName(name), err)
+			}
+			files = append(files, name)
+			continue
+		}
+		inside, directories, err := filesIn(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, inside...)
+		if directories > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s: the directories in it (%d) are not read: name them too if they belong to the same batch.", shownName(name), directories))
+		}
+	}
+	seen := make(map[string]bool, len(files))
+	for _, name := range files {
+		clean := filepath.Clean(name)
+		if seen[clean] {
+			return nil, nil, fmt.Errorf("%s: named twice", shownName(name))
+		}
+		seen[clean] = true
+	}
+	return files, warnings, nil
+}
+
+// filesIn returns the paths of the files in a directory, in the order of their names,
+// without those whose name begins with a dot. directories counts the directories in it.
+func filesIn(dir string) (files []string, directories int, err error) {
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
+		return nil, 0, inContext(shownName(dir), atomicfile.Cause(err))
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(path) // of what a link points to
+		switch {
+		case err != nil:
+			return nil, 0, inContext(shownName(path), atomicfile.Cause(err))
+		case info.IsDir():
+			directories++
+			continue
+		}
+		if err := atomicfile.CheckRegular(info); err != nil {
+			return nil, 0, inContext(shownName(path), err)
+		}
+		files = append(files, path)
+	}
+	if len(files) == 0 {
+		return nil, 0, fmt.Errorf("%s: the directory has no files (directories in it: %d)", shownName(dir), directories)
+	}
+	return files, directories, nil
+}
+
+// checkReadable returns an error if the file is neither a regular one nor a pipe.
+func checkReadable(info fs.FileInfo) error {
+	if info.Mode().Type() == fs.ModeNamedPipe {
+		return nil
+	}
+	return atomicfile.CheckRegular(info)
+}
+
+// A stream is the content of one file, or of standard input, decompressed. Its
+// errors do not name the file: who reads it puts the name before them.
+type stream struct {
+	*bufio.Reader
+
+	// file is the file itself, of size bytes, if it is a regular file that is not
+	// compressed. A format that needs other bytes than the next ones uses its ReadAt.
+	// Else it is nil, and the format reads the stream by content.
+	file *os.File
+	size int64
+
+	closers []func() error // in the order in which they are called
+}
+
+// openStream opens the file of that name. Its error does not name the file.
+func openStream(name string) (*stream, error) {
+	s := new(stream)
+	input := os.Stdin
+	if name != standardInput {
+		var err error
+		if input, err = s.openFile(name); err != nil {
+			return nil, err
+		}
+		s.closers = append(s.closers, input.Close)
+	}
+	if err := s.decompress(input); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// openFile opens a regular file or a pipe.
+func (s *stream) openFile(name string) (*os.File, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, atomicfile.Cause(err)
+	}
+	if info.Mode().Type() != fs.ModeNamedPipe {
+		s.file, s.size, err = openRegular(name)
+		return s.file, err
+	}
+	pipe, err := os.Open(name) // waits for a writer
+	if err != nil {
+		return nil, atomicfile.Cause(err)
+	}
+	if info, err = pipe.Stat(); err == nil {
+		err = checkReadable(info)
+	}
+	if err != nil {
+		pipe.Close()
+		return nil, atomicfile.Cause(err)
+	}
+	return pipe, nil
+}
+
+const bufferSize = 1 << 16 // of a stream, in bytes
+
+// decompress sets the reader of the stream to one of the input's content.
+func (s *stream) decompress(input *os.File) error {
+	raw := &counter{r: input}
+	s.Reader = bufio.NewReaderSize(raw, bufferSize)
+	head, err := s.peek(4)
+	if err != nil {
+		return err
+	}
+	e := &expansion{raw: raw}
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		r, err := gzip.NewReader(s.Reader)
+		if err != nil {
+			return compressed("gzip", err)
+		}
+		e.format, e.r = "gzip", r
+	case isZstandard(head):
+		r, err := zstd.NewReader(s.Reader, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return compressed("Zstandard", err)
+		}
+		e.format, e.r = "Zstandard", r
+		s.closers = append(s.closers, func() error { r.Close(); return nil })
+	default:
+		return nil
+	}
+	s.file, s.size = nil, 0
+	s.Reader = bufio.NewReaderSize(e, bufferSize)
+	return nil
+}
+
+// maxWindow bounds how far back in the data a Zstandard stream may point, and so the
+// memory for it, in bytes. It is the limit of the command zstd too.
+const maxWindow = 1 << 27
+
+func isZstandard(head []byte) bool {
+	frame := bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd})
+	skippable := len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18})
+	return frame || skippable
+}
+
+// peek returns the next n bytes, or all there are if they are fewer, without reading
+// on. n is at most bufferSize.
+func (s *stream) peek(n int) ([]byte, error) {
+	head, err := s.Peek(n)
+	if err == io.EOF {
+		err = nil
+	}
+	return head, atomicfile.Cause(err)
+}
+
+// content returns all that is left of the stream.
+func (s *stream) content() ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(s, maxContent+1))
+	if err == nil && len(data) > maxContent {
+		err = fmt.Errorf("more than %d bytes, which is the limit for this format in a compressed file or a pipe: make a file of it that is not compressed", maxContent)
+	}
+	return data, atomicfile.Cause(err)
+}
+
+// maxContent bounds the memory for a file that cannot be read in pieces, in bytes.
+const maxContent = 1 << 30
+
+func (s *stream) close() error {
+	var first error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		if err := s.closers[i](); first == nil {
+			first = atomicfile.Cause(err)
+		}
+	}
+	s.closers = nil
+	return first
+}
+
+// A counter counts the bytes that are read.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, atomicfile.Cause(err)
+}
+
+// An expansion is decompressed data, of which there may be no more than maxRatio times
+// as much as compressed data, once there is more than freeExpansion. A small file that
+// expands without an end is then an error.
+type expansion struct {
+	format string
+	r      io.Reader
+	raw    *counter // of the compressed data
+	n      int64    // bytes read
+}
+
+const (
+	freeExpansion = 64 << 20
+	maxRatio      = 1000
+)
+
+func (e *expansion) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	e.n += int64(n)
+	if e.n > freeExpansion && e.n > maxRatio*e.raw.n {
+		return 0, fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", e.raw.n, e.format, maxRatio)
+	}
+	if err != io.EOF {
+		err = compressed(e.format, err)
+	}
+	return n, err
+}
+
+// compressed returns an error of reading compressed data, which says what it is about.
+func compressed(format string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the %s data is cut off", format)
+	}
+	return fmt.Errorf("the %s data cannot be read: %w", format, err)
+}
