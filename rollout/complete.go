@@ -288,14 +288,19 @@ func (c *completer) join(first *record, in *input) error {
 			first.texts, r.texts = nil, nil
 		}
 		first.texts = append(first.texts, r.texts...)
-		for i, id := range r.SpanIDs {
-			if id >= 0 {
-				r.SpanIDs[i] = id + spans
-			}
-		}
+		renumberSpans(r.SpanIDs, spans)
 		spans = max(spans, countSpans(r.SpanIDs))
 		r.Rewards = nil
 		appendArrays(&first.Batch, &r.Batch)
+	}
+}
+
+// renumberSpans adds a number to the ids of spans.
+func renumberSpans(ids []int32, add int32) {
+	for t, id := range ids {
+		if id >= 0 {
+			ids[t] = id + add
+		}
 	}
 }
 
@@ -322,7 +327,7 @@ func (c *completer) group(t *Trajectory, r *record, in *input) error {
 		}
 		c.note(Origin{Name: "group_ids", Kind: Derived, From: "prompt"}, 0)
 	}
-	key := hash(t.Group)
+	key := digest(t.Group)
 	g, known := c.groups[key]
 	if !known {
 		if len(c.groups) == math.MaxInt32 {
@@ -333,7 +338,7 @@ func (c *completer) group(t *Trajectory, r *record, in *input) error {
 	if c.several && c.opt.GroupSize == 0 && r.group != "" {
 		// The ids of two files may number different groups.
 		if prompt := promptIDs(r); prompt != "" {
-			other := hash(prompt)
+			other := digest(prompt)
 			if known && g.file != int32(c.report.Files) && g.prompt != [16]byte{} && g.prompt != other {
 				return fmt.Errorf("group_id %s is also in an earlier file, but with another prompt: number the groups of all files anew, or convert each file alone", quote(t.Group))
 			}
@@ -356,7 +361,7 @@ func promptIDs(r *record) string {
 	return promptKey(&ids)
 }
 
-func hash(text string) [16]byte {
+func digest(text string) [16]byte {
 	sum := sha256.Sum256([]byte(text))
 	return [16]byte(sum[:16])
 }

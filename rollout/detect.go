@@ -59,13 +59,18 @@ func detect(s *stream, name string) (*format, error) {
 	if err != nil {
 		return nil, inContext(shownName(name), err)
 	}
+	if mark := []byte("\ufeff"); bytes.HasPrefix(head, mark) { // Windows programs write it
+		s.Discard(len(mark)) // no error: it is buffered
+		head = head[len(mark):]
+	}
 	for i, f := range formats {
 		if f.begins != nil && f.begins(head) {
 			return &formats[i], nil
 		}
 	}
 	blank := len(bytes.TrimLeft(head, " \t\r\n")) == 0
-	text := strings.HasPrefix(filepath.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")), ".json")
+	extension := filepath.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"))
+	text := strings.HasPrefix(extension, ".json") || extension == ".ndjson"
 	switch {
 	case len(head) == 0 && !text:
 		return nil, fmt.Errorf("%s: empty", shownName(name))

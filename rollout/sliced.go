@@ -31,13 +31,14 @@ func openSafetensors(s *stream, name string, _ *Options) (reader, error) {
 		f.Close() // its error would hide err
 		return nil, err
 	}
-	return &batchReader{batch: b, file: f, origins: originsOf(f.metadata), dropped: f.otherTensors()}, nil
+	return &batchReader{file: f, batch: b, origins: originsOf(f.metadata), dropped: f.otherTensors()}, nil
 }
 
-// A batchReader reads the trajectories of a batch, which alias it.
+// A batchReader reads the trajectories of a safetensors file. They alias it, so that the
+// source closes it in the end.
 type batchReader struct {
+	file    *File
 	batch   *reweight.Batch
-	file    *File // that the batch aliases, or nil. The source closes it.
 	origins []Origin
 	dropped []string
 
@@ -49,45 +50,21 @@ func (s *batchReader) next() (*record, error) {
 	if s.trajectory == s.batch.Trajectories() {
 		return nil, io.EOF
 	}
-	var r *record
-	err := guard(s.files(), func() error {
-		r = &record{Batch: trajectory(s.batch, s.trajectory), origins: s.origins}
-		if len(s.batch.GroupIDs) != 0 {
-			r.group = strconv.Itoa(int(s.batch.GroupIDs[s.trajectory]))
-		}
-		if n := len(r.SpanIDs); n != 0 {
-			first, end := s.spans, s.spans
-			for _, id := range r.SpanIDs {
-				end = max(end, id+1)
-			}
-			if first != 0 { // else the spans are numbered from 0 already
-				r.SpanIDs = slices.Clone(r.SpanIDs)
-				for t, id := range r.SpanIDs {
-					if id >= 0 {
-						r.SpanIDs[t] = id - first
-					}
-				}
-			}
-			s.spans = end
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+	r := &record{Batch: trajectory(s.batch, s.trajectory), origins: s.origins}
+	if len(s.batch.GroupIDs) != 0 {
+		r.group = strconv.Itoa(int(s.batch.GroupIDs[s.trajectory]))
 	}
 	if s.trajectory == 0 {
 		r.dropped = s.dropped
 	}
+	end := max(s.spans, countSpans(r.SpanIDs))
+	if s.spans != 0 && len(r.SpanIDs) != 0 { // else they are numbered from 0 already
+		r.SpanIDs = slices.Clone(r.SpanIDs)
+		renumberSpans(r.SpanIDs, -s.spans)
+	}
+	s.spans = end
 	s.trajectory++
 	return r, nil
-}
-
-// files returns the file that the batch aliases, if there is one.
-func (s *batchReader) files() []*File {
-	if s.file == nil {
-		return nil
-	}
-	return []*File{s.file}
 }
 
 // otherTensors returns the names of the file's tensors that are no array of a batch.

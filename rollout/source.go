@@ -107,8 +107,9 @@ type Trajectory struct {
 	// Texts are the texts of the tokens, or nil if the source does not give them.
 	Texts []string
 
-	// File and Line say where the trajectory begins. Line counts from 1, and is 0 in a
-	// file without lines.
+	// File and Line say where the trajectory begins. File is a name as Open was given it,
+	// or the path of a file in a directory. Line counts from 1, and is 0 in a file without
+	// lines.
 	File string
 	Line int
 }
@@ -163,7 +164,7 @@ func (s *Source) open() error {
 		return err
 	}
 	s.input = in
-	if b, ok := in.reader.(*batchReader); ok && b.file != nil {
+	if b, ok := in.reader.(*batchReader); ok {
 		s.mapped = append(s.mapped, b.file)
 	}
 	return nil
@@ -225,10 +226,13 @@ func (s *Source) Batch() (*reweight.Batch, error) {
 	if err := s.collect(b, given); err != nil {
 		return nil, err
 	}
-	if b.Tokens() == 0 {
-		return nil, fmt.Errorf("%s: no tokens", s.names)
+	switch {
+	case b.Tokens() != 0:
+		return b, nil
+	case s.c.report.Tokens != 0:
+		return nil, fmt.Errorf("%s: no trajectories are left", s.names)
 	}
-	return b, nil
+	return nil, fmt.Errorf("%s: no tokens", s.names)
 }
 
 // maxBatch bounds the memory of the arrays that are copied for a batch, in bytes.
@@ -263,14 +267,8 @@ func (s *Source) collect(b, given *reweight.Batch) error {
 			s.err = err
 			return err
 		}
-		next := spans
-		for i, id := range b.SpanIDs[first:] {
-			if id >= 0 {
-				b.SpanIDs[first+i] = id + spans
-				next = max(next, id+spans+1)
-			}
-		}
-		spans = next
+		renumberSpans(b.SpanIDs[first:], spans)
+		spans = max(spans, countSpans(b.SpanIDs[first:]))
 	}
 	to := b.Arrays()
 	for i, a := range given.Arrays() {
