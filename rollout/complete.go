@@ -200,6 +200,9 @@ func (r *record) checkLengths(n int) error {
 			}
 		}
 	}
+	if n := len(r.Rewards); n > 1 {
+		return fmt.Errorf("rewards has %d elements, want 1", n)
+	}
 	return cmp.Or(check("the texts of tokens", len(r.texts)), check("the list of the most likely tokens", len(r.top)))
 }
 

@@ -168,7 +168,7 @@ type examiner struct {
 	inString bool
 	escaped  bool // the last byte of the string was a backslash
 	isName   bool // the string is the name of a field
-	name     []byte
+	name     []byte // with its escape sequences as they are
 }
 
 // A value is an object or an array.
@@ -189,14 +189,9 @@ func (x *examiner) examine(text []byte) {
 	for i := 0; i < len(text) && !x.done; i++ {
 		c := text[i]
 		if x.inString {
-			switch {
-			case x.escaped:
-				x.escaped = false
-			case c == '\\':
-				x.escaped = true
-			case c == '"':
-				x.inString = false
-			case x.isName && len(x.name) < maxFieldName:
+			x.inString = c != '"' || x.escaped
+			x.escaped = c == '\\' && !x.escaped
+			if x.inString && x.isName && len(x.name) < maxFieldName {
 				x.name = append(x.name, c)
 			}
 			continue

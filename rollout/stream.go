@@ -169,14 +169,14 @@ func (s *stream) openFile(name string) (*os.File, error) {
 const bufferSize = 1 << 16 // of a stream, in bytes
 
 // decompress sets the reader of the stream to one of the input's content.
-func (s *stream) decompress(input *os.File) error {
+func (s *stream) decompress(input io.Reader) error {
 	raw := &counter{r: input}
 	s.Reader = bufio.NewReaderSize(raw, bufferSize)
 	head, err := s.peek(4)
 	if err != nil {
 		return err
 	}
-	e := &expansion{raw: raw}
+	e := &expansion{raw: raw, buffer: s.Reader}
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		r, err := gzip.NewReader(s.Reader)
@@ -260,8 +260,9 @@ func (c *counter) Read(p []byte) (int, error) {
 type expansion struct {
 	format string
 	r      io.Reader
-	raw    *counter // of the compressed data
-	n      int64    // bytes read
+	raw    *counter      // of the compressed data
+	buffer *bufio.Reader // of which this much is not used yet
+	n      int64         // bytes read
 }
 
 const (
@@ -272,8 +273,8 @@ const (
 func (e *expansion) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
 	e.n += int64(n)
-	if e.n > freeExpansion && e.n > maxRatio*e.raw.n {
-		return 0, fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", e.raw.n, e.format, maxRatio)
+	if used := e.raw.n - int64(e.buffer.Buffered()); e.n > freeExpansion && e.n > maxRatio*used {
+		return 0, fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", used, e.format, maxRatio)
 	}
 	if err != io.EOF {
 		err = compressed(e.format, err)

@@ -1,0 +1,213 @@
+package rollout
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+func gzipped(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write(data)
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func zstandard(t testing.TB, data []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(data, nil)
+}
+
+// streamOf returns a stream of data that comes from a pipe.
+func streamOf(data []byte) (*stream, error) {
+	s := new(stream)
+	return s, s.decompress(bytes.NewReader(data))
+}
+
+// readStream returns what a stream of data decompresses to.
+func readStream(data []byte) ([]byte, error) {
+	s, err := streamOf(data)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return io.ReadAll(s)
+}
+
+// writeFiles writes files into a new directory and returns its path. A name that ends in
+// a slash is that of a directory.
+func writeFiles(t testing.TB, files map[string][]byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o777)
+		if strings.HasSuffix(name, "/") {
+			err = os.MkdirAll(path, 0o777)
+		} else if err == nil {
+			err = os.WriteFile(path, data, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestDecompress(t *testing.T) {
+	text := []byte(strings.Repeat("some text that is compressed ", 10000))
+	half := len(text) / 2
+	skippable := []byte{0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'}
+	for name, data := range map[string][]byte{
+		"plain":                       text,
+		"gzip":                        gzipped(t, text),
+		"gzip in two parts":           slices.Concat(gzipped(t, text[:half]), gzipped(t, text[half:])),
+		"Zstandard":                   zstandard(t, text),
+		"Zstandard in two frames":     slices.Concat(zstandard(t, text[:half]), zstandard(t, text[half:])),
+		"Zstandard after other bytes": slices.Concat(skippable, zstandard(t, text)),
+	} {
+		if got, err := readStream(data); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	for _, short := range []string{"", "a", "\x1f", "\x28\xb5\x2f"} {
+		if got, err := readStream([]byte(short)); err != nil || string(got) != short {
+			t.Errorf("%q: %q, %v", short, got, err)
+		}
+	}
+}
+
+// Data that ends early is an error wherever it ends, and so is a changed byte of a
+// checksum.
+func TestCutOff(t *testing.T) {
+	text := []byte(strings.Repeat("some text that is compressed ", 20))
+	for format, data := range map[string][]byte{"gzip": gzipped(t, text), "Zstandard": zstandard(t, text)} {
+		for n := 4; n < len(data); n++ {
+			want := fmt.Sprintf("the %s data is cut off", format)
+			if _, err := readStream(data[:n]); err == nil || err.Error() != want {
+				t.Errorf("%s, %d of %d bytes: %v", format, n, len(data), err)
+			}
+		}
+		data[len(data)-2] ^= 1
+		want := fmt.Sprintf("the %s data cannot be read: ", format)
+		if _, err := readStream(data); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s with a wrong checksum: %v", format, err)
+		}
+		if _, err := readStream(append(zstandard(t, text), "more"...)); err == nil {
+			t.Errorf("%s: other data after it is no error", format)
+		}
+	}
+}
+
+// A small file that expands to many times its size is an error soon, in little memory.
+func TestExpansionLimit(t *testing.T) {
+	const part, parts = 4 << 20, 3 * freeExpansion / 2 / (4 << 20)
+	const size = part * parts
+	var z bytes.Buffer
+	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(make([]byte, part))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for format, data := range map[string][]byte{"gzip": bytes.Repeat(z.Bytes(), parts), "Zstandard": bytes.Repeat(zstandard(t, make([]byte, part)), parts)} {
+		s, err := streamOf(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int64
+		memory := allocated(func() { n, err = io.Copy(io.Discard, s) })
+		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 1000 times as many") || n > freeExpansion+bufferSize {
+			t.Errorf("%s: %d of %d bytes, %v", format, n, size, err)
+		}
+		if memory > 16<<20 {
+			t.Errorf("%s: %d bytes of memory", format, memory)
+		}
+		s.close()
+		s, err = streamOf(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.CopyN(io.Discard, s, freeExpansion); err != nil {
+			t.Errorf("%s: %d bytes, which are free, give %v", format, n, err)
+		}
+		s.close()
+	}
+}
+
+// A Zstandard frame may not ask for more memory than its limit.
+func TestWindowLimit(t *testing.T) {
+	// A frame without a content size, whose window is 2^(10+18) bytes, and one raw
+	// block of one byte, the last.
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 18 << 3, 1 | 1<<3, 0, 0, 'x'}
+	var err error
+	memory := allocated(func() { _, err = readStream(frame) })
+	if err == nil || !strings.Contains(err.Error(), "window") || memory > 8<<20 {
+		t.Errorf("%v, %d bytes of memory", err, memory)
+	}
+	frame[5] = 10 << 3
+	if got, err := readStream(frame); err != nil || string(got) != "x" {
+		t.Errorf("with a small window: %q, %v", got, err)
+	}
+}
+
+func TestExpand(t *testing.T) {
+	x := []byte("x")
+	dir := writeFiles(t, map[string][]byte{"b": x, "a": x, "c/d": x, ".hidden": x, "empty/": nil, "only/directories/": nil})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	files, warnings, err := expand([]string{at("c"), "-", dir})
+	want := []string{at("c/d"), "-", at("a"), at("b")}
+	if err != nil || !slices.Equal(files, want) {
+		t.Errorf("%q, %v, want %q", files, err, want)
+	}
+	sentence := dir + ": the directories in it (3) are not read: name them too if they belong to the same batch."
+	if !slices.Equal(warnings, []string{sentence}) {
+		t.Errorf("warnings %q", warnings)
+	}
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{nil, "rollout: no file is named"},
+		{[]string{at("none")}, at("none") + ": no such file or directory"},
+		{[]string{at("a"), ""}, `"": no such file or directory`},
+		{[]string{at("empty")}, at("empty") + ": the directory has no files (directories in it: 0)"},
+		{[]string{at("only")}, at("only") + ": the directory has no files (directories in it: 1)"},
+		{[]string{at("a"), dir}, at("a") + ": named twice"},
+		{[]string{"-", "-"}, "standard input: named twice"},
+	} {
+		if _, err := (Options{}).Open(c.names...); err == nil || !sameError(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.names, err, c.want)
+		}
+	}
+}
+
+// sameError compares errors but for the words of the system about a missing file.
+func sameError(got, want string) bool {
+	before, missing := strings.CutSuffix(want, "no such file or directory")
+	return got == want || missing && strings.HasPrefix(got, before)
+}
