@@ -93,17 +93,20 @@ func within(err error, step string) error {
 
 func atIndex(err error, i int) error { return within(err, "["+strconv.Itoa(i)+"]") }
 
-// unexpected returns the error of a byte that is not what is wanted.
-func (s *Scanner) unexpected(want string) error {
+// Unexpected returns the error of the byte data[i], or of the end of data, where something
+// else is wanted.
+func Unexpected(data []byte, i int, want string) *Error {
 	found := "the end"
-	if s.pos < len(s.data) {
-		r, size := utf8.DecodeRune(s.data[s.pos:])
+	if i < len(data) {
+		r, size := utf8.DecodeRune(data[i:])
 		if found = strconv.QuoteRune(r); r == utf8.RuneError && size == 1 {
-			found = fmt.Sprintf("%#x", s.data[s.pos])
+			found = fmt.Sprintf("%#x", data[i])
 		}
 	}
-	return &Error{Byte: s.pos, Syntax: true, Problem: fmt.Sprintf("found %s, want %s", found, want)}
+	return &Error{Byte: i, Syntax: true, Problem: fmt.Sprintf("found %s, want %s", found, want)}
 }
+
+func (s *Scanner) unexpected(want string) error { return Unexpected(s.data, s.pos, want) }
 
 // wrong returns the error of a value that is not what is wanted. It skips the value.
 func (s *Scanner) wrong(want string) error {
@@ -182,9 +185,6 @@ func (s *Scanner) Kind() Kind {
 	}
 	return Bad
 }
-
-// Offset returns where in the data the next byte is, from 0.
-func (s *Scanner) Offset() int { return s.pos }
 
 // Object reads an object. It calls field for each of its fields, before the value, with
 // a name that is valid until field returns. If field does not read the value, it is
