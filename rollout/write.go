@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -78,18 +79,10 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 	seen := map[string]bool{metadataName: true}
 	pos := int64(0)
 	for _, t := range tensors {
-		size, err := t.size()
-		switch {
-		case err != nil:
+		size, err := t.check(seen)
+		if err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", quote(t.Name), err)
-		case !utf8.ValidString(t.Name):
-			return nil, fmt.Errorf("tensor %s: name is not UTF-8", quote(t.Name))
-		case len(t.Shape) > maxDims:
-			return nil, fmt.Errorf("tensor %s: %d dimensions, want at most %d", quote(t.Name), len(t.Shape), maxDims)
-		case seen[t.Name]:
-			return nil, fmt.Errorf("tensor %s: name is taken", quote(t.Name))
 		}
-		seen[t.Name] = true
 		shape := append([]int64{}, t.Shape...) // nil would become null
 		fmt.Fprintf(&h, `%s%s:{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}`,
 			comma, marshal(t.Name), dtypeOf(t.Data), marshal(shape), pos, pos+size)
@@ -117,7 +110,25 @@ func marshal(v any) []byte {
 	return text
 }
 
-// size checks the tensor and returns the bytes of its data.
+// check checks the tensor, whose name must be new to seen, and returns the bytes of its
+// data.
+func (t Tensor) check(seen map[string]bool) (size int64, err error) {
+	size, err = t.size()
+	switch {
+	case err != nil:
+		return 0, err
+	case !utf8.ValidString(t.Name):
+		return 0, errors.New("name is not UTF-8")
+	case len(t.Shape) > maxDims:
+		return 0, fmt.Errorf("%d dimensions, want at most %d", len(t.Shape), maxDims)
+	case seen[t.Name]:
+		return 0, errors.New("name is taken")
+	}
+	seen[t.Name] = true
+	return size, nil
+}
+
+// size checks the shape and returns the bytes of the tensor's data.
 func (t Tensor) size() (int64, error) {
 	dtype := dtypeOf(t.Data)
 	if dtype == "" {
