@@ -196,10 +196,13 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 		_, logits := x.Data.(*reweight.Logits)
 		want, width := []int64{T}, int64(4)
 		switch {
+		case x.Field == "Role":
+			width = 1
 		case x.Per == reweight.PerTrajectory:
 			want = []int64{S}
 		case logits:
 			want = []int64{T, anySize}
+			width = min(int64(array.dtype.size), 4)
 		}
 		same := func(got, want int64) bool { return got == want || want == anySize && got > 0 }
 		if !slices.EqualFunc(array.shape, want, same) {
