@@ -32,19 +32,19 @@ type Writer struct {
 	ids    []int32  // of the spans of one trajectory in the file
 
 	tokens, trajectories, spans int64
-	before                      [reweight.PerBoundary + 1]place // the last trajectory with elements of this unit
+	before                      [reweight.PerBoundary + 1]location // the last trajectory with elements of this unit
 
 	err error // of every further call
 }
 
-// A place says where a trajectory comes from.
-type place struct {
+// A location says where a trajectory comes from.
+type location struct {
 	file  string
 	line  int
 	index int64 // among the trajectories of the Writer
 }
 
-func (p place) String() string {
+func (p location) String() string {
 	switch {
 	case p.file == "":
 		return fmt.Sprintf("trajectory %d", p.index)
@@ -81,7 +81,7 @@ func (w *Writer) Add(t *Trajectory) error {
 }
 
 func (w *Writer) add(t *Trajectory) error {
-	here := place{t.File, t.Line, w.trajectories}
+	here := location{t.File, t.Line, w.trajectories}
 	b := t.Batch // a copy, whose offsets and spans are changed
 	T := b.Tokens()
 	if n := b.Trajectories(); n != 1 {
@@ -128,7 +128,7 @@ func (w *Writer) add(t *Trajectory) error {
 
 // append appends the elements of an array to its spool. The trajectories before had
 // elements of that unit if there are any.
-func (w *Writer) append(to **spool, a reweight.Array, here place) error {
+func (w *Writer) append(to **spool, a reweight.Array, here location) error {
 	seen := w.trajectories
 	if a.Per == reweight.PerToken {
 		seen = w.tokens
