@@ -24,6 +24,7 @@ import (
 const usage = `Usage:
   bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
   bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
+  bench show [flags] FILE...    rollouts for a person: turns, tokens and their weights, as text or as a page
   bench run [flags]             speed and errors of chosen kernels; writes reports
   bench overhead [flags]        what ActFocus and AEM cost a training step
   bench gate [flags]            is a benchmark slower than in another git revision, or a kernel than it may be?
@@ -73,7 +74,7 @@ func untilInterrupt(ctx context.Context) context.Context {
 // measures reports whether the command prints what it has when it is interrupted.
 // The others end at once, as by default.
 func measures(args []string) bool {
-	return len(args) == 0 || args[0] != "reweight" && args[0] != "info"
+	return len(args) == 0 || args[0] != "reweight" && args[0] != "show" && args[0] != "info"
 }
 
 // run does what the arguments say and returns the exit status. If ctx ends, it
@@ -90,6 +91,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	switch command {
 	case "reweight":
 		name, err = "bench reweight", reweightCommand(args[1:], out, losses.Compute)
+	case "show":
+		name, err = "bench show", showCommand(args[1:], out)
 	case "run":
 		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case "overhead":

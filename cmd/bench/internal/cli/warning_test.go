@@ -20,7 +20,7 @@ func TestWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if onTerminal(file) || onTerminal(&FirstError{W: file}) {
+	if Coloured(file) || Coloured(&FirstError{W: file}) {
 		t.Error("a file is no terminal")
 	}
 	if got := coloured("text"); got != "\x1b[1;33mtext\x1b[0m" {

@@ -9,14 +9,13 @@ import (
 	"strconv"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 )
 
 //go:embed report.html
 var page string
 
-// In the page, line is printable.Line.
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"line": printable.Line}).Parse(page))
+var pageTemplate = template.Must(show.Templates("report").Parse(page))
 
 // A grid is a table of the page; the first columns are text.
 type grid struct {
@@ -27,7 +26,7 @@ type grid struct {
 
 // WriteHTML writes one page that needs nothing else: no font and no network. Its
 // script sorts tables, and all else works without it.
-func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
+func (r Report) WriteHTML(w io.Writer, rollout show.Page) error {
 	results, p := r.oneWorker(), isas(r.Machine.Series())
 	text, header, rows := r.Table()
 	header, rows = append(header, "outliers", "A/A null"), append([][]string{}, rows...)
@@ -37,9 +36,9 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
 		Verdict, Figures               [][2]string
 		Noisy                          string
 		About                          [][]string
-		Roofline, Bars, Tokens         drawing
+		Roofline, Bars                 drawing
 		Kernels, Goals, Steps, Results grid
-		Rollout                        Rollout
+		Rollout                        show.Page
 		Notes                          []string
 		Drift                          string
 		Mark                           string
@@ -52,9 +51,6 @@ func (r Report) WriteHTML(w io.Writer, rollout Rollout) error {
 		data.Workers = results[0].Workers
 		data.Roofline = draw(func(width float64) template.HTML { return roofline(p, results, width) })
 		data.Bars = draw(func(width float64) template.HTML { return bars(p, results, width) })
-	}
-	if len(rollout.Tokens) > 0 {
-		data.Tokens = draw(func(width float64) template.HTML { return rolloutBars(rollout, width) })
 	}
 	data.Kernels = kernelGrid(results)
 	data.Goals.Text, data.Goals.Header, data.Goals.Rows = r.Goals()

@@ -17,9 +17,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/kernels"
 	"golang.org/x/perf/benchfmt"
 )
@@ -70,9 +72,18 @@ func sample() Report {
 	return r
 }
 
-var someRollout = Rollout{Title: "A rollout.", Tokens: []Token{
-	{"<obs>", "masked", 0, 0}, {"&", "reasoning", 0.1, 1.2}, {"Left", "action", 1.4, 1.2}, {"Right", "action", 1.1, 0.8}, {"x", "masked", 0, 0},
-}}
+// rolloutOf is a page with one rollout.
+func rolloutOf(title string, tokens ...show.Token) show.Page {
+	return show.Page{Trajectories: []show.Trajectory{{Title: title, Tokens: tokens, Turns: []show.Turn{{Start: 0, Agent: 1, End: len(tokens)}}}}}
+}
+
+func token(text string, role reweight.Role, weight, factor float64) show.Token {
+	return show.Token{Text: text, Role: role, ActFocus: weight, Factor: factor, Entropy: math.NaN(), Logprob: math.NaN(), Advantage: math.NaN()}
+}
+
+var someRollout = rolloutOf("A rollout.",
+	token("<obs>", reweight.RoleMasked, 0, math.NaN()), token("&", reweight.RoleReasoning, 0.1, 1.2), token("Left", reweight.RoleAction, 1.4, 1.2),
+	token("Right", reweight.RoleAction, 1.1, 0.8), token("x", reweight.RoleMasked, 0, math.NaN()))
 
 func page4(t *testing.T, r Report) string {
 	t.Helper()
@@ -157,10 +168,13 @@ func TestHTML(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"Test CPU", "because", "0.980-1.030", "rows, 20 GB/s", "tokens, 20 GB/s", "masked", "reasoning", "action", "Left", "token 2 Left: action, ActFocus weight 1.400, AEM factor 1.200", "AVX2"} {
+	for _, want := range []string{"Test CPU", "because", "0.980-1.030", "rows, 20 GB/s", "tokens, 20 GB/s", "masked", "reasoning", "action", "Left", "AVX2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
+	}
+	if want := `title="token 2: action, ActFocus weight 1.4, AEM factor 1.2, weight 1.68"`; !strings.Contains(html, want) {
+		t.Errorf("no %s", want)
 	}
 	if !strings.Contains(html, "prefers-color-scheme: dark") || !strings.Contains(html, "max-width: 760px") || strings.Contains(text, Ended) {
 		t.Error("no dark or narrow form, or a whole run that is marked as partial")
@@ -565,7 +579,7 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := example.WriteSVG(&b); err != nil {
+	if err := WriteSVG(&b, example.Trajectories[0]); err != nil {
 		t.Fatal(err)
 	}
 	if want, err := os.ReadFile("../../../../docs/rollout.svg"); err != nil || !bytes.Equal(b.Bytes(), want) {
@@ -585,7 +599,7 @@ func TestPicture(t *testing.T) {
 			t.Errorf("the picture has %s", word)
 		}
 	}
-	for _, token := range example.Tokens {
+	for _, token := range example.Trajectories[0].Tokens {
 		if !strings.Contains(text, ">"+safe(token.Text)+"</text>") {
 			t.Errorf("no token %q", token.Text)
 		}
@@ -619,10 +633,10 @@ func TestHostileText(t *testing.T) {
 	r := sample()
 	r.Machine.CPU, r.Machine.Why, r.Results[0].Kernel, r.Failures = hostile, hostile, hostile, []string{hostile}
 	r.Overhead[0].Step = hostile
-	rollout := Rollout{Title: hostile, Tokens: []Token{{hostile, "action", 1, 1}, {hostile, hostile, 1, 1}}}
+	rollout := rolloutOf(hostile, token(hostile, reweight.RoleMasked, 0, 0), token(hostile, reweight.RoleAction, 1, 1), token(hostile, reweight.RoleReasoning, 1, 1))
 	var out [5]bytes.Buffer
 	for i, err := range []error{
-		r.Write(&out[0], cli.Table), r.Write(&out[1], cli.Markdown), r.Write(&out[2], cli.JSON), r.WriteHTML(&out[3], rollout), rollout.WriteSVG(&out[4]),
+		r.Write(&out[0], cli.Table), r.Write(&out[1], cli.Markdown), r.Write(&out[2], cli.JSON), r.WriteHTML(&out[3], rollout), WriteSVG(&out[4], rollout.Trajectories[0]),
 	} {
 		text := out[i].String()
 		if err != nil {

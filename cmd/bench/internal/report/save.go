@@ -48,5 +48,5 @@ func (r Report) Save(dir string) error {
 	results, page := fileNames(r.Partial)
 	err = atomicfile.Write(filepath.Join(dir, results), r.WriteJSON)
 	err = cli.Also(err, atomicfile.Write(filepath.Join(dir, page), func(w io.Writer) error { return r.WriteHTML(w, example) }))
-	return cli.Also(err, atomicfile.Write(filepath.Join(dir, pictureName), example.WriteSVG))
+	return cli.Also(err, atomicfile.Write(filepath.Join(dir, pictureName), func(w io.Writer) error { return WriteSVG(w, example.Trajectories[0]) }))
 }

@@ -1,0 +1,147 @@
+package show
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
+)
+
+//go:embed page.html
+var page string
+
+var pageTemplate = Templates("show")
+
+// Templates returns an empty template of that name, beside those that pages share:
+// "style" for their style sheet, "sort" for the script that sorts tables of the class
+// sorts, "legend" of a Page, and "rollout" of one of its Views. line is printable.Line.
+func Templates(name string) *template.Template {
+	return template.Must(template.New(name).Funcs(template.FuncMap{"line": printable.Line}).Parse(page))
+}
+
+// WriteHTML writes one page that needs nothing else: no font and no network. Its script
+// sorts tables, and all else works without it.
+func (p Page) WriteHTML(w io.Writer) error { return pageTemplate.ExecuteTemplate(w, "page", p) }
+
+// A View is a trajectory for the template "rollout". Its texts can be printed.
+type View struct {
+	Title   string
+	Turns   []turnView
+	Columns []string // of figures, in the table of the tokens
+	r       Trajectory
+	columns []column
+}
+
+type turnView struct {
+	Name               string
+	Figures            [][2]string
+	Begin, Middle, End []tokenView // what the environment said
+	Answer             []tokenView
+}
+
+type tokenView struct {
+	Text, Role   string
+	Space, Break bool   // what follows it: a space, a new line
+	About        string // its figures
+	Weighed      bool
+	Height       string // of its bar, as a part of the highest
+	Mark         string // over it
+}
+
+// A rowView is a row of the table of the tokens.
+type rowView struct {
+	Number     int
+	Text, Role string
+	Cells      []string
+}
+
+// A column is a figure that at least one token of a page has.
+type column struct {
+	name  string
+	value func(Token) float64
+}
+
+var allColumns = [...]column{
+	{"entropy", func(t Token) float64 { return t.Entropy }},
+	{"log-probability", func(t Token) float64 { return t.Logprob }},
+	{"ActFocus weight", func(t Token) float64 { return t.ActFocus }},
+	{"AEM factor", func(t Token) float64 { return t.Factor }},
+	{"weight", Token.Weight},
+	{"advantage", func(t Token) float64 { return t.Advantage }},
+}
+
+// Views returns the trajectories as the template shows them.
+func (p Page) Views() []View {
+	most, spaced := p.Most(), p.Spaced()
+	var all []View
+	for _, r := range p.Trajectories {
+		v := View{Title: r.Title, r: r}
+		for _, c := range allColumns {
+			if _, lo, hi := over(r.Tokens, c.value); lo <= hi {
+				v.columns = append(v.columns, c)
+				v.Columns = append(v.Columns, c.name)
+			}
+		}
+		views := func(from, to int) []tokenView {
+			var tokens []tokenView
+			for i, t := range r.Tokens[from:to] {
+				tokens = append(tokens, v.tokenView(from+i, t, most, spaced))
+			}
+			return tokens
+		}
+		for n, turn := range r.Turns {
+			begin, middle, _ := r.Said(turn)
+			a := turn.Start + len(begin)
+			b := a + len(middle)
+			v.Turns = append(v.Turns, turnView{
+				fmt.Sprintf("Turn %d", n+1), p.Figures(r, turn),
+				views(turn.Start, a), views(a, b), views(b, turn.Agent), views(turn.Agent, turn.End),
+			})
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func (v View) tokenView(number int, t Token, most float64, spaced bool) tokenView {
+	view := tokenView{Text: printed(t.Text), Role: t.RoleName(), Space: spaced, Break: strings.Contains(t.Text, "\n"), Height: "0"}
+	about := []string{fmt.Sprintf("token %d: %s", number, view.Role)}
+	for _, c := range v.columns {
+		if x := c.value(t); !math.IsNaN(x) {
+			about = append(about, c.name+" "+number4(x))
+		}
+	}
+	view.About = strings.Join(about, ", ")
+	if w := t.Weight(); !math.IsNaN(w) {
+		view.Weighed = true
+		view.Height = fmt.Sprintf("%.4f", w/most)
+		if t.Role == reweight.RoleAction {
+			view.Mark = fmt.Sprintf("%.2f", w)
+		}
+	}
+	return view
+}
+
+func number4(x float64) string { return fmt.Sprintf("%.4g", x) }
+
+// Rows are those of the table of the tokens.
+func (v View) Rows() []rowView {
+	var rows []rowView
+	for i, t := range v.r.Tokens {
+		row := rowView{Number: i, Text: printed(t.Text), Role: t.RoleName()}
+		for _, c := range v.columns {
+			cell := "-"
+			if x := c.value(t); !math.IsNaN(x) {
+				cell = number4(x)
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

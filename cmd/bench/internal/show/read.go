@@ -1,0 +1,223 @@
+package show
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// A Source gives trajectories, as a *rollout.Source does.
+type Source interface {
+	Next() (*rollout.Trajectory, error)
+	Guard(do func() error) error
+	Report() rollout.Report
+}
+
+// Options say what to show of a source.
+type Options struct {
+	Chosen     Choice
+	Signal     reweight.Signal // of ActFocus
+	Vocabulary Vocabulary      // texts of tokens whose source has none; may be nil
+}
+
+// A Choice is which trajectories to show, by their numbers in the source: ranges, each
+// from its first number to its last.
+type Choice [][2]int
+
+// ParseChoice reads numbers and ranges, such as 0,4-7.
+func ParseChoice(text string) (Choice, error) {
+	var c Choice
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		first, err := strconv.ParseUint(from, 10, 31)
+		last, err2 := strconv.ParseUint(to, 10, 31)
+		if err != nil || err2 != nil || last < first {
+			return nil, fmt.Errorf("has %q, want numbers from 0 and ranges, such as 0,4-7", part)
+		}
+		c = append(c, [2]int{int(first), int(last)})
+	}
+	return c, nil
+}
+
+func (c Choice) has(n int) bool {
+	return slices.ContainsFunc(c, func(r [2]int) bool { return r[0] <= n && n <= r[1] })
+}
+
+// most is the largest number of the choice.
+func (c Choice) most() int {
+	most := 0
+	for _, r := range c {
+		most = max(most, r[1])
+	}
+	return most
+}
+
+// maxTokens bounds the memory of Read, which takes some 40 bytes a token: a small file can
+// declare many tokens that are a hole in it.
+const maxTokens = 1 << 26
+
+// A chosen trajectory of a source.
+type chosen struct {
+	number int
+	*rollout.Trajectory
+	ids []int32
+}
+
+// Read reads all trajectories of the source, because the weights of one depend on the
+// others, and returns a page with the chosen ones.
+func Read(src Source, opt Options) (Page, error) {
+	var p Page
+	b, all, err := gather(src, opt)
+	if err != nil {
+		return p, err
+	}
+	if n := b.Trajectories(); n == 0 {
+		return p, errors.New("there are no trajectories")
+	} else if most := opt.Chosen.most(); most >= n {
+		return p, fmt.Errorf("-trajectory has %d, want 0 to %d: there are %s trajectories", most, n-1, humanize.Comma(int64(n)))
+	}
+	c, err := NewCredit(b, opt.Signal)
+	if err != nil {
+		return p, rollout.InFile(err)
+	}
+	files := map[string]Vocabulary{}
+	named := true // all tokens have texts
+	for _, one := range all {
+		from, to := b.SeqOffsets[one.number], b.SeqOffsets[one.number+1]
+		words := opt.Vocabulary
+		if one.Texts == nil && words == nil {
+			if _, ok := files[one.File]; !ok {
+				files[one.File] = fileVocabulary(one.File)
+			}
+			words = files[one.File]
+		}
+		named = named && (one.Texts != nil || words != nil && one.ids != nil)
+		r := NewTrajectory(b, c, from, to, texts(one, words, int(to-from)))
+		r.Title = title(one, b, len(r.Turns))
+		p.Trajectories = append(p.Trajectories, r)
+	}
+	p.Notes = c.Notes
+	if !slices.Contains(b.Role, reweight.RoleAction) {
+		p.Notes = append(p.Notes, "No token is an action: -action-tags, or -action-open and -action-close, say which tags stand around one.")
+	}
+	if !named {
+		p.Notes = append(p.Notes, "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts.")
+	}
+	report := src.Report()
+	for _, o := range report.Arrays {
+		if o.Kind != rollout.Estimated {
+			continue
+		}
+		p.Estimated = p.Estimated || o.Name == "entropy"
+		note := fmt.Sprintf("Figures with ~ are estimates: %s was estimated from %s", o.Name, o.From)
+		if math.IsInf(o.Width, 1) {
+			note += ", without bounds."
+		} else {
+			note += fmt.Sprintf("; its bounds are %s nats apart in the mean.", number(o.Width))
+		}
+		p.Notes = append(p.Notes, note)
+	}
+	p.Notes = append(p.Notes, report.Warnings...)
+	return p, nil
+}
+
+// gather packs the arrays that the figures need of all trajectories, and returns the
+// chosen trajectories. The arrays are copies.
+func gather(src Source, opt Options) (*reweight.Batch, []chosen, error) {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	var all []chosen
+	spans := int32(0)
+	err := src.Guard(func() error { // somebody may make the file shorter
+		ws := reweight.Workspace{Workers: 1} // as Guard asks
+		for number := 0; ; number++ {
+			r, err := src.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if len(b.Role)+r.Tokens() > maxTokens {
+				return fmt.Errorf("%s: more than %s tokens, which bench show has no memory for: split the file by groups",
+					printable.Text(r.File), humanize.Comma(maxTokens))
+			}
+			need := append([]string{"entropy", "old_logprobs"}, signalArrays[opt.Signal]...)
+			if err := rollout.Derive(&ws, &r.Batch, need...); err != nil {
+				return fmt.Errorf("%s: %w", printable.Text(r.File), rollout.InFile(err))
+			}
+			b.Role = append(b.Role, r.Role...)
+			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+			b.GroupIDs = append(b.GroupIDs, r.GroupIDs...)
+			b.Rewards = append(b.Rewards, r.Rewards...)
+			b.RefEnergy = append(b.RefEnergy, r.RefEnergy...)
+			b.Entropy = append(b.Entropy, r.Entropy...)
+			b.OldLogprobs = append(b.OldLogprobs, r.OldLogprobs...)
+			b.RefLogprobs = append(b.RefLogprobs, r.RefLogprobs...)
+			b.RefEntropy = append(b.RefEntropy, r.RefEntropy...)
+			b.Advantages = append(b.Advantages, r.Advantages...)
+			next := spans
+			for _, s := range r.SpanIDs {
+				if s >= 0 {
+					s += spans
+					next = max(next, s+1)
+				}
+				b.SpanIDs = append(b.SpanIDs, s)
+			}
+			spans = next
+			if opt.Chosen.has(number) {
+				all = append(all, chosen{number, r, slices.Clone(r.TokenIDs)})
+			}
+		}
+	})
+	if err != nil || b.Trajectories() == 0 {
+		return b, nil, err
+	}
+	return b, all, rollout.InFile(b.Validate())
+}
+
+// texts returns the texts of a trajectory's tokens: its own, those of a vocabulary, or
+// ids.
+func texts(one chosen, words Vocabulary, n int) []string {
+	if one.Texts != nil {
+		return one.Texts
+	}
+	all := make([]string, n)
+	for i := range all {
+		if one.ids == nil {
+			all[i] = "#?"
+		} else if text, ok := words[one.ids[i]]; ok {
+			all[i] = text
+		} else {
+			all[i] = fmt.Sprintf("#%d", one.ids[i])
+		}
+	}
+	return all
+}
+
+// title names a trajectory and says what it is.
+func title(one chosen, b *reweight.Batch, turns int) string {
+	text := fmt.Sprintf("Trajectory %d of %s", one.number, printable.Text(one.File))
+	if one.Line > 0 {
+		text += fmt.Sprintf(", line %d", one.Line)
+	}
+	text += ": "
+	if one.Group != "" {
+		text += "group " + printable.Text(one.Group) + ", "
+	}
+	if b.Rewards != nil {
+		text += fmt.Sprintf("reward %g, ", b.Rewards[one.number])
+	}
+	return text + fmt.Sprintf("%d turns, %s tokens.", turns, humanize.Comma(b.SeqOffsets[one.number+1]-b.SeqOffsets[one.number]))
+}
