@@ -1,0 +1,173 @@
+package score
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata"
+)
+
+// frozenLake returns the rollouts of testdata, as one batch.
+func frozenLake(t testing.TB) *reweight.Batch {
+	t.Helper()
+	f, err := rollout.Parse(testdata.FrozenLakeSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// trajectory returns a trajectory of the batch, as a source does.
+func trajectory(b *reweight.Batch, s int) *rollout.Trajectory {
+	from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
+	t := &rollout.Trajectory{Group: strconv.Itoa(int(b.GroupIDs[s])), File: "file", Line: s + 1}
+	parts := t.Batch.Arrays()
+	for i, a := range b.Arrays() {
+		if a.Len() == 0 || a.Field == "SeqOffsets" {
+			continue
+		}
+		low, high := from, to
+		if a.Per == reweight.PerTrajectory {
+			low, high = int64(s), int64(s+1)
+		}
+		switch data := a.Data.(type) {
+		case *[]reweight.Role:
+			*parts[i].Data.(*[]reweight.Role) = (*data)[low:high]
+		case *[]int32:
+			*parts[i].Data.(*[]int32) = slices.Clone((*data)[low:high])
+		case *[]float32:
+			*parts[i].Data.(*[]float32) = slices.Clone((*data)[low:high])
+		default:
+			panic(a.Name)
+		}
+	}
+	t.SeqOffsets = []int64{0, to - from}
+	t.GroupIDs[0] = 0
+	first := int32(-1)
+	for i, id := range t.SpanIDs {
+		if first < 0 {
+			first = id
+		}
+		if id >= 0 {
+			t.SpanIDs[i] -= first
+		}
+	}
+	return t
+}
+
+// trajectories returns those of the batch.
+func trajectories(b *reweight.Batch) []*rollout.Trajectory {
+	var all []*rollout.Trajectory
+	for s := range b.Trajectories() {
+		all = append(all, trajectory(b, s))
+	}
+	return all
+}
+
+// A shard is a file of trajectories.
+type shard []*rollout.Trajectory
+
+// named returns the trajectories as a file of that name.
+func named(name string, of ...*rollout.Trajectory) shard {
+	var s shard
+	for i, t := range of {
+		t := *t
+		t.File, t.Line = name, i+1
+		s = append(s, &t)
+	}
+	return s
+}
+
+// source returns a function like rollout.Source.Next.
+func source(shards ...shard) func() (*rollout.Trajectory, error) {
+	all := slices.Concat(shards...)
+	return func() (*rollout.Trajectory, error) {
+		if len(all) == 0 {
+			return nil, io.EOF
+		}
+		t := all[0]
+		all = all[1:]
+		return t, nil
+	}
+}
+
+// of is Of, of shards.
+func of(opt Options, shards ...shard) (*Partial, error) {
+	files, err := read(source(shards...), opt)
+	if err != nil {
+		return nil, err
+	}
+	return merge(opt.ActFocus.Signal, files)
+}
+
+func mustOf(t testing.TB, opt Options, shards ...shard) *Partial {
+	t.Helper()
+	p, err := of(opt, shards...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustMerge(t testing.TB, partials ...*Partial) *Partial {
+	t.Helper()
+	p, err := Merge(partials...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// deal deals the trajectories out to shards at random. A shard may get none.
+func deal(all []*rollout.Trajectory, shards int, seed uint64) []shard {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	parts := make([][]*rollout.Trajectory, shards)
+	for _, i := range rng.Perm(len(all)) {
+		k := rng.IntN(shards)
+		parts[k] = append(parts[k], all[i])
+	}
+	var s []shard
+	for i, p := range parts {
+		s = append(s, named(fmt.Sprintf("shard-%02d", i), p...))
+	}
+	return s
+}
+
+// A result is the scores of one trajectory.
+type result struct{ weights, advantages []float32 }
+
+// results scores the shards as part of a batch, and returns the scores of the trajectories by
+// the first of their log-probabilities, which differ.
+func results(t testing.TB, merged *Partial, opt Options, shards ...shard) map[float32]result {
+	t.Helper()
+	all := map[float32]result{}
+	err := apply(source(shards...), merged, opt, func(s Scored) error {
+		if len(s.Weights) != s.Tokens() || len(s.Advantages) != s.Tokens() {
+			t.Errorf("%d weights and %d advantages of %d tokens", len(s.Weights), len(s.Advantages), s.Tokens())
+		}
+		all[keyOfTest(s.Trajectory)] = result{slices.Clone(s.Weights), slices.Clone(s.Advantages)}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func keyOfTest(t *rollout.Trajectory) float32 {
+	sum := float32(0)
+	for i, l := range t.OldLogprobs {
+		sum += l * float32(i+1)
+	}
+	return sum
+}

@@ -1,0 +1,192 @@
+package score
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// partials returns partials of all kinds as text: of rewards and of advantages, of one
+// file and of several, with estimates and with nothing.
+func partials(t testing.TB) [][]byte {
+	all := trajectories(frozenLake(t))
+	given := *all[3]
+	given.Rewards, given.Advantages = nil, make([]float32, given.Tokens())
+	estimated := mustOf(t, Default, named("<e>\u2028", all[5]))
+	estimated.files[0].entropy = &Estimate{estimated.files[0].name, "top 20 log-probabilities", 0.051}
+	unbounded := mustOf(t, Default, named("u", all[6]))
+	unbounded.files[0].entropy = &Estimate{"u", "old_logprobs", math.Inf(1)}
+	var texts [][]byte
+	for _, p := range []*Partial{
+		mustOf(t, Default), mustOf(t, Default, named("a", all[0])), mustOf(t, Default, named("g", &given)),
+		mustMerge(t, estimated, unbounded), mustOf(t, Default, deal(all, 3, 1)...),
+	} {
+		reread(t, p)
+		texts = append(texts, marshal(t, p))
+	}
+	return texts
+}
+
+// TestEstimates: which files have estimated entropies survives merging and writing.
+func TestEstimates(t *testing.T) {
+	p := new(Partial)
+	if err := json.Unmarshal(partials(t)[3], p); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(mustMerge(t, p, mustOf(t, Default, named("x", trajectories(frozenLake(t))[0]))).Estimates())
+	for _, want := range []string{"{<e>\u2028 top 20 log-probabilities 0.051}", "{u old_logprobs +Inf}"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("estimates are %s, want %s", got, want)
+		}
+	}
+}
+
+// TestSmall: a partial is small: some hundred bytes, and for each group as many, and its
+// spans.
+func TestSmall(t *testing.T) {
+	p := mustOf(t, Default, named("a", trajectories(frozenLake(t))...))
+	n := p.Totals()
+	if size, most := len(marshal(t, p)), 500+300*n.Groups+6*n.Spans; size > most {
+		t.Errorf("%d bytes, want at most %d", size, most)
+	}
+}
+
+// TestSpace: white space around and within the text does not count.
+func TestSpace(t *testing.T) {
+	for _, text := range partials(t) {
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, text, " ", "\t"); err != nil {
+			t.Fatal(err)
+		}
+		indented.WriteByte('\n')
+		var p Partial
+		if err := json.Unmarshal(indented.Bytes(), &p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestHostile: what MarshalJSON does not write is refused in one line.
+func TestHostile(t *testing.T) {
+	texts := partials(t)
+	for _, c := range []struct{ old, new, want string }{
+		{`"reweight_partial":1`, `"reweight_partial":2`, "reweight_partial is 2, want 1"},
+		{`"reweight_partial":1`, `"x":1`, "reweight_partial is missing"},
+		{`"reweight_partial":1`, `"Reweight_partial":1`, "not as it was written"},
+		{`"signal":"energy"`, `"signal":"heat"`, `is "heat", want one of`},
+		{`"advantages":"rewards"`, `"advantages":"rewards","advantages":"rewards"`, "not as it was written"},
+		{`"advantages":"rewards"`, `"advantages":"luck"`, "rewards are there if advantages come from them"},
+		{`"advantages":"advantages"`, `"advantages":""`, `advantages is "", want "rewards" or "advantages"`},
+		{`"advantages":"rewards"`, `"advantages":"rewards","extra":0`, "unknown field"},
+		{`"advantages":"rewards"`, `"advantages":7`, "cannot unmarshal"},
+		{`"files":[`, `"files":null,"x":[`, "unknown field"},
+		{`"sha256":"`, `"sha256":"00`, "want 64 hexadecimal digits"},
+		{`"sha256":"`, `"sha256":"x`, "want 64 hexadecimal digits"},
+		{`"trajectories":1,`, `"trajectories":0,`, "has 0 trajectories"},
+		{`"trajectories":1,`, `"trajectories":2,`, "groups have 1 rewards, but files have 2 trajectories"},
+		{`"trajectories":1,`, `"trajectories":9007199254740993,`, "want at least 1, and at most 9007199254740992"},
+		{`"trajectories":1,"tokens":`, `"trajectories":1,"tokens":-`, "tokens, want at least 1"},
+		{`"actions":{"n":`, `"actions":{"n":9`, "actions: "},
+		{`"actions":{"n":`, `"actions":{"n":-`, "actions: n is -"},
+		{`"actions":{"n":`, `"actions":{"n":1e`, "cannot unmarshal"},
+		{`"sum":"-0x`, `"sum":"-0x0`, "not as it was written"},
+		{`"sum":"-0x`, `"sum":"-0xffffffff`, "squares is too small"},
+		{`"sum":"-0x`, `"sum":"-1x`, "want a number such as"},
+		{`"squares":"0x`, `"squares":"-0x`, "squares is negative"},
+		{`"groups":[`, `"groups":[{"id":"~","file":0,"rewards":{"n":1,"sum":"0x0p0","squares":"0x0p0"},"spans":""},`, "not in order"},
+		{`"file":0`, `"file":1`, "file is none of the 1 files"},
+		{`"file":0`, `"file":-1`, "file is none of the 1 files"},
+		{`"file":0,`, ``, "file is none of the 1 files"},
+		{`"prompt":"`, `"prompt":"0`, "prompt is"},
+		{`"rewards":{"n":1`, `"rewards":{"n":0`, "rewards: n is 0, want at least 1"},
+		{`"spans":"`, `"spans":"AACAfw`, "spans is not base64"},
+		{`"spans":"`, `"spans":"AAAAAAAA`, "spans is not base64"},
+		{`"spans":"`, `"spans":"AACAfwAAgH8AAIB/`, "spans[0] is +Inf"},
+		{`"spans":"`, `"spans":"AAAAgAAAAAAAAAAA`, "spans[0] is -0"},
+		{`"spans":"`, `"spans":"AACAPwAAAAAAAIA/`, "spans[1] is 0, below the 1 before it"},
+		{`"spans":"`, `"spans":" `, "spans is not base64"},
+		{`"id":"`, `"id":"` + strings.Repeat("x", 65), "its id has 66 bytes, want at most 64"},
+		{`"width":0.051`, `"width":-1`, "width is -1"},
+		{`"width":null`, `"width":"x"`, "cannot unmarshal"},
+		{`}`, `}}`, "invalid character"},
+		{`{`, `[`, "invalid character"},
+	} {
+		found := false
+		for _, text := range texts {
+			bad := strings.Replace(string(text), c.old, c.new, 1)
+			if bad == string(text) {
+				continue
+			}
+			err := json.Unmarshal([]byte(bad), new(Partial))
+			if err == nil { // of this one it makes another partial
+				continue
+			}
+			found = found || strings.Contains(err.Error(), c.want)
+			if s := err.Error(); strings.ContainsAny(s, "\n\u202e") || len(s) > 600 {
+				t.Errorf("%s for %s: error %q is not one short line", c.new, c.old, s)
+			}
+		}
+		if !found {
+			t.Errorf("%s for %s: no error says %q", c.new, c.old, c.want)
+		}
+	}
+	for _, text := range []string{"", "null", "0", "[]", "{}", `"x"`, `{"reweight_partial":1}`, `{"reweight_partial":null}`, strings.Repeat("[", 1<<20)} {
+		if err := json.Unmarshal([]byte(text), new(Partial)); err == nil {
+			t.Errorf("%.20q is taken", text)
+		}
+	}
+	p := mustOf(t, Default, named("x", trajectories(frozenLake(t))[0]))
+	before := string(marshal(t, p))
+	if err := p.UnmarshalJSON(texts[4][:len(texts[4])-1]); err == nil || string(marshal(t, p)) != before {
+		t.Errorf("error %v, and after it the partial differs", err)
+	}
+}
+
+// checkText reads any text as a partial: no panic, memory of the order of its size, an
+// error or a partial that is written as the same text and can be used.
+func checkText(t *testing.T, text []byte) {
+	t.Helper()
+	p := new(Partial)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := p.UnmarshalJSON(text)
+	runtime.ReadMemStats(&after)
+	if n, most := after.TotalAlloc-before.TotalAlloc, uint64(100*len(text)+1<<16); n > most {
+		t.Errorf("%d bytes of text made %d bytes of allocations", len(text), n)
+	}
+	if err != nil {
+		return
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		t.Fatal(err)
+	}
+	if again := marshal(t, p); !bytes.Equal(again, compact.Bytes()) {
+		t.Fatalf("%s is written as %s", text, again)
+	}
+	p.Totals()
+	p.Digest()
+	if n := len(p.files); n > 0 {
+		if _, err := Merge(p, p); err == nil {
+			t.Error("its files are taken twice")
+		}
+	}
+	opt := Default
+	opt.ActFocus.Signal, opt.AEM.Scope = p.signal, reweight.ScopeBatch
+	if _, err := newApplier(p, opt); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, text := range partials(f) {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { checkText(t, text) })
+}

@@ -1,0 +1,391 @@
+package score
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// A Partial has the statistics of some files, or of all of them: what Apply needs to
+// score a trajectory as part of the batch. It does not change once it is made, and is safe
+// for concurrent use.
+//
+// As JSON it is text to pass on as it is: equal partials are equal texts, and of any other
+// text UnmarshalJSON returns an error, white space aside.
+type Partial struct {
+	signal     reweight.Signal
+	advantages origin
+	actions    sums    // of the signal of action tokens
+	files      []*file // by their sum, which all differ
+	groups     map[string]*group
+
+	once  sync.Once // sets spans
+	spans []float32 // of all groups, sorted
+}
+
+// An origin is the array that advantages come from.
+type origin string
+
+const (
+	unknown         origin = ""           // there is no trajectory yet
+	fromRewards     origin = "rewards"    // by GRPO
+	givenAdvantages origin = "advantages" // as the source gives them
+)
+
+// A file is one that trajectories were read from.
+type file struct {
+	name         string
+	sum          [sha256.Size]byte // of what its trajectories count for
+	trajectories int64
+	tokens       int64
+	entropy      *Estimate // or nil
+}
+
+// A group is the trajectories that have one group id.
+type group struct {
+	rewards sums
+	spans   []float32 // mean entropies of the spans, sorted, without a negative zero
+
+	// prompt is the begin of the SHA-256 of the tokens before the first response, and
+	// file is one that has it. Where token ids do not tell, prompt is that of nothing.
+	prompt promptSum
+	file   *file
+}
+
+// A promptSum is zero if the prompt is not known.
+type promptSum [16]byte
+
+// An Estimate says of a file that its entropies were estimated.
+type Estimate struct {
+	File  string  // its name
+	From  string  // what they were estimated from, as in rollout.Origin
+	Width float64 // mean difference of their bounds in nats, infinite without bounds
+}
+
+// Totals are the counts of a Partial, and what ActFocus takes from it.
+type Totals struct {
+	Files, Groups, Spans          int
+	Trajectories, Tokens, Actions int64
+
+	// Mean and Deviation are those of the signal over action tokens, in nats; 0 if there
+	// are none. Deviation is the standard deviation, without ActFocus's Eps.
+	Mean, Deviation float64
+}
+
+// Totals returns the counts of p.
+func (p *Partial) Totals() Totals {
+	t := Totals{Files: len(p.files), Groups: len(p.groups), Actions: p.actions.n}
+	for _, f := range p.files {
+		t.Trajectories += f.trajectories
+		t.Tokens += f.tokens
+	}
+	for _, g := range p.groups {
+		t.Spans += len(g.spans)
+	}
+	if n := p.actions.n; n > 0 {
+		t.Mean, t.Deviation = p.actions.mean(), math.Sqrt(p.actions.variance(n))
+	}
+	return t
+}
+
+// Estimates returns the files whose entropies were estimated.
+func (p *Partial) Estimates() []Estimate {
+	var all []Estimate
+	for _, f := range p.files {
+		if f.entropy != nil {
+			all = append(all, *f.entropy)
+		}
+	}
+	return all
+}
+
+// Digest returns the SHA-256, in hexadecimal, of all that Apply takes from p besides the
+// identities of files. Batches of the same trajectories have the same digest, however they
+// are split into files.
+func (p *Partial) Digest() string {
+	h := sha256.New()
+	text, err := p.marshal(false)
+	if err != nil {
+		panic(err) // it has only what can be marshalled
+	}
+	h.Write(text)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Of reads the trajectories that src.Next has not returned yet, and returns their
+// statistics. A file of which none is left adds nothing.
+//
+// Trajectories need role and seq_offsets, span_ids, entropy, what the signal of ActFocus
+// is made of, and rewards or else advantages; entropy, ref_energy and the like can be
+// derived from logits. An array that is missing or wrong is an error that names the file,
+// and the line or the element.
+//
+// Of opt, only the signal counts for the statistics. The other options are checked.
+func Of(src *rollout.Source, opt Options) (*Partial, error) {
+	var p *Partial
+	err := src.Guard(func() error {
+		files, err := read(src.Next, opt)
+		if err != nil {
+			return err
+		}
+		if e := estimateOf(src.Report()); e != nil {
+			for _, f := range files {
+				f.files[0].entropy = &Estimate{f.files[0].name, e.From, e.Width}
+			}
+		}
+		p, err = merge(opt.ActFocus.Signal, files)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// estimateOf returns what the report says about an estimated entropy, or nil.
+func estimateOf(r rollout.Report) *rollout.Origin {
+	for _, a := range r.Arrays {
+		if a.Name == "entropy" && a.Kind == rollout.Estimated {
+			return &a
+		}
+	}
+	return nil
+}
+
+// read returns a partial for each file.
+func read(next func() (*rollout.Trajectory, error), opt Options) ([]*Partial, error) {
+	if err := opt.Check(); err != nil {
+		return nil, err
+	}
+	var done []*Partial
+	var b *builder
+	r := newReader(opt)
+	for {
+		t, err := next()
+		if b != nil && (err == io.EOF || err == nil && t.File != b.name) {
+			done = append(done, b.partial(r.endFile()))
+			b = nil
+		}
+		if err == io.EOF {
+			return done, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			b = newBuilder(t.File, opt.ActFocus.Signal)
+			r.beginFile()
+		}
+		if err := r.read(t); err != nil {
+			return nil, err
+		}
+		if err := b.add(t, r); err != nil {
+			return nil, r.at(t, err)
+		}
+	}
+}
+
+// A builder makes the partial of one file.
+type builder struct {
+	name    string // of the file
+	p       *Partial
+	file    *file
+	actions collector
+	mixed   map[*group]bool // with several prompts, of which none is the group's
+}
+
+func newBuilder(name string, signal reweight.Signal) *builder {
+	f := &file{name: strings.ToValidUTF8(name, "\ufffd")} // as JSON can hold it
+	return &builder{
+		name: name,
+		p:    &Partial{signal: signal, files: []*file{f}, groups: map[string]*group{}},
+		file: f, mixed: map[*group]bool{},
+	}
+}
+
+// add adds a trajectory that r has just read.
+func (b *builder) add(t *rollout.Trajectory, r *reader) error {
+	b.file.trajectories++
+	b.file.tokens += int64(t.Tokens())
+	if r.advantages == unknown { // it has neither tokens nor a reward
+		return nil
+	}
+	if before := b.p.advantages; before != unknown && before != r.advantages {
+		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages, before)
+	}
+	b.p.advantages = r.advantages
+	if i := b.actions.add(r.actions()); i >= 0 {
+		return r.signalNotFinite()
+	}
+	key := keyOf(t.Group)
+	g := b.p.groups[key]
+	if g == nil {
+		g = &group{file: b.file, prompt: r.prompt}
+		b.p.groups[key] = g
+	}
+	switch {
+	case b.mixed[g] || r.prompt == promptSum{}:
+	case g.prompt == promptSum{}:
+		g.prompt = r.prompt
+	case g.prompt != r.prompt: // the file says that they share a group, so prompts tell nothing
+		g.prompt, b.mixed[g] = promptSum{}, true
+	}
+	if r.advantages == fromRewards {
+		g.rewards.add(r.batch.Rewards[0])
+	}
+	g.spans = append(g.spans, r.means...)
+	return nil
+}
+
+func (b *builder) partial(sum [sha256.Size]byte) *Partial {
+	b.file.sum = sum
+	b.p.actions = b.actions.total()
+	for _, g := range b.p.groups {
+		slices.Sort(g.spans)
+	}
+	return b.p
+}
+
+// maxKey is the length of the longest group id that is its own key.
+const maxKey = 64
+
+// keyOf returns what stands for a group id in a partial: the id, or its hash if it is
+// long or no text.
+func keyOf(id string) string {
+	if len(id) <= maxKey && utf8.ValidString(id) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "sha256:" + hex.EncodeToString(sum[:]) // longer than maxKey
+}
+
+// Merge returns the statistics of all files of the partials. A file that is in two of
+// them is an error, and so are different signals, rewards in some of them and only
+// advantages in others, and a group with one prompt here and another there. A file is known
+// by what its trajectories count for, not by its name.
+func Merge(partials ...*Partial) (*Partial, error) {
+	if len(partials) == 0 {
+		return nil, errors.New("no partials to merge")
+	}
+	return merge(partials[0].signal, partials)
+}
+
+func merge(signal reweight.Signal, partials []*Partial) (*Partial, error) {
+	m := &Partial{signal: signal, groups: map[string]*group{}}
+	groups := map[string][]*group{}
+	var first *Partial // with trajectories
+	var tokens, trajectories int64
+	for _, p := range partials {
+		if p.signal != signal {
+			return nil, fmt.Errorf("%s has statistics of the signal %v, and %s of %v", partials[0].name(), signal, p.name(), p.signal)
+		}
+		if p.advantages != unknown {
+			if first == nil {
+				first = p
+				m.advantages = p.advantages
+			}
+			if p.advantages != m.advantages {
+				return nil, fmt.Errorf("advantages come from %s in %s, but from %s in %s", m.advantages, first.name(), p.advantages, p.name())
+			}
+		}
+		m.actions.merge(&p.actions)
+		m.files = append(m.files, p.files...)
+		for _, f := range p.files {
+			tokens += f.tokens
+			trajectories += f.trajectories
+			if max(tokens, trajectories) > maxCount {
+				return nil, fmt.Errorf("there are %d tokens of %d trajectories, want at most %d", tokens, trajectories, int64(maxCount))
+			}
+		}
+		for key, g := range p.groups {
+			groups[key] = append(groups[key], g)
+		}
+	}
+	slices.SortFunc(m.files, func(a, b *file) int { return bytes.Compare(a.sum[:], b.sum[:]) })
+	for i, f := range m.files[min(1, len(m.files)):] {
+		if before := m.files[i]; before.sum == f.sum {
+			return nil, sameFile(before.name, f.name)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(groups)) { // the same error in any order
+		var err error
+		if m.groups[key], err = mergeGroup(key, groups[key]); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// mergeGroup returns the group that the parts make.
+func mergeGroup(key string, parts []*group) (*group, error) {
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	g := &group{}
+	n := 0
+	for _, p := range parts {
+		n += len(p.spans)
+	}
+	g.spans = make([]float32, 0, n)
+	for _, p := range parts {
+		g.rewards.merge(&p.rewards)
+		g.spans = append(g.spans, p.spans...)
+		known, knows := g.prompt != (promptSum{}), p.prompt != (promptSum{})
+		switch {
+		case known && knows && p.prompt != g.prompt:
+			a, b := g.file.name, p.file.name
+			if b < a { // the same error in any order
+				a, b = b, a
+			}
+			return nil, fmt.Errorf("group %s has one prompt in %s and another in %s: number the groups of all files anew, or convert each file alone",
+				printable.Text(key), printable.Text(a), printable.Text(b))
+		case g.file == nil || knows && !known || knows == known && bytes.Compare(p.file.sum[:], g.file.sum[:]) < 0:
+			g.file, g.prompt = p.file, p.prompt
+		}
+	}
+	slices.Sort(g.spans)
+	return g, nil
+}
+
+// sameFile is the error about a file that is there twice.
+func sameFile(a, b string) error {
+	if a == b {
+		return fmt.Errorf("%s is there twice", printable.Text(a))
+	}
+	if b < a {
+		a, b = b, a
+	}
+	return fmt.Errorf("%s and %s have the same trajectories: a file counts once", printable.Text(a), printable.Text(b))
+}
+
+// name returns a name of p for errors: that of a file of it.
+func (p *Partial) name() string {
+	if len(p.files) == 0 {
+		return "a partial without files"
+	}
+	return printable.Text(p.files[0].name)
+}
+
+// allSpans returns the mean entropies of the spans of all groups, sorted.
+func (p *Partial) allSpans() []float32 {
+	p.once.Do(func() {
+		for _, g := range p.groups {
+			p.spans = append(p.spans, g.spans...)
+		}
+		slices.Sort(p.spans)
+	})
+	return p.spans
+}

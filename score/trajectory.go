@@ -1,0 +1,327 @@
+package score
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// A reader prepares trajectories for both passes: it checks them, derives what they lack,
+// and takes the identity of each file.
+type reader struct {
+	ws   reweight.Workspace
+	opt  Options
+	need []string // names of arrays
+
+	// Of the file:
+	hash                 hash.Hash
+	tokens, trajectories int // before the one that was read last
+
+	// Of the trajectory that was read last:
+	batch      reweight.Batch // with derived arrays
+	advantages origin         // unknown if it counts for nothing
+	signal     []float32      // [T]
+	means      []float32      // [spans] of the entropies
+	prompt     promptSum
+
+	text                          []byte // scratch
+	difference, acting, entropies []float32
+	starts                        []int32
+}
+
+// signalArrays returns the names of the arrays that a signal is made of.
+func signalArrays(s reweight.Signal) []string {
+	switch s {
+	case reweight.SignalEnergy:
+		return []string{"ref_energy"}
+	case reweight.SignalRefEntropy:
+		return []string{"ref_entropy"}
+	case reweight.SignalSurprisal:
+		return []string{"old_logprobs"}
+	}
+	return []string{"old_logprobs", "ref_logprobs"}
+}
+
+func newReader(opt Options) *reader {
+	return &reader{
+		ws:   reweight.Workspace{Workers: 1}, // as Source.Guard asks
+		opt:  opt,
+		need: append(signalArrays(opt.ActFocus.Signal), "span_ids", "entropy"),
+	}
+}
+
+func (r *reader) beginFile() {
+	r.hash = sha256.New()
+	r.tokens, r.trajectories = 0, 0
+	r.batch = reweight.Batch{}
+}
+
+// endFile returns the identity of the file.
+func (r *reader) endFile() (sum [sha256.Size]byte) {
+	r.hash.Sum(sum[:0])
+	return sum
+}
+
+// read prepares the next trajectory of the file.
+func (r *reader) read(t *rollout.Trajectory) error {
+	r.tokens += r.batch.Tokens()
+	if r.batch.SeqOffsets != nil {
+		r.trajectories++
+	}
+	r.batch = t.Batch
+	if err := r.prepare(); err != nil {
+		return r.at(t, err)
+	}
+	r.identify(t.Group)
+	return nil
+}
+
+func (r *reader) prepare() error {
+	b := &r.batch
+	r.advantages, r.prompt = unknown, promptSum{}
+	r.signal, r.means = nil, r.means[:0]
+	if n := b.Trajectories(); n != 1 {
+		return badArray("SeqOffsets", -1, "is of %d trajectories, want 1", n)
+	}
+	switch {
+	case len(b.Rewards) > 0:
+		r.advantages = fromRewards
+	case len(b.Advantages) > 0:
+		r.advantages = givenAdvantages
+	case b.Tokens() > 0:
+		return errors.New("rewards is missing, and so is advantages")
+	}
+	if b.Tokens() == 0 { // its reward counts for the group, which is all there is
+		if r.advantages == fromRewards && (len(b.Rewards) != 1 || !finite(b.Rewards[0])) {
+			return badArray("Rewards", -1, "is %v, want one finite reward", b.Rewards)
+		}
+		return nil
+	}
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	if err := rollout.Require(b, r.need...); err != nil {
+		return err
+	}
+	if err := rollout.Derive(&r.ws, b, r.need...); err != nil {
+		return err
+	}
+	if r.advantages == givenAdvantages {
+		for t, role := range b.Role {
+			if role != reweight.RoleMasked && !finite(b.Advantages[t]) {
+				return badArray("Advantages", t, "is %v at a response token, want a finite number", b.Advantages[t])
+			}
+		}
+	}
+	r.setSignal()
+	r.setPrompt()
+	return r.setMeans()
+}
+
+// setSignal sets the signal of all tokens as reweight.Workspace.ActFocus does.
+func (r *reader) setSignal() {
+	b := &r.batch
+	switch r.opt.ActFocus.Signal {
+	case reweight.SignalEnergy:
+		r.signal = b.RefEnergy
+		return
+	case reweight.SignalRefEntropy:
+		r.signal = b.RefEntropy
+		return
+	}
+	r.difference = resize(r.difference, b.Tokens())
+	r.signal = r.difference
+	if r.opt.ActFocus.Signal == reweight.SignalSurprisal {
+		for t, l := range b.OldLogprobs {
+			r.signal[t] = -l
+		}
+		return
+	}
+	for t, l := range b.OldLogprobs {
+		r.signal[t] = l - b.RefLogprobs[t]
+	}
+}
+
+// actions returns the signal at the action tokens.
+func (r *reader) actions() []float32 {
+	r.acting = r.acting[:0]
+	for t, role := range r.batch.Role {
+		if role == reweight.RoleAction {
+			r.acting = append(r.acting, r.signal[t])
+		}
+	}
+	return r.acting
+}
+
+// signalNotFinite is the error about a signal that is not finite at an action token.
+func (r *reader) signalNotFinite() error {
+	b := &r.batch
+	for t, role := range b.Role {
+		if role != reweight.RoleAction || finite(r.signal[t]) {
+			continue
+		}
+		for _, a := range b.Arrays() {
+			for _, name := range signalArrays(r.opt.ActFocus.Signal) {
+				if a.Name != name {
+					continue
+				}
+				if v := (*a.Data.(*[]float32))[t]; !finite(v) {
+					return badArray(a.Field, t, "is %v at an action token, want a finite number", v)
+				}
+			}
+		}
+		return badArray("OldLogprobs", t, "is %v, too far from the reference's log-probability for float32 to hold the difference", b.OldLogprobs[t])
+	}
+	return nil
+}
+
+// setPrompt sets the digest of the tokens before the first response, if the trajectory
+// has token ids and a response.
+func (r *reader) setPrompt() {
+	b := &r.batch
+	for t, role := range b.Role {
+		if role == reweight.RoleMasked {
+			continue
+		}
+		if len(b.TokenIDs) > 0 {
+			r.text = r.text[:0]
+			for _, id := range b.TokenIDs[:t] {
+				r.text = binary.LittleEndian.AppendUint32(r.text, uint32(id))
+			}
+			sum := sha256.Sum256(r.text)
+			r.prompt = promptSum(sum[:])
+		}
+		return
+	}
+}
+
+// largestMean bounds entropies, as AEM does.
+const largestMean = 1e30
+
+// setMeans sets the mean entropies of the spans. What is an error is one of AEM too.
+func (r *reader) setMeans() error {
+	b := &r.batch
+	spans := int32(0)
+	for _, s := range b.SpanIDs {
+		spans = max(spans, s+1)
+	}
+	r.starts = resize(r.starts, int(spans)+2)
+	clear(r.starts)
+	next := r.starts[1:] // the values of span s will begin at next[s]
+	for t, s := range b.SpanIDs {
+		if s < 0 || b.Role[t] == reweight.RoleMasked {
+			continue
+		}
+		if h := b.Entropy[t]; !(math.Abs(float64(h)) <= largestMean) {
+			return badArray("Entropy", t, "is %v in a response, want a finite number of at most %v", h, largestMean)
+		}
+		next[s+1]++
+	}
+	for s := range spans {
+		if next[s+1] == 0 {
+			return badArray("SpanIDs", -1, "has no response token in span %d of the trajectory, want at least one in each", s)
+		}
+		next[s+1] += next[s]
+	}
+	r.entropies = resize(r.entropies, int(next[spans]))
+	for t, s := range b.SpanIDs {
+		if s >= 0 && b.Role[t] != reweight.RoleMasked {
+			r.entropies[next[s]] = b.Entropy[t]
+			next[s]++
+		}
+	}
+	// Now next[s] is where span s ends, and starts[s] where it begins.
+	r.means = resize(r.means, int(spans))
+	if err := r.ws.SpanMeans(r.means, r.entropies, r.starts[:spans+1]); err != nil {
+		return err
+	}
+	for s, m := range r.means {
+		if m == 0 {
+			r.means[s] = 0 // no negative zero, so that sorting has one result
+		}
+	}
+	return nil
+}
+
+// identify adds the trajectory to the identity of its file: what scores are made of, and
+// token ids, which tell trajectories apart. Values that count for nothing, such as the
+// entropy of a masked token, are left out: they can differ between machines if they are
+// NaN.
+func (r *reader) identify(id string) {
+	b := &r.batch
+	text := r.text[:0]
+	u32 := func(x uint32) { text = binary.LittleEndian.AppendUint32(text, x) }
+	u64 := func(x int) { text = binary.LittleEndian.AppendUint64(text, uint64(x)) }
+	u64(len(id))
+	text = append(text, id...)
+	u64(b.Tokens())
+	for _, a := range []int{len(b.Rewards), len(b.Advantages), len(b.TokenIDs)} {
+		u64(a)
+	}
+	for t, role := range b.Role {
+		text = append(text, byte(role))
+		u32(uint32(b.SpanIDs[t]))
+		if role == reweight.RoleMasked {
+			continue
+		}
+		u32(math.Float32bits(b.Entropy[t]))
+		if role == reweight.RoleAction {
+			u32(math.Float32bits(r.signal[t]))
+		}
+		if r.advantages == givenAdvantages {
+			u32(math.Float32bits(b.Advantages[t]))
+		}
+		if len(text) > 1<<16 {
+			r.hash.Write(text)
+			text = text[:0]
+		}
+	}
+	for _, id := range b.TokenIDs {
+		u32(uint32(id))
+	}
+	for _, reward := range b.Rewards {
+		u32(math.Float32bits(reward))
+	}
+	r.hash.Write(text)
+	r.text = text
+}
+
+// at returns an error about the trajectory that was read last, with its place before it.
+// In a file without lines, an element is counted from the begin of the file.
+func (r *reader) at(t *rollout.Trajectory, err error) error {
+	place := printable.Text(t.File)
+	if t.Line > 0 {
+		return fmt.Errorf("%s:%d: %w", place, t.Line, rollout.InFile(err))
+	}
+	var input *reweight.InputError
+	if errors.As(err, &input) && input.Index >= 0 {
+		for _, a := range t.Arrays() {
+			if a.Field == input.Arg && a.Per == reweight.PerToken {
+				return fmt.Errorf("%s: %w", place, rollout.InFile(&reweight.InputError{Arg: input.Arg, Index: input.Index + r.tokens, Problem: input.Problem}))
+			}
+		}
+	}
+	return fmt.Errorf("%s: trajectory %d: %w", place, r.trajectories, rollout.InFile(err))
+}
+
+func badArray(field string, index int, problem string, values ...any) error {
+	return &reweight.InputError{Arg: field, Index: index, Problem: fmt.Sprintf(problem, values...)}
+}
+
+func finite(x float32) bool    { return x-x == 0 }
+func notFinite(x float32) bool { return !finite(x) }
+
+// resize returns s with length n, its contents unspecified.
+func resize[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n)
+	}
+	return s[:n]
+}
