@@ -166,8 +166,8 @@ type examiner struct {
 	open     []value // objects and arrays that the text is in, the outermost first
 	deeper   int     // those within them whose fields are not looked at
 	inString bool
-	escaped  bool // the last byte of the string was a backslash
-	isName   bool // the string is the name of a field
+	escaped  bool   // the last byte of the string was a backslash
+	isName   bool   // the string is the name of a field
 	name     []byte // with its escape sequences as they are
 }
 

@@ -176,6 +176,11 @@ func (c *completer) open(name string) (*input, error) {
 	if err != nil {
 		return nil, inContext(shownName(name), err)
 	}
+	return c.start(stream, name)
+}
+
+// start finds out what the stream is, and begins to read it.
+func (c *completer) start(stream *stream, name string) (*input, error) {
 	in := &input{name: name, stream: stream}
 	format, err := detect(stream, name)
 	if err == nil {

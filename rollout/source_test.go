@@ -1,15 +1,27 @@
 package rollout
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/seed621a2839/reweight"
 )
 
-// One safetensors file, trajectory by trajectory and as one batch, is what File.Batch
-// returns.
+var exampleFiles = []string{"../testdata/frozenlake-small.safetensors", "../testdata/frozenlake.safetensors"}
+
+// One safetensors file gives the batch of File.Batch, and its arrays are the file's
+// memory. Trajectory by trajectory it is the same.
 func TestSafetensorsSource(t *testing.T) {
-	for _, path := range []string{"../testdata/frozenlake-small.safetensors", "../testdata/frozenlake.safetensors"} {
+	for _, path := range exampleFiles {
 		f, err := OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -24,31 +36,343 @@ func TestSafetensorsSource(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		got, err := s.Batch()
+		var got *reweight.Batch
+		memory := allocated(func() { got, err = s.Batch() })
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: the batch differs from that of OpenFile", path)
 		}
+		if !bigEndian && memory > 1<<20 {
+			t.Errorf("%s: %d bytes of memory for a batch that aliases the file", path, memory)
+		}
+
 		s, err = Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := 0
-		for {
-			tr, err := s.Next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
+		defer s.Close()
+		for i, next := range all(t, s) {
+			if err := next.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			n++
-			if err := tr.Validate(); err != nil {
-				t.Fatal(err)
+			part := trajectory(want, i)
+			part.SeqOffsets, part.GroupIDs = []int64{0, int64(part.Tokens())}, []int32{want.GroupIDs[i]}
+			part.SpanIDs = next.SpanIDs
+			if !reflect.DeepEqual(next.Batch, part) || next.Group != fmt.Sprint(want.GroupIDs[i]) || next.File != path || next.Line != 0 {
+				t.Fatalf("%s: trajectory %d of group %s differs", path, i, next.Group)
+			}
+			first := slices.Max(append(want.SpanIDs[:want.SeqOffsets[i]:want.SeqOffsets[i]], -1)) + 1
+			for j, id := range want.SpanIDs[want.SeqOffsets[i]:want.SeqOffsets[i+1]] {
+				if got := next.SpanIDs[j]; id < 0 && got != id || id >= 0 && got != id-first {
+					t.Fatalf("%s: trajectory %d has span %d at token %d, want that of %d", path, i, got, j, id)
+				}
 			}
 		}
-		t.Logf("%d %+v", n, s.Report())
+		report := s.Report()
+		if report.Trajectories != want.Trajectories() || report.Tokens != want.Tokens() || report.Files != 1 || !slices.Equal(report.Formats, []string{"safetensors"}) {
+			t.Errorf("%s: %+v", path, report)
+		}
+	}
+}
+
+// What a safetensors file lacks is derived, beside arrays that alias it.
+func TestSafetensorsDerived(t *testing.T) {
+	f, err := OpenFile(exampleFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want, err := f.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	less := *want
+	less.SpanIDs, less.GroupIDs, less.Logprobs, less.Entropy = nil, nil, nil, nil
+	path := filepath.Join(t.TempDir(), "less.safetensors")
+	err = Write(path, append(Tensors(&less), vector("other", []uint8{1})), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Options{SurprisalEntropy: true}.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, err := s.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.SpanIDs, want.SpanIDs) || !slices.Equal(got.GroupIDs, want.GroupIDs) || !slices.Equal(got.Logprobs, want.OldLogprobs) || len(got.Entropy) != want.Tokens() {
+		t.Error("the derived arrays differ")
+	}
+	if dropped := s.Report().Dropped; !slices.Equal(dropped, []string{"other"}) {
+		t.Errorf("dropped %q", dropped)
+	}
+
+	// The mark of an estimate survives being written.
+	path = filepath.Join(t.TempDir(), "estimated.safetensors")
+	if err := Write(path, Tensors(got), map[string]string{"entropy": "estimated from surprisal", "entropy_width": "+Inf"}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, err := again.Batch(); err != nil {
+		t.Fatal(err)
+	}
+	is := func(o Origin) bool {
+		return o.Name == "entropy" && o.Kind == Estimated && o.From == "surprisal" && o.Width > 1e300
+	}
+	if arrays := again.Report().Arrays; !slices.ContainsFunc(arrays, is) {
+		t.Errorf("%+v", arrays)
+	}
+}
+
+// compressions are ways to write a file.
+var compressions = []struct {
+	extension string
+	compress  func(testing.TB, []byte) []byte
+}{
+	{"", func(_ testing.TB, data []byte) []byte { return data }},
+	{".gz", gzipped},
+	{".zst", zstandard},
+}
+
+// A batch that is written as any number of files is the batch of these files again,
+// except that groups are numbered in the order in which they appear.
+func TestSplitFiles(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(r *rapid.T) {
+		want := drawBatch(r)
+		S := want.Trajectories()
+		sub, err := os.MkdirTemp(dir, "")
+		if err != nil {
+			r.Fatal(err)
+		}
+		var names []string
+		for first := 0; first < S; {
+			end := first + rapid.IntRange(1, S-first).Draw(r, "trajectories in a file")
+			part := reweight.Batch{SeqOffsets: []int64{0}}
+			for s := first; s < end; s++ {
+				next := trajectory(want, s)
+				next.SeqOffsets = []int64{want.SeqOffsets[s+1] - want.SeqOffsets[first]}
+				next.GroupIDs = want.GroupIDs[min(s, len(want.GroupIDs)):min(s+1, len(want.GroupIDs))]
+				appendArrays(&part, &next)
+			}
+			if part.Tokens() == 0 { // no file has no tokens
+				r.Skip()
+			}
+			if len(part.SpanIDs) != 0 {
+				spans := int32(0)
+				for _, id := range want.SpanIDs[:want.SeqOffsets[first]] {
+					spans = max(spans, id+1)
+				}
+				renumberSpans(part.SpanIDs, -spans)
+			}
+			first = end
+			c := rapid.SampledFrom(compressions).Draw(r, "compression")
+			name := filepath.Join(sub, fmt.Sprintf("%03d%s", len(names), c.extension))
+			if err := os.WriteFile(name, c.compress(t, encoded(t, Tensors(&part), nil)), 0o666); err != nil {
+				r.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		if len(names) > 1 && rapid.Bool().Draw(r, "as a directory") {
+			names = []string{sub}
+		}
+		s, err := Open(names...)
+		if err != nil {
+			r.Fatal(err)
+		}
+		defer s.Close()
+		got, err := s.Batch()
+		if err != nil {
+			r.Fatal(err)
+		}
+		if len(names) == 1 && names[0] != sub && !slices.Equal(got.GroupIDs, want.GroupIDs) {
+			r.Fatalf("one file has the groups %d, want %d", got.GroupIDs, want.GroupIDs)
+		}
+		number := make(map[int32]int32)
+		for _, b := range []*reweight.Batch{want, got} {
+			clear(number)
+			b.GroupIDs = slices.Clone(b.GroupIDs)
+			for i, id := range b.GroupIDs {
+				if _, ok := number[id]; !ok {
+					number[id] = int32(len(number))
+				}
+				b.GroupIDs[i] = number[id]
+			}
+		}
+		if !slices.EqualFunc(Tensors(got), Tensors(want), func(x, y Tensor) bool { return reflect.DeepEqual(x, y) }) {
+			r.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+	})
+}
+
+// drawBatch draws a batch that has those arrays which would be derived.
+func drawBatch(t *rapid.T) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	spans := int32(0)
+	for range rapid.IntRange(1, 8).Draw(t, "trajectories") {
+		group := rapid.Int32Range(-3, 3).Draw(t, "group")
+		b.GroupIDs = append(b.GroupIDs, group)
+		b.Rewards = append(b.Rewards, rapid.Float32().Draw(t, "reward"))
+		n := rapid.IntRange(0, 6).Draw(t, "tokens")
+		prompt := rapid.IntRange(0, n).Draw(t, "prompt")
+		if prompt > 0 {
+			prompt = 1 // the same for all trajectories of a group
+		}
+		for i := range n {
+			role, span := reweight.RoleMasked, int32(-1)
+			if i >= prompt {
+				role = rapid.SampledFrom([]reweight.Role{reweight.RoleReasoning, reweight.RoleAction}).Draw(t, "role")
+				if i == prompt || rapid.Bool().Draw(t, "new span") {
+					spans++
+				}
+				span = spans - 1
+			}
+			b.Role = append(b.Role, role)
+			b.SpanIDs = append(b.SpanIDs, span)
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(b.Tokens()))
+	}
+	T := b.Tokens()
+	if T == 0 {
+		t.Skip()
+	}
+	for _, a := range b.Arrays() {
+		if a.Per != reweight.PerToken || a.Len() != 0 {
+			continue
+		}
+		always := a.Name == "logprobs" // would be made of old_logprobs
+		if !always && !rapid.Bool().Draw(t, a.Name) {
+			continue
+		}
+		switch data := a.Data.(type) {
+		case *[]int32:
+			*data = make([]int32, T)
+		case *[]float32:
+			*data = rapid.SliceOfN(rapid.Float32Range(-100, 0), T, T).Draw(t, a.Name)
+		case *reweight.Logits:
+			data.Vocab = rapid.IntRange(1, 3).Draw(t, "vocab")
+			n := T * data.Vocab
+			switch rapid.IntRange(0, 2).Draw(t, "dtype") {
+			case 0:
+				data.F32 = rapid.SliceOfN(rapid.Float32(), n, n).Draw(t, a.Name)
+			case 1:
+				data.BF16 = make([]reweight.BF16, n)
+			case 2:
+				data.F16 = make([]reweight.F16, n)
+			}
+		}
+	}
+	if err := b.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Batch after some calls of Next has the trajectories that are left.
+func TestRest(t *testing.T) {
+	s, err := Open(exampleFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 5 {
+		if _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := s.Batch()
+	if err != nil || b.Trajectories() != 27 || b.Validate() != nil {
+		t.Errorf("%v, %d trajectories", err, b.Trajectories())
+	}
+	if _, err := s.Next(); err != io.EOF {
+		t.Error(err)
+	}
+	if _, err := s.Batch(); err == nil || err.Error() != exampleFiles[0]+": no trajectories are left" {
+		t.Error(err)
+	}
+}
+
+func TestStandardInput(t *testing.T) {
+	data, err := os.ReadFile(exampleFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		data []byte
+		want string
+	}{
+		{data, ""},
+		{gzipped(t, data), ""},
+		{nil, "standard input: empty"},
+		{[]byte("x"), `standard input: begins with "x", which is no format that can be read: see docs/formats.md`},
+		{gzipped(t, data)[:1000], "standard input: the gzip data is cut off"},
+		{data[:1000], "standard input: header length"},
+	} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { // the reader may stop before the end
+			w.Write(c.data)
+			w.Close()
+		}()
+		old := os.Stdin
+		os.Stdin = r
+		s, err := Open("-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := s.Batch()
+		switch {
+		case c.want == "" && err == nil && b.Tokens() == 6272:
+		case c.want != "" && err != nil && strings.HasPrefix(err.Error(), c.want):
+		default:
+			t.Errorf("%v, want %s", err, c.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		os.Stdin = old
+		if err := r.Close(); err != nil {
+			t.Error("standard input was closed: ", err)
+		}
+	}
+}
+
+func TestClosedSource(t *testing.T) {
+	s, err := Open(exampleFiles...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Next(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := s.Batch(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, opt := range []Options{{GroupSize: -1}, {Vocab: -1}} {
+		var input *reweight.InputError
+		if _, err := opt.Open(exampleFiles[0]); !errors.As(err, &input) || input.Problem != "is -1, want 0 to 2147483647" {
+			t.Error(err)
+		}
 	}
 }

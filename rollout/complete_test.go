@@ -1,0 +1,352 @@
+package rollout
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// A listReader reads a list of records.
+type listReader []*record
+
+func (l *listReader) next() (*record, error) {
+	if len(*l) == 0 {
+		return nil, io.EOF
+	}
+	r := (*l)[0]
+	*l = (*l)[1:]
+	return r, nil
+}
+
+// testRecords are the records of files that hold the words "test records" and an index.
+var testRecords [][]*record
+
+func init() {
+	const mark = "test records "
+	formats = append(formats, format{
+		name:   "test",
+		begins: func(head []byte) bool { return bytes.HasPrefix(head, []byte(mark)) },
+		open: func(s *stream, name string, opt *Options) (reader, error) {
+			text, err := s.content()
+			if err != nil {
+				return nil, err
+			}
+			i, err := strconv.Atoi(strings.TrimPrefix(string(text), mark))
+			if err != nil {
+				return nil, err
+			}
+			list := listReader(testRecords[i])
+			return &list, nil
+		},
+	})
+}
+
+// sourceOf returns a source of files of these records, which are named a, b and so on.
+// The records of a file are in lines 1, 2 and so on.
+func sourceOf(t *testing.T, opt Options, files ...[]*record) *Source {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	var names []string
+	for i, records := range files {
+		for line, r := range records {
+			r.line = line + 1
+		}
+		name := string(rune('a' + i))
+		if err := os.WriteFile(name, fmt.Appendf(nil, "test records %d", len(testRecords)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		testRecords = append(testRecords, records)
+		names = append(names, name)
+	}
+	s, err := opt.Open(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// turn returns a record of a prompt and a response, as many tokens as the texts have
+// letters.
+func turn(prompt, response string, change ...func(r *record)) *record {
+	r := &record{}
+	for i, letter := range prompt + response {
+		r.TokenIDs = append(r.TokenIDs, letter)
+		r.mask = append(r.mask, i >= len(prompt))
+		r.OldLogprobs = append(r.OldLogprobs, -float32(i))
+		r.texts = append(r.texts, string(letter))
+	}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+func inGroup(id string) func(*record)      { return func(r *record) { r.group = id } }
+func ofTrajectory(id string) func(*record) { return func(r *record) { r.trajectory = id } }
+func withReward(x float32) func(*record)   { return func(r *record) { r.Rewards = []float32{x} } }
+
+func all(t *testing.T, s *Source) []*Trajectory {
+	t.Helper()
+	var list []*Trajectory
+	for {
+		next, err := s.Next()
+		if err == io.EOF {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, next)
+	}
+}
+
+func TestTurns(t *testing.T) {
+	s := sourceOf(t, Options{}, []*record{
+		turn("ab", "cd", ofTrajectory("1"), inGroup("x")),
+		turn("", "e", ofTrajectory("1"), withReward(0.5)),
+		turn("fg", "h", ofTrajectory("1"), withReward(0.5)),
+		turn("ab", "c", ofTrajectory("2"), withReward(2), inGroup("y")),
+		turn("ab", "d", withReward(3), inGroup("x")),
+		turn("ab", "e", withReward(3), inGroup("y")),
+	}, []*record{
+		turn("ab", "e", ofTrajectory("3"), withReward(1), inGroup("x")),
+	})
+	got := all(t, s)
+	if len(got) != 5 {
+		t.Fatalf("%d trajectories, want 5", len(got))
+	}
+	first := got[0]
+	want := reweight.Batch{
+		Role:        []reweight.Role{0, 0, 1, 1, 1, 0, 0, 1},
+		SeqOffsets:  []int64{0, 8},
+		GroupIDs:    []int32{0},
+		Rewards:     []float32{0.5},
+		SpanIDs:     []int32{-1, -1, 0, 0, 1, -1, -1, 2},
+		TokenIDs:    []int32{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'},
+		OldLogprobs: []float32{0, -1, -2, -3, 0, 0, -1, -2},
+		Logprobs:    []float32{0, -1, -2, -3, 0, 0, -1, -2},
+	}
+	if !reflect.DeepEqual(first.Batch, want) {
+		t.Errorf("got  %+v\nwant %+v", first.Batch, want)
+	}
+	if text := strings.Join(first.Texts, ""); text != "abcdefgh" {
+		t.Errorf("texts %q", text)
+	}
+	for i, want := range []struct {
+		group  string
+		number int32
+		file   string
+		line   int
+	}{{"x", 0, "a", 1}, {"y", 1, "a", 4}, {"x", 0, "a", 5}, {"y", 1, "a", 6}, {"x", 0, "b", 1}} {
+		g := got[i]
+		if g.Group != want.group || g.GroupIDs[0] != want.number || g.File != want.file || g.Line != want.line {
+			t.Errorf("trajectory %d: group %s, %d, at %s:%d, want %v", i, g.Group, g.GroupIDs[0], g.File, g.Line, want)
+		}
+	}
+	report := s.Report()
+	if report.Trajectories != 5 || report.Tokens != 20 || report.Groups != 2 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	top := func(r *record) {
+		for range r.mask {
+			r.top = append(r.top, []candidate{{logprob: -0.5}, {logprob: -1.5}})
+		}
+	}
+	find := func(r Report, name string) string {
+		for _, o := range r.Arrays {
+			if o.Name == name {
+				return fmt.Sprintf("%d %s %.3g", o.Kind, o.From, o.Width)
+			}
+		}
+		return ""
+	}
+	const none = "absent"
+	for _, c := range []struct {
+		name    string
+		opt     Options
+		records []*record
+		want    map[string]string
+	}{
+		{"derived", Options{}, []*record{turn("a", "b"), turn("b", "c")}, map[string]string{
+			"role": "1 mask 0", "span_ids": "1 mask 0", "group_ids": "1 prompt 0", "token_ids": "0  0", "old_logprobs": "0  0",
+			"logprobs": "1 old_logprobs: the first update after sampling 0", "entropy": none, "rewards": none, "seq_offsets": none,
+		}},
+		{"given", Options{}, []*record{turn("a", "b", inGroup("1"), withReward(1), func(r *record) {
+			r.Role, r.SpanIDs, r.Logprobs, r.Entropy = []reweight.Role{0, 2}, []int32{-1, 0}, []float32{0, -1}, []float32{0, 1}
+		})}, map[string]string{"role": "0  0", "span_ids": "0  0", "group_ids": "0  0", "logprobs": "0  0", "entropy": "0  0", "rewards": "0  0"}},
+		{"spans of roles", Options{}, []*record{turn("a", "b", func(r *record) { r.Role = []reweight.Role{0, 2} })}, map[string]string{"role": "0  0", "span_ids": "1 role 0"}},
+		{"logits", Options{SurprisalEntropy: true}, []*record{turn("\x01", "\x00", func(r *record) {
+			r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 4)}
+			r.OldLogits = r.Logits
+		})}, map[string]string{"logprobs": none, "entropy": none, "logits": "0  0"}},
+		{"tags", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turn("a", "<b>")}, map[string]string{"role": "1 mask and tags 0"}},
+		{"surprisal", Options{SurprisalEntropy: true}, []*record{turn("a", "bc")}, map[string]string{"entropy": "2 surprisal +Inf"}},
+		{"top", Options{Vocab: 4, SurprisalEntropy: true}, []*record{turn("a", "bc", top)}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
+		{"top of some", Options{Vocab: 4}, []*record{turn("a", "bc", top), turn("a", "bc", func(r *record) { r.Entropy = make([]float32, 3) })}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
+		{"top without the vocabulary", Options{}, []*record{turn("a", "bc", top)}, map[string]string{"entropy": none}},
+		{"group size", Options{GroupSize: 2}, []*record{turn("a", "b", inGroup("1")), turn("b", "c", inGroup("2"))}, map[string]string{"group_ids": "1 every 2 trajectories 0"}},
+	} {
+		s := sourceOf(t, c.opt, c.records)
+		all(t, s)
+		report := s.Report()
+		for name, want := range c.want {
+			if want == none {
+				want = ""
+			}
+			if got := find(report, name); got != want {
+				t.Errorf("%s: %s has the origin %q, want %q", c.name, name, got, want)
+			}
+		}
+		if warned := slices.ContainsFunc(report.Warnings, func(w string) bool { return strings.Contains(w, "size of the vocabulary") }); warned != (c.name == "top without the vocabulary") {
+			t.Errorf("%s: warnings %q", c.name, report.Warnings)
+		}
+	}
+}
+
+func TestGroupSize(t *testing.T) {
+	four := func() (list []*record) {
+		for range 4 {
+			list = append(list, turn("a", "b"))
+		}
+		return list
+	}
+	s := sourceOf(t, Options{GroupSize: 2}, four(), four())
+	var numbers []int32
+	keys := make(map[string]bool)
+	for _, g := range all(t, s) {
+		numbers = append(numbers, g.GroupIDs[0])
+		keys[g.Group] = true
+	}
+	if !slices.Equal(numbers, []int32{0, 0, 1, 1, 2, 2, 3, 3}) || len(keys) != 4 {
+		t.Errorf("groups %d, %v", numbers, keys)
+	}
+	wantError(t, sourceOf(t, Options{GroupSize: 3}, four()), "a: 4 trajectories, want a multiple of the group size, 3")
+}
+
+// wantError reads trajectories until an error, which has to be that one and to stay.
+func wantError(t *testing.T, s *Source, want string) {
+	t.Helper()
+	for {
+		_, err := s.Next()
+		if err == nil {
+			continue
+		}
+		if err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+		_, again := s.Next()
+		_, batch := s.Batch()
+		if again != err || batch != err {
+			t.Errorf("after %v, Next says %v and Batch %v", err, again, batch)
+		}
+		return
+	}
+}
+
+func TestRecordErrors(t *testing.T) {
+	set := func(f func(r *record)) *record { return turn("ab", "c", f) }
+	for _, c := range []struct {
+		want  string
+		files [][]*record
+	}{
+		{"a:1: entropy has 2 elements, want 3, one per token", [][]*record{{set(func(r *record) { r.Entropy = make([]float32, 2) })}}},
+		{"a:1: token_ids has 3 elements, want 2, one per token", [][]*record{{set(func(r *record) { r.Role = make([]reweight.Role, 2) })}}},
+		{"a:1: the texts of tokens has 2 elements, want 3, one per token", [][]*record{{set(func(r *record) { r.texts = r.texts[:2] })}}},
+		{"a:1: the list of the most likely tokens has 1 elements, want 3, one per token", [][]*record{{set(func(r *record) { r.top = make([][]candidate, 1) })}}},
+		{"a:1: token_ids has 3 elements, but neither role nor a mask of the response tokens has any", [][]*record{{set(func(r *record) { r.mask = nil })}}},
+		{"a:1: rewards has 2 elements, want 1", [][]*record{{set(func(r *record) { r.Rewards = make([]float32, 2) })}}},
+		{"a:2: rewards[0] is NaN, want a finite reward", [][]*record{{set(withReward(0)), set(withReward(float32(math.NaN())))}}},
+		{"a:1: role[2] is 3, want 0, 1 or 2", [][]*record{{set(func(r *record) { r.Role = []reweight.Role{0, 0, 3} })}}},
+		{"a:1: span_ids[2] is 1, want -1 to 0: spans are numbered from 0 in the order in which they appear", [][]*record{{set(func(r *record) { r.SpanIDs = []int32{-1, -1, 1} })}}},
+		{"a:1: old_logprobs[2] is 0.5 at a response token, want a log-probability: at most 0", [][]*record{{set(func(r *record) { r.OldLogprobs[2] = 0.5; r.OldLogprobs[1] = 0.5 })}}},
+		{"a:1: ref_logprobs[2] is -9999 at a response token, which stands for a value that is missing", [][]*record{{set(func(r *record) { r.RefLogprobs = []float32{0, 0, -9999} })}}},
+		{"a:2: entropy is there, but it is missing at a:1", [][]*record{{turn("a", "b"), set(func(r *record) { r.Entropy = make([]float32, 3) })}}},
+		{"b:1: old_logprobs is missing, but it is there at a:2", [][]*record{{turn("", "", inGroup("x")), turn("a", "b")}, {set(func(r *record) { r.OldLogprobs = nil })}}},
+		{"b:1: rewards is missing, but it is there at a:1", [][]*record{{turn("a", "b", withReward(1))}, {turn("a", "b")}}},
+		{"a:2: group_ids is missing, but it is there at a:1", [][]*record{{turn("a", "b"), turn("", "b")}}},
+		{"a:2: logits has rows of 3 f32 logits, but of 2 f32 at a:1", [][]*record{{
+			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 2)} }),
+			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 3, F32: make([]float32, 3)} }),
+		}}},
+		{"a:2: logits has rows of 2 f16 logits, but of 2 f32 at a:1", [][]*record{{
+			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 2)} }),
+			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F16: make([]reweight.F16, 2)} }),
+		}}},
+		{"a:3: rewards is 2, but line 1 has 1 for the same trajectory: want one reward", [][]*record{{
+			turn("a", "b", ofTrajectory("t"), withReward(1)), turn("a", "b", ofTrajectory("t")), turn("a", "b", ofTrajectory("t"), withReward(2)),
+		}}},
+		{`a:2: group_id is "\x1b", but line 1 has "x" for the same trajectory`, [][]*record{{
+			turn("a", "b", ofTrajectory("t"), inGroup("x")), turn("a", "b", ofTrajectory("t"), inGroup("\x1b")),
+		}}},
+		{`b:1: group_id "x" is also in an earlier file, but with another prompt: number the groups of all files anew, or convert each file alone`, [][]*record{
+			{turn("a", "b", inGroup("x")), turn("b", "c", inGroup("x"))}, {turn("c", "b", inGroup("x"))},
+		}},
+	} {
+		wantError(t, sourceOf(t, Options{}, c.files...), c.want)
+	}
+}
+
+// A trajectory without tokens has a reward and a group, and lacks nothing.
+func TestNoTokens(t *testing.T) {
+	s := sourceOf(t, Options{}, []*record{
+		{group: "x", Batch: reweight.Batch{Rewards: []float32{1}}},
+		turn("a", "b", inGroup("x"), withReward(2)),
+		{group: "x", Batch: reweight.Batch{Rewards: []float32{3}}},
+	})
+	b, err := s.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(b.SeqOffsets, []int64{0, 0, 2, 2}) || !slices.Equal(b.Rewards, []float32{1, 2, 3}) || !slices.Equal(b.GroupIDs, []int32{0, 0, 0}) {
+		t.Errorf("%+v", b)
+	}
+	wantError(t, sourceOf(t, Options{}, []*record{{group: "x", Batch: reweight.Batch{Rewards: []float32{float32(math.Inf(1))}}}}), "a:1: rewards[0] is +Inf, want a finite reward")
+}
+
+func TestReportNotes(t *testing.T) {
+	s := sourceOf(t, Options{}, []*record{
+		turn("a", "b", func(r *record) { r.dropped, r.warnings = []string{"z", "b\n"}, []string{"One.", "Two."} }),
+		turn("a", "b", func(r *record) { r.dropped, r.warnings = []string{"z"}, []string{"Two.", "Three."} }),
+	})
+	all(t, s)
+	r := s.Report()
+	if !slices.Equal(r.Dropped, []string{`b\n`, "z"}) || !slices.Equal(r.Warnings, []string{"One.", "Two.", "Three."}) {
+		t.Errorf("dropped %q, warnings %q", r.Dropped, r.Warnings)
+	}
+}
+
+func TestOriginsOfMetadata(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		metadata map[string]string
+		from     string
+		width    float64
+	}{
+		{map[string]string{"entropy": "estimated from top 20 log-probabilities", "entropy_width": "0.0625"}, "top 20 log-probabilities", 0.0625},
+		{map[string]string{"entropy": "estimated from surprisal", "entropy_width": "+Inf"}, "surprisal", inf},
+		{map[string]string{"entropy": "guessed\n"}, `guessed\n`, inf},
+		{map[string]string{"entropy": "x", "entropy_width": "-1"}, "x", inf},
+		{map[string]string{"entropy": "x", "entropy_width": "NaN"}, "x", inf},
+	} {
+		got := originsOf(c.metadata)
+		want := []Origin{{Name: "entropy", Kind: Estimated, From: c.from, Width: c.width}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, want %+v", c.metadata, got, want)
+		}
+	}
+	if got := originsOf(map[string]string{"vocab": "x", "entropy_width": "1"}); got != nil {
+		t.Errorf("%+v of a file without estimates", got)
+	}
+}
