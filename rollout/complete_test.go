@@ -74,9 +74,9 @@ func sourceOf(t *testing.T, opt Options, files ...[]*record) *Source {
 	return s
 }
 
-// turn returns a record of a prompt and a response, as many tokens as the texts have
+// turnOf returns a record of a prompt and a response, as many tokens as the texts have
 // letters.
-func turn(prompt, response string, change ...func(r *record)) *record {
+func turnOf(prompt, response string, change ...func(r *record)) *record {
 	r := &record{}
 	for i, letter := range prompt + response {
 		r.TokenIDs = append(r.TokenIDs, letter)
@@ -111,14 +111,14 @@ func all(t *testing.T, s *Source) []*Trajectory {
 
 func TestTurns(t *testing.T) {
 	s := sourceOf(t, Options{}, []*record{
-		turn("ab", "cd", ofTrajectory("1"), inGroup("x")),
-		turn("", "e", ofTrajectory("1"), withReward(0.5)),
-		turn("fg", "h", ofTrajectory("1"), withReward(0.5)),
-		turn("ab", "c", ofTrajectory("2"), withReward(2), inGroup("y")),
-		turn("ab", "d", withReward(3), inGroup("x")),
-		turn("ab", "e", withReward(3), inGroup("y")),
+		turnOf("ab", "cd", ofTrajectory("1"), inGroup("x")),
+		turnOf("", "e", ofTrajectory("1"), withReward(0.5)),
+		turnOf("fg", "h", ofTrajectory("1"), withReward(0.5)),
+		turnOf("ab", "c", ofTrajectory("2"), withReward(2), inGroup("y")),
+		turnOf("ab", "d", withReward(3), inGroup("x")),
+		turnOf("ab", "e", withReward(3), inGroup("y")),
 	}, []*record{
-		turn("ab", "e", ofTrajectory("3"), withReward(1), inGroup("x")),
+		turnOf("ab", "e", ofTrajectory("3"), withReward(1), inGroup("x")),
 	})
 	got := all(t, s)
 	if len(got) != 5 {
@@ -179,24 +179,24 @@ func TestOrigins(t *testing.T) {
 		records []*record
 		want    map[string]string
 	}{
-		{"derived", Options{}, []*record{turn("a", "b"), turn("b", "c")}, map[string]string{
+		{"derived", Options{}, []*record{turnOf("a", "b"), turnOf("b", "c")}, map[string]string{
 			"role": "1 mask 0", "span_ids": "1 mask 0", "group_ids": "1 prompt 0", "token_ids": "0  0", "old_logprobs": "0  0",
 			"logprobs": "1 old_logprobs: the first update after sampling 0", "entropy": none, "rewards": none, "seq_offsets": none,
 		}},
-		{"given", Options{}, []*record{turn("a", "b", inGroup("1"), withReward(1), func(r *record) {
+		{"given", Options{}, []*record{turnOf("a", "b", inGroup("1"), withReward(1), func(r *record) {
 			r.Role, r.SpanIDs, r.Logprobs, r.Entropy = []reweight.Role{0, 2}, []int32{-1, 0}, []float32{0, -1}, []float32{0, 1}
 		})}, map[string]string{"role": "0  0", "span_ids": "0  0", "group_ids": "0  0", "logprobs": "0  0", "entropy": "0  0", "rewards": "0  0"}},
-		{"spans of roles", Options{}, []*record{turn("a", "b", func(r *record) { r.Role = []reweight.Role{0, 2} })}, map[string]string{"role": "0  0", "span_ids": "1 role 0"}},
-		{"logits", Options{SurprisalEntropy: true}, []*record{turn("\x01", "\x00", func(r *record) {
+		{"spans of roles", Options{}, []*record{turnOf("a", "b", func(r *record) { r.Role = []reweight.Role{0, 2} })}, map[string]string{"role": "0  0", "span_ids": "1 role 0"}},
+		{"logits", Options{SurprisalEntropy: true}, []*record{turnOf("\x01", "\x00", func(r *record) {
 			r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 4)}
 			r.OldLogits = r.Logits
 		})}, map[string]string{"logprobs": none, "entropy": none, "logits": "0  0"}},
-		{"tags", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turn("a", "<b>")}, map[string]string{"role": "1 mask and tags 0"}},
-		{"surprisal", Options{SurprisalEntropy: true}, []*record{turn("a", "bc")}, map[string]string{"entropy": "2 surprisal +Inf"}},
-		{"top", Options{Vocab: 4, SurprisalEntropy: true}, []*record{turn("a", "bc", top)}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
-		{"top of some", Options{Vocab: 4}, []*record{turn("a", "bc", top), turn("a", "bc", func(r *record) { r.Entropy = make([]float32, 3) })}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
-		{"top without the vocabulary", Options{}, []*record{turn("a", "bc", top)}, map[string]string{"entropy": none}},
-		{"group size", Options{GroupSize: 2}, []*record{turn("a", "b", inGroup("1")), turn("b", "c", inGroup("2"))}, map[string]string{"group_ids": "1 every 2 trajectories 0"}},
+		{"tags", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turnOf("a", "<b>")}, map[string]string{"role": "1 mask and tags 0"}},
+		{"surprisal", Options{SurprisalEntropy: true}, []*record{turnOf("a", "bc")}, map[string]string{"entropy": "2 surprisal +Inf"}},
+		{"top", Options{Vocab: 4, SurprisalEntropy: true}, []*record{turnOf("a", "bc", top)}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
+		{"top of some", Options{Vocab: 4}, []*record{turnOf("a", "bc", top), turnOf("a", "bc", func(r *record) { r.Entropy = make([]float32, 3) })}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
+		{"top without the vocabulary", Options{}, []*record{turnOf("a", "bc", top)}, map[string]string{"entropy": none}},
+		{"group size", Options{GroupSize: 2}, []*record{turnOf("a", "b", inGroup("1")), turnOf("b", "c", inGroup("2"))}, map[string]string{"group_ids": "1 every 2 trajectories 0"}},
 	} {
 		s := sourceOf(t, c.opt, c.records)
 		all(t, s)
@@ -218,7 +218,7 @@ func TestOrigins(t *testing.T) {
 func TestGroupSize(t *testing.T) {
 	four := func() (list []*record) {
 		for range 4 {
-			list = append(list, turn("a", "b"))
+			list = append(list, turnOf("a", "b"))
 		}
 		return list
 	}
@@ -256,7 +256,7 @@ func wantError(t *testing.T, s *Source, want string) {
 }
 
 func TestRecordErrors(t *testing.T) {
-	set := func(f func(r *record)) *record { return turn("ab", "c", f) }
+	set := func(f func(r *record)) *record { return turnOf("ab", "c", f) }
 	for _, c := range []struct {
 		want  string
 		files [][]*record
@@ -272,26 +272,26 @@ func TestRecordErrors(t *testing.T) {
 		{"a:1: span_ids[2] is 1, want -1 to 0: spans are numbered from 0 in the order in which they appear", [][]*record{{set(func(r *record) { r.SpanIDs = []int32{-1, -1, 1} })}}},
 		{"a:1: old_logprobs[2] is 0.5 at a response token, want a log-probability: at most 0", [][]*record{{set(func(r *record) { r.OldLogprobs[2] = 0.5; r.OldLogprobs[1] = 0.5 })}}},
 		{"a:1: ref_logprobs[2] is -9999 at a response token, which stands for a value that is missing", [][]*record{{set(func(r *record) { r.RefLogprobs = []float32{0, 0, -9999} })}}},
-		{"a:2: entropy is there, but it is missing at a:1", [][]*record{{turn("a", "b"), set(func(r *record) { r.Entropy = make([]float32, 3) })}}},
-		{"b:1: old_logprobs is missing, but it is there at a:2", [][]*record{{turn("", "", inGroup("x")), turn("a", "b")}, {set(func(r *record) { r.OldLogprobs = nil })}}},
-		{"b:1: rewards is missing, but it is there at a:1", [][]*record{{turn("a", "b", withReward(1))}, {turn("a", "b")}}},
-		{"a:2: group_ids is missing, but it is there at a:1", [][]*record{{turn("a", "b"), turn("", "b")}}},
+		{"a:2: entropy is there, but it is missing at a:1", [][]*record{{turnOf("a", "b"), set(func(r *record) { r.Entropy = make([]float32, 3) })}}},
+		{"b:1: old_logprobs is missing, but it is there at a:2", [][]*record{{turnOf("", "", inGroup("x")), turnOf("a", "b")}, {set(func(r *record) { r.OldLogprobs = nil })}}},
+		{"b:1: rewards is missing, but it is there at a:1", [][]*record{{turnOf("a", "b", withReward(1))}, {turnOf("a", "b")}}},
+		{"a:2: group_ids is missing, but it is there at a:1", [][]*record{{turnOf("a", "b"), turnOf("", "b")}}},
 		{"a:2: logits has rows of 3 f32 logits, but of 2 f32 at a:1", [][]*record{{
-			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 2)} }),
-			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 3, F32: make([]float32, 3)} }),
+			turnOf("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 2)} }),
+			turnOf("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 3, F32: make([]float32, 3)} }),
 		}}},
 		{"a:2: logits has rows of 2 f16 logits, but of 2 f32 at a:1", [][]*record{{
-			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 2)} }),
-			turn("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F16: make([]reweight.F16, 2)} }),
+			turnOf("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 2)} }),
+			turnOf("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F16: make([]reweight.F16, 2)} }),
 		}}},
 		{"a:3: rewards is 2, but line 1 has 1 for the same trajectory: want one reward", [][]*record{{
-			turn("a", "b", ofTrajectory("t"), withReward(1)), turn("a", "b", ofTrajectory("t")), turn("a", "b", ofTrajectory("t"), withReward(2)),
+			turnOf("a", "b", ofTrajectory("t"), withReward(1)), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t"), withReward(2)),
 		}}},
 		{`a:2: group_id is "\x1b", but line 1 has "x" for the same trajectory`, [][]*record{{
-			turn("a", "b", ofTrajectory("t"), inGroup("x")), turn("a", "b", ofTrajectory("t"), inGroup("\x1b")),
+			turnOf("a", "b", ofTrajectory("t"), inGroup("x")), turnOf("a", "b", ofTrajectory("t"), inGroup("\x1b")),
 		}}},
 		{`b:1: group_id "x" is also in an earlier file, but with another prompt: number the groups of all files anew, or convert each file alone`, [][]*record{
-			{turn("a", "b", inGroup("x")), turn("b", "c", inGroup("x"))}, {turn("c", "b", inGroup("x"))},
+			{turnOf("a", "b", inGroup("x")), turnOf("b", "c", inGroup("x"))}, {turnOf("c", "b", inGroup("x"))},
 		}},
 	} {
 		wantError(t, sourceOf(t, Options{}, c.files...), c.want)
@@ -302,7 +302,7 @@ func TestRecordErrors(t *testing.T) {
 func TestNoTokens(t *testing.T) {
 	s := sourceOf(t, Options{}, []*record{
 		{group: "x", Batch: reweight.Batch{Rewards: []float32{1}}},
-		turn("a", "b", inGroup("x"), withReward(2)),
+		turnOf("a", "b", inGroup("x"), withReward(2)),
 		{group: "x", Batch: reweight.Batch{Rewards: []float32{3}}},
 	})
 	b, err := s.Batch()
@@ -317,8 +317,8 @@ func TestNoTokens(t *testing.T) {
 
 func TestReportNotes(t *testing.T) {
 	s := sourceOf(t, Options{}, []*record{
-		turn("a", "b", func(r *record) { r.dropped, r.warnings = []string{"z", "b\n"}, []string{"One.", "Two."} }),
-		turn("a", "b", func(r *record) { r.dropped, r.warnings = []string{"z"}, []string{"Two.", "Three."} }),
+		turnOf("a", "b", func(r *record) { r.dropped, r.warnings = []string{"z", "b\n"}, []string{"One.", "Two."} }),
+		turnOf("a", "b", func(r *record) { r.dropped, r.warnings = []string{"z"}, []string{"Two.", "Three."} }),
 	})
 	all(t, s)
 	r := s.Report()

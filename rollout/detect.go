@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -131,9 +130,6 @@ func (f fields) String() string {
 	return "of the fields " + strings.Join(names, ", ")
 }
 
-// maxValue bounds the first JSON value of a stream, in bytes.
-const maxValue = 1 << 30
-
 // examine returns the fields of the first JSON object of the stream, which is read
 // again afterwards. It does not check the JSON: the reader does.
 func (s *stream) examine() (fields, error) {
@@ -147,8 +143,8 @@ func (s *stream) examine() (fields, error) {
 		if err != nil {
 			return nil, err
 		}
-		if read.Len()+len(chunk) > maxValue {
-			return nil, errors.New("the first JSON value has more than 2^30 bytes, want at most that")
+		if read.Len()+len(chunk) > maxObject {
+			return nil, fmt.Errorf("the value has more than %d bytes, want at most that", maxObject)
 		}
 		x.examine(chunk)
 		read.Write(chunk)

@@ -1,0 +1,426 @@
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
+)
+
+// Responses of the chat and completions interfaces that OpenAI defined, with the fields
+// that vLLM and SGLang add, and the lines of an OpenAI batch's output, which hold one each.
+
+// An openAIResponse is one response, as far as it has been read.
+type openAIResponse struct {
+	added
+	id               string
+	promptIDs        []int32
+	promptText       string
+	promptTokens     int64
+	completionTokens int64
+	choices          []*openAIChoice
+	dropped          []string
+	warnings         []string
+}
+
+// An openAIChoice is one of the generations of a response. Choices of the completions
+// interface can begin with the prompt (echo).
+type openAIChoice struct {
+	generation
+	added
+	promptIDs []int32
+	toolCalls bool // the model called tools
+	given     bool // there are log-probabilities
+
+	// The lengths of the arrays: the one of a chat, and those of the completions
+	// interface.
+	chatTokens, names, logprobs, top int
+}
+
+// parseOpenAI reads a response and returns a record for each of its choices.
+func parseOpenAI(s *jsonscan.Scanner, line int) ([]*record, error) {
+	r := new(openAIResponse)
+	if err := s.Object(func(name []byte) error { return r.field(s, "", name) }); err != nil {
+		return nil, err
+	}
+	if len(r.choices) == 0 {
+		return nil, errors.New("choices is missing or empty, want the choices of a response")
+	}
+	records := make([]*record, len(r.choices))
+	for i, c := range r.choices {
+		rec, err := r.record(c)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.give([]*record{rec}); err != nil {
+			return nil, inContext(c.path, err)
+		}
+		rec.line = line
+		records[i] = rec
+	}
+	records[0].dropped = r.dropped
+	records[0].warnings = append(records[0].warnings, r.warnings...)
+	return records, r.give(records)
+}
+
+// field reads a field of a response, or of an object that holds one: path is that of the
+// object with a dot behind it, or empty.
+func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (err error) {
+	switch string(name) {
+	case "choices":
+		return ifGiven(s, func() error {
+			return s.Array(func(i int) error {
+				c := new(openAIChoice)
+				c.path = fmt.Sprintf("%schoices[%d]", path, i)
+				c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.token_logprobs[%d]", c.path, i) }
+				r.choices = append(r.choices, c)
+				return s.Object(func(name []byte) error { return r.choiceField(s, c, name) })
+			})
+		})
+	case "object":
+		object, err := textOrNumber(s)
+		if err == nil && object == "chat.completion.chunk" {
+			return s.Errorf("is chat.completion.chunk, which is %v", errChunk)
+		}
+		return err
+	case "id":
+		r.id, err = textOrNumber(s)
+	case "prompt_token_ids":
+		err = optionalInt32s(s, &r.promptIDs)
+	case "prompt_text":
+		r.promptText, err = textOrNumber(s)
+	case "usage":
+		err = ifGiven(s, func() error { return s.Object(func(name []byte) error { return r.usageField(s, name) }) })
+	case "error":
+		return serverError(s)
+	case "response", "body": // of a line of a batch's output
+		err = ifGiven(s, func() error {
+			path += string(name) + "."
+			return s.Object(func(name []byte) error { return r.field(s, path, name) })
+		})
+	default:
+		known, err := r.added.read(s, name)
+		if !known && err == nil {
+			known, err = noteSampling(s, name, &r.warnings)
+		}
+		if !known {
+			r.dropped = append(r.dropped, path+string(name))
+		}
+		return err
+	}
+	return err
+}
+
+// drop notes a field that no array takes, of a choice or of what is in it.
+func (r *openAIResponse) drop(path string, name []byte) {
+	if len(r.choices) == 1 { // the others have the same
+		r.dropped = append(r.dropped, path+string(name))
+	}
+}
+
+func (r *openAIResponse) usageField(s *jsonscan.Scanner, name []byte) error {
+	var dst *int64
+	switch string(name) {
+	case "prompt_tokens":
+		dst = &r.promptTokens
+	case "completion_tokens":
+		dst = &r.completionTokens
+	default:
+		return nil
+	}
+	return ifGiven(s, func() (err error) {
+		*dst, err = s.Int64()
+		return err
+	})
+}
+
+func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name []byte) (err error) {
+	switch string(name) {
+	case "logprobs":
+		return ifGiven(s, func() error {
+			return s.Object(func(name []byte) error { return r.logprobsField(s, c, name) })
+		})
+	case "token_ids":
+		return optionalInt32s(s, &c.ids)
+	case "prompt_token_ids":
+		return optionalInt32s(s, &c.promptIDs)
+	case "finish_reason":
+		if s.Kind() == jsonscan.Null {
+			s.Skip() // no error: it is null
+			return s.Errorf("is null, which is that of %v", errChunk)
+		}
+		c.finish, err = textOrNumber(s)
+		return err
+	case "delta":
+		s.Skip() // the error below comes first
+		return s.Errorf("is a part of %v", errChunk)
+	case "message":
+		return ifGiven(s, func() error {
+			return s.Object(func(name []byte) error {
+				if string(name) != "tool_calls" || s.Kind() != jsonscan.Array {
+					return nil
+				}
+				return s.Array(func(int) error { c.toolCalls = true; return nil })
+			})
+		})
+	}
+	known, err := c.added.read(s, name)
+	if !known {
+		r.drop("choices.", name)
+	}
+	return err
+}
+
+// logprobsField reads a field of the log-probabilities of a choice.
+func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, name []byte) error {
+	array := func(size *int, element func(i int) error) error {
+		return ifGiven(s, func() error {
+			c.given = true
+			return s.Array(func(i int) error {
+				*size = i + 1
+				return element(i)
+			})
+		})
+	}
+	switch field := string(name); field {
+	case "content", "refusal": // of a chat
+		if c.chatTokens > 0 && s.Kind() == jsonscan.Array {
+			return s.Errorf("is there beside the other of content and refusal, want the tokens in one place")
+		}
+		c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.%s[%d].logprob", c.path, field, i) }
+		return array(&c.chatTokens, func(i int) error { return c.chatToken(s, i) })
+	case "tokens": // of the completions interface, and those below
+		return array(&c.names, func(i int) (err error) {
+			c.token(i).name, err = s.String()
+			return err
+		})
+	case "token_logprobs":
+		return array(&c.logprobs, func(i int) (err error) {
+			token := c.token(i)
+			token.logprob, token.missing, err = optionalLogprob(s)
+			return err
+		})
+	case "top_logprobs":
+		return array(&c.top, func(i int) error {
+			return ifGiven(s, func() error {
+				return s.Object(func(name []byte) error {
+					logprob, missing, err := optionalLogprob(s)
+					if err == nil && !missing {
+						token := c.token(i)
+						token.top = append(token.top, known{name: string(name), logprob: logprob})
+					}
+					return err
+				})
+			})
+		})
+	}
+	r.drop("choices.logprobs.", name)
+	return nil
+}
+
+// token returns c.tokens[i], which can be the one after the last.
+func (c *openAIChoice) token(i int) *sampled {
+	if i == len(c.tokens) {
+		c.tokens = append(c.tokens, sampled{})
+	}
+	return &c.tokens[i]
+}
+
+// chatToken reads a token of a chat, tokens[i].
+func (c *openAIChoice) chatToken(s *jsonscan.Scanner, i int) error {
+	token := c.token(i)
+	token.missing = true
+	var bytes []int32
+	err := s.Object(func(name []byte) (err error) {
+		switch string(name) {
+		case "token":
+			token.name, err = s.String()
+		case "logprob":
+			token.logprob, token.missing, err = optionalLogprob(s)
+		case "bytes":
+			err = optionalInt32s(s, &bytes)
+		case "top_logprobs":
+			err = ifGiven(s, func() error { return s.Array(func(int) error { return token.chatCandidate(s) }) })
+		}
+		return err
+	})
+	// The bytes say more than the name where a token ends within a character.
+	if token.text = token.name; bytes != nil && tokenID(token.name) < 0 {
+		text := make([]byte, len(bytes))
+		for i, b := range bytes {
+			if text[i] = byte(b); int32(text[i]) != b {
+				return s.Errorf("has %d at byte %d of the token, want 0 to 255", b, i)
+			}
+		}
+		token.text = string(text)
+	}
+	return err
+}
+
+// chatCandidate reads one of the most likely tokens of a chat.
+func (token *sampled) chatCandidate(s *jsonscan.Scanner) error {
+	candidate := known{logprob: missingLogprob}
+	err := s.Object(func(name []byte) (err error) {
+		switch string(name) {
+		case "token":
+			candidate.name, err = s.String()
+		case "logprob":
+			err = ifGiven(s, func() (err error) { candidate.logprob, err = s.Float(); return err })
+		}
+		return err
+	})
+	token.top = append(token.top, candidate)
+	return err
+}
+
+// tokenID returns the id in a name like "token_id:7", or -1.
+func tokenID(name string) int32 {
+	digits, ok := strings.CutPrefix(name, "token_id:")
+	if !ok {
+		return -1
+	}
+	id, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || id < 0 {
+		return -1
+	}
+	return int32(id)
+}
+
+// record makes a record of a choice.
+func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
+	switch {
+	case !c.given && c.toolCalls:
+		return nil, fmt.Errorf("%s.logprobs is missing: the model called tools, for which the server gives none; let it generate without a tool parser", c.path)
+	case !c.given:
+		return nil, fmt.Errorf("%s.logprobs is missing: ask the server for it (logprobs=true for a chat, logprobs=20 for completions)", c.path)
+	}
+	if c.promptIDs == nil {
+		c.promptIDs = r.promptIDs
+	}
+	prompt := 0
+	if c.chatTokens == 0 {
+		if err := c.checkCompletion(); err != nil {
+			return nil, err
+		}
+		var err error
+		if prompt, err = r.echoed(c); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.setTokens(prompt); err != nil {
+		return nil, err
+	}
+	if c.prompt.n == 0 {
+		if c.key = r.promptText; c.key == "" && len(r.choices) > 1 {
+			c.key = "response " + r.key()
+		}
+	}
+	return c.generation.record()
+}
+
+// checkCompletion checks that the arrays of the completions interface agree.
+func (c *openAIChoice) checkCompletion() error {
+	for _, a := range [...]struct {
+		name string
+		size int
+	}{{"token_logprobs", c.logprobs}, {"top_logprobs", c.top}} {
+		if a.size != c.names && (a.size != 0 || a.name != "top_logprobs") {
+			return fmt.Errorf("%s.logprobs has %d tokens, but %d %s", c.path, c.names, a.size, a.name)
+		}
+	}
+	c.ambiguous = true // unless the names turn out to be ids
+	return nil
+}
+
+// echoed returns how many tokens a choice repeats of its prompt.
+func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
+	n := len(c.tokens)
+	switch {
+	case n == 0:
+		return 0, nil
+	case !c.tokens[0].missing && (c.ids == nil || c.promptIDs == nil || n != len(c.promptIDs)+len(c.ids)):
+		return 0, nil // nothing comes before the first token of a prompt: it has no log-probability
+	case c.ids != nil:
+		return max(n-len(c.ids), 0), nil
+	case c.promptIDs != nil:
+		return min(len(c.promptIDs), n), nil
+	}
+	// The usage counts the prompt once for all choices, if there is one prompt.
+	rest := r.completionTokens
+	for _, other := range r.choices {
+		rest -= int64(len(other.tokens)) - r.promptTokens
+	}
+	if r.promptTokens <= 0 || r.promptTokens > int64(n) || rest != 0 {
+		return 0, fmt.Errorf("%s.logprobs begins with the prompt (echo), and nothing says how long that is: ask the server for return_token_ids", c.path)
+	}
+	return int(r.promptTokens), nil
+}
+
+// setTokens sets the ids of the tokens and what is known about the prompt, of which the
+// first tokens are.
+func (c *openAIChoice) setTokens(prompt int) error {
+	named := make([]int32, len(c.tokens))
+	for i, token := range c.tokens {
+		named[i] = tokenID(token.name)
+	}
+	if len(named) == 0 || slices.Min(named) < 0 {
+		named = nil
+	}
+	c.texts = named == nil
+	c.ambiguous = c.ambiguous && c.texts
+
+	echo, tokens := c.tokens[:prompt], c.tokens[prompt:]
+	c.tokens = tokens
+	place := c.place
+	c.place = func(i int) string { return place(prompt + i) }
+	if prompt > 0 && c.promptIDs != nil && len(c.promptIDs) != prompt || c.ids != nil && len(c.ids) != len(tokens) {
+		return fmt.Errorf("%s has %d prompt_token_ids and %d token_ids, but logprobs of %d tokens", c.path, len(c.promptIDs), len(c.ids), prompt+len(tokens))
+	}
+	if named != nil {
+		if prompt > 0 && c.promptIDs == nil {
+			c.promptIDs = named[:prompt]
+		}
+		if c.ids == nil {
+			c.ids = named[prompt:]
+		}
+		for i, id := range named[prompt:] {
+			if c.ids[i] != id {
+				return fmt.Errorf("%s.token_ids[%d] is %d, but logprobs has the token %d there", c.path, i, c.ids[i], id)
+			}
+		}
+	}
+	c.prompt = promptTokens{n: max(prompt, len(c.promptIDs)), ids: c.promptIDs}
+	for _, token := range echo {
+		c.prompt.logprobs = append(c.prompt.logprobs, promptLogprob(token.logprob, token.missing))
+		if c.texts {
+			c.prompt.texts = append(c.prompt.texts, token.name)
+		}
+	}
+	if c.chatTokens == 0 {
+		for i := range tokens {
+			tokens[i].text = tokens[i].name
+		}
+	}
+	return nil
+}
+
+// key returns a text that only this response has.
+func (r *openAIResponse) key() string {
+	if r.id != "" {
+		return r.id
+	}
+	h := sha256.New()
+	for _, c := range r.choices {
+		for _, token := range c.tokens {
+			h.Write(binary.LittleEndian.AppendUint32([]byte(token.name), math.Float32bits(token.logprob)))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

@@ -1,0 +1,354 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
+)
+
+// What the responses of all servers have in common.
+
+// A known is a token whose log-probability a server gives.
+type known struct {
+	id      int32  // 0 if name says which token it is
+	name    string // as the server spells it, empty if id says which token it is
+	logprob float32
+}
+
+// same reports whether both are the same token at the same position. Different tokens
+// can have the same name, but hardly with the same log-probability too.
+func (k known) same(other known) bool {
+	return k.id == other.id && k.name == other.name && math.Abs(float64(k.logprob)-float64(other.logprob)) <= 1e-3
+}
+
+// A sampled is a token of a response.
+type sampled struct {
+	known
+	text    string
+	missing bool    // the log-probability is null
+	top     []known // the most likely tokens, with or without this one
+}
+
+// A generation is what a server generated for a prompt.
+type generation struct {
+	path  string             // of it in the JSON value, for errors
+	place func(i int) string // of the log-probability of tokens[i], for errors
+
+	prompt promptTokens
+	key    string // a text that is equal for equal prompts, if nothing is known about them
+
+	ids       []int32 // of tokens, or nil
+	tokens    []sampled
+	texts     bool // tokens have them
+	mostOnly  bool // top has the most likely tokens only: tokens[i] is one of them if it is there
+	ambiguous bool // top cannot have two tokens of the same name
+
+	finish string // the reason why it ended, as far as the source says
+}
+
+// PromptTokens are what is known about the n tokens before a generation.
+type promptTokens struct {
+	n        int
+	ids      []int32   // or nil
+	logprobs []float32 // or nil
+	texts    []string  // or nil
+}
+
+// record makes a record of the generation.
+func (g *generation) record() (*record, error) {
+	switch {
+	case len(g.tokens) == 0 && g.finish == "abort":
+		return nil, fmt.Errorf("%s was aborted before its first token: remove it", g.path)
+	case len(g.tokens) == 0:
+		return nil, fmt.Errorf("%s has no tokens with log-probabilities", g.path)
+	}
+	P := g.prompt.n
+	T := P + len(g.tokens)
+	r := &record{mask: make([]bool, T), prompt: g.key}
+	r.OldLogprobs = make([]float32, T)
+	copy(r.OldLogprobs, g.prompt.logprobs)
+	switch {
+	case g.ids != nil && len(g.prompt.ids) == P:
+		r.TokenIDs = slices.Concat(g.prompt.ids, g.ids)
+	case g.prompt.ids != nil:
+		r.prompt = fmt.Sprint(g.prompt.ids)
+	case g.prompt.texts != nil:
+		r.prompt = strings.Join(g.prompt.texts, "\x00")
+	}
+	for t, id := range r.TokenIDs {
+		if id < 0 {
+			return nil, fmt.Errorf("%s has the token id %d at token %d, want at least 0", g.path, id, t)
+		}
+	}
+	if g.texts {
+		r.texts = make([]string, T)
+		copy(r.texts, g.prompt.texts)
+	}
+	for i, token := range g.tokens {
+		if err := g.checkSampled(i); err != nil {
+			return nil, err
+		}
+		r.mask[P+i] = true
+		r.OldLogprobs[P+i] = token.logprob
+		if g.texts {
+			r.texts[P+i] = token.text
+		}
+	}
+	if g.finish == "abort" {
+		r.warnings = append(r.warnings, "The server aborted some of the responses before their end: the tokens up to there are taken.")
+	}
+	return r, g.setTop(r)
+}
+
+// checkSampled checks the log-probability of tokens[i].
+func (g *generation) checkSampled(i int) error {
+	token := g.tokens[i]
+	switch {
+	case token.missing:
+		return fmt.Errorf("%s is null, want the log-probability of a sampled token", g.place(i))
+	case token.logprob <= missingLogprob:
+		return fmt.Errorf("%s is %v, which stands for a log-probability that the server does not have: the trajectory cannot be used", g.place(i), token.logprob)
+	case !(token.logprob <= maxLogprob):
+		return fmt.Errorf("%s is %v, want a log-probability, which is at most 0", g.place(i), token.logprob)
+	}
+	return nil
+}
+
+// setTop sets r.top if the server gives more than the sampled tokens.
+func (g *generation) setTop(r *record) error {
+	size := 0
+	for _, token := range g.tokens {
+		size += len(token.top) + 1
+	}
+	if size == len(g.tokens) {
+		return nil
+	}
+	all := make([]candidate, 0, size)
+	top := make([][]candidate, len(r.mask))
+	most, leftOut := 0, false
+	for i, token := range g.tokens {
+		first, listed := len(all), false
+		for _, k := range token.top {
+			switch {
+			case k.logprob <= missingLogprob:
+				leftOut = true
+				continue
+			case !(k.logprob <= maxLogprob):
+				return fmt.Errorf("%s: one of the most likely tokens has %v, want a log-probability, which is at most 0", g.place(i), k.logprob)
+			}
+			sampled := !listed && k.same(token.known)
+			listed = listed || sampled
+			all = append(all, candidate{logprob: min(k.logprob, 0), extra: sampled && !g.mostOnly})
+		}
+		if !listed {
+			all = append(all, candidate{logprob: min(token.logprob, 0), extra: true})
+		}
+		c := all[first:len(all):len(all)]
+		top[len(r.mask)-len(g.tokens)+i] = c
+		most = max(most, likely(c))
+	}
+	if leftOut {
+		r.warnings = append(r.warnings, "Some of the most likely tokens have log-probabilities of -9999 or less, which stand for missing ones, and are left out. "+
+			"They come from processed log-probabilities: those of the model itself are finite.")
+	}
+	if most == 0 {
+		return nil
+	}
+	if g.ambiguous {
+		// Of two tokens with one name the server keeps one: where there are fewer than
+		// elsewhere, there may be another that is as likely as any.
+		for _, c := range top {
+			if likely(c) < most {
+				for i := range c {
+					c[i].extra = true
+				}
+			}
+		}
+	}
+	r.top = top
+	return nil
+}
+
+// likely returns how many of the candidates are among the most likely tokens for certain.
+// An extra one that is not the least likely is.
+func likely(c []candidate) int {
+	n := 0
+	for _, one := range c {
+		if !one.extra || slices.ContainsFunc(c, func(other candidate) bool { return !other.extra && other.logprob < one.logprob }) {
+			n++
+		}
+	}
+	return n
+}
+
+// Added are the fields that people may add to a line.
+type added struct {
+	rewards           []float32
+	group, trajectory string
+}
+
+// read reads the field of that name, if it is one of them.
+func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
+	switch string(name) {
+	case "reward", "rewards":
+		switch s.Kind() {
+		case jsonscan.Null:
+		case jsonscan.Array:
+			a.rewards, err = s.Floats(nil)
+		default:
+			var reward float32
+			reward, err = s.Float()
+			a.rewards = []float32{reward}
+		}
+	case "group_id":
+		a.group, err = textOrNumber(s)
+	case "trajectory_id":
+		a.trajectory, err = textOrNumber(s)
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// give sets what a says about the generations of one line, and about their records.
+func (a *added) give(records []*record) error {
+	if a.trajectory != "" && len(records) > 1 {
+		return fmt.Errorf("trajectory_id is %s, but there are %d responses, and a turn of a trajectory has one", printable.Text(a.trajectory), len(records))
+	}
+	if a.rewards != nil && len(a.rewards) != len(records) {
+		return fmt.Errorf("there are %d rewards for %d responses, want one for each", len(a.rewards), len(records))
+	}
+	for i, r := range records {
+		if a.trajectory != "" {
+			r.trajectory = a.trajectory
+		}
+		if a.group != "" {
+			r.group = a.group
+		}
+		if a.rewards != nil {
+			r.Rewards = a.rewards[i : i+1 : i+1]
+		}
+	}
+	return nil
+}
+
+// textOrNumber reads an id, which may be null.
+func textOrNumber(s *jsonscan.Scanner) (string, error) {
+	switch s.Kind() {
+	case jsonscan.Null:
+		return "", s.Skip()
+	case jsonscan.Number:
+		raw, err := s.Raw()
+		return string(raw), err
+	}
+	return s.String()
+}
+
+// ifGiven calls read unless the value is null.
+func ifGiven(s *jsonscan.Scanner, read func() error) error {
+	if s.Kind() == jsonscan.Null {
+		return s.Skip()
+	}
+	return read()
+}
+
+// optionalInt32s reads an array of integers or null. An empty array is not nil.
+func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
+	return ifGiven(s, func() (err error) {
+		*dst, err = s.Int32s([]int32{})
+		return err
+	})
+}
+
+// optionalLogprob reads a number or null.
+func optionalLogprob(s *jsonscan.Scanner) (logprob float32, missing bool, err error) {
+	if s.Kind() == jsonscan.Null {
+		return 0, true, s.Skip()
+	}
+	logprob, err = s.Float()
+	return logprob, false, err
+}
+
+// promptLogprob returns what an array has for a token of the prompt, of whose
+// log-probability nothing depends.
+func promptLogprob(logprob float32, missing bool) float32 {
+	if missing || !(logprob > missingLogprob && logprob <= maxLogprob) {
+		return 0
+	}
+	return logprob
+}
+
+// serverError reads the error that stands in the place of a response.
+func serverError(s *jsonscan.Scanner) error {
+	message := ""
+	var err error
+	switch s.Kind() {
+	case jsonscan.Null:
+		return s.Skip()
+	case jsonscan.Object:
+		err = s.Object(func(name []byte) (err error) {
+			if string(name) == "message" && s.Kind() == jsonscan.String {
+				message, err = s.String()
+			}
+			return err
+		})
+	default:
+		message, err = textOrNumber(s)
+	}
+	if err != nil {
+		return err
+	}
+	const most = 200
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + "..."
+	}
+	return fmt.Errorf("the request failed: %s: remove the line", printable.Text(message))
+}
+
+var errChunk = errors.New("a chunk of a streamed response: dump whole responses (stream=false)")
+
+// noteSampling reads a field that says how tokens were sampled, if it is one, and warns
+// where log-probabilities may then not be those of the model at temperature 1. Lines that
+// hold the request too have such fields.
+func noteSampling(s *jsonscan.Scanner, name []byte, warnings *[]string) (is bool, err error) {
+	const truncated = " in some requests: tokens were sampled from a part of the distribution, and log-probabilities may be those of the whole."
+	number := func(normal func(f float32) bool, text string) (bool, error) {
+		return true, ifGiven(s, func() error {
+			f, err := s.Float()
+			if err == nil && !normal(f) {
+				*warnings = append(*warnings, text)
+			}
+			return err
+		})
+	}
+	switch string(name) {
+	case "logprobs_mode":
+		mode, err := textOrNumber(s)
+		if mode != "" && mode != "raw_logprobs" {
+			*warnings = append(*warnings, "The logprobs_mode of some requests is not raw_logprobs: the log-probabilities are not those of the model itself.")
+		}
+		return true, err
+	case "top_p":
+		return number(func(p float32) bool { return p == 1 }, "The top_p is not 1"+truncated)
+	case "top_k":
+		return number(func(k float32) bool { return k <= 0 }, "The top_k is above 0"+truncated)
+	case "min_p":
+		return number(func(p float32) bool { return p == 0 }, "The min_p is not 0"+truncated)
+	case "temperature":
+		return number(func(t float32) bool { return t == 1 }, "The temperature is not 1 in some requests, and responses do not say whether log-probabilities are before or after it.")
+	case "request", "sampling_params":
+		if s.Kind() != jsonscan.Object {
+			return true, s.Skip()
+		}
+		return true, s.Object(func(name []byte) error {
+			_, err := noteSampling(s, name, warnings)
+			return err
+		})
+	}
+	return false, nil
+}

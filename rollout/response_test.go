@@ -1,0 +1,462 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
+)
+
+// A lake is the FrozenLake rollouts with logits.
+type lake struct {
+	*reweight.Batch
+	names    []string    // of the tokens of the vocabulary
+	logprobs [][]float64 // [T] of the whole vocabulary, for response tokens
+}
+
+// A turn is a response, and all that comes before it in its trajectory.
+type turn struct{ trajectory, first, begin, end int }
+
+func openLake(t *testing.T) (l lake, turns []turn) {
+	t.Helper()
+	f, err := OpenFile("../testdata/frozenlake.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if l.Batch, err = f.Batch(); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(f.metadata["vocab"]), &l.names); err != nil {
+		t.Fatal(err)
+	}
+	l.logprobs = make([][]float64, l.Tokens())
+	row := make([]float64, l.OldLogits.Vocab)
+	for token, role := range l.Role {
+		if role == reweight.RoleMasked {
+			continue
+		}
+		for i, x := range l.OldLogits.BF16[token*len(row) : (token+1)*len(row)] {
+			row[i] = float64(x.Float32())
+		}
+		l.logprobs[token], _ = logprobsOf(t, row)
+	}
+	for s := range l.Trajectories() {
+		first, end := int(l.SeqOffsets[s]), int(l.SeqOffsets[s+1])
+		for begin := first; begin < end; begin++ {
+			if l.SpanIDs[begin] < 0 {
+				continue
+			}
+			stop := begin
+			for stop < end && l.SpanIDs[stop] == l.SpanIDs[begin] {
+				stop++
+			}
+			turns = append(turns, turn{s, first, begin, stop})
+			begin = stop - 1
+		}
+	}
+	return l, turns
+}
+
+// most returns the ids of the k most likely tokens at a position, and their
+// log-probabilities: that of the sampled token is the one in the file.
+func (l lake) most(token, k int) (ids []int32, logprobs []float32) {
+	order := make([]int32, len(l.names))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int {
+		if l.logprobs[token][a] > l.logprobs[token][b] {
+			return -1
+		}
+		return 1
+	})
+	for _, id := range order[:k] {
+		ids = append(ids, id)
+		logprobs = append(logprobs, l.logprob(token, id))
+	}
+	return ids, logprobs
+}
+
+func (l lake) logprob(token int, id int32) float32 {
+	if id == l.TokenIDs[token] {
+		return l.OldLogprobs[token]
+	}
+	return float32(l.logprobs[token][id])
+}
+
+type (
+	jsonObject = map[string]any
+	jsonArray  = []any
+)
+
+// sglang returns the response to a turn, with all of the prompt if input.
+func (l lake) sglang(t turn, k int, input bool) jsonObject {
+	var out, top, in jsonArray
+	for token := t.begin; token < t.end; token++ {
+		id := l.TokenIDs[token]
+		out = append(out, jsonArray{l.OldLogprobs[token], id, l.names[id]})
+		var one jsonArray
+		ids, logprobs := l.most(token, k)
+		for i, id := range ids {
+			one = append(one, jsonArray{logprobs[i], id, l.names[id]})
+		}
+		top = append(top, one)
+	}
+	meta := jsonObject{"output_token_logprobs": out, "output_top_logprobs": top}
+	if input {
+		in = append(in, jsonArray{nil, l.TokenIDs[t.first], nil})
+		for token := t.first + 1; token < t.begin; token++ {
+			in = append(in, jsonArray{-0.5, l.TokenIDs[token], nil})
+		}
+		meta["input_token_logprobs"] = in
+		meta["prompt_tokens"] = len(in)
+	}
+	return jsonObject{"meta_info": meta}
+}
+
+// A naming says how a server spells tokens.
+type naming func(id int32) string
+
+func (l lake) text(id int32) string { return l.names[id] }
+func (l lake) idName(id int32) string {
+	return fmt.Sprintf("token_id:%d", id)
+}
+
+// chatChoice returns a choice of a chat. As in vLLM, the k most likely tokens include the
+// sampled one, which comes first.
+func (l lake) chatChoice(t turn, k int, name naming, ids bool) jsonObject {
+	var content jsonArray
+	for token := t.begin; token < t.end; token++ {
+		sampled := l.TokenIDs[token]
+		top := jsonArray{jsonObject{"token": name(sampled), "logprob": l.OldLogprobs[token]}}
+		most, logprobs := l.most(token, k)
+		for i, id := range most {
+			if id != sampled && len(top) < k {
+				top = append(top, jsonObject{"token": name(id), "logprob": logprobs[i]})
+			}
+		}
+		content = append(content, jsonObject{"token": name(sampled), "logprob": l.OldLogprobs[token], "top_logprobs": top})
+	}
+	choice := jsonObject{"logprobs": jsonObject{"content": content}}
+	if ids {
+		choice["token_ids"] = l.TokenIDs[t.begin:t.end]
+	}
+	return choice
+}
+
+// completionChoice returns a choice of the completions interface: of k or k+1 tokens at
+// each position, and with the prompt first if echo.
+func (l lake) completionChoice(t turn, k int, name naming, echo bool) jsonObject {
+	var tokens, logprobs, top, offsets jsonArray
+	first := t.begin
+	if echo {
+		first = t.first
+	}
+	for token := first; token < t.end; token++ {
+		sampled := l.TokenIDs[token]
+		tokens = append(tokens, name(sampled))
+		offsets = append(offsets, 0)
+		if token < t.begin {
+			if token == t.first {
+				logprobs, top = append(logprobs, nil), append(top, nil)
+			} else {
+				logprobs, top = append(logprobs, -0.25), append(top, jsonObject{name(sampled): -0.25})
+			}
+			continue
+		}
+		logprobs = append(logprobs, l.OldLogprobs[token])
+		one := jsonObject{name(sampled): l.OldLogprobs[token]}
+		most, values := l.most(token, k)
+		for i, id := range most {
+			one[name(id)] = values[i]
+		}
+		top = append(top, one)
+	}
+	return jsonObject{"logprobs": jsonObject{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets}}
+}
+
+type parseFunc func(s *jsonscan.Scanner, line int) ([]*record, error)
+
+func parseText(text string, parse parseFunc) ([]*record, error) {
+	var s jsonscan.Scanner
+	s.Reset([]byte(text))
+	return parse(&s, 7)
+}
+
+func parseValue(t *testing.T, v any, parse parseFunc) []*record {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := parseText(string(text), parse)
+	if err != nil {
+		t.Fatalf("%v in %.300s", err, text)
+	}
+	return records
+}
+
+// check compares a record with a turn.
+func (l lake) check(t *testing.T, what string, r *record, u turn, prompt, ids, texts bool) {
+	t.Helper()
+	first := u.begin
+	if prompt {
+		first = u.first
+	}
+	if got, want := len(r.mask), u.end-first; got != want {
+		t.Fatalf("%s: %d tokens, want %d", what, got, want)
+	}
+	for i, response := range r.mask {
+		token := first + i
+		if want := token >= u.begin; response != want {
+			t.Fatalf("%s: mask[%d] = %v", what, i, response)
+		}
+		if ids && r.TokenIDs[i] != l.TokenIDs[token] {
+			t.Fatalf("%s: token_ids[%d] = %d, want %d", what, i, r.TokenIDs[i], l.TokenIDs[token])
+		}
+		if !response {
+			continue
+		}
+		if got, want := math.Float32bits(r.OldLogprobs[i]), math.Float32bits(l.OldLogprobs[token]); got != want {
+			t.Fatalf("%s: old_logprobs[%d] has bits %#x, want %#x", what, i, got, want)
+		}
+		if texts && r.texts[i] != l.names[l.TokenIDs[token]] {
+			t.Fatalf("%s: text %d is %q", what, i, r.texts[i])
+		}
+		lower, upper, err := entropyBounds(r.top[i], len(l.names))
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if h := float64(l.Entropy[token]); !(lower-2e-5 <= h && h <= upper+2e-5) {
+			t.Fatalf("%s: entropy %v of token %d, bounds %v and %v", what, h, i, lower, upper)
+		}
+	}
+	if ids != (r.TokenIDs != nil) || texts != (r.texts != nil) {
+		t.Fatalf("%s: %d token ids, %d texts", what, len(r.TokenIDs), len(r.texts))
+	}
+	if r.line != 7 {
+		t.Fatalf("%s: line %d", what, r.line)
+	}
+}
+
+// Each response of the rollouts, with exactly the fields that each source has.
+func TestResponsesOfFrozenLake(t *testing.T) {
+	l, turns := openLake(t)
+	one := func(choice jsonObject) jsonObject { return jsonObject{"choices": jsonArray{choice}} }
+	for _, c := range []struct {
+		name               string
+		parse              parseFunc
+		value              func(u turn) any
+		prompt, ids, texts bool
+	}{
+		{"SGLang", parseSGLang, func(u turn) any { return l.sglang(u, 5, false) }, false, true, true},
+		{"SGLang with the prompt", parseSGLang, func(u turn) any { return l.sglang(u, 20, true) }, true, true, true},
+		{"OpenAI chat", parseOpenAI, func(u turn) any { return one(l.chatChoice(u, 5, l.text, false)) }, false, false, true},
+		{"vLLM chat", parseOpenAI, func(u turn) any { return one(l.chatChoice(u, 5, l.text, true)) }, false, true, true},
+		{"vLLM chat, ids as names", parseOpenAI, func(u turn) any { return one(l.chatChoice(u, 20, l.idName, false)) }, false, true, false},
+		{"vLLM chat with the prompt", parseOpenAI, func(u turn) any {
+			r := one(l.chatChoice(u, 5, l.idName, true))
+			r["prompt_token_ids"] = l.TokenIDs[u.first:u.begin]
+			return r
+		}, true, true, false},
+		{"OpenAI batch", parseOpenAI, func(u turn) any {
+			return jsonObject{"custom_id": "a", "response": jsonObject{"status_code": 200, "body": one(l.chatChoice(u, 20, l.text, false))}, "error": nil}
+		}, false, false, true},
+		{"completions", parseOpenAI, func(u turn) any { return one(l.completionChoice(u, 5, l.text, false)) }, false, false, true},
+		{"completions, ids as names", parseOpenAI, func(u turn) any { return one(l.completionChoice(u, 5, l.idName, false)) }, false, true, false},
+		{"completions, echo", parseOpenAI, func(u turn) any {
+			r := one(l.completionChoice(u, 5, l.text, true))
+			r["usage"] = jsonObject{"prompt_tokens": u.begin - u.first, "completion_tokens": u.end - u.begin}
+			return r
+		}, true, false, true},
+		{"completions, echo, ids", parseOpenAI, func(u turn) any {
+			r := l.completionChoice(u, 5, l.text, true)
+			r["prompt_token_ids"], r["token_ids"] = l.TokenIDs[u.first:u.begin], l.TokenIDs[u.begin:u.end]
+			return one(r)
+		}, true, true, true},
+		{"completions, echo, ids as names", parseOpenAI, func(u turn) any {
+			r := l.completionChoice(u, 5, l.idName, true)
+			r["token_ids"] = l.TokenIDs[u.begin:u.end]
+			return one(r)
+		}, true, true, false},
+	} {
+		for i, u := range turns {
+			if i%9 != 0 && testing.Short() {
+				continue
+			}
+			records := parseValue(t, c.value(u), c.parse)
+			if len(records) != 1 {
+				t.Fatalf("%s: %d records", c.name, len(records))
+			}
+			l.check(t, c.name, records[0], u, c.prompt, c.ids, c.texts)
+		}
+	}
+}
+
+// The choices of a response are a group, and each has its reward.
+func TestChoices(t *testing.T) {
+	l, turns := openLake(t)
+	var first []turn // of each trajectory
+	for _, u := range turns {
+		if len(first) == 0 || first[len(first)-1].trajectory != u.trajectory {
+			first = append(first, u)
+		}
+	}
+	keys := make(map[string]int32)
+	for group := range slices.Chunk(first, 16) {
+		id := l.GroupIDs[group[0].trajectory]
+		for _, prompt := range []bool{false, true} {
+			var choices, rewards jsonArray
+			for _, u := range group {
+				choices = append(choices, l.chatChoice(u, 5, l.text, true))
+				rewards = append(rewards, l.Rewards[u.trajectory])
+			}
+			response := jsonObject{"choices": choices, "rewards": rewards}
+			if prompt {
+				response["prompt_token_ids"] = l.TokenIDs[group[0].first:group[0].begin]
+			}
+			records := parseValue(t, response, parseOpenAI)
+			if len(records) != len(group) {
+				t.Fatalf("%d records of %d choices", len(records), len(group))
+			}
+			key := promptKey(records[0])
+			if before, ok := keys[key]; ok || key == "" {
+				t.Fatalf("group %d has key %q, which group %d has too", id, key, before)
+			}
+			keys[key] = id
+			for i, r := range records {
+				l.check(t, "choice", r, group[i], prompt, true, true)
+				if promptKey(r) != key {
+					t.Fatalf("choice %d of group %d has another key", i, id)
+				}
+				if !slices.Equal(r.Rewards, l.Rewards[group[i].trajectory:group[i].trajectory+1]) {
+					t.Fatalf("choice %d of group %d has reward %v", i, id, r.Rewards)
+				}
+			}
+		}
+	}
+}
+
+// sglangTokens and chatTokens are the smallest responses of two tokens.
+const (
+	sglangTokens = `"output_token_logprobs": [[-0.5, 3, null], [-1, 4, null]]`
+	chatTokens   = `"logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]}`
+)
+
+func TestAddedFields(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		parse parseFunc
+	}{
+		{`{"meta_info": {` + sglangTokens + `}, "reward": 0.25, "group_id": 12, "trajectory_id": "x/1"}`, parseSGLang},
+		{`{"choices": [{` + chatTokens + `}], "rewards": [0.25], "group_id": "12", "trajectory_id": "x/1"}`, parseOpenAI},
+		{`{"choices": [{` + chatTokens + `, "reward": 0.25, "group_id": "12"}], "trajectory_id": "x/1"}`, parseOpenAI},
+	} {
+		records, err := parseText(c.text, c.parse)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		r := records[0]
+		if r.group != "12" || r.trajectory != "x/1" || !slices.Equal(r.Rewards, []float32{0.25}) || len(r.dropped) != 0 {
+			t.Errorf("%s: group %q, trajectory %q, rewards %v, dropped %q", c.text, r.group, r.trajectory, r.Rewards, r.dropped)
+		}
+	}
+}
+
+func TestResponsesRefuse(t *testing.T) {
+	for _, c := range []struct {
+		parse parseFunc
+		text  string
+		want  string
+	}{
+		{parseSGLang, `{"text": "a", "meta_info": {}}`, "meta_info.output_token_logprobs is missing: ask the server for it (return_logprob=true)"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": []}}`, "the response has no tokens with log-probabilities"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [], "finish_reason": {"type": "abort", "message": "x"}}}`, "the response was aborted before its first token: remove it"},
+		{parseSGLang, `{"meta_info": {"finish_reason": null, ` + sglangTokens + `}}`, "meta_info.finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-9999.0, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is -9999, which stands for a log-probability that the server does not have: the trajectory cannot be used"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1, 3, null], [-Infinity, 3, null]]}}`, "meta_info.output_token_logprobs[1][0] is -Inf, which stands for a log-probability that the server does not have: the trajectory cannot be used"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[0.1, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is 0.1, want a log-probability, which is at most 0"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[NaN, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is NaN, want a log-probability, which is at most 0"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[null, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is null, want the log-probability of a sampled token"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1, 3.5, null]]}}`, "meta_info.output_token_logprobs[0][1] is 3.5, want an integer"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1]]}}`, "the response has the token id -1 at token 0, want at least 0"},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "output_top_logprobs": [null]}}`, "meta_info has 2 output_token_logprobs, but 1 output_top_logprobs"},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "output_top_logprobs": [[[2, 9, null]], null]}}`, "meta_info.output_token_logprobs[0][0]: one of the most likely tokens has 2, want a log-probability, which is at most 0"},
+		{parseSGLang, `{"output_ids": [3, 5], "meta_info": {` + sglangTokens + `}}`, "output_ids[1] is 5, but meta_info.output_token_logprobs[1] is of token 4"},
+		{parseSGLang, `{"output_ids": [3, 4, 5], "meta_info": {` + sglangTokens + `}}`, "output_ids has 3 tokens, but meta_info has 2 output_token_logprobs"},
+		{parseSGLang, `{"error": {"message": "too\nlong"}}`, `the request failed: "too\nlong": remove the line`},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `}, "rewards": [1, 2]}`, "there are 2 rewards for 1 responses, want one for each"},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `}, "reward": "high"}`, `reward is "high", want a number`},
+
+		{parseOpenAI, `{"object": "chat.completion.chunk", "choices": []}`, "object is chat.completion.chunk, which is a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseOpenAI, `{"choices": [{"delta": {}}]}`, "choices[0].delta is a part of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `, "finish_reason": null}]}`, "choices[0].finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseOpenAI, `{"choices": []}`, "choices is missing or empty, want the choices of a response"},
+		{parseOpenAI, `{"choices": [{"message": {}, "logprobs": null}]}`, "choices[0].logprobs is missing: ask the server for it (logprobs=true for a chat, logprobs=20 for completions)"},
+		{parseOpenAI, `{"choices": [{"message": {"tool_calls": [{}]}, "logprobs": null}]}`, "choices[0].logprobs is missing: the model called tools, for which the server gives none; let it generate without a tool parser"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": []}}]}`, "choices[0] has no tokens with log-probabilities"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": []}, "finish_reason": "abort"}]}`, "choices[0] was aborted before its first token: remove it"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}`, "choices[0].logprobs.content[0].logprob is null, want the log-probability of a sampled token"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -9999}]}}]}`, "choices[0].logprobs.refusal[0].logprob is -9999, which stands for"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -1}], "content": []}}]}`, "choices[0].logprobs.content is there beside the other of content and refusal"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1, "bytes": [300]}]}}]}`, "choices[0].logprobs.content[0] has 300 at byte 0 of the token, want 0 to 255"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `, "token_ids": [1]}]}`, "choices[0] has 0 prompt_token_ids and 1 token_ids, but logprobs of 2 tokens"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `, "token_ids": [1, -2]}]}`, "choices[0] has the token id -2 at token 1, want at least 0"},
+		{parseOpenAI, `{"choices": [{"token_ids": [1], "logprobs": {"content": [{"token": "token_id:2", "logprob": -1}]}}]}`, "choices[0].token_ids[0] is 1, but logprobs has the token 2 there"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1, -2]}}]}`, "choices[0].logprobs has 1 tokens, but 2 token_logprobs"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{}, {}]}}]}`, "choices[0].logprobs has 1 tokens, but 2 top_logprobs"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -2]}}]}`, "choices[0].logprobs begins with the prompt (echo), and nothing says how long that is: ask the server for return_token_ids"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -9999]}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}`, "choices[0].logprobs.token_logprobs[1] is -9999, which stands for"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -1]}, "token_ids": [1], "prompt_token_ids": [1, 2]}]}`, "choices[0] has 2 prompt_token_ids and 1 token_ids, but logprobs of 2 tokens"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}, {` + chatTokens + `}], "reward": 1}`, "there are 1 rewards for 2 responses, want one for each"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}, {` + chatTokens + `}], "trajectory_id": "a"}`, "trajectory_id is a, but there are 2 responses, and a turn of a trajectory has one"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `, "reward": [1, 2]}]}`, "choices[0]: there are 2 rewards for 1 responses, want one for each"},
+		{parseOpenAI, `{"error": {"message": "The model does not exist.", "code": 404}}`, "the request failed: The model does not exist.: remove the line"},
+		{parseOpenAI, `{"custom_id": "a", "response": null, "error": {"code": "expired", "message": "Late."}}`, "the request failed: Late.: remove the line"},
+		{parseOpenAI, `{"custom_id": "a", "response": {"status_code": 400, "body": {"error": {"message": "Bad."}}}, "error": null}`, "the request failed: Bad.: remove the line"},
+		{parseOpenAI, `{"error": "` + strings.Repeat("x", 300) + `"}`, "the request failed: " + strings.Repeat("x", 200) + "...: remove the line"},
+	} {
+		_, err := parseText(c.text, c.parse)
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s:\nerror %v\nwant  %s", c.text, err, c.want)
+		}
+		if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
+			t.Errorf("%s: the error has several lines: %q", c.text, err)
+		}
+	}
+}
+
+func TestResponsesWarn(t *testing.T) {
+	for _, c := range []struct {
+		parse parseFunc
+		text  string
+		want  string // the beginning of the only warning, or empty
+	}{
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `}}`, ""},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "finish_reason": {"type": "abort"}}}`, "The server aborted some of the responses"},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `}, "sampling_params": {"temperature": 0.7, "top_p": 1}}`, "The temperature is not 1 in some requests"},
+		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "output_top_logprobs": [[[-1, 9, null], [-9999.0, 8, null]], null]}}`, "Some of the most likely tokens have log-probabilities of -9999"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "top_p": 0.9}`, "The top_p is not 1 in some requests"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "request": {"top_p": null, "top_k": 40, "min_p": 0}}`, "The top_k is above 0 in some requests"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "min_p": 0.1}`, "The min_p is not 0 in some requests"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "logprobs_mode": "processed_logprobs"}`, "The logprobs_mode of some requests is not raw_logprobs"},
+		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "logprobs_mode": "raw_logprobs", "temperature": 1, "top_k": -1}`, ""},
+	} {
+		records, err := parseText(c.text, c.parse)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		got := records[0].warnings
+		if c.want == "" && len(got) != 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)) {
+			t.Errorf("%s: warnings %q, want %q", c.text, got, c.want)
+		}
+	}
+}
