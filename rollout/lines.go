@@ -185,7 +185,13 @@ func (l *lines) find() error {
 		}
 		c := text[l.looked]
 		switch {
-		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+		case isSpace(c):
+			n := 1
+			for l.looked+n < len(text) && isSpace(text[l.looked+n]) {
+				n++
+			}
+			l.pass(n)
+			continue
 		case c == '{' && l.wants != wantComma:
 			l.partial = true
 			l.current = jsonObject{begin: l.looked, line: l.line, column: l.column}
@@ -206,6 +212,8 @@ func (l *lines) find() error {
 	}
 	return nil
 }
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
 // pass goes on by n bytes.
 func (l *lines) pass(n int) {

@@ -163,7 +163,7 @@ func TestLinesLimit(t *testing.T) {
 // White space takes no memory, and a line that was cut off is found soon.
 func TestLinesMemory(t *testing.T) {
 	const size = 64 << 20
-	r := newLines(io.MultiReader(&pieces{io.LimitReader(repeat(" "), size), chunkSize}, strings.NewReader(`{"n":1}`)), "f", parseN)
+	r := newLines(io.MultiReader(&pieces{io.LimitReader(repeat(strings.Repeat(" ", 1024)), size), chunkSize}, strings.NewReader(`{"n":1}`)), "f", parseN)
 	var got []int
 	var err error
 	if n := allocated(func() { got, err = linesOf(t, r) }); n > 4<<20 {

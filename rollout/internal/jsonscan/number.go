@@ -61,6 +61,17 @@ func (s *Scanner) Floats(dst []float32) ([]float32, error) {
 	return appendAll(s, dst, (*Scanner).Float)
 }
 
+// FloatsOrNull is Floats for an array that has null in the place of some numbers. It
+// appends missing for those.
+func (s *Scanner) FloatsOrNull(dst []float32, missing float32) ([]float32, error) {
+	return appendAll(s, dst, func(s *Scanner) (float32, error) {
+		if s.peek() == 'n' {
+			return missing, s.literal("null")
+		}
+		return s.Float()
+	})
+}
+
 // Int64 reads an integer.
 func (s *Scanner) Int64() (int64, error) { return s.integer(64, "an integer of 64 bits") }
 

@@ -1,0 +1,185 @@
+package rollout
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
+)
+
+// A nemoSample is a line of the file train_data_step{N}.jsonl that NeMo-RL logs: a batch
+// of one sample, so that each value is within a list of one. Lists of tokens go on after
+// the sample's, which are input_lengths.
+type nemoSample struct {
+	record
+	added
+
+	length     int64
+	sampleMask float32
+	rewards    []float32 // of the field rewards
+	filtered   []float32 // of filtered_rewards
+	generation []float32 // generation_logprobs
+}
+
+// parseNeMoRL reads a line of NeMo-RL's train data.
+func parseNeMoRL(s *jsonscan.Scanner, line int) ([]*record, error) {
+	n := &nemoSample{record: record{line: line}, length: -1, sampleMask: 1}
+	if err := s.Object(func(name []byte) error { return n.field(s, name) }); err != nil {
+		return nil, err
+	}
+	if err := n.cut(); err != nil {
+		return nil, err
+	}
+	if err := n.setRewards(); err != nil {
+		return nil, err
+	}
+	n.setLogprobs()
+	n.prompt = promptOf(n.TokenIDs, n.mask)
+	n.maskSample()
+	records := []*record{&n.record}
+	return records, n.give(records)
+}
+
+func (n *nemoSample) field(s *jsonscan.Scanner, name []byte) error {
+	switch string(name) {
+	case "input_lengths":
+		return only(s, func() (err error) {
+			if n.length, err = s.Int64(); err == nil && n.length < 0 {
+				err = s.Errorf("is %d, want a length", n.length)
+			}
+			return err
+		})
+	case "token_ids":
+		return only(s, func() (err error) { n.TokenIDs, err = s.Int32s(nil); return err })
+	case "token_loss_mask":
+		return only(s, func() (err error) { n.mask, err = s.Bools(nil); return err })
+	case "sample_loss_mask":
+		return only(s, func() (err error) { n.sampleMask, err = s.Float(); return err })
+	case "advantages":
+		return only(s, func() (err error) { n.Advantages, err = s.Floats(nil); return err })
+	case "prev_logprobs":
+		return only(s, func() (err error) { n.OldLogprobs, err = s.Floats(nil); return err })
+	case "generation_logprobs":
+		return only(s, func() (err error) { n.generation, err = s.Floats(nil); return err })
+	case "rewards":
+		return ifGiven(s, func() (err error) { n.rewards, err = s.Floats(nil); return err })
+	case "filtered_rewards":
+		return only(s, func() error {
+			reward, err := s.Float()
+			n.filtered = []float32{reward}
+			return err
+		})
+	}
+	known, err := n.added.read(s, name)
+	if !known {
+		n.dropped = append(n.dropped, string(name))
+	}
+	return err
+}
+
+// only reads the element of a list that has one, or null.
+func only(s *jsonscan.Scanner, read func() error) error {
+	return ifGiven(s, func() error {
+		n := 0
+		err := s.Array(func(int) error {
+			if n++; n > 1 {
+				return nil
+			}
+			return read()
+		})
+		if err == nil && n != 1 {
+			err = s.Errorf("has %d elements, want 1, as in a batch of one sample", n)
+		}
+		return err
+	})
+}
+
+// cut takes the padding from the lists of tokens.
+func (n *nemoSample) cut() error {
+	if n.length < 0 {
+		return fmt.Errorf("input_lengths is missing")
+	}
+	for _, list := range []struct {
+		name string
+		n    int
+	}{
+		{"token_ids", len(n.TokenIDs)}, {"token_loss_mask", len(n.mask)}, {"advantages", len(n.Advantages)},
+		{"prev_logprobs", len(n.OldLogprobs)}, {"generation_logprobs", len(n.generation)},
+	} {
+		if list.n != 0 && int64(list.n) < n.length {
+			return fmt.Errorf("%s[0] has %d elements, want at least the %d of input_lengths", list.name, list.n, n.length)
+		}
+	}
+	n.TokenIDs, n.mask = cutTo(n.TokenIDs, n.length), cutTo(n.mask, n.length)
+	n.Advantages, n.OldLogprobs, n.generation = cutTo(n.Advantages, n.length), cutTo(n.OldLogprobs, n.length), cutTo(n.generation, n.length)
+	return nil
+}
+
+// cutTo returns the first n elements, or none of an empty list.
+func cutTo[E any](list []E, n int64) []E {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[:n:n]
+}
+
+// setRewards chooses the sample's reward. Where NeMo-RL drops samples before it trains,
+// rewards are those of all samples, in an order of their own.
+func (n *nemoSample) setRewards() error {
+	switch {
+	case n.filtered != nil:
+		n.Rewards = n.filtered
+		n.dropped = append(n.dropped, "rewards")
+	case len(n.rewards) > 1:
+		return fmt.Errorf("rewards has %d elements, want 1, as in a batch of one sample", len(n.rewards))
+	case len(n.rewards) == 1:
+		n.Rewards = n.rewards
+	}
+	return nil
+}
+
+// setLogprobs chooses prev_logprobs, which the trainer computed before its first update,
+// as the old policy's. They are all 0 where the trainer was told not to compute them.
+func (n *nemoSample) setLogprobs() {
+	absent := len(n.OldLogprobs) == 0
+	placeholders := !absent && !slices.ContainsFunc(n.OldLogprobs, func(l float32) bool { return l != 0 }) &&
+		slices.ContainsFunc(n.generation, func(l float32) bool { return l != 0 })
+	if !absent && !placeholders {
+		if n.generation != nil {
+			n.dropped = append(n.dropped, "generation_logprobs")
+		}
+		return
+	}
+	n.OldLogprobs = n.generation
+	if placeholders {
+		n.dropped = append(n.dropped, "prev_logprobs")
+		n.warnings = append(n.warnings, "prev_logprobs is 0 everywhere in some samples, as NeMo-RL writes it with force_on_policy_ratio: their old_logprobs are generation_logprobs.")
+	}
+}
+
+// maskSample makes prompt of the whole sample if it is not to count. NeMo-RL multiplies
+// the mask of the tokens by that of the sample, and leaves the reward in the group.
+func (n *nemoSample) maskSample() {
+	switch n.sampleMask {
+	case 1:
+	case 0:
+		clear(n.mask)
+		n.warnings = append(n.warnings, "sample_loss_mask is 0 for some samples: none of their tokens count, as in NeMo-RL, but their rewards do in their groups.")
+	default:
+		n.warnings = append(n.warnings, "sample_loss_mask is neither 0 nor 1 for some samples: they count as those with 1.")
+	}
+}
+
+// promptOf returns a text that is equal for equal tokens before the first response token.
+func promptOf(ids []int32, mask []bool) string {
+	n := slices.Index(mask, true)
+	if n < 0 || n > len(ids) {
+		n = len(ids)
+	}
+	text := make([]byte, 0, 4*n)
+	for _, id := range ids[:n] {
+		text = binary.LittleEndian.AppendUint32(text, uint32(id))
+	}
+	return string(text)
+}

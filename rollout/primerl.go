@@ -1,0 +1,110 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
+)
+
+// A primeSequence is a line of the files token_exports/step_{N}/rank_{R}.jsonl that
+// prime-rl writes with --enable-token-export: a sequence that its trainer has seen. null
+// stands for a number that is not finite, or one that the trainer does not have.
+type primeSequence struct {
+	record
+	added
+
+	weights []float32 // rl_weights; NaN where they are null
+}
+
+// parsePrimeRL reads a line of prime-rl's token exports.
+func parsePrimeRL(s *jsonscan.Scanner, line int) ([]*record, error) {
+	p := &primeSequence{record: record{line: line}}
+	if err := s.Object(func(name []byte) error { return p.field(s, name) }); err != nil {
+		return nil, err
+	}
+	if p.mask == nil {
+		return nil, fmt.Errorf("loss_mask is missing")
+	}
+	p.prompt = promptOf(p.TokenIDs, p.mask)
+	if err := p.weigh(); err != nil {
+		return nil, err
+	}
+	for _, list := range []struct {
+		name    string
+		numbers []float32
+	}{
+		{"advantages", p.Advantages}, {"inference_logprobs", p.OldLogprobs}, {"trainer_logprobs", p.Logprobs}, {"entropy", p.Entropy},
+	} {
+		if len(list.numbers) != 0 && len(list.numbers) != len(p.mask) {
+			return nil, fmt.Errorf("%s has %d elements, but loss_mask %d", list.name, len(list.numbers), len(p.mask))
+		}
+		for t, x := range list.numbers {
+			if p.mask[t] && x != x {
+				return nil, fmt.Errorf("%s[%d] is null at a token that counts: the trainer's number was not finite", list.name, t)
+			}
+		}
+	}
+	records := []*record{&p.record}
+	return records, p.give(records)
+}
+
+func (p *primeSequence) field(s *jsonscan.Scanner, name []byte) (err error) {
+	floats := func(list *[]float32) error {
+		return ifGiven(s, func() (err error) {
+			*list, err = s.FloatsOrNull(nil, float32(math.NaN()))
+			return err
+		})
+	}
+	switch string(name) {
+	case "token_ids":
+		p.TokenIDs, err = s.Int32s(nil)
+		return err
+	case "loss_mask":
+		p.mask, err = s.Bools(nil)
+		return err
+	case "advantages":
+		return floats(&p.Advantages)
+	case "inference_logprobs":
+		return floats(&p.OldLogprobs)
+	case "trainer_logprobs":
+		return floats(&p.Logprobs)
+	case "entropy":
+		return floats(&p.Entropy)
+	case "rl_weights":
+		return floats(&p.weights)
+	}
+	known, err := p.added.read(s, name)
+	if !known {
+		p.dropped = append(p.dropped, string(name))
+	}
+	return err
+}
+
+// weigh takes those tokens out of the mask that prime-rl leaves out of its policy
+// gradient: some of the loss mask are there for another loss.
+func (p *primeSequence) weigh() error {
+	if p.weights == nil {
+		return nil
+	}
+	if len(p.weights) != len(p.mask) {
+		return fmt.Errorf("rl_weights has %d elements, but loss_mask %d", len(p.weights), len(p.mask))
+	}
+	out, other := false, false
+	for t, w := range p.weights {
+		if !p.mask[t] {
+			continue
+		}
+		if w == 0 {
+			p.mask[t], out = false, true
+		}
+		other = other || w == w && w != 0 && w != 1
+	}
+	if out {
+		p.warnings = append(p.warnings, "rl_weights is 0 at some tokens of loss_mask: they do not count, as in prime-rl's policy gradient.")
+	}
+	if other {
+		p.warnings = append(p.warnings, "rl_weights is neither 0 nor 1 at some tokens: the weights are not applied.")
+	}
+	return nil
+}
