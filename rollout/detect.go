@@ -33,6 +33,9 @@ type format struct {
 // has is taken.
 var formats = []format{
 	{name: "safetensors", begins: isSafetensors, open: openSafetensors},
+	{name: "NeMo-RL train_data", fields: isNeMoRL, open: openLines(parseNeMoRL)},
+	{name: "prime-rl token_exports", fields: isPrimeRL, open: openLines(parsePrimeRL)},
+	{name: "JSONL", fields: isJSONL, open: openLines(parseJSONL)},
 }
 
 // nothing is the format of a JSON Lines file in which nothing was logged.

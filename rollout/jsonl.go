@@ -25,17 +25,14 @@ import (
 // a NaN. A trajectory with logits is an error: they need a file of safetensors.
 func WriteJSONL(w io.Writer, t *Trajectory) error {
 	b := t.Batch
-	T := b.Tokens()
-	switch {
-	case b.Trajectories() != 1:
-		return fmt.Errorf("seq_offsets is of %d trajectories, want 1", b.Trajectories())
-	case len(t.Texts) != 0 && len(t.Texts) != T:
-		return fmt.Errorf("%d texts, want %d, one per token", len(t.Texts), T)
+	if n := b.Trajectories(); n != 1 {
+		return fmt.Errorf("seq_offsets is of %d trajectories, want 1", n)
 	}
-	if T > 0 {
-		if err := b.Validate(); err != nil {
-			return InFile(err)
-		}
+	if err := validate(&b); err != nil {
+		return InFile(err)
+	}
+	if n := len(t.Texts); n != 0 && n != b.Tokens() {
+		return fmt.Errorf("texts has %d elements, want %d, one per token", n, b.Tokens())
 	}
 	line := []byte{'{'}
 	for _, a := range b.Arrays() {
@@ -95,6 +92,8 @@ func appendList[E any](line []byte, name string, list []E, element func([]byte, 
 	}
 	return append(line, ']')
 }
+
+func isJSONL(f fields) bool { return f["role"] || f["mask"] }
 
 // parseJSONL reads a line of our own JSONL.
 func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {

@@ -34,7 +34,7 @@ type lines struct {
 	column  int64 // the bytes before it in its line
 	wants   want
 	partial bool           // an object has begun that goes on
-	current jsonObject     // this one
+	current extent         // this one
 	ender   jsonscan.Ender // of this object
 	checked int            // bytes of it that are known to be the beginning of JSON
 
@@ -63,14 +63,14 @@ var wantText = [...]string{"an object", "an object or ]", "an object", "a comma 
 // A chunk is some objects that one goroutine parses.
 type chunk struct {
 	text    []byte
-	objects []jsonObject
+	objects []extent
 	records []*record
 	err     error // of what follows the records
 	done    chan struct{}
 }
 
-// A jsonObject says where in a chunk an object is, and where in the file it begins.
-type jsonObject struct {
+// An extent says where in a chunk an object is, and where in the file it begins.
+type extent struct {
 	begin, end int
 	line       int   // from 1
 	column     int64 // the bytes before it in its line
@@ -83,6 +83,11 @@ type jsonObject struct {
 // The reader is an io.Closer as well. Close waits for the goroutines.
 func newLines(r io.Reader, name string, parse func(s *jsonscan.Scanner, line int) ([]*record, error)) reader {
 	return &lines{in: r, name: name, parse: parse, limit: maxObject, line: 1}
+}
+
+// openLines returns what opens a format of JSON objects.
+func openLines(parse func(s *jsonscan.Scanner, line int) ([]*record, error)) func(*stream, string, *Options) (reader, error) {
+	return func(s *stream, name string, _ *Options) (reader, error) { return newLines(s, name, parse), nil }
 }
 
 func (l *lines) next() (*record, error) {
@@ -194,7 +199,7 @@ func (l *lines) find() error {
 			continue
 		case c == '{' && l.wants != wantComma:
 			l.partial = true
-			l.current = jsonObject{begin: l.looked, line: l.line, column: l.column}
+			l.current = extent{begin: l.looked, line: l.line, column: l.column}
 			if l.wants != wantObject {
 				l.wants = wantComma
 			}
@@ -229,7 +234,7 @@ func (l *lines) pass(n int) {
 // unexpected returns the error of the byte at looked.
 func (l *lines) unexpected() error {
 	err := jsonscan.Unexpected(l.filling.text[l.looked:], 0, wantText[l.wants])
-	return l.located(jsonObject{begin: l.looked, line: l.line, column: l.column}, err)
+	return l.located(extent{begin: l.looked, line: l.line, column: l.column}, err)
 }
 
 // checkPartial returns the error in an object that goes on, if there is one. A line that
@@ -282,11 +287,11 @@ func (l *lines) dispatch() {
 	go func() {
 		defer close(c.done)
 		var s jsonscan.Scanner
-		for _, o := range c.objects {
-			s.Reset(c.text[o.begin:o.end])
-			records, err := l.parse(&s, o.line)
+		for _, x := range c.objects {
+			s.Reset(c.text[x.begin:x.end])
+			records, err := l.parse(&s, x.line)
 			if err != nil {
-				c.err = locate(err, l.name, c.text, o)
+				c.err = locate(err, l.name, c.text, x)
 				return
 			}
 			c.records = append(c.records, records...)
@@ -303,19 +308,19 @@ func (c *chunk) parsed() bool {
 	}
 }
 
-func (l *lines) located(o jsonObject, err error) error { return locate(err, l.name, l.filling.text, o) }
+func (l *lines) located(x extent, err error) error { return locate(err, l.name, l.filling.text, x) }
 
-// locate adds the file and the line to an error about the object at o. The byte that an
+// locate adds the file and the line to an error about the object at x. The byte that an
 // error of JSON names becomes one of that line.
-func locate(err error, name string, text []byte, o jsonObject) error {
+func locate(err error, name string, text []byte, x extent) error {
 	var e *jsonscan.Error
 	if errors.As(err, &e) {
-		before := text[o.begin : o.begin+e.Byte]
+		before := text[x.begin : x.begin+e.Byte]
 		if breaks := bytes.Count(before, []byte{'\n'}); breaks > 0 {
-			o.line += breaks
-			o.column = -int64(bytes.LastIndexByte(before, '\n') + 1)
+			x.line += breaks
+			x.column = -int64(bytes.LastIndexByte(before, '\n') + 1)
 		}
-		e.Byte += int(o.column)
+		e.Byte += int(x.column)
 	}
-	return fmt.Errorf("%s:%d: %w", name, o.line, err)
+	return fmt.Errorf("%s:%d: %w", name, x.line, err)
 }

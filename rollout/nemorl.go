@@ -22,6 +22,8 @@ type nemoSample struct {
 	generation []float32 // generation_logprobs
 }
 
+func isNeMoRL(f fields) bool { return f.has("token_ids", "token_loss_mask", "input_lengths") }
+
 // parseNeMoRL reads a line of NeMo-RL's train data.
 func parseNeMoRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 	n := &nemoSample{record: record{line: line}, length: -1, sampleMask: 1}

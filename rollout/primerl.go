@@ -17,6 +17,8 @@ type primeSequence struct {
 	weights []float32 // rl_weights; NaN where they are null
 }
 
+func isPrimeRL(f fields) bool { return f.has("token_ids", "loss_mask", "inference_logprobs") }
+
 // parsePrimeRL reads a line of prime-rl's token exports.
 func parsePrimeRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 	p := &primeSequence{record: record{line: line}}
