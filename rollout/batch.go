@@ -42,6 +42,9 @@ func (f *File) Batch() (*reweight.Batch, error) {
 }
 
 func (f *File) batch() (*reweight.Batch, error) {
+	if len(f.tensors) != 0 && f.byName["role"] == nil && f.byName["seq_offsets"] == nil {
+		return nil, fmt.Errorf("holds no rollouts: neither role nor seq_offsets is there, but %s is, as in the weights of a model", quote(f.tensors[0].Name))
+	}
 	for _, name := range [...]string{"role", "seq_offsets"} {
 		if f.byName[name] == nil {
 			return nil, fmt.Errorf("%s is missing", name)

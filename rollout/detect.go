@@ -31,12 +31,13 @@ type format struct {
 
 // formats are those that a stream is compared with, in this order: the first that it
 // has is taken.
-var formats = []format{
+var formats = append([]format{
 	{name: "safetensors", begins: isSafetensors, open: openSafetensors},
+	{name: "npz", begins: isZip, open: openNPZ},
 	{name: "NeMo-RL train_data", fields: isNeMoRL, open: openLines(parseNeMoRL)},
 	{name: "prime-rl token_exports", fields: isPrimeRL, open: openLines(parsePrimeRL)},
 	{name: "JSONL", fields: isJSONL, open: openLines(parseJSONL)},
-}
+}, refusedFormats...)
 
 // nothing is the format of a JSON Lines file in which nothing was logged.
 var nothing = format{open: func(*stream, string, *Options) (reader, error) {

@@ -100,7 +100,7 @@ func TestDetect(t *testing.T) {
 		"e.json":           {[]byte(" \n\n"), ": no tokens"},
 		"e.ndjson.gz":      {gzipped(t, []byte("\r\n")), ": no tokens"},
 		"e.safetensors":    {nil, ": empty"},
-		"e.csv":            {[]byte("a,b\n"), `: begins with "a,b\n", which is no format that can be read: see docs/formats.md`},
+		"e.txt":            {[]byte("a b\n"), `: begins with "a b\n", which is no format that can be read: see docs/formats.md`},
 		"e.gz":             {gzipped(t, gzipped(t, small))[:0:0], ": empty"},
 		"f.gz":             {gzipped(t, gzipped(t, small)), `: begins with "\x1f\x8b`},
 		"g.json":           {[]byte(`{"b": 1, "a": {"c": 2}}`), `:1: JSON of the fields "a", "b", which is no format that can be read: see docs/formats.md`},

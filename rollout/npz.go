@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"archive/zip"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,18 @@ type entry struct {
 // maxDirectory bounds the list of files in a .npz file, in bytes: reading it takes some
 // times as much memory.
 const maxDirectory = 8 << 20
+
+// openNPZ reads a .npz file where it is, and one that is compressed or a pipe in memory.
+func openNPZ(s *stream, name string, _ *Options) (reader, error) {
+	if s.file != nil {
+		return newNPZ(name, s.file, s.size)
+	}
+	data, err := s.content()
+	if err != nil {
+		return nil, inContext(name, err)
+	}
+	return newNPZ(name, bytes.NewReader(data), int64(len(data)))
+}
 
 // newNPZ reads a .npz file of size bytes. name is the file's as errors spell it.
 func newNPZ(name string, r io.ReaderAt, size int64) (*arraysReader, error) {

@@ -202,6 +202,51 @@ func TestNPZ(t *testing.T) {
 	}
 }
 
+// TestOpenNPZ opens the same rollouts as safetensors, as .npz, compressed once more, and as
+// a directory.
+func TestOpenNPZ(t *testing.T) {
+	small, err := OpenFile("../testdata/frozenlake-small.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	want, err := small.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var npz bytes.Buffer
+	if err := encodeNPZ(&npz, Tensors(want)); err != nil {
+		t.Fatal(err)
+	}
+	z, err := zip.NewReader(bytes.NewReader(npz.Bytes()), int64(npz.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := writeFiles(t, map[string][]byte{"a.npz": npz.Bytes(), "b.npz.gz": gzipped(t, npz.Bytes()), "c.zip.zst": zstandard(t, npz.Bytes())})
+	if err := os.CopyFS(filepath.Join(dir, "d"), z); err != nil {
+		t.Fatal(err)
+	}
+	for name, format := range map[string]string{"a.npz": "npz", "b.npz.gz": "npz", "c.zip.zst": "npz", "d": "npy"} {
+		s, err := Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Batch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s holds another batch", name)
+		}
+		if report := s.Report(); !slices.Equal(report.Formats, []string{format}) || report.Files != 1 || report.Trajectories != 32 || report.Groups != 4 || report.Dropped != nil || report.Warnings != nil {
+			t.Errorf("%s: report %+v", name, report)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestNPZTypes reads every array of every dtype that it may have.
 func TestNPZTypes(t *testing.T) {
 	role := []npyFile{
@@ -390,7 +435,6 @@ func hostileNPZ() []hostileFile {
 		{"the last span", with(npy[int32]("span_ids", "<i4", 0, math.MaxInt32)), "span_ids[1] is 2147483647, want less"},
 		{"integers as logits", with(logits), "logits has the dtype int32, want float16, float32 or float64"},
 		{"no logits in a row", with(wide), "logits has the shape [2, 0], want [2, ?]"},
-		{"a file of torch.save", zipped(zip.Store, npyFile{"archive/data", nil}), "role is missing: each array of a batch is saved under its name"},
 	}
 }
 

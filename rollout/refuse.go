@@ -1,5 +1,73 @@
 package rollout
 
-import "errors"
+import (
+	"bytes"
+	"errors"
+	"unicode/utf8"
+)
 
-var errTorch = errors.New("a pickle that torch.save wrote")
+// How to get what a file lacks.
+const (
+	textOnly = ", without token ids, masks and log-probabilities: save the batch of the loss in Python, by reweight.rollout.save (docs/python.md)"
+	toPython = " could run any program when it is read, and is not read: convert it in Python, by reweight.rollout (docs/python.md)"
+)
+
+// errTorch is the answer to a zip file that torch.save wrote.
+var errTorch = errors.New("a file of torch.save holds a pickle, which" + toPython)
+
+// refusedFormats are those that are known, and not read.
+var refusedFormats = []format{
+	{name: "npy", begins: isNPY, open: refuse("one array alone, want a batch: put role.npy, seq_offsets.npy and the others into one directory and name that, or save them by numpy.savez")},
+	{name: "pickle", begins: isPickle, open: refuse("a pickle" + toPython)},
+	{name: "Parquet", begins: isParquet, open: refuse("Parquet, which TRL (log_completions) writes with texts" + textOnly)},
+	{name: "HTML", begins: isHTML, open: refuse("a web page (HTML), which a download leaves that failed: fetch the file again")},
+	{name: "CSV", begins: isCSV, open: refuse("a table of text (CSV), want arrays of tokens: docs/formats.md lists the formats that are read")},
+	{name: "verl's texts", fields: isVerlText, open: refuse("texts that verl (trainer.rollout_data_dir) dumps" + textOnly)},
+	{name: "AReaL's texts", fields: isAReaLText, open: refuse("texts that AReaL (rollout.dump_to_file) dumps" + textOnly)},
+}
+
+// refuse returns a format's open, which says why it is not read.
+func refuse(why string) func(*stream, string, *Options) (reader, error) {
+	return func(_ *stream, name string, _ *Options) (reader, error) { return nil, inContext(name, errors.New(why)) }
+}
+
+// isZip reports whether a zip file begins, be it empty.
+func isZip(head []byte) bool {
+	return bytes.HasPrefix(head, []byte("PK\x03\x04")) || bytes.HasPrefix(head, []byte("PK\x05\x06"))
+}
+
+func isNPY(head []byte) bool { return bytes.HasPrefix(head, []byte(npyMagic)) }
+
+// isPickle knows protocols 2 to 5, those that Python 3 writes.
+func isPickle(head []byte) bool {
+	return len(head) > 1 && head[0] == 0x80 && 2 <= head[1] && head[1] <= 5
+}
+
+func isParquet(head []byte) bool { return bytes.HasPrefix(head, []byte("PAR1")) }
+
+func isHTML(head []byte) bool {
+	head = bytes.ToLower(bytes.TrimLeft(head, " \t\r\n"))
+	return bytes.HasPrefix(head, []byte("<!doctype html")) || bytes.HasPrefix(head, []byte("<html"))
+}
+
+// isCSV reports whether the first line has the names of columns.
+func isCSV(head []byte) bool {
+	line, _, ok := bytes.Cut(head, []byte("\n"))
+	if !ok || isJSON(head) || !utf8.Valid(line) {
+		return false
+	}
+	for _, c := range bytes.TrimRight(line, "\r") {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return bytes.ContainsAny(line, ",\t;")
+}
+
+func isVerlText(f fields) bool {
+	return f.has("input", "output", "score", "step") && !f["token_ids"]
+}
+
+func isAReaLText(f fields) bool {
+	return f.has("task_id", "sample_idx", "seqlen", "prompt", "completion") && !f["token_ids"]
+}

@@ -172,6 +172,14 @@ func (s *Source) open() error {
 
 // open opens the file of that name.
 func (c *completer) open(name string) (*input, error) {
+	if name != standardInput && isArrays(name) {
+		arrays, err := openArrays(name, shownName(name))
+		if err != nil {
+			return nil, err
+		}
+		c.opened("npy")
+		return &input{name: name, stream: new(stream), reader: arrays}, nil
+	}
 	stream, err := openStream(name)
 	if err != nil {
 		return nil, inContext(shownName(name), err)
@@ -190,11 +198,16 @@ func (c *completer) start(stream *stream, name string) (*input, error) {
 		stream.close() // its error would hide err
 		return nil, err
 	}
-	c.report.Files++
-	if format.name != "" && !slices.Contains(c.report.Formats, format.name) {
-		c.report.Formats = append(c.report.Formats, format.name)
-	}
+	c.opened(format.name)
 	return in, nil
+}
+
+// opened counts a file of that format.
+func (c *completer) opened(format string) {
+	c.report.Files++
+	if format != "" && !slices.Contains(c.report.Formats, format) {
+		c.report.Formats = append(c.report.Formats, format)
+	}
 }
 
 // close closes the file, but not the mapping of one.

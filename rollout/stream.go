@@ -51,6 +51,10 @@ func expand(names []string) (files, warnings []string, err error) {
 			files = append(files, name)
 			continue
 		}
+		if isArrays(name) {
+			files = append(files, name)
+			continue
+		}
 		inside, directories, err := filesIn(name)
 		if err != nil {
 			return nil, nil, err

@@ -1,0 +1,77 @@
+package rollout
+
+import (
+	"archive/zip"
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRefused opens files of formats that are known and not read.
+func TestRefused(t *testing.T) {
+	const (
+		texts  = ", without token ids, masks and log-probabilities: save the batch of the loss in Python, by reweight.rollout.save (docs/python.md)"
+		pickle = " could run any program when it is read, and is not read: convert it in Python, by reweight.rollout (docs/python.md)"
+		table  = "a table of text (CSV), want arrays of tokens: docs/formats.md lists the formats that are read"
+		page   = "a web page (HTML), which a download leaves that failed: fetch the file again"
+	)
+	var torch bytes.Buffer
+	z := zip.NewWriter(&torch)
+	for _, name := range []string{"train_3/data.pkl", "train_3/version"} {
+		if _, err := z.Create(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	weights := encoded(t, []Tensor{vector("model.norm.weight", []float32{1})}, nil)
+	for _, c := range []struct{ name, content, want string }{
+		{"17.jsonl", `{"input": "a, b", "output": "c", "gts": null, "score": 1.0, "step": 17, "uid": "0-a"}` + "\n", "texts that verl (trainer.rollout_data_dir) dumps" + texts},
+		{"0.jsonl", `{"task_id": "0", "sample_idx": 0, "seqlen": 9, "prompt_len": 4, "head_version": 0, "tail_version": 0, "reward": 1.0, "prompt": "a", "completion": "b"}`, "texts that AReaL (rollout.dump_to_file) dumps" + texts},
+		{"completions_00010.parquet", "PAR1\x15\x04", "Parquet, which TRL (log_completions) writes with texts" + texts},
+		{"batch.pkl", "\x80\x04\x95\x10\x00\x00\x00", "a pickle" + pickle},
+		{"old.pt", "\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "a pickle" + pickle},
+		{"train_3.pt", torch.String(), "a file of torch.save holds a pickle, which" + pickle},
+		{"role.npy", string(npy[uint8]("role", "|u1", 1).data), "one array alone, want a batch: put role.npy, seq_offsets.npy and the others into one directory and name that, or save them by numpy.savez"},
+		{"model.safetensors", string(weights), `holds no rollouts: neither role nor seq_offsets is there, but "model.norm.weight" is, as in the weights of a model`},
+		{"rewards.csv", "step,reward\n1,0.5\n", table},
+		{"rewards.tsv", "step\treward\r\n1\t0.5\r\n", table},
+		{"page.jsonl", "\n<!DOCTYPE html>\n<html lang=\"en\">", page},
+		{"page", "<HTML><body>", page},
+	} {
+		path := filepath.Join(t.TempDir(), c.name)
+		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Next()
+		if want := path + ": " + c.want; err == nil || err.Error() != want {
+			t.Errorf("error\n%v\nwant\n%s", err, want)
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Errorf("more than one line: %q", err)
+		}
+		s.Close()
+	}
+}
+
+// A text or a header that only looks like one that is refused is something else.
+func TestNotRefused(t *testing.T) {
+	for _, head := range []string{"{\"a\": 1,\n", "[1,\n2]", "one line, not ended", "a\x00b,c\n", "\xff,\n", "no columns\n", "\x80\x01", "PAR", "<htm"} {
+		for _, f := range refusedFormats {
+			if f.begins != nil && f.begins([]byte(head)) {
+				t.Errorf("%q is taken for %s", head, f.name)
+			}
+		}
+	}
+	for _, f := range refusedFormats {
+		if f.fields != nil && f.fields(fields{"input": true, "output": true, "score": true, "step": true, "token_ids": true, "task_id": true, "sample_idx": true, "seqlen": true, "prompt": true, "completion": true}) {
+			t.Errorf("a line with token_ids is taken for %s", f.name)
+		}
+	}
+}
