@@ -21,6 +21,8 @@ type completer struct {
 	report  Report // without Arrays, Dropped and Warnings
 	several bool   // more than one file
 
+	vocabularies bool // of the files differ
+
 	layout   []layout // of reweight.Batch.Arrays
 	origins  map[string]*originSum
 	groups   map[[16]byte]group
@@ -48,7 +50,7 @@ type group struct {
 type originSum struct {
 	kind      Kind
 	from      []string
-	width     float64 // summed over response tokens
+	width     float64 // the mean over response tokens
 	responses float64 // the number of those tokens
 }
 
@@ -429,8 +431,12 @@ func (c *completer) note(o Origin, responses int) {
 		sum.from = append(sum.from, o.From)
 	}
 	if o.Kind == Estimated && responses > 0 {
-		sum.width += o.Width * float64(responses)
 		sum.responses += float64(responses)
+		if math.IsInf(o.Width, 1) || math.IsInf(sum.width, 1) {
+			sum.width = math.Inf(1)
+		} else { // the mean of equal numbers is that number, to the bit
+			sum.width += (o.Width - sum.width) * (float64(responses) / sum.responses)
+		}
 	}
 }
 
@@ -449,9 +455,7 @@ func (c *completer) result() Report {
 		}
 		if sum != nil {
 			o.Kind, o.From = sum.kind, strings.Join(sum.from, "; ")
-			if sum.responses > 0 {
-				o.Width = sum.width / sum.responses
-			}
+			o.Width = sum.width
 		}
 		r.Arrays = append(r.Arrays, o)
 	}
@@ -462,8 +466,10 @@ func (c *completer) result() Report {
 // entropy has a sentence on what they were estimated from, and entropy_width has the
 // Width of their Origin.
 const (
-	entropyKey      = "entropy"
-	entropyWidthKey = "entropy_width"
+	entropyKey    = "entropy"
+	widthSuffix   = "_width"
+	estimatedFrom = "estimated from "
+	vocabularyKey = "vocab"
 )
 
 // originsOf returns the origins that the metadata of a safetensors file states.
@@ -472,12 +478,24 @@ func originsOf(metadata map[string]string) []Origin {
 	if !ok {
 		return nil
 	}
-	width, err := strconv.ParseFloat(metadata[entropyWidthKey], 64)
+	width, err := strconv.ParseFloat(metadata[entropyKey+widthSuffix], 64)
 	if err != nil || !(width >= 0) {
 		width = math.Inf(1)
 	}
 	if len(sentence) > 200 {
 		sentence = sentence[:200] + "..."
 	}
-	return []Origin{{Name: "entropy", Kind: Estimated, From: strings.TrimPrefix(printable.Line(sentence), "estimated from "), Width: width}}
+	return []Origin{{Name: entropyKey, Kind: Estimated, From: strings.TrimPrefix(printable.Line(sentence), estimatedFrom), Width: width}}
+}
+
+// addVocabulary takes the vocabulary of a file, if the file has one.
+func (c *completer) addVocabulary(text string) {
+	switch known := &c.report.Vocabulary; {
+	case text == "" || text == *known || c.vocabularies:
+	case *known == "":
+		*known = text
+	default:
+		*known, c.vocabularies = "", true
+		c.warn("The vocabularies in the metadata of the files differ: none of them is kept.")
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -166,6 +167,7 @@ func (s *Source) open() error {
 	s.input = in
 	if b, ok := in.reader.(*batchReader); ok {
 		s.mapped = append(s.mapped, b.file)
+		s.c.addVocabulary(b.file.metadata[vocabularyKey])
 	}
 	return nil
 }
@@ -327,6 +329,28 @@ type Report struct {
 	Arrays       []Origin // of the arrays that the trajectories have but seq_offsets, in the order of reweight.Batch.Arrays
 	Dropped      []string // fields that no array takes, sorted
 	Warnings     []string // whole sentences, each once
+
+	// Vocabulary is a list of the texts of all tokens, as JSON, which safetensors files
+	// can have in their metadata under the key vocab. It is empty if no file has it, or
+	// if two have different ones.
+	Vocabulary string
+}
+
+// Metadata returns the metadata for a safetensors file of the trajectories: what says
+// which arrays are estimates, so that a Source that reads the file reports it again, and
+// the vocabulary.
+func (r Report) Metadata() map[string]string {
+	m := make(map[string]string)
+	if r.Vocabulary != "" {
+		m[vocabularyKey] = r.Vocabulary
+	}
+	for _, o := range r.Arrays {
+		if o.Kind == Estimated {
+			m[o.Name] = estimatedFrom + o.From
+			m[o.Name+widthSuffix] = strconv.FormatFloat(o.Width, 'g', -1, 64)
+		}
+	}
+	return m
 }
 
 // An Origin says where an array comes from.

@@ -31,8 +31,9 @@ type Writer struct {
 	arrays []*spool // of reweight.Batch.Arrays; nil for those that no trajectory has had
 	ids    []int32  // of the spans of one trajectory in the file
 
-	tokens, trajectories, spans int64
-	before                      [reweight.PerBoundary + 1]location // the last trajectory with elements of this unit
+	tokens, spans int64
+	trajectories  int
+	before        [reweight.PerBoundary + 1]location // the last trajectory with elements of this unit
 
 	err error // of every further call
 }
@@ -41,17 +42,14 @@ type Writer struct {
 type location struct {
 	file  string
 	line  int
-	index int64 // among the trajectories of the Writer
+	index int // among the trajectories of the Writer
 }
 
-func (p location) String() string {
-	switch {
-	case p.file == "":
-		return fmt.Sprintf("trajectory %d", p.index)
-	case p.line == 0:
-		return fmt.Sprintf("%s: trajectory %d", printable.Text(p.file), p.index)
+func (l location) String() string {
+	if l.file == "" {
+		return fmt.Sprintf("trajectory %d", l.index)
 	}
-	return fmt.Sprintf("%s:%d", printable.Text(p.file), p.line)
+	return where(l.file, l.line, l.index)
 }
 
 var errWriterClosed = errors.New("rollout: the Writer is closed")
@@ -129,7 +127,7 @@ func (w *Writer) add(t *Trajectory) error {
 // append appends the elements of an array to its spool. The trajectories before had
 // elements of that unit if there are any.
 func (w *Writer) append(to **spool, a reweight.Array, here location) error {
-	seen := w.trajectories
+	seen := int64(w.trajectories)
 	if a.Per == reweight.PerToken {
 		seen = w.tokens
 	}
