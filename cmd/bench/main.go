@@ -23,8 +23,9 @@ import (
 
 const usage = `Usage:
   bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
-  bench reweight [flags] FILE   the losses of a file of rollouts under ActFocus and AEM
+  bench reweight FILE...        the losses of rollouts under ActFocus and AEM
   bench show [flags] FILE...    rollouts for a person: turns, tokens and their weights, as text or as a page
+  bench convert IN... OUT       rollouts in the files of trainers and servers as one file of ours
   bench run [flags]             speed and errors of chosen kernels; writes reports
   bench overhead [flags]        what ActFocus and AEM cost a training step
   bench gate [flags]            is a benchmark slower than in another git revision, or a kernel than it may be?
@@ -93,6 +94,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		name, err = "bench reweight", reweightCommand(args[1:], out, losses.Compute)
 	case "show":
 		name, err = "bench show", showCommand(args[1:], out)
+	case "convert":
+		name, err = "bench convert", convertCommand(ctx, args[1:], out, p)
 	case "run":
 		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case "overhead":

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
@@ -15,11 +17,13 @@ import (
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-const reweightUsage = `Usage: bench reweight [flags] FILE
+const reweightUsage = `Usage: bench reweight [flags] FILE...
 
-Reads packed rollouts from a safetensors file and prints the loss under uniform
-weights, ActFocus, AEM and both, with GRPO advantages from rewards and group_ids.
-The file holds role, seq_offsets, group_ids, rewards and span_ids, and either
+Reads rollouts from files of any format that bench knows, as one batch, and prints
+the loss under uniform weights, ActFocus, AEM and both, with GRPO advantages from
+rewards and groups, or without rewards, with the advantages of the files. A directory
+stands for the files in it, and - for standard input. docs/formats.md lists the
+formats. The batch has role, span_ids, group_ids, rewards or advantages, and either
 ref_energy, entropy, old_logprobs and logprobs or the logits they follow from:
 ref_logits, old_logits and logits, with token_ids.
 
@@ -41,17 +45,16 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
 	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
 	flags.BoolVar(&opt.GRPO.DivideByStd, "divide-by-std", opt.GRPO.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
+	options := flags.RolloutFlags()
+	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
 	format := flags.Format(cli.Table, cli.JSON)
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, F32 [T], to this safetensors `file`")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors or .npz")
 	operands, err := flags.Parse(reweightUsage, args, out)
 	if err != nil {
 		return err
 	}
 	if len(operands) == 0 {
 		return errors.New("no FILE given")
-	}
-	if len(operands) > 1 {
-		return cli.Unexpected(operands[1])
 	}
 	as, err := format()
 	if err != nil {
@@ -69,37 +72,54 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 		return cli.Named(err, flagNames)
 	}
 
-	path := operands[0]
-	if err := flags.NotEmpty("o"); err != nil {
-		return err
-	}
-	if *output != "" { // before the work
-		if err := checkOutput(*output, path); err != nil {
-			return fmt.Errorf("-o: %w", err)
-		}
-	}
-	file, err := rollout.OpenFile(path)
+	open, err := options()
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	b, err := file.Batch()
+	if !(*width >= 0) {
+		return fmt.Errorf("-entropy-width is %v, want a number of at least 0", *width)
+	}
+	if err := flags.NotEmpty("o"); err != nil {
+		return err
+	}
+	var write writer
+	if *output != "" { // before the work
+		if err = checkOutput(*output, operands...); err == nil {
+			write, err = byExtension(*output, writers)
+		}
+		if err != nil {
+			return fmt.Errorf("-o: %w", err)
+		}
+	}
+	source, err := open.Open(operands...)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	b, err := source.Batch()
 	if err != nil {
 		return err
 	}
 	var s *losses.Summary
-	err = file.Guard(func() (err error) { // somebody may make the file shorter
+	estimates, err := estimates(source.Report(), *width)
+	if err != nil {
+		return fmt.Errorf("%s: %w", inputs(operands), err)
+	}
+	err = source.Guard(func() (err error) { // somebody may make a file shorter
 		if s, err = summariseFile(b, opt, compute); err != nil {
-			err = fmt.Errorf("%s: %w", printable.Text(path), rollout.InFile(err))
+			err = fmt.Errorf("%s: %w", inputs(operands), rollout.InFile(err))
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	s.File = path
+	s.Estimates = estimates
+	if s.Files = operands; len(operands) == 1 {
+		s.File, s.Files = operands[0], nil
+	}
 	if *output != "" && s.Err() == nil {
-		if err := rollout.Write(*output, s.Tensors(), nil); err != nil {
+		if err := write(*output, s, source.Report()); err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
 	}
@@ -114,6 +134,50 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	return err
 }
 
+// inputs returns the names of inputs for an error about all of them.
+func inputs(names []string) string {
+	name := printable.Text(names[0])
+	if names[0] == "-" {
+		name = "standard input"
+	}
+	if more := len(names) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more", name, more)
+	}
+	return name
+}
+
+// estimates returns the arrays of a report that are estimates. The entropy may not be
+// one whose bounds are further apart than width.
+func estimates(r rollout.Report, width float64) ([]cli.Origin, error) {
+	var all []cli.Origin
+	for _, o := range r.Arrays {
+		if o.Kind != rollout.Estimated {
+			continue
+		}
+		if o.Name == "entropy" && !(o.Width <= width) {
+			return nil, fmt.Errorf("entropy is %v, which is too wide for AEM: -entropy-width Inf takes it", cli.NewOrigin(o))
+		}
+		all = append(all, cli.NewOrigin(o))
+	}
+	return all, nil
+}
+
+// A writer writes the results of a summary to the file of that path.
+type writer func(path string, s *losses.Summary, r rollout.Report) error
+
+// writers are the writers by the extension of the output's name.
+var writers = map[string]writer{
+	".safetensors": func(path string, s *losses.Summary, r rollout.Report) error {
+		return rollout.Write(path, s.Tensors(), r.Metadata())
+	},
+	".npz": func(path string, s *losses.Summary, r rollout.Report) error {
+		if err := checkMarks(path, r); err != nil {
+			return err
+		}
+		return rollout.WriteNPZ(path, s.Tensors())
+	},
+}
+
 // maxTokens bounds the memory of a summary, which takes some 200 bytes a token: a
 // small file can declare many tokens that are a hole in it.
 const maxTokens = 1 << 26
@@ -124,7 +188,10 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 	if n := b.Tokens(); n > maxTokens {
 		return nil, &reweight.InputError{Arg: "Role", Index: -1, Problem: fmt.Sprintf("has %d tokens, want at most %d: split the file by groups", n, maxTokens)}
 	}
-	need := []string{"group_ids", "rewards", "span_ids", "entropy", "old_logprobs", "logprobs"}
+	need := []string{"group_ids", "span_ids", "entropy", "old_logprobs", "logprobs"}
+	if b.Rewards == nil && b.Advantages == nil {
+		return nil, errors.New("rewards is missing, and so is advantages, which could take its place")
+	}
 	switch opt.ActFocus.Signal {
 	case reweight.SignalEnergy:
 		need = append(need, "ref_energy")
@@ -134,6 +201,9 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 		need = append(need, "ref_logprobs")
 	}
 	if err := rollout.Require(b, need...); err != nil {
+		if strings.HasPrefix(err.Error(), "ref_energy ") {
+			err = fmt.Errorf("%w: -signal surprisal does without it", err)
+		}
 		return nil, err
 	}
 	ws := reweight.Workspace{Workers: 1} // as rollout.File.Guard asks
@@ -141,27 +211,35 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 	if err := rollout.Derive(&ws, b, append(need, "ref_energy")...); err != nil {
 		return nil, err
 	}
-	if err := checkLogprobs(b); err != nil {
+	if err := checkFinite(b); err != nil {
 		return nil, err
 	}
 	return losses.Summarise(b, opt, compute)
 }
 
-// checkLogprobs wants finite log-probabilities at response tokens. The loss accepts
-// others: it clamps the ratio of one that is infinite, and is NaN for one that is
-// NaN or for two that are infinite. But a token that was sampled has a probability
-// above 0, so in a file they are mistakes, -Inf too.
-func checkLogprobs(b *reweight.Batch) error {
+// checkFinite wants finite log-probabilities at response tokens, and finite advantages
+// if there are no rewards. The loss accepts other log-probabilities: it clamps the ratio
+// of one that is infinite, and is NaN for one that is NaN or for two that are infinite.
+// But a token that was sampled has a probability above 0, so in a file they are
+// mistakes, -Inf too.
+func checkFinite(b *reweight.Batch) error {
+	arrays := []struct {
+		field  string
+		values []float32
+	}{{"OldLogprobs", b.OldLogprobs}, {"Logprobs", b.Logprobs}}
+	if b.Rewards == nil {
+		arrays = append(arrays, struct {
+			field  string
+			values []float32
+		}{"Advantages", b.Advantages})
+	}
 	for t, role := range b.Role {
 		if role == reweight.RoleMasked {
 			continue
 		}
-		for _, a := range [...]struct {
-			field string
-			value float32
-		}{{"OldLogprobs", b.OldLogprobs[t]}, {"Logprobs", b.Logprobs[t]}} {
-			if a.value-a.value != 0 {
-				return &reweight.InputError{Arg: a.field, Index: t, Problem: fmt.Sprintf("is %v at a response token, want a finite number", a.value)}
+		for _, a := range arrays {
+			if v := a.values[t]; v-v != 0 {
+				return &reweight.InputError{Arg: a.field, Index: t, Problem: fmt.Sprintf("is %v at a response token, want a finite number", v)}
 			}
 		}
 	}
@@ -174,9 +252,9 @@ var flagNames = map[string]string{
 	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",
 }
 
-// checkOutput returns an error if the file cannot be written, or is the input,
-// which would be lost.
-func checkOutput(output, input string) error {
+// checkOutput returns an error if the file cannot be written, or is one of the inputs
+// or in a directory that is, and would be lost.
+func checkOutput(output string, inputs ...string) error {
 	if err := atomicfile.Check(output); err != nil {
 		return err
 	}
@@ -184,8 +262,17 @@ func checkOutput(output, input string) error {
 	if err != nil {
 		return nil // there is nothing yet
 	}
-	if in, err := os.Stat(input); err == nil && os.SameFile(old, in) {
-		return fmt.Errorf("%s is the input file, which would be lost", printable.Text(output))
+	for _, input := range inputs {
+		in, err := os.Stat(input)
+		if err != nil {
+			continue // it cannot be opened either
+		}
+		if os.SameFile(old, in) {
+			return fmt.Errorf("%s is the input file, which would be lost", printable.Text(output))
+		}
+		if dir, err := os.Stat(filepath.Dir(output)); err == nil && os.SameFile(dir, in) {
+			return fmt.Errorf("%s is one of the files in %s, which are the input: it would be lost", printable.Text(output), printable.Text(input))
+		}
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 // figures is the JSON of bench reweight as its users read it.
 type figures struct {
 	File        string
+	Files       []string
 	Tokens      struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
 	Uniform     lossFigures
 	ActFocus    lossFigures
@@ -31,6 +32,8 @@ type figures struct {
 	ActFocusAEM lossFigures                               `json:"actfocus+aem"`
 	Spearman    struct{ All, Reasoning, Action *float64 } `json:"bottleneck_spearman"`
 	Drift       float64                                   `json:"entropy_drift_mean"`
+
+	GivenAdvantages bool `json:"given_advantages"`
 }
 
 type lossFigures struct {
@@ -213,7 +216,7 @@ func randomBatch(r *rand.Rand) *reweight.Batch {
 				b.Entropy = append(b.Entropy, float32(sure*r.Float64()))
 				b.OldLogprobs = append(b.OldLogprobs, float32(old))
 				b.Logprobs = append(b.Logprobs, float32(min(0, old+0.2*r.NormFloat64())))
-				b.RefLogprobs = append(b.RefLogprobs, float32(old+r.NormFloat64()))
+				b.RefLogprobs = append(b.RefLogprobs, float32(min(0, old+r.NormFloat64())))
 			}
 			span++
 		}

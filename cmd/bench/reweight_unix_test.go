@@ -72,8 +72,8 @@ func needAddresses(t *testing.T) {
 
 var missing byte // keeps the read above
 
-// TestSpecialFiles: a pipe or a directory as input or as output is refused at
-// once, in one line, with status 2.
+// TestSpecialFiles: a device or a directory with a pipe as input, and anything that is no
+// file as output is refused at once, in one line, with status 2.
 func TestSpecialFiles(t *testing.T) {
 	good, dir := write(t, embedded(t)), t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -81,7 +81,8 @@ func TestSpecialFiles(t *testing.T) {
 		t.Skip("no pipe can be made: ", err)
 	}
 	for _, args := range [][]string{
-		{"reweight", fifo}, {"reweight", dir}, {"reweight", "/dev/null"}, {"reweight", ""},
+		{"reweight", dir}, {"reweight", "/dev/null"}, {"reweight", ""},
+		{"convert", good, fifo}, {"convert", good, dir}, {"convert", good, "/dev/null"}, {"convert", good, ""}, {"convert", "/dev/null", filepath.Join(dir, "x.safetensors")},
 		{"reweight", "-o", fifo, good}, {"reweight", "-o", dir, good}, {"reweight", "-o", "/dev/null", good}, {"reweight", "-o", "", good},
 		{"run", "-baseline", fifo}, {"run", "-baseline", dir}, {"run", "-out", fifo},
 	} {

@@ -27,6 +27,24 @@ func newExact(b *reweight.Batch, opt Options) (*exact, error) {
 	return x, err
 }
 
+// advantages returns those of GRPO, or if there are no rewards, those of the batch.
+func (x *exact) advantages() ([]float64, error) {
+	if x.Rewards == nil {
+		given := reference.Floats(x.Advantages)
+		for t, role := range x.Role {
+			if role == reweight.RoleMasked {
+				given[t] = 0
+			}
+		}
+		return given, nil
+	}
+	grpo, err := reference.GRPO(reference.Floats(x.Rewards), x.GroupIDs, x.opt.GRPO.DivideByStd)
+	if err != nil {
+		return nil, err
+	}
+	return reference.TokenAdvantages(x.role, x.SeqOffsets, grpo)
+}
+
 // scale returns the advantages multiplied by the factors of AEM.
 func (x *exact) scale(advantages []float64, guard float64) ([]float64, error) {
 	_, _, factors, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, x.opt.AEM.Lambda, guard, reference.Scope(x.opt.AEM.Scope.String()))

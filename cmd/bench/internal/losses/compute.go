@@ -33,7 +33,7 @@ func (opt Options) Check() error {
 // element per token.
 type Computed struct {
 	Weights         []float32 // of ActFocus
-	Uniform, Scaled []float32 // advantages of GRPO, and of AEM
+	Uniform, Scaled []float32 // advantages of GRPO or of the batch, and of AEM
 	Steps           [len(names)]Step
 }
 
@@ -48,13 +48,20 @@ type Step struct {
 type Library func(b *reweight.Batch, opt Options) (*Computed, error)
 
 // Compute does the steps with the library's kernels, in this goroutine alone: the
-// batch may be a mapped file, whose reads are guarded here only.
+// batch may be a mapped file, whose reads are guarded here only. If the batch has no
+// rewards, its own advantages take the place of those of GRPO; those of masked tokens count as 0.
 func Compute(b *reweight.Batch, opt Options) (*Computed, error) {
 	ws := reweight.Workspace{Workers: 1}
 	batch := *b // a copy, whose advantages are set below
 	T := batch.Tokens()
 	k := &Computed{Weights: make([]float32, T), Uniform: make([]float32, T), Scaled: make([]float32, T)}
-	if err := ws.GRPO(k.Uniform, &batch, opt.GRPO); err != nil {
+	if batch.Rewards == nil {
+		for t, role := range batch.Role {
+			if role != reweight.RoleMasked {
+				k.Uniform[t] = batch.Advantages[t]
+			}
+		}
+	} else if err := ws.GRPO(k.Uniform, &batch, opt.GRPO); err != nil {
 		return nil, err
 	}
 	if err := ws.AEM(k.Scaled, &batch, opt.AEM); err != nil {

@@ -10,13 +10,15 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
 // A Summary describes a batch of rollouts and its uniform and reweighted losses.
 type Summary struct {
-	File   string `json:"file"`
+	File   string   `json:"file,omitempty"`  // if there is one
+	Files  []string `json:"files,omitempty"` // if there are several
 	Tokens struct {
 		Total        int `json:"total"`
 		Reasoning    int `json:"reasoning"`
@@ -25,6 +27,12 @@ type Summary struct {
 		Trajectories int `json:"trajectories"`
 		Groups       int `json:"groups"`
 	} `json:"tokens"`
+
+	// GivenAdvantages says that the batch has no rewards, and its own advantages take
+	// the place of those of GRPO.
+	GivenAdvantages bool         `json:"given_advantages,omitempty"`
+	Estimates       []cli.Origin `json:"estimates,omitempty"` // arrays of the batch that are estimates
+
 	Uniform     Figures `json:"uniform"`
 	ActFocus    Figures `json:"actfocus"`
 	AEM         Figures `json:"aem"`
@@ -80,24 +88,20 @@ type Figures struct {
 }
 
 // Summarise does the four steps on a batch, with the GRPO advantages of its
-// rewards and groups. Its figures are float64, and the results of compute, in
+// rewards and groups, or if it has no rewards, with its own. Its figures are float64, and the results of compute, in
 // float32, are compared with float64. Without RefEnergy, which not every signal
-// needs, the bottleneck is NaN.
+// needs, or without rewards the bottleneck is NaN.
 func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error) {
 	k, err := compute(b, opt) // first, because its errors name the array that is wrong
 	if err != nil {
 		return nil, err
 	}
-	s := &Summary{kernels: k}
+	s := &Summary{kernels: k, GivenAdvantages: b.Rewards == nil}
 	x, err := newExact(b, opt)
 	if err != nil {
 		return nil, err
 	}
-	grpo, err := reference.GRPO(reference.Floats(b.Rewards), b.GroupIDs, opt.GRPO.DivideByStd)
-	if err != nil {
-		return nil, err
-	}
-	advantages, err := reference.TokenAdvantages(x.role, b.SeqOffsets, grpo)
+	advantages, err := x.advantages()
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +146,7 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	for _, d := range drift {
 		s.Drift += bench.Number(d / float64(len(drift)))
 	}
-	if b.RefEnergy == nil {
+	if b.RefEnergy == nil || b.Rewards == nil {
 		nan := reference.Correlation{Rho: math.NaN(), P: math.NaN()}
 		s.bottleneck = reference.BottleneckResult{All: nan, Reasoning: nan, Action: nan}
 	} else if s.bottleneck, err = reference.Bottleneck(x.role, b.SeqOffsets, b.GroupIDs, reference.Floats(b.Rewards), reference.Floats(b.RefEnergy)); err != nil {
@@ -176,6 +180,12 @@ func (s *Summary) Write(w io.Writer) error {
 	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s groups\n\n",
 		n(s.Tokens.Total), n(s.Tokens.Reasoning), n(s.Tokens.Action), n(s.Tokens.Total-s.Tokens.Reasoning-s.Tokens.Action),
 		n(s.Tokens.Spans), n(s.Tokens.Trajectories), n(s.Tokens.Groups))
+	if s.GivenAdvantages {
+		fmt.Fprint(w, "There are no rewards: the advantages are those of the input, and not of GRPO.\n\n")
+	}
+	for _, e := range s.Estimates {
+		fmt.Fprintf(w, "%s is %s.\n\n", e.Name, printable.Line(e.String()))
+	}
 	if err := s.WriteTable(w); err != nil {
 		return err
 	}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata"
+)
+
+// frozenLake is the path of a file of testdata.
+func frozenLake(name string) string { return filepath.Join("..", "..", "testdata", name) }
+
+// convert runs bench convert, which must do it, and returns what it prints.
+func convert(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), append([]string{"convert"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("bench convert %q: status %d: %s", args, status, stderr.String())
+	}
+	return stdout.String()
+}
+
+// batchOf returns the batch of a file.
+func batchOf(t *testing.T, path string) *reweight.Batch {
+	t.Helper()
+	source, err := rollout.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { source.Close() })
+	b, err := source.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// expectArrays wants the arrays of b to be those of want, to the bit.
+func expectArrays(t *testing.T, b, want *reweight.Batch) {
+	t.Helper()
+	got, all := rollout.Tensors(b), rollout.Tensors(want)
+	for i := range max(len(got), len(all)) {
+		if i >= min(len(got), len(all)) || got[i].Name != all[i].Name || !slices.Equal(got[i].Shape, all[i].Shape) {
+			t.Fatalf("%d arrays, want %d, and array %d is another", len(got), len(all), i)
+		}
+	}
+	var x, y bytes.Buffer
+	for _, c := range []struct {
+		to *bytes.Buffer
+		of []rollout.Tensor
+	}{{&x, got}, {&y, all}} {
+		path := filepath.Join(t.TempDir(), "x")
+		if err := rollout.Write(path, c.of, nil); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.to.Write(data)
+	}
+	if !bytes.Equal(x.Bytes(), y.Bytes()) {
+		t.Error("the arrays differ")
+	}
+}
+
+// TestConvertTable: what is printed for people.
+func TestConvertTable(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("in.safetensors", testdata.FrozenLakeSmall, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	const want = `out.safetensors: 6,272 tokens in 32 trajectories of 4 groups, from 1 file of safetensors
+
+array         where it comes from
+-----------------------------------
+role          given
+group_ids     given
+rewards       given
+span_ids      given
+token_ids     given
+ref_energy    given
+entropy       given
+old_logprobs  given
+logprobs      given
+ref_logprobs  given
+`
+	if got := convert(t, "in.safetensors", "out.safetensors"); got != want {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestConvertRoundTrip: from format to format, and no bit changes.
+func TestConvertRoundTrip(t *testing.T) {
+	for _, c := range []struct {
+		from string
+		to   []string
+	}{
+		{"frozenlake-small.safetensors", []string{"a.safetensors"}},
+		{"frozenlake.safetensors", []string{"a.safetensors"}}, // with logits
+	} {
+		want := batchOf(t, frozenLake(c.from))
+		dir, last := t.TempDir(), frozenLake(c.from)
+		for i, name := range c.to {
+			next := filepath.Join(dir, string(rune('0'+i))+name)
+			convert(t, last, next)
+			expectArrays(t, batchOf(t, next), want)
+			last = next
+		}
+	}
+}
+
+// TestConvertJSON: the same for programs, of two files that are one batch.
+func TestConvertJSON(t *testing.T) {
+	dir := t.TempDir()
+	output := filepath.Join(dir, "out.safetensors")
+	a, b := write(t, embedded(t)), write(t, without(embedded(t), "ref_energy"))
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), []string{"convert", a, b, output}, &stdout, &stderr, nil); status != 2 || stdout.Len() > 0 ||
+		!strings.Contains(stderr.String(), b+": trajectory 0: ref_energy is missing, but it is there at "+a+": trajectory 0") {
+		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	b = write(t, embedded(t))
+	var got struct {
+		Output                              string
+		Formats                             []string
+		Files, Trajectories, Tokens, Groups int
+		Arrays                              []struct{ Name, Kind, From string }
+		Dropped, Warnings                   []string
+	}
+	decode(t, []byte(convert(t, "-format", "json", a, b, output)), &got)
+	if got.Output != output || got.Files != 2 || got.Trajectories != 64 || got.Tokens != 2*6272 || got.Groups != 4 || len(got.Arrays) != 10 {
+		t.Errorf("%+v", got)
+	}
+	if n := batchOf(t, output).Tokens(); n != 2*6272 {
+		t.Errorf("%d tokens", n)
+	}
+}
+
+// TestConvertMetadata: the vocabulary and the marks of estimates stay.
+func TestConvertMetadata(t *testing.T) {
+	dir := t.TempDir()
+	in, out, again := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors"), filepath.Join(dir, "again.safetensors")
+	metadata := map[string]string{"vocab": `["a", "b"]`, "entropy": "estimated from top 20 log-probabilities", "entropy_width": "0.0625"}
+	if err := rollout.Write(in, embedded(t), map[string]string{"vocab": metadata["vocab"], "note": "x", "entropy": metadata["entropy"], "entropy_width": "0.0625"}); err != nil {
+		t.Fatal(err)
+	}
+	if text := convert(t, in, out); !strings.Contains(text, "\nentropy       estimated from top 20 log-probabilities, bounds 0.0625 nats apart on average\n") {
+		t.Errorf("printed\n%s", text)
+	}
+	convert(t, out, again)
+	for _, path := range []string{out, again} {
+		file, err := rollout.OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		got, _ := json.Marshal(file.Metadata())
+		if want, _ := json.Marshal(metadata); !bytes.Equal(got, want) {
+			t.Errorf("metadata %s, want %s", got, want)
+		}
+	}
+}
+
+// TestEstimates: an entropy that is an estimate is marked in all that bench reweight
+// prints and writes, and refused if its bounds are too wide.
+func TestEstimates(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		width, limit string
+		ok           bool
+	}{
+		{"0.05", "", true}, {"0.1", "", true}, {"0.2", "", false}, {"0.2", "0.2", true}, {"0.05", "0.04", false}, {"+Inf", "", false}, {"+Inf", "1e300", false}, {"+Inf", "Inf", true},
+	} {
+		in, out := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors")
+		if err := rollout.Write(in, embedded(t), map[string]string{"entropy": "estimated from top 5 log-probabilities", "entropy_width": c.width}); err != nil {
+			t.Fatal(err)
+		}
+		bounds := ", bounds " + c.width + " nats apart on average"
+		if c.width == "+Inf" {
+			bounds = ", without bounds"
+		}
+		for _, format := range []string{"table", "json"} {
+			args := []string{"reweight", in, "-o", out, "-format", format}
+			if c.limit != "" {
+				args = append(args, "-entropy-width", c.limit)
+			}
+			var stdout, stderr bytes.Buffer
+			status := run(t.Context(), args, &stdout, &stderr, nil)
+			if !c.ok {
+				want := "bench reweight: " + in + ": entropy is estimated from top 5 log-probabilities" + bounds + ", which is too wide for AEM: "
+				if status != 2 || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+					t.Errorf("%+v: status %d, %q", c, status, stderr.String())
+				}
+				continue
+			}
+			if status != 0 {
+				t.Fatalf("%+v: %s", c, stderr.String())
+			}
+			if format == "table" {
+				if want := "\nentropy is estimated from top 5 log-probabilities" + bounds + ".\n"; !strings.Contains(stdout.String(), want) {
+					t.Errorf("%+v: no %q in\n%s", c, want, stdout.String())
+				}
+				continue
+			}
+			var s struct {
+				Estimates []struct {
+					Name, Kind, From string
+					Width            *float64
+				}
+			}
+			if err := json.Unmarshal(stdout.Bytes(), &s); err != nil || len(s.Estimates) != 1 || s.Estimates[0].Name != "entropy" || s.Estimates[0].Kind != "estimated" ||
+				s.Estimates[0].From != "top 5 log-probabilities" || (s.Estimates[0].Width == nil) != (c.width == "+Inf") {
+				t.Errorf("%+v: %v in\n%s", c, err, stdout.String())
+			}
+			file, err := rollout.OpenFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m := file.Metadata(); m["entropy"] != "estimated from top 5 log-probabilities" || m["entropy_width"] != c.width {
+				t.Errorf("%+v: metadata %q", c, m)
+			}
+			file.Close()
+		}
+	}
+}
+
+// TestGivenAdvantages: they take the place of those of GRPO where there are no rewards,
+// and that is said.
+func TestGivenAdvantages(t *testing.T) {
+	b := *batchOf(t, frozenLake("frozenlake-small.safetensors"))
+	b.Advantages = make([]float32, b.Tokens())
+	if err := new(reweight.Workspace).GRPO(b.Advantages, &b, reweight.DefaultGRPO); err != nil {
+		t.Fatal(err)
+	}
+	want := runJSON(t, write(t, rollout.Tensors(&b)))
+	b.Rewards = nil
+	for i, role := range b.Role {
+		if role == reweight.RoleMasked {
+			b.Advantages[i] = float32(math.NaN())
+		}
+	}
+	path := write(t, rollout.Tensors(&b))
+	got := runJSON(t, path)
+	for _, c := range []struct {
+		what      string
+		got, want lossFigures
+	}{{"uniform", got.Uniform, want.Uniform}, {"actfocus", got.ActFocus, want.ActFocus}, {"aem", got.AEM, want.AEM}, {"both", got.ActFocusAEM, want.ActFocusAEM}} {
+		c.got.near(t, c.what, c.want)
+	}
+	if !got.GivenAdvantages || want.GivenAdvantages || got.Spearman.All != nil {
+		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages, got.Spearman.All)
+	}
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), []string{"reweight", path}, &stdout, &stderr, nil); status != 0 ||
+		!strings.Contains(stdout.String(), "\nThere are no rewards: the advantages are those of the input, and not of GRPO.\n") {
+		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
+	}
+	for i, role := range b.Role {
+		if role != reweight.RoleMasked {
+			b.Advantages[i] = float32(math.NaN())
+			break
+		}
+	}
+	stderr.Reset()
+	if status := run(t.Context(), []string{"reweight", write(t, rollout.Tensors(&b))}, &stdout, &stderr, nil); status != 2 ||
+		!strings.Contains(stderr.String(), "rollouts.safetensors: advantages[") || !strings.Contains(stderr.String(), "] is NaN at a response token") {
+		t.Errorf("status %d, %s", status, stderr.String())
+	}
+}
+
+// TestSeveralFiles: the groups of several files are one batch.
+func TestSeveralFiles(t *testing.T) {
+	whole := frozenLake("frozenlake-small.safetensors")
+	b := batchOf(t, whole)
+	cut := b.Trajectories() / 2
+	at := b.SeqOffsets[cut]
+	spans := slices.Max(b.SpanIDs[:at]) + 1
+	parts := [2]reweight.Batch{}
+	for i := range parts {
+		first, last, begin, end := 0, cut, int64(0), at
+		if i == 1 {
+			first, last, begin, end = cut, b.Trajectories(), at, int64(b.Tokens())
+		}
+		p := &parts[i]
+		for _, o := range b.SeqOffsets[first : last+1] {
+			p.SeqOffsets = append(p.SeqOffsets, o-begin)
+		}
+		for _, id := range b.SpanIDs[begin:end] {
+			if i == 1 && id >= 0 {
+				id -= spans
+			}
+			p.SpanIDs = append(p.SpanIDs, id)
+		}
+		p.Role, p.GroupIDs, p.Rewards, p.TokenIDs = b.Role[begin:end], b.GroupIDs[first:last], b.Rewards[first:last], b.TokenIDs[begin:end]
+		p.RefEnergy, p.Entropy, p.OldLogprobs = b.RefEnergy[begin:end], b.Entropy[begin:end], b.OldLogprobs[begin:end]
+		p.Logprobs, p.RefLogprobs = b.Logprobs[begin:end], b.RefLogprobs[begin:end]
+	}
+	one, two := write(t, rollout.Tensors(&parts[0])), write(t, rollout.Tensors(&parts[1]))
+	want, got := runJSON(t, whole), runJSON(t, one, two)
+	if got.File != "" || !slices.Equal(got.Files, []string{one, two}) {
+		t.Errorf("file %q, files %q", got.File, got.Files)
+	}
+	got.File, got.Files, want.File = "", nil, ""
+	if x, y := marshal(t, got), marshal(t, want); x != y {
+		t.Errorf("\n%s\nwant\n%s", x, y)
+	}
+	output := filepath.Join(t.TempDir(), "out.safetensors")
+	convert(t, one, two, output)
+	expectArrays(t, batchOf(t, output), b)
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestConvertKilled: a process that is killed leaves no output, nor anything else where
+// open files can lose their names; one that is interrupted leaves nothing and says so.
+func TestConvertKilled(t *testing.T) {
+	if runtime.GOOS == "windows" || testing.Short() {
+		t.Skip("sends signals to a process that waits for its input")
+	}
+	canStart(t)
+	dir := t.TempDir()
+	for _, signal := range []os.Signal{os.Kill, syscall.SIGTERM} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lake := frozenLake("frozenlake-small.safetensors")
+		fifo := filepath.Join(t.TempDir(), "fifo")
+		_ = fifo
+		c := command("convert", lake, "-", filepath.Join(dir, "out.safetensors"))
+		var stderr bytes.Buffer
+		c.Stdin, c.Stderr = read, &stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		read.Close()
+		time.Sleep(300 * time.Millisecond)
+		c.Process.Signal(signal)
+		time.Sleep(300 * time.Millisecond)
+		write.Close()
+		c.Wait()
+		t.Log(c.ProcessState, stderr.String())
+	}
+}
