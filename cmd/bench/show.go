@@ -11,7 +11,6 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/rollout"
 )
 
 const showUsage = `Usage: bench show [flags] FILE...
@@ -35,6 +34,7 @@ func showCommand(args []string, out io.Writer) error {
 	chosen := flags.String("trajectory", "0", "`numbers` of the trajectories to show, from 0, and ranges: 0,4-7")
 	signal := flags.String("signal", reweight.SignalEnergy.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
 	vocabulary := flags.String("vocab-file", "", "the texts of the tokens: a JSON list, or the tokenizer.json of a model; a `file`")
+	rollouts := flags.RolloutFlags()
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")
 	names, err := flags.Parse(showUsage, args, out)
 	if err != nil {
@@ -42,6 +42,10 @@ func showCommand(args []string, out io.Writer) error {
 	}
 	if len(names) == 0 {
 		return errors.New("no FILE given")
+	}
+	from, err := rollouts()
+	if err != nil {
+		return err
 	}
 	if opt.Chosen, err = show.ParseChoice(*chosen); err != nil {
 		return fmt.Errorf("-trajectory %w", err)
@@ -64,7 +68,7 @@ func showCommand(args []string, out io.Writer) error {
 			return fmt.Errorf("-vocab-file: %w", err)
 		}
 	}
-	src, err := openSource(names[0])
+	src, err := from.Open(names...)
 	if err != nil {
 		return err
 	}
@@ -81,78 +85,4 @@ func showCommand(args []string, out io.Writer) error {
 		return nil
 	}
 	return page.Write(out, cli.Columns(out), cli.Coloured(out))
-}
-
-// fileSource reads the trajectories of a safetensors file.
-type fileSource struct {
-	*rollout.File
-	path string
-	b    *reweight.Batch
-	next int
-}
-
-func openSource(path string) (*fileSource, error) {
-	file, err := rollout.OpenFile(path)
-	if err != nil {
-		return nil, err
-	}
-	b, err := file.Batch()
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return &fileSource{file, path, b, 0}, nil
-}
-
-func (f *fileSource) Report() rollout.Report { return rollout.Report{} }
-
-func (f *fileSource) Next() (*rollout.Trajectory, error) {
-	if f.next == f.b.Trajectories() {
-		return nil, io.EOF
-	}
-	s := f.next
-	f.next++
-	from, to := f.b.SeqOffsets[s], f.b.SeqOffsets[s+1]
-	r := &rollout.Trajectory{File: f.path}
-	r.SeqOffsets = []int64{0, to - from}
-	for i, a := range f.b.Arrays() {
-		dst := r.Arrays()[i]
-		if a.Len() == 0 {
-			continue
-		}
-		switch data := a.Data.(type) {
-		case *[]reweight.Role:
-			*dst.Data.(*[]reweight.Role) = (*data)[from:to]
-		case *[]int32:
-			if a.Per == reweight.PerTrajectory {
-				*dst.Data.(*[]int32) = (*data)[s : s+1]
-			} else {
-				*dst.Data.(*[]int32) = (*data)[from:to]
-			}
-		case *[]float32:
-			if a.Per == reweight.PerTrajectory {
-				*dst.Data.(*[]float32) = (*data)[s : s+1]
-			} else {
-				*dst.Data.(*[]float32) = (*data)[from:to]
-			}
-		}
-	}
-	first := int32(-1)
-	spans := make([]int32, len(r.SpanIDs))
-	for i, id := range r.SpanIDs {
-		spans[i] = id
-		if id >= 0 {
-			if first < 0 {
-				first = id
-			}
-			spans[i] = id - first
-		}
-	}
-	if r.SpanIDs != nil {
-		r.SpanIDs = spans
-	}
-	if r.GroupIDs != nil {
-		r.Group = fmt.Sprint(r.GroupIDs[0])
-	}
-	return r, nil
 }

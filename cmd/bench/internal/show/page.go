@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight"
@@ -35,6 +36,9 @@ type View struct {
 	Columns []string // of figures, in the table of the tokens
 	r       Trajectory
 	columns []column
+	most    float64 // weight on the page
+	spaced  bool
+	about   string // "~" before an estimate
 }
 
 type turnView struct {
@@ -60,19 +64,35 @@ type rowView struct {
 	Cells      []string
 }
 
-// A column is a figure that at least one token of a page has.
+// A column is a figure of tokens.
 type column struct {
 	name  string
 	value func(Token) float64
+	about string // "~" if it is an estimate
 }
 
-var allColumns = [...]column{
-	{"entropy", func(t Token) float64 { return t.Entropy }},
-	{"log-probability", func(t Token) float64 { return t.Logprob }},
-	{"ActFocus weight", func(t Token) float64 { return t.ActFocus }},
-	{"AEM factor", func(t Token) float64 { return t.Factor }},
-	{"weight", Token.Weight},
-	{"advantage", func(t Token) float64 { return t.Advantage }},
+// columnsOf returns the figures that a token of the trajectory has.
+func (p Page) columnsOf(r Trajectory) []column {
+	return slices.DeleteFunc([]column{
+		{"entropy", func(t Token) float64 { return t.Entropy }, p.about()},
+		{"log-probability", func(t Token) float64 { return t.Logprob }, ""},
+		{"ActFocus weight", func(t Token) float64 { return t.ActFocus }, ""},
+		{"AEM factor", func(t Token) float64 { return t.Factor }, p.about()},
+		{"weight", Token.Weight, p.about()},
+		{"advantage", func(t Token) float64 { return t.Advantage }, ""},
+	}, func(c column) bool {
+		_, lo, hi := over(r.Tokens, c.value)
+		return lo > hi
+	})
+}
+
+// text is the token's figure, or a dash.
+func (c column) text(t Token) string {
+	x := c.value(t)
+	if math.IsNaN(x) {
+		return "-"
+	}
+	return c.about + fmt.Sprintf("%.4g", x)
 }
 
 // Views returns the trajectories as the template shows them.
@@ -80,17 +100,14 @@ func (p Page) Views() []View {
 	most, spaced := p.Most(), p.Spaced()
 	var all []View
 	for _, r := range p.Trajectories {
-		v := View{Title: r.Title, r: r}
-		for _, c := range allColumns {
-			if _, lo, hi := over(r.Tokens, c.value); lo <= hi {
-				v.columns = append(v.columns, c)
-				v.Columns = append(v.Columns, c.name)
-			}
+		v := View{Title: r.Title, r: r, columns: p.columnsOf(r), most: most, spaced: spaced, about: p.about()}
+		for _, c := range v.columns {
+			v.Columns = append(v.Columns, c.name)
 		}
 		views := func(from, to int) []tokenView {
 			var tokens []tokenView
 			for i, t := range r.Tokens[from:to] {
-				tokens = append(tokens, v.tokenView(from+i, t, most, spaced))
+				tokens = append(tokens, v.tokenView(from+i, t))
 			}
 			return tokens
 		}
@@ -108,26 +125,24 @@ func (p Page) Views() []View {
 	return all
 }
 
-func (v View) tokenView(number int, t Token, most float64, spaced bool) tokenView {
-	view := tokenView{Text: printed(t.Text), Role: t.RoleName(), Space: spaced, Break: strings.Contains(t.Text, "\n"), Height: "0"}
+func (v View) tokenView(number int, t Token) tokenView {
+	view := tokenView{Text: printed(t.Text), Role: t.RoleName(), Space: v.spaced, Break: strings.Contains(t.Text, "\n"), Height: "0"}
 	about := []string{fmt.Sprintf("token %d: %s", number, view.Role)}
 	for _, c := range v.columns {
-		if x := c.value(t); !math.IsNaN(x) {
-			about = append(about, c.name+" "+number4(x))
+		if text := c.text(t); text != "-" {
+			about = append(about, c.name+" "+text)
 		}
 	}
 	view.About = strings.Join(about, ", ")
 	if w := t.Weight(); !math.IsNaN(w) {
 		view.Weighed = true
-		view.Height = fmt.Sprintf("%.4f", w/most)
+		view.Height = fmt.Sprintf("%.4f", w/v.most)
 		if t.Role == reweight.RoleAction {
-			view.Mark = fmt.Sprintf("%.2f", w)
+			view.Mark = v.about + fmt.Sprintf("%.2f", w)
 		}
 	}
 	return view
 }
-
-func number4(x float64) string { return fmt.Sprintf("%.4g", x) }
 
 // Rows are those of the table of the tokens.
 func (v View) Rows() []rowView {
@@ -135,11 +150,7 @@ func (v View) Rows() []rowView {
 	for i, t := range v.r.Tokens {
 		row := rowView{Number: i, Text: printed(t.Text), Role: t.RoleName()}
 		for _, c := range v.columns {
-			cell := "-"
-			if x := c.value(t); !math.IsNaN(x) {
-				cell = number4(x)
-			}
-			row.Cells = append(row.Cells, cell)
+			row.Cells = append(row.Cells, c.text(t))
 		}
 		rows = append(rows, row)
 	}

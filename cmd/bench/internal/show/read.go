@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -68,9 +69,23 @@ func (c Choice) most() int {
 // declare many tokens that are a hole in it.
 const maxTokens = 1 << 26
 
+// A place is where a trajectory is.
+type place struct {
+	file   string
+	line   int // from 1, or 0
+	number int // of the trajectory in the file
+}
+
+func (p place) String() string {
+	if p.line > 0 {
+		return fmt.Sprintf("%s:%d", printable.Text(p.file), p.line)
+	}
+	return fmt.Sprintf("%s: trajectory %d", printable.Text(p.file), p.number)
+}
+
 // A chosen trajectory of a source.
 type chosen struct {
-	number int
+	number int // in the source
 	*rollout.Trajectory
 	ids []int32
 }
@@ -79,21 +94,26 @@ type chosen struct {
 // others, and returns a page with the chosen ones.
 func Read(src Source, opt Options) (Page, error) {
 	var p Page
-	b, all, err := gather(src, opt)
+	b, places, all, err := gather(src, opt)
 	if err != nil {
 		return p, err
 	}
-	if n := b.Trajectories(); n == 0 {
-		return p, errors.New("there are no trajectories")
-	} else if most := opt.Chosen.most(); most >= n {
-		return p, fmt.Errorf("-trajectory has %d, want 0 to %d: there are %s trajectories", most, n-1, humanize.Comma(int64(n)))
+	n, most := b.Trajectories(), opt.Chosen.most()
+	if b.Tokens() == 0 {
+		return p, errors.New("there are no tokens")
+	}
+	if most >= n {
+		return p, fmt.Errorf("-trajectory has %d, want 0 to %d", most, n-1)
 	}
 	c, err := NewCredit(b, opt.Signal)
 	if err != nil {
-		return p, rollout.InFile(err)
+		return p, located(err, b, places)
 	}
 	files := map[string]Vocabulary{}
 	named := true // all tokens have texts
+	report := src.Report()
+	isID := func(o rollout.Origin) bool { return o.Name == "group_ids" && o.Kind == rollout.Given }
+	ids := slices.ContainsFunc(report.Arrays, isID) // else groups have numbers only
 	for _, one := range all {
 		from, to := b.SeqOffsets[one.number], b.SeqOffsets[one.number+1]
 		words := opt.Vocabulary
@@ -105,7 +125,7 @@ func Read(src Source, opt Options) (Page, error) {
 		}
 		named = named && (one.Texts != nil || words != nil && one.ids != nil)
 		r := NewTrajectory(b, c, from, to, texts(one, words, int(to-from)))
-		r.Title = title(one, b, len(r.Turns))
+		r.Title = title(one, b, ids, len(r.Turns))
 		p.Trajectories = append(p.Trajectories, r)
 	}
 	p.Notes = c.Notes
@@ -115,47 +135,68 @@ func Read(src Source, opt Options) (Page, error) {
 	if !named {
 		p.Notes = append(p.Notes, "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts.")
 	}
-	report := src.Report()
 	for _, o := range report.Arrays {
 		if o.Kind != rollout.Estimated {
 			continue
 		}
 		p.Estimated = p.Estimated || o.Name == "entropy"
-		note := fmt.Sprintf("Figures with ~ are estimates: %s was estimated from %s", o.Name, o.From)
-		if math.IsInf(o.Width, 1) {
-			note += ", without bounds."
-		} else {
-			note += fmt.Sprintf("; its bounds are %s nats apart in the mean.", number(o.Width))
-		}
-		p.Notes = append(p.Notes, note)
+		p.Notes = append(p.Notes, fmt.Sprintf("Figures with ~ are estimates: %s is %s.", o.Name, cli.NewOrigin(o)))
 	}
 	p.Notes = append(p.Notes, report.Warnings...)
 	return p, nil
 }
 
-// gather packs the arrays that the figures need of all trajectories, and returns the
-// chosen trajectories. The arrays are copies.
-func gather(src Source, opt Options) (*reweight.Batch, []chosen, error) {
+// located returns an error about the batch as one about the trajectory at fault.
+func located(err error, b *reweight.Batch, places []place) error {
+	var input *reweight.InputError
+	if !errors.As(err, &input) || input.Index < 0 {
+		return fmt.Errorf("%s: %w", printable.Text(places[0].file), rollout.InFile(err))
+	}
+	for _, a := range b.Arrays() {
+		if a.Field != input.Arg {
+			continue
+		}
+		s, first := input.Index, input.Index
+		if a.Per == reweight.PerToken {
+			s = sort.Search(len(places), func(s int) bool { return b.SeqOffsets[s+1] > int64(input.Index) })
+			first = int(b.SeqOffsets[s])
+		}
+		one := *input
+		one.Index -= first
+		return fmt.Errorf("%v: %w", places[s], rollout.InFile(&one))
+	}
+	return err
+}
+
+// gather packs the arrays that the figures need of all trajectories, which are at the
+// places that it returns, and returns the chosen trajectories. The arrays are copies.
+func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error) {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	var places []place
 	var all []chosen
 	spans := int32(0)
-	err := src.Guard(func() error { // somebody may make the file shorter
-		ws := reweight.Workspace{Workers: 1} // as Guard asks
-		for number := 0; ; number++ {
-			r, err := src.Next()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if len(b.Role)+r.Tokens() > maxTokens {
-				return fmt.Errorf("%s: more than %s tokens, which bench show has no memory for: split the file by groups",
-					printable.Text(r.File), humanize.Comma(maxTokens))
-			}
-			need := append([]string{"entropy", "old_logprobs"}, signalArrays[opt.Signal]...)
+	ws := reweight.Workspace{Workers: 1} // as Guard asks
+	need := append([]string{"entropy", "old_logprobs"}, signalArrays[opt.Signal]...)
+	for number := 0; ; number++ {
+		r, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		at := place{file: r.File, line: r.Line}
+		if number > 0 && places[number-1].file == at.file {
+			at.number = places[number-1].number + 1
+		}
+		places = append(places, at)
+		if len(b.Role)+r.Tokens() > maxTokens {
+			return nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which bench show has no memory for: split the file by groups",
+				printable.Text(r.File), humanize.Comma(maxTokens))
+		}
+		err = src.Guard(func() error { // somebody may make the file shorter
 			if err := rollout.Derive(&ws, &r.Batch, need...); err != nil {
-				return fmt.Errorf("%s: %w", printable.Text(r.File), rollout.InFile(err))
+				return fmt.Errorf("%v: %w", at, rollout.InFile(err))
 			}
 			b.Role = append(b.Role, r.Role...)
 			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
@@ -167,24 +208,24 @@ func gather(src Source, opt Options) (*reweight.Batch, []chosen, error) {
 			b.RefLogprobs = append(b.RefLogprobs, r.RefLogprobs...)
 			b.RefEntropy = append(b.RefEntropy, r.RefEntropy...)
 			b.Advantages = append(b.Advantages, r.Advantages...)
-			next := spans
-			for _, s := range r.SpanIDs {
-				if s >= 0 {
-					s += spans
-					next = max(next, s+1)
-				}
-				b.SpanIDs = append(b.SpanIDs, s)
-			}
-			spans = next
+			b.SpanIDs = append(b.SpanIDs, r.SpanIDs...)
 			if opt.Chosen.has(number) {
 				all = append(all, chosen{number, r, slices.Clone(r.TokenIDs)})
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, nil, nil, err
 		}
-	})
-	if err != nil || b.Trajectories() == 0 {
-		return b, nil, err
+		first := spans
+		for i, s := range b.SpanIDs[len(b.SpanIDs)-len(r.SpanIDs):] {
+			if s >= 0 {
+				b.SpanIDs[len(b.SpanIDs)-len(r.SpanIDs)+i] += first
+				spans = max(spans, s+first+1)
+			}
+		}
 	}
-	return b, all, rollout.InFile(b.Validate())
+	return b, places, all, nil
 }
 
 // texts returns the texts of a trajectory's tokens: its own, those of a vocabulary, or
@@ -207,17 +248,27 @@ func texts(one chosen, words Vocabulary, n int) []string {
 }
 
 // title names a trajectory and says what it is.
-func title(one chosen, b *reweight.Batch, turns int) string {
+func title(one chosen, b *reweight.Batch, ids bool, turns int) string {
 	text := fmt.Sprintf("Trajectory %d of %s", one.number, printable.Text(one.File))
 	if one.Line > 0 {
 		text += fmt.Sprintf(", line %d", one.Line)
 	}
 	text += ": "
-	if one.Group != "" {
+	if ids {
 		text += "group " + printable.Text(one.Group) + ", "
+	} else if b.GroupIDs != nil {
+		text += fmt.Sprintf("group %d, ", b.GroupIDs[one.number])
 	}
 	if b.Rewards != nil {
 		text += fmt.Sprintf("reward %g, ", b.Rewards[one.number])
 	}
-	return text + fmt.Sprintf("%d turns, %s tokens.", turns, humanize.Comma(b.SeqOffsets[one.number+1]-b.SeqOffsets[one.number]))
+	return text + counted(turns, "turn") + ", " + counted(int(b.SeqOffsets[one.number+1]-b.SeqOffsets[one.number]), "token") + "."
+}
+
+// counted returns so many of a thing in words.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return humanize.Comma(int64(n)) + " " + thing
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/clipperhouse/displaywidth"
-	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
@@ -49,7 +49,7 @@ func (p Page) Write(w io.Writer, columns int, coloured bool) error {
 			begin, middle, end := r.Said(turn)
 			l.tokens("env", begin)
 			if len(middle) > 0 {
-				l.line(fmt.Sprintf("%s... %s tokens left out ...", gutter("env"), humanize.Comma(int64(len(middle)))))
+				l.line(gutter("env") + l.styled(dim, "... "+counted(len(middle), "token")+" left out ..."))
 				l.tokens("env", end)
 			}
 			l.tokens("agent", r.Tokens[turn.Agent:turn.End])
@@ -144,6 +144,11 @@ func (l *layout) parts(indent, sep string, parts [][2]string) {
 // legend explains the weights and the digits under actions.
 func (l *layout) legend(p Page) {
 	l.paragraph(p.Meaning())
+	if !slices.ContainsFunc(p.Trajectories, func(r Trajectory) bool {
+		return slices.ContainsFunc(r.Tokens, func(t Token) bool { return t.Role == reweight.RoleAction })
+	}) {
+		return
+	}
 	if !l.weighed {
 		l.paragraph("A ^ stands under each action token.")
 		return

@@ -124,10 +124,7 @@ func NewTrajectory(b *reweight.Batch, c Credit, from, to int64, texts []string) 
 func (p Page) Figures(r Trajectory, turn Turn) [][2]string {
 	var all [][2]string
 	add := func(name, value string) { all = append(all, [2]string{name, value}) }
-	about := ""
-	if p.Estimated {
-		about = "~"
-	}
+	about := p.about()
 	answer := r.Tokens[turn.Agent:turn.End]
 	if turn.Agent > turn.Start {
 		add("tokens read", fmt.Sprint(turn.Agent-turn.Start))
@@ -164,6 +161,14 @@ func (p Page) Figures(r Trajectory, turn Turn) [][2]string {
 		}
 	}
 	return all
+}
+
+// about stands before the figures that are estimates, if there are any.
+func (p Page) about() string {
+	if p.Estimated {
+		return "~"
+	}
+	return ""
 }
 
 // over returns the mean and the extremes of the tokens' values that are numbers. Without
@@ -211,7 +216,7 @@ func (p Page) Step() float64 {
 	most := p.Most()
 	for unit := 0.1; ; unit *= 10 {
 		for _, f := range [...]float64{1, 2, 2.5, 5} {
-			if levels*unit*f > most || math.IsInf(unit, 1) {
+			if levels*unit*f >= most || math.IsInf(unit, 1) {
 				return unit * f
 			}
 		}
@@ -244,16 +249,16 @@ func (p Page) Meaning() string {
 			}
 		}
 	}
-	what := "ActFocus weight x AEM factor"
+	what := "its ActFocus weight times its AEM factor"
 	switch {
 	case !focus && !factor:
 		return "The weights of the tokens are not known."
 	case !factor:
-		what = "ActFocus weight"
+		what = "its ActFocus weight"
 	case !focus:
-		what = "AEM factor"
+		what = "its AEM factor"
 	}
-	return "The weight of a token is " + what + "; uniform training weighs each 1."
+	return "The weight of a token is " + what + "; uniform training weighs each token 1."
 }
 
 // Spaced reports whether a space is to stand between tokens: no token has one of its
