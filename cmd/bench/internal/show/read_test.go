@@ -140,7 +140,7 @@ func TestMissing(t *testing.T) {
 		{func(r *rollout.Trajectory) { r.SpanIDs = nil }, "AEM factor", "AEM is left out: span_ids is missing."},
 		{func(r *rollout.Trajectory) { r.Rewards = nil }, "advantage", "Advantages are left out: rewards is missing."},
 		{func(r *rollout.Trajectory) { r.GroupIDs = nil }, "advantage|AEM factor", "Advantages are left out: group_ids is missing."},
-		{func(r *rollout.Trajectory) { r.RefEnergy, r.Entropy = nil, nil }, "reasoning weighs|action weighs|mean entropy", "AEM is left out: entropy is missing, and cannot be derived without old_logits."},
+		{func(r *rollout.Trajectory) { r.RefEnergy, r.Entropy = nil, nil }, "reasoning weighs|action weighs|mean entropy|AEM factor", "AEM is left out: entropy is missing, and cannot be derived without old_logits."},
 		{func(r *rollout.Trajectory) { r.Rewards, r.Advantages = nil, make([]float32, len(r.Role)) }, "", "The advantages are the file's own, because rewards is missing."},
 		{func(r *rollout.Trajectory) { r.TokenIDs = nil }, "", "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts."},
 		{func(r *rollout.Trajectory) {
@@ -209,7 +209,7 @@ func TestReadErrors(t *testing.T) {
 	}{
 		{func(s *source) { s.err = errors.New("bad line") }, "bad line"},
 		{func(s *source) { s.trajectories = nil }, "there are no tokens"},
-		{wrong(3, func(r *rollout.Trajectory) { r.RefEnergy = spoil(r.RefEnergy) }), "one: trajectory 3: ref_energy[47] is NaN at an action token"},
+		{wrong(3, func(r *rollout.Trajectory) { r.RefEnergy = spoil(r.RefEnergy) }), "one: trajectory 3: ref_energy[48] is NaN at an action token"},
 		{wrong(25, func(r *rollout.Trajectory) { r.RefEnergy = spoil(r.RefEnergy) }), "two:25: ref_energy["},
 		{wrong(25, func(r *rollout.Trajectory) { r.Rewards = spoil(r.Rewards) }), "two:25: rewards[0] is NaN, want a finite reward"},
 		{wrong(25, func(r *rollout.Trajectory) { r.Entropy = spoil(r.Entropy) }), "two:25: entropy["},

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/testdata"
+)
+
+// frozenLakeCopy writes the embedded file, with its metadata, and returns its path.
+func frozenLakeCopy(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lake.safetensors")
+	if err := os.WriteFile(path, testdata.FrozenLakeSmall, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// shown runs bench show and returns what it prints.
+func shown(t *testing.T, args ...string) string {
+	t.Helper()
+	t.Setenv("COLUMNS", "")
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), append([]string{"show"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("status %d: %s", status, stderr.String())
+	}
+	return stdout.String()
+}
+
+// TestShow: what is printed into a pipe.
+func TestShow(t *testing.T) {
+	path := frozenLakeCopy(t)
+	t.Chdir(filepath.Dir(path))
+	const want = `Trajectory 9 of lake.safetensors: group 1, reward 1, 2 turns, 87 tokens.
+
+Turn 1: tokens read 22, tokens written 21, mean entropy 0.245,
+mean surprisal 0.134, AEM factor 1.33, advantage +0.354, reasoning weighs 0.133,
+action weighs 1.87
+  env | <obs> _ _ _ G / _ _ _ _ / _ _ _ P / _ _ _ _ / </obs>
+agent | <think> the player is at row 2 col 3 . so I should go Up . </think>
+agent | <answer> Up </answer> <eos>
+      |          9
+
+Turn 2: tokens read 22, tokens written 22, mean entropy 0.258,
+mean surprisal 0.366, AEM factor 1.31, advantage +0.354, reasoning weighs 0.131,
+action weighs 1.52
+  env | <obs> _ _ _ G / _ _ _ P / _ _ _ _ / _ _ _ _ / </obs>
+agent | <think> the player is goal at row 3 col 3 . so I should go Left .
+agent | </think> <answer> Up </answer> <eos>
+      |                   7
+
+The weight of a token is its ActFocus weight times its AEM factor; uniform
+training weighs each token 1.
+Under each action token stands the step of its weight. The steps begin at:
+  0: 0  1: 0.2  2: 0.4  3: 0.6  4: 0.8  5: 1  6: 1.2  7: 1.4  8: 1.6  9: 1.8
+`
+	if got := shown(t, "lake.safetensors", "-trajectory", "9"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestShowPage: -html writes a page, and prints nothing.
+func TestShowPage(t *testing.T) {
+	path := frozenLakeCopy(t)
+	page := filepath.Join(t.TempDir(), "page.html")
+	if got := shown(t, path, "-trajectory", "0,30-31", "-html", page); got != "" {
+		t.Errorf("it prints %q", got)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<!DOCTYPE html>", "Trajectory 0 of ", "Trajectory 30 of ", "Trajectory 31 of ", "&lt;think&gt;</span>", "</html>"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(string(html), "Trajectory 1 of ") {
+		t.Error("a trajectory that was not chosen")
+	}
+}
+
+// TestShowTexts: texts come from the file's metadata, or from -vocab-file; else there are
+// ids.
+func TestShowTexts(t *testing.T) {
+	path := frozenLakeCopy(t)
+	plain := write(t, embedded(t)) // without metadata
+	words := filepath.Join(t.TempDir(), "words.json")
+	if err := os.WriteFile(words, []byte(`["", "", "[obs]", "", "[think]"]`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{path}, "agent | <think> the player "},
+		{[]string{plain}, "agent | #4 #68 #60 "},
+		{[]string{plain, "-vocab-file", words}, "agent | [think] #68 #60 "},
+		{[]string{path, "-vocab-file", words}, "agent | [think] #68 #60 "},
+		{[]string{plain, path, "-trajectory", "0,32"}, "agent | <think> the player "},
+	} {
+		if got := shown(t, c.args...); !strings.Contains(got, c.want) {
+			t.Errorf("show %v: no %q in\n%s", c.args, c.want, got)
+		}
+	}
+}
+
+func TestShowWrongUse(t *testing.T) {
+	path := frozenLakeCopy(t)
+	bad := filepath.Join(t.TempDir(), "bad.json")
+	if err := os.WriteFile(bad, []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, c := range []struct {
+		args []string
+		want string // the message after "bench show: "
+	}{
+		{nil, "no FILE given\n"},
+		{[]string{path, "-x"}, "flag provided but not defined: -x"},
+		{[]string{path, "-trajectory", "32"}, "-trajectory has 32, want 0 to 31\n"},
+		{[]string{path, "-trajectory", "0-x"}, `-trajectory has "0-x", want numbers from 0 and ranges, such as 0,4-7` + "\n"},
+		{[]string{path, "-trajectory="}, `-trajectory has "", want numbers`},
+		{[]string{path, "-signal", "loudness"}, `-signal is "loudness", want one of [energy ref_entropy surprisal log_ratio]`},
+		{[]string{path, "-html="}, "-html is empty, want a name"},
+		{[]string{path, "-html", path}, "-html: " + path + " is the input file"},
+		{[]string{path, "-html", "/nowhere/page.html"}, "-html: /nowhere/page.html: no file can be made in /nowhere"},
+		{[]string{path, "-vocab-file="}, "-vocab-file is empty, want a name"},
+		{[]string{path, "-vocab-file", bad}, "-vocab-file: " + bad + ": is neither a JSON list of texts nor"},
+		{[]string{path, "-vocab-file", "/nowhere\x1b.json"}, `-vocab-file: "/nowhere\x1b.json": no such file`},
+		{[]string{path, "-group-size", "0"}, "-group-size is 0"},
+		{[]string{path, "-group-size", "7", "-html", page}, path + ": 32 trajectories, want a multiple of the group size, 7"},
+		{[]string{"/nowhere/\x1b[31m"}, `"/nowhere/\x1b[31m": `},
+		{[]string{path, write(t, embedded(t)), "-trajectory", "64", "-html", page}, "-trajectory has 64, want 0 to 63\n"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := run(t.Context(), append([]string{"show"}, c.args...), &stdout, &stderr, nil)
+		message := stderr.String()
+		if status != 2 || stdout.Len() > 0 || strings.Count(message, "\n") != 1 || !strings.HasPrefix(message, "bench show: "+c.want) {
+			t.Errorf("show %q: status %d, %q, %q, want %q", c.args, status, stdout.String(), message, c.want)
+		}
+	}
+	if _, err := os.Stat(page); err == nil {
+		t.Error("an error leaves a page")
+	}
+}
+
+// TestShowOutputs: help, and what cannot be written.
+func TestShowOutputs(t *testing.T) {
+	if got := shown(t, "-h"); !strings.Contains(got, "Usage: bench show") || !strings.Contains(got, "-action-tags") {
+		t.Errorf("the help is %q", got)
+	}
+	path := frozenLakeCopy(t)
+	for _, space := range []fullDisk{0, 30} {
+		var stderr bytes.Buffer
+		if status := run(t.Context(), []string{"show", path}, &space, &stderr, nil); status != 2 || !strings.Contains(stderr.String(), "no space left on device") {
+			t.Errorf("status %d, %q", status, stderr.String())
+		}
+	}
+}
