@@ -30,17 +30,17 @@ type Scored struct {
 // is none of the batch can turn out at its end, after do was called with all of its
 // trajectories: what they gave is then of no use.
 func Apply(src *rollout.Source, merged *Partial, opt Options, do func(Scored) error) error {
-	return src.Guard(func() error { return apply(src.Next, merged, opt, do) })
+	return apply(src, merged, opt, do)
 }
 
-func apply(next func() (*rollout.Trajectory, error), merged *Partial, opt Options, do func(Scored) error) error {
+func apply(src source, merged *Partial, opt Options, do func(Scored) error) error {
 	a, err := newApplier(merged, opt)
 	if err != nil {
 		return err
 	}
 	var before *rollout.Trajectory
 	for {
-		t, err := next()
+		t, err := src.Next()
 		if before != nil && (err == io.EOF || err == nil && t.File != before.File) {
 			if !merged.has(a.endFile()) {
 				return notInBatch(before.File)
@@ -57,11 +57,14 @@ func apply(next func() (*rollout.Trajectory, error), merged *Partial, opt Option
 			a.beginFile()
 		}
 		before = t
-		s, err := a.score(t)
+		err = src.Guard(func() error {
+			s, err := a.score(t)
+			if err != nil {
+				return err
+			}
+			return do(s)
+		})
 		if err != nil {
-			return err
-		}
-		if err := do(s); err != nil {
 			return err
 		}
 	}
@@ -69,7 +72,7 @@ func apply(next func() (*rollout.Trajectory, error), merged *Partial, opt Option
 
 // has reports whether a file of that identity is in p.
 func (p *Partial) has(sum [sha256.Size]byte) bool {
-	_, ok := slices.BinarySearchFunc(p.files, sum, func(f *file, sum [sha256.Size]byte) int { return bytes.Compare(f.sum[:], sum[:]) })
+	_, ok := slices.BinarySearchFunc(p.files, sum, func(f *File, sum [sha256.Size]byte) int { return bytes.Compare(f.SHA256[:], sum[:]) })
 	return ok
 }
 

@@ -88,22 +88,28 @@ func named(name string, of ...*rollout.Trajectory) shard {
 	return s
 }
 
-// source returns a function like rollout.Source.Next.
-func source(shards ...shard) func() (*rollout.Trajectory, error) {
-	all := slices.Concat(shards...)
-	return func() (*rollout.Trajectory, error) {
-		if len(all) == 0 {
-			return nil, io.EOF
-		}
-		t := all[0]
-		all = all[1:]
-		return t, nil
-	}
+// A fake is a source of trajectories that no file has.
+type fake struct {
+	left []*rollout.Trajectory
+	err  error // after the last
 }
+
+func (f *fake) Next() (*rollout.Trajectory, error) {
+	if len(f.left) == 0 {
+		return nil, f.err
+	}
+	t := f.left[0]
+	f.left = f.left[1:]
+	return t, nil
+}
+
+func (f *fake) Guard(do func() error) error { return do() }
+
+func sourceOf(shards ...shard) *fake { return &fake{slices.Concat(shards...), io.EOF} }
 
 // of is Of, of shards.
 func of(opt Options, shards ...shard) (*Partial, error) {
-	files, err := read(source(shards...), opt)
+	files, err := read(sourceOf(shards...), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +157,7 @@ type result struct{ weights, advantages []float32 }
 func results(t testing.TB, merged *Partial, opt Options, shards ...shard) map[float32]result {
 	t.Helper()
 	all := map[float32]result{}
-	err := apply(source(shards...), merged, opt, func(s Scored) error {
+	err := apply(sourceOf(shards...), merged, opt, func(s Scored) error {
 		if len(s.Weights) != s.Tokens() || len(s.Advantages) != s.Tokens() {
 			t.Errorf("%d weights and %d advantages of %d tokens", len(s.Weights), len(s.Advantages), s.Tokens())
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/rollout"
 )
 
 // version is that of the JSON of partials. Who changes what they hold, or what the
@@ -66,13 +67,13 @@ func (p *Partial) MarshalJSON() ([]byte, error) { return p.marshal(true) }
 // marshal returns the JSON, with files or without them.
 func (p *Partial) marshal(files bool) ([]byte, error) {
 	j := partialJSON{Version: version, Signal: p.signal, Advantages: p.advantages, Actions: p.actions.json(), Groups: []groupJSON{}}
-	index := map[*file]int{}
+	index := map[*File]int{}
 	if files {
 		j.Files = []fileJSON{}
 		for i, f := range p.files {
 			index[f] = i
-			fj := fileJSON{Name: f.name, SHA256: hex.EncodeToString(f.sum[:]), Trajectories: f.trajectories, Tokens: f.tokens}
-			if e := f.entropy; e != nil {
+			fj := fileJSON{Name: f.Name, SHA256: hex.EncodeToString(f.SHA256[:]), Trajectories: f.Trajectories, Tokens: f.Tokens}
+			if e := f.Entropy; e != nil {
 				fj.Entropy = &estimateJSON{From: e.From}
 				if !math.IsInf(e.Width, 1) {
 					fj.Entropy.Width = &e.Width
@@ -195,27 +196,27 @@ func (j *partialJSON) partial(p *Partial) error {
 // files sets the files of p, and returns how many tokens and trajectories they have.
 func (j *partialJSON) files(p *Partial) (tokens, trajectories int64, err error) {
 	for i, fj := range j.Files {
-		f := &file{name: fj.Name, trajectories: fj.Trajectories, tokens: fj.Tokens}
-		if err := setHex(f.sum[:], fj.SHA256); err != nil {
+		f := &File{Name: fj.Name, Trajectories: fj.Trajectories, Tokens: fj.Tokens}
+		if err := setHex(f.SHA256[:], fj.SHA256); err != nil {
 			return 0, 0, fmt.Errorf("files[%d]: sha256 %w", i, err)
 		}
-		if i > 0 && bytes.Compare(p.files[i-1].sum[:], f.sum[:]) >= 0 {
+		if i > 0 && bytes.Compare(p.files[i-1].SHA256[:], f.SHA256[:]) >= 0 {
 			return 0, 0, fmt.Errorf("files[%d] is not in order after the one before it", i)
 		}
 		if fj.Trajectories < 1 || fj.Trajectories > maxCount || fj.Tokens < 0 || fj.Tokens > maxCount {
 			return 0, 0, fmt.Errorf("files[%d] has %d trajectories of %d tokens, want at least 1, and at most %d of both", i, fj.Trajectories, fj.Tokens, int64(maxCount))
 		}
 		if e := fj.Entropy; e != nil {
-			f.entropy = &Estimate{File: f.name, From: e.From, Width: math.Inf(1)}
+			f.Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: e.From, Width: math.Inf(1)}
 			if e.Width != nil {
-				f.entropy.Width = *e.Width
+				f.Entropy.Width = *e.Width
 			}
-			if !(f.entropy.Width >= 0) {
-				return 0, 0, fmt.Errorf("files[%d]: width is %v, want at least 0", i, f.entropy.Width)
+			if !(f.Entropy.Width >= 0) {
+				return 0, 0, fmt.Errorf("files[%d]: width is %v, want at least 0", i, f.Entropy.Width)
 			}
 		}
-		tokens += f.tokens
-		trajectories += f.trajectories
+		tokens += f.Tokens
+		trajectories += f.Trajectories
 		if max(tokens, trajectories) > maxCount {
 			return 0, 0, fmt.Errorf("files have %d tokens of %d trajectories, want at most %d", tokens, trajectories, int64(maxCount))
 		}

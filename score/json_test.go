@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/rollout"
 )
 
 // partials returns partials of all kinds as text: of rewards and of advantages, of one
@@ -19,9 +20,9 @@ func partials(t testing.TB) [][]byte {
 	given := *all[3]
 	given.Rewards, given.Advantages = nil, make([]float32, given.Tokens())
 	estimated := mustOf(t, Default, named("<e>\u2028", all[5]))
-	estimated.files[0].entropy = &Estimate{estimated.files[0].name, "top 20 log-probabilities", 0.051}
+	estimated.files[0].Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "top 20 log-probabilities", Width: 0.051}
 	unbounded := mustOf(t, Default, named("u", all[6]))
-	unbounded.files[0].entropy = &Estimate{"u", "old_logprobs", math.Inf(1)}
+	unbounded.files[0].Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "surprisal", Width: math.Inf(1)}
 	var texts [][]byte
 	for _, p := range []*Partial{
 		mustOf(t, Default), mustOf(t, Default, named("a", all[0])), mustOf(t, Default, named("g", &given)),
@@ -39,8 +40,13 @@ func TestEstimates(t *testing.T) {
 	if err := json.Unmarshal(partials(t)[3], p); err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprint(mustMerge(t, p, mustOf(t, Default, named("x", trajectories(frozenLake(t))[0]))).Estimates())
-	for _, want := range []string{"{<e>\u2028 top 20 log-probabilities 0.051}", "{u old_logprobs +Inf}"} {
+	got := ""
+	for _, f := range mustMerge(t, p, mustOf(t, Default, named("x", trajectories(frozenLake(t))[0]))).Files() {
+		if f.Entropy != nil {
+			got += fmt.Sprintf("%s: %v\n", f.Name, *f.Entropy)
+		}
+	}
+	for _, want := range []string{"<e>\u2028: {entropy 2 top 20 log-probabilities 0.051}\n", "u: {entropy 2 surprisal +Inf}\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("estimates are %s, want %s", got, want)
 		}

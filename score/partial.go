@@ -29,7 +29,7 @@ type Partial struct {
 	signal     reweight.Signal
 	advantages origin
 	actions    sums    // of the signal of action tokens
-	files      []*file // by their sum, which all differ
+	files      []*File // by their SHA256, which all differ
 	groups     map[string]*group
 
 	once  sync.Once // sets spans
@@ -45,13 +45,18 @@ const (
 	givenAdvantages origin = "advantages" // as the source gives them
 )
 
-// A file is one that trajectories were read from.
-type file struct {
-	name         string
-	sum          [sha256.Size]byte // of what its trajectories count for
-	trajectories int64
-	tokens       int64
-	entropy      *Estimate // or nil
+// A File is one whose trajectories a Partial has the statistics of.
+type File struct {
+	Name string
+
+	// SHA256 is of what its trajectories count for. A file of other trajectories has
+	// another; one that tells the same in another format need not.
+	SHA256 [sha256.Size]byte
+
+	Trajectories, Tokens int64
+
+	// Entropy says where the entropies come from if they were estimated, else it is nil.
+	Entropy *rollout.Origin
 }
 
 // A group is the trajectories that have one group id.
@@ -62,18 +67,11 @@ type group struct {
 	// prompt is the begin of the SHA-256 of the tokens before the first response, and
 	// file is one that has it. Where token ids do not tell, prompt is that of nothing.
 	prompt promptSum
-	file   *file
+	file   *File
 }
 
 // A promptSum is zero if the prompt is not known.
 type promptSum [16]byte
-
-// An Estimate says of a file that its entropies were estimated.
-type Estimate struct {
-	File  string  // its name
-	From  string  // what they were estimated from, as in rollout.Origin
-	Width float64 // mean difference of their bounds in nats, infinite without bounds
-}
 
 // Totals are the counts of a Partial, and what ActFocus takes from it.
 type Totals struct {
@@ -89,8 +87,8 @@ type Totals struct {
 func (p *Partial) Totals() Totals {
 	t := Totals{Files: len(p.files), Groups: len(p.groups), Actions: p.actions.n}
 	for _, f := range p.files {
-		t.Trajectories += f.trajectories
-		t.Tokens += f.tokens
+		t.Trajectories += f.Trajectories
+		t.Tokens += f.Tokens
 	}
 	for _, g := range p.groups {
 		t.Spans += len(g.spans)
@@ -101,15 +99,13 @@ func (p *Partial) Totals() Totals {
 	return t
 }
 
-// Estimates returns the files whose entropies were estimated.
-func (p *Partial) Estimates() []Estimate {
-	var all []Estimate
-	for _, f := range p.files {
-		if f.entropy != nil {
-			all = append(all, *f.entropy)
-		}
+// Files returns the files, in the order of their SHA256.
+func (p *Partial) Files() []File {
+	files := make([]File, len(p.files))
+	for i, f := range p.files {
+		files[i] = *f
 	}
-	return all
+	return files
 }
 
 // Digest returns the SHA-256, in hexadecimal, of all that Apply takes from p besides the
@@ -135,38 +131,29 @@ func (p *Partial) Digest() string {
 //
 // Of opt, only the signal counts for the statistics. The other options are checked.
 func Of(src *rollout.Source, opt Options) (*Partial, error) {
-	var p *Partial
-	err := src.Guard(func() error {
-		files, err := read(src.Next, opt)
-		if err != nil {
-			return err
-		}
-		if e := estimateOf(src.Report()); e != nil {
-			for _, f := range files {
-				f.files[0].entropy = &Estimate{f.files[0].name, e.From, e.Width}
-			}
-		}
-		p, err = merge(opt.ActFocus.Signal, files)
-		return err
-	})
+	files, err := read(src, opt)
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
-}
-
-// estimateOf returns what the report says about an estimated entropy, or nil.
-func estimateOf(r rollout.Report) *rollout.Origin {
-	for _, a := range r.Arrays {
-		if a.Name == "entropy" && a.Kind == rollout.Estimated {
-			return &a
+	for _, o := range src.Report().Arrays {
+		if o.Name != "entropy" || o.Kind != rollout.Estimated {
+			continue
+		}
+		for _, p := range files {
+			p.files[0].Entropy = &o
 		}
 	}
-	return nil
+	return merge(opt.ActFocus.Signal, files)
+}
+
+// A source is a *rollout.Source, or what a test has in its place.
+type source interface {
+	Next() (*rollout.Trajectory, error)
+	Guard(do func() error) error
 }
 
 // read returns a partial for each file.
-func read(next func() (*rollout.Trajectory, error), opt Options) ([]*Partial, error) {
+func read(src source, opt Options) ([]*Partial, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
@@ -174,7 +161,7 @@ func read(next func() (*rollout.Trajectory, error), opt Options) ([]*Partial, er
 	var b *builder
 	r := newReader(opt)
 	for {
-		t, err := next()
+		t, err := src.Next()
 		if b != nil && (err == io.EOF || err == nil && t.File != b.name) {
 			done = append(done, b.partial(r.endFile()))
 			b = nil
@@ -189,11 +176,14 @@ func read(next func() (*rollout.Trajectory, error), opt Options) ([]*Partial, er
 			b = newBuilder(t.File, opt.ActFocus.Signal)
 			r.beginFile()
 		}
-		if err := r.read(t); err != nil {
+		err = src.Guard(func() error {
+			if err := r.read(t); err != nil {
+				return err
+			}
+			return r.at(t, b.add(t, r))
+		})
+		if err != nil {
 			return nil, err
-		}
-		if err := b.add(t, r); err != nil {
-			return nil, r.at(t, err)
 		}
 	}
 }
@@ -202,24 +192,24 @@ func read(next func() (*rollout.Trajectory, error), opt Options) ([]*Partial, er
 type builder struct {
 	name    string // of the file
 	p       *Partial
-	file    *file
+	file    *File
 	actions collector
 	mixed   map[*group]bool // with several prompts, of which none is the group's
 }
 
 func newBuilder(name string, signal reweight.Signal) *builder {
-	f := &file{name: strings.ToValidUTF8(name, "\ufffd")} // as JSON can hold it
+	f := &File{Name: strings.ToValidUTF8(name, "\ufffd")} // as JSON can hold it
 	return &builder{
 		name: name,
-		p:    &Partial{signal: signal, files: []*file{f}, groups: map[string]*group{}},
+		p:    &Partial{signal: signal, files: []*File{f}, groups: map[string]*group{}},
 		file: f, mixed: map[*group]bool{},
 	}
 }
 
 // add adds a trajectory that r has just read.
 func (b *builder) add(t *rollout.Trajectory, r *reader) error {
-	b.file.trajectories++
-	b.file.tokens += int64(t.Tokens())
+	b.file.Trajectories++
+	b.file.Tokens += int64(t.Tokens())
 	if r.advantages == unknown { // it has neither tokens nor a reward
 		return nil
 	}
@@ -251,7 +241,7 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 }
 
 func (b *builder) partial(sum [sha256.Size]byte) *Partial {
-	b.file.sum = sum
+	b.file.SHA256 = sum
 	b.p.actions = b.actions.total()
 	for _, g := range b.p.groups {
 		slices.Sort(g.spans)
@@ -304,8 +294,8 @@ func merge(signal reweight.Signal, partials []*Partial) (*Partial, error) {
 		m.actions.merge(&p.actions)
 		m.files = append(m.files, p.files...)
 		for _, f := range p.files {
-			tokens += f.tokens
-			trajectories += f.trajectories
+			tokens += f.Tokens
+			trajectories += f.Trajectories
 			if max(tokens, trajectories) > maxCount {
 				return nil, fmt.Errorf("there are %d tokens of %d trajectories, want at most %d", tokens, trajectories, int64(maxCount))
 			}
@@ -314,10 +304,10 @@ func merge(signal reweight.Signal, partials []*Partial) (*Partial, error) {
 			groups[key] = append(groups[key], g)
 		}
 	}
-	slices.SortFunc(m.files, func(a, b *file) int { return bytes.Compare(a.sum[:], b.sum[:]) })
+	slices.SortFunc(m.files, func(a, b *File) int { return bytes.Compare(a.SHA256[:], b.SHA256[:]) })
 	for i, f := range m.files[min(1, len(m.files)):] {
-		if before := m.files[i]; before.sum == f.sum {
-			return nil, sameFile(before.name, f.name)
+		if before := m.files[i]; before.SHA256 == f.SHA256 {
+			return nil, sameFile(before.Name, f.Name)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(groups)) { // the same error in any order
@@ -346,13 +336,13 @@ func mergeGroup(key string, parts []*group) (*group, error) {
 		known, knows := g.prompt != (promptSum{}), p.prompt != (promptSum{})
 		switch {
 		case known && knows && p.prompt != g.prompt:
-			a, b := g.file.name, p.file.name
+			a, b := g.file.Name, p.file.Name
 			if b < a { // the same error in any order
 				a, b = b, a
 			}
 			return nil, fmt.Errorf("group %s has one prompt in %s and another in %s: number the groups of all files anew, or convert each file alone",
 				printable.Text(key), printable.Text(a), printable.Text(b))
-		case g.file == nil || knows && !known || knows == known && bytes.Compare(p.file.sum[:], g.file.sum[:]) < 0:
+		case g.file == nil || knows && !known || knows == known && bytes.Compare(p.file.SHA256[:], g.file.SHA256[:]) < 0:
 			g.file, g.prompt = p.file, p.prompt
 		}
 	}
@@ -376,7 +366,7 @@ func (p *Partial) name() string {
 	if len(p.files) == 0 {
 		return "a partial without files"
 	}
-	return printable.Text(p.files[0].name)
+	return printable.Text(p.files[0].Name)
 }
 
 // allSpans returns the mean entropies of the spans of all groups, sorted.

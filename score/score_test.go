@@ -264,8 +264,8 @@ func TestPrompts(t *testing.T) {
 	}
 	known, unknown := mustOf(t, Default, named("k", all[0])), mustOf(t, Default, named("u", &blind))
 	for _, m := range []*Partial{mustMerge(t, known, unknown), mustMerge(t, unknown, known)} {
-		if g := m.groups[other.Group]; g.prompt != prompt || g.file.name != "k" {
-			t.Errorf("merged, the prompt is %x of %s", g.prompt, g.file.name)
+		if g := m.groups[other.Group]; g.prompt != prompt || g.file.Name != "k" {
+			t.Errorf("merged, the prompt is %x of %s", g.prompt, g.file.Name)
 		}
 	}
 }
@@ -405,7 +405,9 @@ func TestErrors(t *testing.T) {
 			}
 		}, nil, "d.jsonl:2: span_ids has no response token in span 0 of the trajectory"},
 		{"two", func(t *rollout.Trajectory) { t.SeqOffsets = []int64{0, 1, int64(t.Tokens())} }, nil, "d.jsonl:2: seq_offsets is of 2 trajectories, want 1"},
-		{"difference", func(t *rollout.Trajectory) { t.OldLogprobs[action], t.RefLogprobs[action] = math.MaxFloat32, -math.MaxFloat32 },
+		{"difference", func(t *rollout.Trajectory) {
+			t.OldLogprobs[action], t.RefLogprobs[action] = math.MaxFloat32, -math.MaxFloat32
+		},
 			func(o *Options) { o.ActFocus.Signal = reweight.SignalLogRatio }, fmt.Sprintf("d.jsonl:2: old_logprobs[%d] is 3.4028235e+38, too far from", action)},
 		{"second array", func(t *rollout.Trajectory) { t.RefLogprobs[action] = nan },
 			func(o *Options) { o.ActFocus.Signal = reweight.SignalLogRatio }, fmt.Sprintf("d.jsonl:2: ref_logprobs[%d] is NaN at an action token", action)},
@@ -428,13 +430,13 @@ func TestErrors(t *testing.T) {
 		}
 		// Apply refuses it too.
 		if p != nil {
-			if err := apply(source(bad), p, opt, func(Scored) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "d.jsonl:") {
+			if err := apply(sourceOf(bad), p, opt, func(Scored) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "d.jsonl:") {
 				t.Errorf("%s: apply: error %v", c.name, err)
 			}
 		}
 	}
 	boom := errors.New("boom")
-	failing := func() (*rollout.Trajectory, error) { return nil, boom }
+	failing := &fake{nil, boom}
 	if _, err := read(failing, Default); err != boom {
 		t.Errorf("error %v, want that of the source", err)
 	}
@@ -442,7 +444,7 @@ func TestErrors(t *testing.T) {
 	if err := apply(failing, p, Default, nil); err != boom {
 		t.Errorf("error %v, want that of the source", err)
 	}
-	if err := apply(source(named("x", all[0])), p, Default, func(Scored) error { return boom }); err != boom {
+	if err := apply(sourceOf(named("x", all[0])), p, Default, func(Scored) error { return boom }); err != boom {
 		t.Errorf("error %v, want that of do", err)
 	}
 }
@@ -468,7 +470,7 @@ func TestApplyOther(t *testing.T) {
 		"another order":  {p, []shard{named("a", append(slices.Clone(all[1:8]), all[0])...)}},
 		"nothing merged": {mustOf(t, Default), []shard{a}},
 	} {
-		err := apply(source(c.shards...), c.merged, Default, func(Scored) error { return nil })
+		err := apply(sourceOf(c.shards...), c.merged, Default, func(Scored) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), ": the merged statistics are not of this file, or it has changed since they were made") {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -478,7 +480,7 @@ func TestApplyOther(t *testing.T) {
 	}
 	other := Default
 	other.ActFocus.Signal = reweight.SignalSurprisal
-	if err := apply(source(a), p, other, nil); err == nil || err.Error() != "the merged statistics are of the signal energy, not of surprisal" {
+	if err := apply(sourceOf(a), p, other, nil); err == nil || err.Error() != "the merged statistics are of the signal energy, not of surprisal" {
 		t.Errorf("another signal: error %v", err)
 	}
 }

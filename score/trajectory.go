@@ -22,7 +22,8 @@ type reader struct {
 
 	// Of the file:
 	hash                 hash.Hash
-	tokens, trajectories int // before the one that was read last
+	tokens, trajectories int            // before the one that was read last
+	groups               map[string]int // their numbers, in the order in which they appear
 
 	// Of the trajectory that was read last:
 	batch      reweight.Batch // with derived arrays
@@ -53,13 +54,13 @@ func newReader(opt Options) *reader {
 	return &reader{
 		ws:   reweight.Workspace{Workers: 1}, // as Source.Guard asks
 		opt:  opt,
-		need: append(signalArrays(opt.ActFocus.Signal), "span_ids", "entropy"),
+		need: append(signalArrays(opt.ActFocus.Signal), "group_ids", "span_ids", "entropy"),
 	}
 }
 
 func (r *reader) beginFile() {
 	r.hash = sha256.New()
-	r.tokens, r.trajectories = 0, 0
+	r.tokens, r.trajectories, r.groups = 0, 0, map[string]int{}
 	r.batch = reweight.Batch{}
 }
 
@@ -99,10 +100,13 @@ func (r *reader) prepare() error {
 		return errors.New("rewards is missing, and so is advantages")
 	}
 	if b.Tokens() == 0 { // its reward counts for the group, which is all there is
-		if r.advantages == fromRewards && (len(b.Rewards) != 1 || !finite(b.Rewards[0])) {
+		if r.advantages == unknown {
+			return nil
+		}
+		if len(b.Rewards) != 1 || !finite(b.Rewards[0]) {
 			return badArray("Rewards", -1, "is %v, want one finite reward", b.Rewards)
 		}
-		return nil
+		return rollout.Require(b, "group_ids")
 	}
 	if err := b.Validate(); err != nil {
 		return err
@@ -251,19 +255,20 @@ func (r *reader) setMeans() error {
 }
 
 // identify adds the trajectory to the identity of its file: what scores are made of, and
-// token ids, which tell trajectories apart. Values that count for nothing, such as the
-// entropy of a masked token, are left out: they can differ between machines if they are
-// NaN.
+// token ids, which tell trajectories apart. Of groups it is which trajectories share one:
+// an id can be made of the file's name. Values that count for nothing, such as the entropy
+// of a masked token, are left out: they can differ between machines if they are NaN.
 func (r *reader) identify(id string) {
 	b := &r.batch
 	text := r.text[:0]
 	u32 := func(x uint32) { text = binary.LittleEndian.AppendUint32(text, x) }
 	u64 := func(x int) { text = binary.LittleEndian.AppendUint64(text, uint64(x)) }
-	u64(len(id))
-	text = append(text, id...)
-	u64(b.Tokens())
-	for _, a := range []int{len(b.Rewards), len(b.Advantages), len(b.TokenIDs)} {
-		u64(a)
+	key := keyOf(id)
+	if _, known := r.groups[key]; !known {
+		r.groups[key] = len(r.groups)
+	}
+	for _, n := range [...]int{r.groups[key], b.Tokens(), len(b.Rewards), len(b.Advantages), len(b.TokenIDs)} {
+		u64(n)
 	}
 	for t, role := range b.Role {
 		text = append(text, byte(role))
@@ -296,6 +301,9 @@ func (r *reader) identify(id string) {
 // at returns an error about the trajectory that was read last, with its place before it.
 // In a file without lines, an element is counted from the begin of the file.
 func (r *reader) at(t *rollout.Trajectory, err error) error {
+	if err == nil {
+		return nil
+	}
 	place := printable.Text(t.File)
 	if t.Line > 0 {
 		return fmt.Errorf("%s:%d: %w", place, t.Line, rollout.InFile(err))
