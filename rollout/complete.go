@@ -56,7 +56,7 @@ type originSum struct {
 
 const (
 	maxNotes      = 100     // of what a report lists: fields, warnings
-	maxTrajectory = 1 << 26 // tokens. A file can declare many more, that are a hole in it
+	maxTrajectory = 1 << 27 // tokens. A file can declare many more, that are a hole in it
 )
 
 func newCompleter(opt Options, several bool, warnings []string) completer {

@@ -243,7 +243,7 @@ func (s *Source) Batch() (*reweight.Batch, error) {
 		}
 	}
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	if err := s.collect(b, given); err != nil {
+	if err := s.collect(b, given, maxBatch); err != nil {
 		return nil, err
 	}
 	switch {
@@ -258,9 +258,10 @@ func (s *Source) Batch() (*reweight.Batch, error) {
 // maxBatch bounds the memory of the arrays that are copied for a batch, in bytes.
 const maxBatch = min(4<<30, math.MaxInt/2)
 
-// collect makes b the batch of the trajectories that are left. Arrays that given has,
-// which is all of them, are taken from there.
-func (s *Source) collect(b, given *reweight.Batch) error {
+// collect makes b the batch of the trajectories that are left. The arrays that given has
+// are those of all these trajectories, and are taken from there. The others may take room
+// bytes.
+func (s *Source) collect(b, given *reweight.Batch, room int64) error {
 	spans, tokens, size := int32(0), int64(0), int64(0)
 	for {
 		t, err := s.Next()
@@ -278,8 +279,9 @@ func (s *Source) collect(b, given *reweight.Batch) error {
 				setArray(from[i], none[i])
 			}
 		}
-		if size += sizeOf(&t.Batch); size > maxBatch {
-			return fmt.Errorf("%s: with this trajectory the arrays of the batch take more than %d bytes: read fewer files at a time", where(t.File, t.Line, s.input.read-1), maxBatch)
+		if size += sizeOf(&t.Batch); size > room {
+			s.err = fmt.Errorf("%s: with this trajectory the arrays of the batch take more than %d bytes: read fewer files at a time", where(t.File, t.Line, s.input.read-1), room)
+			return s.err
 		}
 		first := len(b.SpanIDs)
 		err = guard(s.mapped, func() error { appendArrays(b, &t.Batch); return nil })

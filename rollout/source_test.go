@@ -132,6 +132,77 @@ func TestSafetensorsDerived(t *testing.T) {
 	}
 }
 
+// The size of groups is an option that a file's own groups do not stand against.
+func TestSafetensorsGroupSize(t *testing.T) {
+	s, err := Options{GroupSize: 4}.Open(exampleFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b, err := s.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range b.GroupIDs {
+		if id != int32(i/4) {
+			t.Fatalf("groups %d", b.GroupIDs)
+		}
+	}
+}
+
+func TestBatchLimit(t *testing.T) {
+	s, err := Open(exampleFiles[0], exampleFiles[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := sizeOf(&first.Batch)
+	if want := int64(29*first.Tokens() + 16 + 4 + 4); size != want {
+		t.Errorf("a trajectory of %d tokens takes %d bytes, want %d", first.Tokens(), size, want)
+	}
+	err = s.collect(new(reweight.Batch), new(reweight.Batch), 3*size)
+	want := exampleFiles[0] + ": trajectory "
+	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("more than %d bytes", 3*size)) {
+		t.Errorf("%v, want %s...", err, want)
+	}
+	if _, again := s.Next(); again != err {
+		t.Errorf("after %v, Next says %v", err, again)
+	}
+}
+
+// What the caller appends to a slice of a trajectory is not written into the next one.
+func TestSlicesEnd(t *testing.T) {
+	s, err := Open(exampleFiles[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range first.Arrays() {
+		spare := 0
+		switch data := a.Data.(type) {
+		case *[]reweight.Role:
+			spare = cap(*data) - len(*data)
+		case *[]float32:
+			spare = cap(*data) - len(*data)
+		case *[]int32:
+			spare = cap(*data) - len(*data)
+		case *reweight.Logits:
+			spare = cap(data.BF16) - len(data.BF16)
+		}
+		if spare != 0 {
+			t.Errorf("%s reaches %d elements beyond its end", a.Name, spare)
+		}
+	}
+}
+
 // compressions are ways to write a file.
 var compressions = []struct {
 	extension string

@@ -168,3 +168,24 @@ func resident(t *testing.T) int {
 	}
 	return pages * os.Getpagesize()
 }
+
+// A source refuses a trajectory for which arrays would be derived that take more memory
+// than there is.
+func TestSparseSource(t *testing.T) {
+	if bigEndian {
+		t.Skip("a big-endian machine copies all")
+	}
+	offsets, role := oneTrajectory(maxTrajectory + 1)
+	path := sparseFile(t, offsets, role)
+	openSparse(t, path).Close()
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	memory := allocated(func() { _, err = s.Batch() })
+	want := fmt.Sprintf("%s: trajectory 0: role has %d tokens in one trajectory, want at most %d", path, maxTrajectory+1, maxTrajectory)
+	if err == nil || err.Error() != want || memory > 1<<20 {
+		t.Errorf("%v, %d bytes of memory, want %s", err, memory, want)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
@@ -28,13 +29,14 @@ func gzipped(t testing.TB, data []byte) []byte {
 	return out.Bytes()
 }
 
+var encoder = sync.OnceValues(func() (*zstd.Encoder, error) { return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) })
+
 func zstandard(t testing.TB, data []byte) []byte {
 	t.Helper()
-	w, err := zstd.NewWriter(nil)
+	w, err := encoder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
 	return w.EncodeAll(data, nil)
 }
 
