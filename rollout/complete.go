@@ -289,15 +289,36 @@ func (c *completer) join(first *record, in *input) error {
 		}
 		first.group = cmp.Or(first.group, r.group)
 		first.prompt = cmp.Or(first.prompt, r.prompt)
+		r.Rewards = nil
+		r.cut(repeated(first, r))
 		if (len(first.texts) == 0) != (len(r.texts) == 0) && first.Tokens() != 0 && r.Tokens() != 0 {
 			first.texts, r.texts = nil, nil
 		}
 		first.texts = append(first.texts, r.texts...)
 		renumberSpans(r.SpanIDs, spans)
 		spans = max(spans, countSpans(r.SpanIDs))
-		r.Rewards = nil
 		appendArrays(&first.Batch, &r.Batch)
 	}
+}
+
+// repeated returns how many tokens at the beginning of a turn repeat the turns before it:
+// all of those, if the prompt of the turn begins with them, else none.
+func repeated(before, turn *record) int {
+	n := len(before.TokenIDs)
+	if n > len(turn.TokenIDs) || !slices.Equal(before.TokenIDs, turn.TokenIDs[:n]) {
+		return 0
+	}
+	if slices.ContainsFunc(turn.Role[:n], func(role reweight.Role) bool { return role != reweight.RoleMasked }) {
+		return 0
+	}
+	return n
+}
+
+// cut removes the first n tokens of a turn that has no rewards.
+func (r *record) cut(n int) {
+	r.SeqOffsets = []int64{0, int64(n), int64(r.Tokens())}
+	r.Batch = trajectory(&r.Batch, 1)
+	r.texts = r.texts[min(n, len(r.texts)):]
 }
 
 // renumberSpans adds a number to the ids of spans.

@@ -34,9 +34,14 @@ type format struct {
 var formats = append([]format{
 	{name: "safetensors", begins: isSafetensors, open: openSafetensors},
 	{name: "npz", begins: isZip, open: openNPZ},
+	{name: "SGLang responses", fields: isSGLang, open: openLines(parseSGLang)},
+	{name: "OpenAI batch output", fields: isOpenAIBatch, open: openLines(parseOpenAI)},
+	{name: "chat responses", fields: isChat, open: openLines(parseOpenAI)},
+	{name: "completions responses", fields: isCompletions, open: openLines(parseOpenAI)},
 	{name: "NeMo-RL train_data", fields: isNeMoRL, open: openLines(parseNeMoRL)},
 	{name: "prime-rl token_exports", fields: isPrimeRL, open: openLines(parsePrimeRL)},
 	{name: "JSONL", fields: isJSONL, open: openLines(parseJSONL)},
+	{name: "server-sent events", begins: isEventStream, open: refuse("a stream of events: dump whole responses (stream=false)")},
 }, refusedFormats...)
 
 // nothing is the format of a JSON Lines file in which nothing was logged.

@@ -44,6 +44,14 @@ type openAIChoice struct {
 	chatTokens, names, logprobs, top int
 }
 
+func isOpenAIBatch(f fields) bool { return f.has("custom_id", "response") }
+
+func isChat(f fields) bool {
+	return f.has("choices.message") || f.has("choices.delta") || f.has("choices.logprobs.content") || f.has("choices.logprobs.refusal")
+}
+
+func isCompletions(f fields) bool { return f.has("choices") || f.has("error.message") }
+
 // parseOpenAI reads a response and returns a record for each of its choices.
 func parseOpenAI(s *jsonscan.Scanner, line int) ([]*record, error) {
 	r := new(openAIResponse)

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -174,18 +175,6 @@ func (g *generation) setTop(r *record) error {
 	return nil
 }
 
-// likely returns how many of the candidates are among the most likely tokens for certain.
-// An extra one that is not the least likely is.
-func likely(c []candidate) int {
-	n := 0
-	for _, one := range c {
-		if !one.extra || slices.ContainsFunc(c, func(other candidate) bool { return !other.extra && other.logprob < one.logprob }) {
-			n++
-		}
-	}
-	return n
-}
-
 // Added are the fields that people may add to a line.
 type added struct {
 	rewards           []float32
@@ -311,6 +300,12 @@ func serverError(s *jsonscan.Scanner) error {
 }
 
 var errChunk = errors.New("a chunk of a streamed response: dump whole responses (stream=false)")
+
+// isEventStream reports whether a server wrote the text as a stream of events.
+func isEventStream(head []byte) bool {
+	head = bytes.TrimLeft(head, " \t\r\n")
+	return bytes.HasPrefix(head, []byte("data:")) || bytes.HasPrefix(head, []byte("event:"))
+}
 
 // noteSampling reads a field that says how tokens were sampled, if it is one, and warns
 // where log-probabilities may then not be those of the model at temperature 1. Lines that

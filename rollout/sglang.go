@@ -25,6 +25,8 @@ type sglangResponse struct {
 	warnings     []string
 }
 
+func isSGLang(f fields) bool { return f.has("meta_info") }
+
 // parseSGLang reads a response and returns its record.
 func parseSGLang(s *jsonscan.Scanner, line int) ([]*record, error) {
 	r := &sglangResponse{generation: generation{path: "the response", mostOnly: true}}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -39,15 +40,21 @@ func entropyFromTop(top [][]candidate, role []reweight.Role, vocab int) (entropy
 		}
 		e.entropy[t] = float32(lower + float64((upper-lower)/2))
 		e.width += upper - lower
-		given := 0
-		for _, c := range top[t] {
-			if !c.extra {
-				given++
-			}
-		}
-		e.most = max(e.most, given)
+		e.most = max(e.most, likely(top[t]))
 	}
 	return e, nil
+}
+
+// likely returns how many of the candidates are known to be among the most likely tokens:
+// those that are not extra, and an extra one that is not the least likely.
+func likely(known []candidate) int {
+	n := 0
+	for _, c := range known {
+		if !c.extra || slices.ContainsFunc(known, func(other candidate) bool { return !other.extra && other.logprob < c.logprob }) {
+			n++
+		}
+	}
+	return n
 }
 
 // entropyFromSurprisal estimates the entropy of each response token by its surprisal.
