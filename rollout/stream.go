@@ -29,6 +29,10 @@ func shownName(name string) string {
 	return printable.Text(name)
 }
 
+// Files returns the names of the files that Open reads for these names, in its order, and
+// sentences about what in directories is left out.
+func Files(names ...string) (files, warnings []string, err error) { return expand(names) }
+
 // expand returns the files that the names stand for, and sentences about what in
 // directories is left out. Each file must be there, and may be named once.
 func expand(names []string) (files, warnings []string, err error) {

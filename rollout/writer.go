@@ -154,14 +154,14 @@ func (w *Writer) append(to **spool, a reweight.Array, here location) error {
 		return fmt.Errorf("%v: %s has %s in rows of %d, but at %v it has %s in rows of %d", here, a.Name, dtype, t.Shape[1], w.before[a.Per], s.dtype, s.shape[1])
 	}
 	if err := s.write(dataOf(t.Data)); err != nil {
-		return w.inSpool(a.Name, err)
+		return inSpool(w.path, a.Name, err)
 	}
 	s.shape[0] += t.Shape[0]
 	return nil
 }
 
-func (w *Writer) inSpool(array string, err error) error {
-	return fmt.Errorf("%s: a temporary file for %s beside it: %w", printable.Text(w.path), array, atomicfile.Cause(err))
+func inSpool(path, array string, err error) error {
+	return fmt.Errorf("%s: a temporary file for %s beside it: %w", printable.Text(path), array, atomicfile.Cause(err))
 }
 
 // Close writes the file, with that metadata, as Write does: it is there when all of it
@@ -184,7 +184,7 @@ func (w *Writer) close(metadata map[string]string) error {
 	for i, a := range new(reweight.Batch).Arrays() {
 		if s := w.arrays[i]; s != nil {
 			if err := s.rewind(); err != nil {
-				return w.inSpool(a.Name, err)
+				return inSpool(w.path, a.Name, err)
 			}
 			tensors = append(tensors, Tensor{Name: a.Name, Shape: s.shape, Data: s})
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -514,17 +513,5 @@ func TestDerived(t *testing.T) {
 	}
 	if tr.RefEntropy != nil {
 		t.Error("the trajectory has changed")
-	}
-}
-
-// TestOf: a source without files, until sources read some.
-func TestOf(t *testing.T) {
-	var src rollout.Source
-	p, err := Of(&src, Default)
-	if err != nil || p.Totals() != (Totals{}) {
-		t.Fatalf("%+v, %v", p, err)
-	}
-	if err := Apply(&src, p, Default, func(Scored) error { return io.EOF }); err != nil {
-		t.Error(err)
 	}
 }

@@ -23,7 +23,8 @@ import (
 
 const usage = `Usage:
   bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
-  bench reweight FILE...        the losses of rollouts under ActFocus and AEM
+  bench reweight FILE...        the losses of rollouts under ActFocus and AEM, or their scores
+  bench score ...               many files as one batch, in pieces that machines can share
   bench show [flags] FILE...    rollouts for a person: turns, tokens and their weights, as text or as a page
   bench convert IN... OUT       rollouts in the files of trainers and servers as one file of ours
   bench run [flags]             speed and errors of chosen kernels; writes reports
@@ -75,7 +76,7 @@ func untilInterrupt(ctx context.Context) context.Context {
 // measures reports whether the command prints what it has when it is interrupted.
 // The others end at once, as by default.
 func measures(args []string) bool {
-	return len(args) == 0 || args[0] != "reweight" && args[0] != "show" && args[0] != "info"
+	return len(args) == 0 || args[0] != "reweight" && args[0] != "score" && args[0] != "show" && args[0] != "info"
 }
 
 // run does what the arguments say and returns the exit status. If ctx ends, it
@@ -91,7 +92,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	switch command {
 	case "reweight":
-		name, err = "bench reweight", reweightCommand(args[1:], out, losses.Compute)
+		name, err = "bench reweight", reweightCommand(args[1:], out, p, losses.Compute)
+	case "score":
+		name, err = scoreCommand(args[1:], out)
 	case "show":
 		name, err = "bench show", showCommand(args[1:], out)
 	case "convert":

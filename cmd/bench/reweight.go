@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -27,28 +26,26 @@ formats. The batch has role, span_ids, group_ids, rewards or advantages, and eit
 ref_energy, entropy, old_logprobs and logprobs or the logits they follow from:
 ref_logits, old_logits and logits, with token_ids.
 
+With -o DIRECTORY, files are scored as one batch that memory need not hold, on all
+cores, and no loss is computed. The weights and advantages of each file, and where its
+trajectories begin (seq_offsets), are written to a safetensors file of its name in the
+directory, and its statistics beside it. What is there from an earlier run, which may
+have been killed, is not done again, unless the files, the flags or the batch are others.
+-o is a directory if it is one already, ends in a slash, or has no extension.
+
 `
 
-func reweightCommand(args []string, out io.Writer, compute losses.Library) error {
+func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute losses.Library) error {
 	opt := losses.Default()
 	flags := cli.NewFlags("bench reweight")
-	flags.Float64Var(&opt.ActFocus.Alpha, "alpha", opt.ActFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
-	flags.Float64Var(&opt.ActFocus.Beta, "beta", opt.ActFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
-	flags.Float64Var(&opt.ActFocus.Eps, "eps", opt.ActFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
-	signal := flags.String("signal", opt.ActFocus.Signal.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
-	flags.Float64Var(&opt.AEM.Lambda, "lambda", opt.AEM.Lambda, "AEM: strength, 0 to 80")
-	flags.Float64Var(&opt.AEM.Guard, "guard", opt.AEM.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
-	scope := flags.String("scope", opt.AEM.Scope.String(), "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
+	schemes := scoringFlags(flags)
 	flags.Float64Var(&opt.Loss.ClipLow, "clip-low", opt.Loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
 	flags.Float64Var(&opt.Loss.ClipHigh, "clip-high", opt.Loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
 	flags.Float64Var(&opt.Loss.DualClip, "dual-clip", opt.Loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
 	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
 	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
-	flags.BoolVar(&opt.GRPO.DivideByStd, "divide-by-std", opt.GRPO.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
-	options := flags.RolloutFlags()
-	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
 	format := flags.Format(cli.Table, cli.JSON)
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors or .npz")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors or .npz; or a directory")
 	operands, err := flags.Parse(reweightUsage, args, out)
 	if err != nil {
 		return err
@@ -60,27 +57,27 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 	if err != nil {
 		return err
 	}
-	for _, name := range [...]struct {
-		value encoding.TextUnmarshaler
-		text  string
-	}{{&opt.ActFocus.Signal, *signal}, {&opt.AEM.Scope, *scope}, {&opt.Loss.Aggregation, *aggregation}} {
-		if err := name.value.UnmarshalText([]byte(name.text)); err != nil {
-			return cli.Named(err, flagNames)
-		}
-	}
-	if err := opt.Check(); err != nil {
-		return cli.Named(err, flagNames)
-	}
-
-	open, err := options()
+	scored, err := schemes()
 	if err != nil {
 		return err
 	}
-	if !(*width >= 0) {
-		return fmt.Errorf("-entropy-width is %v, want a number of at least 0", *width)
+	opt.ActFocus, opt.AEM, opt.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
+	if err = opt.Loss.Aggregation.UnmarshalText([]byte(*aggregation)); err == nil {
+		err = opt.Check()
+	}
+	if err != nil {
+		return cli.Named(err, flagNames)
 	}
 	if err := flags.NotEmpty("o"); err != nil {
 		return err
+	}
+	if isDirectory(*output) {
+		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length"} {
+			if flags.Given(name) {
+				return fmt.Errorf("-%s means nothing where -o is a directory: no loss is computed", name)
+			}
+		}
+		return scoreDirectory(scored, *output, operands, as, out, p)
 	}
 	var write writer
 	if *output != "" { // before the work
@@ -91,7 +88,7 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 			return fmt.Errorf("-o: %w", err)
 		}
 	}
-	source, err := open.Open(operands...)
+	source, err := scored.Open.Open(operands...)
 	if err != nil {
 		return err
 	}
@@ -101,7 +98,7 @@ func reweightCommand(args []string, out io.Writer, compute losses.Library) error
 		return err
 	}
 	var s *losses.Summary
-	estimates, err := estimates(source.Report(), *width)
+	estimates, err := estimates(source.Report(), scored.Width)
 	if err != nil {
 		return fmt.Errorf("%s: %w", inputs(operands), err)
 	}

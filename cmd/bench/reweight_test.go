@@ -588,7 +588,7 @@ func TestDisagreement(t *testing.T) {
 		output := filepath.Join(t.TempDir(), "out.safetensors")
 		for _, args := range [][]string{{file, "-format", "json", "-o", output}, {file}} {
 			var out, stderr bytes.Buffer
-			status := cli.ExitStatus("bench reweight", reweightCommand(args, &out, wrong), &stderr)
+			status := cli.ExitStatus("bench reweight", reweightCommand(args, &out, new(cli.Progress), wrong), &stderr)
 			if line := stderr.String(); status != 1 || !strings.Contains(line, want) || !strings.Contains(line, "float64 has ") || strings.Count(line, "\n") != 1 {
 				t.Errorf("%s: status %d, %q", want, status, line)
 			}

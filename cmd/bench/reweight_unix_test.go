@@ -30,7 +30,7 @@ func TestTruncated(t *testing.T) {
 	}
 	needAddresses(t)
 	var out, stderr bytes.Buffer
-	err := reweightCommand([]string{path}, &out, shorten)
+	err := reweightCommand([]string{path}, &out, new(cli.Progress), shorten)
 	if err == nil || !strings.Contains(err.Error(), "became shorter") || strings.Count(err.Error(), path) != 1 || out.Len() > 0 {
 		t.Fatalf("error %v, printed %q", err, out.String())
 	}
@@ -83,7 +83,7 @@ func TestSpecialFiles(t *testing.T) {
 	for _, args := range [][]string{
 		{"reweight", dir}, {"reweight", "/dev/null"}, {"reweight", ""},
 		{"convert", good, fifo}, {"convert", good, dir}, {"convert", good, "/dev/null"}, {"convert", good, ""}, {"convert", "/dev/null", filepath.Join(dir, "x.safetensors")},
-		{"reweight", "-o", fifo, good}, {"reweight", "-o", dir, good}, {"reweight", "-o", "/dev/null", good}, {"reweight", "-o", "", good},
+		{"reweight", "-o", fifo, good}, {"reweight", "-o", "/dev/null", good}, {"reweight", "-o", "", good},
 		{"run", "-baseline", fifo}, {"run", "-baseline", dir}, {"run", "-out", fifo},
 	} {
 		status, stderr, out := make(chan int, 1), new(bytes.Buffer), new(bytes.Buffer)

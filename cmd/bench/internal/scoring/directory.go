@@ -1,0 +1,351 @@
+package scoring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/score"
+)
+
+// A Summary says what Directory has done.
+type Summary struct {
+	Directory    string       `json:"directory"`
+	Files        int          `json:"files"`
+	Written      int          `json:"written"` // the others had their scores before
+	Trajectories int64        `json:"trajectories"`
+	Tokens       int64        `json:"tokens"`
+	Groups       int          `json:"groups"`
+	Spans        int          `json:"spans"`
+	Actions      int64        `json:"action_tokens"`
+	Signal       string       `json:"signal"`
+	Mean         bench.Number `json:"signal_mean"`
+	Deviation    bench.Number `json:"signal_deviation"`
+	Estimates    []Estimate   `json:"estimated_entropy"`
+	Warnings     []string     `json:"warnings"`
+}
+
+// An Estimate is a file whose entropies were estimated.
+type Estimate struct {
+	File string `json:"file"`
+	cli.Origin
+}
+
+// Directory scores files as one batch: it writes the scores of each to a file in the
+// directory dir, which has the file's name and the extension .safetensors, and beside it
+// the file's statistics, with the extension .partial.json. Of what is there from an
+// earlier run nothing is done again: statistics are those of a file of the same name, size
+// and time of change, and scores those of the same file, options and batch. What a run that
+// was killed left behind is removed. So only one run at a time may write to dir.
+//
+// names are files, and directories that stand for the files in them. Several files are
+// read at a time.
+func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summary, error) {
+	d := &directory{opt: opt, dir: dir, p: p}
+	if err := d.prepare(names); err != nil {
+		return nil, err
+	}
+	if err := d.each("reading", d.read); err != nil {
+		return nil, err
+	}
+	var partials []*score.Partial
+	for _, in := range d.inputs {
+		partials = append(partials, in.partial)
+	}
+	var err error
+	if d.merged, err = score.Merge(partials...); err != nil {
+		return nil, err
+	}
+	if err := opt.checkWidth(d.merged); err != nil {
+		return nil, err
+	}
+	d.digest = d.merged.Digest()
+	if err := d.each("scoring", d.score); err != nil {
+		return nil, err
+	}
+	return d.summary(), nil
+}
+
+// A directory is a call of Directory.
+type directory struct {
+	opt      Options
+	dir      string
+	inputs   []*input
+	warnings []string
+	merged   *score.Partial
+	digest   string
+
+	mu sync.Mutex
+	p  *cli.Progress
+}
+
+// An input is a file that is scored.
+type input struct {
+	name, output, saved string
+	info                fs.FileInfo
+	partial             *score.Partial
+	warnings            []string
+	written             bool // its scores, by this call
+}
+
+// prepare checks all that can be checked before the work, and makes the directory ready.
+func (d *directory) prepare(names []string) error {
+	files, warnings, err := rollout.Files(names...)
+	if err != nil {
+		return err
+	}
+	d.warnings = warnings
+	if err := os.MkdirAll(d.dir, 0o777); err != nil {
+		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+	}
+	if err := d.checkOutside(names); err != nil {
+		return err
+	}
+	if err := d.clean(); err != nil {
+		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+	}
+	outputs := map[string]string{}
+	for _, name := range files {
+		base := filepath.Join(d.dir, filepath.Base(name))
+		in := &input{name: name, output: base + ".safetensors", saved: base + ".partial.json"}
+		if in.info, err = os.Stat(name); err == nil {
+			err = atomicfile.CheckRegular(in.info)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: it is read twice, so it has to be a file", printable.Text(name), atomicfile.Cause(err))
+		}
+		if other, taken := outputs[in.output]; taken {
+			return fmt.Errorf("-o: the scores of %s and of %s would both be %s", printable.Text(other), printable.Text(name), printable.Text(in.output))
+		}
+		outputs[in.output] = name
+		if _, err := metadataOf(in.output); err != nil {
+			return fmt.Errorf("-o: %w", err)
+		}
+		d.inputs = append(d.inputs, in)
+	}
+	return nil
+}
+
+// checkOutside returns an error if the directory is one of the inputs: scores would be
+// inputs of the next run.
+func (d *directory) checkOutside(names []string) error {
+	dir, err := os.Stat(d.dir)
+	if err != nil {
+		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+	}
+	for _, name := range names {
+		if in, err := os.Stat(name); err == nil && os.SameFile(dir, in) {
+			return fmt.Errorf("-o: %s is an input: scores need a directory of their own", printable.Text(d.dir))
+		}
+	}
+	return nil
+}
+
+// leftover matches what a killed run leaves behind: see atomicfile and rollout.Writer.
+var leftover = regexp.MustCompile(`^reweight-[0-9a-f]{16}(-[a-z_]+)?\.tmp$`)
+
+// clean removes what a killed run has left behind.
+func (d *directory) clean() error {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && leftover.MatchString(e.Name()) {
+			if err := os.Remove(filepath.Join(d.dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// metadataOf returns the metadata of the scores in the file of that name, or nil if there
+// is no such file. Any other file of that name is an error: it would be lost.
+func metadataOf(name string) (map[string]string, error) {
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	f, err := rollout.OpenFile(name)
+	if err == nil {
+		defer f.Close()
+		if m := f.Metadata(); m[keyOptions] != "" {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is there and has no scores: it would be lost", printable.Text(name))
+}
+
+// each calls do with each input, in several goroutines, and returns the error of the first
+// input that has one. After an error no more calls begin.
+func (d *directory) each(what string, do func(in *input) error) error {
+	total := int64(0)
+	for _, in := range d.inputs {
+		total += in.info.Size()
+	}
+	unit := total/1000 + 1 // of progress, in bytes
+	d.p.Expect(int(total / unit))
+	var wg sync.WaitGroup
+	errs := make([]error, len(d.inputs))
+	next, done, read, failed := 0, 0, int64(0), false
+	work := func() {
+		for {
+			d.mu.Lock()
+			i := next
+			if i == len(d.inputs) || failed {
+				d.mu.Unlock()
+				return
+			}
+			next++
+			d.p.Done = int(read / unit)
+			d.p.NextOf(0, "%s, %d of %d files done", what, done, len(d.inputs))
+			d.mu.Unlock()
+			err := do(d.inputs[i])
+			d.mu.Lock()
+			errs[i], failed = err, failed || err != nil
+			done++
+			read += d.inputs[i].info.Size()
+			d.mu.Unlock()
+		}
+	}
+	for range min(len(d.inputs), runtime.GOMAXPROCS(0)) {
+		wg.Go(work)
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A saved is the JSON of the statistics of a file that is kept for the next run.
+type saved struct {
+	File     string         `json:"file"`
+	Size     int64          `json:"size"`
+	Modified time.Time      `json:"modified"`
+	Options  string         `json:"options"`
+	Warnings []string       `json:"warnings"`
+	Partial  *score.Partial `json:"partial"`
+}
+
+// state returns what saved statistics of the file are for, without the statistics.
+func (d *directory) state(in *input) (saved, error) {
+	open, err := json.Marshal(d.opt.Open)
+	s := saved{File: in.name, Size: in.info.Size(), Modified: in.info.ModTime().UTC(), Options: fmt.Sprintf("%v %s", d.opt.Score.ActFocus.Signal, open)}
+	return s, err
+}
+
+// read sets the statistics of the file: those of an earlier run, or else those that it
+// makes and saves.
+func (d *directory) read(in *input) error {
+	now, err := d.state(in)
+	if err != nil {
+		return err
+	}
+	var before saved
+	// What cannot be read is made again, whatever is wrong with it.
+	if readJSON(in.saved, &before) == nil && before.Partial != nil && before.File == now.File && before.Size == now.Size &&
+		before.Modified.Equal(now.Modified) && before.Options == now.Options {
+		in.partial, in.warnings = before.Partial, before.Warnings
+		return nil
+	}
+	var r rollout.Report
+	if in.partial, r, err = Partial(d.opt, in.name); err != nil {
+		return err
+	}
+	in.warnings = r.Warnings
+	// A file that was changed within one tick of its clock can be changed again without
+	// a trace.
+	info, err := os.Stat(in.name)
+	if err != nil || info.Size() != now.Size || !info.ModTime().Equal(now.Modified) || time.Since(now.Modified) < 2*time.Second {
+		return nil
+	}
+	now.Warnings, now.Partial = r.Warnings, in.partial
+	return atomicfile.Write(in.saved, func(w io.Writer) error { return json.NewEncoder(w).Encode(now) })
+}
+
+// score writes the scores of the file, unless they are there.
+func (d *directory) score(in *input) error {
+	about := d.opt.About(identity(in.partial), d.digest)
+	m, err := metadataOf(in.output)
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	same := m != nil
+	for key, value := range about {
+		same = same && m[key] == value
+	}
+	if same {
+		return nil
+	}
+	in.written = true
+	return Apply(d.opt, in.name, in.output, d.merged, about)
+}
+
+func (d *directory) summary() *Summary {
+	t := d.merged.Totals()
+	s := &Summary{
+		Directory: d.dir, Files: len(d.inputs), Trajectories: t.Trajectories, Tokens: t.Tokens, Groups: t.Groups, Spans: t.Spans,
+		Actions: t.Actions, Signal: d.opt.Score.ActFocus.Signal.String(), Mean: bench.Number(t.Mean), Deviation: bench.Number(t.Deviation),
+		Estimates: []Estimate{}, Warnings: []string{},
+	}
+	for _, f := range d.merged.Files() {
+		if f.Entropy != nil {
+			s.Estimates = append(s.Estimates, Estimate{f.Name, cli.NewOrigin(*f.Entropy)})
+		}
+	}
+	warnings := map[string]bool{}
+	for _, w := range d.warnings {
+		warnings[w] = true
+	}
+	for _, in := range d.inputs {
+		if in.written {
+			s.Written++
+		}
+		for _, w := range in.warnings {
+			warnings[w] = true
+		}
+	}
+	s.Warnings = append(s.Warnings, slices.Sorted(maps.Keys(warnings))...)
+	return s
+}
+
+// Write prints the summary for people.
+func (s *Summary) Write(w io.Writer) error {
+	n := func(i int64) string { return humanize.Comma(i) }
+	fmt.Fprintf(w, "%s files scored as one batch: %s tokens in %s trajectories of %s groups, %s responses\n",
+		n(int64(s.Files)), n(s.Tokens), n(s.Trajectories), n(int64(s.Groups)), n(int64(s.Spans)))
+	fmt.Fprintf(w, "%s action tokens; their signal, %s: mean %s nats, standard deviation %s\n",
+		n(s.Actions), s.Signal, cli.Small(float64(s.Mean)), cli.Small(float64(s.Deviation)))
+	_, err := fmt.Fprintf(w, "Weights and advantages of each are in %s: %s written, %s there before\n",
+		printable.Text(s.Directory), n(int64(s.Written)), n(int64(s.Files-s.Written)))
+	if len(s.Estimates) > 0 {
+		text := fmt.Sprintf("The entropy of %s is %v", printable.Text(s.Estimates[0].File), s.Estimates[0])
+		if more := len(s.Estimates) - 1; more > 0 {
+			text += fmt.Sprintf("; that of %s more files is an estimate too", n(int64(more)))
+		}
+		cli.Warning(w, text+".")
+	}
+	for _, warning := range s.Warnings {
+		cli.Warning(w, "Warning: "+printable.Line(warning))
+	}
+	return err
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
+	"github.com/seed621a2839/reweight/score"
+)
+
+const scoreUsage = `Usage:
+  bench score partial [flags] FILE... [-o OUT]              the statistics of files
+  bench score merge PARTIAL... [-o OUT]                     of statistics, those of all files
+  bench score apply [flags] -merged MERGED FILE -o OUT      the scores of a file
+
+Scores many files of rollouts as one batch, in pieces that machines can share: the
+statistics of each file are made where it is, merged in any order and grouping, and
+with those of all files each file is scored on its own. The bits of the scores depend
+on none of that. Statistics are JSON, printed or written to OUT. The scores of a file
+are weights and advantages, one of each a token, in a safetensors file.
+
+bench reweight FILE... -o DIRECTORY/ does all of it on one machine.
+`
+
+const partialUsage = `Usage: bench score partial [flags] FILE... [-o OUT]
+
+Prints the statistics of files of rollouts, or writes them to OUT: what scoring them
+as part of a larger batch needs to know. Flags have to be the same for all files of a
+batch, and for bench score apply.
+
+`
+
+const mergeUsage = `Usage: bench score merge PARTIAL... [-o OUT]
+
+Prints the statistics of all files of the PARTIALs, which bench score partial or bench
+score merge has made, or writes them to OUT. A file that is in two of them is an error.
+
+`
+
+const applyUsage = `Usage: bench score apply [flags] -merged MERGED FILE -o OUT
+
+Writes the scores of a file of rollouts, as part of the batch that MERGED has the
+statistics of, to the safetensors file OUT: the weights of ActFocus and the advantages
+of GRPO with AEM, F32 [T], and where each trajectory begins, seq_offsets, I64 [S+1].
+
+`
+
+// scoreCommand returns the name of the command too.
+func scoreCommand(args []string, out io.Writer) (string, error) {
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case "partial":
+		return "bench score partial", partialCommand(args[1:], out)
+	case "merge":
+		return "bench score merge", mergeCommand(args[1:], out)
+	case "apply":
+		return "bench score apply", applyCommand(args[1:], out)
+	}
+	operands, err := cli.NewFlags("bench score").Parse(scoreUsage, args, out)
+	switch {
+	case err != nil:
+	case len(operands) == 0:
+		err = errors.New("want partial, merge or apply (bench score -h explains them)")
+	default:
+		err = fmt.Errorf("%q is no command, want partial, merge or apply", operands[0])
+	}
+	return "bench score", err
+}
+
+// scoringFlags declares the flags of the schemes and of files of rollouts.
+func scoringFlags(flags cli.Flags) func() (scoring.Options, error) {
+	s := score.Default
+	schemes := schemeFlags(flags, &s)
+	open := flags.RolloutFlags()
+	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
+	return func() (opt scoring.Options, err error) {
+		if err := schemes(); err != nil {
+			return opt, err
+		}
+		if err := s.Check(); err != nil {
+			return opt, cli.Named(err, flagNames)
+		}
+		opt.Score = s
+		if opt.Open, err = open(); err != nil {
+			return opt, err
+		}
+		if opt.Width = *width; !(opt.Width >= 0) {
+			err = fmt.Errorf("-entropy-width is %v, want a number of at least 0", opt.Width)
+		}
+		return opt, err
+	}
+}
+
+// schemeFlags declares the flags of ActFocus, AEM and GRPO, whose values are in opt once
+// the function has returned.
+func schemeFlags(flags cli.Flags, opt *score.Options) func() error {
+	flags.Float64Var(&opt.ActFocus.Alpha, "alpha", opt.ActFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
+	flags.Float64Var(&opt.ActFocus.Beta, "beta", opt.ActFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
+	flags.Float64Var(&opt.ActFocus.Eps, "eps", opt.ActFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
+	signal := flags.String("signal", opt.ActFocus.Signal.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
+	flags.Float64Var(&opt.AEM.Lambda, "lambda", opt.AEM.Lambda, "AEM: strength, 0 to 80")
+	flags.Float64Var(&opt.AEM.Guard, "guard", opt.AEM.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
+	scope := flags.String("scope", opt.AEM.Scope.String(), "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
+	flags.BoolVar(&opt.GRPO.DivideByStd, "divide-by-std", opt.GRPO.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
+	return func() error {
+		for _, name := range [...]struct {
+			value encoding.TextUnmarshaler
+			text  string
+		}{{&opt.ActFocus.Signal, *signal}, {&opt.AEM.Scope, *scope}} {
+			if err := name.value.UnmarshalText([]byte(name.text)); err != nil {
+				return cli.Named(err, flagNames)
+			}
+		}
+		return nil
+	}
+}
+
+func partialCommand(args []string, out io.Writer) error {
+	flags := cli.NewFlags("bench score partial")
+	options := scoringFlags(flags)
+	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
+	names, err := flags.Parse(partialUsage, args, out)
+	if err != nil {
+		return err
+	}
+	opt, err := options()
+	if err != nil {
+		return err
+	}
+	if err := checkScore(flags, names, *output); err != nil {
+		return err
+	}
+	p, _, err := scoring.Partial(opt, names...)
+	if err != nil {
+		return err
+	}
+	return scoring.WritePartial(p, *output, out)
+}
+
+func mergeCommand(args []string, out io.Writer) error {
+	flags := cli.NewFlags("bench score merge")
+	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
+	names, err := flags.Parse(mergeUsage, args, out)
+	if err != nil {
+		return err
+	}
+	if err := checkScore(flags, names, *output); err != nil {
+		return err
+	}
+	var partials []*score.Partial
+	for _, name := range names {
+		p, err := scoring.ReadPartial(name)
+		if err != nil {
+			return err
+		}
+		partials = append(partials, p)
+	}
+	merged, err := score.Merge(partials...)
+	if err != nil {
+		return err
+	}
+	return scoring.WritePartial(merged, *output, out)
+}
+
+func applyCommand(args []string, out io.Writer) error {
+	flags := cli.NewFlags("bench score apply")
+	options := scoringFlags(flags)
+	from := flags.String("merged", "", "the statistics of all files of the batch, a `file`")
+	output := flags.String("o", "", "write the scores to this safetensors `file`")
+	names, err := flags.Parse(applyUsage, args, out)
+	if err != nil {
+		return err
+	}
+	opt, err := options()
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(names) > 1:
+		return cli.Unexpected(names[1])
+	case *from == "":
+		return errors.New("no -merged given, which bench score merge makes")
+	case *output == "":
+		return errors.New("no -o given")
+	}
+	if err := checkScore(flags, append(names, *from), *output); err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return errors.New("no FILE given")
+	}
+	merged, err := scoring.ReadPartial(*from)
+	if err != nil {
+		return err
+	}
+	return scoring.Apply(opt, names[0], *output, merged, opt.About("", merged.Digest()))
+}
+
+// checkScore returns an error if there are no inputs or the output cannot be written.
+func checkScore(flags cli.Flags, inputs []string, output string) error {
+	if len(inputs) == 0 {
+		return errors.New("no files given")
+	}
+	if err := flags.NotEmpty("o"); err != nil || output == "" {
+		return err
+	}
+	for _, input := range inputs {
+		if err := checkOutput(output, input); err != nil {
+			return fmt.Errorf("-o: %w", err)
+		}
+	}
+	return nil
+}
+
+// isDirectory reports whether an output is a directory: it is one already, or ends like
+// one, or its name has no extension.
+func isDirectory(output string) bool {
+	if output == "" {
+		return false
+	}
+	info, err := os.Stat(output)
+	return err == nil && info.IsDir() || os.IsPathSeparator(output[len(output)-1]) || filepath.Ext(output) == ""
+}
+
+// scoreDirectory scores files as one batch into a directory, and prints a summary.
+func scoreDirectory(opt scoring.Options, dir string, names []string, as cli.Format, out io.Writer, p *cli.Progress) error {
+	s, err := scoring.Directory(opt, dir, p, names...)
+	if err != nil {
+		return err
+	}
+	p.Clear()
+	if as == cli.JSON {
+		return cli.WriteJSON(out, s)
+	}
+	return s.Write(out)
+}

@@ -1,0 +1,113 @@
+package score_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/score"
+)
+
+// shards writes the rollouts of testdata to files of some trajectories each, and returns
+// their names.
+func shards(t *testing.T, each int) []string {
+	t.Helper()
+	src, err := rollout.Open("../testdata/frozenlake.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dir := t.TempDir()
+	var names []string
+	var w *rollout.Writer
+	for s := 0; ; s++ {
+		tr, err := src.Next()
+		if err != nil {
+			break
+		}
+		if s%each == 0 {
+			if w != nil {
+				if err := w.Close(nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			names = append(names, filepath.Join(dir, fmt.Sprintf("%03d.safetensors", s)))
+			if w, err = rollout.NewWriter(names[len(names)-1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Add(tr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(nil); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func partialOf(t *testing.T, names ...string) *score.Partial {
+	t.Helper()
+	src, err := rollout.Open(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	p, err := score.Of(src, score.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// scores returns all weights and advantages.
+func scores(t *testing.T, merged *score.Partial, names ...string) (weights, advantages []float32) {
+	t.Helper()
+	src, err := rollout.Open(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	err = score.Apply(src, merged, score.Default, func(s score.Scored) error {
+		weights = append(weights, s.Weights...)
+		advantages = append(advantages, s.Advantages...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return weights, advantages
+}
+
+// TestFiles: files, of which groups lie in several, give what one file gives.
+func TestFiles(t *testing.T) {
+	const whole = "../testdata/frozenlake.safetensors"
+	one := partialOf(t, whole)
+	weights, advantages := scores(t, one, whole)
+	names := shards(t, 7)
+	var partials []*score.Partial
+	for _, name := range names {
+		partials = append(partials, partialOf(t, name))
+	}
+	slices.Reverse(partials)
+	merged, err := score.Merge(partials...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if merged.Digest() != one.Digest() || partialOf(t, names...).Digest() != one.Digest() {
+		t.Error("the digest depends on the split")
+	}
+	w, a := scores(t, merged, names...)
+	if !slices.Equal(w, weights) || !slices.Equal(a, advantages) {
+		t.Error("the scores depend on the split")
+	}
+	if n := merged.Totals(); n.Files != len(names) || n.Trajectories != 128 || n.Tokens != 18308 || n.Actions != 387 || n.Spans != 391 || n.Groups != 8 {
+		t.Errorf("%+v", n)
+	}
+	if _, err := score.Merge(merged, partials[3]); err == nil || !strings.HasSuffix(err.Error(), ".safetensors is there twice") {
+		t.Errorf("error %v", err)
+	}
+}
