@@ -28,6 +28,7 @@ type completer struct {
 	groups   map[[16]byte]group
 	dropped  map[string]bool
 	warnings []string
+	lines    []Line // if opt.KeepLines is set
 }
 
 // A layout says how the array of a trajectory is, which those of all others have to be
@@ -90,6 +91,7 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 		return nil, err
 	}
 	here := where(in.name, first.line, in.read)
+	c.keep(first, 0)
 	if first.trajectory != "" {
 		if err := c.join(first, in); err != nil {
 			return nil, err
@@ -275,6 +277,7 @@ func (c *completer) join(first *record, in *input) error {
 			return nil
 		}
 		here := where(in.name, r.line, in.read)
+		c.keep(r, first.Tokens())
 		switch {
 		case first.Tokens()+r.Tokens() > maxTrajectory:
 			return fmt.Errorf("%s: with this turn the trajectory has more than %d tokens", here, maxTrajectory)

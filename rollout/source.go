@@ -34,6 +34,10 @@ type Options struct {
 	// entropy, where a source says nothing else about it: an estimate of the mean over a
 	// span, if the tokens were sampled at temperature 1 from all of the distribution.
 	SurprisalEntropy bool
+
+	// KeepLines has Source.Lines return the JSON objects that were read. They take about
+	// 75 bytes of memory a token.
+	KeepLines bool
 }
 
 // Open opens rollouts in files of any format that the package reads, for example the
@@ -199,6 +203,9 @@ func (c *completer) start(stream *stream, name string) (*input, error) {
 	if err != nil {
 		stream.close() // its error would hide err
 		return nil, err
+	}
+	if l, ok := in.reader.(*lines); ok {
+		l.keep = c.opt.KeepLines
 	}
 	c.opened(format.name)
 	return in, nil

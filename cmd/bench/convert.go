@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +13,10 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -78,6 +83,9 @@ type converter func(path string, in *conversion) error
 // converters are the converters by the extension of the output's name.
 var converters = map[string]converter{
 	".safetensors": toSafetensors,
+	".jsonl":       toJSONL(plain),
+	".jsonl.gz":    toJSONL(gzipped),
+	".jsonl.zst":   toJSONL(zstandard),
 	".npz":         toNPZ,
 }
 
@@ -105,24 +113,64 @@ func toSafetensors(path string, in *conversion) error {
 	return w.Close(in.source.Report().Metadata())
 }
 
+// toJSONL returns a converter to lines of JSON that go through the compressor.
+func toJSONL(compress compressor) converter {
+	return func(path string, in *conversion) error {
+		err := writeCompressed(path, compress, func(w io.Writer) error {
+			if err := in.each(func(t *rollout.Trajectory) error { return rollout.WriteJSONL(w, t) }); err != nil {
+				return err
+			}
+			return checkMarks(in.source.Report())
+		})
+		return cmp.Or(in.failed, err)
+	}
+}
+
+// A compressor returns a writer that writes to w what it is given, compressed.
+type compressor func(w io.Writer) (io.WriteCloser, error)
+
+func plain(w io.Writer) (io.WriteCloser, error)     { return withoutClose{w}, nil }
+func gzipped(w io.Writer) (io.WriteCloser, error)   { return gzip.NewWriter(w), nil }
+func zstandard(w io.Writer) (io.WriteCloser, error) { return zstd.NewWriter(w) }
+
+type withoutClose struct{ io.Writer }
+
+func (withoutClose) Close() error { return nil }
+
+// writeCompressed writes a file as atomicfile.Write does, through the compressor.
+func writeCompressed(path string, compress compressor, fill func(io.Writer) error) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 1<<16)
+		c, err := compress(buffered)
+		if err != nil {
+			return err
+		}
+		if err := fill(c); err != nil {
+			c.Close() // ends its goroutines
+			return err
+		}
+		return cmp.Or(c.Close(), buffered.Flush())
+	})
+}
+
 func toNPZ(path string, in *conversion) error {
 	in.p.Next("reading all of the batch")
 	b, err := in.source.Batch()
 	if err != nil {
 		return err
 	}
-	if err := checkMarks(path, in.source.Report()); err != nil {
-		return err
+	if err := checkMarks(in.source.Report()); err != nil {
+		return fmt.Errorf("%s: %w", printable.Text(path), err)
 	}
 	return in.source.Guard(func() error { return rollout.WriteNPZ(path, rollout.Tensors(b)) })
 }
 
-// checkMarks returns an error if the report has an estimate: a file of that path has no
-// place that could say so.
-func checkMarks(path string, r rollout.Report) error {
+// checkMarks returns an error if the report has an estimate, for an output that cannot
+// say so.
+func checkMarks(r rollout.Report) error {
 	for _, o := range r.Arrays {
 		if o.Kind == rollout.Estimated {
-			return fmt.Errorf("%s: %s is an estimate, and a .npz file has no place that says so: write .safetensors", printable.Text(path), o.Name)
+			return fmt.Errorf("%s is an estimate, and only .safetensors has a place that says so", o.Name)
 		}
 	}
 	return nil
@@ -134,33 +182,38 @@ type conversion struct {
 	source *rollout.Source
 	p      *cli.Progress
 	shown  time.Time // when the progress was last shown
+	failed error     // to read, which is no error about the output
 }
 
 // each calls do with each trajectory.
 func (c *conversion) each(do func(*rollout.Trajectory) error) error {
 	for {
-		if c.ctx.Err() != nil {
-			return errNothingWritten
-		}
-		if time.Since(c.shown) > 100*time.Millisecond {
-			r := c.source.Report()
-			c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)), humanize.Comma(int64(r.Tokens)))
-			c.shown = time.Now()
-		}
-		t, err := c.source.Next()
+		t, err := c.next()
 		if err == io.EOF {
 			return nil
 		}
-		if err != nil && c.ctx.Err() != nil { // what was read ended because of that
-			return errNothingWritten
-		}
 		if err != nil {
+			c.failed = err
 			return err
 		}
 		if err := c.source.Guard(func() error { return do(t) }); err != nil {
 			return err
 		}
 	}
+}
+
+// next returns the next trajectory, unless the conversion is interrupted.
+func (c *conversion) next() (*rollout.Trajectory, error) {
+	if time.Since(c.shown) > 100*time.Millisecond {
+		r := c.source.Report()
+		c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)), humanize.Comma(int64(r.Tokens)))
+		c.shown = time.Now()
+	}
+	t, err := c.source.Next()
+	if c.ctx.Err() != nil {
+		return nil, errNothingWritten
+	}
+	return t, err
 }
 
 // errNothingWritten is the error of a command that was interrupted before its output was

@@ -18,8 +18,8 @@ import (
 	"github.com/seed621a2839/reweight/testdata"
 )
 
-// frozenLake is the path of a file of testdata.
-func frozenLake(name string) string { return filepath.Join("..", "..", "testdata", name) }
+// lake is the path of a file of testdata.
+func lake(name string) string { return filepath.Join("..", "..", "testdata", name) }
 
 // convert runs bench convert, which must do it, and returns what it prints.
 func convert(t *testing.T, args ...string) string {
@@ -107,11 +107,11 @@ func TestConvertRoundTrip(t *testing.T) {
 		from string
 		to   []string
 	}{
-		{"frozenlake-small.safetensors", []string{"a.safetensors"}},
-		{"frozenlake.safetensors", []string{"a.safetensors"}}, // with logits
+		{"frozenlake-small.safetensors", []string{"a.safetensors", "a.jsonl", "b.jsonl", "a.jsonl.gz", "a.npz", "a.jsonl.zst", "b.npz", "b.safetensors"}},
+		{"frozenlake.safetensors", []string{"a.safetensors", "b.safetensors"}}, // with logits in BF16, which NumPy lacks
 	} {
-		want := batchOf(t, frozenLake(c.from))
-		dir, last := t.TempDir(), frozenLake(c.from)
+		want := batchOf(t, lake(c.from))
+		dir, last := t.TempDir(), lake(c.from)
 		for i, name := range c.to {
 			next := filepath.Join(dir, string(rune('0'+i))+name)
 			convert(t, last, next)
@@ -242,7 +242,7 @@ func TestEstimates(t *testing.T) {
 // TestGivenAdvantages: they take the place of those of GRPO where there are no rewards,
 // and that is said.
 func TestGivenAdvantages(t *testing.T) {
-	b := *batchOf(t, frozenLake("frozenlake-small.safetensors"))
+	b := *batchOf(t, lake("frozenlake-small.safetensors"))
 	b.Advantages = make([]float32, b.Tokens())
 	if err := new(reweight.Workspace).GRPO(b.Advantages, &b, reweight.DefaultGRPO); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestGivenAdvantages(t *testing.T) {
 
 // TestSeveralFiles: the groups of several files are one batch.
 func TestSeveralFiles(t *testing.T) {
-	whole := frozenLake("frozenlake-small.safetensors")
+	whole := lake("frozenlake-small.safetensors")
 	b := batchOf(t, whole)
 	cut := b.Trajectories() / 2
 	at := b.SeqOffsets[cut]
@@ -346,10 +346,9 @@ func TestConvertKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lake := frozenLake("frozenlake-small.safetensors")
 		fifo := filepath.Join(t.TempDir(), "fifo")
 		_ = fifo
-		c := command("convert", lake, "-", filepath.Join(dir, "out.safetensors"))
+		c := command("convert", lake("frozenlake-small.safetensors"), "-", filepath.Join(dir, "out.safetensors"))
 		var stderr bytes.Buffer
 		c.Stdin, c.Stderr = read, &stderr
 		if err := c.Start(); err != nil {

@@ -45,7 +45,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
 	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
 	format := flags.Format(cli.Table, cli.JSON)
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors or .npz; or a directory")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl, .jsonl.gz or .jsonl.zst; or a directory")
 	operands, err := flags.Parse(reweightUsage, args, out)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		}
 		return scoreDirectory(scored, *output, operands, as, out, p)
 	}
-	var write writer
+	var write func(path string, r results) error
 	if *output != "" { // before the work
 		if err = checkOutput(*output, operands...); err == nil {
 			write, err = byExtension(*output, writers)
@@ -87,6 +87,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		if err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
+		scored.Open.KeepLines = strings.Contains(filepath.Base(*output), ".jsonl")
 	}
 	source, err := scored.Open.Open(operands...)
 	if err != nil {
@@ -116,7 +117,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		s.File, s.Files = operands[0], nil
 	}
 	if *output != "" && s.Err() == nil {
-		if err := write(*output, s, source.Report()); err != nil {
+		if err := write(*output, results{s, source, b}); err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
 	}
@@ -159,20 +160,39 @@ func estimates(r rollout.Report, width float64) ([]cli.Origin, error) {
 	return all, nil
 }
 
-// A writer writes the results of a summary to the file of that path.
-type writer func(path string, s *losses.Summary, r rollout.Report) error
+// Results are what bench reweight writes to a file.
+type results struct {
+	*losses.Summary
+	source *rollout.Source
+	batch  *reweight.Batch
+}
 
-// writers are the writers by the extension of the output's name.
-var writers = map[string]writer{
-	".safetensors": func(path string, s *losses.Summary, r rollout.Report) error {
-		return rollout.Write(path, s.Tensors(), r.Metadata())
+// writers write results to the file of that path, by the extension of its name.
+var writers = map[string]func(path string, r results) error{
+	".safetensors": func(path string, r results) error {
+		return rollout.Write(path, r.Tensors(), r.source.Report().Metadata())
 	},
-	".npz": func(path string, s *losses.Summary, r rollout.Report) error {
-		if err := checkMarks(path, r); err != nil {
-			return err
+	".npz": func(path string, r results) error {
+		if err := checkMarks(r.source.Report()); err != nil {
+			return fmt.Errorf("%s: %w", printable.Text(path), err)
 		}
-		return rollout.WriteNPZ(path, s.Tensors())
+		return rollout.WriteNPZ(path, r.Tensors())
 	},
+	".jsonl":     linesWriter(plain),
+	".jsonl.gz":  linesWriter(gzipped),
+	".jsonl.zst": linesWriter(zstandard),
+}
+
+// linesWriter returns a writer of the lines of JSON that were read, with the results in
+// them, through the compressor.
+func linesWriter(compress compressor) func(path string, r results) error {
+	return func(path string, r results) error {
+		report := r.source.Report()
+		report.Vocabulary = "" // of other files
+		return writeCompressed(path, compress, func(w io.Writer) error {
+			return rollout.WriteLines(w, r.source.Lines(), r.batch, r.Tensors(), report.Metadata())
+		})
+	}
 }
 
 // maxTokens bounds the memory of a summary, which takes some 200 bytes a token: a

@@ -53,6 +53,9 @@ func (s *Scanner) Reset(data []byte) {
 	*s = Scanner{data: data, open: s.open[:0], names: s.names[:0]}
 }
 
+// Offset returns how many bytes of the data were read.
+func (s *Scanner) Offset() int { return s.pos }
+
 // An Error is an error about a value, or about what stands where one is wanted.
 type Error struct {
 	Path    string // of the value: "choices[0].logprobs"; empty for the whole
