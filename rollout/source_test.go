@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -213,8 +214,49 @@ var compressions = []struct {
 	{".zst", zstandard},
 }
 
-// A batch that is written as any number of files is the batch of these files again,
-// except that groups are numbered in the order in which they appear.
+// A fileFormat is a way to write a batch.
+type fileFormat struct {
+	extension string
+	logits    bool // it can hold them
+	encode    func(testing.TB, *reweight.Batch) []byte
+}
+
+var fileFormats = []fileFormat{
+	{".safetensors", true, func(t testing.TB, b *reweight.Batch) []byte {
+		var out bytes.Buffer
+		if err := encode(&out, Tensors(b), nil); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}},
+	{".npz", false, func(t testing.TB, b *reweight.Batch) []byte {
+		var out bytes.Buffer
+		if err := encodeNPZ(&out, Tensors(b)); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}},
+	{".jsonl", false, func(t testing.TB, b *reweight.Batch) []byte {
+		var out bytes.Buffer
+		for s := range b.Trajectories() {
+			next := &Trajectory{Batch: trajectory(b, s), Group: fmt.Sprint(b.GroupIDs[s])}
+			next.SeqOffsets, next.GroupIDs = []int64{0, int64(next.Tokens())}, b.GroupIDs[s:s+1]
+			next.SpanIDs = slices.Clone(next.SpanIDs)
+			spans := int32(0)
+			for _, id := range b.SpanIDs[:b.SeqOffsets[s]] {
+				spans = max(spans, id+1)
+			}
+			renumberSpans(next.SpanIDs, -spans)
+			if err := WriteJSONL(&out, next); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out.Bytes()
+	}},
+}
+
+// A batch that is written as any number of files, of different formats, is the batch of
+// these files again, except that groups are numbered in the order in which they appear.
 func TestSplitFiles(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(r *rapid.T) {
@@ -245,9 +287,12 @@ func TestSplitFiles(t *testing.T) {
 				renumberSpans(part.SpanIDs, -spans)
 			}
 			first = end
+			f := rapid.SampledFrom(fileFormats).Filter(func(f fileFormat) bool {
+				return f.logits || part.Logits.Rows()+part.RefLogits.Rows()+part.OldLogits.Rows() == 0
+			}).Draw(r, "format")
 			c := rapid.SampledFrom(compressions).Draw(r, "compression")
-			name := filepath.Join(sub, fmt.Sprintf("%03d%s", len(names), c.extension))
-			if err := os.WriteFile(name, c.compress(t, encoded(t, Tensors(&part), nil)), 0o666); err != nil {
+			name := filepath.Join(sub, fmt.Sprintf("%03d%s%s", len(names), f.extension, c.extension))
+			if err := os.WriteFile(name, c.compress(t, f.encode(t, &part)), 0o666); err != nil {
 				r.Fatal(err)
 			}
 			names = append(names, name)
@@ -264,7 +309,7 @@ func TestSplitFiles(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if len(names) == 1 && names[0] != sub && !slices.Equal(got.GroupIDs, want.GroupIDs) {
+		if len(names) == 1 && strings.Contains(names[0], ".safetensors") && !slices.Equal(got.GroupIDs, want.GroupIDs) {
 			r.Fatalf("one file has the groups %d, want %d", got.GroupIDs, want.GroupIDs)
 		}
 		number := make(map[int32]int32)
@@ -315,8 +360,9 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 	if T == 0 {
 		t.Skip()
 	}
+	logits := rapid.Bool().Draw(t, "with logits")
 	for _, a := range b.Arrays() {
-		if a.Per != reweight.PerToken || a.Len() != 0 {
+		if _, is := a.Data.(*reweight.Logits); a.Per != reweight.PerToken || a.Len() != 0 || is && !logits {
 			continue
 		}
 		always := a.Name == "logprobs" // would be made of old_logprobs
