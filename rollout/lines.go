@@ -24,7 +24,7 @@ const (
 type lines struct {
 	in    io.Reader
 	name  string
-	parse func(s *jsonscan.Scanner, line int) ([]*record, error)
+	parse parser
 	keep  bool // the text of each object, in its records
 	limit int  // bytes of an object
 
@@ -47,6 +47,10 @@ type lines struct {
 	records []*record // what next returns, and then err
 	err     error
 }
+
+// A parser makes records of an object that begins in that line. It reads all of the
+// object, and keeps no part of the text. Several goroutines call it at once.
+type parser func(s *jsonscan.Scanner, line int) ([]*record, error)
 
 // A want is what may come between objects.
 type want uint8
@@ -77,17 +81,16 @@ type extent struct {
 	column     int64 // the bytes before it in its line
 }
 
-// newLines returns a reader of the records that parse makes of each object. parse reads
-// all of the object, in several goroutines at once, and keeps no part of the text. An
-// error begins with name, which is that of the file as errors show it, and the line.
+// newLines returns a reader of the records that parse makes of each object. An error begins
+// with name, which is that of the file as errors show it, and the line.
 //
 // The reader is an io.Closer as well. Close waits for the goroutines.
-func newLines(r io.Reader, name string, parse func(s *jsonscan.Scanner, line int) ([]*record, error)) reader {
+func newLines(r io.Reader, name string, parse parser) reader {
 	return &lines{in: r, name: name, parse: parse, limit: maxObject, line: 1}
 }
 
 // openLines returns what opens a format of JSON objects.
-func openLines(parse func(s *jsonscan.Scanner, line int) ([]*record, error)) func(*stream, string, *Options) (reader, error) {
+func openLines(parse parser) func(*stream, string, *Options) (reader, error) {
 	return func(s *stream, name string, _ *Options) (reader, error) { return newLines(s, name, parse), nil }
 }
 

@@ -1,0 +1,414 @@
+package rollout
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"pgregory.net/rapid"
+)
+
+// parseLine returns the one record of a line.
+func parseLine(parse parser, line string) (*record, error) {
+	r := newLines(strings.NewReader(line), "f", parse)
+	rec, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.next(); err != io.EOF {
+		return nil, fmt.Errorf("then %w", err)
+	}
+	return rec, nil
+}
+
+// drawFloats returns n float32 of any bits, some of them special.
+func drawFloats(t *rapid.T, name string, n int) []float32 {
+	bits := rapid.OneOf(rapid.Uint32(), rapid.SampledFrom([]uint32{
+		0, 1 << 31, 1, 0x807fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001, 0x7f7fffff, 0x00800000,
+	}))
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = math.Float32frombits(bits.Draw(t, name))
+	}
+	return x
+}
+
+// sameFloats reports whether two arrays are equal to the bit, but for the bits of NaNs.
+func sameFloats(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool {
+		return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y
+	})
+}
+
+// What WriteJSONL writes is what is read, to the bit.
+func TestJSONLRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 12).Draw(t, "tokens")
+		want := Trajectory{Group: rapid.String().Draw(t, "group")}
+		want.SeqOffsets = []int64{0, int64(n)}
+		for range n {
+			want.Role = append(want.Role, reweight.Role(rapid.IntRange(0, 2).Draw(t, "role")))
+		}
+		for _, a := range want.Arrays() {
+			if !rapid.Bool().Draw(t, a.Name) {
+				continue
+			}
+			switch data := a.Data.(type) {
+			case *[]float32:
+				if a.Per == reweight.PerToken {
+					*data = drawFloats(t, a.Name, n)
+				} else {
+					*data = []float32{rapid.Float32().Draw(t, a.Name)}
+				}
+			case *[]int32:
+				if a.Field == "TokenIDs" {
+					*data = rapid.SliceOfN(rapid.Int32(), n, n).Draw(t, a.Name)
+				}
+			}
+		}
+		if rapid.Bool().Draw(t, "spans") {
+			deriveSpans(&record{Batch: want.Batch})
+		}
+		if rapid.Bool().Draw(t, "texts") {
+			want.Texts = rapid.SliceOfN(rapid.String(), n, n).Draw(t, "texts")
+		}
+		var line bytes.Buffer
+		if err := WriteJSONL(&line, &want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseLine(parseJSONL, line.String())
+		if err != nil {
+			t.Fatalf("%s: %v", &line, err)
+		}
+		if got.group != want.Group || len(got.dropped) != 0 || !slices.Equal(got.texts, want.Texts) {
+			t.Fatalf("%s: %q, %q, %q", &line, got.group, got.dropped, got.texts)
+		}
+		wanted := want.Arrays()
+		for i, a := range got.Arrays() {
+			var same bool
+			switch data := a.Data.(type) {
+			case *[]float32:
+				same = sameFloats(*data, *wanted[i].Data.(*[]float32))
+			case *[]int32:
+				same = slices.Equal(*data, *wanted[i].Data.(*[]int32))
+			case *[]reweight.Role:
+				same = slices.Equal(*data, want.Role)
+			default:
+				same = a.Len() == 0
+			}
+			if !same {
+				t.Errorf("%s is %v, in\n%s", a.Name, reflect.ValueOf(a.Data).Elem(), &line)
+			}
+		}
+	})
+}
+
+func TestWriteJSONL(t *testing.T) {
+	tr := Trajectory{Batch: reweight.Batch{
+		Role: []reweight.Role{0, 1, 2}, SeqOffsets: []int64{0, 3}, GroupIDs: []int32{4}, Rewards: []float32{0.5},
+		SpanIDs: []int32{-1, 0, 0}, Logprobs: []float32{float32(math.NaN()), -0.1, float32(math.Inf(-1))},
+	}}
+	for _, c := range []struct {
+		change func(*Trajectory)
+		want   string // the line or the error
+	}{
+		{func(*Trajectory) {}, `{"role":[0,1,2],"group_id":4,"reward":0.5,"span_ids":[-1,0,0],"logprobs":["NaN",-0.1,"-Infinity"]}` + "\n"},
+		{func(t *Trajectory) { t.Group, t.Texts = "a\"b", []string{"x", "\n", "y"} },
+			`{"role":[0,1,2],"reward":0.5,"span_ids":[-1,0,0],"logprobs":["NaN",-0.1,"-Infinity"],"group_id":"a\"b","texts":["x","\n","y"]}` + "\n"},
+		{func(t *Trajectory) { t.Batch = reweight.Batch{SeqOffsets: []int64{0, 0}} }, `{"role":[]}` + "\n"},
+		{func(t *Trajectory) { t.SeqOffsets = []int64{0, 1, 3} }, "seq_offsets is of 2 trajectories, want 1"},
+		{func(t *Trajectory) { t.SeqOffsets = nil }, "seq_offsets is of 0 trajectories, want 1"},
+		{func(t *Trajectory) { t.Entropy = []float32{1} }, "entropy has 1 elements, want 3, one per token"},
+		{func(t *Trajectory) { t.Texts = []string{"x"} }, "texts has 1 elements, want 3, one per token"},
+		{func(t *Trajectory) { t.OldLogits = reweight.Logits{Vocab: 1, F32: []float32{0, 0, 0}} }, "old_logits cannot be written as JSON: use safetensors"},
+	} {
+		x := tr
+		c.change(&x)
+		var line bytes.Buffer
+		err := WriteJSONL(&line, &x)
+		if err != nil && line.Len() > 0 {
+			t.Errorf("%v after %q", err, &line)
+		}
+		if got := line.String(); got != c.want && fmt.Sprint(err) != c.want {
+			t.Errorf("%s%v, want\n%s", got, err, c.want)
+		}
+	}
+	failed := errors.New("the disk is full")
+	if err := WriteJSONL(writerFunc(func([]byte) (int, error) { return 0, failed }), &tr); err != failed {
+		t.Errorf("%v, want %v", err, failed)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
+
+func TestParseLine(t *testing.T) {
+	const (
+		nemo  = `"input_lengths":[2],"token_ids":[[7,8,0]],"token_loss_mask":[[0,1,0]]`
+		prime = `"token_ids":[7,8,9],"loss_mask":[false,true,true]`
+	)
+	for _, c := range []struct {
+		name  string
+		parse parser
+		line  string
+		want  string // of the record, or the error
+	}{
+		{"all", parseJSONL, `{"mask":[0,1],"reward":1,"group_id":12,"trajectory_id":"a","entropy":null,"more":{},"seq_offsets":[0,2]}`, "mask=[false true] reward=[1] group=12 trajectory=a dropped=[more]"},
+		{"role", parseJSONL, `{"role":[0,3]}`, "f:1: role[1] is 3, want a role: 0, 1 or 2"},
+		{"role text", parseJSONL, `{"role":"user"}`, `f:1: role is "user", want an array`},
+		{"many", parseJSONL, `{"role":[0,1],"seq_offsets":[0,1,2]}`, "f:1: seq_offsets has 3 elements, want 2, for the one trajectory of a line"},
+		{"offsets", parseJSONL, `{"role":[0,1],"seq_offsets":[0,1]}`, "f:1: seq_offsets is [0 1], want [0 2], the one trajectory of a line"},
+		{"groups", parseJSONL, `{"role":[0,1],"group_ids":[0]}`, "f:1: group_ids is of many trajectories: want group_id, of the one of a line"},
+		{"rewards", parseJSONL, `{"role":[0,1],"rewards":[0,1]}`, "f:1: there are 2 rewards for 1 responses, want one for each"},
+		{"logits", parseJSONL, `{"role":[0,1],"old_logits":[[1],[2]]}`, "f:1: old_logits cannot be read from JSON: use safetensors"},
+		{"element", parseJSONL, "\n{\"role\":[0,1],\n\"entropy\":[0,{}]}", "f:3: entropy[1] is an object, want a number"},
+
+		{"padding", parseNeMoRL, `{` + nemo + `,"idx":0,"rewards":[0.5],"advantages":[[1,2,3]],"prev_logprobs":[[0,-1,0]],"generation_logprobs":[[0,-2,0]]}`,
+			"ids=[7 8] mask=[false true] reward=[0.5] old=[0 -1] advantages=[1 2] dropped=[generation_logprobs idx]"},
+		{"placeholders", parseNeMoRL, `{` + nemo + `,"prev_logprobs":[[0,0,0]],"generation_logprobs":[[0,-2,0]]}`,
+			"ids=[7 8] mask=[false true] old=[0 -2] dropped=[prev_logprobs] warnings=1"},
+		{"no prev", parseNeMoRL, `{` + nemo + `,"generation_logprobs":[[0,-2,0]]}`, "ids=[7 8] mask=[false true] old=[0 -2]"},
+		{"filtered", parseNeMoRL, `{` + nemo + `,"rewards":[],"filtered_rewards":[0.25]}`, "ids=[7 8] mask=[false true] reward=[0.25] dropped=[rewards]"},
+		{"sample mask", parseNeMoRL, `{` + nemo + `,"sample_loss_mask":[0.0],"rewards":[1]}`, "ids=[7 8] mask=[false false] reward=[1] warnings=1"},
+		{"half a sample", parseNeMoRL, `{` + nemo + `,"sample_loss_mask":[0.5]}`, "ids=[7 8] mask=[false true] warnings=1"},
+		{"added", parseNeMoRL, `{` + nemo + `,"rewards":[1],"reward":2,"group_id":"g","trajectory_id":3}`, "ids=[7 8] mask=[false true] reward=[2] group=g trajectory=3"},
+		{"two samples", parseNeMoRL, `{"input_lengths":[2,2]}`, "f:1: input_lengths has 2 elements, want 1, as in a batch of one sample"},
+		{"two rewards", parseNeMoRL, `{` + nemo + `,"rewards":[1,2]}`, "f:1: rewards has 2 elements, want 1, as in a batch of one sample"},
+		{"flat", parseNeMoRL, `{"input_lengths":[2],"token_ids":[7,8]}`, "f:1: token_ids[0] is 7, want an array"},
+		{"short", parseNeMoRL, `{"input_lengths":[3],"token_ids":[[7,8]]}`, "f:1: token_ids[0] has 2 elements, want at least the 3 of input_lengths"},
+		{"length", parseNeMoRL, `{"input_lengths":[-1]}`, "f:1: input_lengths[0] is -1, want a length"},
+		{"no length", parseNeMoRL, `{"token_ids":[[7,8]]}`, "f:1: input_lengths is missing"},
+		{"element", parseNeMoRL, `{"input_lengths":[1],"advantages":[[null]]}`, "f:1: advantages[0][0] is null, want a number"},
+
+		{"sequence", parsePrimeRL, `{` + prime + `,"inference_logprobs":[null,-1,-2],"trainer_logprobs":[0,-3,-4],"entropy":[1,2,3],"advantages":[0,1,1],"rl_weights":[null,null,null],"step":1,"env_name":"x"}`,
+			"ids=[7 8 9] mask=[false true true] old=[NaN -1 -2] logprobs=[0 -3 -4] entropy=[1 2 3] advantages=[0 1 1] dropped=[env_name step]"},
+		{"weights", parsePrimeRL, `{` + prime + `,"rl_weights":[0,0,0.5],"reward":1,"group_id":"g"}`, "ids=[7 8 9] mask=[false false true] reward=[1] group=g warnings=2"},
+		{"null", parsePrimeRL, `{` + prime + `,"entropy":[0,1,null]}`, "f:1: entropy[2] is null at a token that counts: the trainer's number was not finite"},
+		{"null that does not count", parsePrimeRL, `{` + prime + `,"rl_weights":[1,0,1],"entropy":[0,null,1]}`, "ids=[7 8 9] mask=[false false true] entropy=[0 NaN 1] warnings=1"},
+		{"lengths", parsePrimeRL, `{` + prime + `,"entropy":[0,1]}`, "f:1: entropy has 2 elements, but loss_mask 3"},
+		{"weights' length", parsePrimeRL, `{` + prime + `,"rl_weights":[0,1]}`, "f:1: rl_weights has 2 elements, but loss_mask 3"},
+		{"no mask", parsePrimeRL, `{"token_ids":[1]}`, "f:1: loss_mask is missing"},
+	} {
+		r, err := parseLine(c.parse, c.line)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = describe(r)
+		}
+		if got != c.want {
+			t.Errorf("%s:\n%s, want\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+// describe lists what is set in a record.
+func describe(r *record) string {
+	var b strings.Builder
+	add := func(name string, value any) {
+		if v := reflect.ValueOf(value); v.Kind() == reflect.Slice && v.Len() > 0 || v.Kind() == reflect.String && v.Len() > 0 {
+			fmt.Fprintf(&b, " %s=%v", name, value)
+		}
+	}
+	slices.Sort(r.dropped)
+	add("ids", r.TokenIDs)
+	add("mask", r.mask)
+	add("reward", r.Rewards)
+	add("group", r.group)
+	add("trajectory", r.trajectory)
+	add("old", r.OldLogprobs)
+	add("logprobs", r.Logprobs)
+	add("entropy", r.Entropy)
+	add("advantages", r.Advantages)
+	add("dropped", r.dropped)
+	if len(r.warnings) > 0 {
+		fmt.Fprintf(&b, " warnings=%d", len(r.warnings))
+	}
+	return strings.TrimPrefix(b.String(), " ")
+}
+
+// pythonLine writes an object as Python's json does. A list of float32 is one of float64.
+func pythonLine(separator string, fields ...any) string {
+	var value func(v any) string
+	value = func(v any) string {
+		switch v := v.(type) {
+		case float32:
+			text := strconv.FormatFloat(float64(v), 'g', -1, 64)
+			if !strings.ContainsAny(text, ".e") {
+				text += ".0"
+			}
+			return text
+		case string:
+			return strconv.Quote(v)
+		case nil:
+			return "null"
+		}
+		if r := reflect.ValueOf(v); r.Kind() == reflect.Slice {
+			var list []string
+			for i := range r.Len() {
+				list = append(list, value(r.Index(i).Interface()))
+			}
+			return "[" + strings.Join(list, separator) + "]"
+		}
+		return fmt.Sprint(v)
+	}
+	var list []string
+	for i := 0; i < len(fields); i += 2 {
+		list = append(list, fmt.Sprintf("%q:%s%s", fields[i], separator[1:], value(fields[i+1])))
+	}
+	return "{" + strings.Join(list, separator) + "}\n"
+}
+
+// padded returns a batch of one list, filled up to n elements.
+func padded[E any](list []E, n int, with E) [][]E {
+	list = slices.Clone(list)
+	for len(list) < n {
+		list = append(list, with)
+	}
+	return [][]E{list}
+}
+
+// TestTrainerFiles is that a file of a trainer, with the fields that it writes, gives the
+// arrays of the safetensors file that has the same rollouts, to the bit.
+func TestTrainerFiles(t *testing.T) {
+	mask := func(tr *Trajectory) []bool {
+		m := make([]bool, tr.Tokens())
+		for i, role := range tr.Role {
+			m[i] = role != reweight.RoleMasked
+		}
+		return m
+	}
+	tags := Options{ActionOpen: []int32{6}, ActionClose: []int32{7}}
+	all := trajectories(frozenLake(t, "frozenlake-small.safetensors"))
+	longest := 0
+	for _, tr := range all {
+		longest = max(longest, tr.Tokens())
+		tr.Advantages = make([]float32, tr.Tokens())
+		for i := range tr.Advantages {
+			tr.Advantages[i] = (tr.Rewards[0] - 0.3) / 0.7
+		}
+		// The file's roles, but for a turn that the game rejected: a tag comes twice in it.
+		r := record{Batch: reweight.Batch{TokenIDs: tr.TokenIDs}, mask: mask(tr)}
+		if err := deriveRoles(&r, &tags); err != nil {
+			t.Fatal(err)
+		}
+		tr.Role = r.Role
+	}
+	nulls := func(tr *Trajectory) []any { return make([]any, tr.Tokens()) }
+	for _, c := range []struct {
+		format, arrays string // those compared
+		line           func(i int, tr *Trajectory) string
+		dropped        string
+	}{
+		{"NeMo-RL train_data", "role group_ids rewards span_ids token_ids old_logprobs advantages", func(i int, tr *Trajectory) string {
+			bits := make([]int, tr.Tokens())
+			for t, response := range mask(tr) {
+				if response {
+					bits[t] = 1
+				}
+			}
+			return pythonLine(", ", "content", []string{"text"}, "rewards", tr.Rewards, "input_lengths", []int{tr.Tokens()},
+				"token_ids", padded(tr.TokenIDs, longest, 0), "token_loss_mask", padded(bits, longest, 0), "sample_loss_mask", []float32{1},
+				"advantages", padded(tr.Advantages, longest, 0), "generation_logprobs", padded(tr.Logprobs, longest, 0),
+				"prev_logprobs", padded(tr.OldLogprobs, longest, 0), "idx", i)
+		}, "content generation_logprobs idx"},
+		{"prime-rl token_exports", "role group_ids span_ids token_ids entropy old_logprobs logprobs advantages", func(i int, tr *Trajectory) string {
+			return pythonLine(",", "schema_version", 1, "step", 7, "rank", 0, "micro_step", 0, "micro_sequence_idx", i, "export_sequence_idx", i, "env_name", "frozenlake",
+				"token_ids", tr.TokenIDs, "position_ids", tr.TokenIDs, "loss_mask", mask(tr), "advantages", tr.Advantages,
+				"inference_logprobs", tr.OldLogprobs, "trainer_logprobs", tr.Logprobs, "entropy", tr.Entropy, "mismatch_kl", tr.Entropy,
+				"log_importance_ratio", tr.Entropy, "importance_ratio", tr.Entropy, "prob_delta", tr.Entropy, "is_masked", mask(tr),
+				"is_masked_high", nulls(tr), "is_masked_low", nulls(tr), "rl_weights", nulls(tr), "ce_weights", nulls(tr), "ref_kl_weights", nulls(tr))
+		}, "ce_weights env_name export_sequence_idx importance_ratio is_masked is_masked_high is_masked_low log_importance_ratio micro_sequence_idx micro_step mismatch_kl position_ids prob_delta rank ref_kl_weights schema_version step"},
+		{"JSONL", "role group_ids rewards span_ids token_ids ref_energy entropy old_logprobs logprobs ref_logprobs advantages", func(i int, tr *Trajectory) string {
+			var line bytes.Buffer
+			if err := WriteJSONL(&line, tr); err != nil {
+				t.Fatal(err)
+			}
+			return line.String()
+		}, ""},
+	} {
+		t.Run(c.format, func(t *testing.T) {
+			var file strings.Builder
+			for i, tr := range all {
+				file.WriteString(c.line(i, tr))
+			}
+			path := filepath.Join(t.TempDir(), "dump.jsonl")
+			if err := os.WriteFile(path, []byte(file.String()), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			s, err := tags.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for i, want := range all {
+				got, err := s.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Line != i+1 || got.File != path {
+					t.Errorf("trajectory %d is of %s:%d", i, got.File, got.Line)
+				}
+				wanted := want.Arrays()
+				for j, a := range got.Arrays() {
+					if !slices.Contains(strings.Fields(c.arrays), a.Name) {
+						continue
+					}
+					var same bool
+					switch data := a.Data.(type) {
+					case *[]reweight.Role:
+						same = slices.Equal(*data, want.Role)
+					case *[]int32:
+						same = slices.Equal(*data, *wanted[j].Data.(*[]int32))
+					case *[]float32:
+						same = sameFloats(*data, *wanted[j].Data.(*[]float32))
+					}
+					if !same {
+						t.Errorf("%s of trajectory %d differs", a.Name, i)
+					}
+				}
+			}
+			if _, err := s.Next(); err != io.EOF {
+				t.Fatal(err)
+			}
+			r := s.Report()
+			if fmt.Sprint(r.Formats) != "["+c.format+"]" || strings.Join(r.Dropped, " ") != c.dropped || len(r.Warnings) != 0 {
+				t.Errorf("formats %q, dropped %q, warnings %q", r.Formats, r.Dropped, r.Warnings)
+			}
+		})
+	}
+}
+
+// A sample that NeMo-RL masks stays in the group of its prompt.
+func TestMaskedSample(t *testing.T) {
+	line := func(sample int) string {
+		return fmt.Sprintf(`{"input_lengths":[3],"token_ids":[[5,6,%d]],"token_loss_mask":[[0,1,1]],"sample_loss_mask":[%d],"rewards":[1]}`+"\n", 7+sample, sample)
+	}
+	path := filepath.Join(t.TempDir(), "train_data_step1.jsonl")
+	if err := os.WriteFile(path, []byte(line(1)+line(0)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i, want := range []string{"[0 1 1]", "[0 0 0]"} {
+		tr, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(tr.Role) != want || tr.GroupIDs[0] != 0 {
+			t.Errorf("sample %d: role %v in group %d", i, tr.Role, tr.GroupIDs[0])
+		}
+	}
+}
