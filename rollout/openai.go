@@ -39,9 +39,10 @@ type openAIChoice struct {
 	toolCalls bool // the model called tools
 	given     bool // there are log-probabilities
 
-	// The lengths of the arrays: the one of a chat, and those of the completions
-	// interface.
-	chatTokens, names, logprobs, top int
+	// What makes the tokens, in the completions interface.
+	names    []string
+	logprobs []float32
+	top      [][]known
 }
 
 func isOpenAIBatch(f fields) bool { return f.has("custom_id", "response") }
@@ -89,7 +90,10 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 				c.path = fmt.Sprintf("%schoices[%d]", path, i)
 				c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.token_logprobs[%d]", c.path, i) }
 				r.choices = append(r.choices, c)
-				return s.Object(func(name []byte) error { return r.choiceField(s, c, name) })
+				if err := s.Object(func(name []byte) error { return r.choiceField(s, c, name) }); err != nil {
+					return err
+				}
+				return c.checkGiven(s)
 			})
 		})
 	case "object":
@@ -109,9 +113,13 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 	case "error":
 		return serverError(s)
 	case "response", "body": // of a line of a batch's output
+		inner := path + string(name) + "."
+		if inner != "response." && inner != "response.body." {
+			r.dropped = append(r.dropped, path+string(name))
+			return nil
+		}
 		err = ifGiven(s, func() error {
-			path += string(name) + "."
-			return s.Object(func(name []byte) error { return r.field(s, path, name) })
+			return s.Object(func(name []byte) error { return r.field(s, inner, name) })
 		})
 	default:
 		known, err := r.added.read(s, name)
@@ -188,70 +196,67 @@ func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name 
 
 // logprobsField reads a field of the log-probabilities of a choice.
 func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, name []byte) error {
-	array := func(size *int, element func(i int) error) error {
+	array := func(element func() error) error {
 		return ifGiven(s, func() error {
 			c.given = true
 			return s.Array(func(i int) error {
-				*size = i + 1
-				return element(i)
+				if err := checkIndex(s, i); err != nil {
+					return err
+				}
+				return element()
 			})
 		})
 	}
 	switch field := string(name); field {
 	case "content", "refusal": // of a chat
-		if c.chatTokens > 0 && s.Kind() == jsonscan.Array {
+		if len(c.tokens) > 0 && s.Kind() == jsonscan.Array {
 			return s.Errorf("is there beside the other of content and refusal, want the tokens in one place")
 		}
 		c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.%s[%d].logprob", c.path, field, i) }
-		return array(&c.chatTokens, func(i int) error { return c.chatToken(s, i) })
+		return array(func() error {
+			c.tokens = append(c.tokens, sampled{})
+			return c.tokens[len(c.tokens)-1].readChat(s)
+		})
 	case "tokens": // of the completions interface, and those below
-		return array(&c.names, func(i int) (err error) {
-			c.token(i).name, err = s.String()
+		return array(func() error {
+			name, err := s.String()
+			c.names = append(c.names, name)
 			return err
 		})
 	case "token_logprobs":
-		return array(&c.logprobs, func(i int) (err error) {
-			token := c.token(i)
-			token.logprob, token.missing, err = optionalLogprob(s)
+		return array(func() error {
+			logprob, err := optionalLogprob(s)
+			c.logprobs = append(c.logprobs, logprob)
 			return err
 		})
 	case "top_logprobs":
-		return array(&c.top, func(i int) error {
-			return ifGiven(s, func() error {
+		return array(func() error {
+			var top []known
+			err := ifGiven(s, func() error {
 				return s.Object(func(name []byte) error {
-					logprob, missing, err := optionalLogprob(s)
-					if err == nil && !missing {
-						token := c.token(i)
-						token.top = append(token.top, known{name: string(name), logprob: logprob})
-					}
+					logprob, err := optionalLogprob(s)
+					top = append(top, known{name: string(name), logprob: logprob})
 					return err
 				})
 			})
+			c.top = append(c.top, top)
+			return err
 		})
 	}
 	r.drop("choices.logprobs.", name)
 	return nil
 }
 
-// token returns c.tokens[i], which can be the one after the last.
-func (c *openAIChoice) token(i int) *sampled {
-	if i == len(c.tokens) {
-		c.tokens = append(c.tokens, sampled{})
-	}
-	return &c.tokens[i]
-}
-
-// chatToken reads a token of a chat, tokens[i].
-func (c *openAIChoice) chatToken(s *jsonscan.Scanner, i int) error {
-	token := c.token(i)
-	token.missing = true
+// readChat reads a token of a chat.
+func (token *sampled) readChat(s *jsonscan.Scanner) error {
+	token.logprob = float32(math.NaN())
 	var bytes []int32
 	err := s.Object(func(name []byte) (err error) {
 		switch string(name) {
 		case "token":
 			token.name, err = s.String()
 		case "logprob":
-			token.logprob, token.missing, err = optionalLogprob(s)
+			token.logprob, err = optionalLogprob(s)
 		case "bytes":
 			err = optionalInt32s(s, &bytes)
 		case "top_logprobs":
@@ -269,6 +274,9 @@ func (c *openAIChoice) chatToken(s *jsonscan.Scanner, i int) error {
 		}
 		token.text = string(text)
 	}
+	if err == nil && token.logprob != token.logprob {
+		return s.Errorf("has no logprob, or null or NaN, want that of the sampled token")
+	}
 	return err
 }
 
@@ -280,7 +288,7 @@ func (token *sampled) chatCandidate(s *jsonscan.Scanner) error {
 		case "token":
 			candidate.name, err = s.String()
 		case "logprob":
-			err = ifGiven(s, func() (err error) { candidate.logprob, err = s.Float(); return err })
+			candidate.logprob, err = optionalLogprob(s)
 		}
 		return err
 	})
@@ -301,20 +309,25 @@ func tokenID(name string) int32 {
 	return int32(id)
 }
 
+// checkGiven checks that a choice has log-probabilities.
+func (c *openAIChoice) checkGiven(s *jsonscan.Scanner) error {
+	switch {
+	case c.given:
+		return nil
+	case c.toolCalls:
+		return s.Errorf("has tool_calls and no logprobs, which some servers leave out then: let it generate without a tool parser")
+	}
+	return s.Errorf("has no logprobs: ask the server for them (logprobs=true for a chat, logprobs=20 for completions)")
+}
+
 // record makes a record of a choice.
 func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
-	switch {
-	case !c.given && c.toolCalls:
-		return nil, fmt.Errorf("%s.logprobs is missing: the model called tools, for which the server gives none; let it generate without a tool parser", c.path)
-	case !c.given:
-		return nil, fmt.Errorf("%s.logprobs is missing: ask the server for it (logprobs=true for a chat, logprobs=20 for completions)", c.path)
-	}
 	if c.promptIDs == nil {
 		c.promptIDs = r.promptIDs
 	}
 	prompt := 0
-	if c.chatTokens == 0 {
-		if err := c.checkCompletion(); err != nil {
+	if len(c.tokens) == 0 {
+		if err := c.makeTokens(); err != nil {
 			return nil, err
 		}
 		var err error
@@ -333,17 +346,22 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	return c.generation.record()
 }
 
-// checkCompletion checks that the arrays of the completions interface agree.
-func (c *openAIChoice) checkCompletion() error {
-	for _, a := range [...]struct {
-		name string
-		size int
-	}{{"token_logprobs", c.logprobs}, {"top_logprobs", c.top}} {
-		if a.size != c.names && (a.size != 0 || a.name != "top_logprobs") {
-			return fmt.Errorf("%s.logprobs has %d tokens, but %d %s", c.path, c.names, a.size, a.name)
-		}
+// makeTokens makes the tokens of a choice of the completions interface.
+func (c *openAIChoice) makeTokens() error {
+	if len(c.logprobs) != len(c.names) {
+		return fmt.Errorf("%s.logprobs has %d tokens, but %d token_logprobs", c.path, len(c.names), len(c.logprobs))
+	}
+	if len(c.top) != 0 && len(c.top) != len(c.names) {
+		return fmt.Errorf("%s.logprobs has %d tokens, but %d top_logprobs", c.path, len(c.names), len(c.top))
 	}
 	c.ambiguous = true // unless the names turn out to be ids
+	c.tokens = make([]sampled, len(c.names))
+	for i, name := range c.names {
+		c.tokens[i] = sampled{known: known{name: name, logprob: c.logprobs[i]}, text: name}
+		if len(c.top) != 0 {
+			c.tokens[i].top = c.top[i]
+		}
+	}
 	return nil
 }
 
@@ -353,7 +371,7 @@ func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
 	switch {
 	case n == 0:
 		return 0, nil
-	case !c.tokens[0].missing && (c.ids == nil || c.promptIDs == nil || n != len(c.promptIDs)+len(c.ids)):
+	case c.tokens[0].logprob == c.tokens[0].logprob && (c.ids == nil || c.promptIDs == nil || n != len(c.promptIDs)+len(c.ids)):
 		return 0, nil // nothing comes before the first token of a prompt: it has no log-probability
 	case c.ids != nil:
 		return max(n-len(c.ids), 0), nil
@@ -363,7 +381,7 @@ func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
 	// The usage counts the prompt once for all choices, if there is one prompt.
 	rest := r.completionTokens
 	for _, other := range r.choices {
-		rest -= int64(len(other.tokens)) - r.promptTokens
+		rest -= int64(len(other.names)) - r.promptTokens
 	}
 	if r.promptTokens <= 0 || r.promptTokens > int64(n) || rest != 0 {
 		return 0, fmt.Errorf("%s.logprobs begins with the prompt (echo), and nothing says how long that is: ask the server for return_token_ids", c.path)
@@ -406,14 +424,9 @@ func (c *openAIChoice) setTokens(prompt int) error {
 	}
 	c.prompt = promptTokens{n: max(prompt, len(c.promptIDs)), ids: c.promptIDs}
 	for _, token := range echo {
-		c.prompt.logprobs = append(c.prompt.logprobs, promptLogprob(token.logprob, token.missing))
+		c.prompt.logprobs = append(c.prompt.logprobs, promptLogprob(token.logprob))
 		if c.texts {
 			c.prompt.texts = append(c.prompt.texts, token.name)
-		}
-	}
-	if c.chatTokens == 0 {
-		for i := range tokens {
-			tokens[i].text = tokens[i].name
 		}
 	}
 	return nil

@@ -16,9 +16,9 @@ import (
 
 // A known is a token whose log-probability a server gives.
 type known struct {
-	id      int32  // 0 if name says which token it is
-	name    string // as the server spells it, empty if id says which token it is
-	logprob float32
+	id      int32   // 0 if name says which token it is
+	name    string  // as the server spells it, empty if id says which token it is
+	logprob float32 // NaN if the server has null
 }
 
 // same reports whether both are the same token at the same position. Different tokens
@@ -30,9 +30,20 @@ func (k known) same(other known) bool {
 // A sampled is a token of a response.
 type sampled struct {
 	known
-	text    string
-	missing bool    // the log-probability is null
-	top     []known // the most likely tokens, with or without this one
+	text string
+	top  []known // the most likely tokens, with or without this one
+}
+
+// maxResponse is the largest number of tokens in a response. It bounds what a hostile line
+// takes, whose numbers are smaller than what they become in memory.
+const maxResponse = 1 << 24
+
+// checkIndex is called with the index of each token of a response, before it is read.
+func checkIndex(s *jsonscan.Scanner, i int) error {
+	if i == maxResponse {
+		return s.Errorf("is one token more than the %d that a response may have", maxResponse)
+	}
+	return nil
 }
 
 // A generation is what a server generated for a prompt.
@@ -110,8 +121,8 @@ func (g *generation) record() (*record, error) {
 func (g *generation) checkSampled(i int) error {
 	token := g.tokens[i]
 	switch {
-	case token.missing:
-		return fmt.Errorf("%s is null, want the log-probability of a sampled token", g.place(i))
+	case token.logprob != token.logprob:
+		return fmt.Errorf("%s is null or NaN, want the log-probability of a sampled token", g.place(i))
 	case token.logprob <= missingLogprob:
 		return fmt.Errorf("%s is %v, which stands for a log-probability that the server does not have: the trajectory cannot be used", g.place(i), token.logprob)
 	case !(token.logprob <= maxLogprob):
@@ -254,22 +265,21 @@ func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
 	})
 }
 
-// optionalLogprob reads a number or null.
-func optionalLogprob(s *jsonscan.Scanner) (logprob float32, missing bool, err error) {
+// optionalLogprob reads a number, or null as NaN.
+func optionalLogprob(s *jsonscan.Scanner) (float32, error) {
 	if s.Kind() == jsonscan.Null {
-		return 0, true, s.Skip()
+		return float32(math.NaN()), s.Skip()
 	}
-	logprob, err = s.Float()
-	return logprob, false, err
+	return s.Float()
 }
 
-// promptLogprob returns what an array has for a token of the prompt, of whose
-// log-probability nothing depends.
-func promptLogprob(logprob float32, missing bool) float32 {
-	if missing || !(logprob > missingLogprob && logprob <= maxLogprob) {
-		return 0
+// promptLogprob returns what an array has for a token of the prompt. Nothing depends on
+// its log-probability.
+func promptLogprob(logprob float32) float32 {
+	if logprob > missingLogprob && logprob <= maxLogprob {
+		return logprob
 	}
-	return logprob
+	return 0
 }
 
 // serverError reads the error that stands in the place of a response.

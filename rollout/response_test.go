@@ -337,10 +337,10 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// sglangTokens and chatTokens are the smallest responses of two tokens.
+// twoOfSGLang and twoOfChat are the smallest responses of two tokens.
 const (
-	sglangTokens = `"output_token_logprobs": [[-0.5, 3, null], [-1, 4, null]]`
-	chatTokens   = `"logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]}`
+	twoOfSGLang = `"output_token_logprobs": [[-0.5, 3, null], [-1, 4, null]]`
+	twoOfChat   = `"logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]}`
 )
 
 func TestAddedFields(t *testing.T) {
@@ -348,9 +348,9 @@ func TestAddedFields(t *testing.T) {
 		text  string
 		parse parseFunc
 	}{
-		{`{"meta_info": {` + sglangTokens + `}, "reward": 0.25, "group_id": 12, "trajectory_id": "x/1"}`, parseSGLang},
-		{`{"choices": [{` + chatTokens + `}], "rewards": [0.25], "group_id": "12", "trajectory_id": "x/1"}`, parseOpenAI},
-		{`{"choices": [{` + chatTokens + `, "reward": 0.25, "group_id": "12"}], "trajectory_id": "x/1"}`, parseOpenAI},
+		{`{"meta_info": {` + twoOfSGLang + `}, "reward": 0.25, "group_id": 12, "trajectory_id": "x/1"}`, parseSGLang},
+		{`{"choices": [{` + twoOfChat + `}], "rewards": [0.25], "group_id": "12", "trajectory_id": "x/1"}`, parseOpenAI},
+		{`{"choices": [{` + twoOfChat + `, "reward": 0.25, "group_id": "12"}], "trajectory_id": "x/1"}`, parseOpenAI},
 	} {
 		records, err := parseText(c.text, c.parse)
 		if err != nil {
@@ -373,45 +373,45 @@ func TestResponsesRefuse(t *testing.T) {
 		{parseSGLang, `{"text": "a", "meta_info": {}}`, "meta_info.output_token_logprobs is missing: ask the server for it (return_logprob=true)"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": []}}`, "the response has no tokens with log-probabilities"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [], "finish_reason": {"type": "abort", "message": "x"}}}`, "the response was aborted before its first token: remove it"},
-		{parseSGLang, `{"meta_info": {"finish_reason": null, ` + sglangTokens + `}}`, "meta_info.finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseSGLang, `{"meta_info": {"finish_reason": null, ` + twoOfSGLang + `}}`, "meta_info.finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-9999.0, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is -9999, which stands for a log-probability that the server does not have: the trajectory cannot be used"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1, 3, null], [-Infinity, 3, null]]}}`, "meta_info.output_token_logprobs[1][0] is -Inf, which stands for a log-probability that the server does not have: the trajectory cannot be used"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[0.1, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is 0.1, want a log-probability, which is at most 0"},
-		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[NaN, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is NaN, want a log-probability, which is at most 0"},
-		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[null, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is null, want the log-probability of a sampled token"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[NaN, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is null or NaN, want the log-probability of a sampled token"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[null, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is null or NaN, want the log-probability of a sampled token"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1, 3.5, null]]}}`, "meta_info.output_token_logprobs[0][1] is 3.5, want an integer"},
-		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1]]}}`, "the response has the token id -1 at token 0, want at least 0"},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "output_top_logprobs": [null]}}`, "meta_info has 2 output_token_logprobs, but 1 output_top_logprobs"},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "output_top_logprobs": [[[2, 9, null]], null]}}`, "meta_info.output_token_logprobs[0][0]: one of the most likely tokens has 2, want a log-probability, which is at most 0"},
-		{parseSGLang, `{"output_ids": [3, 5], "meta_info": {` + sglangTokens + `}}`, "output_ids[1] is 5, but meta_info.output_token_logprobs[1] is of token 4"},
-		{parseSGLang, `{"output_ids": [3, 4, 5], "meta_info": {` + sglangTokens + `}}`, "output_ids has 3 tokens, but meta_info has 2 output_token_logprobs"},
+		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1]]}}`, "meta_info.output_token_logprobs[0] has no token id that is at least 0, want [logprob, id, text]"},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `, "output_top_logprobs": [null]}}`, "meta_info has 2 output_token_logprobs, but 1 output_top_logprobs"},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `, "output_top_logprobs": [[[2, 9, null]], null]}}`, "meta_info.output_token_logprobs[0][0]: one of the most likely tokens has 2, want a log-probability, which is at most 0"},
+		{parseSGLang, `{"output_ids": [3, 5], "meta_info": {` + twoOfSGLang + `}}`, "output_ids[1] is 5, but meta_info.output_token_logprobs[1] is of token 4"},
+		{parseSGLang, `{"output_ids": [3, 4, 5], "meta_info": {` + twoOfSGLang + `}}`, "output_ids has 3 tokens, but meta_info has 2 output_token_logprobs"},
 		{parseSGLang, `{"error": {"message": "too\nlong"}}`, `the request failed: "too\nlong": remove the line`},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `}, "rewards": [1, 2]}`, "there are 2 rewards for 1 responses, want one for each"},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `}, "reward": "high"}`, `reward is "high", want a number`},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `}, "rewards": [1, 2]}`, "there are 2 rewards for 1 responses, want one for each"},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `}, "reward": "high"}`, `reward is "high", want a number`},
 
 		{parseOpenAI, `{"object": "chat.completion.chunk", "choices": []}`, "object is chat.completion.chunk, which is a chunk of a streamed response: dump whole responses (stream=false)"},
 		{parseOpenAI, `{"choices": [{"delta": {}}]}`, "choices[0].delta is a part of a chunk of a streamed response: dump whole responses (stream=false)"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `, "finish_reason": null}]}`, "choices[0].finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "finish_reason": null}]}`, "choices[0].finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
 		{parseOpenAI, `{"choices": []}`, "choices is missing or empty, want the choices of a response"},
-		{parseOpenAI, `{"choices": [{"message": {}, "logprobs": null}]}`, "choices[0].logprobs is missing: ask the server for it (logprobs=true for a chat, logprobs=20 for completions)"},
-		{parseOpenAI, `{"choices": [{"message": {"tool_calls": [{}]}, "logprobs": null}]}`, "choices[0].logprobs is missing: the model called tools, for which the server gives none; let it generate without a tool parser"},
+		{parseOpenAI, `{"choices": [{"message": {}, "logprobs": null}]}`, "choices[0] has no logprobs: ask the server for them (logprobs=true for a chat, logprobs=20 for completions)"},
+		{parseOpenAI, `{"choices": [{"message": {"tool_calls": [{}]}, "logprobs": null}]}`, "choices[0] has tool_calls and no logprobs, which some servers leave out then: let it generate without a tool parser"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": []}}]}`, "choices[0] has no tokens with log-probabilities"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": []}, "finish_reason": "abort"}]}`, "choices[0] was aborted before its first token: remove it"},
-		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}`, "choices[0].logprobs.content[0].logprob is null, want the log-probability of a sampled token"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}`, "choices[0].logprobs.content[0] has no logprob, or null or NaN, want that of the sampled token"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -9999}]}}]}`, "choices[0].logprobs.refusal[0].logprob is -9999, which stands for"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -1}], "content": []}}]}`, "choices[0].logprobs.content is there beside the other of content and refusal"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1, "bytes": [300]}]}}]}`, "choices[0].logprobs.content[0] has 300 at byte 0 of the token, want 0 to 255"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `, "token_ids": [1]}]}`, "choices[0] has 0 prompt_token_ids and 1 token_ids, but logprobs of 2 tokens"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `, "token_ids": [1, -2]}]}`, "choices[0] has the token id -2 at token 1, want at least 0"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "token_ids": [1]}]}`, "choices[0] has 0 prompt_token_ids and 1 token_ids, but logprobs of 2 tokens"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "token_ids": [1, -2]}]}`, "choices[0] has the token id -2 at token 1, want at least 0"},
 		{parseOpenAI, `{"choices": [{"token_ids": [1], "logprobs": {"content": [{"token": "token_id:2", "logprob": -1}]}}]}`, "choices[0].token_ids[0] is 1, but logprobs has the token 2 there"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1, -2]}}]}`, "choices[0].logprobs has 1 tokens, but 2 token_logprobs"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{}, {}]}}]}`, "choices[0].logprobs has 1 tokens, but 2 top_logprobs"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -2]}}]}`, "choices[0].logprobs begins with the prompt (echo), and nothing says how long that is: ask the server for return_token_ids"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -9999]}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}`, "choices[0].logprobs.token_logprobs[1] is -9999, which stands for"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [null, -1]}, "token_ids": [1], "prompt_token_ids": [1, 2]}]}`, "choices[0] has 2 prompt_token_ids and 1 token_ids, but logprobs of 2 tokens"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}, {` + chatTokens + `}], "reward": 1}`, "there are 1 rewards for 2 responses, want one for each"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}, {` + chatTokens + `}], "trajectory_id": "a"}`, "trajectory_id is a, but there are 2 responses, and a turn of a trajectory has one"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `, "reward": [1, 2]}]}`, "choices[0]: there are 2 rewards for 1 responses, want one for each"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}, {` + twoOfChat + `}], "reward": 1}`, "there are 1 rewards for 2 responses, want one for each"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}, {` + twoOfChat + `}], "trajectory_id": "a"}`, "trajectory_id is a, but there are 2 responses, and a turn of a trajectory has one"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "reward": [1, 2]}]}`, "choices[0]: there are 2 rewards for 1 responses, want one for each"},
 		{parseOpenAI, `{"error": {"message": "The model does not exist.", "code": 404}}`, "the request failed: The model does not exist.: remove the line"},
 		{parseOpenAI, `{"custom_id": "a", "response": null, "error": {"code": "expired", "message": "Late."}}`, "the request failed: Late.: remove the line"},
 		{parseOpenAI, `{"custom_id": "a", "response": {"status_code": 400, "body": {"error": {"message": "Bad."}}}, "error": null}`, "the request failed: Bad.: remove the line"},
@@ -433,15 +433,15 @@ func TestResponsesWarn(t *testing.T) {
 		text  string
 		want  string // the beginning of the only warning, or empty
 	}{
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `}}`, ""},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "finish_reason": {"type": "abort"}}}`, "The server aborted some of the responses"},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `}, "sampling_params": {"temperature": 0.7, "top_p": 1}}`, "The temperature is not 1 in some requests"},
-		{parseSGLang, `{"meta_info": {` + sglangTokens + `, "output_top_logprobs": [[[-1, 9, null], [-9999.0, 8, null]], null]}}`, "Some of the most likely tokens have log-probabilities of -9999"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "top_p": 0.9}`, "The top_p is not 1 in some requests"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "request": {"top_p": null, "top_k": 40, "min_p": 0}}`, "The top_k is above 0 in some requests"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "min_p": 0.1}`, "The min_p is not 0 in some requests"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "logprobs_mode": "processed_logprobs"}`, "The logprobs_mode of some requests is not raw_logprobs"},
-		{parseOpenAI, `{"choices": [{` + chatTokens + `}], "logprobs_mode": "raw_logprobs", "temperature": 1, "top_k": -1}`, ""},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `}}`, ""},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `, "finish_reason": {"type": "abort"}}}`, "The server aborted some of the responses"},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `}, "sampling_params": {"temperature": 0.7, "top_p": 1}}`, "The temperature is not 1 in some requests"},
+		{parseSGLang, `{"meta_info": {` + twoOfSGLang + `, "output_top_logprobs": [[[-1, 9, null], [-9999.0, 8, null]], null]}}`, "Some of the most likely tokens have log-probabilities of -9999"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "top_p": 0.9}`, "The top_p is not 1 in some requests"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "request": {"top_p": null, "top_k": 40, "min_p": 0}}`, "The top_k is above 0 in some requests"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "min_p": 0.1}`, "The min_p is not 0 in some requests"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "logprobs_mode": "processed_logprobs"}`, "The logprobs_mode of some requests is not raw_logprobs"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "logprobs_mode": "raw_logprobs", "temperature": 1, "top_k": -1}`, ""},
 	} {
 		records, err := parseText(c.text, c.parse)
 		if err != nil {

@@ -150,19 +150,19 @@ func (l lake) checkTrajectory(t *testing.T, what string, got *Trajectory, turns 
 }
 
 func TestServersOpen(t *testing.T) {
-	good := `{"choices": [{` + chatTokens + `}]}`
+	good := `{"choices": [{` + twoOfChat + `}]}`
 	for _, c := range []struct {
 		text string
 		want string // of the error, behind the file's name
 	}{
 		{"[" + good + ",\n" + good + "]", ""},
-		{`[{"meta_info": {` + sglangTokens + `}}, {"meta_info": {` + sglangTokens + `}}]`, ""},
+		{`[{"meta_info": {` + twoOfSGLang + `}}, {"meta_info": {` + twoOfSGLang + `}}]`, ""},
 		{"data: " + good + "\n\ndata: [DONE]\n", ": a stream of events: dump whole responses (stream=false)"},
 		{good + "\n" + `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -9999.0}]}}]}`, ":2: choices[0].logprobs.content[0].logprob is -9999, which stands for"},
 		{good + "\n" + `{"object": "chat.completion.chunk", "choices": [{"delta": {}}]}`, ":2: object is chat.completion.chunk, which is a chunk of a streamed response"},
 		{`{"error": {"message": "No."}}`, ":1: the request failed: No.: remove the line"},
 		{`{"text": "a", "meta_info": {"id": "b"}}`, ":1: meta_info.output_token_logprobs is missing"},
-		{`{"choices": [{"text": "a"}]}`, ":1: choices[0].logprobs is missing"},
+		{`{"choices": [{"text": "a"}]}`, ":1: choices[0] has no logprobs"},
 	} {
 		name := filepath.Join(t.TempDir(), "dump.json")
 		if err := os.WriteFile(name, []byte(c.text), 0o666); err != nil {

@@ -3,6 +3,7 @@ package rollout
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
@@ -70,26 +71,22 @@ func (r *sglangResponse) field(s *jsonscan.Scanner, name []byte) error {
 func (r *sglangResponse) metaField(s *jsonscan.Scanner, name []byte) error {
 	switch string(name) {
 	case "output_token_logprobs":
-		return ifGiven(s, func() error {
-			r.given = true
-			return s.Array(func(int) error { return sglangToken(s, &r.tokens) })
-		})
+		r.given = s.Kind() != jsonscan.Null
+		return sglangTokens(s, &r.tokens, false)
 	case "input_token_logprobs":
-		return ifGiven(s, func() error {
-			return s.Array(func(int) error { return sglangToken(s, &r.input) })
-		})
+		return sglangTokens(s, &r.input, true)
 	case "output_top_logprobs":
+		var tokens []sampled
 		return ifGiven(s, func() error {
-			return s.Array(func(int) error {
-				var tokens []sampled
-				err := ifGiven(s, func() error {
-					return s.Array(func(int) error { return sglangToken(s, &tokens) })
-				})
-				var top []known
-				for _, token := range tokens {
-					if !token.missing {
-						top = append(top, token.known)
-					}
+			return s.Array(func(i int) error {
+				if err := checkIndex(s, i); err != nil {
+					return err
+				}
+				tokens = tokens[:0]
+				err := sglangTokens(s, &tokens, false)
+				top := make([]known, len(tokens))
+				for i, token := range tokens {
+					top[i] = token.known
 				}
 				r.top = append(r.top, top)
 				return err
@@ -125,25 +122,36 @@ func (r *sglangResponse) finishReason(s *jsonscan.Scanner) (err error) {
 	return err
 }
 
-// sglangToken reads a token, [logprob, id, text] or [logprob, id], and appends it. Before
-// the first token of a prompt there is nothing: it can be null.
-func sglangToken(s *jsonscan.Scanner, tokens *[]sampled) error {
-	token := sampled{missing: true, known: known{id: -1}}
-	err := ifGiven(s, func() error {
-		return s.Array(func(i int) (err error) {
-			switch i {
-			case 0:
-				token.logprob, token.missing, err = optionalLogprob(s)
-			case 1:
-				token.id, err = s.Int32()
-			case 2:
-				token.text, err = textOrNumber(s)
+// sglangTokens reads an array of tokens, each [logprob, id, text] or [logprob, id], and
+// appends them. Before the first token of a prompt there is nothing: it can be null.
+func sglangTokens(s *jsonscan.Scanner, tokens *[]sampled, prompt bool) error {
+	return ifGiven(s, func() error {
+		return s.Array(func(i int) error {
+			if err := checkIndex(s, i); err != nil {
+				return err
+			}
+			*tokens = append(*tokens, sampled{known: known{id: -1, logprob: float32(math.NaN())}})
+			token := &(*tokens)[i]
+			if prompt && s.Kind() == jsonscan.Null {
+				return s.Skip()
+			}
+			err := s.Array(func(i int) (err error) {
+				switch i {
+				case 0:
+					token.logprob, err = optionalLogprob(s)
+				case 1:
+					token.id, err = s.Int32()
+				case 2:
+					token.text, err = textOrNumber(s)
+				}
+				return err
+			})
+			if err == nil && token.id < 0 && !prompt {
+				return s.Errorf("has no token id that is at least 0, want [logprob, id, text]")
 			}
 			return err
 		})
 	})
-	*tokens = append(*tokens, token)
-	return err
 }
 
 // record makes a record of the response.
@@ -187,7 +195,7 @@ func (r *sglangResponse) checkOutput() error {
 // log-probabilities of its last tokens only, unless it is asked for more
 // (logprob_start_len=0).
 func (r *sglangResponse) setPrompt() {
-	whole := r.promptTokens == int64(len(r.input)) || r.promptTokens == 0 && len(r.input) > 0 && r.input[0].missing
+	whole := r.promptTokens == int64(len(r.input)) || r.promptTokens == 0 && len(r.input) > 0 && r.input[0].logprob != r.input[0].logprob
 	if r.promptIDs != nil {
 		whole = len(r.input) == len(r.promptIDs)
 	}
@@ -195,7 +203,7 @@ func (r *sglangResponse) setPrompt() {
 		ids := make([]int32, len(r.input))
 		for i, token := range r.input {
 			ids[i] = token.id
-			r.prompt.logprobs = append(r.prompt.logprobs, promptLogprob(token.logprob, token.missing))
+			r.prompt.logprobs = append(r.prompt.logprobs, promptLogprob(token.logprob))
 			r.prompt.texts = append(r.prompt.texts, token.text)
 		}
 		if r.promptIDs == nil {
