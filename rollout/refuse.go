@@ -8,8 +8,8 @@ import (
 
 // How to get what a file lacks.
 const (
-	textOnly = ", without token ids, masks and log-probabilities: save the batch of the loss in Python, by reweight.rollout.save (docs/python.md)"
-	toPython = " could run any program when it is read, and is not read: convert it in Python, by reweight.rollout (docs/python.md)"
+	textOnly = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
+	toPython = " could run any program when it is read, and is not read: Python's reweight.rollout converts those of slime and verl (docs/formats.md)"
 )
 
 // errTorch is the answer to a zip file that torch.save wrote.

@@ -12,8 +12,8 @@ import (
 // TestRefused opens files of formats that are known and not read.
 func TestRefused(t *testing.T) {
 	const (
-		texts  = ", without token ids, masks and log-probabilities: save the batch of the loss in Python, by reweight.rollout.save (docs/python.md)"
-		pickle = " could run any program when it is read, and is not read: convert it in Python, by reweight.rollout (docs/python.md)"
+		texts  = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
+		pickle = " could run any program when it is read, and is not read: Python's reweight.rollout converts those of slime and verl (docs/formats.md)"
 		table  = "a table of text (CSV), want arrays of tokens: docs/formats.md lists the formats that are read"
 		page   = "a web page (HTML), which a download leaves that failed: fetch the file again"
 	)

@@ -1,0 +1,185 @@
+"""Batches in files, for the command line and for other programs, and batches from the
+dumps of trainers that only Python can read.
+
+    batch = reweight.rollout.from_slime("train_3.pt", open_tag=[30], close_tag=[31])
+    reweight.rollout.save("train_3.npz", batch)
+
+and then, in a shell, bench reweight train_3.npz. What save writes is a .npz file of NumPy:
+an array under the name of each field that is set, packed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Union
+
+import numpy as np
+
+from ._arrays import I32, I64, as_numpy, check, view
+from ._errors import InputError
+from .batch import Batch, bind, roles_from_mask, spans_from_mask
+
+__all__ = ["from_slime", "from_verl", "load", "save"]
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+_FIELDS = [field.name for field in fields(Batch)]
+
+
+def save(path: PathLike, batch: Batch) -> None:
+    """Writes the batch to a .npz file. A padded batch is written as the packed one of the
+    same tokens, padding included: its trajectories have T tokens each.
+
+    An old file of that path is replaced when the new one is complete.
+
+    Raises InputError, a ValueError, or TypeError, naming the field, if an array has another
+    shape or type than the field's, before anything is written.
+    """
+    names = ["seq_offsets"]
+    names += [n for n in _FIELDS if n not in ("role", "seq_offsets", "token_ids") and getattr(batch, n, None) is not None]
+    bound = bind(batch, *names)
+    found = dict(zip(names, bound.arrays), role=bound.role)
+    if batch.token_ids is not None:
+        found["token_ids"] = view("token_ids", batch.token_ids, (I32, I64))
+        check("token_ids", found["token_ids"], bound.shape, "token", bound.role, "role")
+    arrays: Dict[str, Any] = {name: as_numpy(array).reshape(-1) for name, array in found.items()}
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="reweight-", suffix=".tmp")
+    try:
+        with open(handle, "wb") as file:
+            np.savez(file, **arrays)
+            os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    """Returns the permissions that this process takes away from new files."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def load(path: PathLike) -> Batch:
+    """Returns the packed batch of a .npz file: the arrays that have the name of a field.
+
+    Raises InputError if the file has no role, and ValueError if an array is a pickle.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        arrays: Dict[str, Any] = {name: file[name] for name in _FIELDS if name in file.files}
+    if "role" not in arrays:
+        raise InputError("role", f"is missing in {os.fspath(path)}")
+    return Batch(**arrays)
+
+
+def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Sequence[int] = ()) -> Batch:
+    """Returns the batch of a file that slime's --save-debug-train-data or
+    --save-debug-rollout-data wrote. Its tokens are the prompt's and the response's.
+
+    Such a file is a pickle. It is read as PyTorch reads weights, without running the
+    programs that a pickle can hold: torch.load(path, weights_only=True), which knows numbers
+    with a fraction since PyTorch 2.
+
+    open_tag and close_tag are the token ids of the tags of an action: see roles_from_mask.
+    old_logprobs are slime's log_probs, or where it has not computed them those of the
+    engine, rollout_log_probs. Samples of one prompt are a group.
+
+    Raises InputError if the file is another one, and pickle.UnpicklingError if it holds
+    more than numbers, texts, lists, dicts and tensors.
+    """
+    torch = importlib.import_module("torch")
+    file = torch.load(os.fspath(path), map_location="cpu", weights_only=True)
+    samples: Any = file.get("samples") if isinstance(file, dict) else None
+    if not samples or "tokens" not in samples[0]:
+        raise InputError("path", "has no samples of slime, want a file of --save-debug-train-data or --save-debug-rollout-data")
+    tokens = [torch.as_tensor(sample["tokens"], dtype=torch.int64).numpy() for sample in samples]
+    lengths = [len(row) for row in tokens]
+    responses = [int(_first(sample, "response_lengths", "response_length")) for sample in samples]
+
+    def packed(*names: str) -> Any:
+        """The elements of the responses, and 0 for those of prompts, or None."""
+        if any(_first(sample, *names) is None for sample in samples):
+            return None
+        rows: List[Any] = []
+        for sample, length, response in zip(samples, lengths, responses):
+            row = torch.as_tensor(_first(sample, *names), dtype=torch.float32).numpy()
+            if row.shape != (response,):
+                raise InputError("path", f"has {names[0]} of the shape {list(row.shape)}, want [{response}] like the response")
+            rows += [np.zeros(length - response, np.float32), row]
+        return np.concatenate(rows)
+
+    for sample, response in zip(samples, responses):
+        if _first(sample, "loss_masks", "loss_mask") is None:
+            sample["loss_mask"] = np.ones(response, np.float32)
+    mask = packed("loss_masks", "loss_mask")
+    seq_offsets = np.append(0, np.cumsum(lengths))
+    rewards = [_first(sample, "rewards", "reward") for sample in samples]
+    if any(isinstance(reward, dict) for reward in rewards):
+        raise InputError("path", "has rewards that are dicts, want the file of --save-debug-train-data, which has the one of --reward-key")
+    groups: Dict[Any, int] = {}
+    prompts = [row[: length - response].tobytes() for row, length, response in zip(tokens, lengths, responses)]
+    keys = [prompt if sample.get("group_index") is None else sample["group_index"] for sample, prompt in zip(samples, prompts)]
+    ids = np.concatenate(tokens)
+    return Batch(
+        role=roles_from_mask(mask, ids, open_tag=open_tag, close_tag=close_tag, seq_offsets=seq_offsets),
+        seq_offsets=seq_offsets,
+        group_ids=np.array([groups.setdefault(key, len(groups)) for key in keys], np.int32),
+        rewards=None if None in rewards else np.array([float(reward) for reward in rewards], np.float32),
+        span_ids=spans_from_mask(mask, seq_offsets),
+        token_ids=ids,
+        entropy=packed("entropy"),
+        old_logprobs=packed("log_probs", "rollout_log_probs"),
+        ref_logprobs=packed("ref_log_probs"),
+        advantages=packed("advantages"),
+        values=packed("values"),
+    )
+
+
+def _first(sample: Dict[str, Any], *names: str) -> Any:
+    """Returns the first of these fields that the sample has."""
+    return next((sample[name] for name in names if sample.get(name) is not None), None)
+
+
+def from_verl(data: Any, *, open_tag: Sequence[int] = (), close_tag: Sequence[int] = ()) -> Batch:
+    """Returns the padded batch of the responses of a verl.DataProto, in a trainer, or from
+    a file that only verl can read:
+
+        from_verl(verl.DataProto.load_from_disk(path))
+
+    That runs any program that the file holds: let it read your own files only.
+
+    responses and response_mask must be there. The rewards are the sums of
+    token_level_scores, and trajectories of one uid are a group; old_log_probs,
+    ref_log_prob, entropys, advantages and values are taken where they are there.
+    """
+    tensors = data.batch
+    for name in ("responses", "response_mask"):
+        if name not in tensors.keys():
+            raise InputError("data", f"has no {name}")
+
+    def floats(name: str) -> Any:
+        return tensors[name].detach().float().cpu().contiguous() if name in tensors.keys() else None
+
+    mask = tensors["response_mask"].detach().cpu().contiguous()
+    ids = tensors["responses"].detach().cpu().contiguous()
+    scores = floats("token_level_scores")
+    uids = data.non_tensor_batch.get("uid")
+    groups: Dict[Any, int] = {}
+    return Batch(
+        role=roles_from_mask(mask, ids, open_tag=open_tag, close_tag=close_tag),
+        group_ids=None if uids is None else np.array([groups.setdefault(uid, len(groups)) for uid in uids], np.int32),
+        rewards=None if scores is None else scores.sum(-1),
+        span_ids=spans_from_mask(mask),
+        token_ids=ids,
+        entropy=floats("entropys"),
+        old_logprobs=floats("old_log_probs"),
+        ref_logprobs=floats("ref_log_prob"),
+        advantages=floats("advantages"),
+        values=floats("values"),
+    )

@@ -1,0 +1,258 @@
+"""Batches in files, and batches from the dumps of trainers."""
+
+import os
+import pickle
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import adapter_rollouts
+import numpy as np
+from support import TESTDATA, TestCase, needs_torch, read_safetensors, torch
+
+import reweight
+import reweight.rollout
+
+OPEN, CLOSE = 6, 7  # the tags of the rollouts
+TAGS = {"open_tag": [OPEN], "close_tag": [CLOSE]}
+
+
+class Files(TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.path = self.folder / "x.npz"
+
+    def test_packed(self):
+        arrays, _ = read_safetensors(TESTDATA / "frozenlake-small.safetensors")
+        for path in (self.path, str(self.path), self.folder / "no extension"):
+            reweight.rollout.save(path, reweight.Batch(**arrays))
+            batch = reweight.rollout.load(path)
+            for name, want in arrays.items():
+                self.assertBits(getattr(batch, name), want, name)
+                self.assertEqual(getattr(batch, name).dtype, want.dtype)
+            self.assertIsNone(batch.advantages)
+
+    def test_padded(self):
+        role = np.array([[0, 1, 2], [1, 1, 0]], np.uint8)
+        ids = np.array([[5, 6, 7], [8, 9, 0]])
+        rewards = np.array([1, 0], np.float32)
+        reweight.rollout.save(self.path, reweight.Batch(role=role, token_ids=ids, rewards=rewards))
+        batch = reweight.rollout.load(self.path)
+        self.assertBits(batch.role, role.reshape(-1))
+        self.assertBits(batch.seq_offsets, np.array([0, 3, 6]))
+        self.assertBits(batch.token_ids, ids.reshape(-1))
+        self.assertBits(batch.rewards, rewards)
+
+    @needs_torch
+    def test_tensors(self):
+        entropy = torch.tensor([[0.5, 1.0]], requires_grad=True)
+        reweight.rollout.save(self.path, reweight.Batch(role=torch.tensor([[1, 2]], dtype=torch.uint8), entropy=entropy))
+        batch = reweight.rollout.load(self.path)
+        self.assertBits(batch.entropy, np.array([0.5, 1], np.float32))
+        self.assertBits(batch.role, np.array([1, 2], np.uint8))
+
+    def test_errors_write_nothing(self):
+        role = np.ones(2, np.uint8)
+        for batch, want in (
+            (reweight.Batch(role=role), "seq_offsets is None, want where each trajectory begins: role has the shape [2]"),
+            (
+                reweight.Batch(role=role, seq_offsets=np.array([0, 2]), entropy=np.zeros(3, np.float32)),
+                "entropy has the shape [3], want [2], one element per token",
+            ),
+            (
+                reweight.Batch(role=role, seq_offsets=np.array([0, 2]), token_ids=np.zeros(1, np.int32)),
+                "token_ids has the shape [1], want [2], one element per token",
+            ),
+        ):
+            with self.assertRaises(reweight.InputError) as caught:
+                reweight.rollout.save(self.path, batch)
+            self.assertEqual(str(caught.exception), want)
+        with self.assertRaises(TypeError):
+            reweight.rollout.save(self.path, reweight.Batch(role=role, seq_offsets=np.array([0, 2]), entropy=np.zeros(2)))
+        with self.assertRaises(FileNotFoundError):
+            reweight.rollout.save(self.folder / "none" / "x.npz", reweight.Batch(role=role.reshape(1, 2)))
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_file_is_replaced_whole(self):
+        self.path.write_bytes(b"old")
+        reweight.rollout.save(self.path, reweight.Batch(role=np.ones((1, 2), np.uint8)))
+        self.assertEqual(os.listdir(self.folder), ["x.npz"])
+        other = self.folder / "other"
+        other.touch()
+        self.assertEqual(self.path.stat().st_mode, other.stat().st_mode)
+
+    def test_load_refuses(self):
+        np.savez(self.path, rewards=np.zeros(1))
+        with self.assertRaisesRegex(reweight.InputError, "role is missing in .*x.npz"):
+            reweight.rollout.load(self.path)
+        np.savez(self.path, role=np.array([{}]))
+        with self.assertRaisesRegex(ValueError, "allow_pickle"):
+            reweight.rollout.load(self.path)
+
+
+@needs_torch
+class Trainers(TestCase):
+    """The real rollouts as trainers dump them."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "x.pt")
+        self.rollouts = adapter_rollouts.load()
+        r = self.rollouts
+        self.prompts = adapter_rollouts.prompts(r)
+        self.role = reweight.roles_from_mask(r.mask, r.token_ids, seq_offsets=r.seq_offsets, **TAGS)
+
+        load = torch.load
+        torch.save([0.5], self.path)
+        try:
+            load(self.path, weights_only=True)
+        except pickle.UnpicklingError:  # before PyTorch 2: these files are the test's own
+            patch = mock.patch.object(torch, "load", lambda path, map_location, weights_only: load(path, map_location))
+            self.safe = patch.stop
+            patch.start()
+            self.addCleanup(mock.patch.stopall)
+        else:
+            self.safe = lambda: None
+
+    def responses(self, name):
+        return [row[n:].copy() for row, n in zip(adapter_rollouts.rows(self.rollouts, getattr(self.rollouts, name)), self.prompts)]
+
+    def check(self, batch, *names):
+        """The response tokens have what the file has."""
+        response = np.asarray(self.rollouts.mask)
+        for name in names:
+            got = getattr(batch, name)
+            self.assertBits(np.asarray(got)[response], getattr(self.rollouts, name)[response], name)
+        self.assertBits(batch.role, self.role)
+        self.assertBits(batch.span_ids, self.rollouts.span_ids)
+        self.assertBits(batch.group_ids, self.rollouts.group_ids)
+        self.assertBits(batch.rewards, self.rollouts.rewards)
+        self.assertBits(batch.seq_offsets, self.rollouts.seq_offsets)
+        self.assertBits(batch.token_ids, self.rollouts.token_ids.astype(np.int64))
+
+    def test_slime_rollout_data(self):
+        samples = []
+        for i, row in enumerate(adapter_rollouts.rows(self.rollouts, self.rollouts.token_ids)):
+            samples.append(
+                {
+                    "group_index": int(self.rollouts.group_ids[i]),
+                    "index": i,
+                    "prompt": "the map",
+                    "tokens": row.tolist(),
+                    "response": "so I go",
+                    "response_length": len(row) - self.prompts[i],
+                    "reward": float(self.rollouts.rewards[i]),
+                    "loss_mask": self.responses("mask")[i].astype(int).tolist(),
+                    "rollout_log_probs": self.responses("old_logprobs")[i].tolist(),
+                    "status": "completed",
+                    "metadata": {},
+                    "spec_info": {"spec_verify_ct": 0},
+                    "train_metadata": None,
+                }
+            )
+        torch.save({"rollout_id": 3, "samples": samples}, self.path)
+        batch = reweight.rollout.from_slime(self.path, **TAGS)
+        self.check(batch, "old_logprobs")
+        self.assertIsNone(batch.entropy)
+        for sample in samples:
+            del sample["group_index"]  # equal prompts are a group
+        torch.save({"rollout_id": 3, "samples": samples}, self.path)
+        self.check(reweight.rollout.from_slime(self.path, **TAGS), "old_logprobs")
+
+    def test_slime_train_data(self):
+        fields = {"log_probs": "old_logprobs", "ref_log_probs": "ref_logprobs", "entropy": "entropy"}
+        samples = []
+        for i, row in enumerate(adapter_rollouts.rows(self.rollouts, self.rollouts.token_ids)):
+            sample = {
+                "tokens": torch.from_numpy(row.astype(np.int64)),
+                "response_lengths": len(row) - self.prompts[i],
+                "rewards": float(self.rollouts.rewards[i]),
+                "loss_masks": torch.from_numpy(self.responses("mask")[i].astype(np.int32)),
+                "rollout_log_probs": torch.zeros(len(row) - self.prompts[i]),
+                "rollout_position": i,
+            }
+            for theirs, ours in fields.items():
+                sample[theirs] = torch.from_numpy(self.responses(ours)[i])
+            samples.append(sample)
+        torch.save({"format_version": 2, "samples": samples, "dp_shards": [{"rank": 0}]}, self.path)
+        self.check(reweight.rollout.from_slime(self.path, **TAGS), *fields.values())
+
+    def test_slime_refused(self):
+        sample = {"tokens": [1, 2, 3], "response_length": 2, "reward": 1.0, "rollout_log_probs": [-1.0, -2.0]}
+        batch = None
+        for change, want in (
+            ({}, None),
+            ({"rollout_log_probs": [-1.0]}, "path has log_probs of the shape [1], want [2] like the response"),
+            (
+                {"reward": {"format": 1.0}},
+                "path has rewards that are dicts, want the file of --save-debug-train-data, which has the one of --reward-key",
+            ),
+        ):
+            torch.save({"samples": [{**sample, **change}]}, self.path)
+            if want is None:
+                batch = reweight.rollout.from_slime(self.path)
+                continue
+            with self.assertRaises(reweight.InputError) as caught:
+                reweight.rollout.from_slime(self.path)
+            self.assertEqual(str(caught.exception), want)
+        self.assertBits(batch.role, np.array([0, 1, 1], np.uint8))
+        self.assertBits(batch.old_logprobs, np.array([0, -1, -2], np.float32))
+        torch.save({"model": torch.zeros(1)}, self.path)
+        with self.assertRaisesRegex(reweight.InputError, "no samples of slime"):
+            reweight.rollout.from_slime(self.path)
+
+    def test_pickles_run_nothing(self):
+        class Program:
+            def __reduce__(self):
+                return os.mkdir, (os.path.join(self.folder, "ran"),)
+
+        program = Program()
+        program.folder = os.path.dirname(self.path)
+        torch.save({"samples": [program]}, self.path)
+        self.safe()
+        with self.assertRaises(pickle.UnpicklingError):
+            reweight.rollout.from_slime(self.path)
+        self.assertEqual(os.listdir(program.folder), ["x.pt"])
+
+    def test_verl(self):
+        r = self.rollouts
+
+        def tensor(name):
+            return torch.from_numpy(adapter_rollouts.padded(self.responses(name)))
+
+        mask = tensor("mask").long()
+        scores = torch.zeros(mask.shape)
+        scores[:, -1] = torch.from_numpy(r.rewards.copy())
+        tensors = {
+            "prompts": torch.zeros(len(r.rewards), 4),
+            "responses": tensor("token_ids").long(),
+            "response_mask": mask,
+            "old_log_probs": tensor("old_logprobs").bfloat16(),
+            "entropys": tensor("entropy"),
+            "token_level_scores": scores,
+        }
+        uids = np.array([f"prompt {g}" for g in r.group_ids], object)
+        data = SimpleNamespace(batch=tensors, non_tensor_batch={"uid": uids})
+        batch = reweight.rollout.from_verl(data, **TAGS)
+        roles = [row[n:] for row, n in zip(adapter_rollouts.rows(r, self.role), self.prompts)]
+        self.assertBits(batch.role, torch.from_numpy(adapter_rollouts.padded(roles)))
+        self.assertBits(batch.group_ids, r.group_ids)
+        self.assertBits(batch.rewards, torch.from_numpy(r.rewards.copy()))
+        self.assertBits(batch.entropy, tensors["entropys"])
+        self.assertBits(batch.old_logprobs, tensors["old_log_probs"].float())
+        self.assertIsNone(batch.values)
+        path = self.path.replace(".pt", ".npz")
+        reweight.rollout.save(path, batch)
+        self.assertEqual(len(reweight.rollout.load(path).role), mask.numel())
+        del tensors["response_mask"]
+        with self.assertRaisesRegex(reweight.InputError, "data has no response_mask"):
+            reweight.rollout.from_verl(data)
+
+
+if __name__ == "__main__":
+    unittest.main()
