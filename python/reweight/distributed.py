@@ -63,10 +63,7 @@ def partial(file: PathLike, *, flags: Sequence[str] = (), bench: str = "bench") 
 
     Raises FileError if the file or a flag is wrong, and CommandError if the command fails.
     """
-    with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
-        output = os.path.join(folder, "partial")
-        _score(bench, "partial", "file", "-o", output, *flags, "--", os.fspath(file))
-        return Path(output).read_bytes()
+    return _score(bench, "partial", "file", *flags, "--", os.fspath(file))
 
 
 def merge(partials: Iterable[bytes], *, bench: str = "bench") -> bytes:
@@ -77,17 +74,14 @@ def merge(partials: Iterable[bytes], *, bench: str = "bench") -> bytes:
     if not merged:
         raise InputError("partials", "has no elements, want one for each file")
     with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
-        output = os.path.join(folder, "merged")
         while True:
-            rest = []
-            for first in range(0, len(merged), _AT_ONCE):
-                names = []
-                for i, content in enumerate(merged[first : first + _AT_ONCE]):
-                    names.append(os.path.join(folder, str(i)))
-                    Path(names[-1]).write_bytes(content)
-                _score(bench, "merge", "partials", "-o", output, "--", *names)
-                rest.append(Path(output).read_bytes())
-            merged = rest
+            parts = [merged[first : first + _AT_ONCE] for first in range(0, len(merged), _AT_ONCE)]
+            merged = []
+            for part in parts:
+                names = [os.path.join(folder, str(i)) for i in range(len(part))]
+                for name, content in zip(names, part):
+                    Path(name).write_bytes(content)
+                merged.append(_score(bench, "merge", "partials", "--", *names))
             if len(merged) == 1:
                 return merged[0]
 
@@ -175,16 +169,15 @@ def _outputs(files: Sequence[PathLike], folder: PathLike) -> Tuple[List[str], Li
     return names, list(outputs)
 
 
-def _score(bench: str, command: str, argument: str, *arguments: str) -> None:
-    """Runs a command of `bench score`. argument is the parameter that its input is from."""
+def _score(bench: str, command: str, argument: str, *arguments: str) -> bytes:
+    """Runs a command of `bench score` and returns what it prints. argument is the parameter
+    that its input is from."""
     try:
-        done = subprocess.run(
-            [bench, "score", command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        done = subprocess.run([bench, "score", command, *arguments], stdin=subprocess.DEVNULL, capture_output=True)
     except OSError as error:
         raise CommandError(f"{bench} does not run on {os.uname().nodename}: {error.strerror}") from None
     if done.returncode == 0:
-        return
+        return done.stdout
     said = done.stderr.decode(errors="replace").strip().splitlines() or ["no error was printed"]
     name, problem = f"bench score {command}", said[-1]
     if problem.startswith(name + ": "):
