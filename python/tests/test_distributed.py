@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import types
@@ -18,47 +19,6 @@ import reweight
 from reweight import distributed
 
 SHARDS = 48
-
-# Stands in for the command line: its files are their bytes' sums.
-FAKE = r"""#!/usr/bin/python3 -SE
-import json, os, random, sys
-
-command, rest, options, names = sys.argv[2], sys.argv[3:], {}, []
-while rest:
-    word = rest.pop(0)
-    if word == "--":
-        names, rest = rest, []
-    else:
-        options[word] = rest.pop(0)
-
-def fail(text):
-    print(f"bench score {command}: {text}", file=sys.stderr)
-    sys.exit(2)
-
-def read(name):
-    try:
-        return open(name, "rb").read()
-    except OSError as error:
-        fail(f"{name}: {error.strerror.lower()}")
-
-merged = {}
-if command == "partial":
-    result = json.dumps({os.path.basename(names[0]): sum(read(names[0]))}).encode()
-elif command == "merge":
-    for name in names:
-        for key, value in json.loads(read(name)).items():
-            if key in merged:
-                fail(f"{key} is there twice")
-            merged[key] = value
-    result = json.dumps(merged, sort_keys=True).encode()
-else:
-    result = b"%d" % sum(json.loads(read(options["-merged"])).values()) + read(names[0])
-temporary = "%s.%x" % (options["-o"], random.getrandbits(64))
-with open(temporary, "wb") as file:
-    file.write(result)
-os.rename(temporary, options["-o"])
-"""
-
 
 
 def write_shards(folder):
@@ -87,6 +47,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+@unittest.skipIf(shutil.which("go") is None, "Go is not installed")
 class TestCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -94,8 +55,7 @@ class TestCase(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
         cls.bench = str(cls.folder / "bench")
-        Path(cls.bench).write_text(FAKE)
-        os.chmod(cls.bench, 0o700)
+        subprocess.run(["go", "build", "-o", cls.bench, "./cmd/bench"], cwd=ROOT, check=True)
         (cls.folder / "shards").mkdir()
         cls.files = write_shards(cls.folder / "shards")
         cls.want = cls.folder / "one-process"
@@ -143,7 +103,7 @@ class Pieces(TestCase):
         before = os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
-        self.assertEqual(distributed.partial("-o", bench=self.bench), one)
+        self.assertEqual(len(distributed.partial("-o", bench=self.bench)), len(one) + len("-o") - len(str(file)))
 
     def test_errors(self):
         missing = str(self.folder / "missing.jsonl")
@@ -186,10 +146,16 @@ class Pieces(TestCase):
         """Flags go to both passes, and stand before the file."""
         log = self.folder / "log"
         bench = self.script("logs", f'echo "$*" >>{log}\nexec {self.bench} "$@"')
-        one = distributed.partial(self.files[0], bench=bench)
-        distributed.apply(self.files[0], one, self.folder / "flagged", flags=["-signal", "surprisal"], bench=bench)
-        lines = log.read_text().splitlines()
-        self.assertTrue(lines[1].endswith(f"-signal surprisal -- {self.files[0]}"), lines)
+        options = {"flags": ["-signal", "surprisal"], "bench": bench}
+        one = distributed.partial(self.files[0], **options)
+        distributed.apply(self.files[0], one, self.folder / "flagged", **options)
+        first, second = log.read_text().splitlines()
+        self.assertEqual(first, f"score partial -signal surprisal -- {self.files[0]}")
+        self.assertTrue(second.endswith(f"-signal surprisal -- {self.files[0]}"), second)
+        text = "the merged statistics are of the signal surprisal, not of energy"
+        self.assertRaisesText(
+            distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other", bench=self.bench
+        )
 
     def test_ray(self):
         """With a stand-in for Ray Data, which runs the calls that are made here."""

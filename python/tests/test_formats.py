@@ -166,7 +166,7 @@ class Hooks(TestCase):
         want = lambda x: np.concatenate([part[n:] for part, n in zip(rows(r, x), begins)])
         mask = want(r.mask)
         self.assertEqual(got["token_ids"].tolist(), want(r.token_ids).tolist())
-        self.assertEqual(got["response_mask"].astype(bool).tolist(), mask.tolist())
+        self.assertEqual(got["mask"].astype(bool).tolist(), mask.tolist())
         for name in ("old_logprobs", *more):
             self.assertBits(got[name].astype(np.float32)[mask], want(getattr(r, name))[mask])
 
