@@ -218,29 +218,6 @@ class Hooks(TestCase):
         self.assertBits(got["reward"].astype(np.float32), r.rewards)
         self.assertResponses(got, [0] * len(r.rewards))
 
-    def test_slime(self):
-        r, begins = self.rollouts, prompts(self.rollouts)
-        samples = [
-            {
-                "group_index": int(group),
-                "reward": float(reward),
-                "tokens": ids.tolist(),
-                "response_length": len(ids) - n,
-                "loss_mask": mask[n:].tolist(),
-                "rollout_log_probs": logprobs[n:].tolist(),
-            }
-            for group, reward, ids, mask, logprobs, n in zip(
-                r.group_ids, r.rewards, *(rows(r, x) for x in (r.token_ids, r.mask.astype(int), r.old_logprobs)), begins
-            )
-        ]
-        torch.save({"rollout_id": 1, "samples": samples}, "1.pt")
-        with mock.patch.object(sys, "argv", ["", "1.pt", "1.jsonl"]):
-            exec(block("python", '["samples"]'), {})
-        got = recorded(self.lines())
-        self.assertEqual(got["group_id"].tolist(), r.group_ids.tolist())
-        self.assertBits(got["reward"].astype(np.float32), r.rewards)
-        self.assertResponses(got, [0] * len(begins))
-
 
 if __name__ == "__main__":
     unittest.main()
