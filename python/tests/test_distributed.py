@@ -18,16 +18,14 @@ from support import ROOT, TESTDATA, read_safetensors, run_python, write_safetens
 import reweight
 from reweight import distributed
 
-SHARDS = 48
 
-
-def write_shards(folder):
-    """Writes the rollouts of testdata to files of two or three trajectories: every group is
-    in several. Returns their names."""
+def write_shards(folder, shards):
+    """Writes the rollouts of testdata to so many files, whose names it returns. Their groups
+    have 16 trajectories."""
     arrays, _ = read_safetensors(TESTDATA / "frozenlake.safetensors")
     offsets = arrays["seq_offsets"]
     trajectories, tokens = len(offsets) - 1, int(offsets[-1])
-    cuts = np.linspace(0, trajectories, SHARDS + 1).astype(int)
+    cuts = np.linspace(0, trajectories, shards + 1).astype(int)
     names = []
     for first, end in zip(cuts, cuts[1:]):
         part = {"seq_offsets": offsets[first : end + 1] - offsets[first]}
@@ -57,7 +55,7 @@ class TestCase(unittest.TestCase):
         cls.bench = str(cls.folder / "bench")
         subprocess.run(["go", "build", "-o", cls.bench, "./cmd/bench"], cwd=ROOT, check=True)
         (cls.folder / "shards").mkdir()
-        cls.files = write_shards(cls.folder / "shards")
+        cls.files = write_shards(cls.folder / "shards", 48)
         cls.want = cls.folder / "one-process"
         cls.want.mkdir()
         merged = distributed.merge([distributed.partial(f, bench=cls.bench) for f in cls.files], bench=cls.bench)
@@ -193,6 +191,7 @@ DASK = """
 import json, os, sys, logging
 from distributed import Client, LocalCluster
 from reweight import distributed
+
 
 def main(folder, bench, killer, files):
     said = {}
