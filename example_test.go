@@ -10,7 +10,7 @@ import (
 
 // The weights of ActFocus on real rollouts.
 func Example() {
-	file, err := rollout.OpenFile("testdata/frozenlake-small.safetensors")
+	file, err := rollout.Open("testdata/frozenlake-small.safetensors")
 	check(err)
 	batch, err := file.Batch()
 	check(err)
@@ -36,7 +36,7 @@ func check(err error) {
 // weights. grad is the gradient with respect to each token's log-
 // probability.
 func ExampleWorkspace_Loss() {
-	file, err := rollout.OpenFile("testdata/frozenlake-small.safetensors")
+	file, err := rollout.Open("testdata/frozenlake-small.safetensors")
 	check(err)
 	batch, err := file.Batch()
 	check(err)

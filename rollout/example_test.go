@@ -18,10 +18,10 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	f, err := rollout.OpenFile("../testdata/frozenlake.safetensors")
+	source, err := rollout.Open("../testdata/frozenlake.safetensors")
 	check(err)
-	defer f.Close()
-	batch, err := f.Batch()
+	defer source.Close()
+	batch, err := source.Batch()
 	check(err)
 	fmt.Println(batch.Trajectories(), "trajectories of", batch.Tokens(), "tokens")
 

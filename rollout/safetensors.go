@@ -1,9 +1,14 @@
-// Package rollout reads and writes packed batches of rollouts as safetensors
-// files, and derives arrays from the logits that a file has in their place.
+// Package rollout reads the rollouts that trainers and servers write, as one batch or
+// trajectory by trajectory, and writes them. It also derives arrays from the logits that
+// a file has in their place.
 //
-// Each array of a batch is the tensor of its Name in reweight.Batch.Arrays.
-// File.Batch says which dtypes it may have. Other tensors and the metadata of a
-// file have no effect.
+// Open reads files of all formats: safetensors, npz, JSON Lines, the dumps of trainers
+// and the responses of servers. docs/formats.md lists them. What a source lacks and can
+// be computed is computed, and Source.Report says so.
+//
+// OpenFile reads one safetensors file, and Write writes one. There each array of a batch
+// is the tensor of its Name in reweight.Batch.Arrays, and File.Batch says which dtypes
+// it may have. Other tensors have no effect.
 //
 // An error about a file begins with the file's path. If an array of a batch is
 // wrong, the error names the array as the file does: "rewards[3] is NaN, want a
