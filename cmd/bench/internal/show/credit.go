@@ -51,6 +51,8 @@ func NewCredit(b *reweight.Batch, signal reweight.Signal) (Credit, error) {
 		if err := ws.AEM(c.Factors, b, reweight.DefaultAEM); err != nil {
 			return c, err
 		}
+	} else if len(b.Entropy) == 0 && len(b.OldLogprobs) > 0 {
+		note("AEM is left out: %v. With -surprisal-entropy it takes old_logprobs instead.", err)
 	} else {
 		note("AEM is left out: %v.", err)
 	}

@@ -136,11 +136,11 @@ func TestMissing(t *testing.T) {
 	}{
 		{func(r *rollout.Trajectory) { r.RefEnergy = nil }, "", "ActFocus is left out: ref_energy is missing, and cannot be derived without ref_logits. With -signal surprisal it takes old_logprobs instead."},
 		{func(r *rollout.Trajectory) { r.RefEnergy, r.OldLogprobs = nil, nil }, "mean surprisal", "ActFocus is left out: ref_energy is missing, and cannot be derived without ref_logits."},
-		{func(r *rollout.Trajectory) { r.Entropy = nil }, "mean entropy|AEM factor", "AEM is left out: entropy is missing, and cannot be derived without old_logits."},
+		{func(r *rollout.Trajectory) { r.Entropy = nil }, "mean entropy|AEM factor", "AEM is left out: entropy is missing, and cannot be derived without old_logits. With -surprisal-entropy it takes old_logprobs instead."},
 		{func(r *rollout.Trajectory) { r.SpanIDs = nil }, "AEM factor", "AEM is left out: span_ids is missing."},
 		{func(r *rollout.Trajectory) { r.Rewards = nil }, "advantage", "Advantages are left out: rewards is missing."},
 		{func(r *rollout.Trajectory) { r.GroupIDs = nil }, "advantage|AEM factor", "Advantages are left out: group_ids is missing."},
-		{func(r *rollout.Trajectory) { r.RefEnergy, r.Entropy = nil, nil }, "reasoning weighs|action weighs|mean entropy|AEM factor", "AEM is left out: entropy is missing, and cannot be derived without old_logits."},
+		{func(r *rollout.Trajectory) { r.RefEnergy, r.Entropy = nil, nil }, "reasoning weighs|action weighs|mean entropy|AEM factor", "AEM is left out: entropy is missing, and cannot be derived without old_logits. With -surprisal-entropy it takes old_logprobs instead."},
 		{func(r *rollout.Trajectory) { r.Rewards, r.Advantages = nil, make([]float32, len(r.Role)) }, "", "The advantages are the file's own, because rewards is missing."},
 		{func(r *rollout.Trajectory) { r.TokenIDs = nil }, "", "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts."},
 		{func(r *rollout.Trajectory) {
