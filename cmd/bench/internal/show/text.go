@@ -239,7 +239,7 @@ func (l *layout) put(label string, c cell, room int) {
 			part, width = "", 0
 		}
 		if c.mark != "" && (blank || graphemes.Value() != " ") {
-			l.under.WriteString(strings.Repeat(" ", l.at+width-l.marked) + c.mark)
+			l.under.WriteString(strings.Repeat(" ", max(0, l.at+width-l.marked)) + c.mark)
 			l.marked = l.at + width + 1
 			c.mark = ""
 		}

@@ -60,4 +60,9 @@ func TestBytes(t *testing.T) {
 	if len(byteOf) != 256 || len(seen) != 256 {
 		t.Errorf("%d characters for %d bytes", len(byteOf), len(seen))
 	}
+	for r, want := range map[rune]byte{'!': '!', 'Ā': 0, 'Ġ': ' ', 'ġ': 0x7f, 'ł': 0xa0, 'Ń': 0xad, '®': 0xae, 'ÿ': 0xff} {
+		if byteOf[r] != want {
+			t.Errorf("%c is %#x, want %#x", r, byteOf[r], want)
+		}
+	}
 }
