@@ -99,11 +99,11 @@ func (l *layout) styled(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// paragraph writes words in lines.
+// paragraph writes words in lines, each of which may begin with any of them.
 func (l *layout) paragraph(text string) {
 	var parts [][2]string
 	for word := range strings.FieldsSeq(printable.Line(text)) {
-		parts = append(parts, [2]string{"", word})
+		parts = append(parts, [2]string{"", printable.Line(word)})
 	}
 	l.parts("", " ", parts)
 }

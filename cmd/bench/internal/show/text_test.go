@@ -165,6 +165,7 @@ func TestLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPage(t)
 		columns := rapid.IntRange(24, 90).Draw(t, "columns")
+		p.Trajectories[0].Title = "A title that is longer than a line " + strings.Join(rapid.SliceOf(rapid.SampledFrom(hostile)).Draw(t, "title"), " ")
 		var plain, coloured bytes.Buffer
 		if err := errors.Join(p.Write(&plain, columns, false), p.Write(&coloured, columns, true)); err != nil {
 			t.Fatal(err)
@@ -179,7 +180,7 @@ func TestLines(t *testing.T) {
 				t.Fatalf("%q", line)
 			}
 			gutter, rest, ok := strings.Cut(line, " | ")
-			if !ok {
+			if !ok || len(gutter) > 5 {
 				continue
 			}
 			if w := displaywidth.String(line); w > columns {
