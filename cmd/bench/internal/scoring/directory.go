@@ -331,11 +331,11 @@ func (d *directory) summary() *Summary {
 // Write prints the summary for people.
 func (s *Summary) Write(w io.Writer) error {
 	n := func(i int64) string { return humanize.Comma(i) }
-	fmt.Fprintf(w, "%s files scored as one batch: %s tokens in %s trajectories of %s groups, %s responses\n",
-		n(int64(s.Files)), n(s.Tokens), n(s.Trajectories), n(int64(s.Groups)), n(int64(s.Spans)))
-	fmt.Fprintf(w, "%s action tokens; their signal, %s: mean %s nats, standard deviation %s\n",
+	fmt.Fprintf(w, "Scored as one batch: files %s, groups %s, trajectories %s, responses %s, tokens %s\n",
+		n(int64(s.Files)), n(int64(s.Groups)), n(s.Trajectories), n(int64(s.Spans)), n(s.Tokens))
+	fmt.Fprintf(w, "Action tokens: %s; their signal, %s: mean %s nats, standard deviation %s\n",
 		n(s.Actions), s.Signal, cli.Small(float64(s.Mean)), cli.Small(float64(s.Deviation)))
-	_, err := fmt.Fprintf(w, "Weights and advantages of each are in %s: %s written, %s there before\n",
+	_, err := fmt.Fprintf(w, "Weights and advantages are in %s: files written %s, there before %s\n",
 		printable.Text(s.Directory), n(int64(s.Written)), n(int64(s.Files-s.Written)))
 	if len(s.Estimates) > 0 {
 		text := fmt.Sprintf("The entropy of %s is %v", printable.Text(s.Estimates[0].File), s.Estimates[0])

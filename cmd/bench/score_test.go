@@ -1,0 +1,410 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// runScore runs a command that succeeds, and returns what it prints.
+func runScore(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), args, &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("bench %q: status %d: %s", args, status, stderr.String())
+	}
+	return stdout.String()
+}
+
+// refused fails unless a command ends with status 2 and one line that has the text.
+func refused(t *testing.T, want string, args ...string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), args, &stdout, &stderr, nil)
+	if s := stderr.String(); status != 2 || strings.Count(s, "\n") != 1 || !strings.Contains(s, want) || stdout.Len() > 0 {
+		t.Errorf("bench %q: status %d, stderr %q, want %q; printed %q", args, status, s, want, stdout.String())
+	}
+}
+
+// lakeShards writes the trajectories of testdata, n in a file, and returns the names of the
+// files, which look as if they were an hour old.
+func lakeShards(t *testing.T, n int) []string {
+	t.Helper()
+	src, err := rollout.Open(filepath.Join("..", "..", "testdata", "frozenlake.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dir := t.TempDir()
+	var names []string
+	var w *rollout.Writer
+	end := func() {
+		if w == nil {
+			return
+		}
+		if err := w.Close(nil); err != nil {
+			t.Fatal(err)
+		}
+		age(t, names[len(names)-1])
+	}
+	for s := 0; ; s++ {
+		tr, err := src.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s%n == 0 {
+			end()
+			names = append(names, filepath.Join(dir, fmt.Sprintf("shard-%03d.safetensors", s/n)))
+			if w, err = rollout.NewWriter(names[len(names)-1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Add(tr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	return names
+}
+
+// age makes a file look an hour old.
+func age(t *testing.T, name string) {
+	t.Helper()
+	then := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(name, then, then); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contents returns the files of a directory whose names end so.
+func contents(t *testing.T, dir, suffix string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[e.Name()] = string(data)
+		}
+	}
+	return all
+}
+
+// tensorsOf returns the tensors of scores, joined in the order of the files.
+func tensorsOf(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var header map[string]json.RawMessage
+		n := 8 + int(data[0]) + int(data[1])<<8
+		decode(t, data[8:n], &header)
+		for tensor, text := range header {
+			if tensor == "__metadata__" || tensor == "seq_offsets" {
+				continue
+			}
+			var is struct {
+				DType   string
+				Offsets [2]int `json:"data_offsets"`
+			}
+			if err := json.Unmarshal(text, &is); err != nil {
+				t.Fatal(err)
+			}
+			all[tensor] += string(data[n:][is.Offsets[0]:is.Offsets[1]])
+		}
+	}
+	return all
+}
+
+// TestScorePieces: the three commands, whatever the split, give what bench reweight gives
+// in a directory.
+func TestScorePieces(t *testing.T) {
+	whole := filepath.Join("..", "..", "testdata", "frozenlake.safetensors")
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	runScore(t, "reweight", whole, "-o", in("all"), "-scope", "batch", "-beta", "0.7")
+	want := tensorsOf(t, in("all/frozenlake.safetensors.safetensors"))
+	if len(want["weights"]) != 4*18308 || len(want["advantages"]) != 4*18308 || len(want) != 2 {
+		t.Fatalf("%d tensors of %d and %d bytes", len(want), len(want["weights"]), len(want["advantages"]))
+	}
+	shards := lakeShards(t, 19)
+	var partials []string
+	for i, name := range shards {
+		partials = append(partials, in(fmt.Sprint("partial-", i)))
+		if printed := runScore(t, "score", "partial", "-scope", "batch", "-o", partials[i], name); printed != "" {
+			t.Errorf("printed %q", printed)
+		}
+	}
+	write := func(name, text string) string {
+		if err := os.WriteFile(in(name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return in(name)
+	}
+	left := write("left", runScore(t, append([]string{"score", "merge"}, partials[:3]...)...))
+	merged := write("merged", runScore(t, append([]string{"score", "merge", left}, partials[3:]...)...))
+	if once := runScore(t, append([]string{"score", "partial"}, shards...)...); once != contents(t, dir, "merged")["merged"] {
+		t.Error("the statistics of all files at once differ from merged ones")
+	}
+	var outputs []string
+	for i, name := range shards {
+		outputs = append(outputs, in(fmt.Sprint(i, ".safetensors")))
+		runScore(t, "score", "apply", "-merged", merged, "-scope", "batch", "-beta", "0.7", name, "-o", outputs[i])
+	}
+	if got := tensorsOf(t, outputs...); !maps.Equal(got, want) {
+		t.Error("scores depend on the split")
+	}
+	f, err := rollout.OpenFile(outputs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var shapes []string
+	for _, tensor := range f.Tensors() {
+		shapes = append(shapes, fmt.Sprint(tensor.Name, tensor.DType, len(tensor.Shape)))
+	}
+	if got := fmt.Sprint(shapes); got != "[seq_offsetsI641 weightsF321 advantagesF321]" {
+		t.Errorf("the output has %s", got)
+	}
+
+	refused(t, "is there twice", "score", "merge", left, partials[0])
+	refused(t, "not of this file, or it has changed", "score", "apply", "-merged", left, shards[5], "-o", in("x.safetensors"))
+	refused(t, "of the signal energy, not of surprisal", "score", "apply", "-signal", "surprisal", "-merged", merged, shards[5], "-o", in("x.safetensors"))
+	refused(t, "left: reweight_partial is 9, want 1", "score", "merge", write("left", `{"reweight_partial":9}`))
+	refused(t, "left: unexpected end of JSON input", "score", "merge", write("left", ""))
+	refused(t, "merged is the input file", "score", "merge", merged, "-o", merged)
+	refused(t, "merged is the input file", "score", "apply", "-merged", merged, shards[0], "-o", merged)
+	if _, err := os.Stat(in("x.safetensors")); err == nil {
+		t.Error("a refused command has written")
+	}
+}
+
+func TestScoreUse(t *testing.T) {
+	file := filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"bench score: want partial, merge or apply", nil},
+		{`bench score: "split" is no command`, []string{"split"}},
+		{"bench score partial: no files given", []string{"partial"}},
+		{"bench score merge: no files given", []string{"merge"}},
+		{"bench score apply: no -merged given", []string{"apply", file, "-o", "x"}},
+		{"bench score apply: no -o given", []string{"apply", file, "-merged", "x"}},
+		{"bench score apply: no FILE given", []string{"apply", "-o", "x.safetensors", "-merged", "x"}},
+		{`unexpected argument "b"`, []string{"apply", "-o", "x", "-merged", "x", "a", "b"}},
+		{"-lambda is 81, want 0 to 80", []string{"partial", "-lambda", "81", file}},
+		{"-scope is \"moon\"", []string{"partial", "-scope", "moon", file}},
+		{"-entropy-width is NaN", []string{"partial", "-entropy-width", "NaN", file}},
+		{"-vocab is 0", []string{"partial", "-vocab", "0", file}},
+		{"-o is empty", []string{"partial", "-o", "", file}},
+		{"no/none: no such file", []string{"merge", "no/none"}},
+		{"not a regular file", []string{"merge", "."}},
+		{"flag provided but not defined: -clip-low", []string{"partial", "-clip-low", "0.1", file}},
+	} {
+		refused(t, c.want, append([]string{"score"}, c.args...)...)
+	}
+	for _, args := range [][]string{{"-h"}, {"partial", "-h"}, {"merge", "-h"}, {"apply", "-h"}} {
+		if text := runScore(t, append([]string{"score"}, args...)...); !strings.HasPrefix(text, "Usage:") {
+			t.Errorf("%v: %q", args, text)
+		}
+	}
+}
+
+// TestDirectory: what is there is not done again, unless the files, the options or the
+// batch are others.
+func TestDirectory(t *testing.T) {
+	shards := lakeShards(t, 19)
+	dir := filepath.Join(t.TempDir(), "new", "scores")
+	score := func(args ...string) scoring.Summary {
+		t.Helper()
+		var s scoring.Summary
+		decode(t, []byte(runScore(t, append([]string{"reweight", "-format", "json", "-o", dir}, args...)...)), &s)
+		return s
+	}
+	s := score(shards...)
+	if s.Files != 7 || s.Written != 7 || s.Tokens != 18308 || s.Trajectories != 128 || s.Groups != 8 || s.Spans != 391 || s.Actions != 387 || s.Signal != "energy" {
+		t.Errorf("%+v", s)
+	}
+	first := contents(t, dir, "")
+	if len(first) != 14 {
+		t.Errorf("the directory has %v", slices.Sorted(maps.Keys(first)))
+	}
+	leftover := filepath.Join(dir, "reweight-0123456789abcdef-weights.tmp")
+	other := filepath.Join(dir, "reweight-mine.tmp")
+	for _, name := range []string{leftover, other} {
+		if err := os.WriteFile(name, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Reverse(shards)
+	if s = score(shards...); s.Written != 0 {
+		t.Errorf("a second run has written %d files", s.Written)
+	}
+	if _, err := os.Stat(leftover); err == nil {
+		t.Error("what a killed run left is still there")
+	}
+	if err := os.Remove(other); err != nil {
+		t.Error("a file of somebody is gone: ", err)
+	}
+	if !maps.Equal(contents(t, dir, ""), first) {
+		t.Error("a second run has changed files")
+	}
+	if s = score(append(shards, "-alpha", "0.2")...); s.Written != 7 {
+		t.Errorf("with another option %d files are written, want 7", s.Written)
+	}
+	if s = score(append(shards, "-signal", "surprisal")...); s.Written != 7 || s.Signal != "surprisal" {
+		t.Errorf("with another signal %+v", s)
+	}
+	// Without one file the batch is another, and its statistics are not needed again.
+	if err := os.Remove(filepath.Join(dir, filepath.Base(shards[0])+".partial.json")); err != nil {
+		t.Fatal(err)
+	}
+	if s = score(shards[1:]...); s.Files != 6 || s.Written != 6 {
+		t.Errorf("without a file %+v", s)
+	}
+	score(shards...)
+	if !maps.Equal(contents(t, dir, ""), first) {
+		t.Error("the files differ from those of the first run")
+	}
+
+	// A file that was changed, with or without its time, and statistics that were.
+	data, err := os.ReadFile(shards[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := bytes.Index(data, []byte("rewards"))
+	var at [2]int
+	fmt.Sscanf(string(data[i+bytes.Index(data[i:], []byte("offsets")):]), "offsets\":[%d,%d]", &at[0], &at[1])
+	rewards := data[8+int(data[0])+int(data[1])<<8:][at[0]:at[1]]
+	copy(rewards, []byte{0, 0, 0, 0x41}) // 8
+	if err := os.WriteFile(shards[2], data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if s = score(shards...); s.Written != 7 {
+		t.Errorf("with another reward %d files are written", s.Written)
+	}
+	if name := filepath.Base(shards[2]); contents(t, dir, "partial.json")[name+".partial.json"] != first[name+".partial.json"] {
+		t.Error("statistics of a file that was changed just now are saved")
+	}
+	age(t, shards[2])
+	if s = score(shards...); s.Written != 0 {
+		t.Errorf("with the same reward %d files are written", s.Written)
+	}
+	for _, text := range []string{"", "{", `{"partial":{}}`, "\x00"} {
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(shards[3])+".partial.json"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if s = score(shards...); s.Written != 0 {
+			t.Errorf("with spoiled statistics %d files are written", s.Written)
+		}
+	}
+	if text := runScore(t, append([]string{"reweight", "-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") ||
+		!strings.Contains(text, "files written 0, there before 7") {
+		t.Error(text)
+	}
+	// A directory stands for its files.
+	if s = score(filepath.Dir(shards[0])); s.Files != 7 || s.Written != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDirectoryRefuses: what would lose a file, or is no batch, is refused in one line.
+func TestDirectoryRefuses(t *testing.T) {
+	shards := lakeShards(t, 64)
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	data, err := os.ReadFile(shards[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(name string) string {
+		if err := os.MkdirAll(filepath.Dir(in(name)), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(in(name), data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return in(name)
+	}
+	all := func(dir string, args ...string) []string { return append([]string{"reweight", "-o", dir}, args...) }
+	refused(t, "is an input: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
+	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
+	refused(t, "is there and has no scores: it would be lost", all(in("a"), place("a/x.safetensors.safetensors"), place("b/x.safetensors"))...)
+	refused(t, "have the same trajectories: a file counts once", all(in("out"), shards[0], place("copy.safetensors"))...)
+	refused(t, "-clip-low means nothing where -o is a directory", all(in("out"), shards[0], "-clip-low", "0.3")...)
+	refused(t, "-: no such file", all(in("out"), "-")...)
+	refused(t, "no such file", all(in("out"), in("none"))...)
+	refused(t, "named twice", all(in("out"), shards[0], shards[0])...)
+	refused(t, "-o: "+in("copy.safetensors"), all(in("copy.safetensors/out"), shards[0])...)
+	data = data[:len(data)-1]
+	refused(t, "short.safetensors: ", all(in("out"), shards[1], place("short.safetensors"))...)
+	for name := range contents(t, in("out"), "") {
+		if !strings.HasSuffix(name, ".partial.json") {
+			t.Errorf("a refused command has left %s", name)
+		}
+	}
+}
+
+// TestDirectoryEstimates: entropies without bounds are refused, and marked in what is
+// written if they are taken.
+func TestDirectoryEstimates(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "x.jsonl")
+	var text strings.Builder
+	for i := range 6 {
+		fmt.Fprintf(&text, `{"token_ids":[1,2,3,%d],"mask":[0,1,1,1],"old_logprobs":[0,-0.5,-%d,-1],"rewards":%d,"group_id":%d}`+"\n", i, i+1, i%3, i/3)
+	}
+	if err := os.WriteFile(name, []byte(text.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out")
+	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "reweight", "-o", out, name)
+	refused(t, "x.jsonl:1: entropy is missing", "reweight", "-o", out, name, "-signal", "surprisal")
+	refused(t, "-surprisal-entropy estimates it", "score", "partial", name, "-signal", "surprisal")
+	flags := []string{"-signal", "surprisal", "-surprisal-entropy", name}
+	const wide = "x.jsonl: entropy is estimated from surprisal, without bounds, which is too wide for AEM: -entropy-width Inf takes it"
+	refused(t, wide, append([]string{"reweight", "-o", out}, flags...)...)
+	refused(t, wide, append([]string{"score", "partial"}, flags...)...)
+	flags = append(flags, "-entropy-width", "Inf")
+	if printed := runScore(t, append([]string{"reweight", "-o", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
+		t.Errorf("printed %s", printed)
+	}
+	if printed := runScore(t, append([]string{"reweight", "-format", "json", "-o", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
+		t.Errorf("printed %s", printed)
+	}
+	if printed := runScore(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
+		t.Errorf("printed %s", printed)
+	}
+	f, err := rollout.OpenFile(filepath.Join(out, "x.jsonl.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if m := f.Metadata(); m["entropy"] != "estimated from surprisal" || m["entropy_width"] != "+Inf" {
+		t.Errorf("metadata %v", m)
+	}
+}
