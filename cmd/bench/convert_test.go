@@ -3,15 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/rollout"
@@ -333,33 +332,123 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestConvertKilled: a process that is killed leaves no output, nor anything else where
-// open files can lose their names; one that is interrupted leaves nothing and says so.
-func TestConvertKilled(t *testing.T) {
-	if runtime.GOOS == "windows" || testing.Short() {
-		t.Skip("sends signals to a process that waits for its input")
+// primeLines are the trajectories of a batch as prime-rl's trainer exports them, with
+// their rewards and groups added, and also with what no reader knows.
+func primeLines(t *testing.T, b *reweight.Batch) string {
+	t.Helper()
+	var text strings.Builder
+	for s := range b.Trajectories() {
+		begin, end := b.SeqOffsets[s], b.SeqOffsets[s+1]
+		n := int(end - begin)
+		mask, zeros := make([]int, n), make([]float32, n)
+		for i, role := range b.Role[begin:end] {
+			if role != reweight.RoleMasked {
+				mask[i] = 1
+			}
+		}
+		fmt.Fprintf(&text, `{"unknown": {"x" : 1.50e0}, "token_ids": %s, "loss_mask": %s,  "advantages": %s, "inference_logprobs": %s, "trainer_logprobs": %s, "entropy": %s, "reward": %v, "group_id": "g%d", "z": "}\u00e9" }`+"\n",
+			marshal(t, b.TokenIDs[begin:end]), marshal(t, mask), marshal(t, zeros), marshal(t, b.OldLogprobs[begin:end]), marshal(t, b.Logprobs[begin:end]), marshal(t, b.Entropy[begin:end]),
+			b.Rewards[s], b.GroupIDs[s])
 	}
-	canStart(t)
+	return text.String()
+}
+
+// TestReweightLines: the results are written into the lines of the input, and nothing
+// else in them changes; the results are those of the safetensors file.
+func TestReweightLines(t *testing.T) {
 	dir := t.TempDir()
-	for _, signal := range []os.Signal{os.Kill, syscall.SIGTERM} {
-		read, write, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
+	b := batchOf(t, lake("frozenlake-small.safetensors"))
+	in := filepath.Join(dir, "rank_0.jsonl")
+	lines := primeLines(t, b)
+	if err := os.WriteFile(in, []byte(lines), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"-signal", "surprisal", "-action-open", "6", "-action-close", "7"}
+	want := filepath.Join(dir, "want.safetensors")
+	same := *b
+	same.RefEnergy, same.Role = nil, slices.Clone(b.Role)
+	same.Role[4285] = reweight.RoleAction // by its tags, in a turn that the environment did not take
+	both := runJSON(t, append(flags, "-o", want, write(t, rollout.Tensors(&same)))...)
+	both.File = ""
+	tensors := readF32(t, want)
+	for _, name := range []string{"out.jsonl", "out.jsonl.gz", "out.jsonl.zst"} {
+		out := filepath.Join(dir, name)
+		got := runJSON(t, append(flags, "-o", out, in)...)
+		if got.File = ""; marshal(t, got) != marshal(t, both) {
+			t.Errorf("%s\nwant\n%s", marshal(t, got), marshal(t, both))
 		}
-		fifo := filepath.Join(t.TempDir(), "fifo")
-		_ = fifo
-		c := command("convert", lake("frozenlake-small.safetensors"), "-", filepath.Join(dir, "out.safetensors"))
-		var stderr bytes.Buffer
-		c.Stdin, c.Stderr = read, &stderr
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
+		if again := runJSON(t, append(flags, out)...); again.AEM.Loss != both.AEM.Loss { // it is still a file of prime-rl's
+			t.Errorf("%s: loss %v, want %v", name, again.AEM.Loss, both.AEM.Loss)
 		}
-		read.Close()
-		time.Sleep(300 * time.Millisecond)
-		c.Process.Signal(signal)
-		time.Sleep(300 * time.Millisecond)
-		write.Close()
-		c.Wait()
-		t.Log(c.ProcessState, stderr.String())
+	}
+	file, err := os.ReadFile(filepath.Join(dir, "out.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := regexp.MustCompile(`"(advantages|weights|grad_logprobs)": ?\[([^]]*)\]`)
+	before, after := strings.Split(lines, "\n"), strings.Split(string(file), "\n")
+	for s := range b.Trajectories() {
+		for _, list := range lists.FindAllStringSubmatch(after[s], -1) {
+			var got []float32
+			if err := json.Unmarshal([]byte("["+list[2]+"]"), &got); err != nil || !slices.Equal(got, tensors[list[1]][b.SeqOffsets[s]:b.SeqOffsets[s+1]]) {
+				t.Errorf("line %d: %s differs, %v", s, list[1], err)
+			}
+		}
+		got, was := lists.ReplaceAllString(after[s], `"$1"`), lists.ReplaceAllString(before[s], `"$1"`)
+		if want := strings.TrimSuffix(was, " }") + `,"weights","grad_logprobs" }`; got != want {
+			t.Errorf("line %d is\n%s\nwant\n%s", s, got, want)
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d lines, want %d", len(after), len(before))
+	}
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, "x.jsonl"), lake("frozenlake-small.safetensors")}, &stdout, &stderr, nil)
+	if want := "bench reweight: -o: " + filepath.Join(dir, "x.jsonl") + ": only 0 of the 6272 tokens come from lines of JSON"; status != 2 || !strings.HasPrefix(stderr.String(), want) {
+		t.Errorf("status %d, %q", status, stderr.String())
+	}
+}
+
+// TestConvertDerived: what is printed of a file that lacks much.
+func TestConvertDerived(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file, err := rollout.Parse(testdata.FrozenLakeSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := file.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.ReplaceAll(primeLines(t, b), `"entropy"`, `"entropies\u001b"`)
+	if err := os.WriteFile("in.jsonl", []byte(lines), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	const want = `out.safetensors: 6,272 tokens in 32 trajectories of 4 groups, from 1 file of prime-rl token_exports
+
+array         where it comes from
+--------------------------------------------------------
+role          derived from mask and tags
+group_ids     given
+rewards       given
+span_ids      derived from mask
+token_ids     given
+entropy       estimated from surprisal, without bounds
+old_logprobs  given
+logprobs      given
+advantages    given
+
+Dropped: entropies\x1b, unknown, z
+`
+	got := convert(t, "-surprisal-entropy", "-action-open", "6", "-action-close", "7", "in.jsonl", "out.safetensors")
+	if got != want {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+	for _, out := range []string{"out.npz", "out.jsonl"} {
+		var stdout, stderr bytes.Buffer
+		status := run(t.Context(), []string{"convert", "-surprisal-entropy", "in.jsonl", out}, &stdout, &stderr, nil)
+		if want := "bench convert: " + out + ": entropy is an estimate, and only .safetensors has a place that says so\n"; status != 2 || stderr.String() != want {
+			t.Errorf("status %d, %q, want %q", status, stderr.String(), want)
+		}
 	}
 }

@@ -1,0 +1,71 @@
+//go:build !js && !plan9
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestConvertKilled: a process that is killed leaves no output, nor anything else where
+// open files can lose their names; one that is told to end leaves nothing and says so.
+func TestConvertKilled(t *testing.T) {
+	if runtime.GOOS == "windows" || testing.Short() {
+		t.Skip("sends signals to a process that waits for its input")
+	}
+	canStart(t)
+	in := filepath.Join(t.TempDir(), "in.jsonl")
+	convert(t, lake("frozenlake-small.safetensors"), in)
+	lines, err := os.ReadFile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, signal := range []os.Signal{os.Kill, syscall.SIGTERM} {
+		c := command("convert", "-", filepath.Join(dir, "out.safetensors"))
+		var stderr bytes.Buffer
+		c.Stderr = &stderr
+		input, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := input.Write(lines); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 { // until it has begun to write, where that can be seen
+			open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", c.Process.Pid))
+			if slices.ContainsFunc(open, func(fd string) bool { name, _ := os.Readlink(fd); return strings.Contains(name, "reweight-") }) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := c.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if signal != os.Kill {
+			time.Sleep(100 * time.Millisecond)
+			input.Write(lines) // ends the wait for more input
+		}
+		input.Close()
+		if err := c.Wait(); err == nil {
+			t.Errorf("%v: no error", signal)
+		}
+		if want := "bench convert: interrupted: nothing is written\n"; signal != os.Kill && (c.ProcessState.ExitCode() != 130 || stderr.String() != want) {
+			t.Errorf("%v: %v, %q", signal, c.ProcessState, stderr.String())
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%v: left behind: %v, %v", signal, left, err)
+		}
+	}
+}
