@@ -62,6 +62,9 @@ func parseOpenAI(s *jsonscan.Scanner, line int) ([]*record, error) {
 	if len(r.choices) == 0 {
 		return nil, errors.New("choices is missing or empty, want the choices of a response")
 	}
+	if r.id == "" && len(r.choices) > 1 {
+		r.id = r.digest()
+	}
 	records := make([]*record, len(r.choices))
 	for i, c := range r.choices {
 		rec, err := r.record(c)
@@ -340,7 +343,7 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	}
 	if c.prompt.n == 0 {
 		if c.key = r.promptText; c.key == "" && len(r.choices) > 1 {
-			c.key = "response " + r.key()
+			c.key = "response " + r.id
 		}
 	}
 	return c.generation.record()
@@ -432,15 +435,18 @@ func (c *openAIChoice) setTokens(prompt int) error {
 	return nil
 }
 
-// key returns a text that only this response has.
-func (r *openAIResponse) key() string {
-	if r.id != "" {
-		return r.id
-	}
+// digest returns a text that hardly another response has.
+func (r *openAIResponse) digest() string {
 	h := sha256.New()
+	add := func(name string, logprob float32) {
+		h.Write(binary.LittleEndian.AppendUint32([]byte(name), math.Float32bits(logprob)))
+	}
 	for _, c := range r.choices {
 		for _, token := range c.tokens {
-			h.Write(binary.LittleEndian.AppendUint32([]byte(token.name), math.Float32bits(token.logprob)))
+			add(token.name, token.logprob)
+		}
+		for i, name := range c.names[:min(len(c.names), len(c.logprobs))] {
+			add(name, c.logprobs[i])
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])

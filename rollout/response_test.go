@@ -305,14 +305,22 @@ func TestChoices(t *testing.T) {
 	keys := make(map[string]int32)
 	for group := range slices.Chunk(first[:64], 16) {
 		id := l.GroupIDs[group[0].trajectory]
-		for _, prompt := range []bool{false, true} {
+		for _, kind := range []string{"chat", "completions", "id", "prompt"} {
 			var choices, rewards list
 			for _, u := range group {
-				choices = append(choices, l.chatChoice(u, 5, l.text, true))
+				choice := l.chatChoice(u, 5, l.text, true)
+				if kind == "completions" {
+					choice = l.completionChoice(u, 5, l.text, false)
+					choice["token_ids"] = l.TokenIDs[u.begin:u.end]
+				}
+				choices = append(choices, choice)
 				rewards = append(rewards, l.Rewards[u.trajectory])
 			}
 			response := dict{"choices": choices, "rewards": rewards}
-			if prompt {
+			switch kind {
+			case "id":
+				response["id"] = fmt.Sprint("response ", id)
+			case "prompt":
 				response["prompt_token_ids"] = l.TokenIDs[group[0].first:group[0].begin]
 			}
 			records := parseValue(t, response, parseOpenAI)
@@ -320,12 +328,12 @@ func TestChoices(t *testing.T) {
 				t.Fatalf("%d records of %d choices", len(records), len(group))
 			}
 			key := promptKey(records[0])
-			if before, ok := keys[key]; ok || key == "" {
+			if before, ok := keys[kind+key]; ok || key == "" {
 				t.Fatalf("group %d has key %q, which group %d has too", id, key, before)
 			}
-			keys[key] = id
+			keys[kind+key] = id
 			for i, r := range records {
-				l.check(t, "choice", r, group[i], prompt, true, true)
+				l.check(t, kind, r, group[i], kind == "prompt", true, true)
 				if promptKey(r) != key {
 					t.Fatalf("choice %d of group %d has another key", i, id)
 				}
