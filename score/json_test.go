@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -195,4 +198,50 @@ func FuzzUnmarshal(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) { checkText(t, text) })
+}
+
+// FuzzSpoiled reads partials of which some values, names or signs are others, or are
+// there twice or not at all: of more of them than of random bytes the form is right.
+func FuzzSpoiled(f *testing.F) {
+	texts := partials(f)
+	for seed := range uint64(200) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		checkText(t, spoiled(rng, texts[rng.IntN(len(texts))]))
+	})
+}
+
+var token = regexp.MustCompile(`"[^"]*"|-?[0-9.]+|[][{}:,]|null`)
+
+// spoiled changes one to three tokens of the text.
+func spoiled(rng *rand.Rand, text []byte) []byte {
+	tokens := token.FindAllString(string(text), -1)
+	for range 1 + rng.IntN(3) {
+		i, other := rng.IntN(len(tokens)), tokens[rng.IntN(len(tokens))]
+		switch rng.IntN(6) {
+		case 0:
+			tokens[i] = other
+		case 1:
+			tokens[i] += other
+		case 2:
+			tokens[i] = ""
+		case 3:
+			bad := []string{"0", "1", "-1", "9007199254740992", "9223372036854775807", "1e309", "0.5", "null", `""`, `"0x0p0"`, `"-0x1p-149"`, `"0x1p277"`, `"AACAPw=="`, `"\ud800"`, "[]", "{}", "true"}
+			tokens[i] = bad[rng.IntN(len(bad))]
+		case 4: // another digit
+			if b := []byte(tokens[i]); len(b) > 2 {
+				b[1+rng.IntN(len(b)-2)] = "0123456789abcdefp-+/=A\\"[rng.IntN(23)]
+				tokens[i] = string(b)
+			}
+		case 5: // a piece twice or not at all
+			if j := i + rng.IntN(len(tokens)-i); rng.IntN(2) == 0 {
+				tokens = slices.Insert(tokens, i, tokens[i:j]...)
+			} else if len(tokens) > j-i+1 {
+				tokens = slices.Delete(tokens, i, j)
+			}
+		}
+	}
+	return []byte(strings.Join(tokens, ""))
 }

@@ -515,3 +515,33 @@ func TestDerived(t *testing.T) {
 		t.Error("the trajectory has changed")
 	}
 }
+
+// BenchmarkOf makes the statistics of trajectories that are in memory.
+func BenchmarkOf(b *testing.B) {
+	all := trajectories(frozenLake(b))
+	tokens := 0
+	for _, t := range all {
+		tokens += t.Tokens()
+	}
+	for b.Loop() {
+		mustOf(b, Default, all)
+	}
+	b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtoken/s")
+}
+
+// BenchmarkApply scores trajectories that are in memory.
+func BenchmarkApply(b *testing.B) {
+	all := trajectories(frozenLake(b))
+	p := mustOf(b, Default, all)
+	tokens := 0
+	for b.Loop() {
+		err := apply(sourceOf(all), p, Default, func(s Scored) error {
+			tokens += s.Tokens()
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(tokens)/b.Elapsed().Seconds()/1e6, "Mtoken/s")
+}
