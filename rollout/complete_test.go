@@ -114,7 +114,8 @@ func TestTurns(t *testing.T) {
 		turnOf("ab", "cd", ofTrajectory("1"), inGroup("x")),
 		turnOf("", "e", ofTrajectory("1"), withReward(0.5)),
 		turnOf("fg", "h", ofTrajectory("1"), withReward(0.5)),
-		turnOf("ab", "c", ofTrajectory("2"), withReward(2), inGroup("y")),
+		turnOf("ab", "c", ofTrajectory("2"), withReward(2)),
+		turnOf("", "d", ofTrajectory("2"), inGroup("y")),
 		turnOf("ab", "d", withReward(3), inGroup("x")),
 		turnOf("ab", "e", withReward(3), inGroup("y")),
 	}, []*record{
@@ -146,14 +147,14 @@ func TestTurns(t *testing.T) {
 		number int32
 		file   string
 		line   int
-	}{{"x", 0, "a", 1}, {"y", 1, "a", 4}, {"x", 0, "a", 5}, {"y", 1, "a", 6}, {"x", 0, "b", 1}} {
+	}{{"x", 0, "a", 1}, {"y", 1, "a", 4}, {"x", 0, "a", 6}, {"y", 1, "a", 7}, {"x", 0, "b", 1}} {
 		g := got[i]
 		if g.Group != want.group || g.GroupIDs[0] != want.number || g.File != want.file || g.Line != want.line {
 			t.Errorf("trajectory %d: group %s, %d, at %s:%d, want %v", i, g.Group, g.GroupIDs[0], g.File, g.Line, want)
 		}
 	}
 	report := s.Report()
-	if report.Trajectories != 5 || report.Tokens != 20 || report.Groups != 2 {
+	if report.Trajectories != 5 || report.Tokens != 21 || report.Groups != 2 {
 		t.Errorf("%+v", report)
 	}
 }

@@ -139,21 +139,22 @@ func (f fields) String() string {
 	return "of the fields " + strings.Join(names, ", ")
 }
 
-// examine returns the fields of the first JSON object of the stream, which is read
-// again afterwards. It does not check the JSON: the reader does.
+// maxExamined bounds what examine reads, in bytes.
+const maxExamined = 16 << 20
+
+// examine returns the fields of the first JSON object of the stream, or those at the
+// beginning of a large one. The stream is read again from there afterwards. examine does
+// not check the JSON: the reader does.
 func (s *stream) examine() (fields, error) {
 	var read bytes.Buffer
 	x := examiner{found: make(fields)}
-	for !x.done {
+	for !x.done && read.Len() < maxExamined {
 		chunk, err := s.Peek(max(1, s.Buffered()))
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return nil, err
-		}
-		if read.Len()+len(chunk) > maxObject {
-			return nil, fmt.Errorf("the value has more than %d bytes, want at most that", maxObject)
 		}
 		x.examine(chunk)
 		read.Write(chunk)

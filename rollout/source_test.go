@@ -493,3 +493,67 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// Dumps as people have them, in one directory: an error says where it is.
+func TestSourceErrors(t *testing.T) {
+	const good = `{"role": [0, 1], "old_logprobs": [0, -1], "group_id": "g", "reward": 1}` + "\n"
+	lines := []byte(good + good)
+	b := &reweight.Batch{
+		Role: []reweight.Role{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Rewards: []float32{1},
+		SpanIDs: []int32{-1, 0}, OldLogprobs: []float32{0, -1},
+	}
+	binary := encoded(t, Tensors(b), nil)
+	b.OldLogprobs, b.Entropy = nil, []float32{0, 1}
+	other := encoded(t, Tensors(b), nil)
+	for _, c := range []struct {
+		name  string
+		files map[string][]byte
+		want  string // behind the path of the directory; "" if there is no error
+	}{
+		{"good", map[string][]byte{"a.jsonl": lines, "b.jsonl.gz": gzipped(t, lines), "c.safetensors": binary, "d.safetensors.zst": zstandard(t, binary), "e.jsonl": nil}, ""},
+		{"value", map[string][]byte{"a": []byte(good + strings.Replace(good, "-1", `"x"`, 1))}, `/a:2: old_logprobs[1] is "x", want a number`},
+		{"logprob", map[string][]byte{"a": []byte(good + strings.Replace(good, "-1", "-9999", 1))}, "/a:2: old_logprobs[1] is -9999 at a response token, which stands for a value that is missing"},
+		{"line cut off", map[string][]byte{"a": lines[:len(lines)-20]}, "/a:2: "},
+		{"gzip cut off", map[string][]byte{"a.gz": gzipped(t, lines)[:70]}, "/a.gz: the gzip data is cut off"},
+		{"Zstandard cut off", map[string][]byte{"a.zst": zstandard(t, lines)[:70]}, "/a.zst: the Zstandard data is cut off"},
+		{"arrays", map[string][]byte{"a.jsonl": lines, "b.safetensors": other}, "/b.safetensors: trajectory 0: entropy is there, but it is missing at "},
+		{"empty", map[string][]byte{"a.jsonl": lines, "b.bin": nil}, "/b.bin: empty"},
+		{"other text", map[string][]byte{"a.jsonl": lines, "b.txt": []byte("notes\n")}, `/b.txt: begins with "notes\n", `},
+	} {
+		dir := writeFiles(t, c.files)
+		s, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch, err := s.Batch()
+		switch {
+		case c.want == "" && err == nil && batch.Trajectories() == 6:
+		case c.want != "" && err != nil && strings.HasPrefix(filepath.ToSlash(err.Error()), filepath.ToSlash(dir)+c.want) && !strings.Contains(err.Error(), "\n"):
+		default:
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A line without an end in a small compressed file is an error before it fills memory.
+func TestBomb(t *testing.T) {
+	begin, spaces := []byte(`{"role": [`), bytes.Repeat([]byte{' '}, 4<<20)
+	for name, data := range map[string][]byte{
+		"a.jsonl.gz":  append(gzipped(t, begin), bytes.Repeat(gzipped(t, spaces), 20)...),
+		"a.jsonl.zst": append(zstandard(t, begin), bytes.Repeat(zstandard(t, spaces), 20)...),
+	} {
+		path := filepath.Join(writeFiles(t, map[string][]byte{name: data}), name)
+		s, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := allocated(func() { _, err = s.Batch() })
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), "expand to more than 250 times as many") || memory > 8*freeExpansion {
+			t.Errorf("%v, %d bytes of memory for %d bytes of file", err, memory, len(data))
+		}
+		s.Close()
+	}
+}

@@ -143,7 +143,7 @@ func TestExpansionLimit(t *testing.T) {
 		}
 		var n int64
 		memory := allocated(func() { n, err = io.Copy(io.Discard, s) })
-		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 1000 times as many") || n > freeExpansion+bufferSize {
+		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 250 times as many") || n > freeExpansion+bufferSize {
 			t.Errorf("%s: %d of %d bytes, %v", format, n, size, err)
 		}
 		if memory > 16<<20 {
