@@ -92,7 +92,7 @@ func BenchmarkScan(b *testing.B) {
 // of their times, and the median speed of each. The line is short, so that most readings
 // are not interrupted on a busy machine.
 func BenchmarkScanRatio(b *testing.B) {
-	line := tokenData(128, ", ")
+	line := tokenData(256, ", ")
 	var t trajectory
 	var took [len(readers)][]float64 // seconds
 	var ratios []float64

@@ -11,11 +11,6 @@ import (
 // Float reads a number and returns the float32 nearest to it, the even one of two: what
 // strconv.ParseFloat returns. A number beyond the largest float32 is an error.
 func (s *Scanner) Float() (float32, error) {
-	s.space()
-	if f, end := quickFloat(s.data, s.pos); end != 0 {
-		s.pos = end
-		return f, nil
-	}
 	switch s.Kind() {
 	case Number:
 		begin := s.pos
@@ -58,14 +53,14 @@ var specials = [...]struct {
 
 // Floats reads an array of numbers, and appends it to dst.
 func (s *Scanner) Floats(dst []float32) ([]float32, error) {
-	return appendAll(s, dst, (*Scanner).Float)
+	return appendAll(s, dst, quickFloat, (*Scanner).Float)
 }
 
 // FloatsOrNull is Floats for an array that has null in the place of some numbers. It
 // appends missing for those.
 func (s *Scanner) FloatsOrNull(dst []float32, missing float32) ([]float32, error) {
-	return appendAll(s, dst, func(s *Scanner) (float32, error) {
-		if s.peek() == 'n' {
+	return appendAll(s, dst, quickFloat, func(s *Scanner) (float32, error) {
+		if s.Kind() == Null {
 			return missing, s.literal("null")
 		}
 		return s.Float()
@@ -83,16 +78,11 @@ func (s *Scanner) Int32() (int32, error) {
 
 // Int32s reads an array of integers, and appends it to dst.
 func (s *Scanner) Int32s(dst []int32) ([]int32, error) {
-	return appendAll(s, dst, (*Scanner).Int32)
+	return appendAll(s, dst, quickInt32, (*Scanner).Int32)
 }
 
 func (s *Scanner) integer(size int, large string) (int64, error) {
 	const want = "an integer"
-	s.space()
-	if i, end := quickInteger(s.data, s.pos); end != 0 {
-		s.pos = end
-		return i, nil
-	}
 	if s.Kind() != Number {
 		return 0, s.wrong(want)
 	}
@@ -131,32 +121,47 @@ func (s *Scanner) Bool() (bool, error) {
 
 // Bools reads an array of what Bool reads, and appends it to dst.
 func (s *Scanner) Bools(dst []bool) ([]bool, error) {
-	return appendAll(s, dst, (*Scanner).Bool)
+	return appendAll(s, dst, quickBool, (*Scanner).Bool)
 }
 
-// appendAll reads an array whose elements are read by one, and appends it to dst.
-func appendAll[T any](s *Scanner, dst []T, one func(*Scanner) (T, error)) ([]T, error) {
+// appendAll reads an array and appends it to dst. one reads an element, after white space;
+// quick reads one of the most frequent ones at data[i], and returns where it ends, or 0.
+func appendAll[T any](s *Scanner, dst []T, quick func(data []byte, i int) (T, int), one func(*Scanner) (T, error)) ([]T, error) {
 	if s.Kind() != Array {
 		return dst, s.wrong("an array")
 	}
 	if err := s.enter(); err != nil {
 		return dst, err
 	}
+	s.space()
 	if len(dst) == cap(dst) {
 		dst = slices.Grow(dst, s.elements())
 	}
 	first := len(dst)
-	for s.space(); s.peek() != ']'; s.space() {
-		if len(dst) > first {
+	for more := s.peek() != ']'; more; {
+		x, end := quick(s.data, s.pos)
+		if end != 0 {
+			s.pos = end
+		} else {
+			var err error
+			if x, err = one(s); err != nil {
+				return dst, atIndex(err, len(dst)-first)
+			}
+		}
+		dst = append(dst, x)
+		if s.pos < len(s.data)-1 && s.data[s.pos] == ',' { // as after almost every element
+			s.pos++
+			if s.data[s.pos] == ' ' {
+				s.pos++
+			}
+			continue
+		}
+		s.space()
+		if more = s.peek() != ']'; more {
 			if err := s.comma("a comma or ]"); err != nil {
 				return dst, err
 			}
 		}
-		x, err := one(s)
-		if err != nil {
-			return dst, atIndex(err, len(dst)-first)
-		}
-		dst = append(dst, x)
 	}
 	s.pos++
 	s.depth--

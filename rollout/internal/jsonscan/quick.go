@@ -6,16 +6,15 @@ import (
 	"math/bits"
 )
 
-// quickInteger reads the integer at data[i], and returns where it ends, or 0 if there is
-// none, or one of more than 8 digits.
-func quickInteger(data []byte, i int) (value int64, end int) {
+// quickInt32 reads the integer at data[i], and returns where it ends, or 0 if there is
+// none, or one of more than 7 digits.
+func quickInt32(data []byte, i int) (value int32, end int) {
 	negative := i < len(data) && data[i] == '-'
 	if negative {
 		i++
 	}
 	v, n := digits(data, i)
-	switch {
-	case n == 0 || n == 8 || n > 1 && data[i] == '0':
+	if n == 0 || n == 8 || n > 1 && data[i] == '0' {
 		return 0, 0
 	}
 	i += n
@@ -23,9 +22,18 @@ func quickInteger(data []byte, i int) (value int64, end int) {
 		return 0, 0
 	}
 	if negative {
-		return -int64(v), i
+		return -int32(v), i
 	}
-	return int64(v), i
+	return int32(v), i
+}
+
+// quickBool reads 0 or 1 at data[i], and returns where it ends, or 0 if there is
+// something else.
+func quickBool(data []byte, i int) (value bool, end int) {
+	if len(data)-i < 2 || data[i]|1 != '1' || data[i+1] != ',' && data[i+1] != ']' {
+		return false, 0
+	}
+	return data[i] == '1', i + 1
 }
 
 // quickFloat reads the number at data[i], and returns the float32 nearest to it, and
@@ -40,8 +48,12 @@ func quickFloat(data []byte, i int) (value float32, end int) {
 	if negative {
 		i++
 	}
-	v, n := digits(data, i)
-	if n == 0 || n == 8 || n > 1 && data[i] == '0' {
+	var v uint64
+	n := 0
+	for ; i+n < len(data) && isDigit(data[i+n]); n++ {
+		v = 10*v + uint64(data[i+n]-'0')
+	}
+	if n == 0 || n > 18 || n > 1 && data[i] == '0' {
 		return 0, 0
 	}
 	i += n
@@ -57,9 +69,8 @@ func quickFloat(data []byte, i int) (value float32, end int) {
 				i++
 			}
 		}
-		for more := 8; more == 8; {
-			var w uint64
-			w, more = digits(data, i)
+		for i < len(data) && isDigit(data[i]) {
+			w, more := digits(data, i)
 			if n += more; n > 18 {
 				return 0, 0
 			}
