@@ -300,6 +300,15 @@ func TestFew(t *testing.T) {
 		}
 	}
 
+	// A mean that is rounded to a negative zero.
+	low := trajectory(frozenLake(t), 4)
+	for i := range low.Entropy {
+		low.Entropy[i] = 0
+	}
+	low.Entropy[slices.Index(low.Role, reweight.RoleReasoning)] = -math.SmallestNonzeroFloat32
+	p = mustOf(t, Default, named("low", low))
+	results(t, reread(t, p), Default, named("low", low))
+
 	// A trajectory without tokens still counts for its group.
 	none := &rollout.Trajectory{Batch: reweight.Batch{SeqOffsets: []int64{0, 0}, Rewards: []float32{7}, GroupIDs: []int32{0}}, Group: all[0].Group}
 	s := named("n", none, all[0], all[1])

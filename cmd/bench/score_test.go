@@ -283,10 +283,12 @@ func TestDirectory(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, filepath.Base(shards[0])+".partial.json")); err != nil {
 		t.Fatal(err)
 	}
-	if s = score(shards[1:]...); s.Files != 6 || s.Written != 6 {
+	if s = score(shards[1:]...); s.Files != 6 || s.Written != 6 || len(s.Warnings) != 1 || !strings.HasSuffix(s.Warnings[0], " has scores of another batch: shard-006.safetensors.safetensors.") {
 		t.Errorf("without a file %+v", s)
 	}
-	score(shards...)
+	if s = score(shards...); len(s.Warnings) != 0 {
+		t.Errorf("with all files again: %q", s.Warnings)
+	}
 	if !maps.Equal(contents(t, dir, ""), first) {
 		t.Error("the files differ from those of the first run")
 	}

@@ -79,6 +79,9 @@ func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summ
 	if err := d.each("scoring", d.score); err != nil {
 		return nil, err
 	}
+	if err := d.findOthers(); err != nil {
+		return nil, err
+	}
 	return d.summary(), nil
 }
 
@@ -298,6 +301,33 @@ func (d *directory) score(in *input) error {
 	}
 	in.written = true
 	return Apply(d.opt, in.name, in.output, d.merged, about)
+}
+
+// findOthers warns of scores in the directory that are of another batch: of an earlier run
+// with more files.
+func (d *directory) findOthers() error {
+	mine := map[string]bool{}
+	for _, in := range d.inputs {
+		mine[in.output] = true
+	}
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+	}
+	var others []string
+	for _, e := range entries {
+		name := filepath.Join(d.dir, e.Name())
+		if mine[name] || !e.Type().IsRegular() || filepath.Ext(name) != ".safetensors" {
+			continue
+		}
+		if m, err := metadataOf(name); err == nil && m[keyBatch] != d.digest {
+			others = append(others, printable.Text(e.Name()))
+		}
+	}
+	if len(others) > 0 {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s has scores of another batch: %s.", printable.Text(d.dir), cli.FirstOf(others)))
+	}
+	return nil
 }
 
 func (d *directory) summary() *Summary {
