@@ -66,6 +66,7 @@ func convertCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pr
 	if err := write(output, &conversion{ctx: ctx, source: source, p: p}); err != nil {
 		return err
 	}
+	p.Clear()
 	found := cli.NewFound(source.Report())
 	if as == cli.JSON {
 		return cli.WriteJSON(out, struct {
