@@ -223,7 +223,7 @@ class Dask(TestCase):
             "kills",
             f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.bench} "$@"',
         )
-        run = run_python(DASK, str(self.folder), self.bench, killer, *self.files)
+        run = run_python(DASK, str(self.folder), self.bench, killer, *self.files, timeout=600)
         self.assertEqual(run.returncode, 0, run.stderr)
         said = json.loads(run.stdout)
         self.assertEqual([Path(output).name for output in said["outputs"]], sorted(contents(self.want)))
