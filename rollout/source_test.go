@@ -510,7 +510,7 @@ func TestSourceErrors(t *testing.T) {
 		files map[string][]byte
 		want  string // behind the path of the directory; "" if there is no error
 	}{
-		{"good", map[string][]byte{"a.jsonl": lines, "b.jsonl.gz": gzipped(t, lines), "c.safetensors": binary, "d.safetensors.zst": zstandard(t, binary), "e.jsonl": nil}, ""},
+		{"good", map[string][]byte{"a.jsonl": lines, "b.jsonl.gz": gzipped(t, lines), "b2.jsonl": []byte("\ufeff" + good), "c.safetensors": binary, "d.safetensors.zst": zstandard(t, binary), "e.jsonl": nil}, ""},
 		{"value", map[string][]byte{"a": []byte(good + strings.Replace(good, "-1", `"x"`, 1))}, `/a:2: old_logprobs[1] is "x", want a number`},
 		{"logprob", map[string][]byte{"a": []byte(good + strings.Replace(good, "-1", "-9999", 1))}, "/a:2: old_logprobs[1] is -9999 at a response token, which stands for a value that is missing"},
 		{"line cut off", map[string][]byte{"a": lines[:len(lines)-20]}, "/a:2: "},
@@ -527,7 +527,7 @@ func TestSourceErrors(t *testing.T) {
 		}
 		batch, err := s.Batch()
 		switch {
-		case c.want == "" && err == nil && batch.Trajectories() == 6:
+		case c.want == "" && err == nil && batch.Trajectories() == 7:
 		case c.want != "" && err != nil && strings.HasPrefix(filepath.ToSlash(err.Error()), filepath.ToSlash(dir)+c.want) && !strings.Contains(err.Error(), "\n"):
 		default:
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
