@@ -140,7 +140,10 @@ func (l *lines) read() error {
 	}
 	c := l.filling
 	if len(c.text) == cap(c.text) {
-		size := min(2*cap(c.text), l.current.begin+l.limit+chunkSize)
+		size := l.current.begin + l.limit + chunkSize
+		if cap(c.text) < size/2 { // 2*cap may be no int
+			size = 2 * cap(c.text)
+		}
 		c.text = append(make([]byte, 0, size), c.text...)
 	}
 	n, err := io.ReadAtLeast(l.in, c.text[len(c.text):cap(c.text)], 1)
@@ -170,7 +173,7 @@ func (l *lines) empty(text []byte) *chunk {
 	}
 	buffer := c.text[:0]
 	if cap(buffer) <= len(text) {
-		buffer = make([]byte, 0, max(chunkSize, 2*len(text)))
+		buffer = make([]byte, 0, len(text)+chunkSize)
 	}
 	*c = chunk{text: append(buffer, text...), objects: c.objects[:0], done: make(chan struct{})}
 	return c

@@ -4,9 +4,9 @@
 //
 // It takes what encoding/json takes, with two differences. NaN, Infinity and -Infinity
 // are numbers, bare, as Python writes them, or as strings, which is valid JSON. Two
-// fields of the same name are an error in an object that Object reads; Skip and Raw do
-// not compare names. Invalid UTF-8 in a string is replaced by U+FFFD, as encoding/json
-// does.
+// fields of the same name, or more than 2^20 fields, are an error in an object that
+// Object reads; Skip and Raw do not look at names. Invalid UTF-8 in a string is replaced
+// by U+FFFD, as encoding/json does.
 package jsonscan
 
 import (
@@ -23,6 +23,10 @@ import (
 
 // maxDepth is how deep arrays and objects may be nested: as deep as in encoding/json.
 const maxDepth = 10_000
+
+// maxFields is how many fields an object may have that Object reads. A server's list of all
+// tokens of a vocabulary has fewer.
+const maxFields = 1 << 20
 
 // A Kind is the kind of a value.
 type Kind uint8
@@ -254,6 +258,9 @@ func (s *Scanner) seen(name []byte, first int, many map[string]struct{}) (map[st
 			}
 			s.names = s.names[:first]
 		}
+	}
+	if len(many) > maxFields {
+		return many, &Error{Problem: fmt.Sprintf("has more than %d fields", maxFields)}
 	}
 	if repeated {
 		return many, &Error{Problem: fmt.Sprintf("has field %s twice", nameText(name))}

@@ -185,6 +185,20 @@ func TestManyFields(t *testing.T) {
 	}
 }
 
+// An object has too many fields before their names take much memory.
+func TestTooManyFields(t *testing.T) {
+	text := []byte{'{'}
+	for i := range maxFields + 1 {
+		text = fmt.Appendf(text, `"%x":0,`, i)
+	}
+	text[len(text)-1] = '}'
+	var s Scanner
+	s.Reset(text)
+	if err := s.Object(func([]byte) error { return nil }); err == nil || err.Error() != "the value has more than 1048576 fields" {
+		t.Error(err)
+	}
+}
+
 // checkFloat compares the float32 that text is read as, alone and within an array, with
 // that of strconv. The text is a number of JSON.
 func checkFloat(t interface {
