@@ -118,7 +118,7 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 	case "response", "body": // of a line of a batch's output
 		inner := path + string(name) + "."
 		if inner != "response." && inner != "response.body." {
-			r.dropped = append(r.dropped, path+string(name))
+			drop(s, &r.dropped, path+string(name))
 			return nil
 		}
 		err = ifGiven(s, func() error {
@@ -130,18 +130,11 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 			known, err = noteSampling(s, name, &r.warnings)
 		}
 		if !known {
-			r.dropped = append(r.dropped, path+string(name))
+			drop(s, &r.dropped, path+string(name))
 		}
 		return err
 	}
 	return err
-}
-
-// drop notes a field that no array takes, of a choice or of what is in it.
-func (r *openAIResponse) drop(path string, name []byte) {
-	if len(r.choices) == 1 { // the others have the same
-		r.dropped = append(r.dropped, path+string(name))
-	}
 }
 
 func (r *openAIResponse) usageField(s *jsonscan.Scanner, name []byte) error {
@@ -191,8 +184,8 @@ func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name 
 		})
 	}
 	known, err := c.added.read(s, name)
-	if !known {
-		r.drop("choices.", name)
+	if !known && len(r.choices) == 1 { // the others have the same
+		drop(s, &r.dropped, "choices."+string(name))
 	}
 	return err
 }
@@ -246,7 +239,9 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 			return err
 		})
 	}
-	r.drop("choices.logprobs.", name)
+	if len(r.choices) == 1 {
+		drop(s, &r.dropped, "choices.logprobs."+string(name))
+	}
 	return nil
 }
 

@@ -249,6 +249,13 @@ func textOrNumber(s *jsonscan.Scanner) (string, error) {
 	return s.String()
 }
 
+// drop notes a field that no array takes, unless its value is null.
+func drop(s *jsonscan.Scanner, dropped *[]string, field string) {
+	if s.Kind() != jsonscan.Null {
+		*dropped = append(*dropped, field)
+	}
+}
+
 // ifGiven calls read unless the value is null.
 func ifGiven(s *jsonscan.Scanner, read func() error) error {
 	if s.Kind() == jsonscan.Null {

@@ -19,7 +19,7 @@ var responseSeeds = []struct {
 	{parseSGLang, `{"text": "ab", "output_ids": [3, 4], "prompt_token_ids": [1, 2], "meta_info": {"id": "x", "finish_reason": {"type": "stop", "matched": 4},
 		"prompt_tokens": 2, "completion_tokens": 2, "input_token_logprobs": [[null, 1, "p"], [-2, 2, "q"]], "output_token_logprobs": [[-0.5, 3, "a"], [-1, 4, null]],
 		"output_top_logprobs": [[[-0.5, 3, "a"], [-3, 5, "c"]], [[-0.6, 6, "d"], [-9999.0, 5, "c"]]]}, "reward": 1, "group_id": 7, "trajectory_id": "t"}`},
-	{parseOpenAI, `{"id": "c-1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"content": "ab", "tool_calls": []},
+	{parseOpenAI, `{"id": "c-1", "object": "chat.completion", "model": "m", "service_tier": null, "choices": [{"index": 0, "message": {"content": "ab", "tool_calls": []},
 		"logprobs": {"content": [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [{"token": "a", "logprob": -0.5, "bytes": null}, {"token": "c", "logprob": -3}]},
 		{"token": "token_id:4", "logprob": -1, "bytes": [255], "top_logprobs": [{"token": "d", "logprob": -0.6}, {"token": "c", "logprob": -9999.0}]}], "refusal": null},
 		"finish_reason": "stop", "token_ids": [3, 4]}, {"index": 1, "message": {"refusal": "ab"}, "logprobs": {"content": null, "refusal": [{"token": "x", "logprob": 0}]},

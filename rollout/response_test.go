@@ -462,3 +462,27 @@ func TestResponsesWarn(t *testing.T) {
 		}
 	}
 }
+
+// What no array takes is listed, once for all choices.
+func TestDroppedFieldsOfResponses(t *testing.T) {
+	for i, want := range [][]string{
+		{"meta_info.completion_tokens", "meta_info.id", "text"},
+		{"choices.index", "model", "prompt_logprobs"},
+		{"choices.index", "choices.logprobs.text_offset", "choices.text"},
+		{"choices.text", "custom_id", "response.status_code"},
+	} {
+		seed := responseSeeds[i]
+		records, err := parseText(seed.text, seed.parse)
+		if err != nil {
+			t.Errorf("%s: %v", seed.text, err)
+			continue
+		}
+		var got []string
+		for _, r := range records {
+			got = append(got, r.dropped...)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: dropped %q, want %q", seed.text, got, want)
+		}
+	}
+}

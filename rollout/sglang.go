@@ -62,7 +62,7 @@ func (r *sglangResponse) field(s *jsonscan.Scanner, name []byte) error {
 		known, err = noteSampling(s, name, &r.warnings)
 	}
 	if !known {
-		r.dropped = append(r.dropped, string(name))
+		drop(s, &r.dropped, string(name))
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func (r *sglangResponse) metaField(s *jsonscan.Scanner, name []byte) error {
 	case "finish_reason":
 		return r.finishReason(s)
 	}
-	r.dropped = append(r.dropped, "meta_info."+string(name))
+	drop(s, &r.dropped, "meta_info."+string(name))
 	return nil
 }
 

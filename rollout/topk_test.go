@@ -115,6 +115,30 @@ func TestEntropyBoundsOfAnyTokens(t *testing.T) {
 	})
 }
 
+// Log-probabilities that are no distribution's, for example because they are rounded to
+// two digits, give the bounds of the reference, in the right order. The probability of one
+// at -800 is 0 in float64.
+func TestEntropyBoundsOfRounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		logprobs := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(-9, -0.5), rapid.Just(-800.0)), 0, 9).Draw(t, "logprobs")
+		extra := rapid.IntRange(-1, len(logprobs)-1).Draw(t, "extra")
+		vocab := max(1, len(logprobs)) + rapid.IntRange(0, 9).Draw(t, "others")
+		var known []candidate
+		for i, l := range logprobs {
+			logprobs[i] = float64(float32(l))
+			known = append(known, candidate{logprob: float32(l), extra: i == extra})
+		}
+		lower, upper, err := entropyBounds(known, vocab)
+		wantLower, wantUpper, wantErr := reference.EntropyBounds(logprobs, extra, vocab)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("error %v, reference has %v", err, wantErr)
+		}
+		if err == nil && !(math.Abs(lower-wantLower) <= 1e-12 && math.Abs(upper-wantUpper) <= 1e-12 && 0 <= lower && lower <= upper) {
+			t.Fatalf("bounds %v and %v, reference has %v and %v", lower, upper, wantLower, wantUpper)
+		}
+	})
+}
+
 func TestEntropyBoundsRefuses(t *testing.T) {
 	for _, c := range []struct {
 		known []candidate
