@@ -193,7 +193,7 @@ func (a *arraysReader) readOffsets() (err error) {
 	if last := len(a.offsets) - 1; a.offsets[last] != tokens[0] {
 		return fmt.Errorf("seq_offsets[%d] is %d, want %d, the number of tokens", last, a.offsets[last], tokens[0])
 	}
-	return offsets.end()
+	return nil
 }
 
 // checkShapes wants arrays of as many elements as there are tokens or trajectories, and
@@ -239,23 +239,16 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 			return fmt.Errorf("trajectory %d has %d tokens of %d bytes in all arrays, want at most %d bytes: write it as safetensors", s, n, perToken, maxCopied)
 		}
 	}
+	var err error
 	if x := a.arrays["group_ids"]; x != nil {
-		var err error
 		if a.groupIDs, err = readIntegers[int32](x, S, math.MinInt32, math.MaxInt32); err != nil {
-			return err
-		}
-		if err := x.end(); err != nil {
 			return err
 		}
 	}
 	if x := a.arrays["rewards"]; x != nil {
-		var err error
-		if a.rewards, err = x.readFloats(S); err != nil {
-			return err
-		}
-		return x.end()
+		a.rewards, err = x.readFloats(S)
 	}
-	return nil
+	return err
 }
 
 func (a *arraysReader) next() (*record, error) {

@@ -391,6 +391,7 @@ func hostileNPZ() []hostileFile {
 		{"no offsets", zipped(zip.Store, role), "seq_offsets is missing: each array of a batch is saved under its name"},
 		{"an array twice", with(role), "role is there twice"},
 		{"bytes that changed", damaged(len(role.data)-1, role, offsets), "role: zip: checksum error"},
+		{"rewards that changed", damaged(140, npy[float32]("rewards", "<f4", 1, 2), role, offsets), "rewards: zip: checksum error"},
 		{"no array", with(npyFile{"entropy", []byte("not an array")}), `entropy: begins with "not an", want \x93NUMPY`},
 		{"an empty file", with(npyFile{"entropy", nil}), "entropy: is cut off"},
 		{"a file cut off in the header", with(npyFile{"entropy", role.data[:20]}), "entropy: is cut off"},
