@@ -486,3 +486,27 @@ func TestDroppedFieldsOfResponses(t *testing.T) {
 		}
 	}
 }
+
+// Two tokens of the same text have one place in an object. Where candidates are fewer than
+// elsewhere, none of those given limits what the lost one has. Ids as names are not lost.
+func TestLostCandidates(t *testing.T) {
+	for _, c := range []struct {
+		prefix string
+		extra  []bool
+	}{{"t", []bool{true, true}}, {"token_id:", []bool{true, false}}} {
+		text := strings.ReplaceAll(`{"choices": [{"logprobs": {"tokens": ["@1", "@1"], "token_logprobs": [-1, -3],
+			"top_logprobs": [{"@1": -1, "@2": -2, "@3": -3}, {"@1": -3, "@2": -2}]}}]}`, "@", c.prefix)
+		records, err := parseText(text, parseOpenAI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := records[0].top
+		var extra []bool
+		for _, one := range top[1] {
+			extra = append(extra, one.extra)
+		}
+		if !slices.Equal(extra, c.extra) || len(top[0]) != 3 || likely(top[0]) != 3 {
+			t.Errorf("%s: candidates %+v", text, top)
+		}
+	}
+}
