@@ -675,7 +675,7 @@ func TestHostileFile(t *testing.T) {
 		}
 	}
 	var out, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, hostileText, "x"), path(4, embedded(t))}, &out, &stderr, nil); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
+	if status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, hostileText, "x.safetensors"), path(4, embedded(t))}, &out, &stderr, nil); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
 		t.Errorf("-o: status %d, printed %q and %q", status, out.String(), stderr.String())
 	}
 	for _, flag := range []string{"-baseline", "-out"} {
