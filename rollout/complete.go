@@ -91,7 +91,7 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 		return nil, err
 	}
 	here := where(in.name, first.line, in.read)
-	c.keep(first, 0)
+	c.keep(first, 0, 0)
 	if first.trajectory != "" {
 		if err := c.join(first, in); err != nil {
 			return nil, err
@@ -277,9 +277,10 @@ func (c *completer) join(first *record, in *input) error {
 			return nil
 		}
 		here := where(in.name, r.line, in.read)
-		c.keep(r, first.Tokens())
+		again := repeated(first, r)
+		c.keep(r, first.Tokens(), again)
 		switch {
-		case first.Tokens()+r.Tokens() > maxTrajectory:
+		case first.Tokens()+r.Tokens()-again > maxTrajectory:
 			return fmt.Errorf("%s: with this turn the trajectory has more than %d tokens", here, maxTrajectory)
 		case len(r.Rewards) == 0:
 		case len(first.Rewards) != 0 && r.Rewards[0] != first.Rewards[0]:
@@ -293,7 +294,7 @@ func (c *completer) join(first *record, in *input) error {
 		first.group = cmp.Or(first.group, r.group)
 		first.prompt = cmp.Or(first.prompt, r.prompt)
 		r.Rewards = nil
-		r.cut(repeated(first, r))
+		r.cut(again)
 		if (len(first.texts) == 0) != (len(r.texts) == 0) && first.Tokens() != 0 && r.Tokens() != 0 {
 			first.texts, r.texts = nil, nil
 		}

@@ -22,19 +22,20 @@ type Line struct {
 type Part struct {
 	Trajectory int // of the source, from 0
 	Begin, End int // tokens of the trajectory
+	Repeated   int // tokens ahead of these in Text, which repeat the turns before
 }
 
 // Lines returns the JSON objects of which Next has returned all trajectories so far, or
 // Batch, if Options.KeepLines is set. Other formats have none.
 func (s *Source) Lines() []Line { return s.c.lines }
 
-// keep keeps the object that a record was read from, whose tokens are those of the next
-// trajectory from begin.
-func (c *completer) keep(r *record, begin int) {
+// keep keeps the object that a record was read from. The tokens of the record but the
+// first, so many of which are repeated, are those of the next trajectory from begin.
+func (c *completer) keep(r *record, begin, repeated int) {
 	if r.object == nil {
 		return
 	}
-	part := Part{c.report.Trajectories, begin, begin + r.Tokens()}
+	part := Part{c.report.Trajectories, begin, begin + r.Tokens() - repeated, repeated}
 	if n := len(c.lines); n > 0 && unsafe.SliceData(c.lines[n-1].Text) == unsafe.SliceData(r.object) {
 		c.lines[n-1].Parts = append(c.lines[n-1].Parts, part)
 		return
@@ -47,18 +48,13 @@ func (c *completer) keep(r *record, begin int) {
 // line's tokens, or if the line has several parts, a list of such lists. The fields come
 // last in the object. But if the object has a field of that name, the list takes the
 // place of its value, and is a list of lists if the value was. All other text stays as
-// it is. metadata becomes an object under the name "estimates", if it has any keys.
+// it is. The numbers of tokens that repeat the turns before are 0, so that each token
+// counts once. metadata becomes an object under the name "estimates", if it has any keys.
 //
-// Lines that do not cover all tokens of b are an error, before anything is written.
+// Lines that do not have each token of b once are an error, before anything is written.
 func WriteLines(w io.Writer, lines []Line, b *reweight.Batch, tensors []Tensor, metadata map[string]string) error {
-	covered := 0
-	for _, l := range lines {
-		for _, p := range l.Parts {
-			covered += p.End - p.Begin
-		}
-	}
-	if T := b.Tokens(); covered != T {
-		return fmt.Errorf("only %d of the %d tokens come from lines of JSON: the others have none that could be written back", covered, T)
+	if err := checkParts(lines, b); err != nil {
+		return err
 	}
 	for _, t := range tensors {
 		if data, ok := t.Data.([]float32); !ok || len(data) != b.Tokens() {
@@ -74,6 +70,34 @@ func WriteLines(w io.Writer, lines []Line, b *reweight.Batch, tensors []Tensor, 
 		if _, err := w.Write(text); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkParts wants each token of b in one part.
+func checkParts(lines []Line, b *reweight.Batch) error {
+	covered := 0
+	seen := make([]bool, b.Tokens())
+	for i, l := range lines {
+		for _, p := range l.Parts {
+			if p.Trajectory < 0 || p.Trajectory >= b.Trajectories() {
+				return fmt.Errorf("line %d of JSON has tokens of trajectory %d, want one of the %d of the batch", i+1, p.Trajectory, b.Trajectories())
+			}
+			tokens := seen[b.SeqOffsets[p.Trajectory]:b.SeqOffsets[p.Trajectory+1]]
+			if p.Begin < 0 || p.Begin > p.End || p.End > len(tokens) || p.Repeated < 0 {
+				return fmt.Errorf("line %d of JSON has the tokens %d to %d of trajectory %d, want some of its %d", i+1, p.Begin, p.End, p.Trajectory, len(tokens))
+			}
+			for t := p.Begin; t < p.End; t++ {
+				if tokens[t] {
+					return fmt.Errorf("line %d of JSON has token %d of trajectory %d, which a line before it has", i+1, t, p.Trajectory)
+				}
+				tokens[t] = true
+			}
+			covered += p.End - p.Begin
+		}
+	}
+	if T := b.Tokens(); covered != T {
+		return fmt.Errorf("only %d of the %d tokens come from lines of JSON: the others have none that could be written back", covered, T)
 	}
 	return nil
 }
@@ -168,16 +192,22 @@ func (l Line) appendLists(dst []byte, numbers []float32, b *reweight.Batch, nest
 		}
 		first := b.SeqOffsets[p.Trajectory]
 		dst = append(dst, '[')
-		for j, x := range numbers[first+int64(p.Begin) : first+int64(p.End)] {
-			if j > 0 {
-				dst = append(dst, ',')
-			}
-			dst = jsonscan.AppendFloat(dst, x)
+		dst = appendZeros(dst, p.Repeated)
+		for _, x := range numbers[first+int64(p.Begin) : first+int64(p.End)] {
+			dst = append(jsonscan.AppendFloat(dst, x), ',')
 		}
-		dst = append(dst, ']')
+		dst = append(bytes.TrimSuffix(dst, []byte{','}), ']')
 	}
 	if nested {
 		dst = append(dst, ']')
+	}
+	return dst
+}
+
+// appendZeros appends n elements of a list, each with a comma behind it.
+func appendZeros(dst []byte, n int) []byte {
+	for range n {
+		dst = append(dst, '0', ',')
 	}
 	return dst
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,7 @@ import (
 func TestWriteLines(t *testing.T) {
 	b := &reweight.Batch{Role: make([]reweight.Role, 5), SeqOffsets: []int64{0, 3, 5}}
 	tensors := []Tensor{vector("weights", []float32{1, 0.5, -2, 1e-45, 3}), vector("advantages", []float32{10, 11, 12, 13, 14})}
-	one, two := Part{0, 0, 3}, Part{1, 0, 2}
+	one, two := Part{0, 0, 3, 0}, Part{1, 0, 2, 0}
 	for _, c := range []struct {
 		text  string
 		parts []Part
@@ -30,8 +31,10 @@ func TestWriteLines(t *testing.T) {
 		{`{"advantages":null,"weights":[],"b":[[1]]}`, []Part{two}, `{"advantages":[13,14],"weights":[1e-45,3],"b":[[1]]}`},
 		{`{"adv\u0061ntages":[1]}`, []Part{two}, `{"adv\u0061ntages":[13,14],"weights":[1e-45,3]}`},
 		{`{}`, []Part{two}, `{"weights":[1e-45,3],"advantages":[13,14]}`},
-		{`{"a":1}`, []Part{{0, 1, 2}}, `{"a":1,"weights":[0.5],"advantages":[11]}`},
-		{`{"a":1}`, []Part{{1, 2, 2}}, `{"a":1,"weights":[],"advantages":[]}`},
+		{`{"a":1}`, []Part{{0, 1, 2, 0}}, `{"a":1,"weights":[0.5],"advantages":[11]}`},
+		{`{"a":1}`, []Part{{1, 2, 2, 0}}, `{"a":1,"weights":[],"advantages":[]}`},
+		{`{"a":1}`, []Part{{1, 1, 2, 2}}, `{"a":1,"weights":[0,0,3],"advantages":[0,0,14]}`},
+		{`{"a":1}`, []Part{{1, 2, 2, 1}}, `{"a":1,"weights":[0],"advantages":[0]}`},
 	} {
 		got, err := Line{[]byte(c.text), c.parts}.with(nil, b, tensors, nil)
 		if err != nil || string(got) != c.want+"\n" {
@@ -55,6 +58,9 @@ func TestWriteLines(t *testing.T) {
 		want string
 	}{
 		{WriteLines(&out, lines[:1], b, tensors, nil), "only 3 of the 5 tokens come from lines of JSON: the others have none that could be written back"},
+		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{2, 0, 1, 0}}}), b, tensors, nil), "line 3 of JSON has tokens of trajectory 2, want one of the 2 of the batch"},
+		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{1, 0, 3, 0}}}), b, tensors, nil), "line 3 of JSON has the tokens 0 to 3 of trajectory 1, want some of its 2"},
+		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{1, 1, 2, 0}}}), b, tensors, nil), "line 3 of JSON has token 1 of trajectory 1, which a line before it has"},
 		{WriteLines(&out, lines, b, []Tensor{vector("x", []int32{1})}, nil), `tensor "x": want float32 of 5 tokens`},
 		{WriteLines(&out, lines, b, []Tensor{vector("x", []float32{1})}, nil), `tensor "x": want float32 of 5 tokens`},
 	} {
@@ -64,25 +70,60 @@ func TestWriteLines(t *testing.T) {
 	}
 }
 
-// TestKeepLines: a source hands out the lines with the tokens that they gave.
+// TestKeepLines: a source hands out the lines with the tokens that they gave, in several
+// files and with turns that repeat those before, and each line is written with its own
+// numbers.
 func TestKeepLines(t *testing.T) {
 	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.json")
-	texts := []string{
-		`{"mask":[0,1],"token_ids":[1,2],"group_id":"x"}`,
-		`{"token_ids":[1,2,3] ,"mask":[0,1,1],"trajectory_id":7, "group_id":"x"}`,
-		"{\"mask\":[0,1],\n\"token_ids\":[4,5],\"trajectory_id\":7}",
-		`{"mask":[0,1],"token_ids":[1,2],"group_id":"x"}`,
-		`{"mask":[0,1],"token_ids":[1,2],"group_id":"x"}`,
-	}
-	if err := os.WriteFile(a, []byte(strings.Join(texts[:4], "\n")+"\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(b, []byte("[ "+texts[4]+" ]"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, keep := range []bool{true, false} {
-		source, err := Options{KeepLines: keep}.Open(a, b)
+	rapid.Check(t, func(t *rapid.T) {
+		var names []string
+		var texts []string
+		var want [][]float32 // the number of each token of a line: its id, or 0 where it repeats
+		var numbers []float32
+		next := int32(1)
+		for f := range rapid.IntRange(1, 3).Draw(t, "files") {
+			first := len(texts)
+			for range rapid.IntRange(1, 4).Draw(t, "trajectories") {
+				group := next
+				var before []int32
+				turns := rapid.IntRange(1, 4).Draw(t, "turns")
+				for turn := range turns {
+					var ids []int32
+					repeats := rapid.Bool().Draw(t, "repeats")
+					if repeats {
+						ids = slices.Clone(before)
+					}
+					line := make([]float32, len(ids))
+					mask := make([]int32, len(ids))
+					for i := range rapid.IntRange(1, 3).Draw(t, "tokens") {
+						ids = append(ids, next)
+						before = append(before, next)
+						numbers = append(numbers, float32(next))
+						line = append(line, float32(next))
+						mask = append(mask, int32(min(i, 1)))
+						next++
+					}
+					text, id := "", ""
+					if turns > 1 {
+						id = fmt.Sprintf(`,"trajectory_id":%d`, turns*1000+int(before[0]))
+					}
+					text = fmt.Sprintf(`{"mask":%s,"token_ids":%s,"group_id":"%d"%s}`, jsonOf(mask), jsonOf(ids), group, id)
+					if turn > 0 && rapid.Bool().Draw(t, "on two lines") {
+						text = strings.Replace(text, ",", ",\n", 1)
+					}
+					texts, want = append(texts, text), append(want, line)
+				}
+			}
+			name, data := filepath.Join(dir, fmt.Sprint(f, ".jsonl")), strings.Join(texts[first:], "\n")
+			if rapid.Bool().Draw(t, "as an array") {
+				data = "[ " + strings.Join(texts[first:], ",") + " ]"
+			}
+			if err := os.WriteFile(name, []byte(data), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		source, err := Options{KeepLines: true}.Open(names...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,20 +133,41 @@ func TestKeepLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := source.Lines()
-		if !keep {
-			if lines != nil {
-				t.Error("there are lines")
+		if len(lines) != len(texts) {
+			t.Fatalf("%d lines, want %d", len(lines), len(texts))
+		}
+		var out, expected bytes.Buffer
+		for i, l := range lines {
+			if string(l.Text) != texts[i] {
+				t.Errorf("line %d is %s, want %s", i, l.Text, texts[i])
 			}
-			continue
+			fmt.Fprintf(&expected, "%s,\"weights\":%s}\n", strings.TrimSuffix(texts[i], "}"), jsonOf(want[i]))
 		}
-		if batch.Trajectories() != 4 || len(lines) != len(texts) {
-			t.Fatalf("%d trajectories, %d lines", batch.Trajectories(), len(lines))
+		if err := WriteLines(&out, lines, batch, []Tensor{vector("weights", numbers)}, nil); err != nil || out.String() != expected.String() {
+			t.Errorf("%v, written\n%swant\n%s", err, &out, &expected)
 		}
-		for i, want := range []Part{{0, 0, 2}, {1, 0, 3}, {1, 3, 5}, {2, 0, 2}, {3, 0, 2}} {
-			if l := lines[i]; string(l.Text) != texts[i] || !slices.Equal(l.Parts, []Part{want}) {
-				t.Errorf("line %d is %s with %v, want %s with %v", i, l.Text, l.Parts, texts[i], want)
-			}
-		}
+	})
+}
+
+// jsonOf returns a JSON list of the numbers.
+func jsonOf[E any](numbers []E) string { return strings.ReplaceAll(fmt.Sprint(numbers), " ", ",") }
+
+// TestKeepNoLines: a source hands out no lines unless it is asked to.
+func TestKeepNoLines(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.jsonl")
+	if err := os.WriteFile(name, []byte(`{"mask":[0,1],"token_ids":[1,2]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	source, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	if _, err := source.Batch(); err != nil {
+		t.Fatal(err)
+	}
+	if source.Lines() != nil {
+		t.Error("there are lines")
 	}
 }
 
@@ -128,7 +190,7 @@ func TestWriteLinesReadBack(t *testing.T) {
 		b := &reweight.Batch{Role: make([]reweight.Role, n), SeqOffsets: []int64{0, int64(n)}}
 		numbers := rapid.SliceOfN(rapid.Float32(), n, n).Draw(t, "numbers")
 		tensors := []Tensor{vector("weights", numbers), vector("advantages", numbers)}
-		line := Line{[]byte(text.String()), []Part{{0, 0, n}}}
+		line := Line{[]byte(text.String()), []Part{{0, 0, n, 0}}}
 		before, err := line.fields()
 		if err != nil {
 			t.Fatal(err)
