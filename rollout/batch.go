@@ -289,8 +289,8 @@ func matrix(name string, l reweight.Logits) Tensor {
 
 // Require returns an error if b lacks one of the named arrays and Derive cannot
 // compute it either. A job calls it before it starts. Names are those of the
-// tensors. The error names the first array that is missing, and does not begin with
-// this package's name: put that of the file before it.
+// tensors. The error is a *MissingError about the first array that is missing, and does
+// not begin with this package's name: put that of the file before it.
 func Require(b *reweight.Batch, names ...string) error {
 	arrays := make(map[string]reweight.Array)
 	for _, a := range b.Arrays() {
@@ -306,7 +306,7 @@ func Require(b *reweight.Batch, names ...string) error {
 		}
 		a := arrays[name]
 		if a.From == "" {
-			return fmt.Errorf("%s is missing", name)
+			return &MissingError{Name: name}
 		}
 		var sources []string
 		if lacks(a.From) {
@@ -316,8 +316,21 @@ func Require(b *reweight.Batch, names ...string) error {
 			sources = append(sources, "token_ids")
 		}
 		if sources != nil {
-			return fmt.Errorf("%s is missing, and cannot be derived without %s", name, strings.Join(sources, " and "))
+			return &MissingError{Name: name, Sources: sources}
 		}
 	}
 	return nil
+}
+
+// A MissingError is the error about an array that a batch lacks.
+type MissingError struct {
+	Name    string   // of the array
+	Sources []string // arrays that it could be derived from, and that are missing too
+}
+
+func (e *MissingError) Error() string {
+	if len(e.Sources) == 0 {
+		return e.Name + " is missing"
+	}
+	return e.Name + " is missing, and cannot be derived without " + strings.Join(e.Sources, " and ")
 }

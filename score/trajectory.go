@@ -97,7 +97,7 @@ func (r *reader) prepare() error {
 	case len(b.Advantages) > 0:
 		r.advantages = givenAdvantages
 	case b.Tokens() > 0:
-		return errors.New("rewards is missing, and so is advantages")
+		return fmt.Errorf("%w, and so is advantages", rollout.Require(b, "rewards"))
 	}
 	if b.Tokens() == 0 { // its reward counts for the group, which is all there is
 		if r.advantages == unknown {

@@ -105,7 +105,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	}
 	err = source.Guard(func() (err error) { // somebody may make a file shorter
 		if s, err = summariseFile(b, opt, compute); err != nil {
-			err = fmt.Errorf("%s: %w", inputs(operands), rollout.InFile(err))
+			err = fmt.Errorf("%s: %w", inputs(operands), cli.WithHint(rollout.InFile(err)))
 		}
 		return err
 	})
@@ -152,8 +152,8 @@ func estimates(r rollout.Report, width float64) ([]cli.Origin, error) {
 		if o.Kind != rollout.Estimated {
 			continue
 		}
-		if o.Name == "entropy" && !(o.Width <= width) {
-			return nil, fmt.Errorf("entropy is %v, which is too wide for AEM: -entropy-width Inf takes it", cli.NewOrigin(o))
+		if err := cli.CheckWidth(o, width); err != nil {
+			return nil, err
 		}
 		all = append(all, cli.NewOrigin(o))
 	}
@@ -207,7 +207,7 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 	}
 	need := []string{"group_ids", "span_ids", "entropy", "old_logprobs", "logprobs"}
 	if b.Rewards == nil && b.Advantages == nil {
-		return nil, errors.New("rewards is missing, and so is advantages, which could take its place")
+		return nil, fmt.Errorf("%w, and so is advantages, which could take its place", rollout.Require(b, "rewards"))
 	}
 	switch opt.ActFocus.Signal {
 	case reweight.SignalEnergy:
@@ -218,9 +218,6 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 		need = append(need, "ref_logprobs")
 	}
 	if err := rollout.Require(b, need...); err != nil {
-		if strings.HasPrefix(err.Error(), "ref_energy ") {
-			err = fmt.Errorf("%w: -signal surprisal does without it", err)
-		}
 		return nil, err
 	}
 	ws := reweight.Workspace{Workers: 1} // as rollout.File.Guard asks

@@ -387,6 +387,22 @@ func TestDirectoryEstimates(t *testing.T) {
 	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "reweight", "-o", out, name)
 	refused(t, "x.jsonl:1: entropy is missing", "reweight", "-o", out, name, "-signal", "surprisal")
 	refused(t, "-surprisal-entropy estimates it", "score", "partial", name, "-signal", "surprisal")
+	for field, hint := range map[string]string{
+		"group_id": "group_ids is missing: a field group_id on each line", "rewards": "so is advantages: a field reward on each line",
+		"old_logprobs": ": ask the server or the trainer for log-probabilities",
+	} {
+		lacks := filepath.Join(dir, field+".jsonl")
+		entropy := strings.ReplaceAll(text.String(), `"token_ids":[1,2`, `"entropy":[0,1,1,1],"token_ids":[1,2`)
+		if field == "group_id" {
+			entropy = strings.ReplaceAll(entropy, `"token_ids":[1,2`, `"x":[1,2`) // whose equal prompts are groups
+		}
+		if err := os.WriteFile(lacks, []byte(strings.ReplaceAll(entropy, `"`+field+`"`, `"y"`)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, hint, "reweight", "-o", out, lacks, "-signal", "surprisal")
+		refused(t, hint, "score", "partial", lacks, "-signal", "surprisal")
+		refused(t, hint, "reweight", lacks, "-signal", "surprisal")
+	}
 	flags := []string{"-signal", "surprisal", "-surprisal-entropy", name}
 	const wide = "x.jsonl: entropy is estimated from surprisal, without bounds, which is too wide for AEM: -entropy-width Inf takes it"
 	refused(t, wide, append([]string{"reweight", "-o", out}, flags...)...)

@@ -62,6 +62,37 @@ func (f Flags) RolloutFlags() func() (rollout.Options, error) {
 	}
 }
 
+// hints say how to get the arrays that files may lack, or how to do without them.
+var hints = map[string]string{
+	"entropy": "-vocab derives it from the log-probabilities of the most likely tokens where the file has them, " +
+		"and -surprisal-entropy estimates it from old_logprobs",
+	"group_ids":    "a field group_id on each line of JSON gives it, or -group-size",
+	"rewards":      "a field reward on each line of JSON gives it",
+	"old_logprobs": "ask the server or the trainer for log-probabilities",
+	"logprobs":     "ask the server or the trainer for log-probabilities",
+	"ref_energy":   "-signal surprisal does without it",
+	"ref_entropy":  "-signal surprisal does without it",
+	"ref_logprobs": "-signal surprisal does without it",
+}
+
+// WithHint adds to an error about an array that a file lacks how to get it.
+func WithHint(err error) error {
+	var missing *rollout.MissingError
+	if errors.As(err, &missing) && hints[missing.Name] != "" {
+		return fmt.Errorf("%w: %s", err, hints[missing.Name])
+	}
+	return err
+}
+
+// CheckWidth returns an error if the array is the entropy, and an estimate whose bounds
+// are further apart than width.
+func CheckWidth(o rollout.Origin, width float64) error {
+	if o.Name == "entropy" && !(o.Width <= width) {
+		return fmt.Errorf("entropy is %v, which is too wide for AEM: -entropy-width Inf takes it", NewOrigin(o))
+	}
+	return nil
+}
+
 // A Found is the JSON of a rollout.Report: what was found in files of rollouts.
 type Found struct {
 	Formats      []string `json:"formats"`

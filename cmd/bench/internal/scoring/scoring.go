@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"strings"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -35,30 +34,20 @@ func Partial(opt Options, names ...string) (*score.Partial, rollout.Report, erro
 	defer src.Close()
 	p, err := score.Of(src, opt.Score)
 	if err != nil {
-		return nil, rollout.Report{}, withHint(err)
+		return nil, rollout.Report{}, cli.WithHint(err)
 	}
 	return p, src.Report(), opt.checkWidth(p)
-}
-
-// withHint adds to an error about a missing array how to do without it.
-func withHint(err error) error {
-	for missing, hint := range map[string]string{
-		": ref_energy is missing": "-signal surprisal does without it",
-		": entropy is missing":    "-surprisal-entropy estimates it from old_logprobs, or -vocab from the most likely tokens where the file has them",
-	} {
-		if strings.Contains(err.Error(), missing) {
-			return fmt.Errorf("%w: %s", err, hint)
-		}
-	}
-	return err
 }
 
 // checkWidth returns an error about the first file whose entropies are too wide an
 // estimate.
 func (opt Options) checkWidth(p *score.Partial) error {
 	for _, f := range p.Files() {
-		if f.Entropy != nil && !(f.Entropy.Width <= opt.Width) {
-			return fmt.Errorf("%s: entropy is %v, which is too wide for AEM: -entropy-width Inf takes it", printable.Text(f.Name), cli.NewOrigin(*f.Entropy))
+		if f.Entropy == nil {
+			continue
+		}
+		if err := cli.CheckWidth(*f.Entropy, opt.Width); err != nil {
+			return fmt.Errorf("%s: %w", printable.Text(f.Name), err)
 		}
 	}
 	return nil
