@@ -347,7 +347,7 @@ func countSpans(ids []int32) int32 {
 func (c *completer) group(t *Trajectory, r *record, in *input) error {
 	switch {
 	case c.opt.GroupSize > 0:
-		t.Group = fmt.Sprintf("%s: group %d", in.name, in.read/c.opt.GroupSize)
+		t.Group, t.LocalGroup = fmt.Sprintf("%s: group %d", in.name, in.read/c.opt.GroupSize), true
 		c.note(Origin{Name: "group_ids", Kind: Derived, From: fmt.Sprintf("every %d trajectories", c.opt.GroupSize)}, 0)
 	case r.group != "":
 		t.Group = r.group

@@ -109,6 +109,11 @@ type Trajectory struct {
 	// in. It is the group's id as the source has it, or made of the prompt.
 	Group string
 
+	// LocalGroup says that Group was made by counting (see Options.GroupSize). Such a
+	// group has trajectories of one file only, which follow each other there, and files
+	// that are opened elsewhere can have groups of the same name.
+	LocalGroup bool
+
 	// Texts are the texts of the tokens, or nil if the source does not give them.
 	Texts []string
 

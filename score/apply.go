@@ -39,8 +39,15 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 		return err
 	}
 	var before *rollout.Trajectory
+	var local []*rollout.Trajectory // those of a group that was made by counting
 	for {
 		t, err := src.Next()
+		if len(local) > 0 && (err == io.EOF || err == nil && (t.File != before.File || t.Group != before.Group || !t.LocalGroup)) {
+			if err := src.Guard(func() error { return a.scoreLocal(local, do) }); err != nil {
+				return err
+			}
+			local = local[:0]
+		}
 		if before != nil && (err == io.EOF || err == nil && t.File != before.File) {
 			if !merged.has(a.endFile()) {
 				return notInBatch(before.File)
@@ -58,7 +65,17 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 		}
 		before = t
 		err = src.Guard(func() error {
-			s, err := a.score(t)
+			if err := a.read(t); err != nil {
+				return err
+			}
+			if slices.ContainsFunc(a.actions(), notFinite) {
+				return a.at(t, a.signalNotFinite())
+			}
+			if t.LocalGroup {
+				local = append(local, t)
+				return nil
+			}
+			s, err := a.score(t, merged.groups[keyOf(t.Group)])
 			if err != nil {
 				return err
 			}
@@ -124,23 +141,46 @@ func newApplier(merged *Partial, opt Options) (*applier, error) {
 	return a, nil
 }
 
-// score scores the next trajectory of the file.
-func (a *applier) score(t *rollout.Trajectory) (Scored, error) {
-	if err := a.read(t); err != nil {
-		return Scored{}, err
+// scoreLocal scores the trajectories of a group that was made by counting. They are all of
+// the group, and tell its statistics, which merged has under a key of the whole file.
+func (a *applier) scoreLocal(of []*rollout.Trajectory, do func(Scored) error) error {
+	g := &group{}
+	for _, t := range of {
+		if err := a.prepareAgain(t); err != nil {
+			return err
+		}
+		if a.advantages == fromRewards {
+			g.rewards.add(a.batch.Rewards[0])
+		}
+		g.spans = append(g.spans, a.means...)
 	}
+	slices.Sort(g.spans)
+	for _, t := range of {
+		if err := a.prepareAgain(t); err != nil {
+			return err
+		}
+		s, err := a.score(t, g)
+		if err != nil {
+			return err
+		}
+		if err := do(s); err != nil {
+			return err
+		}
+	}
+	delete(a.groups, g)
+	return nil
+}
+
+// score scores the trajectory that was prepared last, which is of the group g.
+func (a *applier) score(t *rollout.Trajectory, g *group) (Scored, error) {
 	b := &a.batch
 	if b.Tokens() == 0 {
 		return Scored{Trajectory: t}, nil
-	}
-	if slices.ContainsFunc(a.actions(), notFinite) {
-		return Scored{}, a.at(t, a.signalNotFinite())
 	}
 	a.weights, a.scaled = resize(a.weights, b.Tokens()), resize(a.scaled, b.Tokens())
 	if err := a.ws.ActFocusWeights(a.weights, a.signal, b.Role, a.mean, a.sigma, a.opt.ActFocus); err != nil {
 		return Scored{}, a.at(t, err)
 	}
-	g := a.merged.groups[keyOf(t.Group)]
 	if g == nil || a.advantages != a.merged.advantages {
 		return Scored{}, notInBatch(t.File)
 	}

@@ -20,7 +20,8 @@
 // weights and advantages of a trajectory do not depend on how the trajectories of the
 // batch are split into files, on the order of files, or on the order and the tree in which
 // partials are merged: the bits are the same. Which file a partial is of is a part of it,
-// and a file that is there twice is an error of Merge.
+// and a file that is there twice is an error of Merge. Two files of which nothing tells
+// that they are not one (the same samples, rewards and group ids) can be put into one file.
 //
 // These bits can differ from those of [reweight.Workspace.ActFocus], GRPO and AEM on one
 // batch of all trajectories, for which the order of the tokens counts:

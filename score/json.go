@@ -2,6 +2,7 @@ package score
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -13,6 +14,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -21,7 +24,7 @@ import (
 
 // version is that of the JSON of partials. Who changes what they hold, or what the
 // identity of a file is made of, raises it.
-const version = 1
+const version = 2
 
 // The JSON of a Partial. Numbers that a reader could round are text: exact sums as
 // appendExact writes them, and entropies as the base64 of little-endian float32 values.
@@ -102,9 +105,25 @@ func (p *Partial) marshal(files bool) ([]byte, error) {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(m))
 		}
 		gj.Spans = base64.StdEncoding.EncodeToString(raw)
+		if !files && g.local {
+			gj.ID = ""
+		}
 		j.Groups = append(j.Groups, gj)
 	}
+	if !files { // the order of groups whose names are left out is that of what they hold
+		slices.SortFunc(j.Groups, groupJSON.compare)
+	}
 	return json.Marshal(j)
+}
+
+// compare orders groups without a file.
+func (j groupJSON) compare(other groupJSON) int {
+	c := cmp.Or(strings.Compare(j.ID, other.ID), strings.Compare(j.Spans, other.Spans))
+	if c != 0 || j.Rewards == nil { // which then is so in all groups
+		return c
+	}
+	a, b := j.Rewards, other.Rewards
+	return cmp.Or(cmp.Compare(a.N, b.N), strings.Compare(a.Sum, b.Sum), strings.Compare(a.Squares, b.Squares))
 }
 
 func (s *sums) json() sumsJSON {
@@ -232,7 +251,12 @@ func (j *groupJSON) group(p *Partial) (*group, error) {
 		return nil, fmt.Errorf("file is none of the %d files", len(p.files))
 	}
 	g.file = p.files[*j.File]
-	if len(j.ID) > maxKey && len(j.ID) != len("sha256:")+2*sha256.Size {
+	number, local := strings.CutPrefix(j.ID, g.file.localKey())
+	if g.local = local; local {
+		if n, err := strconv.Atoi(number); err != nil || strconv.Itoa(n) != number || n < 0 || int64(n) >= g.file.Trajectories {
+			return nil, fmt.Errorf("its number is %s, but the file has %d trajectories", printable.Text(short(number)), g.file.Trajectories)
+		}
+	} else if len(j.ID) > maxKey && len(j.ID) != len("sha256:")+2*sha256.Size {
 		return nil, fmt.Errorf("its id has %d bytes, want at most %d", len(j.ID), maxKey)
 	}
 	if j.Prompt != "" {

@@ -29,7 +29,7 @@ func partials(t testing.TB) [][]byte {
 	var texts [][]byte
 	for _, p := range []*Partial{
 		mustOf(t, Default), mustOf(t, Default, named("a", all[0])), mustOf(t, Default, named("g", &given)),
-		mustMerge(t, estimated, unbounded), mustOf(t, Default, deal(all, 3, 1)...),
+		mustMerge(t, estimated, unbounded), mustOf(t, Default, deal(all, 3, 1)...), mustOf(t, Default, counted("l", 1, all[7])),
 	} {
 		reread(t, p)
 		texts = append(texts, marshal(t, p))
@@ -85,9 +85,9 @@ func TestSpace(t *testing.T) {
 func TestHostile(t *testing.T) {
 	texts := partials(t)
 	for _, c := range []struct{ old, new, want string }{
-		{`"reweight_partial":1`, `"reweight_partial":2`, "reweight_partial is 2, want 1"},
-		{`"reweight_partial":1`, `"x":1`, "reweight_partial is missing"},
-		{`"reweight_partial":1`, `"Reweight_partial":1`, "not as it was written"},
+		{`"reweight_partial":2`, `"reweight_partial":1`, "reweight_partial is 1, want 2"},
+		{`"reweight_partial":2`, `"x":1`, "reweight_partial is missing"},
+		{`"reweight_partial":2`, `"Reweight_partial":2`, "not as it was written"},
 		{`"signal":"energy"`, `"signal":"heat"`, `is "heat", want one of`},
 		{`"advantages":"rewards"`, `"advantages":"rewards","advantages":"rewards"`, "not as it was written"},
 		{`"advantages":"rewards"`, `"advantages":"luck"`, "rewards are there if advantages come from them"},
@@ -114,6 +114,10 @@ func TestHostile(t *testing.T) {
 		{`"file":0,`, ``, "file is none of the 1 files"},
 		{`"prompt":"`, `"prompt":"0`, "prompt is"},
 		{`"rewards":{"n":1`, `"rewards":{"n":0`, "rewards: n is 0, want at least 1"},
+		{` group 0"`, ` group 1"`, "its number is 1, but the file has 1 trajectories"},
+		{` group 0"`, ` group x"`, "its number is x"},
+		{` group 0"`, ` group 00"`, "its number is 00"},
+		{`"id":"file `, `"id":"file 0`, "its id has "},
 		{`"spans":"`, `"spans":"AACAfw`, "spans is not base64"},
 		{`"spans":"`, `"spans":"AAAAAAAA`, "spans is not base64"},
 		{`"spans":"`, `"spans":"AACAfwAAgH8AAIB/`, "spans[0] is +Inf"},
@@ -145,7 +149,7 @@ func TestHostile(t *testing.T) {
 			t.Errorf("%s for %s: no error says %q", c.new, c.old, c.want)
 		}
 	}
-	for _, text := range []string{"", "null", "0", "[]", "{}", `"x"`, `{"reweight_partial":1}`, `{"reweight_partial":null}`, strings.Repeat("[", 1<<20)} {
+	for _, text := range []string{"", "null", "0", "[]", "{}", `"x"`, `{"reweight_partial":2}`, `{"reweight_partial":null}`, strings.Repeat("[", 1<<20)} {
 		if err := json.Unmarshal([]byte(text), new(Partial)); err == nil {
 			t.Errorf("%.20q is taken", text)
 		}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -62,6 +63,7 @@ type File struct {
 // A group is the trajectories that have one group id.
 type group struct {
 	rewards sums
+	local   bool      // of one file, made by counting
 	spans   []float32 // mean entropies of the spans, sorted, without a negative zero
 
 	// prompt is the begin of the SHA-256 of the tokens before the first response, and
@@ -108,8 +110,8 @@ func (p *Partial) Files() []File {
 	return files
 }
 
-// Digest returns the SHA-256, in hexadecimal, of all that Apply takes from p besides the
-// identities of files. Batches of the same trajectories have the same digest, however they
+// Digest returns the SHA-256, in hexadecimal, of all that Apply takes from p besides what
+// files and groups that were made by counting are called. Batches of the same trajectories have the same digest, however they
 // are split into files.
 func (p *Partial) Digest() string {
 	h := sha256.New()
@@ -194,7 +196,8 @@ type builder struct {
 	p       *Partial
 	file    *File
 	actions collector
-	mixed   map[*group]bool // with several prompts, of which none is the group's
+	local   map[string]*group // made by counting, by their numbers
+	mixed   map[*group]bool   // with several prompts, of which none is the group's
 }
 
 func newBuilder(name string, signal reweight.Signal) *builder {
@@ -202,7 +205,7 @@ func newBuilder(name string, signal reweight.Signal) *builder {
 	return &builder{
 		name: name,
 		p:    &Partial{signal: signal, files: []*File{f}, groups: map[string]*group{}},
-		file: f, mixed: map[*group]bool{},
+		file: f, local: map[string]*group{}, mixed: map[*group]bool{},
 	}
 }
 
@@ -220,11 +223,14 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 	if i := b.actions.add(r.actions()); i >= 0 {
 		return r.signalNotFinite()
 	}
-	key := keyOf(t.Group)
-	g := b.p.groups[key]
+	groups, key := b.p.groups, keyOf(t.Group)
+	if t.LocalGroup {
+		groups, key = b.local, strconv.Itoa(r.groups[key])
+	}
+	g := groups[key]
 	if g == nil {
-		g = &group{file: b.file, prompt: r.prompt}
-		b.p.groups[key] = g
+		g = &group{file: b.file, local: t.LocalGroup, prompt: r.prompt}
+		groups[key] = g
 	}
 	switch {
 	case b.mixed[g] || r.prompt == promptSum{}:
@@ -243,6 +249,9 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 func (b *builder) partial(sum [sha256.Size]byte) *Partial {
 	b.file.SHA256 = sum
 	b.p.actions = b.actions.total()
+	for number, g := range b.local {
+		b.p.groups[b.file.localKey()+number] = g
+	}
 	for _, g := range b.p.groups {
 		slices.Sort(g.spans)
 	}
@@ -261,6 +270,11 @@ func keyOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "sha256:" + hex.EncodeToString(sum[:]) // longer than maxKey
 }
+
+// localKey returns what begins the keys of groups that were made by counting the
+// trajectories of the file: they stay apart from those of all other files. It is longer than
+// any key of a group id.
+func (f *File) localKey() string { return "file " + hex.EncodeToString(f.SHA256[:]) + " group " }
 
 // Merge returns the statistics of all files of the partials. A file that is in two of
 // them is an error, and so are different signals, rewards in some of them and only
@@ -358,7 +372,7 @@ func sameFile(a, b string) error {
 	if b < a {
 		a, b = b, a
 	}
-	return fmt.Errorf("%s and %s have the same trajectories: a file counts once", printable.Text(a), printable.Text(b))
+	return fmt.Errorf("%s and %s have the same trajectories: a file counts once; if both are to count, put their trajectories into one file", printable.Text(a), printable.Text(b))
 }
 
 // name returns a name of p for errors: that of a file of it.

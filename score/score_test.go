@@ -202,6 +202,7 @@ func TestMergeRefuses(t *testing.T) {
 	}{
 		{"the same", pa, "a.jsonl is there twice"},
 		{"a copy", mustOf(t, Default, named("copy.jsonl", all[:8]...)), "a.jsonl and copy.jsonl have the same trajectories: a file counts once"},
+		{"how to go on", mustOf(t, Default, named("copy.jsonl", all[:8]...)), "a.jsonl and copy.jsonl have the same trajectories: a file counts once; if both are to count, put their trajectories into one file"},
 		{"one that is in a merged one", mustMerge(t, pa, pb), "a.jsonl is there twice"},
 		{"another signal", mustOf(t, surprisal, b), "a.jsonl has statistics of the signal energy, and b.jsonl of surprisal"},
 		{"no rewards", mustOf(t, Default, named("g.jsonl", &given)), "advantages come from rewards in a.jsonl, but from advantages in g.jsonl"},

@@ -80,8 +80,14 @@ func (r *reader) read(t *rollout.Trajectory) error {
 	if err := r.prepare(); err != nil {
 		return r.at(t, err)
 	}
-	r.identify(t.Group)
+	r.identify(t)
 	return nil
+}
+
+// prepareAgain prepares a trajectory that was read before.
+func (r *reader) prepareAgain(t *rollout.Trajectory) error {
+	r.batch = t.Batch
+	return r.at(t, r.prepare())
 }
 
 func (r *reader) prepare() error {
@@ -255,21 +261,26 @@ func (r *reader) setMeans() error {
 }
 
 // identify adds the trajectory to the identity of its file: what scores are made of, and
-// token ids, which tell trajectories apart. Of groups it is which trajectories share one:
-// an id can be made of the file's name. Values that count for nothing, such as the entropy
+// token ids, which tell trajectories apart. Of groups it is the id, or for groups that were
+// made by counting, which trajectories share one. Values that count for nothing, such as the entropy
 // of a masked token, are left out: they can differ between machines if they are NaN.
-func (r *reader) identify(id string) {
+func (r *reader) identify(t *rollout.Trajectory) {
 	b := &r.batch
 	text := r.text[:0]
 	u32 := func(x uint32) { text = binary.LittleEndian.AppendUint32(text, x) }
 	u64 := func(x int) { text = binary.LittleEndian.AppendUint64(text, uint64(x)) }
-	key := keyOf(id)
+	key := keyOf(t.Group)
 	if _, known := r.groups[key]; !known {
 		r.groups[key] = len(r.groups)
 	}
 	for _, n := range [...]int{r.groups[key], b.Tokens(), len(b.Rewards), len(b.Advantages), len(b.TokenIDs)} {
 		u64(n)
 	}
+	if t.LocalGroup {
+		key = ""
+	}
+	u64(len(key))
+	text = append(text, key...)
 	for t, role := range b.Role {
 		text = append(text, byte(role))
 		u32(uint32(b.SpanIDs[t]))
