@@ -233,3 +233,45 @@ func TestEntropyFromSurprisal(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// The widths for a wide vocabulary that docs/formats.md states: of the 20 most likely
+// tokens the last has the probability 0.001, and others have a share of the whole.
+func TestEntropyWidthOfWideVocabulary(t *testing.T) {
+	for _, c := range []struct {
+		missing float64
+		want    string
+	}{{0.001, "0.01"}, {0.01, "0.10"}, {0.05, "0.40"}, {0.2, "1.33"}} {
+		top := []candidate{{logprob: float32(math.Log(1 - c.missing - 19*0.001))}}
+		for range 19 {
+			top = append(top, candidate{logprob: float32(math.Log(0.001))})
+		}
+		lower, upper, err := entropyBounds(top, 151936)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%.2f", upper-lower); got != c.want {
+			t.Errorf("%v missing: width %s nats, want %s", c.missing, got, c.want)
+		}
+	}
+}
+
+// The correlation between the mean surprisals and the mean entropies of spans that
+// docs/formats.md states.
+func TestSurprisalOfSpans(t *testing.T) {
+	l, turns := openLake(t)
+	estimate := entropyFromSurprisal(l.OldLogprobs, l.Role)
+	var n, x, y, xx, xy, yy float64
+	for _, u := range turns {
+		var surprisal, entropy float64
+		for token := u.begin; token < u.end; token++ {
+			surprisal += float64(estimate[token]) / float64(u.end-u.begin)
+			entropy += float64(l.Entropy[token]) / float64(u.end-u.begin)
+		}
+		n, x, y = n+1, x+surprisal, y+entropy
+		xx, xy, yy = xx+surprisal*surprisal, xy+surprisal*entropy, yy+entropy*entropy
+	}
+	got := fmt.Sprintf("%.2f", (n*xy-x*y)/math.Sqrt((n*xx-x*x)*(n*yy-y*y)))
+	if got != "0.94" {
+		t.Errorf("correlation %s over %v spans", got, n)
+	}
+}
