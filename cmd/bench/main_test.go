@@ -128,7 +128,7 @@ func TestWrongUse(t *testing.T) {
 		{"reweight -action-open 6 " + good, "-action-open and -action-close go together"},
 		{"reweight " + write(t, without(embedded(t), "role")), `rollouts.safetensors: role is missing`},
 		{"reweight " + write(t, without(embedded(t), "rewards")), `rollouts.safetensors: rewards is missing, and so is advantages, which could take its place: a field reward on each line`},
-		{"reweight " + write(t, without(embedded(t), "group_ids")), `rollouts.safetensors: group_ids is missing: a field group_id on each line of JSON gives it, or -group-size`},
+		{"reweight " + write(t, without(embedded(t), "group_ids", "token_ids")), `rollouts.safetensors: group_ids is missing: a field group_id on each line of JSON gives it, or -group-size`},
 		{"reweight " + write(t, without(embedded(t), "entropy")), `rollouts.safetensors: entropy is missing, and cannot be derived without old_logits: -vocab derives it|, and -surprisal-entropy estimates it`},
 		{"reweight " + write(t, without(embedded(t), "old_logprobs")), `: ask the server or the trainer for log-probabilities`},
 		{"reweight " + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it`},
