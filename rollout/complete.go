@@ -292,7 +292,9 @@ func (c *completer) join(first *record, in *input) error {
 			return fmt.Errorf("%s: group_id is %s, but line %d has %s for the same trajectory", here, quote(r.group), first.line, quote(first.group))
 		}
 		first.group = cmp.Or(first.group, r.group)
-		first.prompt = cmp.Or(first.prompt, r.prompt)
+		if first.prompt == "" && first.promptIDs == nil {
+			first.prompt, first.promptIDs = r.prompt, r.promptIDs
+		}
 		r.Rewards = nil
 		r.cut(again)
 		if (len(first.texts) == 0) != (len(r.texts) == 0) && first.Tokens() != 0 && r.Tokens() != 0 {
@@ -367,7 +369,7 @@ func (c *completer) group(t *Trajectory, r *record, in *input) error {
 	}
 	if c.several && c.opt.GroupSize == 0 && r.group != "" {
 		// The ids of two files may number different groups.
-		if prompt := promptIDs(r); prompt != "" {
+		if prompt := idsKey(r); prompt != "" {
 			other := digest(prompt)
 			if known && g.file != int32(c.report.Files) && g.prompt != [16]byte{} && g.prompt != other {
 				return fmt.Errorf("group_id %s is also in an earlier file, but with another prompt: number the groups of all files anew, or convert each file alone", quote(t.Group))
@@ -380,9 +382,9 @@ func (c *completer) group(t *Trajectory, r *record, in *input) error {
 	return nil
 }
 
-// promptIDs returns what is equal for equal ids of prompt tokens, or "" if r has no ids,
+// idsKey returns what is equal for equal ids of prompt tokens, or "" if r has no ids,
 // or no response that would end the prompt.
-func promptIDs(r *record) string {
+func idsKey(r *record) string {
 	if !slices.ContainsFunc(r.Role, func(role reweight.Role) bool { return role != reweight.RoleMasked }) {
 		return ""
 	}

@@ -10,7 +10,8 @@ import (
 
 // promptKey returns a short text that is equal for equal prompts, on every machine, and
 // empty if r has none. The prompt is what the source says it is, or else the ids of the
-// tokens before the first response token. Different prompts have different keys: these
+// tokens before the first response token. The ids of a prompt have one key, whichever
+// format they come from. Different prompts have different keys: these
 // are made of 128 bits of a SHA-256.
 func promptKey(r *record) string {
 	h := sha256.New()
@@ -20,14 +21,18 @@ func promptKey(r *record) string {
 		return keyOf(h)
 	}
 	h.Write([]byte{'i'})
-	n := 0
-	for n < len(r.TokenIDs) && n < r.tokens() && !r.response(n) {
-		n++
+	ids := r.promptIDs
+	if ids == nil {
+		n := 0
+		for n < len(r.TokenIDs) && n < r.tokens() && !r.response(n) {
+			n++
+		}
+		ids = r.TokenIDs[:n]
 	}
-	if n == 0 {
+	if len(ids) == 0 {
 		return ""
 	}
-	for _, id := range r.TokenIDs[:n] {
+	for _, id := range ids {
 		h.Write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
 	}
 	return keyOf(h)

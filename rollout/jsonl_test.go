@@ -388,6 +388,49 @@ func TestTrainerFiles(t *testing.T) {
 	}
 }
 
+// The ids of a prompt make the same group in all formats.
+func TestPromptIDs(t *testing.T) {
+	const (
+		nemo  = `"input_lengths":[3],"token_ids":[[1,2,3,0]],"token_loss_mask":[[0,0,1,0]]`
+		prime = `"token_ids":[1,2,4],"loss_mask":[0,0,1],"inference_logprobs":[0,0,-1]`
+		chat  = `"prompt_token_ids":[1,2],"choices":[{"message":{},"logprobs":{"content":[{"token":"a","logprob":-1,"top_logprobs":[]}]}`
+		lang  = `"prompt_token_ids":[1,2],"meta_info":{"output_token_logprobs":[[-1,5,null]]}`
+	)
+	first, err := parseLine(parseJSONL, `{"token_ids":[1,2,3],"mask":[0,0,1]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		line  string
+		parse parser
+	}{
+		{`{"token_ids":[1,2,4],"role":[0,0,2]}`, parseJSONL},
+		{`{` + nemo + `}`, parseNeMoRL},
+		{`{` + nemo + `,"sample_loss_mask":[0]}`, parseNeMoRL},
+		{`{` + prime + `}`, parsePrimeRL},
+		{`{` + prime + `,"rl_weights":[0,0,0]}`, parsePrimeRL},
+		{`{` + chat + `}]}`, parseOpenAI},
+		{`{` + chat + `,"token_ids":[5]}]}`, parseOpenAI},
+		{`{` + lang + `}`, parseSGLang},
+	} {
+		r, err := parseLine(c.parse, c.line)
+		if err != nil {
+			t.Errorf("%s: %v", c.line, err)
+		} else if got, want := promptKey(r), promptKey(first); got != want {
+			t.Errorf("%s: the key %s, want %s", c.line, got, want)
+		}
+	}
+	// A response that begins at once has no prompt, also where its tokens do not count.
+	for line, parse := range map[string]parser{
+		`{"input_lengths":[1],"token_ids":[[1]],"token_loss_mask":[[1]],"sample_loss_mask":[0]}`: parseNeMoRL,
+		`{"token_ids":[1],"loss_mask":[1],"rl_weights":[0],"inference_logprobs":[-1]}`:           parsePrimeRL,
+	} {
+		if r, err := parseLine(parse, line); err != nil || promptKey(r) != "" {
+			t.Errorf("%s: %v, or a prompt", line, err)
+		}
+	}
+}
+
 // A sample that NeMo-RL masks stays in the group of its prompt.
 func TestMaskedSample(t *testing.T) {
 	line := func(sample int) string {

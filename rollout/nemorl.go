@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -37,7 +36,7 @@ func parseNeMoRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 		return nil, err
 	}
 	n.setLogprobs()
-	n.prompt = promptOf(n.TokenIDs, n.mask)
+	n.promptIDs = promptOf(n.TokenIDs, n.mask)
 	n.maskSample()
 	records := []*record{&n.record}
 	return records, n.give(records)
@@ -173,15 +172,12 @@ func (n *nemoSample) maskSample() {
 	}
 }
 
-// promptOf returns a text that is equal for equal tokens before the first response token.
-func promptOf(ids []int32, mask []bool) string {
+// promptOf returns the ids before the first response token, which are not nil if ids is
+// not.
+func promptOf(ids []int32, mask []bool) []int32 {
 	n := slices.Index(mask, true)
 	if n < 0 || n > len(ids) {
 		n = len(ids)
 	}
-	text := make([]byte, 0, 4*n)
-	for _, id := range ids[:n] {
-		text = binary.LittleEndian.AppendUint32(text, uint32(id))
-	}
-	return string(text)
+	return ids[:n:n]
 }

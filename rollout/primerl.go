@@ -28,7 +28,7 @@ func parsePrimeRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 	if p.mask == nil {
 		return nil, fmt.Errorf("loss_mask is missing")
 	}
-	p.prompt = promptOf(p.TokenIDs, p.mask)
+	p.promptIDs = promptOf(p.TokenIDs, p.mask)
 	if err := p.weigh(); err != nil {
 		return nil, err
 	}

@@ -10,10 +10,15 @@ type record struct {
 	// GroupIDs are not set here.
 	reweight.Batch
 
-	mask   []bool   // response tokens, if Role is not set
-	texts  []string // of the tokens, or nil
-	top    [][]candidate
-	prompt string // what to group by, if group is empty: any text that is equal for equal prompts
+	mask  []bool   // response tokens, if Role is not set
+	texts []string // of the tokens, or nil
+	top   [][]candidate
+
+	// What to group by, if group is empty: any text that is equal for equal prompts, or if
+	// that is empty, the ids of the prompt. Where they are nil, the prompt is the tokens
+	// before the first response token.
+	prompt    string
+	promptIDs []int32
 
 	group      string // the id of the group, as the source has it, or empty
 	trajectory string // turns in a row with the same text here are one trajectory; empty: a trajectory of its own

@@ -87,8 +87,8 @@ func (g *generation) record() (*record, error) {
 	switch {
 	case g.ids != nil && len(g.prompt.ids) == P:
 		r.TokenIDs = slices.Concat(g.prompt.ids, g.ids)
-	case g.prompt.ids != nil:
-		r.prompt = fmt.Sprint(g.prompt.ids)
+	case len(g.prompt.ids) != 0:
+		r.prompt, r.promptIDs = "", g.prompt.ids
 	case g.prompt.texts != nil:
 		r.prompt = strings.Join(g.prompt.texts, "\x00")
 	}
