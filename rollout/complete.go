@@ -93,6 +93,9 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	here := where(in.name, first.line, in.read)
 	c.keep(first, 0, 0)
 	if first.trajectory != "" {
+		if err := in.begin(first); err != nil {
+			return nil, inContext(here, err)
+		}
 		if err := c.join(first, in); err != nil {
 			return nil, err
 		}
@@ -116,6 +119,20 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	c.report.Trajectories++
 	c.report.Tokens += t.Tokens()
 	return t, nil
+}
+
+// begin notes that a trajectory begins with that turn, which is an error if its id was
+// that of another one: turns that are not in a row would be trajectories of their own.
+func (in *input) begin(first *record) error {
+	id := digest(first.trajectory)
+	if line, known := in.begun[id]; known {
+		return fmt.Errorf("trajectory_id %s is also that of line %d, and there are others between: sort the lines by trajectory_id", quote(first.trajectory), line)
+	}
+	if in.begun == nil {
+		in.begun = make(map[[16]byte]int)
+	}
+	in.begun[id] = first.line
+	return nil
 }
 
 // turn returns the next record of the file, which is complete but for what belongs to

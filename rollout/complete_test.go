@@ -291,6 +291,13 @@ func TestRecordErrors(t *testing.T) {
 		{`a:2: group_id is "\x1b", but line 1 has "x" for the same trajectory`, [][]*record{{
 			turnOf("a", "b", ofTrajectory("t"), inGroup("x")), turnOf("a", "b", ofTrajectory("t"), inGroup("\x1b")),
 		}}},
+		{`a:4: trajectory_id "t" is also that of line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{{
+			turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b"), turnOf("a", "b", ofTrajectory("t")),
+		}}},
+		{`b:3: trajectory_id "u" is also that of line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{
+			{turnOf("a", "b", ofTrajectory("t"))},
+			{turnOf("a", "b", ofTrajectory("u")), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("u"))},
+		}},
 		{`b:1: group_id "x" is also in an earlier file, but with another prompt: number the groups of all files anew, or convert each file alone`, [][]*record{
 			{turnOf("a", "b", inGroup("x")), turnOf("b", "c", inGroup("x"))}, {turnOf("c", "b", inGroup("x"))},
 		}},

@@ -60,8 +60,9 @@ type input struct {
 	name   string // as the caller spells it
 	stream *stream
 	reader reader
-	turn   *record // read already, but of the next trajectory
-	read   int     // trajectories so far
+	turn   *record          // read already, but of the next trajectory
+	read   int              // trajectories so far
+	begun  map[[16]byte]int // the hash of each trajectory_id, and the line that it is in first
 }
 
 // Open opens the named files, whose trajectories follow each other in that order. A
