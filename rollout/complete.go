@@ -108,10 +108,6 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	if err := c.sameArrays(&t.Batch, reweight.PerTrajectory, here); err != nil {
 		return nil, err
 	}
-	if len(t.Logprobs) == 0 && len(t.OldLogprobs) != 0 && t.Logits.Rows() == 0 {
-		t.Logprobs = t.OldLogprobs
-		c.note(Origin{Name: "logprobs", Kind: Derived, From: "old_logprobs: the first update after sampling"}, 0)
-	}
 	if err := validate(&t.Batch); err != nil {
 		return nil, inContext(here, InFile(err))
 	}
@@ -200,7 +196,14 @@ func (c *completer) complete(r *record) error {
 	for _, o := range r.origins {
 		c.note(o, responses)
 	}
-	return r.checkLogprobs()
+	if err := r.checkLogprobs(); err != nil {
+		return err
+	}
+	if len(r.Logprobs) == 0 && len(r.OldLogprobs) != 0 && r.Logits.Rows() == 0 {
+		r.Logprobs = r.OldLogprobs[:n:n] // appending a turn to one must not change the other
+		c.note(Origin{Name: "logprobs", Kind: Derived, From: "old_logprobs: the first update after sampling"}, 0)
+	}
+	return nil
 }
 
 // checkLengths wants one element for each of n tokens in each array of tokens.

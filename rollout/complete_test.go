@@ -94,6 +94,13 @@ func inGroup(id string) func(*record)      { return func(r *record) { r.group = 
 func ofTrajectory(id string) func(*record) { return func(r *record) { r.trajectory = id } }
 func withReward(x float32) func(*record)   { return func(r *record) { r.Rewards = []float32{x} } }
 
+// withLogprobs gives a record logprobs, which are not its old_logprobs.
+func withLogprobs(r *record) {
+	for _, l := range r.OldLogprobs {
+		r.Logprobs = append(r.Logprobs, l-0.5)
+	}
+}
+
 func all(t *testing.T, s *Source) []*Trajectory {
 	t.Helper()
 	var list []*Trajectory
@@ -159,6 +166,24 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Of the turns of a trajectory some may have logprobs, and in the others old_logprobs
+// stand for them.
+func TestLogprobsOfTurns(t *testing.T) {
+	for first, want := range [][]float32{{0, -1, 0, -0.5, -1.5}, {-0.5, -1.5, -0.5, 0, -1}} {
+		turns := []*record{turnOf("a", "b", ofTrajectory("1")), turnOf("", "c", ofTrajectory("1")), turnOf("d", "e", ofTrajectory("1"))}
+		for i, r := range turns {
+			r.OldLogprobs = slices.Grow(r.OldLogprobs, 8) // room that logprobs must not share
+			if first == 0 && i == 2 || first == 1 && i < 2 {
+				withLogprobs(r)
+			}
+		}
+		tr := all(t, sourceOf(t, Options{}, turns))[0]
+		if old := []float32{0, -1, 0, 0, -1}; !slices.Equal(tr.OldLogprobs, old) || !slices.Equal(tr.Logprobs, want) {
+			t.Errorf("old_logprobs %v, want %v; logprobs %v, want %v", tr.OldLogprobs, old, tr.Logprobs, want)
+		}
+	}
+}
+
 func TestOrigins(t *testing.T) {
 	top := func(r *record) {
 		for range r.mask {
@@ -187,6 +212,9 @@ func TestOrigins(t *testing.T) {
 		{"given", Options{}, []*record{turnOf("a", "b", inGroup("1"), withReward(1), func(r *record) {
 			r.Role, r.SpanIDs, r.Logprobs, r.Entropy = []reweight.Role{0, 2}, []int32{-1, 0}, []float32{0, -1}, []float32{0, 1}
 		})}, map[string]string{"role": "0  0", "span_ids": "0  0", "group_ids": "0  0", "logprobs": "0  0", "entropy": "0  0", "rewards": "0  0"}},
+		{"logprobs of some", Options{}, []*record{turnOf("a", "b", withLogprobs), turnOf("a", "c"), turnOf("a", "d", withLogprobs)}, map[string]string{
+			"old_logprobs": "0  0", "logprobs": "1 old_logprobs: the first update after sampling 0",
+		}},
 		{"spans of roles", Options{}, []*record{turnOf("a", "b", func(r *record) { r.Role = []reweight.Role{0, 2} })}, map[string]string{"role": "0  0", "span_ids": "1 role 0"}},
 		{"logits", Options{SurprisalEntropy: true}, []*record{turnOf("\x01", "\x00", func(r *record) {
 			r.Logits = reweight.Logits{Vocab: 2, F32: make([]float32, 4)}
