@@ -23,6 +23,7 @@ type Part struct {
 	Trajectory int // of the source, from 0
 	Begin, End int // tokens of the trajectory
 	Repeated   int // tokens ahead of these in Text, which repeat the turns before
+	Padding    int // elements behind these in the lists of Text, which are no tokens
 }
 
 // Lines returns the JSON objects of which Next has returned all trajectories so far, or
@@ -35,7 +36,7 @@ func (c *completer) keep(r *record, begin, repeated int) {
 	if r.object == nil {
 		return
 	}
-	part := Part{c.report.Trajectories, begin, begin + r.Tokens() - repeated, repeated}
+	part := Part{c.report.Trajectories, begin, begin + r.Tokens() - repeated, repeated, r.padding}
 	if n := len(c.lines); n > 0 && unsafe.SliceData(c.lines[n-1].Text) == unsafe.SliceData(r.object) {
 		c.lines[n-1].Parts = append(c.lines[n-1].Parts, part)
 		return
@@ -49,7 +50,7 @@ func (c *completer) keep(r *record, begin, repeated int) {
 // last in the object. But if the object has a field of that name, the list takes the
 // place of its value, and is a list of lists if the value was. All other text stays as
 // it is. The numbers of tokens that repeat the turns before are 0, so that each token
-// counts once. metadata becomes an object under the name "estimates", if it has any keys.
+// counts once, and so are those of the padding. metadata becomes an object under the name "estimates", if it has any keys.
 //
 // Lines that do not have each token of b once are an error, before anything is written.
 func WriteLines(w io.Writer, lines []Line, b *reweight.Batch, tensors []Tensor, metadata map[string]string) error {
@@ -84,7 +85,7 @@ func checkParts(lines []Line, b *reweight.Batch) error {
 				return fmt.Errorf("line %d of JSON has tokens of trajectory %d, want one of the %d of the batch", i+1, p.Trajectory, b.Trajectories())
 			}
 			tokens := seen[b.SeqOffsets[p.Trajectory]:b.SeqOffsets[p.Trajectory+1]]
-			if p.Begin < 0 || p.Begin > p.End || p.End > len(tokens) || p.Repeated < 0 {
+			if p.Begin < 0 || p.Begin > p.End || p.End > len(tokens) || p.Repeated < 0 || p.Padding < 0 {
 				return fmt.Errorf("line %d of JSON has the tokens %d to %d of trajectory %d, want some of its %d", i+1, p.Begin, p.End, p.Trajectory, len(tokens))
 			}
 			for t := p.Begin; t < p.End; t++ {
@@ -196,6 +197,7 @@ func (l Line) appendLists(dst []byte, numbers []float32, b *reweight.Batch, nest
 		for _, x := range numbers[first+int64(p.Begin) : first+int64(p.End)] {
 			dst = append(jsonscan.AppendFloat(dst, x), ',')
 		}
+		dst = appendZeros(dst, p.Padding)
 		dst = append(bytes.TrimSuffix(dst, []byte{','}), ']')
 	}
 	if nested {

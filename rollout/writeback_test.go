@@ -18,7 +18,7 @@ import (
 func TestWriteLines(t *testing.T) {
 	b := &reweight.Batch{Role: make([]reweight.Role, 5), SeqOffsets: []int64{0, 3, 5}}
 	tensors := []Tensor{vector("weights", []float32{1, 0.5, -2, 1e-45, 3}), vector("advantages", []float32{10, 11, 12, 13, 14})}
-	one, two := Part{0, 0, 3, 0}, Part{1, 0, 2, 0}
+	one, two := Part{0, 0, 3, 0, 0}, Part{1, 0, 2, 0, 0}
 	for _, c := range []struct {
 		text  string
 		parts []Part
@@ -31,10 +31,11 @@ func TestWriteLines(t *testing.T) {
 		{`{"advantages":null,"weights":[],"b":[[1]]}`, []Part{two}, `{"advantages":[13,14],"weights":[1e-45,3],"b":[[1]]}`},
 		{`{"adv\u0061ntages":[1]}`, []Part{two}, `{"adv\u0061ntages":[13,14],"weights":[1e-45,3]}`},
 		{`{}`, []Part{two}, `{"weights":[1e-45,3],"advantages":[13,14]}`},
-		{`{"a":1}`, []Part{{0, 1, 2, 0}}, `{"a":1,"weights":[0.5],"advantages":[11]}`},
-		{`{"a":1}`, []Part{{1, 2, 2, 0}}, `{"a":1,"weights":[],"advantages":[]}`},
-		{`{"a":1}`, []Part{{1, 1, 2, 2}}, `{"a":1,"weights":[0,0,3],"advantages":[0,0,14]}`},
-		{`{"a":1}`, []Part{{1, 2, 2, 1}}, `{"a":1,"weights":[0],"advantages":[0]}`},
+		{`{"a":1}`, []Part{{0, 1, 2, 0, 0}}, `{"a":1,"weights":[0.5],"advantages":[11]}`},
+		{`{"a":1}`, []Part{{1, 2, 2, 0, 0}}, `{"a":1,"weights":[],"advantages":[]}`},
+		{`{"a":1}`, []Part{{1, 1, 2, 2, 0}}, `{"a":1,"weights":[0,0,3],"advantages":[0,0,14]}`},
+		{`{"a":[[1,2,3,0]]}`, []Part{{1, 0, 2, 1, 1}}, `{"a":[[1,2,3,0]],"weights":[0,1e-45,3,0],"advantages":[0,13,14,0]}`},
+		{`{"a":1}`, []Part{{1, 2, 2, 1, 0}}, `{"a":1,"weights":[0],"advantages":[0]}`},
 	} {
 		got, err := Line{[]byte(c.text), c.parts}.with(nil, b, tensors, nil)
 		if err != nil || string(got) != c.want+"\n" {
@@ -58,9 +59,9 @@ func TestWriteLines(t *testing.T) {
 		want string
 	}{
 		{WriteLines(&out, lines[:1], b, tensors, nil), "only 3 of the 5 tokens come from lines of JSON: the others have none that could be written back"},
-		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{2, 0, 1, 0}}}), b, tensors, nil), "line 3 of JSON has tokens of trajectory 2, want one of the 2 of the batch"},
-		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{1, 0, 3, 0}}}), b, tensors, nil), "line 3 of JSON has the tokens 0 to 3 of trajectory 1, want some of its 2"},
-		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{1, 1, 2, 0}}}), b, tensors, nil), "line 3 of JSON has token 1 of trajectory 1, which a line before it has"},
+		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{2, 0, 1, 0, 0}}}), b, tensors, nil), "line 3 of JSON has tokens of trajectory 2, want one of the 2 of the batch"},
+		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{1, 0, 3, 0, 0}}}), b, tensors, nil), "line 3 of JSON has the tokens 0 to 3 of trajectory 1, want some of its 2"},
+		{WriteLines(&out, append(lines, Line{lines[0].Text, []Part{{1, 1, 2, 0, 0}}}), b, tensors, nil), "line 3 of JSON has token 1 of trajectory 1, which a line before it has"},
 		{WriteLines(&out, lines, b, []Tensor{vector("x", []int32{1})}, nil), `tensor "x": want float32 of 5 tokens`},
 		{WriteLines(&out, lines, b, []Tensor{vector("x", []float32{1})}, nil), `tensor "x": want float32 of 5 tokens`},
 	} {
@@ -171,6 +172,34 @@ func TestKeepNoLines(t *testing.T) {
 	}
 }
 
+// TestPadding: a padded line of NeMo-RL gets lists of its own length.
+func TestPadding(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.jsonl")
+	text := `{"token_ids":[[1,2,0,0]],"token_loss_mask":[[0,1,0,0]],"input_lengths":[2],"advantages":[[0,9,9,9]]}
+{"token_ids":[[1,2,3]],"token_loss_mask":[[0,1,1]],"input_lengths":[3],"advantages":[[0,9,9]]}
+`
+	want := `{"token_ids":[[1,2,0,0]],"token_loss_mask":[[0,1,0,0]],"input_lengths":[2],"advantages":[[1,2,0,0]]}
+{"token_ids":[[1,2,3]],"token_loss_mask":[[0,1,1]],"input_lengths":[3],"advantages":[[3,4,5]]}
+`
+	if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	source, err := Options{KeepLines: true}.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	b, err := source.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err = WriteLines(&out, source.Lines(), b, []Tensor{vector("advantages", []float32{1, 2, 3, 4, 5})}, nil)
+	if err != nil || out.String() != want {
+		t.Errorf("%v, written\n%swant\n%s", err, &out, want)
+	}
+}
+
 // TestWriteLinesReadBack: what is written is JSON with the same fields, the numbers are
 // read back, and a second time changes nothing.
 func TestWriteLinesReadBack(t *testing.T) {
@@ -190,7 +219,7 @@ func TestWriteLinesReadBack(t *testing.T) {
 		b := &reweight.Batch{Role: make([]reweight.Role, n), SeqOffsets: []int64{0, int64(n)}}
 		numbers := rapid.SliceOfN(rapid.Float32(), n, n).Draw(t, "numbers")
 		tensors := []Tensor{vector("weights", numbers), vector("advantages", numbers)}
-		line := Line{[]byte(text.String()), []Part{{0, 0, n, 0}}}
+		line := Line{[]byte(text.String()), []Part{{0, 0, n, 0, 0}}}
 		before, err := line.fields()
 		if err != nil {
 			t.Fatal(err)
