@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/seed621a2839/reweight"
 )
 
 // A format is one that files have. To add one, write its reader and a line in formats.
@@ -96,6 +98,9 @@ func detect(s *stream, name string) (*format, error) {
 			return &formats[i], nil
 		}
 	}
+	if err := found.lacksMask(); err != nil {
+		return nil, inContext(shownName(name)+":1", err)
+	}
 	return nil, fmt.Errorf("%s:1: JSON %s, which is no format that can be read: see docs/formats.md", shownName(name), found)
 }
 
@@ -137,6 +142,24 @@ func (f fields) String() string {
 		return "without fields"
 	}
 	return "of the fields " + strings.Join(names, ", ")
+}
+
+// lacksMask returns an error if these are fields of our own JSONL, which has no mask then.
+func (f fields) lacksMask() error {
+	arrays := new(reweight.Batch).Arrays()
+	ours := slices.ContainsFunc(arrays[:], func(a reweight.Array) bool {
+		// Other things than trajectories have advantages too.
+		return a.Per == reweight.PerToken && a.Field != "Advantages" && f[a.Name]
+	})
+	if !ours {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if lower := strings.ToLower(name); !strings.Contains(name, ".") && (strings.Contains(lower, "mask") || strings.Contains(lower, "role")) {
+			return fmt.Errorf("mask, or role, is missing, which says which tokens are the response's: %s is another name", quote(name))
+		}
+	}
+	return fmt.Errorf("mask, or role, is missing, which says which tokens are the response's, in JSON %s", f)
 }
 
 // maxExamined bounds what examine reads, in bytes.

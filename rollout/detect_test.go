@@ -107,6 +107,9 @@ func TestDetect(t *testing.T) {
 		"h.json":           {[]byte("\ufeff [1, 2]"), ":1: JSON without fields, which is no format that can be read: see docs/formats.md"},
 		"i.json":           {[]byte(`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"\u001b[2J":1}`), `:1: JSON of the fields "\\u001b[2J", "a"`},
 		"j.json":           {[]byte("{\"\x1b[2J\":1}"), `:1: JSON of the fields "\x1b[2J", which`},
+		"k.json":           {[]byte(`{"token_ids":[1],"group_id":1}`), `:1: mask, or role, is missing, which says which tokens are the response's, in JSON of the fields "group_id", "token_ids"`},
+		"l.json":           {[]byte(`{"entropy":[1],"Masks":[1],"a":{"mask":1}}`), `:1: mask, or role, is missing, which says which tokens are the response's: "Masks" is another name`},
+		"m.json":           {[]byte(`{"advantages":[1],"mask_":[1]}`), `:1: JSON of the fields "advantages", "mask_", which is no format`},
 	} {
 		path := filepath.Join(writeFiles(t, map[string][]byte{name: c.data}), name)
 		s, err := Open(path)
