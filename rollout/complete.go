@@ -169,14 +169,16 @@ func (c *completer) complete(r *record) error {
 	from := "role"
 	if len(r.Role) == 0 {
 		from = "mask"
+	}
+	if len(r.Role) == 0 || c.opt.hasTags() {
 		if err := deriveRoles(r, &c.opt); err != nil {
 			return err
 		}
-		kind := Origin{Name: "role", Kind: Derived, From: from}
+		role := Origin{Name: "role", Kind: Derived, From: from}
 		if c.opt.hasTags() {
-			kind.From = "mask and tags"
+			role.From += " and tags"
 		}
-		c.note(kind, 0)
+		c.note(role, 0)
 	}
 	if len(r.SpanIDs) == 0 {
 		deriveSpans(r)
@@ -251,9 +253,10 @@ func (r *record) checkLogprobs() error {
 }
 
 // hasTags reports whether the tags of actions are known.
-func (opt *Options) hasTags() bool {
-	return len(opt.ActionOpen) != 0 || len(opt.ActionClose) != 0 || opt.ActionTags != [2]string{}
-}
+func (opt *Options) hasTags() bool { return opt.hasIDs() || opt.hasTexts() }
+
+func (opt *Options) hasIDs() bool   { return len(opt.ActionOpen) != 0 }
+func (opt *Options) hasTexts() bool { return opt.ActionTags != [2]string{} }
 
 // estimateEntropy estimates the entropy, if the record has what that takes.
 func (c *completer) estimateEntropy(r *record, responses int) error {

@@ -221,6 +221,7 @@ func TestOrigins(t *testing.T) {
 			r.OldLogits = r.Logits
 		})}, map[string]string{"logprobs": none, "entropy": none, "logits": "0  0"}},
 		{"tags", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turnOf("a", "<b>")}, map[string]string{"role": "1 mask and tags 0"}},
+		{"tags for roles", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turnOf("a", "<b>", func(r *record) { r.Role = []reweight.Role{0, 1, 1, 1} })}, map[string]string{"role": "1 role and tags 0", "span_ids": "1 role 0"}},
 		{"surprisal", Options{SurprisalEntropy: true}, []*record{turnOf("a", "bc")}, map[string]string{"entropy": "2 surprisal +Inf"}},
 		{"top", Options{Vocab: 4, SurprisalEntropy: true}, []*record{turnOf("a", "bc", top)}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
 		{"top of some", Options{Vocab: 4}, []*record{turnOf("a", "bc", top), turnOf("a", "bc", func(r *record) { r.Entropy = make([]float32, 3) })}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},

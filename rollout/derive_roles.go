@@ -9,20 +9,22 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// deriveRoles sets the roles of r, if the source does not give them: a response token
-// is an action strictly between the tags of opt, and a reasoning token elsewhere. Tags
-// do not reach over the end of a span. If opt has the tags both as ids and as texts, the
-// ids are looked for where r has token ids.
+// deriveRoles sets the roles of r, if the source does not give them or opt has tags: a
+// response token is an action strictly between the tags, and a reasoning token elsewhere.
+// Tags do not reach over the end of a span. If opt has the tags both as ids and as texts,
+// the ids are looked for where r has token ids.
 func deriveRoles(r *record, opt *Options) error {
-	if len(r.Role) != 0 {
+	n := r.tokens()
+	ids, texts := opt.hasIDs(), opt.hasTexts()
+	switch {
+	case len(r.Role) != 0 && !ids && !texts:
 		return nil
-	}
-	if len(r.mask) == 0 {
+	case n == 0:
 		return errors.New("role is missing, and so is a mask of the response tokens")
 	}
-	role := make([]reweight.Role, len(r.mask))
-	for t, response := range r.mask {
-		if response {
+	role := make([]reweight.Role, n)
+	for t := range role {
+		if r.response(t) {
 			role[t] = reweight.RoleReasoning
 		}
 	}
@@ -31,14 +33,8 @@ func deriveRoles(r *record, opt *Options) error {
 			role[t] = reweight.RoleAction
 		}
 	}
-	ids := len(opt.ActionOpen) != 0 || len(opt.ActionClose) != 0
-	texts := opt.ActionTags != [2]string{}
 	switch {
 	case !ids && !texts:
-	case ids && (len(opt.ActionOpen) == 0 || len(opt.ActionClose) == 0):
-		return errors.New("only one of the two tags of an action has token ids, want both")
-	case texts && (opt.ActionTags[0] == "" || opt.ActionTags[1] == ""):
-		return errors.New("only one of the two tags of an action has a text, want both")
 	case ids && len(r.TokenIDs) != 0:
 		if err := r.checkLen("token_ids", len(r.TokenIDs)); err != nil {
 			return err
@@ -71,6 +67,8 @@ func deriveRoles(r *record, opt *Options) error {
 				mark(first, t)
 			}
 		}
+	case len(r.TokenIDs) == 0 && len(r.texts) == 0:
+		return errors.New("token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for")
 	case ids:
 		return errors.New("token_ids is missing, in which the tags of actions are looked for: give the tags' texts")
 	default:
@@ -80,10 +78,10 @@ func deriveRoles(r *record, opt *Options) error {
 	return nil
 }
 
-// checkLen wants one element for each token of the mask.
+// checkLen wants one element for each token.
 func (r *record) checkLen(what string, n int) error {
-	if n != len(r.mask) {
-		return fmt.Errorf("%s has %d elements and the mask has %d, want as many", what, n, len(r.mask))
+	if n != r.tokens() {
+		return fmt.Errorf("%s has %d elements and the mask has %d, want as many", what, n, r.tokens())
 	}
 	return nil
 }

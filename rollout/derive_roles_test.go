@@ -247,9 +247,8 @@ func TestDeriveRoles(t *testing.T) {
 		{name: "ids before texts", mask: "rrr", ids: "<x>", texts: []string{"", "", ""}, open: "<", close: ">", tags: [2]string{"a", "b"}, want: "121"},
 		{name: "texts where ids are missing", mask: "rrr", texts: []string{"a", "c", "b"}, open: "<", close: ">", tags: [2]string{"a", "b"}, want: "121"},
 		{name: "no mask", want: "role is missing, and so is a mask of the response tokens"},
-		{name: "one tag", mask: "r", ids: "x", open: "<", want: "only one of the two tags of an action has token ids, want both"},
-		{name: "one text", mask: "r", ids: "x", tags: [2]string{"", ">"}, want: "only one of the two tags of an action has a text, want both"},
-		{name: "no ids", mask: "r", open: "<", close: ">", want: "token_ids is missing, in which the tags of actions are looked for: give the tags' texts"},
+		{name: "neither", mask: "r", open: "<", close: ">", want: "token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for"},
+		{name: "no ids", mask: "r", texts: []string{"x"}, open: "<", close: ">", want: "token_ids is missing, in which the tags of actions are looked for: give the tags' texts"},
 		{name: "no texts", mask: "r", ids: "x", tags: [2]string{"<", ">"}, want: "the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids"},
 		{name: "too few ids", mask: "rr", ids: "x", open: "<", close: ">", want: "token_ids has 1 elements and the mask has 2, want as many"},
 		{name: "too many texts", mask: "r", texts: []string{"x", "y"}, tags: [2]string{"<", ">"}, want: "the texts of tokens has 2 elements and the mask has 1, want as many"},
@@ -257,6 +256,13 @@ func TestDeriveRoles(t *testing.T) {
 		r := &record{mask: mask(c.mask), texts: c.texts}
 		r.TokenIDs, r.SpanIDs = ids(c.ids), c.spans
 		err := deriveRoles(r, &Options{ActionOpen: ids(c.open), ActionClose: ids(c.close), ActionTags: c.tags})
+		if c.open+c.tags[0] != "" && err == nil { // roles take the place of the mask
+			for t := range r.Role {
+				r.Role[t] = min(r.Role[t], 1) * reweight.Role(1+t%2)
+			}
+			r.mask = nil
+			err = deriveRoles(r, &Options{ActionOpen: ids(c.open), ActionClose: ids(c.close), ActionTags: c.tags})
+		}
 		got := ""
 		for _, role := range r.Role {
 			got += string('0' + rune(role))

@@ -17,8 +17,10 @@ import (
 type Options struct {
 	// ActionOpen and ActionClose are the token ids of the tags around an action, each a
 	// sequence of one or more. ActionTags are the texts of the tags, for sources that give
-	// the text of each token. Without tags a response token whose source does not say its
-	// role is a reasoning token.
+	// the text of each token. With tags, the tokens between them are the actions of a
+	// response, also where the source has roles: those then only say which tokens are of a
+	// response. Without tags, a response token whose source does not say its role is a
+	// reasoning token.
 	ActionOpen, ActionClose []int32
 	ActionTags              [2]string
 
@@ -96,6 +98,14 @@ func (opt Options) check() error {
 		if n.value < 0 || n.value > math.MaxInt32 {
 			return &reweight.InputError{Arg: n.name, Index: -1, Problem: fmt.Sprintf("is %d, want 0 to %d", n.value, math.MaxInt32)}
 		}
+	}
+	switch {
+	case len(opt.ActionOpen) != 0 && len(opt.ActionClose) == 0:
+		return &reweight.InputError{Arg: "ActionClose", Index: -1, Problem: "has no token ids, but ActionOpen has some: give both tags"}
+	case len(opt.ActionOpen) == 0 && len(opt.ActionClose) != 0:
+		return &reweight.InputError{Arg: "ActionOpen", Index: -1, Problem: "has no token ids, but ActionClose has some: give both tags"}
+	case opt.hasTexts() && (opt.ActionTags[0] == "" || opt.ActionTags[1] == ""):
+		return &reweight.InputError{Arg: "ActionTags", Index: -1, Problem: fmt.Sprintf("is %q, want the texts of both tags", opt.ActionTags)}
 	}
 	return nil
 }
@@ -236,7 +246,8 @@ func (in *input) close() error {
 
 // Batch returns the trajectories that Next has not returned yet as one batch. If the
 // source is one safetensors file of which Next has returned nothing, the arrays that the
-// file has alias it, and its group ids stay as they are (see File.Batch). Else all arrays
+// file has alias it, and its group ids stay as they are (see File.Batch), unless the
+// options say otherwise. Else all arrays
 // are copied, which may take at most 4 GiB.
 func (s *Source) Batch() (*reweight.Batch, error) {
 	if s.err != nil && s.err != io.EOF {
@@ -252,6 +263,9 @@ func (s *Source) Batch() (*reweight.Batch, error) {
 			*given = *r.batch
 			if s.c.opt.GroupSize > 0 {
 				given.GroupIDs = nil
+			}
+			if s.c.opt.hasTags() {
+				given.Role = nil
 			}
 		}
 	}

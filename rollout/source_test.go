@@ -492,6 +492,35 @@ func TestOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for want, opt := range map[string]Options{
+		"ActionClose": {ActionOpen: []int32{6}}, "ActionOpen": {ActionClose: []int32{7}}, "ActionTags": {ActionTags: [2]string{"", "</answer>"}},
+	} {
+		var input *reweight.InputError
+		if _, err := opt.Open(exampleFiles[0]); !errors.As(err, &input) || input.Arg != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// Tags take the place of the actions that a file has, which stays as it is.
+func TestTagsForRoles(t *testing.T) {
+	role := []reweight.Role{0, 2, 1, 1, 0}
+	for _, format := range fileFormats {
+		b := &reweight.Batch{Role: role, SeqOffsets: []int64{0, 5}, GroupIDs: []int32{0}, TokenIDs: []int32{6, 6, 8, 7, 9}}
+		path := filepath.Join(writeFiles(t, map[string][]byte{"f" + format.extension: format.encode(t, b)}), "f"+format.extension)
+		s, err := Options{ActionOpen: []int32{6}, ActionClose: []int32{7}}.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Batch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Role, []reweight.Role{0, 1, 2, 1, 0}) {
+			t.Errorf("%s: roles %v", format.extension, got.Role)
+		}
+		s.Close()
+	}
 }
 
 // Dumps as people have them, in one directory: an error says where it is.

@@ -17,7 +17,7 @@ import (
 // RolloutFlags declares the flags that say what files of rollouts do not say
 // themselves.
 func (f Flags) RolloutFlags() func() (rollout.Options, error) {
-	open := f.String("action-open", "", "token `ids` of the tag before an action, with commas between them")
+	open := f.String("action-open", "", "token `ids` of the tag before an action, with commas between them, also for files that have roles")
 	closing := f.String("action-close", "", "token `ids` of the tag after an action, with commas between them")
 	tags := f.String("action-tags", "", "`texts` of the tags before and after an action, with a comma between them, for files that have the texts of tokens")
 	groupSize := f.Int("group-size", 0, "every `n` trajectories in a row are a group (default: the groups of the files, or equal prompts)")
