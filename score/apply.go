@@ -3,6 +3,7 @@ package score
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -28,7 +29,7 @@ type Scored struct {
 // Each file must be one of the batch, unchanged since its statistics were made, and opt
 // must have the signal that they are of. What Of refuses is an error here too. That a file
 // is none of the batch can turn out at its end, after do was called with all of its
-// trajectories: what they gave is then of no use.
+// trajectories: what they gave is then of no use. The error wraps [ErrNotInBatch].
 func Apply(src *rollout.Source, merged *Partial, opt Options, do func(Scored) error) error {
 	return apply(src, merged, opt, do)
 }
@@ -93,8 +94,12 @@ func (p *Partial) has(sum [sha256.Size]byte) bool {
 	return ok
 }
 
+// ErrNotInBatch is what errors of Apply wrap about a file that the merged statistics are not
+// of.
+var ErrNotInBatch = errors.New("the merged statistics are not of this file, or it has changed since they were made")
+
 func notInBatch(name string) error {
-	return fmt.Errorf("%s: the merged statistics are not of this file, or it has changed since they were made", printable.Text(name))
+	return fmt.Errorf("%s: %w", printable.Text(name), ErrNotInBatch)
 }
 
 // An applier scores trajectories.

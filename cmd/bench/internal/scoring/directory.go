@@ -50,9 +50,10 @@ type Estimate struct {
 // Directory scores files as one batch: it writes the scores of each to a file in the
 // directory dir, which has the file's name and the extension .safetensors, and beside it
 // the file's statistics, with the extension .partial.json. Of what is there from an
-// earlier run nothing is done again: statistics are those of a file of the same name, size
-// and time of change, and scores those of the same file, options and batch. What a run that
-// was killed left behind is removed. So only one run at a time may write to dir.
+// earlier run nothing is done again: statistics are those of a file of the same path, size,
+// inode and time of the inode's change, where the system has these (on other systems
+// statistics are made anew), and scores those of the same file, options and batch. What a
+// run that was killed left behind is removed. So only one run at a time may write to dir.
 //
 // names are files, and directories that stand for the files in them. Several files are
 // read at a time.
@@ -61,8 +62,27 @@ func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summ
 	if err := d.prepare(names); err != nil {
 		return nil, err
 	}
-	if err := d.each("reading", d.read); err != nil {
+	err := d.scoreAll()
+	for errors.Is(err, errStale) { // at most once for each input: it has no kept statistics then
+		err = d.scoreAll()
+	}
+	if err != nil {
 		return nil, err
+	}
+	if err := d.findOthers(); err != nil {
+		return nil, err
+	}
+	return d.summary(), nil
+}
+
+// errStale says that the statistics that were kept of a file turned out to be of another
+// content.
+var errStale = errors.New("statistics are of another content")
+
+// scoreAll makes the statistics that are missing, and the scores of all files.
+func (d *directory) scoreAll() error {
+	if err := d.each("reading", d.read); err != nil {
+		return err
 	}
 	var partials []*score.Partial
 	for _, in := range d.inputs {
@@ -70,19 +90,13 @@ func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summ
 	}
 	var err error
 	if d.merged, err = score.Merge(partials...); err != nil {
-		return nil, err
+		return err
 	}
-	if err := opt.checkWidth(d.merged); err != nil {
-		return nil, err
+	if err := d.opt.checkWidth(d.merged); err != nil {
+		return err
 	}
 	d.digest = d.merged.Digest()
-	if err := d.each("scoring", d.score); err != nil {
-		return nil, err
-	}
-	if err := d.findOthers(); err != nil {
-		return nil, err
-	}
-	return d.summary(), nil
+	return d.each("scoring", d.score)
 }
 
 // A directory is a call of Directory.
@@ -102,7 +116,10 @@ type directory struct {
 type input struct {
 	name, output, saved string
 	info                fs.FileInfo
+	looked              time.Time // when info was taken
 	partial             *score.Partial
+	kept                bool // partial is of an earlier run
+	stale               bool // what an earlier run has kept is of another content
 	warnings            []string
 	written             bool // its scores, by this call
 }
@@ -126,7 +143,7 @@ func (d *directory) prepare(names []string) error {
 	outputs := map[string]string{}
 	for _, name := range files {
 		base := filepath.Join(d.dir, filepath.Base(name))
-		in := &input{name: name, output: base + ".safetensors", saved: base + ".partial.json"}
+		in := &input{name: name, output: base + ".safetensors", saved: base + ".partial.json", looked: time.Now()}
 		if in.info, err = os.Stat(name); err == nil {
 			err = atomicfile.CheckRegular(in.info)
 		}
@@ -241,33 +258,56 @@ func (d *directory) each(what string, do func(in *input) error) error {
 
 // A saved is the JSON of the statistics of a file that is kept for the next run.
 type saved struct {
-	File     string         `json:"file"`
+	File     string         `json:"file"` // its absolute path
 	Size     int64          `json:"size"`
-	Modified time.Time      `json:"modified"`
+	Inode    uint64         `json:"inode"`
+	Changed  time.Time      `json:"changed"` // of the inode
 	Options  string         `json:"options"`
 	Warnings []string       `json:"warnings"`
 	Partial  *score.Partial `json:"partial"`
 }
 
-// state returns what saved statistics of the file are for, without the statistics.
-func (d *directory) state(in *input) (saved, error) {
+// state returns what saved statistics of the file are for, without the statistics. known
+// is false if that does not tell whether the file has changed.
+func (d *directory) state(in *input) (s saved, known bool, err error) {
+	path, err := filepath.Abs(in.name)
+	if err != nil {
+		return s, false, err
+	}
 	open, err := json.Marshal(d.opt.Open)
-	s := saved{File: in.name, Size: in.info.Size(), Modified: in.info.ModTime().UTC(), Options: fmt.Sprintf("%v %s", d.opt.Score.ActFocus.Signal, open)}
-	return s, err
+	if err != nil {
+		return s, false, err
+	}
+	inode, at, known := changed(in.info)
+	s = saved{File: path, Size: in.info.Size(), Inode: inode, Changed: at.UTC(), Options: fmt.Sprintf("%v %s", d.opt.Score.ActFocus.Signal, open)}
+	// A file that was changed within one tick of its clock can be changed again without a
+	// trace.
+	tick := 100 * time.Millisecond
+	if at.Nanosecond() == 0 { // the file system may count whole seconds
+		tick = 2 * time.Second
+	}
+	return s, known && in.looked.Sub(at) > tick, nil
+}
+
+// same reports whether both are the state of one file with one content.
+func (s *saved) same(now *saved) bool {
+	return s.File == now.File && s.Size == now.Size && s.Inode == now.Inode && s.Changed.Equal(now.Changed) && s.Options == now.Options
 }
 
 // read sets the statistics of the file: those of an earlier run, or else those that it
 // makes and saves.
 func (d *directory) read(in *input) error {
-	now, err := d.state(in)
+	if in.partial != nil {
+		return nil
+	}
+	now, known, err := d.state(in)
 	if err != nil {
 		return err
 	}
 	var before saved
 	// What cannot be read is made again, whatever is wrong with it.
-	if readJSON(in.saved, &before) == nil && before.Partial != nil && before.File == now.File && before.Size == now.Size &&
-		before.Modified.Equal(now.Modified) && before.Options == now.Options {
-		in.partial, in.warnings = before.Partial, before.Warnings
+	if known && !in.stale && readJSON(in.saved, &before) == nil && before.Partial != nil && before.same(&now) {
+		in.partial, in.warnings, in.kept = before.Partial, before.Warnings, true
 		return nil
 	}
 	var r rollout.Report
@@ -275,10 +315,12 @@ func (d *directory) read(in *input) error {
 		return err
 	}
 	in.warnings = r.Warnings
-	// A file that was changed within one tick of its clock can be changed again without
-	// a trace.
 	info, err := os.Stat(in.name)
-	if err != nil || info.Size() != now.Size || !info.ModTime().Equal(now.Modified) || time.Since(now.Modified) < 2*time.Second {
+	if err != nil {
+		return nil // the second pass says what is wrong
+	}
+	in.info = info
+	if after, _, err := d.state(in); err != nil || !known || !after.same(&now) {
 		return nil
 	}
 	now.Warnings, now.Partial = r.Warnings, in.partial
@@ -300,7 +342,12 @@ func (d *directory) score(in *input) error {
 		return nil
 	}
 	in.written = true
-	return Apply(d.opt, in.name, in.output, d.merged, about)
+	err = Apply(d.opt, in.name, in.output, d.merged, about)
+	if in.kept && errors.Is(err, score.ErrNotInBatch) {
+		in.partial, in.kept, in.stale = nil, false, true
+		return errStale
+	}
+	return err
 }
 
 // findOthers warns of scores in the directory that are of another batch: of an earlier run
