@@ -540,14 +540,14 @@ func TestSourceErrors(t *testing.T) {
 		want  string // behind the path of the directory; "" if there is no error
 	}{
 		{"good", map[string][]byte{"a.jsonl": lines, "b.jsonl.gz": gzipped(t, lines), "b2.jsonl": []byte("\ufeff" + good), "c.safetensors": binary, "d.safetensors.zst": zstandard(t, binary), "e.jsonl": nil}, ""},
-		{"value", map[string][]byte{"a": []byte(good + strings.Replace(good, "-1", `"x"`, 1))}, `/a:2: old_logprobs[1] is "x", want a number`},
-		{"logprob", map[string][]byte{"a": []byte(good + strings.Replace(good, "-1", "-9999", 1))}, "/a:2: old_logprobs[1] is -9999 at a response token, which stands for a value that is missing"},
-		{"line cut off", map[string][]byte{"a": lines[:len(lines)-20]}, "/a:2: "},
-		{"gzip cut off", map[string][]byte{"a.gz": gzipped(t, lines)[:70]}, "/a.gz: the gzip data is cut off"},
-		{"Zstandard cut off", map[string][]byte{"a.zst": zstandard(t, lines)[:70]}, "/a.zst: the Zstandard data is cut off"},
+		{"value", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, "-1", `"x"`, 1))}, `/a.jsonl:2: old_logprobs[1] is "x", want a number`},
+		{"logprob", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, "-1", "-9999", 1))}, "/a.jsonl:2: old_logprobs[1] is -9999 at a response token, which stands for a value that is missing"},
+		{"line cut off", map[string][]byte{"a.jsonl": lines[:len(lines)-20]}, "/a.jsonl:2: "},
+		{"gzip cut off", map[string][]byte{"a.jsonl.gz": gzipped(t, lines)[:70]}, "/a.jsonl.gz: the gzip data is cut off"},
+		{"Zstandard cut off", map[string][]byte{"a.jsonl.zst": zstandard(t, lines)[:70]}, "/a.jsonl.zst: the Zstandard data is cut off"},
 		{"arrays", map[string][]byte{"a.jsonl": lines, "b.safetensors": other}, "/b.safetensors: trajectory 0: entropy is there, but it is missing at "},
-		{"empty", map[string][]byte{"a.jsonl": lines, "b.bin": nil}, "/b.bin: empty"},
-		{"other text", map[string][]byte{"a.jsonl": lines, "b.txt": []byte("notes\n")}, `/b.txt: begins with "notes\n", `},
+		{"empty", map[string][]byte{"a.jsonl": lines, "b.npz": nil}, "/b.npz: empty"},
+		{"other text", map[string][]byte{"a.jsonl": lines, "b.json": []byte("notes\n")}, `/b.json: begins with "notes\n", `},
 	} {
 		dir := writeFiles(t, c.files)
 		s, err := Open(dir)

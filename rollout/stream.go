@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
@@ -59,11 +60,14 @@ func expand(names []string) (files, warnings []string, err error) {
 			files = append(files, name)
 			continue
 		}
-		inside, directories, err := filesIn(name)
+		inside, others, directories, err := filesIn(name)
 		if err != nil {
 			return nil, nil, err
 		}
 		files = append(files, inside...)
+		if len(others) > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s: left out: %s: name them too if they are rollouts.", shownName(name), countOthers(others)))
+		}
 		if directories > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s: the directories in it (%d) are not read: name them too if they belong to the same batch.", shownName(name), directories))
 		}
@@ -79,12 +83,32 @@ func expand(names []string) (files, warnings []string, err error) {
 	return files, warnings, nil
 }
 
+// extensions are those of the files that are read in a directory, before .gz or .zst.
+// The last are of formats that are refused with a word on what to do.
+var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth", ".pkl", ".pickle", ".parquet", ".csv"}
+
+// hasExtension reports whether the name of a file ends as those of rollouts do.
+func hasExtension(name string) bool {
+	name = strings.ToLower(name)
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
+	return slices.Contains(extensions, filepath.Ext(name))
+}
+
+// countOthers names the first of the files that do not have an extension of rollouts.
+func countOthers(others []string) string {
+	if len(others) == 1 {
+		return "1 file whose name ends in no extension of rollouts, " + quote(others[0])
+	}
+	return fmt.Sprintf("%d files whose names end in no extension of rollouts, the first %s", len(others), quote(others[0]))
+}
+
 // filesIn returns the paths of the files in a directory, in the order of their names,
-// without those whose name begins with a dot. directories counts the directories in it.
-func filesIn(dir string) (files []string, directories int, err error) {
+// without those whose name begins with a dot. Others are the names of those that have no
+// extension of rollouts. directories counts the directories in it.
+func filesIn(dir string) (files, others []string, directories int, err error) {
 	entries, err := os.ReadDir(dir) // sorted
 	if err != nil {
-		return nil, 0, inContext(shownName(dir), atomicfile.Cause(err))
+		return nil, nil, 0, inContext(shownName(dir), atomicfile.Cause(err))
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), ".") {
@@ -93,21 +117,31 @@ func filesIn(dir string) (files []string, directories int, err error) {
 		path := filepath.Join(dir, entry.Name())
 		info, err := os.Stat(path) // of what a link points to
 		switch {
-		case err != nil:
-			return nil, 0, inContext(shownName(path), atomicfile.Cause(err))
-		case info.IsDir():
+		case err == nil && info.IsDir():
 			directories++
 			continue
+		case !hasExtension(path):
+			others = append(others, entry.Name())
+			continue
+		case err != nil:
+			return nil, nil, 0, inContext(shownName(path), atomicfile.Cause(err))
 		}
 		if err := atomicfile.CheckRegular(info); err != nil {
-			return nil, 0, inContext(shownName(path), err)
+			return nil, nil, 0, inContext(shownName(path), err)
 		}
 		files = append(files, path)
 	}
 	if len(files) == 0 {
-		return nil, 0, fmt.Errorf("%s: the directory has no files (directories in it: %d)", shownName(dir), directories)
+		problem := "the directory has no files of rollouts"
+		if len(others) > 0 {
+			problem += ", but " + countOthers(others) + ": name them if they are rollouts"
+		}
+		if directories > 0 {
+			problem += fmt.Sprintf(": the directories in it (%d) are not searched: name them, or the files in them", directories)
+		}
+		return nil, nil, 0, fmt.Errorf("%s: %s", shownName(dir), problem)
 	}
-	return files, directories, nil
+	return files, others, directories, nil
 }
 
 // checkReadable returns an error if the file is neither a regular one nor a pipe.

@@ -179,15 +179,18 @@ func TestWindowLimit(t *testing.T) {
 
 func TestExpand(t *testing.T) {
 	x := []byte("x")
-	dir := writeFiles(t, map[string][]byte{"b": x, "a": x, "c/d": x, ".hidden": x, "empty/": nil, "only/directories/": nil})
+	dir := writeFiles(t, map[string][]byte{
+		"b.jsonl": x, "a.NPZ.gz": x, "c/d.safetensors.zst": x, ".hidden.json": x, "README": x, "a.partial": x, "empty/": nil, "only/directories/": nil, "texts/notes.txt": x,
+	})
 	at := func(name string) string { return filepath.Join(dir, name) }
-	files, warnings, err := expand([]string{at("c"), "-", dir})
-	want := []string{at("c/d"), "-", at("a"), at("b")}
+	files, warnings, err := expand([]string{at("c"), "-", at("README"), dir})
+	want := []string{at("c/d.safetensors.zst"), "-", at("README"), at("a.NPZ.gz"), at("b.jsonl")}
 	if err != nil || !slices.Equal(files, want) {
 		t.Errorf("%q, %v, want %q", files, err, want)
 	}
-	sentence := dir + ": the directories in it (3) are not read: name them too if they belong to the same batch."
-	if !slices.Equal(warnings, []string{sentence}) {
+	left := dir + `: left out: 2 files whose names end in no extension of rollouts, the first "README": name them too if they are rollouts.`
+	sentence := dir + ": the directories in it (4) are not read: name them too if they belong to the same batch."
+	if !slices.Equal(warnings, []string{left, sentence}) {
 		t.Errorf("warnings %q", warnings)
 	}
 	for _, c := range []struct {
@@ -196,10 +199,11 @@ func TestExpand(t *testing.T) {
 	}{
 		{nil, "rollout: no file is named"},
 		{[]string{at("none")}, at("none") + ": no such file or directory"},
-		{[]string{at("a"), ""}, `"": no such file or directory`},
-		{[]string{at("empty")}, at("empty") + ": the directory has no files (directories in it: 0)"},
-		{[]string{at("only")}, at("only") + ": the directory has no files (directories in it: 1)"},
-		{[]string{at("a"), dir}, at("a") + ": named twice"},
+		{[]string{at("a.NPZ.gz"), ""}, `"": no such file or directory`},
+		{[]string{at("empty")}, at("empty") + ": the directory has no files of rollouts"},
+		{[]string{at("texts")}, at("texts") + `: the directory has no files of rollouts, but 1 file whose name ends in no extension of rollouts, "notes.txt": name them if they are rollouts`},
+		{[]string{at("only")}, at("only") + ": the directory has no files of rollouts: the directories in it (1) are not searched: name them, or the files in them"},
+		{[]string{at("a.NPZ.gz"), dir}, at("a.NPZ.gz") + ": named twice"},
 		{[]string{"-", "-"}, "standard input: named twice"},
 	} {
 		if _, err := (Options{}).Open(c.names...); err == nil || !sameError(err.Error(), c.want) {
