@@ -269,8 +269,14 @@ func (l *lines) checkPartial() error {
 func (l *lines) atEnd() error {
 	if l.partial {
 		var s jsonscan.Scanner
-		s.Reset(l.filling.text[l.current.begin:])
-		return l.located(l.current, s.Skip())
+		text := l.filling.text[l.current.begin:]
+		s.Reset(text)
+		err := s.Skip()
+		var e *jsonscan.Error
+		if errors.As(err, &e) && e.Byte >= len(text) {
+			return fmt.Errorf("%s:%d: the end is in the middle of an object that begins here: the line is cut off", l.name, l.current.line)
+		}
+		return l.located(l.current, err)
 	}
 	if l.wants != wantObject {
 		return l.unexpected()
