@@ -28,6 +28,7 @@ type completer struct {
 	groups   map[[16]byte]group
 	dropped  map[string]bool
 	warnings []string
+	found    counts
 	lines    []Line // if opt.KeepLines is set
 }
 
@@ -45,6 +46,13 @@ type group struct {
 	number int32    // in the order in which groups appear
 	file   int32    // the number of the file that it appeared in first
 	prompt [16]byte // the hash of its prompt, or zeros
+}
+
+// Counts are of what the tokens so far have, for warnings.
+type counts struct {
+	tokens, responses, actions int
+	top                        int // the most log-probabilities of the most likely tokens at one token, where they are dropped
+	topTokens                  int // response tokens that have some
 }
 
 // An originSum is the origin of an array of all trajectories.
@@ -189,7 +197,12 @@ func (c *completer) complete(r *record) error {
 		if role != reweight.RoleMasked {
 			responses++
 		}
+		if role == reweight.RoleAction {
+			c.found.actions++
+		}
 	}
+	c.found.tokens += n
+	c.found.responses += responses
 	if len(r.Entropy) == 0 && r.OldLogits.Rows() == 0 {
 		if err := c.estimateEntropy(r, responses); err != nil {
 			return err
@@ -232,8 +245,8 @@ func (r *record) checkLengths(n int) error {
 	return cmp.Or(check("the texts of tokens", len(r.texts)), check("the list of the most likely tokens", len(r.top)))
 }
 
-// checkLogprobs returns an error about the first response token with a finite number
-// that is no log-probability of a token that was sampled.
+// checkLogprobs returns an error about the first response token with a number that is no
+// log-probability of a token that was sampled.
 func (r *record) checkLogprobs() error {
 	for _, a := range r.Arrays() {
 		if a.Statistic != reweight.StatisticLogprob || a.Len() == 0 {
@@ -241,7 +254,9 @@ func (r *record) checkLogprobs() error {
 		}
 		for t, l := range *a.Data.(*[]float32) {
 			switch {
-			case r.Role[t] == reweight.RoleMasked || l > missingLogprob && l <= maxLogprob || l-l != 0:
+			case r.Role[t] == reweight.RoleMasked || l > missingLogprob && l <= maxLogprob:
+			case l-l != 0:
+				return fmt.Errorf("%s[%d] is %v at a response token, want a finite log-probability", a.Name, t, l)
 			case l > maxLogprob:
 				return fmt.Errorf("%s[%d] is %v at a response token, want a log-probability: at most 0", a.Name, t, l)
 			default:
@@ -261,6 +276,9 @@ func (opt *Options) hasTexts() bool { return opt.ActionTags != [2]string{} }
 // estimateEntropy estimates the entropy, if the record has what that takes.
 func (c *completer) estimateEntropy(r *record, responses int) error {
 	o := Origin{Name: "entropy", Kind: Estimated}
+	if len(r.top) != 0 && c.opt.Vocab == 0 {
+		c.dropTop(r)
+	}
 	switch {
 	case len(r.top) != 0 && c.opt.Vocab > 0:
 		e, err := entropyFromTop(r.top, r.Role, c.opt.Vocab)
@@ -274,14 +292,24 @@ func (c *completer) estimateEntropy(r *record, responses int) error {
 		r.Entropy = entropyFromSurprisal(r.OldLogprobs, r.Role)
 		o.From = "surprisal"
 		o.Width = math.Inf(1)
-	case len(r.top) != 0:
-		c.warn("The log-probabilities of the most likely tokens give bounds of the entropy only if the size of the vocabulary is known: it is an option.")
-		return nil
 	default:
 		return nil
 	}
 	r.origins = append(r.origins, o)
 	return nil
+}
+
+// dropTop counts the log-probabilities of the most likely tokens, which no array takes.
+func (c *completer) dropTop(r *record) {
+	for t, known := range r.top {
+		if r.Role[t] != reweight.RoleMasked && len(known) > 0 {
+			c.found.top = max(c.found.top, likely(known))
+			c.found.topTokens++
+		}
+	}
+	if len(c.dropped) < maxNotes {
+		c.dropped[cmp.Or(r.topField, "top_logprobs")] = true
+	}
 }
 
 // join appends to the first turn of a trajectory the turns that follow it.
@@ -496,7 +524,7 @@ func (c *completer) result() Report {
 	r.Formats = slices.Clone(r.Formats)
 	r.Groups = len(c.groups)
 	r.Dropped = slices.Sorted(maps.Keys(c.dropped))
-	r.Warnings = slices.Clone(c.warnings)
+	r.Warnings = slices.Concat(c.warnings, c.found.warnings(&c.opt))
 	for i, a := range new(reweight.Batch).Arrays() {
 		o := Origin{Name: a.Name}
 		sum := c.origins[a.Name]
@@ -510,6 +538,33 @@ func (c *completer) result() Report {
 		r.Arrays = append(r.Arrays, o)
 	}
 	return r
+}
+
+// warnings returns sentences about what is missing in all that was read.
+func (n counts) warnings(opt *Options) []string {
+	var all []string
+	var tags []string
+	if opt.hasIDs() {
+		tags = append(tags, fmt.Sprintf("of the token ids %v and %v", opt.ActionOpen, opt.ActionClose))
+	}
+	if opt.hasTexts() {
+		tags = append(tags, fmt.Sprintf("%s and %s", printable.Line(opt.ActionTags[0]), printable.Line(opt.ActionTags[1])))
+	}
+	switch {
+	case n.tokens == 0 || n.actions > 0:
+	case n.responses == 0:
+		all = append(all, "No token is one of a response: all are masked.")
+	case tags != nil:
+		all = append(all, "No response token is an action: no response has a token between the tags "+strings.Join(tags, ", or ")+", in this order.")
+	default:
+		all = append(all, "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, "+
+			"on the command line -action-open and -action-close or -action-tags.")
+	}
+	if n.topTokens > 0 {
+		all = append(all, fmt.Sprintf("The log-probabilities of the most likely tokens, up to %d at each of %d response tokens, are dropped: bounds of the entropy "+
+			"need the size of the vocabulary too, Options.Vocab, on the command line -vocab.", n.top, n.topTokens))
+	}
+	return all
 }
 
 // A safetensors file says in its metadata that its entropies are estimates: the key

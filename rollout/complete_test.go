@@ -301,6 +301,8 @@ func TestRecordErrors(t *testing.T) {
 		{"a:1: role[2] is 3, want 0, 1 or 2", [][]*record{{set(func(r *record) { r.Role = []reweight.Role{0, 0, 3} })}}},
 		{"a:1: span_ids[2] is 1, want -1 to 0: spans are numbered from 0 in the order in which they appear", [][]*record{{set(func(r *record) { r.SpanIDs = []int32{-1, -1, 1} })}}},
 		{"a:1: old_logprobs[2] is 0.5 at a response token, want a log-probability: at most 0", [][]*record{{set(func(r *record) { r.OldLogprobs[2] = 0.5; r.OldLogprobs[1] = 0.5 })}}},
+		{"a:1: old_logprobs[2] is NaN at a response token, want a finite log-probability", [][]*record{{set(func(r *record) { r.OldLogprobs[2] = float32(math.NaN()); r.OldLogprobs[1] = float32(math.NaN()) })}}},
+		{"a:1: logprobs[2] is -Inf at a response token, want a finite log-probability", [][]*record{{set(func(r *record) { r.Logprobs = []float32{0, 0, float32(math.Inf(-1))} })}}},
 		{"a:1: ref_logprobs[2] is -9999 at a response token, which stands for a value that is missing", [][]*record{{set(func(r *record) { r.RefLogprobs = []float32{0, 0, -9999} })}}},
 		{"a:2: entropy is there, but it is missing at a:1", [][]*record{{turnOf("a", "b"), set(func(r *record) { r.Entropy = make([]float32, 3) })}}},
 		{"b:1: old_logprobs is missing, but it is there at a:2", [][]*record{{turnOf("", "", inGroup("x")), turnOf("a", "b")}, {set(func(r *record) { r.OldLogprobs = nil })}}},
@@ -359,7 +361,7 @@ func TestReportNotes(t *testing.T) {
 	})
 	all(t, s)
 	r := s.Report()
-	if !slices.Equal(r.Dropped, []string{`b\n`, "z"}) || !slices.Equal(r.Warnings, []string{"One.", "Two.", "Three."}) {
+	if !slices.Equal(r.Dropped, []string{`b\n`, "z"}) || !slices.Equal(r.Warnings[:min(3, len(r.Warnings))], []string{"One.", "Two.", "Three."}) {
 		t.Errorf("dropped %q, warnings %q", r.Dropped, r.Warnings)
 	}
 }
@@ -385,5 +387,44 @@ func TestOriginsOfMetadata(t *testing.T) {
 	}
 	if got := originsOf(map[string]string{"vocab": "x", "entropy_width": "1"}); got != nil {
 		t.Errorf("%+v of a file without estimates", got)
+	}
+}
+
+// Options that find nothing, and those that are missing, make a warning.
+func TestWarningsOfAll(t *testing.T) {
+	top := func(r *record) {
+		for range r.mask {
+			r.top = append(r.top, []candidate{{logprob: -0.5}, {logprob: -1.5}})
+		}
+		r.topField = "choices.top"
+	}
+	const noTags = "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, on the command line -action-open and -action-close or -action-tags."
+	const dropped = "The log-probabilities of the most likely tokens, up to 2 at each of 3 response tokens, are dropped: bounds of the entropy need the size of the vocabulary too, Options.Vocab, on the command line -vocab."
+	ids := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}
+	both := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}, ActionTags: [2]string{"(\n", ")"}}
+	for _, c := range []struct {
+		opt     Options
+		records []*record
+		want    []string
+	}{
+		{Options{}, nil, nil},
+		{Options{}, []*record{turnOf("a", "b")}, []string{noTags}},
+		{Options{}, []*record{turnOf("a", "b"), turnOf("a", "b", func(r *record) { r.Role = []reweight.Role{0, 2} })}, nil},
+		{Options{}, []*record{turnOf("a", "b", func(r *record) { r.Role = []reweight.Role{0, 0} }, inGroup("x"))}, []string{"No token is one of a response: all are masked."}},
+		{ids, []*record{turnOf("a", "b"), turnOf("a", "<b>")}, nil},
+		{ids, []*record{turnOf("<a>", ">b<"), turnOf("a", "<>")}, []string{"No response token is an action: no response has a token between the tags of the token ids [60] and [62], in this order."}},
+		{both, []*record{turnOf("a", "b")}, []string{`No response token is an action: no response has a token between the tags of the token ids [60] and [62], or (\n and ), in this order.`}},
+		{ids, []*record{turnOf("a", "<b>", top)}, []string{dropped}},
+		{Options{ActionOpen: ids.ActionOpen, ActionClose: ids.ActionClose, SurprisalEntropy: true}, []*record{turnOf("a", "<b>", top)}, []string{dropped}},
+	} {
+		s := sourceOf(t, c.opt, c.records)
+		all(t, s)
+		report := s.Report()
+		if !slices.Equal(report.Warnings, c.want) {
+			t.Errorf("warnings %q\nwant %q", report.Warnings, c.want)
+		}
+		if drops := slices.Equal(report.Dropped, []string{"choices.top"}); drops != slices.Contains(c.want, dropped) {
+			t.Errorf("dropped %q", report.Dropped)
+		}
 	}
 }

@@ -209,6 +209,7 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 			return s.Errorf("is there beside the other of content and refusal, want the tokens in one place")
 		}
 		c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.%s[%d].logprob", c.path, field, i) }
+		c.topField = "choices.logprobs." + field + ".top_logprobs"
 		return array(func() error {
 			c.tokens = append(c.tokens, sampled{})
 			return c.tokens[len(c.tokens)-1].readChat(s)
@@ -226,6 +227,7 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 			return err
 		})
 	case "top_logprobs":
+		c.topField = "choices.logprobs.top_logprobs"
 		return array(func() error {
 			var top []known
 			err := ifGiven(s, func() error {

@@ -10,9 +10,10 @@ type record struct {
 	// GroupIDs are not set here.
 	reweight.Batch
 
-	mask  []bool   // response tokens, if Role is not set
-	texts []string // of the tokens, or nil
-	top   [][]candidate
+	mask     []bool   // response tokens, if Role is not set
+	texts    []string // of the tokens, or nil
+	top      [][]candidate
+	topField string // the field that has top, in the source
 
 	// What to group by, if group is empty: any text that is equal for equal prompts, or if
 	// that is empty, the ids of the prompt. Where they are nil, the prompt is the tokens

@@ -60,6 +60,8 @@ type generation struct {
 	mostOnly  bool // top has the most likely tokens only: tokens[i] is one of them if it is there
 	ambiguous bool // top cannot have two tokens of the same name
 
+	topField string // the field of tokens[i].top
+
 	finish string // the reason why it ended, as far as the source says
 }
 
@@ -182,7 +184,7 @@ func (g *generation) setTop(r *record) error {
 			}
 		}
 	}
-	r.top = top
+	r.top, r.topField = top, g.topField
 	return nil
 }
 

@@ -30,7 +30,7 @@ func isSGLang(f fields) bool { return f.has("meta_info") }
 
 // parseSGLang reads a response and returns its record.
 func parseSGLang(s *jsonscan.Scanner, line int) ([]*record, error) {
-	r := &sglangResponse{generation: generation{path: "the response", mostOnly: true}}
+	r := &sglangResponse{generation: generation{path: "the response", mostOnly: true, topField: "meta_info.output_top_logprobs"}}
 	r.place = func(i int) string { return fmt.Sprintf("meta_info.output_token_logprobs[%d][0]", i) }
 	if err := s.Object(func(name []byte) error { return r.field(s, name) }); err != nil {
 		return nil, err

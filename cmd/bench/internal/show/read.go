@@ -129,9 +129,6 @@ func Read(src Source, opt Options) (Page, error) {
 		p.Trajectories = append(p.Trajectories, r)
 	}
 	p.Notes = c.Notes
-	if !slices.Contains(b.Role, reweight.RoleAction) {
-		p.Notes = append(p.Notes, "No token is an action: -action-tags, or -action-open and -action-close, say which tags stand around one.")
-	}
 	if !named {
 		p.Notes = append(p.Notes, "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts.")
 	}
