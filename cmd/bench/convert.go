@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -155,6 +158,10 @@ func writeCompressed(path string, compress compressor, fill func(io.Writer) erro
 }
 
 func toNPZ(path string, in *conversion) error {
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // nothing else ends the call below
+	if in.ctx.Err() != nil {
+		return errNothingWritten
+	}
 	in.p.Next("reading all of the batch")
 	b, err := in.source.Batch()
 	if err != nil {

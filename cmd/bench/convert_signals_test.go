@@ -69,3 +69,38 @@ func TestConvertKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestConvertNPZInterrupted: a signal ends the reading of a batch, which leaves nothing.
+func TestConvertNPZInterrupted(t *testing.T) {
+	if runtime.GOOS == "windows" || testing.Short() {
+		t.Skip("sends signals to a process that waits for its input")
+	}
+	canStart(t)
+	dir := t.TempDir()
+	c := command("convert", "-", filepath.Join(dir, "out.npz"))
+	input, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	// More than a pipe has room for, so that the process reads, and no end.
+	line := `{"token_ids":[1,2],"mask":[0,1],"old_logprobs":[0,-1],"reward":1,"group_id":7}` + "\n"
+	if _, err := input.Write(bytes.Repeat([]byte(line), 1<<13)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(10*time.Second, func() { c.Process.Kill() })
+	defer late.Stop()
+	err = c.Wait()
+	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); err == nil || !ok || status.Signal() != syscall.SIGINT {
+		t.Errorf("%v, %v, want the end by the signal", err, c.ProcessState)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
