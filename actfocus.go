@@ -26,6 +26,19 @@ func (s *Signal) UnmarshalText(name []byte) error {
 	return parseName(s, "Signal", name, signalNames[:])
 }
 
+// Arrays returns the names of the arrays that the signal is made of, as Batch.Arrays has
+// them.
+func (s Signal) Arrays() []string {
+	var names []string
+	fields, _ := s.arrays(new(Batch))
+	for _, a := range new(Batch).Arrays() {
+		if a.Field == fields[0] || a.Field == fields[1] {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}
+
 // ActFocusOptions are the options of ActFocus.
 type ActFocusOptions struct {
 	Alpha  float64 // weight of reasoning tokens, in [0, 1]

@@ -37,24 +37,11 @@ type reader struct {
 	starts                        []int32
 }
 
-// signalArrays returns the names of the arrays that a signal is made of.
-func signalArrays(s reweight.Signal) []string {
-	switch s {
-	case reweight.SignalEnergy:
-		return []string{"ref_energy"}
-	case reweight.SignalRefEntropy:
-		return []string{"ref_entropy"}
-	case reweight.SignalSurprisal:
-		return []string{"old_logprobs"}
-	}
-	return []string{"old_logprobs", "ref_logprobs"}
-}
-
 func newReader(opt Options) *reader {
 	return &reader{
 		ws:   reweight.Workspace{Workers: 1}, // as Source.Guard asks
 		opt:  opt,
-		need: append(signalArrays(opt.ActFocus.Signal), "group_ids", "span_ids", "entropy"),
+		need: append(opt.ActFocus.Signal.Arrays(), "group_ids", "span_ids", "entropy"),
 	}
 }
 
@@ -178,7 +165,7 @@ func (r *reader) signalNotFinite() error {
 			continue
 		}
 		for _, a := range b.Arrays() {
-			for _, name := range signalArrays(r.opt.ActFocus.Signal) {
+			for _, name := range r.opt.ActFocus.Signal.Arrays() {
 				if a.Name != name {
 					continue
 				}

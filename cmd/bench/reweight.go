@@ -209,14 +209,7 @@ func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library
 	if b.Rewards == nil && b.Advantages == nil {
 		return nil, fmt.Errorf("%w, and so is advantages, which could take its place", rollout.Require(b, "rewards"))
 	}
-	switch opt.ActFocus.Signal {
-	case reweight.SignalEnergy:
-		need = append(need, "ref_energy")
-	case reweight.SignalRefEntropy:
-		need = append(need, "ref_entropy")
-	case reweight.SignalLogRatio:
-		need = append(need, "ref_logprobs")
-	}
+	need = append(need, opt.ActFocus.Signal.Arrays()...)
 	if err := rollout.Require(b, need...); err != nil {
 		return nil, err
 	}

@@ -17,14 +17,6 @@ type Credit struct {
 	Notes      []string  // whole sentences
 }
 
-// signalArrays are the names of the arrays that each signal is made of.
-var signalArrays = map[reweight.Signal][]string{
-	reweight.SignalEnergy:     {"ref_energy"},
-	reweight.SignalRefEntropy: {"ref_entropy"},
-	reweight.SignalSurprisal:  {"old_logprobs"},
-	reweight.SignalLogRatio:   {"old_logprobs", "ref_logprobs"},
-}
-
 // NewCredit computes what it can from the arrays that the batch has. The signal is that
 // of ActFocus. An array that is there and wrong is an error.
 func NewCredit(b *reweight.Batch, signal reweight.Signal) (Credit, error) {
@@ -33,7 +25,7 @@ func NewCredit(b *reweight.Batch, signal reweight.Signal) (Credit, error) {
 	T := b.Tokens()
 	note := func(format string, args ...any) { c.Notes = append(c.Notes, fmt.Sprintf(format, args...)) }
 
-	if err := rollout.Require(b, signalArrays[signal]...); err == nil {
+	if err := rollout.Require(b, signal.Arrays()...); err == nil {
 		c.Weights = make([]float32, T)
 		opt := reweight.DefaultActFocus
 		opt.Signal = signal

@@ -173,7 +173,7 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 	var all []chosen
 	spans := int32(0)
 	ws := reweight.Workspace{Workers: 1} // as Guard asks
-	need := append([]string{"entropy", "old_logprobs"}, signalArrays[opt.Signal]...)
+	need := append([]string{"entropy", "old_logprobs"}, opt.Signal.Arrays()...)
 	for number := 0; ; number++ {
 		r, err := src.Next()
 		if errors.Is(err, io.EOF) {
