@@ -56,12 +56,12 @@ func defaultJob(p *cli.Progress, g *cli.GPU) job {
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
 	flags := cli.NewFlags("bench")
 	verbose := flags.Bool("v", false, "the main job prints the machine, every kernel, check and instruction set too")
-	operands, err := flags.Parse(usage, args, out)
+	operands, err := flags.Parse(usage(), args, out)
 	if err != nil {
 		return err
 	}
 	if len(operands) > 0 {
-		return fmt.Errorf("unknown command %q, want reweight, run, overhead, gate or info", operands[0])
+		return fmt.Errorf("unknown command %q, want %s", operands[0], commandNames())
 	}
 	return j.do(ctx, out, *verbose)
 }

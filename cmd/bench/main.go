@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,22 +22,44 @@ import (
 	"github.com/seed621a2839/reweight/gpu/cuda"
 )
 
-const usage = `Usage:
-  bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
-  bench reweight FILE...        the losses of rollouts under ActFocus and AEM, or their scores
-  bench score ...               many files as one batch, in pieces that machines can share
-  bench show [flags] FILE...    rollouts for a person: turns, tokens and their weights, as text or as a page
-  bench convert IN... OUT       rollouts in the files of trainers and servers as one file of ours
-  bench run [flags]             speed and errors of chosen kernels; writes reports
-  bench overhead [flags]        what ActFocus and AEM cost a training step
-  bench gate [flags]            is a benchmark slower than in another git revision, or a kernel than it may be?
-  bench compare OLD NEW [flags] is a benchmark of a Go module slower than in another working copy?
-  bench info                    what this machine has, and which kernels it gets
+// commands are the commands, in the order of the help: what each is called with, and what
+// it does.
+var commands = [...]struct{ name, operands, does string }{
+	{"reweight", "FILE...", "the losses of rollouts under ActFocus and AEM, or their scores"},
+	{"score", "...", "many files as one batch, in pieces that machines can share"},
+	{"show", "[flags] FILE...", "rollouts for a person: turns, tokens and their weights, as text or as a page"},
+	{"convert", "IN... OUT", "rollouts in the files of trainers and servers as one file of ours"},
+	{"run", "[flags]", "speed and errors of chosen kernels; writes reports"},
+	{"overhead", "[flags]", "what ActFocus and AEM cost a training step"},
+	{"gate", "[flags]", "is a benchmark slower than in another git revision, or a kernel than it may be?"},
+	{"compare", "OLD NEW [flags]", "is a benchmark of a Go module slower than in another working copy?"},
+	{"info", "", "what this machine has, and which kernels it gets"},
+}
 
+// usage returns the help.
+func usage() string {
+	text := `Usage:
+  bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
+`
+	for _, c := range commands {
+		text += fmt.Sprintf("  %-29s %s\n", strings.TrimSpace("bench "+c.name+" "+c.operands), c.does)
+	}
+	return text + `
 bench COMMAND -h explains a command and its flags.
 Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive
 (gate and compare only), 130 interrupted: what was measured by then is printed.
 `
+}
+
+// commandNames returns the names of all commands for an error.
+func commandNames() string {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.name)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
 
 func main() {
 	cli.IgnoreBrokenPipe() // run reports the error of a write
