@@ -80,7 +80,7 @@ func TestWrongUse(t *testing.T) {
 		args string // separated by spaces
 		want string // parts of the message, separated by |
 	}{
-		{"nonsense", `bench: unknown command "nonsense"|reweight, run, overhead, gate or info`},
+		{"nonsense", `bench: unknown command "nonsense"|, want reweight, score, show, convert, run, overhead, gate, compare or info`},
 		{"-x", "bench: |-x"},
 		{"-json", "bench: |-json"},
 		{"info -x", "bench info: |-x"},
@@ -152,7 +152,12 @@ func TestWrongUse(t *testing.T) {
 		{"convert " + good + " " + dir + "/", dir + "/: not the name of a file"},
 		{"convert " + good + " " + dir + "/none/x.safetensors", dir + "/none/x.safetensors: no file can be made in " + dir + "/none: no such file or directory"},
 		{"convert " + good + " " + dir + "/x.json", dir + "/x.json: want a name that ends in one of [|.safetensors"},
-		{"convert " + good + " -", "bench convert: -: want a name that ends in one of ["},
+		{"convert " + good + " -", "bench convert: - is standard output, which is not supported: give the name of a file"},
+		{"reweight -o - " + good, "bench reweight: -o: - is standard output, which is not supported"},
+		{"show -html - " + good, "bench show: -html: - is standard output, which is not supported"},
+		{"score partial -signal surprisal -o - " + good, "bench score partial: -o: - is standard output, which is not supported"},
+		{"reweight -o " + dir + "/scores -", "bench reweight: standard input cannot be scored with -o DIRECTORY, which reads its inputs twice"},
+		{"reweight -o " + filepath.Dir(good) + "/ " + good, "-o: " + filepath.Dir(good) + "/ is the directory of " + good + ", an input"},
 		{"convert /nowhere/a " + dir + "/x.safetensors", "bench convert: /nowhere/a: "},
 		{"convert " + noise + " " + dir + "/x.safetensors", noise + ": "},
 		{"convert " + good + " " + good + " " + dir + "/x.safetensors", good + ": named twice"},

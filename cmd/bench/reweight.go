@@ -71,6 +71,9 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	if err := flags.NotEmpty("o"); err != nil {
 		return err
 	}
+	if err := checkNotStdout(*output); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
 	if isDirectory(*output) {
 		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length"} {
 			if flags.Given(name) {
@@ -262,6 +265,9 @@ var flagNames = map[string]string{
 // checkOutput returns an error if the file cannot be written, or is one of the inputs
 // or in a directory that is, and would be lost.
 func checkOutput(output string, inputs ...string) error {
+	if err := checkNotStdout(output); err != nil {
+		return err
+	}
 	if err := atomicfile.Check(output); err != nil {
 		return err
 	}
@@ -280,6 +286,15 @@ func checkOutput(output string, inputs ...string) error {
 		if dir, err := os.Stat(filepath.Dir(output)); err == nil && os.SameFile(dir, in) {
 			return fmt.Errorf("%s is one of the files in %s, which are the input: it would be lost", printable.Text(output), printable.Text(input))
 		}
+	}
+	return nil
+}
+
+// checkNotStdout returns an error if the output is "-", which is standard input among the
+// inputs.
+func checkNotStdout(output string) error {
+	if output == "-" {
+		return errors.New("- is standard output, which is not supported: give the name of a file")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/score"
 )
 
@@ -232,6 +233,9 @@ func isDirectory(output string) bool {
 
 // scoreDirectory scores files as one batch into a directory, and prints a summary.
 func scoreDirectory(opt scoring.Options, dir string, names []string, as cli.Format, out io.Writer, p *cli.Progress) error {
+	if err := checkApart(dir, names); err != nil {
+		return err
+	}
 	s, err := scoring.Directory(opt, dir, p, names...)
 	if err != nil {
 		return err
@@ -241,4 +245,24 @@ func scoreDirectory(opt scoring.Options, dir string, names []string, as cli.Form
 		return cli.WriteJSON(out, s)
 	}
 	return s.Write(out)
+}
+
+// checkApart returns an error if standard input is scored into a directory, or the
+// directory has a file that is: with the scores in it, it would be no directory of
+// rollouts any more.
+func checkApart(dir string, names []string) error {
+	into, dirErr := os.Stat(dir)
+	for _, name := range names {
+		if name == "-" {
+			return errors.New("standard input cannot be scored with -o DIRECTORY, which reads its inputs twice: give the name of a file")
+		}
+		info, err := os.Stat(name)
+		if err != nil || info.IsDir() || dirErr != nil {
+			continue
+		}
+		if in, err := os.Stat(filepath.Dir(name)); err == nil && os.SameFile(into, in) {
+			return fmt.Errorf("-o: %s is the directory of %s, an input: scores need a directory of their own", printable.Text(dir), printable.Text(name))
+		}
+	}
+	return nil
 }

@@ -408,10 +408,11 @@ func TestDirectoryRefuses(t *testing.T) {
 	all := func(dir string, args ...string) []string { return append([]string{"reweight", "-o", dir}, args...) }
 	refused(t, "is an input: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
 	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
-	refused(t, "is there and has no scores: it would be lost", all(in("a"), place("a/x.safetensors.safetensors"), place("b/x.safetensors"))...)
+	place("a/x.safetensors.safetensors")
+	refused(t, "is there and has no scores: it would be lost", all(in("a"), place("b/x.safetensors"))...)
 	refused(t, "have the same trajectories: a file counts once", all(in("out"), shards[0], place("copy.safetensors"))...)
 	refused(t, "-clip-low means nothing where -o is a directory", all(in("out"), shards[0], "-clip-low", "0.3")...)
-	refused(t, "-: no such file", all(in("out"), "-")...)
+	refused(t, "standard input cannot be scored with -o DIRECTORY, which reads its inputs twice", all(in("out"), "-")...)
 	refused(t, "no such file", all(in("out"), in("none"))...)
 	refused(t, "named twice", all(in("out"), shards[0], shards[0])...)
 	refused(t, "-o: "+in("copy.safetensors"), all(in("copy.safetensors/out"), shards[0])...)
