@@ -102,7 +102,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		return err
 	}
 	var s *losses.Summary
-	estimates, err := estimates(source.Report(), scored.Width)
+	derived, estimates, err := origins(source.Report(), scored.Width)
 	if err != nil {
 		return fmt.Errorf("%s: %w", inputs(operands), err)
 	}
@@ -115,7 +115,11 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	if err != nil {
 		return err
 	}
-	s.Estimates = estimates
+	s.Derived, s.Estimates = derived, estimates
+	s.Warnings = append(s.Warnings, source.Report().Warnings...)
+	if s.Tokens.Action == 0 && s.Tokens.Reasoning > 0 {
+		s.Warnings = append(s.Warnings, "ActFocus has one weight for all tokens, alpha, because none is an action.")
+	}
 	if s.Files = operands; len(operands) == 1 {
 		s.File, s.Files = operands[0], nil
 	}
@@ -147,20 +151,21 @@ func inputs(names []string) string {
 	return name
 }
 
-// estimates returns the arrays of a report that are estimates. The entropy may not be
-// one whose bounds are further apart than width.
-func estimates(r rollout.Report, width float64) ([]cli.Origin, error) {
-	var all []cli.Origin
+// origins returns the arrays of a report that were derived, and those that are
+// estimates. The entropy may not be one whose bounds are further apart than width.
+func origins(r rollout.Report, width float64) (derived, estimates []cli.Origin, err error) {
 	for _, o := range r.Arrays {
-		if o.Kind != rollout.Estimated {
-			continue
-		}
 		if err := cli.CheckWidth(o, width); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		all = append(all, cli.NewOrigin(o))
+		switch o.Kind {
+		case rollout.Derived:
+			derived = append(derived, cli.NewOrigin(o))
+		case rollout.Estimated:
+			estimates = append(estimates, cli.NewOrigin(o))
+		}
 	}
-	return all, nil
+	return derived, estimates, nil
 }
 
 // Results are what bench reweight writes to a file.

@@ -424,7 +424,7 @@ func TestUndefined(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	if status := run(t.Context(), []string{"reweight", "-signal", "surprisal", write(t, without(embedded(t), "ref_energy"))}, &stdout, &stderr, nil); status != 0 ||
-		!strings.Contains(stdout.String(), "all tokens undefined") {
+		!strings.Contains(stdout.String(), "all tokens undefined, reasoning undefined, action undefined (the batch lacks ref_energy)") {
 		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
 	}
 }

@@ -43,8 +43,7 @@ func showCommand(args []string, out io.Writer) error {
 	if len(names) == 0 {
 		return errors.New("no FILE given")
 	}
-	from, err := rollouts()
-	if err != nil {
+	if opt.Open, err = rollouts(); err != nil {
 		return err
 	}
 	if opt.Chosen, err = show.ParseChoice(*chosen); err != nil {
@@ -68,7 +67,7 @@ func showCommand(args []string, out io.Writer) error {
 			return fmt.Errorf("-vocab-file: %w", err)
 		}
 	}
-	src, err := from.Open(names...)
+	src, err := opt.Open.Open(names...)
 	if err != nil {
 		return err
 	}

@@ -155,14 +155,8 @@ func (o Origin) String() string {
 
 // Write prints what was found for people.
 func (f Found) Write(w io.Writer) error {
-	n := func(i int, thing string) string {
-		if i != 1 {
-			thing = strings.Replace(thing+"s", "ys", "ies", 1)
-		}
-		return humanize.Comma(int64(i)) + " " + thing
-	}
-	_, err := fmt.Fprintf(w, "%s in %s of %s, from %s of %s\n\n", n(f.Tokens, "token"), n(f.Trajectories, "trajectory"),
-		n(f.Groups, "group"), n(f.Files, "file"), printable.Line(strings.Join(f.Formats, " and ")))
+	_, err := fmt.Fprintf(w, "%s in %s of %s, from %s of %s\n\n", Counted(f.Tokens, "token"), Counted(f.Trajectories, "trajectory"),
+		Counted(f.Groups, "group"), Counted(f.Files, "file"), printable.Line(strings.Join(f.Formats, " and ")))
 	if err != nil {
 		return err
 	}
@@ -183,4 +177,12 @@ func (f Found) Write(w io.Writer) error {
 		Warning(w, "Warning: "+printable.Line(warning))
 	}
 	return nil
+}
+
+// Counted returns so many of a thing in words.
+func Counted(n int, thing string) string {
+	if n != 1 {
+		thing = strings.Replace(thing+"s", "ys", "ies", 1)
+	}
+	return humanize.Comma(int64(n)) + " " + thing
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
@@ -31,7 +32,9 @@ type Summary struct {
 	// GivenAdvantages says that the batch has no rewards, and its own advantages take
 	// the place of those of GRPO.
 	GivenAdvantages bool         `json:"given_advantages,omitempty"`
+	Derived         []cli.Origin `json:"derived,omitempty"`   // arrays of the batch that were derived without a loss
 	Estimates       []cli.Origin `json:"estimates,omitempty"` // arrays of the batch that are estimates
+	Warnings        []string     `json:"warnings,omitempty"`  // whole sentences
 
 	Uniform     Figures `json:"uniform"`
 	ActFocus    Figures `json:"actfocus"`
@@ -45,6 +48,7 @@ type Summary struct {
 	Drift bench.Number `json:"entropy_drift_mean"` // mean over spans, advantages before AEM
 
 	bottleneck reference.BottleneckResult
+	without    []string // arrays that the bottleneck is undefined without
 	kernels    *Computed
 	agreement  agreement
 }
@@ -146,7 +150,13 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	for _, d := range drift {
 		s.Drift += bench.Number(d / float64(len(drift)))
 	}
-	if b.RefEnergy == nil || b.Rewards == nil {
+	if b.RefEnergy == nil {
+		s.without = append(s.without, "ref_energy")
+	}
+	if b.Rewards == nil {
+		s.without = append(s.without, "rewards")
+	}
+	if len(s.without) > 0 {
 		nan := reference.Correlation{Rho: math.NaN(), P: math.NaN()}
 		s.bottleneck = reference.BottleneckResult{All: nan, Reasoning: nan, Action: nan}
 	} else if s.bottleneck, err = reference.Bottleneck(x.role, b.SeqOffsets, b.GroupIDs, reference.Floats(b.Rewards), reference.Floats(b.RefEnergy)); err != nil {
@@ -171,20 +181,30 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	groups := slices.Clone(b.GroupIDs)
 	slices.Sort(groups)
 	s.Tokens.Groups = len(slices.Compact(groups))
+	switch zero := !slices.ContainsFunc(advantages, func(a float64) bool { return a != 0 }); {
+	case s.Tokens.Reasoning+s.Tokens.Action == 0: // the source warns of that
+	case zero && b.Rewards == nil:
+		s.Warnings = append(s.Warnings, "All advantages are 0, so all losses are 0.")
+	case zero:
+		s.Warnings = append(s.Warnings, "All advantages are 0, because the rewards within each group are equal, so all losses are 0.")
+	}
 	return s, nil
 }
 
 // Write prints the summary for people.
 func (s *Summary) Write(w io.Writer) error {
 	n := func(i int) string { return humanize.Comma(int64(i)) }
-	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s groups\n\n",
+	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s\n\n",
 		n(s.Tokens.Total), n(s.Tokens.Reasoning), n(s.Tokens.Action), n(s.Tokens.Total-s.Tokens.Reasoning-s.Tokens.Action),
-		n(s.Tokens.Spans), n(s.Tokens.Trajectories), n(s.Tokens.Groups))
+		n(s.Tokens.Spans), n(s.Tokens.Trajectories), cli.Counted(s.Tokens.Groups, "group"))
 	if s.GivenAdvantages {
 		fmt.Fprint(w, "There are no rewards: the advantages are those of the input, and not of GRPO.\n\n")
 	}
-	for _, e := range s.Estimates {
-		fmt.Fprintf(w, "%s is %s.\n\n", e.Name, printable.Line(e.String()))
+	for _, o := range slices.Concat(s.Derived, s.Estimates) {
+		fmt.Fprintf(w, "%s is %s.\n", o.Name, printable.Line(o.String()))
+	}
+	if len(s.Derived)+len(s.Estimates) > 0 {
+		fmt.Fprintln(w)
 	}
 	if err := s.WriteTable(w); err != nil {
 		return err
@@ -195,9 +215,19 @@ func (s *Summary) Write(w io.Writer) error {
 		}
 		return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 	}
+	if len(s.Warnings) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, warning := range s.Warnings {
+		cli.Warning(w, "Warning: "+printable.Line(warning))
+	}
+	why := ""
+	if len(s.without) > 0 {
+		why = " (the batch lacks " + strings.Join(s.without, " and ") + ")"
+	}
 	_, err := fmt.Fprintf(w, "\nAction bottleneck: Spearman correlation of a group's reward variance with its mean energy\n"+
-		"all tokens %s, reasoning %s, action %s\nEntropy drift, mean over responses: %+.6f\n%s\n",
-		c(s.bottleneck.All), c(s.bottleneck.Reasoning), c(s.bottleneck.Action), float64(s.Drift), s.agreement)
+		"all tokens %s, reasoning %s, action %s%s\nEntropy drift, mean over responses: %+.6f\n%s\n",
+		c(s.bottleneck.All), c(s.bottleneck.Reasoning), c(s.bottleneck.Action), why, float64(s.Drift), s.agreement)
 	return err
 }
 

@@ -27,6 +27,7 @@ type Source interface {
 type Options struct {
 	Chosen     Choice
 	Signal     reweight.Signal // of ActFocus
+	Open       rollout.Options // that the source was opened with
 	Vocabulary Vocabulary      // texts of tokens whose source has none; may be nil
 }
 
@@ -259,13 +260,5 @@ func title(one chosen, b *reweight.Batch, ids bool, turns int) string {
 	if b.Rewards != nil {
 		text += fmt.Sprintf("reward %g, ", b.Rewards[one.number])
 	}
-	return text + counted(turns, "turn") + ", " + counted(int(b.SeqOffsets[one.number+1]-b.SeqOffsets[one.number]), "token") + "."
-}
-
-// counted returns so many of a thing in words.
-func counted(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return humanize.Comma(int64(n)) + " " + thing
+	return text + cli.Counted(turns, "turn") + ", " + cli.Counted(int(b.SeqOffsets[one.number+1]-b.SeqOffsets[one.number]), "token") + "."
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
@@ -49,7 +50,7 @@ func (p Page) Write(w io.Writer, columns int, coloured bool) error {
 			begin, middle, end := r.Said(turn)
 			l.tokens("env", begin)
 			if len(middle) > 0 {
-				l.line(gutter("env") + l.styled(dim, "... "+counted(len(middle), "token")+" left out ..."))
+				l.line(gutter("env") + l.styled(dim, "... "+cli.Counted(len(middle), "token")+" left out ..."))
 				l.tokens("env", end)
 			}
 			l.tokens("agent", r.Tokens[turn.Agent:turn.End])
