@@ -25,6 +25,8 @@ type completer struct {
 
 	layout   []layout // of reweight.Batch.Arrays
 	origins  map[string]*originSum
+	entropy  map[string]*originSum // by the name of the file, where it is estimated
+	file     string                // the name of the file that is read
 	groups   map[[16]byte]group
 	dropped  map[string]bool
 	warnings []string
@@ -74,6 +76,7 @@ func newCompleter(opt Options, several bool, warnings []string) completer {
 		several:  several,
 		layout:   make([]layout, len(new(reweight.Batch).Arrays())),
 		origins:  make(map[string]*originSum),
+		entropy:  make(map[string]*originSum),
 		groups:   make(map[[16]byte]group),
 		dropped:  make(map[string]bool),
 		warnings: warnings,
@@ -497,10 +500,18 @@ func (c *completer) warn(sentence string) {
 // note adds the origin of an array of a trajectory, with that many response tokens, to
 // the report.
 func (c *completer) note(o Origin, responses int) {
-	sum := c.origins[o.Name]
+	noteIn(c.origins, o.Name, o, responses)
+	if o.Name == entropyKey && o.Kind == Estimated {
+		noteIn(c.entropy, c.file, o, responses)
+	}
+}
+
+// noteIn adds the origin of an array of a trajectory to the sum of that name.
+func noteIn(sums map[string]*originSum, name string, o Origin, responses int) {
+	sum := sums[name]
 	if sum == nil {
 		sum = new(originSum)
-		c.origins[o.Name] = sum
+		sums[name] = sum
 	}
 	if o.Kind > sum.kind {
 		sum.kind, sum.from = o.Kind, nil
@@ -518,6 +529,11 @@ func (c *completer) note(o Origin, responses int) {
 	}
 }
 
+// origin returns the origin of all of the array of that name.
+func (sum *originSum) origin(name string) Origin {
+	return Origin{Name: name, Kind: sum.kind, From: strings.Join(sum.from, "; "), Width: sum.width}
+}
+
 // result returns the report on the trajectories so far.
 func (c *completer) result() Report {
 	r := c.report
@@ -532,10 +548,15 @@ func (c *completer) result() Report {
 			continue
 		}
 		if sum != nil {
-			o.Kind, o.From = sum.kind, strings.Join(sum.from, "; ")
-			o.Width = sum.width
+			o = sum.origin(a.Name)
 		}
 		r.Arrays = append(r.Arrays, o)
+	}
+	if len(c.entropy) != 0 {
+		r.Entropy = make(map[string]Origin, len(c.entropy))
+		for file, sum := range c.entropy {
+			r.Entropy[file] = sum.origin(entropyKey)
+		}
 	}
 	return r
 }

@@ -179,7 +179,7 @@ func (s *Source) next() (*Trajectory, error) {
 // open opens the next file.
 func (s *Source) open() error {
 	name := s.files[0]
-	s.files = s.files[1:]
+	s.files, s.c.file = s.files[1:], name
 	in, err := s.c.open(name)
 	if err != nil {
 		return err
@@ -355,9 +355,10 @@ type Report struct {
 	Trajectories int
 	Tokens       int
 	Groups       int
-	Arrays       []Origin // of the arrays that the trajectories have but seq_offsets, in the order of reweight.Batch.Arrays
-	Dropped      []string // fields that no array takes, sorted
-	Warnings     []string // whole sentences, each once
+	Arrays       []Origin          // of the arrays that the trajectories have but seq_offsets, in the order of reweight.Batch.Arrays
+	Entropy      map[string]Origin // of each file whose entropies were estimated, by Trajectory.File
+	Dropped      []string          // fields that no array takes, sorted
+	Warnings     []string          // whole sentences, each once
 
 	// Vocabulary is a list of the texts of all tokens, as JSON, which safetensors files
 	// can have in their metadata under the key vocab. It is empty if no file has it, or

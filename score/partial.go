@@ -137,13 +137,12 @@ func Of(src *rollout.Source, opt Options) (*Partial, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range src.Report().Arrays {
-		if o.Name != "entropy" || o.Kind != rollout.Estimated {
-			continue
-		}
-		for _, p := range files {
-			p.files[0].Entropy = &o
-		}
+	estimated := map[string]*rollout.Origin{}
+	for name, o := range src.Report().Entropy {
+		estimated[validText(name)] = &o
+	}
+	for _, p := range files {
+		p.files[0].Entropy = estimated[p.files[0].Name]
 	}
 	return merge(opt.ActFocus.Signal, files)
 }
@@ -201,13 +200,16 @@ type builder struct {
 }
 
 func newBuilder(name string, signal reweight.Signal) *builder {
-	f := &File{Name: strings.ToValidUTF8(name, "\ufffd")} // as JSON can hold it
+	f := &File{Name: validText(name)}
 	return &builder{
 		name: name,
 		p:    &Partial{signal: signal, files: []*File{f}, groups: map[string]*group{}},
 		file: f, local: map[string]*group{}, mixed: map[*group]bool{},
 	}
 }
+
+// validText returns a text as JSON can hold it.
+func validText(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 // add adds a trajectory that r has just read.
 func (b *builder) add(t *rollout.Trajectory, r *reader) error {

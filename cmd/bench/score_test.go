@@ -425,6 +425,26 @@ func TestDirectoryRefuses(t *testing.T) {
 	}
 }
 
+// TestPartialEstimates: the entropies of a file are estimates or not whatever other files
+// are read with it.
+func TestPartialEstimates(t *testing.T) {
+	dir := t.TempDir()
+	var names, partials []string
+	for i, entropy := range []string{`,"entropy":[0,1,2,3]`, "", `,"entropy":[0,3,2,1]`} {
+		name := filepath.Join(dir, fmt.Sprint(i, ".jsonl"))
+		line := fmt.Sprintf(`{"token_ids":[1,2,3,%d],"mask":[0,1,1,1],"old_logprobs":[0,-0.5,-1,-1],"rewards":%d,"group_id":0%s}`+"\n", i, i, entropy)
+		if err := os.WriteFile(name, []byte(line), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		names, partials = append(names, name), append(partials, name+".partial")
+		runScore(t, "score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf", name, "-o", partials[i])
+	}
+	together := runScore(t, append([]string{"score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf"}, names...)...)
+	if merged := runScore(t, append([]string{"score", "merge"}, partials...)...); together != merged || strings.Count(merged, "estimated_entropy") != 1 {
+		t.Errorf("together\n%smerged\n%s", together, merged)
+	}
+}
+
 // TestDirectoryEstimates: entropies without bounds are refused, and marked in what is
 // written if they are taken.
 func TestDirectoryEstimates(t *testing.T) {
