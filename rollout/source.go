@@ -345,6 +345,9 @@ func (s *Source) Close() error {
 	return err
 }
 
+// Options returns the options that s was opened with.
+func (s *Source) Options() Options { return s.c.opt }
+
 // Report says what was found in the trajectories that were read so far.
 func (s *Source) Report() Report { return s.c.result() }
 

@@ -31,7 +31,26 @@ type Scored struct {
 // is none of the batch can turn out at its end, after do was called with all of its
 // trajectories: what they gave is then of no use. The error wraps [ErrNotInBatch].
 func Apply(src *rollout.Source, merged *Partial, opt Options, do func(Scored) error) error {
-	return apply(src, merged, opt, do)
+	err := apply(src, merged, opt, do)
+	if errors.Is(err, ErrNotInBatch) {
+		return merged.explain(err, describe(src.Options()))
+	}
+	return err
+}
+
+// explain adds to an error about a file that is not in p with which options files were
+// opened, if none of p was opened with those of the file.
+func (p *Partial) explain(err error, options string) error {
+	if len(p.files) == 0 || slices.ContainsFunc(p.files, func(f *File) bool { return f.Options == options }) {
+		return err
+	}
+	name := func(options string) string {
+		if options == "" {
+			return "no options"
+		}
+		return printable.Text(options)
+	}
+	return fmt.Errorf("%w: they were made with %s, but it is opened with %s", err, name(p.files[0].Options), name(options))
 }
 
 func apply(src source, merged *Partial, opt Options, do func(Scored) error) error {

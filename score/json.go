@@ -48,6 +48,7 @@ type fileJSON struct {
 	SHA256       string        `json:"sha256"`
 	Trajectories int64         `json:"trajectories"`
 	Tokens       int64         `json:"tokens"`
+	Options      string        `json:"options,omitempty"`
 	Entropy      *estimateJSON `json:"estimated_entropy,omitempty"`
 }
 
@@ -75,7 +76,7 @@ func (p *Partial) marshal(files bool) ([]byte, error) {
 		j.Files = []fileJSON{}
 		for i, f := range p.files {
 			index[f] = i
-			fj := fileJSON{Name: f.Name, SHA256: hex.EncodeToString(f.SHA256[:]), Trajectories: f.Trajectories, Tokens: f.Tokens}
+			fj := fileJSON{Name: f.Name, SHA256: hex.EncodeToString(f.SHA256[:]), Trajectories: f.Trajectories, Tokens: f.Tokens, Options: f.Options}
 			if e := f.Entropy; e != nil {
 				fj.Entropy = &estimateJSON{From: e.From}
 				if !math.IsInf(e.Width, 1) {
@@ -215,7 +216,7 @@ func (j *partialJSON) partial(p *Partial) error {
 // files sets the files of p, and returns how many tokens and trajectories they have.
 func (j *partialJSON) files(p *Partial) (tokens, trajectories int64, err error) {
 	for i, fj := range j.Files {
-		f := &File{Name: fj.Name, Trajectories: fj.Trajectories, Tokens: fj.Tokens}
+		f := &File{Name: fj.Name, Trajectories: fj.Trajectories, Tokens: fj.Tokens, Options: fj.Options}
 		if err := setHex(f.SHA256[:], fj.SHA256); err != nil {
 			return 0, 0, fmt.Errorf("files[%d]: sha256 %w", i, err)
 		}

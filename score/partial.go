@@ -56,6 +56,10 @@ type File struct {
 
 	Trajectories, Tokens int64
 
+	// Options says which options the file was opened with, of those that count for the
+	// trajectories. It is empty if none was set.
+	Options string
+
 	// Entropy says where the entropies come from if they were estimated, else it is nil.
 	Entropy *rollout.Origin
 }
@@ -143,8 +147,30 @@ func Of(src *rollout.Source, opt Options) (*Partial, error) {
 	}
 	for _, p := range files {
 		p.files[0].Entropy = estimated[p.files[0].Name]
+		p.files[0].Options = describe(src.Options())
 	}
 	return merge(opt.ActFocus.Signal, files)
+}
+
+// describe says which options that count for trajectories are set.
+func describe(opt rollout.Options) string {
+	var set []string
+	if len(opt.ActionOpen) > 0 || len(opt.ActionClose) > 0 {
+		set = append(set, fmt.Sprintf("action tags of the ids %d and %d", opt.ActionOpen, opt.ActionClose))
+	}
+	if tags := opt.ActionTags; tags != [2]string{} {
+		set = append(set, fmt.Sprintf("action tags %q and %q", tags[0], tags[1]))
+	}
+	if opt.GroupSize > 0 {
+		set = append(set, fmt.Sprintf("groups of %d", opt.GroupSize))
+	}
+	if opt.Vocab > 0 {
+		set = append(set, fmt.Sprintf("a vocabulary of %d tokens", opt.Vocab))
+	}
+	if opt.SurprisalEntropy {
+		set = append(set, "surprisal as entropy")
+	}
+	return strings.Join(set, ", ")
 }
 
 // A source is a *rollout.Source, or what a test has in its place.

@@ -31,8 +31,11 @@ bench reweight FILE... -o DIRECTORY/ does all of it on one machine.
 const partialUsage = `Usage: bench score partial [flags] FILE... [-o OUT]
 
 Prints the statistics of files of rollouts, or writes them to OUT: what scoring them
-as part of a larger batch needs to know. Flags have to be the same for all files of a
-batch, and for bench score apply.
+as part of a larger batch needs to know. -signal and the flags about the files
+(-action-open, -action-close, -action-tags, -group-size, -vocab, -surprisal-entropy) have
+to be the same for all files of a batch, and for bench score apply. The other flags of
+ActFocus, AEM and GRPO count for bench score apply only, which has to have the same ones
+for all files.
 
 `
 

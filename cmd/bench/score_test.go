@@ -445,6 +445,44 @@ func TestPartialEstimates(t *testing.T) {
 	}
 }
 
+// TestScoreOtherFlags: where a file is not found with other flags than its statistics were
+// made with, the error says which.
+func TestScoreOtherFlags(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	var text strings.Builder
+	for i := range 4 {
+		fmt.Fprintf(&text, `{"token_ids":[1,6,3,7],"mask":[0,1,1,1],"entropy":[0,1,2,%d],"old_logprobs":[0,-0.5,-1,-1],"rewards":%d,"group_id":0}`+"\n", i, i)
+	}
+	if err := os.WriteFile(in("x.jsonl"), []byte(text.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"-signal", "surprisal", "-action-open", "6", "-action-close", "7", "-group-size", "2"}
+	runScore(t, append([]string{"score", "partial", in("x.jsonl"), "-o", in("merged")}, flags...)...)
+	apply := []string{"score", "apply", in("x.jsonl"), "-merged", in("merged"), "-o", in("out.safetensors")}
+	refused(t, "since they were made: they were made with action tags of the ids [6] and [7], groups of 2, but it is opened with groups of 2 (the flags have to be",
+		append(apply, "-signal", "surprisal", "-group-size", "2")...)
+	refused(t, "but it is opened with no options (the flags have to be", append(apply, "-signal", "surprisal")...)
+	runScore(t, append(apply, flags...)...)
+
+	// The same file elsewhere has the same groups, and one of the same name others.
+	if err := os.MkdirAll(in("other"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"other/x.jsonl": strings.ReplaceAll(text.String(), "1,6,3", "2,6,3"), "copy.jsonl": text.String()} {
+		if err := os.WriteFile(in(name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(in("other"))
+	runScore(t, append([]string{"score", "partial", "x.jsonl", "-o", "partial"}, flags...)...)
+	runScore(t, "score", "merge", "partial", in("merged"), "-o", "both")
+	if both := contents(t, ".", "both")["both"]; strings.Count(both, `"id":"file `) != 4 {
+		t.Errorf("want 4 groups: %s", both)
+	}
+	runScore(t, append([]string{"score", "apply", in("copy.jsonl"), "-merged", "both", "-o", "out.safetensors"}, flags...)...)
+}
+
 // TestDirectoryEstimates: entropies without bounds are refused, and marked in what is
 // written if they are taken.
 func TestDirectoryEstimates(t *testing.T) {

@@ -5,6 +5,7 @@ package scoring
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -136,6 +137,9 @@ func Apply(opt Options, name, output string, merged *score.Partial, about map[st
 		}
 		return advantages.Append(s.Advantages)
 	})
+	if errors.Is(err, score.ErrNotInBatch) {
+		return fmt.Errorf("%w (the flags have to be those of bench score partial)", err)
+	}
 	if err != nil {
 		return err
 	}
