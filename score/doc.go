@@ -12,7 +12,8 @@
 // Both passes can read different files in different processes: a partial travels as
 // JSON, and takes some hundred bytes, and for each group some hundred more and about
 // six for each of its spans. Memory does not depend on the size of the files: both passes
-// hold one trajectory at a time, besides the statistics.
+// hold one trajectory at a time, besides the statistics; where groups are made by counting,
+// Apply holds those of one group.
 //
 // # The same bits, however the files are split
 //
