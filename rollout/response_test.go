@@ -510,3 +510,32 @@ func TestLostCandidates(t *testing.T) {
 		}
 	}
 }
+
+// SGLang gives the log-probabilities of the prompt's last tokens only, unless it is asked
+// for more. A part of the prompt is not taken for the prompt.
+func TestPromptOfSGLang(t *testing.T) {
+	for _, c := range []struct {
+		fields string // of the response
+		meta   string
+		want   []int32 // token ids
+	}{
+		{``, `"prompt_tokens": 2, "input_token_logprobs": [[null, 1, null], [-1, 2, null]]`, []int32{1, 2, 3, 4}},
+		{``, `"input_token_logprobs": [[null, 1, null], [-1, 2, null]]`, []int32{1, 2, 3, 4}},
+		{``, `"prompt_tokens": 9, "input_token_logprobs": [[-2, 1, null], [-1, 2, null]]`, []int32{3, 4}},
+		{``, `"input_token_logprobs": [[-2, 1, null], [-1, 2, null]]`, []int32{3, 4}},
+		{``, `"prompt_tokens": 2, "input_token_logprobs": [null, [-1, 2, null]]`, []int32{3, 4}},
+		{``, `"prompt_tokens": 9, "input_token_logprobs": []`, []int32{3, 4}},
+		{`"prompt_token_ids": [7, 1, 2], `, `"prompt_tokens": 3, "input_token_logprobs": [[-1, 2, null]]`, []int32{7, 1, 2, 3, 4}},
+	} {
+		text := `{` + c.fields + `"meta_info": {` + c.meta + `, ` + twoOfSGLang + `}}`
+		records, err := parseText(text, parseSGLang)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		r := records[0]
+		if !slices.Equal(r.TokenIDs, c.want) || len(r.mask) != len(c.want) || r.mask[len(c.want)-2] != true || slices.Contains(r.mask[:len(c.want)-2], true) {
+			t.Errorf("%s: token_ids %v, mask %v, want %v", text, r.TokenIDs, r.mask, c.want)
+		}
+	}
+}
