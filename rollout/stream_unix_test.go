@@ -13,7 +13,7 @@ import (
 // fifo makes a pipe that has a name.
 func fifo(t *testing.T, dir string) string {
 	t.Helper()
-	path := filepath.Join(dir, "pipe")
+	path := filepath.Join(dir, "pipe.jsonl")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Skip("a pipe cannot be made: ", err)
 	}
@@ -54,7 +54,7 @@ func TestNoFile(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	link := filepath.Join(t.TempDir(), "link")
+	link := filepath.Join(t.TempDir(), "link.jsonl")
 	if err := os.Symlink(filepath.Join(dir, "none"), link); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -342,6 +343,7 @@ func TestKilledWriter(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			fmt.Println("added") // all temporary files are there
 			time.Sleep(time.Millisecond)
 		}
 		t.Fatal("the writer was not killed")
@@ -358,10 +360,17 @@ func TestKilledWriter(t *testing.T) {
 	for range 3 {
 		writer := exec.Command(program, "-test.run=^TestKilledWriter$")
 		writer.Env = append(os.Environ(), variable+"="+path)
+		printed, err := writer.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := writer.Start(); err != nil {
 			t.Skipf("this program cannot run itself, as in an emulator: %v", err)
 		}
-		time.Sleep(100*time.Millisecond + time.Duration(rand.IntN(20_000))*time.Microsecond)
+		if _, err := printed.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
 		if err := writer.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -34,6 +34,8 @@ type figures struct {
 	Drift       float64                                   `json:"entropy_drift_mean"`
 
 	GivenAdvantages bool `json:"given_advantages"`
+	Derived         []cli.Origin
+	Warnings        []string
 }
 
 type lossFigures struct {
