@@ -278,7 +278,8 @@ func padded[E any](list []E, n int, with E) [][]E {
 }
 
 // TestTrainerFiles is that a file of a trainer, with the fields that it writes, gives the
-// arrays of the safetensors file that has the same rollouts, to the bit.
+// arrays of the safetensors file that has the same rollouts, to the bit, and the weights,
+// advantages, losses and gradients that follow from them.
 func TestTrainerFiles(t *testing.T) {
 	mask := func(tr *Trajectory) []bool {
 		m := make([]bool, tr.Tokens())
@@ -380,6 +381,28 @@ func TestTrainerFiles(t *testing.T) {
 			if _, err := s.Next(); err != io.EOF {
 				t.Fatal(err)
 			}
+			again, err := tags.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			batch, err := again.Batch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rollouts := reweight.Batch{SeqOffsets: []int64{0}}
+			for _, tr := range all {
+				one, spans := tr.Batch, countSpans(rollouts.SpanIDs)
+				one.SpanIDs = slices.Clone(one.SpanIDs)
+				renumberSpans(one.SpanIDs, spans)
+				one.SeqOffsets = []int64{int64(rollouts.Tokens() + tr.Tokens())}
+				appendArrays(&rollouts, &one)
+			}
+			if c.format == "NeMo-RL train_data" { // which has those before the update only
+				rollouts.Logprobs = rollouts.OldLogprobs
+			}
+			sameCredit(t, c.format, batch, &rollouts)
+
 			r := s.Report()
 			if fmt.Sprint(r.Formats) != "["+c.format+"]" || strings.Join(r.Dropped, " ") != c.dropped || len(r.Warnings) != 0 {
 				t.Errorf("formats %q, dropped %q, warnings %q", r.Formats, r.Dropped, r.Warnings)

@@ -69,12 +69,14 @@ func TestTrajectoriesOfServers(t *testing.T) {
 			v["reward"] = l.Rewards[u.trajectory]
 			values = append(values, v)
 		}
-		s, err := c.opt.Open(writeLines(t, "dump.jsonl", values...))
+		dump := writeLines(t, "dump.jsonl", values...)
+		s, err := c.opt.Open(dump)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		read := 0
+		rollouts := reweight.Batch{SeqOffsets: []int64{0}}
 		for rest := turns; len(rest) > 0; read++ {
 			n := 1
 			for n < len(rest) && rest[n].trajectory == rest[0].trajectory {
@@ -85,6 +87,15 @@ func TestTrajectoriesOfServers(t *testing.T) {
 				t.Fatalf("%s: %v", c.format, err)
 			}
 			l.checkTrajectory(t, c.format, got, rest[:n], c.prompt)
+			for _, token := range tokensOf(rest[:n], c.prompt) {
+				rollouts.Role = append(rollouts.Role, l.Role[token])
+				rollouts.SpanIDs = append(rollouts.SpanIDs, l.SpanIDs[token])
+				rollouts.TokenIDs = append(rollouts.TokenIDs, l.TokenIDs[token])
+				rollouts.OldLogprobs = append(rollouts.OldLogprobs, l.OldLogprobs[token])
+			}
+			rollouts.SeqOffsets = append(rollouts.SeqOffsets, int64(rollouts.Tokens()))
+			rollouts.Rewards = append(rollouts.Rewards, l.Rewards[rest[0].trajectory])
+			rollouts.GroupIDs = append(rollouts.GroupIDs, l.GroupIDs[rest[0].trajectory])
 			if got.Line != len(turns)-len(rest)+1 {
 				t.Fatalf("%s: trajectory %d is in line %d", c.format, read, got.Line)
 			}
@@ -93,6 +104,18 @@ func TestTrajectoriesOfServers(t *testing.T) {
 		if _, err := s.Next(); err != io.EOF {
 			t.Fatalf("%s: %v after the last trajectory", c.format, err)
 		}
+		rollouts.Logprobs = rollouts.OldLogprobs // the first update after sampling
+		again, err := c.opt.Open(dump)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		batch, err := again.Batch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameCredit(t, c.format, batch, &rollouts, "entropy")
+
 		report := s.Report()
 		if !slices.Equal(report.Formats, []string{c.format}) || report.Trajectories != read || len(report.Warnings) != 0 {
 			t.Errorf("%s: report %+v", c.format, report)
@@ -104,8 +127,9 @@ func TestTrajectoriesOfServers(t *testing.T) {
 	}
 }
 
-func (l lake) checkTrajectory(t *testing.T, what string, got *Trajectory, turns []turn, prompt bool) {
-	t.Helper()
+// tokensOf returns the tokens of the turns of a trajectory, with those before each response
+// or without.
+func tokensOf(turns []turn, prompt bool) []int {
 	var tokens []int
 	first := turns[0].first
 	for _, u := range turns {
@@ -117,6 +141,12 @@ func (l lake) checkTrajectory(t *testing.T, what string, got *Trajectory, turns 
 		}
 		first = u.end
 	}
+	return tokens
+}
+
+func (l lake) checkTrajectory(t *testing.T, what string, got *Trajectory, turns []turn, prompt bool) {
+	t.Helper()
+	tokens := tokensOf(turns, prompt)
 	if got.Tokens() != len(tokens) {
 		t.Fatalf("%s: %d tokens, want %d", what, got.Tokens(), len(tokens))
 	}
