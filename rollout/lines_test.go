@@ -206,6 +206,7 @@ func TestLinesFromPipe(t *testing.T) {
 	defer w.Close()
 	done := make(chan error, 1)
 	go func() {
+		defer r.Close() // or the writer would wait for ever
 		l := newLines(r, "f", parseN)
 		for range 3 {
 			if _, err := l.next(); err != nil {
@@ -217,7 +218,7 @@ func TestLinesFromPipe(t *testing.T) {
 	}()
 	for range 3 + 2*runtime.GOMAXPROCS(0) { // as many may be read ahead
 		if _, err := io.WriteString(w, "{\"n\":1}\n"); err != nil {
-			break
+			break // the reader has ended
 		}
 		select {
 		case err := <-done:
@@ -249,8 +250,10 @@ func TestLinesClose(t *testing.T) {
 	if err := l.(io.Closer).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := runtime.NumGoroutine(); n > before {
-		t.Errorf("%d goroutines, %d before", n, before)
+	for begin := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) { // the last ones are ending
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
 	}
 	if _, err := l.next(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("next after Close: %v", err)

@@ -358,7 +358,7 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 	}
 	T := b.Tokens()
 	if T == 0 {
-		t.Skip()
+		t.Skip("no tokens were drawn")
 	}
 	logits := rapid.Bool().Draw(t, "with logits")
 	for _, a := range b.Arrays() {

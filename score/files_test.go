@@ -2,6 +2,7 @@ package score_test
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,8 +26,11 @@ func shards(t *testing.T, each int) []string {
 	var w *rollout.Writer
 	for s := 0; ; s++ {
 		tr, err := src.Next()
-		if err != nil {
+		if err == io.EOF {
 			break
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		if s%each == 0 {
 			if w != nil {
