@@ -214,6 +214,9 @@ func TestEntropyFromTopOfFrozenLake(t *testing.T) {
 			if h := float64(b.Entropy[token]); !(lower-2e-5 <= h && h <= upper+2e-5) {
 				t.Fatalf("%+v: token %d has entropy %v, bounds %v and %v", c, token, h, lower, upper)
 			}
+			if middle := (lower + upper) / 2; math.Abs(float64(e.entropy[token])-middle) > 1e-6 {
+				t.Fatalf("%+v: token %d is estimated at %v, want %v, the middle of the bounds", c, token, e.entropy[token], middle)
+			}
 		}
 	}
 }
