@@ -28,48 +28,16 @@ func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	if err := b.checkRewards(); err != nil {
-		return err
-	}
 	if err := checkNotNegative("Eps", opt.Eps); err != nil {
 		return err
 	}
-	groups, err := ws.groupsOf(b)
+	groups, rewards, err := ws.groupRewards(b, nil)
 	if err != nil {
 		return err
 	}
-	ws.grpo.rewards = grow(ws.grpo.rewards, len(groups))
-	perGroup := ws.grpo.rewards
-	clear(perGroup)
 	for s, r := range b.Rewards {
-		g := &perGroup[groups.of(b.GroupIDs[s])]
-		g.n++
-		g.mean += float64(r)
-	}
-	for i := range perGroup {
-		perGroup[i].mean /= perGroup[i].n
-	}
-	for s, r := range b.Rewards {
-		g := &perGroup[groups.of(b.GroupIDs[s])]
-		d := float64(r) - g.mean
-		g.squares += float64(d * d)
-	}
-	for s, r := range b.Rewards {
-		g := perGroup[groups.of(b.GroupIDs[s])]
-		mean, std := g.mean, math.Sqrt(g.squares/(g.n-1))
-		if g.n == 1 {
-			mean, std = 0, 1
-		}
-		a := float64(r) - mean
-		if opt.DivideByStd && a != 0 {
-			a /= std + opt.Eps
-		}
-		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
-			advantages[t] = 0
-			if b.Role[t] != RoleMasked {
-				advantages[t] = float32(a)
-			}
-		}
+		a := rewards[groups.of(b.GroupIDs[s])].relative(r, opt.DivideByStd, opt.Eps)
+		b.fill(advantages, s, float32(a), 0)
 	}
 	return nil
 }
@@ -80,6 +48,72 @@ type grpoScratch struct{ rewards []groupReward }
 // groupReward is the rewards of a group: their number, mean and sum of squared
 // deviations.
 type groupReward struct{ n, mean, squares float64 }
+
+// groupRewards checks the rewards and the groups of the batch and returns the groups,
+// and the rewards of each, summed in the order of the trajectories. That of
+// trajectory s counts times[s] times, or once if times is nil.
+func (ws *Workspace) groupRewards(b *Batch, times []int32) (groupIndex, []groupReward, error) {
+	if err := b.checkRewards(); err != nil {
+		return nil, nil, err
+	}
+	groups, err := ws.groupsOf(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	ws.grpo.rewards = grow(ws.grpo.rewards, len(groups))
+	perGroup := ws.grpo.rewards
+	clear(perGroup)
+	n := 1.0
+	for s, r := range b.Rewards {
+		if times != nil {
+			n = float64(times[s])
+		}
+		g := &perGroup[groups.of(b.GroupIDs[s])]
+		g.n += n
+		g.mean += float64(n * float64(r))
+	}
+	for i := range perGroup {
+		perGroup[i].mean /= perGroup[i].n
+	}
+	for s, r := range b.Rewards {
+		if times != nil {
+			n = float64(times[s])
+		}
+		g := &perGroup[groups.of(b.GroupIDs[s])]
+		d := float64(r) - g.mean
+		g.squares += float64(n * float64(d*d))
+	}
+	return groups, perGroup, nil
+}
+
+// relative returns (r - mean) / (std + eps), or r - mean if it is not to be divided,
+// with n-1 in the variance. A group of one has mean 0 and std 1.
+func (g groupReward) relative(r float32, divide bool, eps float64) float64 {
+	mean, std := g.mean, math.Sqrt(g.squares/(g.n-1))
+	if g.n == 1 {
+		mean, std = 0, 1
+	}
+	a := float64(r) - mean
+	if divide && a != 0 {
+		a /= std + eps
+	}
+	return a
+}
+
+// fill sets dst to x at the response tokens of trajectory s, to masked at its others.
+func (b *Batch) fill(dst []float32, s int, x, masked float32) {
+	for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
+		dst[t] = masked
+		if b.Role[t] != RoleMasked {
+			dst[t] = x
+		}
+	}
+}
+
+// responses returns the number of response tokens of trajectory s.
+func (b *Batch) responses(s int) int {
+	return responses(b.Role[b.SeqOffsets[s]:b.SeqOffsets[s+1]])
+}
 
 // GAEOptions are the options of GAE.
 type GAEOptions struct {

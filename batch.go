@@ -23,6 +23,13 @@ type Batch struct {
 	Advantages  []float32 // [T] optional
 	Values      []float32 // [T] optional: critic
 
+	RolloutLogprobs []float32 // [T] optional: log-probability of the sampled token, by the engine that sampled
+	TokenRewards    []float32 // [T] optional: reward of each token
+	Returns         []float32 // [T] optional: what the critic is to predict
+	NewValues       []float32 // [T] optional: current critic; Values is the old one
+	Anchors         []int32   // [spans] optional: number of the state before the span; equal states, equal numbers
+	SpanRewards     []float32 // [spans] optional: reward of each span
+
 	RefLogits Logits // [T, V] optional: frozen reference
 	OldLogits Logits // [T, V] optional: old policy
 	Logits    Logits // [T, V] optional: current policy
@@ -54,6 +61,7 @@ const (
 	PerToken      Unit = iota // T elements
 	PerTrajectory             // S elements
 	PerBoundary               // S+1 elements: where each trajectory begins, and where the last ends
+	PerSpan                   // as many elements as SpanIDs numbers
 )
 
 // A Statistic is what follows from a token's row of logits at temperature 1.
@@ -69,7 +77,7 @@ const (
 // Arrays lists the arrays of b, those that are not set included. It is the one
 // place that names them all: what validates, reads, writes or derives arrays
 // walks this list.
-func (b *Batch) Arrays() [17]Array {
+func (b *Batch) Arrays() [23]Array {
 	return [...]Array{
 		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
@@ -85,6 +93,12 @@ func (b *Batch) Arrays() [17]Array {
 		{Field: "RefEntropy", Name: "ref_entropy", Per: PerToken, Data: &b.RefEntropy, From: "ref_logits", Statistic: StatisticEntropy},
 		{Field: "Advantages", Name: "advantages", Per: PerToken, Data: &b.Advantages},
 		{Field: "Values", Name: "values", Per: PerToken, Data: &b.Values},
+		{Field: "RolloutLogprobs", Name: "rollout_logprobs", Per: PerToken, Data: &b.RolloutLogprobs},
+		{Field: "TokenRewards", Name: "token_rewards", Per: PerToken, Data: &b.TokenRewards},
+		{Field: "Returns", Name: "returns", Per: PerToken, Data: &b.Returns},
+		{Field: "NewValues", Name: "new_values", Per: PerToken, Data: &b.NewValues},
+		{Field: "Anchors", Name: "anchors", Per: PerSpan, Data: &b.Anchors},
+		{Field: "SpanRewards", Name: "span_rewards", Per: PerSpan, Data: &b.SpanRewards},
 		{Field: "RefLogits", Name: "ref_logits", Per: PerToken, Data: &b.RefLogits},
 		{Field: "OldLogits", Name: "old_logits", Per: PerToken, Data: &b.OldLogits},
 		{Field: "Logits", Name: "logits", Per: PerToken, Data: &b.Logits},
@@ -150,13 +164,25 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
-	if len(b.SpanIDs) == 0 {
-		return nil
+	if len(b.SpanIDs) != 0 {
+		if err := checkTokenCount(T); err != nil {
+			return err
+		}
+		if err := checkSpans(b.SpanIDs, b.Role, b.SeqOffsets); err != nil {
+			return err
+		}
 	}
-	if err := checkTokenCount(T); err != nil {
-		return err
+	for _, a := range b.Arrays() {
+		if n := a.Len(); a.Per == PerSpan && n != 0 {
+			if len(b.SpanIDs) == 0 {
+				return badInput(a.Field, "has %d elements, want none for tokens without span ids", n)
+			}
+			if err := checkLen(a.Field, n, numberOfSpans(b.SpanIDs), "span"); err != nil {
+				return err
+			}
+		}
 	}
-	return checkSpans(b.SpanIDs, b.Role, b.SeqOffsets)
+	return nil
 }
 
 func finite(f float32) bool { return f-f == 0 }

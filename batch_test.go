@@ -40,13 +40,15 @@ func TestArrays(t *testing.T) {
 	}
 }
 
-// validBatch has every array of one element per token or trajectory set.
+// validBatch has every array set.
 func validBatch() reweight.Batch {
 	return reweight.Batch{
 		Role: []reweight.Role{0, 1, 2, 1}, SeqOffsets: []int64{0, 3, 4}, GroupIDs: []int32{7, 7}, Rewards: []float32{0, 1},
 		SpanIDs: []int32{-1, 0, 0, 1}, TokenIDs: []int32{0, 1, 2, 2},
 		RefEnergy: make([]float32, 4), Entropy: make([]float32, 4), OldLogprobs: make([]float32, 4), Logprobs: make([]float32, 4),
 		RefLogprobs: make([]float32, 4), RefEntropy: make([]float32, 4), Advantages: make([]float32, 4), Values: make([]float32, 4),
+		RolloutLogprobs: make([]float32, 4), TokenRewards: make([]float32, 4), Returns: make([]float32, 4), NewValues: make([]float32, 4),
+		Anchors: []int32{3, 3}, SpanRewards: make([]float32, 2),
 		RefLogits: reweight.Logits{Vocab: 3, F32: make([]float32, 12)}, OldLogits: reweight.Logits{Vocab: 3, BF16: make([]reweight.BF16, 12)},
 		Logits: reweight.Logits{Vocab: 3, F16: make([]reweight.F16, 12)},
 	}
@@ -76,9 +78,13 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s of a wrong length: error %v, want one about %s", a.Field, err, want)
 		}
 		data.SetZero()
+		want = a.Field
+		if want == "SpanIDs" { // which number the elements of others
+			want = "Anchors"
+		}
 		switch err := b.Validate(); {
-		case a.Field == "Role" || a.Field == "SeqOffsets":
-			if !errors.As(err, &input) || input.Arg != a.Field {
+		case a.Field == "Role" || a.Field == "SeqOffsets" || a.Field == "SpanIDs":
+			if !errors.As(err, &input) || input.Arg != want {
 				t.Errorf("no %s: error %v", a.Field, err)
 			}
 		case err != nil:
@@ -104,6 +110,10 @@ func TestNames(t *testing.T) {
 		{new(reweight.Scope), []string{"group", "trajectory", "batch"}},
 		{new(reweight.Aggregation), []string{"token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"}},
 		{new(reweight.DType), []string{"f32", "bf16", "f16"}},
+		{new(reweight.Normalization), []string{"separate", "joint", "none"}},
+		{new(reweight.CorrectionLevel), []string{"token", "sequence", "geometric"}},
+		{new(reweight.RejectionStatistic), []string{"token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
+			"seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}},
 	} {
 		for i, name := range c.names {
 			err := c.value.UnmarshalText([]byte(name))

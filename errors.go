@@ -111,6 +111,14 @@ func notFiniteResponse(arg string, x []float32, role []Role) error {
 	return badElement(arg, t, "is %v at a response token, want a finite number", x[t])
 }
 
+// checkResponses wants one x per token, finite at response tokens.
+func (ws *Workspace) checkResponses(isa ISA, arg string, x []float32, role []Role) error {
+	if err := checkLen(arg, len(x), len(role), "token"); err != nil {
+		return err
+	}
+	return ws.checkFinite(isa, arg, x, role)
+}
+
 // checkName wants a value that has a name.
 func checkName[E ~uint8](arg string, value E, names []string) error {
 	if int(value) >= len(names) {

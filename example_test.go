@@ -55,6 +55,26 @@ func ExampleWorkspace_Loss() {
 	// Output: loss 0.0846 over 3302 response tokens
 }
 
+// Another policy loss: GSPO's ratio of the sequence, here of each turn, and the
+// divergence from the reference beside it.
+func ExampleLossOptions() {
+	file, err := rollout.Open("testdata/frozenlake-small.safetensors")
+	check(err)
+	batch, err := file.Batch()
+	check(err)
+	batch.Advantages = make([]float32, batch.Tokens())
+	grad := make([]float32, batch.Tokens())
+	var ws reweight.Workspace
+	check(ws.GRPO(batch.Advantages, batch, reweight.DefaultGRPO))
+	opt := reweight.DefaultGSPO
+	opt.Sequence = reweight.SequenceSpan
+	opt.KL, opt.KLCoef = reweight.KLK3, 0.001
+	loss, err := ws.Loss(grad, nil, batch, opt)
+	check(err)
+	fmt.Printf("%v: loss %.4f, of which the divergence is %.6f; %.1f%% of the tokens clipped\n", opt.Policy, loss.Loss, loss.KLLoss, 100*loss.ClipFraction)
+	// Output: gspo: loss 0.0021, of which the divergence is 0.000379; 48.1% of the tokens clipped
+}
+
 // Energies, entropies and log-probabilities of two rows of logits over a
 // vocabulary of three, in one pass.
 func ExampleWorkspace_TokenStats() {

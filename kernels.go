@@ -212,11 +212,14 @@ type SurrogateSums struct {
 	LogRatio float64 // of the clamped log-ratio, nats
 }
 
-// Surrogate computes the weighted clipped surrogate of each response token as
-// Loss defines it, its sums, and grad[t] = scale * dl_t/dlogprobs[t] * weight;
-// the aggregation of opt is not used. weights nil stands for ones. All arrays
-// have one element per token; grad may be any of the float inputs. A wrong
-// length or option is an error, and grad is not written.
+// Surrogate computes the weighted loss of each response token as opt.Policy defines it
+// (PPO's clipped surrogate by default), its sums, and grad[t] = scale *
+// dl_t/dlogprobs[t] * weight; the aggregation and the KL of opt are not used. All tokens
+// are one trajectory to the policies that take the ratio of a sequence, and there are no
+// spans: SequenceSpan is an error for GSPO and GRPO-S. weights nil stands for ones. All
+// arrays have one element per token; grad may be any of the float inputs. A wrong
+// length or option is an error, and so is, with another policy than PPO, a value of a
+// response token that is not finite; grad is not written then.
 func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt LossOptions) (SurrogateSums, error) {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
@@ -238,24 +241,26 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 	if !(math.Abs(scale) <= math.MaxFloat32) {
 		return SurrogateSums{}, badInput("scale", "is %v, want a number that float32 can hold", scale)
 	}
-	return ws.surrogate(isa, grad, logprobs, old, advantages, weights, role, scale, &opt), nil
-}
-
-func (ws *Workspace) surrogate(isa ISA, grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt *LossOptions) SurrogateSums {
-	q := surrogateConsts{lo: float32(1 - opt.ClipLow), hi: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
-	if opt.DualClip == 0 {
-		q.dual = float32(math.Inf(1))
+	if opt.bySpan() {
+		return SurrogateSums{}, badInput("Sequence", "is %v, want %v: there are no spans here", opt.Sequence, SequenceTrajectory)
 	}
-	ws.kernels.surrogate = surrogateSums{}
-	for i := 0; i < len(role); i += pieceSize {
-		end := min(i+pieceSize, len(role))
-		w := weights
-		if w != nil {
-			w = w[i:end]
+	if opt.Policy != PolicyPPO {
+		for _, a := range [...]struct {
+			arg string
+			x   []float32
+		}{{"logprobs", logprobs}, {"old", old}, {"advantages", advantages}, {"weights", weights}} {
+			if a.x == nil {
+				continue
+			}
+			if err := ws.checkFinite(isa, a.arg, a.x, role); err != nil {
+				return SurrogateSums{}, err
+			}
 		}
-		isa.surrogate(grad[i:end], logprobs[i:end], old[i:end], advantages[i:end], w, role[i:end], &q, &ws.kernels.surrogate)
 	}
-	return SurrogateSums{int(ws.kernels.surrogate.tokens), int(ws.kernels.surrogate.clipped), ws.kernels.surrogate.loss.sum(), ws.kernels.surrogate.logRatio.sum()}
+	x := lossTokens{grad, logprobs, old, advantages, weights, role}
+	ws.kernels.surrogate = surrogateSums{}
+	ws.sequence(isa, &x, scale, &opt)
+	return ws.kernels.surrogate.result(), nil
 }
 
 // pieceOfRanges returns the end of the ranges, from the first on, that have at most

@@ -27,13 +27,24 @@ func (a *Aggregation) UnmarshalText(name []byte) error {
 	return parseName(a, "Aggregation", name, aggregationNames[:])
 }
 
-// LossOptions are the options of Loss.
+// LossOptions are the options of Loss. Those that Policy does not use do not matter.
 type LossOptions struct {
-	ClipLow     float64 // the ratio is clipped to [1-ClipLow, 1+ClipHigh]; in [0, 1]
-	ClipHigh    float64 // at least 0
-	DualClip    float64 // bound of the loss where A < 0, in units of |A|: above 1, or 0 for none
+	Policy      PolicyLoss
+	ClipLow     float64 // PPO, GSPO, GRPO-S: in [0, 1]; CISPO, DPPO-TV: at least 0; see PolicyLoss
+	ClipHigh    float64 // of the same, at least 0
+	DualClip    float64 // PPO, GSPO, GRPO-S: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none
 	Aggregation Aggregation
 	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory
+
+	Sequence Sequence // GSPO, GRPO-S: the tokens that share a ratio
+
+	TauPos, TauNeg     float64 // SAPO: tau where A > 0, and elsewhere; 1e-30 to 1e30
+	RatioCap           float64 // DPPO-TV: the largest ratio; above 0
+	PowerPos, DecayPos float64 // VESPO: Power and Decay where A >= 0; at least 0
+	PowerNeg, DecayNeg float64 // and where A < 0
+
+	KL     KLForm  // the divergence of Logprobs from RefLogprobs that is added to the loss,
+	KLCoef float64 // times this, a finite number; 0 adds none
 }
 
 // DefaultLoss holds the constants of DAPO and verl: clip-higher, dual clip 3.
@@ -44,31 +55,48 @@ type LossResult struct {
 	Loss         float64
 	Tokens       int     // response tokens
 	WeightSum    float64 // sum of w over them
-	ClipFraction float64 // share of response tokens whose clipped term is the larger
+	ClipFraction float64 // share of response tokens that count as clipped: PolicyLoss
 	MeanLogRatio float64 // mean of log pi - log pi_old over response tokens, nats
 	KL           float64 // mean of the k3 estimate against RefLogprobs, nats; 0 without them
+	KLLoss       float64 // the part of Loss that KLCoef adds
 }
 
-// Loss computes the PPO clipped surrogate with token weights and its gradient
-// with respect to each log-probability (verl, compute_policy_loss_vanilla):
+// Loss computes the loss of a policy with token weights and its gradient with
+// respect to each log-probability. The terms are those of Policy (see PolicyLoss), by
+// default the PPO clipped surrogate (verl, compute_policy_loss_vanilla):
 //
 //	d = clamp(Logprobs - OldLogprobs, -20, 20)    rho = e^d
 //	L1 = -A rho    L2 = -A clip(rho, 1-ClipLow, 1+ClipHigh)
 //	l = max(L1, L2); where A < 0: min(l, -A DualClip)
 //
 // aggregated as the options say. grad[t] = dL/dLogprobs[t], which is 0 at
-// masked tokens and where l is clipped or d clamped. weights are ActFocus's, or
-// nil for ones. If the weights that divide a sum add up to 0 (or to less than
-// float32 can divide by), its loss and gradients are 0. Trajectories without
-// response tokens do not count in a mean. Weights are taken as they are, negative
-// ones too, and may be as large as float32 holds. But the terms w l are summed in
-// float32 by groups of eight tokens: where A rho or w A rho exceeds 4e37, the
-// results may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
+// masked tokens and, for PPO, where l is clipped or d clamped.
 //
-// grad, weights, Role, Logprobs, OldLogprobs, Advantages and, if set,
-// RefLogprobs have one element per token; grad may be any of those float
-// arrays. The values of masked tokens do not matter. A wrong shape or option, or
-// a weight that is not finite, is an error, and nothing is written.
+// weights are ActFocus's, or nil for ones. If the weights that divide a sum add up to
+// 0 (or to less than float32 can divide by), its loss and gradients are 0.
+// Trajectories without response tokens do not count in a mean. Weights are taken as
+// they are, negative ones too, and may be as large as float32 holds. But the terms w l
+// are summed in float32 by groups of eight tokens: where A rho or w A rho exceeds 4e37,
+// the results may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
+// The same goes for the other policies, with their factors of A in place of rho.
+//
+// A factor of a token may scale its advantage or its weight. In every policy a factor
+// of A that is not negative multiplies the loss and the gradient of its token, and no
+// denominator. A factor of the weight also enters the sums of weights that divide (in
+// TokenMean and SeqMeanTokenMean), so that a token with weight 0 leaves the mean.
+// Corrections of importance and AEM's factors scale A; choices of tokens are weights.
+//
+// KLCoef adds the divergence from the reference: KLCoef times the KL of each response
+// token, aggregated in the same way with weights of 1.
+//
+// grad, weights, Role, Logprobs, OldLogprobs, Advantages and, if set or if KLCoef is not
+// 0, RefLogprobs have one element per token; grad may be any of those float
+// arrays. SeqOffsets is read by all aggregations but TokenMean and by the policies that
+// take the ratio of a sequence, SpanIDs where the sequence is a span. The values of
+// masked tokens do not matter. A wrong shape or option, or a weight that is not finite,
+// is an error, and nothing is written. So is, with another policy than PPO, any value of
+// a response token that is not finite; with PPO and KLCoef, one of Logprobs or
+// RefLogprobs.
 func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (LossResult, error) {
 	var res LossResult
 	isa, err := ws.ISA.resolve()
@@ -81,12 +109,66 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	if sum, _ := ws.weightSum(isa, weights, b.Role); sum-sum != 0 {
 		return res, notFiniteResponse("weights", weights, b.Role)
 	}
-	T := b.Tokens()
+	if err := ws.checkLossValues(isa, b, &opt); err != nil {
+		return res, err
+	}
+	if opt.bySpan() {
+		if err := ws.countSpans(b); err != nil {
+			return res, err
+		}
+		ws.sumSpans(isa, b, &opt)
+	}
 	if len(b.RefLogprobs) != 0 {
 		res.KL = meanK3(b)
 	}
+	all := lossTokens{grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role}
+	var logprobs, ref []float32 // of the KL, which is computed after grad
+	if opt.KLCoef != 0 {
+		logprobs, ref = ws.keep(b.Logprobs, grad), ws.keep(b.RefLogprobs, grad)
+	}
+	clipped, logRatio := 0, 0.0
+	b.segments(opt.Aggregation, opt.NormLength, func(from, to int, share float64, mean bool) {
+		x := all.slice(from, to)
+		weight, large := ws.weightSum(isa, x.weights, x.role)
+		res.WeightSum += weight
+		if large {
+			x.weights = ws.divide(x.weights, largeWeight)
+			weight /= largeWeight
+			if !mean {
+				share *= largeWeight
+			}
+		}
+		if mean {
+			if share /= weight; !(math.Abs(share) <= math.MaxFloat32) {
+				share = 0
+			}
+		}
+		q := ws.segment(isa, &x, b, from, share, &opt)
+		if share != 0 {
+			res.Loss += float64(q.Loss * share)
+		} else {
+			clear(x.grad) // 0 times an overflow would be NaN
+		}
+		res.Tokens += q.Tokens
+		clipped += q.Clipped
+		logRatio += q.LogRatio
+	})
+	if res.Tokens > 0 {
+		res.ClipFraction = float64(clipped) / float64(res.Tokens)
+		res.MeanLogRatio = logRatio / float64(res.Tokens)
+	}
+	if opt.KLCoef != 0 {
+		res.KLLoss = ws.addKL(isa, grad, logprobs, ref, b, &opt)
+		res.Loss += res.KLLoss
+	}
+	return res, nil
+}
+
+// segments calls f for the tokens that the aggregation sums together, in order. Their
+// losses count share times or, if mean is set, share over the sum of their weights.
+func (b *Batch) segments(aggregation Aggregation, normLength int, f func(from, to int, share float64, mean bool)) {
 	seqs, longest := 0, int64(0) // trajectories with response tokens; tokens of the longest
-	if opt.Aggregation != TokenMean {
+	if aggregation != TokenMean {
 		for s := range b.Trajectories() {
 			from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
 			longest = max(longest, to-from)
@@ -98,57 +180,31 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 			}
 		}
 	}
-	// add takes tokens from..to, whose losses are multiplied by share, or by
-	// share over the sum of their weights.
-	clipped, logRatio := 0, 0.0
-	add := func(from, to int, share float64, mean bool) {
-		w := weights
-		if w != nil {
-			w = w[from:to]
-		}
-		weight, large := ws.weightSum(isa, w, b.Role[from:to])
-		res.WeightSum += weight
-		if large {
-			w = ws.divide(w, largeWeight)
-			weight /= largeWeight
-			if !mean {
-				share *= largeWeight
-			}
-		}
-		if mean {
-			if share /= weight; !(math.Abs(share) <= math.MaxFloat32) {
-				share = 0
-			}
-		}
-		q := ws.surrogate(isa, grad[from:to], b.Logprobs[from:to], b.OldLogprobs[from:to], b.Advantages[from:to], w, b.Role[from:to], share, &opt)
-		if share != 0 {
-			res.Loss += float64(q.Loss * share)
-		} else {
-			clear(grad[from:to]) // 0 times an overflow would be NaN
-		}
-		res.Tokens += q.Tokens
-		clipped += q.Clipped
-		logRatio += q.LogRatio
-	}
-	norm := opt.NormLength
+	norm := normLength
 	if norm == 0 {
 		norm = max(1, int(longest))
 	}
-	switch opt.Aggregation {
+	switch aggregation {
 	case TokenMean:
-		add(0, T, 1, true)
+		f(0, b.Tokens(), 1, true)
 	case SeqMeanTokenSumNorm:
-		add(0, T, 1/float64(norm), false)
+		f(0, b.Tokens(), 1/float64(norm), false)
 	default:
 		for s := range b.Trajectories() {
-			add(int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1]), 1/float64(max(seqs, 1)), opt.Aggregation == SeqMeanTokenMean)
+			f(int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1]), 1/float64(max(seqs, 1)), aggregation == SeqMeanTokenMean)
 		}
 	}
-	if res.Tokens > 0 {
-		res.ClipFraction = float64(clipped) / float64(res.Tokens)
-		res.MeanLogRatio = logRatio / float64(res.Tokens)
-	}
-	return res, nil
+}
+
+// shares calls f for the same tokens where every weight is 1: their losses count share
+// times.
+func (b *Batch) shares(aggregation Aggregation, normLength int, f func(from, to int, share float64)) {
+	b.segments(aggregation, normLength, func(from, to int, share float64, mean bool) {
+		if mean {
+			share /= float64(max(1, responses(b.Role[from:to])))
+		}
+		f(from, to, share)
+	})
 }
 
 // largeWeight is a weight whose product with a token's loss may overflow
@@ -156,8 +212,20 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 // are divided by it. It is a power of two, so that this rounds no weight above 2^-62.
 const largeWeight = 0x1p64
 
-// lossScratch holds weights that had to be made smaller.
-type lossScratch struct{ weights []float32 }
+// lossScratch holds weights that had to be made smaller, and what the other policies,
+// the KL and the value loss compute. The assembly writes the sums, which would be
+// allocated in each call if they were local variables.
+type lossScratch struct {
+	weights []float32 // of a segment
+	kept    []float32 // [T] log-probabilities that the gradient overwrites
+	ratios  []float32 // of a piece
+	spans   []float64 // [spans] sums of log-ratios or ratios
+
+	logRatio logRatioSums
+	ratio    laneSum
+	kl       laneSum
+	value    valueSums
+}
 
 // divide returns the weights divided by unit, in the workspace's scratch.
 func (ws *Workspace) divide(weights []float32, unit float64) []float32 {
@@ -175,13 +243,18 @@ func (ws *Workspace) weightSum(isa ISA, weights []float32, role []Role) (sum flo
 		m := ws.moments(isa, weights, role, Responses, 0)
 		return m.Sum, m.Squares > largeWeight*largeWeight
 	}
+	return float64(responses(role)), false
+}
+
+// responses returns the number of response tokens.
+func responses(role []Role) int {
 	n := 0
 	for _, r := range role {
 		if r != RoleMasked {
 			n++
 		}
 	}
-	return float64(n), false
+	return n
 }
 
 func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
@@ -197,7 +270,7 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	if err := checkWeights(weights, T); err != nil {
 		return err
 	}
-	if len(b.RefLogprobs) != 0 {
+	if len(b.RefLogprobs) != 0 || opt.KLCoef != 0 {
 		if err := checkLen("RefLogprobs", len(b.RefLogprobs), T, "token"); err != nil {
 			return err
 		}
@@ -205,8 +278,39 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	if err := opt.check(); err != nil {
 		return err
 	}
-	if opt.Aggregation != TokenMean {
+	if opt.Aggregation != TokenMean || opt.bySequence() {
 		return checkOffsets(b.SeqOffsets, T)
+	}
+	return nil
+}
+
+// checkLossValues wants finite values at response tokens, of the arrays that the policy
+// and the KL read. PPO takes them as they are.
+func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error {
+	if opt.Policy == PolicyPPO && opt.KLCoef == 0 {
+		return nil
+	}
+	if err := ws.checkFinite(isa, "Logprobs", b.Logprobs, b.Role); err != nil {
+		return err
+	}
+	if opt.Policy != PolicyPPO {
+		if err := ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
+			return err
+		}
+		if err := ws.checkFinite(isa, "Advantages", b.Advantages, b.Role); err != nil {
+			return err
+		}
+	}
+	if len(b.RefLogprobs) == 0 {
+		return nil
+	}
+	return ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role)
+}
+
+// checkFinite wants finite values at response tokens.
+func (ws *Workspace) checkFinite(isa ISA, arg string, x []float32, role []Role) error {
+	if sum := ws.moments(isa, x, role, Responses, 0).Sum; sum-sum != 0 {
+		return notFiniteResponse(arg, x, role)
 	}
 	return nil
 }
@@ -216,19 +320,13 @@ func (opt *LossOptions) check() error {
 	if err := checkName("Aggregation", opt.Aggregation, aggregationNames[:]); err != nil {
 		return err
 	}
-	if err := checkRange("ClipLow", opt.ClipLow, 0, 1); err != nil {
+	if err := opt.checkPolicy(); err != nil {
 		return err
-	}
-	if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
-		return err
-	}
-	if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
-		return badInput("DualClip", "is %v, want a finite number above 1, or 0 for none", opt.DualClip)
 	}
 	if opt.NormLength < 0 {
 		return badInput("NormLength", "is %d, want at least 0", opt.NormLength)
 	}
-	return nil
+	return checkKL(opt.KL, opt.KLCoef)
 }
 
 // meanK3 returns the mean over response tokens of e^x - x - 1 with x = log

@@ -50,10 +50,7 @@ func (ws *Workspace) countSpans(b *Batch) error {
 	if err := checkSpans(b.SpanIDs, b.Role, b.SeqOffsets); err != nil {
 		return err
 	}
-	spans := 0
-	for _, s := range b.SpanIDs {
-		spans = max(spans, int(s)+1)
-	}
+	spans := numberOfSpans(b.SpanIDs)
 	sc := &ws.spans
 	sc.count = grow(sc.count, spans)
 	sc.start = grow(sc.start, spans+1)
@@ -71,6 +68,15 @@ func (ws *Workspace) countSpans(b *Batch) error {
 		sc.start[s+1] = sc.start[s] + n
 	}
 	return nil
+}
+
+// numberOfSpans returns how many spans checked span ids number.
+func numberOfSpans(span []int32) int {
+	n := 0
+	for _, s := range span {
+		n = max(n, int(s)+1)
+	}
+	return n
 }
 
 // largestMean bounds what is averaged over spans, so that neither the sum of a group

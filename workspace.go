@@ -18,6 +18,14 @@ type Workspace struct {
 	grpo     grpoScratch
 	loss     lossScratch
 	drift    driftScratch
+
+	empg        empgScratch
+	shaping     shapingScratch
+	entropyMask entropyMaskScratch
+	gigpo       gigpoScratch
+	filter      filterScratch
+	reinforce   reinforceScratch
+	correction  correctionScratch
 }
 
 // grow returns s with length n, its contents unspecified.

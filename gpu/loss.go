@@ -58,10 +58,20 @@ func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role 
 	return p
 }
 
+// checkLossOptions wants the policy that there is here, PPO, and a scale and options that
+// the CPU takes.
+func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions) error {
+	if opt.Policy != reweight.PolicyPPO {
+		return badInput("Policy", "is %v, want %v: the GPU has no other loss yet", opt.Policy, reweight.PolicyPPO)
+	}
+	_, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt)
+	return err
+}
+
 // Surrogate computes the weighted clipped surrogate of n tokens and grad, as
 // reweight.Workspace.Surrogate does, and its sums into result, a reweight.SurrogateSums.
-// weights 0 stands for ones. grad may be any of the float inputs. Where a role is wrong,
-// grad is NaN, and so are the sums. It is two launches.
+// Any policy but PPO is an error. weights 0 stands for ones. grad may be any of the float
+// inputs. Where a role is wrong, grad is NaN, and so are the sums. It is two launches.
 func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights, role Ptr, n int, scale float64, opt reweight.LossOptions) error {
 	if err := checkCount("n", n, ws.size.Tokens); err != nil {
 		return err
@@ -77,7 +87,7 @@ func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights,
 	if err := checkAligned("weights", weights, 4); err != nil {
 		return err
 	}
-	if _, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt); err != nil {
+	if err := ws.checkLossOptions(scale, opt); err != nil {
 		return err
 	}
 	p := &ws.tokens.total
@@ -124,7 +134,8 @@ func lossBytes(segments int) int { return sizeOf[lossState]() + segments*sizeOf[
 
 // Loss computes the clipped surrogate of the batch with token weights, its gradient with
 // respect to each log-probability, and the metrics, as reweight.Workspace.Loss does, the
-// latter into result, a reweight.LossResult. weights 0 stands for ones; RefLogprobs may
+// latter into result, a reweight.LossResult whose last field, KLLoss, is not written. Any
+// policy but PPO is an error, and so is a KLCoef. weights 0 stands for ones; RefLogprobs may
 // be 0, and SeqOffsets if the aggregation is TokenMean. grad may be weights or any of the
 // float arrays of the batch. If a role, an offset or a weight is wrong, grad and the
 // floats of the result are NaN. It is a fill and four launches, and one more if there are weights or
@@ -147,8 +158,11 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 	if err := checkAligned("RefLogprobs", b.RefLogprobs, 4); err != nil {
 		return err
 	}
-	if _, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, 0, opt); err != nil {
+	if err := ws.checkLossOptions(0, opt); err != nil {
 		return err
+	}
+	if opt.KLCoef != 0 {
+		return badInput("KLCoef", "is %v, want 0: the GPU adds no divergence to the loss yet", opt.KLCoef)
 	}
 	p := &ws.tokens.loss
 	*p = lossParams{reference: b.RefLogprobs, segments: ws.tokens.lossState + Ptr(lossBytes(0)), state: ws.tokens.lossState, result: result,

@@ -267,3 +267,29 @@ func TestLossErrors(t *testing.T) {
 		t.loss(t.batch(t.n()), nil, t.lossOptions())
 	})
 }
+
+// TestOtherPolicies: what the CPU has and the GPU does not is an error, and nothing is
+// queued.
+func TestOtherPolicies(t *testing.T) {
+	rounds(t, 1, func(t *tokenTest) {
+		b := t.batch(t.n() + 1)
+		d := t.onDevice(b)
+		grad, result := array(t, make([]float32, b.Tokens())), output[reweight.LossResult](t, 1)
+		want := func(what string, err error, text string) {
+			t.Helper()
+			if err == nil || err.Error() != text {
+				t.Errorf("%s: error %v, want %s", what, err, text)
+			}
+		}
+		for policy := reweight.PolicyPPO + 1; policy <= reweight.PolicyVESPO+1; policy++ {
+			opt := reweight.LossOptions{Policy: policy}
+			text := "reweight: Policy is " + policy.String() + ", want ppo: the GPU has no other loss yet"
+			want("Loss", t.ws.Loss(grad, result, 0, d, opt), text)
+			want("Surrogate", t.ws.Surrogate(grad, result, d.Logprobs, d.OldLogprobs, d.Advantages, 0, d.Role, b.Tokens(), 1, opt), text)
+		}
+		opt := reweight.DefaultLoss
+		opt.KLCoef = 0.001
+		want("Loss", t.ws.Loss(grad, result, 0, d, opt), "reweight: KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet")
+		t.same("gradient", grad, make([]float32, b.Tokens()))
+	})
+}

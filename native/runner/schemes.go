@@ -6,6 +6,8 @@ package runner
 import "C"
 
 import (
+	"fmt"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/lengths"
 )
@@ -96,6 +98,12 @@ func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, 
 func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
 	if err := lengths.Loss(grad, weights, b, opt.Aggregation); err != nil {
 		return reweight.LossResult{}, err
+	}
+	if err := onlyPPO(opt.Policy); err != nil {
+		return reweight.LossResult{}, err
+	}
+	if opt.KLCoef != 0 {
+		return reweight.LossResult{}, &reweight.InputError{Arg: "KLCoef", Index: -1, Problem: fmt.Sprintf("is %v, want 0: the C library adds no divergence to the loss yet", opt.KLCoef)}
 	}
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
 	defer C.free(ws.scratch)

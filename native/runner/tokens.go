@@ -6,6 +6,7 @@ package runner
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
@@ -84,12 +85,23 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	if err := lengths.Surrogate(grad, logprobs, old, advantages, weights, role); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
+	if err := onlyPPO(opt.Policy); err != nil {
+		return reweight.SurrogateSums{}, err
+	}
 	code := C.call_surrogate(r.functions, r.workspace(), &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
 	q := &r.surrogate
 	return reweight.SurrogateSums{Tokens: int(q.tokens), Clipped: int(q.clipped), Loss: float64(q.loss), LogRatio: float64(q.log_ratio)}, nil
+}
+
+// onlyPPO wants the policy that the library has.
+func onlyPPO(policy reweight.PolicyLoss) error {
+	if policy != reweight.PolicyPPO {
+		return &reweight.InputError{Arg: "Policy", Index: -1, Problem: fmt.Sprintf("is %v, want %v: the C library has no other loss yet", policy, reweight.PolicyPPO)}
+	}
+	return nil
 }
 
 func lossOptions(opt reweight.LossOptions) C.reweight_loss_options {

@@ -1,0 +1,324 @@
+package reweight_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"pgregory.net/rapid"
+)
+
+// rows makes a batch of action tokens from what each trajectory has: tokens of
+// entropies, each its own span.
+func rows(rewards []float32, entropies ...[]float32) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, GroupIDs: make([]int32, len(entropies))}
+	for _, h := range entropies {
+		for range h {
+			b.SpanIDs = append(b.SpanIDs, int32(len(b.Role)))
+			b.Role = append(b.Role, reweight.RoleAction)
+		}
+		b.Entropy = append(b.Entropy, h...)
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+	}
+	return b
+}
+
+// TestNumbersToMeet has small batches whose answers were worked out by hand.
+func TestNumbersToMeet(t *testing.T) {
+	var ws reweight.Workspace
+	b := rows(nil, []float32{.2, .5}, []float32{.9, 1.4})
+	b.Advantages = []float32{1, 1, -1, -1}
+	dst := make([]float32, 4)
+	if err := ws.EMPG(dst, b, reweight.DefaultEMPG); err != nil {
+		t.Fatal(err)
+	}
+	nearAll(t, "EMPG", dst, []number{1.188172, .822101, -1.136550, -.873723})
+
+	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 3}, []float32{2, 2})
+	dst = make([]float32, 6)
+	opt := reweight.DefaultGTPO
+	opt.Normalization = reweight.NormalizeNone
+	if err := ws.GTPO(dst, b, opt); err != nil {
+		t.Fatal(err)
+	}
+	nearAll(t, "GTPO, shaped", dst, []number{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
+	if err := ws.GTPO(dst, b, reweight.DefaultGTPO); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{.999998, -.999998, -.999998, .999998, 0, 0} {
+		if math.Abs(float64(dst[i])-want) > 1e-6 {
+			t.Errorf("GTPO: element %d is %v, want %v", i, dst[i], want)
+		}
+	}
+	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 2}, []float32{2, 2})
+	if err := ws.GRPOS(dst, b, opt); err != nil {
+		t.Fatal(err)
+	}
+	nearAll(t, "GRPO-S, shaped", dst, []number{1.1142857, 1.1142857, 1.0857143, 1.0857143, -1.1, -1.1})
+}
+
+// TestAtThreshold: a reward at the threshold is no success.
+func TestAtThreshold(t *testing.T) {
+	b := rows([]float32{0.5, 0.75}, []float32{1}, []float32{1})
+	dst := make([]float32, 2)
+	opt := reweight.DefaultGTPO
+	opt.Normalization = reweight.NormalizeNone
+	var ws reweight.Workspace
+	for _, f := range []func([]float32, *reweight.Batch, reweight.ShapingOptions) error{ws.GTPO, ws.GRPOS} {
+		if err := f(dst, b, opt); err != nil {
+			t.Fatal(err)
+		}
+		nearAll(t, "shaped", dst, []number{-1.1, 0.85})
+	}
+}
+
+// TestEqualEntropies: means of equal entropies are equal whatever the length of the
+// span, so that EMPG leaves equal advantages at 0.
+func TestEqualEntropies(t *testing.T) {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	for s, n := range []int{1, 3, 7, 1000} {
+		for range n {
+			b.Role, b.SpanIDs = append(b.Role, reweight.RoleAction), append(b.SpanIDs, int32(s))
+			b.Entropy, b.Advantages = append(b.Entropy, 0.1), append(b.Advantages, 0.3)
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+	}
+	var ws reweight.Workspace
+	if err := ws.EMPG(b.Advantages, b, reweight.DefaultEMPG); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range b.Advantages {
+		if a != 0 {
+			t.Fatalf("advantage %d is %v", i, a)
+		}
+	}
+}
+
+// TestNextSpan: EMPG's next span follows in the same trajectory, whether spans take
+// turns or not.
+func TestNextSpan(t *testing.T) {
+	b := &reweight.Batch{Role: []reweight.Role{1, 1, 1, 1, 0, 1, 1}, SpanIDs: []int32{0, 1, 0, 2, 1, 3, 4}, SeqOffsets: []int64{0, 0, 5, 5, 6, 7},
+		Entropy: []float32{0, 1, 0, 2, 9, 4, 3}, Advantages: make([]float32, 7)}
+	var ws reweight.Workspace
+	dst := make([]float32, 7)
+	if err := ws.EMPG(dst, b, reweight.EMPGOptions{KFuture: 1, Zeta: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f1, f2 := math.Exp(-0.25), math.Exp(-0.5)
+	mean := (f1 + f2) / 5
+	for i, want := range []float64{f1 - mean, f2 - mean, f1 - mean, -mean, 0, -mean, -mean} {
+		near(t, "advantage", float64(dst[i]), float64(float32(want)))
+	}
+}
+
+// TestEqualReturns: equal returns leave GiGPO's advantages at exactly 0, also where
+// their mean would be rounded and they are divided by their deviation.
+func TestEqualReturns(t *testing.T) {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	for q := range 7 {
+		for range 3 {
+			b.Role, b.SpanIDs = append(b.Role, reweight.RoleAction), append(b.SpanIDs, int32(len(b.Role)))
+			b.Anchors, b.SpanRewards = append(b.Anchors, int32(len(b.Role)%3)), append(b.SpanRewards, 0.1)
+		}
+		b.GroupIDs, b.Rewards = append(b.GroupIDs, 3), append(b.Rewards, 0.1)
+		b.SeqOffsets = append(b.SeqOffsets, int64(3*q+3))
+	}
+	var ws reweight.Workspace
+	opt := reweight.DefaultGiGPO
+	opt.DivideByStd = true
+	dst := make([]float32, len(b.Role))
+	if err := ws.GiGPO(dst, b, opt); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "advantages", dst, make([]float32, len(dst)))
+}
+
+// TestOverlongObservations: tokens that the policy did not write do not count.
+func TestOverlongObservations(t *testing.T) {
+	b := &reweight.Batch{Role: []reweight.Role{1, 0, 0, 2, 1, 0, 1, 1, 1}, SeqOffsets: []int64{0, 6, 6, 9}}
+	dst := make([]float32, 3)
+	var ws reweight.Workspace
+	if err := ws.OverlongPenalty(dst, b, reweight.OverlongOptions{Maximum: 4, Buffer: 2, Penalty: 1}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "penalties", dst, []float32{-0.5, 0, -0.5})
+}
+
+// TestFarLogRatios: exponents are kept between -20 and 20 at every level, and Reject's
+// k1 is the ratio of the engine that sampled to the old policy, not its inverse.
+func TestFarLogRatios(t *testing.T) {
+	b := &reweight.Batch{Role: []reweight.Role{1, 1, 1}, SeqOffsets: []int64{0, 1, 2, 3}, OldLogprobs: []float32{-1, -31, -1}, RolloutLogprobs: []float32{-31, -1, -3}}
+	dst := make([]float32, 3)
+	var ws reweight.Workspace
+	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
+		if err := ws.RolloutCorrection(dst, b, reweight.CorrectionOptions{Level: level, High: 1e30}); err != nil {
+			t.Fatal(err)
+		}
+		nearAll(t, level.String(), dst, []number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
+	}
+	for _, c := range []struct {
+		s         reweight.RejectionStatistic
+		low, high float64
+		want      []float32
+	}{
+		{reweight.RejectTokenK1, 0.5, math.Exp(25), []float32{0, 1, 0}},
+		{reweight.RejectSeqMeanK1, math.Exp(-25), 2, []float32{1, 0, 1}},
+		{reweight.RejectTokenK2, 0, 201, []float32{1, 1, 1}},
+		{reweight.RejectSeqSumK2, 0, 199, []float32{0, 0, 1}},
+		{reweight.RejectSeqMaxK3, 0, 5e8, []float32{1, 1, 1}},
+		{reweight.RejectTokenK3, 0, 5, []float32{0, 0, 1}},
+	} {
+		if err := ws.Reject(dst, b, reweight.RejectionOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
+			t.Fatal(err)
+		}
+		same(t, c.s.String(), dst, c.want)
+	}
+}
+
+// TestEntropyMaskSorted compares the threshold with that of sorted entropies, ties and
+// zeros of both signs included, and the mask does not depend on the order of tokens.
+func TestEntropyMaskSorted(t *testing.T) {
+	var ws reweight.Workspace
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.SliceOfN(rapid.OneOf(rapid.Float32(), rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), 1, -1, 1e-45})), 1, 60).Draw(t, "x")
+		rho := rapid.Float64Range(1e-3, 1).Draw(t, "rho")
+		b := &reweight.Batch{Role: slices.Repeat([]reweight.Role{1}, len(x)), Entropy: x}
+		sorted := slices.Sorted(slices.Values(x))
+		slices.Reverse(sorted)
+		k := min(len(x), max(1, int(math.Floor(rho*float64(len(x))+0.9999))))
+		mask := make([]float32, len(x))
+		threshold, err := ws.EntropyMask(mask, b, reweight.EntropyMaskOptions{Rho: rho})
+		if err != nil || threshold != float64(sorted[k-1]) {
+			t.Fatalf("threshold %v, %v, want %v", threshold, err, sorted[k-1])
+		}
+		for i, v := range x {
+			if (mask[i] == 1) != (v >= sorted[k-1]) || mask[i] != 0 && mask[i] != 1 {
+				t.Fatalf("mask of %v is %v", v, mask[i])
+			}
+		}
+	})
+}
+
+// TestSchemesPieces: a batch of more than one piece of work gives what its
+// trajectories give one by one, and no token is left out between pieces.
+func TestSchemesPieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	const n = 200_000
+	b := &reweight.Batch{Role: make([]reweight.Role, n), OldLogprobs: make([]float32, n), RolloutLogprobs: make([]float32, n), SeqOffsets: []int64{0, 7, 150_000, n}}
+	for i := range n {
+		b.Role[i] = reweight.Role(r.IntN(3))
+		b.OldLogprobs[i], b.RolloutLogprobs[i] = float32(r.NormFloat64()), float32(r.NormFloat64())
+	}
+	far := 7 + 1<<16 // where the second trajectory's second piece begins
+	b.Role[far-1], b.Role[far], b.OldLogprobs[far-1], b.OldLogprobs[far] = 1, 2, 2e5, 3e5
+	var ws reweight.Workspace
+	got, alone := make([]float32, n), make([]float32, n)
+	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
+		opt := reweight.CorrectionOptions{Level: level, High: 1e30}
+		if err := ws.RolloutCorrection(got, b, opt); err != nil {
+			t.Fatal(err)
+		}
+		for q := range b.Trajectories() {
+			from, to := b.SeqOffsets[q], b.SeqOffsets[q+1]
+			c := &reweight.Batch{Role: b.Role[from:to], OldLogprobs: b.OldLogprobs[from:to], RolloutLogprobs: b.RolloutLogprobs[from:to], SeqOffsets: []int64{0, to - from}}
+			if err := ws.RolloutCorrection(alone[from:to], c, opt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		same(t, level.String(), got, alone)
+	}
+	sum, tokens := 0.0, 0.0
+	for i := 7; i < 150_000; i++ {
+		if b.Role[i] != reweight.RoleMasked {
+			sum += float64(b.OldLogprobs[i]) - float64(b.RolloutLogprobs[i])
+			tokens++
+		}
+	}
+	near(t, "geometric mean", float64(got[far]), math.Exp(sum/tokens)) // the level of the last round
+}
+
+// TestSchemesOptions: an option out of range is named, and nothing is written.
+func TestSchemesOptions(t *testing.T) {
+	b := random(rand.New(rand.NewPCG(9, 10)), 7, 3)
+	var ws reweight.Workspace
+	nan, inf := math.NaN(), math.Inf(1)
+	const mark = 12345
+	dst := slices.Repeat([]float32{mark}, b.Tokens())
+	penalties := slices.Repeat([]float32{mark}, b.Trajectories())
+	empg := func(k, kf, zeta float64) error {
+		return ws.EMPG(dst, b, reweight.EMPGOptions{K: k, KFuture: kf, Zeta: zeta})
+	}
+	shape := func(change func(*reweight.ShapingOptions)) error {
+		opt := reweight.DefaultGTPO
+		change(&opt)
+		err := ws.GTPO(dst, b, opt)
+		if err2 := ws.GRPOS(dst, b, opt); err == nil || err2 == nil || err.Error() != err2.Error() {
+			t.Errorf("GTPO: %v, GRPOS: %v", err, err2)
+		}
+		return err
+	}
+	type S = reweight.ShapingOptions
+	mask := func(rho float64) error {
+		_, err := ws.EntropyMask(dst, b, reweight.EntropyMaskOptions{Rho: rho})
+		return err
+	}
+	overlong := func(maximum, buffer int, penalty float64) error {
+		return ws.OverlongPenalty(penalties, b, reweight.OverlongOptions{Maximum: maximum, Buffer: buffer, Penalty: penalty})
+	}
+	correct := func(level reweight.CorrectionLevel, low, high float64) error {
+		return ws.RolloutCorrection(dst, b, reweight.CorrectionOptions{Level: level, Low: low, High: high})
+	}
+	reject := func(s reweight.RejectionStatistic, low, high float64) error {
+		return ws.Reject(dst, b, reweight.RejectionOptions{Statistic: s, Low: low, High: high})
+	}
+	for _, c := range []struct {
+		want string
+		err  error
+	}{
+		{"K is -1, want 0 to 80", empg(-1, 0, 0)},
+		{"K is NaN, want", empg(nan, 0, 0)},
+		{"KFuture is 81, want 0 to 80", empg(0, 81, 0)},
+		{"Zeta is -1, want", empg(0, 0, -1)},
+		{"Base is NaN, want", shape(func(o *S) { o.Base = nan })},
+		{"Bonus is -1, want", shape(func(o *S) { o.Bonus = -1 })},
+		{"Threshold is +Inf, want a finite number", shape(func(o *S) { o.Threshold = inf })},
+		{"EntropyLow is -1, want", shape(func(o *S) { o.EntropyLow = -1 })},
+		{"EntropyHigh is 1, want at least the 2 of EntropyLow", shape(func(o *S) { o.EntropyLow, o.EntropyHigh = 2, 1 })},
+		{"EntropyHigh is NaN", shape(func(o *S) { o.EntropyHigh = nan })},
+		{"Normalization is 3, want 0 to 2", shape(func(o *S) { o.Normalization = 3 })},
+		{"Scope is trajectory, want group or batch", shape(func(o *S) { o.Scope = reweight.ScopeTrajectory })},
+		{"Scope is 3, want group or batch", shape(func(o *S) { o.Scope = 3 })},
+		{"Rho is 0, want above 0 and at most 1", mask(0)},
+		{"Rho is 1.5, want above 0 and at most 1", mask(1.5)},
+		{"Rho is NaN", mask(nan)},
+		{"Gamma is 2, want 0 to 1", ws.GiGPO(dst, b, reweight.GiGPOOptions{Gamma: 2})},
+		{"Omega is -Inf, want", ws.GiGPO(dst, b, reweight.GiGPOOptions{Omega: -inf})},
+		{"Gamma is -1, want 0 to 1", ws.ReinforcePlusPlus(dst, nil, b, reweight.ReinforcePlusPlusOptions{Gamma: -1})},
+		{"returns has 1 elements", ws.ReinforcePlusPlus(dst, dst[:1], b, reweight.DefaultReinforcePlusPlus)},
+		{"Buffer is 0, want at least 1", overlong(10, 0, 1)},
+		{"Maximum is 9, want at least the 10 of Buffer", overlong(9, 10, 1)},
+		{"Penalty is NaN, want", overlong(10, 5, nan)},
+		{"penalties has 6 elements, want 7, one per trajectory", ws.OverlongPenalty(penalties[:6], b, reweight.DefaultOverlong)},
+		{"Level is 3, want 0 to 2", correct(3, 0, 1)},
+		{"Low is -1, want", correct(0, -1, 1)},
+		{"High is +Inf, want", correct(0, 0, inf)},
+		{"High is 1, want at least the 2 of Low", correct(0, 2, 1)},
+		{"Statistic is 11, want 0 to 10", reject(11, 1, 1)},
+		{"Low is 0, want above 0", reject(reweight.RejectTokenK1, 0, 1)},
+		{"High is 1, want at least the 2 of Low", reject(reweight.RejectSeqMeanK1, 2, 1)},
+		{"High is NaN, want", reject(reweight.RejectSeqMaxK3, nan, nan)},
+		{"delta is NaN, want a finite number", ws.OffPolicyMask(dst, b, nan)},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("error %q, want it to contain %q", c.err, c.want)
+		}
+	}
+	for _, x := range append(dst, penalties...) {
+		if x != mark {
+			t.Fatal("an output was written")
+		}
+	}
+}

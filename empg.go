@@ -1,0 +1,139 @@
+package reweight
+
+// EMPGOptions are the options of EMPG.
+type EMPGOptions struct {
+	K       float64 // k: how fast the scale of a span's advantage falls with its entropy, 0 to 80
+	KFuture float64 // k': how fast the bonus falls with the next span's entropy, 0 to 80
+	Zeta    float64 // of the bonus, at least 0
+}
+
+// DefaultEMPG holds the paper's constants, and the Zeta of its code.
+var DefaultEMPG = EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}
+
+// check says which option is out of range.
+func (opt *EMPGOptions) check() error {
+	if err := checkRange("K", opt.K, 0, 80); err != nil {
+		return err
+	}
+	if err := checkRange("KFuture", opt.KFuture, 0, 80); err != nil {
+		return err
+	}
+	return checkNotNegative("Zeta", opt.Zeta)
+}
+
+// empgEps is added to both denominators.
+const empgEps = 1e-8
+
+// empgScratch holds what EMPG computes of each span.
+type empgScratch struct{ spans []empgSpan }
+
+// An empgSpan is a span's entropy and advantage, first their sums, then their means,
+// and what its tokens' advantages become: scale times theirs, plus bonus.
+type empgSpan struct {
+	entropy, advantage float64
+	scale, bonus       float64
+}
+
+// EMPG sets advantages from Advantages and the entropies of spans (arXiv 2509.09265).
+// With Hbar_s the mean of Entropy over the response tokens of span s, and minimum,
+// maximum and means over the N spans of the batch:
+//
+//	x_s = (Hbar_s - min) / (max - min + 1e-8)
+//	g_s = exp(-K x_s) / (mean exp(-K x) + 1e-8)    f_s = exp(-KFuture x_s)
+//	M_t = Advantages[t] g_s(t) + Zeta f_next(s)
+//	A_t = M_t - mean_s mean_{t in s} M_t
+//
+// where next(s) is the next span of the same trajectory; the last one has no bonus.
+// Where all Hbar are equal, x is 0. The means are in float64, because the width that x
+// is divided by may be small. One span alone gives advantages of 0, to rounding.
+// Masked tokens get 0. Advantages is usually what GRPO makes; where it varies within
+// a span, the span's mean counts in the last line.
+//
+// advantages, Role, SpanIDs, Advantages and Entropy (in nats) have one element per
+// token, at most 2^31 - 1, and SeqOffsets must be set. advantages may be Advantages or
+// Entropy. A span needs at least one response token. Wrong shapes, spans or options, or
+// an entropy or an advantage of a response token that is not finite, is an error, and
+// advantages is not written.
+func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error {
+	isa, err := ws.ISA.resolve()
+	if err != nil {
+		return err
+	}
+	if err := opt.check(); err != nil {
+		return err
+	}
+	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+		return err
+	}
+	if err := ws.countSpans(b); err != nil {
+		return err
+	}
+	if err := ws.checkResponses(isa, "Advantages", b.Advantages, b.Role); err != nil {
+		return err
+	}
+	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
+		return err
+	}
+	count := ws.spans.count
+	ws.empg.spans = grow(ws.empg.spans, len(count))
+	spans := ws.empg.spans
+	clear(spans)
+	for t, r := range b.Role {
+		if r != RoleMasked {
+			s := &spans[b.SpanIDs[t]]
+			s.entropy += float64(b.Entropy[t])
+			s.advantage += float64(b.Advantages[t])
+		}
+	}
+	lo, hi := inf, -inf
+	for i := range spans {
+		s, n := &spans[i], float64(count[i])
+		s.entropy /= n
+		s.advantage /= n
+		lo, hi = min(lo, s.entropy), max(hi, s.entropy)
+	}
+	width, sum := hi-lo+empgEps, 0.0
+	for i := range spans {
+		s := &spans[i]
+		x := (s.entropy - lo) / width
+		s.scale = exp64(float64(-opt.K * x))
+		s.bonus = float64(opt.Zeta * exp64(float64(-opt.KFuture*x))) // so far for the span before it
+		sum += s.scale
+	}
+	n := float64(len(spans))
+	mean := sum/n + empgEps
+	// Spans are numbered as they appear: those of a trajectory follow each other.
+	i := 0
+	for q := range b.Trajectories() {
+		last := i - 1
+		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+			last = max(last, int(b.SpanIDs[t]))
+		}
+		for ; i < last; i++ {
+			spans[i].bonus = spans[i+1].bonus
+		}
+		if i == last {
+			spans[i].bonus = 0
+			i++
+		}
+	}
+	centre := 0.0
+	for i := range spans {
+		s := &spans[i]
+		s.scale /= mean
+		centre += float64(s.advantage*s.scale) + s.bonus
+	}
+	centre /= n
+	for i := range spans {
+		spans[i].bonus -= centre
+	}
+	for t, r := range b.Role {
+		a := 0.0
+		if r != RoleMasked {
+			s := &spans[b.SpanIDs[t]]
+			a = float64(float64(b.Advantages[t])*s.scale) + s.bonus
+		}
+		advantages[t] = float32(a)
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package reweight
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// GiGPOOptions are the options of GiGPO.
+type GiGPOOptions struct {
+	Gamma       float64 // discount of span rewards, in [0, 1]
+	Omega       float64 // weight of the step advantages, finite
+	DivideByStd bool    // plus 1e-6, of the group; false: by 1
+	PerStep     bool    // the group's mean and std are over spans, as the public code has them; false: over trajectories
+}
+
+// DefaultGiGPO holds the paper's constants.
+var DefaultGiGPO = GiGPOOptions{Gamma: 0.95, Omega: 1}
+
+// gigpoEps is added to the standard deviations.
+const gigpoEps = 1e-6
+
+// gigpoScratch holds what GiGPO computes of each span.
+type gigpoScratch struct {
+	turns []int32     // [S] spans of each trajectory
+	steps []gigpoStep // [spans]
+	order []int32     // [spans] sorted by group and anchor
+}
+
+// A gigpoStep is a span: its group and anchor, its discounted return, and then its
+// advantage.
+type gigpoStep struct {
+	group, anchor int32
+	value         float64
+}
+
+// GiGPO sets advantages from groups of trajectories, and from groups of spans that
+// started in the same state (arXiv 2505.10978):
+//
+//	E_q = (Rewards[q] - mean) / F        over the trajectories of q's group
+//	G_s = SpanRewards[s] + Gamma G_next(s)
+//	B_s = (G_s - mean) / F               over the spans of s's group with the anchor of s
+//	A_t = E_q(t) + Omega B_s(t)
+//
+// where next(s) is the next span of the same trajectory. F is 1, or with DivideByStd
+// the standard deviation (n-1) plus 1e-6. A group of one trajectory has mean 0 and
+// std 1; a span that shares its anchor with no other has B 0, and so have spans whose
+// returns are equal. With PerStep, mean and std of E are over the spans of the group,
+// each with its trajectory's reward, so that long trajectories count more. Trajectories
+// without response tokens count in their group, unless PerStep. Masked tokens get 0.
+//
+// advantages, Role and SpanIDs have one element per token, at most 2^31 - 1; Rewards
+// and GroupIDs one per trajectory; Anchors and SpanRewards one per span; SeqOffsets must
+// be set. advantages may be any array of b that is one float32 per token: none is read.
+// A span needs at least one response token. Wrong shapes, spans or options, or a reward
+// that is not finite, is an error, and advantages is not written.
+func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) error {
+	if err := opt.check(); err != nil {
+		return err
+	}
+	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+		return err
+	}
+	if err := ws.countSpans(b); err != nil {
+		return err
+	}
+	n := len(ws.spans.count)
+	if err := checkLens(n, "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}); err != nil {
+		return err
+	}
+	for s, r := range b.SpanRewards {
+		if !finite(r) {
+			return badElement("SpanRewards", s, "is %v, want a finite reward", r)
+		}
+	}
+	sc := &ws.gigpo
+	sc.countTurns(b)
+	var times []int32
+	if opt.PerStep {
+		times = sc.turns
+	}
+	groups, rewards, err := ws.groupRewards(b, times)
+	if err != nil {
+		return err
+	}
+	sc.returns(b, opt.Gamma)
+	sc.compare(opt.DivideByStd)
+	for q, r := range b.Rewards {
+		episode := rewards[groups.of(b.GroupIDs[q])].relative(r, opt.DivideByStd, gigpoEps)
+		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+			a := 0.0
+			if b.Role[t] != RoleMasked {
+				a = episode + float64(opt.Omega*sc.steps[b.SpanIDs[t]].value)
+			}
+			advantages[t] = float32(a)
+		}
+	}
+	return nil
+}
+
+// check says which option is out of range.
+func (opt *GiGPOOptions) check() error {
+	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
+		return err
+	}
+	if !(math.Abs(opt.Omega) <= math.MaxFloat32) {
+		return badInput("Omega", "is %v, want a number that float32 can hold", opt.Omega)
+	}
+	return nil
+}
+
+// countTurns sets turns to the number of spans of each trajectory.
+func (sc *gigpoScratch) countTurns(b *Batch) {
+	sc.turns = grow(sc.turns, b.Trajectories())
+	next := int32(0) // spans are numbered in the order in which they appear
+	for q := range sc.turns {
+		first := next
+		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+			next = max(next, b.SpanIDs[t]+1)
+		}
+		sc.turns[q] = next - first
+	}
+}
+
+// returns sets steps to the spans with their discounted returns.
+func (sc *gigpoScratch) returns(b *Batch, gamma float64) {
+	sc.steps = grow(sc.steps, len(b.SpanRewards))
+	s := len(sc.steps)
+	for q := len(sc.turns) - 1; q >= 0; q-- {
+		value := 0.0
+		for range sc.turns[q] {
+			s--
+			value = float64(b.SpanRewards[s]) + float64(gamma*value)
+			sc.steps[s] = gigpoStep{b.GroupIDs[q], b.Anchors[s], value}
+		}
+	}
+}
+
+// compare turns the returns into advantages within spans of the same group and anchor.
+func (sc *gigpoScratch) compare(divide bool) {
+	steps := sc.steps
+	sc.order = grow(sc.order, len(steps))
+	for s := range sc.order {
+		sc.order[s] = int32(s)
+	}
+	slices.SortFunc(sc.order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(steps[a].group, steps[b].group), cmp.Compare(steps[a].anchor, steps[b].anchor), cmp.Compare(a, b))
+	})
+	for from := 0; from < len(steps); {
+		first, to := steps[sc.order[from]], from+1
+		for to < len(steps) && steps[sc.order[to]].group == first.group && steps[sc.order[to]].anchor == first.anchor {
+			to++
+		}
+		// Less the first return, equal ones are 0 and their mean is exact.
+		n, sum, squares := float64(to-from), 0.0, 0.0
+		for _, s := range sc.order[from:to] {
+			steps[s].value -= first.value
+			sum += steps[s].value
+		}
+		mean := sum / n
+		for _, s := range sc.order[from:to] {
+			d := steps[s].value - mean
+			squares += float64(d * d)
+			steps[s].value = d
+		}
+		if divide && n > 1 {
+			f := math.Sqrt(squares/(n-1)) + gigpoEps
+			for _, s := range sc.order[from:to] {
+				steps[s].value /= f
+			}
+		}
+		from = to
+	}
+}

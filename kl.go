@@ -1,0 +1,155 @@
+package reweight
+
+import "math"
+
+// A KLForm is an estimate of the divergence from the reference, of one token, and its
+// derivative. With x = log pi - log pi_ref and y = clamp(-x, -20, 20):
+type KLForm uint8
+
+const (
+	KLK3      KLForm = iota // min(10, e^y - y - 1) (verl: low_var_kl); its derivative is 0 where y or it was cut
+	KLK2                    // x^2/2 (verl: mse)
+	KLK1                    // x (verl: kl)
+	KLAbs                   // |x|
+	KLK3Plus                // the value of k3 with the derivative of k2, x
+	KLK1Plus                // the value of k1 with that
+	KLAbsPlus               // the value of abs with that
+)
+
+var klNames = [...]string{"k3", "k2", "k1", "abs", "k3+", "k1+", "abs+"}
+
+// String returns the form's name, as flags and reports have it.
+func (k KLForm) String() string { return nameOf(k, klNames[:]) }
+
+// MarshalText returns the form's name.
+func (k KLForm) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText sets the form to the one of that name.
+func (k *KLForm) UnmarshalText(name []byte) error { return parseName(k, "KL", name, klNames[:]) }
+
+// KLRewardsOptions are the options of KLRewards.
+type KLRewardsOptions struct {
+	KL     KLForm  // of log pi_old against log pi_ref; its derivative does not matter
+	KLCoef float64 // finite; 0 leaves the outcome alone, and reads no log-probability
+}
+
+// DefaultKLRewards is k1, times 0.001.
+var DefaultKLRewards = KLRewardsOptions{KL: KLK1, KLCoef: 0.001}
+
+// KLRewards sets rewards[t] of each response token to what GAE and REINFORCE++ take
+// (verl, apply_kl_penalty):
+//
+//	r_t = [t is the last response token of q] r_q - KLCoef k_t
+//
+// with the reward r_q of its trajectory and the divergence k_t of OldLogprobs from
+// RefLogprobs, x = OldLogprobs - RefLogprobs. Masked tokens get 0. rewards has one
+// element per token, Rewards one per trajectory and, unless KLCoef is 0, OldLogprobs and
+// RefLogprobs have one per token; rewards may be one of those two, or any array of b
+// that is one per token and that KLRewards does not read. A wrong shape or option, a
+// reward that is not finite, or a log-probability of a response token that is not, is an
+// error, and rewards is not written.
+func (ws *Workspace) KLRewards(rewards []float32, b *Batch, opt KLRewardsOptions) error {
+	isa, err := ws.ISA.resolve()
+	if err != nil {
+		return err
+	}
+	T := b.Tokens()
+	if err := checkLen("rewards", len(rewards), T, "token"); err != nil {
+		return err
+	}
+	if err := b.checkLayout(); err != nil {
+		return err
+	}
+	if err := b.checkRewards(); err != nil {
+		return err
+	}
+	if err := checkKL(opt.KL, opt.KLCoef); err != nil {
+		return err
+	}
+	if opt.KLCoef != 0 {
+		if err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"RefLogprobs", len(b.RefLogprobs)}); err != nil {
+			return err
+		}
+		if err := ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
+			return err
+		}
+		if err := ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role); err != nil {
+			return err
+		}
+	}
+	for q, outcome := range b.Rewards {
+		last := float64(outcome) // of the response token that comes last
+		for t := b.SeqOffsets[q+1] - 1; t >= b.SeqOffsets[q]; t-- {
+			r := 0.0
+			if b.Role[t] != RoleMasked {
+				r, last = last, 0
+				if opt.KLCoef != 0 {
+					r -= float64(opt.KLCoef * opt.KL.value(float64(b.OldLogprobs[t])-float64(b.RefLogprobs[t])))
+				}
+			}
+			rewards[t] = float32(r)
+		}
+	}
+	return nil
+}
+
+// value returns the divergence's estimate of a token.
+func (k KLForm) value(x float64) float64 {
+	switch k {
+	case KLK1, KLK1Plus:
+		return x
+	case KLAbs, KLAbsPlus:
+		return math.Abs(x)
+	case KLK2:
+		return float64(x*x) / 2
+	}
+	return min(10, k3(max(-20, min(20, -x))))
+}
+
+// checkKL wants a form that has a name, and a coefficient that float32 can hold.
+func checkKL(form KLForm, coef float64) error {
+	if err := checkName("KL", form, klNames[:]); err != nil {
+		return err
+	}
+	if !(math.Abs(coef) <= math.MaxFloat32) {
+		return badInput("KLCoef", "is %v, want a number that float32 can hold", coef)
+	}
+	return nil
+}
+
+// klKernels are the forms as kl computes them.
+var klKernels = [...]klConsts{
+	KLK3:      {kernel: klK3},
+	KLK2:      {kernel: klK2},
+	KLK1:      {kernel: klK1},
+	KLAbs:     {kernel: klAbs},
+	KLK3Plus:  {kernel: klK3, straight: 1},
+	KLK1Plus:  {kernel: klK1, straight: 1},
+	KLAbsPlus: {kernel: klAbs, straight: 1},
+}
+
+// addKL adds the gradient of the divergence from the reference to grad, and returns what
+// it adds to the loss.
+func (ws *Workspace) addKL(isa ISA, grad, logprobs, ref []float32, b *Batch, opt *LossOptions) (loss float64) {
+	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
+		share *= opt.KLCoef
+		q := klKernels[opt.KL]
+		q.scale = float32(share)
+		ws.loss.kl = laneSum{}
+		for i := from; i < to; i += pieceSize {
+			end := min(i+pieceSize, to)
+			isa.kl(grad[i:end], logprobs[i:end], ref[i:end], b.Role[i:end], &q, &ws.loss.kl)
+		}
+		loss += float64(ws.loss.kl.sum() * share)
+	})
+	return loss
+}
+
+// keep returns x, or a copy of it if it is grad, which is about to be overwritten.
+func (ws *Workspace) keep(x, grad []float32) []float32 {
+	if len(x) == 0 || &x[0] != &grad[0] {
+		return x
+	}
+	ws.loss.kept = append(ws.loss.kept[:0], x...)
+	return ws.loss.kept
+}

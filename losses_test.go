@@ -1,0 +1,742 @@
+package reweight_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// policies are the losses with the papers' constants, and what else they can be.
+var policies = map[string]reweight.LossOptions{
+	"ppo":         reweight.DefaultLoss,
+	"gspo":        reweight.DefaultGSPO,
+	"luspo":       reweight.DefaultLUSPO,
+	"gspo, wide":  {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3},
+	"gspo, spans": {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan},
+	"grpo-s":      reweight.DefaultGRPOSLoss,
+	"grpo-s, spans": {Policy: reweight.PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan,
+		Aggregation: reweight.SeqMeanTokenSumNorm},
+	"cispo":       reweight.DefaultCISPO,
+	"cispo, both": {Policy: reweight.PolicyCISPO, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: reweight.SeqMeanTokenSum},
+	"sapo":        reweight.DefaultSAPO,
+	"pg":          reweight.DefaultPG,
+	"dppo":        reweight.DefaultDPPOTV,
+	"vespo":       reweight.DefaultVESPO,
+	"vespo, span": {Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Sequence: reweight.SequenceSpan}, // not its business
+}
+
+// eachPolicy runs f with the policies, without a divergence from the reference and with one.
+func eachPolicy(t *testing.T, f func(t *testing.T, opt reweight.LossOptions)) {
+	for name, opt := range policies {
+		t.Run(name, func(t *testing.T) { f(t, opt) })
+		opt.KL, opt.KLCoef = reweight.KLForm(len(name)%7), 0.25
+		t.Run(name+", "+opt.KL.String(), func(t *testing.T) { f(t, opt) })
+	}
+}
+
+// A lossBatch is a batch with weights, nil or not.
+type lossBatch struct {
+	reweight.Batch
+	weights []float32
+}
+
+// drawLossBatch draws trajectories with responses of several turns, some of which are
+// interrupted by masked tokens; some have no response. A few log-ratios are far from 0.
+func drawLossBatch(t *rapid.T) *lossBatch {
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+	b := &lossBatch{}
+	b.SeqOffsets = []int64{0}
+	spans := int32(0)
+	for range rapid.IntRange(1, 5).Draw(t, "trajectories") {
+		for range r.IntN(4) { // turns
+			for range r.IntN(4) {
+				b.Role, b.SpanIDs = append(b.Role, 0), append(b.SpanIDs, -1)
+			}
+			if r.IntN(4) == 0 {
+				continue
+			}
+			for i := range 1 + r.IntN(40)*r.IntN(4) {
+				role, span := reweight.Role(r.IntN(3)), spans
+				if i == 0 {
+					role = reweight.RoleReasoning
+				} else if role == 0 && r.IntN(2) == 0 {
+					span = -1
+				}
+				b.Role, b.SpanIDs = append(b.Role, role), append(b.SpanIDs, span)
+			}
+			spans++
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+		b.Rewards = append(b.Rewards, float32(r.NormFloat64()))
+	}
+	n := len(b.Role)
+	normal := func(scale float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(scale * r.NormFloat64())
+		}
+		return x
+	}
+	b.Logprobs, b.RefLogprobs, b.Advantages = normal(2), normal(2), normal(1)
+	b.NewValues, b.Values, b.Returns = normal(1), normal(1), normal(1)
+	b.OldLogprobs = slices.Clone(b.Logprobs)
+	far := rapid.SampledFrom([]float64{0, 0.01, 0.3, 30}).Draw(t, "log-ratio")
+	for i, d := range normal(far) {
+		b.OldLogprobs[i] -= d
+		if r.IntN(8) == 0 {
+			b.RefLogprobs[i] = b.Logprobs[i]
+		}
+		if r.IntN(8) == 0 {
+			b.Advantages[i] = 0
+		}
+	}
+	if rapid.Bool().Draw(t, "weights") {
+		b.weights = normal(1)
+		for i := range b.weights {
+			b.weights[i] = max(0, b.weights[i])
+		}
+	}
+	return b
+}
+
+// clone copies the arrays of floats that are per token.
+func (b *lossBatch) clone() *lossBatch {
+	c := &lossBatch{b.Batch, slices.Clone(b.weights)}
+	for _, x := range c.floats() {
+		*x = slices.Clone(*x)
+	}
+	return c
+}
+
+// floats are the arrays of floats that losses read, by name.
+func (b *lossBatch) floats() map[string]*[]float32 {
+	arrays := map[string]*[]float32{"Logprobs": &b.Logprobs, "OldLogprobs": &b.OldLogprobs, "RefLogprobs": &b.RefLogprobs, "Advantages": &b.Advantages,
+		"NewValues": &b.NewValues, "Values": &b.Values, "Returns": &b.Returns}
+	if b.weights != nil {
+		arrays["weights"] = &b.weights
+	}
+	return arrays
+}
+
+// A lossOutcome is the result of one of the calls; the others are zero.
+type lossOutcome struct {
+	loss  reweight.LossResult
+	sums  reweight.SurrogateSums
+	value reweight.ValueLossResult
+}
+
+// A lossCall writes one array per token and returns a result.
+type lossCall struct {
+	call  func(ws *reweight.Workspace, dst []float32, b *lossBatch) (lossOutcome, error)
+	reads []string // the arrays whose values must be finite
+}
+
+// lossCalls are all the losses, and the rewards that have a divergence in them.
+func lossCalls() map[string]lossCall {
+	calls := map[string]lossCall{}
+	for name, opt := range map[string]reweight.ValueLossOptions{"ValueLoss": reweight.DefaultValueLoss,
+		"ValueLoss by trajectory": {Clip: 0.1, Aggregation: reweight.SeqMeanTokenMean}} {
+		calls[name] = lossCall{func(ws *reweight.Workspace, dst []float32, b *lossBatch) (res lossOutcome, err error) {
+			res.value, err = ws.ValueLoss(dst, &b.Batch, opt)
+			return res, err
+		}, []string{"NewValues", "Values", "Returns"}}
+	}
+	for form := range reweight.KLForm(7) {
+		calls["KLRewards "+form.String()] = lossCall{func(ws *reweight.Workspace, dst []float32, b *lossBatch) (lossOutcome, error) {
+			return lossOutcome{}, ws.KLRewards(dst, &b.Batch, reweight.KLRewardsOptions{KL: form, KLCoef: 0.1})
+		}, []string{"OldLogprobs", "RefLogprobs"}}
+	}
+	add := func(name string, opt reweight.LossOptions) {
+		loss := lossCall{call: func(ws *reweight.Workspace, dst []float32, b *lossBatch) (res lossOutcome, err error) {
+			res.loss, err = ws.Loss(dst, b.weights, &b.Batch, opt)
+			return res, err
+		}}
+		surrogate := lossCall{call: func(ws *reweight.Workspace, dst []float32, b *lossBatch) (res lossOutcome, err error) {
+			res.sums, err = ws.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, b.weights, b.Role, 0.5, opt)
+			return res, err
+		}}
+		loss.reads = []string{"weights"}
+		if opt.Policy != reweight.PolicyPPO {
+			surrogate.reads = []string{"weights", "Logprobs", "OldLogprobs", "Advantages"}
+			loss.reads = append(slices.Clone(surrogate.reads), "RefLogprobs")
+		} else if opt.KLCoef != 0 {
+			loss.reads = []string{"weights", "Logprobs", "RefLogprobs"}
+		}
+		calls["Loss "+name] = loss
+		if opt.Sequence == reweight.SequenceTrajectory && opt.KLCoef == 0 {
+			calls["Surrogate "+name] = surrogate
+		}
+	}
+	for name, opt := range policies {
+		add(name, opt)
+		opt.KL, opt.KLCoef = reweight.KLForm(len(name)%7), -0.25
+		add(name+" with "+opt.KL.String(), opt)
+	}
+	return calls
+}
+
+func eachLossCall(t *testing.T, f func(t *testing.T, c lossCall)) {
+	for name, c := range lossCalls() {
+		t.Run(name, func(t *testing.T) { f(t, c) })
+	}
+}
+
+// sameLoss wants equal results and equal arrays.
+func sameLoss(t *rapid.T, what string, got, want lossOutcome, gotDst, wantDst []float32) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: %+v, want %+v", what, got, want)
+	}
+	for i, w := range wantDst {
+		if gotDst[i] != w {
+			t.Fatalf("%s: element %d is %x, want %x", what, i, gotDst[i], w)
+		}
+	}
+}
+
+// TestLossesDoNotDependOn the instruction set, the workers, what a workspace did before,
+// the array that the output is, or on what stands at masked tokens.
+func TestLossesDoNotDependOn(t *testing.T) {
+	var used reweight.Workspace
+	eachLossCall(t, func(t *testing.T, c lossCall) {
+		rapid.Check(t, func(t *rapid.T) {
+			b := drawLossBatch(t)
+			want := make([]float32, b.Tokens())
+			res, err := c.call(&reweight.Workspace{ISA: reweight.Portable, Workers: 1}, want, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := func(what string, ws *reweight.Workspace, got []float32, b *lossBatch) {
+				t.Helper()
+				r, err := c.call(ws, got, b)
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				sameLoss(t, what, r, res, got, want)
+			}
+			for _, isa := range reweight.AvailableISAs() {
+				for _, workers := range []int{1, 3} {
+					same(isa.String(), &reweight.Workspace{ISA: isa, Workers: workers}, make([]float32, b.Tokens()), b)
+				}
+			}
+			same("a workspace that was used", &used, make([]float32, b.Tokens()), b)
+			for name := range b.floats() {
+				d := b.clone()
+				same("into "+name, &used, *d.floats()[name], d)
+			}
+			d := b.clone()
+			for _, x := range d.floats() {
+				for i, r := range d.Role {
+					if r == reweight.RoleMasked {
+						(*x)[i] = rapid.SampledFrom([]float32{7, -3e38, -inf, inf, float32(math.NaN())}).Draw(t, "masked")
+					}
+				}
+			}
+			same("other values at masked tokens", &used, make([]float32, b.Tokens()), d)
+			for i, r := range b.Role {
+				if r == reweight.RoleMasked && want[i] != 0 {
+					t.Fatalf("masked token %d has %v", i, want[i])
+				}
+			}
+		})
+	})
+}
+
+// TestLossesNotFinite: a value of a response token that is read and is not finite is an
+// error that names it, and nothing is written.
+func TestLossesNotFinite(t *testing.T) {
+	parameters := map[string]string{"Logprobs": "logprobs", "OldLogprobs": "old", "Advantages": "advantages"} // of Surrogate
+	b := rapid.Custom(drawLossBatch).Filter(func(b *lossBatch) bool {
+		return b.weights != nil && b.Tokens() > 40 && b.Tokens() < 100 && slices.Contains(b.Role, reweight.RoleMasked)
+	}).Example(1)
+	eachLossCall(t, func(t *testing.T, c lossCall) {
+		var ws reweight.Workspace
+		dst := make([]float32, b.Tokens())
+		for name, x := range b.floats() {
+			for i, r := range b.Role {
+				for _, v := range []float32{float32(math.NaN()), inf, -inf} {
+					kept := (*x)[i]
+					(*x)[i] = v
+					for j := range dst {
+						dst[j] = 777
+					}
+					_, err := c.call(&ws, dst, b)
+					(*x)[i] = kept
+					if !slices.Contains(c.reads, name) || r == reweight.RoleMasked {
+						if err != nil {
+							t.Fatalf("%s[%d] is %v: %v", name, i, v, err)
+						}
+						continue
+					}
+					var input *reweight.InputError
+					if !errors.As(err, &input) || input.Arg != name && input.Arg != parameters[name] || input.Index != i {
+						t.Fatalf("%s[%d] is %v: error %v", name, i, v, err)
+					}
+					if slices.ContainsFunc(dst, func(f float32) bool { return f != 777 }) {
+						t.Fatalf("%s[%d] is %v: something is written", name, i, v)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestSurrogateIsOneTrajectory: Loss of one trajectory, summed, has Surrogate's bits.
+func TestSurrogateIsOneTrajectory(t *testing.T) {
+	for name, opt := range policies {
+		if opt.Sequence == reweight.SequenceSpan {
+			continue
+		}
+		opt.Aggregation = reweight.SeqMeanTokenSum
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			b := drawLossBatch(t)
+			n := b.Tokens()
+			b.SeqOffsets = []int64{0, int64(n)}
+			var ws reweight.Workspace
+			want, got := make([]float32, n), make([]float32, n)
+			sums, err := ws.Surrogate(want, b.Logprobs, b.OldLogprobs, b.Advantages, b.weights, b.Role, 1, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := ws.Loss(got, b.weights, &b.Batch, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			responses := float64(max(1, sums.Tokens))
+			sums.LogRatio /= responses
+			again := reweight.SurrogateSums{Tokens: res.Tokens, Clipped: int(math.Round(res.ClipFraction * responses)), Loss: res.Loss, LogRatio: res.MeanLogRatio}
+			sameLoss(t, "Loss", lossOutcome{sums: again}, lossOutcome{sums: sums}, got, want)
+		}))
+	}
+}
+
+// TestLossIsProportionalToAdvantages: twice the advantages are twice the loss and twice
+// the gradient, to the bit where none is subnormal. Corrections that multiply advantages
+// rely on it.
+func TestLossIsProportionalToAdvantages(t *testing.T) {
+	for name, opt := range policies {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			b := drawLossBatch(t)
+			want, got := make([]float32, b.Tokens()), make([]float32, b.Tokens())
+			var ws reweight.Workspace
+			once, err := ws.Loss(want, b.weights, &b.Batch, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range b.Advantages {
+				b.Advantages[i] *= 2
+				want[i] *= 2
+			}
+			twice, err := ws.Loss(got, b.weights, &b.Batch, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			once.Loss *= 2
+			forgiveTiny(got, want)
+			if once.Loss < 1e-30 && once.Loss > -1e-30 {
+				once.Loss = twice.Loss
+			}
+			sameLoss(t, "twice", lossOutcome{loss: twice}, lossOutcome{loss: once}, got, want)
+		}))
+	}
+}
+
+// forgiveTiny takes differences out of got that are no larger than subnormal terms make them.
+func forgiveTiny(got, want []float32) {
+	for i, w := range want {
+		if math.Abs(float64(got[i]-w)) <= 1e-30 {
+			got[i] = w
+		}
+	}
+}
+
+// TestLossesOfLargeWeights: where weights divide, a power of two in all of them, which
+// takes products beyond float32, changes nothing.
+func TestLossesOfLargeWeights(t *testing.T) {
+	for name, opt := range policies {
+		for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenMean} {
+			t.Run(name+", "+opt.Aggregation.String(), rapid.MakeCheck(func(t *rapid.T) {
+				b := drawLossBatch(t)
+				b.weights = make([]float32, b.Tokens())
+				for i := range b.weights {
+					b.weights[i] = float32(1 + i%3)
+				}
+				want, got := make([]float32, b.Tokens()), make([]float32, b.Tokens())
+				var ws reweight.Workspace
+				small, err := ws.Loss(want, b.weights, &b.Batch, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range b.weights {
+					b.weights[i] *= 0x1p124
+				}
+				large, err := ws.Loss(got, b.weights, &b.Batch, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				small.WeightSum *= 0x1p124
+				if !(math.Abs(large.Loss-small.Loss) <= 1e-9*math.Abs(small.Loss)) {
+					t.Fatalf("loss %v, want %v", large.Loss, small.Loss)
+				}
+				large.Loss = small.Loss
+				// The gradient is scaled by powers of two on the way, unless a term is subnormal.
+				forgiveTiny(got, want)
+				sameLoss(t, "large", lossOutcome{loss: large}, lossOutcome{loss: small}, got, want)
+			}))
+		}
+	}
+}
+
+// TestKLBesideLoss: the divergence adds to the loss and to the gradient what it is without
+// a policy, whatever the weights are.
+func TestKLBesideLoss(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, opt reweight.LossOptions) {
+		rapid.Check(t, func(t *rapid.T) {
+			b := drawLossBatch(t)
+			n := b.Tokens()
+			alone, without, with := make([]float32, n), make([]float32, n), make([]float32, n)
+			var ws reweight.Workspace
+			loss := func(grad, weights []float32, opt reweight.LossOptions) reweight.LossResult {
+				t.Helper()
+				res, err := ws.Loss(grad, weights, &b.Batch, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return res
+			}
+			all := loss(with, b.weights, opt)
+			coef := opt.KLCoef
+			opt.KLCoef = 0
+			policy := loss(without, b.weights, opt)
+			opt.KLCoef = coef
+			clear(b.Advantages)
+			kl := loss(alone, nil, opt)
+			if all.KLLoss != kl.Loss || policy.KLLoss != 0 || all.Loss != policy.Loss+kl.Loss || all.KL != policy.KL || all.ClipFraction != policy.ClipFraction {
+				t.Fatalf("%+v\nis not %+v\nand %+v", all, policy, kl)
+			}
+			for i := range with {
+				if with[i] != without[i]+alone[i] {
+					t.Fatalf("gradient %d is %v, want %v and %v", i, with[i], without[i], alone[i])
+				}
+			}
+		})
+	})
+}
+
+// TestLossesWithoutResponses: nothing to learn from is a loss of 0, and no error.
+func TestLossesWithoutResponses(t *testing.T) {
+	nan := float32(math.NaN())
+	none := []float32{nan, inf, nan}
+	eachLossCall(t, func(t *testing.T, c lossCall) {
+		for _, b := range []*lossBatch{
+			{Batch: reweight.Batch{SeqOffsets: []int64{0, 0}, Rewards: []float32{1}, Role: []reweight.Role{}}},
+			{Batch: reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 2, 3}, SpanIDs: []int32{-1, -1, -1}, Rewards: []float32{1, 2, 3},
+				Logprobs: none, OldLogprobs: none, RefLogprobs: none, Advantages: none, NewValues: none, Values: none, Returns: none}},
+		} {
+			dst := slices.Repeat([]float32{777}, b.Tokens())
+			var ws reweight.Workspace
+			res, err := c.call(&ws, dst, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res != (lossOutcome{}) {
+				t.Errorf("%+v", res)
+			}
+			if slices.ContainsFunc(dst, func(f float32) bool { return f != 0 }) {
+				t.Errorf("wrote %v", dst)
+			}
+		}
+	})
+}
+
+// TestLossesOfOptions: what is out of range is an error that names it.
+func TestLossesOfOptions(t *testing.T) {
+	nan := math.NaN()
+	x := []float32{-1}
+	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Rewards: []float32{1}, Logprobs: x, OldLogprobs: x,
+		RefLogprobs: x, Advantages: x, NewValues: x, Values: x, Returns: x}
+	with := func(opt reweight.LossOptions, change func(opt *reweight.LossOptions)) reweight.LossOptions {
+		change(&opt)
+		return opt
+	}
+	type opts = reweight.LossOptions
+	var ws reweight.Workspace
+	grad := []float32{777}
+	for i, c := range []struct {
+		arg string
+		opt opts
+	}{
+		{"Policy", with(reweight.DefaultPG, func(o *opts) { o.Policy = 8 })},
+		{"Aggregation", with(reweight.DefaultPG, func(o *opts) { o.Aggregation = 4 })},
+		{"NormLength", with(reweight.DefaultPG, func(o *opts) { o.NormLength = -1 })},
+		{"Sequence", with(reweight.DefaultGSPO, func(o *opts) { o.Sequence = 2 })},
+		{"ClipLow", with(reweight.DefaultGSPO, func(o *opts) { o.ClipLow = 1.5 })},
+		{"ClipLow", with(reweight.DefaultGRPOSLoss, func(o *opts) { o.ClipLow = nan })},
+		{"ClipLow", with(reweight.DefaultCISPO, func(o *opts) { o.ClipLow = -1 })},
+		{"ClipLow", with(reweight.DefaultDPPOTV, func(o *opts) { o.ClipLow = nan })},
+		{"ClipHigh", with(reweight.DefaultGSPO, func(o *opts) { o.ClipHigh = -1 })},
+		{"ClipHigh", with(reweight.DefaultCISPO, func(o *opts) { o.ClipHigh = math.Inf(1) })},
+		{"ClipHigh", with(reweight.DefaultDPPOTV, func(o *opts) { o.ClipHigh = -0.5 })},
+		{"DualClip", with(reweight.DefaultGSPO, func(o *opts) { o.DualClip = 1 })},
+		{"DualClip", with(reweight.DefaultGRPOSLoss, func(o *opts) { o.DualClip = nan })},
+		{"TauPos", with(reweight.DefaultSAPO, func(o *opts) { o.TauPos = 0 })},
+		{"TauNeg", with(reweight.DefaultSAPO, func(o *opts) { o.TauNeg = -1 })},
+		{"TauNeg", with(reweight.DefaultSAPO, func(o *opts) { o.TauNeg = math.Inf(1) })},
+		{"RatioCap", with(reweight.DefaultDPPOTV, func(o *opts) { o.RatioCap = 0 })},
+		{"RatioCap", with(reweight.DefaultDPPOTV, func(o *opts) { o.RatioCap = nan })},
+		{"PowerPos", with(reweight.DefaultVESPO, func(o *opts) { o.PowerPos = -1 })},
+		{"DecayPos", with(reweight.DefaultVESPO, func(o *opts) { o.DecayPos = nan })},
+		{"PowerNeg", with(reweight.DefaultVESPO, func(o *opts) { o.PowerNeg = math.Inf(1) })},
+		{"DecayNeg", with(reweight.DefaultVESPO, func(o *opts) { o.DecayNeg = -0.1 })},
+		{"KL", with(reweight.DefaultPG, func(o *opts) { o.KL = 7 })},
+		{"KLCoef", with(reweight.DefaultPG, func(o *opts) { o.KLCoef = nan })},
+		{"KLCoef", with(reweight.DefaultLoss, func(o *opts) { o.KLCoef = 1e39 })},
+	} {
+		_, err := ws.Loss(grad, nil, &b, c.opt)
+		wantError(t, fmt.Sprint("Loss ", i), err, c.arg)
+		_, err = ws.Surrogate(grad, x, x, x, nil, b.Role, 1, c.opt)
+		wantError(t, fmt.Sprint("Surrogate ", i), err, c.arg)
+	}
+	_, err := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, policies["gspo, spans"])
+	wantError(t, "Surrogate", err, "Sequence")
+	wantError(t, "KLRewards", ws.KLRewards(grad, &b, reweight.KLRewardsOptions{KL: 7}), "KL")
+	wantError(t, "KLRewards", ws.KLRewards(grad, &b, reweight.KLRewardsOptions{KLCoef: math.Inf(1)}), "KLCoef")
+	for arg, opt := range map[string]reweight.ValueLossOptions{"Clip": {Clip: -1}, "Aggregation": {Aggregation: 4}, "NormLength": {NormLength: -1}} {
+		_, err = ws.ValueLoss(grad, &b, opt)
+		wantError(t, "ValueLoss", err, arg)
+	}
+
+	// Shapes.
+	for arg, change := range map[string]func(b *reweight.Batch){
+		"Logprobs":    func(b *reweight.Batch) { b.Logprobs = nil },
+		"OldLogprobs": func(b *reweight.Batch) { b.OldLogprobs = nil },
+		"RefLogprobs": func(b *reweight.Batch) { b.RefLogprobs = nil },
+		"Advantages":  func(b *reweight.Batch) { b.Advantages = nil },
+		"SpanIDs":     func(b *reweight.Batch) { b.SpanIDs = nil },
+		"SeqOffsets":  func(b *reweight.Batch) { b.SeqOffsets = nil },
+		"Role":        func(b *reweight.Batch) { b.Role = []reweight.Role{3} },
+	} {
+		wrong := b
+		change(&wrong)
+		opt := policies["gspo, spans"]
+		opt.KLCoef = 1
+		_, err := ws.Loss(grad, nil, &wrong, opt)
+		wantError(t, "Loss", err, arg)
+		if arg == "OldLogprobs" || arg == "RefLogprobs" || arg == "Role" || arg == "SeqOffsets" {
+			wantError(t, "KLRewards", ws.KLRewards(grad, &wrong, reweight.DefaultKLRewards), arg)
+		}
+	}
+	for arg, change := range map[string]func(b *reweight.Batch){
+		"NewValues":  func(b *reweight.Batch) { b.NewValues = nil },
+		"Values":     func(b *reweight.Batch) { b.Values = nil },
+		"Returns":    func(b *reweight.Batch) { b.Returns = nil },
+		"SeqOffsets": func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 2} },
+		"Role":       func(b *reweight.Batch) { b.Role = []reweight.Role{3} },
+	} {
+		wrong := b
+		change(&wrong)
+		_, err := ws.ValueLoss(grad, &wrong, reweight.ValueLossOptions{Aggregation: reweight.SeqMeanTokenSum})
+		wantError(t, "ValueLoss", err, arg)
+	}
+	wrong := b
+	wrong.Rewards = []float32{inf}
+	wantError(t, "KLRewards", ws.KLRewards(grad, &wrong, reweight.DefaultKLRewards), "Rewards")
+	wantError(t, "KLRewards", ws.KLRewards(nil, &b, reweight.DefaultKLRewards), "rewards")
+	if grad[0] != 777 {
+		t.Errorf("wrote %v", grad)
+	}
+	wrong.Rewards, wrong.OldLogprobs, wrong.RefLogprobs = []float32{3}, nil, nil
+	if err := ws.KLRewards(grad, &wrong, reweight.KLRewardsOptions{}); err != nil || grad[0] != 3 {
+		t.Errorf("rewards without a divergence: %v, %v", grad, err)
+	}
+}
+
+func wantError(t *testing.T, what string, err error, arg string) {
+	t.Helper()
+	var input *reweight.InputError
+	if !errors.As(err, &input) || input.Arg != arg {
+		t.Errorf("%s: error %v, want one about %s", what, err, arg)
+	}
+}
+
+// TestLossesDoNotAllocate in steady state.
+func TestLossesDoNotAllocate(t *testing.T) {
+	b := rapid.Custom(drawLossBatch).Filter(func(b *lossBatch) bool { return b.weights != nil && b.Tokens() > 100 }).Example(2)
+	b.weights[slices.Index(b.Role, reweight.RoleReasoning)] = 1e30
+	var ws reweight.Workspace
+	dst := make([]float32, b.Tokens())
+	eachLossCall(t, func(t *testing.T, c lossCall) {
+		into := b.clone() // what the divergence needs is kept then
+		if allocs := testing.AllocsPerRun(20, func() { c.call(&ws, dst, b); c.call(&ws, into.Logprobs, into) }); allocs != 0 {
+			t.Errorf("%v allocations", allocs)
+		}
+	})
+}
+
+// TestSequenceLossesInFloat64 holds the ratios of sequences, longer than a piece of work
+// too, against a rendering of their definitions in float64.
+func TestSequenceLossesInFloat64(t *testing.T) {
+	for name, opt := range policies {
+		sequence := opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO
+		if !sequence {
+			continue
+		}
+		opt.Aggregation = reweight.SeqMeanTokenSumNorm
+		opt.NormLength = 1
+		for _, n := range []int{1, 100, 70_001, 140_000} {
+			b := longBatch(n)
+			grad := make([]float32, n)
+			var ws reweight.Workspace
+			res, err := ws.Loss(grad, nil, &b, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Every sequence here is the batch, or one of its spans.
+			of := func(t int) int32 { return 0 }
+			if opt.Sequence == reweight.SequenceSpan && opt.Policy != reweight.PolicyVESPO {
+				of = func(t int) int32 { return b.SpanIDs[t] }
+			}
+			var raw, rho, count [2]float64
+			for i, r := range b.Role {
+				if r != 0 {
+					d := float64(b.Logprobs[i]) - float64(b.OldLogprobs[i])
+					raw[of(i)] += d
+					rho[of(i)] += math.Exp(d)
+					count[of(i)]++
+				}
+			}
+			loss, size, clipped := 0.0, 0.0, 0
+			for i, r := range b.Role {
+				if r == 0 {
+					continue
+				}
+				q := of(i)
+				A, d := float64(b.Advantages[i]), float64(b.Logprobs[i])-float64(b.OldLogprobs[i])
+				var l, g float64
+				switch opt.Policy {
+				case reweight.PolicyVESPO:
+					y := max(math.Log(1e-8), min(20, raw[q]))
+					power, decay := opt.PowerPos, opt.DecayPos
+					if A < 0 {
+						power, decay = opt.PowerNeg, opt.DecayNeg
+					}
+					phi := math.Exp(decay + power*y - decay*math.Exp(y))
+					l, g = -phi*A*float64(b.Logprobs[i]), -phi*A
+				default:
+					s := math.Exp(raw[q] / count[q])
+					slope := s
+					if opt.Policy == reweight.PolicyGRPOS {
+						s, slope = rho[q]/count[q], math.Exp(d)
+					}
+					l1, l2 := -A*s, -A*max(1-opt.ClipLow, min(1+opt.ClipHigh, s))
+					l, g = l1, -A*slope
+					if l2 > l1 {
+						l, g = l2, 0
+						clipped++
+					}
+				}
+				if math.Abs(float64(grad[i])-g) > 3e-5*math.Abs(g)+1e-30 {
+					t.Fatalf("%s, %d tokens: gradient %d is %v, want %v", name, n, i, grad[i], g)
+				}
+				loss += l
+				size += math.Abs(l)
+			}
+			if math.Abs(res.Loss-loss) > 1e-5*size {
+				t.Errorf("%s, %d tokens: loss %v, want %v", name, n, res.Loss, loss)
+			}
+			if got := int(math.Round(res.ClipFraction * float64(res.Tokens))); got != clipped {
+				t.Errorf("%s, %d tokens: %d clipped, want %d", name, n, got, clipped)
+			}
+		}
+	}
+}
+
+// longBatch returns one trajectory of two spans, one inside the other.
+func longBatch(n int) reweight.Batch {
+	r := rand.New(rand.NewPCG(uint64(n), 3))
+	b := reweight.Batch{Role: make([]reweight.Role, n), SpanIDs: make([]int32, n), SeqOffsets: []int64{0, int64(n)}}
+	for i := range n {
+		b.Role[i] = reweight.Role(r.IntN(3))
+		if i == 0 || i == n/3 {
+			b.Role[i] = reweight.RoleAction
+		}
+		if i > 0 && i >= n/3 && i < n/2 {
+			b.SpanIDs[i] = 1
+		}
+		l := float32(-2 * r.Float64())
+		b.Logprobs = append(b.Logprobs, l)
+		b.OldLogprobs = append(b.OldLogprobs, l-float32(0.3*r.NormFloat64()-0.0001))
+		b.Advantages = append(b.Advantages, float32(r.NormFloat64()))
+	}
+	return b
+}
+
+// TestLossesOfManySequences: the float32 groups that terms are summed in do not run on
+// from one short sequence to the next.
+func TestLossesOfManySequences(t *testing.T) {
+	const n = 40_000
+	b := reweight.Batch{SeqOffsets: []int64{0}, Logprobs: make([]float32, n), OldLogprobs: make([]float32, n), Advantages: slices.Repeat([]float32{-0.1}, n)}
+	for i := range n {
+		b.Role, b.SpanIDs = append(b.Role, reweight.RoleAction), append(b.SpanIDs, int32(i))
+		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
+	}
+	for name, opt := range policies {
+		if opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS {
+			continue
+		}
+		opt.Aggregation = reweight.TokenMean
+		var ws reweight.Workspace
+		res, err := ws.Loss(make([]float32, n), nil, &b, opt)
+		if want := float64(float32(0.1)); err != nil || math.Abs(res.Loss-want) > 1e-7*want {
+			t.Errorf("%s: loss %v, want %v; %v", name, res.Loss, want, err)
+		}
+	}
+}
+
+// TestVESPOBounds: log-ratios are kept within 20 token by token, and their sum within 20.
+func TestVESPOBounds(t *testing.T) {
+	opt := reweight.LossOptions{Policy: reweight.PolicyVESPO, PowerPos: 1, PowerNeg: 2, Aggregation: reweight.SeqMeanTokenSum}
+	for _, c := range []struct{ first, second, y float64 }{{1, 0.5, 1.5}, {25, -18, 2}, {-25, 18, -2}, {15, 15, 20}, {-15, -15, math.Log(1e-8)}} {
+		b := reweight.Batch{Role: []reweight.Role{1, 0, 2}, SeqOffsets: []int64{0, 3}, Logprobs: []float32{float32(c.first), 0, float32(c.second)},
+			OldLogprobs: make([]float32, 3), Advantages: []float32{1, 1, -1}}
+		grad := make([]float32, 3)
+		var ws reweight.Workspace
+		if _, err := ws.Loss(grad, nil, &b, opt); err != nil {
+			t.Fatal(err)
+		}
+		near(t, "gradient where A > 0", float64(grad[0]), -math.Exp(c.y))
+		near(t, "gradient where A < 0", float64(grad[2]), math.Exp(2*c.y))
+	}
+}
+
+// TestNormLength: all three parts of a loss are divided by it.
+func TestNormLength(t *testing.T) {
+	x := []float32{-1, -2}
+	b := reweight.Batch{Role: []reweight.Role{1, 2}, SeqOffsets: []int64{0, 2}, Logprobs: x, OldLogprobs: x, RefLogprobs: []float32{-2, -1}, Advantages: x,
+		NewValues: x, Values: x, Returns: []float32{1, 1}}
+	run := func(norm int) (policy, kl, value float64) {
+		var ws reweight.Workspace
+		grad := make([]float32, 2)
+		res, err := ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PolicyPG, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := ws.ValueLoss(grad, &b, reweight.ValueLossOptions{Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Loss - res.KLLoss, res.KLLoss, v.Loss
+	}
+	policy, kl, value := run(1)
+	policy8, kl8, value8 := run(8)
+	if policy == 0 || kl == 0 || value == 0 || policy != 8*policy8 || kl != 8*kl8 || value != 8*value8 {
+		t.Errorf("%v, %v, %v by 1; %v, %v, %v by 8", policy, kl, value, policy8, kl8, value8)
+	}
+}

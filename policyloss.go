@@ -1,0 +1,359 @@
+package reweight
+
+import (
+	"math"
+	"slices"
+)
+
+// A PolicyLoss is the loss l of a token that Loss aggregates, with its derivative l' by
+// the token's log-probability. With raw = log pi - log pi_old, d = clamp(raw, -20, 20),
+// rho = e^d and clip(x) = clamp(x, 1-ClipLow, 1+ClipHigh):
+//
+//	ppo      l = max(-A s, -A clip(s)); where A < 0: min(l, -A DualClip)
+//	         s = rho    l' = -A rho
+//	gspo     the same with s = exp(min(mean raw, 10)) over the sequence    l' = -A s
+//	grpo_s   the same with s = mean rho over the sequence    l' = -A rho
+//	cispo    l = -c A log pi    l' = -c A    c = clip(rho)
+//	sapo     l = -A 4 s / tau    l' = -A 4 s (1 - s) rho    s = sigmoid(tau (rho - 1))
+//	pg       l = -A log pi    l' = -A
+//	dppo_tv  l = -c A log pi    l' = -c A    c = min(rho, RatioCap), but 0 where
+//	         pi - pi_old > ClipHigh and A > 0, or pi - pi_old < -ClipLow and A <= 0
+//	vespo    l = -phi A log pi    l' = -phi A    phi = exp(Decay + Power y - Decay e^y)
+//	         y = clamp(sum d, log 1e-8, 20) over the trajectory
+//
+// In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d
+// is not raw; so is GSPO's where the mean is above 10. GSPO and GRPO-S have their
+// token-level forms: l has the ratio of the sequence, and each token has a derivative of
+// its own. Where A and the weights are the same in all of a sequence, the sum is the
+// sequence's loss, and its gradient. The factors c and phi are constants to the derivative, so that
+// a clipped token still has one, and the value of a loss with log pi in it means nothing
+// by itself.
+//
+// A token counts as clipped in the first three where -A clip(s) is the larger, in CISPO
+// where c is not rho, and in DPPO-TV where c is 0; in the others none does.
+type PolicyLoss uint8
+
+const (
+	PolicyPPO    PolicyLoss = iota // clipped surrogate (arXiv 1707.06347), with the dual clip (arXiv 1912.09729)
+	PolicyGSPO                     // ratio of the sequence (arXiv 2507.18071); LUSPO (arXiv 2602.05261) with SeqMeanTokenSum
+	PolicyGRPOS                    // mean ratio of the sequence (arXiv 2508.04349)
+	PolicyCISPO                    // clipped ratio as a factor (arXiv 2506.13585)
+	PolicySAPO                     // soft clip (arXiv 2511.20347)
+	PolicyPG                       // policy gradient without a ratio (GPG)
+	PolicyDPPOTV                   // trust region in total variation (arXiv 2602.04879)
+	PolicyVESPO                    // soft factor of the trajectory's ratio (arXiv 2602.10693)
+)
+
+var policyNames = [...]string{"ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo"}
+
+// String returns the loss's name, as flags and reports have it.
+func (p PolicyLoss) String() string { return nameOf(p, policyNames[:]) }
+
+// MarshalText returns the loss's name.
+func (p PolicyLoss) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText sets the loss to the one of that name.
+func (p *PolicyLoss) UnmarshalText(name []byte) error {
+	return parseName(p, "Policy", name, policyNames[:])
+}
+
+// A Sequence says over which tokens GSPO and GRPO-S take the ratio.
+type Sequence uint8
+
+const (
+	SequenceTrajectory Sequence = iota // all response tokens of a trajectory
+	SequenceSpan                       // those of a span: turn by turn
+)
+
+var sequenceNames = [...]string{"trajectory", "span"}
+
+// String returns the sequence's name, as flags and reports have it.
+func (s Sequence) String() string { return nameOf(s, sequenceNames[:]) }
+
+// MarshalText returns the sequence's name.
+func (s Sequence) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText sets the sequence to the one of that name.
+func (s *Sequence) UnmarshalText(name []byte) error {
+	return parseName(s, "Sequence", name, sequenceNames[:])
+}
+
+// The constants of each policy loss besides DefaultLoss, which is PPO: the papers', and
+// for the bounds of CISPO, of which the paper has none, the cap of 5 that TRL recommends.
+var (
+	DefaultGSPO      = LossOptions{Policy: PolicyGSPO, ClipLow: 3e-4, ClipHigh: 4e-4, Aggregation: SeqMeanTokenMean}
+	DefaultLUSPO     = LossOptions{Policy: PolicyGSPO, ClipLow: 3e-4, ClipHigh: 4e-4, Aggregation: SeqMeanTokenSum}
+	DefaultGRPOSLoss = LossOptions{Policy: PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, Aggregation: SeqMeanTokenMean}
+	DefaultCISPO     = LossOptions{Policy: PolicyCISPO, ClipLow: 1, ClipHigh: 4}
+	DefaultSAPO      = LossOptions{Policy: PolicySAPO, TauPos: 1, TauNeg: 1.05, Aggregation: SeqMeanTokenMean}
+	DefaultPG        = LossOptions{Policy: PolicyPG}
+	DefaultDPPOTV    = LossOptions{Policy: PolicyDPPOTV, ClipLow: 0.2, ClipHigh: 0.2, RatioCap: 20}
+	DefaultVESPO     = LossOptions{Policy: PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2}
+)
+
+// checkPolicy says which option of the policy is out of range.
+func (opt *LossOptions) checkPolicy() error {
+	if err := checkName("Policy", opt.Policy, policyNames[:]); err != nil {
+		return err
+	}
+	switch opt.Policy {
+	case PolicyPPO, PolicyGSPO, PolicyGRPOS:
+		if err := checkRange("ClipLow", opt.ClipLow, 0, 1); err != nil {
+			return err
+		}
+		if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
+			return err
+		}
+		if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
+			return badInput("DualClip", "is %v, want a finite number above 1, or 0 for none", opt.DualClip)
+		}
+		return checkName("Sequence", opt.Sequence, sequenceNames[:])
+	case PolicyCISPO, PolicyDPPOTV:
+		if err := checkNotNegative("ClipLow", opt.ClipLow); err != nil {
+			return err
+		}
+		if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
+			return err
+		}
+		if opt.Policy == PolicyDPPOTV && !(opt.RatioCap > 0 && opt.RatioCap <= math.MaxFloat32) {
+			return badInput("RatioCap", "is %v, want a finite number above 0", opt.RatioCap)
+		}
+	case PolicySAPO:
+		if err := checkRange("TauPos", opt.TauPos, minTau, maxTau); err != nil {
+			return err
+		}
+		return checkRange("TauNeg", opt.TauNeg, minTau, maxTau)
+	case PolicyVESPO:
+		for _, o := range [...]struct {
+			arg string
+			x   float64
+		}{{"PowerPos", opt.PowerPos}, {"DecayPos", opt.DecayPos}, {"PowerNeg", opt.PowerNeg}, {"DecayNeg", opt.DecayNeg}} {
+			if err := checkNotNegative(o.arg, o.x); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Temperatures of SAPO between these leave what it computes within float32.
+const minTau, maxTau = 1e-30, 1e30
+
+// bySequence reports whether the factor of a token is that of its sequence.
+func (opt *LossOptions) bySequence() bool {
+	return opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS || opt.Policy == PolicyVESPO
+}
+
+// bySpan reports whether that sequence is the span. VESPO's is the trajectory.
+func (opt *LossOptions) bySpan() bool {
+	return opt.Sequence == SequenceSpan && (opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS)
+}
+
+// lossTokens are the arrays that the terms of a loss are computed from, and the
+// gradient. weights may be nil, for ones.
+type lossTokens struct {
+	grad, logprobs, old, advantages, weights []float32
+	role                                     []Role
+}
+
+// slice returns tokens from to to.
+func (x *lossTokens) slice(from, to int) lossTokens {
+	y := lossTokens{x.grad[from:to], x.logprobs[from:to], x.old[from:to], x.advantages[from:to], nil, x.role[from:to]}
+	if x.weights != nil {
+		y.weights = x.weights[from:to]
+	}
+	return y
+}
+
+// segment computes the terms of the tokens x, which are those of the batch from token
+// from on, whole trajectories of it, and returns their sums.
+func (ws *Workspace) segment(isa ISA, x *lossTokens, b *Batch, from int, scale float64, opt *LossOptions) SurrogateSums {
+	ws.kernels.surrogate = surrogateSums{}
+	n := len(x.role)
+	switch {
+	case opt.bySpan():
+		for at := 0; at < n; {
+			end, span := runOf(b.SpanIDs[from:], x.role, at)
+			q := lossConsts{scale: float32(scale)}
+			if span >= 0 {
+				q.setSequence(ws.loss.spans[span], int(ws.spans.count[span]), opt)
+			}
+			run := x.slice(at, end)
+			ws.terms(isa, lossSequence, &run, &q)
+			at = end
+		}
+	case opt.bySequence():
+		s, _ := slices.BinarySearch(b.SeqOffsets, int64(from))
+		for at := 0; at < n; s++ {
+			end := int(b.SeqOffsets[s+1]) - from
+			trajectory := x.slice(at, end)
+			ws.sequence(isa, &trajectory, scale, opt)
+			at = end
+		}
+	default:
+		ws.sequence(isa, x, scale, opt)
+	}
+	return ws.kernels.surrogate.result()
+}
+
+// runOf returns the end of the tokens, from the first on, whose response tokens are all
+// of one span, and that span; -1 if there are no response tokens.
+func runOf(spans []int32, role []Role, first int) (end int, span int32) {
+	span = -1
+	for t := first; t < len(role); t++ {
+		switch {
+		case role[t] == RoleMasked || spans[t] == span:
+		case span >= 0:
+			return t, span
+		default:
+			span = spans[t]
+		}
+	}
+	return len(role), span
+}
+
+// sequence adds the terms of the tokens to the sums. They are one sequence to the
+// policies that have a factor of the sequence.
+func (ws *Workspace) sequence(isa ISA, x *lossTokens, scale float64, opt *LossOptions) {
+	q := lossConsts{scale: float32(scale)}
+	switch opt.Policy {
+	case PolicyPPO:
+		ws.clippedSurrogate(isa, x, scale, opt)
+	case PolicyCISPO:
+		q.lo, q.hi = float32(1-opt.ClipLow), float32(1+opt.ClipHigh)
+		ws.terms(isa, lossCISPO, x, &q)
+	case PolicySAPO:
+		q.rate = [2]float32{float32(-opt.TauPos * log2E), float32(-opt.TauNeg * log2E)}
+		q.height = [2]float32{float32(4 / opt.TauPos), float32(4 / opt.TauNeg)}
+		ws.terms(isa, lossSAPO, x, &q)
+	case PolicyPG:
+		q.linear, q.slope = [2]float32{1, 1}, [2]float32{1, 1}
+		ws.terms(isa, lossSequence, x, &q)
+	case PolicyDPPOTV:
+		q.lo, q.hi, q.cap = float32(opt.ClipLow), float32(opt.ClipHigh), float32(opt.RatioCap)
+		ws.terms(isa, lossDPPO, x, &q)
+	case PolicyGSPO, PolicyGRPOS, PolicyVESPO:
+		sum, n := ws.sumSequence(isa, x, opt)
+		q.setSequence(sum, n, opt)
+		ws.terms(isa, lossSequence, x, &q)
+	}
+}
+
+// terms runs a kernel on the tokens and adds to the sums.
+func (ws *Workspace) terms(isa ISA, kernel lossKernel, x *lossTokens, q *lossConsts) {
+	for i := 0; i < len(x.role); i += pieceSize {
+		y := x.slice(i, min(i+pieceSize, len(x.role)))
+		isa.policyLoss(kernel, y.grad, y.logprobs, y.old, y.advantages, y.weights, y.role, q, &ws.kernels.surrogate)
+	}
+	ws.kernels.surrogate.loss.flush() // what comes next begins a group
+	ws.kernels.surrogate.logRatio.flush()
+}
+
+// clippedSurrogate is terms for PPO.
+func (ws *Workspace) clippedSurrogate(isa ISA, x *lossTokens, scale float64, opt *LossOptions) {
+	q := surrogateConsts{lo: float32(1 - opt.ClipLow), hi: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
+	if opt.DualClip == 0 {
+		q.dual = float32(math.Inf(1))
+	}
+	for i := 0; i < len(x.role); i += pieceSize {
+		y := x.slice(i, min(i+pieceSize, len(x.role)))
+		isa.surrogate(y.grad, y.logprobs, y.old, y.advantages, y.weights, y.role, &q, &ws.kernels.surrogate)
+	}
+}
+
+// result returns the sums.
+func (s *surrogateSums) result() SurrogateSums {
+	return SurrogateSums{int(s.tokens), int(s.clipped), s.loss.sum(), s.logRatio.sum()}
+}
+
+// sumSequence returns what the factor of a sequence is computed from, summed over its
+// response tokens, and their number: log-ratios for GSPO, ratios for GRPO-S, clamped
+// log-ratios for VESPO.
+func (ws *Workspace) sumSequence(isa ISA, x *lossTokens, opt *LossOptions) (sum float64, n int) {
+	if opt.Policy == PolicyGRPOS {
+		q := ratioConsts{hi: math.MaxFloat32}
+		ws.loss.ratio = laneSum{}
+		ws.loss.ratios = grow(ws.loss.ratios, min(len(x.role), pieceSize))
+		for i := 0; i < len(x.role); i += pieceSize {
+			end := min(i+pieceSize, len(x.role))
+			isa.ratios(ws.loss.ratios[:end-i], x.logprobs[i:end], x.old[i:end], x.role[i:end], &q, &ws.loss.ratio)
+		}
+		return ws.loss.ratio.sum(), responses(x.role)
+	}
+	sums := &ws.loss.logRatio
+	*sums = logRatioSums{}
+	for i := 0; i < len(x.role); i += pieceSize {
+		end := min(i+pieceSize, len(x.role))
+		isa.logRatios(x.logprobs[i:end], x.old[i:end], x.role[i:end], sums)
+	}
+	if opt.Policy == PolicyVESPO {
+		return tree(&sums.clamped), int(sums.count)
+	}
+	return tree(&sums.raw), int(sums.count)
+}
+
+// sumSpans sets ws.loss.spans to sumSequence's sum of each span, which countSpans has
+// counted.
+func (ws *Workspace) sumSpans(isa ISA, b *Batch, opt *LossOptions) {
+	ws.loss.spans = grow(ws.loss.spans, len(ws.spans.count))
+	clear(ws.loss.spans)
+	for at := 0; at < b.Tokens(); {
+		end, span := runOf(b.SpanIDs, b.Role, at)
+		if span >= 0 {
+			sum, _ := ws.sumSequence(isa, &lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end], role: b.Role[at:end]}, opt)
+			ws.loss.spans[span] += sum
+		}
+		at = end
+	}
+}
+
+// The largest mean log-ratio of a sequence that GSPO takes the exponential of (verl),
+// and what VESPO keeps the log-ratio of a trajectory between.
+const (
+	maxMeanLogRatio  = 10
+	minVESPOLogRatio = -18.420680743952367 // log 1e-8
+	maxVESPOLogRatio = 20
+)
+
+// setSequence sets the factors of a sequence with that sum over n response tokens.
+func (q *lossConsts) setSequence(sum float64, n int, opt *LossOptions) {
+	mean := sum / float64(max(1, n))
+	switch opt.Policy {
+	case PolicyGSPO:
+		s := exp64(min(mean, maxMeanLogRatio))
+		slope := s
+		if mean > maxMeanLogRatio {
+			slope = 0
+		}
+		q.clip(s, slope, opt)
+	case PolicyGRPOS:
+		q.tokenRatio = 1
+		q.clip(mean, 1, opt)
+	case PolicyVESPO:
+		y := max(minVESPOLogRatio, min(maxVESPOLogRatio, sum))
+		q.linear = [2]float32{vespoFactor(y, opt.PowerPos, opt.DecayPos), vespoFactor(y, opt.PowerNeg, opt.DecayNeg)}
+		q.slope = q.linear
+	}
+}
+
+// clip sets the factors of a sequence of ratio s, as PPO clips the ratio of a token.
+func (q *lossConsts) clip(s, slope float64, opt *LossOptions) {
+	high, low := s, s // the ratio where A >= 0, and where A < 0
+	q.slope = [2]float32{float32(slope), float32(slope)}
+	if most := 1 + opt.ClipHigh; s > most {
+		high, q.slope[0], q.clips[0] = most, 0, 1
+	}
+	if least := 1 - opt.ClipLow; s < least {
+		low, q.slope[1], q.clips[1] = least, 0, 1
+	}
+	if opt.DualClip != 0 && low > opt.DualClip {
+		low, q.slope[1] = opt.DualClip, 0
+	}
+	q.value = [2]float32{float32(high), float32(low)}
+}
+
+// vespoFactor returns phi, at most what float32 can hold.
+func vespoFactor(y, power, decay float64) float32 {
+	exponent := decay + float64(power*y) - float64(decay*exp64(y))
+	return float32(min(math.MaxFloat32, exp64(exponent)))
+}

@@ -1,0 +1,181 @@
+package reweight
+
+import "math"
+
+// RLOO sets advantages to each trajectory's reward less the mean reward of the others
+// of its group (leave one out, arXiv 2402.14740):
+//
+//	A = n / (n-1) (r - mean_g)
+//
+// with n the members of the group. A group of one gets 0: there is no other. Every
+// trajectory of a group counts, also one without response tokens. Masked tokens get 0.
+//
+// advantages has one element per token, Rewards and GroupIDs one per trajectory;
+// advantages may be any array of b that is one float32 per token: none is read. A wrong
+// shape or a reward that is not finite is an error, and advantages is not written.
+func (ws *Workspace) RLOO(advantages []float32, b *Batch) error {
+	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+		return err
+	}
+	if err := b.checkLayout(); err != nil {
+		return err
+	}
+	groups, rewards, err := ws.groupRewards(b, nil)
+	if err != nil {
+		return err
+	}
+	for q, r := range b.Rewards {
+		a := 0.0
+		if g := rewards[groups.of(b.GroupIDs[q])]; g.n > 1 {
+			a = g.n / (g.n - 1) * (float64(r) - g.mean)
+		}
+		b.fill(advantages, q, float32(a), 0)
+	}
+	return nil
+}
+
+// ReinforcePlusPlusOptions are the options of ReinforcePlusPlus.
+type ReinforcePlusPlusOptions struct {
+	Gamma float64 // discount, in [0, 1]
+}
+
+// DefaultReinforcePlusPlus discounts nothing.
+var DefaultReinforcePlusPlus = ReinforcePlusPlusOptions{Gamma: 1}
+
+// reinforceScratch holds discounted sums in float64, and response tokens.
+type reinforceScratch struct {
+	returns []float64 // [T], or [S] of the rewards less the mean of their group
+	count   []int     // [S]
+}
+
+// ReinforcePlusPlus sets returns to the discounted sums of TokenRewards, backwards over
+// the response tokens of each trajectory, and advantages to these, whitened
+// (REINFORCE++, arXiv 2501.03262; verl, compute_reinforce_plus_plus_outcome_advantage):
+//
+//	G_t = r_t + Gamma G_next(t)    A_t = (G_t - mean) / sqrt(var + 1e-8)
+//
+// where next(t) is the trajectory's next response token, after which masked tokens are
+// passed over; mean and variance (n-1) are over the response tokens of the batch. The
+// reward of an outcome belongs at the trajectory's last response token. Masked tokens
+// get 0.
+//
+// advantages, TokenRewards and Role have one element per token, and SeqOffsets must be
+// set; returns may be nil. advantages or returns may be TokenRewards. A wrong shape or
+// option, a reward of a response token that is not finite, or fewer than two response
+// tokens, is an error, and nothing is written.
+func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, opt ReinforcePlusPlusOptions) error {
+	T := b.Tokens()
+	if err := checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)}); err != nil {
+		return err
+	}
+	if returns != nil {
+		if err := checkLen("returns", len(returns), T, "token"); err != nil {
+			return err
+		}
+	}
+	if err := b.checkLayout(); err != nil {
+		return err
+	}
+	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
+		return err
+	}
+	ws.reinforce.returns = grow(ws.reinforce.returns, T)
+	sums := ws.reinforce.returns
+	n, total := 0, 0.0
+	for q := range b.Trajectories() {
+		next := 0.0
+		for t := b.SeqOffsets[q+1] - 1; t >= b.SeqOffsets[q]; t-- {
+			if b.Role[t] != RoleMasked {
+				next = float64(b.TokenRewards[t]) + float64(opt.Gamma*next)
+				n++
+				total += next
+			}
+			sums[t] = next
+		}
+	}
+	if n < 2 {
+		return errTooFew(n)
+	}
+	if total-total != 0 {
+		return notFiniteResponse("TokenRewards", b.TokenRewards, b.Role)
+	}
+	mean, squares := total/float64(n), 0.0
+	for t, r := range b.Role {
+		if r != RoleMasked {
+			d := sums[t] - mean
+			squares += float64(d * d)
+		}
+	}
+	f := whitening(n, squares)
+	for t, r := range b.Role {
+		a, g := 0.0, 0.0
+		if r != RoleMasked {
+			g = sums[t]
+			a = (g - mean) * f
+		}
+		advantages[t] = float32(a)
+		if returns != nil {
+			returns[t] = float32(g)
+		}
+	}
+	return nil
+}
+
+// ReinforcePlusPlusBaseline sets advantages to each trajectory's reward less the mean of
+// its group, whitened over response tokens (REINFORCE++-baseline, arXiv 2501.03262;
+// verl, compute_reinforce_plus_plus_baseline_outcome_advantage):
+//
+//	a_q = r_q - mean_g    A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+//
+// A group of one has mean 0; every trajectory of a group counts, also one without
+// response tokens. The second mean and the variance (n-1) are over the response tokens
+// of the batch, so that long trajectories count more. Masked tokens get 0.
+//
+// advantages has one element per token, Rewards and GroupIDs one per trajectory;
+// advantages may be any array of b that is one float32 per token: none is read. A wrong
+// shape, a reward that is not finite, or fewer than two response tokens, is an error,
+// and advantages is not written.
+func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) error {
+	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+		return err
+	}
+	if err := b.checkLayout(); err != nil {
+		return err
+	}
+	groups, rewards, err := ws.groupRewards(b, nil)
+	if err != nil {
+		return err
+	}
+	sc := &ws.reinforce
+	sc.returns, sc.count = grow(sc.returns, b.Trajectories()), grow(sc.count, b.Trajectories())
+	n, total := 0, 0.0
+	for q, r := range b.Rewards {
+		sc.returns[q] = rewards[groups.of(b.GroupIDs[q])].relative(r, false, 0)
+		sc.count[q] = b.responses(q)
+		n += sc.count[q]
+		total += float64(float64(sc.count[q]) * sc.returns[q])
+	}
+	if n < 2 {
+		return errTooFew(n)
+	}
+	mean, squares := total/float64(n), 0.0
+	for q, a := range sc.returns {
+		d := a - mean
+		squares += float64(float64(sc.count[q]) * float64(d*d))
+	}
+	f := whitening(n, squares)
+	for q, a := range sc.returns {
+		b.fill(advantages, q, float32((a-mean)*f), 0)
+	}
+	return nil
+}
+
+// errTooFew is the error of a batch with fewer than two response tokens.
+func errTooFew(n int) error {
+	return badInput("Role", "has %d response tokens, want at least 2 to whiten", n)
+}
+
+// whitening returns what n deviations whose squares have that sum are multiplied by.
+func whitening(n int, squares float64) float64 {
+	return 1 / math.Sqrt(squares/float64(n-1)+whitenEps)
+}

@@ -1,0 +1,92 @@
+package reweight
+
+// ValueLossOptions are the options of ValueLoss.
+type ValueLossOptions struct {
+	Clip        float64 // the new value counts within this of the old one; at least 0
+	Aggregation Aggregation
+	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory
+}
+
+// DefaultValueLoss clips at 0.5.
+var DefaultValueLoss = ValueLossOptions{Clip: 0.5}
+
+// ValueLossResult is what ValueLoss returns besides the gradient.
+type ValueLossResult struct {
+	Loss         float64
+	Tokens       int     // response tokens
+	ClipFraction float64 // share of them whose clipped term is the larger
+}
+
+// ValueLoss computes the clipped loss of the critic and its gradient with respect to
+// NewValues (verl, compute_value_loss):
+//
+//	c = clamp(v, v_old - Clip, v_old + Clip)    l = max((v - G)^2, (c - G)^2) / 2
+//
+// with v of NewValues, v_old of Values and G of Returns, aggregated as the options say
+// with weights of 1. grad[t] = dL/dNewValues[t], which is 0 at masked tokens and where the
+// clipped term is the larger and c is not v. Trajectories without response tokens do not
+// count in a mean. The squares are summed in float32 by groups of eight tokens: where
+// v - G exceeds 6e18, the results may be infinite.
+//
+// grad, Role, NewValues, Values and Returns have one element per token; grad may be
+// any of those float arrays. SeqOffsets is read by all aggregations but TokenMean. The
+// values of masked tokens do not matter. A wrong shape or option, or a value of a
+// response token that is not finite, is an error, and nothing is written.
+func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (ValueLossResult, error) {
+	var res ValueLossResult
+	isa, err := ws.ISA.resolve()
+	if err != nil {
+		return res, err
+	}
+	if err := b.checkValueLoss(grad, &opt); err != nil {
+		return res, err
+	}
+	if err := ws.checkFinite(isa, "NewValues", b.NewValues, b.Role); err != nil {
+		return res, err
+	}
+	if err := ws.checkFinite(isa, "Values", b.Values, b.Role); err != nil {
+		return res, err
+	}
+	if err := ws.checkFinite(isa, "Returns", b.Returns, b.Role); err != nil {
+		return res, err
+	}
+	clipped := int64(0)
+	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
+		q := valueConsts{clip: float32(opt.Clip), scale: float32(share)}
+		ws.loss.value = valueSums{}
+		for i := from; i < to; i += pieceSize {
+			end := min(i+pieceSize, to)
+			isa.valueLoss(grad[i:end], b.NewValues[i:end], b.Values[i:end], b.Returns[i:end], b.Role[i:end], &q, &ws.loss.value)
+		}
+		res.Loss += float64(ws.loss.value.loss.sum() * share)
+		clipped += ws.loss.value.clipped
+	})
+	res.Tokens = responses(b.Role)
+	res.ClipFraction = float64(clipped) / float64(max(1, res.Tokens))
+	return res, nil
+}
+
+func (b *Batch) checkValueLoss(grad []float32, opt *ValueLossOptions) error {
+	T := b.Tokens()
+	if err := checkRoles("Role", b.Role); err != nil {
+		return err
+	}
+	err := checkLens(T, "token", length{"grad", len(grad)}, length{"NewValues", len(b.NewValues)},
+		length{"Values", len(b.Values)}, length{"Returns", len(b.Returns)})
+	if err != nil {
+		return err
+	}
+	if err := checkNotNegative("Clip", opt.Clip); err != nil {
+		return err
+	}
+	if err := checkName("Aggregation", opt.Aggregation, aggregationNames[:]); err != nil {
+		return err
+	}
+	if opt.NormLength < 0 {
+		return badInput("NormLength", "is %d, want at least 0", opt.NormLength)
+	}
+	if opt.Aggregation != TokenMean {
+		return checkOffsets(b.SeqOffsets, T)
+	}
+	return nil
+}
