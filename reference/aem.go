@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // A Scope says which spans AEM compares with one another.
 type Scope string
@@ -155,30 +152,6 @@ func ScaleAdvantages(advantages, factors []float64) ([]float64, error) {
 	return scaled, nil
 }
 
-// EMPG returns the self-calibrating factor g of EMPG (arXiv:2509.09265) for
-// the mean entropies of all spans of a batch:
-//
-//	Htil_s = (H_s - min) / (max - min + 1e-8)
-//	g_s    = exp(-k Htil_s) / (mean exp(-k Htil) + 1e-8)
-//
-// Apart from the two constants it is AEMFactors without the guard, and a test
-// compares the two.
-func EMPG(hbar []float64, k float64) ([]float64, error) {
-	if err := checkAtLeast("k", k, 0); err != nil {
-		return nil, err
-	}
-	least, largest := MinMax(hbar)
-	g := make([]float64, len(hbar))
-	for s, h := range hbar {
-		g[s] = math.Exp(-k * (h - least) / (largest - least + 1e-8))
-	}
-	m := mean(g)
-	for s := range g {
-		g[s] /= m + 1e-8
-	}
-	return g, nil
-}
-
 func checkSpanIDs(role []Role, spanIDs []int32) error {
 	if err := checkLen("spanIDs", len(spanIDs), len(role), "tokens"); err != nil {
 		return err
@@ -220,4 +193,42 @@ func spanTrajectories(spanIDs []int32, offsets []int64) ([]int, error) {
 		}
 	}
 	return trajectory, nil
+}
+
+// responseSpans returns the trajectory of each span, of spans that are numbered from
+// 0 in the order in which they begin. Every response token must be in a span, and
+// every span must have a response token.
+func responseSpans(role []Role, spanIDs []int32, offsets []int64) ([]int, error) {
+	if err := first(checkRoles(role), checkSpanIDs(role, spanIDs), checkOffsets(offsets, len(role))); err != nil {
+		return nil, err
+	}
+	begin := make([]int, 0, len(spanIDs))
+	for t, s := range spanIDs {
+		if int(s) > len(begin) {
+			return nil, fmt.Errorf("reference: spanIDs[%d] = %d, want at most %d: spans are numbered in the order in which they begin", t, s, len(begin))
+		}
+		if int(s) == len(begin) {
+			begin = append(begin, t)
+		}
+		if s < 0 && role[t] != RoleMasked {
+			return nil, fmt.Errorf("reference: spanIDs[%d] = -1 at a response token, want its span", t)
+		}
+	}
+	for s, tokens := range spanTokens(role, spanIDs) {
+		if len(tokens) == 0 {
+			return nil, fmt.Errorf("reference: spanIDs[%d] = %d is a span without response tokens", begin[s], s)
+		}
+	}
+	return spanTrajectories(spanIDs, offsets)
+}
+
+// spanTokens lists the response tokens of each span.
+func spanTokens(role []Role, spanIDs []int32) [][]int {
+	tokens := make([][]int, spanCount(spanIDs))
+	for t, s := range spanIDs {
+		if s >= 0 && role[t] != RoleMasked {
+			tokens[s] = append(tokens[s], t)
+		}
+	}
+	return tokens
 }

@@ -112,14 +112,14 @@ func TestEMPGIsAEMOverTheBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s, g := range must[[]float64](t)(EMPG(hbar, 1)) {
+	for s, g := range must[[]float64](t)(EMPGScales(hbar, 1)) {
 		near(t, "g", g, spanFactors[s], 3e-8) // the two constants of 1e-8
 	}
 }
 
 // A spread as small as the constant in the first denominator halves Htil.
 func TestEMPGConstants(t *testing.T) {
-	g := must[[]float64](t)(EMPG([]float64{0, 1e-8}, 2))
+	g := must[[]float64](t)(EMPGScales([]float64{0, 1e-8}, 2))
 	e := math.Exp(-1)
 	near(t, "g of the least", g[0], 1/((1+e)/2+1e-8), 1e-15)
 	near(t, "g of the most", g[1], e/((1+e)/2+1e-8), 1e-15)

@@ -58,6 +58,41 @@ func checkAtLeast(name string, x, min float64) error {
 	return nil
 }
 
+// checkAbove0 returns an error unless x is above 0; NaN and +Inf are errors too.
+func checkAbove0(name string, x float64) error {
+	if !(x > 0) || math.IsInf(x, 1) {
+		return fmt.Errorf("reference: %s = %v, want a finite number above 0", name, x)
+	}
+	return nil
+}
+
+// checkNumber returns an error if x is NaN or infinite.
+func checkNumber(name string, x float64) error {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("reference: %s = %v, want a finite number", name, x)
+	}
+	return nil
+}
+
+// checkFinite returns an error about the first element of x that is NaN or infinite.
+func checkFinite(name string, x []float64) error {
+	for i, v := range x {
+		if err := checkNumber(fmt.Sprintf("%s[%d]", name, i), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkResponse returns an error unless x has one element per token, finite at
+// response tokens.
+func checkResponse(name string, x []float64, role []Role) error {
+	if err := checkLen(name, len(x), len(role), "tokens"); err != nil {
+		return err
+	}
+	return checkFinite(name, masked(x, role))
+}
+
 // first returns the first error that is not nil.
 func first(errs ...error) error {
 	for _, err := range errs {
@@ -70,8 +105,8 @@ func first(errs ...error) error {
 
 // members lists the indices that share an id, for each id in order of its
 // first appearance. Ids need not be dense, sorted or contiguous.
-func members(ids []int32) (distinct []int32, lists [][]int) {
-	place := map[int32]int{}
+func members[K comparable](ids []K) (distinct []K, lists [][]int) {
+	place := map[K]int{}
 	for i, id := range ids {
 		if _, seen := place[id]; !seen {
 			place[id] = len(distinct)
@@ -81,6 +116,48 @@ func members(ids []int32) (distinct []int32, lists [][]int) {
 		lists[place[id]] = append(lists[place[id]], i)
 	}
 	return distinct, lists
+}
+
+// responseTokens lists the response tokens of each trajectory.
+func responseTokens(role []Role, offsets []int64) [][]int {
+	tokens := make([][]int, len(offsets)-1)
+	for s := range tokens {
+		for t := offsets[s]; t < offsets[s+1]; t++ {
+			if role[t] != RoleMasked {
+				tokens[s] = append(tokens[s], int(t))
+			}
+		}
+	}
+	return tokens
+}
+
+// pick returns the elements of x at places.
+func pick(x []float64, places []int) []float64 {
+	picked := make([]float64, len(places))
+	for i, p := range places {
+		picked[i] = x[p]
+	}
+	return picked
+}
+
+// masked returns x with 0 at masked tokens.
+func masked(x []float64, role []Role) []float64 {
+	m := make([]float64, len(x))
+	for t, r := range role {
+		if r != RoleMasked {
+			m[t] = x[t]
+		}
+	}
+	return m
+}
+
+// ones returns n ones.
+func ones(n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = 1
+	}
+	return x
 }
 
 // sum returns the sum of x. Long ones are summed in halves: the rounding error

@@ -10,11 +10,13 @@
 // token takes no part in anything, whatever its values are.
 //
 // Malformed input (lengths that do not match, ids and parameters outside their
-// range) is an error; a NaN among the values is not, and spreads as IEEE 754
-// arithmetic spreads it. No function keeps or changes its arguments.
+// range) is an error. A NaN among the values is not in ActFocus, AEM, GRPO, GAE,
+// Whiten, Loss and the diagnostics, and spreads as IEEE 754 arithmetic spreads it; in
+// all other schemes a value that is read and is NaN or infinite is an error. No
+// function keeps or changes its arguments.
 //
-// Sources: ActFocus, arXiv:2605.14558; AEM, arXiv:2605.00425v3; EMPG,
-// arXiv:2509.09265; GRPO, GAE, whitening, the clipped surrogate and its
-// aggregations, volcengine/verl (verl/trainer/ppo/core_algos.py and
-// verl/utils/torch_functional.py).
+// Sources: ActFocus, arXiv:2605.14558; AEM, arXiv:2605.00425v3; GRPO, GAE,
+// whitening, the clipped surrogate, its aggregations and the value loss,
+// volcengine/verl (verl/trainer/ppo/core_algos.py and
+// verl/utils/torch_functional.py). The functions of the other schemes name theirs.
 package reference

@@ -8,7 +8,7 @@ import (
 // TestErrors gives every function input that it must refuse, and wants to read
 // which argument is wrong and how.
 func TestErrors(t *testing.T) {
-	nan := math.NaN()
+	nan, inf := math.NaN(), math.Inf(1)
 	two, three := make([]float64, 2), make([]float64, 3)
 	role, span := []Role{1, 2}, []int32{0, 0}
 	off, group := []int64{0, 2}, []int32{0}
@@ -40,6 +40,26 @@ func TestErrors(t *testing.T) {
 	}
 	mass := func(role []Role, w []float64) error {
 		_, _, err := WeightMass(role, w)
+		return err
+	}
+	empg := func(role []Role, span []int32, off []int64, entropy, advantages []float64, o EMPGOptions) error {
+		_, _, _, err := EMPG(role, span, off, entropy, advantages, o)
+		return err
+	}
+	gtpo := func(rewards, entropy []float64, change func(*ShapingOptions)) error {
+		o := DefaultGTPO
+		change(&o)
+		_, _, err := GTPO(role, off, group, rewards, entropy, o)
+		return err
+	}
+	mask := func(rho float64) error {
+		_, _, err := EntropyMask(role, two, rho)
+		return err
+	}
+	policy := func(change func(*PolicyOptions)) error {
+		o := DefaultGSPO
+		change(&o)
+		_, err := PolicyLoss(role, off, nil, two, two, two, two, o)
 		return err
 	}
 	for _, c := range []struct {
@@ -87,7 +107,7 @@ func TestErrors(t *testing.T) {
 		{second(ExpScale(two, 0, -1)), "reference: rate = -1, want a finite number, 0 or more"},
 
 		{second(ScaleAdvantages(two, three)), "reference: len(factors) = 3, want 2 tokens"},
-		{second(EMPG(two, nan)), "reference: k = NaN, want a finite number, 0 or more"},
+		{second(EMPGScales(two, nan)), "reference: k = NaN, want a finite number, 0 or more"},
 
 		{second(GRPO(two, group, true)), "reference: len(groupIDs) = 1, want 2 trajectories"},
 		{second(TokenAdvantages(role, off, two)), "reference: len(advantages) = 2, want 1 trajectories"},
@@ -114,6 +134,47 @@ func TestErrors(t *testing.T) {
 		{loss(role, off, two, two, two, two, with(func(o *LossOptions) { o.Aggregation = "mean" })), `reference: opt.Aggregation = "mean", want "token_mean", "seq_mean_token_sum", "seq_mean_token_mean" or "seq_mean_token_sum_norm"`},
 		{second(K3Mean(role, three, two)), "reference: len(logprobs) = 3, want 2 tokens"},
 		{second(K3Mean(role, two, three)), "reference: len(refLogprobs) = 3, want 2 tokens"},
+
+		{empg(role, []int32{0, 0}, off, two, two, EMPGOptions{K: -1}), "reference: k = -1, want a finite number, 0 or more"},
+		{empg(role, []int32{0, 0}, off, two, two, EMPGOptions{KFuture: nan}), "reference: opt.KFuture = NaN, want a finite number, 0 or more"},
+		{empg(role, []int32{1, 0}, off, two, two, DefaultEMPG), "reference: spanIDs[0] = 1, want at most 0: spans are numbered in the order in which they begin"},
+		{empg(role, []int32{0, -1}, off, two, two, DefaultEMPG), "reference: spanIDs[1] = -1 at a response token, want its span"},
+		{empg([]Role{0, 1}, []int32{0, 1}, off, two, two, DefaultEMPG), "reference: spanIDs[0] = 0 is a span without response tokens"},
+		{empg(role, span, off, two, []float64{0, inf}, DefaultEMPG), "reference: advantages[1] = +Inf, want a finite number"},
+
+		{gtpo(two[:1], two, func(o *ShapingOptions) { o.Base = nan }), "reference: opt.Base = NaN, want a finite number, 0 or more"},
+		{gtpo(two[:1], two, func(o *ShapingOptions) { o.EntropyHigh = -1 }), "reference: opt.EntropyHigh = -1, want at least opt.EntropyLow = 0"},
+		{gtpo(two[:1], two, func(o *ShapingOptions) { o.Normalization = "both" }), `reference: opt.Normalization = "both", want "separate", "joint" or "none"`},
+		{gtpo(two[:1], two, func(o *ShapingOptions) { o.Scope = ScopeTrajectory }), `reference: opt.Scope = "trajectory", want "group" or "batch"`},
+		{gtpo([]float64{nan}, two, func(*ShapingOptions) {}), "reference: rewards[0] = NaN, want a finite number"},
+		{gtpo(two[:1], three, func(*ShapingOptions) {}), "reference: len(entropy) = 3, want 2 tokens"},
+		{mask(0), "reference: rho = 0, want above 0, up to 1"},
+		{mask(nan), "reference: rho = NaN, want above 0, up to 1"},
+
+		{policy(func(o *PolicyOptions) { o.Policy = "ppo" }), `reference: opt.Policy = "ppo", want "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv" or "vespo"`},
+		{policy(func(o *PolicyOptions) { o.Sequence = "" }), `reference: opt.Sequence = "", want "trajectory" or "span"`},
+		{policy(func(o *PolicyOptions) { o.Sequence = SequenceSpan }), "reference: len(spanIDs) = 0, want 2 tokens"},
+		{policy(func(o *PolicyOptions) { *o = DefaultSAPO; o.TauNeg = 0 }), "reference: opt.TauNeg = 0, want a finite number above 0"},
+		{policy(func(o *PolicyOptions) { *o = DefaultDPPOTV; o.RatioCap = inf }), "reference: opt.RatioCap = +Inf, want a finite number above 0"},
+		{policy(func(o *PolicyOptions) { *o = DefaultVESPO; o.PowerNeg = nan }), "reference: opt.PowerNeg = NaN, want a finite number"},
+		{policy(func(o *PolicyOptions) { o.Aggregation = "" }), `reference: opt.Aggregation = "", want "token_mean", "seq_mean_token_sum", "seq_mean_token_mean" or "seq_mean_token_sum_norm"`},
+
+		{second(RLOO(two, group)), "reference: len(groupIDs) = 1, want 2 trajectories"},
+		{second(GroupFilter([]float64{inf}, group)), "reference: rewards[0] = +Inf, want a finite number"},
+		{second(OverlongPenalty(role, off, 1, 2, 1)), "reference: maximum = 1, want at least buffer = 2"},
+		{second(OverlongPenalty(role, off, 1, 0, 1)), "reference: buffer = 0, want at least 1"},
+		{second(OverlongPenalty(role, off, 2, 1, -1)), "reference: penalty = -1, want a finite number, 0 or more"},
+		{second(ReinforcePlusPlusBaseline([]Role{0, 1}, off, two[:1], group)), "reference: role has 1 response tokens, want at least 2 to whiten"},
+		{second(RolloutCorrection(role, off, two, two, CorrectionOptions{Level: "span"})), `reference: opt.Level = "span", want "token", "sequence" or "geometric"`},
+		{second(RolloutCorrection(role, off, two, two, CorrectionOptions{Level: CorrectToken, Low: 2, High: 1})), "reference: opt.Low = 2 and opt.High = 1, want 0 <= Low <= High"},
+		{second(Reject(role, off, two, two, RejectTokenK1, 0, 2)), "reference: low = 0 and high = 2, want 0 < low <= high"},
+		{second(Reject(role, off, two, two, RejectSeqMaxK3, 0, nan)), "reference: high = NaN, want at least 0"},
+		{second(Reject(role, off, two, two, "seq_max_k1", 1, 2)), `reference: statistic = "seq_max_k1", want a measure of tokens or of trajectories such as "token_k1" or "seq_mean_k3"`},
+		{second(OffPolicyMask(role, off, two, two, two, nan)), "reference: delta = NaN, want a finite number"},
+		{second(KLRewards(role, off, two[:1], two, two, "k4", 0)), `reference: form = "k4", want "k1", "abs", "k2", "k3", "k1+", "abs+" or "k3+"`},
+		{second(ValueLoss(role, off, two, two, two, -1, TokenMean, 0)), "reference: clip = -1, want a finite number, 0 or more"},
+		{second(GiGPO(role, span, off, group, two[:1], nil, nil, DefaultGiGPO)), "reference: len(anchors) = 0, want 1 spans"},
+		{second(GiGPO(role, span, off, group, two[:1], group, two[:1], GiGPOOptions{Gamma: 2})), "reference: opt.Gamma = 2, want 0 to 1"},
 
 		{second(Bottleneck(role, off, group, two, two)), "reference: len(rewards) = 2, want 1 trajectories"},
 		{second(Bottleneck(role, off, group, two[:1], three)), "reference: len(energy) = 3, want 2 tokens"},

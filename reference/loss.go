@@ -19,20 +19,8 @@ const logRatioLimit = 20
 // where new - old is outside [-20, 20]. (verl: compute_policy_loss; the dual
 // clip is arXiv:1912.09729.)
 func Surrogate(logprob, oldLogprob, advantage, clipLow, clipHigh, dualClip float64) (l, derivative float64, clipped bool) {
-	diff := logprob - oldLogprob
-	rho := math.Exp(clamp(diff, -logRatioLimit, logRatioLimit))
-	L1 := -advantage * rho
-	L2 := -advantage * clamp(rho, 1-clipLow, 1+clipHigh)
-	l = max(L1, L2)
-	clipped = L2 > L1
-	dualClipped := advantage < 0 && dualClip > 0 && l > -advantage*dualClip
-	if dualClipped {
-		l = -advantage * dualClip
-	}
-	if clamped := diff < -logRatioLimit || diff > logRatioLimit; !clipped && !dualClipped && !clamped {
-		derivative = L1 // d rho / d new = rho
-	}
-	return l, derivative, clipped
+	rho, slope := Ratio(logprob, oldLogprob)
+	return ClippedRatio(rho, slope, advantage, clipLow, clipHigh, dualClip)
 }
 
 // An Aggregation turns the losses of the tokens into one number. The names and
@@ -93,17 +81,10 @@ func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weigh
 		checkAtLeast("opt.ClipLow", opt.ClipLow, 0),
 		checkAtLeast("opt.ClipHigh", opt.ClipHigh, 0),
 		checkAtLeast("opt.DualClip", opt.DualClip, 0),
-		checkAtLeast("opt.NormLength", opt.NormLength, 0),
+		checkAggregation(opt.Aggregation, opt.NormLength),
 	); err != nil {
 		return LossResult{}, err
 	}
-	switch opt.Aggregation {
-	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm:
-	default:
-		return LossResult{}, fmt.Errorf("reference: opt.Aggregation = %q, want %q, %q, %q or %q",
-			opt.Aggregation, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm)
-	}
-
 	loss := LossResult{Gradient: make([]float64, T)}
 	l := make([]float64, T)
 	derivative := make([]float64, T)
@@ -140,6 +121,15 @@ func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weigh
 	return loss, nil
 }
 
+func checkAggregation(aggregation Aggregation, normLength float64) error {
+	switch aggregation {
+	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm:
+		return checkAtLeast("opt.NormLength", normLength, 0)
+	}
+	return fmt.Errorf("reference: opt.Aggregation = %q, want %q, %q, %q or %q",
+		aggregation, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm)
+}
+
 // tokenScales returns the factor of each token by which an aggregation multiplies
 // w_t l_t before it sums over all response tokens.
 func tokenScales(role []Role, offsets []int64, weights []float64, opt LossOptions) []float64 {
@@ -170,7 +160,9 @@ func tokenScales(role []Role, offsets []int64, weights []float64, opt LossOption
 		for t := offsets[s]; t < offsets[s+1]; t++ {
 			switch opt.Aggregation {
 			case TokenMean:
-				scale[t] = 1 / total
+				if total != 0 {
+					scale[t] = 1 / total
+				}
 			case SeqMeanTokenSum:
 				scale[t] = 1 / float64(counting)
 			case SeqMeanTokenMean:
