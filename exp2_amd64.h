@@ -12,7 +12,7 @@
 	DATA          name<>+24(SB)/8, $((bits)<<32|(bits)); \
 	GLOBL         name<>(SB), RODATA|NOPTR, $32
 
-// The constants of kernels_portable.go, under the same names, as float32.
+// The constants of the portable kernels, under the same names, as float32.
 // TestConstantsAMD64 holds these bits against those of Go.
 VECTOR(exp2C5, 0x3aadfb33)
 VECTOR(exp2C4, 0x3c1e76a9)
@@ -23,9 +23,20 @@ VECTOR(magic, 0x4b400000)
 VECTOR(minY, 0xc2fa0000)
 VECTOR(maxY, 0x42f00000)
 VECTOR(log2E32, 0x3fb8aa3b)
+VECTOR(klC8, 0x37d00d01)
+VECTOR(klC7, 0x39500d01)
+VECTOR(klC6, 0x3ab60b61)
+VECTOR(klC5, 0x3c088889)
+VECTOR(klC4, 0x3d2aaaab)
+VECTOR(klC3, 0x3e2aaaab)
 
 // Other float32.
 VECTOR(one, 0x3f800000)
+VECTOR(half, 0x3f000000) // also klC2
+VECTOR(quarter, 0x3e800000)
+VECTOR(ten, 0x41200000)
+VECTOR(negOne, 0xbf800000)
+VECTOR(negFour, 0xc0800000)
 VECTOR(posInf, 0x7f800000)
 VECTOR(negInf, 0xff800000)
 VECTOR(minLogRatio, 0xc1a00000) // -20
@@ -53,10 +64,13 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define BFLOAT16 $const_DTypeBF16
 
 // Predicates of VCMPPS. VCMPPS LESS, b, a, dst is a < b.
-#define UNORDERED $3 // a or b is NaN
-#define LESS $17     // false for NaN
-#define NOT_LESS $21 // true for NaN
-#define GREATER $30  // false for NaN
+#define UNORDERED $3    // a or b is NaN
+#define SAME $8         // true for NaN
+#define DIFFERS $12     // false for NaN
+#define LESS $17        // false for NaN
+#define NOT_LESS $21    // true for NaN
+#define NOT_GREATER $26 // true for NaN
+#define GREATER $30     // false for NaN
 
 // Parts of a register and shuffles.
 #define UPPER_HALF $1         // of VEXTRACT
@@ -139,3 +153,17 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 	HORNER(C1, f, p); \
 	HORNER(ONE, f, p); \   // p = 2^f
 	SCALE(y, f, p)         // p = 2^f 2^(y-f)
+
+// FLUSH_AVX512 adds the 16 float32 of sum, whose lower half is low, to 16 float64 at
+// off(base).
+#define WHOLE0 Z0     // lanes 0 to 7, as float64
+#define WHOLE1 Z1     // lanes 8 to 15
+#define WHOLE1_LOW Y1 // where they come from
+#define FLUSH_AVX512(sum, low, base, off) \
+	VCVTPS2PD     low, WHOLE0; \                    // lanes 0 to 7 as float64
+	VEXTRACTF32X8 UPPER_HALF, sum, WHOLE1_LOW; \    // the upper half of sum
+	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \             // lanes 8 to 15 as float64
+	VADDPD        (off)(base), WHOLE0, WHOLE0; \    // what was there, plus lanes 0 to 7
+	VADDPD        (off+64)(base), WHOLE1, WHOLE1; \ // and plus lanes 8 to 15
+	VMOVUPD       WHOLE0, (off)(base); \
+	VMOVUPD       WHOLE1, (off+64)(base)

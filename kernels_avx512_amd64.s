@@ -145,9 +145,6 @@ loaded:
 // Between chunks these are free.
 #define ZERO Z0
 #define ALARM Z0
-#define WHOLE0 Z0 // lanes 0 to 7, as float64
-#define WHOLE1 Z1 // lanes 8 to 15
-#define WHOLE1_LOW Y1
 
 // HORNER4 is HORNER for four chunks.
 #define HORNER4(c) \
@@ -155,17 +152,6 @@ loaded:
 	HORNER(c, F1, P1); \
 	HORNER(c, F2, P2); \
 	HORNER(c, F3, P3)
-
-// FLUSH adds the 16 float32 of sum, whose lower half is low, to 16 float64 at
-// off(STATE).
-#define FLUSH(sum, low, off) \
-	VCVTPS2PD     low, WHOLE0; \                     // lanes 0 to 7 as float64
-	VEXTRACTF32X8 UPPER_HALF, sum, WHOLE1_LOW; \     // the upper half of sum
-	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \              // lanes 8 to 15 as float64
-	VADDPD        (off)(STATE), WHOLE0, WHOLE0; \    // what was there, plus lanes 0 to 7
-	VADDPD        (off+64)(STATE), WHOLE1, WHOLE1; \ // and plus lanes 8 to 15
-	VMOVUPD       WHOLE0, (off)(STATE); \
-	VMOVUPD       WHOLE1, (off+64)(STATE)
 
 // func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
 //
@@ -311,21 +297,21 @@ one_y:
 	JMP           one
 
 group_done:
-	VADDPS        GS, BS, BS                   // bs += gs
-	VADDPS        GT, BT, BT                   // bt += gt
+	VADDPS        GS, BS, BS                    // bs += gs
+	VADDPS        GT, BT, BT                    // bt += gt
 	TESTQ         BLOCK, BLOCK
-	JNE           group                        // next group of the block
-	VBROADCASTSS  rowState_alarm(STATE), ALARM // st.alarm
-	VCMPPS        GREATER, ALARM, BS, ABOVE    // bs > st.alarm
-	KORTESTW      ABOVE, ABOVE                 // in any lane?
-	JNE           alarm                        // the block is not added
-	FLUSH(BS, BS_LOW, rowState_s)              // st.s += bs
-	FLUSH(BT, BT_LOW, rowState_t)              // st.t += bt
+	JNE           group                         // next group of the block
+	VBROADCASTSS  rowState_alarm(STATE), ALARM  // st.alarm
+	VCMPPS        GREATER, ALARM, BS, ABOVE     // bs > st.alarm
+	KORTESTW      ABOVE, ABOVE                  // in any lane?
+	JNE           alarm                         // the block is not added
+	FLUSH_AVX512(BS, BS_LOW, STATE, rowState_s) // st.s += bs
+	FLUSH_AVX512(BT, BT_LOW, STATE, rowState_t) // st.t += bt
 	TESTQ         CHUNKS, CHUNKS
-	JGT           block                        // next block
-	JLT           done                         // the tail was taken
+	JGT           block                         // next block
+	JLT           done                          // the tail was taken
 	TESTQ         TAIL, TAIL
-	JNE           block                        // the tail is a block of its own
+	JNE           block                         // the tail is a block of its own
 
 done:
 	MOVQ          $-1, ret+48(FP)        // nothing stopped it

@@ -112,7 +112,7 @@ func klPortable(grad, logprobs, ref []float32, role []Role, q *klConsts, sum *la
 }
 
 // k3Term returns min(10, e^y - y - 1) with y = -x kept between -20 and 20, and its
-// derivative by x, which is 0 where y or the value was cut.
+// derivative by x, which is 0 where the value was cut: also wherever y was.
 func k3Term(x float32) (k, g float32) {
 	y := atMost(20, atLeast(-20, -x))
 	p := fma32(klC8, y, klC7)
@@ -131,9 +131,6 @@ func k3Term(x float32) (k, g float32) {
 	}
 	if k > 10 {
 		k, g = 10, 0
-	}
-	if x < -20 || x > 20 {
-		g = 0
 	}
 	return k, g
 }
@@ -164,11 +161,8 @@ func valueLossPortable(grad, values, old, returns []float32, role []Role, q *val
 			l = float32(0.5 * square)
 			g = d * q.scale
 			if clipped > square {
-				l = float32(0.5 * clipped)
+				l, g = float32(0.5*clipped), 0
 				sums.clipped++
-				if c < v || c > v {
-					g = 0
-				}
 			}
 		}
 		grad[i] = g

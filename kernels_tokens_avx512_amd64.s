@@ -149,9 +149,6 @@ weights_store:
 	RET
 
 #define GROUP_LEFT R8 // chunks left in the group
-#define WHOLE0 Z0     // lanes 0 to 7, as float64
-#define WHOLE1 Z1     // lanes 8 to 15
-#define WHOLE1_LOW Y1 // where they come from
 
 // FLUSH adds the 16 float32 of group, whose lower half is low, to the 16 float64
 // of total0 and total1, and empties group.
