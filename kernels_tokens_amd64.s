@@ -302,7 +302,8 @@ multiply:
 #define TOKENS R12 // all, less the masked
 #define CLIPPED_COUNT R13
 
-// Names that share a register follow each other. D is the log-ratio d, then dc.
+// Names that share a register follow each other. D is the log-ratio d.
+#define FLAT Y0       // where the gradient is 0
 #define POWER Y1      // log2 of rho
 #define L1 Y1
 #define G Y1          // what is left of l1 in the gradient
@@ -310,16 +311,13 @@ multiply:
 #define L2 Y2
 #define L Y2
 #define F Y3          // of exp2
-#define L3 Y3
-#define WEIGHT_NOW Y3
+#define L3 Y3         // then the loss with the dual clip
 #define MASKED Y3
 #define RHO Y4
 #define NO_ROLE Y4
-#define POSITIVE Y4   // where n > 0
 #define DUAL Y4       // where l3 is the loss
 #define NEG Y5        // n
-#define OVER Y5       // where l > l3
-#define FLAT Y6       // where the gradient is 0
+#define DC Y6
 #define CLIPPED Y7    // where l2 > l1
 #define MIN_D Y8
 #define MAX_D Y9
@@ -336,50 +334,48 @@ multiply:
 // SURROGATE8 does the 8 elements at off bytes of the float arrays and role bytes
 // of the roles, and adds to the groups of loss and logRatio.
 #define SURROGATE8(off, role, loss, ratio) \
-	VMOVUPS       off(NEW_PTR), D; \                  // logprobs
-	VSUBPS        off(OLD_PTR), D, D; \               // d = logprobs - old
-	VCMPPS        LESS, MIN_D, D, FLAT; \             // d < -20
-	VCMPPS        GREATER, MAX_D, D, CLIPPED; \       // d > 20, kept here for a moment
-	VORPS         CLIPPED, FLAT, FLAT; \              // the clamp moves d: no gradient
-	CLAMP(D, MIN_D, MAX_D); \                         // dc
-	VMULPS        log2E32<>(SB), D, POWER; \          // log2(rho) = dc * log2(e)
-	EXP2_AVX2(POWER, M, F, RHO); \                    // rho = e^dc
-	VMOVUPS       signBit<>(SB), NEG; \               // to change the sign
-	VXORPS        off(ADV_PTR), NEG, NEG; \           // n = -adv
-	VMULPS        RHO, NEG, L1; \                     // l1 = n*rho
-	CLAMP(RHO, LO, HI); \                             // clamp(rho, lo, hi)
-	VMULPS        RHO, NEG, L2; \                     // l2 = n*clamp(rho, lo, hi)
-	VCMPPS        GREATER, L1, L2, CLIPPED; \         // l2 > l1
-	VORPS         CLIPPED, FLAT, FLAT; \              // a clipped ratio has no gradient
-	VMAXPS        L1, L2, L; \                        // l, which is l1 if one is NaN
-	VMULPS        dual-64(SP), NEG, L3; \             // l3 = n*dual
-	VXORPS        POSITIVE, POSITIVE, POSITIVE; \     // 0, to compare with
-	VCMPPS        GREATER, POSITIVE, NEG, POSITIVE; \ // n > 0: a negative advantage
-	VCMPPS        GREATER, L3, L, OVER; \             // l > l3
-	VANDPS        OVER, POSITIVE, DUAL; \             // n > 0 && l > l3
-	VBLENDVPS     DUAL, L3, L, L; \                   // the dual clip
-	VORPS         DUAL, FLAT, FLAT; \                 // has no gradient
-	VANDNPS       L1, FLAT, G; \                      // g = l1, or 0
-	VMOVUPS       off(WEIGHT_PTR), WEIGHT_NOW; \      // w
-	VMULPS        L, WEIGHT_NOW, L; \                 // w*l
-	VMULPS        G, WEIGHT_NOW, G; \                 // w*g
-	VMULPS        scale-32(SP), G, G; \               // w*g*scale
-	VPMOVZXBD     role(ROLE_PTR), MASKED; \           // the roles of 8 tokens
-	VPXOR         NO_ROLE, NO_ROLE, NO_ROLE; \        // the masked role is 0
-	VPCMPEQD      NO_ROLE, MASKED, MASKED; \          // all ones where it is masked
-	VANDNPS       G, MASKED, G; \                     // masked tokens get 0
-	VMOVUPS       G, off(GRAD_PTR); \                 // grad
-	VANDNPS       CLIPPED, MASKED, CLIPPED; \         // counted where not masked
-	VMOVMSKPS     CLIPPED, BITS; \                    // a bit for each clipped token
-	POPCNTL       BITS, BITS; \                       // their number
-	ADDQ          BITS, CLIPPED_COUNT; \              // clipped++
-	VMOVMSKPS     MASKED, BITS; \                     // a bit for each masked token
-	POPCNTL       BITS, BITS; \                       // their number
-	SUBQ          BITS, TOKENS; \                     // off tokens, to which the loop adds 16
-	VANDNPS       D, MASKED, D; \                     // they add 0 to logRatio
-	VANDNPS       L, MASKED, L; \                     // and 0 to loss
-	VADDPS        L, loss, loss; \                    // loss += w*l
-	VADDPS        D, ratio, ratio                     // logRatio += dc
+	VMOVUPS       off(NEW_PTR), D; \              // logprobs
+	VSUBPS        off(OLD_PTR), D, D; \           // d = logprobs - old
+	VMAXPS        D, MIN_D, DC; \                 // not below -20
+	VMINPS        DC, MAX_D, DC; \                // dc, not above 20
+	VCMPPS        DIFFERS, D, DC, FLAT; \         // the clamp moves d: no gradient
+	VMULPS        log2E32<>(SB), DC, POWER; \     // log2(rho) = dc * log2(e)
+	EXP2_AVX2(POWER, M, F, RHO); \                // rho = e^dc
+	VMOVUPS       signBit<>(SB), NEG; \           // to change the sign
+	VXORPS        off(ADV_PTR), NEG, NEG; \       // n = -adv
+	VMULPS        RHO, NEG, L1; \                 // l1 = n*rho
+	CLAMP(RHO, LO, HI); \                         // clamp(rho, lo, hi)
+	VMULPS        RHO, NEG, L2; \                 // l2 = n*clamp(rho, lo, hi)
+	VCMPPS        GREATER, L1, L2, CLIPPED; \     // l2 > l1
+	VORPS         CLIPPED, FLAT, FLAT; \          // a clipped ratio has no gradient
+	VMAXPS        L1, L2, L; \                    // l, which is l1 if one is NaN
+	VMULPS        dual-64(SP), NEG, L3; \         // l3 = n*dual
+	VXORPS        DUAL, DUAL, DUAL; \             // 0, to compare with
+	VCMPPS        NOT_GREATER, DUAL, NEG, DUAL; \ // all ones, a NaN, but for negative advantages
+	VORPS         DUAL, L3, L3; \                 // l3, or that
+	VMINPS        L, L3, L3; \                    // n > 0 && l > l3 ? l3 : l
+	VCMPPS        DIFFERS, L, L3, DUAL; \         // the dual clip
+	VORPS         DUAL, FLAT, FLAT; \             // has no gradient
+	VANDNPS       L1, FLAT, G; \                  // g = l1, or 0
+	VMULPS        off(WEIGHT_PTR), L3, L; \       // w*l
+	VMULPS        off(WEIGHT_PTR), G, G; \        // w*g
+	VMULPS        scale-32(SP), G, G; \           // w*g*scale
+	VPMOVZXBD     role(ROLE_PTR), MASKED; \       // the roles of 8 tokens
+	VPXOR         NO_ROLE, NO_ROLE, NO_ROLE; \    // the masked role is 0
+	VPCMPEQD      NO_ROLE, MASKED, MASKED; \      // all ones where it is masked
+	VANDNPS       G, MASKED, G; \                 // masked tokens get 0
+	VMOVUPS       G, off(GRAD_PTR); \             // grad
+	VANDNPS       CLIPPED, MASKED, CLIPPED; \     // counted where not masked
+	VMOVMSKPS     CLIPPED, BITS; \                // a bit for each clipped token
+	POPCNTL       BITS, BITS; \                   // their number
+	ADDQ          BITS, CLIPPED_COUNT; \          // clipped++
+	VMOVMSKPS     MASKED, BITS; \                 // a bit for each masked token
+	POPCNTL       BITS, BITS; \                   // their number
+	SUBQ          BITS, TOKENS; \                 // off tokens, to which the loop adds 16
+	VANDNPS       DC, MASKED, DC; \               // they add 0 to logRatio
+	VANDNPS       L, MASKED, L; \                 // and 0 to loss
+	VADDPS        L, loss, loss; \                // loss += w*l
+	VADDPS        DC, ratio, ratio                // logRatio += dc
 
 // func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 //

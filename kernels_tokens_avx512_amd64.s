@@ -267,16 +267,19 @@ multiply:
 #define TOKENS R12
 #define CLIPPED_COUNT R13
 
-// D is the log-ratio d, then dc, and F is f of exp2.
+// D is the log-ratio d, and F is f of exp2.
+#define ROLE_LOW X0     // the roles, as bytes
 #define POWER Z2        // log2 of rho
-#define RHO Z3
+#define DC0 Z9          // of the first chunk of a pair
+#define RHO0 Z3
+#define DC1 Z31         // of the second
+#define RHO1 Z8
 #define NEG Z4          // n
 #define L1 Z5
 #define G Z5            // what is left of l1 in the gradient
 #define L2 Z6
 #define L Z7
-#define L3 Z8
-#define WEIGHT_NOW Z9
+#define L3 Z6
 #define LOSS Z10        // the groups
 #define RATIO Z11
 #define LOSS_LOW Y10    // their lower halves
@@ -293,11 +296,59 @@ multiply:
 #define LOG2E Z28
 #define SIGN Z29
 #define ZERO Z30
-#define RESPONSE K1     // tokens that are not masked
-#define FLAT K2         // where the gradient is 0
-#define ABOVE K3        // where d > 20
+#define RESPONSE0 K1    // tokens that are not masked
+#define FLAT0 K2        // where the gradient is 0
+#define RESPONSE1 K5
+#define FLAT1 K6
 #define CLIPPED K3      // where l2 > l1
 #define DUAL_CLIPPED K4 // where l3 is the loss
+
+// SURROGATE_RATIO sets rho to e^dc of the chunk at off bytes of the float arrays and roff
+// bytes of the roles.
+#define SURROGATE_RATIO(off, roff, dc, rho, response, flat) \
+	VMOVDQU       roff(ROLE_PTR), ROLE_LOW; \     // the roles of 16 tokens
+	VPTESTMB      ROLE_LOW, ROLE_LOW, response; \ // role is not masked, which is 0
+	VMOVUPS       off(NEW_PTR), D; \              // logprobs
+	VSUBPS        off(OLD_PTR), D, D; \           // d = logprobs - old
+	VMAXPS        D, MIN_D, dc; \                 // not below -20
+	VMINPS        dc, MAX_D, dc; \                // dc, not above 20
+	VCMPPS        DIFFERS, D, dc, flat; \         // the clamp moves d: no gradient
+	VMULPS        LOG2E, dc, POWER; \             // log2(rho) = dc * log2(e)
+	EXP2_AVX512(POWER, F, rho)                    // rho = e^dc
+
+// SURROGATE_LOSS does the rest for the chunk that is next.
+#define SURROGATE_LOSS(dc, rho, response, flat) \
+	VXORPS        (ADV_PTR), SIGN, NEG; \                       // n = -adv
+	VMULPS        rho, NEG, L1; \                               // l1 = n*rho
+	CLAMP(rho, LO, HI); \                                       // clamp(rho, lo, hi)
+	VMULPS        rho, NEG, L2; \                               // l2 = n*clamp(rho, lo, hi)
+	VCMPPS        GREATER, L1, L2, response, CLIPPED; \         // l2 > l1, counted where not masked
+	KORW          CLIPPED, flat, flat; \                        // a clipped ratio has no gradient
+	VMAXPS        L1, L2, L; \                                  // l, which is l1 if one is NaN
+	VMULPS        DUAL, NEG, L3; \                              // l3 = n*dual
+	VCMPPS        GREATER, ZERO, NEG, DUAL_CLIPPED; \           // n > 0: a negative advantage
+	VCMPPS        GREATER, L3, L, DUAL_CLIPPED, DUAL_CLIPPED; \ // and l > l3
+	VMOVAPS       L3, DUAL_CLIPPED, L; \                        // the dual clip
+	KORW          DUAL_CLIPPED, flat, flat; \                   // has no gradient
+	VMOVAPS       ZERO, flat, G; \                              // g = l1, or 0
+	VMULPS        (WEIGHT_PTR), L, L; \                         // w*l
+	VMULPS        (WEIGHT_PTR), G, G; \                         // w*g
+	VMULPS.Z      GRAD_SCALE, G, response, G; \                 // w*g*scale, 0 for masked tokens
+	VMOVUPS       G, (GRAD_PTR); \                              // grad
+	KMOVW         response, BITS; \                             // a bit for each token that is not masked
+	POPCNTL       BITS, BITS; \                                 // their number
+	ADDQ          BITS, TOKENS; \                               // tokens += that
+	KMOVW         CLIPPED, BITS; \                              // a bit for each clipped token
+	POPCNTL       BITS, BITS; \                                 // their number
+	ADDQ          BITS, CLIPPED_COUNT; \                        // clipped += that
+	VADDPS        L, LOSS, response, LOSS; \                    // loss += w*l, where not masked
+	VADDPS        dc, RATIO, response, RATIO; \                 // logRatio += dc, there
+	ADDQ          $CHUNK4, NEW_PTR; \                           // next chunk
+	ADDQ          $CHUNK4, OLD_PTR; \
+	ADDQ          $CHUNK4, ADV_PTR; \
+	ADDQ          STRIDE, WEIGHT_PTR; \                         // stride is 0 for sixteen ones
+	ADDQ          $CHUNK1, ROLE_PTR; \
+	ADDQ          $CHUNK4, GRAD_PTR
 
 // func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 //
@@ -310,6 +361,7 @@ multiply:
 //	where role is not masked: loss += w*l; logRatio += dc; grad = w*g*scale; else grad = 0
 //
 // The sums go to sums by groups of 8 chunks, as in expScaleAVX512.
+// Two chunks go through each part before the next part, so that their chains run abreast.
 TEXT ·surrogateAVX512(SB), NOSPLIT, $8-80
 	MOVQ          grad+0(FP), GRAD_PTR
 	MOVQ          logprobs+8(FP), NEW_PTR
@@ -342,58 +394,26 @@ TEXT ·surrogateAVX512(SB), NOSPLIT, $8-80
 	MOVQ          $GROUP_CHUNKS, left-8(SP)                                  // chunks left in the group
 
 surrogate:
-	VPMOVZXBD     (ROLE_PTR), ROLE                           // the roles of 16 tokens
-	VPTESTMD      ROLE, ROLE, RESPONSE                       // role is not masked, which is 0
-	VMOVUPS       (NEW_PTR), D                               // logprobs
-	VSUBPS        (OLD_PTR), D, D                            // d = logprobs - old
-	VCMPPS        LESS, MIN_D, D, FLAT                       // d < -20
-	VCMPPS        GREATER, MAX_D, D, ABOVE                   // d > 20
-	KORW          ABOVE, FLAT, FLAT                          // the clamp moves d: no gradient
-	CLAMP(D, MIN_D, MAX_D)                                   // dc
-	VMULPS        LOG2E, D, POWER                            // log2(rho) = dc * log2(e)
-	EXP2_AVX512(POWER, F, RHO)                               // rho = e^dc
-	VXORPS        (ADV_PTR), SIGN, NEG                       // n = -adv
-	VMULPS        RHO, NEG, L1                               // l1 = n*rho
-	CLAMP(RHO, LO, HI)                                       // clamp(rho, lo, hi)
-	VMULPS        RHO, NEG, L2                               // l2 = n*clamp(rho, lo, hi)
-	VCMPPS        GREATER, L1, L2, CLIPPED                   // l2 > l1
-	KORW          CLIPPED, FLAT, FLAT                        // a clipped ratio has no gradient
-	VMAXPS        L1, L2, L                                  // l, which is l1 if one is NaN
-	VMULPS        DUAL, NEG, L3                              // l3 = n*dual
-	VCMPPS        GREATER, ZERO, NEG, DUAL_CLIPPED           // n > 0: a negative advantage
-	VCMPPS        GREATER, L3, L, DUAL_CLIPPED, DUAL_CLIPPED // and l > l3
-	VMOVAPS       L3, DUAL_CLIPPED, L                        // the dual clip
-	KORW          DUAL_CLIPPED, FLAT, FLAT                   // has no gradient
-	VMOVAPS       ZERO, FLAT, G                              // g = l1, or 0
-	VMOVUPS       (WEIGHT_PTR), WEIGHT_NOW                   // w
-	VMULPS        L, WEIGHT_NOW, L                           // w*l
-	VMULPS        G, WEIGHT_NOW, G                           // w*g
-	VMULPS.Z      GRAD_SCALE, G, RESPONSE, G                 // w*g*scale, 0 for masked tokens
-	VMOVUPS       G, (GRAD_PTR)                              // grad
-	KANDW         RESPONSE, CLIPPED, CLIPPED                 // counted where not masked
-	KMOVW         RESPONSE, BITS                             // a bit for each token that is not masked
-	POPCNTL       BITS, BITS                                 // their number
-	ADDQ          BITS, TOKENS                               // tokens += that
-	KMOVW         CLIPPED, BITS                              // a bit for each clipped token
-	POPCNTL       BITS, BITS                                 // their number
-	ADDQ          BITS, CLIPPED_COUNT                        // clipped += that
-	VADDPS        L, LOSS, RESPONSE, LOSS                    // loss += w*l, where not masked
-	VADDPS        D, RATIO, RESPONSE, RATIO                  // logRatio += dc, there
-	ADDQ          $CHUNK4, NEW_PTR                           // next chunk
-	ADDQ          $CHUNK4, OLD_PTR
-	ADDQ          $CHUNK4, ADV_PTR
-	ADDQ          STRIDE, WEIGHT_PTR                         // stride is 0 for sixteen ones
-	ADDQ          $CHUNK1, ROLE_PTR
-	ADDQ          $CHUNK4, GRAD_PTR
-	DECQ          left-8(SP)
-	JNE           surrogate_next                             // the group is not full
-	FLUSH(LOSS, LOSS_LOW, LOSS_TOTAL0, LOSS_TOTAL1)          // the totals += the groups
+	SUBQ          $2, LEFT
+	JLT           surrogate_last
+	SURROGATE_RATIO(0, 0, DC0, RHO0, RESPONSE0, FLAT0)
+	SURROGATE_RATIO(CHUNK4, CHUNK1, DC1, RHO1, RESPONSE1, FLAT1)
+	SURROGATE_LOSS(DC0, RHO0, RESPONSE0, FLAT0)
+	SURROGATE_LOSS(DC1, RHO1, RESPONSE1, FLAT1)
+	SUBQ          $2, left-8(SP)
+	JNE           surrogate                         // the group is not full
+	FLUSH(LOSS, LOSS_LOW, LOSS_TOTAL0, LOSS_TOTAL1) // the totals += the groups
 	FLUSH(RATIO, RATIO_LOW, RATIO_TOTAL0, RATIO_TOTAL1)
-	MOVQ          $GROUP_CHUNKS, left-8(SP)                  // a new group
+	MOVQ          $GROUP_CHUNKS, left-8(SP)         // a new group
+	JMP           surrogate
 
-surrogate_next:
-	DECQ          LEFT
-	JNE           surrogate
+surrogate_last:
+	INCQ          LEFT                   // -1 if a chunk is left, else -2
+	JNE           surrogate_end
+	SURROGATE_RATIO(0, 0, DC0, RHO0, RESPONSE0, FLAT0)
+	SURROGATE_LOSS(DC0, RHO0, RESPONSE0, FLAT0)
+
+surrogate_end:
 	VMOVUPD       LOSS_TOTAL0, (surrogateSums_loss+laneSum_total)(SUMS)      // sums.loss
 	VMOVUPD       LOSS_TOTAL1, (surrogateSums_loss+laneSum_total+64)(SUMS)
 	VMOVUPS       LOSS, (surrogateSums_loss+laneSum_group)(SUMS)
