@@ -31,6 +31,9 @@ func goodTensors() []Tensor {
 		vector("token_ids", []int32{0, 1, 0, 1, 0, 1, 0}),
 		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"), floats("ref_entropy"),
 		floats("ref_logprobs"), floats("advantages"), floats("values"),
+		floats("rollout_logprobs"), floats("token_rewards"), floats("returns"), floats("new_values"),
+		vector("anchors", []int32{8, 9, 8}),
+		vector("span_rewards", []float32{0.5, 1.5, 2.5}),
 		{"logits", []int64{7, 2}, make([]float32, 14)},
 		{"ref_logits", []int64{7, 3}, make([]reweight.BF16, 21)},
 		{"old_logits", []int64{7, 2}, make([]reweight.F16, 14)},
@@ -66,7 +69,7 @@ func hostileBatches() []hostileFile {
 
 	// Wrong dtype and shape, for every tensor.
 	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
-	dtypes := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32"}
+	dtypes := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32", "anchors": "I32"}
 	for _, x := range goodTensors() {
 		shape, dtype := shapes[x.Name], dtypes[x.Name]
 		if shape == "" {
@@ -75,9 +78,16 @@ func hostileBatches() []hostileFile {
 		if dtype == "" {
 			dtype = "F32 or BF16 or F16"
 		}
-		if x.Name == "seq_offsets" || x.Name == "role" {
+		switch x.Name {
+		case "seq_offsets", "role":
 			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
-		} else {
+		case "anchors", "span_rewards":
+			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
+			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has 1 elements, want 3, one per span`, x.Name))
+			add(x.Name+" without spans", slices.DeleteFunc(goodTensors(), func(t Tensor) bool {
+				return t.Name == "span_ids" || t.Name != x.Name && (t.Name == "anchors" || t.Name == "span_rewards")
+			}), fmt.Sprintf(`%s has 3 elements, want none for tokens without span ids`, x.Name))
+		default:
 			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [1], want %s`, x.Name, shape))
 		}
 		if x.Name != "seq_offsets" {
@@ -346,6 +356,8 @@ func TestLayoutIsDocumented(t *testing.T) {
 			shape = "[S]"
 		case reweight.PerBoundary:
 			shape = "[S+1]"
+		case reweight.PerSpan:
+			shape = "[N]"
 		}
 		if line := fmt.Sprintf("\n| `%s` | %s | %s | ", a.Name, dtype, shape); !bytes.Contains(text, []byte(line)) {
 			t.Errorf("testdata/README.md lacks %q", line)

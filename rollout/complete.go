@@ -157,7 +157,7 @@ func (c *completer) turn(in *input) (*record, error) {
 	if err := c.complete(r); err != nil {
 		return nil, inContext(here, err)
 	}
-	return r, c.sameArrays(&r.Batch, reweight.PerToken, here)
+	return r, cmp.Or(c.sameArrays(&r.Batch, reweight.PerToken, here), c.sameArrays(&r.Batch, reweight.PerSpan, here))
 }
 
 // complete derives the arrays of a record's tokens that it lacks.
@@ -195,6 +195,9 @@ func (c *completer) complete(r *record) error {
 		deriveSpans(r)
 		c.note(Origin{Name: "span_ids", Kind: Derived, From: from}, 0)
 	}
+	if err := r.checkPerSpan(); err != nil {
+		return err
+	}
 	responses := 0
 	for _, role := range r.Role {
 		if role != reweight.RoleMasked {
@@ -224,7 +227,8 @@ func (c *completer) complete(r *record) error {
 	return nil
 }
 
-// checkLengths wants one element for each of n tokens in each array of tokens.
+// checkLengths wants one element for each of n tokens in each array of tokens, and no
+// element for spans if there is no token.
 func (r *record) checkLengths(n int) error {
 	check := func(name string, elements int) error {
 		switch {
@@ -236,7 +240,7 @@ func (r *record) checkLengths(n int) error {
 		return fmt.Errorf("%s has %d elements, want %d, one per token", name, elements, n)
 	}
 	for _, a := range r.Arrays() {
-		if a.Per == reweight.PerToken {
+		if a.Per == reweight.PerToken || a.Per == reweight.PerSpan && n == 0 {
 			if err := check(a.Name, a.Len()); err != nil {
 				return err
 			}
@@ -248,6 +252,18 @@ func (r *record) checkLengths(n int) error {
 	return cmp.Or(check("the texts of tokens", len(r.texts)), check("the list of the most likely tokens", len(r.top)))
 }
 
+// checkPerSpan wants one element for each span in each array of spans. A record can be
+// a turn, where reweight.Batch.Validate sees all turns of a trajectory only.
+func (r *record) checkPerSpan() error {
+	spans := int(countSpans(r.SpanIDs))
+	for _, a := range r.Arrays() {
+		if n := a.Len(); a.Per == reweight.PerSpan && n != 0 && n != spans {
+			return fmt.Errorf("%s has %d elements, want %d, one per span", a.Name, n, spans)
+		}
+	}
+	return nil
+}
+
 // checkLogprobs returns an error about the first response token with a number that is no
 // log-probability of a token that was sampled. Arrays in safetensors and npz files are as
 // somebody has computed them, and who reads them checks what it needs.
@@ -256,7 +272,7 @@ func (r *record) checkLogprobs() error {
 		return nil
 	}
 	for _, a := range r.Arrays() {
-		if a.Statistic != reweight.StatisticLogprob || a.Len() == 0 {
+		if a.Statistic != reweight.StatisticLogprob && a.Field != "RolloutLogprobs" || a.Len() == 0 {
 			continue
 		}
 		for t, l := range *a.Data.(*[]float32) {
@@ -381,7 +397,7 @@ func repeated(before, turn *record) int {
 // cut removes the first n tokens of a turn that has no rewards.
 func (r *record) cut(n int) {
 	r.SeqOffsets = []int64{0, int64(n), int64(r.Tokens())}
-	r.Batch = trajectory(&r.Batch, 1)
+	r.Batch = trajectory(&r.Batch, 1, 0, countSpans(r.SpanIDs))
 	r.texts = r.texts[min(n, len(r.texts)):]
 }
 
@@ -459,7 +475,7 @@ func digest(text string) [16]byte {
 // sameArrays wants those arrays of b that have elements of the unit to be like those of
 // the trajectories before.
 func (c *completer) sameArrays(b *reweight.Batch, unit reweight.Unit, here string) error {
-	if unit == reweight.PerToken && b.Tokens() == 0 {
+	if unit == reweight.PerToken && b.Tokens() == 0 || unit == reweight.PerSpan && countSpans(b.SpanIDs) == 0 {
 		return nil
 	}
 	for i, a := range b.Arrays() {

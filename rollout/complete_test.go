@@ -168,6 +168,43 @@ func TestTurns(t *testing.T) {
 
 // Of the turns of a trajectory some may have logprobs, and in the others old_logprobs
 // stand for them.
+func TestSpansOfTurns(t *testing.T) {
+	spans := func(anchors []int32, rewards ...float32) func(*record) {
+		return func(r *record) { r.Anchors, r.SpanRewards = anchors, rewards }
+	}
+	s := sourceOf(t, Options{}, []*record{
+		turnOf("ab", "c", ofTrajectory("1"), spans([]int32{7}, 0.5)),
+		turnOf("abcd", "ef", ofTrajectory("1"), spans([]int32{-3}, 1.5)), // repeats the turn before
+		turnOf("g", "", ofTrajectory("1")),                               // has no span
+		turnOf("", "h", ofTrajectory("1"), spans([]int32{7}, 2.5)),
+		turnOf("i", ""),
+		turnOf("i", "j", spans([]int32{8}, 3.5)),
+	})
+	b, err := s.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(b.Anchors, []int32{7, -3, 7, 8}) || !slices.Equal(b.SpanRewards, []float32{0.5, 1.5, 2.5, 3.5}) {
+		t.Errorf("anchors %v, rewards %v", b.Anchors, b.SpanRewards)
+	}
+	for _, c := range []struct {
+		first, second func(*record)
+		want          string
+	}{
+		{spans([]int32{1, 2}, 1), spans(nil, 1), "a:1: anchors has 2 elements, want 1, one per span"},
+		{spans([]int32{1}, 1), spans([]int32{1}, 1, 2), "a:2: span_rewards has 2 elements, want 1, one per span"},
+		{spans([]int32{1}, 1), spans([]int32{1}), "a:2: span_rewards is missing, but it is there at a:1"},
+		{spans(nil, 1), spans([]int32{1}, 1), "a:2: anchors is there, but it is missing at a:1"},
+	} {
+		wantError(t, sourceOf(t, Options{}, []*record{turnOf("a", "b", ofTrajectory("1"), c.first), turnOf("", "c", ofTrajectory("1"), c.second)}), c.want)
+	}
+	wantError(t, sourceOf(t, Options{}, []*record{{Batch: reweight.Batch{SpanRewards: []float32{1}}}}),
+		"a:1: span_rewards has 1 elements, but neither role nor a mask of the response tokens has any")
+}
+
 func TestLogprobsOfTurns(t *testing.T) {
 	for first, want := range [][]float32{{0, -1, 0, -0.5, -1.5}, {-0.5, -1.5, -0.5, 0, -1}} {
 		turns := []*record{turnOf("a", "b", ofTrajectory("1")), turnOf("", "c", ofTrajectory("1")), turnOf("d", "e", ofTrajectory("1"))}

@@ -148,8 +148,8 @@ func (f fields) String() string {
 func (f fields) lacksMask() error {
 	arrays := new(reweight.Batch).Arrays()
 	ours := slices.ContainsFunc(arrays[:], func(a reweight.Array) bool {
-		// Other things than trajectories have advantages too.
-		return a.Per == reweight.PerToken && a.Field != "Advantages" && f[a.Name]
+		// Other things than trajectories have advantages and returns too.
+		return a.Per == reweight.PerToken && a.Field != "Advantages" && a.Field != "Returns" && f[a.Name]
 	})
 	if !ours {
 		return nil

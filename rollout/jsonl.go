@@ -12,7 +12,7 @@ import (
 
 // Our own JSONL has one trajectory on each line, as an object with these fields:
 //
-//	the Name of an array of tokens in reweight.Batch.Arrays: a list of numbers
+//	the Name of an array of tokens or spans in reweight.Batch.Arrays: a list of numbers
 //	mask                              in place of role: which tokens are the response's
 //	texts                             of the tokens: a list of strings
 //	reward, group_id, trajectory_id   a number, and ids that are texts or numbers
@@ -20,7 +20,7 @@ import (
 // role or mask must be there. A field that is null is absent.
 
 // WriteJSONL writes a trajectory as a line of JSON, which Open reads: each array of
-// tokens is a list under its Name in reweight.Batch.Arrays, and reward, group_id and texts
+// tokens or spans is a list under its Name in reweight.Batch.Arrays, and reward, group_id and texts
 // are those of the trajectory. Every number is read back as the same float32, and a NaN as
 // a NaN. A trajectory with logits is an error: they need a file of safetensors.
 func WriteJSONL(w io.Writer, t *Trajectory) error {
@@ -45,7 +45,7 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 				return strconv.AppendInt(line, int64(role), 10)
 			})
 		case *[]int32:
-			if a.Per == reweight.PerToken {
+			if a.Per != reweight.PerTrajectory {
 				line = appendList(line, a.Name, *data, func(line []byte, i int32) []byte {
 					return strconv.AppendInt(line, int64(i), 10)
 				})
@@ -53,7 +53,7 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 				line = strconv.AppendInt(appendName(line, "group_id"), int64((*data)[0]), 10)
 			}
 		case *[]float32:
-			if a.Per == reweight.PerToken {
+			if a.Per != reweight.PerTrajectory {
 				line = appendList(line, a.Name, *data, jsonscan.AppendFloat)
 			} else {
 				line = jsonscan.AppendFloat(appendName(line, "reward"), (*data)[0])

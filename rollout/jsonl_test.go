@@ -59,25 +59,34 @@ func TestJSONLRoundTrip(t *testing.T) {
 		for range n {
 			want.Role = append(want.Role, reweight.Role(rapid.IntRange(0, 2).Draw(t, "role")))
 		}
+		spans := 0
+		if rapid.Bool().Draw(t, "spans") {
+			r := &record{Batch: want.Batch}
+			deriveSpans(r)
+			want.SpanIDs, spans = r.SpanIDs, int(countSpans(r.SpanIDs))
+		}
 		for _, a := range want.Arrays() {
 			if !rapid.Bool().Draw(t, a.Name) {
 				continue
 			}
 			switch data := a.Data.(type) {
 			case *[]float32:
-				if a.Per == reweight.PerToken {
+				switch a.Per {
+				case reweight.PerToken:
 					*data = drawFloats(t, a.Name, n)
-				} else {
+				case reweight.PerSpan:
+					*data = drawFloats(t, a.Name, spans)
+				default:
 					*data = []float32{rapid.Float32().Draw(t, a.Name)}
 				}
 			case *[]int32:
-				if a.Field == "TokenIDs" {
+				switch a.Field {
+				case "TokenIDs":
 					*data = rapid.SliceOfN(rapid.Int32(), n, n).Draw(t, a.Name)
+				case "Anchors":
+					*data = rapid.SliceOfN(rapid.Int32(), spans, spans).Draw(t, a.Name)
 				}
 			}
-		}
-		if rapid.Bool().Draw(t, "spans") {
-			deriveSpans(&record{Batch: want.Batch})
 		}
 		if rapid.Bool().Draw(t, "texts") {
 			want.Texts = rapid.SliceOfN(rapid.String(), n, n).Draw(t, "texts")
@@ -175,10 +184,10 @@ func TestParseLine(t *testing.T) {
 		{"element", parseJSONL, "\n{\"role\":[0,1],\n\"entropy\":[0,{}]}", "f:3: entropy[1] is an object, want a number"},
 
 		{"padding", parseNeMoRL, `{` + nemo + `,"idx":0,"rewards":[0.5],"advantages":[[1,2,3]],"prev_logprobs":[[0,-1,0]],"generation_logprobs":[[0,-2,0]]}`,
-			"ids=[7 8] mask=[false true] reward=[0.5] old=[0 -1] advantages=[1 2] dropped=[generation_logprobs idx]"},
+			"ids=[7 8] mask=[false true] reward=[0.5] old=[0 -1] rollout=[0 -2] advantages=[1 2] dropped=[idx]"},
 		{"placeholders", parseNeMoRL, `{` + nemo + `,"prev_logprobs":[[0,0,0]],"generation_logprobs":[[0,-2,0]]}`,
-			"ids=[7 8] mask=[false true] old=[0 -2] dropped=[prev_logprobs] warnings=1"},
-		{"no prev", parseNeMoRL, `{` + nemo + `,"generation_logprobs":[[0,-2,0]]}`, "ids=[7 8] mask=[false true] old=[0 -2]"},
+			"ids=[7 8] mask=[false true] old=[0 -2] rollout=[0 -2] dropped=[prev_logprobs] warnings=1"},
+		{"no prev", parseNeMoRL, `{` + nemo + `,"generation_logprobs":[[0,-2,0]]}`, "ids=[7 8] mask=[false true] old=[0 -2] rollout=[0 -2]"},
 		{"filtered", parseNeMoRL, `{` + nemo + `,"rewards":[],"filtered_rewards":[0.25]}`, "ids=[7 8] mask=[false true] reward=[0.25] dropped=[rewards]"},
 		{"sample mask", parseNeMoRL, `{` + nemo + `,"sample_loss_mask":[0.0],"rewards":[1]}`, "ids=[7 8] mask=[false false] reward=[1] warnings=1"},
 		{"half a sample", parseNeMoRL, `{` + nemo + `,"sample_loss_mask":[0.5]}`, "ids=[7 8] mask=[false true] warnings=1"},
@@ -226,6 +235,7 @@ func describe(r *record) string {
 	add("group", r.group)
 	add("trajectory", r.trajectory)
 	add("old", r.OldLogprobs)
+	add("rollout", r.RolloutLogprobs)
 	add("logprobs", r.Logprobs)
 	add("entropy", r.Entropy)
 	add("advantages", r.Advantages)
@@ -297,6 +307,7 @@ func TestTrainerFiles(t *testing.T) {
 		for i := range tr.Advantages {
 			tr.Advantages[i] = (tr.Rewards[0] - 0.3) / 0.7
 		}
+		tr.RolloutLogprobs = tr.Logprobs
 		// The file's roles, but for a turn that the game rejected: a tag comes twice in it.
 		r := record{Batch: reweight.Batch{TokenIDs: tr.TokenIDs}, mask: mask(tr)}
 		if err := deriveRoles(&r, &tags); err != nil {
@@ -310,7 +321,7 @@ func TestTrainerFiles(t *testing.T) {
 		line           func(i int, tr *Trajectory) string
 		dropped        string
 	}{
-		{"NeMo-RL train_data", "role group_ids rewards span_ids token_ids old_logprobs advantages", func(i int, tr *Trajectory) string {
+		{"NeMo-RL train_data", "role group_ids rewards span_ids token_ids old_logprobs rollout_logprobs advantages", func(i int, tr *Trajectory) string {
 			bits := make([]int, tr.Tokens())
 			for t, response := range mask(tr) {
 				if response {
@@ -319,9 +330,9 @@ func TestTrainerFiles(t *testing.T) {
 			}
 			return pythonLine(", ", "content", []string{"text"}, "rewards", tr.Rewards, "input_lengths", []int{tr.Tokens()},
 				"token_ids", padded(tr.TokenIDs, longest, 0), "token_loss_mask", padded(bits, longest, 0), "sample_loss_mask", []float32{1},
-				"advantages", padded(tr.Advantages, longest, 0), "generation_logprobs", padded(tr.Logprobs, longest, 0),
+				"advantages", padded(tr.Advantages, longest, 0), "generation_logprobs", padded(tr.RolloutLogprobs, longest, 0),
 				"prev_logprobs", padded(tr.OldLogprobs, longest, 0), "idx", i)
-		}, "content generation_logprobs idx"},
+		}, "content idx"},
 		{"prime-rl token_exports", "role group_ids span_ids token_ids entropy old_logprobs logprobs advantages", func(i int, tr *Trajectory) string {
 			return pythonLine(",", "schema_version", 1, "step", 7, "rank", 0, "micro_step", 0, "micro_sequence_idx", i, "export_sequence_idx", i, "env_name", "frozenlake",
 				"token_ids", tr.TokenIDs, "position_ids", tr.TokenIDs, "loss_mask", mask(tr), "advantages", tr.Advantages,
@@ -329,7 +340,7 @@ func TestTrainerFiles(t *testing.T) {
 				"log_importance_ratio", tr.Entropy, "importance_ratio", tr.Entropy, "prob_delta", tr.Entropy, "is_masked", mask(tr),
 				"is_masked_high", nulls(tr), "is_masked_low", nulls(tr), "rl_weights", nulls(tr), "ce_weights", nulls(tr), "ref_kl_weights", nulls(tr))
 		}, "ce_weights env_name export_sequence_idx importance_ratio is_masked is_masked_high is_masked_low log_importance_ratio micro_sequence_idx micro_step mismatch_kl position_ids prob_delta rank ref_kl_weights schema_version step"},
-		{"JSONL", "role group_ids rewards span_ids token_ids ref_energy entropy old_logprobs logprobs ref_logprobs advantages", func(i int, tr *Trajectory) string {
+		{"JSONL", "role group_ids rewards span_ids token_ids ref_energy entropy old_logprobs logprobs ref_logprobs rollout_logprobs advantages", func(i int, tr *Trajectory) string {
 			var line bytes.Buffer
 			if err := WriteJSONL(&line, tr); err != nil {
 				t.Fatal(err)

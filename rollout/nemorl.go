@@ -18,7 +18,6 @@ type nemoSample struct {
 	sampleMask float32
 	rewards    []float32 // of the field rewards
 	filtered   []float32 // of filtered_rewards
-	generation []float32 // generation_logprobs
 }
 
 func isNeMoRL(f fields) bool { return f.has("token_ids", "token_loss_mask", "input_lengths") }
@@ -62,7 +61,7 @@ func (n *nemoSample) field(s *jsonscan.Scanner, name []byte) error {
 	case "prev_logprobs":
 		return only(s, func() (err error) { n.OldLogprobs, err = s.Floats(nil); return err })
 	case "generation_logprobs":
-		return only(s, func() (err error) { n.generation, err = s.Floats(nil); return err })
+		return only(s, func() (err error) { n.RolloutLogprobs, err = s.Floats(nil); return err })
 	case "rewards":
 		return ifGiven(s, func() (err error) { n.rewards, err = s.Floats(nil); return err })
 	case "filtered_rewards":
@@ -106,7 +105,7 @@ func (n *nemoSample) cut() error {
 		n    int
 	}{
 		{"token_ids", len(n.TokenIDs)}, {"token_loss_mask", len(n.mask)}, {"advantages", len(n.Advantages)},
-		{"prev_logprobs", len(n.OldLogprobs)}, {"generation_logprobs", len(n.generation)},
+		{"prev_logprobs", len(n.OldLogprobs)}, {"generation_logprobs", len(n.RolloutLogprobs)},
 	} {
 		if list.n != 0 && int64(list.n) < n.length {
 			return fmt.Errorf("%s[0] has %d elements, want at least the %d of input_lengths", list.name, list.n, n.length)
@@ -114,7 +113,7 @@ func (n *nemoSample) cut() error {
 	}
 	n.padding = int(max(0, int64(max(len(n.TokenIDs), len(n.mask)))-n.length))
 	n.TokenIDs, n.mask = cutTo(n.TokenIDs, n.length), cutTo(n.mask, n.length)
-	n.Advantages, n.OldLogprobs, n.generation = cutTo(n.Advantages, n.length), cutTo(n.OldLogprobs, n.length), cutTo(n.generation, n.length)
+	n.Advantages, n.OldLogprobs, n.RolloutLogprobs = cutTo(n.Advantages, n.length), cutTo(n.OldLogprobs, n.length), cutTo(n.RolloutLogprobs, n.length)
 	return nil
 }
 
@@ -142,18 +141,16 @@ func (n *nemoSample) setRewards() error {
 }
 
 // setLogprobs chooses prev_logprobs, which the trainer computed before its first update,
-// as the old policy's. They are all 0 where the trainer was told not to compute them.
+// as the old policy's. They are all 0 where the trainer was told not to compute them:
+// generation_logprobs, those of the engine that sampled, then stand for them as well.
 func (n *nemoSample) setLogprobs() {
 	absent := len(n.OldLogprobs) == 0
 	placeholders := !absent && !slices.ContainsFunc(n.OldLogprobs, func(l float32) bool { return l != 0 }) &&
-		slices.ContainsFunc(n.generation, func(l float32) bool { return l != 0 })
+		slices.ContainsFunc(n.RolloutLogprobs, func(l float32) bool { return l != 0 })
 	if !absent && !placeholders {
-		if n.generation != nil {
-			n.dropped = append(n.dropped, "generation_logprobs")
-		}
 		return
 	}
-	n.OldLogprobs = n.generation
+	n.OldLogprobs = n.RolloutLogprobs
 	if placeholders {
 		n.dropped = append(n.dropped, "prev_logprobs")
 		n.warnings = append(n.warnings, "prev_logprobs is 0 everywhere in some samples, as NeMo-RL writes it with force_on_policy_ratio: their old_logprobs are generation_logprobs.")

@@ -213,11 +213,13 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 			width = 1
 		case x.Per == reweight.PerTrajectory:
 			want = []int64{S}
+		case x.Per == reweight.PerSpan: // how many there are is known in the end
+			want = []int64{anySize}
 		case logits:
 			want = []int64{T, anySize}
 			width = min(int64(array.dtype.size), 4)
 		}
-		same := func(got, want int64) bool { return got == want || want == anySize && got > 0 }
+		same := func(got, want int64) bool { return got == want || want == anySize && (got > 0 || !logits) }
 		if !slices.EqualFunc(array.shape, want, same) {
 			return fmt.Errorf("%s has the shape %s, want %s", x.Name, shapeString(array.shape), shapeString(want))
 		}
@@ -230,7 +232,10 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 			}
 			width *= array.shape[1]
 		}
-		if x.Per == reweight.PerToken {
+		if x.Per == reweight.PerSpan && array.shape[0] > 0 && a.arrays["span_ids"] == nil {
+			return fmt.Errorf("%s has %d elements, want none for tokens without span ids", x.Name, array.shape[0])
+		}
+		if x.Per != reweight.PerTrajectory { // a token has one span at most
 			perToken += width
 		}
 	}
@@ -253,6 +258,11 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 
 func (a *arraysReader) next() (*record, error) {
 	if a.trajectory == len(a.offsets)-1 {
+		for _, x := range new(reweight.Batch).Arrays() {
+			if from := a.arrays[x.Name]; x.Per == reweight.PerSpan && from != nil && from.shape[0] != int64(a.spans) {
+				return nil, fmt.Errorf("%s: %s has %d elements, want %d, one per span", a.name, x.Name, from.shape[0], a.spans)
+			}
+		}
 		for _, x := range a.arrays {
 			if err := x.end(); err != nil {
 				return nil, inContext(a.name, err)
@@ -278,13 +288,28 @@ func (a *arraysReader) next() (*record, error) {
 	return r, nil
 }
 
-// read reads the arrays per token of the next trajectory.
+// read reads the arrays per token and per span of the next trajectory.
 func (a *arraysReader) read(r *record) error {
 	n := a.offsets[a.trajectory+1] - a.offsets[a.trajectory]
+	if err := a.readUnit(r, reweight.PerToken, n); err != nil {
+		return err
+	}
+	first := a.spans
+	if err := a.renumber(r); err != nil {
+		return err
+	}
+	return a.readUnit(r, reweight.PerSpan, int64(a.spans-first))
+}
+
+// readUnit reads the next n elements of the arrays that have one for each of the unit.
+func (a *arraysReader) readUnit(r *record, unit reweight.Unit, n int64) error {
 	for _, x := range r.Arrays() {
 		from := a.arrays[x.Name]
-		if from == nil {
+		if from == nil || x.Per != unit {
 			continue
+		}
+		if unit == reweight.PerSpan && n > from.shape[0]-from.at {
+			return fmt.Errorf("%s has %d elements, want at least %d, one per span", x.Name, from.shape[0], a.spans)
 		}
 		var err error
 		switch data := x.Data.(type) {
@@ -295,13 +320,9 @@ func (a *arraysReader) read(r *record) error {
 				*data, err = readIntegers[reweight.Role](from, n, 0, int64(reweight.RoleAction))
 			}
 		case *[]int32:
-			if x.Per == reweight.PerToken {
-				*data, err = readIntegers[int32](from, n, math.MinInt32, math.MaxInt32)
-			}
+			*data, err = readIntegers[int32](from, n, math.MinInt32, math.MaxInt32)
 		case *[]float32:
-			if x.Per == reweight.PerToken {
-				*data, err = from.readFloats(n)
-			}
+			*data, err = from.readFloats(n)
 		case *reweight.Logits:
 			data.Vocab = int(from.shape[1])
 			if from.dtype.size == 2 {
@@ -318,24 +339,20 @@ func (a *arraysReader) read(r *record) error {
 			r.warnings = append(r.warnings, fmt.Sprintf("%s has the dtype %s, and some of its elements were rounded to float32.", x.Name, from.dtype))
 		}
 	}
-	return a.renumber(r)
+	return nil
 }
 
 // renumber numbers the spans of a trajectory from 0.
 func (a *arraysReader) renumber(r *record) error {
 	first := a.spans
 	for t, id := range r.SpanIDs {
-		if id < -1 || id >= 0 && id < first {
-			return fmt.Errorf("span_ids[%d] is %d, want -1 or at least %d: spans are numbered in the order in which they appear, each in one trajectory", a.offsets[a.trajectory]+int64(t), id, first)
+		if id < -1 || id >= 0 && id < first || id > a.spans || id == math.MaxInt32 {
+			return fmt.Errorf("span_ids[%d] is %d, want -1 or %d to %d: spans are numbered in the order in which they appear, each in one trajectory",
+				a.offsets[a.trajectory]+int64(t), id, first, a.spans)
 		}
 		if id >= 0 {
 			r.SpanIDs[t] = id - first
-			if id >= a.spans {
-				if id == math.MaxInt32 {
-					return fmt.Errorf("span_ids[%d] is %d, want less", a.offsets[a.trajectory]+int64(t), id)
-				}
-				a.spans = id + 1
-			}
+			a.spans = max(a.spans, id+1)
 		}
 	}
 	return nil

@@ -50,14 +50,17 @@ func (s *batchReader) next() (*record, error) {
 	if s.trajectory == s.batch.Trajectories() {
 		return nil, io.EOF
 	}
-	r := &record{Batch: trajectory(s.batch, s.trajectory), origins: s.origins}
+	end := s.spans
+	if ids := s.batch.SpanIDs; len(ids) != 0 {
+		end = max(end, countSpans(ids[s.batch.SeqOffsets[s.trajectory]:s.batch.SeqOffsets[s.trajectory+1]]))
+	}
+	r := &record{Batch: trajectory(s.batch, s.trajectory, s.spans, end), origins: s.origins}
 	if len(s.batch.GroupIDs) != 0 {
 		r.group = strconv.Itoa(int(s.batch.GroupIDs[s.trajectory]))
 	}
 	if s.trajectory == 0 {
 		r.dropped = s.dropped
 	}
-	end := max(s.spans, countSpans(r.SpanIDs))
 	if s.spans != 0 && len(r.SpanIDs) != 0 { // else they are numbered from 0 already
 		r.SpanIDs = slices.Clone(r.SpanIDs)
 		renumberSpans(r.SpanIDs, -s.spans)
@@ -79,9 +82,10 @@ func (f *File) otherTensors() []string {
 	return others
 }
 
-// trajectory returns the arrays of one trajectory of b. They alias those of b. SeqOffsets
-// and GroupIDs are not set, and the spans keep their numbers.
-func trajectory(b *reweight.Batch, s int) reweight.Batch {
+// trajectory returns the arrays of one trajectory of b, which has the spans from firstSpan
+// to before lastSpan. They alias those of b. SeqOffsets and GroupIDs are not set, and the
+// spans keep their numbers.
+func trajectory(b *reweight.Batch, s int, firstSpan, lastSpan int32) reweight.Batch {
 	begin, end := int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1])
 	var t reweight.Batch
 	to := t.Arrays()
@@ -90,8 +94,11 @@ func trajectory(b *reweight.Batch, s int) reweight.Batch {
 			continue
 		}
 		first, last := begin, end
-		if from.Per == reweight.PerTrajectory {
+		switch from.Per {
+		case reweight.PerTrajectory:
 			first, last = s, s+1
+		case reweight.PerSpan:
+			first, last = int(firstSpan), int(lastSpan)
 		}
 		switch data := from.Data.(type) {
 		case *[]reweight.Role:

@@ -137,8 +137,8 @@ type Trajectory struct {
 
 // Next returns the next trajectory, or io.EOF after the last. Its slices are the
 // caller's, except that those of a safetensors file alias the file (see OpenFile) until
-// the source is closed, and that Logprobs can be the slice OldLogprobs. After an error,
-// every further call returns it.
+// the source is closed, and that Logprobs, OldLogprobs and RolloutLogprobs can be one
+// slice. After an error, every further call returns it.
 func (s *Source) Next() (*Trajectory, error) {
 	var t *Trajectory
 	if s.err == nil {

@@ -58,7 +58,7 @@ func TestSafetensorsSource(t *testing.T) {
 			if err := next.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			part := trajectory(want, i)
+			part := partOf(want, i)
 			part.SeqOffsets, part.GroupIDs = []int64{0, int64(part.Tokens())}, []int32{want.GroupIDs[i]}
 			part.SpanIDs = next.SpanIDs
 			if !reflect.DeepEqual(next.Batch, part) || next.Group != fmt.Sprint(want.GroupIDs[i]) || next.File != path || next.Line != 0 {
@@ -239,14 +239,10 @@ var fileFormats = []fileFormat{
 	{".jsonl", false, func(t testing.TB, b *reweight.Batch) []byte {
 		var out bytes.Buffer
 		for s := range b.Trajectories() {
-			next := &Trajectory{Batch: trajectory(b, s), Group: fmt.Sprint(b.GroupIDs[s])}
+			next := &Trajectory{Batch: partOf(b, s), Group: fmt.Sprint(b.GroupIDs[s])}
 			next.SeqOffsets, next.GroupIDs = []int64{0, int64(next.Tokens())}, b.GroupIDs[s:s+1]
 			next.SpanIDs = slices.Clone(next.SpanIDs)
-			spans := int32(0)
-			for _, id := range b.SpanIDs[:b.SeqOffsets[s]] {
-				spans = max(spans, id+1)
-			}
-			renumberSpans(next.SpanIDs, -spans)
+			renumberSpans(next.SpanIDs, -spansBefore(b, s))
 			if err := WriteJSONL(&out, next); err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +267,7 @@ func TestSplitFiles(t *testing.T) {
 			end := first + rapid.IntRange(1, S-first).Draw(r, "trajectories in a file")
 			part := reweight.Batch{SeqOffsets: []int64{0}}
 			for s := first; s < end; s++ {
-				next := trajectory(want, s)
+				next := partOf(want, s)
 				next.SeqOffsets = []int64{want.SeqOffsets[s+1] - want.SeqOffsets[first]}
 				next.GroupIDs = want.GroupIDs[min(s, len(want.GroupIDs)):min(s+1, len(want.GroupIDs))]
 				appendArrays(&part, &next)
@@ -279,13 +275,7 @@ func TestSplitFiles(t *testing.T) {
 			if part.Tokens() == 0 { // no file has no tokens
 				r.Skip()
 			}
-			if len(part.SpanIDs) != 0 {
-				spans := int32(0)
-				for _, id := range want.SpanIDs[:want.SeqOffsets[first]] {
-					spans = max(spans, id+1)
-				}
-				renumberSpans(part.SpanIDs, -spans)
-			}
+			renumberSpans(part.SpanIDs, -spansBefore(want, first))
 			first = end
 			f := rapid.SampledFrom(fileFormats).Filter(func(f fileFormat) bool {
 				return f.logits || part.Logits.Rows()+part.RefLogits.Rows()+part.OldLogits.Rows() == 0
@@ -329,6 +319,16 @@ func TestSplitFiles(t *testing.T) {
 	})
 }
 
+// partOf returns trajectory s of the batch, whose spans keep their numbers.
+func partOf(b *reweight.Batch, s int) reweight.Batch {
+	return trajectory(b, s, spansBefore(b, s), spansBefore(b, s+1))
+}
+
+// spansBefore returns the number of spans before trajectory s.
+func spansBefore(b *reweight.Batch, s int) int32 {
+	return countSpans(b.SpanIDs[:min(b.SeqOffsets[s], int64(len(b.SpanIDs)))])
+}
+
 // drawBatch draws a batch that has those arrays which would be derived.
 func drawBatch(t *rapid.T) *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
@@ -362,8 +362,12 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 	}
 	logits := rapid.Bool().Draw(t, "with logits")
 	for _, a := range b.Arrays() {
-		if _, is := a.Data.(*reweight.Logits); a.Per != reweight.PerToken || a.Len() != 0 || is && !logits {
+		if _, is := a.Data.(*reweight.Logits); a.Per != reweight.PerToken && a.Per != reweight.PerSpan || a.Len() != 0 || is && !logits {
 			continue
+		}
+		n := T
+		if a.Per == reweight.PerSpan {
+			n = int(spans)
 		}
 		always := a.Name == "logprobs" // would be made of old_logprobs
 		if !always && !rapid.Bool().Draw(t, a.Name) {
@@ -371,9 +375,12 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 		}
 		switch data := a.Data.(type) {
 		case *[]int32:
-			*data = make([]int32, T)
+			*data = make([]int32, n)
+			if a.Field == "Anchors" {
+				*data = rapid.SliceOfN(rapid.Int32(), n, n).Draw(t, a.Name)
+			}
 		case *[]float32:
-			*data = rapid.SliceOfN(rapid.Float32Range(-100, 0), T, T).Draw(t, a.Name)
+			*data = rapid.SliceOfN(rapid.Float32Range(-100, 0), n, n).Draw(t, a.Name)
 		case *reweight.Logits:
 			data.Vocab = rapid.IntRange(1, 3).Draw(t, "vocab")
 			n := T * data.Vocab
@@ -542,6 +549,11 @@ func TestSourceErrors(t *testing.T) {
 		{"good", map[string][]byte{"a.jsonl": lines, "b.jsonl.gz": gzipped(t, lines), "b2.jsonl": []byte("\ufeff" + good), "c.safetensors": binary, "d.safetensors.zst": zstandard(t, binary), "e.jsonl": nil}, ""},
 		{"value", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, "-1", `"x"`, 1))}, `/a.jsonl:2: old_logprobs[1] is "x", want a number`},
 		{"logprob", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, "-1", "-9999", 1))}, "/a.jsonl:2: old_logprobs[1] is -9999 at a response token, which stands for a value that is missing"},
+		{"anchors", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, `"g"`, `"g", "anchors": [1, 2]`, 1))}, "/a.jsonl:2: anchors has 2 elements, want 1, one per span"},
+		{"anchors in some lines", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, `"g"`, `"g", "anchors": [1]`, 1))}, "/a.jsonl:2: anchors is there, but it is missing at "},
+		{"token rewards", map[string][]byte{"a.jsonl": []byte(strings.Replace(good, `"g"`, `"g", "token_rewards": [1]`, 1))}, "/a.jsonl:1: token_rewards has 1 elements, want 2, one per token"},
+		{"logprob of the engine", map[string][]byte{"a.jsonl": []byte(strings.Replace(good, `"g"`, `"g", "rollout_logprobs": [0, "NaN"]`, 1))},
+			"/a.jsonl:1: rollout_logprobs[1] is NaN at a response token, want a finite log-probability"},
 		{"line cut off", map[string][]byte{"a.jsonl": lines[:len(lines)-20]}, "/a.jsonl:2: "},
 		{"gzip cut off", map[string][]byte{"a.jsonl.gz": gzipped(t, lines)[:70]}, "/a.jsonl.gz: the gzip data is cut off"},
 		{"Zstandard cut off", map[string][]byte{"a.jsonl.zst": zstandard(t, lines)[:70]}, "/a.jsonl.zst: the Zstandard data is cut off"},

@@ -33,7 +33,7 @@ type Writer struct {
 
 	tokens, spans int64
 	trajectories  int
-	before        [reweight.PerBoundary + 1]location // the last trajectory with elements of this unit
+	before        [reweight.PerSpan + 1]location // the last trajectory with elements of this unit
 
 	err error // of every further call
 }
@@ -65,7 +65,8 @@ func NewWriter(path string) (*Writer, error) {
 
 // Add appends a trajectory. Its spans are numbered from 0, and Add numbers them on from
 // those before. All trajectories must have the same arrays, and logits of one format and
-// vocabulary; one without tokens has no arrays of tokens. After an error every further
+// vocabulary; one without tokens has no arrays of tokens, and one without spans none of
+// spans. After an error every further
 // call returns it, and the files of the Writer are gone.
 func (w *Writer) Add(t *Trajectory) error {
 	if w.err != nil {
@@ -107,7 +108,7 @@ func (w *Writer) add(t *Trajectory) error {
 	}
 	b.SpanIDs = w.ids
 	for i, a := range b.Arrays() {
-		if a.Per == reweight.PerToken && T == 0 {
+		if a.Per == reweight.PerToken && T == 0 || a.Per == reweight.PerSpan && spans == w.spans {
 			continue
 		}
 		if err := w.append(&w.arrays[i], a, here); err != nil {
@@ -117,6 +118,9 @@ func (w *Writer) add(t *Trajectory) error {
 	w.before[reweight.PerTrajectory], w.before[reweight.PerBoundary] = here, here
 	if T > 0 {
 		w.before[reweight.PerToken] = here
+	}
+	if spans > w.spans {
+		w.before[reweight.PerSpan] = here
 	}
 	w.tokens += int64(T)
 	w.trajectories++
@@ -128,8 +132,11 @@ func (w *Writer) add(t *Trajectory) error {
 // elements of that unit if there are any.
 func (w *Writer) append(to **spool, a reweight.Array, here location) error {
 	seen := int64(w.trajectories)
-	if a.Per == reweight.PerToken {
+	switch a.Per {
+	case reweight.PerToken:
 		seen = w.tokens
+	case reweight.PerSpan:
+		seen = w.spans
 	}
 	n, s := a.Len(), *to
 	switch {

@@ -27,6 +27,10 @@ func trajectories(b *reweight.Batch) []*Trajectory {
 	spans := int32(0)
 	for s := range b.Trajectories() {
 		begin, end := b.SeqOffsets[s], b.SeqOffsets[s+1]
+		first, last := spans, spans
+		if b.SpanIDs != nil {
+			last = max(first, countSpans(b.SpanIDs[begin:end]))
+		}
 		t := &Trajectory{File: "x.jsonl", Line: s + 1}
 		to := t.Arrays()
 		for i, a := range b.Arrays() {
@@ -40,16 +44,22 @@ func trajectories(b *reweight.Batch) []*Trajectory {
 				t.SeqOffsets = []int64{0, end - begin}
 			case *[]int32:
 				dst := to[i].Data.(*[]int32)
-				if a.Per == reweight.PerTrajectory {
+				switch a.Per {
+				case reweight.PerTrajectory:
 					*dst = (*from)[s : s+1]
-				} else {
+				case reweight.PerSpan:
+					*dst = (*from)[first:last]
+				default:
 					*dst = slices.Clone((*from)[begin:end])
 				}
 			case *[]float32:
 				dst := to[i].Data.(*[]float32)
-				if a.Per == reweight.PerTrajectory {
+				switch a.Per {
+				case reweight.PerTrajectory:
 					*dst = (*from)[s : s+1]
-				} else {
+				case reweight.PerSpan:
+					*dst = (*from)[first:last]
+				default:
 					*dst = (*from)[begin:end]
 				}
 			case *reweight.Logits:
@@ -65,13 +75,8 @@ func trajectories(b *reweight.Batch) []*Trajectory {
 				}
 			}
 		}
-		first := spans
-		for i, id := range t.SpanIDs {
-			if id >= 0 {
-				spans = max(spans, id+1)
-				t.SpanIDs[i] -= first
-			}
-		}
+		renumberSpans(t.SpanIDs, -first)
+		spans = last
 		all = append(all, t)
 	}
 	return all
@@ -171,15 +176,15 @@ func TestWriterRandom(t *testing.T) {
 			}
 			switch dst := a.Data.(type) {
 			case *[]int32:
-				n := T
-				if a.Per == reweight.PerTrajectory {
-					n = S
-				}
+				n := map[reweight.Unit]int{reweight.PerToken: T, reweight.PerTrajectory: S, reweight.PerSpan: int(span)}[a.Per]
 				*dst = rapid.SliceOfN(rapid.Int32Range(0, 2), n, n).Draw(t, "ids")
 			case *[]float32:
-				if a.Per == reweight.PerToken {
+				switch a.Per {
+				case reweight.PerToken:
 					*dst = floats(T)
-				} else {
+				case reweight.PerSpan:
+					*dst = floats(int(span))
+				default:
 					*dst = make([]float32, S)
 				}
 			case *reweight.Logits:
@@ -195,7 +200,7 @@ func TestWriterRandom(t *testing.T) {
 			}
 		}
 		if rapid.Bool().Draw(t, "without spans") {
-			b.SpanIDs = nil
+			b.SpanIDs, b.Anchors, b.SpanRewards = nil, nil, nil
 		}
 		expectStream(t, path, b, nil)
 	})
@@ -216,6 +221,8 @@ func TestWriterErrors(t *testing.T) {
 		{func(a, b *Trajectory) { a.File, b.File, b.GroupIDs = "", "", nil }, "trajectory 1: group_ids is missing, but it is there at trajectory 0"},
 		{func(a, b *Trajectory) { b.File, b.Line, b.GroupIDs = "b\n", 0, nil }, `"b\n": trajectory 1: group_ids is missing, but it is there at x.jsonl:1`},
 		{func(a, b *Trajectory) { b.Entropy = b.Entropy[1:] }, "x.jsonl:2: entropy has "},
+		{func(a, b *Trajectory) { b.Anchors = make([]int32, 100) }, "x.jsonl:2: anchors has 100 elements, want "},
+		{func(a, b *Trajectory) { a.SpanRewards = make([]float32, countSpans(a.SpanIDs)) }, "x.jsonl:2: span_rewards is missing, but it is there at x.jsonl:1"},
 		{func(a, b *Trajectory) { b.Rewards = []float32{1, 2} }, "x.jsonl:2: rewards has 2 elements, want "},
 		{func(a, b *Trajectory) { b.SeqOffsets = []int64{0, 1, int64(b.Tokens())} }, "x.jsonl:2: seq_offsets is of 2 trajectories, want 1"},
 		{func(a, b *Trajectory) { b.SpanIDs[len(b.SpanIDs)-1] = 100 }, "x.jsonl:2: span_ids["},

@@ -120,6 +120,84 @@ func TestConvertRoundTrip(t *testing.T) {
 	}
 }
 
+// TestEveryArray: a file with all arrays but logits goes through every format and through
+// two files, and no bit changes; the other commands read it.
+func TestEveryArray(t *testing.T) {
+	dir := t.TempDir()
+	tensors := embedded(t)
+	T := int64(0)
+	spans := int64(0)
+	has := map[string]bool{}
+	for _, x := range tensors {
+		has[x.Name] = true
+		switch x.Name {
+		case "role":
+			T = x.Shape[0]
+		case "span_ids":
+			spans = int64(slices.Max(x.Data.([]int32))) + 1
+		}
+	}
+	for _, a := range new(reweight.Batch).Arrays() {
+		n := map[reweight.Unit]int64{reweight.PerToken: T, reweight.PerSpan: spans}[a.Per]
+		x := rollout.Tensor{Name: a.Name, Shape: []int64{n}}
+		switch a.Data.(type) {
+		case *[]float32:
+			numbers := make([]float32, n)
+			for i := range numbers {
+				numbers[i] = -float32(i) / 7
+			}
+			x.Data = numbers
+		case *[]int32:
+			numbers := make([]int32, n)
+			for i := range numbers {
+				numbers[i] = int32(i * 7919)
+			}
+			x.Data = numbers
+		default:
+			continue
+		}
+		if !has[a.Name] {
+			tensors = append(tensors, x)
+		}
+	}
+	if !has["span_ids"] || len(tensors) != 20 {
+		t.Fatalf("%d arrays", len(tensors))
+	}
+	in := write(t, tensors)
+	path := func(name string) string { return filepath.Join(dir, name) }
+	from := in
+	for _, to := range []string{"a.npz", "a.jsonl.zst", "b.npz", "a.safetensors"} {
+		convert(t, from, path(to))
+		from = path(to)
+	}
+	expectArrays(t, batchOf(t, from), batchOf(t, in))
+
+	// The first 16 trajectories as one file and the others as another.
+	convert(t, in, path("all.jsonl"))
+	text, err := os.ReadFile(path("all.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.Collect(bytes.Lines(text))
+	for name, part := range map[string][][]byte{"1.jsonl": lines[:16], "2.jsonl": lines[16:]} {
+		if err := os.WriteFile(path(name), bytes.Join(part, nil), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	convert(t, path("1.jsonl"), path("1.npz"))
+	convert(t, path("1.npz"), path("2.jsonl"), path("joined.safetensors"))
+	expectArrays(t, batchOf(t, path("joined.safetensors")), batchOf(t, in))
+
+	for _, command := range [][]string{
+		{"reweight", in}, {"reweight", "-o", path("scored.jsonl"), path("1.jsonl")}, {"show", in}, {"score", "partial", "-o", path("partial"), path("1.npz")},
+	} {
+		var stdout, stderr bytes.Buffer
+		if status := run(t.Context(), command, &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+			t.Errorf("bench %q: status %d: %s", command, status, stderr.String())
+		}
+	}
+}
+
 // TestConvertJSON: the same for programs, of two files that are one batch.
 func TestConvertJSON(t *testing.T) {
 	dir := t.TempDir()

@@ -66,6 +66,16 @@ class Batch:
     ref_entropy: float32 [T], entropy of the frozen reference.
     advantages: float32 [T].
     values: float32 [T], of the critic.
+
+    These are for files only (see reweight.rollout); no function of this package reads them:
+
+    rollout_logprobs: float32 [T], log-probability of the sampled token, by the engine that
+        sampled.
+    token_rewards: float32 [T], reward of each token.
+    returns: float32 [T], what the critic is to predict.
+    new_values: float32 [T], of the current critic; values is then the old one.
+    anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
+    span_rewards: float32 [N], reward of each span.
     """
 
     role: ArrayLike
@@ -82,6 +92,12 @@ class Batch:
     ref_entropy: Optional[ArrayLike] = None
     advantages: Optional[ArrayLike] = None
     values: Optional[ArrayLike] = None
+    rollout_logprobs: Optional[ArrayLike] = None
+    token_rewards: Optional[ArrayLike] = None
+    returns: Optional[ArrayLike] = None
+    new_values: Optional[ArrayLike] = None
+    anchors: Optional[ArrayLike] = None
+    span_rewards: Optional[ArrayLike] = None
 
 
 class Bound(NamedTuple):

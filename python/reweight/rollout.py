@@ -19,7 +19,7 @@ from typing import Any, Dict, List, Sequence, Union
 
 import numpy as np
 
-from ._arrays import I32, I64, as_numpy, check, view
+from ._arrays import F32, I32, I64, as_numpy, check, view
 from ._errors import InputError
 from .batch import Batch, bind, roles_from_mask, spans_from_mask
 
@@ -28,6 +28,16 @@ __all__ = ["from_slime", "from_verl", "load", "save"]
 PathLike = Union[str, "os.PathLike[str]"]
 
 _FIELDS = [field.name for field in fields(Batch)]
+
+# Fields that no scheme reads, and their types.
+_PER_TOKEN = {
+    "token_ids": (I32, I64),
+    "rollout_logprobs": (F32,),
+    "token_rewards": (F32,),
+    "returns": (F32,),
+    "new_values": (F32,),
+}
+_PER_SPAN = {"anchors": (I32,), "span_rewards": (F32,)}
 
 
 def save(path: PathLike, batch: Batch) -> None:
@@ -39,13 +49,21 @@ def save(path: PathLike, batch: Batch) -> None:
     Raises InputError, a ValueError, or TypeError, naming the field, if an array has another
     shape or type than the field's, before anything is written.
     """
+    given = [name for name in _FIELDS if getattr(batch, name, None) is not None]
     names = ["seq_offsets"]
-    names += [n for n in _FIELDS if n not in ("role", "seq_offsets", "token_ids") and getattr(batch, n, None) is not None]
+    names += [n for n in given if n not in ("role", "seq_offsets") and n not in _PER_TOKEN and n not in _PER_SPAN]
     bound = bind(batch, *names)
     found = dict(zip(names, bound.arrays), role=bound.role)
-    if batch.token_ids is not None:
-        found["token_ids"] = view("token_ids", batch.token_ids, (I32, I64))
-        check("token_ids", found["token_ids"], bound.shape, "token", bound.role, "role")
+    for name in given:
+        if name in _PER_TOKEN:
+            found[name] = view(name, getattr(batch, name), _PER_TOKEN[name])
+            check(name, found[name], bound.shape, "token", bound.role, "role")
+        elif name in _PER_SPAN:
+            if batch.span_ids is None:
+                raise InputError(name, "is set, want None for tokens without span_ids")
+            spans = int(as_numpy(found["span_ids"]).max(initial=-1)) + 1
+            found[name] = view(name, getattr(batch, name), _PER_SPAN[name])
+            check(name, found[name], (spans,), "span", bound.role, "role")
     arrays: Dict[str, Any] = {name: as_numpy(array).reshape(-1) for name, array in found.items()}
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="reweight-", suffix=".tmp")
@@ -87,8 +105,8 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
     with a fraction since PyTorch 2.
 
     open_tag and close_tag are the token ids of the tags of an action: see roles_from_mask.
-    old_logprobs are slime's log_probs, or where it has not computed them those of the
-    engine, rollout_log_probs. Samples of one prompt are a group.
+    rollout_logprobs are slime's rollout_log_probs, those of the engine, and old_logprobs are
+    its log_probs, or where it has not computed them those of the engine as well. Samples of one prompt are a group.
 
     Raises InputError if the file is another one, and pickle.UnpicklingError if it holds
     more than numbers, texts, lists, dicts and tensors.
@@ -138,6 +156,8 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
         ref_logprobs=packed("ref_log_probs"),
         advantages=packed("advantages"),
         values=packed("values"),
+        rollout_logprobs=packed("rollout_log_probs"),
+        returns=packed("returns"),
     )
 
 
@@ -156,7 +176,8 @@ def from_verl(data: Any, *, open_tag: Sequence[int] = (), close_tag: Sequence[in
 
     responses and response_mask must be there. The rewards are the sums of
     token_level_scores, and trajectories of one uid are a group; old_log_probs,
-    ref_log_prob, entropys, advantages and values are taken where they are there.
+    ref_log_prob, entropys, advantages, values, rollout_log_probs, token_level_rewards (as
+    token_rewards) and returns are taken where they are there.
     """
     tensors = data.batch
     for name in ("responses", "response_mask"):
@@ -182,4 +203,7 @@ def from_verl(data: Any, *, open_tag: Sequence[int] = (), close_tag: Sequence[in
         ref_logprobs=floats("ref_log_prob"),
         advantages=floats("advantages"),
         values=floats("values"),
+        rollout_logprobs=floats("rollout_log_probs"),
+        token_rewards=floats("token_level_rewards"),
+        returns=floats("returns"),
     )

@@ -4,6 +4,7 @@ import os
 import pickle
 import tempfile
 import unittest
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -46,6 +47,35 @@ class Files(TestCase):
         self.assertBits(batch.seq_offsets, np.array([0, 3, 6]))
         self.assertBits(batch.token_ids, ids.reshape(-1))
         self.assertBits(batch.rewards, rewards)
+
+    def test_every_field(self):
+        def floats(n):
+            return np.linspace(-1, 1, n, dtype=np.float32)
+
+        arrays = {
+            "role": np.array([0, 1, 1, 2], np.uint8),
+            "seq_offsets": np.array([0, 2, 4]),
+            "group_ids": np.array([3, 3], np.int32),
+            "rewards": floats(2),
+            "span_ids": np.array([-1, 0, 1, 1], np.int32),
+            "token_ids": np.array([1, 2, 3, 4], np.int32),
+            "anchors": np.array([7, -7], np.int32),
+            "span_rewards": floats(2),
+        }
+        for field in fields(reweight.Batch):
+            arrays.setdefault(field.name, floats(4))
+        reweight.rollout.save(self.path, reweight.Batch(**arrays))
+        batch = reweight.rollout.load(self.path)
+        for name, want in arrays.items():
+            self.assertBits(getattr(batch, name), want, name)
+        for name, value, problem in (
+            ("anchors", np.zeros(3, np.int32), "anchors has the shape [3], want [2], one element per span"),
+            ("returns", floats(5), "returns has the shape [5], want [4], one element per token"),
+            ("span_ids", None, "anchors is set, want None for tokens without span_ids"),
+        ):
+            with self.assertRaises(reweight.InputError) as caught:
+                reweight.rollout.save(self.path, reweight.Batch(**dict(arrays, **{name: value})))
+            self.assertEqual(str(caught.exception), problem)
 
     @needs_torch
     def test_tensors(self):
@@ -158,6 +188,7 @@ class Trainers(TestCase):
         torch.save({"rollout_id": 3, "samples": samples}, self.path)
         batch = reweight.rollout.from_slime(self.path, **TAGS)
         self.check(batch, "old_logprobs")
+        self.assertBits(batch.rollout_logprobs, batch.old_logprobs)
         self.assertIsNone(batch.entropy)
         for sample in samples:
             del sample["group_index"]  # equal prompts are a group
@@ -165,7 +196,8 @@ class Trainers(TestCase):
         self.check(reweight.rollout.from_slime(self.path, **TAGS), "old_logprobs")
 
     def test_slime_train_data(self):
-        fields = {"log_probs": "old_logprobs", "ref_log_probs": "ref_logprobs", "entropy": "entropy"}
+        names = {"log_probs": "old_logprobs", "ref_log_probs": "ref_logprobs", "entropy": "entropy", "returns": "returns"}
+        self.rollouts.returns = self.rollouts.old_logprobs * 2
         samples = []
         for i, row in enumerate(adapter_rollouts.rows(self.rollouts, self.rollouts.token_ids)):
             sample = {
@@ -176,11 +208,13 @@ class Trainers(TestCase):
                 "rollout_log_probs": torch.zeros(len(row) - self.prompts[i]),
                 "rollout_position": i,
             }
-            for theirs, ours in fields.items():
+            for theirs, ours in names.items():
                 sample[theirs] = torch.from_numpy(self.responses(ours)[i])
             samples.append(sample)
         torch.save({"format_version": 2, "samples": samples, "dp_shards": [{"rank": 0}]}, self.path)
-        self.check(reweight.rollout.from_slime(self.path, **TAGS), *fields.values())
+        batch = reweight.rollout.from_slime(self.path, **TAGS)
+        self.check(batch, *names.values())
+        self.assertFalse(batch.rollout_logprobs.any())
 
     def test_slime_refused(self):
         sample = {"tokens": [1, 2, 3], "response_length": 2, "reward": 1.0, "rollout_log_probs": [-1.0, -2.0]}
@@ -234,6 +268,9 @@ class Trainers(TestCase):
             "response_mask": mask,
             "old_log_probs": tensor("old_logprobs").bfloat16(),
             "entropys": tensor("entropy"),
+            "rollout_log_probs": tensor("logprobs"),
+            "token_level_rewards": scores / 2,
+            "returns": scores * 2,
             "token_level_scores": scores,
         }
         uids = np.array([f"prompt {g}" for g in r.group_ids], object)
@@ -245,6 +282,9 @@ class Trainers(TestCase):
         self.assertBits(batch.rewards, torch.from_numpy(r.rewards.copy()))
         self.assertBits(batch.entropy, tensors["entropys"])
         self.assertBits(batch.old_logprobs, tensors["old_log_probs"].float())
+        self.assertBits(batch.rollout_logprobs, tensors["rollout_log_probs"])
+        self.assertBits(batch.token_rewards, tensors["token_level_rewards"])
+        self.assertBits(batch.returns, tensors["returns"])
         self.assertIsNone(batch.values)
         path = self.path.replace(".pt", ".npz")
         reweight.rollout.save(path, batch)
