@@ -20,9 +20,11 @@ import (
 // role or mask must be there. A field that is null is absent.
 
 // WriteJSONL writes a trajectory as a line of JSON, which Open reads: each array of
-// tokens or spans is a list under its Name in reweight.Batch.Arrays, and reward, group_id and texts
-// are those of the trajectory. Every number is read back as the same float32, and a NaN as
-// a NaN. A trajectory with logits is an error: they need a file of safetensors.
+// tokens or spans is a list under its Name in reweight.Batch.Arrays, and reward, group_id
+// and texts are those of the trajectory. group_id is Group, or the number in GroupIDs if
+// there is no Group or it was made by counting. Every number is read back as the same
+// float32, and a NaN as a NaN. A trajectory with logits is an error: they need a file of
+// safetensors.
 func WriteJSONL(w io.Writer, t *Trajectory) error {
 	b := t.Batch
 	if n := b.Trajectories(); n != 1 {
@@ -33,6 +35,10 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 	}
 	if n := len(t.Texts); n != 0 && n != b.Tokens() {
 		return fmt.Errorf("texts has %d elements, want %d, one per token", n, b.Tokens())
+	}
+	group := t.Group
+	if t.LocalGroup { // in the other formats it has only its number too
+		group = ""
 	}
 	line := []byte{'{'}
 	for _, a := range b.Arrays() {
@@ -49,7 +55,7 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 				line = appendList(line, a.Name, *data, func(line []byte, i int32) []byte {
 					return strconv.AppendInt(line, int64(i), 10)
 				})
-			} else if t.Group == "" {
+			} else if group == "" {
 				line = strconv.AppendInt(appendName(line, "group_id"), int64((*data)[0]), 10)
 			}
 		case *[]float32:
@@ -62,8 +68,8 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 			return fmt.Errorf("%s cannot be written as JSON: use safetensors", a.Name)
 		}
 	}
-	if t.Group != "" {
-		line = jsonscan.AppendString(appendName(line, "group_id"), t.Group)
+	if group != "" {
+		line = jsonscan.AppendString(appendName(line, "group_id"), group)
 	}
 	if len(t.Texts) != 0 {
 		line = appendList(line, "texts", t.Texts, jsonscan.AppendString)

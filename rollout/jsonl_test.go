@@ -134,6 +134,8 @@ func TestWriteJSONL(t *testing.T) {
 		{func(*Trajectory) {}, `{"role":[0,1,2],"group_id":4,"reward":0.5,"span_ids":[-1,0,0],"logprobs":["NaN",-0.1,"-Infinity"]}` + "\n"},
 		{func(t *Trajectory) { t.Group, t.Texts = "a\"b", []string{"x", "\n", "y"} },
 			`{"role":[0,1,2],"reward":0.5,"span_ids":[-1,0,0],"logprobs":["NaN",-0.1,"-Infinity"],"group_id":"a\"b","texts":["x","\n","y"]}` + "\n"},
+		{func(t *Trajectory) { t.Group, t.LocalGroup, t.Logprobs = "a.jsonl: group 4", true, nil },
+			`{"role":[0,1,2],"group_id":4,"reward":0.5,"span_ids":[-1,0,0]}` + "\n"},
 		{func(t *Trajectory) { t.Batch = reweight.Batch{SeqOffsets: []int64{0, 0}} }, `{"role":[]}` + "\n"},
 		{func(t *Trajectory) { t.SeqOffsets = []int64{0, 1, 3} }, "seq_offsets is of 2 trajectories, want 1"},
 		{func(t *Trajectory) { t.SeqOffsets = nil }, "seq_offsets is of 0 trajectories, want 1"},

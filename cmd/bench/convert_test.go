@@ -228,6 +228,29 @@ func TestConvertJSON(t *testing.T) {
 	}
 }
 
+// TestConvertGroupSize: groups made by counting have the same numbers in every format.
+func TestConvertGroupSize(t *testing.T) {
+	dir := t.TempDir()
+	second := write(t, embedded(t))
+	for _, name := range []string{"a.safetensors", "a.npz", "a.jsonl"} {
+		path := filepath.Join(dir, name)
+		convert(t, "-group-size", "16", lake("frozenlake-small.safetensors"), second, path)
+		want := slices.Concat(slices.Repeat([]int32{0}, 16), slices.Repeat([]int32{1}, 16), slices.Repeat([]int32{2}, 16), slices.Repeat([]int32{3}, 16))
+		if got := batchOf(t, path).GroupIDs; !slices.Equal(got, want) {
+			t.Errorf("%s has the groups %d", name, got)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "a.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range slices.Collect(bytes.Lines(text)) {
+		if want := fmt.Sprintf(`"group_id":%d,`, i/16); !bytes.Contains(line, []byte(want)) {
+			t.Errorf("line %d lacks %s", i+1, want)
+		}
+	}
+}
+
 // TestConvertMetadata: the vocabulary and the marks of estimates stay.
 func TestConvertMetadata(t *testing.T) {
 	dir := t.TempDir()
