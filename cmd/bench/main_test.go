@@ -75,6 +75,7 @@ func TestWrongUse(t *testing.T) {
 	allNaN := all(inf - inf)
 	nans := make([]float32, 6272)
 	allNaN(nans)
+	noEnds := write(t, without(embedded(t), "logprobs", "old_logprobs"))
 	noEntropy := write(t, append(embedded(t), rollout.Tensor{Name: "ref_entropy", Shape: []int64{6272}, Data: nans}))
 	for _, c := range []struct {
 		args string // separated by spaces
@@ -110,8 +111,26 @@ func TestWrongUse(t *testing.T) {
 		{"reweight -norm-length 1.5 " + good, "-norm-length|1.5"},
 		{"reweight -divide-by-std=maybe " + good, "-divide-by-std|maybe"},
 		{"reweight -json " + good, "-json"},
-		{"reweight -format yaml " + good, `-format is "yaml", want one of [table json]`},
+		{"reweight -format yaml " + good, `-format is "yaml", want one of [table json markdown]`},
 
+		{"reweight -scheme= " + good, `-scheme has "", want some of [uniform actfocus`},
+		{"reweight -scheme clip_cov " + good, `-scheme has "clip_cov", want some of`},
+		{"reweight -scheme gspo+cispo " + good, `-scheme has "gspo+cispo": gspo and cispo both are a loss`},
+		{"reweight -scheme gigpo,uniform " + good, good + ": gigpo needs anchors and span_rewards"},
+		{"reweight -scheme off_policy_mask " + good, ": off_policy_mask needs -delta, which has no default"},
+		{"reweight -scheme all -delta NaN " + good, "-delta is NaN"},
+		{"reweight -scheme all -o x.npz " + good, "-o means nothing with -scheme"},
+		{"reweight -scheme all -clip-low 2 " + good, "-clip-low is 2"},
+		{"reweight -scheme all -trajectory 32 " + good, "-trajectory is 32, want 0 to 31"},
+		{"reweight -scheme all -trajectory=-1 " + good, "-trajectory is -1"},
+		{"reweight -scheme all -html= " + good, "-html is empty"},
+		{"reweight -scheme all -html " + good + " " + good, "-html: |is the input file"},
+		{"reweight -scheme all " + noEnds, "old_logprobs is missing|ask the server"},
+		{"reweight -scheme all -format csv " + good, `-format is "csv", want one of [table json markdown]`},
+		{"reweight -format markdown " + good, "-format markdown is for -scheme"},
+		{"reweight -trajectory 1 " + good, "-trajectory means nothing without -scheme"},
+		{"reweight -html x " + good, "-html means nothing without -scheme"},
+		{"reweight -delta 1 " + good, "-delta means nothing without -scheme"},
 		{"reweight /nowhere/at\nall", `/nowhere/at\nall`},
 		{"reweight /nowhere/\x1b[31mé\u2028", `/nowhere/\x1b[31mé\u2028`},
 		{"reweight " + noise, noise},

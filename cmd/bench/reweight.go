@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
@@ -33,20 +34,31 @@ directory, and its statistics beside it. What is there from an earlier run, whic
 have been killed, is not done again, unless the files, the flags or the batch are others.
 -o is a directory if it is one already, ends in a slash, or has no extension.
 
+With -scheme, it prints a table of schemes instead: for each its loss, the norm of the
+gradient with respect to the log-probabilities over all, action and reasoning tokens,
+and what it does to the credit of tokens, which is minus that gradient: the share of
+action tokens, how many tokens carry it, its rank correlation with uniform's. A scheme
+needs the arrays that it reads only. Each has the constants of its paper; -clip-low,
+-clip-high, -dual-clip, -aggregation and -norm-length hold for all where they are given.
+-html writes a page with the rollout -trajectory in the colours of each scheme. JSON and
+Markdown have that rollout too.
+
 `
 
 func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute losses.Library) error {
 	opt := losses.Default()
 	flags := cli.NewFlags("bench reweight")
-	schemes := scoringFlags(flags)
+	scoringOptions := scoringFlags(flags)
 	flags.Float64Var(&opt.Loss.ClipLow, "clip-low", opt.Loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
 	flags.Float64Var(&opt.Loss.ClipHigh, "clip-high", opt.Loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
 	flags.Float64Var(&opt.Loss.DualClip, "dual-clip", opt.Loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
 	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
 	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
-	format := flags.Format(cli.Table, cli.JSON)
+	list := flags.String("scheme", "", "compare these `names` of schemes, with commas between them, or all (see above)")
+	compared := compareSchemes(flags)
+	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl, .jsonl.gz or .jsonl.zst; or a directory")
-	operands, err := flags.Parse(reweightUsage, args, out)
+	operands, err := flags.Parse(reweightUsage+schemes.Usage(), args, out)
 	if err != nil {
 		return err
 	}
@@ -57,7 +69,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	if err != nil {
 		return err
 	}
-	scored, err := schemes()
+	scored, err := scoringOptions()
 	if err != nil {
 		return err
 	}
@@ -73,6 +85,30 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	}
 	if err := checkNotStdout(*output); err != nil {
 		return fmt.Errorf("-o: %w", err)
+	}
+	if flags.Given("scheme") {
+		if flags.Given("o") {
+			return errors.New("-o means nothing with -scheme, which compares and writes no arrays")
+		}
+		picked, err := schemes.Parse(*list)
+		if err != nil {
+			return fmt.Errorf("-scheme %w", err)
+		}
+		c, err := compared(operands)
+		if err != nil {
+			return err
+		}
+		c.picked, c.all = picked, *list == "all"
+		c.opt.ActFocus, c.opt.AEM, c.opt.GRPO, c.opt.Loss = opt.ActFocus, opt.AEM, opt.GRPO, givenLoss(flags, opt.Loss)
+		return c.do(scored, operands, as, out)
+	}
+	for _, name := range [...]string{"trajectory", "html", "delta"} {
+		if flags.Given(name) {
+			return fmt.Errorf("-%s means nothing without -scheme", name)
+		}
+	}
+	if as == cli.Markdown {
+		return errors.New("-format markdown is for -scheme")
 	}
 	if isDirectory(*output) {
 		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length"} {
@@ -242,7 +278,7 @@ func checkFinite(b *reweight.Batch) error {
 		field  string
 		values []float32
 	}{{"OldLogprobs", b.OldLogprobs}, {"Logprobs", b.Logprobs}}
-	if b.Rewards == nil {
+	if b.Rewards == nil && b.Advantages != nil {
 		arrays = append(arrays, struct {
 			field  string
 			values []float32

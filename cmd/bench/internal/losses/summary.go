@@ -16,8 +16,8 @@ import (
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-// A Summary describes a batch of rollouts and its uniform and reweighted losses.
-type Summary struct {
+// About says what a batch of rollouts is.
+type About struct {
 	File   string   `json:"file,omitempty"`  // if there is one
 	Files  []string `json:"files,omitempty"` // if there are several
 	Tokens struct {
@@ -35,6 +35,11 @@ type Summary struct {
 	Derived         []cli.Origin `json:"derived,omitempty"`   // arrays of the batch that were derived without a loss
 	Estimates       []cli.Origin `json:"estimates,omitempty"` // arrays of the batch that are estimates
 	Warnings        []string     `json:"warnings,omitempty"`  // whole sentences
+}
+
+// A Summary describes a batch of rollouts and its uniform and reweighted losses.
+type Summary struct {
+	About
 
 	Uniform     Figures `json:"uniform"`
 	ActFocus    Figures `json:"actfocus"`
@@ -100,7 +105,7 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	if err != nil {
 		return nil, err
 	}
-	s := &Summary{kernels: k, GivenAdvantages: b.Rewards == nil}
+	s := &Summary{About: about(b), kernels: k}
 	x, err := newExact(b, opt)
 	if err != nil {
 		return nil, err
@@ -166,21 +171,6 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	s.Spearman.Reasoning = bench.Number(s.bottleneck.Reasoning.Rho)
 	s.Spearman.Action = bench.Number(s.bottleneck.Action.Rho)
 
-	s.Tokens.Total, s.Tokens.Trajectories = b.Tokens(), b.Trajectories()
-	for _, r := range b.Role {
-		switch r {
-		case reweight.RoleReasoning:
-			s.Tokens.Reasoning++
-		case reweight.RoleAction:
-			s.Tokens.Action++
-		}
-	}
-	for _, id := range b.SpanIDs {
-		s.Tokens.Spans = max(s.Tokens.Spans, int(id)+1)
-	}
-	groups := slices.Clone(b.GroupIDs)
-	slices.Sort(groups)
-	s.Tokens.Groups = len(slices.Compact(groups))
 	switch zero := !slices.ContainsFunc(advantages, func(a float64) bool { return a != 0 }); {
 	case s.Tokens.Reasoning+s.Tokens.Action == 0: // the source warns of that
 	case zero && b.Rewards == nil:
@@ -191,21 +181,56 @@ func Summarise(b *reweight.Batch, opt Options, compute Library) (*Summary, error
 	return s, nil
 }
 
-// Write prints the summary for people.
-func (s *Summary) Write(w io.Writer) error {
+// about counts what is in a batch.
+func about(b *reweight.Batch) (a About) {
+	a.GivenAdvantages = b.Rewards == nil
+	a.Tokens.Total, a.Tokens.Trajectories = b.Tokens(), b.Trajectories()
+	for _, r := range b.Role {
+		switch r {
+		case reweight.RoleReasoning:
+			a.Tokens.Reasoning++
+		case reweight.RoleAction:
+			a.Tokens.Action++
+		}
+	}
+	for _, id := range b.SpanIDs {
+		a.Tokens.Spans = max(a.Tokens.Spans, int(id)+1)
+	}
+	groups := slices.Clone(b.GroupIDs)
+	slices.Sort(groups)
+	a.Tokens.Groups = len(slices.Compact(groups))
+	return a
+}
+
+// write prints what the batch is for people.
+func (a *About) write(w io.Writer) {
 	n := func(i int) string { return humanize.Comma(int64(i)) }
 	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s\n\n",
-		n(s.Tokens.Total), n(s.Tokens.Reasoning), n(s.Tokens.Action), n(s.Tokens.Total-s.Tokens.Reasoning-s.Tokens.Action),
-		n(s.Tokens.Spans), n(s.Tokens.Trajectories), cli.Counted(s.Tokens.Groups, "group"))
-	if s.GivenAdvantages {
+		n(a.Tokens.Total), n(a.Tokens.Reasoning), n(a.Tokens.Action), n(a.Tokens.Total-a.Tokens.Reasoning-a.Tokens.Action),
+		n(a.Tokens.Spans), n(a.Tokens.Trajectories), cli.Counted(a.Tokens.Groups, "group"))
+	if a.GivenAdvantages {
 		fmt.Fprint(w, "There are no rewards: the advantages are those of the input, and not of GRPO.\n\n")
 	}
-	for _, o := range slices.Concat(s.Derived, s.Estimates) {
+	for _, o := range slices.Concat(a.Derived, a.Estimates) {
 		fmt.Fprintf(w, "%s is %s.\n", o.Name, printable.Line(o.String()))
 	}
-	if len(s.Derived)+len(s.Estimates) > 0 {
+	if len(a.Derived)+len(a.Estimates) > 0 {
 		fmt.Fprintln(w)
 	}
+}
+
+func (a *About) writeWarnings(w io.Writer) {
+	if len(a.Warnings) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, warning := range a.Warnings {
+		cli.Warning(w, "Warning: "+printable.Line(warning))
+	}
+}
+
+// Write prints the summary for people.
+func (s *Summary) Write(w io.Writer) error {
+	s.About.write(w)
 	if err := s.WriteTable(w); err != nil {
 		return err
 	}
@@ -215,12 +240,7 @@ func (s *Summary) Write(w io.Writer) error {
 		}
 		return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 	}
-	if len(s.Warnings) > 0 {
-		fmt.Fprintln(w)
-	}
-	for _, warning := range s.Warnings {
-		cli.Warning(w, "Warning: "+printable.Line(warning))
-	}
+	s.writeWarnings(w)
 	why := ""
 	if len(s.without) > 0 {
 		why = " (the batch lacks " + strings.Join(s.without, " and ") + ")"

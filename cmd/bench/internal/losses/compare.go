@@ -1,0 +1,284 @@
+package losses
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/reference"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// A Comparison describes a batch of rollouts, and its loss under several schemes.
+type Comparison struct {
+	About
+
+	Credit  string    `json:"credit"` // what it is
+	Schemes []Scheme  `json:"schemes"`
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	Rollout Rollout   `json:"rollout"`
+}
+
+// Credit says what the credit of a token is.
+const Credit = "The credit of a token is -dL/dlogprob: above 0, the step raises its log-probability."
+
+// A Scheme has the figures of one scheme. Credit is that of response tokens.
+type Scheme struct {
+	Scheme          string       `json:"scheme"`
+	Loss            bench.Number `json:"loss"`
+	GradL2          bench.Number `json:"grad_l2"`
+	GradL2Action    bench.Number `json:"grad_l2_action"`
+	GradL2Reasoning bench.Number `json:"grad_l2_reasoning"`
+	ActionShare     bench.Number `json:"action_credit_share"` // of the sum of |credit|; null if that is 0
+	ClipFraction    bench.Number `json:"clip_fraction"`
+	EffectiveTokens bench.Number `json:"effective_tokens"` // (sum |credit|)^2 / sum credit^2; null if all credit is 0
+	Drift           bench.Number `json:"entropy_drift"`    // of the scheme's advantages; null without entropy or span_ids
+	Spearman        bench.Number `json:"spearman_uniform"` // rank correlation of the credit with that of uniform
+}
+
+// A LeftOut is a scheme that cannot be computed, and why, in words.
+type LeftOut struct {
+	Scheme string `json:"scheme"`
+	Reason string `json:"reason"`
+}
+
+// A Rollout is one trajectory of the batch, token by token.
+type Rollout struct {
+	Trajectory int             `json:"trajectory"`
+	Title      string          `json:"title"`
+	Texts      []string        `json:"texts"`
+	Role       []reweight.Role `json:"-"`
+	Roles      []string        `json:"roles"`
+	Spans      []int32         `json:"-"`
+	Credit     []RolloutCredit `json:"credit"`
+}
+
+// A RolloutCredit is the credit of each token of a rollout under a scheme.
+type RolloutCredit struct {
+	Scheme string    `json:"scheme"`
+	Credit []float64 `json:"credit"`
+}
+
+// Compare computes the schemes on a batch with the library's kernels, in this goroutine
+// alone. A scheme that the batch lacks something for is an error if it was asked for by
+// name, and is left out of all of them. Trajectory is the one that is shown token by
+// token.
+func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.Options, trajectory int) (*Comparison, error) {
+	c := &Comparison{About: about(b), Credit: Credit}
+	c.Rollout.Trajectory = trajectory
+	from, to := b.SeqOffsets[trajectory], b.SeqOffsets[trajectory+1]
+	for _, role := range b.Role[from:to] {
+		c.Rollout.Roles = append(c.Rollout.Roles, roleNames[role])
+	}
+	c.Rollout.Role = append(c.Rollout.Role, b.Role[from:to]...)
+	if len(b.SpanIDs) > 0 {
+		c.Rollout.Spans = append(c.Rollout.Spans, b.SpanIDs[from:to]...)
+	}
+
+	ws := reweight.Workspace{Workers: 1} // the batch may be a mapped file
+	first, err := newCredit(&ws, b, schemes.Uniform(), opt)
+	if err != nil {
+		return nil, err
+	}
+	if first.advantages == 0 && c.Tokens.Reasoning+c.Tokens.Action > 0 { // else the source warns
+		c.Warnings = append(c.Warnings, "All advantages of uniform are 0, and so is its credit, which others are compared with.")
+	}
+	for _, s := range picked {
+		reason := s.Lacks(b, opt)
+		if reason != "" && !all {
+			return nil, fmt.Errorf("%s %s", s.Name, reason)
+		}
+		var k *credit
+		if reason == "" {
+			if k, err = newCredit(&ws, b, s, opt); err != nil {
+				if !all {
+					return nil, fmt.Errorf("%s: %w", s.Name, err)
+				}
+				reason = rollout.InFile(err).Error()
+			}
+		}
+		if reason != "" {
+			c.LeftOut = append(c.LeftOut, LeftOut{s.Name, reason})
+			continue
+		}
+		figures, err := k.figures(first)
+		if err != nil {
+			return nil, err
+		}
+		figures.Scheme = s.Name
+		c.Schemes = append(c.Schemes, figures)
+		c.Rollout.Credit = append(c.Rollout.Credit, RolloutCredit{s.Name, k.of[from:to]})
+	}
+	return c, nil
+}
+
+var roleNames = [...]string{reweight.RoleMasked: "masked", reweight.RoleReasoning: "reasoning", reweight.RoleAction: "action"}
+
+// A credit is what a step gives to each token, 0 to masked ones.
+type credit struct {
+	of         []float64
+	role       []reweight.Role
+	res        reweight.LossResult
+	drift      float64
+	advantages int // that are not 0
+}
+
+func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt schemes.Options) (*credit, error) {
+	if reason := s.Lacks(b, opt); reason != "" {
+		return nil, fmt.Errorf("%s %s", s.Name, reason)
+	}
+	step := s.NewStep(ws, b, opt)
+	res, err := step.Do()
+	if err != nil {
+		return nil, err
+	}
+	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, drift: math.NaN()}
+	for t, g := range step.Grad {
+		if k.of[t] = -float64(g); g == 0 {
+			k.of[t] = 0 // not -0
+		}
+		if step.Advantages[t] != 0 {
+			k.advantages++
+		}
+	}
+	if rollout.Require(b, "entropy", "span_ids") == nil {
+		one := *b
+		one.Advantages = step.Advantages
+		k.drift, err = ws.EntropyDrift(&one)
+	}
+	return k, err
+}
+
+// figures returns those of the credit, compared with that of uniform training.
+func (k *credit) figures(uniform *credit) (Scheme, error) {
+	var sum, squares [reweight.RoleAction + 1]float64
+	var own, others []float64
+	for t, role := range k.role {
+		c := k.of[t]
+		sum[role] += math.Abs(c)
+		squares[role] += float64(c * c)
+		if role != reweight.RoleMasked {
+			own, others = append(own, c), append(others, uniform.of[t])
+		}
+	}
+	rank, err := reference.Spearman(own, others)
+	mass := sum[reweight.RoleReasoning] + sum[reweight.RoleAction]
+	square := squares[reweight.RoleReasoning] + squares[reweight.RoleAction]
+	return Scheme{
+		Loss:         bench.Number(k.res.Loss),
+		GradL2:       bench.Number(math.Sqrt(square)),
+		GradL2Action: bench.Number(math.Sqrt(squares[reweight.RoleAction])), GradL2Reasoning: bench.Number(math.Sqrt(squares[reweight.RoleReasoning])),
+		ActionShare:  bench.Number(sum[reweight.RoleAction] / mass),
+		ClipFraction: bench.Number(k.res.ClipFraction), EffectiveTokens: bench.Number(mass * mass / square),
+		Drift: bench.Number(k.drift), Spearman: bench.Number(rank.Rho),
+	}, err
+}
+
+// Header names the columns of Rows.
+var Header = []string{"scheme", "loss", "gradient l2", "of action", "of reasoning", "clipped", "action tokens' credit", "effective tokens", "entropy drift", "rank correlation"}
+
+// Rows returns the figures of the schemes as cells for people: the first is text.
+func (c *Comparison) Rows() (rows [][]string) {
+	cell := func(format string, x bench.Number) string {
+		if math.IsNaN(float64(x)) {
+			return "-"
+		}
+		return fmt.Sprintf(format, float64(x))
+	}
+	percent := func(x bench.Number) string { return cell("%.1f%%", 100*x) }
+	for _, s := range c.Schemes {
+		rows = append(rows, []string{
+			s.Scheme, cell("%.6f", s.Loss), cell("%.6f", s.GradL2), cell("%.6f", s.GradL2Action), cell("%.6f", s.GradL2Reasoning), percent(s.ClipFraction),
+			percent(s.ActionShare), cell("%.0f", s.EffectiveTokens), cell("%+.6f", s.Drift), cell("%+.3f", s.Spearman),
+		})
+	}
+	return rows
+}
+
+// Notes say how the table is to be read, and what is not in it, in lines for people.
+func (c *Comparison) Notes() []string {
+	notes := []string{
+		Credit,
+		"Gradients are with respect to the log-probabilities of response tokens.",
+		fmt.Sprintf("Effective tokens are (sum |credit|)^2 / sum credit^2; there are %s response tokens.", humanize.Comma(int64(c.Tokens.Reasoning+c.Tokens.Action))),
+		"The drift of the entropy is that of the scheme's advantages, before weights and clips.",
+		"The rank correlation is Spearman's, of the credit of response tokens with that of uniform.",
+		"The loss of cispo, pg, dppo_tv and vespo has the log-probability in it: its value says nothing.",
+	}
+	for _, l := range c.LeftOut {
+		notes = append(notes, "Left out: "+l.Scheme+": "+l.Reason)
+	}
+	return notes
+}
+
+// Write prints the comparison for people: tables of at most 100 columns.
+func (c *Comparison) Write(w io.Writer) error {
+	c.About.write(w)
+	rows := c.Rows()
+	for i, columns := range [...][]int{{0, 1, 2, 3, 4, 5}, {0, 6, 7, 8, 9}} {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		pick := func(row []string) (some []string) {
+			for _, k := range columns {
+				some = append(some, row[k])
+			}
+			return some
+		}
+		some := make([][]string, len(rows))
+		for k, row := range rows {
+			some[k] = pick(row)
+		}
+		if err := cli.WriteTable(w, 1, pick(Header), some); err != nil {
+			return err
+		}
+	}
+	c.writeWarnings(w)
+	fmt.Fprintln(w)
+	for _, note := range c.Notes() {
+		if _, err := fmt.Fprintln(w, printable.Line(note)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteMarkdown writes the same, and the rollout as a table: its response tokens, and
+// their credit times 1,000.
+func (c *Comparison) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	if err := cli.WriteMarkdown(&b, 1, Header, c.Rows()); err != nil {
+		return err
+	}
+	for _, note := range append(c.Notes(), c.Warnings...) {
+		fmt.Fprintf(&b, "\n%s\n", cli.MarkdownText(note))
+	}
+	fmt.Fprintf(&b, "\n%s Credit times 1,000 of the response tokens:\n\n", cli.MarkdownText(c.Rollout.Title))
+	header := []string{"text", "role", "token"}
+	for _, s := range c.Rollout.Credit {
+		header = append(header, s.Scheme)
+	}
+	var rows [][]string
+	for t, role := range c.Rollout.Role {
+		if role == reweight.RoleMasked {
+			continue
+		}
+		row := []string{c.Rollout.Texts[t], c.Rollout.Roles[t], fmt.Sprint(t)}
+		for _, s := range c.Rollout.Credit {
+			row = append(row, fmt.Sprintf("%+.3g", 1000*s.Credit[t]))
+		}
+		rows = append(rows, row)
+	}
+	if err := cli.WriteMarkdown(&b, 2, header, rows); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,244 @@
+package schemes
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// rollouts returns a batch that has all that schemes read: groups of four trajectories of
+// two spans, after tokens that are masked and NaN.
+func rollouts(groups int) *reweight.Batch {
+	r := rand.New(rand.NewPCG(1, 2))
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	nan := float32(math.NaN())
+	for q := range 4 * groups {
+		b.GroupIDs = append(b.GroupIDs, int32(q/4))
+		b.Rewards = append(b.Rewards, float32(q*q%3%2))
+		for span := range 2 {
+			b.Anchors = append(b.Anchors, int32(span))
+			b.SpanRewards = append(b.SpanRewards, r.Float32())
+			n := 6 + r.IntN(8)
+			for i := range n {
+				old, f := float32(-r.ExpFloat64()), r.Float32()
+				b.Role = append(b.Role, reweight.RoleReasoning)
+				b.SpanIDs = append(b.SpanIDs, int32(2*q+span))
+				b.Entropy, b.RefEnergy = append(b.Entropy, f), append(b.RefEnergy, -20*r.Float32())
+				b.OldLogprobs, b.Logprobs = append(b.OldLogprobs, old), append(b.Logprobs, min(0, old+float32(r.NormFloat64())))
+				b.RolloutLogprobs, b.Advantages = append(b.RolloutLogprobs, old+float32(r.NormFloat64())), append(b.Advantages, f-0.5)
+				last := len(b.Role) - 1
+				switch {
+				case i < 2:
+					b.Role[last], b.SpanIDs[last] = reweight.RoleMasked, -1
+					for _, x := range [][]float32{b.Entropy, b.RefEnergy, b.OldLogprobs, b.Logprobs, b.RolloutLogprobs, b.Advantages} {
+						x[last] = nan
+					}
+				case i > n-3:
+					b.Role[last] = reweight.RoleAction
+				}
+			}
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+	}
+	return b
+}
+
+func options() Options {
+	opt, delta := Default(), 0.01
+	opt.Delta = &delta
+	return opt
+}
+
+// step does a step of the scheme.
+func step(t *testing.T, name string, b *reweight.Batch, opt Options) (*Step, reweight.LossResult) {
+	t.Helper()
+	picked, err := Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := picked[0].NewStep(new(reweight.Workspace), b, opt)
+	res, err := st.Do()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return st, res
+}
+
+// TestSteps: each scheme has its own gradient, as often as it is done, and allocates
+// nothing. dapo is uniform where nothing is too long and no group has equal rewards.
+func TestSteps(t *testing.T) {
+	b := rollouts(3)
+	equal := map[string]string{"dapo": "uniform"}
+	seen := map[string][]float32{}
+	for _, s := range All() {
+		st := s.NewStep(&reweight.Workspace{Workers: 1}, b, options())
+		res, err := st.Do()
+		if err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+			continue
+		}
+		grad := slices.Clone(st.Grad)
+		if math.IsNaN(res.Loss) || !slices.ContainsFunc(grad, func(g float32) bool { return g != 0 }) || slices.ContainsFunc(grad, func(g float32) bool { return g != g }) {
+			t.Errorf("%s: loss %v, gradient %v", s.Name, res.Loss, grad)
+		}
+		for other, g := range seen {
+			if slices.Equal(g, grad) != (equal[s.Name] == other) {
+				t.Errorf("%s and %s: equal gradients %v", s.Name, other, slices.Equal(g, grad))
+			}
+		}
+		seen[s.Name] = grad
+		if n := testing.AllocsPerRun(5, func() { _, err = st.Do() }); n != 0 || err != nil || !slices.Equal(grad, st.Grad) {
+			t.Errorf("%s: %v allocations, %v, or another gradient", s.Name, n, err)
+		}
+	}
+}
+
+// TestJoined: weights multiply, factors multiply, and one after the other makes the
+// advantages.
+func TestJoined(t *testing.T) {
+	b, opt := rollouts(3), options()
+	opt.Loss = func(l *reweight.LossOptions) { l.Aggregation = reweight.SeqMeanTokenSum }
+	uniform, _ := step(t, "uniform", b, opt)
+	product := func(what string, got []float32, of ...[]float32) {
+		t.Helper()
+		for i, g := range got {
+			want := of[0][i]
+			for _, x := range of[1:] {
+				want *= x[i]
+			}
+			if g != want {
+				t.Fatalf("%s[%d] = %v, want %v", what, i, g, want)
+			}
+		}
+	}
+	focus, _ := step(t, "actfocus", b, opt)
+	high, _ := step(t, "entropy_mask", b, opt)
+	kept, _ := step(t, "reject", b, opt)
+	all, _ := step(t, "reject+entropy_mask+actfocus+rloo+gspo", b, opt)
+	product("weights", all.Weights, focus.Weights, high.Weights, kept.Weights)
+	if all.loss.Policy != reweight.PolicyGSPO || all.loss.ClipHigh != reweight.DefaultGSPO.ClipHigh || all.loss.Aggregation != reweight.SeqMeanTokenSum {
+		t.Errorf("the loss is %+v", all.loss)
+	}
+	rloo, _ := step(t, "rloo", b, opt)
+	if !slices.Equal(all.Advantages, rloo.Advantages) || slices.Equal(rloo.Advantages, uniform.Advantages) {
+		t.Error("the advantages are not those of RLOO")
+	}
+
+	var ws reweight.Workspace
+	factors := make([]float32, b.Tokens())
+	if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
+		t.Fatal(err)
+	}
+	truncated := make([]float32, b.Tokens())
+	if err := ws.RolloutCorrection(truncated, b, reweight.DefaultCorrection); err != nil {
+		t.Fatal(err)
+	}
+	both, _ := step(t, "aem+tis", b, opt)
+	product("advantages", both.Advantages, uniform.Advantages, factors, truncated)
+
+	one := *b
+	one.Advantages = rloo.Advantages
+	want := make([]float32, b.Tokens())
+	if err := ws.EMPG(want, &one, reweight.DefaultEMPG); err != nil {
+		t.Fatal(err)
+	}
+	if empg, _ := step(t, "rloo+empg", b, opt); !slices.Equal(empg.Advantages, want) {
+		t.Error("EMPG does not follow RLOO")
+	}
+}
+
+// TestDrGRPO: no standard deviation, and sums over one length.
+func TestDrGRPO(t *testing.T) {
+	b := rollouts(2)
+	st, _ := step(t, "dr_grpo", b, options())
+	want := make([]float32, b.Tokens())
+	if err := new(reweight.Workspace).GRPO(want, b, reweight.GRPOOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(st.Advantages, want) || st.loss.Aggregation != reweight.SeqMeanTokenSumNorm {
+		t.Errorf("advantages %v, want %v, aggregation %v", st.Advantages, want, st.loss.Aggregation)
+	}
+}
+
+// TestDAPO: the penalty counts for the advantages, and not for which groups are kept.
+func TestDAPO(t *testing.T) {
+	b := rollouts(2)
+	copy(b.Rewards, []float32{1, 1, 1, 1, 0, 1, 1, 0}) // the first group is left out
+	before := slices.Clone(b.Rewards)
+	st, res := step(t, "dapo", b, options())
+	first := b.SeqOffsets[4]
+	for i, w := range st.Weights {
+		if want := b.Role[i] != reweight.RoleMasked && int64(i) >= first; w != map[bool]float32{true: 1}[want] {
+			t.Fatalf("weights[%d] = %v", i, w)
+		}
+	}
+	if res.WeightSum == 0 || !slices.Equal(b.Rewards, before) {
+		t.Errorf("weights %v, rewards %v", res.WeightSum, b.Rewards)
+	}
+	st.scheme.parts = slices.Clone(st.scheme.parts)
+	penalised := *st.scheme.parts[0]
+	penalised.penalty = func(_ *reweight.Workspace, dst []float32, _ *reweight.Batch, _ *Options) error {
+		for s := range dst {
+			dst[s] = -float32(s)
+		}
+		return nil
+	}
+	st.scheme.parts[0] = &penalised
+	if _, err := st.Do(); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float32, b.Tokens())
+	shaped := *b
+	shaped.Rewards = []float32{1, 0, -1, -2, -4, -4, -5, -7}
+	if err := new(reweight.Workspace).GRPO(want, &shaped, reweight.DefaultGRPO); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(st.Advantages, want) || !slices.Equal(b.Rewards, before) || st.Weights[3] != 0 {
+		t.Errorf("advantages %v, want %v", st.Advantages, want)
+	}
+}
+
+// TestWithoutRewards: the batch's own advantages take the place of those of GRPO, and
+// token rewards that of the outcome.
+func TestWithoutRewards(t *testing.T) {
+	b := rollouts(2)
+	outcome, _ := step(t, "reinforce++", b, options())
+	given := slices.Clone(b.Advantages)
+	rewards := b.Rewards
+	b.Rewards, b.GroupIDs = nil, nil
+	st, _ := step(t, "cispo", b, options())
+	for i, a := range st.Advantages {
+		if masked := b.Role[i] == reweight.RoleMasked; masked && a != 0 || !masked && a != given[i] {
+			t.Fatalf("advantages[%d] = %v, want %v", i, a, given[i])
+		}
+	}
+	b.TokenRewards = make([]float32, b.Tokens())
+	for s, r := range rewards {
+		b.TokenRewards[b.SeqOffsets[s+1]-1] = r
+	}
+	if tokens, _ := step(t, "reinforce++", b, options()); !slices.Equal(tokens.Advantages, outcome.Advantages) {
+		t.Error("token rewards of the outcome have other advantages")
+	}
+}
+
+// TestStepErrors: what a batch has wrong is said in the names of its arrays.
+func TestStepErrors(t *testing.T) {
+	for name, spoil := range map[string]func(b *reweight.Batch){
+		"Entropy[5]":         func(b *reweight.Batch) { b.Entropy[5] = float32(math.Inf(1)) },
+		"RolloutLogprobs[5]": func(b *reweight.Batch) { b.RolloutLogprobs[5] = float32(math.NaN()) },
+	} {
+		b := rollouts(2)
+		spoil(b)
+		picked, err := Parse("tis+entropy_mask")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := picked[0].NewStep(new(reweight.Workspace), b, options()).Do(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %s", err, name)
+		}
+	}
+}

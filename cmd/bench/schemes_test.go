@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// schemeRow is a row of the JSON of bench reweight -scheme.
+type schemeRow struct {
+	Scheme    string
+	Loss      float64
+	GradL2    float64  `json:"grad_l2"`
+	Action    float64  `json:"grad_l2_action"`
+	Reasoning float64  `json:"grad_l2_reasoning"`
+	Share     float64  `json:"action_credit_share"`
+	Clipped   float64  `json:"clip_fraction"`
+	Effective float64  `json:"effective_tokens"`
+	Drift     *float64 `json:"entropy_drift"`
+	Rank      *float64 `json:"spearman_uniform"`
+}
+
+type schemeTable struct {
+	File    string
+	Credit  string
+	Tokens  struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
+	Derived []cli.Origin
+	Schemes []schemeRow
+	LeftOut []losses.LeftOut `json:"left_out"`
+	Rollout struct {
+		Trajectory   int
+		Title        string
+		Texts, Roles []string
+		Credit       []struct {
+			Scheme string
+			Credit []float64
+		}
+	}
+}
+
+// runSchemes runs bench reweight -scheme with further arguments.
+func runSchemes(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), append([]string{"reweight", "-scheme"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("status %d: %s", status, stderr.String())
+	}
+	return stdout.String()
+}
+
+func schemesJSON(t *testing.T, args ...string) (s schemeTable) {
+	t.Helper()
+	decode(t, []byte(runSchemes(t, append(args, "-format", "json")...)), &s)
+	return s
+}
+
+// TestSchemes: the four of bench reweight have its figures, with the flags that they share.
+func TestSchemes(t *testing.T) {
+	path := write(t, embedded(t))
+	for _, args := range [][]string{
+		{path},
+		{path, "-alpha", "0.3", "-lambda", "2", "-divide-by-std=false", "-clip-low", "0.01", "-clip-high", "0.02", "-dual-clip", "0", "-aggregation", "seq_mean_token_sum_norm", "-norm-length", "77"},
+	} {
+		want := runJSON(t, args...)
+		got := schemesJSON(t, append([]string{"uniform,actfocus,aem,actfocus+aem"}, args...)...)
+		if got.File != path || got.Credit != losses.Credit || len(got.Schemes) != 4 || len(got.LeftOut) != 0 {
+			t.Fatalf("%+v", got)
+		}
+		for i, f := range []lossFigures{want.Uniform, want.ActFocus, want.AEM, want.ActFocusAEM} {
+			s := got.Schemes[i]
+			near(t, s.Scheme+": loss", s.Loss, f.Loss)
+			near(t, s.Scheme+": gradient", s.GradL2, f.GradL2)
+			near(t, s.Scheme+": parts of the gradient", math.Hypot(s.Action, s.Reasoning), f.GradL2)
+			if s.Clipped != f.ClipFraction {
+				t.Errorf("%s: clipped %v, want %v", s.Scheme, s.Clipped, f.ClipFraction)
+			}
+		}
+		near(t, "drift", *got.Schemes[0].Drift, want.Drift)
+		near(t, "drift of ActFocus, which leaves advantages alone", *got.Schemes[1].Drift, want.Drift)
+		nearRank(t, "uniform against itself", got.Schemes[0].Rank, 1)
+	}
+}
+
+// TestAllSchemes: each is a row, or a line that says what it lacks; flags that are given
+// hold for all.
+func TestAllSchemes(t *testing.T) {
+	b := embedded(t)
+	path := write(t, b)
+	got := schemesJSON(t, "all", path, "-trajectory", "9")
+	if len(got.Schemes)+len(got.LeftOut) != 27 || len(got.Rollout.Credit) != len(got.Schemes) {
+		t.Errorf("%d schemes, %d left out", len(got.Schemes), len(got.LeftOut))
+	}
+	for _, l := range got.LeftOut {
+		if !strings.HasPrefix(l.Reason, "needs ") {
+			t.Errorf("%+v", l)
+		}
+	}
+	text := runSchemes(t, "all", path)
+	for line := range strings.Lines(text) {
+		if len(line) > 101 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+	for _, want := range []string{
+		"\nreinforce++_baseline ", "\nactfocus+aem ", "\nLeft out: gigpo: needs anchors and span_rewards\n", "\n" + losses.Credit + "\n",
+		fmt.Sprintf("%.6f", got.Schemes[0].Loss), fmt.Sprintf("%.0f", got.Schemes[3].Effective), "of action", "rank correlation",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+
+	// With the log-probabilities of an engine and a bound more can be computed.
+	for _, tensor := range b {
+		if tensor.Name == "old_logprobs" {
+			b = append(b, rollout.Tensor{Name: "rollout_logprobs", Shape: tensor.Shape, Data: tensor.Data})
+			break
+		}
+	}
+	more := schemesJSON(t, "all", write(t, b), "-delta", "-1", "-aggregation", "seq_mean_token_sum")
+	if len(more.LeftOut) != 1 || more.LeftOut[0].Scheme != "gigpo" {
+		t.Errorf("%+v", more.LeftOut)
+	}
+	loss := map[string]float64{}
+	for _, s := range more.Schemes {
+		loss[s.Scheme] = s.Loss
+	}
+	if loss["gspo"] != loss["luspo"] || loss["grpo"] != loss["uniform"] || loss["tis"] != loss["uniform"] || loss["off_policy_mask"] == loss["uniform"] {
+		t.Errorf("losses %v", loss)
+	}
+}
+
+// TestSchemeRollout: the rollout has texts, roles and credit, in JSON, in Markdown and on
+// the page.
+func TestSchemeRollout(t *testing.T) {
+	path := frozenLakeCopy(t)
+	got := schemesJSON(t, "uniform,gspo", path, "-trajectory", "9").Rollout
+	const title = "lake.safetensors: group 1, reward 1, 2 turns, 87 tokens."
+	if got.Trajectory != 9 || !strings.HasSuffix(got.Title, title) || len(got.Texts) != 87 || got.Texts[22] != "<think>" || got.Roles[22] != "reasoning" || got.Roles[0] != "masked" {
+		t.Errorf("%+v", got)
+	}
+	for _, c := range got.Credit {
+		if len(c.Credit) != 87 || c.Credit[0] != 0 || !(c.Credit[22] > 0) {
+			t.Errorf("%s: %v", c.Scheme, c.Credit)
+		}
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	text := runSchemes(t, "uniform,gspo", path, "-trajectory", "9", "-format", "markdown", "-html", page)
+	if want := fmt.Sprintf("\n| &lt;think> | reasoning | 22 | %+.3g | %+.3g |\n", 1000*got.Credit[0].Credit[22], 1000*got.Credit[1].Credit[22]); !strings.Contains(text, want) || !strings.Contains(text, "\n| gspo |") {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"<!DOCTYPE html>", title, "<h3>Turn 2</h3>", "<h4>gspo</h4>", losses.Credit,
+		fmt.Sprintf(`title="token 22: reasoning, credit %s">&lt;think&gt;</span>`, strings.ReplaceAll(fmt.Sprintf("%+.3g", got.Credit[0].Credit[22]), "+", "&#43;")),
+		`class="credit up action"`, "</html>",
+	} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+
+	// Without texts there are ids, and standard input is not read twice.
+	if plain := schemesJSON(t, "uniform", write(t, embedded(t)), "-trajectory", "9").Rollout; plain.Texts[22] != "#4" {
+		t.Errorf("text %q", plain.Texts[22])
+	}
+}
+
+// TestSchemeLines: lines of JSON with no more than a scheme reads are enough for it.
+func TestSchemeLines(t *testing.T) {
+	var lines bytes.Buffer
+	for _, r := range []struct {
+		reward float64
+		old    []float64
+	}{{1, []float64{-1, -2}}, {0, []float64{-0.5, -3}}} {
+		line, err := json.Marshal(map[string]any{
+			"group_id": "g", "reward": r.reward, "role": []int{1, 2}, "old_logprobs": r.old, "logprobs": []float64{-1, -2.5}, "token_ids": []int{7, 8},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&lines, "%s\n", line)
+	}
+	path := filepath.Join(t.TempDir(), "lines.jsonl")
+	if err := os.WriteFile(path, lines.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := schemesJSON(t, "all", path)
+	var names []string
+	for _, s := range got.Schemes {
+		names = append(names, s.Scheme)
+	}
+	if got.Rollout.Texts[1] != "#8" || got.Schemes[0].Drift != nil || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestSchemesHostile: nothing of a file's name or of its tokens reaches the output as it is.
+func TestSchemesHostile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), hostileText)
+	words, err := json.Marshal(slices.Repeat([]string{hostileText}, 300))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rollout.Write(path, embedded(t), map[string]string{"vocab": string(words)}); err != nil {
+		t.Skip("the system does not take such a name: ", err)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	for _, format := range []string{"table", "markdown", "json"} {
+		if text := runSchemes(t, "uniform,vespo", path, "-format", format, "-html", page); !harmless(text) {
+			t.Errorf("%s prints %q", format, text)
+		}
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !harmless(string(html)) || strings.Contains(string(html), "<b>|") {
+		t.Errorf("%v, or text of the file in the page", err)
+	}
+}
