@@ -311,4 +311,8 @@ func TestWork(t *testing.T) {
 	announced("overhead", p, func() error {
 		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick, &cli.GPU{})
 	})
+	p = new(cli.Progress)
+	announced("overhead of schemes", p, func() error {
+		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8", "-scheme", "aem,rloo,gspo,pg"}, io.Discard, p, quick, &cli.GPU{})
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -27,6 +28,9 @@ at least 6 rounds. Lists are separated by commas.
 
 -isa cuda takes the steps on the GPU, on arrays that stay in its memory.
 
+With -scheme, the steps are those of other schemes, with advantages of GRPO or their own:
+on rollouts that are made up and have all that a scheme reads, on the CPU.
+
 `
 
 func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
@@ -36,8 +40,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	isaList := flags.ISAs("the best of the CPU", g)
 	sizes := flags.Sizes("tokens of a step (default as many as make 64 MiB of logits and gradient)")
 	pin := flags.Pin()
+	list := flags.String("scheme", "", "measure these `names` of schemes in place of ActFocus, AEM and both, with commas between them, or all (see above)")
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON)
-	if err := flags.ParseAlone(overheadUsage, args, out); err != nil {
+	if err := flags.ParseAlone(overheadUsage+schemes.Usage(), args, out); err != nil {
 		return err
 	}
 	choice, err := isaList()
@@ -52,6 +57,16 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	}
 	if flags.Given("rows") && plan.Sizes.Rows < measure.FewestTokens {
 		return fmt.Errorf("-rows is %d, want at least %d tokens for a training step", plan.Sizes.Rows, measure.FewestTokens)
+	}
+	ppo := []bool{false, true}
+	if flags.Given("scheme") {
+		if choice != nil && choice.GPU != nil {
+			return fmt.Errorf("-scheme means nothing to -isa %s: a GPU has the steps of ActFocus and AEM only", cli.CUDA)
+		}
+		if plan.Schemes, err = schemes.Parse(*list); err != nil {
+			return fmt.Errorf("-scheme %w", err)
+		}
+		ppo = ppo[:1] // schemes say where their advantages come from
 	}
 	as, err := format()
 	if err != nil {
@@ -74,9 +89,8 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if err := plan.Sizes.CheckElements(len(plan.CPU) > 0); err != nil {
 		return err
 	}
-	grpo, ppo := false, true
-	p.Expect(plan.OverheadWork(2))
-	r.Overhead, err = plan.Overheads(ctx, grpo, ppo)
+	p.Expect(plan.OverheadWork(len(ppo)))
+	r.Overhead, err = plan.Overheads(ctx, ppo...)
 	p.Clear()
 	if err != nil && ctx.Err() == nil && r.Overhead == nil {
 		return err

@@ -346,6 +346,40 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
+// TestOverheadSchemes: a row for each scheme with and without an anchor, and no GPU.
+func TestOverheadSchemes(t *testing.T) {
+	var out bytes.Buffer
+	if err := overheadQuickly(t.Context(), &out, "-format", "json", "-isa", "portable", "-scheme", "all"); err != nil {
+		t.Fatal(err)
+	}
+	var r report.Overhead
+	decode(t, out.Bytes(), &r)
+	own := []string{"grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "gigpo", "gtpo", "grpo_s"}
+	seen := map[string]int{}
+	for _, o := range r.Overhead {
+		seen[o.Step]++
+		advantages := "grpo"
+		if slices.Contains(own, o.Step) {
+			advantages = "own"
+		}
+		if o.Advantages != advantages || !(o.OverUniform.Median > 0) || o.Verdict == "" || o.Allocs != 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+	if len(seen) != 27 || len(r.Overhead) != 54 {
+		t.Errorf("%d rows of %d schemes", len(r.Overhead), len(seen))
+	}
+	out.Reset()
+	if err := overheadQuickly(t.Context(), &out, "-scheme", "gtpo,aem+sapo"); err != nil || strings.Contains(out.String(), "Cost:") || !strings.Contains(out.String(), "\naem+sapo grpo KL ") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	g := &cli.GPU{Open: withGPU(t)}
+	err := overheadCommand(t.Context(), []string{"-isa", "cuda", "-scheme", "gspo"}, io.Discard, &cli.Progress{}, quick, g)
+	if err == nil || err.Error() != "-scheme means nothing to -isa cuda: a GPU has the steps of ActFocus and AEM only" {
+		t.Error(err)
+	}
+}
+
 func TestOverheadInterrupted(t *testing.T) {
 	for format, mark := range map[string]string{"table": report.Ended, "markdown": report.Ended, "json": `"partial": true`} {
 		ctx, cancel := context.WithCancel(t.Context())

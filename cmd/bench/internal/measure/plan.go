@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -76,6 +77,7 @@ type Plan struct {
 	GPU      *gpu.Device              // or nil
 	Goals    bool                     // measure the GPU at the sizes that its goals are about
 	Sizes    cli.Sizes
+	Schemes  []schemes.Scheme // that Overheads measures in place of ActFocus, AEM and both
 	Progress *cli.Progress
 }
 
@@ -254,14 +256,16 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 			for _, workers := range p.Sizes.Workers {
 				for _, ppo := range ppo {
 					for _, kl := range [...]bool{false, true} {
-						p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", name, humanize.Comma(int64(vocab)))
-						q := Steps{Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: name, PPO: ppo, KL: kl}
-						if name == cli.CUDA {
-							q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
-						}
-						o, err := Overheads(ctx, p.Sampler, q)
-						if all = append(all, o...); err != nil {
-							return all, err
+						for _, some := range p.inTurn() {
+							p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", name, humanize.Comma(int64(vocab)))
+							q := Steps{Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: name, PPO: ppo, KL: kl, Schemes: some}
+							if name == cli.CUDA {
+								q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
+							}
+							o, err := Overheads(ctx, p.Sampler, q)
+							if all = append(all, o...); err != nil {
+								return all, err
+							}
 						}
 					}
 				}
@@ -269,6 +273,15 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 		}
 	}
 	return all, nil
+}
+
+// inTurn returns the schemes that are measured together, each time as many as take the
+// rounds that ActFocus, AEM and both get.
+func (p Plan) inTurn() [][]schemes.Scheme {
+	if len(p.Schemes) == 0 {
+		return [][]schemes.Scheme{nil}
+	}
+	return slices.Collect(slices.Chunk(p.Schemes, 3))
 }
 
 // steps returns the names of what training steps are measured on.
@@ -285,5 +298,5 @@ func (p Plan) steps() (names []string) {
 // OverheadWork is the work of Overheads with that many kinds of advantages, for
 // progress.
 func (p Plan) OverheadWork(advantages int) int {
-	return overheadWork * 2 * advantages * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.steps())
+	return overheadWork * 2 * advantages * len(p.inTurn()) * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.steps())
 }

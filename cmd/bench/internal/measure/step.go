@@ -3,11 +3,14 @@ package measure
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/gpu"
 )
 
@@ -19,12 +22,14 @@ type Steps struct {
 	GPU           *gpu.Device // for cuda
 	PPO           bool        // advantages of GAE, whitened; otherwise those of GRPO
 	KL            bool        // with an anchor to the reference
+
+	Schemes []schemes.Scheme // in place of ActFocus, AEM and both; nil for those
 }
 
 // An Overhead is what a reweighted training step costs over the uniform one.
 type Overhead struct {
-	Step        string         `json:"step"`       // actfocus, aem or actfocus+aem
-	Advantages  string         `json:"advantages"` // grpo or ppo
+	Step        string         `json:"step"`       // the scheme: actfocus, aem, actfocus+aem, ...
+	Advantages  string         `json:"advantages"` // grpo, ppo or own: those of the scheme
 	KL          bool           `json:"kl"`
 	ISA         string         `json:"isa"`
 	Tokens      int            `json:"tokens"`
@@ -102,13 +107,26 @@ func StepRows(vocab int) int {
 //
 // AEM's entropy is one more sum of the old policy's pass. ActFocus's energy is
 // a sum of the anchor's pass, and without an anchor it needs a pass of its own.
+//
+// A scheme computes all that follows the passes over the old and the current logits.
+// What it reads besides is in the batch, or a sum of these passes.
 type step struct {
 	ppo, kl       bool
 	actFocus, aem bool
+	scheme        *schemes.Scheme // in place of the others; or nil
+}
+
+// schemeOptions are the papers', with a bound for the off-policy mask.
+func schemeOptions() schemes.Options {
+	opt, delta := schemes.Default(), 0.1
+	opt.Delta = &delta
+	return opt
 }
 
 func (st step) name() string {
 	switch {
+	case st.scheme != nil:
+		return st.scheme.Name
 	case st.actFocus && st.aem:
 		return "actfocus+aem"
 	case st.actFocus:
@@ -120,9 +138,18 @@ func (st step) name() string {
 }
 
 // variants returns the uniform step twice, for the noise, and its reweighted
-// forms.
+// forms, or the schemes.
 func (q Steps) variants() []step {
 	uniform := step{ppo: q.PPO, kl: q.KL}
+	if q.Schemes != nil {
+		first := schemes.Uniform()
+		uniform.scheme = &first
+		all := []step{uniform, uniform}
+		for i := range q.Schemes {
+			all = append(all, step{kl: q.KL, scheme: &q.Schemes[i]})
+		}
+		return all
+	}
 	all := []step{uniform, uniform, uniform, uniform, uniform}
 	all[2].actFocus = true
 	all[3].aem = true
@@ -199,8 +226,12 @@ func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
 		i += reweighted
 		ratio := samples.Ratio(i, uniform)
 		claim, reason := verdict(ratio, null)
+		from := advantages
+		if st.scheme != nil && st.scheme.OwnAdvantages() {
+			from = "own"
+		}
 		overheads = append(overheads, Overhead{
-			Step: st.name(), Advantages: advantages, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
+			Step: st.name(), Advantages: from, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
 			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
 		})
 	}
@@ -212,6 +243,7 @@ func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
 type stepInput struct {
 	batch    reweight.Batch
 	rewards  []float32 // by token, for GAE
+	rollout  []float32 // log-probabilities of the engine, near those of the old policy
 	gradient reweight.Logits
 	vocab    int
 
@@ -220,8 +252,8 @@ type stepInput struct {
 }
 
 // newStepInput makes rollouts of two responses of four tokens, the third of
-// them the action; two rollouts of different rewards make a group. The current
-// policy is the old one: at the first update no token is clipped, and every
+// them the action; four rollouts, two successes and two failures, make a group. The
+// current policy is the old one: at the first update no token is clipped, and every
 // row has a gradient.
 func newStepInput(tokens, vocab int) *stepInput {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -235,18 +267,24 @@ func newStepInput(tokens, vocab int) *stepInput {
 		b.SpanIDs[t] = int32(t / 4)
 		b.TokenIDs[t] = int32(r.IntN(vocab))
 		b.Values[t] = r.Float32()
+		if t%4 == 0 {
+			b.Anchors = append(b.Anchors, int32(t/4%2))
+			b.SpanRewards = append(b.SpanRewards, r.Float32())
+		}
 		if t%8 == 0 {
 			s := t / 8
 			b.SeqOffsets = append(b.SeqOffsets, int64(t))
-			b.GroupIDs = append(b.GroupIDs, int32(s/2))
-			b.Rewards = append(b.Rewards, float32(1+s%2))
+			b.GroupIDs = append(b.GroupIDs, int32(s/4))
+			b.Rewards = append(b.Rewards, float32(1-s%2))
 			rewards[min(t+7, tokens-1)] = b.Rewards[s]
 		}
 	}
 	b.SeqOffsets = append(b.SeqOffsets, int64(tokens))
 	// Every row is one of two random rows, rotated: drawing them all would take
-	// longer than the measurement. Every other response has the sharper row,
-	// because AEM needs responses that differ in their entropy.
+	// longer than the measurement. Every other response has the sharper row, and
+	// so has the first of the first two rollouts of a group and the second of the
+	// others, because AEM needs responses that differ in their entropy, and GTPO
+	// successes and failures that do at the same place.
 	sharp := make([]float32, vocab)
 	flat := make([]float32, vocab)
 	for v := range sharp {
@@ -259,7 +297,7 @@ func newStepInput(tokens, vocab int) *stepInput {
 // row returns the logits of token t.
 func (in *stepInput) row(t int) []float32 {
 	row, turn := in.flat, 97*t%in.vocab
-	if t/4%2 == 0 {
+	if (t/4+t/16)%2 == 0 {
 		row = in.sharp
 	}
 	return row[turn : turn+in.vocab]
@@ -278,6 +316,15 @@ func (in *stepInput) withLogits() *stepInput {
 	b := &in.batch
 	b.OldLogits, b.Logits, b.RefLogits = logits(), logits(), logits()
 	in.gradient = reweight.Logits{Vocab: in.vocab, F32: make([]float32, n)}
+	r := rand.New(rand.NewPCG(3, 4))
+	in.rollout = make([]float32, b.Tokens())
+	for t, id := range b.TokenIDs {
+		sum := 0.0
+		for _, x := range in.row(t) {
+			sum += math.Exp(float64(x))
+		}
+		in.rollout[t] = in.row(t)[id] - float32(math.Log(sum)+0.1*r.NormFloat64())
+	}
 	return in
 }
 
@@ -286,7 +333,11 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	b := in.batch
 	floats := func() []float32 { return make([]float32, len(b.Role)) }
 	ws := &reweight.Workspace{ISA: isa, Workers: workers}
-	b.OldLogprobs, b.Logprobs, b.Advantages = floats(), floats(), floats()
+	b.OldLogprobs, b.Logprobs = floats(), floats()
+	if st.scheme != nil {
+		return in.startScheme(st, ws, &b)
+	}
+	b.Advantages = floats()
 	grad := floats()
 	var weights, factors []float32
 	if st.kl {
@@ -303,13 +354,43 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	return func() error { return st.do(ws, &b, in.rewards, grad, weights, factors, in.gradient) }
 }
 
-// do does the step.
-func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weights, factors []float32, gradient reweight.Logits) error {
+// startScheme allocates what the scheme reads and needs, and returns the step.
+func (in *stepInput) startScheme(st step, ws *reweight.Workspace, b *reweight.Batch) func() error {
+	opt := schemeOptions()
+	floats := func() []float32 { return make([]float32, len(b.Role)) }
+	reads := st.scheme.Arrays(opt)
+	b.TokenRewards = in.rewards
+	if st.kl {
+		b.RefLogprobs = floats()
+	}
+	if slices.Contains(reads, "ref_energy") {
+		b.RefEnergy = floats()
+	}
+	if slices.Contains(reads, "entropy") {
+		b.Entropy = floats()
+	}
+	if slices.Contains(reads, "rollout_logprobs") {
+		b.RolloutLogprobs = in.rollout
+	}
+	s := st.scheme.NewStep(ws, b, opt)
+	return func() error {
+		if err := st.stats(ws, b); err != nil {
+			return err
+		}
+		if _, err := s.Do(); err != nil {
+			return err
+		}
+		return ws.RowGradient(in.gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, s.Grad, nil, reweight.DefaultRowGradient)
+	}
+}
+
+// stats passes over the logits.
+func (st step) stats(ws *reweight.Workspace, b *reweight.Batch) error {
 	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
 	if err := ws.TokenStats(old, b.OldLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 		return err
 	}
-	if st.kl || st.actFocus {
+	if b.RefLogprobs != nil || b.RefEnergy != nil {
 		ref := reweight.Stats{LSE: b.RefEnergy, Logprob: b.RefLogprobs}
 		if err := ws.TokenStats(ref, b.RefLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 			return err
@@ -318,7 +399,12 @@ func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weig
 			b.RefEnergy[t] = -lse
 		}
 	}
-	if err := ws.TokenStats(reweight.Stats{Logprob: b.Logprobs}, b.Logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
+	return ws.TokenStats(reweight.Stats{Logprob: b.Logprobs}, b.Logits, b.TokenIDs, reweight.DefaultTokenStats)
+}
+
+// do does the step.
+func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weights, factors []float32, gradient reweight.Logits) error {
+	if err := st.stats(ws, b); err != nil {
 		return err
 	}
 	if st.ppo {

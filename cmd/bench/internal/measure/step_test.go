@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 )
 
 // TestOverheads runs every step with every instruction set, on little.
@@ -132,6 +133,34 @@ func TestStepsDoTheirWork(t *testing.T) {
 		}
 		if len(here) != 4 {
 			t.Errorf("%+v: steps %v, want 4", q, here)
+		}
+	}
+}
+
+// TestSchemesDoTheirWork: the step of each scheme leaves a gradient at every row, or at
+// those that the scheme keeps, because rows without one cost less.
+func TestSchemesDoTheirWork(t *testing.T) {
+	const tokens, vocab = 28, 50
+	in := newStepInput(tokens, vocab).withLogits()
+	q := Steps{Schemes: schemes.All()}
+	for _, st := range q.variants() {
+		if err := in.start(st, reweight.Portable, 1)(); err != nil {
+			t.Fatal(st.name(), err)
+		}
+		n, least := 0, tokens
+		switch st.name() {
+		case "entropy_mask":
+			least = tokens / 5
+		case "reject":
+			least = tokens - 3
+		}
+		for row := range slices.Chunk(in.gradient.F32, vocab) {
+			if slices.ContainsFunc(row, func(x float32) bool { return x != 0 }) {
+				n++
+			}
+		}
+		if n < least {
+			t.Errorf("%s: %d of %d rows have a gradient, want %d", st.name(), n, tokens, least)
 		}
 	}
 }

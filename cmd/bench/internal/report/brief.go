@@ -207,7 +207,7 @@ func Cost(overheads []measure.Overhead) string {
 func cost(overheads []measure.Overhead, gpu bool) string {
 	var verdicts [2]string
 	for _, o := range overheads {
-		if (o.ISA == cli.CUDA) != gpu {
+		if (o.ISA == cli.CUDA) != gpu || o.Step != "actfocus+aem" {
 			continue
 		}
 		if o.KL {

@@ -42,8 +42,8 @@ func (r Overhead) Write(w io.Writer, as cli.Format) error {
 
 // writeTables writes the verdict, and tables of at most 100 columns.
 func (r Overhead) writeTables(w io.Writer) error {
-	if !r.Partial {
-		fmt.Fprintf(w, "Cost: %s\n", Cost(r.Overhead))
+	if cost := Cost(r.Overhead); cost != "" && !r.Partial {
+		fmt.Fprintf(w, "Cost: %s\n", cost)
 	}
 	if noisy := Noisy(OverheadNulls(r.Overhead)); noisy != "" {
 		cli.Warning(w, noisy)
