@@ -25,12 +25,12 @@ import (
 // commands are the commands, in the order of the help: what each is called with, and what
 // it does.
 var commands = [...]struct{ name, operands, does string }{
-	{"reweight", "FILE...", "the losses of rollouts under ActFocus and AEM, or their scores"},
+	{"reweight", "FILE...", "the losses of rollouts under ActFocus, AEM and other schemes, or their scores"},
 	{"score", "...", "many files as one batch, in pieces that machines can share"},
 	{"show", "[flags] FILE...", "rollouts for a person: turns, tokens and their weights, as text or as a page"},
 	{"convert", "IN... OUT", "rollouts in the files of trainers and servers as one file of ours"},
 	{"run", "[flags]", "speed and errors of chosen kernels; writes reports"},
-	{"overhead", "[flags]", "what ActFocus and AEM cost a training step"},
+	{"overhead", "[flags]", "what ActFocus, AEM and other schemes cost a training step"},
 	{"gate", "[flags]", "is a benchmark slower than in another git revision, or a kernel than it may be?"},
 	{"compare", "OLD NEW [flags]", "is a benchmark of a Go module slower than in another working copy?"},
 	{"info", "", "what this machine has, and which kernels it gets"},

@@ -31,13 +31,13 @@ type schemeRow struct {
 }
 
 type schemeTable struct {
-	File    string
-	Credit  string
-	Tokens  struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
-	Derived []cli.Origin
-	Schemes []schemeRow
-	LeftOut []losses.LeftOut `json:"left_out"`
-	Rollout struct {
+	File               string
+	Credit             string
+	Tokens             struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
+	Derived, Estimates []cli.Origin
+	Schemes            []schemeRow
+	LeftOut            []losses.LeftOut `json:"left_out"`
+	Rollout            struct {
 		Trajectory   int
 		Title        string
 		Texts, Roles []string
@@ -179,6 +179,21 @@ func TestSchemeRollout(t *testing.T) {
 	}
 }
 
+// TestSchemesPage: docs/trainers.md has what is printed.
+func TestSchemesPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "trainers.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const command = "\n    bench reweight -scheme uniform,actfocus,gtpo,gspo testdata/frozenlake-small.safetensors\n"
+	text := runSchemes(t, "uniform,actfocus,gtpo,gspo", filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors"))
+	_, tables, _ := strings.Cut(text, "\n\n")
+	tables, _, _ = strings.Cut(tables, "\n\n"+losses.Credit)
+	if !strings.Contains(string(page), command+"\n```\n"+tables+"\n```\n") {
+		t.Errorf("the page lacks %s\n%s", command, tables)
+	}
+}
+
 // TestSchemeLines: lines of JSON with no more than a scheme reads are enough for it.
 func TestSchemeLines(t *testing.T) {
 	var lines bytes.Buffer
@@ -204,6 +219,21 @@ func TestSchemeLines(t *testing.T) {
 		names = append(names, s.Scheme)
 	}
 	if got.Rollout.Texts[1] != "#8" || got.Schemes[0].Drift != nil || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestSchemesWidth: an entropy that is too wide is in the way of schemes that read it only.
+func TestSchemesWidth(t *testing.T) {
+	path := write(t, without(embedded(t), "entropy", "ref_energy"))
+	schemesJSON(t, "cispo", path, "-surprisal-entropy")
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), []string{"reweight", "-scheme", "cispo,gtpo", path, "-surprisal-entropy"}, &stdout, &stderr, nil)
+	if status != 2 || !strings.Contains(stderr.String(), "-entropy-width Inf takes it") {
+		t.Errorf("status %d, %s", status, stderr.String())
+	}
+	got := schemesJSON(t, "cispo,gtpo", path, "-surprisal-entropy", "-entropy-width", "Inf")
+	if len(got.Estimates) != 1 || got.Schemes[1].Drift == nil {
 		t.Errorf("%+v", got)
 	}
 }
