@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
@@ -120,8 +121,18 @@ func toSafetensors(path string, in *conversion) error {
 // toJSONL returns a converter to lines of JSON that go through the compressor.
 func toJSONL(compress compressor) converter {
 	return func(path string, in *conversion) error {
+		var words show.Vocabulary // of the file, which a line has no place for but the texts of its tokens
+		var file string
 		err := writeCompressed(path, compress, func(w io.Writer) error {
-			if err := in.each(func(t *rollout.Trajectory) error { return rollout.WriteJSONL(w, t) }); err != nil {
+			if err := in.each(func(t *rollout.Trajectory) error {
+				if t.File != file {
+					file, words = t.File, show.ListedVocabulary(in.source.Report().Vocabulary)
+				}
+				if t.Texts == nil {
+					t.Texts = words.Texts(t.TokenIDs)
+				}
+				return rollout.WriteJSONL(w, t)
+			}); err != nil {
 				return err
 			}
 			return checkMarks(in.source.Report())

@@ -251,6 +251,32 @@ func TestConvertGroupSize(t *testing.T) {
 	}
 }
 
+// TestConvertTexts: lines have the texts of tokens where the metadata of the input has the
+// vocabulary, so that bench show prints words of both.
+func TestConvertTexts(t *testing.T) {
+	dir := t.TempDir()
+	lines := filepath.Join(dir, "a.jsonl")
+	convert(t, lake("frozenlake-small.safetensors"), lines)
+	words := func(path string) string {
+		var stdout, stderr bytes.Buffer
+		if status := run(t.Context(), []string{"show", path}, &stdout, &stderr, nil); status != 0 {
+			t.Fatalf("status %d: %s", status, stderr.String())
+		}
+		return strings.Join(regexp.MustCompile(`(?m)^ *(env|agent) .*`).FindAllString(stdout.String(), -1), "\n")
+	}
+	if got, want := words(lines), words(lake("frozenlake-small.safetensors")); got != want || !strings.Contains(got, "answer") {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+	in, out := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "b.jsonl")
+	if err := rollout.Write(in, embedded(t), map[string]string{"vocab": `["a", "b"]`}); err != nil { // too few
+		t.Fatal(err)
+	}
+	convert(t, in, out)
+	if text, err := os.ReadFile(out); err != nil || bytes.Contains(text, []byte("texts")) {
+		t.Errorf("texts of other tokens, or %v", err)
+	}
+}
+
 // TestConvertMetadata: the vocabulary and the marks of estimates stay.
 func TestConvertMetadata(t *testing.T) {
 	dir := t.TempDir()

@@ -130,6 +130,19 @@ func decodePieces(word string) string {
 	return strings.ReplaceAll(word, "\u2581", " ")
 }
 
+// Texts returns the texts of the tokens, or nil if v lacks one of them.
+func (v Vocabulary) Texts(ids []int32) []string {
+	var all []string
+	for _, id := range ids {
+		text, ok := v[id]
+		if !ok {
+			return nil
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
 // fileVocabulary returns the vocabulary in the metadata of a safetensors file, or nil.
 func fileVocabulary(path string) Vocabulary {
 	file, err := rollout.OpenFile(path)
@@ -137,7 +150,13 @@ func fileVocabulary(path string) Vocabulary {
 		return nil
 	}
 	defer file.Close()
-	v, err := parseVocabulary([]byte(file.Metadata()["vocab"]))
+	return ListedVocabulary(file.Metadata()["vocab"])
+}
+
+// ListedVocabulary returns the vocabulary that metadata of safetensors files has, or nil if
+// the text is none.
+func ListedVocabulary(text string) Vocabulary {
+	v, err := parseVocabulary([]byte(text))
 	if err != nil {
 		return nil
 	}
