@@ -55,6 +55,8 @@ type counts struct {
 	tokens, responses, actions int
 	top                        int // the most log-probabilities of the most likely tokens at one token, where they are dropped
 	topTokens                  int // response tokens that have some
+
+	unknown map[string]int // lines with a field of that name, which our own JSONL does not have
 }
 
 // An originSum is the origin of an array of all trajectories.
@@ -79,6 +81,7 @@ func newCompleter(opt Options, several bool, warnings []string) completer {
 		entropy:  make(map[string]*originSum),
 		groups:   make(map[[16]byte]group),
 		dropped:  make(map[string]bool),
+		found:    counts{unknown: make(map[string]int)},
 		warnings: warnings,
 	}
 }
@@ -163,8 +166,12 @@ func (c *completer) turn(in *input) (*record, error) {
 // complete derives the arrays of a record's tokens that it lacks.
 func (c *completer) complete(r *record) error {
 	for _, name := range r.dropped {
+		name = printable.Line(name)
 		if len(c.dropped) < maxNotes {
-			c.dropped[printable.Line(name)] = true
+			c.dropped[name] = true
+		}
+		if r.unknown && (c.found.unknown[name] > 0 || len(c.found.unknown) < maxNotes) {
+			c.found.unknown[name]++
 		}
 	}
 	for _, sentence := range r.warnings {
@@ -600,6 +607,17 @@ func (n counts) warnings(opt *Options) []string {
 	default:
 		all = append(all, "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, "+
 			"on the command line -action-open and -action-close or -action-tags.")
+	}
+	if len(n.unknown) > 0 {
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(n.unknown)) {
+			if len(fields) == 8 {
+				fields = append(fields, "...")
+				break
+			}
+			fields = append(fields, fmt.Sprintf("%s in %d", name, n.unknown[name]))
+		}
+		all = append(all, "Lines of JSON have fields that no array takes: "+strings.Join(fields, ", ")+" of them. docs/formats.md lists the names.")
 	}
 	if n.topTokens > 0 {
 		all = append(all, fmt.Sprintf("The log-probabilities of the most likely tokens, up to %d at each of %d response tokens, are dropped: bounds of the entropy "+

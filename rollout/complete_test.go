@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -424,6 +425,35 @@ func TestOriginsOfMetadata(t *testing.T) {
 	}
 	if got := originsOf(map[string]string{"vocab": "x", "entropy_width": "1"}); got != nil {
 		t.Errorf("%+v of a file without estimates", got)
+	}
+}
+
+// Fields that our own JSONL does not have are named and counted: they may be misspelt.
+func TestUnknownFields(t *testing.T) {
+	var text strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&text, `{"role": [0, 2], "entropi": [0, 1], "field %d": 0, "entropy": null}`+"\n", i)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"{\"role\": [0, 2], \"old-logprobs\": [0, -1]}\n{\"role\": [0, 2], \"old_logprobs\": null, \"x\\n\": 1}\n", `: old-logprobs in 1, x\n in 1 of them.`},
+		{text.String(), `: entropi in 12, field 0 in 1, field 1 in 1, field 10 in 1, field 11 in 1, field 2 in 1, field 3 in 1, field 4 in 1, ... of them.`},
+		{`{"role": [0, 2], "texts": ["a", "b"], "group_id": 1, "trajectory_id": 2, "anchors": [3], "span_rewards": null}`, ""},
+	} {
+		s, err := Open(filepath.Join(writeFiles(t, map[string][]byte{"a.jsonl": []byte(c.text)}), "a.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for err == nil {
+			_, err = s.Next()
+		}
+		var want []string
+		if c.want != "" {
+			want = []string{"Lines of JSON have fields that no array takes" + c.want + " docs/formats.md lists the names."}
+		}
+		if got := s.Report().Warnings; err != io.EOF || !slices.Equal(got, want) {
+			t.Errorf("%v, warnings %q\nwant %q", err, got, want)
+		}
 	}
 }
 

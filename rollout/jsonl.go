@@ -131,7 +131,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 			}
 			i := slices.IndexFunc(arrays[:], func(a reweight.Array) bool { return a.Name == string(name) })
 			if i < 0 {
-				r.dropped = append(r.dropped, string(name))
+				r.dropped, r.unknown = append(r.dropped, string(name)), true
 				return nil
 			}
 			switch data := arrays[i].Data.(type) {

@@ -29,6 +29,7 @@ type record struct {
 
 	origins  []Origin // of arrays that are derived or estimated; the others are given
 	dropped  []string // fields that have no place here
+	unknown  bool     // these are none that the format has: they may be misspelt
 	warnings []string // whole sentences
 }
 
