@@ -86,13 +86,17 @@ func newCompleter(opt Options, several bool, warnings []string) completer {
 	}
 }
 
-// where says where a trajectory or a turn is: in which line, or in a file without lines,
-// which trajectory it is, from 0.
-func where(name string, line, trajectory int) string {
-	if line == 0 {
-		return fmt.Sprintf("%s: trajectory %d", shownName(name), trajectory)
+// Place says where a trajectory is, as errors do: its file and line, or in a file without
+// lines, which has the line 0, its number there from 0. A trajectory without a file has
+// only the number.
+func Place(file string, line, number int) string {
+	switch {
+	case file == "":
+		return fmt.Sprintf("trajectory %d", number)
+	case line == 0:
+		return fmt.Sprintf("%s: trajectory %d", shownName(file), number)
 	}
-	return fmt.Sprintf("%s:%d", shownName(name), line)
+	return fmt.Sprintf("%s:%d", shownName(file), line)
 }
 
 // next returns the next trajectory of the file, or io.EOF.
@@ -104,7 +108,7 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 		}
 		return nil, err
 	}
-	here := where(in.name, first.line, in.read)
+	here := Place(in.name, first.line, in.read)
 	c.keep(first, 0, 0)
 	if first.trajectory != "" {
 		if err := in.begin(first); err != nil {
@@ -156,7 +160,7 @@ func (c *completer) turn(in *input) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	here := where(in.name, r.line, in.read)
+	here := Place(in.name, r.line, in.read)
 	if err := c.complete(r); err != nil {
 		return nil, inContext(here, err)
 	}
@@ -357,7 +361,7 @@ func (c *completer) join(first *record, in *input) error {
 			in.turn = r
 			return nil
 		}
-		here := where(in.name, r.line, in.read)
+		here := Place(in.name, r.line, in.read)
 		again := repeated(first, r)
 		c.keep(r, first.Tokens(), again)
 		switch {

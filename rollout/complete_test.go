@@ -428,6 +428,17 @@ func TestOriginsOfMetadata(t *testing.T) {
 	}
 }
 
+func TestPlace(t *testing.T) {
+	for want, got := range map[string]string{
+		"a.jsonl:3": Place("a.jsonl", 3, 9), "a.npz: trajectory 9": Place("a.npz", 0, 9), "standard input:3": Place("-", 3, 9),
+		`"a\n": trajectory 0`: Place("a\n", 0, 0), "trajectory 9": Place("", 0, 9),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // Fields that our own JSONL does not have are named and counted: they may be misspelt.
 func TestUnknownFields(t *testing.T) {
 	var text strings.Builder

@@ -307,7 +307,7 @@ func (s *Source) collect(b, given *reweight.Batch, room int64) error {
 			}
 		}
 		if size += sizeOf(&t.Batch); size > room {
-			s.err = fmt.Errorf("%s: with this trajectory the arrays of the batch take more than %d bytes: read fewer files at a time", where(t.File, t.Line, s.input.read-1), room)
+			s.err = fmt.Errorf("%s: with this trajectory the arrays of the batch take more than %d bytes: read fewer files at a time", Place(t.File, t.Line, s.input.read-1), room)
 			return s.err
 		}
 		first := len(b.SpanIDs)

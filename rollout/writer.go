@@ -33,23 +33,9 @@ type Writer struct {
 
 	tokens, spans int64
 	trajectories  int
-	before        [reweight.PerSpan + 1]location // the last trajectory with elements of this unit
+	before        [reweight.PerSpan + 1]string // the Place of the last trajectory with elements of this unit
 
 	err error // of every further call
-}
-
-// A location says where a trajectory comes from.
-type location struct {
-	file  string
-	line  int
-	index int // among the trajectories of the Writer
-}
-
-func (l location) String() string {
-	if l.file == "" {
-		return fmt.Sprintf("trajectory %d", l.index)
-	}
-	return where(l.file, l.line, l.index)
 }
 
 var errWriterClosed = errors.New("rollout: the Writer is closed")
@@ -80,19 +66,19 @@ func (w *Writer) Add(t *Trajectory) error {
 }
 
 func (w *Writer) add(t *Trajectory) error {
-	here := location{t.File, t.Line, w.trajectories}
+	here := Place(t.File, t.Line, w.trajectories)
 	b := t.Batch // a copy, whose offsets and spans are changed
 	T := b.Tokens()
 	if n := b.Trajectories(); n != 1 {
-		return fmt.Errorf("%v: seq_offsets is of %d trajectories, want 1", here, n)
+		return fmt.Errorf("%s: seq_offsets is of %d trajectories, want 1", here, n)
 	}
 	if T > 0 {
 		if err := b.Validate(); err != nil {
-			return fmt.Errorf("%v: %w", here, InFile(err))
+			return fmt.Errorf("%s: %w", here, InFile(err))
 		}
 	}
 	if b.SpanIDs != nil && w.tokens+int64(T) > math.MaxInt32 {
-		return fmt.Errorf("%v: with this trajectory there are %d tokens, want at most %d in a file with span_ids: write several files", here, w.tokens+int64(T), math.MaxInt32)
+		return fmt.Errorf("%s: with this trajectory there are %d tokens, want at most %d in a file with span_ids: write several files", here, w.tokens+int64(T), math.MaxInt32)
 	}
 	b.SeqOffsets = []int64{w.tokens + int64(T)}
 	if w.trajectories == 0 {
@@ -130,7 +116,7 @@ func (w *Writer) add(t *Trajectory) error {
 
 // append appends the elements of an array to its spool. The trajectories before had
 // elements of that unit if there are any.
-func (w *Writer) append(to **spool, a reweight.Array, here location) error {
+func (w *Writer) append(to **spool, a reweight.Array, here string) error {
 	seen := int64(w.trajectories)
 	switch a.Per {
 	case reweight.PerToken:
@@ -143,11 +129,11 @@ func (w *Writer) append(to **spool, a reweight.Array, here location) error {
 	case n == 0 && s == nil:
 		return nil
 	case n == 0:
-		return fmt.Errorf("%v: %s is missing, but it is there at %v", here, a.Name, w.before[a.Per])
+		return fmt.Errorf("%s: %s is missing, but it is there at %s", here, a.Name, w.before[a.Per])
 	case s == nil && seen > 0:
-		return fmt.Errorf("%v: %s is there, but it is missing at %v", here, a.Name, w.before[a.Per])
+		return fmt.Errorf("%s: %s is there, but it is missing at %s", here, a.Name, w.before[a.Per])
 	case a.Per == reweight.PerTrajectory && n != 1:
-		return fmt.Errorf("%v: %s has %d elements, want 1", here, a.Name, n)
+		return fmt.Errorf("%s: %s has %d elements, want 1", here, a.Name, n)
 	}
 	t := tensorOf(a)
 	if s == nil {
@@ -158,7 +144,7 @@ func (w *Writer) append(to **spool, a reweight.Array, here location) error {
 		*to = s
 	}
 	if dtype := dtypeOf(t.Data); dtype != s.dtype || !slices.Equal(t.Shape[1:], s.shape[1:]) {
-		return fmt.Errorf("%v: %s has %s in rows of %d, but at %v it has %s in rows of %d", here, a.Name, dtype, t.Shape[1], w.before[a.Per], s.dtype, s.shape[1])
+		return fmt.Errorf("%s: %s has %s in rows of %d, but at %s it has %s in rows of %d", here, a.Name, dtype, t.Shape[1], w.before[a.Per], s.dtype, s.shape[1])
 	}
 	if err := s.write(dataOf(t.Data)); err != nil {
 		return inSpool(w.path, a.Name, err)

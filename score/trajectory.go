@@ -302,19 +302,15 @@ func (r *reader) at(t *rollout.Trajectory, err error) error {
 	if err == nil {
 		return nil
 	}
-	place := printable.Text(t.File)
-	if t.Line > 0 {
-		return fmt.Errorf("%s:%d: %w", place, t.Line, rollout.InFile(err))
-	}
 	var input *reweight.InputError
-	if errors.As(err, &input) && input.Index >= 0 {
+	if t.Line == 0 && errors.As(err, &input) && input.Index >= 0 {
 		for _, a := range t.Arrays() {
 			if a.Field == input.Arg && a.Per == reweight.PerToken {
-				return fmt.Errorf("%s: %w", place, rollout.InFile(&reweight.InputError{Arg: input.Arg, Index: input.Index + r.tokens, Problem: input.Problem}))
+				return fmt.Errorf("%s: %w", printable.Text(t.File), rollout.InFile(&reweight.InputError{Arg: input.Arg, Index: input.Index + r.tokens, Problem: input.Problem}))
 			}
 		}
 	}
-	return fmt.Errorf("%s: trajectory %d: %w", place, r.trajectories, rollout.InFile(err))
+	return fmt.Errorf("%s: %w", rollout.Place(t.File, t.Line, r.trajectories), rollout.InFile(err))
 }
 
 func badArray(field string, index int, problem string, values ...any) error {

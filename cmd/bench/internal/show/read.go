@@ -77,12 +77,7 @@ type place struct {
 	number int // of the trajectory in the file
 }
 
-func (p place) String() string {
-	if p.line > 0 {
-		return fmt.Sprintf("%s:%d", printable.Text(p.file), p.line)
-	}
-	return fmt.Sprintf("%s: trajectory %d", printable.Text(p.file), p.number)
-}
+func (p place) String() string { return rollout.Place(p.file, p.line, p.number) }
 
 // A chosen trajectory of a source.
 type chosen struct {
