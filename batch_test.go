@@ -3,6 +3,7 @@ package reweight_test
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -116,6 +117,9 @@ func TestNames(t *testing.T) {
 			"seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}},
 	} {
 		for i, name := range c.names {
+			if err := c.value.UnmarshalText([]byte(strings.ReplaceAll(name, "_", "-"))); err != nil {
+				t.Errorf("%T %q with hyphens, as verl has it: %v", c.value, name, err)
+			}
 			err := c.value.UnmarshalText([]byte(name))
 			got, _ := c.value.MarshalText()
 			if err != nil || string(got) != name || reflect.ValueOf(c.value).Elem().Uint() != uint64(i) {

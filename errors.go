@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // An InputError says which argument of a call is wrong, where, and how. Every
@@ -135,9 +136,10 @@ func nameOf[E ~uint8](value E, names []string) string {
 	return strconv.Itoa(int(value))
 }
 
-// parseName sets value to the one that has the name.
+// parseName sets value to the one that has the name. verl has hyphens in names where
+// others have underscores; both are taken.
 func parseName[E ~uint8](value *E, arg string, name []byte, names []string) error {
-	i := slices.Index(names, string(name))
+	i := slices.Index(names, strings.ReplaceAll(string(name), "-", "_"))
 	if i < 0 {
 		return badInput(arg, "is %q, want one of %v", name, names)
 	}

@@ -30,7 +30,7 @@ func (g *schemeCase) failed(t *testing.T, err error) bool {
 
 func aggregation(t *testing.T, name string) (a reweight.Aggregation) {
 	t.Helper()
-	if err := a.UnmarshalText([]byte(strings.ReplaceAll(name, "-", "_"))); err != nil {
+	if err := a.UnmarshalText([]byte(name)); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -61,7 +61,7 @@ func TestGoldenPolicyLosses(t *testing.T) {
 			o := &c.Options
 			opt := reweight.LossOptions{ClipLow: o.Lo, ClipHigh: o.Hi, DualClip: o.Dual, Aggregation: aggregation(t, o.Agg), NormLength: o.Norm,
 				TauPos: o.TauPos, TauNeg: o.TauNeg, RatioCap: o.Cap, PowerPos: o.PowerPos, DecayPos: o.DecayPos, PowerNeg: o.PowerNeg, DecayNeg: o.DecayNeg}
-			if err := opt.Policy.UnmarshalText([]byte(strings.ReplaceAll(o.Kind, "-", "_"))); err != nil {
+			if err := opt.Policy.UnmarshalText([]byte(o.Kind)); err != nil {
 				t.Fatal(err)
 			}
 			if err := opt.Sequence.UnmarshalText([]byte(o.Level)); err != nil {

@@ -53,9 +53,10 @@ func Parse(list string) ([]Scheme, error) {
 	return picked, nil
 }
 
-// parse reads names with + between them, which names can have too.
+// parse reads names with + between them, which names can have too. verl has hyphens in
+// names where these have underscores.
 func parse(text string) (s Scheme, err error) {
-	for rest := text; ; {
+	for rest := strings.ReplaceAll(text, "-", "_"); ; {
 		p, n := longest(rest)
 		if p == nil {
 			return s, fmt.Errorf("has %q, want some of %v, joined by + where that makes sense, or all", text, names())

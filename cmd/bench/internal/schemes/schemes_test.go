@@ -13,6 +13,7 @@ func TestParse(t *testing.T) {
 		"uniform":                           "uniform",
 		"vanilla":                           "uniform",
 		"gpg,bnpo":                          "pg uniform",
+		"dppo-tv":                           "dppo_tv",
 		"aem+actfocus":                      "actfocus+aem", // in the order of the table
 		"reinforce++":                       "reinforce++",
 		"reinforce++_baseline":              "reinforce++_baseline",
