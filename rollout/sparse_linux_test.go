@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A declared tensor is one of a sparse file: data is what it begins with, and the
@@ -92,7 +91,7 @@ func TestLargerThanMemory(t *testing.T) {
 	offsets, role := oneTrajectory(tokens)
 	path := sparseFile(t, offsets, declared{"logits", "F32", []int64{tokens, vocab}, binary.LittleEndian.AppendUint32(nil, math.Float32bits(-7)), size}, role)
 
-	start, before := time.Now(), resident(t)
+	before := resident(t)
 	heap := allocated(func() {
 		f := openSparse(t, path)
 		defer f.Close()
@@ -112,9 +111,6 @@ func TestLargerThanMemory(t *testing.T) {
 	})
 	if heap > 1<<20 {
 		t.Errorf("%d bytes allocated", heap)
-	}
-	if d := time.Since(start); d > 2*time.Second {
-		t.Errorf("took %v", d)
 	}
 }
 

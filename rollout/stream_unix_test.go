@@ -32,9 +32,11 @@ func TestNamedPipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
 	if b, err := s.Batch(); err != nil || b.Tokens() != 6272 {
 		t.Errorf("%v, %v", b, err)
+	}
+	if err := s.Close(); err != nil { // now the writer need not wait for a reader
+		t.Error(err)
 	}
 	if err := <-written; err != nil {
 		t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -353,6 +354,7 @@ func TestKilledWriter(t *testing.T) {
 			fmt.Println("added") // all temporary files are there
 			time.Sleep(time.Millisecond)
 		}
+		io.Copy(io.Discard, os.Stdin) // until it is killed, or the other process has ended
 		t.Fatal("the writer was not killed")
 	}
 	dir := t.TempDir()
@@ -369,6 +371,9 @@ func TestKilledWriter(t *testing.T) {
 		writer.Env = append(os.Environ(), variable+"="+path)
 		printed, err := writer.StdoutPipe()
 		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := writer.StdinPipe(); err != nil { // nothing comes from there
 			t.Fatal(err)
 		}
 		if err := writer.Start(); err != nil {

@@ -40,11 +40,16 @@ func TestConvertKilled(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
+		endLate(t, c)
 		if _, err := input.Write(lines); err != nil {
 			t.Fatal(err)
 		}
-		for range 100 { // until it has begun to write, where that can be seen
-			open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", c.Process.Pid))
+		proc := fmt.Sprintf("/proc/%d/fd", c.Process.Pid)
+		for begin := time.Now(); time.Since(begin) < 5*time.Minute; { // until it has begun to write, where that can be seen
+			if _, err := os.Stat(proc); err != nil {
+				break
+			}
+			open, _ := filepath.Glob(proc + "/*")
 			if slices.ContainsFunc(open, func(fd string) bool { name, _ := os.Readlink(fd); return strings.Contains(name, "reweight-") }) {
 				break
 			}
@@ -53,9 +58,8 @@ func TestConvertKilled(t *testing.T) {
 		if err := c.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
-		if signal != os.Kill {
-			time.Sleep(100 * time.Millisecond)
-			input.Write(lines) // ends the wait for more input
+		for err == nil { // more input ends its wait for input; it ends when it has heard of the signal
+			_, err = input.Write(lines)
 		}
 		input.Close()
 		if err := c.Wait(); err == nil {
@@ -86,6 +90,7 @@ func TestConvertNPZInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer input.Close()
+	endLate(t, c)
 	// More than a pipe has room for, so that the process reads, and no end.
 	line := `{"token_ids":[1,2],"mask":[0,1],"old_logprobs":[0,-1],"reward":1,"group_id":7}` + "\n"
 	if _, err := input.Write(bytes.Repeat([]byte(line), 1<<13)); err != nil {
@@ -94,8 +99,6 @@ func TestConvertNPZInterrupted(t *testing.T) {
 	if err := c.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(10*time.Second, func() { c.Process.Kill() })
-	defer late.Stop()
 	err = c.Wait()
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); err == nil || !ok || status.Signal() != syscall.SIGINT {
 		t.Errorf("%v, %v, want the end by the signal", err, c.ProcessState)
