@@ -30,30 +30,45 @@ func TestNothingIsForgotten(t *testing.T) {
 			t.Errorf("%s (kernel %s)", missing, k.Name)
 		}
 	}
-	for name := range functions(t, "../kernels_portable.go") {
+	for name := range functions(t, portable...) {
 		if strings.HasSuffix(name, "Portable") && !listed[name] {
-			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the twin of %s", name)
+			t.Errorf("kernels/rows.go, kernels/tokens.go or kernels/losses.go: no kernel has the twin of %s", name)
 		}
 	}
-	methods := reflect.TypeFor[Runner]()
+	methods := reflect.TypeFor[GoRunner]()
 	for i := range methods.NumMethod() {
 		name := methods.Method(i).Name
 		if !slices.ContainsFunc(All(), func(k Kernel) bool { return k.code.method == name }) {
-			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the method %s of Runner", name)
+			t.Errorf("kernels/rows.go, kernels/tokens.go or kernels/losses.go: no kernel has the method %s of a runner", name)
 		}
 	}
 }
+
+// Where the functions stand that every instruction set has.
+var (
+	portable = []string{"kernels_portable.go", "kernels_losses_portable.go", "kernels_terms_portable.go"}
+	asm      = []string{"kernels_asm.go", "kernels_losses_asm.go"}
+	noasm    = []string{"kernels_noasm.go", "kernels_losses_noasm.go"}
+)
 
 // assembly says where an instruction set's functions stand: declared for Go in
 // stubs, and written in rows or in tokens, by what the kernel works on.
 var assembly = []struct {
 	isa                 reweight.ISA
 	suffix              string
-	stubs, rows, tokens string
+	stubs, rows, tokens []string
 }{
-	{reweight.AVX2, "AVX2", "kernels_amd64.go", "kernels_amd64.s", "kernels_tokens_amd64.s"},
-	{reweight.AVX512, "AVX512", "kernels_amd64.go", "kernels_avx512_amd64.s", "kernels_tokens_avx512_amd64.s"},
-	{reweight.NEON, "NEON", "kernels_arm64.go", "kernels_arm64.s", "kernels_tokens_arm64.s"},
+	{reweight.AVX2, "AVX2", stubs("amd64"), []string{"kernels_amd64.s"}, written("amd64")},
+	{reweight.AVX512, "AVX512", stubs("amd64"), []string{"kernels_avx512_amd64.s"}, written("avx512_amd64")},
+	{reweight.NEON, "NEON", stubs("arm64"), []string{"kernels_arm64.s"}, written("arm64")},
+}
+
+func stubs(cpu string) []string {
+	return []string{"kernels_" + cpu + ".go", "kernels_losses_" + cpu + ".go", "kernels_terms_" + cpu + ".go"}
+}
+
+func written(cpu string) []string {
+	return []string{"kernels_tokens_" + cpu + ".s", "kernels_losses_" + cpu + ".s", "kernels_terms_" + cpu + ".s"}
 }
 
 // missingPlaces says what the kernel lacks, each beginning with a file's name.
@@ -64,32 +79,59 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 			missing = append(missing, line)
 		}
 	}
-	_, inRunner := reflect.TypeFor[Runner]().MethodByName(k.code.method)
-	want(inRunner, "kernels/runner.go", "Runner has no method %s", k.code.method)
-	entry := "kernels/tokens.go"
-	if k.Rows {
+	runner, entry := reflect.TypeFor[Runner](), "kernels/tokens.go"
+	switch {
+	case k.OnlyGo:
+		runner, entry = reflect.TypeFor[GoRunner](), "kernels/losses.go"
+	case k.Rows:
 		entry = "kernels/rows.go"
 	}
+	_, inRunner := runner.MethodByName(k.code.method)
+	want(inRunner, "kernels/runner.go", "%s has no method %s", runner.Name(), k.code.method)
 	want(k.build != nil, entry, "the entry has no build function")
 	want(functionsIn(t, "../reference")[k.code.reference], "reference/", "no function %s", k.code.reference)
 	want(usedInTests(t, "../reference", k.code.reference), "reference/", "no test of %s", k.code.reference)
 
 	for _, twin := range k.code.twins {
-		want(functions(t, "../kernels_portable.go")[twin+"Portable"], "kernels_portable.go", "no function %sPortable", twin)
-		want(functions(t, "../kernels_asm.go")[twin], "kernels_asm.go", "ISA has no method %s", twin)
-		want(functions(t, "../kernels_noasm.go")[twin], "kernels_noasm.go", "ISA has no method %s", twin)
+		want(functions(t, portable...)[twin+"Portable"], either(portable), "no function %sPortable", twin)
+		want(functions(t, asm...)[twin], either(asm), "ISA has no method %s", twin)
+		want(functions(t, noasm...)[twin], either(noasm), "ISA has no method %s", twin)
 		for _, a := range assembly {
-			want(functions(t, "../"+a.stubs)[twin+"Asm"], a.stubs, "ISA has no method %sAsm", twin)
+			want(functions(t, a.stubs...)[twin+"Asm"], either(a.stubs), "ISA has no method %sAsm", twin)
+		}
+	}
+	loops := k.code.texts
+	if loops == nil {
+		loops = k.code.twins
+	}
+	for _, loop := range loops {
+		for _, a := range assembly {
 			if slices.Contains(k.code.lacks, a.isa) {
 				continue
 			}
-			file := a.tokens
+			files := a.tokens
 			if k.Rows {
-				file = a.rows
+				files = a.rows
 			}
-			want(functions(t, "../"+a.stubs)[twin+a.suffix], a.stubs, "no declaration of %s%s", twin, a.suffix)
-			want(texts(t, "../"+file)[twin+a.suffix], file, "no TEXT ·%s%s", twin, a.suffix)
+			want(functions(t, a.stubs...)[loop+a.suffix], either(a.stubs), "no declaration of %s%s", loop, a.suffix)
+			want(texts(t, files)[loop+a.suffix], either(files), "no TEXT ·%s%s", loop, a.suffix)
 		}
+	}
+	for _, place := range []struct{ file, pattern, what string }{
+		{"kernels/testdata/bits.txt", `(?m)^` + k.Name + ` `, "no bits; go test ./kernels -run TestBits -update writes them"},
+		{"doc.go", `\[Workspace\.` + k.code.method + `\]`, "not in the index"},
+		{"docs/kernels.md", "(?m)^\\| `" + k.Name + "` ", "no line in the table of kernels"},
+	} {
+		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
+	}
+	for _, twin := range k.code.twins {
+		if twin == "rowBlocks" {
+			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats
+		}
+		want(containsIn(t, "../twins_*test.go", `\bPortable\.`+twin+`\(`), "twins_test.go", "no test of %s", twin)
+	}
+	if k.OnlyGo {
+		return missing
 	}
 
 	source := "gpu/internal/device/" + k.code.device
@@ -117,21 +159,11 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		{"python/reweight/_library.py", `"` + name + `": \[`, "no types of " + name},
 		{"python/reweight/__init__.py", `(?m)^    "` + name + `",`, "not among the names of the package"},
 		{"gpu/launch_test.go", `\{"` + k.code.method + `", `, "no call"},
-		{"kernels/testdata/bits.txt", `(?m)^` + k.Name + ` `, "no bits; go test ./kernels -run TestBits -update writes them"},
-		{"doc.go", `\[Workspace\.` + k.code.method + `\]`, "not in the index"},
-		{"docs/kernels.md", "(?m)^\\| `" + k.Name + "` ", "no line in the table of kernels"},
 	} {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
 	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
 	want(trial.Match(read(t, "../internal/trials/trials.go")) || trial.Match(read(t, "../internal/trials/rows.go")), "internal/trials/trials.go", "no trial of %s", k.code.method)
-	for _, twin := range k.code.twins {
-		if twin == "rowBlocks" {
-			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats
-		}
-		call := regexp.MustCompile(`\bPortable\.` + twin + `\(`)
-		want(call.Match(read(t, "../twins_test.go")), "twins_test.go", "no test of %s", twin)
-	}
 	return missing
 }
 
@@ -167,16 +199,21 @@ func read(t *testing.T, file string) []byte {
 	return b
 }
 
-// functions returns the names of the functions and methods of a Go file.
-func functions(t *testing.T, file string) map[string]bool {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+// either names the files of which one should have something.
+func either(files []string) string { return strings.Join(files, " or ") }
+
+// functions returns the names of the functions and methods of Go files of the root.
+func functions(t *testing.T, files ...string) map[string]bool {
 	names := map[string]bool{}
-	for _, d := range parsed.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok {
-			names[f.Name.Name] = true
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				names[f.Name.Name] = true
+			}
 		}
 	}
 	return names
@@ -191,7 +228,7 @@ func functionsIn(t *testing.T, folder string) map[string]bool {
 	names := map[string]bool{}
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
-			maps.Copy(names, functions(t, file))
+			maps.Copy(names, functions(t, strings.TrimPrefix(file, "../")))
 		}
 	}
 	return names
@@ -199,11 +236,13 @@ func functionsIn(t *testing.T, folder string) map[string]bool {
 
 var textLine = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
 
-// texts returns the names of the functions of an assembly file.
-func texts(t *testing.T, file string) map[string]bool {
+// texts returns the names of the functions of assembly files.
+func texts(t *testing.T, files []string) map[string]bool {
 	names := map[string]bool{}
-	for _, m := range textLine.FindAllSubmatch(read(t, file), -1) {
-		names[string(m[1])] = true
+	for _, file := range files {
+		for _, m := range textLine.FindAllSubmatch(read(t, "../"+file), -1) {
+			names[string(m[1])] = true
+		}
 	}
 	return names
 }

@@ -23,6 +23,7 @@ type Kernel struct {
 	Doc    string           // one line
 	DTypes []reweight.DType // that its main input may have
 	Rows   bool             // whether it works on rows of logits; otherwise on tokens
+	OnlyGo bool             // whether package reweight alone has it: no GPU and no C library
 
 	// Ops is the number of operations per element of the main input: an addition,
 	// a product, a comparison or a conversion counts 1, a fused multiply-add 2.
@@ -39,6 +40,7 @@ type Kernel struct {
 type code struct {
 	method    string         // of Runner and *reweight.Workspace: "ExpScale"
 	twins     []string       // functions of package reweight that every instruction set has: "expScale"
+	texts     []string       // the functions in assembly, if they are not the twins
 	reference string         // function of package reference: "ExpScale"
 	device    string         // file of gpu/internal/device that has the GPU's kernel: "spans"
 	lacks     []reweight.ISA // instruction sets that run another one's twins
@@ -51,7 +53,22 @@ var (
 )
 
 // catalogue lists every kernel.
-var catalogue = slices.Concat(rowKernels, tokenKernels)
+var catalogue = slices.Concat(rowKernels, tokenKernels, lossKernels)
+
+// On returns those of the implementations that have the kernel: all, unless package
+// reweight alone has it.
+func (k Kernel) On(impls []Implementation) []Implementation {
+	if !k.OnlyGo {
+		return impls
+	}
+	var have []Implementation
+	for _, impl := range impls {
+		if _, ok := impl.New(1).(GoRunner); ok {
+			have = append(have, impl)
+		}
+	}
+	return have
+}
 
 // A Spec says what a workload looks like.
 type Spec struct {

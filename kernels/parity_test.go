@@ -49,7 +49,7 @@ func check(t reporter, impls []Implementation, k Kernel, s Spec) {
 		return
 	}
 	var first []uint64
-	for _, impl := range impls {
+	for _, impl := range k.On(impls) {
 		c.Spoil()
 		if err := c.Run(impl.New(1)); err != nil {
 			t.Errorf("%s %s %+v: %v", k.Name, impl.Name, s, err)
@@ -83,6 +83,9 @@ func TestParity(t *testing.T) {
 			t.Run(k.Name+"/"+dtype.String(), func(t *testing.T) {
 				t.Parallel()
 				impls := withGPU(t)
+				if have := k.On(impls); len(have) < len(impls) {
+					t.Logf("%d of %d implementations have it", len(have), len(impls))
+				}
 				for _, f := range Families {
 					for i, n := range lengths() {
 						s := spec(k, n)
@@ -135,7 +138,7 @@ func TestParityRandom(t *testing.T) {
 }
 
 // idle is an implementation that does nothing: its kernels are not called.
-type idle struct{ Runner }
+type idle struct{ GoRunner }
 
 // withIdle returns the kernel with workloads that an idle implementation can run.
 func withIdle(k Kernel) Kernel {
@@ -256,7 +259,7 @@ func TestNoAllocations(t *testing.T) {
 			// The GPU is left out: the interpreter allocates. That calls of package gpu and of
 			// its runner do not is shown by TestNothingWaits of gpu and TestSteady of
 			// gpu/runner.
-			for _, impl := range onCPU(t) {
+			for _, impl := range k.On(onCPU(t)) {
 				run := impl.New(1)
 				allocs := testing.AllocsPerRun(20, func() { err = c.Run(run) })
 				if err != nil || allocs != 0 {

@@ -18,6 +18,16 @@ type Runner interface {
 	Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error)
 }
 
+// A GoRunner also runs the kernels that package reweight alone has. Surrogate of any
+// other Runner refuses all policies but PPO.
+type GoRunner interface {
+	Runner
+
+	Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error)
+	ValueLoss(grad []float32, b *reweight.Batch, opt reweight.ValueLossOptions) (reweight.ValueLossResult, error)
+	RolloutCorrection(factors []float32, b *reweight.Batch, opt reweight.CorrectionOptions) error
+}
+
 // An Implementation is one of the ways in which this machine can run the
 // kernels: an instruction set of its CPU, a C library, a GPU.
 type Implementation struct {

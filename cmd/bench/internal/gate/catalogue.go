@@ -210,7 +210,7 @@ func (c *catalogue) plan(ctx context.Context, names []string, isa string) (best 
 	}
 	of := func(p *kernelWorker) (all []request) {
 		for _, k := range p.hello.Kernels {
-			if names != nil && !slices.Contains(names, k.Name) {
+			if names != nil && !slices.Contains(names, k.Name) || k.OnlyGo && isa == cli.CUDA {
 				continue
 			}
 			for _, dtype := range k.DTypes {

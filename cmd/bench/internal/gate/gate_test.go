@@ -82,7 +82,7 @@ func command(ctx context.Context, args []string, out io.Writer, p *cli.Progress,
 // fakeWorker has two kernels and says that a call takes 100 ns.
 func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 	hello := greeting{Protocol: workerProtocol, Best: expectedISA(), ISAs: []string{"portable", expectedISA()},
-		Kernels: []workerKernel{{"token_stats", []string{"f32", "bf16"}, true}, {"multiply", []string{"f32"}, false}}}
+		Kernels: []workerKernel{{"token_stats", []string{"f32", "bf16"}, true, false}, {"multiply", []string{"f32"}, false, false}}}
 	switch kind {
 	case "real":
 		return Worker(nil, in, out, &cli.GPU{})
@@ -107,7 +107,7 @@ func fakeWorker(kind string, in io.Reader, out io.Writer) error {
 	case "blind":
 		hello.NoGPU = "the driver finds no device"
 	case "more":
-		hello.Kernels = append(hello.Kernels, workerKernel{"novel", []string{"f32"}, false})
+		hello.Kernels = append(hello.Kernels, workerKernel{"novel", []string{"f32"}, false, false})
 	case "none":
 		hello.Kernels = nil
 	case "commands":

@@ -40,6 +40,7 @@ type workerKernel struct {
 	Name   string   `json:"name"`
 	DTypes []string `json:"dtypes"`
 	Rows   bool     `json:"rows"`
+	OnlyGo bool     `json:"only_go,omitempty"` // not for a GPU
 }
 
 // A request names a workload and wants it checked, counted (how many calls take
@@ -83,7 +84,7 @@ func Worker(args []string, in io.Reader, out io.Writer, g *cli.GPU) error {
 		}
 	}
 	for _, k := range kernels.All() {
-		known := workerKernel{Name: k.Name, Rows: k.Rows}
+		known := workerKernel{Name: k.Name, Rows: k.Rows, OnlyGo: k.OnlyGo}
 		for _, dtype := range k.DTypes {
 			known.DTypes = append(known.DTypes, dtype.String())
 		}

@@ -37,8 +37,8 @@ func Goal(kernel, dtype string) float64 {
 	return 0
 }
 
-// GPUShapes returns what the plan measures on the GPU. With Goals, the kernels that
-// have one are measured at the sizes of the goals.
+// GPUShapes returns what the plan measures on the GPU, of the kernels that a GPU has. With
+// Goals, the kernels that have one are measured at the sizes of the goals.
 func (p Plan) GPUShapes() []Shape {
 	if p.GPU == nil {
 		return nil
@@ -46,6 +46,9 @@ func (p Plan) GPUShapes() []Shape {
 	var shapes []Shape
 	one := []int{1}
 	for _, k := range p.Kernels {
+		if k.OnlyGo {
+			continue
+		}
 		for _, dtype := range k.DTypes {
 			switch {
 			case !k.Rows:
@@ -80,9 +83,9 @@ func (p Plan) onGPU(ctx context.Context, s Shape) (results []Result, failures []
 var placements = [...]runner.Placement{runner.Amid, runner.AtBegin, runner.AtEnd}
 
 // checkGPU is CheckGPU on the plan's GPU. It returns one parity, or none if there is no
-// GPU.
+// GPU or if it lacks the kernel.
 func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int) ([]Parity, error) {
-	if p.GPU == nil {
+	if p.GPU == nil || k.OnlyGo {
 		return nil, nil
 	}
 	parity, err := CheckGPU(ctx, p.Check, p.GPU, k, dtype, sizes)

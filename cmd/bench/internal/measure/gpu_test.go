@@ -22,6 +22,9 @@ func TestOnGPU(t *testing.T) {
 	}
 	dev := gputest.Device(t)
 	for _, k := range kernels.All() {
+		if k.OnlyGo {
+			continue
+		}
 		rows, vocab := 40, 0
 		if k.Rows {
 			rows, vocab = 4, 70
@@ -199,6 +202,9 @@ func TestGPUShapes(t *testing.T) {
 	p.GPU = gputest.Device(t)
 	count := map[string]int{}
 	for _, s := range p.GPUShapes() {
+		if s.Kernel.OnlyGo {
+			t.Errorf("%v, which GPUs do not have", s)
+		}
 		count[s.Kernel.Name+" "+s.DType.String()]++
 		if s.Kernel.Rows && Goal(s.Kernel.Name, s.DType.String()) == 0 && (s.Rows != GPURows || s.Vocab != 64) {
 			t.Errorf("%v", s)

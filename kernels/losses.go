@@ -1,0 +1,357 @@
+package kernels
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+)
+
+// lossKernels are the kernels of the losses, which package reweight alone has.
+var lossKernels = []Kernel{
+	{
+		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultGSPO, gspoTerms),
+		code: code{method: "Surrogate", twins: []string{"logRatios", "policyLoss"}, texts: []string{"logRatios", "sequenceLoss"}, reference: "PolicyLoss"},
+	},
+	{
+		Name: "surrogate_grpo_s", Doc: "GRPO-S: the mean ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 55, build: policyLoss(reweight.DefaultGRPOSLoss, grposTerms),
+		code: code{method: "Surrogate", twins: []string{"ratios", "policyLoss"}, texts: []string{"ratios", "sequenceLoss"}, reference: "PolicyLoss"},
+	},
+	{
+		Name: "surrogate_cispo", Doc: "CISPO: the clipped ratio as a factor", DTypes: float, OnlyGo: true, Ops: 31, build: policyLoss(reweight.DefaultCISPO, cispoTerms),
+		code: code{method: "Surrogate", twins: []string{"policyLoss"}, texts: []string{"cispoLoss"}, reference: "PolicyLoss"},
+	},
+	{
+		Name: "surrogate_sapo", Doc: "SAPO: a sigmoid of the ratio", DTypes: float, OnlyGo: true, Ops: 53, build: policyLoss(reweight.DefaultSAPO, sapoTerms),
+		code: code{method: "Surrogate", twins: []string{"policyLoss"}, texts: []string{"sapoLoss"}, reference: "PolicyLoss"},
+	},
+	{
+		Name: "surrogate_dppo_tv", Doc: "DPPO-TV: the capped ratio within a trust region", DTypes: float, OnlyGo: true, Ops: 67, build: policyLoss(reweight.DefaultDPPOTV, dppoTerms),
+		code: code{method: "Surrogate", twins: []string{"policyLoss"}, texts: []string{"dppoLoss"}, reference: "PolicyLoss"},
+	},
+	{
+		Name: "surrogate_vespo", Doc: "VESPO: a soft factor of the trajectory's ratio", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultVESPO, vespoTerms),
+		code: code{method: "Surrogate", twins: []string{"logRatios", "policyLoss"}, texts: []string{"logRatios", "sequenceLoss"}, reference: "PolicyLoss"},
+	},
+	{
+		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, Ops: 60, build: klLoss,
+		code: code{method: "Loss", twins: []string{"policyLoss", "kl"}, texts: []string{"sequenceLoss", "kl"}, reference: "KLLoss"},
+	},
+	{
+		Name: "value_loss", Doc: "clipped loss of the critic and its gradient", DTypes: float, OnlyGo: true, Ops: 15, build: valueLoss,
+		code: code{method: "ValueLoss", twins: []string{"valueLoss"}, texts: []string{"valueLoss"}, reference: "ValueLoss"},
+	},
+	{
+		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true, Ops: 25, build: rolloutCorrection,
+		code: code{method: "RolloutCorrection", twins: []string{"ratios"}, texts: []string{"ratios"}, reference: "RolloutCorrection"},
+	},
+}
+
+// responses returns tokens and their roles for kernels that refuse values that are not
+// finite: such tokens are masked, which nobody reads.
+func (s Spec) responses(r *rand.Rand) (x []float32, role []reweight.Role) {
+	x, _ = s.tokens(r)
+	role = s.roles(r)
+	for t, v := range x {
+		if v-v != 0 {
+			role[t] = reweight.RoleMasked
+		}
+	}
+	return x, role
+}
+
+// whole returns the batch of these roles as one trajectory.
+func (s Spec) whole(role []reweight.Role) *reweight.Batch {
+	offsets := array[int64](s, 2)
+	offsets[1] = int64(len(role))
+	return &reweight.Batch{Role: role, SeqOffsets: offsets}
+}
+
+// A term is the loss l of token i of a sequence and its derivative.
+type term func(i int, advantage float64) (l, derivative float64, clipped bool)
+
+// Each of these returns the terms of a sequence, whose tokens are all responses.
+
+func gspoTerms(new, old []float64, opt *reweight.LossOptions) term {
+	s, slope := reference.GSPORatio(new, old)
+	return func(_ int, A float64) (float64, float64, bool) {
+		return reference.ClippedRatio(s, slope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+	}
+}
+
+func grposTerms(new, old []float64, opt *reweight.LossOptions) term {
+	s := reference.GRPOSRatio(new, old)
+	return func(i int, A float64) (float64, float64, bool) {
+		_, slope := reference.Ratio(new[i], old[i])
+		return reference.ClippedRatio(s, slope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+	}
+}
+
+func cispoTerms(new, old []float64, opt *reweight.LossOptions) term {
+	return func(i int, A float64) (float64, float64, bool) {
+		return reference.CISPO(new[i], old[i], A, opt.ClipLow, opt.ClipHigh)
+	}
+}
+
+func sapoTerms(new, old []float64, opt *reweight.LossOptions) term {
+	return func(i int, A float64) (float64, float64, bool) {
+		l, derivative := reference.SAPO(new[i], old[i], A, opt.TauPos, opt.TauNeg)
+		return l, derivative, false
+	}
+}
+
+func dppoTerms(new, old []float64, opt *reweight.LossOptions) term {
+	return func(i int, A float64) (float64, float64, bool) {
+		return reference.DPPOTV(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.RatioCap)
+	}
+}
+
+func vespoTerms(new, old []float64, opt *reweight.LossOptions) term {
+	pos := reference.VESPOFactor(new, old, opt.PowerPos, opt.DecayPos)
+	neg := reference.VESPOFactor(new, old, opt.PowerNeg, opt.DecayNeg)
+	return func(i int, A float64) (float64, float64, bool) {
+		phi := pos
+		if A < 0 {
+			phi = neg
+		}
+		return -phi * A * new[i], -phi * A, false
+	}
+}
+
+// policyLoss returns the build function of Surrogate with a policy's options.
+func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *reweight.LossOptions) term) func(s Spec) (*Case, error) {
+	return func(s Spec) (*Case, error) {
+		r := s.rand()
+		logprobs, role := s.responses(r)
+		n := s.Rows
+		old, adv, w := array[float32](s, n), array[float32](s, n), array[float32](s, n)
+		spread := 0.3
+		if opt.Policy == reweight.PolicyVESPO { // so that the ratio of the trajectory is not far from 1
+			spread /= math.Sqrt(float64(n))
+		}
+		for t := range old {
+			logprobs[t] = -float32(math.Abs(float64(logprobs[t]))) // of a probability at most 1
+			d := spread * r.NormFloat64()
+			if opt.Policy != reweight.PolicyVESPO && r.IntN(40) == 0 {
+				d *= 100 // beyond the clamp
+			}
+			p := math.Exp(float64(logprobs[t]))
+			moved := p - p*math.Exp(-d)
+			for _, b := range []float64{ // float32 may fall on the other side of a clip
+				math.Exp(d) - (1 - opt.ClipLow), math.Exp(d) - (1 + opt.ClipHigh), math.Exp(d) - opt.RatioCap,
+				moved - opt.ClipHigh, moved + opt.ClipLow,
+			} {
+				if math.Abs(b) < 1e-2 && opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyVESPO || s.Family == Offset {
+					d = 0
+				}
+			}
+			old[t] = logprobs[t] - float32(d)
+			adv[t] = float32(r.NormFloat64())
+			w[t] = r.Float32() + 0.1
+		}
+		grad, totals := array[float32](s, n), make([]float64, 4)
+		out := f32("gradient", grad)
+		// A ratio has a relative error of 20 (2^-24 + 1.34e-8) + 1.57e-7 at most: surrogate has
+		// the terms. SAPO multiplies the error of a ratio by the ratio, which is at most 70
+		// where its gradient is not below the absolute tolerance, and by its temperature.
+		out.abs, out.rel = 1e-30, 4e-6
+		if opt.Policy == reweight.PolicySAPO {
+			out.rel = 4e-5
+		}
+		total := sums("tokens, clipped, loss and log-ratio", totals)
+		total.abs = (20+9)*0x1p-24 + 20*1.34e-8 + 1.57e-7
+		c := &Case{Elements: n, Bytes: int64(n) * 21, input: memoryOf(logprobs), outputs: []output{out, total}}
+		c.run = func(impl Runner) error {
+			q, err := impl.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
+			totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
+			return err
+		}
+		c.reference = func() error {
+			g, sum, magnitudes := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
+			clear(g)
+			clear(sum)
+			clear(magnitudes)
+			var at []int // the response tokens
+			var x, y []float64
+			for t, v := range logprobs {
+				if role[t] != reweight.RoleMasked {
+					at = append(at, t)
+					x, y = append(x, float64(v)), append(y, float64(v)-float64(v-old[t])) // the kernel's ratio is that of the difference in float32
+				}
+			}
+			if len(at) == 0 {
+				return nil
+			}
+			of := terms(x, y, &opt)
+			for i, t := range at {
+				l, derivative, clipped := of(i, float64(adv[t]))
+				sum[0]++
+				if clipped {
+					sum[1]++
+				}
+				d := max(-20, min(20, x[i]-y[i]))
+				sum[2] += float64(w[t]) * l
+				sum[3] += d
+				magnitudes[2] += math.Abs(float64(w[t]) * l)
+				magnitudes[3] += math.Abs(d)
+				g[t] = 0.5 * float64(w[t]) * derivative
+			}
+			magnitudes[0], magnitudes[1] = sum[0], sum[0]
+			return nil
+		}
+		return c, nil
+	}
+}
+
+// klLoss is the loss of the policy gradient, whose terms are 0 because the advantages
+// are, with the divergence from the reference.
+func klLoss(s Spec) (*Case, error) {
+	r := s.rand()
+	logprobs, role := s.responses(r)
+	n := s.Rows
+	ref, adv := array[float32](s, n), array[float32](s, n)
+	for t := range ref {
+		x := 0.5 * r.NormFloat64()
+		if r.IntN(40) == 0 {
+			x *= 50 // beyond the clamp
+		}
+		if math.Abs(math.Exp(-x)+x-11) < 0.1 || s.Family == Offset { // float32 may fall on the other side of 10
+			x = 0
+		}
+		ref[t] = logprobs[t] - float32(x)
+	}
+	b := s.whole(role)
+	b.Logprobs, b.OldLogprobs, b.RefLogprobs, b.Advantages = logprobs, ref, ref, adv
+	opt := reweight.DefaultPG
+	opt.Aggregation, opt.NormLength = reweight.SeqMeanTokenSumNorm, 1
+	opt.KLCoef = 0.5
+	grad, totals := array[float32](s, n), make([]float64, 4)
+	out := f32("gradient", grad)
+	// Where |x| is above 1/2, e^y has a relative error of 3 (2^-24 + 1.34e-8) + 1.57e-7 at
+	// most before the estimate is cut at 10, and its distance from 1 is at least 0.39 of it;
+	// below, where y < -1/2, more. Elsewhere the polynomial has 5e-8 and a few roundings.
+	out.abs, out.rel = 1e-30, 4e-6
+	total := sums("tokens, loss, divergence in it and mean divergence", totals)
+	// The estimate is at least 0.09 of e^y there, or of |y|.
+	total.abs = 1e-5
+	c := &Case{Elements: n, Bytes: int64(n) * 17, input: memoryOf(logprobs), outputs: []output{out, total}}
+	c.run = func(impl Runner) error {
+		q, err := impl.(GoRunner).Loss(grad, nil, b, opt)
+		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), q.Loss, q.KLLoss, q.KL
+		return err
+	}
+	c.reference = func() error {
+		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
+		clear(g)
+		clear(sum)
+		for t, v := range logprobs {
+			if role[t] == reweight.RoleMasked {
+				continue
+			}
+			k, derivative, err := reference.KL(reference.KLK3, float64(v-ref[t]), 0)
+			if err != nil {
+				return err
+			}
+			sum[0]++
+			sum[1] += opt.KLCoef * k
+			sum[3] += k
+			g[t] = opt.KLCoef * derivative
+		}
+		sum[2] = sum[1]
+		sum[3] /= max(1, sum[0])
+		copy(terms, sum)
+		return nil
+	}
+	return c, nil
+}
+
+func valueLoss(s Spec) (*Case, error) {
+	r := s.rand()
+	values, role := s.responses(r)
+	n := s.Rows
+	old, returns := array[float32](s, n), array[float32](s, n)
+	opt := reweight.DefaultValueLoss
+	opt.Aggregation, opt.NormLength = reweight.SeqMeanTokenSumNorm, 1
+	for t, v := range values {
+		old[t], returns[t] = v-float32(0.6*r.NormFloat64()), v-float32(r.NormFloat64())
+		d := float64(v) - float64(returns[t])
+		c := max(float64(old[t])-opt.Clip, min(float64(old[t])+opt.Clip, float64(v))) - float64(returns[t])
+		if math.Abs(d*d-c*c) < 1e-3 || s.Family == Offset { // float32 may find the other one larger
+			old[t] = v
+		}
+	}
+	b := s.whole(role)
+	b.NewValues, b.Values, b.Returns = values, old, returns
+	grad, totals := array[float32](s, n), make([]float64, 3)
+	out := f32("gradient", grad)
+	out.rel = 2 * unit32 // one difference
+	total := sums("tokens, share of the clipped, and loss", totals)
+	// The clipped value is rounded to float32 at up to 32, and the difference from the
+	// return is squared. Then come 9 roundings of products and in a group.
+	total.abs = 2e-5
+	c := &Case{Elements: n, Bytes: int64(n) * 17, input: memoryOf(values), outputs: []output{out, total}}
+	c.run = func(impl Runner) error {
+		q, err := impl.(GoRunner).ValueLoss(grad, b, opt)
+		totals[0], totals[1], totals[2] = float64(q.Tokens), q.ClipFraction, q.Loss
+		return err
+	}
+	c.reference = func() error {
+		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
+		clear(g)
+		clear(sum)
+		for t, v := range values {
+			if role[t] == reweight.RoleMasked {
+				continue
+			}
+			l, derivative, clipped := reference.ValueTerm(float64(v), float64(old[t]), float64(returns[t]), opt.Clip)
+			sum[0]++
+			if clipped {
+				sum[1]++
+			}
+			sum[2] += l
+			g[t] = derivative
+		}
+		sum[1] /= max(1, sum[0])
+		copy(terms, sum)
+		return nil
+	}
+	return c, nil
+}
+
+func rolloutCorrection(s Spec) (*Case, error) {
+	r := s.rand()
+	old, role := s.responses(r)
+	n := s.Rows
+	rollout := array[float32](s, n)
+	for t := range rollout {
+		z := 0.5 * r.NormFloat64()
+		if r.IntN(40) == 0 {
+			z *= 50 // beyond the clamp
+		}
+		rollout[t] = old[t] - float32(z)
+	}
+	b := s.whole(role)
+	b.OldLogprobs, b.RolloutLogprobs = old, rollout
+	opt := reweight.DefaultCorrection
+	factors := array[float32](s, n)
+	out := f32("factor", factors)
+	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in surrogate
+	c := &Case{Elements: n, Bytes: int64(n) * 13, input: memoryOf(old), outputs: []output{out}}
+	c.run = func(impl Runner) error { return impl.(GoRunner).RolloutCorrection(factors, b, opt) }
+	c.reference = func() error {
+		// The kernel's ratio is that of the difference in float32.
+		z, zero := make([]float64, n), make([]float64, n)
+		for t, v := range old {
+			if role[t] != reweight.RoleMasked {
+				z[t] = float64(v - rollout[t])
+			}
+		}
+		want, err := reference.RolloutCorrection(reference.Roles(role), b.SeqOffsets, z, zero, reference.CorrectionOptions{
+			Level: reference.CorrectToken, Low: opt.Low, High: opt.High,
+		})
+		copy(c.outputs[0].want, want)
+		return err
+	}
+	return c, nil
+}
