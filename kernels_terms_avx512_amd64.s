@@ -91,34 +91,21 @@ logratios:
 #define DST_PTR DI
 #define GROUP_LEFT R10 // chunks left in the group
 
-// FLUSH adds the 16 float32 of GROUP to the 16 float64 of TOTAL0 and TOTAL1, empties
-// GROUP and begins a new one.
-#define FLUSH \
-	VCVTPS2PD     GROUP_LOW, WHOLE0; \             // lanes 0 to 7 as float64
-	VEXTRACTF32X8 UPPER_HALF, GROUP, WHOLE1_LOW; \ // the upper half of GROUP
-	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \            // lanes 8 to 15 as float64
-	VADDPD        WHOLE0, TOTAL0, TOTAL0; \        // total += group
-	VADDPD        WHOLE1, TOTAL1, TOTAL1; \
-	VPXORD        GROUP, GROUP, GROUP; \           // group = 0
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT        // a new group
+// NEW_GROUP empties GROUP, the sums of a group.
+#define NEW_GROUP \
+	VPXORD        GROUP, GROUP, GROUP; \
+	MOVQ          $GROUP_CHUNKS, GROUP_LEFT
 
-// LOAD_SUM makes GROUP, TOTAL0 and TOTAL1 those of the laneSum at off, whose group is
-// empty. STORE_SUM stores them there.
-#define LOAD_SUM(off) \
-	VMOVUPD       (off+laneSum_total)(SUMS), TOTAL0; \ // the total
-	VMOVUPD       (off+laneSum_total+64)(SUMS), TOTAL1; \
-	VPXORD        GROUP, GROUP, GROUP; \               // group = 0
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT            // a piece begins with a group
+// FLUSH adds them to the total of the laneSum at off and begins a new group.
+#define FLUSH(off) \
+	FLUSH_AVX512(GROUP, GROUP_LOW, SUMS, off+laneSum_total); \
+	NEW_GROUP
 
-#define STORE_SUM(off) \
-	VMOVUPD       TOTAL0, (off+laneSum_total)(SUMS); \ // the total
-	VMOVUPD       TOTAL1, (off+laneSum_total+64)(SUMS); \
-	VMOVUPS       GROUP, (off+laneSum_group)(SUMS)     // the group
+// STORE_GROUP makes them the laneSum's group.
+#define STORE_GROUP(off) VMOVUPS GROUP, (off+laneSum_group)(SUMS)
 
 #define GROUP Z8
 #define GROUP_LOW Y8 // its lower half
-#define TOTAL0 Z9    // the sums of the groups before, lanes 0 to 7
-#define TOTAL1 Z10   // lanes 8 to 15
 #define MIN_D Z11    // the limits of a - b
 #define MAX_D Z12
 #define LOG2E Z13
@@ -158,7 +145,7 @@ TEXT ·ratiosAVX512(SB), NOSPLIT, $0-56
 	VPTESTMD      D, D, MASKS                 // whether it is not 0
 	VPXORD        ZERO, ZERO, ZERO
 	MOVQ          sum+48(FP), SUMS
-	LOAD_SUM(0)
+	NEW_GROUP
 
 ratios:
 	VMOVDQU       (ROLE_PTR), ROLE          // the roles of 16 tokens
@@ -181,12 +168,12 @@ ratios:
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          GROUP_LEFT
 	JNE           ratios_next               // the group is not full
-	FLUSH                                   // the total += the group
+	FLUSH(0)                                // sum.total += the group
 
 ratios_next:
 	DECQ          LEFT
 	JNE           ratios
-	STORE_SUM(0)
+	STORE_GROUP(0)                          // sum.group
 	VZEROUPPER
 	RET
 
@@ -260,7 +247,7 @@ TEXT ·klAVX512(SB), NOSPLIT, $0-56
 	VPTESTMD      X, X, STRAIGHT                     // whether it is not 0
 	MOVL          klConsts_kernel(CONSTS), KERNEL    // kernel
 	MOVQ          sum+48(FP), SUMS
-	LOAD_SUM(0)
+	NEW_GROUP
 
 kl:
 	VMOVDQU       (ROLE_PTR), ROLE              // the roles of 16 tokens
@@ -297,22 +284,22 @@ kl:
 	JMP           kl_add
 
 kl_k1:
-	VMOVAPS       X, K                   // k = x
-	VMOVAPS       ONE, G                 // g = 1
+	VMOVAPS       X, K                      // k = x
+	VMOVAPS       ONE, G                    // g = 1
 	JMP           kl_add
 
 kl_abs:
-	VANDNPS       X, SIGN, K              // k = |x|
-	VCMPPS        GREATER, ZERO, X, ABOVE // x > 0
-	VCMPPS        LESS, ZERO, X, BELOW    // x < 0
-	VMOVAPS.Z     ONE, ABOVE, G           // g = 1 where x > 0, else 0
-	VXORPS        ONE, SIGN, BELOW, G     // g = -1 where x < 0
+	VANDNPS       X, SIGN, K                // k = |x|
+	VCMPPS        GREATER, ZERO, X, ABOVE   // x > 0
+	VCMPPS        LESS, ZERO, X, BELOW      // x < 0
+	VMOVAPS.Z     ONE, ABOVE, G             // g = 1 where x > 0, else 0
+	VXORPS        ONE, SIGN, BELOW, G       // g = -1 where x < 0
 	JMP           kl_add
 
 kl_k2:
-	VMULPS        HALF, X, K             // x/2
-	VMULPS        X, K, K                // k = x/2*x
-	VMOVAPS       X, G                   // g = x
+	VMULPS        HALF, X, K                // x/2
+	VMULPS        X, K, K                   // k = x/2*x
+	VMOVAPS       X, G                      // g = x
 
 kl_add:
 	VMOVAPS       X, STRAIGHT, G            // g = x, if straight is not 0
@@ -327,12 +314,12 @@ kl_add:
 	ADDQ          $CHUNK4, GRAD_PTR
 	DECQ          GROUP_LEFT
 	JNE           kl_next                   // the group is not full
-	FLUSH                                   // the total += the group
+	FLUSH(0)                                // sum.total += the group
 
 kl_next:
 	DECQ          LEFT
 	JNE           kl
-	STORE_SUM(0)
+	STORE_GROUP(0)                          // sum.group
 	VZEROUPPER
 	RET
 
@@ -372,7 +359,7 @@ TEXT ·valueLossAVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS  valueConsts_scale(CONSTS), GRAD_SCALE // scale
 	MOVQ          sums+56(FP), SUMS
 	MOVQ          valueSums_clipped(SUMS), CLIPPED_COUNT
-	LOAD_SUM(valueSums_loss)
+	NEW_GROUP
 
 value:
 	VMOVDQU       (ROLE_PTR), ROLE                          // the roles of 16 tokens
@@ -405,12 +392,12 @@ value:
 	ADDQ          $CHUNK4, GRAD_PTR
 	DECQ          GROUP_LEFT
 	JNE           value_next                                // the group is not full
-	FLUSH                                                   // the total += the group
+	FLUSH(valueSums_loss)                                   // sums.loss.total += the group
 
 value_next:
 	DECQ          LEFT
 	JNE           value
-	STORE_SUM(valueSums_loss)
+	STORE_GROUP(valueSums_loss)             // sums.loss.group
 	MOVQ          CLIPPED_COUNT, valueSums_clipped(SUMS)
 	VZEROUPPER
 	RET
