@@ -112,6 +112,7 @@ func TestNames(t *testing.T) {
 		{new(reweight.Aggregation), []string{"token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"}},
 		{new(reweight.DType), []string{"f32", "bf16", "f16"}},
 		{new(reweight.Normalization), []string{"separate", "joint", "none"}},
+		{new(reweight.KLForm), []string{"k3", "k2", "k1", "abs", "k3+", "k1+", "abs+"}},
 		{new(reweight.CorrectionLevel), []string{"token", "sequence", "geometric"}},
 		{new(reweight.RejectionStatistic), []string{"token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
 			"seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}},

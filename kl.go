@@ -1,6 +1,9 @@
 package reweight
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // A KLForm is an estimate of the divergence from the reference, of one token, and its
 // derivative. With x = log pi - log pi_ref and y = clamp(-x, -20, 20):
@@ -24,8 +27,20 @@ func (k KLForm) String() string { return nameOf(k, klNames[:]) }
 // MarshalText returns the form's name.
 func (k KLForm) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText sets the form to the one of that name.
-func (k *KLForm) UnmarshalText(name []byte) error { return parseName(k, "KL", name, klNames[:]) }
+// verlKL has the names of verl besides these. Its + after k2 changes nothing.
+var verlKL = map[string]KLForm{
+	"kl": KLK1, "mse": KLK2, "low_var_kl": KLK3,
+	"kl+": KLK1Plus, "mse+": KLK2, "k2+": KLK2, "low_var_kl+": KLK3Plus,
+}
+
+// UnmarshalText sets the form to the one of that name, or to that of verl's name for it.
+func (k *KLForm) UnmarshalText(name []byte) error {
+	if form, ok := verlKL[strings.ReplaceAll(string(name), "-", "_")]; ok {
+		*k = form
+		return nil
+	}
+	return parseName(k, "KL", name, klNames[:])
+}
 
 // KLRewardsOptions are the options of KLRewards.
 type KLRewardsOptions struct {
