@@ -40,6 +40,9 @@ and what it does to the credit of tokens, which is minus that gradient: the shar
 action tokens, how many tokens carry it, its rank correlation with uniform's. A scheme
 needs the arrays that it reads only. Each has the constants of its paper; -clip-low,
 -clip-high, -dual-clip, -aggregation and -norm-length hold for all where they are given.
+So does -kl-coef, which adds that many times the KL from the reference to every loss; the
+file needs ref_logprobs, or ref_logits and token_ids. No KL is added to rewards: those
+of tokens, for reinforce++, are as the file has them.
 -html writes a page with the rollout -trajectory in the colours of each scheme. JSON and
 Markdown have that rollout too.
 
@@ -54,6 +57,8 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	flags.Float64Var(&opt.Loss.DualClip, "dual-clip", opt.Loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
 	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
 	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
+	kl := flags.String("kl", opt.Loss.KL.String(), "-scheme: `form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it")
+	flags.Float64Var(&opt.Loss.KLCoef, "kl-coef", opt.Loss.KLCoef, "-scheme: the loss has this many times the KL from the reference in it; 0 for none")
 	list := flags.String("scheme", "", "compare these `names` of schemes, with commas between them, or all (see above)")
 	compared := compareSchemes(flags)
 	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
@@ -75,6 +80,9 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	}
 	opt.ActFocus, opt.AEM, opt.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
 	if err = opt.Loss.Aggregation.UnmarshalText([]byte(*aggregation)); err == nil {
+		err = opt.Loss.KL.UnmarshalText([]byte(*kl))
+	}
+	if err == nil {
 		err = opt.Check()
 	}
 	if err != nil {
@@ -90,6 +98,9 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		if flags.Given("o") {
 			return errors.New("-o means nothing with -scheme, which compares and writes no arrays")
 		}
+		if flags.Given("kl") && !flags.Given("kl-coef") {
+			return errors.New("-kl means nothing without -kl-coef")
+		}
 		picked, err := schemes.Parse(*list)
 		if err != nil {
 			return fmt.Errorf("-scheme %w", err)
@@ -102,7 +113,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		c.opt.ActFocus, c.opt.AEM, c.opt.GRPO, c.opt.Loss = opt.ActFocus, opt.AEM, opt.GRPO, givenLoss(flags, opt.Loss)
 		return c.do(scored, operands, as, out)
 	}
-	for _, name := range [...]string{"trajectory", "html", "delta"} {
+	for _, name := range [...]string{"trajectory", "html", "delta", "kl", "kl-coef"} {
 		if flags.Given(name) {
 			return fmt.Errorf("-%s means nothing without -scheme", name)
 		}
@@ -301,6 +312,7 @@ func checkFinite(b *reweight.Batch) error {
 var flagNames = map[string]string{
 	"Alpha": "-alpha", "Beta": "-beta", "Eps": "-eps", "Signal": "-signal", "Lambda": "-lambda", "Guard": "-guard", "Scope": "-scope",
 	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",
+	"KL": "-kl", "KLCoef": "-kl-coef",
 }
 
 // checkOutput returns an error if the file cannot be written, or is one of the inputs

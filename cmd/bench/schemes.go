@@ -73,6 +73,7 @@ func givenLoss(flags cli.Flags, given reweight.LossOptions) func(*reweight.LossO
 		if flags.Given("norm-length") {
 			opt.NormLength = given.NormLength
 		}
+		opt.KL, opt.KLCoef = given.KL, given.KLCoef
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata"
 )
 
 // schemeRow is a row of the JSON of bench reweight -scheme.
@@ -35,9 +37,13 @@ type schemeTable struct {
 	Credit             string
 	Tokens             struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
 	Derived, Estimates []cli.Origin
-	Schemes            []schemeRow
-	LeftOut            []losses.LeftOut `json:"left_out"`
-	Rollout            struct {
+	KL                 *struct {
+		Form string
+		Coef float64
+	}
+	Schemes []schemeRow
+	LeftOut []losses.LeftOut `json:"left_out"`
+	Rollout struct {
 		Trajectory   int
 		Title        string
 		Texts, Roles []string
@@ -138,6 +144,59 @@ func TestAllSchemes(t *testing.T) {
 	if loss["gspo"] != loss["luspo"] || loss["grpo"] != loss["uniform"] || loss["tis"] != loss["uniform"] || loss["off_policy_mask"] == loss["uniform"] {
 		t.Errorf("losses %v", loss)
 	}
+}
+
+// TestSchemesKL: the KL is in every loss, without the weights of tokens, and in the
+// credit, and a line says so.
+func TestSchemesKL(t *testing.T) {
+	file, err := rollout.Parse(testdata.FrozenLakeSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := file.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, squares, n := 0.0, 0.0, 0.0
+	for i, role := range b.Role {
+		if role != reweight.RoleMasked {
+			x := float64(b.Logprobs[i]) - float64(b.RefLogprobs[i])
+			sum, squares, n = sum+x, squares+x*x/2, n+1
+		}
+	}
+	const list, note = "uniform,actfocus,cispo", " times the KL from the reference in it, in the form "
+	path := write(t, embedded(t))
+	none := schemesJSON(t, list, path)
+	for form, want := range map[string]float64{"k1": 0.5 * sum / n, "mse": 0.5 * squares / n} {
+		got := schemesJSON(t, list, path, "-kl", form, "-kl-coef", "0.5")
+		for i, s := range got.Schemes {
+			if by := s.Loss - none.Schemes[i].Loss; !(math.Abs(by-want) <= 1e-5*math.Abs(want)) || s.GradL2 == none.Schemes[i].GradL2 {
+				t.Errorf("%s, %s: the KL adds %v, want %v", s.Scheme, form, by, want)
+			}
+		}
+	}
+	if got := schemesJSON(t, list, path, "-kl-coef", "0"); !slices.Equal(lossesOf(got), lossesOf(none)) || got.KL != nil {
+		t.Errorf("a coefficient of 0 changes the losses to %v, or %v", lossesOf(got), got.KL)
+	}
+	if kl := schemesJSON(t, list, path, "-kl-coef", "0.001").KL; kl == nil || kl.Form != "k3" || kl.Coef != 0.001 {
+		t.Errorf("KL %+v", kl)
+	}
+	for _, format := range []string{"table", "markdown"} {
+		if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5", "-format", format); !strings.Contains(text, "\nEvery loss has 0.5"+note+"k1+, ") {
+			t.Errorf("%s has no line about the KL:\n%s", format, text)
+		}
+		if text := runSchemes(t, list, path, "-format", format); strings.Contains(text, note) {
+			t.Errorf("%s has a line about a KL:\n%s", format, text)
+		}
+	}
+}
+
+// lossesOf returns the losses of a table.
+func lossesOf(s schemeTable) (all []float64) {
+	for _, row := range s.Schemes {
+		all = append(all, row.Loss)
+	}
+	return all
 }
 
 // TestSchemeRollout: the rollout has texts, roles and credit, in JSON, in Markdown and on

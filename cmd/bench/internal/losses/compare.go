@@ -21,6 +21,7 @@ type Comparison struct {
 	About
 
 	Credit  string    `json:"credit"` // what it is
+	KL      *KL       `json:"kl,omitempty"`
 	Schemes []Scheme  `json:"schemes"`
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	Rollout Rollout   `json:"rollout"`
@@ -28,6 +29,12 @@ type Comparison struct {
 
 // Credit says what the credit of a token is.
 const Credit = "The credit of a token is -dL/dlogprob: above 0, the step raises its log-probability."
+
+// A KL is what the loss of every scheme has in it of the divergence from the reference.
+type KL struct {
+	Form reweight.KLForm `json:"form"`
+	Coef float64         `json:"coef"`
+}
 
 // A Scheme has the figures of one scheme. Credit is that of response tokens.
 type Scheme struct {
@@ -72,6 +79,9 @@ type RolloutCredit struct {
 // token.
 func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.Options, trajectory int) (*Comparison, error) {
 	c := &Comparison{About: about(b), Credit: Credit}
+	if loss := schemes.Uniform().Loss(opt); loss.KLCoef != 0 {
+		c.KL = &KL{loss.KL, loss.KLCoef}
+	}
 	c.Rollout.Trajectory = trajectory
 	from, to := b.SeqOffsets[trajectory], b.SeqOffsets[trajectory+1]
 	for _, role := range b.Role[from:to] {
@@ -211,6 +221,9 @@ func (c *Comparison) Notes() []string {
 		"The drift of the entropy is that of the scheme's advantages, before weights and clips.",
 		"The rank correlation is Spearman's, of the credit of response tokens with that of uniform.",
 		"The loss of cispo, pg, dppo_tv and vespo has the log-probability in it: its value says nothing.",
+	}
+	if c.KL != nil {
+		notes = append(notes, fmt.Sprintf("Every loss has %v times the KL from the reference in it, in the form %v, and so has the credit.", c.KL.Coef, c.KL.Form))
 	}
 	for _, l := range c.LeftOut {
 		notes = append(notes, "Left out: "+l.Scheme+": "+l.Reason)

@@ -141,9 +141,27 @@ func (s Scheme) reads(opt Options) []string {
 	return slices.Compact(all)
 }
 
+// Loss returns the options of the scheme's loss.
+func (s Scheme) Loss(opt Options) reweight.LossOptions {
+	loss := reweight.DefaultLoss
+	for _, p := range s.parts {
+		if p.loss != nil {
+			loss = *p.loss
+		}
+	}
+	if opt.Loss != nil {
+		opt.Loss(&loss)
+	}
+	return loss
+}
+
 // Arrays returns the names of all arrays that the scheme can read.
 func (s Scheme) Arrays(opt Options) []string {
-	return strings.Split(strings.Join(append(s.reads(opt), "old_logprobs", "logprobs"), "|"), "|")
+	all := append(s.reads(opt), "old_logprobs", "logprobs")
+	if s.Loss(opt).KLCoef != 0 {
+		all = append(all, "ref_logprobs")
+	}
+	return strings.Split(strings.Join(all, "|"), "|")
 }
 
 // Lacks says what the scheme needs and does not have, "needs anchors and span_rewards", or
@@ -162,6 +180,9 @@ func (s Scheme) Lacks(b *reweight.Batch, opt Options) string {
 	}
 	if has["rewards"] && !has["group_ids"] && !s.OwnAdvantages() && !slices.Contains(missing, "group_ids") {
 		missing = append(missing, "group_ids")
+	}
+	if s.Loss(opt).KLCoef != 0 && !has["ref_logprobs"] {
+		missing = append(missing, "ref_logprobs for -kl-coef")
 	}
 	if opt.Delta == nil && slices.ContainsFunc(s.parts, func(p *part) bool { return p.name == offPolicyMask }) {
 		missing = append(missing, "-delta, which has no default")

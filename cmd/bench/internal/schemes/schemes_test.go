@@ -135,6 +135,14 @@ func TestLacks(t *testing.T) {
 	if got := mask[0].Lacks(&full, Default()); got != "needs -delta, which has no default" {
 		t.Errorf("%q", got)
 	}
+	anchored := Default()
+	anchored.Loss = func(l *reweight.LossOptions) { l.KLCoef = 1 }
+	if got := mask[0].Lacks(&full, anchored); got != "needs ref_logprobs for -kl-coef and -delta, which has no default" {
+		t.Errorf("%q", got)
+	}
+	if got := mask[0].Arrays(anchored); !slices.Contains(got, "ref_logprobs") {
+		t.Errorf("arrays %v", got)
+	}
 	surprisal := Default()
 	surprisal.ActFocus.Signal = reweight.SignalSurprisal
 	focus, _ := Parse("actfocus")

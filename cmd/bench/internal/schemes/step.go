@@ -27,7 +27,7 @@ type Step struct {
 // slices of the batch are.
 func (s Scheme) NewStep(ws *reweight.Workspace, b *reweight.Batch, opt Options) *Step {
 	floats := func() []float32 { return make([]float32, b.Tokens()) }
-	st := &Step{Advantages: floats(), Grad: floats(), scheme: s, opt: opt, loss: reweight.DefaultLoss, ws: ws, batch: *b, given: b.Advantages}
+	st := &Step{Advantages: floats(), Grad: floats(), scheme: s, opt: opt, loss: s.Loss(opt), ws: ws, batch: *b, given: b.Advantages}
 	st.batch.Advantages = st.Advantages
 	more := 0 // arrays that are multiplied
 	for _, p := range s.parts {
@@ -48,15 +48,9 @@ func (s Scheme) NewStep(ws *reweight.Workspace, b *reweight.Batch, opt Options) 
 			st.tokenRewards = floats()
 			st.batch.TokenRewards = st.tokenRewards
 		}
-		if p.loss != nil {
-			st.loss = *p.loss
-		}
 	}
 	if more > 0 {
 		st.scratch = floats()
-	}
-	if opt.Loss != nil {
-		opt.Loss(&st.loss)
 	}
 	return st
 }
