@@ -114,7 +114,8 @@ func TestWrongUse(t *testing.T) {
 		{"reweight -format yaml " + good, `-format is "yaml", want one of [table json markdown]`},
 
 		{"reweight -scheme= " + good, `-scheme has "", want some of [uniform actfocus`},
-		{"reweight -scheme clip_cov " + good, `-scheme has "clip_cov", want some of`},
+		{"reweight -scheme clip_cov " + good, `-scheme has "clip_cov": clip_cov is verl's, and not here: docs/schemes.md lists`},
+		{"reweight -scheme clip " + good, `-scheme has "clip", want some of`},
 		{"reweight -scheme gspo+cispo " + good, `-scheme has "gspo+cispo": gspo and cispo both are a loss`},
 		{"reweight -scheme gigpo,uniform " + good, good + ": gigpo needs anchors and span_rewards"},
 		{"reweight -scheme off_policy_mask " + good, ": off_policy_mask needs -delta, which has no default"},
@@ -238,7 +239,7 @@ func TestWrongUse(t *testing.T) {
 		{"overhead -rows 0", "-rows is 0"},
 		{"overhead -rows 1", "-rows is 1, want at least 2 tokens for a training step"},
 		{"overhead -rows 16777216 --vocab 16777216", "-rows is 16777216 and -vocab 16777216"},
-		{"overhead -scheme dro", `-scheme has "dro", want some of`},
+		{"overhead -scheme dro", `-scheme has "dro": dro is verl's, and not here`},
 		{"overhead -scheme=", `-scheme has ""`},
 		{"overhead -workers 0", `-workers has "0"`},
 		{"run -workers 0", `-workers has "0"`},

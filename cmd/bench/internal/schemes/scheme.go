@@ -59,6 +59,9 @@ func parse(text string) (s Scheme, err error) {
 	for rest := strings.ReplaceAll(text, "-", "_"); ; {
 		p, n := longest(rest)
 		if p == nil {
+			if name, _, _ := strings.Cut(rest, "+"); slices.Contains(leftOut[:], name) {
+				return s, fmt.Errorf("has %q: %s is verl's, and not here: docs/schemes.md lists what is left out", text, name)
+			}
 			return s, fmt.Errorf("has %q, want some of %v, joined by + where that makes sense, or all", text, names())
 		}
 		if err := s.join(p); err != nil {

@@ -66,7 +66,7 @@ var table = [...]part{
 		},
 	},
 	{
-		name: "grpo", about: "uniform with the mean over trajectories of the mean over tokens", arrays: []string{"rewards", "group_ids"},
+		name: "grpo", synonyms: []string{"grpo_vectorized"}, about: "uniform with the mean over trajectories of the mean over tokens", arrays: []string{"rewards", "group_ids"},
 		advance: grpo, loss: &seqMeanLoss,
 	},
 	{
@@ -89,7 +89,7 @@ var table = [...]part{
 		loss: &reweight.DefaultLoss,
 	},
 	{
-		name: "rloo", about: "advantages: the reward less the mean of the others", arrays: []string{"rewards", "group_ids"},
+		name: "rloo", synonyms: []string{"rloo_vectorized"}, about: "advantages: the reward less the mean of the others", arrays: []string{"rewards", "group_ids"},
 		advance: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt *Options) error {
 			return ws.RLOO(dst, b)
 		},
@@ -172,6 +172,12 @@ var table = [...]part{
 			return ws.OffPolicyMask(dst, b, *opt.Delta)
 		},
 	},
+}
+
+// leftOut has the names of verl that no part has.
+var leftOut = [...]string{
+	"dppo_kl", "clip_cov", "kl_cov", "geo_mean", "dro", "bypass_mode", // losses
+	"gae", "opo", "remax", "gdpo", "grpo_passk", "optimal_token_baseline", "tir_optimal_token_baseline", // advantages
 }
 
 const (
