@@ -21,6 +21,7 @@ type Step struct {
 	given  []float32      // those of the batch
 
 	scratch, rewards, tokenRewards []float32
+	givenTokenRewards              []float32 // of the batch, where a penalty is added to them
 }
 
 // NewStep returns the step for a batch that lacks nothing. It may be used while the
@@ -44,9 +45,9 @@ func (s Scheme) NewStep(ws *reweight.Workspace, b *reweight.Batch, opt Options) 
 		if p.penalty != nil {
 			st.rewards = make([]float32, b.Trajectories())
 		}
-		if slices.Contains(p.arrays, tokenRewards) && len(b.TokenRewards) == 0 {
+		if slices.Contains(p.arrays, tokenRewards) && (len(b.TokenRewards) == 0 || st.rewards != nil) { // dapo stands before the schemes that read them
 			st.tokenRewards = floats()
-			st.batch.TokenRewards = st.tokenRewards
+			st.batch.TokenRewards, st.givenTokenRewards = st.tokenRewards, b.TokenRewards
 		}
 	}
 	if more > 0 {
@@ -108,8 +109,10 @@ func (st *Step) advance() error {
 			if err := p.penalty(st.ws, st.rewards, b, &st.opt); err != nil {
 				return err
 			}
-			for s, r := range rewards {
-				st.rewards[s] += r
+			if len(st.givenTokenRewards) == 0 { // else the outcome is among them
+				for s, r := range rewards {
+					st.rewards[s] += r
+				}
 			}
 			b.Rewards = st.rewards
 		}
@@ -117,9 +120,12 @@ func (st *Step) advance() error {
 			made = p.advance
 		}
 	}
-	if st.tokenRewards != nil { // the outcome at the last response token
+	if st.tokenRewards != nil { // the outcome, or the penalty alone, at the last response token
 		if err := st.ws.KLRewards(st.tokenRewards, b, reweight.KLRewardsOptions{}); err != nil {
 			return err
+		}
+		for t, r := range st.givenTokenRewards {
+			st.tokenRewards[t] += r
 		}
 	}
 	if !st.scheme.OwnAdvantages() && len(rewards) == 0 {

@@ -202,6 +202,79 @@ func TestDAPO(t *testing.T) {
 	}
 }
 
+// TestPenaltyOfTokens: the penalty is in the rewards of tokens too, at the last response
+// token, whether they are the file's or made from the outcome.
+func TestPenaltyOfTokens(t *testing.T) {
+	b := rollouts(2)
+	copy(b.Rewards, []float32{1, 1, 1, 1, 0, 1, 1, 0})
+	last := make([]int, b.Trajectories())
+	b.Role[b.Tokens()-1] = reweight.RoleMasked // the last response token is not the last
+	for s := range last {
+		for last[s] = int(b.SeqOffsets[s+1]) - 1; b.Role[last[s]] == reweight.RoleMasked; last[s]-- {
+		}
+	}
+	penalised := table[slices.Index(names(), "dapo")]
+	penalised.penalty = func(_ *reweight.Workspace, dst []float32, _ *reweight.Batch, _ *Options) error {
+		for s := range dst {
+			dst[s] = -float32(s)
+		}
+		return nil
+	}
+	for _, given := range []bool{false, true} {
+		want := make([]float32, b.Tokens()) // rewards of tokens
+		if given {
+			b.TokenRewards = make([]float32, b.Tokens())
+			for i, role := range b.Role {
+				if b.TokenRewards[i] = float32(i % 3); role == reweight.RoleMasked {
+					b.TokenRewards[i] = float32(math.NaN())
+				}
+			}
+			copy(want, b.TokenRewards)
+		}
+		for s, i := range last {
+			if want[i] -= float32(s); !given {
+				want[i] += b.Rewards[s]
+			}
+		}
+		rewards, tokens := slices.Clone(b.Rewards), slices.Clone(b.TokenRewards)
+		shaped := *b
+		shaped.TokenRewards = want
+		var ws reweight.Workspace
+		advantages := make([]float32, b.Tokens())
+		if err := ws.ReinforcePlusPlus(advantages, nil, &shaped, reweight.DefaultReinforcePlusPlus); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"dapo+reinforce++", "reinforce++"} {
+			picked, err := Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if picked[0].parts[0].penalty != nil {
+				picked[0].parts[0] = &penalised
+			}
+			st := picked[0].NewStep(&reweight.Workspace{Workers: 1}, b, options())
+			for range 2 {
+				if _, err := st.Do(); err != nil {
+					t.Fatal(err)
+				}
+				if slices.Equal(st.Advantages, advantages) != (name != "reinforce++") {
+					t.Errorf("%s, token rewards given %v: advantages %v, with the penalty %v", name, given, st.Advantages, advantages)
+				}
+			}
+			if n := testing.AllocsPerRun(5, func() { _, err = st.Do() }); n != 0 || err != nil {
+				t.Errorf("%s: %v allocations, %v", name, n, err)
+			}
+			sameTokens := slices.EqualFunc(b.TokenRewards, tokens, func(x, y float32) bool { return x == y || x != x && y != y })
+			if !slices.Equal(b.Rewards, rewards) || !sameTokens {
+				t.Errorf("%s changes the rewards of the batch", name)
+			}
+			if name != "reinforce++" && (st.Weights[3] != 0 || st.Weights[last[4]] != 1) { // groups by the outcome
+				t.Errorf("weights %v", st.Weights)
+			}
+		}
+	}
+}
+
 // TestWithoutRewards: the batch's own advantages take the place of those of GRPO, and
 // token rewards that of the outcome.
 func TestWithoutRewards(t *testing.T) {
