@@ -94,13 +94,14 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	if n := b.Trajectories(); c.trajectory >= n {
 		return fmt.Errorf("-trajectory is %d, want 0 to %d", c.trajectory, n-1)
 	}
-	width := math.Inf(1) // of an entropy that is for the drift only
-	if slices.ContainsFunc(c.picked, func(s schemes.Scheme) bool { return slices.Contains(s.Arrays(c.opt), "entropy") }) {
-		width = opt.Width
-	}
-	derived, estimates, err := origins(source.Report(), width)
+	derived, estimates, err := origins(source.Report(), math.Inf(1)) // for the drift
 	if err != nil {
 		return fmt.Errorf("%s: %w", inputs(names), err)
+	}
+	for _, o := range source.Report().Arrays {
+		if cli.CheckWidth(o, opt.Width) != nil {
+			c.opt.TooWide = fmt.Sprintf("needs an entropy whose bounds are at most %v nats apart, and this one is %v: -entropy-width Inf takes it", opt.Width, cli.NewOrigin(o))
+		}
 	}
 	var r *losses.Comparison
 	err = source.Guard(func() (err error) { // somebody may make a file shorter

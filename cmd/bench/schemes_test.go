@@ -288,8 +288,12 @@ func TestSchemesWidth(t *testing.T) {
 	schemesJSON(t, "cispo", path, "-surprisal-entropy")
 	var stdout, stderr bytes.Buffer
 	status := run(t.Context(), []string{"reweight", "-scheme", "cispo,gtpo", path, "-surprisal-entropy"}, &stdout, &stderr, nil)
-	if status != 2 || !strings.Contains(stderr.String(), "-entropy-width Inf takes it") {
+	const reason = "needs an entropy whose bounds are at most 0.1 nats apart, and this one is estimated from surprisal, without bounds: -entropy-width Inf takes it"
+	if status != 2 || !strings.HasSuffix(stderr.String(), ": gtpo "+reason+"\n") {
 		t.Errorf("status %d, %s", status, stderr.String())
+	}
+	if all, want := runSchemes(t, "all", path, "-surprisal-entropy"), "\nLeft out: aem, gtpo, grpo_s, empg, entropy_mask: "+reason+"\n"; !strings.Contains(all, want) || !strings.Contains(all, "\ngspo ") {
+		t.Errorf("no %q in\n%s", want, all)
 	}
 	got := schemesJSON(t, "cispo,gtpo", path, "-surprisal-entropy", "-entropy-width", "Inf")
 	if len(got.Estimates) != 1 || got.Schemes[1].Drift == nil {

@@ -225,8 +225,16 @@ func (c *Comparison) Notes() []string {
 	if c.KL != nil {
 		notes = append(notes, fmt.Sprintf("Every loss has %v times the KL from the reference in it, in the form %v, and so has the credit.", c.KL.Coef, c.KL.Form))
 	}
+	var reasons []string
+	left := map[string][]string{} // the schemes, by reason
 	for _, l := range c.LeftOut {
-		notes = append(notes, "Left out: "+l.Scheme+": "+l.Reason)
+		if left[l.Reason] == nil {
+			reasons = append(reasons, l.Reason)
+		}
+		left[l.Reason] = append(left[l.Reason], l.Scheme)
+	}
+	for _, reason := range reasons {
+		notes = append(notes, "Left out: "+strings.Join(left[reason], ", ")+": "+reason)
 	}
 	return notes
 }

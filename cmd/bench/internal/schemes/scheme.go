@@ -192,6 +192,8 @@ func (s Scheme) Lacks(b *reweight.Batch, opt Options) string {
 	}
 	last := len(missing) - 1
 	switch {
+	case last < 0 && opt.TooWide != "" && slices.Contains(s.reads(opt), "entropy"):
+		return opt.TooWide
 	case last < 0:
 		return ""
 	case last == 0:

@@ -11,6 +11,7 @@ type Options struct {
 	AEM      reweight.AEMOptions
 	GRPO     reweight.GRPOOptions
 	Delta    *float64                    // of the off-policy mask, which has no default
+	TooWide  string                      // what the schemes that read the entropy need, "needs ...", if it is not good enough for them
 	Loss     func(*reweight.LossOptions) // changes the options of every scheme's loss; nil leaves them
 }
 
