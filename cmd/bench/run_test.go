@@ -370,7 +370,7 @@ func TestOverheadSchemes(t *testing.T) {
 		t.Errorf("%d rows of %d schemes", len(r.Overhead), len(seen))
 	}
 	out.Reset()
-	if err := overheadQuickly(t.Context(), &out, "-scheme", "gtpo,aem+sapo"); err != nil || strings.Contains(out.String(), "Cost:") || !strings.Contains(out.String(), "\naem+sapo grpo KL ") {
+	if err := overheadQuickly(t.Context(), &out, "-scheme", "gtpo,aem+sapo"); err != nil || strings.Contains(out.String(), "Cost:") || !strings.Contains(out.String(), "\naem+sapo grpo KL ") || !strings.Contains(out.String(), "\nKL is an anchor: ") || !strings.Contains(out.String(), "\nNull is ") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	g := &cli.GPU{Open: withGPU(t)}

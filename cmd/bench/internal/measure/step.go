@@ -59,6 +59,7 @@ func tooFew(n int) string { return fmt.Sprintf("rounds %d, want %d", n, bench.Fe
 const (
 	undecided = "not decided"
 	free      = "free within noise"
+	refuted   = "the claim does not hold"
 )
 
 // verdict says what the ratio of times means for the claim that the step costs
@@ -74,7 +75,7 @@ func verdict(ratio, null bench.Estimate) (claim, reason string) {
 	case n < bench.FewestRounds:
 		return undecided, tooFew(n)
 	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
-		return fmt.Sprintf("costs %.1f%%", 100*(ratio.Median-1)), "the claim does not hold"
+		return fmt.Sprintf("costs %.1f%%", 100*(ratio.Median-1)), refuted
 	case ratio.Lo > FreeLimit:
 		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi, 100*(null.Hi-1))
 	case !(ratio.Hi <= FreeLimit):
@@ -226,6 +227,9 @@ func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
 		i += reweighted
 		ratio := samples.Ratio(i, uniform)
 		claim, reason := verdict(ratio, null)
+		if st.scheme != nil && reason == refuted { // nobody claims that other schemes are free
+			reason = fmt.Sprintf("more than %.0f%%", 100*(FreeLimit-1))
+		}
 		from := advantages
 		if st.scheme != nil && st.scheme.OwnAdvantages() {
 			from = "own"

@@ -82,6 +82,15 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// TestSchemeVerdict: of a scheme there is no claim to be refuted.
+func TestSchemeVerdict(t *testing.T) {
+	rounds := func(ns float64) []float64 { return slices.Repeat([]float64{ns}, bench.FewestRounds) }
+	slow := bench.Samples{rounds(100), rounds(100), rounds(150)}
+	if o := (Steps{Schemes: schemes.All()[1:2]}).overheads(slow)[0]; o.Verdict+": "+o.Reason != "costs 50.0%: more than 2%" {
+		t.Errorf("%s: %s", o.Verdict, o.Reason)
+	}
+}
+
 // TestStepRows: as many as stream, and never fewer than a step takes.
 func TestStepRows(t *testing.T) {
 	for vocab, want := range map[int]int{151936: 28, 1 << 24: FewestTokens} {

@@ -35,10 +35,20 @@ func (r Overhead) Write(w io.Writer, as cli.Format) error {
 			fmt.Fprintf(w, "**%s**\n\n", noisy)
 		}
 		text, header, rows := OverheadTable(r.Overhead)
-		return cli.WriteMarkdown(w, text, header, rows)
+		if err := cli.WriteMarkdown(w, text, header, rows); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", overheadNotes)
+		return err
 	}
 	return r.writeTables(w)
 }
+
+// overheadNotes say how the tables are to be read, in lines of at most 100 columns.
+const overheadNotes = `Advantages are of grpo, of ppo (GAE), or own: made by the scheme itself.
+KL is an anchor: the step passes over the reference's logits too. No loss here has a KL term.
+Null is the time of the uniform step over its own, as if it were two steps: the noise of this run.
+A step is free if it takes at most 2% longer than the uniform one; so must the null.`
 
 // writeTables writes the verdict, and tables of at most 100 columns.
 func (r Overhead) writeTables(w io.Writer) error {
@@ -77,6 +87,7 @@ func (r Overhead) writeTables(w io.Writer) error {
 				return err
 			}
 		}
+		fmt.Fprintf(w, "\n%s\n", overheadNotes)
 	}
 	fmt.Fprintln(w)
 	if err := cli.WriteTable(w, 2, nil, r.Machine.Rows()); err != nil {
