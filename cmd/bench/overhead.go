@@ -66,6 +66,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 		if plan.Schemes, err = schemes.Parse(*list); err != nil {
 			return fmt.Errorf("-scheme %w", err)
 		}
+		if flags.Given("rows") && plan.Sizes.Rows < measure.FewestOfSchemes {
+			return fmt.Errorf("-rows is %d, want at least %d tokens with -scheme: a whole group of rollouts", plan.Sizes.Rows, measure.FewestOfSchemes)
+		}
 		ppo = ppo[:1] // schemes say where their advantages come from
 	}
 	as, err := format()

@@ -373,6 +373,9 @@ func TestOverheadSchemes(t *testing.T) {
 	if err := overheadQuickly(t.Context(), &out, "-scheme", "gtpo,aem+sapo"); err != nil || strings.Contains(out.String(), "Cost:") || !strings.Contains(out.String(), "\naem+sapo grpo KL ") || !strings.Contains(out.String(), "\nKL is an anchor: ") || !strings.Contains(out.String(), "\nNull is ") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
+	if err := overheadQuickly(t.Context(), io.Discard, "-rows", "8", "-scheme", "rloo"); err == nil || err.Error() != "-rows is 8, want at least 28 tokens with -scheme: a whole group of rollouts" {
+		t.Error(err)
+	}
 	g := &cli.GPU{Open: withGPU(t)}
 	err := overheadCommand(t.Context(), []string{"-isa", "cuda", "-scheme", "gspo"}, io.Discard, &cli.Progress{}, quick, g)
 	if err == nil || err.Error() != "-scheme means nothing to -isa cuda: a GPU has the steps of ActFocus and AEM only" {

@@ -259,6 +259,9 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 						for _, some := range p.inTurn() {
 							p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", name, humanize.Comma(int64(vocab)))
 							q := Steps{Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: name, PPO: ppo, KL: kl, Schemes: some}
+							if some != nil {
+								q.Tokens = max(q.Tokens, FewestOfSchemes)
+							}
 							if name == cli.CUDA {
 								q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
 							}

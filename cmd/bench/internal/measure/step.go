@@ -94,6 +94,11 @@ func verdict(ratio, null bench.Estimate) (claim, reason string) {
 // FewestTokens is the least number of tokens of a step: whitening takes two.
 const FewestTokens = 2
 
+// FewestOfSchemes is the least number of tokens of a step of schemes, those of a whole
+// group: an advantage that compares trajectories would be 0, and rows without a gradient
+// cost less.
+const FewestOfSchemes = 28
+
 // StepRows returns the tokens of a step whose logits and gradient, four arrays,
 // make up StreamBytes together, and at least FewestTokens.
 func StepRows(vocab int) int {
@@ -278,7 +283,7 @@ func newStepInput(tokens, vocab int) *stepInput {
 		if t%8 == 0 {
 			s := t / 8
 			b.SeqOffsets = append(b.SeqOffsets, int64(t))
-			b.GroupIDs = append(b.GroupIDs, int32(s/4))
+			b.GroupIDs = append(b.GroupIDs, int32(max(0, min(s/4, (tokens+7)/32-1)))) // an incomplete group belongs to the last
 			b.Rewards = append(b.Rewards, float32(1-s%2))
 			rewards[min(t+7, tokens-1)] = b.Rewards[s]
 		}

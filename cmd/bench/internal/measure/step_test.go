@@ -149,7 +149,13 @@ func TestStepsDoTheirWork(t *testing.T) {
 // TestSchemesDoTheirWork: the step of each scheme leaves a gradient at every row, or at
 // those that the scheme keeps, because rows without one cost less.
 func TestSchemesDoTheirWork(t *testing.T) {
-	const tokens, vocab = 28, 50
+	for _, tokens := range []int{FewestOfSchemes, 37, 131} { // the last group may be incomplete
+		checkSchemesWork(t, tokens)
+	}
+}
+
+func checkSchemesWork(t *testing.T, tokens int) {
+	const vocab = 50
 	in := newStepInput(tokens, vocab).withLogits()
 	q := Steps{Schemes: schemes.All()}
 	for _, st := range q.variants() {
