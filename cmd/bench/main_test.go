@@ -324,6 +324,9 @@ func TestHelp(t *testing.T) {
 		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
 			t.Errorf("bench %s does not tell of %q:\n%s", args, want, stdout.String())
 		}
+		if help := stdout.String(); strings.HasPrefix(args, "overhead") && (strings.Contains(help, "-delta") || !strings.Contains(help, "off_policy_mask, which has no default, is 0.1 nats")) {
+			t.Errorf("bench %s does not tell of the bound, or of a flag that it lacks:\n%s", args, help)
+		}
 	}
 }
 

@@ -29,7 +29,8 @@ at least 6 rounds. Lists are separated by commas.
 -isa cuda takes the steps on the GPU, on arrays that stay in its memory.
 
 With -scheme, the steps are those of other schemes, with advantages of GRPO or their own:
-on rollouts that are made up and have all that a scheme reads, on the CPU.
+on rollouts that are made up and have all that a scheme reads, on the CPU. The bound of
+off_policy_mask, which has no default, is 0.1 nats.
 
 `
 

@@ -168,7 +168,7 @@ var table = [...]part{
 		},
 	},
 	{
-		name: offPolicyMask, about: "advantages below 0 are 0 in trajectories whose policy has moved (see -delta)",
+		name: offPolicyMask, about: "advantages below 0 are 0 in trajectories whose policy has moved",
 		factor: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt *Options) error {
 			return ws.OffPolicyMask(dst, b, *opt.Delta)
 		},
