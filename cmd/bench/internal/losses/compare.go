@@ -25,6 +25,8 @@ type Comparison struct {
 	Schemes []Scheme  `json:"schemes"`
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	Rollout Rollout   `json:"rollout"`
+
+	unclipped, sums, valueless []string // schemes of the table whose loss has no clip, sums over tokens, has the log-probability in it
 }
 
 // Credit says what the credit of a token is.
@@ -123,6 +125,19 @@ func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.O
 			return nil, err
 		}
 		figures.Scheme = s.Name
+		switch k.loss.Policy {
+		case reweight.PolicySAPO:
+			c.unclipped = append(c.unclipped, s.Name)
+		case reweight.PolicyPG, reweight.PolicyVESPO:
+			c.unclipped = append(c.unclipped, s.Name)
+			c.valueless = append(c.valueless, s.Name)
+		case reweight.PolicyCISPO, reweight.PolicyDPPOTV:
+			c.valueless = append(c.valueless, s.Name)
+		}
+		switch k.loss.Aggregation {
+		case reweight.SeqMeanTokenSum, reweight.SeqMeanTokenSumNorm:
+			c.sums = append(c.sums, s.Name)
+		}
 		c.Schemes = append(c.Schemes, figures)
 		c.Rollout.Credit = append(c.Rollout.Credit, RolloutCredit{s.Name, k.of[from:to]})
 	}
@@ -136,6 +151,7 @@ type credit struct {
 	of         []float64
 	role       []reweight.Role
 	res        reweight.LossResult
+	loss       reweight.LossOptions
 	drift      float64
 	advantages int // that are not 0
 }
@@ -149,7 +165,7 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt 
 	if err != nil {
 		return nil, err
 	}
-	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, drift: math.NaN()}
+	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, loss: step.Loss(), drift: math.NaN()}
 	for t, g := range step.Grad {
 		if k.of[t] = -float64(g); g == 0 {
 			k.of[t] = 0 // not -0
@@ -216,15 +232,26 @@ func (c *Comparison) Rows() (rows [][]string) {
 func (c *Comparison) Notes() []string {
 	notes := []string{
 		Credit,
-		"Gradients are with respect to the log-probabilities of response tokens.",
+		"Gradients are by the log-probabilities of response tokens: all, those of action and of reasoning.",
+		"Clipped is the share of response tokens whose clip was active.",
+		"Action tokens' credit is their share of the sum of |credit|.",
 		fmt.Sprintf("Effective tokens are (sum |credit|)^2 / sum credit^2; there are %s response tokens.", humanize.Comma(int64(c.Tokens.Reasoning+c.Tokens.Action))),
 		"The drift of the entropy is that of the scheme's advantages, before weights and clips.",
+		"It is in nats, and above 0 where the entropy rises.",
 		"The rank correlation is Spearman's, of the credit of response tokens with that of uniform.",
-		"The loss of cispo, pg, dppo_tv and vespo has the log-probability in it: its value says nothing.",
+		"That uniform has the flags that are given, too.",
 	}
 	if c.KL != nil {
 		notes = append(notes, fmt.Sprintf("Every loss has %v times the KL from the reference in it, in the form %v, and so has the credit.", c.KL.Coef, c.KL.Form))
 	}
+	some := func(format string, names []string) {
+		if len(names) > 0 {
+			notes = append(notes, fmt.Sprintf(format, strings.Join(names, ", ")))
+		}
+	}
+	some("Losses without a clip, whose clipped is 0: %s.", c.unclipped)
+	some("Losses that sum over tokens, whose gradients cannot be compared with the others: %s.", c.sums)
+	some("Losses with the log-probability in them, whose value says nothing: %s.", c.valueless)
 	var reasons []string
 	left := map[string][]string{} // the schemes, by reason
 	for _, l := range c.LeftOut {

@@ -2,6 +2,7 @@ package losses
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,37 @@ func TestFigures(t *testing.T) {
 	}
 	if credit := c.Rollout.Credit[0].Credit; len(credit) != 2 || !(math.Abs(credit[0]-a/4) <= 1e-6) {
 		t.Errorf("credit %v, want %v, above 0 where the advantage is", credit, a/4)
+	}
+}
+
+// TestNotes: each column is explained, and what holds for some schemes is said of those
+// that are in the table.
+func TestNotes(t *testing.T) {
+	for list, lines := range map[string][]string{
+		"uniform,gspo":            nil,
+		"dr_grpo,luspo,sapo,gspo": {"Losses without a clip, whose clipped is 0: sapo.", "Losses that sum over tokens, whose gradients cannot be compared with the others: dr_grpo, luspo."},
+		"rloo+cispo,pg,dppo_tv,vespo": {
+			"Losses without a clip, whose clipped is 0: pg, vespo.", "Losses with the log-probability in them, whose value says nothing: rloo+cispo, pg, dppo_tv, vespo.",
+		},
+	} {
+		c, err := compare(t, four(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var these []string
+		for _, note := range c.Notes() {
+			if strings.HasPrefix(note, "Losses ") {
+				these = append(these, note)
+			}
+		}
+		if !slices.Equal(these, lines) {
+			t.Errorf("%s: %q, want %q", list, these, lines)
+		}
+		for _, want := range []string{"Clipped is ", "Action tokens' credit is ", "those of action and of reasoning", "in nats, and above 0 where the entropy rises", "That uniform has the flags"} {
+			if !strings.Contains(strings.Join(c.Notes(), "\n"), want) {
+				t.Errorf("%s: no %q", list, want)
+			}
+		}
 	}
 }
 

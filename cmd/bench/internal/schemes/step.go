@@ -139,3 +139,6 @@ func (st *Step) advance() error {
 	}
 	return made(st.ws, st.Advantages, b, &st.opt)
 }
+
+// Loss returns the options of the loss.
+func (st *Step) Loss() reweight.LossOptions { return st.loss }
