@@ -39,8 +39,9 @@ gradient with respect to the log-probabilities over all, action and reasoning to
 and what it does to the credit of tokens, which is minus that gradient: the share of
 action tokens, how many tokens carry it, its rank correlation with uniform's. A scheme
 needs the arrays that it reads only. Each has the constants of its paper; -clip-low,
--clip-high, -dual-clip, -aggregation and -norm-length hold for all where they are given.
-So does -kl-coef, which adds that many times the KL from the reference to every loss; the
+-clip-high, -dual-clip, -aggregation and -norm-length hold for all where they are given, and
+so do the flags of GRPO, ActFocus and AEM. For other constants, call the Go package.
+-kl-coef holds for all too: it adds that many times the KL from the reference to every loss; the
 file needs ref_logprobs, or ref_logits and token_ids. No KL is added to rewards: those
 of tokens, for reinforce++, are as the file has them.
 -html writes a page with the rollout -trajectory in the colours of each scheme. JSON and

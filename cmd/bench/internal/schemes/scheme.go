@@ -115,7 +115,13 @@ func (s *Scheme) join(p *part) error {
 		case other.corrects && p.corrects:
 			return fmt.Errorf("%s and %s both are the ratio to the engine", other.name, p.name)
 		case other.loss != nil && p.loss != nil:
-			return fmt.Errorf("%s and %s both are a loss", other.name, p.name)
+			err := fmt.Errorf("%s and %s both are a loss", other.name, p.name)
+			for _, pair := range [...][2]*part{{other, p}, {p, other}} {
+				if loss, with := pair[0], pair[1]; (with.name == "grpo" || with.name == "dr_grpo") && loss.advance == nil && loss.penalty == nil {
+					err = fmt.Errorf("%w: %s has GRPO's advantages already; -divide-by-std=false of bench reweight makes them Dr. GRPO's", err, loss.name)
+				}
+			}
+			return err
 		}
 	}
 	s.parts = append(s.parts, p)
