@@ -126,6 +126,7 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 		return fmt.Errorf("%s: %w", inputs(names), rollout.InFile(err))
 	}
 	r.Derived, r.Estimates = derived, estimates
+	r.Warnings = append(r.Warnings, c.surprised(r, estimates)...)
 	r.Warnings = append(r.Warnings, source.Report().Warnings...)
 	if r.Files = names; len(names) == 1 {
 		r.File, r.Files = names[0], nil
@@ -152,6 +153,20 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 		return r.WriteMarkdown(out)
 	}
 	return r.Write(out)
+}
+
+// surprised returns a warning about each scheme of the table that takes the surprisal of a
+// token, an estimate without bounds, for the token's entropy.
+func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (warnings []string) {
+	if !slices.ContainsFunc(estimates, func(o cli.Origin) bool { return o.Name == "entropy" && math.IsInf(float64(*o.Width), 1) }) {
+		return nil
+	}
+	for _, s := range c.picked {
+		if s.EntropyPerToken() && slices.ContainsFunc(r.Schemes, func(row losses.Scheme) bool { return row.Scheme == s.Name }) {
+			warnings = append(warnings, s.Name+" reads the entropy of single tokens, which their surprisal does not estimate.")
+		}
+	}
+	return warnings
 }
 
 // describe fills in what the tokens of the rollout are. It reads the files again as far as

@@ -41,9 +41,10 @@ type schemeTable struct {
 		Form string
 		Coef float64
 	}
-	Schemes []schemeRow
-	LeftOut []losses.LeftOut `json:"left_out"`
-	Rollout struct {
+	Warnings []string
+	Schemes  []schemeRow
+	LeftOut  []losses.LeftOut `json:"left_out"`
+	Rollout  struct {
 		Trajectory   int
 		Title        string
 		Texts, Roles []string
@@ -298,6 +299,16 @@ func TestSchemesWidth(t *testing.T) {
 	got := schemesJSON(t, "cispo,gtpo", path, "-surprisal-entropy", "-entropy-width", "Inf")
 	if len(got.Estimates) != 1 || got.Schemes[1].Drift == nil {
 		t.Errorf("%+v", got)
+	}
+
+	// Surprisal is no estimate of the entropy of one token.
+	const warning = " reads the entropy of single tokens, which their surprisal does not estimate."
+	all := schemesJSON(t, "all", path, "-surprisal-entropy", "-entropy-width", "Inf").Warnings
+	if len(all) != 2 || all[0] != "gtpo"+warning || all[1] != "entropy_mask"+warning {
+		t.Errorf("%q", all)
+	}
+	if exact := schemesJSON(t, "gtpo,entropy_mask", write(t, embedded(t))).Warnings; len(exact) != 0 {
+		t.Errorf("%q", exact)
 	}
 }
 

@@ -133,6 +133,12 @@ func (s Scheme) OwnAdvantages() bool {
 	return slices.ContainsFunc(s.parts, func(p *part) bool { return p.advance != nil })
 }
 
+// EntropyPerToken reports whether the scheme reads the entropy of single tokens, and not
+// its mean over some only.
+func (s Scheme) EntropyPerToken() bool {
+	return slices.ContainsFunc(s.parts, func(p *part) bool { return p.perToken })
+}
+
 // reads returns the arrays that the scheme reads besides role, seq_offsets, old_logprobs
 // and logprobs.
 func (s Scheme) reads(opt Options) []string {

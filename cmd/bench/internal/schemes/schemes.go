@@ -38,6 +38,7 @@ type part struct {
 	weight  call                  // [T] token weights of the loss
 	loss    *reweight.LossOptions // in place of reweight.DefaultLoss
 
+	perToken bool // whether it reads the entropy of single tokens, and not a mean only
 	corrects bool // whether the factor is the ratio to the engine that sampled
 }
 
@@ -117,7 +118,7 @@ var table = [...]part{
 		},
 	},
 	{
-		name: "gtpo", about: "advantages: rewards shaped by the entropy of tokens", arrays: []string{"rewards", "group_ids", "entropy"},
+		name: "gtpo", about: "advantages: rewards shaped by the entropy of tokens", arrays: []string{"rewards", "group_ids", "entropy"}, perToken: true,
 		advance: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt *Options) error {
 			return ws.GTPO(dst, b, reweight.DefaultGTPO)
 		},
@@ -135,7 +136,7 @@ var table = [...]part{
 		},
 	},
 	{
-		name: "entropy_mask", about: "weights: the fifth of the tokens with the highest entropies", arrays: []string{"entropy"},
+		name: "entropy_mask", about: "weights: the fifth of the tokens with the highest entropies", arrays: []string{"entropy"}, perToken: true,
 		weight: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt *Options) error {
 			_, err := ws.EntropyMask(dst, b, reweight.DefaultEntropyMask)
 			return err
