@@ -27,6 +27,7 @@ type Comparison struct {
 	Rollout Rollout   `json:"rollout"`
 
 	unclipped, sums, valueless []string // schemes of the table whose loss has no clip, sums over tokens, has the log-probability in it
+	idle                       bool     // dapo did nothing
 }
 
 // Credit says what the credit of a token is.
@@ -125,6 +126,7 @@ func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.O
 			return nil, err
 		}
 		figures.Scheme = s.Name
+		c.idle = c.idle || k.idle
 		switch k.loss.Policy {
 		case reweight.PolicySAPO:
 			c.unclipped = append(c.unclipped, s.Name)
@@ -154,6 +156,7 @@ type credit struct {
 	loss       reweight.LossOptions
 	drift      float64
 	advantages int // that are not 0
+	idle       bool
 }
 
 func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt schemes.Options) (*credit, error) {
@@ -165,7 +168,7 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt 
 	if err != nil {
 		return nil, err
 	}
-	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, loss: step.Loss(), drift: math.NaN()}
+	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, loss: step.Loss(), idle: step.Idle(res), drift: math.NaN()}
 	for t, g := range step.Grad {
 		if k.of[t] = -float64(g); g == 0 {
 			k.of[t] = 0 // not -0
@@ -252,6 +255,10 @@ func (c *Comparison) Notes() []string {
 	some("Losses without a clip, whose clipped is 0: %s.", c.unclipped)
 	some("Losses that sum over tokens, whose gradients cannot be compared with the others: %s.", c.sums)
 	some("Losses with the log-probability in them, whose value says nothing: %s.", c.valueless)
+	if c.idle {
+		notes = append(notes, fmt.Sprintf("dapo is uniform here: no response has more than %s tokens, and the rewards of each group differ.",
+			humanize.Comma(int64(reweight.DefaultOverlong.Maximum-reweight.DefaultOverlong.Buffer))))
+	}
 	var reasons []string
 	left := map[string][]string{} // the schemes, by reason
 	for _, l := range c.LeftOut {

@@ -95,6 +95,36 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestIdle: where neither the penalty nor the filter of dapo acts, a note says so.
+func TestIdle(t *testing.T) {
+	const note = "dapo is uniform here: no response has more than 16,384 tokens, and the rewards of each group differ."
+	equal, long := four(), four()
+	equal.GroupIDs, equal.Rewards = []int32{0, 0, 1, 1}, []float32{1, 0, 1, 1}
+	equal.Role = append(equal.Role, 1, 1)
+	equal.SeqOffsets = []int64{0, 2, 5, 6, 7}
+	n := 16385 - 2
+	long.Role = slices.Concat(long.Role, slices.Repeat([]reweight.Role{1}, n))
+	long.SeqOffsets[2] += int64(n)
+	for _, b := range []*reweight.Batch{equal, long} {
+		b.SpanIDs, b.Entropy = nil, nil
+		zeros := make([]float32, b.Tokens())
+		b.OldLogprobs, b.Logprobs = zeros, zeros
+	}
+	for _, c := range []struct {
+		b    *reweight.Batch
+		list string
+		want bool
+	}{{four(), "dapo", true}, {four(), "uniform,gspo", false}, {equal, "dapo", false}, {long, "dapo", false}} {
+		got, err := compare(t, c.b, c.list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(got.Notes(), note) != c.want {
+			t.Errorf("%s of %d tokens: %q", c.list, c.b.Tokens(), got.Notes())
+		}
+	}
+}
+
 // TestLeftOut: what is missing is said in a line of all schemes, and is an error for one.
 func TestLeftOut(t *testing.T) {
 	b := four()

@@ -142,3 +142,9 @@ func (st *Step) advance() error {
 
 // Loss returns the options of the loss.
 func (st *Step) Loss() reweight.LossOptions { return st.loss }
+
+// Idle reports whether dapo did nothing in a step with that result: there was no penalty,
+// and no group was left out. Other schemes are never idle.
+func (st *Step) Idle(res reweight.LossResult) bool {
+	return st.scheme.Name == "dapo" && slices.Equal(st.rewards, st.batch.Rewards) && res.WeightSum == float64(res.Tokens)
+}
