@@ -41,6 +41,9 @@ func Parse(list string) ([]Scheme, error) {
 	}
 	var picked []Scheme
 	for text := range strings.SplitSeq(list, ",") {
+		if text == "all" {
+			return nil, fmt.Errorf("has %q, want names without all, which stands alone", list)
+		}
 		s, err := parse(text)
 		if err != nil {
 			return nil, err

@@ -38,7 +38,8 @@ func TestParse(t *testing.T) {
 	}
 	for list, want := range map[string]string{
 		"":                          `has "", want some of [uniform actfocus aem `,
-		"all,uniform":               `has "all", want some of`,
+		"all,uniform":               `has "all,uniform", want names without all, which stands alone`,
+		"tis,all":                   "all, which stands alone",
 		"clip_covs":                 `has "clip_covs", want some of`,
 		"uniform,":                  `has ""`,
 		"uniform+":                  `has "uniform+"`,
