@@ -5,18 +5,28 @@ import (
 	"strings"
 )
 
-// A KLForm is an estimate of the divergence from the reference, of one token, and its
-// derivative. With x = log pi - log pi_ref and y = clamp(-x, -20, 20):
+// A KLForm is an estimate k of the divergence from the reference, of one token, with its
+// derivative k' by log pi. With x = log pi - log pi_ref and y = clamp(-x, -20, 20), where
+// Loss takes x as a float32 difference:
+//
+//	KLK3        k = min(10, e^y - y - 1)    k' = 1 - e^y, but 0 where y or k was cut
+//	KLK2        k = x^2/2    k' = x
+//	KLK1        k = x        k' = 1
+//	KLAbs       k = |x|      k' = the sign of x, 0 at 0
+//	KLK3Plus, KLK1Plus, KLAbsPlus    k of KLK3, KLK1, KLAbs    k' = x
+//
+// Where k' is x, the mean over samples of the policy is the gradient of the divergence;
+// with the others it is not.
 type KLForm uint8
 
 const (
-	KLK3      KLForm = iota // min(10, e^y - y - 1) (verl: low_var_kl); its derivative is 0 where y or it was cut
-	KLK2                    // x^2/2 (verl: mse)
-	KLK1                    // x (verl: kl)
-	KLAbs                   // |x|
-	KLK3Plus                // the value of k3 with the derivative of k2, x
-	KLK1Plus                // the value of k1 with that
-	KLAbsPlus               // the value of abs with that
+	KLK3      KLForm = iota // verl: low_var_kl
+	KLK2                    // verl: mse
+	KLK1                    // verl: kl
+	KLAbs                   // verl: abs
+	KLK3Plus                // verl: low_var_kl+
+	KLK1Plus                // verl: kl+
+	KLAbsPlus               // verl: abs+
 )
 
 var klNames = [...]string{"k3", "k2", "k1", "abs", "k3+", "k1+", "abs+"}

@@ -3,14 +3,21 @@ package reweight
 import "math"
 
 // An Aggregation turns the losses l and the weights w of the response tokens into
-// one number.
+// one number:
+//
+//	TokenMean              sum w l / sum w over the batch
+//	SeqMeanTokenSum        mean over trajectories of sum w l
+//	SeqMeanTokenMean       mean over trajectories of sum w l / sum w
+//	SeqMeanTokenSumNorm    sum w l over the batch / NormLength
+//
+// The means are over the trajectories that have response tokens.
 type Aggregation uint8
 
 const (
-	TokenMean           Aggregation = iota // sum w l / sum w over the batch
-	SeqMeanTokenSum                        // mean over trajectories of sum w l
-	SeqMeanTokenMean                       // mean over trajectories of sum w l / sum w
-	SeqMeanTokenSumNorm                    // sum over trajectories of sum w l, over NormLength
+	TokenMean Aggregation = iota
+	SeqMeanTokenSum
+	SeqMeanTokenMean
+	SeqMeanTokenSumNorm
 )
 
 // aggregationNames are verl's, with underscores.

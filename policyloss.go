@@ -9,25 +9,25 @@ import (
 // the token's log-probability. With raw = log pi - log pi_old, d = clamp(raw, -20, 20),
 // rho = e^d and clip(x) = clamp(x, 1-ClipLow, 1+ClipHigh):
 //
-//	ppo      l = max(-A s, -A clip(s)); where A < 0: min(l, -A DualClip)
-//	         s = rho    l' = -A rho
-//	gspo     the same with s = exp(min(mean raw, 10)) over the sequence    l' = -A s
-//	grpo_s   the same with s = mean rho over the sequence    l' = -A rho
-//	cispo    l = -c A log pi    l' = -c A    c = clip(rho)
-//	sapo     l = -A 4 s / tau    l' = -A 4 s (1 - s) rho    s = sigmoid(tau (rho - 1))
-//	pg       l = -A log pi    l' = -A
-//	dppo_tv  l = -c A log pi    l' = -c A    c = min(rho, RatioCap), but 0 where
-//	         pi - pi_old > ClipHigh and A > 0, or pi - pi_old < -ClipLow and A <= 0
-//	vespo    l = -phi A log pi    l' = -phi A    phi = exp(Decay + Power y - Decay e^y)
-//	         y = clamp(sum d, log 1e-8, 20) over the trajectory
+//	PolicyPPO      l = max(-A s, -A clip(s)); where A < 0: min(l, -A DualClip)
+//	               s = rho    l' = -A rho
+//	PolicyGSPO     the same with s = exp(min(mean raw, 10)) over the sequence    l' = -A s
+//	PolicyGRPOS    the same with s = mean rho over the sequence    l' = -A rho
+//	PolicyCISPO    l = -c A log pi    l' = -c A    c = clip(rho)
+//	PolicySAPO     l = -A 4 s / tau    l' = -A 4 s (1 - s) rho    s = sigmoid(tau (rho - 1))
+//	PolicyPG       l = -A log pi    l' = -A
+//	PolicyDPPOTV   l = -c A log pi    l' = -c A    c = min(rho, RatioCap), but 0 where
+//	               pi - pi_old > ClipHigh and A > 0, or pi - pi_old < -ClipLow and A <= 0
+//	PolicyVESPO    l = -phi A log pi    l' = -phi A    phi = exp(Decay + Power y - Decay e^y)
+//	               y = clamp(sum d, log 1e-8, 20) over the trajectory
 //
 // In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d
 // is not raw; so is GSPO's where the mean is above 10. GSPO and GRPO-S have their
 // token-level forms: l has the ratio of the sequence, and each token has a derivative of
 // its own. Where A and the weights are the same in all of a sequence, the sum is the
-// sequence's loss, and its gradient. The factors c and phi are constants to the derivative, so that
-// a clipped token still has one, and the value of a loss with log pi in it means nothing
-// by itself.
+// sequence's loss, and its gradient. The factors c and phi are constants to the
+// derivative, so that a clipped token still has one, and the value of a loss with log pi
+// in it means nothing by itself.
 //
 // A token counts as clipped in the first three where -A clip(s) is the larger, in CISPO
 // where c is not rho, and in DPPO-TV where c is 0; in the others none does.
