@@ -39,15 +39,15 @@ type LossOptions struct {
 	Policy      PolicyLoss
 	ClipLow     float64 // PPO, GSPO, GRPO-S: in [0, 1]; CISPO, DPPO-TV: at least 0; see PolicyLoss
 	ClipHigh    float64 // of the same, at least 0
-	DualClip    float64 // PPO, GSPO, GRPO-S: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none
+	DualClip    float64 // PPO, GSPO, GRPO-S: where A < 0, l is at most -A times this: above 1, or 0 for none
 	Aggregation Aggregation
-	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory
+	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory, with its masked tokens
 
 	Sequence Sequence // GSPO, GRPO-S: the tokens that share a ratio
 
 	TauPos, TauNeg     float64 // SAPO: tau where A > 0, and elsewhere; 1e-30 to 1e30
 	RatioCap           float64 // DPPO-TV: the largest ratio; above 0
-	PowerPos, DecayPos float64 // VESPO: Power and Decay where A >= 0; at least 0
+	PowerPos, DecayPos float64 // VESPO: Power and Decay where A >= 0; at least 0; see PolicyLoss
 	PowerNeg, DecayNeg float64 // and where A < 0
 
 	KL     KLForm  // the divergence of Logprobs from RefLogprobs that is added to the loss,
@@ -87,9 +87,10 @@ type LossResult struct {
 // the results may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
 // The same goes for the other policies, with their factors of A in place of rho.
 //
-// A factor of a token may scale its advantage or its weight. In every policy a factor
-// of A that is not negative multiplies the loss and the gradient of its token, and no
-// denominator. A factor of the weight also enters the sums of weights that divide (in
+// A factor of a token may scale its advantage or its weight. In every policy, to scale A
+// by a factor of at least 0 scales the loss and the gradient of its token by it, and no
+// denominator. (A change of A's sign does more: the signs have their own bounds and
+// constants.) A factor of the weight also enters the sums of weights that divide (in
 // TokenMean and SeqMeanTokenMean), so that a token with weight 0 leaves the mean.
 // Corrections of importance and AEM's factors scale A; choices of tokens are weights.
 //
