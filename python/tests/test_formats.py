@@ -85,6 +85,14 @@ class Commands(unittest.TestCase):
             self.assertEqual(npz[name].tobytes(), lines[name].tobytes(), name)
         self.assertEqual(npz["role"].tolist(), [0, 1, 2, 1, 1] * 2)
 
+    def test_nemo_line(self):
+        """The page's line of NeMo RL is read, without its padding."""
+        Path("nemo.jsonl").write_text(block("json", "token_loss_mask"))
+        self.run_shell("bench convert -action-open 30 -action-close 31 nemo.jsonl nemo.safetensors")
+        arrays = read_safetensors("nemo.safetensors")[0]
+        self.assertEqual(arrays["role"].tolist(), [0, 1, 2, 1, 1])
+        self.assertEqual(arrays["rollout_logprobs"].tolist(), np.array([0, -0.1, -0.5, -0.2, -0.1], np.float32).tolist())
+
     def test_flags(self):
         """Every flag that the page names is there."""
         helps = "".join(self.run_shell(f"bench {command} -h") for command in ("convert", "reweight", "score apply"))
