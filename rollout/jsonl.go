@@ -117,7 +117,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 				r.mask, err = s.Bools(nil)
 				return err
 			case "texts":
-				r.texts = []string{}
+				r.texts = nil // as another array without elements, an empty list is none
 				return s.Array(func(int) error {
 					text, err := s.String()
 					r.texts = append(r.texts, text)

@@ -491,3 +491,39 @@ func TestMaskedSample(t *testing.T) {
 		}
 	}
 }
+
+// A list without elements is as good as none, as long as there are tokens.
+func TestJSONLEmptyLists(t *testing.T) {
+	lists := []string{"texts", "role"}
+	for _, a := range new(reweight.Batch).Arrays() {
+		if a.Per != reweight.PerTrajectory && a.Field != "Role" && a.Field != "SeqOffsets" {
+			if _, ok := a.Data.(*reweight.Logits); !ok {
+				lists = append(lists, a.Name)
+			}
+		}
+	}
+	for _, name := range lists {
+		path := filepath.Join(t.TempDir(), "x.jsonl")
+		if err := os.WriteFile(path, []byte(`{"mask":[0,1,1],"reward":1,"`+name+`":[]}`+"\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Next()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got.Texts != nil {
+			t.Errorf("%s: texts %q", name, got.Texts)
+		}
+		for _, a := range got.Arrays() {
+			if v := reflect.ValueOf(a.Data).Elem(); v.Kind() == reflect.Slice && v.Len() == 0 && !v.IsNil() {
+				t.Errorf("%s: %s is empty, want nil", name, a.Name)
+			}
+		}
+		s.Close()
+	}
+}
