@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -134,6 +135,16 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	if err := c.describe(&r.Rollout, opt.Open, source, b, names); err != nil {
 		return err
 	}
+	var text bytes.Buffer // before the page is written, because it can fail
+	switch as {
+	case cli.JSON:
+		err = cli.WriteJSON(&text, r)
+	case cli.Markdown:
+		err = r.WriteMarkdown(&text)
+	}
+	if err != nil {
+		return err
+	}
 	if c.html != "" {
 		page := show.Sides{
 			Title: "Schemes on " + printable.Text(strings.Join(names, ", ")), Header: losses.Header, Rows: r.Rows(), Notes: append(r.Notes(), r.Warnings...),
@@ -146,13 +157,11 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 			return fmt.Errorf("-html: %w", err)
 		}
 	}
-	switch as {
-	case cli.JSON:
-		return cli.WriteJSON(out, r)
-	case cli.Markdown:
-		return r.WriteMarkdown(out)
+	if as == cli.Table { // which looks at whether out is a terminal
+		return r.Write(out)
 	}
-	return r.Write(out)
+	_, err = text.WriteTo(out)
+	return err
 }
 
 // surprised returns a warning about each scheme of the table that takes the surprisal of a

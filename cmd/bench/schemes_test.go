@@ -333,3 +333,28 @@ func TestSchemesHostile(t *testing.T) {
 		t.Errorf("%v, or text of the file in the page", err)
 	}
 }
+
+// TestSchemesNotFinite: a loss that float32 cannot hold is no figure: the scheme is left
+// out of all, and an error if it is named, before anything is written.
+func TestSchemesNotFinite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "inf.jsonl")
+	const line = `{"group_id":1,"reward":%s,"mask":[0,1,1],"old_logprobs":[0,-0.1,-0.6]}` + "\n"
+	if err := os.WriteFile(path, []byte(fmt.Sprintf(line+line, "3e38", "-3e38")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"table", "markdown", "json"} {
+		page := filepath.Join(t.TempDir(), "page.html")
+		var stdout, stderr bytes.Buffer
+		status := run(t.Context(), []string{"reweight", "-scheme", "uniform,rloo", "-format", format, "-html", page, path}, &stdout, &stderr, nil)
+		if want := "bench reweight: " + path + ": rloo: the loss is not finite\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
+			t.Errorf("%s: status %d, printed %q and %q", format, status, &stdout, &stderr)
+		}
+		if _, err := os.Stat(page); err == nil {
+			t.Errorf("%s: the page is written", format)
+		}
+	}
+	got := schemesJSON(t, "all", path)
+	if !slices.Contains(got.LeftOut, losses.LeftOut{Scheme: "rloo", Reason: "the loss is not finite"}) || len(got.Schemes) == 0 || got.Schemes[0].GradL2 == 0 {
+		t.Errorf("%+v", got)
+	}
+}

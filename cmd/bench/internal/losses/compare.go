@@ -1,9 +1,11 @@
 package losses
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -77,8 +79,8 @@ type RolloutCredit struct {
 }
 
 // Compare computes the schemes on a batch with the library's kernels, in this goroutine
-// alone. A scheme that the batch lacks something for is an error if it was asked for by
-// name, and is left out of all of them. Trajectory is the one that is shown token by
+// alone. A scheme that the batch lacks something for, or whose loss or gradient is not
+// finite, is an error if it was asked for by name, and is left out of all of them. Trajectory is the one that is shown token by
 // token.
 func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.Options, trajectory int) (*Comparison, error) {
 	c := &Comparison{About: about(b), Credit: Credit}
@@ -110,7 +112,10 @@ func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.O
 		}
 		var k *credit
 		if reason == "" {
-			if k, err = newCredit(&ws, b, s, opt); err != nil {
+			if k, err = newCredit(&ws, b, s, opt); err == nil {
+				err = k.checkFinite()
+			}
+			if err != nil {
 				if !all {
 					return nil, fmt.Errorf("%s: %w", s.Name, err)
 				}
@@ -183,6 +188,18 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt 
 		k.drift, err = ws.EntropyDrift(&one)
 	}
 	return k, err
+}
+
+// checkFinite wants a finite loss and finite credit: numbers of a file that are finite can
+// be too large for float32 in a scheme.
+func (k *credit) checkFinite() error {
+	if l := k.res.Loss; l-l != 0 {
+		return errors.New("the loss is not finite")
+	}
+	if slices.ContainsFunc(k.of, func(c float64) bool { return c-c != 0 }) {
+		return errors.New("the gradient is not finite")
+	}
+	return nil
 }
 
 // figures returns those of the credit, compared with that of uniform training.
