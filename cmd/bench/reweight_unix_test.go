@@ -98,3 +98,29 @@ func TestSpecialFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestSchemesPipe: a pipe is read once.
+func TestSchemesPipe(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o666); err != nil {
+		t.Skip("no pipe can be made: ", err)
+	}
+	const line = `{"group_id":1,"reward":1,"token_ids":[5,30,7],"mask":[0,1,1],"old_logprobs":[0,-0.1,-0.6]}` + "\n"
+	go os.WriteFile(fifo, []byte(line), 0o666) // waits for a reader
+	printed := make(chan string)
+	go func() {
+		var stdout, stderr bytes.Buffer
+		run(context.Background(), []string{"reweight", "-scheme", "uniform", "-format", "markdown", fifo}, &stdout, &stderr, nil)
+		printed <- stdout.String() + stderr.String()
+	}()
+	select {
+	case got := <-printed:
+		for _, want := range []string{"Trajectory 0 of " + fifo + ": ", "| #30 |"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in %q", want, got)
+			}
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for a second writer")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
@@ -179,11 +180,11 @@ func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (war
 }
 
 // describe fills in what the tokens of the rollout are. It reads the files again as far as
-// the trajectory; standard input cannot be, and its tokens have their ids.
+// the trajectory; standard input and pipes cannot be, and their tokens have their ids.
 func (c comparison) describe(r *losses.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch, names []string) error {
-	if slices.Contains(names, "-") {
+	if slices.ContainsFunc(names, readOnce) {
 		return source.Guard(func() error {
-			r.Title, r.Texts = show.IDsOf("standard input", b, c.trajectory)
+			r.Title, r.Texts = show.IDsOf(inputs(names), b, c.trajectory)
 			return nil
 		})
 	}
@@ -197,4 +198,10 @@ func (c comparison) describe(r *losses.Rollout, opt rollout.Options, source *rol
 		err = errors.New("the file has changed while it was read")
 	}
 	return err
+}
+
+// readOnce reports whether the input is standard input or a pipe.
+func readOnce(name string) bool {
+	info, err := os.Stat(name)
+	return name == "-" || err == nil && !info.IsDir() && !info.Mode().IsRegular()
 }
