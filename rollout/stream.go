@@ -72,15 +72,37 @@ func expand(names []string) (files, warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("%s: the directories in it (%d) are not read: name them too if they belong to the same batch.", shownName(name), directories))
 		}
 	}
+	return files, warnings, checkDistinct(files)
+}
+
+// checkDistinct returns an error if two names are those of one file, whose trajectories
+// would count twice.
+func checkDistinct(files []string) error {
+	type known struct {
+		name string
+		info fs.FileInfo
+	}
 	seen := make(map[string]bool, len(files))
+	ofSize := make(map[int64][]known) // one file has one size
 	for _, name := range files {
 		clean := filepath.Clean(name)
 		if seen[clean] {
-			return nil, nil, fmt.Errorf("%s: named twice", shownName(name))
+			return fmt.Errorf("%s: named twice", shownName(name))
 		}
 		seen[clean] = true
+		info, err := os.Stat(name)
+		if name == standardInput || err != nil {
+			continue // what opens it has the error
+		}
+		size := info.Size()
+		for _, other := range ofSize[size] {
+			if os.SameFile(info, other.info) {
+				return fmt.Errorf("%s: named twice: %s is the same file", shownName(name), shownName(other.name))
+			}
+		}
+		ofSize[size] = append(ofSize[size], known{name, info})
 	}
-	return files, warnings, nil
+	return nil
 }
 
 // extensions are those of the files that are read in a directory, before .gz or .zst.

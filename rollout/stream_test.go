@@ -212,6 +212,27 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+// A file that a link names too is read once.
+func TestExpandLinks(t *testing.T) {
+	for kind, link := range map[string]func(old, new string) error{"symbolic": os.Symlink, "hard": os.Link} {
+		dir := writeFiles(t, map[string][]byte{"a.jsonl": []byte("x"), "b.jsonl": []byte("y"), "c/": nil})
+		at := func(name string) string { return filepath.Join(dir, name) }
+		if err := link(at("a.jsonl"), at("c/l.jsonl")); err != nil {
+			t.Logf("no %s link can be made: %v", kind, err)
+			continue
+		}
+		if _, _, err := expand([]string{at("c"), at("b.jsonl")}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		for _, names := range [][]string{{at("a.jsonl"), at("c/l.jsonl")}, {at("a.jsonl"), at("c")}, {dir, at("c/l.jsonl")}} {
+			want := at("c/l.jsonl") + ": named twice: " + at("a.jsonl") + " is the same file"
+			if _, _, err := expand(names); err == nil || err.Error() != want {
+				t.Errorf("%s: %q: %v, want %s", kind, names, err, want)
+			}
+		}
+	}
+}
+
 // sameError compares errors but for the words of the system about a missing file.
 func sameError(got, want string) bool {
 	before, missing := strings.CutSuffix(want, "no such file or directory")
