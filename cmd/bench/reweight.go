@@ -110,7 +110,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 		if err != nil {
 			return err
 		}
-		c.picked, c.all = picked, *list == "all"
+		c.picked, c.all, c.unread = picked, *list == "all", unreadFlags(flags, picked)
 		c.opt.ActFocus, c.opt.AEM, c.opt.GRPO, c.opt.Loss = opt.ActFocus, opt.AEM, opt.GRPO, givenLoss(flags, opt.Loss)
 		return c.do(scored, operands, as, out)
 	}

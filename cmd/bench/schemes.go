@@ -27,7 +27,8 @@ type comparison struct {
 	all        bool
 	opt        schemes.Options
 	trajectory int
-	html       string // or none
+	html       string   // or none
+	unread     []string // flags that are given and that none of picked reads
 }
 
 // compareSchemes declares the flags that only -scheme gives a meaning to.
@@ -77,6 +78,26 @@ func givenLoss(flags cli.Flags, given reweight.LossOptions) func(*reweight.LossO
 		}
 		opt.KL, opt.KLCoef = given.KL, given.KLCoef
 	}
+}
+
+// unreadFlags returns the flags that are given but belong to none of the schemes.
+func unreadFlags(flags cli.Flags, picked []schemes.Scheme) (unread []string) {
+	for _, of := range [...]struct {
+		scheme string
+		flags  []string
+	}{
+		{"actfocus", []string{"alpha", "beta", "eps", "signal"}}, {"aem", []string{"lambda", "guard", "scope"}}, {"off_policy_mask", []string{"delta"}},
+	} {
+		if slices.ContainsFunc(picked, func(s schemes.Scheme) bool { return s.Has(of.scheme) }) {
+			continue
+		}
+		for _, name := range of.flags {
+			if flags.Given(name) {
+				unread = append(unread, "-"+name)
+			}
+		}
+	}
+	return unread
 }
 
 // do compares the schemes on files, prints the comparison and writes the page.
@@ -130,6 +151,9 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	r.Derived, r.Estimates = derived, estimates
 	r.Warnings = append(r.Warnings, c.surprised(r, estimates)...)
 	r.Warnings = append(r.Warnings, source.Report().Warnings...)
+	if len(c.unread) > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("No scheme here reads %s.", strings.Join(c.unread, ", ")))
+	}
 	if r.Files = names; len(names) == 1 {
 		r.File, r.Files = names[0], nil
 	}
@@ -184,7 +208,7 @@ func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (war
 func (c comparison) describe(r *losses.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch, names []string) error {
 	if slices.ContainsFunc(names, readOnce) {
 		return source.Guard(func() error {
-			r.Title, r.Texts = show.IDsOf(inputs(names), b, c.trajectory)
+			r.Title, r.Texts = show.IDsOf(inputs(names), source.Report(), b, c.trajectory)
 			return nil
 		})
 	}

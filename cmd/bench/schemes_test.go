@@ -278,6 +278,9 @@ func TestSchemeLines(t *testing.T) {
 	for _, s := range got.Schemes {
 		names = append(names, s.Scheme)
 	}
+	if !strings.HasSuffix(got.Rollout.Title, ": group g, reward 1, 1 turn, 2 tokens.") { // as bench show has it
+		t.Errorf("title %q", got.Rollout.Title)
+	}
 	if got.Rollout.Texts[1] != "#8" || got.Schemes[0].Drift != nil || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
 		t.Errorf("%+v", got)
 	}
@@ -356,5 +359,20 @@ func TestSchemesNotFinite(t *testing.T) {
 	got := schemesJSON(t, "all", path)
 	if !slices.Contains(got.LeftOut, losses.LeftOut{Scheme: "rloo", Reason: "the loss is not finite"}) || len(got.Schemes) == 0 || got.Schemes[0].GradL2 == 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestSchemesUnreadFlags: a flag of a scheme that is not compared changes nothing, and a
+// warning says so.
+func TestSchemesUnreadFlags(t *testing.T) {
+	path := write(t, embedded(t))
+	for want, args := range map[string][]string{
+		"": {"uniform,actfocus+aem", "-alpha", "0.5", "-lambda", "2", "-clip-low", "0.1"},
+		"No scheme here reads -alpha, -lambda, -delta.": {"uniform,gspo", "-delta", "1", "-lambda", "2", "-alpha", "0.5", "-divide-by-std=false"},
+		"No scheme here reads -scope.":                  {"off_policy_mask,actfocus", "-delta", "1", "-beta", "0", "-scope", "batch"},
+	} {
+		if got := strings.Join(schemesJSON(t, append(args, path)...).Warnings, " "); got != want {
+			t.Errorf("%q: warnings %q, want %q", args, got, want)
+		}
 	}
 }

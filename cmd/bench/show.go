@@ -73,6 +73,9 @@ func showCommand(args []string, out io.Writer) error {
 	}
 	defer src.Close()
 	page, err := show.Read(src, opt)
+	if errors.Is(err, show.ErrNoTokens) {
+		err = fmt.Errorf("%s: %w", inputs(names), err)
+	}
 	if err != nil {
 		return err
 	}

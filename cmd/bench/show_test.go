@@ -162,3 +162,16 @@ func TestShowOutputs(t *testing.T) {
 		}
 	}
 }
+
+// TestShowNothing: the error about rollouts without tokens names the file.
+func TestShowNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "empty.jsonl")
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), []string{"show", path}, &stdout, &stderr, nil)
+	if want := "bench show: " + path + ": there are no tokens\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
+		t.Errorf("status %d, %q and %q, want %q", status, &stdout, &stderr, want)
+	}
+}

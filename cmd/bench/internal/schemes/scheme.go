@@ -76,6 +76,9 @@ func parse(text string) (s Scheme, err error) {
 		rest = rest[1:]
 	}
 	slices.SortFunc(s.parts, func(a, b *part) int { return slices.Index(names(), a.name) - slices.Index(names(), b.name) })
+	if len(s.parts) > 1 && s.parts[0].name == uniform { // which the others change
+		s.parts = s.parts[1:]
+	}
 	var all []string
 	for _, p := range s.parts {
 		all = append(all, p.name)
@@ -129,6 +132,11 @@ func (s *Scheme) join(p *part) error {
 	}
 	s.parts = append(s.parts, p)
 	return nil
+}
+
+// Has reports whether that name of the table is the scheme's, or one of those it joins.
+func (s Scheme) Has(name string) bool {
+	return slices.ContainsFunc(s.parts, func(p *part) bool { return p.name == name })
 }
 
 // OwnAdvantages reports whether the scheme makes advantages in place of those of GRPO.
@@ -202,7 +210,7 @@ func (s Scheme) Lacks(b *reweight.Batch, opt Options) string {
 	if s.Loss(opt).KLCoef != 0 && !has["ref_logprobs"] {
 		missing = append(missing, "ref_logprobs for -kl-coef")
 	}
-	if opt.Delta == nil && slices.ContainsFunc(s.parts, func(p *part) bool { return p.name == offPolicyMask }) {
+	if opt.Delta == nil && s.Has(offPolicyMask) {
 		missing = append(missing, "-delta, which has no default")
 	}
 	last := len(missing) - 1

@@ -51,7 +51,7 @@ var (
 // table has every name, in the order of reports.
 var table = [...]part{
 	{
-		name: "uniform", synonyms: []string{"vanilla", "ppo", "bnpo"}, loss: &reweight.DefaultLoss,
+		name: uniform, synonyms: []string{"vanilla", "ppo", "bnpo"}, loss: &reweight.DefaultLoss,
 		about: "GRPO advantages, the clipped surrogate, the mean over tokens",
 	},
 	{
@@ -183,6 +183,7 @@ var leftOut = [...]string{
 }
 
 const (
+	uniform       = "uniform"
 	actFocus      = "actfocus"
 	offPolicyMask = "off_policy_mask"
 	tokenRewards  = "token_rewards|rewards" // of the tokens, or the outcome at the last of them

@@ -56,6 +56,7 @@ func TestParse(t *testing.T) {
 		"pg+gpg":                    "pg stands there twice",
 		"tis+icepop":                "tis and icepop both are the ratio to the engine",
 		"uniform,vanilla":           `has "uniform" twice`,
+		"uniform+aem,aem":           `has "aem" twice`,
 		"aem+actfocus,actfocus+aem": `has "actfocus+aem" twice`,
 	} {
 		if _, err := Parse(list); err == nil || !strings.Contains(err.Error(), want) {

@@ -55,26 +55,26 @@ func TextsOf(src Source, b *reweight.Batch, number int) (title string, words []s
 	if one.Texts == nil {
 		vocabulary = fileVocabulary(one.File)
 	}
-	return describe(one, b), texts(one, vocabulary, r.Tokens()), err
+	return describe(one, b, src.Report()), texts(one, vocabulary, r.Tokens()), err
 }
 
-// IDsOf stands for TextsOf where the source cannot be read again.
-func IDsOf(file string, b *reweight.Batch, number int) (title string, words []string) {
+// IDsOf stands for TextsOf where the source, which has that report, cannot be read again.
+func IDsOf(file string, report rollout.Report, b *reweight.Batch, number int) (title string, words []string) {
 	from, to := b.SeqOffsets[number], b.SeqOffsets[number+1]
 	one := chosen{number: number, Trajectory: &rollout.Trajectory{File: file}}
 	if len(b.TokenIDs) > 0 {
 		one.ids = b.TokenIDs[from:to]
 	}
-	return describe(one, b), texts(one, nil, int(to-from))
+	return describe(one, b, report), texts(one, nil, int(to-from))
 }
 
-func describe(one chosen, b *reweight.Batch) string {
+func describe(one chosen, b *reweight.Batch, report rollout.Report) string {
 	from, to := b.SeqOffsets[one.number], b.SeqOffsets[one.number+1]
 	var spans []int32
 	if len(b.SpanIDs) > 0 {
 		spans = b.SpanIDs[from:to]
 	}
-	return title(one, b, false, len(turns(b.Role[from:to], spans)))
+	return title(one, b, report, len(turns(b.Role[from:to], spans)))
 }
 
 // WriteHTML writes one page that needs nothing else, as Page.WriteHTML.

@@ -86,6 +86,9 @@ type chosen struct {
 	ids []int32
 }
 
+// ErrNoTokens is the error of Read about a source without tokens.
+var ErrNoTokens = errors.New("there are no tokens")
+
 // Read reads all trajectories of the source, because the weights of one depend on the
 // others, and returns a page with the chosen ones.
 func Read(src Source, opt Options) (Page, error) {
@@ -96,7 +99,7 @@ func Read(src Source, opt Options) (Page, error) {
 	}
 	n, most := b.Trajectories(), opt.Chosen.most()
 	if b.Tokens() == 0 {
-		return p, errors.New("there are no tokens")
+		return p, ErrNoTokens
 	}
 	if most >= n {
 		return p, fmt.Errorf("-trajectory has %d, want 0 to %d", most, n-1)
@@ -108,8 +111,6 @@ func Read(src Source, opt Options) (Page, error) {
 	files := map[string]Vocabulary{}
 	named := true // all tokens have texts
 	report := src.Report()
-	isID := func(o rollout.Origin) bool { return o.Name == "group_ids" && o.Kind == rollout.Given }
-	ids := slices.ContainsFunc(report.Arrays, isID) // else groups have numbers only
 	for _, one := range all {
 		from, to := b.SeqOffsets[one.number], b.SeqOffsets[one.number+1]
 		words := opt.Vocabulary
@@ -121,7 +122,7 @@ func Read(src Source, opt Options) (Page, error) {
 		}
 		named = named && (one.Texts != nil || words != nil && one.ids != nil)
 		r := NewTrajectory(b, c, from, to, texts(one, words, int(to-from)))
-		r.Title = title(one, b, ids, len(r.Turns))
+		r.Title = title(one, b, report, len(r.Turns))
 		p.Trajectories = append(p.Trajectories, r)
 	}
 	p.Notes = c.Notes
@@ -241,14 +242,17 @@ func texts(one chosen, words Vocabulary, n int) []string {
 }
 
 // title names a trajectory and says what it is.
-func title(one chosen, b *reweight.Batch, ids bool, turns int) string {
+func title(one chosen, b *reweight.Batch, report rollout.Report, turns int) string {
 	text := fmt.Sprintf("Trajectory %d of %s", one.number, printable.Text(one.File))
 	if one.Line > 0 {
 		text += fmt.Sprintf(", line %d", one.Line)
 	}
 	text += ": "
-	if ids {
-		text += "group " + printable.Text(one.Group) + ", "
+	isID := func(o rollout.Origin) bool { return o.Name == "group_ids" && o.Kind == rollout.Given }
+	if slices.ContainsFunc(report.Arrays, isID) { // else groups have numbers only
+		if one.Group != "" {
+			text += "group " + printable.Text(one.Group) + ", "
+		}
 	} else if b.GroupIDs != nil {
 		text += fmt.Sprintf("group %d, ", b.GroupIDs[one.number])
 	}
