@@ -169,7 +169,7 @@ func TestNPZ(t *testing.T) {
 		t.Error("the npz file holds another batch")
 	}
 	var again bytes.Buffer
-	if err := encodeNPZ(&again, Tensors(b)); err != nil || !bytes.Equal(again.Bytes(), data) {
+	if err := EncodeNPZ(&again, Tensors(b)); err != nil || !bytes.Equal(again.Bytes(), data) {
 		t.Errorf("the same batch makes another file (%v)", err)
 	}
 
@@ -215,7 +215,7 @@ func TestOpenNPZ(t *testing.T) {
 		t.Fatal(err)
 	}
 	var npz bytes.Buffer
-	if err := encodeNPZ(&npz, Tensors(want)); err != nil {
+	if err := EncodeNPZ(&npz, Tensors(want)); err != nil {
 		t.Fatal(err)
 	}
 	z, err := zip.NewReader(bytes.NewReader(npz.Bytes()), int64(npz.Len()))

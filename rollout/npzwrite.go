@@ -16,10 +16,11 @@ import (
 // that BF16 is written as float32, which holds every value of it. See Write for how the
 // file gets its path.
 func WriteNPZ(path string, tensors []Tensor) error {
-	return atomicfile.Write(path, func(w io.Writer) error { return encodeNPZ(w, tensors) })
+	return atomicfile.Write(path, func(w io.Writer) error { return EncodeNPZ(w, tensors) })
 }
 
-func encodeNPZ(w io.Writer, tensors []Tensor) error {
+// EncodeNPZ writes to w what WriteNPZ writes to a file.
+func EncodeNPZ(w io.Writer, tensors []Tensor) error {
 	z := zip.NewWriter(w)
 	seen := make(map[string]bool)
 	for _, t := range tensors {

@@ -231,7 +231,7 @@ var fileFormats = []fileFormat{
 	}},
 	{".npz", false, func(t testing.TB, b *reweight.Batch) []byte {
 		var out bytes.Buffer
-		if err := encodeNPZ(&out, Tensors(b)); err != nil {
+		if err := EncodeNPZ(&out, Tensors(b)); err != nil {
 			t.Fatal(err)
 		}
 		return out.Bytes()

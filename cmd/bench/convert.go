@@ -8,16 +8,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -66,8 +64,13 @@ func convertCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pr
 	if err != nil {
 		return err
 	}
-	defer source.Close()
-	if err := write(output, &conversion{ctx: ctx, source: source, p: p}); err != nil {
+	in := &conversion{ctx: ctx, source: source, p: p}
+	defer func() {
+		if !in.abandoned {
+			source.Close()
+		}
+	}()
+	if err := write(output, in); err != nil {
 		return err
 	}
 	p.Clear()
@@ -169,19 +172,56 @@ func writeCompressed(path string, compress compressor, fill func(io.Writer) erro
 }
 
 func toNPZ(path string, in *conversion) error {
-	signal.Reset(os.Interrupt, syscall.SIGTERM) // nothing else ends the call below
-	if in.ctx.Err() != nil {
+	in.p.Next("reading all of the batch")
+	var b *reweight.Batch
+	var err error
+	read := make(chan struct{})
+	go func() {
+		b, err = in.source.Batch()
+		close(read)
+	}()
+	select {
+	case <-read:
+	case <-in.ctx.Done():
+		in.abandoned = true // nothing else ends the call above
 		return errNothingWritten
 	}
-	in.p.Next("reading all of the batch")
-	b, err := in.source.Batch()
 	if err != nil {
 		return err
 	}
 	if err := checkMarks(in.source.Report()); err != nil {
 		return fmt.Errorf("%s: %w", printable.Text(path), err)
 	}
-	return in.source.Guard(func() error { return rollout.WriteNPZ(path, rollout.Tensors(b)) })
+	in.p.Next("writing %s", printable.Text(path))
+	return in.source.Guard(func() error { return writeNPZ(in.ctx, path, rollout.Tensors(b)) })
+}
+
+// writeNPZ is rollout.WriteNPZ until the context ends.
+func writeNPZ(ctx context.Context, path string, tensors []rollout.Tensor) error {
+	err := atomicfile.Write(path, func(w io.Writer) error { return rollout.EncodeNPZ(untilEnd{ctx, w}, tensors) })
+	if errors.Is(err, errNothingWritten) {
+		return errNothingWritten // without what it was doing
+	}
+	return err
+}
+
+// An untilEnd is a writer that writes until its context ends.
+type untilEnd struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u untilEnd) Write(p []byte) (n int, err error) {
+	for part := range slices.Chunk(p, 1<<20) {
+		if u.ctx.Err() != nil {
+			return n, errNothingWritten
+		}
+		m, err := u.w.Write(part)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // checkMarks returns an error if the report has an estimate, for an output that cannot
@@ -202,6 +242,8 @@ type conversion struct {
 	p      *cli.Progress
 	shown  time.Time // when the progress was last shown
 	failed error     // to read, which is no error about the output
+
+	abandoned bool // a goroutine still reads the source
 }
 
 // each calls do with each trajectory.
