@@ -53,7 +53,7 @@ func convertCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pr
 		return err
 	}
 	inputs, output := operands[:len(operands)-1], operands[len(operands)-1]
-	if err := checkOutput(output, inputs...); err != nil {
+	if err := checkRollouts(output, inputs...); err != nil {
 		return err
 	}
 	write, err := byExtension(output, converters)

@@ -175,6 +175,8 @@ func TestWrongUse(t *testing.T) {
 		{"convert " + good + " " + good, "bench convert: " + good + " is the input file"},
 		{"convert " + noise + " " + good + " " + good, good + " is the input file"},
 		{"convert " + filepath.Dir(good) + " " + good, good + " is one of the files in " + filepath.Dir(good)},
+		{"convert " + filepath.Dir(good) + " " + filepath.Dir(good) + "/x.npz", "/x.npz would be one of the files in " + filepath.Dir(good) + ", which are the input"},
+		{"reweight -o " + filepath.Dir(good) + "/x.npz " + filepath.Dir(good), "bench reweight: -o: |/x.npz would be one of the files in "},
 		{"convert " + good + " " + dir, "bench convert: " + dir + ": not a regular file"},
 		{"convert " + good + " " + dir + "/", dir + "/: not the name of a file"},
 		{"convert " + good + " " + dir + "/none/x.safetensors", dir + "/none/x.safetensors: no file can be made in " + dir + "/none: no such file or directory"},

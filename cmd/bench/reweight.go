@@ -132,7 +132,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	}
 	var write func(path string, r results) error
 	if *output != "" { // before the work
-		if err = checkOutput(*output, operands...); err == nil {
+		if err = checkRollouts(*output, operands...); err == nil {
 			write, err = byExtension(*output, writers)
 		}
 		if err != nil {
@@ -339,6 +339,24 @@ func checkOutput(output string, inputs ...string) error {
 		}
 		if dir, err := os.Stat(filepath.Dir(output)); err == nil && os.SameFile(dir, in) {
 			return fmt.Errorf("%s is one of the files in %s, which are the input: it would be lost", printable.Text(output), printable.Text(input))
+		}
+	}
+	return nil
+}
+
+// checkRollouts is checkOutput for rollouts, which the next command would read too if they
+// were in a directory that is an input.
+func checkRollouts(output string, inputs ...string) error {
+	if err := checkOutput(output, inputs...); err != nil {
+		return err
+	}
+	dir, err := os.Stat(filepath.Dir(output))
+	if err != nil {
+		return err
+	}
+	for _, input := range inputs {
+		if in, err := os.Stat(input); err == nil && os.SameFile(dir, in) {
+			return fmt.Errorf("%s would be one of the files in %s, which are the input: write it elsewhere", printable.Text(output), printable.Text(input))
 		}
 	}
 	return nil
