@@ -106,10 +106,7 @@ func TestSchemesAgreeWithReference(t *testing.T) {
 			opt.ClipLow, opt.ClipHigh, opt.DualClip = 0.2, 0.28, 1.5
 		}
 		opt.KL, opt.KLCoef = form, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "beta")
-		policy := reference.PolicyOptions{LossOptions: reference.LossOptions{ClipLow: opt.ClipLow, ClipHigh: opt.ClipHigh, DualClip: opt.DualClip,
-			Aggregation: reference.Aggregation(aggregation.String()), NormLength: float64(norm)}, Policy: reference.Policy(opt.Policy.String()),
-			Sequence: reference.Sequence(opt.Sequence.String()), TauPos: opt.TauPos, TauNeg: opt.TauNeg, RatioCap: opt.RatioCap,
-			PowerPos: opt.PowerPos, DecayPos: opt.DecayPos, PowerNeg: opt.PowerNeg, DecayNeg: opt.DecayNeg}
+		policy := widePolicy(opt)
 		weights := make([]float32, b.Tokens())
 		for i := range weights {
 			weights[i] = rapid.SampledFrom([]float32{0, 0.5, 1, 2}).Draw(t, "weight")
@@ -150,6 +147,14 @@ func wideBatch(b *reweight.Batch) wideArrays {
 	f := reference.Floats
 	return wideArrays{reference.Roles(b.Role), f(b.Rewards), f(b.Entropy), f(b.Advantages), f(b.Logprobs), f(b.OldLogprobs), f(b.RefLogprobs),
 		f(b.RolloutLogprobs), f(b.TokenRewards), f(b.Values), f(b.NewValues), f(b.Returns), f(b.SpanRewards)}
+}
+
+// widePolicy returns the same options of the reference.
+func widePolicy(opt reweight.LossOptions) reference.PolicyOptions {
+	return reference.PolicyOptions{LossOptions: reference.LossOptions{ClipLow: opt.ClipLow, ClipHigh: opt.ClipHigh, DualClip: opt.DualClip,
+		Aggregation: reference.Aggregation(opt.Aggregation.String()), NormLength: float64(opt.NormLength)}, Policy: reference.Policy(opt.Policy.String()),
+		Sequence: reference.Sequence(opt.Sequence.String()), TauPos: opt.TauPos, TauNeg: opt.TauNeg, RatioCap: opt.RatioCap,
+		PowerPos: opt.PowerPos, DecayPos: opt.DecayPos, PowerNeg: opt.PowerNeg, DecayNeg: opt.DecayNeg}
 }
 
 // spread gives response tokens the value of their trajectory.
