@@ -504,6 +504,14 @@ func TestLossesOfOptions(t *testing.T) {
 		_, err = ws.Surrogate(grad, x, x, x, nil, b.Role, 1, c.opt)
 		wantError(t, fmt.Sprint("Surrogate ", i), err, c.arg)
 	}
+	for name, opt := range policies {
+		if opt.Sequence = 2; opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS {
+			continue
+		}
+		if _, err := ws.Loss(make([]float32, 1), nil, &b, opt); err != nil {
+			t.Errorf("%s, which has no sequence: %v", name, err)
+		}
+	}
 	_, err := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, policies["gspo, spans"])
 	wantError(t, "Surrogate", err, "Sequence")
 	wantError(t, "KLRewards", ws.KLRewards(grad, &b, reweight.KLRewardsOptions{KL: 7}), "KL")

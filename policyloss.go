@@ -107,6 +107,9 @@ func (opt *LossOptions) checkPolicy() error {
 		if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
 			return badInput("DualClip", "is %v, want a finite number above 1, or 0 for none", opt.DualClip)
 		}
+		if opt.Policy == PolicyPPO {
+			return nil
+		}
 		return checkName("Sequence", opt.Sequence, sequenceNames[:])
 	case PolicyCISPO, PolicyDPPOTV:
 		if err := checkNotNegative("ClipLow", opt.ClipLow); err != nil {
