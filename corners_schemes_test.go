@@ -154,10 +154,14 @@ func TestFarLogRatios(t *testing.T) {
 	dst := make([]float32, 3)
 	var ws reweight.Workspace
 	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
-		if err := ws.RolloutCorrection(dst, b, reweight.CorrectionOptions{Level: level, High: 1e30}); err != nil {
-			t.Fatal(err)
+		for _, high := range []float64{1e30, math.Inf(1)} {
+			for _, mask := range []bool{false, true} {
+				if err := ws.RolloutCorrection(dst, b, reweight.CorrectionOptions{Level: level, Mask: mask, High: high}); err != nil {
+					t.Fatal(err)
+				}
+				nearAll(t, level.String(), dst, []number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
+			}
 		}
-		nearAll(t, level.String(), dst, []number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
 	}
 	for _, c := range []struct {
 		s         reweight.RejectionStatistic
@@ -166,6 +170,8 @@ func TestFarLogRatios(t *testing.T) {
 	}{
 		{reweight.RejectTokenK1, 0.5, math.Exp(25), []float32{0, 1, 0}},
 		{reweight.RejectSeqMeanK1, math.Exp(-25), 2, []float32{1, 0, 1}},
+		{reweight.RejectTokenK1, 0.5, math.Inf(1), []float32{0, 1, 0}},
+		{reweight.RejectTokenK2, 0, math.Inf(1), []float32{1, 1, 1}},
 		{reweight.RejectTokenK2, 0, 201, []float32{1, 1, 1}},
 		{reweight.RejectSeqSumK2, 0, 199, []float32{0, 0, 1}},
 		{reweight.RejectSeqMaxK3, 0, 5e8, []float32{1, 1, 1}},
@@ -304,12 +310,15 @@ func TestSchemesOptions(t *testing.T) {
 		{"penalties has 6 elements, want 7, one per trajectory", ws.OverlongPenalty(penalties[:6], b, reweight.DefaultOverlong)},
 		{"Level is 3, want 0 to 2", correct(3, 0, 1)},
 		{"Low is -1, want", correct(0, -1, 1)},
-		{"High is +Inf, want", correct(0, 0, inf)},
+		{"Low is +Inf, want", correct(0, inf, inf)},
+		{"High is NaN, want at least the 0 of Low", correct(0, 0, nan)},
 		{"High is 1, want at least the 2 of Low", correct(0, 2, 1)},
 		{"Statistic is 11, want 0 to 10", reject(11, 1, 1)},
 		{"Low is 0, want above 0", reject(reweight.RejectTokenK1, 0, 1)},
 		{"High is 1, want at least the 2 of Low", reject(reweight.RejectSeqMeanK1, 2, 1)},
-		{"High is NaN, want", reject(reweight.RejectSeqMaxK3, nan, nan)},
+		{"Low is +Inf, want", reject(reweight.RejectTokenK1, inf, inf)},
+		{"High is NaN, want at least 0", reject(reweight.RejectSeqMaxK3, nan, nan)},
+		{"High is -1, want at least 0", reject(reweight.RejectTokenK2, 0, -1)},
 		{"delta is NaN, want a finite number", ws.OffPolicyMask(dst, b, nan)},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {

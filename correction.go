@@ -26,7 +26,7 @@ func (l *CorrectionLevel) UnmarshalText(name []byte) error {
 type CorrectionOptions struct {
 	Level     CorrectionLevel
 	Mask      bool    // a ratio outside [Low, High] becomes 0 (IcePop); false: the nearer bound (TIS)
-	Low, High float64 // 0 <= Low <= High
+	Low, High float64 // 0 <= Low <= High; Low finite, High +Inf for no upper bound
 	Normalize bool    // divide by the mean of the factors
 }
 
@@ -44,15 +44,12 @@ func (opt *CorrectionOptions) check() error {
 	return checkBounds(opt.Low, opt.High)
 }
 
-// checkBounds wants 0 <= low <= high.
+// checkBounds wants 0 <= low <= high, of which high may be +Inf.
 func checkBounds(low, high float64) error {
 	if err := checkNotNegative("Low", low); err != nil {
 		return err
 	}
-	if err := checkNotNegative("High", high); err != nil {
-		return err
-	}
-	if high < low {
+	if !(high >= low) {
 		return badInput("High", "is %v, want at least the %v of Low", high, low)
 	}
 	return nil
@@ -244,7 +241,7 @@ const (
 // RejectionOptions are the options of Reject.
 type RejectionOptions struct {
 	Statistic RejectionStatistic
-	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, at least 0, bounds the statistic
+	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, at least 0, bounds the statistic; High +Inf: no bound
 }
 
 // DefaultRejection rejects tokens whose ratio is not between 0.5 and 2.
@@ -256,7 +253,10 @@ func (opt *RejectionOptions) check() error {
 		return err
 	}
 	if k, _ := opt.Statistic.form(); k != 1 {
-		return checkNotNegative("High", opt.High)
+		if !(opt.High >= 0) {
+			return badInput("High", "is %v, want at least 0", opt.High)
+		}
+		return nil
 	}
 	if opt.Low == 0 {
 		return badInput("Low", "is 0, want above 0")
@@ -295,7 +295,10 @@ func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectionOptions) e
 	k, over := opt.Statistic.form()
 	low, high := 0.0, opt.High // k2 and k3 are at least 0
 	if k == 1 {
-		low, high = log64(opt.Low), log64(opt.High)
+		low = log64(opt.Low)
+		if high < inf {
+			high = log64(high)
+		}
 	}
 	keep := func(v float64) float32 {
 		if low <= v && v <= high {

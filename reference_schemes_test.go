@@ -67,9 +67,13 @@ func TestSchemesAgreeWithReference(t *testing.T) {
 		}
 		exact := reference.ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyLow: shaping.EntropyLow, EntropyHigh: shaping.EntropyHigh,
 			Normalization: reference.Normalization(shaping.Normalization.String()), Scope: reference.Scope(shaping.Scope.String())}
-		_, want, wantErr = reference.GTPO(x.role, b.SeqOffsets, b.GroupIDs, x.rewards, x.entropy, exact)
+		groups := b.GroupIDs
+		if exact.Scope == reference.ScopeBatch {
+			groups = nil // not read
+		}
+		_, want, wantErr = reference.GTPO(x.role, b.SeqOffsets, groups, x.rewards, x.entropy, exact)
 		same("GTPO", ws.GTPO(dst, b, shaping), want, wantErr)
-		_, want, wantErr = reference.GRPOS(x.role, b.SeqOffsets, b.GroupIDs, x.rewards, x.entropy, exact)
+		_, want, wantErr = reference.GRPOS(x.role, b.SeqOffsets, groups, x.rewards, x.entropy, exact)
 		want = spread(x, b, want)
 		same("GRPOS", ws.GRPOS(dst, b, shaping), want, wantErr)
 
@@ -95,13 +99,14 @@ func TestSchemesAgreeWithReference(t *testing.T) {
 		same("GiGPO", ws.GiGPO(dst, b, reweight.GiGPOOptions{Gamma: gamma, Omega: 0.5, DivideByStd: divide, PerStep: perStep}), gigpo.Advantages, wantErr)
 
 		c := reweight.CorrectionOptions{Level: rapid.SampledFrom([]reweight.CorrectionLevel{reweight.CorrectToken, reweight.CorrectSequence, reweight.CorrectGeometric}).Draw(t, "level"),
-			Mask: rapid.Bool().Draw(t, "mask"), Low: 0.5137, High: 2.0391, Normalize: rapid.Bool().Draw(t, "normalize")}
+			Mask: rapid.Bool().Draw(t, "mask"), Low: 0.5137, High: rapid.SampledFrom([]float64{2.0391, math.Inf(1)}).Draw(t, "high"), Normalize: rapid.Bool().Draw(t, "normalize")}
 		want, wantErr = reference.RolloutCorrection(x.role, b.SeqOffsets, x.old, x.rollout, reference.CorrectionOptions{
 			Level: reference.CorrectionLevel(c.Level.String()), Mask: c.Mask, Low: c.Low, High: c.High, Normalize: c.Normalize})
 		same("RolloutCorrection", ws.RolloutCorrection(dst, b, c), want, wantErr)
+		bound := rapid.SampledFrom([]float64{1.7391, math.Inf(1)}).Draw(t, "bound")
 		st := reweight.RejectionStatistic(rapid.IntRange(0, 10).Draw(t, "statistic"))
-		want, wantErr = reference.Reject(x.role, b.SeqOffsets, x.old, x.rollout, reference.RejectionStatistic(st.String()), 0.5137, 1.7391)
-		same("Reject", ws.Reject(dst, b, reweight.RejectionOptions{Statistic: st, Low: 0.5137, High: 1.7391}), want, wantErr)
+		want, wantErr = reference.Reject(x.role, b.SeqOffsets, x.old, x.rollout, reference.RejectionStatistic(st.String()), 0.5137, bound)
+		same("Reject", ws.Reject(dst, b, reweight.RejectionOptions{Statistic: st, Low: 0.5137, High: bound}), want, wantErr)
 		want, wantErr = reference.OffPolicyMask(x.role, b.SeqOffsets, x.logprobs, x.old, x.advantages, 0.0217)
 		same("OffPolicyMask", ws.OffPolicyMask(dst, b, 0.0217), want, wantErr)
 

@@ -19,7 +19,7 @@ const (
 type CorrectionOptions struct {
 	Level     CorrectionLevel
 	Mask      bool    // a ratio outside [Low, High] becomes 0 (IcePop); false: the nearer bound (TIS)
-	Low, High float64 // 0 <= Low <= High
+	Low, High float64 // 0 <= Low <= High; Low finite, High +Inf for no upper bound
 	Normalize bool    // divide by the mean of the factors
 }
 
@@ -53,7 +53,10 @@ func RolloutCorrection(role []Role, offsets []int64, oldLogprobs, rolloutLogprob
 	default:
 		return nil, fmt.Errorf("reference: opt.Level = %q, want %q, %q or %q", opt.Level, CorrectToken, CorrectSequence, CorrectGeometric)
 	}
-	if !(opt.Low >= 0 && opt.High >= opt.Low) {
+	if err := checkAtLeast("opt.Low", opt.Low, 0); err != nil {
+		return nil, err
+	}
+	if !(opt.High >= opt.Low) {
 		return nil, fmt.Errorf("reference: opt.Low = %v and opt.High = %v, want 0 <= Low <= High", opt.Low, opt.High)
 	}
 	factors := make([]float64, len(role))
@@ -131,7 +134,7 @@ const (
 //
 // and v is that measure, or its sum, mean or maximum over the trajectory's response
 // tokens. Tokens are kept where log low <= v <= log high for k1, and v <= high for k2
-// and k3, which do not read low. role, oldLogprobs and rolloutLogprobs are [T],
+// and k3, which do not read low; high +Inf is no bound. role, oldLogprobs and rolloutLogprobs are [T],
 // offsets [S+1].
 func Reject(role []Role, offsets []int64, oldLogprobs, rolloutLogprobs []float64, statistic RejectionStatistic, low, high float64) ([]float64, error) {
 	if err := first(
@@ -144,7 +147,10 @@ func Reject(role []Role, offsets []int64, oldLogprobs, rolloutLogprobs []float64
 	}
 	switch statistic {
 	case RejectTokenK1, RejectSeqSumK1, RejectSeqMeanK1:
-		if !(low > 0 && high >= low) {
+		if err := checkAbove0("low", low); err != nil {
+			return nil, err
+		}
+		if !(high >= low) {
 			return nil, fmt.Errorf("reference: low = %v and high = %v, want 0 < low <= high", low, high)
 		}
 	case RejectTokenK2, RejectTokenK3, RejectSeqSumK2, RejectSeqSumK3, RejectSeqMeanK2, RejectSeqMeanK3, RejectSeqMaxK2, RejectSeqMaxK3:

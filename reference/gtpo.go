@@ -49,7 +49,7 @@ const shapingFloor = 1e-8
 //
 // mean and var (with n) are those of the tokens normalised together; one token, or
 // equal u, have A = 0. role and entropy are [T], offsets [S+1], groupIDs and rewards
-// [S].
+// [S]; ScopeBatch does not read groupIDs.
 func GTPO(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []float64, opt ShapingOptions) (shaped, advantages []float64, err error) {
 	tokens, sets, err := shapingSets(role, offsets, groupIDs, rewards, entropy, opt)
 	if err != nil {
@@ -92,7 +92,7 @@ func GTPO(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []flo
 //
 // mean and var (with n) are those of the trajectories normalised together; one, or
 // equal u, have A = 0. role and entropy are [T], offsets [S+1], groupIDs and rewards
-// [S]. TokenAdvantages spreads the result over the response tokens.
+// [S]; ScopeBatch does not read groupIDs. TokenAdvantages spreads the result over the response tokens.
 func GRPOS(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []float64, opt ShapingOptions) (shaped, advantages []float64, err error) {
 	tokens, sets, err := shapingSets(role, offsets, groupIDs, rewards, entropy, opt)
 	if err != nil {
@@ -133,7 +133,6 @@ func shapingSets(role []Role, offsets []int64, groupIDs []int32, rewards, entrop
 	if err := first(
 		checkRoles(role),
 		checkOffsets(offsets, len(role)),
-		checkLen("groupIDs", len(groupIDs), len(offsets)-1, "trajectories"),
 		checkLen("rewards", len(rewards), len(offsets)-1, "trajectories"),
 		checkFinite("rewards", rewards),
 		checkResponse("entropy", entropy, role),
@@ -156,6 +155,9 @@ func shapingSets(role []Role, offsets []int64, groupIDs []int32, rewards, entrop
 	groups := [][]int{nil}
 	switch opt.Scope {
 	case ScopeGroup:
+		if err := checkLen("groupIDs", len(groupIDs), len(offsets)-1, "trajectories"); err != nil {
+			return nil, nil, err
+		}
 		_, groups = members(groupIDs)
 	case ScopeBatch:
 		for i := range rewards {

@@ -44,7 +44,7 @@ const (
 type LossOptions struct {
 	ClipLow     float64 // rho is clipped to [1 - ClipLow, 1 + ClipHigh]
 	ClipHigh    float64
-	DualClip    float64 // the dual clip's bound on rho where A < 0; 0 turns it off
+	DualClip    float64 // the dual clip's bound on rho where A < 0, above 1; 0 turns it off
 	Aggregation Aggregation
 	NormLength  float64 // for SeqMeanTokenSumNorm; 0 means the tokens of the longest trajectory
 }
@@ -80,7 +80,7 @@ func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weigh
 		checkLen("weights", len(weights), T, "tokens"),
 		checkAtLeast("opt.ClipLow", opt.ClipLow, 0),
 		checkAtLeast("opt.ClipHigh", opt.ClipHigh, 0),
-		checkAtLeast("opt.DualClip", opt.DualClip, 0),
+		checkDualClip(opt.DualClip),
 		checkAggregation(opt.Aggregation, opt.NormLength),
 	); err != nil {
 		return LossResult{}, err
@@ -119,6 +119,15 @@ func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weigh
 		}
 	}
 	return loss, nil
+}
+
+// checkDualClip returns an error unless the bound is above 1, or 0 for none: within
+// [0, 1] it would act where the policy has not moved.
+func checkDualClip(dualClip float64) error {
+	if dualClip != 0 && !(dualClip > 1) || math.IsInf(dualClip, 1) {
+		return fmt.Errorf("reference: opt.DualClip = %v, want a finite number above 1, or 0 for none", dualClip)
+	}
+	return nil
 }
 
 func checkAggregation(aggregation Aggregation, normLength float64) error {

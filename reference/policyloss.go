@@ -38,7 +38,7 @@ type PolicyOptions struct {
 
 	TauPos, TauNeg     float64 // SAPO: temperature where A > 0 and elsewhere
 	RatioCap           float64 // DPPO-TV: the largest ratio
-	PowerPos, DecayPos float64 // VESPO: k and b where A >= 0
+	PowerPos, DecayPos float64 // VESPO: k and b where A >= 0, at least 0
 	PowerNeg, DecayNeg float64 // and where A < 0
 }
 
@@ -157,7 +157,7 @@ func (opt *PolicyOptions) check() error {
 		return first(
 			checkAtLeast("opt.ClipLow", opt.ClipLow, 0),
 			checkAtLeast("opt.ClipHigh", opt.ClipHigh, 0),
-			checkAtLeast("opt.DualClip", opt.DualClip, 0),
+			checkDualClip(opt.DualClip),
 		)
 	case PolicyCISPO:
 		return first(checkAtLeast("opt.ClipLow", opt.ClipLow, 0), checkAtLeast("opt.ClipHigh", opt.ClipHigh, 0))
@@ -171,10 +171,10 @@ func (opt *PolicyOptions) check() error {
 		)
 	case PolicyVESPO:
 		return first(
-			checkNumber("opt.PowerPos", opt.PowerPos),
-			checkNumber("opt.DecayPos", opt.DecayPos),
-			checkNumber("opt.PowerNeg", opt.PowerNeg),
-			checkNumber("opt.DecayNeg", opt.DecayNeg),
+			checkAtLeast("opt.PowerPos", opt.PowerPos, 0),
+			checkAtLeast("opt.DecayPos", opt.DecayPos, 0),
+			checkAtLeast("opt.PowerNeg", opt.PowerNeg, 0),
+			checkAtLeast("opt.DecayNeg", opt.DecayNeg, 0),
 		)
 	case PolicyPG:
 		return nil
