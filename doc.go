@@ -8,7 +8,9 @@
 // nothing in steady state. Energies, entropies and log-probabilities are in
 // nats. Every instruction set ([ISA]), number of workers and split into calls
 // gives the same bits, where every NaN counts as the same. An argument that is wrong is an
-// [*InputError], returned before anything is written.
+// [*InputError], returned before anything is written. Finite inputs can give infinite
+// results where float32 cannot hold them: in EMPG, GiGPO, GTPO, GRPOS, REINFORCE++, RLOO
+// and KLRewards.
 //
 // Package gpu has TokenStats, ActFocus, AEM, GRPO, GAE, Whiten, the Loss of PPO and RowGradient
 // for arrays in the memory of a GPU, with the same bits.

@@ -106,7 +106,8 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
 
     open_tag and close_tag are the token ids of the tags of an action: see roles_from_mask.
     rollout_logprobs are slime's rollout_log_probs, those of the engine, and old_logprobs are
-    its log_probs, or where it has not computed them those of the engine as well. Samples of one prompt are a group.
+    its log_probs, or where it has not computed them those of the engine as well. Samples of
+    one prompt are a group.
 
     Raises InputError if the file is another one, and pickle.UnpicklingError if it holds
     more than numbers, texts, lists, dicts and tensors.
