@@ -208,6 +208,54 @@ func TestEntropyMaskSorted(t *testing.T) {
 	})
 }
 
+// TestAtBounds: what is at a bound is kept, and means of factors divide down to 1e-8.
+func TestAtBounds(t *testing.T) {
+	var ws reweight.Workspace
+	dst := make([]float32, 2)
+	b := oneTrajectory(-1, 0.5, 0) // the mean of its log-ratios is 0.25
+	b.OldLogprobs, b.Logprobs = b.Logprobs, b.OldLogprobs
+	for delta, want := range map[float64]float32{0.25: 1, math.Nextafter(0.25, 0): 0} {
+		if err := ws.OffPolicyMask(dst, &b, delta); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "off-policy mask", dst, []float32{want, want})
+	}
+
+	b.RolloutLogprobs = []float32{-1.5, -1} // log-ratios of 1 and 0
+	for _, c := range []struct {
+		s         reweight.RejectionStatistic
+		low, high float64
+		want      []float32
+	}{
+		{reweight.RejectTokenK2, 0, 0.5, []float32{1, 1}},
+		{reweight.RejectTokenK2, 0, math.Nextafter(0.5, 0), []float32{0, 1}},
+		{reweight.RejectTokenK2, 0, 0, []float32{0, 1}},
+		{reweight.RejectTokenK1, 1, 1, []float32{0, 1}},
+	} {
+		if err := ws.Reject(dst, &b, reweight.RejectionOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
+			t.Fatal(err)
+		}
+		same(t, c.s.String(), dst, c.want)
+	}
+
+	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
+		for z, want := range map[float32]float64{-20: math.Exp(-20), -13.8: 1} { // ratios of 2e-9 and of 1e-6
+			b.OldLogprobs, b.RolloutLogprobs = []float32{z, z}, []float32{0, 0}
+			b.SeqOffsets = []int64{0, 1, 2}
+			if err := ws.RolloutCorrection(dst, &b, reweight.CorrectionOptions{Level: level, High: 2, Normalize: true}); err != nil {
+				t.Fatal(err)
+			}
+			nearAll(t, level.String(), dst, []number{number(want), number(want)})
+		}
+	}
+
+	// floor(0.201 * 5 + 0.9999) = 2.
+	b = reweight.Batch{Role: []reweight.Role{1, 1, 1, 1, 1}, Entropy: []float32{5, 4, 3, 2, 1}}
+	if threshold, err := ws.EntropyMask(make([]float32, 5), &b, reweight.EntropyMaskOptions{Rho: 0.201}); err != nil || threshold != 4 {
+		t.Errorf("threshold %v, %v, want 4", threshold, err)
+	}
+}
+
 // TestSchemesPieces: a batch of more than one piece of work gives what its
 // trajectories give one by one, and no token is left out between pieces.
 func TestSchemesPieces(t *testing.T) {

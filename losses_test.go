@@ -748,3 +748,84 @@ func TestNormLength(t *testing.T) {
 		t.Errorf("%v, %v, %v by 1; %v, %v, %v by 8", policy, kl, value, policy8, kl8, value8)
 	}
 }
+
+// oneTrajectory returns response tokens with these log-ratios and the advantage a.
+func oneTrajectory(a float32, logRatios ...float32) reweight.Batch {
+	n := len(logRatios)
+	b := reweight.Batch{Role: slices.Repeat([]reweight.Role{reweight.RoleAction}, n), SpanIDs: make([]int32, n), SeqOffsets: []int64{0, int64(n)},
+		OldLogprobs: slices.Repeat([]float32{-1}, n), Advantages: slices.Repeat([]float32{a}, n)}
+	for _, d := range logRatios {
+		b.Logprobs = append(b.Logprobs, d-1)
+	}
+	return b
+}
+
+// TestTies: at the very bound of a clip the ratio is not clipped, and the gradient is not 0.
+func TestTies(t *testing.T) {
+	var ws reweight.Workspace
+	loss := func(b reweight.Batch, opt reweight.LossOptions) ([]float32, reweight.LossResult) {
+		t.Helper()
+		grad := make([]float32, b.Tokens())
+		res, err := ws.Loss(grad, nil, &b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return grad, res
+	}
+	for _, policy := range []reweight.PolicyLoss{reweight.PolicyPPO, reweight.PolicyGSPO, reweight.PolicyGRPOS} {
+		for _, sequence := range []reweight.Sequence{reweight.SequenceTrajectory, reweight.SequenceSpan} {
+			opt := reweight.LossOptions{Policy: policy, Sequence: sequence}
+			for _, a := range []float32{2, -2} { // a ratio of 1 in a clip to [1, 1]
+				grad, res := loss(oneTrajectory(a, 0, 0, 0, 0), opt)
+				same(t, policy.String(), grad, slices.Repeat([]float32{-a / 4}, 4))
+				if res.ClipFraction != 0 || res.Loss != float64(-a) {
+					t.Errorf("%v, on policy: %+v", policy, res)
+				}
+			}
+
+			if policy == reweight.PolicyGSPO {
+				continue // whose ratio is not a float32
+			}
+			// A ratio that is the bound of the dual clip: the loss of one token is its ratio.
+			b := oneTrajectory(-1, 1.1)
+			_, res := loss(b, opt)
+			opt.DualClip = res.Loss
+			grad, res := loss(b, opt)
+			if float64(grad[0]) != opt.DualClip || res.Loss != opt.DualClip {
+				t.Errorf("%v: a ratio of %v, where the dual clip is: loss %v, gradient %v", policy, opt.DualClip, res.Loss, grad)
+			}
+		}
+	}
+	// GSPO's mean log-ratio of 10 still has a gradient.
+	grad, _ := loss(oneTrajectory(-1, 12, 8), reweight.DefaultGSPO)
+	nearAll(t, "gradient", grad, []number{number(math.Exp(10) / 2), number(math.Exp(10) / 2)})
+	grad, _ = loss(oneTrajectory(-1, 12, 8.25), reweight.DefaultGSPO)
+	nearAll(t, "gradient", grad, []number{0, 0})
+}
+
+// TestLossesOfLargeWeightsSummed: where weights do not divide, a power of two in all of
+// them is a factor of the loss and of the gradient.
+func TestLossesOfLargeWeightsSummed(t *testing.T) {
+	b := oneTrajectory(1, 0.5, -0.25, 0.125)
+	for name, opt := range policies {
+		for _, opt.Aggregation = range []reweight.Aggregation{reweight.SeqMeanTokenSum, reweight.SeqMeanTokenSumNorm} {
+			var ws reweight.Workspace
+			want, got := make([]float32, 3), make([]float32, 3)
+			small, err := ws.Loss(want, nil, &b, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			large, err := ws.Loss(got, slices.Repeat([]float32{0x1p70}, 3), &b, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if large.Loss != 0x1p70*small.Loss {
+				t.Errorf("%s, %v: loss %v, want %v", name, opt.Aggregation, large.Loss, 0x1p70*small.Loss)
+			}
+			for i := range want {
+				want[i] *= 0x1p70
+			}
+			same(t, name, got, want)
+		}
+	}
+}
