@@ -313,6 +313,6 @@ func TestWork(t *testing.T) {
 	})
 	p = new(cli.Progress)
 	announced("overhead of schemes", p, func() error {
-		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8", "-scheme", "aem,rloo,gspo,pg"}, io.Discard, p, quick, &cli.GPU{})
+		return overheadCommand(t.Context(), []string{"-rows", "28", "-vocab", "8", "-scheme", "aem,rloo,gspo,pg"}, io.Discard, p, quick, &cli.GPU{})
 	})
 }
