@@ -89,6 +89,11 @@ func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
 //go:noescape
 func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
 
+// minMaxAVX512 equals minMaxPortable for n groups, at least one.
+//
+//go:noescape
+func minMaxAVX512(lo, hi, x *float32, offsets *int32, n int)
+
 // expScaleAVX2 equals expScalePortable on whole chunks. The group of sum is empty at
 // the start.
 //
@@ -177,10 +182,12 @@ func (isa ISA) spanSumsAsm(sums *float64, x *float32, offsets *int32, n int) {
 	}
 }
 
-// AVX-512 uses the AVX2 function: groups are short, and a version with 16 lanes took
-// 1.9 times as long for groups of 8.
 func (isa ISA) minMaxAsm(lo, hi, x *float32, offsets *int32, n int) {
-	minMaxAVX2(lo, hi, x, offsets, n)
+	if isa == AVX512 {
+		minMaxAVX512(lo, hi, x, offsets, n)
+	} else {
+		minMaxAVX2(lo, hi, x, offsets, n)
+	}
 }
 
 func (isa ISA) expScaleAsm(dst, x *float32, chunks int, lo, k float32, sum *laneSum) {

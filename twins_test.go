@@ -204,15 +204,21 @@ func TestTwinsOnSurrogate(t *testing.T) {
 	})
 }
 
-// TestTwinsOnRanges has every length from 0 to 40 at every place, and long ones.
+// TestTwinsOnRanges has every length from 0 to 40 at every place, and long ones. Half
+// of the trials have short ranges alone, or mostly ranges of 8.
 func TestTwinsOnRanges(t *testing.T) {
 	twins(t, func(t twin) {
-		for range trials {
+		for i := range trials {
 			x := t.floats(3000)
 			offsets := []int32{int32(t.IntN(40))}
 			for at := int(offsets[0]); ; {
 				length := t.IntN(41)
-				if t.IntN(20) == 0 {
+				switch seldom := t.IntN(20) == 0; {
+				case i%4 == 1 && !seldom:
+					length = 8
+				case i%4 == 2:
+					length = t.IntN(18)
+				case seldom:
 					length = t.IntN(2000)
 				}
 				if at += length; at > len(x) {

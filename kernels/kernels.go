@@ -38,12 +38,11 @@ type Kernel struct {
 // A code names the functions that a kernel is made of. Only TestNothingIsForgotten
 // reads it: it looks for each of them in the files where they belong.
 type code struct {
-	method    string         // of Runner and *reweight.Workspace: "ExpScale"
-	twins     []string       // functions of package reweight that every instruction set has: "expScale"
-	texts     []string       // the functions in assembly, if they are not the twins
-	reference string         // function of package reference: "ExpScale"
-	device    string         // file of gpu/internal/device that has the GPU's kernel: "spans"
-	lacks     []reweight.ISA // instruction sets that run another one's twins
+	method    string   // of Runner and *reweight.Workspace: "ExpScale"
+	twins     []string // functions of package reweight that every instruction set has: "expScale"
+	texts     []string // the functions in assembly, if they are not the twins
+	reference string   // function of package reference: "ExpScale"
+	device    string   // file of gpu/internal/device that has the GPU's kernel: "spans"
 }
 
 var (

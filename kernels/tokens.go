@@ -24,7 +24,7 @@ var tokenKernels = []Kernel{
 	},
 	{
 		Name: "min_max", Doc: "extremes of each group", DTypes: float, Ops: 2, build: minMax,
-		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", device: "spans", lacks: []reweight.ISA{reweight.AVX512}}, // minMaxAsm says why
+		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", device: "spans"},
 	},
 	{
 		Name: "exp_scale", Doc: "exponential, divided by its mean", DTypes: float, Ops: 21, build: expScale,

@@ -83,8 +83,6 @@ static void span_sums(int32_t isa, double *sums, int64_t spans, const float *x, 
 void rw_min_max(int32_t isa, float *lo, float *hi, int64_t groups, const float *x, int64_t n, const int32_t *offsets) {
 #ifdef ASSEMBLY
 	if (isa != REWEIGHT_PORTABLE && groups > 0 && n > 0) {
-		/* AVX-512 is no faster: groups are short. */
-		isa = isa == REWEIGHT_AVX512 ? REWEIGHT_AVX2 : isa;
 		CALL(ASSEMBLY(minMax), word(lo), word(hi), word(x), word(offsets), (uint64_t)groups);
 		return;
 	}
