@@ -30,8 +30,17 @@ VECTOR(klC5, 0x3c088889)
 VECTOR(klC4, 0x3d2aaaab)
 VECTOR(klC3, 0x3e2aaaab)
 
+// Twice the coefficients, and the magic number plus 126, for EXP2_PAIR.
+VECTOR(twiceC5, 0x3b2dfb33)
+VECTOR(twiceC4, 0x3c9e76a9)
+VECTOR(twiceC3, 0x3de35b62)
+VECTOR(twiceC2, 0x3ef5fcda)
+VECTOR(twiceC1, 0x3fb17215)
+VECTOR(magic126, 0x4b40007e)
+
 // Other float32.
 VECTOR(one, 0x3f800000)
+VECTOR(two, 0x40000000)
 VECTOR(half, 0x3f000000) // also klC2
 VECTOR(quarter, 0x3e800000)
 VECTOR(ten, 0x41200000)

@@ -174,98 +174,8 @@ weights_store:
 	VZEROUPPER
 	RET
 
-#define GROUP_LEFT R8 // chunks left in the group
-
-// FLUSH is FLUSH_AVX2 to the sums, and empties group.
-#define FLUSH(group, low, off) \
-	FLUSH_AVX2(group, low, SUMS, off); \ // total += group
-	VXORPS        group, group, group    // group = 0
-
-#define V0 Y0          // elements
+#define V0 Y0 // elements
 #define V1 Y4
-#define M1 Y5
-#define F1 Y6
-#define P1 Y7
-#define LO Y10
-#define GROUP0 Y14
-#define GROUP1 Y15
-#define GROUP0_LOW X14 // their lower halves
-#define GROUP1_LOW X15
-
-// func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
-//
-//	group = 0                              // 16 lanes: a piece begins with a group
-//	for each chunk {
-//		dst = 2^clamp((x - lo) * k)
-//		group += dst
-//		after 8 chunks { sum.total += group; group = 0 }
-//	}
-//	sum.group = group
-TEXT ·expScaleAVX2(SB), NOSPLIT, $0-40
-	MOVQ          dst+0(FP), DST_PTR
-	MOVQ          x+8(FP), X_PTR
-	MOVQ          chunks+16(FP), LEFT
-	VBROADCASTSS  lo+24(FP), LO             // lo, in every lane
-	VBROADCASTSS  k+28(FP), K               // k, in every lane
-	MOVQ          sum+32(FP), SUMS
-	VMOVUPS       minY<>(SB), MINY          // the limits of (x - lo) * k
-	VMOVUPS       maxY<>(SB), MAXY
-	VXORPS        GROUP0, GROUP0, GROUP0    // group = 0
-	VXORPS        GROUP1, GROUP1, GROUP1
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT // a piece begins with a group
-
-exp:
-	VMOVUPS       (X_PTR), V0                // x
-	VMOVUPS       32(X_PTR), V1
-	VSUBPS        LO, V0, V0                 // x - lo
-	VSUBPS        LO, V1, V1
-	VMULPS        K, V0, V0                  // (x - lo) * k
-	VMULPS        K, V1, V1
-	CLAMP(V0, MINY, MAXY)                    // clamp((x - lo) * k)
-	CLAMP(V1, MINY, MAXY)
-	EXP2_AVX2(V0, M0, F0, P0)                // 2^clamp((x - lo) * k)
-	EXP2_AVX2(V1, M1, F1, P1)
-	VMOVUPS       P0, (DST_PTR)              // dst
-	VMOVUPS       P1, 32(DST_PTR)
-	VADDPS        P0, GROUP0, GROUP0         // group += dst
-	VADDPS        P1, GROUP1, GROUP1
-	ADDQ          $CHUNK4, X_PTR             // next chunk
-	ADDQ          $CHUNK4, DST_PTR
-	DECQ          GROUP_LEFT
-	JNE           exp_next                   // the group is not full
-	FLUSH(GROUP0, GROUP0_LOW, laneSum_total) // sum.total += group; group = 0
-	FLUSH(GROUP1, GROUP1_LOW, laneSum_total+64)
-	MOVQ          $GROUP_CHUNKS, GROUP_LEFT  // a new group
-
-exp_next:
-	DECQ          LEFT
-	JNE           exp
-	VMOVUPS       GROUP0, (laneSum_group+0)(SUMS) // sum.group
-	VMOVUPS       GROUP1, (laneSum_group+32)(SUMS)
-	VZEROUPPER
-	RET
-
-#define FACTOR Y8
-
-// func scaleAVX2(dst *float32, chunks int, f float32)
-//
-//	dst = f * dst
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
-	MOVQ          dst+0(FP), DST_PTR
-	MOVQ          chunks+8(FP), LEFT
-	VBROADCASTSS  f+16(FP), FACTOR       // f, in every lane
-
-scale:
-	VMULPS        (DST_PTR), FACTOR, V0  // f * dst
-	VMULPS        32(DST_PTR), FACTOR, V1
-	VMOVUPS       V0, (DST_PTR)          // dst
-	VMOVUPS       V1, 32(DST_PTR)
-	ADDQ          $CHUNK4, DST_PTR       // next chunk
-	DECQ          LEFT
-	JNE           scale
-	VZEROUPPER
-	RET
-
 #define A_PTR SI
 #define B_PTR DX
 
@@ -321,6 +231,7 @@ multiply:
 #define CLIPPED Y7    // where l2 > l1
 #define MIN_D Y8
 #define MAX_D Y9
+#define LO Y10
 #define HI Y11
 #define LOSS0 Y12     // the group of the loss
 #define LOSS1 Y13
@@ -330,6 +241,11 @@ multiply:
 #define LOSS1_LOW X13
 #define RATIO0_LOW X14
 #define RATIO1_LOW X15
+
+// FLUSH is FLUSH_AVX2 to the sums, and empties group.
+#define FLUSH(group, low, off) \
+	FLUSH_AVX2(group, low, SUMS, off); \ // total += group
+	VXORPS        group, group, group    // group = 0
 
 // SURROGATE8 does the 8 elements at off bytes of the float arrays and role bytes
 // of the roles, and adds to the groups of loss and logRatio.

@@ -58,7 +58,7 @@ var assembly = []struct {
 	suffix              string
 	stubs, rows, tokens []string
 }{
-	{reweight.AVX2, "AVX2", stubs("amd64"), []string{"kernels_amd64.s"}, written("amd64")},
+	{reweight.AVX2, "AVX2", stubs("amd64"), []string{"kernels_amd64.s"}, append(written("amd64"), "kernels_exp_amd64.s")},
 	{reweight.AVX512, "AVX512", stubs("amd64"), []string{"kernels_avx512_amd64.s"}, append(written("avx512_amd64"), "kernels_groups_avx512_amd64.s")},
 	{reweight.NEON, "NEON", stubs("arm64"), []string{"kernels_arm64.s"}, written("arm64")},
 }
