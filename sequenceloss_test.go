@@ -1,0 +1,200 @@
+package reweight_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// TestSequenceLossesInFloat64 holds the ratios of sequences, longer than a piece of work
+// too, against a rendering of their definitions in float64.
+func TestSequenceLossesInFloat64(t *testing.T) {
+	for name, opt := range policies {
+		sequence := opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO
+		if !sequence {
+			continue
+		}
+		opt.Aggregation = reweight.SeqMeanTokenSumNorm
+		opt.NormLength = 1
+		for _, n := range []int{1, 100, 70_001, 140_000} {
+			b := longBatch(n)
+			grad := make([]float32, n)
+			var ws reweight.Workspace
+			res, err := ws.Loss(grad, nil, &b, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Every sequence here is the batch, or one of its spans.
+			of := func(t int) int32 { return 0 }
+			if opt.Sequence == reweight.SequenceSpan && opt.Policy != reweight.PolicyVESPO {
+				of = func(t int) int32 { return b.SpanIDs[t] }
+			}
+			var raw, rho, count [2]float64
+			for i, r := range b.Role {
+				if r != 0 {
+					d := float64(b.Logprobs[i]) - float64(b.OldLogprobs[i])
+					raw[of(i)] += d
+					rho[of(i)] += math.Exp(d)
+					count[of(i)]++
+				}
+			}
+			loss, size, clipped := 0.0, 0.0, 0
+			for i, r := range b.Role {
+				if r == 0 {
+					continue
+				}
+				q := of(i)
+				A, d := float64(b.Advantages[i]), float64(b.Logprobs[i])-float64(b.OldLogprobs[i])
+				var l, g float64
+				switch opt.Policy {
+				case reweight.PolicyVESPO:
+					y := max(math.Log(1e-8), min(20, raw[q]))
+					power, decay := opt.PowerPos, opt.DecayPos
+					if A < 0 {
+						power, decay = opt.PowerNeg, opt.DecayNeg
+					}
+					phi := math.Exp(decay + power*y - decay*math.Exp(y))
+					l, g = -phi*A*float64(b.Logprobs[i]), -phi*A
+				default:
+					s := math.Exp(raw[q] / count[q])
+					slope := s
+					if opt.Policy == reweight.PolicyGRPOS {
+						s, slope = rho[q]/count[q], math.Exp(d)
+					}
+					l1, l2 := -A*s, -A*max(1-opt.ClipLow, min(1+opt.ClipHigh, s))
+					l, g = l1, -A*slope
+					if l2 > l1 {
+						l, g = l2, 0
+						clipped++
+					}
+				}
+				if math.Abs(float64(grad[i])-g) > 3e-5*math.Abs(g)+1e-30 {
+					t.Fatalf("%s, %d tokens: gradient %d is %v, want %v", name, n, i, grad[i], g)
+				}
+				loss += l
+				size += math.Abs(l)
+			}
+			if math.Abs(res.Loss-loss) > 1e-5*size {
+				t.Errorf("%s, %d tokens: loss %v, want %v", name, n, res.Loss, loss)
+			}
+			if got := int(math.Round(res.ClipFraction * float64(res.Tokens))); got != clipped {
+				t.Errorf("%s, %d tokens: %d clipped, want %d", name, n, got, clipped)
+			}
+		}
+	}
+}
+
+// longBatch returns one trajectory of two spans, one inside the other.
+func longBatch(n int) reweight.Batch {
+	r := rand.New(rand.NewPCG(uint64(n), 3))
+	b := reweight.Batch{Role: make([]reweight.Role, n), SpanIDs: make([]int32, n), SeqOffsets: []int64{0, int64(n)}}
+	for i := range n {
+		b.Role[i] = reweight.Role(r.IntN(3))
+		if i == 0 || i == n/3 {
+			b.Role[i] = reweight.RoleAction
+		}
+		if i > 0 && i >= n/3 && i < n/2 {
+			b.SpanIDs[i] = 1
+		}
+		l := float32(-2 * r.Float64())
+		b.Logprobs = append(b.Logprobs, l)
+		b.OldLogprobs = append(b.OldLogprobs, l-float32(0.3*r.NormFloat64()-0.0001))
+		b.Advantages = append(b.Advantages, float32(r.NormFloat64()))
+	}
+	return b
+}
+
+// TestLossesOfManySequences: the float32 groups that terms are summed in do not run on
+// from one short sequence to the next.
+func TestLossesOfManySequences(t *testing.T) {
+	const n = 40_000
+	b := reweight.Batch{SeqOffsets: []int64{0}, Logprobs: make([]float32, n), OldLogprobs: make([]float32, n), Advantages: slices.Repeat([]float32{-0.1}, n)}
+	for i := range n {
+		b.Role, b.SpanIDs = append(b.Role, reweight.RoleAction), append(b.SpanIDs, int32(i))
+		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
+	}
+	for name, opt := range policies {
+		if opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS {
+			continue
+		}
+		opt.Aggregation = reweight.TokenMean
+		var ws reweight.Workspace
+		res, err := ws.Loss(make([]float32, n), nil, &b, opt)
+		if want := float64(float32(0.1)); err != nil || math.Abs(res.Loss-want) > 1e-7*want {
+			t.Errorf("%s: loss %v, want %v; %v", name, res.Loss, want, err)
+		}
+	}
+}
+
+// TestVESPOBounds: log-ratios are kept within 20 token by token, and their sum within 20.
+func TestVESPOBounds(t *testing.T) {
+	opt := reweight.LossOptions{Policy: reweight.PolicyVESPO, PowerPos: 1, PowerNeg: 2, Aggregation: reweight.SeqMeanTokenSum}
+	for _, c := range []struct{ first, second, y float64 }{{1, 0.5, 1.5}, {25, -18, 2}, {-25, 18, -2}, {15, 15, 20}, {-15, -15, math.Log(1e-8)}} {
+		b := reweight.Batch{Role: []reweight.Role{1, 0, 2}, SeqOffsets: []int64{0, 3}, Logprobs: []float32{float32(c.first), 0, float32(c.second)},
+			OldLogprobs: make([]float32, 3), Advantages: []float32{1, 1, -1}}
+		grad := make([]float32, 3)
+		var ws reweight.Workspace
+		if _, err := ws.Loss(grad, nil, &b, opt); err != nil {
+			t.Fatal(err)
+		}
+		near(t, "gradient where A > 0", float64(grad[0]), -math.Exp(c.y))
+		near(t, "gradient where A < 0", float64(grad[2]), math.Exp(2*c.y))
+	}
+}
+
+// oneTrajectory returns response tokens with these log-ratios and the advantage a.
+func oneTrajectory(a float32, logRatios ...float32) reweight.Batch {
+	n := len(logRatios)
+	b := reweight.Batch{Role: slices.Repeat([]reweight.Role{reweight.RoleAction}, n), SpanIDs: make([]int32, n), SeqOffsets: []int64{0, int64(n)},
+		OldLogprobs: slices.Repeat([]float32{-1}, n), Advantages: slices.Repeat([]float32{a}, n)}
+	for _, d := range logRatios {
+		b.Logprobs = append(b.Logprobs, d-1)
+	}
+	return b
+}
+
+// TestTies: at the very bound of a clip the ratio is not clipped, and the gradient is not 0.
+func TestTies(t *testing.T) {
+	var ws reweight.Workspace
+	loss := func(b reweight.Batch, opt reweight.LossOptions) ([]float32, reweight.LossResult) {
+		t.Helper()
+		grad := make([]float32, b.Tokens())
+		res, err := ws.Loss(grad, nil, &b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return grad, res
+	}
+	for _, policy := range []reweight.PolicyLoss{reweight.PolicyPPO, reweight.PolicyGSPO, reweight.PolicyGRPOS} {
+		for _, sequence := range []reweight.Sequence{reweight.SequenceTrajectory, reweight.SequenceSpan} {
+			opt := reweight.LossOptions{Policy: policy, Sequence: sequence}
+			for _, a := range []float32{2, -2} { // a ratio of 1 in a clip to [1, 1]
+				grad, res := loss(oneTrajectory(a, 0, 0, 0, 0), opt)
+				same(t, policy.String(), grad, slices.Repeat([]float32{-a / 4}, 4))
+				if res.ClipFraction != 0 || res.Loss != float64(-a) {
+					t.Errorf("%v, on policy: %+v", policy, res)
+				}
+			}
+
+			if policy == reweight.PolicyGSPO {
+				continue // whose ratio is not a float32
+			}
+			// A ratio that is the bound of the dual clip: the loss of one token is its ratio.
+			b := oneTrajectory(-1, 1.1)
+			_, res := loss(b, opt)
+			opt.DualClip = res.Loss
+			grad, res := loss(b, opt)
+			if float64(grad[0]) != opt.DualClip || res.Loss != opt.DualClip {
+				t.Errorf("%v: a ratio of %v, where the dual clip is: loss %v, gradient %v", policy, opt.DualClip, res.Loss, grad)
+			}
+		}
+	}
+	// GSPO's mean log-ratio of 10 still has a gradient.
+	grad, _ := loss(oneTrajectory(-1, 12, 8), reweight.DefaultGSPO)
+	nearAll(t, "gradient", grad, []number{number(math.Exp(10) / 2), number(math.Exp(10) / 2)})
+	grad, _ = loss(oneTrajectory(-1, 12, 8.25), reweight.DefaultGSPO)
+	nearAll(t, "gradient", grad, []number{0, 0})
+}
