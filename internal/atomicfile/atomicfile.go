@@ -147,6 +147,24 @@ func inFile(path string, err error) error {
 	return fmt.Errorf("%s: %w", printable.Text(path), err)
 }
 
+// Read returns the contents of a regular file of at most so many bytes: a wrong file
+// can neither fill the memory nor, like a pipe, keep the program waiting. Every error
+// begins with the path.
+func Read(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = CheckRegular(info)
+	}
+	if err == nil && info.Size() > most {
+		err = fmt.Errorf("%d bytes, want at most %d", info.Size(), most)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	return data, inFile(path, Cause(err))
+}
+
 // syncDir writes a rename in the directory to disk, so that it survives a crash.
 // Windows and some network file systems cannot do that. The rename is done by then,
 // so an error of syncDir is not one of Write.

@@ -194,6 +194,28 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
+// TestRead: a file of the limit's size is read, and a larger one, or what is no file,
+// is an error that names it.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	if _, err := Read(path, 5); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), path+": ") {
+		t.Errorf("no file: error %v", err)
+	}
+	if err := os.WriteFile(path, []byte("hello"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := Read(path, 5); err != nil || string(data) != "hello" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := Read(path, 4); text(err) != path+": 5 bytes, want at most 4" {
+		t.Errorf("too large: error %v", err)
+	}
+	if _, err := Read(dir, 5); text(err) != dir+": not a regular file" {
+		t.Errorf("a directory: error %v", err)
+	}
+}
+
 func text(err error) string {
 	if err == nil {
 		return ""
