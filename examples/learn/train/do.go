@@ -21,8 +21,8 @@ import (
 )
 
 // Do trains from a warm start, which is the frozen reference too. Runs at the same
-// time may share it. The same run, settings and start give the same result to the last bit, but
-// for Seconds, on every instruction set.
+// time may share it. The same run, settings and start give the same result to the
+// last bit, but for Seconds, on every instruction set and every CPU.
 func (s Settings) Do(ctx context.Context, run Run, warm *policy.Policy) (Result, error) {
 	return s.do(ctx, run, warm, reweight.Auto)
 }
