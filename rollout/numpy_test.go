@@ -12,17 +12,10 @@ import (
 // python runs a program with NumPy, in the directory dir.
 func python(t *testing.T, dir, program string) string {
 	t.Helper()
-	var path string
-	for _, name := range []string{"/usr/bin/python3", "python3"} {
-		if exec.Command(name, "-c", "import numpy").Run() == nil {
-			path = name
-			break
-		}
-	}
-	if path == "" {
+	if exec.Command("python3", "-c", "import numpy").Run() != nil {
 		t.Skip("there is no python3 with NumPy")
 	}
-	command := exec.Command(path, "-c", program)
+	command := exec.Command("python3", "-c", program)
 	command.Dir = dir
 	var stderr strings.Builder
 	command.Stderr = &stderr

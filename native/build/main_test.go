@@ -166,7 +166,7 @@ func TestWheel(t *testing.T) {
 		t.Errorf("the wheel has\n%q\nwant\n%q", got, want)
 	}
 	for name, lines := range map[string][]string{
-		"METADATA": {"Name: reweight", "Version: " + library.Version, "Requires-Python: >=3.9", "Requires-Dist: numpy", "License-File: LICENSE"},
+		"METADATA": {"Name: reweight", "Version: " + library.Version, "Requires-Python: >=3.11", "Requires-Dist: numpy>=1.26", `Requires-Dist: torch>=2.6; extra == "torch"`, "License-File: LICENSE"},
 		"WHEEL":    {"Wheel-Version: 1.0", "Root-Is-Purelib: false"},
 	} {
 		for _, line := range lines {
@@ -184,31 +184,6 @@ func TestWheel(t *testing.T) {
 	for _, tag := range strings.Split(parts[4], ".") {
 		if line := "Tag: py3-none-" + tag + "\n"; !strings.Contains(files[info+"WHEEL"], line) {
 			t.Errorf("WHEEL has no %q", line)
-		}
-	}
-}
-
-// TestInstall installs the wheel in an environment of its own, without a network.
-func TestInstall(t *testing.T) {
-	wheel, env := made(t), t.TempDir()
-	const python = "/usr/bin/python3" // has NumPy from the system, where any has
-	out, err := exec.Command(python, "-c", "import numpy, venv, ensurepip, platform; print(platform.machine())").CombinedOutput()
-	if err != nil {
-		t.Skipf("%s has not all that it takes: %s", python, out)
-	}
-	if machine := strings.TrimSpace(string(out)); !strings.HasSuffix(tags[runtime.GOARCH][0], machine) {
-		t.Skipf("%s is for %s, and this test for %s", python, machine, runtime.GOARCH)
-	}
-	for _, command := range [][]string{
-		{python, "-m", "venv", "--system-site-packages", env},
-		{env + "/bin/pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel},
-		{env + "/bin/python", "-c", "import reweight; assert reweight.__version__ == '" + library.Version + "', reweight.__version__"},
-		{env + "/bin/pip", "uninstall", "--quiet", "--yes", "reweight"},
-	} {
-		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Dir = env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%q: %v\n%s", command, err, out)
 		}
 	}
 }

@@ -35,8 +35,10 @@ Project-URL: Source, https://github.com/seed621a2839/reweight
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Programming Language :: Python :: 3
 Classifier: Typing :: Typed
-Requires-Python: >=3.9
-Requires-Dist: numpy
+Requires-Python: >=3.11
+Requires-Dist: numpy>=1.26
+Provides-Extra: torch
+Requires-Dist: torch>=2.6; extra == "torch"
 `
 
 // A member is a file of a wheel.

@@ -6,6 +6,7 @@ Each form takes logits [N, V] and ids [N], and returns log-probabilities [N] and
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 from pathlib import Path
@@ -20,8 +21,8 @@ import reweight.torch
 Form = Callable[[Tensor, Tensor], Tuple[Tensor, Tensor]]
 
 
-def ours(logits: Tensor, ids: Tensor) -> Tuple[Tensor, Tensor]:
-    logprobs, entropy = reweight.torch.token_stats(logits, ids)
+def ours(logits: Tensor, ids: Tensor, inplace: bool = False) -> Tuple[Tensor, Tensor]:
+    logprobs, entropy = reweight.torch.token_stats(logits, ids, inplace=inplace)
     assert entropy is not None
     return logprobs, entropy
 
@@ -70,6 +71,7 @@ def by_logsumexp(logits: Tensor, ids: Tensor) -> Tensor:
 
 FORMS: Dict[str, Form] = {
     "reweight": ours,
+    "reweight, in place": functools.partial(ours, inplace=True),
     "log_softmax": log_softmax,
     "verl": verl,
     "verl, chunked": verl_chunked,

@@ -175,7 +175,10 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     array = Array(pointer, dtype, tuple(obj.shape), obj.is_contiguous(), device.index if kind == "cuda" else None, obj)
     if pointer == 0:
         if array.size:
-            raise InputError(argument, "has no memory: its storage was freed")
+            # Such as a DTensor, an AsyncCollectiveTensor and a FakeTensor, which stand for other tensors.
+            wraps = type(obj) not in (torch.Tensor, torch.nn.Parameter)
+            why = f"it is {described(obj)}, want a plain tensor" if wraps else "its storage was freed"
+            raise InputError(argument, f"has no memory: {why}")
         array.pointer = _NOWHERE
     if writable:
         _check_apart(argument, array)

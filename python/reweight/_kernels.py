@@ -9,7 +9,7 @@ from ._arrays import F32, I32, Array, ArrayLike, check, output, view
 from ._errors import InputError, described, number
 from ._backend import backend
 from ._scalars import Scalars
-from ._schemes import _actfocus_options, _loss_options, _output, _pointer, _run
+from ._schemes import _actfocus_options, _output, _pointer, _run, loss_options
 from .batch import ACTION, MASKED, REASONING, Batch, bind
 
 
@@ -200,7 +200,7 @@ def surrogate(
     ones. out is the array for grad; it may be any of the float arrays. Raises InputError, a
     ValueError, for a wrong shape or option; out is not written then.
     """
-    options = _loss_options(clip_low, clip_high, dual_clip, "token_mean", 0)
+    options = loss_options(clip_low, clip_high, dual_clip, "token_mean", 0)
     scale = number("scale", scale)
     b = bind(
         Batch(role=role, logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages),

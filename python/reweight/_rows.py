@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -100,17 +100,35 @@ def token_stats(
             y = None
         elif y is None:
             raise InputError("ids", f"is None, want the shape {list(shape)}, one element per row, for out.logprobs")
-    temperature, workers = number("temperature", temperature), integer("workers", workers, 32)
+    _token_stats(x, y, results, number("temperature", temperature), integer("workers", workers, 32))
+    return TokenStats(*[None if r is None else r.owner for r in results])
+
+
+def logprobs_and_entropy(
+    logits: ArrayLike, ids: ArrayLike, temperature: float, entropy: bool, workers: int
+) -> Tuple[Any, Any]:
+    """Returns two of the results of token_stats; without entropy the second is empty."""
+    x = view("logits", logits, (F32, BF16, F16))
+    shape = _rows_shape("logits", x)
+    y = _per_row("ids", ids, (I32, I64), shape, x)
+    logprobs, h = empty(x, shape, F32), empty(x, shape if entropy else (0,), F32)
+    _token_stats(x, y, [None, h if entropy else None, logprobs], temperature, workers)
+    return logprobs.owner, h.owner
+
+
+def _token_stats(
+    x: Array, y: Optional[Array], results: Sequence[Optional[Array]], temperature: float, workers: int
+) -> None:
+    """Writes the results, those of a TokenStats in their order."""
     run = backend(x.device)
-    for part in _parts(x, x, [y] + results):
+    for part in _parts(x, x, [y, *results]):
         p = part.pointers
         dst = _structs.Stats(p[1], p[2], p[3])
         chosen = _structs.Ids(p[0], y is not None and y.dtype is I64)
         try:
             run.token_stats(dst, part.logits, chosen, temperature, workers)
         except InputError as e:
-            raise located(e, shape) from None
-    return TokenStats(*[None if r is None else r.owner for r in results])
+            raise located(e, x.shape[:-1]) from None
 
 
 def row_gradient(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 from . import _structs
 from ._arrays import F32, Array, ArrayLike, check, output, view
@@ -251,11 +251,24 @@ def loss(
     Raises InputError, a ValueError, for a wrong shape or option, and for a weight that is
     not finite; nothing is written then.
     """
-    options = _loss_options(clip_low, clip_high, dual_clip, aggregation, norm_length)
+    options = loss_options(clip_low, clip_high, dual_clip, aggregation, norm_length)
+    grad, result = run_loss(batch, weights, options, out)
+    value, *others = result.values()
+    return LossResult(value, grad, *others)
+
+
+def run_loss(
+    batch: Batch,
+    weights: Optional[ArrayLike],
+    options: _structs.LossOptions,
+    out: Optional[ArrayLike] = None,
+    memory: Any = None,
+) -> Tuple[Any, Scalars]:
+    """Returns the gradient and the scalars of loss; memory is where Scalars has the latter."""
     names = ["logprobs", "old_logprobs", "advantages"]
     if batch.ref_logprobs is not None:
         names.append("ref_logprobs")
-    if aggregation != "token_mean":
+    if options.aggregation != _structs.AGGREGATIONS.index("token_mean"):
         names.append("seq_offsets")
     b = bind(batch, *names)
     w = None
@@ -263,13 +276,12 @@ def loss(
         w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
     grad = _output(out, b)
-    result = Scalars(_structs.LossResult, b.role)
+    result = Scalars(_structs.LossResult, b.role, memory)
     _run(b, lambda run: run.loss(result.address, grad.pointer, _pointer(w), b.struct, options))
-    value, *others = result.values()
-    return LossResult(value, grad.owner, *others)
+    return grad.owner, result
 
 
-def _loss_options(
+def loss_options(
     clip_low: float, clip_high: float, dual_clip: float, aggregation: str, norm_length: int
 ) -> _structs.LossOptions:
     return _structs.LossOptions(

@@ -115,11 +115,15 @@ class TestCase(unittest.TestCase):
         self.assertEqual(str(caught.exception), text)
 
 
+def environment(**more):
+    """The environment of a process of Python that finds the package where this process does."""
+    return dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), **more)
+
+
 def run_python(code, *args, env=None, timeout=120, **options):
-    """Runs a program of Python, which finds the package where this process does."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), **(env or {}))
+    """Runs a program of Python."""
     return subprocess.run(
-        [sys.executable, "-c", code, *args], env=environment, capture_output=True, text=True, timeout=timeout, **options
+        [sys.executable, "-c", code, *args], env=environment(**(env or {})), capture_output=True, text=True, timeout=timeout, **options
     )
 
 

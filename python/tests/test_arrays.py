@@ -1,6 +1,9 @@
 """Which arrays are taken, and what is said of those that are not."""
 
+import tempfile
 import unittest
+import warnings
+from pathlib import Path
 
 import numpy as np
 from support import TestCase, needs_torch, torch
@@ -166,8 +169,19 @@ class Memory(TestCase):
     @needs_torch
     def test_freed_storage(self):
         x = torch.zeros(3, 5)
-        x.storage().resize_(0)
+        x.untyped_storage().resize_(0)
         self.assertInputError("logits", "logits has no memory: its storage was freed", lambda: reweight.token_stats(x))
+
+    @needs_torch
+    def test_fake_tensors(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            x = torch.zeros(3, 5)
+        want = "logits has no memory: it is a FakeTensor, want a plain tensor"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PyTorch, about the address of such a tensor
+            self.assertInputError("logits", want, lambda: reweight.token_stats(x))
 
     @needs_torch
     def test_signs_that_are_not_in_memory(self):
@@ -299,6 +313,74 @@ class Memory(TestCase):
                 )
             ),
         )
+
+
+class NumPy(TestCase):
+    """What NumPy's users hand over besides plain arrays."""
+
+    def test_scalars(self):
+        x, ids = rows(), np.array([0, 1, 2])
+        want = reweight.token_stats(x, ids, temperature=0.5, workers=1)
+        for half, one in ((np.float32(0.5), np.int64(1)), (np.float64(0.5), np.uint8(1)), (np.array(0.5), np.array(1))):
+            got = reweight.token_stats(x, ids, temperature=half, workers=one)
+            for g, w in zip(got, want):
+                self.assertBits(g, w)
+        self.assertTypeError(
+            "temperature is a ndarray, want a number", lambda: reweight.token_stats(x, temperature=np.array([1.0, 2.0]))
+        )
+
+    def test_numbers_are_python_s(self):
+        batch = reweight.Batch(role=np.full(3, 2, np.uint8), ref_energy=np.arange(3, dtype=np.float32))
+        focus = reweight.actfocus(batch)
+        self.assertEqual([type(v) for v in focus[1:]], [int, float, float])
+
+    def test_nothing_is_copied(self):
+        x, out = rows(), np.zeros(3, np.float32)
+        got = reweight.token_stats(x, out=reweight.TokenStats(lse=out))
+        self.assertIs(got.lse, out)
+        self.assertIs(np.asarray(got.lse, copy=False) if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else out, out)
+        gradient = reweight.row_gradient(x, np.zeros(3, np.int64), out, out, out=x)
+        self.assertIs(gradient, x)
+
+    def test_float16(self):
+        x, ids = np.random.default_rng(1).normal(size=(4, 33)).astype(np.float16), np.arange(4)
+        got, wide = reweight.token_stats(x, ids), x.astype(np.float64)
+        lse = np.log(np.exp(wide).sum(-1))
+        self.assertNear(got.lse, lse, 1e-6)
+        self.assertNear(got.logprobs, wide[np.arange(4), ids] - lse, 1e-6)
+
+    def test_memory_maps(self):
+        x, ids = rows(), np.array([0, 1, 2])
+        want = reweight.token_stats(x, ids)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "logits")
+            x.tofile(file)
+            mapped = np.memmap(file, np.float32, "r", shape=x.shape)
+            for got, w in zip(reweight.token_stats(mapped, ids), want):
+                self.assertIs(type(got), np.ndarray)
+                self.assertBits(got, w)
+            self.assertInputError(
+                "out",
+                "out is read-only, want an array that can be written",
+                lambda: reweight.row_gradient(mapped, ids, want.logprobs, want.logprobs, out=mapped),
+            )
+            written = np.memmap(file, np.float32, "r+", shape=x.shape)
+            self.assertIs(reweight.row_gradient(written, ids, want.logprobs, want.logprobs, out=written), written)
+            written.flush()
+            gradient = reweight.row_gradient(x, ids, want.logprobs, want.logprobs)
+            self.assertBits(np.fromfile(file, np.float32).reshape(x.shape), gradient)
+
+    @needs_torch
+    def test_dlpack(self):
+        x, ids = rows(), np.array([0, 1, 2])
+        want = reweight.token_stats(x, ids)
+        for logits in (np.from_dlpack(torch.from_numpy(x)), torch.from_dlpack(x)):
+            got = reweight.token_stats(logits, ids)
+            self.assertIs(type(got.lse), type(logits))
+            self.assertBits(got.lse, want.lse)
+        memory = np.zeros(3, np.float32)
+        reweight.token_stats(x, out=reweight.TokenStats(lse=torch.from_dlpack(memory)))
+        self.assertBits(memory, want.lse)
 
 
 if __name__ == "__main__":

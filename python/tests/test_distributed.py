@@ -213,7 +213,7 @@ if __name__ == "__main__":
 """
 
 
-@unittest.skipIf(importlib.util.find_spec("distributed") is None, "Dask's distributed (python3-distributed) is not installed")
+@unittest.skipIf(importlib.util.find_spec("distributed") is None, "Dask's distributed is not installed")
 class Dask(TestCase):
     def test_dask(self):
         """Two processes, 48 files, a worker killed in the middle: the bytes of one process."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from support import ROOT, TestCase, run_python, torch
+from support import ROOT, TestCase, needs_torch, run_python, torch
 
 import reweight
 from reweight import _library, _parity
@@ -121,16 +121,35 @@ class Library(TestCase):
                 done = run_python("import reweight", env={"REWEIGHT_LIBRARY": str(file)})
             self.assertIn(f"ImportError: reweight: {file} is {wanted}", done.stderr)
 
+    @needs_torch
+    def test_older_pytorch(self):
+        done = run_python("import torch; torch.__version__ = '2.5.1+cpu'; import reweight.torch")
+        self.assertEqual(
+            done.stderr.splitlines()[-1],
+            "ImportError: reweight.torch needs PyTorch 2.6 or newer, and this is 2.5.1+cpu",
+        )
+
+    def test_without_pytorch(self):
+        program = """
+import sys
+sys.modules["torch"] = None
+import reweight, reweight.rollout, reweight.adapters, reweight.distributed, numpy as np
+print(reweight.token_stats(np.zeros((1, 2), np.float32), np.array([1])).logprobs)
+import reweight.torch
+"""
+        done = run_python(program)
+        self.assertEqual(done.stdout, "[-0.6931472]\n")
+        self.assertIn("ModuleNotFoundError: import of torch halted", done.stderr)
+
 
 class Types(TestCase):
+    @needs_torch
     @unittest.skipIf(importlib.util.find_spec("mypy") is None, "mypy is not installed")
     def test_mypy(self):
-        """What does not import PyTorch: its own types take mypy minutes."""
         package = ROOT / "python" / "reweight"
-        files = [f for f in package.glob("*.py") if f.name != "torch.py"]
         with tempfile.TemporaryDirectory() as cache:
             done = subprocess.run(
-                [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *files],
+                [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, package],
                 cwd=package.parent,
                 env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "MYPYPATH")},
                 capture_output=True,

@@ -13,9 +13,9 @@ except ImportError:
 sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
 import memory  # noqa: E402
 
-ROWS, VOCAB, HIDDEN, CHUNK = 128, 40_000, 64, 32
+ROWS, VOCAB, HIDDEN, CHUNK = 128, 160_000, 64, 32
 LOGITS = {"float32": ROWS * VOCAB * 4, "bfloat16": ROWS * VOCAB * 2}
-NOISE = 1 << 20  # memory that the allocator and PyTorch keep for themselves
+NOISE = 3 << 20  # memory that the allocator and PyTorch keep for themselves, whatever the sizes
 
 
 @unittest.skipUnless(Path("/proc/self/clear_refs").exists(), "needs Linux's /proc")
@@ -25,15 +25,16 @@ class Memory(unittest.TestCase):
         return memory.in_process(sizes, what, form, dtype)
 
     def test_token_stats(self):
-        """The backward pass needs no memory of the size of the logits."""
+        """The backward pass needs the gradient, and in place nothing of the size of the logits."""
         for dtype, size in LOGITS.items():
-            self.assertLess(self.peak("logits", "reweight", dtype), NOISE, dtype)
+            self.assertLess(self.peak("logits", "reweight, in place", dtype), NOISE, dtype)
+            self.assertLess(self.peak("logits", "reweight", dtype), size + NOISE, dtype)
         self.assertGreater(self.peak("logits", "log_softmax", dtype), 2 * size)  # that it is seen at all
 
     def test_linear_token_stats(self):
         """One chunk, and the gradients, forward and backward."""
         for dtype, size in LOGITS.items():
-            self.assertLess(self.peak("head", memory.TRAINED, dtype), 1.1 * size * CHUNK / ROWS + NOISE, dtype)
+            self.assertLess(self.peak("head", memory.TRAINED, dtype), size * CHUNK / ROWS + NOISE, dtype)
         self.assertGreater(self.peak("head", "reweight", dtype), 0.9 * size)
 
 

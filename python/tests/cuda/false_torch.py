@@ -1,4 +1,4 @@
-"""CUDA tensors of PyTorch on a machine without a GPU: tensors of Debian's PyTorch whose
+"""CUDA tensors of PyTorch on a machine without a GPU: tensors on the CPU whose
 elements are in the memory of the driver of false_cuda.
 
     with false_torch.devices(driver):
@@ -116,11 +116,11 @@ def _run(function, args, kwargs):
         if not isinstance(x, torch.Tensor):
             return x
         for tensor, low, _ in inputs:
-            if x.storage().data_ptr() == low.storage().data_ptr():
+            if x.untyped_storage().data_ptr() == low.untyped_storage().data_ptr():
                 return tensor if x is low else Tensor(tensor.memory, x)
         if ordinal is None:
             return x
-        size = x.storage().nbytes()
+        size = x.untyped_storage().nbytes()
         memory = false_cuda.Array(_driver, ordinal, np.uint8, (size,))
         if size and not is_empty:
             flat = torch.as_strided(x, (size // x.element_size(),), (1,), 0).contiguous().view(torch.uint8)
@@ -137,7 +137,7 @@ def _run(function, args, kwargs):
     for tensor, low, written in inputs:
         if written and tensor.numel():
             begin, end = _bounds(tensor)
-            flat = torch.as_strided(low, (low.storage().nbytes() // low.element_size(),), (1,), 0).view(torch.uint8)
+            flat = torch.as_strided(low, (low.untyped_storage().nbytes() // low.element_size(),), (1,), 0).view(torch.uint8)
             _driver.write(tensor.memory.ordinal, tensor.memory.pointer + begin, flat.numpy()[begin:end].copy())
     return raised(result)
 

@@ -34,18 +34,6 @@ def elements(x):
     return np.array([x]).reshape(-1)
 
 
-class Context:
-    """Stands for what PyTorch gives to both halves of an autograd function."""
-
-    needs_input_grad = (True, True, False)
-
-    def set_materialize_grads(self, value):
-        pass
-
-    def save_for_backward(self, *tensors):
-        self.saved_tensors = tensors
-
-
 class Test(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -163,40 +151,58 @@ class Test(unittest.TestCase):
         self.compare(reweight.exp_scale, b.values, lo=-2.0, rate=1.5)
         self.compare(reweight.surrogate, b.logprobs, b.old_logprobs, b.advantages, b.role)
 
-    def test_autograd(self):
-        """The two halves of the functions of reweight.torch. They are called one by one,
-        because PyTorch's engine does not work with what stands for a GPU."""
+    def test_operators(self):
+        """The kernels of the operators. They are called one by one, because PyTorch's dispatcher does not work with
+        what stands for a GPU."""
+        from reweight import _operators
 
-        @torch.no_grad()
         def token_stats(logits, ids, grad, grad_entropy):
-            context, logits = Context(), logits.clone()
-            results = reweight.torch._TokenStats.forward(context, logits, ids, 0.7, True, True)
-            gradient = reweight.torch._TokenStats.backward(context, grad, grad_entropy)[0]
-            self.assertEqual(gradient.data_ptr(), logits.data_ptr())
-            return (*results, gradient)
+            results = _operators._token_stats(logits, ids, 0.7, True)
+            gradient = _operators._row_gradient(logits, ids, *results, grad, grad_entropy, 0.7)
+            over = logits.clone()
+            _operators._row_gradient(over, ids, *results, grad, grad_entropy, 0.7, out=over)
+            return (*results, gradient, over)
 
-        @torch.no_grad()
-        def linear(hidden, weight, ids, grad, grad_entropy):
-            context = Context()
-            results = reweight.torch._LinearTokenStats.forward(context, hidden, weight, None, ids, 4, 1.0, True)
-            return (*results, *reweight.torch._LinearTokenStats.backward(context, grad, grad_entropy)[:2])
+        def linear(hidden, weight, bias, ids, grad, grad_entropy):
+            results = _operators._linear_token_stats(hidden, weight, bias, ids, 4, 1.0, True)
+            wanted = [True, True, True]
+            gradients = _operators._linear_row_gradient(
+                hidden, weight, bias, ids, *results, grad, grad_entropy, 4, 1.0, wanted
+            )
+            return (*results, *gradients)
 
-        @torch.no_grad()
-        def loss(batch, scale):
-            context = Context()
-            result = reweight.loss(batch, aggregation="seq_mean_token_mean")
-            value = reweight.torch._Known.forward(context, batch.logprobs, result.loss, result.grad)
-            return value, reweight.torch._Known.backward(context, scale)[0]
+        def loss(b):
+            arrays = (b.logprobs, b.role, None, b.old_logprobs, b.advantages, None, None)
+            return _operators._loss(*arrays, 0.2, 0.28, 3.0, "seq_mean_token_mean", 0)
 
         ids, grad, grad_entropy = torch.randint(0, 33, (10,)), torch.randn(10), torch.randn(10)
         for dtype in (torch.float32, torch.bfloat16):
             self.compare(token_stats, torch.randn(10, 33).to(dtype), ids, grad, grad_entropy)
-        self.compare(loss, self.batch(4, 15), torch.tensor(3.0), device=self.second)
-        arguments = (torch.randn(10, 8), torch.randn(33, 8), ids, grad, grad_entropy)
+        self.compare(loss, self.batch(4, 15), device=self.second)
+        arguments = (torch.randn(10, 8), torch.randn(33, 8), torch.randn(33), ids, grad, grad_entropy)
         got = linear(*[on("cuda:0", x) for x in arguments])
         reweight.check()
         for g, w in zip(got, linear(*arguments)):
             self.assertLess(float((g.cpu() - w).abs().max()), 1e-4)  # the products may differ
+
+    @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU: PyTorch's engine does not work with what stands for one")
+    def test_gradients(self):
+        def step(logits, ids):
+            leaf = logits.clone().requires_grad_()
+            logprobs, entropy = reweight.torch.token_stats(leaf * 1, ids, inplace=inplace)
+            (logprobs + entropy).sum().backward()
+            return logprobs.detach(), entropy.detach(), leaf.grad
+
+        def compiled(logits, ids):
+            leaf = logits.clone().requires_grad_()
+            logprobs, entropy = torch.compile(reweight.torch.token_stats, fullgraph=True)(leaf, ids)
+            torch.autograd.backward([logprobs, entropy], [torch.ones_like(logprobs)] * 2)
+            return logprobs.detach(), entropy.detach(), leaf.grad
+
+        logits, ids = torch.randn(10, 33), torch.randint(0, 33, (10,))
+        for inplace in (False, True):
+            self.compare(step, logits, ids)
+        self.compare(compiled, logits, ids)
 
     def test_nothing_waits(self):
         """Calls queue work and return, those on padded batches too."""

@@ -1,0 +1,232 @@
+"""The operators of reweight.torch in PyTorch's compilers and transforms."""
+
+import itertools
+import unittest
+import warnings
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed")
+
+import reweight
+from reweight.torch import linear_token_stats, loss, token_stats
+from test_torch import Case, Stats, chosen, expected, numbers
+
+ops = torch.ops.reweight
+FLOATS = (torch.float32, torch.bfloat16, torch.float64)
+BOTH = (False, True)
+
+
+class Check(unittest.TestCase):
+    """torch.library.opcheck: schema, registration of the gradient, fake kernel, and tracing with dynamic shapes."""
+
+    def check(self, operator, *args):
+        results = torch.library.opcheck(operator.default, args)
+        self.assertEqual(set(results.values()), {"SUCCESS"}, results)
+
+    def test_token_stats(self):
+        for dtype, entropy, width in itertools.product((*FLOATS, torch.float16), BOTH, (torch.int32, torch.int64)):
+            with self.subTest(dtype=dtype, entropy=entropy, ids=width):
+                logits = numbers((2, 3, 40), 1, 1, dtype).requires_grad_(dtype != torch.float16)
+                self.check(ops.token_stats, logits, chosen((2, 3), 40, 2, width), 0.7, entropy)
+                self.check(ops.token_stats, logits[:, 1:, :33], chosen((2, 3), 33, 2, width)[:, 1:], 1.0, entropy)
+
+    def test_row_gradient(self):
+        ids = chosen((2, 3), 40, 2)
+        for dtype, (g, e) in itertools.product(FLOATS, ((True, False), (False, True), (True, True))):
+            with self.subTest(dtype=dtype, grad=g, grad_entropy=e):
+                logits = numbers((2, 3, 40), 1, 1, dtype)
+                stats = ops.token_stats(logits, ids, 0.7, True)
+                grad, grad_entropy = (numbers((2, 3), 3).to(stats[0].dtype) if want else None for want in (g, e))
+                self.check(ops.row_gradient, logits, ids, *stats, grad, grad_entropy, 0.7)
+
+    def test_linear_token_stats(self):
+        ids = chosen((5,), 40, 2)
+        for dtype, entropy, bias in itertools.product(FLOATS, BOTH, BOTH):
+            with self.subTest(dtype=dtype, entropy=entropy, bias=bias):
+                x, w, b = (numbers(shape, 1, 1, dtype) for shape in ((5, 8), (40, 8), (40,)))
+                b = b if bias else None
+                g = numbers((5,), 3).to(torch.float64 if dtype == torch.float64 else torch.float32)
+                for wanted in ([True, True, bias], [True, False, False], [False, True, False]):
+                    args = [t if t is None else t.clone().requires_grad_(on) for t, on in zip((x, w, b), wanted)]
+                    self.check(ops.linear_token_stats, *args, ids, 2, 0.7, entropy)
+                    stats = ops.linear_token_stats(x, w, b, ids, 2, 0.7, entropy)
+                    args = [x, w, b, ids, *stats, g, g if entropy else None]
+                    self.check(ops.linear_row_gradient, *args, 2, 0.7, wanted)
+
+    def test_loss(self):
+        role = torch.tensor([[1, 2, 2, 0], [1, 1, 2, 2]], dtype=torch.uint8)
+        new, old, advantages, ref, weights = (numbers((2, 4), i, 0.3) for i in range(5))
+        for aggregation, packed, w in itertools.product(
+            ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"), BOTH, BOTH
+        ):
+            with self.subTest(aggregation=aggregation, packed=packed, weights=w):
+                offsets = torch.tensor([0, 4, 8]) if packed else None
+                flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
+                self.check(
+                    ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, flat(old), flat(advantages), flat(ref),
+                    flat(weights).abs() if w else None, 0.2, 0.28, 3.0, aggregation, 0,
+                )  # fmt: skip
+
+
+class Compiled(Case):
+    """torch.compile gives the bits of eager, in one graph."""
+
+    def setUp(self):
+        torch._dynamo.reset()
+
+    def same(self, step, leaves, *sizes, **options):
+        """Wants results and gradients of the compiled step to be those of the step. leaves makes its arguments from
+        one of the sizes; what requires grad has its gradient compared."""
+        fast = torch.compile(step, fullgraph=True, **options)
+        for size in sizes:
+            with self.subTest(size=size, **options):
+                outcomes = []
+                for f in (step, fast):
+                    args = leaves(size)
+                    results = f(*args)
+                    graded = [r for r in results if r.requires_grad]
+                    torch.autograd.backward(graded, [numbers(r.shape, k).to(r.dtype) for k, r in enumerate(graded)])
+                    grads = [a.grad for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+                    outcomes.append([*results, *grads])
+                for got, want in zip(*outcomes):
+                    self.assertTrue(torch.equal(got, want))
+
+    def test_token_stats(self):
+        def step(logits, others, ids):
+            logprobs, entropy = token_stats(logits[:, :-1], ids[:, 1:], temperature=0.9)
+            return logprobs, entropy, token_stats(others, ids, entropy=False)[0]
+
+        for dtype in (torch.float32, torch.bfloat16):
+            leaves = lambda n: (
+                numbers((2, n, 40), 1, 1, dtype).requires_grad_(),
+                numbers((2, n, 40), 3, 1, dtype).requires_grad_(),
+                chosen((2, n), 40, 2),
+            )
+            self.same(step, leaves, 5, 9, 4)
+            self.same(step, leaves, 5, 9, dynamic=True)
+
+    def test_number_of_graphs(self):
+        """Five lengths are two graphs: one for the first, and one for all others."""
+        from torch._dynamo.utils import counters
+
+        counters.clear()
+        step = torch.compile(lambda x, y: token_stats(x, y)[0].sum(), fullgraph=True, backend="aot_eager")
+        for n in (8, 5, 13, 21, 34):
+            step(numbers((n, 40), n).requires_grad_(), chosen((n,), 40, n)).backward()
+        self.assertEqual(counters["stats"]["unique_graphs"], 2)
+
+    def test_linear_token_stats(self):
+        def step(hidden, weight, bias, ids):
+            logprobs, entropy = linear_token_stats(hidden, weight, ids, bias=bias, chunk=3)
+            return logprobs, entropy
+
+        leaves = lambda n: (
+            *(numbers(shape, 1).requires_grad_() for shape in ((n, 8), (40, 8), (40,))), chosen((n,), 40, 2)
+        )  # fmt: skip
+        self.same(step, leaves, 5, 8)
+        self.same(step, leaves, 5, 8, dynamic=True)
+
+    def test_loss(self):
+        def step(logprobs, role, old, advantages, weights):
+            batch = reweight.Batch(role=role, old_logprobs=old, advantages=advantages)
+            value, metrics = loss(logprobs, batch, weights, aggregation="seq_mean_token_mean", clip_low=0.1)
+            return value, metrics.clip_fraction, metrics.tokens, metrics.grad
+
+        leaves = lambda n: (
+            numbers((2, n), 1, 0.3).requires_grad_(),
+            chosen((2, n), 3, 2).to(torch.uint8),
+            *(numbers((2, n), seed, 0.3) for seed in (3, 4)),
+            torch.ones(2, n),
+        )
+        self.same(step, leaves, 5, 8)
+
+    def test_autocast(self):
+        def step(hidden, others, weight, ids):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                logits = hidden @ weight.t()
+                logprobs, entropy = token_stats(logits, ids)
+                head, _ = linear_token_stats(others, weight, ids)
+            return logprobs, entropy, head
+
+        leaves = lambda n: (
+            numbers((n, 8), 1).requires_grad_(), numbers((n, 8), 1).requires_grad_(), numbers((40, 8), 2), chosen((n,), 40, 3)
+        )  # fmt: skip
+        self.same(step, leaves, 6)
+
+    def test_errors(self):
+        """What is wrong with the elements is found when the graph runs, and is the error of eager code."""
+        step = torch.compile(lambda x, y: token_stats(x, y)[0] * 2, fullgraph=True, backend="aot_eager")
+        with self.assertRaisesRegex(reweight.InputError, r"^ids\[1, 2\] is 40, want 0 to 39"):
+            step(numbers((2, 3, 40), 1), torch.tensor([[0, 1, 2], [3, 4, 40]]))
+
+    def test_the_whole_step_with_its_backward_pass(self):
+        """Compiled autograd: the backward pass is traced too."""
+        leaf, ids = numbers((6, 40), 1).requires_grad_(), chosen((6,), 40, 2)
+
+        def train(x, y):
+            logprobs, entropy = token_stats(x * 1, y)
+            (logprobs.sum() + entropy.sum()).backward()
+
+        train(leaf, ids)
+        want, leaf.grad = leaf.grad, None
+        # PyTorch 2.6 stops there with an error of its own at every operator of torch.library, but for this backend.
+        backend = "eager" if torch.__version__.startswith("2.6.") else "aot_eager"
+        with torch._dynamo.config.patch(compiled_autograd=True):
+            torch.compile(train, backend=backend)(leaf, ids)
+        self.assertTrue(torch.equal(leaf.grad, want))
+
+
+class Transforms(Case):
+    def test_export(self):
+        n = torch.export.Dim("n")
+        args = (numbers((5, 40), 1), chosen((5,), 40, 2))
+        program = torch.export.export(Stats(), args, dynamic_shapes={"x": {0: n}, "ids": {0: n}})
+        self.assertIn("torch.ops.reweight.token_stats.default", program.graph_module.code)
+        x, ids = numbers((9, 40), 3), chosen((9,), 40, 4)
+        for got, want in zip(program.module()(x, ids), token_stats(x, ids)):
+            self.assertTrue(torch.equal(got, want))
+
+    def test_vmap(self):
+        x, ids = numbers((3, 5, 40), 1).requires_grad_(), chosen((3, 5), 40, 2)
+        want = token_stats(x, ids)
+        wide = x.detach().double().requires_grad_()
+        expected(wide, ids)[0].sum().backward()
+        for f, args, dims in (
+            (token_stats, (x, ids), 0),
+            (token_stats, (x.movedim(0, 1), ids.t()), (1, 1)),
+            (torch.vmap(token_stats), (x[None], ids[None]), 0),
+        ):
+            for got, w in zip(torch.vmap(f, in_dims=dims)(*args), want):
+                self.assertTrue(torch.equal(got.view_as(w), w))
+        for got, w in zip(torch.vmap(token_stats, in_dims=(0, None))(x, ids[0]), token_stats(x, ids[:1].expand(3, 5))):
+            self.assertTrue(torch.equal(got, w))
+        torch.vmap(lambda x, y: token_stats(x, y, entropy=False)[0])(x, ids).sum().backward()
+        self.gradient_close(x.grad, wide.grad, torch.float32, 1)
+        weight = numbers((40, 40), 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch says that it calls this one for each of the three
+            got = torch.vmap(lambda x, y: linear_token_stats(x, weight, y)[0])(x, ids)
+        self.assertTrue(torch.equal(got, linear_token_stats(x, weight, ids, chunk=5)[0]))
+
+    def test_what_is_refused(self):
+        x, ids = numbers((5, 40), 1), chosen((5,), 40, 2)
+        with self.assertRaisesRegex(RuntimeError, "functorch transforms"):
+            torch.func.grad(lambda x: token_stats(x, ids)[0].sum())(x)
+        forward = torch.compile(
+            lambda x: torch.func.jvp(lambda x: token_stats(x, ids)[0], (x,), (x,)), backend="eager", fullgraph=True
+        )
+        with self.assertRaises(Exception):
+            forward(x)
+
+    def test_tensors_without_data(self):
+        x, ids = torch.empty(2, 5, 40, device="meta"), torch.empty(2, 5, dtype=torch.int64, device="meta")
+        logprobs, entropy = token_stats(x, ids)
+        self.assertEqual((logprobs.shape, entropy.shape, logprobs.device.type), ((2, 5), (2, 5), "meta"))
+        logprobs, entropy = linear_token_stats(x, torch.empty(7, 40, device="meta"), ids, entropy=False)
+        self.assertEqual((logprobs.shape, entropy), ((2, 5), None))
+
+
+if __name__ == "__main__":
+    unittest.main()
