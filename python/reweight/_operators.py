@@ -1,8 +1,8 @@
 """The operators torch.ops.reweight.*, which reweight.torch calls.
 
-Each has a kernel for every device that the library has, a kernel for tensors without data (torch.compile and torch.export
-ask it for shapes), and, where it has a gradient, that. Those named row_gradient and linear_row_gradient are the
-backward passes. Operators take what reweight.torch has checked, and the library checks the rest.
+Each has a kernel for every device that the library has, a kernel for tensors without data (torch.compile and
+torch.export ask it for shapes), and, where it has a gradient, that. row_gradient and linear_row_gradient are backward
+passes. Operators take what reweight.torch has checked, and the library checks the rest.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def _row_gradient(
     temperature: float,
     out: Optional[Tensor] = None,
 ) -> Tensor:
-    """The gradient with respect to logits, in out, which may be logits, or in a new tensor. The gradient of a result that
-    is not used is None."""
+    """The gradient with respect to logits, in out, which may be logits, or in a new tensor. The gradient of a result
+    that is not used is None."""
     g = torch.zeros_like(logprobs) if grad is None else grad.resolve_neg().contiguous()
     e = None if grad_entropy is None else grad_entropy.resolve_neg().contiguous()
     if logits.dtype == torch.float64:

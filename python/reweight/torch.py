@@ -1,8 +1,8 @@
 """Operations of PyTorch with gradients: log-probability and entropy of tokens, the LM head in chunks, the loss.
 
-They are operators of torch.library, in eager and in compiled code alike, and read and write the tensors' own memory, with
-as many threads as torch.get_num_threads() says. For PyTorch 2.6 and later. There are first derivatives only, and only
-backwards.
+They are operators of torch.library, in eager and in compiled code alike, and read and write the tensors' own memory,
+with as many threads as torch.get_num_threads() says. For PyTorch 2.6 and later. There are first derivatives only, and
+only backwards.
 """
 
 from __future__ import annotations
