@@ -141,11 +141,14 @@ class VerlTest(TrainerCase):
             got = self.step()
             self.assertAdvantages(got, Credit(), mode.replace("-", "_"))
             self.assertEqual(got[-1].tolist(), [0])
-        actor.policy_loss.loss_mode = "gspo"
-        self.assertAdvantages(self.step(), Credit(), "seq_mean_token_mean")
-        actor.policy_loss.loss_mode = "geo_mean"
-        with self.assertRaisesRegex(ValueError, 'loss_mode is "geo_mean", which takes no weight per token'):
-            self.step()
+        for loss, version, heeded in (("gspo", "0.9.0", False), ("gspo", "0.9.1", True), ("sapo", "0.9.1", False)):
+            sys.modules["verl"].__version__ = version
+            actor.policy_loss.loss_mode, actor.loss_agg_mode = loss, "token-mean"
+            self.assertAdvantages(self.step(), Credit(), "token_mean" if heeded else "seq_mean_token_mean")
+        for loss in ("geo_mean", "dro"):
+            actor.policy_loss.loss_mode = loss
+            with self.assertRaisesRegex(ValueError, f'loss_mode is "{loss}", which takes no weight per token'):
+                self.step()
 
     def test_log_ratio(self):
         credit = Credit(signal="log_ratio", scope="trajectory", guard=0.0)
@@ -331,7 +334,10 @@ class OpenRLHFTest(TrainerCase):
         for credit in (ESTIMATED, Credit(signal="log_ratio", aem=False)):
             self.install("openrlhf", self.modules, credit)
             self.assertAdvantages(self.step(), credit, drop=drop)
-        self.maker.args.actor.policy_loss_type = "gspo"
+        actor = self.maker.args.actor
+        for actor.loss_agg_mode in ("token-mean", "seq-mean-token-mean"):
+            self.assertAdvantages(self.step(), credit, actor.loss_agg_mode.replace("-", "_"), drop=drop)
+        actor.policy_loss_type, actor.loss_agg_mode = "gspo", "token-mean"
         self.assertAdvantages(self.step(), credit, "seq_mean_token_mean", drop=drop)
 
     def test_missing(self):

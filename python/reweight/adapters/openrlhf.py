@@ -39,6 +39,12 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     when_imported("openrlhf.trainer.ppo_utils.experience_maker", lambda: _install(credit))
 
 
+def _aggregation(actor: Any) -> str:
+    """How PolicyLoss makes one number of its tokens' losses. loss_agg_mode is new in 0.11.2, and gspo does not heed it."""
+    mode = "seq-mean-token-mean" if actor.policy_loss_type == "gspo" else getattr(actor, "loss_agg_mode", "token-mean")
+    return str(mode).replace("-", "_")
+
+
 def _install(credit: Credit) -> None:
     maker, name = find_hook(
         "OpenRLHF",
@@ -63,7 +69,7 @@ def _install(credit: Credit) -> None:
             multiplier = token_multiplier(
                 [row for e in experiences for row in e.action_mask],
                 credit=credit,
-                aggregation="seq_mean_token_mean" if self.args.actor.policy_loss_type == "gspo" else "token_mean",
+                aggregation=_aggregation(self.args.actor),
                 token_ids=[row[1:] for e in experiences for row in e.sequences],
                 tokenizer=self.tokenizer,
                 old_logprobs=[row for e in experiences for row in e.action_log_probs],

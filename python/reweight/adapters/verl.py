@@ -17,25 +17,31 @@ uid, multiplied, and written back. All these are nested tensors of the layout ja
 row per output of the agent loop. Works with every estimator and every trainer_mode
 (verl chooses its replay buffer by the mode's name, so that a mode of our own would not),
 and with the policy losses that are homogeneous in a token's advantage: vanilla, gspo,
-sapo, gpg, cispo, dppo_tv, dppo_kl, dro (whose penalty stays as it is), bypass_mode.
+sapo, gpg, cispo, dppo_tv, dppo_kl, bypass_mode.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from typing import Any
 
-from . import Credit, find_hook, replace, token_multiplier, when_imported
+from . import Credit, find_hook, replace, token_multiplier, version_of, when_imported
 
 WRITTEN_FOR = "verl 0.9.0"
 
-# Policy losses that average an advantage over a response, or choose tokens by it.
-_REFUSED = ("geo_mean", "clip_cov", "kl_cov")
-# Policy losses that do not heed loss_agg_mode.
-_SEQUENCE = ("gspo", "sapo")
-
+# Policy losses that average an advantage over a response, choose tokens by it, or have a term without it.
+_REFUSED = ("geo_mean", "clip_cov", "kl_cov", "dro")
 _FIELDS = ["advantages", "entropy", "old_log_probs", "ref_log_prob", "response_mask", "responses", "uid"]
+
+
+def aggregation_of(loss_mode: str, loss_agg_mode: str) -> str:
+    """How verl makes one number of its tokens' losses: sapo does not heed loss_agg_mode, nor did gspo before 0.9.1."""
+    release = tuple(int(part) for part in re.findall(r"\d+", version_of("verl"))[:3])
+    if loss_mode == "sapo" or (loss_mode == "gspo" and () < release < (0, 9, 1)):
+        return "seq_mean_token_mean"
+    return loss_agg_mode.replace("-", "_")
 
 
 def install(credit: Credit = Credit()) -> None:
@@ -49,12 +55,6 @@ def _install(credit: Credit) -> None:
         "verl", "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage", ("batch", "metrics"), WRITTEN_FOR
     )
     queue = importlib.import_module("transfer_queue")
-
-    def aggregation_of(actor: Any) -> str:
-        loss = actor.policy_loss.loss_mode
-        if loss in _REFUSED:
-            raise ValueError(f'actor_rollout_ref.actor.policy_loss.loss_mode is "{loss}", which takes no weight per token')
-        return "seq_mean_token_mean" if loss in _SEQUENCE else str(actor.loss_agg_mode).replace("-", "_")
 
     def make(original: Any) -> Any:
         def compute_advantage(self: Any, batch: Any, metrics: Any) -> Any:
@@ -70,10 +70,15 @@ def _install(credit: Credit) -> None:
                     "the signal log_ratio needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True, "
                     "or use Credit(signal=\"surprisal\")"
                 )
+            actor = self.config.actor_rollout_ref.actor
+            loss = actor.policy_loss.loss_mode
+            if loss in _REFUSED:
+                problem = f'is "{loss}", which takes no weight per token'
+                raise ValueError(f"actor_rollout_ref.actor.policy_loss.loss_mode {problem}")
             multiplier = token_multiplier(
                 data["response_mask"],
                 credit=credit,
-                aggregation=aggregation_of(self.config.actor_rollout_ref.actor),
+                aggregation=aggregation_of(loss, actor.loss_agg_mode),
                 token_ids=data["responses"],
                 tokenizer=self.tokenizer,
                 old_logprobs=data["old_log_probs"],
