@@ -18,14 +18,12 @@ from ._rows import TokenStats
 from .batch import Batch
 
 _LIBRARY: Any = torch.library.Library("reweight", "DEF")  # type: ignore[no-untyped-call]
-# Compilers keep the strides of tensors: the kernels read rows where they are.
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 
 def _define(schema: str, kernel: Any, fake: Any) -> Any:
     """Defines an operator and returns it. The kernel and the fake one have its name."""
     name = schema[: schema.index("(")]
-    _LIBRARY.define(schema, tags=_TAGS)
+    _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     # For every device: the kernel itself refuses those that the library does not have.
     _LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"reweight::{name}", fake, lib=_LIBRARY)
@@ -308,7 +306,7 @@ def _loss_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor,
 def _loss_backward(ctx: Any, scale: Tensor, *_: Any) -> Any:
     _first_derivative()
     (grad,) = ctx.saved_tensors
-    return grad * scale, *[None] * 11
+    return grad * scale, *[None] * (len(ctx.needs_input_grad) - 1)
 
 
 _RESULTS = "Tensor logprobs, Tensor entropy, Tensor? grad, Tensor? grad_entropy"

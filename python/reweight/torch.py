@@ -21,12 +21,15 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
 import reweight  # noqa: E402
 from reweight import InputError, _operators  # noqa: E402
 from reweight._arrays import overlaps  # noqa: E402
-from reweight._errors import described, integer, number  # noqa: E402
+from reweight._errors import choice, described, integer, number  # noqa: E402
 from reweight._scalars import fields  # noqa: E402
+from reweight._structs import AGGREGATIONS  # noqa: E402
 from reweight._structs import LossResult as _LossStruct  # noqa: E402
 
 __all__ = ["linear_token_stats", "loss", "token_stats"]
 
+# What torch.autocast changes.
+_CAST = (torch.float32, torch.bfloat16, torch.float16)
 # A matrix product of this many bytes of logits runs at full speed.
 _CHUNK_BYTES = 256 << 20
 
@@ -57,8 +60,11 @@ def token_stats(
 
     Raises ValueError or TypeError naming the argument, before anything is computed.
     """
-    wants_gradient = _wants_gradient(logits)
+    _check_tensor("logits", logits)
+    wants_gradient = torch.is_grad_enabled() and logits.requires_grad
     _check_rows("logits", logits, ids, wants_gradient)
+    if logits.dim() > 3:
+        raise InputError("logits", f"has the shape {list(logits.shape)}, want [N, V], [B, T, V] or [V]")
     stats = _operators.token_stats
     if inplace and wants_gradient:
         _check_inplace(logits)
@@ -93,7 +99,8 @@ def linear_token_stats(
         _check_tensor(name, t)
         operands[name] = _cast(t)
     hidden, weight, bias = operands["hidden"], operands["weight"], operands.get("bias")
-    _check_rows("hidden", hidden, ids, _wants_gradient(*operands.values()))
+    wants_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in operands.values())
+    _check_rows("hidden", hidden, ids, wants_gradient)
     width = hidden.shape[-1]
     if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
         raise InputError("weight", f"has the shape {list(weight.shape)}, want [V, {width}], V at least 1")
@@ -125,7 +132,8 @@ def loss(
     options are those of reweight.loss but out. The gradient with respect to logprobs is computed
     here, and the backward pass multiplies it by the one that comes in; no other argument gets
     one. The second result is that of reweight.loss. Its scalars are tensors without dimensions,
-    float64, and int64 for tokens: loss.item() is a number, which has to wait for a GPU.
+    float64, and int64 for tokens: loss.item() is a number, which has to wait for a GPU. Its grad
+    is what the backward pass uses, and not yours to change.
     """
     _check_tensor("logprobs", logprobs)
     if not isinstance(batch, reweight.Batch):
@@ -140,22 +148,29 @@ def loss(
             raise InputError(name, f"is None, want the shape {list(logprobs.shape)}, one element per token")
         arrays.append(_tensor(name, array))
     chosen = {**_LOSS_OPTIONS, **options}
-    value, grad, scalars = _operators.loss(logprobs, *arrays, _tensor("weights", weights), *chosen.values())
+    clips = [number(name, chosen[name]) for name in ("clip_low", "clip_high", "dual_clip")]
+    choice("aggregation", chosen["aggregation"], AGGREGATIONS)
+    norm_length = integer("norm_length", chosen["norm_length"], 64)
+    value, grad, scalars = _operators.loss(
+        logprobs, *arrays, _tensor("weights", weights), *clips, chosen["aggregation"], norm_length
+    )
     others = fields(_LossStruct, scalars)
     return value, reweight.LossResult(others[0], grad, *others[1:])
 
 
 def _tensor(name: str, array: Any) -> Optional[Tensor]:
     """The array as a tensor in the same memory."""
+    if array is None:
+        return None
     if isinstance(array, np.ndarray):
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
-    if array is not None and not isinstance(array, Tensor):
+        try:
+            return torch.from_numpy(array if array.flags.writeable else array.copy())
+        except (TypeError, ValueError) as e:  # of its dtype and its strides
+            raise TypeError(f"{name} is an array that PyTorch does not take: {e}") from None
+    if not isinstance(array, Tensor):
         raise TypeError(f"{name} is {described(array)}, want a NumPy array or a torch.Tensor")
+    _check_tensor(name, array)
     return array
-
-
-def _wants_gradient(*operands: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in operands)
 
 
 def _check_tensor(name: str, t: Tensor) -> None:
@@ -163,17 +178,23 @@ def _check_tensor(name: str, t: Tensor) -> None:
     if not isinstance(t, Tensor):
         raise TypeError(f"{name} is {described(t)}, want a torch.Tensor")
     if type(t) is not Tensor and type(t).__name__ == "DTensor":
-        placements = list(getattr(t, "placements"))
-        parameter = name in ("weight", "bias")
-        plain = 'full_tensor(grad_placements=[Partial("avg")]), as FSDP2 averages' if parameter else "to_local()"
-        raise InputError(name, f"is a DTensor of {placements}, want a plain tensor: its {plain}")
+        raise InputError(name, f"is a DTensor of {list(getattr(t, 'placements'))}, want {_plain_tensor(name, t)}")
     if forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]
         raise RuntimeError(f"reweight.torch has no derivatives of forward mode, and {name} has a tangent of one")
 
 
+def _plain_tensor(name: str, t: Any) -> str:
+    """What to make of a DTensor."""
+    if name in ("weight", "bias"):
+        return 'it whole; of FSDP2: full_tensor(grad_placements=[Partial("avg")] * device_mesh.ndim)'
+    last = t.dim() - 1 if name in ("logits", "hidden") else t.dim()  # the dimension that has to be whole
+    if all(p.is_replicate() or (p.is_shard() and p.dim % max(t.dim(), 1) != last) for p in t.placements):
+        return "a plain tensor: its to_local()"
+    return "a plain tensor of whole rows: its full_tensor()"
+
+
 def _check_rows(name: str, x: Tensor, ids: Tensor, wants_gradient: bool) -> None:
-    """What both functions want of their rows. The library checks more."""
-    _check_tensor(name, x)
+    """What both functions want of their rows, beside tensors. The library checks more."""
     _check_tensor("ids", ids)
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise TypeError(f"{name} has dtype {_plain(x.dtype)}, want float32, bfloat16, float16 or float64")
@@ -197,13 +218,16 @@ def _check_inplace(logits: Tensor) -> None:
 
     if torch.compiler.is_compiling():
         raise refused("in code that is compiled: the compiler does not see the write")
-    if type(logits) is not Tensor:
-        raise refused(f"for logits that are {described(logits)}, a subclass of torch.Tensor")
     base = logits if logits._base is None else logits._base
     if base.grad_fn is None:
         raise refused("for logits that are a leaf tensor, or a view of one: they are not the result of an operation")
-    if "CompiledFunction" in base.grad_fn.name():
-        raise refused("for logits from a compiled graph: its backward pass may read them, and PyTorch would not notice")
+    if type(logits) is not Tensor:
+        raise refused(f"for logits that are {described(logits)}, a subclass of torch.Tensor")
+    nodes = [base.grad_fn]
+    for _ in range(base._version + 1):  # what has made the logits, and what has changed them in place since
+        if any("CompiledFunction" in node.name() for node in nodes):
+            raise refused("for logits from a compiled graph: its backward pass may read them, unseen by PyTorch")
+        nodes = [before for node in nodes for before, _ in node.next_functions if before is not None]
     if overlaps(logits.shape, logits.stride()):
         raise refused(f"for logits whose rows share memory: their strides are {list(logits.stride())} elements")
     try:
@@ -231,6 +255,6 @@ def _plain(dtype: torch.dtype) -> str:
 def _cast(t: Tensor) -> Tensor:
     """t in the dtype that a matrix product would take it in: torch.autocast may change it."""
     device = t.device.type
-    if t.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
+    if t.dtype not in _CAST or device == "meta" or not torch.is_autocast_enabled(device):
         return t
     return t.to(torch.get_autocast_dtype(device))

@@ -167,9 +167,11 @@ labelled = functools.partial(plain, labels=True)
 head = lambda model, stats: head_loss(model, stats).backward()  # noqa: E731
 in_autocast = functools.partial(under, autocast)
 in_bf16 = functools.partial(accelerated, precision="bf16")
+in_place = functools.partial(token_stats, inplace=True)
 # The name of a situation: the situation; the one that it should give the gradients of; the model.
 SITUATIONS = {
     "eager": (plain, plain, llama),
+    "inplace=True": (lambda model, stats: plain(model, in_place if stats is token_stats else stats), plain, llama),
     "labels=": (labelled, labelled, llama),
     "softcap": (labelled, labelled, gemma2),
     "two backward passes": (scaled, plain, llama),
@@ -207,27 +209,35 @@ def wide(logits, ids):
     return logprobs.gather(-1, ids[..., None])[..., 0], entropy
 
 
+def usual(logits, ids):
+    """The same in float32."""
+    logprobs = torch.log_softmax(logits.float(), -1)
+    return logprobs.gather(-1, ids[..., None])[..., 0], -(logprobs.exp() * logprobs).sum(-1)
+
+
 def difference(got, want):
     """Of two vectors, relative to the second."""
     return ((got - want).norm() / want.norm()).item()
 
 
 def differences(name):
-    """How far a situation is from the plain one with inplace=False, and from float64."""
+    """How far a situation is from the plain one with inplace=False, and from float64; how far PyTorch's own way is."""
     situation, like, make = SITUATIONS[name]
     model = make()
     got = gradients(situation, model, token_stats)
     eager = gradients(like, model, functools.partial(token_stats, inplace=False))
-    return difference(got, eager), difference(got, gradients(like, model.double(), wide))
+    theirs = gradients(like, model, usual)
+    exact = gradients(like, model.double(), wide)
+    return difference(got, eager), difference(got, exact), difference(theirs, exact)
 
 
 def main():
     warnings.simplefilter("ignore")  # PyTorch's, about graphs and checkpoints
     print(f"PyTorch {torch.__version__}, relative L2 difference of all gradients\n")
-    print(f"{'':44}{'eager, inplace=False':>22}{'float64':>12}")
+    print(f"{'':44}{'eager, inplace=False':>22}{'float64':>12}{'log_softmax from float64':>28}")
     for name in SITUATIONS:
-        eager, exact = differences(name)
-        print(f"{name:44}{eager:22.1e}{exact:12.1e}", flush=True)
+        eager, exact, theirs = differences(name)
+        print(f"{name:44}{eager:22.1e}{exact:12.1e}{theirs:28.1e}", flush=True)
 
 
 if __name__ == "__main__":

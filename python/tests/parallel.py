@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 import reweight
-from reweight.torch import linear_token_stats, token_stats
+from reweight.torch import linear_token_stats, loss, token_stats
 
 RANKS = 2
 # PyTorch 2.6 has no FSDP2 on CPUs: "'Stream' object has no attribute 'record_event'".
@@ -64,10 +64,12 @@ def sharded_head(model, rank):
     try:
         head(hidden, model.lm_head.weight, rank)
     except reweight.InputError as e:
-        assert "weight is a DTensor" in str(e) and 'grad_placements=[Partial("avg")]' in str(e), e
+        assert "weight is a DTensor" in str(e) and 'grad_placements=[Partial("avg")] *' in str(e), e
     else:
         raise AssertionError("a DTensor was taken")
-    head(hidden, model.lm_head.weight.full_tensor(grad_placements=[Partial("avg")]), rank).backward()
+    weight = model.lm_head.weight
+    weight = weight.full_tensor(grad_placements=[Partial("avg")] * weight.device_mesh.ndim)
+    head(hidden, weight, rank).backward()
     return model
 
 
@@ -117,6 +119,13 @@ def refusals(mesh):
     rows, ids = torch.randn(4, 33), torch.arange(4)
     shards = distribute_tensor(rows, mesh, [Shard(0)])
     refused(lambda: token_stats(shards, ids), "logits is a DTensor of [Shard(dim=0)]", "to_local()")
+    vocabulary = distribute_tensor(rows[:, :32], mesh, [Shard(-1)])
+    refused(lambda: token_stats(vocabulary, ids), "logits is a DTensor of [Shard(dim=1)]", "whole rows: its full_tensor()")
+    partial = DTensor.from_local(rows, mesh, [Partial()])
+    refused(lambda: token_stats(partial, ids), "logits is a DTensor of [Partial(sum)]", "whole rows: its full_tensor()")
+    batch = reweight.Batch(role=torch.ones((2, 2), dtype=torch.uint8), old_logprobs=rows[:2, :2], advantages=rows[:2, :2])
+    batch.advantages = distribute_tensor(batch.advantages.contiguous(), mesh, [Shard(0)])
+    refused(lambda: loss(rows[:2, :2].contiguous(), batch), "advantages is a DTensor", "to_local()")
     refused(lambda: token_stats(rows, distribute_tensor(ids, mesh, [Shard(0)])), "ids is a DTensor", "to_local()")
     refused(lambda: reweight.token_stats(shards, ids), "logits has no memory: it is a DTensor")
     gathered = collectives.all_gather_tensor(rows, 0, dist.group.WORLD)

@@ -122,9 +122,9 @@ def environment(**more):
 
 def run_python(code, *args, env=None, timeout=120, **options):
     """Runs a program of Python."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *args], env=environment(**(env or {})), capture_output=True, text=True, timeout=timeout, **options
-    )
+    command = [sys.executable, "-c", code, *args]
+    environ = environment(**(env or {}))
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=timeout, **options)
 
 
 def random_batch(seed, trajectories=12, longest=60, padded=False):

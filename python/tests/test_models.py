@@ -26,9 +26,10 @@ class Models(unittest.TestCase):
         for name in models.SITUATIONS:
             with self.subTest(name), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # PyTorch's, about graphs and checkpoints
-                eager, exact = models.differences(name)
+                eager, exact, theirs = models.differences(name)
                 self.assertLess(eager, EXACT)
-                self.assertLess(exact, ROUNDED if name in ("autocast", "accelerate, bf16") else EXACT)
+                # In bfloat16 nobody is nearer; ours is not further from float64 than PyTorch's own way.
+                self.assertLess(exact, 1.1 * theirs if name in ("autocast", "accelerate, bf16") else EXACT)
 
 
 class Parallel(unittest.TestCase):

@@ -40,6 +40,8 @@ class Check(unittest.TestCase):
                 stats = ops.token_stats(logits, ids, 0.7, True)
                 grad, grad_entropy = (numbers((2, 3), 3).to(stats[0].dtype) if want else None for want in (g, e))
                 self.check(ops.row_gradient, logits, ids, *stats, grad, grad_entropy, 0.7)
+                apart = numbers((3, 2, 50), 1, 1, dtype).transpose(0, 1)[..., :40]
+                self.check(ops.row_gradient, apart, ids, *stats, grad, grad_entropy, 0.7)
 
     def test_linear_token_stats(self):
         ids = chosen((5,), 40, 2)

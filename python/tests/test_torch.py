@@ -6,6 +6,7 @@ import functools
 import math
 import random
 import unittest
+import warnings
 
 import numpy as np
 
@@ -195,6 +196,8 @@ class TokenStats(Case):
             ("logits is not contiguous", ValueError, lambda: token_stats(logits.transpose(1, 2), chosen((2, 8), 3, 0))),
             ("logits has a row every 0", ValueError, lambda: token_stats(logits[:, :1].expand(2, 3, 8), ids)),
             ("logits has the shape", ValueError, lambda: token_stats(torch.zeros(3, 0), ids[0])),
+            ("logits has the shape", ValueError, lambda: token_stats(logits[None], ids[None])),
+            ("ids is on meta, want cpu", ValueError, lambda: token_stats(logits, ids.to("meta"))),
             ("ids has dtype float32", TypeError, lambda: token_stats(logits, ids.float())),
             ("ids has the shape", ValueError, lambda: token_stats(logits, ids[0])),
             (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits, bad)),
@@ -258,12 +261,23 @@ class Gradient(Case):
             logprobs.sum().backward()
 
     def test_second_derivatives(self):
-        logprobs, _ = token_stats(self.leaf * 1, self.ids)
-        with self.assertRaisesRegex(RuntimeError, "first derivatives only"):
-            torch.autograd.grad(logprobs.sum(), self.leaf, create_graph=True)
+        weight = numbers((33, 33), 28)
+        batch = reweight.Batch(
+            role=torch.ones((2, 5), dtype=torch.uint8), old_logprobs=torch.zeros(2, 5), advantages=torch.ones(2, 5)
+        )
+        for value in (
+            token_stats(self.leaf * 1, self.ids)[0].sum(),
+            in_place(self.leaf * 1, self.ids)[0].sum(),
+            linear_token_stats(self.leaf, weight, self.ids)[1].sum(),
+            loss(self.leaf[..., 0].contiguous(), batch)[0],
+        ):
+            with self.assertRaisesRegex(RuntimeError, "first derivatives only"):
+                torch.autograd.grad(value, self.leaf, create_graph=True)
 
     def test_forward_mode(self):
-        tangent = torch.ones_like(self.leaf)
+        batch = reweight.Batch(
+            role=torch.ones((2, 5), dtype=torch.uint8), old_logprobs=torch.zeros(2, 5), advantages=torch.ones(2, 5)
+        )
         hidden, weight = numbers((4, 8), 23), numbers((33, 8), 24)
         ids = chosen((4,), 33, 25)
         for call, primal in (
@@ -272,6 +286,9 @@ class Gradient(Case):
             (lambda x: linear_token_stats(x, weight, ids)[0], hidden),
             (lambda w: linear_token_stats(hidden, w, ids)[0], weight),
             (lambda b: linear_token_stats(hidden, weight, ids, bias=b)[0], numbers((33,), 26)),
+            (lambda x: loss(x, batch)[0], numbers((2, 5), 29)),
+            (lambda x: loss(batch.old_logprobs, batch, x)[0], numbers((2, 5), 29)),
+            (lambda x: loss(batch.old_logprobs, dataclasses.replace(batch, advantages=x))[0], numbers((2, 5), 29)),
         ):
             with self.assertRaisesRegex(RuntimeError, "no derivatives of forward mode"):
                 torch.func.jvp(call, (primal,), (torch.ones_like(primal),))
@@ -450,8 +467,10 @@ class OtherReaders(Case):
                 with self.subTest(model.__name__, cut=cut):
                     (got,) = torch.autograd.grad(step(fast, token_stats, cut, weight), weight)
                     self.close(got, want, 1e-6)
-                    with self.assertRaisesRegex(reweight.InputError, "^inplace is True, want False for logits from a"):
-                        step(fast, in_place, cut, weight)
+                    scaled = lambda z, y: in_place(z.div_(1), y)
+                    for stats in (in_place, scaled):
+                        with self.assertRaisesRegex(reweight.InputError, "^inplace is True, .* a compiled graph"):
+                            step(fast, stats, cut, weight)
 
 
 class InPlace(Case):
@@ -540,9 +559,13 @@ class InPlace(Case):
         ]:
             with self.subTest(message), self.assertRaisesRegex(Exception, message):
                 call()
-        step = torch.compile(lambda x: in_place(x * 1, self.ids)[0].sum(), fullgraph=True, backend="eager")
-        with self.assertRaises(Exception):
-            step(self.leaf)
+        step = lambda x: in_place(x * 1, self.ids)[0].sum()
+        with self.assertRaisesRegex(torch._dynamo.exc.Unsupported, "Observed exception|WITH_EXCEPT_START"):
+            torch.compile(step, fullgraph=True, backend="eager")(self.leaf)
+        # Without fullgraph PyTorch runs the function as it is.
+        (want,) = torch.autograd.grad(token_stats(self.leaf, self.ids)[0].sum(), self.leaf)
+        (got,) = torch.autograd.grad(torch.compile(step, backend="aot_eager")(self.leaf), self.leaf)
+        self.assertTrue(torch.equal(got, want))
 
 
 class Stats(torch.nn.Module):
@@ -610,7 +633,12 @@ class LinearTokenStats(Case):
             self.assertEqual((l.shape, h.shape), (shape, shape))
             self.assertTrue(torch.equal(l.reshape(-1), flat))
         l, h = linear_token_stats(hidden.view(3, 4, 8)[:, :-1], weight, ids.view(3, 4)[:, 1:])
-        self.assertEqual(l.shape, (3, 3))
+        rows = [i for i in range(12) if i % 4 < 3]
+        want, _ = linear_token_stats(hidden[rows], weight, ids[[i + 1 for i in rows]])
+        self.assertTrue(torch.equal(l, want.view(3, 3)))
+        grads = numbers((3, 4), 36)[:, 1:]
+        for got, want in zip(*(torch.autograd.grad(t, (hidden, weight), g) for t, g in ((l, grads), (want, grads.reshape(-1))))):
+            self.close(got, want, 1e-6)
         l, h = linear_token_stats(hidden[0], weight, ids[0], entropy=False)
         self.assertEqual((l.shape, h), ((), None))
         l, _ = linear_token_stats(hidden[:0], weight, ids[:0])
@@ -659,6 +687,9 @@ class LinearTokenStats(Case):
         self.assertTrue(torch.equal(l, direct))
         (l.sum() + h.sum()).backward()
         self.assertEqual((hidden.grad.dtype, weight.grad.dtype), (torch.float32, torch.float32))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            l, _ = linear_token_stats(hidden.double(), weight.double(), ids)
+        self.assertEqual(l.dtype, torch.float64)  # which PyTorch's products leave alone too
 
     def test_errors(self):
         hidden, weight, bias, ids = self.operands(6, 50, 8)
@@ -672,6 +703,7 @@ class LinearTokenStats(Case):
             ("bias has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, bias=bias[:3])),
             ("chunk is a float", TypeError, lambda: linear_token_stats(hidden, weight, ids, chunk=1.5)),
             ("chunk is 0", ValueError, lambda: linear_token_stats(hidden, weight, ids, chunk=0)),
+            ("hidden has dtype int64", TypeError, lambda: linear_token_stats(ids[:, None], ids[:, None], ids)),
             ("hidden has dtype float16", TypeError, lambda: linear_token_stats(hidden.half(), weight.half(), ids)),
             (r"ids\[5\] is 50", ValueError, lambda: linear_token_stats(hidden, weight, bad, chunk=2)),
             (r"ids\[1, 2\] is 50", ValueError, lambda: linear_token_stats(cube, weight, bad.view(2, 3), chunk=2)),
@@ -724,6 +756,31 @@ class Loss(Case):
             self.assertTrue(torch.equal(logprobs.grad, 3 * result.grad))
             self.assertIsNone(batch.logprobs)
 
+    def test_options(self):
+        """Each option, the reference and the layouts reach the library: the results are its own."""
+        batch = self.batch(ref_logprobs=-numbers((2, 7), 46).abs())
+        packed = reweight.Batch(
+            **{name: t.reshape(-1) for name, t in vars(batch).items() if t is not None}, seq_offsets=torch.tensor([0, 7, 14])
+        )
+        logprobs = batch.old_logprobs + numbers((2, 7), 47, 0.6)
+        changes = (
+            {},
+            {"clip_low": 0.05},
+            {"clip_high": 0.05},
+            {"dual_clip": 1.1},
+            {"aggregation": "seq_mean_token_sum_norm", "norm_length": 5},
+        )
+        seen = set()
+        for options in changes:
+            for b, x in ((batch, logprobs), (packed, logprobs.reshape(-1))):
+                value, got = loss(x, b, **options)
+                want = reweight.loss(dataclasses.replace(b, logprobs=x), **options)
+                self.assertTrue(torch.equal(got.grad, want.grad))
+                self.assertEqual([float(t) for t in got._replace(grad=0)], [float(t) for t in want._replace(grad=0)])
+                self.assertGreater(got.kl, 0)
+                seen.add(value.item())
+        self.assertEqual(len(seen), len(changes))
+
     def test_from_logits(self):
         """The whole step: logits to loss, and the gradient back to them."""
         batch = self.batch()
@@ -750,7 +807,9 @@ class Loss(Case):
         grads = []
         for b in (batch, reweight.Batch(**arrays)):
             logprobs = batch.old_logprobs.clone().requires_grad_()
-            loss(logprobs, b)[0].backward()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # PyTorch has one about arrays that are read-only
+                loss(logprobs, b)[0].backward()
             grads.append(logprobs.grad)
         self.assertTrue(torch.equal(*grads))
 
@@ -770,6 +829,11 @@ class Loss(Case):
             ("batch is a dict", TypeError, lambda: loss(logprobs, {})),
             ("role is a list", TypeError, lambda: loss(logprobs, self.batch(role=[0, 1]))),
             ("weights is a float", TypeError, lambda: loss(logprobs, self.batch(), 1.0)),
+            ("dual_clip is None, want a number", TypeError, lambda: loss(logprobs, self.batch(), dual_clip=None)),
+            ("norm_length is a float", TypeError, lambda: loss(logprobs, self.batch(), norm_length=1.5)),
+            ("aggregation is an int", TypeError, lambda: loss(logprobs, self.batch(), aggregation=3)),
+            ('aggregation is "x"', ValueError, lambda: loss(logprobs, self.batch(), aggregation="x")),
+            ("advantages is an array that", TypeError, lambda: loss(logprobs, self.batch(advantages=np.zeros((2, 7), ">f4")))),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
                 call()
