@@ -60,6 +60,7 @@ def token_stats(
 
     Raises ValueError or TypeError naming the argument, before anything is computed.
     """
+    _check_backward_only()
     _check_tensor("logits", logits)
     wants_gradient = torch.is_grad_enabled() and logits.requires_grad
     _check_rows("logits", logits, ids, wants_gradient)
@@ -92,6 +93,7 @@ def linear_token_stats(
     has 256 MiB. Gradients flow to hidden, weight and bias, where they are wanted. That of
     weight is summed over the chunks in the dtype of weight. torch.autocast is respected.
     """
+    _check_backward_only()
     operands = {"hidden": hidden, "weight": weight}
     if bias is not None:
         operands["bias"] = bias
@@ -115,7 +117,7 @@ def linear_token_stats(
     if chunk < 1:
         raise InputError("chunk", f"is {chunk}, want at least 1")
     rows, temperature = hidden.reshape(-1, width), _temperature(temperature)
-    logprobs, h = _operators.linear_token_stats(rows, weight, bias, ids.contiguous(), chunk, temperature, entropy)
+    logprobs, h = _operators.linear_token_stats(rows, weight, bias, ids, chunk, temperature, entropy)
     return logprobs, h if entropy else None
 
 
@@ -135,6 +137,7 @@ def loss(
     float64, and int64 for tokens: loss.item() is a number, which has to wait for a GPU. Its grad
     is what the backward pass uses, and not yours to change.
     """
+    _check_backward_only()
     _check_tensor("logprobs", logprobs)
     if not isinstance(batch, reweight.Batch):
         raise TypeError(f"batch is {described(batch)}, want a Batch")
@@ -162,9 +165,11 @@ def _tensor(name: str, array: Any) -> Optional[Tensor]:
     """The array as a tensor in the same memory."""
     if array is None:
         return None
-    if isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
+        if not torch.compiler.is_compiling() and not array.flags.writeable:
+            array = array.copy()  # PyTorch has no tensors that are read-only
         try:
-            return torch.from_numpy(array if array.flags.writeable else array.copy())
+            return torch.from_numpy(array)
         except (TypeError, ValueError) as e:  # of its dtype and its strides
             raise TypeError(f"{name} is an array that PyTorch does not take: {e}") from None
     if not isinstance(array, Tensor):
@@ -179,8 +184,13 @@ def _check_tensor(name: str, t: Tensor) -> None:
         raise TypeError(f"{name} is {described(t)}, want a torch.Tensor")
     if type(t) is not Tensor and type(t).__name__ == "DTensor":
         raise InputError(name, f"is a DTensor of {list(getattr(t, 'placements'))}, want {_plain_tensor(name, t)}")
-    if forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]
-        raise RuntimeError(f"reweight.torch has no derivatives of forward mode, and {name} has a tangent of one")
+
+
+def _check_backward_only() -> None:
+    """Has forward mode fail instead of giving zeros. Where its levels are nested, a tensor does not tell which it is in:
+    no call is taken inside of any."""
+    if forward_ad._current_level >= 0:
+        raise RuntimeError("reweight.torch has no derivatives of forward mode, and this is inside of torch.func.jvp")
 
 
 def _plain_tensor(name: str, t: Any) -> str:

@@ -9,6 +9,7 @@ try:
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed")
 
+import numpy as np
 import reweight
 from reweight.torch import linear_token_stats, loss, token_stats
 from test_torch import Case, Stats, chosen, expected, numbers
@@ -143,6 +144,11 @@ class Compiled(Case):
             torch.ones(2, n),
         )
         self.same(step, leaves, 5, 8)
+
+    def test_batch_of_numpy_arrays(self):
+        role, old = np.ones((2, 5), np.uint8), np.zeros((2, 5), np.float32)
+        step = lambda x: (loss(x, reweight.Batch(role=role, old_logprobs=old, advantages=old + 1))[0],)
+        self.same(step, lambda n: (numbers((2, n), 1, 0.3).requires_grad_(),), 5)
 
     def test_autocast(self):
         def step(hidden, others, weight, ids):

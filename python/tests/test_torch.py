@@ -292,6 +292,9 @@ class Gradient(Case):
         ):
             with self.assertRaisesRegex(RuntimeError, "no derivatives of forward mode"):
                 torch.func.jvp(call, (primal,), (torch.ones_like(primal),))
+            nested = lambda x: torch.func.jvp(lambda y: call(x) * y, (torch.ones(()),), (torch.ones(()),))[1]
+            with self.assertRaisesRegex(RuntimeError, "no derivatives of forward mode"):
+                torch.func.jvp(nested, (primal,), (torch.ones_like(primal),))
             with torch.autograd.forward_ad.dual_level():
                 dual = torch.autograd.forward_ad.make_dual(primal, torch.ones_like(primal))
                 with self.assertRaisesRegex(RuntimeError, "no derivatives of forward mode"):
@@ -833,6 +836,7 @@ class Loss(Case):
             ("norm_length is a float", TypeError, lambda: loss(logprobs, self.batch(), norm_length=1.5)),
             ("aggregation is an int", TypeError, lambda: loss(logprobs, self.batch(), aggregation=3)),
             ('aggregation is "x"', ValueError, lambda: loss(logprobs, self.batch(), aggregation="x")),
+            ("advantages is a MaskedArray", TypeError, lambda: loss(logprobs, self.batch(advantages=np.ma.zeros((2, 7))))),
             ("advantages is an array that", TypeError, lambda: loss(logprobs, self.batch(advantages=np.zeros((2, 7), ">f4")))),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
