@@ -1,7 +1,7 @@
 """The adapters against the trainers' own code, on the CPU.
 
 Each test takes a checkout of a trainer by an environment variable, and is skipped without:
-REWEIGHT_VERL=/path/to/verl, REWEIGHT_TRL, REWEIGHT_OPENRLHF, REWEIGHT_NEMO_RL, REWEIGHT_SLIME,
+REWEIGHT_VERL=/path/to/verl, REWEIGHT_OPENRLHF, REWEIGHT_NEMO_RL, REWEIGHT_SLIME,
 REWEIGHT_PRIME_RL. Of the checkout the modules that a test names are run as they are. All else
 that they import and that is not installed is replaced by stubs.
 """
@@ -13,7 +13,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import inspect
 import os
 import sys
 import types
@@ -223,65 +222,6 @@ class VerlCheckout(CheckoutCase):
                     if mode == "seq-mean-token-sum-norm":
                         total *= len(r.rewards)  # verl divides by the number of sequences too
                     self.assertLoss(total, r, credit, name, norm)
-
-
-class TRLCheckout(CheckoutCase):
-    variable, package = "REWEIGHT_TRL", "trl"
-    real = ("trainer.grpo_trainer",)
-
-    def test_loss(self):
-        """The patched trainer's advantages in GRPOTrainer._compute_loss."""
-        r = self.rollouts
-        trainer_class = self.module("trainer.grpo_trainer").GRPOTrainer
-        responses = lambda x: torch.from_numpy(padded([row.numpy() for row in self.responses(x)]))
-        mask = responses(r.mask.astype(np.int64))
-        entropy = responses(r.entropy)
-        output = {
-            "prompt_ids": torch.zeros(32, 1, dtype=torch.int64),
-            "prompt_mask": torch.ones(32, 1, dtype=torch.int64),
-            "completion_ids": responses(r.token_ids.astype(np.int64)),
-            "completion_mask": torch.ones_like(mask),
-            "tool_mask": mask,
-            "advantages": torch.from_numpy(r.scores),
-            "num_items_in_batch": mask.sum(),
-            "old_per_token_logps": responses(r.old_logprobs),
-        }
-        logps = responses(r.logprobs)
-        trainer = trainer_class.__new__(trainer_class)
-        accelerator = SimpleNamespace(process_index=0, num_processes=1)
-        accelerator.gather = accelerator.gather_for_metrics = lambda x: x.reshape(-1)
-        accelerator.reduce = lambda x, reduction: x
-        signature = inspect.signature(trainer_class._get_per_token_logps_and_entropies)
-
-        def forward(*args, **kwargs):
-            signature.bind(trainer, *args, **kwargs)
-            return logps, entropy, None
-
-        fields = dict(
-            accelerator=accelerator, model=SimpleNamespace(training=True), num_generations=8, use_liger_kernel=False,
-            processing_class=r.tokenizer, _tokenizer=r.tokenizer, top_entropy_quantile=1.0, aux_loss_enabled=False, beta=0.0,
-            off_policy_mask_threshold=None, importance_sampling_level="token", epsilon_low=0.2, epsilon_high=0.28,
-            use_vllm=False, current_gradient_accumulation_steps=1, max_completion_length=50, _entropy_bonus_enabled=False,
-            args=SimpleNamespace(per_device_train_batch_size=32, delta=None),
-            _metrics=mock.MagicMock(),
-            _get_per_token_logps_and_entropies=forward,
-        )  # fmt: skip
-        vars(trainer).update(fields)
-        generate = lambda self, inputs: dict(output)
-        accelerate = SimpleNamespace(gather_object=lambda parts: parts)
-        for credit in (Credit(), Credit(aem=False), Credit(entropy="surprisal", scope="trajectory")):
-            for loss_type in ("grpo", "bnpo", "dapo", "dr_grpo"):
-                trainer.loss_type = loss_type
-                with contextlib.ExitStack() as stack:
-                    stack.enter_context(mock.patch.object(trainer_class, "_generate_and_score_completions", generate))
-                    stack.enter_context(mock.patch.dict(sys.modules, {"accelerate.utils": accelerate}))
-                    stack.enter_context(mock.patch("reweight.adapters.trl.version_of", lambda package: "1.9.0"))
-                    self.adapter().install(credit)
-                    got = trainer._generate_and_score_completions([])
-                self.assertEqual(got["advantages"].shape, mask.shape)
-                kind = {"grpo": "seq_mean_token_mean", "dr_grpo": "seq_mean_token_sum_norm"}.get(loss_type, "token_mean")
-                loss = trainer_class._compute_loss(trainer, None, got)
-                self.assertLoss(loss, r, credit, kind, 32 * 50, dual_clip=0.0)
 
 
 class OpenRLHFCheckout(CheckoutCase):

@@ -3,7 +3,6 @@ trainer's own names, and its layout of arrays."""
 
 import argparse
 import asyncio
-import contextlib
 import importlib.metadata
 import sys
 import threading
@@ -165,128 +164,6 @@ class VerlTest(TrainerCase):
             self.step()
         importlib.import_module("reweight.adapters.verl").install(ESTIMATED)
         self.assertAdvantages(self.step(), ESTIMATED)
-
-
-class TRLTest(TrainerCase):
-    """[B, P] prompts padded on the left, [B, C] completions on the right; logits are of the
-    next token, and longer than the completion by one."""
-
-    def setUp(self):
-        r = self.rollouts
-        tables = torch.from_numpy(np.random.default_rng(3).normal(size=(80, 75)).astype(np.float32) * 2)
-        logits = tables[torch.from_numpy(np.append(0, r.token_ids[:-1]).astype(np.int64))]
-        logps = torch.log_softmax(logits, -1)
-        self.logprobs = logps.gather(1, torch.from_numpy(r.token_ids.astype(np.int64))[:, None])[:, 0].numpy()
-        self.entropy = -(logps.exp() * logps).sum(-1).numpy()
-
-        completions = self.responses(r.token_ids.astype(np.int64))
-        masks = [row.numpy() for row in self.responses(r.mask.astype(np.int64))]
-        heads = [row[:n].astype(np.int64) for row, n in zip(rows(r, r.token_ids), self.prompts)]
-        grid = lambda parts, **options: torch.from_numpy(padded([np.asarray(part) for part in parts], **options))
-        self.output = {
-            "prompt_ids": grid(heads, value=74, left=True),
-            "prompt_mask": grid([np.ones_like(head) for head in heads], left=True),
-            "completion_ids": grid(completions, value=74),
-            "completion_mask": grid([np.ones_like(mask) for mask in masks]),
-            "tool_mask": grid(masks, value=1),
-            "advantages": torch.from_numpy(r.scores),
-            "num_items_in_batch": torch.tensor(r.mask.sum()),
-        }
-        test = self
-
-        class GRPOTrainer:
-            model = SimpleNamespace(training=True)
-            args = SimpleNamespace(per_device_train_batch_size=4)
-            accelerator = SimpleNamespace(process_index=0)
-            processing_class = r.tokenizer
-            num_generations, loss_type, use_liger_kernel, forwards = 8, "dapo", False, 0
-
-            def _generate_and_score_completions(self, inputs):
-                test.assertEqual(inputs, ["prompts"])
-                return dict(test.output)
-
-            def _get_per_token_logps_and_entropies(
-                self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False,
-                compute_aux_loss=False, pixel_values=None, num_images=None,
-            ):  # fmt: skip
-                self.forwards += 1
-                self.images = (pixel_values, num_images)
-                test.assertEqual((batch_size, torch.is_grad_enabled()), (4, False))
-                logits = tables[input_ids][:, :-1][:, -logits_to_keep:]
-                logps = torch.log_softmax(logits, -1)
-                chosen = logps.gather(2, input_ids[:, -logits_to_keep:, None])[..., 0]
-                return chosen, -(logps.exp() * logps).sum(-1) if compute_entropy else None, None
-
-        self.trainer = GRPOTrainer()
-        self.modules = modules(
-            trl={"__version__": "1.9.0"},
-            trl__trainer__grpo_trainer={"GRPOTrainer": GRPOTrainer},
-            accelerate__utils={"gather_object": lambda parts: parts},
-        )
-
-    def step(self):
-        return self.trainer._generate_and_score_completions(["prompts"])["advantages"].numpy()
-
-    def test_forward(self):
-        """Without log-probabilities, one pass of the policy gives them and the entropy."""
-        self.install("trl", self.modules)
-        self.output["pixel_values"], self.output["num_images"] = "pixels", [1]
-        kinds = {"grpo": "seq_mean_token_mean", "bnpo": "token_mean", "dapo": "token_mean", "dr_grpo": "token_sum"}
-        for loss_type, aggregation in kinds.items():
-            self.trainer.loss_type = loss_type
-            self.assertAdvantages(self.step(), Credit(), aggregation, old_logprobs=self.logprobs, entropy=self.entropy)
-        self.assertEqual((self.trainer.forwards, self.trainer.images), (4, ("pixels", [1])))
-
-    def test_kept(self):
-        """Log-probabilities that TRL has are used, and no pass is made."""
-        self.install("trl", self.modules, Credit(entropy="surprisal", signal="log_ratio"))
-        old = torch.from_numpy(padded([row.numpy() for row in self.responses(self.rollouts.old_logprobs)]))
-        ref = torch.from_numpy(padded([row.numpy() for row in self.responses(self.rollouts.ref_logprobs)]))
-        for name in ("old_per_token_logps", "sampling_per_token_logps"):
-            with mock.patch.dict(self.output, {name: old, "ref_per_token_logps": ref}):
-                self.assertAdvantages(self.step(), Credit(entropy="surprisal", signal="log_ratio"))
-        self.assertEqual(self.trainer.forwards, 0)
-        with self.assertRaisesRegex(ValueError, "set beta above 0"):
-            self.step()
-
-    def test_per_token(self):
-        """Advantages that are [B, T] already, and evaluation, which is left alone."""
-        self.install("trl", self.modules, ESTIMATED)
-        self.output["advantages"] = self.output["advantages"][:, None].expand_as(self.output["completion_ids"])
-        self.assertAdvantages(self.step(), ESTIMATED, old_logprobs=self.logprobs)
-        self.trainer.model.training = False
-        self.assertBits(self.step(), self.output["advantages"].numpy())
-
-    def test_processes(self):
-        """Eight processes with four samples each: a group lies in two of them."""
-        self.install("trl", self.modules, ESTIMATED)
-        whole, sent, got = self.output, [], []
-
-        class Sent(Exception):
-            pass
-
-        def send(parts):
-            sent.extend(parts)
-            raise Sent
-
-        for gather in (send, lambda parts: sent):
-            sys.modules["accelerate.utils"].gather_object = gather
-            for rank in range(8):
-                self.trainer.accelerator.process_index = rank
-                self.output = {name: x[4 * rank : 4 * rank + 4] if x.dim() else x for name, x in whole.items()}
-                with contextlib.suppress(Sent):
-                    got.append(self.step())
-        self.assertAdvantages(np.concatenate(got), ESTIMATED, old_logprobs=self.logprobs)
-
-    def test_refused(self):
-        self.install("trl", self.modules)
-        cases = {'loss_type="luspo" takes one': {"loss_type": "luspo"}, "use_liger_kernel=True": {"use_liger_kernel": True}}
-        for message, change in cases.items():
-            with mock.patch.multiple(self.trainer, create=True, **change), self.assertRaisesRegex(ValueError, message):
-                self.step()
-        sys.modules["trl"].__version__ = "0.25.1"
-        with self.assertRaisesRegex(HookError, "needs TRL 0.26, which takes advantages per token, but found 0.25.1"):
-            importlib.import_module("reweight.adapters.trl").install()
 
 
 class OpenRLHFTest(TrainerCase):
@@ -612,7 +489,7 @@ class HooksTest(unittest.TestCase):
             "verl", "verl__trainer__ppo__v1__trainer_base", "PPOTrainer", "_compute_advantage", "batch", "verl 0.9.0",
         ),
         "trl": (
-            "TRL", "trl__trainer__grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "inputs", "TRL 1.9.0",
+            "TRL", "trl__trainer__grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "inputs", "TRL 1.16.0",
         ),
         "openrlhf": (
             "OpenRLHF", "openrlhf__trainer__ppo_utils__experience_maker", "RemoteExperienceMaker",

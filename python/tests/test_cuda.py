@@ -7,6 +7,8 @@ import sys
 import unittest
 from pathlib import Path
 
+from support import needs_torch
+
 FOLDER = Path(__file__).with_name("cuda")
 
 
@@ -33,6 +35,7 @@ class TestCUDA(unittest.TestCase):
     def test_errors(self):
         self.run_file("errors")
 
+    @needs_torch
     def test_tensors(self):
         self.run_file("tensors")
 

@@ -136,6 +136,7 @@ def token_multiplier(
     group_ids: Any = None,
     seq_offsets: Any = None,
     gather: Optional[Gather] = None,
+    log: Optional[Dict[str, float]] = None,
 ) -> Any:
     """Returns m, by which each token's advantage is to be multiplied: float32, in the
     layout of mask and on its device, 0 where the mask is 0.
@@ -158,6 +159,18 @@ def token_multiplier(
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then those of all.
+    log: gets the scalars that describe what the credit does to this batch, of all processes:
+        credit/actions                    action tokens
+        credit/no_action                  share of trajectories with a response that have none
+        credit/action_share               share of the response tokens that are actions
+        credit/action_weight              their share of sum |w f|
+        credit/effective_tokens           (sum w)^2 / sum w^2
+        credit/surprisal_action, credit/surprisal_reasoning
+                                          mean -old_logprobs of them, nats, if given
+        credit/aem_min, credit/aem_max, credit/aem_std
+                                          of AEM's factors of response tokens
+        credit/aem_guarded                share of the scopes with two spans or more that AEM's
+                                          guard leaves alone
 
     Warns if ActFocus finds no action, because the tags may be others than the policy's.
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
@@ -186,12 +199,15 @@ def token_multiplier(
             raise reweight.InputError("group_ids", problem)
         rows["group_ids"] = _numpy(group_ids)
     parts, rank = gather(rows) if gather is not None else ([rows], 0)
-    m = _multiplier({name: np.concatenate([part[name] for part in parts]) for name in rows}, credit, aggregation)
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
+    m = _multiplier(joined, credit, aggregation, log)
     first = sum(len(part["role"]) for part in parts[:rank])
     return layout.unpack(m[first : first + len(response)])
 
 
-def _multiplier(rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: str) -> npt.NDArray[np.float32]:
+def _multiplier(
+    rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: str, log: Optional[Dict[str, float]]
+) -> npt.NDArray[np.float32]:
     """Returns m for the tokens of all processes."""
     lengths, response = rows["lengths"], rows["role"] != reweight.MASKED
     batch = reweight.Batch(role=rows["role"], seq_offsets=np.append(0, np.cumsum(lengths)))
@@ -204,13 +220,17 @@ def _multiplier(rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: 
         if focus.actions == 0 and response.any():
             warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
     m: npt.NDArray[Any] = weights.copy()
+    factors = None
     if credit.aem:
         batch.span_ids = reweight.spans_from_mask(response, batch.seq_offsets)
         if credit.entropy == "surprisal" and batch.old_logprobs is not None:
             batch.entropy = -rows["old_logprobs"]
         if "group_ids" in rows:
             batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
-        m *= reweight.aem(batch, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
+        factors = reweight.aem(batch, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
+        m *= factors
+    if log is not None:
+        log.update(_scalars(rows, batch, credit, weights, factors))
     smallest = np.finfo(np.float32).tiny  # all m are 0 where all weights are
     if aggregation == "token_mean":
         m *= response.sum() / max(weights.sum(), smallest)
@@ -220,6 +240,48 @@ def _multiplier(rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: 
         counts = np.bincount(trajectory, response, len(lengths))
         m *= (counts / np.maximum(sums, smallest))[trajectory]
     return np.asarray(m, np.float32)
+
+
+def _scalars(
+    rows: Dict[str, npt.NDArray[Any]],
+    batch: reweight.Batch,
+    credit: Credit,
+    weights: npt.NDArray[np.float64],
+    factors: Optional[npt.NDArray[np.float32]],
+) -> Dict[str, float]:
+    """Returns the scalars that token_multiplier logs."""
+    role, lengths = rows["role"], rows["lengths"]
+    action, response = role == reweight.ACTION, role != reweight.MASKED
+    trajectory = np.repeat(np.arange(len(lengths)), lengths)
+    log: Dict[str, float] = {}
+    if credit.actfocus:
+        answered = np.bincount(trajectory, response, len(lengths)) > 0
+        acted = np.bincount(trajectory, action, len(lengths)) > 0
+        credited = np.abs(weights if factors is None else weights * factors)
+        log["actions"] = float(action.sum())
+        log["no_action"] = _share(answered & ~acted, answered)
+        log["action_share"] = _share(action, response)
+        log["action_weight"] = _share(credited * action, credited)
+        log["effective_tokens"] = _share(weights.sum() ** 2, np.square(weights).sum())
+        if "old_logprobs" in rows:
+            for name, kind in ("action", action), ("reasoning", response & ~action):
+                if kind.any():
+                    log["surprisal_" + name] = -float(rows["old_logprobs"][kind].mean(dtype=np.float64))
+    if factors is not None and response.any():
+        of_tokens = factors[response].astype(np.float64)
+        log.update(aem_min=of_tokens.min(), aem_max=of_tokens.max(), aem_std=of_tokens.std())
+        scopes = {"group": batch.group_ids, "trajectory": np.arange(len(lengths)), "batch": np.zeros(len(lengths), int)}
+        scope = np.unique(np.asarray(scopes[credit.scope]), return_inverse=True)[1][trajectory][response]
+        _, first = np.unique(np.asarray(batch.span_ids)[response], return_index=True)
+        several = np.bincount(scope[first]) > 1
+        changed = np.bincount(scope, np.abs(of_tokens - 1)) > 0
+        log["aem_guarded"] = _share(several & ~changed, several)
+    return {"credit/" + name: float(value) for name, value in log.items()}
+
+
+def _share(part: Any, whole: Any) -> float:
+    """Returns sum part / sum whole, 0 where that is 0 / 0."""
+    return float(np.sum(part) / max(float(np.sum(whole)), np.finfo(np.float64).tiny))
 
 
 def _roles(
@@ -319,6 +381,18 @@ def _numpy(x: Any) -> npt.NDArray[Any]:
 def _like(x: Any, values: npt.NDArray[np.float32]) -> Any:
     """Returns the values as an array of the kind of x."""
     return sys.modules["torch"].from_numpy(values).to(x.device) if hasattr(x, "detach") else values
+
+
+def announce(credit: Credit, trainer: str, aggregation: str, log: Dict[str, float]) -> None:
+    """Says once, at the first batch, that the credit works, and what it found there."""
+    schemes = []
+    if credit.actfocus:
+        actions = f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"
+        schemes.append(f"ActFocus by {credit.signal} ({actions}, {log['credit/action_weight']:.1%} of the weight)")
+    if credit.aem:
+        factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
+        schemes.append(f"AEM by {'entropy' if credit.wants_entropy else 'surprisal'} per {credit.scope} ({factors})")
+    print(f"reweight: in {trainer}, {aggregation}: {' and '.join(schemes) or 'nothing'}", file=sys.stderr, flush=True)
 
 
 class HookError(RuntimeError):

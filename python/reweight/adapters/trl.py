@@ -1,19 +1,26 @@
 """ActFocus and AEM in TRL's GRPOTrainer.
 
-Written for TRL 1.9.0 (2026-07-21) and its main branch at commit f2cd57710 (2026-07-24):
-trl/trainer/grpo_trainer.py, GRPOTrainer._generate_and_score_completions(inputs), which
-returns the advantages, and _compute_loss, which takes them as [B, T] since TRL 0.26.
+Tested in whole runs of TRL 1.16.0, and with TRL 1.9.0 (2026-07-21) by reading. In the place of TRL's trainer:
 
-Before the trainer is made:
+    from reweight.adapters.trl import GRPOTrainer
+
+    trainer = GRPOTrainer(credit=Credit(), model=...)
+
+for a subclass of your own, the mixin in front of it:
+
+    class MyTrainer(CreditMixin, MyGRPOTrainer): ...
+
+and where the class cannot be changed, as with the command trl, before the trainer is made:
 
     from reweight.adapters import trl
     trl.install()
 
-The advantages [B] of a generation batch become [B, T], of the shape of completion_ids.
-The responses are the runs of completion_mask * tool_mask. Log-probabilities are
-old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there are neither,
-and for the entropy of AEM, one more forward pass of the policy is made without gradients;
-Credit(entropy="surprisal") saves it. Sums and groups are those of all processes.
+The advantages [B] of a generation batch become [B, T], of the shape of completion_ids, which _compute_loss takes "to
+support subclasses". The responses are the runs of completion_mask * tool_mask. Log-probabilities are
+old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there are neither, and for the entropy of AEM, one
+more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Sums and groups are those
+of all processes. The scalars of token_multiplier are in TRL's log. TRL's table of completions keeps the advantages of
+whole completions.
 """
 
 from __future__ import annotations
@@ -23,11 +30,13 @@ import inspect
 import sys
 from typing import Any, Dict, List, Tuple
 
-from . import Credit, HookError, find_hook, replace, token_multiplier, version_of
+from . import Credit, HookError, announce, find_hook, replace, token_multiplier, version_of
 
-WRITTEN_FOR = "TRL 1.9.0"
+WRITTEN_FOR = "TRL 1.16.0"
 
-# How GRPOTrainer._compute_loss makes one number of its tokens' losses, by loss_type.
+_TRAINER = "trl.trainer.grpo_trainer:GRPOTrainer."
+# How GRPOTrainer._compute_loss makes one number of its tokens' losses, by loss_type. luspo sums them, and divides by
+# numbers that the tokens have no part in.
 _AGGREGATIONS = {
     "grpo": "seq_mean_token_mean",
     "sapo": "seq_mean_token_mean",
@@ -36,57 +45,116 @@ _AGGREGATIONS = {
     "cispo": "token_mean",
     "vespo": "token_mean",
     "dr_grpo": "token_sum",
+    "luspo": "token_sum",
 }
 
 
+class CreditMixin:
+    """Makes a subclass of TRL's GRPOTrainer of it that multiplies its advantages by the credit's token_multiplier.
+
+    credit: what is computed; the other arguments are the trainer's. Raises HookError for a TRL that it does not fit,
+    and ValueError for a configuration that leaves no place for weights of tokens.
+    """
+
+    def __init__(self, *args: Any, credit: Credit = Credit(), **options: Any) -> None:
+        _check_trl(credit)
+        super().__init__(*args, **options)
+        _check_trainer(self, credit)
+        self.credit = credit
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+        return _credited(self, output, self.credit)
+
+
+def __getattr__(name: str) -> Any:
+    """GRPOTrainer: TRL is imported when it is asked for."""
+    if name != "GRPOTrainer":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    trainer, _ = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
+    made = type("GRPOTrainer", (CreditMixin, trainer), {"__module__": __name__, "__doc__": CreditMixin.__doc__})
+    globals()[name] = made
+    return made
+
+
 def install(credit: Credit = Credit()) -> None:
-    """Makes GRPOTrainer multiply its advantages by the credit's token_multiplier."""
-    credit.check("TRL", entropy=True)
-    path = "trl.trainer.grpo_trainer:GRPOTrainer."
-    find_hook("TRL", path + "_get_per_token_logps_and_entropies", ("attention_mask", "compute_entropy"), WRITTEN_FOR)
-    trainer, name = find_hook("TRL", path + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
-    if tuple(int(part) for part in version_of("trl").split(".")[:2]) < (0, 26):
-        found = version_of("trl")
-        raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {found}")
+    """Makes every GRPOTrainer multiply its advantages by the credit's token_multiplier."""
+    trainer, name = _check_trl(credit)
+
+    def make_init(original: Any) -> Any:
+        def init(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            _check_trainer(self, credit)
+
+        return init
 
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
-            output = original(self, inputs)
-            if not self.model.training:
-                return output
-            if self.use_liger_kernel or self.loss_type not in _AGGREGATIONS:
-                what = "use_liger_kernel=True" if self.use_liger_kernel else f'loss_type="{self.loss_type}"'
-                want = f"one of the loss types {', '.join(_AGGREGATIONS)} without the kernel of Liger"
-                raise ValueError(f"{what} takes one advantage per completion, want {want}")
-            if credit.wants_ref_logprobs and "ref_per_token_logps" not in output:
-                raise ValueError(
-                    "the signal log_ratio needs a reference model: set beta above 0, or use Credit(signal=\"surprisal\")"
-                )
-            mask = output["completion_mask"] * output.get("tool_mask", 1)
-            rows, rank = mask.shape[0], self.accelerator.process_index
-            logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
-            if credit.wants_entropy or logps is None:
-                new, entropy = _forward(self, output)
-                logps = new if logps is None else logps
-            multiplier = token_multiplier(
-                mask,
-                credit=credit,
-                aggregation=_AGGREGATIONS[self.loss_type],
-                token_ids=output["completion_ids"],
-                tokenizer=getattr(self, "_tokenizer", self.processing_class),
-                old_logprobs=logps,
-                ref_logprobs=output.get("ref_per_token_logps"),
-                entropy=entropy,
-                group_ids=[(rank * rows + row) // self.num_generations for row in range(rows)],
-                gather=lambda part: (_gathered(part), rank),
-            )
-            advantages = output["advantages"]
-            output["advantages"] = (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages) * multiplier
-            return output
+            return _credited(self, original(self, inputs), credit)
 
         return generate_and_score_completions
 
+    replace(trainer, "__init__", make_init)
     replace(trainer, name, make)
+
+
+def _check_trl(credit: Credit) -> Tuple[Any, str]:
+    """Looks at the TRL that is installed, and returns where the adapter takes hold of it."""
+    credit.check("TRL", entropy=True)
+    forward = ("attention_mask", "compute_entropy")
+    find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
+    found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
+    if tuple(int(part) for part in version_of("trl").split(".")[:2]) < (0, 26):
+        version = version_of("trl")
+        raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {version}")
+    return found
+
+
+def _check_trainer(trainer: Any, credit: Credit) -> None:
+    """Wants a configuration in which a token's loss is in proportion to its advantage."""
+    # Before TRL 1.16 the kernel of Liger computed the loss, which took one advantage per completion.
+    liger = getattr(trainer, "use_liger_kernel", False)
+    if liger or trainer.loss_type not in _AGGREGATIONS:
+        what = "use_liger_kernel=True" if liger else f'loss_type="{trainer.loss_type}"'
+        want = f"one of the loss types {', '.join(_AGGREGATIONS)} without the kernel of Liger"
+        raise ValueError(f"{what} takes one advantage per completion, want {want}")
+    if credit.wants_ref_logprobs and trainer.beta == 0:
+        raise ValueError('the signal log_ratio needs a reference model: set beta above 0, or use Credit(signal="surprisal")')
+
+
+def _credited(trainer: Any, output: Dict[str, Any], credit: Credit) -> Dict[str, Any]:
+    """Returns what _generate_and_score_completions returned, with advantages per token."""
+    if not trainer.model.training:
+        return output
+    mask = output["completion_mask"] * output.get("tool_mask", 1)
+    rows, rank = mask.shape[0], trainer.accelerator.process_index
+    logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
+    if credit.wants_entropy or logps is None:
+        new, entropy = _forward(trainer, output)
+        logps = new if logps is None else logps
+    aggregation = _AGGREGATIONS[trainer.loss_type]
+    log: Dict[str, float] = {}
+    multiplier = token_multiplier(
+        mask,
+        credit=credit,
+        aggregation=aggregation,
+        token_ids=output["completion_ids"],
+        tokenizer=getattr(trainer, "_tokenizer", trainer.processing_class),
+        old_logprobs=logps,
+        ref_logprobs=output.get("ref_per_token_logps"),
+        entropy=entropy if credit.wants_entropy else None,
+        group_ids=[(rank * rows + row) // trainer.num_generations for row in range(rows)],
+        gather=lambda part: (_gathered(part), rank),
+        log=log,
+    )
+    advantages = output["advantages"]
+    output["advantages"] = (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages) * multiplier
+    for name, value in log.items():
+        trainer._metrics["train"][name].append(value)
+    if trainer.accelerator.is_main_process and not getattr(trainer, "_reweight_told", False):
+        trainer._reweight_told = True
+        announce(credit, f"TRL {version_of('trl')}", f"{trainer.loss_type} ({aggregation})", log)
+    return output
 
 
 def _forward(trainer: Any, output: Dict[str, Any]) -> Tuple[Any, Any]:

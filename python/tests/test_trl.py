@@ -1,0 +1,433 @@
+"""reweight.adapters.trl in TRL as it is installed: whole runs, and the loss and its gradient against the papers' formulas
+in float64."""
+
+import contextlib
+import functools
+import importlib.util
+import io
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from collections import defaultdict
+from unittest import mock
+
+import numpy as np
+
+if importlib.util.find_spec("trl") is None:
+    raise unittest.SkipTest("TRL is not installed")
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import torch
+from datasets import Dataset
+from support import environment
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import GRPOConfig
+from trl import GRPOTrainer as Original
+
+from reweight.adapters import Credit, trl
+from reweight.adapters.trl import CreditMixin, GRPOTrainer
+
+WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "Left", "Right", "Up", "Down", *(f"w{i}" for i in range(16))]
+CREDIT = Credit(beta=2.0, guard=0.0)
+
+
+def tokenizer():
+    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="w0"))
+    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<eos>", pad_token="<pad>", unk_token="w0")
+
+
+def model():
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0, eos_token_id=1, bos_token_id=1,
+            initializer_range=0.5,
+        )  # fmt: skip
+    )
+
+
+@functools.cache
+def saved():
+    """The folder of the model: TRL reads it again for a reference."""
+    folder = tempfile.TemporaryDirectory()
+    model().save_pretrained(folder.name)
+    return folder
+
+
+def reward(completions, **_):
+    """Something that differs from completion to completion."""
+    return [c.count("Left") - 0.1 * len(c.split()) for c in completions]
+
+
+def trainer(kind=functools.partial(GRPOTrainer, credit=CREDIT), folder=None, rollout_func=None, **options):
+    """A trainer of a tiny model; options are GRPOConfig's."""
+    settings = dict(
+        output_dir=folder or tempfile.gettempdir(), per_device_train_batch_size=8, num_generations=4, max_completion_length=24,
+        learning_rate=1e-3, max_steps=3, logging_steps=1, report_to=[], use_cpu=True, bf16=False, save_strategy="no",
+        gradient_checkpointing=False, disable_tqdm=True, seed=3,
+    )  # fmt: skip
+    data = Dataset.from_list([{"prompt": f"w{i % 8} w{i // 8}"} for i in range(64)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kind(
+            model=saved().name, reward_funcs=reward, train_dataset=data, args=GRPOConfig(**{**settings, **options}),
+            processing_class=tokenizer(), rollout_func=rollout_func,
+        )  # fmt: skip
+
+
+def spans(mask):
+    """Pairs of the first token of each response and the one after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+    return edges.reshape(-1, 2)
+
+
+def weights_and_factors(ids, mask, old, entropy, groups, credit=CREDIT):
+    """ActFocus and AEM from the papers, in float64, without the library: [B, T] each."""
+    role = mask.astype(int)
+    for b, row in enumerate(ids):
+        for first, end in spans(mask[b]):
+            opened = None
+            for t in range(first, end):
+                if opened is None and WORDS[row[t]] == "<answer>":
+                    opened = t
+                elif opened is not None and WORDS[row[t]] == "</answer>":
+                    role[b, opened + 1 : t] = 2
+                    opened = None
+    surprisal, action = -old, role == 2
+    w = np.where(role == 1, credit.alpha, 0.0)
+    mu = surprisal[action].mean()
+    sigma = np.sqrt(((surprisal[action] - mu) ** 2).mean() + credit.eps)
+    w[action] = 1 + credit.beta / (1 + np.exp(-(surprisal[action] - mu) / sigma))
+    f = np.ones_like(w)
+    for g in set(groups):
+        found = [(b, s, e, entropy[b, s:e].mean()) for b in np.flatnonzero(groups == g) for s, e in spans(mask[b])]
+        h = np.array([x[3] for x in found])
+        if len(h) and h.max() - h.min() >= max(credit.guard, 1e-12):
+            factor = np.exp(-credit.lambda_ * (h - h.min()) / (h.max() - h.min()))
+            for (b, s, e, _), value in zip(found, factor / factor.mean()):
+                f[b, s:e] = value
+    return w, f, role
+
+
+def numpy(t):
+    return t.detach().double().numpy()
+
+
+class Runs(unittest.TestCase):
+    def run_steps(self, made, steps=3):
+        """Trains, and checks each batch's advantages against NumPy. Returns the log."""
+        seen, base = [], type(made)
+        original = Original._generate_and_score_completions
+
+        def generate(self, inputs):
+            output = original(self, inputs)
+            seen.append(dict(output))
+            return output
+
+        outputs, policies = [], []
+        whole = base._generate_and_score_completions
+
+        def credited(self, inputs):
+            output = whole(self, inputs)
+            outputs.append(dict(output))
+            # Before a step changes the model: the entropy of the policy that sampled.
+            with torch.no_grad():
+                ids = torch.cat([output["prompt_ids"], output["completion_ids"]], 1)
+                attention = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
+                logits = self.model(input_ids=ids, attention_mask=attention).logits.double()
+            l = torch.log_softmax(logits[:, output["prompt_ids"].shape[1] - 1 : -1], -1)
+            old = l.gather(-1, output["completion_ids"][..., None])[..., 0]
+            policies.append((old.numpy(), -(l.exp() * l).sum(-1).numpy()))
+            return output
+
+        said = io.StringIO()
+        with mock.patch.object(Original, "_generate_and_score_completions", generate), mock.patch.object(
+            base, "_generate_and_score_completions", credited
+        ), contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made.train()
+        self.assertEqual(made.state.global_step, steps)
+        self.assertEqual(said.getvalue().count("reweight: in TRL"), 1, said.getvalue())
+        aggregation = {"grpo": "seq", "sapo": "seq", "dr_grpo": "sum", "luspo": "sum"}.get(made.loss_type, "token")
+        worst = 0.0
+        for before, after, (old, entropy) in zip(seen, outputs, policies):
+            mask = numpy(after["completion_mask"] * after.get("tool_mask", 1)) != 0
+            groups = np.arange(len(mask)) // made.num_generations
+            w, f, role = weights_and_factors(after["completion_ids"].numpy(), mask, old, entropy, groups)
+            self.assertGreater((role == 2).sum(), 0)
+            if aggregation == "token":
+                m = w * f * mask.sum() / w.sum()
+            elif aggregation == "seq":
+                m = w * f * mask.sum(1, keepdims=True) / np.maximum(w.sum(1, keepdims=True), 1e-300)
+            else:
+                m = w * f
+            want = numpy(before["advantages"])[:, None] * m
+            worst = max(worst, np.abs(numpy(after["advantages"]) - want).max() / np.abs(want).max())
+        self.assertLess(worst, 1e-5)
+        self.assertGreater(len(outputs), 0)
+        return [entry for entry in made.state.log_history if "loss" in entry]
+
+    def test_loss_types(self):
+        """Three steps of each."""
+        for loss_type in ("dapo", "grpo", "luspo"):
+            with self.subTest(loss_type):
+                self.run_steps(trainer(loss_type=loss_type))
+
+    def test_log(self):
+        """The scalars are in the log of each step, and in TensorBoard's file."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["TENSORBOARD_LOGGING_DIR"] = folder
+            self.addCleanup(os.environ.pop, "TENSORBOARD_LOGGING_DIR")
+            log = self.run_steps(trainer(folder=folder, report_to=["tensorboard"]))
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+            events = EventAccumulator(folder)
+            events.Reload()
+            tags = events.Tags()["scalars"]
+        names = {
+            "actions", "no_action", "action_share", "action_weight", "effective_tokens", "surprisal_action",
+            "surprisal_reasoning", "aem_min", "aem_max", "aem_std", "aem_guarded",
+        }  # fmt: skip
+        for entry in log:
+            self.assertEqual({name for name in entry if name.startswith("credit/")}, {"credit/" + n for n in names})
+            self.assertGreater(entry["credit/action_weight"], entry["credit/action_share"])
+            self.assertLess(entry["credit/aem_min"], 1)
+            self.assertGreater(entry["credit/aem_max"], 1)
+        self.assertTrue({"train/credit/" + n for n in names} <= set(tags), tags)
+
+    def test_reused_batches(self):
+        """num_iterations and steps_per_generation: old log-probabilities are TRL's; a reference is kept."""
+        log = self.run_steps(trainer(num_iterations=2, steps_per_generation=4, per_device_train_batch_size=4, beta=0.04))
+        self.assertIn("kl", log[-1])
+
+    def test_turns(self):
+        """Multi-turn by rollout_func, with observations that env_mask leaves out and a row that is masked whole."""
+
+        def rollout(prompts, trainer):
+            g = torch.Generator().manual_seed(len(prompts))
+            out = defaultdict(list)
+            for i, prompt in enumerate(prompts):
+                ids, mask = [], []
+                for turn in range(2):
+                    said = torch.randint(4, len(WORDS), (5,), generator=g).tolist()
+                    ids += [*said[:2], 2, *said[2:4], 3, said[4], 8, 9]
+                    mask += [1] * 7 + [0] * 2
+                out["prompt_ids"].append(trainer._tokenizer(prompt)["input_ids"])
+                out["completion_ids"].append(ids + [1])
+                out["env_mask"].append([0] * len(ids) + [0] if i == 5 else mask + [1])
+            return {**out, "logprobs": None}
+
+        self.run_steps(trainer(rollout_func=rollout))
+
+    def test_mixin_and_install(self):
+        class Mine(CreditMixin, Original):
+            pass
+
+        self.run_steps(trainer(functools.partial(Mine, credit=CREDIT)))
+        with contextlib.ExitStack() as stack:
+            for name in ("__init__", "_generate_and_score_completions"):
+                stack.enter_context(mock.patch.object(Original, name, getattr(Original, name)))
+            trl.install(CREDIT)
+            made = trainer(Original)
+            hook = Original._generate_and_score_completions
+            self.assertTrue(hasattr(hook, "_reweight_original"))
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+                made.train()
+            self.assertIn("reweight: in TRL", said.getvalue())
+            self.assertIn("credit/actions", made.state.log_history[0])
+
+    def test_two_processes(self):
+        """Sums and groups are those of both: each has the advantages that one process with all rows gives it."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, folder]
+            environ = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
+            done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            parts = [np.load(f"{folder}/{rank}.npz") for rank in range(2)]
+        ids, mask, old, entropy, before, after = (
+            np.concatenate([part[name] for part in parts]) for name in ("ids", "mask", "old", "entropy", "before", "after")
+        )
+        w, f, _ = weights_and_factors(ids, mask != 0, old, entropy, np.arange(len(ids)) // 4)
+        want = before[:, None] * w * f * mask.sum() / w.sum()
+        self.assertLess(np.abs(after - want).max(), 1e-5 * np.abs(want).max())
+        self.assertEqual(done.stderr.count("reweight: in TRL"), 1)
+
+
+class Losses(unittest.TestCase):
+    """GRPOTrainer._compute_loss of the advantages that the adapter makes, and its gradient, against the formulas."""
+
+    @classmethod
+    def setUpClass(cls):
+        g = np.random.default_rng(1)
+        B, T = 8, 20
+        mask = np.arange(T) < g.integers(8, T + 1, (B, 1))
+        mask[:, 9:11] = False
+        ids = g.integers(4, len(WORDS), (B, T))
+        ids[:, 2], ids[:, 6], ids[3, 12], ids[3, 15] = 2, 3, 2, 3
+        old = -g.gamma(1.0, 1.0, (B, T))
+        new = old + g.normal(size=(B, T)) * 0.3
+        ref = new + g.normal(size=(B, T)) * 0.2
+        entropy = g.gamma(2.0, 0.5, (B, T))
+        f32 = lambda x: x.astype(np.float32).astype(np.float64)
+        cls.mask, cls.ids = mask, ids
+        cls.old, cls.new, cls.ref, cls.entropy = map(f32, (old, new, ref, entropy))
+        cls.scores = f32(g.normal(size=B))
+        cls.trainer = trainer(beta=0.04, max_completion_length=20)
+        cls.trainer.current_gradient_accumulation_steps = 1
+
+    def trainers(self, **options):
+        """The loss and dL/dlogprobs of TRL."""
+        made, t = self.trainer, lambda x: torch.from_numpy(x.astype(np.float32))
+        made.args.delta = options.pop("delta", None)
+        made.args.use_bias_correction_kl = options.pop("use_bias_correction_kl", False)
+        with contextlib.ExitStack() as stack:
+            for name, value in options.items():
+                stack.enter_context(mock.patch.object(made, name, value))
+            mask = torch.from_numpy(self.mask.astype(np.int64))
+            output = {
+                "prompt_ids": torch.ones(8, 2, dtype=torch.int64), "prompt_mask": torch.ones(8, 2, dtype=torch.int64),
+                "completion_ids": torch.from_numpy(self.ids), "completion_mask": torch.ones_like(mask), "tool_mask": mask,
+                "advantages": t(self.scores), "old_per_token_logps": t(self.old), "ref_per_token_logps": t(self.ref),
+                "num_items_in_batch": mask.sum(),
+            }  # fmt: skip
+            made.model.train()
+            forward = lambda *args, **kw: (t(self.old), t(self.entropy), None)
+            stack.enter_context(mock.patch.object(made, "_get_per_token_logps_and_entropies", forward))
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            output = trl._credited(made, output, CREDIT)
+            leaf = t(self.new).requires_grad_()
+            made._get_per_token_logps_and_entropies = lambda *args, **kw: (leaf, t(self.entropy), None)
+            loss = made._compute_loss(made.model, output)
+            loss.backward()
+        return loss.item(), leaf.grad.double().numpy()
+
+    def formulas(self, loss_type, importance_sampling_level="token", beta=0.04, top_entropy_quantile=1.0,
+                 off_policy_mask_threshold=None, delta=None, use_bias_correction_kl=False, epsilon_low=0.2, epsilon_high=0.2):  # fmt: skip
+        """The same in float64: w l(f A), divided as the paper of each divides it; the penalty is not weighted."""
+        d = lambda x: torch.from_numpy(np.asarray(x, np.float64))
+        w, f, _ = weights_and_factors(self.ids, self.mask, self.old, self.entropy, np.arange(8) // 4)
+        w, mask = d(w), d(self.mask)
+        A = d(self.scores)[:, None] * d(f)
+        x = d(self.new).requires_grad_()
+        ratio = x - d(self.old)
+        per_sequence = (ratio * mask).sum(-1, keepdim=True)
+        if importance_sampling_level == "sequence":
+            ratio = per_sequence / mask.sum(-1, keepdim=True)
+        ratio = ratio.exp()
+        kept = torch.ones_like(mask)
+        if off_policy_mask_threshold is not None:
+            drift = ((d(self.old) - x.detach()) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+            kept = ((A >= 0) | (drift <= off_policy_mask_threshold)).double()
+        if top_entropy_quantile < 1:
+            threshold = np.quantile(self.entropy[self.mask], 1 - top_entropy_quantile)
+            kept = kept * d(self.entropy >= threshold)
+        if loss_type == "cispo":
+            l = -ratio.detach().clamp(max=epsilon_high) * A * x
+        elif loss_type == "sapo":
+            tau = torch.where(A > 0, 1.0, 1.05)
+            l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+        elif loss_type == "vespo":
+            log_w = per_sequence.detach().clamp(np.log(1e-8), 20)
+            k, lam = torch.where(A >= 0, 2.0, 3.0), torch.where(A >= 0, 3.0, 2.0)
+            l = -torch.exp(lam + k * log_w - lam * log_w.exp()) * A * x
+        else:
+            bounded = ratio if delta is None else ratio.clamp(max=delta)
+            l = -torch.min(bounded * A, ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * A)
+        l = l * kept * mask
+        kl = ((d(self.ref) - x).exp() - (d(self.ref) - x) - 1) * mask * (ratio if use_bias_correction_kl else 1)
+        if loss_type in ("grpo", "sapo"):
+            loss = ((w * l).sum(-1) / w.sum(-1)).mean() + beta * (kl.sum(-1) / mask.sum(-1)).mean()
+        elif loss_type == "dr_grpo":
+            loss = ((w * l).sum() + beta * kl.sum()) / (8 * 20)
+        elif loss_type == "luspo":
+            loss = ((w * l).sum() + beta * kl.sum()) / 8
+        else:
+            loss = (w * l).sum() / w.sum() + beta * kl.sum() / mask.sum()
+        loss.backward()
+        return loss.item(), x.grad.numpy()
+
+    def test_against_the_formulas(self):
+        types = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+        cases = [
+            *({"loss_type": t, "importance_sampling_level": i} for t, i in itertools.product(types, ("token", "sequence"))),
+            *({"loss_type": t, "beta": 0.0} for t in types),
+            *({"loss_type": t, "top_entropy_quantile": 0.5} for t in types),
+            *({"loss_type": t, "off_policy_mask_threshold": 0.01} for t in types),
+            *({"loss_type": t, "delta": 1.1} for t in types[:5]),
+            *({"loss_type": t, "use_bias_correction_kl": True} for t in types),
+        ]
+        worst = [0.0, 0.0]
+        for case in cases:
+            with self.subTest(**case):
+                got, gradient = self.trainers(**case)
+                if case["loss_type"] == "cispo":
+                    case = {**case, "epsilon_high": self.trainer.epsilon_high}
+                want, exact = self.formulas(**case)
+                worst[0] = max(worst[0], abs(got - want) / abs(want))
+                worst[1] = max(worst[1], np.abs(gradient - exact).max() / np.abs(exact).max())
+                self.assertLess(abs(got - want), 2e-5 * max(abs(want), 0.1))
+                self.assertLess(np.abs(gradient - exact).max(), 1e-5 * np.abs(exact).max())
+        sys.stderr.write(f"\nTRL, {len(cases)} losses: loss within {worst[0]:.1e}, gradient within {worst[1]:.1e}\n")
+
+    def test_refused(self):
+        """Before the first rollout."""
+        with self.assertRaisesRegex(ValueError, 'loss_type="other" takes one advantage per completion'):
+            trl._check_trainer(mock.Mock(loss_type="other", use_liger_kernel=False), CREDIT)
+        with self.assertRaisesRegex(ValueError, "needs a reference model: set beta above 0"):
+            trainer(functools.partial(GRPOTrainer, credit=Credit(signal="log_ratio")))
+        with self.assertRaisesRegex(ValueError, 'signal is "energy", which TRL does not keep'):
+            trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))
+        with self.assertRaisesRegex(AttributeError, "has no attribute Other"):
+            trl.Other
+
+
+def process(folder):
+    """One of two processes: a step, and what it saw."""
+    made = trainer(folder=folder, max_steps=1)
+    generate = type(made)._generate_and_score_completions
+    original = Original._generate_and_score_completions
+    before = []
+
+    def plain(self, inputs):
+        output = original(self, inputs)
+        before.append(output["advantages"].clone())
+        return output
+
+    def kept(self, inputs):
+        output = generate(self, inputs)
+        with torch.no_grad():
+            ids = torch.cat([output["prompt_ids"], output["completion_ids"]], 1)
+            attention = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
+            logits = self.accelerator.unwrap_model(self.model)(input_ids=ids, attention_mask=attention).logits.double()
+        l = torch.log_softmax(logits[:, output["prompt_ids"].shape[1] - 1 : -1], -1)
+        arrays = {
+            "ids": output["completion_ids"], "mask": output["completion_mask"], "after": output["advantages"],
+            "before": before[0], "old": l.gather(-1, output["completion_ids"][..., None])[..., 0],
+            "entropy": -(l.exp() * l).sum(-1),
+        }  # fmt: skip
+        wide = {n: np.zeros((len(a), 24)) if a.dim() == 2 else a.numpy() for n, a in arrays.items()}
+        for n, a in arrays.items():
+            if a.dim() == 2:
+                wide[n][:, : a.shape[1]] = a.numpy()
+        wide["ids"] = wide["ids"].astype(np.int64)
+        np.savez(f"{folder}/{self.accelerator.process_index}.npz", **wide)
+        return output
+
+    with mock.patch.object(Original, "_generate_and_score_completions", plain), mock.patch.object(
+        type(made), "_generate_and_score_completions", kept
+    ):
+        made.train()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2 and os.path.isdir(sys.argv[1]):
+        process(sys.argv[1])
+    else:
+        unittest.main()
