@@ -1,6 +1,7 @@
 """The multiplier that all adapters share."""
 
 import importlib
+import random
 import sys
 import tempfile
 import unittest
@@ -11,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 import reweight
-from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, surrogate, weighted_loss
+from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, scheme, surrogate, weighted_loss
 from reweight.adapters import AGGREGATIONS, Credit, HookError, find_hook, replace, token_multiplier, when_imported
 from support import needs_torch, torch
 
@@ -151,6 +152,72 @@ class MultiplierTest(Case):
             old_logprobs=[np.zeros(len(ids)) for ids in text],
         )
         self.assertEqual([(row > 0).astype(int).tolist() for row in got], want)
+
+    def test_tags_at_random(self):
+        """Where a tag is split in any way, against a search in the whole text of each response."""
+        choose = random.Random(1)
+        pieces = ["", "<", "<a", "a", ">", "/", "</", "<a>", "</a>", "x", "a><", "aa", "<<", "é", "é<", "≥", "<>", "</a><a>"]
+        actions = 0
+        for i in range(2000):
+            tags = choose.choice([("<a>", "</a>"), ("<<", "<>"), ("aa", "a"), ("<a>", "<a>"), ("é<", "≥")])
+            words = [choose.choice(pieces) for _ in range(12)]
+            n = choose.randrange(1, 40)
+            ids, mask = np.array(choose.choices(range(12), k=n)), np.array([choose.random() < 0.85 for _ in range(n)])
+            want = np.zeros(n, bool)
+            runs = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
+            for begin, end in runs.reshape(-1, 2):
+                text = [words[i] for i in ids[begin:end]]
+                ends = np.cumsum([len(word) for word in text])
+                starts, text = ends - [len(word) for word in text], "".join(text)
+                at = text.find(tags[0])
+                while at >= 0:
+                    at += len(tags[0])
+                    stop = text.find(tags[1], at)
+                    if stop < 0:
+                        break
+                    want[begin:end] |= (starts >= at) & (ends <= stop)
+                    at = text.find(tags[0], stop + len(tags[1]))
+            if not want.any():
+                continue
+            got = token_multiplier(
+                mask,
+                credit=Credit(aem=False, alpha=0, tags=tags),
+                aggregation="token_sum",
+                token_ids=ids,
+                tokenizer=Tokenizer(words),
+                old_logprobs=np.zeros(n),
+                seq_offsets=[0, n],
+            )
+            self.assertEqual((got > 0).tolist(), want.tolist(), (tags, [words[i] for i in ids], mask))
+            actions += want.sum()
+        self.assertGreater(actions, 500)
+
+    def test_log(self):
+        """The scalars, against their definitions in float64."""
+        r, log = self.rollouts, {}
+        credit = Credit(beta=2.0, guard=1.0)
+        m = self.call(credit=credit, aggregation="token_sum", log=log).astype(np.float64)
+        w, f = (x.astype(np.float64) for x in scheme(r, credit))
+        action, reasoning = r.role == 2, r.role == 1
+        per = lambda x: np.array([part.sum() for part in rows(r, x)])
+        first = r.mask & (np.diff(r.span_ids, prepend=-1) != 0)
+        want = {
+            "actions": action.sum(),
+            "no_action": ((per(r.mask) > 0) & (per(action) == 0)).sum() / (per(r.mask) > 0).sum(),
+            "action_share": action.sum() / r.mask.sum(),
+            "action_weight": m[action].sum() / m.sum(),
+            "effective_tokens": w.sum() ** 2 / (w**2).sum(),
+            "surprisal_action": -r.old_logprobs[action].mean(dtype=np.float64),
+            "surprisal_reasoning": -r.old_logprobs[reasoning].mean(dtype=np.float64),
+            "aem_min": f[first].min(),
+            "aem_max": f[first].max(),
+            "aem_std": f[first].std(),
+            "aem_guarded": np.mean([(f[first & (r.group_ids[r.trajectory] == g)] == 1).all() for g in set(r.group_ids)]),
+        }
+        self.assertEqual(set(log), {"credit/" + name for name in want})
+        for name, value in want.items():
+            self.assertNear(log["credit/" + name], value, 1e-6)
+        self.assertTrue(0 < log["credit/aem_guarded"] < 1)
 
     def test_processes(self):
         """Processes that hold a part each get the numbers of the whole."""

@@ -44,6 +44,8 @@ import numpy.typing as npt
 
 import reweight
 
+from . import _tags
+
 __all__ = ["Credit", "HookError", "token_multiplier"]
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
@@ -168,7 +170,7 @@ def token_multiplier(
         credit/surprisal_action, credit/surprisal_reasoning
                                           mean -old_logprobs of them, nats, if given
         credit/aem_min, credit/aem_max, credit/aem_std
-                                          of AEM's factors of response tokens
+                                          of AEM's factors, one of each response
         credit/aem_guarded                share of the scopes with two spans or more that AEM's
                                           guard leaves alone
 
@@ -250,38 +252,37 @@ def _scalars(
     factors: Optional[npt.NDArray[np.float32]],
 ) -> Dict[str, float]:
     """Returns the scalars that token_multiplier logs."""
-    role, lengths = rows["role"], rows["lengths"]
+    role, offsets = rows["role"], np.asarray(batch.seq_offsets)
     action, response = role == reweight.ACTION, role != reweight.MASKED
-    trajectory = np.repeat(np.arange(len(lengths)), lengths)
+    actions, responses = (np.append(0, np.cumsum(kind))[offsets] for kind in (action, response))
     log: Dict[str, float] = {}
     if credit.actfocus:
-        answered = np.bincount(trajectory, response, len(lengths)) > 0
-        acted = np.bincount(trajectory, action, len(lengths)) > 0
+        answered = np.diff(responses) > 0
         credited = np.abs(weights if factors is None else weights * factors)
-        log["actions"] = float(action.sum())
-        log["no_action"] = _share(answered & ~acted, answered)
-        log["action_share"] = _share(action, response)
-        log["action_weight"] = _share(credited * action, credited)
-        log["effective_tokens"] = _share(weights.sum() ** 2, np.square(weights).sum())
+        log["actions"] = actions[-1]
+        log["no_action"] = _share((answered & (np.diff(actions) == 0)).sum(), answered.sum())
+        log["action_share"] = _share(actions[-1], responses[-1])
+        log["action_weight"] = _share(credited[action].sum(), credited.sum())
+        log["effective_tokens"] = _share(weights.sum() ** 2, weights @ weights)
         if "old_logprobs" in rows:
             for name, kind in ("action", action), ("reasoning", response & ~action):
                 if kind.any():
-                    log["surprisal_" + name] = -float(rows["old_logprobs"][kind].mean(dtype=np.float64))
+                    log["surprisal_" + name] = -rows["old_logprobs"][kind].mean(dtype=np.float64)
     if factors is not None and response.any():
-        of_tokens = factors[response].astype(np.float64)
-        log.update(aem_min=of_tokens.min(), aem_max=of_tokens.max(), aem_std=of_tokens.std())
-        scopes = {"group": batch.group_ids, "trajectory": np.arange(len(lengths)), "batch": np.zeros(len(lengths), int)}
-        scope = np.unique(np.asarray(scopes[credit.scope]), return_inverse=True)[1][trajectory][response]
-        _, first = np.unique(np.asarray(batch.span_ids)[response], return_index=True)
-        several = np.bincount(scope[first]) > 1
-        changed = np.bincount(scope, np.abs(of_tokens - 1)) > 0
-        log["aem_guarded"] = _share(several & ~changed, several)
+        first = np.flatnonzero(response & (np.diff(np.asarray(batch.span_ids), prepend=-1) != 0))  # of each response
+        of_spans, trajectory = factors[first].astype(np.float64), np.searchsorted(offsets, first, "right") - 1
+        log.update(aem_min=of_spans.min(), aem_max=of_spans.max(), aem_std=of_spans.std())
+        scope = {"group": batch.group_ids, "trajectory": np.arange(len(offsets)), "batch": np.zeros(len(offsets), int)}
+        members = np.unique(np.asarray(scope[credit.scope])[trajectory], return_inverse=True)[1]
+        several = np.bincount(members) > 1
+        changed = np.bincount(members, of_spans != 1) > 0
+        log["aem_guarded"] = _share((several & ~changed).sum(), several.sum())
     return {"credit/" + name: float(value) for name, value in log.items()}
 
 
 def _share(part: Any, whole: Any) -> float:
-    """Returns sum part / sum whole, 0 where that is 0 / 0."""
-    return float(np.sum(part) / max(float(np.sum(whole)), np.finfo(np.float64).tiny))
+    """Returns part / whole, 0 where that is 0 / 0."""
+    return float(part) / max(float(whole), np.finfo(np.float64).tiny)
 
 
 def _roles(
@@ -300,26 +301,7 @@ def _roles(
         return roles
     if tokenizer is None:
         raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
-    roles = response.astype(np.uint8)
-    texts = {i: tokenizer.decode([i]) for i in np.unique(ids[response]).tolist()}
-    spans = reweight.spans_from_mask(response, offsets)
-    begins = np.flatnonzero(response & (np.diff(spans, prepend=-1) != 0))
-    # A tokenizer joins the ends of a tag with what stands next to it, so that the tags are
-    # searched for in the text of a response and not in its ids.
-    for begin, n in zip(begins.tolist(), np.bincount(spans[response]).tolist()):
-        words = [texts[i] for i in ids[begin : begin + n].tolist()]
-        text = "".join(words)
-        ends = np.cumsum([len(word) for word in words])
-        starts = ends - [len(word) for word in words]
-        at = text.find(opening)
-        while at >= 0:
-            at += len(opening)
-            stop = text.find(closing, at)
-            if stop < 0:
-                break
-            roles[begin : begin + n][(starts >= at) & (ends <= stop)] = reweight.ACTION
-            at = text.find(opening, stop + len(closing))
-    return roles
+    return _tags.roles(response, ids, offsets, (opening, closing), tokenizer)
 
 
 class _Layout:
