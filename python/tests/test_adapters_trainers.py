@@ -39,7 +39,9 @@ def modules(**contents):
             if i > 1:
                 setattr(found[".".join(names[: i - 1])], names[i - 1], module)
         vars(found[".".join(names)]).update(content)
-    return mock.patch.dict(sys.modules, found)
+    packages = {path.split("__")[0] for path in contents}
+    real = {name: None for name in sys.modules if name.split(".")[0] in packages}  # which imports do not find then
+    return mock.patch.dict(sys.modules, {**real, **found})
 
 
 @needs_torch
