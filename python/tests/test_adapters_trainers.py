@@ -15,7 +15,6 @@ import numpy as np
 from adapter_rollouts import Case, padded, prompts, rows
 from reweight.adapters import Credit, HookError
 from support import needs_torch, torch
-from test_adapters import Jagged
 
 ESTIMATED = Credit(entropy="surprisal")
 
@@ -88,7 +87,7 @@ class VerlTest(TrainerCase):
         self.offsets = torch.from_numpy(np.append(0, np.cumsum(lengths)))
 
         def nest(x):
-            return Jagged(torch.cat(self.responses(x) + [torch.zeros(1, dtype=torch.from_numpy(x[:1].copy()).dtype)]), self.offsets)
+            return torch.nested.nested_tensor_from_jagged(torch.cat(self.responses(x) + [torch.zeros(1, dtype=torch.from_numpy(x[:1].copy()).dtype)]), self.offsets)
 
         self.stored = {
             "uid": self.Stack([f"prompt-{g}" for g in r.group_ids] + ["prompt-0"]),
@@ -123,9 +122,6 @@ class VerlTest(TrainerCase):
             verl__trainer__ppo__v1__trainer_base={"PPOTrainer": PPOTrainer},
             transfer_queue={"kv_batch_get": kv_batch_get, "kv_batch_put": kv_batch_put},
         )
-        nested = mock.patch.object(torch.nested, "nested_tensor_from_jagged", Jagged, create=True)
-        nested.start()
-        self.addCleanup(nested.stop)
 
     def step(self):
         metrics = {}
@@ -173,7 +169,7 @@ class OpenRLHFTest(TrainerCase):
     second token; the order is not that of the prompts."""
 
     def setUp(self):
-        r, test = self.rollouts, self
+        r = self.rollouts
         self.order = np.random.default_rng(5).permutation(len(r.rewards))
 
         def experience(index):
