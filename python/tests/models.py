@@ -163,6 +163,20 @@ def scaled(model, stats):
     (-0.01 * entropy.mean()).backward()
 
 
+def mapped(model, stats):
+    """torch.vmap over the sequences; float64 is not mapped."""
+    plain(model, torch.vmap(stats) if stats is token_stats else stats)
+
+
+def with_inference_ids(model, stats):
+    """The ids are tensors of inference mode, as those of a sampler are."""
+    ids, advantages = prompts()
+    with torch.inference_mode():
+        sampled = ids.clone()
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+    objective(*stats(logits, sampled[:, 1:] if stats is token_stats else ids[:, 1:]), advantages).backward()
+
+
 labelled = functools.partial(plain, labels=True)
 head = lambda model, stats: head_loss(model, stats).backward()  # noqa: E731
 in_autocast = functools.partial(under, autocast)
@@ -176,6 +190,8 @@ SITUATIONS = {
     "softcap": (labelled, labelled, gemma2),
     "two backward passes": (scaled, plain, llama),
     "linear_token_stats": (head, head, llama),
+    "vmap": (mapped, plain, llama),
+    "ids of inference mode": (with_inference_ids, plain, llama),
     "autocast": (in_autocast, in_autocast, llama),
     "torch.compile(model)": (compiled, plain, llama),
     "torch.compile(model), labels=": (functools.partial(compiled, labels=True), labelled, llama),

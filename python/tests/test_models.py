@@ -15,6 +15,7 @@ except ImportError as e:
     raise unittest.SkipTest(f"{e.name} is not installed")
 
 import models
+from reweight.torch import token_stats
 from support import environment
 
 EXACT, ROUNDED = 5e-6, 2e-2  # relative difference of all gradients, in float32 and in bfloat16
@@ -30,6 +31,29 @@ class Models(unittest.TestCase):
                 self.assertLess(eager, EXACT)
                 # In bfloat16 nobody is nearer; ours is not further from float64 than PyTorch's own way.
                 self.assertLess(exact, 1.1 * theirs if name in ("autocast", "accelerate, bf16") else EXACT)
+
+
+class Exported(unittest.TestCase):
+    @unittest.skipIf(torch.__version__.startswith("2.6."), "PyTorch 2.6 does not export the masks of transformers")
+    def test_export(self):
+        """A model with token_stats in it is one graph, for sequences of any number, and computes what eager code does."""
+
+        class Scored(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = models.llama()
+
+            def forward(self, ids):
+                return token_stats(self.model(input_ids=ids, use_cache=False).logits[:, :-1], ids[:, 1:])
+
+        scored, (ids, _) = Scored(), models.prompts()
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's, about transformers
+            program = torch.export.export(scored, (ids,), dynamic_shapes={"ids": {0: torch.export.Dim("n", min=2)}})
+            self.assertIn("torch.ops.reweight.token_stats.default", program.graph_module.code)
+            other, _ = models.prompts(seed=2, n=5)
+            for got, want in zip(program.module()(other), scored(other)):
+                self.assertLess((got - want).abs().max(), 1e-5)
 
 
 class Parallel(unittest.TestCase):
