@@ -282,7 +282,7 @@ def _scalars(
 
 def _share(part: Any, whole: Any) -> float:
     """Returns part / whole, 0 where that is 0 / 0."""
-    return float(part) / max(float(whole), np.finfo(np.float64).tiny)
+    return float(part) / max(float(whole), float(np.finfo(np.float64).tiny))
 
 
 def _roles(
