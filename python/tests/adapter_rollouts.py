@@ -120,13 +120,13 @@ class Case(TestCase):
     def multiplier(self, credit, aggregation="token_mean", **more):
         """Returns the multiplier of each token, made of the library's weights and factors."""
         r = self.rollouts
-        w, f = (x.astype(np.float64) for x in scheme(r, credit, **more))
+        w, f = scheme(r, credit, **more)
+        m = w * f
         if aggregation == "token_mean":
-            return (w * f * r.mask.sum() / w.sum()).astype(np.float32)
-        if aggregation == "seq_mean_token_mean":
-            scale = np.bincount(r.trajectory, r.mask) / np.bincount(r.trajectory, w)
-            return (w * f * scale[r.trajectory]).astype(np.float32)
-        return (w * f).astype(np.float32)
+            m *= np.float32(r.mask.sum() / w.sum(dtype=np.float64))
+        elif aggregation == "seq_mean_token_mean":
+            m *= (np.bincount(r.trajectory, r.mask) / np.bincount(r.trajectory, w)).astype(np.float32)[r.trajectory]
+        return m
 
     def assertBits(self, got, want, what=""):
         super().assertBits(np.asarray(got, np.float32), np.asarray(want, np.float32), what)

@@ -1,10 +1,14 @@
 """The multiplier that all adapters share."""
 
+import contextlib
 import importlib
+import importlib.util
+import io
 import random
 import sys
 import tempfile
 import unittest
+import warnings
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -13,7 +17,7 @@ import numpy as np
 
 import reweight
 from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, scheme, surrogate, weighted_loss
-from reweight.adapters import AGGREGATIONS, Credit, HookError, find_hook, replace, token_multiplier, when_imported
+from reweight.adapters import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_multiplier, when_imported
 from support import needs_torch, torch
 
 CREDITS = {
@@ -137,6 +141,26 @@ class MultiplierTest(Case):
         )
         self.assertEqual([(row > 0).astype(int).tolist() for row in got], want)
 
+    @unittest.skipIf(importlib.util.find_spec("tokenizers") is None, "tokenizers is not installed")
+    def test_tags_with_spaces(self):
+        """Some tokenizers leave the space out that a text begins with: an id says something else alone than after others."""
+        from tokenizers import Tokenizer, decoders, models
+
+        words = ["\u2581<final", "\u2581answer>", "\u2581go", "\u2581up", "</final", "\u2581answer", ">", "<final", "answer>"]
+        tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[2]))
+        tokenizer.decoder = decoders.Metaspace()
+        self.assertEqual(tokenizer.decode([1]), "answer>")
+        ids = np.array([2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 1])
+        got = token_multiplier(
+            np.ones((1, len(ids))),
+            credit=Credit(aem=False, alpha=0, tags=("<final answer>", "</final answer>")),
+            aggregation="token_sum",
+            token_ids=ids[None],
+            tokenizer=tokenizer,
+            old_logprobs=np.zeros((1, len(ids))),
+        )
+        self.assertEqual((got > 0)[0].astype(int).tolist(), [0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+
     def test_tags_at_random(self):
         """Where a tag is split in any way, against a search in the whole text of each response."""
         choose = random.Random(1)
@@ -196,12 +220,88 @@ class MultiplierTest(Case):
             "aem_min": f[first].min(),
             "aem_max": f[first].max(),
             "aem_std": f[first].std(),
+            "not_finite": 0,
             "aem_guarded": np.mean([(f[first & (r.group_ids[r.trajectory] == g)] == 1).all() for g in set(r.group_ids)]),
         }
         self.assertEqual(set(log), {"credit/" + name for name in want})
         for name, value in want.items():
             self.assertNear(log["credit/" + name], value, 1e-6)
         self.assertTrue(0 < log["credit/aem_guarded"] < 1)
+
+    def test_rejected(self):
+        """Tokens that were sampled and then rejected have no part in the loss, but stay in their action and response."""
+        r = self.rollouts
+        g = np.random.default_rng(3)
+        kept = r.mask & (g.random(len(r.mask)) < 0.8)
+        kept[np.flatnonzero(r.role == 2)[::3]] = False
+        kept[np.flatnonzero(np.diff(r.span_ids, prepend=-1) > 0)] = True  # a token of each response
+        for name, credit in CREDITS.items():
+            for aggregation in ("token_mean", "seq_mean_token_mean"):
+                with self.subTest(credit=name, aggregation=aggregation):
+                    m = self.call(mask=kept, sampled=r.mask, credit=credit, aggregation=aggregation)
+                    role, everything = r.role, r.mask
+                    r.role, r.mask = r.role * kept, kept
+                    want = self.multiplier(credit, aggregation)
+                    r.role, r.mask = role, everything
+                    self.assertBits(m[kept], want[kept])
+                    self.assertFalse(m[~kept].any())
+        # A response of which nothing is left is none.
+        kept = r.mask & (r.span_ids != 3)
+        self.assertBits(self.call(mask=kept, sampled=r.mask), self.call(mask=kept))
+        with self.assertRaisesRegex(reweight.InputError, "sampled is 0 at a token of mask"):
+            self.call(sampled=kept)
+
+    def test_not_finite(self):
+        """Where an engine has no log-probability: weight 1, and no part in means; the log counts, or it is an error."""
+        r, log = self.rollouts, {}
+        action, reasoning = np.flatnonzero(r.role == 2), np.flatnonzero(r.role == 1)
+        old, entropy = r.old_logprobs.copy(), r.entropy.copy()
+        old[action[[1, 5, 9]]] = np.nan, -np.inf, np.inf
+        old[reasoning[4]] = np.nan  # ActFocus does not read it
+        entropy[reasoning[[2, 7]]], entropy[action[1]] = np.nan, -np.inf
+        m = self.call(old_logprobs=old, entropy=entropy, aggregation="token_sum", log=log)
+        self.assertEqual(log["credit/not_finite"], 5)
+        self.assertTrue(np.isfinite(list(log.values())).all())
+        role = r.role.copy()
+        role[action[[1, 5, 9]]] = 1
+        w = reweight.actfocus(reweight.Batch(role, r.seq_offsets, old_logprobs=old), signal="surprisal").weights
+        w[action[[1, 5, 9]]] = 1
+        role = r.role.copy()
+        role[~np.isfinite(entropy)] = 0
+        batch = reweight.Batch(role, r.seq_offsets, r.group_ids, span_ids=r.span_ids, entropy=np.nan_to_num(entropy))
+        f = reweight.aem(batch)
+        for t in reasoning[[2, 7]], action[[1]]:
+            for i in t:
+                f[i] = f[(r.span_ids == r.span_ids[i]) & (role > 0)][0]
+        self.assertBits(m, w * f)
+        for change, message in (
+            ({"old_logprobs": old}, r"old_logprobs\[\d+\] is NaN at an action token"),
+            ({"entropy": entropy}, r"entropy\[\d+\] is NaN in span"),
+        ):
+            with self.assertRaisesRegex(reweight.InputError, message):
+                self.call(credit=Credit(not_finite="error"), **change)
+        with self.assertRaisesRegex(reweight.InputError, 'not_finite is "drop", want one of'):
+            Credit(not_finite="drop")
+
+    def test_report(self):
+        """One line at the first batch, one at the first values that are not finite, and one at the end if there was no batch."""
+        said, log = io.StringIO(), {}
+        self.call(log=log)
+        with contextlib.redirect_stderr(said), mock.patch("atexit.register") as register:
+            other = Report(Credit(), "Acme 7.0")  # of another process
+            other.batch("mean", log, first_process=False)
+            register.call_args[0][0]()
+            report = Report(Credit(), "Acme 7.0")
+            register.call_args[0][0]()
+            report.batch("mean", log)
+            for count in (0, 3, 4):
+                report.batch("mean", {**log, "credit/not_finite": count})
+            register.call_args[0][0]()
+        lines = said.getvalue().splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        self.assertEqual(lines[0], "reweight: in Acme 7.0, the credit was never called: no batch of this process has it")
+        self.assertRegex(lines[1], r"^reweight: in Acme 7.0, mean: ActFocus by surprisal \(\d+ action tokens, .* AEM by entropy per")
+        self.assertRegex(lines[2], "^reweight: in Acme 7.0, 3 tokens of a batch have no finite log-probability or entropy")
 
     def test_processes(self):
         """Processes that hold a part each get the numbers of the whole."""
@@ -287,8 +387,8 @@ class HookTest(unittest.TestCase):
         inner.Trainer = type("Trainer", (), functions)
         return mock.patch.dict(sys.modules, {"acme": package, "acme.inner": inner})
 
-    def find(self, path="acme.inner:Trainer.step", parameters=("batch",)):
-        return find_hook("Acme", path, parameters, "Acme 7.0")
+    def find(self, path="acme.inner:Trainer.step", parameters=("batch",), written_for="Acme 7.0"):
+        return find_hook("Acme", path, parameters, written_for)
 
     def expect(self, message, **call):
         with self.assertRaises(HookError) as caught:
@@ -297,7 +397,10 @@ class HookTest(unittest.TestCase):
 
     def test_found(self):
         with self.modules(step=lambda self, batch: batch):
-            owner, name = self.find()
+            with self.assertWarnsRegex(UserWarning, "acme was tested with Acme 7.0, not with Acme 7.1"):
+                self.find()
+            with warnings.catch_warnings(action="error"):
+                owner, name = self.find(written_for="Acme 7.1")
             self.assertEqual((owner, name), (sys.modules["acme.inner"].Trainer, "step"))
 
     def test_gone(self):

@@ -28,8 +28,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig
 from trl import GRPOTrainer as Original
+from trl import RLOOTrainer
 
-from reweight.adapters import Credit, trl
+from reweight.adapters import Credit, HookError, trl
 from reweight.adapters.trl import CreditMixin, GRPOTrainer
 
 WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "Left", "Right", "Up", "Down", *(f"w{i}" for i in range(16))]
@@ -193,7 +194,7 @@ class Runs(unittest.TestCase):
             tags = events.Tags()["scalars"]
         names = {
             "actions", "no_action", "action_share", "action_weight", "effective_tokens", "surprisal_action",
-            "surprisal_reasoning", "aem_min", "aem_max", "aem_std", "aem_guarded",
+            "surprisal_reasoning", "aem_min", "aem_max", "aem_std", "aem_guarded", "not_finite",
         }  # fmt: skip
         for entry in log:
             self.assertEqual({name for name in entry if name.startswith("credit/")}, {"credit/" + n for n in names})
@@ -301,7 +302,7 @@ class Losses(unittest.TestCase):
             forward = lambda *args, **kw: (t(self.old), t(self.entropy), None)
             stack.enter_context(mock.patch.object(made, "_get_per_token_logps_and_entropies", forward))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            output = trl._credited(made, output, CREDIT)
+            output = trl._credited(made, output, CREDIT, made.report)
             leaf = t(self.new).requires_grad_()
             made._get_per_token_logps_and_entropies = lambda *args, **kw: (leaf, t(self.entropy), None)
             loss = made._compute_loss(made.model, output)
@@ -386,6 +387,30 @@ class Losses(unittest.TestCase):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))
         with self.assertRaisesRegex(AttributeError, "has no attribute Other"):
             trl.Other
+        with self.assertRaisesRegex(HookError, "^Mine has one ratio and one advantage per completion"):
+            type("Mine", (CreditMixin, RLOOTrainer), {})()
+        with contextlib.ExitStack() as stack:
+            for kind, name in ((Original, "__init__"), (Original, "_generate_and_score_completions"), (RLOOTrainer, "__init__")):
+                stack.enter_context(mock.patch.object(kind, name, getattr(kind, name)))
+            with mock.patch("atexit.register"):
+                trl.install(CREDIT)
+            with self.assertRaisesRegex(HookError, "^RLOOTrainer has one ratio and one advantage per completion"):
+                RLOOTrainer(model=saved().name)
+
+    def test_own_loss(self):
+        """A loss of TRL's that is not GRPOTrainer's is refused; one of the user's is a warning."""
+
+        class Mine(GRPOTrainer):
+            def _compute_loss(self, model, inputs):
+                return super()._compute_loss(model, inputs)
+
+        made = Mine.__new__(Mine)
+        made.loss_type, made.beta = "dapo", 0.1
+        with self.assertWarnsRegex(UserWarning, r"Mine._compute_loss is not TRL's: the credit is right if"):
+            trl._check_trainer(made, CREDIT)
+        Mine._compute_loss.__module__ = "trl.experimental.gmpo"
+        with self.assertRaisesRegex(HookError, "Mine has a loss of its own"):
+            trl._check_trainer(made, CREDIT)
 
 
 def process(folder):

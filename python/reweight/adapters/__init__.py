@@ -27,6 +27,7 @@ the entropy, is not part of l, and stays as the trainer has it.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import importlib.abc
@@ -73,6 +74,11 @@ class Credit:
     entropy: "exact", the entropy of the old policy at each token; "surprisal", in its
         place -old_logprobs, whose expectation it is: for trainers that keep no entropy.
         The mean over a response of n tokens then has an error of order 1/sqrt(n).
+    not_finite: what a log-probability or entropy is that is read and is NaN, infinite or above
+        1e30, as engines give at tokens that they could not score. "ignore": an action token
+        without a signal has the weight 1 and no part in the signal's mean and deviation, a
+        token without an entropy no part in that of its response, and the log counts them.
+        "error": an InputError.
     """
 
     actfocus: bool = True
@@ -87,6 +93,7 @@ class Credit:
     guard: float = 0.1
     scope: str = "group"
     entropy: str = "exact"
+    not_finite: str = "ignore"
 
     def check(self, trainer: str, *, entropy: bool) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first
@@ -119,6 +126,8 @@ class Credit:
     def __post_init__(self) -> None:
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
+        if self.not_finite not in ("ignore", "error"):
+            raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
         if self.tags is not None and (len(self.tags) != 2 or not all(self.tags)):
             raise reweight.InputError("tags", f"is {self.tags!r}, want what opens and what closes an action")
 
@@ -126,6 +135,7 @@ class Credit:
 def token_multiplier(
     mask: Any,
     *,
+    sampled: Any = None,
     credit: Credit = Credit(),
     aggregation: str = "token_mean",
     token_ids: Any = None,
@@ -148,7 +158,9 @@ def token_multiplier(
         a sequence of B arrays [T_b], a trajectory each;
         a nested tensor of PyTorch with the layout torch.jagged, a trajectory per row;
         [T], packed, with seq_offsets [B+1], where each trajectory begins, and T.
-        A response is a run of tokens of the mask within a trajectory.
+    sampled: not 0 at the tokens that the policy sampled, which mask is a part of if tokens were
+        rejected afterwards; None: those of mask. A response is a run of sampled tokens within
+        a trajectory, and tags are looked for in it. Rejected tokens have no part in sums and means.
     credit: what is computed.
     aggregation: how the trainer makes one number of its tokens' losses, as above.
     token_ids: of the layout of mask, aligned with it; for actions, unless tags is None.
@@ -173,111 +185,180 @@ def token_multiplier(
                                           of AEM's factors, one of each response
         credit/aem_guarded                share of the scopes with two spans or more that AEM's
                                           guard leaves alone
+        credit/not_finite                 tokens whose signal or entropy is not finite
 
     Warns if ActFocus finds no action, because the tags may be others than the policy's.
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
-    mask, and if a value that is read is not finite.
+    mask, and, with credit.not_finite "error", if a value that is read is not finite.
     """
     if aggregation not in AGGREGATIONS:
         raise reweight.InputError("aggregation", f'is "{aggregation}", want one of [{" ".join(AGGREGATIONS)}]')
     layout = _Layout(mask, seq_offsets)
-    response = layout.pack("mask", mask) != 0
-    rows: Dict[str, Any] = {"lengths": layout.lengths}
+    kept = layout.pack("mask", mask) != 0
+    response = kept if sampled is None else layout.pack("sampled", sampled) != 0
+    if sampled is not None and (kept & ~response).any():
+        raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
+    rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
     per_token = {"old_logprobs": old_logprobs, "ref_logprobs": ref_logprobs, "ref_energy": ref_energy}
     for name, x in {**per_token, "ref_entropy": ref_entropy, "entropy": entropy}.items():
         if x is not None:
-            rows[name] = layout.pack(name, x).astype(np.float32)
-    rows["role"] = response.astype(np.uint8)
-    if credit.actfocus and credit.tags is None:
-        rows["role"][response] = reweight.ACTION
-    elif credit.actfocus and credit.tags is not None:
-        if token_ids is None:
-            raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
-        ids = layout.pack("token_ids", token_ids).astype(np.int64)
+            rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
+    if not credit.actfocus:
+        rows["role"] = response.view(np.uint8)
+    elif credit.tags is None:
+        rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
+    elif token_ids is None:
+        raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
+    else:
+        ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
         rows["role"] = _roles(response, ids, layout.offsets, credit.tags, credit.tokenizer or tokenizer)
     if group_ids is not None:
         if len(group_ids) != len(layout.lengths):
             problem = f"has {len(group_ids)} elements, want {len(layout.lengths)}, one per trajectory"
             raise reweight.InputError("group_ids", problem)
         rows["group_ids"] = _numpy(group_ids)
-    parts, rank = gather(rows) if gather is not None else ([rows], 0)
+    if gather is None:
+        return layout.unpack(_multiplier(rows, credit, aggregation, log))
+    parts, rank = gather(rows)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
-    m = _multiplier(joined, credit, aggregation, log)
     first = sum(len(part["role"]) for part in parts[:rank])
-    return layout.unpack(m[first : first + len(response)])
+    return layout.unpack(_multiplier(joined, credit, aggregation, log)[first : first + len(kept)])
+
+
+_LARGEST = 1e30  # of an entropy that AEM takes
+_SIGNALS = {
+    "surprisal": ("old_logprobs",),
+    "log_ratio": ("old_logprobs", "ref_logprobs"),
+    "energy": ("ref_energy",),
+    "ref_entropy": ("ref_entropy",),
+}
 
 
 def _multiplier(
     rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: str, log: Optional[Dict[str, float]]
 ) -> npt.NDArray[np.float32]:
     """Returns m for the tokens of all processes."""
-    lengths, response = rows["lengths"], rows["role"] != reweight.MASKED
-    batch = reweight.Batch(role=rows["role"], seq_offsets=np.append(0, np.cumsum(lengths)))
+    lengths, kept = rows["lengths"], rows["kept"]
+    offsets = np.append(0, np.cumsum(lengths))
+    role = rows["role"] * kept
+    batch = reweight.Batch(role, seq_offsets=offsets)
     for name in ("old_logprobs", "ref_logprobs", "ref_energy", "ref_entropy", "entropy"):
         setattr(batch, name, rows.get(name))
-    weights = response.astype(np.float64)
+    action = role == reweight.ACTION
+    ignored = np.zeros(len(kept), bool)
+    weights = kept.astype(np.float32)
+    scalars: Dict[str, float] = {}
     if credit.actfocus:
+        if credit.not_finite == "ignore":
+            for name in _SIGNALS.get(credit.signal, ()):
+                if name in rows:
+                    ignored |= action & ~_finite(rows[name])
+            batch.role = np.where(ignored, np.uint8(reweight.REASONING), role) if ignored.any() else role
         focus = reweight.actfocus(batch, alpha=credit.alpha, beta=credit.beta, eps=credit.eps, signal=credit.signal)
-        weights = focus.weights.astype(np.float64)
-        if focus.actions == 0 and response.any():
+        weights = focus.weights
+        weights[ignored] = 1
+        if kept.any() and not action.any():
             warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
-    m: npt.NDArray[Any] = weights.copy()
-    factors = None
+    m = weights
     if credit.aem:
-        batch.span_ids = reweight.spans_from_mask(response, batch.seq_offsets)
-        if credit.entropy == "surprisal" and batch.old_logprobs is not None:
-            batch.entropy = -rows["old_logprobs"]
-        if "group_ids" in rows:
-            batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
-        factors = reweight.aem(batch, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
-        m *= factors
+        factors = _factors(batch, rows, credit, ignored, scalars)
+        m = weights * factors
+    total = weights.sum(dtype=np.float64)
     if log is not None:
-        log.update(_scalars(rows, batch, credit, weights, factors))
+        if credit.actfocus:
+            scalars.update(_focused(rows, action, kept, offsets, m))
+            scalars["effective_tokens"] = _share(total**2, np.einsum("i,i->", weights, weights, dtype=np.float64))
+        scalars["not_finite"] = ignored.sum()
+        log.update({"credit/" + name: float(value) for name, value in scalars.items()})
     smallest = np.finfo(np.float32).tiny  # all m are 0 where all weights are
     if aggregation == "token_mean":
-        m *= response.sum() / max(weights.sum(), smallest)
+        m *= np.float32(kept.sum() / max(total, smallest))
     elif aggregation == "seq_mean_token_mean":
-        trajectory = np.repeat(np.arange(len(lengths)), lengths)
-        sums = np.bincount(trajectory, weights, len(lengths))
-        counts = np.bincount(trajectory, response, len(lengths))
-        m *= (counts / np.maximum(sums, smallest))[trajectory]
-    return np.asarray(m, np.float32)
+        scale = _per_trajectory(kept, offsets, np.float64) / np.maximum(_per_trajectory(weights, offsets, np.float64), smallest)
+        m *= np.repeat(scale.astype(np.float32), lengths)
+    return m
 
 
-def _scalars(
-    rows: Dict[str, npt.NDArray[Any]],
+def _finite(x: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Returns where a value is one that the schemes take."""
+    finite: npt.NDArray[np.bool_] = x <= _LARGEST
+    finite &= x >= -_LARGEST
+    return finite
+
+
+def _per_trajectory(x: npt.NDArray[Any], offsets: npt.NDArray[np.int64], dtype: Any) -> npt.NDArray[Any]:
+    """Returns the sum of each trajectory."""
+    sums = np.zeros(len(offsets) - 1, dtype)
+    nonempty = offsets[:-1] < offsets[1:]
+    if len(x):
+        sums[nonempty] = np.add.reduceat(x, offsets[:-1][nonempty], dtype=dtype)
+    return sums
+
+
+def _factors(
     batch: reweight.Batch,
+    rows: Dict[str, npt.NDArray[Any]],
     credit: Credit,
-    weights: npt.NDArray[np.float64],
-    factors: Optional[npt.NDArray[np.float32]],
-) -> Dict[str, float]:
-    """Returns the scalars that token_multiplier logs."""
-    role, offsets = rows["role"], np.asarray(batch.seq_offsets)
-    action, response = role == reweight.ACTION, role != reweight.MASKED
-    actions, responses = (np.append(0, np.cumsum(kind))[offsets] for kind in (action, response))
-    log: Dict[str, float] = {}
-    if credit.actfocus:
-        answered = np.diff(responses) > 0
-        credited = np.abs(weights if factors is None else weights * factors)
-        log["actions"] = actions[-1]
-        log["no_action"] = _share((answered & (np.diff(actions) == 0)).sum(), answered.sum())
-        log["action_share"] = _share(actions[-1], responses[-1])
-        log["action_weight"] = _share(credited[action].sum(), credited.sum())
-        log["effective_tokens"] = _share(weights.sum() ** 2, weights @ weights)
-        if "old_logprobs" in rows:
-            for name, kind in ("action", action), ("reasoning", response & ~action):
-                if kind.any():
-                    log["surprisal_" + name] = -rows["old_logprobs"][kind].mean(dtype=np.float64)
-    if factors is not None and response.any():
-        first = np.flatnonzero(response & (np.diff(np.asarray(batch.span_ids), prepend=-1) != 0))  # of each response
-        of_spans, trajectory = factors[first].astype(np.float64), np.searchsorted(offsets, first, "right") - 1
-        log.update(aem_min=of_spans.min(), aem_max=of_spans.max(), aem_std=of_spans.std())
+    ignored: npt.NDArray[np.bool_],
+    scalars: Dict[str, float],
+) -> npt.NDArray[np.float32]:
+    """Returns AEM's factor of each token, and adds to scalars what they are, and to ignored what has no part in them."""
+    sampled, offsets = rows["role"] != reweight.MASKED, np.asarray(batch.seq_offsets)
+    if credit.entropy == "surprisal" and "old_logprobs" in rows:
+        batch.entropy = -rows["old_logprobs"]
+    if "group_ids" in rows:
+        batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
+    spans = batch.span_ids = reweight.spans_from_mask(sampled, offsets)
+    counted = rows["kept"]
+    if credit.not_finite == "ignore" and batch.entropy is not None:
+        counted = counted & _finite(np.asarray(batch.entropy))
+        ignored |= rows["kept"] & ~counted
+    begins = np.flatnonzero(sampled & (np.diff(spans, prepend=np.int32(-1)) != 0))
+    alive = np.ones(len(begins), bool)  # spans that have a token to count
+    whole = np.array_equal(counted, sampled)
+    if not whole:
+        alive[:] = False
+        alive[spans[counted]] = True
+        batch.role = np.asarray(batch.role) * counted
+        batch.span_ids = np.where(counted, (np.cumsum(alive, dtype=np.int32) - np.int32(1))[spans], np.int32(-1))
+    factors: npt.NDArray[np.float32]
+    factors = reweight.aem(batch, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
+    if not whole:  # a token that was not counted has the factor of its response
+        of_span = np.ones(len(begins), np.float32)
+        of_span[spans[counted]] = factors[counted]
+        factors = np.where(sampled, of_span[spans], np.float32(1))
+    begins = begins[alive]
+    if len(begins):
+        of_span, trajectory = factors[begins].astype(np.float64), np.searchsorted(offsets, begins, "right") - 1
+        scalars.update(aem_min=of_span.min(), aem_max=of_span.max(), aem_std=of_span.std())
         scope = {"group": batch.group_ids, "trajectory": np.arange(len(offsets)), "batch": np.zeros(len(offsets), int)}
         members = np.unique(np.asarray(scope[credit.scope])[trajectory], return_inverse=True)[1]
         several = np.bincount(members) > 1
-        changed = np.bincount(members, of_spans != 1) > 0
-        log["aem_guarded"] = _share((several & ~changed).sum(), several.sum())
-    return {"credit/" + name: float(value) for name, value in log.items()}
+        changed = np.bincount(members, of_span != 1) > 0
+        scalars["aem_guarded"] = _share((several & ~changed).sum(), several.sum())
+    return factors
+
+
+def _focused(
+    rows: Dict[str, npt.NDArray[Any]],
+    action: npt.NDArray[np.bool_],
+    kept: npt.NDArray[np.bool_],
+    offsets: npt.NDArray[np.int64],
+    credited: npt.NDArray[np.float32],
+) -> Dict[str, float]:
+    """Returns the scalars of actions; credited is w f of each token."""
+    actions, tokens = (_per_trajectory(kind, offsets, np.int64) for kind in (action, kept))
+    log = {"actions": actions.sum()}
+    log["no_action"] = _share(((tokens > 0) & (actions == 0)).sum(), (tokens > 0).sum())
+    log["action_share"] = _share(actions.sum(), tokens.sum())
+    log["action_weight"] = _share(credited[action].sum(dtype=np.float64), credited.sum(dtype=np.float64))
+    if "old_logprobs" in rows:
+        for name, kind in ("action", action), ("reasoning", kept & ~action):
+            surprisal = -rows["old_logprobs"][kind]
+            surprisal = surprisal[_finite(surprisal)]
+            if len(surprisal):
+                log["surprisal_" + name] = surprisal.mean(dtype=np.float64)
+    return log
 
 
 def _share(part: Any, whole: Any) -> float:
@@ -365,16 +446,43 @@ def _like(x: Any, values: npt.NDArray[np.float32]) -> Any:
     return sys.modules["torch"].from_numpy(values).to(x.device) if hasattr(x, "detach") else values
 
 
-def announce(credit: Credit, trainer: str, aggregation: str, log: Dict[str, float]) -> None:
-    """Says once, at the first batch, that the credit works, and what it found there."""
-    schemes = []
-    if credit.actfocus:
-        actions = f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"
-        schemes.append(f"ActFocus by {credit.signal} ({actions}, {log['credit/action_weight']:.1%} of the weight)")
-    if credit.aem:
-        factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
-        schemes.append(f"AEM by {'entropy' if credit.wants_entropy else 'surprisal'} per {credit.scope} ({factors})")
-    print(f"reweight: in {trainer}, {aggregation}: {' and '.join(schemes) or 'nothing'}", file=sys.stderr, flush=True)
+class Report:
+    """What an adapter says on the standard error of the trainer's process: that it works, at the first batch, or when the
+    process ends that there was none.
+
+    trainer: its name and version.
+    """
+
+    def __init__(self, credit: Credit, trainer: str) -> None:
+        self.credit, self.trainer, self.batches, self.ignored = credit, trainer, 0, False
+        atexit.register(self._at_exit)
+
+    def batch(self, aggregation: str, log: Dict[str, float], first_process: bool = True) -> None:
+        """Takes the scalars of a batch. Of several processes the first one speaks."""
+        credit, schemes = self.credit, []
+        self.batches += 1
+        if not first_process:
+            return
+        if log["credit/not_finite"] and not self.ignored:
+            self.ignored = True
+            self._say(f"{log['credit/not_finite']:.0f} tokens of a batch have no finite log-probability or entropy, and no part "
+                      "in the statistics; credit/not_finite counts them")  # fmt: skip
+        if self.batches > 1:
+            return
+        if credit.actfocus:
+            actions = f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"
+            schemes.append(f"ActFocus by {credit.signal} ({actions}, {log['credit/action_weight']:.1%} of the weight)")
+        if credit.aem:
+            factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
+            schemes.append(f"AEM by {'entropy' if credit.wants_entropy else 'surprisal'} per {credit.scope} ({factors})")
+        self._say(f"{aggregation}: {' and '.join(schemes) or 'nothing'}")
+
+    def _at_exit(self) -> None:
+        if self.batches == 0:
+            self._say("the credit was never called: no batch of this process has it")
+
+    def _say(self, what: str) -> None:
+        print(f"reweight: in {self.trainer}, {what}", file=sys.stderr, flush=True)
 
 
 class HookError(RuntimeError):
@@ -385,7 +493,8 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     """Returns the object that holds a hook, and the hook's name, for the path
     "module:function" or "module:Class.method".
 
-    Raises HookError if the hook is gone or lacks one of the parameters.
+    Raises HookError if the hook is gone or lacks one of the parameters, and warns if another version than that of
+    written_for is installed.
     """
     module, _, names = path.partition(":")
     package = module.partition(".")[0]
@@ -407,6 +516,9 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     missing = [p for p in parameters if p not in found.parameters]
     if missing:
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
+    version = version_of(package)
+    if version not in (written_for.split()[-1], _UNKNOWN):
+        warnings.warn(f"reweight.adapters.{package} was tested with {written_for}, not with {trainer} {version}")
     return owner, name
 
 
@@ -449,12 +561,15 @@ class _WhenImported(importlib.abc.MetaPathFinder):
         return spec
 
 
+_UNKNOWN = "of unknown version"
+
+
 def version_of(package: str) -> str:
     """Returns the version of an installed package, or "of unknown version"."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return str(getattr(sys.modules.get(package), "__version__", "of unknown version"))
+        return str(getattr(sys.modules.get(package), "__version__", _UNKNOWN))
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,7 +33,8 @@ class _Vocabulary:
         new = np.zeros(size, bool)
         new[ids] = True
         for i in np.flatnonzero(new & (self.known[:size] == 0)).tolist():
-            text = self.texts[i] = tokenizer.decode([i])
+            twice = tokenizer.decode([i, i])  # a tokenizer may leave the space out that a text begins with
+            text = self.texts[i] = twice[len(twice) // 2 :]
             self.known[i] = _SEEN
             for tag in self.tags:
                 if tag in text:
@@ -43,19 +44,20 @@ class _Vocabulary:
                 if any(tag.startswith(text, k) or text.startswith(tag[k:]) for k in range(1, len(tag))):
                     self.known[i] |= _GOES_ON
 
-    def at(self, ids: npt.NDArray[np.int64], place: int, stop: int) -> Iterator[Tuple[int, int, Tuple[int, int]]]:
-        """The tags that begin in the id at a place and end before the place stop: number, character, and end."""
-        first = self.texts[int(ids[place])]
+    def at(self, window: Sequence[int]) -> List[Tuple[int, int, int, int]]:
+        """The tags that begin in the first id of the window: number, character, last id, and its characters in the tag."""
+        found, first = [], self.texts[window[0]]
         for k, character in enumerate(first):
             for number, tag in enumerate(self.tags):
                 if tag[0] != character:
                     continue
-                text, last = first[k:], place
-                while len(text) < len(tag) and tag.startswith(text) and last + 1 < stop:
+                text, last = first[k:], 0
+                while len(text) < len(tag) and tag.startswith(text) and last + 1 < len(window):
                     last += 1
-                    text += self.texts[int(ids[last])]
+                    text += self.texts[window[last]]
                 if text.startswith(tag):
-                    yield number, k, (last, len(self.texts[int(ids[last])]) - (len(text) - len(tag)))
+                    found.append((number, k, last, len(self.texts[window[last]]) - (len(text) - len(tag))))
+        return found
 
 
 _vocabularies: "WeakKeyDictionary[Any, Dict[Tags, _Vocabulary]]" = WeakKeyDictionary()
@@ -82,29 +84,52 @@ def roles(
     begin, which is in few ids of a vocabulary.
     """
     found = response.astype(np.uint8)
-    places = np.flatnonzero(response)
-    chosen = ids[places]
-    if chosen.min(initial=0) < 0:
-        raise reweight.InputError("token_ids", f"is {chosen.min()} at a response token, want at least 0")
+    if not response.any():
+        return found
+    ids = np.where(response, ids, ids[response.argmax()])  # what other tokens hold does not matter
+    if ids.min() < 0:
+        raise reweight.InputError("token_ids", f"is {ids.min()} at a response token, want at least 0")
     vocabulary = _vocabulary(tokenizer, tags)
-    vocabulary.learn(chosen, tokenizer)
-    spans = reweight.spans_from_mask(response, offsets)
-    ends = np.append(np.flatnonzero(np.diff(spans[places])) + 1, len(places))  # of responses, among places
-    known = vocabulary.known[chosen]
-    splits = (known[:-1] & _BEGINS != 0) & (known[1:] & _GOES_ON != 0)
-    candidates = np.flatnonzero((known & _HOLDS != 0) | np.append(splits, False)[: len(known)])
-    response_of = np.searchsorted(ends, candidates, "right")
-    last, opened, done = -1, None, (-1, 0)
-    for p, r in zip(candidates.tolist(), response_of.tolist()):
-        if r != last:
-            last, opened, done = r, None, (-1, 0)
-        for number, k, end in vocabulary.at(chosen, p, int(ends[r])):
-            if (p, k) < done or number != (0 if opened is None else 1):
+    vocabulary.learn(ids, tokenizer)
+    last = response.copy()  # of its response
+    last[:-1] &= ~response[1:]
+    nonempty = offsets[:-1] < offsets[1:]
+    last[offsets[1:][nonempty] - 1] = response[offsets[1:][nonempty] - 1]
+    stops = np.flatnonzero(last) + 1
+    known = vocabulary.known[ids]
+    begins = known & _HOLDS != 0
+    begins[:-1] |= (known[:-1] & _BEGINS != 0) & (known[1:] & _GOES_ON != 0)
+    begins &= response
+    places = np.flatnonzero(begins)
+    response_of = np.searchsorted(stops, places, "right")
+    windows, which = _windows(ids, known, places, stops[response_of])
+    tags_in = [vocabulary.at([i for i in window if i >= 0]) for window in windows]
+    current, opened, done = -1, 0, (-1, 0)
+    for p, r, w in zip(places.tolist(), response_of.tolist(), which.tolist()):
+        if r != current:
+            current, opened, done = r, 0, (-1, 0)
+        for number, k, end, characters in tags_in[w]:
+            if (p, k) < done or number != (opened > 0):
                 continue
-            done = end
-            if opened is None:
-                opened = end[0] + 1
+            done = (p + end, characters)
+            if number == 0:
+                opened = p + end + 1
             else:
-                found[places[opened:p]] = reweight.ACTION
-                opened = None
+                found[opened:p] = reweight.ACTION
+                opened = 0
     return found
+
+
+def _windows(
+    ids: npt.NDArray[np.int64], known: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+) -> Tuple[List[List[int]], npt.NDArray[np.int64]]:
+    """Returns the different sequences of ids, filled up with -1, that begin at the places and go on while a tag can, before
+    the stops; and which of them is at each place. A batch has many tags, but writes them in few ways."""
+    columns, ahead, alive = [ids[places]], places, np.ones(len(places), bool)
+    while alive.any():
+        ahead = ahead + 1
+        alive = alive & (ahead < stops)
+        alive[alive] = known[ahead[alive]] & _GOES_ON != 0
+        columns.append(np.where(alive, ids[np.where(alive, ahead, 0)], -1))
+    windows, which = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
+    return windows.tolist(), which.reshape(-1)

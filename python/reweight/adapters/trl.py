@@ -28,9 +28,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import warnings
 from typing import Any, Dict, List, Tuple
 
-from . import Credit, HookError, announce, find_hook, replace, token_multiplier, version_of
+from . import Credit, HookError, Report, find_hook, replace, token_multiplier, version_of
 
 WRITTEN_FOR = "TRL 1.16.0"
 
@@ -47,24 +48,30 @@ _AGGREGATIONS = {
     "dr_grpo": "token_sum",
     "luspo": "token_sum",
 }
+_NO_PLACE = (
+    "has one ratio and one advantage per completion, and no place for weights of tokens: use GRPOTrainer; "
+    'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
+)
 
 
 class CreditMixin:
     """Makes a subclass of TRL's GRPOTrainer of it that multiplies its advantages by the credit's token_multiplier.
 
-    credit: what is computed; the other arguments are the trainer's. Raises HookError for a TRL that it does not fit,
-    and ValueError for a configuration that leaves no place for weights of tokens.
+    credit: what is computed; the other arguments are the trainer's. Raises HookError for a TRL or a trainer that it does
+    not fit, and ValueError for a configuration that leaves no place for weights of tokens.
     """
 
     def __init__(self, *args: Any, credit: Credit = Credit(), **options: Any) -> None:
-        _check_trl(credit)
+        trainer, _ = _check_trl(credit)
+        if not isinstance(self, trainer):
+            raise HookError(f"{type(self).__name__} {_NO_PLACE}")
         super().__init__(*args, **options)
         _check_trainer(self, credit)
-        self.credit = credit
+        self.credit, self.report = credit, Report(credit, f"TRL {version_of('trl')}")
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
-        return _credited(self, output, self.credit)
+        return _credited(self, output, self.credit, self.report)
 
 
 def __getattr__(name: str) -> Any:
@@ -78,8 +85,10 @@ def __getattr__(name: str) -> Any:
 
 
 def install(credit: Credit = Credit()) -> None:
-    """Makes every GRPOTrainer multiply its advantages by the credit's token_multiplier."""
+    """Makes every GRPOTrainer of this process multiply its advantages by the credit's token_multiplier. A trainer that has
+    no place for it raises HookError when it is made."""
     trainer, name = _check_trl(credit)
+    report = Report(credit, f"TRL {version_of('trl')}")
 
     def make_init(original: Any) -> Any:
         def init(self: Any, *args: Any, **options: Any) -> None:
@@ -90,12 +99,19 @@ def install(credit: Credit = Credit()) -> None:
 
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
-            return _credited(self, original(self, inputs), credit)
+            return _credited(self, original(self, inputs), credit, report)
 
         return generate_and_score_completions
 
+    def refuse(original: Any) -> Any:
+        def init(self: Any, *args: Any, **options: Any) -> None:
+            raise HookError(f"{type(self).__name__} {_NO_PLACE}")
+
+        return init
+
     replace(trainer, "__init__", make_init)
     replace(trainer, name, make)
+    replace(find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)[0], "__init__", refuse)
 
 
 def _check_trl(credit: Credit) -> Tuple[Any, str]:
@@ -118,11 +134,19 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
         what = "use_liger_kernel=True" if liger else f'loss_type="{trainer.loss_type}"'
         want = f"one of the loss types {', '.join(_AGGREGATIONS)} without the kernel of Liger"
         raise ValueError(f"{what} takes one advantage per completion, want {want}")
+    loss = type(trainer)._compute_loss
+    if loss is not find_hook("TRL", _TRAINER + "_compute_loss", ("inputs",), WRITTEN_FOR)[0]._compute_loss:
+        if loss.__module__.startswith("trl."):
+            raise HookError(f"{type(trainer).__name__} has a loss of its own, for which no weights of tokens are known")
+        warnings.warn(
+            f"{loss.__qualname__} is not TRL's: the credit is right if the loss of a token is in proportion to its "
+            f'advantage, and the sum is divided as TRL does for loss_type="{trainer.loss_type}"'
+        )
     if credit.wants_ref_logprobs and trainer.beta == 0:
         raise ValueError('the signal log_ratio needs a reference model: set beta above 0, or use Credit(signal="surprisal")')
 
 
-def _credited(trainer: Any, output: Dict[str, Any], credit: Credit) -> Dict[str, Any]:
+def _credited(trainer: Any, output: Dict[str, Any], credit: Credit, report: Report) -> Dict[str, Any]:
     """Returns what _generate_and_score_completions returned, with advantages per token."""
     if not trainer.model.training:
         return output
@@ -151,9 +175,7 @@ def _credited(trainer: Any, output: Dict[str, Any], credit: Credit) -> Dict[str,
     output["advantages"] = (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages) * multiplier
     for name, value in log.items():
         trainer._metrics["train"][name].append(value)
-    if trainer.accelerator.is_main_process and not getattr(trainer, "_reweight_told", False):
-        trainer._reweight_told = True
-        announce(credit, f"TRL {version_of('trl')}", f"{trainer.loss_type} ({aggregation})", log)
+    report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)
     return output
 
 
