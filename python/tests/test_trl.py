@@ -7,12 +7,14 @@ import importlib.util
 import io
 import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 import warnings
 from collections import defaultdict
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -21,14 +23,17 @@ if importlib.util.find_spec("trl") is None:
     raise unittest.SkipTest("TRL is not installed")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import torch
+import wandb
 from datasets import Dataset
 from support import environment
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig
 from trl import GRPOTrainer as Original
 from trl import RLOOTrainer
+from trl.chat_template_utils import qwen3_chat_template
 
 from reweight.adapters import Credit, HookError, trl
 from reweight.adapters.trl import CreditMixin, GRPOTrainer
@@ -43,12 +48,12 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<eos>", pad_token="<pad>", unk_token="w0")
 
 
-def model():
+def model(vocabulary=len(WORDS), positions=128):
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-            num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0, eos_token_id=1, bos_token_id=1,
+            vocab_size=vocabulary, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=positions, pad_token_id=0, eos_token_id=1, bos_token_id=1,
             initializer_range=0.5,
         )  # fmt: skip
     )
@@ -67,19 +72,22 @@ def reward(completions, **_):
     return [c.count("Left") - 0.1 * len(c.split()) for c in completions]
 
 
-def trainer(kind=functools.partial(GRPOTrainer, credit=CREDIT), folder=None, rollout_func=None, **options):
+def trainer(
+    kind=functools.partial(GRPOTrainer, credit=CREDIT), folder=None, rollout_func=None, model=None, reward_funcs=reward,
+    processing_class=None, prompts=None, **options
+):  # fmt: skip
     """A trainer of a tiny model; options are GRPOConfig's."""
     settings = dict(
         output_dir=folder or tempfile.gettempdir(), per_device_train_batch_size=8, num_generations=4, max_completion_length=24,
         learning_rate=1e-3, max_steps=3, logging_steps=1, report_to=[], use_cpu=True, bf16=False, save_strategy="no",
         gradient_checkpointing=False, disable_tqdm=True, seed=3,
     )  # fmt: skip
-    data = Dataset.from_list([{"prompt": f"w{i % 8} w{i // 8}"} for i in range(64)])
+    data = Dataset.from_list([{"prompt": p} for p in prompts or [f"w{i % 8} w{i // 8}" for i in range(64)]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return kind(
-            model=saved().name, reward_funcs=reward, train_dataset=data, args=GRPOConfig(**{**settings, **options}),
-            processing_class=tokenizer(), rollout_func=rollout_func,
+            model=model or saved().name, reward_funcs=reward_funcs, train_dataset=data,
+            args=GRPOConfig(**{**settings, **options}), processing_class=processing_class or tokenizer(), rollout_func=rollout_func,
         )  # fmt: skip
 
 
@@ -89,18 +97,19 @@ def spans(mask):
     return edges.reshape(-1, 2)
 
 
-def weights_and_factors(ids, mask, old, entropy, groups, credit=CREDIT):
-    """ActFocus and AEM from the papers, in float64, without the library: [B, T] each."""
+def weights_and_factors(ids, mask, old, entropy, groups, credit=CREDIT, text=WORDS.__getitem__):
+    """ActFocus and AEM from the papers, in float64, without the library: [B, T] each; text is what an id says."""
     role = mask.astype(int)
     for b, row in enumerate(ids):
         for first, end in spans(mask[b]):
-            opened = None
-            for t in range(first, end):
-                if opened is None and WORDS[row[t]] == "<answer>":
-                    opened = t
-                elif opened is not None and WORDS[row[t]] == "</answer>":
-                    role[b, opened + 1 : t] = 2
-                    opened = None
+            words = [text(t) for t in row[first:end]]
+            whole, at = "".join(words), np.cumsum([0] + [len(word) for word in words])
+            opening, closing = credit.tags
+            begin = whole.find(opening)
+            while begin >= 0 and (stop := whole.find(closing, begin + len(opening))) >= 0:
+                inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
+                role[b, first:end][inside] = 2
+                begin = whole.find(opening, stop + len(closing))
     surprisal, action = -old, role == 2
     w = np.where(role == 1, credit.alpha, 0.0)
     mu = surprisal[action].mean()
@@ -122,8 +131,9 @@ def numpy(t):
 
 
 class Runs(unittest.TestCase):
-    def run_steps(self, made, steps=3):
-        """Trains, and checks each batch's advantages against NumPy. Returns the log."""
+    def run_steps(self, made, steps=3, **how):
+        """Trains, and checks each batch's advantages against NumPy, where how is what weights_and_factors takes. Returns the
+        log."""
         seen, base = [], type(made)
         original = Original._generate_and_score_completions
 
@@ -161,7 +171,7 @@ class Runs(unittest.TestCase):
         for before, after, (old, entropy) in zip(seen, outputs, policies):
             mask = numpy(after["completion_mask"] * after.get("tool_mask", 1)) != 0
             groups = np.arange(len(mask)) // made.num_generations
-            w, f, role = weights_and_factors(after["completion_ids"].numpy(), mask, old, entropy, groups)
+            w, f, role = weights_and_factors(after["completion_ids"].numpy(), mask, old, entropy, groups, **how)
             self.assertGreater((role == 2).sum(), 0)
             if aggregation == "token":
                 m = w * f * mask.sum() / w.sum()
@@ -182,11 +192,14 @@ class Runs(unittest.TestCase):
                 self.run_steps(trainer(loss_type=loss_type))
 
     def test_log(self):
-        """The scalars are in the log of each step, and in TensorBoard's file."""
+        """The scalars are in the log of each step, and in the files of TensorBoard and W&B."""
         with tempfile.TemporaryDirectory() as folder:
-            os.environ["TENSORBOARD_LOGGING_DIR"] = folder
-            self.addCleanup(os.environ.pop, "TENSORBOARD_LOGGING_DIR")
-            log = self.run_steps(trainer(folder=folder, report_to=["tensorboard"]))
+            settings = {"TENSORBOARD_LOGGING_DIR": folder, "WANDB_DIR": folder, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+            with mock.patch.dict(os.environ, settings):
+                log = self.run_steps(trainer(folder=folder, report_to=["tensorboard", "wandb"]))
+                wandb.teardown(exit_code=0)
+            [offline] = Path(folder).glob("wandb/offline-run-*/run-*.wandb")
+            in_wandb = set(re.findall(rb"train/credit/(\w+)", offline.read_bytes()))
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
             events = EventAccumulator(folder)
@@ -202,6 +215,7 @@ class Runs(unittest.TestCase):
             self.assertLess(entry["credit/aem_min"], 1)
             self.assertGreater(entry["credit/aem_max"], 1)
         self.assertTrue({"train/credit/" + n for n in names} <= set(tags), tags)
+        self.assertEqual(in_wandb, {n.encode() for n in names})
 
     def test_reused_batches(self):
         """num_iterations and steps_per_generation: old log-probabilities are TRL's; a reference is kept."""
@@ -226,6 +240,57 @@ class Runs(unittest.TestCase):
             return {**out, "logprobs": None}
 
         self.run_steps(trainer(rollout_func=rollout))
+
+    def test_tools(self):
+        """Tools of an environment: the calls are the actions, and what tools return is no response. A script says what the
+        policy calls, since an untrained model calls nothing."""
+        corpus = '<tool_call>\n{"name": "move", "arguments": {"to": "Left"}}\n</tool_call>'
+        t = Tokenizer(models.BPE())
+        t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        special = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        t.train_from_iterator(
+            [corpus] * 20, trainers.BpeTrainer(vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+        )
+        words = PreTrainedTokenizerFast(
+            tokenizer_object=t, eos_token=special[1], pad_token=special[2], chat_template=qwen3_chat_template
+        )
+
+        class Lake:
+            def reset(self, **_):
+                self.at = 0
+
+            def move(self, to: str) -> str:
+                """Moves.
+
+                Args:
+                    to: where to.
+                """
+                self.at += to == "Left"
+                return f"you are at {self.at}"
+
+        class Scripted(GRPOTrainer):
+            def _generate_single_turn(self, prompt_ids, *args, **options):
+                said = []
+                for i, prompt in enumerate(prompt_ids):
+                    thought = torch.randint(200, (4 + i % 3,), generator=self.script).tolist()
+                    moves = i % 4 and prompt.count(words.convert_tokens_to_ids(special[0])) < 7
+                    act = corpus.replace("Left", "Left" if i % 2 else "Up") if moves else "done"
+                    said.append([3 + t for t in thought] + words.encode(act) + [words.eos_token_id])
+                return said, None
+
+        credit = Credit(beta=2.0, guard=0.0, tags=("<tool_call>", "</tool_call>"))
+        with tempfile.TemporaryDirectory() as folder:
+            model(len(words), 1024).save_pretrained(folder)
+            made = trainer(
+                functools.partial(Scripted, credit=credit, environment_factory=Lake), model=folder, processing_class=words,
+                reward_funcs=lambda environments, **_: [e.at + 0.1 * i for i, e in enumerate(environments)],
+                max_completion_length=256, prompts=[[{"role": "user", "content": f"go {i}"}] for i in range(64)],
+            )  # fmt: skip
+            made.script = torch.Generator().manual_seed(1)
+            log = self.run_steps(made, credit=credit, text=lambda i: words.decode([i]))
+        self.assertGreater(log[-1]["tools/call_frequency"], 1)
+        self.assertGreater(log[-1]["credit/actions"], 100)
 
     def test_mixin_and_install(self):
         class Mine(CreditMixin, Original):
@@ -280,6 +345,7 @@ class Losses(unittest.TestCase):
         cls.mask, cls.ids = mask, ids
         cls.old, cls.new, cls.ref, cls.entropy = map(f32, (old, new, ref, entropy))
         cls.scores = f32(g.normal(size=B))
+        cls.engine = np.where(mask, f32(np.exp(g.normal(size=(B, T)) * 0.1)), 1)  # what vLLM's log-probabilities are corrected by
         cls.trainer = trainer(beta=0.04, max_completion_length=20)
         cls.trainer.current_gradient_accumulation_steps = 1
 
@@ -288,6 +354,11 @@ class Losses(unittest.TestCase):
         made, t = self.trainer, lambda x: torch.from_numpy(x.astype(np.float32))
         made.args.delta = options.pop("delta", None)
         made.args.use_bias_correction_kl = options.pop("use_bias_correction_kl", False)
+        corrected = {"importance_sampling_ratio": t(self.engine)} if options.pop("corrected", False) else {}
+        if corrected:
+            options.update(use_vllm=True, vllm_importance_sampling_correction=True)
+        if "entropy_coef" in options:
+            options["_entropy_bonus_enabled"] = True
         with contextlib.ExitStack() as stack:
             for name, value in options.items():
                 stack.enter_context(mock.patch.object(made, name, value))
@@ -302,7 +373,7 @@ class Losses(unittest.TestCase):
             forward = lambda *args, **kw: (t(self.old), t(self.entropy), None)
             stack.enter_context(mock.patch.object(made, "_get_per_token_logps_and_entropies", forward))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            output = trl._credited(made, output, CREDIT, made.report)
+            output = trl._credited(made, {**output, **corrected}, CREDIT, made.report)
             leaf = t(self.new).requires_grad_()
             made._get_per_token_logps_and_entropies = lambda *args, **kw: (leaf, t(self.entropy), None)
             loss = made._compute_loss(made.model, output)
@@ -310,7 +381,7 @@ class Losses(unittest.TestCase):
         return loss.item(), leaf.grad.double().numpy()
 
     def formulas(self, loss_type, importance_sampling_level="token", beta=0.04, top_entropy_quantile=1.0,
-                 off_policy_mask_threshold=None, delta=None, use_bias_correction_kl=False, epsilon_low=0.2, epsilon_high=0.2):  # fmt: skip
+                 off_policy_mask_threshold=None, delta=None, use_bias_correction_kl=False, epsilon_low=0.2, epsilon_high=0.2, corrected=False, entropy_coef=0.0):  # fmt: skip
         """The same in float64: w l(f A), divided as the paper of each divides it; the penalty is not weighted."""
         d = lambda x: torch.from_numpy(np.asarray(x, np.float64))
         w, f, _ = weights_and_factors(self.ids, self.mask, self.old, self.entropy, np.arange(8) // 4)
@@ -335,12 +406,16 @@ class Losses(unittest.TestCase):
             tau = torch.where(A > 0, 1.0, 1.05)
             l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
         elif loss_type == "vespo":
+            if corrected:
+                per_sequence = per_sequence + (d(np.log(self.engine)) * mask).sum(-1, keepdim=True)
             log_w = per_sequence.detach().clamp(np.log(1e-8), 20)
             k, lam = torch.where(A >= 0, 2.0, 3.0), torch.where(A >= 0, 3.0, 2.0)
             l = -torch.exp(lam + k * log_w - lam * log_w.exp()) * A * x
         else:
             bounded = ratio if delta is None else ratio.clamp(max=delta)
             l = -torch.min(bounded * A, ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * A)
+        if corrected and loss_type != "vespo":
+            l = l * d(self.engine)
         l = l * kept * mask
         kl = ((d(self.ref) - x).exp() - (d(self.ref) - x) - 1) * mask * (ratio if use_bias_correction_kl else 1)
         if loss_type in ("grpo", "sapo"):
@@ -351,6 +426,7 @@ class Losses(unittest.TestCase):
             loss = ((w * l).sum() + beta * kl.sum()) / 8
         else:
             loss = (w * l).sum() / w.sum() + beta * kl.sum() / mask.sum()
+        loss = loss - entropy_coef * (d(self.entropy) * mask).sum() / mask.sum()
         loss.backward()
         return loss.item(), x.grad.numpy()
 
@@ -363,6 +439,8 @@ class Losses(unittest.TestCase):
             *({"loss_type": t, "off_policy_mask_threshold": 0.01} for t in types),
             *({"loss_type": t, "delta": 1.1} for t in types[:5]),
             *({"loss_type": t, "use_bias_correction_kl": True} for t in types),
+            *({"loss_type": t, "corrected": True} for t in types),
+            *({"loss_type": t, "entropy_coef": 0.1} for t in types),
         ]
         worst = [0.0, 0.0]
         for case in cases:
