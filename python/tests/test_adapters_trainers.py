@@ -22,8 +22,10 @@ ESTIMATED = Credit(entropy="surprisal")
 def setUpModule():
     """Trainers that are installed here do not count: the stand-ins say what version they are."""
     hidden = mock.patch("importlib.metadata.version", side_effect=importlib.metadata.PackageNotFoundError)
-    hidden.start()
-    unittest.addModuleCleanup(hidden.stop)
+    # Nor do their reports at exit.
+    for patch in (hidden, mock.patch("atexit.register")):
+        patch.start()
+        unittest.addModuleCleanup(patch.stop)
 
 
 def modules(**contents):
@@ -260,6 +262,7 @@ class NeMoRLTest(TrainerCase):
             for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
                 self.install("nemo_rl", self.modules, credit, token_level_loss=flag)
                 self.assertAdvantages(self.step().numpy(), credit, aggregation, drop=drop)
+                self.assertEqual(self.grpo.last_metrics["credit/not_finite"], 0)
         ids = torch.from_numpy(padded(rows(self.rollouts, self.rollouts.token_ids)))
         self.mask[:, 0] = 1  # a position that the loss drops
         got = self.step(repeated_batch={"input_ids": ids, "total_reward": None})
@@ -300,6 +303,7 @@ class SlimeTest(TrainerCase):
         self.args = argparse.Namespace(
             custom_advantage_function_path="my_credit.advantages", use_opd=True, normalize_advantages=False,
             use_rollout_logprobs=False, calculate_per_token_loss=False, hf_checkpoint="model", n_samples_per_prompt=8,
+            advantage_estimator="grpo",
         )  # fmt: skip
         masks = self.responses(r.mask.astype(np.int32))
         self.data = {
@@ -362,6 +366,8 @@ class SlimeTest(TrainerCase):
             raise next(e for e in errors if not isinstance(e, threading.BrokenBarrierError))
         for share in shares:
             self.assertTrue(all(a is b for a, b in zip(share["returns"], share["base"])))
+            # slime logs the mean of a list over all samples: each has the number of the batch.
+            self.assertEqual(share["credit/actions"], [float((self.rollouts.role == 2).sum())] * len(share["tokens"]))
         return [shares[i % 2]["advantages"][i // 2].numpy() for i in range(len(self.data["tokens"]))]
 
     def test_advantages(self):

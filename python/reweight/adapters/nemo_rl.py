@@ -20,9 +20,9 @@ AEM needs Credit(entropy="surprisal").
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Dict
 
-from . import Credit, find_hook, replace, token_multiplier
+from . import Credit, Report, find_hook, replace, token_multiplier
 
 WRITTEN_FOR = "NeMo RL 0.7.0"
 
@@ -30,7 +30,8 @@ WRITTEN_FOR = "NeMo RL 0.7.0"
 def install(
     credit: Credit = Credit(entropy="surprisal"), *, token_level_loss: bool = True, estimator: str = "GRPOAdvantageEstimator"
 ) -> None:
-    """Makes an advantage estimator multiply its advantages by the credit's token_multiplier.
+    """Makes an advantage estimator multiply its advantages by the credit's token_multiplier. The scalars of the log are in the
+    estimator's last_metrics, which async_grpo_train logs, and grpo_train does not.
 
     token_level_loss: as loss_fn.token_level_loss of the configuration.
     estimator: the class, of nemo_rl.algorithms.advantage_estimator.
@@ -42,6 +43,8 @@ def install(
         ("prompt_ids", "rewards", "mask", "kwargs"),
         WRITTEN_FOR,
     )
+    report = Report(credit, "NeMo RL")
+    aggregation = "token_mean" if token_level_loss else "seq_mean_token_mean"
 
     def make(original: Any) -> Any:
         def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **kwargs: Any) -> Any:
@@ -62,15 +65,19 @@ def install(
             torch = sys.modules["torch"]
             mask = mask.clone()
             mask[:, 0] = 0
+            log: Dict[str, float] = {}
             multiplier = token_multiplier(
                 mask,
                 credit=credit,
-                aggregation="token_mean" if token_level_loss else "seq_mean_token_mean",
+                aggregation=aggregation,
                 token_ids=_token_ids(kwargs.get("repeated_batch", {}), mask) if credit.actfocus and credit.tags else None,
                 old_logprobs=logprobs,
                 ref_logprobs=reference if credit.wants_ref_logprobs else None,
                 group_ids=torch.unique(prompt_ids, dim=0, return_inverse=True)[1],
+                log=log,
             )
+            report.batch(f"{estimator} ({aggregation})", log)
+            self.last_metrics = {**getattr(self, "last_metrics", {}), **log}  # async_grpo_train logs them
             if isinstance(result, tuple):  # advantages and returns, of estimators with a critic
                 return (result[0] * multiplier, *result[1:])
             return result * multiplier

@@ -22,11 +22,11 @@ Credit(entropy="surprisal").
 from __future__ import annotations
 
 import importlib
-from typing import Any, List
+from typing import Any, Dict, List
 
 import numpy as np
 
-from . import Credit, find_hook, replace, token_multiplier
+from . import Credit, Report, find_hook, replace, token_multiplier
 
 WRITTEN_FOR = "prime-rl 0.8.0"
 
@@ -37,19 +37,20 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     algorithm, name = find_hook(
         "prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR
     )
+    report = Report(credit, "prime-rl")
 
     def make(original: Any) -> Any:
         async def finalize_group(self: Any, episodes: List[Any]) -> None:
             await original(self, episodes)
             traces = [trace for episode in episodes for trace in episode.traces]
-            reweigh([[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces], credit)
+            reweigh([[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces], credit, report)
 
         return finalize_group
 
     replace(algorithm, name, make)
 
 
-def reweigh(traces: List[List[Any]], credit: Credit) -> None:
+def reweigh(traces: List[List[Any]], credit: Credit, report: Report) -> None:
     """Multiplies the advantages of the sampled nodes of the traces of a group."""
     traces = [trace for trace in traces if trace]
     nodes = [node for trace in traces for node in trace]
@@ -68,6 +69,7 @@ def reweigh(traces: List[List[Any]], credit: Credit) -> None:
             rows.append(row)
         return rows
 
+    log: Dict[str, float] = {}
     multiplier = token_multiplier(
         masks,
         credit=credit,
@@ -75,7 +77,9 @@ def reweigh(traces: List[List[Any]], credit: Credit) -> None:
         old_logprobs=spread("logprobs"),
         ref_logprobs=spread("reference_logprobs") if credit.wants_ref_logprobs else None,
         group_ids=[0] * len(traces),
+        log=log,
     )
+    report.batch("the first group (token_mean)", log)
     for trace, mask, m in zip(traces, masks, multiplier):
         values = iter(m[mask].tolist())
         for node in trace:

@@ -25,7 +25,7 @@ import argparse
 import importlib
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import Credit, find_hook, token_multiplier
+from . import Credit, Report, find_hook, token_multiplier
 
 WRITTEN_FOR = "slime 0.3.1"
 
@@ -39,6 +39,7 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
     )
     find_hook("slime", "slime.utils.processing_utils:load_tokenizer", ("name_or_path",), WRITTEN_FOR)
     tokenizers: Dict[str, Any] = {}
+    report = Report(credit, "slime")
 
     def advantages(args: Any, rollout_data: Dict[str, Any]) -> None:
         if args.normalize_advantages:
@@ -60,17 +61,23 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
         if credit.tokenizer is None and args.hf_checkpoint not in tokenizers:
             load = importlib.import_module("slime.utils.processing_utils").load_tokenizer
             tokenizers[args.hf_checkpoint] = load(args.hf_checkpoint, trust_remote_code=True)
+        aggregation = "token_mean" if args.calculate_per_token_loss else "seq_mean_token_mean"
+        log: Dict[str, float] = {}
         multiplier = token_multiplier(
             masks,
             credit=credit,
-            aggregation="token_mean" if args.calculate_per_token_loss else "seq_mean_token_mean",
+            aggregation=aggregation,
             token_ids=[row[len(row) - int(n) :] for row, n in zip(rollout_data["tokens"], lengths)],
             tokenizer=tokenizers.get(args.hf_checkpoint),
             old_logprobs=logprobs,
             ref_logprobs=rollout_data["ref_log_probs"] if credit.wants_ref_logprobs else None,
             group_ids=[int(i) // args.n_samples_per_prompt for i in rollout_data["sample_indices"]],
             gather=_gather,
+            log=log,
         )
+        report.batch(f"{args.advantage_estimator} ({aggregation})", log, _rank() == 0)
+        # slime logs the mean of a list, over the samples of all processes.
+        rollout_data.update({name: [value] * len(masks) for name, value in log.items()})
         rollout_data["advantages"] = [a * m for a, m in zip(rollout_data["advantages"], multiplier)]
 
     return advantages
@@ -83,4 +90,9 @@ def _gather(part: Dict[str, Any]) -> Tuple[List[Dict[str, Any]], int]:
     group = mpu.get_data_parallel_group()
     parts: List[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(parts, part, group=group)
-    return parts, mpu.get_data_parallel_rank()
+    return parts, _rank()
+
+
+def _rank() -> int:
+    """Returns the place of this process among the data-parallel ones."""
+    return int(importlib.import_module("megatron.core").mpu.get_data_parallel_rank())
