@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -331,8 +332,8 @@ func TestEstimates(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			status := run(t.Context(), args, &stdout, &stderr, nil)
 			if !c.ok {
-				want := "bench reweight: " + in + ": entropy is estimated from top 5 log-probabilities" + bounds + ", which is too wide for AEM: "
-				if status != 2 || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+				want := "nats apart, and this one is estimated from top 5 log-probabilities" + bounds + ": -entropy-width Inf takes it\n"
+				if status != 2 || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), "bench reweight: "+in+": aem needs an entropy whose bounds are at most ") || !strings.HasSuffix(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
 					t.Errorf("%+v: status %d, %q", c, status, stderr.String())
 				}
 				continue
@@ -385,14 +386,11 @@ func TestGivenAdvantages(t *testing.T) {
 	}
 	path := write(t, rollout.Tensors(&b))
 	got := runJSON(t, path)
-	for _, c := range []struct {
-		what      string
-		got, want lossFigures
-	}{{"uniform", got.Uniform, want.Uniform}, {"actfocus", got.ActFocus, want.ActFocus}, {"aem", got.AEM, want.AEM}, {"both", got.ActFocusAEM, want.ActFocusAEM}} {
-		c.got.near(t, c.what, c.want)
+	if !reflect.DeepEqual(got.Schemes, want.Schemes) {
+		t.Errorf("%+v, want %+v", got.Schemes, want.Schemes)
 	}
-	if !got.GivenAdvantages || want.GivenAdvantages || got.Spearman.All != nil {
-		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages, got.Spearman.All)
+	if !got.GivenAdvantages || want.GivenAdvantages || got.Bottleneck.All != nil {
+		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages, got.Bottleneck.All)
 	}
 	var stdout, stderr bytes.Buffer
 	if status := run(t.Context(), []string{"reweight", path}, &stdout, &stderr, nil); status != 0 ||
@@ -444,7 +442,7 @@ func TestSeveralFiles(t *testing.T) {
 	if got.File != "" || !slices.Equal(got.Files, []string{one, two}) {
 		t.Errorf("file %q, files %q", got.File, got.Files)
 	}
-	got.File, got.Files, want.File = "", nil, ""
+	got.File, got.Files, want.File, got.Rollout.Title, got.Rollout.Texts = "", nil, "", want.Rollout.Title, want.Rollout.Texts
 	if x, y := marshal(t, got), marshal(t, want); x != y {
 		t.Errorf("\n%s\nwant\n%s", x, y)
 	}
@@ -504,11 +502,11 @@ func TestReweightLines(t *testing.T) {
 	for _, name := range []string{"out.jsonl", "out.jsonl.gz", "out.jsonl.zst"} {
 		out := filepath.Join(dir, name)
 		got := runJSON(t, append(flags, "-o", out, in)...)
-		if got.File, got.Derived = "", both.Derived; marshal(t, got) != marshal(t, both) {
+		if got.File, got.Derived, got.Rollout.Title, got.Rollout.Texts = "", both.Derived, both.Rollout.Title, both.Rollout.Texts; marshal(t, got) != marshal(t, both) {
 			t.Errorf("%s\nwant\n%s", marshal(t, got), marshal(t, both))
 		}
-		if again := runJSON(t, append(flags, out)...); again.AEM.Loss != both.AEM.Loss { // it is still a file of prime-rl's
-			t.Errorf("%s: loss %v, want %v", name, again.AEM.Loss, both.AEM.Loss)
+		if again := runJSON(t, append(flags, out)...); again.Schemes[2].Loss != both.Schemes[2].Loss { // it is still a file of prime-rl's
+			t.Errorf("%s: loss %v, want %v", name, again.Schemes[2].Loss, both.Schemes[2].Loss)
 		}
 	}
 	file, err := os.ReadFile(filepath.Join(dir, "out.jsonl"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
@@ -69,7 +70,8 @@ func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error
 // An outcome is what the main job found, or as much as there is when it ends early.
 type outcome struct {
 	machine   cli.Machine
-	losses    *losses.Summary
+	losses    *losses.Comparison
+	wrongStep error // of the schemes on the embedded rollouts
 	parities  []measure.Parity
 	results   []measure.Result
 	cached    []measure.Result
@@ -98,7 +100,7 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with, takes); err != nil {
 		return err
 	}
-	if o.losses, err = embeddedLosses(); err != nil {
+	if o.losses, o.wrongStep, err = embeddedLosses(); err != nil {
 		return err
 	}
 	const grpo = false
@@ -133,8 +135,8 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 // failures are the results that are wrong.
 func (o outcome) failures() []string {
 	failures := append(measure.Failures(o.parities), o.wrong...)
-	if err := o.losses.Err(); err != nil {
-		failures = append(failures, err.Error())
+	if o.wrongStep != nil {
+		failures = append(failures, o.wrongStep.Error())
 	}
 	return failures
 }
@@ -169,12 +171,12 @@ func (j job) print(out io.Writer, o outcome, verbose, partial bool) error {
 	return err
 }
 
-const rolloutsTitle = "Rollouts of a trained policy on slippery FrozenLake: the loss under four weightings"
+const rolloutsTitle = "Rollouts of a trained policy on slippery FrozenLake: four schemes"
 
 // printBrief prints tables of at most 100 columns, which fit on a screen together.
 func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
 	fmt.Fprintf(out, "\n%s\n", rolloutsTitle)
-	if err := o.losses.WriteTable(out); err != nil {
+	if err := o.losses.WriteTables(out); err != nil {
 		return err
 	}
 	onRows := slices.DeleteFunc(slices.Concat(o.results, o.cached), func(q measure.Result) bool { return q.Vocab == 0 })
@@ -287,16 +289,36 @@ func printParities(out io.Writer, parities []measure.Parity) error {
 	return cli.WriteTable(out, 4, []string{"kernel", "type", "isa", "", "cases", "max ulp", "max abs"}, rows)
 }
 
-// embeddedLosses returns what the losses make of the embedded rollouts.
-func embeddedLosses() (*losses.Summary, error) {
+// embeddedLosses compares schemes on the embedded rollouts. A step that is not that of
+// float64 is wrong.
+func embeddedLosses() (c *losses.Comparison, wrong, err error) {
 	file, err := rollout.Parse(testdata.FrozenLakeSmall)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer file.Close()
 	b, err := file.Batch()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return losses.Summarise(b, losses.Default(), losses.Compute)
+	picked, err := cli.ParseSchemes(defaultSchemes)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ws reweight.Workspace
+	for _, s := range picked {
+		step, err := s.NewStep(&ws, b)
+		if err != nil {
+			return nil, nil, err
+		}
+		res, err := step.Run()
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := step.Check(res); err != nil {
+			wrong = err
+		}
+	}
+	c, err = losses.Compare(b, picked, picked[0], losses.Options{})
+	return c, wrong, err
 }

@@ -115,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	switch command {
 	case "reweight":
-		name, err = "bench reweight", reweightCommand(args[1:], out, p, losses.Compute)
+		name, err = "bench reweight", reweightCommand(args[1:], out, p, losses.Compare)
 	case "score":
 		name, err = scoreCommand(args[1:], out)
 	case "show":

@@ -37,11 +37,11 @@ func TestNotes(t *testing.T) {
 		want  []string // in the text
 		both  []string // in the text and in the JSON
 	}{
-		{plain + better, nil, []string{"role is derived from mask.\n", "2 trajectories of 1 group\n", forgotten, "(the batch lacks ref_energy)"}, []string{forgotten[len("Warning: "):]}},
+		{plain + better, nil, []string{"role is derived from mask.\n", "2 trajectories of 1 group\n", forgotten}, []string{forgotten[len("Warning: "):]}},
 		{plain + better, []string{"-action-open", "3", "-action-close", "9"}, nil, []string{"no response has a token between the tags"}},
-		{plain + plain, nil, nil, []string{"All advantages are 0, because the rewards within each group are equal"}},
+		{plain + plain, nil, nil, []string{"All advantages of uniform are 0, because the rewards within each group are equal: so is its credit"}},
 		{strings.ReplaceAll(plain, "[0,1,1,1]", "[0,0,0,0]"), nil, nil, []string{"No token is one of a response: all are masked."}},
-		{strings.ReplaceAll(plain, `"reward":0`, `"advantages":[0,0,0,0]`), nil, []string{"(the batch lacks ref_energy and rewards)"}, []string{"All advantages are 0, so all losses are 0."}},
+		{strings.ReplaceAll(plain, `"reward":0`, `"advantages":[0,0,0,0]`), nil, []string{"There are no rewards: the advantages are those of the input"}, []string{"All advantages of uniform are 0: so is its credit"}},
 		{server, []string{"-surprisal-entropy", "-entropy-width", "Inf"}, []string{"entropy is estimated from surprisal"}, []string{"The temperature is not 1 in some requests"}},
 	} {
 		if err := os.WriteFile(file, []byte(c.lines), 0o666); err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -43,7 +42,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	pin := flags.Pin()
 	list := flags.String("scheme", "", "measure these `names` of schemes in place of ActFocus, AEM and both, with commas between them, or all (see above)")
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON)
-	if err := flags.ParseAlone(overheadUsage+schemes.Usage(), args, out); err != nil {
+	if err := flags.ParseAlone(overheadUsage+cli.SchemesUsage(), args, out); err != nil {
 		return err
 	}
 	choice, err := isaList()
@@ -64,7 +63,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 		if choice != nil && choice.GPU != nil {
 			return fmt.Errorf("-scheme means nothing to -isa %s: a GPU has the steps of ActFocus and AEM only", cli.CUDA)
 		}
-		if plan.Schemes, err = schemes.Parse(*list); err != nil {
+		if plan.Schemes, err = cli.ParseSchemes(*list); err != nil {
 			return fmt.Errorf("-scheme %w", err)
 		}
 		if flags.Given("rows") && plan.Sizes.Rows < measure.FewestOfSchemes {

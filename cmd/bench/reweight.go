@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,60 +12,62 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 const reweightUsage = `Usage: bench reweight [flags] FILE...
 
-Reads rollouts from files of any format that bench knows, as one batch, and prints
-the loss under uniform weights, ActFocus, AEM and both, with GRPO advantages from
-rewards and groups, or without rewards, with the advantages of the files. A directory
-stands for the files in it, and - for standard input. docs/formats.md lists the
-formats. The batch has role, span_ids, group_ids, rewards or advantages, and either
-ref_energy, entropy, old_logprobs and logprobs or the logits they follow from:
-ref_logits, old_logits and logits, with token_ids.
+Reads rollouts from files of any format that bench knows, as one batch, and prints a
+table of schemes: for each its loss, the norm of the gradient with respect to the
+log-probabilities over all, action and reasoning tokens, and what it does to the credit of
+tokens, which is minus that gradient: the share of action tokens, how many tokens carry
+it, its rank correlation with uniform's. A directory stands for the files in it, and - for
+standard input. docs/formats.md lists the formats. A scheme needs the arrays that it reads
+only, or the logits that they follow from: ref_logits, old_logits and logits, with
+token_ids. Without rewards, the advantages are those of the files and not of GRPO.
 
-With -o DIRECTORY, files are scored as one batch that memory need not hold, on all
-cores, and no loss is computed. The weights and advantages of each file, and where its
-trajectories begin (seq_offsets), are written to a safetensors file of its name in the
-directory, and its statistics beside it. What is there from an earlier run, which may
-have been killed, is not done again, unless the files, the flags or the batch are others.
--o is a directory if it is one already, ends in a slash, or has no extension.
-
-With -scheme, it prints a table of schemes instead: for each its loss, the norm of the
-gradient with respect to the log-probabilities over all, action and reasoning tokens,
-and what it does to the credit of tokens, which is minus that gradient: the share of
-action tokens, how many tokens carry it, its rank correlation with uniform's. A scheme
-needs the arrays that it reads only. Each has the constants of its paper; -clip-low,
--clip-high, -dual-clip, -aggregation and -norm-length hold for all where they are given, and
-so do the flags of GRPO, ActFocus and AEM. For other constants, call the Go package.
--kl-coef holds for all too: it adds that many times the KL from the reference to every loss; the
-file needs ref_logprobs, or ref_logits and token_ids. No KL is added to rewards: those
-of tokens, for reinforce++, are as the file has them.
+Each scheme has the constants of its paper; -clip-low, -clip-high, -dual-clip, -aggregation
+and -norm-length hold for all where they are given, and so do the flags of GRPO, ActFocus
+and AEM. For other constants, call the Go package. -kl-coef holds for all too: it adds
+that many times the KL from the reference to every loss; the file needs ref_logprobs, or
+ref_logits and token_ids. No KL is added to rewards, unless the scheme has kl_rewards.
 -html writes a page with the rollout -trajectory in the colours of each scheme. JSON and
-Markdown have that rollout too.
+Markdown have that rollout too. -o FILE writes the arrays of the last scheme.
+
+With -o DIRECTORY, files are scored by ActFocus and AEM as one batch that memory need not
+hold, on all cores, and no loss is computed. The weights and advantages of each file, and
+where its trajectories begin (seq_offsets), are written to a safetensors file of its name
+in the directory, and its statistics beside it. What is there from an earlier run, which
+may have been killed, is not done again, unless the files, the flags or the batch are
+others. -o is a directory if it is one already, ends in a slash, or has no extension.
 
 `
 
-func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute losses.Library) error {
-	opt := losses.Default()
+// defaultSchemes are those of the two papers.
+const defaultSchemes = "uniform,actfocus,aem,actfocus+aem"
+
+func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare losses.Comparer) error {
+	c := comparison{compare: compare}
+	loss := reweight.DefaultLoss
 	flags := cli.NewFlags("bench reweight")
 	scoringOptions := scoringFlags(flags)
-	flags.Float64Var(&opt.Loss.ClipLow, "clip-low", opt.Loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
-	flags.Float64Var(&opt.Loss.ClipHigh, "clip-high", opt.Loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
-	flags.Float64Var(&opt.Loss.DualClip, "dual-clip", opt.Loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
-	aggregation := flags.String("aggregation", opt.Loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
-	flags.IntVar(&opt.Loss.NormLength, "norm-length", opt.Loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
-	kl := flags.String("kl", opt.Loss.KL.String(), "-scheme: `form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it")
-	flags.Float64Var(&opt.Loss.KLCoef, "kl-coef", opt.Loss.KLCoef, "-scheme: the loss has this many times the KL from the reference in it; 0 for none")
-	list := flags.String("scheme", "", "compare these `names` of schemes, with commas between them, or all (see above)")
-	compared := compareSchemes(flags)
+	flags.Float64Var(&loss.ClipLow, "clip-low", loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
+	flags.Float64Var(&loss.ClipHigh, "clip-high", loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
+	flags.Float64Var(&loss.DualClip, "dual-clip", loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
+	aggregation := flags.String("aggregation", loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
+	flags.IntVar(&loss.NormLength, "norm-length", loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
+	kl := flags.String("kl", loss.KL.String(), "`form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it")
+	flags.Float64Var(&loss.KLCoef, "kl-coef", loss.KLCoef, "the loss has this many times the KL from the reference in it; 0 for none")
+	list := flags.String("scheme", defaultSchemes, "compare these `names` of schemes, with commas between them, or all (see above)")
+	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
+	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
+	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
 	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of ActFocus with AEM, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl, .jsonl.gz or .jsonl.zst; or a directory")
-	operands, err := flags.Parse(reweightUsage+schemes.Usage(), args, out)
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl, .jsonl.gz or .jsonl.zst; or a directory")
+	operands, err := flags.Parse(reweightUsage+cli.SchemesUsage(), args, out)
 	if err != nil {
 		return err
 	}
@@ -79,110 +82,76 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compute loss
 	if err != nil {
 		return err
 	}
-	opt.ActFocus, opt.AEM, opt.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
-	if err = opt.Loss.Aggregation.UnmarshalText([]byte(*aggregation)); err == nil {
-		err = opt.Loss.KL.UnmarshalText([]byte(*kl))
-	}
-	if err == nil {
-		err = opt.Check()
+	if err = loss.Aggregation.UnmarshalText([]byte(*aggregation)); err == nil {
+		err = loss.KL.UnmarshalText([]byte(*kl))
 	}
 	if err != nil {
 		return cli.Named(err, flagNames)
 	}
-	if err := flags.NotEmpty("o"); err != nil {
+	if c.picked, err = cli.ParseSchemes(*list); err != nil {
+		return fmt.Errorf("-scheme %w", err)
+	}
+	c.opt.LeaveOut, c.uniform = *list == "all", scheme.MustParse("uniform")
+	change := givenLoss(flags, loss)
+	both := scheme.MustParse("actfocus+aem")
+	for _, s := range append([]*scheme.Scheme{&both, &c.uniform}, pointers(c.picked)...) {
+		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO, s.Options.Delta = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO, c.delta
+		change(&s.Options.Loss)
+	}
+	if err := checkOptions(both); err != nil {
+		return cli.Named(err, flagNames)
+	}
+	if flags.Given("delta") && c.delta-c.delta != 0 {
+		return fmt.Errorf("-delta is %v, want a finite number", c.delta)
+	}
+	if err := flags.NotEmpty("o", "html"); err != nil {
 		return err
 	}
 	if err := checkNotStdout(*output); err != nil {
 		return fmt.Errorf("-o: %w", err)
 	}
-	if flags.Given("scheme") {
-		if flags.Given("o") {
-			return errors.New("-o means nothing with -scheme, which compares and writes no arrays")
-		}
-		if flags.Given("kl") && !flags.Given("kl-coef") {
-			return errors.New("-kl means nothing without -kl-coef")
-		}
-		picked, err := schemes.Parse(*list)
-		if err != nil {
-			return fmt.Errorf("-scheme %w", err)
-		}
-		c, err := compared(operands)
-		if err != nil {
-			return err
-		}
-		c.picked, c.all, c.unread = picked, *list == "all", unreadFlags(flags, picked)
-		c.opt.ActFocus, c.opt.AEM, c.opt.GRPO, c.opt.Loss = opt.ActFocus, opt.AEM, opt.GRPO, givenLoss(flags, opt.Loss)
-		return c.do(scored, operands, as, out)
-	}
-	for _, name := range [...]string{"trajectory", "html", "delta", "kl", "kl-coef"} {
-		if flags.Given(name) {
-			return fmt.Errorf("-%s means nothing without -scheme", name)
-		}
-	}
-	if as == cli.Markdown {
-		return errors.New("-format markdown is for -scheme")
+	if flags.Given("kl") && !flags.Given("kl-coef") {
+		return errors.New("-kl means nothing without -kl-coef")
 	}
 	if isDirectory(*output) {
-		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length"} {
+		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length", "kl-coef", "scheme", "delta", "trajectory", "html"} {
 			if flags.Given(name) {
 				return fmt.Errorf("-%s means nothing where -o is a directory: no loss is computed", name)
 			}
 		}
 		return scoreDirectory(scored, *output, operands, as, out, p)
 	}
-	var write func(path string, r results) error
-	if *output != "" { // before the work
+	if c.opt.Trajectory < 0 {
+		return fmt.Errorf("-trajectory is %d, want a number from 0", c.opt.Trajectory)
+	}
+	if c.html != "" { // before the work
+		if err := checkOutput(c.html, operands...); err != nil {
+			return fmt.Errorf("-html: %w", err)
+		}
+	}
+	if *output != "" {
 		if err = checkRollouts(*output, operands...); err == nil {
-			write, err = byExtension(*output, writers)
+			c.write, err = byExtension(*output, writers)
 		}
 		if err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
-		scored.Open.KeepLines = strings.Contains(filepath.Base(*output), ".jsonl")
+		c.output, scored.Open.KeepLines = *output, strings.Contains(filepath.Base(*output), ".jsonl")
 	}
-	source, err := scored.Open.Open(operands...)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	b, err := source.Batch()
-	if err != nil {
-		return err
-	}
-	var s *losses.Summary
-	derived, estimates, err := origins(source.Report(), scored.Width)
-	if err != nil {
-		return fmt.Errorf("%s: %w", inputs(operands), err)
-	}
-	err = source.Guard(func() (err error) { // somebody may make a file shorter
-		if s, err = summariseFile(b, opt, compute); err != nil {
-			err = fmt.Errorf("%s: %w", inputs(operands), cli.WithHint(rollout.InFile(err)))
-		}
-		return err
+	c.unread = unreadFlags(flags, c.picked)
+	return c.do(scored, operands, as, out)
+}
+
+// checkOptions returns an error if an option is out of range: that of the library, which
+// does the step with a batch of one token.
+func checkOptions(s scheme.Scheme) error {
+	one := []float32{0}
+	step, err := s.NewStep(new(reweight.Workspace), &reweight.Batch{
+		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
+		RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
 	})
-	if err != nil {
-		return err
-	}
-	s.Derived, s.Estimates = derived, estimates
-	s.Warnings = append(s.Warnings, source.Report().Warnings...)
-	if s.Tokens.Action == 0 && s.Tokens.Reasoning > 0 {
-		s.Warnings = append(s.Warnings, "ActFocus has one weight for all tokens, alpha, because none is an action.")
-	}
-	if s.Files = operands; len(operands) == 1 {
-		s.File, s.Files = operands[0], nil
-	}
-	if *output != "" && s.Err() == nil {
-		if err := write(*output, results{s, source, b}); err != nil {
-			return fmt.Errorf("-o: %w", err)
-		}
-	}
-	if as == cli.JSON {
-		err = cli.WriteJSON(out, s)
-	} else {
-		err = s.Write(out)
-	}
 	if err == nil {
-		err = s.Err()
+		_, err = step.Run()
 	}
 	return err
 }
@@ -200,12 +169,9 @@ func inputs(names []string) string {
 }
 
 // origins returns the arrays of a report that were derived, and those that are
-// estimates. The entropy may not be one whose bounds are further apart than width.
-func origins(r rollout.Report, width float64) (derived, estimates []cli.Origin, err error) {
+// estimates.
+func origins(r rollout.Report) (derived, estimates []cli.Origin) {
 	for _, o := range r.Arrays {
-		if err := cli.CheckWidth(o, width); err != nil {
-			return nil, nil, err
-		}
 		switch o.Kind {
 		case rollout.Derived:
 			derived = append(derived, cli.NewOrigin(o))
@@ -213,26 +179,26 @@ func origins(r rollout.Report, width float64) (derived, estimates []cli.Origin, 
 			estimates = append(estimates, cli.NewOrigin(o))
 		}
 	}
-	return derived, estimates, nil
+	return derived, estimates
 }
 
 // Results are what bench reweight writes to a file.
 type results struct {
-	*losses.Summary
-	source *rollout.Source
-	batch  *reweight.Batch
+	tensors []rollout.Tensor
+	source  *rollout.Source
+	batch   *reweight.Batch
 }
 
 // writers write results to the file of that path, by the extension of its name.
 var writers = map[string]func(path string, r results) error{
 	".safetensors": func(path string, r results) error {
-		return rollout.Write(path, r.Tensors(), r.source.Report().Metadata())
+		return rollout.Write(path, r.tensors, r.source.Report().Metadata())
 	},
 	".npz": func(path string, r results) error {
 		if err := checkMarks(r.source.Report()); err != nil {
 			return fmt.Errorf("%s: %w", printable.Text(path), err)
 		}
-		return rollout.WriteNPZ(path, r.Tensors())
+		return rollout.WriteNPZ(path, r.tensors)
 	},
 	".jsonl":     linesWriter(plain),
 	".jsonl.gz":  linesWriter(gzipped),
@@ -246,38 +212,9 @@ func linesWriter(compress compressor) func(path string, r results) error {
 		report := r.source.Report()
 		report.Vocabulary = "" // of other files
 		return writeCompressed(path, compress, func(w io.Writer) error {
-			return rollout.WriteLines(w, r.source.Lines(), r.batch, r.Tensors(), report.Metadata())
+			return rollout.WriteLines(w, r.source.Lines(), r.batch, r.tensors, report.Metadata())
 		})
 	}
-}
-
-// maxTokens bounds the memory of a summary, which takes some 200 bytes a token: a
-// small file can declare many tokens that are a hole in it.
-const maxTokens = 1 << 26
-
-// summariseFile derives what a file's batch lacks, and says which tensor is at
-// fault if something is. It reads the file with one worker, in this goroutine.
-func summariseFile(b *reweight.Batch, opt losses.Options, compute losses.Library) (*losses.Summary, error) {
-	if n := b.Tokens(); n > maxTokens {
-		return nil, &reweight.InputError{Arg: "Role", Index: -1, Problem: fmt.Sprintf("has %d tokens, want at most %d: split the file by groups", n, maxTokens)}
-	}
-	need := []string{"group_ids", "span_ids", "entropy", "old_logprobs", "logprobs"}
-	if b.Rewards == nil && b.Advantages == nil {
-		return nil, fmt.Errorf("%w, and so is advantages, which could take its place", rollout.Require(b, "rewards"))
-	}
-	need = append(need, opt.ActFocus.Signal.Arrays()...)
-	if err := rollout.Require(b, need...); err != nil {
-		return nil, err
-	}
-	ws := reweight.Workspace{Workers: 1} // as rollout.File.Guard asks
-	// The bottleneck wants the energy whatever the signal is.
-	if err := rollout.Derive(&ws, b, append(need, "ref_energy")...); err != nil {
-		return nil, err
-	}
-	if err := checkFinite(b); err != nil {
-		return nil, err
-	}
-	return losses.Summarise(b, opt, compute)
 }
 
 // checkFinite wants finite log-probabilities at response tokens, and finite advantages

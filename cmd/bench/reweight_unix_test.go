@@ -16,17 +16,18 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/sys/unix"
 )
 
 // TestTruncated: a file that becomes shorter while it is read is told in one line.
 func TestTruncated(t *testing.T) {
 	path := write(t, embedded(t))
-	shorten := func(b *reweight.Batch, opt losses.Options) (*losses.Computed, error) {
+	shorten := func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt losses.Options) (*losses.Comparison, error) {
 		if err := os.Truncate(path, 0); err != nil {
 			t.Fatal(err)
 		}
-		return losses.Compute(b, opt)
+		return losses.Compare(b, picked, uniform, opt)
 	}
 	needAddresses(t)
 	var out, stderr bytes.Buffer

@@ -290,7 +290,7 @@ func checkPartial(t *testing.T, ctx context.Context, j job, want, lacks string) 
 	}
 	out.Reset() // nothing but the rollouts
 	err = mainCommand(ctx, []string{"-v"}, &out, j)
-	if text := out.String(); err != cli.ErrInterrupted || !strings.HasSuffix(text, "\n"+report.Ended+"\n") || !strings.Contains(text, "Entropy drift") || strings.Contains(text, "Parity") {
+	if text := out.String(); err != cli.ErrInterrupted || !strings.HasSuffix(text, "\n"+report.Ended+"\n") || !strings.Contains(text, "Action bottleneck") || strings.Contains(text, "Parity") {
 		t.Errorf("%v after\n%s", err, text)
 	}
 }
@@ -354,7 +354,7 @@ func TestOverheadSchemes(t *testing.T) {
 	}
 	var r report.Overhead
 	decode(t, out.Bytes(), &r)
-	own := []string{"grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "gigpo", "gtpo", "grpo_s"}
+	own := []string{"grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "gigpo", "gtpo", "grpo_s", "gae"}
 	seen := map[string]int{}
 	for _, o := range r.Overhead {
 		seen[o.Step]++
@@ -366,7 +366,7 @@ func TestOverheadSchemes(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	if len(seen) != 27 || len(r.Overhead) != 54 {
+	if len(seen) != 28 || len(r.Overhead) != 56 {
 		t.Errorf("%d rows of %d schemes", len(r.Overhead), len(seen))
 	}
 	out.Reset()

@@ -13,49 +13,33 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
-// A comparison says what bench reweight -scheme is to do.
+// A comparison says what bench reweight is to do.
 type comparison struct {
-	picked     []schemes.Scheme
-	all        bool
-	opt        schemes.Options
-	trajectory int
-	html       string   // or none
-	unread     []string // flags that are given and that none of picked reads
+	picked  []scheme.Scheme
+	uniform scheme.Scheme // that they are compared with
+	opt     losses.Options
+	delta   float64
+	html    string                             // or none
+	output  string                             // or none
+	unread  []string                           // flags that are given and that none of picked reads
+	write   func(path string, r results) error // to output
+	compare losses.Comparer
 }
 
-// compareSchemes declares the flags that only -scheme gives a meaning to.
-func compareSchemes(flags cli.Flags) func(inputs []string) (comparison, error) {
-	trajectory := flags.Int("trajectory", 0, "-scheme: `number` of the trajectory to show, from 0")
-	html := flags.String("html", "", "-scheme: write a page with the table and the trajectory under each scheme into this `file`")
-	delta := flags.Float64("delta", 0, "-scheme: `nats` by which the policy may have moved on average for off_policy_mask; it has no default")
-	return func(inputs []string) (c comparison, err error) {
-		if err := flags.NotEmpty("html"); err != nil {
-			return c, err
-		}
-		if c.trajectory = *trajectory; c.trajectory < 0 {
-			return c, fmt.Errorf("-trajectory is %d, want a number from 0", c.trajectory)
-		}
-		if flags.Given("delta") {
-			if *delta-*delta != 0 {
-				return c, fmt.Errorf("-delta is %v, want a finite number", *delta)
-			}
-			c.opt.Delta = delta
-		}
-		if c.html = *html; c.html != "" { // before the work
-			if err := checkOutput(c.html, inputs...); err != nil {
-				return c, fmt.Errorf("-html: %w", err)
-			}
-		}
-		return c, nil
+// pointers returns where the schemes are.
+func pointers(s []scheme.Scheme) (all []*scheme.Scheme) {
+	for i := range s {
+		all = append(all, &s[i])
 	}
+	return all
 }
 
 // givenLoss returns what the flags that are given change in the options of a loss.
@@ -81,14 +65,14 @@ func givenLoss(flags cli.Flags, given reweight.LossOptions) func(*reweight.LossO
 }
 
 // unreadFlags returns the flags that are given but belong to none of the schemes.
-func unreadFlags(flags cli.Flags, picked []schemes.Scheme) (unread []string) {
+func unreadFlags(flags cli.Flags, picked []scheme.Scheme) (unread []string) {
 	for _, of := range [...]struct {
 		scheme string
 		flags  []string
 	}{
 		{"actfocus", []string{"alpha", "beta", "eps", "signal"}}, {"aem", []string{"lambda", "guard", "scope"}}, {"off_policy_mask", []string{"delta"}},
 	} {
-		if slices.ContainsFunc(picked, func(s schemes.Scheme) bool { return s.Has(of.scheme) }) {
+		if slices.ContainsFunc(picked, func(s scheme.Scheme) bool { return s.Has(of.scheme) }) {
 			continue
 		}
 		for _, name := range of.flags {
@@ -111,46 +95,35 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	if err != nil {
 		return err
 	}
-	if n := b.Tokens(); n > maxTokens {
-		return fmt.Errorf("%s: %d tokens, want at most %d: split the file by groups", inputs(names), n, maxTokens)
-	}
-	if n := b.Trajectories(); c.trajectory >= n {
-		return fmt.Errorf("-trajectory is %d, want 0 to %d", c.trajectory, n-1)
-	}
-	derived, estimates, err := origins(source.Report(), math.Inf(1)) // for the drift
-	if err != nil {
+	if err := checkSize(b.Tokens()); err != nil {
 		return fmt.Errorf("%s: %w", inputs(names), err)
 	}
-	for _, o := range source.Report().Arrays {
+	if n := b.Trajectories(); c.opt.Trajectory >= n {
+		return fmt.Errorf("-trajectory is %d, want 0 to %d", c.opt.Trajectory, n-1)
+	}
+	derived, estimates := origins(source.Report())
+	for _, o := range source.Report().Arrays { // that of the drift may be as wide as it is
 		if cli.CheckWidth(o, opt.Width) != nil {
 			c.opt.TooWide = fmt.Sprintf("needs an entropy whose bounds are at most %v nats apart, and this one is %v: -entropy-width Inf takes it", opt.Width, cli.NewOrigin(o))
 		}
 	}
 	var r *losses.Comparison
-	err = source.Guard(func() (err error) { // somebody may make a file shorter
-		need := []string{"entropy", "old_logprobs", "logprobs"} // the entropy is for the drift
-		for _, s := range c.picked {
-			need = append(need, s.Arrays(c.opt)...)
+	err = source.Guard(func() error { // somebody may make a file shorter
+		r, err = c.computed(b)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", inputs(names), cli.WithHint(rollout.InFile(err)))
 		}
-		ws := reweight.Workspace{Workers: 1} // as Guard asks
-		if err := rollout.Derive(&ws, b, need...); err != nil {
-			return err
-		}
-		if err := rollout.Require(b, "old_logprobs", "logprobs"); err != nil {
-			return cli.WithHint(err)
-		}
-		if err := checkFinite(b); err != nil {
-			return err
-		}
-		r, err = losses.Compare(b, c.picked, c.all, c.opt, c.trajectory)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", inputs(names), rollout.InFile(err))
+		return err
 	}
 	r.Derived, r.Estimates = derived, estimates
 	r.Warnings = append(r.Warnings, c.surprised(r, estimates)...)
 	r.Warnings = append(r.Warnings, source.Report().Warnings...)
+	if r.Tokens.Action == 0 && r.Tokens.Reasoning > 0 && slices.ContainsFunc(c.picked, func(s scheme.Scheme) bool { return s.Has("actfocus") }) {
+		r.Warnings = append(r.Warnings, "ActFocus has one weight for all tokens, alpha, because none is an action.")
+	}
 	if len(c.unread) > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("No scheme here reads %s.", strings.Join(c.unread, ", ")))
 	}
@@ -169,6 +142,15 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	}
 	if err != nil {
 		return err
+	}
+	if c.output != "" {
+		tensors, err := r.Tensors()
+		if err == nil {
+			err = c.write(c.output, results{tensors, source, b})
+		}
+		if err != nil {
+			return fmt.Errorf("-o: %w", err)
+		}
 	}
 	if c.html != "" {
 		page := show.Sides{
@@ -189,6 +171,36 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	return err
 }
 
+// maxTokens bounds the memory of a comparison, which takes some 200 bytes a token: a
+// small file can declare many tokens that are a hole in it.
+const maxTokens = 1 << 26
+
+func checkSize(tokens int) error {
+	if tokens > maxTokens {
+		return fmt.Errorf("%d tokens, want at most %d: split the file by groups", tokens, maxTokens)
+	}
+	return nil
+}
+
+// computed derives what the schemes read and compares them.
+func (c comparison) computed(b *reweight.Batch) (*losses.Comparison, error) {
+	need := []string{"entropy", "ref_energy", "old_logprobs", "logprobs"} // for the drift and the bottleneck
+	for _, s := range c.picked {
+		need = append(need, s.Reads()...)
+	}
+	ws := reweight.Workspace{Workers: 1} // as Guard asks
+	if err := rollout.Derive(&ws, b, need...); err != nil {
+		return nil, err
+	}
+	if err := rollout.Require(b, "old_logprobs", "logprobs"); err != nil {
+		return nil, err
+	}
+	if err := checkFinite(b); err != nil {
+		return nil, err
+	}
+	return c.compare(b, c.picked, c.uniform, c.opt)
+}
+
 // surprised returns a warning about each scheme of the table that takes the surprisal of a
 // token, an estimate without bounds, for the token's entropy.
 func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (warnings []string) {
@@ -196,7 +208,7 @@ func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (war
 		return nil
 	}
 	for _, s := range c.picked {
-		if s.EntropyPerToken() && slices.ContainsFunc(r.Schemes, func(row losses.Scheme) bool { return row.Scheme == s.Name }) {
+		if s.SingleEntropies() && slices.ContainsFunc(r.Schemes, func(row losses.Scheme) bool { return row.Scheme == s.Name }) {
 			warnings = append(warnings, s.Name+" reads the entropy of single tokens, which their surprisal does not estimate.")
 		}
 	}
@@ -208,7 +220,7 @@ func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (war
 func (c comparison) describe(r *losses.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch, names []string) error {
 	if slices.ContainsFunc(names, readOnce) {
 		return source.Guard(func() error {
-			r.Title, r.Texts = show.IDsOf(inputs(names), source.Report(), b, c.trajectory)
+			r.Title, r.Texts = show.IDsOf(inputs(names), source.Report(), b, c.opt.Trajectory)
 			return nil
 		})
 	}
@@ -217,7 +229,7 @@ func (c comparison) describe(r *losses.Rollout, opt rollout.Options, source *rol
 		return err
 	}
 	defer again.Close()
-	r.Title, r.Texts, err = show.TextsOf(again, b, c.trajectory)
+	r.Title, r.Texts, err = show.TextsOf(again, b, c.opt.Trajectory)
 	if err == nil && len(r.Texts) != len(r.Role) {
 		err = errors.New("the file has changed while it was read")
 	}

@@ -522,7 +522,7 @@ func TestDirectoryEstimates(t *testing.T) {
 	refused(t, "x.jsonl:1: entropy is missing", "reweight", "-o", out, name, "-signal", "surprisal")
 	refused(t, "-surprisal-entropy estimates it", "score", "partial", name, "-signal", "surprisal")
 	for field, hint := range map[string]string{
-		"group_id": "group_ids is missing: a field group_id on each line", "rewards": ": a field reward on each line",
+		"group_id": ": a field group_id on each line", "rewards": ": a field reward on each line",
 		"old_logprobs": ": ask the server or the trainer for log-probabilities",
 	} {
 		lacks := filepath.Join(dir, field+".jsonl")

@@ -12,6 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // RolloutFlags declares the flags that say what files of rollouts do not say
@@ -75,11 +76,19 @@ var hints = map[string]string{
 	"ref_logprobs": "-signal surprisal does without it",
 }
 
-// WithHint adds to an error about an array that a file lacks how to get it.
+// WithHint adds to an error about arrays that a file lacks how to get the first of them.
 func WithHint(err error) error {
-	var missing *rollout.MissingError
-	if errors.As(err, &missing) && hints[missing.Name] != "" {
-		return fmt.Errorf("%w: %s", err, hints[missing.Name])
+	var needs []string
+	if missing, ok := errors.AsType[*rollout.MissingError](err); ok {
+		needs = []string{missing.Name}
+	} else if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
+		needs = lacks.Needs
+	}
+	for _, need := range needs {
+		name, _, _ := strings.Cut(need, " or ")
+		if hint := hints[name]; hint != "" {
+			return fmt.Errorf("%w: %s", err, hint)
+		}
 	}
 	return err
 }

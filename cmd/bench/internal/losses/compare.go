@@ -1,3 +1,5 @@
+// Package losses compares schemes on a batch of rollouts: the loss, the gradient and the
+// credit of tokens under each.
 package losses
 
 import (
@@ -12,21 +14,49 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // A Comparison describes a batch of rollouts, and its loss under several schemes.
 type Comparison struct {
-	About
+	File   string   `json:"file,omitempty"`  // if there is one
+	Files  []string `json:"files,omitempty"` // if there are several
+	Tokens struct {
+		Total        int `json:"total"`
+		Reasoning    int `json:"reasoning"`
+		Action       int `json:"action"`
+		Spans        int `json:"spans"`
+		Trajectories int `json:"trajectories"`
+		Groups       int `json:"groups"`
+	} `json:"tokens"`
+
+	// GivenAdvantages says that the batch has no rewards, and its own advantages take
+	// the place of those of GRPO.
+	GivenAdvantages bool         `json:"given_advantages,omitempty"`
+	Derived         []cli.Origin `json:"derived,omitempty"`   // arrays of the batch that were derived without a loss
+	Estimates       []cli.Origin `json:"estimates,omitempty"` // arrays of the batch that are estimates
+	Warnings        []string     `json:"warnings,omitempty"`  // whole sentences
 
 	Credit  string    `json:"credit"` // what it is
 	KL      *KL       `json:"kl,omitempty"`
 	Schemes []Scheme  `json:"schemes"`
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 	Rollout Rollout   `json:"rollout"`
+
+	// Bottleneck is the rank correlation of a group's reward variance with its mean
+	// energy, over tokens of these roles; null without rewards or ref_energy.
+	Bottleneck struct {
+		All       bench.Number `json:"all"`
+		Reasoning bench.Number `json:"reasoning"`
+		Action    bench.Number `json:"action"`
+	} `json:"bottleneck_spearman"`
+
+	bottleneck *reweight.BottleneckResult
+	role       []reweight.Role
+	last       *scheme.Step // of the last scheme; nil if that is left out
 
 	unclipped, sums, valueless []string // schemes of the table whose loss has no clip, sums over tokens, has the log-probability in it
 	idle                       bool     // dapo did nothing
@@ -78,15 +108,26 @@ type RolloutCredit struct {
 	Credit []float64 `json:"credit"`
 }
 
+// Options say what Compare is to do besides.
+type Options struct {
+	LeaveOut   bool   // schemes that cannot be computed are left out; otherwise they are an error
+	Trajectory int    // that is shown token by token
+	TooWide    string // what schemes that read the entropy need, "needs ...", if it is not good enough for them
+}
+
+// A Comparer is Compare, except in tests.
+type Comparer func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt Options) (*Comparison, error)
+
 // Compare computes the schemes on a batch with the library's kernels, in this goroutine
-// alone. A scheme that the batch lacks something for, or whose loss or gradient is not
-// finite, is an error if it was asked for by name, and is left out of all of them. Trajectory is the one that is shown token by
-// token.
-func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.Options, trajectory int) (*Comparison, error) {
-	c := &Comparison{About: about(b), Credit: Credit}
-	if loss := schemes.Uniform().Loss(opt); loss.KLCoef != 0 {
+// alone, and compares them with uniform. A scheme that the batch lacks something for, or
+// whose loss or gradient is not finite, cannot be computed.
+func Compare(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt Options) (*Comparison, error) {
+	c := &Comparison{Credit: Credit, role: b.Role}
+	c.count(b)
+	if loss := uniform.Options.Loss; loss.KLCoef != 0 {
 		c.KL = &KL{loss.KL, loss.KLCoef}
 	}
+	trajectory := opt.Trajectory
 	c.Rollout.Trajectory = trajectory
 	from, to := b.SeqOffsets[trajectory], b.SeqOffsets[trajectory+1]
 	for _, role := range b.Role[from:to] {
@@ -98,41 +139,41 @@ func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.O
 	}
 
 	ws := reweight.Workspace{Workers: 1} // the batch may be a mapped file
-	first, err := newCredit(&ws, b, schemes.Uniform(), opt)
+	first, err := newCredit(&ws, b, uniform)
 	if err != nil {
 		return nil, err
 	}
 	if first.advantages == 0 && c.Tokens.Reasoning+c.Tokens.Action > 0 { // else the source warns
-		c.Warnings = append(c.Warnings, "All advantages of uniform are 0, and so is its credit, which others are compared with.")
+		why := ""
+		if !c.GivenAdvantages {
+			why = ", because the rewards within each group are equal"
+		}
+		c.Warnings = append(c.Warnings, "All advantages of uniform are 0"+why+": so is its credit, which others are compared with.")
 	}
 	for _, s := range picked {
-		reason := s.Lacks(b, opt)
-		if reason != "" && !all {
-			return nil, fmt.Errorf("%s %s", s.Name, reason)
+		k, err := newCredit(&ws, b, s)
+		if err == nil && opt.TooWide != "" && slices.Contains(s.Reads(), "entropy") {
+			err = fmt.Errorf("%s %s", s.Name, opt.TooWide)
 		}
-		var k *credit
-		if reason == "" {
-			if k, err = newCredit(&ws, b, s, opt); err == nil {
-				err = k.checkFinite()
-			}
-			if err != nil {
-				if !all {
-					return nil, fmt.Errorf("%s: %w", s.Name, err)
-				}
-				reason = rollout.InFile(err).Error()
-			}
+		if err == nil {
+			err = k.checkFinite(s.Name)
 		}
-		if reason != "" {
-			c.LeftOut = append(c.LeftOut, LeftOut{s.Name, reason})
+		if c.last = nil; err != nil {
+			if !opt.LeaveOut {
+				return nil, err
+			}
+			reason := strings.TrimPrefix(rollout.InFile(err).Error(), s.Name)
+			c.LeftOut = append(c.LeftOut, LeftOut{s.Name, strings.TrimLeft(reason, ": ")})
 			continue
 		}
+		c.last = k.step
 		figures, err := k.figures(first)
 		if err != nil {
 			return nil, err
 		}
 		figures.Scheme = s.Name
-		c.idle = c.idle || k.idle
-		switch k.loss.Policy {
+		c.idle = c.idle || s.Name == "dapo" && slices.Equal(k.of, first.of)
+		switch k.step.Loss().Policy {
 		case reweight.PolicySAPO:
 			c.unclipped = append(c.unclipped, s.Name)
 		case reweight.PolicyPG, reweight.PolicyVESPO:
@@ -141,14 +182,74 @@ func Compare(b *reweight.Batch, picked []schemes.Scheme, all bool, opt schemes.O
 		case reweight.PolicyCISPO, reweight.PolicyDPPOTV:
 			c.valueless = append(c.valueless, s.Name)
 		}
-		switch k.loss.Aggregation {
+		switch k.step.Loss().Aggregation {
 		case reweight.SeqMeanTokenSum, reweight.SeqMeanTokenSumNorm:
 			c.sums = append(c.sums, s.Name)
 		}
 		c.Schemes = append(c.Schemes, figures)
 		c.Rollout.Credit = append(c.Rollout.Credit, RolloutCredit{s.Name, k.of[from:to]})
 	}
+	c.findBottleneck(b)
 	return c, nil
+}
+
+// count fills in what there is in a batch.
+func (c *Comparison) count(b *reweight.Batch) {
+	c.GivenAdvantages = b.Rewards == nil
+	n := &c.Tokens
+	n.Total, n.Trajectories = b.Tokens(), b.Trajectories()
+	for _, r := range b.Role {
+		switch r {
+		case reweight.RoleReasoning:
+			n.Reasoning++
+		case reweight.RoleAction:
+			n.Action++
+		}
+	}
+	for _, id := range b.SpanIDs {
+		n.Spans = max(n.Spans, int(id)+1)
+	}
+	groups := slices.Clone(b.GroupIDs)
+	slices.Sort(groups)
+	n.Groups = len(slices.Compact(groups))
+}
+
+// findBottleneck fills in the action bottleneck, if the batch has what it takes.
+func (c *Comparison) findBottleneck(b *reweight.Batch) {
+	c.Bottleneck.All, c.Bottleneck.Reasoning, c.Bottleneck.Action = bench.Number(math.NaN()), bench.Number(math.NaN()), bench.Number(math.NaN())
+	if rollout.Require(b, "ref_energy", "rewards", "group_ids") != nil {
+		return
+	}
+	r, err := reweight.Bottleneck(b)
+	if err != nil {
+		return // an energy is not finite, which a scheme that reads it says
+	}
+	c.Bottleneck.All, c.Bottleneck.Reasoning, c.Bottleneck.Action = bench.Number(r.All.Rho), bench.Number(r.Reasoning.Rho), bench.Number(r.Action.Rho)
+	c.bottleneck = &r
+}
+
+// Tensors returns the weights, advantages and gradients of the last scheme. It is an error
+// if that was left out.
+func (c *Comparison) Tensors() ([]rollout.Tensor, error) {
+	if c.last == nil {
+		left := c.LeftOut[len(c.LeftOut)-1]
+		return nil, fmt.Errorf("%s, the last scheme, %s", left.Scheme, left.Reason)
+	}
+	weights := c.last.Weights
+	if weights == nil {
+		weights = make([]float32, len(c.role))
+		for t, role := range c.role {
+			if role != reweight.RoleMasked {
+				weights[t] = 1
+			}
+		}
+	}
+	shape := []int64{int64(len(weights))}
+	return []rollout.Tensor{
+		{Name: "weights", Shape: shape, Data: weights},
+		{Name: "advantages", Shape: shape, Data: c.last.Advantages},
+		{Name: "grad_logprobs", Shape: shape, Data: c.last.Grad},
+	}, nil
 }
 
 var roleNames = [...]string{reweight.RoleMasked: "masked", reweight.RoleReasoning: "reasoning", reweight.RoleAction: "action"}
@@ -158,22 +259,26 @@ type credit struct {
 	of         []float64
 	role       []reweight.Role
 	res        reweight.LossResult
-	loss       reweight.LossOptions
+	step       *scheme.Step
 	drift      float64
 	advantages int // that are not 0
-	idle       bool
 }
 
-func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt schemes.Options) (*credit, error) {
-	if reason := s.Lacks(b, opt); reason != "" {
-		return nil, fmt.Errorf("%s %s", s.Name, reason)
+func newCredit(ws *reweight.Workspace, b *reweight.Batch, s scheme.Scheme) (*credit, error) {
+	step, err := s.NewStep(ws, b)
+	if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
+		for i, need := range lacks.Needs {
+			lacks.Needs[i] = strings.Replace(need, "Options.Delta", "-delta", 1)
+		}
 	}
-	step := s.NewStep(ws, b, opt)
-	res, err := step.Do()
 	if err != nil {
 		return nil, err
 	}
-	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, loss: step.Loss(), idle: step.Idle(res), drift: math.NaN()}
+	res, err := step.Run()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	k := &credit{of: make([]float64, len(step.Grad)), role: b.Role, res: res, step: step, drift: math.NaN()}
 	for t, g := range step.Grad {
 		if k.of[t] = -float64(g); g == 0 {
 			k.of[t] = 0 // not -0
@@ -192,12 +297,12 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s schemes.Scheme, opt 
 
 // checkFinite wants a finite loss and finite credit: numbers of a file that are finite can
 // be too large for float32 in a scheme.
-func (k *credit) checkFinite() error {
+func (k *credit) checkFinite(name string) error {
 	if l := k.res.Loss; l-l != 0 {
-		return errors.New("the loss is not finite")
+		return fmt.Errorf("%s: the loss is not finite", name)
 	}
 	if slices.ContainsFunc(k.of, func(c float64) bool { return c-c != 0 }) {
-		return errors.New("the gradient is not finite")
+		return fmt.Errorf("%s: the gradient is not finite", name)
 	}
 	return nil
 }
@@ -273,8 +378,17 @@ func (c *Comparison) Notes() []string {
 	some("Losses that sum over tokens, whose gradients cannot be compared with the others: %s.", c.sums)
 	some("Losses with the log-probability in them, whose value says nothing: %s.", c.valueless)
 	if c.idle {
-		notes = append(notes, fmt.Sprintf("dapo is uniform here: no response has more than %s tokens, and the rewards of each group differ.",
-			humanize.Comma(int64(reweight.DefaultOverlong.Maximum-reweight.DefaultOverlong.Buffer))))
+		notes = append(notes, "dapo is uniform here: its penalty and its filter change the credit of no token.")
+	}
+	if c.bottleneck != nil {
+		rank := func(c reweight.Correlation) string {
+			if math.IsNaN(c.Rho) {
+				return "undefined"
+			}
+			return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
+		}
+		notes = append(notes, "Action bottleneck, the rank correlation of a group's reward variance with its mean energy:",
+			fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(c.bottleneck.All), rank(c.bottleneck.Reasoning), rank(c.bottleneck.Action)))
 	}
 	var reasons []string
 	left := map[string][]string{} // the schemes, by reason
@@ -292,7 +406,39 @@ func (c *Comparison) Notes() []string {
 
 // Write prints the comparison for people: tables of at most 100 columns.
 func (c *Comparison) Write(w io.Writer) error {
-	c.About.write(w)
+	n := func(i int) string { return humanize.Comma(int64(i)) }
+	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s\n\n",
+		n(c.Tokens.Total), n(c.Tokens.Reasoning), n(c.Tokens.Action), n(c.Tokens.Total-c.Tokens.Reasoning-c.Tokens.Action),
+		n(c.Tokens.Spans), n(c.Tokens.Trajectories), cli.Counted(c.Tokens.Groups, "group"))
+	if c.GivenAdvantages {
+		fmt.Fprint(w, "There are no rewards: the advantages are those of the input, and not of GRPO.\n\n")
+	}
+	for _, o := range slices.Concat(c.Derived, c.Estimates) {
+		fmt.Fprintf(w, "%s is %s.\n", o.Name, printable.Line(o.String()))
+	}
+	if len(c.Derived)+len(c.Estimates) > 0 {
+		fmt.Fprintln(w)
+	}
+	if err := c.WriteTables(w); err != nil {
+		return err
+	}
+	if len(c.Warnings) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, warning := range c.Warnings {
+		cli.Warning(w, "Warning: "+printable.Line(warning))
+	}
+	fmt.Fprintln(w)
+	for _, note := range c.Notes() {
+		if _, err := fmt.Fprintln(w, printable.Line(note)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteTables prints the figures alone.
+func (c *Comparison) WriteTables(w io.Writer) error {
 	rows := c.Rows()
 	for i, columns := range [...][]int{{0, 1, 2, 3, 4, 5}, {0, 6, 7, 8, 9}} {
 		if i > 0 {
@@ -309,13 +455,6 @@ func (c *Comparison) Write(w io.Writer) error {
 			some[k] = pick(row)
 		}
 		if err := cli.WriteTable(w, 1, pick(Header), some); err != nil {
-			return err
-		}
-	}
-	c.writeWarnings(w)
-	fmt.Fprintln(w)
-	for _, note := range c.Notes() {
-		if _, err := fmt.Fprintln(w, printable.Line(note)); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // four is a batch of two trajectories of two response tokens each, at equal policies. The
@@ -23,11 +24,11 @@ func four() *reweight.Batch {
 
 func compare(t *testing.T, b *reweight.Batch, list string) (*Comparison, error) {
 	t.Helper()
-	picked, err := schemes.Parse(list)
+	picked, err := cli.ParseSchemes(list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Compare(b, picked, list == "all", schemes.Default(), 0)
+	return Compare(b, picked, scheme.MustParse("uniform"), Options{LeaveOut: list == "all"})
 }
 
 // TestFigures: by hand. Each token has a credit of A/4 under uniform. The mask keeps the
@@ -95,9 +96,10 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestIdle: where neither the penalty nor the filter of dapo acts, a note says so.
+// TestIdle: where neither the penalty nor the filter of dapo makes a difference, a note
+// says so.
 func TestIdle(t *testing.T) {
-	const note = "dapo is uniform here: no response has more than 16,384 tokens, and the rewards of each group differ."
+	const note = "dapo is uniform here: its penalty and its filter change the credit of no token."
 	equal, long := four(), four()
 	equal.GroupIDs, equal.Rewards = []int32{0, 0, 1, 1}, []float32{1, 0, 1, 1}
 	equal.Role = append(equal.Role, 1, 1)
@@ -105,6 +107,7 @@ func TestIdle(t *testing.T) {
 	n := 16385 - 2
 	long.Role = slices.Concat(long.Role, slices.Repeat([]reweight.Role{1}, n))
 	long.SeqOffsets[2] += int64(n)
+	// The deviation of a group of two divides a penalty away.
 	for _, b := range []*reweight.Batch{equal, long} {
 		b.SpanIDs, b.Entropy = nil, nil
 		zeros := make([]float32, b.Tokens())
@@ -114,7 +117,7 @@ func TestIdle(t *testing.T) {
 		b    *reweight.Batch
 		list string
 		want bool
-	}{{four(), "dapo", true}, {four(), "uniform,gspo", false}, {equal, "dapo", false}, {long, "dapo", false}} {
+	}{{four(), "dapo", true}, {four(), "uniform,gspo", false}, {equal, "dapo", false}, {long, "dapo", true}} {
 		got, err := compare(t, c.b, c.list)
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +148,7 @@ func TestLeftOut(t *testing.T) {
 			t.Errorf("%s: %q, want %q", scheme, reasons[scheme], want)
 		}
 	}
-	if len(c.Schemes)+len(c.LeftOut) != len(schemes.All()) || !math.IsNaN(float64(c.Schemes[0].Drift)) {
+	if len(c.Schemes)+len(c.LeftOut) != len(scheme.All()) || !math.IsNaN(float64(c.Schemes[0].Drift)) {
 		t.Errorf("%d schemes and %d left out, drift %v", len(c.Schemes), len(c.LeftOut), c.Schemes[0].Drift)
 	}
 	if _, err := compare(t, b, "uniform,gigpo"); err == nil || err.Error() != "gigpo needs anchors and span_rewards" {

@@ -55,7 +55,7 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []
 			return nil, err
 		}
 		if err := ws.Check(); err != nil {
-			return nil, fmt.Errorf("the %s step: %w", st.name(), err)
+			return nil, fmt.Errorf("the %s step: %w", st.name, err)
 		}
 		if objects[i], bytes[i], err = bench.FirstAllocs(do); err != nil {
 			return nil, err
@@ -148,7 +148,8 @@ func (in *gpuSteps) upload(host *stepInput) (err error) {
 // workspace.
 func (in *gpuSteps) start(st step) (do func() error, ws *gpu.Workspace, err error) {
 	size := in.size
-	if st.aem {
+	actFocus, aem := st.scheme.Has("actfocus"), st.scheme.Has("aem")
+	if aem {
 		size.Spans = size.Tokens
 	}
 	if ws, err = in.dev.NewWorkspace(0, size); err != nil {
@@ -169,11 +170,11 @@ func (in *gpuSteps) start(st step) (do func() error, ws *gpu.Workspace, err erro
 	if st.kl {
 		b.RefLogprobs = floats()
 	}
-	if st.actFocus {
+	if actFocus {
 		b.RefEnergy = floats()
 		weights = b.RefEnergy // in place
 	}
-	if st.aem {
+	if aem {
 		b.Entropy = floats()
 		factors = b.Entropy // in place
 	}
@@ -187,20 +188,21 @@ func (in *gpuSteps) start(st step) (do func() error, ws *gpu.Workspace, err erro
 // come to the same place: nobody reads them.
 const resultBytes = 256
 
-// queue queues the step; do in step.go is the same on the CPU.
+// queue queues the step, as scheme.Step does it on the CPU: package gpu has these schemes only.
 func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weights, factors, result gpu.Ptr) error {
-	n := b.Tokens
+	n, opt := b.Tokens, &st.scheme.Options
+	actFocus, aem := st.scheme.Has("actfocus"), st.scheme.Has("aem")
 	old := gpu.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
 	if err := ws.TokenStats(old, in.old, in.ids, reweight.DefaultTokenStats); err != nil {
 		return err
 	}
-	if st.kl || st.actFocus {
+	if st.kl || actFocus {
 		ref := gpu.Stats{LSE: b.RefEnergy, Logprob: b.RefLogprobs}
 		if err := ws.TokenStats(ref, in.ref, in.ids, reweight.DefaultTokenStats); err != nil {
 			return err
 		}
 	}
-	if st.actFocus { // the energy is -lse
+	if actFocus { // the energy is -lse
 		if err := ws.Multiply(b.RefEnergy, b.RefEnergy, in.minusOne, n); err != nil {
 			return err
 		}
@@ -209,29 +211,29 @@ func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weight
 		return err
 	}
 	if st.ppo {
-		if err := ws.GAE(b.Advantages, 0, in.rewards, b, reweight.DefaultGAE); err != nil {
+		if err := ws.GAE(b.Advantages, 0, in.rewards, b, opt.GAE); err != nil {
 			return err
 		}
 		if err := ws.Whiten(b.Advantages, b.Advantages, b.Role, n); err != nil {
 			return err
 		}
-	} else if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
+	} else if err := ws.GRPO(b.Advantages, b, opt.GRPO); err != nil {
 		return err
 	}
-	if st.aem {
-		if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
+	if aem {
+		if err := ws.AEM(factors, b, opt.AEM); err != nil {
 			return err
 		}
 		if err := ws.Multiply(b.Advantages, b.Advantages, factors, n); err != nil {
 			return err
 		}
 	}
-	if st.actFocus {
-		if err := ws.ActFocus(weights, result, b, reweight.DefaultActFocus); err != nil {
+	if actFocus {
+		if err := ws.ActFocus(weights, result, b, opt.ActFocus); err != nil {
 			return err
 		}
 	}
-	if err := ws.Loss(grad, result, weights, b, reweight.DefaultLoss); err != nil {
+	if err := ws.Loss(grad, result, weights, b, opt.Loss); err != nil {
 		return err
 	}
 	return ws.RowGradient(in.gradient, in.current, in.ids, b.Logprobs, 0, grad, 0, reweight.DefaultRowGradient)

@@ -11,9 +11,9 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/kernels"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // A Shape is a kernel on inputs of one dtype and size.
@@ -77,7 +77,7 @@ type Plan struct {
 	GPU      *gpu.Device              // or nil
 	Goals    bool                     // measure the GPU at the sizes that its goals are about
 	Sizes    cli.Sizes
-	Schemes  []schemes.Scheme // that Overheads measures in place of ActFocus, AEM and both
+	Schemes  []scheme.Scheme // that Overheads measures in place of ActFocus, AEM and both
 	Progress *cli.Progress
 }
 
@@ -280,9 +280,9 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 
 // inTurn returns the schemes that are measured together, each time as many as take the
 // rounds that ActFocus, AEM and both get.
-func (p Plan) inTurn() [][]schemes.Scheme {
+func (p Plan) inTurn() [][]scheme.Scheme {
 	if len(p.Schemes) == 0 {
-		return [][]schemes.Scheme{nil}
+		return [][]scheme.Scheme{nil}
 	}
 	return slices.Collect(slices.Chunk(p.Schemes, 3))
 }

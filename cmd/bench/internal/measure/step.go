@@ -10,8 +10,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/schemes"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // Steps says which training steps to measure.
@@ -23,7 +23,7 @@ type Steps struct {
 	PPO           bool        // advantages of GAE, whitened; otherwise those of GRPO
 	KL            bool        // with an anchor to the reference
 
-	Schemes []schemes.Scheme // in place of ActFocus, AEM and both; nil for those
+	Schemes []scheme.Scheme // in place of ActFocus, AEM and both; nil for those
 }
 
 // An Overhead is what a reweighted training step costs over the uniform one.
@@ -114,52 +114,36 @@ func StepRows(vocab int) int {
 // AEM's entropy is one more sum of the old policy's pass. ActFocus's energy is
 // a sum of the anchor's pass, and without an anchor it needs a pass of its own.
 //
-// A scheme computes all that follows the passes over the old and the current logits.
+// The scheme computes all that follows the passes over the old and the current logits.
 // What it reads besides is in the batch, or a sum of these passes.
 type step struct {
-	ppo, kl       bool
-	actFocus, aem bool
-	scheme        *schemes.Scheme // in place of the others; or nil
+	name    string // of the scheme, without the advantages of PPO
+	scheme  scheme.Scheme
+	reads   []string // of the scheme
+	ppo, kl bool
 }
 
-// schemeOptions are the papers', with a bound for the off-policy mask.
-func schemeOptions() schemes.Options {
-	opt, delta := schemes.Default(), 0.1
-	opt.Delta = &delta
-	return opt
-}
-
-func (st step) name() string {
-	switch {
-	case st.scheme != nil:
-		return st.scheme.Name
-	case st.actFocus && st.aem:
-		return "actfocus+aem"
-	case st.actFocus:
-		return "actfocus"
-	case st.aem:
-		return "aem"
+func (q Steps) step(name string) step {
+	st := step{name: name, ppo: q.PPO, kl: q.KL}
+	if q.PPO {
+		name += "+gae"
 	}
-	return "uniform"
+	st.scheme = scheme.MustParse(name)
+	st.scheme.Options.Delta = 0.1 // which has no default
+	st.reads = st.scheme.Reads()
+	return st
 }
 
 // variants returns the uniform step twice, for the noise, and its reweighted
 // forms, or the schemes.
 func (q Steps) variants() []step {
-	uniform := step{ppo: q.PPO, kl: q.KL}
-	if q.Schemes != nil {
-		first := schemes.Uniform()
-		uniform.scheme = &first
-		all := []step{uniform, uniform}
-		for i := range q.Schemes {
-			all = append(all, step{kl: q.KL, scheme: &q.Schemes[i]})
-		}
-		return all
+	all := []step{q.step("uniform"), q.step("uniform")}
+	for _, s := range q.Schemes {
+		all = append(all, q.step(s.Name))
 	}
-	all := []step{uniform, uniform, uniform, uniform, uniform}
-	all[2].actFocus = true
-	all[3].aem = true
-	all[4].actFocus, all[4].aem = true, true
+	if q.Schemes == nil {
+		all = append(all, q.step("actfocus"), q.step("aem"), q.step("actfocus+aem"))
+	}
 	return all
 }
 
@@ -232,15 +216,15 @@ func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
 		i += reweighted
 		ratio := samples.Ratio(i, uniform)
 		claim, reason := verdict(ratio, null)
-		if st.scheme != nil && reason == refuted { // nobody claims that other schemes are free
+		if q.Schemes != nil && reason == refuted { // nobody claims that other schemes are free
 			reason = fmt.Sprintf("more than %.0f%%", 100*(FreeLimit-1))
 		}
 		from := advantages
-		if st.scheme != nil && st.scheme.OwnAdvantages() {
+		if !q.PPO && st.scheme.OwnAdvantages() {
 			from = "own"
 		}
 		overheads = append(overheads, Overhead{
-			Step: st.name(), Advantages: from, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
+			Step: st.name, Advantages: from, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
 			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
 		})
 	}
@@ -343,50 +327,27 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	floats := func() []float32 { return make([]float32, len(b.Role)) }
 	ws := &reweight.Workspace{ISA: isa, Workers: workers}
 	b.OldLogprobs, b.Logprobs = floats(), floats()
-	if st.scheme != nil {
-		return in.startScheme(st, ws, &b)
-	}
-	b.Advantages = floats()
-	grad := floats()
-	var weights, factors []float32
-	if st.kl {
-		b.RefLogprobs = floats()
-	}
-	if st.actFocus {
-		b.RefEnergy = floats()
-		weights = b.RefEnergy // in place
-	}
-	if st.aem {
-		b.Entropy = floats()
-		factors = b.Entropy // in place
-	}
-	return func() error { return st.do(ws, &b, in.rewards, grad, weights, factors, in.gradient) }
-}
-
-// startScheme allocates what the scheme reads and needs, and returns the step.
-func (in *stepInput) startScheme(st step, ws *reweight.Workspace, b *reweight.Batch) func() error {
-	opt := schemeOptions()
-	floats := func() []float32 { return make([]float32, len(b.Role)) }
-	reads := st.scheme.Arrays(opt)
 	b.TokenRewards = in.rewards
+	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy} {
+		if slices.Contains(st.reads, name) {
+			*array = floats()
+		}
+	}
 	if st.kl {
 		b.RefLogprobs = floats()
 	}
-	if slices.Contains(reads, "ref_energy") {
-		b.RefEnergy = floats()
-	}
-	if slices.Contains(reads, "entropy") {
-		b.Entropy = floats()
-	}
-	if slices.Contains(reads, "rollout_logprobs") {
+	if slices.Contains(st.reads, "rollout_logprobs") {
 		b.RolloutLogprobs = in.rollout
 	}
-	s := st.scheme.NewStep(ws, b, opt)
+	s, err := st.scheme.NewStep(ws, &b)
 	return func() error {
-		if err := st.stats(ws, b); err != nil {
+		if err != nil {
 			return err
 		}
-		if _, err := s.Do(); err != nil {
+		if err := stats(ws, &b); err != nil {
+			return err
+		}
+		if _, err := s.Run(); err != nil {
 			return err
 		}
 		return ws.RowGradient(in.gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, s.Grad, nil, reweight.DefaultRowGradient)
@@ -394,7 +355,7 @@ func (in *stepInput) startScheme(st step, ws *reweight.Workspace, b *reweight.Ba
 }
 
 // stats passes over the logits.
-func (st step) stats(ws *reweight.Workspace, b *reweight.Batch) error {
+func stats(ws *reweight.Workspace, b *reweight.Batch) error {
 	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
 	if err := ws.TokenStats(old, b.OldLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 		return err
@@ -409,38 +370,4 @@ func (st step) stats(ws *reweight.Workspace, b *reweight.Batch) error {
 		}
 	}
 	return ws.TokenStats(reweight.Stats{Logprob: b.Logprobs}, b.Logits, b.TokenIDs, reweight.DefaultTokenStats)
-}
-
-// do does the step.
-func (st step) do(ws *reweight.Workspace, b *reweight.Batch, rewards, grad, weights, factors []float32, gradient reweight.Logits) error {
-	if err := st.stats(ws, b); err != nil {
-		return err
-	}
-	if st.ppo {
-		if err := ws.GAE(b.Advantages, nil, rewards, b, reweight.DefaultGAE); err != nil {
-			return err
-		}
-		if err := ws.Whiten(b.Advantages, b.Advantages, b.Role); err != nil {
-			return err
-		}
-	} else if err := ws.GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
-		return err
-	}
-	if st.aem {
-		if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
-			return err
-		}
-		if err := ws.Multiply(b.Advantages, b.Advantages, factors); err != nil {
-			return err
-		}
-	}
-	if st.actFocus {
-		if _, err := ws.ActFocus(weights, b, reweight.DefaultActFocus); err != nil {
-			return err
-		}
-	}
-	if _, err := ws.Loss(grad, weights, b, reweight.DefaultLoss); err != nil {
-		return err
-	}
-	return ws.RowGradient(gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, grad, nil, reweight.DefaultRowGradient)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // A Credit is what the papers' schemes make of a batch, with their default options: a
@@ -22,43 +23,48 @@ type Credit struct {
 func NewCredit(b *reweight.Batch, signal reweight.Signal) (Credit, error) {
 	var c Credit
 	var ws reweight.Workspace
-	T := b.Tokens()
 	note := func(format string, args ...any) { c.Notes = append(c.Notes, fmt.Sprintf(format, args...)) }
-
-	if err := rollout.Require(b, signal.Arrays()...); err == nil {
-		c.Weights = make([]float32, T)
-		opt := reweight.DefaultActFocus
-		opt.Signal = signal
-		if _, err := ws.ActFocus(c.Weights, b, opt); err != nil {
-			return c, err
+	compute := func(name string) (dst []float32, missing, err error) {
+		e, err := scheme.Find(name)
+		if err != nil {
+			return nil, nil, err
 		}
-	} else if signal == reweight.SignalEnergy && len(b.OldLogprobs) > 0 {
-		note("ActFocus is left out: %v. With -signal surprisal it takes old_logprobs instead.", err)
-	} else {
-		note("ActFocus is left out: %v.", err)
+		opt := e.Defaults()
+		opt.ActFocus.Signal = signal
+		if lacks := e.Lacks(b, opt); lacks != nil {
+			return nil, rollout.Require(b, lacks[0]), nil
+		}
+		dst = make([]float32, b.Tokens())
+		return dst, nil, e.Compute(&ws, dst, b, opt)
 	}
 
-	if err := rollout.Require(b, "entropy", "span_ids", "group_ids"); err == nil {
-		c.Factors = make([]float32, T)
-		if err := ws.AEM(c.Factors, b, reweight.DefaultAEM); err != nil {
-			return c, err
-		}
-	} else if len(b.Entropy) == 0 && len(b.OldLogprobs) > 0 {
-		note("AEM is left out: %v. With -surprisal-entropy it takes old_logprobs instead.", err)
-	} else {
-		note("AEM is left out: %v.", err)
+	var missing, err error
+	if c.Weights, missing, err = compute("actfocus"); err != nil {
+		return c, err
+	}
+	if missing != nil && signal == reweight.SignalEnergy && len(b.OldLogprobs) > 0 {
+		note("ActFocus is left out: %v. With -signal surprisal it takes old_logprobs instead.", missing)
+	} else if missing != nil {
+		note("ActFocus is left out: %v.", missing)
 	}
 
-	if err := rollout.Require(b, "rewards", "group_ids"); err == nil {
-		c.Advantages = make([]float32, T)
-		if err := ws.GRPO(c.Advantages, b, reweight.DefaultGRPO); err != nil {
-			return c, err
-		}
-	} else if len(b.Advantages) > 0 {
+	if c.Factors, missing, err = compute("aem"); err != nil {
+		return c, err
+	}
+	if missing != nil && len(b.Entropy) == 0 && len(b.OldLogprobs) > 0 {
+		note("AEM is left out: %v. With -surprisal-entropy it takes old_logprobs instead.", missing)
+	} else if missing != nil {
+		note("AEM is left out: %v.", missing)
+	}
+
+	if c.Advantages, missing, err = compute("group_norm"); err != nil {
+		return c, err
+	}
+	if missing != nil && len(b.Advantages) > 0 {
 		c.Advantages = b.Advantages
-		note("The advantages are the file's own, because %v.", err)
-	} else {
-		note("Advantages are left out: %v.", err)
+		note("The advantages are the file's own, because %v.", missing)
+	} else if missing != nil {
+		note("Advantages are left out: %v.", missing)
 	}
 	return c, nil
 }

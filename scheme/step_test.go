@@ -1,4 +1,4 @@
-package schemes
+package scheme
 
 import (
 	"math"
@@ -30,11 +30,13 @@ func rollouts(groups int) *reweight.Batch {
 				b.Entropy, b.RefEnergy = append(b.Entropy, f), append(b.RefEnergy, -20*r.Float32())
 				b.OldLogprobs, b.Logprobs = append(b.OldLogprobs, old), append(b.Logprobs, min(0, old+float32(r.NormFloat64())))
 				b.RolloutLogprobs, b.Advantages = append(b.RolloutLogprobs, old+float32(r.NormFloat64())), append(b.Advantages, f-0.5)
+				b.Values, b.NewValues, b.Returns = append(b.Values, f), append(b.NewValues, f-r.Float32()), append(b.Returns, r.Float32())
+				b.RefLogprobs = append(b.RefLogprobs, old-r.Float32())
 				last := len(b.Role) - 1
 				switch {
 				case i < 2:
 					b.Role[last], b.SpanIDs[last] = reweight.RoleMasked, -1
-					for _, x := range [][]float32{b.Entropy, b.RefEnergy, b.OldLogprobs, b.Logprobs, b.RolloutLogprobs, b.Advantages} {
+					for _, x := range [][]float32{b.Entropy, b.RefEnergy, b.OldLogprobs, b.Logprobs, b.RolloutLogprobs, b.Advantages, b.Values, b.NewValues, b.Returns, b.RefLogprobs} {
 						x[last] = nan
 					}
 				case i > n-3:
@@ -47,52 +49,91 @@ func rollouts(groups int) *reweight.Batch {
 	return b
 }
 
-func options() Options {
-	opt, delta := Default(), 0.01
-	opt.Delta = &delta
-	return opt
-}
-
-// step does a step of the scheme.
-func step(t *testing.T, name string, b *reweight.Batch, opt Options) (*Step, reweight.LossResult) {
+// newStep returns a step of the scheme, with a bound for the off-policy mask and what else
+// change makes of the options.
+func newStep(t *testing.T, name string, b *reweight.Batch, change func(*Options)) *Step {
 	t.Helper()
-	picked, err := Parse(name)
+	s, err := Parse(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := picked[0].NewStep(new(reweight.Workspace), b, opt)
-	res, err := st.Do()
+	s.Options.Delta = 0.01
+	if change != nil {
+		change(&s.Options)
+	}
+	st, err := s.NewStep(&reweight.Workspace{Workers: 1}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// step does a step of the scheme.
+func step(t *testing.T, name string, b *reweight.Batch, change func(*Options)) (*Step, reweight.LossResult) {
+	t.Helper()
+	st := newStep(t, name, b, change)
+	res, err := st.Run()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return st, res
 }
 
-// TestSteps: each scheme has its own gradient, as often as it is done, and allocates
-// nothing. dapo is uniform where nothing is too long and no group has equal rewards.
+// equals has the schemes whose gradient is that of another one, on rollouts without a
+// response that is too long or a group of equal rewards.
+var equals = map[string]string{
+	"dapo": "uniform", "group_norm": "uniform", "overlong": "uniform", "group_filter": "uniform", "value_loss": "uniform",
+	"seq_mean_token_mean": "grpo",
+}
+
+// TestSteps: each entry has its own gradient, that of the step in float64, as often as it
+// is done, and allocates nothing.
 func TestSteps(t *testing.T) {
 	b := rollouts(3)
-	equal := map[string]string{"dapo": "uniform"}
 	seen := map[string][]float32{}
-	for _, s := range All() {
-		st := s.NewStep(&reweight.Workspace{Workers: 1}, b, options())
-		res, err := st.Do()
-		if err != nil {
-			t.Errorf("%s: %v", s.Name, err)
-			continue
-		}
+	names := []string{"actfocus+aem"}
+	for _, e := range Entries() {
+		names = append(names, strings.TrimPrefix(e.Name+map[string]string{"kl_rewards": "+reinforce++"}[e.Name], "+"))
+	}
+	for _, name := range names {
+		st, res := step(t, name, b, nil)
 		grad := slices.Clone(st.Grad)
 		if math.IsNaN(res.Loss) || !slices.ContainsFunc(grad, func(g float32) bool { return g != 0 }) || slices.ContainsFunc(grad, func(g float32) bool { return g != g }) {
-			t.Errorf("%s: loss %v, gradient %v", s.Name, res.Loss, grad)
+			t.Errorf("%s: loss %v, gradient %v", name, res.Loss, grad)
+		}
+		if err := st.Check(res); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 		for other, g := range seen {
-			if slices.Equal(g, grad) != (equal[s.Name] == other) {
-				t.Errorf("%s and %s: equal gradients %v", s.Name, other, slices.Equal(g, grad))
+			same := equals[name] == other || equals[other] == name || equals[name] != "" && equals[name] == equals[other]
+			if slices.Equal(g, grad) != same {
+				t.Errorf("%s and %s: equal gradients %v", name, other, !same)
 			}
 		}
-		seen[s.Name] = grad
-		if n := testing.AllocsPerRun(5, func() { _, err = st.Do() }); n != 0 || err != nil || !slices.Equal(grad, st.Grad) {
-			t.Errorf("%s: %v allocations, %v, or another gradient", s.Name, n, err)
+		seen[name] = grad
+		var err error
+		if n := testing.AllocsPerRun(5, func() { _, err = st.Run() }); n != 0 || err != nil || !slices.Equal(grad, st.Grad) {
+			t.Errorf("%s: %v allocations, %v, or another gradient", name, n, err)
+		}
+	}
+}
+
+// TestCheck: what is wrong by a little is found.
+func TestCheck(t *testing.T) {
+	b := rollouts(3)
+	for want, spoil := range map[string]func(st *Step, res *reweight.LossResult){
+		"aem+reject: advantages[": func(st *Step, _ *reweight.LossResult) { st.Advantages[5] += 1e-3 },
+		"aem+reject: weights[":    func(st *Step, _ *reweight.LossResult) { st.Weights[5] = 0.999 },
+		"aem+reject: gradient[":   func(st *Step, _ *reweight.LossResult) { st.Grad[5] = float32(math.NaN()) },
+		"aem+reject: loss = ":     func(_ *Step, res *reweight.LossResult) { res.Loss += 1e-4 },
+	} {
+		st, res := step(t, "aem+reject", b, nil)
+		if err := st.Check(res); err != nil {
+			t.Error(err)
+		}
+		spoil(st, &res)
+		if err := st.Check(res); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "float64 has ") {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }
@@ -100,8 +141,8 @@ func TestSteps(t *testing.T) {
 // TestJoined: weights multiply, factors multiply, and one after the other makes the
 // advantages.
 func TestJoined(t *testing.T) {
-	b, opt := rollouts(3), options()
-	opt.Loss = func(l *reweight.LossOptions) { l.Aggregation = reweight.SeqMeanTokenSum }
+	b := rollouts(3)
+	opt := func(opt *Options) { opt.Loss.Aggregation = reweight.SeqMeanTokenSum }
 	uniform, _ := step(t, "uniform", b, opt)
 	product := func(what string, got []float32, of ...[]float32) {
 		t.Helper()
@@ -120,8 +161,8 @@ func TestJoined(t *testing.T) {
 	kept, _ := step(t, "reject", b, opt)
 	all, _ := step(t, "reject+entropy_mask+actfocus+rloo+gspo", b, opt)
 	product("weights", all.Weights, focus.Weights, high.Weights, kept.Weights)
-	if all.loss.Policy != reweight.PolicyGSPO || all.loss.ClipHigh != reweight.DefaultGSPO.ClipHigh || all.loss.Aggregation != reweight.SeqMeanTokenSum {
-		t.Errorf("the loss is %+v", all.loss)
+	if all.Loss().Policy != reweight.PolicyGSPO || all.Loss().ClipHigh != reweight.DefaultGSPO.ClipHigh || all.Loss().Aggregation != reweight.SeqMeanTokenSum {
+		t.Errorf("the loss is %+v", all.Loss())
 	}
 	rloo, _ := step(t, "rloo", b, opt)
 	if !slices.Equal(all.Advantages, rloo.Advantages) || slices.Equal(rloo.Advantages, uniform.Advantages) {
@@ -154,13 +195,13 @@ func TestJoined(t *testing.T) {
 // TestDrGRPO: no standard deviation, and sums over one length.
 func TestDrGRPO(t *testing.T) {
 	b := rollouts(2)
-	st, _ := step(t, "dr_grpo", b, options())
+	st, _ := step(t, "dr_grpo", b, nil)
 	want := make([]float32, b.Tokens())
 	if err := new(reweight.Workspace).GRPO(want, b, reweight.GRPOOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(st.Advantages, want) || st.loss.Aggregation != reweight.SeqMeanTokenSumNorm {
-		t.Errorf("advantages %v, want %v, aggregation %v", st.Advantages, want, st.loss.Aggregation)
+	if !slices.Equal(st.Advantages, want) || st.Loss().Aggregation != reweight.SeqMeanTokenSumNorm {
+		t.Errorf("advantages %v, want %v, aggregation %v", st.Advantages, want, st.Loss().Aggregation)
 	}
 }
 
@@ -169,7 +210,7 @@ func TestDAPO(t *testing.T) {
 	b := rollouts(2)
 	copy(b.Rewards, []float32{1, 1, 1, 1, 0, 1, 1, 0}) // the first group is left out
 	before := slices.Clone(b.Rewards)
-	st, res := step(t, "dapo", b, options())
+	st, res := step(t, "dapo", b, nil)
 	first := b.SeqOffsets[4]
 	for i, w := range st.Weights {
 		if want := b.Role[i] != reweight.RoleMasked && int64(i) >= first; w != map[bool]float32{true: 1}[want] {
@@ -179,16 +220,8 @@ func TestDAPO(t *testing.T) {
 	if res.WeightSum == 0 || !slices.Equal(b.Rewards, before) {
 		t.Errorf("weights %v, rewards %v", res.WeightSum, b.Rewards)
 	}
-	st.scheme.parts = slices.Clone(st.scheme.parts)
-	penalised := *st.scheme.parts[0]
-	penalised.penalty = func(_ *reweight.Workspace, dst []float32, _ *reweight.Batch, _ *Options) error {
-		for s := range dst {
-			dst[s] = -float32(s)
-		}
-		return nil
-	}
-	st.scheme.parts[0] = &penalised
-	if _, err := st.Do(); err != nil {
+	penalise(st)
+	if _, err := st.Run(); err != nil {
 		t.Fatal(err)
 	}
 	want := make([]float32, b.Tokens())
@@ -202,6 +235,22 @@ func TestDAPO(t *testing.T) {
 	}
 }
 
+// penalise makes the overlong penalty of trajectory q minus q.
+func penalise(st *Step) {
+	for i, e := range st.scheme.entries {
+		if e.Name == "overlong" {
+			penalty := *e
+			penalty.call = func(_ *workspace, dst []float32, _ *batch, _ *Options) error {
+				for q := range dst {
+					dst[q] = -float32(q)
+				}
+				return nil
+			}
+			st.scheme.entries[i] = &penalty
+		}
+	}
+}
+
 // TestPenaltyOfTokens: the penalty is in the rewards of tokens too, at the last response
 // token, whether they are the file's or made from the outcome.
 func TestPenaltyOfTokens(t *testing.T) {
@@ -212,13 +261,6 @@ func TestPenaltyOfTokens(t *testing.T) {
 	for s := range last {
 		for last[s] = int(b.SeqOffsets[s+1]) - 1; b.Role[last[s]] == reweight.RoleMasked; last[s]-- {
 		}
-	}
-	penalised := table[slices.Index(names(), "dapo")]
-	penalised.penalty = func(_ *reweight.Workspace, dst []float32, _ *reweight.Batch, _ *Options) error {
-		for s := range dst {
-			dst[s] = -float32(s)
-		}
-		return nil
 	}
 	for _, given := range []bool{false, true} {
 		want := make([]float32, b.Tokens()) // rewards of tokens
@@ -245,23 +287,18 @@ func TestPenaltyOfTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"dapo+reinforce++", "reinforce++"} {
-			picked, err := Parse(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if picked[0].parts[0].penalty != nil {
-				picked[0].parts[0] = &penalised
-			}
-			st := picked[0].NewStep(&reweight.Workspace{Workers: 1}, b, options())
+			st := newStep(t, name, b, nil)
+			penalise(st)
+			var err error
 			for range 2 {
-				if _, err := st.Do(); err != nil {
+				if _, err := st.Run(); err != nil {
 					t.Fatal(err)
 				}
 				if slices.Equal(st.Advantages, advantages) != (name != "reinforce++") {
 					t.Errorf("%s, token rewards given %v: advantages %v, with the penalty %v", name, given, st.Advantages, advantages)
 				}
 			}
-			if n := testing.AllocsPerRun(5, func() { _, err = st.Do() }); n != 0 || err != nil {
+			if n := testing.AllocsPerRun(5, func() { _, err = st.Run() }); n != 0 || err != nil {
 				t.Errorf("%s: %v allocations, %v", name, n, err)
 			}
 			sameTokens := slices.EqualFunc(b.TokenRewards, tokens, func(x, y float32) bool { return x == y || x != x && y != y })
@@ -279,11 +316,11 @@ func TestPenaltyOfTokens(t *testing.T) {
 // token rewards that of the outcome.
 func TestWithoutRewards(t *testing.T) {
 	b := rollouts(2)
-	outcome, _ := step(t, "reinforce++", b, options())
+	outcome, _ := step(t, "reinforce++", b, nil)
 	given := slices.Clone(b.Advantages)
 	rewards := b.Rewards
 	b.Rewards, b.GroupIDs = nil, nil
-	st, _ := step(t, "cispo", b, options())
+	st, _ := step(t, "cispo", b, nil)
 	for i, a := range st.Advantages {
 		if masked := b.Role[i] == reweight.RoleMasked; masked && a != 0 || !masked && a != given[i] {
 			t.Fatalf("advantages[%d] = %v, want %v", i, a, given[i])
@@ -293,7 +330,7 @@ func TestWithoutRewards(t *testing.T) {
 	for s, r := range rewards {
 		b.TokenRewards[b.SeqOffsets[s+1]-1] = r
 	}
-	if tokens, _ := step(t, "reinforce++", b, options()); !slices.Equal(tokens.Advantages, outcome.Advantages) {
+	if tokens, _ := step(t, "reinforce++", b, nil); !slices.Equal(tokens.Advantages, outcome.Advantages) {
 		t.Error("token rewards of the outcome have other advantages")
 	}
 }
@@ -306,11 +343,7 @@ func TestStepErrors(t *testing.T) {
 	} {
 		b := rollouts(2)
 		spoil(b)
-		picked, err := Parse("tis+entropy_mask")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := picked[0].NewStep(new(reweight.Workspace), b, options()).Do(); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := newStep(t, "tis+entropy_mask", b, nil).Run(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}

@@ -1,0 +1,502 @@
+package scheme
+
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+)
+
+//go:generate go test -run TestTables -update .
+
+// Options are those of the entries, each with the constants of its paper in what Parse
+// returns. Loss is that of the scheme's loss.
+type Options struct {
+	Overlong          reweight.OverlongOptions
+	KLRewards         reweight.KLRewardsOptions
+	GRPO              reweight.GRPOOptions // group_mean never divides
+	ReinforcePlusPlus reweight.ReinforcePlusPlusOptions
+	GiGPO             reweight.GiGPOOptions
+	GTPO, GRPOS       reweight.ShapingOptions
+	GAE               reweight.GAEOptions
+	EMPG              reweight.EMPGOptions
+	AEM               reweight.AEMOptions
+	TIS, IcePop       reweight.CorrectionOptions
+	Delta             float64 // of off_policy_mask, nats; NaN at first, because it has no default
+	ActFocus          reweight.ActFocusOptions
+	EntropyMask       reweight.EntropyMaskOptions
+	Reject            reweight.RejectionOptions
+	Loss              reweight.LossOptions
+	ValueLoss         reweight.ValueLossOptions
+}
+
+func defaults() Options {
+	return Options{
+		Overlong: reweight.DefaultOverlong, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
+		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
+		GAE: reweight.DefaultGAE, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultCorrection,
+		IcePop: reweight.DefaultIcePop, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
+		Reject: reweight.DefaultRejection, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
+	}
+}
+
+type (
+	workspace = reweight.Workspace
+	batch     = reweight.Batch
+)
+
+const tokenRewards = "token_rewards|rewards" // of the tokens, or the outcome at the last of them
+
+var (
+	outcome   = []string{"seq_offsets", "group_ids", "rewards"}
+	ofRollout = []string{"seq_offsets", "old_logprobs", "rollout_logprobs"}
+	anywhere  = []string{Any}
+)
+
+// signalReads has what ActFocus reads for each signal: made once, because a step's start
+// should leave nothing behind.
+var signalReads = map[reweight.Signal][]string{}
+
+func init() {
+	for _, signal := range [...]reweight.Signal{reweight.SignalEnergy, reweight.SignalRefEntropy, reweight.SignalSurprisal, reweight.SignalLogRatio} {
+		signalReads[signal] = signal.Arrays()
+	}
+}
+
+// The losses that differ from the clipped surrogate in their aggregation only.
+var (
+	seqMeanTokenMean    = aggregated(reweight.SeqMeanTokenMean)
+	seqMeanTokenSum     = aggregated(reweight.SeqMeanTokenSum)
+	seqMeanTokenSumNorm = aggregated(reweight.SeqMeanTokenSumNorm)
+)
+
+func aggregated(a reweight.Aggregation) reweight.LossOptions {
+	opt := reweight.DefaultLoss
+	opt.Aggregation = a
+	return opt
+}
+
+// policy makes an entry of the loss with those options.
+func policy(opt *reweight.LossOptions, e Entry) Entry {
+	e.Kind, e.Method, e.loss = Loss, "Loss", opt
+	e.reads = func(opt *Options) []string { return lossReads(&opt.Loss) }
+	e.Reads, e.Alias = lossReads(opt), []string{"logprobs", "old_logprobs", "advantages", "ref_logprobs"}
+	e.options = func(opt *Options) any { return &opt.Loss }
+	e.call = func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+		_, err := ws.Loss(dst, nil, b, opt.Loss)
+		return err
+	}
+	e.reference = func(x *exact, opt *Options) ([]float64, error) {
+		_, gradient, err := x.loss(reference.UniformWeights(x.role), &opt.Loss)
+		return gradient, err
+	}
+	if e.golden == "" {
+		e.golden = "policy_losses.json"
+	}
+	return e
+}
+
+// lossReads returns what a loss with those options reads.
+func lossReads(opt *reweight.LossOptions) []string {
+	all := []string{"advantages", "logprobs", "old_logprobs"}
+	if opt.Aggregation != reweight.TokenMean || opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO {
+		all = append(all, "seq_offsets")
+	}
+	if opt.Sequence == reweight.SequenceSpan {
+		all = append(all, "span_ids")
+	}
+	if opt.KLCoef != 0 {
+		all = append(all, "ref_logprobs")
+	}
+	return all
+}
+
+// table is the catalogue, in the order of reports. A step goes through it kind by kind.
+var table = []Entry{
+	policy(&reweight.DefaultLoss, Entry{
+		Name: "uniform", Synonyms: []string{"vanilla", "ppo", "bnpo", "token_mean"}, Title: "PPO", Source: "1707.06347",
+		Doc:         "the clipped surrogate, averaged over tokens",
+		Formula:     "max(-Aρ, -A clip(ρ, 1-lo, 1+hi)); where A < 0 at most -A `DualClip`",
+		DefaultName: "DefaultLoss", golden: "policy_loss.json",
+	}),
+	{
+		Name: "actfocus", Title: "ActFocus", Source: "2605.14558",
+		Doc:     "little for reasoning tokens, for action tokens by their energy",
+		Formula: "α; 1 + β sigmoid((E - μ)/σ) for action tokens",
+		Kind:    Weight, Method: "ActFocus", DefaultName: "DefaultActFocus", golden: "actfocus.json",
+		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
+		reads:   func(opt *Options) []string { return signalReads[opt.ActFocus.Signal] },
+		options: func(opt *Options) any { return &opt.ActFocus },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			_, err := ws.ActFocus(dst, b, opt.ActFocus)
+			return err
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			o := opt.ActFocus
+			signal, err := reference.ActFocusSignal(reference.Signal(o.Signal.String()), x.energy, x.refEntropy, x.old, x.ref)
+			if err != nil {
+				return nil, err
+			}
+			return reference.ActFocusWeights(x.role, signal, o.Alpha, o.Beta, o.Eps)
+		},
+	},
+	{
+		Name: "aem", Title: "AEM", Source: "2605.00425",
+		Doc:     "by the entropy of the whole response",
+		Formula: "e^(-λ x)/mean; x is H̄_s scaled to [0, 1] over its group, or `Scope`, and the mean is over the spans there; 1 where max - min < `Guard`",
+		Kind:    Factor, Method: "AEM", DefaultName: "DefaultAEM", golden: "aem.json",
+		Reads: []string{"seq_offsets", "group_ids", "span_ids", "entropy"}, Masked: 1, Alias: []string{"entropy"},
+		options: func(opt *Options) any { return &opt.AEM },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.AEM(dst, b, opt.AEM) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			o := opt.AEM
+			guard := min(o.Guard, math.MaxFloat64) // the reference refuses infinity
+			_, _, made, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, o.Lambda, guard, reference.Scope(o.Scope.String()))
+			return made, err
+		},
+	},
+	{
+		Name: "grpo", Synonyms: []string{"grpo_vectorized"}, Title: "GRPO", Source: "verl",
+		Doc: "GRPO's advantages, and the mean over trajectories of means over tokens",
+		Of:  []string{"group_norm", "seq_mean_token_mean"},
+	},
+	{
+		Name: "dr_grpo", Title: "Dr. GRPO", Source: "2503.20783",
+		Doc: "no standard deviation, and sums over one length",
+		Of:  []string{"group_mean", "seq_mean_token_sum_norm"},
+	},
+	{
+		Name: "dapo", Title: "DAPO", Source: "2503.14476",
+		Doc: "the overlong penalty, and no groups of equal rewards",
+		Of:  []string{"overlong", "group_filter", "uniform"},
+	},
+	{
+		Name: "group_norm", Title: "GRPO", Source: "verl",
+		Doc:     "the reward among those of its group",
+		Formula: "(r - mean_g)/(std_g + 1e-6)",
+		Kind:    Advantage, Method: "GRPO", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
+		Reads: outcome, Alias: anywhere,
+		options:   func(opt *Options) any { return &opt.GRPO },
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPO(dst, b, opt.GRPO) },
+		reference: func(x *exact, opt *Options) ([]float64, error) { return x.grpo(opt.GRPO.DivideByStd) },
+	},
+	{
+		Name: "group_mean", Title: "Dr. GRPO", Source: "2503.20783",
+		Doc:     "the reward less the mean of its group",
+		Formula: "r - mean_g",
+		Kind:    Advantage, Method: "GRPO", golden: "grpo.json", part: true,
+		Reads: outcome, Alias: anywhere,
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.GRPO(dst, b, reweight.GRPOOptions{})
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) { return x.grpo(false) },
+	},
+	{
+		Name: "overlong", Synonyms: []string{"overlong_buffer"}, Title: "overlong penalty", Source: "2503.14476",
+		Doc:     "a penalty for responses that are too long",
+		Formula: "max(-P, min(0, -P (n_q - (Lmax - Lbuf))/Lbuf)), to be added to r; P, Lmax and Lbuf are `Penalty`, `Maximum` and `Buffer`",
+		Kind:    Reward, Method: "OverlongPenalty", DefaultName: "DefaultOverlong", golden: "baselines.json", part: true,
+		Reads: []string{"seq_offsets"}, Alias: []string{"rewards"},
+		options: func(opt *Options) any { return &opt.Overlong },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.OverlongPenalty(dst, b, opt.Overlong)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			return reference.OverlongPenalty(x.role, x.SeqOffsets, opt.Overlong.Maximum, opt.Overlong.Buffer, opt.Overlong.Penalty)
+		},
+	},
+	{
+		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
+		Doc:     "of tokens: the outcome, less the divergence from the reference",
+		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
+		Kind:    Reward, Method: "KLRewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
+		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,
+		options: func(opt *Options) any { return &opt.KLRewards },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.KLRewards(dst, b, opt.KLRewards)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) { return x.klRewards(opt.KLRewards) },
+	},
+	{
+		Name: "group_filter", Synonyms: []string{"filter_groups"}, Title: "group filter", Source: "2503.14476",
+		Doc:     "0 for groups of equal rewards",
+		Formula: "1 if the rewards of the group differ, or it has one member",
+		Kind:    Weight, Method: "GroupFilter", golden: "baselines.json", part: true,
+		Reads: outcome, Alias: anywhere,
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GroupFilter(dst, b) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			return x.spread(reference.GroupFilter(x.rewards, x.GroupIDs))
+		},
+	},
+	{
+		Name: "rloo", Synonyms: []string{"rloo_vectorized"}, Title: "RLOO", Source: "2402.14740",
+		Doc:     "the reward less the mean of the others in its group",
+		Formula: "n/(n-1) (r - mean_g)",
+		Kind:    Advantage, Method: "RLOO", golden: "baselines.json",
+		Reads: outcome, Alias: anywhere,
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.RLOO(dst, b) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			return x.spread(reference.RLOO(x.rewards, x.GroupIDs))
+		},
+	},
+	{
+		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++", Source: "2501.03262",
+		Doc:     "discounted sums of token rewards, whitened",
+		Formula: "G_t = r_t + γ G_next, whitened over the batch",
+		Kind:    Advantage, Method: "ReinforcePlusPlus", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json",
+		Reads: []string{"seq_offsets", tokenRewards}, Alias: []string{"token_rewards"},
+		options: func(opt *Options) any { return &opt.ReinforcePlusPlus },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.ReinforcePlusPlus(dst, nil, b, opt.ReinforcePlusPlus)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			made, _, err := reference.ReinforcePlusPlus(x.role, x.SeqOffsets, x.tokenRewards, opt.ReinforcePlusPlus.Gamma)
+			return made, err
+		},
+	},
+	{
+		Name: "reinforce++_baseline", Synonyms: []string{"reinforce_plus_plus_baseline", "reinforce_baseline"}, Title: "REINFORCE++-baseline", Source: "2501.03262",
+		Doc:     "the reward less the mean of its group, whitened",
+		Formula: "r - mean_g on every token, whitened over the batch",
+		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", golden: "baselines.json",
+		Reads: outcome, Alias: anywhere,
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.ReinforcePlusPlusBaseline(dst, b)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			return reference.ReinforcePlusPlusBaseline(x.role, x.SeqOffsets, x.rewards, x.GroupIDs)
+		},
+	},
+	{
+		Name: "gigpo", Title: "GiGPO", Source: "2505.10978",
+		Doc:     "groups of trajectories, and of spans that begin in one state",
+		Formula: "E_q + ω B_s: E_q = r - mean_g; B_s is G_s = r_s + γ G_next less its mean over the spans of g with the same anchor, 0 if there is no other",
+		Kind:    Advantage, Method: "GiGPO", DefaultName: "DefaultGiGPO", golden: "gigpo.json",
+		Reads: []string{"seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"}, Alias: anywhere,
+		options: func(opt *Options) any { return &opt.GiGPO },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GiGPO(dst, b, opt.GiGPO) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			o := opt.GiGPO
+			made, err := reference.GiGPO(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.rewards, x.Anchors, x.spanRewards, reference.GiGPOOptions{
+				Gamma: o.Gamma, Omega: o.Omega, DivideByStd: o.DivideByStd, PerStep: o.PerStep})
+			return made.Advantages, err
+		},
+	},
+	{
+		Name: "gtpo", Title: "GTPO", Source: "2508.04349",
+		Doc:     "rewards shaped by the entropy of single tokens",
+		Formula: "as GRPO-S, with H of the j-th response token for H̄_q",
+		Kind:    Advantage, Method: "GTPO", DefaultName: "DefaultGTPO", golden: "gtpo.json", SingleEntropies: true,
+		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
+		options: func(opt *Options) any { return &opt.GTPO },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GTPO(dst, b, opt.GTPO) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			_, made, err := reference.GTPO(x.role, x.SeqOffsets, x.GroupIDs, x.rewards, x.entropy, x.shaping(opt.GTPO))
+			return made, err
+		},
+	},
+	{
+		Name: "grpo_s", Title: "GRPO-S", Source: "2508.04349",
+		Doc:     "rewards shaped by the mean entropy of trajectories",
+		Formula: "successes: u = `Base` r + `Bonus` n H̄_q/ΣH̄; failures: u = -`Base` - `Bonus` n v/Σv, v = 1/H̄_q; A is u normalised, see below",
+		Kind:    Advantage, Method: "GRPOS", DefaultName: "DefaultGRPOS", golden: "gtpo.json",
+		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
+		options: func(opt *Options) any { return &opt.GRPOS },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPOS(dst, b, opt.GRPOS) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			_, made, err := reference.GRPOS(x.role, x.SeqOffsets, x.GroupIDs, x.rewards, x.entropy, x.shaping(opt.GRPOS))
+			return x.spread(made, err)
+		},
+	},
+	{
+		Name: "gae", Title: "GAE", Source: "1506.02438",
+		Doc:     "the advantages of PPO with a critic, whitened",
+		Formula: "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
+		Kind:    Advantage, Method: "GAE", DefaultName: "DefaultGAE", golden: "gae.json",
+		Reads: []string{"seq_offsets", "values", tokenRewards}, Alias: []string{"token_rewards"},
+		options: func(opt *Options) any { return &opt.GAE },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			if err := ws.GAE(dst, nil, b.TokenRewards, b, opt.GAE); err != nil {
+				return err
+			}
+			return ws.Whiten(dst, dst, b.Role)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			made, _, err := reference.GAE(x.tokenRewards, x.values, x.role, x.SeqOffsets, opt.GAE.Gamma, opt.GAE.Lambda)
+			if err != nil {
+				return nil, err
+			}
+			made, err = reference.Whiten(made, x.role)
+			return x.masked(made), err
+		},
+	},
+	{
+		Name: "empg", Title: "EMPG", Source: "2509.09265",
+		Doc:     "others', by the entropy of spans, with a bonus for the next",
+		Formula: "M less the mean over spans of M's mean in each, M = A g_s + ζ f_next; g_s = e^(-k x)/mean, f = e^(-k' x), k and k' are `K` and `KFuture`; x is H̄_s scaled to [0, 1] over the batch, and the mean is over its spans",
+		Kind:    Advantage, Method: "EMPG", DefaultName: "DefaultEMPG", golden: "empg.json",
+		Reads: []string{"seq_offsets", "span_ids", "advantages", "entropy"}, Alias: []string{"advantages", "entropy"},
+		options: func(opt *Options) any { return &opt.EMPG },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.EMPG(dst, b, opt.EMPG) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			o := opt.EMPG
+			made, _, _, err := reference.EMPG(x.role, x.SpanIDs, x.SeqOffsets, x.entropy, x.advantages, reference.EMPGOptions{K: o.K, KFuture: o.KFuture, Zeta: o.Zeta})
+			return made, err
+		},
+	},
+	{
+		Name: "entropy_mask", Title: "high-entropy tokens", Source: "2506.01939",
+		Doc:     "the fifth of the tokens with the highest entropies",
+		Formula: "1 where H is at least the K-th largest, K = ⌊`Rho` n + 0.9999⌋",
+		Kind:    Weight, Method: "EntropyMask", DefaultName: "DefaultEntropyMask", golden: "entropy_mask.json", SingleEntropies: true,
+		Reads: []string{"entropy"}, Alias: []string{"entropy"},
+		options: func(opt *Options) any { return &opt.EntropyMask },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			_, err := ws.EntropyMask(dst, b, opt.EntropyMask)
+			return err
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			made, _, err := reference.EntropyMask(x.role, x.entropy, opt.EntropyMask.Rho)
+			return made, err
+		},
+	},
+	policy(&reweight.DefaultGSPO, Entry{
+		Name: "gspo", Title: "GSPO", Source: "2507.18071",
+		Doc:         "the ratio of the sequence",
+		Formula:     "as PPO with s = e^(mean_q(l - l_old)) for ρ, the mean being at most 10",
+		DefaultName: "DefaultGSPO",
+	}),
+	policy(&reweight.DefaultLUSPO, Entry{
+		Name: "luspo", Title: "LUSPO", Source: "2602.05261",
+		Doc:         "GSPO with sums over tokens",
+		Formula:     "as GSPO",
+		DefaultName: "DefaultLUSPO",
+	}),
+	policy(&reweight.DefaultGRPOSLoss, Entry{
+		Name: "grpo_s_ratio", Title: "GRPO-S", Source: "2508.04349",
+		Doc:         "the mean ratio of the sequence, the other half of GRPO-S",
+		Formula:     "as PPO with s = mean_q ρ for ρ",
+		DefaultName: "DefaultGRPOSLoss",
+	}),
+	policy(&reweight.DefaultCISPO, Entry{
+		Name: "cispo", Title: "CISPO", Source: "2506.13585",
+		Doc:         "a clipped ratio that is a constant",
+		Formula:     "-A sg[clip(ρ, 1-lo, 1+hi)] l",
+		DefaultName: "DefaultCISPO",
+	}),
+	policy(&reweight.DefaultSAPO, Entry{
+		Name: "sapo", Title: "SAPO", Source: "2511.20347",
+		Doc:         "a soft gate in place of the clip",
+		Formula:     "-A (4/τ) sigmoid(τ (ρ - 1)), τ is `TauPos` where A > 0 and `TauNeg` elsewhere",
+		DefaultName: "DefaultSAPO",
+	}),
+	policy(&reweight.DefaultPG, Entry{
+		Name: "pg", Synonyms: []string{"gpg"}, Title: "PG", Source: "GPG",
+		Doc:         "the policy gradient without a ratio",
+		Formula:     "-A l",
+		DefaultName: "DefaultPG",
+	}),
+	policy(&reweight.DefaultDPPOTV, Entry{
+		Name: "dppo_tv", Title: "DPPO-TV", Source: "2602.04879",
+		Doc:         "tokens whose probability has moved too far are left out",
+		Formula:     "-A sg[min(ρ, `RatioCap`)] l; 0 where A > 0 and e^l - e^l_old > hi, or A <= 0 and e^l - e^l_old < -lo",
+		DefaultName: "DefaultDPPOTV",
+	}),
+	policy(&reweight.DefaultVESPO, Entry{
+		Name: "vespo", Title: "VESPO", Source: "2602.10693",
+		Doc:         "a gate on the ratio of the trajectory",
+		Formula:     "-A sg[φ] l, φ = e^(b + k y - b e^y), y = Σ_q (l - l_old), kept between log 1e-8 and 20; k and b are `PowerPos` and `DecayPos`, where A < 0 `PowerNeg` and `DecayNeg`",
+		DefaultName: "DefaultVESPO",
+	}),
+	policy(&seqMeanTokenMean, Entry{
+		Name: "seq_mean_token_mean", Title: "PPO", Source: "verl",
+		Doc:     "PPO, the mean over trajectories of means over tokens",
+		Formula: "as PPO",
+		part:    true,
+	}),
+	policy(&seqMeanTokenSum, Entry{
+		Name: "seq_mean_token_sum", Title: "PPO", Source: "verl",
+		Doc:     "PPO, the mean over trajectories of sums over tokens",
+		Formula: "as PPO",
+		part:    true,
+	}),
+	policy(&seqMeanTokenSumNorm, Entry{
+		Name: "seq_mean_token_sum_norm", Title: "PPO", Source: "verl",
+		Doc:     "PPO, sums over tokens, divided by one length",
+		Formula: "as PPO",
+		part:    true,
+	}),
+	{
+		Name: "tis", Synonyms: []string{"correction"}, Title: "truncated importance sampling", Source: "verl",
+		Doc:     "the truncated ratio to the engine that sampled",
+		Formula: "clamp(u, `Low`, `High`), u = e^(l_old - l_rollout)",
+		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultCorrection", golden: "rollout_correction.json", ratio: true,
+		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
+		options: func(opt *Options) any { return &opt.TIS },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.RolloutCorrection(dst, b, opt.TIS)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) { return x.correction(opt.TIS) },
+	},
+	{
+		Name: "icepop", Title: "IcePop", Source: "verl",
+		Doc:     "the ratio to the engine that sampled, 0 outside its bounds",
+		Formula: "u if `Low` <= u <= `High`, else 0",
+		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", ratio: true,
+		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
+		options: func(opt *Options) any { return &opt.IcePop },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.RolloutCorrection(dst, b, opt.IcePop)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) { return x.correction(opt.IcePop) },
+	},
+	{
+		Name: "reject", Title: "rejection", Source: "verl",
+		Doc:     "0 for tokens whose ratio to the engine is outside its bounds",
+		Formula: "1 if `Low` <= e^(l_rollout - l_old) <= `High`",
+		Kind:    Weight, Method: "Reject", DefaultName: "DefaultRejection", golden: "rollout_correction.json",
+		Reads: ofRollout, Alias: []string{"old_logprobs", "rollout_logprobs"},
+		options: func(opt *Options) any { return &opt.Reject },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.Reject(dst, b, opt.Reject) },
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			return reference.Reject(x.role, x.SeqOffsets, x.old, x.rollout, reference.RejectionStatistic(opt.Reject.Statistic.String()), opt.Reject.Low, opt.Reject.High)
+		},
+	},
+	{
+		Name: "off_policy_mask", Synonyms: []string{"opsm"}, Title: "off-policy mask", Source: "DeepSeek-V3.2",
+		Doc:     "0 for advantages below 0 where the trajectory's policy has moved",
+		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
+		Kind:    Factor, Method: "OffPolicyMask", golden: "rollout_correction.json",
+		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.OffPolicyMask(dst, b, opt.Delta)
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			return reference.OffPolicyMask(x.role, x.SeqOffsets, x.logprobs, x.old, x.advantages, opt.Delta)
+		},
+	},
+	{
+		Name: "value_loss", Title: "value loss", Source: "verl",
+		Doc:     "the clipped loss of the critic, beside that of the policy",
+		Formula: "max((v - G)², (clamp(v, v_old ± `Clip`) - G)²)/2",
+		Kind:    Critic, Method: "ValueLoss", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
+		Reads: []string{"new_values", "values", "returns"}, Alias: []string{"new_values", "values", "returns"},
+		options: func(opt *Options) any { return &opt.ValueLoss },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			_, err := ws.ValueLoss(dst, b, opt.ValueLoss)
+			return err
+		},
+		reference: func(x *exact, opt *Options) ([]float64, error) {
+			o := opt.ValueLoss
+			made, err := reference.ValueLoss(x.role, x.SeqOffsets, x.newValues, x.values, x.returns,
+				o.Clip, reference.Aggregation(o.Aggregation.String()), float64(o.NormLength))
+			return made.Gradient, err
+		},
+	},
+}
+
+// leftOut has the names of verl that no entry has.
+var leftOut = [...]string{
+	"dppo_kl", "clip_cov", "kl_cov", "geo_mean", "dro", "bypass_mode", // losses
+	"opo", "remax", "gdpo", "grpo_passk", "optimal_token_baseline", "tir_optimal_token_baseline", // advantages
+}
