@@ -55,7 +55,7 @@ func contents(s *study.Summary, settings train.Settings) any {
 		Curves              []drawing
 		Together, Explained []explained // all cells together, if there are several; each cell
 	}{
-		Summary: s, Settings: settings, ClipLow: train.Schemes[0].Loss.ClipLow, ClipHigh: train.Schemes[0].Loss.ClipHigh,
+		Summary: s, Settings: settings, ClipLow: train.Schemes[0].Options.Loss.ClipLow, ClipHigh: train.Schemes[0].Options.Loss.ClipHigh,
 		Parameters: len(policy.New(len(env.Words), settings.Hidden, 0).Parameters),
 		Question:   question(s), Notes: gameNotes(s), Many: len(s.Schemes) > many,
 		PPO:        slices.ContainsFunc(s.Cells, func(c study.Cell) bool { return c.Algorithm == "ppo" }),

@@ -18,6 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/examples/learn/env"
 	"github.com/seed621a2839/reweight/examples/learn/policy"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // Do trains from a warm start, which is the frozen reference too. Runs at the same
@@ -33,14 +34,14 @@ func (s Settings) do(ctx context.Context, run Run, warm *policy.Policy, isa rewe
 	if err != nil {
 		return Result{}, err
 	}
-	scheme, err := schemeNamed(run.Scheme)
+	picked, err := schemeNamed(run.Scheme)
 	if err != nil {
 		return Result{}, err
 	}
 	if !slices.Contains(Algorithms, run.Algorithm) {
 		return Result{}, unknown("algorithm", run.Algorithm, Algorithms)
 	}
-	t := trainer{Settings: s, game: game, scheme: scheme, algorithm: run.Algorithm, reference: warm.Clone()}
+	t := trainer{Settings: s, game: game, scheme: picked, algorithm: run.Algorithm, reference: warm.Clone()}
 	t.agent = warm.Clone()
 	t.gradient = warm.Zeros()
 	t.adam = policy.Adam{LearningRate: s.LearningRate, MaxNorm: s.MaxNorm}
@@ -87,15 +88,15 @@ func GameNamed(name string) (env.Game, error) {
 	return env.Game{}, unknown("game", name, names)
 }
 
-func schemeNamed(name string) (Scheme, error) {
+func schemeNamed(name string) (scheme.Scheme, error) {
 	var names []string
-	for _, scheme := range Schemes {
-		if scheme.Name == name {
-			return scheme, nil
+	for _, s := range Schemes {
+		if s.Name == name {
+			return s, nil
 		}
-		names = append(names, scheme.Name)
+		names = append(names, s.Name)
 	}
-	return Scheme{}, unknown("scheme", name, names)
+	return scheme.Scheme{}, unknown("scheme", name, names)
 }
 
 // unknown is the error about a name that is none of names.
@@ -108,14 +109,13 @@ type trainer struct {
 	learner
 	Settings
 	game      env.Game
-	scheme    Scheme
+	scheme    scheme.Scheme
 	algorithm string
 	reference *policy.Policy
 
 	seats   table
 	other   []float32 // [rows] a second statistic
 	rewards []float32 // [T]
-	memory  []float32 // [T] of the scheme
 }
 
 // iterate plays a batch of episodes, gives them credit and updates the policy.
@@ -125,11 +125,7 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	if err := t.describe(b); err != nil {
 		return err
 	}
-	if err := t.advantages(b); err != nil {
-		return err
-	}
-	t.memory = resized(t.memory, b.Tokens())
-	weights, err := t.scheme.Credit(&t.ws, b, t.memory)
+	weights, err := t.credit(b)
 	if err != nil {
 		return err
 	}
@@ -137,7 +133,7 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	if err != nil {
 		return err
 	}
-	o := objective{loss: t.scheme.Loss, temperature: t.Temperature, critic: reweight.DefaultValueLoss}
+	o := objective{loss: t.scheme.Options.Loss, temperature: t.Temperature, critic: reweight.DefaultValueLoss}
 	if t.algorithm == "ppo" {
 		o.criticCoef = t.CriticCoef
 	}
@@ -192,24 +188,6 @@ func (t *trainer) describe(b *reweight.Batch) error {
 	b.RefLogprobs = t.spread(b.RefLogprobs, t.logprobs, n)
 	b.RefEnergy = t.spread(b.RefEnergy, t.other, n)
 	return nil
-}
-
-// advantages sets those of GRPO, or of PPO with the returns that its critic learns.
-func (t *trainer) advantages(b *reweight.Batch) error {
-	b.Advantages = resized(b.Advantages, b.Tokens())
-	if t.algorithm == "grpo" {
-		return t.ws.GRPO(b.Advantages, b, reweight.DefaultGRPO)
-	}
-	b.Returns = resized(b.Returns, b.Tokens())
-	t.rewards = resized(t.rewards, b.Tokens())
-	clear(t.rewards)
-	for i, reward := range b.Rewards {
-		t.rewards[b.SeqOffsets[i+1]-1] = reward // An episode ends with a response.
-	}
-	if err := t.ws.GAE(b.Advantages, b.Returns, t.rewards, b, reweight.GAEOptions{Gamma: 1, Lambda: t.Lambda}); err != nil {
-		return err
-	}
-	return t.ws.Whiten(b.Advantages, b.Advantages, b.Role)
 }
 
 // evaluate returns the success of the policy on episodes that are kept for that.

@@ -1,67 +1,59 @@
 package train
 
-import "github.com/seed621a2839/reweight"
-
-// A Scheme gives the tokens of a batch their credit. It is given the batch with
-// the advantages of GRPO or of GAE in b.Advantages, and may change those. It returns
-// the weights of the tokens in the loss, nil if all are 1. It may write the weights to
-// memory, which has an element a token and holds what an earlier call left, and return
-// that.
-type Scheme struct {
-	Name   string
-	Credit func(ws *reweight.Workspace, b *reweight.Batch, memory []float32) (weights []float32, err error)
-	Loss   reweight.LossOptions
-}
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/scheme"
+)
 
 // Schemes are those that can be compared. The first one is what the others are
 // compared with. The study compares the first four; those after them are made for
 // GRPO. Each has the constants of its paper. A new one goes to the end; package report
 // has a style for each in the same order, which says how it is named and drawn.
-var Schemes = []Scheme{
-	{"uniform", uniform, reweight.DefaultLoss},
-	{"actfocus", actFocus, reweight.DefaultLoss},
-	{"aem", aem, reweight.DefaultLoss},
-	{"actfocus+aem", both, reweight.DefaultLoss},
+var Schemes = named("uniform", "actfocus", "aem", "actfocus+aem", "empg", "gtpo", "entropy-mask", "gspo", "cispo", "sapo", "dppo-tv")
 
-	{"empg", empg, reweight.DefaultLoss},
-	{"gtpo", gtpo, reweight.DefaultLoss},
-	{"entropy-mask", entropyMask, reweight.DefaultLoss},
-	{"gspo", uniform, reweight.DefaultGSPO},
-	{"cispo", uniform, reweight.DefaultCISPO},
-	{"sapo", uniform, reweight.DefaultSAPO},
-	{"dppo-tv", uniform, reweight.DefaultDPPOTV},
+// named returns the schemes with these names, which results on disk have too.
+func named(names ...string) (all []scheme.Scheme) {
+	for _, name := range names {
+		s := scheme.MustParse(name)
+		s.Name = name
+		all = append(all, s)
+	}
+	return all
 }
 
-func uniform(*reweight.Workspace, *reweight.Batch, []float32) ([]float32, error) { return nil, nil }
-
-func actFocus(ws *reweight.Workspace, b *reweight.Batch, memory []float32) ([]float32, error) {
-	_, err := ws.ActFocus(memory, b, reweight.DefaultActFocus)
-	return memory, err
-}
-
-func aem(ws *reweight.Workspace, b *reweight.Batch, memory []float32) ([]float32, error) {
-	if err := ws.AEM(memory, b, reweight.DefaultAEM); err != nil {
+// credit gives the batch its advantages, and returns the weights of the tokens in the
+// loss, nil if all are 1. PPO has the advantages of GAE, and returns that its critic
+// learns, unless the scheme makes its own advantages.
+func (t *trainer) credit(b *reweight.Batch) (weights []float32, err error) {
+	now := *b
+	now.Logprobs = b.OldLogprobs // the policy has just played
+	if t.algorithm == "ppo" {
+		if err := t.estimate(b); err != nil {
+			return nil, err
+		}
+		if now.Advantages = b.Advantages; !t.scheme.OwnAdvantages() {
+			now.Rewards = nil // in whose place the advantages are
+		}
+	}
+	step, err := t.scheme.NewStep(&t.ws, &now)
+	if err != nil {
 		return nil, err
 	}
-	return nil, ws.Multiply(b.Advantages, b.Advantages, memory)
+	err = step.Credit()
+	b.Advantages = step.Advantages
+	return step.Weights, err
 }
 
-func both(ws *reweight.Workspace, b *reweight.Batch, memory []float32) ([]float32, error) {
-	if _, err := aem(ws, b, memory); err != nil {
-		return nil, err
+// estimate sets the advantages and the returns of GAE.
+func (t *trainer) estimate(b *reweight.Batch) error {
+	b.Advantages, b.Returns = resized(b.Advantages, b.Tokens()), resized(b.Returns, b.Tokens())
+	t.rewards = resized(t.rewards, b.Tokens())
+	clear(t.rewards)
+	for i, reward := range b.Rewards {
+		t.rewards[b.SeqOffsets[i+1]-1] = reward // An episode ends with a response.
 	}
-	return actFocus(ws, b, memory)
-}
-
-func empg(ws *reweight.Workspace, b *reweight.Batch, _ []float32) ([]float32, error) {
-	return nil, ws.EMPG(b.Advantages, b, reweight.DefaultEMPG)
-}
-
-func gtpo(ws *reweight.Workspace, b *reweight.Batch, _ []float32) ([]float32, error) {
-	return nil, ws.GTPO(b.Advantages, b, reweight.DefaultGTPO)
-}
-
-func entropyMask(ws *reweight.Workspace, b *reweight.Batch, memory []float32) ([]float32, error) {
-	_, err := ws.EntropyMask(memory, b, reweight.DefaultEntropyMask)
-	return memory, err
+	if err := t.ws.GAE(b.Advantages, b.Returns, t.rewards, b, reweight.GAEOptions{Gamma: 1, Lambda: t.Lambda}); err != nil {
+		return err
+	}
+	return t.ws.Whiten(b.Advantages, b.Advantages, b.Role)
 }

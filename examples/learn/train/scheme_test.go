@@ -19,7 +19,8 @@ func played(t *testing.T, algorithm string) (*trainer, *reweight.Batch) {
 	if err := tr.describe(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.advantages(b); err != nil {
+	tr.scheme = Schemes[0]
+	if _, err := tr.credit(b); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Max(b.Rewards) == 0 || slices.Max(b.Advantages) == 0 {
@@ -28,94 +29,38 @@ func played(t *testing.T, algorithm string) (*trainer, *reweight.Batch) {
 	return tr, b
 }
 
-// Each scheme leaves the advantages, the weights and the loss of its paper, by
-// calls of package reweight into memory of their own.
+// Each scheme leaves advantages and weights, those of the papers in the order of the study.
+// PPO starts from the advantages of GAE, unless the scheme has its own.
 func TestSchemes(t *testing.T) {
-	tr, batch := played(t, "grpo")
-	n := batch.Tokens()
-	// What a scheme changes: the loss, and advantages and weights where they are not nil.
-	type credit struct {
-		loss                reweight.LossOptions
-		advantages, weights []float32
-	}
-	var ws reweight.Workspace
-	array := func(f func(dst []float32) error) []float32 {
-		dst := make([]float32, n)
-		if err := f(dst); err != nil {
-			t.Fatal(err)
-		}
-		return dst
-	}
-	changed := func(f func(b *reweight.Batch) error) []float32 {
-		b := *batch
-		b.Advantages = slices.Clone(batch.Advantages)
-		if err := f(&b); err != nil {
-			t.Fatal(err)
-		}
-		return b.Advantages
-	}
-	focus := array(func(dst []float32) error {
-		_, err := ws.ActFocus(dst, batch, reweight.DefaultActFocus)
-		return err
-	})
-	factors := array(func(dst []float32) error { return ws.AEM(dst, batch, reweight.DefaultAEM) })
-	modulated := array(func(dst []float32) error {
-		for i, factor := range factors {
-			dst[i] = factor * batch.Advantages[i]
-		}
-		return nil
-	})
-	mask := array(func(dst []float32) error {
-		_, err := ws.EntropyMask(dst, batch, reweight.DefaultEntropyMask)
-		return err
-	})
-	want := map[string]credit{
-		"uniform":      {reweight.DefaultLoss, nil, nil},
-		"actfocus":     {reweight.DefaultLoss, nil, focus},
-		"aem":          {reweight.DefaultLoss, modulated, nil},
-		"actfocus+aem": {reweight.DefaultLoss, modulated, focus},
-		"empg":         {reweight.DefaultLoss, changed(func(b *reweight.Batch) error { return ws.EMPG(b.Advantages, b, reweight.DefaultEMPG) }), nil},
-		"gtpo":         {reweight.DefaultLoss, changed(func(b *reweight.Batch) error { return ws.GTPO(b.Advantages, b, reweight.DefaultGTPO) }), nil},
-		"entropy-mask": {reweight.DefaultLoss, nil, mask},
-		"gspo":         {reweight.DefaultGSPO, nil, nil},
-		"cispo":        {reweight.DefaultCISPO, nil, nil},
-		"sapo":         {reweight.DefaultSAPO, nil, nil},
-		"dppo-tv":      {reweight.DefaultDPPOTV, nil, nil},
-	}
-	if len(Schemes) != len(want) {
-		t.Errorf("%d schemes, want %d", len(Schemes), len(want))
-	}
-	for _, listed := range Schemes {
-		scheme, err := schemeNamed(listed.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := *batch
-		b.Advantages = slices.Clone(batch.Advantages)
-		weights, err := scheme.Credit(&tr.ws, &b, make([]float32, n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := want[scheme.Name]
-		advantages := want.advantages
-		if advantages == nil {
-			advantages = batch.Advantages
-		} else if slices.Equal(advantages, batch.Advantages) {
-			t.Errorf("%s: the batch does not show what the scheme does", scheme.Name)
-		}
-		if !slices.Equal(b.Advantages, advantages) {
-			t.Errorf("%s: other advantages", scheme.Name)
-		}
-		if (weights == nil) != (want.weights == nil) || !slices.Equal(weights, want.weights) {
-			t.Errorf("%s: other weights", scheme.Name)
-		}
-		if scheme.Loss != want.loss {
-			t.Errorf("%s: the loss is %+v, want %+v", scheme.Name, scheme.Loss, want.loss)
-		}
-	}
 	for i, name := range []string{"uniform", "actfocus", "aem", "actfocus+aem"} {
 		if Schemes[i].Name != name {
 			t.Errorf("scheme %d is %s, want %s", i, Schemes[i].Name, name)
 		}
+	}
+	made := map[string][]float32{}
+	for _, algorithm := range Algorithms {
+		tr, batch := played(t, algorithm)
+		for _, s := range Schemes {
+			b := *batch
+			tr.scheme = s
+			weights, err := tr.credit(&b)
+			if err != nil {
+				t.Fatal(s.Name, err)
+			}
+			if weighs := s.Has("actfocus") || s.Has("entropy_mask"); (weights != nil) != weighs {
+				t.Errorf("%s: weights %v", s.Name, weights)
+			}
+			made[algorithm+" "+s.Name] = slices.Clone(b.Advantages)
+		}
+		uniform := made[algorithm+" uniform"]
+		for _, s := range Schemes {
+			changes := s.Has("aem") || s.Has("empg") || s.Has("gtpo")
+			if slices.Equal(made[algorithm+" "+s.Name], uniform) == changes {
+				t.Errorf("%s %s: changes the advantages: %v", algorithm, s.Name, !changes)
+			}
+		}
+	}
+	if slices.Equal(made["grpo uniform"], made["ppo uniform"]) || !slices.Equal(made["grpo gtpo"], made["ppo gtpo"]) {
+		t.Error("the advantages of PPO")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/examples/learn/env"
 	"github.com/seed621a2839/reweight/examples/learn/policy"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // A bandit has seven arms, of which one pays most: the known optimum.
@@ -65,7 +66,7 @@ func TestBandit(t *testing.T) {
 	}
 	for _, side := range []struct {
 		algorithm, reasoning string
-		schemes              []Scheme
+		schemes              []scheme.Scheme
 	}{
 		{"grpo", "none", Schemes},
 		{"ppo", "useful", Schemes[:studied]},
@@ -109,7 +110,7 @@ func TestGradient(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, scheme := range Schemes {
-		if scheme.Loss.Policy != reweight.PolicyPPO {
+		if scheme.Options.Loss.Policy != reweight.PolicyPPO {
 			continue
 		}
 		for _, algorithm := range Algorithms {
@@ -120,15 +121,11 @@ func TestGradient(t *testing.T) {
 			if err := tr.describe(b); err != nil {
 				t.Fatal(err)
 			}
-			if err := tr.advantages(b); err != nil {
-				t.Fatal(err)
-			}
-			tr.memory = make([]float32, b.Tokens())
-			weights, err := scheme.Credit(&tr.ws, b, tr.memory)
+			weights, err := tr.credit(b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := objective{loss: scheme.Loss, temperature: 1, critic: reweight.ValueLossOptions{Clip: 0.5}}
+			o := objective{loss: scheme.Options.Loss, temperature: 1, critic: reweight.ValueLossOptions{Clip: 0.5}}
 			if algorithm == "ppo" {
 				o.criticCoef = 0.5
 			}
