@@ -17,6 +17,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
+	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/perf/benchfmt"
 )
 
@@ -354,19 +355,18 @@ func TestOverheadSchemes(t *testing.T) {
 	}
 	var r report.Overhead
 	decode(t, out.Bytes(), &r)
-	own := []string{"grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline", "gigpo", "gtpo", "grpo_s", "gae"}
 	seen := map[string]int{}
 	for _, o := range r.Overhead {
 		seen[o.Step]++
 		advantages := "grpo"
-		if slices.Contains(own, o.Step) {
+		if scheme.MustParse(o.Step).OwnAdvantages() {
 			advantages = "own"
 		}
 		if o.Advantages != advantages || !(o.OverUniform.Median > 0) || o.Verdict == "" || o.Allocs != 0 {
 			t.Errorf("%+v", o)
 		}
 	}
-	if len(seen) != 28 || len(r.Overhead) != 56 {
+	if len(seen) != len(scheme.All()) || len(r.Overhead) != 2*len(seen) {
 		t.Errorf("%d rows of %d schemes", len(r.Overhead), len(seen))
 	}
 	out.Reset()

@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/testdata"
 )
 
@@ -80,7 +81,7 @@ func TestAllSchemes(t *testing.T) {
 	b := embedded(t)
 	path := write(t, b)
 	got := schemesJSON(t, "all", path, "-trajectory", "9")
-	if len(got.Schemes)+len(got.LeftOut) != 28 || len(got.Rollout.Credit) != len(got.Schemes) {
+	if len(got.Schemes)+len(got.LeftOut) != len(scheme.All()) || len(got.Rollout.Credit) != len(got.Schemes) {
 		t.Errorf("%d schemes, %d left out", len(got.Schemes), len(got.LeftOut))
 	}
 	for _, l := range got.LeftOut {

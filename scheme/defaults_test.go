@@ -1,4 +1,4 @@
-package reweight_test
+package scheme
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package reweight_test
+package scheme
 
 import (
 	"errors"
@@ -13,24 +13,23 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// policies are the losses with the papers' constants, and what else they can be.
-var policies = map[string]reweight.LossOptions{
-	"ppo":         reweight.DefaultLoss,
-	"gspo":        reweight.DefaultGSPO,
-	"luspo":       reweight.DefaultLUSPO,
-	"gspo, wide":  {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3},
-	"gspo, spans": {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan},
-	"grpo-s":      reweight.DefaultGRPOSLoss,
-	"grpo-s, spans": {Policy: reweight.PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan,
-		Aggregation: reweight.SeqMeanTokenSumNorm},
-	"cispo":       reweight.DefaultCISPO,
-	"cispo, both": {Policy: reweight.PolicyCISPO, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: reweight.SeqMeanTokenSum},
-	"sapo":        reweight.DefaultSAPO,
-	"pg":          reweight.DefaultPG,
-	"dppo":        reweight.DefaultDPPOTV,
-	"vespo":       reweight.DefaultVESPO,
-	"vespo, span": {Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Sequence: reweight.SequenceSpan}, // not its business
-}
+var inf = float32(math.Inf(1))
+
+// policies are the losses of the catalogue, and what else they can be.
+var policies = func() map[string]reweight.LossOptions {
+	all := map[string]reweight.LossOptions{
+		"gspo, wide":  {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3},
+		"gspo, spans": {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan},
+		"grpo-s, spans": {Policy: reweight.PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan,
+			Aggregation: reweight.SeqMeanTokenSumNorm},
+		"cispo, both": {Policy: reweight.PolicyCISPO, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: reweight.SeqMeanTokenSum},
+		"vespo, span": {Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Sequence: reweight.SequenceSpan}, // not its business
+	}
+	for _, e := range losses() {
+		all[e.Name] = *e.loss
+	}
+	return all
+}()
 
 // eachPolicy runs f with the policies, without a divergence from the reference and with one.
 func eachPolicy(t *testing.T, f func(t *testing.T, opt reweight.LossOptions)) {

@@ -1,4 +1,4 @@
-package reweight_test
+package scheme
 
 import (
 	"math"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
 	"pgregory.net/rapid"
 )
 
@@ -377,5 +378,79 @@ func TestSchemesOptions(t *testing.T) {
 		if x != mark {
 			t.Fatal("an output was written")
 		}
+	}
+}
+
+// TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.
+func TestTinyWeights(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
+	grad := make([]float32, 2)
+	var ws reweight.Workspace
+	res, err := ws.Loss(grad, []float32{1e-40, 1e-40}, &b, reweight.DefaultLoss)
+	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+		t.Errorf("%+v, gradient %v, %v", res, grad, err)
+	}
+}
+
+// TestNarrowScope: entropies a subnormal apart leave AEM alone.
+func TestNarrowScope(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
+	f := make([]float32, 2)
+	var ws reweight.Workspace
+	if err := ws.AEM(f, &b, reweight.AEMOptions{Lambda: 1}); err != nil || f[0] != 1 || f[1] != 1 {
+		t.Errorf("factors %v, %v", f, err)
+	}
+}
+
+// TestLargeWeights: weights whose products overflow float32 give the loss and
+// the gradient that float64 has.
+func TestLargeWeights(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 2, 0, 1}, SeqOffsets: []int64{0, 2, 4}, Logprobs: []float32{-1, -1, 0, -2},
+		OldLogprobs: []float32{-1, -1.5, 0, -2}, Advantages: []float32{-2, -3, 5, 1}}
+	weights := []float32{3e38, 1e38, 3e38, 1e-30} // the last counts in means by trajectory
+	grad := make([]float32, 4)
+	var ws reweight.Workspace
+	opt := reweight.DefaultLoss
+	for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenSum, reweight.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm} {
+		loss, gradient, err := newExact(&b).loss(reference.Floats(weights), &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ws.Loss(grad, weights, &b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, opt.Aggregation.String()+": loss", got.Loss, loss)
+		near(t, opt.Aggregation.String()+": sum of weights", got.WeightSum, 4e38)
+		for i := range grad {
+			w := gradient[i]
+			if math.Abs(w) > math.MaxFloat32 { // a sum of such weights is beyond float32, and so is its gradient
+				w = math.Inf(int(math.Copysign(1, w)))
+			}
+			if math.Abs(w) < 1e-30 { // nothing beside the others: float32 may have 0
+				if math.Abs(float64(grad[i])) > 1e-30 {
+					t.Errorf("%v: gradient = %v, want %v", opt.Aggregation, grad[i], w)
+				}
+				continue
+			}
+			near(t, opt.Aggregation.String()+": gradient", float64(grad[i]), w)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { ws.Loss(grad, weights, &b, opt) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestNoWeightOverflow: weights of 0 give a loss and gradients of 0, whatever the
+// advantages are.
+func TestNoWeightOverflow(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-3e38, 3e38}}
+	grad := []float32{7, 7}
+	var ws reweight.Workspace
+	opt := reweight.DefaultLoss
+	opt.DualClip = 0
+	res, err := ws.Loss(grad, []float32{0, 0}, &b, opt)
+	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+		t.Errorf("%+v, gradient %v, %v", res, grad, err)
 	}
 }

@@ -1,0 +1,583 @@
+package scheme
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata/golden"
+)
+
+type (
+	number = golden.Number
+	roles  = golden.Small[reweight.Role]
+)
+
+func floats(n []number) []float32 {
+	var f []float32
+	for _, x := range n {
+		f = append(f, float32(x))
+	}
+	return f
+}
+
+// near fails unless got is want to 1e-5 relative; NaN and infinities exactly.
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.IsNaN(want) && math.IsNaN(got) || got == want {
+		return
+	}
+	if !(math.Abs(got-want) <= 1e-5*math.Abs(want)) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+func nearAll(t *testing.T, what string, got []float32, want []number) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s has %d elements, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		near(t, what, float64(got[i]), float64(want[i]))
+	}
+}
+
+// A goldenCase is a case of testdata/golden: arrays of a batch, options, and answers, some
+// of which have the name of an array.
+type goldenCase struct {
+	Name    string
+	Error   string // an array and an index, or words about whitening
+	Role    roles
+	Options map[string]json.RawMessage
+
+	SeqOffsets []int64 `json:"seq_offsets"`
+	GroupIDs   []int32 `json:"group_ids"`
+	SpanIDs    []int32 `json:"span_ids"`
+	Anchors    []int32
+
+	all map[string]json.RawMessage
+}
+
+func readGolden(t *testing.T, file string) (cases []*goldenCase) {
+	var all []json.RawMessage
+	golden.Read(t, file, &all)
+	for _, text := range all {
+		c := &goldenCase{}
+		if err := json.Unmarshal(text, c); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if err := json.Unmarshal(text, &c.all); err != nil {
+			t.Fatal(err)
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// get returns the array of that name, nil if there is none.
+func (c *goldenCase) get(name string) (x []number) { return valueOf[[]number](c.all[name]) }
+
+func (c *goldenCase) num(option string) float64 { return float64(valueOf[number](c.Options[option])) }
+
+func valueOf[E any](text json.RawMessage) (v E) {
+	if text != nil {
+		if err := json.Unmarshal(text, &v); err != nil {
+			panic(err)
+		}
+	}
+	return v
+}
+
+// named sets an option that has names.
+func (c *goldenCase) named(option string, to interface{ UnmarshalText([]byte) error }) {
+	if err := to.UnmarshalText([]byte(valueOf[string](c.Options[option]))); err != nil {
+		panic(err)
+	}
+}
+
+// batch returns the arrays of the case. One without roles is of trajectories of an action
+// token each, or has one role per element of the mask.
+func (c *goldenCase) batch() *reweight.Batch {
+	f := func(name string) []float32 { return floats(c.get(name)) }
+	b := &reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs, Anchors: c.Anchors,
+		Rewards: f("rewards"), Entropy: f("entropy"), Advantages: f("advantages"), Logprobs: f("logprobs"), OldLogprobs: f("old_logprobs"),
+		RefLogprobs: f("ref_logprobs"), RolloutLogprobs: f("rollout_logprobs"), TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"),
+		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns")}
+	switch {
+	case c.Role == nil && c.all["mask"] != nil:
+		b.Role = valueOf[roles](c.all["mask"])
+		b.SeqOffsets = []int64{0, int64(len(b.Role))}
+	case c.Role == nil:
+		b.SeqOffsets = []int64{0}
+		for q := range b.Rewards {
+			b.Role, b.SeqOffsets = append(b.Role, reweight.RoleAction), append(b.SeqOffsets, int64(q+1))
+		}
+	}
+	return b
+}
+
+// spread gives response tokens the value of their trajectory.
+func (c *goldenCase) spread(of []number) []number {
+	out := make([]number, len(c.Role))
+	for q, v := range of {
+		for i := c.SeqOffsets[q]; i < c.SeqOffsets[q+1]; i++ {
+			if c.Role[i] != 0 {
+				out[i] = v
+			}
+		}
+	}
+	return out
+}
+
+// goldens say how the cases of an entry's file are to be read: they set options, and return
+// the name of the answer, "" for a case of another entry. An entry that is not here has
+// files with its options under the names that Go has them, and the answer "out".
+var goldens = map[string]func(c *goldenCase, o *Options) string{
+	"actfocus": func(c *goldenCase, o *Options) string {
+		o.ActFocus.Alpha, o.ActFocus.Beta, o.ActFocus.Eps = c.num("alpha"), c.num("beta"), c.num("eps")
+		return "weights"
+	},
+	"aem": func(c *goldenCase, o *Options) string {
+		o.AEM.Lambda, o.AEM.Guard = c.num("lam"), c.num("guard")
+		return "token_alpha"
+	},
+	"group_norm": func(*goldenCase, *Options) string { return "advantages" },
+	"group_mean": func(*goldenCase, *Options) string { return "advantages_without_std" },
+	"empg": func(c *goldenCase, o *Options) string {
+		o.EMPG = reweight.EMPGOptions{K: c.num("k"), KFuture: c.num("kf"), Zeta: c.num("zeta")}
+		return "advantages_out"
+	},
+	"gtpo": func(c *goldenCase, o *Options) string {
+		c.shaping(&o.GTPO, "norm")
+		return "advantages"
+	},
+	"gtpo, shaped": func(c *goldenCase, o *Options) string {
+		c.shaping(&o.GTPO, "norm")
+		o.GTPO.Normalization = reweight.NormalizeNone
+		return "shaped"
+	},
+	"grpo_s": func(c *goldenCase, o *Options) string {
+		c.shaping(&o.GRPOS, "seq_norm")
+		return "seq_advantages"
+	},
+	"grpo_s, shaped": func(c *goldenCase, o *Options) string {
+		c.shaping(&o.GRPOS, "seq_norm")
+		o.GRPOS.Normalization = reweight.NormalizeNone
+		return "seq_shaped"
+	},
+	"gigpo": func(c *goldenCase, o *Options) string {
+		o.GiGPO = reweight.GiGPOOptions{Gamma: c.num("gamma"), Omega: c.num("omega"), DivideByStd: valueOf[bool](c.Options["std"]), PerStep: valueOf[bool](c.Options["per_step"])}
+		return "advantages"
+	},
+	"entropy_mask": func(c *goldenCase, o *Options) string {
+		o.EntropyMask.Rho = c.num("rho")
+		return "mask"
+	},
+	"rloo":         func(c *goldenCase, o *Options) string { return c.only(c.Role == nil, "rloo") },
+	"group_filter": func(c *goldenCase, o *Options) string { return c.only(c.Role == nil, "keep") },
+	"reinforce++": func(c *goldenCase, o *Options) string {
+		o.ReinforcePlusPlus.Gamma = c.num("gamma")
+		return c.only(strings.HasPrefix(c.Name, "reinforce++"), "advantages")
+	},
+	"reinforce++_baseline": func(c *goldenCase, o *Options) string {
+		return c.only(strings.HasPrefix(c.Name, "reinforce++"), "baseline_advantages")
+	},
+	"overlong": func(c *goldenCase, o *Options) string {
+		o.Overlong = reweight.OverlongOptions{Maximum: int(c.num("maximum")), Buffer: int(c.num("buffer")), Penalty: c.num("penalty")}
+		return c.only(c.Name == "overlong", "penalty")
+	},
+	"tis": func(c *goldenCase, o *Options) string {
+		c.correction(&o.TIS)
+		return c.only(c.Options["mode"] != nil, "factors")
+	},
+	"icepop": func(c *goldenCase, o *Options) string {
+		c.correction(&o.IcePop)
+		return c.only(o.IcePop.Mask, "factors")
+	},
+	"reject": func(c *goldenCase, o *Options) string {
+		if c.Options["stat"] == nil {
+			return ""
+		}
+		c.named("stat", &o.Reject.Statistic)
+		o.Reject.Low, o.Reject.High = c.num("lo"), c.num("hi")
+		return "keep"
+	},
+	"off_policy_mask": func(c *goldenCase, o *Options) string {
+		o.Delta = c.num("delta")
+		return c.only(c.Options["delta"] != nil, "keep_factors")
+	},
+	"kl_rewards": func(c *goldenCase, o *Options) string {
+		c.named("kind", &o.KLRewards.KL)
+		if o.KLRewards.KLCoef = c.num("coef"); c.Error != "" {
+			o.KLRewards.KLCoef, c.Error = 1, "OldLogprobs[1]" // what the policy's are here
+			c.all["old_logprobs"] = c.all["ref_logprobs"]
+		} else {
+			c.all["old_logprobs"] = c.all["logprobs"]
+		}
+		return "token_rewards"
+	},
+	"value_loss": func(c *goldenCase, o *Options) string {
+		c.valueLoss(&o.ValueLoss)
+		return "gradient"
+	},
+	"gae": func(c *goldenCase, o *Options) string {
+		o.GAE = reweight.GAEOptions{Gamma: valueOf[float64](c.all["gamma"]), Lambda: valueOf[float64](c.all["lam"])}
+		c.all["token_rewards"] = c.all["rewards"]
+		mask, responses := c.batch().Role, []float64{}
+		for i, a := range c.get("advantages") {
+			if mask[i] != 0 {
+				responses = append(responses, float64(a))
+			}
+		}
+		if len(responses) < 2 {
+			c.Error = "fewer than two response tokens"
+			return "advantages"
+		}
+		mean, variance := 0.0, 0.0
+		for _, a := range responses {
+			mean += a / float64(len(responses))
+		}
+		for _, a := range responses {
+			variance += (a - mean) * (a - mean) / float64(len(responses)-1)
+		}
+		white := c.get("advantages")
+		for i := range white {
+			if white[i] = number((float64(white[i]) - mean) / math.Sqrt(variance+1e-8)); mask[i] == 0 {
+				white[i] = 0
+			}
+		}
+		c.all["white"], _ = json.Marshal(white)
+		return "white"
+	},
+}
+
+// only returns the name of the answer if the case has one of this entry.
+func (c *goldenCase) only(is bool, name string) string {
+	if is {
+		return name
+	}
+	return ""
+}
+
+func (c *goldenCase) shaping(o *reweight.ShapingOptions, normalization string) {
+	*o = reweight.ShapingOptions{Base: c.num("a1"), Bonus: c.num("a2"), Threshold: c.num("threshold"), EntropyLow: c.num("lo"), EntropyHigh: c.num("hi")}
+	c.named("scope", &o.Scope)
+	c.named(normalization, &o.Normalization)
+}
+
+func (c *goldenCase) correction(o *reweight.CorrectionOptions) {
+	if c.Options["mode"] != nil {
+		*o = reweight.CorrectionOptions{Mask: valueOf[string](c.Options["mode"]) == "mask", Low: c.num("lo"), High: c.num("hi"), Normalize: valueOf[bool](c.Options["batch_norm"])}
+		c.named("level", &o.Level)
+	} else {
+		o.Mask = false
+	}
+}
+
+func (c *goldenCase) valueLoss(o *reweight.ValueLossOptions) {
+	o.Clip, o.NormLength = c.num("clip"), int(c.num("norm"))
+	c.named("agg", &o.Aggregation)
+}
+
+// TestGolden holds every entry, and its reference, to the answers of its file.
+func TestGolden(t *testing.T) {
+	for _, e := range Entries() {
+		if e.Kind == Several || e.Kind == Loss { // TestGoldenLosses
+			continue
+		}
+		readers := map[string]func(c *goldenCase, o *Options) string{}
+		for name, read := range goldens {
+			if of, _, _ := strings.Cut(name, ","); of == e.Name {
+				readers[name] = read
+			}
+		}
+		if len(readers) == 0 {
+			readers[e.Name] = func(c *goldenCase, o *Options) string {
+				if e.options != nil {
+					text, _ := json.Marshal(c.Options)
+					if err := json.Unmarshal(text, e.options(o)); err != nil {
+						t.Fatalf("testdata/golden/%s: %v", e.golden, err)
+					}
+				}
+				return "out"
+			}
+		}
+		for name, read := range readers {
+			t.Run(name, func(t *testing.T) {
+				cases := 0
+				for _, c := range readGolden(t, e.golden) {
+					opt := e.Defaults()
+					answer := read(c, &opt)
+					if answer == "" {
+						continue
+					}
+					cases++
+					c.check(t, e, &opt, c.get(answer))
+				}
+				if cases == 0 {
+					t.Errorf("testdata/golden/%s: no case of %s", e.golden, e.Name)
+				}
+			})
+		}
+	}
+}
+
+// check compares what the entry makes of the case, in float32 and in float64.
+func (c *goldenCase) check(t *testing.T, e *Entry, opt *Options, want []number) {
+	t.Helper()
+	b := c.batch()
+	if n := b.Trajectories(); len(want) == n && n != b.Tokens() && e.Kind != Reward {
+		want = c.spread(want)
+	}
+	dst := make([]float32, max(len(want), 1))
+	if c.Error != "" {
+		dst = make([]float32, b.Tokens())
+	}
+	err := e.Compute(new(reweight.Workspace), dst, b, *opt)
+	exactly, exactErr := e.reference(newExact(b), opt)
+	if c.Error != "" {
+		var input *reweight.InputError
+		if !errors.As(err, &input) || exactErr == nil {
+			t.Errorf("%s: errors %v and %v, want one about %s", c.Name, err, exactErr, c.Error)
+		} else if got := fmt.Sprintf("%s[%d]", input.Arg, input.Index); !strings.EqualFold(got, c.Error) && !(strings.EqualFold(got, "role[-1]") && strings.HasPrefix(c.Error, "fewer")) {
+			t.Errorf("%s: error about %s, want %s", c.Name, got, c.Error)
+		}
+		return
+	}
+	if err != nil || exactErr != nil || len(exactly) != len(want) {
+		t.Fatalf("%s: errors %v and %v, %d elements, want %d", c.Name, err, exactErr, len(exactly), len(want))
+	}
+	for i, x := range want {
+		w := float64(x)
+		if g := float64(dst[i]); !(math.Abs(g-w) <= max(1e-10, 1e-5*math.Abs(w))) { // a difference may cancel
+			t.Errorf("%s: element %d is %v, want %v", c.Name, i, g, w)
+		}
+		if !(math.Abs(exactly[i]-w) <= 1e-9*max(1, math.Abs(w))) {
+			t.Errorf("%s: element %d of the reference is %v, want %v", c.Name, i, exactly[i], w)
+		}
+	}
+}
+
+// tiny is allowed to gradients and losses: float32 underflows. VESPO's factor can be 1e-77.
+const tiny = 1e-37
+
+// nearSum is near for a loss whose terms have sizes that add up to size. They are summed
+// in float32: where signs differ and the sum cancels, 1e-5 of it is not to be had.
+func nearSum(t testing.TB, what string, got, want, size float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= max(1e-5*math.Abs(want), 1e-6*size, tiny)) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// lossSize returns sum |share_t l_t| over response tokens, in float64. A token's term is
+// the loss where the others have no advantage.
+func lossSize(t testing.TB, b *reweight.Batch, weights []float32, opt reweight.LossOptions) (size float64) {
+	t.Helper()
+	x := newExact(b)
+	w := reference.Floats(weights)
+	if weights == nil {
+		w = slices.Repeat([]float64{1}, b.Tokens())
+	}
+	all := x.advantages
+	x.advantages = make([]float64, b.Tokens())
+	for i, r := range x.role {
+		if r == reference.RoleMasked {
+			continue
+		}
+		x.advantages[i] = all[i]
+		loss, _, err := x.loss(w, &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += math.Abs(loss)
+		x.advantages[i] = 0
+	}
+	return size
+}
+
+// TestGoldenLosses holds the losses with weights to the answers, the number too.
+func TestGoldenLosses(t *testing.T) {
+	for _, isa := range reweight.AvailableISAs() {
+		ws := reweight.Workspace{ISA: isa}
+		for _, c := range append(readGolden(t, "policy_losses.json"), readGolden(t, "policy_loss.json")...) {
+			opt := reweight.LossOptions{ClipLow: c.num("lo"), ClipHigh: c.num("hi"), DualClip: c.num("dual"), NormLength: int(c.num("norm")),
+				TauPos: c.num("tau_pos"), TauNeg: c.num("tau_neg"), RatioCap: c.num("cap"),
+				PowerPos: c.num("k_pos"), DecayPos: c.num("l_pos"), PowerNeg: c.num("k_neg"), DecayNeg: c.num("l_neg")}
+			if c.Options["kind"] != nil { // else PPO
+				c.named("kind", &opt.Policy)
+				c.named("level", &opt.Sequence)
+				c.named("agg", &opt.Aggregation)
+			}
+			b := c.batch()
+			weights, grad := floats(c.get("weights")), make([]float32, b.Tokens())
+			res, err := ws.Loss(grad, weights, b, opt)
+			if c.failed(t, err) {
+				continue
+			}
+			what := fmt.Sprintf("%s: %v, %v: ", c.Name, opt.Policy, opt.Sequence)
+			nearSum(t, what+"loss", res.Loss, valueOf[float64](c.all["loss"]), lossSize(t, b, weights, opt))
+			near(t, what+"clip fraction", res.ClipFraction, valueOf[float64](c.all["clip_fraction"]))
+			nearTiny(t, what+"gradient", grad, c.get("gradient"))
+		}
+	}
+}
+
+// failed compares an error with the one that is wanted, and reports whether there is one.
+func (c *goldenCase) failed(t *testing.T, err error) bool {
+	t.Helper()
+	var input *reweight.InputError
+	switch {
+	case c.Error == "" && err != nil:
+		t.Errorf("%s: %v", c.Name, err)
+	case c.Error != "" && !errors.As(err, &input):
+		t.Errorf("%s: error %v, want one about %s", c.Name, err, c.Error)
+	case c.Error != "":
+		if got := fmt.Sprintf("%s[%d]", input.Arg, input.Index); !strings.EqualFold(got, c.Error) {
+			t.Errorf("%s: error about %s, want %s", c.Name, got, c.Error)
+		}
+	}
+	return err != nil
+}
+
+func nearTiny(t *testing.T, what string, got []float32, want []number) {
+	t.Helper()
+	for i, g := range got {
+		if w := float64(want[i]); !(math.Abs(float64(g)-w) <= max(tiny, 1e-5*math.Abs(w))) {
+			t.Errorf("%s: element %d is %v, want %v", what, i, g, w)
+		}
+	}
+}
+
+// TestGoldenKL: the policy's own part is 0, so that the loss and the gradient are those
+// of the divergence.
+func TestGoldenKL(t *testing.T) {
+	for _, isa := range reweight.AvailableISAs() {
+		ws := reweight.Workspace{ISA: isa}
+		for _, c := range readGolden(t, "kl.json") {
+			opt := reweight.LossOptions{Policy: reweight.PolicyPG, KLCoef: c.num("coef")}
+			c.named("kind", &opt.KL)
+			if c.Error != "" {
+				opt.KLCoef = 1
+			} else {
+				c.named("agg", &opt.Aggregation)
+			}
+			b := c.batch()
+			grad := make([]float32, b.Tokens())
+			b.OldLogprobs, b.Advantages = b.Logprobs, make([]float32, b.Tokens())
+			res, err := ws.Loss(grad, nil, b, opt)
+			if c.failed(t, err) {
+				continue
+			}
+			// The terms of k1 have both signs; those of the other forms do not cancel.
+			what, size := fmt.Sprintf("%s: %v: ", c.Name, opt.KL), 0.0
+			if opt.KL == reweight.KLK1 || opt.KL == reweight.KLK1Plus {
+				x := newExact(b)
+				size, _, err = reference.KLLoss(x.role, x.SeqOffsets, x.logprobs, x.ref, reference.KLAbs, math.Abs(opt.KLCoef), reference.Aggregation(opt.Aggregation.String()), float64(opt.NormLength))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := valueOf[float64](c.all["loss"])
+			nearSum(t, what+"loss", res.Loss, want, size)
+			nearSum(t, what+"its KL", res.KLLoss, want, size)
+			nearTiny(t, what+"gradient", grad, c.get("gradient"))
+		}
+	}
+}
+
+// TestGoldenValueLoss: the number of the critic's loss, and returns of GAE.
+func TestGoldenValueLoss(t *testing.T) {
+	for _, isa := range reweight.AvailableISAs() {
+		ws := reweight.Workspace{ISA: isa}
+		for _, c := range readGolden(t, "value_loss.json") {
+			var opt reweight.ValueLossOptions
+			c.valueLoss(&opt)
+			b := c.batch()
+			res, err := ws.ValueLoss(make([]float32, b.Tokens()), b, opt)
+			if !c.failed(t, err) {
+				near(t, c.Name+": loss", res.Loss, valueOf[float64](c.all["loss"]))
+				near(t, c.Name+": clip fraction", res.ClipFraction, valueOf[float64](c.all["clip_fraction"]))
+			}
+		}
+		for _, c := range readGolden(t, "gae.json") {
+			b := c.batch()
+			returns := make([]float32, b.Tokens())
+			opt := reweight.GAEOptions{Gamma: valueOf[float64](c.all["gamma"]), Lambda: valueOf[float64](c.all["lam"])}
+			if err := ws.GAE(make([]float32, b.Tokens()), returns, b.Rewards, b, opt); err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range c.get("returns") {
+				if b.Role[i] != reweight.RoleMasked {
+					near(t, c.Name+": return", float64(returns[i]), float64(want))
+				}
+			}
+		}
+	}
+}
+
+// TestGoldenSteps holds whole steps on rollouts of a trained policy to those of NumPy.
+func TestGoldenSteps(t *testing.T) {
+	for _, name := range []string{"frozenlake-small", "frozenlake"} {
+		source, err := rollout.Open("../testdata/" + name + ".safetensors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		b, err := source.Batch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		goldenSteps(t, "step-"+name+".json", b)
+	}
+}
+
+func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
+	var all map[string]json.RawMessage
+	golden.Read(t, file, &all)
+	type step struct {
+		Loss         float64
+		GradL1       float64 `json:"grad_l1"`
+		GradL2       float64 `json:"grad_l2"`
+		ClipFraction float64 `json:"clip_fraction"`
+		WeightSum    float64 `json:"weight_sum"`
+		ActionShare  float64 `json:"action_weight_share"`
+	}
+	var ws reweight.Workspace
+	for _, name := range []string{"uniform", "actfocus", "aem", "actfocus+aem"} {
+		st, err := MustParse(name).NewStep(&ws, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := st.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		share, err := reweight.WeightMass(st.Weights, b.Role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l1, squares := 0.0, 0.0
+		for _, g := range st.Grad {
+			l1 += math.Abs(float64(g))
+			squares += float64(g) * float64(g)
+		}
+		want := valueOf[step](all[name])
+		near(t, name+": loss", res.Loss, want.Loss)
+		near(t, name+": gradient l1", l1, want.GradL1)
+		near(t, name+": gradient l2", math.Sqrt(squares), want.GradL2)
+		near(t, name+": clip fraction", res.ClipFraction, want.ClipFraction)
+		near(t, name+": sum of weights", res.WeightSum, want.WeightSum)
+		near(t, name+": action tokens' weight", share, want.ActionShare)
+		if err := st.Check(res); err != nil {
+			t.Error(err)
+		}
+	}
+}

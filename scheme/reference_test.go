@@ -1,0 +1,180 @@
+package scheme
+
+import (
+	"math"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
+	"pgregory.net/rapid"
+)
+
+// TestEntriesAgreeWithReference compares every entry with float64 on batches that rapid
+// makes: groups that interleave, trajectories without response tokens, spans with masked
+// tokens inside, ties.
+func TestEntriesAgreeWithReference(t *testing.T) {
+	for _, s := range subjects {
+		t.Run(s.name, rapid.MakeCheck(func(t *rapid.T) {
+			b := drawSchemeBatch(t)
+			s.drawOptions(t)
+			dst := make([]float32, s.size(b))
+			want, wantErr := s.reference(newExact(b), &s.opt)
+			err := s.Compute(new(reweight.Workspace), dst, b, s.opt)
+			if (err != nil) != (wantErr != nil) {
+				t.Fatalf("error %v, want %v", err, wantErr)
+			}
+			for i, w := range want {
+				// Where terms of 1 cancel, float32 has no more than 1e-5; a gradient is a product.
+				tolerance := 1e-5 * max(math.Abs(w), 1)
+				if s.Kind >= Loss {
+					tolerance = max(1e-5*math.Abs(w), tiny)
+				}
+				if err == nil && !(math.Abs(float64(dst[i])-w) <= tolerance) {
+					t.Fatalf("element %d = %v, want %v", i, dst[i], w)
+				}
+			}
+		}))
+	}
+}
+
+// drawOptions draws numbers of the subject's options. Bounds of ratios are such that none of
+// the batch is at one.
+func (s *subject) drawOptions(t *rapid.T) {
+	o := &s.opt
+	gamma := rapid.SampledFrom([]float64{0, 0.9, 1}).Draw(t, "gamma")
+	high := rapid.SampledFrom([]float64{2.0391, math.Inf(1)}).Draw(t, "high")
+	o.EMPG.K = rapid.SampledFrom([]float64{0, 1, 2.5}).Draw(t, "k")
+	if rapid.Bool().Draw(t, "clamp") {
+		o.GTPO.EntropyLow, o.GTPO.EntropyHigh = 0.2, 0.28
+		o.GRPOS.EntropyLow, o.GRPOS.EntropyHigh = 0.2, 0.28
+	} else {
+		o.GTPO.EntropyLow, o.GTPO.EntropyHigh = 0, math.Inf(1)
+		o.GRPOS.EntropyLow, o.GRPOS.EntropyHigh = 0, math.Inf(1)
+	}
+	o.EntropyMask.Rho = rapid.SampledFrom([]float64{0.01, 0.2, 0.37, 0.5, 1}).Draw(t, "rho")
+	o.ReinforcePlusPlus.Gamma, o.GiGPO.Gamma, o.GiGPO.Omega, o.GAE.Gamma = gamma, gamma, 0.5, gamma
+	o.TIS.Low, o.TIS.High, o.IcePop.Low, o.IcePop.High = 0.5137, high, 0.5137, high
+	o.Reject.Low, o.Reject.High = 0.5137, rapid.SampledFrom([]float64{1.7391, math.Inf(1)}).Draw(t, "bound")
+	o.Delta = 0.0217
+	o.Overlong = reweight.OverlongOptions{Maximum: 16, Buffer: 7, Penalty: 0.5}
+	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
+	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")
+	o.AEM.Lambda = gamma + 0.5
+	o.ActFocus.Beta = gamma
+}
+
+// TestLossesAgreeWithReference: the losses with weights, other options and a divergence
+// from the reference, the numbers too.
+func TestLossesAgreeWithReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := drawSchemeBatch(t)
+		x := newExact(b)
+		var ws reweight.Workspace
+		dst := make([]float32, b.Tokens())
+		nearTo := func(what string, got, want float64) { // sums that cancel
+			t.Helper()
+			if !(math.Abs(got-want) <= 1e-5*max(1, math.Abs(want))) {
+				t.Fatalf("%s = %v, want %v", what, got, want)
+			}
+		}
+		form := reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form"))
+		aggregation := reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation"))
+		norm := rapid.IntRange(0, 5).Draw(t, "norm")
+		value, wantErr := reference.ValueLoss(x.role, b.SeqOffsets, x.newValues, x.values, x.returns, 0.5, reference.Aggregation(aggregation.String()), float64(norm))
+		v, err := ws.ValueLoss(dst, b, reweight.ValueLossOptions{Clip: 0.5, Aggregation: aggregation, NormLength: norm})
+		if err != nil || wantErr != nil {
+			t.Fatal(err, wantErr)
+		}
+		nearTo("value loss", v.Loss, value.Loss)
+		nearTo("value clip fraction", v.ClipFraction, value.ClipFraction)
+
+		opt := *rapid.SampledFrom(losses()).Draw(t, "policy").loss
+		opt.Aggregation, opt.NormLength = aggregation, norm
+		if rapid.Bool().Draw(t, "by span") {
+			opt.Sequence = reweight.SequenceSpan
+		}
+		if rapid.Bool().Draw(t, "other clip") {
+			opt.ClipLow, opt.ClipHigh, opt.DualClip = 0.2, 0.28, 1.5
+		}
+		weights := make([]float32, b.Tokens())
+		for i := range weights {
+			weights[i] = rapid.SampledFrom([]float32{0, 0.5, 1, 2}).Draw(t, "weight")
+		}
+		want, gradient, wantErr := x.loss(reference.Floats(weights), &opt)
+		if wantErr != nil {
+			t.Fatal(wantErr)
+		}
+		opt.KL, opt.KLCoef = form, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "beta")
+		kl, klGradient, err := reference.KLLoss(x.role, b.SeqOffsets, x.logprobs, x.ref, reference.KLForm(form.String()), opt.KLCoef, reference.Aggregation(aggregation.String()), float64(norm))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := ws.Loss(dst, weights, b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nearTo("loss of "+opt.Policy.String(), res.Loss, want+kl)
+		nearTo("KL", res.KLLoss, kl)
+		// A gradient is the sum of its parts, each of which has 1e-5 of itself.
+		for i, g := range gradient {
+			if !(math.Abs(float64(dst[i])-(g+klGradient[i])) <= max(1e-5*(math.Abs(g)+math.Abs(klGradient[i])), tiny)) {
+				t.Fatalf("gradient %d of %v = %v, want %v", i, opt.Policy, dst[i], g+klGradient[i])
+			}
+		}
+	})
+}
+
+// losses returns the entries that are one.
+func losses() (all []*Entry) {
+	for _, e := range Entries() {
+		if e.Kind == Loss {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func drawSchemeBatch(t *rapid.T) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	add := func(role reweight.Role, span int32) {
+		b.Role = append(b.Role, role)
+		b.SpanIDs = append(b.SpanIDs, span)
+	}
+	for range rapid.IntRange(1, 6).Draw(t, "trajectories") {
+		for range rapid.IntRange(0, 3).Draw(t, "spans") {
+			for range rapid.IntRange(0, 2).Draw(t, "masked before") {
+				add(0, -1)
+			}
+			span := int32(len(b.Anchors))
+			b.Anchors = append(b.Anchors, rapid.Int32Range(0, 2).Draw(t, "anchor"))
+			b.SpanRewards = append(b.SpanRewards, rapid.SampledFrom([]float32{-0.1, 0, 0, 1}).Draw(t, "span reward"))
+			add(1, span)
+			for range rapid.IntRange(0, 20).Draw(t, "more tokens") {
+				add(reweight.Role(rapid.IntRange(0, 2).Draw(t, "role")), span)
+			}
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+		b.GroupIDs = append(b.GroupIDs, rapid.Int32Range(-1, 1).Draw(t, "group"))
+		b.Rewards = append(b.Rewards, rapid.SampledFrom([]float32{0, 0.1, 0.8, 1}).Draw(t, "reward"))
+	}
+	draw := func(low, high float64) []float32 {
+		x := make([]float32, len(b.Role))
+		coarse := rapid.Bool().Draw(t, "coarse")
+		for i := range x {
+			grid := 256.0 // so that differences are exact, and both sides agree where a clip begins
+			if coarse {
+				grid = 4 // ties
+			}
+			x[i] = float32(math.Round(rapid.Float64Range(low, high).Draw(t, "x")*grid) / grid)
+			if b.Role[i] == 0 {
+				x[i] = float32(math.NaN())
+			}
+		}
+		return x
+	}
+	b.Entropy, b.Advantages, b.TokenRewards, b.RefEnergy = draw(0, 3), draw(-2, 2), draw(-1, 1), draw(-9, 0)
+	b.Values, b.NewValues, b.Returns = draw(-1, 1), draw(-1, 1), draw(-1, 1)
+	b.Logprobs, b.OldLogprobs = draw(-3, 0), draw(-3, 0)
+	b.RefLogprobs, b.RolloutLogprobs = draw(-3, 0), draw(-3, 0)
+	return b
+}

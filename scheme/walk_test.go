@@ -1,0 +1,456 @@
+package scheme
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"pgregory.net/rapid"
+)
+
+// A subject is an entry that computes something, with options.
+type subject struct {
+	*Entry
+	name   string
+	opt    Options
+	unread string // an array that it does not read with these options
+	whole  bool   // the result of a trajectory depends on the whole batch, and not on its group alone
+}
+
+// subjects are all entries, with their default options and others.
+var subjects = func() (all []subject) {
+	whole := []string{"actfocus", "reinforce++", "reinforce++_baseline", "gae", "empg", "entropy_mask"}
+	add := func(name, what string, change func(*subject)) {
+		e, err := Find(name)
+		if err != nil {
+			panic(err)
+		}
+		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(), whole: e.Kind >= Loss || slices.Contains(whole, name)}
+		s.opt.Delta = 0.02
+		if change != nil {
+			change(&s)
+		}
+		all = append(all, s)
+	}
+	for _, e := range Entries() {
+		if e.Kind != Several {
+			add(e.Name, "", nil)
+		}
+	}
+	add("reinforce++", "gamma 0.9", func(s *subject) { s.opt.ReinforcePlusPlus.Gamma = 0.9 })
+	add("gae", "gamma 0.9", func(s *subject) { s.opt.GAE = reweight.GAEOptions{Gamma: 0.9, Lambda: 0.8} })
+	add("entropy_mask", "rho 1", func(s *subject) { s.opt.EntropyMask.Rho = 1 })
+	add("actfocus", "log_ratio", func(s *subject) { s.opt.ActFocus.Signal = reweight.SignalLogRatio })
+	add("aem", "batch", func(s *subject) { s.opt.AEM.Scope, s.unread, s.whole = reweight.ScopeBatch, "group_ids", true })
+	for n := reweight.NormalizeSeparate; n <= reweight.NormalizeNone; n++ {
+		for _, scope := range []reweight.Scope{reweight.ScopeGroup, reweight.ScopeBatch} {
+			for _, name := range []string{"gtpo", "grpo_s"} {
+				add(name, fmt.Sprint(n, " ", scope), func(s *subject) {
+					for _, opt := range []*reweight.ShapingOptions{&s.opt.GTPO, &s.opt.GRPOS} {
+						opt.Normalization, opt.Scope = n, scope
+					}
+					if s.whole = scope == reweight.ScopeBatch; s.whole {
+						s.unread = "group_ids"
+					}
+				})
+			}
+		}
+	}
+	for i := range 4 {
+		add("gigpo", fmt.Sprint(i), func(s *subject) { s.opt.GiGPO.DivideByStd, s.opt.GiGPO.PerStep = i&1 != 0, i&2 != 0 })
+		for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
+			add("tis", fmt.Sprint(level, " ", i), func(s *subject) {
+				s.opt.TIS = reweight.CorrectionOptions{Level: level, Low: 0.5, High: 1.5, Mask: i&1 != 0, Normalize: i&2 != 0}
+				s.whole = s.opt.TIS.Normalize
+			})
+		}
+	}
+	for st := reweight.RejectTokenK1; st <= reweight.RejectSeqMaxK3; st++ {
+		add("reject", st.String(), func(s *subject) {
+			s.opt.Reject = reweight.RejectionOptions{Statistic: st, Low: 0.9, High: 1.1}
+		})
+	}
+	return all
+}()
+
+// loose reports whether the entry takes NaN as it comes, as its documentation says, or is
+// made by two methods, of which the first has written when the second has an error.
+func (s *subject) loose() bool {
+	return s.Kind == Loss && s.opt.Loss.Policy == reweight.PolicyPPO || s.Name == "gae"
+}
+
+// whitens reports whether fewer than two response tokens are an error.
+func (s *subject) whitens() bool {
+	return s.Name == "gae" || s.Name == "reinforce++" || s.Name == "reinforce++_baseline"
+}
+
+// arrays returns the arrays of c that the subject reads.
+func (s *subject) arrays(c *reweight.Batch) (all []reweight.Array) {
+	for _, need := range s.needs(&s.opt) {
+		name, _, _ := strings.Cut(need, "|")
+		for _, a := range c.Arrays() {
+			if a.Name == name && name != s.unread {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// only returns b with nothing but what the subject reads.
+func (s *subject) only(b *reweight.Batch) *reweight.Batch {
+	c := &reweight.Batch{Role: b.Role}
+	for _, a := range s.arrays(b) {
+		reflect.ValueOf(c).Elem().FieldByName(a.Field).Set(reflect.ValueOf(a.Data).Elem())
+	}
+	if s.Name == "overlong" { // one penalty per trajectory
+		c.Rewards = b.Rewards
+	}
+	return c
+}
+
+// size returns how many elements the output has.
+func (s *subject) size(b *reweight.Batch) int {
+	if s.Name == "overlong" {
+		return b.Trajectories()
+	}
+	return b.Tokens()
+}
+
+// random makes a batch of trajectories with at most turns spans each, interleaved
+// groups, and masked tokens between and within spans. Masked values are NaN.
+func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	nan := float32(math.NaN())
+	token := func(role reweight.Role, span int32) {
+		x := func(scale float64) float32 {
+			if role == reweight.RoleMasked {
+				return nan
+			}
+			return float32(scale * r.NormFloat64())
+		}
+		b.Role, b.SpanIDs = append(b.Role, role), append(b.SpanIDs, span)
+		l := x(1) - 2
+		b.Entropy = append(b.Entropy, float32(math.Abs(float64(x(1)))))
+		b.OldLogprobs, b.Logprobs, b.RolloutLogprobs = append(b.OldLogprobs, l), append(b.Logprobs, l+x(0.1)), append(b.RolloutLogprobs, l+x(0.3))
+		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefLogprobs, &b.Values, &b.NewValues, &b.Returns} {
+			*array = append(*array, x(1))
+		}
+	}
+	for range trajectories {
+		for range r.IntN(turns + 1) {
+			for range r.IntN(3) {
+				token(reweight.RoleMasked, -1)
+			}
+			span := int32(len(b.SpanRewards))
+			b.Anchors, b.SpanRewards = append(b.Anchors, int32(r.IntN(3)-1)), append(b.SpanRewards, float32(r.IntN(3)))
+			token(reweight.RoleAction, span)
+			for range r.IntN(20) {
+				token(reweight.Role(r.IntN(3)), span)
+			}
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+		b.GroupIDs, b.Rewards = append(b.GroupIDs, int32(r.IntN(3)*5-5)), append(b.Rewards, float32(r.IntN(3))/2)
+	}
+	return b
+}
+
+// eachBatch runs f with random batches that have two response tokens.
+func eachBatch(t *testing.T, f func(t *rapid.T, s *subject, b *reweight.Batch)) {
+	for i := range subjects {
+		t.Run(subjects[i].name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+				b := random(r, rapid.IntRange(1, 9).Draw(t, "trajectories"), rapid.IntRange(1, 4).Draw(t, "turns"))
+				if len(b.Role)-countMasked(b) >= 2 {
+					f(t, &subjects[i], b)
+				}
+			})
+		})
+	}
+}
+
+func countMasked(b *reweight.Batch) (n int) {
+	for _, r := range b.Role {
+		if r == reweight.RoleMasked {
+			n++
+		}
+	}
+	return n
+}
+
+// mustRun computes the subject from what it reads, over junk.
+func (s *subject) mustRun(t rapid.TB, ws *reweight.Workspace, b *reweight.Batch) []float32 {
+	t.Helper()
+	dst := slices.Repeat([]float32{12345}, s.size(b))
+	if err := s.Compute(ws, dst, s.only(b), s.opt); err != nil {
+		t.Fatalf("%s: %v", s.name, err)
+	}
+	for i, x := range dst {
+		masked := len(dst) == len(b.Role) && b.Role[i] == reweight.RoleMasked
+		if masked && (x != s.Masked || math.Signbit(float64(x))) || x-x != 0 || x == 12345 {
+			t.Fatalf("%s: element %d is %v", s.name, i, x)
+		}
+	}
+	return dst
+}
+
+func same(t rapid.TB, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("%s: element %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+// TestEntriesBits: neither the instruction set, nor the number of workers, nor what a
+// workspace did before, nor what stands at masked tokens changes a bit, arrays that an
+// entry does not read may be absent, and masked tokens get what the catalogue says.
+func TestEntriesBits(t *testing.T) {
+	var used reweight.Workspace
+	eachBatch(t, func(t *rapid.T, s *subject, b *reweight.Batch) {
+		want := s.mustRun(t, &reweight.Workspace{ISA: reweight.Portable, Workers: 1}, b)
+		for _, isa := range reweight.AvailableISAs() {
+			same(t, isa.String(), s.mustRun(t, &reweight.Workspace{ISA: isa, Workers: 3}, b), want)
+		}
+		same(t, "a used workspace", s.mustRun(t, &used, b), want)
+		for _, a := range b.Arrays() {
+			if x, ok := a.Data.(*[]float32); ok && a.Per == reweight.PerToken && len(*x) != 0 {
+				for i, r := range b.Role {
+					if r == reweight.RoleMasked {
+						(*x)[i] = 7
+					}
+				}
+			}
+		}
+		same(t, "other masked values", s.mustRun(t, &used, b), want)
+	})
+}
+
+// TestEntriesAlias: the output may be in place of the arrays that the catalogue names.
+func TestEntriesAlias(t *testing.T) {
+	var ws reweight.Workspace
+	eachBatch(t, func(t *rapid.T, s *subject, b *reweight.Batch) {
+		want := s.mustRun(t, &ws, b)
+		for _, a := range b.Arrays() {
+			x, ok := a.Data.(*[]float32)
+			if !ok || len(*x) != len(want) || !slices.Contains(s.Alias, a.Name) && (s.Alias[0] != Any || a.Per != reweight.PerToken) {
+				continue
+			}
+			kept := slices.Clone(*x)
+			if err := s.Compute(&ws, *x, b, s.opt); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "in place of "+a.Field, *x, want)
+			copy(*x, kept)
+		}
+	})
+}
+
+// TestEntriesGroupOrder: other numbers for the groups give the same bits. So do, where
+// a group is on its own, trajectories sorted by group.
+func TestEntriesGroupOrder(t *testing.T) {
+	var ws reweight.Workspace
+	eachBatch(t, func(t *rapid.T, s *subject, b *reweight.Batch) {
+		want := s.mustRun(t, &ws, b)
+		c := *b
+		c.GroupIDs = nil
+		for _, g := range b.GroupIDs {
+			c.GroupIDs = append(c.GroupIDs, -7*g)
+		}
+		same(t, "other group ids", s.mustRun(t, &ws, &c), want)
+		if s.whole || s.Kind == Reward {
+			return
+		}
+		order := make([]int, b.Trajectories())
+		for q := range order {
+			order[q] = q
+		}
+		slices.SortStableFunc(order, func(p, q int) int { return int(b.GroupIDs[p]) - int(b.GroupIDs[q]) })
+		sorted, place := reorder(b, order)
+		got := s.mustRun(t, &ws, sorted)
+		for i, p := range place {
+			if got[i] != want[p] {
+				t.Fatalf("token %d of the batch, %d when sorted by group: %v, want %v", p, i, got[i], want[p])
+			}
+		}
+	})
+}
+
+// reorder returns the trajectories of b in that order, and which token of b each is.
+func reorder(b *reweight.Batch, order []int) (c *reweight.Batch, place []int) {
+	c = &reweight.Batch{SeqOffsets: []int64{0}}
+	for _, q := range order {
+		first := int32(len(c.SpanRewards))
+		before, n := int32(-1), int32(0)
+		for i := b.SeqOffsets[q]; i < b.SeqOffsets[q+1]; i++ {
+			s := b.SpanIDs[i]
+			if s >= 0 && before < 0 {
+				before = s
+			}
+			if s >= 0 {
+				n = max(n, s-before+1)
+				s += first - before
+			}
+			place, c.SpanIDs = append(place, int(i)), append(c.SpanIDs, s)
+		}
+		for s := range n {
+			c.Anchors, c.SpanRewards = append(c.Anchors, b.Anchors[before+s]), append(c.SpanRewards, b.SpanRewards[before+s])
+		}
+		c.GroupIDs, c.Rewards = append(c.GroupIDs, b.GroupIDs[q]), append(c.Rewards, b.Rewards[q])
+		c.SeqOffsets = append(c.SeqOffsets, int64(len(place)))
+	}
+	into := c.Arrays()
+	for k, a := range b.Arrays() {
+		if from, ok := a.Data.(*[]float32); ok && a.Per == reweight.PerToken && len(*from) != 0 {
+			to := into[k].Data.(*[]float32)
+			for _, i := range place {
+				*to = append(*to, (*from)[i])
+			}
+		}
+	}
+	for _, i := range place {
+		c.Role = append(c.Role, b.Role[i])
+	}
+	return c, place
+}
+
+// wants an error about an array, at an element of it (-1 for all of it, any if below), and
+// nothing written.
+func (s *subject) wantError(t *testing.T, ws *reweight.Workspace, size int, b *reweight.Batch, arg string, index int) {
+	t.Helper()
+	dst := slices.Repeat([]float32{12345}, size)
+	var input *reweight.InputError
+	if err := s.Compute(ws, dst, b, s.opt); !errors.As(err, &input) || input.Arg != arg || index >= -1 && input.Index != index {
+		t.Errorf("%s: error %v, want one about %s[%d]", s.name, err, arg, index)
+	}
+	if !s.loose() && slices.ContainsFunc(dst, func(x float32) bool { return x != 12345 }) {
+		t.Fatalf("%s: dst is written", s.name)
+	}
+}
+
+// TestEntriesNotFinite puts NaN and the infinities at every place of every array.
+func TestEntriesNotFinite(t *testing.T) {
+	b := random(rand.New(rand.NewPCG(1, 2)), 7, 3)
+	var ws reweight.Workspace
+	for _, s := range subjects {
+		if s.loose() {
+			continue
+		}
+		want := s.mustRun(t, &ws, b)
+		c := s.only(b)
+		for _, a := range s.arrays(c) {
+			x, ok := a.Data.(*[]float32)
+			if !ok {
+				continue
+			}
+			for i, kept := range *x {
+				read := a.Per != reweight.PerToken || b.Role[i] != reweight.RoleMasked && (s.Name != "actfocus" || b.Role[i] == reweight.RoleAction)
+				for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+					(*x)[i] = float32(v)
+					if read {
+						s.wantError(t, &ws, s.size(b), c, a.Field, i)
+					} else {
+						same(t, s.name, s.mustRun(t, &ws, c), want)
+					}
+				}
+				(*x)[i] = kept
+			}
+		}
+	}
+}
+
+// TestEntriesShapes: an array that is too short or too long is named, and nothing is
+// written.
+func TestEntriesShapes(t *testing.T) {
+	b := random(rand.New(rand.NewPCG(3, 5)), 7, 3) // whose last trajectory is not empty
+	parameters := map[Kind]string{Advantage: "advantages", Factor: "factors", Weight: "weights", Loss: "grad", Critic: "grad"}
+	byName := map[string]string{"overlong": "penalties", "kl_rewards": "rewards", "entropy_mask": "mask"}
+	var ws reweight.Workspace
+	for _, s := range subjects {
+		parameter := byName[s.Name]
+		if parameter == "" {
+			parameter = parameters[s.Kind]
+		}
+		for _, more := range []int{-1, 1} {
+			s.wantError(t, &ws, s.size(b)+more, s.only(b), parameter, -1)
+		}
+		for _, a := range s.arrays(b) {
+			for _, longer := range []bool{false, true} {
+				c := s.only(b)
+				x := reflect.ValueOf(c).Elem().FieldByName(a.Field)
+				n := x.Len()
+				if longer {
+					x.Set(reflect.Append(x.Slice3(0, n, n), reflect.Zero(x.Type().Elem())))
+				} else {
+					x.Set(x.Slice(0, n-1))
+				}
+				arg := a.Field
+				switch {
+				case s.Name == "gae" && a.Field == "TokenRewards":
+					arg = "rewards" // a parameter of GAE
+				case s.Name == "overlong" && a.Field == "SeqOffsets":
+					arg = "penalties" // of which there are as many as trajectories
+				}
+				s.wantError(t, &ws, s.size(b), c, arg, -2)
+			}
+		}
+		c := s.only(b)
+		c.Role = slices.Clone(c.Role)
+		c.Role[4] = 3
+		s.wantError(t, &ws, s.size(b), c, "Role", 4)
+		if len(c.SpanIDs) != 0 {
+			c = s.only(b)
+			c.Role = slices.Clone(c.Role)
+			for i, id := range c.SpanIDs {
+				if id == 1 {
+					c.Role[i] = reweight.RoleMasked
+				}
+			}
+			s.wantError(t, &ws, b.Tokens(), c, "SpanIDs", -1)
+		}
+	}
+}
+
+// TestEntriesNothing: without response tokens every output is that of masked tokens.
+func TestEntriesNothing(t *testing.T) {
+	nan := slices.Repeat([]float32{float32(math.NaN())}, 3)
+	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, SpanIDs: []int32{-1, -1, -1},
+		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefLogprobs: nan,
+		Values: nan, NewValues: nan, Returns: nan}
+	var ws reweight.Workspace
+	for _, s := range subjects {
+		switch {
+		case s.whitens():
+			arg := "Role"
+			if s.Name == "gae" {
+				arg = "role" // a parameter of Whiten
+			}
+			s.wantError(t, &ws, 3, b, arg, -1)
+			c := *b
+			c.Role, c.TokenRewards, c.Values = []reweight.Role{0, 1, 0}, []float32{0, 1, 0}, []float32{0, 1, 0}
+			s.wantError(t, &ws, 3, &c, arg, -1)
+		default:
+			s.mustRun(t, &ws, b)
+		}
+	}
+}
+
+// TestEntriesAllocations: in steady state no entry allocates.
+func TestEntriesAllocations(t *testing.T) {
+	b := random(rand.New(rand.NewPCG(5, 6)), 9, 3)
+	ws := reweight.Workspace{Workers: 4}
+	for _, s := range subjects {
+		dst := make([]float32, s.size(b))
+		if n := testing.AllocsPerRun(20, func() { s.call(&ws, dst, b, &s.opt) }); n != 0 {
+			t.Errorf("%s allocates %v times per call", s.name, n)
+		}
+	}
+}
