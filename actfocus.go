@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // A Signal is what ActFocus spreads weight over action tokens by, in nats. The
 // paper finds the energy best and compares it with the others.
@@ -166,10 +170,10 @@ func (b *Batch) signalNotFinite(s Signal, signal []float32) error {
 			continue
 		}
 		if t := firstNotFinite(arrays[i], b.Role, Roles(RoleAction)); t >= 0 {
-			return badElement(name, t, "is %v at an action token, want a finite number", arrays[i][t])
+			return badElement(name, t, problem.AtAction, arrays[i][t])
 		}
 	}
 	// Both log-probabilities are finite, and their difference is not.
 	t := firstNotFinite(signal, b.Role, Roles(RoleAction))
-	return badElement(names[0], t, "is %v, too far from the reference's log-probability for float32 to hold the difference", arrays[0][t])
+	return badElement(names[0], t, problem.Difference, arrays[0][t])
 }

@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // GRPOOptions are the options of GRPO.
 type GRPOOptions struct {
@@ -197,7 +201,7 @@ func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	}
 	n, mean, squares := ws.spread(isa, x, role, Responses)
 	if n < 2 {
-		return badInput("role", "has %d response tokens, want at least 2 to whiten", n)
+		return badInput("role", problem.ToWhiten, n)
 	}
 	if squares != squares {
 		return notFiniteResponse("x", x, role)

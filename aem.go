@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // AEMOptions are the options of AEM.
 type AEMOptions struct {
@@ -18,7 +22,7 @@ func (opt *AEMOptions) check() error {
 		return err
 	}
 	if !(opt.Guard >= 0) {
-		return badInput("Guard", "is %v, want at least 0", opt.Guard)
+		return badInput("Guard", problem.NotNegative, opt.Guard)
 	}
 	return checkName("Scope", opt.Scope, scopeNames[:])
 }

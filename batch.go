@@ -1,5 +1,7 @@
 package reweight
 
+import "github.com/seed621a2839/reweight/internal/problem"
+
 // A Batch is T tokens of S trajectories, one after another, without padding.
 //
 // Each slice is one array of the packed layout; the caller owns them all. A
@@ -129,7 +131,7 @@ func (a *Array) Len() int {
 func (b *Batch) Validate() error {
 	T, S := b.Tokens(), b.Trajectories()
 	if T == 0 {
-		return badInput("Role", "is empty, want at least 1 token")
+		return badInput("Role", problem.NoTokens)
 	}
 	if err := b.checkLayout(); err != nil {
 		return err
@@ -175,7 +177,7 @@ func (b *Batch) Validate() error {
 	for _, a := range b.Arrays() {
 		if n := a.Len(); a.Per == PerSpan && n != 0 {
 			if len(b.SpanIDs) == 0 {
-				return badInput(a.Field, "has %d elements, want none for tokens without span ids", n)
+				return badInput(a.Field, problem.NoSpans, n)
 			}
 			if err := checkLen(a.Field, n, numberOfSpans(b.SpanIDs), "span"); err != nil {
 				return err
@@ -197,18 +199,18 @@ func (b *Batch) checkLayout() error {
 
 func checkOffsets(off []int64, tokens int) error {
 	if len(off) < 2 {
-		return badInput("SeqOffsets", "has %d elements, want at least 2, for one trajectory", len(off))
+		return badInput("SeqOffsets", problem.Boundaries, len(off))
 	}
 	if off[0] != 0 {
-		return badElement("SeqOffsets", 0, "is %d, want 0", off[0])
+		return badElement("SeqOffsets", 0, problem.FirstOffset, off[0])
 	}
 	for s := 1; s < len(off); s++ {
 		if off[s] < off[s-1] {
-			return badElement("SeqOffsets", s, "is %d, below the %d before it", off[s], off[s-1])
+			return badElement("SeqOffsets", s, problem.Offset, off[s], off[s-1])
 		}
 	}
 	if last := off[len(off)-1]; last != int64(tokens) {
-		return badElement("SeqOffsets", len(off)-1, "is %d, want %d, the number of tokens", last, tokens)
+		return badElement("SeqOffsets", len(off)-1, problem.LastOffset, last, tokens)
 	}
 	return nil
 }
@@ -220,7 +222,7 @@ func (b *Batch) checkRewards() error {
 	}
 	for s, r := range b.Rewards {
 		if !finite(r) {
-			return badElement("Rewards", s, "is %v, want a finite reward", r)
+			return badElement("Rewards", s, problem.Reward, r)
 		}
 	}
 	return nil

@@ -1,5 +1,7 @@
 package reweight
 
+import "github.com/seed621a2839/reweight/internal/problem"
+
 // A CorrectionLevel says which tokens share an importance ratio.
 type CorrectionLevel uint8
 
@@ -50,7 +52,7 @@ func checkBounds(low, high float64) error {
 		return err
 	}
 	if !(high >= low) {
-		return badInput("High", "is %v, want at least the %v of Low", high, low)
+		return badInput("High", problem.AtLeast, high, low, "Low")
 	}
 	return nil
 }
@@ -254,12 +256,12 @@ func (opt *RejectionOptions) check() error {
 	}
 	if k, _ := opt.Statistic.form(); k != 1 {
 		if !(opt.High >= 0) {
-			return badInput("High", "is %v, want at least 0", opt.High)
+			return badInput("High", problem.NotNegative, opt.High)
 		}
 		return nil
 	}
 	if opt.Low == 0 {
-		return badInput("Low", "is 0, want above 0")
+		return badInput("Low", problem.AboveZero)
 	}
 	return checkBounds(opt.Low, opt.High)
 }
@@ -365,7 +367,7 @@ func (ws *Workspace) OffPolicyMask(factors []float32, b *Batch, delta float64) e
 		return err
 	}
 	if delta-delta != 0 {
-		return badInput("delta", "is %v, want a finite number", delta)
+		return badInput("delta", problem.Finite, delta)
 	}
 	if err := checkLen("factors", len(factors), b.Tokens(), "token"); err != nil {
 		return err

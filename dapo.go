@@ -1,5 +1,7 @@
 package reweight
 
+import "github.com/seed621a2839/reweight/internal/problem"
+
 // OverlongOptions are the options of OverlongPenalty.
 type OverlongOptions struct {
 	Maximum int     // response tokens from which the penalty is full, at least Buffer
@@ -28,10 +30,10 @@ func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt Overlong
 		return err
 	}
 	if opt.Buffer < 1 {
-		return badInput("Buffer", "is %d, want at least 1", opt.Buffer)
+		return badInput("Buffer", problem.CountPositive, opt.Buffer)
 	}
 	if opt.Maximum < opt.Buffer {
-		return badInput("Maximum", "is %d, want at least the %d of Buffer", opt.Maximum, opt.Buffer)
+		return badInput("Maximum", problem.AtLeast, opt.Maximum, opt.Buffer, "Buffer")
 	}
 	if err := checkNotNegative("Penalty", opt.Penalty); err != nil {
 		return err

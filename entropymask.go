@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // EntropyMaskOptions are the options of EntropyMask.
 type EntropyMaskOptions struct {
@@ -37,7 +41,7 @@ func (ws *Workspace) EntropyMask(mask []float32, b *Batch, opt EntropyMaskOption
 		return 0, err
 	}
 	if !(opt.Rho > 0 && opt.Rho <= 1) {
-		return 0, badInput("Rho", "is %v, want above 0 and at most 1", opt.Rho)
+		return 0, badInput("Rho", problem.Share, opt.Rho)
 	}
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
 		return 0, err

@@ -1,11 +1,12 @@
 package reweight
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // An InputError says which argument of a call is wrong, where, and how. Every
@@ -37,20 +38,21 @@ func (e *InputError) Sentence(name string) string {
 	return name + " " + e.Problem
 }
 
-// badInput is an error about an argument as a whole.
-func badInput(arg, problem string, values ...any) *InputError {
-	return &InputError{Arg: arg, Index: -1, Problem: fmt.Sprintf(problem, values...)}
+// badInput is an error about an argument as a whole. Every problem is in the table of
+// package problem, which C, CUDA and Python have too.
+func badInput(arg string, p *problem.Problem, values ...any) *InputError {
+	return badElement(arg, -1, p, values...)
 }
 
 // badElement is an error about one element of an argument.
-func badElement(arg string, index int, problem string, values ...any) *InputError {
-	return &InputError{Arg: arg, Index: index, Problem: fmt.Sprintf(problem, values...)}
+func badElement(arg string, index int, p *problem.Problem, values ...any) *InputError {
+	return &InputError{Arg: arg, Index: index, Problem: p.Says(values...)}
 }
 
 // checkLen wants one element per unit: a token, a trajectory, a row.
 func checkLen(arg string, got, want int, unit string) error {
 	if got != want {
-		return badInput(arg, "has %d elements, want %d, one per %s", got, want, unit)
+		return badInput(arg, problem.Length, got, want, unit)
 	}
 	return nil
 }
@@ -82,7 +84,7 @@ func checkWeights(weights []float32, tokens int) error {
 // checkRange wants a number from low to high.
 func checkRange(arg string, x, low, high float64) error {
 	if !(x >= low && x <= high) {
-		return badInput(arg, "is %v, want %v to %v", x, low, high)
+		return badInput(arg, problem.Range, x, low, high)
 	}
 	return nil
 }
@@ -90,7 +92,7 @@ func checkRange(arg string, x, low, high float64) error {
 // checkNotNegative wants a number of at least 0 that float32 can hold.
 func checkNotNegative(arg string, x float64) error {
 	if !(x >= 0 && x <= math.MaxFloat32) {
-		return badInput(arg, "is %v, want 0 to 3.4e38", x)
+		return badInput(arg, problem.NotNegative32, x)
 	}
 	return nil
 }
@@ -109,7 +111,7 @@ func firstNotFinite(x []float32, role []Role, roles RoleSet) int {
 // must be one.
 func notFiniteResponse(arg string, x []float32, role []Role) error {
 	t := firstNotFinite(x, role, Responses)
-	return badElement(arg, t, "is %v at a response token, want a finite number", x[t])
+	return badElement(arg, t, problem.AtResponse, x[t])
 }
 
 // checkResponses wants one x per token, finite at response tokens.
@@ -123,7 +125,7 @@ func (ws *Workspace) checkResponses(isa ISA, arg string, x []float32, role []Rol
 // checkName wants a value that has a name.
 func checkName[E ~uint8](arg string, value E, names []string) error {
 	if int(value) >= len(names) {
-		return badInput(arg, "is %d, want 0 to %d: one of %v", uint8(value), len(names)-1, names)
+		return badInput(arg, problem.Name, uint8(value), len(names)-1, names)
 	}
 	return nil
 }
@@ -141,7 +143,7 @@ func nameOf[E ~uint8](value E, names []string) string {
 func parseName[E ~uint8](value *E, arg string, name []byte, names []string) error {
 	i := slices.Index(names, strings.ReplaceAll(string(name), "-", "_"))
 	if i < 0 {
-		return badInput(arg, "is %q, want one of %v", name, names)
+		return badInput(arg, problem.UnknownName, name, names)
 	}
 	*value = E(i)
 	return nil

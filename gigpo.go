@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // GiGPOOptions are the options of GiGPO.
@@ -70,7 +72,7 @@ func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) err
 	}
 	for s, r := range b.SpanRewards {
 		if !finite(r) {
-			return badElement("SpanRewards", s, "is %v, want a finite reward", r)
+			return badElement("SpanRewards", s, problem.Reward, r)
 		}
 	}
 	sc := &ws.gigpo
@@ -104,7 +106,7 @@ func (opt *GiGPOOptions) check() error {
 		return err
 	}
 	if !(math.Abs(opt.Omega) <= math.MaxFloat32) {
-		return badInput("Omega", "is %v, want a number that float32 can hold", opt.Omega)
+		return badInput("Omega", problem.Finite32, opt.Omega)
 	}
 	return nil
 }

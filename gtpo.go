@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 var inf = math.Inf(1)
 
@@ -52,19 +56,19 @@ func (opt *ShapingOptions) check() error {
 		return err
 	}
 	if opt.Threshold-opt.Threshold != 0 {
-		return badInput("Threshold", "is %v, want a finite number", opt.Threshold)
+		return badInput("Threshold", problem.Finite, opt.Threshold)
 	}
 	if err := checkNotNegative("EntropyLow", opt.EntropyLow); err != nil {
 		return err
 	}
 	if !(opt.EntropyHigh >= opt.EntropyLow) {
-		return badInput("EntropyHigh", "is %v, want at least the %v of EntropyLow", opt.EntropyHigh, opt.EntropyLow)
+		return badInput("EntropyHigh", problem.AtLeast, opt.EntropyHigh, opt.EntropyLow, "EntropyLow")
 	}
 	if err := checkName("Normalization", opt.Normalization, normalizationNames[:]); err != nil {
 		return err
 	}
 	if opt.Scope != ScopeGroup && opt.Scope != ScopeBatch {
-		return badInput("Scope", "is %v, want group or batch", opt.Scope)
+		return badInput("Scope", problem.GroupOrBatch, opt.Scope)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // An ISA names the instruction set that the kernels are written in. All of them
@@ -40,7 +42,7 @@ func parseISA(arg, name string, from []ISA) (ISA, error) {
 			return isa, nil
 		}
 	}
-	return Auto, badInput(arg, "is %q, want one of %v", name, from)
+	return Auto, badInput(arg, problem.UnknownName, name, from)
 }
 
 // What this machine and build can run, the slowest first, as far as the
@@ -75,7 +77,7 @@ func (isa ISA) resolve() (ISA, error) {
 		return available[len(available)-1], envErr
 	}
 	if !slices.Contains(available, isa) {
-		return isa, badInput("ISA", "is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave", isa, available)
+		return isa, badInput("ISA", problem.ISALeft, isa, available)
 	}
 	return isa, nil
 }

@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // The kernels one by one, for callers who compose their own step: each checks
 // its arguments and runs the implementation that ws.ISA names, in pieces that keep
@@ -38,7 +42,7 @@ func (ws *Workspace) MaskedMoments(x []float32, role []Role, roles RoleSet, shif
 		return Moments{}, err
 	}
 	if shift-shift != 0 {
-		return Moments{}, badInput("shift", "is %v, want a finite number", shift)
+		return Moments{}, badInput("shift", problem.Finite, shift)
 	}
 	return ws.moments(isa, x, role, roles, shift), nil
 }
@@ -86,7 +90,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, s
 		return err
 	}
 	if !(math.Abs(mean) <= math.MaxFloat32) {
-		return badInput("mean", "is %v, want a number that float32 can hold", mean)
+		return badInput("mean", problem.Finite32, mean)
 	}
 	if err := checkNotNegative("sigma", sigma); err != nil {
 		return err
@@ -163,7 +167,7 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 		return err
 	}
 	if len(x) == 0 {
-		return badInput("x", "is empty, want at least 1 element")
+		return badInput("x", problem.Empty)
 	}
 	if err := checkLen("dst", len(dst), len(x), "element of x"); err != nil {
 		return err
@@ -172,7 +176,7 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 		return err
 	}
 	if !finite(lo) {
-		return badInput("lo", "is %v, want a finite number", lo)
+		return badInput("lo", problem.Finite, lo)
 	}
 	k := float32(max(-math.MaxFloat32, -rate*log2E))
 	ws.kernels.exps = laneSum{}
@@ -239,10 +243,10 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 		return SurrogateSums{}, err
 	}
 	if !(math.Abs(scale) <= math.MaxFloat32) {
-		return SurrogateSums{}, badInput("scale", "is %v, want a number that float32 can hold", scale)
+		return SurrogateSums{}, badInput("scale", problem.Finite32, scale)
 	}
 	if opt.bySpan() {
-		return SurrogateSums{}, badInput("Sequence", "is %v, want %v: there are no spans here", opt.Sequence, SequenceTrajectory)
+		return SurrogateSums{}, badInput("Sequence", problem.Spanless, opt.Sequence, SequenceTrajectory)
 	}
 	if opt.Policy != PolicyPPO {
 		for _, a := range [...]struct {
@@ -286,18 +290,18 @@ func pieceOfRanges(offsets []int32, first int) int {
 // checkRanges wants offsets to cut n ranges out of size elements.
 func checkRanges(name string, n, size int, offsets []int32) error {
 	if len(offsets) != n+1 {
-		return badInput("offsets", "has %d elements, want %d, one more than %s", len(offsets), n+1, name)
+		return badInput("offsets", problem.OneMore, len(offsets), n+1, name)
 	}
 	if offsets[0] < 0 {
-		return badElement("offsets", 0, "is %d, want at least 0", offsets[0])
+		return badElement("offsets", 0, problem.CountNotNegative, offsets[0])
 	}
 	for i := 1; i < len(offsets); i++ {
 		if offsets[i] < offsets[i-1] {
-			return badElement("offsets", i, "is %d, below the %d before it", offsets[i], offsets[i-1])
+			return badElement("offsets", i, problem.Offset, offsets[i], offsets[i-1])
 		}
 	}
 	if last := offsets[n]; int(last) > size {
-		return badElement("offsets", n, "is %d, want at most %d, the elements of x", last, size)
+		return badElement("offsets", n, problem.RangeEnd, last, size)
 	}
 	return nil
 }

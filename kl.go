@@ -3,6 +3,8 @@ package reweight
 import (
 	"math"
 	"strings"
+
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // A KLForm is an estimate k of the divergence from the reference, of one token, with its
@@ -137,7 +139,7 @@ func checkKL(form KLForm, coef float64) error {
 		return err
 	}
 	if !(math.Abs(coef) <= math.MaxFloat32) {
-		return badInput("KLCoef", "is %v, want a number that float32 can hold", coef)
+		return badInput("KLCoef", problem.Finite32, coef)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // BF16 holds the bits of a bfloat16: the upper half of a float32.
 type BF16 uint16
@@ -81,13 +85,13 @@ func (l Logits) check(arg string, rows int) error {
 	}
 	switch {
 	case l.Vocab < 1:
-		return badInput(arg, "has rows of %d logits, want at least 1", l.Vocab)
+		return badInput(arg, problem.NoVocab, l.Vocab)
 	case set > 1:
-		return badInput(arg, "has %d formats set, want one", set)
+		return badInput(arg, problem.Formats, set)
 	case l.size()%l.Vocab != 0:
-		return badInput(arg, "has %d logits, want a multiple of its vocabulary of %d", l.size(), l.Vocab)
+		return badInput(arg, problem.WholeRows, l.size(), l.Vocab)
 	case l.size()/l.Vocab != rows:
-		return badInput(arg, "has %d rows of %d logits, want %d rows", l.size()/l.Vocab, l.Vocab, rows)
+		return badInput(arg, problem.OtherRows, l.size()/l.Vocab, l.Vocab, rows)
 	}
 	return nil
 }

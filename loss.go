@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // An Aggregation turns the losses l and the weights w of the response tokens into
 // one number:
@@ -332,7 +336,7 @@ func (opt *LossOptions) check() error {
 		return err
 	}
 	if opt.NormLength < 0 {
-		return badInput("NormLength", "is %d, want at least 0", opt.NormLength)
+		return badInput("NormLength", problem.CountNotNegative, opt.NormLength)
 	}
 	return checkKL(opt.KL, opt.KLCoef)
 }

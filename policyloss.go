@@ -3,6 +3,8 @@ package reweight
 import (
 	"math"
 	"slices"
+
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // A PolicyLoss is the loss l of a token that Loss aggregates, with its derivative l' by
@@ -105,7 +107,7 @@ func (opt *LossOptions) checkPolicy() error {
 			return err
 		}
 		if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
-			return badInput("DualClip", "is %v, want a finite number above 1, or 0 for none", opt.DualClip)
+			return badInput("DualClip", problem.DualClip, opt.DualClip)
 		}
 		if opt.Policy == PolicyPPO {
 			return nil
@@ -119,7 +121,7 @@ func (opt *LossOptions) checkPolicy() error {
 			return err
 		}
 		if opt.Policy == PolicyDPPOTV && !(opt.RatioCap > 0 && opt.RatioCap <= math.MaxFloat32) {
-			return badInput("RatioCap", "is %v, want a finite number above 0", opt.RatioCap)
+			return badInput("RatioCap", problem.Positive, opt.RatioCap)
 		}
 	case PolicySAPO:
 		if err := checkRange("TauPos", opt.TauPos, minTau, maxTau); err != nil {

@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // RLOO sets advantages to each trajectory's reward less the mean reward of the others
 // of its group (leave one out, arXiv 2402.14740):
@@ -172,7 +176,7 @@ func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) e
 
 // errTooFew is the error of a batch with fewer than two response tokens.
 func errTooFew(n int) error {
-	return badInput("Role", "has %d response tokens, want at least 2 to whiten", n)
+	return badInput("Role", problem.ToWhiten, n)
 }
 
 // whitening returns what n deviations whose squares have that sum are multiplied by.

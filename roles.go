@@ -3,6 +3,8 @@ package reweight
 import (
 	"encoding/binary"
 	"unsafe"
+
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // A Role says what a token is to the loss.
@@ -47,7 +49,7 @@ func checkRoles(arg string, role []Role) error {
 	}
 	for t := len(role) - len(rest); t < len(role); t++ {
 		if r := role[t]; r > RoleAction {
-			return badElement(arg, t, "is %d, want 0, 1 or 2", r)
+			return badElement(arg, t, problem.Role, uint8(r))
 		}
 	}
 	return nil

@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // RowGradientOptions are the options of RowGradient.
 type RowGradientOptions struct {
@@ -47,16 +51,16 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 		return err
 	}
 	if dst.Vocab != logits.Vocab {
-		return badInput("dst", "has rows of %d logits, want %d like the logits", dst.Vocab, logits.Vocab)
+		return badInput("dst", problem.OtherVocab, dst.Vocab, logits.Vocab)
 	}
 	if len(logits.F16) > 0 {
-		return badInput("logits", "is float16, want float32 or bfloat16")
+		return badInput("logits", problem.Float16)
 	}
 	if len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
-		return badInput("dst", "is %v, want %v like the logits", dst.DType(), logits.DType())
+		return badInput("dst", problem.OtherDType, dst.DType(), logits.DType())
 	}
 	if opt.EntropyBonus-opt.EntropyBonus != 0 {
-		return badInput("EntropyBonus", "is %v, want a finite number", opt.EntropyBonus)
+		return badInput("EntropyBonus", problem.Finite, opt.EntropyBonus)
 	}
 	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"logprobs", len(logprobs)}, length{"grad", len(grad)}); err != nil {
 		return err

@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // A Scope says which spans are compared with each other.
 type Scope uint8
@@ -63,7 +67,7 @@ func (ws *Workspace) countSpans(b *Batch) error {
 	sc.start[0] = 0
 	for s, n := range sc.count {
 		if n == 0 {
-			return badInput("SpanIDs", "has no response token in span %d, want at least one in each", s)
+			return badInput("SpanIDs", problem.SpanEmpty, s)
 		}
 		sc.start[s+1] = sc.start[s] + n
 	}
@@ -94,7 +98,7 @@ func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch) error {
 			continue
 		}
 		if !(math.Abs(float64(x[t])) <= largestMean) {
-			return badElement(arg, t, "is %v in span %d, want a finite number of at most %v", x[t], s, largestMean)
+			return badElement(arg, t, problem.SpanMean, x[t], s)
 		}
 		sc.values[sc.start[s]] = x[t]
 		sc.start[s]++
@@ -157,7 +161,7 @@ func (ws *Workspace) sortSpans(b *Batch, scope Scope) error {
 // checkTokenCount wants no more tokens than spans can count.
 func checkTokenCount(tokens int) error {
 	if tokens > math.MaxInt32 {
-		return badInput("SpanIDs", "has %d elements, want at most %d: tokens of spans are counted in 32 bits", tokens, math.MaxInt32)
+		return badInput("SpanIDs", problem.SpanTokens, tokens, math.MaxInt32)
 	}
 	return nil
 }
@@ -173,11 +177,11 @@ func checkSpans(span []int32, role []Role, off []int64) error {
 		}
 		switch {
 		case id < -1 || id > next:
-			return badElement("SpanIDs", t, "is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear", id, next)
+			return badElement("SpanIDs", t, problem.SpanOrder, id, next)
 		case id >= 0 && id < first:
-			return badElement("SpanIDs", t, "is %d in trajectory %d, but that span began in an earlier trajectory", id, s)
+			return badElement("SpanIDs", t, problem.SpanTrajectory, id, s)
 		case id == -1 && role[t] != RoleMasked:
-			return badElement("SpanIDs", t, "is -1 at a response token (role %d), want its span", role[t])
+			return badElement("SpanIDs", t, problem.SpanMissing, uint8(role[t]))
 		case id == next:
 			next++
 		}

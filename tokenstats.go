@@ -1,6 +1,10 @@
 package reweight
 
-import "math"
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // Stats are the outputs of TokenStats, one element per row of logits, in nats.
 // A nil slice is not computed: without Entropy a pass does less work.
@@ -57,7 +61,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 		return err
 	}
 	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil {
-		return badInput("dst", "has no output: LSE, Entropy and Logprob are all nil")
+		return badInput("dst", problem.NoStats, "nil")
 	}
 	for _, o := range [...]struct {
 		arg string
@@ -89,7 +93,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 func checkIDs(arg string, ids []int32, vocab int) error {
 	for r, id := range ids {
 		if id < 0 || int(id) >= vocab {
-			return badElement(arg, r, "is %d, want 0 to %d, for rows of %d logits", id, vocab-1, vocab)
+			return badElement(arg, r, problem.ID, id, vocab-1, vocab)
 		}
 	}
 	return nil
@@ -97,7 +101,7 @@ func checkIDs(arg string, ids []int32, vocab int) error {
 
 func checkTemperature(tau float64) error {
 	if !(tau > 0) || math.IsInf(tau, 1) {
-		return badInput("Temperature", "is %v, want a positive, finite number", tau)
+		return badInput("Temperature", problem.PositiveFinite, tau)
 	}
 	return nil
 }

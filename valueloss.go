@@ -1,5 +1,7 @@
 package reweight
 
+import "github.com/seed621a2839/reweight/internal/problem"
+
 // ValueLossOptions are the options of ValueLoss.
 type ValueLossOptions struct {
 	Clip        float64 // the new value counts within this of the old one; at least 0
@@ -83,7 +85,7 @@ func (b *Batch) checkValueLoss(grad []float32, opt *ValueLossOptions) error {
 		return err
 	}
 	if opt.NormLength < 0 {
-		return badInput("NormLength", "is %d, want at least 0", opt.NormLength)
+		return badInput("NormLength", problem.CountNotNegative, opt.NormLength)
 	}
 	if opt.Aggregation != TokenMean {
 		return checkOffsets(b.SeqOffsets, T)

@@ -1,6 +1,9 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // values are what a kernel makes of two arrays: Values of chains.cuh.
 type values struct {
@@ -16,23 +19,22 @@ const (
 )
 
 // signalOf returns what the signal is made of.
-func signalOf(b *Batch, s reweight.Signal) (values, error) {
-	var v values
+func signalOf(b *Batch, s reweight.Signal) (v values, first string, err error) {
 	switch s {
 	case reweight.SignalEnergy:
-		v = values{a: b.RefEnergy, form: plain}
+		v, first = values{a: b.RefEnergy, form: plain}, "RefEnergy"
 	case reweight.SignalRefEntropy:
-		v = values{a: b.RefEntropy, form: plain}
+		v, first = values{a: b.RefEntropy, form: plain}, "RefEntropy"
 	case reweight.SignalSurprisal:
-		v = values{a: b.OldLogprobs, form: negated}
+		v, first = values{a: b.OldLogprobs, form: negated}, "OldLogprobs"
 	default:
-		v = values{a: b.OldLogprobs, b: b.RefLogprobs, form: difference}
+		v, first = values{a: b.OldLogprobs, b: b.RefLogprobs, form: difference}, "OldLogprobs"
 	}
-	err := checkArrays(b.Tokens, array{firstArrays[s], v.a, 4})
+	err = checkArrays(b.Tokens, array{first, v.a, 4})
 	if err == nil && v.form == difference {
-		err = checkArrays(b.Tokens, array{secondArray, v.b, 4})
+		err = checkArrays(b.Tokens, array{"RefLogprobs", v.b, 4})
 	}
-	return v, err
+	return v, first, err
 }
 
 // spreadParams are those of actfocus_spread.
@@ -41,7 +43,7 @@ type spreadParams struct {
 	role, result, curve, status Ptr
 	n                           int64
 	eps                         float64
-	name                        int64
+	first                       int64 // the problem.Number of the signal's first array
 }
 
 // weightsParams are those of actfocus_weights.
@@ -73,13 +75,13 @@ func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFoc
 	if err := ws.cpu.ActFocusWeights(nil, nil, nil, 0, 0, opt); err != nil {
 		return err
 	}
-	signal, err := signalOf(b, opt.Signal)
+	signal, first, err := signalOf(b, opt.Signal)
 	if err != nil {
 		return err
 	}
 	n := int64(b.Tokens)
 	ws.tokens.spread = spreadParams{signal: signal, role: b.Role, result: result, curve: ws.tokens.curve, status: ws.status, n: n,
-		eps: opt.Eps, name: int64(opt.Signal)}
+		eps: opt.Eps, first: int64(problem.Number(first))}
 	if err := launch(ws, "actfocus_spread", 1, &ws.tokens.spread); err != nil {
 		return err
 	}

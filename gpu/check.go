@@ -1,27 +1,21 @@
 package gpu
 
 import (
-	"fmt"
-
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // What the host can see of arguments is checked here.
 
 // badInput is an error about an argument as a whole.
-func badInput(arg, problem string, values ...any) *reweight.InputError {
-	return badElement(arg, -1, problem, values...)
-}
-
-// badElement is an error about one element of an argument.
-func badElement(arg string, index int, problem string, values ...any) *reweight.InputError {
-	return &reweight.InputError{Arg: arg, Index: index, Problem: fmt.Sprintf(problem, values...)}
+func badInput(arg string, p *problem.Problem, values ...any) *reweight.InputError {
+	return &reweight.InputError{Arg: arg, Index: -1, Problem: p.Says(values...)}
 }
 
 // checkPtr wants the address of an array with elements of that size.
 func checkPtr(arg string, p Ptr, size int) error {
 	if p == 0 {
-		return badInput(arg, "is 0, want an address in device memory")
+		return badInput(arg, problem.Address)
 	}
 	return checkAligned(arg, p, size)
 }
@@ -29,7 +23,7 @@ func checkPtr(arg string, p Ptr, size int) error {
 // checkAligned wants no address, or that of an array with elements of that size.
 func checkAligned(arg string, p Ptr, size int) error {
 	if p%Ptr(size) != 0 {
-		return badInput(arg, "is %#x, want a multiple of %d, the size of its elements", uint64(p), size)
+		return badInput(arg, problem.Aligned, uint64(p), size)
 	}
 	return nil
 }
@@ -37,7 +31,7 @@ func checkAligned(arg string, p Ptr, size int) error {
 // checkCount wants n elements, and no more than the workspace was made for.
 func checkCount(arg string, n, most int) error {
 	if n < 0 || n > most {
-		return badInput(arg, "is %d, want 0 to %d, for which the workspace was made", n, most)
+		return badInput(arg, problem.AtMost, n, most)
 	}
 	return nil
 }
@@ -68,7 +62,7 @@ func checkArrays(n int, arrays ...array) error {
 // checkLength wants n to be a number of elements.
 func checkLength(arg string, n int) error {
 	if n < 0 {
-		return badInput(arg, "is %d, want at least 0", n)
+		return badInput(arg, problem.CountNotNegative, n)
 	}
 	return nil
 }
@@ -92,7 +86,7 @@ func (ws *Workspace) checkBatch(b *Batch, arrays ...array) error {
 // workspace was made for. What they are is checked on the device.
 func (ws *Workspace) checkTrajectories(b *Batch) error {
 	if b.Trajectories < 1 {
-		return badInput("Trajectories", "is %d, want at least 1", b.Trajectories)
+		return badInput("Trajectories", problem.CountPositive, b.Trajectories)
 	}
 	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
 		return err

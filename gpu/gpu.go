@@ -29,6 +29,8 @@
 // documentation names: 8 bytes a field.
 package gpu
 
+//go:generate go test -count=1 -run ^TestGenerated$ . -write
+
 import (
 	"errors"
 	"fmt"
@@ -36,6 +38,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // A Ptr is an address in device memory. 0 is no memory.
@@ -136,7 +139,7 @@ type Workspace struct {
 	memory Ptr // status and scratch
 	status Ptr
 	cpu    reweight.Workspace // checks options: it is asked to do nothing with them
-	found  [1]status          // what Check has read of it; here, because a local variable would be allocated
+	found  [1]problem.Report  // what Check has read of it; here, because a local variable would be allocated
 
 	rows   rowState
 	tokens tokenState
@@ -194,7 +197,7 @@ func (size Size) check() error {
 		n   int
 	}{{"size.Tokens", size.Tokens}, {"size.Trajectories", size.Trajectories}, {"size.Spans", size.Spans}} {
 		if n.n < 0 || n.n > 1<<31-1 {
-			return badInput(n.arg, "is %d, want 0 to %d", n.n, 1<<31-1)
+			return badInput(n.arg, problem.CountRange, n.n, 1<<31-1)
 		}
 	}
 	return nil
@@ -211,7 +214,7 @@ func (size Size) Bytes() int {
 
 // place says where in the workspace's memory everything is. All of it is 0 at first.
 func (ws *Workspace) place(l *layout) {
-	ws.status = l.take(int(unsafe.Sizeof(status{})))
+	ws.status = l.take(int(unsafe.Sizeof(problem.Report{})))
 	ws.rows.place(l, ws.size)
 	ws.tokens.place(l, ws.size)
 	ws.spans.place(l, ws.size)

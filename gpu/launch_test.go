@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -316,46 +314,6 @@ func fieldBytes(t reflect.Type) uintptr {
 		return uintptr(t.Len()) * fieldBytes(t.Elem())
 	}
 	return t.Size()
-}
-
-// TestCodes: common.cuh and status.go have the same codes, and each has its text.
-func TestCodes(t *testing.T) {
-	want := sourceCodes(t, "internal/device/common.cuh", `\b(BAD_[A-Z_]+) = (\d+),`)
-	got := sourceCodes(t, "status.go", `\b(bad[A-Z]\w*)\s+code = (\d+)`)
-	if fmt.Sprint(got) != fmt.Sprint(want) || len(want) == 0 {
-		t.Errorf("status.go has %v\ncommon.cuh has %v", got, want)
-	}
-	for name, c := range want {
-		problem, ok := problems[c]
-		if !ok {
-			t.Errorf("%s, code %d, has no text", name, c)
-			continue
-		}
-		if err := problem(&status{code: c, index: 3, value: 5, extra: 9}); err.Arg == "" || err.Problem == "" || strings.Contains(err.Error(), "%!") {
-			t.Errorf("%s: %q", name, err.Error())
-		}
-	}
-	if len(problems) != len(want) {
-		t.Errorf("%d codes have texts, and there are %d", len(problems), len(want))
-	}
-}
-
-// sourceCodes returns the codes that a file has, by their names in lower case without
-// underscores.
-func sourceCodes(t *testing.T, file, pattern string) map[string]code {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	codes := map[string]code{}
-	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
-		n, err := strconv.Atoi(m[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		codes[strings.ToLower(strings.ReplaceAll(m[1], "_", ""))] = code(n)
-	}
-	return codes
 }
 
 // TestClosed: a workspace that is closed, or that NewWorkspace has not made, queues

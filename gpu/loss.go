@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 const (
@@ -62,7 +63,7 @@ func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role 
 // the CPU takes.
 func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions) error {
 	if opt.Policy != reweight.PolicyPPO {
-		return badInput("Policy", "is %v, want %v: the GPU has no other loss yet", opt.Policy, reweight.PolicyPPO)
+		return badInput("Policy", problem.NoLoss, opt.Policy, reweight.PolicyPPO)
 	}
 	_, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt)
 	return err
@@ -162,7 +163,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 		return err
 	}
 	if opt.KLCoef != 0 {
-		return badInput("KLCoef", "is %v, want 0: the GPU adds no divergence to the loss yet", opt.KLCoef)
+		return badInput("KLCoef", problem.NoKL, opt.KLCoef)
 	}
 	p := &ws.tokens.loss
 	*p = lossParams{reference: b.RefLogprobs, segments: ws.tokens.lossState + Ptr(lossBytes(0)), state: ws.tokens.lossState, result: result,

@@ -1,5 +1,7 @@
 package gpu
 
+import "github.com/seed621a2839/reweight/internal/problem"
+
 // What a bench compares the kernels with: on the same device, in the same run, nothing
 // reads or copies memory much faster.
 
@@ -35,7 +37,7 @@ func (ws *Workspace) passMemory(name string, dst, src Ptr, bytes int) error {
 		return err
 	}
 	if bytes < 0 || bytes%vector != 0 {
-		return badInput("bytes", "is %d, want a multiple of %d", bytes, vector)
+		return badInput("bytes", problem.Multiple, bytes, vector)
 	}
 	if bytes == 0 {
 		return nil

@@ -1,6 +1,9 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // rowGradientParams are RowGradient of row_gradient.cu.
 type rowGradientParams struct {
@@ -34,17 +37,17 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 	}
 	switch {
 	case dst.Rows != logits.Rows:
-		return badInput("dst", "has %d rows of %d logits, want %d rows", dst.Rows, dst.Vocab, logits.Rows)
+		return badInput("dst", problem.OtherRows, dst.Rows, dst.Vocab, logits.Rows)
 	case dst.Vocab != logits.Vocab:
-		return badInput("dst", "has rows of %d logits, want %d like the logits", dst.Vocab, logits.Vocab)
+		return badInput("dst", problem.OtherVocab, dst.Vocab, logits.Vocab)
 	case logits.DType == reweight.DTypeF16:
-		return badInput("logits", "is float16, want float32 or bfloat16")
+		return badInput("logits", problem.Float16)
 	case dst.DType != logits.DType:
-		return badInput("dst", "is %v, want %v like the logits", dst.DType, logits.DType)
+		return badInput("dst", problem.OtherDType, dst.DType, logits.DType)
 	case dst.Ptr == logits.Ptr && dst.stride() != logits.stride():
-		return badInput("dst.Stride", "is %d, want %d like that of the logits, which have the same address", dst.stride(), logits.stride())
+		return badInput("dst.Stride", problem.StrideInDst, dst.stride(), logits.stride())
 	case opt.EntropyBonus-opt.EntropyBonus != 0:
-		return badInput("EntropyBonus", "is %v, want a finite number", opt.EntropyBonus)
+		return badInput("EntropyBonus", problem.Finite, opt.EntropyBonus)
 	}
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // Rows are rows of Vocab logits each in device memory, in one of three formats. Row r
@@ -55,19 +56,19 @@ func (l *Rows) stride() int {
 func (l *Rows) checkShape(arg string) error {
 	switch {
 	case l.DType > reweight.DTypeF16:
-		return badInput(arg+".DType", "is %v, want f32, bf16 or f16", l.DType)
+		return badInput(arg+".DType", problem.NoFormat, l.DType)
 	case l.Vocab < 1:
-		return badInput(arg, "has rows of %d logits, want at least 1", l.Vocab)
+		return badInput(arg, problem.NoVocab, l.Vocab)
 	case l.Vocab > math.MaxInt32:
-		return badInput(arg, "has rows of %d logits, want at most %d", l.Vocab, math.MaxInt32)
+		return badInput(arg, problem.VocabSize, l.Vocab, math.MaxInt32)
 	case l.Rows < 0:
-		return badInput(arg+".Rows", "is %d, want at least 0", l.Rows)
+		return badInput(arg+".Rows", problem.CountNotNegative, l.Rows)
 	case l.stride() < l.Vocab:
-		return badInput(arg+".Stride", "is %d, want at least %d, the logits of a row", l.Stride, l.Vocab)
+		return badInput(arg+".Stride", problem.ShortStride, l.Stride, l.Vocab)
 	case l.Rows > 1 && l.stride() > math.MaxInt/l.DType.Size()/l.Rows:
-		return badInput(arg, "has %d rows, each %d logits after the one before: their addresses have more than 64 bits", l.Rows, l.stride())
+		return badInput(arg, problem.Addresses, l.Rows, l.stride())
 	case l.Index != nil && (l.Index.N < 0 || l.Index.N > l.Rows):
-		return badInput("logits.Index", "has %d elements, want 0 to %d, the rows in memory", l.Index.N, l.Rows)
+		return badInput("logits.Index", problem.ViewIndex, l.Index.N, l.Rows)
 	}
 	return nil
 }
@@ -90,7 +91,7 @@ func checkIDs(ids IDs) error {
 
 func checkTemperature(tau float64) error {
 	if !(tau > 0) || math.IsInf(tau, 1) {
-		return badInput("Temperature", "is %v, want a positive, finite number", tau)
+		return badInput("Temperature", problem.PositiveFinite, tau)
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // spanKernels are the kernels on spans, scopes and trajectories.
 var spanKernels = []kernel{
@@ -132,7 +135,7 @@ func (ws *Workspace) ExpScale(dst, x Ptr, n int, lo float32, rate float64) error
 		return err
 	}
 	if n < 1 {
-		return badInput("n", "is %d, want at least 1", n)
+		return badInput("n", problem.CountPositive, n)
 	}
 	s := &ws.spans
 	if err := ws.cpu.ExpScale(s.one[:], s.one[:], lo, rate); err != nil {

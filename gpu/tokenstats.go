@@ -1,6 +1,9 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // Stats are the outputs of TokenStats, in nats: arrays of float32 with one element for
 // each row of logits in memory. 0 is not computed.
@@ -39,7 +42,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 		return err
 	}
 	if dst == (Stats{}) {
-		return badInput("dst", "has no output: LSE, Entropy and Logprob are all 0")
+		return badInput("dst", problem.NoStats, "0")
 	}
 	for _, o := range [...]struct {
 		arg string

@@ -34,13 +34,134 @@ typedef enum reweight_code {
 	REWEIGHT_BAD_INPUT = 1, /* an argument is wrong: see reweight_error */
 } reweight_code;
 
-/* What is wrong with the arguments of a call. The caller owns it, and a call that
+/* What is wrong with the arguments of a call, in numbers. The caller owns it, and a call that
  * succeeds leaves it alone. Every function takes NULL for it. */
 typedef struct reweight_error {
-	int64_t index;      /* the element that is wrong, or -1 if it is the whole argument */
-	char argument[32];  /* the argument, field or option: "ids", "ref_energy", "alpha" */
-	char message[216];  /* a sentence: "ids[3] is 75, want 0 to 74, for rows of 75 logits" */
+	uint32_t code;     /* a reweight_problem */
+	uint32_t argument; /* a reweight_argument: a parameter, a field or an option */
+	int64_t index;     /* the element that is wrong, or -1 if it is the whole argument */
+	int64_t values[5]; /* the values of the problem's sentence, in its order */
 } reweight_error;
+
+/* Each problem with the sentence that it stands for, whose subject is the argument: with code
+ * REWEIGHT_PROBLEM_ID, argument REWEIGHT_ARG_IDS, index 3 and the values 75, 74 and 75 it is
+ * "ids[3] is 75, want 0 to 74, for rows of 75 logits". In place of a value %d stands for an
+ * integer, %f for a float and %g for a double, which have their bits in values, %s for a name
+ * of the argument that has this number, and [%s] for the names whose bits are set. */
+/* generated */
+typedef enum reweight_problem {
+	REWEIGHT_PROBLEM_COUNT = 1, /* is %d, want 0 to 2^48 */
+	REWEIGHT_PROBLEM_COUNT_RANGE = 2, /* is %d, want 0 to %d */
+	REWEIGHT_PROBLEM_COUNT_NOT_NEGATIVE = 3, /* is %d, want at least 0 */
+	REWEIGHT_PROBLEM_COUNT_POSITIVE = 4, /* is %d, want at least 1 */
+	REWEIGHT_PROBLEM_RANGE = 5, /* is %g, want %g to %g */
+	REWEIGHT_PROBLEM_NOT_NEGATIVE = 6, /* is %g, want at least 0 */
+	REWEIGHT_PROBLEM_NOT_NEGATIVE_32 = 7, /* is %g, want 0 to 3.4e38 */
+	REWEIGHT_PROBLEM_FINITE = 8, /* is %g, want a finite number */
+	REWEIGHT_PROBLEM_FINITE_32 = 9, /* is %g, want a number that float32 can hold */
+	REWEIGHT_PROBLEM_POSITIVE_FINITE = 10, /* is %g, want a positive, finite number */
+	REWEIGHT_PROBLEM_DUAL_CLIP = 11, /* is %g, want a finite number above 1, or 0 for none */
+	REWEIGHT_PROBLEM_NAME = 12, /* is %d, want 0 to %d: one of [%s] */
+	REWEIGHT_PROBLEM_MISSING = 13, /* is NULL, want %d elements */
+	REWEIGHT_PROBLEM_EMPTY = 14, /* is empty, want at least 1 element */
+	REWEIGHT_PROBLEM_ISA = 15, /* is %s, want one of [%s], which this machine and this library have */
+	REWEIGHT_PROBLEM_SCRATCH_SIZE = 16, /* is %d, want %d for %d tokens, %d trajectories and %d spans */
+	REWEIGHT_PROBLEM_SCRATCH_MISSING = 17, /* is NULL, want %d bytes */
+	REWEIGHT_PROBLEM_SCRATCH_ALIGNMENT = 18, /* is not aligned to 8 bytes */
+	REWEIGHT_PROBLEM_ROWS_MISSING = 19, /* is NULL, want %d rows of %d logits */
+	REWEIGHT_PROBLEM_PER_ROW_MISSING = 20, /* is NULL, want %d elements, one per row */
+	REWEIGHT_PROBLEM_NO_OUTPUT = 21, /* has no output: lse, entropy and logprobs are all NULL */
+	REWEIGHT_PROBLEM_NO_VOCAB = 22, /* has rows of %d logits, want at least 1 */
+	REWEIGHT_PROBLEM_VOCAB_SIZE = 23, /* has rows of %d logits, want at most %d */
+	REWEIGHT_PROBLEM_ROW_COUNT = 24, /* has %d rows, want at least 0 */
+	REWEIGHT_PROBLEM_STRIDE = 25, /* has a stride of %d, want at least %d, the logits of a row */
+	REWEIGHT_PROBLEM_ROWS_SIZE = 26, /* has %d rows, %d elements apart, want at most 2^48 elements in all */
+	REWEIGHT_PROBLEM_DTYPE = 27, /* has the dtype %d, want 0 to %d: one of [%s] */
+	REWEIGHT_PROBLEM_OTHER_ROWS = 28, /* has %d rows of %d logits, want %d rows */
+	REWEIGHT_PROBLEM_OTHER_VOCAB = 29, /* has rows of %d logits, want %d like the logits */
+	REWEIGHT_PROBLEM_OTHER_DTYPE = 30, /* is %s, want %s like the logits */
+	REWEIGHT_PROBLEM_OTHER_STRIDE = 31, /* is logits with another stride, want the same */
+	REWEIGHT_PROBLEM_FLOAT16 = 32, /* is float16, want float32 or bfloat16 */
+	REWEIGHT_PROBLEM_ID = 33, /* is %d, want 0 to %d, for rows of %d logits */
+	REWEIGHT_PROBLEM_ROW_INDEX = 34, /* is %d, want 0 to %d, for %d rows of logits */
+	REWEIGHT_PROBLEM_ROLE = 35, /* is %d, want 0, 1 or 2 */
+	REWEIGHT_PROBLEM_AT_RESPONSE = 36, /* is %f at a response token, want a finite number */
+	REWEIGHT_PROBLEM_AT_ACTION = 37, /* is %f at an action token, want a finite number */
+	REWEIGHT_PROBLEM_DIFFERENCE = 38, /* is %f, too far from the reference's log-probability for float32 to hold the difference */
+	REWEIGHT_PROBLEM_TO_WHITEN = 39, /* has %d response tokens, want at least 2 to whiten */
+	REWEIGHT_PROBLEM_FIRST_OFFSET = 40, /* is %d, want 0 */
+	REWEIGHT_PROBLEM_OFFSET = 41, /* is %d, below the %d before it */
+	REWEIGHT_PROBLEM_LAST_OFFSET = 42, /* is %d, want %d, the number of tokens */
+	REWEIGHT_PROBLEM_RANGE_END = 43, /* is %d, want at most %d, the elements of x */
+	REWEIGHT_PROBLEM_REWARD = 44, /* is %f, want a finite reward */
+	REWEIGHT_PROBLEM_SPAN_TOKENS = 45, /* has %d elements, want at most %d: tokens of spans are counted in 32 bits */
+	REWEIGHT_PROBLEM_SPAN_ORDER = 46, /* is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear */
+	REWEIGHT_PROBLEM_SPAN_TRAJECTORY = 47, /* is %d in trajectory %d, but that span began in an earlier trajectory */
+	REWEIGHT_PROBLEM_SPAN_MISSING = 48, /* is -1 at a response token (role %d), want its span */
+	REWEIGHT_PROBLEM_SPAN_COUNT = 49, /* has %d spans, want at most %d, for which the workspace was made */
+	REWEIGHT_PROBLEM_SPAN_EMPTY = 50, /* has no response token in span %d, want at least one in each */
+	REWEIGHT_PROBLEM_SPAN_MEAN = 51, /* is %f in span %d, want a finite number of at most 1e+30 */
+} reweight_problem;
+
+typedef enum reweight_argument {
+	REWEIGHT_ARG_TOKENS = 1,
+	REWEIGHT_ARG_TRAJECTORIES = 2,
+	REWEIGHT_ARG_ROLE = 3,
+	REWEIGHT_ARG_SEQ_OFFSETS = 4,
+	REWEIGHT_ARG_GROUP_IDS = 5,
+	REWEIGHT_ARG_REWARDS = 6,
+	REWEIGHT_ARG_SPAN_IDS = 7,
+	REWEIGHT_ARG_REF_ENERGY = 8,
+	REWEIGHT_ARG_ENTROPY = 9,
+	REWEIGHT_ARG_OLD_LOGPROBS = 10,
+	REWEIGHT_ARG_LOGPROBS = 11,
+	REWEIGHT_ARG_REF_LOGPROBS = 12,
+	REWEIGHT_ARG_REF_ENTROPY = 13,
+	REWEIGHT_ARG_ADVANTAGES = 14,
+	REWEIGHT_ARG_VALUES = 15,
+	REWEIGHT_ARG_AGGREGATION = 16,
+	REWEIGHT_ARG_ALPHA = 17,
+	REWEIGHT_ARG_BETA = 18,
+	REWEIGHT_ARG_CLIP_HIGH = 19,
+	REWEIGHT_ARG_CLIP_LOW = 20,
+	REWEIGHT_ARG_DUAL_CLIP = 21,
+	REWEIGHT_ARG_ENTROPY_BONUS = 22,
+	REWEIGHT_ARG_EPS = 23,
+	REWEIGHT_ARG_GAMMA = 24,
+	REWEIGHT_ARG_GUARD = 25,
+	REWEIGHT_ARG_ISA = 26,
+	REWEIGHT_ARG_LAMBDA = 27,
+	REWEIGHT_ARG_NORM_LENGTH = 28,
+	REWEIGHT_ARG_SCOPE = 29,
+	REWEIGHT_ARG_SCRATCH = 30,
+	REWEIGHT_ARG_SCRATCH_SIZE = 31,
+	REWEIGHT_ARG_SIGNAL = 32,
+	REWEIGHT_ARG_TEMPERATURE = 33,
+	REWEIGHT_ARG_WORKERS = 34,
+	REWEIGHT_ARG_A = 35,
+	REWEIGHT_ARG_B = 36,
+	REWEIGHT_ARG_DST = 37,
+	REWEIGHT_ARG_FACTORS = 38,
+	REWEIGHT_ARG_GRAD = 39,
+	REWEIGHT_ARG_GROUPS = 40,
+	REWEIGHT_ARG_HI = 41,
+	REWEIGHT_ARG_IDS = 42,
+	REWEIGHT_ARG_LO = 43,
+	REWEIGHT_ARG_LOGITS = 44,
+	REWEIGHT_ARG_LOGITS_INDEX = 45,
+	REWEIGHT_ARG_MEAN = 46,
+	REWEIGHT_ARG_N = 47,
+	REWEIGHT_ARG_OFFSETS = 48,
+	REWEIGHT_ARG_RATE = 49,
+	REWEIGHT_ARG_SCALE = 50,
+	REWEIGHT_ARG_SHIFT = 51,
+	REWEIGHT_ARG_SIGMA = 52,
+	REWEIGHT_ARG_SPANS = 53,
+	REWEIGHT_ARG_WEIGHTS = 54,
+	REWEIGHT_ARG_X = 55,
+	REWEIGHT_ARG_BARE_ROLE = 56,
+} reweight_argument;
+/* end of generated */
 
 /* The instruction set that the kernels are written in. All give the same bits. */
 typedef enum reweight_isa {

@@ -12,10 +12,10 @@
 
 enum { TOKENS = 8, TRAJECTORIES = 2, VOCAB = 5 };
 
-/* Ends the program if a call found something wrong. */
+/* Ends the program if a call found something wrong: reweight.h says what the numbers mean. */
 static void check(int code, const reweight_error *error) {
 	if (code != REWEIGHT_OK) {
-		fprintf(stderr, "%s\n", error->message);
+		fprintf(stderr, "problem %u with argument %u\n", error->code, error->argument);
 		exit(1);
 	}
 }
@@ -83,10 +83,12 @@ int main(void) {
 		       grad[t], logits[t * VOCAB + ids[t]]);
 	}
 
-	/* What is wrong is said in a sentence, before anything is written. */
+	/* What is wrong is said in numbers, before anything is written. */
 	ids[3] = 9;
 	reweight_token_stats(&ws, &stats, &rows, &chosen, 1, &error);
-	printf("error: %s\n", error.message);
+	if (error.code == REWEIGHT_PROBLEM_ID && error.argument == REWEIGHT_ARG_IDS)
+		printf("error: ids[%d] is %d, want 0 to %d, for rows of %d logits\n", (int)error.index, (int)error.values[0],
+		       (int)error.values[1], (int)error.values[2]);
 	free(ws.scratch);
 	return 0;
 }

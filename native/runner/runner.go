@@ -10,10 +10,11 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"reflect"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // Supported says whether this build can load libraries.
@@ -128,35 +129,16 @@ func (r *Runner) result(code C.int, inBatch bool) error {
 	case code != C.REWEIGHT_BAD_INPUT || r.failure.index == untouched:
 		return fmt.Errorf("runner: a call returns %d, with an index of %d", code, r.failure.index)
 	}
-	name, message := C.GoString(&r.failure.argument[0]), C.GoString(&r.failure.message[0])
-	input := &reweight.InputError{Index: int(r.failure.index)}
-	problem, ok := strings.CutPrefix(message, input.Sentence(name))
+	report := problem.Report{Code: uint32(r.failure.code), Argument: uint32(r.failure.argument), Index: int64(r.failure.index)}
+	for i, v := range r.failure.values {
+		report.Values[i] = int64(v)
+	}
+	arg, text, ok := report.Read(Names)
 	if !ok {
-		return fmt.Errorf("runner: the message %q does not begin with %q", message, input.Sentence(name))
+		return fmt.Errorf("runner: a call reports problem %d of argument %d", report.Code, report.Argument)
 	}
-	input.Problem = problem
-	if input.Arg, ok = fieldNames[name]; !ok || !inBatch {
-		if input.Arg, ok = optionNames[name]; !ok {
-			input.Arg = name
-		}
+	if _, field := reflect.TypeFor[reweight.Batch]().FieldByName(arg.Go); field && !inBatch {
+		arg.Go = arg.C
 	}
-	return input
-}
-
-// fieldNames are the fields of a Batch by their names in C.
-var fieldNames = func() map[string]string {
-	names := map[string]string{}
-	for _, a := range new(reweight.Batch).Arrays() {
-		names[a.Name] = a.Field
-	}
-	return names
-}()
-
-// optionNames are the fields of options and of Workspace by their names in C.
-var optionNames = map[string]string{
-	"isa":         "ISA",
-	"temperature": "Temperature", "entropy_bonus": "EntropyBonus",
-	"alpha": "Alpha", "beta": "Beta", "eps": "Eps", "signal": "Signal",
-	"lambda": "Lambda", "guard": "Guard", "scope": "Scope", "gamma": "Gamma",
-	"clip_low": "ClipLow", "clip_high": "ClipHigh", "dual_clip": "DualClip", "aggregation": "Aggregation", "norm_length": "NormLength",
+	return &reweight.InputError{Arg: arg.Go, Index: int(report.Index), Problem: text}
 }

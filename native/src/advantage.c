@@ -30,10 +30,10 @@ int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweigh
 	USUAL_ARITHMETIC;
 	int64_t S = batch->trajectories;
 	arena a;
-	if (rw_check_count("tokens", batch->tokens, error) ||
-	    rw_check_array("advantages", advantages, batch->tokens, error) || rw_check_layout(batch, error) ||
-	    rw_check_rewards(batch, error) || rw_check_not_negative("eps", options->eps, error) ||
-	    rw_check_array("group_ids", batch->group_ids, S, error) ||
+	if (rw_check_count(REWEIGHT_ARG_TOKENS, batch->tokens, error) ||
+	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, advantages, batch->tokens, error) || rw_check_layout(batch, error) ||
+	    rw_check_rewards(batch, error) || rw_check_not_negative(REWEIGHT_ARG_EPS, options->eps, error) ||
+	    rw_check_array(REWEIGHT_ARG_GROUP_IDS, batch->group_ids, S, error) ||
 	    rw_scratch(ws, &a, rw_grpo_scratch(S), batch->tokens, S, 0, error))
 		return REWEIGHT_BAD_INPUT;
 	grpo_arrays g = take_grpo(&a, S);
@@ -70,10 +70,12 @@ int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns
 	USUAL_ARITHMETIC;
 	(void)ws;
 	int64_t T = batch->tokens;
-	if (rw_check_count("tokens", T, error) || rw_check_array("advantages", advantages, T, error) ||
-	    rw_check_array("rewards", rewards, T, error) || rw_check_array("values", batch->values, T, error) ||
-	    rw_check_layout(batch, error) || rw_check_range("gamma", options->gamma, 0, 1, error) ||
-	    rw_check_range("lambda", options->lambda, 0, 1, error))
+	if (rw_check_count(REWEIGHT_ARG_TOKENS, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, advantages, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_REWARDS, rewards, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_VALUES, batch->values, T, error) || rw_check_layout(batch, error) ||
+	    rw_check_range(REWEIGHT_ARG_GAMMA, options->gamma, 0, 1, error) ||
+	    rw_check_range(REWEIGHT_ARG_LAMBDA, options->lambda, 0, 1, error))
 		return REWEIGHT_BAD_INPUT;
 	double decay = options->gamma * options->lambda;
 	for (int64_t s = 0; s < batch->trajectories; s++) {
@@ -101,14 +103,14 @@ int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, co
                     reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("tokens", tokens, error) ||
-	    rw_check_array("dst", dst, tokens, error) || rw_check_array("x", x, tokens, error) ||
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_TOKENS, tokens, error) ||
+	    rw_check_array(REWEIGHT_ARG_DST, dst, tokens, error) || rw_check_array(REWEIGHT_ARG_X, x, tokens, error) ||
 	    rw_check_roles(role, tokens, error))
 		return REWEIGHT_BAD_INPUT;
 	double mean, squares;
 	int64_t n = rw_spread(isa, x, role, tokens, RESPONSES, &mean, &squares);
-	if (n < 2) return rw_bad(error, "role", -1, "has %d response tokens, want at least 2 to whiten", n);
-	if (squares != squares) return rw_not_finite_response("x", x, role, tokens, error);
+	if (n < 2) return BAD(error, TO_WHITEN, REWEIGHT_ARG_ROLE, -1, n);
+	if (squares != squares) return rw_not_finite_response(REWEIGHT_ARG_X, x, role, tokens, error);
 	double variance = squares / (double)(n - 1);
 	double f = 1 / sqrt64(variance + WHITEN_EPS);
 	for (int64_t t = 0; t < tokens; t++)

@@ -3,9 +3,9 @@
 #include "math.h"
 
 static int check_options(const reweight_aem_options *options, reweight_error *error) {
-	if (rw_check_range("lambda", options->lambda, 0, 80, error)) return REWEIGHT_BAD_INPUT;
-	if (!(options->guard >= 0)) return rw_bad(error, "guard", -1, "is %g, want at least 0", options->guard);
-	return rw_check_name("scope", options->scope, REWEIGHT_SCOPE_BATCH, "group trajectory batch", error);
+	if (rw_check_range(REWEIGHT_ARG_LAMBDA, options->lambda, 0, 80, error)) return REWEIGHT_BAD_INPUT;
+	if (!(options->guard >= 0)) return BAD(error, NOT_NEGATIVE, REWEIGHT_ARG_GUARD, -1, bits64(options->guard));
+	return rw_check_name(REWEIGHT_ARG_SCOPE, options->scope, REWEIGHT_SCOPE_BATCH, error);
 }
 
 /* What is computed of the spans, sorted by scope. */
@@ -38,14 +38,15 @@ int reweight_aem(const reweight_workspace *ws, float *factors, const reweight_ba
 	int64_t T = batch->tokens, S = batch->trajectories, spans;
 	int32_t isa;
 	arena a;
-	if (rw_resolve(ws, &isa, error) || check_options(options, error) || rw_check_count("tokens", T, error) ||
-	    rw_check_array("factors", factors, T, error) || rw_check_array("entropy", batch->entropy, T, error) ||
-	    rw_check_spans(batch, &spans, error) || rw_scratch(ws, &a, rw_aem_scratch(T, S, spans), T, S, spans, error))
+	if (rw_resolve(ws, &isa, error) || check_options(options, error) ||
+	    rw_check_count(REWEIGHT_ARG_TOKENS, T, error) || rw_check_array(REWEIGHT_ARG_FACTORS, factors, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_ENTROPY, batch->entropy, T, error) || rw_check_spans(batch, &spans, error) ||
+	    rw_scratch(ws, &a, rw_aem_scratch(T, S, spans), T, S, spans, error))
 		return REWEIGHT_BAD_INPUT;
 	aem_arrays aem = take_aem(&a, T, S, spans);
 	span_arrays *sp = &aem.sp;
 	if (rw_count_spans(sp, batch, error) || rw_sort_spans(sp, batch, options->scope, error) ||
-	    rw_mean_of_spans(sp, isa, "entropy", batch->entropy, batch, error))
+	    rw_mean_of_spans(sp, isa, REWEIGHT_ARG_ENTROPY, batch->entropy, batch, error))
 		return REWEIGHT_BAD_INPUT;
 	for (int64_t s = 0; s < spans; s++) aem.means[sp->place[s]] = sp->means[s];
 	rw_min_max(isa, aem.lo, aem.hi, sp->scopes, aem.means, spans, sp->offsets);

@@ -3,7 +3,7 @@
 #include "math.h"
 
 int rw_check_roles(const uint8_t *role, int64_t n, reweight_error *error) {
-	if (rw_check_array("role", role, n, error)) return REWEIGHT_BAD_INPUT;
+	if (rw_check_array(REWEIGHT_ARG_ROLE, role, n, error)) return REWEIGHT_BAD_INPUT;
 	int64_t t = 0;
 	for (; n - t >= 32; t += 32) {
 		uint64_t a, b, c, d;
@@ -17,21 +17,21 @@ int rw_check_roles(const uint8_t *role, int64_t n, reweight_error *error) {
 		if ((high | both) != 0) break;
 	}
 	for (; t < n; t++)
-		if (role[t] > REWEIGHT_ROLE_ACTION) return rw_bad(error, "role", t, "is %d, want 0, 1 or 2", (int64_t)role[t]);
+		if (role[t] > REWEIGHT_ROLE_ACTION) return BAD(error, ROLE, REWEIGHT_ARG_ROLE, t, role[t]);
 	return REWEIGHT_OK;
 }
 
 int rw_check_offsets(const reweight_batch *batch, reweight_error *error) {
 	const int64_t *offsets = batch->seq_offsets, S = batch->trajectories;
-	if (rw_check_count("trajectories", S, error)) return REWEIGHT_BAD_INPUT;
-	if (S == 0) return rw_bad(error, "trajectories", -1, "is 0, want at least 1");
-	if (rw_check_array("seq_offsets", offsets, S + 1, error)) return REWEIGHT_BAD_INPUT;
-	if (offsets[0] != 0) return rw_bad(error, "seq_offsets", 0, "is %d, want 0", offsets[0]);
+	if (rw_check_count(REWEIGHT_ARG_TRAJECTORIES, S, error)) return REWEIGHT_BAD_INPUT;
+	if (S == 0) return BAD(error, COUNT_POSITIVE, REWEIGHT_ARG_TRAJECTORIES, -1, S);
+	if (rw_check_array(REWEIGHT_ARG_SEQ_OFFSETS, offsets, S + 1, error)) return REWEIGHT_BAD_INPUT;
+	if (offsets[0] != 0) return BAD(error, FIRST_OFFSET, REWEIGHT_ARG_SEQ_OFFSETS, 0, offsets[0]);
 	for (int64_t s = 1; s <= S; s++)
 		if (offsets[s] < offsets[s - 1])
-			return rw_bad(error, "seq_offsets", s, "is %d, below the %d before it", offsets[s], offsets[s - 1]);
+			return BAD(error, OFFSET, REWEIGHT_ARG_SEQ_OFFSETS, s, offsets[s], offsets[s - 1]);
 	if (offsets[S] != batch->tokens)
-		return rw_bad(error, "seq_offsets", S, "is %d, want %d, the number of tokens", offsets[S], batch->tokens);
+		return BAD(error, LAST_OFFSET, REWEIGHT_ARG_SEQ_OFFSETS, S, offsets[S], batch->tokens);
 	return REWEIGHT_OK;
 }
 
@@ -40,9 +40,9 @@ int rw_check_layout(const reweight_batch *batch, reweight_error *error) {
 }
 
 int rw_check_rewards(const reweight_batch *batch, reweight_error *error) {
-	if (rw_check_array("rewards", batch->rewards, batch->trajectories, error)) return REWEIGHT_BAD_INPUT;
+	if (rw_check_array(REWEIGHT_ARG_REWARDS, batch->rewards, batch->trajectories, error)) return REWEIGHT_BAD_INPUT;
 	for (int64_t s = 0; s < batch->trajectories; s++)
 		if (!is_finite(batch->rewards[s]))
-			return rw_bad(error, "rewards", s, "is %h, want a finite reward", (double)batch->rewards[s]);
+			return BAD(error, REWARD, REWEIGHT_ARG_REWARDS, s, bits32(batch->rewards[s]));
 	return REWEIGHT_OK;
 }

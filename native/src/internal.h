@@ -21,11 +21,12 @@ enum {
 /* ---- errors.c ---- */
 
 /* Says what is wrong with an argument, or with its element index unless that is -1, and
- * returns REWEIGHT_BAD_INPUT. problem is the rest of a sentence that begins with the
- * argument's name. In it %d stands for an int64_t, %g for a double and %h for a float
- * (passed as a double), both with the fewest digits that give the number back, and %s for
- * a string. error may be NULL. */
-int rw_bad(reweight_error *error, const char *argument, int64_t index, const char *problem, ...);
+ * returns REWEIGHT_BAD_INPUT: BAD(error, ID, REWEIGHT_ARG_IDS, r, id, vocab - 1, vocab). What
+ * follows the index are the values of the problem. error may be NULL. */
+#define BAD(error, problem, argument, index, ...) \
+	rw_bad(error, &(reweight_error){REWEIGHT_PROBLEM_##problem, argument, index, {__VA_ARGS__}})
+
+int rw_bad(reweight_error *error, const reweight_error *is);
 
 /* Counts above this are not of elements in memory, and their products could overflow. */
 #define MAX_COUNT ((int64_t)1 << 48)
@@ -33,28 +34,28 @@ int rw_bad(reweight_error *error, const char *argument, int64_t index, const cha
 /* Each of these returns REWEIGHT_OK, or says what is wrong with the argument. */
 
 /* Wants a number of elements. */
-int rw_check_count(const char *argument, int64_t n, reweight_error *error);
+int rw_check_count(int32_t argument, int64_t n, reweight_error *error);
 
 /* Wants an array where there are elements. */
-int rw_check_array(const char *argument, const void *array, int64_t n, reweight_error *error);
+int rw_check_array(int32_t argument, const void *array, int64_t n, reweight_error *error);
 
 /* Wants a number from low to high. */
-int rw_check_range(const char *argument, double x, double low, double high, reweight_error *error);
+int rw_check_range(int32_t argument, double x, double low, double high, reweight_error *error);
 
 /* Wants a number of at least 0 that float32 can hold. */
-int rw_check_not_negative(const char *argument, double x, reweight_error *error);
+int rw_check_not_negative(int32_t argument, double x, reweight_error *error);
 
 /* Wants a number that float32 can hold. */
-int rw_check_magnitude(const char *argument, double x, reweight_error *error);
+int rw_check_magnitude(int32_t argument, double x, reweight_error *error);
 
-/* Wants the number of one of the names, which spaces separate: 0 to last. */
-int rw_check_name(const char *argument, int32_t value, int32_t last, const char *names, reweight_error *error);
+/* Wants the number of a name: 0 to last. */
+int rw_check_name(int32_t argument, int32_t value, int32_t last, reweight_error *error);
 
 /* Returns the first token of the roles whose x is not finite, or -1. */
 int64_t rw_first_not_finite(const float *x, const uint8_t *role, int64_t n, uint32_t roles);
 
 /* Names the first response token whose x is not finite; there must be one. */
-int rw_not_finite_response(const char *argument, const float *x, const uint8_t *role, int64_t n, reweight_error *error);
+int rw_not_finite_response(int32_t argument, const float *x, const uint8_t *role, int64_t n, reweight_error *error);
 
 /* ---- batch.c ---- */
 
@@ -210,7 +211,7 @@ int rw_sort_spans(span_arrays *sp, const reweight_batch *batch, int32_t scope, r
 
 /* Sets sp->means to the mean of x, whose name is argument, over the response tokens of
  * each span. */
-int rw_mean_of_spans(span_arrays *sp, int32_t isa, const char *argument, const float *x, const reweight_batch *batch,
+int rw_mean_of_spans(span_arrays *sp, int32_t isa, int32_t argument, const float *x, const reweight_batch *batch,
                      reweight_error *error);
 
 /* ---- isa.c ---- */
@@ -305,8 +306,8 @@ int64_t rw_id(const reweight_ids *ids, int64_t r);
 
 /* Check the arguments of functions on rows; those that are NULL if they may not be, too. */
 int rw_check_workers(const reweight_workspace *ws, reweight_error *error);
-int rw_check_rows(const char *argument, const reweight_rows *m, reweight_error *error);
-int rw_check_row_array(const char *argument, const void *array, int64_t rows, reweight_error *error);
+int rw_check_rows(int32_t argument, const reweight_rows *m, reweight_error *error);
+int rw_check_row_array(int32_t argument, const void *array, int64_t rows, reweight_error *error);
 int rw_check_ids(const reweight_ids *ids, int64_t rows, int64_t vocab, reweight_error *error);
 int rw_check_temperature(double temperature, reweight_error *error);
 

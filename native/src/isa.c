@@ -64,18 +64,6 @@ static int32_t best(uint32_t isas) {
 	return 31 - __builtin_clz(isas);
 }
 
-static const char *list(uint32_t isas) {
-	switch (best(isas)) {
-	case REWEIGHT_AVX2:
-		return "[portable avx2]";
-	case REWEIGHT_AVX512:
-		return "[portable avx2 avx512]";
-	case REWEIGHT_NEON:
-		return "[portable neon]";
-	}
-	return "[portable]";
-}
-
 int rw_resolve(const reweight_workspace *ws, int32_t *isa, reweight_error *error) {
 	uint32_t isas = available();
 	if (ws->isa == REWEIGHT_AUTO) {
@@ -87,10 +75,9 @@ int rw_resolve(const reweight_workspace *ws, int32_t *isa, reweight_error *error
 		return REWEIGHT_OK;
 	}
 	if (ws->isa < 0 || ws->isa >= KNOWN_ISAS) {
-		return rw_bad(error, "isa", -1, "is %d, want 0 to %d", (int64_t)ws->isa, (int64_t)KNOWN_ISAS - 1);
+		return BAD(error, COUNT_RANGE, REWEIGHT_ARG_ISA, -1, ws->isa, KNOWN_ISAS - 1);
 	}
-	return rw_bad(error, "isa", -1, "is %s, want one of %s, which this machine and this library have", names[ws->isa],
-	              list(isas));
+	return BAD(error, ISA, REWEIGHT_ARG_ISA, -1, ws->isa, isas);
 }
 
 int32_t reweight_has_isa(int32_t isa) {

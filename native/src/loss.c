@@ -3,26 +3,26 @@
 #include "math.h"
 
 int rw_check_loss_options(const reweight_loss_options *options, reweight_error *error) {
-	if (rw_check_name("aggregation", options->aggregation, REWEIGHT_SEQ_MEAN_TOKEN_SUM_NORM,
-	                  "token_mean seq_mean_token_sum seq_mean_token_mean seq_mean_token_sum_norm", error) ||
-	    rw_check_range("clip_low", options->clip_low, 0, 1, error) ||
-	    rw_check_not_negative("clip_high", options->clip_high, error))
+	if (rw_check_name(REWEIGHT_ARG_AGGREGATION, options->aggregation, REWEIGHT_SEQ_MEAN_TOKEN_SUM_NORM, error) ||
+	    rw_check_range(REWEIGHT_ARG_CLIP_LOW, options->clip_low, 0, 1, error) ||
+	    rw_check_not_negative(REWEIGHT_ARG_CLIP_HIGH, options->clip_high, error))
 		return REWEIGHT_BAD_INPUT;
 	double dual = options->dual_clip;
 	if (dual != 0 && !(dual > 1 && dual <= (double)MAX_FLOAT))
-		return rw_bad(error, "dual_clip", -1, "is %g, want a finite number above 1, or 0 for none", dual);
+		return BAD(error, DUAL_CLIP, REWEIGHT_ARG_DUAL_CLIP, -1, bits64(dual));
 	if (options->norm_length < 0)
-		return rw_bad(error, "norm_length", -1, "is %d, want at least 0", options->norm_length);
+		return BAD(error, COUNT_NOT_NEGATIVE, REWEIGHT_ARG_NORM_LENGTH, -1, options->norm_length);
 	return REWEIGHT_OK;
 }
 
 static int check_loss(const float *grad, const reweight_batch *batch, const reweight_loss_options *options,
                       reweight_error *error) {
 	int64_t T = batch->tokens;
-	if (rw_check_count("tokens", T, error) || rw_check_roles(batch->role, T, error) ||
-	    rw_check_array("grad", grad, T, error) || rw_check_array("logprobs", batch->logprobs, T, error) ||
-	    rw_check_array("old_logprobs", batch->old_logprobs, T, error) ||
-	    rw_check_array("advantages", batch->advantages, T, error) || rw_check_loss_options(options, error))
+	if (rw_check_count(REWEIGHT_ARG_TOKENS, T, error) || rw_check_roles(batch->role, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_GRAD, grad, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_LOGPROBS, batch->logprobs, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_OLD_LOGPROBS, batch->old_logprobs, T, error) ||
+	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, batch->advantages, T, error) || rw_check_loss_options(options, error))
 		return REWEIGHT_BAD_INPUT;
 	return options->aggregation == REWEIGHT_TOKEN_MEAN ? REWEIGHT_OK : rw_check_offsets(batch, error);
 }
@@ -121,7 +121,7 @@ int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, fl
 	}
 	int large;
 	if (!is_finite(weight_sum(c.isa, weights, batch->role, T, &large)))
-		return rw_not_finite_response("weights", weights, batch->role, T, error);
+		return rw_not_finite_response(REWEIGHT_ARG_WEIGHTS, weights, batch->role, T, error);
 	if (batch->ref_logprobs != NULL) c.result.kl = mean_k3(batch);
 	int64_t seqs = 0, longest = 0; /* trajectories with response tokens; tokens of the longest */
 	if (options->aggregation != REWEIGHT_TOKEN_MEAN) {

@@ -101,18 +101,17 @@ static void gradient_row(const void *call, int64_t r) {
 
 /* Wants dst to be rows like the logits, in memory of their own or in the same places. */
 static int check_dst(const reweight_rows *dst, const reweight_rows *logits, reweight_error *error) {
-	static const char *const names[] = {"f32", "bf16", "f16"};
-	int bad = rw_check_rows("dst", dst, error);
+	int bad = rw_check_rows(REWEIGHT_ARG_DST, dst, error);
 	if (bad) return bad;
 	if (dst->rows != logits->rows)
-		return rw_bad(error, "dst", -1, "has %d rows of %d logits, want %d rows", dst->rows, dst->vocab, logits->rows);
+		return BAD(error, OTHER_ROWS, REWEIGHT_ARG_DST, -1, dst->rows, dst->vocab, logits->rows);
 	if (dst->vocab != logits->vocab)
-		return rw_bad(error, "dst", -1, "has rows of %d logits, want %d like the logits", dst->vocab, logits->vocab);
-	if (logits->dtype == REWEIGHT_F16) return rw_bad(error, "logits", -1, "is float16, want float32 or bfloat16");
+		return BAD(error, OTHER_VOCAB, REWEIGHT_ARG_DST, -1, dst->vocab, logits->vocab);
+	if (logits->dtype == REWEIGHT_F16) return BAD(error, FLOAT16, REWEIGHT_ARG_LOGITS, -1);
 	if (dst->dtype != logits->dtype)
-		return rw_bad(error, "dst", -1, "is %s, want %s like the logits", names[dst->dtype], names[logits->dtype]);
+		return BAD(error, OTHER_DTYPE, REWEIGHT_ARG_DST, -1, dst->dtype, logits->dtype);
 	if (dst->rows > 1 && dst->data == logits->data && rw_row(dst, 1).data != rw_row(logits, 1).data)
-		return rw_bad(error, "dst", -1, "is logits with another stride, want the same");
+		return BAD(error, OTHER_STRIDE, REWEIGHT_ARG_DST, -1);
 	return REWEIGHT_OK;
 }
 
@@ -124,17 +123,17 @@ int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst
 	int32_t isa;
 	int bad = rw_resolve(ws, &isa, error);
 	if (!bad) bad = rw_check_workers(ws, error);
-	if (!bad) bad = rw_check_rows("logits", logits, error);
+	if (!bad) bad = rw_check_rows(REWEIGHT_ARG_LOGITS, logits, error);
 	if (!bad) bad = check_dst(dst, logits, error);
 	if (bad) return bad;
 	int64_t rows = logits->rows;
 	double bonus = options->entropy_bonus;
-	if (!is_finite(bonus)) return rw_bad(error, "entropy_bonus", -1, "is %g, want a finite number", bonus);
-	bad = rw_check_row_array("ids", ids ? ids->data : NULL, rows, error);
-	if (!bad) bad = rw_check_row_array("logprobs", logprobs, rows, error);
-	if (!bad) bad = rw_check_row_array("grad", grad, rows, error);
+	if (!is_finite(bonus)) return BAD(error, FINITE, REWEIGHT_ARG_ENTROPY_BONUS, -1, bits64(bonus));
+	bad = rw_check_row_array(REWEIGHT_ARG_IDS, ids ? ids->data : NULL, rows, error);
+	if (!bad) bad = rw_check_row_array(REWEIGHT_ARG_LOGPROBS, logprobs, rows, error);
+	if (!bad) bad = rw_check_row_array(REWEIGHT_ARG_GRAD, grad, rows, error);
 	if (!bad) bad = rw_check_ids(ids, rows, logits->vocab, error);
-	if (!bad && (bonus != 0 || grad_entropy)) bad = rw_check_row_array("entropy", entropy, rows, error);
+	if (!bad && (bonus != 0 || grad_entropy)) bad = rw_check_row_array(REWEIGHT_ARG_ENTROPY, entropy, rows, error);
 	if (!bad) bad = rw_check_temperature(options->temperature, error);
 	if (bad) return bad;
 	gradient_call c = {isa, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options->temperature, bonus};

@@ -93,47 +93,46 @@ int64_t rw_id(const reweight_ids *ids, int64_t r) {
 }
 
 int rw_check_workers(const reweight_workspace *ws, reweight_error *error) {
-	if (ws->workers < 0) return rw_bad(error, "workers", -1, "is %d, want at least 0", (int64_t)ws->workers);
+	if (ws->workers < 0) return BAD(error, COUNT_NOT_NEGATIVE, REWEIGHT_ARG_WORKERS, -1, ws->workers);
 	return REWEIGHT_OK;
 }
 
-int rw_check_rows(const char *argument, const reweight_rows *m, reweight_error *error) {
-	if (m->vocab < 1) return rw_bad(error, argument, -1, "has rows of %d logits, want at least 1", m->vocab);
+int rw_check_rows(int32_t argument, const reweight_rows *m, reweight_error *error) {
+	if (m->vocab < 1) return BAD(error, NO_VOCAB, argument, -1, m->vocab);
 	if (m->vocab > INT32_MAX)
-		return rw_bad(error, argument, -1, "has rows of %d logits, want at most %d", m->vocab, (int64_t)INT32_MAX);
-	if (m->rows < 0) return rw_bad(error, argument, -1, "has %d rows, want at least 0", m->rows);
+		return BAD(error, VOCAB_SIZE, argument, -1, m->vocab, INT32_MAX);
+	if (m->rows < 0) return BAD(error, ROW_COUNT, argument, -1, m->rows);
 	if (stride_of(m) < m->vocab)
-		return rw_bad(error, argument, -1, "has a stride of %d, want at least %d, the logits of a row", m->stride, m->vocab);
+		return BAD(error, STRIDE, argument, -1, m->stride, m->vocab);
 	if (m->rows > 1 && m->rows > MAX_COUNT / stride_of(m))
-		return rw_bad(error, argument, -1, "has %d rows, %d elements apart, want at most 2^48 elements in all", m->rows,
-		              stride_of(m));
+		return BAD(error, ROWS_SIZE, argument, -1, m->rows, stride_of(m));
 	if (m->dtype < REWEIGHT_F32 || m->dtype > REWEIGHT_F16)
-		return rw_bad(error, argument, -1, "has the dtype %d, want 0 to 2: one of [f32 bf16 f16]", (int64_t)m->dtype);
+		return BAD(error, DTYPE, argument, -1, m->dtype, REWEIGHT_F16, 7);
 	if (m->data == NULL && m->rows > 0)
-		return rw_bad(error, argument, -1, "is NULL, want %d rows of %d logits", m->rows, m->vocab);
+		return BAD(error, ROWS_MISSING, argument, -1, m->rows, m->vocab);
 	return REWEIGHT_OK;
 }
 
-int rw_check_row_array(const char *argument, const void *array, int64_t rows, reweight_error *error) {
+int rw_check_row_array(int32_t argument, const void *array, int64_t rows, reweight_error *error) {
 	if (array == NULL && rows > 0)
-		return rw_bad(error, argument, -1, "is NULL, want %d elements, one per row", rows);
+		return BAD(error, PER_ROW_MISSING, argument, -1, rows);
 	return REWEIGHT_OK;
 }
 
 int rw_check_ids(const reweight_ids *ids, int64_t rows, int64_t vocab, reweight_error *error) {
-	int bad = rw_check_row_array("ids", ids == NULL ? NULL : ids->data, rows, error);
+	int bad = rw_check_row_array(REWEIGHT_ARG_IDS, ids == NULL ? NULL : ids->data, rows, error);
 	if (bad) return bad;
 	for (int64_t r = 0; r < rows; r++) {
 		int64_t id = rw_id(ids, r);
 		if (id < 0 || id >= vocab)
-			return rw_bad(error, "ids", r, "is %d, want 0 to %d, for rows of %d logits", id, vocab - 1, vocab);
+			return BAD(error, ID, REWEIGHT_ARG_IDS, r, id, vocab - 1, vocab);
 	}
 	return REWEIGHT_OK;
 }
 
 int rw_check_temperature(double temperature, reweight_error *error) {
 	if (!(temperature > 0) || !is_finite(temperature))
-		return rw_bad(error, "temperature", -1, "is %g, want a positive, finite number", temperature);
+		return BAD(error, POSITIVE_FINITE, REWEIGHT_ARG_TEMPERATURE, -1, bits64(temperature));
 	return REWEIGHT_OK;
 }
 

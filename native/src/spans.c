@@ -10,10 +10,9 @@
  * one trajectory, and every response token in one. */
 int rw_check_spans(const reweight_batch *batch, int64_t *spans, reweight_error *error) {
 	int64_t T = batch->tokens;
-	if (rw_check_array("span_ids", batch->span_ids, T, error)) return REWEIGHT_BAD_INPUT;
+	if (rw_check_array(REWEIGHT_ARG_SPAN_IDS, batch->span_ids, T, error)) return REWEIGHT_BAD_INPUT;
 	if (T > INT32_MAX)
-		return rw_bad(error, "span_ids", -1, "has %d elements, want at most %d: tokens of spans are counted in 32 bits", T,
-		              (int64_t)INT32_MAX);
+		return BAD(error, SPAN_TOKENS, REWEIGHT_ARG_SPAN_IDS, -1, T, INT32_MAX);
 	if (rw_check_layout(batch, error)) return REWEIGHT_BAD_INPUT;
 	int64_t next = 0, first = 0; /* spans seen so far; those seen before this trajectory */
 	int64_t s = 0;
@@ -21,14 +20,11 @@ int rw_check_spans(const reweight_batch *batch, int64_t *spans, reweight_error *
 		int64_t id = batch->span_ids[t];
 		for (; t >= batch->seq_offsets[s + 1]; s++) first = next;
 		if (id < -1 || id > next)
-			return rw_bad(error, "span_ids", t,
-			              "is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear", id, next);
+			return BAD(error, SPAN_ORDER, REWEIGHT_ARG_SPAN_IDS, t, id, next);
 		if (id >= 0 && id < first)
-			return rw_bad(error, "span_ids", t, "is %d in trajectory %d, but that span began in an earlier trajectory", id,
-			              s);
+			return BAD(error, SPAN_TRAJECTORY, REWEIGHT_ARG_SPAN_IDS, t, id, s);
 		if (id == -1 && batch->role[t] != REWEIGHT_ROLE_MASKED)
-			return rw_bad(error, "span_ids", t, "is -1 at a response token (role %d), want its span",
-			              (int64_t)batch->role[t]);
+			return BAD(error, SPAN_MISSING, REWEIGHT_ARG_SPAN_IDS, t, batch->role[t]);
 		if (id == next) next++;
 	}
 	*spans = next;
@@ -55,7 +51,7 @@ int rw_count_spans(span_arrays *sp, const reweight_batch *batch, reweight_error 
 	sp->start[0] = 0;
 	for (int64_t s = 0; s < sp->spans; s++) {
 		if (sp->count[s] == 0)
-			return rw_bad(error, "span_ids", -1, "has no response token in span %d, want at least one in each", s);
+			return BAD(error, SPAN_EMPTY, REWEIGHT_ARG_SPAN_IDS, -1, s);
 		sp->start[s + 1] = sp->start[s] + sp->count[s];
 	}
 	return REWEIGHT_OK;
@@ -64,7 +60,7 @@ int rw_count_spans(span_arrays *sp, const reweight_batch *batch, reweight_error 
 int rw_sort_spans(span_arrays *sp, const reweight_batch *batch, int32_t scope, reweight_error *error) {
 	int64_t S = batch->trajectories;
 	if (scope == REWEIGHT_SCOPE_GROUP) {
-		if (rw_check_array("group_ids", batch->group_ids, S, error)) return REWEIGHT_BAD_INPUT;
+		if (rw_check_array(REWEIGHT_ARG_GROUP_IDS, batch->group_ids, S, error)) return REWEIGHT_BAD_INPUT;
 		sp->scopes = rw_groups_of(sp->groups, batch->group_ids, S);
 	} else if (scope == REWEIGHT_SCOPE_TRAJECTORY) {
 		sp->scopes = S;
@@ -87,14 +83,13 @@ int rw_sort_spans(span_arrays *sp, const reweight_batch *batch, int32_t scope, r
 	return REWEIGHT_OK;
 }
 
-int rw_mean_of_spans(span_arrays *sp, int32_t isa, const char *argument, const float *x, const reweight_batch *batch,
+int rw_mean_of_spans(span_arrays *sp, int32_t isa, int32_t argument, const float *x, const reweight_batch *batch,
                      reweight_error *error) {
 	for (int64_t t = 0; t < batch->tokens; t++) {
 		if (batch->role[t] == REWEIGHT_ROLE_MASKED) continue;
 		int32_t s = batch->span_ids[t];
 		if (!(x[t] >= -LARGEST_MEAN && x[t] <= LARGEST_MEAN))
-			return rw_bad(error, argument, t, "is %h in span %d, want a finite number of at most %g", (double)x[t],
-			              (int64_t)s, LARGEST_MEAN);
+			return BAD(error, SPAN_MEAN, argument, t, bits32(x[t]), s);
 		sp->values[sp->start[s]++] = x[t];
 	}
 	for (int64_t s = 0; s < sp->spans; s++) sp->start[s] -= sp->count[s]; /* undo the counting up */

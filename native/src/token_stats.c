@@ -151,10 +151,10 @@ int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst
 	int32_t isa;
 	int bad = rw_resolve(ws, &isa, error);
 	if (!bad) bad = rw_check_workers(ws, error);
-	if (!bad) bad = rw_check_rows("logits", logits, error);
+	if (!bad) bad = rw_check_rows(REWEIGHT_ARG_LOGITS, logits, error);
 	if (bad) return bad;
 	if (!dst->lse && !dst->entropy && !dst->logprobs)
-		return rw_bad(error, "dst", -1, "has no output: lse, entropy and logprobs are all NULL");
+		return BAD(error, NO_OUTPUT, REWEIGHT_ARG_DST, -1);
 	if (dst->logprobs) bad = rw_check_ids(ids, logits->rows, logits->vocab, error);
 	if (!bad) bad = rw_check_temperature(temperature, error);
 	if (bad) return bad;

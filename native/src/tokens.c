@@ -235,10 +235,10 @@ int reweight_masked_moments(const reweight_workspace *ws, reweight_moments *resu
                             const uint8_t *role, int64_t n, uint32_t roles, double shift, reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("x", x, n, error) ||
-	    rw_check_roles(role, n, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_N, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_X, x, n, error) || rw_check_roles(role, n, error))
 		return REWEIGHT_BAD_INPUT;
-	if (!is_finite(shift)) return rw_bad(error, "shift", -1, "is %g, want a finite number", shift);
+	if (!is_finite(shift)) return BAD(error, FINITE, REWEIGHT_ARG_SHIFT, -1, bits64(shift));
 	*result = rw_moments(isa, x, role, n, roles & ALL_ROLES, shift);
 	return REWEIGHT_OK;
 }
@@ -248,10 +248,10 @@ int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const fl
                               reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("dst", dst, n, error) ||
-	    rw_check_array("signal", signal, n, error) || rw_check_roles(role, n, error) ||
-	    rw_check_actfocus_options(options, error) || rw_check_magnitude("mean", mean, error) ||
-	    rw_check_not_negative("sigma", sigma, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_N, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_DST, dst, n, error) || rw_check_array(REWEIGHT_ARG_SIGNAL, signal, n, error) ||
+	    rw_check_roles(role, n, error) || rw_check_actfocus_options(options, error) ||
+	    rw_check_magnitude(REWEIGHT_ARG_MEAN, mean, error) || rw_check_not_negative(REWEIGHT_ARG_SIGMA, sigma, error))
 		return REWEIGHT_BAD_INPUT;
 	rw_actfocus_weights(isa, dst, signal, role, n, mean, sigma, options);
 	return REWEIGHT_OK;
@@ -259,13 +259,13 @@ int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const fl
 
 /* Wants offsets to cut count ranges out of size elements. */
 static int check_ranges(int64_t count, int64_t size, const int32_t *offsets, reweight_error *error) {
-	if (rw_check_array("offsets", offsets, count + 1, error)) return REWEIGHT_BAD_INPUT;
-	if (offsets[0] < 0) return rw_bad(error, "offsets", 0, "is %d, want at least 0", (int64_t)offsets[0]);
+	if (rw_check_array(REWEIGHT_ARG_OFFSETS, offsets, count + 1, error)) return REWEIGHT_BAD_INPUT;
+	if (offsets[0] < 0) return BAD(error, COUNT_NOT_NEGATIVE, REWEIGHT_ARG_OFFSETS, 0, offsets[0]);
 	for (int64_t i = 1; i <= count; i++)
 		if (offsets[i] < offsets[i - 1])
-			return rw_bad(error, "offsets", i, "is %d, below the %d before it", (int64_t)offsets[i], (int64_t)offsets[i - 1]);
+			return BAD(error, OFFSET, REWEIGHT_ARG_OFFSETS, i, offsets[i], offsets[i - 1]);
 	if (offsets[count] > size)
-		return rw_bad(error, "offsets", count, "is %d, want at most %d, the elements of x", (int64_t)offsets[count], size);
+		return BAD(error, RANGE_END, REWEIGHT_ARG_OFFSETS, count, offsets[count], size);
 	return REWEIGHT_OK;
 }
 
@@ -273,9 +273,9 @@ int reweight_span_means(const reweight_workspace *ws, float *dst, int64_t spans,
                         const int32_t *offsets, reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("spans", spans, error) || rw_check_count("n", n, error) ||
-	    rw_check_array("dst", dst, spans, error) || rw_check_array("x", x, n, error) ||
-	    check_ranges(spans, n, offsets, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_SPANS, spans, error) ||
+	    rw_check_count(REWEIGHT_ARG_N, n, error) || rw_check_array(REWEIGHT_ARG_DST, dst, spans, error) ||
+	    rw_check_array(REWEIGHT_ARG_X, x, n, error) || check_ranges(spans, n, offsets, error))
 		return REWEIGHT_BAD_INPUT;
 	rw_span_means(isa, dst, spans, x, n, offsets);
 	return REWEIGHT_OK;
@@ -285,9 +285,10 @@ int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t
                      const int32_t *offsets, reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("groups", groups, error) || rw_check_count("n", n, error) ||
-	    rw_check_array("lo", lo, groups, error) || rw_check_array("hi", hi, groups, error) ||
-	    rw_check_array("x", x, n, error) || check_ranges(groups, n, offsets, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_GROUPS, groups, error) ||
+	    rw_check_count(REWEIGHT_ARG_N, n, error) || rw_check_array(REWEIGHT_ARG_LO, lo, groups, error) ||
+	    rw_check_array(REWEIGHT_ARG_HI, hi, groups, error) || rw_check_array(REWEIGHT_ARG_X, x, n, error) ||
+	    check_ranges(groups, n, offsets, error))
 		return REWEIGHT_BAD_INPUT;
 	rw_min_max(isa, lo, hi, groups, x, n, offsets);
 	return REWEIGHT_OK;
@@ -297,12 +298,12 @@ int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x,
                        reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error)) return REWEIGHT_BAD_INPUT;
-	if (n == 0) return rw_bad(error, "x", -1, "is empty, want at least 1 element");
-	if (rw_check_array("x", x, n, error) || rw_check_array("dst", dst, n, error) ||
-	    rw_check_not_negative("rate", rate, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_N, n, error)) return REWEIGHT_BAD_INPUT;
+	if (n == 0) return BAD(error, EMPTY, REWEIGHT_ARG_X, -1);
+	if (rw_check_array(REWEIGHT_ARG_X, x, n, error) || rw_check_array(REWEIGHT_ARG_DST, dst, n, error) ||
+	    rw_check_not_negative(REWEIGHT_ARG_RATE, rate, error))
 		return REWEIGHT_BAD_INPUT;
-	if (!is_finite(lo)) return rw_bad(error, "lo", -1, "is %h, want a finite number", (double)lo);
+	if (!is_finite(lo)) return BAD(error, FINITE, REWEIGHT_ARG_LO, -1, bits64(lo));
 	rw_exp_scale(isa, dst, x, n, lo, rate);
 	return REWEIGHT_OK;
 }
@@ -311,8 +312,9 @@ int reweight_multiply(const reweight_workspace *ws, float *dst, const float *a, 
                       reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("dst", dst, n, error) ||
-	    rw_check_array("a", a, n, error) || rw_check_array("b", b, n, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_N, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_DST, dst, n, error) || rw_check_array(REWEIGHT_ARG_A, a, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_B, b, n, error))
 		return REWEIGHT_BAD_INPUT;
 	multiply(isa, dst, a, b, n);
 	return REWEIGHT_OK;
@@ -324,10 +326,12 @@ int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *re
                        reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
-	if (rw_resolve(ws, &isa, error) || rw_check_count("n", n, error) || rw_check_array("grad", grad, n, error) ||
-	    rw_check_array("logprobs", logprobs, n, error) || rw_check_array("old_logprobs", old_logprobs, n, error) ||
-	    rw_check_array("advantages", advantages, n, error) || rw_check_roles(role, n, error) ||
-	    rw_check_loss_options(options, error) || rw_check_magnitude("scale", scale, error))
+	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_N, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_GRAD, grad, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_LOGPROBS, logprobs, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_OLD_LOGPROBS, old_logprobs, n, error) ||
+	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, advantages, n, error) || rw_check_roles(role, n, error) ||
+	    rw_check_loss_options(options, error) || rw_check_magnitude(REWEIGHT_ARG_SCALE, scale, error))
 		return REWEIGHT_BAD_INPUT;
 	*result = rw_surrogate(isa, grad, logprobs, old_logprobs, advantages, weights, role, n, scale, options);
 	return REWEIGHT_OK;

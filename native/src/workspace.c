@@ -12,10 +12,10 @@ int rw_scratch(const reweight_workspace *ws, arena *scratch, int64_t want, int64
                int64_t spans, reweight_error *error) {
 	*scratch = (arena){ws->scratch, 0};
 	if (ws->scratch_size < want)
-		return rw_bad(error, "scratch_size", -1, "is %d, want %d for %d tokens, %d trajectories and %d spans",
-		              ws->scratch_size, want, tokens, trajectories, spans);
-	if (ws->scratch == NULL && want > 0) return rw_bad(error, "scratch", -1, "is NULL, want %d bytes", want);
-	if ((uintptr_t)ws->scratch % 8 != 0) return rw_bad(error, "scratch", -1, "is not aligned to 8 bytes");
+		return BAD(error, SCRATCH_SIZE, REWEIGHT_ARG_SCRATCH_SIZE, -1, ws->scratch_size, want, tokens, trajectories,
+		           spans);
+	if (ws->scratch == NULL && want > 0) return BAD(error, SCRATCH_MISSING, REWEIGHT_ARG_SCRATCH, -1, want);
+	if ((uintptr_t)ws->scratch % 8 != 0) return BAD(error, SCRATCH_ALIGNMENT, REWEIGHT_ARG_SCRATCH, -1);
 	return REWEIGHT_OK;
 }
 

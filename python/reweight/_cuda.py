@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from ctypes import Structure, addressof, c_float, c_int32, c_int64, c_uint32, sizeof
+from ctypes import Structure, addressof, c_float, c_int32, c_int64, sizeof
 from typing import Any, Dict, List, Optional, Tuple
-
-import numpy as np
 
 from . import _cuda_driver, _library
 from ._cuda_params import (
@@ -40,7 +38,8 @@ from ._cuda_params import (
     WhitenParams,
     WhitenSpreadParams,
 )
-from ._errors import InputError
+from ._errors import InputError, reported
+from ._generated import ARGUMENTS, PROBLEMS
 from ._structs import (
     AGGREGATIONS,
     DTYPES,
@@ -49,6 +48,7 @@ from ._structs import (
     ActFocusResult,
     AEMOptions,
     Batch,
+    Error,
     GAEOptions,
     GRPOOptions,
     Ids,
@@ -70,6 +70,7 @@ _WARPS_OF_CTA = 128 // 32
 _SEGMENTS_OF_CTA = 128 // 32
 
 _PLAIN, _NEGATED, _DIFFERENCE = range(3)  # forms of Values
+_NUMBERS = {name: number for number, name in ARGUMENTS.items()}
 
 
 def _allocate(ordinal: int, size: int) -> Any:
@@ -87,17 +88,6 @@ def _stream(ordinal: int) -> int:
 def _ctas(n: int, each: int) -> int:
     """Returns how many CTAs give each of n things a place, of so many for a CTA."""
     return -(-n // each)
-
-
-class Status(Structure):
-    """The first thing that was found wrong on the device: common.cuh has the same."""
-
-    taken: int
-    code: int
-    index: int
-    value: int
-    extra: int
-    _fields_ = [("taken", c_uint32), ("code", c_uint32), ("index", c_int64), ("value", c_int64), ("extra", c_int64)]
 
 
 class _Scratch:
@@ -134,9 +124,9 @@ class CUDA:
         self._ordinal = ordinal
         self._device = _cuda_driver.device(ordinal)
         # Written before any stream uses it.
-        self._memory = _allocate(ordinal, sizeof(Status))
+        self._memory = _allocate(ordinal, sizeof(Error))
         self._status: int = self._memory.data_ptr()
-        self._device.fill(self._status, 0, sizeof(Status), _stream(ordinal))
+        self._device.fill(self._status, 0, sizeof(Error), _stream(ordinal))
         self._device.synchronize()
 
     def _launch(self, name: str, ctas: int, params: Structure) -> None:
@@ -146,12 +136,14 @@ class CUDA:
         self._device.fill(address, value, size, _stream(self._ordinal))
 
     def check(self) -> None:
-        status = Status()
+        error = Error()
         stream = _stream(self._ordinal)
-        self._device.read(status, self._status, stream)
-        if status.taken:
-            self._device.fill(self._status, 0, sizeof(Status), stream)
-            raise _input_error(status)
+        self._device.read(error, self._status, stream)
+        if error.code:
+            self._device.fill(self._status, 0, sizeof(Error), stream)
+            if error.code not in PROBLEMS or error.argument not in ARGUMENTS:
+                raise RuntimeError(f"cuda: the device reports error {error.code}, which is not known")
+            raise reported(error)
 
     # ---- Rows of logits ----
 
@@ -232,8 +224,8 @@ class CUDA:
         n, role = batch.tokens, batch.role or 0
         scratch = _Scratch(self._ordinal, 16, sizeof(ActFocusResult))
         curve, unwanted = scratch.pieces
-        signal = _signal(batch, options)
-        spread = SpreadParams(signal, role, result or unwanted, curve, self._status, n, options.eps, options.signal)
+        signal, first = _signal(batch, options)
+        spread = SpreadParams(signal, role, result or unwanted, curve, self._status, n, options.eps, _NUMBERS[first])
         self._launch("actfocus_spread", 1, spread)
         self._weights(
             WeightsParams(
@@ -417,16 +409,16 @@ def _at(temperature: float, name: str, logits: Rows) -> str:
     return f"{name}_{DTYPES[logits.dtype]}" + ("" if temperature == 1 else "_tempered")
 
 
-def _signal(batch: Batch, options: ActFocusOptions) -> Values:
-    """Returns what ActFocus's signal is made of."""
+def _signal(batch: Batch, options: ActFocusOptions) -> Tuple[Values, str]:
+    """Returns what ActFocus's signal is made of, and the name of its first array."""
     signal = SIGNALS[options.signal]
     if signal == "energy":
-        return Values(batch.ref_energy or 0, 0, _PLAIN)
+        return Values(batch.ref_energy or 0, 0, _PLAIN), "ref_energy"
     if signal == "ref_entropy":
-        return Values(batch.ref_entropy or 0, 0, _PLAIN)
+        return Values(batch.ref_entropy or 0, 0, _PLAIN), "ref_entropy"
     if signal == "surprisal":
-        return Values(batch.old_logprobs or 0, 0, _NEGATED)
-    return Values(batch.old_logprobs or 0, batch.ref_logprobs or 0, _DIFFERENCE)
+        return Values(batch.old_logprobs or 0, 0, _NEGATED), "old_logprobs"
+    return Values(batch.old_logprobs or 0, batch.ref_logprobs or 0, _DIFFERENCE), "old_logprobs"
 
 
 def _check_loss(options: LossOptions, scale: float) -> None:
@@ -446,67 +438,6 @@ def _group_sizes(segments: Segments) -> Tuple[int, int]:
     """Returns the bytes of the sums and the counts of groups."""
     slots = segments.tokens // _GROUP + segments.count
     return 2 * 16 * 4 * slots, 4 * slots
-
-
-# ---- What only the device can see ----
-
-_FIRST_ARRAYS = ("ref_energy", "ref_entropy", "old_logprobs", "old_logprobs")  # by signal
-_SPAN_ORDER = "spans are numbered from 0 in the order in which they appear"
-_NOT_FINITE = "is {f} at an action token, want a finite number"
-
-# What each code means: the argument, and what is wrong with it. v is the value of the
-# status, as a number and f as a float32, and x its extra number. Two codes of the device
-# are not here: no call lists rows, and there never are more spans than tokens.
-_PROBLEMS = {
-    1: ("ids", "is {v}, want 0 to {x1}, for rows of {x} logits"),
-    100: ("role", "is {v}, want 0, 1 or 2"),
-    101: (_FIRST_ARRAYS, _NOT_FINITE),
-    102: ("ref_logprobs", _NOT_FINITE),
-    103: (
-        _FIRST_ARRAYS,
-        "is {f}, too far from the reference's log-probability for float32 to hold the difference",
-    ),
-    104: (("weights", "x"), "is {f} at a response token, want a finite number"),
-    105: ("role", "has {v} response tokens, want at least 2 to whiten"),
-    200: ("seq_offsets", "is {v}, want 0"),
-    201: ("seq_offsets", "is {v}, below the {x} before it"),
-    202: ("seq_offsets", "is {v}, want {x}, the number of tokens"),
-    203: ("offsets", "is {v}, want at least 0"),
-    204: ("offsets", "is {v}, below the {x} before it"),
-    205: ("offsets", "is {v}, want at most {x}, the elements of x"),
-    206: ("span_ids", "is {v}, want -1 to {x}: " + _SPAN_ORDER),
-    207: ("span_ids", "is {v} in trajectory {x}, but that span began in an earlier trajectory"),
-    208: ("span_ids", "is -1 at a response token (role {v}), want its span"),
-    210: ("span_ids", "has no response token in span {v}, want at least one in each"),
-    211: ("entropy", "is {f} in span {x}, want a finite number of at most 1e+30"),
-    212: ("rewards", "is {f}, want a finite reward"),
-}
-
-_WHOLE = (105, 210)  # about the argument as a whole
-
-
-def _input_error(status: Status) -> Exception:
-    """Returns what a status says."""
-    if status.code not in _PROBLEMS:
-        return RuntimeError(f"cuda: the device reports error {status.code}, which is not known")
-    argument, problem = _PROBLEMS[status.code]
-    if not isinstance(argument, str):
-        argument = argument[status.extra % len(argument)]
-    text = problem.format(v=status.value, x=status.extra, x1=status.extra - 1, f=_shown(status.value))
-    return InputError(argument, text, None if status.code in _WHOLE else status.index)
-
-
-def _shown(bits: int) -> str:
-    """Returns a float32 by its bits, with the fewest digits that give it back."""
-    value = np.array([bits & 0xFFFFFFFF], np.uint32).view(np.float32)[0]
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    text = np.format_float_scientific(value, trim="-", exp_digits=2)
-    if -4 <= int(text.split("e")[1]) < 6:
-        text = np.format_float_positional(value, trim="-")
-    return text
 
 
 # ---- The devices that are in use ----

@@ -69,7 +69,7 @@ class SpreadParams(Structure):
         *_pointers("role result curve status"),
         ("n", c_int64),
         ("eps", c_double),
-        ("name", c_int64),
+        ("first", c_int64),
     ]
 
 

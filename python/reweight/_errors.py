@@ -5,6 +5,11 @@ from __future__ import annotations
 import operator
 from typing import Optional, Sequence, Tuple, Union
 
+import numpy as np
+
+from ._generated import ARGUMENTS, NAMES, PROBLEMS
+from ._structs import Error
+
 
 class InputError(ValueError):
     """Says which argument of a call is wrong, where, and how.
@@ -29,6 +34,37 @@ class InputError(ValueError):
     def __str__(self) -> str:
         place = "" if self.index is None else "[" + ", ".join(map(str, self.index)) + "]"
         return f"{self.argument}{place} {self.problem}"
+
+
+def reported(error: Error) -> InputError:
+    """Returns what the library or a GPU reports in numbers."""
+    kinds, sentence = PROBLEMS[error.code]
+    argument = ARGUMENTS[error.argument]
+    values = [_shown(kind, value, NAMES.get(argument, ())) for kind, value in zip(kinds, error.values)]
+    if argument == "lambda":  # a word of Python's own
+        argument = "lambda_"
+    return InputError(argument, sentence.format(*values), None if error.index < 0 else error.index)
+
+
+def _shown(kind: str, value: int, names: Sequence[str]) -> str:
+    """Returns a value of a report as Go shows it: floats with the fewest digits that give them
+    back."""
+    if kind == "i":
+        return str(value)
+    if kind == "n":
+        return names[value]
+    if kind == "l":
+        return "[" + " ".join(name for i, name in enumerate(names) if value >> i & 1) + "]"
+    bits = np.array([value], np.int64)
+    number = bits.astype(np.int32).view(np.float32)[0] if kind == "f" else bits.view(np.float64)[0]
+    if np.isnan(number):
+        return "NaN"
+    if np.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    text = np.format_float_scientific(number, trim="-", exp_digits=2)
+    if -4 <= int(text.split("e")[1]) < 6:
+        text = np.format_float_positional(number, trim="-")
+    return text
 
 
 def located(error: InputError, shape: Sequence[int], first: int = 0) -> InputError:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 
-from ._errors import InputError
+from ._errors import InputError, reported
 from ._structs import (
     ISAS,
     ActFocusOptions,
@@ -122,7 +122,7 @@ class CPU:
         workspace, error = thread.workspace, thread.error
         workspace.workers = workers
         if function(workspace, *args, error):
-            raise _input_error(error)
+            raise reported(error)
 
     def _scratch(self, batch: Batch) -> None:
         """Sees to enough scratch memory for the batch. Its spans are not counted: each has at
@@ -207,18 +207,6 @@ class CPU:
         self._call(
             _lib.reweight_surrogate, result, grad, logprobs, old_logprobs, advantages, weights, role, n, scale, options
         )
-
-
-# The names that Python has for arguments of the library.
-_ARGUMENTS = {"lambda": "lambda_"}
-
-
-def _input_error(error: Error) -> InputError:
-    """Returns what the library has written into error."""
-    argument, index = error.argument.decode(), error.index
-    subject = argument if index < 0 else f"{argument}[{index}]"
-    problem = error.message.decode()[len(subject) + 1 :]
-    return InputError(_ARGUMENTS.get(argument, argument), problem, None if index < 0 else index)
 
 
 def cpus() -> int:

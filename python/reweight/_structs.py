@@ -6,8 +6,8 @@ An address is an int, and 0 is no array. ctypes reads it back as None then.
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_double, c_int32, c_int64, c_void_p
-from typing import Optional
+from ctypes import c_double, c_int32, c_int64, c_uint32, c_void_p
+from typing import Optional, Sequence
 
 # The names of the enumerations. The place of a name is its number.
 ISAS = ("auto", "portable", "avx2", "avx512", "neon")
@@ -18,12 +18,13 @@ AGGREGATIONS = ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_
 
 
 class Error(ctypes.Structure):
-    """reweight_error."""
+    """reweight_error, and what a GPU says: Status of common.cuh."""
 
+    code: int
+    argument: int
     index: int
-    argument: bytes
-    message: bytes
-    _fields_ = [("index", c_int64), ("argument", c_char * 32), ("message", c_char * 216)]
+    values: Sequence[int]
+    _fields_ = [("code", c_uint32), ("argument", c_uint32), ("index", c_int64), ("values", c_int64 * 5)]
 
 
 class Workspace(ctypes.Structure):

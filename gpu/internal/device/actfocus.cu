@@ -37,7 +37,7 @@ struct ActFocusSpread {
 	Status *status;
 	i64 n;
 	double eps;
-	i64 name; // of the signal, for the status
+	i64 first; // the argument that the signal's first array is
 };
 
 // One CTA.
@@ -47,7 +47,7 @@ KERNEL(CHAIN_THREADS) void actfocus_spread(ActFocusSpread p) {
 	ActFocusResult r = {s.count, s.mean, 0};
 	if (s.squares != s.squares) {
 		r = {0, NAN64, NAN64};
-		if (!reportRole(p.role, p.n, NAMED_BATCH_ROLE, p.status)) {
+		if (!reportRole(p.role, p.n, ARG_ROLE, p.status)) {
 			// As on the CPU: the first array is looked at before the second, and the
 			// difference last.
 			i64 a = first(NotFinite{{p.signal.a, 0, PLAIN}, p.role, actions}, p.n), b = p.n, d = p.n;
@@ -56,9 +56,9 @@ KERNEL(CHAIN_THREADS) void actfocus_spread(ActFocusSpread p) {
 				if (b == p.n) d = first(NotFinite{p.signal, p.role, actions}, p.n);
 			}
 			if (threadIndex() == 0) {
-				if (a < p.n) report(p.status, BAD_SIGNAL, a, bitsOf(p.signal.a[a]), p.name);
-				if (b < p.n) report(p.status, BAD_REFERENCE, b, bitsOf(p.signal.b[b]), p.name);
-				if (d < p.n) report(p.status, BAD_DIFFERENCE, d, bitsOf(p.signal.a[d]), p.name);
+				if (a < p.n) report(p.status, PROBLEM_AT_ACTION, p.first, a, bitsOf(p.signal.a[a]));
+				if (b < p.n) report(p.status, PROBLEM_AT_ACTION, ARG_REF_LOGPROBS, b, bitsOf(p.signal.b[b]));
+				if (d < p.n) report(p.status, PROBLEM_DIFFERENCE, p.first, d, bitsOf(p.signal.a[d]));
 			}
 		}
 	} else if (s.count > 0) {
@@ -97,7 +97,7 @@ struct WeightsPass {
 				w[j] = 1 + p.beta / (1 + exp2OfAny(atMost(MAX_Y, atLeast(MIN_Y, d * c.k))));
 			}
 			if (role[j] > ACTION || c.k != c.k) w[j] = NAN32;
-			if (role[j] > ACTION) report(p.status, BAD_ROLE, i + j, role[j], NAMED_ROLE);
+			if (role[j] > ACTION) report(p.status, PROBLEM_ROLE, ARG_BARE_ROLE, i + j, role[j]);
 		}
 		store(p.dst + i, w);
 	}

@@ -88,7 +88,7 @@ KERNEL(256) void grpo_advantages(Grpo p) {
 			describeLayout(p.layout);
 			if (*p.layout.problem >> KIND_SHIFT == WRONG_REWARD) {
 				const i64 q = problemIndex(*p.layout.problem);
-				report(p.layout.status, BAD_REWARD, q, bitsOf(p.rewards[q]), 0);
+				report(p.layout.status, PROBLEM_REWARD, ARG_REWARDS, q, bitsOf(p.rewards[q]));
 			}
 		}
 		fillNaN(p.advantages, p.layout.tokens);

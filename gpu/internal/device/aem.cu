@@ -43,7 +43,7 @@ struct Aem {
 
 enum { GROUP_SCOPE, TRAJECTORY_SCOPE, BATCH_SCOPE }; // aem.go of package reweight has the same
 
-#define LARGEST_MEAN 1e30 // status.go has the same
+#define LARGEST_MEAN 1e30 // spans.go of package reweight has the same
 
 DEVICE u32 shuffleUp(u32 v, u32 distance) { return shuffle(v, lane() - distance & WARP - 1); }
 
@@ -285,21 +285,21 @@ DEVICE void describeSpans(const Aem &p) {
 		next = largest(next);
 		const i32 id = p.spanIDs[i];
 		if (lane() != 0) break;
-		if (id < -1 || idTop(id) > next + 1) report(status, BAD_SPAN_ID, i, id, next);
-		else if (id >= 0) report(status, BAD_SPAN_TRAJECTORY, i, id, q);
-		else report(status, BAD_SPAN_MISSING, i, p.layout.role[i], 0);
+		if (id < -1 || idTop(id) > next + 1) report(status, PROBLEM_SPAN_ORDER, ARG_SPAN_IDS, i, id, next);
+		else if (id >= 0) report(status, PROBLEM_SPAN_TRAJECTORY, ARG_SPAN_IDS, i, id, q);
+		else report(status, PROBLEM_SPAN_MISSING, ARG_SPAN_IDS, i, p.layout.role[i]);
 		break;
 	}
 	case TOO_MANY_SPANS: {
 		const u32 spans = firstSpanOf(p, p.layout.trajectories);
-		if (lane() == 0) report(status, BAD_SPAN_COUNT, -1, spans, p.mostSpans);
+		if (lane() == 0) report(status, PROBLEM_SPAN_COUNT, ARG_SPAN_IDS, -1, spans, p.mostSpans);
 		break;
 	}
 	case EMPTY_SPAN:
-		if (lane() == 0) report(status, BAD_SPAN_EMPTY, -1, i, 0);
+		if (lane() == 0) report(status, PROBLEM_SPAN_EMPTY, ARG_SPAN_IDS, -1, i);
 		break;
 	case WRONG_ENTROPY:
-		if (lane() == 0) report(status, BAD_ENTROPY, i, bitsOf(p.entropy[i]), p.spanIDs[i]);
+		if (lane() == 0) report(status, PROBLEM_SPAN_MEAN, ARG_ENTROPY, i, bitsOf(p.entropy[i]), p.spanIDs[i]);
 		break;
 	}
 }

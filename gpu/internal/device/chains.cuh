@@ -171,11 +171,11 @@ struct WrongRole {
 };
 
 // reportRole reports the first role that is wrong, and returns whether there is one.
-DEVICE bool reportRole(const u8 *role, i64 n, i64 name, Status *status) {
+DEVICE bool reportRole(const u8 *role, i64 n, u32 argument, Status *status) {
 	WrongRole wrong = {role};
 	i64 t = first(wrong, n);
 	if (t == n) return false;
-	if (threadIndex() == 0) report(status, BAD_ROLE, t, role[t], name);
+	if (threadIndex() == 0) report(status, PROBLEM_ROLE, argument, t, role[t]);
 	return true;
 }
 

@@ -3,6 +3,8 @@
 // flags.
 #pragma once
 
+#include "problems.cuh"
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -98,53 +100,27 @@ DEVICE double tree(double v) {
 
 // ---------------------------------------------------------------- the status word
 
-// A Status holds the first thing that was found wrong on the device: status.go says
-// what each code means and which of the other fields it uses.
+// A Status holds the first thing that was found wrong on the device: internal/problem
+// says what the code and the argument mean.
 struct Status {
-	u32 taken; // whether the rest is set
-	u32 code;
-	i64 index, value, extra;
+	u32 code; // 0: nothing
+	u32 argument;
+	i64 index; // -1: the whole argument
+	i64 values[5];
 };
 
 // report sets the status unless it is set already. A value that is a float is passed
 // as its bits.
-DEVICE void report(Status *s, u32 code, i64 index, i64 value, i64 extra) {
+DEVICE void report(Status *s, u32 code, u32 argument, i64 index, i64 value, i64 second = 0, i64 third = 0) {
 	u32 was;
-	asm volatile("atom.global.cas.b32 %0, [%1], 0, 1;" : "=r"(was) : "l"(&s->taken) : "memory");
+	asm volatile("atom.global.cas.b32 %0, [%1], 0, %2;" : "=r"(was) : "l"(&s->code), "r"(code) : "memory");
 	if (was) return;
-	s->code = code;
+	s->argument = argument;
 	s->index = index;
-	s->value = value;
-	s->extra = extra;
+	s->values[0] = value;
+	s->values[1] = second;
+	s->values[2] = third;
 }
-
-// The codes; status.go has the same.
-enum {
-	// Rows of logits.
-	BAD_ID = 1,
-	BAD_INDEX = 2,
-	// Tokens.
-	BAD_ROLE = 100,       // value: the role; extra: what the argument is called
-	BAD_SIGNAL = 101,     // value: the bits of a float; extra: the signal
-	BAD_REFERENCE = 102,  // the same, of the second array of the signal
-	BAD_DIFFERENCE = 103, // the same, of the first array
-	BAD_RESPONSE = 104,   // value: the bits of a float; extra: what the argument is called
-	BAD_COUNT = 105,      // value: how many response tokens
-	// Spans, scopes and trajectories.
-	BAD_FIRST_OFFSET = 200,
-	BAD_OFFSET = 201,
-	BAD_LAST_OFFSET = 202,
-	BAD_RANGE_START = 203,
-	BAD_RANGE = 204,
-	BAD_RANGE_END = 205,
-	BAD_SPAN_ID = 206,
-	BAD_SPAN_TRAJECTORY = 207,
-	BAD_SPAN_MISSING = 208,
-	BAD_SPAN_COUNT = 209,
-	BAD_SPAN_EMPTY = 210,
-	BAD_ENTROPY = 211,
-	BAD_REWARD = 212,
-};
 
 // Roles; batch.go of package reweight has the same.
 enum { MASKED, REASONING, ACTION };

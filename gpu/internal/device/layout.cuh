@@ -58,12 +58,12 @@ DEVICE void describeLayout(const Layout &l) {
 	const i64 i = problemIndex(*l.problem);
 	switch (*l.problem >> KIND_SHIFT) {
 	case WRONG_ROLE:
-		report(l.status, BAD_ROLE, i, l.role[i], 0);
+		report(l.status, PROBLEM_ROLE, ARG_ROLE, i, l.role[i]);
 		break;
 	case WRONG_OFFSET:
-		if (i == 0) report(l.status, BAD_FIRST_OFFSET, 0, l.offsets[0], 0);
-		else if (l.offsets[i] < l.offsets[i - 1]) report(l.status, BAD_OFFSET, i, l.offsets[i], l.offsets[i - 1]);
-		else report(l.status, BAD_LAST_OFFSET, i, l.offsets[i], l.tokens);
+		if (i == 0) report(l.status, PROBLEM_FIRST_OFFSET, ARG_SEQ_OFFSETS, 0, l.offsets[0]);
+		else if (l.offsets[i] < l.offsets[i - 1]) report(l.status, PROBLEM_OFFSET, ARG_SEQ_OFFSETS, i, l.offsets[i], l.offsets[i - 1]);
+		else report(l.status, PROBLEM_LAST_OFFSET, ARG_SEQ_OFFSETS, i, l.offsets[i], l.tokens);
 		break;
 	}
 }

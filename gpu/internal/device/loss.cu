@@ -61,8 +61,8 @@ DEVICE void atomicMax(u64 *p, u64 v) {
 
 // ---------------------------------------------------------------- loss_check
 
-DEVICE void wrong(const Loss &p, u32 code, i64 index, i64 value, i64 extra) {
-	report(p.of.status, code, index, value, extra);
+DEVICE void wrong(const Loss &p, u32 code, u32 argument, i64 index, i64 value, i64 second = 0) {
+	report(p.of.status, code, argument, index, value, second);
 	p.state->wrong = 1;
 }
 
@@ -70,15 +70,15 @@ DEVICE void wrong(const Loss &p, u32 code, i64 index, i64 value, i64 extra) {
 DEVICE void checkOffset(const Loss &p, i64 s) {
 	i64 at = p.offsets[s];
 	if (s == 0) {
-		if (at != 0) wrong(p, BAD_FIRST_OFFSET, 0, at, 0);
+		if (at != 0) wrong(p, PROBLEM_FIRST_OFFSET, ARG_SEQ_OFFSETS, 0, at);
 		return;
 	}
 	i64 before = p.offsets[s - 1];
 	if (at < before) {
-		wrong(p, BAD_OFFSET, s, at, before);
+		wrong(p, PROBLEM_OFFSET, ARG_SEQ_OFFSETS, s, at, before);
 	} else {
 		atomicMax(&p.state->longest, at - before);
-		if (s == p.trajectories && at != p.of.segments.tokens) wrong(p, BAD_LAST_OFFSET, s, at, p.of.segments.tokens);
+		if (s == p.trajectories && at != p.of.segments.tokens) wrong(p, PROBLEM_LAST_OFFSET, ARG_SEQ_OFFSETS, s, at, p.of.segments.tokens);
 	}
 }
 
@@ -92,10 +92,10 @@ KERNEL(256) void loss_check(Loss p) {
 			i64 i = g.begin + j * LANES + lane() % LANES;
 			if (i >= g.end) continue;
 			u32 role = p.of.role[i];
-			if (role > ACTION) wrong(p, BAD_ROLE, i, role, NAMED_BATCH_ROLE);
+			if (role > ACTION) wrong(p, PROBLEM_ROLE, ARG_ROLE, i, role);
 			if (role == MASKED) continue;
 			responses++;
-			if (p.of.weights && !finite(p.of.weights[i])) wrong(p, BAD_RESPONSE, i, bitsOf(p.of.weights[i]), NAMED_WEIGHTS);
+			if (p.of.weights && !finite(p.of.weights[i])) wrong(p, PROBLEM_AT_RESPONSE, ARG_WEIGHTS, i, bitsOf(p.of.weights[i]));
 		}
 		for (int h = HALF / 2; h > 0; h /= 2) responses += shuffleXor(responses, h);
 		// The first group with responses counts the trajectory.

@@ -21,6 +21,6 @@ struct MaskedMoments {
 // One CTA.
 KERNEL(CHAIN_THREADS) void masked_moments(MaskedMoments p) {
 	Sums s = sumTokens(Masked{{p.x, 0, PLAIN}, p.role, (u32)p.roles, p.shift}, 0, p.n);
-	if (s.sum != s.sum && reportRole(p.role, p.n, NAMED_ROLE, p.status)) s = {NAN64, NAN64, 0};
+	if (s.sum != s.sum && reportRole(p.role, p.n, ARG_BARE_ROLE, p.status)) s = {NAN64, NAN64, 0};
 	if (threadIndex() == 0) *p.result = {s.count, s.sum, s.squares};
 }

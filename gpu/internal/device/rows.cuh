@@ -140,7 +140,7 @@ DEVICE i64 takeRow(const Rows &rows, i64 &turn) {
 		i64 at = turn, row = rows.index ? rows.index[at] : at;
 		turn += warpCount();
 		if (row >= 0 && row < rows.count) return row;
-		if (lane() == 0) report(rows.status, BAD_INDEX, at, row, rows.count);
+		if (lane() == 0) report(rows.status, PROBLEM_ROW_INDEX, ARG_LOGITS_INDEX, at, row, rows.count - 1, rows.count);
 	}
 	return -1;
 }
@@ -149,7 +149,7 @@ DEVICE i64 takeRow(const Rows &rows, i64 &turn) {
 DEVICE i64 idOf(const Rows &rows, i64 row) {
 	i64 id = rows.wideIDs ? ((const i64 *)rows.ids)[row] : ((const i32 *)rows.ids)[row];
 	if (id >= 0 && id < rows.vocab) return id;
-	if (lane() == 0) report(rows.status, BAD_ID, row, id, rows.vocab);
+	if (lane() == 0) report(rows.status, PROBLEM_ID, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
 	return -1;
 }
 

@@ -18,9 +18,9 @@ DEVICE bool rangeOf(const Ranges &r, i64 i, bool reports, i64 &from, i64 &to) {
 	to = r.offsets[i + 1];
 	if (0 <= from && from <= to && to <= r.size) return true;
 	if (reports) {
-		if (i == 0 && from < 0) report(r.status, BAD_RANGE_START, 0, from, 0);
-		else if (to < from) report(r.status, BAD_RANGE, i + 1, to, from);
-		else if (i == r.count - 1 && to > r.size) report(r.status, BAD_RANGE_END, i + 1, to, r.size);
+		if (i == 0 && from < 0) report(r.status, PROBLEM_COUNT_NOT_NEGATIVE, ARG_OFFSETS, 0, from);
+		else if (to < from) report(r.status, PROBLEM_OFFSET, ARG_OFFSETS, i + 1, to, from);
+		else if (i == r.count - 1 && to > r.size) report(r.status, PROBLEM_RANGE_END, ARG_OFFSETS, i + 1, to, r.size);
 	}
 	return false;
 }

@@ -111,7 +111,7 @@ DEVICE void surrogateOf(const Surrogate &p, const Group &g, float scale, bool ze
 		i64 i = g.begin + j * LANES + t;
 		float loss = 0, ratio = 0, gradient = 0;
 		if (role[j] > ACTION) {
-			report(p.status, BAD_ROLE, i, role[j], NAMED_ROLE);
+			report(p.status, PROBLEM_ROLE, ARG_BARE_ROLE, i, role[j]);
 			loss = ratio = gradient = NAN32;
 		} else if (role[j] != MASKED) {
 			float w = (float)(weight[j] * unit);

@@ -37,8 +37,4 @@ template <typename Pass> DEVICE void forTokens(i64 n, bool pack, const Pass &pas
 	for (i64 i = packed + globalIndex(); i < n; i += globalCount()) pass.template at<1>(i);
 }
 
-// What the argument of BAD_ROLE is called, and that of BAD_RESPONSE.
-enum { NAMED_BATCH_ROLE, NAMED_ROLE };
-enum { NAMED_WEIGHTS, NAMED_X };
-
 #define RESPONSES (1 << REASONING | 1 << ACTION) // the roles that take part in the loss

@@ -26,13 +26,13 @@ KERNEL(CHAIN_THREADS) void whiten_spread(WhitenSpread p) {
 	double variance = s.squares / (double)(s.count - 1);
 	Scale scale = {s.mean, 1 / squareRoot(variance + WHITEN_EPS)};
 	bool wrong = s.squares != s.squares;
-	if (!(wrong && reportRole(p.role, p.n, NAMED_ROLE, p.status))) {
+	if (!(wrong && reportRole(p.role, p.n, ARG_BARE_ROLE, p.status))) {
 		if (s.count < 2) {
 			wrong = true;
-			if (threadIndex() == 0) report(p.status, BAD_COUNT, -1, s.count, 0);
+			if (threadIndex() == 0) report(p.status, PROBLEM_TO_WHITEN, ARG_BARE_ROLE, -1, s.count);
 		} else if (wrong) {
 			i64 t = first(NotFinite{x, p.role, RESPONSES}, p.n);
-			if (threadIndex() == 0) report(p.status, BAD_RESPONSE, t, bitsOf(p.x[t]), NAMED_X);
+			if (threadIndex() == 0) report(p.status, PROBLEM_AT_RESPONSE, ARG_X, t, bitsOf(p.x[t]));
 		}
 	}
 	if (wrong) scale.factor = NAN64;

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // makeProgram compiles a program with every warning as an error, and returns its path.
@@ -182,11 +183,15 @@ func headerText(t *testing.T, isas []reweight.ISA) string {
 	for i, name := range names {
 		switch {
 		case name == "":
-			fmt.Fprintf(&out, "code 1, isa, -1: isa is %d, want 0 to 4\n", i-1)
+			fmt.Fprintf(&out, "code 1: %d, %d, -1: %d 4\n", 1+slices.Index(problem.Coded, problem.CountRange), problem.Number("ISA"), i-1)
 		case name == "auto" || slices.Contains(isas, reweight.ISA(i-1)):
 			fmt.Fprintf(&out, "lse %.9g\n", stats.LSE[0])
 		default:
-			fmt.Fprintf(&out, "code 1, isa, -1: isa is %s, want one of %v, which this machine and this library have\n", name, isas)
+			has := 0
+			for _, isa := range isas {
+				has |= 1 << isa
+			}
+			fmt.Fprintf(&out, "code 1: %d, %d, -1: %d %d\n", 1+slices.Index(problem.Coded, problem.ISA), problem.Number("ISA"), i-1, has)
 		}
 	}
 	return out.String()

@@ -1,4 +1,4 @@
-"""The structs, kernels and codes of the GPU's half against the sources that they repeat."""
+"""The structs and kernels of the GPU's half against the sources that they repeat."""
 
 import ctypes
 import gzip
@@ -6,7 +6,7 @@ import re
 import unittest
 
 from false_cuda import ROOT
-from reweight import _cuda, _cuda_driver, _cuda_params
+from reweight import _cuda_driver, _cuda_params
 
 GO = ROOT / "gpu"
 TYPES = {
@@ -17,7 +17,6 @@ TYPES = {
     "uint32": ctypes.c_uint32,
     "float64": ctypes.c_double,
     "float32": ctypes.c_float,
-    "code": ctypes.c_uint32,
 }
 
 
@@ -67,7 +66,6 @@ class Test(unittest.TestCase):
                 self.assertEqual(ctypes.sizeof(struct), bytes_of(struct), f"{name} has gaps")
                 compared += 1
         self.assertEqual(compared, 22)
-        self.compare(_cuda.Status, "status")
 
     def test_kernels(self):
         """Every kernel is in its module, takes so many threads, and none is left out."""
@@ -91,28 +89,6 @@ class Test(unittest.TestCase):
         for name, kernel in _cuda_driver.KERNELS.items():
             buffers = 2 if name.startswith("token_stats") else 1 if name.startswith("row_gradient") else 0
             self.assertEqual(kernel.shared, 4 * (buffers * (8192 + 128) + 512) if buffers else 0, name)
-
-    def test_codes(self):
-        text = (GO / "internal" / "device" / "common.cuh").read_text()
-        codes = {name: int(code) for name, code in re.findall(r"\b(BAD_[A-Z_]+) = (\d+),", text)}
-        for name in ("BAD_INDEX", "BAD_SPAN_COUNT"):
-            del codes[name]
-        self.assertEqual(set(_cuda._PROBLEMS), set(codes.values()))
-        for name, code in codes.items():
-            error = _cuda._input_error(_cuda.Status(1, code, 3, 5, 2))
-            self.assertIsInstance(error, ValueError, name)
-        self.assertIsInstance(_cuda._input_error(_cuda.Status(1, 99, 0, 0, 0)), RuntimeError)
-
-    def test_numbers(self):
-        """Floats have the text that Go gives them."""
-        for bits, text in (
-            (0x3F800000, "1"), (0xBF000000, "-0.5"), (0x80000000, "-0"), (0x7FC00000, "NaN"), (0x7F800000, "+Inf"),
-            (0xFF800000, "-Inf"), (0x3DCCCCCD, "0.1"), (0x38D1B717, "0.0001"), (0x3727C5AC, "1e-05"),
-            (0x60AD78EC, "1e+20"), (0x6258D727, "1e+21"), (1, "1e-45"), (0x7F7FFFFF, "3.4028235e+38"),
-            (0x4CBEBC20, "1e+08"), (0x49742400, "1e+06"), (0x49742380, "999992"), (0x477FFF80, "65535.5"),
-        ):
-            self.assertEqual(_cuda._shown(bits), text)
-            self.assertEqual(_cuda._shown(bits - (1 << 32)), text)
 
 
 def bytes_of(struct):

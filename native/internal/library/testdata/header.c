@@ -39,7 +39,8 @@ int main(void) {
 		if (code == REWEIGHT_OK) {
 			printf("lse %.9g\n", lse[0]);
 		} else {
-			printf("code %d, %s, %d: %s\n", code, error.argument, (int)error.index, error.message);
+			printf("code %d: %u, %u, %d: %d %d\n", code, error.code, error.argument, (int)error.index, (int)error.values[0],
+			       (int)error.values[1]);
 		}
 	}
 	return 0;

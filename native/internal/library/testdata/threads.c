@@ -19,7 +19,7 @@ static int compute(float out[3][ROWS], int32_t workers) {
 	reweight_ids chosen = {.data = ids};
 	reweight_error error;
 	int code = reweight_token_stats(&ws, &stats, &rows, &chosen, 1, &error);
-	if (code != REWEIGHT_OK) printf("%s\n", error.message);
+	if (code != REWEIGHT_OK) printf("problem %u with argument %u\n", error.code, error.argument);
 	return code;
 }
 

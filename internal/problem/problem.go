@@ -1,0 +1,254 @@
+// Package problem is the table of what can be wrong with an argument. Package reweight
+// and package gpu take their sentences from it. The C library and the kernels of the
+// GPU, which write no text, return the number of a problem and the numbers in its
+// sentence; `go generate ./gpu` writes the table for them and for Python.
+package problem
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Problem is one thing that can be wrong.
+type Problem struct {
+	// Name is what C and CUDA call it: "SPAN_ORDER". Problems of Go alone have none.
+	Name string
+	// Text is the rest of a sentence whose subject is the argument, with a verb of
+	// package fmt for each value.
+	Text string
+	// Kinds says how C and CUDA pass each value in 64 bits: i is an integer, f a float32
+	// and d a float64 by their bits, n the number of a name of the argument, and l the
+	// names of the argument whose bits are set.
+	Kinds string
+}
+
+// Says returns the text with its values.
+func (p *Problem) Says(values ...any) string { return fmt.Sprintf(p.Text, values...) }
+
+// Coded are the problems that the C library or a GPU finds. The code of each is its place,
+// from 1 on.
+var Coded []*Problem
+
+// coded adds a problem to Coded.
+func coded(name, text, kinds string) *Problem {
+	p := &Problem{name, text, kinds}
+	Coded = append(Coded, p)
+	return p
+}
+
+// text is a problem of Go alone.
+func text(text string) *Problem { return &Problem{Text: text} }
+
+// The problems that have a code.
+var (
+	// Numbers and arrays.
+	Count            = coded("COUNT", "is %v, want 0 to 2^48", "i")
+	CountRange       = coded("COUNT_RANGE", "is %v, want 0 to %v", "ii")
+	CountNotNegative = coded("COUNT_NOT_NEGATIVE", "is %v, want at least 0", "i")
+	CountPositive    = coded("COUNT_POSITIVE", "is %v, want at least 1", "i")
+	Range            = coded("RANGE", "is %v, want %v to %v", "ddd")
+	NotNegative      = coded("NOT_NEGATIVE", "is %v, want at least 0", "d")
+	NotNegative32    = coded("NOT_NEGATIVE_32", "is %v, want 0 to 3.4e38", "d")
+	Finite           = coded("FINITE", "is %v, want a finite number", "d")
+	Finite32         = coded("FINITE_32", "is %v, want a number that float32 can hold", "d")
+	PositiveFinite   = coded("POSITIVE_FINITE", "is %v, want a positive, finite number", "d")
+	DualClip         = coded("DUAL_CLIP", "is %v, want a finite number above 1, or 0 for none", "d")
+	Name             = coded("NAME", "is %v, want 0 to %v: one of %v", "iil")
+	Missing          = coded("MISSING", "is NULL, want %v elements", "i")
+	Empty            = coded("EMPTY", "is empty, want at least 1 element", "")
+	// The workspace.
+	ISA              = coded("ISA", "is %v, want one of %v, which this machine and this library have", "nl")
+	ScratchSize      = coded("SCRATCH_SIZE", "is %v, want %v for %v tokens, %v trajectories and %v spans", "iiiii")
+	ScratchMissing   = coded("SCRATCH_MISSING", "is NULL, want %v bytes", "i")
+	ScratchAlignment = coded("SCRATCH_ALIGNMENT", "is not aligned to 8 bytes", "")
+	// Rows of logits.
+	RowsMissing   = coded("ROWS_MISSING", "is NULL, want %v rows of %v logits", "ii")
+	PerRowMissing = coded("PER_ROW_MISSING", "is NULL, want %v elements, one per row", "i")
+	NoOutput      = coded("NO_OUTPUT", "has no output: lse, entropy and logprobs are all NULL", "")
+	NoVocab       = coded("NO_VOCAB", "has rows of %v logits, want at least 1", "i")
+	VocabSize     = coded("VOCAB_SIZE", "has rows of %v logits, want at most %v", "ii")
+	RowCount      = coded("ROW_COUNT", "has %v rows, want at least 0", "i")
+	Stride        = coded("STRIDE", "has a stride of %v, want at least %v, the logits of a row", "ii")
+	RowsSize      = coded("ROWS_SIZE", "has %v rows, %v elements apart, want at most 2^48 elements in all", "ii")
+	DType         = coded("DTYPE", "has the dtype %v, want 0 to %v: one of %v", "iil")
+	OtherRows     = coded("OTHER_ROWS", "has %v rows of %v logits, want %v rows", "iii")
+	OtherVocab    = coded("OTHER_VOCAB", "has rows of %v logits, want %v like the logits", "ii")
+	OtherDType    = coded("OTHER_DTYPE", "is %v, want %v like the logits", "nn")
+	OtherStride   = coded("OTHER_STRIDE", "is logits with another stride, want the same", "")
+	Float16       = coded("FLOAT16", "is float16, want float32 or bfloat16", "")
+	ID            = coded("ID", "is %v, want 0 to %v, for rows of %v logits", "iii")
+	RowIndex      = coded("ROW_INDEX", "is %v, want 0 to %v, for %v rows of logits", "iii")
+	// Tokens.
+	Role       = coded("ROLE", "is %v, want 0, 1 or 2", "i")
+	AtResponse = coded("AT_RESPONSE", "is %v at a response token, want a finite number", "f")
+	AtAction   = coded("AT_ACTION", "is %v at an action token, want a finite number", "f")
+	Difference = coded("DIFFERENCE", "is %v, too far from the reference's log-probability for float32 to hold the difference", "f")
+	ToWhiten   = coded("TO_WHITEN", "has %v response tokens, want at least 2 to whiten", "i")
+	// Trajectories and ranges.
+	FirstOffset = coded("FIRST_OFFSET", "is %v, want 0", "i")
+	Offset      = coded("OFFSET", "is %v, below the %v before it", "ii")
+	LastOffset  = coded("LAST_OFFSET", "is %v, want %v, the number of tokens", "ii")
+	RangeEnd    = coded("RANGE_END", "is %v, want at most %v, the elements of x", "ii")
+	Reward      = coded("REWARD", "is %v, want a finite reward", "f")
+	// Spans.
+	SpanTokens     = coded("SPAN_TOKENS", "has %v elements, want at most %v: tokens of spans are counted in 32 bits", "ii")
+	SpanOrder      = coded("SPAN_ORDER", "is %v, want -1 to %v: spans are numbered from 0 in the order in which they appear", "ii")
+	SpanTrajectory = coded("SPAN_TRAJECTORY", "is %v in trajectory %v, but that span began in an earlier trajectory", "ii")
+	SpanMissing    = coded("SPAN_MISSING", "is -1 at a response token (role %v), want its span", "i")
+	SpanCount      = coded("SPAN_COUNT", "has %v spans, want at most %v, for which the workspace was made", "ii")
+	SpanEmpty      = coded("SPAN_EMPTY", "has no response token in span %v, want at least one in each", "i")
+	SpanMean       = coded("SPAN_MEAN", "is %v in span %v, want a finite number of at most 1e+30", "fi")
+)
+
+// The problems of Go alone.
+var (
+	AboveZero    = text("is 0, want above 0")
+	Address      = text("is 0, want an address in device memory")
+	Addresses    = text("has %d rows, each %d logits after the one before: their addresses have more than 64 bits")
+	Aligned      = text("is %#x, want a multiple of %d, the size of its elements")
+	AtLeast      = text("is %v, want at least the %v of %s")
+	AtMost       = text("is %d, want 0 to %d, for which the workspace was made")
+	Boundaries   = text("has %d elements, want at least 2, for one trajectory")
+	Formats      = text("has %d formats set, want one")
+	GroupOrBatch = text("is %v, want group or batch")
+	ISALeft      = text("is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave")
+	Length       = text("has %d elements, want %d, one per %s")
+	Multiple     = text("is %d, want a multiple of %d")
+	NoFormat     = text("is %v, want f32, bf16 or f16")
+	NoKL         = text("is %v, want 0: the GPU adds no divergence to the loss yet")
+	NoLoss       = text("is %v, want %v: the GPU has no other loss yet")
+	NoSpans      = text("has %d elements, want none for tokens without span ids")
+	NoStats      = text("has no output: LSE, Entropy and Logprob are all %s")
+	NoTokens     = text("is empty, want at least 1 token")
+	OneMore      = text("has %d elements, want %d, one more than %s")
+	Positive     = text("is %v, want a finite number above 0")
+	Share        = text("is %v, want above 0 and at most 1")
+	ShortStride  = text("is %d, want at least %d, the logits of a row")
+	Spanless     = text("is %v, want %v: there are no spans here")
+	StrideInDst  = text("is %d, want %d like that of the logits, which have the same address")
+	UnknownName  = text("is %q, want one of %v")
+	ViewIndex    = text("has %d elements, want 0 to %d, the rows in memory")
+	WholeRows    = text("has %d logits, want a multiple of its vocabulary of %d")
+)
+
+// An Argument is what the C library or a GPU finds something wrong with.
+type Argument struct {
+	Go string // the name of package reweight: a field, or a parameter
+	C  string // that of reweight.h and of Python
+}
+
+// Arguments are all of them. The number of each is its place, from 1 on. A parameter has
+// the number of the field with the same name in C, but for the last one.
+var Arguments = []Argument{
+	// Fields of a batch.
+	{"Tokens", "tokens"},
+	{"Trajectories", "trajectories"},
+	{"Role", "role"},
+	{"SeqOffsets", "seq_offsets"},
+	{"GroupIDs", "group_ids"},
+	{"Rewards", "rewards"},
+	{"SpanIDs", "span_ids"},
+	{"RefEnergy", "ref_energy"},
+	{"Entropy", "entropy"},
+	{"OldLogprobs", "old_logprobs"},
+	{"Logprobs", "logprobs"},
+	{"RefLogprobs", "ref_logprobs"},
+	{"RefEntropy", "ref_entropy"},
+	{"Advantages", "advantages"},
+	{"Values", "values"},
+	// Fields of options and of a workspace.
+	{"Aggregation", "aggregation"},
+	{"Alpha", "alpha"},
+	{"Beta", "beta"},
+	{"ClipHigh", "clip_high"},
+	{"ClipLow", "clip_low"},
+	{"DualClip", "dual_clip"},
+	{"EntropyBonus", "entropy_bonus"},
+	{"Eps", "eps"},
+	{"Gamma", "gamma"},
+	{"Guard", "guard"},
+	{"ISA", "isa"},
+	{"Lambda", "lambda"},
+	{"NormLength", "norm_length"},
+	{"Scope", "scope"},
+	{"scratch", "scratch"},
+	{"scratch_size", "scratch_size"},
+	{"Signal", "signal"},
+	{"Temperature", "temperature"},
+	{"workers", "workers"},
+	// Parameters.
+	{"a", "a"},
+	{"b", "b"},
+	{"dst", "dst"},
+	{"factors", "factors"},
+	{"grad", "grad"},
+	{"groups", "groups"},
+	{"hi", "hi"},
+	{"ids", "ids"},
+	{"lo", "lo"},
+	{"logits", "logits"},
+	{"logits.Index", "logits_index"},
+	{"mean", "mean"},
+	{"n", "n"},
+	{"offsets", "offsets"},
+	{"rate", "rate"},
+	{"scale", "scale"},
+	{"shift", "shift"},
+	{"sigma", "sigma"},
+	{"spans", "spans"},
+	{"weights", "weights"},
+	{"x", "x"},
+	{"role", "role"}, // of a GPU's kernels that take no batch
+}
+
+// Number returns the number of the argument of that name in Go, which must be there.
+func Number(name string) int {
+	for i, a := range Arguments {
+		if a.Go == name {
+			return i + 1
+		}
+	}
+	panic("problem: no argument " + name)
+}
+
+// A Report is what C and a GPU say of a problem: reweight_error, and Status of
+// common.cuh.
+type Report struct {
+	Code     uint32
+	Argument uint32
+	Index    int64 // the element that is wrong, or -1 if it is the whole argument
+	Values   [5]int64
+}
+
+// Read returns the argument of a report, and its text. names are those that a value of
+// the argument may have, by their numbers. It is false of numbers that nobody reports.
+func (r *Report) Read(names func(Argument) []string) (Argument, string, bool) {
+	code, argument := int(r.Code)-1, int(r.Argument)-1
+	if code < 0 || code >= len(Coded) || argument < 0 || argument >= len(Arguments) {
+		return Argument{}, "", false
+	}
+	p, a := Coded[code], Arguments[argument]
+	values := make([]any, len(p.Kinds))
+	for i, kind := range p.Kinds {
+		v := r.Values[i]
+		switch kind {
+		case 'i':
+			values[i] = v
+		case 'f':
+			values[i] = math.Float32frombits(uint32(v))
+		case 'd':
+			values[i] = math.Float64frombits(uint64(v))
+		case 'n':
+			values[i] = names(a)[v]
+		case 'l':
+			var list []string
+			for bit, name := range names(a) {
+				if v>>bit&1 != 0 {
+					list = append(list, name)
+				}
+			}
+			values[i] = list
+		}
+	}
+	return a, p.Says(values...), true
+}

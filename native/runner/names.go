@@ -1,0 +1,36 @@
+package runner
+
+import (
+	"fmt"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
+
+// Names returns what the numbers of an argument of the library stand for: "f32", "bf16".
+func Names(a problem.Argument) []string {
+	switch a.C {
+	case "isa":
+		return namesTo(reweight.NEON)
+	case "dst", "logits":
+		return namesTo(reweight.DTypeF16)
+	case "signal":
+		return namesTo(reweight.SignalLogRatio)
+	case "scope":
+		return namesTo(reweight.ScopeBatch)
+	case "aggregation":
+		return namesTo(reweight.SeqMeanTokenSumNorm)
+	}
+	return nil
+}
+
+// namesTo returns the names of the numbers from 0 to last.
+func namesTo[E interface {
+	~uint8
+	fmt.Stringer
+}](last E) (names []string) {
+	for e := E(0); e <= last; e++ {
+		names = append(names, e.String())
+	}
+	return names
+}
