@@ -32,6 +32,10 @@ type Batch struct {
 	Anchors         []int32   // [spans] optional: number of the state before the span; equal states, equal numbers
 	SpanRewards     []float32 // [spans] optional: reward of each span
 
+	// What a trainer used, for whoever looks at its batch. No scheme reads them.
+	ActFocusWeights []float32 // [T] optional: weight of each token by ActFocus
+	AEMFactors      []float32 // [T] optional: factor of each token's advantage by AEM
+
 	RefLogits Logits // [T, V] optional: frozen reference
 	OldLogits Logits // [T, V] optional: old policy
 	Logits    Logits // [T, V] optional: current policy
@@ -79,7 +83,7 @@ const (
 // Arrays lists the arrays of b, those that are not set included. It is the one
 // place that names them all: what validates, reads, writes or derives arrays
 // walks this list.
-func (b *Batch) Arrays() [23]Array {
+func (b *Batch) Arrays() [25]Array {
 	return [...]Array{
 		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
@@ -101,6 +105,8 @@ func (b *Batch) Arrays() [23]Array {
 		{Field: "NewValues", Name: "new_values", Per: PerToken, Data: &b.NewValues},
 		{Field: "Anchors", Name: "anchors", Per: PerSpan, Data: &b.Anchors},
 		{Field: "SpanRewards", Name: "span_rewards", Per: PerSpan, Data: &b.SpanRewards},
+		{Field: "ActFocusWeights", Name: "actfocus_weights", Per: PerToken, Data: &b.ActFocusWeights},
+		{Field: "AEMFactors", Name: "aem_factors", Per: PerToken, Data: &b.AEMFactors},
 		{Field: "RefLogits", Name: "ref_logits", Per: PerToken, Data: &b.RefLogits},
 		{Field: "OldLogits", Name: "old_logits", Per: PerToken, Data: &b.OldLogits},
 		{Field: "Logits", Name: "logits", Per: PerToken, Data: &b.Logits},

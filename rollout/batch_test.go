@@ -32,6 +32,7 @@ func goodTensors() []Tensor {
 		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"), floats("ref_entropy"),
 		floats("ref_logprobs"), floats("advantages"), floats("values"),
 		floats("rollout_logprobs"), floats("token_rewards"), floats("returns"), floats("new_values"),
+		floats("actfocus_weights"), floats("aem_factors"),
 		vector("anchors", []int32{8, 9, 8}),
 		vector("span_rewards", []float32{0.5, 1.5, 2.5}),
 		{"logits", []int64{7, 2}, make([]float32, 14)},

@@ -23,8 +23,10 @@ in the environment. Lines are as long as the terminal, or as COLUMNS says.
 
 The advantage is that of GRPO, before the factor of AEM. The surprisal of a token is
 its -log-probability by the policy that sampled it. What a file lacks is left out, and a
-note says what that is. The texts of the tokens are those in the file, in a safetensors
-file the list vocab of its metadata, or those of -vocab-file.
+note says what that is. A file with actfocus_weights or aem_factors is shown with them
+and with its own advantages, which its trainer used. The texts of the tokens are those
+in the file, in a safetensors file the list vocab of its metadata, or those of
+-vocab-file.
 
 `
 

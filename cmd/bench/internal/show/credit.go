@@ -8,9 +8,10 @@ import (
 	"github.com/seed621a2839/reweight/scheme"
 )
 
-// A Credit is what the papers' schemes make of a batch, with their default options: a
-// number for each token. A slice is nil if the batch lacks what it is computed from, and
-// a note says what that is.
+// A Credit is a number for each token by each scheme: those that the batch has from a
+// trainer, or else what the papers' schemes make of it, with their default options. A
+// slice is nil if a trainer used none, or if the batch lacks what it is computed from, of
+// which a note says what that is.
 type Credit struct {
 	Weights    []float32 // of ActFocus
 	Factors    []float32 // of AEM
@@ -18,9 +19,13 @@ type Credit struct {
 	Notes      []string  // whole sentences
 }
 
-// NewCredit computes what it can from the arrays that the batch has. The signal is that
-// of ActFocus. An array that is there and wrong is an error.
+// NewCredit computes what it can from the arrays that the batch has, unless the batch has
+// the weights or factors of a trainer. The signal is that of ActFocus. An array that is
+// there and wrong is an error.
 func NewCredit(b *reweight.Batch, signal reweight.Signal) (Credit, error) {
+	if len(b.ActFocusWeights)+len(b.AEMFactors) > 0 {
+		return Credit{Weights: b.ActFocusWeights, Factors: b.AEMFactors, Advantages: b.Advantages}, nil
+	}
 	var c Credit
 	var ws reweight.Workspace
 	note := func(format string, args ...any) { c.Notes = append(c.Notes, fmt.Sprintf(format, args...)) }

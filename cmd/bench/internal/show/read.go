@@ -202,6 +202,8 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 			b.RefLogprobs = append(b.RefLogprobs, r.RefLogprobs...)
 			b.RefEntropy = append(b.RefEntropy, r.RefEntropy...)
 			b.Advantages = append(b.Advantages, r.Advantages...)
+			b.ActFocusWeights = append(b.ActFocusWeights, r.ActFocusWeights...)
+			b.AEMFactors = append(b.AEMFactors, r.AEMFactors...)
 			b.SpanIDs = append(b.SpanIDs, r.SpanIDs...)
 			if opt.Chosen.has(number) {
 				all = append(all, chosen{number, r, slices.Clone(r.TokenIDs)})
