@@ -23,6 +23,7 @@ from ._library import VERSION as __version__
 from ._library import available_isas, best_isa
 from ._rows import TokenStats, row_gradient, token_stats
 from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, loss, whiten
+from ._show import show
 from .batch import ACTION, MASKED, REASONING, Batch, roles_from_mask, spans_from_mask
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "multiply",
     "roles_from_mask",
     "row_gradient",
+    "show",
     "span_means",
     "spans_from_mask",
     "surrogate",

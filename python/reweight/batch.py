@@ -67,7 +67,7 @@ class Batch:
     advantages: float32 [T].
     values: float32 [T], of the critic.
 
-    These are for files only (see reweight.rollout); no function of this package reads them:
+    These are for files and pages only (see reweight.rollout and reweight.show):
 
     rollout_logprobs: float32 [T], log-probability of the sampled token, by the engine that
         sampled.
@@ -76,6 +76,8 @@ class Batch:
     new_values: float32 [T], of the current critic; values is then the old one.
     anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
     span_rewards: float32 [N], reward of each span.
+    actfocus_weights: float32 [T], weight of each token by ActFocus, as a trainer used it.
+    aem_factors: float32 [T], factor of each token's advantage by AEM, as a trainer used it.
     """
 
     role: ArrayLike
@@ -98,6 +100,8 @@ class Batch:
     new_values: Optional[ArrayLike] = None
     anchors: Optional[ArrayLike] = None
     span_rewards: Optional[ArrayLike] = None
+    actfocus_weights: Optional[ArrayLike] = None
+    aem_factors: Optional[ArrayLike] = None
 
 
 class Bound(NamedTuple):

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Sequence, Tuple, Union
 
 from ._errors import InputError
+from ._program import PROGRAM, CommandError, FileError, run
 
 __all__ = ["CommandError", "FileError", "apply", "dask_reweight", "merge", "partial", "ray_reweight"]
 
@@ -41,32 +41,16 @@ PathLike = Union[str, "os.PathLike[str]"]
 _AT_ONCE = 1000
 
 
-class FileError(InputError):
-    """Says in one line what is wrong with a file of rollouts, a flag or a partial: the line
-    that the command prints, which names the file and where it has one the line and the field.
-    """
-
-    def __init__(self, argument: str, problem: str, index: None = None) -> None:
-        super().__init__(argument, problem, index)
-
-    def __str__(self) -> str:
-        return self.problem
-
-
-class CommandError(RuntimeError):
-    """Says in one line why the command did not run to its end, when its input is not to blame."""
-
-
-def partial(file: PathLike, *, flags: Sequence[str] = (), bench: str = "bench") -> bytes:
+def partial(file: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM) -> bytes:
     """Returns what the batch needs to know of one file: a few hundred bytes, and as many for
     each group.
 
     Raises FileError if the file or a flag is wrong, and CommandError if the command fails.
     """
-    return _score(bench, "partial", "file", *flags, "--", os.fspath(file))
+    return run(bench, ["score", "partial"], "file", *flags, "--", os.fspath(file))
 
 
-def merge(partials: Iterable[bytes], *, bench: str = "bench") -> bytes:
+def merge(partials: Iterable[bytes], *, bench: str = PROGRAM) -> bytes:
     """Returns the partial of all files from the partials of each, in any order. Merged
     partials can be merged again. The partial of one file given twice is an error.
     """
@@ -81,13 +65,13 @@ def merge(partials: Iterable[bytes], *, bench: str = "bench") -> bytes:
                 names = [os.path.join(folder, str(i)) for i in range(len(part))]
                 for name, content in zip(names, part):
                     Path(name).write_bytes(content)
-                merged.append(_score(bench, "merge", "partials", "--", *names))
+                merged.append(run(bench, ["score", "merge"], "partials", "--", *names))
             if len(merged) == 1:
                 return merged[0]
 
 
 def apply(
-    file: PathLike, merged: bytes, output: PathLike, *, flags: Sequence[str] = (), bench: str = "bench"
+    file: PathLike, merged: bytes, output: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM
 ) -> None:
     """Writes weights and advantages of one file of the batch to output, a safetensors file,
     from the merged partials of all its files. An older file of that name is replaced.
@@ -95,11 +79,11 @@ def apply(
     with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
         name = os.path.join(folder, "merged")
         Path(name).write_bytes(merged)
-        _score(bench, "apply", "file", "-merged", name, "-o", os.fspath(output), *flags, "--", os.fspath(file))
+        run(bench, ["score", "apply"], "file", "-merged", name, "-o", os.fspath(output), *flags, "--", os.fspath(file))
 
 
 def dask_reweight(
-    client: Any, files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = "bench"
+    client: Any, files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM
 ) -> List[str]:
     """Scores files as one batch on the workers of a Dask client, and returns the names of the
     files written to the folder, one for each file, in their order.
@@ -116,7 +100,7 @@ def dask_reweight(
 
 
 def ray_reweight(
-    files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = "bench"
+    files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM
 ) -> List[str]:
     """Does with Ray Data what dask_reweight does with Dask, on the cluster that ray.init has
     connected to. It was never run with Ray itself, only with a stand-in for it.
@@ -167,22 +151,3 @@ def _outputs(files: Sequence[PathLike], folder: PathLike) -> Tuple[List[str], Li
         outputs[output] = i
     os.makedirs(folder, exist_ok=True)
     return names, list(outputs)
-
-
-def _score(bench: str, command: str, argument: str, *arguments: str) -> bytes:
-    """Runs a command of `bench score` and returns what it prints. argument is the parameter
-    that its input is from."""
-    try:
-        done = subprocess.run([bench, "score", command, *arguments], stdin=subprocess.DEVNULL, capture_output=True)
-    except OSError as error:
-        raise CommandError(f"{bench} does not run on {os.uname().nodename}: {error.strerror}") from None
-    if done.returncode == 0:
-        return done.stdout
-    said = done.stderr.decode(errors="replace").strip().splitlines() or ["no error was printed"]
-    name, problem = f"bench score {command}", said[-1]
-    if problem.startswith(name + ": "):
-        problem = problem[len(name) + 2 :]
-    if done.returncode == 2:
-        raise FileError(argument, problem)
-    how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-    raise CommandError(f"{name} ended with {how}: {problem}")

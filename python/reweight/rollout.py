@@ -36,6 +36,8 @@ _PER_TOKEN = {
     "token_rewards": (F32,),
     "returns": (F32,),
     "new_values": (F32,),
+    "actfocus_weights": (F32,),
+    "aem_factors": (F32,),
 }
 _PER_SPAN = {"anchors": (I32,), "span_rewards": (F32,)}
 

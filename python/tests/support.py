@@ -1,10 +1,13 @@
-"""What the tests share: the files of testdata, and equality of bits."""
+"""What the tests share: the files of testdata, the program of the project, and equality of bits."""
 
+import functools
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -19,6 +22,17 @@ except ImportError:
     torch = None
 
 needs_torch = unittest.skipIf(torch is None, "PyTorch is not installed")
+
+needs_go = unittest.skipIf(shutil.which("go") is None, "Go is not installed")
+
+
+@functools.cache
+def program():
+    """Returns the folder, which lives as long as this process, of the program bench, made of this clone."""
+    folder = tempfile.TemporaryDirectory()
+    subprocess.run(["go", "build", "-o", folder.name, "./cmd/bench"], cwd=ROOT, check=True)
+    return folder
+
 
 _DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32, "BF16": np.uint16, "F16": np.float16}
 _NAMES = {"uint8": "U8", "int32": "I32", "int64": "I64", "float32": "F32", "float16": "F16"}

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import types
@@ -13,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from support import ROOT, TESTDATA, read_safetensors, run_python, write_safetensors
+from support import TESTDATA, needs_go, program, read_safetensors, run_python, write_safetensors
 
 import reweight
 from reweight import distributed
@@ -45,15 +44,14 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
-@unittest.skipIf(shutil.which("go") is None, "Go is not installed")
+@needs_go
 class TestCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
-        cls.bench = str(cls.folder / "bench")
-        subprocess.run(["go", "build", "-o", cls.bench, "./cmd/bench"], cwd=ROOT, check=True)
+        cls.bench = str(Path(program().name, "bench"))
         (cls.folder / "shards").mkdir()
         cls.files = write_shards(cls.folder / "shards", 48)
         cls.want = cls.folder / "one-process"
