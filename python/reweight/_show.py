@@ -36,7 +36,7 @@ def show(
         what it has of the arrays that reweight.actfocus, reweight.aem and reweight.grpo
         read. It may have entropy and old_logprobs for the table of tokens, and token_ids
         for the texts. A note on the page says what is missing.
-    vocab: the texts of tokens: a tokenizer, whose decode([id]) returns the text of a token,
+    vocab: the texts of tokens: a tokenizer, whose decode(ids) returns the text of tokens,
         or a list, the first element of which is the text of token 0. None: ids are shown.
     trajectories: numbers of those to show, from 0. A token takes about half a kilobyte of
         the page.
@@ -64,5 +64,6 @@ def _texts(vocab: Any, token_ids: Any) -> List[str]:
     ids = np.unique(as_numpy(view("token_ids", token_ids, (I32, I64))))
     texts = [""] * (int(ids.max(initial=-1)) + 1)
     for id in ids[ids >= 0].tolist():
-        texts[id] = vocab.decode([id])
+        twice = vocab.decode([id, id])  # a tokenizer may leave the space out that a text begins with
+        texts[id] = twice[len(twice) // 2 :]
     return texts

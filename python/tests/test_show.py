@@ -1,4 +1,4 @@
-"""Pages of rollouts, by the program of the project."""
+"""Pages of rollouts, by the program of the project: those of a batch, and those of a trainer's batches."""
 
 import html
 import json
@@ -7,14 +7,17 @@ import re
 import subprocess
 import tempfile
 import unittest
+import warnings
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from adapter_rollouts import Tokenizer, load, padded, rows, scheme
 from support import TESTDATA, TestCase, needs_go, needs_torch, program, read_safetensors, torch
 
 import reweight
 import reweight.rollout
+from reweight.adapters import Credit, token_multiplier
 from reweight.distributed import CommandError, FileError
 
 
@@ -54,11 +57,6 @@ class Show(Pages):
 
     def test_page(self):
         """It is the page of the program, from a vocabulary and from a tokenizer, and of tensors."""
-
-        class Tokenizer:
-            def decode(tokenizer, ids):
-                return self.words[ids[0]]
-
         file = TESTDATA / "frozenlake-small.safetensors"
         page = self.folder / "want.html"
         command = ["bench", "show", "-html", page, "-trajectory", "3,9", "-signal", "surprisal", file]
@@ -68,7 +66,7 @@ class Show(Pages):
         if torch is not None:
             batches.append(reweight.Batch(**{name: torch.from_numpy(x.copy()) for name, x in self.arrays.items()}))
         for batch in batches:
-            for vocab in self.words, Tokenizer():
+            for vocab in self.words, Tokenizer(self.words):
                 self.assertIsNone(reweight.show(batch, self.page, vocab=vocab, trajectories=[3, 9], signal="surprisal"))
                 self.assertEqual(self.page.read_text(), want)
         self.assertEqual(sorted(os.listdir(self.folder)), ["one.html", "want.html"])
@@ -102,6 +100,166 @@ class Show(Pages):
         self.assertEqual(str(caught.exception), text)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["one.html"])
         self.assertEqual(self.page.read_text(), "old")
+
+
+@needs_go
+class Batches(Pages):
+    """Pages of token_multiplier."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rollouts = load()
+
+    def call(self, credit, keep=slice(None), **change):
+        """Calls token_multiplier with those of the trajectories, each without the prompt before its first response."""
+        r = self.rollouts
+        names = ("mask", "token_ids", "old_logprobs", "entropy", "advantages")
+        parts = {name: rows(r, getattr(r, name))[keep] for name in names}
+        first = [int(np.argmax(mask)) for mask in parts["mask"]]
+        arguments = {name: [row[n:] for row, n in zip(part, first)] for name, part in parts.items()}
+        arguments["prompt_ids"] = [row[:n] for row, n in zip(parts["token_ids"], first)]
+        arguments.update(group_ids=[f"g{g}" for g in r.group_ids[keep]], rewards=r.rewards[keep], tokenizer=r.tokenizer)
+        if not credit.wants_entropy:
+            arguments["entropy"] = None
+        return token_multiplier(arguments.pop("mask"), credit=credit, **{**arguments, **change})
+
+    def test_figures(self):
+        """The page has the prompt, the texts, and the numbers that the credit made, of the first eight trajectories."""
+        r = self.rollouts
+        for name, options, columns in (
+            ("both", {"alpha": 0.3, "lambda_": 0.5}, {"entropy", "ActFocus weight", "AEM factor"}),
+            ("actfocus", {"aem": False}, {"ActFocus weight"}),
+            ("aem", {"actfocus": False, "scope": "batch"}, {"entropy", "AEM factor"}),
+            ("surprisal", {"entropy": "surprisal"}, {"ActFocus weight", "AEM factor"}),
+        ):
+            credit = Credit(show_every=5, dir=str(self.folder / name / "pages"), **options)
+            self.call(credit)
+            (path,) = (self.folder / name / "pages").iterdir()
+            self.assertEqual(path.name, "batch-000001.html")
+            weights, factors = scheme(r, credit)
+            found = sections(path)
+            self.assertEqual(len(found), 8)
+            columns |= {"token", "text", "role", "log-probability", "weight", "advantage"}
+            for b, (title, tokens) in enumerate(found):
+                self.assertEqual(set(tokens), columns)
+                begin = r.seq_offsets[b]
+                end = begin + np.flatnonzero(r.mask[begin : r.seq_offsets[b + 1]])[-1] + 1
+                about = f"Trajectory {b} of batch-000001: group {r.group_ids[b]}, reward {r.rewards[b]:g}, "
+                self.assertEqual(title[: len(about)], about)
+                self.assertEqual(tokens["text"], [r.tokenizer.words[id] for id in r.token_ids[begin:end]])
+                if credit.actfocus:
+                    names = np.array(["masked", "reasoning", "action"])
+                    self.assertEqual(tokens["role"], names[r.role[begin:end]].tolist())
+                for column, x in (
+                    ("entropy", r.entropy), ("log-probability", r.old_logprobs), ("ActFocus weight", weights),
+                    ("AEM factor", factors), ("weight", weights * factors), ("advantage", r.advantages),
+                ):  # fmt: skip
+                    if column in columns:
+                        want = x[begin:end].astype(float)
+                        if column != "ActFocus weight":
+                            want[~r.mask[begin:end]] = np.nan
+                        np.testing.assert_allclose(tokens[column], want, 6e-4)
+
+    def test_layouts(self):
+        """Padding is not shown, nor a trajectory without a response; nobody need give more than the mask."""
+        r = self.rollouts
+        mask = [row.copy() for row in rows(r, r.mask)[:3]]
+        mask[1][:] = False
+        ids = padded(rows(r, r.token_ids)[:3])
+        credit = Credit(show_every=1, dir=str(self.folder), aem=False, tags=None)
+        token_multiplier(padded(mask), credit=credit, old_logprobs=np.zeros(ids.shape), token_ids=ids)
+        found = sections(self.folder / "batch-000001.html")
+        want = [np.flatnonzero(mask[b])[-1] + 1 for b in (0, 2)]
+        self.assertEqual([len(tokens["text"]) for _, tokens in found], want)
+        self.assertEqual(found[1][1]["text"][0], f"#{ids[2, 0]}")
+        token_multiplier(padded(mask), credit=credit, old_logprobs=np.zeros(ids.shape))
+        self.assertEqual(sections(self.folder / "batch-000002.html")[0][1]["text"][0], "#?")
+
+    def test_rejected(self):
+        """A token that was rejected is within its turn and has no figures; a figure that is not finite is shown as such."""
+        r = self.rollouts
+        sampled = rows(r, r.mask)[0][None]
+        first, end = [int(np.argmax(sampled)), int(np.flatnonzero(sampled)[-1]) + 1]
+        mask, logprobs = sampled.copy(), np.full(sampled.shape, -1.0)
+        mask[0, first + 2] = False
+        logprobs[0, first + 3] = -np.inf
+        credit = Credit(show_every=1, dir=str(self.folder), tags=None, entropy="surprisal", guard=0)
+        token_multiplier(mask, sampled=sampled, credit=credit, old_logprobs=logprobs, group_ids=[0])
+        ((title, tokens),) = sections(self.folder / "batch-000001.html")
+        turns = 1 + (np.diff(np.flatnonzero(sampled)) > 1).sum()
+        self.assertIn(f" {turns} turns, {end} tokens.", title)
+        self.assertEqual(list(tokens["role"][first : first + 4]), ["action", "action", "masked", "action"])
+        self.assertTrue(np.isnan(tokens["weight"][first + 2]))
+        self.assertEqual(tokens["ActFocus weight"][first + 3], 1)
+        self.assertEqual(tokens["log-probability"][first + 3], -np.inf)
+
+    def test_numbers(self):
+        """The first batch, and multiples; none without show_every; each credit counts for itself."""
+        credit = Credit(show_every=3, dir=str(self.folder))
+        for _ in range(7):
+            self.call(credit, slice(8))
+        self.assertEqual(sorted(os.listdir(self.folder)), [f"batch-{n:06}.html" for n in (1, 3, 6)])
+        before = os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, before)
+        self.call(Credit(), slice(8))
+        self.assertEqual(len(os.listdir(self.folder)), 3)
+
+    def test_processes(self):
+        """Of two processes the first writes: its own trajectories, with the numbers of both."""
+        r, half = self.rollouts, 16
+        both = {}
+        for rank, keep in enumerate((slice(half), slice(half, None))):
+            self.call(Credit(), keep, gather=lambda part: both.setdefault(rank, part) and ([part], 0))
+        for rank, keep in enumerate((slice(half), slice(half, None))):
+            credit = Credit(show_every=1, dir=str(self.folder / str(rank)), scope="batch")
+            self.call(credit, keep, gather=lambda part: ([both[0], both[1]], rank))
+        self.assertFalse((self.folder / "1").exists())
+        weights, factors = scheme(r, credit)
+        for b, (_, tokens) in enumerate(sections(self.folder / "0" / "batch-000001.html")):
+            first = r.seq_offsets[b]
+            mask = r.mask[first : first + len(tokens["weight"])]
+            np.testing.assert_allclose(tokens["weight"][mask], (weights * factors)[first:][: len(mask)][mask], 6e-4)
+
+    def test_failures(self):
+        """A run goes on without its pages, with one warning; what was there stays."""
+        (self.folder / "file").write_text("")
+        nan = "batch-000001: trajectory 0: rewards[0] is NaN, want a finite reward"
+        cases = [
+            (str(self.folder / "file"), {}, "File exists"),
+            (str(self.folder / "a"), {"rewards": np.full(8, np.nan)}, nan),
+            (str(self.folder / "b"), {"advantages": [np.zeros(1)]}, "advantages has rows of the shapes [[1]], want"),
+            (str(self.folder / "c"), {"tokenizer": mock.Mock(decode=lambda ids: 1 / 0)}, "division by zero"),
+        ]
+        for folder, change, problem in cases:
+            credit = Credit(show_every=1, dir=folder, tags=([6], [7]))
+            want = self.call(Credit(tags=([6], [7])), slice(8))
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    for got, row in zip(self.call(credit, slice(8), **change), want):
+                        self.assertBits(got, row)
+            (one,) = said
+            text = str(one.message)
+            self.assertIn(f"{folder}/batch-000001.html was not written, and later pages may be missing too: ", text)
+            self.assertIn(problem, text)
+            self.call(credit, slice(8))
+            if os.path.isdir(folder):
+                self.assertEqual(os.listdir(folder), ["batch-000004.html"])
+
+    def test_checked_first(self):
+        for wrong in -1, 2.5, "x", None:
+            with self.assertRaises(reweight.InputError) as caught:
+                Credit(show_every=wrong)
+            text = f"show_every is {wrong!r}, want a number of batches, or 0 for no pages"
+            self.assertEqual(str(caught.exception), text)
+        Credit(show_every=50).check("TRL", entropy=True)
+        with mock.patch.dict(os.environ, PATH=str(self.folder)):
+            Credit().check("TRL", entropy=True)
+            with self.assertRaises(reweight.InputError) as caught:
+                Credit(show_every=50).check("TRL", entropy=True)
+        text = "show_every is 50, for which the program bench must be on the PATH: go install "
+        self.assertEqual(str(caught.exception), text + "github.com/seed621a2839/reweight/cmd/bench@latest")
 
 
 if __name__ == "__main__":

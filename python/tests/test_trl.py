@@ -2,6 +2,7 @@
 in float64."""
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import io
@@ -27,7 +28,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import torch
 import wandb
 from datasets import Dataset
-from support import environment
+from support import environment, needs_go, program
+from test_show import sections
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig
@@ -291,6 +293,44 @@ class Runs(unittest.TestCase):
             log = self.run_steps(made, credit=credit, text=lambda i: words.decode([i]))
         self.assertGreater(log[-1]["tools/call_frequency"], 1)
         self.assertGreater(log[-1]["credit/actions"], 100)
+
+    @needs_go
+    def test_pages(self):
+        """The first batch, and each second one, with its prompts, rewards and advantages; none of an evaluation."""
+        environ = mock.patch.dict(os.environ, PATH=program().name + os.pathsep + os.environ["PATH"])
+        with tempfile.TemporaryDirectory() as folder, environ:
+            credit = dataclasses.replace(CREDIT, show_every=2, dir=folder + "/pages")
+            made = trainer(functools.partial(GRPOTrainer, credit=credit))
+            made.reward_weights = torch.tensor([3.0])
+            made.eval_dataset = made.train_dataset.select(range(4))
+            seen, original = [], Original._generate_and_score_completions
+
+            def generate(self, inputs):
+                output = original(self, inputs)
+                if self.model.training:
+                    seen.append((dict(output), [x["prompt"] for x in inputs]))
+                else:
+                    self._logs["rewards"]["reward"].extend([float("nan")] * 8)
+                return output
+
+            with mock.patch.object(Original, "_generate_and_score_completions", generate):
+                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    made.evaluate()
+                    made.train()
+            self.assertEqual(sorted(os.listdir(folder + "/pages")), ["batch-000001.html", "batch-000002.html"])
+            for number in 1, 2:
+                output, prompts = seen[number - 1]
+                found = sections(f"{folder}/pages/batch-{number:06}.html")
+                self.assertEqual(len(found), 8)
+                for b, (title, tokens) in enumerate(found):
+                    ids = output["completion_ids"][b][output["completion_mask"][b] != 0].tolist()
+                    words = [*prompts[b].split(), *(WORDS[i] for i in ids)]
+                    self.assertEqual([text.strip() for text in tokens["text"]], words)
+                    want = 3 * reward([made.processing_class.decode(ids, skip_special_tokens=True)])[0]
+                    group, got = re.search(r": group (\d), reward (\S+), 1 turn,", title).groups()
+                    self.assertEqual(int(group), b // 4)
+                    self.assertAlmostEqual(float(got), want, places=5)
+                    np.testing.assert_allclose(tokens["advantage"][2:], output["advantages"][b].item(), 6e-4)
 
     def test_mixin_and_install(self):
         class Mine(CreditMixin, Original):

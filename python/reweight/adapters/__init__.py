@@ -34,9 +34,10 @@ import importlib.abc
 import importlib.metadata
 import importlib.util
 import inspect
+import shutil
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -45,7 +46,9 @@ import numpy.typing as npt
 
 import reweight
 
+from .._program import PROGRAM
 from . import _tags
+from ._pages import Pages, first_answered
 
 __all__ = ["Credit", "HookError", "token_multiplier"]
 
@@ -79,6 +82,11 @@ class Credit:
         without a signal has the weight 1 and no part in the signal's mean and deviation, a
         token without an entropy no part in that of its response, and the log counts them.
         "error": an InputError.
+    show_every: so many batches apart, some rollouts of a batch are shown to people with
+        the weight of every token: the pages DIR/batch-000001.html, and of each batch whose
+        number is a multiple of it. 0: never. It needs the program bench of this project.
+        Of several processes the first writes. A restarted run counts from 1 again.
+    dir: the folder DIR, which is made where it is not there.
     """
 
     actfocus: bool = True
@@ -94,6 +102,9 @@ class Credit:
     scope: str = "group"
     entropy: str = "exact"
     not_finite: str = "ignore"
+    show_every: int = 0
+    dir: str = "credit"
+    _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
 
     def check(self, trainer: str, *, entropy: bool) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first
@@ -105,6 +116,10 @@ class Credit:
         if self.wants_entropy and not entropy:
             problem = f'is "exact", but {trainer} keeps no entropy of the old policy'
             raise reweight.InputError("entropy", problem + ': use Credit(entropy="surprisal") or Credit(aem=False)')
+        if self.show_every and shutil.which(PROGRAM) is None:
+            problem = f"is {self.show_every}, for which the program {PROGRAM} must be on the PATH"
+            problem += ": go install github.com/seed621a2839/reweight/cmd/bench@latest"
+            raise reweight.InputError("show_every", problem)
         role, x = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32)
         one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, entropy=x)
         one.span_ids, one.group_ids = np.full((1, 1), -1, np.int32), np.zeros(1, np.int32)
@@ -130,6 +145,9 @@ class Credit:
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
         if self.tags is not None and (len(self.tags) != 2 or not all(self.tags)):
             raise reweight.InputError("tags", f"is {self.tags!r}, want what opens and what closes an action")
+        if not isinstance(self.show_every, int) or self.show_every < 0:
+            problem = f"is {self.show_every!r}, want a number of batches, or 0 for no pages"
+            raise reweight.InputError("show_every", problem)
 
 
 def token_multiplier(
@@ -147,6 +165,9 @@ def token_multiplier(
     entropy: Any = None,
     group_ids: Any = None,
     seq_offsets: Any = None,
+    prompt_ids: Any = None,
+    advantages: Any = None,
+    rewards: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
 ) -> Any:
@@ -170,6 +191,9 @@ def token_multiplier(
     entropy: of the old policy, nats; for AEM, unless credit.entropy is "surprisal".
     group_ids: [B], trajectories sampled from one prompt share a group; for AEM's scope
         "group". Integers or strings.
+    prompt_ids, advantages, rewards: for the pages of credit.show_every alone, and may be
+        missing: the tokens before those of mask, B sequences; the advantages that are to
+        be multiplied, of the layout of mask; [B].
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then those of all.
@@ -217,12 +241,39 @@ def token_multiplier(
             problem = f"has {len(group_ids)} elements, want {len(layout.lengths)}, one per trajectory"
             raise reweight.InputError("group_ids", problem)
         rows["group_ids"] = _numpy(group_ids)
-    if gather is None:
-        return layout.unpack(_multiplier(rows, credit, aggregation, log))
-    parts, rank = gather(rows)
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
-    first = sum(len(part["role"]) for part in parts[:rank])
-    return layout.unpack(_multiplier(joined, credit, aggregation, log)[first : first + len(kept)])
+    made: Optional[Dict[str, npt.NDArray[Any]]] = {} if credit._pages.due(credit.show_every) else None
+    rank, first, joined = 0, 0, rows
+    if gather is not None:
+        parts, rank = gather(rows)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
+        first = sum(len(part["role"]) for part in parts[:rank])
+    own = slice(first, first + len(kept))
+    m = _multiplier(joined, credit, aggregation, log, made)[own]
+    if made is not None and rank == 0:
+        rows.update({name: x[own] for name, x in made.items()})
+        page = functools.partial(_page, layout, rows, token_ids, prompt_ids, advantages, rewards)
+        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page)
+    return layout.unpack(m)
+
+
+def _page(
+    layout: _Layout, rows: Dict[str, Any], token_ids: Any, prompt_ids: Any, advantages: Any, rewards: Any
+) -> reweight.Batch:
+    """Returns the trajectories of this process that a page shows. rows are the arrays that were made of its tokens."""
+    names = ("old_logprobs", "entropy", "actfocus_weights", "aem_factors")
+    per_token = {name: rows[name] for name in names if name in rows}
+    per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
+    if token_ids is not None:
+        per_token["token_ids"] = layout.pack("token_ids", token_ids).astype(np.int64)
+    if advantages is not None:
+        per_token["advantages"] = layout.pack("advantages", advantages)
+    per_trajectory = {}
+    if "group_ids" in rows:
+        per_trajectory["group_ids"] = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
+    if rewards is not None:
+        per_trajectory["rewards"] = _numpy(rewards).astype(np.float32)
+    prompts = None if prompt_ids is None else [_numpy(row) for row in prompt_ids]
+    return first_answered(per_token, per_trajectory, layout.offsets, prompts)
 
 
 _LARGEST = 1e30  # of an entropy that AEM takes
@@ -235,9 +286,13 @@ _SIGNALS = {
 
 
 def _multiplier(
-    rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: str, log: Optional[Dict[str, float]]
+    rows: Dict[str, npt.NDArray[Any]],
+    credit: Credit,
+    aggregation: str,
+    log: Optional[Dict[str, float]],
+    made: Optional[Dict[str, npt.NDArray[Any]]],
 ) -> npt.NDArray[np.float32]:
-    """Returns m for the tokens of all processes."""
+    """Returns m for the tokens of all processes, and puts the weights and the factors into made."""
     lengths, kept = rows["lengths"], rows["kept"]
     offsets = np.append(0, np.cumsum(lengths))
     role = rows["role"] * kept
@@ -259,9 +314,13 @@ def _multiplier(
         weights[ignored] = 1
         if kept.any() and not action.any():
             warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
+    if made is not None and credit.actfocus:
+        made["actfocus_weights"] = weights.copy()
     m = weights
     if credit.aem:
         factors = _factors(batch, rows, credit, ignored, scalars)
+        if made is not None:
+            made["aem_factors"] = factors
         m = weights * factors
     total = weights.sum(dtype=np.float64)
     if log is not None:

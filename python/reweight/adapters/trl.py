@@ -20,7 +20,7 @@ support subclasses". The responses are the runs of completion_mask * tool_mask. 
 old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there are neither, and for the entropy of AEM, one
 more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Sums and groups are those
 of all processes. The scalars of token_multiplier are in TRL's log. TRL's table of completions keeps the advantages of
-whole completions.
+whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ import inspect
 import sys
 import warnings
 from typing import Any, Dict, List, Tuple
+
+import numpy as np
 
 from . import Credit, HookError, Report, find_hook, replace, token_multiplier, version_of
 
@@ -156,6 +158,12 @@ def _credited(trainer: Any, output: Dict[str, Any], credit: Credit, report: Repo
     if credit.wants_entropy or logps is None:
         new, entropy = _forward(trainer, output)
         logps = new if logps is None else logps
+    advantages = output["advantages"]
+    advantages = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
+    page: Dict[str, Any] = {}
+    if credit.show_every:
+        page["prompt_ids"] = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
+        page.update(advantages=advantages.expand_as(mask), rewards=_rewards(trainer, rows, rank))
     aggregation = _AGGREGATIONS[trainer.loss_type]
     log: Dict[str, float] = {}
     multiplier = token_multiplier(
@@ -170,9 +178,9 @@ def _credited(trainer: Any, output: Dict[str, Any], credit: Credit, report: Repo
         group_ids=[(rank * rows + row) // trainer.num_generations for row in range(rows)],
         gather=lambda part: (_gathered(part), rank),
         log=log,
+        **page,
     )
-    advantages = output["advantages"]
-    output["advantages"] = (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages) * multiplier
+    output["advantages"] = advantages * multiplier
     for name, value in log.items():
         trainer._metrics["train"][name].append(value)
     report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)
@@ -194,6 +202,15 @@ def _forward(trainer: Any, output: Dict[str, Any]) -> Tuple[Any, Any]:
             **images,
         )[:2]
     return logps, entropy
+
+
+def _rewards(trainer: Any, rows: int, rank: int) -> Any:
+    """Returns the rewards of this process's completions in the batch at hand, which TRL keeps for its log."""
+    rewards = sum(
+        float(weight) * np.nan_to_num(trainer._logs["rewards"][name])  # NaN where a function gave none
+        for weight, name in zip(trainer.reward_weights, trainer.reward_func_names)
+    )
+    return np.asarray(rewards)[rank * rows : (rank + 1) * rows]
 
 
 def _gathered(part: Dict[str, Any]) -> List[Dict[str, Any]]:
