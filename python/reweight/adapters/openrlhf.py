@@ -1,86 +1,148 @@
 """ActFocus and AEM in OpenRLHF's PPO trainer with Ray.
 
-Written for OpenRLHF 0.11.0 (2026-08-13): openrlhf/trainer/ppo_utils/experience_maker.py,
-RemoteExperienceMaker.compute_advantages_and_returns(experiences), which runs in the
-trainer's Ray actor, and openrlhf/models/loss.py, PolicyLoss.
+Tested in whole runs of OpenRLHF 0.11.2. A script of your own takes the place of python -m openrlhf.cli.train_ppo_ray,
+with the same arguments:
 
-The actor is a process of its own, so that Ray has to install it there. In a module of your
-own, say my_credit.py:
+    from reweight.adapters import Credit, openrlhf
 
-    from reweight.adapters import openrlhf
-    install = openrlhf.install
+    openrlhf.main(Credit(entropy="surprisal"))
 
-and in a script that takes the place of python -m openrlhf.cli.train_ppo_ray:
-
-    ray.init(runtime_env={"worker_process_setup_hook": "my_credit.install"})
-    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
-
-Ray calls it in every process; it takes effect where OpenRLHF makes experience.
-
-An Experience holds some samples, padded, [B, T]: action_mask, action_log_probs and
-advantages are [B, T-1] and belong to the tokens sequences[:, 1:]. The responses are the
-runs of action_mask, and samples whose index lies in the same n_samples_per_prompt share a
-group. OpenRLHF hands no entropy to this method: AEM needs Credit(entropy="surprisal").
+OpenRLHF has no place for advantages of one's own: RemoteExperienceMaker.compute_advantages_and_returns(experiences),
+which runs in an actor of Ray, is replaced there. An Experience holds some samples, padded, [B, T]: action_mask,
+action_log_probs and advantages are [B, T-1] and belong to the tokens sequences[:, 1:]. The responses are the runs of
+action_mask, from which OpenRLHF takes nothing away, and samples whose index lies in the same n_samples_per_prompt share
+a group. OpenRLHF hands no entropy to this method: AEM needs Credit(entropy="surprisal"). The scalars of
+token_multiplier are in OpenRLHF's log. Returns, which the critic learns from, stay as they are.
 """
 
 from __future__ import annotations
 
+import importlib
+import runpy
 import sys
-from typing import Any, List
+from typing import Any, Dict, List, Tuple
 
-from . import Credit, find_hook, replace, token_multiplier, when_imported
+from . import Credit, Report, find_hook, replace, token_multiplier, version_of, when_imported
 
-WRITTEN_FOR = "OpenRLHF 0.11.0"
+WRITTEN_FOR = "OpenRLHF 0.11.2"
+
+_MODULE = "openrlhf.trainer.ppo_utils.experience_maker"
+# What meets an advantage, and with which values the loss was compared with the papers' formulas.
+_TESTED = {
+    "algo.advantage.estimator": (
+        "gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flash_reinforce",
+    ),
+    "algo.advantage.is_correction_level": ("off", "token", "seq"),
+    "algo.advantage.is_correction_mode": ("mask", "clip"),
+    "algo.advantage.is_correction_gating": ("ratio", "binary_kl", "tv"),
+    "actor.policy_loss_type": ("ppo", "gspo"),
+    "actor.loss_agg_mode": ("token-mean", "seq-mean-token-mean"),
+}  # fmt: skip
+
+
+def main(credit: Credit = Credit(entropy="surprisal")) -> None:
+    """Runs openrlhf.cli.train_ppo_ray with the arguments of this process, and the credit in it.
+
+    Ray calls install in every process that it starts for this run, on all nodes: each needs reweight.
+    Raises HookError for an OpenRLHF that the adapter does not fit, and RuntimeError if ray.init was called before.
+    """
+    _check_openrlhf(credit)
+    ray = importlib.import_module("ray")
+    if ray.is_initialized():
+        raise RuntimeError("ray.init was called before, and its workers would miss the credit: leave it to OpenRLHF")
+
+    def setup() -> None:
+        install(credit)
+
+    def make(original: Any) -> Any:
+        def init(*args: Any, runtime_env: Any = None, **options: Any) -> Any:
+            return original(*args, runtime_env={**(runtime_env or {}), "worker_process_setup_hook": setup}, **options)
+
+        return init
+
+    replace(ray, "init", make)
+    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
 
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
-    """Makes RemoteExperienceMaker multiply its advantages by the credit's token_multiplier."""
+    """Makes every RemoteExperienceMaker of this process multiply its advantages by the credit's token_multiplier, once
+    its module has been imported. It raises ValueError, when it is made, for arguments that the credit does not fit."""
     credit.check("OpenRLHF", entropy=False)
-    when_imported("openrlhf.trainer.ppo_utils.experience_maker", lambda: _install(credit))
+    when_imported(_MODULE, lambda: _install(credit))
 
 
-def _aggregation(actor: Any) -> str:
-    """How PolicyLoss makes one number of its tokens' losses. loss_agg_mode is new in 0.11.2, and gspo does not heed it."""
-    mode = "seq-mean-token-mean" if actor.policy_loss_type == "gspo" else getattr(actor, "loss_agg_mode", "token-mean")
-    return str(mode).replace("-", "_")
+def _check_openrlhf(credit: Credit) -> Tuple[Any, str]:
+    """Looks at the OpenRLHF that is installed, and returns where the adapter takes hold of it."""
+    credit.check("OpenRLHF", entropy=False)
+    hook = f"{_MODULE}:RemoteExperienceMaker.compute_advantages_and_returns"
+    return find_hook("OpenRLHF", hook, ("experiences",), WRITTEN_FOR)
 
 
 def _install(credit: Credit) -> None:
-    maker, name = find_hook(
-        "OpenRLHF",
-        "openrlhf.trainer.ppo_utils.experience_maker:RemoteExperienceMaker.compute_advantages_and_returns",
-        ("experiences",),
-        WRITTEN_FOR,
-    )
+    maker, name = _check_openrlhf(credit)
+
+    def make_init(original: Any) -> Any:
+        def init(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            _check_maker(self, credit)
+            self.credit_report = Report(credit, f"OpenRLHF {version_of('openrlhf')}")
+
+        return init
 
     def make(original: Any) -> Any:
         def compute_advantages_and_returns(self: Any, experiences: List[Any]) -> Any:
-            # A sample's index counts the samples in the order of their prompts.
-            groups = [i // self.args.rollout.n_samples_per_prompt for e in experiences for i in e.index]
             experiences = original(self, experiences)
-            if credit.wants_ref_logprobs and experiences[0].base_action_log_probs is None:
-                raise ValueError(
-                    "the signal log_ratio needs --algo.kl.use_loss, without which OpenRLHF drops base_action_log_probs; "
-                    "or use Credit(signal=\"surprisal\")"
-                )
-            reference = None
-            if credit.wants_ref_logprobs:
-                reference = [row for e in experiences for row in e.base_action_log_probs]
-            multiplier = token_multiplier(
-                [row for e in experiences for row in e.action_mask],
-                credit=credit,
-                aggregation=_aggregation(self.args.actor),
-                token_ids=[row[1:] for e in experiences for row in e.sequences],
-                tokenizer=self.tokenizer,
-                old_logprobs=[row for e in experiences for row in e.action_log_probs],
-                ref_logprobs=reference,
-                group_ids=groups,
-            )
-            rows = iter(multiplier)
-            for e in experiences:
-                e.advantages = e.advantages * sys.modules["torch"].stack([next(rows) for _ in e.action_mask])
+            _multiply(self, experiences, credit)
             return experiences
 
         return compute_advantages_and_returns
 
+    replace(maker, "__init__", make_init)
     replace(maker, name, make)
+
+
+def _check_maker(maker: Any, credit: Credit) -> None:
+    """Wants arguments of OpenRLHF for which the adapter was tested, and that give the credit what it needs."""
+    for flag, tested in _TESTED.items():
+        value = maker.args
+        for name in flag.split("."):
+            value = getattr(value, name, None)
+        if value not in tested:
+            want = " ".join(tested)
+            raise ValueError(f"--{flag} {value} was not tested with weights of tokens, want one of [{want}]")
+    if credit.wants_ref_logprobs and not (maker.args.algo.kl.use_loss and maker.initial_model_group is not None):
+        raise ValueError(
+            "the signal log_ratio needs --algo.kl.use_loss and an --algo.kl.init_coef above 0, without which OpenRLHF "
+            'drops the log-probabilities of the reference; or use Credit(signal="surprisal")'
+        )
+
+
+def _multiply(maker: Any, experiences: List[Any], credit: Credit) -> None:
+    """Multiplies the advantages, and adds the scalars of the credit to what is logged."""
+    torch, actor = sys.modules["torch"], maker.args.actor
+    # PolicyLoss does not heed loss_agg_mode with gspo.
+    mode = "seq-mean-token-mean" if actor.policy_loss_type == "gspo" else actor.loss_agg_mode
+    aggregation = mode.replace("-", "_")
+
+    def rows(name: str) -> List[Any]:
+        return [row for e in experiences for row in getattr(e, name)]
+
+    log: Dict[str, float] = {}
+    multiplier = token_multiplier(
+        rows("action_mask"),
+        credit=credit,
+        aggregation=aggregation,
+        token_ids=[row[1:] for row in rows("sequences")],
+        tokenizer=maker.tokenizer,
+        old_logprobs=rows("action_log_probs"),
+        ref_logprobs=rows("base_action_log_probs") if credit.wants_ref_logprobs else None,
+        # A sample's index counts the samples in the order of their prompts.
+        group_ids=[i // maker.args.rollout.n_samples_per_prompt for i in rows("index")],
+        log=log,
+    )
+    multipliers = iter(multiplier)
+    for e in experiences:
+        e.advantages = e.advantages * torch.stack([next(multipliers) for _ in e.index])
+        # OpenRLHF averages these over the samples of micro-batches and processes, which leaves the batch's number.
+        e.info.update({name: torch.full((len(e.index),), value, dtype=torch.float32) for name, value in log.items()})
+    maker.credit_report.batch(f"{actor.policy_loss_type} ({aggregation})", log)

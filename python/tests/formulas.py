@@ -1,0 +1,67 @@
+"""ActFocus and AEM from the papers, in float64, without the library."""
+
+import numpy as np
+
+
+def spans(mask):
+    """Pairs of the first token of each response of a trajectory, and the one after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+    return edges.reshape(-1, 2)
+
+
+def roles(words, mask):
+    """0 at tokens that are no response, 1 at reasoning, 2 between the tags <answer> and </answer>. words has a list of
+    the tokens of each trajectory, mask is [B, T]."""
+    role = mask.astype(int)
+    for b, row in enumerate(words):
+        for first, end in spans(mask[b]):
+            opened = None
+            for t in range(first, end):
+                if opened is None and row[t] == "<answer>":
+                    opened = t
+                elif opened is not None and row[t] == "</answer>":
+                    role[b, opened + 1 : t] = 2
+                    opened = None
+    return role
+
+
+def weights_and_factors(role, signal, entropy, groups, credit):
+    """The weight of each token by ActFocus and its factor by AEM, [B, T]; groups is [B]."""
+    mask, action = role > 0, role == 2
+    w = np.where(role == 1, credit.alpha, 0.0)
+    mu = signal[action].mean()
+    sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
+    w[action] = 1 + credit.beta / (1 + np.exp(-(signal[action] - mu) / sigma))
+    f = np.ones_like(w)
+    for g in set(groups.tolist()):
+        found = [(b, s, e, entropy[b, s:e].mean()) for b in np.flatnonzero(groups == g) for s, e in spans(mask[b])]
+        h = np.array([x[3] for x in found])
+        if len(h) and h.max() - h.min() >= max(credit.guard, 1e-12):
+            factor = np.exp(-credit.lambda_ * (h - h.min()) / (h.max() - h.min()))
+            for (b, s, e, _), value in zip(found, factor / factor.mean()):
+                f[b, s:e] = value
+    return w, f
+
+
+def scalars(role, surprisal, w, f, groups, credit):
+    """What token_multiplier logs, by name."""
+    mask, action = role > 0, role == 2
+    of_spans = [[f[b, s] for b in np.flatnonzero(groups == g) for s, _ in spans(mask[b])] for g in set(groups.tolist())]
+    every = np.concatenate(of_spans)
+    several = [x for x in of_spans if len(x) > 1]
+    answered = mask.any(1)
+    found = {
+        "actions": action.sum(),
+        "no_action": (answered & ~action.any(1)).sum() / answered.sum(),
+        "action_share": action.sum() / mask.sum(),
+        "action_weight": (w * f)[action].sum() / (w * f).sum(),
+        "effective_tokens": w.sum() ** 2 / (w**2).sum(),
+        "surprisal_action": surprisal[action].mean(),
+        "surprisal_reasoning": surprisal[mask & ~action].mean(),
+        "aem_min": every.min(),
+        "aem_max": every.max(),
+        "aem_std": every.std(),
+        "aem_guarded": sum((np.array(x) == 1).all() for x in several) / len(several),
+        "not_finite": 0.0,
+    }
+    return {"credit/" + name: float(value) for name, value in found.items()}
