@@ -1,9 +1,9 @@
 """The adapters against the trainers' own code, on the CPU.
 
 Each test takes a checkout of a trainer by an environment variable, and is skipped without:
-REWEIGHT_VERL=/path/to/verl, REWEIGHT_OPENRLHF, REWEIGHT_NEMO_RL, REWEIGHT_SLIME,
-REWEIGHT_PRIME_RL. Of the checkout the modules that a test names are run as they are. All else
-that they import and that is not installed is replaced by stubs.
+REWEIGHT_VERL=/path/to/verl, REWEIGHT_NEMO_RL, REWEIGHT_SLIME, REWEIGHT_PRIME_RL. Of the checkout
+the modules that a test names are run as they are. All else that they import and that is not
+installed is replaced by stubs.
 """
 
 import argparse
@@ -222,55 +222,6 @@ class VerlCheckout(CheckoutCase):
                     if mode == "seq-mean-token-sum-norm":
                         total *= len(r.rewards)  # verl divides by the number of sequences too
                     self.assertLoss(total, r, credit, name, norm)
-
-
-class OpenRLHFCheckout(CheckoutCase):
-    variable, package = "REWEIGHT_OPENRLHF", "openrlhf"
-    real = (
-        "models.loss", "models.utils", "utils.utils",
-        "trainer.ppo_utils.experience_maker", "trainer.ppo_utils.experience", "trainer.ppo_utils.length_penalty",
-    )  # fmt: skip
-
-    def test_loss(self):
-        """The patched RemoteExperienceMaker on Experiences, and PolicyLoss of its advantages."""
-        r = self.rollouts
-        experience, maker_module = self.module("trainer.ppo_utils.experience"), self.module("trainer.ppo_utils.experience_maker")
-        loss_module = self.module("models.loss")
-        space = lambda **fields: SimpleNamespace(**fields)
-        advantage = space(estimator="dr_grpo", gamma=1.0, no_std_norm=True)
-        penalties = mock.patch.object(maker_module, "apply_length_penalties", lambda experiences, args: None)
-        args = space(
-            algo=space(advantage=advantage), rollout=space(n_samples_per_prompt=8), reward=space(clip_range=None),
-            actor=space(policy_loss_type="ppo"),
-        )  # fmt: skip
-        order = np.random.default_rng(5).permutation(32)
-
-        def sample(index):
-            pick = lambda x, drop=1: torch.from_numpy(padded([rows(r, x, drop)[i] for i in index]))
-            return experience.Experience(
-                index=index.tolist(), sequences=pick(r.token_ids.astype(np.int64), 0), action_mask=pick(r.mask.astype(np.int64)),
-                action_log_probs=pick(r.old_logprobs), base_action_log_probs=pick(r.ref_logprobs),
-                kl=pick(r.old_logprobs) * 0, rewards=torch.from_numpy(r.rewards[index]),
-            )  # fmt: skip
-
-        means = np.array([r.rewards[r.group_ids == g].mean() for g in r.group_ids])
-        advantages = ((r.rewards - means)[r.trajectory] * r.mask).astype(np.float32)
-        centred = SimpleNamespace(**{**vars(r), "advantages": advantages})
-        for credit in (self.credit(), self.credit(signal="log_ratio", scope="batch")):
-            self.adapter().install(credit)
-            maker = maker_module.RemoteExperienceMaker.__new__(maker_module.RemoteExperienceMaker)
-            maker.strategy, maker.args, maker.tokenizer = space(args=args), args, r.tokenizer
-            maker.advantage_estimator, maker.kl_ctl = "dr_grpo", space(value=0.0)
-            with penalties:
-                experiences = maker.compute_advantages_and_returns([sample(part) for part in np.array_split(order, 5)])
-            for dual_clip in (None, 3.0):
-                policy_loss = loss_module.PolicyLoss(clip_eps_low=0.2, clip_eps_high=0.28, dual_clip=dual_clip)
-                total = 0.0
-                for e in experiences:
-                    new = torch.from_numpy(padded([rows(r, r.logprobs, 1)[i] for i in e.index]))
-                    arrays = (new, e.action_log_probs, e.advantages, e.action_mask)
-                    total += float(policy_loss(*arrays, batch_num_tokens=float(r.mask.sum()))[0])
-                self.assertLoss(total, centred, credit, "token_mean", dual_clip=dual_clip or 0.0)
 
 
 class NeMoRLCheckout(CheckoutCase):
