@@ -15,6 +15,8 @@
 // Package gpu has TokenStats, ActFocus, AEM, GRPO, GAE, Whiten, the Loss of PPO and RowGradient
 // for arrays in the memory of a GPU, with the same bits.
 //
+// Package scheme is the catalogue of the schemes, and has a step under any of them.
+//
 // # From logits to the loss and back
 //
 //   - [Workspace.TokenStats]: energies, entropies and log-probabilities of rows of logits

@@ -38,7 +38,8 @@ func TestNothingIsForgotten(t *testing.T) {
 		}
 		found := func(text, pattern string) bool { return regexp.MustCompile("(?m)" + pattern).MatchString(text) }
 		want(e.Title != "" && e.Doc != "" && e.Source != "", "scheme/table.go", "no Title, Doc or Source")
-		want(strings.Contains(changes, strings.ToLower(e.Title)) || strings.Contains(changes, "`"+e.Name+"`"), "CHANGELOG.md", "nothing about "+e.Title)
+		title := `(^|\W)` + regexp.QuoteMeta(strings.ToLower(e.Title)) + `($|[^\w+-])`
+		want(found(changes, title) || strings.Contains(changes, "`"+e.Name+"`"), "CHANGELOG.md", "nothing about "+e.Title)
 		if e.Kind == Several {
 			want(len(e.Of) > 1, "scheme/table.go", "no names that it stands for")
 			continue

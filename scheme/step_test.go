@@ -348,3 +348,33 @@ func TestStepErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestCritic: beside the loss of the policy stands that of the critic, with the returns of
+// GAE or those of the batch.
+func TestCritic(t *testing.T) {
+	b := rollouts(2)
+	n := b.Tokens()
+	for name, ofGAE := range map[string]bool{"gae+value_loss": true, "value_loss": false} {
+		st, _ := step(t, name, b, func(o *Options) { o.GAE.Lambda, o.ValueLoss.Clip = 0.9, 0.1 })
+		want := *b
+		var ws reweight.Workspace
+		if ofGAE {
+			tokens := make([]float32, n)
+			if err := ws.KLRewards(tokens, b, reweight.KLRewardsOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want.Returns = make([]float32, n)
+			if err := ws.GAE(make([]float32, n), want.Returns, tokens, b, reweight.GAEOptions{Gamma: 1, Lambda: 0.9}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		grad := make([]float32, n)
+		value, err := ws.ValueLoss(grad, &want, reweight.ValueLossOptions{Clip: 0.1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Value != value || !slices.Equal(st.ValueGrad, grad) || value.Loss == 0 || (st.Returns != nil) != ofGAE || ofGAE && !slices.Equal(st.Returns, want.Returns) {
+			t.Errorf("%s: %+v, gradient %v, want %+v, %v", name, st.Value, st.ValueGrad, value, grad)
+		}
+	}
+}
