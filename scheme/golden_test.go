@@ -341,7 +341,7 @@ func (c *goldenCase) check(t *testing.T, e *Entry, opt *Options, want []number) 
 		dst = make([]float32, b.Tokens())
 	}
 	err := e.Compute(new(reweight.Workspace), dst, b, *opt)
-	exactly, exactErr := e.reference(newExact(b), opt)
+	exact, exactErr := e.Exact(b, *opt)
 	if c.Error != "" {
 		var input *reweight.InputError
 		if !errors.As(err, &input) || exactErr == nil {
@@ -351,16 +351,14 @@ func (c *goldenCase) check(t *testing.T, e *Entry, opt *Options, want []number) 
 		}
 		return
 	}
-	if err != nil || exactErr != nil || len(exactly) != len(want) {
-		t.Fatalf("%s: errors %v and %v, %d elements, want %d", c.Name, err, exactErr, len(exactly), len(want))
+	if err != nil || exactErr != nil {
+		t.Fatalf("%s: errors %v and %v", c.Name, err, exactErr)
 	}
+	exactly(t, c.Name+": reference", exact, want)
 	for i, x := range want {
 		w := float64(x)
 		if g := float64(dst[i]); !(math.Abs(g-w) <= max(1e-10, 1e-5*math.Abs(w))) { // a difference may cancel
 			t.Errorf("%s: element %d is %v, want %v", c.Name, i, g, w)
-		}
-		if !(math.Abs(exactly[i]-w) <= 1e-9*max(1, math.Abs(w))) {
-			t.Errorf("%s: element %d of the reference is %v, want %v", c.Name, i, exactly[i], w)
 		}
 	}
 }
@@ -426,6 +424,30 @@ func TestGoldenLosses(t *testing.T) {
 			nearSum(t, what+"loss", res.Loss, valueOf[float64](c.all["loss"]), lossSize(t, b, weights, opt))
 			near(t, what+"clip fraction", res.ClipFraction, valueOf[float64](c.all["clip_fraction"]))
 			nearTiny(t, what+"gradient", grad, c.get("gradient"))
+
+			wide := reference.Floats(weights)
+			if weights == nil {
+				wide = slices.Repeat([]float64{1}, b.Tokens())
+			}
+			exact, gradient, err := newExact(b).loss(wide, &opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exactly(t, what+"reference: loss", []float64{exact}, []number{valueOf[number](c.all["loss"])})
+			exactly(t, what+"reference: gradient", gradient, c.get("gradient"))
+		}
+	}
+}
+
+// exactly holds the reference to an answer.
+func exactly(t *testing.T, what string, got []float64, want []number) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d elements, want %d", what, len(got), len(want))
+	}
+	for i, g := range got {
+		if w := float64(want[i]); !(math.Abs(g-w) <= 1e-10*max(0.1, math.Abs(w))) { // an advantage may cancel
+			t.Errorf("%s: element %d is %v, want %v", what, i, g, w)
 		}
 	}
 }
@@ -478,9 +500,9 @@ func TestGoldenKL(t *testing.T) {
 			}
 			// The terms of k1 have both signs; those of the other forms do not cancel.
 			what, size := fmt.Sprintf("%s: %v: ", c.Name, opt.KL), 0.0
+			x, aggregation := newExact(b), reference.Aggregation(opt.Aggregation.String())
 			if opt.KL == reweight.KLK1 || opt.KL == reweight.KLK1Plus {
-				x := newExact(b)
-				size, _, err = reference.KLLoss(x.role, x.SeqOffsets, x.logprobs, x.ref, reference.KLAbs, math.Abs(opt.KLCoef), reference.Aggregation(opt.Aggregation.String()), float64(opt.NormLength))
+				size, _, err = reference.KLLoss(x.role, x.SeqOffsets, x.logprobs, x.ref, reference.KLAbs, math.Abs(opt.KLCoef), aggregation, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -489,6 +511,12 @@ func TestGoldenKL(t *testing.T) {
 			nearSum(t, what+"loss", res.Loss, want, size)
 			nearSum(t, what+"its KL", res.KLLoss, want, size)
 			nearTiny(t, what+"gradient", grad, c.get("gradient"))
+			exact, gradient, err := reference.KLLoss(x.role, x.SeqOffsets, x.logprobs, x.ref, reference.KLForm(opt.KL.String()), opt.KLCoef, aggregation, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exactly(t, what+"reference: loss", []float64{exact}, []number{number(want)})
+			exactly(t, what+"reference: gradient", gradient, c.get("gradient"))
 		}
 	}
 }
@@ -514,6 +542,12 @@ func TestGoldenValueLoss(t *testing.T) {
 			if err := ws.GAE(make([]float32, b.Tokens()), returns, b.Rewards, b, opt); err != nil {
 				t.Fatal(err)
 			}
+			x := newExact(b)
+			_, exact, err := reference.GAE(x.rewards, x.values, x.role, x.SeqOffsets, opt.Gamma, opt.Lambda)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exactly(t, c.Name+": reference: returns", exact, c.get("returns"))
 			for i, want := range c.get("returns") {
 				if b.Role[i] != reweight.RoleMasked {
 					near(t, c.Name+": return", float64(returns[i]), float64(want))
@@ -579,5 +613,41 @@ func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
 		if err := st.Check(res); err != nil {
 			t.Error(err)
 		}
+		exact, err := st.scheme.exact(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l1, squares = 0, 0
+		for _, g := range exact.grad {
+			l1, squares = l1+math.Abs(g), squares+g*g
+		}
+		exactly(t, name+": reference", []float64{exact.loss, l1, math.Sqrt(squares)}, []number{number(want.Loss), number(want.GradL1), number(want.GradL2)})
 	}
+
+	x := newExact(b)
+	spearman := valueOf[struct{ All, Reasoning, Action number }](all["bottleneck_spearman"])
+	bottleneck, err := reference.Bottleneck(x.role, b.SeqOffsets, b.GroupIDs, x.rewards, x.energy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exactly(t, "bottleneck", []float64{bottleneck.All.Rho, bottleneck.Reasoning.Rho, bottleneck.Action.Rho}, []number{spearman.All, spearman.Reasoning, spearman.Action})
+	advantages, err := x.grpo(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drift, err := reference.EntropyDrift(x.role, b.SpanIDs, advantages, x.old, x.entropy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean := 0.0
+	for _, d := range drift {
+		mean += d / float64(len(drift))
+	}
+	exactly(t, "entropy drift", []float64{mean}, []number{valueOf[number](all["entropy_drift_mean"])})
+	_, spans, _, err := reference.AEM(x.role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, x.entropy, 1, 0.1, reference.ScopeGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := valueOf[struct{ First []number }](all["aem_span"]).First
+	exactly(t, "factors of spans", spans[:len(first)], first)
 }

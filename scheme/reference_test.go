@@ -18,7 +18,7 @@ func TestEntriesAgreeWithReference(t *testing.T) {
 			b := drawSchemeBatch(t)
 			s.drawOptions(t)
 			dst := make([]float32, s.size(b))
-			want, wantErr := s.reference(newExact(b), &s.opt)
+			want, wantErr := s.Exact(b, s.opt)
 			err := s.Compute(new(reweight.Workspace), dst, b, s.opt)
 			if (err != nil) != (wantErr != nil) {
 				t.Fatalf("error %v, want %v", err, wantErr)

@@ -122,6 +122,14 @@ func (e *Entry) Compute(ws *reweight.Workspace, dst []float32, b *reweight.Batch
 	return e.call(ws, dst, b, &opt)
 }
 
+// Exact returns what Compute makes, in float64, by package reference.
+func (e *Entry) Exact(b *reweight.Batch, opt Options) ([]float64, error) {
+	if e.reference == nil {
+		return nil, fmt.Errorf("%s stands for %s: compute these", e.Name, strings.Join(e.Of, " and "))
+	}
+	return e.reference(newExact(b), &opt)
+}
+
 // Lacks returns the names of the arrays that the entry reads and the batch does not have,
 // "a or b" where either of two would do.
 func (e *Entry) Lacks(b *reweight.Batch, opt Options) []string { return lacks(nil, b, e.needs(&opt)) }
