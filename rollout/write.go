@@ -29,7 +29,7 @@ type Tensor struct {
 // The file gets its path when all of it is on disk: until then an old file of that
 // path stays as it was. The new file has the permission bits of the old one. If
 // Write fails, it leaves no file behind; if the program is killed within Write, a
-// file named reweight-*.tmp can remain in the same directory.
+// file named .reweight-*.tmp can remain in the same directory.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	return atomicfile.Write(path, func(w io.Writer) error { return encode(w, tensors, metadata) })
 }

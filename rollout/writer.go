@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -21,11 +19,11 @@ import (
 // the Tensors of all of them as one batch. A Writer needs the memory of one trajectory,
 // however many there are. It is for one goroutine at a time.
 //
-// Until Close, each array is in a file of its own beside the output, whose name is
-// reweight-*-ARRAY.tmp. Close copies one after another into the output and gives back
-// the room of each, so that the disk needs room for the output and once more for the
-// largest array. Where the system allows it, as Unix does, these files lose their names
-// as soon as they are open, so that nothing is left of them if the program is killed.
+// Until Close, each array is in a file of its own beside the output. Close copies one after
+// another into the output and gives back the room of each, so that the disk needs room for
+// the output and once more for the largest array. Where the system allows it, as Unix does,
+// these files lose their names as soon as they are open, so that nothing is left of them if
+// the program is killed.
 type Writer struct {
 	path   string
 	arrays []*spool // of reweight.Batch.Arrays; nil for those that no trajectory has had
@@ -209,25 +207,20 @@ type spool struct {
 	dtype string
 	shape []int64 // of what was written
 	size  int64   // in bytes
-	file  *os.File
+	file  *atomicfile.Temporary
 	buf   *bufio.Writer
-	name  string // of the file; empty if it has none any more
 }
 
 // newSpool returns an empty spool, beside path, for what is like the tensor.
 func newSpool(path string, t Tensor) (*spool, error) {
-	dir := filepath.Dir(path)
-	name := filepath.Join(dir, fmt.Sprintf("reweight-%016x-%s.tmp", rand.Uint64(), t.Name))
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := atomicfile.NewTemporary(filepath.Dir(path), 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("%s: no file can be made in %s: %w", printable.Text(path), printable.Text(dir), atomicfile.Cause(err))
+		return nil, fmt.Errorf("%s: %w", printable.Text(path), err)
 	}
-	if os.Remove(name) == nil { // Windows does not remove a file that is open
-		name = ""
-	}
+	file.Unname() // what has no name is gone when the program ends
 	shape := slices.Clone(t.Shape)
 	shape[0] = 0
-	return &spool{dtype: dtypeOf(t.Data), shape: shape, file: file, buf: bufio.NewWriterSize(file, 1<<16), name: name}, nil
+	return &spool{dtype: dtypeOf(t.Data), shape: shape, file: file, buf: bufio.NewWriterSize(file, 1<<16)}, nil
 }
 
 func (s *spool) write(data []byte) error {
@@ -255,9 +248,4 @@ func (s *spool) copyTo(w io.Writer) error {
 	return err
 }
 
-func (s *spool) close() {
-	s.file.Close() // nothing follows from an error, nor from a second call
-	if s.name != "" {
-		os.Remove(s.name)
-	}
-}
+func (s *spool) close() { s.file.Discard() }

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/seed621a2839/reweight/internal/printable"
 )
@@ -20,8 +20,8 @@ import (
 // directory or a link, is an error. Every error begins with the path, and that of
 // fill is wrapped.
 //
-// Until it is complete, the new file has another name, reweight-*.tmp, in the same
-// directory. If the program is killed within Write, it can remain there.
+// Until it is complete, the new file is a Temporary in the same directory. If the program
+// is killed within Write, it can remain there.
 func Write(path string, fill func(io.Writer) error) error {
 	temp, err := create(path)
 	if err != nil {
@@ -30,24 +30,24 @@ func Write(path string, fill func(io.Writer) error) error {
 	complete := false
 	defer func() { // also if fill panics; err says what matters, and not what fails here
 		if !complete {
-			temp.Close()
-			os.Remove(temp.Name())
+			temp.Discard()
 		}
 	}()
-	err = fill(output{temp})
+	err = fill(output{temp.File})
 	if err == nil {
 		err = Cause(temp.Sync())
 	}
-	if closeErr := temp.Close(); err == nil {
-		err = Cause(closeErr)
+	if err == nil && runtime.GOOS == "windows" { // which renames no open file, and has no locks that closing would end
+		err = Cause(temp.Close())
 	}
 	if err == nil {
-		err = Cause(os.Rename(temp.Name(), path))
+		err = Cause(temp.rename(path))
 	}
 	if err != nil {
 		return inFile(path, err)
 	}
 	complete = true
+	temp.Close() // all of it is on the disk
 	syncDir(filepath.Dir(path))
 	return nil
 }
@@ -62,12 +62,12 @@ func Check(path string) error {
 	if err != nil {
 		return inFile(path, err)
 	}
-	temp.Close()
-	return inFile(path, Cause(os.Remove(temp.Name())))
+	temp.Discard()
+	return nil
 }
 
 // create makes an empty file next to path that can take its place.
-func create(path string) (*os.File, error) {
+func create(path string) (*Temporary, error) {
 	if path == "" || os.IsPathSeparator(path[len(path)-1]) {
 		return nil, errors.New("not the name of a file")
 	}
@@ -83,18 +83,13 @@ func create(path string) (*os.File, error) {
 		}
 		perm = old.Mode().Perm()
 	}
-	dir := filepath.Dir(path)
-	// Short, because path may have as long a name as the system allows. Not
-	// os.CreateTemp, whose file only its owner may read.
-	name := filepath.Join(dir, fmt.Sprintf("reweight-%016x.tmp", rand.Uint64()))
-	temp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	temp, err := NewTemporary(filepath.Dir(path), perm)
 	if err != nil {
-		return nil, fmt.Errorf("no file can be made in %s: %w", printable.Text(dir), Cause(err))
+		return nil, err
 	}
 	if old != nil {
-		if err := setPermissions(temp, perm); err != nil {
-			temp.Close()
-			os.Remove(name)
+		if err := setPermissions(temp.File, perm); err != nil {
+			temp.Discard()
 			return nil, fmt.Errorf("its permission bits %v cannot be kept: %w", perm, Cause(err))
 		}
 	}
