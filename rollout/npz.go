@@ -47,17 +47,18 @@ const maxDirectory = 8 << 20
 // openNPZ reads a .npz file where it is, and one that is compressed or a pipe in memory.
 func openNPZ(s *stream, name string, _ *Options) (reader, error) {
 	if s.file != nil {
-		return newNPZ(name, s.file, s.size)
+		return newNPZ(name, s.file, s.size, s.size)
 	}
 	data, err := s.content()
 	if err != nil {
 		return nil, inContext(name, err)
 	}
-	return newNPZ(name, bytes.NewReader(data), int64(len(data)))
+	return newNPZ(name, bytes.NewReader(data), int64(len(data)), s.raw.n)
 }
 
-// newNPZ reads a .npz file of size bytes. name is the file's as errors spell it.
-func newNPZ(name string, r io.ReaderAt, size int64) (*arraysReader, error) {
+// newNPZ reads a .npz file of size bytes, which take stored bytes where they are. name is the
+// file's as errors spell it.
+func newNPZ(name string, r io.ReaderAt, size, stored int64) (*arraysReader, error) {
 	limited := &limitedAt{r: r, left: maxDirectory}
 	z, err := zip.NewReader(limited, size)
 	if err != nil {
@@ -68,6 +69,7 @@ func newNPZ(name string, r io.ReaderAt, size int64) (*arraysReader, error) {
 	}
 	limited.left = math.MaxInt64
 	var entries []entry
+	var expanded int64 // of the arrays that were opened
 	for _, f := range z.File {
 		if path.Base(f.Name) == "data.pkl" {
 			return nil, inContext(name, errTorch)
@@ -79,8 +81,12 @@ func newNPZ(name string, r io.ReaderAt, size int64) (*arraysReader, error) {
 				return nil, 0, errors.New("is encrypted")
 			case f.Method != zip.Store && f.Method != zip.Deflate:
 				return nil, 0, fmt.Errorf("is compressed by method %d of the zip format, want none or deflate", f.Method)
-			case f.UncompressedSize64 > math.MaxInt64:
-				return nil, 0, fmt.Errorf("has %d bytes, want at most 2^63 - 1", f.UncompressedSize64)
+			case f.UncompressedSize64 > math.MaxInt64-uint64(expanded):
+				return nil, 0, fmt.Errorf("has %d bytes, want at most 2^63 - 1 in all arrays", f.UncompressedSize64)
+			}
+			expanded += int64(f.UncompressedSize64)
+			if err := checkRatio(expanded, stored, "npz"); err != nil {
+				return nil, 0, err
 			}
 			data, err := f.Open()
 			return data, int64(f.UncompressedSize64), err

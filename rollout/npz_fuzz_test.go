@@ -20,7 +20,7 @@ func drain(t *testing.T, content []byte) {
 	var err error
 	n := allocated(func() {
 		var a *arraysReader
-		if a, err = newNPZ(name, bytes.NewReader(content), int64(len(content))); err != nil {
+		if a, err = newNPZ(name, bytes.NewReader(content), int64(len(content)), int64(len(content))); err != nil {
 			return
 		}
 		defer a.Close()

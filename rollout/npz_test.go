@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
+	"compress/gzip"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -60,8 +61,11 @@ func zipped(method uint16, files ...npyFile) []byte {
 }
 
 // readNPZ returns the records of a .npz file.
-func readNPZ(data []byte) ([]*record, error) {
-	a, err := newNPZ("x.npz", bytes.NewReader(data), int64(len(data)))
+func readNPZ(data []byte) ([]*record, error) { return readStored(data, int64(len(data))) }
+
+// readStored returns the records of a .npz file that is in a file of so many bytes.
+func readStored(data []byte, stored int64) ([]*record, error) {
+	a, err := newNPZ("x.npz", bytes.NewReader(data), int64(len(data)), stored)
 	if err != nil {
 		return nil, err
 	}
@@ -516,7 +520,7 @@ func TestNPZBombs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var err error
-			n := allocated(func() { _, err = readNPZ(c.file) })
+			n := allocated(func() { _, err = readStored(c.file, math.MaxInt64) })
 			if err == nil || err.Error() != "x.npz: "+c.want {
 				t.Errorf("error\n%v\nwant\nx.npz: %s", err, c.want)
 			}
@@ -524,5 +528,36 @@ func TestNPZBombs(t *testing.T) {
 				t.Errorf("%d bytes allocated, want at most %d", n, c.limit)
 			}
 		})
+	}
+}
+
+// TestNPZRatio: an archive that expands to too many times its size is refused before its arrays
+// are read, also where another compression hides that.
+func TestNPZRatio(t *testing.T) {
+	const tokens = 17 << 20
+	file := zipped(zip.Deflate, npy("role", "|u1", make([]byte, tokens)...), npy[int64]("seq_offsets", "<i8", 0, tokens),
+		npy("entropy", "<f4", make([]float32, tokens)...))
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	w.Write(file)
+	w.Close()
+	for name, data := range map[string][]byte{"x.npz": file, "x.npz.gz": packed.Bytes()} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		src, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := allocated(func() { _, err = src.Next() })
+		want := fmt.Sprintf("%s: entropy: %d bytes of npz data expand to more than 250 times as many, want at most that", path, len(data))
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		if limit := uint64(4 << 20); n > limit {
+			t.Errorf("%s: %d bytes allocated, want at most %d", name, n, limit)
+		}
+		src.Close()
 	}
 }

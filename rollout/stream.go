@@ -184,6 +184,7 @@ type stream struct {
 	// Else it is nil, and the format reads the stream by content.
 	file *os.File
 	size int64
+	raw  *counter // of the bytes of the file that were read
 
 	closers []func() error // in the order in which they are called
 }
@@ -234,13 +235,13 @@ const bufferSize = 1 << 16 // of a stream, in bytes
 
 // decompress sets the reader of the stream to one of the input's content.
 func (s *stream) decompress(input io.Reader) error {
-	raw := &counter{r: input}
-	s.Reader = bufio.NewReaderSize(raw, bufferSize)
+	s.raw = &counter{r: input}
+	s.Reader = bufio.NewReaderSize(s.raw, bufferSize)
 	head, err := s.peek(4)
 	if err != nil {
 		return err
 	}
-	e := &expansion{raw: raw, buffer: s.Reader}
+	e := &expansion{raw: s.raw, buffer: s.Reader}
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		r, err := gzip.NewReader(s.Reader)
@@ -337,13 +338,21 @@ const (
 func (e *expansion) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
 	e.n += int64(n)
-	if used := e.raw.n - int64(e.buffer.Buffered()); e.n > freeExpansion && e.n > maxRatio*used {
-		return 0, fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", used, e.format, maxRatio)
+	if err := checkRatio(e.n, e.raw.n-int64(e.buffer.Buffered()), e.format); err != nil {
+		return 0, err
 	}
 	if err != io.EOF {
 		err = compressed(e.format, err)
 	}
 	return n, err
+}
+
+// checkRatio returns an error if so many bytes are too many to come of compressed data.
+func checkRatio(expanded, compressed int64, format string) error {
+	if expanded > freeExpansion && expanded/maxRatio > compressed {
+		return fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", compressed, format, maxRatio)
+	}
+	return nil
 }
 
 // compressed returns an error of reading compressed data, which says what it is about.

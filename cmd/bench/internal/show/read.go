@@ -70,6 +70,10 @@ func (c Choice) most() int {
 // declare many tokens that are a hole in it.
 const maxTokens = 1 << 26
 
+// maxShown bounds the tokens of the chosen trajectories: Read and what it returns take some
+// 300 bytes for each.
+const maxShown = 1 << 20
+
 // A place is where a trajectory is.
 type place struct {
 	file   string
@@ -168,6 +172,7 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
 	var places []place
 	var all []chosen
+	shown := 0
 	spans := int32(0)
 	ws := reweight.Workspace{Workers: 1} // as Guard asks
 	need := append([]string{"entropy", "old_logprobs"}, opt.Signal.Arrays()...)
@@ -187,6 +192,12 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 		if len(b.Role)+r.Tokens() > maxTokens {
 			return nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which bench show has no memory for: split the file by groups",
 				printable.Text(r.File), humanize.Comma(maxTokens))
+		}
+		if opt.Chosen.has(number) {
+			if shown += r.Tokens(); shown > maxShown {
+				return nil, nil, nil, fmt.Errorf("%v: the trajectories of -trajectory have more than %s tokens up to here, want at most that: choose fewer",
+					at, humanize.Comma(maxShown))
+			}
 		}
 		err = src.Guard(func() error { // somebody may make the file shorter
 			if err := rollout.Derive(&ws, &r.Batch, need...); err != nil {

@@ -260,6 +260,21 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
+// TestReadBound: what is more than a person reads is refused while the source is read.
+func TestReadBound(t *testing.T) {
+	for text, want := range map[string]string{
+		"0": "the end",
+		"1": "long: trajectory 0: the trajectories of -trajectory have more than 1,048,576 tokens up to here, want at most that: choose fewer",
+	} {
+		src, _ := frozenLake(t)
+		src.trajectories[1] = &rollout.Trajectory{File: "long", Batch: reweight.Batch{Role: make([]reweight.Role, maxShown+1)}}
+		src.trajectories, src.err = src.trajectories[:2], errors.New("the end")
+		if _, err := Read(src, Options{Chosen: choice(t, text)}); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestParseChoice(t *testing.T) {
 	for text, want := range map[string]string{"0": "0", "3": "3", "0-2": "0 1 2", "7,2-3,2": "2 3 7", "5-5": "5"} {
 		c := choice(t, text)
