@@ -48,8 +48,9 @@ type gigpoStep struct {
 // the standard deviation (n-1) plus 1e-6. A group of one trajectory has mean 0 and
 // std 1; a span that shares its anchor with no other has B 0, and so have spans whose
 // returns are equal. With PerStep, mean and std of E are over the spans of the group,
-// each with its trajectory's reward, so that long trajectories count more. Trajectories
-// without response tokens count in their group, unless PerStep. Masked tokens get 0.
+// each with its trajectory's reward, so that long trajectories count more; then it is a
+// group of one span that has mean 0 and std 1. Trajectories without response tokens count
+// in their group, unless PerStep. Masked tokens get 0.
 //
 // advantages, Role and SpanIDs have one element per token, at most 2^31 - 1; Rewards
 // and GroupIDs one per trajectory; Anchors and SpanRewards one per span; SeqOffsets must
