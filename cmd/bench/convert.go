@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -33,7 +31,7 @@ needed is that of one trajectory, except for .npz: that of the batch.
 
 `
 
-func convertCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress) error {
+func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 	flags := cli.NewFlags("bench convert")
 	options := flags.RolloutFlags()
 	format := flags.Format(cli.Table, cli.JSON)
@@ -64,12 +62,8 @@ func convertCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pr
 	if err != nil {
 		return err
 	}
-	in := &conversion{ctx: ctx, source: source, p: p}
-	defer func() {
-		if !in.abandoned {
-			source.Close()
-		}
-	}()
+	defer source.Close()
+	in := &conversion{source: source, p: p}
 	if err := write(output, in); err != nil {
 		return err
 	}
@@ -173,19 +167,7 @@ func writeCompressed(path string, compress compressor, fill func(io.Writer) erro
 
 func toNPZ(path string, in *conversion) error {
 	in.p.Next("reading all of the batch")
-	var b *reweight.Batch
-	var err error
-	read := make(chan struct{})
-	go func() {
-		b, err = in.source.Batch()
-		close(read)
-	}()
-	select {
-	case <-read:
-	case <-in.ctx.Done():
-		in.abandoned = true // nothing else ends the call above
-		return errNothingWritten
-	}
+	b, err := in.source.Batch()
 	if err != nil {
 		return err
 	}
@@ -193,35 +175,7 @@ func toNPZ(path string, in *conversion) error {
 		return fmt.Errorf("%s: %w", printable.Text(path), err)
 	}
 	in.p.Next("writing %s", printable.Text(path))
-	return in.source.Guard(func() error { return writeNPZ(in.ctx, path, rollout.Tensors(b)) })
-}
-
-// writeNPZ is rollout.WriteNPZ until the context ends.
-func writeNPZ(ctx context.Context, path string, tensors []rollout.Tensor) error {
-	err := atomicfile.Write(path, func(w io.Writer) error { return rollout.EncodeNPZ(untilEnd{ctx, w}, tensors) })
-	if errors.Is(err, errNothingWritten) {
-		return errNothingWritten // without what it was doing
-	}
-	return err
-}
-
-// An untilEnd is a writer that writes until its context ends.
-type untilEnd struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (u untilEnd) Write(p []byte) (n int, err error) {
-	for part := range slices.Chunk(p, 1<<20) {
-		if u.ctx.Err() != nil {
-			return n, errNothingWritten
-		}
-		m, err := u.w.Write(part)
-		if n += m; err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+	return in.source.Guard(func() error { return rollout.WriteNPZ(path, rollout.Tensors(b)) })
 }
 
 // checkMarks returns an error if the report has an estimate, for an output that cannot
@@ -237,13 +191,10 @@ func checkMarks(r rollout.Report) error {
 
 // A conversion is the source of one, and shows its progress.
 type conversion struct {
-	ctx    context.Context
 	source *rollout.Source
 	p      *cli.Progress
 	shown  time.Time // when the progress was last shown
 	failed error     // to read, which is no error about the output
-
-	abandoned bool // a goroutine still reads the source
 }
 
 // each calls do with each trajectory.
@@ -263,25 +214,12 @@ func (c *conversion) each(do func(*rollout.Trajectory) error) error {
 	}
 }
 
-// next returns the next trajectory, unless the conversion is interrupted.
+// next returns the next trajectory.
 func (c *conversion) next() (*rollout.Trajectory, error) {
 	if time.Since(c.shown) > 100*time.Millisecond {
 		r := c.source.Report()
 		c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)), humanize.Comma(int64(r.Tokens)))
 		c.shown = time.Now()
 	}
-	t, err := c.source.Next()
-	if c.ctx.Err() != nil {
-		return nil, errNothingWritten
-	}
-	return t, err
+	return c.source.Next()
 }
-
-// errNothingWritten is the error of a command that was interrupted before its output was
-// complete.
-var errNothingWritten error = nothingWritten{}
-
-type nothingWritten struct{}
-
-func (nothingWritten) Error() string        { return "interrupted: nothing is written" }
-func (nothingWritten) Is(target error) bool { return target == cli.ErrInterrupted }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )
@@ -578,19 +575,5 @@ Dropped: entropies\x1b, unknown, z
 		if want := "bench convert: " + out + ": entropy is an estimate, and only .safetensors has a place that says so\n"; status != 2 || stderr.String() != want {
 			t.Errorf("status %d, %q, want %q", status, stderr.String(), want)
 		}
-	}
-}
-
-// TestWriteNPZInterrupted: an interrupt ends the writing, which leaves what was there.
-func TestWriteNPZInterrupted(t *testing.T) {
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := writeNPZ(ctx, filepath.Join(dir, "out.npz"), embedded(t))
-	if err != errNothingWritten || cli.ExitStatus("bench convert", err, io.Discard) != 130 {
-		t.Errorf("%v, want %v", err, errNothingWritten)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

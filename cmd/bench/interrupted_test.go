@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 )
 
-// TestConvertKilled: a process that is killed leaves no output, nor anything else where
-// open files can lose their names; one that is told to end leaves nothing and says so.
-func TestConvertKilled(t *testing.T) {
+// TestInterrupted: the first signal ends a command that waits for its input, and nothing
+// that is half written is left. SIGKILL leaves no output.
+func TestInterrupted(t *testing.T) {
 	if runtime.GOOS == "windows" || testing.Short() {
 		t.Skip("sends signals to a process that waits for its input")
 	}
@@ -28,83 +30,83 @@ func TestConvertKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for _, signal := range []os.Signal{os.Kill, syscall.SIGTERM} {
-		c := command("convert", "-", filepath.Join(dir, "out.safetensors"))
-		var stderr bytes.Buffer
-		c.Stderr = &stderr
-		input, err := c.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		endLate(t, c)
-		if _, err := input.Write(lines); err != nil {
-			t.Fatal(err)
-		}
-		proc := fmt.Sprintf("/proc/%d/fd", c.Process.Pid)
-		for begin := time.Now(); time.Since(begin) < 5*time.Minute; { // until it has begun to write, where that can be seen
-			if _, err := os.Stat(proc); err != nil {
-				break
+	for _, c := range []struct {
+		command string
+		writes  bool // before its input ends
+	}{
+		{"convert - DIR/out.safetensors", true},
+		{"convert - DIR/out.jsonl", true},
+		{"convert - DIR/out.npz", false},
+		{"score partial -o DIR/partial -", false},
+		{"reweight -", false},
+		{"show -", false},
+	} {
+		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Kill} {
+			dir := t.TempDir()
+			p := command(strings.Fields(strings.ReplaceAll(c.command, "DIR", dir))...)
+			var stderr bytes.Buffer
+			p.Stderr = &stderr
+			input, err := p.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
 			}
-			open, _ := filepath.Glob(proc + "/*")
-			if slices.ContainsFunc(open, func(fd string) bool { name, _ := os.Readlink(fd); return strings.Contains(name, "reweight-") }) {
-				break
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if err := c.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
-		for err == nil { // more input ends its wait for input; it ends when it has heard of the signal
-			_, err = input.Write(lines)
-		}
-		input.Close()
-		if err := c.Wait(); err == nil {
-			t.Errorf("%v: no error", signal)
-		}
-		if want := "bench convert: interrupted: nothing is written\n"; signal != os.Kill && (c.ProcessState.ExitCode() != 130 || stderr.String() != want) {
-			t.Errorf("%v: %v, %q", signal, c.ProcessState, stderr.String())
-		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("%v: left behind: %v, %v", signal, left, err)
+			endLate(t, p)
+			if _, err := input.Write(lines); err != nil { // more than a pipe has room for, so that it reads
+				t.Fatal(err)
+			}
+			proc := fmt.Sprintf("/proc/%d/fd", p.Process.Pid)
+			for begin := time.Now(); c.writes && time.Since(begin) < 5*time.Minute; { // until it has begun to write, where that can be seen
+				if _, err := os.Stat(proc); err != nil {
+					break
+				}
+				open, _ := filepath.Glob(proc + "/*")
+				if slices.ContainsFunc(open, func(fd string) bool { name, _ := os.Readlink(fd); return strings.Contains(name, ".reweight-") }) {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err := p.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Wait(); err == nil {
+				t.Errorf("%s, %v: no error", c.command, signal)
+			}
+			input.Close()
+			name, _, _ := strings.Cut(c.command, " ")
+			if want := "bench " + name + ": interrupted: no file is half written\n"; signal != os.Kill && (p.ProcessState.ExitCode() != 130 || stderr.String() != want) {
+				t.Errorf("%s, %v: %v, %q", c.command, signal, p.ProcessState, stderr.String())
+			}
+			for left := range contents(t, dir, "") {
+				if signal != os.Kill || !atomicfile.IsTemporary(left) {
+					t.Errorf("%s, %v: left behind: %s", c.command, signal, left)
+				}
+			}
 		}
 	}
 }
 
-// TestConvertNPZInterrupted: a signal ends the reading of a batch, which leaves nothing.
-func TestConvertNPZInterrupted(t *testing.T) {
+// TestInterruptedFIFO: the first signal ends a command that opens a FIFO without a writer.
+func TestInterruptedFIFO(t *testing.T) {
 	if runtime.GOOS == "windows" || testing.Short() {
 		t.Skip("sends signals to a process that waits for its input")
 	}
 	canStart(t)
 	dir := t.TempDir()
-	c := command("convert", "-", filepath.Join(dir, "out.npz"))
-	var stderr bytes.Buffer
-	c.Stderr = &stderr
-	input, err := c.StdinPipe()
-	if err != nil {
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skip(err)
+	}
+	p := command("convert", fifo, filepath.Join(dir, "out.safetensors"))
+	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer input.Close()
-	endLate(t, c)
-	// More than a pipe has room for, so that the process reads, and no end.
-	line := `{"token_ids":[1,2],"mask":[0,1],"old_logprobs":[0,-1],"reward":1,"group_id":7}` + "\n"
-	if _, err := input.Write(bytes.Repeat([]byte(line), 1<<13)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Wait(); err == nil || c.ProcessState.ExitCode() != 130 || stderr.String() != "bench convert: interrupted: nothing is written\n" {
-		t.Errorf("%v, %v, %q", err, c.ProcessState, &stderr)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	endLate(t, p)
+	time.Sleep(time.Second) // so that it listens to signals
+	p.Process.Signal(syscall.SIGTERM)
+	if p.Wait(); p.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v", p.ProcessState)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 )
 
 // commands are the commands, in the order of the help: what each is called with, and what
@@ -66,6 +68,8 @@ func main() {
 	ctx := context.Background()
 	if measures(os.Args[1:]) {
 		ctx = untilInterrupt(ctx)
+	} else {
+		endAtInterrupt("bench " + os.Args[1])
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr, openGPU))
 }
@@ -96,10 +100,30 @@ func untilInterrupt(ctx context.Context) context.Context {
 	return ctx
 }
 
-// measures reports whether the command prints what it has when it is interrupted.
-// The others end at once, as by default.
+// endAtInterrupt ends the program at the first interrupt, whatever it does or waits for.
+func endAtInterrupt(command string) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		atomicfile.Abandon()
+		cli.NewProgress(os.Stderr).Clear()
+		os.Exit(cli.ExitStatus(command, errEnded, os.Stderr))
+	}()
+}
+
+// errEnded is the error of a command that endAtInterrupt has ended.
+var errEnded error = ended{}
+
+type ended struct{}
+
+func (ended) Error() string        { return "interrupted: no file is half written" }
+func (ended) Is(target error) bool { return target == cli.ErrInterrupted }
+
+// measures reports whether the command prints what it has when it is interrupted. The
+// others end at once.
 func measures(args []string) bool {
-	return len(args) == 0 || args[0] != "reweight" && args[0] != "score" && args[0] != "show" && args[0] != "info"
+	return len(args) == 0 || !slices.Contains([]string{"reweight", "score", "show", "convert", "info"}, args[0])
 }
 
 // run does what the arguments say and returns the exit status. If ctx ends, it
@@ -117,11 +141,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	case "reweight":
 		name, err = "bench reweight", reweightCommand(args[1:], out, p, losses.Compare)
 	case "score":
-		name, err = scoreCommand(args[1:], out)
+		name, err = scoreCommand(args[1:], out, stderr)
 	case "show":
 		name, err = "bench show", showCommand(args[1:], out)
 	case "convert":
-		name, err = "bench convert", convertCommand(ctx, args[1:], out, p)
+		name, err = "bench convert", convertCommand(args[1:], out, p)
 	case "run":
 		name, err = "bench run", runCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case "overhead":
@@ -138,6 +162,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 		err = mainCommand(ctx, args, out, defaultJob(p, g))
 	}
 	p.Clear()
+	if cli.IsBrokenPipe(out.Err) { // who read has had enough, as head has
+		return cli.BrokenPipeStatus
+	}
 	if out.Err != nil {
 		err = fmt.Errorf("writing the output: %w", out.Err)
 	}

@@ -372,6 +372,20 @@ func TestOutputCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestBrokenPipe: a command whose output nobody reads ends without a word.
+func TestBrokenPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	var stderr bytes.Buffer
+	if status := run(t.Context(), []string{"show", frozenLakeCopy(t)}, w, &stderr, nil); status != cli.BrokenPipeStatus || stderr.Len() > 0 {
+		t.Errorf("status %d, %q", status, &stderr)
+	}
+}
+
 // decode reads JSON that may have no other keys than v.
 func decode(t *testing.T, text []byte, v any) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/score"
 )
@@ -55,7 +56,7 @@ of GRPO with AEM, F32 [T], and where each trajectory begins, seq_offsets, I64 [S
 `
 
 // scoreCommand returns the name of the command too.
-func scoreCommand(args []string, out io.Writer) (string, error) {
+func scoreCommand(args []string, out, stderr io.Writer) (string, error) {
 	command := ""
 	if len(args) > 0 {
 		command = args[0]
@@ -64,7 +65,7 @@ func scoreCommand(args []string, out io.Writer) (string, error) {
 	case "partial":
 		return "bench score partial", partialCommand(args[1:], out)
 	case "merge":
-		return "bench score merge", mergeCommand(args[1:], out)
+		return "bench score merge", mergeCommand(args[1:], out, stderr)
 	case "apply":
 		return "bench score apply", applyCommand(args[1:], out)
 	}
@@ -149,7 +150,7 @@ func partialCommand(args []string, out io.Writer) error {
 	return scoring.WritePartial(p, *output, out)
 }
 
-func mergeCommand(args []string, out io.Writer) error {
+func mergeCommand(args []string, out, stderr io.Writer) error {
 	flags := cli.NewFlags("bench score merge")
 	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
 	names, err := flags.Parse(mergeUsage, args, out)
@@ -161,6 +162,10 @@ func mergeCommand(args []string, out io.Writer) error {
 	}
 	var partials []*score.Partial
 	for _, name := range names {
+		if atomicfile.IsTemporary(name) {
+			cli.Warning(stderr, fmt.Sprintf("Warning: %s is left out: it is incomplete, and its run was killed or still writes it.", printable.Text(name)))
+			continue
+		}
 		p, err := scoring.ReadPartial(name)
 		if err != nil {
 			return err

@@ -51,7 +51,7 @@ func TestDirectoryKilled(t *testing.T) {
 		left := contents(t, out, "")
 		times := map[string]time.Time{}
 		for name, data := range left {
-			if strings.HasSuffix(name, ".tmp") {
+			if strings.HasPrefix(name, ".reweight") {
 				continue
 			}
 			if data != want[name] {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -230,6 +231,26 @@ func TestScorePieces(t *testing.T) {
 	}
 }
 
+// TestMergeLeavesOut: what a killed bench score partial left is no partial, and is named.
+func TestMergeLeavesOut(t *testing.T) {
+	shards := lakeShards(t, 64)
+	dir := t.TempDir()
+	one, left := filepath.Join(dir, "one"), filepath.Join(dir, ".reweight-0123456789abcdef.tmp")
+	runScore(t, "score", "partial", shards[0], "-o", one)
+	if err := os.WriteFile(left, []byte("{"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := filepath.Glob(filepath.Join(dir, "[^.]*")); err != nil || len(all) != 1 {
+		t.Errorf("the shell's * stands for %v, %v", all, err)
+	}
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), []string{"score", "merge", left, one}, &stdout, &stderr, nil)
+	want := "Warning: " + left + " is left out: it is incomplete, and its run was killed or still writes it.\n"
+	if status != 0 || stderr.String() != want || stdout.String() != runScore(t, "score", "merge", one) {
+		t.Errorf("status %d, %q, want %q", status, &stderr, want)
+	}
+}
+
 func TestScoreUse(t *testing.T) {
 	file := filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors")
 	for _, c := range []struct {
@@ -285,16 +306,16 @@ func TestDirectory(t *testing.T) {
 	if len(first) != want {
 		t.Errorf("the directory has %v", slices.Sorted(maps.Keys(first)))
 	}
-	leftover := filepath.Join(dir, "reweight-0123456789abcdef-weights.tmp")
-	other := filepath.Join(dir, "reweight-mine.tmp")
+	leftover := filepath.Join(dir, ".reweight-0123456789abcdef.tmp")
+	other := filepath.Join(dir, ".reweight-mine.tmp")
 	for _, name := range []string{leftover, other} {
 		if err := os.WriteFile(name, nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
 	slices.Reverse(shards)
-	if s = score(shards...); s.Written != 0 {
-		t.Errorf("a second run has written %d files", s.Written)
+	if s = score(shards...); s.Written != 0 || len(s.Warnings) != 1 || s.Warnings[0] != dir+" had 1 incomplete file of a run that was killed: removed." {
+		t.Errorf("a second run: %+v", s)
 	}
 	if _, err := os.Stat(leftover); err == nil {
 		t.Error("what a killed run left is still there")
@@ -391,7 +412,7 @@ func TestDirectory(t *testing.T) {
 	if s = score(shards...); s.Written != 0 {
 		t.Errorf("with the same reward %d files are written", s.Written)
 	}
-	for _, text := range []string{"", "{", `{"partial":{}}`, "\x00"} {
+	for _, text := range []string{"", `{"file":"x","options":"y","partial":{}}`} {
 		if err := os.WriteFile(filepath.Join(dir, filepath.Base(shards[3])+".partial.json"), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -432,6 +453,27 @@ func TestDirectoryRefuses(t *testing.T) {
 	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
 	place("a/x.safetensors.safetensors")
 	refused(t, "is there and has no scores: it would be lost", all(in("a"), place("b/x.safetensors"))...)
+	for _, text := range []string{"{", `{"partial":{}}`, "\x00", runScore(t, "score", "partial", shards[0])} {
+		kept := in("c/" + filepath.Base(shards[0]) + ".partial.json")
+		place("c/other")
+		if err := os.WriteFile(kept, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, kept+" is there and has no statistics that an earlier run kept: it would be lost", all(in("c"), shards[0])...)
+		if got, _ := os.ReadFile(kept); string(got) != text {
+			t.Errorf("%q is lost", text)
+		}
+	}
+	long := place("b/" + strings.Repeat("l", 244))
+	refused(t, "-o: "+in("d/"+filepath.Base(long)+".safetensors")+": file name too long", all(in("d"), long)...)
+	unlock, err := atomicfile.Lock(in("out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {
+		refused(t, fmt.Sprintf("-o: %s is in use by process %d on ", in("out"), os.Getpid()), all(in("out"), shards[0])...)
+	}
+	unlock()
 	refused(t, "have the same trajectories: a file counts once", all(in("out"), shards[0], place("copy.safetensors"))...)
 	refused(t, "-clip-low means nothing where -o is a directory", all(in("out"), shards[0], "-clip-low", "0.3")...)
 	refused(t, "standard input cannot be scored with -o DIRECTORY, which reads its inputs twice", all(in("out"), "-")...)

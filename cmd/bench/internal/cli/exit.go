@@ -33,6 +33,10 @@ func ExitStatus(command string, err error, stderr io.Writer) int {
 	return 2
 }
 
+// BrokenPipeStatus is the exit status of a command whose output nobody reads any more: that
+// of programs which the signal ends. Nothing is printed then.
+const BrokenPipeStatus = 128 + 13
+
 // A FailedCheck is the error of a command that found a wrong result.
 type FailedCheck struct{ What string }
 

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os/signal"
 	"syscall"
 )
@@ -11,6 +12,9 @@ import (
 // IgnoreBrokenPipe makes writing to a closed pipe an error, where it would end the
 // process.
 func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
+
+// IsBrokenPipe reports whether the error is that of writing to a pipe that nobody reads.
+func IsBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
 // UntilHangup returns a context that also ends when the terminal goes away, unless
 // the process ignores that, as under nohup.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"sync"
@@ -53,16 +52,22 @@ type Estimate struct {
 // earlier run nothing is done again: statistics are those of a file of the same path, size,
 // inode and time of the inode's change, where the system has these (on other systems
 // statistics are made anew), and scores those of the same file, options and batch. What a
-// run that was killed left behind is removed. So only one run at a time may write to dir.
+// run that was killed left behind is removed, with a warning. It is an error if another call
+// writes to dir at the time, and if a file in dir that is not of such a run would be lost.
 //
 // names are files, and directories that stand for the files in them. Several files are
 // read at a time.
 func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summary, error) {
 	d := &directory{opt: opt, dir: dir, p: p}
-	if err := d.prepare(names); err != nil {
+	unlock, err := d.open(names)
+	if err != nil {
 		return nil, err
 	}
-	err := d.scoreAll()
+	defer unlock()
+	if err := d.prepare(); err != nil {
+		return nil, err
+	}
+	err = d.scoreAll()
 	for errors.Is(err, errStale) { // at most once for each input: it has no kept statistics then
 		err = d.scoreAll()
 	}
@@ -103,6 +108,7 @@ func (d *directory) scoreAll() error {
 type directory struct {
 	opt      Options
 	dir      string
+	files    []string
 	inputs   []*input
 	warnings []string
 	merged   *score.Partial
@@ -124,26 +130,30 @@ type input struct {
 	written             bool // its scores, by this call
 }
 
-// prepare checks all that can be checked before the work, and makes the directory ready.
-func (d *directory) prepare(names []string) error {
-	files, warnings, err := rollout.Files(names...)
-	if err != nil {
-		return err
+// open finds the files of these names, and makes and locks the directory.
+func (d *directory) open(names []string) (unlock func(), err error) {
+	if d.files, d.warnings, err = rollout.Files(names...); err != nil {
+		return nil, err
 	}
-	d.warnings = warnings
 	if err := os.MkdirAll(d.dir, 0o777); err != nil {
-		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+		return nil, fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
 	}
 	if err := d.checkOutside(names); err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.clean(); err != nil {
-		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+	if unlock, err = atomicfile.Lock(d.dir); err != nil {
+		return nil, fmt.Errorf("-o: %w", err)
 	}
+	return unlock, nil
+}
+
+// prepare checks all that can be checked before the work, and cleans the directory.
+func (d *directory) prepare() error {
 	outputs := map[string]string{}
-	for _, name := range files {
+	for _, name := range d.files {
 		base := filepath.Join(d.dir, filepath.Base(name))
 		in := &input{name: name, output: base + ".safetensors", saved: base + ".partial.json", looked: time.Now()}
+		var err error
 		if in.info, err = os.Stat(name); err == nil {
 			err = atomicfile.CheckRegular(in.info)
 		}
@@ -154,10 +164,20 @@ func (d *directory) prepare(names []string) error {
 			return fmt.Errorf("-o: the scores of %s and of %s would both be %s", printable.Text(other), printable.Text(name), printable.Text(in.output))
 		}
 		outputs[in.output] = name
-		if _, err := metadataOf(in.output); err != nil {
+		if _, err = metadataOf(in.output); err == nil {
+			_, err = savedIn(in.saved)
+		}
+		if err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
 		d.inputs = append(d.inputs, in)
+	}
+	left, err := atomicfile.RemoveLeft(d.dir)
+	if err != nil {
+		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), err)
+	}
+	if left > 0 {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s had %s of a run that was killed: removed.", printable.Text(d.dir), cli.Counted(left, "incomplete file")))
 	}
 	return nil
 }
@@ -177,30 +197,11 @@ func (d *directory) checkOutside(names []string) error {
 	return nil
 }
 
-// leftover matches what a killed run leaves behind: see atomicfile and rollout.Writer.
-var leftover = regexp.MustCompile(`^reweight-[0-9a-f]{16}(-[a-z_]+)?\.tmp$`)
-
-// clean removes what a killed run has left behind.
-func (d *directory) clean() error {
-	entries, err := os.ReadDir(d.dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Type().IsRegular() && leftover.MatchString(e.Name()) {
-			if err := os.Remove(filepath.Join(d.dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // metadataOf returns the metadata of the scores in the file of that name, or nil if there
 // is no such file. Any other file of that name is an error: it would be lost.
 func metadataOf(name string) (map[string]string, error) {
-	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	if there, err := isThere(name); !there {
+		return nil, err
 	}
 	f, err := rollout.OpenFile(name)
 	if err == nil {
@@ -210,6 +211,18 @@ func metadataOf(name string) (map[string]string, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s is there and has no scores: it would be lost", printable.Text(name))
+}
+
+// isThere reports whether a file has the name. The error says why none can.
+func isThere(name string) (bool, error) {
+	_, err := os.Lstat(name)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	}
+	return false, fmt.Errorf("%s: %w", printable.Text(name), atomicfile.Cause(err))
 }
 
 // each calls do with each input, in several goroutines, and returns the error of the first
@@ -264,7 +277,30 @@ type saved struct {
 	Changed  time.Time      `json:"changed"` // of the inode
 	Options  string         `json:"options"`
 	Warnings []string       `json:"warnings"`
-	Partial  *score.Partial `json:"partial"`
+	Partial  *score.Partial `json:"partial"` // nil if it is of another version
+}
+
+// savedIn returns what an earlier run saved in the file of that name, or nothing if there is
+// no such file or an empty one. Any other file of that name is an error: it would be lost.
+func savedIn(name string) (saved, error) {
+	if there, err := isThere(name); !there {
+		return saved{}, err
+	}
+	var s struct {
+		saved
+		Partial json.RawMessage `json:"partial"`
+	}
+	info, err := os.Lstat(name)
+	switch {
+	case err == nil && info.Mode().IsRegular() && info.Size() == 0:
+		return saved{}, nil
+	case readJSON(name, &s) != nil || s.File == "" || s.Options == "" || s.Partial == nil:
+		return saved{}, fmt.Errorf("%s is there and has no statistics that an earlier run kept: it would be lost", printable.Text(name))
+	}
+	if p := new(score.Partial); json.Unmarshal(s.Partial, p) == nil {
+		s.saved.Partial = p
+	}
+	return s.saved, nil
 }
 
 // state returns what saved statistics of the file are for, without the statistics. known
@@ -304,9 +340,11 @@ func (d *directory) read(in *input) error {
 	if err != nil {
 		return err
 	}
-	var before saved
-	// What cannot be read is made again, whatever is wrong with it.
-	if known && !in.stale && readJSON(in.saved, &before) == nil && before.Partial != nil && before.same(&now) {
+	before, err := savedIn(in.saved)
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	if known && !in.stale && before.Partial != nil && before.same(&now) {
 		in.partial, in.warnings, in.kept = before.Partial, before.Warnings, true
 		return nil
 	}
