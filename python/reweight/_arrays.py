@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Dict, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -243,11 +243,52 @@ def check_shape(argument: str, array: Array, shape: Tuple[int, ...], unit: str, 
 
 
 def check_apart(argument: str, array: Array, name: str, other: Array) -> None:
-    """Wants two arrays that overlap nowhere. Of arrays with gaps, which may hold another in
-    them, it knows nothing."""
-    a, b = array.pointer, other.pointer
-    if array.contiguous and other.contiguous and a < b + other.size * other.dtype.size and b < a + array.size * array.dtype.size:
-        raise InputError(argument, f"overlaps {name}, want memory of its own")
+    """Wants two arrays that overlap nowhere. The elements of their last dimensions lie one
+    after another."""
+    (begin, end), (other_begin, other_end) = _extent(array), _extent(other)
+    if begin >= other_end or other_begin >= end or not (array.size and other.size):
+        return
+    if not (array.contiguous and other.contiguous):  # one may lie in the gaps of the other
+        rows, length = _runs(array)
+        others, other_length = _runs(other)
+        others.sort()
+        if not (np.searchsorted(others, rows - other_length, "right") < np.searchsorted(others, rows + length)).any():
+            return
+    raise InputError(argument, f"overlaps {name}, want memory of its own")
+
+
+def check_out(argument: str, out: Array, inputs: Mapping[str, Optional[Array]]) -> None:
+    """Wants an output that overlaps no input, unless it is that input."""
+    for name, array in inputs.items():
+        if array is not None and not _same(out, array):
+            check_apart(argument, out, name, array)
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether both are the same elements in the same order."""
+    if a.pointer != b.pointer or a.dtype is not b.dtype or a.shape != b.shape:
+        return False
+    return (a.contiguous and b.contiguous) or a.strides == b.strides
+
+
+def _extent(array: Array) -> Tuple[int, int]:
+    """Returns the address of the first byte, and that after the last one."""
+    if array.contiguous:
+        return array.pointer, array.pointer + array.size * array.dtype.size
+    reach = [(d - 1) * s * array.dtype.size for d, s in zip(array.shape, array.strides)]
+    below, above = (sum(f(r, 0) for r in reach) for f in (min, max))
+    return array.pointer + below, array.pointer + above + array.dtype.size
+
+
+def _runs(array: Array) -> Tuple[npt.NDArray[np.int64], int]:
+    """Returns the addresses of the runs of the array's memory that have no gaps, and the length
+    of each, in bytes."""
+    starts = np.array([array.pointer])
+    if array.contiguous:
+        return starts, array.size * array.dtype.size
+    for d, s in zip(array.shape[:-1], array.strides[:-1]):
+        starts = (starts[:, None] + np.arange(d) * (s * array.dtype.size)).reshape(-1)
+    return starts, array.shape[-1] * array.dtype.size
 
 
 def inner_contiguous(array: Array) -> bool:
@@ -267,13 +308,18 @@ def place(device: Optional[int]) -> str:
     return "the CPU" if device is None else f"cuda:{device}"
 
 
-def output(argument: str, out: Optional[Any], shape: Tuple[int, ...], unit: str, like: Array, name: str) -> Array:
-    """Returns the array of a result of float32: out, which must be contiguous and writable,
-    or a new one where out is None."""
+def output(
+    argument: str, out: Optional[Any], shape: Tuple[int, ...], unit: str, inputs: Mapping[str, Optional[Array]]
+) -> Array:
+    """Returns the array of a result of float32: out, which must be contiguous and writable and
+    may be an input, or a new one where out is None. It is on the device of the first input."""
+    name, like = next(iter(inputs.items()))
+    assert like is not None
     if out is None:
         return empty(like, shape, F32)
     array = view(argument, out, (F32,), writable=True)
     check(argument, array, shape, unit, like, name)
+    check_out(argument, array, inputs)
     return array
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
 from . import _structs
-from ._arrays import F32, I32, Array, ArrayLike, check, output, view
+from ._arrays import F32, I32, Array, ArrayLike, check, check_apart, output, view
 from ._errors import InputError, described, number
 from ._backend import backend
 from ._scalars import Scalars
@@ -69,7 +69,7 @@ def actfocus_weights(
     b = bind(Batch(role=role))
     values = view("signal", signal, (F32,))
     check("signal", values, b.shape, "token", b.role, "role")
-    dst = _output(out, b)
+    dst = _output(out, b, signal=values)
     _run(
         b,
         lambda run: run.actfocus_weights(
@@ -89,7 +89,8 @@ def span_means(x: ArrayLike, offsets: ArrayLike, *, out: Optional[ArrayLike] = N
     """
     values, ranges = _ranges(x, offsets)
     spans = ranges.shape[0] - 1
-    dst = output("out", out, (spans,), "span", values, "x")
+    dst = output("out", out, (spans,), "span", {"x": values, "offsets": ranges})
+    check_apart("out", dst, "x", values)
     backend(values.device).span_means(dst.pointer, spans, values.pointer, values.size, ranges.pointer)
     return dst.owner
 
@@ -113,8 +114,12 @@ def min_max(x: ArrayLike, offsets: ArrayLike, *, out: Optional[MinMax] = None) -
     groups = ranges.shape[0] - 1
     if out is not None and not isinstance(out, MinMax):
         raise TypeError(f"out is {described(out)}, want a MinMax")
-    lo = output("out.lo", None if out is None else out.lo, (groups,), "group", values, "x")
-    hi = output("out.hi", None if out is None else out.hi, (groups,), "group", values, "x")
+    inputs = {"x": values, "offsets": ranges}
+    lo = output("out.lo", None if out is None else out.lo, (groups,), "group", inputs)
+    hi = output("out.hi", None if out is None else out.hi, (groups,), "group", inputs)
+    check_apart("out.lo", lo, "x", values)
+    check_apart("out.hi", hi, "x", values)
+    check_apart("out.hi", hi, "out.lo", lo)
     backend(values.device).min_max(lo.pointer, hi.pointer, groups, values.pointer, values.size, ranges.pointer)
     return MinMax(lo.owner, hi.owner)
 
@@ -147,7 +152,7 @@ def exp_scale(x: ArrayLike, lo: float, rate: float, *, out: Optional[ArrayLike] 
     """
     values = _vector("x", x)
     lo, rate = number("lo", lo), number("rate", rate)
-    dst = output("out", out, values.shape, "element of x", values, "x")
+    dst = output("out", out, values.shape, "element of x", {"x": values})
     backend(values.device).exp_scale(dst.pointer, values.pointer, values.size, lo, rate)
     return dst.owner
 
@@ -161,7 +166,7 @@ def multiply(a: ArrayLike, b: ArrayLike, *, out: Optional[ArrayLike] = None) -> 
     first, second = view("a", a, (F32,)), view("b", b, (F32,))
     check("a", first, first.shape, "element", first, "a")
     check("b", second, first.shape, "element of a", first, "a")
-    dst = output("out", out, first.shape, "element of a", first, "a")
+    dst = output("out", out, first.shape, "element of a", {"a": first, "b": second})
     backend(first.device).multiply(dst.pointer, first.pointer, second.pointer, first.size)
     return dst.owner
 
@@ -212,7 +217,7 @@ def surrogate(
     if weights is not None:
         w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
-    grad = _output(out, b)
+    grad = _output(out, b, weights=w)
     result = Scalars(_structs.SurrogateSums, b.role)
     s = b.struct
     _run(

@@ -19,6 +19,7 @@ from ._arrays import (
     DType,
     as_numpy,
     check_apart,
+    check_out,
     check_shape,
     empty,
     inner_contiguous,
@@ -93,6 +94,8 @@ def token_stats(
         for i, (name, result) in enumerate(zip(TokenStats._fields, results)):
             if result is not None:
                 check_apart("out." + name, result, "logits", x)
+                if y is not None:
+                    check_apart("out." + name, result, "ids", y)
                 for other, earlier in zip(TokenStats._fields[:i], results):
                     if earlier is not None:
                         check_apart("out." + name, result, "out." + other, earlier)
@@ -160,8 +163,8 @@ def row_gradient(
     temperature: of the policy, positive and finite.
     entropy_bonus: c in the loss L - c sum_t H_t; finite.
     out: the array to write to, of the shape and dtype of logits, rounded to nearest even.
-        It may be logits itself, which are then overwritten; otherwise it does not overlap
-        them. Without it a new array is made.
+        It may be logits itself, which are then overwritten. Otherwise it overlaps no argument.
+        Without it a new array is made.
     workers: threads that share the rows; 0 is the CPUs that this process may use.
 
     A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets exactly 0. A row
@@ -187,8 +190,7 @@ def row_gradient(
         dst = view("out", out, (x.dtype,), True)
         check_shape("out", dst, x.shape, "logit", x, "logits")
         _rows_shape("out", dst)
-        if dst.pointer != x.pointer:
-            check_apart("out", dst, "logits", x)
+        check_out("out", dst, {"logits": x, "ids": y, "logprobs": l, "grad": g, "grad_entropy": gh, "entropy": h})
     workers = integer("workers", workers, 32)
     run = backend(x.device)
     for part in _parts(x, dst, [y, l, h, g, gh]):

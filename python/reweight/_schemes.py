@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 from . import _structs
-from ._arrays import F32, Array, ArrayLike, check, output, view
+from ._arrays import F32, Array, ArrayLike, check, check_apart, output, view
 from ._backend import Backend, backend
 from ._errors import InputError, choice, described, integer, located, number
 from ._scalars import Scalars
@@ -165,10 +165,11 @@ def gae(
     check("rewards", r, b.shape, "token", b.role, "role")
     if out is not None and not isinstance(out, GAEResult):
         raise TypeError(f"out is {described(out)}, want a GAEResult")
-    advantages = _output(None if out is None else out.advantages, b, "out.advantages")
+    advantages = _output(None if out is None else out.advantages, b, "out.advantages", rewards=r)
     returns = None
     if out is None or out.returns is not None:
-        returns = _output(None if out is None else out.returns, b, "out.returns")
+        returns = _output(None if out is None else out.returns, b, "out.returns", rewards=r)
+        check_apart("out.returns", returns, "out.advantages", advantages)
     _run(b, lambda run: run.gae(advantages.pointer, _pointer(returns), r.pointer, b.struct, options))
     return GAEResult(advantages.owner, None if returns is None else returns.owner)
 
@@ -187,7 +188,7 @@ def whiten(x: ArrayLike, role: ArrayLike, *, out: Optional[ArrayLike] = None) ->
     b = bind(Batch(role=role))
     values = view("x", x, (F32,))
     check("x", values, b.shape, "token", b.role, "role")
-    dst = _output(out, b)
+    dst = _output(out, b, x=values)
     _run(b, lambda run: run.whiten(dst.pointer, values.pointer, b.role.pointer, b.role.size))
     return dst.owner
 
@@ -275,7 +276,7 @@ def run_loss(
     if weights is not None:
         w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
-    grad = _output(out, b)
+    grad = _output(out, b, weights=w)
     result = Scalars(_structs.LossResult, b.role, memory)
     _run(b, lambda run: run.loss(result.address, grad.pointer, _pointer(w), b.struct, options))
     return grad.owner, result
@@ -293,9 +294,9 @@ def loss_options(
     )
 
 
-def _output(out: Optional[ArrayLike], b: Bound, argument: str = "out") -> Array:
-    """Returns the array of a result per token."""
-    return output(argument, out, b.shape, "token", b.role, "role")
+def _output(out: Optional[ArrayLike], b: Bound, argument: str = "out", **others: Optional[Array]) -> Array:
+    """Returns the array of a result per token. others are inputs that are not of the batch."""
+    return output(argument, out, b.shape, "token", {"role": b.role, **b.arrays, **others})
 
 
 def _pointer(array: Optional[Array]) -> int:

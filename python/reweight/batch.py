@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,7 @@ class Bound(NamedTuple):
 
     struct: _structs.Batch
     role: Array
-    arrays: List[Array]  # whose owners must live as long as the struct is used
+    arrays: Dict[str, Array]  # by their fields; the owners must live as long as the struct is used
 
     @property
     def shape(self) -> Tuple[int, ...]:
@@ -125,13 +125,13 @@ def bind(batch: Batch, *names: str) -> Bound:
     _check_layout("role", role)
     check("role", role, role.shape, "token", role, "role")
     struct = _structs.Batch(tokens=role.size, role=role.pointer)
-    bound = Bound(struct, role, [])
+    bound = Bound(struct, role, {})
     # seq_offsets says how many trajectories there are: it comes before the arrays of [S].
     if "seq_offsets" in names:
         offsets = offsets_of(batch.seq_offsets, role)
         struct.trajectories = offsets.shape[0] - 1
         struct.seq_offsets = offsets.pointer
-        bound.arrays.append(offsets)
+        bound.arrays["seq_offsets"] = offsets
     for name in names:
         if name == "seq_offsets":
             continue
@@ -145,7 +145,7 @@ def bind(batch: Batch, *names: str) -> Bound:
         array = view(name, obj, (dtype,))
         check(name, array, shape, unit, role, "role")
         setattr(struct, name, array.pointer)
-        bound.arrays.append(array)
+        bound.arrays[name] = array
     return bound
 
 

@@ -55,7 +55,7 @@ def save(path: PathLike, batch: Batch) -> None:
     names = ["seq_offsets"]
     names += [n for n in given if n not in ("role", "seq_offsets") and n not in _PER_TOKEN and n not in _PER_SPAN]
     bound = bind(batch, *names)
-    found = dict(zip(names, bound.arrays), role=bound.role)
+    found = dict(bound.arrays, role=bound.role)
     for name in given:
         if name in _PER_TOKEN:
             found[name] = view(name, getattr(batch, name), _PER_TOKEN[name])

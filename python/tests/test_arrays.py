@@ -6,9 +6,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from support import TestCase, needs_torch, torch
+from support import TestCase, needs_torch, random_batch, torch
 
 import reweight
+from reweight import TokenStats
 
 
 def rows(dtype=np.float32, shape=(3, 5)):
@@ -378,6 +379,133 @@ class NumPy(TestCase):
         memory = np.zeros(3, np.float32)
         reweight.token_stats(x, out=reweight.TokenStats(lse=torch.from_dlpack(memory)))
         self.assertBits(memory, want.lse)
+
+
+class Overlaps(TestCase):
+    """out is an input, or has memory of its own."""
+
+    def check(self, call, inputs, shape, argument="out", wrap=lambda out: out):
+        """Wants the call to refuse an output over each of the inputs, and to write nothing."""
+        for name, array in inputs.items():
+            memory = np.zeros(max(array.nbytes, 4 + 4 * int(np.prod(shape))) + 8, np.uint8)
+            memory[: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+            given = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+            begin = 4 if shape == array.shape or array.dtype != np.uint8 else 0
+            out = memory[begin:][: 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
+            before = memory.copy()
+            with self.subTest(name):
+                text = f"{argument} overlaps {name}, want memory of its own"
+                self.assertInputError(argument, text, lambda: call(**{**inputs, name: given}, out=wrap(out)))
+                self.assertBits(memory, before)
+
+    def of(self, arrays, *names):
+        return {name: arrays[name] for name in names}
+
+    def test_schemes(self):
+        def scheme(function, *parameters, **options):
+            """The function, whose parameters are not of the batch."""
+
+            def call(out, **inputs):
+                rest = {name: inputs.pop(name) for name in parameters}
+                return function(reweight.Batch(**inputs), **rest, **options, out=out)
+
+            return call
+
+        arrays = random_batch(4)
+        arrays["weights"] = np.abs(arrays["values"])
+        shape = arrays["role"].shape
+        layout = ("role", "seq_offsets", "group_ids")
+        for call, *names in (
+            (scheme(reweight.actfocus, signal="log_ratio"), "role", "old_logprobs", "ref_logprobs"),
+            (scheme(reweight.aem), *layout, "span_ids", "entropy"),
+            (scheme(reweight.grpo), *layout, "rewards"),
+            (
+                scheme(reweight.loss, "weights", aggregation="seq_mean_token_mean"),
+                *("role", "seq_offsets", "logprobs", "old_logprobs", "advantages", "ref_logprobs", "weights"),
+            ),
+        ):
+            self.check(call, self.of(arrays, *names), shape)
+        inputs = dict(self.of(arrays, "role", "seq_offsets", "values"), rewards=arrays["entropy"])
+
+        def gae(role, seq_offsets, values, rewards, out):
+            batch = reweight.Batch(role=role, seq_offsets=seq_offsets, values=values)
+            return reweight.gae(batch, rewards, out=out)
+
+        self.check(gae, inputs, shape, "out.advantages", lambda out: reweight.GAEResult(out, None))
+        other = np.zeros(shape, np.float32)
+        self.check(gae, inputs, shape, "out.returns", lambda out: reweight.GAEResult(other, out))
+        self.assertInputError(
+            "out.returns",
+            "out.returns overlaps out.advantages, want memory of its own",
+            lambda: gae(**inputs, out=reweight.GAEResult(other, other)),
+        )
+        self.check(reweight.whiten, {"x": arrays["values"], "role": arrays["role"]}, shape)
+
+    def test_kernels(self):
+        arrays = random_batch(4)
+        role, x = arrays["role"], arrays["values"]
+        self.check(
+            lambda signal, role, out: reweight.actfocus_weights(signal, role, 0, 1, out=out),
+            {"signal": x, "role": role},
+            x.shape,
+        )
+        floats = self.of(arrays, "logprobs", "old_logprobs", "advantages", "role")
+        self.check(reweight.surrogate, {**floats, "weights": np.abs(x)}, x.shape)
+        self.check(lambda x, out: reweight.exp_scale(x, 0, 1, out=out), {"x": x}, x.shape)
+        self.check(reweight.multiply, {"a": x, "b": arrays["entropy"]}, x.shape)
+        offsets = np.array([0, 3, 9, 20], np.int32)
+        ranges = {"x": x, "offsets": offsets}
+        self.check(reweight.span_means, ranges, (3,))
+        other = np.zeros(3, np.float32)
+        self.check(reweight.min_max, ranges, (3,), "out.lo", lambda out: reweight.MinMax(out, other))
+        self.check(reweight.min_max, ranges, (3,), "out.hi", lambda out: reweight.MinMax(other, out))
+        for argument, name, call in (
+            ("out.hi", "out.lo", lambda: reweight.min_max(x, offsets, out=reweight.MinMax(other, other))),
+            ("out", "x", lambda: reweight.span_means(x[:3], np.array([0, 1, 2, 3], np.int32), out=x[:3])),
+        ):
+            self.assertInputError(argument, f"{argument} overlaps {name}, want memory of its own", call)
+
+    def test_rows(self):
+        x = rows(shape=(6, 9))
+        ids = np.arange(6, dtype=np.int32)
+        stats = reweight.token_stats(x, ids)
+        for name in TokenStats._fields:
+            wrap = lambda out: TokenStats(**{name: out})
+            self.check(reweight.token_stats, {"logits": x, "ids": ids}, (6,), "out." + name, wrap)
+        per_row = {"logprobs": stats.logprobs, "grad": stats.lse, "entropy": stats.entropy, "grad_entropy": stats.lse}
+        self.check(reweight.row_gradient, {"logits": x, "ids": ids, **per_row}, x.shape)
+
+    def test_gaps(self):
+        """Rows that are apart, with other rows between them."""
+        wide = rows(shape=(4, 30))
+        x, ids, grad = wide[:, :10], np.zeros(4, np.int32), np.ones(4, np.float32)
+        logprobs = reweight.token_stats(x, ids).logprobs
+        want = reweight.row_gradient(x, ids, logprobs, grad)
+        call = lambda x, out: reweight.row_gradient(x, ids, logprobs, grad, out=out)
+        text = "out overlaps logits, want memory of its own"
+        for columns in range(1, 10):
+            slanted = np.lib.stride_tricks.as_strided(wide, (4, 10), (4 * (30 - columns), 4))
+            for out in wide[:, columns : columns + 10], slanted:
+                self.assertInputError("out", text, lambda: call(x, out))
+        self.assertBits(call(x, wide[:, 10:20]), want)
+        self.assertBits(call(x, x), want)
+
+    def test_the_same(self):
+        """Where out may be an input, the results are those without out."""
+        arrays = random_batch(4)
+        batch = lambda: reweight.Batch(**{name: array.copy() for name, array in arrays.items()})
+        b = batch()
+        self.assertBits(reweight.whiten(b.values, b.role, out=b.values), reweight.whiten(arrays["values"], b.role))
+        for name in ("logprobs", "old_logprobs", "advantages", "ref_logprobs"):
+            b = batch()
+            self.assertBits(reweight.loss(b, out=getattr(b, name)).grad, reweight.loss(batch()).grad, name)
+        b = batch()
+        got = reweight.gae(b, b.entropy, out=reweight.GAEResult(b.entropy, None)).advantages
+        self.assertBits(got, reweight.gae(batch(), arrays["entropy"]).advantages)
+        b = batch()
+        self.assertBits(reweight.aem(b, out=b.entropy), reweight.aem(batch()))
+        b = batch()
+        self.assertBits(reweight.actfocus(b, out=b.ref_energy).weights, reweight.actfocus(batch()).weights)
 
 
 if __name__ == "__main__":
