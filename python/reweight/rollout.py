@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import importlib
 import os
-import tempfile
+import secrets
+import stat
+import zipfile
+import zlib
 from dataclasses import fields
-from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, BinaryIO, Callable, Dict, List, Sequence, Union
 
 import numpy as np
 
 from ._arrays import F32, I32, I64, as_numpy, check, view
-from ._errors import InputError
+from ._errors import InputError, described
 from .batch import Batch, bind, roles_from_mask, spans_from_mask
 
 __all__ = ["from_slime", "from_verl", "load", "save"]
@@ -46,10 +48,12 @@ def save(path: PathLike, batch: Batch) -> None:
     """Writes the batch to a .npz file. A padded batch is written as the packed one of the
     same tokens, padding included: its trajectories have T tokens each.
 
-    An old file of that path is replaced when the new one is complete.
+    An old file of that path is replaced when the new one is complete and on the disk, and
+    keeps its permission bits; of a link, what it points to.
 
     Raises InputError, a ValueError, or TypeError, naming the field, if an array has another
-    shape or type than the field's, before anything is written.
+    shape or type than the field's, and InputError if the path is that of a directory, a
+    device or a pipe, before anything is written.
     """
     given = [name for name in _FIELDS if getattr(batch, name, None) is not None]
     names = ["seq_offsets"]
@@ -67,34 +71,71 @@ def save(path: PathLike, batch: Batch) -> None:
             found[name] = view(name, getattr(batch, name), _PER_SPAN[name])
             check(name, found[name], (spans,), "span", bound.role, "role")
     arrays: Dict[str, Any] = {name: as_numpy(array).reshape(-1) for name, array in found.items()}
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="reweight-", suffix=".tmp")
+    _write(os.path.realpath(path), lambda file: np.savez(file, **arrays))
+
+
+def _write(path: str, fill: Callable[[BinaryIO], None]) -> None:
+    """Gives the file of that path the content that fill writes, or leaves all as it was."""
+    folder = os.path.dirname(path)
+    old = os.stat(path).st_mode if os.path.lexists(path) else None
+    if old is not None and not stat.S_ISREG(old):
+        raise InputError("path", f"is {path}, which is not a regular file")
+    temporary = os.path.join(folder, f".reweight-{secrets.token_hex(8)}.tmp")
     try:
-        with open(handle, "wb") as file:
-            np.savez(file, **arrays)
-            os.chmod(temporary, 0o666 & ~_umask())
+        file = open(temporary, "xb")  # with the permission bits that the system gives new files
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    try:
+        with file:
+            if old is not None:
+                os.chmod(temporary, stat.S_IMODE(old) & 0o777)
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)  # so that the new name survives a crash
+    except OSError:
+        pass  # some network file systems cannot
+    finally:
+        os.close(handle)
 
 
-def _umask() -> int:
-    """Returns the permissions that this process takes away from new files."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+# What a compressed file may expand to: so many bytes, or so many times its size.
+_FREE_EXPANSION, _MOST_EXPANSION = 64 << 20, 250
 
 
 def load(path: PathLike) -> Batch:
     """Returns the packed batch of a .npz file: the arrays that have the name of a field.
 
-    Raises InputError if the file has no role, and ValueError if an array is a pickle.
+    Raises InputError, a ValueError, if the file is another one or has no role, if an array is a
+    pickle, and if the file is compressed and expands to more than 250 times its size.
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays: Dict[str, Any] = {name: file[name] for name in _FIELDS if name in file.files}
+    name = os.fspath(path)
+    with open(path, "rb") as content:
+        try:
+            file = np.load(content, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile):
+            file = None
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise InputError("path", f"is {name}, which is not a .npz file")
+        assert file.zip is not None  # until it is closed
+        expanded = sum(entry.file_size for entry in file.zip.infolist())
+        if expanded > max(_FREE_EXPANSION, _MOST_EXPANSION * os.fstat(content.fileno()).st_size):
+            raise InputError("path", f"is {name}, which expands to more than {_MOST_EXPANSION} times its size")
+        arrays: Dict[str, Any] = {}
+        for field in _FIELDS:
+            if field in file.files:
+                try:
+                    arrays[field] = file[field]
+                except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                    raise InputError("path", f"is {name}, whose {field} cannot be read: {error}") from None
     if "role" not in arrays:
-        raise InputError("role", f"is missing in {os.fspath(path)}")
+        raise InputError("role", f"is missing in {name}")
     return Batch(**arrays)
 
 
@@ -117,22 +158,50 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
     torch = importlib.import_module("torch")
     file = torch.load(os.fspath(path), map_location="cpu", weights_only=True)
     samples: Any = file.get("samples") if isinstance(file, dict) else None
-    if not samples or "tokens" not in samples[0]:
-        raise InputError("path", "has no samples of slime, want a file of --save-debug-train-data or --save-debug-rollout-data")
-    tokens = [torch.as_tensor(sample["tokens"], dtype=torch.int64).numpy() for sample in samples]
-    lengths = [len(row) for row in tokens]
-    responses = [int(_first(sample, "response_lengths", "response_length")) for sample in samples]
+    if not isinstance(samples, list) or not samples or not all(isinstance(s, dict) and "tokens" in s for s in samples):
+        problem = "has no samples of slime, want a file of --save-debug-train-data or --save-debug-rollout-data"
+        raise InputError("path", problem)
+
+    def row(i: int, name: str, values: Any, dtype: Any) -> Any:
+        """A list of numbers of a sample."""
+        try:
+            array = torch.as_tensor(values, dtype=dtype).numpy()
+        except (TypeError, ValueError, RuntimeError):
+            array = None
+        if array is None or array.ndim != 1:
+            raise InputError("path", f"has a sample {i} whose {name} is no list of numbers")
+        return array
+
+    def numbers(kind: Any, *names: str) -> List[Any]:
+        """A number of each sample, or None where one has none."""
+        values = [_first(sample, *names) for sample in samples]
+        for i, value in enumerate(values):
+            try:
+                values[i] = None if value is None else kind(value)
+            except (TypeError, ValueError, OverflowError):
+                problem = f"has a sample {i} whose {names[-1]} is {described(value)}, want a number"
+                raise InputError("path", problem) from None
+        return values
+
+    tokens = [row(i, "tokens", sample["tokens"], torch.int64) for i, sample in enumerate(samples)]
+    lengths = [len(ids) for ids in tokens]
+    responses = numbers(int, "response_lengths", "response_length")
+    for i, (response, length) in enumerate(zip(responses, lengths)):
+        if response is None or not 0 <= response <= length:
+            problem = f"has a sample {i} whose response_length is {response}, want 0 to {length}, its tokens"
+            raise InputError("path", problem)
 
     def packed(*names: str) -> Any:
         """The elements of the responses, and 0 for those of prompts, or None."""
         if any(_first(sample, *names) is None for sample in samples):
             return None
         rows: List[Any] = []
-        for sample, length, response in zip(samples, lengths, responses):
-            row = torch.as_tensor(_first(sample, *names), dtype=torch.float32).numpy()
-            if row.shape != (response,):
-                raise InputError("path", f"has {names[0]} of the shape {list(row.shape)}, want [{response}] like the response")
-            rows += [np.zeros(length - response, np.float32), row]
+        for i, (sample, length, response) in enumerate(zip(samples, lengths, responses)):
+            values = row(i, names[0], _first(sample, *names), torch.float32)
+            if values.shape != (response,):
+                problem = f"has {names[0]} of the shape {list(values.shape)}, want [{response}] like the response"
+                raise InputError("path", problem)
+            rows += [np.zeros(length - response, np.float32), values]
         return np.concatenate(rows)
 
     for sample, response in zip(samples, responses):
@@ -140,18 +209,19 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
             sample["loss_mask"] = np.ones(response, np.float32)
     mask = packed("loss_masks", "loss_mask")
     seq_offsets = np.append(0, np.cumsum(lengths))
-    rewards = [_first(sample, "rewards", "reward") for sample in samples]
-    if any(isinstance(reward, dict) for reward in rewards):
-        raise InputError("path", "has rewards that are dicts, want the file of --save-debug-train-data, which has the one of --reward-key")
+    if any(isinstance(_first(sample, "rewards", "reward"), dict) for sample in samples):
+        problem = "has rewards that are dicts, want the file of --save-debug-train-data, which has the one of --reward-key"
+        raise InputError("path", problem)
+    rewards = numbers(float, "rewards", "reward")
     groups: Dict[Any, int] = {}
     prompts = [row[: length - response].tobytes() for row, length, response in zip(tokens, lengths, responses)]
-    keys = [prompt if sample.get("group_index") is None else sample["group_index"] for sample, prompt in zip(samples, prompts)]
+    keys = [prompt if index is None else index for index, prompt in zip(numbers(int, "group_index"), prompts)]
     ids = np.concatenate(tokens)
     return Batch(
         role=roles_from_mask(mask, ids, open_tag=open_tag, close_tag=close_tag, seq_offsets=seq_offsets),
         seq_offsets=seq_offsets,
         group_ids=np.array([groups.setdefault(key, len(groups)) for key in keys], np.int32),
-        rewards=None if None in rewards else np.array([float(reward) for reward in rewards], np.float32),
+        rewards=None if None in rewards else np.array(rewards, np.float32),
         span_ids=spans_from_mask(mask, seq_offsets),
         token_ids=ids,
         entropy=packed("entropy"),

@@ -115,6 +115,53 @@ class Files(TestCase):
         other.touch()
         self.assertEqual(self.path.stat().st_mode, other.stat().st_mode)
 
+    def test_what_save_replaces(self):
+        """The permission bits stay, and of a link what it is; what is no file stays."""
+        batch = reweight.Batch(role=np.ones((1, 2), np.uint8))
+        reweight.rollout.save(self.path, batch)
+        self.path.chmod(0o600)
+        link = self.folder / "link.npz"
+        link.symlink_to("x.npz")
+        again = reweight.Batch(role=np.zeros((1, 2), np.uint8))
+        reweight.rollout.save(link, again)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
+        self.assertBits(reweight.rollout.load(self.path).role, np.zeros(2, np.uint8))
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        for path in (fifo, self.folder):
+            want = f"path is {os.path.realpath(path)}, which is not a regular file"
+            self.assertInputError("path", want, lambda: reweight.rollout.save(path, batch))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["fifo", "link.npz", "x.npz"])
+
+    def test_save_is_on_the_disk(self):
+        """The file and its name are written to the disk, and the umask is left alone."""
+        synced = []
+        fsync = os.fsync
+
+        def noted(handle):
+            synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+            fsync(handle)
+
+        with mock.patch.object(os, "fsync", noted):
+            with mock.patch.object(os, "umask", side_effect=AssertionError("the umask was set")):
+                reweight.rollout.save(self.path, reweight.Batch(role=np.ones((1, 2), np.uint8)))
+        folder = os.path.realpath(self.folder)
+        self.assertRegex(synced[0], f"^{folder}/[.]reweight-[0-9a-f]{{16}}[.]tmp$")
+        self.assertEqual(synced[1:], [folder])
+
+    def test_save_fails(self):
+        """A write that fails leaves the old file and nothing else, and the error has its name."""
+        self.path.write_bytes(b"old")
+        with mock.patch.object(np, "savez", side_effect=OSError("the disk is full")):
+            with self.assertRaisesRegex(OSError, "the disk is full"):
+                reweight.rollout.save(self.path, reweight.Batch(role=np.ones((1, 2), np.uint8)))
+        self.assertEqual((os.listdir(self.folder), self.path.read_bytes()), (["x.npz"], b"old"))
+        path = os.path.realpath(self.folder / "none" / "x.npz")
+        with self.assertRaises(FileNotFoundError) as caught:
+            reweight.rollout.save(path, reweight.Batch(role=np.ones((1, 2), np.uint8)))
+        self.assertEqual(caught.exception.filename, path)
+
     def test_load_refuses(self):
         np.savez(self.path, rewards=np.zeros(1))
         with self.assertRaisesRegex(reweight.InputError, "role is missing in .*x.npz"):
@@ -122,6 +169,20 @@ class Files(TestCase):
         np.savez(self.path, role=np.array([{}]))
         with self.assertRaisesRegex(ValueError, "allow_pickle"):
             reweight.rollout.load(self.path)
+        for content in (b"", b"hello", b"PK\x03\x04 and no more"):
+            self.path.write_bytes(content)
+            want = f"path is {self.path}, which is not a .npz file"
+            self.assertInputError("path", want, lambda: reweight.rollout.load(self.path))
+        with open(self.path, "wb") as file:
+            np.save(file, np.zeros(3))
+        self.assertInputError("path", want, lambda: reweight.rollout.load(self.path))
+        np.savez(self.path, role=np.ones(1000, np.uint8))
+        self.path.write_bytes(self.path.read_bytes().replace(b"\x01\x01\x01\x01", b"\x01\x01\x01\x02", 1))
+        with self.assertRaisesRegex(reweight.InputError, f"path is {self.path}, whose role cannot be read: Bad CRC-32"):
+            reweight.rollout.load(self.path)
+        np.savez_compressed(self.path, role=np.ones(65 << 20, np.uint8))
+        want = f"path is {self.path}, which expands to more than 250 times its size"
+        self.assertInputError("path", want, lambda: reweight.rollout.load(self.path))
 
 
 @needs_torch
@@ -236,6 +297,24 @@ class Trainers(TestCase):
             self.assertEqual(str(caught.exception), want)
         self.assertBits(batch.role, np.array([0, 1, 1], np.uint8))
         self.assertBits(batch.old_logprobs, np.array([0, -1, -2], np.float32))
+        for change, want in (
+            ({"tokens": 3}, "path has a sample 1 whose tokens is no list of numbers"),
+            ({"tokens": "abc"}, "path has a sample 1 whose tokens is no list of numbers"),
+            ({"tokens": [[1]]}, "path has a sample 1 whose tokens is no list of numbers"),
+            ({"response_length": 5}, "path has a sample 1 whose response_length is 5, want 0 to 3, its tokens"),
+            ({"response_length": -1}, "path has a sample 1 whose response_length is -1, want 0 to 3, its tokens"),
+            ({"response_length": None}, "path has a sample 1 whose response_length is None, want 0 to 3, its tokens"),
+            ({"response_length": [2]}, "path has a sample 1 whose response_length is a list, want a number"),
+            ({"group_index": [1]}, "path has a sample 1 whose group_index is a list, want a number"),
+            ({"reward": "good"}, "path has a sample 1 whose reward is a str, want a number"),
+            ({"rollout_log_probs": ["a", "b"]}, "path has a sample 1 whose log_probs is no list of numbers"),
+        ):
+            torch.save({"samples": [sample, {**sample, **change}]}, self.path)
+            self.assertInputError("path", want, lambda: reweight.rollout.from_slime(self.path))
+        want = "path has no samples of slime, want a file of --save-debug-train-data or --save-debug-rollout-data"
+        for samples in ({"a": 1}, [3], [], [{"tokens": [1]}, 3], 7):
+            torch.save({"samples": samples}, self.path)
+            self.assertInputError("path", want, lambda: reweight.rollout.from_slime(self.path))
         torch.save({"model": torch.zeros(1)}, self.path)
         with self.assertRaisesRegex(reweight.InputError, "no samples of slime"):
             reweight.rollout.from_slime(self.path)
