@@ -130,7 +130,7 @@ func TestWheel(t *testing.T) {
 
 	// Everything of the package is in it, and nothing else.
 	want := []string{"reweight/libreweight.so"}
-	for _, name := range []string{"METADATA", "WHEEL", "licenses/LICENSE", "RECORD"} {
+	for _, name := range []string{"METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD"} {
 		want = append(want, info+name)
 	}
 	module, err := library.SourceDir()
@@ -166,8 +166,9 @@ func TestWheel(t *testing.T) {
 		t.Errorf("the wheel has\n%q\nwant\n%q", got, want)
 	}
 	for name, lines := range map[string][]string{
-		"METADATA": {"Name: reweight", "Version: " + library.Version, "Requires-Python: >=3.11", "Requires-Dist: numpy>=1.26", `Requires-Dist: torch>=2.6; extra == "torch"`, "License-File: LICENSE"},
-		"WHEEL":    {"Wheel-Version: 1.0", "Root-Is-Purelib: false"},
+		"METADATA":         {"Name: reweight", "Version: " + library.Version, "Requires-Python: >=3.11", "Requires-Dist: numpy>=1.26", `Requires-Dist: torch>=2.6; extra == "torch"`, "License-File: LICENSE"},
+		"WHEEL":            {"Wheel-Version: 1.0", "Root-Is-Purelib: false"},
+		"entry_points.txt": {"[verl.plugins]", "reweight = reweight.adapters.verl_plugin"},
 	} {
 		for _, line := range lines {
 			if !strings.Contains(files[info+name], line+"\n") {

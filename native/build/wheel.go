@@ -41,6 +41,11 @@ Provides-Extra: torch
 Requires-Dist: torch>=2.6; extra == "torch"
 `
 
+// entryPoints names what other packages import of this one where both are installed.
+const entryPoints = `[verl.plugins]
+reweight = reweight.adapters.verl_plugin
+`
+
 // A member is a file of a wheel.
 type member struct {
 	name string
@@ -68,6 +73,7 @@ func writeWheel(dir, module, arch string) (string, error) {
 	members = append(members,
 		member{info + "METADATA", []byte(metadata), 0o644},
 		member{info + "WHEEL", wheelFile(arch), 0o644},
+		member{info + "entry_points.txt", []byte(entryPoints), 0o644},
 		member{info + "licenses/LICENSE", license, 0o644},
 	)
 	members = append(members, member{info + "RECORD", record(members), 0o644})

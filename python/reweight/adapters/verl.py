@@ -1,98 +1,231 @@
 """ActFocus and AEM in verl's PPO trainer.
 
-Written for verl 0.9.0 (2026-08-14) and its main branch at commit 1dda039b9 (2026-08-22):
-verl/trainer/ppo/v1/trainer_base.py, PPOTrainer._compute_advantage(batch, metrics), which
-runs on the driver, and verl/trainer/ppo/core_algos.py, agg_loss.
+Tested in whole runs of verl 0.9.1 (2026-11). Where this package is installed, verl loads it in every process, by the entry
+point verl.plugins of the wheel, and a run asks for the credit by a key of verl's own configuration:
 
-In a module of your own, say my_credit.py, which verl imports if you export
-VERL_USE_EXTERNAL_MODULES=my_credit:
+    python -m verl.trainer.main_ppo ... +reweight.alpha=0.2 '+reweight.tags=["<tool_call>","</tool_call>"]'
 
-    from reweight.adapters import verl
-    verl.install()
+with the names of Credit, or +reweight={} for its defaults. The key travels with the configuration to the process of Ray
+that holds the trainer. Who starts the trainer from Python may call install instead, in the process that makes it.
 
-verl imports it in every process; it takes effect where verl imports its trainer. After
-the trainer has computed the advantages of a batch, they are read from its
-TransferQueue, with response_mask, responses, old_log_probs, ref_log_prob, entropy and
-uid, multiplied, and written back. All these are nested tensors of the layout jagged, one
-row per output of the agent loop. Works with every estimator and every trainer_mode
-(verl chooses its replay buffer by the mode's name, so that a mode of our own would not),
-and with the policy losses that are homogeneous in a token's advantage: vanilla, gspo,
-sapo, gpg, cispo, dppo_tv, dppo_kl, bypass_mode.
+What does not fit is an error when the trainer is made. After the trainer has computed the advantages of a batch, they are
+read from its TransferQueue with what the credit needs, multiplied, and written back. All these are nested tensors of the
+layout jagged, one row per output of the agent loop. Responses and tags are found in the response_mask that the agent loop
+gave; what verl's rejection takes out of it has no part in sums and statistics. The scalars of token_multiplier are in
+verl's log. PPOTrainer is that of verl/trainer/ppo/v1, in each trainer_mode: sync, colocate_async and separate_async
+inherit the method. The trainers of trainer.use_v1=False and of verl/experimental are refused.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import re
 import sys
-from typing import Any
+from typing import Any, Callable, Dict, Mapping, Optional
 
-from . import Credit, find_hook, replace, token_multiplier, version_of, when_imported
+from . import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_multiplier, version_of, when_imported
 
-WRITTEN_FOR = "verl 0.9.0"
+WRITTEN_FOR = "verl 0.9.1"
 
-# Policy losses that average an advantage over a response, choose tokens by it, or have a term without it.
-_REFUSED = ("geo_mean", "clip_cov", "kl_cov", "dro")
-_FIELDS = ["advantages", "entropy", "old_log_probs", "ref_log_prob", "response_mask", "responses", "uid"]
+_TRAINER = "verl.trainer.ppo.v1.trainer_base"
+_METHOD = _TRAINER + ":PPOTrainer._compute_advantage"
+# Policy losses in which a token's loss is in proportion to its advantage, and its sum is divided as loss_agg_mode says.
+_LOSSES = ("vanilla", "gspo", "sapo", "gpg", "cispo", "dppo_tv", "dppo_kl", "bypass_mode")
+_MODES = {name.replace("_", "-"): name for name in AGGREGATIONS}
 
-
-def aggregation_of(loss_mode: str, loss_agg_mode: str) -> str:
-    """How verl makes one number of its tokens' losses: sapo does not heed loss_agg_mode, nor did gspo before 0.9.1."""
-    release = tuple(int(part) for part in re.findall(r"\d+", version_of("verl"))[:3])
-    if loss_mode == "sapo" or (loss_mode == "gspo" and () < release < (0, 9, 1)):
-        return "seq_mean_token_mean"
-    return loss_agg_mode.replace("-", "_")
+_installed: Optional[Credit] = None
 
 
 def install(credit: Credit = Credit()) -> None:
-    """Makes PPOTrainer multiply its advantages by the credit's token_multiplier."""
+    """Makes every PPOTrainer of this process multiply its advantages by the credit's token_multiplier.
+
+    Raises InputError, a ValueError, for a wrong option, and HookError if verl's trainer is gone or has changed, here or
+    when it is imported. A trainer whose configuration does not fit raises ValueError when it is made.
+    """
+    global _installed
     credit.check("verl", entropy=True)
-    when_imported("verl.trainer.ppo.v1.trainer_base", lambda: _install(credit))
+    when_imported(_TRAINER, _find)
+    _installed = credit
+    watch()
 
 
-def _install(credit: Credit) -> None:
-    trainer, name = find_hook(
-        "verl", "verl.trainer.ppo.v1.trainer_base:PPOTrainer._compute_advantage", ("batch", "metrics"), WRITTEN_FOR
-    )
+def watch() -> None:
+    """Makes verl's trainers ask for a credit when they are made. Changes nothing else, and raises nothing: verl has
+    every process do this, also for people who never asked for a credit."""
+    for module, owner, name, make in (
+        (_TRAINER, "PPOTrainer", "__init__", _credited),
+        ("verl.trainer.ppo.ray_trainer", "RayPPOTrainer", "__init__", _refused),
+        # Its subclasses do not call its __init__; this comes before their first rollout.
+        ("verl.experimental.separation.ray_trainer", "SeparateRayPPOTrainer", "_init_resource_pools", _refused),
+    ):
+        when_imported(module, functools.partial(_wrap, module, owner, name, make))
+
+
+def _wrap(module: str, owner: str, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    found = getattr(sys.modules.get(module), owner, None)
+    if isinstance(found, type) and hasattr(found, name):
+        replace(found, name, make)
+
+
+def _find() -> None:
+    """Raises HookError if the method is gone or has changed."""
+    find_hook("verl", _METHOD, ("batch", "metrics"), WRITTEN_FOR)
+    release = tuple(int(part) for part in re.findall(r"\d+", version_of("verl"))[:3])
+    if () < release < (0, 9, 1):
+        problem = "needs verl 0.9.1, whose gspo heeds loss_agg_mode"
+        raise HookError(f"reweight.adapters.verl {problem}, but found {version_of('verl')}")
+
+
+def _refused(original: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        made = original(self, *args, **options)
+        if _asked(self.config) is not None:
+            problem = f"{type(self).__name__} of verl computes its advantages where reweight does not reach them"
+            raise HookError(problem + ": run python -m verl.trainer.main_ppo with trainer.use_v1=True")
+        return made
+
+    return method
+
+
+def _credited(original: Callable[..., Any]) -> Callable[..., Any]:
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        credit = _asked(self.config)
+        if credit is not None:
+            _find()
+            _check(self.config, self.use_reference_policy, credit)
+            report = Report(credit, "verl " + version_of("verl"))
+            self._compute_advantage = functools.partial(_compute_advantage, self, self._compute_advantage, credit, report)
+            self.fit = functools.partial(_fit, self.fit, report)
+
+    return init
+
+
+def _asked(config: Any) -> Optional[Credit]:
+    """Returns the credit that the configuration or install asks for."""
+    options = config.get("reweight")
+    if options is None:
+        return _installed
+    if _installed is not None:
+        raise ValueError("reweight is in the configuration, and verl.install was called: want one of them")
+    credit = _credit(options)
+    credit.check("verl", entropy=True)
+    return credit
+
+
+def _credit(options: Any) -> Credit:
+    """Returns the Credit with these options of a configuration."""
+    defaults = {name: value for name, value in vars(Credit()).items() if name != "tokenizer"}
+    if not isinstance(options, Mapping):
+        raise ValueError(f"reweight is {options!r}, want options of [{' '.join(defaults)}], or {{}} for their defaults")
+    values: Dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in defaults:
+            raise ValueError(f"reweight.{name} is no option, want one of [{' '.join(defaults)}]")
+        if name == "tags":
+            values[name] = _tags(value)
+            continue
+        kind = type(defaults[name])
+        number = kind is float and isinstance(value, int) and not isinstance(value, bool)
+        if not isinstance(value, kind) and not number:
+            raise ValueError(f"reweight.{name} is {value!r}, want a {kind.__name__} such as {defaults[name]!r}")
+        values[name] = kind(value)
+    return Credit(**values)
+
+
+def _tags(value: Any) -> Any:
+    """Returns what opens and closes an action, None where it is None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        tags = tuple(tag if isinstance(tag, str) else tuple(tag) for tag in value)
+        strings = sum(isinstance(tag, str) for tag in tags)
+        if len(tags) == 2 and (strings == 2 or strings == 0 and all(isinstance(i, int) for tag in tags for i in tag)):
+            return tags
+    raise ValueError(f"reweight.tags is {value}, want two strings, two lists of token ids, or null")
+
+
+def _check(config: Any, reference: bool, credit: Credit) -> None:
+    """Wants a configuration in which a token's loss is in proportion to its advantage."""
+    actor = config.actor_rollout_ref.actor
+    loss, correction = actor.policy_loss, config.algorithm.get("rollout_correction") or {}
+    for option, value, tested in (
+        ("policy_loss.loss_mode", loss.loss_mode, _LOSSES),
+        ("loss_agg_mode", actor.loss_agg_mode, _MODES),
+    ):
+        if value not in tested:
+            want = f'is "{value}", want one of [{" ".join(tested)}], with which a weight per token was tested'
+            raise ValueError(f"actor_rollout_ref.actor.{option} {want}")
+    for option in ("distillation.enabled", "algorithm.use_pf_ppo"):
+        section, _, name = option.partition(".")
+        if (config.get(section) or {}).get(name):
+            raise ValueError(f"{option} is True, with which a weight per token was not tested: set it to False")
+    # This loss rejects tokens when the weights are made already; of a trajectory it divides by those that remain.
+    rejection = str((loss.get("rollout_correction") or {}).get("rollout_rs") or "")
+    if loss.loss_mode == "bypass_mode" and "token_" in rejection and actor.loss_agg_mode == "seq-mean-token-mean":
+        problem = f'is "{rejection}" with loss_mode=bypass_mode and loss_agg_mode=seq-mean-token-mean'
+        want = "want a rejection of sequences, or loss_agg_mode=token-mean"
+        raise ValueError(f"actor_rollout_ref.actor.policy_loss.rollout_correction.rollout_rs {problem}, {want}")
+    if credit.wants_entropy and correction.get("bypass_mode"):
+        raise ValueError(
+            "AEM needs the entropy of the old policy, which verl does not compute with "
+            "algorithm.rollout_correction.bypass_mode=True: set it to False, or use entropy=surprisal or aem=False"
+        )
+    if credit.wants_ref_logprobs and not reference:
+        raise ValueError(
+            "the signal log_ratio needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True or "
+            "algorithm.use_kl_in_reward=True, or use signal=surprisal"
+        )
+
+
+def _fit(original: Callable[..., Any], report: Report, *args: Any, **options: Any) -> Any:
+    """Trains, and ends the report: Ray ends the trainer's process without its exit handlers."""
+    try:
+        return original(*args, **options)
+    finally:
+        atexit.unregister(report._at_exit)
+        report._at_exit()
+
+
+def _compute_advantage(
+    trainer: Any, original: Callable[..., Any], credit: Credit, report: Report, batch: Any, metrics: Dict[str, Any]
+) -> Any:
+    """Has verl compute the advantages of a batch, and multiplies them."""
     queue = importlib.import_module("transfer_queue")
 
-    def make(original: Any) -> Any:
-        def compute_advantage(self: Any, batch: Any, metrics: Any) -> Any:
-            batch = original(self, batch, metrics)
-            data = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
-            if credit.wants_entropy and "entropy" not in data.keys():
-                raise ValueError(
-                    "AEM needs the entropy of the old policy, which verl does not compute with "
-                    "algorithm.rollout_correction.bypass_mode=True: set it to False, or use Credit(entropy=\"surprisal\")"
-                )
-            if credit.wants_ref_logprobs and "ref_log_prob" not in data.keys():
-                raise ValueError(
-                    "the signal log_ratio needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True, "
-                    "or use Credit(signal=\"surprisal\")"
-                )
-            actor = self.config.actor_rollout_ref.actor
-            loss = actor.policy_loss.loss_mode
-            if loss in _REFUSED:
-                problem = f'is "{loss}", which takes no weight per token'
-                raise ValueError(f"actor_rollout_ref.actor.policy_loss.loss_mode {problem}")
-            multiplier = token_multiplier(
-                data["response_mask"],
-                credit=credit,
-                aggregation=aggregation_of(loss, actor.loss_agg_mode),
-                token_ids=data["responses"],
-                tokenizer=self.tokenizer,
-                old_logprobs=data["old_log_probs"],
-                ref_logprobs=data["ref_log_prob"] if credit.wants_ref_logprobs else None,
-                entropy=data["entropy"] if credit.wants_entropy else None,
-                group_ids=data.pop("uid").tolist(),
-            )
-            advantages = data["advantages"]
-            data["advantages"] = sys.modules["torch"].nested.nested_tensor_from_jagged(
-                advantages.values() * multiplier.values(), advantages.offsets()
-            )
-            queue.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=data.select("advantages"))
-            return batch
+    def read(keys: Any, *fields: str) -> Any:
+        return queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(fields))
 
-        return compute_advantage
-
-    replace(trainer, name, make)
+    wanted = {"entropy": credit.wants_entropy, "ref_log_prob": credit.wants_ref_logprobs}
+    needed = [name for name, is_wanted in wanted.items() if is_wanted]
+    given = read(batch.keys, "response_mask", "responses", "old_log_probs", "uid", *needed)  # before tokens are rejected
+    batch = original(batch, metrics)
+    data = read(batch.keys, "advantages", "response_mask")
+    actor = trainer.config.actor_rollout_ref.actor
+    loss = actor.policy_loss.loss_mode
+    log: Dict[str, float] = {}
+    # sapo does not heed loss_agg_mode.
+    aggregation = "seq_mean_token_mean" if loss == "sapo" else _MODES[actor.loss_agg_mode]
+    multiplier = token_multiplier(
+        data["response_mask"],
+        sampled=given["response_mask"],
+        credit=credit,
+        aggregation=aggregation,
+        token_ids=given["responses"],
+        tokenizer=trainer.tokenizer,
+        old_logprobs=given["old_log_probs"],
+        ref_logprobs=given["ref_log_prob"] if credit.wants_ref_logprobs else None,
+        entropy=given["entropy"] if credit.wants_entropy else None,
+        group_ids=list(given["uid"]),
+        log=log,
+    )
+    advantages = data["advantages"]
+    data["advantages"] = sys.modules["torch"].nested.nested_tensor_from_jagged(
+        advantages.values() * multiplier.values(), advantages.offsets()
+    )
+    queue.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=data.select("advantages"))
+    metrics.update(log)
+    report.batch(f"{loss} ({aggregation})", log)
+    return batch
