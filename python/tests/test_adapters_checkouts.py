@@ -1,9 +1,9 @@
 """The adapters against the trainers' own code, on the CPU.
 
 Each test takes a checkout of a trainer by an environment variable, and is skipped without:
-REWEIGHT_VERL=/path/to/verl, REWEIGHT_NEMO_RL, REWEIGHT_SLIME, REWEIGHT_PRIME_RL. Of the checkout
-the modules that a test names are run as they are. All else that they import and that is not
-installed is replaced by stubs.
+REWEIGHT_NEMO_RL=/path/to/RL, REWEIGHT_SLIME, REWEIGHT_PRIME_RL. Of the checkout the modules that a
+test names are run as they are. All else that they import and that is not installed is replaced by
+stubs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 
 from adapter_rollouts import padded, rows, weighted_loss
-from reweight.adapters import AGGREGATIONS, Credit
+from reweight.adapters import Credit
 from support import needs_torch, torch
 from test_adapters_trainers import TrainerCase
 
@@ -159,69 +159,6 @@ class CheckoutCase(TrainerCase):
         self.assertLessEqual(abs(float(got) - want), 1e-6 * scale, f"{got} is not {want}")
 
 
-class VerlCheckout(CheckoutCase):
-    variable, package = "REWEIGHT_VERL", "verl"
-    real = ("trainer.ppo.core_algos", "utils.torch_functional", "trainer.ppo.v1.trainer_base")
-
-    def test_hook(self):
-        self.adapter().install()
-        trainer = self.module("trainer.ppo.v1.trainer_base").PPOTrainer
-        self.assertTrue(hasattr(trainer._compute_advantage, "_reweight_original"))
-
-    def test_homogeneous(self):
-        """Each policy loss that the adapter takes: multiplied advantages are the same as
-        verl's own weights per token, rollout_is_weights, multiplied into the terms."""
-        r, core = self.rollouts, self.module("trainer.ppo.core_algos")
-        config = type.__call__(type("Config", (core.ActorConfig,), {}))
-        losses = SimpleNamespace(tau_pos=1.0, tau_neg=1.05)
-        numbers = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "global_batch_info": {}}
-        vars(config).update(numbers, policy_loss=losses, get=lambda name, default=None: default, **vars(losses))
-        tensors = {"old_log_prob": r.old_logprobs, "log_prob": r.logprobs, "response_mask": r.mask}
-        tensors = {name: self.grid(x) for name, x in tensors.items()}
-        modes = ("token-mean", "seq-mean-token-mean")
-        for name in ("vanilla", "gspo", "sapo", "gpg", "cispo", "dppo_tv", "dppo_kl"):
-            function = core.get_policy_loss_fn(name)
-
-            def loss(advantages, weights, mode):
-                options = {"advantages": self.grid(advantages), "rollout_is_weights": weights, "config": config}
-                return float(function(**tensors, **options, loss_agg_mode=mode)[0])
-
-            for mode in modes:
-                m = self.multiplier(Credit(), mode.replace("-", "_"))
-                got, want = loss(r.advantages * m, None, mode), loss(r.advantages, self.grid(m), mode)
-                self.assertLessEqual(abs(got - want), 2e-6 * abs(want), name)
-            same = len({loss(r.advantages, None, mode) for mode in modes}) == 1
-            heeded = self.adapter().aggregation_of(name, "token-sum") == "token_sum"
-            self.assertNotEqual(heeded, same, name)
-
-    def test_loss(self):
-        """compute_policy_loss_vanilla in each loss_agg_mode, whole and in two micro-batches."""
-        r = self.rollouts
-        core = self.module("trainer.ppo.core_algos")
-        config = SimpleNamespace(clip_ratio=0.2, clip_ratio_low=0.2, clip_ratio_high=0.28)
-        config.get = lambda name, default: default
-        arrays = {"old_log_prob": r.old_logprobs, "log_prob": r.logprobs, "response_mask": r.mask}
-        for credit in (Credit(), Credit(signal="log_ratio", scope="batch"), Credit(aem=False)):
-            for aggregation in AGGREGATIONS:
-                mode = aggregation.replace("_", "-")
-                advantages = self.grid(r.advantages * self.multiplier(credit, aggregation))
-                tensors = {name: self.grid(x) for name, x in arrays.items()}
-                norm = 1 if mode == "token-sum" else 50
-                name = "seq_mean_token_sum_norm" if mode == "token-sum" else aggregation
-                scale = 50 if mode == "seq-mean-token-sum-norm" else None
-                sizes = {"batch_num_tokens": int(r.mask.sum()), "global_batch_size": len(r.rewards), "dp_size": 1}
-                for parts in ([slice(0, 32)], [slice(0, 20), slice(20, 32)]):
-                    total = 0.0
-                    for part in parts:
-                        config.global_batch_info = {**sizes, "loss_scale_factor": scale}
-                        loss, _ = core.compute_policy_loss_vanilla(
-                            **{name: x[part] for name, x in tensors.items()},
-                            advantages=advantages[part], loss_agg_mode=mode, config=config,
-                        )  # fmt: skip
-                        total += float(loss)
-                    if mode == "seq-mean-token-sum-norm":
-                        total *= len(r.rewards)  # verl divides by the number of sequences too
-                    self.assertLoss(total, r, credit, name, norm)
 
 
 class NeMoRLCheckout(CheckoutCase):

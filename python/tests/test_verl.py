@@ -1,0 +1,754 @@
+"""reweight.adapters.verl in verl as it is installed: its trainer on its TransferQueue, its losses and their gradients against
+the papers' formulas in float64, and whole runs of its command on the CPU, with the model and the engines of verl_cpu.py.
+
+reweight comes in by the entry point of the wheel: run this by python/test verl test_verl."""
+
+import contextlib
+import copy
+import functools
+import importlib.metadata
+import importlib.util
+import io
+import itertools
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+if importlib.util.find_spec("verl") is None:
+    raise unittest.SkipTest("verl is not installed")
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+warnings.simplefilter("ignore")  # verl's, about engines that are not installed
+import pandas
+import ray
+import torch
+import transfer_queue as tq
+import verl.trainer.config
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from support import environment, run_python
+from tensordict import TensorDict
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.utils.losses import ppo_loss
+
+from reweight.adapters import Credit, HookError
+from reweight.adapters import verl as adapter
+
+OPENING, CLOSING, EOS, FIRST_WORD = 2, 3, 1, 5
+WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "<obs>", *(f"w{i}" for i in range(19))]
+OPTIONS = {"alpha": 0.2, "beta": 2.0, "guard": 0.0}  # of the credit: no guard hides AEM
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum")
+ACTOR, CORRECTION = "actor_rollout_ref.actor.", "algorithm.rollout_correction."
+LOSS = ACTOR + "policy_loss.loss_mode"
+
+
+def tokenizer():
+    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="w0"))
+    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made = PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<eos>", pad_token="<pad>", unk_token="w0")
+    made.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    return made
+
+
+@functools.cache
+def default_config():
+    """verl's, as its command makes it, for GRPO."""
+    with initialize_config_dir(os.path.dirname(verl.trainer.config.__file__), version_base=None):
+        return compose("ppo_trainer", ["algorithm.adv_estimator=grpo", ACTOR + "ppo_micro_batch_size_per_gpu=4"])
+
+
+def config(changes=(), reweight=OPTIONS):
+    made = copy.deepcopy(default_config())
+    for name, value in {"reweight": reweight, **dict(changes)}.items():
+        OmegaConf.update(made, name, value, force_add=True)
+    return made
+
+
+def spans(mask):
+    """Pairs of the first token of each response and the one after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+    return edges.reshape(-1, 2)
+
+
+def weights_and_factors(rows, groups, credit):
+    """ActFocus and AEM from the papers, in float64, without the library: [B, T] each, and what a token is.
+
+    rows: [B, T] each: responses; sampled, what the policy said; kept, what was not rejected of it; old, ref, entropy."""
+    role = rows["sampled"].astype(int)
+    for b, ids in enumerate(rows["responses"]):
+        for first, end in spans(rows["sampled"][b]):
+            opened = None
+            for t in range(first, end):
+                if opened is None and ids[t] == OPENING:
+                    opened = t
+                elif opened is not None and ids[t] == CLOSING:
+                    role[b, opened + 1 : t] = 2
+                    opened = None
+    role *= rows["kept"]
+    action = role == 2
+    w = (role > 0).astype(float)
+    if credit.actfocus:
+        signal = -rows["old"] if credit.signal == "surprisal" else rows["old"] - rows["ref"]
+        mu = signal[action].mean()
+        sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
+        w[role == 1] = credit.alpha
+        w[action] = 1 + credit.beta / (1 + np.exp(-(signal[action] - mu) / sigma))
+    f = np.ones_like(w)
+    entropy = rows["entropy"] if credit.entropy == "exact" else -rows["old"]
+    scopes = groups if credit.scope == "group" else [0] * len(groups)
+    for g in set(scopes) if credit.aem else ():
+        found = [(b, s, e) for b in range(len(groups)) if scopes[b] == g for s, e in spans(rows["sampled"][b])]
+        found = [(b, s, e) for b, s, e in found if rows["kept"][b, s:e].any()]
+        h = np.array([entropy[b, s:e][rows["kept"][b, s:e]].mean() for b, s, e in found])
+        if len(h) and h.max() - h.min() >= max(credit.guard, 1e-12):
+            factor = np.exp(-credit.lambda_ * (h - h.min()) / (h.max() - h.min()))
+            for (b, s, e), value in zip(found, factor / factor.mean()):
+                f[b, s:e] = value
+    return w, f, role
+
+
+def multiplier(rows, w, f, mode):
+    """By which an advantage is multiplied, [B, T]: the factor, and the weight over the mean weight that mode divides by."""
+    if mode == "token-mean":
+        return w * f * rows["kept"].sum() / w.sum()
+    if mode == "seq-mean-token-mean":
+        return w * f * rows["kept"].sum(1, keepdims=True) / np.maximum(w.sum(1, keepdims=True), 1e-300)
+    return w * f
+
+
+def group_advantages(rewards, groups, trajectories, kept):
+    """GRPO's, [B, T]: of several outputs of one trajectory all have the last one's, which verl reads at one of its tokens and
+    finds 0 where all are rejected."""
+    last = {trajectory: row for row, trajectory in enumerate(trajectories)}
+    of = {}
+    for g in set(groups):
+        rows = [row for row in last.values() if groups[row] == g]
+        r = rewards[rows]
+        a = (r - r.mean()) / (r.std(ddof=1) + 1e-6) if len(r) > 1 else r / (1 + 1e-6)
+        of.update(zip((trajectories[row] for row in rows), a * kept[rows].any(1)))
+    return np.array([of[trajectory] for trajectory in trajectories])[:, None] * kept
+
+
+def loss_of(rows, w, A, actor, tokens, count, importance=None):
+    """The loss in float64 and its gradient by rows["new"]: w l(A), divided as the aggregation says; penalty and bonus are
+    not weighted.
+
+    A: [B, T], with AEM's factors. actor: verl's options. tokens: of the mini-batch, rejected ones too, and count, its
+    trajectories, empty ones too: verl divides by these. importance: [B, T] of verl's rollout correction."""
+    d = lambda x: torch.from_numpy(np.asarray(x, np.float64))  # noqa: E731
+    w, A, old, kept = d(w), d(A), d(rows["old"]), d(rows["kept"])
+    x = d(rows["new"]).requires_grad_()
+    ratio, low, high, name = (x - old).exp(), actor.clip_ratio_low, actor.clip_ratio_high, actor.policy_loss.loss_mode
+    if name == "bypass_mode":
+        correction = actor.policy_loss.rollout_correction
+        name = "gpg" if correction.get("loss_type") == "reinforce" else "vanilla"
+        ratios = ratio.detach().numpy()
+        kept = kept * d(accepted(ratios, rows["kept"], correction))
+        importance = importances(ratios, rows["kept"], correction) if name == "gpg" else None
+    if name == "vanilla":
+        l = -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
+        l = torch.where(A < 0, torch.min(l, -A * actor.clip_ratio_c), l)
+    elif name == "gspo":  # of the tokens, whose ratio is the sequence's in value
+        mean = ((x - old) * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True).clamp(min=1)
+        ratio = mean.detach().exp() * (x - x.detach()).exp()
+        l = -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
+    elif name == "sapo":
+        tau = torch.where(A > 0, actor.tau_pos, actor.tau_neg)
+        l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    elif name == "gpg":
+        l = -A * x
+    elif name == "cispo":
+        l = -ratio.detach().clamp(1 - low, 1 + high) * A * x
+    else:  # DPPO: the ratio is cut, and a token left out where the policies have parted too far in the advantage's direction
+        p, q = old.exp(), x.detach().exp()
+        away = (q - p).abs() if name == "dppo_tv" else p * (p / q).log() + (1 - p) * ((1 - p + 1e-8) / (1 - q + 1e-8)).log()
+        parted = torch.where(A > 0, (away > high) & (q > p), (away > low) & (q < p))
+        l = -A * ratio.detach().clamp(max=actor.clip_ratio_c) * x * ~parted
+    if importance is not None:
+        l = l * d(importance)
+
+    def divided(l, w):
+        mode = "seq-mean-token-mean" if name == "sapo" and l is not kl and l is not bonus else actor.loss_agg_mode
+        total = (w * l * kept).sum()
+        if mode == "token-mean":
+            return total / w.sum() * d(rows["kept"]).sum() / tokens
+        if mode == "seq-mean-token-mean":
+            alive = kept.sum(1) > 0
+            return ((w * l * kept).sum(1)[alive] / (w * kept).sum(1)[alive]).sum() / count
+        if mode == "token-sum":
+            return total
+        return total / count / ((actor.loss_scale_factor or x.shape[1]) if mode.endswith("norm") else 1)
+
+    apart = d(rows["ref"]) - x
+    kl, bonus = apart.exp() - apart - 1, d(rows["entropy"])
+    loss = divided(l, w) - actor.entropy_coeff * divided(bonus, d(rows["kept"]))
+    if actor.use_kl_loss:
+        loss = loss + actor.kl_loss_coef * divided(kl, d(rows["kept"]))
+    loss.backward()
+    return loss.item(), x.grad.numpy()
+
+
+def accepted(ratio, mask, correction):
+    """Which tokens verl's rejection sampling keeps, [B, T]; ratio is of the training to the sampling policy."""
+    if correction.get("rollout_rs") is None:
+        return mask
+    low, high = (float(x) for x in correction["rollout_rs_threshold"].split("_"))
+    if correction["rollout_rs"] == "token_k1":
+        inside = (1 / ratio >= low) & (1 / ratio <= high)
+    else:
+        mean = np.exp(-(np.log(ratio) * mask).sum(1, keepdims=True) / np.maximum(mask.sum(1, keepdims=True), 1))
+        inside = (mean >= low) & (mean <= high)
+    return mask & inside
+
+
+def importances(ratio, mask, correction):
+    """verl's weights for the difference of the training from the sampling policy, [B, T], or None."""
+    if correction.get("rollout_is") is None:
+        return None
+    if correction["rollout_is"] == "sequence":
+        ratio = np.exp((np.log(ratio) * mask).sum(1, keepdims=True)) * np.ones_like(ratio)
+    weights = np.minimum(ratio, correction.get("rollout_is_threshold", 2.0)) * mask
+    return weights / weights[mask].mean() if correction.get("rollout_is_batch_normalize") else weights
+
+
+class Steps(unittest.TestCase):
+    """PPOTrainer on a TransferQueue, and ppo_loss of what it leaves there. 22 rows: four prompts, trajectories of two outputs,
+    of an empty mask, and rows with which verl pads the batch."""
+
+    @classmethod
+    def setUpClass(cls):
+        stack = contextlib.ExitStack()
+        cls.addClassCleanup(stack.close)
+        ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
+        stack.callback(ray.shutdown)
+        OmegaConf.update(default_config(), "transfer_queue.backend.SimpleStorage.num_data_storage_units", 1)
+        tq.init(default_config().transfer_queue)
+        stack.callback(tq.close)
+        cls.worst = {}
+        stack.callback(lambda: print("\n".join(["", *(f"verl, {k}: {v}" for k, v in cls.worst.items())]), file=sys.stderr))
+        g = np.random.default_rng(3)
+        T = 26
+        keys = [f"prompt{i // 4}_{i % 4}_0" for i in range(16)]
+        keys[5:6] = ["prompt1_1_0", "prompt1_1_1", "prompt1_1_2"]  # several outputs of one trajectory
+        lengths = g.integers(20, T + 1, len(keys))
+        mask = np.arange(T) < lengths[:, None]
+        mask[:, 9:11] = False  # an observation
+        mask[[3, 8]] = False
+        ids = g.integers(FIRST_WORD, len(WORDS), mask.shape)
+        ids[:, 2], ids[:, 6], ids[::2, 12], ids[::2, 16], ids[5, 8] = OPENING, CLOSING, OPENING, CLOSING, CLOSING
+        tensors = lambda x: [torch.from_numpy(row[:n].copy()) for row, n in zip(x, lengths)]  # noqa: E731
+        scores = np.zeros(mask.shape, np.float32)
+        scores[np.arange(len(keys)), lengths - 1] = g.normal(size=len(keys))
+        scores[6:8] = scores[5:6] * 0 + np.where(np.arange(T) == lengths[6:8, None] - 1, scores[5].sum(), 0)
+        rollout = -g.gamma(1.0, 1.0, mask.shape).astype(np.float32)
+        cls.prompt = torch.tensor([FIRST_WORD, FIRST_WORD + 1])
+        made = {
+            "responses": tensors(ids), "response_mask": tensors(mask.astype(np.int64)), "rm_scores": tensors(scores),
+            "loss_mask": tensors(mask.astype(np.int64)), "rollout_log_probs": tensors(rollout),
+        }  # fmt: skip
+        fields = [{n: x[i] for n, x in made.items()} for i in range(len(keys))]
+        for key, field in zip(keys, fields):
+            field.update(uid=key.split("_")[0], prompts=cls.prompt, position_ids=torch.arange(2 + len(field["responses"])))
+        cls.fields, cls.keys = fields, keys
+        shape = (len(keys) + 3, T)
+        f32 = lambda x: x.astype(np.float32).astype(np.float64)  # noqa: E731
+        sampled = np.concatenate([rollout, np.full((3, T), -1.0)])
+        old = f32(sampled + g.normal(size=shape) * 0.3)
+        drift = g.normal(size=(shape[0], 1)) * 0.2  # of whole trajectories, for the clips of sequences
+        new = f32(np.minimum(old + drift + g.normal(size=shape) * 0.3, -1e-3))
+        cls.policies = {"old": np.minimum(old, -1e-3), "new": new, "ref": f32(new + g.normal(size=shape) * 0.2)}
+        cls.policies["entropy"], cls.policies["values"] = f32(g.gamma(2.0, 0.5, shape)), f32(g.normal(size=shape))
+        cls.partitions = itertools.count()
+
+    def batch(self, policies, names=("old_log_probs", "entropy", "ref_log_prob", "values")):
+        """Puts a batch into the queue, as verl has it before advantages are computed."""
+        partition = f"train{next(self.partitions)}"
+        tags = [{"seq_len": 2 + len(f["responses"])} for f in self.fields]
+        fields = tu.list_of_dict_to_tensordict(copy.deepcopy(self.fields))
+        batch = tq.kv_batch_put(keys=self.keys, partition_id=partition, fields=fields, tags=tags)
+        batch = upsample_batch_to_divisible_size(batch, 7, EOS)
+        lengths = [len(x) for x in tq.kv_batch_get(batch.keys, partition, select_fields=["responses"])["responses"].unbind()]
+        of = {"old_log_probs": "old", "ref_log_prob": "ref"}
+        more = {
+            name: torch.nested.as_nested_tensor(
+                [torch.from_numpy(x[:n].astype(np.float32)) for x, n in zip(policies[of.get(name, name)], lengths)],
+                layout=torch.jagged,
+            )
+            for name in names
+        }
+        tq.kv_batch_put(keys=batch.keys, partition_id=partition, fields=TensorDict(more, batch_size=len(lengths)))
+        self.addCleanup(tq.kv_clear, keys=batch.keys, partition_id=partition)
+        return batch
+
+    def trainer(self, changes=(), reweight=OPTIONS):
+        made = PPOTrainerSync(config(changes, reweight))
+        made.tokenizer = tokenizer()
+        return made
+
+    def advantages(self, made, batch):
+        """Has the trainer compute them; returns all of the batch as the actor gets it, and what was logged and said."""
+        metrics, said = {}, io.StringIO()
+        with contextlib.redirect_stderr(said):
+            made._compute_advantage(batch, metrics=metrics)
+        return tq.kv_batch_get(batch.keys, batch.partition_id), metrics, said.getvalue()
+
+    def rows(self, data, policies, correction=None):
+        """The batch as [B, T] of float64."""
+        T = max(len(x) for x in data["responses"].unbind())
+        wide = lambda name: np.stack([np.pad(x.numpy(), (0, T - len(x))) for x in data[name].unbind()])  # noqa: E731
+        rows = {name: x[:, :T] for name, x in policies.items()}
+        rows.update(responses=wide("responses"), sampled=wide("loss_mask") != 0, scores=wide("rm_scores"))
+        rollout = wide("rollout_log_probs").astype(np.float64)
+        rows["kept"] = rows["sampled"]
+        if correction is not None:
+            ratio = np.exp(rows["old"] - rollout)
+            rows["kept"] = accepted(ratio, rows["sampled"], correction)
+            if correction.rollout_rs is not None:
+                self.assertTrue(rows["kept"].any() and (rows["sampled"] & ~rows["kept"]).any())
+            rows["importance"] = importances(ratio, rows["sampled"], correction)
+        return rows, wide
+
+    def check(self, what, changes, options=OPTIONS, names=("old_log_probs", "entropy", "ref_log_prob", "values"), parts=2):
+        """A step with these changes of the configuration: advantages, loss and gradient."""
+        made = self.trainer(changes, options)
+        policies = dict(self.policies)
+        if made.config.algorithm.rollout_correction.bypass_mode:  # the old policy is the one that sampled
+            rows, wide = self.rows(tq.kv_batch_get(*self.again()), policies)
+            policies["old"] = wide("rollout_log_probs").astype(np.float64)
+        batch = self.batch(policies, names)
+        data, metrics, _ = self.advantages(made, batch)
+        decoupled = not made.config.algorithm.rollout_correction.bypass_mode
+        rows, wide = self.rows(data, policies, made.config.algorithm.rollout_correction if decoupled else None)
+        np.testing.assert_array_equal(wide("response_mask") != 0, rows["kept"])
+        actor = omega_conf_to_dataclass(made.config.actor_rollout_ref.actor)
+        credit, groups = Credit(**options), list(data["uid"])
+        w, f, role = weights_and_factors(rows, groups, credit)
+        mode = "seq-mean-token-mean" if actor.policy_loss.loss_mode == "sapo" else actor.loss_agg_mode
+        trajectories = [key.rpartition("_")[0] for key in batch.keys]
+        A = group_advantages(rows["scores"].sum(1), groups, trajectories, rows["kept"])
+        m = multiplier(rows, w, f, mode)
+        self.note(what, "advantages", wide("advantages"), A * m)
+        if credit.actfocus:
+            self.assertEqual(metrics["credit/actions"], (role == 2).sum())
+            self.assertAlmostEqual(metrics["credit/action_weight"], (w * f)[role == 2].sum() / (w * f).sum(), 6)
+        got, gradient = self.trainers_loss(data, rows, actor, parts)
+        want, exact = loss_of(
+            rows, w, A * f, actor, rows["sampled"].sum(), len(groups), rows.get("importance") if decoupled else None
+        )
+        self.note(what, "gradients", gradient, exact)
+        size = max(abs(want), np.abs(exact).sum())  # the loss is a sum of terms that cancel
+        self.note(what, "losses", np.array([got / size]), np.array([want / size]))
+        return metrics
+
+    def again(self):
+        batch = self.batch(self.policies)
+        return batch.keys, batch.partition_id
+
+    def note(self, what, kind, got, want):
+        difference = np.abs(got - want).max() / max(1.0 if kind == "losses" else 0.0, np.abs(want).max())
+        cases = self.worst.setdefault(f"{self._testMethodName}, {kind}, largest relative difference", "0.0 of 0 cases")
+        worst, _, count, _ = cases.split()
+        name = f"{self._testMethodName}, {kind}, largest relative difference"
+        self.worst[name] = f"{max(float(worst), difference):.1e} of {int(count) + 1} cases"
+        self.assertLess(difference, 1e-5, f"{what}: {kind}")
+
+    def trainers_loss(self, data, rows, actor, parts):
+        """ppo_loss and its gradient by the log-probabilities, of micro-batches as the engine makes them."""
+        leaf = torch.from_numpy(rows["new"].astype(np.float32)).requires_grad_()
+        per_row = {n: x.unbind() for n, x in data.items() if getattr(x, "is_nested", False)}
+        names = {"prompts", "responses", "response_mask", "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights"}
+        total = 0.0
+        for part in np.array_split(np.arange(len(leaf)), parts):
+            nest = lambda x: torch.nested.as_nested_tensor(x, layout=torch.jagged)  # noqa: E731
+            micro = {n: nest([per_row[n][i] for i in part]) for n in names if n in per_row}
+            micro = tu.get_tensordict(micro)
+            tu.assign_non_tensor(micro, dp_size=1, batch_num_tokens=int(rows["sampled"].sum()), global_batch_size=len(leaf))
+            lengths = [len(per_row["responses"][i]) for i in part]
+            prompts = [len(per_row["prompts"][i]) for i in part]
+
+            def output(x, part=part, lengths=lengths, prompts=prompts):
+                zero = torch.zeros
+                wide = [torch.cat([zero(p - 1), x[i, :n], zero(1)]) for i, n, p in zip(part, lengths, prompts)]
+                ends = torch.tensor([0, *(len(row) for row in wide)]).cumsum(0)
+                return torch.nested.nested_tensor_from_jagged(torch.cat(wide), ends)
+
+            entropy = torch.from_numpy(rows["entropy"].astype(np.float32))
+            outputs = {"log_probs": output(leaf)}
+            if actor.entropy_coeff:
+                outputs["entropy"] = output(entropy)
+            loss, _ = ppo_loss(actor, outputs, micro)
+            total = total + loss
+        total.backward()
+        return total.item(), leaf.grad.double().numpy()
+
+    def test_losses(self):
+        """Every policy loss that is let through, with every aggregation."""
+        for name, mode in itertools.product(adapter._LOSSES, MODES):
+            changes = {LOSS: name, ACTOR + "loss_agg_mode": mode, ACTOR + "loss_scale_factor": 50}
+            if name == "bypass_mode":
+                changes[ACTOR + "policy_loss.rollout_correction.rollout_is"] = None
+            with self.subTest(name, mode=mode):
+                self.check(f"{name} {mode}", changes)
+
+    def test_corrections(self):
+        """verl's weights and rejection for the difference between the policy that samples and the one that is trained."""
+        token = {CORRECTION + "rollout_rs": "token_k1", CORRECTION + "rollout_rs_threshold": "0.6_1.6"}
+        sequence = {CORRECTION + "rollout_rs": "seq_mean_k1", CORRECTION + "rollout_rs_threshold": "0.95_1.1"}
+        cases = [{**r, ACTOR + "loss_agg_mode": mode} for r in (token, sequence) for mode in MODES[:3]]
+        cases += [{**token, LOSS: name} for name in ("gspo", "cispo", "sapo")]
+        cases += [{CORRECTION + "rollout_is": level} for level in ("token", "sequence")]
+        cases += [{CORRECTION + "rollout_is": "token", CORRECTION + "rollout_is_batch_normalize": True, **token}]
+        for changes in cases:
+            with self.subTest(**changes):
+                self.check(str(changes), changes)
+
+    def test_bypass(self):
+        """The sampling policy in the place of the old one, with a loss that corrects for itself, and without."""
+        policy = ACTOR + "policy_loss.rollout_correction."
+        base = {CORRECTION + "bypass_mode": True}
+        options = {**OPTIONS, "entropy": "surprisal"}
+        token = {policy + "rollout_rs": "token_k1", policy + "rollout_rs_threshold": "0.6_1.6"}
+        sequence = {policy + "rollout_rs": "seq_mean_k1", policy + "rollout_rs_threshold": "0.9_1.2"}
+        loss = {**base, LOSS: "bypass_mode", policy + "loss_type": "reinforce"}
+        cases = [base, {**base, LOSS: "bypass_mode"}]
+        cases += [{**loss, policy + "rollout_is": level} for level in ("token", "sequence")]
+        cases += [{**loss, **sequence, ACTOR + "loss_agg_mode": mode} for mode in MODES[:3]]
+        cases += [{**loss, **token, ACTOR + "loss_agg_mode": mode} for mode in (MODES[0], MODES[2])]
+        for changes in cases:
+            with self.subTest(**changes):
+                self.check(str(changes), changes, options, names=("old_log_probs",))
+
+    def test_other_terms(self):
+        """Dual clip, a penalty on the divergence, a bonus on the entropy; and other credits."""
+        penalty = {ACTOR + "use_kl_loss": True, ACTOR + "kl_loss_coef": 0.1, ACTOR + "entropy_coeff": 0.01}
+        for mode in MODES[:3]:
+            self.check("penalty", {**penalty, ACTOR + "loss_agg_mode": mode})
+        self.check("dual clip", {ACTOR + "clip_ratio_c": 1.1, ACTOR + "clip_ratio_high": 0.28})
+        self.check("log_ratio", penalty, {**OPTIONS, "signal": "log_ratio"})
+        self.check("no ActFocus", {}, {"actfocus": False, "guard": 0.0})
+        self.check("no AEM", {}, {"aem": False})
+        self.check("ids", {}, {**OPTIONS, "tags": [[OPENING], [CLOSING]]})
+        self.check("no scale", {ACTOR + "loss_agg_mode": "seq-mean-token-sum-norm"}, parts=1)
+        self.check("whole batch", {}, {**OPTIONS, "scope": "batch"}, parts=1)
+
+    def test_estimators(self):
+        """Other advantages, and a reward with a penalty: all are multiplied, and returns stay as they are."""
+        for name in ("gae", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gpg", "grpo_vectorized"):
+            changes = {"algorithm.adv_estimator": name, "algorithm.use_kl_in_reward": name == "rloo"}
+            made, plain = self.trainer(changes), self.trainer(changes, None)
+            before, _, said = self.advantages(plain, self.batch(self.policies))
+            self.assertEqual(said, "")
+            batch = self.batch(self.policies)
+            after, metrics, _ = self.advantages(made, batch)
+            rows, wide = self.rows(after, self.policies)
+            rows["before"] = self.rows(before, self.policies)[1]("advantages")
+            w, f, _ = weights_and_factors(rows, list(after["uid"]), Credit(**OPTIONS))
+            with self.subTest(name):
+                self.note(name, "advantages", wide("advantages"), rows["before"] * multiplier(rows, w, f, "token-mean"))
+                np.testing.assert_array_equal(wide("returns"), self.rows(before, self.policies)[1]("returns"))
+
+    def test_not_finite(self):
+        """A token without a log-probability: it has the weight 1, and no part in the others'."""
+        made = self.trainer()
+        policies = {**self.policies, "old": self.policies["old"].copy()}
+        policies["old"][0, 4] = np.nan  # an action
+        data, metrics, said = self.advantages(made, self.batch(policies))
+        self.assertEqual(metrics["credit/not_finite"], 1)
+        self.assertIn("1 tokens of a batch have no finite log-probability", said)
+        rows, wide = self.rows(data, self.policies)
+        got = wide("advantages")
+        self.assertTrue(np.isfinite(got).all())
+        self.assertAlmostEqual(got[0, 4] * OPTIONS["alpha"] / got[0, 0], 1, 6)  # of one response, an action and a thought
+
+    def test_report(self):
+        """One line at the first batch, or when the trainer's work ends without one."""
+        made = self.trainer()
+        said = [self.advantages(made, self.batch(self.policies))[2] for _ in range(2)]
+        self.assertRegex(said[0], r"^reweight: in verl 0\.9\.1, vanilla \(token_mean\): ActFocus by surprisal \(\d+ action tokens")
+        self.assertEqual(said[1], "")
+        with mock.patch.object(PPOTrainer, "fit", lambda self, manager: manager), contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(self.trainer().fit("manager"), "manager")
+        self.assertEqual(said.getvalue().count("the credit was never called"), 1)
+
+
+class Refusals(unittest.TestCase):
+    """Before the first rollout, by verl's own options."""
+
+    def refused(self, message, changes=(), error=ValueError, kind=PPOTrainerSync, **options):
+        with self.subTest(message), self.assertRaisesRegex(error, message):
+            kind(config(changes, **options))
+
+    def test_configurations(self):
+        for name in ("geo_mean", "clip_cov", "kl_cov", "dro", "mine"):
+            self.refused(rf'^{LOSS} is "{name}", want one of \[vanilla gspo .* bypass_mode\]', {LOSS: name})
+        self.refused(r'^actor_rollout_ref\.actor\.loss_agg_mode is "mean", want one of', {ACTOR + "loss_agg_mode": "mean"})
+        self.refused("bypass_mode=True: set it to False, or use entropy=surprisal", {CORRECTION + "bypass_mode": True})
+        self.refused("use_kl_loss=True or algorithm.use_kl_in_reward=True", reweight={"signal": "log_ratio"})
+        self.refused("^distillation.enabled is True", {"distillation.enabled": True})
+        self.refused("^algorithm.use_pf_ppo is True", {"algorithm.use_pf_ppo": True})
+        rejection = {LOSS: "bypass_mode", ACTOR + "policy_loss.rollout_correction.rollout_rs": "token_k1"}
+        self.refused(
+            'rollout_rs is "token_k1" with loss_mode=bypass_mode', {**rejection, ACTOR + "loss_agg_mode": "seq-mean-token-mean"}
+        )
+
+    def test_options(self):
+        for options, message in (
+            ({"alph": 1}, r"^reweight\.alph is no option, want one of \[actfocus alpha"),
+            ({"tokenizer": "gpt2"}, r"^reweight\.tokenizer is no option"),
+            ({"alpha": "much"}, r"^reweight\.alpha is 'much', want a float such as 0\.1"),
+            ({"alpha": True}, r"^reweight\.alpha is True, want a float"),
+            ({"aem": 1}, r"^reweight\.aem is 1, want a bool"),
+            ({"scope": 3}, r"^reweight\.scope is 3, want a str"),
+            ({"alpha": -1.0}, "alpha"),
+            ({"scope": "all"}, "scope"),
+            ({"signal": "energy"}, 'signal is "energy", which verl does not keep'),
+            ({"tags": "<answer>"}, r"^reweight\.tags is <answer>, want two strings"),
+            ({"tags": ["<a>"]}, r"^reweight\.tags is \['<a>'\], want two strings"),
+            ({"tags": ["<a>", [3]]}, r"^reweight\.tags is .* want two strings, two lists"),
+            ({"tags": [[2], ["x"]]}, r"^reweight\.tags is .* want two strings, two lists"),
+            (True, r"^reweight is True, want options of \[actfocus alpha"),
+            (0.2, r"^reweight is 0\.2, want options"),
+        ):
+            self.refused(message, reweight=options)
+
+    def test_taken(self):
+        """What the command line can give."""
+        for options, want in (
+            ({}, Credit()),
+            ({"alpha": 1, "aem": False, "tags": None}, Credit(alpha=1.0, aem=False, tags=None)),
+            ({"tags": ["<a>", "</a>"], "signal": "surprisal"}, Credit(tags=("<a>", "</a>"))),
+            ({"tags": [[5, 6], [7]]}, Credit(tags=((5, 6), (7,)))),
+        ):
+            self.assertEqual(adapter._asked(config(reweight=options)), want)
+
+    def test_other_trainers(self):
+        """Those that compute their advantages themselves say so; without a credit they are as they were."""
+        for kind, name in ((RayPPOTrainer, "__init__"), (SeparateRayPPOTrainer, "_init_resource_pools")):
+            for reweight in (None, {}):
+                made = object.__new__(kind)
+                with mock.patch.object(kind, name, adapter._refused(lambda self: setattr(self, "config", config(reweight=reweight)))):
+                    if reweight is None:
+                        getattr(kind, name)(made)
+                        continue
+                    with self.assertRaisesRegex(HookError, f"^{kind.__name__} of verl .* trainer.use_v1=True"):
+                        getattr(kind, name)(made)
+            self.assertTrue(hasattr(getattr(kind, name), "_reweight_original"))
+
+    def test_nobody_asked(self):
+        made = PPOTrainerSync(config(reweight=None))
+        self.assertFalse({"_compute_advantage", "fit"} & set(vars(made)))
+        self.assertFalse(hasattr(PPOTrainer._compute_advantage, "_reweight_original"))
+
+    def test_install(self):
+        """From Python; not together with the configuration."""
+        with mock.patch.object(adapter, "_installed", None), mock.patch("atexit.register"):
+            adapter.install(Credit(alpha=0.3))
+            self.assertIn("_compute_advantage", vars(PPOTrainerSync(config(reweight=None))))
+            self.refused("in the configuration, and verl.install was called: want one of them")
+
+    def test_another_version(self):
+        """A verl without these classes, or with another method: no error but where a credit is asked for."""
+        adapter._wrap("verl.nowhere", "PPOTrainer", "__init__", adapter._credited)
+        with mock.patch.object(PPOTrainer, "_compute_advantage", lambda self, data: data):
+            PPOTrainerSync(config(reweight=None))
+            self.refused(r"written for verl 0\.9\.1 .* no batch, metrics", error=HookError)
+        with mock.patch.object(adapter, "version_of", lambda package: "0.9.0"):
+            self.refused("needs verl 0.9.1, .* but found 0.9.0", error=HookError)
+
+    def test_entry_point(self):
+        """It is in the wheel, verl loads it, and it imports nothing of verl's."""
+        points = [p.value for p in importlib.metadata.entry_points(group="verl.plugins") if p.name == "reweight"]
+        self.assertEqual(points, ["reweight.adapters.verl_plugin"])
+        done = run_python(
+            "import sys, verl; before = 'verl.trainer.ppo.v1.trainer_base' in sys.modules; import verl.trainer.ppo.v1.trainer_base as t;"
+            "print('reweight.adapters.verl' in sys.modules, before, hasattr(t.PPOTrainer.__init__, '_reweight_original'))"
+        )
+        self.assertEqual(done.stdout.split(), ["True", "False", "True"], done.stderr)
+
+
+class Runs(unittest.TestCase):
+    """python -m verl.trainer.main_ppo, two steps."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        tokenizer().save_pretrained(self.folder / "model")
+        torch.manual_seed(0)
+        LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+                num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, eos_token_id=1, bos_token_id=1,
+                initializer_range=0.5,
+            )  # fmt: skip
+        ).save_pretrained(self.folder / "model")
+        rows = [
+            {
+                "data_source": "test", "prompt": [{"role": "user", "content": f"w{i % 19} w{i // 19}"}],
+                "reward_model": {"style": "rule", "ground_truth": ""}, "extra_info": {"index": i, "folder": folder.name},
+            }
+            for i in range(32)
+        ]  # fmt: skip
+        pandas.DataFrame(rows).to_parquet(self.folder / "data.parquet")
+
+    own_ray = ("ray_kwargs.ray_init.num_cpus=16", "+ray_kwargs.ray_init.resources={NPU:1}",
+               "+ray_kwargs.ray_init.include_dashboard=False")  # fmt: skip
+
+    def environment(self, **variables):
+        """Ray finds a cluster by a file of its folder: that of nobody else."""
+        return environment(RAY_TMPDIR=str(self.folder), RAY_AUTH_MODE="disabled", **variables)
+
+    def start(self, *changes, fails=False, **variables):
+        """Runs verl's command; returns what it says."""
+        f = self.folder
+        rollout = "actor_rollout_ref.rollout."
+        command = [
+            sys.executable, "-m", "verl.trainer.main_ppo", "trainer.device=cpu", "trainer.n_gpus_per_node=1",
+            "trainer.total_training_steps=2", "trainer.test_freq=-1", "trainer.val_before_train=False",
+            f"trainer.default_local_dir={f}", "trainer.resume_mode=disable", f"data.train_files={f}/data.parquet",
+            f"data.val_files={f}/data.parquet", "data.train_batch_size=4", "data.max_prompt_length=8", "data.shuffle=False",
+            "data.max_response_length=64", "data.dataloader_num_workers=0", "algorithm.adv_estimator=grpo",
+            f"actor_rollout_ref.model.path={f}/model", "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+            "actor_rollout_ref.model.use_remove_padding=False", "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+            ACTOR + "strategy=fsdp2", ACTOR + "ppo_micro_batch_size_per_gpu=4",
+            ACTOR + "ppo_mini_batch_size=4", ACTOR + "fsdp_config.use_torch_compile=False",
+            f"+{ACTOR}fsdp_config.mixed_precision.param_dtype=fp32", rollout + "name=cpu", rollout + "n=4",
+            rollout + "tensor_model_parallel_size=1", rollout + "log_prob_micro_batch_size_per_gpu=4",
+            rollout + "free_cache_engine=False", rollout + "agent.num_workers=1", rollout + "agent.default_agent_loop=two_turns",
+            "reward.num_workers=0", "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", *changes,
+        ]  # fmt: skip
+        environ = self.environment(VERL_USE_EXTERNAL_MODULES="verl_cpu", PYTHONWARNINGS="ignore", **variables)
+        begin = time.monotonic()
+        done = subprocess.run(command, env=environ, cwd=f, capture_output=True, text=True, timeout=420)
+        sys.stderr.write(f"\nverl, {self._testMethodName}: {time.monotonic() - begin:.0f} s\n")
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, int(fails), said[-8000:])
+        self.assertEqual(said.count("reweight: in verl 0.9.1"), int(not fails), said[-8000:])
+        return said
+
+    def logged(self, said):
+        """The scalars of the two steps in the console."""
+        steps = re.findall(r"step:(\d+) - (.*)", said)
+        self.assertEqual([number for number, _ in steps], ["1", "2"])
+        return [dict(re.findall(r"(\S+?):(?:np\.float64\()?([-+.\de]+)", line)) for _, line in steps]
+
+    def check(self, said, loss_mode, credit, epochs=1):
+        """Each update of the actor: advantages, loss and gradient. Returns how many rows were empty, and padding."""
+        seen = [pickle.loads(p.read_bytes()) for p in sorted(self.folder.glob("*.pickle"), key=lambda p: p.stat().st_mtime_ns)]
+        self.assertEqual(len(seen), 2 * epochs * 4)  # micro-batches of 4 rows
+        actor = omega_conf_to_dataclass(config({LOSS: loss_mode}).actor_rollout_ref.actor)
+        logged, empty, padding = self.logged(said), 0, 0
+        for update in range(2 * epochs):
+            step, micros = update // epochs, seen[4 * update :][:4]
+            join = lambda name: [row for micro in micros for row in micro[name]]  # noqa: B023,E731
+            lengths = [len(x) for x in join("responses")]
+            wide = lambda x: np.stack([np.pad(row, (0, max(lengths) - len(row))) for row in x])  # noqa: B023,E731
+            response = lambda name: wide([x[p - 1 : p - 1 + n] for x, p, n in zip(join(name), map(len, join("prompts")), lengths)])  # noqa: B023,E731
+            rows = {
+                "responses": wide(join("responses")), "sampled": wide(join("loss_mask")) != 0, "new": response("logprobs"),
+                "old": wide(join("old_log_probs")), "entropy": wide(join("entropy")),
+            }  # fmt: skip
+            rows = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in rows.items()}
+            rows["kept"], rows["ref"] = rows["sampled"], rows["old"]
+            groups = join("uid")
+            w, f, role = weights_and_factors(rows, groups, credit)
+            rewards = wide(join("rm_scores")).astype(np.float64).sum(1)
+            A = group_advantages(rewards, groups, range(len(groups)), rows["kept"])
+            want = A * multiplier(rows, w, f, "token-mean")
+            near = lambda got, want, most=1e-5: self.assertLess(np.abs(got - want).max() / np.abs(want).max(), most)  # noqa: E731
+            near(wide(join("advantages")), want)
+            near(wide(join("returns")), A)  # verl's own
+            loss, gradient = loss_of(rows, w, A * f, actor, rows["sampled"].sum(), len(groups))
+            got = sum(micro["loss"] for micro in micros)
+            near(response("gradient"), gradient)
+            self.assertLess(abs(got - loss), 1e-5 * np.abs(gradient).sum())
+            ratio = np.exp(rows["new"] - rows["old"])[rows["kept"]]
+            sys.stderr.write(
+                f"verl, {self._testMethodName}, step {step + 1}: loss {got:+.8f}, NumPy {loss:+.8f}; gradient within "
+                f"{np.abs(response('gradient') - gradient).max() / np.abs(gradient).max():.1e}; ratios of {ratio.min():.3f} to "
+                f"{ratio.max():.3f}\n"
+            )
+            numbers = {"actions": (role == 2).sum(), "action_weight": (w * f)[role == 2].sum() / (w * f).sum()}
+            for name, value in {**numbers, "aem_max": f.max(), "not_finite": 0}.items():
+                self.assertAlmostEqual(float(logged[step]["credit/" + name]), value, delta=1e-5 * max(value, 1))
+            empty += sum(not mask.any() for mask, n in zip(rows["sampled"], lengths) if n > 1)
+            padding += sum(str(g).startswith("pad") for g in groups)
+        return empty, padding
+
+    def test_run(self):
+        """On a Ray of its own: the log in the console, TensorBoard and W&B."""
+        tags = '+reweight.tags=["<answer>","</answer>"]'
+        said = self.start(
+            "+reweight.beta=2", "+reweight.guard=0.0", tags, 'trainer.logger=["console","tensorboard","wandb"]', *self.own_ray,
+            TENSORBOARD_DIR=f"{self.folder}/board", WANDB_MODE="offline",
+        )  # fmt: skip
+        empty, padding = self.check(said, "vanilla", Credit(beta=2.0, guard=0.0))
+        self.assertGreater(empty, 0)
+        self.assertEqual(padding, 4)
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(f"{self.folder}/board")
+        events.Reload()
+        (wandb,) = self.folder.glob("wandb/offline-run-*/*.wandb")
+        content = wandb.read_bytes()
+        for step in self.logged(said):
+            names = [name for name in step if name.startswith("credit/")]
+            self.assertEqual(len(names), 12, names)
+            for name in names:
+                self.assertIn(name, events.Tags()["scalars"])
+                self.assertIn(name.encode(), content)
+        board = [event.value for event in events.Scalars("credit/action_weight")]
+        np.testing.assert_allclose(board, [float(step["credit/action_weight"]) for step in self.logged(said)], rtol=1e-6)
+
+    def test_legacy(self):
+        """The older trainer, which computes its advantages elsewhere."""
+        said = self.start("+reweight={}", "trainer.use_v1=False", *self.own_ray, fails=True)
+        self.assertIn("HookError: RayPPOTrainer of verl computes its advantages where reweight does not reach them", said)
+
+    def test_existing_cluster(self):
+        """On a Ray that was there before, whose processes know of the credit by the configuration alone; and GSPO."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}", "--num-cpus=16"]
+        command += ["--include-dashboard=false", '--resources={"NPU": 1}', "--disable-usage-stats"]
+        with open(self.folder / "ray.log", "w+") as log:
+            head = subprocess.Popen(command, env=self.environment(), stdout=log, stderr=log)
+            self.addCleanup(head.wait, timeout=60)
+            self.addCleanup(head.terminate)
+            deadline = time.monotonic() + 90
+            while "runtime started" not in (self.folder / "ray.log").read_text():
+                self.assertLess(time.monotonic(), deadline, (self.folder / "ray.log").read_text())
+                time.sleep(0.5)
+        variables = "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=verl_cpu"  # the engines of the test
+        said = self.start(
+            "+reweight={}", LOSS + "=gspo", ACTOR + "ppo_epochs=2", ACTOR + "optim.lr=0.003", 'trainer.logger=["console"]',
+            f"+ray_kwargs.ray_init.address=127.0.0.1:{port}", variables,
+        )  # fmt: skip
+        self.check(said, "gspo", Credit(), epochs=2)
+        self.assertIn("gspo (token_mean)", said)
+        self.assertNotIn("Started a local Ray instance", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
