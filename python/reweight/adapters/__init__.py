@@ -514,7 +514,7 @@ class Report:
 
     def __init__(self, credit: Credit, trainer: str) -> None:
         self.credit, self.trainer, self.batches, self.ignored = credit, trainer, 0, False
-        atexit.register(self._at_exit)
+        atexit.register(self.end)
 
     def batch(self, aggregation: str, log: Dict[str, float], first_process: bool = True) -> None:
         """Takes the scalars of a batch. Of several processes the first one speaks."""
@@ -536,7 +536,9 @@ class Report:
             schemes.append(f"AEM by {'entropy' if credit.wants_entropy else 'surprisal'} per {credit.scope} ({factors})")
         self._say(f"{aggregation}: {' and '.join(schemes) or 'nothing'}")
 
-    def _at_exit(self) -> None:
+    def end(self) -> None:
+        """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""
+        atexit.unregister(self.end)
         if self.batches == 0:
             self._say("the credit was never called: no batch of this process has it")
 

@@ -18,11 +18,11 @@ inherit the method. The trainers of trainer.use_v1=False and of verl/experimenta
 
 from __future__ import annotations
 
-import atexit
 import functools
 import importlib
 import re
 import sys
+from dataclasses import fields
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from . import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_multiplier, version_of, when_imported
@@ -117,7 +117,7 @@ def _asked(config: Any) -> Optional[Credit]:
 
 def _credit(options: Any) -> Credit:
     """Returns the Credit with these options of a configuration."""
-    defaults = {name: value for name, value in vars(Credit()).items() if name != "tokenizer"}
+    defaults: Dict[str, Any] = {field.name: field.default for field in fields(Credit) if field.init and field.name != "tokenizer"}
     if not isinstance(options, Mapping):
         raise ValueError(f"reweight is {options!r}, want options of [{' '.join(defaults)}], or {{}} for their defaults")
     values: Dict[str, Any] = {}
@@ -185,8 +185,7 @@ def _fit(original: Callable[..., Any], report: Report, *args: Any, **options: An
     try:
         return original(*args, **options)
     finally:
-        atexit.unregister(report._at_exit)
-        report._at_exit()
+        report.end()
 
 
 def _compute_advantage(
