@@ -130,8 +130,10 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	if r.Files = names; len(names) == 1 {
 		r.File, r.Files = names[0], nil
 	}
-	if err := c.describe(&r.Rollout, opt.Open, source, b, names); err != nil {
-		return err
+	if as != cli.Table || c.html != "" { // the tables have no tokens
+		if err := c.describe(&r.Rollout, opt.Open, source, b, names); err != nil {
+			return err
+		}
 	}
 	var text bytes.Buffer // before the page is written, because it can fail
 	switch as {

@@ -327,13 +327,13 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	floats := func() []float32 { return make([]float32, len(b.Role)) }
 	ws := &reweight.Workspace{ISA: isa, Workers: workers}
 	b.OldLogprobs, b.Logprobs = floats(), floats()
-	b.TokenRewards = in.rewards
+	b.TokenRewards, b.Returns, b.NewValues = in.rewards, in.rewards, b.Values
 	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy} {
 		if slices.Contains(st.reads, name) {
 			*array = floats()
 		}
 	}
-	if st.kl {
+	if st.kl || slices.Contains(st.reads, "ref_logprobs") {
 		b.RefLogprobs = floats()
 	}
 	if slices.Contains(st.reads, "rollout_logprobs") {

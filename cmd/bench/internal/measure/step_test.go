@@ -158,7 +158,7 @@ func TestSchemesDoTheirWork(t *testing.T) {
 func checkSchemesWork(t *testing.T, tokens int) {
 	const vocab = 50
 	in := newStepInput(tokens, vocab).withLogits()
-	q := Steps{Schemes: scheme.All()}
+	q := Steps{Schemes: append(scheme.All(), scheme.MustParse("kl_rewards+gae+value_loss"))}
 	for _, st := range q.variants() {
 		if err := in.start(st, reweight.Portable, 1)(); err != nil {
 			t.Fatal(st.name, err)
