@@ -448,7 +448,7 @@ func (s Scheme) needs(f func([]string)) {
 }
 
 var (
-	always          = []string{"role", "seq_offsets"}
+	always          = []string{"role"}
 	givenAdvantages = []string{"rewards|advantages"}
 	ofTokens        = []string{tokenRewards}
 )
@@ -474,7 +474,7 @@ func (s Scheme) Reads() []string {
 		}
 	})
 	if !s.OwnAdvantages() {
-		all = append(all, "group_ids")
+		all = append(all, outcome...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -495,7 +495,7 @@ func (e *LacksError) Error() string {
 	return fmt.Sprintf("%s needs %s and %s", e.Scheme, strings.Join(e.Needs[:last], ", "), e.Needs[last])
 }
 
-// check returns a *LacksError if something is missing.
+// check returns a *LacksError if something is missing, or a *reweight.InputError.
 func (s Scheme) check(b *reweight.Batch) error {
 	var missing []string
 	s.needs(func(needs []string) { missing = lacks(missing, b, needs) })
@@ -509,6 +509,20 @@ func (s Scheme) check(b *reweight.Batch) error {
 	}
 	if len(missing) > 0 {
 		return &LacksError{s.Name, missing}
+	}
+	for _, a := range [...]struct {
+		field   string
+		n, want int
+		per     string
+		reads   bool // the step itself; others check what they read
+	}{
+		{"Advantages", len(b.Advantages), b.Tokens(), "token", !s.OwnAdvantages() && len(b.Rewards) == 0},
+		{"TokenRewards", len(b.TokenRewards), b.Tokens(), "token", s.readsTokenRewards()},
+		{"Rewards", len(b.Rewards), b.Trajectories(), "trajectory", s.hasKind(Reward)},
+	} {
+		if a.reads && a.n != 0 && a.n != a.want {
+			return &reweight.InputError{Arg: a.field, Index: -1, Problem: fmt.Sprintf("has %d elements, want %d, one per %s", a.n, a.want, a.per)}
+		}
 	}
 	return nil
 }

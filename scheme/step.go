@@ -29,7 +29,7 @@ type Step struct {
 }
 
 // NewStep returns a step of the scheme for a batch, or a *LacksError that says which of
-// the arrays that it reads the batch does not have. The step reads the slices of the
+// the arrays that it reads the batch does not have, or a *reweight.InputError. The step reads the slices of the
 // batch whenever it is done, so that a caller who changes their elements has the loss of
 // the new ones; it never writes to them. ws serves the step and whoever else uses it, one
 // call at a time.

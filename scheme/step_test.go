@@ -3,6 +3,7 @@ package scheme
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -345,6 +346,47 @@ func TestStepErrors(t *testing.T) {
 		spoil(b)
 		if _, err := newStep(t, "tis+entropy_mask", b, nil).Run(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
+		}
+	}
+}
+
+// TestStepShapes: an array of a wrong length is an error, and never a panic.
+func TestStepShapes(t *testing.T) {
+	names := []string{"dapo+reinforce++", "kl_rewards+gae+value_loss", "overlong", "empg+aem+actfocus+entropy_mask"}
+	for _, s := range All() {
+		names = append(names, s.Name)
+	}
+	for _, name := range names {
+		for _, given := range [][]string{nil, {"rewards"}, {"rewards", "token_rewards"}} { // that the batch does not have
+			b := rollouts(2)
+			b.TokenRewards = slices.Clone(b.Values)
+			for _, a := range b.Arrays() {
+				if slices.Contains(given, a.Name) {
+					*a.Data.(*[]float32) = nil
+				}
+			}
+			s := MustParse(name)
+			s.Options.Delta = 0.1
+			for _, a := range b.Arrays() {
+				for _, more := range []int{-1, 1} {
+					c := *b
+					x := reflect.ValueOf(&c).Elem().FieldByName(a.Field)
+					if a.Len() < 2 || !slices.Contains(s.Reads(), a.Name) {
+						continue
+					}
+					if x.Set(x.Slice(0, x.Len()-1)); more > 0 {
+						x.Set(reflect.AppendSlice(reflect.ValueOf(a.Data).Elem().Slice3(0, a.Len(), a.Len()), x.Slice(0, 1)))
+					}
+					st, err := s.NewStep(new(reweight.Workspace), &c)
+					if err == nil {
+						_, err = st.Run()
+					}
+					unread := a.Name == "seq_offsets" && given != nil || a.Name == "group_ids" || a.Name == "rewards" || a.Name == "advantages" || a.Name == "token_rewards" // where others take their place
+					if err == nil && !unread {
+						t.Errorf("%s takes %s of %d elements", name, a.Name, x.Len())
+					}
+				}
+			}
 		}
 	}
 }
