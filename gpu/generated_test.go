@@ -5,14 +5,20 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
-	"github.com/seed621a2839/reweight/native/runner"
+	"github.com/seed621a2839/reweight/native"
 )
 
 var write = flag.Bool("write", false, "TestGenerated writes the files")
@@ -20,20 +26,19 @@ var write = flag.Bool("write", false, "TestGenerated writes the files")
 // TestGenerated: what C, CUDA and Python know of Go is what is written in Go. `go generate
 // ./gpu` writes the files. internal/device/build.sh then translates the kernels again.
 func TestGenerated(t *testing.T) {
-	header, err := os.ReadFile("../native/reweight.h")
+	if native.Structs() == nil {
+		t.Skip("the structs of reweight.h need cgo")
+	}
+	text, err := os.ReadFile("../native/reweight.h")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "/* generated */\n", "/* end of generated */\n"
-	before, rest, ok := strings.Cut(string(header), begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("reweight.h lacks %q or %q", begin, end)
-	}
+	header := string(text)
+	checkHeader(t, header)
 	for file, want := range map[string]string{
-		"../native/reweight.h":             before + begin + headerProblems() + end + after,
-		"internal/device/problems.cuh":     deviceProblems(),
-		"../python/reweight/_generated.py": pythonText(),
+		"../native/reweight.h":             headerText(t, header),
+		"internal/device/problems.cuh":     deviceText(),
+		"../python/reweight/_generated.py": pythonText(t, header),
 		"../testdata/problems.json":        examples(t),
 	} {
 		if *write {
@@ -64,6 +69,37 @@ func argumentNames() []string {
 	return names
 }
 
+// headerText returns reweight.h with the problems and the defaults of Go.
+func headerText(t *testing.T, header string) string {
+	const begin, end = "/* generated */\n", "/* end of generated */\n"
+	before, rest, ok := strings.Cut(header, begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("reweight.h lacks %q or %q", begin, end)
+	}
+	for _, d := range defaults {
+		var values []string
+		for _, f := range fieldsOf(d.c) {
+			value := fmt.Sprint(goField(d.options, f.Name).Interface())
+			switch value {
+			case "true", "false":
+				value = map[string]string{"true": "1", "false": "0"}[value]
+			default:
+				if _, err := strconv.ParseFloat(value, 64); err != nil {
+					value = enumerator(f.Name, value)
+				}
+			}
+			values = append(values, value)
+		}
+		line := regexp.MustCompile(`(?m)^#define REWEIGHT_DEFAULT_` + d.name + ` .*$`)
+		if !line.MatchString(after) {
+			t.Errorf("reweight.h has no REWEIGHT_DEFAULT_%s", d.name)
+		}
+		after = line.ReplaceAllString(after, "#define REWEIGHT_DEFAULT_"+d.name+" {"+strings.Join(values, ", ")+"}")
+	}
+	return before + begin + headerProblems() + end + after
+}
+
 // headerProblems returns the enumerations of reweight.h.
 func headerProblems() string {
 	var out strings.Builder
@@ -84,8 +120,8 @@ func headerProblems() string {
 	return out.String()
 }
 
-// deviceProblems returns the same for the kernels of the GPU.
-func deviceProblems() string {
+// deviceText returns the same for the kernels of the GPU.
+func deviceText() string {
 	var out strings.Builder
 	out.WriteString("// The problems and arguments that a Status names: `go generate ./gpu` writes this file.\n#pragma once\n\nenum {\n")
 	for i, p := range problem.Coded {
@@ -99,11 +135,227 @@ func deviceProblems() string {
 	return out.String()
 }
 
+// defaults are those of package reweight for the options of reweight.h.
+var defaults = []struct {
+	name    string
+	c       reflect.Type
+	options any
+}{
+	{"ROW_GRADIENT", cStruct("reweight_row_gradient_options"), reweight.DefaultRowGradient},
+	{"ACTFOCUS", cStruct("reweight_actfocus_options"), reweight.DefaultActFocus},
+	{"AEM", cStruct("reweight_aem_options"), reweight.DefaultAEM},
+	{"GRPO", cStruct("reweight_grpo_options"), reweight.DefaultGRPO},
+	{"GAE", cStruct("reweight_gae_options"), reweight.DefaultGAE},
+	{"LOSS", cStruct("reweight_loss_options"), reweight.DefaultLoss},
+}
+
+// cStruct returns the struct of reweight.h of that name; nil without cgo.
+func cStruct(name string) reflect.Type {
+	for _, s := range native.Structs() {
+		if cName(s) == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// cName returns the name that C has for a struct of cgo.
+func cName(s reflect.Type) string { return strings.TrimPrefix(s.Name(), "_Ctype_struct_") }
+
+// fieldsOf returns the fields of a struct without the padding of cgo.
+func fieldsOf(s reflect.Type) (fields []reflect.StructField) {
+	for i := range s.NumField() {
+		if f := s.Field(i); f.Name != "_" || f.Type.Kind() != reflect.Array {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// goField returns the field of a Go struct by its name in C, or nothing.
+func goField(s any, name string) reflect.Value {
+	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return snake(field) == name })
+}
+
+// snake returns the name of Go in the way of C: SpanIDs is span_ids.
+func snake(name string) string {
+	name = strings.ReplaceAll(strings.ReplaceAll(name, "IDs", "Ids"), "KL", "Kl")
+	name = regexp.MustCompile(`([a-z0-9])([A-Z])`).ReplaceAllString(name, "${1}_$2")
+	return strings.ToLower(name)
+}
+
+// enumerator returns the constant of reweight.h for a name of an argument.
+func enumerator(argument, name string) string {
+	if argument == "scope" {
+		name = "scope_" + name
+	}
+	return "REWEIGHT_" + strings.ToUpper(name)
+}
+
+// checkHeader holds what is written by hand in reweight.h to Go: its enumerations, and the
+// structs of options and results.
+func checkHeader(t *testing.T, header string) {
+	declared := regexp.MustCompile(`(?m)^typedef struct (\w+) \{`).FindAllStringSubmatch(header, -1)
+	for _, d := range declared {
+		if cStruct(d[1]) == nil {
+			t.Errorf("native/structs.go: no %s", d[1])
+		}
+	}
+	for argument, enum := range map[string]string{"isa": "isa", "dst": "dtype", "signal": "signal", "scope": "scope", "aggregation": "aggregation"} {
+		body := regexp.MustCompile(`(?s)typedef enum reweight_` + enum + ` \{(.*?)\n\}`).FindStringSubmatch(header)
+		if body == nil {
+			t.Errorf("reweight.h has no reweight_%s", enum)
+			continue
+		}
+		var got, want []string
+		for _, m := range regexp.MustCompile(`(?m)^\s*(REWEIGHT_\w+ = \d+),`).FindAllStringSubmatch(body[1], -1) {
+			got = append(got, m[1])
+		}
+		for i, name := range native.Names(problem.Argument{C: argument}) {
+			want = append(want, fmt.Sprintf("%s = %d", enumerator(argument, name), i))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("reweight_%s of reweight.h has %v, want %v", enum, got, want)
+		}
+	}
+	for _, d := range defaults {
+		for _, f := range fieldsOf(d.c) {
+			v := goField(d.options, f.Name)
+			if !v.IsValid() {
+				t.Errorf("%s.%s has no field in %T", cName(d.c), f.Name, d.options)
+				continue
+			}
+			want := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32}[v.Kind()]
+			if f.Type.Kind() != want {
+				t.Errorf("%s.%s is a %v, want the %v for Go's %v", cName(d.c), f.Name, f.Type.Kind(), want, v.Type())
+			}
+		}
+	}
+	// The kernels of the GPU write Go's structs, and Python reads those of C: each field has
+	// 8 bytes. Only Go has the KLLoss at the end.
+	for name, result := range map[string]any{
+		"reweight_actfocus_result": reweight.ActFocusResult{},
+		"reweight_loss_result":     reweight.LossResult{},
+		"reweight_moments":         reweight.Moments{},
+		"reweight_surrogate_sums":  reweight.SurrogateSums{},
+	} {
+		for i, f := range fieldsOf(cStruct(name)) {
+			g := reflect.TypeOf(result).Field(i)
+			if snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
+				t.Errorf("%s.%s is at %d, want %s of %T at %d, both of 8 bytes", name, f.Name, f.Offset, g.Name, result, g.Offset)
+			}
+		}
+	}
+}
+
+// pythonClass returns the name of a struct in Python.
+func pythonClass(s reflect.Type) string {
+	name := strings.TrimPrefix(cName(s), "reweight_")
+	var class strings.Builder
+	for _, word := range strings.Split(name, "_") {
+		switch {
+		case word == "actfocus":
+			word = "ActFocus"
+		case word == "aem" || word == "grpo" || word == "gae":
+			word = strings.ToUpper(word)
+		default:
+			for _, acronym := range []string{"aem", "grpo", "gae"} { // of Go: aemParams
+				if rest, ok := strings.CutPrefix(word, acronym); ok && rest[0] < 'a' {
+					word = strings.ToUpper(acronym) + rest
+				}
+			}
+			word = strings.ToUpper(word[:1]) + word[1:]
+		}
+		class.WriteString(word)
+	}
+	return class.String()
+}
+
+// pythonStruct writes the class of a struct and, before it, those of the structs in it.
+func pythonStruct(out io.Writer, s reflect.Type, written map[reflect.Type]bool) {
+	if written[s] {
+		return
+	}
+	written[s] = true
+	var annotations, fields strings.Builder
+	for _, f := range fieldsOf(s) {
+		name := snake(f.Name)
+		if name == "lambda" {
+			name = "lambda_"
+		}
+		kind, annotation := "c_"+f.Type.Kind().String(), "int"
+		switch f.Type.Kind() {
+		case reflect.Struct:
+			pythonStruct(out, f.Type, written)
+			kind, annotation = pythonClass(f.Type), pythonClass(f.Type)
+		case reflect.Float64:
+			kind, annotation = "c_double", "float"
+		case reflect.Float32:
+			kind, annotation = "c_float", "float"
+		case reflect.Array:
+			kind, annotation = fmt.Sprintf("c_%v * %d", f.Type.Elem().Kind(), f.Type.Len()), "Sequence[int]"
+		case reflect.Pointer, reflect.UnsafePointer:
+			kind, annotation = "c_void_p", "Optional[int]"
+		}
+		fmt.Fprintf(&annotations, "    %s: %s\n", name, annotation)
+		fmt.Fprintf(&fields, "        (%q, %s),\n", name, kind)
+	}
+	if strings.HasPrefix(cName(s), "reweight_") {
+		fmt.Fprintf(out, "\n\nclass %s(Structure):\n    \"\"\"%s.\"\"\"\n\n%s    _fields_ = [\n%s    ]\n", pythonClass(s), cName(s), annotations.String(), fields.String())
+	} else {
+		fmt.Fprintf(out, "\n\nclass %s(Structure):\n    _fields_ = [\n%s    ]\n", pythonClass(s), fields.String())
+	}
+}
+
+// pythonArguments returns the types of a function's arguments between the workspace and the
+// error: POINTER(Batch) or c_void_p.
+func pythonArguments(prototype string) string {
+	var types []string
+	arguments := strings.Split(prototype, ",")
+	for _, argument := range arguments[1 : len(arguments)-1] {
+		words := strings.Fields(strings.ReplaceAll(strings.ReplaceAll(argument, "const ", ""), "*", "* "))
+		name, kind := words[len(words)-1], words[0]
+		switch {
+		case strings.HasSuffix(kind, "*") || words[1] == "*":
+			s := cStruct(strings.TrimSuffix(kind, "*"))
+			if s == nil || name == "result" { // which may be in the memory of a GPU
+				types = append(types, "c_void_p")
+			} else {
+				types = append(types, "POINTER("+pythonClass(s)+")")
+			}
+		default:
+			types = append(types, "c_"+strings.TrimSuffix(kind, "_t"))
+		}
+	}
+	return strings.Join(types, ", ")
+}
+
 // pythonText returns the module of Python.
-func pythonText() string {
+func pythonText(t *testing.T, header string) string {
 	var out strings.Builder
-	out.WriteString("\"\"\"What Go says of arguments: `go generate ./gpu` writes this file.\"\"\"\n\n")
-	out.WriteString("# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
+	out.WriteString(`"""What Go and reweight.h say of names, structs, defaults, problems and the kernels of the GPU:
+` + "`go generate ./gpu`" + ` writes this file. An address is an int, and 0 is no array. ctypes reads it back as None then."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from typing import Any, Dict, List, Optional, Sequence
+
+# The names of the enumerations. The place of a name is its number.
+`)
+	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"}} {
+		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
+	}
+	out.WriteString("# The same by the argument that has such a number.\nNAMES = {\n")
+	for _, a := range problem.Arguments {
+		switch {
+		case a.C == "dst" || a.C == "logits":
+			fmt.Fprintf(&out, "    %q: DTYPES,\n", a.C)
+		case native.Names(a) != nil:
+			fmt.Fprintf(&out, "    %q: %sS,\n", a.C, strings.ToUpper(a.C))
+		}
+	}
+	out.WriteString("}\n\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
 	for i, p := range problem.Coded {
 		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(p.Text, "%v", "{}"))
 	}
@@ -111,13 +363,63 @@ func pythonText() string {
 	for i, a := range problem.Arguments {
 		fmt.Fprintf(&out, "    %d: %q,\n", i+1, a.C)
 	}
-	out.WriteString("}\n\n# The names of what is numbered, by the argument.\nNAMES = {\n")
-	for _, a := range problem.Arguments {
-		if names := runner.Names(a); names != nil {
-			fmt.Fprintf(&out, "    %q: (\"%s\"),\n", a.C, strings.Join(names, `", "`))
+	out.WriteString("}\n\n# ---- reweight.h ----\n")
+
+	written := map[reflect.Type]bool{}
+	for _, s := range native.Structs() {
+		pythonStruct(&out, s, written)
+	}
+	out.WriteString("\n\n# The defaults.\n")
+	for _, d := range defaults {
+		var values []string
+		for _, f := range fieldsOf(d.c) {
+			value := fmt.Sprintf("%v", goField(d.options, f.Name).Interface())
+			switch names := native.Names(problem.Argument{C: f.Name}); {
+			case names != nil:
+				value = strconv.Itoa(slices.Index(names, value))
+			case value == "true" || value == "false":
+				value = strings.ToUpper(value[:1]) + value[1:]
+			}
+			values = append(values, value)
+		}
+		fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", d.name, pythonClass(d.c), strings.Join(values, ", "))
+	}
+	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
+	prototypes := regexp.MustCompile(`REWEIGHT_API int reweight_(\w+)\(([^;]*)\);`).FindAllStringSubmatch(header, -1)
+	if len(prototypes) != strings.Count(header, "REWEIGHT_API int ") {
+		t.Errorf("%d functions of reweight.h are understood", len(prototypes))
+	}
+	for _, p := range prototypes {
+		line := fmt.Sprintf("    %q: [%s],\n", p[1], pythonArguments(p[2]))
+		if len(line) > 121 {
+			line = fmt.Sprintf("    %q: [\n        %s,\n    ],\n", p[1], pythonArguments(p[2]))
+		}
+		out.WriteString(line)
+	}
+	out.WriteString("}\n\n# ---- The kernels of the GPU: what they take, one struct each ----\n")
+
+	for _, state := range []reflect.Type{reflect.TypeFor[rowState](), reflect.TypeFor[tokenState](), reflect.TypeFor[spanState]()} {
+		for i := range state.NumField() {
+			if params := state.Field(i).Type; strings.HasSuffix(params.Name(), "Params") && params != reflect.TypeFor[memoryParams]() {
+				pythonStruct(&out, params, written)
+			}
 		}
 	}
-	out.WriteString("}\n")
+	out.WriteString("\n\n# The module, the threads of a CTA and its bytes of dynamic shared memory.\nKERNELS = {\n")
+	modules := entries(t)
+	for _, k := range slices.Concat(rowKernels, tokenKernels, spanKernels) {
+		if modules[k.name].module != "memory" { // for benches
+			fmt.Fprintf(&out, "    %q: (%q, %d, %d),\n", k.name, modules[k.name].module, k.threads, k.shared)
+		}
+	}
+	out.WriteString("}\n\n# What a CTA takes, by the kind of kernel.\n")
+	fmt.Fprintf(&out, "PASS = %d  # tokens of the passes over them\n", passThreads*passPack)
+	fmt.Fprintf(&out, "GROUPS_OF_CTA = %d\n", groupThreads/16)
+	fmt.Fprintf(&out, "SEGMENTS_OF_CTA = %d\n", segmentThreads/32)
+	fmt.Fprintf(&out, "WARPS_OF_CTA = %d  # of the kernels that give a warp to each of their things\n", spanThreads/32)
+	fmt.Fprintf(&out, "GROUP = %d  # tokens of a group, which half a warp sums\n\n", groupTokens)
+	fmt.Fprintf(&out, "LOSS_STATE, SEGMENT_STATE = %d, %d  # bytes of scratch memory\n", sizeOf[lossState](), sizeOf[segmentState]())
+	fmt.Fprintf(&out, "PLAIN, NEGATED, DIFFERENCE = %d, %d, %d  # forms of Values\n", plain, negated, difference)
 	return out.String()
 }
 
@@ -133,7 +435,7 @@ func examples(t *testing.T) string {
 	add := func(code, argument int, index int64, values ...int64) {
 		e := example{Report: problem.Report{Code: uint32(code), Argument: uint32(argument), Index: index}}
 		copy(e.Values[:], values)
-		a, text, ok := e.Read(runner.Names)
+		a, text, ok := e.Read(native.Names)
 		if !ok || strings.Contains(text, "%!") {
 			t.Fatalf("problem %d of argument %d reads %q", code, argument, text)
 		}

@@ -7,22 +7,25 @@ import (
 
 // spanKernels are the kernels on spans, scopes and trajectories.
 var spanKernels = []kernel{
-	{name: "span_means", threads: 128},
-	{name: "min_max", threads: 128},
+	{name: "span_means", threads: spanThreads},
+	{name: "min_max", threads: spanThreads},
 	{name: "exp_scale", threads: 128},
 	{name: "check_layout", threads: 256},
-	{name: "aem_tops", threads: 128},
-	{name: "aem_spans", threads: 128},
-	{name: "aem_sort", threads: 128},
+	{name: "aem_tops", threads: spanThreads},
+	{name: "aem_spans", threads: spanThreads},
+	{name: "aem_sort", threads: spanThreads},
 	{name: "aem_scopes", threads: 128},
 	{name: "aem_factors", threads: 256},
-	{name: "grpo_scores", threads: 128},
+	{name: "grpo_scores", threads: spanThreads},
 	{name: "grpo_advantages", threads: 256},
-	{name: "gae", threads: 128},
+	{name: "gae", threads: spanThreads},
 }
 
-// perWarp returns how many CTAs of 128 threads give each of n things a warp.
-func perWarp(n int) int { return perThread(n, 128/32) }
+// spanThreads are those of a CTA of the kernels that give a warp to each of n things.
+const spanThreads = 128
+
+// perWarp returns how many of their CTAs it takes.
+func perWarp(n int) int { return perThread(n, spanThreads/32) }
 
 // spanState is what a workspace keeps for them.
 type spanState struct {

@@ -307,7 +307,7 @@ typedef struct reweight_actfocus_options {
 	int32_t signal; /* a reweight_signal */
 } reweight_actfocus_options;
 
-#define REWEIGHT_DEFAULT_ACTFOCUS {0.1, 0.5, 1e-8, REWEIGHT_ENERGY}
+#define REWEIGHT_DEFAULT_ACTFOCUS {0.1, 0.5, 1e-08, REWEIGHT_ENERGY}
 
 typedef struct reweight_actfocus_result {
 	int64_t actions;    /* n, action tokens */
@@ -360,7 +360,7 @@ typedef struct reweight_grpo_options {
 	int32_t divide_by_std; /* 0: Dr. GRPO */
 } reweight_grpo_options;
 
-#define REWEIGHT_DEFAULT_GRPO {1e-6, 1}
+#define REWEIGHT_DEFAULT_GRPO {1e-06, 1}
 
 /* Sets advantages[t] of the response tokens of each trajectory to (reward - mean) /
  * (std + eps) of its group (verl, compute_grpo_outcome_advantage), and of masked tokens to

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/native"
 )
 
 // Supported says whether this build can load libraries.
@@ -133,7 +134,7 @@ func (r *Runner) result(code C.int, inBatch bool) error {
 	for i, v := range r.failure.values {
 		report.Values[i] = int64(v)
 	}
-	arg, text, ok := report.Read(Names)
+	arg, text, ok := report.Read(native.Names)
 	if !ok {
 		return fmt.Errorf("runner: a call reports problem %d of argument %d", report.Code, report.Argument)
 	}

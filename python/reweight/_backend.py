@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, Protocol
 
 from . import _library
-from ._structs import (
+from ._generated import (
     ActFocusOptions,
     AEMOptions,
     Batch,

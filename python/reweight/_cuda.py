@@ -14,23 +14,53 @@ from ctypes import Structure, addressof, c_float, c_int32, c_int64, sizeof
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _cuda_driver, _library
-from ._cuda_params import (
+from ._errors import InputError, reported
+from ._generated import (
+    AGGREGATIONS,
+    ARGUMENTS,
+    DIFFERENCE,
+    DTYPES,
+    GROUP,
+    GROUPS_OF_CTA,
+    LOSS_STATE,
+    NEGATED,
+    PASS,
+    PLAIN,
+    PROBLEMS,
+    SEGMENTS_OF_CTA,
+    SEGMENT_STATE,
+    SIGNALS,
+    WARPS_OF_CTA,
+    ActFocusOptions,
+    ActFocusResult,
+    AEMOptions,
     AEMParams,
+    Batch,
+    Error,
     ExpScaleParams,
+    GAEOptions,
     GAEParams,
+    GRPOOptions,
     GRPOParams,
+    Ids,
     LayoutParams,
+    LossOptions,
     LossParams,
     MinMaxParams,
+    Moments,
     MomentsParams,
     MultiplyParams,
     RangesParams,
+    RowGradientOptions,
     RowGradientParams,
+    Rows,
     RowsParams,
     Segments,
     SpanMeansParams,
     SpreadParams,
+    Stats,
     SurrogateParams,
+    SurrogateSums,
     SurrogateTotalParams,
     TokenStatsParams,
     Values,
@@ -38,38 +68,9 @@ from ._cuda_params import (
     WhitenParams,
     WhitenSpreadParams,
 )
-from ._errors import InputError, reported
-from ._generated import ARGUMENTS, PROBLEMS
-from ._structs import (
-    AGGREGATIONS,
-    DTYPES,
-    SIGNALS,
-    ActFocusOptions,
-    ActFocusResult,
-    AEMOptions,
-    Batch,
-    Error,
-    GAEOptions,
-    GRPOOptions,
-    Ids,
-    LossOptions,
-    Moments,
-    RowGradientOptions,
-    Rows,
-    Stats,
-    SurrogateSums,
-)
 
 _WIDTHS = (4, 2, 2)  # bytes of an element, by dtype
 
-# Elements that a CTA takes, by the kind of kernel.
-_PASS = 256 * 4  # of the passes over tokens
-_GROUP = 128  # tokens of a group, which half a warp sums
-_GROUPS_OF_CTA = 256 // 16
-_WARPS_OF_CTA = 128 // 32
-_SEGMENTS_OF_CTA = 128 // 32
-
-_PLAIN, _NEGATED, _DIFFERENCE = range(3)  # forms of Values
 _NUMBERS = {name: number for number, name in ARGUMENTS.items()}
 
 
@@ -88,6 +89,11 @@ def _stream(ordinal: int) -> int:
 def _ctas(n: int, each: int) -> int:
     """Returns how many CTAs give each of n things a place, of so many for a CTA."""
     return -(-n // each)
+
+
+def _threads(name: str) -> int:
+    """Returns the threads of a CTA of a kernel."""
+    return _cuda_driver.KERNELS[name].threads
 
 
 class _Scratch:
@@ -213,7 +219,7 @@ class CUDA:
 
     def multiply(self, dst: int, a: int, b: int, n: int) -> None:
         if n > 0:
-            self._launch("multiply", _ctas(n, _PASS), MultiplyParams(dst, a, b, n))
+            self._launch("multiply", _ctas(n, PASS), MultiplyParams(dst, a, b, n))
 
     def masked_moments(self, result: int, x: int, role: int, n: int, roles: int, shift: float) -> None:
         _library.cpu().masked_moments(addressof(_moments), 0, 0, 0, roles, shift)
@@ -245,25 +251,25 @@ class CUDA:
             )
 
     def _weights(self, params: WeightsParams) -> None:
-        self._launch("actfocus_weights", _ctas(params.n, _PASS), params)
+        self._launch("actfocus_weights", _ctas(params.n, PASS), params)
 
     def whiten(self, dst: int, x: int, role: int, tokens: int) -> None:
         scratch = _Scratch(self._ordinal, 16)
         (scale,) = scratch.pieces
         self._launch("whiten_spread", 1, WhitenSpreadParams(x, role, scale, self._status, tokens))
-        self._launch("whiten", _ctas(tokens, _PASS), WhitenParams(dst, x, role, scale, tokens))
+        self._launch("whiten", _ctas(tokens, PASS), WhitenParams(dst, x, role, scale, tokens))
 
     # ---- Spans and trajectories ----
 
     def span_means(self, dst: int, spans: int, x: int, n: int, offsets: int) -> None:
         if spans > 0:
             ranges = RangesParams(offsets, spans, n, self._status)
-            self._launch("span_means", _ctas(_ctas(spans, 2), _WARPS_OF_CTA), SpanMeansParams(dst, x, ranges))
+            self._launch("span_means", _ctas(_ctas(spans, 2), WARPS_OF_CTA), SpanMeansParams(dst, x, ranges))
 
     def min_max(self, lo: int, hi: int, groups: int, x: int, n: int, offsets: int) -> None:
         if groups > 0:
             ranges = RangesParams(offsets, groups, n, self._status)
-            self._launch("min_max", _ctas(groups, _WARPS_OF_CTA), MinMaxParams(lo, hi, x, ranges))
+            self._launch("min_max", _ctas(groups, WARPS_OF_CTA), MinMaxParams(lo, hi, x, ranges))
 
     def exp_scale(self, dst: int, x: int, n: int, lo: float, rate: float) -> None:
         one = addressof(_one)
@@ -277,7 +283,7 @@ class CUDA:
             batch.role or 0, batch.seq_offsets or 0, batch.tokens, batch.trajectories, problem, self._status
         )
         self._fill(problem, 0xFF, 8)
-        self._launch("check_layout", _ctas(max(batch.tokens, batch.trajectories + 1), 256), layout)
+        self._launch("check_layout", _ctas(max(batch.tokens, batch.trajectories + 1), _threads("check_layout")), layout)
         return layout
 
     def aem(self, factors: int, batch: Batch, options: AEMOptions) -> None:
@@ -298,12 +304,12 @@ class CUDA:
             spans,
             *pieces,
         )
-        warps = _ctas(trajectories, _WARPS_OF_CTA)
+        warps = _ctas(trajectories, WARPS_OF_CTA)
         self._launch("aem_tops", warps, params)
         self._launch("aem_spans", warps, params)
         self._launch("aem_sort", warps, params)
         self._launch("aem_scopes", trajectories, params)
-        self._launch("aem_factors", _ctas(tokens, 256), params)
+        self._launch("aem_factors", _ctas(tokens, _threads("aem_factors")), params)
 
     def grpo(self, advantages: int, batch: Batch, options: GRPOOptions) -> None:
         _library.cpu().grpo(0, _nothing, options)
@@ -318,7 +324,7 @@ class CUDA:
             options.eps,
             1 if options.divide_by_std else 0,
         )
-        self._launch("grpo_scores", _ctas(batch.trajectories, _WARPS_OF_CTA), params)
+        self._launch("grpo_scores", _ctas(batch.trajectories, WARPS_OF_CTA), params)
         self._launch("grpo_advantages", batch.trajectories, params)
 
     def gae(self, advantages: int, returns: int, rewards: int, batch: Batch, options: GAEOptions) -> None:
@@ -329,7 +335,7 @@ class CUDA:
         params = GAEParams(
             self._layout(batch, problem), advantages, returns, rewards, batch.values or 0, options.gamma, decay
         )
-        self._launch("gae", _ctas(batch.trajectories, _WARPS_OF_CTA), params)
+        self._launch("gae", _ctas(batch.trajectories, WARPS_OF_CTA), params)
 
     # ---- The clipped surrogate ----
 
@@ -367,7 +373,7 @@ class CUDA:
         segments = Segments(0, 1, batch.tokens)
         if of_trajectories and aggregation != "seq_mean_token_sum_norm":
             segments = Segments(batch.seq_offsets or 0, batch.trajectories, batch.tokens)
-        state_size = _LOSS_STATE + segments.count * _SEGMENT_STATE
+        state_size = LOSS_STATE + segments.count * SEGMENT_STATE
         scratch = _Scratch(self._ordinal, state_size, *_group_sizes(segments))
         state, *groups = scratch.pieces
         reference = batch.ref_logprobs or 0
@@ -380,23 +386,20 @@ class CUDA:
             reference,
             (batch.seq_offsets or 0) if of_trajectories else 0,
             batch.trajectories if of_trajectories else 0,
-            state + _LOSS_STATE,
+            state + LOSS_STATE,
             state,
             result,
             options.aggregation,
             options.norm_length,
         )
-        ctas = max(_group_ctas(segments), _ctas(batch.trajectories, 256))
+        ctas = max(_group_ctas(segments), _ctas(batch.trajectories, _threads("loss_check")))
         self._fill(state, 0, state_size)
         self._launch("loss_check", ctas, params)
         if weights or reference:
             self._launch("loss_weights", segments.count + 1, params)
         self._launch("loss_tokens", ctas, params)
-        self._launch("loss_segments", _ctas(segments.count, _SEGMENTS_OF_CTA), params)
+        self._launch("loss_segments", _ctas(segments.count, SEGMENTS_OF_CTA), params)
         self._launch("loss_total", 1, params)
-
-
-_LOSS_STATE, _SEGMENT_STATE = 24, 56  # bytes: LossState and SegmentState of loss.cu
 
 
 def _no_rows(logits: Rows) -> Rows:
@@ -413,12 +416,12 @@ def _signal(batch: Batch, options: ActFocusOptions) -> Tuple[Values, str]:
     """Returns what ActFocus's signal is made of, and the name of its first array."""
     signal = SIGNALS[options.signal]
     if signal == "energy":
-        return Values(batch.ref_energy or 0, 0, _PLAIN), "ref_energy"
+        return Values(batch.ref_energy or 0, 0, PLAIN), "ref_energy"
     if signal == "ref_entropy":
-        return Values(batch.ref_entropy or 0, 0, _PLAIN), "ref_entropy"
+        return Values(batch.ref_entropy or 0, 0, PLAIN), "ref_entropy"
     if signal == "surprisal":
-        return Values(batch.old_logprobs or 0, 0, _NEGATED), "old_logprobs"
-    return Values(batch.old_logprobs or 0, batch.ref_logprobs or 0, _DIFFERENCE), "old_logprobs"
+        return Values(batch.old_logprobs or 0, 0, NEGATED), "old_logprobs"
+    return Values(batch.old_logprobs or 0, batch.ref_logprobs or 0, DIFFERENCE), "old_logprobs"
 
 
 def _check_loss(options: LossOptions, scale: float) -> None:
@@ -431,12 +434,12 @@ def _clip(options: LossOptions) -> Tuple[float, float, float]:
 
 
 def _group_ctas(segments: Segments) -> int:
-    return _ctas(segments.tokens // _GROUP + segments.count, _GROUPS_OF_CTA)
+    return _ctas(segments.tokens // GROUP + segments.count, GROUPS_OF_CTA)
 
 
 def _group_sizes(segments: Segments) -> Tuple[int, int]:
     """Returns the bytes of the sums and the counts of groups."""
-    slots = segments.tokens // _GROUP + segments.count
+    slots = segments.tokens // GROUP + segments.count
     return 2 * 16 * 4 * slots, 4 * slots
 
 

@@ -29,6 +29,8 @@ from ctypes import (
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import _generated
+
 # The functions of the library that are called, and what they take. Where there are
 # versions of a function, it is the one of CUDA 11.0; later drivers keep it.
 _FUNCTIONS: dict[str, list[Any]] = {
@@ -73,50 +75,10 @@ class Kernel(NamedTuple):
 
     module: str
     threads: int  # of a CTA
-    shared: int = 0  # bytes of dynamic shared memory of a CTA
+    shared: int  # bytes of dynamic shared memory of a CTA
 
 
-# For a chunk of a row of logits, twice for token_stats, and the sums of its blocks, for
-# each of the four warps of a CTA.
-_CHUNK, _SUMS = 8192 + 128, 4 * 32 * 4
-
-KERNELS = {
-    **{
-        f"token_stats_{dtype}{tempered}": Kernel("token_stats", 128, 4 * (2 * _CHUNK + _SUMS))
-        for dtype in ("f32", "bf16", "f16")
-        for tempered in ("", "_tempered")
-    },
-    **{
-        f"row_gradient_{dtype}{tempered}": Kernel("row_gradient", 128, 4 * (_CHUNK + _SUMS))
-        for dtype in ("f32", "bf16")
-        for tempered in ("", "_tempered")
-    },
-    "multiply": Kernel("multiply", 256),
-    "masked_moments": Kernel("moments", 544),
-    "actfocus_spread": Kernel("actfocus", 544),
-    "actfocus_weights": Kernel("actfocus", 256),
-    "whiten_spread": Kernel("whiten", 544),
-    "whiten": Kernel("whiten", 256),
-    "surrogate": Kernel("surrogate", 256),
-    "surrogate_total": Kernel("surrogate", 32),
-    "loss_check": Kernel("loss", 256),
-    "loss_weights": Kernel("loss", 544),
-    "loss_tokens": Kernel("loss", 256),
-    "loss_segments": Kernel("loss", 128),
-    "loss_total": Kernel("loss", 256),
-    "span_means": Kernel("spans", 128),
-    "min_max": Kernel("spans", 128),
-    "exp_scale": Kernel("spans", 128),
-    "check_layout": Kernel("layout", 256),
-    "aem_tops": Kernel("aem", 128),
-    "aem_spans": Kernel("aem", 128),
-    "aem_sort": Kernel("aem", 128),
-    "aem_scopes": Kernel("aem", 128),
-    "aem_factors": Kernel("aem", 256),
-    "grpo_scores": Kernel("advantage", 128),
-    "grpo_advantages": Kernel("advantage", 256),
-    "gae": Kernel("advantage", 128),
-}
+KERNELS = {name: Kernel(*launched) for name, launched in _generated.KERNELS.items()}
 
 
 class _Library:
@@ -223,6 +185,7 @@ class Device:
         self._lock = threading.Lock()
         self._modules: dict[str, c_void_p] = {}
         self._kernels: dict[str, _Function] = {}
+        self._filled: list[Structure] = []
 
     def _call(self, name: str, *arguments: Any) -> None:
         """Calls a function while the context is current on this thread."""
@@ -250,8 +213,10 @@ class Device:
     def read(self, buffer: Structure, address: int, stream: int) -> None:
         """Waits for all work on the device, and copies memory of it to a struct."""
         self.synchronize()
+        self._filled.append(buffer)  # must live on where the wait fails: the copy may be under way
         self._call("cuMemcpyDtoHAsync_v2", addressof(buffer), address, sizeof(buffer), stream)
         self.synchronize()
+        self._filled.remove(buffer)
 
     def synchronize(self) -> None:
         """Waits for all work on the device."""

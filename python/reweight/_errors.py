@@ -7,8 +7,7 @@ from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from ._generated import ARGUMENTS, NAMES, PROBLEMS
-from ._structs import Error
+from ._generated import ARGUMENTS, NAMES, PROBLEMS, Error
 
 
 class InputError(ValueError):

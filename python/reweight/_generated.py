@@ -1,4 +1,26 @@
-"""What Go says of arguments: `go generate ./gpu` writes this file."""
+"""What Go and reweight.h say of names, structs, defaults, problems and the kernels of the GPU:
+`go generate ./gpu` writes this file. An address is an int, and 0 is no array. ctypes reads it back as None then."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from typing import Any, Dict, List, Optional, Sequence
+
+# The names of the enumerations. The place of a name is its number.
+ISAS = ("auto", "portable", "avx2", "avx512", "neon")
+DTYPES = ("f32", "bf16", "f16")
+SIGNALS = ("energy", "ref_entropy", "surprisal", "log_ratio")
+SCOPES = ("group", "trajectory", "batch")
+AGGREGATIONS = ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm")
+# The same by the argument that has such a number.
+NAMES = {
+    "aggregation": AGGREGATIONS,
+    "isa": ISAS,
+    "scope": SCOPES,
+    "signal": SIGNALS,
+    "dst": DTYPES,
+    "logits": DTYPES,
+}
 
 # The problems by their codes: the kinds of the values, and the sentence.
 PROBLEMS = {
@@ -115,12 +137,596 @@ ARGUMENTS = {
     56: "role",
 }
 
-# The names of what is numbered, by the argument.
-NAMES = {
-    "aggregation": ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"),
-    "isa": ("auto", "portable", "avx2", "avx512", "neon"),
-    "scope": ("group", "trajectory", "batch"),
-    "signal": ("energy", "ref_entropy", "surprisal", "log_ratio"),
-    "dst": ("f32", "bf16", "f16"),
-    "logits": ("f32", "bf16", "f16"),
+# ---- reweight.h ----
+
+
+class Error(Structure):
+    """reweight_error."""
+
+    code: int
+    argument: int
+    index: int
+    values: Sequence[int]
+    _fields_ = [
+        ("code", c_uint32),
+        ("argument", c_uint32),
+        ("index", c_int64),
+        ("values", c_int64 * 5),
+    ]
+
+
+class Workspace(Structure):
+    """reweight_workspace."""
+
+    isa: int
+    workers: int
+    scratch: Optional[int]
+    scratch_size: int
+    _fields_ = [
+        ("isa", c_int32),
+        ("workers", c_int32),
+        ("scratch", c_void_p),
+        ("scratch_size", c_int64),
+    ]
+
+
+class Rows(Structure):
+    """reweight_rows."""
+
+    data: Optional[int]
+    rows: int
+    vocab: int
+    stride: int
+    dtype: int
+    _fields_ = [
+        ("data", c_void_p),
+        ("rows", c_int64),
+        ("vocab", c_int64),
+        ("stride", c_int64),
+        ("dtype", c_int32),
+    ]
+
+
+class Ids(Structure):
+    """reweight_ids."""
+
+    data: Optional[int]
+    wide: int
+    _fields_ = [
+        ("data", c_void_p),
+        ("wide", c_int32),
+    ]
+
+
+class Stats(Structure):
+    """reweight_stats."""
+
+    lse: Optional[int]
+    entropy: Optional[int]
+    logprobs: Optional[int]
+    _fields_ = [
+        ("lse", c_void_p),
+        ("entropy", c_void_p),
+        ("logprobs", c_void_p),
+    ]
+
+
+class RowGradientOptions(Structure):
+    """reweight_row_gradient_options."""
+
+    temperature: float
+    entropy_bonus: float
+    _fields_ = [
+        ("temperature", c_double),
+        ("entropy_bonus", c_double),
+    ]
+
+
+class Batch(Structure):
+    """reweight_batch."""
+
+    tokens: int
+    trajectories: int
+    role: Optional[int]
+    seq_offsets: Optional[int]
+    group_ids: Optional[int]
+    rewards: Optional[int]
+    span_ids: Optional[int]
+    ref_energy: Optional[int]
+    entropy: Optional[int]
+    old_logprobs: Optional[int]
+    logprobs: Optional[int]
+    ref_logprobs: Optional[int]
+    ref_entropy: Optional[int]
+    advantages: Optional[int]
+    values: Optional[int]
+    _fields_ = [
+        ("tokens", c_int64),
+        ("trajectories", c_int64),
+        ("role", c_void_p),
+        ("seq_offsets", c_void_p),
+        ("group_ids", c_void_p),
+        ("rewards", c_void_p),
+        ("span_ids", c_void_p),
+        ("ref_energy", c_void_p),
+        ("entropy", c_void_p),
+        ("old_logprobs", c_void_p),
+        ("logprobs", c_void_p),
+        ("ref_logprobs", c_void_p),
+        ("ref_entropy", c_void_p),
+        ("advantages", c_void_p),
+        ("values", c_void_p),
+    ]
+
+
+class ActFocusOptions(Structure):
+    """reweight_actfocus_options."""
+
+    alpha: float
+    beta: float
+    eps: float
+    signal: int
+    _fields_ = [
+        ("alpha", c_double),
+        ("beta", c_double),
+        ("eps", c_double),
+        ("signal", c_int32),
+    ]
+
+
+class ActFocusResult(Structure):
+    """reweight_actfocus_result."""
+
+    actions: int
+    mean: float
+    sigma: float
+    _fields_ = [
+        ("actions", c_int64),
+        ("mean", c_double),
+        ("sigma", c_double),
+    ]
+
+
+class AEMOptions(Structure):
+    """reweight_aem_options."""
+
+    lambda_: float
+    guard: float
+    scope: int
+    _fields_ = [
+        ("lambda_", c_double),
+        ("guard", c_double),
+        ("scope", c_int32),
+    ]
+
+
+class GRPOOptions(Structure):
+    """reweight_grpo_options."""
+
+    eps: float
+    divide_by_std: int
+    _fields_ = [
+        ("eps", c_double),
+        ("divide_by_std", c_int32),
+    ]
+
+
+class GAEOptions(Structure):
+    """reweight_gae_options."""
+
+    gamma: float
+    lambda_: float
+    _fields_ = [
+        ("gamma", c_double),
+        ("lambda_", c_double),
+    ]
+
+
+class LossOptions(Structure):
+    """reweight_loss_options."""
+
+    clip_low: float
+    clip_high: float
+    dual_clip: float
+    norm_length: int
+    aggregation: int
+    _fields_ = [
+        ("clip_low", c_double),
+        ("clip_high", c_double),
+        ("dual_clip", c_double),
+        ("norm_length", c_int64),
+        ("aggregation", c_int32),
+    ]
+
+
+class LossResult(Structure):
+    """reweight_loss_result."""
+
+    loss: float
+    tokens: int
+    weight_sum: float
+    clip_fraction: float
+    mean_log_ratio: float
+    kl: float
+    _fields_ = [
+        ("loss", c_double),
+        ("tokens", c_int64),
+        ("weight_sum", c_double),
+        ("clip_fraction", c_double),
+        ("mean_log_ratio", c_double),
+        ("kl", c_double),
+    ]
+
+
+class Moments(Structure):
+    """reweight_moments."""
+
+    n: int
+    sum: float
+    squares: float
+    _fields_ = [
+        ("n", c_int64),
+        ("sum", c_double),
+        ("squares", c_double),
+    ]
+
+
+class SurrogateSums(Structure):
+    """reweight_surrogate_sums."""
+
+    tokens: int
+    clipped: int
+    loss: float
+    log_ratio: float
+    _fields_ = [
+        ("tokens", c_int64),
+        ("clipped", c_int64),
+        ("loss", c_double),
+        ("log_ratio", c_double),
+    ]
+
+
+# The defaults.
+DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
+DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
+DEFAULT_AEM = AEMOptions(1, 0.1, 0)
+DEFAULT_GRPO = GRPOOptions(1e-06, True)
+DEFAULT_GAE = GAEOptions(1, 1)
+DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0)
+
+# The types of the arguments of each function, between the workspace and the error.
+FUNCTIONS: Dict[str, List[Any]] = {
+    "token_stats": [POINTER(Stats), POINTER(Rows), POINTER(Ids), c_double],
+    "row_gradient": [
+        POINTER(Rows), POINTER(Rows), POINTER(Ids), c_void_p, c_void_p, c_void_p, c_void_p, POINTER(RowGradientOptions),
+    ],
+    "actfocus": [c_void_p, c_void_p, POINTER(Batch), POINTER(ActFocusOptions)],
+    "aem": [c_void_p, POINTER(Batch), POINTER(AEMOptions)],
+    "grpo": [c_void_p, POINTER(Batch), POINTER(GRPOOptions)],
+    "gae": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(GAEOptions)],
+    "whiten": [c_void_p, c_void_p, c_void_p, c_int64],
+    "loss": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(LossOptions)],
+    "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
+    "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
+    "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+    "min_max": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+    "exp_scale": [c_void_p, c_void_p, c_int64, c_float, c_double],
+    "multiply": [c_void_p, c_void_p, c_void_p, c_int64],
+    "surrogate": [
+        c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_double, POINTER(LossOptions),
+    ],
 }
+
+# ---- The kernels of the GPU: what they take, one struct each ----
+
+
+class RowsParams(Structure):
+    _fields_ = [
+        ("logits", c_uint64),
+        ("stride", c_int64),
+        ("count", c_int64),
+        ("index", c_uint64),
+        ("selected", c_int64),
+        ("ids", c_uint64),
+        ("status", c_uint64),
+        ("temperature", c_double),
+        ("vocab", c_int32),
+        ("wide_ids", c_uint32),
+    ]
+
+
+class TokenStatsParams(Structure):
+    _fields_ = [
+        ("exact", c_uint64),
+        ("lse", c_uint64),
+        ("entropy", c_uint64),
+        ("logprob", c_uint64),
+        ("rows", RowsParams),
+    ]
+
+
+class RowGradientParams(Structure):
+    _fields_ = [
+        ("exact", c_uint64),
+        ("dst", c_uint64),
+        ("dst_stride", c_int64),
+        ("logprobs", c_uint64),
+        ("entropy", c_uint64),
+        ("grad", c_uint64),
+        ("grad_entropy", c_uint64),
+        ("bonus", c_double),
+        ("rows", RowsParams),
+    ]
+
+
+class MultiplyParams(Structure):
+    _fields_ = [
+        ("dst", c_uint64),
+        ("a", c_uint64),
+        ("b", c_uint64),
+        ("n", c_int64),
+    ]
+
+
+class MomentsParams(Structure):
+    _fields_ = [
+        ("x", c_uint64),
+        ("role", c_uint64),
+        ("result", c_uint64),
+        ("status", c_uint64),
+        ("n", c_int64),
+        ("shift", c_double),
+        ("roles", c_uint64),
+    ]
+
+
+class Values(Structure):
+    _fields_ = [
+        ("a", c_uint64),
+        ("b", c_uint64),
+        ("form", c_uint64),
+    ]
+
+
+class SpreadParams(Structure):
+    _fields_ = [
+        ("signal", Values),
+        ("role", c_uint64),
+        ("result", c_uint64),
+        ("curve", c_uint64),
+        ("status", c_uint64),
+        ("n", c_int64),
+        ("eps", c_double),
+        ("first", c_int64),
+    ]
+
+
+class WeightsParams(Structure):
+    _fields_ = [
+        ("dst", c_uint64),
+        ("signal", Values),
+        ("role", c_uint64),
+        ("curve", c_uint64),
+        ("status", c_uint64),
+        ("n", c_int64),
+        ("mean", c_double),
+        ("sigma", c_double),
+        ("alpha", c_float),
+        ("beta", c_float),
+    ]
+
+
+class WhitenParams(Structure):
+    _fields_ = [
+        ("dst", c_uint64),
+        ("x", c_uint64),
+        ("role", c_uint64),
+        ("scale", c_uint64),
+        ("n", c_int64),
+    ]
+
+
+class WhitenSpreadParams(Structure):
+    _fields_ = [
+        ("x", c_uint64),
+        ("role", c_uint64),
+        ("scale", c_uint64),
+        ("status", c_uint64),
+        ("n", c_int64),
+    ]
+
+
+class Segments(Structure):
+    _fields_ = [
+        ("offsets", c_uint64),
+        ("count", c_int64),
+        ("tokens", c_int64),
+    ]
+
+
+class SurrogateParams(Structure):
+    _fields_ = [
+        ("grad", c_uint64),
+        ("logprobs", c_uint64),
+        ("old", c_uint64),
+        ("advantages", c_uint64),
+        ("weights", c_uint64),
+        ("role", c_uint64),
+        ("sums", c_uint64),
+        ("counts", c_uint64),
+        ("status", c_uint64),
+        ("segments", Segments),
+        ("low", c_float),
+        ("high", c_float),
+        ("dual", c_float),
+        ("scale", c_float),
+    ]
+
+
+class SurrogateTotalParams(Structure):
+    _fields_ = [
+        ("of", SurrogateParams),
+        ("result", c_uint64),
+    ]
+
+
+class LossParams(Structure):
+    _fields_ = [
+        ("of", SurrogateParams),
+        ("reference", c_uint64),
+        ("offsets", c_uint64),
+        ("trajectories", c_int64),
+        ("segments", c_uint64),
+        ("state", c_uint64),
+        ("result", c_uint64),
+        ("aggregation", c_int64),
+        ("norm_length", c_int64),
+    ]
+
+
+class RangesParams(Structure):
+    _fields_ = [
+        ("offsets", c_uint64),
+        ("count", c_int64),
+        ("size", c_int64),
+        ("status", c_uint64),
+    ]
+
+
+class SpanMeansParams(Structure):
+    _fields_ = [
+        ("dst", c_uint64),
+        ("x", c_uint64),
+        ("ranges", RangesParams),
+    ]
+
+
+class MinMaxParams(Structure):
+    _fields_ = [
+        ("lo", c_uint64),
+        ("hi", c_uint64),
+        ("x", c_uint64),
+        ("ranges", RangesParams),
+    ]
+
+
+class ExpScaleParams(Structure):
+    _fields_ = [
+        ("dst", c_uint64),
+        ("x", c_uint64),
+        ("n", c_int64),
+        ("rate", c_double),
+        ("lo", c_float),
+        ("_", c_uint32),
+    ]
+
+
+class LayoutParams(Structure):
+    _fields_ = [
+        ("role", c_uint64),
+        ("offsets", c_uint64),
+        ("tokens", c_int64),
+        ("trajectories", c_int64),
+        ("problem", c_uint64),
+        ("status", c_uint64),
+    ]
+
+
+class AEMParams(Structure):
+    _fields_ = [
+        ("layout", LayoutParams),
+        ("factors", c_uint64),
+        ("entropy", c_uint64),
+        ("span_ids", c_uint64),
+        ("group_ids", c_uint64),
+        ("lambda_", c_double),
+        ("guard", c_double),
+        ("scope", c_int64),
+        ("most_spans", c_int64),
+        ("values", c_uint64),
+        ("tops", c_uint64),
+        ("firsts", c_uint64),
+        ("counts", c_uint64),
+        ("scopes", c_uint64),
+        ("places", c_uint64),
+        ("sizes", c_uint64),
+        ("responses", c_uint64),
+        ("ends", c_uint64),
+        ("spots", c_uint64),
+        ("means", c_uint64),
+        ("sorted", c_uint64),
+    ]
+
+
+class GRPOParams(Structure):
+    _fields_ = [
+        ("layout", LayoutParams),
+        ("advantages", c_uint64),
+        ("rewards", c_uint64),
+        ("group_ids", c_uint64),
+        ("scores", c_uint64),
+        ("eps", c_double),
+        ("divide_by_std", c_int64),
+    ]
+
+
+class GAEParams(Structure):
+    _fields_ = [
+        ("layout", LayoutParams),
+        ("advantages", c_uint64),
+        ("returns", c_uint64),
+        ("rewards", c_uint64),
+        ("values", c_uint64),
+        ("gamma", c_double),
+        ("decay", c_double),
+    ]
+
+
+# The module, the threads of a CTA and its bytes of dynamic shared memory.
+KERNELS = {
+    "token_stats_f32": ("token_stats", 128, 68608),
+    "token_stats_f32_tempered": ("token_stats", 128, 68608),
+    "token_stats_bf16": ("token_stats", 128, 68608),
+    "token_stats_bf16_tempered": ("token_stats", 128, 68608),
+    "token_stats_f16": ("token_stats", 128, 68608),
+    "token_stats_f16_tempered": ("token_stats", 128, 68608),
+    "row_gradient_f32": ("row_gradient", 128, 35328),
+    "row_gradient_f32_tempered": ("row_gradient", 128, 35328),
+    "row_gradient_bf16": ("row_gradient", 128, 35328),
+    "row_gradient_bf16_tempered": ("row_gradient", 128, 35328),
+    "multiply": ("multiply", 256, 0),
+    "masked_moments": ("moments", 544, 0),
+    "actfocus_spread": ("actfocus", 544, 0),
+    "actfocus_weights": ("actfocus", 256, 0),
+    "whiten_spread": ("whiten", 544, 0),
+    "whiten": ("whiten", 256, 0),
+    "surrogate": ("surrogate", 256, 0),
+    "surrogate_total": ("surrogate", 32, 0),
+    "loss_check": ("loss", 256, 0),
+    "loss_weights": ("loss", 544, 0),
+    "loss_tokens": ("loss", 256, 0),
+    "loss_segments": ("loss", 128, 0),
+    "loss_total": ("loss", 256, 0),
+    "span_means": ("spans", 128, 0),
+    "min_max": ("spans", 128, 0),
+    "exp_scale": ("spans", 128, 0),
+    "check_layout": ("layout", 256, 0),
+    "aem_tops": ("aem", 128, 0),
+    "aem_spans": ("aem", 128, 0),
+    "aem_sort": ("aem", 128, 0),
+    "aem_scopes": ("aem", 128, 0),
+    "aem_factors": ("aem", 256, 0),
+    "grpo_scores": ("advantage", 128, 0),
+    "grpo_advantages": ("advantage", 256, 0),
+    "gae": ("advantage", 128, 0),
+}
+
+# What a CTA takes, by the kind of kernel.
+PASS = 1024  # tokens of the passes over them
+GROUPS_OF_CTA = 16
+SEGMENTS_OF_CTA = 4
+WARPS_OF_CTA = 4  # of the kernels that give a warp to each of their things
+GROUP = 128  # tokens of a group, which half a warp sums
+
+LOSS_STATE, SEGMENT_STATE = 24, 56  # bytes of scratch memory
+PLAIN, NEGATED, DIFFERENCE = 0, 1, 2  # forms of Values

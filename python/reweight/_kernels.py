@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
-from . import _structs
+from . import _generated
 from ._arrays import F32, I32, Array, ArrayLike, check, check_apart, output, view
 from ._errors import InputError, described, number
 from ._backend import backend
+from ._generated import DEFAULT_ACTFOCUS, DEFAULT_LOSS
 from ._scalars import Scalars
 from ._schemes import _actfocus_options, _output, _pointer, _run, loss_options
 from .batch import ACTION, MASKED, REASONING, Batch, bind
@@ -41,7 +42,7 @@ def masked_moments(
     values = view("x", x, (F32,))
     check("x", values, b.shape, "token", b.role, "role")
     shift = number("shift", shift)
-    result = Scalars(_structs.Moments, b.role)
+    result = Scalars(_generated.Moments, b.role)
     _run(b, lambda run: run.masked_moments(result.address, values.pointer, b.role.pointer, b.role.size, bits, shift))
     return Moments(*result.values())
 
@@ -52,8 +53,8 @@ def actfocus_weights(
     mean: float,
     sigma: float,
     *,
-    alpha: float = 0.1,
-    beta: float = 0.5,
+    alpha: float = DEFAULT_ACTFOCUS.alpha,
+    beta: float = DEFAULT_ACTFOCUS.beta,
     out: Optional[ArrayLike] = None,
 ) -> Any:
     """Returns the weights of actfocus, with the given mean and sigma of the signal: alpha for
@@ -193,9 +194,9 @@ def surrogate(
     weights: Optional[ArrayLike] = None,
     *,
     scale: float = 1.0,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-    dual_clip: float = 3.0,
+    clip_low: float = DEFAULT_LOSS.clip_low,
+    clip_high: float = DEFAULT_LOSS.clip_high,
+    dual_clip: float = DEFAULT_LOSS.dual_clip,
     out: Optional[ArrayLike] = None,
 ) -> SurrogateSums:
     """Computes the weighted clipped surrogate of each response token as loss defines it, its
@@ -218,7 +219,7 @@ def surrogate(
         w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
     grad = _output(out, b, weights=w)
-    result = Scalars(_structs.SurrogateSums, b.role)
+    result = Scalars(_generated.SurrogateSums, b.role)
     s = b.struct
     _run(
         b,

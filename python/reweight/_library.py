@@ -6,14 +6,15 @@ import ctypes
 import os
 import threading
 from contextlib import contextmanager
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Iterator, List, Optional
 
 import numpy as np
 
 from ._errors import InputError, reported
-from ._structs import (
+from ._generated import (
+    FUNCTIONS,
     ISAS,
     ActFocusOptions,
     AEMOptions,
@@ -59,25 +60,7 @@ def _load() -> ctypes.CDLL:
 
 def _declare(lib: ctypes.CDLL) -> None:
     """States the types of the functions of reweight.h."""
-    batch: List[Any] = [POINTER(Batch)]
-    signatures: Dict[str, List[Any]] = {
-        "token_stats": [POINTER(Stats), POINTER(Rows), POINTER(Ids), c_double],
-        "row_gradient": [POINTER(Rows), POINTER(Rows), POINTER(Ids)] + [c_void_p] * 4 + [POINTER(RowGradientOptions)],
-        "actfocus": [c_void_p, c_void_p] + batch + [POINTER(ActFocusOptions)],
-        "aem": [c_void_p] + batch + [POINTER(AEMOptions)],
-        "grpo": [c_void_p] + batch + [POINTER(GRPOOptions)],
-        "gae": [c_void_p] * 3 + batch + [POINTER(GAEOptions)],
-        "whiten": [c_void_p] * 3 + [c_int64],
-        "loss": [c_void_p] * 3 + batch + [POINTER(LossOptions)],
-        "masked_moments": [c_void_p] * 3 + [c_int64, c_uint32, c_double],
-        "actfocus_weights": [c_void_p] * 3 + [c_int64, c_double, c_double, POINTER(ActFocusOptions)],
-        "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
-        "min_max": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
-        "exp_scale": [c_void_p, c_void_p, c_int64, c_float, c_double],
-        "multiply": [c_void_p] * 3 + [c_int64],
-        "surrogate": [c_void_p] * 7 + [c_int64, c_double, POINTER(LossOptions)],
-    }
-    for name, types in signatures.items():
+    for name, types in FUNCTIONS.items():
         function = getattr(lib, "reweight_" + name)
         function.argtypes = [POINTER(Workspace)] + types + [POINTER(Error)]
         function.restype = c_int
@@ -87,11 +70,17 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.reweight_scratch_size.restype = c_int64
 
 
+class _Workspace(Workspace):
+    """A workspace with what owns its scratch memory."""
+
+    memory: object
+
+
 class _Thread(threading.local):
     """The workspace and the error of a thread."""
 
     def __init__(self, isa: int) -> None:
-        self.workspace = Workspace(isa)
+        self.workspace = _Workspace(isa)
         self.error = Error()
 
     def grow(self, size: int) -> None:
@@ -102,7 +91,7 @@ class _Thread(threading.local):
         """
         if self.workspace.scratch_size < size:
             memory = np.empty(size, np.uint8)
-            workspace = Workspace(self.workspace.isa, 1, memory.ctypes.data, size)
+            workspace = _Workspace(self.workspace.isa, 1, memory.ctypes.data, size)
             workspace.memory = memory
             self.workspace = workspace
 

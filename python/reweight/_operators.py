@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from . import _rows, _schemes, _structs
+from . import _generated, _rows, _schemes
 from ._errors import InputError, located
 from ._rows import TokenStats
 from .batch import Batch
@@ -260,7 +260,7 @@ def _linear_row_gradient_fake(
 
 # loss
 
-_SCALARS = len(_structs.LossResult._fields_)
+_SCALARS = len(_generated.LossResult._fields_)
 
 
 def _loss(

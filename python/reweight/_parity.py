@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _library, _structs
+from . import _generated, _library
 from ._kernels import multiply
 from ._schemes import actfocus, aem, gae, grpo, loss, whiten
 from .batch import ACTION, MASKED, Batch
@@ -93,23 +93,23 @@ def _compute(
     isa: str, rows: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], grad: npt.NDArray[np.float32], batch: Any
 ) -> Arrays:
     """Returns what the library computes by the instruction set."""
-    cpu = _library.CPU(_structs.ISAS.index(isa))
+    cpu = _library.CPU(_generated.ISAS.index(isa))
     computed: Arrays = {}
     with np.errstate(over="ignore"):
         halves = (rows.view(np.uint32) >> 16).astype(np.uint16)
         formats: Arrays = {"f32": rows, "bf16": halves, "f16": rows.astype(np.float16)}
-    for number, name in enumerate(_structs.DTYPES):
+    for number, name in enumerate(_generated.DTYPES):
         for t in _TEMPERATURES:
             stats = np.empty((3, _ROWS), np.float32)
             x = formats[name].copy()
-            logits = _structs.Rows(x.ctypes.data, _ROWS, _VOCAB, _VOCAB, number)
-            chosen = _structs.Ids(ids.ctypes.data, 1)
+            logits = _generated.Rows(x.ctypes.data, _ROWS, _VOCAB, _VOCAB, number)
+            chosen = _generated.Ids(ids.ctypes.data, 1)
             addresses = [row.ctypes.data for row in stats]
-            cpu.token_stats(_structs.Stats(*addresses), logits, chosen, t, 0)
+            cpu.token_stats(_generated.Stats(*addresses), logits, chosen, t, 0)
             computed[f"token_stats {name} {t}"] = stats
             if name == "f16":
                 continue
-            options = _structs.RowGradientOptions(t, 0.01)
+            options = _generated.RowGradientOptions(t, 0.01)
             cpu.row_gradient(logits, logits, chosen, addresses[2], addresses[1], grad.ctypes.data, 0, options, 0)
             computed[f"row_gradient {name} {t}"] = x if name == "f32" else (x.astype(np.uint32) << 16).view(np.float32)
     with _library.using(cpu):
@@ -119,7 +119,7 @@ def _compute(
         computed.update(grpo=advantages, aem=factors, whiten=whiten(batch.values, batch.role))
         computed["gae"] = np.stack(gae(batch, batch.ref_energy, gamma=0.99, lambda_=0.9))
         step = Batch(**{**vars(batch), "advantages": multiply(advantages, factors)})
-        for aggregation in _structs.AGGREGATIONS:
+        for aggregation in _generated.AGGREGATIONS:
             result = loss(step, weights.weights, aggregation=aggregation)
             computed[f"loss {aggregation}"] = np.append(result.grad, [result.loss, result.weight_sum])
     return computed

@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _structs
+from . import _generated
 from ._arrays import (
     BF16,
     F16,
@@ -27,6 +27,7 @@ from ._arrays import (
     view,
 )
 from ._backend import backend
+from ._generated import DEFAULT_ROW_GRADIENT
 from ._errors import InputError, described, integer, located, number
 
 
@@ -126,8 +127,8 @@ def _token_stats(
     run = backend(x.device)
     for part in _parts(x, x, [y, *results]):
         p = part.pointers
-        dst = _structs.Stats(p[1], p[2], p[3])
-        chosen = _structs.Ids(p[0], y is not None and y.dtype is I64)
+        dst = _generated.Stats(p[1], p[2], p[3])
+        chosen = _generated.Ids(p[0], y is not None and y.dtype is I64)
         try:
             run.token_stats(dst, part.logits, chosen, temperature, workers)
         except InputError as e:
@@ -142,8 +143,8 @@ def row_gradient(
     *,
     entropy: Optional[ArrayLike] = None,
     grad_entropy: Optional[ArrayLike] = None,
-    temperature: float = 1.0,
-    entropy_bonus: float = 0.0,
+    temperature: float = DEFAULT_ROW_GRADIENT.temperature,
+    entropy_bonus: float = DEFAULT_ROW_GRADIENT.entropy_bonus,
     out: Optional[ArrayLike] = None,
     workers: int = 0,
 ) -> Any:
@@ -177,7 +178,7 @@ def row_gradient(
     l = _per_row("logprobs", logprobs, (F32,), shape, x)
     g = _per_row("grad", grad, (F32,), shape, x)
     gh = None if grad_entropy is None else _per_row("grad_entropy", grad_entropy, (F32,), shape, x)
-    options = _structs.RowGradientOptions(number("temperature", temperature), number("entropy_bonus", entropy_bonus))
+    options = _generated.RowGradientOptions(number("temperature", temperature), number("entropy_bonus", entropy_bonus))
     h = None
     if entropy is not None:
         h = _per_row("entropy", entropy, (F32,), shape, x)
@@ -197,7 +198,7 @@ def row_gradient(
         p = part.pointers
         try:
             run.row_gradient(
-                part.dst, part.logits, _structs.Ids(p[0], y.dtype is I64), p[1], p[2], p[3], p[4], options, workers
+                part.dst, part.logits, _generated.Ids(p[0], y.dtype is I64), p[1], p[2], p[3], p[4], options, workers
             )
         except InputError as e:
             raise located(e, shape) from None
@@ -234,8 +235,8 @@ def _per_row(
 class _Part(NamedTuple):
     """Rows that one call does."""
 
-    logits: _structs.Rows
-    dst: _structs.Rows  # of row_gradient
+    logits: _generated.Rows
+    dst: _generated.Rows  # of row_gradient
     pointers: List[int]  # of the arrays with an element per row; 0 for None
 
 
@@ -263,7 +264,7 @@ def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
     return parts
 
 
-def _rows(x: Array) -> Optional[_structs.Rows]:
+def _rows(x: Array) -> Optional[_generated.Rows]:
     """Returns the rows of x, or None if they are not the same distance apart."""
     shape, n = x.shape, 1
     vocab = stride = shape[-1]
@@ -281,7 +282,7 @@ def _rows(x: Array) -> Optional[_structs.Rows]:
             return None
         if stride < vocab:
             return None
-    return _structs.Rows(x.pointer, n, vocab, stride, x.dtype.number)
+    return _generated.Rows(x.pointer, n, vocab, stride, x.dtype.number)
 
 
 def _at(x: Array, b: int) -> int:
@@ -289,10 +290,10 @@ def _at(x: Array, b: int) -> int:
     return x.pointer + b * x.strides[0] * x.dtype.size
 
 
-def _matrix(x: Array, b: int) -> _structs.Rows:
+def _matrix(x: Array, b: int) -> _generated.Rows:
     """Returns the rows of x[b]."""
     n, vocab = x.shape[1:]
-    return _structs.Rows(_at(x, b), n, vocab, x.strides[1] if n > 1 else vocab, x.dtype.number)
+    return _generated.Rows(_at(x, b), n, vocab, x.strides[1] if n > 1 else vocab, x.dtype.number)
 
 
 def _check_ids(ids: Array, vocab: int) -> None:

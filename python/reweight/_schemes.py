@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
-from . import _structs
+from . import _generated
 from ._arrays import F32, Array, ArrayLike, check, check_apart, output, view
 from ._backend import Backend, backend
 from ._errors import InputError, choice, described, integer, located, number
+from ._generated import (
+    AGGREGATIONS,
+    DEFAULT_ACTFOCUS,
+    DEFAULT_AEM,
+    DEFAULT_GAE,
+    DEFAULT_GRPO,
+    DEFAULT_LOSS,
+    SCOPES,
+    SIGNALS,
+)
 from ._scalars import Scalars
 from .batch import Batch, Bound, bind
 
@@ -35,10 +45,10 @@ class ActFocusResult(NamedTuple):
 def actfocus(
     batch: Batch,
     *,
-    alpha: float = 0.1,
-    beta: float = 0.5,
-    eps: float = 1e-8,
-    signal: str = "energy",
+    alpha: float = DEFAULT_ACTFOCUS.alpha,
+    beta: float = DEFAULT_ACTFOCUS.beta,
+    eps: float = DEFAULT_ACTFOCUS.eps,
+    signal: str = SIGNALS[DEFAULT_ACTFOCUS.signal],
     out: Optional[ArrayLike] = None,
 ) -> ActFocusResult:
     """Returns the weight of each token by its role (arXiv 2605.14558): alpha for reasoning
@@ -64,19 +74,24 @@ def actfocus(
     options = _actfocus_options(alpha, beta, eps, signal)
     b = bind(batch, *_SIGNAL_ARRAYS[signal])
     weights = _output(out, b)
-    result = Scalars(_structs.ActFocusResult, b.role)
+    result = Scalars(_generated.ActFocusResult, b.role)
     _run(b, lambda run: run.actfocus(result.address, weights.pointer, b.struct, options))
     return ActFocusResult(weights.owner, *result.values())
 
 
-def _actfocus_options(alpha: float, beta: float, eps: float, signal: str) -> _structs.ActFocusOptions:
-    return _structs.ActFocusOptions(
-        number("alpha", alpha), number("beta", beta), number("eps", eps), choice("signal", signal, _structs.SIGNALS)
+def _actfocus_options(alpha: float, beta: float, eps: float, signal: str) -> _generated.ActFocusOptions:
+    return _generated.ActFocusOptions(
+        number("alpha", alpha), number("beta", beta), number("eps", eps), choice("signal", signal, SIGNALS)
     )
 
 
 def aem(
-    batch: Batch, *, lambda_: float = 1.0, guard: float = 0.1, scope: str = "group", out: Optional[ArrayLike] = None
+    batch: Batch,
+    *,
+    lambda_: float = DEFAULT_AEM.lambda_,
+    guard: float = DEFAULT_AEM.guard,
+    scope: str = SCOPES[DEFAULT_AEM.scope],
+    out: Optional[ArrayLike] = None,
 ) -> Any:
     """Returns the factor that the advantage of each token is to be multiplied by (arXiv
     2605.00425). With Hbar_s the mean entropy of the response tokens of span s, and
@@ -100,8 +115,8 @@ def aem(
     spans or options, and for an entropy in a span that is not finite or above 1e30;
     nothing is written then.
     """
-    options = _structs.AEMOptions(
-        number("lambda_", lambda_), number("guard", guard), choice("scope", scope, _structs.SCOPES)
+    options = _generated.AEMOptions(
+        number("lambda_", lambda_), number("guard", guard), choice("scope", scope, SCOPES)
     )
     names = ["seq_offsets", "span_ids", "entropy"] + (["group_ids"] if scope == "group" else [])
     b = bind(batch, *names)
@@ -110,7 +125,13 @@ def aem(
     return factors.owner
 
 
-def grpo(batch: Batch, *, eps: float = 1e-6, divide_by_std: bool = True, out: Optional[ArrayLike] = None) -> Any:
+def grpo(
+    batch: Batch,
+    *,
+    eps: float = DEFAULT_GRPO.eps,
+    divide_by_std: bool = bool(DEFAULT_GRPO.divide_by_std),
+    out: Optional[ArrayLike] = None,
+) -> Any:
     """Returns the advantage of each token: for response tokens the reward of the trajectory
     relative to its group (verl, compute_grpo_outcome_advantage), for masked ones 0:
 
@@ -125,7 +146,7 @@ def grpo(batch: Batch, *, eps: float = 1e-6, divide_by_std: bool = True, out: Op
     Reads role, seq_offsets, group_ids and rewards. Raises InputError, a ValueError, for a
     wrong shape or option, and for a reward that is not finite; nothing is written then.
     """
-    options = _structs.GRPOOptions(number("eps", eps), bool(divide_by_std))
+    options = _generated.GRPOOptions(number("eps", eps), bool(divide_by_std))
     b = bind(batch, "seq_offsets", "group_ids", "rewards")
     advantages = _output(out, b)
     _run(b, lambda run: run.grpo(advantages.pointer, b.struct, options))
@@ -140,7 +161,12 @@ class GAEResult(NamedTuple):
 
 
 def gae(
-    batch: Batch, rewards: ArrayLike, *, gamma: float = 1.0, lambda_: float = 1.0, out: Optional[GAEResult] = None
+    batch: Batch,
+    rewards: ArrayLike,
+    *,
+    gamma: float = DEFAULT_GAE.gamma,
+    lambda_: float = DEFAULT_GAE.lambda_,
+    out: Optional[GAEResult] = None,
 ) -> GAEResult:
     """Returns the advantage and the return of each response token, backwards over each
     trajectory (generalized advantage estimation; verl, compute_gae_advantage_return):
@@ -159,7 +185,7 @@ def gae(
     Reads role, seq_offsets and values. Raises InputError, a ValueError, for a wrong shape
     or option; nothing is written then.
     """
-    options = _structs.GAEOptions(number("gamma", gamma), number("lambda_", lambda_))
+    options = _generated.GAEOptions(number("gamma", gamma), number("lambda_", lambda_))
     b = bind(batch, "seq_offsets", "values")
     r = view("rewards", rewards, (F32,))
     check("rewards", r, b.shape, "token", b.role, "role")
@@ -216,11 +242,11 @@ def loss(
     batch: Batch,
     weights: Optional[ArrayLike] = None,
     *,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-    dual_clip: float = 3.0,
-    aggregation: str = "token_mean",
-    norm_length: int = 0,
+    clip_low: float = DEFAULT_LOSS.clip_low,
+    clip_high: float = DEFAULT_LOSS.clip_high,
+    dual_clip: float = DEFAULT_LOSS.dual_clip,
+    aggregation: str = AGGREGATIONS[DEFAULT_LOSS.aggregation],
+    norm_length: int = DEFAULT_LOSS.norm_length,
     out: Optional[ArrayLike] = None,
 ) -> LossResult:
     """Computes the PPO clipped surrogate with token weights, and its gradient with respect
@@ -261,7 +287,7 @@ def loss(
 def run_loss(
     batch: Batch,
     weights: Optional[ArrayLike],
-    options: _structs.LossOptions,
+    options: _generated.LossOptions,
     out: Optional[ArrayLike] = None,
     memory: Any = None,
 ) -> Tuple[Any, Scalars]:
@@ -269,7 +295,7 @@ def run_loss(
     names = ["logprobs", "old_logprobs", "advantages"]
     if batch.ref_logprobs is not None:
         names.append("ref_logprobs")
-    if options.aggregation != _structs.AGGREGATIONS.index("token_mean"):
+    if options.aggregation != AGGREGATIONS.index("token_mean"):
         names.append("seq_offsets")
     b = bind(batch, *names)
     w = None
@@ -277,20 +303,20 @@ def run_loss(
         w = view("weights", weights, (F32,))
         check("weights", w, b.shape, "token", b.role, "role")
     grad = _output(out, b, weights=w)
-    result = Scalars(_structs.LossResult, b.role, memory)
+    result = Scalars(_generated.LossResult, b.role, memory)
     _run(b, lambda run: run.loss(result.address, grad.pointer, _pointer(w), b.struct, options))
     return grad.owner, result
 
 
 def loss_options(
     clip_low: float, clip_high: float, dual_clip: float, aggregation: str, norm_length: int
-) -> _structs.LossOptions:
-    return _structs.LossOptions(
+) -> _generated.LossOptions:
+    return _generated.LossOptions(
         number("clip_low", clip_low),
         number("clip_high", clip_high),
         number("dual_clip", dual_clip),
         integer("norm_length", norm_length, 64),
-        choice("aggregation", aggregation, _structs.AGGREGATIONS),
+        choice("aggregation", aggregation, AGGREGATIONS),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _structs
+from . import _generated
 from ._arrays import (
     BOOL,
     F32,
@@ -107,7 +107,7 @@ class Batch:
 class Bound(NamedTuple):
     """The arrays of a batch that a call reads."""
 
-    struct: _structs.Batch
+    struct: _generated.Batch
     role: Array
     arrays: Dict[str, Array]  # by their fields; the owners must live as long as the struct is used
 
@@ -124,7 +124,7 @@ def bind(batch: Batch, *names: str) -> Bound:
     role = view("role", batch.role, (U8,))
     _check_layout("role", role)
     check("role", role, role.shape, "token", role, "role")
-    struct = _structs.Batch(tokens=role.size, role=role.pointer)
+    struct = _generated.Batch(tokens=role.size, role=role.pointer)
     bound = Bound(struct, role, {})
     # seq_offsets says how many trajectories there are: it comes before the arrays of [S].
     if "seq_offsets" in names:

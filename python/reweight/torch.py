@@ -23,8 +23,8 @@ from reweight import InputError, _operators  # noqa: E402
 from reweight._arrays import overlaps  # noqa: E402
 from reweight._errors import choice, described, integer, number  # noqa: E402
 from reweight._scalars import fields  # noqa: E402
-from reweight._structs import AGGREGATIONS  # noqa: E402
-from reweight._structs import LossResult as _LossStruct  # noqa: E402
+from reweight._generated import AGGREGATIONS  # noqa: E402
+from reweight._generated import LossResult as _LossStruct  # noqa: E402
 
 __all__ = ["linear_token_stats", "loss", "token_stats"]
 

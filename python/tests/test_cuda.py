@@ -23,9 +23,6 @@ class TestCUDA(unittest.TestCase):
         if skipped:
             self.skipTest("; ".join(skipped))
 
-    def test_structs(self):
-        self.run_file("structs")
-
     def test_driver(self):
         self.run_file("driver")
 

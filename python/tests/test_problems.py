@@ -6,8 +6,7 @@ import unittest
 from support import TESTDATA, TestCase
 
 from reweight._errors import reported
-from reweight._generated import ARGUMENTS, PROBLEMS
-from reweight._structs import Error
+from reweight._generated import ARGUMENTS, PROBLEMS, Error
 
 
 class Problems(TestCase):
@@ -18,7 +17,7 @@ class Problems(TestCase):
             example = json.loads(line)
             codes.add(example["Code"])
             arguments.add(example["Argument"])
-            values = (Error._fields_[3][1])(*example["Values"])
+            values = type(Error().values)(*example["Values"])
             error = reported(Error(example["Code"], example["Argument"], example["Index"], values))
             self.assertEqual(str(error), example["Sentence"].replace("lambda", "lambda_"))
         self.assertEqual((codes, arguments), (set(PROBLEMS), set(ARGUMENTS)))

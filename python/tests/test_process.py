@@ -15,7 +15,7 @@ import numpy as np
 from support import TestCase, needs_torch, random_batch, run_python, torch
 
 import reweight
-from reweight import _library, _structs
+from reweight import _generated, _library
 
 X = np.random.default_rng(0).normal(size=(64, 3000)).astype(np.float32)
 IDS = np.arange(64)
@@ -57,7 +57,7 @@ def in_fork(test, seconds=60):
 
 def long_call(out, workers):
     """Calls the library for a tenth of a second or more."""
-    with _library.using(_library.CPU(_structs.ISAS.index("portable"))):
+    with _library.using(_library.CPU(_generated.ISAS.index("portable"))):
         reweight.token_stats(LARGE, out=out, workers=workers)
 
 

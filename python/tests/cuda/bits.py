@@ -8,7 +8,7 @@ import unittest
 import numpy as np
 from comparing import EDGES, GPU, ROUNDS, Comparison, Draws
 from reweight._errors import InputError
-from reweight._structs import (
+from reweight._generated import (
     ActFocusOptions,
     ActFocusResult,
     AEMOptions,

@@ -9,7 +9,7 @@ import false_cuda
 import numpy as np
 from reweight import _cuda, _library
 from reweight._errors import InputError
-from reweight._structs import AGGREGATIONS, Batch, LossOptions
+from reweight._generated import AGGREGATIONS, Batch, LossOptions
 
 ROUNDS = int(os.environ.get("REWEIGHT_ROUNDS", "30"))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 from false_cuda import ROOT
-from reweight import _cuda, _cuda_driver, _structs
-from reweight._structs import (
+from reweight import _cuda, _cuda_driver, _generated
+from reweight._generated import (
     ActFocusOptions,
     AEMOptions,
     Batch,
@@ -246,7 +246,7 @@ class Test(unittest.TestCase):
     def test_check(self):
         """It waits for work on any stream, copies the status, and waits for that."""
         backend, called = _cuda.backend(0), []
-        backend._device.fill(backend._status, 1, ctypes.sizeof(_structs.Error), STREAM + 1)
+        backend._device.fill(backend._status, 1, ctypes.sizeof(_generated.Error), STREAM + 1)
         try_call = _cuda_driver._Library.try_call
 
         def record(library, name, *arguments):

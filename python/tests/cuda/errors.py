@@ -9,7 +9,7 @@ from comparing import Comparison
 from false_cuda import ROOT
 from reweight import _cuda
 from reweight._errors import InputError
-from reweight._structs import (
+from reweight._generated import (
     ActFocusOptions,
     AEMOptions,
     Batch,

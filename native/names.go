@@ -1,4 +1,6 @@
-package runner
+// Package native says what reweight.h declares, for what calls the C library and for what
+// `go generate ./gpu` writes. native/build makes the library.
+package native
 
 import (
 	"fmt"
@@ -7,7 +9,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// Names returns what the numbers of an argument of the library stand for: "f32", "bf16".
+// Names returns what the numbers of an argument stand for: "f32", "bf16".
 func Names(a problem.Argument) []string {
 	switch a.C {
 	case "isa":
