@@ -9,6 +9,7 @@ import (
 // How to get what a file lacks.
 const (
 	textOnly = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
+	asTokens = ", and Python's reweight.rollout.from_text makes tokens of the texts"
 	toPython = " could run any program when it is read, and is not read: Python's reweight.rollout converts those of slime and verl (docs/formats.md)"
 )
 
@@ -19,10 +20,10 @@ var errTorch = errors.New("a file of torch.save holds a pickle, which" + toPytho
 var refusedFormats = []format{
 	{name: "npy", begins: isNPY, open: refuse("one array alone, want a batch: put role.npy, seq_offsets.npy and the others into one directory and name that, or save them by numpy.savez")},
 	{name: "pickle", begins: isPickle, open: refuse("a pickle" + toPython)},
-	{name: "Parquet", begins: isParquet, open: refuse("Parquet, which TRL (log_completions) writes with texts" + textOnly)},
+	{name: "Parquet", begins: isParquet, open: refuse("Parquet, which Python's reweight.rollout converts: from_parquet arrays, as Ray Data writes them, and from_text the texts of TRL (log_completions)")},
 	{name: "HTML", begins: isHTML, open: refuse("a web page (HTML), which a download leaves that failed: fetch the file again")},
 	{name: "CSV", begins: isCSV, open: refuse("a table of text (CSV), want arrays of tokens: docs/formats.md lists the formats that are read")},
-	{name: "verl's texts", fields: isVerlText, open: refuse("texts that verl (trainer.rollout_data_dir) dumps" + textOnly)},
+	{name: "verl's texts", fields: isVerlText, open: refuse("texts that verl (trainer.rollout_data_dir) dumps" + textOnly + asTokens)},
 	{name: "AReaL's texts", fields: isAReaLText, open: refuse("texts that AReaL (rollout.dump_to_file) dumps" + textOnly)},
 }
 

@@ -17,17 +17,16 @@ import stat
 import zipfile
 import zlib
 from dataclasses import fields
-from typing import Any, BinaryIO, Callable, Dict, List, Sequence, Union
+from typing import Any, BinaryIO, Callable, Dict, List, Sequence
 
 import numpy as np
 
 from ._arrays import F32, I32, I64, as_numpy, check, view
+from ._dumps import FREE_EXPANSION, MOST_EXPANSION, PathLike, from_parquet, from_text
 from ._errors import InputError, described
 from .batch import Batch, bind, roles_from_mask, spans_from_mask
 
-__all__ = ["from_slime", "from_verl", "load", "save"]
-
-PathLike = Union[str, "os.PathLike[str]"]
+__all__ = ["from_parquet", "from_slime", "from_text", "from_verl", "load", "save"]
 
 _FIELDS = [field.name for field in fields(Batch)]
 
@@ -105,10 +104,6 @@ def _write(path: str, fill: Callable[[BinaryIO], None]) -> None:
         os.close(handle)
 
 
-# What a compressed file may expand to: so many bytes, or so many times its size.
-_FREE_EXPANSION, _MOST_EXPANSION = 64 << 20, 250
-
-
 def load(path: PathLike) -> Batch:
     """Returns the packed batch of a .npz file: the arrays that have the name of a field.
 
@@ -125,8 +120,8 @@ def load(path: PathLike) -> Batch:
             raise InputError("path", f"is {name}, which is not a .npz file")
         assert file.zip is not None  # until it is closed
         expanded = sum(entry.file_size for entry in file.zip.infolist())
-        if expanded > max(_FREE_EXPANSION, _MOST_EXPANSION * os.fstat(content.fileno()).st_size):
-            raise InputError("path", f"is {name}, which expands to more than {_MOST_EXPANSION} times its size")
+        if expanded > max(FREE_EXPANSION, MOST_EXPANSION * os.fstat(content.fileno()).st_size):
+            raise InputError("path", f"is {name}, which expands to more than {MOST_EXPANSION} times its size")
         arrays: Dict[str, Any] = {}
         for field in _FIELDS:
             if field in file.files:
