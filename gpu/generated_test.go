@@ -78,24 +78,11 @@ func headerText(t *testing.T, header string) string {
 		t.Fatalf("reweight.h lacks %q or %q", begin, end)
 	}
 	for _, d := range defaults {
-		var values []string
-		for _, f := range fieldsOf(d.c) {
-			value := fmt.Sprint(goField(d.options, f.Name).Interface())
-			switch value {
-			case "true", "false":
-				value = map[string]string{"true": "1", "false": "0"}[value]
-			default:
-				if _, err := strconv.ParseFloat(value, 64); err != nil {
-					value = enumerator(f.Name, value)
-				}
-			}
-			values = append(values, value)
-		}
 		line := regexp.MustCompile(`(?m)^#define REWEIGHT_DEFAULT_` + d.name + ` .*$`)
 		if !line.MatchString(after) {
 			t.Errorf("reweight.h has no REWEIGHT_DEFAULT_%s", d.name)
 		}
-		after = line.ReplaceAllString(after, "#define REWEIGHT_DEFAULT_"+d.name+" {"+strings.Join(values, ", ")+"}")
+		after = line.ReplaceAllString(after, "#define REWEIGHT_DEFAULT_"+d.name+" {"+defaultValues(d.c, d.options, enumerator)+"}")
 	}
 	return before + begin + headerProblems() + end + after
 }
@@ -177,6 +164,24 @@ func goField(s any, name string) reflect.Value {
 	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return snake(field) == name })
 }
 
+// defaultValues returns the values of options in the order of C, with what named makes of a
+// name.
+func defaultValues(c reflect.Type, options any, named func(argument, name string) string) string {
+	var values []string
+	for _, f := range fieldsOf(c) {
+		v := goField(options, f.Name)
+		text := fmt.Sprint(v.Interface())
+		switch v.Kind() {
+		case reflect.Bool:
+			text = map[string]string{"true": "1", "false": "0"}[text]
+		case reflect.Uint8:
+			text = named(f.Name, text)
+		}
+		values = append(values, text)
+	}
+	return strings.Join(values, ", ")
+}
+
 // snake returns the name of Go in the way of C: SpanIDs is span_ids.
 func snake(name string) string {
 	name = strings.ReplaceAll(strings.ReplaceAll(name, "IDs", "Ids"), "KL", "Kl")
@@ -248,27 +253,12 @@ func checkHeader(t *testing.T, header string) {
 	}
 }
 
-// pythonClass returns the name of a struct in Python.
+// pythonClass returns the name of a struct in Python: RowGradientOptions.
 func pythonClass(s reflect.Type) string {
-	name := strings.TrimPrefix(cName(s), "reweight_")
-	var class strings.Builder
-	for _, word := range strings.Split(name, "_") {
-		switch {
-		case word == "actfocus":
-			word = "ActFocus"
-		case word == "aem" || word == "grpo" || word == "gae":
-			word = strings.ToUpper(word)
-		default:
-			for _, acronym := range []string{"aem", "grpo", "gae"} { // of Go: aemParams
-				if rest, ok := strings.CutPrefix(word, acronym); ok && rest[0] < 'a' {
-					word = strings.ToUpper(acronym) + rest
-				}
-			}
-			word = strings.ToUpper(word[:1]) + word[1:]
-		}
-		class.WriteString(word)
-	}
-	return class.String()
+	name := strings.NewReplacer("actfocus", "ActFocus", "aem", "AEM", "grpo", "GRPO", "gae", "GAE").Replace(cName(s))
+	return regexp.MustCompile(`(^|_)[a-z]`).ReplaceAllStringFunc(strings.TrimPrefix(name, "reweight_"), func(word string) string {
+		return strings.ToUpper(strings.TrimPrefix(word, "_"))
+	})
 }
 
 // pythonStruct writes the class of a struct and, before it, those of the structs in it.
@@ -371,18 +361,10 @@ from typing import Any, Dict, List, Optional, Sequence
 	}
 	out.WriteString("\n\n# The defaults.\n")
 	for _, d := range defaults {
-		var values []string
-		for _, f := range fieldsOf(d.c) {
-			value := fmt.Sprintf("%v", goField(d.options, f.Name).Interface())
-			switch names := native.Names(problem.Argument{C: f.Name}); {
-			case names != nil:
-				value = strconv.Itoa(slices.Index(names, value))
-			case value == "true" || value == "false":
-				value = strings.ToUpper(value[:1]) + value[1:]
-			}
-			values = append(values, value)
-		}
-		fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", d.name, pythonClass(d.c), strings.Join(values, ", "))
+		values := defaultValues(d.c, d.options, func(argument, name string) string {
+			return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
+		})
+		fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", d.name, pythonClass(d.c), values)
 	}
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
 	prototypes := regexp.MustCompile(`REWEIGHT_API int reweight_(\w+)\(([^;]*)\);`).FindAllStringSubmatch(header, -1)

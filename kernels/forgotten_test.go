@@ -153,7 +153,7 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 
 	for _, place := range []struct{ file, pattern, what string }{
 		{"native/reweight.h", `(?m)^REWEIGHT_API int reweight_` + name + `\(`, "no declaration of reweight_" + name},
-		{"python/reweight/_library.py", `"` + name + `": \[`, "no types of " + name},
+		{"python/reweight/_library.py", `_lib\.reweight_` + name + `\b`, "no call of " + name},
 		{"python/reweight/__init__.py", `(?m)^    "` + name + `",`, "not among the names of the package"},
 		{"gpu/launch_test.go", `\{"` + k.code.method + `", `, "no call"},
 	} {

@@ -390,7 +390,7 @@ class SurrogateSums(Structure):
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
 DEFAULT_AEM = AEMOptions(1, 0.1, 0)
-DEFAULT_GRPO = GRPOOptions(1e-06, True)
+DEFAULT_GRPO = GRPOOptions(1e-06, 1)
 DEFAULT_GAE = GAEOptions(1, 1)
 DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0)
 

@@ -3,7 +3,6 @@
 import ctypes
 import inspect
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -42,7 +41,6 @@ class Header(TestCase):
     @classmethod
     def setUpClass(cls):
         """Runs a program that prints what the header declares, a line each."""
-        text = HEADER.read_text()
         lines = []
         for struct, mirror in STRUCTS.items():
             lines.append(f'printf("{struct} %zu\\n", sizeof({struct}));')
@@ -63,21 +61,13 @@ class Header(TestCase):
             subprocess.run([COMPILER, "-o", binary, source], check=True)
             output = subprocess.run([binary], capture_output=True, text=True, check=True).stdout
         cls.facts = {line.split()[0]: line.split()[1:] for line in output.splitlines()}
-        cls.text = text
 
     def test_structs(self):
-        declared = re.findall(r"typedef struct (reweight_\w+) \{(.*?)\n\}", self.text, re.S)
-        self.assertEqual({name for name, _ in declared}, set(STRUCTS))
-        for name, body in declared:
-            body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
-            declarations = [f for d in body.split(";") if d.strip() for f in d.split(",")]
-            fields = [re.sub(r"\[.*", "", f.split()[-1].lstrip("*")) for f in declarations]
-            self.assertEqual(fields, [c_name(f) for f, _ in STRUCTS[name]._fields_], name)
-            self.assertEqual(int(self.facts[name][0]), ctypes.sizeof(STRUCTS[name]), name)
-            for field, _ in STRUCTS[name]._fields_:
-                offset, size = map(int, self.facts[f"{name}.{field}"])
-                mirror = getattr(STRUCTS[name], field)
-                self.assertEqual((mirror.offset, mirror.size), (offset, size), f"{name}.{field}")
+        for name, mirror in STRUCTS.items():
+            self.assertEqual(int(self.facts[name][0]), ctypes.sizeof(mirror), name)
+            for field, _ in mirror._fields_:
+                placed = getattr(mirror, field)
+                self.assertEqual([placed.offset, placed.size], list(map(int, self.facts[f"{name}.{field}"])), f"{name}.{field}")
 
     def test_roles(self):
         for role in ("MASKED", "REASONING", "ACTION"):
