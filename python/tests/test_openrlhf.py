@@ -363,7 +363,7 @@ class Refused(unittest.TestCase):
 
     def test_trainer(self):
         """OpenRLHF's trainers make one."""
-        args = arguments("--logger.tensorboard_dir nowhere")
+        args = arguments("")
         args.actor.policy_loss_type = "other"
         with self.assertRaisesRegex(ValueError, "^--actor.policy_loss_type other was not tested"):
             BasePPOTrainer(SimpleNamespace(args=args), None, None, None, None, None, tokenizer())
@@ -434,7 +434,8 @@ class Runs(unittest.TestCase):
             yield SimpleNamespace(**rows)
 
     def check(self, credit, estimator, loss_agg_mode, said):
-        """Wants each batch's advantages, the gradients that DeepSpeed gives it, and the log to be NumPy's."""
+        """Wants each batch's advantages, the gradients that DeepSpeed gives it, and the log to be NumPy's. Returns the
+        names of what the credit logs."""
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         aggregation = loss_agg_mode.replace("-", "_")
@@ -446,6 +447,7 @@ class Runs(unittest.TestCase):
         pieces = {}
         for file in self.folder.glob("spy/loss-*"):
             piece = torch.load(file)
+            self.assertEqual(piece["nccl"], "WARN")  # which OpenRLHF gives Ray beside the adapter's hook
             for row in zip(*(numpy(piece[name]) for name in ("old", "new", "mask", "gradient"))):
                 old, new, mask, gradient = (x[row[2] != 0] for x in row)
                 pieces[old.tobytes()] = new, gradient
@@ -467,19 +469,24 @@ class Runs(unittest.TestCase):
             _, exact = loss(A, new, old, w, f, mask, loss_agg_mode=loss_agg_mode, clip=(0.2, 0.2))
             # Two processes, whose gradients DeepSpeed averages.
             worst[1] = max(worst[1], np.abs(gradient / 2 - exact).max() / np.abs(exact).max())
-            for name, value in scalars(role, -old, w, f, groups, credit).items():
+            wanted = scalars(role, -old, w, f, groups, credit)
+            for name, value in wanted.items():
                 logged = events.Scalars("train/" + name)[step].value
                 worst[2] = max(worst[2], abs(logged - value) / max(abs(value), 1e-3))
         figures = "advantages within {:.1e}, gradient within {:.1e}, log within {:.1e}".format(*worst)
         sys.stderr.write(f"\nOpenRLHF, a run: {figures}\n")
         self.assertLess(worst.max(), 1e-5)
+        return wanted.keys()
 
     def test_new_cluster(self):
         """Packed rows in micro-batches of as many tokens as fit."""
         flags = "--algo.advantage.estimator group_norm --algo.kl.init_coef 0"
         flags += " --train.dynamic_batch_enable --ds.packing_samples"
-        said = self.train("beta=2.0, guard=0.0", flags)
-        self.check(CREDIT, "group_norm", "token-mean", said)
+        offline = {"WANDB_MODE": "offline", "WANDB_API_KEY": "0" * 40, "WANDB_DIR": str(self.folder)}
+        said = self.train("beta=2.0, guard=0.0", f"{flags} --logger.wandb.key offline", **offline)
+        names = self.check(CREDIT, "group_norm", "token-mean", said)
+        [file] = self.folder.glob("wandb/offline-run-*/run-*.wandb")
+        self.assertEqual(set(re.findall(r"train/(credit/\w+)", file.read_bytes().decode(errors="replace"))), names)
 
     def test_existing_cluster(self):
         """Of two nodes, the second with the GPUs; rollouts go on while the models train, a critic among them."""

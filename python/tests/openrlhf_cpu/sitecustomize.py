@@ -32,7 +32,7 @@ def batch(original, maker, samples):
 
 def loss(original, self, log_probs, old, advantages, **options):
     log_probs = log_probs.view_as(log_probs)  # whose gradient is PolicyLoss's alone
-    seen = {"new": log_probs.detach(), "old": old, "mask": options["action_mask"]}
+    seen = {"new": log_probs.detach(), "old": old, "mask": options["action_mask"], "nccl": os.environ.get("NCCL_DEBUG")}
     log_probs.register_hook(lambda gradient: write("loss", {**seen, "gradient": gradient}))
     return original(self, log_probs, old, advantages, **options)
 
