@@ -2,8 +2,8 @@
 
     python python/measure/verl_step.py [--rounds 11]
 
-PPOTrainer._compute_advantage on a real TransferQueue, without and with a credit, in turns: 256 trajectories of 4,096 tokens,
-of which 452 of each 512 are a response, GRPO, tags that are strings, ActFocus and AEM.
+PPOTrainer._compute_advantage on a real TransferQueue, without and with a credit, in turns: 256 trajectories of 4,096
+tokens, of which 452 of each 512 are a response, GRPO, tags that are strings, ActFocus and AEM.
 """
 
 import argparse
@@ -80,9 +80,8 @@ def main():
     times = np.array([[seconds(made, {}) for made in trainers] for _ in range(rounds)]) * 1e3
     plain, credited = np.median(times, 0)
     added = statistics.median(times[:, 1] - times[:, 0])
-    print(f"verl alone {plain:.0f} ms, with the credit {credited:.0f} ms; added {added:.0f} ms, median of {rounds} differences")
-    # The process of Ray ends last.
-    sys.stdout.flush()
+    print(f"verl alone {plain:.0f} ms, with the credit {credited:.0f} ms; {added:.0f} ms added, medians of {rounds}")
+    sys.stdout.flush()  # before the processes of Ray speak
     tq.close()
     ray.shutdown()
 

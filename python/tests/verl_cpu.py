@@ -1,12 +1,14 @@
-"""What verl lacks for a run on a CPU, which its registries take: a platform, its FSDP engine there, a rollout that samples
-tokens at random, an agent loop of two turns. And an observer of the loss: what is passed to ppo_loss, and the gradient that
-comes back, are written to the folder that the rows of the data name. Nothing of verl's trainer is replaced.
+"""What verl lacks for a run on a CPU, which its registries take: a platform, its FSDP engine there, a rollout that
+samples tokens at random, an agent loop of two turns. And an observer of the loss: what is passed to ppo_loss, and the
+gradient that comes back, are written to the folder that the rows of the data name. Nothing of verl's trainer is
+replaced.
 
 verl imports this by VERL_USE_EXTERNAL_MODULES=verl_cpu, in each of its processes.
 """
 
 import contextlib
 import functools
+import os
 import pickle
 import random
 import tempfile
@@ -105,7 +107,9 @@ class Server:
     async def generate(self, sampling_params, **options):
         ids = [self.random.randrange(FIRST_WORD, WORDS) for _ in range(sampling_params["max_tokens"])]
         extra = {"global_steps": 0}
-        return TokenOutput(token_ids=ids, log_probs=[-3.0 - i % 3 for i in ids], stop_reason="completed", extra_fields=extra)
+        return TokenOutput(
+            token_ids=ids, log_probs=[-3.0 - i % 3 for i in ids], stop_reason="completed", extra_fields=extra
+        )
 
 
 class Replica(RolloutReplica):
@@ -121,8 +125,8 @@ class Replica(RolloutReplica):
 
 @register("two_turns")
 class TwoTurns(AgentLoopBase):
-    """A thought and an action, once or twice with an observation between. Some trajectories are masked whole, and of the
-    last prompt of each batch of four fewer are returned: verl then pads the batch."""
+    """A thought and an action, once or twice with an observation between. Some trajectories are masked whole, and of
+    the last prompt of each batch of four fewer are returned: verl then pads the batch."""
 
     async def run(self, sampling_params, **options):
         g = random.Random(f"{options['index']} {options['session_id']}")
@@ -161,17 +165,16 @@ def observed(original):
         loss, metrics = original(config, model_output, data, dp_group)
         logprobs = model_output["log_probs"]
         if torch.is_grad_enabled():
-            numbers = {name: x.unbind() for name, x in data.items() if getattr(x, "is_nested", False)}
-            seen = {name: [row.numpy() for row in x] for name, x in numbers.items()}
-            seen.update(
-                logprobs=[row.detach().numpy() for row in logprobs.unbind()], loss=loss.item(), uid=list(data["uid"]),
-                tokens=data["batch_num_tokens"], rows=data["global_batch_size"],
-            )  # fmt: skip
+            seen = {name: x.unbind() for name, x in data.items() if getattr(x, "is_nested", False)}
+            seen["logprobs"] = logprobs.detach().unbind()
+            rows = {name: [row.numpy() for row in x] for name, x in seen.items()}
+            rows["uid"] = list(data["uid"])
 
             def write(gradient):
-                seen["gradient"] = [row.numpy() for row in gradient.unbind()]
-                with tempfile.NamedTemporaryFile(dir=data["extra_info"][0]["folder"], suffix=".pickle", delete=False) as file:
-                    pickle.dump(seen, file)
+                rows["gradient"] = [row.numpy() for row in gradient.unbind()]
+                with tempfile.NamedTemporaryFile(dir=data["extra_info"][0]["folder"], delete=False) as file:
+                    pickle.dump({"loss": loss.item(), "rows": rows}, file)
+                os.rename(file.name, file.name + ".pickle")
 
             logprobs.register_hook(write)
         return loss, metrics

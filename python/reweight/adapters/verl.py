@@ -1,19 +1,19 @@
 """ActFocus and AEM in verl's PPO trainer.
 
-Tested in whole runs of verl 0.9.1 (2026-11). Where this package is installed, verl loads it in every process, by the entry
-point verl.plugins of the wheel, and a run asks for the credit by a key of verl's own configuration:
+Tested in whole runs of verl 0.9.1 (2026-11). Where this package is installed, verl loads it in every process, by the
+entry point verl.plugins of the wheel, and a run asks for the credit by a key of verl's own configuration:
 
     python -m verl.trainer.main_ppo ... +reweight.alpha=0.2 '+reweight.tags=["<tool_call>","</tool_call>"]'
 
 with the names of Credit, or +reweight={} for its defaults. The key travels with the configuration to the process of Ray
 that holds the trainer. Who starts the trainer from Python may call install instead, in the process that makes it.
 
-What does not fit is an error when the trainer is made. After the trainer has computed the advantages of a batch, they are
-read from its TransferQueue with what the credit needs, multiplied, and written back. All these are nested tensors of the
-layout jagged, one row per output of the agent loop. Responses and tags are found in the response_mask that the agent loop
-gave; what verl's rejection takes out of it has no part in sums and statistics. The scalars of token_multiplier are in
-verl's log. PPOTrainer is that of verl/trainer/ppo/v1, in each trainer_mode: sync, colocate_async and separate_async
-inherit the method. The trainers of trainer.use_v1=False and of verl/experimental are refused.
+What does not fit is an error when the trainer is made. When the trainer has computed the advantages of a batch, they
+are read from its TransferQueue, multiplied, and written back. All arrays there are nested tensors of the layout jagged,
+one row per output of the agent loop. Responses and tags are found in the response_mask that the agent loop gave; what
+verl's rejection takes out of it has no part in sums and statistics. The scalars of token_multiplier are in verl's log.
+PPOTrainer is that of verl/trainer/ppo/v1, in each trainer_mode: sync, colocate_async and separate_async inherit the
+method. The trainers of trainer.use_v1=False and of verl/experimental are refused.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def _credited(original: Callable[..., Any]) -> Callable[..., Any]:
             _find()
             _check(self.config, self.use_reference_policy, credit)
             report = Report(credit, "verl " + version_of("verl"))
-            self._compute_advantage = functools.partial(_compute_advantage, self, self._compute_advantage, credit, report)
+            self._compute_advantage = functools.partial(
+                _compute_advantage, self, self._compute_advantage, credit, report
+            )
             self.fit = functools.partial(_fit, self.fit, report)
 
     return init
@@ -199,7 +201,9 @@ def _compute_advantage(
 
     wanted = {"entropy": credit.wants_entropy, "ref_log_prob": credit.wants_ref_logprobs}
     needed = [name for name, is_wanted in wanted.items() if is_wanted]
-    given = read(batch.keys, "response_mask", "responses", "old_log_probs", "uid", *needed)  # before tokens are rejected
+    given = read(
+        batch.keys, "response_mask", "responses", "old_log_probs", "uid", *needed
+    )  # before tokens are rejected
     batch = original(batch, metrics)
     data = read(batch.keys, "advantages", "response_mask")
     actor = trainer.config.actor_rollout_ref.actor
