@@ -247,10 +247,9 @@ def token_multiplier(
         parts, rank = gather(rows)
         joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
         first = sum(len(part["role"]) for part in parts[:rank])
-    own = slice(first, first + len(kept))
-    m = _multiplier(joined, credit, aggregation, log, made)[own]
+    m = _multiplier(joined, credit, aggregation, log, made)[first : first + len(kept)]
     if made is not None and rank == 0:
-        rows.update({name: x[own] for name, x in made.items()})
+        rows.update(made)  # which begin with the tokens of this process
         page = functools.partial(_page, layout, rows, token_ids, prompt_ids, advantages, rewards)
         credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page)
     return layout.unpack(m)
