@@ -161,7 +161,7 @@ func TestEveryArray(t *testing.T) {
 			tensors = append(tensors, x)
 		}
 	}
-	if !has["span_ids"] || len(tensors) != 20 {
+	if !has["span_ids"] || len(tensors) != 22 {
 		t.Fatalf("%d arrays", len(tensors))
 	}
 	in := write(t, tensors)
