@@ -25,10 +25,10 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
-func compareCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, g *cli.GPU) error {
-	opt := gate.Options{Progress: p, GPU: g}
+func compareCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress) error {
+	opt := gate.Options{Progress: p}
 	flags := cli.NewFlags("bench compare")
-	comparison := comparisonFlags(flags, &opt, ".")
+	comparison := comparisonFlags(flags, &opt)
 	args, opt.Args = splitArgs(args)
 	operands, err := flags.Parse(compareUsage, args, out)
 	if err != nil {
@@ -41,9 +41,6 @@ func compareCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pr
 		opt.Old, opt.New = operands[0], operands[1]
 	default:
 		return cli.Unexpected(operands[2])
-	}
-	if err := flags.NotEmpty("bench"); err != nil {
-		return err
 	}
 	if err := comparison(); err != nil {
 		return err

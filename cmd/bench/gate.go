@@ -9,81 +9,46 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
 )
 
-const gateUsage = `Usage: bench gate -base REF -bench REGEXP [flags] [-- ARGS]
-                                        is a benchmark of this Go module slower than in that git revision?
-       bench gate -base REF [flags]     is a kernel of this project slower?
-       bench gate -floor FILE [flags]   is an instruction set slower than the file allows?
-       bench gate -floor FILE -record   writes the file, at half of the middle of three measurements
+const gateUsage = `Usage: bench gate -base REF [flags] [-- ARGS]
 
--base builds the working tree as it is and REF, and runs the two against each
-other, pair by pair of fresh processes, until each benchmark is clear: at looks
-after fixed numbers of pairs it fails if the median ratio is above -slower and
-the lower bound above -surely, and passes if the upper bound is below -slower.
-The bounds are exact, at -alpha for the whole run. What would fail by its time
-is measured once more in builds with functions in random orders. More bytes or
-allocations per call fail too.
+Is a benchmark of this Go module slower than in that git revision?
 
-With -bench these are the benchmarks of go test in any Go module, which needs no
-change. ARGS go to its test binaries. A line "Bench-Accept: BenchmarkX reason" at
-the end of a commit's message accepts that BenchmarkX is slower.
+It builds the working tree as it is and REF, and runs the benchmarks of go test in
+pairs of fresh processes until each is clear: at looks after fixed numbers of pairs it
+fails if the median ratio is above -slower and the lower bound above -surely, and
+passes if the upper bound is below -slower. The bounds are exact, at -alpha for the
+whole run. What would fail by its time is measured once more in builds with functions
+in random orders. More bytes or allocations per call fail too. ARGS go to the test
+binaries. A line "Bench-Accept: BenchmarkX reason" at the end of a commit's message
+accepts that BenchmarkX is slower.
 
-Without -bench they are the kernels of this project. Both kinds first check that
-results are right, that nothing is allocated, and that callers get the best
-instruction set of this CPU. -floor measures each instruction set against the
-portable kernels and against a plain read of the same memory. What is below its
-floor is measured again.
-
-docs/ci.md tells how to use all this in CI. FILE may be - for standard output,
-which then has nothing else. Lists are separated by commas.
+docs/ci.md tells how to use this in CI. FILE may be - for standard output, which then
+has nothing else. Lists are separated by commas.
 Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
-func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
-	opt := gate.Options{Progress: p, Sampler: sampler, GPU: g}
+func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress) (err error) {
+	opt := gate.Options{Progress: p}
 	flags := cli.NewFlags("bench gate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
-	flags.StringVar(&opt.Floors, "floor", "", "`file` of floors")
-	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine, and keep those of others")
-	kernelList := flags.Kernels()
-	isaList := flags.ISAs("-base what callers get, -floor all but portable; and "+cli.CUDA+" where a GPU can be used", g)
-	comparison := comparisonFlags(flags, &opt, "")
+	comparison := comparisonFlags(flags, &opt)
 	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
 	cache := flags.String("cache", "auto", "`auto` keeps builds of the base in the user's cache directory, off does not")
 	args, opt.Args = splitArgs(args)
 	if err := flags.ParseAlone(gateUsage, args, out); err != nil {
 		return err
 	}
-	if flags.Given("base") == flags.Given("floor") {
-		return errors.New("want either -base REF or -floor FILE")
+	if !flags.Given("base") {
+		return errors.New("want -base REF, the git revision to compare with")
 	}
-	if err := flags.NotEmpty("base", "floor", "bench", "C"); err != nil {
+	if err := flags.NotEmpty("base", "C"); err != nil {
 		return err
-	}
-	for _, c := range [...]struct {
-		given bool
-		flag  string
-		with  []string // do not go with it
-	}{
-		{opt.Record, "record goes with -floor", []string{"base", "json", "junit", "markdown"}},
-		{flags.Given("floor"), "floor measures kernels", append([]string{"bench", "cache", "slower", "surely", "alpha", "budget"}, ofBenchmarks...)},
-		{!flags.Given("bench"), "base without -bench compares the kernels of this project", ofBenchmarks},
-		{flags.Given("bench"), "bench is about a module's benchmarks", []string{"kernel", "isa"}},
-	} {
-		for _, name := range c.with {
-			if c.given && flags.Given(name) {
-				return fmt.Errorf("-%s: -%s does not go with that", c.flag, name)
-			}
-		}
-	}
-	if opt.Bench == "" && len(opt.Args) > 0 {
-		return cli.Unexpected(opt.Args[0])
 	}
 	if err := comparison(); err != nil {
 		return err
@@ -92,17 +57,8 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progr
 		return fmt.Errorf("-cache is %q, want auto or off", *cache)
 	}
 	opt.Cache = *cache == "auto"
-	if opt.Kernels, err = kernelList(); err != nil {
-		return err
-	}
-	if opt.ISAs, err = isaList(); err != nil {
-		return err
-	}
 	return gate.Run(ctx, opt, out)
 }
-
-// ofBenchmarks are flags that mean nothing to kernels.
-var ofBenchmarks = []string{"skip", "pkg", "cpu", "metrics", "C"}
 
 // splitArgs returns the arguments before the first --, and those after it.
 func splitArgs(args []string) (before, after []string) {
@@ -114,8 +70,8 @@ func splitArgs(args []string) (before, after []string) {
 
 // comparisonFlags declares the flags of commands that compare benchmarks. The function
 // reads their values.
-func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func() error {
-	flags.StringVar(&opt.Bench, "bench", benchmarks, "compare the benchmarks that match this `regexp`, as in go test")
+func comparisonFlags(flags cli.Flags, opt *gate.Options) func() error {
+	flags.StringVar(&opt.Bench, "bench", ".", "compare the benchmarks that match this `regexp`, as in go test")
 	flags.StringVar(&opt.Skip, "skip", "", "but not those that match this `regexp`")
 	packages := flags.String("pkg", gate.AllPackages, "`packages` of the module, by patterns of the go command")
 	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`: with 1 they are disturbed least, and those that work in parallel need more")
@@ -128,7 +84,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options, benchmarks string) func
 		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
 	}
 	return func() error {
-		if err := flags.NotEmpty("pkg", "metrics", "json", "junit", "markdown"); err != nil {
+		if err := flags.NotEmpty("bench", "pkg", "metrics", "json", "junit", "markdown"); err != nil {
 			return err
 		}
 		for _, r := range [...]struct{ flag, pattern string }{{"bench", opt.Bench}, {"skip", opt.Skip}} {

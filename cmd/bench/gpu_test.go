@@ -92,7 +92,7 @@ func TestOpenGPU(t *testing.T) {
 // TestNoGPU: who asks for a GPU where none can be used gets one line, and status 2.
 func TestNoGPU(t *testing.T) {
 	for _, reason := range reasons {
-		for _, command := range []string{"run", "overhead", "gate -floor floors.json", "gate -base HEAD"} {
+		for _, command := range []string{"run", "overhead", "floors floors.json"} {
 			for _, list := range []string{"cuda", "portable,cuda"} {
 				var stdout, stderr bytes.Buffer
 				status := run(t.Context(), append(strings.Fields(command), "-isa", list), &stdout, &stderr, noGPU(reason))

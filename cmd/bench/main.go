@@ -17,7 +17,6 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
@@ -33,8 +32,9 @@ var commands = [...]struct{ name, operands, does string }{
 	{"convert", "IN... OUT", "rollouts in the files of trainers and servers as one file of ours"},
 	{"run", "[flags]", "speed and errors of chosen kernels; writes reports"},
 	{"overhead", "[flags]", "what ActFocus, AEM and other schemes cost a training step"},
-	{"gate", "[flags]", "is a benchmark slower than in another git revision, or a kernel than it may be?"},
+	{"gate", "[flags]", "is a benchmark of a Go module slower than in another git revision?"},
 	{"compare", "OLD NEW [flags]", "is a benchmark of a Go module slower than in another working copy?"},
+	{"floors", "FILE [flags]", "is an instruction set far slower than it may be on the kernels?"},
 	{"info", "", "what this machine has, and which kernels it gets"},
 }
 
@@ -49,7 +49,7 @@ func usage() string {
 	return text + `
 bench COMMAND -h explains a command and its flags.
 Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive
-(gate and compare only), 130 interrupted: what was measured by then is printed.
+(gate, compare and floors only), 130 interrupted: what was measured by then is printed.
 `
 }
 
@@ -153,11 +153,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	case "info":
 		name, err = "bench info", infoCommand(args[1:], out, g)
 	case "gate":
-		name, err = "bench gate", gateCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
+		name, err = "bench gate", gateCommand(ctx, args[1:], out, p)
 	case "compare":
-		name, err = "bench compare", compareCommand(ctx, args[1:], out, p, g)
-	case gate.WorkerCommand:
-		name, err = "bench "+gate.WorkerCommand, gate.Worker(args[1:], os.Stdin, out, g)
+		name, err = "bench compare", compareCommand(ctx, args[1:], out, p)
+	case "floors":
+		name, err = "bench floors", floorsCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	default:
 		err = mainCommand(ctx, args, out, defaultJob(p, g))
 	}

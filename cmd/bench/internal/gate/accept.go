@@ -9,12 +9,12 @@ import (
 )
 
 // trailer is the key of the lines at the end of a commit's message that accept a slower
-// benchmark or kernel: its name and a reason.
+// benchmark: its name and a reason.
 const trailer = "Bench-Accept"
 
 // An acceptance is such a line.
 type acceptance struct {
-	name   string // of a kernel, or of a benchmark with all below it
+	name   string // of a benchmark, with all below it
 	reason string
 	commit string // short
 }
@@ -43,7 +43,7 @@ func (r repository) accepted(ctx context.Context) (list []acceptance, err error)
 
 // covers reports whether the acceptance is about that result.
 func (a acceptance) covers(q Result) bool {
-	return a.name == q.Kernel || a.name == q.Benchmark || strings.HasPrefix(q.Benchmark, a.name+"/")
+	return a.name == q.Benchmark || strings.HasPrefix(q.Benchmark, a.name+"/")
 }
 
 // accept marks the regressions that are accepted. What fails, or has no result, is not a

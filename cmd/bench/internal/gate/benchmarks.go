@@ -351,8 +351,9 @@ func failure(failed map[string]string) error {
 	return nil
 }
 
-// againstBaseOfModule compares the benchmarks of the module with those of a revision.
-func (g *gate) againstBaseOfModule(ctx context.Context, ref string) error {
+// againstBase compares the working copy of the module with a revision.
+func (g *gate) againstBase(ctx context.Context) error {
+	ref := g.Base
 	g.report.Against = ref
 	g.Progress.Next("finding the module")
 	now, err := gotest.Open(ctx, g.Dir)
@@ -515,7 +516,6 @@ func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error 
 // measureFound compares the benchmarks that were found.
 func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 	c := d.comparison
-	g.report.Limits = &limits{g.Slower, g.Surely, g.Alpha}
 	d.fit(g.Budget, g.Alpha)
 	g.report.Notes = append(g.report.Notes, d.notes...)
 	if len(c.functions) == 0 {
@@ -526,9 +526,7 @@ func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 		why := d.notes[:min(len(d.notes), most)]
 		return errors.New(short(strings.Join(append([]string{"there is no benchmark to compare"}, why...), "; ")))
 	}
-	if g.live != nil {
-		c.show = g.live.show
-	}
+	c.show = g.live.show
 	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
 	return g.compare(ctx, c)
 }

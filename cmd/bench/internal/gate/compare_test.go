@@ -3,7 +3,6 @@ package gate
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -17,7 +16,6 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest/worker"
-	"github.com/seed621a2839/reweight/gpu"
 )
 
 // constants is a package whose benchmarks report times and counts of their own, times a
@@ -149,10 +147,6 @@ func runCompare(t *testing.T, opt Options) (c compared, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	opt.Files[0] = "-"
-	opt.GPU = &cli.GPU{Open: func() (*gpu.Device, error) {
-		t.Error("the GPU is opened, which no benchmark needs")
-		return nil, errors.New("no GPU")
-	}}
 	err = Run(t.Context(), opt, &out)
 	if out.Len() > 0 {
 		if err := json.Unmarshal(out.Bytes(), &c); err != nil {

@@ -36,16 +36,14 @@ type turn struct {
 	metrics map[string]float64 // of the other units: the best of the blocks
 }
 
-// A function is what is compared: a kernel in one format with one instruction set, or a
-// benchmark.
+// A function is a benchmark that is compared.
 type function struct {
 	Result
 	group  string // functions of a group are measured by the same worker
 	calls  int    // in a block
 	blocks int    // in a turn
 	cost   time.Duration
-	kernel request // of a kernel: what it is called by
-	leaf   leaf    // of a benchmark
+	leaf   leaf
 	units  []*unit // that of nanoseconds is the first
 	broken bool    // the base failed to answer
 }
@@ -307,10 +305,7 @@ func (f *function) breaks(err error) {
 // fails is called when the base failed to answer about the function, which then is not
 // compared. The others go on.
 func (c *comparison) fails(f *function, err error) {
-	err = fmt.Errorf("the base: %w", err)
-	if f.Benchmark != "" {
-		err = fmt.Errorf("%w (-skip leaves it out)", err)
-	}
+	err = fmt.Errorf("the base: %w (-skip leaves it out)", err)
 	f.broken, f.Message = true, err.Error()
 	c.failures = append(c.failures, err)
 }
@@ -496,7 +491,6 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 
 // take adds what the comparison found.
 func (r *report) take(c *comparison) {
-	r.base = true
 	for _, f := range c.functions {
 		r.Results = append(r.Results, f.Result)
 	}

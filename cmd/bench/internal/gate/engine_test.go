@@ -3,8 +3,6 @@ package gate
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +52,16 @@ type steady float64
 func (s steady) measure(*function) (turn, error) { return turn{ns: []float64{float64(s)}}, nil }
 func (s steady) close() error                    { return nil }
 
+// steadySide is a side of such workers.
+func steadySide(ns float64) side {
+	return side{start: func(ctx context.Context, _ string, _ int) (measurer, error) { return steady(ns), ctx.Err() }}
+}
+
+// newSteady is a function that they measure.
+func newSteady(name string) *function {
+	return &function{Result: Result{Benchmark: name, relative: "."}, cost: 1, units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+}
+
 // TestReordered: what is slower with one order of functions only is no regression, and
 // what cannot be measured again is one that says so.
 func TestReordered(t *testing.T) {
@@ -87,7 +95,7 @@ func TestReordered(t *testing.T) {
 				return steady(linked), nil
 			}}
 		}
-		f := &function{Result: Result{Benchmark: "BenchmarkX", relative: "."}, cost: 1, units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+		f := newSteady("BenchmarkX")
 		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}}
 		k = g.newComparison(of(100, 100), of(c.linked, c.random))
 		k.functions = []*function{f}
@@ -95,25 +103,5 @@ func TestReordered(t *testing.T) {
 		if err != nil || f.Verdict != c.verdict || f.Message != c.message || c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
 			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message, g.report.Notes, c.verdict, c.message)
 		}
-	}
-}
-
-// TestGateReorders: kernels are measured again too. The programs with functions in random
-// orders have names by which they are good.
-func TestGateReorders(t *testing.T) {
-	of := func(kind string) *kernelBench {
-		k := fake(t, kind)
-		k.reordered = filepath.Join(filepath.Dir(k.exe), "reordered")
-		for order := range randomOrders {
-			if err := os.Symlink(k.exe, k.inOrder(order+1)); err != nil {
-				t.Skip(err)
-			}
-		}
-		return k
-	}
-	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Budget: time.Hour, Progress: &cli.Progress{}}}
-	err := g.compareKernels(t.Context(), of("good"), of("slow"))
-	if q := g.report.Results[len(g.report.Results)-1]; err != nil || q.Kernel != "multiply" || q.Verdict != bench.Pass || q.Reordered == nil || q.Reordered.Median != 1 {
-		t.Errorf("%v, %+v", err, q)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -126,79 +125,4 @@ var gitSettings = []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsm
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := tool.Run(ctx, dir, tool.Environ(), "git", slices.Concat(gitSettings, args)...)
 	return strings.TrimSuffix(out, "\n"), err
-}
-
-// builds are the benches of two revisions.
-type builds struct {
-	repository
-	base, now *kernelBench
-
-	run      *runDir
-	checkout *checkout
-}
-
-// buildBoth builds the bench of a git revision, in a checkout of its own, and that
-// of the working tree as it is. It builds both, because the bench that runs may
-// have been built in another way. The caller must remove what it has made, even if
-// it returns an error.
-func buildBoth(ctx context.Context, ref string, cached bool) (b builds, err error) {
-	if b.repository, err = openRepository(ctx, ".", ref); err != nil {
-		return b, err
-	}
-	if _, err := os.Stat(filepath.Join(b.top, "cmd", "bench")); err != nil {
-		return b, fmt.Errorf("%s has no cmd/bench, so it is not a working tree of this project: -bench compares the benchmarks of other modules", printable.Text(b.top))
-	}
-	if b.run, err = newRunDir(ctx); err != nil {
-		return b, err
-	}
-	key, err := goSettings(ctx, b.run.dir)
-	if err != nil {
-		return b, err
-	}
-	if b.checkout, err = b.repository.checkout(ctx, b.run, "cmd/bench "+key, cached); err != nil {
-		return b, err
-	}
-	b.notes = append(b.notes, b.checkout.notes...)
-	b.base = &kernelBench{name: ref, dir: b.checkout.tree(), exe: filepath.Join(b.checkout.bin(), "base"), patience: workerPatience}
-	if _, err := os.Stat(filepath.Join(b.base.dir, "go.work")); err != nil || os.Getenv("GOWORK") != "" {
-		b.base.env = []string{"GOWORK=off"} // a workspace around the checkout is not that of the base
-	}
-	b.now = &kernelBench{name: "the working tree", dir: b.top, exe: filepath.Join(b.run.dir, "new"), patience: workerPatience}
-	for _, k := range [...]*kernelBench{b.base, b.now} {
-		k.reordered = filepath.Join(b.run.dir, "reordered-"+filepath.Base(k.exe))
-		if runtime.GOOS == "windows" {
-			k.exe += ".exe"
-		}
-	}
-	if !b.checkout.complete() {
-		if err := b.base.build(ctx, b.base.exe); err != nil {
-			return b, fmt.Errorf("-base %s does not build: %w", ref, err)
-		}
-		if err := b.checkout.finished(); err != nil {
-			return b, err
-		}
-	}
-	if err := b.now.build(ctx, b.now.exe); err != nil {
-		return b, fmt.Errorf("the working tree does not build: %w", err)
-	}
-	return b, nil
-}
-
-// remove removes what is not cached.
-func (b builds) remove() {
-	if b.checkout != nil {
-		b.checkout.close()
-	}
-	if b.run != nil {
-		b.run.remove()
-	}
-}
-
-// goSettings are the version of Go and the settings that decide what it builds of
-// a source. The directory must be of no module, because a module can choose a
-// version of Go.
-func goSettings(ctx context.Context, dir string) (string, error) {
-	return tool.Run(ctx, dir, tool.Environ(), "go", "env", "GOVERSION", "GOTOOLCHAIN", "GOOS", "GOARCH", "GO386", "GOAMD64", "GOARM", "GOARM64",
-		"GOMIPS", "GOMIPS64", "GOPPC64", "GORISCV64", "GOFLAGS", "GOWORK", "GOEXPERIMENT", "GOFIPS140",
-		"CGO_ENABLED", "CC", "CXX", "CGO_CFLAGS", "CGO_CPPFLAGS", "CGO_CXXFLAGS", "CGO_LDFLAGS", "PKG_CONFIG")
 }

@@ -16,14 +16,14 @@ import (
 type live struct {
 	terminal io.Writer // or nil
 	size     func() (columns, rows int)
-	limits   *limits
+	limits   limits
 	shown    bool
 }
 
 // newLive returns the table of a comparison for the terminal that has the progress, if
 // there is one.
 func (g *gate) newLive() *live {
-	l := &live{limits: &limits{g.Slower, g.Surely, g.Alpha}}
+	l := &live{limits: g.report.Limits}
 	if f, ok := g.Progress.W.(*os.File); ok {
 		l.terminal = f
 		l.size = func() (columns, rows int) { return terminalSize(f) }
@@ -69,7 +69,7 @@ func (l *live) lines(c *comparison, columns, most int) []string {
 		r.Results = append(r.Results, f.Result)
 	}
 	r.sort()
-	t := r.benchmarkTable(r.Results)
+	t := r.table(r.Results)
 	rows := slices.Concat([][]string{t.header}, t.rows)
 	if most < 2 {
 		return nil

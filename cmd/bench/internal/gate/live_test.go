@@ -101,7 +101,7 @@ func TestLive(t *testing.T) {
 			fmt.Fprintf(s, "before %d\r\n", i)
 		}
 		p := &cli.Progress{W: s}
-		l := &live{terminal: s, limits: &limits{1.05, 1.02, 0.01}, size: func() (int, int) { return 70, 10 }}
+		l := &live{terminal: s, limits: limits{1.05, 1.02, 0.01}, size: func() (int, int) { return 70, 10 }}
 		c := comparison{rule: bench.NewRule(1, 0.01)}
 		for i := range 10 {
 			u := &unit{Metric: Metric{Unit: nanoseconds}}
@@ -139,7 +139,7 @@ func TestLive(t *testing.T) {
 	}
 	// A terminal that is too narrow cuts lines.
 	s := newScreen(t, 40, 10)
-	l := &live{terminal: s, limits: &limits{}, size: func() (int, int) { return 40, 10 }}
+	l := &live{terminal: s, limits: limits{}, size: func() (int, int) { return 40, 10 }}
 	l.show(&comparison{functions: []*function{{Result: Result{Benchmark: "BenchmarkWithALongName", relative: "."}}}})
 	if want := "\nbenchmark         verdict  ratio  interv\nBenchma...ngName  open         -"; s.String() != want {
 		t.Errorf("%q, want %q", s.String(), want)
@@ -147,7 +147,7 @@ func TestLive(t *testing.T) {
 	// A size that has no room, and none at all.
 	var out bytes.Buffer
 	for rows := range 4 {
-		l := &live{terminal: &out, limits: &limits{}, size: func() (int, int) { return 80, rows }}
+		l := &live{terminal: &out, limits: limits{}, size: func() (int, int) { return 80, rows }}
 		l.show(&comparison{functions: []*function{{Result: Result{Benchmark: "BenchmarkX"}}}})
 		l.clear()
 	}

@@ -3,14 +3,21 @@ package gate
 import (
 	"encoding/csv"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight/cmd/bench/internal/tool"
 )
+
+var gateRuns = flag.Int("gate-runs", 0, "runs of TestModules of either kind; it measures for real")
 
 // A realModule is one that nobody of this project wrote, with two of its releases.
 type realModule struct {
@@ -314,4 +321,73 @@ func TestUpperBound(t *testing.T) {
 			t.Errorf("%d of %d: %.4f, want %.4f", c.x, c.n, got, c.want)
 		}
 	}
+}
+
+// inDir runs a program in a directory, and returns what it prints.
+func inDir(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	out, err := tool.Run(t.Context(), dir, tool.Environ(), name, args...)
+	if err != nil {
+		t.Fatal(name, args, err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// buildBench builds the bench of a working tree of this project.
+func buildBench(t *testing.T, top string) string {
+	exe := filepath.Join(t.TempDir(), "bench.exe")
+	inDir(t, top, "go", "build", "-o", exe, "./cmd/bench")
+	return exe
+}
+
+// A gateRun is what a run of the gate reported.
+type gateRun struct {
+	status      int
+	seconds     float64
+	regressions []string
+	results     []reported
+}
+
+// A reported is a Result as JSON has it.
+type reported struct {
+	Package, Benchmark, Verdict, Message string
+	Ratio                                struct{ Median, Lo, Hi float64 }
+}
+
+// runGate runs the gate in a directory, and prints what is not a pass.
+func runGate(t *testing.T, exe, dir string, args ...string) (r gateRun) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.json")
+	cmd := exec.CommandContext(t.Context(), exe, append([]string{"gate", "-json", file}, args...)...)
+	cmd.Dir = dir
+	begin := time.Now()
+	out, err := cmd.CombinedOutput()
+	r.seconds = time.Since(begin).Seconds()
+	if r.status = cmd.ProcessState.ExitCode(); r.status == 2 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	var report struct {
+		Verdict string
+		Results []reported
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &report)
+	}
+	if err != nil {
+		t.Errorf("no report: %v\n%s", err, out)
+	}
+	count := map[string]int{}
+	for _, q := range report.Results {
+		count[q.Verdict]++
+		if q.Verdict == "regression" {
+			r.regressions = append(r.regressions, q.Benchmark)
+		}
+		if q.Verdict != "pass" {
+			t.Logf("  %s: %s, %.3f times (%.3f to %.3f); %s", q.Benchmark, q.Verdict, q.Ratio.Median, q.Ratio.Lo, q.Ratio.Hi, q.Message)
+		}
+	}
+	r.results = report.Results
+	t.Logf("status %d, %s, %.0f s, %v", r.status, report.Verdict, r.seconds, count)
+	return r
 }

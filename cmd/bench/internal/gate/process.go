@@ -29,7 +29,7 @@ const (
 // A process is a running worker. What is asked of it and what it answers are lines of
 // JSON.
 type process struct {
-	of       string        // what runs, in errors: "the bench of HEAD"
+	of       string        // what runs, in errors: "the tests of HEAD"
 	patience time.Duration // how long an answer may take
 	mark     string        // with which answers begin; other lines are dropped. Empty: every line is an answer
 	most     int           // bytes of an answer

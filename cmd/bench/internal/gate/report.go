@@ -49,15 +49,9 @@ type output struct {
 	path string // without links; empty for standard output
 }
 
-// check finds out whether the files can be written, before minutes of work. None
-// of them may be the input.
-func (o *outputs) check(input string) (err error) {
+// check finds out whether the files can be written, before minutes of work.
+func (o *outputs) check() (err error) {
 	taken := map[string]string{} // flags by file
-	if input != "" {
-		if path, err := filepath.Abs(input); err == nil {
-			taken[path] = "-floor"
-		}
-	}
 	for i := range o.files {
 		file, flag := &o.files[i], "-"+Formats[i].Name
 		switch file.name {
@@ -141,7 +135,7 @@ func (r report) printable() report {
 	}
 	for i := range r.Results {
 		q := &r.Results[i]
-		for _, text := range []*string{&q.Kernel, &q.DType, &q.ISA, &q.Package, &q.Benchmark, &q.relative, &q.Message, &q.Accepted} {
+		for _, text := range []*string{&q.Package, &q.Benchmark, &q.relative, &q.Message, &q.Accepted} {
 			*text = printable.Line(*text)
 		}
 		q.Metrics = slices.Clone(q.Metrics)
@@ -163,14 +157,11 @@ func (r report) messages() []string {
 	return lines
 }
 
-// remarks are the lines below a table.
-func (r report) remarks() []string { return append(r.messages(), r.notes()...) }
-
 // newsBeside are the messages that tell more than the rows of the table do. That a
 // benchmark is open is in its row.
 func (r report) newsBeside() []string {
 	r.Results = slices.DeleteFunc(slices.Clone(r.Results), func(q Result) bool {
-		return q.Benchmark != "" && q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Ratio != nil
+		return q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Ratio != nil
 	})
 	return r.messages()
 }
@@ -190,12 +181,8 @@ func (r report) notes() []string {
 
 // writeTable writes what people read on a terminal.
 func (r report) writeTable(w io.Writer) error {
-	t, folded := r.kernelTable(), ""
-	if r.Limits != nil {
-		var results []Result
-		results, folded = r.fold()
-		t = r.benchmarkTable(results)
-	}
+	results, folded := r.fold()
+	t := r.table(results)
 	if len(t.rows) > 0 {
 		if err := cli.WriteTable(w, t.text, t.header, t.rows); err != nil {
 			return err
@@ -216,8 +203,7 @@ func (r report) writeTable(w io.Writer) error {
 
 func (r report) writeJSON(w io.Writer) error { return cli.WriteJSON(w, r) }
 
-// writeMarkdown shows what failed, and folds the table of all kernels, or of the
-// benchmarks that pass.
+// writeMarkdown shows what is worth a look, and folds the table of the benchmarks that pass.
 func (r report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s: %s**\n\n", r.command, cli.MarkdownText(r.summary()))
@@ -226,21 +212,21 @@ func (r report) writeMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "- %s\n", cli.MarkdownText(line))
 		}
 	}
-	if r.Limits == nil {
-		items(r.remarks())
-		writeDetails(&b, r.machine(), r.kernelTable())
-	} else {
-		worth, passes := r.split()
-		if len(worth) > 0 {
-			t := r.benchmarkTable(worth)
-			cli.WriteMarkdown(&b, t.text, t.header, t.rows)
-			b.WriteString("\n")
-		}
-		items(r.messages())
-		writeDetails(&b, fmt.Sprintf("%d pass", len(passes)), r.benchmarkTable(passes))
+	worth, passes := r.split()
+	if len(worth) > 0 {
+		t := r.table(worth)
+		cli.WriteMarkdown(&b, t.text, t.header, t.rows)
 		b.WriteString("\n")
-		items(append(r.notes(), r.machine()))
 	}
+	items(r.messages())
+	if len(passes) > 0 {
+		t := r.table(passes)
+		fmt.Fprintf(&b, "\n<details><summary>%d pass</summary>\n\n", len(passes))
+		cli.WriteMarkdown(&b, t.text, t.header, t.rows)
+		b.WriteString("\n</details>\n")
+	}
+	b.WriteString("\n")
+	items(append(r.notes(), r.machine()))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -248,16 +234,6 @@ func (r report) writeMarkdown(w io.Writer) error {
 // machine is the one that it ran on, in a line.
 func (r report) machine() string {
 	return fmt.Sprintf("%s, %s %s/%s", r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch)
-}
-
-// writeDetails writes a table that is folded until somebody opens it.
-func writeDetails(b *strings.Builder, summary string, t table) {
-	if len(t.rows) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n<details><summary>%s</summary>\n\n", cli.MarkdownText(summary))
-	cli.WriteMarkdown(b, t.text, t.header, t.rows)
-	b.WriteString("\n</details>\n")
 }
 
 // The elements of JUnit XML that CI systems read.
@@ -284,12 +260,9 @@ type (
 )
 
 func (r report) writeJUnit(w io.Writer) error {
-	s := junitSuite{Name: r.command + " against " + r.Against, Tests: len(r.Results), Output: strings.Join(append(r.remarks(), r.summary()), "\n")}
+	s := junitSuite{Name: r.command + " against " + r.Against, Tests: len(r.Results), Output: strings.Join(slices.Concat(r.messages(), r.notes(), []string{r.summary()}), "\n")}
 	for _, q := range r.Results {
-		c := junitCase{Class: "bench.gate." + q.ISA, Name: q.Kernel + " " + q.DType}
-		if q.Benchmark != "" {
-			c.Class, c.Name = q.Package, q.Benchmark
-		}
+		c := junitCase{Class: q.Package, Name: q.Benchmark}
 		m := &junitMessage{cmp.Or(q.Message, q.Verdict.String())}
 		switch {
 		case q.Accepted != "" || q.Verdict == bench.Pass:

@@ -26,11 +26,11 @@ func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil
 func sampleReport() report {
 	e := bench.Estimate{Median: 1.1, Lo: 1.05, Hi: 1.2, N: 24}
 	wide := bench.Estimate{Median: 1.06, Lo: math.Inf(-1), Hi: math.Inf(1), N: 12}
-	r := report{command: "bench gate", Against: "HEAD~1", base: true, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []Result{
-		{Kernel: "one", DType: "f32", ISA: "avx2", Verdict: bench.Pass, Ratio: &e, BaseNs: 100, NewNs: 110},
-		{Kernel: "two", DType: "f32", ISA: "avx2", Verdict: bench.Regression, Ratio: &e, Message: "slower & <wrong>"},
-		{Kernel: "three", DType: "f32", ISA: "avx2", Verdict: bench.Inconclusive, Ratio: &wide, Message: "who knows"},
-		{Kernel: "four", DType: "f32", ISA: "avx2"},
+	r := report{command: "bench gate", Against: "HEAD~1", Limits: limits{1.05, 1.02, 0.01}, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []Result{
+		{Benchmark: "one", relative: ".", Verdict: bench.Pass, Ratio: &e, BaseNs: 100, NewNs: 110},
+		{Benchmark: "two", relative: ".", Verdict: bench.Regression, Ratio: &e, Message: "slower & <wrong>"},
+		{Benchmark: "three", relative: ".", Verdict: bench.Inconclusive, Ratio: &wide, Message: "who knows"},
+		{Benchmark: "four", relative: "."},
 	}}
 	r.Verdict = r.verdict()
 	return r
@@ -39,7 +39,7 @@ func sampleReport() report {
 func TestGateVerdict(t *testing.T) {
 	r := sampleReport()
 	var failed *cli.FailedCheck
-	if err := r.err(); !errors.As(err, &failed) || !strings.Contains(err.Error(), "two f32 on avx2: slower") || cli.ExitStatus("", err, io.Discard) != 1 {
+	if err := r.err(); !errors.As(err, &failed) || !strings.Contains(err.Error(), "two: slower") || cli.ExitStatus("", err, io.Discard) != 1 {
 		t.Errorf("%v", err)
 	}
 	if want := "REGRESSION against HEAD~1: 1 regression, 1 inconclusive, 1 open, 1 pass"; r.summary() != want {
@@ -47,7 +47,7 @@ func TestGateVerdict(t *testing.T) {
 	}
 	r.Results = slices.Delete(r.Results, 1, 2)
 	r.Verdict = r.verdict()
-	if err := r.err(); err == nil || cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(err.Error(), "inconclusive: three f32 on avx2: who knows") {
+	if err := r.err(); err == nil || cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(err.Error(), "inconclusive: three: who knows") {
 		t.Errorf("%v", err)
 	}
 	r.Results = r.Results[:1]
@@ -72,12 +72,12 @@ func TestGateFormats(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, want := range []string{"one", "1.100", "1.050 to 1.200", "regression", "two f32 on avx2: slower & <wrong>", "a | note", "REGRESSION", "Noise now"} {
+	for _, want := range []string{"one", "1.100", "1.050 to 1.200", "regression", "two: slower & <wrong>", "a | note", "REGRESSION", "Noise now"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
 	}
-	for _, want := range []string{"**bench gate: REGRESSION", "- two f32 on avx2: slower & &lt;wrong>", `a \| note`, "| one | f32 | avx2 | pass | 100 | 110 | 1.100 | 1.050 to 1.200 | 24 |", "</details>"} {
+	for _, want := range []string{"**bench gate: REGRESSION", "- two: slower & &lt;wrong>", `a \| note`, "| one | pass | 100.0 ns | 110.0 ns | 1.100 | 1.050 to 1.200 | 24 |", "</details>"} {
 		if !strings.Contains(markdown.String(), want) {
 			t.Errorf("no %q in\n%s", want, markdown.String())
 		}
@@ -115,7 +115,7 @@ func TestGateOutputs(t *testing.T) {
 	var stdout bytes.Buffer
 	o := outputs{stdout: &stdout}
 	o.files[0].name, o.files[2].name = file, "-"
-	if err := errors.Join(o.check(""), o.write(sampleReport())); err != nil {
+	if err := errors.Join(o.check(), o.write(sampleReport())); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(file); err != nil || !json.Valid(text) {
@@ -131,7 +131,7 @@ func TestGateOutputs(t *testing.T) {
 	}
 	o = outputs{stdout: &stdout}
 	o.files[0].name, o.files[1].name = filepath.Join(gone, "r.json"), file
-	if err := o.check(""); err != nil {
+	if err := o.check(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(gone); err != nil {
@@ -162,22 +162,20 @@ func TestGateKeepsFiles(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		args []string
-		want string
+		json, junit, want string
 	}{
-		{[]string{"-floor", "f.json", "-json", "f.json"}, "-floor and -json are the same file, f.json"},
-		{[]string{"-floor", "f.json", "-markdown", "./link.json"}, "-floor and -markdown are the same file"},
-		{[]string{"-floor", "f.json", "-json", "a", "-junit", "./a"}, "-json and -junit are the same file, ./a"},
-		{[]string{"-floor", "f.json", "-json", "a", "-junit", filepath.Join(dir, "a")}, "-json and -junit are the same file"},
-		{[]string{"-floor", "absent.json", "-json", "old.json", "-junit", "new.xml"}, "absent.json"},
-		{[]string{"-base", "nowhere", "-json", "old.json", "-junit", "new.xml"}, "not a git repository"},
-		{[]string{"-floor", "f.json", "-json", "no/such.json"}, "-json: "},
-		{[]string{"-floor", "f.json", "-json", "nowhere.json"}, "-json: "},
-		{[]string{"-floor", "f.json", "-json", dir}, "-json: "},
+		{"a", "./a", "-json and -junit are the same file, ./a"},
+		{"a", filepath.Join(dir, "a"), "-json and -junit are the same file"},
+		{"link.json", "f.json", "-json and -junit are the same file"},
+		{"old.json", "new.xml", "not in a Go module"},
+		{"no/such.json", "", "-json: "},
+		{"nowhere.json", "", "-json: "},
+		{dir, "", "-json: "},
 	} {
-		err := command(t.Context(), c.args, io.Discard, &cli.Progress{}, quick)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		opt := Options{Base: "HEAD", Dir: ".", Progress: &cli.Progress{}}
+		opt.Files[0], opt.Files[1] = c.json, c.junit
+		if err := Run(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	for _, name := range []string{"f.json", "old.json"} {
@@ -191,7 +189,7 @@ func TestGateKeepsFiles(t *testing.T) {
 	// A link to a report stays one.
 	o := outputs{stdout: io.Discard}
 	o.files[0].name = "link.json"
-	if err := errors.Join(o.check(""), o.write(sampleReport())); err != nil {
+	if err := errors.Join(o.check(), o.write(sampleReport())); err != nil {
 		t.Error(err)
 	}
 	info, err := os.Lstat("link.json")

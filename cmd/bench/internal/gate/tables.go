@@ -20,42 +20,9 @@ type table struct {
 	rows   [][]string
 }
 
-// kernelTable is that of kernels.
-func (r report) kernelTable() table {
-	t := table{4, []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}, nil}
-	if r.base {
-		t.header = []string{"kernel", "type", "isa", "verdict", "base ns", "new ns", "ratio", "interval", "pairs"}
-	}
-	optional := func(x float64, format string) string {
-		if x == 0 {
-			return "-"
-		}
-		return fmt.Sprintf(format, x)
-	}
-	of := func(e *bench.Estimate, format string, unit float64) string {
-		if e == nil {
-			return "-"
-		}
-		return fmt.Sprintf(format, unit*e.Median)
-	}
-	for _, q := range r.Results {
-		row := []string{q.Kernel, q.DType, q.ISA, r.word(q)}
-		switch {
-		case !r.base:
-			row = append(row, of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%"))
-		case q.Ratio == nil || q.Ratio.N == 0:
-			row = append(row, "-", "-", "-", "-", "0")
-		default:
-			row = append(row, fmt.Sprintf("%.0f", q.BaseNs), fmt.Sprintf("%.0f", q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), fmt.Sprint(q.Ratio.N))
-		}
-		t.rows = append(t.rows, row)
-	}
-	return t
-}
-
-// benchmarkTable is that of some benchmarks. Each has a row, and after it one for every
+// table is that of some benchmarks. Each has a row, and after it one for every
 // other unit that differs, or that was asked for.
-func (r report) benchmarkTable(results []Result) table {
+func (r report) table(results []Result) table {
 	t := table{2, []string{"benchmark", "verdict", "old", "new", "ratio", "interval", "pairs"}, nil}
 	for _, q := range results {
 		if q.Ratio == nil || q.Ratio.N == 0 {

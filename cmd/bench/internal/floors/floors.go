@@ -1,4 +1,6 @@
-package gate
+// Package floors decides whether an instruction set is far slower than it may be on the
+// kernels of this project: against the portable kernels, and against a plain read.
+package floors
 
 import (
 	"cmp"
@@ -9,9 +11,14 @@ import (
 	"io/fs"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
@@ -22,13 +29,174 @@ import (
 	"github.com/seed621a2839/reweight/kernels"
 )
 
+// Options say what to measure.
+type Options struct {
+	File    string
+	Record  bool             // write the file
+	Kernels []kernels.Kernel // nil is all
+	ISAs    *cli.Choice      // nil is all but portable, and the GPU
+	GPU     *cli.GPU
+
+	Progress *cli.Progress
+	Sampler  bench.Sampler
+}
+
+// A check measures, and collects what it found.
+type check struct {
+	Options
+	machine cli.Machine
+	notes   []string
+	results []Result
+	null    *bench.Estimate // the same thing measured twice, where that differed most
+}
+
+// A Result is the verdict on a kernel in one format with one instruction set.
+type Result struct {
+	Kernel, DType, ISA string
+	Verdict            bench.Verdict
+	Message            string // what is wrong, or not known
+
+	// Times the speed of the portable kernel, and the share of that of a plain read, each
+	// with the least that is allowed.
+	TimesPortable, Share   *bench.Estimate
+	TimesFloor, ShareFloor float64
+}
+
+// Run compares what is measured here with the floors of the file, or records them, and
+// prints what it found. Its error is a *cli.FailedCheck for what is too slow, a
+// *cli.Inconclusive, or that something went wrong.
+func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
+	g := check{Options: opt}
+	if g.machine, err = cli.ThisMachine(); err != nil {
+		return err
+	}
+	ctx, stop := cli.UntilHangup(ctx)
+	defer stop()
+	if opt.ISAs == nil || opt.ISAs.GPU != nil {
+		g.machine.SetGPU(opt.GPU.Device())
+	}
+	if g.Record {
+		return g.record(ctx, g.File, out)
+	}
+	err = g.compare(ctx, g.File)
+	g.Progress.Clear()
+	if ctx.Err() != nil {
+		err = cli.ErrInterrupted
+	}
+	if err != nil && len(g.results) == 0 {
+		return err
+	}
+	return cmp.Or(cli.Also(err, g.write(out)), g.verdict())
+}
+
+// verdict is the error that stands for the results.
+func (g *check) verdict() error {
+	var failed, open []string
+	for _, q := range g.results {
+		switch q.Verdict {
+		case bench.Regression:
+			failed = append(failed, q.name()+": "+q.Message)
+		case bench.Inconclusive:
+			open = append(open, q.name()+": "+q.Message)
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return cli.Failed(failed)
+	case len(open) > 0:
+		return &cli.Inconclusive{What: cli.FirstOf(open)}
+	case len(g.results) == 0:
+		return &cli.Inconclusive{What: "nothing was compared"}
+	}
+	return nil
+}
+
+// write prints the table, and what there is to say.
+func (g *check) write(out io.Writer) error {
+	optional := func(x float64, format string) string {
+		if x == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, x)
+	}
+	of := func(e *bench.Estimate, format string, unit float64) string {
+		if e == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, unit*e.Median)
+	}
+	var rows [][]string
+	for _, q := range g.results {
+		rows = append(rows, []string{q.Kernel, q.DType, q.ISA, q.Verdict.String(),
+			of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%")})
+		if q.Message != "" {
+			g.notes = append(g.notes, q.name()+": "+q.Message)
+		}
+	}
+	if e := g.null; e != nil {
+		g.notes = append(g.notes, fmt.Sprintf("Noise now: of the same thing measured twice, the second takes %.4f times as long (%s)", e.Median, interval(*e)))
+	}
+	header := []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}
+	if err := cli.WriteTable(out, 4, header, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	for _, line := range g.notes {
+		if _, err := fmt.Fprintln(out, printable.Line(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Result) name() string { return r.Kernel + " " + r.DType + " on " + r.ISA }
+
+func interval(e bench.Estimate) string { return fmt.Sprintf("%.3f to %.3f", e.Lo, e.Hi) }
+
+// isName reports whether s can be the name of a kernel, a type or an instruction set.
+// Lines of the output begin with names from the file.
+func isName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
+}
+
+// expectedISA returns the instruction set that callers should get on this CPU, as
+// far as REWEIGHT_ISA allows. It does not ask the library, because the library's
+// choice is compared with it.
+func expectedISA() string {
+	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
+		return v
+	}
+	switch c := &cpuid.CPU; {
+	case runtime.GOARCH == "arm64":
+		return "neon"
+	case runtime.GOARCH != "amd64" || !c.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT):
+		return "portable"
+	case c.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW):
+		return "avx512"
+	}
+	return "avx2"
+}
+
+// checkSizes are the sizes that results are compared at, besides the one that is timed.
+var checkSizes = [...]int{1, 17, 300, 2049}
+
+// shapes returns the kernels and formats to measure, at the sizes that bench run has by
+// default.
+func (g *check) shapes() []measure.Shape {
+	ks := g.Kernels
+	if ks == nil {
+		ks = kernels.All()
+	}
+	return measure.Shapes(ks, cli.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
+}
+
 // floorVocab is the vocabulary of the workloads that floors are about: at least
 // measure.StreamBytes of rows.
 const floorVocab = 151936
 
 // floorMargin is the part of what was measured that becomes a floor. It is small
 // because ratios to plain Go differ between CPUs with the same instructions. A
-// kernel that is below half has usually lost its assembly; -base finds smaller
+// kernel that is below half has usually lost its assembly; bench gate finds smaller
 // slow-downs.
 const floorMargin = 0.5
 
@@ -112,7 +280,7 @@ func (f floorFile) elsewhere(isa, cpu string) string {
 
 // floored are the implementations to compare with floors: those that were asked
 // for, or all but the portable one.
-func (g *gate) floored() []kernels.Implementation {
+func (g *check) floored() []kernels.Implementation {
 	if g.ISAs != nil {
 		return g.ISAs.CPU
 	}
@@ -121,12 +289,12 @@ func (g *gate) floored() []kernels.Implementation {
 
 // flooredGPU returns the GPU if it is to be compared with floors, or nil: it is if it was
 // asked for, or if there are floors for it or they are recorded.
-func (g *gate) flooredGPU(floors floorFile) *gpu.Device {
+func (g *check) flooredGPU(floors floorFile) *gpu.Device {
 	if g.ISAs != nil {
 		return g.ISAs.GPU
 	}
 	_, known := floors.ISAs[cli.CUDA]
-	if g.report.Machine.GPU == nil || !known && !g.Record {
+	if g.machine.GPU == nil || !known && !g.Record {
 		return nil
 	}
 	dev, _ := g.GPU.Device() // it was opened before
@@ -134,54 +302,56 @@ func (g *gate) flooredGPU(floors floorFile) *gpu.Device {
 }
 
 // recordedOn returns what the floors of an implementation are recorded on.
-func (g *gate) recordedOn(isa string) string {
+func (g *check) recordedOn(isa string) string {
 	if isa != cli.CUDA {
-		return g.report.Machine.CPU
+		return g.machine.CPU
 	}
-	if g.report.Machine.GPU == nil {
+	if g.machine.GPU == nil {
 		return ""
 	}
-	return g.report.Machine.GPU.Name
+	return g.machine.GPU.Name
 }
 
-// againstFloors compares what is measured here with the floors of a file.
-func (g *gate) againstFloors(ctx context.Context, name string) error {
+// compare compares what is measured here with the floors of a file.
+func (g *check) compare(ctx context.Context, name string) error {
 	floors, err := readFloors(name)
 	if err != nil {
-		return fmt.Errorf("-floor: %w", err)
+		return err
 	}
-	g.report.Against = name
 	impls := g.floored()
-	g.report.expect(g.report.Machine.Chosen, expectedISA())
+	if best, expected := g.machine.Chosen, expectedISA(); best != expected {
+		g.results = append(g.results, Result{Kernel: "all", DType: "types", ISA: best, Verdict: bench.Regression,
+			Message: fmt.Sprintf("callers get %s, and this CPU and REWEIGHT_ISA want %s", best, expected)})
+	}
 	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
 		if isa == cli.CUDA {
-			if g.report.Machine.GPU == nil {
-				g.report.Notes = append(g.report.Notes, "The floors of cuda were not looked at. "+g.noGPU())
+			if g.machine.GPU == nil {
+				g.notes = append(g.notes, "The floors of cuda were not looked at. No GPU: "+g.machine.NoGPU)
 				continue
 			}
 		} else if _, err := reweight.ParseISA(isa); err != nil {
-			g.report.Notes = append(g.report.Notes, "The floors of "+isa+" were not looked at: it does not run here")
+			g.notes = append(g.notes, "The floors of "+isa+" were not looked at: it does not run here")
 			continue
 		}
 		if note := floors.elsewhere(isa, g.recordedOn(isa)); note != "" {
-			g.report.Notes = append(g.report.Notes, "The floors of "+isa+" were "+note)
+			g.notes = append(g.notes, "The floors of "+isa+" were "+note)
 		}
 		for _, q := range floors.ISAs[isa].Floors {
 			if k, err := kernels.Find(q.Kernel); err != nil || !has(k, q.DType) {
-				g.report.Notes = append(g.report.Notes, fmt.Sprintf("The floor of %s %s on %s is of a kernel that does not exist", q.Kernel, q.DType, isa))
+				g.notes = append(g.notes, fmt.Sprintf("The floor of %s %s on %s is of a kernel that does not exist", q.Kernel, q.DType, isa))
 			}
 		}
 	}
 	dev := g.flooredGPU(floors)
 	if dev == nil && g.ISAs == nil {
-		if g.report.Machine.GPU == nil {
-			g.report.Notes = append(g.report.Notes, g.noGPU())
+		if g.machine.GPU == nil {
+			g.notes = append(g.notes, "No GPU: "+g.machine.NoGPU)
 		} else {
-			g.report.Notes = append(g.report.Notes, "There are no floors of cuda: -record -isa cuda writes them")
+			g.notes = append(g.notes, "There are no floors of cuda: -record -isa cuda writes them")
 		}
 	}
 	if len(impls) == 0 && dev == nil {
-		g.report.Notes = append(g.report.Notes, "Only the portable kernels run here, and they have no floors")
+		g.notes = append(g.notes, "Only the portable kernels run here, and they have no floors")
 		return nil
 	}
 	shapes := g.shapes()
@@ -191,12 +361,12 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 	g.Progress.Expect(len(shapes) + len(g.gpuShapes(dev)))
 	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
-		results, err := confirm(floors, g.report.Machine.CPU, impls, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
+		results, err := confirm(floors, g.machine.CPU, impls, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
 		if err != nil {
 			return err
 		}
 		for _, r := range results {
-			g.report.Results = append(g.report.Results, r.Result)
+			g.results = append(g.results, r.Result)
 		}
 	}
 	for _, s := range g.gpuShapes(dev) {
@@ -207,7 +377,7 @@ func (g *gate) againstFloors(ctx context.Context, name string) error {
 			return err
 		}
 		for _, r := range results {
-			g.report.Results = append(g.report.Results, r.Result)
+			g.results = append(g.results, r.Result)
 		}
 	}
 	return nil
@@ -258,13 +428,13 @@ func newMeasured(rows bool, parity measure.Parity, r measure.Result) measured {
 		q.Share = &r.Share
 	}
 	if q.failure == "" && r.AllocsPerOp > 0 {
-		q.failure = allocated(r.AllocsPerOp, r.BytesPerOp)
+		q.failure = fmt.Sprintf("%d heap allocations of %d bytes per call, want none", r.AllocsPerOp, r.BytesPerOp)
 	}
 	return q
 }
 
 // measure checks and measures a shape with each of the implementations.
-func (g *gate) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]measured, error) {
+func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]measured, error) {
 	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), impls)
 	if err != nil {
 		return nil, err
@@ -276,15 +446,15 @@ func (g *gate) measure(ctx context.Context, s measure.Shape, impls []kernels.Imp
 	all := make([]measured, len(results))
 	for i, r := range results {
 		all[i] = newMeasured(s.Kernel.Rows, parities[i], r)
-		if null := g.report.Null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
-			g.report.Null = &r.Null
+		if null := g.null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
+			g.null = &r.Null
 		}
 	}
 	return all, nil
 }
 
 // gpuShapes returns what is measured on the GPU, nothing without one.
-func (g *gate) gpuShapes(dev *gpu.Device) []measure.Shape {
+func (g *check) gpuShapes(dev *gpu.Device) []measure.Shape {
 	ks := g.Kernels
 	if ks == nil {
 		ks = kernels.All()
@@ -293,7 +463,7 @@ func (g *gate) gpuShapes(dev *gpu.Device) []measure.Shape {
 }
 
 // measureOnGPU checks and measures a shape on the GPU.
-func (g *gate) measureOnGPU(ctx context.Context, dev *gpu.Device, s measure.Shape) ([]measured, error) {
+func (g *check) measureOnGPU(ctx context.Context, dev *gpu.Device, s measure.Shape) ([]measured, error) {
 	parity, err := measure.CheckGPU(ctx, measure.Check, dev, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()))
 	if err != nil {
 		return nil, err
@@ -332,23 +502,29 @@ func (q *measured) judge(floors floorFile, cpu string) {
 const recordings = 3
 
 // record writes the floors of the instruction sets of this machine.
-func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
+func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 	if name == "-" {
 		return errors.New("-record: want a file, not standard output")
 	}
 	if g.ISAs != nil && slices.ContainsFunc(g.ISAs.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
 		return errors.New("-record: portable has no floors, the others are relative to it")
 	}
-	target, err := target(name)
+	target, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		target, err = name, nil
+	}
+	if err == nil {
+		err = atomicfile.Check(target)
+	}
 	if err != nil {
-		return fmt.Errorf("-floor: %w", err)
+		return err
 	}
 	floors, err := readFloors(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		floors, err = floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{}}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("-floor: %w", err)
+		return err
 	}
 	floors.Margin = floorMargin
 	impls, dev := g.floored(), g.flooredGPU(floors)
@@ -400,7 +576,7 @@ func (g *gate) record(ctx context.Context, name string, out io.Writer) error {
 		n += len(list)
 	}
 	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {
-		return fmt.Errorf("-floor: %w", err)
+		return err
 	}
 	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n", printable.Text(name), n, floorMargin)
 	return err

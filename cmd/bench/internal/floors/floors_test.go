@@ -1,23 +1,66 @@
-package gate
+package floors
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/gputest"
 	"github.com/seed621a2839/reweight/kernels"
 )
+
+// quick measures as little as can be.
+var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
+
+// command runs bench floors on some kernels, with an instruction set unless that is empty.
+func command(ctx context.Context, opt Options, names, isa string, out io.Writer) error {
+	for name := range strings.SplitSeq(names, ",") {
+		k, err := kernels.Find(name)
+		if err != nil {
+			return err
+		}
+		opt.Kernels = append(opt.Kernels, k)
+	}
+	for _, impl := range kernels.Implementations() {
+		if impl.Name == isa {
+			opt.ISAs = &cli.Choice{CPU: []kernels.Implementation{impl}}
+		}
+	}
+	if opt.Progress == nil {
+		opt.Progress = &cli.Progress{}
+	}
+	opt.Sampler, opt.GPU = quick, &cli.GPU{}
+	return Run(ctx, opt, out)
+}
+
+func names(impls []kernels.Implementation) (all []string) {
+	for _, impl := range impls {
+		all = append(all, impl.Name)
+	}
+	return all
+}
+
+// onWrite is a writer that tells of what is written.
+type onWrite func(string)
+
+func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
 
 func TestFloors(t *testing.T) {
 	path := reweight.AvailableISAs()[len(reweight.AvailableISAs())-1].String()
@@ -109,12 +152,12 @@ func TestFloorsOnce(t *testing.T) {
 		t.Skip("only the portable kernels run here")
 	}
 	name := filepath.Join(t.TempDir(), "floors.json")
-	gateRun := func(args ...string) (string, error) {
+	gateRun := func(record bool, isa string) (string, error) {
 		var out bytes.Buffer
-		err := command(t.Context(), append([]string{"-floor", name, "-kernel", "multiply"}, args...), &out, &cli.Progress{}, quick)
+		err := command(t.Context(), Options{File: name, Record: record}, "multiply", isa, &out)
 		return out.String(), err
 	}
-	if _, err := gateRun(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := gateRun(false, ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
 	other := floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{
@@ -125,10 +168,10 @@ func TestFloorsOnce(t *testing.T) {
 	if err := os.WriteFile(name, text, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := gateRun("-isa", expectedISA()); err == nil || cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1e+09, recorded on the moon; this is ") || !strings.Contains(out, "The floor of forgotten f32 on "+expectedISA()+" is of a kernel that does not exist") || !strings.Contains(out, "The floors of sve9 were not looked at") {
+	if out, err := gateRun(false, expectedISA()); err == nil || cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1e+09, recorded on the moon; this is ") || !strings.Contains(out, "The floor of forgotten f32 on "+expectedISA()+" is of a kernel that does not exist") || !strings.Contains(out, "The floors of sve9 were not looked at") {
 		t.Errorf("below its floor: %v\n%s", err, out)
 	}
-	if out, err := gateRun("-record"); err != nil || !strings.Contains(out, "floors") {
+	if out, err := gateRun(true, ""); err != nil || !strings.Contains(out, "floors") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	f, err := readFloors(name)
@@ -159,13 +202,13 @@ func TestFloorsOnce(t *testing.T) {
 		}
 	}
 	save()
-	if out, err := gateRun(); err != nil || !strings.Contains(out, "PASS") {
+	if out, err := gateRun(false, ""); err != nil || !strings.Contains(out, " pass ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// An instruction set without floors is no pass.
 	delete(f.ISAs, expectedISA())
 	save()
-	if out, err := gateRun(); cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(out, "it has no floor") {
+	if out, err := gateRun(false, ""); cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(out, "it has no floor") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -180,7 +223,7 @@ func TestRecordFirstFloors(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := command(t.Context(), []string{"-floor", name, "-kernel", "multiply", "-record"}, io.Discard, &cli.Progress{}, quick); err != nil {
+		if err := command(t.Context(), Options{File: name, Record: true}, "multiply", "", io.Discard); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 		if f, err := readFloors(name); err != nil || len(f.ISAs) == 0 {
@@ -199,18 +242,14 @@ func TestRecordRefuses(t *testing.T) {
 		{dir, "", "not a regular file"},
 		{filepath.Join(dir, "no", "f.json"), "", filepath.Join(dir, "no")},
 	} {
-		args := []string{"-record", "-floor", c.name, "-kernel", "multiply"}
-		if c.path != "" {
-			args = append(args, "-isa", c.path)
-		}
 		var measured bytes.Buffer
-		err := command(t.Context(), args, io.Discard, &cli.Progress{W: &measured}, quick)
+		err := command(t.Context(), Options{File: c.name, Record: true, Progress: &cli.Progress{W: &measured}}, "multiply", c.path, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) || measured.Len() > 0 {
-			t.Errorf("%v: %v, want %q; progress %q", args, err, c.want, measured.String())
+			t.Errorf("%s: %v, want %q; progress %q", c.name, err, c.want, measured.String())
 		}
 	}
-	if err := command(t.Context(), []string{"-floor", dir}, io.Discard, &cli.Progress{}, quick); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("-floor of a directory: %v", err)
+	if err := command(t.Context(), Options{File: dir}, "multiply", "", io.Discard); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("of a directory: %v", err)
 	}
 }
 
@@ -262,10 +301,10 @@ func TestFloorsNoticeTheISA(t *testing.T) {
 		t.Fatal(err)
 	}
 	for chosen, want := range map[string]int{expectedISA(): 0, "another": 1} {
-		g := gate{Options: Options{Kernels: []kernels.Kernel{}, Progress: &cli.Progress{}}}
-		g.report.Machine.Chosen = chosen
-		if err := g.againstFloors(t.Context(), name); err != nil || len(g.report.Results) != want {
-			t.Errorf("callers get %s: %+v, %v", chosen, g.report.Results, err)
+		g := check{Options: Options{Kernels: []kernels.Kernel{}, Progress: &cli.Progress{}}}
+		g.machine.Chosen = chosen
+		if err := g.compare(t.Context(), name); err != nil || len(g.results) != want {
+			t.Errorf("callers get %s: %+v, %v", chosen, g.results, err)
 		}
 	}
 }
@@ -275,5 +314,121 @@ func TestRounded(t *testing.T) {
 		if got := rounded(x); got != want {
 			t.Errorf("rounded(%v) = %v, want %v", x, got, want)
 		}
+	}
+}
+
+// TestExpectedISA: the library does take it.
+func TestExpectedISA(t *testing.T) {
+	best, err := reweight.BestISA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := expectedISA(); best.String() != want && len(reweight.AvailableISAs()) > 1 {
+		t.Errorf("the path is %v, want %s", best, want)
+	}
+	t.Setenv("REWEIGHT_ISA", "portable")
+	if got := expectedISA(); got != "portable" {
+		t.Errorf("with REWEIGHT_ISA=portable: %s", got)
+	}
+}
+
+// TestHangup: a terminal that is closed ends it as an interrupt does.
+func TestHangup(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) || runtime.GOOS == "windows" {
+		t.Skip("a hangup does nothing here")
+	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rescue := make(chan os.Signal, 1) // from the end of the test's process
+	signal.Notify(rescue, syscall.SIGHUP)
+	defer signal.Stop(rescue)
+	hangUp := &cli.Progress{W: onWrite(func(line string) {
+		if strings.Contains(line, "measuring multiply") {
+			self.Signal(syscall.SIGHUP)
+			<-rescue
+			time.Sleep(time.Second) // what else waits for the signal has it too, and needs a moment to end the context
+		}
+	})}
+	if err := command(t.Context(), Options{File: name, Progress: hangUp}, "multiply,surrogate", expectedISA(), io.Discard); cli.ExitStatus("", err, io.Discard) != 130 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFloorsOfGPU: the GPU is compared with floors if there are any, or if it was asked
+// for; and a line says when it is not.
+func TestFloorsOfGPU(t *testing.T) {
+	dev := new(gpu.Device)
+	with := floorFile{ISAs: map[string]isaFloors{cli.CUDA: {}}}
+	here := check{Options: Options{GPU: &cli.GPU{Open: func() (*gpu.Device, error) { return dev, nil }}}}
+	here.machine.GPU = &cli.Graphics{Name: "NVIDIA Test"}
+	here.machine.CPU = "a CPU"
+	asked, only, recording := here, here, here
+	asked.ISAs, only.ISAs, recording.Record = &cli.Choice{GPU: dev}, &cli.Choice{CPU: kernels.Implementations()}, true
+	for _, c := range []struct {
+		name   string
+		g      check
+		floors floorFile
+		want   *gpu.Device
+	}{
+		{"floors", here, with, dev}, {"no floors", here, floorFile{}, nil}, {"asked", asked, floorFile{}, dev}, {"others asked", only, with, nil},
+		{"recording", recording, floorFile{}, dev}, {"no GPU", check{}, with, nil},
+	} {
+		if got := c.g.flooredGPU(c.floors); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	if got := here.recordedOn(cli.CUDA) + ", " + here.recordedOn("avx2"); got != "NVIDIA Test, a CPU" {
+		t.Error(got)
+	}
+
+	// What is measured on it is a result like any other.
+	g := check{Options: Options{Sampler: quick}}
+	k, err := kernels.Find("multiply")
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := gputest.Device(t)
+	measured, err := g.measureOnGPU(t.Context(), real, measure.Shape{Kernel: k, DType: reweight.DTypeF32, Rows: 40})
+	if err != nil || len(measured) != 1 || measured[0].ISA != cli.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
+		t.Errorf("%+v, %v", measured, err)
+	}
+
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936,"isas":{"cuda":{"cpu":"NVIDIA Test","floors":[{"kernel":"multiply","dtype":"f32","times_portable":5}]}}}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{File: name, Kernels: []kernels.Kernel{k}, Sampler: quick, Progress: &cli.Progress{}, GPU: &cli.GPU{Open: func() (*gpu.Device, error) { return nil, errors.New("none here") }}}
+	var out bytes.Buffer
+	Run(t.Context(), opt, &out) // about the CPU it may say anything
+	if !strings.Contains(out.String(), "The floors of cuda were not looked at. No GPU: none here\n") {
+		t.Errorf("%s", out.String())
+	}
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
+	opt.ISAs = &cli.Choice{GPU: real}
+	opt.GPU = &cli.GPU{Open: func() (*gpu.Device, error) { return real, nil }}
+	opt.Record = true
+	if err := Run(t.Context(), opt, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	f, err := readFloors(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, ok := f.find(cli.CUDA, "multiply", "f32"); !ok || q.TimesPortable == 5 || f.ISAs[cli.CUDA].CPU != real.Info().Name || len(f.ISAs) != 1 {
+		t.Errorf("%+v", f)
+	}
+	opt.Record = false
+	out.Reset()
+	err = Run(t.Context(), opt, &out) // its times are those of few rounds: only its verdicts count
+	if s := cli.ExitStatus("", err, io.Discard); s > 1 || !strings.Contains(out.String(), "multiply  f32   cuda ") || strings.Contains(out.String(), bench.Inconclusive.String()) {
+		t.Errorf("status %d, %v\n%s", s, err, out.String())
 	}
 }

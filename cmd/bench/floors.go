@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/floors"
+)
+
+const floorsUsage = `Usage: bench floors FILE [flags]
+
+Is an instruction set far slower than it may be on the kernels of this project? FILE
+has floors: how many times as fast as the portable kernels, and which share of the
+speed of a plain read. The results must be right too, and nothing may be allocated.
+What is below its floor is measured again. With -record the command writes the file,
+at half of the middle of three measurements, and keeps the floors of other machines.
+
+Exit status: 0 pass, 1 below a floor or wrong, 2 error, 3 no floors, 130 interrupted.
+
+`
+
+func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
+	opt := floors.Options{Progress: p, Sampler: sampler, GPU: g}
+	flags := cli.NewFlags("bench floors")
+	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine")
+	kernelList := flags.Kernels()
+	isaList := flags.ISAs("all but portable; and "+cli.CUDA+" where a GPU can be used", g)
+	operands, err := flags.Parse(floorsUsage, args, out)
+	if err != nil {
+		return err
+	}
+	switch len(operands) {
+	case 0:
+		return errors.New("want FILE, with floors")
+	case 1:
+		opt.File = operands[0]
+	default:
+		return cli.Unexpected(operands[1])
+	}
+	if opt.Kernels, err = kernelList(); err != nil {
+		return err
+	}
+	if opt.ISAs, err = isaList(); err != nil {
+		return err
+	}
+	return floors.Run(ctx, opt, out)
+}

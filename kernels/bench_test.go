@@ -1,0 +1,37 @@
+package kernels
+
+import "testing"
+
+// BenchmarkKernels times every kernel in every format with every instruction set, on inputs
+// that stay in a cache:
+//
+//	go test -run '^$' -bench 'Kernels/token_stats/f32' ./kernels
+func BenchmarkKernels(b *testing.B) {
+	const tokens, rows, vocab = 16384, 2, 32768
+	for _, k := range All() {
+		b.Run(k.Name, func(b *testing.B) {
+			for _, dtype := range k.DTypes {
+				b.Run(dtype.String(), func(b *testing.B) {
+					for _, impl := range k.On(Implementations()) {
+						b.Run(impl.Name, func(b *testing.B) {
+							s := Spec{Rows: tokens, DType: dtype}
+							if k.Rows {
+								s.Rows, s.Vocab = rows, vocab
+							}
+							c, err := k.New(s)
+							if err != nil {
+								b.Fatal(err)
+							}
+							r := impl.New(1)
+							for b.Loop() {
+								if err := c.Run(r); err != nil {
+									b.Fatal(err)
+								}
+							}
+						})
+					}
+				})
+			}
+		})
+	}
+}
