@@ -1,4 +1,4 @@
-//go:build !js && !plan9
+//go:build unix
 
 package main
 
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,7 +19,7 @@ import (
 // TestInterrupted: the first signal ends a command that waits for its input, and nothing
 // that is half written is left. SIGKILL leaves no output.
 func TestInterrupted(t *testing.T) {
-	if runtime.GOOS == "windows" || testing.Short() {
+	if testing.Short() {
 		t.Skip("sends signals to a process that waits for its input")
 	}
 	canStart(t)
@@ -90,7 +89,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestInterruptedFIFO: the first signal ends a command that opens a FIFO without a writer.
 func TestInterruptedFIFO(t *testing.T) {
-	if runtime.GOOS == "windows" || testing.Short() {
+	if testing.Short() {
 		t.Skip("sends signals to a process that waits for its input")
 	}
 	canStart(t)
