@@ -78,12 +78,14 @@ func expand(names []string) (files, warnings []string, err error) {
 // checkDistinct returns an error if two names are those of one file, whose trajectories
 // would count twice.
 func checkDistinct(files []string) error {
-	type known struct {
-		name string
-		info fs.FileInfo
+	// One file has one size and one time. What tells files apart for certain, and takes more
+	// memory, is asked for again where these are equal.
+	type state struct {
+		size int64
+		time int64
 	}
 	seen := make(map[string]bool, len(files))
-	ofSize := make(map[int64][]known) // one file has one size
+	alike := make(map[state][]string)
 	for _, name := range files {
 		clean := filepath.Clean(name)
 		if seen[clean] {
@@ -94,13 +96,13 @@ func checkDistinct(files []string) error {
 		if name == standardInput || err != nil {
 			continue // what opens it has the error
 		}
-		size := info.Size()
-		for _, other := range ofSize[size] {
-			if os.SameFile(info, other.info) {
-				return fmt.Errorf("%s: named twice: %s is the same file", shownName(name), shownName(other.name))
+		of := state{info.Size(), info.ModTime().UnixNano()}
+		for _, other := range alike[of] {
+			if before, err := os.Stat(other); err == nil && os.SameFile(info, before) {
+				return fmt.Errorf("%s: named twice: %s is the same file", shownName(name), shownName(other))
 			}
 		}
-		ofSize[size] = append(ofSize[size], known{name, info})
+		alike[of] = append(alike[of], name)
 	}
 	return nil
 }

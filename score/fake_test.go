@@ -108,13 +108,7 @@ func (f *fake) Guard(do func() error) error { return do() }
 func sourceOf(shards ...shard) *fake { return &fake{slices.Concat(shards...), io.EOF} }
 
 // of is Of, of shards.
-func of(opt Options, shards ...shard) (*Partial, error) {
-	files, err := read(sourceOf(shards...), opt)
-	if err != nil {
-		return nil, err
-	}
-	return merge(opt.ActFocus.Signal, files)
-}
+func of(opt Options, shards ...shard) (*Partial, error) { return read(sourceOf(shards...), opt) }
 
 func mustOf(t testing.TB, opt Options, shards ...shard) *Partial {
 	t.Helper()

@@ -137,7 +137,7 @@ func (p *Partial) Digest() string {
 //
 // Of opt, only the signal counts for the statistics. The other options are checked.
 func Of(src *rollout.Source, opt Options) (*Partial, error) {
-	files, err := read(src, opt)
+	p, err := read(src, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -145,11 +145,11 @@ func Of(src *rollout.Source, opt Options) (*Partial, error) {
 	for name, o := range src.Report().Entropy {
 		estimated[validText(name)] = &o
 	}
-	for _, p := range files {
-		p.files[0].Entropy = estimated[p.files[0].Name]
-		p.files[0].Options = describe(src.Options())
+	options := describe(src.Options())
+	for _, f := range p.files {
+		f.Entropy, f.Options = estimated[f.Name], options
 	}
-	return merge(opt.ActFocus.Signal, files)
+	return p, nil
 }
 
 // describe says which options that count for trajectories are set.
@@ -179,12 +179,19 @@ type source interface {
 	Guard(do func() error) error
 }
 
-// read returns a partial for each file.
-func read(src source, opt Options) ([]*Partial, error) {
+// read returns the partial of all files. A partial of one file takes some times the memory of
+// its share in a merged one, so that they are merged once they are many.
+func read(src source, opt Options) (*Partial, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
-	var done []*Partial
+	merged := &Partial{signal: opt.ActFocus.Signal}
+	var done []*Partial // of one file each, not merged yet
+	join := func() (err error) {
+		merged, err = merge(opt.ActFocus.Signal, append(done, merged))
+		done = done[:0]
+		return err
+	}
 	var b *builder
 	r := newReader(opt)
 	for {
@@ -192,9 +199,15 @@ func read(src source, opt Options) ([]*Partial, error) {
 		if b != nil && (err == io.EOF || err == nil && t.File != b.name) {
 			done = append(done, b.partial(r.endFile()))
 			b = nil
+			if len(done) >= max(16, len(merged.files)/16) {
+				if err := join(); err != nil {
+					return nil, err
+				}
+			}
 		}
 		if err == io.EOF {
-			return done, nil
+			err = join()
+			return merged, err
 		}
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ import importlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
 
 from ._errors import InputError
 from ._program import PROGRAM, CommandError, FileError, run
@@ -100,41 +100,69 @@ def dask_reweight(
 
 
 def ray_reweight(
-    files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM
-) -> List[str]:
-    """Does with Ray Data what dask_reweight does with Dask, on the cluster that ray.init has
-    connected to. It was never run with Ray itself, only with a stand-in for it.
+    files: Sequence[PathLike],
+    folder: PathLike,
+    *,
+    flags: Sequence[str] = (),
+    bench: str = "bench",
+    **resources: Any,
+) -> Any:
+    """Scores files as one batch with Ray Data, on the cluster that ray.init has connected to, and
+    returns a dataset with a row for each file, in their order: file, and output, the name of the
+    file written to the folder.
+
+    resources are options of ray.data.Dataset.map_batches, such as num_cpus=4 or memory=1e9: those
+    of a task, which does several files one after another. Ray shows the progress.
     """
     names, outputs = _outputs(files, folder)
+    data = importlib.import_module("ray.data")
     options: Dict[str, Any] = {"flags": list(flags), "bench": bench}
-    rows = [{"file": name, "output": output} for name, output in zip(names, outputs)]
-    dataset = importlib.import_module("ray.data").from_items(rows, override_num_blocks=len(rows))
-    done = _checked(dataset.map(_ray_partial, fn_kwargs=options).take_all())
-    options["merged"] = merge([row["partial"] for row in done], bench=bench)
-    _checked(dataset.map(_ray_apply, fn_kwargs=options).take_all())
-    return outputs
+    rows = data.from_items([{"file": name, "output": output} for name, output in zip(names, outputs)])
+    # A block is what a task does again if its worker is killed.
+    rows = rows.repartition(min(len(names), _MOST_TASKS)).materialize()
+    done = _checked(rows.map_batches(_ray_partial, batch_size=None, fn_kwargs=options, **resources).take_all())
+    options["merged"] = merge([row["done"] for row in done], bench=bench)
+    _checked(rows.map_batches(_ray_apply, batch_size=None, fn_kwargs=options, **resources).take_all())
+    return rows
 
 
-def _ray_partial(row: Dict[str, Any], **options: Any) -> Dict[str, Any]:
-    # Ray would wrap the error of a task in errors of its own.
+# So many tasks do the files of a call, at most: starting one takes longer than a small file.
+_MOST_TASKS = 1000
+
+
+def _ray_partial(batch: Dict[str, Any], **options: Any) -> Dict[str, Any]:
+    """Returns the merged partial of the files of a batch."""
+
+    def done() -> bytes:
+        return merge([partial(str(file), **options) for file in batch["file"]], bench=options["bench"])
+
+    return _caught(done)
+
+
+def _ray_apply(batch: Dict[str, Any], **options: Any) -> Dict[str, Any]:
+    """Scores the files of a batch."""
+
+    def done() -> bytes:
+        for file, output in zip(batch["file"], batch["output"]):
+            apply(str(file), output=str(output), **options)
+        return b""
+
+    return _caught(done)
+
+
+def _caught(do: Callable[[], bytes]) -> Dict[str, Any]:
+    """Returns a row of what the call returns, or of its error, which Ray would wrap in errors of
+    its own."""
     try:
-        return {"partial": partial(row["file"], **options), "error": ""}
-    except InputError as error:
-        return {"partial": b"", "error": str(error)}
-
-
-def _ray_apply(row: Dict[str, Any], **options: Any) -> Dict[str, Any]:
-    try:
-        apply(row["file"], output=row["output"], **options)
-    except InputError as error:
-        return {"error": str(error)}
-    return {"error": ""}
+        return {"done": [do()], "kind": [""], "error": [""]}
+    except (FileError, CommandError) as error:
+        return {"done": [b""], "kind": [type(error).__name__], "error": [str(error)]}
 
 
 def _checked(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     for row in rows:
-        if row["error"]:
-            raise FileError("files", row["error"])
+        if row["kind"]:
+            raise FileError("files", row["error"]) if row["kind"] == "FileError" else CommandError(row["error"])
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Many files as one batch: the pieces in one process, and the same bytes from Dask."""
+"""Many files as one batch: the pieces in one process, and the same bytes from Dask and Ray."""
 
 import importlib.util
 import json
@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import tempfile
-import types
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -153,30 +152,6 @@ class Pieces(TestCase):
             distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other", bench=self.bench
         )
 
-    def test_ray(self):
-        """With a stand-in for Ray Data, which runs the calls that are made here."""
-
-        class Dataset:
-            def __init__(self, rows):
-                self.rows = rows
-
-            def map(self, function, fn_kwargs):
-                return Dataset([function(row, **fn_kwargs) for row in self.rows])
-
-            def take_all(self):
-                return self.rows
-
-        data = types.ModuleType("ray.data")
-        data.from_items = lambda rows, override_num_blocks: Dataset(rows)
-        with mock.patch.dict(sys.modules, {"ray": types.ModuleType("ray"), "ray.data": data}):
-            outputs = distributed.ray_reweight(self.files, self.folder / "ray", bench=self.bench)
-            self.assertEqual([Path(output).name for output in outputs], sorted(contents(self.want)))
-            self.assertSame(self.folder / "ray")
-            text = "missing: no such file or directory"
-            self.assertRaisesText(
-                distributed.FileError, text, distributed.ray_reweight, ["missing"], self.folder, bench=self.bench
-            )
-
     def test_imports(self):
         """The engines are not imported with the package."""
         run = run_python(
@@ -231,6 +206,57 @@ class Dask(TestCase):
         self.assertSame(self.folder / "killed")
         self.assertEqual(said["error"], "missing: no such file or directory")
         self.assertEqual(said["left"], [])
+
+
+RAY = """
+import json, os, sys
+import ray
+from reweight import distributed
+
+
+def call(folder, name, files, **options):
+    return distributed.ray_reweight(files, os.path.join(folder, name), **options)
+
+
+def main(folder, bench, killer, broken, files):
+    said = {}
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=os.path.join(folder, "r"))
+    said["rows"] = call(folder, "ray", files, bench=bench).take_all()
+    call(folder, "ray-killed", files, bench=killer, num_cpus=2)
+    for name, some, program in (("missing", files[:3] + ["missing"], bench), ("broken", files, broken)):
+        try:
+            call(folder, name, some, bench=program)
+        except Exception as error:
+            said[name] = [type(error).__name__, str(error), os.listdir(os.path.join(folder, name))]
+    said["version"] = ray.__version__
+    ray.shutdown()
+    print(json.dumps(said))
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+"""
+
+
+@unittest.skipIf(importlib.util.find_spec("ray") is None, "Ray is not installed")
+class Ray(TestCase):
+    def test_ray(self):
+        """Two processes, 48 files, a worker killed in the middle: the bytes of one process."""
+        mark = self.folder / "ray-mark"
+        killer = self.script(
+            "ray-kills",
+            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.bench} "$@"',
+        )
+        broken = self.script("ray-broken", "echo 'bench score partial: it failed' >&2\nexit 1")
+        run = run_python(RAY, str(self.folder), self.bench, killer, broken, *self.files, timeout=600)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        said = json.loads(run.stdout.splitlines()[-1])
+        outputs = [str(self.folder / "ray" / (Path(file).name + ".safetensors")) for file in self.files]
+        self.assertEqual(said["rows"], [{"file": f, "output": o} for f, o in zip(self.files, outputs)])
+        self.assertSame(self.folder / "ray")
+        self.assertTrue(mark.exists(), "no worker was killed")
+        self.assertSame(self.folder / "ray-killed")
+        self.assertEqual(said["missing"], ["FileError", "missing: no such file or directory", []])
+        self.assertEqual(said["broken"], ["CommandError", "bench score partial ended with status 1: it failed", []])
 
 
 if __name__ == "__main__":

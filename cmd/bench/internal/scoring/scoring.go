@@ -87,12 +87,15 @@ func readJSON(name string, v any) error {
 
 // WritePartial writes statistics to the file of that path, or if it is empty, to out.
 func WritePartial(p *score.Partial, path string, out io.Writer) error {
-	text, err := json.Marshal(p)
+	text, err := p.MarshalJSON() // json.Marshal would make two more copies of it
 	if err != nil {
 		return err
 	}
 	write := func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
+		_, err := w.Write(text)
+		if err == nil {
+			_, err = w.Write([]byte{'\n'})
+		}
 		return err
 	}
 	if path == "" {
