@@ -62,7 +62,10 @@ func NewRule(comparisons int, alpha float64) Rule {
 
 // A Pair is the time of a call before and after a change, in nanoseconds. Both are
 // above 0, and were taken shortly after each other.
-type Pair struct{ Base, New float64 }
+type Pair struct {
+	Base float64 `json:"base"`
+	New  float64 `json:"new"`
+}
 
 // TakePair measures a pair, in the order base, new, new, base, or in the order new,
 // base, base, new; a coin decides. If the two do not differ, the ratio of a pair is

@@ -16,8 +16,7 @@ of a Go module, or both are test binaries that go test -c has made of a package.
 Binaries run in the current directory.
 
 The two run against each other, pair by pair of fresh processes, and the verdicts
-are those of bench gate, by the same rule and flags: see bench gate -h. On a terminal
-a table shows what is known so far. What would fail by its time in a working copy is
+are those of bench gate, by the same rule and flags: see bench gate -h. What would fail by its time in a working copy is
 measured once more in builds with functions in random orders; a binary cannot be
 built again. ARGS go to the test binaries.
 
@@ -25,8 +24,8 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
-func compareCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress) error {
-	opt := gate.Options{Progress: p}
+func compareCommand(ctx context.Context, args []string, out, stderr io.Writer, p *cli.Progress) error {
+	opt := gate.Options{Progress: p, Log: stderr, Alpha: gate.Alpha, Flags: args}
 	flags := cli.NewFlags("bench compare")
 	comparison := comparisonFlags(flags, &opt)
 	args, opt.Args = splitArgs(args)

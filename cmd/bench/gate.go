@@ -20,9 +20,9 @@ Is a benchmark of this Go module slower than in that git revision?
 
 It builds the working tree as it is and REF, and runs the benchmarks of go test in
 pairs of fresh processes until each is clear: at looks after fixed numbers of pairs it
-fails if the median ratio is above -slower and the lower bound above -surely, and
-passes if the upper bound is below -slower. The bounds are exact, at -alpha for the
-whole run. What would fail by its time is measured once more in builds with functions
+fails if the median ratio is above -slower and the lower bound above two fifths of
+that slow-down, and passes if the upper bound is below -slower. The bounds are exact,
+for an error of 1% in a whole run. What would fail by its time is measured once more in builds with functions
 in random orders. More bytes or allocations per call fail too. ARGS go to the test
 binaries. A line "Bench-Accept: BenchmarkX reason" at the end of a commit's message
 accepts that BenchmarkX is slower.
@@ -33,13 +33,15 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
-func gateCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress) (err error) {
-	opt := gate.Options{Progress: p}
+func gateCommand(ctx context.Context, args []string, out, stderr io.Writer, p *cli.Progress) (err error) {
+	opt := gate.Options{Progress: p, Log: stderr, Alpha: gate.Alpha}
 	flags := cli.NewFlags("bench gate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
+	flags.BoolVar(&opt.Exact, "base-exact", false, "compare with the revision itself, and not with its merge base with HEAD")
 	comparison := comparisonFlags(flags, &opt)
 	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
 	cache := flags.String("cache", "auto", "`auto` keeps builds of the base in the user's cache directory, off does not")
+	opt.Flags = args
 	args, opt.Args = splitArgs(args)
 	if err := flags.ParseAlone(gateUsage, args, out); err != nil {
 		return err
@@ -74,16 +76,21 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func() error {
 	flags.StringVar(&opt.Bench, "bench", ".", "compare the benchmarks that match this `regexp`, as in go test")
 	flags.StringVar(&opt.Skip, "skip", "", "but not those that match this `regexp`")
 	packages := flags.String("pkg", gate.AllPackages, "`packages` of the module, by patterns of the go command")
+	skipPackages := flags.String("skip-pkg", "", "but not these `packages`, such as ./db,./internal/...")
 	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`: with 1 they are disturbed least, and those that work in parallel need more")
+	benchtime := flags.String("benchtime", "", "time benchmarks for so long in one go, or so many calls, as in go test: `100ms` or 10000x (default as long as it needs)")
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
 	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure, such as 90s or 20m; what is open then is inconclusive")
-	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's")
-	flags.Float64Var(&opt.Surely, "surely", 1.02, "if it is surely above this `ratio`")
-	flags.Float64Var(&opt.Alpha, "alpha", 0.01, "`chance` of a wrong verdict in a run, for each of the two kinds")
+	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's, if it is surely above two fifths of it")
 	for i, format := range gate.Formats {
 		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
 	}
-	return func() error {
+	return func() (err error) {
+		if *benchtime != "" {
+			if opt.Benchtime, err = gate.ParseBenchtime(*benchtime); err != nil {
+				return fmt.Errorf("-benchtime: %w", err)
+			}
+		}
 		if err := flags.NotEmpty("bench", "pkg", "metrics", "json", "junit", "markdown"); err != nil {
 			return err
 		}
@@ -97,12 +104,13 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func() error {
 			return fmt.Errorf("-cpu is %d, want 1 to 1024", opt.CPU)
 		case opt.Budget < time.Second:
 			return fmt.Errorf("-budget is %v, want a second or more", opt.Budget)
-		case !(opt.Surely >= 1 && opt.Surely <= opt.Slower && opt.Slower <= 100):
-			return fmt.Errorf("-surely is %v and -slower %v, want 1 <= -surely <= -slower <= 100", opt.Surely, opt.Slower)
-		case !(opt.Alpha >= 1e-9 && opt.Alpha <= 0.5):
-			return fmt.Errorf("-alpha is %v, want 1e-9 to 0.5", opt.Alpha)
+		case !(opt.Slower > 1 && opt.Slower <= 100):
+			return fmt.Errorf("-slower is %v, want a ratio above 1, such as 1.05", opt.Slower)
 		}
 		opt.Packages = strings.Split(*packages, ",")
+		if *skipPackages != "" {
+			opt.SkipPackages = strings.Split(*skipPackages, ",")
+		}
 		if *metrics != "none" {
 			opt.Metrics = strings.Split(*metrics, ",")
 		}

@@ -153,9 +153,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	case "info":
 		name, err = "bench info", infoCommand(args[1:], out, g)
 	case "gate":
-		name, err = "bench gate", gateCommand(ctx, args[1:], out, p)
+		name, err = "bench gate", gateCommand(ctx, args[1:], out, stderr, p)
 	case "compare":
-		name, err = "bench compare", compareCommand(ctx, args[1:], out, p)
+		name, err = "bench compare", compareCommand(ctx, args[1:], out, stderr, p)
 	case "floors":
 		name, err = "bench floors", floorsCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	default:

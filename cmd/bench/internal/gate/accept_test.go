@@ -23,7 +23,7 @@ func TestTrailers(t *testing.T) {
 	do("tag", "base")
 	accepted := func() (list []string, err error) {
 		t.Helper()
-		r, err := openRepository(t.Context(), dir, "base")
+		r, err := openRepository(t.Context(), dir, "base", false)
 		if err != nil {
 			t.Fatal(err)
 		}

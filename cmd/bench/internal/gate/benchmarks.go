@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
@@ -25,15 +26,6 @@ import (
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest/worker"
-)
-
-// A turn of a benchmark is some blocks, of which the least counts.
-const (
-	benchBlock  = 150 * time.Microsecond // shorter than the time between two interruptions
-	benchBlocks = 10                     // of a fast benchmark
-	turnTime    = 30 * time.Millisecond  // a turn has fewer blocks, at least two, rather than take longer
-	ownProcess  = 10 * time.Millisecond  // a benchmark whose block takes longer gets processes of its own
-	blockLimit  = 50 * time.Millisecond  // a block has fewer calls rather than take longer, set-up included
 )
 
 // A leaf names a benchmark without sub-benchmarks, and how it is called.
@@ -66,6 +58,7 @@ type outcome struct {
 	failed  map[string]string // what the benchmarks said that failed
 	skipped []string
 	took    time.Duration // set-up included
+	cpu     time.Duration // of it on a CPU; 0 if that is not known
 }
 
 // parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
@@ -104,7 +97,7 @@ func parseOutcome(output string, cpus int) outcome {
 			continue
 		}
 		if calls == 0 { // runtime.Goexit ends it so
-			o.failed[r.name] = "it ends before it is done"
+			o.failed[r.name] = "it ends before it is done, by Skip or Goexit"
 			continue
 		}
 		for i := 2; i+1 < len(fields); i += 2 {
@@ -152,6 +145,7 @@ type testSide struct {
 	bin    string                    // directory of the binaries
 	pkgs   map[string]gotest.Package // by their directory in the module
 	opt    *Options
+	cached bool   // bin is in the cache
 	run    string // directory for what a process needs
 	starts int    // of processes, so far
 }
@@ -237,9 +231,6 @@ func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorke
 			err = w.failed(err)
 		}
 	}
-	if err == nil && w.hello.Protocol != worker.Protocol {
-		err = fmt.Errorf("%s: a worker of protocol %d, want %d", w.of, w.hello.Protocol, worker.Protocol)
-	}
 	if err != nil {
 		w.close()
 		return nil, err
@@ -274,6 +265,7 @@ func (w *testWorker) close() (err error) {
 
 func (w *testWorker) run(q worker.Request) (outcome, error) {
 	var a worker.Answer
+	before := w.cpuTime()
 	err := w.say(q)
 	if err == nil {
 		err = w.hear(&a, true)
@@ -285,10 +277,10 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
 	}
 	if a.Error != "" {
-		return outcome{}, fmt.Errorf("%s: %s", w.of, a.Error)
+		return outcome{}, newFailure(w.of + ": " + a.Error)
 	}
 	o := parseOutcome(a.Output, w.hello.Procs)
-	o.took = max(1, time.Duration(a.Ns))
+	o.took, o.cpu = max(1, time.Duration(a.Ns)), w.cpuTime()-before
 	return o, nil
 }
 
@@ -304,58 +296,71 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	for _, r := range results {
 		ns := r.metrics[nanoseconds]
 		if !(ns > 0) {
-			return turn{}, fmt.Errorf("%s has no %s any more", f.Benchmark, nanoseconds)
+			return turn{}, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, nanoseconds))
 		}
 		t.ns = append(t.ns, ns)
 		for _, u := range f.units[1:] {
 			v, has := r.metrics[u.Unit]
 			if !has {
-				return turn{}, fmt.Errorf("%s has no %s any more", f.Benchmark, u.Unit)
+				return turn{}, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, u.Unit))
 			}
 			if old, ok := t.metrics[u.Unit]; !ok || u.better(v, old) {
 				t.metrics[u.Unit] = v
 			}
 		}
 	}
+	if f.short > 0 { // what grows with the calls is the difference to a shorter block
+		few, _, err := runLeaf(b, f.leaf, f.short, f.blocks)
+		if err != nil {
+			return turn{}, err
+		}
+		least := func(all []result) float64 {
+			ns := math.Inf(1)
+			for _, r := range all {
+				ns = min(ns, r.metrics[nanoseconds])
+			}
+			return ns
+		}
+		all := least(results)
+		grows := all*float64(f.calls) - least(few)*float64(f.short)
+		t.ns = []float64{max(grows/float64(f.calls-f.short), all/1000)} // noise may be larger than it is
+	}
 	return t, nil
 }
 
-// errNoResult is the error of a benchmark that neither fails nor has a result.
-var errNoResult = errors.New("no result")
+// errNoResult is the failure of a benchmark that neither fails nor has a result.
+var errNoResult = newFailure("it gives no result when it runs alone, as where its name changes")
 
-// runLeaf runs blocks of calls of one benchmark, and returns as many results and how
-// long that took. An error tells how the benchmark failed.
-func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, time.Duration, error) {
+// runLeaf runs blocks of calls of one benchmark, and returns as many results. A *failure
+// tells how the benchmark failed.
+func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, outcome, error) {
 	o, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
 	if err != nil {
-		return nil, 0, err
+		return nil, o, err
 	}
-	if err := failure(o.failed); err != nil {
-		return nil, 0, err
+	for _, name := range slices.Sorted(maps.Keys(o.failed)) {
+		return nil, o, failed(name, o.failed[name])
 	}
 	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
 	if len(results) == 0 {
-		return nil, 0, fmt.Errorf("%s: %w", l.full, errNoResult)
+		return nil, o, errNoResult
 	}
 	if len(results) != blocks {
-		return nil, 0, fmt.Errorf("%s: %d results, want %d", l.full, len(results), blocks)
+		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", l.full, len(results), blocks))
 	}
-	return results, o.took, nil
+	return results, o, nil
 }
 
-// failure is the error of the first of the benchmarks that failed, or nil.
-func failure(failed map[string]string) error {
-	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		return fmt.Errorf("%s fails: %s", name, cmp.Or(failed[name], "it says nothing"))
-	}
-	return nil
+// failed is the failure of a benchmark that says so.
+func failed(name, said string) *failure {
+	return newFailure(fmt.Sprintf("%s fails: %s", name, cmp.Or(said, "it says nothing")))
 }
 
 // againstBase compares the working copy of the module with a revision.
 func (g *gate) againstBase(ctx context.Context) error {
 	ref := g.Base
 	g.report.Against = ref
-	g.Progress.Next("finding the module")
+	g.steps.phase("finding the module")
 	now, err := gotest.Open(ctx, g.Dir)
 	if err != nil {
 		return err
@@ -363,11 +368,11 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.Packages, err = fromRoot(now.Dir, g.Dir, g.Packages); err != nil {
 		return err
 	}
-	r, err := openRepository(ctx, now.Dir, ref)
+	r, err := openRepository(ctx, now.Dir, ref, g.Exact)
 	if err != nil {
 		return err
 	}
-	g.report.Against = r.against
+	g.report.Against, g.report.BaseCommit, g.report.HeadCommit, g.top = r.against, r.commit, r.head, r.top
 	g.report.Notes = append(g.report.Notes, r.notes...)
 	run, err := newRunDir(ctx)
 	if err != nil {
@@ -387,27 +392,22 @@ func (g *gate) againstBase(ctx context.Context) error {
 		return err
 	}
 	defer func() { base.close() }()
-	link, err := base.linkTo(r.top)
-	if err != nil { // there is no cache, or no room in it
-		if link, err = linkLike(base.tree(), run.dir, r.top); err != nil {
-			link = r.top
-		}
-	}
 	g.report.Notes = append(g.report.Notes, base.notes...)
 	if err := base.finished(); err != nil { // each binary is complete when it has its name
 		return err
 	}
 	old, err := now.At(ctx, r.top, base.tree(), run.dir)
-	if err != nil {
-		return err
+	if errors.Is(err, gotest.ErrNoModule) {
+		g.nothingYet("the base: " + err.Error())
+		return nil
 	}
-	if now, err = now.At(ctx, r.top, link, run.dir); err != nil {
+	if err != nil {
 		return err
 	}
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: now, bin: run.dir})
+	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin(), cached: base.cached}, &testSide{name: "the working tree", module: here, bin: run.dir})
 }
 
 // fromRoot returns patterns of packages as they are in the root of the module, from those
@@ -457,7 +457,13 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			return err
 		}
 		for _, p := range list {
-			s.pkgs[p.Rel] = p
+			p.Benchmarks = slices.DeleteFunc(p.Benchmarks, func(b gotest.Benchmark) bool { return gotest.Skips(g.Skip, b.Name) })
+			if len(p.Benchmarks) > 0 && !slices.ContainsFunc(g.SkipPackages, func(pattern string) bool { return inPattern(p, pattern) }) {
+				s.pkgs[p.Rel] = p
+			}
+		}
+		if s == now && len(s.pkgs) == 0 {
+			return g.noBenchmark(notes)
 		}
 	}
 	c := g.newComparison(base.side(), now.side())
@@ -475,9 +481,22 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
 		}
 	}
-	g.Progress.Next("building %d test binaries", 2*len(both))
-	if err := buildAll(ctx, sides, both); err != nil {
+	g.steps.phase("building %d test binaries", 2*len(both))
+	err := buildAll(ctx, sides, both)
+	if own := filepath.Join(base.run, "base"); err != nil && ctx.Err() == nil && base.cached && os.Mkdir(own, 0o700) == nil {
+		cached := err // it may have no room
+		if base.bin = own; buildAll(ctx, sides, both) == nil {
+			g.report.Notes = append(g.report.Notes, "The base is not cached: "+cached.Error())
+			err = nil
+		}
+	}
+	if err != nil {
 		return err
+	}
+	if len(both) > 0 {
+		if info, err := buildinfo.ReadFile(now.exe(both[0], 0)); err == nil {
+			g.report.Machine.Go = info.GoVersion
+		}
 	}
 	d.until = time.Now().Add(g.Budget)
 	for _, name := range both {
@@ -513,20 +532,40 @@ func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error 
 	return context.Cause(ctx)
 }
 
+// noBenchmark is the error of flags that leave none.
+func (g *gate) noBenchmark(notes []string) error {
+	if len(notes) == 0 {
+		notes = []string{fmt.Sprintf("-bench %q and the other flags leave none", g.Bench)}
+	}
+	return errors.New(short("there is no benchmark to compare; " + strings.Join(notes[:min(len(notes), 5)], "; ")))
+}
+
+// nothingYet ends a run on a change that brings the first benchmarks.
+func (g *gate) nothingYet(why string) {
+	g.report.Nothing = true
+	g.report.Notes = append(g.report.Notes, "Nothing to compare yet: "+why)
+}
+
+// inPattern reports whether a package is one that a pattern of -skip-pkg means.
+func inPattern(p gotest.Package, pattern string) bool {
+	for _, name := range [...]string{p.Path, "./" + p.Rel} {
+		below, all := strings.CutSuffix(pattern, "/...")
+		if path.Clean(name) == path.Clean(pattern) || all && strings.HasPrefix(path.Clean(name)+"/", strings.TrimPrefix(path.Clean(below)+"/", "./")) {
+			return true
+		}
+	}
+	return false
+}
+
 // measureFound compares the benchmarks that were found.
 func (g *gate) measureFound(ctx context.Context, d *discovery) error {
 	c := d.comparison
 	d.fit(g.Budget, g.Alpha)
 	g.report.Notes = append(g.report.Notes, d.notes...)
-	if len(c.functions) == 0 {
-		if len(d.notes) == 0 {
-			d.notes = []string{fmt.Sprintf("-bench %q and the other flags leave none", g.Bench)}
-		}
-		const most = 5 // notes in one line
-		why := d.notes[:min(len(d.notes), most)]
-		return errors.New(short(strings.Join(append([]string{"there is no benchmark to compare"}, why...), "; ")))
+	if d.common == 0 {
+		g.nothingYet("the base has none of these benchmarks")
+		return nil
 	}
-	c.show = g.live.show
 	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
 	return g.compare(ctx, c)
 }

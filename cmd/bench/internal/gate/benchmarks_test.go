@@ -243,12 +243,12 @@ func TestAccepted(t *testing.T) {
 
 // TestGiveUp: what is open when the time is up says so, and what time would do.
 func TestGiveUp(t *testing.T) {
-	of := func(name string, ratio, spread float64, pairs int, cost time.Duration) *function {
+	of := func(name string, ratio, spread float64, pairs int, spent time.Duration) *function {
 		u := &unit{Metric: Metric{Unit: nanoseconds}}
 		for i := range pairs {
 			u.pairs = append(u.pairs, bench.Pair{Base: 1000, New: 1000 * (ratio + spread*float64(1-i%2*2))})
 		}
-		f := &function{Result: Result{Benchmark: name, relative: "."}, cost: cost, units: []*unit{u}}
+		f := &function{Result: Result{Benchmark: name, relative: "."}, cost: time.Second, spent: spent, units: []*unit{u}}
 		if pairs > 0 {
 			f.decide(bench.NewRule(10, 0.01))
 		}
@@ -256,18 +256,16 @@ func TestGiveUp(t *testing.T) {
 	}
 	for _, c := range []struct {
 		functions []*function
-		took      time.Duration
 		want      string
 	}{
-		// Ten rounds are missing to the first look, at 12 pairs, and a second is spent.
-		{[]*function{of("BenchmarkA", 1.2, 0, 2, 1), of("BenchmarkB", 1, 0, 2, 1)}, 2 * time.Second, "With -budget 40s, BenchmarkA (and 1 more) would probably be decided"},
-		// What is near takes three quarters of each of these rounds.
-		{[]*function{of("BenchmarkA", 1.2, 0, 120, 1), of("BenchmarkNear", 1.05, 0.04, 120, 3)}, time.Minute, "With -budget 11m, BenchmarkA would probably be decided\nMore time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
-		{[]*function{of("BenchmarkNear", 1.05, 0.04, 120, 1)}, time.Minute, "More time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
-		{[]*function{of("BenchmarkEarly", 1.05, 0.02, 11, 1)}, time.Second, "With -budget 10s, BenchmarkEarly would probably be decided"},
-		{[]*function{of("BenchmarkNone", 1, 0, 0, 1)}, time.Second, "With -budget 20s, BenchmarkNone would probably be decided"},
+		// The first look is at 12 pairs. A pair takes a second, and 4 s in the second one's.
+		{[]*function{of("BenchmarkA", 1.2, 0, 2, 2*time.Second), of("BenchmarkB", 1, 0, 2, 8*time.Second)}, "With -budget 90s, BenchmarkA (and 1 more) would probably be decided\nThe present budget would probably do without BenchmarkB"},
+		{[]*function{of("BenchmarkA", 1.2, 0, 120, 2*time.Minute), of("BenchmarkNear", 1.05, 0.04, 120, time.Minute)}, "With -budget 30s, BenchmarkA would probably be decided\nMore time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
+		{[]*function{of("BenchmarkNear", 1.05, 0.04, 120, time.Minute)}, "More time would hardly decide BenchmarkNear: too near to the limit, or too noisy"},
+		{[]*function{of("BenchmarkEarly", 1.05, 0.02, 11, 11*time.Second)}, "With -budget 20s, BenchmarkEarly would probably be decided"},
+		{[]*function{of("BenchmarkNone", 1, 0, 0, 0)}, "With -budget 40s, BenchmarkNone would probably be decided"},
 	} {
-		k := comparison{functions: c.functions, rule: bench.NewRule(10, 0.01), begin: time.Now().Add(-time.Second), last: c.took}
+		k := comparison{functions: c.functions, rule: bench.NewRule(10, 0.01), begin: time.Now().Add(-10 * time.Second), deadline: time.Now().Add(12 * time.Second)}
 		k.giveUp(k.open())
 		if got := strings.Join(k.notes, "\n"); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -41,7 +41,7 @@ func aRepository(t *testing.T, files map[string]string) (r repository, do func(a
 // opened is the repository of the current directory, with HEAD.
 func opened(t *testing.T) repository {
 	t.Helper()
-	r, err := openRepository(t.Context(), ".", "HEAD")
+	r, err := openRepository(t.Context(), ".", "HEAD", false)
 	must(t, err)
 	return r
 }
@@ -165,7 +165,7 @@ func TestCheckoutFiles(t *testing.T) {
 
 	for _, dir := range []string{".", "sub", linked} {
 		before := snapshot(t, ".git")
-		r, err := openRepository(t.Context(), dir, "HEAD")
+		r, err := openRepository(t.Context(), dir, "HEAD", false)
 		must(t, err)
 		if notes := strings.Join(r.notes, "|"); !strings.Contains(notes, `The base has submodules, which are empty directories in its checkout: "has two\nlines" (and 1 more)`) {
 			t.Errorf("notes %q", r.notes)

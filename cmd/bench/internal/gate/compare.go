@@ -64,7 +64,7 @@ func (g *gate) againstOld(ctx context.Context) error {
 
 // compareCopies compares two working copies of a module.
 func (g *gate) compareCopies(ctx context.Context, run string) error {
-	g.Progress.Next("finding the modules")
+	g.steps.phase("finding the modules")
 	var sides [2]*testSide
 	for i, dir := range [...]string{g.Old, g.New} {
 		if info, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil || info.IsDir() {
@@ -76,13 +76,6 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 		}
 		files := filepath.Join(run, [...]string{"old", "new"}[i])
 		if err := os.Mkdir(files, 0o700); err != nil {
-			return err
-		}
-		link := filepath.Join(files, treeName) // the two have paths of one length: see linkLike
-		if err := os.Symlink(m.Dir, link); err != nil {
-			return err
-		}
-		if m, err = m.At(ctx, m.Dir, link, files); err != nil {
 			return err
 		}
 		sides[i] = &testSide{name: printable.Text(dir), module: m, bin: files}
@@ -158,13 +151,16 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 		return fmt.Errorf("%s tests %s, and %s tests %s: want two binaries of one package", old.name, printable.Text(old.pkg), now.name, printable.Text(now.pkg))
 	}
 	for i, s := range sides {
-		g.Progress.Next("finding the benchmarks of %s", s.name)
+		g.steps.phase("finding the benchmarks of %s", s.name)
 		if err := s.list(ctx); err != nil {
 			return err
 		}
 		for _, name := range s.benchmarks {
 			lists[i] = append(lists[i], gotest.Benchmark{Name: name})
 		}
+	}
+	if len(lists[1]) == 0 {
+		return g.noBenchmark(nil)
 	}
 	c := g.newComparison(old.side(), now.side())
 	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}, until: time.Now().Add(g.Budget)}
@@ -189,7 +185,7 @@ func (s *binarySide) list(ctx context.Context) error {
 	if strings.Contains(pattern, "/") { // it is about sub-benchmarks too
 		pattern = "^Benchmark"
 	}
-	text, err := w.execute("-test.list=" + pattern)
+	text, _, err := w.execute("-test.list=" + pattern)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -245,34 +241,34 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 		args = append(args, "-test.skip="+skip)
 	}
 	begin := time.Now()
-	output, err := w.execute(args...)
+	output, used, err := w.execute(args...)
 	o := parseOutcome(output, cpu)
-	o.took = max(1, time.Since(begin))
+	o.took, o.cpu = max(1, time.Since(begin)), used
 	if len(o.failed) > 0 {
 		err = nil // it is how they failed
 	}
 	return o, err
 }
 
-// execute returns what the binary prints.
-func (w *binaryRunner) execute(args ...string) (string, error) {
+// execute returns what the binary prints, and its time on a CPU.
+func (w *binaryRunner) execute(args ...string) (output string, cpu time.Duration, err error) {
 	args = append(args, "-test.benchmem", "-test.timeout=0", "-test.paniconexit0")
 	cmd := exec.CommandContext(w.ctx, w.exe, append(args, w.side.opt.Args...)...)
 	cmd.Env = w.env
 	p := process{of: "the tests of " + w.side.name, patience: w.side.patience, mark: w.exe} // with a mark it may print to standard error
 	if err := p.run(w.ctx, cmd); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	p.in.Close()
-	timer := time.AfterFunc(p.patience, func() { p.kill(fmt.Sprintf("no end in %v", p.patience)) })
-	output, err := io.ReadAll(io.LimitReader(p.out, worker.MaxOutput+1))
+	timer := time.AfterFunc(p.patience, func() { p.hung.Store(true); p.kill(fmt.Sprintf("no end in %v", p.patience)) })
+	text, err := io.ReadAll(io.LimitReader(p.out, worker.MaxOutput+1))
 	timer.Stop() // it must not kill by a number that is another process's by then
-	if len(output) > worker.MaxOutput {
+	if len(text) > worker.MaxOutput {
 		p.kill(fmt.Sprintf("it prints more than %d MiB", worker.MaxOutput>>20))
 		err = bufio.ErrTooLong
 	}
 	if ended := p.close(); ended != nil || err != nil {
-		return string(output), p.failed(io.EOF)
+		return string(text), 0, p.failed(io.EOF)
 	}
-	return string(output), nil
+	return string(text), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }

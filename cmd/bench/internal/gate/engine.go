@@ -3,7 +3,9 @@ package gate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,13 +41,18 @@ type turn struct {
 // A function is a benchmark that is compared.
 type function struct {
 	Result
-	group  string // functions of a group are measured by the same worker
-	calls  int    // in a block
-	blocks int    // in a turn
-	cost   time.Duration
+	group  string        // functions of a group are measured by the same worker
+	calls  int           // in a block
+	blocks int           // in a turn
+	short  int           // calls in a shorter block that is subtracted, 0 for none: see sizing
+	cost   time.Duration // of a pair, as expected
+	spent  time.Duration
 	leaf   leaf
 	units  []*unit // that of nanoseconds is the first
-	broken bool    // the base failed to answer
+
+	flakes  int    // how often it failed
+	flake   string // the last time, when it did not fail again
+	dropped bool   // a note says why it is not compared
 }
 
 // nanoseconds is the unit of times, as in testing's results.
@@ -57,22 +64,19 @@ type comparison struct {
 	functions []*function
 	rule      bench.Rule
 	begin     time.Time
-	deadline  time.Time     // no round begins that would end after it; zero is never
-	reserve   time.Duration // before the deadline, for measureReordered
-	rounds    int
-	last      time.Duration // that the last round took
+	deadline  time.Time      // no round begins that would end after it; zero is never
+	reserve   time.Duration  // before the deadline, for measureReordered
+	rounds    map[string]int // of pairs, by group
 	notes     []string
 	again     []float64 // see bench.TakePair
 	rand      *rand.Rand
-	progress  *cli.Progress
-	show      func(*comparison) // or nil: called after each round
-	late      bool              // time was up before all had a verdict
-	failures  []error
+	steps     *steps
+	late      bool // time was up before all had a verdict
 }
 
 // open returns the functions that have no verdict.
 func (c *comparison) open() []*function {
-	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.Verdict != bench.Open || f.broken })
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.Verdict != bench.Open || f.dropped })
 }
 
 // measure takes pairs until each function has its verdict, or time is up.
@@ -82,35 +86,61 @@ func (c *comparison) open() []*function {
 // its own, which makes such luck part of the noise between pairs, and a coin says
 // which of them begins: with no difference between the builds, a pair is as
 // likely to be above 1 as below, whatever the machine does meanwhile. Functions
-// take turns pair by pair, so that a bad moment hits few pairs of each.
+// take turns, so that a bad moment hits few pairs of each, and get equal time: cheap
+// ones have their verdicts first.
 func (c *comparison) measure(ctx context.Context, orders int) error {
-	last := c.rule.Looks[len(c.rule.Looks)-1]
-	longest := time.Duration(0)
-	for ; c.rounds < last; c.rounds++ {
-		open := c.open()
-		if len(open) == 0 {
-			break
-		}
-		end := time.Now().Add(longest)
-		if c.reserve > 0 && len(c.suspects()) > 0 {
-			end = end.Add(c.reserve)
-		}
-		if !c.deadline.IsZero() && end.After(c.deadline) {
+	c.rounds = map[string]int{}
+	for open := c.open(); len(open) > 0; open = c.open() {
+		due := c.due(open)
+		if len(due) == 0 {
 			c.giveUp(open)
 			break
 		}
-		c.progress.Next("pair %d of at most %d, still open: %d", c.rounds+1, last, len(open))
-		begin := time.Now()
-		if err := c.round(ctx, open, orders); err != nil {
+		c.steps.next("still open: %d of %d%s", len(open), len(c.functions), c.timeLeft())
+		if err := c.round(ctx, due, orders); err != nil {
 			return err
-		}
-		c.last = time.Since(begin)
-		longest = max(longest/2, c.last) // a round is shorter when functions have left
-		if c.show != nil {
-			c.show(c)
 		}
 	}
 	return nil
+}
+
+// left is the time until the deadline.
+func (c *comparison) left() time.Duration {
+	if c.deadline.IsZero() {
+		return math.MaxInt64
+	}
+	left := time.Until(c.deadline)
+	if len(c.suspects()) > 0 {
+		left -= c.reserve
+	}
+	return left
+}
+
+func (c *comparison) timeLeft() string {
+	if c.deadline.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(", %v left", max(0, c.left()).Round(time.Second))
+}
+
+// pairCost is how long a pair takes, as far as is known.
+func (f *function) pairCost() time.Duration {
+	if n := len(f.units[0].pairs); n > 0 {
+		return f.spent / time.Duration(n)
+	}
+	return max(1, f.cost)
+}
+
+// due are those of the open functions whose turn it is: that a pair fits into the time for,
+// and that have had no more time than others.
+func (c *comparison) due(open []*function) []*function {
+	left := c.left()
+	open = slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return f.pairCost() > left })
+	least, cheapest := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	for _, f := range open {
+		least, cheapest = min(least, f.spent), min(cheapest, f.pairCost())
+	}
+	return slices.DeleteFunc(open, func(f *function) bool { return f.spent-least >= cheapest })
 }
 
 // giveUp makes what is still open inconclusive, and says what more time would do.
@@ -127,33 +157,35 @@ func (c *comparison) giveUp(open []*function) {
 	c.notes = append(c.notes, c.advice(open)...)
 }
 
-// advice says what budget would decide open functions, and which of them none would.
+// advice says what budget would decide open functions, without which of them this one
+// would do, and which none would.
 func (c *comparison) advice(open []*function) (lines []string) {
-	wanted := map[*function]int{} // pairs
-	most := 0
+	needs := map[*function]time.Duration{} // 0 if no time would do
 	var soon, never []string
+	elapsed := time.Since(c.begin)
+	all := elapsed
 	for _, f := range open {
-		if wanted[f] = f.wanted(c.rule); wanted[f] > 0 {
+		if n := f.wanted(c.rule); n > 0 {
+			needs[f] = f.pairCost() * time.Duration(max(1, n-len(f.units[0].pairs)))
 			soon = append(soon, f.name())
+			all += needs[f]
 		} else {
 			never = append(never, f.name())
 		}
-		most = max(most, wanted[f])
 	}
 	if len(soon) > 0 {
-		// Each function takes its share of a round, and what cannot be decided takes it in
-		// all rounds.
-		var share, more time.Duration
-		for _, f := range open {
-			rounds := wanted[f]
-			if rounds == 0 {
-				rounds = most
-			}
-			share += f.cost
-			more += f.cost * time.Duration(rounds-len(f.units[0].pairs))
+		lines = append(lines, fmt.Sprintf("With -budget %s, %s would probably be decided", budget(all), cli.FirstOf(soon)))
+		dear := slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return needs[f] == 0 })
+		slices.SortStableFunc(dear, func(a, b *function) int { return cmp.Compare(needs[b]+b.spent, needs[a]+a.spent) })
+		var without []string
+		for all > c.deadline.Sub(c.begin) && len(without) < len(dear)-1 {
+			f := dear[len(without)]
+			all -= needs[f] + f.spent
+			without = append(without, f.name())
 		}
-		needed := time.Since(c.begin) + time.Duration(float64(c.last)*float64(more)/float64(max(1, share)))
-		lines = append(lines, fmt.Sprintf("With -budget %s, %s would probably be decided", budget(needed), cli.FirstOf(soon)))
+		if len(without) > 0 && all <= c.deadline.Sub(c.begin) {
+			lines = append(lines, fmt.Sprintf("The present budget would probably do without %s", strings.Join(without, ", ")))
+		}
 	}
 	if len(never) > 0 {
 		lines = append(lines, fmt.Sprintf("More time would hardly decide %s: too near to the limit, or too noisy", cli.FirstOf(never)))
@@ -210,104 +242,119 @@ func (c *comparison) round(ctx context.Context, open []*function, orders int) er
 // pairsOf takes a pair of each function of a group, in two fresh processes. With
 // orders, these have one of that many random orders of functions.
 func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
-	var of [2]int
+	var order [2]int
 	for i, s := range [...]side{c.base, c.now} {
-		switch {
+		switch n := c.rounds[group]; {
 		case orders == 0:
 			continue
-		case c.rounds < orders: // each has its turn before one is drawn again
-			of[i] = 1 + c.rounds
+		case n < orders: // each has its turn before one is drawn again
+			order[i] = 1 + n
 		default:
-			of[i] = 1 + c.rand.IntN(orders)
+			order[i] = 1 + c.rand.IntN(orders)
 		}
-		if err := s.reorder(ctx, group, of[i]); err != nil {
+		if err := s.reorder(ctx, group, order[i]); err != nil {
 			return err
 		}
 	}
-	base, now, err := c.start(ctx, group, of)
+	c.rounds[group]++
+	begin := time.Now()
+	workers, failed, err := c.start(ctx, group, order)
 	if err != nil {
 		return err
 	}
-	defer func() { base.close(); now.close() }()
+	started := time.Since(begin) / time.Duration(len(functions))
+	defer func() { closeAll(workers) }()
 	for _, f := range functions {
-		var broken [2]error // of the base, of the new build
-		seen := [2]map[string]float64{{}, {}}
-		one := func(side int, w *measurer) func() ([]float64, error) {
-			return func() ([]float64, error) {
-				t, err := (*w).measure(f)
-				broken[side] = err
-				for _, u := range f.units[1:] {
-					value := t.metrics[u.Unit]
-					if old, ok := seen[side][u.Unit]; !ok || u.better(value, old) {
-						seen[side][u.Unit] = value
-					}
-				}
-				return t.ns, err
+		if len(f.units[0].pairs) > 0 && c.left() < 0 {
+			return nil
+		}
+		begin := time.Now()
+		if failed[0] == nil && failed[1] == nil {
+			if failed, err = c.pair(f, workers); err != nil && ctx.Err() == nil {
+				return err
 			}
 		}
-		pair, again, err := bench.TakePair(c.rand, one(0, &base), one(1, &now))
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case broken[1] != nil:
-			f.breaks(broken[1])
-			if now, err = afresh(ctx, now, c.now, group, of[1]); err != nil {
+		}
+		f.spent += started + time.Since(begin)
+		for i, why := range failed {
+			if why == nil {
+				continue
+			}
+			first := [2]failures{}
+			first[i] = failures{"": why}
+			blames, err := c.settle(ctx, group, order, first, func(m measurer) (failures, error) {
+				_, err := m.measure(f)
+				return failuresOf("", err)
+			})
+			if err != nil {
 				return err
 			}
-			continue
-		case broken[0] != nil:
-			c.fails(f, broken[0])
-			if base, err = afresh(ctx, base, c.base, group, of[0]); err != nil {
+			c.blamed(f, blames[""], i, why)
+			closeAll(workers)
+			if workers, failed, err = c.start(ctx, group, order); err != nil {
 				return err
 			}
-			continue
-		case err != nil:
-			return err
+			break
 		}
-		c.again = append(c.again, again)
-		f.units[0].pairs = append(f.units[0].pairs, pair)
-		for _, u := range f.units[1:] {
-			u.pairs = append(u.pairs, bench.Pair{Base: seen[0][u.Unit], New: seen[1][u.Unit]})
-		}
-		f.decide(c.rule)
 	}
 	return nil
 }
 
-// start starts a fresh process of either side.
-func (c *comparison) start(ctx context.Context, group string, order [2]int) (base, now measurer, err error) {
-	if base, err = c.base.start(ctx, group, order[0]); err != nil {
-		return nil, nil, err
+// pair takes a pair of the function. Instead, a side may have failed.
+func (c *comparison) pair(f *function, workers [2]measurer) (failed [2]*failure, err error) {
+	seen := [2]map[string]float64{{}, {}}
+	one := func(side int) func() ([]float64, error) {
+		return func() ([]float64, error) {
+			t, err := workers[side].measure(f)
+			errors.As(err, &failed[side])
+			for _, u := range f.units[1:] {
+				value := t.metrics[u.Unit]
+				if old, ok := seen[side][u.Unit]; !ok || u.better(value, old) {
+					seen[side][u.Unit] = value
+				}
+			}
+			return t.ns, err
+		}
 	}
-	if now, err = c.now.start(ctx, group, order[1]); err != nil {
-		base.close()
-		return nil, nil, err
-	}
-	return base, now, nil
-}
-
-// afresh replaces a worker that failed. If that is an error, it returns the old one.
-func afresh(ctx context.Context, old measurer, s side, group string, order int) (measurer, error) {
-	old.close()
-	w, err := s.start(ctx, group, order)
+	pair, again, err := bench.TakePair(c.rand, one(0), one(1))
 	if err != nil {
-		return old, err
+		if failed[0] != nil || failed[1] != nil {
+			err = nil
+		}
+		return failed, err
 	}
-	return w, nil
+	c.again = append(c.again, again)
+	f.units[0].pairs = append(f.units[0].pairs, pair)
+	for _, u := range f.units[1:] {
+		u.pairs = append(u.pairs, bench.Pair{Base: seen[0][u.Unit], New: seen[1][u.Unit]})
+	}
+	f.decide(c.rule)
+	return failed, nil
 }
 
-// breaks is called when the new build failed to answer about the function. That is a
-// regression of the function.
-func (f *function) breaks(err error) {
-	f.Verdict, f.Message, f.failed = bench.Regression, "the new build: "+err.Error(), true
+// start starts a fresh process of either side. Instead, one may have failed.
+func (c *comparison) start(ctx context.Context, group string, order [2]int) (workers [2]measurer, failed [2]*failure, err error) {
+	for i, s := range [...]side{c.base, c.now} {
+		w, err := s.start(ctx, group, order[i])
+		if err != nil && !errors.As(err, &failed[i]) || ctx.Err() != nil {
+			closeAll(workers)
+			return workers, failed, cmp.Or(ctx.Err(), err)
+		}
+		if err == nil {
+			workers[i] = w
+		}
+	}
+	return workers, failed, nil
 }
 
-// fails is called when the base failed to answer about the function, which then is not
-// compared. The others go on.
-func (c *comparison) fails(f *function, err error) {
-	err = fmt.Errorf("the base: %w (-skip leaves it out)", err)
-	f.broken, f.Message = true, err.Error()
-	c.failures = append(c.failures, err)
+func closeAll(workers [2]measurer) {
+	for _, w := range workers {
+		if w != nil {
+			w.close()
+		}
+	}
 }
 
 // decide sets the result from the pairs so far.
@@ -335,6 +382,13 @@ func (f *function) conclude() {
 			f.Message = strings.TrimPrefix(f.Message+"; "+u.message, "; ")
 		}
 	}
+}
+
+// result is what is known of the function.
+func (f *function) result() Result {
+	r := f.Result
+	r.Time, r.Calls, r.Short, r.Seconds, r.Pairs = f.units[0].Verdict, f.calls, f.short, f.spent.Seconds(), f.units[0].pairs
+	return r
 }
 
 // severity orders verdicts.
@@ -466,7 +520,7 @@ func medians(pairs []bench.Pair) (base, now float64) {
 
 // newComparison returns a comparison of two sides.
 func (g *gate) newComparison(base, now side) comparison {
-	return comparison{base: base, now: now, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), progress: g.Progress}
+	return comparison{base: base, now: now, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), steps: g.steps}
 }
 
 // compare decides about each function, and adds the results to the report. With an
@@ -479,20 +533,23 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	}
 	c.begin = time.Now()
 	c.rule = bench.NewRule(units, g.Alpha)
-	c.rule.Slower, c.rule.Surely = g.Slower, g.Surely
+	c.rule.Slower, c.rule.Surely = g.Slower, surely(g.Slower)
 	if err := c.measure(ctx, 0); err != nil {
 		return err
 	}
-	if err := c.measureReordered(ctx); err != nil {
-		return err
-	}
-	return cmp.Or(c.failures...)
+	return c.measureReordered(ctx)
 }
 
 // take adds what the comparison found.
 func (r *report) take(c *comparison) {
 	for _, f := range c.functions {
-		r.Results = append(r.Results, f.Result)
+		if f.dropped {
+			continue
+		}
+		if f.flake != "" && !f.failed {
+			c.notes = append(c.notes, fmt.Sprintf("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes, len(f.units[0].pairs), f.flake))
+		}
+		r.Results = append(r.Results, f.result())
 	}
 	r.Notes = append(r.Notes, c.notes...)
 	if len(c.again) > 0 {
@@ -503,7 +560,7 @@ func (r *report) take(c *comparison) {
 
 // suspects are the functions that fail by their time.
 func (c *comparison) suspects() []*function {
-	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression })
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression || f.failed || f.dropped })
 }
 
 // randomOrders is how many random orders of functions a side is built in at most. Pairs
@@ -528,20 +585,20 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		return ctx.Err()
 	}
 	again := *c
-	again.functions, again.rounds, again.again, again.failures, again.reserve, again.late = nil, 0, nil, nil, 0, false
+	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
 	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
 	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
 	for _, f := range suspects {
 		g := *f
 		g.Verdict, g.Message, g.Ratio, g.Metrics = bench.Open, "", nil, nil
-		g.units = []*unit{{Metric: Metric{Unit: nanoseconds}}}
+		g.units, g.spent = []*unit{{Metric: Metric{Unit: nanoseconds}}}, 0
 		again.functions = append(again.functions, &g)
 	}
 	err := again.measure(ctx, randomOrders)
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}
-	c.failures, c.notes = append(c.failures, again.failures...), again.notes
+	c.notes = again.notes
 	return err
 }
 
@@ -561,12 +618,13 @@ func (c *comparison) cannotReorder(ctx context.Context, group string) string {
 // reordered takes the verdict on the same function with random orders of functions. What
 // was not measured to the end changes nothing.
 func (f *function) reordered(again *function, late bool) {
-	if again.failed {
+	f.spent += again.spent
+	if again.failed && again.Verdict == bench.Regression {
 		f.Message, f.failed = again.Message, true
 		return
 	}
 	f.Reordered = again.Ratio
-	if again.Verdict == bench.Open || late && again.Verdict == bench.Inconclusive {
+	if again.Verdict == bench.Open || again.failed || late && again.Verdict == bench.Inconclusive {
 		f.units[0].message += "; not measured to the end with functions in random orders"
 		f.conclude()
 		return
@@ -577,7 +635,11 @@ func (f *function) reordered(again *function, late bool) {
 		time.message += "; " + in
 	case bench.Pass:
 		time.Verdict = bench.Pass
-		time.message = fmt.Sprintf("only by where the linker puts functions: %s; %s", time.message, in)
+		what := "only by where the linker puts functions"
+		if again.Ratio.Lo > 1 {
+			what = "below the limit in random orders of functions"
+		}
+		time.message = fmt.Sprintf("%s: %s; %s", what, time.message, in)
 	default:
 		time.Verdict = bench.Inconclusive
 		time.message += "; not decided: " + in

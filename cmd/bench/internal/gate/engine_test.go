@@ -46,6 +46,9 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// quiet says nothing.
+var quiet = newSteps(&cli.Progress{}, nil, 0)
+
 // A steady is a worker by which every call takes as many nanoseconds.
 type steady float64
 
@@ -83,20 +86,25 @@ func TestReordered(t *testing.T) {
 		{100, 120, built(errors.New("built without need")), false, bench.Pass, ""},
 	} {
 		var k comparison
-		starts := 0
 		of := func(linked, random float64) side {
-			return side{reorder: c.reorder, start: func(_ context.Context, _ string, order int) (measurer, error) {
-				if starts++; c.late && starts == 2*10 { // the last pair of the first measurement
-					k.deadline = time.Now().Add(-time.Second)
-				}
+			s := side{start: func(_ context.Context, _ string, order int) (measurer, error) {
 				if order > 0 {
 					return steady(random), nil
 				}
 				return steady(linked), nil
 			}}
+			if c.reorder != nil {
+				s.reorder = func(ctx context.Context, group string, order int) error {
+					if c.late {
+						k.deadline = time.Now().Add(-time.Second)
+					}
+					return c.reorder(ctx, group, order)
+				}
+			}
+			return s
 		}
 		f := newSteady("BenchmarkX")
-		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Surely: 1.02, Progress: &cli.Progress{}}}
+		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Progress: &cli.Progress{}}, steps: quiet}
 		k = g.newComparison(of(100, 100), of(c.linked, c.random))
 		k.functions = []*function{f}
 		err := g.compare(t.Context(), &k)

@@ -8,13 +8,19 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
 )
+
+// Alpha is the chance of a wrong verdict in a run, for each of the two kinds.
+const Alpha = 0.01
 
 // AllPackages is the pattern of all packages of a module.
 const AllPackages = "./..."
@@ -24,19 +30,25 @@ type Options struct {
 	Base     string // a git revision, or empty
 	Old, New string // directories of modules, or test binaries, or empty
 
-	Alpha, Slower, Surely float64 // of the rule
+	Exact bool // compare with Base itself, and not with the merge base
 
-	Bench, Skip string   // as the flags of go test
-	Packages    []string // patterns; nil is ./...
-	Dir         string   // of the module
-	CPU         int      // GOMAXPROCS of the benchmarks
-	Args        []string // for the test binaries
-	Metrics     []string // units that are judged besides ns/op
-	Budget      time.Duration
-	Cache       bool // of builds of the base
+	Alpha, Slower float64 // of the rule
+
+	Bench, Skip  string   // as the flags of go test
+	Packages     []string // patterns; nil is ./...
+	SkipPackages []string // patterns without wildcards but ... at the end
+	Dir          string   // of the module
+	CPU          int      // GOMAXPROCS of the benchmarks
+	Benchtime    Benchtime
+	Args         []string // for the test binaries
+	Metrics      []string // units that are judged besides ns/op
+	Budget       time.Duration
+	Cache        bool     // of builds of the base
+	Flags        []string // as they were given, for the report
 
 	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
 	Progress *cli.Progress
+	Log      io.Writer // in place of a progress on a terminal; nil is none
 }
 
 // A gate measures, and fills in its report.
@@ -44,33 +56,31 @@ type gate struct {
 	Options
 	begin    time.Time
 	report   report
+	top      string // of the git working tree
 	accepted []acceptance
-	live     *live
+	steps    *steps
 }
 
 // Run compares, and writes the report to out and to the files. Its error says
 // what the report does: a *cli.FailedCheck for a regression, a *cli.Inconclusive,
 // or that something went wrong.
 func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
-	g := gate{Options: opt, begin: time.Now(), report: report{command: "bench gate", Limits: limits{opt.Slower, opt.Surely, opt.Alpha}}}
-	if g.report.Machine, err = cli.ThisMachine(); err != nil {
-		return err
-	}
+	g := gate{Options: opt, begin: time.Now(), report: report{command: "bench gate", Version: version(), Flags: opt.Flags, Machine: thisMachine(), Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
+	g.report.Date = g.begin.UTC().Format(time.RFC3339)
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
 	files := newOutputs(out, g.Files)
 	if err := files.check(); err != nil {
 		return err
 	}
-	g.live = g.newLive()
+	g.steps = newSteps(g.Progress, g.Log, 30*time.Second)
 	if g.Old != "" {
 		g.report.command = "bench compare"
 		err = g.againstOld(ctx)
 	} else {
 		err = g.againstBase(ctx)
 	}
-	g.live.clear()
-	g.Progress.Clear()
+	g.steps.close()
 	return g.finish(ctx, err, files)
 }
 
@@ -85,7 +95,12 @@ type Result struct {
 	Reordered *bench.Estimate `json:"reordered,omitempty"` // the same with functions in random orders, where that was measured
 	BaseNs    float64         `json:"base_ns,omitempty"`   // nanoseconds per call
 	NewNs     float64         `json:"new_ns,omitempty"`
+	Time      bench.Verdict   `json:"time"`              // the verdict on the time alone
 	Metrics   []Metric        `json:"metrics,omitempty"` // the other units
+	Calls     int             `json:"calls,omitempty"`   // in a block
+	Short     int             `json:"short,omitempty"`   // calls of a block that is subtracted, because of a fixed cost
+	Seconds   float64         `json:"seconds"`           // that comparing it took
+	Pairs     []bench.Pair    `json:"pairs,omitempty"`   // of nanoseconds
 
 	relative string // the package's directory in its module
 	failed   bool   // it crashed, hung or said that it fails, which no acceptance covers
@@ -105,18 +120,46 @@ func (r Result) name() string { return strings.TrimPrefix(r.relative+" "+r.Bench
 
 // A report is what the gate found.
 type report struct {
-	Verdict bench.Verdict   `json:"verdict"`         // of what was measured; open if that is nothing worse
-	Partial bool            `json:"partial"`         // it did not come to its end
-	Error   string          `json:"error,omitempty"` // that ended it; none if it was interrupted
-	Against string          `json:"against"`
-	Machine cli.Machine     `json:"machine"`
-	Notes   []string        `json:"notes,omitempty"`
-	Null    *bench.Estimate `json:"null,omitempty"` // the same thing measured twice, the second over the first: how noisy the machine is now
-	Seconds float64         `json:"seconds"`        // that the run took
-	Limits  limits          `json:"limits"`
-	Results []Result        `json:"results"` // what matters most is the first
+	Verdict    bench.Verdict   `json:"verdict"`         // of what was measured; open if that is nothing worse
+	Partial    bool            `json:"partial"`         // it did not come to its end
+	Error      string          `json:"error,omitempty"` // that ended it; none if it was interrupted
+	Against    string          `json:"against"`
+	BaseCommit string          `json:"base_commit,omitempty"`
+	HeadCommit string          `json:"head_commit,omitempty"`        // that the working tree is of
+	Nothing    bool            `json:"nothing_to_compare,omitempty"` // because the base has none of the benchmarks
+	Date       string          `json:"date"`
+	Version    string          `json:"version"` // of the gate
+	Flags      []string        `json:"flags"`
+	Machine    Machine         `json:"machine"`
+	Notes      []string        `json:"notes,omitempty"`
+	Null       *bench.Estimate `json:"null,omitempty"` // the same thing measured twice, the second over the first: how noisy the machine is now
+	Seconds    float64         `json:"seconds"`        // that the run took
+	Limits     limits          `json:"limits"`
+	Results    []Result        `json:"results"` // what matters most is the first
 
 	command string // the name of the command
+}
+
+// A Machine describes where it ran.
+type Machine struct {
+	CPU  string `json:"cpu"`
+	CPUs int    `json:"cpus"`
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	Go   string `json:"go"` // that built the test binaries
+}
+
+func thisMachine() Machine {
+	return Machine{cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown CPU"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, ""}
+}
+
+// version is the one of the gate.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return info.Main.Version
 }
 
 // Limits are those that benchmarks were judged by.
@@ -125,6 +168,9 @@ type limits struct {
 	Surely float64 `json:"surely"`
 	Alpha  float64 `json:"alpha"`
 }
+
+// surely is the ratio that the lower bound of a regression is above.
+func surely(slower float64) float64 { return 1 + 0.4*(slower-1) }
 
 // finish writes the report of what was measured, until the error if there is one,
 // and returns the error of the run.
@@ -150,7 +196,7 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 // verdict is that of all results together.
 func (r report) verdict() bench.Verdict {
 	worst := bench.Pass
-	if len(r.Results) == 0 {
+	if len(r.Results) == 0 && !r.Nothing {
 		worst = bench.Inconclusive
 	}
 	for _, q := range r.Results {
@@ -244,7 +290,11 @@ func (r report) summary() string {
 	if r.Error != "" {
 		what = "ERROR, the results are partial"
 	}
-	line := fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), "nothing was compared"))
+	nothing := "nothing was compared"
+	if r.Nothing {
+		nothing = "nothing to compare yet"
+	}
+	line := fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), nothing))
 	if r.Seconds > 0 {
 		line += fmt.Sprintf(", in %.0f s", r.Seconds)
 	}

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,18 +24,19 @@ type repository struct {
 	commit  string   // its full name
 	head    string   // the commit that is checked out
 	against string   // in words, with the commit
+	exact   bool     // the commit is that of ref, and not the merge base with head
 	notes   []string // uncommitted changes; both sides the same commit; submodules
 }
 
 // openRepository finds the working tree of the directory and the commit of the
 // reference.
-func openRepository(ctx context.Context, dir, ref string) (r repository, err error) {
+func openRepository(ctx context.Context, dir, ref string, exact bool) (r repository, err error) {
 	for _, name := range [...]string{"git", "go"} {
 		if _, err := exec.LookPath(name); err != nil {
 			return r, fmt.Errorf("-base needs %s: %w", name, err)
 		}
 	}
-	r.ref = ref
+	r.ref, r.exact = ref, exact
 	if dir, err = filepath.Abs(dir); err != nil {
 		return r, err
 	}
@@ -48,14 +50,14 @@ func openRepository(ctx context.Context, dir, ref string) (r repository, err err
 	if r.gitDir, err = git(ctx, r.top, "rev-parse", "--absolute-git-dir"); err != nil {
 		return r, err
 	}
+	if r.head, err = git(ctx, r.top, "rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
+		return r, fmt.Errorf("%s has no commit yet", printable.Text(r.top))
+	}
 	if err := r.find(ctx); err != nil {
 		return r, err
 	}
 	changed, err := git(ctx, r.top, "--no-optional-locks", "status", "--porcelain") // without the option, status may write the index
 	if err != nil {
-		return r, err
-	}
-	if r.head, err = git(ctx, r.top, "rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
 		return r, err
 	}
 	switch {
@@ -98,17 +100,50 @@ func (r *repository) find(ctx context.Context) error {
 		if strings.HasPrefix(ref, "^") || strings.Contains(ref, "..") {
 			return fmt.Errorf("-base %q: not a commit, but a range of them", ref)
 		}
-		hint := " here: git fetch gets those of a remote"
-		if shallow, _ := git(ctx, r.top, "rev-parse", "--is-shallow-repository"); shallow == "true" {
-			hint = " in this shallow clone: git fetch --unshallow gets the others"
-		}
-		return fmt.Errorf("-base %q: no such commit%s", ref, hint)
+		return fmt.Errorf("-base %q: no such commit here: %s", ref, r.fetch(ctx))
 	}
 	r.commit, r.against = commit, ref
-	if short := commit[:min(12, len(commit))]; !strings.HasPrefix(commit, ref) {
+	if !r.exact {
+		fork, err := git(ctx, r.top, "merge-base", commit, r.head)
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			return fmt.Errorf("-base %q has no commit in common with HEAD here: %s; -base-exact compares with it as it is", ref, r.fetch(ctx))
+		}
+		if fork != commit {
+			ahead, err := git(ctx, r.top, "rev-list", "--count", fork+".."+commit)
+			if err != nil {
+				return err
+			}
+			r.against = "the merge base with " + ref
+			r.notes = append(r.notes, fmt.Sprintf("%s has %s more commits than HEAD began from, which are not compared with (-base-exact compares with its tip)", ref, ahead))
+		}
+		r.commit = fork
+	}
+	if short := r.commit[:12]; !strings.HasPrefix(r.commit, ref) {
 		r.against += " (" + short + ")"
 	}
+	if r.isShallow(ctx) {
+		r.notes = append(r.notes, "This clone is shallow: lines "+trailer+" of commits that it lacks are not seen")
+	}
 	return nil
+}
+
+func (r *repository) isShallow(ctx context.Context) bool {
+	shallow, _ := git(ctx, r.top, "rev-parse", "--is-shallow-repository")
+	return shallow == "true"
+}
+
+// fetch says how to get what the repository lacks. A clone with --depth has one branch
+// only, and fetches others only if they are named with where they go.
+func (r *repository) fetch(ctx context.Context) string {
+	if !r.isShallow(ctx) {
+		return "git fetch gets the commits of a remote"
+	}
+	remotes, _ := git(ctx, r.top, "remote")
+	remote, _, _ := strings.Cut(cmp.Or(remotes, "origin"), "\n")
+	return fmt.Sprintf("this clone is shallow, and git fetch --unshallow %s '+refs/heads/*:refs/remotes/%s/*' gets all", remote, remote)
 }
 
 // isObject reports whether that is all of the name of an object of git.
@@ -124,5 +159,8 @@ var gitSettings = []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsm
 // the line. A path may end in a space.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := tool.Run(ctx, dir, tool.Environ(), "git", slices.Concat(gitSettings, args)...)
+	if err != nil && strings.Contains(err.Error(), "dubious ownership") { // git's next lines say what to do
+		err = fmt.Errorf("%w: git config --global --add safe.directory '*' lets git read it all the same", err)
+	}
 	return strings.TrimSuffix(out, "\n"), err
 }

@@ -58,7 +58,7 @@ func TestGateGit(t *testing.T) {
 	dir := t.TempDir()
 	withoutSettings(t, dir)
 	t.Chdir(dir)
-	open := func(ref string) (repository, error) { return openRepository(t.Context(), ".", ref) }
+	open := func(ref string) (repository, error) { return openRepository(t.Context(), ".", ref, false) }
 	refuse := func(ref, want string) {
 		t.Helper()
 		if _, err := open(ref); err == nil || !strings.Contains(err.Error(), want) {

@@ -28,20 +28,15 @@ func TestModuleAgainstBase(t *testing.T) {
 	before := snapshot(t, dir)
 
 	run := func(base string) (compared, error) {
-		opt := compareOptions("", "", "Same|Bytes|Path|Other")
+		opt := compareOptions("", "", "Same|Bytes|Other")
 		opt.Base, opt.Dir, opt.Cache = base, filepath.Join(dir, "sub"), canLock
 		opt.Packages = []string{"../..."}
 		return runCompare(t, opt)
 	}
-	const slower = "BenchmarkBytes regression: 80 B/op, base 64, N pairs\nBenchmarkSame pass\nBenchmarkPath pass\nBenchmarkOther pass"
+	const slower = "BenchmarkBytes regression: 80 B/op, base 64, N pairs\nBenchmarkSame pass\nBenchmarkOther pass"
 	c, err := run("HEAD")
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != slower {
 		t.Errorf("%v, %s\nwant\n%s", err, got, slower)
-	}
-	for _, q := range c.Results {
-		if q.Benchmark == "BenchmarkPath" && q.Ratio.Median != 1 {
-			t.Errorf("the sides have sources with other paths: %+v", q)
-		}
 	}
 	if after := snapshot(t, dir); !maps.Equal(before, after) {
 		t.Errorf("the working copy was\n%v\nand is\n%v", before, after)

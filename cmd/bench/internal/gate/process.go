@@ -38,6 +38,7 @@ type process struct {
 	out      *bufio.Reader
 	stderr   *tool.Capped
 	killed   atomic.Pointer[string] // why the gate killed it, if it did
+	hung     atomic.Bool            // because it gave no answer
 	end      sync.Once
 	ended    error // how it ended
 }
@@ -67,7 +68,7 @@ func (p *process) run(ctx context.Context, cmd *exec.Cmd) (err error) {
 
 // line reads the next line that the worker answers, without its mark.
 func (p *process) line() (answer []byte, err error) {
-	timer := time.AfterFunc(p.patience, func() { p.kill(fmt.Sprintf("no answer in %v", p.patience)) })
+	timer := time.AfterFunc(p.patience, func() { p.hung.Store(true); p.kill(fmt.Sprintf("no answer in %v", p.patience)) })
 	defer timer.Stop()
 	begins, wanted := true, false
 	for {
@@ -137,23 +138,29 @@ func (p *process) close() error {
 }
 
 // failed ends a worker that does not answer, and explains why.
-func (p *process) failed(err error) error {
+func (p *process) failed(err error) *failure {
 	gone := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	if !gone {
 		killGroup(p.cmd.Process) // it talks nonsense
 	}
 	ended := p.close()
+	what := err.Error()
 	switch why, said := p.killed.Load(), p.said(); {
 	case why != nil:
-		return fmt.Errorf("%s: %s", p.of, *why)
+		what = *why
+	case ended != nil && gone && ended.Error() == "signal: killed":
+		what = ended.Error()
 	case said != "":
-		return fmt.Errorf("%s: %s", p.of, said)
+		what = said
 	case ended != nil && gone:
-		err = ended
+		what = ended.Error()
 	case gone:
-		err = errors.New("it ends without an answer")
+		what = "it ends without an answer"
 	}
-	return fmt.Errorf("%s: %w", p.of, err)
+	f := newFailure(p.of + ": " + what)
+	f.hung = p.hung.Load()
+	f.scarce = f.scarce && p.killed.Load() == nil
+	return f
 }
 
 // said is the line on standard error that tells why a worker ended: that of a panic

@@ -128,7 +128,7 @@ func (o *outputs) write(r report) (err error) {
 // revisions.
 func (r report) printable() report {
 	r.Error, r.Against = printable.Line(r.Error), printable.Line(r.Against)
-	r.Machine.CPU, r.Machine.Why = printable.Line(r.Machine.CPU), printable.Line(r.Machine.Why)
+	r.Machine.CPU, r.Machine.Go = printable.Line(r.Machine.CPU), printable.Line(r.Machine.Go)
 	r.Notes, r.Results = slices.Clone(r.Notes), slices.Clone(r.Results)
 	for i := range r.Notes {
 		r.Notes[i] = printable.Line(r.Notes[i])

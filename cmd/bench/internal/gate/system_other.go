@@ -25,7 +25,3 @@ func tryLockShared(*os.File) error { return errors.ErrUnsupported }
 func lockShared(*os.File) error { return errors.ErrUnsupported }
 
 func ours(fs.FileInfo) bool { return false }
-
-// terminalSize returns no size, because it is not known whether the terminal obeys
-// escape sequences.
-func terminalSize(*os.File) (columns, rows int) { return 0, 0 }

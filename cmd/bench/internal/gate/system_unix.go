@@ -3,13 +3,9 @@
 package gate
 
 import (
-	"cmp"
 	"io/fs"
 	"os"
-	"strconv"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // ownGroup gives a process a process group of its own, for killGroup.
@@ -50,24 +46,4 @@ func flock(f *os.File, how int) error {
 func ours(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Getuid()
-}
-
-// terminalSize returns the size of a terminal.
-func terminalSize(f *os.File) (columns, rows int) {
-	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
-		return sizeFrom(int(size.Col), int(size.Row))
-	}
-	return sizeFrom(0, 0)
-}
-
-// sizeFrom completes the size of a terminal from the environment, and else with the
-// usual one.
-func sizeFrom(columns, rows int) (int, int) {
-	of := func(name string, usual int) int {
-		if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
-			return n
-		}
-		return usual
-	}
-	return cmp.Or(columns, of("COLUMNS", 80)), cmp.Or(rows, of("LINES", 24))
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"golang.org/x/sys/unix"
 )
 
 // TestOnlyRegularFiles: what is none is refused before anything is measured, and
@@ -139,36 +138,6 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	fresh.remove()
 	is("a run that has ended", fresh.dir, false)
 	alive.remove()
-}
-
-// TestTerminalSize: of what is no terminal, the size is from the environment.
-func TestTerminalSize(t *testing.T) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	for _, c := range []struct {
-		columns, lines string
-		width, height  int
-	}{{"", "", 80, 24}, {"100", "50", 100, 50}, {"-1", "many", 80, 24}} {
-		t.Setenv("COLUMNS", c.columns)
-		t.Setenv("LINES", c.lines)
-		if width, height := terminalSize(null); width != c.width || height != c.height {
-			t.Errorf("%q, %q: %d by %d, want %d by %d", c.columns, c.lines, width, height, c.width, c.height)
-		}
-	}
-	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("there is no pseudo-terminal:", err)
-	}
-	defer terminal.Close()
-	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 123, Row: 45}); err != nil {
-		t.Skip(err)
-	}
-	if width, height := terminalSize(terminal); width != 123 || height != 45 {
-		t.Errorf("%d by %d, want 123 by 45", width, height)
-	}
 }
 
 // TestProcessEndsWhatItLeft: a worker that ends by itself leaves no child alive.

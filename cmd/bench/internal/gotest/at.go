@@ -15,6 +15,9 @@ import (
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
+// ErrNoModule is the error of At where the tree does not have the module.
+var ErrNoModule = errors.New("there is no go.mod")
+
 // At returns the same module in another tree. top is the top directory of the
 // repository that m is in, tree has another revision of it, and files are written
 // to scratch, that the result needs as long as it is used. If tree is a symbolic
@@ -48,7 +51,7 @@ func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, er
 	}
 	mod := filepath.Join(dir, "go.mod")
 	if _, err := os.Stat(mod); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no go.mod in %s", printable.Text(mv.name(dir)))
+		return nil, fmt.Errorf("%w in %s", ErrNoModule, printable.Text(mv.name(dir)))
 	}
 	to := &Module{Dir: dir, goflags: m.goflags, noWork: m.noWork}
 	for _, f := range m.flags {

@@ -263,7 +263,7 @@ func TestModMod(t *testing.T) {
 	}
 }
 
-func TestFirstElement(t *testing.T) {
+func TestPattern(t *testing.T) {
 	for _, c := range []struct{ bench, name, sub string }{
 		{".", "BenchmarkX", ""},
 		{"", "BenchmarkX", ""},
@@ -275,7 +275,7 @@ func TestFirstElement(t *testing.T) {
 		{`X\/|Y`, "BenchmarkY", ""},
 		{"", "BenchmarkX", ""},
 	} {
-		if match, err := firstElement(c.bench); err != nil || !match(c.name) {
+		if p, err := parsePattern(c.bench); err != nil || !p.mayMean(c.name) {
 			t.Errorf("%q does not match %s: %v", c.bench, c.name, err)
 		}
 	}
@@ -287,12 +287,17 @@ func TestFirstElement(t *testing.T) {
 		{"[Y|Z]/X", "BenchmarkX"},
 		{`Y\|/X`, "BenchmarkX"},
 	} {
-		if match, err := firstElement(c.bench); err != nil || match(c.name) {
+		if p, err := parsePattern(c.bench); err != nil || p.mayMean(c.name) {
 			t.Errorf("%q matches %s: %v", c.bench, c.name, err)
 		}
 	}
+	for skip, want := range map[string]bool{"": false, "X": true, "Y|X": true, "X/a": false, "X/a|Y": false, "X/a|X": true, "(Y|X)$": true} {
+		if got := Skips(skip, "BenchmarkX"); got != want {
+			t.Errorf("-skip %q skips all of it: %v, want %v", skip, got, want)
+		}
+	}
 	for _, bench := range []string{"(", "a/(", "a|b/)", "*"} {
-		if _, err := firstElement(bench); err == nil {
+		if _, err := parsePattern(bench); err == nil {
 			t.Errorf("%q: no error", bench)
 		}
 	}
@@ -322,7 +327,7 @@ func TestIsBenchmark(t *testing.T) {
 			t.Fatal(err)
 		}
 		if names, _, err := benchmarks(file); err != nil || len(names) == 1 != want {
-			t.Errorf("%s: %q, %v, want %v", declaration, names, err, want)
+			t.Errorf("%s: %v, %v, want %v", declaration, names, err, want)
 		}
 	}
 }

@@ -37,7 +37,9 @@ type Package struct {
 // A Benchmark is a function of a package.
 type Benchmark struct {
 	Name     string
-	External bool // of the package name_test
+	External bool   // of the package name_test
+	File     string // absolute
+	Line     int
 }
 
 // listed is what go list -json tells of a package.
@@ -67,7 +69,7 @@ func (e *listError) String() string {
 // matches, with all such functions. It is one of go test -bench. The notes say
 // what was left out.
 func (m *Module) Packages(ctx context.Context, patterns []string, bench string) (list []Package, notes []string, err error) {
-	match, err := firstElement(bench)
+	pattern, err := parsePattern(bench)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,7 +105,7 @@ func (m *Module) Packages(ctx context.Context, patterns []string, bench string) 
 		if l.Error != nil || !tests {
 			continue
 		}
-		p, more, err := m.load(l, match)
+		p, more, err := m.load(l, pattern.mayMean)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -132,7 +134,7 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 		return p, nil, err
 	}
 	p.Rel = filepath.ToSlash(rel)
-	var names [2][]string
+	var all [2][]Benchmark
 	for i, files := range [][]string{l.TestGoFiles, l.XTestGoFiles} {
 		for _, name := range files {
 			found, parallel, err := benchmarks(filepath.Join(l.Dir, name))
@@ -140,13 +142,14 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 				return p, nil, err
 			}
 			p.Parallel = p.Parallel || parallel
-			names[i] = append(names[i], found...)
+			all[i] = append(all[i], found...)
 		}
 	}
-	for i := range names {
-		for _, name := range names[i] {
-			b := Benchmark{name, i == 1}
-			both := slices.Contains(names[1-i], name)
+	for i := range all {
+		for _, b := range all[i] {
+			name := b.Name
+			b.External = i == 1
+			both := slices.ContainsFunc(all[1-i], func(other Benchmark) bool { return other.Name == name })
 			if !both {
 				p.all = append(p.all, b)
 			}
@@ -162,9 +165,9 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 	return p, notes, nil
 }
 
-// benchmarks returns the names of the benchmark functions of a file, and whether it
+// benchmarks returns the benchmark functions of a file, and whether it
 // calls RunParallel.
-func benchmarks(path string) (names []string, parallel bool, err error) {
+func benchmarks(path string) (list []Benchmark, parallel bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, false, err
@@ -173,16 +176,17 @@ func benchmarks(path string) (names []string, parallel bool, err error) {
 	if !bytes.Contains(text, []byte("Benchmark")) {
 		return nil, parallel, nil
 	}
-	f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+	files := token.NewFileSet()
+	f, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, false, errors.New(printable.Line(firstLine(err.Error())))
 	}
 	for _, d := range f.Decls {
 		if d, ok := d.(*ast.FuncDecl); ok && isBenchmark(d) {
-			names = append(names, d.Name.Name)
+			list = append(list, Benchmark{Name: d.Name.Name, File: path, Line: files.Position(d.Pos()).Line})
 		}
 	}
-	return names, parallel, nil
+	return list, parallel, nil
 }
 
 // isBenchmark reports whether go test takes the function for a benchmark.
@@ -211,20 +215,37 @@ func isBenchmark(d *ast.FuncDecl) bool {
 // CheckPattern returns an error if a regular expression is none for -bench or -skip of
 // go test.
 func CheckPattern(pattern string) error {
-	_, err := firstElement(pattern)
+	_, err := parsePattern(pattern)
 	return err
 }
 
-// firstElement returns whether a function's name matches the -bench expression of
-// go test. That is one or more alternatives, separated by |, each of elements for
-// the parts of a benchmark's name, separated by /. Neither separates in brackets.
-func firstElement(bench string) (match func(string) bool, err error) {
-	var first []*regexp.Regexp
+// Skips reports whether the -skip expression of go test leaves nothing of a function.
+func Skips(skip, name string) bool {
+	p, err := parsePattern(skip)
+	return err == nil && skip != "" && slices.ContainsFunc(p, func(a alternative) bool { return !a.sub && a.first.MatchString(name) })
+}
+
+// An alternative is one of those that a -bench expression of go test has, separated by |.
+// Each has elements for the parts of a benchmark's name, separated by /.
+type alternative struct {
+	first *regexp.Regexp // for the name of the function
+	sub   bool           // there are more
+}
+
+type pattern []alternative
+
+// mayMean reports whether a function may have a benchmark that the expression matches.
+func (p pattern) mayMean(name string) bool {
+	return slices.ContainsFunc(p, func(a alternative) bool { return a.first.MatchString(name) })
+}
+
+// parsePattern reads such an expression. Neither mark separates in brackets.
+func parsePattern(bench string) (list pattern, err error) {
 	isFirst := true
 	element := func(s string) error {
 		re, err := regexp.Compile(s)
 		if isFirst && err == nil {
-			first = append(first, re)
+			list = append(list, alternative{first: re})
 		}
 		return err
 	}
@@ -246,14 +267,12 @@ func firstElement(bench string) (match func(string) bool, err error) {
 				return nil, err
 			}
 			from, isFirst = i+1, c == '|'
+			if !isFirst {
+				list[len(list)-1].sub = true
+			}
 		}
 	}
-	if err := element(bench[from:]); err != nil {
-		return nil, err
-	}
-	return func(name string) bool {
-		return slices.ContainsFunc(first, func(re *regexp.Regexp) bool { return re.MatchString(name) })
-	}, nil
+	return list, element(bench[from:])
 }
 
 func firstLine(s string) string {

@@ -1,0 +1,149 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// A failure is what a process of a test binary did by itself: it ended, it gave no answer,
+// or a benchmark said that it fails. Any other error, such as a full disk when a process is
+// to start, is not about a side, and ends the run.
+type failure struct {
+	what   string
+	hung   bool
+	scarce bool // it was killed, or had too little of something: as likely the machine's fault
+}
+
+func (f *failure) Error() string { return f.what }
+
+// newFailure describes a failure in words.
+func newFailure(what string) *failure {
+	short := []string{"signal: killed", "out of memory", "cannot allocate memory", "no space left on device", "resource temporarily unavailable"}
+	return &failure{what: what, scarce: slices.ContainsFunc(short, func(s string) bool { return strings.Contains(what, s) })}
+}
+
+// failures are those of a run, by the name of the benchmark.
+type failures map[string]*failure
+
+// failuresOf turns an error into the failure of the benchmark, if it is one. An error that
+// is none is returned.
+func failuresOf(name string, err error) (failures, error) {
+	var f *failure
+	if errors.As(err, &f) {
+		return failures{name: f}, nil
+	}
+	return nil, err
+}
+
+// A blame says what a failure means.
+type blame int
+
+const (
+	noBlame     blame = iota // it fails now and then, or on the first try only
+	newBuild                 // the new build fails each time, and the base does not
+	machine                  // the same, but by what the machine may be to blame for
+	notCompared              // the base fails too, or alone
+)
+
+// settle tries again what failed on one side, in fresh processes of both sides, and says
+// whose fault it is. first has what failed before on either side. run does the same in
+// another process; nil is only to start it.
+func (c *comparison) settle(ctx context.Context, group string, order [2]int, first [2]failures, run func(measurer) (failures, error)) (map[string]blame, error) {
+	const tries = 2
+	count := map[string]*[2]int{}
+	hung, scarce := false, false
+	add := func(side int, all failures) {
+		for name, f := range all {
+			if count[name] == nil {
+				count[name] = &[2]int{}
+			}
+			count[name][side]++
+			hung, scarce = hung || f.hung, scarce || f.scarce && side == 1
+		}
+	}
+	add(0, first[0])
+	add(1, first[1])
+	unclear := false
+	for _, n := range count {
+		unclear = unclear || n[0] != n[1]
+	}
+	runs := 0
+	for unclear && runs < tries {
+		runs++
+		for i, s := range [...]side{c.base, c.now} {
+			c.steps.next("trying again what failed, %d of %d", runs, tries)
+			again, err := try(ctx, s, group, order[i], run)
+			if err != nil {
+				return nil, err
+			}
+			if f := again[""]; f != nil { // all that is looked at fails with the process
+				again = failures{}
+				for name := range count {
+					again[name] = f
+				}
+			}
+			add(i, again)
+		}
+		if hung { // it took a minute, and takes one each time
+			break
+		}
+	}
+	all := map[string]blame{}
+	for name, n := range count {
+		switch base, now := n[0], n[1]; {
+		case base == 0 && now > runs && scarce:
+			all[name] = machine
+		case base == 0 && now > runs:
+			all[name] = newBuild
+		case base > 0 && now > 0 || base > runs:
+			all[name] = notCompared
+		}
+	}
+	return all, nil
+}
+
+// try starts a process and runs something in it.
+func try(ctx context.Context, s side, group string, order int, run func(measurer) (failures, error)) (failures, error) {
+	m, err := s.start(ctx, group, order)
+	if err == nil {
+		defer m.close()
+		if run == nil {
+			return nil, nil
+		}
+		var all failures
+		if all, err = run(m); err == nil {
+			return all, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return failuresOf("", err)
+}
+
+// mostFlakes is how often a benchmark may fail now and then before it is given up.
+const mostFlakes = 5
+
+// blamed ends or goes on with a function that failed on a side: 0 is the base, 1 the new
+// build.
+func (c *comparison) blamed(f *function, b blame, side int, why *failure) {
+	what := sideNames[side] + ": " + why.what
+	switch f.flakes++; {
+	case b == newBuild:
+		f.Verdict, f.Message, f.failed = bench.Regression, "the "+what, true
+	case b == machine:
+		f.Verdict, f.Message, f.failed = bench.Inconclusive, "the "+what+", each time, and the base does not: the machine may be short of something", true
+	case b == notCompared:
+		f.dropped = true
+		c.notes = append(c.notes, fmt.Sprintf("%s fails in the base: not compared: %s", f.name(), why.what))
+	case f.flakes >= mostFlakes:
+		f.Verdict, f.Message, f.failed = bench.Inconclusive, fmt.Sprintf("it fails now and then: the %s", what), true
+	default:
+		f.flake = what
+	}
+}
