@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -32,16 +33,16 @@ func TestTrailers(t *testing.T) {
 			if len(a.commit) < 7 {
 				t.Errorf("%+v has no commit", a)
 			}
-			list = append(list, a.name+" because "+a.reason)
+			list = append(list, fmt.Sprint(a.pkg, " ", a.name, " to ", a.most, " because ", a.reason))
 		}
 		return list, err
 	}
 	for _, c := range []struct{ text, want string }{
 		{"none\n\nNothing here is Bench-Accept: BenchmarkText it is no trailer.\n\nSigned-off-by: n", ""},
-		{"one\n\nBench-Accept: BenchmarkOne it checks more\nSigned-off-by: n", "BenchmarkOne because it checks more"},
-		{"two\n\nbench-accept:   BenchmarkTwo/sub   it is   better\nBench-Accept: surrogate exact now", "BenchmarkTwo/sub because it is better|surrogate because exact now"},
-		{"folded\n\nBench-Accept: BenchmarkLong the reason is so long\n that it is folded", "BenchmarkLong because the reason is so long that it is folded"},
-		{"hostile\n\nBench-Accept: \x1b[2J::error:: x\x1b[1m", "\x1b[2J::error:: because x\x1b[1m"},
+		{"one\n\nBench-Accept: BenchmarkOne it checks more\nSigned-off-by: n", " BenchmarkOne to +Inf because it checks more"},
+		{"two\n\nbench-accept:   BenchmarkTwo/sub   it is   better\nBench-Accept: ./a/ BenchmarkX up to 1.3 exact now", " BenchmarkTwo/sub to +Inf because it is better|a BenchmarkX to 1.3 because exact now"},
+		{"folded\n\nBench-Accept: BenchmarkLong the reason is so long\n that it is folded", " BenchmarkLong to +Inf because the reason is so long that it is folded"},
+		{"hostile\n\nBench-Accept: \x1b[2J::error:: x\x1b[1m because", "\x1b[2J::error:: x\x1b[1m to +Inf because because"},
 	} {
 		message(c.text)
 		got, err := accepted()
@@ -56,7 +57,7 @@ func TestTrailers(t *testing.T) {
 	do("checkout", "--quiet", "trunk")
 	do("merge", "--quiet", "--no-ff", "-m", "merge\n\nBench-Accept: BenchmarkMerge itself", "side")
 	after, err := accepted()
-	if err != nil || len(after) != len(before)+2 || !slices.Contains(after, "BenchmarkSide because it is a merge") || !slices.Contains(after, "BenchmarkMerge because itself") || slices.ContainsFunc(after, func(a string) bool { return strings.Contains(a, "Old") }) {
+	if err != nil || len(after) != len(before)+2 || !slices.Contains(after, " BenchmarkSide to +Inf because it is a merge") || !slices.Contains(after, " BenchmarkMerge to +Inf because itself") || slices.ContainsFunc(after, func(a string) bool { return strings.Contains(a, "Old") }) {
 		t.Errorf("after a merge: %q, %v", after, err)
 	}
 	message("no reason\n\nBench-Accept: BenchmarkBare")

@@ -64,20 +64,20 @@ func wantText(t *testing.T, what, got, want string) {
 func TestBenchmarkTable(t *testing.T) {
 	table := func(r report, b *bytes.Buffer) error { return r.writeTable(b) }
 	wantText(t, "the table", written(t, benchmarkReport(), table), `
-benchmark                        verdict            old       new  ratio        interval  pairs
--------------------------------------------------------------------------------------------------
-BenchmarkBroken                  regression           -         -      -               -      0
-codec BenchmarkEncode/1K         regression    1.234 µs  1.481 µs  1.200  1.190 to 1.210     24
+benchmark                        verdict            old       new  ratio        interval  pairs   took
+--------------------------------------------------------------------------------------------------------
+BenchmarkBroken                  regression           -         -      -               -      0      -
+codec BenchmarkEncode/1K         regression    1.234 µs  1.481 µs  1.200  1.190 to 1.210     24  0.0 s
 codec BenchmarkEncode/1K B/op    regression        1024      1536  1.500               -     24
 codec BenchmarkEncode/1K MB/s    regression         120       100  0.833  0.826 to 0.840     24
 codec BenchmarkEncode/1K misses  pass           0.01230   0.01230  1.000  0.990 to 1.010     24
-BenchmarkUnsure                  inconclusive  10.00 ns  10.50 ns  1.050  1.040 to 1.060     24
-BenchmarkOpen                    open          10.00 ns  10.40 ns  1.040               -      3
-BenchmarkB                       accepted      2.500 ns  3.250 ns  1.300  1.290 to 1.310     24
-BenchmarkQuick                   faster        1.000 ms  500.0 µs  0.500  0.490 to 0.510     24
+BenchmarkUnsure                  inconclusive  10.00 ns  10.50 ns  1.050  1.040 to 1.060     24  0.0 s
+BenchmarkOpen                    open          10.00 ns  10.40 ns  1.040               -      3  0.0 s
+BenchmarkB                       accepted      2.500 ns  3.250 ns  1.300  1.290 to 1.310     24  0.0 s
+BenchmarkQuick                   faster        1.000 ms  500.0 µs  0.500  0.490 to 0.510     24  0.0 s
 BenchmarkQuick B/op              pass                64         0  0.000               -     24
-BenchmarkMoved                   pass          10.00 ns  10.60 ns  1.060  1.050 to 1.070     24
-BenchmarkSame                    pass           2.000 s   2.000 s  1.000  0.990 to 1.010     24
+BenchmarkMoved                   pass          10.00 ns  10.60 ns  1.060  1.050 to 1.070     24  0.0 s
+BenchmarkSame                    pass           2.000 s   2.000 s  1.000  0.990 to 1.010     24  0.0 s
 
 BenchmarkBroken: the new build: panic: no
 codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
@@ -108,16 +108,16 @@ func TestBenchmarkMarkdown(t *testing.T) {
 	wantText(t, "Markdown", written(t, benchmarkReport(), markdown), `
 **bench gate: REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s**
 
-| benchmark | verdict | old | new | ratio | interval | pairs |
-| --- | --- | ---: | ---: | ---: | ---: | ---: |
-| BenchmarkBroken | regression | - | - | - | - | 0 |
-| codec BenchmarkEncode/1K | regression | 1.234 µs | 1.481 µs | 1.200 | 1.190 to 1.210 | 24 |
-| codec BenchmarkEncode/1K B/op | regression | 1024 | 1536 | 1.500 | - | 24 |
-| codec BenchmarkEncode/1K MB/s | regression | 120 | 100 | 0.833 | 0.826 to 0.840 | 24 |
-| codec BenchmarkEncode/1K misses | pass | 0.01230 | 0.01230 | 1.000 | 0.990 to 1.010 | 24 |
-| BenchmarkUnsure | inconclusive | 10.00 ns | 10.50 ns | 1.050 | 1.040 to 1.060 | 24 |
-| BenchmarkOpen | open | 10.00 ns | 10.40 ns | 1.040 | - | 3 |
-| BenchmarkB | accepted | 2.500 ns | 3.250 ns | 1.300 | 1.290 to 1.310 | 24 |
+| benchmark | verdict | old | new | ratio | interval | pairs | took |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| BenchmarkBroken | regression | - | - | - | - | 0 | - |
+| codec BenchmarkEncode/1K | regression | 1.234 µs | 1.481 µs | 1.200 | 1.190 to 1.210 | 24 | 0.0 s |
+| codec BenchmarkEncode/1K B/op | regression | 1024 | 1536 | 1.500 | - | 24 |  |
+| codec BenchmarkEncode/1K MB/s | regression | 120 | 100 | 0.833 | 0.826 to 0.840 | 24 |  |
+| codec BenchmarkEncode/1K misses | pass | 0.01230 | 0.01230 | 1.000 | 0.990 to 1.010 | 24 |  |
+| BenchmarkUnsure | inconclusive | 10.00 ns | 10.50 ns | 1.050 | 1.040 to 1.060 | 24 | 0.0 s |
+| BenchmarkOpen | open | 10.00 ns | 10.40 ns | 1.040 | - | 3 | 0.0 s |
+| BenchmarkB | accepted | 2.500 ns | 3.250 ns | 1.300 | 1.290 to 1.310 | 24 | 0.0 s |
 
 - BenchmarkBroken: the new build: panic: no
 - codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
@@ -127,12 +127,12 @@ func TestBenchmarkMarkdown(t *testing.T) {
 
 <details><summary>3 pass</summary>
 
-| benchmark | verdict | old | new | ratio | interval | pairs |
-| --- | --- | ---: | ---: | ---: | ---: | ---: |
-| BenchmarkQuick | faster | 1.000 ms | 500.0 µs | 0.500 | 0.490 to 0.510 | 24 |
-| BenchmarkQuick B/op | pass | 64 | 0 | 0.000 | - | 24 |
-| BenchmarkMoved | pass | 10.00 ns | 10.60 ns | 1.060 | 1.050 to 1.070 | 24 |
-| BenchmarkSame | pass | 2.000 s | 2.000 s | 1.000 | 0.990 to 1.010 | 24 |
+| benchmark | verdict | old | new | ratio | interval | pairs | took |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| BenchmarkQuick | faster | 1.000 ms | 500.0 µs | 0.500 | 0.490 to 0.510 | 24 | 0.0 s |
+| BenchmarkQuick B/op | pass | 64 | 0 | 0.000 | - | 24 |  |
+| BenchmarkMoved | pass | 10.00 ns | 10.60 ns | 1.060 | 1.050 to 1.070 | 24 | 0.0 s |
+| BenchmarkSame | pass | 2.000 s | 2.000 s | 1.000 | 0.990 to 1.010 | 24 | 0.0 s |
 
 </details>
 
@@ -216,10 +216,11 @@ func TestBenchmarkNumbers(t *testing.T) {
 // TestAccepted: a regression by figures counts as a pass, one that crashes does not.
 func TestAccepted(t *testing.T) {
 	g := gate{report: benchmarkReport(), accepted: []acceptance{
-		{"BenchmarkEncode", "more checks", "aaa"}, {"BenchmarkEncode/1K", "again", "bbb"},
-		{"BenchmarkBroken", "so what", "ccc"}, {"BenchmarkSame", "needless", "ddd"}, {"BenchmarkEnc", "a part of a name", "eee"},
+		{"codec", "BenchmarkEncode", math.Inf(1), "more checks", "aaa"}, {"", "BenchmarkEncode/1K", math.Inf(1), "again", "bbb"},
+		{"", "BenchmarkBroken", math.Inf(1), "so what", "ccc"}, {"", "BenchmarkSame", math.Inf(1), "needless", "ddd"}, {"", "BenchmarkEnc", math.Inf(1), "a part of a name", "eee"},
+		{"other", "BenchmarkB", math.Inf(1), "another package", "fff"},
 	}}
-	dies := Result{Benchmark: "BenchmarkBroken/dies", Verdict: bench.Regression, Ratio: ratioOf(1.5), failed: true} // after some pairs
+	dies := Result{relative: ".", Package: "example.com/m", Benchmark: "BenchmarkBroken/dies", Verdict: bench.Regression, Ratio: ratioOf(1.5), failed: true} // after some pairs
 	g.report.Results = slices.Insert(g.report.Results, 1, dies)
 	g.accept()
 	for _, q := range g.report.Results {
@@ -228,7 +229,7 @@ func TestAccepted(t *testing.T) {
 			t.Errorf("%s: accepted %q, want %q", q.Benchmark, q.Accepted, want)
 		}
 	}
-	if notes := strings.Join(g.report.Notes[1:], "\n"); notes != "Bench-Accept in commit eee names BenchmarkEnc, which was not compared" {
+	if notes := strings.Join(g.report.Notes[1:], "\n"); notes != "Bench-Accept in commit eee names BenchmarkEnc, which was not compared\nBench-Accept in commit fff names BenchmarkB, which was not compared" {
 		t.Error(notes)
 	}
 	r := g.report
@@ -238,6 +239,34 @@ func TestAccepted(t *testing.T) {
 	r.Results = slices.DeleteFunc(r.Results, func(q Result) bool { return q.Accepted == "" })
 	if r.Verdict = r.verdict(); r.Verdict != bench.Pass || r.err() != nil {
 		t.Errorf("of accepted ones: %v, %v", r.Verdict, r.err())
+	}
+}
+
+// TestAcceptedOnce: the name alone is not enough where two packages have it, and a bound is
+// one.
+func TestAcceptedOnce(t *testing.T) {
+	in := func(dir string, ratio float64) Result {
+		return Result{Package: "example.com/m/" + dir, relative: dir, Benchmark: "BenchmarkSum", Verdict: bench.Regression, Time: bench.Regression, Ratio: ratioOf(ratio), Message: "slower"}
+	}
+	for _, c := range []struct{ line, want string }{
+		{"BenchmarkSum it copies", "a regression, b regression"},
+		{"./a BenchmarkSum it copies", "a accepted, b regression"},
+		{"example.com/m/b BenchmarkSum it copies", "a regression, b accepted"},
+		{"./a BenchmarkSum up to 1.3 it copies", "a accepted, b regression"},
+		{"./b BenchmarkSum up to 1.3 it copies", "a regression, b regression"},
+	} {
+		a, err := parseAcceptance(strings.Fields(c.line))
+		must(t, err)
+		g := gate{accepted: []acceptance{a}, report: report{Results: []Result{in("a", 1.2), in("b", 10)}}}
+		g.accept()
+		if got := "a " + g.report.word(g.report.Results[0]) + ", b " + g.report.word(g.report.Results[1]); got != c.want {
+			t.Errorf("%s: %s, want %s; %q", c.line, got, c.want, g.report.Notes)
+		}
+	}
+	for _, line := range []string{"BenchmarkSum", "./a BenchmarkSum", "BenchmarkSum up to 1.3", "BenchmarkSum up to many reasons", "BenchmarkSum up to 0.5 x"} {
+		if _, err := parseAcceptance(strings.Fields(line)); err == nil {
+			t.Errorf("%s: no error", line)
+		}
 	}
 }
 

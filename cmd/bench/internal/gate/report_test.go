@@ -77,7 +77,7 @@ func TestGateFormats(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
 	}
-	for _, want := range []string{"**bench gate: REGRESSION", "- two: slower & &lt;wrong>", `a \| note`, "| one | pass | 100.0 ns | 110.0 ns | 1.100 | 1.050 to 1.200 | 24 |", "</details>"} {
+	for _, want := range []string{"**bench gate: REGRESSION", "- two: slower & &lt;wrong>", `a \| note`, "| one | pass | 100.0 ns | 110.0 ns | 1.100 | 1.050 to 1.200 | 24 | 0.0 s |", "</details>"} {
 		if !strings.Contains(markdown.String(), want) {
 			t.Errorf("no %q in\n%s", want, markdown.String())
 		}

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -55,6 +54,9 @@ type point struct {
 // perCall is the ns/op that go test would print.
 func (p point) perCall() float64 { return p.ns / float64(p.calls) }
 
+// onCPU is the point without the time that others had the CPU, as far as that is known.
+func (p point) onCPU() point { return point{p.calls, p.ns * p.busy, p.took * p.busy, 1} }
+
 // timeCalls times a number of calls. Others may use the machine, so the least of three
 // counts, unless they take long.
 func timeCalls(b bencher, l leaf, calls int) (least point, err error) {
@@ -68,11 +70,8 @@ func timeCalls(b bencher, l leaf, calls int) (least point, err error) {
 		if o.cpu > 0 {
 			p.busy = min(1, float64(o.cpu)/p.took)
 		}
-		if i == 0 || p.ns < least.ns {
-			least.ns, least.busy = p.ns, p.busy
-		}
-		if i == 0 || p.took < least.took {
-			least.calls, least.took = calls, p.took
+		if i == 0 || p.onCPU().ns < least.onCPU().ns {
+			least = p
 		}
 		if took := time.Since(begin); took > 10*longRun || i > 0 && took > longRun {
 			break
@@ -104,13 +103,12 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		case next > 1e9: // nothing grows with the calls
 			f.calls = 1
 			continue
-		case last.took > 5*limit:
-			next = 2 * last.calls
 		}
 		var err error
 		if p, err = at(next); err != nil {
 			return err
 		}
+		p = p.onCPU()
 		if next == 1 {
 			continue
 		}
@@ -126,26 +124,24 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		case next == 2 && (p.ns < 1.7*last.ns || p.ns < limit):
 		case next == 2:
 			f.calls = 1
-			p = last
-		case p.took >= 1.5*last.took && float64(p.calls)*all >= limit:
+		case p.took >= 2*last.took && float64(p.calls)*all >= limit:
 			f.calls = max(1, int(min(want/each, limit/all)))
 		case p.ns >= 2*last.ns && float64(p.calls)*each >= want:
 			f.calls = max(1, int(want/each))
 		}
 	}
-	if f.calls != p.calls {
-		var err error
-		if p, err = at(f.calls); err != nil {
-			return err
-		}
+	p, err := at(f.calls)
+	if err != nil {
+		return err
 	}
 	took := p.took
 	if d.opt.Benchtime == (Benchtime{}) {
-		if f.calls >= 16 && fixed > 2*fixedShare*each*float64(f.calls) {
-			f.short = f.calls / 8
-			took *= 1.5
+		if p, err = d.lengthen(f, p, at); err != nil {
+			return err
 		}
-		if err := d.otherLength(f, p, each, at); err != nil {
+		if took = p.took; f.short > 0 {
+			took *= 1.5
+		} else if err := d.otherLength(f, p, at); err != nil {
 			return err
 		}
 	}
@@ -160,23 +156,57 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 	return nil
 }
 
+// lengthen makes a block longer while a call takes less in one that is eight times as long,
+// measured in turns, because a machine may be faster from one moment to the next.
+func (d *discovery) lengthen(f *function, short point, at func(calls int) (point, error)) (point, error) {
+	for f.calls > 1 && f.calls < 1e8 {
+		long, err := at(8 * f.calls)
+		for range 2 {
+			var p point
+			for _, least := range [...]*point{&short, &long} {
+				if err == nil && long.took < float64(longRun) {
+					if p, err = at(least.calls); err == nil && p.ns < least.ns {
+						*least = p
+					}
+				}
+			}
+		}
+		if err != nil {
+			return short, err
+		}
+		n := float64(long.calls - short.calls)
+		each := max((long.ns-short.ns)/n, 0.01)
+		all := max((long.took-short.took)/n, each)
+		fixed := short.ns - each*float64(short.calls)
+		if fixed < 2*fixedShare*short.ns {
+			break
+		}
+		if most := int(float64(blockLimit) / all); most < long.calls { // as long as it may be
+			f.calls = max(f.calls, most)
+			if fixed > 2*fixedShare*each*float64(f.calls) && f.calls >= 16 {
+				f.short = f.calls / 8
+			}
+			return at(f.calls)
+		}
+		f.calls, short = long.calls, long
+	}
+	return short, nil
+}
+
 // otherLength says so if many more calls take another time each, as where state grows with
 // them: go test makes a second of calls.
-func (d *discovery) otherLength(f *function, block point, each float64, at func(calls int) (point, error)) error {
-	if f.short > 0 {
-		return nil
-	}
+func (d *discovery) otherLength(f *function, block point, at func(calls int) (point, error)) error {
 	long := block
-	for long.took < float64(longRun) && float64(long.calls)*each < float64(longRun) {
+	for long.took < float64(longRun)/8 && long.calls < 1e8 {
 		var err error
 		if long, err = at(8 * long.calls); err != nil {
 			return err
 		}
 	}
-	a, b := block.perCall(), long.perCall()
-	if b*long.busy > otherSpeed*a || b*otherSpeed < a {
+	a, b := block.perCall(), long.onCPU().perCall()
+	if b > otherSpeed*a || long.perCall()*otherSpeed < block.onCPU().perCall() {
 		d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime %dx compares at more",
-			f.name(), duration(a), block.calls, duration(b*math.Min(1, long.busy)), long.calls, block.calls, long.calls))
+			f.name(), duration(a), block.calls, duration(b), long.calls, block.calls, long.calls))
 	}
 	return nil
 }

@@ -23,14 +23,18 @@ type table struct {
 // table is that of some benchmarks. Each has a row, and after it one for every
 // other unit that differs, or that was asked for.
 func (r report) table(results []Result) table {
-	t := table{2, []string{"benchmark", "verdict", "old", "new", "ratio", "interval", "pairs"}, nil}
+	t := table{2, []string{"benchmark", "verdict", "old", "new", "ratio", "interval", "pairs", "took"}, nil}
 	for _, q := range results {
 		if q.Ratio == nil || q.Ratio.N == 0 {
-			t.rows = append(t.rows, []string{q.name(), r.word(q), "-", "-", "-", "-", "0"})
+			t.rows = append(t.rows, []string{q.name(), r.word(q), "-", "-", "-", "-", "0", "-"})
 			continue
 		}
 		pairs := fmt.Sprint(q.Ratio.N)
-		t.rows = append(t.rows, []string{q.name(), r.word(q), duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs})
+		word := r.word(q)
+		if q.Verdict == bench.Regression && q.Time == bench.Pass && !q.failed { // by another unit
+			word = q.Time.String()
+		}
+		t.rows = append(t.rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, fmt.Sprintf("%.1f s", q.Seconds)})
 		for _, m := range q.Metrics {
 			if m.Base == m.New && kindOf(m.Unit) == count {
 				continue
@@ -47,7 +51,11 @@ func (r report) table(results []Result) table {
 			case e != nil:
 				ratio, in = fmt.Sprintf("%.3f", e.Median), interval(*e)
 			}
-			t.rows = append(t.rows, []string{q.name() + " " + m.Unit, m.Verdict.String(), quantity(m.Base), quantity(m.New), ratio, in, pairs})
+			word := m.Verdict.String()
+			if q.Accepted != "" && m.Verdict == bench.Regression {
+				word = "accepted"
+			}
+			t.rows = append(t.rows, []string{q.name() + " " + m.Unit, word, quantity(m.Base), quantity(m.New), ratio, in, pairs, ""})
 		}
 	}
 	return t
