@@ -37,7 +37,7 @@ func readAction(t *testing.T) action {
 	if !ok {
 		t.Fatal("action.yml has no line runs:")
 	}
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+):\n(?:    .*\n|      .*\n)*?    default: (.*)$`).FindAllStringSubmatch(inputs, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z_]+):\n(?:    .*\n|      .*\n)*?    default: (.*)$`).FindAllStringSubmatch(inputs, -1) {
 		a.defaults[m[1]] = strings.Trim(m[2], `"`)
 	}
 	for step := range strings.SplitSeq(runs, "\n    - ") {
@@ -68,9 +68,9 @@ func TestActionInputs(t *testing.T) {
 	var flags []string
 	var help bytes.Buffer
 	run(t.Context(), []string{"gate", "-h"}, &help, &help, nil)
-	for _, m := range regexp.MustCompile(`(?m)^  -(\w+)`).FindAllStringSubmatch(help.String(), -1) {
-		if !slices.Contains([]string{"json", "junit", "markdown"}, m[1]) {
-			flags = append(flags, m[1])
+	for _, m := range regexp.MustCompile(`(?m)^  -([\w-]+)`).FindAllStringSubmatch(help.String(), -1) {
+		if !slices.Contains([]string{"json", "junit", "markdown", "benchfmt", "profiles"}, m[1]) {
+			flags = append(flags, strings.ReplaceAll(m[1], "-", "_"))
 		}
 	}
 	if len(flags) == 0 || len(a.steps) != 2 {
@@ -214,14 +214,14 @@ func TestAction(t *testing.T) {
 		for name, value := range readAction(t).defaults {
 			if value == "" && inputs[name] == "" {
 				inputs[name] = "the " + name
-				want = append(want, "-"+name+"=the "+name)
+				want = append(want, "-"+strings.ReplaceAll(name, "_", "-")+"=the "+name)
 			}
 		}
 		if status := r.run(inputs, 0); status != 0 {
 			t.Fatalf("status %d:\n%s", status, r.print)
 		}
 		reports := r.outputs["reports"]
-		want = append(want, "-markdown="+reports+"/gate.md", "-json="+reports+"/gate.json", "-junit="+reports+"/gate.xml")
+		want = append(want, "-markdown="+reports+"/gate.md", "-json="+reports+"/gate.json", "-junit="+reports+"/gate.xml", "-benchfmt="+reports+"/gate.txt", "-profiles="+reports+"/profiles")
 		got, rest, _ := strings.Cut(r.file("arguments"), "<-->\n")
 		lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 		slices.Sort(lines)

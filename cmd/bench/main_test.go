@@ -261,6 +261,8 @@ func TestWrongUse(t *testing.T) {
 		{"floors x -isa sse9", `-isa has "sse9"|portable`},
 		{"gate -base HEAD -bench [", "-bench: error parsing regexp"},
 		{"gate -base HEAD -bench . -skip a/(b", "-skip: error parsing regexp"},
+		{"gate -base HEAD -benchtime 3", `-benchtime: "3" is neither a time`},
+		{"gate -base HEAD -benchtime 0x", `-benchtime: "0x" is neither a time`},
 		{"gate -base HEAD -bench . -cache on", `-cache is "on", want auto or off`},
 		{"compare", "bench compare: want OLD and NEW"},
 		{"compare old", "want OLD and NEW"},
@@ -271,7 +273,7 @@ func TestWrongUse(t *testing.T) {
 		{"compare " + dir + " /nowhere", "there is no /nowhere"},
 		{"compare " + dir + " " + dir + " -bench=", "-bench is empty"},
 		{"compare " + dir + " " + dir + " -bench *", "-bench: error parsing regexp"},
-		{"compare " + dir + " " + dir + " -slower 0.9", "-surely is 1.02 and -slower 0.9"},
+		{"compare " + dir + " " + dir + " -slower 0.9", "-slower is 0.9, want a ratio above 1"},
 		{"compare " + dir + " " + dir + " -base HEAD", "-base"},
 		{"compare " + dir + " " + dir + " -json /nowhere/r.json", "/nowhere: no such file"},
 	} {

@@ -5,13 +5,14 @@
 set -euo pipefail
 
 args=()
-for flag in base bench skip pkg C cpu budget slower surely alpha metrics cache; do
+for flag in base base_exact bench skip pkg skip_pkg C cpu budget benchtime slower metrics cache; do
 	value=GATE_$flag
-	if [ -n "${!value}" ]; then args+=("-$flag=${!value}"); fi
+	if [ -n "${!value}" ]; then args+=("-${flag//_/-}=${!value}"); fi
 done
 reports=$(mktemp -d "$RUNNER_TEMP/bench-gate-reports.XXXXXX")
 echo "reports=$reports" >>"$GITHUB_OUTPUT"
-args+=("-markdown=$reports/gate.md" "-json=$reports/gate.json" "-junit=$reports/gate.xml")
+args+=("-markdown=$reports/gate.md" "-json=$reports/gate.json" "-junit=$reports/gate.xml"
+	"-benchfmt=$reports/gate.txt" "-profiles=$reports/profiles")
 if [ -n "$GATE_args" ]; then
 	args+=(--)
 	while IFS= read -r arg; do

@@ -368,6 +368,9 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.Packages, err = fromRoot(now.Dir, g.Dir, g.Packages); err != nil {
 		return err
 	}
+	if err := g.readSettings(now.Dir); err != nil {
+		return err
+	}
 	r, err := openRepository(ctx, now.Dir, ref, g.Exact)
 	if err != nil {
 		return err
@@ -467,7 +470,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		}
 	}
 	c := g.newComparison(base.side(), now.side())
-	d := discovery{comparison: &c, opt: &g.Options, notes: remarks, begin: map[string]time.Duration{}}
+	d := discovery{comparison: &c, opt: &g.Options, top: g.top, notes: remarks, begin: map[string]time.Duration{}}
 	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
 		if _, ok := now.pkgs[name]; !ok {
 			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
@@ -509,6 +512,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			return err
 		}
 	}
+	d.profile = func(functions []*function) { g.profile(ctx, sides, functions) }
 	return g.measureFound(ctx, &d)
 }
 

@@ -25,9 +25,9 @@ func benchmarkReport() report {
 		return Result{Package: strings.TrimSuffix("example.com/m/"+dir, "/."), relative: dir, Benchmark: name, Verdict: verdict, Ratio: ratioOf(ratio), BaseNs: base, NewNs: base * ratio}
 	}
 	quick, slow, slower := in(".", "BenchmarkQuick", bench.Pass, 0.5, 1e6), in("codec", "BenchmarkEncode/1K", bench.Regression, 1.2, 1234), in(".", "BenchmarkB", bench.Regression, 1.3, 2.5)
-	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil}, {"allocs/op", bench.Pass, 1, 1, nil}}
+	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil, nil}, {"allocs/op", bench.Pass, 1, 1, nil, nil}}
 	slow.Message = "takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"
-	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil}, {"allocs/op", bench.Pass, 1, 1, nil}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2)}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1)}}
+	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil}, {"allocs/op", bench.Pass, 1, 1, nil, nil}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil}}
 	slower.Message, slower.Accepted = "takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs", "it is safe now (abc1234)"
 	layout := in(".", "BenchmarkMoved", bench.Pass, 1.06, 10)
 	layout.Message, layout.Reordered = "only by where the linker puts functions: so it is", ratioOf(1)

@@ -83,6 +83,9 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 	if old, now := sides[0].module.Path, sides[1].module.Path; old != now {
 		return fmt.Errorf("%s is module %s, and %s is module %s: want two copies of one module", sides[0].name, printable.Text(old), sides[1].name, printable.Text(now))
 	}
+	if err := g.readSettings(g.New); err != nil {
+		return err
+	}
 	return g.compareModules(ctx, run, sides[0], sides[1])
 }
 

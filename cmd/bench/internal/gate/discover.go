@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ type discovery struct {
 	begin map[string]time.Duration // that it takes to start both workers, by package
 
 	common  int       // functions that both sides have
+	top     string    // of the git working tree, or empty
 	until   time.Time // when finding ends
 	unfound []string  // that there was no time for
 }
@@ -72,10 +74,12 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 		}
 	}
 	for _, b := range old {
-		if !slices.ContainsFunc(pkg.Benchmarks, same(b)) {
+		i := slices.IndexFunc(pkg.Benchmarks, same(b))
+		if i < 0 {
 			d.notes = append(d.notes, fmt.Sprintf("%s is only in the base: not compared", inPackage(pkg, b.Name)))
 			continue
 		}
+		b = pkg.Benchmarks[i]
 		d.common++
 		if time.Now().After(d.until) {
 			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
@@ -159,7 +163,11 @@ func inPackage(pkg gotest.Package, name string) string {
 }
 
 func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
-	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel}, group: pkg.Rel, leaf: l,
+	file, line := "", 0
+	if rel, err := filepath.Rel(d.top, l.File); err == nil && d.top != "" && l.File != "" {
+		file, line = filepath.ToSlash(rel), l.Line
+	}
+	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, leaf: l,
 		units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
 }
 
@@ -279,7 +287,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			case !r.timed() || !other.timed():
 				d.notes = append(d.notes, fmt.Sprintf("%s reports no %s: not compared", f.name(), nanoseconds))
 			default:
-				f.addUnits(d.opt.Metrics, r, other)
+				f.addUnits(d.opt, r, other)
 				found = append(found, f)
 			}
 		}
@@ -287,8 +295,10 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 	return found, nil
 }
 
-// addUnits adds those of the metrics that both results have.
-func (f *function) addUnits(metrics []string, base, now result) {
+// addUnits adds those of the metrics that both results have, and the limit.
+func (f *function) addUnits(opt *Options, base, now result) {
+	var metrics []string
+	f.slower, metrics = opt.limits(f.Benchmark)
 	for _, name := range metrics {
 		_, inBase := base.metrics[name]
 		_, inNew := now.metrics[name]

@@ -47,6 +47,7 @@ type function struct {
 	short  int           // calls in a shorter block that is subtracted, 0 for none: see sizing
 	cost   time.Duration // of a pair, as expected
 	spent  time.Duration
+	slower float64 // the limit of its time; 0 is that of the rule
 	leaf   leaf
 	units  []*unit // that of nanoseconds is the first
 
@@ -71,7 +72,8 @@ type comparison struct {
 	again     []float64 // see bench.TakePair
 	rand      *rand.Rand
 	steps     *steps
-	late      bool // time was up before all had a verdict
+	profile   func([]*function) // of what is slower; nil is none
+	late      bool              // time was up before all had a verdict
 }
 
 // open returns the functions that have no verdict.
@@ -359,6 +361,9 @@ func closeAll(workers [2]measurer) {
 
 // decide sets the result from the pairs so far.
 func (f *function) decide(rule bench.Rule) {
+	if f.slower > 0 {
+		rule.Slower, rule.Surely = f.slower, surely(f.slower)
+	}
 	for _, u := range f.units {
 		u.decide(rule)
 	}
@@ -373,7 +378,9 @@ func (f *function) conclude() {
 		if i == 0 {
 			f.Ratio, f.BaseNs, f.NewNs = u.Ratio, u.Base, u.New
 		} else {
-			f.Metrics = append(f.Metrics, u.Metric)
+			m := u.Metric
+			m.pairs = u.pairs
+			f.Metrics = append(f.Metrics, m)
 		}
 		switch worse := severity[u.Verdict] - severity[f.Verdict]; {
 		case worse > 0:
@@ -537,7 +544,13 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	if err := c.measure(ctx, 0); err != nil {
 		return err
 	}
-	return c.measureReordered(ctx)
+	if err := c.measureReordered(ctx); err != nil {
+		return err
+	}
+	if c.profile != nil {
+		c.profile(c.functions)
+	}
+	return nil
 }
 
 // take adds what the comparison found.

@@ -43,10 +43,14 @@ type Options struct {
 	Args         []string // for the test binaries
 	Metrics      []string // units that are judged besides ns/op
 	Budget       time.Duration
-	Cache        bool     // of builds of the base
-	Flags        []string // as they were given, for the report
+	Cache        bool                   // of builds of the base
+	Flags        []string               // as they were given, for the report
+	Given        func(flag string) bool // whether it was: flags win over the file of settings; nil is none
+
+	settings []setting
 
 	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
+	Profiles string               // directory for CPU profiles of what is slower, or empty
 	Progress *cli.Progress
 	Log      io.Writer // in place of a progress on a terminal; nil is none
 }
@@ -72,6 +76,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	files := newOutputs(out, g.Files)
 	if err := files.check(); err != nil {
 		return err
+	}
+	if err := g.checkProfiles(); err != nil {
+		return fmt.Errorf("-profiles: %w", err)
 	}
 	g.steps = newSteps(g.Progress, g.Log, 30*time.Second)
 	if g.Old != "" {
@@ -100,10 +107,13 @@ type Result struct {
 	Calls     int             `json:"calls,omitempty"`   // in a block
 	Short     int             `json:"short,omitempty"`   // calls of a block that is subtracted, because of a fixed cost
 	Seconds   float64         `json:"seconds"`           // that comparing it took
+	Profile   string          `json:"profile,omitempty"` // the functions that gained most
 	Pairs     []bench.Pair    `json:"pairs,omitempty"`   // of nanoseconds
 
 	relative string // the package's directory in its module
-	failed   bool   // it crashed, hung or said that it fails, which no acceptance covers
+	file     string // of the benchmark's function, in the git working tree with slashes; or empty
+	line     int
+	failed   bool // it crashed, hung or said that it fails, which no acceptance covers
 }
 
 // A Metric is what was found in another unit than nanoseconds per call.
@@ -113,6 +123,8 @@ type Metric struct {
 	Base    float64         `json:"base"` // medians
 	New     float64         `json:"new"`
 	Ratio   *bench.Estimate `json:"ratio,omitempty"` // of the worse to the better direction; none of bytes and allocations
+
+	pairs []bench.Pair
 }
 
 // name is what lines of a report begin with.

@@ -105,3 +105,60 @@ func TestGateGit(t *testing.T) {
 	t.Setenv("PATH", "")
 	refuse("HEAD", "-base needs git: ")
 }
+
+// TestMergeBase: the base is where HEAD began, also in a clone that lacks most commits.
+func TestMergeBase(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	withoutSettings(t, dir)
+	do, commit := inRepository(t, dir)
+	do("init", "--quiet", "--initial-branch=main")
+	commit("x", "1")
+	do("checkout", "--quiet", "-b", "feature")
+	commit("y", "1")
+	do("checkout", "--quiet", "main")
+	commit("x", "2")
+	commit("x", "3")
+	do("checkout", "--quiet", "feature")
+	at := func(dir, ref string, exact bool) (string, error) {
+		r, err := openRepository(t.Context(), dir, ref, exact)
+		return fmt.Sprintf("%s|%s", strings.Split(r.against, " (")[0], strings.Join(r.notes, "|")), err
+	}
+	if got, err := at(dir, "main", false); err != nil || got != "the merge base with main|main has 2 more commits than HEAD began from, which are not compared with (-base-exact compares with its tip)" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := at(dir, "main", true); err != nil || got != "main|" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := at(dir, "HEAD~1", false); err != nil || got != "HEAD~1|" {
+		t.Errorf("%q, %v", got, err)
+	}
+
+	clone := filepath.Join(t.TempDir(), "clone")
+	in := func(args ...string) {
+		t.Helper()
+		if _, err := tool.Run(t.Context(), clone, tool.Environ(), "git", args...); err != nil {
+			t.Fatal(args, err)
+		}
+	}
+	if _, err := tool.Run(t.Context(), dir, tool.Environ(), "git", "clone", "--quiet", "--depth", "1", "-b", "feature", "file://"+dir, clone); err != nil {
+		t.Fatal(err)
+	}
+	const help = "git fetch --unshallow origin '+refs/heads/*:refs/remotes/origin/*' gets all"
+	if _, err := at(clone, "origin/main", false); err == nil || !strings.HasSuffix(err.Error(), help) {
+		t.Errorf("error %v", err)
+	}
+	in("fetch", "--quiet", "--depth", "1", "origin", "main:refs/remotes/origin/main")
+	if _, err := at(clone, "origin/main", false); err == nil || !strings.Contains(err.Error(), help+"; -base-exact compares") {
+		t.Errorf("error %v", err)
+	}
+	if got, err := at(clone, "origin/main", true); err != nil || !strings.Contains(got, "This clone is shallow: lines Bench-Accept of commits that it lacks are not seen") {
+		t.Errorf("%q, %v", got, err)
+	}
+	in("fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*") // as the error says
+	if got, err := at(clone, "origin/main", false); err != nil || !strings.HasPrefix(got, "the merge base with origin/main|origin/main has 2 more") {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -346,11 +346,13 @@ type gateRun struct {
 	seconds     float64
 	regressions []string
 	results     []reported
+	notes       []string
 }
 
 // A reported is a Result as JSON has it.
 type reported struct {
 	Package, Benchmark, Verdict, Message string
+	Base_ns                              float64
 	Ratio                                struct{ Median, Lo, Hi float64 }
 }
 
@@ -368,6 +370,7 @@ func runGate(t *testing.T, exe, dir string, args ...string) (r gateRun) {
 	}
 	var report struct {
 		Verdict string
+		Notes   []string
 		Results []reported
 	}
 	text, err := os.ReadFile(file)
@@ -387,7 +390,7 @@ func runGate(t *testing.T, exe, dir string, args ...string) (r gateRun) {
 			t.Logf("  %s: %s, %.3f times (%.3f to %.3f); %s", q.Benchmark, q.Verdict, q.Ratio.Median, q.Ratio.Lo, q.Ratio.Hi, q.Message)
 		}
 	}
-	r.results = report.Results
+	r.results, r.notes = report.Results, report.Notes
 	t.Logf("status %d, %s, %.0f s, %v", r.status, report.Verdict, r.seconds, count)
 	return r
 }

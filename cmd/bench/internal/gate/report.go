@@ -27,6 +27,7 @@ var Formats = [...]format{
 	{"json", "all that was measured as JSON", report.writeJSON},
 	{"junit", "the verdicts as JUnit XML, for CI systems that show tests", report.writeJUnit},
 	{"markdown", "a summary for a pull request", report.writeMarkdown},
+	{"benchfmt", "the pairs of both sides in the Go benchmark format, for benchstat -col side", report.writeBenchfmt},
 }
 
 // outputs are the files that the report is written to. They are replaced when
@@ -119,6 +120,11 @@ func (o *outputs) write(r report) (err error) {
 	}
 	if table {
 		err = cli.Also(r.writeTable(o.stdout), err)
+		if os.Getenv("GITHUB_ACTIONS") == "true" {
+			for _, line := range r.annotations() {
+				fmt.Fprintln(o.stdout, line)
+			}
+		}
 	}
 	return err
 }
@@ -135,7 +141,7 @@ func (r report) printable() report {
 	}
 	for i := range r.Results {
 		q := &r.Results[i]
-		for _, text := range []*string{&q.Package, &q.Benchmark, &q.relative, &q.Message, &q.Accepted} {
+		for _, text := range []*string{&q.Package, &q.Benchmark, &q.relative, &q.Message, &q.Accepted, &q.Profile} {
 			*text = printable.Line(*text)
 		}
 		q.Metrics = slices.Clone(q.Metrics)
@@ -234,6 +240,48 @@ func (r report) writeMarkdown(w io.Writer) error {
 // machine is the one that it ran on, in a line.
 func (r report) machine() string {
 	return fmt.Sprintf("%s, %s %s/%s", r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch)
+}
+
+// writeBenchfmt writes a result for each time of each pair, as go test prints them.
+func (r report) writeBenchfmt(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\ncpu: %s\n", r.Machine.OS, r.Machine.Arch, r.Machine.CPU)
+	for i, side := range sideNames {
+		fmt.Fprintf(&b, "side: %s\n", strings.Fields(side)[0])
+		for _, q := range r.Results {
+			fmt.Fprintf(&b, "pkg: %s\n", q.Package)
+			for n, p := range q.Pairs {
+				fmt.Fprintf(&b, "%s\t%d\t%.6g ns/op", q.Benchmark, q.Calls, [...]float64{p.Base, p.New}[i])
+				for _, m := range q.Metrics {
+					if n < len(m.pairs) {
+						fmt.Fprintf(&b, "\t%.6g %s", [...]float64{m.pairs[n].Base, m.pairs[n].New}[i], m.Unit)
+					}
+				}
+				b.WriteString("\n")
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// annotations are the lines by which GitHub shows regressions beside the code.
+func (r report) annotations() []string {
+	escape := func(s string, more ...string) string {
+		return strings.NewReplacer(append(more, "%", "%25", "\r", "%0D", "\n", "%0A")...).Replace(s)
+	}
+	var lines []string
+	for _, q := range r.Results {
+		if q.Verdict != bench.Regression || q.Accepted != "" {
+			continue
+		}
+		place := ""
+		if q.file != "" {
+			place = fmt.Sprintf("file=%s,line=%d,", escape(q.file, ":", "%3A", ",", "%2C"), q.line)
+		}
+		lines = append(lines, "::error "+place+"title=benchmark regression::"+escape(q.remark()))
+	}
+	return lines
 }
 
 // The elements of JUnit XML that CI systems read.

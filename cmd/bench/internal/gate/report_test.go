@@ -197,3 +197,38 @@ func TestGateKeepsFiles(t *testing.T) {
 		t.Errorf("%v, %v, %s", info, err, text)
 	}
 }
+
+// TestAnnotations: a regression has a line for GitHub, with the place of the benchmark.
+func TestAnnotations(t *testing.T) {
+	t.Setenv("GITHUB_ACTIONS", "true")
+	r := sampleReport()
+	r.Results[1].file, r.Results[1].line = "a,b/x_test.go", 12
+	var out bytes.Buffer
+	must(t, (&outputs{stdout: &out}).write(r))
+	if want := "\n::error file=a%2Cb/x_test.go,line=12,title=benchmark regression::two: slower & <wrong>\n"; !strings.HasSuffix(out.String(), want) || strings.Count(out.String(), "::error") != 1 {
+		t.Error(out.String())
+	}
+}
+
+// TestBenchfmt: both sides, as benchstat reads them.
+func TestBenchfmt(t *testing.T) {
+	r := report{Machine: Machine{CPU: "C", OS: "linux", Arch: "amd64"}, Results: []Result{{Package: "m/a", Benchmark: "BenchmarkX/y", Calls: 100, Pairs: []bench.Pair{{Base: 10, New: 11}, {Base: 10.5, New: 11.5}},
+		Metrics: []Metric{{Unit: "B/op", pairs: []bench.Pair{{Base: 1, New: 2}, {Base: 1, New: 2}}}}}}}
+	var b bytes.Buffer
+	must(t, r.writeBenchfmt(&b))
+	const want = "goos: linux\ngoarch: amd64\ncpu: C\nside: base\npkg: m/a\nBenchmarkX/y\t100\t10 ns/op\t1 B/op\nBenchmarkX/y\t100\t10.5 ns/op\t1 B/op\n" +
+		"side: new\npkg: m/a\nBenchmarkX/y\t100\t11 ns/op\t2 B/op\nBenchmarkX/y\t100\t11.5 ns/op\t2 B/op\n"
+	if b.String() != want {
+		t.Errorf("%q", b.String())
+	}
+}
+
+// TestGains: of what go tool pprof prints, the functions that take more time.
+func TestGains(t *testing.T) {
+	const text = "File: x.test\nType: cpu\nShowing nodes accounting for 500ms, 25% of 2000ms total\n      flat  flat%   sum%        cum   cum%\n" +
+		"     100ms  5.00%  5.00%      600ms 30.00%  example.com/m/btree.(*node[...]).get (inline)\n     400ms 20.00% 25.00%      400ms 20.00%  main.slow\n" +
+		"     -90ms  4.50% 20.50%      -90ms  4.50%  main.fast\n      10ms  0.50% 21.00%       10ms  0.50%  main.other\n"
+	if got := strings.Join(parseGains(text), ", "); got != "+20% in main.slow, +5% in btree.(*node[...]).get" {
+		t.Error(got)
+	}
+}

@@ -134,6 +134,9 @@ func (q Result) remark() string {
 	if q.Message != "" {
 		parts = append(parts, q.Message)
 	}
+	if q.Profile != "" {
+		parts = append(parts, "by CPU profiles "+q.Profile)
+	}
 	if q.Accepted != "" {
 		parts = append(parts, "accepted: "+q.Accepted)
 	}
