@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var long = flag.Bool("long", false, "simulate as many runs as the tables of docs/ci.md have, which takes minutes")
+var long = flag.Bool("long", false, "simulate as many runs as the tables of docs/gate-method.md have, which takes minutes")
 
 // simulated returns how many of so many runs to simulate.
 func simulated(runs int) int {
@@ -206,7 +206,7 @@ func took(pairs []int) string {
 }
 
 // TestGateRule states how often the gate fails what is not slower, how often it
-// finds what is, and what that takes. It prints the tables of docs/ci.md:
+// finds what is, and what that takes. It prints the tables of docs/gate-method.md:
 // go test ./bench -run TestGateRule -v -long -timeout 60m
 func TestGateRule(t *testing.T) {
 	for _, c := range []struct {
