@@ -64,12 +64,15 @@ func (g *gate) againstOld(ctx context.Context) error {
 
 // compareCopies compares two working copies of a module.
 func (g *gate) compareCopies(ctx context.Context, run string) error {
-	g.steps.phase("finding the modules")
-	var sides [2]*testSide
-	for i, dir := range [...]string{g.Old, g.New} {
+	dirs := [...]string{g.Old, g.New}
+	for _, dir := range dirs {
 		if info, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil || info.IsDir() {
 			return fmt.Errorf("%s has no go.mod: want the directory of a Go module", printable.Text(dir))
 		}
+	}
+	g.steps.phase("finding the modules")
+	var sides [2]*testSide
+	for i, dir := range dirs {
 		m, err := gotest.Open(ctx, dir)
 		if err != nil {
 			return err
