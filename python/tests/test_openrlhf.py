@@ -66,8 +66,9 @@ def numpy(t):
     return t.detach().double().numpy()
 
 
-def advantages(estimator, rewards, mask, values=None, n=4, gamma=1.0, lambd=1.0, whiten=True):
-    """The advantages of the estimators, [B, T], before any credit; groups of n follow each other."""
+def advantages(estimator, rewards, mask, values=None, penalty=0.0, n=4, gamma=1.0, lambd=1.0, whiten=True):
+    """The advantages of the estimators, [B, T], before any credit. Groups of n follow each other, and the penalty is
+    taken from each token's reward."""
     r = rewards.reshape(-1, n)
     if estimator == "rloo":
         r = r - (r.sum(1, keepdims=True) - r) / (n - 1)
@@ -82,8 +83,8 @@ def advantages(estimator, rewards, mask, values=None, n=4, gamma=1.0, lambd=1.0,
         tokens = np.flatnonzero(mask[b])
         if len(tokens) == 0:
             continue
-        reward = np.zeros(mask.shape[1])
-        reward[tokens[-1]] = score  # at the last token that the policy said
+        reward = -(np.zeros(mask.shape) + penalty)[b] * mask[b]
+        reward[tokens[-1]] += score  # at the last token that the policy said
         v = np.append(values[b] * mask[b] if estimator == "gae" else np.zeros(mask.shape[1]), 0)
         delta = reward + gamma * v[1:] - v[:-1]
         decay = gamma * (lambd if estimator == "gae" else 1)
@@ -227,11 +228,12 @@ class Losses(unittest.TestCase):
     def experiences(self, made):
         """The micro-batches that the maker makes of the samples, with what models would add."""
         t = lambda x, b, n: torch.from_numpy(x[b : b + 1, :n].astype(np.float32 if x.dtype == np.float64 else x.dtype))
+        kl = self.old - (self.old if made.args.algo.kl.use_loss else self.ref)
         samples = [
             Experience(
                 sequences=t(self.ids, b, n), attention_mask=torch.ones(1, n, dtype=torch.int64),
                 action_mask=t(self.mask.astype(np.int64), b, n - 1), rollout_log_probs=t(self.rollout, b, n - 1),
-                action_log_probs=t(self.old, b, n - 1), values=t(self.values, b, n - 1), kl=torch.zeros(1, n - 1),
+                action_log_probs=t(self.old, b, n - 1), values=t(self.values, b, n - 1), kl=t(kl, b, n - 1),
                 base_action_log_probs=t(self.ref, b, n - 1), rewards=torch.tensor(self.rewards[b : b + 1]).float(),
                 response_length=torch.tensor([n]), truncated=torch.tensor([False]), total_length=torch.tensor([n]),
                 info={"reward": torch.tensor([self.rewards[b]])},
@@ -269,9 +271,10 @@ class Losses(unittest.TestCase):
         args = arguments(flags)
         got, gradient, multiplied, log = self.openrlhfs(flags, credit)
         correction = args.algo.advantage
+        penalty = 0 if args.algo.kl.use_loss else args.algo.kl.init_coef * (self.old - self.ref)
         A = advantages(
-            correction.estimator, self.rewards, self.mask, self.values, gamma=correction.gamma, lambd=correction.lambd,
-            whiten=not correction.no_std_norm,
+            correction.estimator, self.rewards, self.mask, self.values, penalty, gamma=correction.gamma,
+            lambd=correction.lambd, whiten=not correction.no_std_norm,
         )  # fmt: skip
         w, f = weights_and_factors(self.role, -self.old if signal is None else signal, -self.old, self.groups, credit)
         per_sequence = args.actor.policy_loss_type == "gspo" or args.actor.loss_agg_mode == "seq-mean-token-mean"
@@ -313,6 +316,7 @@ class Losses(unittest.TestCase):
             *(" ".join(f"{correction}{name} {x}" for name, x in zip(names, gate)) for gate in gates),
             "--train.dynamic_batch_enable",
             "--algo.kl.use_loss --algo.kl.init_coef 0.1",
+            "--algo.kl.init_coef 0.1",
             "--actor.entropy_coef 0",
         ]
         cases = [
