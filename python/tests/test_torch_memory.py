@@ -13,8 +13,10 @@ except ImportError:
 sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
 import memory  # noqa: E402
 
-ROWS, VOCAB, HIDDEN, CHUNK = 128, 160_000, 64, 32
+ROWS, VOCAB, HIDDEN, CHUNK = 128, 160_000, 8, 32
 LOGITS = {"float32": ROWS * VOCAB * 4, "bfloat16": ROWS * VOCAB * 2}
+# PyTorch's product of bfloat16 widens the weight and a chunk to float32 on CPUs without instructions for it.
+WIDENED = {"float32": 0, "bfloat16": (VOCAB * HIDDEN + CHUNK * VOCAB) * 4}
 NOISE = 3 << 20  # memory that the allocator and PyTorch keep for themselves, whatever the sizes
 
 
@@ -34,7 +36,7 @@ class Memory(unittest.TestCase):
     def test_linear_token_stats(self):
         """One chunk, and the gradients, forward and backward."""
         for dtype, size in LOGITS.items():
-            self.assertLess(self.peak("head", memory.TRAINED, dtype), size * CHUNK / ROWS + NOISE, dtype)
+            self.assertLess(self.peak("head", memory.TRAINED, dtype), size * CHUNK / ROWS + WIDENED[dtype] + NOISE, dtype)
         self.assertGreater(self.peak("head", "reweight", dtype), 0.9 * size)
 
 
