@@ -117,7 +117,7 @@ func (r *repository) find(ctx context.Context) error {
 				return err
 			}
 			r.against = "the merge base with " + ref
-			r.notes = append(r.notes, fmt.Sprintf("%s has %s more commits than HEAD began from, which are not compared with (-base-exact compares with its tip)", ref, ahead))
+			r.notes = append(r.notes, fmt.Sprintf("commits of %s that HEAD lacks, and that it is not compared with: %s (-base-exact compares with the tip)", ref, ahead))
 		}
 		r.commit = fork
 	}

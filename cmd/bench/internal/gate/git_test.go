@@ -126,7 +126,7 @@ func TestMergeBase(t *testing.T) {
 		r, err := openRepository(t.Context(), dir, ref, exact)
 		return fmt.Sprintf("%s|%s", strings.Split(r.against, " (")[0], strings.Join(r.notes, "|")), err
 	}
-	if got, err := at(dir, "main", false); err != nil || got != "the merge base with main|main has 2 more commits than HEAD began from, which are not compared with (-base-exact compares with its tip)" {
+	if got, err := at(dir, "main", false); err != nil || got != "the merge base with main|commits of main that HEAD lacks, and that it is not compared with: 2 (-base-exact compares with the tip)" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if got, err := at(dir, "main", true); err != nil || got != "main|" {
@@ -158,7 +158,7 @@ func TestMergeBase(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	in("fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*") // as the error says
-	if got, err := at(clone, "origin/main", false); err != nil || !strings.HasPrefix(got, "the merge base with origin/main|origin/main has 2 more") {
+	if got, err := at(clone, "origin/main", false); err != nil || !strings.HasPrefix(got, "the merge base with origin/main|commits of origin/main that HEAD lacks") {
 		t.Errorf("%q, %v", got, err)
 	}
 }

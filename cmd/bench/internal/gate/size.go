@@ -139,21 +139,26 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		if p, err = d.lengthen(f, p, at); err != nil {
 			return err
 		}
-		if took = p.took; f.short > 0 {
+		took = p.took
+		if f.short > 0 {
 			took *= 1.5
-		} else if err := d.otherLength(f, p, at); err != nil {
-			return err
 		}
 	}
+	f.plan(took)
+	return nil
+}
+
+// plan sets how many blocks make a turn, of which each takes so long.
+func (f *function) plan(took float64) {
 	f.blocks = int(min(blocksMost, max(2, float64(turnTime)/took)))
 	if took > float64(longBlock) {
 		f.blocks = 1
 	}
 	f.cost = time.Duration(4 * float64(f.blocks) * took)
+	f.group, _, _ = strings.Cut(f.group, "\x00")
 	if took > float64(ownProcess) {
 		f.group += "\x00" + f.Benchmark
 	}
-	return nil
 }
 
 // lengthen makes a block longer while a call takes less in one that is eight times as long,
@@ -193,20 +198,37 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 	return short, nil
 }
 
-// otherLength says so if many more calls take another time each, as where state grows with
-// them: go test makes a second of calls.
-func (d *discovery) otherLength(f *function, block point, at func(calls int) (point, error)) error {
+// grow makes blocks longer where many more calls take another time each on a side, as where
+// state grows with them: go test makes a second of calls.
+func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
+	block, err := at(f.calls)
 	long := block
-	for long.took < float64(longRun)/8 && long.calls < 1e8 {
-		var err error
-		if long, err = at(8 * long.calls); err != nil {
-			return err
+	for err == nil && long.took < float64(longRun)/8 && long.calls < 1e8 {
+		long, err = at(8 * long.calls)
+	}
+	if err != nil || long.took < 2*block.took { // nothing grows with the calls, or set-up is most of it
+		return err
+	}
+	differ := func() bool {
+		return long.onCPU().perCall() > otherSpeed*block.perCall() || long.perCall()*otherSpeed < block.onCPU().perCall()
+	}
+	for tries := 0; tries < 2 && differ(); tries++ { // it may have been another program
+		for _, least := range [...]*point{&block, &long} {
+			p := *least
+			if err == nil {
+				p, err = at(least.calls)
+			}
+			if p.onCPU().ns < least.onCPU().ns {
+				*least = p
+			}
 		}
 	}
-	a, b := block.perCall(), long.onCPU().perCall()
-	if b > otherSpeed*a || long.perCall()*otherSpeed < block.onCPU().perCall() {
-		d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime %dx compares at more",
-			f.name(), duration(a), block.calls, duration(b), long.calls, block.calls, long.calls))
+	if err != nil || !differ() {
+		return err
 	}
+	d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
+		f.name(), duration(block.perCall()), block.calls, duration(long.onCPU().perCall()), long.calls, long.calls))
+	f.calls = long.calls
+	f.plan(long.took)
 	return nil
 }
