@@ -14,13 +14,14 @@ const (
 	blocksMost = 10                     // of a fast benchmark
 	turnTime   = 30 * time.Millisecond  // a turn has fewer blocks, at least two, rather than take longer
 	longBlock  = 100 * time.Millisecond // has one block in a turn
-	longRun    = 100 * time.Millisecond // of the look at what more calls change
+	longRun    = 100 * time.Millisecond // a run that takes longer is not taken three times
+	growRun    = 3 * time.Millisecond   // of the look at what more calls change: longer ones are interrupted
 	ownProcess = 10 * time.Millisecond  // a benchmark whose block takes longer gets processes of its own
 )
 
 const (
 	fixedShare = 0.03 // of a block, that a fixed cost may take
-	otherSpeed = 1.25 // two lengths that differ so much have a note
+	otherSpeed = 1.5  // two lengths that differ so much are no noise
 )
 
 // A Benchtime is the value of go test's -benchtime: a time, or a number of calls. The zero
@@ -203,7 +204,7 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	block, err := at(f.calls)
 	long := block
-	for err == nil && long.took < float64(longRun)/8 && long.calls < 1e8 {
+	for err == nil && long.took < float64(growRun) && long.calls < 1e8 {
 		long, err = at(8 * long.calls)
 	}
 	if err != nil || long.took < 2*block.took { // nothing grows with the calls, or set-up is most of it
@@ -212,7 +213,7 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	differ := func() bool {
 		return long.onCPU().perCall() > otherSpeed*block.perCall() || long.perCall()*otherSpeed < block.onCPU().perCall()
 	}
-	for tries := 0; tries < 2 && differ(); tries++ { // it may have been another program
+	for tries := 0; tries < 4 && differ(); tries++ { // it may have been another program
 		for _, least := range [...]*point{&block, &long} {
 			p := *least
 			if err == nil {
