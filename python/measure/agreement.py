@@ -1,6 +1,6 @@
 """Measures how far linear_token_stats is from PyTorch with all logits at once, on the CPU.
 
-    python python/measure/agreement.py [--rows 32] [--vocab 151936] [--hidden 1536] [--chunk 8]
+    python python/measure/agreement.py [--rows 32] [--vocab 151936] [--hidden 1536] [--chunk 4096]
 
 Both start from the same hidden state and LM head. In float32 they are compared with each
 other, and each with a softmax in float64 of the same float32 logits; in bfloat16 each is
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32, help="N")
     parser.add_argument("--vocab", type=int, default=151936, help="V")
     parser.add_argument("--hidden", type=int, default=1536, help="width of the hidden state")
-    parser.add_argument("--chunk", type=int, default=8, help="rows of logits that linear_token_stats holds")
+    parser.add_argument("--chunk", type=int, default=4096, help="ids whose logits linear_token_stats holds")
     a = parser.parse_args()
     torch.manual_seed(0)
 
@@ -55,7 +55,7 @@ def main() -> None:
     weight = torch.randn(a.vocab, a.hidden) / a.hidden**0.5
     ids = torch.randint(a.vocab, (a.rows,))
     print(machine())
-    print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} rows a chunk\n")
+    print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} ids a chunk\n")
     columns = "".join(f"{name:>14}" for name in ("log-prob", "entropy", "d hidden", "d weight"))
     print(f"{'the largest difference, relative':42}{columns}")
     ours, want = step(chunks, hidden, weight, ids), step(whole, hidden, weight, ids)

@@ -1,6 +1,6 @@
 """Measures the peak memory of log-probability and entropy, forward and backward, on the CPU.
 
-    python python/measure/memory.py [--rows 64] [--vocab 151936] [--hidden 1536] [--chunk 32]
+    python python/measure/memory.py [--rows 256] [--vocab 151936] [--hidden 1536]
 
 Each way runs in a process of its own, on one thread. What counts is the largest resident
 memory, VmHWM of /proc/self/status, less that before the first operation, when the
@@ -22,13 +22,14 @@ from typing import Callable, List, Optional
 import torch
 from torch import Tensor
 
-from reweight.torch import linear_token_stats
+import reweight
+from reweight.torch import linear_loss, linear_token_stats
 from forms import FORMS, machine
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MIB = 1 << 20
 WARM = 1024  # V of the first call, which loads and compiles what PyTorch does only once
-FROZEN, TRAINED = "chunks", "chunks, head trained"  # linear_token_stats
+FROZEN, TRAINED, LOSS = "linear_token_stats", "the same, head trained", "linear_loss, the same"
 
 
 def resident(field: str) -> int:
@@ -55,13 +56,17 @@ def logits_step(form: str, rows: int, vocab: int, dtype: torch.dtype) -> Callabl
     return lambda: backward(*FORMS[form](logits, ids))
 
 
-def head_step(form: str, rows: int, vocab: int, dtype: torch.dtype, hidden: int, chunk: int) -> Callable[[], None]:
+def head_step(form: str, rows: int, vocab: int, dtype: torch.dtype, hidden: int) -> Callable[[], None]:
     """The same from a hidden state, through an LM head that is frozen unless form says otherwise."""
     x = torch.randn(rows, hidden).to(dtype).requires_grad_()
-    weight = (torch.randn(vocab, hidden) / hidden**0.5).to(dtype).requires_grad_(form == TRAINED)
+    weight = (torch.randn(vocab, hidden) / hidden**0.5).to(dtype).requires_grad_(form in (TRAINED, LOSS))
     ids = torch.randint(vocab, (rows,))
     if form in (FROZEN, TRAINED):
-        return lambda: backward(*linear_token_stats(x, weight, ids, chunk=chunk))
+        return lambda: backward(*linear_token_stats(x, weight, ids))
+    if form == LOSS:
+        role, offsets = torch.ones(rows, dtype=torch.uint8), torch.tensor([0, rows])
+        batch = reweight.Batch(role=role, old_logprobs=torch.zeros(rows), advantages=torch.ones(rows), seq_offsets=offsets)
+        return lambda: linear_loss(x, weight, ids, batch)[0].backward()
     return lambda: backward(*FORMS[form](x @ weight.t(), ids))
 
 
@@ -79,13 +84,13 @@ def one(a: argparse.Namespace) -> None:
         logits_step(a.form, a.rows, WARM, dtype)()
         print(peak(logits_step(a.form, a.rows, a.vocab, dtype)))
     else:
-        head_step(a.form, a.rows, WARM, dtype, a.hidden, a.chunk)()
-        gradients = (a.rows + (a.vocab if a.form == TRAINED else 0)) * a.hidden * (torch.finfo(dtype).bits // 8)
-        print(peak(head_step(a.form, a.rows, a.vocab, dtype, a.hidden, a.chunk)) - gradients)
+        head_step(a.form, a.rows, WARM, dtype, a.hidden)()
+        gradients = (a.rows + (a.vocab if a.form in (TRAINED, LOSS) else 0)) * a.hidden * (torch.finfo(dtype).bits // 8)
+        print(peak(head_step(a.form, a.rows, a.vocab, dtype, a.hidden)) - gradients)
 
 
 def in_process(a: argparse.Namespace, what: str, form: str, dtype: str) -> int:
-    sizes = ["--vocab", a.vocab, "--hidden", a.hidden, "--chunk", a.chunk, "--rows", a.rows]
+    sizes = ["--vocab", a.vocab, "--hidden", a.hidden, "--rows", a.rows]
     command = [sys.executable, __file__, "--what", what, "--form", form, "--dtype", dtype, *map(str, sizes)]
     # With this, memory that is freed goes back at once, and does not count any more.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -94,10 +99,9 @@ def in_process(a: argparse.Namespace, what: str, form: str, dtype: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=64, help="N")
+    parser.add_argument("--rows", type=int, default=256, help="N")
     parser.add_argument("--vocab", type=int, default=151936, help="V")
     parser.add_argument("--hidden", type=int, default=1536, help="width of the hidden state")
-    parser.add_argument("--chunk", type=int, default=32, help="rows of logits that linear_token_stats holds")
     for name in ("--what", "--form", "--dtype"):  # of a process that measures
         parser.add_argument(name, help=argparse.SUPPRESS)
     a = parser.parse_args()
@@ -105,12 +109,11 @@ def main() -> None:
         return one(a)
 
     print(machine())
-    print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}, {a.chunk} rows a chunk\n")
+    print(f"N = {a.rows}, V = {a.vocab}, H = {a.hidden}\n")
     print("What is beyond the logits and the ids, the gradient of the logits included:\n")
     table(a, "logits", list(FORMS))
-    print("\nWhat is beyond hidden state, head, ids and the gradients of the first two; chunks are")
-    print(f"linear_token_stats with {a.chunk} / {a.rows} = {a.chunk / a.rows:.3f} of [N, V] at a time:\n")
-    table(a, "head", [FROZEN, TRAINED, *FORMS])
+    print("\nWhat is beyond hidden state, head, ids and the gradients of the first two:\n")
+    table(a, "head", [FROZEN, TRAINED, LOSS, *FORMS])
 
 
 def table(a: argparse.Namespace, what: str, forms: List[str]) -> None:

@@ -7,14 +7,12 @@ passes. Operators take what reweight.torch has checked, and the library checks t
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from . import _generated, _rows, _schemes
-from ._errors import InputError, located
-from ._rows import TokenStats
+from . import _generated, _head, _rows, _schemes
 from .batch import Batch
 
 _LIBRARY: Any = torch.library.Library("reweight", "DEF")  # type: ignore[no-untyped-call]
@@ -148,114 +146,130 @@ def _row_gradient_fake(logits: Tensor, *args: Any) -> Tensor:
     return logits.new_empty(logits.shape)
 
 
-# linear_token_stats
+# linear_token_stats. What makes logits of hidden states is the same in all three operators of the head.
+
+_HEAD = (
+    "Tensor hidden, Tensor weight, Tensor? bias, Tensor ids, int chunk, float temperature, float? softcap, float scale, "
+    "ScalarType dtype, str group"
+)
 
 
 def _linear_token_stats(
-    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, chunk: int, temperature: float, entropy: bool
-) -> Tuple[Tensor, Tensor]:
-    """token_stats of hidden @ weight.T + bias, [N, V], chunk rows at a time. Results have the shape of ids."""
-    logprobs, entropies = _linear_token_stats_fake(hidden, weight, bias, ids, chunk, temperature, entropy)
-    y, l = ids.reshape(-1), logprobs.view(-1)
-    h = entropies.view(-1) if entropy else None
-    for rows, x in _logits(hidden, weight, bias, chunk):
-        out = TokenStats(None, None if h is None else h[rows], l[rows])
-        try:
-            _write_stats(out, x, y[rows], temperature)
-        except InputError as e:
-            raise located(e, ids.shape, rows.start) from None
-    return logprobs, entropies
-
-
-def _write_stats(out: TokenStats, x: Tensor, ids: Tensor, temperature: float) -> None:
-    if x.dtype != torch.float64:
-        _rows.token_stats(x, ids, temperature=temperature, out=out, workers=torch.get_num_threads())
-        return
-    logprobs, entropy = _forward64(x, ids, temperature, out.entropy is not None)
-    out.logprobs.copy_(logprobs)
-    if out.entropy is not None:
-        out.entropy.copy_(entropy)
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probability, entropy, logsumexp, and logsumexp at temperature 1 of hidden, [N, H]; of the shape of ids. The
+    second and the last are empty where they are not wanted."""
+    *form, mask, entropy, energy = rest
+    found = _head.stats(_head.Head(weight, bias, ids.numel(), *form), hidden, ids, mask, entropy, energy)
+    none = found.lse.new_empty(0)
+    return (
+        found.logprobs,
+        none if found.entropy is None else found.entropy,
+        found.lse,
+        none.clone() if found.energy is None else found.energy,
+    )
 
 
 def _linear_token_stats_fake(
-    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, chunk: int, temperature: float, entropy: bool
-) -> Tuple[Tensor, Tensor]:
-    return _token_stats_fake(hidden, ids, temperature, entropy)
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    shapes = ids.shape, ids.shape if rest[-2] else (0,), ids.shape, ids.shape if rest[-1] else (0,)
+    a, b, c, d = (hidden.new_empty(shape, dtype=_dtype(hidden)) for shape in shapes)
+    return a, b, c, d
 
 
-def _linear_token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
-    hidden, weight, bias, ids, ctx.chunk, ctx.temperature, ctx.with_entropy = inputs
+def _linear_token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, ...]) -> None:
+    hidden, weight, bias, ids, *ctx.form, mask, ctx.with_entropy, _ = inputs
+    logprobs, entropy, lse, energy = output
+    ctx.mark_non_differentiable(lse, energy)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(hidden, weight, bias, _savable(ids), *output)
+    ctx.save_for_backward(hidden, weight, bias, _savable(ids), mask, logprobs, entropy, lse)
 
 
-def _linear_token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
+def _linear_token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor], *_: Any) -> Any:
     _first_derivative()
     wanted = list(ctx.needs_input_grad[:3])
     if not ctx.with_entropy:
         grad_entropy = None
-    gradients = linear_row_gradient(*ctx.saved_tensors, grad, grad_entropy, ctx.chunk, ctx.temperature, wanted)
-    return *(g if want else None for g, want in zip(gradients, wanted)), None, None, None, None
-
-
-def _logits(hidden: Tensor, weight: Tensor, bias: Optional[Tensor], chunk: int) -> Iterator[Tuple[slice, Tensor]]:
-    """The logits of chunk rows after chunk rows, in one buffer."""
-    n = hidden.shape[0]
-    buffer = hidden.new_empty(min(chunk, n), weight.shape[0])
-    for begin in range(0, n, chunk):
-        rows = slice(begin, min(begin + chunk, n))
-        x = buffer[: rows.stop - begin]
-        if bias is None:
-            torch.mm(hidden[rows], weight.t(), out=x)
-        else:
-            torch.addmm(bias, hidden[rows], weight.t(), out=x)
-        yield rows, x
+    hidden, weight, bias, ids, *rows = ctx.saved_tensors
+    gradients = linear_row_gradient(hidden, weight, bias, ids, *ctx.form, *rows, grad, grad_entropy, wanted)
+    return *(g if want else None for g, want in zip(gradients, wanted)), *[None] * 10
 
 
 # linear_row_gradient, the backward pass of linear_token_stats
 
 
 def _linear_row_gradient(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    ids: Tensor,
-    logprobs: Tensor,
-    entropy: Tensor,
-    grad: Optional[Tensor],
-    grad_entropy: Optional[Tensor],
-    chunk: int,
-    temperature: float,
-    wanted: Sequence[bool],
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """The gradients with respect to hidden, weight and bias; those that are not wanted are empty."""
-    of_hidden, of_weight, of_bias = _linear_row_gradient_fake(hidden, weight, bias, *[None] * 7, wanted)
-    of_weight.zero_()
-    of_bias.zero_()
-    y, l, h = (t.reshape(-1) for t in (ids, logprobs, entropy))
-    g, e = (None if t is None else t.reshape(-1) for t in (grad, grad_entropy))
-    for rows, x in _logits(hidden, weight, bias, chunk):
-        of_rows = _at(g, rows), _at(e, rows)
-        _row_gradient(x, y[rows], l[rows], h[rows], *of_rows, temperature, out=x)
-        if wanted[0]:
-            torch.mm(x, weight, out=of_hidden[rows])
-        if wanted[1]:
-            of_weight.addmm_(x.t(), hidden[rows])
-        if wanted[2]:
-            of_bias.add_(x.sum(0))
-    return of_hidden, of_weight, of_bias
+    *form, mask, logprobs, entropy, lse, grad, grad_entropy, wanted = rest
+    gradients = _head.empty_gradients(hidden, weight, wanted)
+    of = _head.Stats(logprobs, None if grad_entropy is None else entropy, lse, None)
+    g, e = (None if t is None else t.resolve_neg() for t in (grad, grad_entropy))
+    _head.row_gradient(_head.Head(weight, bias, ids.numel(), *form), hidden, ids, mask, of, g, e, _to(gradients, wanted))
+    return gradients
 
 
-def _at(t: Optional[Tensor], rows: slice) -> Optional[Tensor]:
-    return None if t is None else t[rows]
+def _to(gradients: Sequence[Tensor], wanted: Sequence[bool]) -> _head.Gradients:
+    return _head.Gradients(*(g if want else None for g, want in zip(gradients, wanted)))
 
 
-def _linear_row_gradient_fake(
-    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], *args: Any
-) -> Tuple[Tensor, Tensor, Tensor]:
-    shapes: List[Sequence[int]] = [hidden.shape, weight.shape, weight.shape[:1]]
-    a, b, c = (hidden.new_empty(shape if want else (0,)) for shape, want in zip(shapes, args[-1]))
-    return a, b, c
+def _linear_row_gradient_fake(hidden: Tensor, weight: Tensor, *rest: Any) -> Tuple[Tensor, Tensor, Tensor]:
+    return _head.empty_gradients(hidden, weight, rest[-1])
+
+
+# linear_loss
+
+
+def _linear_loss(
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
+) -> Tuple[Tensor, ...]:
+    """The results of loss, and the gradients with respect to hidden, weight and bias; those that are not wanted are
+    empty."""
+    form, arrays, options, wanted = rest[:6], rest[6:12], rest[12:17], rest[17]
+    role, seq_offsets, old_logprobs, advantages, ref_logprobs, weights = arrays
+    batch = _batch(role, seq_offsets, old_logprobs, old_logprobs, advantages, ref_logprobs)
+    gradients = _head.empty_gradients(hidden, weight, wanted)
+    scalars = role.new_empty(_SCALARS, dtype=torch.int64)
+    head, struct = _head.Head(weight, bias, ids.numel(), *form), _schemes.loss_options(*options)
+    grad = _head.loss(head, hidden, ids, batch, weights, struct, _to(gradients, wanted), scalars)
+    return _value(scalars), grad, scalars, *gradients
+
+
+def _linear_loss_fake(
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
+) -> Tuple[Tensor, ...]:
+    return *_loss_fake(hidden.new_empty(ids.shape, dtype=torch.float32)), *_head.empty_gradients(hidden, weight, rest[-1])
+
+
+def _linear_loss_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, ...]) -> None:
+    _, *others = output
+    ctx.mark_non_differentiable(*others)
+    ctx.set_materialize_grads(False)  # those of the gradients are as large as they are
+    ctx.used = False
+    ctx.save_for_backward(*others[2:])
+
+
+def _linear_loss_backward(ctx: Any, scale: Tensor, *_: Any) -> Any:
+    """Scales the gradients where they are."""
+    _first_derivative()
+    if ctx.used:
+        raise RuntimeError("a second backward pass through linear_loss: the first took the gradients, which exist once")
+    ctx.used = True
+    gradients = [
+        _scaled(g, scale) if want else None for g, want in zip(ctx.saved_tensors, ctx.needs_input_grad)
+    ]
+    return *gradients, *[None] * (len(ctx.needs_input_grad) - 3)
+
+
+def _scaled(x: Tensor, scale: Tensor) -> Tensor:
+    """x times scale: x itself, but for compilers, which do not see that it changes."""
+    if type(x) is not Tensor:
+        return x * scale
+    if not scale.is_cpu or scale.item() != 1:  # looking waits for a GPU
+        x.mul_(scale)
+    return x
 
 
 # loss
@@ -278,18 +292,21 @@ def _loss(
     norm_length: int,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """The loss, float32 without dimensions; its gradient with respect to logprobs; the scalars of a LossResult."""
-    batch = Batch(
-        role=role,
-        seq_offsets=seq_offsets,
-        logprobs=logprobs,
-        old_logprobs=old_logprobs,
-        advantages=advantages,
-        ref_logprobs=ref_logprobs,
-    )
+    batch = _batch(role, seq_offsets, logprobs, old_logprobs, advantages, ref_logprobs)
     options = _schemes.loss_options(clip_low, clip_high, dual_clip, aggregation, norm_length)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
     grad, _ = _schemes.run_loss(batch, weights, options, memory=scalars)
-    return scalars.view(torch.float64)[0].to(torch.float32), grad, scalars
+    return _value(scalars), grad, scalars
+
+
+def _batch(role: Tensor, seq_offsets: Optional[Tensor], *arrays: Optional[Tensor]) -> Batch:
+    names = ("logprobs", "old_logprobs", "advantages", "ref_logprobs")
+    return Batch(role=role, seq_offsets=seq_offsets, **dict(zip(names, arrays)))
+
+
+def _value(scalars: Tensor) -> Tensor:
+    """The loss, the first of the scalars."""
+    return scalars.view(torch.float64)[0].to(torch.float32)
 
 
 def _loss_fake(logprobs: Tensor, *args: Any) -> Tuple[Tensor, Tensor, Tensor]:
@@ -321,28 +338,34 @@ row_gradient = _define(
     _row_gradient_fake,
 )
 linear_token_stats = _define(
-    "linear_token_stats(Tensor hidden, Tensor weight, Tensor? bias, Tensor ids, int chunk, float temperature, "
-    "bool entropy) -> (Tensor, Tensor)",
+    f"linear_token_stats({_HEAD}, Tensor? mask, bool entropy, bool energy) -> (Tensor, Tensor, Tensor, Tensor)",
     _linear_token_stats,
     _linear_token_stats_fake,
 )
 linear_row_gradient = _define(
-    f"linear_row_gradient(Tensor hidden, Tensor weight, Tensor? bias, Tensor ids, {_RESULTS}, int chunk, "
-    "float temperature, bool[] wanted) -> (Tensor, Tensor, Tensor)",
+    f"linear_row_gradient({_HEAD}, Tensor? mask, Tensor logprobs, Tensor entropy, Tensor lse, Tensor? grad, "
+    "Tensor? grad_entropy, bool[] wanted) -> (Tensor, Tensor, Tensor)",
     _linear_row_gradient,
     _linear_row_gradient_fake,
 )
+_LOSS = (
+    "Tensor old_logprobs, Tensor advantages, Tensor? ref_logprobs, Tensor? weights, float clip_low, float clip_high, "
+    "float dual_clip, str aggregation, int norm_length"
+)
 loss = _define(
-    "loss(Tensor logprobs, Tensor role, Tensor? seq_offsets, Tensor old_logprobs, Tensor advantages, "
-    "Tensor? ref_logprobs, Tensor? weights, float clip_low, float clip_high, float dual_clip, str aggregation, "
-    "int norm_length) -> (Tensor, Tensor, Tensor)",
-    _loss,
-    _loss_fake,
+    f"loss(Tensor logprobs, Tensor role, Tensor? seq_offsets, {_LOSS}) -> (Tensor, Tensor, Tensor)", _loss, _loss_fake
+)
+linear_loss = _define(
+    f"linear_loss({_HEAD}, Tensor role, Tensor? seq_offsets, {_LOSS}, bool[] wanted) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _linear_loss,
+    _linear_loss_fake,
 )
 for _name, _backward, _setup in (
     ("token_stats", _token_stats_backward, _token_stats_setup),
     ("linear_token_stats", _linear_token_stats_backward, _linear_token_stats_setup),
     ("loss", _loss_backward, _loss_setup),
+    ("linear_loss", _linear_loss_backward, _linear_loss_setup),
 ):
     torch.library.register_autograd(f"reweight::{_name}", _backward, setup_context=_setup, lib=_LIBRARY)
 torch.library.register_vmap("reweight::token_stats", _token_stats_vmap, lib=_LIBRARY)

@@ -8,7 +8,7 @@ only backwards.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, overload
 
 import numpy as np
 import torch
@@ -26,12 +26,10 @@ from reweight._scalars import fields  # noqa: E402
 from reweight._generated import AGGREGATIONS  # noqa: E402
 from reweight._generated import LossResult as _LossStruct  # noqa: E402
 
-__all__ = ["linear_token_stats", "loss", "token_stats"]
+__all__ = ["linear_loss", "linear_token_stats", "loss", "token_stats"]
 
 # What torch.autocast changes.
 _CAST = (torch.float32, torch.bfloat16, torch.float16)
-# A matrix product of this many bytes of logits runs at full speed.
-_CHUNK_BYTES = 256 << 20
 
 
 def token_stats(
@@ -70,55 +68,70 @@ def token_stats(
     if inplace and wants_gradient:
         _check_inplace(logits)
         stats = _operators.TokenStatsInPlace.apply
-    logprobs, h = stats(logits, ids.contiguous(), _temperature(temperature), entropy)
+    logprobs, h = stats(logits, ids.contiguous(), _positive("temperature", temperature), entropy)
     return logprobs, h if entropy else None
 
 
+@overload
 def linear_token_stats(
+    hidden: Tensor, weight: Tensor, ids: Tensor, *, lse: Literal[False] = False, **options: Any
+) -> Tuple[Tensor, Optional[Tensor]]: ...
+
+
+@overload
+def linear_token_stats(
+    hidden: Tensor, weight: Tensor, ids: Tensor, *, lse: bool, **options: Any
+) -> Tuple[Tensor, Optional[Tensor], Tensor]: ...
+
+
+def linear_token_stats(  # type: ignore[misc]  # the others leave the options' names to this one
     hidden: Tensor,
     weight: Tensor,
     ids: Tensor,
     *,
-    chunk: Optional[int] = None,
-    temperature: float = 1.0,
-    entropy: bool = True,
+    mask: Optional[Tensor] = None,
     bias: Optional[Tensor] = None,
-) -> Tuple[Tensor, Optional[Tensor]]:
-    """token_stats of the logits hidden @ weight.T + bias, which never exist all at once.
+    temperature: float = 1.0,
+    softcap: Optional[float] = None,
+    logit_scale: float = 1.0,
+    entropy: bool = True,
+    lse: bool = False,
+    chunk: Optional[int] = None,
+    group: Any = None,
+) -> Any:
+    """token_stats of the logits of an LM head, which never exist all at once:
+
+        logits = (hidden @ weight.T + bias) * logit_scale, or with a softcap c, c tanh(that / c)
 
     hidden is [..., H], weight [V, H], bias [V] and ids [...]; the first three have one dtype.
-    The logits of chunk rows at a time are computed into one buffer of chunk * V elements, in
-    the forward pass and again in the backward pass, where their gradient takes their place.
-    Memory beyond the arguments, the results and the gradients is that buffer. By default it
-    has 256 MiB. Gradients flow to hidden, weight and bias, where they are wanted. That of
-    weight is summed over the chunks in the dtype of weight. torch.autocast is respected.
+    Where the id is -100 or mask, [...], is 0, no logits are computed, and all results are 0.
+    Returns log-probabilities and entropies, or None with entropy=False. lse=True adds a third
+    result, the logsumexp of the logits at temperature 1, without a gradient: its negative is the
+    energy of ActFocus.
+
+    The logits for chunk ids of the vocabulary at a time are computed into one buffer, in the
+    forward pass and again in the backward pass, where their gradient takes their place. By
+    default it takes 0.15 of the logits' memory at most, and chunk is 256 to 4,096. Gradients flow to hidden, weight and bias,
+    where they are wanted. No sum is rounded to 16 bits before it is complete. torch.autocast is
+    respected: operands are rounded to its dtype, and the gradients are not. A weight or bias
+    that FSDP2 has cut into shards, a DTensor, is gathered, and its gradient is averaged over the
+    processes, as FSDP2 does.
+
+    group: a process group of torch.distributed whose processes have, in the order of their
+    ranks, equal parts of weight and bias, [V / n, H]; hidden and ids are the same in all. So are
+    the results and the gradient of hidden, and with a chunk that divides V / n they have the bits
+    of a group of one process.
     """
     _check_backward_only()
-    operands = {"hidden": hidden, "weight": weight}
-    if bias is not None:
-        operands["bias"] = bias
-    for name, t in operands.items():
-        _check_tensor(name, t)
-        operands[name] = _cast(t)
-    hidden, weight, bias = operands["hidden"], operands["weight"], operands.get("bias")
-    wants_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in operands.values())
-    _check_rows("hidden", hidden, ids, wants_gradient)
-    width = hidden.shape[-1]
-    if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
-        raise InputError("weight", f"has the shape {list(weight.shape)}, want [V, {width}], V at least 1")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise InputError("bias", f"has the shape {list(bias.shape)}, want [{weight.shape[0]}]")
-    for name, t in operands.items():
-        if t.dtype != hidden.dtype:
-            raise TypeError(f"{name} has dtype {_plain(t.dtype)}, want {_plain(hidden.dtype)} like hidden")
-    if chunk is None:
-        chunk = max(1, _CHUNK_BYTES // (weight.shape[0] * weight.element_size()))
-    chunk = integer("chunk", chunk, 64)
-    if chunk < 1:
-        raise InputError("chunk", f"is {chunk}, want at least 1")
-    rows, temperature = hidden.reshape(-1, width), _temperature(temperature)
-    logprobs, h = _operators.linear_token_stats(rows, weight, bias, ids, chunk, temperature, entropy)
-    return logprobs, h if entropy else None
+    head = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
+    if mask is not None:
+        _check_tensor("mask", mask)
+        if mask.shape != ids.shape:
+            raise InputError("mask", f"has the shape {list(mask.shape)}, want {list(ids.shape)}, one element per row")
+    apart = lse and temperature != 1
+    logprobs, h, at_temperature, at_1 = _operators.linear_token_stats(*head, mask, entropy, apart)
+    results = logprobs, h if entropy else None
+    return (*results, at_1 if apart else at_temperature) if lse else results
 
 
 # The options of reweight.loss, all but the array for its gradient, which is a result of the operator.
@@ -139,6 +152,47 @@ def loss(
     """
     _check_backward_only()
     _check_tensor("logprobs", logprobs)
+    value, grad, scalars = _operators.loss(logprobs, *_loss_arguments(batch, weights, options, logprobs.shape))
+    return value, _loss_result(grad, scalars)
+
+
+def linear_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    ids: Tensor,
+    batch: reweight.Batch,
+    weights: Optional[Tensor] = None,
+    *,
+    bias: Optional[Tensor] = None,
+    temperature: float = 1.0,
+    softcap: Optional[float] = None,
+    logit_scale: float = 1.0,
+    chunk: Optional[int] = None,
+    group: Any = None,
+    **options: Any,
+) -> Tuple[Tensor, reweight.LossResult]:
+    """loss of the log-probabilities that linear_token_stats has for these ids, in one pass: the gradients are computed
+    with the loss, and the backward pass multiplies them by the one that comes in, once.
+
+    ids and batch.role have one shape. Rows whose role is MASKED are left out before their logits,
+    whatever their ids are. With a float32 weight the logits are computed once, a quarter of the
+    rows at a time (at least 64 and at most 1,024), and that is what they take of memory. With one
+    in 16 bits they are computed twice, as linear_token_stats does, so that its gradient is rounded
+    once. The other arguments are those of linear_token_stats and of loss.
+    """
+    _check_backward_only()
+    head = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
+    arguments = _loss_arguments(batch, weights, options, ids.shape)
+    if arguments[0].shape != ids.shape:
+        raise InputError("role", f"has the shape {list(arguments[0].shape)}, want {list(ids.shape)} like ids")
+    graded = torch.is_grad_enabled()
+    wanted = [graded and t is not None and t.requires_grad for t in head[:3]]
+    value, grad, scalars, *_ = _operators.linear_loss(*head, *arguments, wanted)
+    return value, _loss_result(grad, scalars)
+
+
+def _loss_arguments(batch: reweight.Batch, weights: Any, options: Dict[str, Any], shape: Sequence[int]) -> List[Any]:
+    """The arguments of the operator loss but the first."""
     if not isinstance(batch, reweight.Batch):
         raise TypeError(f"batch is {described(batch)}, want a Batch")
     for name in options:
@@ -148,17 +202,71 @@ def loss(
     for name in ("role", "seq_offsets", "old_logprobs", "advantages", "ref_logprobs"):
         array = getattr(batch, name)
         if array is None and name in ("role", "old_logprobs", "advantages"):
-            raise InputError(name, f"is None, want the shape {list(logprobs.shape)}, one element per token")
+            raise InputError(name, f"is None, want the shape {list(shape)}, one element per token")
         arrays.append(_tensor(name, array))
     chosen = {**_LOSS_OPTIONS, **options}
     clips = [number(name, chosen[name]) for name in ("clip_low", "clip_high", "dual_clip")]
     choice("aggregation", chosen["aggregation"], AGGREGATIONS)
     norm_length = integer("norm_length", chosen["norm_length"], 64)
-    value, grad, scalars = _operators.loss(
-        logprobs, *arrays, _tensor("weights", weights), *clips, chosen["aggregation"], norm_length
-    )
+    return [*arrays, _tensor("weights", weights), *clips, chosen["aggregation"], norm_length]
+
+
+def _loss_result(grad: Tensor, scalars: Tensor) -> reweight.LossResult:
     others = fields(_LossStruct, scalars)
-    return value, reweight.LossResult(others[0], grad, *others[1:])
+    return reweight.LossResult(others[0], grad, *others[1:])
+
+
+def _head(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    ids: Tensor,
+    temperature: float,
+    softcap: Optional[float],
+    logit_scale: float,
+    chunk: Optional[int],
+    group: Any,
+) -> List[Any]:
+    """The first arguments of the operators of the head."""
+    weight, bias = _gathered(weight), _gathered(bias)
+    operands = {"hidden": hidden, "weight": weight}
+    if bias is not None:
+        operands["bias"] = bias
+    for name, t in operands.items():
+        _check_tensor(name, t)
+    dtypes = {name: _product_dtype(t) for name, t in operands.items()}
+    graded = torch.is_grad_enabled() and any(t.requires_grad for t in operands.values())
+    _check_rows("hidden", hidden, ids, graded)
+    width = hidden.shape[-1]
+    if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
+        raise InputError("weight", f"has the shape {list(weight.shape)}, want [V, {width}], V at least 1")
+    vocab = weight.shape[0]
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InputError("bias", f"has the shape {list(bias.shape)}, want [{vocab}]")
+    for name, dtype in dtypes.items():
+        if dtype != dtypes["hidden"]:
+            raise TypeError(f"{name} has dtype {_plain(dtype)}, want {_plain(dtypes['hidden'])} like hidden")
+    if chunk is not None and integer("chunk", chunk, 64) < 1:
+        raise InputError("chunk", f"is {chunk}, want at least 1")
+    numbers = [_positive("temperature", temperature), None, _positive("logit_scale", logit_scale)]
+    if softcap is not None:
+        numbers[1] = _positive("softcap", softcap)
+    name = "" if group is None else group.group_name
+    return [hidden.reshape(-1, width), weight, bias, ids, chunk or 0, *numbers, dtypes["hidden"], name]
+
+
+def _gathered(t: Any) -> Any:
+    """The whole of a weight that FSDP2 has cut into shards. It averages gradients over processes, and full_tensor would
+    take each process's for that of all."""
+    if not _is_dtensor(t):
+        return t
+    from torch.distributed.tensor import Partial
+
+    return t.full_tensor(grad_placements=[Partial("avg")] * t.device_mesh.ndim)
+
+
+def _is_dtensor(t: Any) -> bool:
+    return type(t) is not Tensor and type(t).__name__ == "DTensor"
 
 
 def _tensor(name: str, array: Any) -> Optional[Tensor]:
@@ -182,7 +290,7 @@ def _check_tensor(name: str, t: Tensor) -> None:
     """Wants a tensor that the operators take."""
     if not isinstance(t, Tensor):
         raise TypeError(f"{name} is {described(t)}, want a torch.Tensor")
-    if type(t) is not Tensor and type(t).__name__ == "DTensor":
+    if _is_dtensor(t):
         raise InputError(name, f"is a DTensor of {list(getattr(t, 'placements'))}, want {_plain_tensor(name, t)}")
 
 
@@ -195,8 +303,6 @@ def _check_backward_only() -> None:
 
 def _plain_tensor(name: str, t: Any) -> str:
     """What to make of a DTensor."""
-    if name in ("weight", "bias"):
-        return 'it whole; of FSDP2: full_tensor(grad_placements=[Partial("avg")] * device_mesh.ndim)'
     last = t.dim() - 1 if name in ("logits", "hidden") else t.dim()  # the dimension that has to be whole
     if all(p.is_replicate() or (p.is_shard() and p.dim % max(t.dim(), 1) != last) for p in t.placements):
         return "a plain tensor: its to_local()"
@@ -248,23 +354,22 @@ def _check_inplace(logits: Tensor) -> None:
         raise refused(problem + "there PyTorch does not notice the write") from None
 
 
-def _temperature(value: float) -> float:
-    """The temperature as a number. The float64 formulas would take any."""
+def _positive(name: str, value: float) -> float:
     if isinstance(value, Tensor) and value.requires_grad:
-        raise TypeError("temperature is a torch.Tensor that requires grad, want a number: it gets no gradient")
-    t = number("temperature", value)
-    if not 0 < t < math.inf:
-        raise InputError("temperature", f"is {value}, want a positive, finite number")
-    return t
+        raise TypeError(f"{name} is a torch.Tensor that requires grad, want a number: it gets no gradient")
+    x = number(name, value)
+    if not 0 < x < math.inf:
+        raise InputError(name, f"is {value}, want a positive, finite number")
+    return x
 
 
 def _plain(dtype: torch.dtype) -> str:
     return str(dtype).replace("torch.", "")
 
 
-def _cast(t: Tensor) -> Tensor:
-    """t in the dtype that a matrix product would take it in: torch.autocast may change it."""
+def _product_dtype(t: Tensor) -> torch.dtype:
+    """The dtype that a matrix product would take t in: torch.autocast may change it."""
     device = t.device.type
     if t.dtype not in _CAST or device == "meta" or not torch.is_autocast_enabled(device):
-        return t
-    return t.to(torch.get_autocast_dtype(device))
+        return t.dtype
+    return torch.get_autocast_dtype(device)

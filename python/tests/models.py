@@ -71,7 +71,7 @@ def head_loss(model, stats):
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
     weight = model.lm_head.weight
     if stats is token_stats:
-        return objective(*linear_token_stats(hidden, weight, ids[:, 1:], chunk=7), advantages)
+        return objective(*linear_token_stats(hidden, weight, ids[:, 1:], chunk=100), advantages)
     return objective(*stats(hidden @ weight.t(), ids[:, 1:]), advantages)
 
 

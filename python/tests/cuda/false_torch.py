@@ -47,15 +47,21 @@ class Tensor(torch.Tensor):
         return self.memory.pointer + self.storage_offset() * self.element_size()
 
     def __getitem__(self, index):
-        """Takes ints and slices. PyTorch's own asks for a device before it dispatches."""
+        """Takes ints, slices and None. PyTorch's own asks for a device before it dispatches."""
         x, dimension = self, 0
         for i in index if isinstance(index, tuple) else (index,):
             if isinstance(i, int):
                 x = torch.ops.aten.select.int(x, dimension, i)
+            elif i is None:
+                x = torch.ops.aten.unsqueeze.default(x, dimension)
+                dimension += 1
             else:
                 x = torch.ops.aten.slice.Tensor(x, dimension, i.start, i.stop, i.step or 1)
                 dimension += 1
         return x
+
+    def copy_(self, other):
+        return torch.ops.aten.copy_.default(self, other)
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
@@ -100,9 +106,17 @@ def _run(function, args, kwargs):
             part = np.zeros(end - begin, np.uint8)
             try:
                 x.memory.driver.read(x.memory.ordinal, x.memory.pointer + begin, part)
-            except RuntimeError:
-                if not written:
-                    raise  # nobody has written what is read
+            except RuntimeError:  # nobody has written some of it, which may lie between the elements
+                elements = torch.as_strided(torch.arange(size // x.element_size()), x.shape, x.stride(), x.storage_offset())
+                own = set((elements * x.element_size() - begin).reshape(-1).tolist())
+                for i in range(0, end - begin, x.element_size()):
+                    element = np.zeros(x.element_size(), np.uint8)
+                    try:
+                        x.memory.driver.read(x.memory.ordinal, x.memory.pointer + begin + i, element)
+                    except RuntimeError:
+                        if not written and i in own:
+                            raise
+                    part[i : i + x.element_size()] = element
             copy[begin:end] = torch.from_numpy(part)
         low = torch.as_strided(copy.view(x.dtype), x.shape, x.stride(), x.storage_offset())
         inputs.append((x, low, written))

@@ -163,13 +163,20 @@ class Test(unittest.TestCase):
             _operators._row_gradient(over, ids, *results, grad, grad_entropy, 0.7, out=over)
             return (*results, gradient, over)
 
-        def linear(hidden, weight, bias, ids, grad, grad_entropy):
-            results = _operators._linear_token_stats(hidden, weight, bias, ids, 4, 1.0, True)
+        def linear(hidden, weight, bias, ids, mask, grad, grad_entropy):
+            form = 16, 0.7, 3.0, 0.5, hidden.dtype, ""
+            results = _operators._linear_token_stats(hidden, weight, bias, ids, *form, mask, True, True)
             wanted = [True, True, True]
             gradients = _operators._linear_row_gradient(
-                hidden, weight, bias, ids, *results, grad, grad_entropy, 4, 1.0, wanted
+                hidden, weight, bias, ids, *form, mask, *results[:3], grad, grad_entropy, wanted
             )
             return (*results, *gradients)
+
+        def linear_loss(hidden, weight, bias, ids, b):
+            form, wanted = (16, 0.7, None, 0.5, hidden.dtype, ""), [True, True, True]
+            arrays = (b.role, None, b.old_logprobs, b.advantages, None, None)
+            options = (0.2, 0.28, 3.0, "seq_mean_token_mean", 0)
+            return _operators._linear_loss(hidden, weight, bias, ids, *form, *arrays, *options, wanted)
 
         def loss(b):
             arrays = (b.logprobs, b.role, None, b.old_logprobs, b.advantages, None, None)
@@ -179,11 +186,16 @@ class Test(unittest.TestCase):
         for dtype in (torch.float32, torch.bfloat16):
             self.compare(token_stats, torch.randn(10, 33).to(dtype), ids, grad, grad_entropy)
         self.compare(loss, self.batch(4, 15), device=self.second)
-        arguments = (torch.randn(10, 8), torch.randn(33, 8), torch.randn(33), ids, grad, grad_entropy)
-        got = linear(*[on("cuda:0", x) for x in arguments])
-        reweight.check()
-        for g, w in zip(got, linear(*arguments)):
-            self.assertLess(float((g.cpu() - w).abs().max()), 1e-4)  # the products may differ
+        operands, mask = (torch.randn(10, 8), torch.randn(33, 8), torch.randn(33)), torch.ones(10)  # nothing left out:
+        b = self.batch(4, 15)  # nonzero does not work with what stands for a GPU
+        b.role.clamp_(min=1)
+        tokens = torch.randn(60, 8), *operands[1:], torch.randint(0, 33, (4, 15)), b
+        for f, arguments in ((linear, (*operands, ids, mask, grad, grad_entropy)), (linear_loss, tokens)):
+            got = f(*[on("cuda:0", x) for x in arguments])
+            reweight.check()
+            for g, w in zip(got, f(*arguments)):
+                if g.dtype != torch.int64:  # the scalars of the loss
+                    self.assertLess(float((g.cpu() - w).abs().max()), 1e-4)  # the products may differ
 
     @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU: PyTorch's engine does not work with what stands for one")
     def test_gradients(self):

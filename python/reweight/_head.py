@@ -1,0 +1,410 @@
+"""The LM head, a tile of the vocabulary after another: what the operators linear_* compute.
+
+The logits of the row h are
+
+    z = (W h + b) scale / temperature, or with a softcap
+    z = tanh((W h + b) scale / softcap) softcap / temperature
+
+A tile is the logits of some rows for the ids of a slice of the vocabulary. The statistics of its rows are put together
+over the tiles in float64, and the parts of the gradient of h in float32. The gradient of W is complete after one tile:
+it is rounded once, and no two parts of it are added, unless rows come in several turns (see loss).
+
+With a group of processes each has an equal part of W and b, in the order of ranks, and all rows. What belongs to rows
+is the same in all of them, and has the bits of a group of one with the same tiles: parts of the gradient of h, which are
+float32, are added in float64 there, where their order is not seen.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import _generated, _rows, _schemes
+from ._arrays import I32, I64, view
+from ._rows import TokenStats
+
+IGNORED = -100  # the id that stands for no id, as in PyTorch's cross_entropy
+_FAR = 2.0**19  # nats; from 2^20 log2 units on row_gradient sums a row again, which has to be whole for that
+
+
+def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of matrix products. CPUs without units for bfloat16 take four times as long for it as for float32."""
+    if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16):
+        return dtype if dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported() else torch.float32
+    return dtype
+
+
+class Head:
+    """The last layer, and its tiles."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        rows: int,
+        chunk: int,
+        temperature: float,
+        softcap: Optional[float],
+        scale: float,
+        dtype: torch.dtype,
+        group: str,
+    ) -> None:
+        self.weight, self.bias, self.temperature, self.softcap = weight, bias, temperature, softcap
+        self.slope = scale / temperature  # of z with respect to W h + b, at 0
+        self.dtype, self.product = dtype, product_dtype(dtype, weight.device)
+        size = weight.shape[0]
+        self.group: Any = None
+        self.first, self.vocab = 0, size  # the first id of this process, and all ids
+        if group:
+            self.group = getattr(dist.distributed_c10d, "_resolve_process_group")(group)
+            self.first, self.vocab = self.group.rank() * size, self.group.size() * size
+        self.chunk = chunk or self._chunk(rows)
+        self.tiles = [slice(i, min(i + self.chunk, size)) for i in range(0, size, self.chunk)]
+
+    def _chunk(self, rows: int) -> int:
+        """The width of a tile that is wide enough for full speed, and takes 0.15 of the logits' memory at most."""
+        per_id = 4 * rows * (1 if self.softcap is None else 3)
+        if self.weight.dtype != self.product:
+            per_id += 8 * self.weight.shape[1]  # of the weight as the product takes it, and of its gradient
+        most = int(0.15 * rows * self.vocab * self.dtype.itemsize) // max(per_id, 1)
+        return min(max(most // 64 * 64, 256), 4096)
+
+    def cast(self, t: Tensor) -> Tensor:
+        """t as the products take it, rounded to the dtype of the head."""
+        return t.to(self.dtype).to(self.product)
+
+    def buffer(self, rows: int) -> Tensor:
+        """Memory for a tile and one column more, in rows that begin at multiples of 64 bytes."""
+        width = min(self.chunk, self.weight.shape[0])
+        return self.weight.new_empty(rows, -(-(width + 1) // 32) * 32, dtype=self.product)
+
+    def logits(self, x: Tensor, tile: slice, buffer: Tensor) -> Tensor:
+        """The tile for the rows x, in the buffer where it is not capped, with one column more."""
+        z = buffer[:, : tile.stop - tile.start + 1]
+        slope = self.slope if self.softcap is None else self.slope * self.temperature / self.softcap
+        weight, out = self.cast(self.weight[tile]).t(), z[:, :-1]
+        if self.bias is None:
+            torch.addmm(out, x, weight, beta=0, alpha=slope, out=out)
+        else:
+            torch.addmm(self.cast(self.bias[tile]), x, weight, beta=slope, alpha=slope, out=out)
+        if self.softcap is None:
+            return z
+        capped = z.to(torch.promote_types(z.dtype, torch.float32))  # the same memory where that is its dtype
+        capped[:, :-1].tanh_().mul_(self.softcap / self.temperature)
+        return capped
+
+
+class Stats(NamedTuple):
+    """One element per row. lse is the logsumexp of z, energy that of z at temperature 1."""
+
+    logprobs: Tensor
+    entropy: Optional[Tensor]
+    lse: Tensor
+    energy: Optional[Tensor]
+
+
+class Gradients(NamedTuple):
+    """What is wanted of the gradients. Those of weight and bias are summed over several turns of rows."""
+
+    hidden: Optional[Tensor]
+    weight: Optional[Tensor]
+    bias: Optional[Tensor]
+
+
+class Rows:
+    """Some rows on their way through the head. held says that the logits are kept for the backward pass, and not
+    computed again there."""
+
+    def __init__(self, head: Head, hidden: Tensor, ids: Tensor, held: bool = False) -> None:
+        self.head, self.held = head, held
+        self.x = head.cast(hidden)
+        self.ids = ids.long()
+        if held:
+            self.buffers = [head.buffer(len(ids)) for _ in head.tiles]
+        else:
+            self.buffers = [head.buffer(len(ids))] * len(head.tiles)
+        self.logits: List[Tensor] = []
+
+    def local(self, tile: slice) -> Tuple[Tensor, Tensor]:
+        """Which ids are in the tile, and where: 0 for the others. On a GPU the kernel reports those of no tile."""
+        at = self.ids - (self.head.first + tile.start)
+        here = (at >= 0) & (at < tile.stop - tile.start)
+        keep = here if self.ids.is_cpu else here | (self.ids < 0) | (self.ids >= self.head.vocab)
+        return here, torch.where(keep, at, 0)
+
+    def forward(self, entropy: bool, energy: bool) -> Stats:
+        head, n = self.head, len(self.ids)
+        dtype = torch.promote_types(self.x.dtype, torch.float32)
+        parts = self.x.new_zeros(len(head.tiles), 4 if energy else 3, n, dtype=dtype)
+        for part, tile, buffer in zip(parts, head.tiles, self.buffers):
+            z = head.logits(self.x, tile, buffer)
+            _, at = self.local(tile)
+            _tile_stats(z[:, :-1], at, part[0], part[1] if entropy else None, part[2])
+            if energy:
+                _tile_stats(z[:, :-1].to(dtype) * head.temperature, None, part[3], None, None)
+            if self.held:
+                self.logits.append(z)
+        return self._combined(_gathered(parts, head.group).double(), dtype, entropy)
+
+    def _combined(self, parts: Tensor, dtype: torch.dtype, entropy: bool) -> Stats:
+        """The statistics of whole rows, from those of tiles."""
+        head = self.head
+        lse = parts[:, 0]
+        total = torch.logsumexp(lse, 0)
+        nothing = total - total  # 0, or NaN where the logsumexp is not finite
+        size = head.weight.shape[0]
+        valid = self.ids.clamp(0, head.vocab - 1)
+        of = (valid // size * len(head.tiles) + valid % size // head.chunk)[None]
+        of_lse = lse.gather(0, of)[0]
+        others = torch.logsumexp(lse.scatter(0, of, -math.inf), 0)  # a small part of the whole keeps its digits
+        logprobs = parts[:, 2].gather(0, of)[0] - F.softplus(others - of_lse)
+        logprobs = logprobs.masked_fill(of_lse == -math.inf, -math.inf)
+        h = None
+        if entropy:
+            share = (lse - total).exp()
+            h = (share * (parts[:, 1] - (lse - total))).masked_fill(share == 0, 0).sum(0)
+            h = (h + nothing).clamp(0, math.log(head.vocab)).to(dtype)
+        energy = torch.logsumexp(parts[:, 3], 0).to(dtype) if parts.shape[1] == 4 else None
+        return Stats((logprobs + nothing).clamp(max=0).to(dtype), h, total.to(dtype), energy)
+
+    def backward(self, stats: Stats, grad: Tensor, grad_entropy: Optional[Tensor], to: Gradients, add: bool) -> None:
+        """Writes the gradients; add adds those of weight and bias to what is there. Only where the product's dtype is that of
+    the weight are they added."""
+        head = self.head
+        own = _own(stats, grad, grad_entropy) * head.slope
+        far = bool((stats.lse.abs() > _FAR).any())  # false for NaN
+        g, e = grad * head.slope, None if grad_entropy is None else grad_entropy * head.slope
+        of_x = None
+        if to.hidden is not None:
+            sums = torch.float64 if head.group is not None else torch.promote_types(head.product, torch.float32)
+            of_x = to.hidden.zero_() if to.hidden.dtype == sums else self.x.new_zeros(self.x.shape, dtype=sums)
+        for i, (tile, buffer) in enumerate(zip(head.tiles, self.buffers)):
+            z = self.logits[i] if self.held else head.logits(self.x, tile, buffer)
+            d = z[:, :-1]
+            bent = None
+            if head.softcap is not None:
+                bent = (d * (head.temperature / head.softcap)).square_().neg_().add_(1)
+            if far or z.dtype == torch.float64:
+                d.copy_(_formula(d, stats, g, e))
+            else:
+                _tile_gradient(z, stats, g, e)
+            here, at = self.local(tile)
+            at = at.clamp(0, d.shape[1] - 1)[:, None]
+            d.scatter_(1, at, torch.where(here, own.to(d.dtype), d.gather(1, at)[:, 0])[:, None])
+            if bent is not None:
+                d.mul_(bent)
+                d = d.to(head.product)
+            if of_x is not None:
+                _product(of_x, d, head.cast(head.weight[tile]), add=True)
+            if to.weight is not None:
+                _product(to.weight[tile], d.t(), self.x, add)
+            if to.bias is not None:
+                part = d.sum(0, dtype=torch.promote_types(d.dtype, torch.float32))
+                to.bias[tile].copy_(to.bias[tile] + part if add else part)
+        if of_x is not None:
+            if head.group is not None:
+                dist.all_reduce(of_x, group=head.group)
+            if of_x is not to.hidden:
+                to.hidden.copy_(of_x)  # type: ignore[union-attr]
+
+
+def _tile_stats(
+    z: Tensor, ids: Optional[Tensor], lse: Tensor, entropy: Optional[Tensor], logprobs: Optional[Tensor]
+) -> None:
+    if z.dtype != torch.float64:
+        _rows.token_stats(z, ids, out=TokenStats(lse, entropy, logprobs), workers=torch.get_num_threads())
+        return
+    lse.copy_(torch.logsumexp(z, -1))
+    l = z - lse[:, None] + (lse - lse)[:, None]
+    if entropy is not None:
+        p = l.exp()
+        entropy.copy_(-(p * l).masked_fill(p == 0, 0).sum(-1))
+    if logprobs is not None and ids is not None:
+        logprobs.copy_(l.gather(-1, ids[:, None])[:, 0])
+
+
+def _tile_gradient(z: Tensor, stats: Stats, g: Tensor, e: Optional[Tensor]) -> None:
+    """Overwrites the tile with its gradient, where no id is the chosen one. row_gradient has the logsumexp of a row from a
+    chosen element and its log-probability: it gets the last column for it, which holds the logsumexp itself."""
+    z[:, -1].copy_(stats.lse)
+    last = torch.full_like(g, z.shape[1] - 1, dtype=torch.int64)
+    rounded = (z[:, -1].double() - stats.lse.double()).float()
+    entropy = None if e is None else stats.entropy
+    workers = torch.get_num_threads()
+    _rows.row_gradient(z, last, rounded, g, entropy=entropy, grad_entropy=e, out=z, workers=workers)
+
+
+def _formula(z: Tensor, stats: Stats, g: Tensor, e: Optional[Tensor]) -> Tensor:
+    """The same by PyTorch, in float64."""
+    lse = stats.lse.double()[:, None]
+    l = z.double() - lse + (lse - lse)
+    p = l.exp()
+    d = -g[:, None] * p
+    none = g == 0
+    if e is not None and stats.entropy is not None:
+        d = d - e[:, None] * (p * (l + stats.entropy[:, None])).masked_fill(p == 0, 0)
+        none = none & (e == 0)
+    return d.masked_fill(none[:, None], 0)
+
+
+def _own(stats: Stats, g: Tensor, e: Optional[Tensor]) -> Tensor:
+    """The gradient with respect to the chosen logits, in float64."""
+    l, g = stats.logprobs.double(), g.double()
+    d, none = -g * torch.expm1(l), g == 0
+    if e is not None and stats.entropy is not None:
+        p = l.exp()
+        d = d - e * (p * (l + stats.entropy)).masked_fill(p == 0, 0)
+        none = none & (e == 0)
+    return d.masked_fill(none, 0)
+
+
+def _product(out: Tensor, a: Tensor, b: Tensor, add: bool) -> None:
+    """Writes a @ b, rounded once, or adds it."""
+    if out.dtype == a.dtype:
+        out.addmm_(a, b, beta=int(add))  # with 0 what is there is not read
+    elif add:
+        out.add_(a @ b)
+    else:
+        out.copy_(a @ b)
+
+
+def _gathered(parts: Tensor, group: Any) -> Tensor:
+    """The parts of all processes, in the order of ranks."""
+    if group is None:
+        return parts
+    all_parts = [torch.empty_like(parts) for _ in range(group.size())]
+    dist.all_gather(all_parts, parts, group=group)
+    return torch.cat(all_parts)
+
+
+_Where = Union[slice, Tensor]
+
+
+def _counted(ids: Tensor, mask: Optional[Tensor]) -> Tensor:
+    """Which rows count."""
+    counted = ids != IGNORED
+    return counted if mask is None else counted & (mask != 0)
+
+
+def _where(counted: Tensor) -> _Where:
+    """Where they are: flat indices, or a slice of all."""
+    if bool(counted.all()):
+        return slice(0, counted.numel())
+    return counted.reshape(-1).nonzero()[:, 0]
+
+
+def _check_ids(ids: Tensor, counted: Tensor, vocab: int) -> None:
+    """Wants those that count in the vocabulary. On a GPU the kernels look."""
+    if ids.is_cpu:
+        _rows._check_ids(view("ids", ids.masked_fill(~counted, 0), (I32, I64)), vocab)
+
+
+def _at(t: Optional[Tensor], where: _Where) -> Any:
+    return None if t is None else t.reshape(-1)[where]
+
+
+def stats(head: Head, hidden: Tensor, ids: Tensor, mask: Optional[Tensor], entropy: bool, energy: bool) -> Stats:
+    """The statistics of all rows, of the shape of ids; 0 for those that are left out."""
+    counted = _counted(ids, mask)
+    _check_ids(ids, counted, head.vocab)
+    where = _where(counted)
+    found = Rows(head, hidden[where], _at(ids, where)).forward(entropy, energy)
+    return Stats(*(None if t is None else _spread(t, where, ids) for t in found))  # type: ignore[arg-type]
+
+
+def _put(t: Tensor, where: _Where, values: Any) -> None:
+    if isinstance(where, slice):
+        t[where].copy_(values)
+    else:
+        t.index_copy_(0, where, values)
+
+
+def _spread(t: Tensor, where: _Where, ids: Tensor) -> Tensor:
+    if isinstance(where, Tensor):
+        t = t.new_zeros(ids.numel()).index_copy_(0, where, t)
+    return t.view(ids.shape)
+
+
+def row_gradient(
+    head: Head,
+    hidden: Tensor,
+    ids: Tensor,
+    mask: Optional[Tensor],
+    stats: Stats,
+    grad: Optional[Tensor],
+    grad_entropy: Optional[Tensor],
+    to: Gradients,
+) -> None:
+    """Writes the gradients of all rows."""
+    where = _where(_counted(ids, mask))
+    rows = Rows(head, hidden[where], _at(ids, where))
+    of = Stats(*(_at(t, where) for t in stats))
+    g = torch.zeros_like(of.logprobs) if grad is None else _at(grad, where).contiguous()
+    e = None if grad_entropy is None else _at(grad_entropy, where).contiguous()
+    _backward(rows, of, g, e, to, where, add=False)
+
+
+def _backward(
+    rows: Rows, of: Stats, g: Tensor, e: Optional[Tensor], to: Gradients, where: _Where, add: bool
+) -> None:
+    part = to.hidden
+    if to.hidden is not None:
+        part = to.hidden[where] if isinstance(where, slice) else to.hidden.new_empty(rows.x.shape)
+    rows.backward(of, g, e, to._replace(hidden=part), add)
+    if to.hidden is not None and isinstance(where, Tensor):
+        if not add:
+            to.hidden.zero_()  # the rows that are left out
+        _put(to.hidden, where, part)
+
+
+def loss(
+    head: Head,
+    hidden: Tensor,
+    ids: Tensor,
+    batch: Any,
+    weights: Optional[Tensor],
+    options: _generated.LossOptions,
+    to: Gradients,
+    scalars: Tensor,
+) -> Tensor:
+    """The gradient of the loss with respect to the log-probabilities, its scalars, and the gradients of what made them.
+
+    The gradient of a token's log-probability depends on no other. So the rows take turns: when the log-probabilities
+    of some are there, the loss of the whole batch, with any others for the rest, gives their gradients. Their logits
+    are not computed a second time for these: they are held, a quarter of all. A weight in 16 bits is another matter.
+    Parts of its gradient that are rounded and added lose digits, and a sum in float32 would take more memory than the
+    logits: all rows take one turn, and their logits are computed twice.
+    """
+    counted: Tensor = batch.role != 0
+    _check_ids(ids, counted, head.vocab)
+    where = _where(counted)
+    n = where.stop if isinstance(where, slice) else len(where)
+    backward = any(t is not None for t in to)
+    held = backward and head.product == head.weight.dtype and head.product in (torch.float32, torch.float64)
+    turn = min(max(64, -(-n // 4)), 1024) if held else n
+    logprobs = batch.old_logprobs.clone()
+    batch.logprobs = logprobs
+    grad = torch.empty_like(logprobs)
+    for begin in range(0, max(n, 1), max(turn, 1)):
+        end = min(begin + turn, n)
+        part = slice(begin, end) if isinstance(where, slice) else where[begin:end]
+        rows = Rows(head, hidden[part], _at(ids, part), held)
+        of = rows.forward(False, False)
+        _put(logprobs.view(-1), part, of.logprobs)
+        if backward or end == n:
+            _schemes.run_loss(batch, weights, options, out=grad, memory=scalars)
+        if backward:
+            _backward(rows, of, _at(grad, part).contiguous(), None, to, part, add=begin > 0)
+    return grad
+
+
+def empty_gradients(hidden: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Tuple[Tensor, Tensor, Tensor]:
+    """Memory for the gradients of hidden, weight and bias; those that are not wanted are empty."""
+    shapes = hidden.shape, weight.shape, weight.shape[:1]
+    a, b, c = (t.new_empty(s if want else (0,)) for t, s, want in zip((hidden, weight, weight), shapes, wanted))
+    return a, b, c
