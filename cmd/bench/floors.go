@@ -6,8 +6,8 @@ import (
 	"io"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/floors"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/floors"
 )
 
 const floorsUsage = `Usage: bench floors FILE [flags]

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/gate"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/gotest"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/gate"
+	"github.com/seed621a2839/reweight/internal/gotest"
 )
 
 const gateUsage = `Usage: bench gate -base REF [flags] [-- ARGS]

@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
+	"github.com/seed621a2839/reweight/internal/cli"
 )
 
 const infoUsage = `Usage: bench info

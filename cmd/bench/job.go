@@ -11,11 +11,11 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
@@ -70,7 +70,7 @@ func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error
 // An outcome is what the main job found, or as much as there is when it ends early.
 type outcome struct {
 	machine   cli.Machine
-	losses    *losses.Comparison
+	losses    *compare.Comparison
 	wrongStep error // of the schemes on the embedded rollouts
 	parities  []measure.Parity
 	results   []measure.Result
@@ -291,7 +291,7 @@ func printParities(out io.Writer, parities []measure.Parity) error {
 
 // embeddedLosses compares schemes on the embedded rollouts. A step that is not that of
 // float64 is wrong.
-func embeddedLosses() (c *losses.Comparison, wrong, err error) {
+func embeddedLosses() (c *compare.Comparison, wrong, err error) {
 	file, err := rollout.Parse(testdata.FrozenLakeSmall)
 	if err != nil {
 		return nil, nil, err
@@ -319,6 +319,6 @@ func embeddedLosses() (c *losses.Comparison, wrong, err error) {
 			wrong = err
 		}
 	}
-	c, err = losses.Compare(b, picked, picked[0], losses.Options{})
+	c, err = compare.Schemes(b, picked, picked[0], compare.Options{})
 	return c, wrong, err
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/kernels"
 )
 

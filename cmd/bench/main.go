@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
 )
 
 // commands are the commands, in the order of the help: what each is called with, and what
@@ -139,7 +139,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	}
 	switch command {
 	case "reweight":
-		name, err = "bench reweight", reweightCommand(args[1:], out, p, losses.Compare)
+		name, err = "bench reweight", reweightCommand(args[1:], out, p, compare.Schemes)
 	case "score":
 		name, err = scoreCommand(args[1:], out, stderr)
 	case "show":

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
@@ -49,7 +49,7 @@ others. -o is a directory if it is one already, ends in a slash, or has no exten
 // defaultSchemes are those of the two papers.
 const defaultSchemes = "uniform,actfocus,aem,actfocus+aem"
 
-func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare losses.Comparer) error {
+func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare compare.Comparer) error {
 	c := comparison{compare: compare}
 	loss := reweight.DefaultLoss
 	flags := cli.NewFlags("bench reweight")

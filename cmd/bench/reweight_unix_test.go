@@ -14,8 +14,8 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/sys/unix"
 )
@@ -23,11 +23,11 @@ import (
 // TestTruncated: a file that becomes shorter while it is read is told in one line.
 func TestTruncated(t *testing.T) {
 	path := write(t, embedded(t))
-	shorten := func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt losses.Options) (*losses.Comparison, error) {
+	shorten := func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt compare.Options) (*compare.Comparison, error) {
 		if err := os.Truncate(path, 0); err != nil {
 			t.Fatal(err)
 		}
-		return losses.Compare(b, picked, uniform, opt)
+		return compare.Schemes(b, picked, uniform, opt)
 	}
 	needAddresses(t)
 	var out, stderr bytes.Buffer

@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/perf/benchfmt"

@@ -11,12 +11,12 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/internal/scorefiles"
+	"github.com/seed621a2839/reweight/internal/show"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
@@ -25,13 +25,13 @@ import (
 type comparison struct {
 	picked  []scheme.Scheme
 	uniform scheme.Scheme // that they are compared with
-	opt     losses.Options
+	opt     compare.Options
 	delta   float64
 	html    string                             // or none
 	output  string                             // or none
 	unread  []string                           // flags that are given and that none of picked reads
 	write   func(path string, r results) error // to output
-	compare losses.Comparer
+	compare compare.Comparer
 }
 
 // pointers returns where the schemes are.
@@ -85,7 +85,7 @@ func unreadFlags(flags cli.Flags, picked []scheme.Scheme) (unread []string) {
 }
 
 // do compares the schemes on files, prints the comparison and writes the page.
-func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out io.Writer) error {
+func (c comparison) do(opt scorefiles.Options, names []string, as cli.Format, out io.Writer) error {
 	source, err := opt.Open.Open(names...)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 			c.opt.TooWide = fmt.Sprintf("needs an entropy whose bounds are at most %v nats apart, and this one is %v: -entropy-width Inf takes it", opt.Width, cli.NewOrigin(o))
 		}
 	}
-	var r *losses.Comparison
+	var r *compare.Comparison
 	err = source.Guard(func() error { // somebody may make a file shorter
 		r, err = c.computed(b)
 		if err != nil {
@@ -156,7 +156,7 @@ func (c comparison) do(opt scoring.Options, names []string, as cli.Format, out i
 	}
 	if c.html != "" {
 		page := show.Sides{
-			Title: "Schemes on " + printable.Text(strings.Join(names, ", ")), Header: losses.Header, Rows: r.Rows(), Notes: append(r.Notes(), r.Warnings...),
+			Title: "Schemes on " + printable.Text(strings.Join(names, ", ")), Header: compare.Header, Rows: r.Rows(), Notes: append(r.Notes(), r.Warnings...),
 			Rollout: r.Rollout.Title, Texts: r.Rollout.Texts, Role: r.Rollout.Role, Spans: r.Rollout.Spans,
 		}
 		for _, s := range r.Rollout.Credit {
@@ -185,7 +185,7 @@ func checkSize(tokens int) error {
 }
 
 // computed derives what the schemes read and compares them.
-func (c comparison) computed(b *reweight.Batch) (*losses.Comparison, error) {
+func (c comparison) computed(b *reweight.Batch) (*compare.Comparison, error) {
 	need := []string{"entropy", "ref_energy", "old_logprobs", "logprobs"} // for the drift and the bottleneck
 	for _, s := range c.picked {
 		need = append(need, s.Reads()...)
@@ -205,12 +205,12 @@ func (c comparison) computed(b *reweight.Batch) (*losses.Comparison, error) {
 
 // surprised returns a warning about each scheme of the table that takes the surprisal of a
 // token, an estimate without bounds, for the token's entropy.
-func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (warnings []string) {
+func (c comparison) surprised(r *compare.Comparison, estimates []cli.Origin) (warnings []string) {
 	if !slices.ContainsFunc(estimates, func(o cli.Origin) bool { return o.Name == "entropy" && math.IsInf(float64(*o.Width), 1) }) {
 		return nil
 	}
 	for _, s := range c.picked {
-		if s.SingleEntropies() && slices.ContainsFunc(r.Schemes, func(row losses.Scheme) bool { return row.Scheme == s.Name }) {
+		if s.SingleEntropies() && slices.ContainsFunc(r.Schemes, func(row compare.Scheme) bool { return row.Scheme == s.Name }) {
 			warnings = append(warnings, s.Name+" reads the entropy of single tokens, which their surprisal does not estimate.")
 		}
 	}
@@ -219,7 +219,7 @@ func (c comparison) surprised(r *losses.Comparison, estimates []cli.Origin) (war
 
 // describe fills in what the tokens of the rollout are. It reads the files again as far as
 // the trajectory; standard input and pipes cannot be, and their tokens have their ids.
-func (c comparison) describe(r *losses.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch, names []string) error {
+func (c comparison) describe(r *compare.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch, names []string) error {
 	if slices.ContainsFunc(names, readOnce) {
 		return source.Guard(func() error {
 			r.Title, r.Texts = show.IDsOf(inputs(names), source.Report(), b, c.opt.Trajectory)

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/losses"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/testdata"
@@ -47,7 +47,7 @@ type schemeTable struct {
 	Bottleneck struct{ All, Reasoning, Action *float64 } `json:"bottleneck_spearman"`
 	Warnings   []string
 	Schemes    []schemeRow
-	LeftOut    []losses.LeftOut `json:"left_out"`
+	LeftOut    []compare.LeftOut `json:"left_out"`
 	Rollout    struct {
 		Trajectory   int
 		Title        string
@@ -96,7 +96,7 @@ func TestAllSchemes(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"\nreinforce++_baseline ", "\nactfocus+aem ", "\nLeft out: gigpo: needs anchors and span_rewards\n", "\n" + losses.Credit + "\n",
+		"\nreinforce++_baseline ", "\nactfocus+aem ", "\nLeft out: gigpo: needs anchors and span_rewards\n", "\n" + compare.Credit + "\n",
 		fmt.Sprintf("%.6f", got.Schemes[0].Loss), fmt.Sprintf("%.0f", got.Schemes[3].Effective), "of action", "rank correlation",
 	} {
 		if !strings.Contains(text, want) {
@@ -201,7 +201,7 @@ func TestSchemeRollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"<!DOCTYPE html>", title, "<h3>Turn 2</h3>", "<h4>gspo</h4>", losses.Credit,
+		"<!DOCTYPE html>", title, "<h3>Turn 2</h3>", "<h4>gspo</h4>", compare.Credit,
 		fmt.Sprintf(`title="token 22: reasoning, credit %s">&lt;think&gt;</span>`, strings.ReplaceAll(fmt.Sprintf("%+.3g", got.Credit[0].Credit[22]), "+", "&#43;")),
 		`class="credit up action"`, "</html>",
 	} {
@@ -225,7 +225,7 @@ func TestSchemesPage(t *testing.T) {
 	const command = "\n    bench reweight -scheme uniform,actfocus,gtpo,gspo testdata/frozenlake-small.safetensors\n"
 	text := runSchemes(t, "uniform,actfocus,gtpo,gspo", filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors"))
 	_, tables, _ := strings.Cut(text, "\n\n")
-	tables, _, _ = strings.Cut(tables, "\n\n"+losses.Credit)
+	tables, _, _ = strings.Cut(tables, "\n\n"+compare.Credit)
 	if !strings.Contains(string(page), command+"\n```\n"+tables+"\n```\n") {
 		t.Errorf("the page lacks %s\n%s", command, tables)
 	}
@@ -334,7 +334,7 @@ func TestSchemesNotFinite(t *testing.T) {
 		}
 	}
 	got := schemesJSON(t, "all", path)
-	if !slices.Contains(got.LeftOut, losses.LeftOut{Scheme: "rloo", Reason: "the loss is not finite"}) || len(got.Schemes) == 0 || got.Schemes[0].GradL2 == 0 {
+	if !slices.Contains(got.LeftOut, compare.LeftOut{Scheme: "rloo", Reason: "the loss is not finite"}) || len(got.Schemes) == 0 || got.Schemes[0].GradL2 == 0 {
 		t.Errorf("%+v", got)
 	}
 }

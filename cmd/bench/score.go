@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/seed621a2839/reweight/cmd/bench/internal/cli"
-	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/score"
 )
 
@@ -81,12 +81,12 @@ func scoreCommand(args []string, out, stderr io.Writer) (string, error) {
 }
 
 // scoringFlags declares the flags of the schemes and of files of rollouts.
-func scoringFlags(flags cli.Flags) func() (scoring.Options, error) {
+func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
 	s := score.Default
 	schemes := schemeFlags(flags, &s)
 	open := flags.RolloutFlags()
 	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
-	return func() (opt scoring.Options, err error) {
+	return func() (opt scorefiles.Options, err error) {
 		if err := schemes(); err != nil {
 			return opt, err
 		}
@@ -143,11 +143,11 @@ func partialCommand(args []string, out io.Writer) error {
 	if err := checkScore(flags, names, *output); err != nil {
 		return err
 	}
-	p, _, err := scoring.Partial(opt, names...)
+	p, _, err := scorefiles.Partial(opt, names...)
 	if err != nil {
 		return err
 	}
-	return scoring.WritePartial(p, *output, out)
+	return scorefiles.WritePartial(p, *output, out)
 }
 
 func mergeCommand(args []string, out, stderr io.Writer) error {
@@ -166,7 +166,7 @@ func mergeCommand(args []string, out, stderr io.Writer) error {
 			cli.Warning(stderr, fmt.Sprintf("Warning: %s is left out: it is incomplete, and its run was killed or still writes it.", printable.Text(name)))
 			continue
 		}
-		p, err := scoring.ReadPartial(name)
+		p, err := scorefiles.ReadPartial(name)
 		if err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func mergeCommand(args []string, out, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return scoring.WritePartial(merged, *output, out)
+	return scorefiles.WritePartial(merged, *output, out)
 }
 
 func applyCommand(args []string, out io.Writer) error {
@@ -206,11 +206,11 @@ func applyCommand(args []string, out io.Writer) error {
 	if len(names) == 0 {
 		return errors.New("no FILE given")
 	}
-	merged, err := scoring.ReadPartial(*from)
+	merged, err := scorefiles.ReadPartial(*from)
 	if err != nil {
 		return err
 	}
-	return scoring.Apply(opt, names[0], *output, merged, opt.About("", merged.Digest()))
+	return scorefiles.Apply(opt, names[0], *output, merged, opt.About("", merged.Digest()))
 }
 
 // checkScore returns an error if there are no inputs or the output cannot be written.
@@ -240,11 +240,11 @@ func isDirectory(output string) bool {
 }
 
 // scoreDirectory scores files as one batch into a directory, and prints a summary.
-func scoreDirectory(opt scoring.Options, dir string, names []string, as cli.Format, out io.Writer, p *cli.Progress) error {
+func scoreDirectory(opt scorefiles.Options, dir string, names []string, as cli.Format, out io.Writer, p *cli.Progress) error {
 	if err := checkApart(dir, names); err != nil {
 		return err
 	}
-	s, err := scoring.Directory(opt, dir, p, names...)
+	s, err := scorefiles.Directory(opt, dir, p, names...)
 	if err != nil {
 		return err
 	}

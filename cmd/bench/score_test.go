@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed621a2839/reweight/cmd/bench/internal/scoring"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -86,7 +86,7 @@ func lakeShards(t *testing.T, n int) []string {
 }
 
 // settle waits until files that were written can be told from files that are written now:
-// as long, by the clock of the file system, as package scoring takes for a tick of it.
+// as long, by the clock of the file system, as package scorefiles takes for a tick of it.
 func settle(t *testing.T) {
 	t.Helper()
 	probe := filepath.Join(t.TempDir(), "probe")
@@ -288,9 +288,9 @@ func TestScoreUse(t *testing.T) {
 func TestDirectory(t *testing.T) {
 	shards := lakeShards(t, 19)
 	dir := filepath.Join(t.TempDir(), "new", "scores")
-	score := func(args ...string) scoring.Summary {
+	score := func(args ...string) scorefiles.Summary {
 		t.Helper()
-		var s scoring.Summary
+		var s scorefiles.Summary
 		decode(t, []byte(runScore(t, append([]string{"reweight", "-format", "json", "-o", dir}, args...)...)), &s)
 		return s
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/internal/report"
 )
 
 // canStart skips a test that starts this program where an emulated process cannot.

@@ -1,0 +1,610 @@
+// Package floors decides whether an instruction set is far slower than it may be on the
+// kernels of this project: against the portable kernels, and against a plain read.
+package floors
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/cpuid/v2"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// Options say what to measure.
+type Options struct {
+	File    string
+	Record  bool             // write the file
+	Kernels []kernels.Kernel // nil is all
+	ISAs    *cli.Choice      // nil is all but portable, and the GPU
+	GPU     *cli.GPU
+
+	Progress *cli.Progress
+	Sampler  bench.Sampler
+}
+
+// A check measures, and collects what it found.
+type check struct {
+	Options
+	machine cli.Machine
+	notes   []string
+	results []Result
+	null    *bench.Estimate // the same thing measured twice, where that differed most
+}
+
+// A Result is the verdict on a kernel in one format with one instruction set.
+type Result struct {
+	Kernel, DType, ISA string
+	Verdict            bench.Verdict
+	Message            string // what is wrong, or not known
+
+	// Times the speed of the portable kernel, and the share of that of a plain read, each
+	// with the least that is allowed.
+	TimesPortable, Share   *bench.Estimate
+	TimesFloor, ShareFloor float64
+}
+
+// Run compares what is measured here with the floors of the file, or records them, and
+// prints what it found. Its error is a *cli.FailedCheck for what is too slow, a
+// *cli.Inconclusive, or that something went wrong.
+func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
+	g := check{Options: opt}
+	if g.machine, err = cli.ThisMachine(); err != nil {
+		return err
+	}
+	ctx, stop := cli.UntilHangup(ctx)
+	defer stop()
+	if opt.ISAs == nil || opt.ISAs.GPU != nil {
+		g.machine.SetGPU(opt.GPU.Device())
+	}
+	if g.Record {
+		return g.record(ctx, g.File, out)
+	}
+	err = g.compare(ctx, g.File)
+	g.Progress.Clear()
+	if ctx.Err() != nil {
+		err = cli.ErrInterrupted
+	}
+	if err != nil && len(g.results) == 0 {
+		return err
+	}
+	return cmp.Or(cli.Also(err, g.write(out)), g.verdict())
+}
+
+// verdict is the error that stands for the results.
+func (g *check) verdict() error {
+	var failed, open []string
+	for _, q := range g.results {
+		switch q.Verdict {
+		case bench.Regression:
+			failed = append(failed, q.name()+": "+q.Message)
+		case bench.Inconclusive:
+			open = append(open, q.name()+": "+q.Message)
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return cli.Failed(failed)
+	case len(open) > 0:
+		return &cli.Inconclusive{What: cli.FirstOf(open)}
+	case len(g.results) == 0:
+		return &cli.Inconclusive{What: "nothing was compared"}
+	}
+	return nil
+}
+
+// write prints the table, and what there is to say.
+func (g *check) write(out io.Writer) error {
+	optional := func(x float64, format string) string {
+		if x == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, x)
+	}
+	of := func(e *bench.Estimate, format string, unit float64) string {
+		if e == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, unit*e.Median)
+	}
+	var rows [][]string
+	for _, q := range g.results {
+		rows = append(rows, []string{q.Kernel, q.DType, q.ISA, q.Verdict.String(),
+			of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%")})
+		if q.Message != "" {
+			g.notes = append(g.notes, q.name()+": "+q.Message)
+		}
+	}
+	if e := g.null; e != nil {
+		g.notes = append(g.notes, fmt.Sprintf("Noise now: of the same thing measured twice, the second takes %.4f times as long (%s)", e.Median, interval(*e)))
+	}
+	header := []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}
+	if err := cli.WriteTable(out, 4, header, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	for _, line := range g.notes {
+		if _, err := fmt.Fprintln(out, printable.Line(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Result) name() string { return r.Kernel + " " + r.DType + " on " + r.ISA }
+
+func interval(e bench.Estimate) string { return fmt.Sprintf("%.3f to %.3f", e.Lo, e.Hi) }
+
+// isName reports whether s can be the name of a kernel, a type or an instruction set.
+// Lines of the output begin with names from the file.
+func isName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
+}
+
+// expectedISA returns the instruction set that callers should get on this CPU, as
+// far as REWEIGHT_ISA allows. It does not ask the library, because the library's
+// choice is compared with it.
+func expectedISA() string {
+	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
+		return v
+	}
+	switch c := &cpuid.CPU; {
+	case runtime.GOARCH == "arm64":
+		return "neon"
+	case runtime.GOARCH != "amd64" || !c.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT):
+		return "portable"
+	case c.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW):
+		return "avx512"
+	}
+	return "avx2"
+}
+
+// checkSizes are the sizes that results are compared at, besides the one that is timed.
+var checkSizes = [...]int{1, 17, 300, 2049}
+
+// shapes returns the kernels and formats to measure, at the sizes that bench run has by
+// default.
+func (g *check) shapes() []measure.Shape {
+	ks := g.Kernels
+	if ks == nil {
+		ks = kernels.All()
+	}
+	return measure.Shapes(ks, cli.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
+}
+
+// floorVocab is the vocabulary of the workloads that floors are about: at least
+// measure.StreamBytes of rows.
+const floorVocab = 151936
+
+// floorMargin is the part of what was measured that becomes a floor. It is small
+// because ratios to plain Go differ between CPUs with the same instructions. A
+// kernel that is below half has usually lost its assembly; bench gate finds smaller
+// slow-downs.
+const floorMargin = 0.5
+
+// A floorFile has the floors of each instruction set.
+type floorFile struct {
+	Margin float64              `json:"margin"` // what was measured times this is the floor
+	Vocab  int                  `json:"vocab"`
+	ISAs   map[string]isaFloors `json:"isas"`
+}
+
+type isaFloors struct {
+	CPU    string  `json:"cpu"` // that they were recorded on
+	Floors []floor `json:"floors"`
+}
+
+// A floor is the least that is allowed.
+type floor struct {
+	Kernel        string  `json:"kernel"`
+	DType         string  `json:"dtype"`
+	TimesPortable float64 `json:"times_portable"`           // times the speed of the portable kernel
+	Share         float64 `json:"roofline_share,omitempty"` // of the speed of a plain read; kernels on rows only
+}
+
+func readFloors(name string) (f floorFile, err error) {
+	if f, err = cli.ReadJSON[floorFile](name); err != nil {
+		return f, err
+	}
+	if f.Vocab != floorVocab {
+		return f, fmt.Errorf("%s: floors for a vocabulary of %d, and %d is measured", name, f.Vocab, floorVocab)
+	}
+	if f.ISAs == nil {
+		f.ISAs = map[string]isaFloors{}
+	}
+	for isa, of := range f.ISAs {
+		given := map[[2]string]bool{}
+		for _, q := range of.Floors {
+			for _, n := range [...]string{isa, q.Kernel, q.DType} {
+				if !isName(n) {
+					return f, fmt.Errorf("%s: %q is not the name of a kernel, a type or an instruction set", name, n)
+				}
+			}
+			what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.DType, isa)
+			key := [2]string{q.Kernel, q.DType}
+			switch {
+			case !(q.TimesPortable > 0):
+				return f, fmt.Errorf("%s: times_portable is %.3g, want more than 0", what, q.TimesPortable)
+			case !(q.Share >= 0):
+				return f, fmt.Errorf("%s: roofline_share is %.3g, want 0 or more", what, q.Share)
+			case given[key]:
+				return f, fmt.Errorf("%s: given twice", what)
+			}
+			given[key] = true
+		}
+	}
+	return f, nil
+}
+
+// has reports whether the kernel has a format of that name.
+func has(k kernels.Kernel, dtype string) bool {
+	return slices.ContainsFunc(k.DTypes, func(t reweight.DType) bool { return t.String() == dtype })
+}
+
+// find returns the floor of a kernel in a format with an instruction set.
+func (f floorFile) find(isa, kernel, dtype string) (floor, bool) {
+	for _, q := range f.ISAs[isa].Floors {
+		if q.Kernel == kernel && q.DType == dtype {
+			return q, true
+		}
+	}
+	return floor{}, false
+}
+
+// elsewhere says that the floors of an instruction set were recorded on another CPU
+// than this one.
+func (f floorFile) elsewhere(isa, cpu string) string {
+	if on := f.ISAs[isa].CPU; on != "" && on != cpu {
+		return fmt.Sprintf("recorded on %s; this is %s", on, cmp.Or(cpu, "unknown"))
+	}
+	return ""
+}
+
+// floored are the implementations to compare with floors: those that were asked
+// for, or all but the portable one.
+func (g *check) floored() []kernels.Implementation {
+	if g.ISAs != nil {
+		return g.ISAs.CPU
+	}
+	return kernels.Implementations()[1:]
+}
+
+// flooredGPU returns the GPU if it is to be compared with floors, or nil: it is if it was
+// asked for, or if there are floors for it or they are recorded.
+func (g *check) flooredGPU(floors floorFile) *gpu.Device {
+	if g.ISAs != nil {
+		return g.ISAs.GPU
+	}
+	_, known := floors.ISAs[cli.CUDA]
+	if g.machine.GPU == nil || !known && !g.Record {
+		return nil
+	}
+	dev, _ := g.GPU.Device() // it was opened before
+	return dev
+}
+
+// recordedOn returns what the floors of an implementation are recorded on.
+func (g *check) recordedOn(isa string) string {
+	if isa != cli.CUDA {
+		return g.machine.CPU
+	}
+	if g.machine.GPU == nil {
+		return ""
+	}
+	return g.machine.GPU.Name
+}
+
+// compare compares what is measured here with the floors of a file.
+func (g *check) compare(ctx context.Context, name string) error {
+	floors, err := readFloors(name)
+	if err != nil {
+		return err
+	}
+	impls := g.floored()
+	if best, expected := g.machine.Chosen, expectedISA(); best != expected {
+		g.results = append(g.results, Result{Kernel: "all", DType: "types", ISA: best, Verdict: bench.Regression,
+			Message: fmt.Sprintf("callers get %s, and this CPU and REWEIGHT_ISA want %s", best, expected)})
+	}
+	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
+		if isa == cli.CUDA {
+			if g.machine.GPU == nil {
+				g.notes = append(g.notes, "The floors of cuda were not looked at. No GPU: "+g.machine.NoGPU)
+				continue
+			}
+		} else if _, err := reweight.ParseISA(isa); err != nil {
+			g.notes = append(g.notes, "The floors of "+isa+" were not looked at: it does not run here")
+			continue
+		}
+		if note := floors.elsewhere(isa, g.recordedOn(isa)); note != "" {
+			g.notes = append(g.notes, "The floors of "+isa+" were "+note)
+		}
+		for _, q := range floors.ISAs[isa].Floors {
+			if k, err := kernels.Find(q.Kernel); err != nil || !has(k, q.DType) {
+				g.notes = append(g.notes, fmt.Sprintf("The floor of %s %s on %s is of a kernel that does not exist", q.Kernel, q.DType, isa))
+			}
+		}
+	}
+	dev := g.flooredGPU(floors)
+	if dev == nil && g.ISAs == nil {
+		if g.machine.GPU == nil {
+			g.notes = append(g.notes, "No GPU: "+g.machine.NoGPU)
+		} else {
+			g.notes = append(g.notes, "There are no floors of cuda: -record -isa cuda writes them")
+		}
+	}
+	if len(impls) == 0 && dev == nil {
+		g.notes = append(g.notes, "Only the portable kernels run here, and they have no floors")
+		return nil
+	}
+	shapes := g.shapes()
+	if len(impls) == 0 {
+		shapes = nil
+	}
+	g.Progress.Expect(len(shapes) + len(g.gpuShapes(dev)))
+	for _, s := range shapes {
+		g.Progress.Next("measuring %s", s)
+		results, err := confirm(floors, g.machine.CPU, impls, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			g.results = append(g.results, r.Result)
+		}
+	}
+	for _, s := range g.gpuShapes(dev) {
+		g.Progress.Next("measuring %s on the GPU", s)
+		only := []kernels.Implementation{{Name: cli.CUDA}}
+		results, err := confirm(floors, g.recordedOn(cli.CUDA), only, func([]kernels.Implementation) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) })
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			g.results = append(g.results, r.Result)
+		}
+	}
+	return nil
+}
+
+// confirm measures with each of the implementations and compares the results
+// with the floors. It measures a second time what was too slow, because a busy
+// moment of the machine may be longer than one measurement.
+func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measure func([]kernels.Implementation) ([]measured, error)) ([]measured, error) {
+	results, err := measure(impls)
+	if err != nil {
+		return nil, err
+	}
+	var slow []int
+	var again []kernels.Implementation
+	for i := range results {
+		if results[i].judge(floors, cpu); results[i].Verdict == bench.Regression && results[i].failure == "" {
+			slow, again = append(slow, i), append(again, impls[i])
+		}
+	}
+	if len(again) == 0 {
+		return results, nil
+	}
+	second, err := measure(again)
+	if err != nil {
+		return nil, err
+	}
+	for i, q := range second {
+		q.judge(floors, cpu)
+		results[slow[i]] = q
+	}
+	return results, nil
+}
+
+// A measured kernel is what one measurement says of a kernel with one instruction
+// set.
+type measured struct {
+	Result
+	failure string // a wrong result, or an allocation
+}
+
+// newMeasured returns what a check and a measurement say.
+func newMeasured(rows bool, parity measure.Parity, r measure.Result) measured {
+	q := measured{failure: parity.Failure}
+	q.Kernel, q.DType, q.ISA = r.Kernel, r.DType, r.ISA
+	q.TimesPortable = &r.TimesPortable
+	if rows {
+		q.Share = &r.Share
+	}
+	if q.failure == "" && r.AllocsPerOp > 0 {
+		q.failure = fmt.Sprintf("%d heap allocations of %d bytes per call, want none", r.AllocsPerOp, r.BytesPerOp)
+	}
+	return q
+}
+
+// measure checks and measures a shape with each of the implementations.
+func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]measured, error) {
+	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), impls)
+	if err != nil {
+		return nil, err
+	}
+	results, err := measure.Kernel(ctx, g.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, 1, impls)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]measured, len(results))
+	for i, r := range results {
+		all[i] = newMeasured(s.Kernel.Rows, parities[i], r)
+		if null := g.null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
+			g.null = &r.Null
+		}
+	}
+	return all, nil
+}
+
+// gpuShapes returns what is measured on the GPU, nothing without one.
+func (g *check) gpuShapes(dev *gpu.Device) []measure.Shape {
+	ks := g.Kernels
+	if ks == nil {
+		ks = kernels.All()
+	}
+	return measure.Plan{Kernels: ks, GPU: dev, Sizes: cli.Sizes{Vocabs: []int{floorVocab}}}.GPUShapes()
+}
+
+// measureOnGPU checks and measures a shape on the GPU.
+func (g *check) measureOnGPU(ctx context.Context, dev *gpu.Device, s measure.Shape) ([]measured, error) {
+	parity, err := measure.CheckGPU(ctx, measure.Check, dev, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()))
+	if err != nil {
+		return nil, err
+	}
+	results, failure, err := measure.OnGPU(ctx, g.Sampler, dev, s.Kernel, s.DType, s.Rows, s.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	parity.Failure = cmp.Or(parity.Failure, failure)
+	return []measured{newMeasured(s.Kernel.Rows, parity, results[0])}, nil
+}
+
+// judge sets the verdict. A kernel fails if even its upper bound is below the
+// floor.
+func (q *measured) judge(floors floorFile, cpu string) {
+	f, ok := floors.find(q.ISA, q.Kernel, q.DType)
+	q.TimesFloor, q.ShareFloor = f.TimesPortable, f.Share
+	q.Verdict, q.Message = bench.Pass, ""
+	switch {
+	case q.failure != "":
+		q.Verdict, q.Message = bench.Regression, q.failure
+	case !ok:
+		q.Verdict, q.Message = bench.Inconclusive, "it has no floor: record one"
+	case q.TimesPortable.Hi < f.TimesPortable:
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable kernel (%s), and the floor is %.3g", q.TimesPortable.Median, interval(*q.TimesPortable), f.TimesPortable)
+	case q.Share != nil && q.Share.Hi < f.Share:
+		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g", q.Share.Median, interval(*q.Share), f.Share)
+	}
+	if note := floors.elsewhere(q.ISA, cpu); note != "" && q.Verdict == bench.Regression && q.failure == "" {
+		q.Message += ", " + note
+	}
+}
+
+// recordings is how many times a kernel is measured for its floor, which comes
+// from the middle one of their medians.
+const recordings = 3
+
+// record writes the floors of the instruction sets of this machine.
+func (g *check) record(ctx context.Context, name string, out io.Writer) error {
+	if name == "-" {
+		return errors.New("-record: want a file, not standard output")
+	}
+	if g.ISAs != nil && slices.ContainsFunc(g.ISAs.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
+		return errors.New("-record: portable has no floors, the others are relative to it")
+	}
+	target, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		target, err = name, nil
+	}
+	if err == nil {
+		err = atomicfile.Check(target)
+	}
+	if err != nil {
+		return err
+	}
+	floors, err := readFloors(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		floors, err = floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{}}, nil
+	}
+	if err != nil {
+		return err
+	}
+	floors.Margin = floorMargin
+	impls, dev := g.floored(), g.flooredGPU(floors)
+	if len(impls) == 0 && dev == nil {
+		return errors.New("-record: only the portable kernels run here, and they have no floors")
+	}
+	fresh := map[string][]floor{}
+	shapes, measureOn := g.shapes(), func(s measure.Shape) ([]measured, error) { return g.measure(ctx, s, impls) }
+	if len(impls) == 0 {
+		shapes = nil
+	}
+	onCPU := len(shapes)
+	shapes = append(shapes, g.gpuShapes(dev)...)
+	g.Progress.Expect(len(shapes))
+	for i, s := range shapes {
+		if i == onCPU {
+			measureOn = func(s measure.Shape) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) }
+		}
+		g.Progress.Next("measuring %s", s)
+		var recorded [recordings][]measured
+		for i := range recorded {
+			if recorded[i], err = measureOn(s); ctx.Err() != nil {
+				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
+			} else if err != nil {
+				return err
+			}
+			for _, q := range recorded[i] {
+				if q.failure != "" {
+					return &cli.FailedCheck{What: q.name() + ": " + q.failure}
+				}
+			}
+		}
+		for i, f := range floorsOf(recorded) {
+			isa := recorded[0][i].ISA
+			fresh[isa] = append(fresh[isa], f)
+		}
+	}
+	g.Progress.Clear()
+	n := 0
+	for isa, list := range fresh {
+		// Kernels that were not measured keep their floors, if they still exist.
+		for _, old := range floors.ISAs[isa].Floors {
+			k, err := kernels.Find(old.Kernel)
+			if _, measured := (floorFile{ISAs: map[string]isaFloors{isa: {Floors: list}}}).find(isa, old.Kernel, old.DType); !measured && err == nil && has(k, old.DType) {
+				list = append(list, old)
+			}
+		}
+		floors.ISAs[isa] = isaFloors{CPU: g.recordedOn(isa), Floors: list}
+		n += len(list)
+	}
+	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n", printable.Text(name), n, floorMargin)
+	return err
+}
+
+// floorsOf returns a floor for each instruction set of the measurements.
+func floorsOf(recorded [recordings][]measured) (floors []floor) {
+	for i, q := range recorded[0] {
+		var times, shares [recordings]float64
+		for n, r := range recorded {
+			times[n] = r[i].TimesPortable.Median
+			if q.Share != nil {
+				shares[n] = r[i].Share.Median
+			}
+		}
+		floors = append(floors, floor{Kernel: q.Kernel, DType: q.DType,
+			TimesPortable: rounded(floorMargin * middle(times)), Share: rounded(floorMargin * middle(shares))})
+	}
+	return floors
+}
+
+func middle(x [recordings]float64) float64 {
+	slices.Sort(x[:])
+	return x[recordings/2]
+}
+
+// rounded keeps two digits: more would be noise.
+func rounded(x float64) float64 {
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(math.Max(0, x), 'g', 2, 64), 64)
+	return r
+}

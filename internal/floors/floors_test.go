@@ -1,0 +1,434 @@
+package floors
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// quick measures as little as can be.
+var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
+
+// command runs bench floors on some kernels, with an instruction set unless that is empty.
+func command(ctx context.Context, opt Options, names, isa string, out io.Writer) error {
+	for name := range strings.SplitSeq(names, ",") {
+		k, err := kernels.Find(name)
+		if err != nil {
+			return err
+		}
+		opt.Kernels = append(opt.Kernels, k)
+	}
+	for _, impl := range kernels.Implementations() {
+		if impl.Name == isa {
+			opt.ISAs = &cli.Choice{CPU: []kernels.Implementation{impl}}
+		}
+	}
+	if opt.Progress == nil {
+		opt.Progress = &cli.Progress{}
+	}
+	opt.Sampler, opt.GPU = quick, &cli.GPU{}
+	return Run(ctx, opt, out)
+}
+
+func names(impls []kernels.Implementation) (all []string) {
+	for _, impl := range impls {
+		all = append(all, impl.Name)
+	}
+	return all
+}
+
+// onWrite is a writer that tells of what is written.
+type onWrite func(string)
+
+func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
+
+func TestFloors(t *testing.T) {
+	path := reweight.AvailableISAs()[len(reweight.AvailableISAs())-1].String()
+	floors := func(times, share float64) floorFile {
+		return floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{path: {CPU: "another", Floors: []floor{{"k", "f32", times, share}}}}}
+	}
+	e := func(median, lo, hi float64) *bench.Estimate {
+		return &bench.Estimate{Median: median, Lo: lo, Hi: hi, N: 9}
+	}
+	for _, c := range []struct {
+		name    string
+		q       measured
+		floors  floorFile
+		want    bench.Verdict
+		message string
+	}{
+		{"above", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 0.7), bench.Pass, ""},
+		{"within the noise", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(9.9, 0.99), bench.Pass, ""},
+		{"slower than portable allows", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(11, 0.7), bench.Regression, "floor is 11, recorded on another; this is this one"},
+		{"far from the read", measured{Result: Result{TimesPortable: e(9, 8, 10), Share: e(0.9, 0.8, 1)}}, floors(7, 1.1), bench.Regression, "floor is 1.1, recorded on another"},
+		{"tokens", measured{Result: Result{TimesPortable: e(9, 8, 10)}}, floors(7, 1.1), bench.Pass, ""},
+		{"none", measured{Result: Result{TimesPortable: e(9, 8, 10)}}, floorFile{}, bench.Inconclusive, "no floor"},
+		{"wrong", measured{Result: Result{TimesPortable: e(9, 8, 10)}, failure: "far off"}, floors(7, 0.7), bench.Regression, "far off"},
+	} {
+		c.q.Kernel, c.q.DType, c.q.ISA = "k", "f32", path
+		if c.q.judge(c.floors, "this one"); c.q.Verdict != c.want || !strings.Contains(c.q.Message, c.message) {
+			t.Errorf("%s: %v, %q, want %v", c.name, c.q.Verdict, c.q.Message, c.want)
+		}
+	}
+}
+
+// TestFloorsConfirm: what is too slow twice is a regression, what is wrong at once,
+// and what passed is not measured again.
+func TestFloorsConfirm(t *testing.T) {
+	paths := []kernels.Implementation{{Name: "portable"}, {Name: "avx2"}, {Name: "avx512"}}
+	floors := floorFile{ISAs: map[string]isaFloors{}}
+	for _, p := range paths {
+		floors.ISAs[p.Name] = isaFloors{Floors: []floor{{"k", "f32", 5, 0}}}
+	}
+	const allocates = -1
+	for _, c := range []struct {
+		first, second []float64 // times the speed of the portable path
+		again         string
+		want          [3]bench.Verdict
+	}{
+		{[]float64{6, 7, 8}, nil, "", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[]float64{6, 4, 8}, []float64{9}, "[avx2]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[]float64{4, 6, 4}, []float64{9, 4}, "[portable avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+		{[]float64{allocates, 6, 8}, nil, "", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[]float64{allocates, 6, 4}, []float64{9}, "[avx512]", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[]float64{9, 6, 4}, []float64{allocates}, "[avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+	} {
+		times, again := c.first, ""
+		results, err := confirm(floors, "", paths, func(asked []kernels.Implementation) (all []measured, err error) {
+			if times == nil || len(times) != len(asked) {
+				t.Fatalf("%v: asked for %v", c.first, asked)
+			}
+			for i, p := range asked {
+				r := measure.Result{Kernel: "k", DType: "f32", ISA: p.Name, TimesPortable: bench.Estimate{Median: times[i], Lo: times[i], Hi: times[i]}}
+				if times[i] == allocates {
+					r.AllocsPerOp, r.TimesPortable.Hi = 3, 9
+				}
+				all = append(all, newMeasured(false, measure.Parity{}, r))
+			}
+			if &times[0] != &c.first[0] {
+				again = fmt.Sprint(names(asked))
+			}
+			times = c.second
+			return all, nil
+		})
+		if err != nil || again != c.again {
+			t.Errorf("%v: measures %s again, want %s, %v", c.first, again, c.again, err)
+		}
+		for i, q := range results {
+			if q.Verdict != c.want[i] || q.ISA != paths[i].Name || c.first[i] == allocates && !strings.Contains(q.Message, "3 heap allocations") {
+				t.Errorf("%v, %v: %s: %v, %q, want %v", c.first, c.second, q.ISA, q.Verdict, q.Message, c.want[i])
+			}
+		}
+	}
+	if q := newMeasured(true, measure.Parity{Failure: "far off"}, measure.Result{AllocsPerOp: 1, Share: bench.Estimate{Median: 0.5}}); q.failure != "far off" || q.Share.Median != 0.5 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// TestFloorsOnce records floors, keeps those of others, and compares with them and
+// with ones that nothing reaches.
+func TestFloorsOnce(t *testing.T) {
+	if len(reweight.AvailableISAs()) < 2 {
+		t.Skip("only the portable kernels run here")
+	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	gateRun := func(record bool, isa string) (string, error) {
+		var out bytes.Buffer
+		err := command(t.Context(), Options{File: name, Record: record}, "multiply", isa, &out)
+		return out.String(), err
+	}
+	if _, err := gateRun(false, ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	other := floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{
+		"sve9":        {CPU: "another", Floors: []floor{{"multiply", "f32", 5, 0}}},
+		expectedISA(): {CPU: "the moon", Floors: []floor{{"surrogate", "f32", 3, 0}, {"forgotten", "f32", 3, 0}, {"multiply", "f32", 1e9, 0}}},
+	}}
+	text, _ := json.Marshal(other)
+	if err := os.WriteFile(name, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := gateRun(false, expectedISA()); err == nil || cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1e+09, recorded on the moon; this is ") || !strings.Contains(out, "The floor of forgotten f32 on "+expectedISA()+" is of a kernel that does not exist") || !strings.Contains(out, "The floors of sve9 were not looked at") {
+		t.Errorf("below its floor: %v\n%s", err, out)
+	}
+	if out, err := gateRun(true, ""); err != nil || !strings.Contains(out, "floors") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, err := readFloors(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, ok := f.find("sve9", "multiply", "f32"); !ok || q.TimesPortable != 5 || f.Margin != floorMargin {
+		t.Errorf("%+v", f)
+	}
+	if q, ok := f.find(expectedISA(), "multiply", "f32"); !ok || !(q.TimesPortable > 0 && q.TimesPortable < 1e6) || q.Share != 0 {
+		t.Errorf("%+v", f)
+	}
+	if _, ok := f.find(expectedISA(), "surrogate", "f32"); !ok {
+		t.Errorf("a kernel that was not measured lost its floor: %+v", f)
+	}
+	if _, ok := f.find(expectedISA(), "forgotten", "f32"); ok {
+		t.Errorf("a kernel that is no more has a floor: %+v", f)
+	}
+	save := func() {
+		text, _ := json.Marshal(f)
+		if err := os.WriteFile(name, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, of := range f.ISAs { // one round may be far off
+		for i := range of.Floors {
+			of.Floors[i].TimesPortable = 1e-9
+		}
+	}
+	save()
+	if out, err := gateRun(false, ""); err != nil || !strings.Contains(out, " pass ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// An instruction set without floors is no pass.
+	delete(f.ISAs, expectedISA())
+	save()
+	if out, err := gateRun(false, ""); cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(out, "it has no floor") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRecordFirstFloors: into a file that has none.
+func TestRecordFirstFloors(t *testing.T) {
+	if len(reweight.AvailableISAs()) < 2 {
+		t.Skip("only the portable kernels run here")
+	}
+	for _, text := range []string{`{"vocab":151936}`, `{"vocab":151936,"isas":null}`} {
+		name := filepath.Join(t.TempDir(), "floors.json")
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := command(t.Context(), Options{File: name, Record: true}, "multiply", "", io.Discard); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if f, err := readFloors(name); err != nil || len(f.ISAs) == 0 {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+}
+
+func TestRecordRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, path, want string
+	}{
+		{"-", "", "not standard output"},
+		{filepath.Join(dir, "f.json"), "portable", "portable has no floors"},
+		{dir, "", "not a regular file"},
+		{filepath.Join(dir, "no", "f.json"), "", filepath.Join(dir, "no")},
+	} {
+		var measured bytes.Buffer
+		err := command(t.Context(), Options{File: c.name, Record: true, Progress: &cli.Progress{W: &measured}}, "multiply", c.path, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), c.want) || measured.Len() > 0 {
+			t.Errorf("%s: %v, want %q; progress %q", c.name, err, c.want, measured.String())
+		}
+	}
+	if err := command(t.Context(), Options{File: dir}, "multiply", "", io.Discard); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("of a directory: %v", err)
+	}
+}
+
+func TestReadFloors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "EOF",
+		"{":                            "unexpected EOF",
+		`{"vocab":151936} {}`:          "more than one",
+		`{"vocab":151936, "floor":{}}`: `unknown field "floor"`,
+		`{"vocab":1000}`:               "vocabulary of 1000",
+		`{"vocab":"many"}`:             "vocab",
+		`{"vocab":151936,"isas":{"::error::x":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1}]}}}`:                                           `"::error::x" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k\u202e","dtype":"f32","times_portable":1}]}}}`:                                           `"k\u202e" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","times_portable":1}]}}}`:                                                               `"" is not the name of`,
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`:                                                "k f32 on avx2: times_portable is -1, want more than 0",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32"}]}}}`:                                                                    "k f32 on avx2: times_portable is 0",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1,"roofline_share":-1}]}}}`:                             "roofline_share is -1",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1},{"kernel":"k","dtype":"f32","times_portable":2}]}}}`: "k f32 on avx2: given twice",
+	} {
+		name := filepath.Join(t.TempDir(), "floors.json")
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readFloors(name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestFloorsOf: the middle of three recordings, in any order, and half of that.
+func TestFloorsOf(t *testing.T) {
+	var recorded [recordings][]measured
+	for i, x := range [recordings]float64{30, 10, 24} {
+		e := &bench.Estimate{Median: x}
+		recorded[i] = []measured{
+			{Result: Result{Kernel: "k", DType: "f32", ISA: "avx2", TimesPortable: e, Share: &bench.Estimate{Median: x / 100}}},
+			{Result: Result{Kernel: "k", DType: "f32", ISA: "avx512", TimesPortable: &bench.Estimate{Median: 2 * x}}},
+		}
+	}
+	if got, want := floorsOf(recorded), []floor{{"k", "f32", 12, 0.12}, {"k", "f32", 24, 0}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestFloorsNoticeTheISA: the one that callers get.
+func TestFloorsNoticeTheISA(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for chosen, want := range map[string]int{expectedISA(): 0, "another": 1} {
+		g := check{Options: Options{Kernels: []kernels.Kernel{}, Progress: &cli.Progress{}}}
+		g.machine.Chosen = chosen
+		if err := g.compare(t.Context(), name); err != nil || len(g.results) != want {
+			t.Errorf("callers get %s: %+v, %v", chosen, g.results, err)
+		}
+	}
+}
+
+func TestRounded(t *testing.T) {
+	for x, want := range map[float64]float64{123.4: 120, 0.2345: 0.23, 0: 0, -3: 0, 7: 7} {
+		if got := rounded(x); got != want {
+			t.Errorf("rounded(%v) = %v, want %v", x, got, want)
+		}
+	}
+}
+
+// TestExpectedISA: the library does take it.
+func TestExpectedISA(t *testing.T) {
+	best, err := reweight.BestISA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := expectedISA(); best.String() != want && len(reweight.AvailableISAs()) > 1 {
+		t.Errorf("the path is %v, want %s", best, want)
+	}
+	t.Setenv("REWEIGHT_ISA", "portable")
+	if got := expectedISA(); got != "portable" {
+		t.Errorf("with REWEIGHT_ISA=portable: %s", got)
+	}
+}
+
+// TestHangup: a terminal that is closed ends it as an interrupt does.
+func TestHangup(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) || runtime.GOOS == "windows" {
+		t.Skip("a hangup does nothing here")
+	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rescue := make(chan os.Signal, 1) // from the end of the test's process
+	signal.Notify(rescue, syscall.SIGHUP)
+	defer signal.Stop(rescue)
+	hangUp := &cli.Progress{W: onWrite(func(line string) {
+		if strings.Contains(line, "measuring multiply") {
+			self.Signal(syscall.SIGHUP)
+			<-rescue
+			time.Sleep(time.Second) // what else waits for the signal has it too, and needs a moment to end the context
+		}
+	})}
+	if err := command(t.Context(), Options{File: name, Progress: hangUp}, "multiply,surrogate", expectedISA(), io.Discard); cli.ExitStatus("", err, io.Discard) != 130 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFloorsOfGPU: the GPU is compared with floors if there are any, or if it was asked
+// for; and a line says when it is not.
+func TestFloorsOfGPU(t *testing.T) {
+	dev := new(gpu.Device)
+	with := floorFile{ISAs: map[string]isaFloors{cli.CUDA: {}}}
+	here := check{Options: Options{GPU: &cli.GPU{Open: func() (*gpu.Device, error) { return dev, nil }}}}
+	here.machine.GPU = &cli.Graphics{Name: "NVIDIA Test"}
+	here.machine.CPU = "a CPU"
+	asked, only, recording := here, here, here
+	asked.ISAs, only.ISAs, recording.Record = &cli.Choice{GPU: dev}, &cli.Choice{CPU: kernels.Implementations()}, true
+	for _, c := range []struct {
+		name   string
+		g      check
+		floors floorFile
+		want   *gpu.Device
+	}{
+		{"floors", here, with, dev}, {"no floors", here, floorFile{}, nil}, {"asked", asked, floorFile{}, dev}, {"others asked", only, with, nil},
+		{"recording", recording, floorFile{}, dev}, {"no GPU", check{}, with, nil},
+	} {
+		if got := c.g.flooredGPU(c.floors); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	if got := here.recordedOn(cli.CUDA) + ", " + here.recordedOn("avx2"); got != "NVIDIA Test, a CPU" {
+		t.Error(got)
+	}
+
+	// What is measured on it is a result like any other.
+	g := check{Options: Options{Sampler: quick}}
+	k, err := kernels.Find("multiply")
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := gputest.Device(t)
+	measured, err := g.measureOnGPU(t.Context(), real, measure.Shape{Kernel: k, DType: reweight.DTypeF32, Rows: 40})
+	if err != nil || len(measured) != 1 || measured[0].ISA != cli.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
+		t.Errorf("%+v, %v", measured, err)
+	}
+
+	name := filepath.Join(t.TempDir(), "floors.json")
+	if err := os.WriteFile(name, []byte(`{"vocab":151936,"isas":{"cuda":{"cpu":"NVIDIA Test","floors":[{"kernel":"multiply","dtype":"f32","times_portable":5}]}}}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{File: name, Kernels: []kernels.Kernel{k}, Sampler: quick, Progress: &cli.Progress{}, GPU: &cli.GPU{Open: func() (*gpu.Device, error) { return nil, errors.New("none here") }}}
+	var out bytes.Buffer
+	Run(t.Context(), opt, &out) // about the CPU it may say anything
+	if !strings.Contains(out.String(), "The floors of cuda were not looked at. No GPU: none here\n") {
+		t.Errorf("%s", out.String())
+	}
+	if testing.Short() {
+		t.Skip("the interpreter takes long")
+	}
+	opt.ISAs = &cli.Choice{GPU: real}
+	opt.GPU = &cli.GPU{Open: func() (*gpu.Device, error) { return real, nil }}
+	opt.Record = true
+	if err := Run(t.Context(), opt, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	f, err := readFloors(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, ok := f.find(cli.CUDA, "multiply", "f32"); !ok || q.TimesPortable == 5 || f.ISAs[cli.CUDA].CPU != real.Info().Name || len(f.ISAs) != 1 {
+		t.Errorf("%+v", f)
+	}
+	opt.Record = false
+	out.Reset()
+	err = Run(t.Context(), opt, &out) // its times are those of few rounds: only its verdicts count
+	if s := cli.ExitStatus("", err, io.Discard); s > 1 || !strings.Contains(out.String(), "multiply  f32   cuda ") || strings.Contains(out.String(), bench.Inconclusive.String()) {
+		t.Errorf("status %d, %v\n%s", s, err, out.String())
+	}
+}

@@ -1,0 +1,575 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed621a2839/reweight/internal/gotest"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
+)
+
+// A leaf names a benchmark without sub-benchmarks, and how it is called.
+type leaf struct {
+	gotest.Benchmark        // its function
+	full             string // with sub-benchmarks
+}
+
+// A result is a line that testing prints for a benchmark.
+type result struct {
+	name    string             // without the number of CPUs
+	metrics map[string]float64 // by unit
+}
+
+// timed reports whether there is a time. One call may take too little for a clock.
+func (r result) timed() bool {
+	ns, ok := r.metrics[nanoseconds]
+	return ok && ns >= 0
+}
+
+// What testing prints of a benchmark that fails or is skipped begins with a mark.
+const (
+	failMark = "--- FAIL: "
+	skipMark = "--- SKIP: "
+)
+
+// An outcome is what came of a request to run benchmarks.
+type outcome struct {
+	results []result
+	failed  map[string]string // what the benchmarks said that failed
+	skipped []string
+	took    time.Duration // set-up included
+	cpu     time.Duration // of it on a CPU; 0 if that is not known
+}
+
+// parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
+func parseOutcome(output string, cpus int) outcome {
+	suffix := ""
+	if cpus != 1 {
+		suffix = fmt.Sprintf("-%d", cpus)
+	}
+	o := outcome{failed: map[string]string{}}
+	failing := ""
+	for line := range strings.Lines(output) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") { // what a benchmark logs, whatever it looks like
+			if failing != "" {
+				o.failed[failing] = cmp.Or(o.failed[failing], short(strings.TrimSpace(line)))
+			}
+			continue
+		}
+		if _, name, ok := strings.Cut(line, failMark); ok {
+			failing = strings.TrimSuffix(strings.TrimSpace(name), suffix)
+			o.failed[failing] = ""
+			continue
+		}
+		failing = ""
+		if _, name, ok := strings.Cut(line, skipMark); ok {
+			o.skipped = append(o.skipped, strings.TrimSuffix(strings.TrimSpace(name), suffix))
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
+		}
+		r := result{strings.TrimSuffix(fields[0], suffix), map[string]float64{}}
+		calls, err := strconv.Atoi(fields[1])
+		if err != nil {
+			continue
+		}
+		if calls == 0 { // runtime.Goexit ends it so
+			o.failed[r.name] = "it ends before it is done, by Skip or Goexit"
+			continue
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) { // ReportMetric takes any
+				r.metrics[fields[i+1]] = v
+			}
+		}
+		o.results = append(o.results, r)
+	}
+	maps.DeleteFunc(o.failed, func(name, said string) bool { // it fails because one of its sub-benchmarks does
+		return said == "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.failed)), func(other string) bool { return strings.HasPrefix(other, name+"/") })
+	})
+	return o
+}
+
+// short returns the beginning of a text that a worker says and that is a line of a
+// report.
+func short(s string) string {
+	const most = 500
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+// exactly is the pattern that matches this benchmark alone.
+func exactly(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// A bencher is a process that runs benchmarks on request.
+type bencher interface {
+	measurer
+	run(q worker.Request) (outcome, error)
+}
+
+// A testSide is the test binaries of one side.
+type testSide struct {
+	name   string
+	module *gotest.Module
+	bin    string                    // directory of the binaries
+	pkgs   map[string]gotest.Package // by their directory in the module
+	opt    *Options
+	cached bool   // bin is in the cache
+	run    string // directory for what a process needs
+	starts int    // of processes, so far
+}
+
+// exe is the test binary of a package with functions in an order. Those of random orders
+// last as long as the run.
+func (s *testSide) exe(pkg string, order int) string {
+	name, dir := fmt.Sprintf("%x-%d.test", sha256.Sum256([]byte(pkg)), order), s.bin
+	if order > 0 {
+		dir = s.run
+	}
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return filepath.Join(dir, name)
+}
+
+// build builds the test binary of a package, unless it is there.
+func (s *testSide) build(ctx context.Context, pkg string, order int) error {
+	exe := s.exe(pkg, order)
+	if _, err := os.Stat(exe); err == nil {
+		return nil
+	}
+	part := fmt.Sprintf("%s.%x.part", exe, rand.Uint64()) // neither a killed run nor one beside this leaves half of a binary
+	defer os.Remove(part)
+	seed := int64(0)
+	if order > 0 {
+		seed = 1 + rand.Int64N(1<<62)
+	}
+	if err := s.module.Build(ctx, s.pkgs[pkg], part, s.run, seed); err != nil {
+		return fmt.Errorf("%s: the tests of %s do not build: %w", s.name, s.pkgs[pkg].Path, err)
+	}
+	return os.Rename(part, exe)
+}
+
+// side returns the side of a comparison.
+func (s *testSide) side() side {
+	return side{
+		name: s.name,
+		start: func(ctx context.Context, group string, order int) (measurer, error) {
+			return s.start(ctx, packageOf(group), order)
+		},
+		reorder: func(ctx context.Context, group string, order int) error { return s.build(ctx, packageOf(group), order) },
+	}
+}
+
+// packageOf returns the directory of the package of a group: a group is a package, or a
+// slow benchmark of one.
+func packageOf(group string) string {
+	pkg, _, _ := strings.Cut(group, "\x00")
+	return pkg
+}
+
+// A testWorker is a running test binary that has a worker.
+type testWorker struct {
+	process
+	files []string // that the process needs
+	hello worker.Hello
+}
+
+// start starts a worker: from a fresh copy of the binary, and with an environment of
+// another size, because where the pages of a file and the stack lie in memory is luck
+// that a process keeps.
+func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorker, error) {
+	s.starts++
+	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test", s.starts)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
+	if runtime.GOOS == "windows" {
+		exe += ".exe"
+	}
+	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
+	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}}
+	if err := copyFile(exe, s.exe(pkg, order)); err != nil {
+		return nil, err
+	}
+	args := []string{"-test.run=^" + worker.Test + "$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0", fmt.Sprintf("-test.cpu=%d", s.opt.CPU)}
+	cmd := exec.CommandContext(ctx, exe, append(args, s.opt.Args...)...)
+	cmd.Dir = s.pkgs[pkg].Dir
+	cmd.Env = append(s.module.Environ(), "PWD="+cmd.Dir, "GOMAXPROCS="+strconv.Itoa(s.opt.CPU), worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
+		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
+	err := w.process.run(ctx, cmd)
+	if err == nil {
+		if err = w.hear(&w.hello, false); err != nil {
+			err = w.failed(err)
+		}
+	}
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return cmp.Or(err, out.Close())
+}
+
+// close ends the process and removes its files.
+func (w *testWorker) close() (err error) {
+	if w.cmd.Process != nil {
+		err = w.process.close()
+	}
+	for _, name := range w.files {
+		os.Remove(name)
+	}
+	return err
+}
+
+func (w *testWorker) run(q worker.Request) (outcome, error) {
+	var a worker.Answer
+	before := w.cpuTime()
+	err := w.say(q)
+	if err == nil {
+		err = w.hear(&a, true)
+	}
+	if err != nil {
+		return outcome{}, w.failed(err)
+	}
+	if a.Truncated {
+		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
+	}
+	if a.Error != "" {
+		return outcome{}, newFailure(w.of + ": " + a.Error)
+	}
+	o := parseOutcome(a.Output, w.hello.Procs)
+	o.took, o.cpu = max(1, time.Duration(a.Ns)), w.cpuTime()-before
+	return o, nil
+}
+
+func (w *testWorker) measure(f *function) (turn, error) { return takeTurn(w, f) }
+
+// takeTurn measures a benchmark once.
+func takeTurn(b bencher, f *function) (turn, error) {
+	results, _, err := runLeaf(b, f.leaf, f.calls, f.blocks)
+	if err != nil {
+		return turn{}, err
+	}
+	t := turn{metrics: map[string]float64{}}
+	for _, r := range results {
+		ns := r.metrics[nanoseconds]
+		if !(ns > 0) {
+			return turn{}, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, nanoseconds))
+		}
+		t.ns = append(t.ns, ns)
+		for _, u := range f.units[1:] {
+			v, has := r.metrics[u.Unit]
+			if !has {
+				return turn{}, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, u.Unit))
+			}
+			if old, ok := t.metrics[u.Unit]; !ok || u.better(v, old) {
+				t.metrics[u.Unit] = v
+			}
+		}
+	}
+	if f.short > 0 { // what grows with the calls is the difference to a shorter block
+		few, _, err := runLeaf(b, f.leaf, f.short, f.blocks)
+		if err != nil {
+			return turn{}, err
+		}
+		least := func(all []result) float64 {
+			ns := math.Inf(1)
+			for _, r := range all {
+				ns = min(ns, r.metrics[nanoseconds])
+			}
+			return ns
+		}
+		all := least(results)
+		grows := all*float64(f.calls) - least(few)*float64(f.short)
+		t.ns = []float64{max(grows/float64(f.calls-f.short), all/1000)} // noise may be larger than it is
+	}
+	return t, nil
+}
+
+// errNoResult is the failure of a benchmark that neither fails nor has a result.
+var errNoResult = newFailure("it gives no result when it runs alone, as where its name changes")
+
+// runLeaf runs blocks of calls of one benchmark, and returns as many results. A *failure
+// tells how the benchmark failed.
+func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, outcome, error) {
+	o, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+	if err != nil {
+		return nil, o, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.failed)) {
+		return nil, o, failed(name, o.failed[name])
+	}
+	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
+	if len(results) == 0 {
+		return nil, o, errNoResult
+	}
+	if len(results) != blocks {
+		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", l.full, len(results), blocks))
+	}
+	return results, o, nil
+}
+
+// failed is the failure of a benchmark that says so.
+func failed(name, said string) *failure {
+	return newFailure(fmt.Sprintf("%s fails: %s", name, cmp.Or(said, "it says nothing")))
+}
+
+// againstBase compares the working copy of the module with a revision.
+func (g *gate) againstBase(ctx context.Context) error {
+	ref := g.Base
+	g.report.Against = ref
+	g.steps.phase("finding the module")
+	now, err := gotest.Open(ctx, g.Dir)
+	if err != nil {
+		return err
+	}
+	if g.Packages, err = fromRoot(now.Dir, g.Dir, g.Packages); err != nil {
+		return err
+	}
+	if err := g.readSettings(now.Dir); err != nil {
+		return err
+	}
+	r, err := openRepository(ctx, now.Dir, ref, g.Exact)
+	if err != nil {
+		return err
+	}
+	g.report.Against, g.report.BaseCommit, g.report.HeadCommit, g.top = r.against, r.commit, r.head, r.top
+	g.report.Notes = append(g.report.Notes, r.notes...)
+	run, err := newRunDir(ctx)
+	if err != nil {
+		return err
+	}
+	defer run.remove()
+	here, err := now.At(ctx, r.top, r.top, run.dir) // which knows what lies outside of the repository
+	if err != nil {
+		return err
+	}
+	key, err := here.Key(ctx)
+	if err != nil {
+		return err
+	}
+	base, err := r.checkout(ctx, run, "benchmarks of "+key, g.Cache)
+	if err != nil {
+		return err
+	}
+	defer func() { base.close() }()
+	g.report.Notes = append(g.report.Notes, base.notes...)
+	if err := base.finished(); err != nil { // each binary is complete when it has its name
+		return err
+	}
+	old, err := now.At(ctx, r.top, base.tree(), run.dir)
+	if errors.Is(err, gotest.ErrNoModule) {
+		g.nothingYet("the base: " + err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if g.accepted, err = r.accepted(ctx); err != nil {
+		return err
+	}
+	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin(), cached: base.cached}, &testSide{name: "the working tree", module: here, bin: run.dir})
+}
+
+// fromRoot returns patterns of packages as they are in the root of the module, from those
+// in a directory of it.
+func fromRoot(root, dir string, patterns []string) ([]string, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err == nil {
+		dir, err = filepath.Rel(root, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	patterns = slices.Clone(patterns)
+	for i, p := range patterns {
+		if p == "." || p == ".." || strings.HasPrefix(p, "./") || strings.HasPrefix(p, "../") {
+			if p = path.Join(filepath.ToSlash(dir), p); p != "." {
+				p = "./" + p
+			}
+			patterns[i] = p
+		}
+	}
+	return patterns, nil
+}
+
+// compareModules builds the test binaries of two copies of a module and compares the
+// benchmarks that both have.
+func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
+	sides := [2]*testSide{base, now}
+	var remarks []string
+	for i, s := range slices.Backward(sides[:]) { // what is wrong with a flag is wrong with both
+		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
+		if err != nil && s == base {
+			err = fmt.Errorf("%s: %w", s.name, err)
+		}
+		if err != nil {
+			return err
+		}
+		if s == now {
+			remarks = notes
+		}
+		s.opt, s.pkgs = &g.Options, map[string]gotest.Package{}
+		s.run = filepath.Join(run, "run"+strconv.Itoa(i)) // of one length
+		if err := os.Mkdir(s.run, 0o700); err != nil {
+			return err
+		}
+		for _, p := range list {
+			p.Benchmarks = slices.DeleteFunc(p.Benchmarks, func(b gotest.Benchmark) bool { return gotest.Skips(g.Skip, b.Name) })
+			if len(p.Benchmarks) > 0 && !slices.ContainsFunc(g.SkipPackages, func(pattern string) bool { return inPattern(p, pattern) }) {
+				s.pkgs[p.Rel] = p
+			}
+		}
+		if s == now && len(s.pkgs) == 0 {
+			return g.noBenchmark(notes)
+		}
+	}
+	c := g.newComparison(base.side(), now.side())
+	d := discovery{comparison: &c, opt: &g.Options, top: g.top, notes: remarks, begin: map[string]time.Duration{}}
+	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
+		if _, ok := now.pkgs[name]; !ok {
+			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
+		}
+	}
+	var both []string
+	for _, name := range slices.Sorted(maps.Keys(now.pkgs)) {
+		if _, ok := base.pkgs[name]; ok {
+			both = append(both, name)
+		} else {
+			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
+		}
+	}
+	g.steps.phase("building %d test binaries", 2*len(both))
+	err := buildAll(ctx, sides, both)
+	if own := filepath.Join(base.run, "base"); err != nil && ctx.Err() == nil && base.cached && os.Mkdir(own, 0o700) == nil {
+		cached := err // it may have no room
+		if base.bin = own; buildAll(ctx, sides, both) == nil {
+			g.report.Notes = append(g.report.Notes, "The base is not cached: "+cached.Error())
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if len(both) > 0 {
+		if info, err := buildinfo.ReadFile(now.exe(both[0], 0)); err == nil {
+			g.report.Machine.Go = info.GoVersion
+		}
+	}
+	d.until = time.Now().Add(g.Budget)
+	for _, name := range both {
+		pkg := now.pkgs[name]
+		var starters [2]starter
+		for i, s := range sides {
+			starters[i] = func(ctx context.Context) (bencher, error) { return s.start(ctx, name, 0) }
+		}
+		if err := d.find(ctx, pkg, base.pkgs[name].Benchmarks, starters); err != nil {
+			return err
+		}
+	}
+	d.profile = func(functions []*function) { g.profile(ctx, sides, functions) }
+	return g.measureFound(ctx, &d)
+}
+
+// buildAll builds the test binaries of packages for both sides, as many at the same time
+// as there are CPUs. The first that does not build ends the others, and is the error.
+func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < 2*len(packages) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := sides[i%2].build(ctx, packages[i/2], 0); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// noBenchmark is the error of flags that leave none.
+func (g *gate) noBenchmark(notes []string) error {
+	if len(notes) == 0 {
+		notes = []string{fmt.Sprintf("-bench %q and the other flags leave none", g.Bench)}
+	}
+	return errors.New(short("there is no benchmark to compare; " + strings.Join(notes[:min(len(notes), 5)], "; ")))
+}
+
+// nothingYet ends a run on a change that brings the first benchmarks.
+func (g *gate) nothingYet(why string) {
+	g.report.Nothing = true
+	g.report.Notes = append(g.report.Notes, "Nothing to compare yet: "+why)
+}
+
+// inPattern reports whether a package is one that a pattern of -skip-pkg means.
+func inPattern(p gotest.Package, pattern string) bool {
+	for _, name := range [...]string{p.Path, "./" + p.Rel} {
+		below, all := strings.CutSuffix(pattern, "/...")
+		if path.Clean(name) == path.Clean(pattern) || all && strings.HasPrefix(path.Clean(name)+"/", strings.TrimPrefix(path.Clean(below)+"/", "./")) {
+			return true
+		}
+	}
+	return false
+}
+
+// measureFound compares the benchmarks that were found.
+func (g *gate) measureFound(ctx context.Context, d *discovery) error {
+	c := d.comparison
+	d.fit(g.Budget, g.Alpha)
+	g.report.Notes = append(g.report.Notes, d.notes...)
+	if d.common == 0 {
+		g.nothingYet("the base has none of these benchmarks")
+		return nil
+	}
+	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
+	return g.compare(ctx, c)
+}

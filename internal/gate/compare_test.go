@@ -1,0 +1,317 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
+)
+
+// constants is a package whose benchmarks report times and counts of their own, times a
+// factor, so that ratios are exact and verdicts certain.
+const constants = `package constants
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+func report(b *testing.B, value float64, unit string) {
+	for i := 0; i < b.N; i++ {
+	}
+	b.ReportMetric(1000, "ns/op")
+	b.ReportMetric(value, unit)
+}
+
+func BenchmarkSame(b *testing.B)  { report(b, 1000, "ns/op") }
+func BenchmarkSlow(b *testing.B)  { report(b, 1000*factor, "ns/op") }
+func BenchmarkFast(b *testing.B)  { report(b, 1000/factor, "ns/op") }
+func BenchmarkBytes(b *testing.B) { report(b, 64*factor, "B/op") }
+func BenchmarkRate(b *testing.B)  { report(b, 100/factor, "MB/s") }
+func BenchmarkWidgets(b *testing.B) { report(b, 1024*factor, "widgets") }
+
+func BenchmarkSub(b *testing.B) {
+	b.Run("same", func(b *testing.B) { report(b, 1000, "ns/op") })
+	b.Run("skips", func(b *testing.B) { b.Skip("not here") })
+	b.Run("fails", func(b *testing.B) {
+		if factor > 1 {
+			b.Fatal("it is wrong")
+		}
+		report(b, 1000, "ns/op")
+	})
+}
+
+func BenchmarkPanics(b *testing.B) {
+	if factor > 1 {
+		panic("no more")
+	}
+	report(b, 1000, "ns/op")
+}
+
+func BenchmarkHangs(b *testing.B) {
+	if factor > 1 && os.Getenv("GATE_TEST_HANGS") != "" {
+		time.Sleep(time.Hour)
+	}
+	report(b, 1000, "ns/op")
+}
+
+func BenchmarkShouts(b *testing.B) {
+	for factor > 1 && os.Getenv("GATE_TEST_HANGS") != "" {
+		fmt.Println("portable")
+	}
+	report(b, 1000, "ns/op")
+}
+`
+
+// twoModules writes two copies of a module, with a factor of 1 and of 1.25.
+func twoModules(t *testing.T) (dir, old, now string) {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip(err)
+	}
+	canStart(t)
+	for name, value := range map[string]string{"GOFLAGS": "", "GOWORK": "off", "GOPROXY": "off", "GOTOOLCHAIN": "local"} {
+		t.Setenv(name, value)
+	}
+	dir = t.TempDir()
+	for name, factor := range map[string]string{"old": "1.0", "new, and longer": "1.25"} {
+		for file, text := range map[string]string{
+			"go.mod":       "module example.com/constants\n\ngo 1.21\n",
+			"all_test.go":  constants,
+			"this_test.go": "package constants\n\nconst factor = " + factor + "\n",
+			"sub/x_test.go": "package sub\n\nimport \"testing\"\n\nfunc BenchmarkOther(b *testing.B) { b.ReportMetric(1e6, \"ns/op\") }\n" +
+				map[bool]string{true: "\nfunc BenchmarkNovel(b *testing.B) {}\n"}[factor != "1.0"],
+		} {
+			path := filepath.Join(dir, name, filepath.FromSlash(file))
+			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir, filepath.Join(dir, "old"), filepath.Join(dir, "new, and longer")
+}
+
+// compared is what bench compare writes as JSON.
+type compared struct {
+	Against, Verdict string
+	Notes            []string
+	Results          []struct {
+		Benchmark, Package, Verdict, Message string
+		Ratio                                *bench.Estimate
+		Metrics                              []struct {
+			Unit, Verdict string
+			Base, New     float64
+		}
+	}
+}
+
+// lines has a line for each benchmark: the name, the verdict, and the message.
+func (c compared) lines() string {
+	var lines []string
+	for _, q := range c.Results {
+		lines = append(lines, strings.TrimSuffix(q.Benchmark+" "+q.Verdict+": "+q.Message, ": "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func compareOptions(old, now, pattern string) Options {
+	return Options{Old: old, New: now, Bench: pattern, Packages: []string{AllPackages}, CPU: 1, Metrics: []string{"B/op", "allocs/op"}, Budget: time.Hour,
+		Alpha: 0.3, Slower: 1.05, Progress: &cli.Progress{}}
+}
+
+func runCompare(t *testing.T, opt Options) (c compared, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	opt.Files[0] = "-"
+	err = Run(t.Context(), opt, &out)
+	if out.Len() > 0 {
+		if err := json.Unmarshal(out.Bytes(), &c); err != nil {
+			t.Fatal(err, out.String())
+		}
+	}
+	return c, err
+}
+
+// TestCompareCopies compares working copies.
+func TestCompareCopies(t *testing.T) {
+	_, old, now := twoModules(t)
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	opt := compareOptions(old, now, "Same|Fast|Bytes|Rate|Sub|Panics|Other|Novel")
+	opt.Metrics = append(opt.Metrics, "MB/s")
+	c, err := runCompare(t, opt)
+	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:29: it is wrong
+BenchmarkPanics regression: the new build: the tests of ` + now + `: panic: no more
+BenchmarkBytes regression: 80 B/op, base 64, N pairs
+BenchmarkRate regression: the base has 1.250 times as many MB/s (1.250 to 1.250), N pairs
+BenchmarkFast pass
+BenchmarkSame pass
+BenchmarkSub/same pass
+BenchmarkOther pass`
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
+		t.Errorf("%v, %s\nwant\n%s", err, got, want)
+	}
+	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || c.Results[7].Package != "example.com/constants/sub" {
+		t.Errorf("%+v", c)
+	}
+	for _, note := range []string{"BenchmarkSub/skips is skipped", "sub BenchmarkNovel is new: not compared"} {
+		if !slices.Contains(c.Notes, note) {
+			t.Errorf("no note %q in %q", note, c.Notes)
+		}
+	}
+	// A ratio that is the limit itself is never decided.
+	opt = compareOptions(old, now, "Widgets")
+	opt.Slower, opt.Metrics = 1.25, []string{"widgets"}
+	c, err = runCompare(t, opt)
+	if cli.ExitStatus("", err, io.Discard) != 3 || !strings.HasPrefix(c.lines(), "BenchmarkWidgets inconclusive: has 1.250 times as many widgets as the base (1.250 to 1.250), open after ") {
+		t.Errorf("%v, %s", err, c.lines())
+	}
+	// What does not build is named, and not what is built at the same time.
+	broken := filepath.Join(now, "sub", "broken_test.go")
+	if err := os.WriteFile(broken, []byte("package sub\n\nvar _ = wrong\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want = now + ": the tests of example.com/constants/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
+	if _, err := runCompare(t, compareOptions(old, now, "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if left, _ := os.ReadDir(temporary); len(left) > 0 {
+		t.Errorf("it leaves %v", left)
+	}
+}
+
+// withoutPairs is lines without how many pairs there were.
+func withoutPairs(c compared) string {
+	for i := range c.Results {
+		q := &c.Results[i]
+		if before, _, ok := strings.Cut(q.Message, " pairs"); ok {
+			q.Message = before[:strings.LastIndex(before, " ")] + " N" + strings.TrimPrefix(q.Message, before)
+		}
+	}
+	return c.lines()
+}
+
+// TestCompareBinaries compares test binaries that nothing was added to.
+func TestCompareBinaries(t *testing.T) {
+	dir, old, now := twoModules(t)
+	build := func(from, pkg, name string) string {
+		t.Helper()
+		exe := filepath.Join(dir, name+".exe")
+		cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", exe, pkg)
+		cmd.Dir = from
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+		return exe
+	}
+	before, after := build(old, ".", "before"), build(now, ".", "after")
+	opt := compareOptions(before, after, "Same|Slow|Bytes|Sub/(same|fails)|Panics")
+	opt.Skip = "Nothing"
+	c, err := runCompare(t, opt)
+	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:29: it is wrong
+BenchmarkPanics regression: the new build: the tests of ` + after + `: panic: no more
+BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250), N pairs; this may be only by where the linker puts functions, as binaries cannot be built again in random orders
+BenchmarkBytes regression: 80 B/op, base 64, N pairs
+BenchmarkSame pass
+BenchmarkSub/same pass`
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || c.Results[0].Package != "example.com/constants" {
+		t.Errorf("%v, %s\nwant\n%s", err, got, want)
+	}
+	if c, err = runCompare(t, compareOptions(before, before, "Slow")); err != nil || c.lines() != "BenchmarkSlow pass" || !slices.Contains(c.Notes, "Both sides are the same: this measures the noise") {
+		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
+	}
+
+	// What fails in the old one is not compared, and the others are.
+	c, err = runCompare(t, compareOptions(after, before, "Panics|Same"))
+	if err != nil || c.lines() != "BenchmarkSame pass" || !strings.Contains(strings.Join(c.Notes, "\n"), "BenchmarkPanics fails in the base: not compared: the tests of "+after+": panic: no more") {
+		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
+	}
+
+	// A turn that does not end is ended, and so is one that prints too much.
+	t.Setenv("GATE_TEST_HANGS", "1")
+	s, err := openBinary(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.opt, s.run, s.patience = &Options{CPU: 1}, t.TempDir(), 500*time.Millisecond
+	for name, want := range map[string]string{"BenchmarkHangs": "the tests of " + s.name + ": no end in 500ms", "BenchmarkShouts": "the tests of " + s.name + ": it prints more than 4 MiB"} {
+		if name == "BenchmarkShouts" {
+			s.patience = time.Minute
+		}
+		w, err := s.start(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.run(worker.Request{Benchmark: name, Bench: "^" + name + "$", Benchtime: "1x", Count: 1}); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+		w.close()
+		s.patience = 500 * time.Millisecond
+	}
+
+	// What cannot be compared is an error before anything runs.
+	text, dead, other := filepath.Join(old, "go.mod"), filepath.Join(dir, "dead.exe"), filepath.Join(dir, "other")
+	if err := os.Mkdir(other, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	bare := filepath.Join(other, "bare")
+	for path, text := range map[string]string{filepath.Join(other, "go.mod"): "module example.com/other\n", filepath.Join(bare, "x.txt"): ""} {
+		os.MkdirAll(filepath.Dir(path), 0o777)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := copyFile(dead, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dead, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	self, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, now, want string }{
+		{filepath.Join(dir, "none"), before, "there is no " + filepath.Join(dir, "none")},
+		{before, old, old + " is a directory and " + before + " is a file: want two directories, or two test binaries"},
+		{before, text, text + " is not a Go test binary, as go test -c makes it"},
+		{self, before, self + " is not a Go test binary, as go test -c makes it"},
+		{before, dead, dead + " is not executable"},
+		{before, build(old, "./sub", "sub"), "tests example.com/constants/sub: want two binaries of one package"},
+		{os.DevNull, before, os.DevNull + " is neither a directory nor a file"},
+		{old, other, "is module example.com/other: want two copies of one module"},
+		{old, bare, bare + " has no go.mod: want the directory of a Go module"},
+		{before + "\x1b[2J", before, `there is no "`},
+	} {
+		if c.now == dead && runtime.GOOS == "windows" {
+			continue
+		}
+		if _, err := runCompare(t, compareOptions(c.old, c.now, ".")); cli.ExitStatus("", err, io.Discard) != 2 || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, %s: %v, want %q", c.old, c.now, err, c.want)
+		}
+	}
+	opt = compareOptions(before, after, ".")
+	opt.Packages = []string{"./sub"}
+	if _, err := runCompare(t, opt); err == nil || !strings.HasPrefix(err.Error(), "-pkg names packages of a module") {
+		t.Errorf("with -pkg: %v", err)
+	}
+	if _, err := runCompare(t, compareOptions(before, after, "Nothing")); err == nil || !strings.HasPrefix(err.Error(), "there is no benchmark to compare") {
+		t.Errorf("of nothing: %v", err)
+	}
+}

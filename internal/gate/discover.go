@@ -1,0 +1,388 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/gotest"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
+)
+
+// A discovery finds the benchmarks that both sides have, and how many calls of each make
+// a block.
+type discovery struct {
+	*comparison
+	opt   *Options
+	notes []string
+	begin map[string]time.Duration // that it takes to start both workers, by package
+
+	common  int       // functions that both sides have
+	top     string    // of the git working tree, or empty
+	until   time.Time // when finding ends
+	unfound []string  // that there was no time for
+}
+
+// sideNames are what notes call the sides.
+var sideNames = [...]string{"base", "new build"}
+
+// A starter starts a process in which benchmarks of a package run.
+type starter func(ctx context.Context) (bencher, error)
+
+// find looks through a package.
+func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.Benchmark, starters [2]starter) error {
+	begin := time.Now()
+	w := workers{starters: starters}
+	defer w.close()
+	for flakes := 0; ; flakes++ {
+		side, why, err := w.start(ctx)
+		if err != nil {
+			return err
+		}
+		if why == nil {
+			break
+		}
+		first := [2]failures{}
+		first[side] = failures{"": why}
+		blames, err := d.settle(ctx, pkg.Rel, [2]int{}, first, nil)
+		if err != nil {
+			return err
+		}
+		if b := blames[""]; b != noBlame || flakes >= mostFlakes { // TestMain fails, or an init function
+			d.lost(d.newFunction(pkg, leaf{full: "all benchmarks"}), b, side, why)
+			return nil
+		}
+	}
+	d.begin[pkg.Rel] = time.Since(begin)
+	if pkg.Parallel && d.opt.CPU == 1 {
+		d.notes = append(d.notes, fmt.Sprintf("package %s calls RunParallel, and -cpu is 1: what its benchmarks do at the same time was not measured", pkg.Path))
+	}
+	same := func(b gotest.Benchmark) func(gotest.Benchmark) bool {
+		return func(other gotest.Benchmark) bool { return b.Name == other.Name && b.External == other.External }
+	}
+	for _, b := range pkg.Benchmarks {
+		if !slices.ContainsFunc(old, same(b)) {
+			d.notes = append(d.notes, fmt.Sprintf("%s is new: not compared", inPackage(pkg, b.Name)))
+		}
+	}
+	for _, b := range old {
+		i := slices.IndexFunc(pkg.Benchmarks, same(b))
+		if i < 0 {
+			d.notes = append(d.notes, fmt.Sprintf("%s is only in the base: not compared", inPackage(pkg, b.Name)))
+			continue
+		}
+		b = pkg.Benchmarks[i]
+		d.common++
+		if time.Now().After(d.until) {
+			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
+			continue
+		}
+		d.steps.next("finding %s", inPackage(pkg, b.Name))
+		found, err := d.leaves(ctx, pkg, b, &w)
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if time.Now().After(d.until) {
+				d.unfound = append(d.unfound, f.name())
+				continue
+			}
+			if err := d.calibrate(ctx, f, &w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// workers are a process of either side, which are replaced when one has failed.
+type workers struct {
+	starters [2]starter
+	procs    [2]bencher
+}
+
+// start starts those that do not run. Instead, one may fail.
+func (w *workers) start(ctx context.Context) (side int, why *failure, err error) {
+	for i, start := range w.starters {
+		if w.procs[i] != nil {
+			continue
+		}
+		p, err := start(ctx)
+		if ctx.Err() != nil {
+			return 0, nil, ctx.Err()
+		}
+		if errors.As(err, &why) {
+			return i, why, nil
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		w.procs[i] = p
+	}
+	return 0, nil, nil
+}
+
+// run asks the process of a side. One that fails is ended.
+func (w *workers) run(ctx context.Context, side int, do func(bencher) error) (why *failure, err error) {
+	for tries := 0; w.procs[side] == nil; tries++ {
+		if _, why, err := w.start(ctx); err != nil || why != nil && tries >= mostFlakes {
+			return why, err
+		}
+	}
+	err = do(w.procs[side])
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if errors.As(err, &why) {
+		w.procs[side].close()
+		w.procs[side] = nil
+		return why, nil
+	}
+	return nil, err
+}
+
+func (w *workers) close() {
+	for i, p := range w.procs {
+		if p != nil {
+			p.close()
+			w.procs[i] = nil
+		}
+	}
+}
+
+func inPackage(pkg gotest.Package, name string) string {
+	return Result{Benchmark: name, relative: pkg.Rel}.name()
+}
+
+func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
+	file, line := "", 0
+	if rel, err := filepath.Rel(d.top, l.File); err == nil && d.top != "" && l.File != "" {
+		file, line = filepath.ToSlash(rel), l.Line
+	}
+	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, leaf: l,
+		units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+}
+
+// lost adds a function that a side failed on: 0 is the base, 1 the new build.
+func (d *discovery) lost(f *function, b blame, side int, why *failure) {
+	if b == noBlame {
+		f.flakes = mostFlakes
+	}
+	d.blamed(f, b, side, why)
+	d.functions = append(d.functions, f)
+}
+
+// knows reports whether the function has been added.
+func (d *discovery) knows(f *function) bool {
+	return slices.ContainsFunc(d.functions, func(g *function) bool { return g.Package == f.Package && g.Benchmark == f.Benchmark })
+}
+
+// A listing is what a benchmark function has on one side.
+type listing struct {
+	results map[string]result
+	skipped []string
+	failed  failures
+}
+
+// list runs a benchmark function once.
+func list(b bencher, q worker.Request) (l listing, err error) {
+	o, err := b.run(q)
+	if err != nil {
+		l.failed, err = failuresOf(q.Benchmark, err)
+		return l, err
+	}
+	if len(o.failed) > 0 { // a verbose run says elsewhere why
+		q.Verbose = false
+		again, err := b.run(q)
+		for name := range o.failed {
+			o.failed[name] = cmp.Or(o.failed[name], again.failed[name])
+		}
+		if _, err := failuresOf("", err); err != nil {
+			return l, err
+		}
+	}
+	l = listing{map[string]result{}, o.skipped, failures{}}
+	for _, r := range o.results {
+		l.results[r.name] = r
+	}
+	for name, said := range o.failed {
+		l.failed[name] = failed(name, said)
+		delete(l.results, name)
+	}
+	return l, nil
+}
+
+// leaves runs a benchmark function once on either side, and returns its benchmarks that
+// both have.
+func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
+	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.opt.Bench, Skip: d.opt.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
+	var has [2]listing
+	for i := range has {
+		why, err := w.run(ctx, i, func(p bencher) (err error) { has[i], err = list(p, q); return err })
+		if err != nil {
+			return nil, err
+		}
+		if why != nil {
+			has[i].failed = failures{b.Name: why}
+		}
+		if len(has[i].failed) > 0 { // the process may have died of it
+			w.procs[i].close()
+			w.procs[i] = nil
+		}
+	}
+	for i := range has {
+		for name, r := range has[i].results { // as by Goexit on this side only
+			if other, ok := has[1-i].results[name]; ok && !r.timed() && other.timed() {
+				has[i].failed[name] = newFailure(fmt.Sprintf("%s reports no %s", name, nanoseconds))
+			}
+		}
+	}
+	first := [2]failures{has[0].failed, has[1].failed}
+	if len(first[0])+len(first[1]) > 0 {
+		blames, err := d.settle(ctx, pkg.Rel, [2]int{}, first, func(m measurer) (failures, error) {
+			l, err := list(m.(bencher), q)
+			for name, r := range l.results {
+				if !r.timed() {
+					l.failed[name] = newFailure(fmt.Sprintf("%s reports no %s", name, nanoseconds))
+				}
+			}
+			return l.failed, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range first {
+			for _, name := range slices.Sorted(maps.Keys(first[i])) {
+				if f := d.newFunction(pkg, leaf{b, name}); !d.knows(f) {
+					d.lost(f, blames[name], i, first[i][name])
+				}
+			}
+		}
+	}
+	for i := range has {
+		for _, name := range has[i].skipped {
+			switch both := slices.Contains(has[1-i].skipped, name); {
+			case !both:
+				d.notes = append(d.notes, fmt.Sprintf("%s is skipped in the %s", inPackage(pkg, name), sideNames[i]))
+			case i == 0:
+				d.notes = append(d.notes, fmt.Sprintf("%s is skipped", inPackage(pkg, name)))
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(has[i].results)) {
+			f := d.newFunction(pkg, leaf{b, name})
+			r := has[i].results[name]
+			other, both := has[1-i].results[name]
+			switch {
+			case d.knows(f) || both && i == 1:
+			case !both:
+				d.notes = append(d.notes, fmt.Sprintf("%s has a result in the %s only: not compared", f.name(), sideNames[i]))
+			case !r.timed() || !other.timed():
+				d.notes = append(d.notes, fmt.Sprintf("%s reports no %s: not compared", f.name(), nanoseconds))
+			default:
+				f.addUnits(d.opt, r, other)
+				found = append(found, f)
+			}
+		}
+	}
+	return found, nil
+}
+
+// addUnits adds those of the metrics that both results have, and the limit.
+func (f *function) addUnits(opt *Options, base, now result) {
+	var metrics []string
+	f.slower, metrics = opt.limits(f.Benchmark)
+	for _, name := range metrics {
+		_, inBase := base.metrics[name]
+		_, inNew := now.metrics[name]
+		if !inBase || !inNew {
+			continue
+		}
+		f.units = append(f.units, &unit{Metric: Metric{Unit: name}, kind: kindOf(name)})
+	}
+}
+
+// calibrate finds how many calls make a block, on the base, and adds the function.
+func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) error {
+	for flakes := 0; ; flakes++ {
+		calls := 1
+		why, err := w.run(ctx, 0, func(b bencher) error {
+			return d.size(f, func(n int) (p point, err error) {
+				calls = n
+				return timeCalls(b, f.leaf, n)
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if why == nil {
+			break
+		}
+		blames, err := d.settle(ctx, f.group, [2]int{}, [2]failures{{"": why}, nil}, func(m measurer) (failures, error) {
+			_, _, err := runLeaf(m.(bencher), f.leaf, calls, 1)
+			return failuresOf("", err)
+		})
+		if err != nil {
+			return err
+		}
+		if b := blames[""]; b != noBlame || flakes >= mostFlakes {
+			d.lost(f, b, 0, why)
+			return nil
+		}
+	}
+	d.functions = append(d.functions, f)
+	for side := 0; side < 2 && d.opt.Benchtime == (Benchtime{}) && f.short == 0; side++ {
+		calls := f.calls
+		why, err := w.run(ctx, side, func(b bencher) error {
+			return d.grow(f, func(n int) (point, error) { return timeCalls(b, f.leaf, n) })
+		})
+		if why != nil { // if it is not by chance, it fails again when it is compared
+			f.flakes, f.flake = 1, sideNames[side]+": "+why.what
+		}
+		if err != nil || f.calls != calls {
+			return err
+		}
+	}
+	return nil
+}
+
+// fit leaves out the slowest benchmarks until the others can probably be decided within
+// the time, and says which.
+func (d *discovery) fit(within time.Duration, alpha float64) {
+	var slow []string
+	enough := time.Duration(0) // for all of them
+	for {
+		units, rest := 0, d.open()
+		round := time.Duration(0)
+		groups := map[string]bool{}
+		for _, f := range rest {
+			units += len(f.units)
+			round += f.cost
+			if !groups[f.group] {
+				groups[f.group] = true
+				round += d.begin[packageOf(f.group)]
+			}
+		}
+		total := round * time.Duration(bench.NewRule(units, alpha).Looks[1]) // most are decided by then
+		if len(rest) == 0 || total <= within {
+			break
+		}
+		enough = max(enough, total)
+		slowest := slices.MaxFunc(rest, func(a, b *function) int { return cmp.Compare(a.cost, b.cost) })
+		slow = append(slow, slowest.name())
+		d.functions = slices.DeleteFunc(d.functions, func(f *function) bool { return f == slowest })
+	}
+	if len(d.unfound) > 0 {
+		d.notes = append(d.notes, fmt.Sprintf("Left out, as it took longer than -budget %v to find benchmarks: %s", within, cli.FirstOf(d.unfound)))
+	}
+	if len(slow) > 0 {
+		d.notes = append(d.notes, fmt.Sprintf("Left out, as they take too long for -budget %v (%s would do for all): %s", within, budget(enough), strings.Join(slow, ", ")))
+	}
+}

@@ -1,0 +1,661 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+)
+
+// A side is one of the two builds that are compared.
+type side struct {
+	name string
+	// start starts a fresh worker for the functions of a group. order 0 is the build with
+	// functions where the linker puts them, others are those that reorder has made.
+	start func(ctx context.Context, group string, order int) (measurer, error)
+	// reorder makes the build of an order above 0: with functions in a random order. It is
+	// nil for a binary, which cannot be built again.
+	reorder func(ctx context.Context, group string, order int) error
+}
+
+// A measurer is a worker of a side: a process that measures functions.
+type measurer interface {
+	measure(f *function) (turn, error)
+	close() error
+}
+
+// A turn is what a worker measures of a function in one go.
+type turn struct {
+	ns      []float64          // per call, of some blocks of calls
+	metrics map[string]float64 // of the other units: the best of the blocks
+}
+
+// A function is a benchmark that is compared.
+type function struct {
+	Result
+	group  string        // functions of a group are measured by the same worker
+	calls  int           // in a block
+	blocks int           // in a turn
+	short  int           // calls in a shorter block that is subtracted, 0 for none: see sizing
+	cost   time.Duration // of a pair, as expected
+	spent  time.Duration
+	slower float64 // the limit of its time; 0 is that of the rule
+	leaf   leaf
+	units  []*unit // that of nanoseconds is the first
+
+	flakes  int    // how often it failed
+	flake   string // the last time, when it did not fail again
+	dropped bool   // a note says why it is not compared
+}
+
+// nanoseconds is the unit of times, as in testing's results.
+const nanoseconds = "ns/op"
+
+// A comparison runs workers of two builds against each other.
+type comparison struct {
+	base, now side
+	functions []*function
+	rule      bench.Rule
+	begin     time.Time
+	deadline  time.Time      // no round begins that would end after it; zero is never
+	reserve   time.Duration  // before the deadline, for measureReordered
+	rounds    map[string]int // of pairs, by group
+	notes     []string
+	again     []float64 // see bench.TakePair
+	rand      *rand.Rand
+	steps     *steps
+	profile   func([]*function) // of what is slower; nil is none
+	late      bool              // time was up before all had a verdict
+}
+
+// open returns the functions that have no verdict.
+func (c *comparison) open() []*function {
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.Verdict != bench.Open || f.dropped })
+}
+
+// measure takes pairs until each function has its verdict, or time is up.
+//
+// Two processes of one build may differ by several percent for as long as they
+// live, by where their memory happens to lie. So every pair has two processes of
+// its own, which makes such luck part of the noise between pairs, and a coin says
+// which of them begins: with no difference between the builds, a pair is as
+// likely to be above 1 as below, whatever the machine does meanwhile. Functions
+// take turns, so that a bad moment hits few pairs of each, and get equal time: cheap
+// ones have their verdicts first.
+func (c *comparison) measure(ctx context.Context, orders int) error {
+	c.rounds = map[string]int{}
+	for open := c.open(); len(open) > 0; open = c.open() {
+		due := c.due(open)
+		if len(due) == 0 {
+			c.giveUp(open)
+			break
+		}
+		c.steps.next("still open: %d of %d%s", len(open), len(c.functions), c.timeLeft())
+		if err := c.round(ctx, due, orders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// left is the time until the deadline.
+func (c *comparison) left() time.Duration {
+	if c.deadline.IsZero() {
+		return math.MaxInt64
+	}
+	left := time.Until(c.deadline)
+	if len(c.suspects()) > 0 {
+		left -= c.reserve
+	}
+	return left
+}
+
+func (c *comparison) timeLeft() string {
+	if c.deadline.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(", %v left", max(0, c.left()).Round(time.Second))
+}
+
+// pairCost is how long a pair takes, as far as is known.
+func (f *function) pairCost() time.Duration {
+	if n := len(f.units[0].pairs); n > 0 {
+		return f.spent / time.Duration(n)
+	}
+	return max(1, f.cost)
+}
+
+// due are those of the open functions whose turn it is: that a pair fits into the time for,
+// and that have had no more time than others.
+func (c *comparison) due(open []*function) []*function {
+	left := c.left()
+	open = slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return f.pairCost() > left })
+	least, cheapest := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	for _, f := range open {
+		least, cheapest = min(least, f.spent), min(cheapest, f.pairCost())
+	}
+	return slices.DeleteFunc(open, func(f *function) bool { return f.spent-least >= cheapest })
+}
+
+// giveUp makes what is still open inconclusive, and says what more time would do.
+func (c *comparison) giveUp(open []*function) {
+	c.late = true
+	for _, f := range open {
+		f.Verdict = bench.Inconclusive
+		f.Message = "not measured before the time was up"
+		u := f.units[slices.IndexFunc(f.units, func(u *unit) bool { return u.Verdict == bench.Open })]
+		if n := len(u.pairs); n > 0 {
+			f.Message = fmt.Sprintf("%s, open after %d pairs, when the time was up", u.finding(), n)
+		}
+	}
+	c.notes = append(c.notes, c.advice(open)...)
+}
+
+// advice says what budget would decide open functions, without which of them this one
+// would do, and which none would.
+func (c *comparison) advice(open []*function) (lines []string) {
+	needs := map[*function]time.Duration{} // 0 if no time would do
+	var soon, never []string
+	elapsed := time.Since(c.begin)
+	all := elapsed
+	for _, f := range open {
+		if n := f.wanted(c.rule); n > 0 {
+			needs[f] = f.pairCost() * time.Duration(max(1, n-len(f.units[0].pairs)))
+			soon = append(soon, f.name())
+			all += needs[f]
+		} else {
+			never = append(never, f.name())
+		}
+	}
+	if len(soon) > 0 {
+		lines = append(lines, fmt.Sprintf("With -budget %s, %s would probably be decided", budget(all), cli.FirstOf(soon)))
+		dear := slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return needs[f] == 0 })
+		slices.SortStableFunc(dear, func(a, b *function) int { return cmp.Compare(needs[b]+b.spent, needs[a]+a.spent) })
+		var without []string
+		for all > c.deadline.Sub(c.begin) && len(without) < len(dear)-1 {
+			f := dear[len(without)]
+			all -= needs[f] + f.spent
+			without = append(without, f.name())
+		}
+		if len(without) > 0 && all <= c.deadline.Sub(c.begin) {
+			lines = append(lines, fmt.Sprintf("The present budget would probably do without %s", strings.Join(without, ", ")))
+		}
+	}
+	if len(never) > 0 {
+		lines = append(lines, fmt.Sprintf("More time would hardly decide %s: too near to the limit, or too noisy", cli.FirstOf(never)))
+	}
+	return lines
+}
+
+// budget prints a time with a third in reserve, as a value of -budget: regressions are
+// measured once more.
+func budget(d time.Duration) string {
+	d += d / 3
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%ds", 10*(d/(10*time.Second)+1))
+	}
+	return fmt.Sprintf("%dm", d/time.Minute+1)
+}
+
+// wanted estimates at how many pairs the function will have its verdict, 0 if at no
+// number of them.
+func (f *function) wanted(rule bench.Rule) int {
+	wanted := 0
+	for _, u := range f.units {
+		if u.Verdict != bench.Open {
+			continue
+		}
+		n := u.wanted(rule)
+		if n == 0 {
+			return 0
+		}
+		wanted = max(wanted, n)
+	}
+	return wanted
+}
+
+// round takes a pair of each of these functions, group by group.
+func (c *comparison) round(ctx context.Context, open []*function, orders int) error {
+	groups := map[string][]*function{}
+	var names []string
+	for _, i := range c.rand.Perm(len(open)) { // no function is always the first of its process
+		f := open[i]
+		if groups[f.group] == nil {
+			names = append(names, f.group)
+		}
+		groups[f.group] = append(groups[f.group], f)
+	}
+	for _, name := range names {
+		if err := c.pairsOf(ctx, name, groups[name], orders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pairsOf takes a pair of each function of a group, in two fresh processes. With
+// orders, these have one of that many random orders of functions.
+func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
+	var order [2]int
+	for i, s := range [...]side{c.base, c.now} {
+		switch n := c.rounds[group]; {
+		case orders == 0:
+			continue
+		case n < orders: // each has its turn before one is drawn again
+			order[i] = 1 + n
+		default:
+			order[i] = 1 + c.rand.IntN(orders)
+		}
+		if err := s.reorder(ctx, group, order[i]); err != nil {
+			return err
+		}
+	}
+	c.rounds[group]++
+	begin := time.Now()
+	workers, failed, err := c.start(ctx, group, order)
+	if err != nil {
+		return err
+	}
+	started := time.Since(begin) / time.Duration(len(functions))
+	defer func() { closeAll(workers) }()
+	for _, f := range functions {
+		if len(f.units[0].pairs) > 0 && c.left() < 0 {
+			return nil
+		}
+		begin := time.Now()
+		if failed[0] == nil && failed[1] == nil {
+			if failed, err = c.pair(f, workers); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.spent += started + time.Since(begin)
+		for i, why := range failed {
+			if why == nil {
+				continue
+			}
+			first := [2]failures{}
+			first[i] = failures{"": why}
+			blames, err := c.settle(ctx, group, order, first, func(m measurer) (failures, error) {
+				_, err := m.measure(f)
+				return failuresOf("", err)
+			})
+			if err != nil {
+				return err
+			}
+			c.blamed(f, blames[""], i, why)
+			closeAll(workers)
+			if workers, failed, err = c.start(ctx, group, order); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// pair takes a pair of the function. Instead, a side may have failed.
+func (c *comparison) pair(f *function, workers [2]measurer) (failed [2]*failure, err error) {
+	seen := [2]map[string]float64{{}, {}}
+	one := func(side int) func() ([]float64, error) {
+		return func() ([]float64, error) {
+			t, err := workers[side].measure(f)
+			errors.As(err, &failed[side])
+			for _, u := range f.units[1:] {
+				value := t.metrics[u.Unit]
+				if old, ok := seen[side][u.Unit]; !ok || u.better(value, old) {
+					seen[side][u.Unit] = value
+				}
+			}
+			return t.ns, err
+		}
+	}
+	pair, again, err := bench.TakePair(c.rand, one(0), one(1))
+	if err != nil {
+		if failed[0] != nil || failed[1] != nil {
+			err = nil
+		}
+		return failed, err
+	}
+	c.again = append(c.again, again)
+	f.units[0].pairs = append(f.units[0].pairs, pair)
+	for _, u := range f.units[1:] {
+		u.pairs = append(u.pairs, bench.Pair{Base: seen[0][u.Unit], New: seen[1][u.Unit]})
+	}
+	f.decide(c.rule)
+	return failed, nil
+}
+
+// start starts a fresh process of either side. Instead, one may have failed.
+func (c *comparison) start(ctx context.Context, group string, order [2]int) (workers [2]measurer, failed [2]*failure, err error) {
+	for i, s := range [...]side{c.base, c.now} {
+		w, err := s.start(ctx, group, order[i])
+		if err != nil && !errors.As(err, &failed[i]) || ctx.Err() != nil {
+			closeAll(workers)
+			return workers, failed, cmp.Or(ctx.Err(), err)
+		}
+		if err == nil {
+			workers[i] = w
+		}
+	}
+	return workers, failed, nil
+}
+
+func closeAll(workers [2]measurer) {
+	for _, w := range workers {
+		if w != nil {
+			w.close()
+		}
+	}
+}
+
+// decide sets the result from the pairs so far.
+func (f *function) decide(rule bench.Rule) {
+	if f.slower > 0 {
+		rule.Slower, rule.Surely = f.slower, surely(f.slower)
+	}
+	for _, u := range f.units {
+		u.decide(rule)
+	}
+	f.conclude()
+}
+
+// conclude makes the result that of the units: the worst of their verdicts.
+func (f *function) conclude() {
+	f.Verdict, f.Message = bench.Pass, ""
+	f.Metrics = nil
+	for i, u := range f.units {
+		if i == 0 {
+			f.Ratio, f.BaseNs, f.NewNs = u.Ratio, u.Base, u.New
+		} else {
+			m := u.Metric
+			m.pairs = u.pairs
+			f.Metrics = append(f.Metrics, m)
+		}
+		switch worse := severity[u.Verdict] - severity[f.Verdict]; {
+		case worse > 0:
+			f.Verdict, f.Message = u.Verdict, u.message
+		case worse == 0 && u.message != "":
+			f.Message = strings.TrimPrefix(f.Message+"; "+u.message, "; ")
+		}
+	}
+}
+
+// result is what is known of the function.
+func (f *function) result() Result {
+	r := f.Result
+	r.Time, r.Calls, r.Short, r.Seconds, r.Pairs = f.units[0].Verdict, f.calls, f.short, f.spent.Seconds(), f.units[0].pairs
+	return r
+}
+
+// severity orders verdicts.
+var severity = [...]int{bench.Pass: 0, bench.Open: 1, bench.Inconclusive: 2, bench.Regression: 3}
+
+// A unit is what is compared of a function: nanoseconds, or another metric.
+type unit struct {
+	Metric
+	kind    unitKind
+	pairs   []bench.Pair
+	message string
+}
+
+type unitKind int
+
+const (
+	lower  unitKind = iota // less is better, and the ratio is judged
+	higher                 // more is better, and the ratio is judged
+	count                  // equal or less, whatever the ratio
+)
+
+// kindOf returns that of a unit.
+func kindOf(unit string) unitKind {
+	switch {
+	case unit == "B/op" || unit == "allocs/op":
+		return count
+	case strings.HasSuffix(unit, "/s"): // a rate, such as MB/s
+		return higher
+	}
+	return lower
+}
+
+// better reports whether a value is better than another.
+func (u *unit) better(a, b float64) bool {
+	if u.kind == higher {
+		return a > b
+	}
+	return a < b
+}
+
+// judged returns the pairs as the rule takes them, and whether they are counts.
+func (u *unit) judged() (pairs []bench.Pair, counts bool) {
+	pairs = slices.Clone(u.pairs)
+	for i, p := range pairs {
+		if u.kind == higher { // less of a rate is what more of a time is
+			pairs[i] = bench.Pair{Base: p.New, New: p.Base}
+		}
+		counts = counts || !(p.Base > 0 && p.New > 0) // there may be no ratio
+	}
+	return pairs, counts || u.kind == count
+}
+
+// wanted estimates at how many pairs an open unit will have its verdict, 0 if at no
+// number of them. Counts that vary are decided at any look, and before the first look
+// little is known.
+func (u *unit) wanted(rule bench.Rule) int {
+	pairs, counts := u.judged()
+	if !counts && len(pairs) > 0 {
+		if n := u.rule(rule).Wanted(pairs); n > 0 || len(pairs) >= rule.Looks[0] {
+			return n
+		}
+	}
+	for _, look := range rule.Looks {
+		if look > len(pairs) {
+			return look
+		}
+	}
+	return 0
+}
+
+// rule returns the one of the unit.
+func (u *unit) rule(rule bench.Rule) bench.Rule {
+	if u.Unit != nanoseconds {
+		rule.Floor = 0
+	}
+	return rule
+}
+
+// decide sets the verdict, which stays when it is one.
+func (u *unit) decide(rule bench.Rule) {
+	if u.Verdict != bench.Open {
+		return
+	}
+	rule = u.rule(rule)
+	u.Base, u.New = medians(u.pairs)
+	pairs, counts := u.judged()
+	if counts {
+		u.Verdict, _ = rule.DecideCounts(pairs)
+		u.Ratio = nil
+	} else {
+		verdict, ratio := rule.Decide(pairs)
+		u.Verdict, u.Ratio = verdict, &ratio
+	}
+	switch u.Verdict {
+	case bench.Regression:
+		u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))
+	case bench.Inconclusive:
+		u.message = fmt.Sprintf("%s, open after %d pairs", u.finding(), len(pairs))
+	}
+}
+
+// finding says what the pairs show.
+func (u *unit) finding() string {
+	e := u.Ratio
+	if e == nil {
+		return fmt.Sprintf("%s %s, base %s", quantity(u.New), u.Unit, quantity(u.Base))
+	}
+	what := fmt.Sprintf("has %.3f times as many %s as the base", e.Median, u.Unit)
+	switch {
+	case u.Unit == nanoseconds:
+		what = fmt.Sprintf("takes %.3f times as long as the base", e.Median)
+	case u.kind == higher:
+		what = fmt.Sprintf("the base has %.3f times as many %s", e.Median, u.Unit)
+	}
+	if in := interval(*e); in != "-" { // there are too few pairs
+		what += " (" + in + ")"
+	}
+	return what
+}
+
+// medians returns those of the two sides.
+func medians(pairs []bench.Pair) (base, now float64) {
+	var sides bench.Samples = make([][]float64, 2)
+	for _, p := range pairs {
+		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+	}
+	return sides.Median(0).Median, sides.Median(1).Median
+}
+
+// newComparison returns a comparison of two sides.
+func (g *gate) newComparison(base, now side) comparison {
+	return comparison{base: base, now: now, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), steps: g.steps}
+}
+
+// compare decides about each function, and adds the results to the report. With an
+// error, they are those that there are by then.
+func (g *gate) compare(ctx context.Context, c *comparison) error {
+	defer g.report.take(c)
+	units := 0
+	for _, f := range c.functions {
+		units += len(f.units)
+	}
+	c.begin = time.Now()
+	c.rule = bench.NewRule(units, g.Alpha)
+	c.rule.Slower, c.rule.Surely = g.Slower, surely(g.Slower)
+	if err := c.measure(ctx, 0); err != nil {
+		return err
+	}
+	if err := c.measureReordered(ctx); err != nil {
+		return err
+	}
+	if c.profile != nil {
+		c.profile(c.functions)
+	}
+	return nil
+}
+
+// take adds what the comparison found.
+func (r *report) take(c *comparison) {
+	for _, f := range c.functions {
+		if f.dropped {
+			continue
+		}
+		if f.flake != "" && !f.failed {
+			c.notes = append(c.notes, fmt.Sprintf("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes, len(f.units[0].pairs), f.flake))
+		}
+		r.Results = append(r.Results, f.result())
+	}
+	r.Notes = append(r.Notes, c.notes...)
+	if len(c.again) > 0 {
+		null := bench.Samples{c.again}.Median(0)
+		r.Null = &null
+	}
+}
+
+// suspects are the functions that fail by their time.
+func (c *comparison) suspects() []*function {
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression || f.failed || f.dropped })
+}
+
+// randomOrders is how many random orders of functions a side is built in at most. Pairs
+// of one build are not independent: with half as many, a function that is a little
+// slower would fail more often than Alpha says (TestGateRule simulates it).
+const randomOrders = 24
+
+// measureReordered measures what would fail by its time once more, in builds with
+// functions in random orders. Where the linker puts functions moves some of them by
+// several percent, and no number of pairs of one build would show it. What is slower by
+// itself stays slower; what is not passes, with a message.
+func (c *comparison) measureReordered(ctx context.Context) error {
+	suspects := c.suspects()
+	if len(suspects) == 0 {
+		return nil
+	}
+	if why := c.cannotReorder(ctx, suspects[0].group); why != "" {
+		for _, f := range suspects {
+			f.units[0].message += "; this may be only by where the linker puts functions, as " + why
+			f.conclude()
+		}
+		return ctx.Err()
+	}
+	again := *c
+	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
+	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
+	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
+	for _, f := range suspects {
+		g := *f
+		g.Verdict, g.Message, g.Ratio, g.Metrics = bench.Open, "", nil, nil
+		g.units, g.spent = []*unit{{Metric: Metric{Unit: nanoseconds}}}, 0
+		again.functions = append(again.functions, &g)
+	}
+	err := again.measure(ctx, randomOrders)
+	for i, f := range suspects {
+		f.reordered(again.functions[i], again.late)
+	}
+	c.notes = again.notes
+	return err
+}
+
+// cannotReorder says why nothing can be built with functions in random orders, or nothing.
+func (c *comparison) cannotReorder(ctx context.Context, group string) string {
+	for _, s := range [...]side{c.base, c.now} {
+		if s.reorder == nil {
+			return "binaries cannot be built again in random orders"
+		}
+		if err := s.reorder(ctx, group, 1); err != nil { // the linker of Go 1.21 cannot
+			return "there is no build in random orders: " + err.Error()
+		}
+	}
+	return ""
+}
+
+// reordered takes the verdict on the same function with random orders of functions. What
+// was not measured to the end changes nothing.
+func (f *function) reordered(again *function, late bool) {
+	f.spent += again.spent
+	if again.failed && again.Verdict == bench.Regression {
+		f.Message, f.failed = again.Message, true
+		return
+	}
+	f.Reordered = again.Ratio
+	if again.Verdict == bench.Open || again.failed || late && again.Verdict == bench.Inconclusive {
+		f.units[0].message += "; not measured to the end with functions in random orders"
+		f.conclude()
+		return
+	}
+	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", again.Ratio.Median, interval(*again.Ratio), again.Ratio.N)
+	switch time := f.units[0]; again.Verdict {
+	case bench.Regression:
+		time.message += "; " + in
+	case bench.Pass:
+		time.Verdict = bench.Pass
+		what := "only by where the linker puts functions"
+		if again.Ratio.Lo > 1 {
+			what = "below the limit in random orders of functions"
+		}
+		time.message = fmt.Sprintf("%s: %s; %s", what, time.message, in)
+	default:
+		time.Verdict = bench.Inconclusive
+		time.message += "; not decided: " + in
+	}
+	f.conclude()
+}

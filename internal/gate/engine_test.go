@@ -1,0 +1,115 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+)
+
+// TestUnits: which way each unit is judged, and in which words.
+func TestUnits(t *testing.T) {
+	for _, c := range []struct {
+		unit      string
+		base, now float64
+		verdict   bench.Verdict
+		message   string
+	}{
+		{"ns/op", 100, 120, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs"},
+		{"ns/op", 120, 100, bench.Pass, ""},
+		{"ns/op", 0.5, 1, bench.Pass, ""}, // half a nanosecond does not count
+		{"widgets", 0.5, 1, bench.Regression, "has 2.000 times as many widgets as the base (2.000 to 2.000), 10 pairs"},
+		{"widgets", 1, 0.5, bench.Pass, ""},
+		{"widgets", 0, 1, bench.Regression, "1 widgets, base 0, 10 pairs"},
+		{"widgets", 1, 0, bench.Pass, ""},
+		{"MB/s", 100, 50, bench.Regression, "the base has 2.000 times as many MB/s (2.000 to 2.000), 10 pairs"},
+		{"MB/s", 50, 100, bench.Pass, ""},
+		{"hits/s", 0, 100, bench.Pass, ""},
+		{"hits/s", 100, 0, bench.Regression, "0 hits/s, base 100, 10 pairs"},
+		{"hits/s", 0, 0, bench.Pass, ""},
+		{"B/op", 64, 65, bench.Regression, "65 B/op, base 64, 10 pairs"},
+		{"B/op", 64, 64, bench.Pass, ""},
+		{"allocs/op", 1, 0, bench.Pass, ""},
+	} {
+		u := unit{Metric: Metric{Unit: c.unit}, kind: kindOf(c.unit)}
+		for range 10 {
+			u.pairs = append(u.pairs, bench.Pair{Base: c.base, New: c.now})
+			u.decide(bench.NewRule(1, 0.01)) // first looks at 10 pairs
+		}
+		if u.Verdict != c.verdict || u.message != c.message || u.Base != c.base || u.New != c.now {
+			t.Errorf("%v to %v %s: %v, %q, want %v, %q", c.base, c.now, c.unit, u.Verdict, u.message, c.verdict, c.message)
+		}
+	}
+}
+
+// quiet says nothing.
+var quiet = newSteps(&cli.Progress{}, nil, 0)
+
+// A steady is a worker by which every call takes as many nanoseconds.
+type steady float64
+
+func (s steady) measure(*function) (turn, error) { return turn{ns: []float64{float64(s)}}, nil }
+func (s steady) close() error                    { return nil }
+
+// steadySide is a side of such workers.
+func steadySide(ns float64) side {
+	return side{start: func(ctx context.Context, _ string, _ int) (measurer, error) { return steady(ns), ctx.Err() }}
+}
+
+// newSteady is a function that they measure.
+func newSteady(name string) *function {
+	return &function{Result: Result{Benchmark: name, relative: "."}, cost: 1, units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+}
+
+// TestReordered: what is slower with one order of functions only is no regression, and
+// what cannot be measured again is one that says so.
+func TestReordered(t *testing.T) {
+	built := func(err error) func(context.Context, string, int) error {
+		return func(context.Context, string, int) error { return err }
+	}
+	for _, c := range []struct {
+		linked, random float64 // the times of the new build, of 100 of the base
+		reorder        func(context.Context, string, int) error
+		late           bool
+		verdict        bench.Verdict
+		message        string
+	}{
+		{120, 100, built(nil), false, bench.Pass, "only by where the linker puts functions: takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.000 times (1.000 to 1.000), 10 pairs, with functions in random orders"},
+		{120, 130, built(nil), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.295 times (1.295 to 1.295), 10 pairs, with functions in random orders"},
+		{120, 100, built(nil), true, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; not measured to the end with functions in random orders"},
+		{120, 100, built(errors.New("no -randlayout")), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as there is no build in random orders: no -randlayout"},
+		{120, 100, nil, false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as binaries cannot be built again in random orders"},
+		{100, 120, built(errors.New("built without need")), false, bench.Pass, ""},
+	} {
+		var k comparison
+		of := func(linked, random float64) side {
+			s := side{start: func(_ context.Context, _ string, order int) (measurer, error) {
+				if order > 0 {
+					return steady(random), nil
+				}
+				return steady(linked), nil
+			}}
+			if c.reorder != nil {
+				s.reorder = func(ctx context.Context, group string, order int) error {
+					if c.late {
+						k.deadline = time.Now().Add(-time.Second)
+					}
+					return c.reorder(ctx, group, order)
+				}
+			}
+			return s
+		}
+		f := newSteady("BenchmarkX")
+		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Progress: &cli.Progress{}}, steps: quiet}
+		k = g.newComparison(of(100, 100), of(c.linked, c.random))
+		k.functions = []*function{f}
+		err := g.compare(t.Context(), &k)
+		if err != nil || f.Verdict != c.verdict || f.Message != c.message || c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
+			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message, g.report.Notes, c.verdict, c.message)
+		}
+	}
+}

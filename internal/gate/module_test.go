@@ -1,0 +1,68 @@
+package gate
+
+import (
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/internal/cli"
+)
+
+// TestModuleAgainstBase runs bench gate -base -bench in a repository: on a change that is
+// not committed, on one that a commit accepts, and again with what the cache has.
+func TestModuleAgainstBase(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	_, dir, _ := twoModules(t)
+	withoutSettings(t, dir)
+	t.Setenv("TMPDIR", t.TempDir())
+	do, commit := inRepository(t, dir)
+	do("init", "--quiet")
+	commit("README", "text")
+	put(t, filepath.Join(dir, "this_test.go"), "package constants\n\nconst factor = 1.25\n")
+	before := snapshot(t, dir)
+
+	run := func(base string) (compared, error) {
+		opt := compareOptions("", "", "Same|Bytes|Other")
+		opt.Base, opt.Dir, opt.Cache = base, filepath.Join(dir, "sub"), canLock
+		opt.Packages = []string{"../..."}
+		return runCompare(t, opt)
+	}
+	const slower = "BenchmarkBytes regression: 80 B/op, base 64, N pairs\nBenchmarkSame pass\nBenchmarkOther pass"
+	c, err := run("HEAD")
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != slower {
+		t.Errorf("%v, %s\nwant\n%s", err, got, slower)
+	}
+	if after := snapshot(t, dir); !maps.Equal(before, after) {
+		t.Errorf("the working copy was\n%v\nand is\n%v", before, after)
+	}
+
+	binaries := func() map[string]string {
+		cache, err := os.UserCacheDir()
+		must(t, err)
+		all := map[string]string{}
+		for name, state := range snapshot(t, cache) {
+			if strings.Contains(name, "/bin/") {
+				all[name] = state
+			}
+		}
+		return all
+	}
+	first := binaries()
+	if canLock && len(first) == 0 {
+		t.Error("no test binary is in the cache")
+	}
+	do("commit", "--quiet", "-a", "-m", "slow down\n\nBench-Accept: BenchmarkBytes it is safe now")
+	c, err = run("HEAD~1")
+	if got := withoutPairs(c); err != nil || got != slower {
+		t.Errorf("%v, %s\nwant\n%s", err, got, slower)
+	}
+	if again := binaries(); !maps.Equal(first, again) {
+		t.Errorf("the second run built the base anew:\n%v\n%v", first, again)
+	}
+}

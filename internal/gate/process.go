@@ -1,0 +1,181 @@
+package gate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed621a2839/reweight/internal/execx"
+)
+
+// maxStderr is how many bytes a worker may print to standard error, or of what it prints
+// there are kept. None of ours comes near.
+const maxStderr = 64 << 10
+
+const (
+	workerPatience = time.Minute     // how long an answer may take: any takes far less
+	workerGrace    = 5 * time.Second // how long a worker may take to end
+)
+
+// A process is a running worker. What is asked of it and what it answers are lines of
+// JSON.
+type process struct {
+	of       string        // what runs, in errors: "the tests of HEAD"
+	patience time.Duration // how long an answer may take
+	mark     string        // with which answers begin; other lines are dropped. Empty: every line is an answer
+	most     int           // bytes of an answer
+	cmd      *exec.Cmd
+	in       io.WriteCloser
+	out      *bufio.Reader
+	stderr   *execx.Capped
+	killed   atomic.Pointer[string] // why the gate killed it, if it did
+	hung     atomic.Bool            // because it gave no answer
+	end      sync.Once
+	ended    error // how it ended
+}
+
+// run starts the worker. With the mark, what else it prints is of no interest, and only
+// the end of it is kept; without, too much of it ends the worker.
+func (p *process) run(ctx context.Context, cmd *exec.Cmd) (err error) {
+	p.cmd = cmd
+	p.stderr = &execx.Capped{Most: maxStderr, Last: p.mark != ""}
+	if p.mark == "" {
+		p.stderr.Full = func() { p.kill(fmt.Sprintf("more than %d KiB on standard error", maxStderr>>10)) }
+	}
+	p.cmd.Stderr = p.stderr
+	p.cmd.WaitDelay = workerGrace
+	p.cmd.SysProcAttr = ownGroup()
+	p.cmd.Cancel = func() error { return killGroup(p.cmd.Process) }
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	p.out = bufio.NewReader(out)
+	return p.cmd.Start()
+}
+
+// line reads the next line that the worker answers, without its mark.
+func (p *process) line() (answer []byte, err error) {
+	timer := time.AfterFunc(p.patience, func() { p.hung.Store(true); p.kill(fmt.Sprintf("no answer in %v", p.patience)) })
+	defer timer.Stop()
+	begins, wanted := true, false
+	for {
+		part, err := p.out.ReadSlice('\n')
+		full := errors.Is(err, bufio.ErrBufferFull)
+		if begins {
+			part, wanted = bytes.CutPrefix(part, []byte(p.mark))
+		}
+		if wanted {
+			answer = append(answer, part...)
+		}
+		switch {
+		case len(answer) > p.most:
+			p.kill(fmt.Sprintf("an answer of more than %d KiB", p.most>>10))
+			return nil, bufio.ErrTooLong
+		case err != nil && !full:
+			return nil, err
+		case wanted && !full:
+			return answer, nil
+		}
+		begins = !full
+	}
+}
+
+// hear reads an answer. In a strict one, a field that is not known is an error.
+func (p *process) hear(answer any, strict bool) error {
+	line, err := p.line()
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	return d.Decode(answer)
+}
+
+// say asks for something. A line fits in the pipe.
+func (p *process) say(request any) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if _, err := p.in.Write(append(text, '\n')); err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// kill ends the worker and what it has started, at once. The first reason counts.
+func (p *process) kill(why string) {
+	p.killed.CompareAndSwap(nil, &why)
+	killGroup(p.cmd.Process)
+}
+
+// close ends the worker, and returns how it ended. It may be called again.
+func (p *process) close() error {
+	p.end.Do(func() {
+		p.in.Close()
+		kill := time.AfterFunc(workerGrace, func() { killGroup(p.cmd.Process) })
+		defer kill.Stop()
+		io.Copy(io.Discard, p.out) // it may have more to say than the pipe holds
+		p.ended = p.cmd.Wait()
+		killGroup(p.cmd.Process) // what it has started and not waited for
+	})
+	return p.ended
+}
+
+// failed ends a worker that does not answer, and explains why.
+func (p *process) failed(err error) *failure {
+	gone := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if !gone {
+		killGroup(p.cmd.Process) // it talks nonsense
+	}
+	ended := p.close()
+	what := err.Error()
+	switch why, said := p.killed.Load(), p.said(); {
+	case why != nil:
+		what = *why
+	case ended != nil && gone && ended.Error() == "signal: killed":
+		what = ended.Error()
+	case said != "":
+		what = said
+	case ended != nil && gone:
+		what = ended.Error()
+	case gone:
+		what = "it ends without an answer"
+	}
+	f := newFailure(p.of + ": " + what)
+	f.hung = p.hung.Load()
+	f.scarce = f.scarce && p.killed.Load() == nil
+	return f
+}
+
+// said is the line on standard error that tells why a worker ended: that of a panic
+// without its stack, or else the last. Of a long one it is the beginning.
+func (p *process) said() (line string) {
+	for l := range strings.Lines(p.stderr.String()) {
+		if l = strings.TrimSpace(l); l == "" {
+			continue
+		}
+		for _, telling := range [...]string{"panic: ", "fatal error: ", "flag provided but not defined: "} {
+			if strings.HasPrefix(l, telling) {
+				return short(l)
+			}
+		}
+		line = l
+	}
+	return short(line)
+}

@@ -1,0 +1,129 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/execx"
+)
+
+const (
+	profileTime = 2 * time.Second // of a side
+	profiled    = 5               // benchmarks at most, and functions of each
+)
+
+// profile finds in which functions the benchmarks that fail by their time have become
+// slower: it takes a CPU profile of as many calls of either side. That is help, and no part
+// of the verdict, so that an error is only a note.
+func (g *gate) profile(ctx context.Context, sides [2]*testSide, functions []*function) {
+	n := 0
+	for _, f := range functions {
+		if f.units[0].Verdict != bench.Regression || f.failed || f.dropped || ctx.Err() != nil {
+			continue
+		}
+		if n++; n > profiled {
+			return
+		}
+		g.steps.phase("profiling %s", f.name())
+		calls := max(1, int(float64(profileTime)/max(f.BaseNs, f.NewNs)))
+		var files [2]string
+		var err error
+		for i, s := range sides {
+			if err == nil {
+				files[i], err = s.profile(ctx, f, calls)
+			}
+		}
+		var gained []string
+		if err == nil {
+			gained, err = gains(ctx, sides[1].run, files)
+		}
+		switch {
+		case err != nil:
+			g.report.Notes = append(g.report.Notes, fmt.Sprintf("%s has no profile: %v", f.name(), err))
+			continue
+		case len(gained) > 0:
+			f.Profile = strings.Join(gained, ", ")
+		}
+		if g.Profiles == "" {
+			continue
+		}
+		name := regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(f.name(), "_")
+		for i, side := range [...]string{"base", "new"} {
+			if err := copyFile(filepath.Join(g.Profiles, name+"."+side+".pprof"), files[i]); err != nil {
+				g.report.Notes = append(g.report.Notes, err.Error())
+			}
+		}
+	}
+}
+
+// profile runs a benchmark with a CPU profile, and returns the file that has it.
+func (s *testSide) profile(ctx context.Context, f *function, calls int) (file string, err error) {
+	pkg := packageOf(f.group)
+	file = filepath.Join(s.run, fmt.Sprintf("%d.pprof", s.starts))
+	s.starts++
+	args := []string{"-test.run=^$", "-test.bench=" + exactly(f.leaf.full), fmt.Sprintf("-test.benchtime=%dx", calls), fmt.Sprintf("-test.cpu=%d", s.opt.CPU),
+		"-test.cpuprofile=" + file, "-test.timeout=1m"}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.exe(pkg, 0), append(args, s.opt.Args...)...)
+	cmd.Dir, cmd.Env = s.pkgs[pkg].Dir, append(s.module.Environ(), "PWD="+s.pkgs[pkg].Dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", s.name, err, short(strings.TrimSpace(string(out))))
+	}
+	return file, nil
+}
+
+// gains returns the functions that take more time in the second profile, the most first, with
+// their share of all of the first.
+func gains(ctx context.Context, dir string, files [2]string) ([]string, error) {
+	env := append(execx.Environ(), "PPROF_TMPDIR="+dir)
+	text, err := execx.Run(ctx, dir, env, "go", "tool", "pprof", "-top", "-flat", "-nodecount=1000000", "-unit=ms", "-diff_base="+files[0], files[1])
+	if err != nil {
+		return nil, err
+	}
+	return parseGains(text), nil
+}
+
+// parseGains reads what go tool pprof -top prints of a difference.
+func parseGains(text string) []string {
+	type gain struct {
+		function string
+		share    float64
+	}
+	var all []gain
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || !strings.HasSuffix(fields[1], "%") {
+			continue
+		}
+		share, err := strconv.ParseFloat(strings.TrimSuffix(fields[1], "%"), 64)
+		if err != nil || share < 2 || strings.HasPrefix(fields[0], "-") {
+			continue
+		}
+		name := strings.TrimSuffix(strings.Join(fields[5:], " "), " (inline)")
+		all = append(all, gain{name[strings.LastIndex(name, "/")+1:], share})
+	}
+	slices.SortStableFunc(all, func(a, b gain) int { return int(100 * (b.share - a.share)) })
+	var list []string
+	for _, g := range all[:min(profiled, len(all))] {
+		list = append(list, fmt.Sprintf("+%.0f%% in %s", g.share, g.function))
+	}
+	return list
+}
+
+// checkProfiles makes the directory for the profiles.
+func (g *gate) checkProfiles() error {
+	if g.Profiles == "" {
+		return nil
+	}
+	return os.MkdirAll(g.Profiles, 0o777)
+}

@@ -1,0 +1,169 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package gate
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed621a2839/reweight/internal/cli"
+)
+
+// TestOnlyRegularFiles: what is none is refused before anything is measured, and
+// without waiting for the other end of a pipe.
+func TestOnlyRegularFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := syscall.Mkfifo("pipe", 0o666); err != nil {
+		t.Skip(err)
+	}
+	for _, name := range []string{"pipe", os.DevNull, "/"} {
+		opt := Options{Base: "HEAD", Dir: ".", Progress: &cli.Progress{}}
+		opt.Files[0] = name
+		if err := Run(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), "not a regular file") && !strings.Contains(err.Error(), "not the name of a file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestGateRemovesDeadRuns: what a run that was killed has left, and nothing else.
+func TestGateRemovesDeadRuns(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	start := func() *runDir {
+		t.Helper()
+		d, err := newRunDir(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	is := func(what, path string, want bool) {
+		t.Helper()
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: it is there: %v, want %v", what, err == nil, want)
+		}
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(name string, perm os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(temp, name)
+		if err := os.Mkdir(path, perm); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, perm); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+
+	dead, alive := start(), start()
+	is("a run that lives", alive.dir, true)
+	is("a second run that lives", dead.dir, true)
+	text, err := os.ReadFile(filepath.Join(dead.dir, ownerName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := string(text)
+	closed := filepath.Join(dead.dir, "checkout", "closed")
+	if err := os.MkdirAll(filepath.Join(closed, "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	other := create("other", 0o700)
+	write(filepath.Join(other, ownerName), owner)
+	if err := os.Symlink(other, filepath.Join(dead.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	dead.owner.Close() // as the end of a process does
+
+	stranger := create("bench-gate-3", 0o700)
+	write(filepath.Join(stranger, ownerName), strings.ToUpper(owner))
+	nobody := create("bench-gate-4", 0o700)
+	write(filepath.Join(nobody, ownerName), "")
+	link := filepath.Join(temp, "bench-gate-5")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	open := create("bench-gate-6", 0o777)
+	write(filepath.Join(open, ownerName), owner)
+	linked := create("bench-gate-7", 0o700)
+	if err := os.Symlink(filepath.Join(other, ownerName), filepath.Join(linked, ownerName)); err != nil {
+		t.Fatal(err)
+	}
+	named := create("bench-gate-named", 0o700)
+	write(filepath.Join(named, ownerName), owner)
+
+	f, err := os.Open(filepath.Join(nobody, ownerName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isFile(f, f.Name()) {
+		t.Error("an open file is not the one that was opened")
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	write(f.Name(), "")
+	if isFile(f, f.Name()) {
+		t.Error("a new file is the one that was opened")
+	}
+	f.Close()
+
+	fresh := start()
+	is("the run that does it", fresh.dir, true)
+	is("a dead run", dead.dir, false)
+	is("a run that lives", alive.dir, true)
+	is("of another host", stranger, true)
+	is("of nobody", nobody, true)
+	is("another name", filepath.Join(other, ownerName), true)
+	is("a link", link, true)
+	is("a directory that others can write to", open, true)
+	is("a link to an owner file", linked, true)
+	is("a name without a number", named, true)
+	fresh.remove()
+	is("a run that has ended", fresh.dir, false)
+	alive.remove()
+}
+
+// TestProcessEndsWhatItLeft: a worker that ends by itself leaves no child alive.
+func TestProcessEndsWhatItLeft(t *testing.T) {
+	p := process{of: "sh", patience: time.Minute, most: 100}
+	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
+		t.Skip(err)
+	}
+	line, err := p.line()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(line)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") { // gone, or dead and not waited for by its new parent
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("process %d still runs", pid)
+	syscall.Kill(pid, syscall.SIGKILL)
+}

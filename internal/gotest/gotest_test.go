@@ -1,0 +1,487 @@
+package gotest
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
+)
+
+// copyModule copies the module of testdata.
+func copyModule(t *testing.T, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(filepath.Join("testdata", "module"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write writes files, of names with slashes.
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unchanged checks, when the test ends, that the directory is then as it is now.
+func unchanged(t *testing.T, dir string) {
+	t.Helper()
+	snapshot := func() map[string]string {
+		files := map[string]string{}
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			files[path] = fmt.Sprint(info.Mode(), info.ModTime())
+			if !d.IsDir() {
+				text, err := os.ReadFile(path)
+				files[path] += string(text)
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return files
+	}
+	before := snapshot()
+	t.Cleanup(func() {
+		after := snapshot()
+		for path := range after {
+			if before[path] != after[path] {
+				t.Errorf("%s has changed", path)
+			}
+			delete(before, path)
+		}
+		for path := range before {
+			t.Errorf("%s is gone", path)
+		}
+	})
+}
+
+// offline makes the go command of the test do with what is there.
+func offline(t *testing.T, goflags string) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip(err)
+	}
+	for name, value := range map[string]string{"GOFLAGS": goflags, "GOWORK": "", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOENV": "off"} {
+		t.Setenv(name, value)
+	}
+}
+
+func open(t *testing.T, dir string) *Module {
+	t.Helper()
+	m, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func build(t *testing.T, m *Module, p Package, order int64) (exe string) {
+	t.Helper()
+	exe = filepath.Join(t.TempDir(), "test.exe")
+	scratch := t.TempDir()
+	if err := m.Build(t.Context(), p, exe, scratch, order); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("left in scratch: %v, %v", left, err)
+	}
+	return exe
+}
+
+// pack returns the package of that name in the module's directory.
+func pack(t *testing.T, m *Module, rel string) Package {
+	t.Helper()
+	list, _, err := m.Packages(t.Context(), []string{"./" + rel}, ".")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%s: %v, %v", rel, list, err)
+	}
+	return list[0]
+}
+
+// runsBuilds skips a test that runs what the go command builds, where it builds for
+// another CPU: the test itself may be emulated.
+func runsBuilds(t *testing.T) {
+	t.Helper()
+	env, err := goEnv(t.Context(), ".", nil, "GOHOSTARCH")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host := env["GOHOSTARCH"]; host != runtime.GOARCH && !(host == "amd64" && runtime.GOARCH == "386") {
+		t.Skipf("this test is built for %s, and the go command runs on %s", runtime.GOARCH, host)
+	}
+}
+
+func TestPackages(t *testing.T) {
+	runsBuilds(t)
+	offline(t, "-tags=special")
+	dir := t.TempDir()
+	copyModule(t, dir)
+	unchanged(t, dir)
+	m := open(t, filepath.Join(dir, "kinds", "testdata")) // anywhere in it
+	if real, err := filepath.EvalSymlinks(dir); err != nil || m.Dir != real || m.Path != "example.com/user" {
+		t.Fatalf("module %s in %s, want example.com/user in %s", m.Path, m.Dir, real)
+	}
+	list, notes, err := m.Packages(t.Context(), nil, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range list {
+		var names []string
+		for _, b := range p.Benchmarks {
+			names = append(names, fmt.Sprint(strings.TrimPrefix(b.Name, "Benchmark"), map[bool]string{true: " (external)"}[b.External]))
+		}
+		slices.Sort(names)
+		got[p.Rel] = fmt.Sprintf("%s in %s: %s", p.Path, p.Name, strings.Join(names, ", "))
+		if p.Dir != filepath.Join(m.Dir, filepath.FromSlash(p.Rel)) {
+			t.Errorf("%s is in %s", p.Path, p.Dir)
+		}
+	}
+	want := map[string]string{
+		"broken":   "example.com/user/broken in broken: Broken",
+		"cgo":      "example.com/user/cgo in cgo: Twice",
+		"clash":    "example.com/user/clash in other: Clash",
+		"cmd/prog": "example.com/user/cmd/prog in main: Main",
+		"kinds":    "example.com/user/kinds in kinds: Exits, Fails, Goexit, Leaves, Linked, Loop, Metrics, Names, Outside (external), Panics, Parallel, Prints, Reads, Skips, Tagged, Talks",
+	}
+	if _, ok := got["cgo"]; !ok {
+		t.Log("cgo is not enabled")
+		delete(want, "cgo")
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("packages\n%q\nwant\n%q", got, want)
+	}
+	if want := []string{"example.com/user/kinds has a BenchmarkBoth, and so has its package kinds_test: left out"}; !slices.Equal(notes, want) {
+		t.Errorf("notes %q, want %q", notes, want)
+	}
+
+	list, notes, err = m.Packages(t.Context(), []string{"./kinds", "./cmd/...", "./nowhere", "./nothing/...", "./kinds/testdata/..."}, "O[u/]tside$/x|Mai+n|^Clash")
+	if err != nil || len(list) != 2 || list[0].Rel != "kinds" || list[1].Rel != "cmd/prog" || len(list[0].Benchmarks) != 1 || !list[0].Benchmarks[0].External {
+		t.Errorf("packages %+v, %v", list, err)
+	}
+	// A binary may be kept and asked for others.
+	if text := string(list[0].testFile(false, true)); !strings.Contains(text, "BenchmarkLoop}") || strings.Contains(text, "BenchmarkBoth") {
+		t.Errorf("the test file of a package has not all of its benchmarks: %s", text)
+	}
+	if len(notes) != 3 || !strings.Contains(notes[0], "./nowhere: ") || !strings.Contains(notes[1], "./nothing/...: ") || notes[2] != "No packages match ./kinds/testdata/..." {
+		t.Errorf("notes %q", notes)
+	}
+	if _, _, err := m.Packages(t.Context(), []string{"fmt"}, "."); err == nil || err.Error() != "fmt is not a package of this module" {
+		t.Errorf("fmt: %v", err)
+	}
+}
+
+// TestPackagesThatDoNotList: an error of a package without tests is none of the
+// gate.
+func TestPackagesThatDoNotList(t *testing.T) {
+	runsBuilds(t)
+	offline(t, "")
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"go.mod":      "module m\n\ngo 1.20\n",
+		"a/a.go":      "package a\n\nimport \n",
+		"b/b_test.go": "package b\n\nimport \"testing\"\n\nfunc BenchmarkB(b *testing.B) {}\n",
+	})
+	m := open(t, dir)
+	if list, notes, err := m.Packages(t.Context(), nil, "."); err != nil || len(list) != 1 || len(notes) != 0 {
+		t.Errorf("%v, %q, %v", list, notes, err)
+	}
+	write(t, dir, map[string]string{"a/a_test.go": "package a\n"})
+	if _, _, err := m.Packages(t.Context(), nil, "."); err == nil || !strings.Contains(err.Error(), "m/a: a/a.go:3:9: ") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v", err)
+	}
+	write(t, dir, map[string]string{"a/a.go": "package a\n", "a/a_test.go": "package a\n\nfunc Benchmark(\n"})
+	if _, _, err := m.Packages(t.Context(), nil, "."); err == nil || !strings.Contains(err.Error(), "a_test.go:3:") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	runsBuilds(t)
+	offline(t, "")
+	dir := t.TempDir()
+	refuse := func(want string) {
+		t.Helper()
+		if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	refuse("is not in a Go module: there is no go.mod")
+	write(t, dir, map[string]string{"go.mod": "module m\n\nwrong\n"})
+	refuse("go.mod:3: unknown directive: wrong")
+	write(t, dir, map[string]string{"go.mod": "module m\n"})
+	t.Setenv("GOFLAGS", "-overlay=x")
+	refuse("GOFLAGS has -overlay")
+	t.Setenv("GOFLAGS", "-coverpkg=./...")
+	refuse("GOFLAGS has -coverpkg")
+	t.Setenv("GOFLAGS", "")
+	t.Setenv("GOOS", "plan9")
+	refuse("this machine cannot run such a build")
+	t.Setenv("PATH", "")
+	refuse(`"go"`)
+}
+
+// TestModMod: with -mod=mod the go command would write what go.mod lacks.
+func TestModMod(t *testing.T) {
+	runsBuilds(t)
+	offline(t, "-mod=mod")
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"go.mod":         "module m\n\ngo 1.20\n\nreplace example.com/other => ./other\n",
+		"m_test.go":      "package m\n\nimport (\n\t\"testing\"\n\n\t_ \"example.com/other\"\n)\n\nfunc BenchmarkM(b *testing.B) {}\n",
+		"other/go.mod":   "module example.com/other\n",
+		"other/other.go": "package other\n",
+	})
+	unchanged(t, dir)
+	m := open(t, dir)
+	const want = "m_test.go:6:2: module example.com/other provides package example.com/other and is replaced but not required; to add it:"
+	if err := m.Build(t.Context(), pack(t, m, "."), filepath.Join(t.TempDir(), "x"), t.TempDir(), 0); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPattern(t *testing.T) {
+	for _, c := range []struct{ bench, name, sub string }{
+		{".", "BenchmarkX", ""},
+		{"", "BenchmarkX", ""},
+		{"X/nothing", "BenchmarkX", ""},
+		{"Y|X/nothing|Z", "BenchmarkX", ""},
+		{"(Y|X/)?", "BenchmarkX", ""},
+		{"[/X]$", "BenchmarkX", ""},
+		{`[[|/X]$`, "BenchmarkX", ""},
+		{`X\/|Y`, "BenchmarkY", ""},
+		{"", "BenchmarkX", ""},
+	} {
+		if p, err := parsePattern(c.bench); err != nil || !p.mayMean(c.name) {
+			t.Errorf("%q does not match %s: %v", c.bench, c.name, err)
+		}
+	}
+	for _, c := range []struct{ bench, name string }{
+		{"x", "BenchmarkX"},
+		{"Y/X", "BenchmarkX"},
+		{"Y/a|Z/X", "BenchmarkX"},
+		{"(Y|Z)/X", "BenchmarkX"},
+		{"[Y|Z]/X", "BenchmarkX"},
+		{`Y\|/X`, "BenchmarkX"},
+	} {
+		if p, err := parsePattern(c.bench); err != nil || p.mayMean(c.name) {
+			t.Errorf("%q matches %s: %v", c.bench, c.name, err)
+		}
+	}
+	for skip, want := range map[string]bool{"": false, "X": true, "Y|X": true, "X/a": false, "X/a|Y": false, "X/a|X": true, "(Y|X)$": true} {
+		if got := Skips(skip, "BenchmarkX"); got != want {
+			t.Errorf("-skip %q skips all of it: %v, want %v", skip, got, want)
+		}
+	}
+	for _, bench := range []string{"(", "a/(", "a|b/)", "*"} {
+		if _, err := parsePattern(bench); err == nil {
+			t.Errorf("%q: no error", bench)
+		}
+	}
+}
+
+func TestIsBenchmark(t *testing.T) {
+	for declaration, want := range map[string]bool{
+		"func Benchmark(b *testing.B) {}":                true,
+		"func Benchmark_x(b *t.B) {}":                    true,
+		"func BenchmarkÄ(*B) {}":                         true,
+		"func Benchmark1(_ *testing.B) {}":               true,
+		"func Benchmarkx(b *testing.B) {}":               false,
+		"func Benchmarkä(b *testing.B) {}":               false,
+		"func benchmarkX(b *testing.B) {}":               false,
+		"func BenchmarkX(b testing.B) {}":                false,
+		"func BenchmarkX(b *testing.T) {}":               false,
+		"func BenchmarkX(a, b *testing.B) {}":            false,
+		"func BenchmarkX(a *testing.B, n int) {}":        false,
+		"func BenchmarkX() {}":                           false,
+		"func BenchmarkX(b *testing.B) int { return 0 }": false,
+		"func BenchmarkX[T any](b *testing.B) {}":        false,
+		"func (x X) BenchmarkX(b *testing.B) {}":         false,
+		"var BenchmarkX = func(b *testing.B) {}":         false,
+	} {
+		file := filepath.Join(t.TempDir(), "x_test.go")
+		if err := os.WriteFile(file, []byte("package x\n\n"+declaration+"\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if names, _, err := benchmarks(file); err != nil || len(names) == 1 != want {
+			t.Errorf("%s: %v, %v, want %v", declaration, names, err, want)
+		}
+	}
+}
+
+func TestInOrder(t *testing.T) {
+	for goflags, want := range map[string][]string{
+		"":                                       {"-ldflags=-randlayout=7"},
+		"-ldflags=-s -tags=a":                    {"-ldflags=-randlayout=7", "-ldflags=-s -randlayout=7"},
+		"'-ldflags=-X \"a.b=c d\"'":              {"-ldflags=-randlayout=7", `-ldflags=-X "a.b=c d" -randlayout=7`},
+		"-ldflags=-s --ldflags=all=-w -ldflags=": {"-ldflags=-randlayout=7", "-ldflags=-s -randlayout=7", "-ldflags=all=-w -randlayout=7", "-ldflags=-randlayout=7"},
+	} {
+		list, err := split(goflags)
+		m := &Module{goflags: list}
+		if got := m.inOrder(7); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", goflags, got, err, want)
+		}
+	}
+	if _, err := split("-a 'b"); err == nil {
+		t.Error("no error of a quotation that does not end")
+	}
+}
+
+// TestWorker runs benchmarks of every kind.
+func TestWorker(t *testing.T) {
+	runsBuilds(t)
+	offline(t, `-tags=special '-ldflags=-X "example.com/user/kinds.linked=two words"'`)
+	dir := t.TempDir()
+	copyModule(t, dir)
+	unchanged(t, dir)
+	m := open(t, dir)
+	p := pack(t, m, "kinds")
+	exe := build(t, m, p, 3)
+	w := start(t, m, p, exe)
+	check := func(got []string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("lines\n%q\nwant\n%q", got, want)
+		}
+	}
+	check(w.run("BenchmarkNames"),
+		"BenchmarkNames/a_b/c=1-2 2",
+		"BenchmarkNames/same-2 2",
+		"BenchmarkNames/same#01-2 2")
+	one := worker.Request{Benchmark: "BenchmarkNames", Bench: "^BenchmarkNames$/^same#01$", Benchtime: "3x", Count: 2}
+	check(w.lines(one), "BenchmarkNames/same#01-2 3", "BenchmarkNames/same#01-2 3")
+	if a, _ := w.ask(one); strings.Count(a.Output, " ns/op") != 2 || strings.Count(a.Output, " 64 B/op\t") != 2 || strings.Count(a.Output, " 1 allocs/op") != 2 {
+		t.Errorf("output %s", a.Output)
+	}
+	one.Bench, one.Skip = "Names", "/a_b"
+	if lines := w.lines(one); len(lines) != 4 {
+		t.Errorf("with -skip: %q", lines)
+	}
+	one.Bench = "^BenchmarkName$"
+	check(w.lines(one))
+	check(w.lines(worker.Request{Benchmark: "BenchmarkOutside", External: true, Bench: "."}), "BenchmarkOutside-2 2")
+	check(w.run("BenchmarkTagged"), "BenchmarkTagged-2 2")
+	check(w.run("BenchmarkLinked"), "BenchmarkLinked-2 2 9.000 characters")
+	check(w.run("BenchmarkLoop"), "BenchmarkLoop-2 2")
+	if lines := w.run("BenchmarkParallel"); len(lines) != 1 || !strings.Contains(lines[0], " 2.000 goroutines") {
+		t.Errorf("in parallel: %q", lines)
+	}
+	if lines := w.run("BenchmarkMetrics"); len(lines) != 1 || strings.Contains(lines[0], "NaN") || !strings.HasSuffix(lines[0], " MB/s 7.000 wonders") {
+		t.Errorf("metrics: %q", lines)
+	}
+	// What they print is not in the lines of results, and what they leave is not there
+	// for the next.
+	check(w.run("BenchmarkPrints"), "BenchmarkPrints/sub-2 2")
+	check(w.run("BenchmarkLeaves"), "BenchmarkLeaves-2 2")
+	check(w.lines(worker.Request{Benchmark: "BenchmarkReads", Bench: ".", Benchtime: "1x", Count: 1}), "BenchmarkReads-2 1 2.000 procs")
+	check(w.run("BenchmarkSkips"))
+	skips := worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}
+	check(w.lines(skips), "BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")
+	check(w.run("BenchmarkFails"), "--- FAIL: BenchmarkFails/sub", "kinds_test.go:91: a failure", "--- FAIL: BenchmarkFails")
+	if a, ok := w.ask(worker.Request{Benchmark: "BenchmarkTalks", Bench: "."}); !ok || !a.Truncated || len(a.Output) != worker.MaxOutput || !strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n") {
+		t.Errorf("long output: %v, %d bytes", a.Truncated, len(a.Output))
+	}
+	check(w.run("BenchmarkGoexit"), "BenchmarkGoexit-2 0")
+	for q, want := range map[worker.Request]string{
+		{Benchmark: "BenchmarkNowhere", Bench: "."}:                           "no benchmark BenchmarkNowhere",
+		{Benchmark: "BenchmarkOutside", Bench: "."}:                           "no benchmark BenchmarkOutside",
+		{Benchmark: "BenchmarkNames", Bench: ".", Benchtime: "0x", Count: 1}:  "invalid count",
+		{Benchmark: "BenchmarkNames", Bench: ".", Benchtime: "1x", Count: -1}: `parse error`,
+	} {
+		if a, ok := w.ask(q); !ok || a.Error != want {
+			t.Errorf("%+v: %+v", q, a)
+		}
+	}
+	check(w.run("BenchmarkLeaves"), "BenchmarkLeaves-2 2") // nor for what TestMain does then
+	if err := w.end(); err != nil {
+		t.Errorf("it ends with %v: %s", err, &w.stderr)
+	}
+	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(slices.DeleteFunc(slices.Compact(w.others), func(s string) bool { return s == "" }), want) {
+		t.Errorf("other lines %q, want %q", w.others, want)
+	}
+	for _, want := range []string{"an init function prints", "set up", "BenchmarkPrints-2 1 1 ns/op", "a logger made before", "the runtime", "a sub-benchmark", "still to be seen", "torn down"} {
+		if !strings.Contains(w.stderr.String(), want) {
+			t.Errorf("standard error has no %q", want)
+		}
+	}
+	for name, want := range map[string]string{
+		"BenchmarkPanics": "panic: a panic",
+		"BenchmarkExits":  "panic: unexpected call to os.Exit(0) during test",
+	} {
+		w := start(t, m, p, exe)
+		if a, ok := w.ask(worker.Request{Benchmark: name, Bench: "."}); ok {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if err := w.end(); err == nil || !strings.Contains(w.stderr.String(), want) {
+			t.Errorf("%s: %v, %s", name, err, &w.stderr)
+		}
+	}
+
+	// Without a token it is a test binary as any other.
+	cmd := exec.Command(exe, "-test.run=^"+worker.Test+"$", "-test.bench=Linked", "-test.benchtime=1x")
+	cmd.Dir = p.Dir
+	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte("\nset up\n")) || !bytes.Contains(out, []byte("\nBenchmarkLinked")) {
+		t.Errorf("without a token: %v, %s", err, out)
+	}
+}
+
+// TestBuild builds packages that are not like others.
+func TestBuild(t *testing.T) {
+	runsBuilds(t)
+	offline(t, "-mod=mod")
+	dir := t.TempDir()
+	copyModule(t, dir)
+	unchanged(t, dir)
+	m := open(t, dir)
+	for name, want := range map[string]string{"clash": "BenchmarkClash-2 2", "cmd/prog": "BenchmarkMain-2 2 42.00 answer", "cgo": "BenchmarkTwice-2 2 2.000 twice"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "cgo" {
+				if env, err := goEnv(t.Context(), dir, nil, "CGO_ENABLED"); err != nil || env["CGO_ENABLED"] != "1" {
+					t.Skipf("this Go has no cgo: %v", err)
+				}
+			}
+			p := pack(t, m, name)
+			w := start(t, m, p, build(t, m, p, 0))
+			if got := w.run(p.Benchmarks[0].Name); len(got) != 1 || got[0] != want {
+				t.Errorf("lines %q", got)
+			}
+			if err := w.end(); err != nil {
+				t.Error(err, &w.stderr)
+			}
+		})
+	}
+	t.Run("old", func(t *testing.T) { // a module of its own, with go 1.13
+		if got := result(t, open(t, filepath.Join(dir, "old")), "."); got != "BenchmarkOld-2 2 2.000 revision" {
+			t.Errorf("line %q", got)
+		}
+	})
+	t.Run("broken", func(t *testing.T) {
+		err := m.Build(t.Context(), pack(t, m, "broken"), filepath.Join(t.TempDir(), "x"), t.TempDir(), 0)
+		if err == nil || err.Error() != "broken/broken_test.go:6:2: undefined: undefined" {
+			t.Errorf("error %v", err)
+		}
+	})
+}

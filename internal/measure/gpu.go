@@ -1,0 +1,285 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/runner"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// GPURows is how many rows of logits a workload on a GPU has by default.
+const GPURows = 8192
+
+// The goals for the GPU are about these workloads.
+var (
+	goalVocabs = [...]int{32000, 128256, 151936, 262144}
+	goalRows   = [...]int{GPURows, 512, 64}
+)
+
+// Goal returns the share of a plain copy that a kernel should reach on a GPU with
+// GPURows rows, 0 if there is no goal for it.
+func Goal(kernel, dtype string) float64 {
+	switch kernel + " " + dtype {
+	case "token_stats f32", "row_gradient f32", "row_gradient bf16":
+		return 0.90
+	case "token_stats bf16":
+		return 0.85
+	}
+	return 0
+}
+
+// GPUShapes returns what the plan measures on the GPU, of the kernels that a GPU has. With
+// Goals, the kernels that have one are measured at the sizes of the goals.
+func (p Plan) GPUShapes() []Shape {
+	if p.GPU == nil {
+		return nil
+	}
+	var shapes []Shape
+	one := []int{1}
+	for _, k := range p.Kernels {
+		if k.OnlyGo {
+			continue
+		}
+		for _, dtype := range k.DTypes {
+			switch {
+			case !k.Rows:
+				shapes = append(shapes, Shape{k, dtype, cmp.Or(p.Sizes.Rows, TokenCount), 0, one})
+			case p.Goals && Goal(k.Name, dtype.String()) > 0:
+				for _, rows := range goalRows {
+					for _, vocab := range goalVocabs {
+						shapes = append(shapes, Shape{k, dtype, rows, vocab, one})
+					}
+				}
+			default:
+				for _, vocab := range p.Sizes.Vocabs {
+					shapes = append(shapes, Shape{k, dtype, cmp.Or(p.Sizes.Rows, GPURows), vocab, one})
+				}
+			}
+		}
+	}
+	return shapes
+}
+
+// onGPU measures a shape on the GPU.
+func (p Plan) onGPU(ctx context.Context, s Shape) (results []Result, failures []string, err error) {
+	p.Progress.NextOf(measureWork, "measuring %s on the GPU", s)
+	results, failure, err := OnGPU(ctx, p.Sampler, p.GPU, s.Kernel, s.DType, s.Rows, s.Vocab)
+	if failure != "" {
+		failures = []string{failure}
+	}
+	return results, failures, err
+}
+
+// placements are where the arrays of a check stand on the device.
+var placements = [...]runner.Placement{runner.Amid, runner.AtBegin, runner.AtEnd}
+
+// checkGPU is CheckGPU on the plan's GPU. It returns one parity, or none if there is no
+// GPU or if it lacks the kernel.
+func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int) ([]Parity, error) {
+	if p.GPU == nil || k.OnlyGo {
+		return nil, nil
+	}
+	parity, err := CheckGPU(ctx, p.Check, p.GPU, k, dtype, sizes)
+	if err != nil {
+		return nil, err
+	}
+	return []Parity{parity}, nil
+}
+
+// CheckGPU compares the results of a GPU with the reference and with the bits of the
+// first implementation, with the arrays at each of the placements.
+func CheckGPU(ctx context.Context, check Checker, dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, sizes []int) (Parity, error) {
+	impls, closeAll, err := onDevices(dev)
+	if err != nil {
+		return Parity{}, err
+	}
+	all, err := check(ctx, k, dtype, sizes, append(kernels.Implementations()[:1], impls...))
+	if err = errors.Join(err, closeAll()); err != nil {
+		return Parity{}, err
+	}
+	return merged(all[1:]), nil
+}
+
+// onDevices returns the GPU as implementations for a Checker, one for each of the
+// placements, and what gives back their memory.
+func onDevices(dev *gpu.Device) (impls []kernels.Implementation, closeAll func() error, err error) {
+	var runners []*runner.Runner
+	closeAll = func() (err error) {
+		for _, r := range runners {
+			err = errors.Join(err, r.Close())
+		}
+		return err
+	}
+	for _, placement := range placements {
+		r, err := runner.NewPlaced(dev, placement)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		runners = append(runners, r)
+		impls = append(impls, kernels.Implementation{Name: cli.CUDA, New: func(int) kernels.Runner { return r }})
+	}
+	return impls, closeAll, nil
+}
+
+// merged returns the parities of the same kernel on the same cases as one.
+func merged(all []Parity) Parity {
+	one := all[0]
+	for _, q := range all[1:] {
+		one.Errors.MaxULP, one.Errors.MaxAbs = max(one.Errors.MaxULP, q.Errors.MaxULP), max(one.Errors.MaxAbs, q.Errors.MaxAbs)
+		one.Failure = cmp.Or(one.Failure, q.Failure)
+	}
+	return one
+}
+
+// fewestGPURows is where OnGPU gives up looking for a workload that fits.
+const fewestGPURows = 64
+
+// OnGPU measures a kernel on arrays that stay on the GPU. It runs in turn with a plain
+// read and a plain copy of the main input on the device, and with the float64
+// reference and the portable kernel on the CPU, which have few rows. Gradients of rows
+// are in place. Rows that do not fit in the device's memory are halved until they do,
+// down to 64; the result says how many there were. Before it measures, it compares the
+// bits of all results with those of the CPU; the failure says where they differ.
+//
+// If ctx ends, the result is that of the rounds so far, or none, and the error is that
+// of ctx.
+func OnGPU(ctx context.Context, s bench.Sampler, dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, vocab int) (results []Result, failure string, err error) {
+	r, fit, err := fitting(k, rows, func(rows int) (*Resident, error) { return NewResident(dev, k, dtype, rows, vocab) })
+	if err != nil {
+		return nil, "", err
+	}
+	results, failure, err = r.measure(ctx, s, fit)
+	if fit < rows && len(results) > 0 {
+		results[0].RowsWanted = rows
+	}
+	return results, failure, errors.Join(err, r.Close())
+}
+
+// fitting returns a workload of so many rows, or of half of them, or of half of those, as
+// the device has memory, and how many they are.
+func fitting(k kernels.Kernel, rows int, upload func(rows int) (*Resident, error)) (*Resident, int, error) {
+	for {
+		r, err := upload(rows)
+		var full *fullError
+		if err == nil || !errors.As(err, &full) || !k.Rows || rows/2 < fewestGPURows {
+			return r, rows, err
+		}
+		rows /= 2
+	}
+}
+
+// measure measures the workload.
+func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (results []Result, failure string, err error) {
+	if failure, err = r.Check(); err != nil {
+		return nil, "", err
+	}
+	few, err := r.kernel.New(kernels.Spec{Rows: min(rows, 2), Vocab: r.vocab, DType: r.dtype})
+	if !r.kernel.Rows {
+		few, err = r.few, nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	serial := kernels.Implementations()[0].New(1)
+	const read, again, copied, reference, portable, kernel = 0, 1, 2, 3, 4, 5
+	device := [...]func() error{read: r.read, again: r.read, copied: r.copy, kernel: r.queue}
+	fns := []func() error{reference: few.Reference, portable: func() error { return few.Run(serial) }, kernel: nil}
+	calls := make([]float64, len(device))
+	for i, f := range device {
+		if calls[i] = 1; f == nil {
+			continue
+		}
+		n, err := callsOfBlock(r.dev, f, s.Block)
+		if err != nil {
+			return nil, "", err
+		}
+		calls[i], fns[i] = float64(n), queued(r.dev, f, n)
+	}
+	objects, bytes, err := bench.FirstAllocs(fns[kernel])
+	if err != nil {
+		return nil, "", err
+	}
+	samples, err := s.Sample(ctx, fns...)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
+		return nil, "", err
+	}
+	perCall(samples, calls)
+	elements, moved := float64(rows)*float64(max(1, r.vocab)), float64(r.bytes)
+	ns := samples.Median(kernel)
+	toFew := float64(few.Elements) / elements
+	input := float64(r.input)
+	share := samples.Ratio(copied, kernel).Times(moved / (2 * input))
+	q := Result{
+		Kernel: r.kernel.Name, DType: r.dtype.String(), ISA: cli.CUDA, Rows: rows, Vocab: r.vocab, Workers: 1,
+		NsPerElement: ns.Times(1 / elements), Times: slices.Clone(samples[kernel]),
+		GBPerS: moved / ns.Median, ReadGBPerS: input / samples.Median(read).Median, CopyGBPerS: 2 * input / samples.Median(copied).Median,
+		Share: samples.Ratio(read, kernel).Times(moved / input), CopyShare: &share,
+		TimesReference: samples.Ratio(reference, kernel).Times(1 / toFew), TimesPortable: samples.Ratio(portable, kernel).Times(1 / toFew),
+		Null: samples.Ratio(again, read), AllocsPerOp: objects / uint64(calls[kernel]), BytesPerOp: bytes / uint64(calls[kernel]),
+	}
+	return []Result{q}, failure, err
+}
+
+// mostQueued is how many launches are queued before the device is waited for. The
+// driver holds about a thousand; then a launch waits until there is room.
+const mostQueued = 1000
+
+// callsOfBlock returns how many calls of f keep the device busy for a block.
+func callsOfBlock(dev *gpu.Device, f func() error, block time.Duration) (int, error) {
+	for n := 1; ; {
+		fn := queued(dev, f, n)
+		if err := fn(); err != nil { // warms up
+			return 0, err
+		}
+		begin := time.Now()
+		if err := fn(); err != nil {
+			return 0, err
+		}
+		t := time.Since(begin)
+		if t >= block || n >= mostQueued {
+			return n, nil
+		}
+		n = min(mostQueued, max(n+1, int(1.1*float64(n)*float64(block)/float64(max(1, t)))))
+	}
+}
+
+// queued returns a function that queues n calls of f and then waits for the device.
+func queued(dev *gpu.Device, f func() error, n int) func() error {
+	return func() error {
+		for range n {
+			if err := f(); err != nil {
+				return err
+			}
+		}
+		return dev.Synchronize(0)
+	}
+}
+
+// perCall divides the times of functions by the calls that each makes.
+func perCall(samples bench.Samples, calls []float64) {
+	for i := range samples {
+		for round := range samples[i] {
+			samples[i][round] /= calls[i]
+		}
+	}
+}
+
+// A fullError is about memory that the device does not have.
+type fullError struct {
+	bytes int
+	err   error
+}
+
+func (e *fullError) Error() string {
+	return fmt.Sprintf("%d bytes of the GPU's memory: %v", e.bytes, e.err)
+}
+func (e *fullError) Unwrap() error { return e.err }

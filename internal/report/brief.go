@@ -1,0 +1,269 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+)
+
+// Where the main input of a workload is read from.
+const (
+	FromMemory  = "memory"
+	FromCache   = "cache"
+	FromBoth    = "cache, memory"
+	FromUnknown = "unknown"
+)
+
+// timesCache is how many times the last cache rows of logits must take to be called
+// read from memory: at most an eighth of them is left there from the last reading.
+const timesCache = 8
+
+// from says where rows of so many bytes are read from when the last cache has that
+// size, 0 if it is not known.
+func from(bytes, cache int64) string {
+	switch {
+	case cache == 0:
+		return FromUnknown
+	case bytes >= timesCache*cache:
+		return FromMemory
+	case bytes <= cache:
+		return FromCache
+	}
+	return FromBoth
+}
+
+// rowBytes returns the bytes of the rows of logits of a result, and 0 of tokens.
+func rowBytes(q Result) int64 {
+	var dtype reweight.DType
+	if q.Vocab == 0 || dtype.UnmarshalText([]byte(q.DType)) != nil { // a report from a file may have any
+		return 0
+	}
+	return int64(q.Rows) * int64(q.Vocab) * int64(dtype.Size())
+}
+
+// From says where the main input of a result was read from. Tokens stay in a cache.
+func (r Report) From(q Result) string {
+	if q.ISA == cli.CUDA {
+		return FromDevice
+	}
+	if q.Vocab == 0 {
+		return FromCache
+	}
+	return from(rowBytes(q), int64(r.Machine.LastCache()))
+}
+
+// The intervals of A/A nulls lie within these on a quiet machine. They should be 1.
+const quietLo, quietHi = 0.9, 1.1
+
+// Noisy returns a line for people if an interval of the A/A nulls reaches beyond 0.9
+// to 1.1, and else nothing.
+func Noisy(nulls []bench.Estimate) string {
+	noisy, reach := false, 1.0
+	for _, e := range nulls {
+		if e.Lo > 0 && finite(e.Lo, e.Hi) {
+			noisy = noisy || e.Lo < quietLo || e.Hi > quietHi
+			reach = max(reach, e.Hi, 1/e.Lo)
+		}
+	}
+	if !noisy {
+		return ""
+	}
+	return fmt.Sprintf("Noisy: the same code took up to %s times as long. This run decides nothing below that factor.", digits(reach))
+}
+
+// Nulls returns the A/A nulls of the results, one for each workload.
+func (r Report) Nulls() []bench.Estimate {
+	var nulls []bench.Estimate
+	for _, w := range workloadsOf(r.Results) {
+		nulls = append(nulls, w.results[0].Null) // shared by all instruction sets
+	}
+	return nulls
+}
+
+// OverheadNulls returns the A/A nulls of training steps.
+func OverheadNulls(overheads []measure.Overhead) []bench.Estimate {
+	var nulls []bench.Estimate
+	for _, o := range overheads {
+		nulls = append(nulls, o.Null)
+	}
+	return nulls
+}
+
+// Brief returns a line for each workload of the CPU: the figures of its fastest instruction
+// set, and how many times as fast that is as each of the others. It fits into 100
+// columns.
+func (r Report) Brief() (text int, header []string, rows [][]string) {
+	best := func(w workload) Result {
+		for _, name := range slices.Backward(r.Machine.ISAs) { // the last is the fastest
+			if q := w.on(name); q != nil {
+				return *q
+			}
+		}
+		return w.results[0]
+	}
+	others := []string{}
+	if n := len(r.Machine.ISAs); n > 0 {
+		others = slices.Clone(r.Machine.ISAs[:n-1])
+		slices.Reverse(others)
+	}
+	header = []string{"kernel", "from", "ns", "GB/s", "of read"}
+	for _, name := range others {
+		header = append(header, "x "+name)
+	}
+	header = append(header, "x float64")
+	for _, w := range workloadsOf(OnCPU(r.Results)) {
+		q := best(w)
+		where := r.From(q)
+		if where == FromBoth {
+			where = "both"
+		}
+		name := q.Kernel
+		if first := r.Results[slices.IndexFunc(r.Results, func(first Result) bool { return first.Kernel == q.Kernel })]; first.Rows != q.Rows {
+			name += fmt.Sprintf(", %d rows", q.Rows)
+		}
+		row := []string{
+			name, where, digits(q.NsPerElement.Median), rounded(q.GBPerS),
+			fmt.Sprintf("%s%% (%s-%s)", whole(q.Share.Median), whole(q.Share.Lo), whole(q.Share.Hi)),
+		}
+		for _, name := range others {
+			times := "-"
+			if o := w.on(name); o != nil {
+				times = rounded(o.NsPerElement.Median / q.NsPerElement.Median)
+			}
+			row = append(row, times)
+		}
+		rows = append(rows, append(row, rounded(q.TimesReference.Median)))
+	}
+	return 2, header, rows
+}
+
+// rounded prints to a tenth, and large numbers to the unit.
+func rounded(x float64) string {
+	if x < 100 {
+		return fmt.Sprintf("%.1f", x)
+	}
+	return humanize.CommafWithDigits(math.Round(x), 0)
+}
+
+// Fast says in a line how fast token_stats is on the best instruction set, or
+// nothing if that was not measured. Cached is the same kernel on rows that a cache
+// holds, if that was measured.
+func (r Report) Fast(cached []measure.Result) string {
+	q := r.headline()
+	if q == nil {
+		return ""
+	}
+	line := fmt.Sprintf("%s on %s: %s ns a logit, %s%% of a plain read", q.Kernel, q.ISA, digits(q.NsPerElement.Median), whole(q.Share.Median))
+	switch r.From(*q) {
+	case FromMemory:
+		line += " from memory"
+		if len(cached) > 0 {
+			line += ", " + whole(cached[len(cached)-1].Share.Median) + "% from a cache"
+		}
+	case FromCache:
+		line += ", both from a cache"
+	case FromBoth:
+		line += ", both partly from a cache"
+	}
+	return line + "."
+}
+
+// headline returns the first kernel on rows of logits with the best instruction set
+// that has it, or nil.
+func (r Report) headline() *Result {
+	for _, name := range slices.Backward(r.Machine.ISAs) {
+		for i, q := range r.Results {
+			if q.Vocab > 0 && q.ISA == name {
+				return &r.Results[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Cost says in a line what ActFocus with AEM costs a training step, with and without
+// a KL anchor, or nothing if that was not measured. Of several instruction sets,
+// shapes or kinds of advantages it takes the last. The GPU has its own part of the line.
+func Cost(overheads []measure.Overhead) string {
+	var parts []string
+	if cpu := cost(overheads, false); cpu != "" {
+		parts = append(parts, "ActFocus and AEM "+cpu)
+	}
+	if gpu := cost(overheads, true); gpu != "" {
+		parts = append(parts, "ActFocus and AEM on the GPU "+gpu)
+	}
+	return strings.Join(parts, " ")
+}
+
+// cost is that of the GPU, or of the CPU.
+func cost(overheads []measure.Overhead, gpu bool) string {
+	var verdicts [2]string
+	for _, o := range overheads {
+		if (o.ISA == cli.CUDA) != gpu || o.Step != "actfocus+aem" {
+			continue
+		}
+		if o.KL {
+			verdicts[0] = o.Verdict
+		} else {
+			verdicts[1] = o.Verdict
+		}
+	}
+	if verdicts[0] == "" || verdicts[1] == "" {
+		return ""
+	}
+	return fmt.Sprintf("with a KL anchor: %s; without an anchor: %s.", verdicts[0], verdicts[1])
+}
+
+// BriefOverheads returns a line for each training step that fits into 100 columns.
+func BriefOverheads(overheads []measure.Overhead) (text int, header []string, rows [][]string) {
+	for _, o := range overheads {
+		rows = append(rows, []string{o.Step, YesNo(o.KL), o.Verdict, cli.Ratio(o.OverUniform), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10)})
+	}
+	return 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows
+}
+
+// Right says in a line that a check of these kernels found nothing wrong.
+func Right(kernels string, isas []string) string {
+	if len(isas) == 1 {
+		return kernels + " agrees with float64."
+	}
+	return kernels + " agrees with float64, with the same bits on " + list(isas) + "."
+}
+
+// list names several things in a sentence.
+func list(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// Checked says in a line what was checked.
+func Checked(parities []measure.Parity, sizes []int) string {
+	cases := 0
+	seen := map[string]bool{}
+	for _, p := range parities {
+		cases += p.Cases
+		seen[p.Kernel+p.DType] = true
+	}
+	return fmt.Sprintf("Checked: %d kernels and number formats against float64, %s cases, sizes 1 to %s.",
+		len(seen), humanize.Comma(int64(cases)), humanize.Comma(int64(slices.Max(sizes))))
+}
+
+// on returns the workload's result with that instruction set, or nil.
+func (w workload) on(isa string) *Result {
+	i := slices.IndexFunc(w.results, func(q Result) bool { return q.ISA == isa })
+	if i < 0 {
+		return nil
+	}
+	return &w.results[i]
+}

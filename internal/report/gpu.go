@@ -1,0 +1,155 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+)
+
+// FromDevice is where the main input of a workload on a GPU is read from: the GPU's
+// memory, or its cache where there are few rows. The driver does not tell the cache's
+// size.
+const FromDevice = "device"
+
+// OnGPU returns the results of the GPU, and OnCPU all others.
+func OnGPU(results []Result) []Result { return some(results, true) }
+func OnCPU(results []Result) []Result { return some(results, false) }
+
+func some(results []Result, gpu bool) []Result {
+	return slices.DeleteFunc(slices.Clone(results), func(q Result) bool { return (q.ISA == cli.CUDA) != gpu })
+}
+
+// ofCopy prints the share of a plain copy, a dash where there was none.
+func ofCopy(q Result) string {
+	if q.CopyShare == nil {
+		return "-"
+	}
+	return share(*q.CopyShare)
+}
+
+// share prints a share and its interval.
+func share(e bench.Estimate) string {
+	return cli.Percent(e.Median) + " (" + whole(e.Lo) + "-" + whole(e.Hi) + ")"
+}
+
+// GPUSpeed returns a line for each result of the GPU that fits into 100 columns.
+func (r Report) GPUSpeed() (text int, header []string, rows [][]string) {
+	for _, q := range OnGPU(r.Results) {
+		rows = append(rows, []string{
+			q.Kernel, cli.Shape(q.Rows, q.Vocab, 1), digits(1e3 * q.NsPerElement.Median), fmt.Sprintf("%.1f", q.GBPerS), share(q.Share), ofCopy(q),
+		})
+	}
+	return 1, []string{"kernel", "rows", "ps/element", "GB/s", "of read", "of copy"}, rows
+}
+
+// Goals returns a line for each result of the GPU that a goal is about: the share of a
+// plain copy that the kernel should reach, and whether it does. Sizes with fewer rows than
+// the goals are about have none and are shown for comparison. There are no lines if no
+// result has the size of a goal.
+func (r Report) Goals() (text int, header []string, rows [][]string) {
+	aimed := false
+	for _, q := range OnGPU(r.Results) {
+		goal := measure.Goal(q.Kernel, q.DType)
+		if goal == 0 || q.CopyShare == nil {
+			continue
+		}
+		want, met := "-", "-"
+		if max(q.Rows, q.RowsWanted) >= measure.GPURows {
+			want, met = fmt.Sprintf("%.2f", goal), reached(*q.CopyShare, goal)
+			aimed = true
+		}
+		name := q.Kernel
+		if name == "row_gradient" {
+			name += ", in place"
+		}
+		rows = append(rows, []string{name, q.DType, want, met, cli.Shape(q.Rows, q.Vocab, 1), fmt.Sprintf("%.1f", q.GBPerS), fmt.Sprintf("%.1f", q.CopyGBPerS), cli.Ratio(*q.CopyShare)})
+	}
+	if !aimed {
+		rows = nil
+	}
+	return 4, []string{"kernel", "type", "goal", "met", "rows", "GB/s", "copy GB/s", "of copy"}, rows
+}
+
+// reached says whether a share is a goal at least, as far as its interval tells.
+func reached(e bench.Estimate, goal float64) string {
+	switch {
+	case e.N < bench.FewestRounds:
+		return measure.OnlyRounds(e.N)
+	case e.Lo >= goal:
+		return "yes"
+	case e.Hi < goal:
+		return "no"
+	}
+	return "not decided"
+}
+
+// goalsTitle stands above the goals.
+const goalsTitle = "The goals for the GPU: speed as a share of a plain copy on the device, in the same rounds"
+
+// writeGoals prints the goals, if there are results that they are about.
+func (r Report) writeGoals(w io.Writer) error {
+	text, header, rows := r.Goals()
+	if len(rows) == 0 {
+		return nil
+	}
+	cli.Heading(w, goalsTitle)
+	return cli.WriteTable(w, text, header, rows)
+}
+
+// GPU says in a line how fast the first kernel on rows of logits is on the GPU, or why
+// there are no results of one; nothing if none was asked for.
+func (r Report) GPU() string {
+	m := r.Machine
+	if m.GPU == nil {
+		if m.NoGPU == "" {
+			return ""
+		}
+		return "none is used: " + m.NoGPU
+	}
+	results := OnGPU(r.Results)
+	i := slices.IndexFunc(results, func(q Result) bool { return q.Vocab > 0 && q.CopyShare != nil })
+	if i < 0 {
+		return m.GPU.Name
+	}
+	q := results[i]
+	return fmt.Sprintf("%s on %s: %.0f GB/s, %s%% of a plain copy on it, %s.", q.Kernel, m.GPU.Name, q.GBPerS, whole(q.CopyShare.Median), cli.Shape(q.Rows, q.Vocab, 1))
+}
+
+// memoryOfGPU says how fast the GPU's memory was, and which rows did not fit.
+func (r Report) memoryOfGPU() string {
+	results := OnGPU(r.Results)
+	var parts []string
+	for _, of := range [...]struct {
+		name  string
+		speed func(Result) float64
+	}{
+		{"plain read", func(q Result) float64 { return q.ReadGBPerS }},
+		{"plain copy", func(q Result) float64 { return q.CopyGBPerS }},
+	} {
+		var speeds []float64
+		for _, q := range results {
+			if v := of.speed(q); q.Vocab > 0 && finite(v) && v > 0 {
+				speeds = append(speeds, v)
+			}
+		}
+		if speeds != nil {
+			parts = append(parts, fmt.Sprintf("%s at %.0f GB/s (%.0f-%.0f over %d workloads)", of.name, median(speeds), slices.Min(speeds), slices.Max(speeds), len(speeds)))
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	note := "GPU, rows of logits: " + strings.Join(parts, ", ") + "."
+	workloads := len(results)
+	if fewer := slices.DeleteFunc(results, func(q Result) bool { return q.RowsWanted == 0 }); len(fewer) > 0 {
+		note += fmt.Sprintf(" Its memory had no room for all rows of %d of %d workloads: %s rows instead of %s.",
+			len(fewer), workloads, humanize.Comma(int64(fewer[0].Rows)), humanize.Comma(int64(fewer[0].RowsWanted)))
+	}
+	return note
+}

@@ -1,0 +1,128 @@
+package report
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+)
+
+// onGPU adds results of a GPU, with figures that are made up.
+func onGPU(r Report) Report {
+	r.Machine.GPU = &cli.Graphics{Name: "NVIDIA Test", Capability: "9.0", Multiprocessors: 132, Memory: 80 << 30, Driver: "12.4"}
+	for _, c := range []struct {
+		kernel, dtype       string
+		rows, wanted, vocab int
+		share               float64
+		rounds              int
+	}{
+		{"token_stats", "f32", 8192, 0, 151936, 0.95, 20},
+		{"token_stats", "bf16", 8192, 0, 151936, 0.80, 20},
+		{"token_stats", "f32", 2048, 8192, 262144, 0.90, 20},
+		{"token_stats", "f32", 64, 0, 151936, 0.3, 20},
+		{"row_gradient", "f32", 8192, 0, 151936, 0.95, 3},
+		{"token_stats_lse", "f32", 8192, 0, 151936, 0.95, 20},
+		{"multiply", "f32", 65536, 0, 0, 0.1, 20},
+	} {
+		about := func(x float64) bench.Estimate {
+			return bench.Estimate{Median: x, Lo: 0.99 * x, Hi: 1.01 * x, N: c.rounds}
+		}
+		share := about(c.share)
+		q := measure.Result{
+			Kernel: c.kernel, DType: c.dtype, ISA: cli.CUDA, Rows: c.rows, RowsWanted: c.wanted, Vocab: c.vocab, Workers: 1, NsPerElement: about(0.00134), GBPerS: 3000 * c.share,
+			ReadGBPerS: 3100, CopyGBPerS: 3000, Share: about(c.share * 3000 / 3100), CopyShare: &share, TimesReference: about(9000), TimesPortable: about(4000), Null: about(1),
+		}
+		r.Results = append(r.Results, Result{Result: q})
+	}
+	r.setRoofline()
+	r.Overhead = append(r.Overhead, measure.Overhead{Step: "actfocus+aem", ISA: cli.CUDA, KL: true, Verdict: "costs 9%"}, measure.Overhead{Step: "actfocus+aem", ISA: cli.CUDA, Verdict: "costs 30%"})
+	return r
+}
+
+// TestGoals: a goal is met if the interval is above it, not met if it is below, and nothing
+// is said of other sizes.
+func TestGoals(t *testing.T) {
+	_, header, rows := onGPU(sample()).Goals()
+	var got []string
+	for _, row := range rows {
+		got = append(got, strings.Join([]string{row[0], row[1], row[2], row[3], row[4]}, "|"))
+	}
+	want := []string{
+		"token_stats|f32|0.90|yes|8,192 x 151,936", "token_stats|bf16|0.85|no|8,192 x 151,936", "token_stats|f32|0.90|not decided|2,048 x 262,144", "token_stats|f32|-|-|64 x 151,936",
+		"row_gradient, in place|f32|0.90|not decided: rounds 3, want 6|8,192 x 151,936",
+	}
+	if !slices.Equal(got, want) || header[2] != "goal" || header[3] != "met" {
+		t.Errorf("%q\n%q, want\n%q", header, got, want)
+	}
+	r := onGPU(Report{})
+	r.Results = r.Results[3:4] // of 64 rows
+	if _, _, rows := r.Goals(); rows != nil {
+		t.Errorf("%q", rows)
+	}
+	if _, _, rows := sample().Goals(); rows != nil {
+		t.Errorf("without a GPU: %q", rows)
+	}
+}
+
+// TestReportOfGPU: the GPU's results are in everything that is printed, and leave the
+// figures of the CPU alone.
+func TestReportOfGPU(t *testing.T) {
+	cpu, both := sample(), onGPU(sample())
+	if both.Roofline != cpu.Roofline || both.Fast(nil) != cpu.Fast(nil) || both.place() != cpu.place() || both.reads() != cpu.reads() {
+		t.Errorf("%+v, %s, %s, %s", both.Roofline, both.Fast(nil), both.place(), both.reads())
+	}
+	_, _, want := cpu.Brief()
+	if _, _, got := both.Brief(); len(got) != len(want) {
+		t.Errorf("%d lines, want %d", len(got), len(want))
+	}
+	if got, want := Cost(both.Overhead), Cost(cpu.Overhead)+" ActFocus and AEM on the GPU with a KL anchor: costs 9%; without an anchor: costs 30%."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := both.GPU(), "token_stats on NVIDIA Test: 2850 GB/s, 95% of a plain copy on it, 8,192 x 151,936."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	only := onGPU(Report{})
+	if only.Roofline.ReadGBPerS != 3100 {
+		t.Errorf("%+v", only.Roofline)
+	}
+	note := "GPU, rows of logits: plain read at 3100 GB/s (3100-3100 over 6 workloads), plain copy at 3000 GB/s (3000-3000 over 6 workloads). Its memory had no room for all rows of 1 of 7 workloads: 2,048 rows instead of 8,192."
+	if !slices.Contains(both.Notes(), note) || !slices.Contains(only.Notes(), note) {
+		t.Errorf("%q", both.Notes())
+	}
+	if cpu.GPU() != "" || cpu.memoryOfGPU() != "" {
+		t.Errorf("%q, %q", cpu.GPU(), cpu.memoryOfGPU())
+	}
+	cpu.Machine.NoGPU = "the driver finds no device"
+	if got := cpu.GPU(); got != "none is used: the driver finds no device" {
+		t.Errorf("%q", got)
+	}
+	for _, as := range []cli.Format{cli.Table, cli.Markdown} {
+		var b bytes.Buffer
+		if err := both.Write(&b, as); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{goalsTitle, "row_gradient, in place", "0.00134 (0.00133-0.00135)", "95.0% (94-96)"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s: no %q in\n%s", as, want, b.String())
+			}
+		}
+	}
+	page := page4(t, both)
+	wellFormed(t, page)
+	for _, want := range []string{"The goals for the GPU", "rows on the GPU, 3,100 GB/s", "<b>GPU:</b> token_stats on NVIDIA Test", "NVIDIA Test, compute capability 9.0, 132 multiprocessors, 80 GiB, driver for CUDA 12.4"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if page := page4(t, cpu); strings.Contains(page, "The goals for the GPU") {
+		t.Error("the page has goals without a GPU")
+	}
+	var b bytes.Buffer
+	if err := both.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+}

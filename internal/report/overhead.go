@@ -1,0 +1,142 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/measure"
+)
+
+// An Overhead is a run of bench overhead.
+type Overhead struct {
+	Machine  cli.Machine        `json:"machine"`
+	Partial  bool               `json:"partial"` // the run was interrupted, or failed
+	Overhead []measure.Overhead `json:"overhead"`
+}
+
+// Write prints the report in that format.
+func (r Overhead) Write(w io.Writer, as cli.Format) error {
+	switch as {
+	case cli.JSON:
+		return cli.WriteJSON(w, r)
+	case cli.CSV:
+		return r.writeCSV(w)
+	case cli.Markdown:
+		if r.Partial {
+			fmt.Fprintf(w, "**%s**\n\n", Ended)
+		}
+		fmt.Fprintf(w, "%s, %s, %s/%s\n\n", cli.MarkdownText(r.Machine.CPU), r.Machine.Go, r.Machine.OS, r.Machine.Arch)
+		if noisy := Noisy(OverheadNulls(r.Overhead)); noisy != "" {
+			fmt.Fprintf(w, "**%s**\n\n", noisy)
+		}
+		text, header, rows := OverheadTable(r.Overhead)
+		if err := cli.WriteMarkdown(w, text, header, rows); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", overheadNotes)
+		return err
+	}
+	return r.writeTables(w)
+}
+
+// overheadNotes say how the tables are to be read, in lines of at most 100 columns.
+const overheadNotes = `Advantages are of grpo, of ppo (GAE), or own: made by the scheme itself.
+KL is an anchor: the step passes over the reference's logits too. No loss here has a KL term.
+Null is the time of the uniform step over its own, as if it were two steps: the noise of this run.
+A step is free if it takes at most 2% longer than the uniform one; so must the null.`
+
+// writeTables writes the verdict, and tables of at most 100 columns.
+func (r Overhead) writeTables(w io.Writer) error {
+	if cost := Cost(r.Overhead); cost != "" && !r.Partial {
+		fmt.Fprintf(w, "Cost: %s\n", cost)
+	}
+	if noisy := Noisy(OverheadNulls(r.Overhead)); noisy != "" {
+		cli.Warning(w, noisy)
+	}
+	if len(r.Overhead) > 0 {
+		cli.Heading(w, "Training steps from logits to loss and gradient, over the uniform step")
+		_, header, rows := OverheadTable(r.Overhead)
+		for i, of := range [...]struct {
+			text    int
+			columns []string
+		}{
+			{2, []string{"isa", "times uniform", "null", "rounds", "allocs"}},
+			{2, []string{"verdict"}},
+			{2, []string{"rows", "uniform ms", "extra", "peak"}},
+		} {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			some := make([][]string, len(rows))
+			for k, o := range r.Overhead {
+				name := o.Step + " " + o.Advantages
+				if o.KL {
+					name += " KL"
+				}
+				some[k] = append(some[k], name)
+				for _, column := range of.columns {
+					some[k] = append(some[k], rows[k][slices.Index(header, column)])
+				}
+			}
+			if err := cli.WriteTable(w, of.text, append([]string{"step"}, of.columns...), some); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(w, "\n%s\n", overheadNotes)
+	}
+	fmt.Fprintln(w)
+	if err := cli.WriteTable(w, 2, nil, r.Machine.Rows()); err != nil {
+		return err
+	}
+	if r.Partial {
+		fmt.Fprintf(w, "\n%s\n", Ended)
+	}
+	return nil
+}
+
+// OverheadTable returns training steps as cells for people: the first columns are
+// text, the others numbers with their intervals.
+func OverheadTable(overheads []measure.Overhead) (text int, header []string, rows [][]string) {
+	for _, o := range overheads {
+		peak := "unknown"
+		if o.PeakBytes > 0 {
+			peak = humanize.IBytes(uint64(o.PeakBytes))
+		}
+		rows = append(rows, []string{
+			o.Step, o.Advantages, YesNo(o.KL), o.ISA, o.Verdict + ": " + o.Reason, cli.Ratio(o.OverUniform), cli.Ratio(o.Null),
+			strconv.Itoa(o.OverUniform.N), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, cli.Shape(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
+		})
+	}
+	return 5, []string{"step", "advantages", "KL", "isa", "verdict", "times uniform", "null", "rounds", "extra", "allocs", "peak", "rows", "uniform ms"}, rows
+}
+
+// ExtraMemory prints what the step holds on the heap beyond the uniform step.
+func ExtraMemory(o measure.Overhead) string { return humanize.IBytes(uint64(max(0, o.ExtraBytes))) }
+
+// YesNo prints a bool.
+func YesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func (r Overhead) writeCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	c.Write([]string{"step", "advantages", "kl", "isa", "tokens", "vocab", "workers", "uniform_ns", "over_uniform", "lo", "hi", "verdict", "reason", "rounds", "outliers",
+		"null", "null_lo", "null_hi", "extra_bytes", "allocs", "alloc_bytes", "peak_bytes", "partial"}) // the first error stays, and Error returns it
+	f := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	for _, o := range r.Overhead {
+		e := o.OverUniform
+		c.Write([]string{o.Step, o.Advantages, strconv.FormatBool(o.KL), o.ISA, strconv.Itoa(o.Tokens), strconv.Itoa(o.Vocab), strconv.Itoa(o.Workers),
+			f(o.UniformNs.Median), f(e.Median), f(e.Lo), f(e.Hi), o.Verdict, o.Reason, strconv.Itoa(e.N), strconv.Itoa(e.Outliers), f(o.Null.Median), f(o.Null.Lo), f(o.Null.Hi),
+			strconv.FormatInt(o.ExtraBytes, 10), strconv.FormatUint(o.Allocs, 10), strconv.FormatUint(o.AllocBytes, 10), strconv.FormatInt(o.PeakBytes, 10), strconv.FormatBool(r.Partial)})
+	}
+	c.Flush()
+	return c.Error()
+}
