@@ -1,0 +1,257 @@
+// Package train trains the agents of studies/learn: it plays episodes with the
+// policy, gives their tokens credit with package reweight, and changes the policy
+// by the gradient of the loss.
+package train
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/scheme"
+	"github.com/seed621a2839/reweight/studies/learn/env"
+	"github.com/seed621a2839/reweight/studies/learn/policy"
+)
+
+// Do trains from a warm start, which is the frozen reference too. Runs at the same
+// time may share it. The same run, settings and start give the same result to the
+// last bit, but for Seconds, on every instruction set and every CPU.
+func (s Settings) Do(run Run, warm *policy.Policy) (Result, error) {
+	return s.do(run, warm, reweight.Auto)
+}
+
+func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, error) {
+	began := time.Now()
+	game, err := GameNamed(run.Game)
+	if err != nil {
+		return Result{}, err
+	}
+	picked, err := scheme.Parse(run.Scheme)
+	if err != nil {
+		return Result{}, err
+	}
+	if !slices.Contains(Algorithms, run.Algorithm) {
+		return Result{}, unknown("algorithm", run.Algorithm, Algorithms)
+	}
+	t := trainer{Settings: s, game: game, scheme: picked, algorithm: run.Algorithm, reference: warm.Clone()}
+	t.agent = warm.Clone()
+	t.gradient = warm.Zeros()
+	t.adam = policy.Adam{LearningRate: s.LearningRate, MaxNorm: s.MaxNorm}
+	t.ws = reweight.Workspace{Workers: 1, ISA: isa}
+
+	result := Result{Run: run, Perfect: game.Perfect(), Start: t.evaluate(run.Seed)}
+	var third history
+	for iteration := range s.Iterations {
+		begin := starts(s.Groups, s.GroupSize, forTraining, uint64(run.Seed), uint64(iteration))
+		if err := t.iterate(begin, &result); err != nil {
+			return Result{}, fmt.Errorf("iteration %d: %w", iteration, err)
+		}
+		third.add(&t.seats.batch)
+		if part := iteration * 3 / s.Iterations; (iteration+1)*3/s.Iterations > part {
+			if result.Bottleneck[part], err = third.correlations(); err != nil {
+				return Result{}, err
+			}
+			third = history{}
+		}
+	}
+	result.Final = t.evaluate(run.Seed)
+	result.Weights = fingerprint(t.agent.Parameters)
+	result.Seconds = time.Since(began).Seconds()
+	return result, nil
+}
+
+// Algorithms are those that a Run can name.
+var Algorithms = []string{"grpo", "ppo"}
+
+// GameNamed returns the game of env.Games that has the name.
+func GameNamed(name string) (env.Game, error) {
+	var names []string
+	for _, game := range env.Games {
+		if game.Name == name {
+			return game, nil
+		}
+		names = append(names, game.Name)
+	}
+	return env.Game{}, unknown("game", name, names)
+}
+
+// unknown is the error about a name that is none of names.
+func unknown(kind, name string, names []string) error {
+	return fmt.Errorf("no %s is named %q: want %s", kind, name, strings.Join(names, ", "))
+}
+
+// A trainer is a learner in training.
+type trainer struct {
+	learner
+	Settings
+	game      env.Game
+	scheme    scheme.Scheme
+	algorithm string
+	reference *policy.Policy
+
+	seats   table
+	other   []float32 // [rows] a second statistic
+	rewards []float32 // [T]
+}
+
+// iterate plays a batch of episodes, gives them credit and updates the policy.
+func (t *trainer) iterate(begin []start, result *Result) error {
+	t.seats.play(t.agent, t.game, begin, t.Temperature)
+	b := &t.seats.batch
+	if err := t.describe(b); err != nil {
+		return err
+	}
+	weights, err := t.credit(b)
+	if err != nil {
+		return err
+	}
+	drift, err := t.ws.EntropyDrift(b)
+	if err != nil {
+		return err
+	}
+	o := objective{loss: t.scheme.Options.Loss, temperature: t.Temperature, critic: reweight.DefaultValueLoss}
+	if t.algorithm == "ppo" {
+		o.criticCoef = t.CriticCoef
+	}
+	var clipped, kl float64
+	for range t.Epochs {
+		for part := range t.Minibatches {
+			mini, miniWeights := slice(b, weights, part, t.Minibatches)
+			loss, _, err := t.differentiate(&mini, miniWeights, o)
+			if err != nil {
+				return err
+			}
+			if err := t.update(); err != nil {
+				return err
+			}
+			clipped += loss.ClipFraction
+			kl += loss.KL
+		}
+	}
+	updates := float64(t.Epochs * t.Minibatches)
+	result.Success = append(result.Success, t.seats.success())
+	result.Entropy = append(result.Entropy, mean(b.Entropy, b.Role, reweight.Responses))
+	result.ActionEntropy = append(result.ActionEntropy, mean(b.Entropy, b.Role, reweight.Roles(reweight.RoleAction)))
+	result.Drift = append(result.Drift, drift)
+	result.ClipFraction = append(result.ClipFraction, clipped/updates)
+	result.KL = append(result.KL, kl/updates)
+	return nil
+}
+
+// describe sets what the batch says about the policy that played it and about
+// the frozen reference.
+func (t *trainer) describe(b *reweight.Batch) error {
+	n := b.Tokens()
+	t.look(t.agent, b)
+	t.logprobs, t.other = resized(t.logprobs, len(t.rows)), resized(t.other, len(t.rows))
+	logits := reweight.Logits{Vocab: t.agent.Vocab, F32: t.logits}
+	tau := reweight.TokenStatsOptions{Temperature: t.Temperature}
+	if err := t.ws.TokenStats(reweight.Stats{Logprob: t.logprobs, Entropy: t.other}, logits, t.ids, tau); err != nil {
+		return err
+	}
+	b.OldLogprobs = t.spread(b.OldLogprobs, t.logprobs, n)
+	b.Entropy = t.spread(b.Entropy, t.other, n)
+	t.agent.Values(t.other, t.tape.State, t.rows)
+	b.Values = t.spread(b.Values, t.other, n)
+
+	t.look(t.reference, b)
+	if err := t.ws.TokenStats(reweight.Stats{Logprob: t.logprobs, LSE: t.other}, logits, t.ids, tau); err != nil {
+		return err
+	}
+	for i := range t.other {
+		t.other[i] = -t.other[i] // energy
+	}
+	b.RefLogprobs = t.spread(b.RefLogprobs, t.logprobs, n)
+	b.RefEnergy = t.spread(b.RefEnergy, t.other, n)
+	return nil
+}
+
+// evaluate returns the success of the policy on episodes that are kept for that.
+func (t *trainer) evaluate(seed int) float64 {
+	t.seats.play(t.agent, t.game, starts(t.Evaluation, 1, forEvaluation, uint64(seed), 0), t.Temperature)
+	return t.seats.success()
+}
+
+// slice returns the trajectories of one of the minibatches that a batch is cut
+// into, and their weights, in the memory of the batch.
+func slice(b *reweight.Batch, weights []float32, number, minibatches int) (reweight.Batch, []float32) {
+	first := number * b.Trajectories() / minibatches
+	end := (number + 1) * b.Trajectories() / minibatches
+	from, to := b.SeqOffsets[first], b.SeqOffsets[end]
+	part := reweight.Batch{
+		Role:        b.Role[from:to],
+		TokenIDs:    b.TokenIDs[from:to],
+		OldLogprobs: b.OldLogprobs[from:to],
+		RefLogprobs: b.RefLogprobs[from:to],
+		Advantages:  b.Advantages[from:to],
+		Values:      b.Values[from:to],
+	}
+	if b.Returns != nil {
+		part.Returns = b.Returns[from:to]
+	}
+	for _, offset := range b.SeqOffsets[first : end+1] {
+		part.SeqOffsets = append(part.SeqOffsets, offset-from)
+	}
+	if weights != nil {
+		weights = weights[from:to]
+	}
+	return part, weights
+}
+
+// mean returns the mean of x over the tokens of the roles, or 0 without any.
+func mean(x []float32, role []reweight.Role, roles reweight.RoleSet) float64 {
+	var sum float64
+	count := 0
+	for t, r := range role {
+		if roles.Has(r) {
+			sum += float64(x[t])
+			count++
+		}
+	}
+	return sum / float64(max(count, 1))
+}
+
+// A history is what the Action Bottleneck needs of the batches of some iterations.
+type history struct {
+	batch  reweight.Batch
+	groups int32
+}
+
+func (h *history) add(b *reweight.Batch) {
+	h.batch.Role = append(h.batch.Role, b.Role...)
+	h.batch.RefEnergy = append(h.batch.RefEnergy, b.RefEnergy...)
+	h.batch.Rewards = append(h.batch.Rewards, b.Rewards...)
+	if len(h.batch.SeqOffsets) == 0 {
+		h.batch.SeqOffsets = []int64{0}
+	}
+	before := h.batch.SeqOffsets[len(h.batch.SeqOffsets)-1]
+	for _, offset := range b.SeqOffsets[1:] {
+		h.batch.SeqOffsets = append(h.batch.SeqOffsets, before+offset)
+	}
+	for _, group := range b.GroupIDs {
+		h.batch.GroupIDs = append(h.batch.GroupIDs, h.groups+group)
+	}
+	h.groups += b.GroupIDs[len(b.GroupIDs)-1] + 1
+}
+
+func (h *history) correlations() (Correlations, error) {
+	c, err := reweight.Bottleneck(&h.batch)
+	return Correlations{c.All.Rho, c.Reasoning.Rho, c.Action.Rho}, err
+}
+
+// fingerprint returns the SHA-256 of parameters.
+func fingerprint(parameters []float32) string {
+	hash := sha256.New()
+	var bytes [4]byte
+	for _, parameter := range parameters {
+		binary.LittleEndian.PutUint32(bytes[:], math.Float32bits(parameter))
+		hash.Write(bytes[:])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}

@@ -1,0 +1,217 @@
+package train
+
+import (
+	"math/rand/v2"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/studies/learn/env"
+	"github.com/seed621a2839/reweight/studies/learn/policy"
+)
+
+// The longest response, and the longest answer in it, in tokens. A response that
+// is longer is cut off, and its turn is lost.
+const (
+	longestResponse = 12
+	longestAnswer   = 4
+)
+
+// An episode is one game and what was said in it.
+type episode struct {
+	game    env.Environment
+	tokens  []int32
+	role    []reweight.Role
+	turn    []int32 // number of each token's response; -1 in observations
+	turns   int32   // responses so far
+	done    bool
+	success bool
+
+	unread int // where the tokens begin that the policy has not read
+	reply  int // where the present response begins
+	answer int // where its answer begins, or 0
+}
+
+// begin starts a new game and shows the first observation.
+func (e *episode) begin(start, luck uint64) {
+	e.game.Reset(start, luck)
+	*e = episode{game: e.game, tokens: e.tokens[:0], role: e.role[:0], turn: e.turn[:0]}
+	e.observe()
+}
+
+// observe appends an observation, after which a response begins.
+func (e *episode) observe() {
+	e.tokens = append(e.game.Observe(e.tokens), env.Begin)
+	for len(e.role) < len(e.tokens) {
+		e.role = append(e.role, reweight.RoleMasked)
+		e.turn = append(e.turn, -1)
+	}
+	e.reply, e.answer = len(e.tokens), 0
+}
+
+// say appends a token of the agent. Where the response ends with it, the answer
+// is carried out and the next observation follows, unless the episode is over.
+func (e *episode) say(token int32) {
+	e.tokens = append(e.tokens, token)
+	e.turn = append(e.turn, e.turns)
+	role := reweight.RoleReasoning
+	if e.answer > 0 && token != env.AnswerEnd {
+		role = reweight.RoleAction
+	}
+	e.role = append(e.role, role)
+	if e.answer == 0 && token == env.AnswerStart {
+		e.answer = len(e.tokens)
+	}
+
+	var answer []int32
+	switch {
+	case token == env.AnswerEnd:
+		if e.answer > 0 {
+			answer = e.tokens[e.answer : len(e.tokens)-1]
+		}
+	case len(e.tokens)-e.reply == longestResponse, e.answer > 0 && len(e.tokens)-e.answer > longestAnswer:
+		// Only what is between two tags is an action.
+		for t := e.reply; t < len(e.role); t++ {
+			e.role[t] = reweight.RoleReasoning
+		}
+	default:
+		return
+	}
+	e.turns++
+	e.done, e.success = e.game.Act(answer)
+	if !e.done {
+		e.observe()
+	}
+}
+
+// A start says how an episode begins and what chance does in it: equal starts,
+// equal episodes, as long as the policy is the same.
+type start struct {
+	group int32
+	state uint64 // the state that the game begins in, the same for a group
+	luck  uint64 // what chance does in the game
+	draws uint64 // what chance does in drawing tokens
+}
+
+// starts returns the starts of groups of episodes. The numbers decide them, and
+// are different for training and for what measures it.
+func starts(groups, size int, purpose, seed, iteration uint64) []start {
+	random := rand.New(rand.NewPCG(purpose<<32|seed, iteration))
+	var all []start
+	for group := range groups {
+		state := random.Uint64()
+		for range size {
+			all = append(all, start{int32(group), state, random.Uint64(), random.Uint64()})
+		}
+	}
+	return all
+}
+
+// A table seats the episodes of a batch. Its memory is used again by each batch.
+type table struct {
+	episodes []*episode
+	batch    reweight.Batch
+
+	active  []int // episodes that are not over
+	read    []int32
+	drawing []int // those whose next token is the agent's
+	chance  []rand.PCG
+	state   []float32
+	logits  []float32
+}
+
+// seat begins an episode for each start.
+func (t *table) seat(game env.Game, starts []start) {
+	for len(t.episodes) < len(starts) {
+		t.episodes = append(t.episodes, &episode{game: game.New()})
+	}
+	t.episodes = t.episodes[:len(starts)]
+	for i, s := range starts {
+		t.episodes[i].begin(s.state, s.luck)
+	}
+}
+
+// play lets the policy play an episode from each start, all in lockstep, and
+// packs them into t.batch.
+func (t *table) play(agent *policy.Policy, game env.Game, starts []start, temperature float64) {
+	t.seat(game, starts)
+	t.chance = resized(t.chance, len(starts))
+	t.active = t.active[:0]
+	for i, s := range starts {
+		t.chance[i].Seed(s.draws, 0)
+		t.active = append(t.active, i)
+	}
+	t.state = resized(t.state, len(starts)*agent.Hidden)
+	clear(t.state)
+	for len(t.active) > 0 {
+		t.read, t.drawing = t.read[:0], t.drawing[:0]
+		for _, i := range t.active {
+			e := t.episodes[i]
+			t.read = append(t.read, e.tokens[e.unread])
+			e.unread++
+			if e.unread == len(e.tokens) {
+				t.drawing = append(t.drawing, i)
+			}
+		}
+		agent.Step(t.state, t.active, t.read)
+		t.logits = resized(t.logits, len(t.drawing)*agent.Vocab)
+		agent.Logits(t.logits, t.state, t.drawing)
+		for j, i := range t.drawing {
+			uniform := rand.New(&t.chance[i]).Float64()
+			t.episodes[i].say(policy.Sample(t.logits[j*agent.Vocab:(j+1)*agent.Vocab], temperature, uniform))
+		}
+		active := t.active[:0]
+		for _, i := range t.active {
+			if !t.episodes[i].done {
+				active = append(active, i)
+			}
+		}
+		t.active = active
+	}
+	t.pack(starts)
+}
+
+// pack makes t.batch of the episodes, with the arrays that do not depend on a
+// policy.
+func (t *table) pack(starts []start) {
+	b := &t.batch
+	b.TokenIDs, b.Role, b.SpanIDs = b.TokenIDs[:0], b.Role[:0], b.SpanIDs[:0]
+	b.SeqOffsets, b.GroupIDs, b.Rewards = append(b.SeqOffsets[:0], 0), b.GroupIDs[:0], b.Rewards[:0]
+	spans := int32(0)
+	for i, e := range t.episodes {
+		for j, role := range e.role {
+			span := int32(-1)
+			if role != reweight.RoleMasked {
+				span = spans + e.turn[j]
+			}
+			b.SpanIDs = append(b.SpanIDs, span)
+		}
+		spans += e.turns
+		b.TokenIDs = append(b.TokenIDs, e.tokens...)
+		b.Role = append(b.Role, e.role...)
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.TokenIDs)))
+		b.GroupIDs = append(b.GroupIDs, starts[i].group)
+		reward := float32(0)
+		if e.success {
+			reward = 1
+		}
+		b.Rewards = append(b.Rewards, reward)
+	}
+}
+
+// success returns the share of the batch's episodes that ended in success.
+func (t *table) success() float64 {
+	wins := 0
+	for _, e := range t.episodes {
+		if e.success {
+			wins++
+		}
+	}
+	return float64(wins) / float64(len(t.episodes))
+}
+
+// resized returns a slice of n elements, in s's memory if it is large enough.
+func resized[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n, n+n/2)
+	}
+	return s[:n]
+}

@@ -1,0 +1,117 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/studies/learn/policy"
+)
+
+// A learner changes a policy, by the gradient of a loss of package reweight.
+type learner struct {
+	agent *policy.Policy
+	adam  policy.Adam
+	ws    reweight.Workspace
+
+	gradient *policy.Policy
+	tape     policy.Tape
+	rows     []int     // the states that response tokens are drawn from
+	ids      []int32   // those tokens
+	logits   []float32 // [rows, Vocab], then the gradient with respect to them
+	logprobs []float32 // [rows]
+	slope    []float32 // [rows] gradient with respect to logprobs
+	values   []float32 // [rows], then the gradient with respect to them
+
+	newLogprobs, newValues, grad []float32 // [T]
+}
+
+// look computes the logits that each response token of the batch was drawn from,
+// by the given policy, and leaves them in l.logits.
+func (l *learner) look(agent *policy.Policy, b *reweight.Batch) {
+	l.rows, l.ids = l.rows[:0], l.ids[:0]
+	for t, role := range b.Role {
+		if role != reweight.RoleMasked {
+			// An episode begins with an observation, so that t is at least 1.
+			l.rows = append(l.rows, t-1)
+			l.ids = append(l.ids, b.TokenIDs[t])
+		}
+	}
+	agent.Forward(&l.tape, b.TokenIDs, b.SeqOffsets)
+	l.logits = resized(l.logits, len(l.rows)*agent.Vocab)
+	agent.Logits(l.logits, l.tape.State, l.rows)
+}
+
+// spread returns dst with n elements: src[i] at the i-th response token, 0 elsewhere.
+func (l *learner) spread(dst, src []float32, n int) []float32 {
+	dst = resized(dst, n)
+	clear(dst)
+	for i, row := range l.rows {
+		dst[row+1] = src[i]
+	}
+	return dst
+}
+
+// gather returns dst with an element for each response token t: src[t] times factor.
+func (l *learner) gather(dst, src []float32, factor float32) []float32 {
+	dst = resized(dst, len(l.rows))
+	for i, row := range l.rows {
+		dst[i] = src[row+1] * factor
+	}
+	return dst
+}
+
+// An objective is what a step of the learner makes smaller.
+type objective struct {
+	loss        reweight.LossOptions
+	temperature float64
+	critic      reweight.ValueLossOptions
+	criticCoef  float64 // of the critic's loss; 0 for none
+}
+
+// differentiate adds the gradient of the objective on a batch to l.gradient. The
+// batch has OldLogprobs, Advantages and, for a critic, Values and Returns; its
+// Logprobs and NewValues are set here. It returns the policy's loss and the critic's.
+func (l *learner) differentiate(b *reweight.Batch, weights []float32, o objective) (loss reweight.LossResult, critic reweight.ValueLossResult, err error) {
+	n := b.Tokens()
+	l.look(l.agent, b)
+	logits := reweight.Logits{Vocab: l.agent.Vocab, F32: l.logits}
+	l.logprobs = resized(l.logprobs, len(l.rows))
+	l.grad = resized(l.grad, n)
+	tau := reweight.TokenStatsOptions{Temperature: o.temperature}
+	if err = l.ws.TokenStats(reweight.Stats{Logprob: l.logprobs}, logits, l.ids, tau); err != nil {
+		return loss, critic, err
+	}
+	l.newLogprobs = l.spread(l.newLogprobs, l.logprobs, n)
+	b.Logprobs = l.newLogprobs
+	loss, err = l.ws.Loss(l.grad, weights, b, o.loss)
+	if err != nil {
+		return loss, critic, err
+	}
+	l.slope = l.gather(l.slope, l.grad, 1)
+	err = l.ws.RowGradient(logits, logits, l.ids, l.logprobs, nil, l.slope, nil, reweight.RowGradientOptions{Temperature: o.temperature})
+	if err != nil {
+		return loss, critic, err
+	}
+	var slopes []float32
+	if o.criticCoef != 0 {
+		l.values = resized(l.values, len(l.rows))
+		l.agent.Values(l.values, l.tape.State, l.rows)
+		l.newValues = l.spread(l.newValues, l.values, n)
+		b.NewValues = l.newValues
+		if critic, err = l.ws.ValueLoss(l.grad, b, o.critic); err != nil {
+			return loss, critic, err
+		}
+		slopes = l.gather(l.values, l.grad, float32(o.criticCoef))
+	}
+	l.agent.Backward(l.gradient, &l.tape, l.rows, l.logits, slopes)
+	return loss, critic, nil
+}
+
+// update makes a step along l.gradient, which is zero afterwards.
+func (l *learner) update() error {
+	if norm := l.adam.Update(l.agent, l.gradient); math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return fmt.Errorf("the gradient's norm is %v", norm)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package train
+
+// Settings are the numbers of a training run that are to be chosen.
+type Settings struct {
+	Hidden int // width of the policy
+
+	// The warm start: Demonstrations episodes of noisy play are imitated, a batch
+	// of Batch at a time, with a learning rate that falls to a tenth.
+	Demonstrations int
+	Batch          int
+	WarmRate       float64
+	Starts         int // warm starts of a game; the seeds take them in turn
+
+	// An iteration plays Groups times GroupSize episodes, and makes one update
+	// from each of Minibatches parts of them, Epochs times.
+	Iterations  int
+	Groups      int
+	GroupSize   int
+	Minibatches int
+	Epochs      int
+
+	LearningRate float64
+	MaxNorm      float64 // of the gradient
+	Temperature  float64 // of drawing tokens
+	Lambda       float64 // of GAE, in PPO
+	CriticCoef   float64 // of the critic's loss, in PPO
+
+	Evaluation int // episodes that measure a policy before and after
+}
+
+// Default is what the studies use: the settings of the papers and of verl,
+// scaled to a policy of some ten thousand parameters.
+var Default = Settings{
+	Hidden:         32,
+	Demonstrations: 25600,
+	Batch:          8,
+	WarmRate:       1e-2,
+	Starts:         4,
+	Iterations:     60,
+	Groups:         8,
+	GroupSize:      8,
+	Minibatches:    4,
+	Epochs:         1,
+	LearningRate:   3e-3,
+	MaxNorm:        1,
+	Temperature:    1,
+	Lambda:         0.95,
+	CriticCoef:     0.5,
+	Evaluation:     256,
+}
+
+// noise is the share of the demonstrations' turns with a mistake, by game. It is such
+// that warm starts succeed in less than 30% of what a perfect player does, in the
+// mean of a game: a single one may be better. A new game needs its share here, since
+// without one its demonstrations have no mistake.
+var noise = map[string]float64{
+	"frozenlake4": 0.42,
+	"frozenlake6": 0.4,
+	"sokoban":     0.6,
+	"sudoku4":     0.35,
+	"shop":        0.65,
+}

@@ -1,0 +1,108 @@
+package train
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/studies/learn/env"
+	"github.com/seed621a2839/reweight/studies/learn/policy"
+)
+
+// Purposes of chance: each has numbers of its own.
+const (
+	forDemonstrations uint64 = iota + 1
+	forTraining
+	forEvaluation
+)
+
+// WarmStart returns a policy that imitates noisy play of a game. In a share of
+// the turns, the demonstrator makes a mistake: its answer is drawn at random, and
+// may be the best one by luck. Half of these are mistakes of its reasoning, which
+// leads to that answer, and half are slips: the reasoning leads to the best answer.
+func (s Settings) WarmStart(game env.Game, reasoning string, number int) (*policy.Policy, error) {
+	think, ok := reasonings[reasoning]
+	if !ok {
+		return nil, unknown("reasoning", reasoning, slices.Sorted(maps.Keys(reasonings)))
+	}
+	l := learner{
+		agent: policy.New(len(env.Words), s.Hidden, uint64(number)),
+		adam:  policy.Adam{MaxNorm: s.MaxNorm},
+	}
+	l.ws.Workers = 1
+	l.gradient = l.agent.Zeros()
+	// -log pi of what the demonstrator says, and the squared error of the outcome.
+	imitate := objective{loss: reweight.DefaultLoss, temperature: 1, critic: reweight.DefaultValueLoss, criticCoef: s.CriticCoef}
+	imitate.loss.Policy = reweight.PolicyPG
+	steps := s.Demonstrations / s.Batch
+	var t table
+	var outcomes []float32
+	for step := range steps {
+		begin := starts(s.Batch, 1, forDemonstrations, uint64(number), uint64(step))
+		t.seat(game, begin)
+		for i, e := range t.episodes {
+			random := rand.New(rand.NewPCG(begin[i].draws, 0))
+			for !e.done {
+				e.demonstrate(random, noise[game.Name], think)
+			}
+		}
+		t.pack(begin)
+		b := &t.batch
+		n := b.Tokens()
+		b.Advantages = resized(b.Advantages, n)
+		outcomes = resized(outcomes, n)
+		for i, reward := range b.Rewards {
+			for token := b.SeqOffsets[i]; token < b.SeqOffsets[i+1]; token++ {
+				b.Advantages[token] = 1
+				outcomes[token] = reward
+			}
+		}
+		// The gradient of -log pi does not depend on OldLogprobs, and where Values are
+		// Returns, the clipped term of the critic is never the larger one.
+		b.OldLogprobs, b.Values, b.Returns = b.Advantages, outcomes, outcomes
+		if _, _, err := l.differentiate(b, nil, imitate); err != nil {
+			return nil, err
+		}
+		l.adam.LearningRate = s.WarmRate * (1 - 0.9*float64(step)/float64(steps))
+		if err := l.update(); err != nil {
+			return nil, fmt.Errorf("demonstration %d: %w", step*s.Batch, err)
+		}
+	}
+	return l.agent, nil
+}
+
+// demonstrate says a whole response.
+func (e *episode) demonstrate(random *rand.Rand, noise float64, think func(*rand.Rand, env.Environment, []int32) []int32) {
+	answer := e.game.Best()
+	plan := answer
+	if random.Float64() < noise {
+		answer = e.game.Random(random)
+		if random.Float64() < 0.5 {
+			plan = answer
+		}
+	}
+	response := append([]int32(nil), think(random, e.game, plan)...)
+	response = append(response, env.AnswerStart)
+	response = append(response, answer...)
+	response = append(response, env.AnswerEnd)
+	for _, token := range response {
+		e.say(token)
+	}
+}
+
+// reasonings are what the demonstrations say before the answer. The policy
+// learns it with the rest, and training changes it as it likes.
+var reasonings = map[string]func(random *rand.Rand, game env.Environment, plan []int32) []int32{
+	"none":   func(*rand.Rand, env.Environment, []int32) []int32 { return nil },
+	"useful": func(_ *rand.Rand, game env.Environment, plan []int32) []int32 { return game.Reason(plan) },
+	// As many words as the useful reasoning has, which mean nothing.
+	"noise": func(random *rand.Rand, game env.Environment, plan []int32) []int32 {
+		words := append([]int32(nil), game.Reason(plan)...)
+		for i := range words {
+			words[i] = int32(len(env.Words) - 1 - random.IntN(env.Fillers))
+		}
+		return words
+	},
+}

@@ -1,0 +1,221 @@
+package train
+
+import (
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/studies/learn/env"
+)
+
+// A choice is a game of one turn in which 1 is best and mistakes say 0. So a
+// demonstration shows what was planned and what was answered.
+type choice struct{}
+
+var choiceReasons = [2][]int32{sentence("to 0 here not"), sentence("to 1")}
+
+func (choice) Reset(_, _ uint64)           {}
+func (choice) Observe(dst []int32) []int32 { return append(dst, env.Token("want")) }
+func (choice) Act(answer []int32) (done, success bool) {
+	return true, slices.Equal(answer, sentence("1"))
+}
+func (choice) Best() []int32                 { return sentence("1") }
+func (choice) Random(*rand.Rand) []int32     { return sentence("0") }
+func (choice) Reason(answer []int32) []int32 { return choiceReasons[answer[0]-arm(0)] }
+
+var choices = env.Game{Name: "choice", New: func() env.Environment { return choice{} }}
+
+// addNoise sets the share of mistakes of a test's game.
+func addNoise(t *testing.T, name string, share float64) {
+	noise[name] = share
+	t.Cleanup(func() { delete(noise, name) })
+}
+
+// count returns the shares of the episodes with each plan (0 for "to 0", 1 for
+// "to 1") and each answer.
+func count(episodes [][]int32) (share [2][2]float64) {
+	for _, tokens := range episodes {
+		for plan := range 2 {
+			for answer := range 2 {
+				words := append(sentence("want <agent>"), choiceReasons[plan]...)
+				words = append(words, env.AnswerStart, arm(answer), env.AnswerEnd)
+				if slices.Equal(tokens, words) {
+					share[plan][answer] += 1 / float64(len(episodes))
+				}
+			}
+		}
+	}
+	return share
+}
+
+// Of the demonstrations, a share has a mistake: half of these in the plan and
+// the answer, half in the answer alone. None has a good answer to a bad plan.
+func TestDemonstrate(t *testing.T) {
+	const mistakes, n = 0.3, 20000
+	random := rand.New(rand.NewPCG(1, 2))
+	e := episode{game: choice{}}
+	var episodes [][]int32
+	for range n {
+		e.begin(0, 0)
+		e.demonstrate(random, mistakes, reasonings["useful"])
+		episodes = append(episodes, slices.Clone(e.tokens))
+	}
+	share := count(episodes)
+	for _, c := range []struct {
+		plan, answer int
+		want         float64
+	}{{1, 1, 1 - mistakes}, {0, 0, mistakes / 2}, {1, 0, mistakes / 2}, {0, 1, 0}} {
+		if got := share[c.plan][c.answer]; math.Abs(got-c.want) > 4*math.Sqrt(c.want*(1-c.want)/n) {
+			t.Errorf("plan %d and answer %d: %.4f of the demonstrations, want %.4f", c.plan, c.answer, got, c.want)
+		}
+	}
+}
+
+// What the demonstrations do in shares of the cases is what the policy does then.
+func TestWarmStart(t *testing.T) {
+	addNoise(t, "choice", 0.4)
+	agent, err := small.WarmStart(choices, "useful", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seats table
+	seats.play(agent, choices, starts(1, 2000, forEvaluation, 0, 0), 1)
+	var episodes [][]int32
+	for _, e := range seats.episodes {
+		episodes = append(episodes, e.tokens)
+	}
+	for plan, want := range [2][2]float64{{0.2, 0}, {0.2, 0.6}} {
+		for answer, want := range want {
+			if got := count(episodes)[plan][answer]; math.Abs(got-want) > 0.06 {
+				t.Errorf("plan %d and answer %d: %.3f of the policy's episodes, want about %.1f", plan, answer, got, want)
+			}
+		}
+	}
+}
+
+// A tracer is a choice that writes down the luck of its episodes.
+type tracer struct {
+	choice
+	luck *[]uint64
+}
+
+func (tr tracer) Reset(_, luck uint64) { *tr.luck = append(*tr.luck, luck) }
+
+// The number of a warm start decides the weights that it begins with and its
+// episodes.
+func TestWarmStartNumber(t *testing.T) {
+	addNoise(t, "choice", 0.4)
+	start := func(number, demonstrations int) (string, []uint64) {
+		var luck []uint64
+		game := env.Game{Name: "choice", New: func() env.Environment { return tracer{luck: &luck} }}
+		settings := tiny
+		settings.Demonstrations = demonstrations
+		agent, err := settings.WarmStart(game, "noise", number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fingerprint(agent.Parameters), luck
+	}
+	first, luck := start(1, 32)
+	if again, same := start(1, 32); again != first || !slices.Equal(luck, same) {
+		t.Error("the same number gives another start")
+	}
+	if other, others := start(2, 32); other == first || slices.Equal(luck, others) {
+		t.Error("another number gives the same end or the same episodes")
+	}
+	begin, _ := start(1, 0)
+	if other, _ := start(2, 0); other == begin || begin == first {
+		t.Error("another number begins with the same weights, or nothing is learned")
+	}
+}
+
+func TestReasonings(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	before := [2][]int32{slices.Clone(choiceReasons[0]), slices.Clone(choiceReasons[1])}
+	seen := make(map[int32]int)
+	const n = 10000
+	for i := range n {
+		plan := []int32{arm(i % 2)}
+		if words := reasonings["none"](random, choice{}, plan); len(words) != 0 {
+			t.Fatalf("no reasoning is %d", words)
+		}
+		if words := reasonings["useful"](random, choice{}, plan); !slices.Equal(words, before[i%2]) {
+			t.Fatalf("the useful reasoning is %d, want %d", words, before[i%2])
+		}
+		words := reasonings["noise"](random, choice{}, plan)
+		if len(words) != len(before[i%2]) {
+			t.Fatalf("the noise has %d words, want %d", len(words), len(before[i%2]))
+		}
+		for _, word := range words {
+			seen[word]++
+		}
+	}
+	// Each of the words that mean nothing, and all of them equally often.
+	mean := 3.0 * n / env.Fillers
+	for i, word := range env.Words {
+		want := 0.0
+		if i >= len(env.Words)-env.Fillers {
+			want = mean
+		}
+		if got := float64(seen[int32(i)]); math.Abs(got-want) > 5*math.Sqrt(want) {
+			t.Errorf("the noise has %q %.0f times, want about %.0f", word, got, want)
+		}
+	}
+}
+
+// Each game has its share of mistakes, and a response to it is never cut off.
+func TestGamesDemonstrated(t *testing.T) {
+	whole := regexp.MustCompile("^r+a+r$")
+	for _, game := range env.Games {
+		share, ok := noise[game.Name]
+		if !ok || !(share > 0 && share < 1) {
+			t.Errorf("%s: the share of mistakes is %v", game.Name, share)
+		}
+		for name, think := range reasonings {
+			random := rand.New(rand.NewPCG(1, 2))
+			var seats table
+			seats.seat(game, starts(1, 3, forDemonstrations, 0, 0))
+			for _, e := range seats.episodes {
+				for !e.done {
+					e.demonstrate(random, 0.5, think)
+					last := int(e.turns) - 1
+					begin := slices.Index(e.turn, int32(last))
+					if roles := strings.TrimRight(letters(e.role[begin:]), "m"); !whole.MatchString(roles) {
+						t.Fatalf("%s, %s: a response has the roles %s", game.Name, name, roles)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Names that are none give errors of one line that say which names there are.
+func TestUnknownNames(t *testing.T) {
+	addBandit(t)
+	good := Run{Game: "bandit", Algorithm: "grpo", Reasoning: "none", Scheme: "uniform"}
+	const no = "a\nb"
+	do := func(change func(*Run)) error {
+		run := good
+		change(&run)
+		_, err := small.Do(run, talker())
+		return err
+	}
+	_, reasoning := small.WarmStart(choices, no, 0)
+	_, game := (&Starts{Settings: small}).For(Run{Game: no})
+	for want, err := range map[string]error{
+		`no reasoning is named "a\nb": want noise, none, useful`:                                 reasoning,
+		`no algorithm is named "a\nb": want grpo, ppo`:                                           do(func(r *Run) { r.Algorithm = no }),
+		`"nothing": no scheme has the name`:                                                      do(func(r *Run) { r.Scheme = "nothing" }),
+		`no game is named "a\nb": want frozenlake4, frozenlake6, sokoban, sudoku4, shop, bandit`: do(func(r *Run) { r.Game = no }),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+	if game == nil || strings.Contains(game.Error(), "\n") || !strings.Contains(game.Error(), "frozenlake4") {
+		t.Errorf("a warm start of no game: %v", game)
+	}
+}
