@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 // gpuRow is a row on an interpreter of the GPU's kernels.
@@ -38,7 +38,7 @@ func upload[E any](g *gpuRow, x []E) gpu.Ptr {
 // TestGPUFloat64: the float64 behind the GPU's token statistics and row gradients has the
 // bits that it has here. Rounding to float32 and to bfloat16 hides most differences in it.
 func TestGPUFloat64(t *testing.T) {
-	dev, write := gputest.Exact(t, 1)
+	dev, write := testgpu.Exact(t, 1)
 	ws, err := dev.NewWorkspace(0, gpu.Size{})
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ import (
 var write = flag.Bool("write", false, "TestGenerated writes the files")
 
 // TestGenerated: what C, CUDA and Python know of Go is what is written in Go. `go generate
-// ./gpu` writes the files. internal/device/build.sh then translates the kernels again.
+// ./gpu` writes the files. internal/gpu/device/build.sh then translates the kernels again.
 func TestGenerated(t *testing.T) {
 	if native.Structs() == nil {
 		t.Skip("the structs of reweight.h need cgo")
@@ -36,10 +36,10 @@ func TestGenerated(t *testing.T) {
 	header := string(text)
 	checkHeader(t, header)
 	for file, want := range map[string]string{
-		"../native/reweight.h":             headerText(t, header),
-		"internal/device/problems.cuh":     deviceText(),
-		"../python/reweight/_generated.py": pythonText(t, header),
-		"../testdata/problems.json":        examples(t),
+		"../native/reweight.h":                headerText(t, header),
+		"../internal/gpu/device/problems.cuh": deviceText(),
+		"../python/reweight/_generated.py":    pythonText(t, header),
+		"../testdata/problems.json":           examples(t),
 	} {
 		if *write {
 			if err := os.WriteFile(file, []byte(want), 0o666); err != nil {
@@ -483,7 +483,7 @@ func examples(t *testing.T) string {
 // TestNothingUnused: C or CUDA finds each problem of the table, and names each argument.
 func TestNothingUnused(t *testing.T) {
 	var text strings.Builder
-	for _, pattern := range []string{"../native/src/*.c", "../native/src/*.h", "internal/device/*.cu", "internal/device/[^p]*.cuh"} {
+	for _, pattern := range []string{"../native/src/*.c", "../native/src/*.h", "../internal/gpu/device/*.cu", "../internal/gpu/device/[^p]*.cuh"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 var moreRows = flag.Int("rows", 800, "rows that each of the random tests draws")
@@ -37,7 +37,7 @@ type machine struct {
 // warps, so that each takes several rows in turn.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	ws, err := dev.NewWorkspace(0, gpu.Size{})
 	if err != nil {
 		t.Fatal(err)

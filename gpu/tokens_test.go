@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/gputest"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 // The tests of the kernels on tokens compare the bits of every output with those of
@@ -74,7 +74,7 @@ type held struct {
 // newTokenTest opens a device. The seed chooses what is drawn.
 func newTokenTest(t *testing.T, seed uint64) *tokenTest {
 	t.Helper()
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	ws, err := dev.NewWorkspace(0, gpu.Size{Tokens: 5000, Trajectories: 300, Spans: 5000})
 	if err != nil {
 		t.Fatal(err)

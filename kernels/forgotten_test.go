@@ -131,16 +131,16 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		return missing
 	}
 
-	source := "gpu/internal/device/" + k.code.device
+	source := "internal/gpu/device/" + k.code.device
 	want(regexp.MustCompile(`(?m)^\w*KERNEL\b.* void `).Match(read(t, "../"+source+".cu")), source+".cu", "no kernel")
-	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: gpu/internal/device/build.sh makes it")
+	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: internal/gpu/device/build.sh makes it")
 	want(functionsIn(t, "../gpu")[k.code.method], "gpu/", "Workspace has no method %s", k.code.method)
-	want(functionsIn(t, "../gpu/runner")[k.code.method], "gpu/runner/", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../internal/gpuslices")[k.code.method], "internal/gpuslices/", "Runner has no method %s", k.code.method)
 
 	name := snakeCase(k.code.method)
 	want(containsIn(t, "../native/src/*.c", `(?m)^int reweight_`+name+`\(`), "native/src/", "no function reweight_%s", name)
 	want(containsIn(t, "../python/reweight/*.py", `(?m)^def `+name+`\(`), "python/reweight/", "no function %s", name)
-	want(functionsIn(t, "../native/runner")[k.code.method], "native/runner/", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../internal/testlib")[k.code.method], "internal/testlib/", "Runner has no method %s", k.code.method)
 	for _, twin := range k.code.twins {
 		portable, dispatch := "native/src/portable_tokens.c", "native/src/tokens.c"
 		if k.Rows {
@@ -160,7 +160,7 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
 	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
-	want(trial.Match(read(t, "../internal/trials/trials.go")) || trial.Match(read(t, "../internal/trials/rows.go")), "internal/trials/trials.go", "no trial of %s", k.code.method)
+	want(trial.Match(read(t, "../internal/randomcalls/randomcalls.go")) || trial.Match(read(t, "../internal/randomcalls/rows.go")), "internal/randomcalls/randomcalls.go", "no trial of %s", k.code.method)
 	return missing
 }
 

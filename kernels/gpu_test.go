@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/gpu/gputest"
-	"github.com/seed621a2839/reweight/gpu/runner"
+	"github.com/seed621a2839/reweight/internal/gpuslices"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 // How the GPU takes part in the tests of the catalogue. Where there is none, an
@@ -31,14 +31,14 @@ var device atomic.Value
 // time may run what it returns.
 func withGPU(t testing.TB) []Implementation {
 	impls := onCPU(t)
-	if *withGPUFlag == "none" || !gputest.Supported() {
+	if *withGPUFlag == "none" || !testgpu.Supported() {
 		return impls
 	}
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	device.Store(dev.Info().Name)
 	var runners []Runner
-	for _, p := range []runner.Placement{runner.Amid, runner.AtEnd} {
-		r, err := runner.NewPlaced(dev, p)
+	for _, p := range []gpuslices.Placement{gpuslices.Amid, gpuslices.AtEnd} {
+		r, err := gpuslices.NewPlaced(dev, p)
 		if err != nil {
 			t.Fatal(err)
 		}

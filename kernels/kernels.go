@@ -42,7 +42,7 @@ type code struct {
 	twins     []string // functions of package reweight that every instruction set has: "expScale"
 	texts     []string // the functions in assembly, if they are not the twins
 	reference string   // function of package reference: "ExpScale"
-	device    string   // file of gpu/internal/device that has the GPU's kernel: "spans"
+	device    string   // file of internal/gpu/device that has the GPU's kernel: "spans"
 }
 
 var (

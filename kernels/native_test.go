@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed621a2839/reweight/native/nativetest"
+	"github.com/seed621a2839/reweight/internal/testlib"
 )
 
 // How the C library takes part in the tests of the catalogue: with every instruction set
-// that it has on this machine, in each case. Package nativetest makes the library, where
+// that it has on this machine, in each case. Package testlib makes the library, where
 // there are cgo and a C compiler.
 //
 //	go test ./kernels -native none
@@ -23,10 +23,10 @@ const native = "native-"
 func onCPU(t testing.TB) []Implementation {
 	t.Helper()
 	impls := Implementations()
-	if *withNativeFlag == "none" || !nativetest.Supported() {
+	if *withNativeFlag == "none" || !testlib.Supported() {
 		return impls
 	}
-	l := nativetest.Library(t)
+	l := testlib.Open(t)
 	for _, isa := range l.ISAs() {
 		impls = append(impls, Implementation{
 			Name: native + isa.String(),
@@ -41,7 +41,7 @@ func TestNative(t *testing.T) {
 	if *withNativeFlag == "none" {
 		t.Skip("-native none")
 	}
-	nativetest.Library(t) // skips where there is none
+	testlib.Open(t) // skips where there is none
 	var names []string
 	for _, impl := range onCPU(t) {
 		names = append(names, impl.Name)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/native/nativetest"
+	"github.com/seed621a2839/reweight/internal/testlib"
 	"github.com/seed621a2839/reweight/reference"
 	"pgregory.net/rapid"
 )
@@ -245,7 +245,7 @@ func TestInput(t *testing.T) {
 // TestNoAllocations: no kernel allocates memory, except in the first call of a
 // runner, which may allocate its scratch.
 func TestNoAllocations(t *testing.T) {
-	if nativetest.Sanitized {
+	if testlib.Sanitized {
 		t.Skip("with -asan, Go allocates what it otherwise has on the stack")
 	}
 	for _, k := range All() {
@@ -258,7 +258,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 			// The GPU is left out: the interpreter allocates. That calls of package gpu and of
 			// its runner do not is shown by TestNothingWaits of gpu and TestSteady of
-			// gpu/runner.
+			// internal/gpuslices.
 			for _, impl := range k.On(onCPU(t)) {
 				run := impl.New(1)
 				allocs := testing.AllocsPerRun(20, func() { err = c.Run(run) })

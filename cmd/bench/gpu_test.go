@@ -14,16 +14,16 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
-	"github.com/seed621a2839/reweight/gpu/gputest"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/report"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
 // withGPU returns a function that opens a GPU, or the interpreter.
 func withGPU(t *testing.T) func() (*gpu.Device, error) {
-	return func() (*gpu.Device, error) { return gputest.Device(t), nil }
+	return func() (*gpu.Device, error) { return testgpu.Device(t), nil }
 }
 
 // noGPU returns a function that opens none, for that reason.
@@ -63,7 +63,7 @@ func TestInfoGPU(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	got := line(func() (*gpu.Device, error) { return dev, nil })
 	for _, want := range []string{dev.Info().Name + ", compute capability ", " multiprocessors, ", "iB, driver for CUDA "} {
 		if !strings.Contains(got, want) {
@@ -257,7 +257,7 @@ func TestMainJobGPU(t *testing.T) {
 		if err := mainCommand(t.Context(), args, &out, job()); err != nil {
 			t.Fatal(err)
 		}
-		want := []string{" and " + gputest.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 4 x 40.\n", "of copy"}
+		want := []string{" and " + testgpu.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 4 x 40.\n", "of copy"}
 		if args != nil {
 			want = append(want, " cuda  ok ", "\nsurrogate                 cuda ")
 		}

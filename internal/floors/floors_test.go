@@ -20,9 +20,9 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/gputest"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -393,7 +393,7 @@ func TestFloorsOfGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := gputest.Device(t)
+	real := testgpu.Device(t)
 	measured, err := g.measureOnGPU(t.Context(), real, measure.Shape{Kernel: k, DType: reweight.DTypeF32, Rows: 40})
 	if err != nil || len(measured) != 1 || measured[0].ISA != cli.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
 		t.Errorf("%+v, %v", measured, err)

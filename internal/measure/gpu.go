@@ -11,8 +11,8 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/runner"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/gpuslices"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -80,7 +80,7 @@ func (p Plan) onGPU(ctx context.Context, s Shape) (results []Result, failures []
 }
 
 // placements are where the arrays of a check stand on the device.
-var placements = [...]runner.Placement{runner.Amid, runner.AtBegin, runner.AtEnd}
+var placements = [...]gpuslices.Placement{gpuslices.Amid, gpuslices.AtBegin, gpuslices.AtEnd}
 
 // checkGPU is CheckGPU on the plan's GPU. It returns one parity, or none if there is no
 // GPU or if it lacks the kernel.
@@ -112,7 +112,7 @@ func CheckGPU(ctx context.Context, check Checker, dev *gpu.Device, k kernels.Ker
 // onDevices returns the GPU as implementations for a Checker, one for each of the
 // placements, and what gives back their memory.
 func onDevices(dev *gpu.Device) (impls []kernels.Implementation, closeAll func() error, err error) {
-	var runners []*runner.Runner
+	var runners []*gpuslices.Runner
 	closeAll = func() (err error) {
 		for _, r := range runners {
 			err = errors.Join(err, r.Close())
@@ -120,7 +120,7 @@ func onDevices(dev *gpu.Device) (impls []kernels.Implementation, closeAll func()
 		return err
 	}
 	for _, placement := range placements {
-		r, err := runner.NewPlaced(dev, placement)
+		r, err := gpuslices.NewPlaced(dev, placement)
 		if err != nil {
 			return nil, nil, errors.Join(err, closeAll())
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/gputest"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -20,7 +20,7 @@ func TestOnGPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the interpreter takes long")
 	}
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	for _, k := range kernels.All() {
 		if k.OnlyGo {
 			continue
@@ -70,7 +70,7 @@ func find(t *testing.T, name string) kernels.Kernel {
 // TestResidentChecks: what is on the device is compared with the CPU, bit by bit, and
 // each copy of the rows with the first.
 func TestResidentChecks(t *testing.T) {
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	const rows, times, vocab = 2, 3, 50
 	for _, name := range []string{"token_stats", "row_gradient"} {
 		for _, c := range []struct {
@@ -140,14 +140,14 @@ func TestFitting(t *testing.T) {
 		}
 	}
 	var full *fullError
-	if r, err := NewResident(gputest.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20, 1<<20); !errors.As(err, &full) || r != nil {
+	if r, err := NewResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20, 1<<20); !errors.As(err, &full) || r != nil {
 		t.Errorf("%v", err)
 	}
 }
 
 // TestOnGPUInterrupted: what was measured by then is a result.
 func TestOnGPUInterrupted(t *testing.T) {
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	s := bench.Sampler{Block: time.Microsecond, Rounds: 1 << 30, Budget: time.Hour}
 	var ctx context.Context
 	var results []Result
@@ -168,7 +168,7 @@ func TestOnGPUInterrupted(t *testing.T) {
 
 // TestCheckGPU compares kernels at all placements, and notices what is wrong.
 func TestCheckGPU(t *testing.T) {
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	for _, name := range []string{"token_stats", "row_gradient_bonus", "surrogate"} {
 		parity, err := CheckGPU(t.Context(), Check, dev, find(t, name), reweight.DTypeF32, []int{1, 19})
 		if err != nil || parity.Failure != "" || parity.ISA != cli.CUDA || parity.Cases != 2*len(kernels.Families) {
@@ -199,7 +199,7 @@ func TestGPUShapes(t *testing.T) {
 	if shapes := p.GPUShapes(); shapes != nil {
 		t.Errorf("without a GPU: %v", shapes)
 	}
-	p.GPU = gputest.Device(t)
+	p.GPU = testgpu.Device(t)
 	count := map[string]int{}
 	for _, s := range p.GPUShapes() {
 		if s.Kernel.OnlyGo {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/gpu/gputest"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 // TestStepsOnGPU measures training steps on a GPU, or on the interpreter.
@@ -19,7 +19,7 @@ func TestStepsOnGPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the interpreter takes long")
 	}
-	q := Steps{Tokens: 16, Vocab: 17, Workers: 1, ISA: cli.CUDA, GPU: gputest.Device(t)}
+	q := Steps{Tokens: 16, Vocab: 17, Workers: 1, ISA: cli.CUDA, GPU: testgpu.Device(t)}
 	for _, q.KL = range []bool{false, true} {
 		q.PPO = !q.KL
 		overheads, err := Overheads(t.Context(), quick, q)
@@ -52,7 +52,7 @@ func TestStepsOnGPUAreTheCPUs(t *testing.T) {
 		t.Skip("the interpreter takes long")
 	}
 	const tokens, vocab = 20, 17
-	dev := gputest.Device(t)
+	dev := testgpu.Device(t)
 	want := newStepInput(tokens, vocab).withLogits()
 	in := gpuSteps{dev: dev}
 	if err := in.upload(newStepInput(tokens, vocab)); err != nil {
@@ -92,7 +92,7 @@ func TestStepsOnGPUAreTheCPUs(t *testing.T) {
 
 // TestStepsDoNotFit: memory that the device does not have is one error.
 func TestStepsDoNotFit(t *testing.T) {
-	q := Steps{Tokens: 1 << 12, Vocab: 1 << 20, Workers: 1, ISA: cli.CUDA, GPU: gputest.Device(t)}
+	q := Steps{Tokens: 1 << 12, Vocab: 1 << 20, Workers: 1, ISA: cli.CUDA, GPU: testgpu.Device(t)}
 	if q.GPU.Info().Memory > 4*4<<32 {
 		t.Skip("this device has the memory")
 	}

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/seed621a2839/reweight/native/internal/library"
+	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

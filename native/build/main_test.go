@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/native/internal/library"
+	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
 // TestBadUse: a wrong command line is one line on the standard error and status 2.
@@ -139,7 +139,7 @@ func TestWheel(t *testing.T) {
 	}
 	for pattern, folder := range map[string]string{
 		"python/reweight/*.py": "reweight/", "python/reweight/*/*.py": "reweight/adapters/",
-		"python/reweight/py.typed": "reweight/", "gpu/internal/device/*.ptx.gz": "reweight/ptx/",
+		"python/reweight/py.typed": "reweight/", "internal/gpu/device/*.ptx.gz": "reweight/ptx/",
 	} {
 		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/native/internal/library"
+	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
 // tags say which systems a wheel is for: Linux with glibc 2.17 or musl 1.1, or newer.
@@ -120,7 +120,7 @@ func sources(module string) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules, err := filepath.Glob(filepath.Join(module, "gpu", "internal", "device", "*.ptx.gz"))
+	modules, err := filepath.Glob(filepath.Join(module, "internal", "gpu", "device", "*.ptx.gz"))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ from reweight._generated import (
 )
 
 
-DEVICE = ROOT / "gpu" / "internal" / "device"
+DEVICE = ROOT / "internal" / "gpu" / "device"
 
 
 def code_of(name):

@@ -1,0 +1,300 @@
+package gpuslices
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight/gpu"
+)
+
+// A Placement says where arrays stand on the device.
+type Placement uint8
+
+const (
+	// Amid: as many bytes past a multiple of 16 as on the host, amid bytes that no
+	// kernel may write.
+	Amid Placement = iota
+	// AtEnd: at the end of an allocation, after which nothing is mapped if the device can
+	// do that.
+	AtEnd
+	// AtBegin: at the beginning of an allocation, before which nothing is mapped if the
+	// device can do that.
+	AtBegin
+)
+
+// memory holds the arrays of a call on the device. A call names its slices by in and
+// out, copies them by upload, passes ptr of each to package gpu, and gets its results
+// by download.
+type memory struct {
+	dev       *gpu.Device
+	placement Placement
+
+	args    []arg     // of the call at hand
+	order   []int     // args in the order of their addresses
+	regions []region  // of the call at hand
+	buffers []*buffer // the most recently used first
+	device  gpu.Batch // of the call at hand
+}
+
+// An arg is a slice that the call takes.
+type arg struct {
+	bytes  []byte
+	output bool
+	absent bool // nil, of a slice that the call can do without
+	region int
+}
+
+// A region is memory of the host that is one array on the device: a slice, or several
+// that overlap.
+type region struct {
+	bytes  []byte
+	buffer *buffer
+	at     int // where in the buffer it begins
+}
+
+// A buffer is memory on the device, and as much on the host: everything is copied
+// through it.
+type buffer struct {
+	ptr   gpu.Ptr
+	stage []byte
+	shift int // bytes of the allocation before ptr
+	free  func() error
+	taken bool // by a region of the call at hand
+}
+
+const (
+	margin  = 256  // bytes before and after an array that no kernel may write
+	filling = 0xa5 // of what surrounds an array
+	kept    = 64   // buffers for later calls
+)
+
+// begin forgets the call before.
+func (m *memory) begin() *memory {
+	for i := range m.regions {
+		m.regions[i].buffer.taken = false
+	}
+	clear(m.args) // keep nothing of the caller's alive
+	clear(m.regions)
+	m.args, m.regions = m.args[:0], m.regions[:0]
+	return m
+}
+
+// A handle stands for a slice of the call at hand.
+type handle int
+
+// in names a slice that the call reads, and out one that it writes.
+func in[E any](m *memory, x []E) handle  { return m.add(arg{bytes: bytesOf(x)}) }
+func out[E any](m *memory, x []E) handle { return m.add(arg{bytes: bytesOf(x), output: true}) }
+
+// optionalIn and optionalOut are for slices that may be nil: the call gets no address
+// for one that is.
+func optionalIn[E any](m *memory, x []E) handle {
+	return m.add(arg{bytes: bytesOf(x), absent: x == nil})
+}
+
+func optionalOut[E any](m *memory, x []E) handle {
+	return m.add(arg{bytes: bytesOf(x), output: true, absent: x == nil})
+}
+
+func (m *memory) add(a arg) handle {
+	m.args = append(m.args, a)
+	return handle(len(m.args) - 1)
+}
+
+// bytesOf returns the memory of x.
+func bytesOf[E any](x []E) []byte {
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// upload gives each slice its place on the device and copies it there, outputs too:
+// what a kernel leaves alone keeps its bytes.
+func (m *memory) upload() error {
+	m.order = m.order[:0]
+	for i := range m.args {
+		if m.args[i].absent {
+			continue
+		}
+		at := len(m.order)
+		m.order = append(m.order, i)
+		for ; at > 0 && address(m.args[m.order[at-1]].bytes) > address(m.args[i].bytes); at-- {
+			m.order[at] = m.order[at-1]
+		}
+		m.order[at] = i
+	}
+	for _, i := range m.order {
+		b := m.args[i].bytes
+		if last := len(m.regions) - 1; last >= 0 {
+			r := &m.regions[last]
+			if begin := int(address(b) - address(r.bytes)); begin < len(r.bytes) {
+				r.bytes = unsafe.Slice(unsafe.SliceData(r.bytes), max(len(r.bytes), begin+len(b)))
+				m.args[i].region = last
+				continue
+			}
+		}
+		m.regions = append(m.regions, region{bytes: b})
+		m.args[i].region = len(m.regions) - 1
+	}
+	for i := range m.regions {
+		r := &m.regions[i]
+		past := int(address(r.bytes) % 16)
+		shift, after := 0, 0
+		switch m.placement {
+		case Amid:
+			r.at, after = margin+past, margin
+		case AtEnd:
+			shift = past
+		}
+		b, err := m.take(r.at+len(r.bytes)+after, shift)
+		if err != nil {
+			return err
+		}
+		r.buffer = b
+		for j := range b.stage {
+			b.stage[j] = filling
+		}
+		copy(b.stage[r.at:], r.bytes)
+		if err := gpu.Upload(m.dev, b.ptr, b.stage, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take returns a buffer of that size, which no other region has, so many bytes past a
+// multiple of 16.
+func (m *memory) take(size, shift int) (*buffer, error) {
+	for i, b := range m.buffers {
+		if !b.taken && len(b.stage) == size && b.shift == shift {
+			copy(m.buffers[1:i+1], m.buffers[:i])
+			m.buffers[0] = b
+			b.taken = true
+			return b, nil
+		}
+	}
+	if last := len(m.buffers) - 1; last >= kept && !m.buffers[last].taken {
+		if err := m.buffers[last].free(); err != nil {
+			return nil, err
+		}
+		m.buffers = m.buffers[:last]
+	}
+	b, err := m.alloc(size, shift)
+	if err != nil {
+		return nil, err
+	}
+	m.buffers = slices.Insert(m.buffers, 0, b)
+	return b, nil
+}
+
+func (m *memory) alloc(size, shift int) (*buffer, error) {
+	b := &buffer{stage: make([]byte, size), shift: shift, taken: true}
+	if m.placement != Amid {
+		lo, hi, free, err := m.dev.AllocGuarded(size)
+		if err == nil {
+			b.free = free
+			if b.ptr = lo; m.placement == AtEnd {
+				b.ptr = hi - gpu.Ptr(size)
+			}
+			return b, nil
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+	}
+	p, err := m.dev.Alloc(max(1, size+shift))
+	if err != nil {
+		return nil, err
+	}
+	b.ptr, b.free = p+gpu.Ptr(shift), func() error { return m.dev.Free(p) }
+	return b, nil
+}
+
+// ptr returns where a slice is on the device.
+func (m *memory) ptr(h handle) gpu.Ptr {
+	a := &m.args[h]
+	if a.absent {
+		return 0
+	}
+	r := &m.regions[a.region]
+	begin := 0
+	if len(a.bytes) > 0 {
+		begin = int(address(a.bytes) - address(r.bytes))
+	}
+	return r.buffer.ptr + gpu.Ptr(r.at+begin)
+}
+
+// download waits for the call, looks for bytes that no kernel may change, and copies
+// the outputs back if they are wanted.
+func (m *memory) download(results bool) error {
+	var wrong error
+	for i := range m.regions {
+		r := &m.regions[i]
+		b := r.buffer
+		if err := gpu.Download(m.dev, b.stage, b.ptr, 0); err != nil {
+			return err
+		}
+		end := r.at + len(r.bytes)
+		for at, v := range b.stage[:r.at] {
+			if v != filling {
+				wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes before an array of %d", r.at-at, len(r.bytes)))
+				break
+			}
+		}
+		for at, v := range b.stage[end:] {
+			if v != filling {
+				wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes after an array of %d", at, len(r.bytes)))
+				break
+			}
+		}
+	}
+	// Outputs that overlap inputs are copied last: until then the host has what was
+	// uploaded.
+	for _, a := range m.args {
+		if a.absent || a.output || len(a.bytes) == 0 || m.written(a) {
+			continue
+		}
+		r := &m.regions[a.region]
+		begin := r.at + int(address(a.bytes)-address(r.bytes))
+		if !bytes.Equal(a.bytes, r.buffer.stage[begin:begin+len(a.bytes)]) {
+			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel changed an input of %d bytes", len(a.bytes)))
+		}
+	}
+	if wrong != nil || !results {
+		return wrong
+	}
+	for _, a := range m.args {
+		if a.absent || !a.output || len(a.bytes) == 0 {
+			continue
+		}
+		r := &m.regions[a.region]
+		begin := r.at + int(address(a.bytes)-address(r.bytes))
+		copy(a.bytes, r.buffer.stage[begin:])
+	}
+	return nil
+}
+
+// written reports whether an output shares memory with the input.
+func (m *memory) written(input arg) bool {
+	for _, a := range m.args {
+		if a.output && !a.absent && a.region == input.region &&
+			address(a.bytes) < address(input.bytes)+uintptr(len(input.bytes)) && address(input.bytes) < address(a.bytes)+uintptr(len(a.bytes)) {
+			return true
+		}
+	}
+	return false
+}
+
+// close gives back the memory on the device.
+func (m *memory) close() error {
+	var err error
+	for _, b := range m.buffers {
+		err = errors.Join(err, b.free())
+	}
+	m.buffers = nil
+	return err
+}

@@ -1,0 +1,49 @@
+package gpuslices
+
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+)
+
+// TokenStats is that of *reweight.Workspace.
+func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+	if dst.Logprob == nil {
+		ids = nil // not read
+	}
+	m := r.memory.begin()
+	x, y := m.logits(logits, false), optionalIn(m, ids)
+	lse, h, l := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob)
+	if err := m.upload(); err != nil {
+		return err
+	}
+	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l)}
+	return r.finish(r.ws.TokenStats(stats, m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, opt))
+}
+
+// RowGradient is that of *reweight.Workspace.
+func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+	m := r.memory.begin()
+	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
+	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
+	if err := m.upload(); err != nil {
+		return err
+	}
+	return r.finish(r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt))
+}
+
+// logits names rows of logits.
+func (m *memory) logits(l reweight.Logits, output bool) handle {
+	a := arg{bytes: bytesOf(l.F32), output: output}
+	switch l.DType() {
+	case reweight.DTypeBF16:
+		a.bytes = bytesOf(l.BF16)
+	case reweight.DTypeF16:
+		a.bytes = bytesOf(l.F16)
+	}
+	return m.add(a)
+}
+
+// rows returns them on the device.
+func (m *memory) rows(h handle, l reweight.Logits) gpu.Rows {
+	return gpu.Rows{Ptr: m.ptr(h), DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab}
+}

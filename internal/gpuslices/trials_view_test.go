@@ -1,0 +1,75 @@
+package gpuslices
+
+import (
+	"math"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/randomcalls"
+)
+
+// What package gpu has and package reweight has not, for package randomcalls: views of rows,
+// and a workspace with too few places for spans.
+
+// rowsOf names rows on the device.
+func rowsOf(v *randomcalls.View, m *memory, h, index handle, l reweight.Logits, gap int) gpu.Rows {
+	rows := gpu.Rows{Ptr: m.ptr(h), DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab, Stride: l.Vocab + gap}
+	if v.Index != nil {
+		rows.Index = &gpu.Index{Ptr: m.ptr(index), N: len(v.Index)}
+	}
+	return rows
+}
+
+// idsOf names the ids.
+func idsOf(v *randomcalls.View, m *memory, ids []int32) handle {
+	if !v.Wide || ids == nil {
+		return optionalIn(m, ids)
+	}
+	return in(m, randomcalls.WideIDs(ids))
+}
+
+// TokenStatsOf calls TokenStats on a view of the rows.
+func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+	m := r.memory.begin()
+	x, i, y := in(m, v.Spread(logits, v.Gap)), optionalIn(m, v.Index), idsOf(v, m, ids)
+	lse, h, l := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob)
+	if err := m.upload(); err != nil {
+		return err
+	}
+	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l)}
+	return r.finish(r.ws.TokenStats(stats, rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, opt))
+}
+
+// RowGradientOf calls RowGradient on a view of the rows.
+func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+	m := r.memory.begin()
+	to, from, gap := v.SpreadBoth(dst, logits)
+	d, x, i, y := out(m, to), in(m, from), optionalIn(m, v.Index), idsOf(v, m, ids)
+	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
+	if err := m.upload(); err != nil {
+		return err
+	}
+	err := r.finish(r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt))
+	if err != nil {
+		return err
+	}
+	return v.Gather(dst, gap, to)
+}
+
+// AEMWithin calls AEM with a workspace that has places for so many spans.
+func (r *Runner) AEMWithin(spans int, factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error {
+	size := gpu.Size{Tokens: len(b.Role), Trajectories: b.Trajectories(), Spans: spans}
+	ws, err := r.dev.NewWorkspace(0, size)
+	if err != nil {
+		return err
+	}
+	before, beforeSize := r.ws, r.size
+	size.Spans = math.MaxInt32 // the runner is not to make it larger
+	r.ws, r.size = ws, size
+	err = r.AEM(factors, b, opt)
+	r.ws, r.size = before, beforeSize
+	if e := ws.Close(); err == nil {
+		err = e
+	}
+	return err
+}

@@ -1,0 +1,441 @@
+//go:build cgo && linux
+
+package testlib_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/testlib"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata/golden"
+	"pgregory.net/rapid"
+)
+
+// options are those of all schemes.
+type options struct {
+	actFocus reweight.ActFocusOptions
+	aem      reweight.AEMOptions
+	grpo     reweight.GRPOOptions
+	gae      reweight.GAEOptions
+	loss     reweight.LossOptions
+}
+
+var defaults = options{reweight.DefaultActFocus, reweight.DefaultAEM, reweight.DefaultGRPO, reweight.DefaultGAE, reweight.DefaultLoss}
+
+// An input is a batch, with arrays that are no part of it: rewards are per token.
+type input struct {
+	*reweight.Batch
+	rewards, weights []float32
+	options
+}
+
+// schemes runs every scheme on the batch, with each of the values that its enumerations
+// have, and returns all results; those of a scheme that lacks an array are its error.
+func schemes(c randomcalls.Caller, in input) randomcalls.Outcome {
+	var all randomcalls.Outcome
+	T := in.Tokens()
+	output := func() []float32 { return make([]float32, T) }
+	weights := [][]float32{nil, in.weights}
+	for in.actFocus.Signal = range reweight.SignalLogRatio + 1 {
+		w := output()
+		res, err := c.ActFocus(w, in.Batch, in.actFocus)
+		all = append(all, err, res, w)
+		if err == nil {
+			weights = append(weights, w)
+		}
+	}
+	for in.aem.Scope = range reweight.ScopeBatch + 1 {
+		f := output()
+		all = append(all, c.AEM(f, in.Batch, in.aem), f)
+	}
+	for _, in.grpo.DivideByStd = range []bool{false, true} {
+		a := output()
+		all = append(all, c.GRPO(a, in.Batch, in.grpo), a)
+	}
+	a, returns := output(), output()
+	all = append(all, c.GAE(a, returns, in.rewards, in.Batch, in.gae), a, returns)
+	all = append(all, c.GAE(a, nil, in.rewards, in.Batch, in.gae), a)
+	for _, x := range [][]float32{in.Advantages, in.RefEnergy, in.Entropy} {
+		w := output()
+		all = append(all, c.Whiten(w, x, in.Role), w)
+	}
+	for in.loss.Aggregation = range reweight.SeqMeanTokenSumNorm + 1 {
+		for _, w := range weights {
+			for _, in.loss.NormLength = range []int{0, 100} {
+				grad := output()
+				res, err := c.Loss(grad, w, in.Batch, in.loss)
+				all = append(all, err, res, grad)
+			}
+		}
+	}
+	return all
+}
+
+// orZeros returns n zeros in place of an array with another length.
+func orZeros[E any](x []E, n int) []E {
+	if len(x) != n {
+		return make([]E, n)
+	}
+	return x
+}
+
+// whole returns the input with zeros for every array that it lacks, which the library has
+// other words for.
+func whole(in input) input {
+	b, T, S := *in.Batch, in.Tokens(), in.Trajectories()
+	b.GroupIDs, b.Rewards, b.SpanIDs = orZeros(b.GroupIDs, S), orZeros(b.Rewards, S), orZeros(b.SpanIDs, T)
+	for _, x := range []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.Entropy, &b.OldLogprobs, &b.Logprobs, &b.RefLogprobs, &b.Advantages, &b.Values, &in.rewards} {
+		*x = orZeros(*x, T)
+	}
+	if in.weights != nil {
+		in.weights = orZeros(in.weights, T)
+	}
+	in.Batch = &b
+	return in
+}
+
+// compareSchemes runs the schemes on plain Go and on every instruction set of the library.
+func compareSchemes(t *testing.T, l *testlib.Library, what string, in input, sum *tally) randomcalls.Outcome {
+	t.Helper()
+	in = whole(in)
+	want := schemes(plain(), in)
+	for _, r := range each(l, 2) {
+		got := schemes(r, in)
+		if err := randomcalls.Differ(got, want); err != nil {
+			t.Errorf("%s, %v: %v", what, r.ISA(), err)
+		}
+		for _, v := range got {
+			switch v.(type) {
+			case nil, error:
+				sum.add(randomcalls.Outcome{v})
+			default:
+				sum.results += numbersIn(reflect.ValueOf(v))
+			}
+		}
+	}
+	return want
+}
+
+// TestRollouts compares all schemes on real rollouts.
+func TestRollouts(t *testing.T) {
+	l := testlib.Open(t)
+	for _, name := range []string{"frozenlake-small", "frozenlake"} {
+		if testing.Short() && name == "frozenlake" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile("../../testdata/" + name + ".safetensors")
+			if err != nil {
+				t.Fatal(err)
+			}
+			file, err := rollout.Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := file.Batch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Advantages == nil {
+				b.Advantages = make([]float32, b.Tokens())
+				if err := plain().GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if b.Values == nil {
+				b.Values = b.RefEnergy
+			}
+			var sum tally
+			for _, v := range compareSchemes(t, l, name, input{b, b.Advantages, b.Advantages, defaults}, &sum) {
+				if err, ok := v.(error); ok {
+					t.Log(err)
+				}
+			}
+			t.Log(sum)
+		})
+	}
+}
+
+func floats(x []golden.Number) []float32 {
+	var f []float32
+	for _, v := range x {
+		f = append(f, float32(v))
+	}
+	return f
+}
+
+// A goldenCase has the inputs that the files of golden answers may have.
+type goldenCase struct {
+	Role, Mask                                                      golden.Small[reweight.Role]
+	SeqOffsets                                                      []int64         `json:"seq_offsets"`
+	GroupIDs                                                        []int32         `json:"group_ids"`
+	SpanIDs                                                         []int32         `json:"span_ids"`
+	OldLogprobs                                                     []golden.Number `json:"old_logprobs"`
+	Energy, Entropy, Rewards, Values, Logprobs, Advantages, Weights []golden.Number
+	Gamma, Lam                                                      float64
+	Options                                                         struct{ Alpha, Beta, Eps, Lam, Guard, Lo, Hi, Dual float64 }
+}
+
+func (c *goldenCase) input() input {
+	b := &reweight.Batch{Role: append(c.Role, c.Mask...), SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs,
+		RefEnergy: floats(c.Energy), Entropy: floats(c.Entropy), Rewards: floats(c.Rewards), Values: floats(c.Values),
+		Logprobs: floats(c.Logprobs), OldLogprobs: floats(c.OldLogprobs), Advantages: floats(c.Advantages)}
+	if b.Role == nil { // one action for each reward
+		for range b.Rewards {
+			b.Role = append(b.Role, reweight.RoleAction)
+		}
+	}
+	if b.SeqOffsets == nil {
+		b.SeqOffsets = []int64{0}
+		for t := range b.Role {
+			if t > 0 && len(b.GroupIDs) > 0 { // trajectories of one token
+				b.SeqOffsets = append(b.SeqOffsets, int64(t))
+			}
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+	}
+	o := &c.Options
+	opt := options{
+		actFocus: reweight.ActFocusOptions{Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps},
+		aem:      reweight.AEMOptions{Lambda: o.Lam, Guard: o.Guard},
+		grpo:     reweight.DefaultGRPO,
+		gae:      reweight.GAEOptions{Gamma: c.Gamma, Lambda: c.Lam},
+		loss:     reweight.LossOptions{ClipLow: o.Lo, ClipHigh: o.Hi, DualClip: o.Dual},
+	}
+	return input{b, floats(c.Rewards), floats(c.Weights), opt}
+}
+
+// TestGolden compares all schemes on the inputs of the golden answers, which plain Go is
+// compared with, and token statistics.
+func TestGolden(t *testing.T) {
+	l := testlib.Open(t)
+	var sum tally
+	for file, atLeast := range map[string]int{"actfocus.json": 1, "aem.json": 3, "grpo.json": 2, "gae.json": 2, "policy_loss.json": 8, "bottleneck.json": 3} {
+		var cases []goldenCase
+		golden.Read(t, file, &cases)
+		for i := range cases {
+			without := 0 // schemes that have no error
+			for _, v := range compareSchemes(t, l, fmt.Sprintf("%s, case %d", file, i), cases[i].input(), &sum) {
+				if v == nil {
+					without++
+				}
+			}
+			if without < atLeast {
+				t.Errorf("%s, case %d: only %d calls are no error", file, i, without)
+			}
+		}
+	}
+	var rows []struct {
+		Logits []golden.Number
+		ID     int32
+	}
+	golden.Read(t, "token_stats.json", &rows)
+	for i, row := range rows {
+		run := func(c randomcalls.Caller) randomcalls.Outcome {
+			s := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1)}
+			err := c.TokenStats(s, reweight.Logits{Vocab: len(row.Logits), F32: floats(row.Logits)}, []int32{row.ID}, reweight.DefaultTokenStats)
+			return randomcalls.Outcome{err, s}
+		}
+		want := run(plain())
+		for _, r := range each(l, 1) {
+			got := run(r)
+			if err := randomcalls.Differ(got, want); err != nil || got[0] != nil {
+				t.Errorf("token_stats.json, case %d, %v: %v, error %v", i, r.ISA(), err, got[0])
+			}
+			sum.add(got)
+		}
+	}
+	t.Log(sum)
+}
+
+// TestScratch: with less scratch memory than reweight_scratch_size says, a call is an
+// error before it writes, or does not need so much.
+func TestScratch(t *testing.T) {
+	const T, S = 60, 5
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	for s := range S {
+		b.SeqOffsets = append(b.SeqOffsets, int64((s+1)*T/S))
+		b.GroupIDs = append(b.GroupIDs, int32(s/2))
+		b.Rewards = append(b.Rewards, float32(s%3))
+	}
+	x, weights := make([]float32, T), make([]float32, T)
+	for t := range T {
+		b.Role = append(b.Role, reweight.Role(1+t%2))
+		b.SpanIDs = append(b.SpanIDs, int32(t/6))
+		x[t] = float32(t*t%17) / 4
+		weights[t] = 1e30 * float32(t+1) // large ones are divided in scratch memory
+	}
+	b.Entropy, b.OldLogprobs, b.RefLogprobs, b.Logprobs, b.Advantages = x, x, x, x, x
+	surprisal, logRatio := reweight.DefaultActFocus, reweight.DefaultActFocus
+	surprisal.Signal, logRatio.Signal = reweight.SignalSurprisal, reweight.SignalLogRatio
+	l := testlib.Open(t)
+	for name, call := range map[string]func(c randomcalls.Caller, out []float32) error{
+		"ActFocus, surprisal": func(c randomcalls.Caller, out []float32) error { _, err := c.ActFocus(out, b, surprisal); return err },
+		"ActFocus, log-ratio": func(c randomcalls.Caller, out []float32) error { _, err := c.ActFocus(out, b, logRatio); return err },
+		"AEM":                 func(c randomcalls.Caller, out []float32) error { return c.AEM(out, b, reweight.DefaultAEM) },
+		"GRPO":                func(c randomcalls.Caller, out []float32) error { return c.GRPO(out, b, reweight.DefaultGRPO) },
+		"Loss": func(c randomcalls.Caller, out []float32) error {
+			_, err := c.Loss(out, weights, b, reweight.DefaultLoss)
+			return err
+		},
+	} {
+		want := make([]float32, T)
+		if err := call(plain(), want); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range each(l, 1) {
+			errors := 0
+			for _, lack := range []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 40, 100, 240, 300, 1000, 1 << 40} {
+				r.Lack(lack)
+				out := make([]float32, T)
+				err := call(r, out)
+				input, _ := err.(*reweight.InputError)
+				switch {
+				case err == nil:
+					if d := randomcalls.Differ(randomcalls.Outcome{out}, randomcalls.Outcome{want}); d != nil {
+						t.Errorf("%s, %v, %d bytes less: %v", name, r.ISA(), lack, d)
+					}
+				case input == nil || input.Arg != "scratch" && input.Arg != "scratch_size" || input.Index != -1 || lack == 0:
+					t.Errorf("%s, %v, %d bytes less: %v", name, r.ISA(), lack, err)
+				case slices.Max(out) != 0 || slices.Min(out) != 0:
+					t.Errorf("%s, %v, %d bytes less: an output is written", name, r.ISA(), lack)
+				default:
+					errors++
+				}
+			}
+			if errors == 0 {
+				t.Errorf("%s, %v: needs no scratch memory", name, r.ISA())
+			}
+		}
+	}
+}
+
+// TestNumbersInErrors: a number in an error is written as Go writes it.
+func TestNumbersInErrors(t *testing.T) {
+	l := testlib.Open(t)
+	float := rapid.OneOf(rapid.Float64(), rapid.Custom(func(t *rapid.T) float64 { return math.Float64frombits(rapid.Uint64().Draw(t, "bits")) }),
+		rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e21, 1e20, 999999999999999999999, 123456789, 1e-5, 1e-4, -0.1, 5e-324, math.MaxFloat64, 0.30000000000000004, 1e22, 1e23}))
+	rapid.Check(t, func(t *rapid.T) {
+		x := float.Draw(t, "x")
+		y := math.Float32frombits(rapid.Uint32().Draw(t, "y"))
+		n := rapid.Int64().Draw(t, "n")
+		b := &reweight.Batch{Role: []reweight.Role{2, 2}, SeqOffsets: []int64{0, 2}, SpanIDs: []int32{0, 0}, GroupIDs: []int32{0}, Rewards: []float32{0},
+			Entropy: []float32{1, y}, OldLogprobs: []float32{1, y}, RefLogprobs: []float32{1, -y}, RefEnergy: []float32{1, 1}, Logprobs: []float32{1, 1}, Advantages: []float32{1, 1}, Values: []float32{1, 1}}
+		wrong := *b
+		wrong.SeqOffsets = []int64{0, n}
+		ratio := reweight.DefaultActFocus
+		ratio.Signal = reweight.SignalLogRatio
+		for i, call := range []func(c randomcalls.Caller) error{
+			func(c randomcalls.Caller) error {
+				_, err := c.ActFocus(make([]float32, 2), b, reweight.ActFocusOptions{Alpha: x})
+				return err
+			},
+			func(c randomcalls.Caller) error {
+				_, err := c.ActFocus(make([]float32, 2), b, reweight.ActFocusOptions{Eps: x})
+				return err
+			},
+			func(c randomcalls.Caller) error { _, err := c.ActFocus(make([]float32, 2), b, ratio); return err },
+			func(c randomcalls.Caller) error { return c.AEM(make([]float32, 2), b, reweight.AEMOptions{Guard: x}) },
+			func(c randomcalls.Caller) error { return c.AEM(make([]float32, 2), b, reweight.DefaultAEM) },
+			func(c randomcalls.Caller) error { return c.GRPO(make([]float32, 2), &wrong, reweight.DefaultGRPO) },
+			func(c randomcalls.Caller) error {
+				_, err := c.Loss(make([]float32, 2), nil, b, reweight.LossOptions{DualClip: x, NormLength: int(n)})
+				return err
+			},
+			func(c randomcalls.Caller) error { return c.ExpScale(make([]float32, 2), make([]float32, 2), y, x) },
+			func(c randomcalls.Caller) error {
+				return c.ActFocusWeights(make([]float32, 2), make([]float32, 2), b.Role, x, x, reweight.DefaultActFocus)
+			},
+			func(c randomcalls.Caller) error {
+				return c.TokenStats(reweight.Stats{LSE: make([]float32, 1)}, reweight.Logits{Vocab: 2, F32: make([]float32, 2)}, nil, reweight.TokenStatsOptions{Temperature: x})
+			},
+		} {
+			if err := randomcalls.Differ(randomcalls.Outcome{call(l.Runner(reweight.Auto, 1))}, randomcalls.Outcome{call(plain())}); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestKeepsInputs: the rollouts are read, and not written.
+func TestKeepsInputs(t *testing.T) {
+	data, err := os.ReadFile("../../testdata/frozenlake-small.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := bytes.Clone(data)
+	file, err := rollout.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := file.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range each(testlib.Open(t), 2) {
+		schemes(r, input{b, b.RefEnergy, b.RefEnergy, defaults})
+	}
+	if !bytes.Equal(data, before) {
+		t.Error("the rollouts are written to")
+	}
+}
+
+// TestEdgesOfOptions: options at, and right beyond, the ends of their ranges.
+func TestEdgesOfOptions(t *testing.T) {
+	l := testlib.Open(t)
+	b := &reweight.Batch{Role: []reweight.Role{2, 1, 2}, SeqOffsets: []int64{0, 2, 3}, SpanIDs: []int32{0, 0, 1}, GroupIDs: []int32{4, 4}, Rewards: []float32{0, 1}}
+	x := []float32{1, -2, 4}
+	b.Entropy, b.RefEnergy, b.Logprobs, b.OldLogprobs, b.Advantages, b.Values = x, x, x, []float32{1, -1, 4}, x, x
+	var edges []float64
+	for _, v := range []float64{0, 1, 80, math.MaxFloat32} {
+		for _, v := range []float64{v, math.Nextafter(v, math.Inf(-1)), math.Nextafter(v, math.Inf(1))} {
+			edges = append(edges, v, -v)
+		}
+	}
+	for _, v := range edges {
+		run := func(c randomcalls.Caller) randomcalls.Outcome {
+			var all randomcalls.Outcome
+			out := func() []float32 { return make([]float32, 3) }
+			call := func(f func(out []float32) error) {
+				o := out()
+				all = append(all, f(o), o)
+			}
+			for _, opt := range []reweight.ActFocusOptions{{Alpha: v}, {Beta: v}, {Eps: v}} {
+				call(func(o []float32) error { _, err := c.ActFocus(o, b, opt); return err })
+			}
+			for _, opt := range []reweight.AEMOptions{{Lambda: v}, {Lambda: 1, Guard: v}} {
+				call(func(o []float32) error { return c.AEM(o, b, opt) })
+			}
+			for _, opt := range []reweight.GAEOptions{{Gamma: v}, {Lambda: v}} {
+				call(func(o []float32) error { return c.GAE(o, nil, x, b, opt) })
+			}
+			for _, opt := range []reweight.LossOptions{{ClipLow: v}, {ClipHigh: v}, {DualClip: v}} {
+				call(func(o []float32) error { _, err := c.Loss(o, nil, b, opt); return err })
+			}
+			call(func(o []float32) error { return c.GRPO(o, b, reweight.GRPOOptions{Eps: v, DivideByStd: true}) })
+			call(func(o []float32) error { return c.ActFocusWeights(o, x, b.Role, v, 1, reweight.DefaultActFocus) })
+			call(func(o []float32) error { return c.ActFocusWeights(o, x, b.Role, 1, v, reweight.DefaultActFocus) })
+			call(func(o []float32) error { return c.ExpScale(o, x, 1, v) })
+			call(func(o []float32) error { return c.ExpScale(o, x, float32(v), 1) })
+			call(func(o []float32) error {
+				_, err := c.Surrogate(o, x, x, x, nil, b.Role, v, reweight.DefaultLoss)
+				return err
+			})
+			return all
+		}
+		want := run(plain())
+		for _, r := range each(l, 1) {
+			if err := randomcalls.Differ(run(r), want); err != nil {
+				t.Errorf("%v, %v: %v", v, r.ISA(), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,280 @@
+//go:build cgo && linux
+
+package testlib_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/testlib"
+)
+
+var rounds = flag.Int("rounds", 200, "how often each trial is repeated")
+
+// plain returns what the library is compared with: plain Go, in one goroutine.
+func plain() *reweight.Workspace {
+	ws := &reweight.Workspace{ISA: reweight.Portable, Workers: 1}
+	if testlib.Sanitized {
+		ws.ISA = reweight.Auto // plain Go is many times slower then
+	}
+	return ws
+}
+
+// each returns a runner for each instruction set of the library.
+func each(l *testlib.Library, workers int) []*testlib.Runner {
+	var all []*testlib.Runner
+	for _, isa := range l.ISAs() {
+		all = append(all, l.Runner(isa, workers))
+	}
+	return all
+}
+
+// A tally counts what was compared.
+type tally struct{ calls, errors, results int }
+
+func (t tally) String() string {
+	return fmt.Sprintf("%d calls, %d of them errors, %d results compared; bits differ in 0", t.calls, t.errors, t.results)
+}
+
+// add counts a call with that outcome.
+func (t *tally) add(o randomcalls.Outcome) {
+	t.calls++
+	if o[0] != nil {
+		t.errors++
+	}
+	for _, v := range o[1:] {
+		t.results += numbersIn(reflect.ValueOf(v))
+	}
+}
+
+// numbersIn returns how many numbers a value is made of.
+func numbersIn(v reflect.Value) int {
+	n := 0
+	switch v.Kind() {
+	case reflect.Slice:
+		return v.Len()
+	case reflect.Struct:
+		for i := range v.NumField() {
+			n += numbersIn(v.Field(i))
+		}
+	default:
+		n = 1
+	}
+	return n
+}
+
+// sameMemory wants arrays that were drawn twice to be the same after a call of each caller,
+// and so that no call has written anything but its outputs. Every NaN is one.
+func sameMemory(got, want [][]byte) error {
+	for i, w := range want {
+		g := got[i]
+		for at := 0; !bytes.Equal(g, w); at += 4 {
+			if len(g)-at < 4 {
+				return fmt.Errorf("the last bytes of an array of %d bytes are % x, want % x", len(w), g[at:], w[at:])
+			}
+			if !sameWord(binary.NativeEndian.Uint32(g[at:]), binary.NativeEndian.Uint32(w[at:])) {
+				return fmt.Errorf("at byte %d of an array of %d: % x, want % x", at, len(w), g[at:at+4], w[at:at+4])
+			}
+			copy(g[at:at+4], w[at:at+4])
+		}
+	}
+	return nil
+}
+
+// sameWord reports whether two words are equal, or NaN: of float32, or in either half of
+// bfloat16.
+func sameWord(a, b uint32) bool {
+	nan := func(x uint32) bool { return x&0x7fffffff > 0x7f800000 }
+	half := func(a, b uint32) bool { return a>>16 == b>>16 || nan(a&^0xffff) && nan(b&^0xffff) }
+	return a == b || nan(a) && nan(b) || half(a, b) && half(a<<16, b<<16)
+}
+
+// compare runs a trial on plain Go and on the runners.
+func compare(tr randomcalls.Trial, seed uint64, runners []*testlib.Runner, sum *tally) error {
+	drawn := randomcalls.New(seed, false)
+	want := tr.Run(drawn, plain())
+	for _, r := range runners {
+		d := randomcalls.New(seed, false)
+		got := tr.Run(d, r)
+		if err := randomcalls.Differ(got, want); err != nil {
+			return fmt.Errorf("%v, seed %d: %w", r.ISA(), seed, err)
+		}
+		if err := sameMemory(d.Arrays(), drawn.Arrays()); err != nil {
+			return fmt.Errorf("%v, seed %d: %w", r.ISA(), seed, err)
+		}
+		sum.add(got)
+	}
+	return nil
+}
+
+// TestTrials compares all methods with plain Go, with 1 to 4 threads:
+//
+//	go test ./internal/testlib -run TestTrials -rounds 5000 -v
+func TestTrials(t *testing.T) {
+	l := testlib.Open(t)
+	for _, tr := range randomcalls.All() {
+		t.Run(tr.Method, func(t *testing.T) {
+			t.Parallel()
+			n := *rounds
+			if testing.Short() {
+				n = min(n, 30)
+			}
+			var sum tally
+			for seed := range uint64(n) {
+				if err := compare(tr, seed, each(l, 1+int(seed%4)), &sum); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if sum.errors*2 > sum.calls || sum.errors == 0 && n > 50 && tr.Method != "Multiply" { // which has lengths alone
+				t.Errorf("%d of %d calls are errors", sum.errors, sum.calls)
+			}
+			t.Log(sum)
+		})
+	}
+}
+
+// TestAtOnce: threads that call at the same time, with a workspace each, do not disturb
+// each other.
+func TestAtOnce(t *testing.T) {
+	l := testlib.Open(t)
+	n := *rounds / 10
+	if testing.Short() {
+		n = min(n, 5)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	sums := make([]tally, 8)
+	for i := range errs {
+		wg.Go(func() {
+			for seed := range uint64(n) {
+				for _, tr := range randomcalls.All() {
+					if err := compare(tr, 1000*uint64(i)+seed, each(l, 2), &sums[i]); err != nil {
+						errs[i] = fmt.Errorf("%s: %w", tr.Method, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+		t.Log(sums[i])
+	}
+}
+
+// TestErrors: a wrong call has Go's error, and writes nothing.
+func TestErrors(t *testing.T) {
+	var callers []randomcalls.Caller
+	for _, r := range each(testlib.Open(t), 2) {
+		callers = append(callers, r)
+	}
+	randomcalls.CheckErrors(t, callers...)
+}
+
+// TestWithoutErrors: a call whose error has no address does what it otherwise does.
+func TestWithoutErrors(t *testing.T) {
+	for _, r := range each(testlib.Open(t), 2) {
+		r.Silence()
+		for _, tr := range randomcalls.All() {
+			for seed := range uint64(40) {
+				want := tr.Run(randomcalls.New(seed, false), plain())
+				got := tr.Run(randomcalls.New(seed, false), r)
+				if got[0] == testlib.ErrSilent && want[0] != nil {
+					got[0] = want[0]
+				}
+				if tr.Method == "ActFocus" {
+					got[1] = want[1] // which has no address either
+				}
+				if err := randomcalls.Differ(got, want); err != nil {
+					t.Errorf("%s, %v, seed %d: %v", tr.Method, r.ISA(), seed, err)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryMethod: every method that a Runner shares with *reweight.Workspace has its
+// trial, and every function of the header its call.
+func TestEveryMethod(t *testing.T) {
+	callers := reflect.TypeFor[randomcalls.Caller]()
+	for i := range callers.NumMethod() {
+		name := callers.Method(i).Name
+		if !slices.ContainsFunc(randomcalls.All(), func(tr randomcalls.Trial) bool { return tr.Method == name }) {
+			t.Errorf("%s has no trial", name)
+		}
+	}
+	header, err := os.ReadFile("../../native/reweight.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := os.ReadFile("calls.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := regexp.MustCompile(`(?m)^REWEIGHT_API .*?\breweight_(\w+)\(`).FindAllSubmatch(header, -1)
+	if len(functions) != strings.Count(string(header), "\nREWEIGHT_API ") {
+		t.Errorf("%d functions are found in the header, which has others", len(functions))
+	}
+	for _, f := range functions {
+		if !bytes.Contains(calls, []byte(" f("+string(f[1])+")")) && !bytes.Contains(calls, []byte("\tf("+string(f[1])+")")) {
+			t.Errorf("calls.h has no %s", f[1])
+		}
+	}
+}
+
+// TestISAs: the library has the instruction sets that Go has, and takes the last of them.
+func TestISAs(t *testing.T) {
+	l := testlib.Open(t)
+	all := l.ISAs()
+	for _, isa := range reweight.AvailableISAs() {
+		if !slices.Contains(all, isa) {
+			t.Errorf("%v, want %v too", all, isa)
+		}
+	}
+	if best := l.BestISA(); best != all[len(all)-1] {
+		t.Errorf("the best of %v is %v", all, best)
+	}
+	for isa := reweight.Auto; isa <= reweight.NEON; isa++ {
+		if name := l.ISAName(isa); name != isa.String() {
+			t.Errorf("the name of %v is %q", isa, name)
+		}
+	}
+	if name := l.ISAName(99); name != "" {
+		t.Errorf("the name of 99 is %q", name)
+	}
+	if v := l.Version(); !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(v) {
+		t.Errorf("version %q", v)
+	}
+	// Auto gives the same bits.
+	var sum tally
+	for _, tr := range randomcalls.All() {
+		for seed := range uint64(10) {
+			if err := compare(tr, seed, []*testlib.Runner{l.Runner(reweight.Auto, 0)}, &sum); err != nil {
+				t.Errorf("%s: %v", tr.Method, err)
+			}
+		}
+	}
+}
+
+// TestOpen: what is no library is an error.
+func TestOpen(t *testing.T) {
+	for _, path := range []string{"/nowhere/libreweight.so", "/dev/null", "libm.so.6"} {
+		if l, err := testlib.Load(path); err == nil || l != nil {
+			t.Errorf("%s is opened", path)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+//go:build cgo && linux
+
+package testlib
+
+// #include "calls.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// batch returns the batch as the library takes it. An array without elements is not set.
+func batch(b *reweight.Batch) C.reweight_batch {
+	c := C.reweight_batch{tokens: C.int64_t(b.Tokens()), trajectories: C.int64_t(b.Trajectories()), seq_offsets: int64s(b.SeqOffsets)}
+	if len(b.Role) > 0 {
+		c.role = roles(b.Role)
+	}
+	if len(b.GroupIDs) > 0 {
+		c.group_ids = int32s(b.GroupIDs)
+	}
+	if len(b.SpanIDs) > 0 {
+		c.span_ids = int32s(b.SpanIDs)
+	}
+	for _, a := range [...]struct {
+		to   **C.float
+		from []float32
+	}{
+		{&c.rewards, b.Rewards}, {&c.ref_energy, b.RefEnergy}, {&c.entropy, b.Entropy}, {&c.old_logprobs, b.OldLogprobs}, {&c.logprobs, b.Logprobs},
+		{&c.ref_logprobs, b.RefLogprobs}, {&c.ref_entropy, b.RefEntropy}, {&c.advantages, b.Advantages}, {&c.values, b.Values},
+	} {
+		if len(a.from) > 0 {
+			*a.to = floats(a.from)
+		}
+	}
+	return c
+}
+
+// ActFocus is that of *reweight.Workspace.
+func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
+	defer C.free(ws.scratch)
+	result := &r.actFocus
+	if r.silent {
+		result = nil
+	}
+	code := C.call_actfocus(r.functions, ws, result, floats(weights), batch(b), actFocusOptions(opt), r.errorOf())
+	if err := r.result(code, true); err != nil {
+		return reweight.ActFocusResult{}, err
+	}
+	return reweight.ActFocusResult{Actions: int(r.actFocus.actions), Mean: float64(r.actFocus.mean), Sigma: float64(r.actFocus.sigma)}, nil
+}
+
+// AEM is that of *reweight.Workspace.
+func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error {
+	spans := 0
+	for _, s := range b.SpanIDs {
+		spans = max(spans, min(int(s)+1, b.Tokens()))
+	}
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spans)
+	defer C.free(ws.scratch)
+	options := C.reweight_aem_options{lambda: C.double(opt.Lambda), guard: C.double(opt.Guard), scope: C.int32_t(opt.Scope)}
+	return r.result(C.call_aem(r.functions, ws, floats(factors), batch(b), options, r.errorOf()), true)
+}
+
+// GRPO is that of *reweight.Workspace.
+func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPOOptions) error {
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
+	defer C.free(ws.scratch)
+	options := C.reweight_grpo_options{eps: C.double(opt.Eps)}
+	if opt.DivideByStd {
+		options.divide_by_std = 1
+	}
+	return r.result(C.call_grpo(r.functions, ws, floats(advantages), batch(b), options, r.errorOf()), true)
+}
+
+// GAE is that of *reweight.Workspace.
+func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, opt reweight.GAEOptions) error {
+	options := C.reweight_gae_options{gamma: C.double(opt.Gamma), lambda: C.double(opt.Lambda)}
+	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards), batch(b), options, r.errorOf()), true)
+}
+
+// Loss is that of *reweight.Workspace.
+func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
+	if err := onlyPPO(opt.Policy); err != nil {
+		return reweight.LossResult{}, err
+	}
+	if opt.KLCoef != 0 {
+		return reweight.LossResult{}, &reweight.InputError{Arg: "KLCoef", Index: -1, Problem: fmt.Sprintf("is %v, want 0: the C library adds no divergence to the loss yet", opt.KLCoef)}
+	}
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
+	defer C.free(ws.scratch)
+	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), lossOptions(opt), r.errorOf())
+	if err := r.result(code, true); err != nil {
+		return reweight.LossResult{}, err
+	}
+	q := &r.loss
+	return reweight.LossResult{Loss: float64(q.loss), Tokens: int(q.tokens), WeightSum: float64(q.weight_sum), ClipFraction: float64(q.clip_fraction), MeanLogRatio: float64(q.mean_log_ratio), KL: float64(q.kl)}, nil
+}
