@@ -43,10 +43,11 @@ func (s Signal) Arrays() []string {
 	return names
 }
 
-// ActFocusOptions are the options of ActFocus.
+// ActFocusOptions are the options of ActFocus. Alpha and Beta that are both 0 are an error:
+// nobody has set them. One of them may be 0, and so may Eps.
 type ActFocusOptions struct {
 	Alpha  float64 // weight of reasoning tokens, in [0, 1]
-	Beta   float64 // strength of the action tokens' signal, at least 0
+	Beta   float64 // strength of the action tokens' signal, at least 0; 0 gives each of them the weight 1
 	Eps    float64 // inside the root of sigma, at least 0
 	Signal Signal
 }
@@ -115,7 +116,13 @@ func (opt *ActFocusOptions) check() error {
 	if err := checkNotNegative("Eps", opt.Eps); err != nil {
 		return err
 	}
-	return checkName("Signal", opt.Signal, signalNames[:])
+	if err := checkName("Signal", opt.Signal, signalNames[:]); err != nil {
+		return err
+	}
+	if opt.Alpha == 0 && opt.Beta == 0 {
+		return badInput("Alpha", problem.Zeros, "Beta", "DefaultActFocus")
+	}
+	return nil
 }
 
 // arrays returns the arrays of the batch that a signal is made of, and the

@@ -6,10 +6,10 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// GRPOOptions are the options of GRPO.
+// GRPOOptions are the options of GRPO. The zero value is Dr. GRPO.
 type GRPOOptions struct {
 	Eps         float64 // added to the standard deviation, at least 0
-	DivideByStd bool    // false: Dr. GRPO
+	DivideByStd bool    // false: Dr. GRPO, to which Eps does not matter
 }
 
 // DefaultGRPO divides by the standard deviation plus 1e-6.
@@ -119,10 +119,11 @@ func (b *Batch) responses(s int) int {
 	return responses(b.Role[b.SeqOffsets[s]:b.SeqOffsets[s+1]])
 }
 
-// GAEOptions are the options of GAE.
+// GAEOptions are the options of GAE. Gamma and Lambda that are both 0 are an error: nobody
+// has set them. One of them may be 0.
 type GAEOptions struct {
-	Gamma  float64 // discount, in [0, 1]
-	Lambda float64 // in [0, 1]
+	Gamma  float64 // discount, in [0, 1]; 0 leaves each token its own reward
+	Lambda float64 // in [0, 1]; 0 looks one token ahead
 }
 
 // DefaultGAE discounts nothing.
@@ -159,6 +160,9 @@ func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt G
 	}
 	if err := checkRange("Lambda", opt.Lambda, 0, 1); err != nil {
 		return err
+	}
+	if opt.Gamma == 0 && opt.Lambda == 0 {
+		return badInput("Gamma", problem.Zeros, "Lambda", "DefaultGAE")
 	}
 	decay := float64(opt.Gamma * opt.Lambda)
 	for s := range b.Trajectories() {

@@ -6,9 +6,10 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// AEMOptions are the options of AEM.
+// AEMOptions are the options of AEM. Lambda and Guard that are both 0 are an error: nobody
+// has set them. One of them may be 0.
 type AEMOptions struct {
-	Lambda float64 // strength, 0 to 80
+	Lambda float64 // strength, 0 to 80; 0 makes every factor 1
 	Guard  float64 // a scope whose span entropies differ by less, in nats, is left alone; at least 0
 	Scope  Scope
 }
@@ -24,7 +25,13 @@ func (opt *AEMOptions) check() error {
 	if !(opt.Guard >= 0) {
 		return badInput("Guard", problem.NotNegative, opt.Guard)
 	}
-	return checkName("Scope", opt.Scope, scopeNames[:])
+	if err := checkName("Scope", opt.Scope, scopeNames[:]); err != nil {
+		return err
+	}
+	if opt.Lambda == 0 && opt.Guard == 0 {
+		return badInput("Lambda", problem.Zeros, "Guard", "DefaultAEM")
+	}
+	return nil
 }
 
 // aemScratch holds what AEM computes of the spans, sorted by scope.

@@ -24,11 +24,12 @@ func (l *CorrectionLevel) UnmarshalText(name []byte) error {
 	return parseName(l, "Level", name, correctionLevelNames[:])
 }
 
-// CorrectionOptions are the options of RolloutCorrection.
+// CorrectionOptions are the options of RolloutCorrection. A High of 0, which would make all
+// factors 0, is an error: nobody has set it.
 type CorrectionOptions struct {
 	Level     CorrectionLevel
 	Mask      bool    // a ratio outside [Low, High] becomes 0 (IcePop); false: the nearer bound (TIS)
-	Low, High float64 // 0 <= Low <= High; Low finite, High +Inf for no upper bound
+	Low, High float64 // 0 <= Low <= High; Low finite, 0 for no lower bound; High above 0, +Inf for no upper bound
 	Normalize bool    // divide by the mean of the factors
 }
 
@@ -43,7 +44,13 @@ func (opt *CorrectionOptions) check() error {
 	if err := checkName("Level", opt.Level, correctionLevelNames[:]); err != nil {
 		return err
 	}
-	return checkBounds(opt.Low, opt.High)
+	if err := checkBounds(opt.Low, opt.High); err != nil {
+		return err
+	}
+	if opt.High == 0 {
+		return badInput("High", problem.AboveZero, "DefaultCorrection")
+	}
+	return nil
 }
 
 // checkBounds wants 0 <= low <= high, of which high may be +Inf.
@@ -240,10 +247,10 @@ const (
 	overMax
 )
 
-// RejectionOptions are the options of Reject.
+// RejectionOptions are the options of Reject. Bounds of 0 are an error: nobody has set them.
 type RejectionOptions struct {
 	Statistic RejectionStatistic
-	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, at least 0, bounds the statistic; High +Inf: no bound
+	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, above 0, bounds the statistic; High +Inf: no bound
 }
 
 // DefaultRejection rejects tokens whose ratio is not between 0.5 and 2.
@@ -258,10 +265,13 @@ func (opt *RejectionOptions) check() error {
 		if !(opt.High >= 0) {
 			return badInput("High", problem.NotNegative, opt.High)
 		}
+		if opt.High == 0 {
+			return badInput("High", problem.AboveZero, "DefaultRejection")
+		}
 		return nil
 	}
 	if opt.Low == 0 {
-		return badInput("Low", problem.AboveZero)
+		return badInput("Low", problem.AboveZero, "DefaultRejection")
 	}
 	return checkBounds(opt.Low, opt.High)
 }

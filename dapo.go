@@ -2,11 +2,12 @@ package reweight
 
 import "github.com/seed621a2839/reweight/internal/problem"
 
-// OverlongOptions are the options of OverlongPenalty.
+// OverlongOptions are the options of OverlongPenalty. The zero value is an error, as its
+// Buffer is.
 type OverlongOptions struct {
 	Maximum int     // response tokens from which the penalty is full, at least Buffer
 	Buffer  int     // tokens before it over which the penalty grows, above 0
-	Penalty float64 // at Maximum, at least 0
+	Penalty float64 // at Maximum, at least 0; 0: there is none
 }
 
 // DefaultOverlong holds DAPO's constants.

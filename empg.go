@@ -1,10 +1,13 @@
 package reweight
 
-// EMPGOptions are the options of EMPG.
+import "github.com/seed621a2839/reweight/internal/problem"
+
+// EMPGOptions are the options of EMPG. K, KFuture and Zeta that are all 0 are an error:
+// nobody has set them. Some of them may be 0.
 type EMPGOptions struct {
-	K       float64 // k: how fast the scale of a span's advantage falls with its entropy, 0 to 80
-	KFuture float64 // k': how fast the bonus falls with the next span's entropy, 0 to 80
-	Zeta    float64 // of the bonus, at least 0
+	K       float64 // k: how fast the scale of a span's advantage falls with its entropy, 0 to 80; 0: it is 1
+	KFuture float64 // k': how fast the bonus falls with the next span's entropy, 0 to 80; 0: not at all
+	Zeta    float64 // of the bonus, at least 0; 0: there is none
 }
 
 // DefaultEMPG holds the paper's constants, and the Zeta of its code.
@@ -18,7 +21,13 @@ func (opt *EMPGOptions) check() error {
 	if err := checkRange("KFuture", opt.KFuture, 0, 80); err != nil {
 		return err
 	}
-	return checkNotNegative("Zeta", opt.Zeta)
+	if err := checkNotNegative("Zeta", opt.Zeta); err != nil {
+		return err
+	}
+	if opt.K == 0 && opt.KFuture == 0 && opt.Zeta == 0 {
+		return badInput("K", problem.Zeros, "KFuture and Zeta", "DefaultEMPG")
+	}
+	return nil
 }
 
 // empgEps is added to both denominators.

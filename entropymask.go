@@ -6,7 +6,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// EntropyMaskOptions are the options of EntropyMask.
+// EntropyMaskOptions are the options of EntropyMask. The zero value is an error.
 type EntropyMaskOptions struct {
 	Rho float64 // share of response tokens to keep, in (0, 1]
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// GiGPOOptions are the options of GiGPO.
+// GiGPOOptions are the options of GiGPO. Gamma and Omega that are both 0 are an error: nobody
+// has set them. One of them may be 0.
 type GiGPOOptions struct {
-	Gamma       float64 // discount of span rewards, in [0, 1]
-	Omega       float64 // weight of the step advantages, finite
+	Gamma       float64 // discount of span rewards, in [0, 1]; 0: a span counts its own reward alone
+	Omega       float64 // weight of the step advantages, finite; 0 leaves them out
 	DivideByStd bool    // plus 1e-6, of the group; false: by 1
 	PerStep     bool    // the group's mean and std are over spans, as the public code has them; false: over trajectories
 }
@@ -108,6 +109,9 @@ func (opt *GiGPOOptions) check() error {
 	}
 	if !(math.Abs(opt.Omega) <= math.MaxFloat32) {
 		return badInput("Omega", problem.Finite32, opt.Omega)
+	}
+	if opt.Gamma == 0 && opt.Omega == 0 {
+		return badInput("Gamma", problem.Zeros, "Omega", "DefaultGiGPO")
 	}
 	return nil
 }

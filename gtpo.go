@@ -30,13 +30,15 @@ func (n *Normalization) UnmarshalText(name []byte) error {
 	return parseName(n, "Normalization", name, normalizationNames[:])
 }
 
-// ShapingOptions are the options of GTPO and of GRPOS.
+// ShapingOptions are the options of GTPO and of GRPOS. Base and Bonus that are both 0 are an
+// error, and so is an EntropyHigh of 0, which would make all entropies 0: nobody has set
+// them. Base or Bonus may be 0, and so may Threshold and EntropyLow.
 type ShapingOptions struct {
 	Base          float64 // weight of the outcome: the paper's alpha 1, beta 1; at least 0
 	Bonus         float64 // weight of the entropy's share: its alpha 2, beta 2; at least 0
 	Threshold     float64 // a reward above it is a success
 	EntropyLow    float64 // entropies are clamped to [EntropyLow, EntropyHigh] first, nats; at least 0
-	EntropyHigh   float64 // at least EntropyLow; +Inf for no bound
+	EntropyHigh   float64 // at least EntropyLow, above 0; +Inf for no bound
 	Normalization Normalization
 	Scope         Scope // ScopeGroup or ScopeBatch: trajectories that are compared
 }
@@ -47,8 +49,8 @@ var (
 	DefaultGRPOS = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint, Scope: ScopeGroup}
 )
 
-// check says which option is out of range.
-func (opt *ShapingOptions) check() error {
+// check says which option is out of range. defaults names the options with which all is well.
+func (opt *ShapingOptions) check(defaults string) error {
 	if err := checkNotNegative("Base", opt.Base); err != nil {
 		return err
 	}
@@ -69,6 +71,12 @@ func (opt *ShapingOptions) check() error {
 	}
 	if opt.Scope != ScopeGroup && opt.Scope != ScopeBatch {
 		return badInput("Scope", problem.GroupOrBatch, opt.Scope)
+	}
+	if opt.Base == 0 && opt.Bonus == 0 {
+		return badInput("Base", problem.Zeros, "Bonus", defaults)
+	}
+	if opt.EntropyHigh == 0 {
+		return badInput("EntropyHigh", problem.AboveZero, defaults)
 	}
 	return nil
 }
@@ -151,7 +159,11 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *Shapi
 	if err != nil {
 		return err
 	}
-	if err := opt.check(); err != nil {
+	defaults := "DefaultGRPOS"
+	if perToken {
+		defaults = "DefaultGTPO"
+	}
+	if err := opt.check(defaults); err != nil {
 		return err
 	}
 	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {

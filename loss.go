@@ -38,7 +38,11 @@ func (a *Aggregation) UnmarshalText(name []byte) error {
 	return parseName(a, "Aggregation", name, aggregationNames[:])
 }
 
-// LossOptions are the options of Loss. Those that Policy does not use do not matter.
+// LossOptions are the options of Loss, whatever its Policy is: DefaultLoss is of PolicyPPO,
+// and each of the others has its default beside PolicyLoss. Those that Policy does not use
+// do not matter. Of those that it uses, ClipLow and ClipHigh that are both 0 are an error,
+// and so are the four of VESPO: nobody has set them. One clip may be 0, and so may some of
+// the four.
 type LossOptions struct {
 	Policy      PolicyLoss
 	ClipLow     float64 // PPO, GSPO, GRPO-S: in [0, 1]; CISPO, DPPO-TV: at least 0; see PolicyLoss
@@ -338,7 +342,10 @@ func (opt *LossOptions) check() error {
 	if opt.NormLength < 0 {
 		return badInput("NormLength", problem.CountNotNegative, opt.NormLength)
 	}
-	return checkKL(opt.KL, opt.KLCoef)
+	if err := checkKL(opt.KL, opt.KLCoef); err != nil {
+		return err
+	}
+	return opt.checkSet()
 }
 
 // meanK3 returns the mean over response tokens of e^x - x - 1 with x = log

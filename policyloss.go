@@ -141,6 +141,24 @@ func (opt *LossOptions) checkPolicy() error {
 	return nil
 }
 
+// policyDefaults are the names of the options of each policy.
+var policyDefaults = [...]string{"DefaultLoss", "DefaultGSPO", "DefaultGRPOSLoss", "DefaultCISPO", "DefaultSAPO", "DefaultPG", "DefaultDPPOTV", "DefaultVESPO"}
+
+// checkSet wants numbers of the policy that are not all 0.
+func (opt *LossOptions) checkSet() error {
+	switch opt.Policy {
+	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyCISPO, PolicyDPPOTV:
+		if opt.ClipLow == 0 && opt.ClipHigh == 0 {
+			return badInput("ClipLow", problem.Zeros, "ClipHigh", policyDefaults[opt.Policy])
+		}
+	case PolicyVESPO:
+		if opt.PowerPos == 0 && opt.DecayPos == 0 && opt.PowerNeg == 0 && opt.DecayNeg == 0 {
+			return badInput("PowerPos", problem.Zeros, "DecayPos, PowerNeg and DecayNeg", policyDefaults[opt.Policy])
+		}
+	}
+	return nil
+}
+
 // Temperatures of SAPO between these leave what it computes within float32.
 const minTau, maxTau = 1e-30, 1e30
 

@@ -40,7 +40,7 @@ func (ws *Workspace) RLOO(advantages []float32, b *Batch) error {
 
 // ReinforcePlusPlusOptions are the options of ReinforcePlusPlus.
 type ReinforcePlusPlusOptions struct {
-	Gamma float64 // discount, in [0, 1]
+	Gamma float64 // discount, above 0 and at most 1
 }
 
 // DefaultReinforcePlusPlus discounts nothing.
@@ -82,6 +82,9 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 	}
 	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
 		return err
+	}
+	if opt.Gamma == 0 {
+		return badInput("Gamma", problem.AboveZero, "DefaultReinforcePlusPlus")
 	}
 	ws.reinforce.returns = grow(ws.reinforce.returns, T)
 	sums := ws.reinforce.returns

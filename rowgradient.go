@@ -6,10 +6,10 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// RowGradientOptions are the options of RowGradient.
+// RowGradientOptions are the options of RowGradient. The zero value is an error.
 type RowGradientOptions struct {
 	Temperature  float64 // tau of the policy: positive and finite
-	EntropyBonus float64 // in the loss L - EntropyBonus * sum_t H_t; finite
+	EntropyBonus float64 // in the loss L - EntropyBonus * sum_t H_t; finite, 0 for none
 }
 
 // DefaultRowGradient is temperature 1 and no entropy bonus.

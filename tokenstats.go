@@ -14,7 +14,7 @@ type Stats struct {
 	Logprob []float32 // log-probability of the row's id under softmax(x / Temperature)
 }
 
-// TokenStatsOptions are the options of TokenStats.
+// TokenStatsOptions are the options of TokenStats. The zero value is an error.
 type TokenStatsOptions struct {
 	Temperature float64 // tau: positive and finite; LSE is always at 1
 }

@@ -174,13 +174,13 @@ func TestErrors(t *testing.T) {
 		{"Eps is NaN", with(keep, actFocus(reweight.ActFocusOptions{Eps: math.NaN()}))},
 		{"Signal is 4", with(keep, actFocus(reweight.ActFocusOptions{Signal: 4}))},
 		{"Role[1] is 3, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 3, 2, 2} }, actFocus(reweight.DefaultActFocus))},
-		{"RefLogprobs has 0 elements, want 4, one per token", with(keep, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
+		{"RefLogprobs has 0 elements, want 4, one per token", with(keep, actFocus(reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio}))},
 		{"OldLogprobs[3] is 3e+38, too far", with(func(b *reweight.Batch) {
 			b.OldLogprobs, b.RefLogprobs = []float32{0, 0, 0, 3e38}, []float32{0, 0, 0, -3e38}
-		}, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
+		}, actFocus(reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio}))},
 		{"RefLogprobs[2] is NaN at an action token", with(func(b *reweight.Batch) {
 			b.RefLogprobs = []float32{0, 0, nan, 0}
-		}, actFocus(reweight.ActFocusOptions{Signal: reweight.SignalLogRatio}))},
+		}, actFocus(reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio}))},
 		{"Lambda is NaN", with(keep, aem(reweight.AEMOptions{Lambda: math.NaN()}))},
 		{"Guard is -1", with(keep, aem(reweight.AEMOptions{Guard: -1}))},
 		{"Scope is 3", with(keep, aem(reweight.AEMOptions{Scope: 3}))},

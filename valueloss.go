@@ -4,7 +4,7 @@ import "github.com/seed621a2839/reweight/internal/problem"
 
 // ValueLossOptions are the options of ValueLoss.
 type ValueLossOptions struct {
-	Clip        float64 // the new value counts within this of the old one; at least 0
+	Clip        float64 // the new value counts within this of the old one; above 0
 	Aggregation Aggregation
 	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory
 }
@@ -86,6 +86,9 @@ func (b *Batch) checkValueLoss(grad []float32, opt *ValueLossOptions) error {
 	}
 	if opt.NormLength < 0 {
 		return badInput("NormLength", problem.CountNotNegative, opt.NormLength)
+	}
+	if opt.Clip == 0 {
+		return badInput("Clip", problem.AboveZero, "DefaultValueLoss")
 	}
 	if opt.Aggregation != TokenMean {
 		return checkOffsets(b.SeqOffsets, T)

@@ -28,6 +28,9 @@ func (t *tokenTest) checkAEM(b *reweight.Batch, opt reweight.AEMOptions) {
 func TestAEM(t *testing.T) {
 	rounds(t, 3**tokenRounds, func(t *tokenTest) {
 		opt := reweight.AEMOptions{Lambda: pickOne(t, 0, 1, 80, 80*t.Float64()), Guard: pickOne(t, 0, 0.1, 0.5, math.Inf(1)), Scope: reweight.Scope(t.IntN(3))}
+		if opt.Lambda == 0 {
+			opt.Guard = max(opt.Guard, 0.1)
+		}
 		t.checkAEM(t.spanBatch(t.n()), opt)
 	})
 }

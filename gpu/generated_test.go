@@ -69,6 +69,33 @@ func argumentNames() []string {
 	return names
 }
 
+// What C and Python call the options and the defaults that Go's sentences name.
+var (
+	inC      = words("REWEIGHT_DEFAULT_", strings.ToUpper, snake)
+	inPython = words("the defaults of ", strings.ToLower, func(name string) string { return pythonName(snake(name)) })
+)
+
+// words replaces the names of Go. A default is the prefix, and its method in the letters
+// that are asked for.
+func words(prefix string, method, option func(string) string) *strings.Replacer {
+	var pairs []string
+	for _, name := range []string{"ActFocus", "AEM", "GAE", "Loss"} {
+		pairs = append(pairs, "Default"+name, prefix+method(name))
+	}
+	for _, name := range []string{"Beta", "Guard", "Lambda", "ClipHigh"} {
+		pairs = append(pairs, name, option(name))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// pythonName returns the name of C in Python, which has a lambda of its own.
+func pythonName(name string) string {
+	if name == "lambda" {
+		return "lambda_"
+	}
+	return name
+}
+
 // headerText returns reweight.h with the problems and the defaults of Go.
 func headerText(t *testing.T, header string) string {
 	const begin, end = "/* generated */\n", "/* end of generated */\n"
@@ -97,7 +124,7 @@ func headerProblems() string {
 		for _, kind := range strings.Split(p.Kinds, "")[:len(p.Kinds)] {
 			verbs = append(verbs, shown.Replace(kind))
 		}
-		fmt.Fprintf(&out, "\tREWEIGHT_PROBLEM_%s = %d, /* %s */\n", p.Name, i+1, p.Says(verbs...))
+		fmt.Fprintf(&out, "\tREWEIGHT_PROBLEM_%s = %d, /* %s */\n", p.Name, i+1, inC.Replace(p.Says(verbs...)))
 	}
 	out.WriteString("} reweight_problem;\n\ntypedef enum reweight_argument {\n")
 	for i, name := range argumentNames() {
@@ -269,10 +296,7 @@ func pythonStruct(out io.Writer, s reflect.Type, written map[reflect.Type]bool) 
 	written[s] = true
 	var annotations, fields strings.Builder
 	for _, f := range fieldsOf(s) {
-		name := snake(f.Name)
-		if name == "lambda" {
-			name = "lambda_"
-		}
+		name := pythonName(snake(f.Name))
 		kind, annotation := "c_"+f.Type.Kind().String(), "int"
 		switch f.Type.Kind() {
 		case reflect.Struct:
@@ -347,7 +371,7 @@ from typing import Any, Dict, List, Optional, Sequence
 	}
 	out.WriteString("}\n\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
 	for i, p := range problem.Coded {
-		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(p.Text, "%v", "{}"))
+		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(inPython.Replace(p.Text), "%v", "{}"))
 	}
 	out.WriteString("}\n\n# The arguments by their numbers.\nARGUMENTS = {\n")
 	for i, a := range problem.Arguments {
@@ -405,7 +429,7 @@ from typing import Any, Dict, List, Optional, Sequence
 	return out.String()
 }
 
-// An example is what C reports, and the sentence with the names of C.
+// An example is what C reports, and the sentence of Python.
 type example struct {
 	problem.Report
 	Sentence string
@@ -421,11 +445,11 @@ func examples(t *testing.T) string {
 		if !ok || strings.Contains(text, "%!") {
 			t.Fatalf("problem %d of argument %d reads %q", code, argument, text)
 		}
-		name := a.C
+		name := pythonName(a.C)
 		if index >= 0 {
 			name += fmt.Sprintf("[%d]", index)
 		}
-		e.Sentence = name + " " + text
+		e.Sentence = name + " " + inPython.Replace(text)
 		all = append(all, e)
 	}
 	floats := []float64{0.1, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 1e-4, 1e-5, 999992, 1e6, 1e21, 5e-324, math.MaxFloat64, 2.0 / 3}

@@ -48,7 +48,7 @@ var calls = []struct {
 		return ws.MaskedMoments(somewhere, somewhere, somewhere, 1000, reweight.Responses, 0)
 	}},
 	{"ActFocus", func(ws *Workspace) error {
-		return ws.ActFocus(somewhere, somewhere, everything, reweight.ActFocusOptions{Signal: reweight.SignalLogRatio})
+		return ws.ActFocus(somewhere, somewhere, everything, reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio})
 	}},
 	{"ActFocusWeights", func(ws *Workspace) error {
 		return ws.ActFocusWeights(somewhere, somewhere, somewhere, 1000, 0, 1, reweight.DefaultActFocus)

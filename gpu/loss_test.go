@@ -11,7 +11,7 @@ import (
 
 // lossOptions are any that are right.
 func (t *tokenTest) lossOptions() reweight.LossOptions {
-	opt := pickOne(t, reweight.DefaultLoss, reweight.LossOptions{ClipLow: 0.2, ClipHigh: 0.2}, reweight.LossOptions{ClipHigh: 0, DualClip: 1.0000001},
+	opt := pickOne(t, reweight.DefaultLoss, reweight.LossOptions{ClipLow: 0.2, ClipHigh: 0.2}, reweight.LossOptions{ClipHigh: 1e-300, DualClip: 1.0000001},
 		reweight.LossOptions{ClipLow: 1, ClipHigh: 1e38, DualClip: 1e30})
 	opt.Aggregation = reweight.Aggregation(t.IntN(4))
 	opt.NormLength = pickOne(t, 0, 0, 1, 1000)

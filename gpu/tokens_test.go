@@ -485,7 +485,7 @@ func TestTokenArguments(t *testing.T) {
 		change(&c)
 		return &c
 	}
-	focus := func(signal reweight.Signal) reweight.ActFocusOptions { return reweight.ActFocusOptions{Signal: signal} }
+	focus := func(signal reweight.Signal) reweight.ActFocusOptions { return reweight.ActFocusOptions{Beta: 1, Signal: signal} }
 	loss := reweight.DefaultLoss
 	byTrajectory := loss
 	byTrajectory.Aggregation = reweight.SeqMeanTokenSum
@@ -504,6 +504,7 @@ func TestTokenArguments(t *testing.T) {
 		{ws.ActFocusWeights(p, p, 0, 1, 0, 0, focus(0)), "role is 0, want an address in device memory"},
 		{ws.ActFocusWeights(p, p, p, 1, 0, -1, focus(0)), "sigma is -1, want 0 to 3.4e38"},
 		{ws.ActFocusWeights(p, p, p, 1, 0, 0, reweight.ActFocusOptions{Alpha: 2}), "Alpha is 2, want 0 to 1"},
+		{ws.ActFocus(p, p, &b, reweight.ActFocusOptions{}), "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus"},
 		{ws.ActFocus(p, 0, &b, focus(0)), "result is 0, want an address in device memory"},
 		{ws.ActFocus(p, p, with(func(b *gpu.Batch) { b.Tokens = -1 }), focus(0)), "Tokens is -1, want at least 0"},
 		{ws.ActFocus(p, p, &b, focus(reweight.SignalRefEntropy)), "RefEntropy is 0, want an address in device memory"},

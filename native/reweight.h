@@ -101,6 +101,10 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_SPAN_COUNT = 49, /* has %d spans, want at most %d, for which the workspace was made */
 	REWEIGHT_PROBLEM_SPAN_EMPTY = 50, /* has no response token in span %d, want at least one in each */
 	REWEIGHT_PROBLEM_SPAN_MEAN = 51, /* is %f in span %d, want a finite number of at most 1e+30 */
+	REWEIGHT_PROBLEM_ZERO_ACTFOCUS = 52, /* is 0 like beta, want one that is not 0, as in REWEIGHT_DEFAULT_ACTFOCUS */
+	REWEIGHT_PROBLEM_ZERO_AEM = 53, /* is 0 like guard, want one that is not 0, as in REWEIGHT_DEFAULT_AEM */
+	REWEIGHT_PROBLEM_ZERO_GAE = 54, /* is 0 like lambda, want one that is not 0, as in REWEIGHT_DEFAULT_GAE */
+	REWEIGHT_PROBLEM_ZERO_LOSS = 55, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_LOSS */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -302,7 +306,7 @@ typedef enum reweight_signal {
 
 typedef struct reweight_actfocus_options {
 	double alpha;   /* weight of reasoning tokens, in [0, 1] */
-	double beta;    /* strength of the action tokens' signal, at least 0 */
+	double beta;    /* strength of the action tokens' signal, at least 0; alpha or beta is not 0 */
 	double eps;     /* inside the root of sigma, at least 0 */
 	int32_t signal; /* a reweight_signal */
 } reweight_actfocus_options;
@@ -332,7 +336,7 @@ typedef enum reweight_scope {
 
 typedef struct reweight_aem_options {
 	double lambda; /* strength, 0 to 80 */
-	double guard;  /* a scope whose span entropies differ by less is left alone; at least 0 */
+	double guard;  /* a scope whose span entropies differ by less is left alone; at least 0; lambda or guard is not 0 */
 	int32_t scope; /* a reweight_scope */
 } reweight_aem_options;
 
@@ -371,7 +375,7 @@ REWEIGHT_API int reweight_grpo(const reweight_workspace *ws, float *advantages, 
 
 typedef struct reweight_gae_options {
 	double gamma;  /* discount, in [0, 1] */
-	double lambda; /* in [0, 1] */
+	double lambda; /* in [0, 1]; gamma or lambda is not 0 */
 } reweight_gae_options;
 
 #define REWEIGHT_DEFAULT_GAE {1, 1}
@@ -404,7 +408,7 @@ typedef enum reweight_aggregation {
 
 typedef struct reweight_loss_options {
 	double clip_low;     /* the ratio is clipped to [1-clip_low, 1+clip_high]; in [0, 1] */
-	double clip_high;    /* at least 0 */
+	double clip_high;    /* at least 0; clip_low or clip_high is not 0 */
 	double dual_clip;    /* bound of the loss where A < 0, in units of |A|: above 1, or 0 for none */
 	int64_t norm_length; /* of SEQ_MEAN_TOKEN_SUM_NORM, tokens; 0 is the longest trajectory */
 	int32_t aggregation; /* a reweight_aggregation */

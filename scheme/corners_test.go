@@ -230,7 +230,7 @@ func TestAtBounds(t *testing.T) {
 	}{
 		{reweight.RejectTokenK2, 0, 0.5, []float32{1, 1}},
 		{reweight.RejectTokenK2, 0, math.Nextafter(0.5, 0), []float32{0, 1}},
-		{reweight.RejectTokenK2, 0, 0, []float32{0, 1}},
+		{reweight.RejectTokenK2, 0, math.SmallestNonzeroFloat64, []float32{0, 1}},
 		{reweight.RejectTokenK1, 1, 1, []float32{0, 1}},
 	} {
 		if err := ws.Reject(dst, &b, reweight.RejectionOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {

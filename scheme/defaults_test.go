@@ -1,7 +1,11 @@
 package scheme
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -45,6 +49,81 @@ func TestDefaults(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %+v, want %+v", name, c.got, c.want)
+		}
+	}
+}
+
+// TestZeroOptions: options that nobody has set mean something, or are refused with the name
+// of the default; and so does each number of them alone.
+func TestZeroOptions(t *testing.T) {
+	clips := func(name string) string {
+		return "ClipLow is 0 like ClipHigh, want one that is not 0, as in " + name
+	}
+	meant := []string{"group_norm", "kl_rewards", "pg"} // Dr. GRPO; the outcome as it is; nothing to set
+	wants := map[string]string{
+		"actfocus":     "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus",
+		"aem":          "Lambda is 0 like Guard, want one that is not 0, as in DefaultAEM",
+		"overlong":     "Buffer is 0, want at least 1",
+		"reinforce++":  "Gamma is 0, want above 0, as in DefaultReinforcePlusPlus",
+		"gigpo":        "Gamma is 0 like Omega, want one that is not 0, as in DefaultGiGPO",
+		"gtpo":         "Base is 0 like Bonus, want one that is not 0, as in DefaultGTPO",
+		"grpo_s":       "Base is 0 like Bonus, want one that is not 0, as in DefaultGRPOS",
+		"gae":          "Gamma is 0 like Lambda, want one that is not 0, as in DefaultGAE",
+		"empg":         "K is 0 like KFuture and Zeta, want one that is not 0, as in DefaultEMPG",
+		"gspo":         clips("DefaultGSPO"),
+		"luspo":        clips("DefaultGSPO"),
+		"grpo_s_ratio": clips("DefaultGRPOSLoss"),
+		"cispo":        clips("DefaultCISPO"),
+		"entropy_mask": "Rho is 0, want above 0 and at most 1",
+		"sapo":         "TauPos is 0, want 1e-30 to 1e+30",
+		"dppo_tv":      "RatioCap is 0, want a finite number above 0",
+		"vespo":        "PowerPos is 0 like DecayPos, PowerNeg and DecayNeg, want one that is not 0, as in DefaultVESPO",
+		"tis":          "High is 0, want above 0, as in DefaultCorrection",
+		"icepop":       "High is 0, want above 0, as in DefaultCorrection",
+		"reject":       "Low is 0, want above 0, as in DefaultRejection",
+		"value_loss":   "Clip is 0, want above 0, as in DefaultValueLoss",
+	}
+	refused := []string{"overlong.Maximum", "overlong.Buffer", "reinforce++.Gamma", "gtpo.EntropyHigh", "grpo_s.EntropyHigh", "entropy_mask.Rho",
+		"sapo.TauPos", "sapo.TauNeg", "dppo_tv.RatioCap", "tis.High", "icepop.High", "reject.Low", "reject.High", "value_loss.Clip"}
+	b := random(rand.New(rand.NewPCG(11, 12)), 7, 3)
+	var ws reweight.Workspace
+	for _, e := range Entries() {
+		if e.options == nil {
+			continue
+		}
+		s := subject{Entry: e, opt: e.Defaults()}
+		opt := &s.opt
+		v := reflect.ValueOf(e.options(opt)).Elem()
+		all := reflect.New(v.Type()).Elem()
+		all.Set(v)
+		compute := func() error { return e.Compute(&ws, make([]float32, b.Tokens())[:s.size(b)], b, *opt) }
+		for i := range v.NumField() {
+			switch v.Field(i).Kind() {
+			case reflect.Float64, reflect.Int:
+				v.Field(i).SetZero()
+				name := e.Name + "." + v.Type().Field(i).Name
+				if err := compute(); (err != nil) != slices.Contains(refused, name) {
+					t.Errorf("%s of 0: %v", name, err)
+				}
+				v.Set(all)
+			}
+		}
+		v.SetZero()
+		if e.loss != nil {
+			opt.Loss.Policy = e.loss.Policy
+		}
+		want, ok := wants[e.Name]
+		if e.Kind == Loss && !ok {
+			want = clips("DefaultLoss")
+		}
+		err := compute()
+		if slices.Contains(meant, e.Name) {
+			want = "<nil>"
+		} else {
+			want = "reweight: " + want
+		}
+		if fmt.Sprint(err) != want {
+			t.Errorf("%s: %v, want %s", e.Name, err, want)
 		}
 	}
 }

@@ -494,6 +494,7 @@ func TestLossesOfOptions(t *testing.T) {
 		{"DecayPos", with(reweight.DefaultVESPO, func(o *opts) { o.DecayPos = nan })},
 		{"PowerNeg", with(reweight.DefaultVESPO, func(o *opts) { o.PowerNeg = math.Inf(1) })},
 		{"DecayNeg", with(reweight.DefaultVESPO, func(o *opts) { o.DecayNeg = -0.1 })},
+		{"ClipLow", with(reweight.DefaultDPPOTV, func(o *opts) { o.ClipLow, o.ClipHigh = 0, 0 })},
 		{"KL", with(reweight.DefaultPG, func(o *opts) { o.KL = 7 })},
 		{"KLCoef", with(reweight.DefaultPG, func(o *opts) { o.KLCoef = nan })},
 		{"KLCoef", with(reweight.DefaultLoss, func(o *opts) { o.KLCoef = 1e39 })},
@@ -549,7 +550,7 @@ func TestLossesOfOptions(t *testing.T) {
 	} {
 		wrong := b
 		change(&wrong)
-		_, err := ws.ValueLoss(grad, &wrong, reweight.ValueLossOptions{Aggregation: reweight.SeqMeanTokenSum})
+		_, err := ws.ValueLoss(grad, &wrong, reweight.ValueLossOptions{Clip: 1, Aggregation: reweight.SeqMeanTokenSum})
 		wantError(t, "ValueLoss", err, arg)
 	}
 	wrong := b
@@ -599,7 +600,7 @@ func TestNormLength(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := ws.ValueLoss(grad, &b, reweight.ValueLossOptions{Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm})
+		v, err := ws.ValueLoss(grad, &b, reweight.ValueLossOptions{Clip: 1, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm})
 		if err != nil {
 			t.Fatal(err)
 		}

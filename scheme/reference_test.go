@@ -52,7 +52,7 @@ func (s *subject) drawOptions(t *rapid.T) {
 		o.GRPOS.EntropyLow, o.GRPOS.EntropyHigh = 0, math.Inf(1)
 	}
 	o.EntropyMask.Rho = rapid.SampledFrom([]float64{0.01, 0.2, 0.37, 0.5, 1}).Draw(t, "rho")
-	o.ReinforcePlusPlus.Gamma, o.GiGPO.Gamma, o.GiGPO.Omega, o.GAE.Gamma = gamma, gamma, 0.5, gamma
+	o.ReinforcePlusPlus.Gamma, o.GiGPO.Gamma, o.GiGPO.Omega, o.GAE.Gamma = max(gamma, 0.1), gamma, 0.5, gamma
 	o.TIS.Low, o.TIS.High, o.IcePop.Low, o.IcePop.High = 0.5137, high, 0.5137, high
 	o.Reject.Low, o.Reject.High = 0.5137, rapid.SampledFrom([]float64{1.7391, math.Inf(1)}).Draw(t, "bound")
 	o.Delta = 0.0217

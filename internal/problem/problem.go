@@ -98,11 +98,16 @@ var (
 	SpanCount      = coded("SPAN_COUNT", "has %v spans, want at most %v, for which the workspace was made", "ii")
 	SpanEmpty      = coded("SPAN_EMPTY", "has no response token in span %v, want at least one in each", "i")
 	SpanMean       = coded("SPAN_MEAN", "is %v in span %v, want a finite number of at most 1e+30", "fi")
+	// Options that nobody has set. C and Python have names of their own in these sentences.
+	_ = coded("ZERO_ACTFOCUS", Zeros.Says("Beta", "DefaultActFocus"), "")
+	_ = coded("ZERO_AEM", Zeros.Says("Guard", "DefaultAEM"), "")
+	_ = coded("ZERO_GAE", Zeros.Says("Lambda", "DefaultGAE"), "")
+	_ = coded("ZERO_LOSS", Zeros.Says("ClipHigh", "DefaultLoss"), "")
 )
 
 // The problems of Go alone.
 var (
-	AboveZero    = text("is 0, want above 0")
+	AboveZero    = text("is 0, want above 0, as in %v")
 	Address      = text("is 0, want an address in device memory")
 	Addresses    = text("has %d rows, each %d logits after the one before: their addresses have more than 64 bits")
 	Aligned      = text("is %#x, want a multiple of %d, the size of its elements")
@@ -129,6 +134,7 @@ var (
 	UnknownName  = text("is %q, want one of %v")
 	ViewIndex    = text("has %d elements, want 0 to %d, the rows in memory")
 	WholeRows    = text("has %d logits, want a multiple of its vocabulary of %d")
+	Zeros        = text("is 0 like %v, want one that is not 0, as in %v")
 )
 
 // An Argument is what the C library or a GPU finds something wrong with.

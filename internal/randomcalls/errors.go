@@ -196,6 +196,20 @@ func CheckErrors(t *testing.T, callers ...Caller) {
 		gae(reweight.GAEOptions{Gamma: 2}, nil, keep),
 		gae(reweight.GAEOptions{Gamma: math.NaN()}, nil, keep),
 		gae(reweight.GAEOptions{Lambda: -1}, nil, keep),
+
+		// Options that nobody has set.
+		actFocus(reweight.ActFocusOptions{Eps: 1e-8}, 4, keep),
+		func(c Caller) error {
+			return c.ActFocusWeights(row(4), f[:4], roles, 0, 1, reweight.ActFocusOptions{})
+		},
+		aem(reweight.AEMOptions{Scope: reweight.ScopeBatch}, 4, keep),
+		gae(reweight.GAEOptions{}, nil, keep),
+		loss(reweight.LossOptions{}, nil, keep),
+		loss(reweight.LossOptions{DualClip: 3, Aggregation: reweight.SeqMeanTokenSum}, nil, keep),
+		func(c Caller) error {
+			_, err := c.Surrogate(row(4), f[:4], f[:4], f[:4], nil, roles, 1, reweight.LossOptions{})
+			return err
+		},
 		gae(reweight.DefaultGAE, nil, func(b *reweight.Batch) { b.Role = wrongRoles }),
 		gae(reweight.DefaultGAE, nil, func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 4, 2} }),
 	} {

@@ -203,12 +203,18 @@ func (c *goldenCase) input() input {
 		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 	}
 	o := &c.Options
-	opt := options{
-		actFocus: reweight.ActFocusOptions{Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps},
-		aem:      reweight.AEMOptions{Lambda: o.Lam, Guard: o.Guard},
-		grpo:     reweight.DefaultGRPO,
-		gae:      reweight.GAEOptions{Gamma: c.Gamma, Lambda: c.Lam},
-		loss:     reweight.LossOptions{ClipLow: o.Lo, ClipHigh: o.Hi, DualClip: o.Dual},
+	opt := defaults
+	if o.Beta != 0 || o.Alpha != 0 {
+		opt.actFocus = reweight.ActFocusOptions{Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps}
+	}
+	if o.Lam != 0 {
+		opt.aem = reweight.AEMOptions{Lambda: o.Lam, Guard: o.Guard}
+	}
+	if c.Gamma != 0 {
+		opt.gae = reweight.GAEOptions{Gamma: c.Gamma, Lambda: c.Lam}
+	}
+	if o.Hi != 0 {
+		opt.loss = reweight.LossOptions{ClipLow: o.Lo, ClipHigh: o.Hi, DualClip: o.Dual}
 	}
 	return input{b, floats(c.Rewards), floats(c.Weights), opt}
 }

@@ -3,10 +3,13 @@
 #include "math.h"
 
 int rw_check_actfocus_options(const reweight_actfocus_options *options, reweight_error *error) {
-	return rw_check_range(REWEIGHT_ARG_ALPHA, options->alpha, 0, 1, error) ||
-	       rw_check_not_negative(REWEIGHT_ARG_BETA, options->beta, error) ||
-	       rw_check_not_negative(REWEIGHT_ARG_EPS, options->eps, error) ||
-	       rw_check_name(REWEIGHT_ARG_SIGNAL, options->signal, REWEIGHT_LOG_RATIO, error);
+	if (rw_check_range(REWEIGHT_ARG_ALPHA, options->alpha, 0, 1, error) ||
+	    rw_check_not_negative(REWEIGHT_ARG_BETA, options->beta, error) ||
+	    rw_check_not_negative(REWEIGHT_ARG_EPS, options->eps, error) ||
+	    rw_check_name(REWEIGHT_ARG_SIGNAL, options->signal, REWEIGHT_LOG_RATIO, error))
+		return REWEIGHT_BAD_INPUT;
+	if (options->alpha == 0 && options->beta == 0) return BAD(error, ZERO_ACTFOCUS, REWEIGHT_ARG_ALPHA, -1);
+	return REWEIGHT_OK;
 }
 
 /* The arrays of the batch that a signal is made of: one, or a second one too. */

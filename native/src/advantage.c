@@ -77,6 +77,7 @@ int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns
 	    rw_check_range(REWEIGHT_ARG_GAMMA, options->gamma, 0, 1, error) ||
 	    rw_check_range(REWEIGHT_ARG_LAMBDA, options->lambda, 0, 1, error))
 		return REWEIGHT_BAD_INPUT;
+	if (options->gamma == 0 && options->lambda == 0) return BAD(error, ZERO_GAE, REWEIGHT_ARG_GAMMA, -1);
 	double decay = options->gamma * options->lambda;
 	for (int64_t s = 0; s < batch->trajectories; s++) {
 		double next = 0, gae = 0;

@@ -5,7 +5,9 @@
 static int check_options(const reweight_aem_options *options, reweight_error *error) {
 	if (rw_check_range(REWEIGHT_ARG_LAMBDA, options->lambda, 0, 80, error)) return REWEIGHT_BAD_INPUT;
 	if (!(options->guard >= 0)) return BAD(error, NOT_NEGATIVE, REWEIGHT_ARG_GUARD, -1, bits64(options->guard));
-	return rw_check_name(REWEIGHT_ARG_SCOPE, options->scope, REWEIGHT_SCOPE_BATCH, error);
+	if (rw_check_name(REWEIGHT_ARG_SCOPE, options->scope, REWEIGHT_SCOPE_BATCH, error)) return REWEIGHT_BAD_INPUT;
+	if (options->lambda == 0 && options->guard == 0) return BAD(error, ZERO_AEM, REWEIGHT_ARG_LAMBDA, -1);
+	return REWEIGHT_OK;
 }
 
 /* What is computed of the spans, sorted by scope. */

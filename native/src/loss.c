@@ -12,6 +12,7 @@ int rw_check_loss_options(const reweight_loss_options *options, reweight_error *
 		return BAD(error, DUAL_CLIP, REWEIGHT_ARG_DUAL_CLIP, -1, bits64(dual));
 	if (options->norm_length < 0)
 		return BAD(error, COUNT_NOT_NEGATIVE, REWEIGHT_ARG_NORM_LENGTH, -1, options->norm_length);
+	if (options->clip_low == 0 && options->clip_high == 0) return BAD(error, ZERO_LOSS, REWEIGHT_ARG_CLIP_LOW, -1);
 	return REWEIGHT_OK;
 }
 

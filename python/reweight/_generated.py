@@ -75,6 +75,10 @@ PROBLEMS = {
     49: ("ii", "has {} spans, want at most {}, for which the workspace was made"),
     50: ("i", "has no response token in span {}, want at least one in each"),
     51: ("fi", "is {} in span {}, want a finite number of at most 1e+30"),
+    52: ("", "is 0 like beta, want one that is not 0, as in the defaults of actfocus"),
+    53: ("", "is 0 like guard, want one that is not 0, as in the defaults of aem"),
+    54: ("", "is 0 like lambda_, want one that is not 0, as in the defaults of gae"),
+    55: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of loss"),
 }
 
 # The arguments by their numbers.

@@ -60,7 +60,7 @@ def actfocus(
     with the sums over the n action tokens of the batch.
 
     alpha: weight of reasoning tokens, in [0, 1].
-    beta: strength of the action tokens' signal, at least 0.
+    beta: strength of the action tokens' signal, at least 0. alpha or beta is not 0.
     eps: inside the root of sigma, at least 0.
     signal: what stands for E, in nats: "energy" (ref_energy), "ref_entropy", "surprisal"
         (-old_logprobs) or "log_ratio" (old_logprobs - ref_logprobs). The paper finds the
@@ -106,6 +106,7 @@ def aem(
 
     lambda_: strength, 0 to 80.
     guard: a scope whose span entropies differ by less, in nats, is left alone; at least 0.
+        lambda_ or guard is not 0.
     scope: the spans that are compared with each other: those of all trajectories of a
         "group", of a "trajectory", or of the "batch".
     out: the array for the factors, float32. It may be entropy.
@@ -178,7 +179,7 @@ def gae(
 
     rewards: float32, per token.
     gamma: discount, in [0, 1].
-    lambda_: in [0, 1].
+    lambda_: in [0, 1]. gamma or lambda_ is not 0.
     out: a GAEResult of arrays to write to. advantages may be rewards; returns may be None,
         and are not computed then.
 
@@ -258,7 +259,7 @@ def loss(
 
     weights: those of actfocus, float32; None stands for ones.
     clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]; clip_low is
-        in [0, 1], clip_high at least 0.
+        in [0, 1], clip_high at least 0, and one of them is not 0.
     dual_clip: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none.
     aggregation: "token_mean" is sum w l / sum w over the batch; "seq_mean_token_sum" and
         "seq_mean_token_mean" are means over trajectories of sum w l and of sum w l / sum w;

@@ -19,7 +19,7 @@ class Problems(TestCase):
             arguments.add(example["Argument"])
             values = type(Error().values)(*example["Values"])
             error = reported(Error(example["Code"], example["Argument"], example["Index"], values))
-            self.assertEqual(str(error), example["Sentence"].replace("lambda", "lambda_"))
+            self.assertEqual(str(error), example["Sentence"])
         self.assertEqual((codes, arguments), (set(PROBLEMS), set(ARGUMENTS)))
 
 

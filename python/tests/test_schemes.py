@@ -262,6 +262,35 @@ class Errors(TestCase):
             self.assertInputError(argument, text, call)
             self.assertTrue((out == 7).all(), argument)
 
+    def test_options_of_zeros(self):
+        """What nobody would ask for is refused with the names of Python. One zero is a wish."""
+        b = self.batch()
+        for argument, text, call in (
+            (
+                "alpha",
+                "alpha is 0 like beta, want one that is not 0, as in the defaults of actfocus",
+                lambda: reweight.actfocus(b, alpha=0, beta=0),
+            ),
+            (
+                "lambda_",
+                "lambda_ is 0 like guard, want one that is not 0, as in the defaults of aem",
+                lambda: reweight.aem(b, lambda_=0, guard=0),
+            ),
+            (
+                "gamma",
+                "gamma is 0 like lambda_, want one that is not 0, as in the defaults of gae",
+                lambda: reweight.gae(b, b.advantages, gamma=0, lambda_=0),
+            ),
+            (
+                "clip_low",
+                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of loss",
+                lambda: reweight.loss(b, clip_low=0, clip_high=0),
+            ),
+        ):
+            self.assertInputError(argument, text, call)
+        self.assertTrue((reweight.aem(b, lambda_=0) == 1).all())
+        self.assertEqual(set(reweight.actfocus(b, beta=0).weights[b.role == 2]), {1})
+
     def test_elements_of_padded_batches(self):
         role = self.padded["role"].copy()
         role[3, 4] = 9
