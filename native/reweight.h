@@ -176,6 +176,10 @@ typedef enum reweight_isa {
 	REWEIGHT_NEON = 4,     /* arm64, every one */
 } reweight_isa;
 
+/* Has up to so many threads call task(argument) at once, the caller's among them, and returns
+ * when all have returned; flags is 0. GOMP_parallel of GNU's OpenMP is one such function. */
+typedef void (*reweight_parallel)(void (*task)(void *argument), void *argument, unsigned threads, unsigned flags);
+
 /* The settings and the scratch memory of calls. Threads that call at the same time need a
  * workspace each. All zero is ready for every function that needs no scratch. */
 typedef struct reweight_workspace {
@@ -183,6 +187,7 @@ typedef struct reweight_workspace {
 	int32_t workers;     /* threads that share rows of logits, the caller's among them; 0 means 1 */
 	void *scratch;       /* aligned to 8 bytes, unspecified contents */
 	int64_t scratch_size; /* bytes: see reweight_scratch_size */
+	reweight_parallel parallel; /* whose threads share rows; NULL: threads that end with the call */
 } reweight_workspace;
 
 /* The bytes of scratch that suffice for every function on a batch of so many tokens,

@@ -313,7 +313,7 @@ int rw_check_temperature(double temperature, reweight_error *error);
 
 /* Calls do_row for each row of a call, from as many threads as there are workers and as
  * there is work for. */
-void rw_run_rows(int32_t workers, int64_t rows, int64_t vocab, void (*do_row)(const void *call, int64_t r),
+void rw_run_rows(const reweight_workspace *ws, int64_t rows, int64_t vocab, void (*do_row)(const void *call, int64_t r),
                  const void *call);
 
 /* ---- token_stats.c ---- */

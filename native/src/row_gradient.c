@@ -137,6 +137,6 @@ int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst
 	if (!bad) bad = rw_check_temperature(options->temperature, error);
 	if (bad) return bad;
 	gradient_call c = {isa, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options->temperature, bonus};
-	rw_run_rows(ws->workers, rows, logits->vocab, gradient_row, &c);
+	rw_run_rows(ws, rows, logits->vocab, gradient_row, &c);
 	return REWEIGHT_OK;
 }

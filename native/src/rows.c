@@ -185,28 +185,39 @@ static int64_t start(pthread_t *threads, int64_t n, crew *k) {
 	return started;
 }
 
+/* The task of a thread that was there before the call. */
+static void task(void *c) {
+	USUAL_ARITHMETIC;
+	take_rows(c);
+}
+
 /* Does the rows in n threads, the caller's among them, or in as many as start. The
- * caller's is not cancelled before these have ended, because they use its stack. */
-static void share_rows(int64_t n, crew *k) {
+ * caller's is not cancelled before these have ended, because they use its stack. Of other
+ * threads all are asked for: OpenMP ends those that a call leaves out. */
+static void share_rows(const reweight_workspace *ws, int64_t n, crew *k) {
 	pthread_t threads[MOST_WORKERS - 1];
 	int cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	int64_t started = start(threads, n - 1, k);
-	take_rows(k);
-	while (started > 0) pthread_join(threads[--started], NULL);
+	if (ws->parallel) {
+		ws->parallel(task, k, (unsigned)min_i64(ws->workers, MOST_WORKERS), 0);
+	} else {
+		int64_t started = start(threads, n - 1, k);
+		take_rows(k);
+		while (started > 0) pthread_join(threads[--started], NULL);
+	}
 	pthread_setcancelstate(cancel, &cancel);
 }
 
-void rw_run_rows(int32_t workers, int64_t rows, int64_t vocab, void (*do_row)(const void *call, int64_t r),
+void rw_run_rows(const reweight_workspace *ws, int64_t rows, int64_t vocab, void (*do_row)(const void *call, int64_t r),
                  const void *call) {
-	int64_t n = min_i64(workers, min_i64(rows, MOST_WORKERS));
+	int64_t n = min_i64(ws->workers, min_i64(rows, MOST_WORKERS));
 	n = max_i64(1, min_i64(n, rows * vocab / SHARE));
 	/* Enough logits at a time to hide the counter, few enough to share well. */
 	int64_t take = max_i64(1, min_i64(PIECE_SIZE / vocab, rows / (4 * n)));
 	n = min_i64(n, (rows + take - 1) / take);
 	crew k = {do_row, call, rows, take, 0};
 	if (n > 1) {
-		share_rows(n, &k);
+		share_rows(ws, n, &k);
 	} else {
 		take_rows(&k);
 	}

@@ -159,6 +159,6 @@ int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst
 	if (!bad) bad = rw_check_temperature(temperature, error);
 	if (bad) return bad;
 	stats_call c = {isa, dst, logits, ids, temperature, log64((double)logits->vocab)};
-	rw_run_rows(ws->workers, logits->rows, logits->vocab, stats_row, &c);
+	rw_run_rows(ws, logits->rows, logits->vocab, stats_row, &c);
 	return REWEIGHT_OK;
 }

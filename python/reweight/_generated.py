@@ -166,11 +166,13 @@ class Workspace(Structure):
     workers: int
     scratch: Optional[int]
     scratch_size: int
+    parallel: Optional[int]
     _fields_ = [
         ("isa", c_int32),
         ("workers", c_int32),
         ("scratch", c_void_p),
         ("scratch_size", c_int64),
+        ("parallel", c_void_p),
     ]
 
 

@@ -109,7 +109,7 @@ class CPU:
         """Calls the function, and raises what it finds wrong."""
         thread = self.thread
         workspace, error = thread.workspace, thread.error
-        workspace.workers = workers
+        workspace.workers, workspace.parallel = workers, _parallel
         if function(workspace, *args, error):
             raise reported(error)
 
@@ -196,6 +196,21 @@ class CPU:
         self._call(
             _lib.reweight_surrogate, result, grad, logprobs, old_logprobs, advantages, weights, role, n, scale, options
         )
+
+
+# The reweight_parallel of workspaces: an address, or None for threads of the library's own.
+_parallel: Optional[int] = None
+
+
+def share_threads(address: Optional[int]) -> None:
+    """Has rows of logits shared among the threads of a reweight_parallel that outlives the process, or by None among
+    threads of the library's own."""
+    global _parallel
+    _parallel = address
+
+
+# Threads end in a fork, and OpenMP would wait for them.
+os.register_at_fork(after_in_child=lambda: share_threads(None))
 
 
 def cpus() -> int:

@@ -12,8 +12,10 @@ from typing import Any, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from . import _generated, _head, _rows, _schemes
+from . import _generated, _head, _library, _openmp, _rows, _schemes
 from .batch import Batch
+
+_library.share_threads(_openmp.address())
 
 _LIBRARY: Any = torch.library.Library("reweight", "DEF")  # type: ignore[no-untyped-call]
 

@@ -1,8 +1,11 @@
 """Threads, processes, signals and little memory."""
 
+import contextlib
+import ctypes
 import itertools
 import multiprocessing
 import os
+import platform
 import resource
 import signal
 import threading
@@ -34,6 +37,36 @@ def work(workers=2):
 
 def work_equals(want, times=3):
     return all(work() == want for _ in range(times))
+
+
+FE_DOWNWARD = {"x86_64": 0x400, "aarch64": 0x800000}
+
+
+@contextlib.contextmanager
+def parallel():
+    """Calls whose threads are Python's, and round down; gives the list of how many each call asks for."""
+    asked, libm = [], ctypes.CDLL("libm.so.6")
+    task_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+    @ctypes.CFUNCTYPE(None, task_type, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    def run(task, argument, n, flags):
+        def work():
+            if libm.fesetround(FE_DOWNWARD[platform.machine()]) == 0:
+                task(argument)
+
+        asked.append((n, flags))
+        crew = [threading.Thread(target=work) for _ in range(n)]
+        for t in crew:
+            t.start()
+        for t in crew:
+            t.join()
+
+    before = _library._parallel
+    _library.share_threads(ctypes.cast(run, ctypes.c_void_p).value)
+    try:
+        yield asked
+    finally:
+        _library.share_threads(before)
 
 
 def put_work(queue):
@@ -116,6 +149,26 @@ class Processes(TestCase):
 
 
 class Threads(TestCase):
+    def test_threads_of_others(self):
+        want = work(1)
+        with parallel() as asked:
+            self.assertEqual([work(n) for n in (1, 2, 3)], [want] * 3)
+        self.assertEqual(asked, [(2, 0), (3, 0)])
+
+    @needs_torch
+    def test_threads_of_pytorch(self):
+        """They serve right after an operation, and a fork, which has none, does without."""
+        import reweight.torch
+
+        if _library._parallel is None:
+            self.skipTest("the OpenMP of this PyTorch is not GNU's")
+        want, x = work(1), torch.ones(1 << 20)
+        for _ in range(20):
+            x.add_(1.0)
+            self.assertEqual(work(), want)
+        self.assertEqual(sum(in_fork(lambda: work_equals(want) and _library._parallel is None) for _ in range(20)), 20)
+        self.assertEqual(work(), want)
+
     def test_16_threads(self):
         want, wrong = work(), []
 
