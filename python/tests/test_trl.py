@@ -99,7 +99,7 @@ def spans(mask):
     return edges.reshape(-1, 2)
 
 
-def weights_and_factors(ids, mask, old, entropy, groups, credit=CREDIT, text=WORDS.__getitem__):
+def weights_and_factors(ids, mask, signal, entropy, groups, credit=CREDIT, text=WORDS.__getitem__):
     """ActFocus and AEM from the papers, in float64, without the library: [B, T] each; text is what an id says."""
     role = mask.astype(int)
     for b, row in enumerate(ids):
@@ -112,11 +112,11 @@ def weights_and_factors(ids, mask, old, entropy, groups, credit=CREDIT, text=WOR
                 inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
                 role[b, first:end][inside] = 2
                 begin = whole.find(opening, stop + len(closing))
-    surprisal, action = -old, role == 2
+    action = role == 2
     w = np.where(role == 1, credit.alpha, 0.0)
-    mu = surprisal[action].mean()
-    sigma = np.sqrt(((surprisal[action] - mu) ** 2).mean() + credit.eps)
-    w[action] = 1 + credit.beta / (1 + np.exp(-(surprisal[action] - mu) / sigma))
+    mu = signal[action].mean()
+    sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
+    w[action] = 1 + credit.beta / (1 + np.exp(-(signal[action] - mu) / sigma))
     f = np.ones_like(w)
     for g in set(groups):
         found = [(b, s, e, entropy[b, s:e].mean()) for b in np.flatnonzero(groups == g) for s, e in spans(mask[b])]
@@ -126,6 +126,20 @@ def weights_and_factors(ids, mask, old, entropy, groups, credit=CREDIT, text=WOR
             for (b, s, e, _), value in zip(found, factor / factor.mean()):
                 f[b, s:e] = value
     return w, f, role
+
+
+@contextlib.contextmanager
+def head():
+    """TRL with the head of install(head=True)."""
+    from trl.trainer import utils
+
+    with (
+        mock.patch.object(trl, "_head", None),
+        mock.patch.object(utils, "_use_triton", utils._use_triton),
+        mock.patch.object(utils._ChunkedLogProbFunction, "apply", utils._ChunkedLogProbFunction.apply),
+    ):
+        trl.install(None, head=True)
+        yield
 
 
 def numpy(t):
@@ -154,10 +168,14 @@ class Runs(unittest.TestCase):
             with torch.no_grad():
                 ids = torch.cat([output["prompt_ids"], output["completion_ids"]], 1)
                 attention = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
-                logits = self.model(input_ids=ids, attention_mask=attention).logits.double()
-            l = torch.log_softmax(logits[:, output["prompt_ids"].shape[1] - 1 : -1], -1)
-            old = l.gather(-1, output["completion_ids"][..., None])[..., 0]
-            policies.append((old.numpy(), -(l.exp() * l).sum(-1).numpy()))
+                told = slice(output["prompt_ids"].shape[1] - 1, -1)
+                logits = self.model(input_ids=ids, attention_mask=attention).logits.double()[:, told]
+                l = torch.log_softmax(logits / self.temperature, -1)
+                signal = -l.gather(-1, output["completion_ids"][..., None])[..., 0]
+                if self.credit.signal == "energy":
+                    reference = self.ref_model(input_ids=ids, attention_mask=attention).logits.double()[:, told]
+                    signal = -torch.logsumexp(reference, -1)
+            policies.append((signal.numpy(), -(l.exp() * l).sum(-1).numpy()))
             return output
 
         said = io.StringIO()
@@ -170,10 +188,10 @@ class Runs(unittest.TestCase):
         self.assertEqual(said.getvalue().count("reweight: in TRL"), 1, said.getvalue())
         aggregation = {"grpo": "seq", "sapo": "seq", "dr_grpo": "sum", "luspo": "sum"}.get(made.loss_type, "token")
         worst = 0.0
-        for before, after, (old, entropy) in zip(seen, outputs, policies):
+        for before, after, (signal, entropy) in zip(seen, outputs, policies):
             mask = numpy(after["completion_mask"] * after.get("tool_mask", 1)) != 0
             groups = np.arange(len(mask)) // made.num_generations
-            w, f, role = weights_and_factors(after["completion_ids"].numpy(), mask, old, entropy, groups, **how)
+            w, f, role = weights_and_factors(after["completion_ids"].numpy(), mask, signal, entropy, groups, **how)
             self.assertGreater((role == 2).sum(), 0)
             if aggregation == "token":
                 m = w * f * mask.sum() / w.sum()
@@ -192,6 +210,16 @@ class Runs(unittest.TestCase):
         for loss_type in ("dapo", "grpo", "luspo"):
             with self.subTest(loss_type):
                 self.run_steps(trainer(loss_type=loss_type))
+
+    def test_energy(self):
+        """ActFocus's own signal, from the head that the reference is scored with."""
+        credit = dataclasses.replace(CREDIT, signal="energy")
+        with head():
+            for options in ({}, dict(temperature=0.7), dict(num_iterations=2, steps_per_generation=4)):
+                with self.subTest(**options):
+                    self.run_steps(trainer(functools.partial(GRPOTrainer, credit=credit), beta=0.1, **options))
+            with self.assertRaisesRegex(ValueError, "the signal energy needs a reference model: set beta above 0"):
+                trainer(functools.partial(GRPOTrainer, credit=credit))
 
     def test_log(self):
         """The scalars are in the log of each step, and in the files of TensorBoard and W&B."""
@@ -360,7 +388,7 @@ class Runs(unittest.TestCase):
         ids, mask, old, entropy, before, after = (
             np.concatenate([part[name] for part in parts]) for name in ("ids", "mask", "old", "entropy", "before", "after")
         )
-        w, f, _ = weights_and_factors(ids, mask != 0, old, entropy, np.arange(len(ids)) // 4)
+        w, f, _ = weights_and_factors(ids, mask != 0, -old, entropy, np.arange(len(ids)) // 4)
         want = before[:, None] * w * f * mask.sum() / w.sum()
         self.assertLess(np.abs(after - want).max(), 1e-5 * np.abs(want).max())
         self.assertEqual(done.stderr.count("reweight: in TRL"), 1)
@@ -413,7 +441,7 @@ class Losses(unittest.TestCase):
             forward = lambda *args, **kw: (t(self.old), t(self.entropy), None)
             stack.enter_context(mock.patch.object(made, "_get_per_token_logps_and_entropies", forward))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            output = trl._credited(made, {**output, **corrected}, CREDIT, made.report)
+            output = trl._credited(made, lambda inputs: {**output, **corrected}, None, CREDIT, made.report)
             leaf = t(self.new).requires_grad_()
             made._get_per_token_logps_and_entropies = lambda *args, **kw: (leaf, t(self.entropy), None)
             loss = made._compute_loss(made.model, output)
@@ -424,7 +452,7 @@ class Losses(unittest.TestCase):
                  off_policy_mask_threshold=None, delta=None, use_bias_correction_kl=False, epsilon_low=0.2, epsilon_high=0.2, corrected=False, entropy_coef=0.0):  # fmt: skip
         """The same in float64: w l(f A), divided as the paper of each divides it; the penalty is not weighted."""
         d = lambda x: torch.from_numpy(np.asarray(x, np.float64))
-        w, f, _ = weights_and_factors(self.ids, self.mask, self.old, self.entropy, np.arange(8) // 4)
+        w, f, _ = weights_and_factors(self.ids, self.mask, -self.old, self.entropy, np.arange(8) // 4)
         w, mask = d(w), d(self.mask)
         A = d(self.scores)[:, None] * d(f)
         x = d(self.new).requires_grad_()
@@ -501,7 +529,7 @@ class Losses(unittest.TestCase):
             trl._check_trainer(mock.Mock(loss_type="other", use_liger_kernel=False), CREDIT)
         with self.assertRaisesRegex(ValueError, "needs a reference model: set beta above 0"):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="log_ratio")))
-        with self.assertRaisesRegex(ValueError, 'signal is "energy", which TRL does not keep'):
+        with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs the head of \S+install\(head=True\)'):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))
         with self.assertRaisesRegex(AttributeError, "has no attribute Other"):
             trl.Other

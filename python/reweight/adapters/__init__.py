@@ -65,8 +65,9 @@ class Credit:
 
     actfocus: whether tokens are weighted (arXiv 2605.14558).
     alpha, beta, eps: its options, as reweight.actfocus has them.
-    signal: "surprisal", which is -old_logprobs; "log_ratio", old_logprobs - ref_logprobs;
-        "energy" or "ref_entropy", for callers of token_multiplier who have these.
+    signal: "surprisal", which is -old_logprobs; "log_ratio", old_logprobs - ref_logprobs; "energy", the
+        paper's own, in TRL with a reference and install(head=True); "energy" or "ref_entropy" for callers of
+        token_multiplier who have these.
     tags: what opens and closes an action: two strings, or two sequences of token ids. The
         tokens strictly between them are actions, if both are in one response; a token
         that holds a part of a tag is none. None: all response tokens are actions.
@@ -106,12 +107,13 @@ class Credit:
     dir: str = "credit"
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
 
-    def check(self, trainer: str, *, entropy: bool) -> None:
+    def check(self, trainer: str, *, entropy: bool, energy: bool = False) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first
         rollouts, and if the credit wants what the trainer does not keep; entropy is whether it
-        keeps that of the old policy."""
-        if self.actfocus and self.signal not in ("surprisal", "log_ratio"):
-            problem = f'is "{self.signal}", which {trainer} does not keep, want one of [surprisal log_ratio]'
+        keeps that of the old policy, energy that of the reference."""
+        kept = ["surprisal", "log_ratio"] + ["energy"] * energy
+        if self.actfocus and self.signal not in kept:
+            problem = f'is "{self.signal}", which {trainer} does not keep, want one of [{" ".join(kept)}]'
             raise reweight.InputError("signal", problem)
         if self.wants_entropy and not entropy:
             problem = f'is "exact", but {trainer} keeps no entropy of the old policy'
@@ -121,7 +123,7 @@ class Credit:
             problem += ": go install github.com/seed621a2839/reweight/cmd/bench@latest"
             raise reweight.InputError("show_every", problem)
         role, x = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32)
-        one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, entropy=x)
+        one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, ref_energy=x, entropy=x)
         one.span_ids, one.group_ids = np.full((1, 1), -1, np.int32), np.zeros(1, np.int32)
         if self.actfocus:
             reweight.actfocus(one, alpha=self.alpha, beta=self.beta, eps=self.eps, signal=self.signal)
@@ -137,6 +139,11 @@ class Credit:
     def wants_ref_logprobs(self) -> bool:
         """Whether the log-probabilities of the reference are needed."""
         return self.actfocus and self.signal == "log_ratio"
+
+    @property
+    def wants_energy(self) -> bool:
+        """Whether the energy of the reference is needed."""
+        return self.actfocus and self.signal == "energy"
 
     def __post_init__(self) -> None:
         if self.entropy not in ("exact", "surprisal"):

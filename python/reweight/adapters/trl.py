@@ -15,24 +15,30 @@ and where the class cannot be changed, as with the command trl, before the train
     from reweight.adapters import trl
     trl.install()
 
+install(None, head=True) gives every model of this process a faster head, and no credit.
+
 The advantages [B] of a generation batch become [B, T], of the shape of completion_ids, which _compute_loss takes "to
 support subclasses". The responses are the runs of completion_mask * tool_mask. Log-probabilities are
 old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there are neither, and for the entropy of AEM, one
-more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Sums and groups are those
-of all processes. The scalars of token_multiplier are in TRL's log. TRL's table of completions keeps the advantages of
+more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Credit(signal="energy"),
+ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
+are those of all processes. The scalars of token_multiplier are in TRL's log. TRL's table of completions keeps the advantages of
 whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import inspect
 import sys
 import warnings
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from .. import InputError
 from . import Credit, HookError, Report, find_hook, replace, token_multiplier, version_of
 
 WRITTEN_FOR = "TRL 1.16.0"
@@ -54,6 +60,8 @@ _NO_PLACE = (
     "has one ratio and one advantage per completion, and no place for weights of tokens: use GRPOTrainer; "
     'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
 )
+# The module of the head, once install(head=True) has put it into TRL.
+_head: Any = None
 
 
 class CreditMixin:
@@ -72,8 +80,7 @@ class CreditMixin:
         self.credit, self.report = credit, Report(credit, f"TRL {version_of('trl')}")
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
-        return _credited(self, output, self.credit, self.report)
+        return _credited(self, super()._generate_and_score_completions, inputs, self.credit, self.report)  # type: ignore[misc]
 
 
 def __getattr__(name: str) -> Any:
@@ -86,9 +93,20 @@ def __getattr__(name: str) -> Any:
     return made
 
 
-def install(credit: Credit = Credit()) -> None:
+def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
     """Makes every GRPOTrainer of this process multiply its advantages by the credit's token_multiplier. A trainer that has
-    no place for it raises HookError when it is made."""
+    no place for it raises HookError when it is made. None: no credit.
+
+    head: whether every model of this process, whose head TRL would have score its labels in chunks of the vocabulary,
+    does so by reweight.torch.linear_token_stats: the same log-probabilities and entropies, in less time.
+    Credit(signal="energy") needs it.
+    """
+    global _head
+    if head:
+        _head = importlib.import_module("reweight.adapters._trl_head")  # which imports PyTorch
+        _head.install()
+    if credit is None:
+        return
     trainer, name = _check_trl(credit)
     report = Report(credit, f"TRL {version_of('trl')}")
 
@@ -101,7 +119,7 @@ def install(credit: Credit = Credit()) -> None:
 
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
-            return _credited(self, original(self, inputs), credit, report)
+            return _credited(self, functools.partial(original, self), inputs, credit, report)
 
         return generate_and_score_completions
 
@@ -118,7 +136,10 @@ def install(credit: Credit = Credit()) -> None:
 
 def _check_trl(credit: Credit) -> Tuple[Any, str]:
     """Looks at the TRL that is installed, and returns where the adapter takes hold of it."""
-    credit.check("TRL", entropy=True)
+    if credit.wants_energy and _head is None:
+        problem = 'is "energy", which needs the head of reweight.adapters.trl.install(head=True)'
+        raise InputError("signal", f'{problem}, or install(None, head=True) where a subclass has the credit')
+    credit.check("TRL", entropy=True, energy=True)
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
@@ -144,14 +165,19 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
             f"{loss.__qualname__} is not TRL's: the credit is right if the loss of a token is in proportion to its "
             f'advantage, and the sum is divided as TRL does for loss_type="{trainer.loss_type}"'
         )
-    if credit.wants_ref_logprobs and trainer.beta == 0:
-        raise ValueError('the signal log_ratio needs a reference model: set beta above 0, or use Credit(signal="surprisal")')
+    if (credit.wants_ref_logprobs or credit.wants_energy) and trainer.beta == 0:
+        instead = 'set beta above 0, or use Credit(signal="surprisal")'
+        raise ValueError(f"the signal {credit.signal} needs a reference model: {instead}")
 
 
-def _credited(trainer: Any, output: Dict[str, Any], credit: Credit, report: Report) -> Dict[str, Any]:
-    """Returns what _generate_and_score_completions returned, with advantages per token."""
+def _credited(
+    trainer: Any, generate: Callable[[Any], Dict[str, Any]], inputs: Any, credit: Credit, report: Report
+) -> Dict[str, Any]:
+    """Returns what generate, the trainer's _generate_and_score_completions, returns, with advantages per token."""
     if not trainer.model.training:
-        return output
+        return generate(inputs)
+    with _head.energies(trainer) if credit.wants_energy else contextlib.nullcontext([None]) as energies:
+        output = generate(inputs)
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
     logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
@@ -174,6 +200,7 @@ def _credited(trainer: Any, output: Dict[str, Any], credit: Credit, report: Repo
         tokenizer=getattr(trainer, "_tokenizer", trainer.processing_class),
         old_logprobs=logps,
         ref_logprobs=output.get("ref_per_token_logps"),
+        ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
         entropy=entropy if credit.wants_entropy else None,
         group_ids=[(rank * rows + row) // trainer.num_generations for row in range(rows)],
         gather=lambda part: (_gathered(part), rank),
