@@ -8,6 +8,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/floors"
+	"github.com/seed621a2839/reweight/internal/machine"
 )
 
 const floorsUsage = `Usage: bench floors FILE [flags]
@@ -22,12 +23,12 @@ Exit status: 0 pass, 1 below a floor or wrong, 2 error, 3 no floors, 130 interru
 
 `
 
-func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
+func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
 	opt := floors.Options{Progress: p, Sampler: sampler, GPU: g}
 	flags := cli.NewFlags("bench floors")
 	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine")
-	kernelList := flags.Kernels()
-	isaList := flags.ISAs("all but portable; and "+cli.CUDA+" where a GPU can be used", g)
+	kernelList := kernelFlag(flags)
+	isaList := isaFlag(flags, "all but portable; and "+machine.CUDA+" where a GPU can be used", g)
 	operands, err := flags.Parse(floorsUsage, args, out)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/internal/testgpu"
@@ -111,7 +112,7 @@ func TestWorkersOnGPU(t *testing.T) {
 	if _, err := runOnGPU(t, args...); err == nil || err.Error() != want {
 		t.Errorf("run: %v", err)
 	}
-	g := &cli.GPU{Open: withGPU(t)}
+	g := &machine.GPU{Open: withGPU(t)}
 	if err := overheadCommand(t.Context(), args, io.Discard, &cli.Progress{}, quick, g); err == nil || err.Error() != want {
 		t.Errorf("overhead: %v", err)
 	}
@@ -120,7 +121,7 @@ func TestWorkersOnGPU(t *testing.T) {
 // TestRunAsksForNoGPU: the GPU is left alone where the list has no cuda.
 func TestRunAsksForNoGPU(t *testing.T) {
 	asked := false
-	g := &cli.GPU{Open: func() (*gpu.Device, error) { asked = true; return nil, errors.New("none") }}
+	g := &machine.GPU{Open: func() (*gpu.Device, error) { asked = true; return nil, errors.New("none") }}
 	var out bytes.Buffer
 	if err := runCommand(t.Context(), append(slices.Clone(little), "-isa", "portable"), &out, &cli.Progress{}, quick, g); err != nil || asked || strings.Contains(out.String(), "GPU") {
 		t.Errorf("%v, %v\n%s", asked, err, out.String())
@@ -138,7 +139,7 @@ func TestRunAsksForNoGPU(t *testing.T) {
 func runOnGPU(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := runCommand(t.Context(), append([]string{"-rows", "4"}, args...), &out, &cli.Progress{}, quick, &cli.GPU{Open: withGPU(t)})
+	err := runCommand(t.Context(), append([]string{"-rows", "4"}, args...), &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)})
 	return out.String(), err
 }
 
@@ -233,7 +234,7 @@ func TestRunGPUReport(t *testing.T) {
 func wrongOnGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
 	parities, err := measure.Check(ctx, k, dtype, sizes[:1], impls)
 	for i := range parities {
-		if k.Name == "multiply" && impls[i].Name == cli.CUDA {
+		if k.Name == "multiply" && impls[i].Name == machine.CUDA {
 			parities[i].Failure = "multiply f32 on cuda: planted"
 		}
 	}
@@ -247,7 +248,7 @@ func TestMainJobGPU(t *testing.T) {
 	}
 	job := func() job {
 		j := quickJob()
-		j.gpu = &cli.GPU{Open: withGPU(t)}
+		j.gpu = &machine.GPU{Open: withGPU(t)}
 		j.sizes = []int{1, 20}
 		j.onGPU.Sampler, j.onGPU.Sizes.Vocabs, j.onGPU.Sizes.Rows = quick, []int{40}, 4
 		return j
@@ -282,7 +283,7 @@ func TestMainJobGPU(t *testing.T) {
 		t.Errorf("status %d, %v\n%s", status, err, out.String())
 	}
 	j = quickJob() // without a GPU it is the same, and a line says why
-	j.gpu = &cli.GPU{Open: noGPU(reasons[1])}
+	j.gpu = &machine.GPU{Open: noGPU(reasons[1])}
 	out.Reset()
 	if err := mainCommand(t.Context(), nil, &out, j); err != nil || !strings.Contains(out.String(), "\nGPU:   none is used: "+reasons[1]+"\n") || strings.Contains(out.String(), "of copy") {
 		t.Errorf("%v\n%s", err, out.String())
@@ -295,7 +296,7 @@ func TestOverheadGPU(t *testing.T) {
 		t.Skip("the interpreter takes long")
 	}
 	var out bytes.Buffer
-	err := overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "17", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &cli.GPU{Open: withGPU(t)})
+	err := overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "17", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

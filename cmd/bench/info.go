@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 )
 
 const infoUsage = `Usage: bench info
@@ -15,11 +16,11 @@ GPUs: the first that it leaves is used. REWEIGHT_LIBCUDA names the library of th
 GPU's driver where it has another place than usual.
 `
 
-func infoCommand(args []string, out io.Writer, gpu *cli.GPU) error {
+func infoCommand(args []string, out io.Writer, gpu *machine.GPU) error {
 	if err := cli.NewFlags("bench info").ParseAlone(infoUsage, args, out); err != nil {
 		return err
 	}
-	m, err := cli.ThisMachine()
+	m, err := machine.This()
 	if err != nil {
 		return err
 	}

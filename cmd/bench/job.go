@@ -13,6 +13,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/internal/report"
@@ -30,17 +31,17 @@ type job struct {
 	cached measure.Plan // one kernel on rows that a cache holds
 	steps  measure.Plan
 	onGPU  measure.Plan // speed where there is a GPU
-	gpu    *cli.GPU
+	gpu    *machine.GPU
 }
 
 // defaultJob checks at the edges of the kernels' blocks, and measures float32 with
 // one worker, which does not take too long on slow machines; bench run measures
 // the rest.
-func defaultJob(p *cli.Progress, g *cli.GPU) job {
+func defaultJob(p *cli.Progress, g *machine.GPU) job {
 	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), CPU: kernels.Implementations(), Progress: p}
 	speed := checks
 	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
-	speed.Sizes = cli.Sizes{Vocabs: []int{151936}, Workers: []int{1}, Stream: measure.Stream(cli.LastCache(), measure.BriefStream)}
+	speed.Sizes = measure.Sizes{Vocabs: []int{151936}, Workers: []int{1}, Stream: measure.Stream(machine.LastCache(), measure.BriefStream)}
 	cached, steps := speed, speed
 	cached.Kernels, cached.Sizes.Rows = speed.Kernels[:1], 4 // rows: 2.3 MiB
 	cached.CPU = checks.CPU[len(checks.CPU)-1:]
@@ -69,7 +70,7 @@ func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error
 
 // An outcome is what the main job found, or as much as there is when it ends early.
 type outcome struct {
-	machine   cli.Machine
+	machine   machine.Machine
 	losses    *compare.Comparison
 	wrongStep error // of the schemes on the embedded rollouts
 	parities  []measure.Parity
@@ -87,7 +88,7 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	begin := time.Now()
 	var o outcome
 	var err error
-	if o.machine, err = cli.ThisMachine(); err != nil {
+	if o.machine, err = machine.This(); err != nil {
 		return err
 	}
 	device, err := j.gpu.Device()
@@ -301,7 +302,7 @@ func embeddedLosses() (c *compare.Comparison, wrong, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	picked, err := cli.ParseSchemes(defaultSchemes)
+	picked, err := compare.ParseSchemes(compare.OfPapers)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -22,7 +23,7 @@ import (
 var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 func quickJob() job {
-	j := defaultJob(&cli.Progress{}, &cli.GPU{})
+	j := defaultJob(&cli.Progress{}, &machine.GPU{})
 	j.sizes = []int{1, 40}
 	for _, p := range []*measure.Plan{&j.speed, &j.cached, &j.steps} {
 		p.Sampler, p.Sizes.Vocabs, p.Sizes.Rows = quick, []int{64}, 24
@@ -59,7 +60,7 @@ func TestMainJob(t *testing.T) {
 			}
 			rest = after
 		}
-		names := cli.ISANames()
+		names := machine.ISANames()
 		for _, k := range kernels.All() {
 			if k.Rows || c.args != nil { // those on tokens are for -v
 				names = append(names, "\n"+k.Name+" ")
@@ -190,7 +191,7 @@ type reportJSON struct {
 func runReport(t *testing.T, args ...string) reportJSON {
 	t.Helper()
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick, &cli.GPU{}); err != nil {
+	if err := runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick, &machine.GPU{}); err != nil {
 		t.Fatal(err)
 	}
 	var r reportJSON
@@ -270,7 +271,7 @@ func TestRunSelects(t *testing.T) {
 
 func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick, &cli.GPU{}); err != nil {
+	if err := runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick, &machine.GPU{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"multiply", "ns/element", "Plain read: tokens at ", "A/A null", "CPU"} {
@@ -309,10 +310,10 @@ func TestWork(t *testing.T) {
 	announced("run", w.Progress, func() error { return runPlan(t.Context(), w, runOptions{dir: t.TempDir()}, io.Discard) })
 	p := new(cli.Progress)
 	announced("overhead", p, func() error {
-		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick, &cli.GPU{})
+		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick, &machine.GPU{})
 	})
 	p = new(cli.Progress)
 	announced("overhead of schemes", p, func() error {
-		return overheadCommand(t.Context(), []string{"-rows", "28", "-vocab", "8", "-scheme", "aem,rloo,gspo,pg"}, io.Discard, p, quick, &cli.GPU{})
+		return overheadCommand(t.Context(), []string{"-rows", "28", "-vocab", "8", "-scheme", "aem,rloo,gspo,pg"}, io.Discard, p, quick, &machine.GPU{})
 	})
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
@@ -33,16 +35,16 @@ off_policy_mask, which has no default, is 0.1 nats.
 
 `
 
-func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
+func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
 	plan := measure.Plan{Sampler: sampler, Progress: p}
 	plan.Sampler.Budget *= 4 // differences of 1% count, on machines whose speed varies by tens of percent
 	flags := cli.NewFlags("bench overhead")
-	isaList := flags.ISAs("the best of the CPU", g)
-	sizes := flags.Sizes("tokens of a step (default as many as make 64 MiB of logits and gradient)")
-	pin := flags.Pin()
+	isaList := isaFlag(flags, "the best of the CPU", g)
+	sizes := sizeFlags(flags, "tokens of a step (default as many as make 64 MiB of logits and gradient)")
+	pin := pinFlag(flags)
 	list := flags.String("scheme", "", "measure these `names` of schemes in place of ActFocus, AEM and both, with commas between them, or all (see above)")
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON)
-	if err := flags.ParseAlone(overheadUsage+cli.SchemesUsage(), args, out); err != nil {
+	if err := flags.ParseAlone(overheadUsage+compare.SchemesUsage(), args, out); err != nil {
 		return err
 	}
 	choice, err := isaList()
@@ -52,7 +54,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if plan.Sizes, err = sizes(); err != nil {
 		return err
 	}
-	if err := flags.CheckWorkers(choice); err != nil {
+	if err := checkWorkers(flags, choice); err != nil {
 		return err
 	}
 	if flags.Given("rows") && plan.Sizes.Rows < measure.FewestTokens {
@@ -61,9 +63,9 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	ppo := []bool{false, true}
 	if flags.Given("scheme") {
 		if choice != nil && choice.GPU != nil {
-			return fmt.Errorf("-scheme means nothing to -isa %s: a GPU has the steps of ActFocus and AEM only", cli.CUDA)
+			return fmt.Errorf("-scheme means nothing to -isa %s: a GPU has the steps of ActFocus and AEM only", machine.CUDA)
 		}
-		if plan.Schemes, err = cli.ParseSchemes(*list); err != nil {
+		if plan.Schemes, err = compare.ParseSchemes(*list); err != nil {
 			return fmt.Errorf("-scheme %w", err)
 		}
 		if flags.Given("rows") && plan.Sizes.Rows < measure.FewestOfSchemes {
@@ -76,7 +78,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 		return err
 	}
 	var r report.Overhead
-	if r.Machine, err = cli.ThisMachine(); err != nil {
+	if r.Machine, err = machine.This(); err != nil {
 		return err
 	}
 	if r.Machine.Pinned, err = pin(); err != nil {

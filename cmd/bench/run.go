@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/kernels"
@@ -33,14 +34,14 @@ says how each figure is taken.
 
 `
 
-func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *cli.GPU) (err error) {
+func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
 	plan := measure.Plan{Sampler: sampler, Check: measure.Check, Progress: p}
 	var opt runOptions
 	flags := cli.NewFlags("bench run")
-	kernelList := flags.Kernels()
-	isaList := flags.ISAs("all, and "+cli.CUDA+" where a GPU can be used", g)
-	sizes := flags.Sizes("rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
-	pin := flags.Pin()
+	kernelList := kernelFlag(flags)
+	isaList := isaFlag(flags, "all, and "+machine.CUDA+" where a GPU can be used", g)
+	sizes := sizeFlags(flags, "rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
+	pin := pinFlag(flags)
 	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON, cli.Go)
 	flags.StringVar(&opt.dir, "out", "", "write report.html, results.json and rollout.svg into this `directory` (report.partial.html and\nresults.partial.json if the run ends early), and measure training steps too")
 	flags.StringVar(&opt.baseline, "baseline", "", "compare with an earlier run on this machine: its results.json, or the `file` of its -format json")
@@ -66,7 +67,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if plan.Sizes, err = sizes(); err != nil {
 		return err
 	}
-	if err := flags.CheckWorkers(choice); err != nil {
+	if err := checkWorkers(flags, choice); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(plan.Kernels, func(k kernels.Kernel) bool { return k.Rows }) {
@@ -90,7 +91,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 		return err
 	}
 	plan.Goals = !flags.Given("vocab") && !flags.Given("rows")
-	plan.Sizes.Stream = measure.Stream(cli.LastCache(), measure.LongStream)
+	plan.Sizes.Stream = measure.Stream(machine.LastCache(), measure.LongStream)
 	return runPlan(ctx, plan, opt, out)
 }
 
@@ -98,14 +99,14 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 type runOptions struct {
 	format        cli.Format
 	dir, baseline string // or empty
-	pinned        *int   // as cli.Machine's
+	pinned        *int   // as machine.Machine's
 	noGPU         error  // why there is none, if one was looked for
 }
 
 // runPlan measures and prints, and then writes the report. What was measured
 // before an error or an interrupt is printed and written too, marked as partial.
 func runPlan(ctx context.Context, plan measure.Plan, opt runOptions, out io.Writer) error {
-	m, err := cli.ThisMachine()
+	m, err := machine.This()
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,10 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/report"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/perf/benchfmt"
@@ -28,7 +30,7 @@ var little = []string{"-kernel", "multiply,token_stats_lse", "-rows", "64", "-vo
 func runQuickly(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := runCommand(t.Context(), append(slices.Clone(little), args...), &out, &cli.Progress{}, quick, &cli.GPU{})
+	err := runCommand(t.Context(), append(slices.Clone(little), args...), &out, &cli.Progress{}, quick, &machine.GPU{})
 	return out.String(), err
 }
 
@@ -312,7 +314,7 @@ func (s *stopper) Write(b []byte) (int, error) {
 }
 
 func overheadQuickly(ctx context.Context, out io.Writer, args ...string) error {
-	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick, &cli.GPU{})
+	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick, &machine.GPU{})
 }
 
 func TestOverhead(t *testing.T) {
@@ -376,7 +378,7 @@ func TestOverheadSchemes(t *testing.T) {
 	if err := overheadQuickly(t.Context(), io.Discard, "-rows", "8", "-scheme", "rloo"); err == nil || err.Error() != "-rows is 8, want at least 28 tokens with -scheme: a whole group of rollouts" {
 		t.Error(err)
 	}
-	g := &cli.GPU{Open: withGPU(t)}
+	g := &machine.GPU{Open: withGPU(t)}
 	err := overheadCommand(t.Context(), []string{"-isa", "cuda", "-scheme", "gspo"}, io.Discard, &cli.Progress{}, quick, g)
 	if err == nil || err.Error() != "-scheme means nothing to -isa cuda: a GPU has the steps of ActFocus and AEM only" {
 		t.Error(err)
@@ -395,22 +397,4 @@ func TestOverheadInterrupted(t *testing.T) {
 }
 
 // TestMain lets a test run this program as a process of its own.
-func TestMain(m *testing.M) {
-	if os.Getenv("REWEIGHT_TEST_MAIN") != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
-
-// TestMeasures: commands that have nothing partial to print leave interrupts to
-// the system.
-func TestMeasures(t *testing.T) {
-	for args, want := range map[string]bool{"reweight FILE": false, "info": false, "run": true, "overhead -h": true, "-h": true} {
-		if got := measures(strings.Fields(args)); got != want {
-			t.Errorf("bench %s: %v", args, got)
-		}
-	}
-	if !measures(nil) {
-		t.Error("the main job does not measure")
-	}
-}
+func TestMain(m *testing.M) { testprogram.Main(m, main) }

@@ -4,9 +4,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,22 +13,8 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/report"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 )
-
-// canStart skips a test that starts this program where an emulated process cannot.
-func canStart(t *testing.T) {
-	t.Helper()
-	if err := exec.Command(os.Args[0], "-test.run", "^$").Run(); errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("an emulated process cannot start another")
-	}
-}
-
-// command is this program with these arguments.
-func command(args ...string) *exec.Cmd {
-	c := exec.Command(os.Args[0], args...)
-	c.Env = append(os.Environ(), "REWEIGHT_TEST_MAIN=1")
-	return c
-}
 
 // TestSignals: the first interrupt prints what there is and exits with 130, and
 // leaves no line of progress; writing to a full device is an error.
@@ -38,7 +22,6 @@ func TestSignals(t *testing.T) {
 	if runtime.GOOS == "windows" || testing.Short() {
 		t.Skip("sends signals to a process that works for seconds")
 	}
-	canStart(t)
 	for _, args := range [][]string{{}, {"run", "-format", "json"}, {"overhead"}} {
 		expectInterrupted(t, args)
 	}
@@ -48,15 +31,12 @@ func TestSignals(t *testing.T) {
 func expectInterrupted(t *testing.T, args []string) {
 	t.Helper()
 	for after := 3 * time.Second; ; after *= 4 {
-		c := command(args...)
+		c := testprogram.Command(t, args...)
 		var stdout, stderr bytes.Buffer
 		c.Stdout, c.Stderr = &stdout, &stderr
-		if err := c.Start(); errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("an emulator runs this, and the system cannot start it: ", err)
-		} else if err != nil {
+		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		endLate(t, c)
 		time.Sleep(after)
 		sent := time.Now()
 		if err := c.Process.Signal(os.Interrupt); err != nil {
@@ -82,10 +62,4 @@ func expectInterrupted(t *testing.T, args []string) {
 		}
 		return
 	}
-}
-
-// endLate kills a process that does not end by itself.
-func endLate(t *testing.T, c *exec.Cmd) {
-	late := time.AfterFunc(5*time.Minute, func() { c.Process.Kill() })
-	t.Cleanup(func() { late.Stop() })
 }

@@ -6,12 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/seed621a2839/reweight"
 )
 
 // TestStatus: what is wrong with a kernel is status 1, and all else 2.
@@ -84,53 +81,6 @@ func devNull(t *testing.T) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-// TestNamed: of an error about an argument, the sentence with the name that the
-// user knows; all else as it is.
-func TestNamed(t *testing.T) {
-	input := &reweight.InputError{Arg: "Rewards", Index: 3, Problem: "is NaN, want a finite reward"}
-	for _, c := range []struct {
-		err   error
-		names map[string]string
-		want  string
-	}{
-		{input, map[string]string{"Rewards": "-rewards"}, "-rewards[3] is NaN, want a finite reward"},
-		{input, nil, "Rewards[3] is NaN, want a finite reward"},
-		{&reweight.InputError{Arg: "Alpha", Index: -1, Problem: "is 2"}, map[string]string{"Alpha": "-alpha"}, "-alpha is 2"},
-		{io.ErrUnexpectedEOF, nil, "unexpected EOF"},
-	} {
-		if got := Named(c.err, c.names); got.Error() != c.want {
-			t.Errorf("%v, want %s", got, c.want)
-		}
-	}
-	if Named(nil, nil) != nil {
-		t.Error("an error where there was none")
-	}
-}
-
-// TestLists: each list has the names and numbers that were given, in their order.
-func TestLists(t *testing.T) {
-	f := NewFlags("test")
-	ks, isas, sizes := f.Kernels(), f.ISAs("all", &GPU{}), f.Sizes("rows")
-	operands, err := f.Parse("", []string{"-kernel", "surrogate,multiply", "a", "-isa", "portable", "-workers", "3,1", "--", "-vocab"}, io.Discard)
-	if err != nil || !slices.Equal(operands, []string{"a", "-vocab"}) {
-		t.Fatalf("%q, %v", operands, err)
-	}
-	k, err := ks()
-	if err != nil || len(k) != 2 || k[0].Name != "surrogate" || k[1].Name != "multiply" {
-		t.Errorf("%v, %v", k, err)
-	}
-	if i, err := isas(); err != nil || len(i.CPU) != 1 || i.CPU[0].Name != "portable" || i.GPU != nil {
-		t.Errorf("%v, %v", i, err)
-	}
-	s, err := sizes()
-	if err != nil || !slices.Equal(s.Workers, []int{3, 1}) || !slices.Equal(s.Vocabs, []int{151936}) || s.Rows != 0 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	if !f.Given("isa") || f.Given("vocab") {
-		t.Error("flags that were given, or not")
-	}
 }
 
 func TestMarkdownText(t *testing.T) {

@@ -1,5 +1,4 @@
-// Package cli has what the commands of bench share: flags, exit statuses, progress,
-// tables, and the description of the machine.
+// Package cli has what the programs share: flags, exit statuses, progress and tables.
 package cli
 
 import (
@@ -31,6 +30,19 @@ func ExitStatus(command string, err error, stderr io.Writer) int {
 		return 130
 	}
 	return 2
+}
+
+// Finish ends a command: it prints the error of the command, or of its output, as one
+// line, and returns the exit status that stands for it.
+func Finish(command string, err error, out *FirstError, p *Progress, stderr io.Writer) int {
+	p.Clear()
+	if IsBrokenPipe(out.Err) { // who read has had enough, as head has
+		return BrokenPipeStatus
+	}
+	if out.Err != nil {
+		err = fmt.Errorf("writing the output: %w", out.Err)
+	}
+	return ExitStatus(command, err, stderr)
 }
 
 // BrokenPipeStatus is the exit status of a command whose output nobody reads any more: that

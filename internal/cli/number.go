@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
@@ -22,15 +23,10 @@ func Percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 // Ratio prints a ratio and its interval.
 func Ratio(e bench.Estimate) string { return fmt.Sprintf("%.3f (%.3f-%.3f)", e.Median, e.Lo, e.Hi) }
 
-// Shape prints rows and vocabulary, or tokens, and the workers if there are
-// several.
-func Shape(rows, vocab, workers int) string {
-	s := humanize.Comma(int64(rows))
-	if vocab > 0 {
-		s += " x " + humanize.Comma(int64(vocab))
+// Counted returns so many of a thing in words.
+func Counted(n int, thing string) string {
+	if n != 1 {
+		thing = strings.Replace(thing+"s", "ys", "ies", 1)
 	}
-	if workers > 1 {
-		s += fmt.Sprintf(", %d workers", workers)
-	}
-	return s
+	return humanize.Comma(int64(n)) + " " + thing
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
@@ -35,10 +36,10 @@ type Comparison struct {
 
 	// GivenAdvantages says that the batch has no rewards, and its own advantages take
 	// the place of those of GRPO.
-	GivenAdvantages bool         `json:"given_advantages,omitempty"`
-	Derived         []cli.Origin `json:"derived,omitempty"`   // arrays of the batch that were derived without a loss
-	Estimates       []cli.Origin `json:"estimates,omitempty"` // arrays of the batch that are estimates
-	Warnings        []string     `json:"warnings,omitempty"`  // whole sentences
+	GivenAdvantages bool           `json:"given_advantages,omitempty"`
+	Derived         []found.Origin `json:"derived,omitempty"`   // arrays of the batch that were derived without a loss
+	Estimates       []found.Origin `json:"estimates,omitempty"` // arrays of the batch that are estimates
+	Warnings        []string       `json:"warnings,omitempty"`  // whole sentences
 
 	Credit  string    `json:"credit"` // what it is
 	KL      *KL       `json:"kl,omitempty"`

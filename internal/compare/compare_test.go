@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -24,7 +23,7 @@ func four() *reweight.Batch {
 
 func compare(t *testing.T, b *reweight.Batch, list string) (*Comparison, error) {
 	t.Helper()
-	picked, err := cli.ParseSchemes(list)
+	picked, err := ParseSchemes(list)
 	if err != nil {
 		t.Fatal(err)
 	}

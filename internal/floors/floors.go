@@ -24,6 +24,7 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/kernels"
@@ -34,8 +35,8 @@ type Options struct {
 	File    string
 	Record  bool             // write the file
 	Kernels []kernels.Kernel // nil is all
-	ISAs    *cli.Choice      // nil is all but portable, and the GPU
-	GPU     *cli.GPU
+	ISAs    *machine.Choice  // nil is all but portable, and the GPU
+	GPU     *machine.GPU
 
 	Progress *cli.Progress
 	Sampler  bench.Sampler
@@ -44,7 +45,7 @@ type Options struct {
 // A check measures, and collects what it found.
 type check struct {
 	Options
-	machine cli.Machine
+	machine machine.Machine
 	notes   []string
 	results []Result
 	null    *bench.Estimate // the same thing measured twice, where that differed most
@@ -67,7 +68,7 @@ type Result struct {
 // *cli.Inconclusive, or that something went wrong.
 func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	g := check{Options: opt}
-	if g.machine, err = cli.ThisMachine(); err != nil {
+	if g.machine, err = machine.This(); err != nil {
 		return err
 	}
 	ctx, stop := cli.UntilHangup(ctx)
@@ -187,7 +188,7 @@ func (g *check) shapes() []measure.Shape {
 	if ks == nil {
 		ks = kernels.All()
 	}
-	return measure.Shapes(ks, cli.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
+	return measure.Shapes(ks, measure.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
 }
 
 // floorVocab is the vocabulary of the workloads that floors are about: at least
@@ -196,7 +197,7 @@ const floorVocab = 151936
 
 // floorMargin is the part of what was measured that becomes a floor. It is small
 // because ratios to plain Go differ between CPUs with the same instructions. A
-// kernel that is below half has usually lost its assembly; bench gate finds smaller
+// kernel that is below half has usually lost its assembly; benchgate finds smaller
 // slow-downs.
 const floorMargin = 0.5
 
@@ -293,7 +294,7 @@ func (g *check) flooredGPU(floors floorFile) *gpu.Device {
 	if g.ISAs != nil {
 		return g.ISAs.GPU
 	}
-	_, known := floors.ISAs[cli.CUDA]
+	_, known := floors.ISAs[machine.CUDA]
 	if g.machine.GPU == nil || !known && !g.Record {
 		return nil
 	}
@@ -303,7 +304,7 @@ func (g *check) flooredGPU(floors floorFile) *gpu.Device {
 
 // recordedOn returns what the floors of an implementation are recorded on.
 func (g *check) recordedOn(isa string) string {
-	if isa != cli.CUDA {
+	if isa != machine.CUDA {
 		return g.machine.CPU
 	}
 	if g.machine.GPU == nil {
@@ -324,7 +325,7 @@ func (g *check) compare(ctx context.Context, name string) error {
 			Message: fmt.Sprintf("callers get %s, and this CPU and REWEIGHT_ISA want %s", best, expected)})
 	}
 	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
-		if isa == cli.CUDA {
+		if isa == machine.CUDA {
 			if g.machine.GPU == nil {
 				g.notes = append(g.notes, "The floors of cuda were not looked at. No GPU: "+g.machine.NoGPU)
 				continue
@@ -371,8 +372,8 @@ func (g *check) compare(ctx context.Context, name string) error {
 	}
 	for _, s := range g.gpuShapes(dev) {
 		g.Progress.Next("measuring %s on the GPU", s)
-		only := []kernels.Implementation{{Name: cli.CUDA}}
-		results, err := confirm(floors, g.recordedOn(cli.CUDA), only, func([]kernels.Implementation) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) })
+		only := []kernels.Implementation{{Name: machine.CUDA}}
+		results, err := confirm(floors, g.recordedOn(machine.CUDA), only, func([]kernels.Implementation) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) })
 		if err != nil {
 			return err
 		}
@@ -459,7 +460,7 @@ func (g *check) gpuShapes(dev *gpu.Device) []measure.Shape {
 	if ks == nil {
 		ks = kernels.All()
 	}
-	return measure.Plan{Kernels: ks, GPU: dev, Sizes: cli.Sizes{Vocabs: []int{floorVocab}}}.GPUShapes()
+	return measure.Plan{Kernels: ks, GPU: dev, Sizes: measure.Sizes{Vocabs: []int{floorVocab}}}.GPUShapes()
 }
 
 // measureOnGPU checks and measures a shape on the GPU.

@@ -21,6 +21,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
@@ -40,13 +41,13 @@ func command(ctx context.Context, opt Options, names, isa string, out io.Writer)
 	}
 	for _, impl := range kernels.Implementations() {
 		if impl.Name == isa {
-			opt.ISAs = &cli.Choice{CPU: []kernels.Implementation{impl}}
+			opt.ISAs = &machine.Choice{CPU: []kernels.Implementation{impl}}
 		}
 	}
 	if opt.Progress == nil {
 		opt.Progress = &cli.Progress{}
 	}
-	opt.Sampler, opt.GPU = quick, &cli.GPU{}
+	opt.Sampler, opt.GPU = quick, &machine.GPU{}
 	return Run(ctx, opt, out)
 }
 
@@ -364,12 +365,12 @@ func TestHangup(t *testing.T) {
 // for; and a line says when it is not.
 func TestFloorsOfGPU(t *testing.T) {
 	dev := new(gpu.Device)
-	with := floorFile{ISAs: map[string]isaFloors{cli.CUDA: {}}}
-	here := check{Options: Options{GPU: &cli.GPU{Open: func() (*gpu.Device, error) { return dev, nil }}}}
-	here.machine.GPU = &cli.Graphics{Name: "NVIDIA Test"}
+	with := floorFile{ISAs: map[string]isaFloors{machine.CUDA: {}}}
+	here := check{Options: Options{GPU: &machine.GPU{Open: func() (*gpu.Device, error) { return dev, nil }}}}
+	here.machine.GPU = &machine.Graphics{Name: "NVIDIA Test"}
 	here.machine.CPU = "a CPU"
 	asked, only, recording := here, here, here
-	asked.ISAs, only.ISAs, recording.Record = &cli.Choice{GPU: dev}, &cli.Choice{CPU: kernels.Implementations()}, true
+	asked.ISAs, only.ISAs, recording.Record = &machine.Choice{GPU: dev}, &machine.Choice{CPU: kernels.Implementations()}, true
 	for _, c := range []struct {
 		name   string
 		g      check
@@ -383,7 +384,7 @@ func TestFloorsOfGPU(t *testing.T) {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
-	if got := here.recordedOn(cli.CUDA) + ", " + here.recordedOn("avx2"); got != "NVIDIA Test, a CPU" {
+	if got := here.recordedOn(machine.CUDA) + ", " + here.recordedOn("avx2"); got != "NVIDIA Test, a CPU" {
 		t.Error(got)
 	}
 
@@ -395,7 +396,7 @@ func TestFloorsOfGPU(t *testing.T) {
 	}
 	real := testgpu.Device(t)
 	measured, err := g.measureOnGPU(t.Context(), real, measure.Shape{Kernel: k, DType: reweight.DTypeF32, Rows: 40})
-	if err != nil || len(measured) != 1 || measured[0].ISA != cli.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
+	if err != nil || len(measured) != 1 || measured[0].ISA != machine.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
 		t.Errorf("%+v, %v", measured, err)
 	}
 
@@ -403,7 +404,7 @@ func TestFloorsOfGPU(t *testing.T) {
 	if err := os.WriteFile(name, []byte(`{"vocab":151936,"isas":{"cuda":{"cpu":"NVIDIA Test","floors":[{"kernel":"multiply","dtype":"f32","times_portable":5}]}}}`), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{File: name, Kernels: []kernels.Kernel{k}, Sampler: quick, Progress: &cli.Progress{}, GPU: &cli.GPU{Open: func() (*gpu.Device, error) { return nil, errors.New("none here") }}}
+	opt := Options{File: name, Kernels: []kernels.Kernel{k}, Sampler: quick, Progress: &cli.Progress{}, GPU: &machine.GPU{Open: func() (*gpu.Device, error) { return nil, errors.New("none here") }}}
 	var out bytes.Buffer
 	Run(t.Context(), opt, &out) // about the CPU it may say anything
 	if !strings.Contains(out.String(), "The floors of cuda were not looked at. No GPU: none here\n") {
@@ -412,8 +413,8 @@ func TestFloorsOfGPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the interpreter takes long")
 	}
-	opt.ISAs = &cli.Choice{GPU: real}
-	opt.GPU = &cli.GPU{Open: func() (*gpu.Device, error) { return real, nil }}
+	opt.ISAs = &machine.Choice{GPU: real}
+	opt.GPU = &machine.GPU{Open: func() (*gpu.Device, error) { return real, nil }}
 	opt.Record = true
 	if err := Run(t.Context(), opt, io.Discard); err != nil {
 		t.Fatal(err)
@@ -422,7 +423,7 @@ func TestFloorsOfGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q, ok := f.find(cli.CUDA, "multiply", "f32"); !ok || q.TimesPortable == 5 || f.ISAs[cli.CUDA].CPU != real.Info().Name || len(f.ISAs) != 1 {
+	if q, ok := f.find(machine.CUDA, "multiply", "f32"); !ok || q.TimesPortable == 5 || f.ISAs[machine.CUDA].CPU != real.Info().Name || len(f.ISAs) != 1 {
 		t.Errorf("%+v", f)
 	}
 	opt.Record = false

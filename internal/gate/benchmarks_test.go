@@ -36,7 +36,7 @@ func benchmarkReport() report {
 	unsure := in(".", "BenchmarkUnsure", bench.Inconclusive, 1.05, 10)
 	unsure.Message = "who knows"
 	broken := Result{Package: "example.com/m", relative: ".", Benchmark: "BenchmarkBroken", Verdict: bench.Regression, Message: "the new build: panic: no", failed: true}
-	r := report{command: "bench gate", Against: "main", Seconds: 43.4, Limits: limits{1.05, 1.02, 0.01}, Notes: []string{"a | note"},
+	r := report{command: "benchgate", Against: "main", Seconds: 43.4, Limits: limits{1.05, 1.02, 0.01}, Notes: []string{"a | note"},
 		Results: []Result{in(".", "BenchmarkSame", bench.Pass, 1, 2e9), quick, layout, slower, open, slow, unsure, broken}}
 	r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch = "CPU", "go1.26", "linux", "amd64"
 	r.sort()
@@ -106,7 +106,7 @@ REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 fas
 func TestBenchmarkMarkdown(t *testing.T) {
 	markdown := func(r report, b *bytes.Buffer) error { return r.writeMarkdown(b) }
 	wantText(t, "Markdown", written(t, benchmarkReport(), markdown), `
-**bench gate: REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s**
+**benchgate: REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s**
 
 | benchmark | verdict | old | new | ratio | interval | pairs | took |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -143,7 +143,7 @@ func TestBenchmarkMarkdown(t *testing.T) {
 func TestBenchmarkJUnit(t *testing.T) {
 	wantText(t, "JUnit", written(t, benchmarkReport(), func(r report, b *bytes.Buffer) error { return r.writeJUnit(b) }), `
 <?xml version="1.0" encoding="UTF-8"?>
-<testsuite name="bench gate against main" tests="8" failures="2" skipped="2">
+<testsuite name="benchgate against main" tests="8" failures="2" skipped="2">
   <testcase classname="example.com/m" name="BenchmarkBroken">
     <failure message="the new build: panic: no"></failure>
   </testcase>

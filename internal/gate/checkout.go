@@ -43,8 +43,8 @@ const (
 // use. The entry is locked for one process while it is made or repaired, and for
 // all while it is used.
 const (
-	cacheName  = "bench-gate"
-	cacheOwner = "bench gate cache 1\n"
+	cacheName  = "benchgate"
+	cacheOwner = "benchgate cache 1\n"
 	maxEntries = 10
 	maxUnused  = 30 * 24 * time.Hour
 )

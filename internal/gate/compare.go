@@ -135,7 +135,7 @@ func openBinary(name string) (*binarySide, error) {
 // compareBinaries compares two test binaries of a package.
 func (g *gate) compareBinaries(ctx context.Context, run string) error {
 	if !slices.Equal(g.Packages, []string{AllPackages}) {
-		return errors.New("-pkg names packages of a module, and a test binary is of one package")
+		return errors.New("packages are of a module, and a test binary is of one: give none")
 	}
 	var sides [2]*binarySide
 	var lists [2][]gotest.Benchmark

@@ -107,7 +107,7 @@ func twoModules(t *testing.T) (dir, old, now string) {
 	return dir, filepath.Join(dir, "old"), filepath.Join(dir, "new, and longer")
 }
 
-// compared is what bench compare writes as JSON.
+// compared is what benchgate compare writes as JSON.
 type compared struct {
 	Against, Verdict string
 	Notes            []string
@@ -308,8 +308,8 @@ BenchmarkSub/same pass`
 	}
 	opt = compareOptions(before, after, ".")
 	opt.Packages = []string{"./sub"}
-	if _, err := runCompare(t, opt); err == nil || !strings.HasPrefix(err.Error(), "-pkg names packages of a module") {
-		t.Errorf("with -pkg: %v", err)
+	if _, err := runCompare(t, opt); err == nil || !strings.HasPrefix(err.Error(), "packages are of a module") {
+		t.Errorf("with a package: %v", err)
 	}
 	if _, err := runCompare(t, compareOptions(before, after, "Nothing")); err == nil || !strings.HasPrefix(err.Error(), "there is no benchmark to compare") {
 		t.Errorf("of nothing: %v", err)

@@ -69,7 +69,7 @@ type gate struct {
 // what the report does: a *cli.FailedCheck for a regression, a *cli.Inconclusive,
 // or that something went wrong.
 func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
-	g := gate{Options: opt, begin: time.Now(), report: report{command: "bench gate", Version: version(), Flags: opt.Flags, Machine: thisMachine(), Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
+	g := gate{Options: opt, begin: time.Now(), report: report{command: "benchgate", Version: version(), Flags: opt.Flags, Machine: thisMachine(), Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
 	g.report.Date = g.begin.UTC().Format(time.RFC3339)
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
@@ -82,7 +82,7 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	}
 	g.steps = newSteps(g.Progress, g.Log, 30*time.Second)
 	if g.Old != "" {
-		g.report.command = "bench compare"
+		g.report.command = "benchgate compare"
 		err = g.againstOld(ctx)
 	} else {
 		err = g.againstBase(ctx)

@@ -52,7 +52,7 @@ func quotes(t *testing.T, g *gate) {
 			o.files[stdout].name = "-"
 		}
 		err := g.finish(t.Context(), errors.New("::error::"+hostile), &o)
-		cli.ExitStatus("bench gate", err, &out)
+		cli.ExitStatus("benchgate", err, &out)
 		if !strings.Contains(out.String(), `far`) {
 			t.Errorf("format %d lacks the message:\n%q", stdout, out.String())
 		}

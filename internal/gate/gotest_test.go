@@ -39,7 +39,7 @@ func TestLikeGoTest(t *testing.T) {
 	if !*long {
 		t.Skip("it takes an hour and the module proxy: -long")
 	}
-	exe := buildBench(t, inDir(t, ".", "git", "rev-parse", "--show-toplevel"))
+	exe := buildGate(t, inDir(t, ".", "git", "rev-parse", "--show-toplevel"))
 	for _, m := range alike {
 		t.Run(filepath.Base(strings.TrimSuffix(m.path, "/v2")), func(t *testing.T) {
 			var module struct{ Dir string }
@@ -54,7 +54,7 @@ func TestLikeGoTest(t *testing.T) {
 			inDir(t, dir, "git", "init", "--quiet")
 			inDir(t, dir, "git", "add", "--all", "--force")
 			inDir(t, dir, "git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "all")
-			r := runGate(t, exe, dir, "-base", "HEAD", "-bench", m.bench, "-pkg", ".", "-budget", "1m")
+			r := runGate(t, exe, dir, "-base", "HEAD", "-bench", m.bench, ".", "-budget", "1m")
 			plain := filepath.Join(t.TempDir(), "plain.test")
 			inDir(t, dir, "go", "test", "-c", "-o", plain, ".")
 			said := map[string][]float64{}

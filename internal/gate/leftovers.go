@@ -12,7 +12,7 @@ import (
 // A run keeps what it makes in a directory of this prefix and a number. The owner
 // file in it says whose the directory is, and is locked as long as the run lives.
 const (
-	dirPrefix = "bench-gate-"
+	dirPrefix = "benchgate-"
 	ownerName = "owner"
 )
 
@@ -33,7 +33,7 @@ func newRunDir(ctx context.Context) (*runDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner := "bench gate\n" + host + "\n"
+	owner := "benchgate\n" + host + "\n"
 	entries, _ := os.ReadDir(temp)
 	for _, e := range entries {
 		if ctx.Err() != nil {

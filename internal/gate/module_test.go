@@ -12,7 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 )
 
-// TestModuleAgainstBase runs bench gate -base -bench in a repository: on a change that is
+// TestModuleAgainstBase runs benchgate -base -bench in a repository: on a change that is
 // not committed, on one that a commit accepts, and again with what the cache has.
 func TestModuleAgainstBase(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {

@@ -22,7 +22,7 @@ var gateRuns = flag.Int("gate-runs", 0, "runs of TestModules of either kind; it 
 // A realModule is one that nobody of this project wrote, with two of its releases.
 type realModule struct {
 	name, path, old, new string
-	flags                []string // of the gate, besides -base
+	flags                []string // of the gate besides -base, and packages
 	edits                []edit   // slow the new release down, by work that is done twice
 	touched              string   // the benchmark that becomes a tenth slower; no other calls the edited code
 }
@@ -33,7 +33,7 @@ type edit struct{ file, text, by string }
 var realModules = []realModule{
 	// Nanoseconds to a millisecond, nothing allocated. 40 of the 256 doublings of the
 	// function are most of a tenth of its work.
-	{"edwards25519", "filippo.io/edwards25519", "v1.1.0", "v1.2.0", []string{"-bench", "."}, []edit{{"scalarmult.go",
+	{"edwards25519", "filippo.io/edwards25519", "v1.1.0", "v1.2.0", []string{"-bench", ".", "./..."}, []edit{{"scalarmult.go",
 		"	// Move from high to low bits, doubling the accumulator\n",
 		`	for n := 0; n < 40; n++ {
 		tmp1.Double(tmp2)
@@ -46,7 +46,7 @@ var realModules = []realModule{
 
 	// Allocations, sub-benchmarks, RunParallel. Left out are the two that write files.
 	// Other benchmarks have no array of more than 4096 bytes.
-	{"zap", "go.uber.org/zap", "v1.27.1", "v1.28.0", []string{"-bench", ".", "-skip", "/write_file", "-pkg", "./zapcore"}, []edit{{"zapcore/json_encoder.go",
+	{"zap", "go.uber.org/zap", "v1.27.1", "v1.28.0", []string{"-bench", ".", "-skip", "/write_file", "./zapcore"}, []edit{{"zapcore/json_encoder.go",
 		`	err := arr.MarshalLogArray(enc)
 	enc.buf.AppendByte(']')
 	return err
@@ -75,7 +75,7 @@ func scanAgain(text []byte) (special int) {
 	// Reads testdata, in a large module of many packages. Other inputs are shorter than
 	// 300,000 bytes. The loop that runs twice for a ninth of the input is most of the work.
 	{"compress", "github.com/klauspost/compress", "v1.17.9", "v1.20.3",
-		[]string{"-bench", ".", "-pkg", "./fse"}, []edit{{"fse/compress.go",
+		[]string{"-bench", ".", "./fse"}, []edit{{"fse/compress.go",
 			"	err = s.compress(in)\n",
 			`	if len(in) > 300_000 {
 		if err = s.compress(in[:len(in)/9]); err != nil {
@@ -142,7 +142,7 @@ func TestModules(t *testing.T) {
 	if *gateRuns == 0 {
 		t.Skip("it takes an hour, a machine and the module proxy: -gate-runs 20")
 	}
-	exe := buildBench(t, inDir(t, ".", "git", "rev-parse", "--show-toplevel"))
+	exe := buildGate(t, inDir(t, ".", "git", "rev-parse", "--show-toplevel"))
 	var same, planted tally
 	for _, m := range realModules {
 		t.Run(m.name, func(t *testing.T) {
@@ -274,15 +274,7 @@ func (m realModule) besideBenchstat(t *testing.T, dir string, r gateRun) {
 // second for each time, the three modules would take half an hour.
 func (m realModule) goTest() []string {
 	args := []string{"test", "-run", "^$", "-cpu", "1", "-benchmem", "-benchtime", "0.2s", "-count", "10"}
-	packages := []string{"./..."}
-	for i := 0; i < len(m.flags); i += 2 {
-		if m.flags[i] == "-pkg" {
-			packages = strings.Split(m.flags[i+1], ",")
-		} else {
-			args = append(args, m.flags[i], m.flags[i+1])
-		}
-	}
-	return append(args, packages...)
+	return append(args, m.flags...)
 }
 
 // upperBound is the exact one of Clopper and Pearson, for x of n, with a confidence of
@@ -333,10 +325,10 @@ func inDir(t *testing.T, dir, name string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// buildBench builds the bench of a working tree of this project.
-func buildBench(t *testing.T, top string) string {
-	exe := filepath.Join(t.TempDir(), "bench.exe")
-	inDir(t, top, "go", "build", "-o", exe, "./cmd/bench")
+// buildGate builds the gate of a working tree of this project.
+func buildGate(t *testing.T, top string) string {
+	exe := filepath.Join(t.TempDir(), "benchgate.exe")
+	inDir(t, top, "go", "build", "-o", exe, "./cmd/benchgate")
 	return exe
 }
 
@@ -360,7 +352,7 @@ type reported struct {
 func runGate(t *testing.T, exe, dir string, args ...string) (r gateRun) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.json")
-	cmd := exec.CommandContext(t.Context(), exe, append([]string{"gate", "-json", file}, args...)...)
+	cmd := exec.CommandContext(t.Context(), exe, append([]string{"-json", file}, args...)...)
 	cmd.Dir = dir
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()

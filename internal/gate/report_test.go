@@ -26,7 +26,7 @@ func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil
 func sampleReport() report {
 	e := bench.Estimate{Median: 1.1, Lo: 1.05, Hi: 1.2, N: 24}
 	wide := bench.Estimate{Median: 1.06, Lo: math.Inf(-1), Hi: math.Inf(1), N: 12}
-	r := report{command: "bench gate", Against: "HEAD~1", Limits: limits{1.05, 1.02, 0.01}, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []Result{
+	r := report{command: "benchgate", Against: "HEAD~1", Limits: limits{1.05, 1.02, 0.01}, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"}, Results: []Result{
 		{Benchmark: "one", relative: ".", Verdict: bench.Pass, Ratio: &e, BaseNs: 100, NewNs: 110},
 		{Benchmark: "two", relative: ".", Verdict: bench.Regression, Ratio: &e, Message: "slower & <wrong>"},
 		{Benchmark: "three", relative: ".", Verdict: bench.Inconclusive, Ratio: &wide, Message: "who knows"},
@@ -77,7 +77,7 @@ func TestGateFormats(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
 	}
-	for _, want := range []string{"**bench gate: REGRESSION", "- two: slower & &lt;wrong>", `a \| note`, "| one | pass | 100.0 ns | 110.0 ns | 1.100 | 1.050 to 1.200 | 24 | 0.0 s |", "</details>"} {
+	for _, want := range []string{"**benchgate: REGRESSION", "- two: slower & &lt;wrong>", `a \| note`, "| one | pass | 100.0 ns | 110.0 ns | 1.100 | 1.050 to 1.200 | 24 | 0.0 s |", "</details>"} {
 		if !strings.Contains(markdown.String(), want) {
 			t.Errorf("no %q in\n%s", want, markdown.String())
 		}
@@ -121,7 +121,7 @@ func TestGateOutputs(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || !json.Valid(text) {
 		t.Errorf("%v in\n%s", err, text)
 	}
-	if !strings.HasPrefix(stdout.String(), "**bench gate") || strings.Contains(stdout.String(), "---\n") {
+	if !strings.HasPrefix(stdout.String(), "**benchgate") || strings.Contains(stdout.String(), "---\n") {
 		t.Errorf("standard output has\n%s", stdout.String())
 	}
 	// One file that cannot be written does not keep the other from being written.

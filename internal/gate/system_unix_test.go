@@ -91,21 +91,21 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	}
 	dead.owner.Close() // as the end of a process does
 
-	stranger := create("bench-gate-3", 0o700)
+	stranger := create("benchgate-3", 0o700)
 	write(filepath.Join(stranger, ownerName), strings.ToUpper(owner))
-	nobody := create("bench-gate-4", 0o700)
+	nobody := create("benchgate-4", 0o700)
 	write(filepath.Join(nobody, ownerName), "")
-	link := filepath.Join(temp, "bench-gate-5")
+	link := filepath.Join(temp, "benchgate-5")
 	if err := os.Symlink(other, link); err != nil {
 		t.Fatal(err)
 	}
-	open := create("bench-gate-6", 0o777)
+	open := create("benchgate-6", 0o777)
 	write(filepath.Join(open, ownerName), owner)
-	linked := create("bench-gate-7", 0o700)
+	linked := create("benchgate-7", 0o700)
 	if err := os.Symlink(filepath.Join(other, ownerName), filepath.Join(linked, ownerName)); err != nil {
 		t.Fatal(err)
 	}
-	named := create("bench-gate-named", 0o700)
+	named := create("benchgate-named", 0o700)
 	write(filepath.Join(named, ownerName), owner)
 
 	f, err := os.Open(filepath.Join(nobody, ownerName))

@@ -11,8 +11,8 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/gpuslices"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -125,7 +125,7 @@ func onDevices(dev *gpu.Device) (impls []kernels.Implementation, closeAll func()
 			return nil, nil, errors.Join(err, closeAll())
 		}
 		runners = append(runners, r)
-		impls = append(impls, kernels.Implementation{Name: cli.CUDA, New: func(int) kernels.Runner { return r }})
+		impls = append(impls, kernels.Implementation{Name: machine.CUDA, New: func(int) kernels.Runner { return r }})
 	}
 	return impls, closeAll, nil
 }
@@ -219,7 +219,7 @@ func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (resu
 	input := float64(r.input)
 	share := samples.Ratio(copied, kernel).Times(moved / (2 * input))
 	q := Result{
-		Kernel: r.kernel.Name, DType: r.dtype.String(), ISA: cli.CUDA, Rows: rows, Vocab: r.vocab, Workers: 1,
+		Kernel: r.kernel.Name, DType: r.dtype.String(), ISA: machine.CUDA, Rows: rows, Vocab: r.vocab, Workers: 1,
 		NsPerElement: ns.Times(1 / elements), Times: slices.Clone(samples[kernel]),
 		GBPerS: moved / ns.Median, ReadGBPerS: input / samples.Median(read).Median, CopyGBPerS: 2 * input / samples.Median(copied).Median,
 		Share: samples.Ratio(read, kernel).Times(moved / input), CopyShare: &share,

@@ -10,7 +10,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -35,7 +35,7 @@ func TestOnGPU(t *testing.T) {
 				t.Fatalf("%s %v: %d results, %q, %v", k.Name, dtype, len(results), failure, err)
 			}
 			q := results[0]
-			if q.Kernel != k.Name || q.DType != dtype.String() || q.ISA != cli.CUDA || q.Rows != rows || q.Vocab != vocab || q.Workers != 1 {
+			if q.Kernel != k.Name || q.DType != dtype.String() || q.ISA != machine.CUDA || q.Rows != rows || q.Vocab != vocab || q.Workers != 1 {
 				t.Errorf("%+v", q)
 			}
 			for name, x := range map[string]float64{
@@ -171,7 +171,7 @@ func TestCheckGPU(t *testing.T) {
 	dev := testgpu.Device(t)
 	for _, name := range []string{"token_stats", "row_gradient_bonus", "surrogate"} {
 		parity, err := CheckGPU(t.Context(), Check, dev, find(t, name), reweight.DTypeF32, []int{1, 19})
-		if err != nil || parity.Failure != "" || parity.ISA != cli.CUDA || parity.Cases != 2*len(kernels.Families) {
+		if err != nil || parity.Failure != "" || parity.ISA != machine.CUDA || parity.Cases != 2*len(kernels.Families) {
 			t.Errorf("%s: %+v, %v", name, parity, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestDivisor(t *testing.T) {
 
 // TestGPUShapes: with goals, the kernels that have one are measured at their sizes.
 func TestGPUShapes(t *testing.T) {
-	p := Plan{Kernels: kernels.All(), Sizes: cli.Sizes{Vocabs: []int{64}}, Goals: true}
+	p := Plan{Kernels: kernels.All(), Sizes: Sizes{Vocabs: []int{64}}, Goals: true}
 	if shapes := p.GPUShapes(); shapes != nil {
 		t.Errorf("without a GPU: %v", shapes)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -19,7 +19,7 @@ func TestStepsOnGPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the interpreter takes long")
 	}
-	q := Steps{Tokens: 16, Vocab: 17, Workers: 1, ISA: cli.CUDA, GPU: testgpu.Device(t)}
+	q := Steps{Tokens: 16, Vocab: 17, Workers: 1, ISA: machine.CUDA, GPU: testgpu.Device(t)}
 	for _, q.KL = range []bool{false, true} {
 		q.PPO = !q.KL
 		overheads, err := Overheads(t.Context(), quick, q)
@@ -29,7 +29,7 @@ func TestStepsOnGPU(t *testing.T) {
 		var names []string
 		for _, o := range overheads {
 			names = append(names, o.Step)
-			if o.ISA != cli.CUDA || o.KL != q.KL || o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] || o.Tokens != 16 || o.Vocab != 17 ||
+			if o.ISA != machine.CUDA || o.KL != q.KL || o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] || o.Tokens != 16 || o.Vocab != 17 ||
 				!(o.OverUniform.Median > 0) || !(o.UniformNs.Median > 0) || o.Verdict == "" || o.ExtraBytes < 4*16 || o.PeakBytes != 0 {
 				t.Errorf("%+v", o)
 			}
@@ -92,7 +92,7 @@ func TestStepsOnGPUAreTheCPUs(t *testing.T) {
 
 // TestStepsDoNotFit: memory that the device does not have is one error.
 func TestStepsDoNotFit(t *testing.T) {
-	q := Steps{Tokens: 1 << 12, Vocab: 1 << 20, Workers: 1, ISA: cli.CUDA, GPU: testgpu.Device(t)}
+	q := Steps{Tokens: 1 << 12, Vocab: 1 << 20, Workers: 1, ISA: machine.CUDA, GPU: testgpu.Device(t)}
 	if q.GPU.Info().Memory > 4*4<<32 {
 		t.Skip("this device has the memory")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/scheme"
 )
@@ -43,7 +44,7 @@ func (s Shape) CheckSize() int {
 
 // Shapes returns every kernel in every format and size. Without a number of rows,
 // rows of logits are as many as it takes to stream, and tokens are TokenCount.
-func Shapes(ks []kernels.Kernel, sizes cli.Sizes) []Shape {
+func Shapes(ks []kernels.Kernel, sizes Sizes) []Shape {
 	var shapes []Shape
 	for _, k := range ks {
 		for _, dtype := range k.DTypes {
@@ -76,7 +77,7 @@ type Plan struct {
 	CPU      []kernels.Implementation // none if only the GPU is measured
 	GPU      *gpu.Device              // or nil
 	Goals    bool                     // measure the GPU at the sizes that its goals are about
-	Sizes    cli.Sizes
+	Sizes    Sizes
 	Schemes  []scheme.Scheme // that Overheads measures in place of ActFocus, AEM and both
 	Progress *cli.Progress
 }
@@ -107,7 +108,7 @@ func (p Plan) Planned() []Result {
 		}
 	}
 	for _, s := range p.GPUShapes() {
-		all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: cli.CUDA, Rows: s.Rows, Vocab: s.Vocab, Workers: 1})
+		all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: machine.CUDA, Rows: s.Rows, Vocab: s.Vocab, Workers: 1})
 	}
 	return all
 }
@@ -124,7 +125,7 @@ type Results struct {
 // by then.
 func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 	last := p
-	last.CPU, last.Sizes = p.CPU[max(0, len(p.CPU)-1):], cli.Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
+	last.CPU, last.Sizes = p.CPU[max(0, len(p.CPU)-1):], Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
 	if last.Sizes.Rows != 0 { // of a kernel: a step has four arrays
 		last.Sizes.Rows = max(FewestTokens, min(last.Sizes.Rows, StepRows(last.Sizes.Vocabs[0])))
 	}
@@ -262,7 +263,7 @@ func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
 							if some != nil {
 								q.Tokens = max(q.Tokens, FewestOfSchemes)
 							}
-							if name == cli.CUDA {
+							if name == machine.CUDA {
 								q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
 							}
 							o, err := Overheads(ctx, p.Sampler, q)
@@ -293,7 +294,7 @@ func (p Plan) steps() (names []string) {
 		names = append(names, impl.Name)
 	}
 	if p.GPU != nil {
-		names = append(names, cli.CUDA)
+		names = append(names, machine.CUDA)
 	}
 	return names
 }

@@ -4,18 +4,17 @@ import (
 	"math"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
 // TestShapes: without -rows, logits are streamed and tokens are not.
 func TestShapes(t *testing.T) {
-	for _, s := range Shapes(kernels.All(), cli.Sizes{Vocabs: []int{1000}, Workers: []int{1}, Stream: 2 * StreamBytes}) {
+	for _, s := range Shapes(kernels.All(), Sizes{Vocabs: []int{1000}, Workers: []int{1}, Stream: 2 * StreamBytes}) {
 		if bytes := s.Rows * s.Vocab * s.DType.Size(); s.Kernel.Rows && (bytes < 2*StreamBytes || bytes > 2*StreamBytes+4000) {
 			t.Errorf("%v: %d bytes", s, bytes)
 		}
 	}
-	for _, s := range Shapes(kernels.All(), cli.Sizes{Vocabs: []int{1000, 2000}, Workers: []int{1, 2}}) {
+	for _, s := range Shapes(kernels.All(), Sizes{Vocabs: []int{1000, 2000}, Workers: []int{1, 2}}) {
 		if !s.Kernel.Rows {
 			if s.Rows != TokenCount || s.Vocab != 0 || s.CheckSize() != s.Rows || len(s.Workers) != 1 {
 				t.Errorf("%v: %+v", s, s)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 )
 
@@ -47,7 +48,7 @@ func (c *Comparison) String() string { return cli.Ratio(c.Ratio) + " " + c.Word 
 // Comparable returns an error that says why results of this machine and these
 // shapes cannot be compared with an earlier run. The planned results say what
 // they are of and have no figures yet.
-func (then Report) Comparable(m cli.Machine, planned []measure.Result) error {
+func (then Report) Comparable(m machine.Machine, planned []measure.Result) error {
 	old := then.Machine
 	for _, c := range [...]struct {
 		what      string
@@ -66,7 +67,7 @@ func (then Report) Comparable(m cli.Machine, planned []measure.Result) error {
 		}
 	}
 	for _, p := range planned {
-		if p.ISA == cli.CUDA {
+		if p.ISA == machine.CUDA {
 			if now, old := nameOf(m.GPU), nameOf(old.GPU); now != old {
 				return fmt.Errorf("another GPU: %s then, %s now", old, now)
 			}
@@ -96,7 +97,7 @@ func (then Report) Comparable(m cli.Machine, planned []measure.Result) error {
 }
 
 // nameOf names a GPU.
-func nameOf(g *cli.Graphics) string {
+func nameOf(g *machine.Graphics) string {
 	if g == nil {
 		return "none"
 	}
@@ -144,5 +145,5 @@ func (r Report) Drift() string {
 	}
 	return fmt.Sprintf("Against the earlier run: time now over time then. Runs at different times drift: the plain reads, which are the same\n"+
 		"code, now take %s times as long. Slower or faster is said only where the share of the plain read says so too;\n"+
-		"a regression is for bench gate to find, which runs both versions in turn.", reads)
+		"a regression is for benchgate to find, which runs both versions in turn.", reads)
 }

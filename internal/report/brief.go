@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 )
 
@@ -51,7 +52,7 @@ func rowBytes(q Result) int64 {
 
 // From says where the main input of a result was read from. Tokens stay in a cache.
 func (r Report) From(q Result) string {
-	if q.ISA == cli.CUDA {
+	if q.ISA == machine.CUDA {
 		return FromDevice
 	}
 	if q.Vocab == 0 {
@@ -207,7 +208,7 @@ func Cost(overheads []measure.Overhead) string {
 func cost(overheads []measure.Overhead, gpu bool) string {
 	var verdicts [2]string
 	for _, o := range overheads {
-		if (o.ISA == cli.CUDA) != gpu || o.Step != "actfocus+aem" {
+		if (o.ISA == machine.CUDA) != gpu || o.Step != "actfocus+aem" {
 			continue
 		}
 		if o.KL {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -26,7 +27,7 @@ func within100(t *testing.T, text string) {
 
 // largest is a report of all kernels with figures that need the most room.
 func largest() Report {
-	r := Report{Machine: cli.Machine{ISAs: []string{"portable", "avx2", "avx512"}, Chosen: "avx512", L3: 1 << 30}}
+	r := Report{Machine: machine.Machine{ISAs: []string{"portable", "avx2", "avx512"}, Chosen: "avx512", L3: 1 << 30}}
 	for _, k := range kernels.All() {
 		rows, vocab := 65536, 0
 		if k.Rows {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -65,7 +66,7 @@ func workloadsOf(results []Result) []workload {
 	index := map[key]int{}
 	for _, r := range results {
 		k := keyOf(r.Result)
-		if k.isa != cli.CUDA { // the GPU has its own memory and its own reads
+		if k.isa != machine.CUDA { // the GPU has its own memory and its own reads
 			k.isa = ""
 		}
 		i, ok := index[k]

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 )
 
@@ -22,7 +23,7 @@ func OnGPU(results []Result) []Result { return some(results, true) }
 func OnCPU(results []Result) []Result { return some(results, false) }
 
 func some(results []Result, gpu bool) []Result {
-	return slices.DeleteFunc(slices.Clone(results), func(q Result) bool { return (q.ISA == cli.CUDA) != gpu })
+	return slices.DeleteFunc(slices.Clone(results), func(q Result) bool { return (q.ISA == machine.CUDA) != gpu })
 }
 
 // ofCopy prints the share of a plain copy, a dash where there was none.
@@ -42,7 +43,7 @@ func share(e bench.Estimate) string {
 func (r Report) GPUSpeed() (text int, header []string, rows [][]string) {
 	for _, q := range OnGPU(r.Results) {
 		rows = append(rows, []string{
-			q.Kernel, cli.Shape(q.Rows, q.Vocab, 1), digits(1e3 * q.NsPerElement.Median), fmt.Sprintf("%.1f", q.GBPerS), share(q.Share), ofCopy(q),
+			q.Kernel, shapeOf(q.Rows, q.Vocab, 1), digits(1e3 * q.NsPerElement.Median), fmt.Sprintf("%.1f", q.GBPerS), share(q.Share), ofCopy(q),
 		})
 	}
 	return 1, []string{"kernel", "rows", "ps/element", "GB/s", "of read", "of copy"}, rows
@@ -68,7 +69,7 @@ func (r Report) Goals() (text int, header []string, rows [][]string) {
 		if name == "row_gradient" {
 			name += ", in place"
 		}
-		rows = append(rows, []string{name, q.DType, want, met, cli.Shape(q.Rows, q.Vocab, 1), fmt.Sprintf("%.1f", q.GBPerS), fmt.Sprintf("%.1f", q.CopyGBPerS), cli.Ratio(*q.CopyShare)})
+		rows = append(rows, []string{name, q.DType, want, met, shapeOf(q.Rows, q.Vocab, 1), fmt.Sprintf("%.1f", q.GBPerS), fmt.Sprintf("%.1f", q.CopyGBPerS), cli.Ratio(*q.CopyShare)})
 	}
 	if !aimed {
 		rows = nil
@@ -118,7 +119,7 @@ func (r Report) GPU() string {
 		return m.GPU.Name
 	}
 	q := results[i]
-	return fmt.Sprintf("%s on %s: %.0f GB/s, %s%% of a plain copy on it, %s.", q.Kernel, m.GPU.Name, q.GBPerS, whole(q.CopyShare.Median), cli.Shape(q.Rows, q.Vocab, 1))
+	return fmt.Sprintf("%s on %s: %.0f GB/s, %s%% of a plain copy on it, %s.", q.Kernel, m.GPU.Name, q.GBPerS, whole(q.CopyShare.Median), shapeOf(q.Rows, q.Vocab, 1))
 }
 
 // memoryOfGPU says how fast the GPU's memory was, and which rows did not fit.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 )
 
@@ -35,7 +35,7 @@ func TestPlace(t *testing.T) {
 		{480 << 20, []Result{{Result: measure.Result{Rows: 65536}}}, ""},
 		{480 << 20, nil, ""},
 	} {
-		if got := (Report{Machine: cli.Machine{L3: c.l3}, Results: c.results}).place(); got != c.want {
+		if got := (Report{Machine: machine.Machine{L3: c.l3}, Results: c.results}).place(); got != c.want {
 			t.Errorf("L3 of %d: %q, want %q", c.l3, got, c.want)
 		}
 	}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 )
 
 // An Overhead is a run of bench overhead.
 type Overhead struct {
-	Machine  cli.Machine        `json:"machine"`
+	Machine  machine.Machine    `json:"machine"`
 	Partial  bool               `json:"partial"` // the run was interrupted, or failed
 	Overhead []measure.Overhead `json:"overhead"`
 }
@@ -109,7 +110,7 @@ func OverheadTable(overheads []measure.Overhead) (text int, header []string, row
 		}
 		rows = append(rows, []string{
 			o.Step, o.Advantages, YesNo(o.KL), o.ISA, o.Verdict + ": " + o.Reason, cli.Ratio(o.OverUniform), cli.Ratio(o.Null),
-			strconv.Itoa(o.OverUniform.N), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, cli.Shape(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
+			strconv.Itoa(o.OverUniform.N), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
 		})
 	}
 	return 5, []string{"step", "advantages", "KL", "isa", "verdict", "times uniform", "null", "rounds", "extra", "allocs", "peak", "rows", "uniform ms"}, rows

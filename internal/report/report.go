@@ -9,12 +9,13 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 )
 
 // A Report is a run of the bench.
 type Report struct {
-	Machine  cli.Machine        `json:"machine"`
+	Machine  machine.Machine    `json:"machine"`
 	Partial  bool               `json:"partial"` // the run was interrupted, or failed
 	Roofline Roofline           `json:"roofline"`
 	Failures []string           `json:"failures,omitempty"` // results that are wrong
@@ -32,7 +33,7 @@ type Roofline struct {
 }
 
 // New returns the report of a run, of which there may be a part only.
-func New(m cli.Machine, results measure.Results, partial bool) Report {
+func New(m machine.Machine, results measure.Results, partial bool) Report {
 	r := Report{Machine: m, Partial: partial, Failures: results.Failures, Overhead: results.Overheads}
 	for _, q := range results.Results {
 		r.Results = append(r.Results, Result{Result: q})
@@ -102,4 +103,4 @@ func (k key) String() string {
 	return fmt.Sprintf("%s %s on %s, %s", k.kernel, k.dtype, k.isa, k.shape())
 }
 
-func (k key) shape() string { return cli.Shape(k.rows, k.vocab, k.workers) }
+func (k key) shape() string { return shapeOf(k.rows, k.vocab, k.workers) }

@@ -20,6 +20,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/show"
 	"github.com/seed621a2839/reweight/kernels"
@@ -28,7 +29,7 @@ import (
 
 // sample is a run of all kernels on three paths, with figures that are made up.
 func sample() Report {
-	r := Report{Machine: cli.Machine{
+	r := Report{Machine: machine.Machine{
 		CPU: "Test CPU", CPUs: 4, GOMAXPROCS: 4, OS: "linux", Arch: "amd64", Features: []string{"AVX2"}, Go: "go1.26", ISAs: []string{"portable", "two", "three"}, Chosen: "three", Why: "because",
 	}}
 	result := func(k kernels.Kernel, dtype, isa string, ns float64, rows, vocab int) Result {
@@ -351,21 +352,21 @@ func TestComparable(t *testing.T) {
 	if err := then.Comparable(then.Machine, all[3:7]); err != nil {
 		t.Errorf("a part of it: %v", err)
 	}
-	for want, change := range map[string]func(m *cli.Machine, q *measure.Result){
-		"another CPU: Test CPU then, Other now":                                                   func(m *cli.Machine, q *measure.Result) { m.CPU = "Other" },
-		"another architecture: linux/amd64 then, linux/arm64 now":                                 func(m *cli.Machine, q *measure.Result) { m.Arch = "arm64" },
-		"another architecture: linux/amd64 then, darwin/amd64 now":                                func(m *cli.Machine, q *measure.Result) { m.OS = "darwin" },
-		"another instruction sets: AVX2 then, AVX2 AVX512F now":                                   func(m *cli.Machine, q *measure.Result) { m.Features = []string{"AVX2", "AVX512F"} },
-		"another number of CPUs: 4 then, 8 now":                                                   func(m *cli.Machine, q *measure.Result) { m.CPUs = 8 },
-		"another GOMAXPROCS: 4 then, 2 now":                                                       func(m *cli.Machine, q *measure.Result) { m.GOMAXPROCS = 2 },
-		"another pinning: not pinned then, pinned to CPU 0 now":                                   func(m *cli.Machine, q *measure.Result) { m.Pinned = new(int) },
-		"another Go version: go1.26 then, go1.27 now":                                             func(m *cli.Machine, q *measure.Result) { m.Go = "go1.27" },
-		"another instruction set: four was not measured then":                                     func(m *cli.Machine, q *measure.Result) { q.ISA = "four" },
-		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 32,000 now":             func(m *cli.Machine, q *measure.Result) { q.Vocab = 32000 },
-		"another shape: 111 x 151,936 then, token_stats f32 on two, 7 x 151,936 now":              func(m *cli.Machine, q *measure.Result) { q.Rows = 7 },
-		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 151,936, 2 workers now": func(m *cli.Machine, q *measure.Result) { q.Workers = 2 },
-		"gemm f32 was not measured then":                                                          func(m *cli.Machine, q *measure.Result) { q.Kernel = "gemm" },
-		"token_stats f64 was not measured then":                                                   func(m *cli.Machine, q *measure.Result) { q.DType = "f64" },
+	for want, change := range map[string]func(m *machine.Machine, q *measure.Result){
+		"another CPU: Test CPU then, Other now":                                                   func(m *machine.Machine, q *measure.Result) { m.CPU = "Other" },
+		"another architecture: linux/amd64 then, linux/arm64 now":                                 func(m *machine.Machine, q *measure.Result) { m.Arch = "arm64" },
+		"another architecture: linux/amd64 then, darwin/amd64 now":                                func(m *machine.Machine, q *measure.Result) { m.OS = "darwin" },
+		"another instruction sets: AVX2 then, AVX2 AVX512F now":                                   func(m *machine.Machine, q *measure.Result) { m.Features = []string{"AVX2", "AVX512F"} },
+		"another number of CPUs: 4 then, 8 now":                                                   func(m *machine.Machine, q *measure.Result) { m.CPUs = 8 },
+		"another GOMAXPROCS: 4 then, 2 now":                                                       func(m *machine.Machine, q *measure.Result) { m.GOMAXPROCS = 2 },
+		"another pinning: not pinned then, pinned to CPU 0 now":                                   func(m *machine.Machine, q *measure.Result) { m.Pinned = new(int) },
+		"another Go version: go1.26 then, go1.27 now":                                             func(m *machine.Machine, q *measure.Result) { m.Go = "go1.27" },
+		"another instruction set: four was not measured then":                                     func(m *machine.Machine, q *measure.Result) { q.ISA = "four" },
+		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 32,000 now":             func(m *machine.Machine, q *measure.Result) { q.Vocab = 32000 },
+		"another shape: 111 x 151,936 then, token_stats f32 on two, 7 x 151,936 now":              func(m *machine.Machine, q *measure.Result) { q.Rows = 7 },
+		"another shape: 111 x 151,936 then, token_stats f32 on two, 111 x 151,936, 2 workers now": func(m *machine.Machine, q *measure.Result) { q.Workers = 2 },
+		"gemm f32 was not measured then":                                                          func(m *machine.Machine, q *measure.Result) { q.Kernel = "gemm" },
+		"token_stats f64 was not measured then":                                                   func(m *machine.Machine, q *measure.Result) { q.DType = "f64" },
 	} {
 		m, planned := then.Machine, slices.Clone(all)
 		change(&m, &planned[1])

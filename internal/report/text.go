@@ -78,7 +78,7 @@ func (r Report) Table() (text int, header []string, rows [][]string) {
 		header = append(header, "against baseline")
 	}
 	for _, q := range r.Results {
-		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers), cli.Shape(q.Rows, q.Vocab, 1), r.From(q)}, cells(q)...)
+		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers), shapeOf(q.Rows, q.Vocab, 1), r.From(q)}, cells(q)...)
 		if copied {
 			row = append(row, ofCopy(q))
 		}
@@ -237,4 +237,17 @@ func (r Report) WriteGo(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// shapeOf prints rows and vocabulary, or tokens, and the workers if there are
+// several.
+func shapeOf(rows, vocab, workers int) string {
+	s := humanize.Comma(int64(rows))
+	if vocab > 0 {
+		s += " x " + humanize.Comma(int64(vocab))
+	}
+	if workers > 1 {
+		s += fmt.Sprintf(", %d workers", workers)
+	}
+	return s
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/score"
@@ -43,7 +44,7 @@ type Summary struct {
 // An Estimate is a file whose entropies were estimated.
 type Estimate struct {
 	File string `json:"file"`
-	cli.Origin
+	found.Origin
 }
 
 // Directory scores files as one batch: it writes the scores of each to a file in the
@@ -424,7 +425,7 @@ func (d *directory) summary() *Summary {
 	}
 	for _, f := range d.merged.Files() {
 		if f.Entropy != nil {
-			s.Estimates = append(s.Estimates, Estimate{f.Name, cli.NewOrigin(*f.Entropy)})
+			s.Estimates = append(s.Estimates, Estimate{f.Name, found.NewOrigin(*f.Entropy)})
 		}
 	}
 	warnings := map[string]bool{}

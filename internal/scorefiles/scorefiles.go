@@ -1,4 +1,4 @@
-// Package scorefiles reads and writes the files of bench score, and scores many files of
+// Package scorefiles reads and writes the files of reweight score, and scores many files of
 // rollouts as one batch.
 package scorefiles
 
@@ -13,7 +13,7 @@ import (
 	"os"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
-	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/score"
@@ -35,7 +35,7 @@ func Partial(opt Options, names ...string) (*score.Partial, rollout.Report, erro
 	defer src.Close()
 	p, err := score.Of(src, opt.Score)
 	if err != nil {
-		return nil, rollout.Report{}, cli.WithHint(err)
+		return nil, rollout.Report{}, found.WithHint(err)
 	}
 	return p, src.Report(), opt.checkWidth(p)
 }
@@ -47,7 +47,7 @@ func (opt Options) checkWidth(p *score.Partial) error {
 		if f.Entropy == nil {
 			continue
 		}
-		if err := cli.CheckWidth(*f.Entropy, opt.Width); err != nil {
+		if err := found.CheckWidth(*f.Entropy, opt.Width); err != nil {
 			return fmt.Errorf("%s: %w", printable.Text(f.Name), err)
 		}
 	}
@@ -141,7 +141,7 @@ func Apply(opt Options, name, output string, merged *score.Partial, about map[st
 		return advantages.Append(s.Advantages)
 	})
 	if errors.Is(err, score.ErrNotInBatch) {
-		return fmt.Errorf("%w (the flags have to be those of bench score partial)", err)
+		return fmt.Errorf("%w (the flags have to be those of reweight score partial)", err)
 	}
 	if err != nil {
 		return err

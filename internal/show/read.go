@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -138,7 +139,7 @@ func Read(src Source, opt Options) (Page, error) {
 			continue
 		}
 		p.Estimated = p.Estimated || o.Name == "entropy"
-		p.Notes = append(p.Notes, fmt.Sprintf("Figures with ~ are estimates: %s is %s.", o.Name, cli.NewOrigin(o)))
+		p.Notes = append(p.Notes, fmt.Sprintf("Figures with ~ are estimates: %s is %s.", o.Name, found.NewOrigin(o)))
 	}
 	p.Notes = append(p.Notes, report.Warnings...)
 	return p, nil
@@ -190,7 +191,7 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 		}
 		places = append(places, at)
 		if len(b.Role)+r.Tokens() > maxTokens {
-			return nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which bench show has no memory for: split the file by groups",
+			return nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which reweight show has no memory for: split the file by groups",
 				printable.Text(r.File), humanize.Comma(maxTokens))
 		}
 		if opt.Chosen.has(number) {

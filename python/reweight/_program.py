@@ -1,4 +1,4 @@
-"""The command line of the project, which some functions run."""
+"""The program reweight, which some functions run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Optional, Sequence, Union
 
 from ._errors import InputError
 
-PROGRAM = "bench"
+PROGRAM = "reweight"
 """Its name in the folders of the PATH, or its path."""
 
 

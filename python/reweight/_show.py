@@ -27,7 +27,7 @@ def show(
     signal: str = "energy",
 ) -> None:
     """Writes a page for a browser: what the environment and the policy said in each turn of
-    some rollouts, and the weight of every token. It is the page of `bench show -html`, and
+    some rollouts, and the weight of every token. It is the page of `reweight show -html`, and
     that program must be on the PATH. An old file of that path is replaced when the new one
     is complete.
 

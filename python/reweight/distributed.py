@@ -11,9 +11,9 @@ The sums are exact, so that the results have the same bits for any split into fi
 and any worker. dask_reweight and ray_reweight run the three on a cluster; any other engine can
 call them itself.
 
-Each of the three runs the command line of the project, `bench score`, which must be on every
-worker and here: bench names it, or gives its path. Files are named by paths that are the same on all
-workers. flags are flags of `bench score`, the same for all files, for example
+Each of the three runs the program `reweight score`, which must be on every worker and here:
+program names it, or gives its path. Files are named by paths that are the same on all
+workers. flags are flags of `reweight score`, the same for all files, for example
 ["-signal", "surprisal"].
 
 A worker that is killed costs time and nothing else: a piece that runs again gives the same
@@ -41,16 +41,16 @@ PathLike = Union[str, "os.PathLike[str]"]
 _AT_ONCE = 1000
 
 
-def partial(file: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM) -> bytes:
+def partial(file: PathLike, *, flags: Sequence[str] = (), program: str = PROGRAM) -> bytes:
     """Returns what the batch needs to know of one file: a few hundred bytes, and as many for
     each group.
 
     Raises FileError if the file or a flag is wrong, and CommandError if the command fails.
     """
-    return run(bench, ["score", "partial"], "file", *flags, "--", os.fspath(file))
+    return run(program, ["score", "partial"], "file", *flags, "--", os.fspath(file))
 
 
-def merge(partials: Iterable[bytes], *, bench: str = PROGRAM) -> bytes:
+def merge(partials: Iterable[bytes], *, program: str = PROGRAM) -> bytes:
     """Returns the partial of all files from the partials of each, in any order. Merged
     partials can be merged again. The partial of one file given twice is an error.
     """
@@ -65,13 +65,13 @@ def merge(partials: Iterable[bytes], *, bench: str = PROGRAM) -> bytes:
                 names = [os.path.join(folder, str(i)) for i in range(len(part))]
                 for name, content in zip(names, part):
                     Path(name).write_bytes(content)
-                merged.append(run(bench, ["score", "merge"], "partials", "--", *names))
+                merged.append(run(program, ["score", "merge"], "partials", "--", *names))
             if len(merged) == 1:
                 return merged[0]
 
 
 def apply(
-    file: PathLike, merged: bytes, output: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM
+    file: PathLike, merged: bytes, output: PathLike, *, flags: Sequence[str] = (), program: str = PROGRAM
 ) -> None:
     """Writes weights and advantages of one file of the batch to output, a safetensors file,
     from the merged partials of all its files. An older file of that name is replaced.
@@ -79,11 +79,11 @@ def apply(
     with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
         name = os.path.join(folder, "merged")
         Path(name).write_bytes(merged)
-        run(bench, ["score", "apply"], "file", "-merged", name, "-o", os.fspath(output), *flags, "--", os.fspath(file))
+        run(program, ["score", "apply"], "file", "-merged", name, "-o", os.fspath(output), *flags, "--", os.fspath(file))
 
 
 def dask_reweight(
-    client: Any, files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), bench: str = PROGRAM
+    client: Any, files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), program: str = PROGRAM
 ) -> List[str]:
     """Scores files as one batch on the workers of a Dask client, and returns the names of the
     files written to the folder, one for each file, in their order.
@@ -91,10 +91,10 @@ def dask_reweight(
     client: a distributed.Client.
     """
     names, outputs = _outputs(files, folder)
-    options = {"flags": list(flags), "bench": bench}
+    options = {"flags": list(flags), "program": program}
     # pure=False: files may have changed since a call with the same names.
     partials = client.map(partial, names, pure=False, **options)
-    merged = client.submit(merge, partials, bench=bench, pure=False)
+    merged = client.submit(merge, partials, program=program, pure=False)
     client.gather(client.map(apply, names, [merged] * len(names), outputs, pure=False, **options))
     return outputs
 
@@ -104,7 +104,7 @@ def ray_reweight(
     folder: PathLike,
     *,
     flags: Sequence[str] = (),
-    bench: str = "bench",
+    program: str = PROGRAM,
     **resources: Any,
 ) -> Any:
     """Scores files as one batch with Ray Data, on the cluster that ray.init has connected to, and
@@ -116,12 +116,12 @@ def ray_reweight(
     """
     names, outputs = _outputs(files, folder)
     data = importlib.import_module("ray.data")
-    options: Dict[str, Any] = {"flags": list(flags), "bench": bench}
+    options: Dict[str, Any] = {"flags": list(flags), "program": program}
     rows = data.from_items([{"file": name, "output": output} for name, output in zip(names, outputs)])
     # A block is what a task does again if its worker is killed.
     rows = rows.repartition(min(len(names), _MOST_TASKS)).materialize()
     done = _checked(rows.map_batches(_ray_partial, batch_size=None, fn_kwargs=options, **resources).take_all())
-    options["merged"] = merge([row["done"] for row in done], bench=bench)
+    options["merged"] = merge([row["done"] for row in done], program=program)
     _checked(rows.map_batches(_ray_apply, batch_size=None, fn_kwargs=options, **resources).take_all())
     return rows
 
@@ -134,7 +134,7 @@ def _ray_partial(batch: Dict[str, Any], **options: Any) -> Dict[str, Any]:
     """Returns the merged partial of the files of a batch."""
 
     def done() -> bytes:
-        return merge([partial(str(file), **options) for file in batch["file"]], bench=options["bench"])
+        return merge([partial(str(file), **options) for file in batch["file"]], program=options["program"])
 
     return _caught(done)
 

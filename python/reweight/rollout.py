@@ -4,7 +4,7 @@ dumps of trainers that only Python can read.
     batch = reweight.rollout.from_slime("train_3.pt", open_tag=[30], close_tag=[31])
     reweight.rollout.save("train_3.npz", batch)
 
-and then, in a shell, bench reweight train_3.npz. What save writes is a .npz file of NumPy:
+and then, in a shell, reweight train_3.npz. What save writes is a .npz file of NumPy:
 an array under the name of each field that is set, packed.
 """
 

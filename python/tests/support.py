@@ -28,9 +28,9 @@ needs_go = unittest.skipIf(shutil.which("go") is None, "Go is not installed")
 
 @functools.cache
 def program():
-    """Returns the folder, which lives as long as this process, of the program bench, made of this clone."""
+    """Returns the folder, which lives as long as this process, of the program reweight, made of this clone."""
     folder = tempfile.TemporaryDirectory()
-    subprocess.run(["go", "build", "-o", folder.name, "./cmd/bench"], cwd=ROOT, check=True)
+    subprocess.run(["go", "build", "-o", folder.name, "./cmd/reweight"], cwd=ROOT, check=True)
     return folder
 
 

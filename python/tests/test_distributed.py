@@ -50,14 +50,14 @@ class TestCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
-        cls.bench = str(Path(program().name, "bench"))
+        cls.program = str(Path(program().name, "reweight"))
         (cls.folder / "shards").mkdir()
         cls.files = write_shards(cls.folder / "shards", 48)
         cls.want = cls.folder / "one-process"
         cls.want.mkdir()
-        merged = distributed.merge([distributed.partial(f, bench=cls.bench) for f in cls.files], bench=cls.bench)
+        merged = distributed.merge([distributed.partial(f, program=cls.program) for f in cls.files], program=cls.program)
         for file in cls.files:
-            distributed.apply(file, merged, cls.want / (Path(file).name + ".safetensors"), bench=cls.bench)
+            distributed.apply(file, merged, cls.want / (Path(file).name + ".safetensors"), program=cls.program)
 
     def script(self, name, text):
         """Writes a script for the shell that stands in for the command."""
@@ -82,28 +82,28 @@ class TestCase(unittest.TestCase):
 class Pieces(TestCase):
     def test_merge(self):
         """Any order and any tree give the same bytes."""
-        partials = [distributed.partial(file, bench=self.bench) for file in self.files]
-        want = distributed.merge(partials, bench=self.bench)
+        partials = [distributed.partial(file, program=self.program) for file in self.files]
+        want = distributed.merge(partials, program=self.program)
         with mock.patch.object(distributed, "_AT_ONCE", 5):
-            self.assertEqual(distributed.merge(reversed(partials), bench=self.bench), want)
-        left = distributed.merge(partials[:7], bench=self.bench)
-        self.assertEqual(distributed.merge([left, *partials[7:]], bench=self.bench), want)
+            self.assertEqual(distributed.merge(reversed(partials), program=self.program), want)
+        left = distributed.merge(partials[:7], program=self.program)
+        self.assertEqual(distributed.merge([left, *partials[7:]], program=self.program), want)
 
     def test_names(self):
         """Names that look like flags, and paths that are no strings."""
         file, output = self.folder / "-o", self.folder / "-merged"
         shutil.copy(self.files[0], file)
-        one = distributed.partial(file, bench=self.bench)
-        distributed.apply(file, one, output, bench=self.bench)
+        one = distributed.partial(file, program=self.program)
+        distributed.apply(file, one, output, program=self.program)
         before = os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
-        self.assertEqual(len(distributed.partial("-o", bench=self.bench)), len(one) + len("-o") - len(str(file)))
+        self.assertEqual(len(distributed.partial("-o", program=self.program)), len(one) + len("-o") - len(str(file)))
 
     def test_errors(self):
         missing = str(self.folder / "missing.jsonl")
         text = f"{missing}: no such file or directory"
-        error = self.assertRaisesText(distributed.FileError, text, distributed.partial, missing, bench=self.bench)
+        error = self.assertRaisesText(distributed.FileError, text, distributed.partial, missing, program=self.program)
         self.assertIsInstance(error, reweight.InputError)
         self.assertEqual(error.argument, "file")
         self.assertRaisesText(reweight.InputError, "partials has no elements, want one for each file", distributed.merge, [])
@@ -129,19 +129,19 @@ class Pieces(TestCase):
         """What is not the fault of the input."""
         where = os.uname().nodename
         nowhere = str(self.folder / "nowhere")
-        for bench, text in [
+        for named, text in [
             (nowhere, f"{nowhere} does not run on {where}: No such file or directory"),
-            (self.script("fails", "echo first >&2\necho 'bench score partial: it failed' >&2\nexit 1"),
-             "bench score partial ended with status 1: it failed"),
-            (self.script("dies", "kill -9 $$"), "bench score partial ended with signal 9: no error was printed"),
+            (self.script("fails", "echo first >&2\necho 'reweight score partial: it failed' >&2\nexit 1"),
+             "reweight score partial ended with status 1: it failed"),
+            (self.script("dies", "kill -9 $$"), "reweight score partial ended with signal 9: no error was printed"),
         ]:  # fmt: skip
-            self.assertRaisesText(distributed.CommandError, text, distributed.partial, self.files[0], bench=bench)
+            self.assertRaisesText(distributed.CommandError, text, distributed.partial, self.files[0], program=named)
 
     def test_flags(self):
         """Flags go to both passes, and stand before the file."""
         log = self.folder / "log"
-        bench = self.script("logs", f'echo "$*" >>{log}\nexec {self.bench} "$@"')
-        options = {"flags": ["-signal", "surprisal"], "bench": bench}
+        named = self.script("logs", f'echo "$*" >>{log}\nexec {self.program} "$@"')
+        options = {"flags": ["-signal", "surprisal"], "program": named}
         one = distributed.partial(self.files[0], **options)
         distributed.apply(self.files[0], one, self.folder / "flagged", **options)
         first, second = log.read_text().splitlines()
@@ -149,7 +149,7 @@ class Pieces(TestCase):
         self.assertTrue(second.endswith(f"-signal surprisal -- {self.files[0]}"), second)
         text = "the merged statistics are of the signal surprisal, not of energy"
         self.assertRaisesText(
-            distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other", bench=self.bench
+            distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other", program=self.program
         )
 
     def test_imports(self):
@@ -166,16 +166,16 @@ from distributed import Client, LocalCluster
 from reweight import distributed
 
 
-def main(folder, bench, killer, files):
+def main(folder, named, killer, files):
     said = {}
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None) as cluster:
         with Client(cluster) as client:
             before = sorted(client.run(os.getpid).values())
-            said["outputs"] = distributed.dask_reweight(client, files, os.path.join(folder, "dask"), bench=bench)
-            distributed.dask_reweight(client, files, os.path.join(folder, "killed"), bench=killer)
+            said["outputs"] = distributed.dask_reweight(client, files, os.path.join(folder, "dask"), program=named)
+            distributed.dask_reweight(client, files, os.path.join(folder, "killed"), program=killer)
             said["survivors"] = len(set(before) & set(client.run(os.getpid).values()))
             try:
-                distributed.dask_reweight(client, files[:3] + ["missing"], os.path.join(folder, "wrong"), bench=bench)
+                distributed.dask_reweight(client, files[:3] + ["missing"], os.path.join(folder, "wrong"), program=named)
             except distributed.FileError as error:
                 said["error"] = str(error)
             said["left"] = os.listdir(os.path.join(folder, "wrong"))
@@ -194,9 +194,9 @@ class Dask(TestCase):
         mark = self.folder / "mark"
         killer = self.script(
             "kills",
-            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.bench} "$@"',
+            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.program} "$@"',
         )
-        run = run_python(DASK, str(self.folder), self.bench, killer, *self.files, timeout=600)
+        run = run_python(DASK, str(self.folder), self.program, killer, *self.files, timeout=600)
         self.assertEqual(run.returncode, 0, run.stderr)
         said = json.loads(run.stdout)
         self.assertEqual([Path(output).name for output in said["outputs"]], sorted(contents(self.want)))
@@ -218,14 +218,14 @@ def call(folder, name, files, **options):
     return distributed.ray_reweight(files, os.path.join(folder, name), **options)
 
 
-def main(folder, bench, killer, broken, files):
+def main(folder, named, killer, broken, files):
     said = {}
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=os.path.join(folder, "r"))
-    said["rows"] = call(folder, "ray", files, bench=bench).take_all()
-    call(folder, "ray-killed", files, bench=killer, num_cpus=2)
-    for name, some, program in (("missing", files[:3] + ["missing"], bench), ("broken", files, broken)):
+    said["rows"] = call(folder, "ray", files, program=named).take_all()
+    call(folder, "ray-killed", files, program=killer, num_cpus=2)
+    for name, some, program in (("missing", files[:3] + ["missing"], named), ("broken", files, broken)):
         try:
-            call(folder, name, some, bench=program)
+            call(folder, name, some, program=program)
         except Exception as error:
             said[name] = [type(error).__name__, str(error), os.listdir(os.path.join(folder, name))]
     said["version"] = ray.__version__
@@ -244,10 +244,10 @@ class Ray(TestCase):
         mark = self.folder / "ray-mark"
         killer = self.script(
             "ray-kills",
-            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.bench} "$@"',
+            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.program} "$@"',
         )
-        broken = self.script("ray-broken", "echo 'bench score partial: it failed' >&2\nexit 1")
-        run = run_python(RAY, str(self.folder), self.bench, killer, broken, *self.files, timeout=600)
+        broken = self.script("ray-broken", "echo 'reweight score partial: it failed' >&2\nexit 1")
+        run = run_python(RAY, str(self.folder), self.program, killer, broken, *self.files, timeout=600)
         self.assertEqual(run.returncode, 0, run.stderr)
         said = json.loads(run.stdout.splitlines()[-1])
         outputs = [str(self.folder / "ray" / (Path(file).name + ".safetensors")) for file in self.files]
@@ -256,7 +256,7 @@ class Ray(TestCase):
         self.assertTrue(mark.exists(), "no worker was killed")
         self.assertSame(self.folder / "ray-killed")
         self.assertEqual(said["missing"], ["FileError", "missing: no such file or directory", []])
-        self.assertEqual(said["broken"], ["CommandError", "bench score partial ended with status 1: it failed", []])
+        self.assertEqual(said["broken"], ["CommandError", "reweight score partial ended with status 1: it failed", []])
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
-        subprocess.run(["go", "build", "-o", cls.folder / "bin" / "bench", "./cmd/bench"], cwd=ROOT, check=True)
+        subprocess.run(["go", "build", "-o", cls.folder / "bin" / "reweight", "./cmd/reweight"], cwd=ROOT, check=True)
 
     def setUp(self):
         """A folder with the files that the page speaks of."""
@@ -77,7 +77,7 @@ class Commands(unittest.TestCase):
         Path("rollouts.jsonl").write_text(block("json", "maze 3"))
         arrays = []
         for name in ("rollouts.npz", "rollouts.jsonl"):
-            self.run_shell(f"bench convert -action-open 30 -action-close 31 {name} {name}.safetensors")
+            self.run_shell(f"reweight convert -action-open 30 -action-close 31 {name} {name}.safetensors")
             arrays.append(read_safetensors(f"{name}.safetensors")[0])
         npz, lines = arrays
         self.assertEqual(list(npz), list(lines))
@@ -88,14 +88,14 @@ class Commands(unittest.TestCase):
     def test_nemo_line(self):
         """The page's line of NeMo RL is read, without its padding."""
         Path("nemo.jsonl").write_text(block("json", "token_loss_mask"))
-        self.run_shell("bench convert -action-open 30 -action-close 31 nemo.jsonl nemo.safetensors")
+        self.run_shell("reweight convert -action-open 30 -action-close 31 nemo.jsonl nemo.safetensors")
         arrays = read_safetensors("nemo.safetensors")[0]
         self.assertEqual(arrays["role"].tolist(), [0, 1, 2, 1, 1])
         self.assertEqual(arrays["rollout_logprobs"].tolist(), np.array([0, -0.1, -0.5, -0.2, -0.1], np.float32).tolist())
 
     def test_flags(self):
         """Every flag that the page names is there."""
-        helps = "".join(self.run_shell(f"bench {command} -h") for command in ("convert", "reweight", "score apply"))
+        helps = "".join(self.run_shell(f"reweight {command} -h") for command in ("convert", "", "score apply"))
         flags = set(re.findall(r"`(-[a-z][-a-z]*)[ `]", PAGE.read_text()))
         self.assertIn("-surprisal-entropy", flags)
         for flag in flags:

@@ -53,14 +53,14 @@ class Go(TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.bench = str(Path(cls.folder.name) / "bench")
-        subprocess.run(["go", "build", "-o", cls.bench, "./cmd/bench"], cwd=ROOT, check=True)
+        cls.program = str(Path(cls.folder.name) / "reweight")
+        subprocess.run(["go", "build", "-o", cls.program, "./cmd/reweight"], cwd=ROOT, check=True)
 
     def compare(self, path, arrays, *options):
         """Compares what the command line writes for a file with what Python computes."""
         output = Path(self.folder.name) / "out.safetensors"
         flags, actfocus, aem, grpo, loss = options
-        done = subprocess.run([self.bench, "reweight", "-o", output, *flags, path], capture_output=True, text=True)
+        done = subprocess.run([self.program, "-o", output, *flags, path], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         want, _ = read_safetensors(output)
         batch = reweight.Batch(**{k: v for k, v in arrays.items() if not k.endswith("logits")})

@@ -59,7 +59,7 @@ class Show(Pages):
         """It is the page of the program, from a vocabulary and from a tokenizer, and of tensors."""
         file = TESTDATA / "frozenlake-small.safetensors"
         page = self.folder / "want.html"
-        command = ["bench", "show", "-html", page, "-trajectory", "3,9", "-signal", "surprisal", file]
+        command = ["reweight", "show", "-html", page, "-trajectory", "3,9", "-signal", "surprisal", file]
         subprocess.run(command, check=True)
         want = page.read_text().replace(str(file), "one")
         batches = [reweight.Batch(**self.arrays)]
@@ -96,7 +96,7 @@ class Show(Pages):
             self.assertEqual((type(caught.exception), str(caught.exception)), (kind, text))
         with mock.patch.dict(os.environ, PATH=str(self.folder)), self.assertRaises(CommandError) as caught:
             reweight.show(reweight.Batch(**self.arrays), self.page)
-        text = f"bench does not run on {os.uname().nodename}: No such file or directory"
+        text = f"reweight does not run on {os.uname().nodename}: No such file or directory"
         self.assertEqual(str(caught.exception), text)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["one.html"])
         self.assertEqual(self.page.read_text(), "old")
@@ -258,8 +258,8 @@ class Batches(Pages):
             Credit().check("TRL", entropy=True)
             with self.assertRaises(reweight.InputError) as caught:
                 Credit(show_every=50).check("TRL", entropy=True)
-        text = "show_every is 50, for which the program bench must be on the PATH: go install "
-        self.assertEqual(str(caught.exception), text + "github.com/seed621a2839/reweight/cmd/bench@latest")
+        text = "show_every is 50, for which the program reweight must be on the PATH: go install "
+        self.assertEqual(str(caught.exception), text + "github.com/seed621a2839/reweight/cmd/reweight@latest")
 
 
 if __name__ == "__main__":

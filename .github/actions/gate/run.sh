@@ -5,14 +5,18 @@
 set -euo pipefail
 
 args=()
-for flag in base base_exact bench skip pkg skip_pkg C cpu budget benchtime slower metrics cache; do
+for flag in base base_exact bench skip skip_pkg C cpu budget benchtime slower metrics cache; do
 	value=GATE_$flag
 	if [ -n "${!value}" ]; then args+=("-${flag//_/-}=${!value}"); fi
 done
-reports=$(mktemp -d "$RUNNER_TEMP/bench-gate-reports.XXXXXX")
+reports=$(mktemp -d "$RUNNER_TEMP/benchgate-reports.XXXXXX")
 echo "reports=$reports" >>"$GITHUB_OUTPUT"
 args+=("-markdown=$reports/gate.md" "-json=$reports/gate.json" "-junit=$reports/gate.xml"
 	"-benchfmt=$reports/gate.txt" "-profiles=$reports/profiles")
+if [ -n "$GATE_packages" ]; then
+	read -r -d '' -a packages <<<"$GATE_packages" || true # words of all lines
+	args+=("${packages[@]}")
+fi
 if [ -n "$GATE_args" ]; then
 	args+=(--)
 	while IFS= read -r arg; do
@@ -21,10 +25,10 @@ if [ -n "$GATE_args" ]; then
 fi
 
 status=0
-"$GATE_bin/bench" gate "${args[@]}" || status=$?
+"$GATE_bin/benchgate" "${args[@]}" || status=$?
 if [ -f "$reports/gate.md" ]; then cat "$reports/gate.md" >>"$GITHUB_STEP_SUMMARY"; fi
 if [ "$status" = 3 ]; then
-	echo "::warning title=bench gate::some benchmarks are not decided; see the job's summary"
+	echo "::warning title=benchgate::some benchmarks are not decided; see the job's summary"
 	status=0
 fi
 exit "$status"

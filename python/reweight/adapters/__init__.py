@@ -85,7 +85,7 @@ class Credit:
         "error": an InputError.
     show_every: so many batches apart, some rollouts of a batch are shown to people with
         the weight of every token: the pages DIR/batch-000001.html, and of each batch whose
-        number is a multiple of it. 0: never. It needs the program bench of this project.
+        number is a multiple of it. 0: never. It needs the program reweight of this project.
         Of several processes the first writes. A restarted run counts from 1 again.
     dir: the folder DIR, which is made where it is not there.
     """
@@ -120,7 +120,7 @@ class Credit:
             raise reweight.InputError("entropy", problem + ': use Credit(entropy="surprisal") or Credit(aem=False)')
         if self.show_every and shutil.which(PROGRAM) is None:
             problem = f"is {self.show_every}, for which the program {PROGRAM} must be on the PATH"
-            problem += ": go install github.com/seed621a2839/reweight/cmd/bench@latest"
+            problem += ": go install github.com/seed621a2839/reweight/cmd/reweight@latest"
             raise reweight.InputError("show_every", problem)
         role, x = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32)
         one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, ref_energy=x, entropy=x)

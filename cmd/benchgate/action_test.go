@@ -67,7 +67,7 @@ func TestActionInputs(t *testing.T) {
 	a := readAction(t)
 	var flags []string
 	var help bytes.Buffer
-	run(t.Context(), []string{"gate", "-h"}, &help, &help, nil)
+	run(t.Context(), []string{"-h"}, &help, &help)
 	for _, m := range regexp.MustCompile(`(?m)^  -([\w-]+)`).FindAllStringSubmatch(help.String(), -1) {
 		if !slices.Contains([]string{"json", "junit", "markdown", "benchfmt", "profiles"}, m[1]) {
 			flags = append(flags, strings.ReplaceAll(m[1], "-", "_"))
@@ -130,13 +130,13 @@ func newRunner(t *testing.T) *runner {
 if [ "$1" = version ]; then echo go version go1.26.8; exit; fi
 printf '%s\n' "$PWD" "GOFLAGS=$GOFLAGS" "GOWORK=$GOWORK" "GOENV=$GOENV" "$@" >"$RUNNER_TEMP/build"
 while [ "$1" != -o ]; do shift; done
-cat >"$2/bench" <<'END'
+cat >"$2/benchgate" <<'END'
 #!/bin/bash
 printf '<%s>\n' "$@" >"$RUNNER_TEMP/arguments"
 for a; do case "$a" in -markdown=*) echo "**the verdict**" >"${a#*=}" ;; esac; done
 exit "$FAKE_STATUS"
 END
-chmod +x "$2/bench"
+chmod +x "$2/benchgate"
 `
 	if err := os.WriteFile(filepath.Join(r.dir, "programs", "go"), []byte(program), 0o777); err != nil {
 		t.Fatal(err)
@@ -209,8 +209,8 @@ func TestAction(t *testing.T) {
 	t.Run("arguments", func(t *testing.T) {
 		r := newRunner(t)
 		bad := "a b$(touch bad)`touch bad`'\";touch bad"
-		inputs := map[string]string{"bench": bad, "directory": ".", "args": "-x=1 2\n\n-y\n"}
-		want := []string{"gate", "-base=HEAD^1", "-bench=" + bad, "-C=.", "-cache=off"}
+		inputs := map[string]string{"bench": bad, "packages": "./a ./b/...", "directory": ".", "args": "-x=1 2\n\n-y\n"}
+		want := []string{"./a", "./b/...", "-base=HEAD^1", "-bench=" + bad, "-C=.", "-cache=off"}
 		for name, value := range readAction(t).defaults {
 			if value == "" && inputs[name] == "" {
 				inputs[name] = "the " + name
@@ -253,11 +253,11 @@ func TestAction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "bench-gate-Linux-X64-" + strings.TrimSpace(string(base)) + "-"; !strings.HasPrefix(r.outputs["key"], want) {
+		if want := "benchgate-Linux-X64-" + strings.TrimSpace(string(base)) + "-"; !strings.HasPrefix(r.outputs["key"], want) {
 			t.Errorf("the key of the cache is %q, want %q first", r.outputs["key"], want)
 		}
 		key := r.outputs["key"]
-		if r.run(map[string]string{"pkg": "./a"}, 0); r.outputs["key"] == key {
+		if r.run(map[string]string{"packages": "./a"}, 0); r.outputs["key"] == key {
 			t.Error("builds of other packages have the same key")
 		}
 	})

@@ -16,9 +16,9 @@ import (
 )
 
 const scoreUsage = `Usage:
-  bench score partial [flags] FILE... [-o OUT]              the statistics of files
-  bench score merge PARTIAL... [-o OUT]                     of statistics, those of all files
-  bench score apply [flags] -merged MERGED FILE -o OUT      the scores of a file
+  reweight score partial [flags] FILE... [-o OUT]              the statistics of files
+  reweight score merge PARTIAL... [-o OUT]                     of statistics, those of all files
+  reweight score apply [flags] -merged MERGED FILE -o OUT      the scores of a file
 
 Scores many files of rollouts as one batch, in pieces that machines can share: the
 statistics of each file are made where it is, merged in any order and grouping, and
@@ -26,28 +26,28 @@ with those of all files each file is scored on its own. The bits of the scores d
 on none of that. Statistics are JSON, printed or written to OUT. The scores of a file
 are weights and advantages, one of each a token, in a safetensors file.
 
-bench reweight FILE... -o DIRECTORY/ does all of it on one machine.
+reweight FILE... -o DIRECTORY/ does all of it on one machine.
 `
 
-const partialUsage = `Usage: bench score partial [flags] FILE... [-o OUT]
+const partialUsage = `Usage: reweight score partial [flags] FILE... [-o OUT]
 
 Prints the statistics of files of rollouts, or writes them to OUT: what scoring them
 as part of a larger batch needs to know. -signal and the flags about the files
 (-action-open, -action-close, -action-tags, -group-size, -vocab, -surprisal-entropy) have
-to be the same for all files of a batch, and for bench score apply. The other flags of
-ActFocus, AEM and GRPO count for bench score apply only, which has to have the same ones
+to be the same for all files of a batch, and for reweight score apply. The other flags of
+ActFocus, AEM and GRPO count for reweight score apply only, which has to have the same ones
 for all files.
 
 `
 
-const mergeUsage = `Usage: bench score merge PARTIAL... [-o OUT]
+const mergeUsage = `Usage: reweight score merge PARTIAL... [-o OUT]
 
-Prints the statistics of all files of the PARTIALs, which bench score partial or bench
+Prints the statistics of all files of the PARTIALs, which reweight score partial or bench
 score merge has made, or writes them to OUT. A file that is in two of them is an error.
 
 `
 
-const applyUsage = `Usage: bench score apply [flags] -merged MERGED FILE -o OUT
+const applyUsage = `Usage: reweight score apply [flags] -merged MERGED FILE -o OUT
 
 Writes the scores of a file of rollouts, as part of the batch that MERGED has the
 statistics of, to the safetensors file OUT: the weights of ActFocus and the advantages
@@ -63,35 +63,35 @@ func scoreCommand(args []string, out, stderr io.Writer) (string, error) {
 	}
 	switch command {
 	case "partial":
-		return "bench score partial", partialCommand(args[1:], out)
+		return "reweight score partial", partialCommand(args[1:], out)
 	case "merge":
-		return "bench score merge", mergeCommand(args[1:], out, stderr)
+		return "reweight score merge", mergeCommand(args[1:], out, stderr)
 	case "apply":
-		return "bench score apply", applyCommand(args[1:], out)
+		return "reweight score apply", applyCommand(args[1:], out)
 	}
-	operands, err := cli.NewFlags("bench score").Parse(scoreUsage, args, out)
+	operands, err := cli.NewFlags("reweight score").Parse(scoreUsage, args, out)
 	switch {
 	case err != nil:
 	case len(operands) == 0:
-		err = errors.New("want partial, merge or apply (bench score -h explains them)")
+		err = errors.New("want partial, merge or apply (reweight score -h explains them)")
 	default:
 		err = fmt.Errorf("%q is no command, want partial, merge or apply", operands[0])
 	}
-	return "bench score", err
+	return "reweight score", err
 }
 
 // scoringFlags declares the flags of the schemes and of files of rollouts.
 func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
 	s := score.Default
 	schemes := schemeFlags(flags, &s)
-	open := flags.RolloutFlags()
+	open := rolloutFlags(flags)
 	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
 	return func() (opt scorefiles.Options, err error) {
 		if err := schemes(); err != nil {
 			return opt, err
 		}
 		if err := s.Check(); err != nil {
-			return opt, cli.Named(err, flagNames)
+			return opt, named(err)
 		}
 		opt.Score = s
 		if opt.Open, err = open(); err != nil {
@@ -121,7 +121,7 @@ func schemeFlags(flags cli.Flags, opt *score.Options) func() error {
 			text  string
 		}{{&opt.ActFocus.Signal, *signal}, {&opt.AEM.Scope, *scope}} {
 			if err := name.value.UnmarshalText([]byte(name.text)); err != nil {
-				return cli.Named(err, flagNames)
+				return named(err)
 			}
 		}
 		return nil
@@ -129,7 +129,7 @@ func schemeFlags(flags cli.Flags, opt *score.Options) func() error {
 }
 
 func partialCommand(args []string, out io.Writer) error {
-	flags := cli.NewFlags("bench score partial")
+	flags := cli.NewFlags("reweight score partial")
 	options := scoringFlags(flags)
 	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
 	names, err := flags.Parse(partialUsage, args, out)
@@ -151,7 +151,7 @@ func partialCommand(args []string, out io.Writer) error {
 }
 
 func mergeCommand(args []string, out, stderr io.Writer) error {
-	flags := cli.NewFlags("bench score merge")
+	flags := cli.NewFlags("reweight score merge")
 	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
 	names, err := flags.Parse(mergeUsage, args, out)
 	if err != nil {
@@ -180,7 +180,7 @@ func mergeCommand(args []string, out, stderr io.Writer) error {
 }
 
 func applyCommand(args []string, out io.Writer) error {
-	flags := cli.NewFlags("bench score apply")
+	flags := cli.NewFlags("reweight score apply")
 	options := scoringFlags(flags)
 	from := flags.String("merged", "", "the statistics of all files of the batch, a `file`")
 	output := flags.String("o", "", "write the scores to this safetensors `file`")
@@ -196,7 +196,7 @@ func applyCommand(args []string, out io.Writer) error {
 	case len(names) > 1:
 		return cli.Unexpected(names[1])
 	case *from == "":
-		return errors.New("no -merged given, which bench score merge makes")
+		return errors.New("no -merged given, which reweight score merge makes")
 	case *output == "":
 		return errors.New("no -o given")
 	}

@@ -1,4 +1,4 @@
-package cli
+package compare
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 
 	"github.com/seed621a2839/reweight/scheme"
 )
+
+// OfPapers are the schemes of the two papers.
+const OfPapers = "uniform,actfocus,aem,actfocus+aem"
 
 // ParseSchemes reads the names of schemes with commas between them; all stands for
 // scheme.All. The error is the end of a sentence that begins with the name of a flag.

@@ -16,15 +16,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/internal/show"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-const convertUsage = `Usage: bench convert [flags] IN... OUT
+const convertUsage = `Usage: reweight convert [flags] IN... OUT
 
-Reads rollouts from files of any format that bench knows, as one batch, and writes
-them to one file: safetensors, which bench reads fastest, by the name's extension
+Reads rollouts from files of any format that reweight knows, as one batch, and writes
+them to one file: safetensors, which reweight reads fastest, by the name's extension
 .safetensors; lines of JSON by .jsonl, .jsonl.gz and .jsonl.zst; a NumPy archive by
 .npz. A directory stands for the files in it, and - for standard input. The memory
 needed is that of one trajectory, except for .npz: that of the batch.
@@ -32,8 +33,8 @@ needed is that of one trajectory, except for .npz: that of the batch.
 `
 
 func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
-	flags := cli.NewFlags("bench convert")
-	options := flags.RolloutFlags()
+	flags := cli.NewFlags("reweight convert")
+	options := rolloutFlags(flags)
 	format := flags.Format(cli.Table, cli.JSON)
 	operands, err := flags.Parse(convertUsage, args, out)
 	if err != nil {
@@ -68,15 +69,15 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 		return err
 	}
 	p.Clear()
-	found := cli.NewFound(source.Report())
+	read := found.NewReport(source.Report())
 	if as == cli.JSON {
 		return cli.WriteJSON(out, struct {
 			Output string `json:"output"`
-			cli.Found
-		}{output, found})
+			found.Report
+		}{output, read})
 	}
 	fmt.Fprintf(out, "%s: ", printable.Text(output))
-	return found.Write(out)
+	return read.Write(out)
 }
 
 // A converter writes all trajectories of a source to the file of that path.

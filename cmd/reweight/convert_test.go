@@ -21,12 +21,12 @@ import (
 // lake is the path of a file of testdata.
 func lake(name string) string { return filepath.Join("..", "..", "testdata", name) }
 
-// convert runs bench convert, which must do it, and returns what it prints.
+// convert runs reweight convert, which must do it, and returns what it prints.
 func convert(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), append([]string{"convert"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("bench convert %q: status %d: %s", args, status, stderr.String())
+	if status := run(append([]string{"convert"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("reweight convert %q: status %d: %s", args, status, stderr.String())
 	}
 	return stdout.String()
 }
@@ -190,11 +190,11 @@ func TestEveryArray(t *testing.T) {
 	expectArrays(t, batchOf(t, path("joined.safetensors")), batchOf(t, in))
 
 	for _, command := range [][]string{
-		{"reweight", in}, {"reweight", "-o", path("scored.jsonl"), path("1.jsonl")}, {"show", in}, {"score", "partial", "-o", path("partial"), path("1.npz")},
+		{in}, {"-o", path("scored.jsonl"), path("1.jsonl")}, {"show", in}, {"score", "partial", "-o", path("partial"), path("1.npz")},
 	} {
 		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), command, &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
-			t.Errorf("bench %q: status %d: %s", command, status, stderr.String())
+		if status := run(command, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+			t.Errorf("reweight %q: status %d: %s", command, status, stderr.String())
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestConvertJSON(t *testing.T) {
 	output := filepath.Join(dir, "out.safetensors")
 	a, b := write(t, embedded(t)), write(t, without(embedded(t), "ref_energy"))
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"convert", a, b, output}, &stdout, &stderr, nil); status != 2 || stdout.Len() > 0 ||
+	if status := run([]string{"convert", a, b, output}, &stdout, &stderr); status != 2 || stdout.Len() > 0 ||
 		!strings.Contains(stderr.String(), b+": trajectory 0: ref_energy is missing, but it is there at "+a+": trajectory 0") {
 		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
 	}
@@ -253,14 +253,14 @@ func TestConvertGroupSize(t *testing.T) {
 }
 
 // TestConvertTexts: lines have the texts of tokens where the metadata of the input has the
-// vocabulary, so that bench show prints words of both.
+// vocabulary, so that reweight show prints words of both.
 func TestConvertTexts(t *testing.T) {
 	dir := t.TempDir()
 	lines := filepath.Join(dir, "a.jsonl")
 	convert(t, lake("frozenlake-small.safetensors"), lines)
 	words := func(path string) string {
 		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), []string{"show", path}, &stdout, &stderr, nil); status != 0 {
+		if status := run([]string{"show", path}, &stdout, &stderr); status != 0 {
 			t.Fatalf("status %d: %s", status, stderr.String())
 		}
 		return strings.Join(regexp.MustCompile(`(?m)^ *(env|agent) .*`).FindAllString(stdout.String(), -1), "\n")
@@ -303,7 +303,7 @@ func TestConvertMetadata(t *testing.T) {
 	}
 }
 
-// TestEstimates: an entropy that is an estimate is marked in all that bench reweight
+// TestEstimates: an entropy that is an estimate is marked in all that reweight
 // prints and writes, and refused if its bounds are too wide.
 func TestEstimates(t *testing.T) {
 	dir := t.TempDir()
@@ -322,15 +322,15 @@ func TestEstimates(t *testing.T) {
 			bounds = ", without bounds"
 		}
 		for _, format := range []string{"table", "json"} {
-			args := []string{"reweight", in, "-o", out, "-format", format}
+			args := []string{in, "-o", out, "-format", format}
 			if c.limit != "" {
 				args = append(args, "-entropy-width", c.limit)
 			}
 			var stdout, stderr bytes.Buffer
-			status := run(t.Context(), args, &stdout, &stderr, nil)
+			status := run(args, &stdout, &stderr)
 			if !c.ok {
 				want := "nats apart, and this one is estimated from top 5 log-probabilities" + bounds + ": -entropy-width Inf takes it\n"
-				if status != 2 || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), "bench reweight: "+in+": aem needs an entropy whose bounds are at most ") || !strings.HasSuffix(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+				if status != 2 || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), "reweight: "+in+": aem needs an entropy whose bounds are at most ") || !strings.HasSuffix(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
 					t.Errorf("%+v: status %d, %q", c, status, stderr.String())
 				}
 				continue
@@ -390,7 +390,7 @@ func TestGivenAdvantages(t *testing.T) {
 		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages, got.Bottleneck.All)
 	}
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"reweight", path}, &stdout, &stderr, nil); status != 0 ||
+	if status := run([]string{path}, &stdout, &stderr); status != 0 ||
 		!strings.Contains(stdout.String(), "\nThere are no rewards: the advantages are those of the input, and not of GRPO.\n") {
 		t.Errorf("status %d, %s%s", status, stdout.String(), stderr.String())
 	}
@@ -401,7 +401,7 @@ func TestGivenAdvantages(t *testing.T) {
 		}
 	}
 	stderr.Reset()
-	if status := run(t.Context(), []string{"reweight", write(t, rollout.Tensors(&b))}, &stdout, &stderr, nil); status != 2 ||
+	if status := run([]string{write(t, rollout.Tensors(&b))}, &stdout, &stderr); status != 2 ||
 		!strings.Contains(stderr.String(), "rollouts.safetensors: advantages[") || !strings.Contains(stderr.String(), "] is NaN at a response token") {
 		t.Errorf("status %d, %s", status, stderr.String())
 	}
@@ -528,8 +528,8 @@ func TestReweightLines(t *testing.T) {
 		t.Errorf("%d lines, want %d", len(after), len(before))
 	}
 	var stdout, stderr bytes.Buffer
-	status := run(t.Context(), []string{"reweight", "-o", filepath.Join(dir, "x.jsonl"), lake("frozenlake-small.safetensors")}, &stdout, &stderr, nil)
-	if want := "bench reweight: -o: " + filepath.Join(dir, "x.jsonl") + ": only 0 of the 6272 tokens come from lines of JSON"; status != 2 || !strings.HasPrefix(stderr.String(), want) {
+	status := run([]string{"-o", filepath.Join(dir, "x.jsonl"), lake("frozenlake-small.safetensors")}, &stdout, &stderr)
+	if want := "reweight: -o: " + filepath.Join(dir, "x.jsonl") + ": only 0 of the 6272 tokens come from lines of JSON"; status != 2 || !strings.HasPrefix(stderr.String(), want) {
 		t.Errorf("status %d, %q", status, stderr.String())
 	}
 }
@@ -571,8 +571,8 @@ Dropped: entropies\x1b, unknown, z
 	}
 	for _, out := range []string{"out.npz", "out.jsonl"} {
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), []string{"convert", "-surprisal-entropy", "in.jsonl", out}, &stdout, &stderr, nil)
-		if want := "bench convert: " + out + ": entropy is an estimate, and only .safetensors has a place that says so\n"; status != 2 || stderr.String() != want {
+		status := run([]string{"convert", "-surprisal-entropy", "in.jsonl", out}, &stdout, &stderr)
+		if want := "reweight convert: " + out + ": entropy is an estimate, and only .safetensors has a place that says so\n"; status != 2 || stderr.String() != want {
 			t.Errorf("status %d, %q, want %q", status, stderr.String(), want)
 		}
 	}

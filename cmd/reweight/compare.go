@@ -13,21 +13,29 @@ import (
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
-const reweightUsage = `Usage: bench reweight [flags] FILE...
+const compareUsage = `Usage:
+  reweight [flags] FILE...                  compare schemes on rollouts, or score the rollouts
+  reweight show [flags] FILE...             rollouts for a person: turns, tokens and their weights
+  reweight convert [flags] IN... OUT        rollouts of trainers and servers as one file of ours
+  reweight score partial|merge|apply ...    many files as one batch, in pieces that machines can share
 
-Reads rollouts from files of any format that bench knows, as one batch, and prints a
-table of schemes: for each its loss, the norm of the gradient with respect to the
-log-probabilities over all, action and reasoning tokens, and what it does to the credit of
-tokens, which is minus that gradient: the share of action tokens, how many tokens carry
-it, its rank correlation with uniform's. A directory stands for the files in it, and - for
-standard input. docs/formats.md lists the formats. A scheme needs the arrays that it reads
-only, or the logits that they follow from: ref_logits, old_logits and logits, with
-token_ids. Without rewards, the advantages are those of the files and not of GRPO.
+reweight COMMAND -h explains a command and its flags.
+Exit status: 0 fine, 2 bad use or bad input, 130 interrupted.
+
+reweight [flags] FILE... reads rollouts from files of any format that it knows, as one
+batch, and prints a table of schemes: for each its loss, the norm of the gradient with
+respect to the log-probabilities over all, action and reasoning tokens, and what it does to
+the credit of tokens, which is minus that gradient: the share of action tokens, how many
+tokens carry it, its rank correlation with uniform's. A directory stands for the files in
+it, and - for standard input. docs/formats.md lists the formats. A scheme needs the arrays
+that it reads only, or the logits that they follow from: ref_logits, old_logits and logits,
+with token_ids. Without rewards, the advantages are those of the files and not of GRPO.
 
 Each scheme has the constants of its paper; -clip-low, -clip-high, -dual-clip, -aggregation
 and -norm-length hold for all where they are given, and so do the flags of GRPO, ActFocus
@@ -46,13 +54,10 @@ others. -o is a directory if it is one already, ends in a slash, or has no exten
 
 `
 
-// defaultSchemes are those of the two papers.
-const defaultSchemes = "uniform,actfocus,aem,actfocus+aem"
-
-func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare compare.Comparer) error {
-	c := comparison{compare: compare}
+func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer compare.Comparer) error {
+	c := comparison{compare: comparer}
 	loss := reweight.DefaultLoss
-	flags := cli.NewFlags("bench reweight")
+	flags := cli.NewFlags("reweight")
 	scoringOptions := scoringFlags(flags)
 	flags.Float64Var(&loss.ClipLow, "clip-low", loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
 	flags.Float64Var(&loss.ClipHigh, "clip-high", loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
@@ -61,13 +66,13 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare comp
 	flags.IntVar(&loss.NormLength, "norm-length", loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
 	kl := flags.String("kl", loss.KL.String(), "`form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it")
 	flags.Float64Var(&loss.KLCoef, "kl-coef", loss.KLCoef, "the loss has this many times the KL from the reference in it; 0 for none")
-	list := flags.String("scheme", defaultSchemes, "compare these `names` of schemes, with commas between them, or all (see above)")
+	list := flags.String("scheme", compare.OfPapers, "compare these `names` of schemes, with commas between them, or all (see above)")
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
 	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl, .jsonl.gz or .jsonl.zst; or a directory")
-	operands, err := flags.Parse(reweightUsage+cli.SchemesUsage(), args, out)
+	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
 	if err != nil {
 		return err
 	}
@@ -86,9 +91,9 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare comp
 		err = loss.KL.UnmarshalText([]byte(*kl))
 	}
 	if err != nil {
-		return cli.Named(err, flagNames)
+		return named(err)
 	}
-	if c.picked, err = cli.ParseSchemes(*list); err != nil {
+	if c.picked, err = compare.ParseSchemes(*list); err != nil {
 		return fmt.Errorf("-scheme %w", err)
 	}
 	c.opt.LeaveOut, c.uniform = *list == "all", scheme.MustParse("uniform")
@@ -99,7 +104,7 @@ func reweightCommand(args []string, out io.Writer, p *cli.Progress, compare comp
 		change(&s.Options.Loss)
 	}
 	if err := checkOptions(both); err != nil {
-		return cli.Named(err, flagNames)
+		return named(err)
 	}
 	if flags.Given("delta") && c.delta-c.delta != 0 {
 		return fmt.Errorf("-delta is %v, want a finite number", c.delta)
@@ -170,19 +175,19 @@ func inputs(names []string) string {
 
 // origins returns the arrays of a report that were derived, and those that are
 // estimates.
-func origins(r rollout.Report) (derived, estimates []cli.Origin) {
+func origins(r rollout.Report) (derived, estimates []found.Origin) {
 	for _, o := range r.Arrays {
 		switch o.Kind {
 		case rollout.Derived:
-			derived = append(derived, cli.NewOrigin(o))
+			derived = append(derived, found.NewOrigin(o))
 		case rollout.Estimated:
-			estimates = append(estimates, cli.NewOrigin(o))
+			estimates = append(estimates, found.NewOrigin(o))
 		}
 	}
 	return derived, estimates
 }
 
-// Results are what bench reweight writes to a file.
+// Results are what reweight writes to a file.
 type results struct {
 	tensors []rollout.Tensor
 	source  *rollout.Source
@@ -244,13 +249,6 @@ func checkFinite(b *reweight.Batch) error {
 		}
 	}
 	return nil
-}
-
-// flagNames maps the names of options to the flags that set them.
-var flagNames = map[string]string{
-	"Alpha": "-alpha", "Beta": "-beta", "Eps": "-eps", "Signal": "-signal", "Lambda": "-lambda", "Guard": "-guard", "Scope": "-scope",
-	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",
-	"KL": "-kl", "KLCoef": "-kl-coef",
 }
 
 // checkOutput returns an error if the file cannot be written, or is one of the inputs

@@ -13,7 +13,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/show"
 )
 
-const showUsage = `Usage: bench show [flags] FILE...
+const showUsage = `Usage: reweight show [flags] FILE...
 
 Prints rollouts for a person: in each turn what the environment said, what the agent
 answered, the weight of every token by ActFocus and AEM, and the figures behind it.
@@ -32,11 +32,11 @@ in the file, in a safetensors file the list vocab of its metadata, or those of
 
 func showCommand(args []string, out io.Writer) error {
 	var opt show.Options
-	flags := cli.NewFlags("bench show")
+	flags := cli.NewFlags("reweight show")
 	chosen := flags.String("trajectory", "0", "`numbers` of the trajectories to show, from 0, and ranges: 0,4-7")
 	signal := flags.String("signal", reweight.SignalEnergy.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
 	vocabulary := flags.String("vocab-file", "", "the texts of the tokens: a JSON list, or the tokenizer.json of a model; a `file`")
-	rollouts := flags.RolloutFlags()
+	rollouts := rolloutFlags(flags)
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")
 	names, err := flags.Parse(showUsage, args, out)
 	if err != nil {
@@ -52,7 +52,7 @@ func showCommand(args []string, out io.Writer) error {
 		return fmt.Errorf("-trajectory %w", err)
 	}
 	if err := opt.Signal.UnmarshalText([]byte(*signal)); err != nil {
-		return cli.Named(err, flagNames)
+		return named(err)
 	}
 	if err := flags.NotEmpty("html", "vocab-file"); err != nil {
 		return err

@@ -24,8 +24,8 @@ import (
 func runScore(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), args, &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("bench %q: status %d: %s", args, status, stderr.String())
+	if status := run(args, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("reweight %q: status %d: %s", args, status, stderr.String())
 	}
 	return stdout.String()
 }
@@ -34,9 +34,9 @@ func runScore(t *testing.T, args ...string) string {
 func refused(t *testing.T, want string, args ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status := run(t.Context(), args, &stdout, &stderr, nil)
+	status := run(args, &stdout, &stderr)
 	if s := stderr.String(); status != 2 || strings.Count(s, "\n") != 1 || !strings.Contains(s, want) || stdout.Len() > 0 {
-		t.Errorf("bench %q: status %d, stderr %q, want %q; printed %q", args, status, s, want, stdout.String())
+		t.Errorf("reweight %q: status %d, stderr %q, want %q; printed %q", args, status, s, want, stdout.String())
 	}
 }
 
@@ -168,13 +168,13 @@ func tensorsOf(t *testing.T, names ...string) map[string]string {
 	return all
 }
 
-// TestScorePieces: the three commands, whatever the split, give what bench reweight gives
+// TestScorePieces: the three commands, whatever the split, give what reweight gives
 // in a directory.
 func TestScorePieces(t *testing.T) {
 	whole := filepath.Join("..", "..", "testdata", "frozenlake.safetensors")
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	runScore(t, "reweight", whole, "-o", in("all"), "-scope", "batch", "-beta", "0.7")
+	runScore(t, whole, "-o", in("all"), "-scope", "batch", "-beta", "0.7")
 	want := tensorsOf(t, in("all/frozenlake.safetensors.safetensors"))
 	if len(want["weights"]) != 4*18308 || len(want["advantages"]) != 4*18308 || len(want) != 2 {
 		t.Fatalf("%d tensors of %d and %d bytes", len(want), len(want["weights"]), len(want["advantages"]))
@@ -231,7 +231,7 @@ func TestScorePieces(t *testing.T) {
 	}
 }
 
-// TestMergeLeavesOut: what a killed bench score partial left is no partial, and is named.
+// TestMergeLeavesOut: what a killed reweight score partial left is no partial, and is named.
 func TestMergeLeavesOut(t *testing.T) {
 	shards := lakeShards(t, 64)
 	dir := t.TempDir()
@@ -244,7 +244,7 @@ func TestMergeLeavesOut(t *testing.T) {
 		t.Errorf("the shell's * stands for %v, %v", all, err)
 	}
 	var stdout, stderr bytes.Buffer
-	status := run(t.Context(), []string{"score", "merge", left, one}, &stdout, &stderr, nil)
+	status := run([]string{"score", "merge", left, one}, &stdout, &stderr)
 	want := "Warning: " + left + " is left out: it is incomplete, and its run was killed or still writes it.\n"
 	if status != 0 || stderr.String() != want || stdout.String() != runScore(t, "score", "merge", one) {
 		t.Errorf("status %d, %q, want %q", status, &stderr, want)
@@ -257,13 +257,13 @@ func TestScoreUse(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"bench score: want partial, merge or apply", nil},
-		{`bench score: "split" is no command`, []string{"split"}},
-		{"bench score partial: no files given", []string{"partial"}},
-		{"bench score merge: no files given", []string{"merge"}},
-		{"bench score apply: no -merged given", []string{"apply", file, "-o", "x"}},
-		{"bench score apply: no -o given", []string{"apply", file, "-merged", "x"}},
-		{"bench score apply: no FILE given", []string{"apply", "-o", "x.safetensors", "-merged", "x"}},
+		{"reweight score: want partial, merge or apply", nil},
+		{`reweight score: "split" is no command`, []string{"split"}},
+		{"reweight score partial: no files given", []string{"partial"}},
+		{"reweight score merge: no files given", []string{"merge"}},
+		{"reweight score apply: no -merged given", []string{"apply", file, "-o", "x"}},
+		{"reweight score apply: no -o given", []string{"apply", file, "-merged", "x"}},
+		{"reweight score apply: no FILE given", []string{"apply", "-o", "x.safetensors", "-merged", "x"}},
 		{`unexpected argument "b"`, []string{"apply", "-o", "x", "-merged", "x", "a", "b"}},
 		{"-lambda is 81, want 0 to 80", []string{"partial", "-lambda", "81", file}},
 		{"-scope is \"moon\"", []string{"partial", "-scope", "moon", file}},
@@ -291,7 +291,7 @@ func TestDirectory(t *testing.T) {
 	score := func(args ...string) scorefiles.Summary {
 		t.Helper()
 		var s scorefiles.Summary
-		decode(t, []byte(runScore(t, append([]string{"reweight", "-format", "json", "-o", dir}, args...)...)), &s)
+		decode(t, []byte(runScore(t, append([]string{"-format", "json", "-o", dir}, args...)...)), &s)
 		return s
 	}
 	s := score(shards...)
@@ -420,7 +420,7 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("with spoiled statistics %d files are written", s.Written)
 		}
 	}
-	if text := runScore(t, append([]string{"reweight", "-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") ||
+	if text := runScore(t, append([]string{"-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") ||
 		!strings.Contains(text, "files written 0, there before 7") {
 		t.Error(text)
 	}
@@ -448,7 +448,7 @@ func TestDirectoryRefuses(t *testing.T) {
 		}
 		return in(name)
 	}
-	all := func(dir string, args ...string) []string { return append([]string{"reweight", "-o", dir}, args...) }
+	all := func(dir string, args ...string) []string { return append([]string{"-o", dir}, args...) }
 	refused(t, "is an input: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
 	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
 	place("a/x.safetensors.safetensors")
@@ -560,8 +560,8 @@ func TestDirectoryEstimates(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "out")
-	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "reweight", "-o", out, name)
-	refused(t, "x.jsonl:1: entropy is missing", "reweight", "-o", out, name, "-signal", "surprisal")
+	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "-o", out, name)
+	refused(t, "x.jsonl:1: entropy is missing", "-o", out, name, "-signal", "surprisal")
 	refused(t, "-surprisal-entropy estimates it", "score", "partial", name, "-signal", "surprisal")
 	for field, hint := range map[string]string{
 		"group_id": ": a field group_id on each line", "rewards": ": a field reward on each line",
@@ -575,19 +575,19 @@ func TestDirectoryEstimates(t *testing.T) {
 		if err := os.WriteFile(lacks, []byte(strings.ReplaceAll(entropy, `"`+field+`"`, `"y"`)), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, hint, "reweight", "-o", out, lacks, "-signal", "surprisal")
+		refused(t, hint, "-o", out, lacks, "-signal", "surprisal")
 		refused(t, hint, "score", "partial", lacks, "-signal", "surprisal")
-		refused(t, hint, "reweight", lacks, "-signal", "surprisal")
+		refused(t, hint, lacks, "-signal", "surprisal")
 	}
 	flags := []string{"-signal", "surprisal", "-surprisal-entropy", name}
 	const wide = "x.jsonl: entropy is estimated from surprisal, without bounds, which is too wide for AEM: -entropy-width Inf takes it"
-	refused(t, wide, append([]string{"reweight", "-o", out}, flags...)...)
+	refused(t, wide, append([]string{"-o", out}, flags...)...)
 	refused(t, wide, append([]string{"score", "partial"}, flags...)...)
 	flags = append(flags, "-entropy-width", "Inf")
-	if printed := runScore(t, append([]string{"reweight", "-o", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
+	if printed := runScore(t, append([]string{"-o", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := runScore(t, append([]string{"reweight", "-format", "json", "-o", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
+	if printed := runScore(t, append([]string{"-format", "json", "-o", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
 		t.Errorf("printed %s", printed)
 	}
 	if printed := runScore(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -31,11 +30,11 @@ func TestTruncated(t *testing.T) {
 	}
 	needAddresses(t)
 	var out, stderr bytes.Buffer
-	err := reweightCommand([]string{path}, &out, new(cli.Progress), shorten)
+	err := compareCommand([]string{path}, &out, new(cli.Progress), shorten)
 	if err == nil || !strings.Contains(err.Error(), "became shorter") || strings.Count(err.Error(), path) != 1 || out.Len() > 0 {
 		t.Fatalf("error %v, printed %q", err, out.String())
 	}
-	if status := cli.ExitStatus("bench reweight", err, &stderr); status != 2 || strings.Count(stderr.String(), "\n") != 1 {
+	if status := cli.ExitStatus("reweight", err, &stderr); status != 2 || strings.Count(stderr.String(), "\n") != 1 {
 		t.Errorf("status %d, standard error %q", status, stderr.String())
 	}
 }
@@ -82,20 +81,19 @@ func TestSpecialFiles(t *testing.T) {
 		t.Skip("no pipe can be made: ", err)
 	}
 	for _, args := range [][]string{
-		{"reweight", dir}, {"reweight", "/dev/null"}, {"reweight", ""},
+		{dir}, {"/dev/null"}, {""},
 		{"convert", good, fifo}, {"convert", good, dir}, {"convert", good, "/dev/null"}, {"convert", good, ""}, {"convert", "/dev/null", filepath.Join(dir, "x.safetensors")},
-		{"reweight", "-o", fifo, good}, {"reweight", "-o", "/dev/null", good}, {"reweight", "-o", "", good},
-		{"run", "-baseline", fifo}, {"run", "-baseline", dir}, {"run", "-out", fifo},
+		{"-o", fifo, good}, {"-o", "/dev/null", good}, {"-o", "", good},
 	} {
 		status, stderr, out := make(chan int, 1), new(bytes.Buffer), new(bytes.Buffer)
-		go func() { status <- run(context.Background(), args, out, stderr, nil) }()
+		go func() { status <- run(args, out, stderr) }()
 		select {
 		case s := <-status:
 			if s != 2 || strings.Count(stderr.String(), "\n") != 1 || out.Len() > 0 {
-				t.Errorf("bench %q: status %d, printed %q and %q", args, s, out, stderr)
+				t.Errorf("reweight %q: status %d, printed %q and %q", args, s, out, stderr)
 			}
 		case <-time.After(5 * time.Minute):
-			t.Fatalf("bench %q waits", args)
+			t.Fatalf("reweight %q waits", args)
 		}
 	}
 }
@@ -111,7 +109,7 @@ func TestSchemesPipe(t *testing.T) {
 	printed := make(chan string)
 	go func() {
 		var stdout, stderr bytes.Buffer
-		run(context.Background(), []string{"reweight", "-scheme", "uniform", "-format", "markdown", fifo}, &stdout, &stderr, nil)
+		run([]string{"-scheme", "uniform", "-format", "markdown", fifo}, &stdout, &stderr)
 		printed <- stdout.String() + stderr.String()
 	}()
 	select {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/internal/show"
@@ -21,7 +22,7 @@ import (
 	"github.com/seed621a2839/reweight/scheme"
 )
 
-// A comparison says what bench reweight is to do.
+// A comparison says what reweight is to do.
 type comparison struct {
 	picked  []scheme.Scheme
 	uniform scheme.Scheme // that they are compared with
@@ -103,15 +104,15 @@ func (c comparison) do(opt scorefiles.Options, names []string, as cli.Format, ou
 	}
 	derived, estimates := origins(source.Report())
 	for _, o := range source.Report().Arrays { // that of the drift may be as wide as it is
-		if cli.CheckWidth(o, opt.Width) != nil {
-			c.opt.TooWide = fmt.Sprintf("needs an entropy whose bounds are at most %v nats apart, and this one is %v: -entropy-width Inf takes it", opt.Width, cli.NewOrigin(o))
+		if found.CheckWidth(o, opt.Width) != nil {
+			c.opt.TooWide = fmt.Sprintf("needs an entropy whose bounds are at most %v nats apart, and this one is %v: -entropy-width Inf takes it", opt.Width, found.NewOrigin(o))
 		}
 	}
 	var r *compare.Comparison
 	err = source.Guard(func() error { // somebody may make a file shorter
 		r, err = c.computed(b)
 		if err != nil {
-			err = fmt.Errorf("%s: %w", inputs(names), cli.WithHint(rollout.InFile(err)))
+			err = fmt.Errorf("%s: %w", inputs(names), found.WithHint(rollout.InFile(err)))
 		}
 		return err
 	})
@@ -205,8 +206,8 @@ func (c comparison) computed(b *reweight.Batch) (*compare.Comparison, error) {
 
 // surprised returns a warning about each scheme of the table that takes the surprisal of a
 // token, an estimate without bounds, for the token's entropy.
-func (c comparison) surprised(r *compare.Comparison, estimates []cli.Origin) (warnings []string) {
-	if !slices.ContainsFunc(estimates, func(o cli.Origin) bool { return o.Name == "entropy" && math.IsInf(float64(*o.Width), 1) }) {
+func (c comparison) surprised(r *compare.Comparison, estimates []found.Origin) (warnings []string) {
+	if !slices.ContainsFunc(estimates, func(o found.Origin) bool { return o.Name == "entropy" && math.IsInf(float64(*o.Width), 1) }) {
 		return nil
 	}
 	for _, s := range c.picked {

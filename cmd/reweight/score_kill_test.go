@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/testprogram"
 )
 
 // TestDirectoryKilled: a run that is killed at any moment leaves nothing that is half
@@ -20,13 +22,12 @@ func TestDirectoryKilled(t *testing.T) {
 	if runtime.GOOS == "windows" || testing.Short() {
 		t.Skip("kills processes")
 	}
-	canStart(t)
 	shards := lakeShards(t, 8)
-	args := func(dir string) []string { return append([]string{"reweight", "-o", dir}, shards...) }
+	args := func(dir string) []string { return append([]string{"-o", dir}, shards...) }
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")
 	start := time.Now()
-	if text, err := command(args(whole)...).CombinedOutput(); err != nil {
+	if text, err := testprogram.Command(t, args(whole)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	took := time.Since(start)
@@ -38,7 +39,7 @@ func TestDirectoryKilled(t *testing.T) {
 	partly := 0
 	for i := range kills {
 		out := filepath.Join(dir, "killed", string(rune('a'+i)))
-		c := command(args(out)...)
+		c := testprogram.Command(t, args(out)...)
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,9 @@
-package cli
+// Package machine describes the machine that results come from, and opens its GPU.
+package machine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -72,12 +74,15 @@ func (m Machine) Pinning() string {
 	return fmt.Sprintf("pinned to CPU %d", *m.Pinned)
 }
 
-// ThisMachine describes the machine that it runs on. It returns an error if
+// This describes the machine that it runs on. It returns an error if
 // REWEIGHT_ISA does not name an instruction set of it.
-func ThisMachine() (Machine, error) {
+func This() (Machine, error) {
 	best, err := reweight.BestISA()
 	if err != nil {
-		return Machine{}, Named(err, nil)
+		if input, ok := errors.AsType[*reweight.InputError](err); ok {
+			err = errors.New(input.Sentence(input.Arg))
+		}
+		return Machine{}, err
 	}
 	c := &cpuid.CPU
 	m := Machine{

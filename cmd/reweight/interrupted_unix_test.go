@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 )
 
 // TestInterrupted: the first signal ends a command that waits for its input, and nothing
@@ -22,7 +23,6 @@ func TestInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends signals to a process that waits for its input")
 	}
-	canStart(t)
 	in := filepath.Join(t.TempDir(), "in.jsonl")
 	convert(t, lake("frozenlake-small.safetensors"), in)
 	lines, err := os.ReadFile(in)
@@ -37,12 +37,12 @@ func TestInterrupted(t *testing.T) {
 		{"convert - DIR/out.jsonl", true},
 		{"convert - DIR/out.npz", false},
 		{"score partial -o DIR/partial -", false},
-		{"reweight -", false},
+		{"-", false},
 		{"show -", false},
 	} {
 		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Kill} {
 			dir := t.TempDir()
-			p := command(strings.Fields(strings.ReplaceAll(c.command, "DIR", dir))...)
+			p := testprogram.Command(t, strings.Fields(strings.ReplaceAll(c.command, "DIR", dir))...)
 			var stderr bytes.Buffer
 			p.Stderr = &stderr
 			input, err := p.StdinPipe()
@@ -52,7 +52,6 @@ func TestInterrupted(t *testing.T) {
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
-			endLate(t, p)
 			if _, err := input.Write(lines); err != nil { // more than a pipe has room for, so that it reads
 				t.Fatal(err)
 			}
@@ -74,8 +73,7 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%s, %v: no error", c.command, signal)
 			}
 			input.Close()
-			name, _, _ := strings.Cut(c.command, " ")
-			if want := "bench " + name + ": interrupted: no file is half written\n"; signal != os.Kill && (p.ProcessState.ExitCode() != 130 || stderr.String() != want) {
+			if want := "reweight: interrupted: no file is half written\n"; signal != os.Kill && (p.ProcessState.ExitCode() != 130 || stderr.String() != want) {
 				t.Errorf("%s, %v: %v, %q", c.command, signal, p.ProcessState, stderr.String())
 			}
 			for left := range contents(t, dir, "") {
@@ -92,17 +90,15 @@ func TestInterruptedFIFO(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends signals to a process that waits for its input")
 	}
-	canStart(t)
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Skip(err)
 	}
-	p := command("convert", fifo, filepath.Join(dir, "out.safetensors"))
+	p := testprogram.Command(t, "convert", fifo, filepath.Join(dir, "out.safetensors"))
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	endLate(t, p)
 	time.Sleep(time.Second) // so that it listens to signals
 	p.Process.Signal(syscall.SIGTERM)
 	if p.Wait(); p.ProcessState.ExitCode() != 130 {

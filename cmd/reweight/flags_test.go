@@ -1,16 +1,37 @@
-package cli
+package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"io"
 	"math"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/rollout"
 )
+
+// TestNamed: of an error about an argument, the sentence with the name that the
+// user knows; all else as it is.
+func TestNamed(t *testing.T) {
+	input := &reweight.InputError{Arg: "Rewards", Index: 3, Problem: "is NaN, want a finite reward"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{input, "Rewards[3] is NaN, want a finite reward"},
+		{&reweight.InputError{Arg: "Alpha", Index: -1, Problem: "is 2"}, "-alpha is 2"},
+		{io.ErrUnexpectedEOF, "unexpected EOF"},
+	} {
+		if got := named(c.err); got.Error() != c.want {
+			t.Errorf("%v, want %s", got, c.want)
+		}
+	}
+	if named(nil) != nil {
+		t.Error("an error where there was none")
+	}
+}
 
 func TestRolloutFlags(t *testing.T) {
 	for _, c := range []struct {
@@ -37,8 +58,8 @@ func TestRolloutFlags(t *testing.T) {
 		{"-group-size 0", rollout.Options{}, "-group-size is 0, want 1 to 2147483647"},
 		{"-vocab=-1", rollout.Options{}, "-vocab is -1, want 1 to 2147483647"},
 	} {
-		flags := NewFlags("bench convert")
-		options := flags.RolloutFlags()
+		flags := cli.NewFlags("reweight convert")
+		options := rolloutFlags(flags)
 		if err := flags.ParseAlone("", strings.Fields(c.args), io.Discard); err != nil {
 			t.Fatalf("%s: %v", c.args, err)
 		}
@@ -52,53 +73,5 @@ func TestRolloutFlags(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v, want %+v", c.args, got, err, c.want)
 		}
-	}
-}
-
-// TestFound: what was found is there for people and for programs.
-func TestFound(t *testing.T) {
-	report := rollout.Report{
-		Formats: []string{"NeMo-RL train_data", "safetensors"}, Files: 2, Trajectories: 1, Tokens: 12345, Groups: 3,
-		Arrays: []rollout.Origin{
-			{Name: "role", Kind: rollout.Derived, From: "mask"}, {Name: "rewards"},
-			{Name: "entropy", Kind: rollout.Estimated, From: "top 20 log-probabilities", Width: 0.05125},
-			{Name: "old_logprobs", Kind: rollout.Estimated, From: "x", Width: math.Inf(1)},
-		},
-		Dropped: []string{"content", "idx\x1b"}, Warnings: []string{"Take\ncare."},
-	}
-	found := NewFound(report)
-	var out bytes.Buffer
-	if err := found.Write(&out); err != nil {
-		t.Fatal(err)
-	}
-	const want = `12,345 tokens in 1 trajectory of 3 groups, from 2 files of NeMo-RL train_data and safetensors
-
-array         where it comes from
----------------------------------------------------------------------------------------------
-role          derived from mask
-rewards       given
-entropy       estimated from top 20 log-probabilities, bounds 0.05125 nats apart on average
-old_logprobs  estimated from x, without bounds
-
-Dropped: content, idx\x1b
-Warning: Take\ncare.
-`
-	if out.String() != want {
-		t.Errorf("\n%s\nwant\n%s", out.String(), want)
-	}
-	text, err := json.Marshal(found)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const object = `{"formats":["NeMo-RL train_data","safetensors"],"files":2,"trajectories":1,"tokens":12345,"groups":3,"arrays":[` +
-		`{"name":"role","kind":"derived","from":"mask"},{"name":"rewards","kind":"given"},` +
-		`{"name":"entropy","kind":"estimated","from":"top 20 log-probabilities","width":0.05125},` +
-		`{"name":"old_logprobs","kind":"estimated","from":"x","width":null}],` +
-		`"dropped":["content","idx\u001b"],"warnings":["Take\ncare."]}`
-	if string(text) != object {
-		t.Errorf("\n%s\nwant\n%s", text, object)
-	}
-	if text, _ = json.Marshal(NewFound(rollout.Report{})); strings.Contains(string(text), "null") {
-		t.Errorf("an empty report is %s", text)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package machine
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/kernels"
 )
 
 // CUDA is the name of the GPU among the implementations of the kernels, in flags and
@@ -34,6 +35,12 @@ func (g *GPU) Device() (*gpu.Device, error) {
 		}
 	}
 	return g.device, g.err
+}
+
+// A Choice says what to run the kernels on.
+type Choice struct {
+	CPU []kernels.Implementation // by instruction sets
+	GPU *gpu.Device              // or nil
 }
 
 // A Graphics describes a GPU.

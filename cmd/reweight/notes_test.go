@@ -15,13 +15,13 @@ import (
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), args, &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("bench %q: status %d: %s", args, status, stderr.String())
+	if status := run(args, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("reweight %q: status %d: %s", args, status, stderr.String())
 	}
 	return stdout.String()
 }
 
-// TestNotes: bench reweight says what was made of its input, and what is odd about it, in
+// TestNotes: reweight says what was made of its input, and what is odd about it, in
 // the text and in the JSON.
 func TestNotes(t *testing.T) {
 	const (
@@ -47,7 +47,7 @@ func TestNotes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.lines), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		args := append([]string{"reweight", "-signal", "surprisal", file}, c.flags...)
+		args := append([]string{"-signal", "surprisal", file}, c.flags...)
 		text, object := printed(t, args...), printed(t, append(args, "-format", "json")...)
 		for _, want := range append(c.want, c.both...) {
 			if !strings.Contains(text, want) {
@@ -63,7 +63,7 @@ func TestNotes(t *testing.T) {
 	if err := os.WriteFile(file, []byte(plain+better), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	object := printed(t, "reweight", "-signal", "surprisal", "-format", "json", file)
+	object := printed(t, "-signal", "surprisal", "-format", "json", file)
 	for _, want := range []string{`"derived": [`, `"from": "mask"`, `"warnings": [`} {
 		if !strings.Contains(object, want) {
 			t.Errorf("no %q in\n%s", want, object)
@@ -72,7 +72,7 @@ func TestNotes(t *testing.T) {
 	if text := printed(t, "show", "-action-open", "3", "-action-close", "9", file); !strings.Contains(text, "no response has a token between the tags") {
 		t.Errorf("show prints\n%s", text)
 	}
-	if text := printed(t, "reweight", write(t, embedded(t))); strings.Contains(text, "Warning") || strings.Contains(text, "lacks") {
+	if text := printed(t, write(t, embedded(t))); strings.Contains(text, "Warning") || strings.Contains(text, "lacks") {
 		t.Errorf("there is nothing to warn of:\n%s", text)
 	}
 }

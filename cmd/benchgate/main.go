@@ -1,3 +1,5 @@
+// Command benchgate says whether a change makes a benchmark of a Go module slower.
+// benchgate -h says how.
 package main
 
 import (
@@ -5,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,18 +17,42 @@ import (
 	"github.com/seed621a2839/reweight/internal/gotest"
 )
 
-const gateUsage = `Usage: bench gate -base REF [flags] [-- ARGS]
+func main() {
+	cli.IgnoreBrokenPipe() // run reports the error of a write
+	os.Exit(run(cli.UntilInterrupt(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
+}
 
-Is a benchmark of this Go module slower than in that git revision?
+// run does what the arguments say and returns the exit status. If ctx ends, it prints what
+// it has by then.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	out := &cli.FirstError{W: stdout}
+	p := cli.NewProgress(stderr)
+	opt := gate.Options{Progress: p, Log: stderr, Alpha: gate.Alpha, Flags: args}
+	name, err := "benchgate", error(nil)
+	if len(args) > 0 && args[0] == "compare" {
+		name, err = "benchgate compare", compareCommand(ctx, args[1:], out, opt)
+	} else {
+		err = gateCommand(ctx, args, out, opt)
+	}
+	return cli.Finish(name, err, out, p, stderr)
+}
+
+const gateUsage = `Usage:
+  benchgate -base REF [flags] [packages] [-- ARGS]
+  benchgate compare OLD NEW [flags] [packages] [-- ARGS]
+
+Is a benchmark of this Go module slower than in that git revision? benchgate compare asks
+the same of two working copies, or of two test binaries: benchgate compare -h.
 
 It builds the working tree as it is and REF, and runs the benchmarks of go test in
 pairs of fresh processes until each is clear: at looks after fixed numbers of pairs it
 fails if the median ratio is above -slower and the lower bound above two fifths of
 that slow-down, and passes if the upper bound is below -slower. The bounds are exact,
-for an error of 1% in a whole run. What would fail by its time is measured once more in builds with functions
-in random orders. More bytes or allocations per call fail too. ARGS go to the test
-binaries. A line "Bench-Accept: BenchmarkX reason" at the end of a commit's message
-accepts that BenchmarkX is slower.
+for an error of 1% in a whole run. What would fail by its time is measured once more in
+builds with functions in random orders. More bytes or allocations per call fail too. A line
+"Bench-Accept: BenchmarkX reason" at the end of a commit's message accepts that BenchmarkX
+is slower. Packages are patterns of the go command; the default is all of the module. ARGS
+go to the test binaries.
 
 docs/ci.md tells how to use this in CI. FILE may be - for standard output, which then
 has nothing else. Lists are separated by commas.
@@ -33,17 +60,16 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
 
-func gateCommand(ctx context.Context, args []string, out, stderr io.Writer, p *cli.Progress) (err error) {
-	opt := gate.Options{Progress: p, Log: stderr, Alpha: gate.Alpha}
-	flags := cli.NewFlags("bench gate")
+func gateCommand(ctx context.Context, args []string, out io.Writer, opt gate.Options) (err error) {
+	flags := cli.NewFlags("benchgate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
 	flags.BoolVar(&opt.Exact, "base-exact", false, "compare with the revision itself, and not with its merge base with HEAD")
 	comparison := comparisonFlags(flags, &opt)
 	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
 	cache := flags.String("cache", "auto", "`auto` keeps builds of the base in the user's cache directory, off does not")
-	opt.Flags = args
 	args, opt.Args = splitArgs(args)
-	if err := flags.ParseAlone(gateUsage, args, out); err != nil {
+	packages, err := flags.Parse(gateUsage, args, out)
+	if err != nil {
 		return err
 	}
 	if !flags.Given("base") {
@@ -52,7 +78,7 @@ func gateCommand(ctx context.Context, args []string, out, stderr io.Writer, p *c
 	if err := flags.NotEmpty("base", "C"); err != nil {
 		return err
 	}
-	if err := comparison(); err != nil {
+	if err := comparison(packages); err != nil {
 		return err
 	}
 	if *cache != "auto" && *cache != "off" {
@@ -71,11 +97,10 @@ func splitArgs(args []string) (before, after []string) {
 }
 
 // comparisonFlags declares the flags of commands that compare benchmarks. The function
-// reads their values.
-func comparisonFlags(flags cli.Flags, opt *gate.Options) func() error {
+// reads their values, and takes the packages, or all if there are none.
+func comparisonFlags(flags cli.Flags, opt *gate.Options) func(packages []string) error {
 	flags.StringVar(&opt.Bench, "bench", ".", "compare the benchmarks that match this `regexp`, as in go test")
 	flags.StringVar(&opt.Skip, "skip", "", "but not those that match this `regexp`")
-	packages := flags.String("pkg", gate.AllPackages, "`packages` of the module, by patterns of the go command")
 	skipPackages := flags.String("skip-pkg", "", "but not these `packages`, such as ./db,./internal/...")
 	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`: with 1 they are disturbed least, and those that work in parallel need more")
 	benchtime := flags.String("benchtime", "", "time benchmarks for so long in one go, or so many calls, as in go test: `100ms` or 10000x (default as long as it needs)")
@@ -87,13 +112,13 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func() error {
 		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
 	}
 	opt.Given = flags.Given
-	return func() (err error) {
+	return func(packages []string) (err error) {
 		if *benchtime != "" {
 			if opt.Benchtime, err = gate.ParseBenchtime(*benchtime); err != nil {
 				return fmt.Errorf("-benchtime: %w", err)
 			}
 		}
-		if err := flags.NotEmpty("bench", "pkg", "metrics", "json", "junit", "markdown"); err != nil {
+		if err := flags.NotEmpty("bench", "metrics", "json", "junit", "markdown"); err != nil {
 			return err
 		}
 		for _, r := range [...]struct{ flag, pattern string }{{"bench", opt.Bench}, {"skip", opt.Skip}} {
@@ -109,7 +134,9 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func() error {
 		case !(opt.Slower > 1 && opt.Slower <= 100):
 			return fmt.Errorf("-slower is %v, want a ratio above 1, such as 1.05", opt.Slower)
 		}
-		opt.Packages = strings.Split(*packages, ",")
+		if opt.Packages = packages; len(packages) == 0 {
+			opt.Packages = []string{gate.AllPackages}
+		}
 		if *skipPackages != "" {
 			opt.SkipPackages = strings.Split(*skipPackages, ",")
 		}

@@ -12,14 +12,14 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/testdata"
 )
 
-// schemeRow is a row of the JSON of bench reweight -scheme.
+// schemeRow is a row of the JSON of reweight -scheme.
 type schemeRow struct {
 	Scheme    string
 	Loss      float64
@@ -39,7 +39,7 @@ type schemeTable struct {
 	GivenAdvantages    bool `json:"given_advantages"`
 	Credit             string
 	Tokens             struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
-	Derived, Estimates []cli.Origin
+	Derived, Estimates []found.Origin
 	KL                 *struct {
 		Form string
 		Coef float64
@@ -59,11 +59,11 @@ type schemeTable struct {
 	}
 }
 
-// runSchemes runs bench reweight -scheme with further arguments.
+// runSchemes runs reweight -scheme with further arguments.
 func runSchemes(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), append([]string{"reweight", "-scheme"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+	if status := run(append([]string{"-scheme"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	return stdout.String()
@@ -222,7 +222,7 @@ func TestSchemesPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const command = "\n    bench reweight -scheme uniform,actfocus,gtpo,gspo testdata/frozenlake-small.safetensors\n"
+	const command = "\n    reweight -scheme uniform,actfocus,gtpo,gspo testdata/frozenlake-small.safetensors\n"
 	text := runSchemes(t, "uniform,actfocus,gtpo,gspo", filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors"))
 	_, tables, _ := strings.Cut(text, "\n\n")
 	tables, _, _ = strings.Cut(tables, "\n\n"+compare.Credit)
@@ -255,7 +255,7 @@ func TestSchemeLines(t *testing.T) {
 	for _, s := range got.Schemes {
 		names = append(names, s.Scheme)
 	}
-	if !strings.HasSuffix(got.Rollout.Title, ": group g, reward 1, 1 turn, 2 tokens.") { // as bench show has it
+	if !strings.HasSuffix(got.Rollout.Title, ": group g, reward 1, 1 turn, 2 tokens.") { // as reweight show has it
 		t.Errorf("title %q", got.Rollout.Title)
 	}
 	if got.Rollout.Texts[1] != "#8" || got.Schemes[0].Drift != nil || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
@@ -268,7 +268,7 @@ func TestSchemesWidth(t *testing.T) {
 	path := write(t, without(embedded(t), "entropy", "ref_energy"))
 	schemesJSON(t, "cispo", path, "-surprisal-entropy")
 	var stdout, stderr bytes.Buffer
-	status := run(t.Context(), []string{"reweight", "-scheme", "cispo,gtpo", path, "-surprisal-entropy"}, &stdout, &stderr, nil)
+	status := run([]string{"-scheme", "cispo,gtpo", path, "-surprisal-entropy"}, &stdout, &stderr)
 	const reason = "needs an entropy whose bounds are at most 0.1 nats apart, and this one is estimated from surprisal, without bounds: -entropy-width Inf takes it"
 	if status != 2 || !strings.HasSuffix(stderr.String(), ": gtpo "+reason+"\n") {
 		t.Errorf("status %d, %s", status, stderr.String())
@@ -325,8 +325,8 @@ func TestSchemesNotFinite(t *testing.T) {
 	for _, format := range []string{"table", "markdown", "json"} {
 		page := filepath.Join(t.TempDir(), "page.html")
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), []string{"reweight", "-scheme", "uniform,rloo", "-format", format, "-html", page, path}, &stdout, &stderr, nil)
-		if want := "bench reweight: " + path + ": rloo: the loss is not finite\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
+		status := run([]string{"-scheme", "uniform,rloo", "-format", format, "-html", page, path}, &stdout, &stderr)
+		if want := "reweight: " + path + ": rloo: the loss is not finite\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
 			t.Errorf("%s: status %d, printed %q and %q", format, status, &stdout, &stderr)
 		}
 		if _, err := os.Stat(page); err == nil {

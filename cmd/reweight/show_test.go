@@ -20,12 +20,12 @@ func frozenLakeCopy(t *testing.T) string {
 	return path
 }
 
-// shown runs bench show and returns what it prints.
+// shown runs reweight show and returns what it prints.
 func shown(t *testing.T, args ...string) string {
 	t.Helper()
 	t.Setenv("COLUMNS", "")
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), append([]string{"show"}, args...), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
+	if status := run(append([]string{"show"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	return stdout.String()
@@ -118,7 +118,7 @@ func TestShowWrongUse(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	for _, c := range []struct {
 		args []string
-		want string // the message after "bench show: "
+		want string // the message after "reweight show: "
 	}{
 		{nil, "no FILE given\n"},
 		{[]string{path, "-x"}, "flag provided but not defined: -x"},
@@ -138,9 +138,9 @@ func TestShowWrongUse(t *testing.T) {
 		{[]string{path, write(t, embedded(t)), "-trajectory", "64", "-html", page}, "-trajectory has 64, want 0 to 63\n"},
 	} {
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), append([]string{"show"}, c.args...), &stdout, &stderr, nil)
+		status := run(append([]string{"show"}, c.args...), &stdout, &stderr)
 		message := stderr.String()
-		if status != 2 || stdout.Len() > 0 || strings.Count(message, "\n") != 1 || !strings.HasPrefix(message, "bench show: "+c.want) {
+		if status != 2 || stdout.Len() > 0 || strings.Count(message, "\n") != 1 || !strings.HasPrefix(message, "reweight show: "+c.want) {
 			t.Errorf("show %q: status %d, %q, %q, want %q", c.args, status, stdout.String(), message, c.want)
 		}
 	}
@@ -151,13 +151,13 @@ func TestShowWrongUse(t *testing.T) {
 
 // TestShowOutputs: help, and what cannot be written.
 func TestShowOutputs(t *testing.T) {
-	if got := shown(t, "-h"); !strings.Contains(got, "Usage: bench show") || !strings.Contains(got, "-action-tags") {
+	if got := shown(t, "-h"); !strings.Contains(got, "Usage: reweight show") || !strings.Contains(got, "-action-tags") {
 		t.Errorf("the help is %q", got)
 	}
 	path := frozenLakeCopy(t)
 	for _, space := range []fullDisk{0, 30} {
 		var stderr bytes.Buffer
-		if status := run(t.Context(), []string{"show", path}, &space, &stderr, nil); status != 2 || !strings.Contains(stderr.String(), "no space left on device") {
+		if status := run([]string{"show", path}, &space, &stderr); status != 2 || !strings.Contains(stderr.String(), "no space left on device") {
 			t.Errorf("status %d, %q", status, stderr.String())
 		}
 	}
@@ -170,8 +170,8 @@ func TestShowNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	status := run(t.Context(), []string{"show", path}, &stdout, &stderr, nil)
-	if want := "bench show: " + path + ": there are no tokens\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
+	status := run([]string{"show", path}, &stdout, &stderr)
+	if want := "reweight show: " + path + ": there are no tokens\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
 		t.Errorf("status %d, %q and %q, want %q", status, &stdout, &stderr, want)
 	}
 }

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/machine"
+	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/kernels"
+)
+
+// kernelFlag declares -kernel, a list of kernels. The list is nil if the flag is not
+// given.
+func kernelFlag(f cli.Flags) func() ([]kernels.Kernel, error) {
+	var names []string
+	for _, k := range kernels.All() {
+		names = append(names, k.Name)
+	}
+	list := f.String("kernel", "", "`names` of kernels: "+strings.Join(names, ", ")+" (default all)")
+	return func() ([]kernels.Kernel, error) {
+		if !f.Given("kernel") {
+			return nil, nil
+		}
+		return pick("-kernel", *list, kernels.All(), names)
+	}
+}
+
+// isaFlag declares -isa, a list of instruction sets and of cuda, which is the GPU. byDefault
+// describes the default in the help. The choice is nil if the flag is not given. cuda
+// is an error where no GPU can be used.
+func isaFlag(f cli.Flags, byDefault string, g *machine.GPU) func() (*machine.Choice, error) {
+	names := machine.ISANames()
+	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+"; and "+machine.CUDA+", the GPU (default "+byDefault+")")
+	return func() (*machine.Choice, error) {
+		if !f.Given("isa") {
+			return nil, nil
+		}
+		impls := append(kernels.Implementations(), kernels.Implementation{Name: machine.CUDA})
+		picked, err := pick("-isa", *list, impls, append(names, machine.CUDA))
+		if err != nil {
+			return nil, err
+		}
+		var c machine.Choice
+		for _, impl := range picked {
+			if impl.Name != machine.CUDA {
+				c.CPU = append(c.CPU, impl)
+			} else if c.GPU, err = g.Device(); err != nil {
+				return nil, fmt.Errorf("-isa has %q, and no GPU can be used: %w", machine.CUDA, err)
+			}
+		}
+		return &c, nil
+	}
+}
+
+// Workloads larger than this would not fit into the memory of most machines.
+const (
+	maxSize    = 1 << 24 // rows, tokens or vocabulary
+	maxWorkers = 1024
+)
+
+// sizeFlags declares -vocab, -rows and -workers. aboutRows explains -rows.
+func sizeFlags(f cli.Flags, aboutRows string) func() (measure.Sizes, error) {
+	vocabs := f.String("vocab", "151936", "`sizes` of the vocabulary")
+	rows := f.Int("rows", 0, aboutRows)
+	workers := f.String("workers", "1", "`numbers` of workers that share the rows")
+	return func() (s measure.Sizes, err error) {
+		s.Rows = *rows
+		if s.Vocabs, err = numbers("-vocab", *vocabs, maxSize); err != nil {
+			return s, err
+		}
+		if s.Workers, err = numbers("-workers", *workers, maxWorkers); err != nil {
+			return s, err
+		}
+		if f.Given("rows") && (s.Rows < 1 || s.Rows > maxSize) {
+			return s, fmt.Errorf("-rows is %d, want 1 to %d", s.Rows, maxSize)
+		}
+		return s, nil
+	}
+}
+
+// checkWorkers returns an error if -workers is given and only the GPU is chosen.
+func checkWorkers(f cli.Flags, c *machine.Choice) error {
+	if c != nil && len(c.CPU) == 0 && f.Given("workers") {
+		return fmt.Errorf("-workers means nothing to -isa %s: they share rows on the CPU", machine.CUDA)
+	}
+	return nil
+}
+
+// pinFlag declares -pin. The function keeps the process on the CPU, which it returns,
+// or returns nil if the flag is not given.
+func pinFlag(f cli.Flags) func() (*int, error) {
+	cpu := f.Int("pin", 0, "run on this `CPU` alone; the first is 0 (default any; Linux only)")
+	return func() (*int, error) {
+		if !f.Given("pin") {
+			return nil, nil
+		}
+		if err := bench.Pin(*cpu); err != nil {
+			return nil, fmt.Errorf("-pin: %w", err)
+		}
+		return cpu, nil
+	}
+}
+
+// pick returns the elements of all whose names are in the list.
+func pick[E any](flag, list string, all []E, names []string) ([]E, error) {
+	var picked []E
+	given := map[int]bool{}
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return nil, fmt.Errorf("%s has %q, want some of %v", flag, name, names)
+		}
+		if given[i] {
+			return nil, fmt.Errorf("%s has %q twice", flag, name)
+		}
+		given[i] = true
+		picked = append(picked, all[i])
+	}
+	return picked, nil
+}
+
+// numbers returns the numbers of a list. Each must be from 1 to most.
+func numbers(flag, list string, most int) ([]int, error) {
+	var n []int
+	for text := range strings.SplitSeq(list, ",") {
+		v, err := strconv.Atoi(text)
+		if err != nil || v < 1 || v > most {
+			return nil, fmt.Errorf("%s has %q, want whole numbers of 1 to %d", flag, text, most)
+		}
+		if slices.Contains(n, v) {
+			return nil, fmt.Errorf("%s has %q twice", flag, text)
+		}
+		n = append(n, v)
+	}
+	return n, nil
+}

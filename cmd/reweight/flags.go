@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/rollout"
+)
+
+// rolloutFlags declares the flags that say what files of rollouts do not say
+// themselves.
+func rolloutFlags(f cli.Flags) func() (rollout.Options, error) {
+	open := f.String("action-open", "", "token `ids` of the tag before an action, with commas between them, also for files that have roles")
+	closing := f.String("action-close", "", "token `ids` of the tag after an action, with commas between them")
+	tags := f.String("action-tags", "", "`texts` of the tags before and after an action, with a comma between them, for files that have the texts of tokens")
+	groupSize := f.Int("group-size", 0, "every `n` trajectories in a row are a group (default: the groups of the files, or equal prompts)")
+	vocab := f.Int("vocab", 0, "`tokens` of the vocabulary: bounds the entropy where a file has only the most likely tokens")
+	surprisal := f.Bool("surprisal-entropy", false, "let -old_logprobs stand for the entropy where a file says nothing else about it: an estimate without bounds")
+	return func() (opt rollout.Options, err error) {
+		if f.Given("action-open") != f.Given("action-close") {
+			return opt, errors.New("-action-open and -action-close go together: give both")
+		}
+		for _, tag := range [...]struct {
+			flag, list string
+			ids        *[]int32
+		}{{"action-open", *open, &opt.ActionOpen}, {"action-close", *closing, &opt.ActionClose}} {
+			if !f.Given(tag.flag) {
+				continue
+			}
+			for text := range strings.SplitSeq(tag.list, ",") {
+				id, err := strconv.ParseInt(text, 10, 32)
+				if err != nil || id < 0 {
+					return opt, fmt.Errorf("-%s has %q, want token ids of 0 to %d", tag.flag, text, math.MaxInt32)
+				}
+				*tag.ids = append(*tag.ids, int32(id))
+			}
+		}
+		if f.Given("action-tags") {
+			before, after, found := strings.Cut(*tags, ",")
+			if !found || before == "" || after == "" || strings.Contains(after, ",") {
+				return opt, fmt.Errorf("-action-tags is %q, want two texts with a comma between them, such as <answer>,</answer>", *tags)
+			}
+			opt.ActionTags = [2]string{before, after}
+		}
+		for _, n := range [...]struct {
+			flag  string
+			value int
+		}{{"group-size", *groupSize}, {"vocab", *vocab}} {
+			if f.Given(n.flag) && (n.value < 1 || n.value > math.MaxInt32) {
+				return opt, fmt.Errorf("-%s is %d, want 1 to %d", n.flag, n.value, math.MaxInt32)
+			}
+		}
+		opt.GroupSize, opt.Vocab, opt.SurprisalEntropy = *groupSize, *vocab, *surprisal
+		return opt, nil
+	}
+}
+
+// named returns an error about an argument (a *reweight.InputError) as the sentence
+// that names the argument as the user of a command does: by its flag. Other errors stay as they are.
+func named(err error) error {
+	var input *reweight.InputError
+	if !errors.As(err, &input) {
+		return err
+	}
+	name, ok := flagNames[input.Arg]
+	if !ok {
+		name = input.Arg
+	}
+	return errors.New(input.Sentence(name))
+}
+
+// flagNames maps the names of options to the flags that set them.
+var flagNames = map[string]string{
+	"Alpha": "-alpha", "Beta": "-beta", "Eps": "-eps", "Signal": "-signal", "Lambda": "-lambda", "Guard": "-guard", "Scope": "-scope",
+	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",
+	"KL": "-kl", "KLCoef": "-kl-coef",
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/testdata"
+)
+
+// TestMain lets a test run this program as a process of its own.
+func TestMain(m *testing.M) { testprogram.Main(m, main) }
+
+func embedded(t *testing.T) []rollout.Tensor {
+	t.Helper()
+	file, err := rollout.Parse(testdata.FrozenLakeSmall)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := file.Batch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rollout.Tensors(b)
+}
+
+// without returns the tensors but those of these names.
+func without(tensors []rollout.Tensor, names ...string) []rollout.Tensor {
+	return slices.DeleteFunc(tensors, func(t rollout.Tensor) bool { return slices.Contains(names, t.Name) })
+}
+
+// write writes the tensors to a new file and returns its path.
+func write(t *testing.T, tensors []rollout.Tensor) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rollouts.safetensors")
+	if err := rollout.Write(path, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWrongUse: one line on standard error that says what is wrong, nothing on
+// standard output, status 2.
+func TestWrongUse(t *testing.T) {
+	good := write(t, embedded(t))
+	dir := t.TempDir()
+	noise := filepath.Join(dir, "noise")
+	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	broken := func(name string, change func([]float32)) string {
+		tensors := embedded(t)
+		for i, tensor := range tensors {
+			if tensor.Name == name {
+				data := append([]float32(nil), tensor.Data.([]float32)...)
+				change(data)
+				tensors[i].Data = data
+			}
+		}
+		return write(t, tensors)
+	}
+	all := func(v float32) func([]float32) {
+		return func(x []float32) {
+			for i := range x {
+				x[i] = v
+			}
+		}
+	}
+	inf := float32(math.Inf(1))
+	allNaN := all(inf - inf)
+	nans := make([]float32, 6272)
+	allNaN(nans)
+	noEnds := write(t, without(embedded(t), "logprobs", "old_logprobs"))
+	noEntropy := write(t, append(embedded(t), rollout.Tensor{Name: "ref_entropy", Shape: []int64{6272}, Data: nans}))
+	for _, c := range []struct {
+		args string // separated by spaces
+		want string // parts of the message, separated by |
+	}{
+		{"", "reweight: |FILE"},
+		{"a " + good, "reweight: a: "},
+		{"" + good + " -x", "-x"},
+		{"" + good + " -o", "-o"},
+		{"" + good + " -o=", "-o is empty, want a name"},
+		{"-alpha", "-alpha"},
+		{"-alpha x " + good, "-alpha|x"},
+		{"-alpha 1.5 " + good, "-alpha is 1.5, want 0 to 1"},
+		{"-alpha NaN " + good, "-alpha is NaN"},
+		{"" + good + " -beta=-1", "-beta is -1"},
+		{"-eps=-1 " + good, "-eps is -1"},
+		{"-signal loudness " + good, `-signal is "loudness", want one of [energy ref_entropy surprisal log_ratio]`},
+		{"-lambda=-1 " + good, "-lambda is -1"},
+		{"-lambda Inf " + good, "-lambda"},
+		{"-guard=-1 " + good, "-guard is -1"},
+		{"-scope world " + good, `-scope is "world", want one of [group trajectory batch]`},
+		{"-clip-low 2 " + good, "-clip-low is 2"},
+		{"-clip-high=-1 " + good, "-clip-high is -1"},
+		{"-dual-clip 0.5 " + good, "-dual-clip is 0.5"},
+		{"-aggregation median " + good, `-aggregation is "median", want one of [token_mean seq_mean_token_sum seq_mean_token_mean seq_mean_token_sum_norm]`},
+		{"-norm-length=-1 " + good, "-norm-length is -1"},
+		{"-norm-length 1.5 " + good, "-norm-length|1.5"},
+		{"-divide-by-std=maybe " + good, "-divide-by-std|maybe"},
+		{"-json " + good, "-json"},
+		{"-format yaml " + good, `-format is "yaml", want one of [table json markdown]`},
+		{"-scheme= " + good, `-scheme has "": no scheme has the name ""; there are uniform, actfocus`},
+		{"-scheme clip_cov " + good, `-scheme has "clip_cov": clip_cov is verl's, and not here: docs/schemes.md lists`},
+		{"-scheme clip " + good, `-scheme has "clip": no scheme has the name "clip"; there are`},
+		{"-scheme uniform,actfocsu " + good, `-scheme has "actfocsu": no scheme has the name "actfocsu"; the nearest is "actfocus"`},
+		{"-scheme gspo+cispo " + good, `-scheme has "gspo+cispo": gspo and cispo both are a loss`},
+		{"-scheme gigpo,uniform " + good, good + ": gigpo needs anchors and span_rewards"},
+		{"-scheme off_policy_mask " + good, ": off_policy_mask needs -delta, which has no default"},
+		{"-scheme all -delta NaN " + good, "-delta is NaN"},
+		{"-scheme all -o " + dir + "/scores/ " + good, "-scheme means nothing where -o is a directory"},
+		{"-kl-coef 1 -o " + dir + "/scores/ " + good, "-kl-coef means nothing where -o is a directory"},
+		{"-o " + dir + "/x.npz -scheme uniform,off_policy_mask " + good, "off_policy_mask needs -delta, which has no default"},
+		{"-scheme all -clip-low 2 " + good, "-clip-low is 2"},
+		{"-scheme all -kl full -kl-coef 1 " + good, `-kl is "full", want one of [k3 k2 k1 abs k3+ k1+ abs+]`},
+		{"-scheme all -kl-coef NaN " + good, "-kl-coef is NaN"},
+		{"-scheme all -kl-coef=-Inf " + good, "-kl-coef is -Inf"},
+		{"-scheme all -kl k1 " + good, "-kl means nothing without -kl-coef"},
+		{"-scheme all -kl-coef 0.1 " + write(t, without(embedded(t), "ref_logprobs")), "rollouts.safetensors: uniform needs ref_logprobs: "},
+		{"-scheme all -trajectory 32 " + good, "-trajectory is 32, want 0 to 31"},
+		{"-scheme all -trajectory=-1 " + good, "-trajectory is -1"},
+		{"-scheme all -html= " + good, "-html is empty"},
+		{"-scheme all -html " + good + " " + good, "-html: |is the input file"},
+		{"-scheme all " + noEnds, "old_logprobs is missing|ask the server"},
+		{"-scheme all -format csv " + good, `-format is "csv", want one of [table json markdown]`},
+		{"/nowhere/at\nall", `/nowhere/at\nall`},
+		{"/nowhere/\x1b[31mé\u2028", `/nowhere/\x1b[31mé\u2028`},
+		{"" + noise, noise},
+		{"-- -o", "reweight: -o: "},
+		{"-- -x", "reweight: -x: "},
+		{"-o " + good + " " + good, "-o: " + good + " is the input file"},
+		{"-o " + filepath.Dir(good) + "/./rollouts.safetensors " + good, "is the input file"},
+		{"-o " + noise + "/out " + good, "-o: |" + noise},
+		{"-o " + dir + "/out.txt " + good, "-o: " + dir + "/out.txt: want a name that ends in one of [|.safetensors"},
+		{"-o " + good + " " + filepath.Dir(good), "-o: " + good + " is one of the files in " + filepath.Dir(good)},
+		{"" + good + " " + good, "named twice"},
+		{"-entropy-width=-1 " + good, "-entropy-width is -1"},
+		{"-entropy-width NaN " + good, "-entropy-width is NaN"},
+		{"-action-open 6 " + good, "-action-open and -action-close go together"},
+		{"" + write(t, without(embedded(t), "role")), `rollouts.safetensors: role is missing`},
+		{"" + write(t, without(embedded(t), "rewards")), `rollouts.safetensors: uniform needs rewards or advantages: a field reward on each line`},
+		{"" + write(t, without(embedded(t), "group_ids", "token_ids")), `rollouts.safetensors: uniform needs group_ids: a field group_id on each line of JSON gives it, or -group-size`},
+		{"" + write(t, without(embedded(t), "entropy")), `rollouts.safetensors: aem needs entropy: -vocab derives it|, and -surprisal-entropy estimates it`},
+		{"" + write(t, without(embedded(t), "old_logprobs")), `: ask the server or the trainer for log-probabilities`},
+		{"" + write(t, without(embedded(t), "ref_energy")), `rollouts.safetensors: actfocus needs ref_energy: -signal surprisal does without it`},
+		{"-signal ref_entropy " + good, `rollouts.safetensors: actfocus needs ref_entropy: -signal surprisal does without it`},
+		{"-signal log_ratio " + write(t, without(embedded(t), "ref_logprobs")), `rollouts.safetensors: actfocus needs ref_logprobs: -signal surprisal does without it`},
+		{"" + broken("rewards", allNaN), `rollouts.safetensors: rewards[0] is NaN, want a finite reward`},
+		{"" + broken("ref_energy", allNaN), `rollouts.safetensors: ref_energy[|] is NaN at an action token, want a finite number`},
+		{"-signal ref_entropy " + noEntropy, `rollouts.safetensors: ref_entropy[|NaN`},
+		{"" + broken("entropy", allNaN), `rollouts.safetensors: entropy[|NaN`},
+		{"" + broken("logprobs", allNaN), `rollouts.safetensors: logprobs[|] is NaN at a response token, want a finite number`},
+		{"" + broken("old_logprobs", allNaN), `rollouts.safetensors: old_logprobs[|] is NaN at a response token, want a finite number`},
+		{"" + broken("logprobs", all(inf)), `rollouts.safetensors: logprobs[|] is +Inf at a response token, want a finite number`},
+		{"" + broken("old_logprobs", all(-inf)), `rollouts.safetensors: old_logprobs[|] is -Inf at a response token, want a finite number`},
+		{"convert", "reweight convert: want the names of one input or more, and that of the output"},
+		{"convert " + good, "reweight convert: want the names"},
+		{"convert " + good + " " + good, "reweight convert: " + good + " is the input file"},
+		{"convert " + noise + " " + good + " " + good, good + " is the input file"},
+		{"convert " + filepath.Dir(good) + " " + good, good + " is one of the files in " + filepath.Dir(good)},
+		{"convert " + filepath.Dir(good) + " " + filepath.Dir(good) + "/x.npz", "/x.npz would be one of the files in " + filepath.Dir(good) + ", which are the input"},
+		{"-o " + filepath.Dir(good) + "/x.npz " + filepath.Dir(good), "reweight: -o: |/x.npz would be one of the files in "},
+		{"convert " + good + " " + dir, "reweight convert: " + dir + ": not a regular file"},
+		{"convert " + good + " " + dir + "/", dir + "/: not the name of a file"},
+		{"convert " + good + " " + dir + "/none/x.safetensors", dir + "/none/x.safetensors: no file can be made in " + dir + "/none: no such file or directory"},
+		{"convert " + good + " " + dir + "/x.json", dir + "/x.json: want a name that ends in one of [|.safetensors"},
+		{"convert " + good + " -", "reweight convert: - is standard output, which is not supported: give the name of a file"},
+		{"-o - " + good, "reweight: -o: - is standard output, which is not supported"},
+		{"show -html - " + good, "reweight show: -html: - is standard output, which is not supported"},
+		{"score partial -signal surprisal -o - " + good, "reweight score partial: -o: - is standard output, which is not supported"},
+		{"-o " + dir + "/scores -", "reweight: standard input cannot be scored with -o DIRECTORY, which reads its inputs twice"},
+		{"-o " + filepath.Dir(good) + "/ " + good, "-o: " + filepath.Dir(good) + "/ is the directory of " + good + ", an input"},
+		{"convert /nowhere/a " + dir + "/x.safetensors", "reweight convert: /nowhere/a: "},
+		{"convert " + noise + " " + dir + "/x.safetensors", noise + ": "},
+		{"convert " + good + " " + good + " " + dir + "/x.safetensors", good + ": named twice"},
+		{"convert -x " + good + " " + dir + "/x.safetensors", "-x"},
+		{"convert -format csv " + good + " " + dir + "/x.safetensors", `-format is "csv", want one of [table json]`},
+		{"convert -group-size 0 " + good + " " + dir + "/x.safetensors", "-group-size is 0"},
+		{"convert -group-size 7 " + good + " " + dir + "/x.safetensors", good + ": 32 trajectories, want a multiple of the group size, 7"},
+		{"convert -action-tags x " + good + " " + dir + "/x.safetensors", "-action-tags"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := run(strings.FieldsFunc(c.args, func(r rune) bool { return r == ' ' }), &stdout, &stderr)
+		if status != 2 {
+			t.Errorf("reweight %s: status %d, want 2", c.args, status)
+		}
+		if stdout.Len() > 0 {
+			t.Errorf("reweight %s prints %q", c.args, stdout.String())
+		}
+		message := stderr.String()
+		if strings.Count(message, "\n") != 1 || !strings.HasSuffix(message, "\n") {
+			t.Errorf("reweight %s: not one line: %q", c.args, message)
+		}
+		for part := range strings.SplitSeq(c.want, "|") {
+			if !strings.Contains(message, part) {
+				t.Errorf("reweight %s: %q does not tell of %q", c.args, message, part)
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"-h":           "-aggregation",
+		"--help":       "Exit status",
+		"FILE -h":      "-dual-clip",
+		"-alpha 0 --h": "reweight convert [flags] IN... OUT",
+		"score -h":     "reweight score merge",
+	} {
+		var stdout, stderr bytes.Buffer
+		if status := run(strings.Fields(args), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+			t.Errorf("reweight %s: status %d, errors %q", args, status, stderr.String())
+		}
+		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
+			t.Errorf("reweight %s does not tell of %q:\n%s", args, want, stdout.String())
+		}
+	}
+}
+
+// A fullDisk takes so many bytes and no more.
+type fullDisk int
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), int(*d))
+	*d -= fullDisk(n)
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+func TestOutputCannotBeWritten(t *testing.T) {
+	good := write(t, embedded(t))
+	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"}} {
+		for _, space := range []fullDisk{0, 30} {
+			var stderr bytes.Buffer
+			if status := run(args, &space, &stderr); status != 2 {
+				t.Errorf("reweight %v: status %d, want 2", args, status)
+			}
+			if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "no space left on device") {
+				t.Errorf("reweight %v: %q", args, m)
+			}
+		}
+	}
+}
+
+// TestBrokenPipe: a command whose output nobody reads ends without a word.
+func TestBrokenPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	var stderr bytes.Buffer
+	if status := run([]string{"show", frozenLakeCopy(t)}, w, &stderr); status != cli.BrokenPipeStatus || stderr.Len() > 0 {
+		t.Errorf("status %d, %q", status, &stderr)
+	}
+}
+
+// decode reads JSON that may have no other keys than v.
+func decode(t *testing.T, text []byte, v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+}
