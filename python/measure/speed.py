@@ -120,37 +120,45 @@ def rowwise(logits: Tensor, ids: Tensor) -> Tuple[Tensor, Tensor]:
     return logprobs, entropy
 
 
+# The strongest rival: PyTorch's compiler makes one pass or two of each.
+compiled_logprobs = torch.compile(lambda x, y: -F.cross_entropy(x.float(), y, reduction="none"), dynamic=False)
+compiled_both = torch.compile(lambda x, y: FORMS["log_softmax"](x.float(), y), dynamic=False)
+
+
 def rows(a: argparse.Namespace, dtype: torch.dtype, vocab: int) -> None:
     """Statistics of rows of logits, and their gradients."""
     source = (torch.randn(a.rows, vocab) * 3).to(dtype)
     y = torch.randint(vocab, (a.rows,))
     x = source.clone()
     stats = reweight.torch.token_stats
+    forms = {**{name: form for name, form in FORMS.items() if name != "reweight"}, "log_softmax, compiled": compiled_both}
     with torch.no_grad():
         ours = Way(lambda: stats(x, y, entropy=False))
         for name, way in {
             "log_softmax and gather": lambda: pick(F.log_softmax(x, -1), y),
             "gather - logsumexp": lambda: pick(x, y) - torch.logsumexp(x, -1),
             "cross_entropy": lambda: F.cross_entropy(x, y, reduction="none"),
+            "cross_entropy, compiled": lambda: compiled_logprobs(x, y),
         }.items():
             compare("log-probability / " + name, ours, Way(way), a)
         ours = Way(lambda: stats(x, y))
-        for name in list(FORMS)[1:]:
-            compare("both / " + name, ours, Way(functools.partial(FORMS[name], x, y)), a)
+        for name, form in forms.items():
+            compare("both / " + name, ours, Way(functools.partial(form, x, y)), a)
         compare("both / log_softmax, a row at a time", ours, Way(lambda: rowwise(x, y)), a)
 
     def restore() -> Tensor:  # ours overwrites x
         return x.copy_(source)
 
     ours = Way(lambda: backward(*stats(root(x), y)), restore)
-    for name in list(FORMS)[1:]:
-        form = FORMS[name]
+    for name, form in forms.items():
         compare("both and backward / " + name, ours, Way(lambda: backward(*form(root(x), y)), restore), a)
     ours = Way(lambda: backward(stats(root(x), y, entropy=False)[0]), restore)
     theirs = Way(lambda: backward(pick(F.log_softmax(root(x), -1), y)), restore)
     compare("log-probability and backward / log_softmax", ours, theirs, a)
     theirs = Way(lambda: backward(F.cross_entropy(root(x), y, reduction="none")), restore)
     compare("log-probability and backward / cross_entropy", ours, theirs, a)
+    theirs = Way(lambda: backward(compiled_logprobs(root(x), y)), restore)
+    compare("log-probability and backward / cross_entropy, compiled", ours, theirs, a)
 
 
 class _Root(torch.autograd.Function):

@@ -218,6 +218,9 @@ class Runs(unittest.TestCase):
             for options in ({}, dict(temperature=0.7), dict(num_iterations=2, steps_per_generation=4)):
                 with self.subTest(**options):
                     self.run_steps(trainer(functools.partial(GRPOTrainer, credit=credit), beta=0.1, **options))
+            alone = trainer(functools.partial(GRPOTrainer, credit=dataclasses.replace(credit, aem=False)), beta=0.1)
+            with mock.patch.object(trl, "_forward", side_effect=AssertionError("one more forward pass")):
+                alone.train()
             with self.assertRaisesRegex(ValueError, "the signal energy needs a reference model: set beta above 0"):
                 trainer(functools.partial(GRPOTrainer, credit=credit))
 

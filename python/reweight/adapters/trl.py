@@ -181,7 +181,7 @@ def _credited(
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
     logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
-    if credit.wants_entropy or logps is None:
+    if credit.wants_entropy or (logps is None and (credit.aem or not credit.wants_energy)):
         new, entropy = _forward(trainer, output)
         logps = new if logps is None else logps
     advantages = output["advantages"]
