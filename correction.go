@@ -64,12 +64,9 @@ func checkBounds(low, high float64) error {
 	return nil
 }
 
-// correctionScratch holds the sums that the assembly writes, and the factor of each
-// trajectory.
+// correctionScratch holds the factor of each trajectory.
 type correctionScratch struct {
-	ratios    laneSum
-	logRatios logRatioSums
-	factors   []float64 // [S]
+	factors []float64 // [S]
 }
 
 // RolloutCorrection sets factors that the advantages are to be multiplied by, because
@@ -107,7 +104,7 @@ func (ws *Workspace) RolloutCorrection(factors []float32, b *Batch, opt Correcti
 	if opt.Level == CorrectToken {
 		ws.correctTokens(isa, factors, b, &opt)
 	} else {
-		ws.correctTrajectories(isa, factors, b, &opt)
+		ws.correctTrajectories(factors, b, &opt)
 	}
 	return nil
 }
@@ -130,14 +127,10 @@ const leastMean = 1e-8
 func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *CorrectionOptions) {
 	q := ratioConsts{lo: float32(opt.Low), hi: float32(opt.High)}
 	if opt.Mask {
-		q.mask = 1
+		q.mask = true
 	}
-	sum := &ws.correction.ratios
-	*sum = laneSum{}
-	for i := 0; i < len(factors); i += pieceSize {
-		end := min(i+pieceSize, len(factors))
-		isa.ratios(factors[i:end], b.OldLogprobs[i:end], b.RolloutLogprobs[i:end], b.Role[i:end], &q, sum)
-	}
+	var sum laneSum
+	ws.importance(isa, factors, b.OldLogprobs, b.RolloutLogprobs, b.Role, &q, &sum)
 	if !opt.Normalize {
 		return
 	}
@@ -153,12 +146,12 @@ func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *Co
 }
 
 // correctTrajectories is RolloutCorrection where the tokens of a trajectory share a ratio.
-func (ws *Workspace) correctTrajectories(isa ISA, factors []float32, b *Batch, opt *CorrectionOptions) {
+func (ws *Workspace) correctTrajectories(factors []float32, b *Batch, opt *CorrectionOptions) {
 	ws.correction.factors = grow(ws.correction.factors, b.Trajectories())
 	perTrajectory := ws.correction.factors
 	n, sum := 0, 0.0
 	for s := range perTrajectory {
-		x, tokens := ws.logRatio(isa, b.OldLogprobs, b.RolloutLogprobs, b, s)
+		x, tokens := logRatio(b.OldLogprobs, b.RolloutLogprobs, b, s)
 		if tokens == 0 {
 			continue
 		}
@@ -186,15 +179,9 @@ func (ws *Workspace) correctTrajectories(isa ISA, factors []float32, b *Batch, o
 
 // logRatio returns the sum of x - y over the response tokens of trajectory s, and their
 // number.
-func (ws *Workspace) logRatio(isa ISA, x, y []float32, b *Batch, s int) (sum float64, tokens int) {
-	sums := &ws.correction.logRatios
-	*sums = logRatioSums{}
-	to := int(b.SeqOffsets[s+1])
-	for i := int(b.SeqOffsets[s]); i < to; i += pieceSize {
-		end := min(i+pieceSize, to)
-		isa.logRatios(x[i:end], y[i:end], b.Role[i:end], sums)
-	}
-	return tree(&sums.raw), int(sums.count)
+func logRatio(x, y []float32, b *Batch, s int) (sum float64, tokens int) {
+	from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
+	return sumLogRatios(x[from:to], y[from:to], b.Role[from:to], false)
 }
 
 // A RejectionStatistic is what Reject compares with bounds: the sum, mean or largest of
@@ -395,7 +382,7 @@ func (ws *Workspace) OffPolicyMask(factors []float32, b *Batch, delta float64) e
 		return err
 	}
 	for s := range b.Trajectories() {
-		sum, tokens := ws.logRatio(isa, b.OldLogprobs, b.Logprobs, b, s)
+		sum, tokens := logRatio(b.OldLogprobs, b.Logprobs, b, s)
 		left := sum/float64(tokens) > delta
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			f := float32(1)

@@ -23,12 +23,6 @@ VECTOR(magic, 0x4b400000)
 VECTOR(minY, 0xc2fa0000)
 VECTOR(maxY, 0x42f00000)
 VECTOR(log2E32, 0x3fb8aa3b)
-VECTOR(klC8, 0x37d00d01)
-VECTOR(klC7, 0x39500d01)
-VECTOR(klC6, 0x3ab60b61)
-VECTOR(klC5, 0x3c088889)
-VECTOR(klC4, 0x3d2aaaab)
-VECTOR(klC3, 0x3e2aaaab)
 
 // Twice the coefficients, and the magic number plus 126, for EXP2_PAIR.
 VECTOR(twiceC5, 0x3b2dfb33)
@@ -41,11 +35,6 @@ VECTOR(magic126, 0x4b40007e)
 // Other float32.
 VECTOR(one, 0x3f800000)
 VECTOR(two, 0x40000000)
-VECTOR(half, 0x3f000000) // also klC2
-VECTOR(quarter, 0x3e800000)
-VECTOR(ten, 0x41200000)
-VECTOR(negOne, 0xbf800000)
-VECTOR(negFour, 0xc0800000)
 VECTOR(posInf, 0x7f800000)
 VECTOR(negInf, 0xff800000)
 VECTOR(minLogRatio, 0xc1a00000) // -20
@@ -74,7 +63,6 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 
 // Predicates of VCMPPS. VCMPPS LESS, b, a, dst is a < b.
 #define UNORDERED $3    // a or b is NaN
-#define SAME $8         // true for NaN
 #define DIFFERS $12     // false for NaN
 #define LESS $17        // false for NaN
 #define NOT_LESS $21    // true for NaN

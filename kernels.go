@@ -18,6 +18,7 @@ type kernelScratch struct {
 	surrogate surrogateSums
 	exps      laneSum
 	spanSums  []float64 // [spans]
+	block     tokenBlock
 }
 
 // Moments are the sums of MaskedMoments over n tokens.

@@ -261,6 +261,40 @@ temperature:
 	VFMADD231PS   KEPT1, KLO, V1
 	JMP           y
 
+#undef FAR
+#undef M0
+#undef M1
+#undef F0
+#undef F1
+#undef P0
+#undef P1
+#undef STATE
+#undef ENTROPY
+#undef KLO_BITS
+#undef BLOCK
+#undef GROUP
+#undef START
+#undef DONE
+#undef TEMP
+#undef GS0
+#undef GS1
+#undef GT0
+#undef GT1
+#undef GS0_LOW
+#undef GS1_LOW
+#undef GT0_LOW
+#undef GT1_LOW
+#undef KHI
+#undef MAGIC
+#undef NEGC
+#undef ZERO
+#undef ALARM
+#undef ABOVE0
+#undef ABOVE1
+#undef KEPT0
+#undef KEPT1
+#undef KLO
+
 #define MAX0 Y4
 #define MAX1 Y5
 #define MAX0_LOW X4
@@ -321,10 +355,20 @@ max_last:
 	LOAD_TAIL                            // x
 	JMP           max_loaded
 
-#undef KLO_BITS
-#undef KHI
-#undef KLO
-#undef NEGC
+#undef CHUNKS
+#undef TAIL
+#undef V0
+#undef V1
+#undef LOAD_CHUNK
+#undef LOAD_TAIL
+#undef MAX0
+#undef MAX1
+#undef MAX0_LOW
+#undef NANS
+#undef NAN_NOW
+#undef BEST
+#undef OTHER
+#undef NAN_BITS
 
 #define DST_PTR DI
 #define VECTORS CX  // vectors of 8 left
@@ -429,3 +473,30 @@ gradient_narrow:
 	JNE           gradient
 	VZEROUPPER
 	RET
+
+#undef X_PTR
+#undef DTYPE
+#undef NEAR
+#undef MINY
+#undef MAXY
+#undef DST_PTR
+#undef VECTORS
+#undef CONSTS
+#undef KLO_BITS
+#undef C
+#undef V
+#undef KEPT
+#undef IN_RANGE
+#undef CLAMPED
+#undef M
+#undef F
+#undef P
+#undef KHI
+#undef KLO
+#undef NEGC
+#undef A
+#undef B
+#undef UPPER
+#undef ROUNDED
+#undef ROUNDED_LOW
+#undef IS_NAN

@@ -212,11 +212,25 @@ temperature:
 	B      y
 
 #undef STATE
+#undef BLOCK
 #undef GROUP
+#undef START
+#undef DONE
+#undef ENTROPY
 #undef LOCALS
+#undef SUMS
 #undef TMP
+#undef BS_AT
+#undef BT_AT
+#undef NEG_C
 #undef K
+#undef BS
+#undef BT
+#undef GSUM
+#undef TSUM
 #undef TOP
+#undef ABOVE
+#undef BIAS
 
 #define TOP Q20      // the largest elements, by lane, in four registers
 #define LARGEST Q0   // of all lanes
@@ -274,8 +288,9 @@ max_last:
 	B      max_loaded
 
 #undef TAIL
+#undef LOAD_F16
 #undef TOP
-#undef NEG_C
+#undef LARGEST
 
 #define DST R3
 #define Q_PTR R4     // the row's gradConsts
@@ -387,3 +402,35 @@ gradient_bf16:
 gradient_temperature:
 	FOUR_M(VFMLA_S4, KLO_ALL, X, YS)        // y += x*kLo
 	B      gradient_y
+
+#undef X_PTR
+#undef DTYPE
+#undef CHUNKS
+#undef KLO
+#undef KLO_PTR
+#undef X
+#undef LOAD_F32
+#undef RAW
+#undef ZEROS
+#undef LOAD_BF16
+#undef DST
+#undef Q_PTR
+#undef LOCALS
+#undef TMP
+#undef A_PTR
+#undef B_PTR
+#undef NEG_C
+#undef PLUS_B
+#undef YS
+#undef YAB
+#undef K
+#undef KLO_ALL
+#undef A_ALL
+#undef C_ALL
+#undef B_ALL
+#undef ZERO
+#undef HALF
+#undef LSB
+#undef NUMBER
+#undef ROUNDED
+#undef NARROW

@@ -323,6 +323,37 @@ alarm:
 	VZEROUPPER
 	RET
 
+#undef FAR
+#undef PREFETCH
+#undef STATE
+#undef ENTROPY
+#undef BLOCK
+#undef GROUP
+#undef START
+#undef DONE
+#undef F0
+#undef F1
+#undef F2
+#undef F3
+#undef P0
+#undef P1
+#undef P2
+#undef P3
+#undef GS
+#undef GT
+#undef BS
+#undef BT
+#undef BS_LOW
+#undef BT_LOW
+#undef ABOVE
+#undef KEPT0
+#undef KEPT1
+#undef KEPT2
+#undef KEPT3
+#undef ZERO
+#undef ALARM
+#undef HORNER4
+
 #define MAX0 Z4
 #define MAX1 Z5
 #define MAX2 Z6
@@ -401,6 +432,32 @@ max_return:
 	VMOVSS        BEST, ret+32(FP)
 	VZEROUPPER
 	RET
+
+#undef TAIL
+#undef TEMP
+#undef V0
+#undef V1
+#undef V2
+#undef V3
+#undef WIDEN_LOW
+#undef WIDEN_HIGH
+#undef ODD
+#undef ODD_WORDS
+#undef LOAD_WIDEN
+#undef BATCH
+#undef LOAD4
+#undef LOAD1
+#undef MAX0
+#undef MAX1
+#undef MAX2
+#undef MAX3
+#undef MAX0_LOW
+#undef NANS
+#undef NAN0
+#undef NAN1
+#undef BEST_HALF
+#undef BEST
+#undef OTHER
 
 #define DST_PTR DI
 #define CONSTS BX
@@ -501,3 +558,31 @@ gradient_narrow:
 	JNE           gradient
 	VZEROUPPER
 	RET
+
+#undef X_PTR
+#undef DTYPE
+#undef CHUNKS
+#undef NEAR
+#undef KLO_BITS
+#undef KHI
+#undef NEGC
+#undef MINY
+#undef KLO
+#undef DST_PTR
+#undef CONSTS
+#undef C
+#undef V
+#undef KEPT
+#undef CLAMPED
+#undef F
+#undef P
+#undef MAXY
+#undef A
+#undef B
+#undef IN_RANGE
+#undef UPPER
+#undef ROUNDED
+#undef ROUND
+#undef QUIET
+#undef LAST_BIT
+#undef IS_NAN

@@ -141,6 +141,20 @@ func (s *laneSum) add(i int, v float32) {
 	}
 }
 
+// addAll adds x, a piece that begins a group: what add does with each element.
+func (s *laneSum) addAll(x []float32) {
+	for ; len(x) >= groupSize; x = x[groupSize:] {
+		g := (*[groupSize]float32)(x)
+		for j := range lanes {
+			v := g[j] + g[j+lanes] + g[j+2*lanes] + g[j+3*lanes] + g[j+4*lanes] + g[j+5*lanes] + g[j+6*lanes] + g[j+7*lanes]
+			s.total[j] += float64(v)
+		}
+	}
+	for i, v := range x {
+		s.add(i, v)
+	}
+}
+
 func (s *laneSum) flush() {
 	for j, v := range s.group {
 		s.total[j] += float64(v)

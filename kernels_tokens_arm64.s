@@ -103,8 +103,29 @@ moments:
 	MOVD   COUNT, momentSums_count(MOMENTS)       // m.count
 	RET
 
+#undef MOMENTS
+#undef COUNT
+#undef SUM0
+#undef SUM4
+#undef SUM8
+#undef SUM12
+#undef SQUARES0
+#undef SQUARES4
+#undef SQUARES8
+#undef SQUARES12
+#undef SPREAD0
+#undef SPREAD4
+#undef SPREAD8
+#undef SPREAD12
+#undef IN
+#undef ROLE_BITS
+#undef SHIFT
+#undef BY_ROLE
+#undef X4
+#undef INS
 #undef DIFF
 #undef MASK
+#undef MOMENTS4
 
 #define Q_PTR R4     // the batch's actFocusConsts
 
@@ -181,7 +202,19 @@ weights_no_action:
 	CLEAR(WEIGHT)                           // no token is an action
 	B      weights_store
 
+#undef Q_PTR
+#undef ROLES
+#undef IS
+#undef SCRATCH
+#undef MASK
+#undef WEIGHT
+#undef MU_HI
+#undef MU_LO
 #undef K
+#undef ALPHA
+#undef BETA
+#undef REASONING
+#undef ACTION
 
 #define OFFSETS R2
 #define SPANS R3     // spans or groups left
@@ -327,6 +360,20 @@ span_part2:
 	VFADD_S4(REST, NEXT2(GSUM), NEXT2(GSUM)) // the rest in lanes 8 to 11
 	B      span_rest
 
+#undef BLOCK
+#undef END
+#undef REST
+#undef GSUM
+#undef LANES0
+#undef LANES2
+#undef LANES4
+#undef LANES8
+#undef LANES12
+#undef BSUM
+#undef SUM
+#undef SPAN_CHUNK
+#undef WIDEN_ADD
+
 #define MIN_PTR R1
 #define MAX_PTR R5
 
@@ -405,9 +452,17 @@ minmax_reduce:
 	RET
 
 #undef TMP
+#undef OFFSETS
+#undef SPANS
+#undef LEFT
 #undef BASE
-#undef GSUM
+#undef MIN_PTR
+#undef MAX_PTR
+#undef MIN
+#undef MAX
 #undef ZERO
+#undef LEAST
+#undef LARGEST
 
 #define SUM_PTR R3   // the laneSum
 #define GROUP R6     // chunks left in the group
@@ -459,6 +514,10 @@ exp_next:
 	STORE4(GSUM, laneSum_group, SUM_PTR)    // sum.group = g
 	RET
 
+#undef X_PTR
+#undef SUM_PTR
+#undef GSUM
+#undef LOWEST
 #undef K
 
 #define FACTOR Q16   // f for all lanes
@@ -479,6 +538,8 @@ scale:
 	SUBS   $1, CHUNKS
 	BNE    scale                            // next chunk
 	RET
+
+#undef FACTOR
 
 #define A_PTR R7
 #define B_PTR R8
@@ -503,10 +564,11 @@ multiply:
 	BNE    multiply                         // next chunk
 	RET
 
-#undef X_PTR
-#undef Q_PTR
-#undef SCRATCH
-#undef MASK
+#undef DST
+#undef X
+#undef A_PTR
+#undef B_PTR
+#undef MULTIPLIER
 
 #define NEW_PTR R0   // the log-probabilities
 #define OLD_PTR R1
@@ -685,3 +747,51 @@ surrogate_done:
 	MOVD   TOKENS, surrogateSums_tokens(SUMS)
 	MOVD   CLIPPED, surrogateSums_clipped(SUMS)
 	RET
+
+#undef CHUNKS
+#undef ROLE
+#undef GROUP
+#undef NEW_PTR
+#undef OLD_PTR
+#undef ADV_PTR
+#undef W_PTR
+#undef GRAD_PTR
+#undef Q_PTR
+#undef SUMS
+#undef STRIDE
+#undef TOKENS
+#undef CLIPPED
+#undef TMP
+#undef HI_PTR
+#undef DUAL_PTR
+#undef SCALE_PTR
+#undef LOSS
+#undef LOGRATIO
+#undef DIFF
+#undef BELOW
+#undef NEG
+#undef ON_DUAL
+#undef TOKEN
+#undef SCRATCH
+#undef LOSS_SUM
+#undef RATIO_SUM
+#undef OLD
+#undef L1
+#undef GRAD
+#undef L
+#undef RHO
+#undef CLIP
+#undef MINUS20
+#undef PLUS20
+#undef CLIP_LO
+#undef CLIP_HI
+#undef L3
+#undef W
+#undef DC
+#undef NO_GRAD
+#undef MASK
+#undef LOG2E
+#undef DUAL
+#undef ZERO
+#undef OVER
+#undef SCALE

@@ -144,15 +144,15 @@ func checkKL(form KLForm, coef float64) error {
 	return nil
 }
 
-// klKernels are the forms as kl computes them.
+// klKernels are the forms as divergence computes them.
 var klKernels = [...]klConsts{
 	KLK3:      {kernel: klK3},
 	KLK2:      {kernel: klK2},
 	KLK1:      {kernel: klK1},
 	KLAbs:     {kernel: klAbs},
-	KLK3Plus:  {kernel: klK3, straight: 1},
-	KLK1Plus:  {kernel: klK1, straight: 1},
-	KLAbsPlus: {kernel: klAbs, straight: 1},
+	KLK3Plus:  {kernel: klK3, straight: true},
+	KLK1Plus:  {kernel: klK1, straight: true},
+	KLAbsPlus: {kernel: klAbs, straight: true},
 }
 
 // addKL adds the gradient of the divergence from the reference to grad, and returns what
@@ -162,12 +162,9 @@ func (ws *Workspace) addKL(isa ISA, grad, logprobs, ref []float32, b *Batch, opt
 		share *= opt.KLCoef
 		q := klKernels[opt.KL]
 		q.scale = float32(share)
-		ws.loss.kl = laneSum{}
-		for i := from; i < to; i += pieceSize {
-			end := min(i+pieceSize, to)
-			isa.kl(grad[i:end], logprobs[i:end], ref[i:end], b.Role[i:end], &q, &ws.loss.kl)
-		}
-		loss += float64(ws.loss.kl.sum() * share)
+		var sum laneSum
+		ws.divergence(isa, grad[from:to], logprobs[from:to], ref[from:to], b.Role[from:to], &q, &sum)
+		loss += float64(sum.sum() * share)
 	})
 	return loss
 }

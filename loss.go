@@ -228,19 +228,12 @@ func (b *Batch) shares(aggregation Aggregation, normLength int, f func(from, to 
 // are divided by it. It is a power of two, so that this rounds no weight above 2^-62.
 const largeWeight = 0x1p64
 
-// lossScratch holds weights that had to be made smaller, and what the other policies,
-// the KL and the value loss compute. The assembly writes the sums, which would be
-// allocated in each call if they were local variables.
+// lossScratch holds weights that had to be made smaller, log-probabilities that have to
+// be kept, and what is summed over spans.
 type lossScratch struct {
 	weights []float32 // of a segment
 	kept    []float32 // [T] log-probabilities that the gradient overwrites
-	ratios  []float32 // of a piece
 	spans   []float64 // [spans] sums of log-ratios or ratios
-
-	logRatio logRatioSums
-	ratio    laneSum
-	kl       laneSum
-	value    valueSums
 }
 
 // divide returns the weights divided by unit, in the workspace's scratch.

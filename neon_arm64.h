@@ -75,17 +75,12 @@
 #define VFMIN_S4(m, n, d) THREE_SAME(0, 2, 0x1e, m, n, d) // NaN if one is NaN
 #define VFCMEQ_S4(m, n, d) THREE_SAME(0, 0, 0x1c, m, n, d)
 #define VFCMGT_S4(m, n, d) THREE_SAME(1, 2, 0x1c, m, n, d)
-#define VFACGT_S4(m, n, d) THREE_SAME(1, 2, 0x1d, m, n, d) // |n| > |m|
-#define VFMAX_D2(m, n, d) THREE_SAME(0, 1, 0x1e, m, n, d)
-#define VFMIN_D2(m, n, d) THREE_SAME(0, 3, 0x1e, m, n, d)
-#define VBIC_B16(m, n, d) THREE_SAME(0, 1, 0x03, m, n, d)  // d = n where m is not set, else 0
 
 // Two registers, or one across its lanes: 0 q u 01110 size 1 kind opcode 10 n d,
 // where kind is 0000 or 1000.
 #define TWO_REG(q, u, size, kind, opcode, n, d) WORD $((q)<<30 | (u)<<29 | 0x0e<<24 | (size)<<22 | 1<<21 | (kind)<<17 | (opcode)<<12 | 2<<10 | N(n)<<5 | N(d))
 
 #define VFNEG_S4(n, d) TWO_REG(1, 1, 2, 0, 0x0f, n, d)
-#define VFABS_S4(n, d) TWO_REG(1, 0, 2, 0, 0x0f, n, d)
 #define VFCVTL_S4(n, d) TWO_REG(0, 0, 0, 0, 0x17, n, d)  // float16, lower half
 #define VFCVTL2_S4(n, d) TWO_REG(1, 0, 0, 0, 0x17, n, d) // upper half
 #define VFCVTL_D2(n, d) TWO_REG(0, 0, 1, 0, 0x17, n, d)  // float32, lower half
@@ -95,7 +90,6 @@
 
 // Instructions that the assembler knows, in the same form.
 #define VADD_S4(m, n, d) VADD V(m).S4, V(n).S4, V(d).S4
-#define VCMEQ_S4(m, n, d) VCMEQ V(m).S4, V(n).S4, V(d).S4 // the same bits
 #define VFMLA_S4(m, n, d) VFMLA V(m).S4, V(n).S4, V(d).S4 // d += n * m, rounded once
 #define VAND_B16(m, n, d) VAND V(m).B16, V(n).B16, V(d).B16
 #define VORR_B16(m, n, d) VORR V(m).B16, V(n).B16, V(d).B16
@@ -143,11 +137,7 @@ ONCE(272, 0x41a00000) // 20
 ONCE(288, 0x3fb8aa3b) // log2(e)
 ONCE(304, 0x7fff)     // rounds to bfloat16
 ONCE(320, 1)
-ONCE(336, 0xc2fe0000) // -127: POWER makes 0 of it
-ONCE(352, 0x3f000000) // 1/2
-ONCE(368, 0x40800000) // 4
-ONCE(384, 0x41200000) // 10
-GLOBL constants<>(SB), RODATA|NOPTR, $400
+GLOBL constants<>(SB), RODATA|NOPTR, $336
 
 // By role: bytes 0 to 7 are the bits of roles, the rest belongs to none.
 DATA roleBits<>+0(SB)/8, $0x8040201008040201
@@ -186,10 +176,6 @@ GLOBL spread<>(SB), RODATA|NOPTR, $128
 #define CONST_LOG2E 288(CONSTANTS)
 #define CONST_HALFBF16 304(CONSTANTS)
 #define CONST_LSB 320(CONSTANTS)
-#define CONST_NOPOWER 336(CONSTANTS)
-#define CONST_HALF 352(CONSTANTS)
-#define CONST_FOUR 368(CONSTANTS)
-#define CONST_TEN 384(CONSTANTS)
 
 // FOUR_S4 is the list of four registers that a load or store of a chunk takes,
 // FOUR_B16 the same list for bytes.

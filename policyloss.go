@@ -264,10 +264,7 @@ func (ws *Workspace) sequence(isa ISA, x *lossTokens, scale float64, opt *LossOp
 
 // terms runs a kernel on the tokens and adds to the sums.
 func (ws *Workspace) terms(isa ISA, kernel lossKernel, x *lossTokens, q *lossConsts) {
-	for i := 0; i < len(x.role); i += pieceSize {
-		y := x.slice(i, min(i+pieceSize, len(x.role)))
-		isa.policyLoss(kernel, y.grad, y.logprobs, y.old, y.advantages, y.weights, y.role, q, &ws.kernels.surrogate)
-	}
+	ws.policyLoss(isa, kernel, x, q)
 	ws.kernels.surrogate.loss.flush() // what comes next begins a group
 	ws.kernels.surrogate.logRatio.flush()
 }
@@ -295,24 +292,11 @@ func (s *surrogateSums) result() SurrogateSums {
 func (ws *Workspace) sumSequence(isa ISA, x *lossTokens, opt *LossOptions) (sum float64, n int) {
 	if opt.Policy == PolicyGRPOS {
 		q := ratioConsts{hi: math.MaxFloat32}
-		ws.loss.ratio = laneSum{}
-		ws.loss.ratios = grow(ws.loss.ratios, min(len(x.role), pieceSize))
-		for i := 0; i < len(x.role); i += pieceSize {
-			end := min(i+pieceSize, len(x.role))
-			isa.ratios(ws.loss.ratios[:end-i], x.logprobs[i:end], x.old[i:end], x.role[i:end], &q, &ws.loss.ratio)
-		}
-		return ws.loss.ratio.sum(), responses(x.role)
+		var total laneSum
+		ws.importance(isa, nil, x.logprobs, x.old, x.role, &q, &total)
+		return total.sum(), responses(x.role)
 	}
-	sums := &ws.loss.logRatio
-	*sums = logRatioSums{}
-	for i := 0; i < len(x.role); i += pieceSize {
-		end := min(i+pieceSize, len(x.role))
-		isa.logRatios(x.logprobs[i:end], x.old[i:end], x.role[i:end], sums)
-	}
-	if opt.Policy == PolicyVESPO {
-		return tree(&sums.clamped), int(sums.count)
-	}
-	return tree(&sums.raw), int(sums.count)
+	return sumLogRatios(x.logprobs, x.old, x.role, opt.Policy == PolicyVESPO)
 }
 
 // sumSpans sets ws.loss.spans to sumSequence's sum of each span, which countSpans has
@@ -350,7 +334,7 @@ func (q *lossConsts) setSequence(sum float64, n int, opt *LossOptions) {
 		}
 		q.clip(s, slope, opt)
 	case PolicyGRPOS:
-		q.tokenRatio = 1
+		q.tokenRatio = true
 		q.clip(mean, 1, opt)
 	case PolicyVESPO:
 		y := max(minVESPOLogRatio, min(maxVESPOLogRatio, sum))

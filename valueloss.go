@@ -55,13 +55,10 @@ func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (
 	clipped := int64(0)
 	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
 		q := valueConsts{clip: float32(opt.Clip), scale: float32(share)}
-		ws.loss.value = valueSums{}
-		for i := from; i < to; i += pieceSize {
-			end := min(i+pieceSize, to)
-			isa.valueLoss(grad[i:end], b.NewValues[i:end], b.Values[i:end], b.Returns[i:end], b.Role[i:end], &q, &ws.loss.value)
-		}
-		res.Loss += float64(ws.loss.value.loss.sum() * share)
-		clipped += ws.loss.value.clipped
+		var sums valueSums
+		ws.valueLoss(grad[from:to], b.NewValues[from:to], b.Values[from:to], b.Returns[from:to], b.Role[from:to], &q, &sums)
+		res.Loss += float64(sums.loss.sum() * share)
+		clipped += sums.clipped
 	})
 	res.Tokens = responses(b.Role)
 	res.ClipFraction = float64(clipped) / float64(max(1, res.Tokens))

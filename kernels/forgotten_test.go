@@ -30,45 +30,30 @@ func TestNothingIsForgotten(t *testing.T) {
 			t.Errorf("%s (kernel %s)", missing, k.Name)
 		}
 	}
-	for name := range functions(t, portable...) {
+	for name := range functions(t, "kernels_portable.go") {
 		if strings.HasSuffix(name, "Portable") && !listed[name] {
-			t.Errorf("kernels/rows.go, kernels/tokens.go or kernels/losses.go: no kernel has the twin of %s", name)
+			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the twin of %s", name)
 		}
 	}
-	methods := reflect.TypeFor[GoRunner]()
+	methods := reflect.TypeFor[Runner]()
 	for i := range methods.NumMethod() {
 		name := methods.Method(i).Name
 		if !slices.ContainsFunc(All(), func(k Kernel) bool { return k.code.method == name }) {
-			t.Errorf("kernels/rows.go, kernels/tokens.go or kernels/losses.go: no kernel has the method %s of a runner", name)
+			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the method %s of a runner", name)
 		}
 	}
 }
-
-// Where the functions stand that every instruction set has.
-var (
-	portable = []string{"kernels_portable.go", "kernels_losses_portable.go", "kernels_terms_portable.go"}
-	asm      = []string{"kernels_asm.go", "kernels_losses_asm.go"}
-	noasm    = []string{"kernels_noasm.go", "kernels_losses_noasm.go"}
-)
 
 // assembly says where an instruction set's functions stand: declared for Go in
 // stubs, and written in rows or in tokens, by what the kernel works on.
 var assembly = []struct {
 	isa                 reweight.ISA
 	suffix              string
-	stubs, rows, tokens []string
+	stubs, rows, tokens string
 }{
-	{reweight.AVX2, "AVX2", stubs("amd64"), []string{"kernels_amd64.s"}, append(written("amd64"), "kernels_exp_amd64.s")},
-	{reweight.AVX512, "AVX512", stubs("amd64"), []string{"kernels_avx512_amd64.s"}, append(written("avx512_amd64"), "kernels_groups_avx512_amd64.s")},
-	{reweight.NEON, "NEON", stubs("arm64"), []string{"kernels_arm64.s"}, written("arm64")},
-}
-
-func stubs(cpu string) []string {
-	return []string{"kernels_" + cpu + ".go", "kernels_losses_" + cpu + ".go", "kernels_terms_" + cpu + ".go"}
-}
-
-func written(cpu string) []string {
-	return []string{"kernels_tokens_" + cpu + ".s", "kernels_losses_" + cpu + ".s", "kernels_terms_" + cpu + ".s"}
+	{reweight.AVX2, "AVX2", "kernels_amd64.go", "kernels_amd64.s", "kernels_tokens_amd64.s"},
+	{reweight.AVX512, "AVX512", "kernels_amd64.go", "kernels_avx512_amd64.s", "kernels_tokens_avx512_amd64.s"},
+	{reweight.NEON, "NEON", "kernels_arm64.go", "kernels_arm64.s", "kernels_tokens_arm64.s"},
 }
 
 // missingPlaces says what the kernel lacks, each beginning with a file's name.
@@ -82,36 +67,28 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	runner, entry := reflect.TypeFor[Runner](), "kernels/tokens.go"
 	switch {
 	case k.OnlyGo:
-		runner, entry = reflect.TypeFor[GoRunner](), "kernels/losses.go"
+		runner, entry = reflect.TypeFor[*reweight.Workspace](), "kernels/losses.go"
 	case k.Rows:
 		entry = "kernels/rows.go"
 	}
 	_, inRunner := runner.MethodByName(k.code.method)
-	want(inRunner, "kernels/runner.go", "%s has no method %s", runner.Name(), k.code.method)
+	want(inRunner, "kernels/runner.go", "%v has no method %s", runner, k.code.method)
 	want(k.build != nil, entry, "the entry has no build function")
 	want(functionsIn(t, "../reference")[k.code.reference], "reference/", "no function %s", k.code.reference)
 	want(usedInTests(t, "../reference", k.code.reference), "reference/", "no test of %s", k.code.reference)
 
 	for _, twin := range k.code.twins {
-		want(functions(t, portable...)[twin+"Portable"], either(portable), "no function %sPortable", twin)
-		want(functions(t, asm...)[twin], either(asm), "ISA has no method %s", twin)
-		want(functions(t, noasm...)[twin], either(noasm), "ISA has no method %s", twin)
+		want(functions(t, "kernels_portable.go")[twin+"Portable"], "kernels_portable.go", "no function %sPortable", twin)
+		want(functions(t, "kernels_asm.go")[twin], "kernels_asm.go", "ISA has no method %s", twin)
+		want(functions(t, "kernels_noasm.go")[twin], "kernels_noasm.go", "ISA has no method %s", twin)
 		for _, a := range assembly {
-			want(functions(t, a.stubs...)[twin+"Asm"], either(a.stubs), "ISA has no method %sAsm", twin)
-		}
-	}
-	loops := k.code.texts
-	if loops == nil {
-		loops = k.code.twins
-	}
-	for _, loop := range loops {
-		for _, a := range assembly {
-			files := a.tokens
+			file := a.tokens
 			if k.Rows {
-				files = a.rows
+				file = a.rows
 			}
-			want(functions(t, a.stubs...)[loop+a.suffix], either(a.stubs), "no declaration of %s%s", loop, a.suffix)
-			want(texts(t, files)[loop+a.suffix], either(files), "no TEXT ·%s%s", loop, a.suffix)
+			want(functions(t, a.stubs)[twin+"Asm"], a.stubs, "ISA has no method %sAsm", twin)
+			want(functions(t, a.stubs)[twin+a.suffix], a.stubs, "no declaration of %s%s", twin, a.suffix)
+			want(texts(t, file)[twin+a.suffix], file, "no TEXT ·%s%s", twin, a.suffix)
 		}
 	}
 	for _, place := range []struct{ file, pattern, what string }{
@@ -125,7 +102,7 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		if twin == "rowBlocks" {
 			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats
 		}
-		want(containsIn(t, "../twins_*test.go", `\bPortable\.`+twin+`\(`), "twins_test.go", "no test of %s", twin)
+		want(containsIn(t, "../twins_test.go", `\bPortable\.`+twin+`\(`), "twins_test.go", "no test of %s", twin)
 	}
 	if k.OnlyGo {
 		return missing
@@ -196,21 +173,16 @@ func read(t *testing.T, file string) []byte {
 	return b
 }
 
-// either names the files of which one should have something.
-func either(files []string) string { return strings.Join(files, " or ") }
-
-// functions returns the names of the functions and methods of Go files of the root.
-func functions(t *testing.T, files ...string) map[string]bool {
+// functions returns the names of the functions and methods of a Go file of the root.
+func functions(t *testing.T, file string) map[string]bool {
 	names := map[string]bool{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				names[f.Name.Name] = true
-			}
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range parsed.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			names[f.Name.Name] = true
 		}
 	}
 	return names
@@ -233,13 +205,11 @@ func functionsIn(t *testing.T, folder string) map[string]bool {
 
 var textLine = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
 
-// texts returns the names of the functions of assembly files.
-func texts(t *testing.T, files []string) map[string]bool {
+// texts returns the names of the functions of an assembly file.
+func texts(t *testing.T, file string) map[string]bool {
 	names := map[string]bool{}
-	for _, file := range files {
-		for _, m := range textLine.FindAllSubmatch(read(t, "../"+file), -1) {
-			names[string(m[1])] = true
-		}
+	for _, m := range textLine.FindAllSubmatch(read(t, "../"+file), -1) {
+		names[string(m[1])] = true
 	}
 	return names
 }

@@ -38,9 +38,8 @@ type Kernel struct {
 // A code names the functions that a kernel is made of. Only TestNothingIsForgotten
 // reads it: it looks for each of them in the files where they belong.
 type code struct {
-	method    string   // of Runner and *reweight.Workspace: "ExpScale"
-	twins     []string // functions of package reweight that every instruction set has: "expScale"
-	texts     []string // the functions in assembly, if they are not the twins
+	method    string   // of *reweight.Workspace and, unless OnlyGo, of Runner: "ExpScale"
+	twins     []string // functions of package reweight that every instruction set has: "expScale"; OnlyGo: none
 	reference string   // function of package reference: "ExpScale"
 	device    string   // file of internal/gpu/device that has the GPU's kernel: "spans"
 }
@@ -62,7 +61,7 @@ func (k Kernel) On(impls []Implementation) []Implementation {
 	}
 	var have []Implementation
 	for _, impl := range impls {
-		if _, ok := impl.New(1).(GoRunner); ok {
+		if _, ok := impl.New(1).(*reweight.Workspace); ok {
 			have = append(have, impl)
 		}
 	}

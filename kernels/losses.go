@@ -12,39 +12,39 @@ import (
 var lossKernels = []Kernel{
 	{
 		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultGSPO, gspoTerms),
-		code: code{method: "Surrogate", twins: []string{"logRatios", "policyLoss"}, texts: []string{"logRatios", "sequenceLoss"}, reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "PolicyLoss"},
 	},
 	{
 		Name: "surrogate_grpo_s", Doc: "GRPO-S: the mean ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 55, build: policyLoss(reweight.DefaultGRPOSLoss, grposTerms),
-		code: code{method: "Surrogate", twins: []string{"ratios", "policyLoss"}, texts: []string{"ratios", "sequenceLoss"}, reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "PolicyLoss"},
 	},
 	{
 		Name: "surrogate_cispo", Doc: "CISPO: the clipped ratio as a factor", DTypes: float, OnlyGo: true, Ops: 31, build: policyLoss(reweight.DefaultCISPO, cispoTerms),
-		code: code{method: "Surrogate", twins: []string{"policyLoss"}, texts: []string{"cispoLoss"}, reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "PolicyLoss"},
 	},
 	{
 		Name: "surrogate_sapo", Doc: "SAPO: a sigmoid of the ratio", DTypes: float, OnlyGo: true, Ops: 53, build: policyLoss(reweight.DefaultSAPO, sapoTerms),
-		code: code{method: "Surrogate", twins: []string{"policyLoss"}, texts: []string{"sapoLoss"}, reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "PolicyLoss"},
 	},
 	{
 		Name: "surrogate_dppo_tv", Doc: "DPPO-TV: the capped ratio within a trust region", DTypes: float, OnlyGo: true, Ops: 67, build: policyLoss(reweight.DefaultDPPOTV, dppoTerms),
-		code: code{method: "Surrogate", twins: []string{"policyLoss"}, texts: []string{"dppoLoss"}, reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "PolicyLoss"},
 	},
 	{
 		Name: "surrogate_vespo", Doc: "VESPO: a soft factor of the trajectory's ratio", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultVESPO, vespoTerms),
-		code: code{method: "Surrogate", twins: []string{"logRatios", "policyLoss"}, texts: []string{"logRatios", "sequenceLoss"}, reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "PolicyLoss"},
 	},
 	{
 		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, Ops: 60, build: klLoss,
-		code: code{method: "Loss", twins: []string{"policyLoss", "kl"}, texts: []string{"sequenceLoss", "kl"}, reference: "KLLoss"},
+		code: code{method: "Loss", reference: "KLLoss"},
 	},
 	{
 		Name: "value_loss", Doc: "clipped loss of the critic and its gradient", DTypes: float, OnlyGo: true, Ops: 15, build: valueLoss,
-		code: code{method: "ValueLoss", twins: []string{"valueLoss"}, texts: []string{"valueLoss"}, reference: "ValueLoss"},
+		code: code{method: "ValueLoss", reference: "ValueLoss"},
 	},
 	{
 		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true, Ops: 25, build: rolloutCorrection,
-		code: code{method: "RolloutCorrection", twins: []string{"ratios"}, texts: []string{"ratios"}, reference: "RolloutCorrection"},
+		code: code{method: "RolloutCorrection", reference: "RolloutCorrection"},
 	},
 }
 
@@ -237,7 +237,7 @@ func klLoss(s Spec) (*Case, error) {
 	total.abs = 1e-5
 	c := &Case{Elements: n, Bytes: int64(n) * 17, input: memoryOf(logprobs), outputs: []output{out, total}}
 	c.run = func(impl Runner) error {
-		q, err := impl.(GoRunner).Loss(grad, nil, b, opt)
+		q, err := impl.(*reweight.Workspace).Loss(grad, nil, b, opt)
 		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), q.Loss, q.KLLoss, q.KL
 		return err
 	}
@@ -292,7 +292,7 @@ func valueLoss(s Spec) (*Case, error) {
 	total.abs = 2e-5
 	c := &Case{Elements: n, Bytes: int64(n) * 17, input: memoryOf(values), outputs: []output{out, total}}
 	c.run = func(impl Runner) error {
-		q, err := impl.(GoRunner).ValueLoss(grad, b, opt)
+		q, err := impl.(*reweight.Workspace).ValueLoss(grad, b, opt)
 		totals[0], totals[1], totals[2] = float64(q.Tokens), q.ClipFraction, q.Loss
 		return err
 	}
@@ -338,7 +338,7 @@ func rolloutCorrection(s Spec) (*Case, error) {
 	out := f32("factor", factors)
 	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in surrogate
 	c := &Case{Elements: n, Bytes: int64(n) * 13, input: memoryOf(old), outputs: []output{out}}
-	c.run = func(impl Runner) error { return impl.(GoRunner).RolloutCorrection(factors, b, opt) }
+	c.run = func(impl Runner) error { return impl.(*reweight.Workspace).RolloutCorrection(factors, b, opt) }
 	c.reference = func() error {
 		// The kernel's ratio is that of the difference in float32.
 		z, zero := make([]float64, n), make([]float64, n)

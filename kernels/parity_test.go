@@ -138,10 +138,11 @@ func TestParityRandom(t *testing.T) {
 }
 
 // idle is an implementation that does nothing: its kernels are not called.
-type idle struct{ GoRunner }
+type idle struct{ Runner }
 
 // withIdle returns the kernel with workloads that an idle implementation can run.
 func withIdle(k Kernel) Kernel {
+	k.OnlyGo = false
 	build := k.build
 	k.build = func(s Spec) (*Case, error) {
 		c, err := build(s)

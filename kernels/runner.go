@@ -4,7 +4,8 @@ import "github.com/seed621a2839/reweight"
 
 // A Runner runs the kernels on slices in this process's memory. Its methods take
 // the arguments of those of *reweight.Workspace, give the same bits and return the
-// same errors. Only one call at a time may use a Runner.
+// same errors, but for the policies of Surrogate: only *reweight.Workspace has others than
+// PPO. Only one call at a time may use a Runner.
 type Runner interface {
 	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
 	RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error
@@ -16,16 +17,6 @@ type Runner interface {
 	ExpScale(dst, x []float32, lo float32, rate float64) error
 	Multiply(dst, a, b []float32) error
 	Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error)
-}
-
-// A GoRunner also runs the kernels that package reweight alone has. Surrogate of any
-// other Runner refuses all policies but PPO.
-type GoRunner interface {
-	Runner
-
-	Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error)
-	ValueLoss(grad []float32, b *reweight.Batch, opt reweight.ValueLossOptions) (reweight.ValueLossResult, error)
-	RolloutCorrection(factors []float32, b *reweight.Batch, opt reweight.CorrectionOptions) error
 }
 
 // An Implementation is one of the ways in which this machine can run the

@@ -84,11 +84,8 @@ func assembly(arch string) (string, error) {
 // definition is what begins a function in the sources.
 var definition = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(SB\)`)
 
-// uncalled are the files of assembly that the library leaves out: it has no loss but PPO's.
-var uncalled = regexp.MustCompile(`/kernels_(losses|terms)_\w+\.s$`)
-
-// list returns what the assembly files of package reweight define, without those that the
-// library does not call. It checks that the listing has each function of the sources.
+// list returns what the assembly files of package reweight define. It checks that the
+// listing has each function of the sources.
 func list(arch string) ([]*file, error) {
 	// The listing is kept in Go's build cache, and printed again from there.
 	env := []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOFLAGS="}
@@ -124,7 +121,7 @@ func list(arch string) ([]*file, error) {
 	if len(want) == 0 || !slices.Equal(got, want) {
 		return nil, fmt.Errorf("the assembler's listing for %s has the functions %v, want those of the sources, %v", arch, got, want)
 	}
-	return slices.DeleteFunc(files, func(f *file) bool { return uncalled.MatchString(f.path) }), nil
+	return files, nil
 }
 
 // run runs a command in a folder with further environment variables, and returns what it

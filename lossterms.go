@@ -1,0 +1,414 @@
+package reweight
+
+import "math"
+
+// What the losses other than PPO's clipped surrogate compute for each token, in plain Go:
+// the terms of the policies, log-ratios, importance ratios, the divergence from the
+// reference, the value loss. kernels_portable.go has the order of the sums.
+//
+// Only the exponentials are assembly: a loop takes a block of tokens at a time, whose
+// exponentials expScale has computed before. What depends on a token's role or on the
+// sign of its advantage has no branch, because a CPU cannot predict it.
+
+// A tokenBlock holds what is computed for the tokens of a block before it is used.
+type tokenBlock struct {
+	logRatio, ratio [tokenBlockSize]float32 // clamped log-ratios, or 0 where masked; e to their power
+	a, b            [tokenBlockSize]float32 // further exponentials
+	loss            [tokenBlockSize]float32 // of each token, times its weight; 0 where masked
+	ones            [tokenBlockSize]float32 // the weights, where there are none
+}
+
+const tokenBlockSize = 2 * groupSize // tokens: whole groups, few enough for the first cache
+
+// exps sets dst[i] = 2^(x[i] * k), with the exponent kept between minY and maxY. dst may
+// be x.
+func (isa ISA) exps(dst, x []float32, k float32) {
+	var sum laneSum // of no use here
+	isa.expScale(dst, x, 0, k, &sum)
+}
+
+// masked returns x, or 0 if the role is RoleMasked.
+func masked(r Role, x float32) float32 {
+	return math.Float32frombits(math.Float32bits(x) & uint32(-int32(r)>>31))
+}
+
+// masked64 is masked for float64.
+func masked64(r Role, x float64) float64 {
+	return math.Float64frombits(math.Float64bits(x) & uint64(-int64(r)>>63))
+}
+
+// choose returns x if ok, and y if not. The compiler makes a conditional move of it.
+func choose(ok bool, x, y float32) float32 {
+	n, m := math.Float32bits(x), math.Float32bits(y)
+	if ok {
+		m = n
+	}
+	return math.Float32frombits(m)
+}
+
+// oneIf returns 1 if ok, and 0 if not.
+func oneIf(ok bool) int64 {
+	n := int64(0)
+	if ok {
+		n = 1
+	}
+	return n
+}
+
+// setLogRatios sets the log-ratios a - b of the block's tokens, kept between -20 and 20.
+func (block *tokenBlock) setLogRatios(a, b []float32, role []Role) {
+	a, b = a[:len(role)], b[:len(role)]
+	x := block.logRatio[:len(role)]
+	for i, r := range role {
+		x[i] = masked(r, atMost(20, atLeast(-20, a[i]-b[i])))
+	}
+}
+
+// setRatios sets the ratios too.
+func (block *tokenBlock) setRatios(isa ISA, a, b []float32, role []Role) {
+	block.setLogRatios(a, b, role)
+	isa.exps(block.ratio[:len(role)], block.logRatio[:len(role)], log2E32)
+}
+
+// A lossKernel is one of the loops over tokens that policyLoss runs.
+type lossKernel uint8
+
+const (
+	lossSequence lossKernel = iota // GSPO, GRPO-S, PG, VESPO: the factor is that of a sequence
+	lossCISPO
+	lossSAPO
+	lossDPPO
+)
+
+// lossConsts are the constants of a policy loss; each kernel reads those that its
+// method of tokenBlock names. Element 1 of a pair is for negative advantages, element 0
+// for the others.
+type lossConsts struct {
+	scale float32 // of the gradient
+
+	lo, hi float32 // clip range: of the ratio, or of the difference of probabilities
+	cap    float32 // of the ratio
+
+	value, linear, slope [2]float32 // l = -A (value + linear*logprob), of which one is 0; dl = -A slope
+	clips                [2]int64   // 1 if such tokens count as clipped, or 0
+	tokenRatio           bool       // slope is also times the token's own ratio
+
+	rate, height [2]float32 // sigmoid = 1 / (1 + 2^((ratio-1) * rate)), times height
+}
+
+// policyLoss adds the weighted loss of each response token to the sums and sets grad to
+// its derivative by the new log-probability, times q.scale; 0 for masked tokens, whose
+// other inputs do not matter. The tokens begin groups of the sums.
+func (ws *Workspace) policyLoss(isa ISA, kernel lossKernel, x *lossTokens, q *lossConsts) {
+	sums, block := &ws.kernels.surrogate, &ws.kernels.block
+	for from := 0; from < len(x.role); from += tokenBlockSize {
+		y := x.slice(from, min(from+tokenBlockSize, len(x.role)))
+		if y.weights == nil {
+			y.weights = block.ones[:len(y.role)]
+			for i := range y.weights {
+				y.weights[i] = 1
+			}
+		}
+		if kernel == lossSequence && !q.tokenRatio {
+			block.setLogRatios(y.logprobs, y.old, y.role)
+		} else {
+			block.setRatios(isa, y.logprobs, y.old, y.role)
+		}
+		switch kernel {
+		case lossSequence:
+			sums.clipped += block.sequence(&y, q)
+		case lossCISPO:
+			sums.clipped += block.cispo(&y, q)
+		case lossSAPO:
+			block.sapo(isa, &y, q)
+		case lossDPPO:
+			sums.clipped += block.dppo(isa, &y, q)
+		}
+		sums.loss.addAll(block.loss[:len(y.role)])
+		sums.logRatio.addAll(block.logRatio[:len(y.role)])
+	}
+	sums.tokens += int64(responses(x.role))
+}
+
+// Each of these sets the weighted loss of each token of the block and the gradient, and
+// returns how many response tokens are clipped.
+
+// zeroIf returns 0 if n is 1, and x if n is 0.
+func zeroIf(n int64, x float32) float32 {
+	return math.Float32frombits(math.Float32bits(x) & uint32(n-1))
+}
+
+// negative returns 1 if the sign of x is negative, and 0 if not.
+func negative(x float32) uint32 { return math.Float32bits(x) >> 31 }
+
+// outside reports whether a log-ratio is clamped.
+func outside(d float32) bool { return d < -20 || d > 20 }
+
+// sequence is for the policies where the factor of a token is that of its sequence, for
+// each sign of the advantage.
+func (block *tokenBlock) sequence(x *lossTokens, q *lossConsts) (clipped int64) {
+	n := len(x.role)
+	logprobs, old, adv, weights := x.logprobs[:n], x.old[:n], x.advantages[:n], x.weights[:n]
+	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
+	if q.clips != [2]int64{} {
+		for i, r := range x.role {
+			clipped += (oneIf(adv[i] > 0)&q.clips[0] | oneIf(adv[i] < 0)&q.clips[1]) & oneIf(r != RoleMasked)
+		}
+	}
+	for i, r := range x.role {
+		j, neg := negative(adv[i]), -adv[i]
+		l, g := neg*(q.value[j]+float32(q.linear[j]*logprobs[i])), q.slope[j]
+		if q.tokenRatio {
+			g *= ratio[i]
+			if outside(logprobs[i] - old[i]) {
+				g = 0
+			}
+		}
+		loss[i] = masked(r, weights[i]*l)
+		grad[i] = masked(r, float32(weights[i]*float32(neg*g))*scale)
+	}
+	return clipped
+}
+
+// cispo is for CISPO: the clipped ratio is a constant factor.
+func (block *tokenBlock) cispo(x *lossTokens, q *lossConsts) (clipped int64) {
+	n := len(x.role)
+	logprobs, adv, weights := x.logprobs[:n], x.advantages[:n], x.weights[:n]
+	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
+	lo, hi := q.lo, q.hi
+	for i, r := range x.role {
+		c := atMost(hi, atLeast(lo, ratio[i]))
+		if c != ratio[i] && r != RoleMasked {
+			clipped++
+		}
+		g := -adv[i] * c
+		loss[i] = masked(r, weights[i]*float32(g*logprobs[i]))
+		grad[i] = masked(r, float32(weights[i]*g)*scale)
+	}
+	return clipped
+}
+
+// sapo is for SAPO, whose factor is a sigmoid of the ratio.
+func (block *tokenBlock) sapo(isa ISA, x *lossTokens, q *lossConsts) {
+	n := len(x.role)
+	logprobs, old, adv, weights := x.logprobs[:n], x.old[:n], x.advantages[:n], x.weights[:n]
+	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
+	y, e := block.a[:n], block.b[:n]
+	for i, rho := range ratio {
+		y[i] = float32(rho-1) * q.rate[negative(adv[i])]
+	}
+	isa.exps(e, y, 1)
+	for i, r := range x.role {
+		e, neg := e[i], -adv[i]
+		if y[i] < minY {
+			e = 0 // so that the derivative vanishes
+		}
+		s := 1 / (1 + e)
+		l := float32(neg*s) * q.height[negative(adv[i])]
+		g := float32(float32(float32(4*neg)*s)*float32(e*s)) * ratio[i]
+		if outside(logprobs[i] - old[i]) {
+			g = 0
+		}
+		loss[i] = masked(r, weights[i]*l)
+		grad[i] = masked(r, float32(weights[i]*g)*scale)
+	}
+}
+
+// dppo is for DPPO-TV: the capped ratio is a constant factor, 0 where the probability
+// has moved too far in the advantage's direction.
+func (block *tokenBlock) dppo(isa ISA, x *lossTokens, q *lossConsts) (clipped int64) {
+	n := len(x.role)
+	logprobs, adv, weights := x.logprobs[:n], x.advantages[:n], x.weights[:n]
+	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
+	now, then := block.a[:n], block.b[:n]
+	isa.exps(now, logprobs, log2E32)
+	isa.exps(then, x.old, log2E32)
+	up, down, cap := q.hi, -q.lo, q.cap
+	for i, r := range x.role {
+		moved := now[i] - then[i]
+		clip := oneIf(adv[i] > 0)&oneIf(moved > up) | oneIf(!(adv[i] > 0))&oneIf(moved < down)
+		clipped += clip & oneIf(r != RoleMasked)
+		ratio[i] = zeroIf(clip, atMost(cap, ratio[i]))
+	}
+	for i, r := range x.role {
+		g := -adv[i] * ratio[i]
+		loss[i] = masked(r, weights[i]*float32(g*logprobs[i]))
+		grad[i] = masked(r, float32(weights[i]*g)*scale)
+	}
+	return clipped
+}
+
+// sumLogRatios returns the sum of a - b over the response tokens, in float64, and their
+// number. With clamp, each a - b is kept between -20 and 20.
+func sumLogRatios(a, b []float32, role []Role, clamp bool) (sum float64, n int) {
+	var l [lanes]float64
+	a, b = a[:len(role)], b[:len(role)]
+	for i, r := range role {
+		d := masked64(r, float64(a[i])-float64(b[i]))
+		if clamp && d < -20 {
+			d = -20
+		}
+		if clamp && d > 20 {
+			d = 20
+		}
+		l[uint(i)%lanes] += d
+	}
+	return tree(&l), responses(role)
+}
+
+// ratioConsts are the bounds of importance ratios.
+type ratioConsts struct {
+	lo, hi float32
+	mask   bool // whether a ratio out of bounds becomes 0, not the nearer bound
+}
+
+// importance sets dst to e^(a-b), with a - b kept between -20 and 20, within the bounds,
+// and adds it to sum; to 1 for masked tokens, which add nothing and whose other inputs do
+// not matter. dst may be a or b, or nil for the sum alone. The tokens begin a group of the sum.
+func (ws *Workspace) importance(isa ISA, dst, a, b []float32, role []Role, q *ratioConsts, sum *laneSum) {
+	block := &ws.kernels.block
+	for from := 0; from < len(role); from += tokenBlockSize {
+		to := min(from+tokenBlockSize, len(role))
+		block.setRatios(isa, a[from:to], b[from:to], role[from:to])
+		n := to - from
+		ratio, kept := block.ratio[:n], block.loss[:n]
+		for i, r := range role[from:to] {
+			c := atMost(q.hi, atLeast(q.lo, ratio[i]))
+			if q.mask {
+				c = choose(c == ratio[i], c, 0)
+			}
+			kept[i] = masked(r, c)
+		}
+		sum.addAll(kept)
+		if dst == nil {
+			continue
+		}
+		for i, r := range role[from:to] {
+			dst[from+i] = kept[i] + (1 - masked(r, 1)) // 1 if it is masked
+		}
+	}
+}
+
+// A klKernel is the value whose derivative and sum divergence computes.
+type klKernel uint8
+
+const (
+	klK1  klKernel = iota // x
+	klAbs                 // |x|
+	klK2                  // x^2 / 2
+	klK3                  // e^-x + x - 1
+)
+
+// klConsts are the divergence's constants.
+type klConsts struct {
+	kernel   klKernel
+	straight bool    // whether the derivative is that of k2, not the value's own
+	scale    float32 // of the derivative
+}
+
+// e^y - 1 - y = y^2 (1/2 + y/6 + ...) for |y| <= 1/2, where the difference would
+// lose its last places: relative error at most 5e-8 before rounding.
+const (
+	klC2 = 0.5
+	klC3 = 0x1.555556p-3
+	klC4 = 0x1.555556p-5
+	klC5 = 0x1.111112p-7
+	klC6 = 0x1.6c16c2p-10
+	klC7 = 0x1.a01a02p-13
+	klC8 = 0x1.a01a02p-16
+)
+
+// divergence adds the estimate of each response token to sum, and its derivative by the
+// log-probability, times q.scale, to grad. x is logprobs - ref. The tokens begin a group
+// of the sum.
+func (ws *Workspace) divergence(isa ISA, grad, logprobs, ref []float32, role []Role, q *klConsts, sum *laneSum) {
+	block := &ws.kernels.block
+	for from := 0; from < len(role); from += tokenBlockSize {
+		to := min(from+tokenBlockSize, len(role))
+		if q.kernel == klK3 {
+			block.setRatios(isa, ref[from:to], logprobs[from:to], role[from:to])
+		}
+		for i, r := range role[from:to] {
+			x := masked(r, logprobs[from+i]-ref[from+i])
+			var k, g float32
+			switch q.kernel {
+			case klK1:
+				k, g = x, 1
+			case klAbs:
+				k = float32(math.Abs(float64(x)))
+				if x > 0 {
+					g = 1
+				}
+				if x < 0 {
+					g = -1
+				}
+			case klK2:
+				k, g = float32(0.5*x)*x, x
+			case klK3:
+				k, g = k3Term(block.logRatio[i], block.ratio[i])
+			}
+			if q.straight {
+				g = x
+			}
+			grad[from+i] += masked(r, float32(g*q.scale))
+			sum.add(i, k)
+		}
+	}
+}
+
+// k3Term returns min(10, e - y - 1) with e = e^y, for y between -20 and 20, and its
+// derivative by -y, which is 0 where the value was cut: also wherever y was clamped to 20.
+func k3Term(y, e float32) (k, g float32) {
+	if y < -0.5 || y > 0.5 {
+		k, g = float32(e-1)-y, 1-e
+	} else {
+		p := fma32(klC8, y, klC7)
+		p = fma32(p, y, klC6)
+		p = fma32(p, y, klC5)
+		p = fma32(p, y, klC4)
+		p = fma32(p, y, klC3)
+		p = fma32(p, y, klC2)
+		square := float32(y * y)
+		k, g = float32(p*square), -fma32(p, square, y)
+	}
+	if k > 10 {
+		k, g = 10, 0
+	}
+	return k, g
+}
+
+// valueConsts are the value loss's constants.
+type valueConsts struct {
+	clip  float32
+	scale float32 // of the gradient
+}
+
+// valueSums are its sums over response tokens.
+type valueSums struct {
+	loss    laneSum
+	clipped int64
+}
+
+// valueLoss adds the clipped value loss of each response token to the sums and sets grad
+// to its derivative by the new value, times q.scale; 0 for masked tokens, whose other
+// inputs do not matter. grad may be any of the float inputs. The tokens begin a group of
+// the sum.
+func (ws *Workspace) valueLoss(grad, values, old, returns []float32, role []Role, q *valueConsts, sums *valueSums) {
+	for from := 0; from < len(role); from += tokenBlockSize {
+		n := min(tokenBlockSize, len(role)-from)
+		loss := ws.kernels.block.loss[:n]
+		g, v, o, want := grad[from:][:n], values[from:][:n], old[from:][:n], returns[from:][:n]
+		for i, r := range role[from:][:n] {
+			d := v[i] - want[i]
+			low, high := o[i]-q.clip, o[i]+q.clip
+			c := choose(v[i] < low, low, v[i])
+			c = choose(c > high, high, c)
+			dc := c - want[i]
+			square, clipped := float32(d*d), float32(dc*dc)
+			loss[i] = masked(r, 0.5*choose(clipped > square, clipped, square))
+			g[i] = masked(r, choose(clipped > square, 0, d*q.scale))
+			sums.clipped += oneIf(clipped > square) & oneIf(r != RoleMasked)
+		}
+		sums.loss.addAll(loss)
+	}
+}
