@@ -1,5 +1,6 @@
 """The multiplier that all adapters share."""
 
+import atexit
 import contextlib
 import importlib
 import importlib.util
@@ -361,8 +362,12 @@ class MultiplierTest(Case):
             token_multiplier(lists, entropy=lists[::-1], credit=Credit(actfocus=False))
         with self.assertRaisesRegex(ValueError, "entropy is \"none\", want one of"):
             Credit(entropy="none")
-        with self.assertRaisesRegex(ValueError, "tags is .*, want what opens and what closes an action"):
-            Credit(tags=("", "</a>"))
+        for tags in ("", "</a>"), ("<a>",), "<>", 5, ("<a>", (1, 2)), (["x"], ["y"]), ([1], []), (1, 2), ([1.0], [2.0]):
+            with self.subTest(tags), self.assertRaisesRegex(ValueError, "tags is .*, want what opens and what closes an action"):
+                Credit(tags=tags)
+        Credit(tags=[np.arange(2), (3,)])
+        with self.assertRaisesRegex(ValueError, "tokenizer is 'gpt2', want an object that decodes token ids"):
+            Credit(tokenizer="gpt2")
 
     def test_options_are_checked_first(self):
         for message, option in {
@@ -449,9 +454,14 @@ class HookTest(unittest.TestCase):
             def step(self, batch):
                 return batch
 
-        for factor in (3, 5):
-            replace(Trainer, "step", lambda original: lambda self, batch: factor * original(self, batch))
+        reports = [Report(Credit(), "Acme 7.0"), Report(Credit(), "Acme 7.0")]
+        with mock.patch("atexit.unregister") as unregister:
+            for factor, report in zip((3, 5), reports):
+                replace(Trainer, "step", lambda original: lambda self, batch: factor * original(self, batch), report)
         self.assertEqual(Trainer().step(1), 5)
+        unregister.assert_called_once_with(reports[0].end)  # which would say that the credit was never called
+        for report in reports:
+            atexit.unregister(report.end)
 
 
 if __name__ == "__main__":

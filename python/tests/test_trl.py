@@ -378,7 +378,36 @@ class Runs(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
                 made.train()
             self.assertIn("reweight: in TRL", said.getvalue())
-            self.assertIn("credit/actions", made.state.log_history[0])
+            # A class with a credit of its own, which would be the second one.
+            with self.assertRaisesRegex(HookError, "^GRPOTrainer has a credit, and trl.install was called: want one of them"):
+                trainer().train()
+        other = trainer()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            other.train()
+        for of_install, of_class in zip(made.state.log_history[:3], other.state.log_history[:3]):
+            self.assertIn("credit/actions", of_install)
+            self.assertEqual(of_install["loss"], of_class["loss"])
+
+    def test_command(self):
+        """The script of the command trl grpo, from one that installs the credit."""
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer().save_pretrained(folder)
+            model().save_pretrained(folder)
+            Path(folder, "train.py").write_text(
+                "import runpy\n\nfrom reweight.adapters import Credit, trl\n\n"
+                'trl.install(Credit(beta=2.0, guard=0.0))\nrunpy.run_module("trl.scripts.grpo", run_name="__main__")\n'
+            )
+            Path(folder, "lengths.py").write_text("def reward(completions, **_):\n    return [len(c) / 10 for c in completions]\n")
+            Path(folder, "data").mkdir()
+            Path(folder, "data", "train.jsonl").write_text("".join(f'{{"prompt": "w{i}"}}\n' for i in range(8)))
+            options = f"""--model_name_or_path {folder} --dataset_name data --reward_funcs lengths.reward --max_steps 1 --use_cpu
+                --bf16 false --num_generations 4 --max_completion_length 24 --logging_steps 1 --report_to none --output_dir out"""
+            environ = environment(OMP_NUM_THREADS="1", HF_HOME=folder)
+            command = [sys.executable, "train.py", *options.split()]
+            done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("reweight: in TRL 1.16.0, dapo (token_mean): ActFocus by surprisal"), 1, done.stderr)
+        self.assertIn("credit/actions", done.stdout + done.stderr)
 
     def test_two_processes(self):
         """Sums and groups are those of both: each has the advantages that one process with all rows gives it."""

@@ -150,11 +150,23 @@ class Credit:
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
         if self.not_finite not in ("ignore", "error"):
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
-        if self.tags is not None and (len(self.tags) != 2 or not all(self.tags)):
-            raise reweight.InputError("tags", f"is {self.tags!r}, want what opens and what closes an action")
+        if self.tags is not None and not _are_tags(self.tags):
+            want = "want what opens and what closes an action: two strings or two sequences of token ids"
+            raise reweight.InputError("tags", f"is {self.tags!r}, {want}")
+        if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
+            raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
         if not isinstance(self.show_every, int) or self.show_every < 0:
             problem = f"is {self.show_every!r}, want a number of batches, or 0 for no pages"
             raise reweight.InputError("show_every", problem)
+
+
+def _are_tags(tags: Any) -> bool:
+    """Returns whether it is two strings, or two sequences of integers, and none of them is empty."""
+    if not isinstance(tags, (list, tuple)) or len(tags) != 2:
+        return False
+    if any(isinstance(tag, str) for tag in tags):
+        return all(isinstance(tag, str) and tag for tag in tags)
+    return all(np.ndim(tag) == 1 and len(tag) and np.asarray(tag).dtype.kind in "iu" for tag in tags)
 
 
 def token_multiplier(
@@ -639,10 +651,16 @@ def version_of(package: str) -> str:
         return str(getattr(sys.modules.get(package), "__version__", _UNKNOWN))
 
 
-def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Sets owner.name to make(original). If an earlier call did, that is undone first."""
-    original = getattr(owner, name)
-    original = getattr(original, "_reweight_original", original)
+def replace(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], report: Optional[Report] = None
+) -> None:
+    """Sets owner.name to make(original), which reports to report. If an earlier call did, that is undone first, and its
+    report says nothing when the process ends."""
+    earlier = getattr(owner, name)
+    original = getattr(earlier, "_reweight_original", earlier)
+    if getattr(earlier, "_reweight_report", None) is not None:
+        atexit.unregister(earlier._reweight_report.end)
     wrapper = functools.wraps(original)(make(original))
     setattr(wrapper, "_reweight_original", original)
+    setattr(wrapper, "_reweight_report", report)
     setattr(owner, name, wrapper)

@@ -84,7 +84,7 @@ def install(
 
         return compute_advantage
 
-    replace(owner, name, make)
+    replace(owner, name, make, report)
 
 
 def _token_ids(batch: Any, mask: Any) -> Any:

@@ -47,7 +47,7 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
 
         return finalize_group
 
-    replace(algorithm, name, make)
+    replace(algorithm, name, make, report)
 
 
 def reweigh(traces: List[List[Any]], credit: Credit, report: Report) -> None:

@@ -10,7 +10,7 @@ for a subclass of your own, the mixin in front of it:
 
     class MyTrainer(CreditMixin, MyGRPOTrainer): ...
 
-and where the class cannot be changed, as with the command trl, before the trainer is made:
+and where the class cannot be changed, in the same process, before the trainer is made:
 
     from reweight.adapters import trl
     trl.install()
@@ -95,7 +95,8 @@ def __getattr__(name: str) -> Any:
 
 def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
     """Makes every GRPOTrainer of this process multiply its advantages by the credit's token_multiplier. A trainer that has
-    no place for it raises HookError when it is made. None: no credit.
+    no place for it raises HookError when it is made, and one with a credit of its own before its first rollout. None: no
+    credit.
 
     head: whether every model of this process, whose head TRL would have score its labels in chunks of the vocabulary,
     does so by reweight.torch.linear_token_stats: the same log-probabilities and entropies, in less time.
@@ -119,6 +120,8 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
 
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
+            if isinstance(self, CreditMixin):
+                raise HookError(f"{type(self).__name__} has a credit, and trl.install was called: want one of them")
             return _credited(self, functools.partial(original, self), inputs, credit, report)
 
         return generate_and_score_completions
@@ -130,7 +133,7 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
         return init
 
     replace(trainer, "__init__", make_init)
-    replace(trainer, name, make)
+    replace(trainer, name, make, report)
     replace(find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)[0], "__init__", refuse)
 
 

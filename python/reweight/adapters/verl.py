@@ -23,7 +23,7 @@ import importlib
 import re
 import sys
 from dataclasses import fields
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from . import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_multiplier, version_of, when_imported
 
@@ -127,7 +127,7 @@ def _credit(options: Any) -> Credit:
         if name not in defaults:
             raise ValueError(f"reweight.{name} is no option, want one of [{' '.join(defaults)}]")
         if name == "tags":
-            values[name] = _tags(value)
+            values[name] = _tuples(value)
             continue
         kind = type(defaults[name])
         number = kind is float and isinstance(value, int) and not isinstance(value, bool)
@@ -137,16 +137,9 @@ def _credit(options: Any) -> Credit:
     return Credit(**values)
 
 
-def _tags(value: Any) -> Any:
-    """Returns what opens and closes an action, None where it is None."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        tags = tuple(tag if isinstance(tag, str) else tuple(tag) for tag in value)
-        strings = sum(isinstance(tag, str) for tag in tags)
-        if len(tags) == 2 and (strings == 2 or strings == 0 and all(isinstance(i, int) for tag in tags for i in tag)):
-            return tags
-    raise ValueError(f"reweight.tags is {value}, want two strings, two lists of token ids, or null")
+def _tuples(value: Any) -> Any:
+    """Returns the lists of a configuration as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _check(config: Any, reference: bool, credit: Credit) -> None:
