@@ -389,8 +389,8 @@ class HooksTest(unittest.TestCase):
         for adapter, hook in self.HOOKS.items():
             module = importlib.import_module("reweight.adapters." + adapter)
             function = module.advantage_function if adapter == "slime" else module.install
-            with self.assertRaisesRegex(ValueError, f'signal is "energy", which {hook[0]} does not keep, want one of'):
-                function(Credit(signal="energy"))
+            with self.assertRaisesRegex(ValueError, f'signal is "ref_entropy", which {hook[0]} does not keep, want one of'):
+                function(Credit(signal="ref_entropy"))
             if adapter not in ("verl", "trl"):
                 message = rf'entropy is "exact", but {hook[0]} keeps no .* use Credit\(entropy="surprisal"\)'
                 with self.assertRaisesRegex(ValueError, message):
