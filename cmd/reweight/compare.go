@@ -48,9 +48,8 @@ Markdown have that rollout too. -o FILE writes the arrays of the last scheme.
 With -o DIRECTORY, files are scored by ActFocus and AEM as one batch that memory need not
 hold, on all cores, and no loss is computed. The weights and advantages of each file, and
 where its trajectories begin (seq_offsets), are written to a safetensors file of its name
-in the directory, and its statistics beside it. What is there from an earlier run, which
-may have been killed, is not done again, unless the files, the flags or the batch are
-others. -o is a directory if it is one already, ends in a slash, or has no extension.
+in the directory. -o is a directory if it is one already, ends in a slash, or has no
+extension.
 
 `
 

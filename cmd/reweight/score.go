@@ -210,7 +210,7 @@ func applyCommand(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return scorefiles.Apply(opt, names[0], *output, merged, opt.About("", merged.Digest()))
+	return scorefiles.Apply(opt, names[0], *output, merged)
 }
 
 // checkScore returns an error if there are no inputs or the output cannot be written.

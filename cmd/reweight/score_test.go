@@ -3,19 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -41,7 +37,7 @@ func refused(t *testing.T, want string, args ...string) {
 }
 
 // lakeShards writes the trajectories of testdata, n in a file, and returns the names of the
-// files, which look as if they were an hour old.
+// files.
 func lakeShards(t *testing.T, n int) []string {
 	t.Helper()
 	src, err := rollout.Open(filepath.Join("..", "..", "testdata", "frozenlake.safetensors"))
@@ -59,7 +55,6 @@ func lakeShards(t *testing.T, n int) []string {
 		if err := w.Close(nil); err != nil {
 			t.Fatal(err)
 		}
-		age(t, names[len(names)-1])
 	}
 	for s := 0; ; s++ {
 		tr, err := src.Next()
@@ -81,42 +76,7 @@ func lakeShards(t *testing.T, n int) []string {
 		}
 	}
 	end()
-	settle(t)
 	return names
-}
-
-// settle waits until files that were written can be told from files that are written now:
-// as long, by the clock of the file system, as package scorefiles takes for a tick of it.
-func settle(t *testing.T) {
-	t.Helper()
-	probe := filepath.Join(t.TempDir(), "probe")
-	now := func() time.Time {
-		if err := os.WriteFile(probe, []byte("x"), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(probe)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.ModTime()
-	}
-	begin := now()
-	tick := 100 * time.Millisecond
-	if begin.Nanosecond() == 0 {
-		tick = 2 * time.Second
-	}
-	for now().Sub(begin) <= tick {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// age makes a file look an hour old.
-func age(t *testing.T, name string) {
-	t.Helper()
-	then := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(name, then, then); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // contents returns the files of a directory whose names end so.
@@ -283,8 +243,8 @@ func TestScoreUse(t *testing.T) {
 	}
 }
 
-// TestDirectory: what is there is not done again, unless the files, the options or the
-// batch are others.
+// TestDirectory: files are scored as one batch, whatever their order, and scores of before
+// are replaced.
 func TestDirectory(t *testing.T) {
 	shards := lakeShards(t, 19)
 	dir := filepath.Join(t.TempDir(), "new", "scores")
@@ -295,142 +255,33 @@ func TestDirectory(t *testing.T) {
 		return s
 	}
 	s := score(shards...)
-	if s.Files != 7 || s.Written != 7 || s.Tokens != 18308 || s.Trajectories != 128 || s.Groups != 8 || s.Spans != 391 || s.Actions != 387 || s.Signal != "energy" {
+	if s.Files != 7 || s.Tokens != 18308 || s.Trajectories != 128 || s.Groups != 8 || s.Spans != 391 || s.Actions != 387 || s.Signal != "energy" {
 		t.Errorf("%+v", s)
 	}
 	first := contents(t, dir, "")
-	want := 14
-	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" { // no statistics are kept
-		want = 7
-	}
-	if len(first) != want {
+	if len(first) != 7 || first["shard-000.safetensors.safetensors"] == "" {
 		t.Errorf("the directory has %v", slices.Sorted(maps.Keys(first)))
 	}
-	leftover := filepath.Join(dir, ".reweight-0123456789abcdef.tmp")
-	other := filepath.Join(dir, ".reweight-mine.tmp")
-	for _, name := range []string{leftover, other} {
-		if err := os.WriteFile(name, nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	slices.Reverse(shards)
-	if s = score(shards...); s.Written != 0 || len(s.Warnings) != 1 || s.Warnings[0] != dir+" had 1 incomplete file of a run that was killed: removed." {
-		t.Errorf("a second run: %+v", s)
-	}
-	if _, err := os.Stat(leftover); err == nil {
-		t.Error("what a killed run left is still there")
-	}
-	if err := os.Remove(other); err != nil {
-		t.Error("a file of somebody is gone: ", err)
-	}
-	if !maps.Equal(contents(t, dir, ""), first) {
-		t.Error("a second run has changed files")
-	}
-	if s = score(append(shards, "-alpha", "0.2")...); s.Written != 7 {
-		t.Errorf("with another option %d files are written, want 7", s.Written)
-	}
-	if s = score(append(shards, "-signal", "surprisal")...); s.Written != 7 || s.Signal != "surprisal" {
+	if s = score(append(shards, "-signal", "surprisal")...); s.Signal != "surprisal" {
 		t.Errorf("with another signal %+v", s)
 	}
-	// Without one file the batch is another, and its statistics are not needed again.
-	if err := os.Remove(filepath.Join(dir, filepath.Base(shards[0])+".partial.json")); err != nil && want == 14 {
-		t.Fatal(err)
+	if maps.Equal(contents(t, dir, ""), first) {
+		t.Error("another signal gives the same scores")
 	}
-	if s = score(shards[1:]...); s.Files != 6 || s.Written != 6 || len(s.Warnings) != 1 || !strings.HasSuffix(s.Warnings[0], " has scores of another batch: shard-006.safetensors.safetensors.") {
-		t.Errorf("without a file %+v", s)
-	}
-	if s = score(shards...); len(s.Warnings) != 0 {
-		t.Errorf("with all files again: %q", s.Warnings)
-	}
-	if !maps.Equal(contents(t, dir, ""), first) {
-		t.Error("the files differ from those of the first run")
-	}
-
-	// A file that was changed, with or without its time, and statistics that were.
-	data, err := os.ReadFile(shards[2])
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := bytes.Index(data, []byte("rewards"))
-	var at [2]int
-	fmt.Sscanf(string(data[i+bytes.Index(data[i:], []byte("offsets")):]), "offsets\":[%d,%d]", &at[0], &at[1])
-	rewards := data[8+int(data[0])+int(data[1])<<8:][at[0]:at[1]]
-	copy(rewards, []byte{0, 0, 0, 0x41}) // 8
-	if err := os.WriteFile(shards[2], data, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if s = score(shards...); s.Written != 7 {
-		t.Errorf("with another reward %d files are written", s.Written)
-	}
-	if s = score(shards...); s.Written != 0 {
-		t.Errorf("with the same reward %d files are written", s.Written)
-	}
-
-	// Another change, which leaves the size and the times as they were.
-	settle(t)
-	score(shards...)
-	info, err := os.Stat(shards[2])
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(rewards, []byte{0, 0, 0x80, 0x41}) // 16
-	if err := errors.Join(os.WriteFile(shards[2], data, 0o666), os.Chtimes(shards[2], info.ModTime(), info.ModTime())); err != nil {
-		t.Fatal(err)
-	}
-	if s = score(shards...); s.Written != 7 {
-		t.Errorf("with another reward, but the time and the size of before, %d files are written", s.Written)
-	}
-	settle(t)
-	score(shards...)
-
-	// Statistics of another content than the file's, whatever led to that.
-	saved := filepath.Join(dir, filepath.Base(shards[2])+".partial.json")
-	var kept, old map[string]json.RawMessage
-	if text, err := os.ReadFile(saved); err == nil { // there are none where a change cannot be known
-		decode(t, text, &kept)
-		decode(t, []byte(first[filepath.Base(saved)]), &old)
-		if bytes.Equal(kept["partial"], old["partial"]) {
-			t.Fatal("the statistics are the same")
-		}
-		kept["partial"] = old["partial"]
-		text, err := json.Marshal(kept)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := contents(t, dir, "")
-		if err := os.WriteFile(saved, text, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		if s = score(append(shards, "-alpha", "0.2")...); s.Written != 7 {
-			t.Errorf("with statistics of another content %d files are written", s.Written)
-		}
-		if score(shards...); !maps.Equal(contents(t, dir, ""), want) {
-			t.Error("with statistics of another content the files differ")
-		}
-	}
-	age(t, shards[2])
-	if s = score(shards...); s.Written != 0 {
-		t.Errorf("with the same reward %d files are written", s.Written)
-	}
-	for _, text := range []string{"", `{"file":"x","options":"y","partial":{}}`} {
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(shards[3])+".partial.json"), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		if s = score(shards...); s.Written != 0 {
-			t.Errorf("with spoiled statistics %d files are written", s.Written)
-		}
-	}
-	if text := runScore(t, append([]string{"-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") ||
-		!strings.Contains(text, "files written 0, there before 7") {
+	slices.Reverse(shards)
+	if text := runScore(t, append([]string{"-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
 		t.Error(text)
 	}
+	if !maps.Equal(contents(t, dir, ""), first) {
+		t.Error("another order gives other scores")
+	}
 	// A directory stands for its files.
-	if s = score(filepath.Dir(shards[0])); s.Files != 7 || s.Written != 0 {
+	if s = score(filepath.Dir(shards[0])); s.Files != 7 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// TestDirectoryRefuses: what would lose a file, or is no batch, is refused in one line.
+// TestDirectoryRefuses: what is no batch is refused in one line, and leaves no scores.
 func TestDirectoryRefuses(t *testing.T) {
 	shards := lakeShards(t, 64)
 	dir := t.TempDir()
@@ -451,29 +302,8 @@ func TestDirectoryRefuses(t *testing.T) {
 	all := func(dir string, args ...string) []string { return append([]string{"-o", dir}, args...) }
 	refused(t, "is an input: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
 	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
-	place("a/x.safetensors.safetensors")
-	refused(t, "is there and has no scores: it would be lost", all(in("a"), place("b/x.safetensors"))...)
-	for _, text := range []string{"{", `{"partial":{}}`, "\x00", runScore(t, "score", "partial", shards[0])} {
-		kept := in("c/" + filepath.Base(shards[0]) + ".partial.json")
-		place("c/other")
-		if err := os.WriteFile(kept, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		refused(t, kept+" is there and has no statistics that an earlier run kept: it would be lost", all(in("c"), shards[0])...)
-		if got, _ := os.ReadFile(kept); string(got) != text {
-			t.Errorf("%q is lost", text)
-		}
-	}
 	long := place("b/" + strings.Repeat("l", 244))
 	refused(t, "-o: "+in("d/"+filepath.Base(long)+".safetensors")+": file name too long", all(in("d"), long)...)
-	unlock, err := atomicfile.Lock(in("out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {
-		refused(t, fmt.Sprintf("-o: %s is in use by process %d on ", in("out"), os.Getpid()), all(in("out"), shards[0])...)
-	}
-	unlock()
 	refused(t, "have the same trajectories: a file counts once", all(in("out"), shards[0], place("copy.safetensors"))...)
 	refused(t, "-clip-low means nothing where -o is a directory", all(in("out"), shards[0], "-clip-low", "0.3")...)
 	refused(t, "standard input cannot be scored with -o DIRECTORY, which reads its inputs twice", all(in("out"), "-")...)
@@ -483,9 +313,7 @@ func TestDirectoryRefuses(t *testing.T) {
 	data = data[:len(data)-1]
 	refused(t, "short.safetensors: ", all(in("out"), shards[1], place("short.safetensors"))...)
 	for name := range contents(t, in("out"), "") {
-		if !strings.HasSuffix(name, ".partial.json") {
-			t.Errorf("a refused command has left %s", name)
-		}
+		t.Errorf("a refused command has left %s", name)
 	}
 }
 

@@ -3,12 +3,10 @@
 package scorefiles
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 
@@ -104,16 +102,9 @@ func WritePartial(p *score.Partial, path string, out io.Writer) error {
 	return atomicfile.Write(path, write)
 }
 
-// Keys of the metadata of scores. They tell what a file of scores was made of.
-const (
-	keyFile    = "scores_file"    // the identity of the file that they are of, or nothing
-	keyBatch   = "scores_batch"   // the digest of the batch's statistics
-	keyOptions = "scores_options" // of the schemes
-)
-
 // Apply writes the scores of a file of the batch to output, a safetensors file: weights
 // and advantages [T], and seq_offsets [S+1].
-func Apply(opt Options, name, output string, merged *score.Partial, about map[string]string) error {
+func Apply(opt Options, name, output string, merged *score.Partial) error {
 	if err := opt.checkWidth(merged); err != nil {
 		return err
 	}
@@ -154,21 +145,5 @@ func Apply(opt Options, name, output string, merged *score.Partial, about map[st
 		}
 		tensors = append(tensors, t)
 	}
-	metadata := src.Report().Metadata()
-	maps.Copy(metadata, about)
-	return rollout.Write(output, tensors, metadata)
-}
-
-// About returns the metadata of scores of a file in a batch: with the identity of the file,
-// if it is known, and the digest of the batch.
-func (opt Options) About(identity, batch string) map[string]string {
-	return map[string]string{keyFile: identity, keyBatch: batch, keyOptions: fmt.Sprintf("%+v", opt.Score)}
-}
-
-// identity returns that of the file whose statistics these are.
-func identity(p *score.Partial) string {
-	for _, f := range p.Files() {
-		return hex.EncodeToString(f.SHA256[:])
-	}
-	return ""
+	return rollout.Write(output, tensors, src.Report().Metadata())
 }
