@@ -418,6 +418,16 @@ from typing import Any, Dict, List, Optional, Sequence
 			fmt.Fprintf(&out, "    %q: (%q, %d, %d),\n", k.name, modules[k.name].module, k.threads, k.shared)
 		}
 	}
+	out.WriteString("}\n\n# The kernels that a function launches.\nKERNELS_OF = {\n")
+	pythonKernelsOf(&out, kernelsOf, prototypes, func(names []string) string { return quoted(names) })
+	out.WriteString("}\n\n# The same for functions on rows of logits, by the number of the dtype.\nKERNELS_OF_ROWS = {\n")
+	pythonKernelsOf(&out, kernelsOfRows, prototypes, func(pairs [][2]string) string {
+		var all []string
+		for _, pair := range pairs {
+			all = append(all, "["+quoted(pair[:])+"]")
+		}
+		return "\n        " + strings.Join(all, ",\n        ") + ",\n    "
+	})
 	out.WriteString("}\n\n# What a CTA takes, by the kind of kernel.\n")
 	fmt.Fprintf(&out, "PASS = %d  # tokens of the passes over them\n", passThreads*passPack)
 	fmt.Fprintf(&out, "GROUPS_OF_CTA = %d\n", groupThreads/16)
@@ -428,6 +438,21 @@ from typing import Any, Dict, List, Optional, Sequence
 	fmt.Fprintf(&out, "PLAIN, NEGATED, DIFFERENCE = %d, %d, %d  # forms of Values\n", plain, negated, difference)
 	return out.String()
 }
+
+// pythonKernelsOf writes the lines of a table of kernels by the functions of reweight.h that
+// the methods of a Workspace are.
+func pythonKernelsOf[V any](out *strings.Builder, table map[string]V, prototypes [][]string, list func(V) string) {
+	for _, p := range prototypes {
+		for method, kernels := range table {
+			if strings.EqualFold(method, strings.ReplaceAll(p[1], "_", "")) {
+				fmt.Fprintf(out, "    %q: [%s],\n", p[1], list(kernels))
+			}
+		}
+	}
+}
+
+// quoted returns the names as the elements of a list.
+func quoted(names []string) string { return "\"" + strings.Join(names, "\", \"") + "\"" }
 
 // An example is what C reports, and the sentence of Python.
 type example struct {

@@ -55,25 +55,12 @@ type Info = driver.Info
 // goroutine at a time.
 type Device struct {
 	drv       driver.Driver
-	functions map[string]function
+	functions map[string]function // that were used
 }
 
 // NewDevice returns the device behind a driver. Users call cuda.Open.
-func NewDevice(drv driver.Driver) (*Device, error) {
-	d := &Device{drv: drv, functions: map[string]function{}}
-	for _, list := range [...][]kernel{rowKernels, tokenKernels, spanKernels} {
-		for _, k := range list {
-			f, fit, err := drv.Function(k.name, k.threads, k.shared)
-			if err != nil {
-				return nil, fmt.Errorf("gpu: kernel %s: %w", k.name, err)
-			}
-			if fit < 1 {
-				return nil, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", k.name, drv.Info().Name)
-			}
-			d.functions[k.name] = function{f, k, fit * drv.Info().Multiprocessors}
-		}
-	}
-	return d, nil
+func NewDevice(drv driver.Driver) *Device {
+	return &Device{drv: drv, functions: map[string]function{}}
 }
 
 // Info describes the device.
@@ -90,6 +77,18 @@ func (d *Device) Synchronize(s Stream) error { return d.drv.Synchronize(s) }
 
 // Close gives back what the device holds; its workspaces are of no use afterwards.
 func (d *Device) Close() error { return d.drv.Close() }
+
+// notCaptured wants that the stream is not captured in a CUDA graph.
+func (d *Device) notCaptured(s Stream, p *problem.Problem) error {
+	captured, err := d.drv.Captured(s)
+	if err != nil {
+		return fmt.Errorf("gpu: %w", err)
+	}
+	if captured {
+		return badInput("stream", p)
+	}
+	return nil
+}
 
 // Upload copies src to device memory after what was queued on the stream, and waits.
 func Upload[E any](d *Device, dst Ptr, src []E, s Stream) error {
@@ -150,6 +149,9 @@ type Workspace struct {
 // size.Bytes() of device memory, which Close gives back.
 func (d *Device) NewWorkspace(s Stream, size Size) (*Workspace, error) {
 	if err := size.check(); err != nil {
+		return nil, err
+	}
+	if err := d.notCaptured(s, problem.CapturedMemory); err != nil {
 		return nil, err
 	}
 	ws := &Workspace{dev: d, stream: s, size: size, cpu: reweight.Workspace{ISA: reweight.Portable}}
@@ -247,7 +249,13 @@ func launch[P any](ws *Workspace, name string, ctas int, params *P) error {
 	}
 	f, ok := ws.dev.functions[name]
 	if !ok {
-		return fmt.Errorf("gpu: no kernel %q", name)
+		if err := ws.dev.notCaptured(ws.stream, problem.CapturedCompiler); err != nil {
+			return err
+		}
+		var err error
+		if f, err = ws.dev.find(name); err != nil {
+			return err
+		}
 	}
 	return ws.dev.drv.Launch(f.Function, max(1, min(ctas, f.most)), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
 }

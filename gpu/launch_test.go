@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"reflect"
 	"regexp"
 	"slices"
@@ -126,6 +127,9 @@ func (d *idle) Launch(f driver.Function, grid, threads, shared int, params unsaf
 	return nil
 }
 
+func (d *idle) Copy(dst, src driver.Ptr, bytes int, s driver.Stream) error { return nil }
+func (d *idle) Captured(s driver.Stream) (bool, error)                     { return false, nil }
+
 func (d *idle) Fill(p driver.Ptr, value byte, bytes int, s driver.Stream) error { return nil }
 
 func (d *idle) Alloc(bytes int) (driver.Ptr, error)                        { return 1 << 30, d.wait("Alloc") }
@@ -145,11 +149,7 @@ func (d *idle) wait(what string) error {
 // idleWorkspace returns a workspace that launches nothing.
 func idleWorkspace(t *testing.T) (*Workspace, *idle) {
 	drv := &idle{TB: t}
-	dev, err := NewDevice(drv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ws, err := dev.NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300})
+	ws, err := NewDevice(drv).NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,6 +276,41 @@ func TestKernels(t *testing.T) {
 			t.Errorf("%s: none of the calls launches it", name)
 		} else if want := (launched{k.threads, k.shared, device[name].params}); l != want {
 			t.Errorf("%s: launched with %+v, want %+v", name, l, want)
+		}
+	}
+}
+
+// TestPrepare: a method that was prepared launches what is there then, and all of it.
+func TestPrepare(t *testing.T) {
+	for _, c := range calls {
+		ws, drv := idleWorkspace(t)
+		if err := ws.dev.Prepare([]string{c.method}, nil); err != nil {
+			t.Fatal(err)
+		}
+		prepared := slices.Clone(drv.names)
+		drv.launched = map[string]launched{}
+		if err := c.call(ws); err != nil {
+			t.Errorf("%s: %v", c.method, err)
+		}
+		if !slices.Equal(drv.names, prepared) || len(drv.launched) != len(prepared) {
+			t.Errorf("%s launches %v, and was prepared with %v", c.method, drv.launched, prepared)
+		}
+	}
+	ws, drv := idleWorkspace(t)
+	if err := ws.dev.Prepare([]string{"TokenStats", "RowGradient"}, []reweight.DType{reweight.DTypeBF16}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
+	if !slices.Equal(drv.names, want) {
+		t.Errorf("prepared %v, want %v", drv.names, want)
+	}
+	for want, err := range map[string]error{
+		`reweight: methods[1] is "Check", want a method of Workspace that queues work`: ws.dev.Prepare([]string{"AEM", "Check"}, nil),
+		"reweight: formats[0] is 3, want f32, bf16 or f16":                             ws.dev.Prepare(nil, []reweight.DType{3}),
+	} {
+		var wrong *reweight.InputError
+		if !errors.As(err, &wrong) || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
 }

@@ -32,6 +32,9 @@ func (ws *Workspace) CopyMemory(dst, src Ptr, bytes int) error {
 	return ws.passMemory("copy_memory", dst, src, bytes)
 }
 
+// Copy queues the driver's own copy of so many bytes. dst does not overlap src.
+func (d *Device) Copy(dst, src Ptr, bytes int, s Stream) error { return d.drv.Copy(dst, src, bytes, s) }
+
 func (ws *Workspace) passMemory(name string, dst, src Ptr, bytes int) error {
 	if err := checkArrays(bytes, array{"src", src, vector}); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// rowGradientParams are RowGradient of row_gradient.cu.
+// rowGradientParams are RowGradient of row_gradient.cuh.
 type rowGradientParams struct {
 	exact                   Ptr // 0, or where a test wants the float64 behind the results
 	dst                     Ptr

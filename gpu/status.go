@@ -4,15 +4,19 @@ import (
 	"fmt"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // Check waits until all that was queued on the workspace's stream is done and returns
 // what was found wrong on the device since the last Check: an *reweight.InputError with
 // the text of the CPU's, about one of the elements that are wrong, or an error of the
-// driver. It must not be called while the stream is captured.
+// driver. While the stream is captured, Check cannot wait, and says so.
 func (ws *Workspace) Check() error {
 	if ws.memory == 0 {
 		return errClosed
+	}
+	if err := ws.dev.notCaptured(ws.stream, problem.CapturedWait); err != nil {
+		return err
 	}
 	if err := Download(ws.dev, ws.found[:], ws.status, ws.stream); err != nil {
 		return fmt.Errorf("gpu: %w", err)

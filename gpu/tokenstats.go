@@ -13,7 +13,7 @@ type Stats struct {
 	Logprob Ptr // log-probability of the row's id under softmax(x / Temperature)
 }
 
-// tokenStatsParams are TokenStats of token_stats.cu.
+// tokenStatsParams are TokenStats of token_stats.cuh.
 type tokenStatsParams struct {
 	exact                 Ptr // 0, or where a test wants the float64 behind the results
 	lse, entropy, logprob Ptr

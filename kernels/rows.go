@@ -18,8 +18,8 @@ var rowKernels = []Kernel{
 }
 
 var (
-	tokenStatsCode  = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats", device: "token_stats"}
-	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient", device: "row_gradient"}
+	tokenStatsCode  = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats", device: "token_stats_f32"}
+	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient", device: "row_gradient_f32"}
 )
 
 // tokenStats returns a function that builds workloads of TokenStats. outputs says

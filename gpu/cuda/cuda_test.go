@@ -49,11 +49,116 @@ func TestOpen(t *testing.T) {
 	}
 	f.clean()
 
-	f.fail("cuModuleGetFunction", 1, unknown)
-	if _, err := Open(0); err == nil || !strings.Contains(err.Error(), "cuModuleGetFunction failed") {
+	f.fail("cuDevicePrimaryCtxRetain", 1, refused)
+	if _, err := Open(0); err == nil || !strings.Contains(err.Error(), "cuDevicePrimaryCtxRetain failed") {
 		t.Errorf("error %v", err)
 	}
 	f.clean()
+}
+
+// TestLoads: a module is loaded when a kernel of it is used first, or prepared.
+func TestLoads(t *testing.T) {
+	f := newFalse(t)
+	d, err := Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := d.NewWorkspace(0, gpu.Size{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := func(dtype reweight.DType) func() error {
+		return func() error {
+			logits := gpu.Rows{Ptr: p, DType: dtype, Rows: 2, Vocab: 10}
+			return ws.TokenStats(gpu.Stats{LSE: p}, logits, gpu.IDs{}, reweight.DefaultTokenStats)
+		}
+	}
+	prepare := func(methods []string, formats []reweight.DType) func() error {
+		return func() error { return d.Prepare(methods, formats) }
+	}
+	bf16 := []reweight.DType{reweight.DTypeBF16}
+	for i, step := range []struct {
+		call   func() error
+		loaded int32 // modules so far
+	}{
+		{func() error { return nil }, 0},
+		{func() error { return ws.Multiply(p, p, p, 10) }, 1},
+		{func() error { return ws.Multiply(p, p, p, 10) }, 1},
+		{prepare([]string{"TokenStats", "RowGradient"}, bf16), 3},
+		{stats(reweight.DTypeBF16), 3},
+		{stats(reweight.DTypeF32), 4},
+		{prepare([]string{"GRPO"}, nil), 6}, // the layout's and its own
+		{prepare(nil, nil), 16},
+		{prepare(nil, nil), 16},
+	} {
+		if err := step.call(); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.calls("cuModuleLoadDataEx"); n != step.loaded {
+			t.Errorf("step %d: %d modules are loaded, want %d", i, n, step.loaded)
+		}
+	}
+	if err := errors.Join(d.Free(p), ws.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	f.clean()
+}
+
+// TestCapture: while a stream is captured, what would break that is an error, and the
+// driver is not asked for it.
+func TestCapture(t *testing.T) {
+	for _, stream := range []gpu.Stream{7, 0} { // the default stream is of no use while another one is captured
+		f := newFalse(t)
+		d, err := Open(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ws, err := d.NewWorkspace(stream, gpu.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := d.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Prepare([]string{"Multiply"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.capture(7)
+		entries := [...]string{"cuMemAlloc_v2", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuStreamSynchronize", "cuMemcpyDtoHAsync_v2"}
+		before := [len(entries)]int32{}
+		for i, e := range entries {
+			before[i] = f.calls(e)
+		}
+		_, created := d.NewWorkspace(stream, gpu.Size{})
+		for err, want := range map[error]string{
+			created:                      "reweight: stream is being captured: allocate before the capture begins",
+			ws.SpanMeans(p, p, p, 1, 10): "reweight: stream is being captured: call Prepare before the capture begins, because the driver has to compile kernels",
+			ws.Check():                   "reweight: stream is being captured: nothing can wait for it before the capture has ended",
+		} {
+			var input *reweight.InputError
+			if !errors.As(err, &input) || err.Error() != want {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		}
+		if err := ws.Multiply(p, p, p, 10); err != nil {
+			t.Errorf("what is prepared: %v", err)
+		}
+		for i, e := range entries {
+			if n := f.calls(e); n != before[i] {
+				t.Errorf("%s is called during the capture", e)
+			}
+		}
+		f.capture(0)
+		if err := errors.Join(ws.Check(), ws.SpanMeans(p, p, p, 1, 10), d.Free(p), ws.Close(), d.Close()); err != nil {
+			t.Error(err)
+		}
+		f.clean()
+	}
 }
 
 // TestNoDriver: without a library there is no GPU; one that was named must be there.
@@ -181,10 +286,14 @@ func TestDevices(t *testing.T) {
 // TestModules: what the driver's compiler says is in the error.
 func TestModules(t *testing.T) {
 	f := newFalse(t)
+	c := f.open(0)
 	f.jit("ptxas error: line 7: no such instruction")
-	_, err := open(0, testModules)
+	_, _, err := c.Function("add", 128, 0)
 	if err == nil || !strings.Contains(err.Error(), "module first") || !strings.Contains(err.Error(), "CUDA_ERROR_INVALID_PTX (218)") || !strings.Contains(err.Error(), "line 7: no such instruction") {
 		t.Errorf("error %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 	f.clean()
 }
@@ -304,7 +413,8 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(src) // it was read when Upload returned
-	if err := c.Download(got, p, 3); err != nil {
+	copy(want[0:], want[300:500])
+	if err := errors.Join(c.Copy(p, p+300, 200, 3), c.Copy(p, p, 0, 3), c.Download(got, p, 3)); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
@@ -457,6 +567,21 @@ func TestKernelFails(t *testing.T) {
 	var failed *CallError
 	if _, err := open(0, testModules); !errors.As(err, &failed) || failed.Code != 700 {
 		t.Errorf("Open: error %v", err)
+	}
+}
+
+// TestLoses: the codes after which CUDA's documents say that the process must end, or the
+// context is gone.
+func TestLoses(t *testing.T) {
+	for _, code := range [...]int{4, 46, 201, 700, 719, 999} {
+		f := newFalse(t)
+		c := f.open(0)
+		f.fail("cuStreamSynchronize", 1, int32(code))
+		first := c.Synchronize(0)
+		if first == nil || !strings.Contains(first.Error(), "must be restarted") || c.Synchronize(0) != first {
+			t.Errorf("code %d: %v", code, first)
+		}
+		c.Close()
 	}
 }
 

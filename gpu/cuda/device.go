@@ -6,9 +6,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
@@ -38,8 +37,9 @@ func Devices() ([]gpu.Info, error) {
 	return infos, nil
 }
 
-// Open opens the device of that number, from 0. The driver compiles the kernels for it,
-// and keeps what it compiled on disk for the next time. The error is an
+// Open opens the device of that number, from 0. The driver compiles kernels for it when
+// they are used first, or by Device.Prepare, and keeps what it compiled on disk for the
+// next time. The error is an
 // *UnavailableError if there is no GPU that can be used, an *reweight.InputError about
 // "ordinal" if the number is too large, and otherwise wraps a *CallError if the driver
 // failed.
@@ -52,11 +52,7 @@ func Open(ordinal int) (*gpu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := gpu.NewDevice(c)
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return d, nil
+	return gpu.NewDevice(c), nil
 }
 
 // What the options of cuModuleLoadDataEx are called.
@@ -88,14 +84,14 @@ type launchParams struct {
 	end    uintptr // launchParamEnd
 }
 
-// A context is the primary context of a device, with the modules loaded. It is a
-// driver.Driver.
+// A context is the primary context of a device. It is a driver.Driver.
 type context struct {
-	lib     *library
-	device  int32
-	handle  uintptr // 0: closed
-	info    driver.Info
-	modules []uintptr
+	lib    *library
+	device int32
+	handle uintptr // 0: closed
+	info   driver.Info
+	texts  map[string]string  // of the modules
+	loaded map[string]uintptr // those of them that were used
 
 	// A kernel that fails takes the context with it: from then on every call returns
 	// this error.
@@ -104,13 +100,14 @@ type context struct {
 	// Memory that calls hand to the driver; on the stack of Go it could move, and
 	// Launch must not allocate.
 	popped uintptr
+	status int32 // of cuStreamIsCapturing
 	launch launchParams
 	bytes  uintptr
 }
 
 var errClosed = errors.New("cuda: the device is closed")
 
-// open opens a device and loads the modules, whose texts are by name.
+// open opens a device for the modules, whose texts are by name.
 func open(ordinal int, modules map[string]string) (*context, error) {
 	lib, err := openLibrary()
 	if err != nil {
@@ -130,43 +127,45 @@ func open(ordinal int, modules map[string]string) (*context, error) {
 	if c := info.Capability; c[0] < oldestCapability {
 		return nil, unavailable("device %d, %s, has compute capability %d.%d, want %d.0 or newer", ordinal, info.Name, c[0], c[1], oldestCapability)
 	}
-	c := &context{lib: lib, device: dev, info: info}
+	c := &context{lib: lib, device: dev, info: info, texts: modules, loaded: map[string]uintptr{}}
 	if err := lib.call(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&c.handle)), uintptr(dev)); err != nil {
-		return nil, err
-	}
-	if err := c.load(modules); err != nil {
-		c.Close() // which can only fail for the same reason
 		return nil, err
 	}
 	return c, nil
 }
 
-// load loads the modules.
-func (c *context) load(modules map[string]string) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(modules)) {
-		image := append([]byte(modules[name]), 0)
-		log := make([]byte, jitLogBytes)
-		options := [...]int32{jitErrorLogBuffer, jitErrorLogSize}
-		values := struct {
-			log   unsafe.Pointer
-			bytes uintptr
-		}{unsafe.Pointer(unsafe.SliceData(log)), uintptr(len(log)) - 1} // a zero stays at the end
-		var module uintptr
-		err := c.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
-			uintptr(len(options)), uintptr(unsafe.Pointer(&options)), uintptr(unsafe.Pointer(&values)))
-		if err != nil {
-			err = fmt.Errorf("cuda: module %s: %w", name, err)
-			if said := text(&log[0]); said != "" {
-				err = fmt.Errorf("%w: %s", err, said)
-			}
-			return c.leave(err)
+// module returns the module with a kernel, and loads it if it was not used before.
+func (c *context) module(kernel string) (module uintptr, err error) {
+	name := ""
+	for n, text := range c.texts {
+		if strings.Contains(text, ".entry "+kernel+"(") {
+			name = n
 		}
-		c.modules = append(c.modules, module)
 	}
-	return c.leave(nil)
+	if name == "" {
+		return 0, fmt.Errorf("cuda: no module has a kernel %s", kernel)
+	}
+	if module, ok := c.loaded[name]; ok {
+		return module, nil
+	}
+	image := append([]byte(c.texts[name]), 0)
+	log := make([]byte, jitLogBytes)
+	options := [...]int32{jitErrorLogBuffer, jitErrorLogSize}
+	values := struct {
+		log   unsafe.Pointer
+		bytes uintptr
+	}{unsafe.Pointer(unsafe.SliceData(log)), uintptr(len(log)) - 1} // a zero stays at the end
+	err = c.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
+		uintptr(len(options)), uintptr(unsafe.Pointer(&options)), uintptr(unsafe.Pointer(&values)))
+	if err != nil {
+		err = fmt.Errorf("cuda: module %s: %w", name, err)
+		if said := text(&log[0]); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return 0, err
+	}
+	c.loaded[name] = module
+	return module, nil
 }
 
 // enter keeps the goroutine on its thread and makes the context current there. After
@@ -219,7 +218,10 @@ func (c *context) raw(e entry, args ...uintptr) error {
 // loses tells whether the error of that code leaves the context of no use.
 func loses(code int) bool {
 	switch code {
-	case 214, // ECC_UNCORRECTABLE
+	case 4, // DEINITIALIZED
+		46,  // DEVICE_UNAVAILABLE
+		201, // INVALID_CONTEXT
+		214, // ECC_UNCORRECTABLE
 		220, // NVLINK_UNCORRECTABLE
 		226, // CONTAINED
 		700, // ILLEGAL_ADDRESS
@@ -232,7 +234,8 @@ func loses(code int) bool {
 		717, // INVALID_ADDRESS_SPACE
 		718, // INVALID_PC
 		719, // LAUNCH_FAILED
-		721: // TENSOR_MEMORY_LEAK
+		721, // TENSOR_MEMORY_LEAK
+		999: // UNKNOWN
 		return true
 	}
 	return false
@@ -241,7 +244,7 @@ func loses(code int) bool {
 // Info describes the device.
 func (c *context) Info() driver.Info { return c.info }
 
-// Function finds a kernel in the modules. The occupancy counts registers, threads and
+// Function finds a kernel in its module. The occupancy counts registers, threads and
 // shared memory.
 func (c *context) Function(name string, threads, shared int) (f driver.Function, fit int, err error) {
 	if err := c.enter(); err != nil {
@@ -252,19 +255,13 @@ func (c *context) Function(name string, threads, shared int) (f driver.Function,
 }
 
 func (c *context) function(name string, threads, shared int) (f driver.Function, fit int, err error) {
-	symbol := append([]byte(name), 0)
-	for _, module := range c.modules {
-		err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module, uintptr(unsafe.Pointer(unsafe.SliceData(symbol))))
-		if failed, is := err.(*CallError); is && failed.Code == notFound {
-			continue
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		break
+	module, err := c.module(name)
+	if err != nil {
+		return 0, 0, err
 	}
-	if f == 0 {
-		return 0, 0, fmt.Errorf("cuda: no module has a kernel %s", name)
+	symbol := append([]byte(name), 0)
+	if err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module, uintptr(unsafe.Pointer(unsafe.SliceData(symbol)))); err != nil {
+		return 0, 0, err
 	}
 	if shared > plainShared {
 		if err := c.call(cuFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(shared)); err != nil {
@@ -301,6 +298,31 @@ func (c *context) Fill(p driver.Ptr, value byte, bytes int, s driver.Stream) err
 		err = c.raw(cuMemsetD8Async, uintptr(p), uintptr(value), uintptr(bytes), uintptr(s))
 	}
 	return c.leave(err)
+}
+
+// Copy queues a copy.
+func (c *context) Copy(dst, src driver.Ptr, bytes int, s driver.Stream) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	var err error
+	if bytes > 0 {
+		err = c.raw(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), uintptr(s))
+	}
+	return c.leave(err)
+}
+
+// Captured asks whether the stream is captured. The default stream cannot be, but the
+// driver refuses work on it while another stream is.
+func (c *context) Captured(s driver.Stream) (bool, error) {
+	if err := c.enter(); err != nil {
+		return false, err
+	}
+	err := c.raw(cuStreamIsCapturing, uintptr(s), uintptr(unsafe.Pointer(&c.status)))
+	if failed, is := err.(*CallError); is && failed.Code == captureImplicit {
+		return true, c.leave(nil)
+	}
+	return c.status != 0, c.leave(err)
 }
 
 // Alloc returns memory. The driver aligns it to 256 bytes at least.
@@ -377,7 +399,7 @@ func (c *context) Close() error {
 	}
 	err := c.enter()
 	if err == nil {
-		for _, module := range c.modules {
+		for _, module := range c.loaded {
 			err = cmp.Or(err, c.call(cuModuleUnload, module))
 		}
 		err = c.leave(err)

@@ -22,6 +22,7 @@ type falseDriver struct {
 	fail    func(name string, nth, code int32) // the nth call of an entry from now on
 	calls   func(name string) int32            // of an entry so far
 	fault   func(code int32)                   // of the next kernel
+	capture func(stream uintptr)               // this stream is captured from now on
 	jit     func(log string)                   // the next module does not compile
 	version func(v int32)
 	memory  func(bytes uintptr)
@@ -101,7 +102,7 @@ func newFalse(t testing.TB) *falseDriver {
 	}
 	f := &falseDriver{t: t}
 	for name, function := range map[string]any{
-		"fail": &f.fail, "calls": &f.calls, "fault": &f.fault, "jit": &f.jit, "version": &f.version, "memory": &f.memory,
+		"fail": &f.fail, "calls": &f.calls, "fault": &f.fault, "capture": &f.capture, "jit": &f.jit, "version": &f.version, "memory": &f.memory,
 		"devices": &f.devices, "device": &f.device, "push": &f.push, "pop": &f.pop, "launch": &f.launch, "report": &f.report,
 	} {
 		purego.RegisterLibFunc(function, handle, "false_"+name)

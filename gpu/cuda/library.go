@@ -42,8 +42,10 @@ const (
 	cuMemFree
 	cuMemcpyHtoDAsync
 	cuMemcpyDtoHAsync
+	cuMemcpyDtoDAsync
 	cuMemsetD8Async
 	cuStreamSynchronize
+	cuStreamIsCapturing
 
 	cuMemGetAllocationGranularity
 	cuMemAddressReserve
@@ -86,8 +88,10 @@ var symbols = [entries]string{
 	cuMemFree:           "cuMemFree_v2",
 	cuMemcpyHtoDAsync:   "cuMemcpyHtoDAsync_v2",
 	cuMemcpyDtoHAsync:   "cuMemcpyDtoHAsync_v2",
+	cuMemcpyDtoDAsync:   "cuMemcpyDtoDAsync_v2",
 	cuMemsetD8Async:     "cuMemsetD8Async",
 	cuStreamSynchronize: "cuStreamSynchronize",
+	cuStreamIsCapturing: "cuStreamIsCapturing",
 
 	cuMemGetAllocationGranularity: "cuMemGetAllocationGranularity",
 	cuMemAddressReserve:           "cuMemAddressReserve",
@@ -101,10 +105,10 @@ var symbols = [entries]string{
 
 // Codes that an entry returns.
 const (
-	success      = 0
-	noDevice     = 100 // CUDA_ERROR_NO_DEVICE
-	notFound     = 500 // CUDA_ERROR_NOT_FOUND
-	notSupported = 801 // CUDA_ERROR_NOT_SUPPORTED
+	success         = 0
+	noDevice        = 100 // CUDA_ERROR_NO_DEVICE
+	notSupported    = 801 // CUDA_ERROR_NOT_SUPPORTED
+	captureImplicit = 906 // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: another stream is captured
 )
 
 // Device attributes.

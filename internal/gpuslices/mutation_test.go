@@ -220,10 +220,7 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 		return nil, err
 	}
 	w := &watched{Device: interpreter, names: map[driver.Function]string{}, launched: map[string]bool{}}
-	dev, err := gpu.NewDevice(w)
-	if err != nil {
-		return nil, err
-	}
+	dev := gpu.NewDevice(w)
 	if w.behind, err = w.Alloc(randomcalls.MostRows * 3 * 8); err != nil {
 		return nil, err
 	}

@@ -93,15 +93,15 @@ func (d *goDriver) Download(dst []byte, src driver.Ptr, s driver.Stream) error {
 	return d.fails("Download")
 }
 
-func (d *goDriver) Synchronize(s driver.Stream) error { return nil }
-func (d *goDriver) Close() error                      { return nil }
+func (d *goDriver) Copy(dst, src driver.Ptr, bytes int, s driver.Stream) error {
+	return errors.ErrUnsupported
+}
+func (d *goDriver) Captured(s driver.Stream) (bool, error) { return false, nil }
+func (d *goDriver) Synchronize(s driver.Stream) error      { return nil }
+func (d *goDriver) Close() error                           { return nil }
 
 func newRunner(t *testing.T, drv *goDriver, p Placement) *Runner {
-	dev, err := gpu.NewDevice(drv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewPlaced(dev, p)
+	r, err := NewPlaced(gpu.NewDevice(drv), p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,8 @@ func (r *Resident) Check() (failure string, err error) {
 	return "", nil
 }
 
-// read queues a plain read of the main input, and copy a plain copy of it: of all but
-// less than 16 bytes.
-func (r *Resident) read() error { return r.runner.ws.ReadMemory(r.main, r.input&^15) }
-func (r *Resident) copy() error { return r.runner.ws.CopyMemory(r.scratch, r.main, r.input&^15) }
+// read queues a plain read of the main input, copy a plain copy of it, and driversCopy the
+// driver's: of all but less than 16 bytes.
+func (r *Resident) read() error        { return r.runner.ws.ReadMemory(r.main, r.input&^15) }
+func (r *Resident) copy() error        { return r.runner.ws.CopyMemory(r.scratch, r.main, r.input&^15) }
+func (r *Resident) driversCopy() error { return r.dev.Copy(r.scratch, r.main, r.input&^15, 0) }

@@ -85,9 +85,5 @@ func open(t testing.TB) *gpu.Device {
 	if err != nil {
 		t.Fatalf("testgpu: %v", err)
 	}
-	dev, err := gpu.NewDevice(drv)
-	if err != nil {
-		t.Fatalf("testgpu: %v", err)
-	}
-	return dev
+	return gpu.NewDevice(drv)
 }

@@ -5,7 +5,7 @@ results to the last bit. Arrays are NumPy arrays or tensors of PyTorch, on the C
 GPU; they are read and written where they are, and results are of the same kind.
 """
 
-from ._cuda import check
+from ._cuda import check, prepare
 from ._errors import InputError
 from ._kernels import (
     MinMax,
@@ -53,6 +53,7 @@ __all__ = [
     "masked_moments",
     "min_max",
     "multiply",
+    "prepare",
     "roles_from_mask",
     "row_gradient",
     "show",

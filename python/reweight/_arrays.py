@@ -166,6 +166,8 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     kind = device.type
     if kind != "cpu" and kind != "cuda":
         raise TypeError(f"{argument} is on the device {device}, want the CPU or a CUDA device")
+    if kind == "cuda" and torch.version.hip is not None:
+        raise TypeError(f"{argument} is on {device}, a GPU of ROCm, want the CPU or an NVIDIA GPU")
     if obj.is_neg():
         problem = "is a view whose signs PyTorch has not changed in memory yet, want its resolve_neg()"
         raise InputError(argument, problem)

@@ -11,10 +11,11 @@ import math
 import sys
 import threading
 from ctypes import Structure, addressof, c_float, c_int32, c_int64, sizeof
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _cuda_driver, _library
-from ._errors import InputError, reported
+from ._arrays import BF16, F16, F32
+from ._errors import InputError, choice, reported
 from ._generated import (
     AGGREGATIONS,
     ARGUMENTS,
@@ -22,6 +23,8 @@ from ._generated import (
     DTYPES,
     GROUP,
     GROUPS_OF_CTA,
+    KERNELS_OF,
+    KERNELS_OF_ROWS,
     LOSS_STATE,
     NEGATED,
     PASS,
@@ -129,10 +132,12 @@ class CUDA:
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
         self._device = _cuda_driver.device(ordinal)
+        stream = _stream(ordinal)
+        self._device.not_captured(stream, "want a call of reweight.prepare before that, because memory is allocated")
         # Written before any stream uses it.
         self._memory = _allocate(ordinal, sizeof(Error))
         self._status: int = self._memory.data_ptr()
-        self._device.fill(self._status, 0, sizeof(Error), _stream(ordinal))
+        self._device.fill(self._status, 0, sizeof(Error), stream)
         self._device.synchronize()
 
     def _launch(self, name: str, ctas: int, params: Structure) -> None:
@@ -141,9 +146,13 @@ class CUDA:
     def _fill(self, address: int, value: int, size: int) -> None:
         self._device.fill(address, value, size, _stream(self._ordinal))
 
+    def prepare(self, names: List[str]) -> None:
+        self._device.prepare(names, _stream(self._ordinal))
+
     def check(self) -> None:
         error = Error()
         stream = _stream(self._ordinal)
+        self._device.not_captured(stream, "want reweight.check after that, because it waits")
         self._device.read(error, self._status, stream)
         if error.code:
             self._device.fill(self._status, 0, sizeof(Error), stream)
@@ -460,6 +469,40 @@ def backend(ordinal: int) -> CUDA:
         return _backends[ordinal]
 
 
+def prepare(
+    device: Any = None, *, dtypes: Optional[Sequence[Any]] = None, functions: Optional[Sequence[str]] = None
+) -> None:
+    """Opens a GPU and has its driver compile the kernels of functions.
+
+    Without it the first call of each function does that. It takes up to seconds in each
+    process, longer where the driver has no cache on disk, and waits for all work on the GPU.
+    Call prepare before the first collective operation of torch.distributed, in which other
+    processes wait for this one, and before a CUDA graph is captured, where it is an error.
+
+    device: a torch.device, its name ("cuda:1") or its number; None stands for PyTorch's
+        current GPU.
+    dtypes: those of logits, torch.bfloat16 for example; None stands for all.
+    functions: their names, "token_stats" for example; None stands for all. Those of
+        reweight.torch call token_stats, row_gradient and loss.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise TypeError("prepare is for GPUs, but PyTorch is not imported")
+    numbers = {getattr(torch, d.name): d.number for d in (F32, BF16, F16)}
+    chosen = list(numbers) if dtypes is None else dtypes
+    names = []
+    for name in [*KERNELS_OF, *KERNELS_OF_ROWS] if functions is None else functions:
+        choice("functions", name, (*KERNELS_OF, *KERNELS_OF_ROWS))
+        names += KERNELS_OF.get(name, [])
+        by_dtype = KERNELS_OF_ROWS.get(name, [])
+        for dtype in chosen:
+            if dtype not in numbers:
+                raise InputError("dtypes", f"has {dtype}, want torch.float32, torch.bfloat16 or torch.float16")
+            if numbers[dtype] < len(by_dtype):  # row_gradient has none for float16
+                names += by_dtype[numbers[dtype]]
+    backend(torch.cuda.current_device() if device is None else _ordinal(device)).prepare(names)
+
+
 def check(device: Any = None) -> None:
     """Waits for a GPU, and raises the ValueError for what only the GPU could see.
 
@@ -469,7 +512,7 @@ def check(device: Any = None) -> None:
     NaN, and this function says what it was, with the text that the CPU has: it names one
     element, by its number in the order of memory, and forgets it then. Call it once a
     step, where you wait for the GPU anyway, or seldom: what was found stays until somebody
-    asks. It must not be called while a CUDA graph is captured.
+    asks. While a CUDA graph is captured, it is an error.
 
     device: a torch.device, its name ("cuda:1") or its number; None stands for every GPU
         that this package was used on.

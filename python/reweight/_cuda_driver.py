@@ -27,9 +27,10 @@ from ctypes import (
     sizeof,
 )
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 from . import _generated
+from ._errors import InputError
 
 # The functions of the library that are called, and what they take. Where there are
 # versions of a function, it is the one of CUDA 11.0; later drivers keep it.
@@ -52,11 +53,13 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, POINTER(c_void_p)],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
     "cuMemsetD8Async": [c_uint64, c_ubyte, c_size_t, c_void_p],
+    "cuStreamIsCapturing": [c_void_p, POINTER(c_int)],
 }
 
 _OLDEST_DRIVER = 11000  # CUDA 11.0: 1000 for the major version, 10 for the minor
 _OLDEST_CAPABILITY = 8  # what the PTX is compiled for
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_CAPTURE_IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: of the default stream, while another one is captured
 
 # Attributes of a device and of a function.
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
@@ -109,20 +112,20 @@ class _Library:
         if code == _NO_DEVICE:
             raise RuntimeError("cuda: the driver finds no device")
         if code:
-            raise self._error("cuInit", code)
+            raise self.error("cuInit", code)
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function, and raises what it returns if that is an error."""
         code = self.try_call(name, *arguments)
         if code:
-            raise self._error(name, code)
+            raise self.error(name, code)
 
     def try_call(self, name: str, *arguments: Any) -> int:
         """Calls a function and returns its code."""
         code: int = self._functions[name](*arguments)
         return code
 
-    def _error(self, name: str, code: int) -> RuntimeError:
+    def error(self, name: str, code: int) -> RuntimeError:
         def describe(function: str, unknown: str) -> str:
             text = c_char_p()
             if function not in self._functions or self._functions[function](code, byref(text)) or text.value is None:
@@ -197,10 +200,31 @@ class Device:
             raise
         self._library.call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
+    def not_captured(self, stream: int, instead: str) -> None:
+        """Raises an error if a CUDA graph is captured on the stream. It says what to do instead."""
+        status = c_int()
+        self._library.call("cuCtxPushCurrent_v2", self._context)
+        code = self._library.try_call("cuStreamIsCapturing", stream, byref(status))
+        self._library.call("cuCtxPopCurrent_v2", byref(c_void_p()))
+        if code == _CAPTURE_IMPLICIT or (code == 0 and status.value != 0):
+            raise InputError("stream", f"is being captured in a CUDA graph, {instead}")
+        if code:
+            raise self._library.error("cuStreamIsCapturing", code)
+
+    def prepare(self, names: Iterable[str], stream: int) -> None:
+        """Has the driver compile kernels, those that were not used before."""
+        missing = [name for name in names if name not in self._kernels]
+        if missing:
+            self.not_captured(stream, "want a call of reweight.prepare before that, because the driver has to compile")
+        for name in missing:
+            self._find(name)
+
     def launch(self, name: str, ctas: int, params: Structure, stream: int) -> None:
         """Queues a kernel on a stream, with as many CTAs as are of use, at least 1. The
         driver copies params before it returns."""
-        handle, kernel, most = self._kernels.get(name) or self._find(name)
+        if name not in self._kernels:
+            self.prepare([name], stream)
+        handle, kernel, most = self._kernels[name]
         size = c_size_t(sizeof(params))
         extra = _Extra(_LAUNCH_BUFFER, addressof(params), _LAUNCH_SIZE, addressof(size), _LAUNCH_END)
         grid = max(1, min(ctas, most))
@@ -222,12 +246,12 @@ class Device:
         """Waits for all work on the device."""
         self._call("cuCtxSynchronize")
 
-    def _find(self, name: str) -> _Function:
+    def _find(self, name: str) -> None:
         """Finds a kernel, and loads its module if none of it was used before."""
         kernel = KERNELS[name]
         with self._lock:
             if name in self._kernels:
-                return self._kernels[name]
+                return
             if kernel.module not in self._modules:
                 self._modules[kernel.module] = self._load(kernel.module)
             handle = c_void_p()
@@ -240,9 +264,7 @@ class Device:
             )
             if fit.value < 1:
                 raise RuntimeError(f"cuda: kernel {name} does not fit on a multiprocessor of {self.name}")
-            function = _Function(handle.value, kernel, fit.value * self._multiprocessors)
-            self._kernels[name] = function
-            return function
+            self._kernels[name] = _Function(handle.value, kernel, fit.value * self._multiprocessors)
 
     def _load(self, module: str) -> c_void_p:
         """Has the driver compile a module. It keeps the result on disk for the next time."""

@@ -690,16 +690,16 @@ class GAEParams(Structure):
 
 # The module, the threads of a CTA and its bytes of dynamic shared memory.
 KERNELS = {
-    "token_stats_f32": ("token_stats", 128, 68608),
-    "token_stats_f32_tempered": ("token_stats", 128, 68608),
-    "token_stats_bf16": ("token_stats", 128, 68608),
-    "token_stats_bf16_tempered": ("token_stats", 128, 68608),
-    "token_stats_f16": ("token_stats", 128, 68608),
-    "token_stats_f16_tempered": ("token_stats", 128, 68608),
-    "row_gradient_f32": ("row_gradient", 128, 35328),
-    "row_gradient_f32_tempered": ("row_gradient", 128, 35328),
-    "row_gradient_bf16": ("row_gradient", 128, 35328),
-    "row_gradient_bf16_tempered": ("row_gradient", 128, 35328),
+    "token_stats_f32": ("token_stats_f32", 128, 68608),
+    "token_stats_f32_tempered": ("token_stats_f32", 128, 68608),
+    "token_stats_bf16": ("token_stats_bf16", 128, 68608),
+    "token_stats_bf16_tempered": ("token_stats_bf16", 128, 68608),
+    "token_stats_f16": ("token_stats_f16", 128, 68608),
+    "token_stats_f16_tempered": ("token_stats_f16", 128, 68608),
+    "row_gradient_f32": ("row_gradient_f32", 128, 35328),
+    "row_gradient_f32_tempered": ("row_gradient_f32", 128, 35328),
+    "row_gradient_bf16": ("row_gradient_bf16", 128, 35328),
+    "row_gradient_bf16_tempered": ("row_gradient_bf16", 128, 35328),
     "multiply": ("multiply", 256, 0),
     "masked_moments": ("moments", 544, 0),
     "actfocus_spread": ("actfocus", 544, 0),
@@ -725,6 +725,36 @@ KERNELS = {
     "grpo_scores": ("advantage", 128, 0),
     "grpo_advantages": ("advantage", 256, 0),
     "gae": ("advantage", 128, 0),
+}
+
+# The kernels that a function launches.
+KERNELS_OF = {
+    "actfocus": ["actfocus_spread", "actfocus_weights"],
+    "aem": ["check_layout", "aem_tops", "aem_spans", "aem_sort", "aem_scopes", "aem_factors"],
+    "grpo": ["check_layout", "grpo_scores", "grpo_advantages"],
+    "gae": ["check_layout", "gae"],
+    "whiten": ["whiten_spread", "whiten"],
+    "loss": ["loss_check", "loss_weights", "loss_tokens", "loss_segments", "loss_total"],
+    "masked_moments": ["masked_moments"],
+    "actfocus_weights": ["actfocus_weights"],
+    "span_means": ["span_means"],
+    "min_max": ["min_max"],
+    "exp_scale": ["exp_scale"],
+    "multiply": ["multiply"],
+    "surrogate": ["surrogate", "surrogate_total"],
+}
+
+# The same for functions on rows of logits, by the number of the dtype.
+KERNELS_OF_ROWS = {
+    "token_stats": [
+        ["token_stats_f32", "token_stats_f32_tempered"],
+        ["token_stats_bf16", "token_stats_bf16_tempered"],
+        ["token_stats_f16", "token_stats_f16_tempered"],
+    ],
+    "row_gradient": [
+        ["row_gradient_f32", "row_gradient_f32_tempered"],
+        ["row_gradient_bf16", "row_gradient_bf16_tempered"],
+    ],
 }
 
 # What a CTA takes, by the kind of kernel.

@@ -196,6 +196,26 @@ class Rounding(Case):
                         self.assertLess(error(got[1], want[1]), 1.02 * error(plain[1], want[1]))
                         self.assertLess(error(got[0], want[0]), 2 * error(plain[0], want[0]))
 
+    def test_another_product(self):
+        """A logit that the backward pass finds otherwise changes its own gradient at most: the logsumexp is kept."""
+        hidden, weight, bias, ids = operands(1, 300, 16, torch.bfloat16)
+        logits = _head.Head.logits
+        for product, place in itertools.product(HALF, (int(ids[0]), 5)):
+
+            def other(head, x, tile, buffer):
+                z = logits(head, x, tile, buffer)
+                if tile.start <= place < tile.stop:
+                    z[0, place - tile.start] += 1
+                return z
+
+            with self.subTest(product=product, place=place), products(product):
+                l, _ = linear_token_stats(hidden, weight, ids, bias=bias, chunk=70)
+                (want,) = torch.autograd.grad(l.sum(), bias, retain_graph=True)
+                with mock.patch.object(_head.Head, "logits", other):
+                    (got,) = torch.autograd.grad(l.sum(), bias)
+                changed = set((got != want).nonzero()[:, 0].tolist())
+                self.assertEqual(changed, {place} - {int(ids[0])})
+
     def test_autocast(self):
         """Operands are rounded as autocast rounds them; gradients of float32 are not."""
         hidden, weight, bias, ids = operands(40, 300, 16)

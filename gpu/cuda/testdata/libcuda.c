@@ -52,6 +52,7 @@ static const struct {
 	{INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
 	{INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	{NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+	{304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
 	{700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
 	{719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 	{803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
@@ -475,6 +476,14 @@ CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t n, handle strea
 	return end(SUCCESS);
 }
 
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, handle stream) {
+	BEGIN_WORK();
+	CHECK_CONTEXT();
+	if (!is_memory(dst, n) || !is_memory(src, n)) return end(INVALID_VALUE);
+	enqueue((struct work){stream, (void *)dst, (void *)src, 0, n});
+	return end(SUCCESS);
+}
+
 CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t n, handle stream) {
 	BEGIN_WORK();
 	CHECK_CONTEXT();
@@ -490,6 +499,16 @@ CUresult cuStreamSynchronize(handle stream) {
 	CHECK_CONTEXT();
 	run(stream, 0);
 	END_LATE();
+}
+
+static handle captured; // the stream that is, 0: none
+
+CUresult cuStreamIsCapturing(handle stream, int *status) {
+	BEGIN_WORK();
+	CHECK_CONTEXT();
+	if (captured && !stream) return end(906); // STREAM_CAPTURE_IMPLICIT
+	*status = captured && captured == stream;
+	return end(SUCCESS);
 }
 
 CUresult cuCtxSynchronize(void) {
@@ -658,6 +677,9 @@ int false_calls(const char *name) {
 // The next launch succeeds and its kernel fails; the next module does not compile.
 void false_fault(CUresult code) { fault = code; }
 void false_jit(const char *log) { snprintf(jit_log, sizeof jit_log, "%s", log); }
+
+// This stream is captured from now on, or none if it is 0.
+void false_capture(handle stream) { captured = stream; }
 
 // The version of CUDA, the bytes of a device, the number of devices, what one of them is.
 void false_version(int v) { version = v; }

@@ -1,5 +1,5 @@
 // Rows of logits, each summed by one warp in the one summation order of
-// kernels_portable.go. token_stats.cu and row_gradient.cu are built on this file.
+// kernels_portable.go. token_stats.cuh and row_gradient.cuh are built on this file.
 //
 // # Who adds what
 //
@@ -57,7 +57,7 @@ template <int BUFFERS> struct Slice {
 
 // Kernels have four warps a CTA, and registers for at least three CTAs a multiprocessor,
 // which are enough to keep all elements of a group under way at a time. Three CTAs of
-// token_stats.cu fill the shared memory of an H100's multiprocessor, 228 KiB; an A100's
+// token_stats.cuh fill the shared memory of an H100's multiprocessor, 228 KiB; an A100's
 // holds two, and one of the 8.6 and 8.9 kind one.
 #define ROW_WARPS 4
 #define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(ROW_WARPS * WARP, 3)))

@@ -24,7 +24,7 @@ type Info struct {
 	Driver          [2]int // the newest version of CUDA that the driver knows: 12, 4
 }
 
-// A Driver runs kernels on one device. Launch and Fill queue work and return at
+// A Driver runs kernels on one device. Launch, Fill and Copy queue work and return at
 // once; the other methods that take a stream or copy memory wait for it. No method is
 // called by two goroutines at a time.
 type Driver interface {
@@ -34,7 +34,11 @@ type Driver interface {
 	// Function finds the kernel of that name, for launches with up to shared bytes of
 	// dynamic shared memory, and tells how many CTAs of so many threads fit on a
 	// multiprocessor with them.
+	// A driver that has to compile it does so when it is asked first.
 	Function(name string, threads, shared int) (f Function, fit int, err error)
+
+	// Captured tells whether what is queued on the stream goes into a CUDA graph.
+	Captured(s Stream) (bool, error)
 
 	// Launch queues a kernel of one parameter, the struct of that size at params. It
 	// has read params when it returns. It allocates nothing and does not wait.
@@ -43,6 +47,9 @@ type Driver interface {
 	// Fill queues that the bytes at p get a value. It allocates nothing and does not
 	// wait.
 	Fill(p Ptr, value byte, bytes int, s Stream) error
+
+	// Copy queues that bytes of the device's memory are copied.
+	Copy(dst, src Ptr, bytes int, s Stream) error
 
 	// Alloc returns memory of its own, aligned to 256 bytes, and Free gives it back.
 	Alloc(bytes int) (Ptr, error)

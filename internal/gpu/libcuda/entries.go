@@ -367,10 +367,25 @@ func cuMemcpyDtoHAsync_v2(dst unsafe.Pointer, src C.uint64_t, bytes C.size_t, st
 	})
 }
 
+//export cuMemcpyDtoDAsync_v2
+func cuMemcpyDtoDAsync_v2(dst, src C.uint64_t, bytes C.size_t, stream C.uintptr_t) C.int {
+	return on(func(d *ptx.Device) C.int {
+		return told(d.Copy(driver.Ptr(dst), driver.Ptr(src), int(bytes), driver.Stream(stream)), invalidValue)
+	})
+}
+
 //export cuMemsetD8Async
 func cuMemsetD8Async(dst C.uint64_t, value C.uchar, bytes C.size_t, stream C.uintptr_t) C.int {
 	return on(func(d *ptx.Device) C.int {
 		return told(d.Fill(driver.Ptr(dst), byte(value), int(bytes), driver.Stream(stream)), invalidValue)
+	})
+}
+
+//export cuStreamIsCapturing
+func cuStreamIsCapturing(stream C.uintptr_t, status *C.int) C.int {
+	return on(func(d *ptx.Device) C.int {
+		*status = 0
+		return success
 	})
 }
 

@@ -12,7 +12,8 @@ import (
 
 // Options choose how a device runs.
 type Options struct {
-	// Seed chooses the order in which lanes, warps and CTAs run.
+	// Seed chooses the order in which lanes, warps and CTAs run, and how many CTAs fit on a
+	// multiprocessor, 1 to 12: on real GPUs this differs too.
 	Seed uint64
 	// Multiprocessors is what Info tells. Few of them let a kernel's loop over rows take
 	// several turns. 0 means 2.
@@ -25,9 +26,7 @@ type Options struct {
 const (
 	defaultMultiprocessors = 2
 	defaultSteps           = 1 << 34
-
-	// fit is how many CTAs fit on a multiprocessor, whatever their size.
-	fit = 2
+	mostFit                = 12
 
 	// maxShared is the most shared memory that a CTA of sm_80 may have.
 	maxShared = 163 << 10
@@ -140,7 +139,7 @@ func (d *Device) Function(name string, threads, shared int) (driver.Function, in
 		return 0, 0, err
 	}
 	d.functions = append(d.functions, function{k, threads, shared})
-	return driver.Function(len(d.functions)), fit, nil
+	return driver.Function(len(d.functions)), 1 + int(d.options.Seed%mostFit), nil
 }
 
 // check says whether a CTA of so many threads with so much dynamic shared memory can be.
@@ -225,6 +224,21 @@ func (d *Device) Fill(p driver.Ptr, value byte, bytes int, _ driver.Stream) erro
 	setWritten(written)
 	return err
 }
+
+// Copy copies memory, all of which must have been written.
+func (d *Device) Copy(dst, src driver.Ptr, bytes int, s driver.Stream) error {
+	data, _, err := d.rangeOf(dst, bytes)
+	if err != nil {
+		return err
+	}
+	if err := d.Download(data, src, s); err != nil {
+		return err
+	}
+	return d.Upload(dst, data, s)
+}
+
+// Captured says that nothing is captured.
+func (d *Device) Captured(driver.Stream) (bool, error) { return false, d.ready() }
 
 // Alloc returns memory that nobody has written.
 func (d *Device) Alloc(bytes int) (driver.Ptr, error) {

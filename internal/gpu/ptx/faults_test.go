@@ -267,6 +267,18 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 		_, _, err := d.Function(c.name, c.threads, c.shared)
 		contains("Function", err, c.want)
 	}
+	fits := map[int]bool{}
+	for seed := range uint64(50) {
+		e := open(t, "\n.visible .entry k() { ret; }\n", seed)
+		if _, fit, err := e.Function("k", 64, 16); err != nil {
+			t.Fatal(err)
+		} else {
+			fits[fit] = true
+		}
+	}
+	if len(fits) != mostFit || fits[0] || !fits[mostFit] {
+		t.Errorf("so many CTAs fit on a multiprocessor: %v", fits)
+	}
 	f, fit, err := d.Function("k", 64, 16)
 	if err != nil || fit <= 0 {
 		t.Fatal(fit, err)

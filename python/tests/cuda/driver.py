@@ -6,15 +6,17 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 from pathlib import Path
 from unittest import mock
 
 from false_cuda import ROOT
-from reweight import _cuda, _cuda_driver, _generated
+from reweight import InputError, _cuda, _cuda_driver, _generated
 from reweight._generated import (
     ActFocusOptions,
     AEMOptions,
@@ -258,7 +260,7 @@ class Test(unittest.TestCase):
                 _cuda.check()
         called = [name for name in called if not name.startswith("cuCtxP")]
         waited = ["cuCtxSynchronize", "cuMemcpyDtoHAsync_v2", "cuCtxSynchronize"]
-        self.assertEqual(called, [*waited, "cuMemsetD8Async"])
+        self.assertEqual(called, ["cuStreamIsCapturing", *waited, "cuMemsetD8Async"])
         _cuda.check()
 
     def test_kernel_that_does_not_fit(self):
@@ -291,6 +293,65 @@ class Test(unittest.TestCase):
             every_function(_cuda.backend(0))
         self.assertEqual(launched, set(_cuda_driver.KERNELS))
         self.assertEqual(self.wrong(), [])
+
+    def test_prepare(self):
+        """A function that was prepared finds all that it launches, and nothing more was made ready for it."""
+        torch = false_torch()
+        kinds = {"float32": 0, "bfloat16": 1, "float16": 2}
+        with mock.patch.dict(sys.modules, torch=torch):
+            for function in [*_generated.KERNELS_OF, *_generated.KERNELS_OF_ROWS]:
+                for kind, number in kinds.items():
+                    with self.subTest(function=function, kind=kind):
+                        self.start(self.built.read_bytes())
+                        _cuda.prepare(dtypes=[kind], functions=[function])
+                        found, launched = self.calls("cuModuleGetFunction"), set()
+                        launch = _cuda_driver.Device.launch
+
+                        def record(device, name, *arguments):
+                            launched.add(name)
+                            launch(device, name, *arguments)
+
+                        with mock.patch.object(_cuda_driver.Device, "launch", record):
+                            every_function(_cuda.backend(0), function, number)
+                        self.assertEqual(self.calls("cuModuleGetFunction"), found)
+                        self.assertEqual(len(launched), found)
+            _cuda.prepare(0)
+            self.assertEqual(self.calls("cuModuleGetFunction"), len(_cuda_driver.KERNELS))
+            with self.assertRaisesRegex(ValueError, '^functions is "show", want one of '):
+                _cuda.prepare(functions=["show"])
+            with self.assertRaisesRegex(ValueError, "^dtypes has float64, want torch.float32, torch.bfloat16 or torch.f"):
+                _cuda.prepare(dtypes=["float64"])
+
+    def test_capture(self):
+        """While a stream is captured, what would break that is an error, and the driver is not asked for it. The default
+        stream is of no use while another one is captured."""
+        for stream in (STREAM, 0):
+            with self.subTest(stream=stream):
+                self.start(self.built.read_bytes())
+                _cuda._stream = lambda ordinal: stream
+                capture = self.library.false_capture
+                capture.argtypes = [ctypes.c_void_p]
+                capture(STREAM)
+                refused = "^stream is being captured in a CUDA graph, want "
+                with self.assertRaisesRegex(InputError, refused + "a call of reweight.prepare before that, because mem"):
+                    _cuda.backend(0)
+                self.assertEqual(self.memory, {})
+                capture(None)
+                backend = _cuda.backend(0)
+                backend.multiply(4096, 4096, 4096, 10)
+                capture(STREAM)
+                names = ("cuModuleLoadDataEx", "cuCtxSynchronize", "cuMemcpyDtoHAsync_v2")
+                before = [self.calls(name) for name in names]
+                with self.assertRaisesRegex(InputError, refused + "a call of reweight.prepare before that, because the d"):
+                    backend.whiten(4096, 4096, 4096, 10)
+                with self.assertRaisesRegex(InputError, refused + "reweight.check after that, because it waits$"):
+                    _cuda.check()
+                backend.multiply(4096, 4096, 4096, 10)
+                self.assertEqual([self.calls(name) for name in names], before)
+                capture(None)
+                backend.whiten(4096, 4096, 4096, 10)
+                _cuda.check()
+                self.assertEqual(self.wrong(), [])
 
     def test_threads(self):
         """Threads that begin at the same time open one device, and load each module once."""
@@ -337,30 +398,46 @@ class Test(unittest.TestCase):
 P = 1 << 20  # the address of an array that no kernel touches
 
 
-def every_function(backend):
-    """Calls every function, so that every kernel is launched."""
+def false_torch():
+    """Returns what stands for PyTorch where only a dtype or a device is named."""
+    torch = types.ModuleType("torch")
+    torch.float32, torch.bfloat16, torch.float16 = "float32", "bfloat16", "float16"
+    torch.cuda = types.SimpleNamespace(current_device=lambda: 0)
+    return torch
+
+
+def every_function(backend, only=None, kind=None):
+    """Calls every function, so that every kernel is launched, or only one, on rows of one dtype."""
     b = Batch(5000, 100, *[P] * 13)
-    for dtype in range(3):
+    calls = []
+
+    def add(name, *arguments):
+        if only in (None, name):
+            calls.append((name, arguments))
+
+    for dtype in range(3) if kind is None else [kind]:
         for temperature in (1, 0.7):
             rows = Rows(P, 100, 10, 10, dtype)
-            backend.token_stats(Stats(P, P, P), rows, Ids(P, 1), temperature, 1)
+            add("token_stats", Stats(P, P, P), rows, Ids(P, 1), temperature, 1)
             if dtype < 2:
-                backend.row_gradient(rows, rows, Ids(P, 0), P, P, P, P, RowGradientOptions(temperature, 0), 1)
-    backend.multiply(P, P, P, 1000)
-    backend.masked_moments(P, P, P, 1000, 6, 0)
+                add("row_gradient", rows, rows, Ids(P, 0), P, P, P, P, RowGradientOptions(temperature, 0), 1)
+    add("multiply", P, P, P, 1000)
+    add("masked_moments", P, P, P, 1000, 6, 0)
     for signal in range(4):
-        backend.actfocus(0, P, b, ActFocusOptions(0.1, 0.5, 1e-8, signal))
-    backend.actfocus_weights(P, P, P, 1000, 0, 1, ActFocusOptions(0.1, 0.5, 0, 0))
-    backend.whiten(P, P, P, 1000)
-    backend.span_means(P, 10, P, 100, P)
-    backend.min_max(P, P, 10, P, 100, P)
-    backend.exp_scale(P, P, 100, 1, 2)
-    backend.aem(P, b, AEMOptions(1, 0.1, 0))
-    backend.grpo(P, b, GRPOOptions(1e-6, 1))
-    backend.gae(P, P, P, b, GAEOptions(1, 1))
-    backend.surrogate(P, P, P, P, P, 0, P, 1000, 1, LossOptions(0.2, 0.28, 3, 0, 0))
+        add("actfocus", 0, P, b, ActFocusOptions(0.1, 0.5, 1e-8, signal))
+    add("actfocus_weights", P, P, P, 1000, 0, 1, ActFocusOptions(0.1, 0.5, 0, 0))
+    add("whiten", P, P, P, 1000)
+    add("span_means", P, 10, P, 100, P)
+    add("min_max", P, P, 10, P, 100, P)
+    add("exp_scale", P, P, 100, 1, 2)
+    add("aem", P, b, AEMOptions(1, 0.1, 0))
+    add("grpo", P, b, GRPOOptions(1e-6, 1))
+    add("gae", P, P, P, b, GAEOptions(1, 1))
+    add("surrogate", P, P, P, P, P, 0, P, 1000, 1, LossOptions(0.2, 0.28, 3, 0, 0))
     for aggregation in range(4):
-        backend.loss(P, P, P, b, LossOptions(0.2, 0.28, 3, 0, aggregation))
+        add("loss", P, P, P, b, LossOptions(0.2, 0.28, 3, 0, aggregation))
+    for name, arguments in calls:
+        getattr(backend, name)(*arguments)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 on the CPU. Where there is a GPU they run on it, and elsewhere on what stands for one."""
 
 import unittest
+from unittest import mock
 
 import false_cuda
 import numpy as np
@@ -259,6 +260,12 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "^device is cpu, want a CUDA device$"):
             reweight.check("cpu")
         reweight.check()
+
+    def test_rocm(self):
+        """PyTorch calls the GPUs of ROCm cuda, too."""
+        with mock.patch.object(torch.version, "hip", "6.4"):
+            with self.assertRaisesRegex(TypeError, "^logits is on cuda:0, a GPU of ROCm, want the CPU or an NVIDIA GPU$"):
+                reweight.token_stats(on("cuda:0", torch.randn(4, 10)))
 
     def test_check_is_of_its_device(self):
         """What is found on one device is not told of another."""

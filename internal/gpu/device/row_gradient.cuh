@@ -1,6 +1,8 @@
 // The gradient of rows of logits: rowgradient.go, a warp a row. Each element has its own
 // value, with no order to keep; rows.cuh is for rows whose logsumexp must be summed.
 
+#pragma once
+
 #include "rows.cuh"
 
 // What the gradient of a row is made of, in float64.
@@ -201,8 +203,3 @@ template <int TYPE, bool TEMPERED> DEVICE void rowGradient(const RowGradient &p)
 #pragma unroll 1
 	for (i64 row = takeRow(p.rows, turn); row >= 0; row = takeRow(p.rows, turn)) gradientRow<TYPE, TEMPERED>(p, row, mySlice<1>());
 }
-
-ROW_KERNEL void row_gradient_f32(RowGradient p) { rowGradient<F32, false>(p); }
-ROW_KERNEL void row_gradient_bf16(RowGradient p) { rowGradient<BF16, false>(p); }
-ROW_KERNEL void row_gradient_f32_tempered(RowGradient p) { rowGradient<F32, true>(p); }
-ROW_KERNEL void row_gradient_bf16_tempered(RowGradient p) { rowGradient<BF16, true>(p); }

@@ -1,4 +1,7 @@
-// Token statistics of rows of logits: tokenstats.go. rows.cuh says how a row is summed.
+// Token statistics of rows of logits: tokenstats.go. rows.cuh says how a row is summed. Each
+// format is a module of its own, so that a driver compiles what is used.
+
+#pragma once
 
 #include "rows.cuh"
 
@@ -57,10 +60,3 @@ template <int TYPE, bool TEMPERED> DEVICE void tokenStats(const TokenStats &p) {
 		row = next;
 	}
 }
-
-ROW_KERNEL void token_stats_f32(TokenStats p) { tokenStats<F32, false>(p); }
-ROW_KERNEL void token_stats_bf16(TokenStats p) { tokenStats<BF16, false>(p); }
-ROW_KERNEL void token_stats_f16(TokenStats p) { tokenStats<F16, false>(p); }
-ROW_KERNEL void token_stats_f32_tempered(TokenStats p) { tokenStats<F32, true>(p); }
-ROW_KERNEL void token_stats_bf16_tempered(TokenStats p) { tokenStats<BF16, true>(p); }
-ROW_KERNEL void token_stats_f16_tempered(TokenStats p) { tokenStats<F16, true>(p); }

@@ -1,0 +1,96 @@
+package gpu
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
+
+// kernelsOf has the kernels that the methods of a Workspace launch, but for those on rows
+// of logits, which kernelsOfRows has.
+var kernelsOf = map[string][]string{
+	"ActFocus":        {"actfocus_spread", "actfocus_weights"},
+	"ActFocusWeights": {"actfocus_weights"},
+	"AEM":             {"check_layout", "aem_tops", "aem_spans", "aem_sort", "aem_scopes", "aem_factors"},
+	"CopyMemory":      {"copy_memory"},
+	"ExpScale":        {"exp_scale"},
+	"GAE":             {"check_layout", "gae"},
+	"GRPO":            {"check_layout", "grpo_scores", "grpo_advantages"},
+	"Loss":            {"loss_check", "loss_weights", "loss_tokens", "loss_segments", "loss_total"},
+	"MaskedMoments":   {"masked_moments"},
+	"MinMax":          {"min_max"},
+	"Multiply":        {"multiply"},
+	"ReadMemory":      {"read_memory"},
+	"SpanMeans":       {"span_means"},
+	"Surrogate":       {"surrogate", "surrogate_total"},
+	"Whiten":          {"whiten_spread", "whiten"},
+}
+
+// kernelsOfRows has for each DType the kernels at temperature 1 and at any other.
+var kernelsOfRows = map[string][][2]string{
+	"TokenStats":  statsKernels[:],
+	"RowGradient": gradientKernels[:],
+}
+
+// Prepare has the driver compile the kernels that these methods of a Workspace launch, for
+// rows of logits of these formats. nil stands for all of them. A method that was not
+// prepared has its kernels compiled when it is called first, which takes up to seconds,
+// waits for the device, and cannot be done while a CUDA graph is captured, nor while other
+// processes wait for this one in a collective operation.
+func (d *Device) Prepare(methods []string, formats []reweight.DType) error {
+	if methods == nil {
+		methods = slices.AppendSeq(slices.Collect(maps.Keys(kernelsOf)), maps.Keys(kernelsOfRows))
+	}
+	var names []string
+	for i, method := range methods {
+		rows, onRows := kernelsOfRows[method]
+		others, ok := kernelsOf[method]
+		if !ok && !onRows {
+			return &reweight.InputError{Arg: "methods", Index: i, Problem: problem.NoMethod.Says(method)}
+		}
+		names = append(names, others...)
+		for dtype, pair := range rows {
+			if formats == nil || slices.Contains(formats, reweight.DType(dtype)) {
+				names = append(names, pair[:]...)
+			}
+		}
+	}
+	for i, dtype := range formats {
+		if dtype > reweight.DTypeF16 {
+			return &reweight.InputError{Arg: "formats", Index: i, Problem: problem.NoFormat.Says(dtype)}
+		}
+	}
+	for _, name := range names {
+		if _, err := d.find(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns a kernel, and has the driver compile it if it was not used before.
+func (d *Device) find(name string) (function, error) {
+	if f, ok := d.functions[name]; ok {
+		return f, nil
+	}
+	for _, list := range [...][]kernel{rowKernels, tokenKernels, spanKernels} {
+		for _, k := range list {
+			if k.name != name {
+				continue
+			}
+			f, fit, err := d.drv.Function(name, k.threads, k.shared)
+			if err != nil {
+				return function{}, fmt.Errorf("gpu: kernel %s: %w", name, err)
+			}
+			if fit < 1 {
+				return function{}, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", name, d.drv.Info().Name)
+			}
+			d.functions[name] = function{f, k, fit * d.drv.Info().Multiprocessors}
+			return d.functions[name], nil
+		}
+	}
+	return function{}, fmt.Errorf("gpu: no kernel %q", name)
+}
