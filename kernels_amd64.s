@@ -34,19 +34,19 @@ VECTOR(maxRowY, 0x42fc0000) // 126: 2^y is still finite
 	JHI           f16; \
 	VMOVUPS       (X_PTR), V0; \     // float32: lanes 0 to 7
 	VMOVUPS       32(X_PTR), V1; \   // lanes 8 to 15
-	ADDQ          $CHUNK4, X_PTR; \  // next chunk
+	ADDQ          $CHUNK4, X_PTR; \
 	JMP           loaded; \
 bf16: \
 	VPMOVZXWD     (X_PTR), V0; \         // bfloat16: 16 bits a lane, lanes 0 to 7
 	VPMOVZXWD     16(X_PTR), V1; \       // lanes 8 to 15
 	VPSLLD        BF16_IN_F32, V0, V0; \ // as float32
 	VPSLLD        BF16_IN_F32, V1, V1; \
-	ADDQ          $CHUNK2, X_PTR; \      // next chunk
+	ADDQ          $CHUNK2, X_PTR; \
 	JMP           loaded; \
 f16: \
 	VCVTPH2PS     (X_PTR), V0; \    // float16 to float32: lanes 0 to 7
 	VCVTPH2PS     16(X_PTR), V1; \  // lanes 8 to 15
-	ADDQ          $CHUNK2, X_PTR; \ // next chunk
+	ADDQ          $CHUNK2, X_PTR; \
 loaded:
 
 // LOAD_TAIL reads the tail into V0 and V1.
@@ -115,9 +115,9 @@ TEXT ·rowBlocksAVX2(SB), NOSPLIT, $192-56
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
 	MOVBQZX       entropy+40(FP), ENTROPY
-	VBROADCASTSS  rowState_k(STATE), KHI        // k
+	VBROADCASTSS  rowState_k(STATE), KHI
 	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
-	VBROADCASTSS  rowState_c(STATE), NEGC       // c
+	VBROADCASTSS  rowState_c(STATE), NEGC
 	VXORPS        ZERO, ZERO, ZERO
 	VSUBPS        NEGC, ZERO, NEGC              // -c
 	VMOVUPS       NEGC, negc-192(SP)            // for every chunk
@@ -156,7 +156,7 @@ group:
 chunk:
 	SUBQ          $1, CHUNKS             // below 0: the tail
 	JCS           last
-	LOAD_CHUNK(bf16, f16, loaded)        // x
+	LOAD_CHUNK(bf16, f16, loaded)
 	TESTL         KLO_BITS, KLO_BITS     // at a temperature y needs x*kLo too
 	JNE           temperature
 	VFMADD213PS   negc-192(SP), KHI, V0  // y = x*k - c
@@ -198,7 +198,7 @@ y:
 	VFMADD231PS   P0, V0, GT0            // gt += y*p
 	VFMADD231PS   P1, V1, GT1
 	DECQ          GROUP
-	JNE           chunk                  // next chunk of the group
+	JNE           chunk
 	JMP           group_done
 
 no_entropy:
@@ -207,7 +207,7 @@ no_entropy:
 	VFMADD231PS   M0, P0, GS0            // gs += 2^f 2^(y-f), whose product is exact
 	VFMADD231PS   M1, P1, GS1
 	DECQ          GROUP
-	JNE           chunk                  // next chunk of the group
+	JNE           chunk
 
 group_done:
 	VADDPS        bs0-160(SP), GS0, GS0         // bs += gs
@@ -248,7 +248,7 @@ alarm:
 	RET
 
 last:
-	LOAD_TAIL                            // x
+	LOAD_TAIL
 	JMP           loaded
 
 temperature:
@@ -256,7 +256,7 @@ temperature:
 	VMOVAPS       V1, KEPT1
 	VFMADD213PS   negc-192(SP), KHI, V0    // y = x*k - c
 	VFMADD213PS   negc-192(SP), KHI, V1
-	VBROADCASTSS  rowState_kLo(STATE), KLO // kLo
+	VBROADCASTSS  rowState_kLo(STATE), KLO
 	VFMADD231PS   KEPT0, KLO, V0           // y += x*kLo
 	VFMADD231PS   KEPT1, KLO, V1
 	JMP           y
@@ -323,7 +323,7 @@ TEXT ·blockMaxAVX2(SB), NOSPLIT, $0-36
 max_chunk:
 	SUBQ          $1, CHUNKS                  // below 0: the tail, if there is one
 	JCS           max_last
-	LOAD_CHUNK(max_bf16, max_f16, max_loaded) // x
+	LOAD_CHUNK(max_bf16, max_f16, max_loaded)
 	VMAXPS        V0, MAX0, MAX0              // m = max(m, x)
 	VMAXPS        V1, MAX1, MAX1
 	VCMPPS        UNORDERED, V0, V1, NAN_NOW  // a NaN in either
@@ -352,7 +352,7 @@ max_return:
 max_last:
 	TESTQ         TAIL, TAIL
 	JEQ           max_reduce             // there is none: all is done
-	LOAD_TAIL                            // x
+	LOAD_TAIL
 	JMP           max_loaded
 
 #undef CHUNKS
@@ -408,14 +408,14 @@ TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	MOVQ          chunks+24(FP), VECTORS
 	SHLQ          $1, VECTORS                      // two a chunk
 	MOVQ          q+32(FP), CONSTS
-	VBROADCASTSS  gradConsts_k(CONSTS), KHI        // k
-	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO      // kLo
+	VBROADCASTSS  gradConsts_k(CONSTS), KHI
+	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO
 	MOVL          gradConsts_kLo(CONSTS), KLO_BITS // 0 at temperature 1
 	VXORPS        NEGC, NEGC, NEGC
-	VBROADCASTSS  gradConsts_c(CONSTS), C          // c
+	VBROADCASTSS  gradConsts_c(CONSTS), C
 	VSUBPS        C, NEGC, NEGC                    // -c
-	VBROADCASTSS  gradConsts_a(CONSTS), A          // a
-	VBROADCASTSS  gradConsts_b(CONSTS), B          // b
+	VBROADCASTSS  gradConsts_a(CONSTS), A
+	VBROADCASTSS  gradConsts_b(CONSTS), B
 	VMOVUPS       minY<>(SB), MINY                 // the limits of y
 	VMOVUPS       maxY<>(SB), MAXY
 
@@ -424,14 +424,14 @@ gradient:
 	JNE           gradient_bf16
 	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
 	VMOVUPS       (X_PTR), V             // x, from float32
-	ADDQ          $(CHUNK4/2), X_PTR     // next 8 elements
+	ADDQ          $(CHUNK4/2), X_PTR
 	JMP           gradient_loaded
 
 gradient_bf16:
 	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
 	VPMOVZXWD     (X_PTR), V             // bfloat16, 16 bits a lane
 	VPSLLD        BF16_IN_F32, V, V      // x, from bfloat16
-	ADDQ          $(CHUNK2/2), X_PTR     // next 8 elements
+	ADDQ          $(CHUNK2/2), X_PTR
 
 gradient_loaded:
 	VMOVAPS       V, KEPT                // x, for x*kLo
@@ -450,7 +450,7 @@ gradient_y:
 	TESTQ         DTYPE, DTYPE
 	JNE           gradient_narrow             // dst is bfloat16
 	VMOVUPS       V, (DST_PTR)
-	ADDQ          $(CHUNK4/2), DST_PTR        // next 8 elements
+	ADDQ          $(CHUNK4/2), DST_PTR
 	DECQ          VECTORS
 	JNE           gradient
 	VZEROUPPER
@@ -468,7 +468,7 @@ gradient_narrow:
 	VPACKUSDW     ROUNDED, ROUNDED, ROUNDED         // 16 bits a lane, each half twice
 	VPERMQ        QUARTERS_0_2, ROUNDED, ROUNDED    // each half once, in the lower half
 	VMOVDQU       ROUNDED_LOW, (DST_PTR)
-	ADDQ          $(CHUNK2/2), DST_PTR              // next 8 elements
+	ADDQ          $(CHUNK2/2), DST_PTR
 	DECQ          VECTORS
 	JNE           gradient
 	VZEROUPPER

@@ -137,10 +137,10 @@ chunk:
 	CMP    $const_DTypeBF16, DTYPE          // float32 is below it, float16 above
 	BEQ    bf16
 	BHI    f16
-	LOAD_F32(X_PTR)                         // x
+	LOAD_F32(X_PTR)
 
 loaded:
-	VLD1R  rowState_k(STATE), [V(K).S4]     // k
+	VLD1R  rowState_k(STATE), [V(K).S4]
 	FILL(NEG_C, Y)                          // -c
 	VFMAX_S4(X, TOP, TOP)                   // top = max(top, x)
 	VFMAX_S4(NEXT(X), TOP, TOP)
@@ -157,7 +157,7 @@ y:
 	FOUR(VFADD_S4, TWO_Y, GSUM, GSUM)       // gs += p
 	FOUR(VFMLA_S4, TWO_Y, Y, TSUM)          // gt += y*p
 	SUBS   $1, GROUP
-	BNE    chunk                            // next chunk of the group
+	BNE    chunk
 	B      group_done
 
 no_entropy:
@@ -165,7 +165,7 @@ no_entropy:
 	FOUR_M(VADD_S4, BIAS, TWO_I, TWO_I)     // 2^(y-f)
 	FOUR(VFMLA_S4, TWO_I, TWO_Y, GSUM)      // gs += 2^f 2^(y-f), whose product is exact
 	SUBS   $1, GROUP
-	BNE    chunk                            // next chunk of the group
+	BNE    chunk
 
 group_done:
 	LOAD4(BS_AT, LOCALS, BS)                  // bs before this group
@@ -195,19 +195,19 @@ above:
 	RET
 
 bf16:
-	LOAD_BF16(X_PTR)                        // x
+	LOAD_BF16(X_PTR)
 	B      loaded
 
 f16:
-	LOAD_F16(X_PTR)                         // x
+	LOAD_F16(X_PTR)
 	B      loaded
 
 last:
-	VLD1   (TAIL), FOUR_S4(X)               // x
+	VLD1   (TAIL), FOUR_S4(X)
 	B      loaded
 
 temperature:
-	VLD1R  (KLO_PTR), [V(K).S4]             // kLo
+	VLD1R  (KLO_PTR), [V(K).S4]
 	FOUR_M(VFMLA_S4, K, X, Y)               // y += x*kLo
 	B      y
 
@@ -260,7 +260,7 @@ max_chunk:
 	CMP    $const_DTypeBF16, DTYPE          // float32 is below it, float16 above
 	BEQ    max_bf16
 	BHI    max_f16
-	LOAD_F32(X_PTR)                         // x
+	LOAD_F32(X_PTR)
 
 max_loaded:
 	FOUR(VFMAX_S4, X, TOP, TOP)             // top = max(top, x)
@@ -275,16 +275,16 @@ max_reduce:
 	RET
 
 max_bf16:
-	LOAD_BF16(X_PTR)                        // x
+	LOAD_BF16(X_PTR)
 	B      max_loaded
 
 max_f16:
-	LOAD_F16(X_PTR)                         // x
+	LOAD_F16(X_PTR)
 	B      max_loaded
 
 max_last:
 	CBZ    TAIL, max_reduce                 // there is none: all is done
-	VLD1   (TAIL), FOUR_S4(X)               // x
+	VLD1   (TAIL), FOUR_S4(X)
 	B      max_loaded
 
 #undef TAIL
@@ -345,12 +345,12 @@ TEXT ·rowGradientNEON(SB), NOSPLIT, $72-40
 	ADD    $gradConsts_kLo, Q_PTR, KLO_PTR  // &q.kLo
 	ADD    $gradConsts_a, Q_PTR, A_PTR      // &q.a
 	ADD    $gradConsts_b, Q_PTR, B_PTR      // &q.b
-	VLD1R  gradConsts_k(Q_PTR), [V(K).S4]   // k
-	VLD1R  (KLO_PTR), [V(KLO_ALL).S4]       // kLo
-	VLD1R  (A_PTR), [V(A_ALL).S4]           // a
+	VLD1R  gradConsts_k(Q_PTR), [V(K).S4]
+	VLD1R  (KLO_PTR), [V(KLO_ALL).S4]
+	VLD1R  (A_PTR), [V(A_ALL).S4]
 	ADD    $gradConsts_c, Q_PTR, TMP        // &q.c
 	VLD1R  (TMP), [V(C_ALL).S4]             // c
-	VLD1R  (B_PTR), [V(B_ALL).S4]           // b
+	VLD1R  (B_PTR), [V(B_ALL).S4]
 	VFNEG_S4(C_ALL, C_ALL)                  // -c
 	FSTPQ  (F(C_ALL), F(C_ALL)), NEG_C      // for every chunk
 	FSTPQ  (F(B_ALL), F(B_ALL)), PLUS_B
@@ -358,7 +358,7 @@ TEXT ·rowGradientNEON(SB), NOSPLIT, $72-40
 
 gradient:
 	CBNZ   DTYPE, gradient_bf16             // float32 is 0
-	LOAD_F32(X_PTR)                         // x
+	LOAD_F32(X_PTR)
 
 gradient_loaded:
 	FILL(NEG_C, YS)                         // -c
@@ -368,7 +368,7 @@ gradient_loaded:
 gradient_y:
 	FOUR_M(VFMIN_S4, MAXY, YS, Y)           // min(maxY, y)
 	POWER                                   // 2^min(maxY, y); below minY the exponent may wrap
-	FILL(PLUS_B, YAB)                       // b
+	FILL(PLUS_B, YAB)
 	FOUR_M(VFMLA_S4, A_ALL, YS, YAB)        // y*a + b
 	FOUR_N(VFCMGT_S4, YS, MINY, YS)         // minY > y: not where y is NaN
 	FOUR(VFMUL_S4, YAB, TWO_Y, TWO_Y)       // 2^min(maxY, y) * (y*a + b)
@@ -377,7 +377,7 @@ gradient_y:
 	CBNZ   DTYPE, gradient_narrow           // dst is bfloat16
 	VST1.P FOUR_S4(TWO_Y), 64(DST)          // dst, and step over it
 	SUBS   $1, CHUNKS
-	BNE    gradient                         // next chunk
+	BNE    gradient
 	RET
 
 gradient_narrow:
@@ -392,11 +392,11 @@ gradient_narrow:
 	VUZP2  V(NEXT3(TWO_Y)).H8, V(NEXT2(TWO_Y)).H8, V(NEXT(TWO_Y)).H8
 	VST1.P [V(TWO_Y).H8, V(NEXT(TWO_Y)).H8], 32(DST)   // dst, and step over it
 	SUBS   $1, CHUNKS
-	BNE    gradient                                    // next chunk
+	BNE    gradient
 	RET
 
 gradient_bf16:
-	LOAD_BF16(X_PTR)                        // x
+	LOAD_BF16(X_PTR)
 	B      gradient_loaded
 
 gradient_temperature:

@@ -96,16 +96,16 @@ more: \
 	JEQ           bf16; \
 	JHI           f16; \
 	VMOVUPS       (X_PTR), V0; \     // from float32
-	ADDQ          $CHUNK4, X_PTR; \  // next chunk
+	ADDQ          $CHUNK4, X_PTR; \
 	JMP           loaded; \
 bf16: \
 	VPMOVZXWD     (X_PTR), V0; \         // bfloat16, 16 bits a lane
 	VPSLLD        BF16_IN_F32, V0, V0; \ // as float32
-	ADDQ          $CHUNK2, X_PTR; \      // next chunk
+	ADDQ          $CHUNK2, X_PTR; \
 	JMP           loaded; \
 f16: \
 	VCVTPH2PS     (X_PTR), V0; \    // from float16
-	ADDQ          $CHUNK2, X_PTR; \ // next chunk
+	ADDQ          $CHUNK2, X_PTR; \
 loaded:
 
 #define STATE DI
@@ -177,10 +177,10 @@ TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
 	MOVBQZX       entropy+40(FP), ENTROPY
-	VBROADCASTSS  rowState_k(STATE), KHI        // k
-	VBROADCASTSS  rowState_kLo(STATE), KLO      // kLo
+	VBROADCASTSS  rowState_k(STATE), KHI
+	VBROADCASTSS  rowState_kLo(STATE), KLO
 	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
-	VBROADCASTSS  rowState_c(STATE), NEGC       // c
+	VBROADCASTSS  rowState_c(STATE), NEGC
 	VPXORD        ZERO, ZERO, ZERO
 	VSUBPS        NEGC, ZERO, NEGC              // -c
 	VBROADCASTSS  minY<>(SB), MINY              // the lower limit of y
@@ -217,7 +217,7 @@ four:
 	JLT           one
 	SUBQ          $BATCH, GROUP             // chunks left after this batch
 	SUBQ          $BATCH, CHUNKS
-	LOAD4(four_bf16, four_f16, four_loaded) // x
+	LOAD4(four_bf16, four_f16, four_loaded)
 	TESTL         KLO_BITS, KLO_BITS        // at a temperature y needs x*kLo too
 	JNE           four_temperature
 	VFMADD213PS   NEGC, KHI, V0             // y = x*k - c
@@ -282,7 +282,7 @@ one:
 	TESTQ         GROUP, GROUP
 	JEQ           group_done                       // the group is done
 	DECQ          GROUP                            // one chunk less
-	LOAD1(one_more, one_bf16, one_f16, one_loaded) // x
+	LOAD1(one_more, one_bf16, one_f16, one_loaded)
 	VMOVAPS       V0, KEPT0                        // x, for x*kLo
 	VFMADD213PS   NEGC, KHI, V0                    // y = x*k - c
 	TESTL         KLO_BITS, KLO_BITS
@@ -389,7 +389,7 @@ max_four:
 	CMPQ          CHUNKS, $BATCH                        // less than a batch: one by one
 	JLT           max_one
 	SUBQ          $BATCH, CHUNKS                        // chunks left after this batch
-	LOAD4(max_four_bf16, max_four_f16, max_four_loaded) // x
+	LOAD4(max_four_bf16, max_four_f16, max_four_loaded)
 	VMAXPS        V0, MAX0, MAX0                        // m = max(m, x)
 	VMAXPS        V1, MAX1, MAX1
 	VMAXPS        V2, MAX2, MAX2
@@ -405,7 +405,7 @@ max_one:
 	CMPQ          TAIL, $1                                         // carry if there is no tail
 	SBBQ          $-1, TEMP                                        // + 1 if there is one
 	JLE           max_reduce                                       // none does
-	LOAD1(max_one_more, max_one_bf16, max_one_f16, max_one_loaded) // x
+	LOAD1(max_one_more, max_one_bf16, max_one_f16, max_one_loaded)
 	VMAXPS        V0, MAX0, MAX0                                   // m = max(m, x)
 	VCMPPS        UNORDERED, V0, V0, NAN0                          // x != x
 	KORW          NAN0, NANS, NANS                                 // nan = nan || x != x
@@ -496,14 +496,14 @@ TEXT ·rowGradientAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS  minY<>(SB), MINY                 // the limits of y
 	VBROADCASTSS  maxY<>(SB), MAXY
 	BROADCAST_EXP2                                 // the coefficients of 2^f
-	VBROADCASTSS  gradConsts_k(CONSTS), KHI        // k
-	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO      // kLo
+	VBROADCASTSS  gradConsts_k(CONSTS), KHI
+	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO
 	MOVL          gradConsts_kLo(CONSTS), KLO_BITS // 0 at temperature 1
 	VPXORD        NEGC, NEGC, NEGC
-	VBROADCASTSS  gradConsts_c(CONSTS), C          // c
+	VBROADCASTSS  gradConsts_c(CONSTS), C
 	VSUBPS        C, NEGC, NEGC                    // -c
-	VBROADCASTSS  gradConsts_a(CONSTS), A          // a
-	VBROADCASTSS  gradConsts_b(CONSTS), B          // b
+	VBROADCASTSS  gradConsts_a(CONSTS), A
+	VBROADCASTSS  gradConsts_b(CONSTS), B
 	VPBROADCASTD  roundBF16<>(SB), ROUND           // to round to bfloat16
 	VPBROADCASTD  quietBit<>(SB), QUIET
 	VPBROADCASTD  intOne<>(SB), LAST_BIT
@@ -513,14 +513,14 @@ gradient:
 	JNE           gradient_bf16
 	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
 	VMOVUPS       (X_PTR), V             // x, from float32
-	ADDQ          $CHUNK4, X_PTR         // next chunk
+	ADDQ          $CHUNK4, X_PTR
 	JMP           gradient_loaded
 
 gradient_bf16:
 	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
 	VPMOVZXWD     (X_PTR), V             // bfloat16, 16 bits a lane
 	VPSLLD        BF16_IN_F32, V, V      // x, from bfloat16
-	ADDQ          $CHUNK2, X_PTR         // next chunk
+	ADDQ          $CHUNK2, X_PTR
 
 gradient_loaded:
 	VMOVAPS       V, KEPT                // x, for x*kLo
@@ -538,7 +538,7 @@ gradient_y:
 	TESTQ         DTYPE, DTYPE
 	JNE           gradient_narrow             // dst is bfloat16
 	VMOVUPS       V, (DST_PTR)
-	ADDQ          $CHUNK4, DST_PTR            // next chunk
+	ADDQ          $CHUNK4, DST_PTR
 	DECQ          CHUNKS
 	JNE           gradient
 	VZEROUPPER
@@ -553,7 +553,7 @@ gradient_narrow:
 	VCMPPS        UNORDERED, V, V, IS_NAN       // NaN: cut and made quiet
 	VPORD         QUIET, UPPER, IS_NAN, ROUNDED
 	VPMOVDW       ROUNDED, (DST_PTR)            // dst, 16 bits a lane
-	ADDQ          $CHUNK2, DST_PTR              // next chunk
+	ADDQ          $CHUNK2, DST_PTR
 	DECQ          CHUNKS
 	JNE           gradient
 	VZEROUPPER

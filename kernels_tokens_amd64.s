@@ -77,15 +77,15 @@ TEXT ·maskedMomentsAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSD  shift+32(FP), SHIFT                    // shift, for every token
 	VPXOR         ZERO, ZERO, ZERO
 	MOVQ          m+40(FP), SUMS
-	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0         // m.sum
+	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0
 	VMOVUPD       (momentSums_sum+32)(SUMS), SUM1
 	VMOVUPD       (momentSums_sum+64)(SUMS), SUM2
 	VMOVUPD       (momentSums_sum+96)(SUMS), SUM3
-	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0 // m.squares
+	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0
 	VMOVUPD       (momentSums_squares+32)(SUMS), SQUARES1
 	VMOVUPD       (momentSums_squares+64)(SUMS), SQUARES2
 	VMOVUPD       (momentSums_squares+96)(SUMS), SQUARES3
-	MOVQ          momentSums_count(SUMS), COUNT          // m.count
+	MOVQ          momentSums_count(SUMS), COUNT
 
 moments:
 	MOMENTS4((X_PTR), (ROLE_PTR), SUM0, SQUARES0)        // tokens 0 to 3
@@ -93,15 +93,15 @@ moments:
 	MOMENTS4(32(X_PTR), 8(ROLE_PTR), SUM2, SQUARES2)     // tokens 8 to 11
 	MOMENTS4(48(X_PTR), 12(ROLE_PTR), SUM3, SQUARES3)    // tokens 12 to 15
 	ADDQ          $const_lanes, COUNT                    // MOMENTS4 has taken off those that are not in roles
-	ADDQ          $CHUNK4, X_PTR                         // next chunk
+	ADDQ          $CHUNK4, X_PTR
 	ADDQ          $CHUNK1, ROLE_PTR
 	DECQ          LEFT
 	JNE           moments
-	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)         // m.sum
+	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)
 	VMOVUPD       SUM1, (momentSums_sum+32)(SUMS)
 	VMOVUPD       SUM2, (momentSums_sum+64)(SUMS)
 	VMOVUPD       SUM3, (momentSums_sum+96)(SUMS)
-	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS) // m.squares
+	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS)
 	VMOVUPD       SQUARES1, (momentSums_squares+32)(SUMS)
 	VMOVUPD       SQUARES2, (momentSums_squares+64)(SUMS)
 	VMOVUPD       SQUARES3, (momentSums_squares+96)(SUMS)
@@ -156,9 +156,9 @@ TEXT ·actFocusWeightsAVX2(SB), NOSPLIT, $0-40
 	MOVQ          q+32(FP), CONSTS
 	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI   // muHi
 	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO   // muLo
-	VBROADCASTSS  actFocusConsts_k(CONSTS), K         // k
-	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA // alpha
-	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA   // beta
+	VBROADCASTSS  actFocusConsts_k(CONSTS), K
+	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA
+	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA
 	VMOVUPS       minY<>(SB), MINY                    // the limits of d*k
 	VMOVUPS       maxY<>(SB), MAXY
 
@@ -170,7 +170,7 @@ weights:
 	VMOVMSKPS     IS_ACTION, BITS               // a bit for each action
 	TESTL         BITS, BITS
 	JEQ           weights_store                 // most tokens need no exponential
-	VMOVUPS       (X_PTR), D                    // signal
+	VMOVUPS       (X_PTR), D
 	VSUBPS        MUHI, D, D                    // signal - muHi
 	VSUBPS        MULO, D, D                    // d = (signal - muHi) - muLo
 	VMULPS        K, D, D                       // d*k
@@ -182,8 +182,8 @@ weights:
 	VBLENDVPS     IS_ACTION, P0, WEIGHT, WEIGHT // that, for action
 
 weights_store:
-	VMOVUPS       WEIGHT, (DST_PTR)      // dst
-	ADDQ          $(CHUNK4/2), X_PTR     // next 8 tokens
+	VMOVUPS       WEIGHT, (DST_PTR)
+	ADDQ          $(CHUNK4/2), X_PTR
 	ADDQ          $(CHUNK1/2), ROLE_PTR
 	ADDQ          $(CHUNK4/2), DST_PTR
 	DECQ          LEFT
@@ -282,7 +282,7 @@ weights_store:
 // FLUSH is FLUSH_AVX2 to the sums, and empties group.
 #define FLUSH(group, low, off) \
 	FLUSH_AVX2(group, low, SUMS, off); \ // total += group
-	VXORPS        group, group, group    // group = 0
+	VXORPS        group, group, group
 
 // func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 //
@@ -300,16 +300,16 @@ TEXT ·expScaleAVX2(SB), NOSPLIT, $0-40
 	MOVQ          sum+32(FP), SUMS
 	VMOVUPS       minY<>(SB), MINY          // the limits of (x - lo) * k
 	VMOVUPS       maxY<>(SB), MAXY
-	VXORPS        GROUP0, GROUP0, GROUP0    // group = 0
+	VXORPS        GROUP0, GROUP0, GROUP0
 	VXORPS        GROUP1, GROUP1, GROUP1
 	MOVQ          $GROUP_CHUNKS, GROUP_LEFT // a piece begins with a group
 
 exp_pair:
 	SUBQ          $2, LEFT                   // below 0: less than two chunks
 	JLT           exp_rest
-	VBROADCASTSS  lo+24(FP), LO              // lo, in every lane
-	VBROADCASTSS  k+28(FP), K                // k, in every lane
-	VMOVUPS       (X_PTR), V0                // x
+	VBROADCASTSS  lo+24(FP), LO
+	VBROADCASTSS  k+28(FP), K
+	VMOVUPS       (X_PTR), V0
 	VMOVUPS       32(X_PTR), V1
 	VMOVUPS       CHUNK4(X_PTR), V2
 	VMOVUPS       (CHUNK4+32)(X_PTR), V3
@@ -330,7 +330,7 @@ exp_pair:
 	VMINPS        V2, MAXY, V2
 	VMINPS        V3, MAXY, V3
 	EXP2_PAIR                                // 2^clamp((x - lo) * k)
-	VMOVUPS       P0, (DST_PTR)              // dst
+	VMOVUPS       P0, (DST_PTR)
 	VMOVUPS       P1, 32(DST_PTR)
 	VMOVUPS       P2, CHUNK4(DST_PTR)
 	VMOVUPS       P3, (CHUNK4+32)(DST_PTR)
@@ -338,7 +338,7 @@ exp_pair:
 	VADDPS        P1, GROUP1, GROUP1
 	VADDPS        P2, GROUP0, GROUP0
 	VADDPS        P3, GROUP1, GROUP1
-	ADDQ          $(2*CHUNK4), X_PTR         // next two chunks
+	ADDQ          $(2*CHUNK4), X_PTR
 	ADDQ          $(2*CHUNK4), DST_PTR
 	SUBQ          $2, GROUP_LEFT
 	JNE           exp_pair                   // the group is not full
@@ -350,9 +350,9 @@ exp_pair:
 exp_rest:
 	ADDQ          $2, LEFT                // 0 or 1 chunk
 	JEQ           exp_sum
-	VBROADCASTSS  lo+24(FP), LO           // lo, in every lane
-	VBROADCASTSS  k+28(FP), K             // k, in every lane
-	VMOVUPS       (X_PTR), V0             // x
+	VBROADCASTSS  lo+24(FP), LO
+	VBROADCASTSS  k+28(FP), K
+	VMOVUPS       (X_PTR), V0
 	VMOVUPS       32(X_PTR), V1
 	VSUBPS        LO, V0, V0              // x - lo
 	VSUBPS        LO, V1, V1
@@ -362,13 +362,13 @@ exp_rest:
 	CLAMP(V1, MINY, MAXY)
 	EXP2_AVX2(V0, M0, F0, P0)             // 2^clamp((x - lo) * k)
 	EXP2_AVX2(V1, M1, F1, P1)
-	VMOVUPS       P0, (DST_PTR)           // dst
+	VMOVUPS       P0, (DST_PTR)
 	VMOVUPS       P1, 32(DST_PTR)
 	VADDPS        P0, GROUP0, GROUP0      // group += dst: a single chunk fills no group
 	VADDPS        P1, GROUP1, GROUP1
 
 exp_sum:
-	VMOVUPS       GROUP0, (laneSum_group+0)(SUMS) // sum.group
+	VMOVUPS       GROUP0, (laneSum_group+0)(SUMS)
 	VMOVUPS       GROUP1, (laneSum_group+32)(SUMS)
 	VZEROUPPER
 	RET
@@ -409,14 +409,14 @@ exp_sum:
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          chunks+8(FP), LEFT
-	VBROADCASTSS  f+16(FP), FACTOR       // f, in every lane
+	VBROADCASTSS  f+16(FP), FACTOR
 
 scale:
-	VMULPS        (DST_PTR), FACTOR, V0  // f * dst
+	VMULPS        (DST_PTR), FACTOR, V0
 	VMULPS        32(DST_PTR), FACTOR, V1
-	VMOVUPS       V0, (DST_PTR)          // dst
+	VMOVUPS       V0, (DST_PTR)
 	VMOVUPS       V1, 32(DST_PTR)
-	ADDQ          $CHUNK4, DST_PTR       // next chunk
+	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
 	JNE           scale
 	VZEROUPPER
@@ -441,13 +441,13 @@ TEXT ·multiplyAVX2(SB), NOSPLIT, $0-32
 	MOVQ          chunks+24(FP), LEFT
 
 multiply:
-	VMOVUPS       (A_PTR), V0            // a
+	VMOVUPS       (A_PTR), V0
 	VMOVUPS       32(A_PTR), V1
 	VMULPS        (B_PTR), V0, V0        // a * b
 	VMULPS        32(B_PTR), V1, V1
-	VMOVUPS       V0, (DST_PTR)          // dst
+	VMOVUPS       V0, (DST_PTR)
 	VMOVUPS       V1, 32(DST_PTR)
-	ADDQ          $CHUNK4, A_PTR         // next chunk
+	ADDQ          $CHUNK4, A_PTR
 	ADDQ          $CHUNK4, B_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
@@ -502,7 +502,7 @@ multiply:
 // FLUSH is FLUSH_AVX2 to the sums, and empties group.
 #define FLUSH(group, low, off) \
 	FLUSH_AVX2(group, low, SUMS, off); \ // total += group
-	VXORPS        group, group, group    // group = 0
+	VXORPS        group, group, group
 
 // SURROGATE8 does the 8 elements at off bytes of the float arrays and role bytes
 // of the roles, and adds to the groups of loss and logRatio.
@@ -573,11 +573,11 @@ TEXT ·surrogateAVX2(SB), NOSPLIT, $72-80
 	MOVQ          q+64(FP), CONSTS
 	VMOVUPS       minLogRatio<>(SB), MIN_D          // the limits of d
 	VMOVUPS       maxLogRatio<>(SB), MAX_D
-	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO    // lo
-	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI    // hi
+	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO
+	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI
 	VBROADCASTSS  surrogateConsts_dual(CONSTS), V0  // dual
 	VMOVUPS       V0, dual-64(SP)
-	VBROADCASTSS  surrogateConsts_scale(CONSTS), V0 // scale
+	VBROADCASTSS  surrogateConsts_scale(CONSTS), V0
 	VMOVUPS       V0, scale-32(SP)
 	MOVQ          sums+72(FP), SUMS
 	VXORPS        LOSS0, LOSS0, LOSS0               // the groups of loss
@@ -592,7 +592,7 @@ surrogate:
 	SURROGATE8(0, 0, LOSS0, RATIO0)                                 // tokens 0 to 7
 	SURROGATE8(32, 8, LOSS1, RATIO1)                                // tokens 8 to 15
 	ADDQ          $const_lanes, TOKENS                              // SURROGATE8 has taken off the masked
-	ADDQ          $CHUNK4, NEW_PTR                                  // next chunk
+	ADDQ          $CHUNK4, NEW_PTR
 	ADDQ          $CHUNK4, OLD_PTR
 	ADDQ          $CHUNK4, ADV_PTR
 	ADDQ          STRIDE, WEIGHT_PTR                                // stride is 0 for sixteen ones
@@ -721,7 +721,7 @@ span:
 	MOVLQSX       4(OFFSETS), SPAN_LEFT    // where it ends
 	LEAQ          (X_START)(TEMP*4), X_PTR // its first element
 	SUBQ          TEMP, SPAN_LEFT          // its length
-	VXORPS        TOTAL0, TOTAL0, TOTAL0   // total = 0
+	VXORPS        TOTAL0, TOTAL0, TOTAL0
 	VXORPS        TOTAL1, TOTAL1, TOTAL1
 	VXORPS        TOTAL2, TOTAL2, TOTAL2
 	VXORPS        TOTAL3, TOTAL3, TOTAL3
@@ -742,7 +742,7 @@ span_group:
 	VADDPS        32(X_PTR), ZEROS, G1
 	ADD2(1*CHUNK4); ADD2(2*CHUNK4); ADD2(3*CHUNK4) // g += x, for the other 7 chunks
 	ADD2(4*CHUNK4); ADD2(5*CHUNK4); ADD2(6*CHUNK4); ADD2(7*CHUNK4)
-	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR    // next group
+	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR
 	VADDPS        G0, BLOCK0, BLOCK0               // b += g
 	VADDPS        G1, BLOCK1, BLOCK1
 	JMP           span_group
@@ -750,14 +750,14 @@ span_group:
 span_rest:
 	TESTQ         BLOCK, BLOCK
 	JEQ           span_flush             // whole groups only
-	VXORPS        G0, G0, G0             // g = 0
+	VXORPS        G0, G0, G0
 	VXORPS        G1, G1, G1
 
 span_chunk:
 	SUBQ          $const_lanes, BLOCK    // below 0: less than a chunk
 	JLT           span_tail
 	ADD2(0)                              // g += x
-	ADDQ          $CHUNK4, X_PTR         // next chunk
+	ADDQ          $CHUNK4, X_PTR
 	JMP           span_chunk
 
 span_tail:
@@ -799,7 +799,7 @@ span_flush:
 	VUNPCKHPD     SUM, SUM, OTHER                // the upper lane
 	VADDSD        OTHER, SUM, SUM                // j+1
 	VMOVSD        SUM, (SUM_PTR)                 // sum
-	ADDQ          $8, SUM_PTR                    // next span
+	ADDQ          $8, SUM_PTR
 	ADDQ          $4, OFFSETS
 	DECQ          SPANS
 	JNE           span
@@ -888,12 +888,12 @@ minmax_group:
 minmax_8:
 	SUBQ          $(const_lanes/2), LEFT  // below 0: less than 8 elements
 	JLT           minmax_tail
-	VMOVUPS       (X_PTR), X              // x
+	VMOVUPS       (X_PTR), X
 	VMINPS        X, LEAST, LEAST         // mn = min(mn, x)
 	VMAXPS        X, LARGEST, LARGEST     // mx = max(mx, x)
 	VCMPPS        UNORDERED, X, X, IS_NAN // x != x
 	VORPS         IS_NAN, NANS, NANS      // bad = bad || x != x
-	ADDQ          $(CHUNK4/2), X_PTR      // next 8 elements
+	ADDQ          $(CHUNK4/2), X_PTR
 	JMP           minmax_8
 
 minmax_tail:
@@ -931,9 +931,9 @@ minmax_reduce:
 	VMOVAPS       MIN, MAX
 
 minmax_store:
-	VMOVSS        MIN, (LO_PTR)          // lo
-	VMOVSS        MAX, (HI_PTR)          // hi
-	ADDQ          $4, LO_PTR             // next group
+	VMOVSS        MIN, (LO_PTR)
+	VMOVSS        MAX, (HI_PTR)
+	ADDQ          $4, LO_PTR
 	ADDQ          $4, HI_PTR
 	ADDQ          $4, OFFSETS
 	DECQ          GROUPS

@@ -39,7 +39,7 @@
 // MOMENTS4 adds the next 4 elements to 4 lanes, which are two registers of each
 // argument: the indices of their masks, their sums and their sums of squares.
 #define MOMENTS4(spread, sum, squares) \
-	VLD1.P 16(X_PTR), [V(X4).S4]; \                 // x
+	VLD1.P 16(X_PTR), [V(X4).S4]; \
 	VTBL V(spread).B16, [V(IN).B16], V(MASK).B16; \ // all ones where the role is in roles
 	VTBL V(NEXT(spread)).B16, [V(IN).B16], V(NEXT(MASK)).B16; \
 	VFCVTL_D2(X4, DIFF); \                          // float64(x)
@@ -77,11 +77,11 @@ TEXT ·maskedMomentsNEON(SB), NOSPLIT, $0-48
 	MOVD   $spread<>(SB), TMP                               // the indices that spread a mask
 	VLD1.P 64(TMP), FOUR_B16(SPREAD0)
 	VLD1   (TMP), FOUR_B16(SPREAD8)
-	LOAD4(momentSums_sum, MOMENTS, SUM0)                    // m.sum
+	LOAD4(momentSums_sum, MOMENTS, SUM0)
 	LOAD4(momentSums_sum+64, MOMENTS, SUM8)
-	LOAD4(momentSums_squares, MOMENTS, SQUARES0)            // m.squares
+	LOAD4(momentSums_squares, MOMENTS, SQUARES0)
 	LOAD4(momentSums_squares+64, MOMENTS, SQUARES8)
-	MOVD   momentSums_count(MOMENTS), COUNT                 // m.count
+	MOVD   momentSums_count(MOMENTS), COUNT
 
 moments:
 	VLD1.P 16(ROLE), [V(IN).B16]                  // the roles of 16 tokens
@@ -95,12 +95,12 @@ moments:
 	MOMENTS4(SPREAD8, SUM8, SQUARES8)             // tokens 8 to 11
 	MOMENTS4(SPREAD12, SUM12, SQUARES12)          // tokens 12 to 15
 	SUBS   $1, CHUNKS
-	BNE    moments                                // next chunk
-	STORE4(SUM0, momentSums_sum, MOMENTS)         // m.sum
+	BNE    moments
+	STORE4(SUM0, momentSums_sum, MOMENTS)
 	STORE4(SUM8, momentSums_sum+64, MOMENTS)
-	STORE4(SQUARES0, momentSums_squares, MOMENTS) // m.squares
+	STORE4(SQUARES0, momentSums_squares, MOMENTS)
 	STORE4(SQUARES8, momentSums_squares+64, MOMENTS)
-	MOVD   COUNT, momentSums_count(MOMENTS)       // m.count
+	MOVD   COUNT, momentSums_count(MOMENTS)
 	RET
 
 #undef MOMENTS
@@ -159,9 +159,9 @@ TEXT ·actFocusWeightsNEON(SB), NOSPLIT, $0-40
 	MOVD   $constants<>(SB), CONSTANTS
 	VLD1R.P actFocusConsts_muLo-actFocusConsts_muHi(Q_PTR), [V(MU_HI).S4]  // muHi; the step leads to the next field
 	VLD1R.P actFocusConsts_k-actFocusConsts_muLo(Q_PTR), [V(MU_LO).S4]     // muLo
-	VLD1R.P actFocusConsts_alpha-actFocusConsts_k(Q_PTR), [V(K).S4]        // k
-	VLD1R.P actFocusConsts_beta-actFocusConsts_alpha(Q_PTR), [V(ALPHA).S4] // alpha
-	VLD1R  (Q_PTR), [V(BETA).S4]                                           // beta
+	VLD1R.P actFocusConsts_alpha-actFocusConsts_k(Q_PTR), [V(K).S4]
+	VLD1R.P actFocusConsts_beta-actFocusConsts_alpha(Q_PTR), [V(ALPHA).S4]
+	VLD1R  (Q_PTR), [V(BETA).S4]
 	VMOVI  $const_RoleReasoning, V(REASONING).B16                          // reasoning, in every byte
 	VMOVI  $const_RoleAction, V(ACTION).B16                                // action, in every byte
 	LOAD_CONSTANTS                                                         // for exp2, and the limits of d*k
@@ -172,7 +172,7 @@ weights:
 	VUADDLV V(ROLES).B16, V(ROLES)                   // their sum
 	VMOV   V(ROLES).H[0], TMP                        // 0 without an action
 	CBZ    TMP, weights_no_action
-	VLD1   (X_PTR), FOUR_S4(Y)                       // signal
+	VLD1   (X_PTR), FOUR_S4(Y)
 	FOUR_M(VFSUB_S4, MU_HI, Y, Y)                    // signal - muHi
 	FOUR_M(VFSUB_S4, MU_LO, Y, Y)                    // d = (signal - muHi) - muLo
 	FOUR_M(VFMUL_S4, K, Y, Y)                        // d*k
@@ -193,7 +193,7 @@ weights_store:
 	FOUR_M(VAND_B16, ALPHA, MASK, MASK)              // alpha, or 0
 	FOUR(VORR_B16, MASK, WEIGHT, WEIGHT)             // both in one
 	VST1.P FOUR_S4(WEIGHT), 64(DST)                  // dst, and step over it
-	ADD    $64, X_PTR                                // next chunk
+	ADD    $64, X_PTR
 	SUBS   $1, CHUNKS
 	BNE    weights
 	RET
@@ -283,14 +283,14 @@ span_block:
 	CLEAR(BSUM)                             // b = 0
 
 span_group:
-	CLEAR(GSUM)                                    // g = 0
+	CLEAR(GSUM)
 	CMP    $const_groupSize, BLOCK                 // less than a group?
 	BLT    span_chunk
 	SUB    $const_groupSize, BLOCK                 // what the block has after this group
 	SPAN_CHUNK; SPAN_CHUNK; SPAN_CHUNK; SPAN_CHUNK // a whole group of 8 chunks
 	SPAN_CHUNK; SPAN_CHUNK; SPAN_CHUNK; SPAN_CHUNK
 	FOUR(VFADD_S4, GSUM, BSUM, BSUM)               // b += g
-	CBNZ   BLOCK, span_group                       // next group
+	CBNZ   BLOCK, span_group
 	B      span_flush
 
 span_chunk:
@@ -316,15 +316,15 @@ span_odd:
 span_vectors:
 	CMP    $4, TMP                           // lanes 0 to 3
 	BLT    span_part0
-	VLD1.P 16(X_PTR), [V(X).S4]              // x
+	VLD1.P 16(X_PTR), [V(X).S4]
 	VFADD_S4(X, GSUM, GSUM)                  // g += x
 	CMP    $8, TMP                           // lanes 4 to 7
 	BLT    span_part1
-	VLD1.P 16(X_PTR), [V(X).S4]              // x
+	VLD1.P 16(X_PTR), [V(X).S4]
 	VFADD_S4(X, NEXT(GSUM), NEXT(GSUM))      // g += x
 	CMP    $12, TMP                          // lanes 8 to 11
 	BLT    span_part2
-	VLD1   (X_PTR), [V(X).S4]                // x
+	VLD1   (X_PTR), [V(X).S4]
 	VFADD_S4(X, NEXT2(GSUM), NEXT2(GSUM))    // g += x
 	VFADD_S4(REST, NEXT3(GSUM), NEXT3(GSUM)) // lanes 12 to 15: the rest
 
@@ -345,7 +345,7 @@ span_flush:
 	FADDD  F(SUM), F(LANES0), F(SUM)        // j and j+1
 	FMOVD.P F(SUM), 8(DST)                  // sum, and step over it
 	SUBS   $1, SPANS
-	BNE    span                             // next span
+	BNE    span
 	RET
 
 span_part0:
@@ -413,7 +413,7 @@ minmax_group:
 minmax_8:
 	SUBS   $8, LEFT                            // below 0: less than 8 elements
 	BLT    minmax_4
-	VLD1.P 32(X_PTR), [V(X).S4, V(NEXT(X)).S4] // x
+	VLD1.P 32(X_PTR), [V(X).S4, V(NEXT(X)).S4]
 	VFMIN_S4(X, MIN, MIN)                      // mn = min(mn, x)
 	VFMIN_S4(NEXT(X), NEXT(MIN), NEXT(MIN))
 	VFMAX_S4(X, MAX, MAX)                      // mx = max(mx, x)
@@ -422,7 +422,7 @@ minmax_8:
 
 minmax_4:                                       // LEFT is 8 less than what is left: the same low bits
 	TBZ    $2, LEFT, minmax_2               // no four elements
-	VLD1.P 16(X_PTR), [V(X).S4]             // x
+	VLD1.P 16(X_PTR), [V(X).S4]
 	VFMIN_S4(X, MIN, MIN)                   // mn = min(mn, x)
 	VFMAX_S4(X, MAX, MAX)                   // mx = max(mx, x)
 
@@ -448,7 +448,7 @@ minmax_reduce:
 	FMOVS.P F(LEAST), 4(MIN_PTR)            // lo, and step over it
 	FMOVS.P F(LARGEST), 4(MAX_PTR)          // hi, and step over it
 	SUBS   $1, SPANS
-	BNE    minmax_group                     // next group
+	BNE    minmax_group
 	RET
 
 #undef TMP
@@ -487,15 +487,15 @@ TEXT ·expScaleNEON(SB), NOSPLIT, $0-40
 	FMOVS  lo+24(FP), F(LOWEST)
 	FMOVS  k+28(FP), F(K)
 	MOVD   sum+32(FP), SUM_PTR
-	VDUP   V(LOWEST).S[0], V(LOWEST).S4          // lo, in every lane
-	VDUP   V(K).S[0], V(K).S4                    // k, in every lane
+	VDUP   V(LOWEST).S[0], V(LOWEST).S4
+	VDUP   V(K).S[0], V(K).S4
 	MOVD   $constants<>(SB), CONSTANTS
 	LOAD_CONSTANTS                               // for exp2, and the limits of (x - lo) * k
-	CLEAR(GSUM)                                  // g = 0
+	CLEAR(GSUM)
 	MOVD   $(const_groupSize/const_lanes), GROUP // a piece begins with a group
 
 exp:
-	VLD1.P 64(X_PTR), FOUR_S4(Y)                 // x
+	VLD1.P 64(X_PTR), FOUR_S4(Y)
 	FOUR_M(VFSUB_S4, LOWEST, Y, Y)               // x - lo
 	FOUR_M(VFMUL_S4, K, Y, Y)                    // (x - lo) * k
 	CLAMP                                        // clamp((x - lo) * k)
@@ -505,12 +505,12 @@ exp:
 	SUBS   $1, GROUP
 	BNE    exp_next                              // the group is not full
 	FLUSH4(GSUM, laneSum_total, SUM_PTR)         // sum.total += g
-	CLEAR(GSUM)                                  // g = 0
+	CLEAR(GSUM)
 	MOVD   $(const_groupSize/const_lanes), GROUP // a new group
 
 exp_next:
 	SUBS   $1, CHUNKS
-	BNE    exp                              // next chunk
+	BNE    exp
 	STORE4(GSUM, laneSum_group, SUM_PTR)    // sum.group = g
 	RET
 
@@ -529,14 +529,14 @@ TEXT ·scaleNEON(SB), NOSPLIT, $0-20
 	MOVD   dst+0(FP), DST
 	MOVD   chunks+8(FP), CHUNKS
 	FMOVS  f+16(FP), F(FACTOR)
-	VDUP   V(FACTOR).S[0], V(FACTOR).S4     // f, in every lane
+	VDUP   V(FACTOR).S[0], V(FACTOR).S4
 
 scale:
-	VLD1   (DST), FOUR_S4(X)                // dst
-	FOUR_M(VFMUL_S4, FACTOR, X, X)          // f * dst
+	VLD1   (DST), FOUR_S4(X)
+	FOUR_M(VFMUL_S4, FACTOR, X, X)
 	VST1.P FOUR_S4(X), 64(DST)              // dst, and step over it
 	SUBS   $1, CHUNKS
-	BNE    scale                            // next chunk
+	BNE    scale
 	RET
 
 #undef FACTOR
@@ -556,12 +556,12 @@ TEXT ·multiplyNEON(SB), NOSPLIT, $0-32
 	MOVD   chunks+24(FP), CHUNKS
 
 multiply:
-	VLD1.P 64(A_PTR), FOUR_S4(X)            // a
-	VLD1.P 64(B_PTR), FOUR_S4(MULTIPLIER)   // b
+	VLD1.P 64(A_PTR), FOUR_S4(X)
+	VLD1.P 64(B_PTR), FOUR_S4(MULTIPLIER)
 	FOUR(VFMUL_S4, MULTIPLIER, X, X)        // a * b
 	VST1.P FOUR_S4(X), 64(DST)              // dst, and step over it
 	SUBS   $1, CHUNKS
-	BNE    multiply                         // next chunk
+	BNE    multiply
 	RET
 
 #undef DST
@@ -676,8 +676,8 @@ surrogate:
 	FOUR_M(VFMUL_S4, LOG2E, DC, Y)                    // log2(rho) = dc * log2(e)
 	POWER                                             // rho = e^dc
 	VLD1.P 64(ADV_PTR), FOUR_S4(NEG)                  // adv
-	VLD1R  surrogateConsts_lo(Q_PTR), [V(CLIP_LO).S4] // lo
-	VLD1R  (HI_PTR), [V(CLIP_HI).S4]                  // hi
+	VLD1R  surrogateConsts_lo(Q_PTR), [V(CLIP_LO).S4]
+	VLD1R  (HI_PTR), [V(CLIP_HI).S4]
 	FOUR_1(VFNEG_S4, NEG, NEG)                        // n = -adv
 	FOUR(VFMUL_S4, RHO, NEG, L1)                      // l1 = n*rho
 	FOUR_M(VFMAX_S4, CLIP_LO, RHO, RHO)               // not below lo
@@ -704,7 +704,7 @@ surrogate:
 	FOUR_N(VBIT_B16, NO_GRAD, ZERO, GRAD)             // g = l1, or 0
 	VLD1   (W_PTR), FOUR_S4(W)                        // w
 	ADD    STRIDE, W_PTR                              // stride is 0 for sixteen ones
-	VLD1R  (SCALE_PTR), [V(SCALE).S4]                 // scale
+	VLD1R  (SCALE_PTR), [V(SCALE).S4]
 	VLD1.P 16(ROLE), [V(TOKEN).B16]                   // the roles, and step over them
 	FOUR(VFMUL_S4, W, L, L)                           // w*l
 	FOUR(VFMUL_S4, W, GRAD, GRAD)                     // w*g
@@ -733,7 +733,7 @@ surrogate:
 	FOUR(VFADD_S4, DC, RATIO_SUM, DC)                 // logRatio += dc
 	STORE4(L, LOSS+laneSum_group, SUMS)               // the groups go back
 	STORE4(DC, LOGRATIO+laneSum_group, SUMS)
-	SUB    $1, CHUNKS                                 // next chunk
+	SUB    $1, CHUNKS
 	SUBS   $1, GROUP
 	BNE    surrogate_next                             // the group is not full
 	FLUSH4(L, LOSS+laneSum_total, SUMS)               // sums.loss.total += its group
@@ -741,7 +741,7 @@ surrogate:
 	B      surrogate_group                            // a new group
 
 surrogate_next:
-	CBNZ   CHUNKS, surrogate                // next chunk of the group
+	CBNZ   CHUNKS, surrogate
 
 surrogate_done:
 	MOVD   TOKENS, surrogateSums_tokens(SUMS)

@@ -52,11 +52,11 @@ TEXT ·maskedMomentsAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSD  shift+32(FP), SHIFT                    // shift, for every token
 	VPBROADCASTD  intOne<>(SB), INT_ONE                  // shifted by a role: 1<<role
 	MOVQ          m+40(FP), SUMS
-	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0         // m.sum
+	VMOVUPD       (momentSums_sum+0)(SUMS), SUM0
 	VMOVUPD       (momentSums_sum+64)(SUMS), SUM1
-	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0 // m.squares
+	VMOVUPD       (momentSums_squares+0)(SUMS), SQUARES0
 	VMOVUPD       (momentSums_squares+64)(SUMS), SQUARES1
-	MOVQ          momentSums_count(SUMS), COUNT          // m.count
+	MOVQ          momentSums_count(SUMS), COUNT
 
 moments:
 	VPMOVZXBD     (ROLE_PTR), ROLE_BIT                   // the roles of 16 tokens
@@ -76,13 +76,13 @@ moments:
 	VMULPD        D1, D1, D1
 	VADDPD        D0, SQUARES0, TAKEN0, SQUARES0         // m.squares += d*d, there
 	VADDPD        D1, SQUARES1, TAKEN1, SQUARES1
-	ADDQ          $CHUNK4, X_PTR                         // next chunk
+	ADDQ          $CHUNK4, X_PTR
 	ADDQ          $CHUNK1, ROLE_PTR
 	DECQ          LEFT
 	JNE           moments
-	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)         // m.sum
+	VMOVUPD       SUM0, (momentSums_sum+0)(SUMS)
 	VMOVUPD       SUM1, (momentSums_sum+64)(SUMS)
-	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS) // m.squares
+	VMOVUPD       SQUARES0, (momentSums_squares+0)(SUMS)
 	VMOVUPD       SQUARES1, (momentSums_squares+64)(SUMS)
 	MOVQ          COUNT, momentSums_count(SUMS)
 	VZEROUPPER
@@ -137,9 +137,9 @@ TEXT ·actFocusWeightsAVX512(SB), NOSPLIT, $0-40
 	BROADCAST_EXP2                                    // the coefficients of 2^f
 	VBROADCASTSS  actFocusConsts_muHi(CONSTS), MUHI   // muHi
 	VBROADCASTSS  actFocusConsts_muLo(CONSTS), MULO   // muLo
-	VBROADCASTSS  actFocusConsts_k(CONSTS), K         // k
-	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA // alpha
-	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA   // beta
+	VBROADCASTSS  actFocusConsts_k(CONSTS), K
+	VBROADCASTSS  actFocusConsts_alpha(CONSTS), ALPHA
+	VBROADCASTSS  actFocusConsts_beta(CONSTS), BETA
 	VPBROADCASTD  reasoning<>(SB), REASONING          // these roles, for every token
 	VPBROADCASTD  action<>(SB), ACTION
 
@@ -150,7 +150,7 @@ weights:
 	VMOVAPS.Z     ALPHA, IS_REASONING, WEIGHT   // alpha for reasoning, else 0
 	KTESTW        IS_ACTION, IS_ACTION          // is any token an action?
 	JEQ           weights_store                 // most tokens need no exponential
-	VMOVUPS       (X_PTR), D                    // signal
+	VMOVUPS       (X_PTR), D
 	VSUBPS        MUHI, D, D                    // signal - muHi
 	VSUBPS        MULO, D, D                    // d = (signal - muHi) - muLo
 	VMULPS        K, D, D                       // d*k
@@ -161,8 +161,8 @@ weights:
 	VADDPS        ONE, P, IS_ACTION, WEIGHT     // 1 + that, for action
 
 weights_store:
-	VMOVUPS       WEIGHT, (DST_PTR)      // dst
-	ADDQ          $CHUNK4, X_PTR         // next chunk
+	VMOVUPS       WEIGHT, (DST_PTR)
+	ADDQ          $CHUNK4, X_PTR
 	ADDQ          $CHUNK1, ROLE_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
@@ -191,7 +191,7 @@ weights_store:
 	VCVTPS2PD     WHOLE1_LOW, WHOLE1; \            // lanes 8 to 15 as float64
 	VADDPD        WHOLE0, total0, total0; \        // total += group
 	VADDPD        WHOLE1, total1, total1; \
-	VPXORD        group, group, group              // group = 0
+	VPXORD        group, group, group
 
 #define V Z0      // x, then (x - lo) * k clamped
 #define TOTAL0 Z4 // the sums of the groups before, lanes 0 to 7
@@ -213,26 +213,26 @@ TEXT ·expScaleAVX512(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
 	MOVQ          chunks+16(FP), LEFT
-	VBROADCASTSS  lo+24(FP), LO                   // lo, in every lane
-	VBROADCASTSS  k+28(FP), K                     // k, in every lane
+	VBROADCASTSS  lo+24(FP), LO
+	VBROADCASTSS  k+28(FP), K
 	MOVQ          sum+32(FP), SUMS
 	VBROADCASTSS  minY<>(SB), MINY                // the limits of (x - lo) * k
 	VBROADCASTSS  maxY<>(SB), MAXY
 	BROADCAST_EXP2                                // the coefficients of 2^f
-	VMOVUPD       (laneSum_total+0)(SUMS), TOTAL0 // sum.total
+	VMOVUPD       (laneSum_total+0)(SUMS), TOTAL0
 	VMOVUPD       (laneSum_total+64)(SUMS), TOTAL1
-	VPXORD        GROUP, GROUP, GROUP             // group = 0
+	VPXORD        GROUP, GROUP, GROUP
 	MOVQ          $GROUP_CHUNKS, GROUP_LEFT       // a piece begins with a group
 
 exp:
-	VMOVUPS       (X_PTR), V                // x
+	VMOVUPS       (X_PTR), V
 	VSUBPS        LO, V, V                  // x - lo
 	VMULPS        K, V, V                   // (x - lo) * k
 	CLAMP(V, MINY, MAXY)                    // clamp((x - lo) * k)
 	EXP2_AVX512(V, F, P)                    // 2^clamp((x - lo) * k)
-	VMOVUPS       P, (DST_PTR)              // dst
+	VMOVUPS       P, (DST_PTR)
 	VADDPS        P, GROUP, GROUP           // group += dst
-	ADDQ          $CHUNK4, X_PTR            // next chunk
+	ADDQ          $CHUNK4, X_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          GROUP_LEFT
 	JNE           exp_next                  // the group is not full
@@ -242,9 +242,9 @@ exp:
 exp_next:
 	DECQ          LEFT
 	JNE           exp
-	VMOVUPD       TOTAL0, (laneSum_total+0)(SUMS) // sum.total
+	VMOVUPD       TOTAL0, (laneSum_total+0)(SUMS)
 	VMOVUPD       TOTAL1, (laneSum_total+64)(SUMS)
-	VMOVUPS       GROUP, laneSum_group(SUMS)      // sum.group
+	VMOVUPS       GROUP, laneSum_group(SUMS)
 	VZEROUPPER
 	RET
 
@@ -263,12 +263,12 @@ exp_next:
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-20
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          chunks+8(FP), LEFT
-	VBROADCASTSS  f+16(FP), FACTOR       // f, in every lane
+	VBROADCASTSS  f+16(FP), FACTOR
 
 scale:
-	VMULPS        (DST_PTR), FACTOR, V   // f * dst
-	VMOVUPS       V, (DST_PTR)           // dst
-	ADDQ          $CHUNK4, DST_PTR       // next chunk
+	VMULPS        (DST_PTR), FACTOR, V
+	VMOVUPS       V, (DST_PTR)
+	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
 	JNE           scale
 	VZEROUPPER
@@ -289,10 +289,10 @@ TEXT ·multiplyAVX512(SB), NOSPLIT, $0-32
 	MOVQ          chunks+24(FP), LEFT
 
 multiply:
-	VMOVUPS       (A_PTR), V             // a
+	VMOVUPS       (A_PTR), V
 	VMULPS        (B_PTR), V, V          // a * b
-	VMOVUPS       V, (DST_PTR)           // dst
-	ADDQ          $CHUNK4, A_PTR         // next chunk
+	VMOVUPS       V, (DST_PTR)
+	ADDQ          $CHUNK4, A_PTR
 	ADDQ          $CHUNK4, B_PTR
 	ADDQ          $CHUNK4, DST_PTR
 	DECQ          LEFT
@@ -390,7 +390,7 @@ multiply:
 	ADDQ          BITS, CLIPPED_COUNT; \                        // clipped += that
 	VADDPS        L, LOSS, response, LOSS; \                    // loss += w*l, where not masked
 	VADDPS        dc, RATIO, response, RATIO; \                 // logRatio += dc, there
-	ADDQ          $CHUNK4, NEW_PTR; \                           // next chunk
+	ADDQ          $CHUNK4, NEW_PTR; \
 	ADDQ          $CHUNK4, OLD_PTR; \
 	ADDQ          $CHUNK4, ADV_PTR; \
 	ADDQ          STRIDE, WEIGHT_PTR; \                         // stride is 0 for sixteen ones
@@ -422,10 +422,10 @@ TEXT ·surrogateAVX512(SB), NOSPLIT, $8-80
 	BROADCAST_EXP2                                                           // the coefficients of 2^f
 	VBROADCASTSS  minLogRatio<>(SB), MIN_D                                   // the limits of d
 	VBROADCASTSS  maxLogRatio<>(SB), MAX_D
-	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO                             // lo
-	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI                             // hi
+	VBROADCASTSS  surrogateConsts_lo(CONSTS), LO
+	VBROADCASTSS  surrogateConsts_hi(CONSTS), HI
 	VBROADCASTSS  surrogateConsts_dual(CONSTS), DUAL                         // dual
-	VBROADCASTSS  surrogateConsts_scale(CONSTS), GRAD_SCALE                  // scale
+	VBROADCASTSS  surrogateConsts_scale(CONSTS), GRAD_SCALE
 	VBROADCASTSS  log2E32<>(SB), LOG2E                                       // e^dc = 2^(dc * log2(e))
 	VPBROADCASTD  signBit<>(SB), SIGN                                        // to change the sign of adv
 	VPXORD        ZERO, ZERO, ZERO
@@ -589,20 +589,20 @@ span_group:
 	VADDPS        (5*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (6*CHUNK4)(X_PTR), GROUP, GROUP
 	VADDPS        (7*CHUNK4)(X_PTR), GROUP, GROUP
-	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR   // next group
+	ADDQ          $(GROUP_CHUNKS*CHUNK4), X_PTR
 	VADDPS        GROUP, BLOCK, BLOCK             // b += g
 	JMP           span_group
 
 span_rest:
 	TESTQ         BLOCK_LEFT, BLOCK_LEFT
 	JEQ           span_flush             // whole groups only
-	VPXORD        GROUP, GROUP, GROUP    // g = 0
+	VPXORD        GROUP, GROUP, GROUP
 
 span_chunk:
 	SUBQ          $const_lanes, BLOCK_LEFT // below 0: less than a chunk
 	JLT           span_tail
 	VADDPS        (X_PTR), GROUP, GROUP    // g += x
-	ADDQ          $CHUNK4, X_PTR           // next chunk
+	ADDQ          $CHUNK4, X_PTR
 	JMP           span_chunk
 
 span_tail:
@@ -631,7 +631,7 @@ span_flush:
 	VUNPCKHPD     SUM, SUM, OTHER              // lane 1
 	VADDSD        OTHER, SUM, SUM              // j+1
 	VMOVSD        SUM, (SUM_PTR)               // sums[s]
-	ADDQ          $8, SUM_PTR                  // next span
+	ADDQ          $8, SUM_PTR
 	ADDQ          $4, OFFSETS
 	DECQ          SPANS
 	JNE           span
@@ -809,8 +809,8 @@ minmax_quarters:
 	VPERMPS       LARGESTS, QUARTERS, LARGESTS
 	VADDPS        ZERO_LOW, LEASTS_LOW, LEASTS_LOW      // +0 for -0
 	VADDPS        ZERO_LOW, LARGESTS_LOW, LARGESTS_LOW
-	VMOVUPS       LEASTS_LOW, (LO_PTR)                  // lo
-	VMOVUPS       LARGESTS_LOW, (HI_PTR)                // hi
+	VMOVUPS       LEASTS_LOW, (LO_PTR)
+	VMOVUPS       LARGESTS_LOW, (HI_PTR)
 	ADDQ          $16, LO_PTR                           // next four groups
 	ADDQ          $16, HI_PTR
 	ADDQ          $16, OFFSETS
@@ -860,7 +860,7 @@ minmax_group:
 minmax_16:
 	CMPQ          LEFT, $const_lanes
 	JLE           minmax_rest             // 0 to 16 elements
-	VMOVUPS       (X_PTR), X              // x
+	VMOVUPS       (X_PTR), X
 	VMINPS        X, LEAST, LEAST         // mn = min(mn, x)
 	VMAXPS        X, LARGEST, LARGEST     // mx = max(mx, x)
 	VCMPPS        UNORDERED, X, X, IS_NAN // x != x
@@ -902,9 +902,9 @@ minmax_rest:
 	VMOVAPS       MIN, MAX
 
 minmax_store:
-	VMOVSS        MIN, (LO_PTR) // lo
-	VMOVSS        MAX, (HI_PTR) // hi
-	ADDQ          $4, LO_PTR    // next group
+	VMOVSS        MIN, (LO_PTR)
+	VMOVSS        MAX, (HI_PTR)
+	ADDQ          $4, LO_PTR
 	ADDQ          $4, HI_PTR
 	ADDQ          $4, OFFSETS
 	DECQ          GROUPS
