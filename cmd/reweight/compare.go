@@ -70,7 +70,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
 	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl, .jsonl.gz or .jsonl.zst; or a directory")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl; or a directory")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 		if err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
-		c.output, scored.Open.KeepLines = *output, strings.Contains(filepath.Base(*output), ".jsonl")
+		c.output, scored.Open.KeepLines = *output, strings.HasSuffix(*output, ".jsonl")
 	}
 	c.unread = unreadFlags(flags, c.picked)
 	return c.do(scored, operands, as, out)
@@ -204,21 +204,13 @@ var writers = map[string]func(path string, r results) error{
 		}
 		return rollout.WriteNPZ(path, r.tensors)
 	},
-	".jsonl":     linesWriter(plain),
-	".jsonl.gz":  linesWriter(gzipped),
-	".jsonl.zst": linesWriter(zstandard),
-}
-
-// linesWriter returns a writer of the lines of JSON that were read, with the results in
-// them, through the compressor.
-func linesWriter(compress compressor) func(path string, r results) error {
-	return func(path string, r results) error {
+	".jsonl": func(path string, r results) error { // the lines that were read, with the results in them
 		report := r.source.Report()
 		report.Vocabulary = "" // of other files
-		return writeCompressed(path, compress, func(w io.Writer) error {
+		return writeLines(path, func(w io.Writer) error {
 			return rollout.WriteLines(w, r.source.Lines(), r.batch, r.tensors, report.Metadata())
 		})
-	}
+	},
 }
 
 // checkFinite wants finite log-probabilities at response tokens, and finite advantages

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
@@ -26,9 +24,9 @@ const convertUsage = `Usage: reweight convert [flags] IN... OUT
 
 Reads rollouts from files of any format that reweight knows, as one batch, and writes
 them to one file: safetensors, which reweight reads fastest, by the name's extension
-.safetensors; lines of JSON by .jsonl, .jsonl.gz and .jsonl.zst; a NumPy archive by
-.npz. A directory stands for the files in it, and - for standard input. The memory
-needed is that of one trajectory, except for .npz: that of the batch.
+.safetensors; lines of JSON by .jsonl; a NumPy archive by .npz. A directory stands for
+the files in it, and - for standard input. The memory needed is that of one
+trajectory, except for .npz: that of the batch.
 
 `
 
@@ -86,9 +84,7 @@ type converter func(path string, in *conversion) error
 // converters are the converters by the extension of the output's name.
 var converters = map[string]converter{
 	".safetensors": toSafetensors,
-	".jsonl":       toJSONL(plain),
-	".jsonl.gz":    toJSONL(gzipped),
-	".jsonl.zst":   toJSONL(zstandard),
+	".jsonl":       toJSONL,
 	".npz":         toNPZ,
 }
 
@@ -116,53 +112,31 @@ func toSafetensors(path string, in *conversion) error {
 	return w.Close(in.source.Report().Metadata())
 }
 
-// toJSONL returns a converter to lines of JSON that go through the compressor.
-func toJSONL(compress compressor) converter {
-	return func(path string, in *conversion) error {
-		var words show.Vocabulary // of the file, which a line has no place for but the texts of its tokens
-		var file string
-		err := writeCompressed(path, compress, func(w io.Writer) error {
-			if err := in.each(func(t *rollout.Trajectory) error {
-				if t.File != file {
-					file, words = t.File, show.ListedVocabulary(in.source.Report().Vocabulary)
-				}
-				if t.Texts == nil {
-					t.Texts = words.Texts(t.TokenIDs)
-				}
-				return rollout.WriteJSONL(w, t)
-			}); err != nil {
-				return err
+func toJSONL(path string, in *conversion) error {
+	var words show.Vocabulary // of the file, which a line has no place for but the texts of its tokens
+	var file string
+	err := writeLines(path, func(w io.Writer) error {
+		if err := in.each(func(t *rollout.Trajectory) error {
+			if t.File != file {
+				file, words = t.File, show.ListedVocabulary(in.source.Report().Vocabulary)
 			}
-			return checkMarks(in.source.Report())
-		})
-		return cmp.Or(in.failed, err)
-	}
+			if t.Texts == nil {
+				t.Texts = words.Texts(t.TokenIDs)
+			}
+			return rollout.WriteJSONL(w, t)
+		}); err != nil {
+			return err
+		}
+		return checkMarks(in.source.Report())
+	})
+	return cmp.Or(in.failed, err)
 }
 
-// A compressor returns a writer that writes to w what it is given, compressed.
-type compressor func(w io.Writer) (io.WriteCloser, error)
-
-func plain(w io.Writer) (io.WriteCloser, error)     { return withoutClose{w}, nil }
-func gzipped(w io.Writer) (io.WriteCloser, error)   { return gzip.NewWriter(w), nil }
-func zstandard(w io.Writer) (io.WriteCloser, error) { return zstd.NewWriter(w) }
-
-type withoutClose struct{ io.Writer }
-
-func (withoutClose) Close() error { return nil }
-
-// writeCompressed writes a file as atomicfile.Write does, through the compressor.
-func writeCompressed(path string, compress compressor, fill func(io.Writer) error) error {
+// writeLines writes a file as atomicfile.Write does, for many small writes.
+func writeLines(path string, fill func(io.Writer) error) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<16)
-		c, err := compress(buffered)
-		if err != nil {
-			return err
-		}
-		if err := fill(c); err != nil {
-			c.Close() // ends its goroutines
-			return err
-		}
-		return cmp.Or(c.Close(), buffered.Flush())
+		return cmp.Or(fill(buffered), buffered.Flush())
 	})
 }
 
