@@ -1,6 +1,7 @@
-// Build makes the C library and the Python package that has it inside, in the folder dist:
-// libreweight.so, libreweight.a, reweight.h and a wheel. It needs a C compiler, gcc or
-// clang: $CC, or cc, or for -arch the one of Debian's cross compilers.
+// Build makes the C library and the Python package, in the folder dist: libreweight.so,
+// libreweight.a, reweight.h and a wheel, which has the library and the program reweight
+// inside. It needs xz and a C compiler, gcc or clang: $CC, or cc, or for -arch the one of
+// Debian's cross compilers.
 package main
 
 import (

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
@@ -57,8 +59,10 @@ func made(t *testing.T) string {
 	if tags[runtime.GOARCH] == nil {
 		t.Skipf("there is no library for %s", runtime.GOARCH)
 	}
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip(err)
+	for _, tool := range []string{"cc", "xz"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
 	}
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
@@ -84,6 +88,54 @@ func made(t *testing.T) string {
 	return wheel
 }
 
+// find returns a file of an archive.
+func find(t *testing.T, archive *zip.Reader, name string) *zip.File {
+	t.Helper()
+	i := slices.IndexFunc(archive.File, func(f *zip.File) bool { return f.Name == name })
+	if i < 0 {
+		t.Fatalf("the wheel has no %s", name)
+	}
+	return archive.File[i]
+}
+
+// TestProgram: the wheel's program can be run, and starts without a C library.
+func TestProgram(t *testing.T) {
+	archive, err := zip.OpenReader(made(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	file := find(t, &archive.Reader, scripts+"reweight")
+	if file.Mode().Perm() != 0o755 {
+		t.Errorf("its mode is %v", file.Mode())
+	}
+	r, err := file.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := elf.NewFile(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
+		t.Error("it is not static")
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "reweight")
+	if err := os.WriteFile(path, text, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(path, "../../testdata/frozenlake-small.safetensors").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("\nactfocus+aem ")) {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
 // TestWheel reads the wheel as pip does.
 func TestWheel(t *testing.T) {
 	path := made(t)
@@ -95,12 +147,15 @@ func TestWheel(t *testing.T) {
 		t.Errorf("two wheels differ: %v", err)
 	}
 	t.Logf("%s has %d bytes", filepath.Base(path), len(data))
-	if len(data) > 420<<10 {
-		t.Errorf("the wheel has %d bytes, want at most 420 KiB", len(data))
+	if len(data) > 8e6 {
+		t.Errorf("the wheel has %d bytes, want at most 8 MB", len(data))
 	}
 	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if size := len(data) - int(find(t, archive, scripts+"reweight").CompressedSize64); size > 400e3 {
+		t.Errorf("without the program, the wheel has %d bytes, want at most 400 KB", size)
 	}
 	files := map[string]string{}
 	var lines []string
@@ -129,7 +184,7 @@ func TestWheel(t *testing.T) {
 	}
 
 	// Everything of the package is in it, and nothing else.
-	want := []string{"reweight/libreweight.so"}
+	want := []string{"reweight/libreweight.so", scripts + "reweight"}
 	for _, name := range []string{"METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD"} {
 		want = append(want, info+name)
 	}
@@ -139,7 +194,7 @@ func TestWheel(t *testing.T) {
 	}
 	for pattern, folder := range map[string]string{
 		"python/reweight/*.py": "reweight/", "python/reweight/*/*.py": "reweight/adapters/",
-		"python/reweight/py.typed": "reweight/", "internal/gpu/device/*.ptx.gz": "reweight/ptx/",
+		"python/reweight/py.typed": "reweight/",
 	} {
 		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
 		if err != nil {
@@ -154,6 +209,19 @@ func TestWheel(t *testing.T) {
 			if data, err := os.ReadFile(p); err != nil || files[name] != string(data) {
 				t.Errorf("%s differs: %v", name, err)
 			}
+		}
+	}
+	modules, err := device.PTX()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for module, text := range modules {
+		name := "reweight/ptx/" + module + ".ptx.xz"
+		want = append(want, name)
+		unpack := exec.Command("xz", "-dc")
+		unpack.Stdin = strings.NewReader(files[name])
+		if got, err := unpack.Output(); err != nil || string(got) != text {
+			t.Errorf("%s differs: %v", name, err)
 		}
 	}
 	var got []string

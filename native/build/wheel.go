@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
@@ -23,7 +24,10 @@ var tags = map[string][]string{
 	"arm64": {"manylinux_2_17_aarch64", "manylinux2014_aarch64", "musllinux_1_1_aarch64"},
 }
 
-const info = "reweight-" + library.Version + ".dist-info/"
+const (
+	info    = "reweight-" + library.Version + ".dist-info/"
+	scripts = "reweight-" + library.Version + ".data/scripts/" // pip installs these on the PATH
+)
 
 const metadata = `Metadata-Version: 2.4
 Name: reweight
@@ -68,7 +72,11 @@ func writeWheel(dir, module, arch string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	members = append(members, member{"reweight/libreweight.so", so, 0o755})
+	program, err := buildProgram(module, arch)
+	if err != nil {
+		return "", err
+	}
+	members = append(members, member{"reweight/libreweight.so", so, 0o755}, member{scripts + "reweight", program, 0o755})
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	members = append(members,
 		member{info + "METADATA", []byte(metadata), 0o644},
@@ -98,6 +106,23 @@ func writeWheel(dir, module, arch string) (string, error) {
 	return name, os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o666)
 }
 
+// buildProgram returns the program reweight, which needs no C library to start.
+func buildProgram(module, arch string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "reweight-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "reweight")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", file, "./cmd/reweight")
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("cmd/reweight: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return os.ReadFile(file)
+}
+
 // sources returns the Python files and the code of the GPU.
 func sources(module string) ([]member, error) {
 	var members []member
@@ -120,16 +145,29 @@ func sources(module string) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules, err := filepath.Glob(filepath.Join(module, "internal", "gpu", "device", "*.ptx.gz"))
+	modules, err := device.PTX()
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range modules {
-		if err := add(file, path.Join("reweight/ptx", filepath.Base(file))); err != nil {
+	for name, text := range modules {
+		data, err := compress(text)
+		if err != nil {
 			return nil, err
 		}
+		members = append(members, member{"reweight/ptx/" + name + ".ptx.xz", data, 0o644})
 	}
 	return members, nil
+}
+
+// compress returns the text as xz writes it, in half the bytes of gzip.
+func compress(text string) ([]byte, error) {
+	cmd := exec.Command("xz", "-9e", "--stdout")
+	cmd.Stdin = strings.NewReader(text)
+	data, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("the program xz is needed: %w", err)
+	}
+	return data, nil
 }
 
 func wheelFile(arch string) []byte {

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Optional, Sequence, Union
 
 from ._errors import InputError
 
 PROGRAM = "reweight"
-"""Its name in the folders of the PATH, or its path."""
+"""Its name. In its place, functions take the path of another program."""
+
+
+def find() -> Optional[str]:
+    """Returns the path of the program that came with this package, or else of that on the PATH,
+    or None."""
+    folders = [
+        str(Path(__file__).parents[1] / "bin"),  # of pip install --target
+        sysconfig.get_path("scripts"),
+        sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")),
+    ]
+    return shutil.which(PROGRAM, path=os.pathsep.join(folders)) or shutil.which(PROGRAM)
 
 
 class FileError(InputError):
@@ -35,7 +48,7 @@ def run(
     """Runs a command of the program in the folder, and returns what it prints. argument is
     the parameter of the caller that the command's input is from."""
     try:
-        line = [program, *command, *arguments]
+        line = [program if program != PROGRAM else find() or PROGRAM, *command, *arguments]
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, cwd=folder)
     except OSError as error:
         raise CommandError(f"{program} does not run on {os.uname().nodename}: {error.strerror}") from None

@@ -27,8 +27,8 @@ def show(
     signal: str = "energy",
 ) -> None:
     """Writes a page for a browser: what the environment and the policy said in each turn of
-    some rollouts, and the weight of every token. It is the page of `reweight show -html`, and
-    that program must be on the PATH. An old file of that path is replaced when the new one
+    some rollouts, and the weight of every token. It is the page of `reweight show -html`, of the
+    program in the wheel or, without one there, on the PATH. An old file of that path is replaced when the new one
     is complete.
 
     batch: its actfocus_weights, aem_factors and advantages are shown as they are if it has

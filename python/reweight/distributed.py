@@ -11,8 +11,8 @@ The sums are exact, so that the results have the same bits for any split into fi
 and any worker. dask_reweight and ray_reweight run the three on a cluster; any other engine can
 call them itself.
 
-Each of the three runs the program `reweight score`, which must be on every worker and here:
-program names it, or gives its path. Files are named by paths that are the same on all
+Each of the three runs `reweight score`, of the program in the wheel, which must be installed on
+every worker and here. program is the path of another one. Files are named by paths that are the same on all
 workers. flags are flags of `reweight score`, the same for all files, for example
 ["-signal", "surprisal"].
 

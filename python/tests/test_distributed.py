@@ -14,7 +14,8 @@ import numpy as np
 from support import TESTDATA, needs_go, program, read_safetensors, run_python, write_safetensors
 
 import reweight
-from reweight import distributed
+from reweight import _program, distributed
+from reweight._program import find
 
 
 def write_shards(folder, shards):
@@ -50,14 +51,18 @@ class TestCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = Path(folder.name)
-        cls.program = str(Path(program().name, "reweight"))
+        if find() is None:  # this is a clone, and not the wheel
+            environ = mock.patch.dict(os.environ, PATH=program().name + os.pathsep + os.environ["PATH"])
+            environ.start()
+            cls.addClassCleanup(environ.stop)
+        cls.program = find()
         (cls.folder / "shards").mkdir()
         cls.files = write_shards(cls.folder / "shards", 48)
         cls.want = cls.folder / "one-process"
         cls.want.mkdir()
-        merged = distributed.merge([distributed.partial(f, program=cls.program) for f in cls.files], program=cls.program)
+        merged = distributed.merge([distributed.partial(f) for f in cls.files])
         for file in cls.files:
-            distributed.apply(file, merged, cls.want / (Path(file).name + ".safetensors"), program=cls.program)
+            distributed.apply(file, merged, cls.want / (Path(file).name + ".safetensors"))
 
     def script(self, name, text):
         """Writes a script for the shell that stands in for the command."""
@@ -82,28 +87,28 @@ class TestCase(unittest.TestCase):
 class Pieces(TestCase):
     def test_merge(self):
         """Any order and any tree give the same bytes."""
-        partials = [distributed.partial(file, program=self.program) for file in self.files]
-        want = distributed.merge(partials, program=self.program)
+        partials = [distributed.partial(file) for file in self.files]
+        want = distributed.merge(partials)
         with mock.patch.object(distributed, "_AT_ONCE", 5):
-            self.assertEqual(distributed.merge(reversed(partials), program=self.program), want)
-        left = distributed.merge(partials[:7], program=self.program)
-        self.assertEqual(distributed.merge([left, *partials[7:]], program=self.program), want)
+            self.assertEqual(distributed.merge(reversed(partials)), want)
+        left = distributed.merge(partials[:7])
+        self.assertEqual(distributed.merge([left, *partials[7:]]), want)
 
     def test_names(self):
         """Names that look like flags, and paths that are no strings."""
         file, output = self.folder / "-o", self.folder / "-merged"
         shutil.copy(self.files[0], file)
-        one = distributed.partial(file, program=self.program)
-        distributed.apply(file, one, output, program=self.program)
+        one = distributed.partial(file)
+        distributed.apply(file, one, output)
         before = os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
-        self.assertEqual(len(distributed.partial("-o", program=self.program)), len(one) + len("-o") - len(str(file)))
+        self.assertEqual(len(distributed.partial("-o")), len(one) + len("-o") - len(str(file)))
 
     def test_errors(self):
         missing = str(self.folder / "missing.jsonl")
         text = f"{missing}: no such file or directory"
-        error = self.assertRaisesText(distributed.FileError, text, distributed.partial, missing, program=self.program)
+        error = self.assertRaisesText(distributed.FileError, text, distributed.partial, missing)
         self.assertIsInstance(error, reweight.InputError)
         self.assertEqual(error.argument, "file")
         self.assertRaisesText(reweight.InputError, "partials has no elements, want one for each file", distributed.merge, [])
@@ -137,6 +142,18 @@ class Pieces(TestCase):
         ]:  # fmt: skip
             self.assertRaisesText(distributed.CommandError, text, distributed.partial, self.files[0], program=named)
 
+    def test_find(self):
+        """The program that came with the package comes before another one on the PATH."""
+        folders = [self.folder / name for name in ("site/bin", "scripts", "path")]
+        module = mock.patch.object(_program, "__file__", str(self.folder / "site" / "reweight" / "_program.py"))
+        scripts = mock.patch("sysconfig.get_path", return_value=str(folders[1]))
+        with module, scripts, mock.patch.dict(os.environ, PATH=str(folders[2])):
+            self.assertIsNone(find())
+            for folder in reversed(folders):
+                folder.mkdir(parents=True)
+                path = self.script(str(folder / "reweight"), "exit 1")
+                self.assertEqual(find(), path)
+
     def test_flags(self):
         """Flags go to both passes, and stand before the file."""
         log = self.folder / "log"
@@ -149,7 +166,7 @@ class Pieces(TestCase):
         self.assertTrue(second.endswith(f"-signal surprisal -- {self.files[0]}"), second)
         text = "the merged statistics are of the signal surprisal, not of energy"
         self.assertRaisesText(
-            distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other", program=self.program
+            distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other"
         )
 
     def test_imports(self):
@@ -166,23 +183,23 @@ from distributed import Client, LocalCluster
 from reweight import distributed
 
 
-def main(folder, named, killer, files):
+def main(folder, killer, files):
     said = {}
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None) as cluster:
         with Client(cluster) as client:
             before = sorted(client.run(os.getpid).values())
-            said["outputs"] = distributed.dask_reweight(client, files, os.path.join(folder, "dask"), program=named)
+            said["outputs"] = distributed.dask_reweight(client, files, os.path.join(folder, "dask"))
             distributed.dask_reweight(client, files, os.path.join(folder, "killed"), program=killer)
             said["survivors"] = len(set(before) & set(client.run(os.getpid).values()))
             try:
-                distributed.dask_reweight(client, files[:3] + ["missing"], os.path.join(folder, "wrong"), program=named)
+                distributed.dask_reweight(client, files[:3] + ["missing"], os.path.join(folder, "wrong"))
             except distributed.FileError as error:
                 said["error"] = str(error)
             said["left"] = os.listdir(os.path.join(folder, "wrong"))
     print(json.dumps(said))
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
 """
 
 
@@ -196,7 +213,7 @@ class Dask(TestCase):
             "kills",
             f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.program} "$@"',
         )
-        run = run_python(DASK, str(self.folder), self.program, killer, *self.files, timeout=600)
+        run = run_python(DASK, str(self.folder), killer, *self.files, timeout=600)
         self.assertEqual(run.returncode, 0, run.stderr)
         said = json.loads(run.stdout)
         self.assertEqual([Path(output).name for output in said["outputs"]], sorted(contents(self.want)))
@@ -218,12 +235,12 @@ def call(folder, name, files, **options):
     return distributed.ray_reweight(files, os.path.join(folder, name), **options)
 
 
-def main(folder, named, killer, broken, files):
+def main(folder, killer, broken, files):
     said = {}
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=os.path.join(folder, "r"))
-    said["rows"] = call(folder, "ray", files, program=named).take_all()
+    said["rows"] = call(folder, "ray", files).take_all()
     call(folder, "ray-killed", files, program=killer, num_cpus=2)
-    for name, some, program in (("missing", files[:3] + ["missing"], named), ("broken", files, broken)):
+    for name, some, program in (("missing", files[:3] + ["missing"], "reweight"), ("broken", files, broken)):
         try:
             call(folder, name, some, program=program)
         except Exception as error:
@@ -233,7 +250,7 @@ def main(folder, named, killer, broken, files):
     print(json.dumps(said))
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
 """
 
 
@@ -247,7 +264,7 @@ class Ray(TestCase):
             f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.program} "$@"',
         )
         broken = self.script("ray-broken", "echo 'reweight score partial: it failed' >&2\nexit 1")
-        run = run_python(RAY, str(self.folder), self.program, killer, broken, *self.files, timeout=600)
+        run = run_python(RAY, str(self.folder), killer, broken, *self.files, timeout=600)
         self.assertEqual(run.returncode, 0, run.stderr)
         said = json.loads(run.stdout.splitlines()[-1])
         outputs = [str(self.folder / "ray" / (Path(file).name + ".safetensors")) for file in self.files]

@@ -1,5 +1,6 @@
 """Pages of rollouts, by the program of the project: those of a batch, and those of a trainer's batches."""
 
+import contextlib
 import html
 import json
 import os
@@ -45,6 +46,11 @@ class Pages(TestCase):
         environ = mock.patch.dict(os.environ, PATH=program().name + os.pathsep + os.environ["PATH"])
         environ.start()
         self.addCleanup(environ.stop)
+
+    @contextlib.contextmanager
+    def no_program(self):
+        with mock.patch.dict(os.environ, PATH=str(self.folder)), mock.patch("shutil.which", return_value=None):
+            yield
 
 
 @needs_go
@@ -94,7 +100,7 @@ class Show(Pages):
             with self.assertRaises(kind) as caught:
                 reweight.show(reweight.Batch(**{**self.arrays, **arrays}), self.page, **options)
             self.assertEqual((type(caught.exception), str(caught.exception)), (kind, text))
-        with mock.patch.dict(os.environ, PATH=str(self.folder)), self.assertRaises(CommandError) as caught:
+        with self.no_program(), self.assertRaises(CommandError) as caught:
             reweight.show(reweight.Batch(**self.arrays), self.page)
         text = f"reweight does not run on {os.uname().nodename}: No such file or directory"
         self.assertEqual(str(caught.exception), text)
@@ -254,11 +260,11 @@ class Batches(Pages):
             text = f"show_every is {wrong!r}, want a number of batches, or 0 for no pages"
             self.assertEqual(str(caught.exception), text)
         Credit(show_every=50).check("TRL", entropy=True)
-        with mock.patch.dict(os.environ, PATH=str(self.folder)):
+        with self.no_program():
             Credit().check("TRL", entropy=True)
             with self.assertRaises(reweight.InputError) as caught:
                 Credit(show_every=50).check("TRL", entropy=True)
-        text = "show_every is 50, for which the program reweight must be on the PATH: go install "
+        text = "show_every is 50, for which the program reweight must be installed: install the wheel, or go install "
         self.assertEqual(str(caught.exception), text + "github.com/seed621a2839/reweight/cmd/reweight@latest")
 
 

@@ -34,7 +34,6 @@ import importlib.abc
 import importlib.metadata
 import importlib.util
 import inspect
-import shutil
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ import numpy.typing as npt
 
 import reweight
 
-from .._program import PROGRAM
+from .._program import PROGRAM, find
 from . import _tags
 from ._pages import Pages, first_answered
 
@@ -85,7 +84,7 @@ class Credit:
         "error": an InputError.
     show_every: so many batches apart, some rollouts of a batch are shown to people with
         the weight of every token: the pages DIR/batch-000001.html, and of each batch whose
-        number is a multiple of it. 0: never. It needs the program reweight of this project.
+        number is a multiple of it. 0: never. It needs the program reweight, which the wheel has.
         Of several processes the first writes. A restarted run counts from 1 again.
     dir: the folder DIR, which is made where it is not there.
     """
@@ -118,9 +117,9 @@ class Credit:
         if self.wants_entropy and not entropy:
             problem = f'is "exact", but {trainer} keeps no entropy of the old policy'
             raise reweight.InputError("entropy", problem + ': use Credit(entropy="surprisal") or Credit(aem=False)')
-        if self.show_every and shutil.which(PROGRAM) is None:
-            problem = f"is {self.show_every}, for which the program {PROGRAM} must be on the PATH"
-            problem += ": go install github.com/seed621a2839/reweight/cmd/reweight@latest"
+        if self.show_every and find() is None:
+            problem = f"is {self.show_every}, for which the program {PROGRAM} must be installed: install the wheel, or"
+            problem += " go install github.com/seed621a2839/reweight/cmd/reweight@latest"
             raise reweight.InputError("show_every", problem)
         role, x = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32)
         one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, ref_energy=x, entropy=x)
