@@ -1,13 +1,15 @@
 package reweight_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/reference"
+	"github.com/seed621a2839/reweight/reference/diagnostics"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // TestBottleneckTies: groups whose rewards have the same variance share a rank,
@@ -16,21 +18,16 @@ func TestBottleneckTies(t *testing.T) {
 	rewards := []float32{0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0}
 	energy := []float32{-5, -5, -5, -4, -4, -4, -3, -3, -3, -9, -9, -9, -7, -7, -7}
 	b := reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, RefEnergy: energy}
-	wide, wideRewards := make([]float64, len(energy)), make([]float64, len(energy))
 	for i := range energy {
 		b.Role = append(b.Role, reweight.RoleAction)
 		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
 		b.GroupIDs = append(b.GroupIDs, int32(i/3))
-		wide[i], wideRewards[i] = float64(energy[i]), float64(rewards[i])
 	}
 	got, err := reweight.Bottleneck(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := reference.Bottleneck(slices.Repeat([]reference.Role{reference.RoleAction}, len(b.Role)), b.SeqOffsets, b.GroupIDs, wideRewards, wide)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := diagnostics.Bottleneck(scheme.Widen(&b))
 	near(t, "rho", got.Action.Rho, want.Action.Rho)
 	near(t, "p", got.Action.P, want.Action.P)
 }
@@ -108,35 +105,55 @@ func TestChosenMaskedID(t *testing.T) {
 // TestSurePValue: a p-value far below what is left of 1 in float64.
 func TestSurePValue(t *testing.T) {
 	const groups = 40
-	var b reweight.Batch
-	var rewards, energy []float64
-	b.SeqOffsets = []int64{0}
+	b := reweight.Batch{SeqOffsets: []int64{0}}
 	for g := range groups {
 		for i := range 2 {
 			b.Role = append(b.Role, reweight.RoleAction)
 			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 			b.GroupIDs = append(b.GroupIDs, int32(g))
-			rewards = append(rewards, float64(i*(g^1))) // almost in order
-			energy = append(energy, float64(g))
+			b.Rewards = append(b.Rewards, float32(i*(g^1))) // almost in order
+			b.RefEnergy = append(b.RefEnergy, float32(g))
 		}
-	}
-	for t := range rewards {
-		b.Rewards = append(b.Rewards, float32(rewards[t]))
-		b.RefEnergy = append(b.RefEnergy, float32(energy[t]))
 	}
 	got, err := reweight.Bottleneck(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := reference.Bottleneck(slices.Repeat([]reference.Role{reference.RoleAction}, len(b.Role)), b.SeqOffsets, b.GroupIDs, rewards, energy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := diagnostics.Bottleneck(scheme.Widen(&b))
 	if !(want.Action.P > 0 && want.Action.P < 1e-30) {
 		t.Errorf("p = %v tests nothing", want.Action.P)
 	}
 	near(t, "rho", got.Action.Rho, want.Action.Rho)
 	near(t, "p", got.Action.P, want.Action.P)
+}
+
+// TestSpearman compares correlations and their p-values with gonum's, and wants NaN where
+// an element is.
+func TestSpearman(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for n := 2; n < 300; n += 1 + n/3 {
+		for _, noise := range []float64{0.01, 1, 10} {
+			x, y := make([]float64, n), make([]float64, n)
+			for i := range x {
+				x[i] = math.Round(9 * r.NormFloat64()) // ties
+				y[i] = noise*r.NormFloat64() - x[i]
+			}
+			got, err := reweight.Spearman(x, y)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := diagnostics.Spearman(x, y)
+			near(t, "rho", got.Rho, want.Rho)
+			near(t, "p", got.P, want.P)
+			x[n/2] = math.NaN()
+			if got, err := reweight.Spearman(x, y); err != nil || !math.IsNaN(got.Rho) || !math.IsNaN(got.P) {
+				t.Errorf("%v, %v of NaN", got, err)
+			}
+			if _, err := reweight.Spearman(x, y[1:]); err == nil || err.Error() != fmt.Sprintf("reweight: y has %d elements, want %d, one per element of x", n-1, n) {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // TestPieces: spans and groups that are more than one piece of work together give

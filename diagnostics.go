@@ -109,7 +109,20 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 	return res, nil
 }
 
-// spearman correlates the ranks of x and y; ties share their average rank.
+// Spearman returns the rank correlation of x and y, Pearson's of their ranks, of which ties
+// share the average. P is that of t = rho sqrt((n-2) / (1-rho^2)) in Student's t
+// distribution with n-2 degrees of freedom. Where an element is NaN, both are NaN. Other
+// lengths than the same are an error. It allocates.
+func Spearman(x, y []float64) (Correlation, error) {
+	if err := checkLen("y", len(y), len(x), "element of x"); err != nil {
+		return Correlation{}, err
+	}
+	if slices.ContainsFunc(x, math.IsNaN) || slices.ContainsFunc(y, math.IsNaN) {
+		return Correlation{math.NaN(), math.NaN()}, nil
+	}
+	return spearman(x, y), nil
+}
+
 func spearman(x, y []float64) Correlation {
 	n := float64(len(x))
 	rx, ry := ranks(x), ranks(y)
@@ -160,49 +173,36 @@ func ranks(x []float64) []float64 {
 // studentTail returns the two-sided p-value of a correlation rho with df
 // degrees of freedom: P(|t| > |rho| sqrt(df / (1-rho^2))) for Student's t, which
 // is the regularised incomplete beta function I_x(df/2, 1/2) at x = 1 - rho^2.
-//
-// For whole df it is a finite sum over the angle whose sine is rho
-// (Abramowitz and Stegun 26.7.3 and 26.7.4).
 func studentTail(rho, df float64) float64 {
-	cos2 := 1 - float64(rho*rho)
-	if cos2 < 0.5 {
-		return betaSeries(cos2, df/2)
+	x, a := (1-rho)*(1+rho), df/2
+	if x > (a+1)/(a+2.5) { // where the fraction converges slowly, that of the rest does not
+		return 1 - incompleteBeta(float64(rho*rho), 0.5, a)
 	}
-	sin, cos := math.Abs(rho), math.Sqrt(max(0, cos2))
-	var inside float64
-	if int(df)%2 == 1 {
-		term, sum := cos, 0.0
-		for k := 3.0; k <= df; k += 2 {
-			sum += term
-			term *= cos2 * (k - 1) / k
-		}
-		inside = 2 / math.Pi * (math.Atan2(sin, cos) + float64(sin*sum))
-	} else {
-		term, sum := 1.0, 0.0
-		for k := 2.0; k <= df; k += 2 {
-			sum += term
-			term *= cos2 * (k - 1) / k
-		}
-		inside = sin * sum
-	}
-	return max(0, 1-inside)
+	return incompleteBeta(x, a, 0.5)
 }
 
-// betaSeries returns I_x(a, 1/2) for x < 1/2 by its power series, which does not
-// lose small values to the difference from 1 (DLMF 8.17.7 and 8.17.8).
-func betaSeries(x, a float64) float64 {
-	if x <= 0 {
+// incompleteBeta returns I_x(a, b) by its continued fraction (Abramowitz and Stegun 26.5.8),
+// from its start by Lentz's method.
+func incompleteBeta(x, a, b float64) float64 {
+	if x <= 0 { // rho is 0, 1 or -1
 		return 0
 	}
-	whole, _ := math.Lgamma(a + 0.5)
+	whole, _ := math.Lgamma(a + b)
 	part, _ := math.Lgamma(a)
-	half, _ := math.Lgamma(0.5)
-	term, sum := 1.0, 1/a
-	for n := 1.0; term > 1e-17*sum; n++ {
-		term *= x * (n - 0.5) / n
-		sum += term / (a + n)
+	other, _ := math.Lgamma(b)
+	front := exp64(float64(a*log64(x))+float64(b*log64(1-x))+whole-part-other) / a
+	f, c, d := 1.0, 1.0, 0.0
+	for i := 1.0; i < 1000 && math.Abs(float64(c*d)-1) > 1e-15; i++ {
+		m := math.Floor(i / 2)
+		n := float64(m*(b-m)) * x / float64((a+i-1)*(a+i))
+		if math.Mod(i, 2) == 1 {
+			n = -float64((a+m)*(a+b+m)) * x / float64((a+i-1)*(a+i))
+		}
+		d = 1 / (1 + float64(n*d))
+		c = 1 + n/c
+		f *= float64(c * d)
 	}
-	return exp64(float64(a*log64(x))+whole-part-half) * sum
+	return front / f
 }
 
 // EntropyDrift returns the mean over spans of A_s (S_s - H_s), the first-order

@@ -30,9 +30,7 @@ func TestUnluckyRows(t *testing.T) {
 		}
 		w, err := k.New(c.spec)
 		if err == nil {
-			err = w.Reference()
-		}
-		if err == nil {
+			w.Reference()
 			err = w.Run(&reweight.Workspace{})
 		}
 		if err == nil {
@@ -74,14 +72,8 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 	t.Helper()
 	const g, bonus = -0.7, 0.3
 	n := len(x)
-	lse, entropy, logprob, err := reference.TokenStats(reference.Floats(x), n, []int32{id}, tau)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gradient, err := reference.RowGradient(reference.Floats(x), id, tau, g, bonus)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lse, entropy, logprob := reference.TokenStats(reference.Floats(x), n, []int32{id}, tau)
+	gradient := reference.RowGradient(reference.Floats(x), id, tau, g, bonus)
 	check := func(isa reweight.ISA, output int, got float32, want, bound float64) {
 		if float64(got) == want {
 			return

@@ -101,7 +101,7 @@ type Case struct {
 	input     []byte // see Input
 	run       func(impl Runner) error
 	outputs   []output
-	reference func() error // sets the outputs' want
+	reference func() // sets the outputs' want
 }
 
 // An output is one result of a kernel. Its error is |got - want|. An element passes
@@ -167,7 +167,7 @@ func (c *Case) Run(impl Runner) error { return c.run(impl) }
 
 // Reference computes the answers in float64, for Check. It takes many times as long
 // as Run.
-func (c *Case) Reference() error { return c.reference() }
+func (c *Case) Reference() { c.reference() }
 
 // Errors are the largest errors of a case. MaxULP is that of the outputs whose
 // tolerance is given in units in the last place of float32 at max(|want|, 2).

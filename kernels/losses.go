@@ -12,27 +12,27 @@ import (
 var lossKernels = []Kernel{
 	{
 		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultGSPO, gspoTerms),
-		code: code{method: "Surrogate", reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
 		Name: "surrogate_grpo_s", Doc: "GRPO-S: the mean ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 55, build: policyLoss(reweight.DefaultGRPOSLoss, grposTerms),
-		code: code{method: "Surrogate", reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
 		Name: "surrogate_cispo", Doc: "CISPO: the clipped ratio as a factor", DTypes: float, OnlyGo: true, Ops: 31, build: policyLoss(reweight.DefaultCISPO, cispoTerms),
-		code: code{method: "Surrogate", reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
 		Name: "surrogate_sapo", Doc: "SAPO: a sigmoid of the ratio", DTypes: float, OnlyGo: true, Ops: 53, build: policyLoss(reweight.DefaultSAPO, sapoTerms),
-		code: code{method: "Surrogate", reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
 		Name: "surrogate_dppo_tv", Doc: "DPPO-TV: the capped ratio within a trust region", DTypes: float, OnlyGo: true, Ops: 67, build: policyLoss(reweight.DefaultDPPOTV, dppoTerms),
-		code: code{method: "Surrogate", reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
 		Name: "surrogate_vespo", Doc: "VESPO: a soft factor of the trajectory's ratio", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultVESPO, vespoTerms),
-		code: code{method: "Surrogate", reference: "PolicyLoss"},
+		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
 		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, Ops: 60, build: klLoss,
@@ -167,7 +167,7 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 			totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
 			return err
 		}
-		c.reference = func() error {
+		c.reference = func() {
 			g, sum, magnitudes := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
 			clear(g)
 			clear(sum)
@@ -181,7 +181,7 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 				}
 			}
 			if len(at) == 0 {
-				return nil
+				return
 			}
 			of := terms(x, y, &opt)
 			for i, t := range at {
@@ -198,7 +198,6 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 				g[t] = 0.5 * float64(w[t]) * derivative
 			}
 			magnitudes[0], magnitudes[1] = sum[0], sum[0]
-			return nil
 		}
 		return c, nil
 	}
@@ -241,7 +240,7 @@ func klLoss(s Spec) (*Case, error) {
 		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), q.Loss, q.KLLoss, q.KL
 		return err
 	}
-	c.reference = func() error {
+	c.reference = func() {
 		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
 		clear(g)
 		clear(sum)
@@ -249,10 +248,7 @@ func klLoss(s Spec) (*Case, error) {
 			if role[t] == reweight.RoleMasked {
 				continue
 			}
-			k, derivative, err := reference.KL(reference.KLK3, float64(v-ref[t]), 0)
-			if err != nil {
-				return err
-			}
+			k, derivative := reference.KL(reference.KLK3, float64(v-ref[t]), 0)
 			sum[0]++
 			sum[1] += opt.KLCoef * k
 			sum[3] += k
@@ -261,7 +257,6 @@ func klLoss(s Spec) (*Case, error) {
 		sum[2] = sum[1]
 		sum[3] /= max(1, sum[0])
 		copy(terms, sum)
-		return nil
 	}
 	return c, nil
 }
@@ -296,7 +291,7 @@ func valueLoss(s Spec) (*Case, error) {
 		totals[0], totals[1], totals[2] = float64(q.Tokens), q.ClipFraction, q.Loss
 		return err
 	}
-	c.reference = func() error {
+	c.reference = func() {
 		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
 		clear(g)
 		clear(sum)
@@ -314,7 +309,6 @@ func valueLoss(s Spec) (*Case, error) {
 		}
 		sum[1] /= max(1, sum[0])
 		copy(terms, sum)
-		return nil
 	}
 	return c, nil
 }
@@ -339,19 +333,15 @@ func rolloutCorrection(s Spec) (*Case, error) {
 	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in surrogate
 	c := &Case{Elements: n, Bytes: int64(n) * 13, input: memoryOf(old), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.(*reweight.Workspace).RolloutCorrection(factors, b, opt) }
-	c.reference = func() error {
+	c.reference = func() {
 		// The kernel's ratio is that of the difference in float32.
-		z, zero := make([]float64, n), make([]float64, n)
+		x := &reference.Batch{Role: reference.Roles(role), SeqOffsets: b.SeqOffsets, OldLogprobs: make([]float64, n), RolloutLogprobs: make([]float64, n)}
 		for t, v := range old {
 			if role[t] != reweight.RoleMasked {
-				z[t] = float64(v - rollout[t])
+				x.OldLogprobs[t] = float64(v - rollout[t])
 			}
 		}
-		want, err := reference.RolloutCorrection(reference.Roles(role), b.SeqOffsets, z, zero, reference.CorrectionOptions{
-			Level: reference.CorrectToken, Low: opt.Low, High: opt.High,
-		})
-		copy(c.outputs[0].want, want)
-		return err
+		copy(c.outputs[0].want, reference.RolloutCorrection(x, reference.CorrectionOptions{Level: reference.CorrectToken, Low: opt.Low, High: opt.High}))
 	}
 	return c, nil
 }

@@ -41,13 +41,11 @@ type reporter interface {
 func check(t reporter, impls []Implementation, k Kernel, s Spec) {
 	t.Helper()
 	c, err := k.New(s)
-	if err == nil {
-		err = c.Reference()
-	}
 	if err != nil {
 		t.Errorf("%s %+v: %v", k.Name, s, err)
 		return
 	}
+	c.Reference()
 	var first []uint64
 	for _, impl := range k.On(impls) {
 		c.Spoil()
@@ -191,12 +189,10 @@ func TestCheckFails(t *testing.T) {
 		s := spec(k, 100)
 		s.DType = k.DTypes[0]
 		c, err := k.New(s)
-		if err == nil {
-			err = c.Reference()
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.Reference()
 		if err := c.Run(&reweight.Workspace{}); err != nil {
 			t.Fatal(err)
 		}
@@ -359,10 +355,7 @@ func FuzzTokenStats(f *testing.F) {
 			}
 		}
 		ids := []int32{int32(int(id) % n)}
-		lse, h, lp, err := reference.TokenStats(x, n, ids, tau)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lse, h, lp := reference.TokenStats(x, n, ids, tau)
 		want := [3]float64{lse[0], h[0], lp[0]}
 		bound := [3]float64{logSumBound(n, 1), entropyBound(n, tau), logSumBound(n, tau)}
 		var first [3]float32

@@ -58,12 +58,11 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 			outputs:  outs,
 			run:      func(impl Runner) error { return impl.TokenStats(dst, logits, ids, opt) },
 		}
-		c.reference = func() error {
-			lse, h, l, err := reference.TokenStats(wide(), s.Vocab, ids, tau)
+		c.reference = func() {
+			lse, h, l := reference.TokenStats(wide(), s.Vocab, ids, tau)
 			for i, p := range pick {
 				copy(c.outputs[i].want, [][]float64{lse, h, l}[p])
 			}
-			return err
 		}
 		return c, nil
 	}
@@ -129,20 +128,15 @@ func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 			outputs:  []output{out},
 			run:      func(impl Runner) error { return impl.RowGradient(dst, logits, ids, l, h, grad, gradEntropy, opt) },
 		}
-		c.reference = func() error {
+		c.reference = func() {
 			x := wide()
 			if c.outputs[0].want == nil {
 				c.outputs[0].want = make([]float64, n)
 			}
 			want := c.outputs[0].want
 			for i := range s.Rows {
-				g, err := reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonuses[i])
-				if err != nil {
-					return err
-				}
-				copy(want[i*s.Vocab:], g)
+				copy(want[i*s.Vocab:], reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonuses[i]))
 			}
-			return nil
 		}
 		return c, nil
 	}

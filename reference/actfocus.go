@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // A Signal is what ActFocus reads the uncertainty of an action token from.
 // Energy is the paper's choice, the others are its ablation (arXiv:2605.14558).
@@ -17,85 +14,64 @@ const (
 	SignalLogRatio   Signal = "log_ratio"   // log pi_old - log pi_ref of the sampled token
 )
 
-// ActFocusSignal returns the signal at every token. Only the arrays that the
-// signal needs are read, each [T]: refEnergy, refEntropy, oldLogprobs, or
-// oldLogprobs and refLogprobs.
-func ActFocusSignal(signal Signal, refEnergy, refEntropy, oldLogprobs, refLogprobs []float64) ([]float64, error) {
-	switch signal {
-	case SignalEnergy:
-		return append([]float64(nil), refEnergy...), nil
-	case SignalRefEntropy:
-		return append([]float64(nil), refEntropy...), nil
-	case SignalSurprisal:
-		s := make([]float64, len(oldLogprobs))
-		for t := range s {
-			s[t] = -oldLogprobs[t]
-		}
-		return s, nil
-	case SignalLogRatio:
-		if err := checkLen("refLogprobs", len(refLogprobs), len(oldLogprobs), "tokens"); err != nil {
-			return nil, err
-		}
-		s := make([]float64, len(oldLogprobs))
-		for t := range s {
-			s[t] = oldLogprobs[t] - refLogprobs[t]
-		}
-		return s, nil
-	}
-	return nil, fmt.Errorf("reference: signal = %q, want %q, %q, %q or %q",
-		signal, SignalEnergy, SignalRefEntropy, SignalSurprisal, SignalLogRatio)
+// ActFocusOptions are the parameters of ActFocus; the paper has alpha 0.1 and beta 0.5.
+type ActFocusOptions struct {
+	Signal Signal
+	Alpha  float64 // 0 to 1
+	Beta   float64 // at least 0
+	Eps    float64 // at least 0
 }
 
-// ActionMoments returns the number n of action tokens (role 2), the mean mu of
-// their signal, and sigma = sqrt(sum (s - mu)^2 / n + eps). Without an action
-// token all three are 0.
-func ActionMoments(role []Role, signal []float64, eps float64) (n int, mu, sigma float64, err error) {
-	if err := first(
-		checkRoles(role),
-		checkLen("signal", len(signal), len(role), "tokens"),
-		checkAtLeast("eps", eps, 0),
-	); err != nil {
-		return 0, 0, 0, err
-	}
-	n, total, _, err := MaskedMoments(role, signal, 0, RoleAction)
-	if err != nil || n == 0 {
-		return 0, 0, 0, err
-	}
-	mu = total / float64(n)
-	_, _, squares, err := MaskedMoments(role, signal, mu, RoleAction)
-	return n, mu, math.Sqrt(squares/float64(n) + eps), err
-}
-
-// ActFocusWeights returns the weight of every token (ActFocus,
-// arXiv:2605.14558):
+// ActFocus returns the weight of every token, [T] (arXiv:2605.14558):
 //
 //	w_t = 0                                          masked
 //	w_t = alpha                                      reasoning
 //	w_t = 1 + beta * sigmoid((s_t - mu) / sigma)     action
 //
-// role and signal are [T]; mu and sigma are those of ActionMoments, over the
-// whole batch. 0 <= alpha <= 1, beta >= 0 and eps >= 0; the paper has alpha 0.1
-// and beta 0.5. If sigma is 0 (eps 0 and equal signals), the sigmoid is 1/2,
-// its limit for eps to 0.
-func ActFocusWeights(role []Role, signal []float64, alpha, beta, eps float64) ([]float64, error) {
-	if !(alpha >= 0 && alpha <= 1) {
-		return nil, fmt.Errorf("reference: alpha = %v, want 0 to 1", alpha)
+// mu and sigma are those of ActionMoments, over the whole batch. If sigma is 0 (eps 0 and
+// equal signals), the sigmoid is 1/2, its limit for eps to 0.
+func ActFocus(b *Batch, opt ActFocusOptions) []float64 {
+	s := ActFocusSignal(b, opt.Signal)
+	_, mu, sigma := ActionMoments(b.Role, s, opt.Eps)
+	w := make([]float64, len(b.Role))
+	for t, r := range b.Role {
+		w[t] = ActFocusWeight(r, s[t], mu, sigma, opt.Alpha, opt.Beta)
 	}
-	if err := checkAtLeast("beta", beta, 0); err != nil {
-		return nil, err
-	}
-	_, mu, sigma, err := ActionMoments(role, signal, eps)
-	if err != nil {
-		return nil, err
-	}
-	w := make([]float64, len(role))
-	for t, r := range role {
-		w[t] = ActFocusWeight(r, signal[t], mu, sigma, alpha, beta)
-	}
-	return w, nil
+	return w
 }
 
-// ActFocusWeight returns the weight of one token; see ActFocusWeights.
+// ActFocusSignal returns the signal s at every token, [T].
+func ActFocusSignal(b *Batch, signal Signal) []float64 {
+	s := make([]float64, len(b.Role))
+	for t := range s {
+		switch signal {
+		case SignalEnergy:
+			s[t] = b.RefEnergy[t]
+		case SignalRefEntropy:
+			s[t] = b.RefEntropy[t]
+		case SignalSurprisal:
+			s[t] = -b.OldLogprobs[t]
+		case SignalLogRatio:
+			s[t] = b.OldLogprobs[t] - b.RefLogprobs[t]
+		}
+	}
+	return s
+}
+
+// ActionMoments returns the number n of action tokens, the mean mu of their signal, and
+// sigma = sqrt(sum (s - mu)^2 / n + eps). Without an action token all three are 0. role
+// and signal are [T].
+func ActionMoments(role []Role, signal []float64, eps float64) (n int, mu, sigma float64) {
+	n, total, _ := MaskedMoments(role, signal, 0, RoleAction)
+	if n == 0 {
+		return 0, 0, 0
+	}
+	mu = total / float64(n)
+	_, _, squares := MaskedMoments(role, signal, mu, RoleAction)
+	return n, mu, math.Sqrt(squares/float64(n) + eps)
+}
+
+// ActFocusWeight returns the weight of one token; see ActFocus.
 func ActFocusWeight(role Role, s, mu, sigma, alpha, beta float64) float64 {
 	switch role {
 	case RoleReasoning:
@@ -110,16 +86,8 @@ func ActFocusWeight(role Role, s, mu, sigma, alpha, beta float64) float64 {
 	return 0
 }
 
-// UniformWeights returns 1 at every response token and 0 elsewhere: what
-// ActFocusWeights gives for alpha 1 and beta 0.
-func UniformWeights(role []Role) []float64 {
-	w := make([]float64, len(role))
-	for t, r := range role {
-		if r != RoleMasked {
-			w[t] = 1
-		}
-	}
-	return w
-}
+// UniformWeights returns 1 at every response token and 0 elsewhere, [T]: ActFocus with
+// alpha 1 and beta 0.
+func UniformWeights(b *Batch) []float64 { return b.masked(ones(len(b.Role))) }
 
 func sigmoid(z float64) float64 { return 1 / (1 + math.Exp(-z)) }

@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // A CorrectionLevel says which tokens share an importance ratio.
 type CorrectionLevel string
@@ -19,15 +16,9 @@ const (
 type CorrectionOptions struct {
 	Level     CorrectionLevel
 	Mask      bool    // a ratio outside [Low, High] becomes 0 (IcePop); false: the nearer bound (TIS)
-	Low, High float64 // 0 <= Low <= High; Low finite, High +Inf for no upper bound
+	Low, High float64 // 0 <= Low <= High; High +Inf for no upper bound
 	Normalize bool    // divide by the mean of the factors
 }
-
-// DefaultCorrection is truncated importance sampling; DefaultIcePop masks.
-var (
-	DefaultCorrection = CorrectionOptions{Level: CorrectToken, Low: 0, High: 2}
-	DefaultIcePop     = CorrectionOptions{Level: CorrectToken, Mask: true, Low: 0.5, High: 5}
-)
 
 // RolloutCorrection returns a factor of the advantage for every token, [T]: the
 // importance ratio of the old policy against the engine that sampled. With
@@ -38,39 +29,18 @@ var (
 //
 // With Normalize c is divided by its mean, over the response tokens at the level of
 // tokens and else over the trajectories that have some, if the mean is above 1e-8.
-// Masked tokens have 1. role, oldLogprobs and rolloutLogprobs are [T], offsets [S+1].
-func RolloutCorrection(role []Role, offsets []int64, oldLogprobs, rolloutLogprobs []float64, opt CorrectionOptions) ([]float64, error) {
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, len(role)),
-		checkResponse("oldLogprobs", oldLogprobs, role),
-		checkResponse("rolloutLogprobs", rolloutLogprobs, role),
-	); err != nil {
-		return nil, err
-	}
-	switch opt.Level {
-	case CorrectToken, CorrectSequence, CorrectGeometric:
-	default:
-		return nil, fmt.Errorf("reference: opt.Level = %q, want %q, %q or %q", opt.Level, CorrectToken, CorrectSequence, CorrectGeometric)
-	}
-	if err := checkAtLeast("opt.Low", opt.Low, 0); err != nil {
-		return nil, err
-	}
-	if !(opt.High >= opt.Low) {
-		return nil, fmt.Errorf("reference: opt.Low = %v and opt.High = %v, want 0 <= Low <= High", opt.Low, opt.High)
-	}
-	factors := make([]float64, len(role))
-	for t := range factors {
-		factors[t] = 1
-	}
+// Masked tokens have 1.
+func RolloutCorrection(b *Batch, opt CorrectionOptions) []float64 {
+	b.perToken(b.OldLogprobs, b.RolloutLogprobs)
+	factors := ones(len(b.Role))
 	var c []float64 // one for each ratio
-	for _, tokens := range responseTokens(role, offsets) {
+	for _, tokens := range b.trajectories() {
 		if len(tokens) == 0 {
 			continue
 		}
-		z := make([]float64, len(tokens))
-		for i, t := range tokens {
-			z[i] = oldLogprobs[t] - rolloutLogprobs[t]
+		var z []float64
+		for _, t := range tokens {
+			z = append(z, b.OldLogprobs[t]-b.RolloutLogprobs[t])
 		}
 		switch opt.Level {
 		case CorrectToken:
@@ -89,13 +59,13 @@ func RolloutCorrection(role []Role, offsets []int64, oldLogprobs, rolloutLogprob
 		}
 	}
 	if m := mean(c); opt.Normalize && m > 1e-8 {
-		for t, r := range role {
+		for t, r := range b.Role {
 			if r != RoleMasked {
 				factors[t] /= m
 			}
 		}
 	}
-	return factors, nil
+	return factors
 }
 
 // factor returns the ratio whose logarithm is z, truncated or masked.
@@ -134,32 +104,9 @@ const (
 //
 // and v is that measure, or its sum, mean or maximum over the trajectory's response
 // tokens. Tokens are kept where log low <= v <= log high for k1, and v <= high for k2
-// and k3, which do not read low; high +Inf is no bound. role, oldLogprobs and rolloutLogprobs are [T],
-// offsets [S+1].
-func Reject(role []Role, offsets []int64, oldLogprobs, rolloutLogprobs []float64, statistic RejectionStatistic, low, high float64) ([]float64, error) {
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, len(role)),
-		checkResponse("oldLogprobs", oldLogprobs, role),
-		checkResponse("rolloutLogprobs", rolloutLogprobs, role),
-	); err != nil {
-		return nil, err
-	}
-	switch statistic {
-	case RejectTokenK1, RejectSeqSumK1, RejectSeqMeanK1:
-		if err := checkAbove0("low", low); err != nil {
-			return nil, err
-		}
-		if !(high >= low) {
-			return nil, fmt.Errorf("reference: low = %v and high = %v, want 0 < low <= high", low, high)
-		}
-	case RejectTokenK2, RejectTokenK3, RejectSeqSumK2, RejectSeqSumK3, RejectSeqMeanK2, RejectSeqMeanK3, RejectSeqMaxK2, RejectSeqMaxK3:
-		if !(high >= 0) {
-			return nil, fmt.Errorf("reference: high = %v, want at least 0", high)
-		}
-	default:
-		return nil, fmt.Errorf("reference: statistic = %q, want a measure of tokens or of trajectories such as %q or %q", statistic, RejectTokenK1, RejectSeqMeanK3)
-	}
+// and k3, which do not read low; high +Inf is no bound.
+func Reject(b *Batch, statistic RejectionStatistic, low, high float64) []float64 {
+	b.perToken(b.OldLogprobs, b.RolloutLogprobs)
 	over, measure := statistic[:len(statistic)-3], statistic[len(statistic)-2:]
 	keep := func(v float64) float64 {
 		if measure == "k1" && (v < math.Log(low) || v > math.Log(high)) || measure != "k1" && v > high {
@@ -167,11 +114,11 @@ func Reject(role []Role, offsets []int64, oldLogprobs, rolloutLogprobs []float64
 		}
 		return 1
 	}
-	weights := make([]float64, len(role))
-	for _, tokens := range responseTokens(role, offsets) {
+	weights := make([]float64, len(b.Role))
+	for _, tokens := range b.trajectories() {
 		v := make([]float64, len(tokens))
 		for i, t := range tokens {
-			z := clamp(oldLogprobs[t]-rolloutLogprobs[t], -logRatioLimit, logRatioLimit)
+			z := clamp(b.OldLogprobs[t]-b.RolloutLogprobs[t], -logRatioLimit, logRatioLimit)
 			switch measure {
 			case "k1":
 				v[i] = -z
@@ -198,39 +145,26 @@ func Reject(role []Role, offsets []int64, oldLogprobs, rolloutLogprobs []float64
 			}
 		}
 	}
-	return weights, nil
+	return weights
 }
 
 // OffPolicyMask returns a factor of the advantage for every token, [T]: 0 where the
 // advantage is negative and the mean of old - new over the trajectory's response
-// tokens is above delta, 1 elsewhere (DeepSeek-V3.2). role, logprobs, oldLogprobs and
-// advantages are [T], offsets [S+1]; delta is finite.
-func OffPolicyMask(role []Role, offsets []int64, logprobs, oldLogprobs, advantages []float64, delta float64) ([]float64, error) {
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, len(role)),
-		checkResponse("logprobs", logprobs, role),
-		checkResponse("oldLogprobs", oldLogprobs, role),
-		checkResponse("advantages", advantages, role),
-		checkNumber("delta", delta),
-	); err != nil {
-		return nil, err
-	}
-	factors := make([]float64, len(role))
-	for t := range factors {
-		factors[t] = 1
-	}
-	for _, tokens := range responseTokens(role, offsets) {
-		diff := make([]float64, len(tokens))
-		for i, t := range tokens {
-			diff[i] = oldLogprobs[t] - logprobs[t]
+// tokens is above delta, 1 elsewhere (DeepSeek-V3.2).
+func OffPolicyMask(b *Batch, delta float64) []float64 {
+	b.perToken(b.Logprobs, b.OldLogprobs, b.Advantages)
+	factors := ones(len(b.Role))
+	for _, tokens := range b.trajectories() {
+		var diff []float64
+		for _, t := range tokens {
+			diff = append(diff, b.OldLogprobs[t]-b.Logprobs[t])
 		}
 		drift := mean(diff)
 		for _, t := range tokens {
-			if advantages[t] < 0 && drift > delta {
+			if b.Advantages[t] < 0 && drift > delta {
 				factors[t] = 0
 			}
 		}
 	}
-	return factors, nil
+	return factors
 }

@@ -9,64 +9,34 @@ type EMPGOptions struct {
 	Zeta    float64 // of the bonus
 }
 
-// DefaultEMPG has the paper's constants, and the public code's zeta.
-var DefaultEMPG = EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}
-
-// EMPG returns the advantages of EMPG (arXiv:2509.09265), and the scale g and the
-// bonus of every span. With x of EMPGScales over all N spans of the batch:
+// EMPG returns the advantages of EMPG (arXiv:2509.09265), [T]: of the entropies H of all N
+// spans of the batch, with the self-calibrating scale g of EMPGScales and the future
+// clarity bonus f of EMPGBonuses,
 //
-//	M_t = A_t g_s(t) + zeta exp(-k' x_next(s))
+//	M_t = A_t g_s(t) + zeta f_s(t)
 //	A_t = M_t - (1/N) sum_s mean_{t in s} M_t
 //
-// next(s) is the next span of the same trajectory; without one there is no bonus.
-// role, spanIDs, entropy and advantages are [T], offsets [S+1]; scaled is [T], and
-// 0 at masked tokens, scales and bonuses are [spans]. Where the advantage varies
-// inside a span, the mean over the span counts in the last line.
-func EMPG(role []Role, spanIDs []int32, offsets []int64, entropy, advantages []float64, opt EMPGOptions) (scaled, scales, bonuses []float64, err error) {
-	trajectory, err := responseSpans(role, spanIDs, offsets)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if err := first(
-		checkResponse("entropy", entropy, role),
-		checkResponse("advantages", advantages, role),
-		checkAtLeast("opt.KFuture", opt.KFuture, 0),
-		checkAtLeast("opt.Zeta", opt.Zeta, 0),
-	); err != nil {
-		return nil, nil, nil, err
-	}
-	hbar, count, err := SpanEntropies(role, spanIDs, masked(entropy, role))
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	scales, err = EMPGScales(hbar, opt.K)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	x := empgPlaces(hbar)
-	spans := len(hbar)
-	bonuses = make([]float64, spans)
-	for s := range spans {
-		if s+1 < spans && trajectory[s+1] == trajectory[s] {
-			bonuses[s] = opt.Zeta * math.Exp(-opt.KFuture*x[s+1])
+// Where the advantage varies inside a span, the mean over the span counts in the last
+// line. Every response token is in a span, and every span has one.
+func EMPG(b *Batch, opt EMPGOptions) []float64 {
+	b.perToken(b.Advantages)
+	hbar := SpanEntropies(b)
+	g, f := EMPGScales(hbar, opt.K), EMPGBonuses(hbar, b.trajectoryOfSpans(), opt.KFuture)
+	a := make([]float64, len(b.Role))
+	var means []float64
+	for s, tokens := range b.spans() {
+		for _, t := range tokens {
+			a[t] = b.Advantages[t]*g[s] + opt.Zeta*f[s]
 		}
-	}
-
-	scaled = make([]float64, len(role))
-	means := make([]float64, spans)
-	for t, s := range spanIDs {
-		if role[t] != RoleMasked {
-			scaled[t] = advantages[t]*scales[s] + bonuses[s]
-			means[s] += scaled[t] / float64(count[s])
-		}
+		means = append(means, mean(pick(a, tokens)))
 	}
 	m := mean(means)
-	for t, r := range role {
+	for t, r := range b.Role {
 		if r != RoleMasked {
-			scaled[t] -= m
+			a[t] -= m
 		}
 	}
-	return scaled, scales, bonuses, nil
+	return a
 }
 
 // EMPGScales returns the self-calibrating scale g of EMPG for the mean entropies of
@@ -77,10 +47,7 @@ func EMPG(role []Role, spanIDs []int32, offsets []int64, entropy, advantages []f
 //
 // Apart from the two constants it is AEMFactors without the guard, and a test
 // compares the two.
-func EMPGScales(hbar []float64, k float64) ([]float64, error) {
-	if err := checkAtLeast("k", k, 0); err != nil {
-		return nil, err
-	}
+func EMPGScales(hbar []float64, k float64) []float64 {
 	g := empgPlaces(hbar)
 	for s, x := range g {
 		g[s] = math.Exp(-k * x)
@@ -89,7 +56,24 @@ func EMPGScales(hbar []float64, k float64) ([]float64, error) {
 	for s := range g {
 		g[s] /= m + 1e-8
 	}
-	return g, nil
+	return g
+}
+
+// EMPGBonuses returns the future clarity bonus of every span, without zeta:
+//
+//	f_s = exp(-k' x_next(s))
+//
+// with x of EMPGScales. next(s) is the next span of the same trajectory, one element per
+// span; without one there is no bonus.
+func EMPGBonuses(hbar []float64, trajectory []int, kFuture float64) []float64 {
+	x := empgPlaces(hbar)
+	f := make([]float64, len(x))
+	for s := range f {
+		if s+1 < len(f) && trajectory[s+1] == trajectory[s] {
+			f[s] = math.Exp(-kFuture * x[s+1])
+		}
+	}
+	return f
 }
 
 // empgPlaces returns where each entropy lies between the least and the largest.

@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // A Normalization says which shaped rewards GTPO and GRPO-S normalise together.
 type Normalization string
@@ -13,7 +10,7 @@ type Normalization string
 const (
 	NormalizeSeparate Normalization = "separate" // those of successes, and those of failures
 	NormalizeJoint    Normalization = "joint"    // all of the scope
-	NormalizeNone     Normalization = "none"
+	NormalizeNone     Normalization = "none"     // the advantages are the shaped rewards
 )
 
 // ShapingOptions are the parameters of GTPO and GRPOS.
@@ -27,47 +24,37 @@ type ShapingOptions struct {
 	Scope         Scope // ScopeGroup or ScopeBatch
 }
 
-// The constants of the paper.
-var (
-	DefaultGTPO  = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1), Normalization: NormalizeSeparate, Scope: ScopeGroup}
-	DefaultGRPOS = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1), Normalization: NormalizeJoint, Scope: ScopeGroup}
-)
-
 // shapingFloor is e, what GTPO and GRPO-S add to or keep denominators above.
 const shapingFloor = 1e-8
 
-// GTPO returns the shaped rewards u of the response tokens and their advantages,
-// both [T] and 0 at masked tokens (arXiv:2508.04349). In each group, O+ are the
-// trajectories with a reward above the threshold, O- the others; those without
-// response tokens are in neither. Token j of trajectory i is its j-th response
-// token, d_j and h_j are the numbers of trajectories in O+ and O- that have one, and
-// e = 1e-8:
+// GTPO returns the advantages of the response tokens, [T], from their shaped rewards u
+// (arXiv:2508.04349). In each group, O+ are the trajectories with a reward above the
+// threshold, O- the others; those without response tokens are in neither. Token j of
+// trajectory i is its j-th response token, d_j and h_j are the numbers of trajectories in
+// O+ and O- that have one, and e = 1e-8:
 //
 //	O+: u_ij = a1 r_i + a2 d_j H_ij / max(sum_{O+} H_.j, e)
 //	O-: u_ij = -a1 - a2 h_j v_ij / max(sum_{O-} v_.j, e)     v = 1 / (H + e)
 //	A = (u - mean) / sqrt(var + e)
 //
 // mean and var (with n) are those of the tokens normalised together; one token, or
-// equal u, have A = 0. role and entropy are [T], offsets [S+1], groupIDs and rewards
-// [S]; ScopeBatch does not read groupIDs.
-func GTPO(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []float64, opt ShapingOptions) (shaped, advantages []float64, err error) {
-	tokens, sets, err := shapingSets(role, offsets, groupIDs, rewards, entropy, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	H := make([]float64, len(role))
-	v := make([]float64, len(role))
-	for t := range role {
-		H[t] = clamp(entropy[t], opt.EntropyLow, opt.EntropyHigh)
+// equal u, have A = 0. ScopeBatch does not read GroupIDs.
+func GTPO(b *Batch, opt ShapingOptions) []float64 {
+	b.perToken(b.Entropy)
+	H := make([]float64, len(b.Role))
+	v := make([]float64, len(b.Role))
+	for t := range b.Role {
+		H[t] = clamp(b.Entropy[t], opt.EntropyLow, opt.EntropyHigh)
 		v[t] = 1 / (H[t] + shapingFloor)
 	}
-	shaped = make([]float64, len(role))
-	advantages = make([]float64, len(role))
-	for _, set := range sets {
+	tokens := b.trajectories()
+	shaped := make([]float64, len(b.Role))
+	advantages := make([]float64, len(b.Role))
+	for _, set := range shapingSets(b, opt) {
 		for _, place := range samePlace(tokens, set.successes) {
 			d, total := float64(len(place.tokens)), sum(pick(H, place.tokens))
 			for k, t := range place.tokens {
-				r := rewards[place.trajectories[k]]
+				r := b.Rewards[place.trajectories[k]]
 				shaped[t] = opt.Base*r + opt.Bonus*d*H[t]/max(total, shapingFloor)
 			}
 		}
@@ -79,41 +66,36 @@ func GTPO(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []flo
 		}
 		normalizeShaped(advantages, shaped, tokensOf(tokens, set.successes), tokensOf(tokens, set.failures), opt.Normalization)
 	}
-	return shaped, advantages, nil
+	return advantages
 }
 
-// GRPOS returns the shaped rewards u of the trajectories and their advantages, both
-// [S] and 0 for trajectories without response tokens (arXiv:2508.04349). O+, O- and e
-// are those of GTPO, and Hbar is a trajectory's mean entropy:
+// GRPOS returns the advantages of the response tokens, [T], which are those of their
+// trajectory, from its shaped reward u (arXiv:2508.04349). O+, O- and e are those of GTPO,
+// and Hbar is a trajectory's mean entropy:
 //
 //	O+: u_i = b1 r_i + b2 |O+| Hbar_i / max(sum_{O+} Hbar, e)
 //	O-: u_i = -b1 - b2 |O-| v_i / max(sum_{O-} v, e)         v = 1 / (Hbar + e)
 //	A = (u - mean) / sqrt(var + e)
 //
 // mean and var (with n) are those of the trajectories normalised together; one, or
-// equal u, have A = 0. role and entropy are [T], offsets [S+1], groupIDs and rewards
-// [S]; ScopeBatch does not read groupIDs. TokenAdvantages spreads the result over the response tokens.
-func GRPOS(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []float64, opt ShapingOptions) (shaped, advantages []float64, err error) {
-	tokens, sets, err := shapingSets(role, offsets, groupIDs, rewards, entropy, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	hbar := make([]float64, len(tokens))
-	v := make([]float64, len(tokens))
-	for i := range tokens {
-		H := pick(entropy, tokens[i])
+// equal u, have A = 0. ScopeBatch does not read GroupIDs.
+func GRPOS(b *Batch, opt ShapingOptions) []float64 {
+	b.perToken(b.Entropy)
+	var hbar, v []float64
+	for i, tokens := range b.trajectories() {
+		H := pick(b.Entropy, tokens)
 		for j, h := range H {
 			H[j] = clamp(h, opt.EntropyLow, opt.EntropyHigh)
 		}
-		hbar[i] = mean(H)
-		v[i] = 1 / (hbar[i] + shapingFloor)
+		hbar = append(hbar, mean(H))
+		v = append(v, 1/(hbar[i]+shapingFloor))
 	}
-	shaped = make([]float64, len(tokens))
-	advantages = make([]float64, len(tokens))
-	for _, set := range sets {
+	shaped := make([]float64, len(hbar))
+	advantages := make([]float64, len(hbar))
+	for _, set := range shapingSets(b, opt) {
 		n, total := float64(len(set.successes)), sum(pick(hbar, set.successes))
 		for _, i := range set.successes {
-			shaped[i] = opt.Base*rewards[i] + opt.Bonus*n*hbar[i]/max(total, shapingFloor)
+			shaped[i] = opt.Base*b.Rewards[i] + opt.Bonus*n*hbar[i]/max(total, shapingFloor)
 		}
 		n, total = float64(len(set.failures)), sum(pick(v, set.failures))
 		for _, i := range set.failures {
@@ -121,58 +103,30 @@ func GRPOS(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []fl
 		}
 		normalizeShaped(advantages, shaped, set.successes, set.failures, opt.Normalization)
 	}
-	return shaped, advantages, nil
+	return b.spread(advantages)
 }
 
 // A shapingSet is O+ and O- of one group, or of the batch.
 type shapingSet struct{ successes, failures []int }
 
-// shapingSets checks the input of GTPO and GRPOS, and returns the response tokens of
-// every trajectory and the sets of the scope.
-func shapingSets(role []Role, offsets []int64, groupIDs []int32, rewards, entropy []float64, opt ShapingOptions) (tokens [][]int, sets []shapingSet, err error) {
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, len(role)),
-		checkLen("rewards", len(rewards), len(offsets)-1, "trajectories"),
-		checkFinite("rewards", rewards),
-		checkResponse("entropy", entropy, role),
-		checkAtLeast("opt.Base", opt.Base, 0),
-		checkAtLeast("opt.Bonus", opt.Bonus, 0),
-		checkNumber("opt.Threshold", opt.Threshold),
-		checkAtLeast("opt.EntropyLow", opt.EntropyLow, 0),
-	); err != nil {
-		return nil, nil, err
-	}
-	if !(opt.EntropyHigh >= opt.EntropyLow) {
-		return nil, nil, fmt.Errorf("reference: opt.EntropyHigh = %v, want at least opt.EntropyLow = %v", opt.EntropyHigh, opt.EntropyLow)
-	}
-	switch opt.Normalization {
-	case NormalizeSeparate, NormalizeJoint, NormalizeNone:
-	default:
-		return nil, nil, fmt.Errorf("reference: opt.Normalization = %q, want %q, %q or %q",
-			opt.Normalization, NormalizeSeparate, NormalizeJoint, NormalizeNone)
-	}
+// shapingSets returns the sets of the scope.
+func shapingSets(b *Batch, opt ShapingOptions) (sets []shapingSet) {
+	b.perTrajectory(b.Rewards)
 	groups := [][]int{nil}
-	switch opt.Scope {
-	case ScopeGroup:
-		if err := checkLen("groupIDs", len(groupIDs), len(offsets)-1, "trajectories"); err != nil {
-			return nil, nil, err
-		}
-		_, groups = members(groupIDs)
-	case ScopeBatch:
-		for i := range rewards {
+	if opt.Scope == ScopeGroup {
+		groups = b.groups()
+	} else {
+		for i := range b.Rewards {
 			groups[0] = append(groups[0], i)
 		}
-	default:
-		return nil, nil, fmt.Errorf("reference: opt.Scope = %q, want %q or %q", opt.Scope, ScopeGroup, ScopeBatch)
 	}
-	tokens = responseTokens(role, offsets)
+	tokens := b.trajectories()
 	for _, group := range groups {
 		var set shapingSet
 		for _, i := range group {
 			switch {
 			case len(tokens[i]) == 0:
-			case rewards[i] > opt.Threshold:
+			case b.Rewards[i] > opt.Threshold:
 				set.successes = append(set.successes, i)
 			default:
 				set.failures = append(set.failures, i)
@@ -180,7 +134,7 @@ func shapingSets(role []Role, offsets []int64, groupIDs []int32, rewards, entrop
 		}
 		sets = append(sets, set)
 	}
-	return tokens, sets, nil
+	return sets
 }
 
 // A place is the j-th response tokens of some trajectories, and those that have one.

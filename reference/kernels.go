@@ -9,10 +9,8 @@ import (
 
 // MaskedMoments returns the number n of tokens whose role is one of roles, the
 // sum of x - shift over them, and the sum of its square. role and x are [T].
-func MaskedMoments(role []Role, x []float64, shift float64, roles ...Role) (n int, total, squares float64, err error) {
-	if err := first(checkRoles(role), checkLen("x", len(x), len(role), "tokens")); err != nil {
-		return 0, 0, 0, err
-	}
+func MaskedMoments(role []Role, x []float64, shift float64, roles ...Role) (n int, total, squares float64) {
+	fit(len(x), len(role), "token")
 	var d, dd []float64
 	for t, r := range role {
 		if slices.Contains(roles, r) {
@@ -20,21 +18,17 @@ func MaskedMoments(role []Role, x []float64, shift float64, roles ...Role) (n in
 			dd = append(dd, (x[t]-shift)*(x[t]-shift))
 		}
 	}
-	return len(d), sum(d), sum(dd), nil
+	return len(d), sum(d), sum(dd)
 }
 
 // SpanMeans returns the mean of each span of x, [spans], NaN for an empty one.
-// Span s is elements offsets[s] to offsets[s+1]; offsets is [spans+1], begins
-// with 0 and ends with len(x).
-func SpanMeans(x []float64, offsets []int64) ([]float64, error) {
-	if err := checkOffsets(offsets, len(x)); err != nil {
-		return nil, err
+// Span s is elements offsets[s] to offsets[s+1]; offsets is [spans+1].
+func SpanMeans(x []float64, offsets []int32) []float64 {
+	var means []float64
+	for s := range offsets[1:] {
+		means = append(means, mean(x[offsets[s]:offsets[s+1]]))
 	}
-	means := make([]float64, len(offsets)-1)
-	for s := range means {
-		means[s] = mean(x[offsets[s]:offsets[s+1]])
-	}
-	return means, nil
+	return means
 }
 
 // MinMax returns the least and the largest element of x: +Inf and -Inf for an
@@ -49,11 +43,8 @@ func MinMax(x []float64) (least, largest float64) {
 
 // ExpScale returns a factor for every element of x: exp(-rate (x_i - origin)) divided
 // by the mean of these over all elements. So the mean of the factors is 1, and the
-// least element gets the largest one. rate >= 0.
-func ExpScale(x []float64, origin, rate float64) ([]float64, error) {
-	if err := checkAtLeast("rate", rate, 0); err != nil {
-		return nil, err
-	}
+// least element gets the largest one.
+func ExpScale(x []float64, origin, rate float64) []float64 {
 	e := make([]float64, len(x))
 	for i, v := range x {
 		e[i] = math.Exp(-rate * (v - origin))
@@ -62,5 +53,34 @@ func ExpScale(x []float64, origin, rate float64) ([]float64, error) {
 	for i := range e {
 		e[i] /= m
 	}
-	return e, nil
+	return e
+}
+
+// Multiply returns the products of the elements of x and y, equally long: how a factor
+// scales advantages.
+func Multiply(x, y []float64) []float64 {
+	fit(len(y), len(x), "element")
+	z := make([]float64, len(x))
+	for i := range z {
+		z[i] = x[i] * y[i]
+	}
+	return z
+}
+
+// Floats returns the elements of x as float64.
+func Floats(x []float32) []float64 {
+	wide := make([]float64, len(x))
+	for i, v := range x {
+		wide[i] = float64(v)
+	}
+	return wide
+}
+
+// Roles returns the roles of another type, with the same numbers.
+func Roles[R ~uint8](role []R) []Role {
+	same := make([]Role, len(role))
+	for t, r := range role {
+		same[t] = Role(r)
+	}
+	return same
 }

@@ -2,6 +2,8 @@ package reference
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -18,10 +20,7 @@ func TestMaskedMoments(t *testing.T) {
 		{[]Role{RoleAction}, 2, 4 + 6, 16 + 36},
 		{nil, 0, 0, 0},
 	} {
-		n, total, squares, err := MaskedMoments(role, x, 1, c.roles...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n, total, squares := MaskedMoments(role, x, 1, c.roles...)
 		if n != c.n || total != c.total || squares != c.squares {
 			t.Errorf("roles %v: %d, %v, %v, want %d, %v, %v", c.roles, n, total, squares, c.n, c.total, c.squares)
 		}
@@ -41,7 +40,7 @@ func TestSumIsAccurate(t *testing.T) {
 }
 
 func TestSpanMeans(t *testing.T) {
-	m := must[[]float64](t)(SpanMeans([]float64{3, 1, 2, 9}, []int64{0, 1, 1, 4}))
+	m := SpanMeans([]float64{3, 1, 2, 9}, []int32{0, 1, 1, 4})
 	if m[0] != 3 || m[1] == m[1] || m[2] != 4 {
 		t.Errorf("means %v, want 3, NaN, 4", m)
 	}
@@ -69,16 +68,189 @@ func TestMinMax(t *testing.T) {
 func same(a, b float64) bool { return a == b || a != a && b != b }
 
 func TestExpScale(t *testing.T) {
-	e := must[[]float64](t)(ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, 5, 2))
+	e := ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, 5, 2)
 	total := 1 + math.Exp(-2) + 0.5
 	for i, want := range []float64{3 / total, 3 * math.Exp(-2) / total, 1.5 / total} {
 		near(t, "factor", e[i], want, 1e-15)
 	}
 	// The origin cancels, and a rate of 0 makes all factors 1.
-	for i, v := range must[[]float64](t)(ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, -3, 2)) {
+	for i, v := range ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, -3, 2) {
 		near(t, "factor of another origin", v, e[i], 1e-14)
 	}
-	for _, v := range must[[]float64](t)(ExpScale([]float64{1, 2, 30}, 0, 0)) {
+	for _, v := range ExpScale([]float64{1, 2, 30}, 0, 0) {
 		near(t, "factor at rate 0", v, 1, 0)
+	}
+}
+
+func randomRow(r *rand.Rand, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = 3 * r.NormFloat64()
+	}
+	return x
+}
+
+// near fails unless got is want up to a relative error, absolute near 0.
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+func TestTokenStatsNotFinite(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	log2 := math.Log(2)
+	for _, c := range []struct {
+		name                  string
+		x                     []float64
+		id                    int32
+		lse, entropy, logprob float64
+	}{
+		{"some -inf", []float64{0, -inf, 0}, 0, log2, log2, -log2},
+		{"some -inf, the id too", []float64{0, -inf, 0}, 1, log2, log2, -inf},
+		{"all -inf", []float64{-inf, -inf}, 0, -inf, nan, nan},
+		{"one -inf", []float64{-inf}, 0, -inf, nan, nan},
+		{"+inf, the id too", []float64{inf, 0}, 0, inf, nan, nan},
+		{"+inf, another id", []float64{inf, 0}, 1, inf, nan, nan},
+		{"+inf and -inf", []float64{-inf, inf}, 0, inf, nan, nan},
+		{"NaN first", []float64{nan, 0, 0}, 1, nan, nan, nan},
+		{"NaN last", []float64{0, 0, nan}, 1, nan, nan, nan},
+		{"NaN and +inf", []float64{inf, nan, 0}, 2, nan, nan, nan},
+		{"NaN and -inf", []float64{-inf, nan}, 0, nan, nan, nan},
+	} {
+		for _, tau := range []float64{1, 0.5} {
+			lse, entropy, logprob := TokenStats(c.x, len(c.x), []int32{c.id}, tau)
+			for _, v := range []struct {
+				what      string
+				got, want float64
+			}{{"lse", lse[0], c.lse}, {"entropy", entropy[0], c.entropy}, {"logprob", logprob[0], c.logprob}} {
+				same := v.got == v.want || math.IsNaN(v.got) && math.IsNaN(v.want) || math.Abs(v.got-v.want) < 1e-15
+				if !same {
+					t.Errorf("%s, tau %v: %s = %v, want %v", c.name, tau, v.what, v.got, v.want)
+				}
+			}
+			grad := RowGradient(c.x, c.id, tau, 1, 0.1)
+			for v, g := range grad {
+				if math.IsNaN(g) != math.IsNaN(c.entropy) {
+					t.Errorf("%s, tau %v: gradient[%d] = %v with entropy %v", c.name, tau, v, g, c.entropy)
+				}
+			}
+		}
+	}
+}
+
+// The log-sum-exp is that of the raw logits at any temperature; the entropy and
+// the log-probability are those of the tempered logits.
+func TestTemperature(t *testing.T) {
+	x := randomRow(rand.New(rand.NewPCG(1, 1)), 20)
+	tau := 0.7
+	z := make([]float64, len(x))
+	for v := range x {
+		z[v] = x[v] / tau
+	}
+	lse, entropy, logprob := TokenStats(x, len(x), []int32{3}, tau)
+	near(t, "lse", lse[0], LogSumExp(x), 0)
+	near(t, "energy", Energy(x), -lse[0], 0)
+	near(t, "entropy", entropy[0], Entropy(z, 1), 1e-15)
+	near(t, "logprob", logprob[0], z[3]-LogSumExp(z), 1e-14)
+}
+
+// A row with nearly all its mass at one id: the rest is far below the rounding
+// of 1, and still counts.
+func TestPeakedRow(t *testing.T) {
+	x := []float64{0, -50}
+	rest := math.Exp(-50)
+	near(t, "entropy / e^-50", Entropy(x, 1)/rest, 51, 1e-14)
+	near(t, "logprob / e^-50", Logprob(x, 0, 1)/rest, -1, 1e-14)
+}
+
+func TestRowGradientIsTheDerivative(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	for _, tau := range []float64{1, 0.6, 1.7} {
+		x := randomRow(r, 12)
+		id, g, bonus := int32(5), 1.3, 0.4
+		value := func() float64 {
+			return g*Logprob(x, id, tau) - bonus*Entropy(x, tau)
+		}
+		grad := RowGradient(x, id, tau, g, bonus)
+		sum := 0.0
+		for v := range x {
+			at, h := x[v], 1e-5
+			x[v] = at + h
+			up := value()
+			x[v] = at - h
+			down := value()
+			x[v] = at
+			near(t, "gradient", grad[v], (up-down)/(2*h), 1e-8)
+			sum += grad[v]
+		}
+		near(t, "sum of the gradient", sum, 0, 1e-14) // l and H do not change when all logits shift
+	}
+}
+
+// TestTinyTemperature: logits that overflow when they are divided by the
+// temperature have an entropy and a log-probability all the same.
+func TestTinyTemperature(t *testing.T) {
+	x := []float64{1, 2, 2}
+	entropy := Entropy(x, 1e-320)
+	logprob := Logprob(x, 1, 1e-320)
+	near(t, "entropy", entropy, math.Ln2, 1e-15)
+	near(t, "log-probability", logprob, -math.Ln2, 1e-15)
+}
+
+func TestEntropyBoundsHold(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 1))
+	for range 5000 {
+		x := randomRow(r, 1+r.IntN(60))
+		lse := LogSumExp(x)
+		var logprobs []float64
+		for _, v := range x {
+			logprobs = append(logprobs, v-lse)
+		}
+		slices.Sort(logprobs)
+		slices.Reverse(logprobs)
+		k, extra := r.IntN(len(x)+1), -1
+		top := slices.Clone(logprobs[:k])
+		if sampled := r.IntN(len(x)); sampled >= k {
+			extra = k
+			top = append(top, logprobs[sampled])
+		}
+		lower, upper := EntropyBounds(top, extra, len(x))
+		entropy := Entropy(x, 1)
+		if !(lower <= entropy+1e-12 && entropy <= upper+1e-12) {
+			t.Fatalf("%v, extra %d of %d: bounds %v and %v, entropy %v", top, extra, len(x), lower, upper, entropy)
+		}
+	}
+}
+
+// The bounds are the entropies of the two distributions that the known tokens allow.
+func TestEntropyBoundsAreReached(t *testing.T) {
+	log := math.Log
+	entropy := func(p ...float64) float64 {
+		h := 0.0
+		for _, v := range p {
+			h -= v * log(v)
+		}
+		return h
+	}
+	for _, c := range []struct {
+		name         string
+		logprobs     []float64
+		extra, vocab int
+		lower, upper float64
+	}{
+		{"nothing known", nil, -1, 8, 0, log(8)},
+		{"all known", []float64{log(0.5), log(0.5)}, -1, 2, log(2), log(2)},
+		{"two tokens of the last and a remainder", []float64{log(0.5), log(0.2)}, -1, 6, entropy(0.5, 0.2, 0.2, 0.1), entropy(0.5, 0.2, 0.075, 0.075, 0.075, 0.075)},
+		{"the last is no limit", []float64{log(0.5), log(0.1)}, 1, 5, entropy(0.5, 0.4, 0.1), entropy(0.5, 0.1, 0.4/3, 0.4/3, 0.4/3)},
+		{"only the sampled one", []float64{log(0.25)}, 0, 4, entropy(0.25, 0.75), log(4)},
+		{"more mass than fits", []float64{log(0.5), log(0.1)}, -1, 4, entropy(0.5, 0.1, 0.2, 0.2), entropy(0.5, 0.1, 0.2, 0.2)},
+		{"more than 1", []float64{log(0.6), log(0.405)}, -1, 4, entropy(0.6, 0.405), entropy(0.6, 0.405)},
+		{"-inf", []float64{0, math.Inf(-1)}, -1, 3, 0, 0},
+	} {
+		lower, upper := EntropyBounds(c.logprobs, c.extra, c.vocab)
+		near(t, c.name+": lower", lower, c.lower, 1e-14)
+		near(t, c.name+": upper", upper, c.upper, 1e-14)
 	}
 }

@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // A KLForm is an estimate of the KL divergence from the reference at one token
 // (http://joschu.net/blog/kl-approx.html), and what its derivative is taken to be.
@@ -25,9 +22,7 @@ const (
 //
 //	k1   x, 1      abs  |x|, sign x (0 at 0)      k2  x^2/2, x
 //	k3   K3, 1 - e^-x; the derivative is 0 where K3 is cut: |x| > 20, or a value of 10
-//
-// Another form is an error.
-func KL(form KLForm, logprob, refLogprob float64) (k, derivative float64, err error) {
+func KL(form KLForm, logprob, refLogprob float64) (k, derivative float64) {
 	x := logprob - refLogprob
 	switch form {
 	case KLK1, KLK1Plus:
@@ -44,85 +39,75 @@ func KL(form KLForm, logprob, refLogprob float64) (k, derivative float64, err er
 		if math.Abs(x) <= logRatioLimit && k < 10 {
 			derivative = -math.Expm1(-x)
 		}
-	default:
-		return 0, 0, fmt.Errorf("reference: form = %q, want %q, %q, %q, %q, %q, %q or %q", form, KLK1, KLAbs, KLK2, KLK3, KLK1Plus, KLAbsPlus, KLK3Plus)
 	}
 	switch form {
 	case KLK1Plus, KLAbsPlus, KLK3Plus:
 		derivative = x
 	}
-	return k, derivative, nil
+	return k, derivative
 }
 
-func checkKL(form KLForm) error {
-	_, _, err := KL(form, 0, 0)
-	return err
+// K3 returns the k3 estimate of KL(new || ref) at one token:
+//
+//	x = clamp(ref - new, -20, 20)     k = clamp(e^x - x - 1, -10, 10)
+//
+// (verl: kl_penalty, "low_var_kl"; http://joschu.net/blog/kl-approx.html.)
+func K3(logprob, refLogprob float64) float64 {
+	x := clamp(refLogprob-logprob, -logRatioLimit, logRatioLimit)
+	return clamp(expm1MinusX(x), -10, 10)
+}
+
+// expm1MinusX returns e^x - 1 - x. Near 0 the differences cancel, also Expm1(x) - x,
+// so there it is summed as x^2/2! + x^3/3! + ...
+func expm1MinusX(x float64) float64 {
+	if math.Abs(x) > 0.5 {
+		return math.Expm1(x) - x
+	}
+	sum, term := 0.0, x
+	for k := 2.0; k <= 20; k++ {
+		term *= x / k
+		sum += term
+	}
+	return sum
 }
 
 // KLLoss returns coef times the aggregated KL of the response tokens, and its
-// gradient with respect to the new log-probabilities, [T]: what is added to the loss
-// of a policy and to its gradient. The weights of tokens are 1. role, logprobs and
-// refLogprobs are [T], offsets [S+1]. verl has k3 and coef 0.001. normLength is
-// LossOptions.NormLength.
-func KLLoss(role []Role, offsets []int64, logprobs, refLogprobs []float64, form KLForm, coef float64, aggregation Aggregation, normLength float64) (loss float64, gradient []float64, err error) {
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, len(role)),
-		checkResponse("logprobs", logprobs, role),
-		checkResponse("refLogprobs", refLogprobs, role),
-		checkNumber("coef", coef),
-		checkAggregation(aggregation, normLength),
-		checkKL(form),
-	); err != nil {
-		return 0, nil, err
-	}
-	scale := tokenScales(role, offsets, ones(len(role)), LossOptions{Aggregation: aggregation, NormLength: normLength})
-	gradient = make([]float64, len(role))
-	for t, r := range role {
+// gradient with respect to Logprobs, [T]: what is added to the loss of a policy and to
+// its gradient. The weights of tokens are 1. verl has k3 and coef 0.001.
+func KLLoss(b *Batch, form KLForm, coef float64, opt Aggregating) (loss float64, gradient []float64) {
+	b.perToken(b.Logprobs, b.RefLogprobs)
+	scale := opt.scales(b, ones(len(b.Role)))
+	gradient = make([]float64, len(b.Role))
+	for t, r := range b.Role {
 		if r != RoleMasked {
-			k, derivative, _ := KL(form, logprobs[t], refLogprobs[t])
+			k, derivative := KL(form, b.Logprobs[t], b.RefLogprobs[t])
 			loss += coef * scale[t] * k
 			gradient[t] = coef * scale[t] * derivative
 		}
 	}
-	return loss, gradient, nil
+	return loss, gradient
 }
 
 // KLRewards returns the reward of every response token, [T]: the trajectory's
 // outcome at its last response token, less coef times the KL of the old policy from
-// the reference. role, oldLogprobs and refLogprobs are [T], offsets [S+1], rewards
-// [S]. verl has k1 and coef 0.001. With coef 0 the log-probabilities are not read.
-func KLRewards(role []Role, offsets []int64, rewards, oldLogprobs, refLogprobs []float64, form KLForm, coef float64) ([]float64, error) {
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, len(role)),
-		checkLen("rewards", len(rewards), len(offsets)-1, "trajectories"),
-		checkFinite("rewards", rewards),
-		checkNumber("coef", coef),
-		checkKL(form),
-	); err != nil {
-		return nil, err
-	}
-	tokenRewards := make([]float64, len(role))
-	for s, tokens := range responseTokens(role, offsets) {
+// the reference. verl has k1 and coef 0.001. With coef 0 the log-probabilities are not
+// read.
+func KLRewards(b *Batch, form KLForm, coef float64) []float64 {
+	b.perTrajectory(b.Rewards)
+	rewards := make([]float64, len(b.Role))
+	for s, tokens := range b.trajectories() {
 		if n := len(tokens); n > 0 {
-			tokenRewards[tokens[n-1]] = rewards[s]
+			rewards[tokens[n-1]] = b.Rewards[s]
 		}
 	}
 	if coef == 0 {
-		return tokenRewards, nil
+		return rewards
 	}
-	if err := first(
-		checkResponse("oldLogprobs", oldLogprobs, role),
-		checkResponse("refLogprobs", refLogprobs, role),
-	); err != nil {
-		return nil, err
-	}
-	for t, r := range role {
+	for t, r := range b.Role {
 		if r != RoleMasked {
-			k, _, _ := KL(form, oldLogprobs[t], refLogprobs[t])
-			tokenRewards[t] -= coef * k
+			k, _ := KL(form, b.OldLogprobs[t], b.RefLogprobs[t])
+			rewards[t] -= coef * k
 		}
 	}
-	return tokenRewards, nil
+	return rewards
 }

@@ -1,27 +1,9 @@
 package reference
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // logRatioLimit is where verl clamps differences of log-probabilities.
 const logRatioLimit = 20
-
-// Surrogate returns the PPO clipped surrogate of one token, its derivative with
-// respect to the new log-probability, and whether the clip acted (L2 > L1):
-//
-//	d = clamp(new - old, -20, 20)     rho = e^d
-//	L1 = -A rho                       L2 = -A clip(rho, 1 - clipLow, 1 + clipHigh)
-//	l  = max(L1, L2);  if A < 0 and dualClip > 0: min(l, -A dualClip)
-//
-// The derivative is -A rho, and 0 where L2 > L1, where the dual clip acts, and
-// where new - old is outside [-20, 20]. (verl: compute_policy_loss; the dual
-// clip is arXiv:1912.09729.)
-func Surrogate(logprob, oldLogprob, advantage, clipLow, clipHigh, dualClip float64) (l, derivative float64, clipped bool) {
-	rho, slope := Ratio(logprob, oldLogprob)
-	return ClippedRatio(rho, slope, advantage, clipLow, clipHigh, dualClip)
-}
 
 // An Aggregation turns the losses of the tokens into one number. The names and
 // the meaning without weights are verl's (agg_loss).
@@ -36,202 +18,325 @@ const (
 	// SeqMeanTokenMean is the mean over trajectories of sum w l / sum w; a
 	// trajectory whose weights sum to 0 adds 0 to it, and counts.
 	SeqMeanTokenMean Aggregation = "seq_mean_token_mean"
-	// SeqMeanTokenSumNorm is sum w l / LossOptions.NormLength.
+	// SeqMeanTokenSumNorm is sum w l / NormLength.
 	SeqMeanTokenSumNorm Aggregation = "seq_mean_token_sum_norm"
 )
 
-// LossOptions are the parameters of Loss.
-type LossOptions struct {
-	ClipLow     float64 // rho is clipped to [1 - ClipLow, 1 + ClipHigh]
-	ClipHigh    float64
-	DualClip    float64 // the dual clip's bound on rho where A < 0, above 1; 0 turns it off
+// Aggregating says how the losses of tokens become one.
+type Aggregating struct {
 	Aggregation Aggregation
 	NormLength  float64 // for SeqMeanTokenSumNorm; 0 means the tokens of the longest trajectory
 }
 
-// DefaultLoss clips to [0.8, 1.28], has the dual clip at 3, and is the token mean.
-var DefaultLoss = LossOptions{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Aggregation: TokenMean}
-
-// A LossResult is what Loss returns.
+// A LossResult is a loss, its gradient and diagnostics.
 type LossResult struct {
 	Loss         float64
-	Gradient     []float64 // [T] dLoss/dlogprobs, 0 at masked tokens
-	ClipFraction float64   // share of the response tokens with L2 > L1
-	MeanLogRatio float64   // mean over the response tokens of clamp(new - old, -20, 20)
+	Gradient     []float64 // [T], 0 at masked tokens
+	ClipFraction float64   // share of the response tokens that are clipped
+	MeanLogRatio float64   // of Loss: mean over the response tokens of clamp(new - old, -20, 20)
 }
 
-// Loss returns the weighted clipped surrogate of a batch, its gradient
-// and two diagnostics. role, logprobs, oldLogprobs, advantages and weights are
-// [T], offsets [S+1]. Negative weights are taken as they are; those of masked tokens
-// are not read. Trajectories without response tokens do not count in the means over
-// trajectories. If the weights sum to 0, value and gradient are 0.
-//
-// With the weights of ActFocusWeights and TokenMean this is the loss of
-// ActFocus (arXiv:2605.14558), with UniformWeights that of verl
-// (compute_policy_loss, agg_loss). verl's ppo_kl is -MeanLogRatio.
-func Loss(role []Role, offsets []int64, logprobs, oldLogprobs, advantages, weights []float64, opt LossOptions) (LossResult, error) {
-	T := len(role)
-	if err := first(
-		checkRoles(role),
-		checkOffsets(offsets, T),
-		checkLen("logprobs", len(logprobs), T, "tokens"),
-		checkLen("oldLogprobs", len(oldLogprobs), T, "tokens"),
-		checkLen("advantages", len(advantages), T, "tokens"),
-		checkLen("weights", len(weights), T, "tokens"),
-		checkAtLeast("opt.ClipLow", opt.ClipLow, 0),
-		checkAtLeast("opt.ClipHigh", opt.ClipHigh, 0),
-		checkDualClip(opt.DualClip),
-		checkAggregation(opt.Aggregation, opt.NormLength),
-	); err != nil {
-		return LossResult{}, err
+// sum aggregates the terms of the response tokens. weights are [T], or nil for ones.
+func (opt Aggregating) sum(b *Batch, weights []float64, term func(t int) (l, derivative float64, clipped bool)) LossResult {
+	if weights == nil {
+		weights = ones(len(b.Role))
 	}
-	loss := LossResult{Gradient: make([]float64, T)}
-	l := make([]float64, T)
-	derivative := make([]float64, T)
-	response, weightSum := 0, 0.0
-	for t, r := range role {
+	b.perToken(weights)
+	scale := opt.scales(b, weights)
+	loss := LossResult{Gradient: make([]float64, len(b.Role))}
+	response := 0.0
+	for t, r := range b.Role {
 		if r == RoleMasked {
 			continue
 		}
-		var clipped bool
-		l[t], derivative[t], clipped = Surrogate(logprobs[t], oldLogprobs[t], advantages[t], opt.ClipLow, opt.ClipHigh, opt.DualClip)
+		l, derivative, clipped := term(t)
+		loss.Loss += scale[t] * weights[t] * l
+		loss.Gradient[t] = scale[t] * weights[t] * derivative
 		if clipped {
 			loss.ClipFraction++
 		}
-		loss.MeanLogRatio += clamp(logprobs[t]-oldLogprobs[t], -logRatioLimit, logRatioLimit)
 		response++
-		weightSum += weights[t]
 	}
-	if response == 0 {
-		return loss, nil
-	}
-	loss.ClipFraction /= float64(response)
-	loss.MeanLogRatio /= float64(response)
-	if weightSum == 0 {
-		return loss, nil
-	}
-
-	scale := tokenScales(role, offsets, weights, opt)
-	for t, r := range role {
-		if r != RoleMasked {
-			loss.Loss += scale[t] * weights[t] * l[t]
-			loss.Gradient[t] = scale[t] * weights[t] * derivative[t]
-		}
-	}
-	return loss, nil
+	loss.ClipFraction /= max(1, response)
+	return loss
 }
 
-// checkDualClip returns an error unless the bound is above 1, or 0 for none: within
-// [0, 1] it would act where the policy has not moved.
-func checkDualClip(dualClip float64) error {
-	if dualClip != 0 && !(dualClip > 1) || math.IsInf(dualClip, 1) {
-		return fmt.Errorf("reference: opt.DualClip = %v, want a finite number above 1, or 0 for none", dualClip)
-	}
-	return nil
-}
-
-func checkAggregation(aggregation Aggregation, normLength float64) error {
-	switch aggregation {
-	case TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm:
-		return checkAtLeast("opt.NormLength", normLength, 0)
-	}
-	return fmt.Errorf("reference: opt.Aggregation = %q, want %q, %q, %q or %q",
-		aggregation, TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm)
-}
-
-// tokenScales returns the factor of each token by which an aggregation multiplies
-// w_t l_t before it sums over all response tokens.
-func tokenScales(role []Role, offsets []int64, weights []float64, opt LossOptions) []float64 {
-	S := len(offsets) - 1
-	seqWeight := make([]float64, S) // sum of w over the response tokens
-	seqTokens := make([]int, S)     // number of response tokens
-	total, counting, longest := 0.0, 0, int64(0)
-	for s := range S {
-		for t := offsets[s]; t < offsets[s+1]; t++ {
-			if role[t] != RoleMasked {
-				seqWeight[s] += weights[t]
-				seqTokens[s]++
-			}
-		}
-		total += seqWeight[s]
-		if seqTokens[s] > 0 {
+// scales returns the factor of each token by which the aggregation multiplies w_t l_t
+// before it sums over all response tokens.
+func (opt Aggregating) scales(b *Batch, weights []float64) []float64 {
+	trajectories := b.trajectories()
+	total, counting, longest := 0.0, 0.0, 0.0
+	for s, tokens := range trajectories {
+		total += sum(pick(weights, tokens))
+		if len(tokens) > 0 {
 			counting++
 		}
-		longest = max(longest, offsets[s+1]-offsets[s])
+		longest = max(longest, float64(b.SeqOffsets[s+1]-b.SeqOffsets[s]))
 	}
-	norm := opt.NormLength
-	if norm == 0 {
-		norm = float64(longest)
-	}
-
-	scale := make([]float64, len(role))
-	for s := range S {
-		for t := offsets[s]; t < offsets[s+1]; t++ {
-			switch opt.Aggregation {
-			case TokenMean:
-				if total != 0 {
-					scale[t] = 1 / total
-				}
-			case SeqMeanTokenSum:
-				scale[t] = 1 / float64(counting)
-			case SeqMeanTokenMean:
-				if seqWeight[s] != 0 {
-					scale[t] = 1 / seqWeight[s] / float64(counting)
-				}
-			case SeqMeanTokenSumNorm:
-				scale[t] = 1 / norm
+	scale := make([]float64, len(b.Role))
+	for _, tokens := range trajectories {
+		by := 0.0 // what a sum is divided by; one that is divided by 0 is 0
+		switch opt.Aggregation {
+		case TokenMean:
+			by = total
+		case SeqMeanTokenSum:
+			by = counting
+		case SeqMeanTokenMean:
+			by = sum(pick(weights, tokens)) * counting
+		case SeqMeanTokenSumNorm:
+			by = longest
+			if opt.NormLength != 0 {
+				by = opt.NormLength
+			}
+		}
+		for _, t := range tokens {
+			if by != 0 {
+				scale[t] = 1 / by
 			}
 		}
 	}
 	return scale
 }
 
-// K3 returns the k3 estimate of KL(new || ref) at one token:
-//
-//	x = clamp(ref - new, -20, 20)     k = clamp(e^x - x - 1, -10, 10)
-//
-// (verl: kl_penalty, "low_var_kl"; http://joschu.net/blog/kl-approx.html.)
-func K3(logprob, refLogprob float64) float64 {
-	x := clamp(refLogprob-logprob, -logRatioLimit, logRatioLimit)
-	return clamp(expm1MinusX(x), -10, 10)
+// A Policy is a loss of tokens.
+type Policy string
+
+// The policy losses.
+const (
+	PolicyPPO    Policy = "ppo"     // the ratio of the token, clipped (arXiv:1707.06347)
+	PolicyGSPO   Policy = "gspo"    // the ratio of the sequence, clipped (arXiv:2507.18071)
+	PolicyGRPOS  Policy = "grpo_s"  // the mean ratio over the sequence, clipped (arXiv:2508.04349)
+	PolicyCISPO  Policy = "cispo"   // arXiv:2506.13585
+	PolicySAPO   Policy = "sapo"    // arXiv:2511.20347
+	PolicyPG     Policy = "pg"      // verl: gpg
+	PolicyDPPOTV Policy = "dppo_tv" // arXiv:2602.04879
+	PolicyVESPO  Policy = "vespo"   // arXiv:2602.10693
+)
+
+// A Sequence says over which tokens GSPO and GRPO-S take the ratio.
+type Sequence string
+
+// The sequences.
+const (
+	SequenceTrajectory Sequence = "trajectory"
+	SequenceSpan       Sequence = "span" // turn by turn
+)
+
+// LossOptions are the parameters of Loss.
+type LossOptions struct {
+	Aggregating
+	Policy   Policy
+	Sequence Sequence // GSPO, GRPO-S: the tokens that share a ratio
+
+	ClipLow, ClipHigh  float64 // a ratio is clipped to [1 - ClipLow, 1 + ClipHigh]
+	DualClip           float64 // PPO, GSPO, GRPO-S: the dual clip's bound on the ratio where A < 0, above 1; 0 turns it off
+	TauPos, TauNeg     float64 // SAPO: temperature where A > 0 and elsewhere
+	RatioCap           float64 // DPPO-TV: the largest ratio
+	PowerPos, DecayPos float64 // VESPO: k and b where A >= 0
+	PowerNeg, DecayNeg float64 // and where A < 0
 }
 
-// K3Mean returns the mean of K3 over the response tokens, 0 without any. role,
-// logprobs and refLogprobs are [T].
-func K3Mean(role []Role, logprobs, refLogprobs []float64) (float64, error) {
-	if err := first(
-		checkRoles(role),
-		checkLen("logprobs", len(logprobs), len(role), "tokens"),
-		checkLen("refLogprobs", len(refLogprobs), len(role), "tokens"),
-	); err != nil {
-		return 0, err
+// Loss returns the weighted loss of a policy, its gradient with respect to Logprobs and two
+// diagnostics. weights are [T], or nil for ones. Negative weights are taken as they are;
+// those of masked tokens are not read. Trajectories without response tokens do not count
+// in the means over trajectories. If the weights that divide a sum add up to 0, that sum
+// is 0.
+//
+// With the weights of ActFocus and TokenMean, PPO is the loss of ActFocus
+// (arXiv:2605.14558), without weights that of verl (compute_policy_loss, agg_loss).
+// verl's ppo_kl is -MeanLogRatio.
+func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
+	b.perToken(b.Logprobs, b.OldLogprobs, b.Advantages)
+	l, derivative := make([]float64, len(b.Role)), make([]float64, len(b.Role))
+	clipped := make([]bool, len(b.Role))
+	var ratios []float64
+	sequences := b.trajectories()
+	if opt.Sequence == SequenceSpan && (opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS) {
+		sequences = b.spans()
 	}
-	sum, n := 0.0, 0
-	for t, r := range role {
-		if r != RoleMasked {
-			sum += K3(logprobs[t], refLogprobs[t])
-			n++
+	for _, tokens := range sequences {
+		if len(tokens) == 0 {
+			continue
+		}
+		new, old := pick(b.Logprobs, tokens), pick(b.OldLogprobs, tokens)
+		gspo, gspoSlope := GSPORatio(new, old)
+		grpos := GRPOSRatio(new, old)
+		phi := VESPOFactor(new, old, opt.PowerPos, opt.DecayPos)
+		phiNeg := VESPOFactor(new, old, opt.PowerNeg, opt.DecayNeg)
+		for i, t := range tokens {
+			A := b.Advantages[t]
+			switch opt.Policy {
+			case PolicyPPO:
+				l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+			case PolicyGSPO:
+				l[t], derivative[t], clipped[t] = ClippedRatio(gspo, gspoSlope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+			case PolicyGRPOS:
+				_, slope := Ratio(new[i], old[i])
+				l[t], derivative[t], clipped[t] = ClippedRatio(grpos, slope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+			case PolicyCISPO:
+				l[t], derivative[t], clipped[t] = CISPO(new[i], old[i], A, opt.ClipLow, opt.ClipHigh)
+			case PolicySAPO:
+				l[t], derivative[t] = SAPO(new[i], old[i], A, opt.TauPos, opt.TauNeg)
+			case PolicyPG:
+				l[t], derivative[t] = PG(new[i], A)
+			case PolicyDPPOTV:
+				l[t], derivative[t], clipped[t] = DPPOTV(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.RatioCap)
+			case PolicyVESPO:
+				factor := phi
+				if A < 0 {
+					factor = phiNeg
+				}
+				l[t], derivative[t] = PG(new[i], factor*A)
+			}
+			ratios = append(ratios, clamp(new[i]-old[i], -logRatioLimit, logRatioLimit))
 		}
 	}
-	if n == 0 {
-		return 0, nil
+	loss := opt.sum(b, weights, func(t int) (float64, float64, bool) { return l[t], derivative[t], clipped[t] })
+	if len(ratios) > 0 {
+		loss.MeanLogRatio = mean(ratios)
 	}
-	return sum / float64(n), nil
+	return loss
 }
 
-// expm1MinusX returns e^x - 1 - x. Near 0 the differences cancel, also Expm1(x) - x,
-// so there it is summed as x^2/2! + x^3/3! + ...
-func expm1MinusX(x float64) float64 {
-	if math.Abs(x) > 0.5 {
-		return math.Expm1(x) - x
-	}
-	sum, term := 0.0, x
-	for k := 2.0; k <= 20; k++ {
-		term *= x / k
-		sum += term
-	}
-	return sum
+// Surrogate returns the PPO clipped surrogate of one token, its derivative with
+// respect to the new log-probability, and whether the clip acted: ClippedRatio of Ratio.
+// (verl: compute_policy_loss.)
+func Surrogate(logprob, oldLogprob, advantage, clipLow, clipHigh, dualClip float64) (l, derivative float64, clipped bool) {
+	rho, slope := Ratio(logprob, oldLogprob)
+	return ClippedRatio(rho, slope, advantage, clipLow, clipHigh, dualClip)
 }
 
-// clamp returns x between lo and hi; NaN stays NaN.
-func clamp(x, lo, hi float64) float64 { return min(max(x, lo), hi) }
+// Ratio returns rho = e^clamp(new - old, -20, 20) and its derivative with respect to
+// the new log-probability, which is 0 where new - old is outside [-20, 20].
+func Ratio(logprob, oldLogprob float64) (rho, derivative float64) {
+	diff := logprob - oldLogprob
+	rho = math.Exp(clamp(diff, -logRatioLimit, logRatioLimit))
+	if diff < -logRatioLimit || diff > logRatioLimit {
+		return rho, 0
+	}
+	return rho, rho
+}
+
+// GSPORatio returns the importance ratio of a sequence, and what its derivative is
+// taken to be with respect to each new log-probability, from the log-probabilities of
+// its response tokens:
+//
+//	x = mean (new - old)     s = exp(min(x, 10))     s' = s, and 0 where x > 10
+//
+// The differences are not clamped. This is GSPO-token, s pi / sg[pi]: where the
+// advantage and the weight are constant over the sequence, the gradient of every
+// aggregation is that of GSPO, in which each token has s/n.
+func GSPORatio(logprobs, oldLogprobs []float64) (s, slope float64) {
+	diff := make([]float64, len(logprobs))
+	for t := range diff {
+		diff[t] = logprobs[t] - oldLogprobs[t]
+	}
+	x := mean(diff)
+	s = math.Exp(min(x, 10))
+	if x > 10 {
+		return s, 0
+	}
+	return s, s
+}
+
+// GRPOSRatio returns the mean ratio of the response tokens of a sequence. Its
+// derivative with respect to a new log-probability is taken to be that of the token's
+// own ratio.
+func GRPOSRatio(logprobs, oldLogprobs []float64) float64 {
+	rho := make([]float64, len(logprobs))
+	for t := range rho {
+		rho[t], _ = Ratio(logprobs[t], oldLogprobs[t])
+	}
+	return mean(rho)
+}
+
+// ClippedRatio returns the clipped loss of a ratio s, its derivative where slope is
+// that of s, and whether the clip acted (L2 > L1):
+//
+//	L1 = -A s     L2 = -A clip(s, 1 - clipLow, 1 + clipHigh)
+//	l  = max(L1, L2);  if A < 0 and dualClip > 0: min(l, -A dualClip)
+//
+// The derivative is -A slope, and 0 where L2 > L1 and where the dual clip acts, which is
+// arXiv:1912.09729.
+func ClippedRatio(s, slope, advantage, clipLow, clipHigh, dualClip float64) (l, derivative float64, clipped bool) {
+	L1 := -advantage * s
+	L2 := -advantage * clamp(s, 1-clipLow, 1+clipHigh)
+	l = max(L1, L2)
+	clipped = L2 > L1
+	dualClipped := advantage < 0 && dualClip > 0 && l > -advantage*dualClip
+	if dualClipped {
+		l = -advantage * dualClip
+	}
+	if !clipped && !dualClipped {
+		derivative = -advantage * slope
+	}
+	return l, derivative, clipped
+}
+
+// CISPO returns the loss of one token, its derivative and whether the ratio was
+// clipped. The clipped ratio is a constant factor, so that every token has a gradient:
+//
+//	c = clip(rho, 1 - clipLow, 1 + clipHigh)     l = -c A new     l' = -c A
+func CISPO(logprob, oldLogprob, advantage, clipLow, clipHigh float64) (l, derivative float64, clipped bool) {
+	rho, _ := Ratio(logprob, oldLogprob)
+	c := clamp(rho, 1-clipLow, 1+clipHigh)
+	return -c * advantage * logprob, -c * advantage, c != rho
+}
+
+// SAPO returns the loss of one token and its derivative:
+//
+//	s = 1 / (1 + e^(-tau (rho - 1)))     l = -A 4 s / tau     l' = -A 4 s (1 - s) rho
+//
+// tau is tauPos where A > 0 and tauNeg elsewhere. The derivative is 0 where new - old
+// is outside [-20, 20].
+func SAPO(logprob, oldLogprob, advantage, tauPos, tauNeg float64) (l, derivative float64) {
+	tau := tauNeg
+	if advantage > 0 {
+		tau = tauPos
+	}
+	rho, slope := Ratio(logprob, oldLogprob)
+	s := sigmoid(tau * (rho - 1))
+	rest := sigmoid(-tau * (rho - 1)) // 1 - s, which would cancel
+	return -advantage * 4 * s / tau, -advantage * 4 * s * rest * slope
+}
+
+// PG returns the loss of one token without any ratio, -A new, and its derivative.
+func PG(logprob, advantage float64) (l, derivative float64) {
+	return -advantage * logprob, -advantage
+}
+
+// DPPOTV returns the loss of one token, its derivative, and whether the token was
+// dropped because its probability has moved too far in the direction of the advantage:
+//
+//	keep: e^new - e^old <= clipHigh where A > 0, e^new - e^old >= -clipLow elsewhere
+//	c = min(rho, ratioCap), and 0 where not kept     l = -c A new     l' = -c A
+func DPPOTV(logprob, oldLogprob, advantage, clipLow, clipHigh, ratioCap float64) (l, derivative float64, clipped bool) {
+	moved := math.Exp(logprob) - math.Exp(oldLogprob)
+	if advantage > 0 {
+		clipped = moved > clipHigh
+	} else {
+		clipped = moved < -clipLow
+	}
+	if clipped {
+		return 0, 0, true
+	}
+	rho, _ := Ratio(logprob, oldLogprob)
+	c := min(rho, ratioCap)
+	return -c * advantage * logprob, -c * advantage, false
+}
+
+// VESPOFactor returns the factor phi of the tokens of a trajectory, a constant to the
+// gradient, from the log-probabilities of its response tokens:
+//
+//	y   = clamp(sum clamp(new - old, -20, 20), log 1e-8, 20)
+//	phi = exp(decay + power y - decay e^y)
+//
+// The loss of a token is -phi A new.
+func VESPOFactor(logprobs, oldLogprobs []float64, power, decay float64) float64 {
+	d := make([]float64, len(logprobs))
+	for t := range d {
+		d[t] = clamp(logprobs[t]-oldLogprobs[t], -logRatioLimit, logRatioLimit)
+	}
+	y := clamp(sum(d), math.Log(1e-8), 20)
+	return math.Exp(decay + power*y - decay*math.Exp(y))
+}

@@ -3,6 +3,7 @@ package reference
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -42,24 +43,37 @@ func TestSurrogateCases(t *testing.T) {
 	near(t, "beyond the clamp: derivative", derivative, 0, 0)
 }
 
+// The losses with the constants of their papers; LUSPO is GSPO with another aggregation.
+var (
+	defaultPPO  = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}
+	defaultGSPO = LossOptions{Aggregating: Aggregating{Aggregation: SeqMeanTokenMean}, Policy: PolicyGSPO, Sequence: SequenceTrajectory, ClipLow: 3e-4, ClipHigh: 4e-4}
+	defaultPG   = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPG}
+
+	policyDefaults = []LossOptions{
+		defaultPPO, defaultGSPO, defaultPG,
+		{Aggregating: Aggregating{Aggregation: SeqMeanTokenMean}, Policy: PolicyGRPOS, Sequence: SequenceTrajectory, ClipLow: 0.2, ClipHigh: 0.28},
+		{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyCISPO, ClipLow: 1, ClipHigh: 4},
+		{Aggregating: Aggregating{Aggregation: SeqMeanTokenMean}, Policy: PolicySAPO, TauPos: 1, TauNeg: 1.05},
+		{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyDPPOTV, RatioCap: 20, ClipLow: 0.2, ClipHigh: 0.2},
+		{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2},
+	}
+
+	aggregations = []Aggregation{TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm}
+)
+
 // lossBatch has rho = 1, so l = -A: a first trajectory of 2 response tokens, a
 // second of 1, a third without any, a fourth whose weights are 0.
-var lossBatch = struct {
-	role       []Role
-	offsets    []int64
-	logprobs   []float64
-	advantages []float64
-	weights    []float64
-}{
-	role:       []Role{0, 1, 2, 0, 2, 0, 0, 0, 0, 0, 1},
-	offsets:    []int64{0, 3, 5, 10, 11},
-	logprobs:   make([]float64, 11),
-	advantages: []float64{50, -1, -2, 50, -6, 50, 50, 50, 50, 50, -100},
-	weights:    []float64{9, .5, 2, 9, 4, 9, 9, 9, 9, 9, 0},
+var lossBatch = &Batch{
+	Role:        []Role{0, 1, 2, 0, 2, 0, 0, 0, 0, 0, 1},
+	SeqOffsets:  []int64{0, 3, 5, 10, 11},
+	Logprobs:    make([]float64, 11),
+	OldLogprobs: make([]float64, 11),
+	Advantages:  []float64{50, -1, -2, 50, -6, 50, 50, 50, 50, 50, -100},
 }
 
+var lossWeights = []float64{9, .5, 2, 9, 4, 9, 9, 9, 9, 9, 0}
+
 func TestAggregations(t *testing.T) {
-	b := lossBatch
 	// Weighted sums of the trajectories: 4.5 (weights 2.5), 24 (4), none, 0 (0).
 	for _, c := range []struct {
 		aggregation Aggregation
@@ -73,9 +87,9 @@ func TestAggregations(t *testing.T) {
 		{SeqMeanTokenSumNorm, 0, 28.5 / 5, 24.0 / 5},
 		{SeqMeanTokenSumNorm, 8, 28.5 / 8, 24.0 / 8},
 	} {
-		opt := DefaultLoss
+		opt := defaultPPO
 		opt.Aggregation, opt.NormLength = c.aggregation, c.norm
-		loss := must[LossResult](t)(Loss(b.role, b.offsets, b.logprobs, b.logprobs, b.advantages, b.weights, opt))
+		loss := Loss(lossBatch, lossWeights, opt)
 		near(t, "loss", loss.Loss, c.want, 1e-15)
 		near(t, "gradient", loss.Gradient[4], c.gradient, 1e-15)
 		if loss.Gradient[0] != 0 || loss.Gradient[10] != 0 {
@@ -86,37 +100,33 @@ func TestAggregations(t *testing.T) {
 
 func TestGradientIsTheDerivative(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	offsets := []int64{0, 11, 11, 30, 40}
-	T := 40
-	role := make([]Role, T)
-	logprobs, old, advantages, weights := make([]float64, T), make([]float64, T), make([]float64, T), make([]float64, T)
+	const T = 40
+	b := &Batch{Role: make([]Role, T), SeqOffsets: []int64{0, 11, 11, 30, T}, Logprobs: make([]float64, T), OldLogprobs: make([]float64, T), Advantages: make([]float64, T)}
+	weights := make([]float64, T)
 	for i := range T {
-		role[i] = Role(r.IntN(3))
-		old[i] = -2 * r.Float64()
-		logprobs[i] = old[i] + 0.6*r.NormFloat64()
-		advantages[i] = r.NormFloat64()
+		b.Role[i] = Role(r.IntN(3))
+		b.OldLogprobs[i] = -2 * r.Float64()
+		b.Logprobs[i] = b.OldLogprobs[i] + 0.6*r.NormFloat64()
+		b.Advantages[i] = r.NormFloat64()
 		weights[i] = r.Float64()
 	}
-	logprobs[5] = old[5] + 3 // where A < 0, the dual clip
-	advantages[5], role[5] = -1, 2
-	logprobs[6] = old[6] - 21 // clamped
-	role[6] = 2
+	b.Logprobs[5] = b.OldLogprobs[5] + 3 // where A < 0, the dual clip
+	b.Advantages[5], b.Role[5] = -1, 2
+	b.Logprobs[6] = b.OldLogprobs[6] - 21 // clamped
+	b.Role[6] = 2
 	for _, aggregation := range aggregations {
-		opt := DefaultLoss
+		opt := defaultPPO
 		opt.Aggregation = aggregation
-		value := func() LossResult {
-			return must[LossResult](t)(Loss(role, offsets, logprobs, old, advantages, weights, opt))
-		}
-		gradient, zeros := value().Gradient, 0
-		for i := range logprobs {
-			at, h := logprobs[i], 1e-6
-			logprobs[i] = at + h
-			up := value().Loss
-			logprobs[i] = at - h
-			down := value().Loss
-			logprobs[i] = at
+		gradient, zeros := Loss(b, weights, opt).Gradient, 0
+		for i, at := range b.Logprobs {
+			const h = 1e-6
+			b.Logprobs[i] = at + h
+			up := Loss(b, weights, opt).Loss
+			b.Logprobs[i] = at - h
+			down := Loss(b, weights, opt).Loss
+			b.Logprobs[i] = at
 			near(t, "gradient", gradient[i], (up-down)/(2*h), 1e-8)
-			if gradient[i] == 0 && role[i] != RoleMasked {
+			if gradient[i] == 0 && b.Role[i] != RoleMasked {
 				zeros++
 			}
 		}
@@ -126,41 +136,53 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	}
 }
 
-// aggregations lists them all.
-var aggregations = []Aggregation{TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm}
-
+// TestNoWeight: nothing that is divided by 0 is NaN.
 func TestNoWeight(t *testing.T) {
-	b := lossBatch
-	opt := DefaultLoss
-	for _, aggregation := range aggregations {
-		opt.Aggregation = aggregation
-		for name, role := range map[string][]Role{"weights 0": b.role, "all masked": make([]Role, 11)} {
-			loss := must[LossResult](t)(Loss(role, b.offsets, b.logprobs, b.logprobs, b.advantages, make([]float64, 11), opt))
-			if loss.Loss != 0 || loss.ClipFraction != 0 || loss.MeanLogRatio != 0 {
-				t.Errorf("%s: loss %+v, want 0", name, loss)
-			}
-			for i, g := range loss.Gradient {
-				if g != 0 {
-					t.Errorf("%s: gradient[%d] = %v, want 0", name, i, g)
+	for _, opt := range policyDefaults {
+		for _, opt.Aggregation = range aggregations {
+			masked := *lossBatch
+			masked.Role = make([]Role, 11)
+			for name, b := range map[string]*Batch{"weights 0": lossBatch, "all masked": &masked} {
+				loss := Loss(b, make([]float64, 11), opt)
+				if loss.Loss != 0 || loss.MeanLogRatio != 0 || slices.ContainsFunc(loss.Gradient, func(g float64) bool { return g != 0 }) {
+					t.Errorf("%s, %s, %s: loss %+v, want 0", opt.Policy, opt.Aggregation, name, loss)
 				}
 			}
+			if empty := Loss(&Batch{SeqOffsets: []int64{0}}, nil, opt); empty.Loss != 0 {
+				t.Errorf("%s: loss of nothing = %v, want 0", opt.Policy, empty.Loss)
+			}
 		}
-	}
-	empty := must[LossResult](t)(Loss(nil, []int64{0}, nil, nil, nil, nil, opt))
-	if empty.Loss != 0 {
-		t.Errorf("loss of nothing = %v, want 0", empty.Loss)
 	}
 }
 
 func TestClipFractionAndMeanLogRatio(t *testing.T) {
-	role := []Role{1, 2, 0, 1, 1}
-	old := make([]float64, 5)
-	logprobs := []float64{0.5, -0.5, 9, 30, 0.1}
-	advantages := []float64{1, 1, 1, 1, 1}
-	weights := []float64{0, 0, 1, 1, 1} // the two diagnostics are not weighted
-	loss := must[LossResult](t)(Loss(role, []int64{0, 5}, logprobs, old, advantages, weights, DefaultLoss))
+	b := &Batch{Role: []Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 5}, Logprobs: []float64{0.5, -0.5, 9, 30, 0.1}, OldLogprobs: make([]float64, 5), Advantages: ones(5)}
+	loss := Loss(b, []float64{0, 0, 1, 1, 1}, defaultPPO) // the two diagnostics are not weighted
 	near(t, "clip fraction", loss.ClipFraction, 2.0/4, 0)
 	near(t, "mean log-ratio", loss.MeanLogRatio, 20.1/4, 1e-15)
+}
+
+func TestGSPOThreeTokens(t *testing.T) {
+	opt := defaultGSPO
+	opt.ClipLow, opt.ClipHigh = 0.2, 0.28
+	b := &Batch{Role: []Role{1, 1, 2}, SeqOffsets: []int64{0, 3}, Logprobs: []float64{.02, -.01, .05}, OldLogprobs: make([]float64, 3), Advantages: ones(3)}
+	loss := Loss(b, nil, opt)
+	within(t, "loss", []float64{loss.Loss}, []float64{-1.020201})
+	within(t, "gradient", loss.Gradient, []float64{-.340067, -.340067, -.340067})
+}
+
+// TestValueLossAndKLLoss: both are aggregated as the losses are.
+func TestValueLossAndKLLoss(t *testing.T) {
+	b := &Batch{Role: []Role{1, 0, 2, 1}, SeqOffsets: []int64{0, 3, 4}, NewValues: []float64{1.25, 9, 2, 0}, Values: []float64{1, 9, 1, 1}, Returns: []float64{3, 9, 3, 3},
+		Logprobs: []float64{0, 9, 1, -1}, RefLogprobs: []float64{-2, 9, 0, 0}}
+	opt := Aggregating{Aggregation: SeqMeanTokenMean}
+	value := ValueLoss(b, 0.5, opt)
+	near(t, "value loss", value.Loss, ((1.53125+1.125)/2+4.5)/2, 1e-15)
+	near(t, "clip fraction", value.ClipFraction, 1.0/3, 1e-15)
+	exactly(t, "gradient", value.Gradient, []float64{-1.75 / 4, 0, 0, -3.0 / 2})
+	loss, gradient := KLLoss(b, KLK2, 10, opt)
+	near(t, "KL loss", loss, 10*((2+0.5)/2+0.5)/2, 1e-15)
+	exactly(t, "gradient of the KL", gradient, []float64{2 * 10 * 0.25, 0, 10 * 0.25, -10 * 0.5})
 }
 
 func TestK3(t *testing.T) {
@@ -179,6 +201,60 @@ func TestK3(t *testing.T) {
 			t.Errorf("k3 at %v = %v, want %v", c.x, got, c.want)
 		}
 	}
-	m := must[float64](t)(K3Mean([]Role{1, 0, 2}, []float64{0, 0, -2}, []float64{-1, 5, 0}))
-	near(t, "mean k3", m, (math.Exp(-1)+math.Exp(2)-3)/2, 1e-15)
+}
+
+func TestTokenLossNumbers(t *testing.T) {
+	up := math.Log(1.5)
+	l, g := SAPO(up, 0, 1, 1, 1.05)
+	within(t, "SAPO", []float64{l, g}, []float64{-2.489837, -1.410022})
+	l, g = SAPO(up, 0, -1, 1, 1.05)
+	within(t, "SAPO, A < 0", []float64{l, g}, []float64{2.393585, 1.401210})
+	within(t, "phi", []float64{VESPOFactor([]float64{up}, []float64{0}, 2, 3)}, []float64{.502043})
+	k, _ := KL(KLK3, .5, 0)
+	within(t, "k3", []float64{k}, []float64{.106531})
+}
+
+func TestDPPOTVKeeps(t *testing.T) {
+	half, eighth := math.Log(.5), math.Log(.125)
+	for _, c := range []struct {
+		name                           string
+		new, old, advantage            float64
+		clipLow, clipHigh, cap, factor float64 // -l'/A
+		clipped                        bool
+	}{
+		{"up by 3/8 with A > 0", half, eighth, 2, .2, .2, 20, 0, true},
+		{"up by 3/8 with A < 0", half, eighth, -2, .2, .2, 20, 4, false},
+		{"down by 3/8 with A > 0", eighth, half, 2, .2, .2, 20, .25, false},
+		{"down by 3/8 with A < 0", eighth, half, -2, .2, .2, 20, 0, true},
+		{"at the bound", half, eighth, 2, .2, .375, 20, 4, false},
+		{"capped", half, eighth, -2, .2, .2, 3, 3, false},
+	} {
+		l, g, clipped := DPPOTV(c.new, c.old, c.advantage, c.clipLow, c.clipHigh, c.cap)
+		near(t, c.name+": derivative", g, -c.factor*c.advantage, 1e-15)
+		near(t, c.name+": l", l, g*c.new, 1e-15)
+		if clipped != c.clipped {
+			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
+		}
+	}
+}
+
+func TestValueTermCases(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		v, old, target float64
+		l, derivative  float64
+		clipped        bool
+	}{
+		{"inside", 1.25, 1, 3, 1.53125, -1.75, false},
+		{"beyond, towards the target", 2, 1, 3, 1.125, 0, true},
+		{"beyond, away from the target", 0, 1, 3, 4.5, -3, false},
+		{"equally far", 1, 0, .75, .03125, .25, false},
+	} {
+		l, derivative, clipped := ValueTerm(c.v, c.old, c.target, .5)
+		near(t, c.name+": l", l, c.l, 1e-15)
+		near(t, c.name+": derivative", derivative, c.derivative, 1e-15)
+		if clipped != c.clipped {
+			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -20,86 +21,210 @@ func within(t *testing.T, what string, got, want []float64) {
 	}
 }
 
-func TestEMPGFourSpans(t *testing.T) {
-	scaled, _, _, err := EMPG([]Role{1, 2, 1, 2}, []int32{0, 1, 2, 3}, []int64{0, 2, 4}, []float64{.2, .5, .9, 1.4}, []float64{1, 1, -1, -1}, DefaultEMPG)
-	if err != nil {
-		t.Fatal(err)
+// exactly fails unless got is want.
+func exactly(t *testing.T, what string, got, want []float64) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s = %v, want %v", what, got, want)
 	}
-	within(t, "advantages", scaled, []float64{1.188172, .822101, -1.136550, -.873723})
 }
 
-func TestGTPOThreeTrajectories(t *testing.T) {
-	role, offsets, group := []Role{1, 2, 1, 2, 1, 2}, []int64{0, 2, 4, 6}, []int32{5, 5, 5}
-	rewards := []float64{1, 1, 0}
-	shaped, advantages, err := GTPO(role, offsets, group, rewards, []float64{3, 1, 1, 3, 2, 2}, DefaultGTPO)
-	if err != nil {
-		t.Fatal(err)
+// outcomes returns a batch of trajectories of one action token.
+func outcomes(rewards []float64, groupIDs []int32) *Batch {
+	b := &Batch{Rewards: rewards, GroupIDs: groupIDs, SeqOffsets: []int64{0}}
+	for range rewards {
+		b.Role = append(b.Role, RoleAction)
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 	}
-	within(t, "u", shaped, []float64{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
-	within(t, "advantages", advantages, []float64{.999998, -.999998, -.999998, .999998, 0, 0})
-
-	shaped, _, err = GRPOS(role, offsets, group, rewards, []float64{3, 1, 1, 2, 2, 2}, DefaultGRPOS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	within(t, "u of GRPO-S", shaped, []float64{1.114286, 1.085714, -1.1})
+	return b
 }
 
-func TestGSPOThreeTokens(t *testing.T) {
-	opt := DefaultGSPO
-	opt.ClipLow, opt.ClipHigh = 0.2, 0.28
-	raw := []float64{.02, -.01, .05}
-	loss := must[LossResult](t)(PolicyLoss([]Role{1, 1, 2}, []int64{0, 3}, nil, raw, make([]float64, 3), ones(3), ones(3), opt))
-	within(t, "loss", []float64{loss.Loss}, []float64{-1.020201})
-	within(t, "gradient", loss.Gradient, []float64{-.340067, -.340067, -.340067})
+// TestMisuse: lengths that do not fit panic.
+func TestMisuse(t *testing.T) {
+	defer func() {
+		if got, want := recover(), "reference: an array has 3 elements, want 2, one per token"; got != want {
+			t.Errorf("panic %q, want %q", got, want)
+		}
+	}()
+	EntropyMask(&Batch{Role: []Role{1, 2}, Entropy: make([]float64, 3)}, 0.2)
 }
 
-func TestTokenLossNumbers(t *testing.T) {
-	up := math.Log(1.5)
-	l, g := SAPO(up, 0, 1, 1, 1.05)
-	within(t, "SAPO", []float64{l, g}, []float64{-2.489837, -1.410022})
-	l, g = SAPO(up, 0, -1, 1, 1.05)
-	within(t, "SAPO, A < 0", []float64{l, g}, []float64{2.393585, 1.401210})
-	within(t, "phi", []float64{VESPOFactor([]float64{up}, []float64{0}, 2, 3)}, []float64{.502043})
-	k, _, err := KL(KLK3, .5, 0)
-	if err != nil {
-		t.Fatal(err)
+func TestActFocus(t *testing.T) {
+	b := &Batch{Role: []Role{2, 2, 2, 2}, RefEnergy: []float64{-30, -28, -25, -21}}
+	opt := ActFocusOptions{Signal: SignalEnergy, Alpha: 0.1, Beta: 0.5}
+	within(t, "weights", ActFocus(b, opt), []float64{1.117568, 1.178344, 1.286596, 1.406864})
+	b = &Batch{Role: []Role{2, 2}, RefEnergy: []float64{-7, -7}}
+	exactly(t, "weights of equal signals", ActFocus(b, opt), []float64{1.25, 1.25})
+	for role, want := range []float64{0, 0.1, 1 + 0.5/(1+math.Exp(-2))} {
+		near(t, "weight of a token", ActFocusWeight(Role(role), 7, 3, 2, 0.1, 0.5), want, 0)
 	}
-	within(t, "k3", []float64{k}, []float64{.106531})
+	b = &Batch{Role: []Role{0, 1, 2, 2, 1, 0}, RefEnergy: []float64{1, 2, 3, 4, 5, 6}}
+	exactly(t, "weights with alpha 1 and beta 0", ActFocus(b, ActFocusOptions{Signal: SignalEnergy, Alpha: 1, Eps: 1e-8}), UniformWeights(b))
+	exactly(t, "uniform weights", UniformWeights(b), []float64{0, 1, 1, 1, 1, 0})
 }
 
-func TestDPPOTVKeeps(t *testing.T) {
-	half, eighth := math.Log(.5), math.Log(.125)
-	for _, c := range []struct {
-		name                           string
-		new, old, advantage            float64
-		clipLow, clipHigh, cap, factor float64 // -l'/A
-		clipped                        bool
-	}{
-		{"up by 3/8 with A > 0", half, eighth, 2, .2, .2, 20, 0, true},
-		{"up by 3/8 with A < 0", half, eighth, -2, .2, .2, 20, 4, false},
-		{"down by 3/8 with A > 0", eighth, half, 2, .2, .2, 20, .25, false},
-		{"down by 3/8 with A < 0", eighth, half, -2, .2, .2, 20, 0, true},
-		{"at the bound", half, eighth, 2, .2, .375, 20, 4, false},
-		{"capped", half, eighth, -2, .2, .2, 3, 3, false},
+// Only action tokens count, and a shift or a positive scale of their signal
+// changes nothing.
+func TestActFocusInvariance(t *testing.T) {
+	role := []Role{0, 1, 2, 2, 2}
+	opt := ActFocusOptions{Signal: SignalEnergy, Alpha: 0.1, Beta: 0.5}
+	a := ActFocus(&Batch{Role: role, RefEnergy: []float64{9, 9, 1, 2, 4}}, opt)
+	for i, w := range ActFocus(&Batch{Role: role, RefEnergy: []float64{math.NaN(), -50, 13, 16, 22}}, opt) {
+		near(t, "weight", w, a[i], 1e-15)
+	}
+	n, mu, sigma := ActionMoments(role, []float64{9, 9, 1, 2, 6}, 0)
+	if n != 3 || mu != 3 || !(math.Abs(sigma-math.Sqrt(14.0/3)) <= 1e-15) {
+		t.Errorf("ActionMoments = %v, %v, %v, want 3, 3, sqrt(14/3)", n, mu, sigma)
+	}
+	if n, mu, sigma := ActionMoments([]Role{0, 1}, []float64{5, 6}, 1e-8); n != 0 || mu != 0 || sigma != 0 {
+		t.Errorf("ActionMoments without actions = %v, %v, %v, want zeros", n, mu, sigma)
+	}
+}
+
+func TestActFocusSignal(t *testing.T) {
+	b := &Batch{Role: []Role{1, 2}, RefEnergy: []float64{-3, -4}, RefEntropy: []float64{1, 2}, OldLogprobs: []float64{-0.5, -1}, RefLogprobs: []float64{-2, -0.25}}
+	for signal, want := range map[Signal][]float64{
+		SignalEnergy:     {-3, -4},
+		SignalRefEntropy: {1, 2},
+		SignalSurprisal:  {0.5, 1},
+		SignalLogRatio:   {1.5, -0.75},
 	} {
-		l, g, clipped := DPPOTV(c.new, c.old, c.advantage, c.clipLow, c.clipHigh, c.cap)
-		near(t, c.name+": derivative", g, -c.factor*c.advantage, 1e-15)
-		near(t, c.name+": l", l, g*c.new, 1e-15)
-		if clipped != c.clipped {
-			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
+		exactly(t, string(signal), ActFocusSignal(b, signal), want)
+	}
+}
+
+func TestGRPOGroupsThatInterleave(t *testing.T) {
+	std := 10 / math.Sqrt2
+	want := []float64{-2 / (2 + 1e-6), -5 / (std + 1e-6), 0, 5 / (std + 1e-6), 2 / (2 + 1e-6), 4 / (1 + 1e-6)}
+	for i, a := range GRPO(outcomes([]float64{1, 10, 3, 20, 5, 4}, []int32{-5, 90000, -5, 90000, -5, 3}), true) {
+		near(t, "advantage", a, want[i], 1e-15)
+	}
+	b := &Batch{Role: []Role{0, 1, 2, 0, 1}, SeqOffsets: []int64{0, 3, 3, 5}, Rewards: []float64{2, 9, -1}, GroupIDs: []int32{1, 2, 3}}
+	exactly(t, "advantages of tokens", GRPO(b, false), []float64{0, 2, 2, 0, -1})
+}
+
+// With gamma = lambda = 1 the advantage is the reward to come, over response
+// tokens, minus the value; nothing passes from one trajectory to another.
+func TestGAEIsRewardToCome(t *testing.T) {
+	b := &Batch{Role: []Role{1, 1, 2, 0, 1, 0, 2}, SeqOffsets: []int64{0, 4, 7}, TokenRewards: []float64{0, 0, 1, 0, 5, 0, -2}, Values: []float64{.5, .25, .75, 8, .5, 8, .125}}
+	advantages, returns := GAE(b, 1, 1)
+	want := []float64{1 - .5, 1 - .25, 1 - .75, 0, 3 - .5, -2 - .125, -2 - .125}
+	exactly(t, "advantages", advantages, want)
+	for i, a := range want {
+		near(t, "return", returns[i], a+b.Values[i], 0)
+	}
+}
+
+func TestWhiten(t *testing.T) {
+	b := &Batch{Role: []Role{1, 0, 2, 1, 1}}
+	white := Whiten(b, []float64{3, 1000, -1, 7, 4})
+	total, squares := 0.0, 0.0
+	for _, v := range b.masked(white) {
+		total += v
+		squares += v * v
+	}
+	near(t, "mean", total, 0, 1e-15)
+	variance := 32.75 / 3 // of 3, -1, 7, 4
+	near(t, "variance", squares/3, variance/(variance+1e-8), 1e-15)
+	near(t, "masked element", white[1], (1000-3.25)/math.Sqrt(variance+1e-8), 1e-15)
+}
+
+func TestAEMFourSpans(t *testing.T) {
+	within(t, "a", AEMFactors([]float64{.2, .5, .9, 1.4}, 1, 0), []float64{1.478899, 1.151767, .825277, .544056})
+}
+
+// aemBatch has four trajectories of one or two spans with one token each, and
+// groups 7 and -2 that interleave.
+var aemBatch = &Batch{
+	Role:       []Role{0, 1, 2, 0, 1, 0, 1, 1, 2},
+	SpanIDs:    []int32{-1, 0, 1, 1, 2, -1, 3, 4, 5},
+	SeqOffsets: []int64{0, 4, 5, 7, 9},
+	GroupIDs:   []int32{7, -2, 7, -2},
+	Entropy:    []float64{9, .2, .5, 9, .3, 9, 1.4, .7, .1},
+}
+
+func TestAEMScopes(t *testing.T) {
+	hbar := SpanEntropies(aemBatch)
+	for scope, groups := range map[Scope][][]int{
+		ScopeGroup:      {{0, 1, 3}, {2, 4, 5}},
+		ScopeTrajectory: {{0, 1}, {2}, {3}, {4, 5}},
+		ScopeBatch:      {{0, 1, 2, 3, 4, 5}},
+	} {
+		a := AEMSpans(aemBatch, 1.5, 0.1, scope)
+		for _, group := range groups {
+			near(t, "mean factor", mean(pick(a, group)), 1, 1e-15)
+			exactly(t, "factors", pick(a, group), AEMFactors(pick(hbar, group), 1.5, 0.1))
+		}
+		exactly(t, string(scope)+": tokens", AEM(aemBatch, 1.5, 0.1, scope), []float64{1, a[0], a[1], 1, a[2], 1, a[3], a[4], a[5]})
+	}
+}
+
+func TestAEMGuard(t *testing.T) {
+	for _, c := range []struct {
+		hbar  []float64
+		guard float64
+		ones  bool
+	}{
+		{[]float64{.5, .5625}, 0.1, true},
+		{[]float64{.5, .625}, 0.125, false}, // at the guard, not below it
+		{[]float64{.5, .5625}, 0, false},
+		{[]float64{.5, .5}, 0, true}, // 0/0 without the rule for equal entropies
+		{[]float64{.5}, 0, true},
+	} {
+		a := AEMFactors(c.hbar, 1, c.guard)
+		if (a[0] == 1) != c.ones || math.IsNaN(a[0]) {
+			t.Errorf("AEMFactors(%v, guard %v) = %v", c.hbar, c.guard, a)
 		}
 	}
+}
+
+func TestAEMSpanWithoutResponseTokens(t *testing.T) {
+	b := &Batch{Role: []Role{0, 1, 1}, SpanIDs: []int32{0, 1, 2}, SeqOffsets: []int64{0, 3}, GroupIDs: []int32{0}, Entropy: []float64{5, .2, .8}}
+	spans, tokens := AEMSpans(b, 1, 0.1, ScopeGroup), AEM(b, 1, 0.1, ScopeGroup)
+	if spans[0] != 1 || tokens[0] != 1 {
+		t.Errorf("masked span: factor %v, token %v, want 1", spans[0], tokens[0])
+	}
+	near(t, "mean of the other two", (spans[1]+spans[2])/2, 1, 1e-15)
+}
+
+func TestEMPGFourSpans(t *testing.T) {
+	b := &Batch{Role: []Role{1, 2, 1, 2}, SpanIDs: []int32{0, 1, 2, 3}, SeqOffsets: []int64{0, 2, 4}, Entropy: []float64{.2, .5, .9, 1.4}, Advantages: []float64{1, 1, -1, -1}}
+	within(t, "advantages", EMPG(b, EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}), []float64{1.188172, .822101, -1.136550, -.873723})
+}
+
+func TestEMPGIsAEMOverTheBatch(t *testing.T) {
+	a := AEMSpans(aemBatch, 1, 0, ScopeBatch)
+	for s, g := range EMPGScales(SpanEntropies(aemBatch), 1) {
+		near(t, "g", g, a[s], 3e-8) // the two constants of 1e-8
+	}
+}
+
+// A spread as small as the constant in the first denominator halves Htil.
+func TestEMPGConstants(t *testing.T) {
+	g := EMPGScales([]float64{0, 1e-8}, 2)
+	e := math.Exp(-1)
+	near(t, "g of the least", g[0], 1/((1+e)/2+1e-8), 1e-15)
+	near(t, "g of the most", g[1], e/((1+e)/2+1e-8), 1e-15)
+}
+
+var (
+	defaultGTPO  = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1), Normalization: NormalizeSeparate, Scope: ScopeGroup}
+	defaultGRPOS = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1), Normalization: NormalizeJoint, Scope: ScopeGroup}
+)
+
+func TestGTPOThreeTrajectories(t *testing.T) {
+	b := &Batch{Role: []Role{1, 2, 1, 2, 1, 2}, SeqOffsets: []int64{0, 2, 4, 6}, GroupIDs: []int32{5, 5, 5}, Rewards: []float64{1, 1, 0}, Entropy: []float64{3, 1, 1, 3, 2, 2}}
+	shaped := defaultGTPO
+	shaped.Normalization = NormalizeNone
+	within(t, "u", GTPO(b, shaped), []float64{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
+	within(t, "advantages", GTPO(b, defaultGTPO), []float64{.999998, -.999998, -.999998, .999998, 0, 0})
+	b.Entropy = []float64{3, 1, 1, 2, 2, 2}
+	within(t, "u of GRPO-S", GRPOS(b, shaped), []float64{1.114286, 1.114286, 1.085714, 1.085714, -1.1, -1.1})
 }
 
 // Three rewards of 0.1 have a standard deviation above 0 in some arithmetic.
 func TestGroupFilterComparesExactly(t *testing.T) {
-	keep := must[[]float64](t)(GroupFilter([]float64{.1, .1, .1, 0, 1, 5}, []int32{1, 1, 1, 2, 2, 3}))
-	for i, want := range []float64{0, 0, 0, 1, 1, 1} {
-		if keep[i] != want {
-			t.Errorf("keep[%d] = %v, want %v", i, keep[i], want)
-		}
-	}
+	exactly(t, "keep", GroupFilter(outcomes([]float64{.1, .1, .1, 0, 1, 5}, []int32{1, 1, 1, 2, 2, 3})), []float64{0, 0, 0, 1, 1, 1})
 }
 
 func TestOverlongPenalty(t *testing.T) {
@@ -108,67 +233,36 @@ func TestOverlongPenalty(t *testing.T) {
 		role[i] = 1 // two masked tokens, which do not count
 	}
 	for n, want := range map[int64]float64{0: 0, 10: 0, 12: 0, 14: -.25, 16: -.5, 20: -1, 28: -1} {
-		p := must[[]float64](t)(OverlongPenalty(role, []int64{0, 28 - n, 28, 30}, 20, 8, 1))
+		p := OverlongPenalty(&Batch{Role: role, SeqOffsets: []int64{0, 28 - n, 28, 30}}, 20, 8, 1)
 		near(t, "penalty", p[1], want, 0)
 		near(t, "penalty without response tokens", p[2], 0, 0)
 	}
 }
 
-func TestValueTermCases(t *testing.T) {
-	for _, c := range []struct {
-		name           string
-		v, old, target float64
-		l, derivative  float64
-		clipped        bool
-	}{
-		{"inside", 1.25, 1, 3, 1.53125, -1.75, false},
-		{"beyond, towards the target", 2, 1, 3, 1.125, 0, true},
-		{"beyond, away from the target", 0, 1, 3, 4.5, -3, false},
-		{"equally far", 1, 0, .75, .03125, .25, false},
-	} {
-		l, derivative, clipped := ValueTerm(c.v, c.old, c.target, .5)
-		near(t, c.name+": l", l, c.l, 1e-15)
-		near(t, c.name+": derivative", derivative, c.derivative, 1e-15)
-		if clipped != c.clipped {
-			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
-		}
-	}
-}
-
 // With every anchor once GiGPO is GRPO.
 func TestGiGPOWithoutSharedStatesIsGRPO(t *testing.T) {
-	role, offsets, group := []Role{1, 0, 2, 1, 1, 2}, []int64{0, 3, 5, 6}, []int32{1, 1, 2}
-	rewards := []float64{1, -2, 7}
-	opt := DefaultGiGPO
-	opt.DivideByStd = true
-	got := must[GiGPOResult](t)(GiGPO(role, []int32{0, -1, 1, 2, 2, 3}, offsets, group, rewards, []int32{0, 1, 2, 3}, []float64{4, 5, 6, 7}, opt))
-	grpo := must[[]float64](t)(GRPO(rewards, group, true))
-	for i, want := range must[[]float64](t)(TokenAdvantages(role, offsets, grpo)) {
-		near(t, "advantage", got.Advantages[i], want, 0)
-	}
+	b := &Batch{Role: []Role{1, 0, 2, 1, 1, 2}, SpanIDs: []int32{0, -1, 1, 2, 2, 3}, SeqOffsets: []int64{0, 3, 5, 6}, GroupIDs: []int32{1, 1, 2},
+		Rewards: []float64{1, -2, 7}, Anchors: []int32{0, 1, 2, 3}, SpanRewards: []float64{4, 5, 6, 7}}
+	exactly(t, "advantages", GiGPO(b, GiGPOOptions{Gamma: 0.95, Omega: 1, DivideByStd: true}), GRPO(b, true))
 }
 
 // REINFORCE++-baseline is REINFORCE++ with the centred outcome as the last reward.
 func TestReinforcePlusPlusBaselineIsReinforcePlusPlus(t *testing.T) {
-	role, offsets, group := []Role{1, 0, 2, 1, 1, 2, 0}, []int64{0, 3, 5, 7}, []int32{1, 1, 2}
-	rewards := []float64{1, -2, 7}
-	baseline := must[[]float64](t)(ReinforcePlusPlusBaseline(role, offsets, rewards, group))
-	tokenRewards := must[[]float64](t)(KLRewards(role, offsets, []float64{1.5, -1.5, 7}, nil, nil, KLK1, 0))
-	a, _, err := ReinforcePlusPlus(role, offsets, tokenRewards, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range a {
-		near(t, "advantage", a[i], baseline[i], 1e-15)
+	b := &Batch{Role: []Role{1, 0, 2, 1, 1, 2, 0}, SeqOffsets: []int64{0, 3, 5, 7}, GroupIDs: []int32{1, 1, 2}, Rewards: []float64{1, -2, 7}}
+	baseline := ReinforcePlusPlusBaseline(b)
+	b.Rewards = []float64{1.5, -1.5, 7}
+	b.TokenRewards = KLRewards(b, KLK1, 0)
+	for i, a := range ReinforcePlusPlus(b, 1) {
+		near(t, "advantage", a, baseline[i], 1e-15)
 	}
 }
 
 // k1 is -z: what is bounded is the ratio of the rollout's policy to the old one. Bounds
 // that are not each other's inverses tell it from z.
 func TestRejectStatistics(t *testing.T) {
-	role, offsets := []Role{1, 0, 2, 1}, []int64{0, 3, 4}
 	third := math.Log(3)
-	old, rollout := []float64{0, 0, -third, 0}, []float64{-third, 9, 0, third} // z = log 3, masked, -log 3; -log 3
+	b := &Batch{Role: []Role{1, 0, 2, 1}, SeqOffsets: []int64{0, 3, 4},
+		OldLogprobs: []float64{0, 0, -third, 0}, RolloutLogprobs: []float64{-third, 9, 0, third}} // z = log 3, masked, -log 3; -log 3
 	for _, c := range []struct {
 		statistic RejectionStatistic
 		low, high float64
@@ -188,11 +282,6 @@ func TestRejectStatistics(t *testing.T) {
 		{RejectSeqMaxK2, 0, .7, []float64{1, 0, 1, 1}},
 		{RejectSeqMaxK3, 0, .7, []float64{0, 0, 0, 1}},
 	} {
-		got := must[[]float64](t)(Reject(role, offsets, old, rollout, c.statistic, c.low, c.high))
-		for i, want := range c.want {
-			if got[i] != want {
-				t.Errorf("%s in %v to %v: keep[%d] = %v, want %v", c.statistic, c.low, c.high, i, got[i], want)
-			}
-		}
+		exactly(t, string(c.statistic), Reject(b, c.statistic, c.low, c.high), c.want)
 	}
 }

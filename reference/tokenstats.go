@@ -1,101 +1,60 @@
 package reference
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 )
 
 // LogSumExp returns log sum_v exp(x_v) of a row of raw logits x [V]. It is
-// -Inf if all logits are, +Inf if any is, and NaN if any is NaN. An empty row
-// is an error.
-func LogSumExp(x []float64) (float64, error) {
-	if len(x) == 0 {
-		return 0, errEmptyRow
-	}
+// -Inf if all logits are, +Inf if any is, and NaN if any is NaN.
+func LogSumExp(x []float64) float64 {
 	m, _, rest := shifted(x)
 	if math.IsInf(m, 0) {
-		return m, nil
+		return m
 	}
-	return m + math.Log1p(rest), nil
+	return m + math.Log1p(rest)
 }
 
 // Energy returns E = -log sum_v exp(x_v) of a row of raw logits x [V], in nats:
 // the free energy at temperature 1 (ActFocus, arXiv:2605.14558).
-func Energy(x []float64) (float64, error) {
-	lse, err := LogSumExp(x)
-	return -lse, err
-}
+func Energy(x []float64) float64 { return -LogSumExp(x) }
 
 // Entropy returns H = log sum_v exp(z_v) - sum_v p_v z_v with z = x/tau and
 // p = softmax(z), for a row of raw logits x [V]: 0 <= H <= log V. Logits of
 // -Inf add nothing. It is NaN if all logits are -Inf or any is +Inf or NaN.
 // (verl: entropy_from_logits, here on shifted logits so that it does not
-// cancel.) An empty row and a tau that is not positive are errors.
-func Entropy(x []float64, tau float64) (float64, error) {
-	z, err := tempered(x, tau)
-	if err != nil {
-		return 0, err
-	}
-	_, d, rest := shifted(z)
+// cancel.)
+func Entropy(x []float64, tau float64) float64 {
+	_, d, rest := shifted(tempered(x, tau))
 	sum := 0.0
 	for _, v := range d {
 		if p := math.Exp(v) / (1 + rest); p != 0 { // 0 * -Inf is NaN
 			sum += p * v
 		}
 	}
-	return math.Log1p(rest) - sum, nil
+	return math.Log1p(rest) - sum
 }
 
 // Logprob returns l = z_id - log sum_v exp(z_v) with z = x/tau, for a row of
 // raw logits x [V]: l <= 0. It is -Inf if the logit of id is, and NaN if all
-// logits are -Inf or any is +Inf or NaN. (verl: logprobs_from_logits.) An
-// empty row, an id outside [0, V) and a tau that is not positive are errors.
-func Logprob(x []float64, id int32, tau float64) (float64, error) {
-	z, err := tempered(x, tau)
-	if err := first(err, checkID("id", id, len(x))); err != nil {
-		return 0, err
-	}
-	_, d, rest := shifted(z)
-	return d[id] - math.Log1p(rest), nil
+// logits are -Inf or any is +Inf or NaN. (verl: logprobs_from_logits.)
+func Logprob(x []float64, id int32, tau float64) float64 {
+	_, d, rest := shifted(tempered(x, tau))
+	return d[id] - math.Log1p(rest)
 }
 
 // TokenStats returns LogSumExp, Entropy and Logprob of every row of logits
 // [T, V] and its chosen id; ids is [T]. The log-sum-exp is always that of the
 // raw logits; the entropy and the log-probability are those of logits/tau.
-func TokenStats(logits []float64, vocab int, ids []int32, tau float64) (lse, entropy, logprob []float64, err error) {
-	if vocab < 1 {
-		return nil, nil, nil, fmt.Errorf("reference: vocab = %d, want at least 1", vocab)
-	}
-	if len(logits)%vocab != 0 {
-		return nil, nil, nil, fmt.Errorf("reference: len(logits) = %d, want a multiple of vocab = %d", len(logits), vocab)
-	}
-	if err := checkLen("ids", len(ids), len(logits)/vocab, "rows"); err != nil {
-		return nil, nil, nil, err
-	}
-	if err := checkTau(tau); err != nil {
-		return nil, nil, nil, err
-	}
-	for t, id := range ids {
-		if err := checkID(fmt.Sprintf("ids[%d]", t), id, vocab); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	lse = make([]float64, len(ids))
-	entropy = make([]float64, len(ids))
-	logprob = make([]float64, len(ids))
+func TokenStats(logits []float64, vocab int, ids []int32, tau float64) (lse, entropy, logprob []float64) {
+	fit(len(logits), vocab*len(ids), "id and element of its row")
 	for t, id := range ids {
 		row := logits[t*vocab : (t+1)*vocab]
-		var e1, e2, e3 error
-		lse[t], e1 = LogSumExp(row)
-		entropy[t], e2 = Entropy(row, tau)
-		logprob[t], e3 = Logprob(row, id, tau)
-		if err := first(e1, e2, e3); err != nil {
-			return nil, nil, nil, err
-		}
+		lse = append(lse, LogSumExp(row))
+		entropy = append(entropy, Entropy(row, tau))
+		logprob = append(logprob, Logprob(row, id, tau))
 	}
-	return lse, entropy, logprob, nil
+	return lse, entropy, logprob
 }
 
 // RowGradient returns dL/dx [V] with respect to the raw logits x [V] of
@@ -108,17 +67,10 @@ func TokenStats(logits []float64, vocab int, ids []int32, tau float64) (lse, ent
 //	dL/dx_v = (g ([v = id] - p_v) + bonus * p_v (log p_v + H)) / tau
 //
 // Logits of -Inf have p = 0 and add nothing. If all are -Inf, or any is +Inf
-// or NaN, the whole row is NaN. Errors are those of Logprob.
-func RowGradient(x []float64, id int32, tau, g, bonus float64) ([]float64, error) {
-	z, err := tempered(x, tau)
-	if err := first(err, checkID("id", id, len(x))); err != nil {
-		return nil, err
-	}
-	H, err := Entropy(x, tau)
-	if err != nil {
-		return nil, err
-	}
-	_, d, rest := shifted(z)
+// or NaN, the whole row is NaN.
+func RowGradient(x []float64, id int32, tau, g, bonus float64) []float64 {
+	H := Entropy(x, tau)
+	_, d, rest := shifted(tempered(x, tau))
 	grad := make([]float64, len(x))
 	for v := range grad {
 		logp := d[v] - math.Log1p(rest)
@@ -134,39 +86,14 @@ func RowGradient(x []float64, id int32, tau, g, bonus float64) ([]float64, error
 		}
 		grad[v] = (g*dldz - bonus*dHdz) / tau
 	}
-	return grad, nil
-}
-
-var errEmptyRow = errors.New("reference: len(x) = 0, want at least 1 logit")
-
-func checkTau(tau float64) error {
-	if !(tau > 0) || math.IsInf(tau, 1) {
-		return fmt.Errorf("reference: tau = %v, want a finite number above 0", tau)
-	}
-	return nil
-}
-
-func checkID(name string, id int32, vocab int) error {
-	if id < 0 || int(id) >= vocab {
-		return fmt.Errorf("reference: %s = %d, want 0 to %d", name, id, vocab-1)
-	}
-	return nil
+	return grad
 }
 
 // tempered returns z = (x - m)/tau with m the largest element, if that is finite: so
 // no quotient overflows. Entropies, log-probabilities and gradients do not depend
 // on m.
-func tempered(x []float64, tau float64) ([]float64, error) {
-	if len(x) == 0 {
-		return nil, errEmptyRow
-	}
-	if err := checkTau(tau); err != nil {
-		return nil, err
-	}
-	m := x[0]
-	for _, v := range x {
-		m = max(m, v) // NaN if one is NaN
-	}
+func tempered(x []float64, tau float64) []float64 {
+	m := slices.Max(x) // NaN if one is NaN
 	if math.IsInf(m, 0) {
 		m = 0
 	}
@@ -174,7 +101,7 @@ func tempered(x []float64, tau float64) ([]float64, error) {
 	for v := range x {
 		z[v] = (x[v] - m) / tau
 	}
-	return z, nil
+	return z
 }
 
 // shifted returns the maximum m of z, d = z - m, and rest = sum_v exp(d_v)

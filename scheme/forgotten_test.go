@@ -47,7 +47,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		file := strings.ToLower(e.Method) + ".go"
 		want(found(root, `^func \(ws \*Workspace\) `+e.Method+`\(`), file, "Workspace has no method "+e.Method)
 		want(e.DefaultName == "" || found(root, `^(var)?\s*`+e.DefaultName+`\s+= `), file, "no variable "+e.DefaultName)
-		want(found(reference, `^func `+e.Method+`\w*\(`), "reference/"+file, "no function "+e.Method)
+		want(found(reference, `^func `+e.Method+`\(`), "reference/"+file, "no function "+e.Method)
 		want(e.golden != "" && read(t, "../testdata/golden/"+e.golden) != "", "testdata/golden/"+e.golden, "no such file")
 		want(e.call != nil && e.reference != nil && e.Formula != "" && len(e.Reads) > 0 && len(e.Alias) > 0, "scheme/table.go", "no call, reference, Formula, Reads or Alias")
 		if e.options != nil {

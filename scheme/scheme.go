@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
 )
 
 // A Kind says what an entry computes.
@@ -67,14 +68,14 @@ type Entry struct {
 	// SingleEntropies says that it reads the entropy of single tokens, and not a mean only.
 	SingleEntropies bool
 
-	part      bool                                          // All leaves it out: it is another scheme, or none, by itself
-	ratio     bool                                          // it is the ratio to the engine that sampled
-	loss      *reweight.LossOptions                         // Loss: the options
-	reads     func(opt *Options) []string                   // with other options, in place of Reads
-	options   func(opt *Options) any                        // its part of them, a pointer; nil for none
-	call      call                                          // see Compute
-	reference func(x *exact, o *Options) ([]float64, error) // the same in float64
-	golden    string                                        // the file of testdata/golden
+	part      bool                                           // All leaves it out: it is another scheme, or none, by itself
+	ratio     bool                                           // it is the ratio to the engine that sampled
+	loss      *reweight.LossOptions                          // Loss: the options
+	reads     func(opt *Options) []string                    // with other options, in place of Reads
+	options   func(opt *Options) any                         // its part of them, a pointer; nil for none
+	call      call                                           // see Compute
+	reference func(b *reference.Batch, o *Options) []float64 // the same in float64
+	golden    string                                         // the file of testdata/golden
 }
 
 // Any stands for every []float32 of a batch that has one element per token.
@@ -122,13 +123,10 @@ func (e *Entry) Compute(ws *reweight.Workspace, dst []float32, b *reweight.Batch
 	return e.call(ws, dst, b, &opt)
 }
 
-// Exact returns what Compute makes, in float64, by package reference.
-func (e *Entry) Exact(b *reweight.Batch, opt Options) ([]float64, error) {
-	if e.reference == nil {
-		return nil, fmt.Errorf("%s stands for %s: compute these", e.Name, strings.Join(e.Of, " and "))
-	}
-	return e.reference(newExact(b), &opt)
-}
+// Exact returns what Compute makes, in float64, by package reference. The batch and the
+// options are those that Compute accepts, and the entry is not one that stands for several:
+// with others it panics, or returns anything.
+func (e *Entry) Exact(b *reweight.Batch, opt Options) []float64 { return e.reference(Widen(b), &opt) }
 
 // Lacks returns the names of the arrays that the entry reads and the batch does not have,
 // "a or b" where either of two would do.

@@ -86,9 +86,9 @@ func policy(opt *reweight.LossOptions, e Entry) Entry {
 		_, err := ws.Loss(dst, nil, b, opt.Loss)
 		return err
 	}
-	e.reference = func(x *exact, opt *Options) ([]float64, error) {
-		_, gradient, err := x.loss(reference.UniformWeights(x.role), &opt.Loss)
-		return gradient, err
+	e.reference = func(b *reference.Batch, opt *Options) []float64 {
+		_, gradient := exactLoss(b, nil, &opt.Loss)
+		return gradient
 	}
 	if e.golden == "" {
 		e.golden = "policy_losses.json"
@@ -131,13 +131,9 @@ var table = []Entry{
 			_, err := ws.ActFocus(dst, b, opt.ActFocus)
 			return err
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
+		reference: func(b *reference.Batch, opt *Options) []float64 {
 			o := opt.ActFocus
-			signal, err := reference.ActFocusSignal(reference.Signal(o.Signal.String()), x.energy, x.refEntropy, x.old, x.ref)
-			if err != nil {
-				return nil, err
-			}
-			return reference.ActFocusWeights(x.role, signal, o.Alpha, o.Beta, o.Eps)
+			return reference.ActFocus(b, reference.ActFocusOptions{Signal: reference.Signal(o.Signal.String()), Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps})
 		},
 	},
 	{
@@ -148,11 +144,9 @@ var table = []Entry{
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "entropy"}, Masked: 1, Alias: []string{"entropy"},
 		options: func(opt *Options) any { return &opt.AEM },
 		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.AEM(dst, b, opt.AEM) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
+		reference: func(b *reference.Batch, opt *Options) []float64 {
 			o := opt.AEM
-			guard := min(o.Guard, math.MaxFloat64) // the reference refuses infinity
-			_, _, made, err := reference.AEM(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.entropy, o.Lambda, guard, reference.Scope(o.Scope.String()))
-			return made, err
+			return reference.AEM(b, o.Lambda, o.Guard, reference.Scope(o.Scope.String()))
 		},
 	},
 	{
@@ -178,7 +172,7 @@ var table = []Entry{
 		Reads: outcome, Alias: anywhere,
 		options:   func(opt *Options) any { return &opt.GRPO },
 		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPO(dst, b, opt.GRPO) },
-		reference: func(x *exact, opt *Options) ([]float64, error) { return x.grpo(opt.GRPO.DivideByStd) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPO(b, opt.GRPO.DivideByStd) },
 	},
 	{
 		Name: "group_mean", Title: "Dr. GRPO", Source: "2503.20783",
@@ -189,7 +183,7 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.GRPO(dst, b, reweight.GRPOOptions{})
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) { return x.grpo(false) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPO(b, false) },
 	},
 	{
 		Name: "overlong", Synonyms: []string{"overlong_buffer"}, Title: "overlong penalty", Source: "2503.14476",
@@ -201,8 +195,8 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.OverlongPenalty(dst, b, opt.Overlong)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			return reference.OverlongPenalty(x.role, x.SeqOffsets, opt.Overlong.Maximum, opt.Overlong.Buffer, opt.Overlong.Penalty)
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.OverlongPenalty(b, opt.Overlong.Maximum, opt.Overlong.Buffer, opt.Overlong.Penalty)
 		},
 	},
 	{
@@ -215,7 +209,9 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.KLRewards(dst, b, opt.KLRewards)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) { return x.klRewards(opt.KLRewards) },
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.KLRewards(b, reference.KLForm(opt.KLRewards.KL.String()), opt.KLRewards.KLCoef)
+		},
 	},
 	{
 		Name: "group_filter", Synonyms: []string{"filter_groups"}, Title: "group filter", Source: "2503.14476",
@@ -223,10 +219,8 @@ var table = []Entry{
 		Formula: "1 if the rewards of the group differ, or it has one member",
 		Kind:    Weight, Method: "GroupFilter", golden: "baselines.json", part: true,
 		Reads: outcome, Alias: anywhere,
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GroupFilter(dst, b) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			return x.spread(reference.GroupFilter(x.rewards, x.GroupIDs))
-		},
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GroupFilter(dst, b) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GroupFilter(b) },
 	},
 	{
 		Name: "rloo", Synonyms: []string{"rloo_vectorized"}, Title: "RLOO", Source: "2402.14740",
@@ -234,10 +228,8 @@ var table = []Entry{
 		Formula: "n/(n-1) (r - mean_g)",
 		Kind:    Advantage, Method: "RLOO", golden: "baselines.json",
 		Reads: outcome, Alias: anywhere,
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.RLOO(dst, b) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			return x.spread(reference.RLOO(x.rewards, x.GroupIDs))
-		},
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.RLOO(dst, b) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.RLOO(b) },
 	},
 	{
 		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++", Source: "2501.03262",
@@ -249,9 +241,8 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.ReinforcePlusPlus(dst, nil, b, opt.ReinforcePlusPlus)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			made, _, err := reference.ReinforcePlusPlus(x.role, x.SeqOffsets, x.tokenRewards, opt.ReinforcePlusPlus.Gamma)
-			return made, err
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.ReinforcePlusPlus(b, opt.ReinforcePlusPlus.Gamma)
 		},
 	},
 	{
@@ -263,9 +254,7 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.ReinforcePlusPlusBaseline(dst, b)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			return reference.ReinforcePlusPlusBaseline(x.role, x.SeqOffsets, x.rewards, x.GroupIDs)
-		},
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.ReinforcePlusPlusBaseline(b) },
 	},
 	{
 		Name: "gigpo", Title: "GiGPO", Source: "2505.10978",
@@ -275,11 +264,9 @@ var table = []Entry{
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"}, Alias: anywhere,
 		options: func(opt *Options) any { return &opt.GiGPO },
 		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GiGPO(dst, b, opt.GiGPO) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
+		reference: func(b *reference.Batch, opt *Options) []float64 {
 			o := opt.GiGPO
-			made, err := reference.GiGPO(x.role, x.SpanIDs, x.SeqOffsets, x.GroupIDs, x.rewards, x.Anchors, x.spanRewards, reference.GiGPOOptions{
-				Gamma: o.Gamma, Omega: o.Omega, DivideByStd: o.DivideByStd, PerStep: o.PerStep})
-			return made.Advantages, err
+			return reference.GiGPO(b, reference.GiGPOOptions{Gamma: o.Gamma, Omega: o.Omega, DivideByStd: o.DivideByStd, PerStep: o.PerStep})
 		},
 	},
 	{
@@ -288,12 +275,9 @@ var table = []Entry{
 		Formula: "as GRPO-S, with H of the j-th response token for H̄_q",
 		Kind:    Advantage, Method: "GTPO", DefaultName: "DefaultGTPO", golden: "gtpo.json", SingleEntropies: true,
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
-		options: func(opt *Options) any { return &opt.GTPO },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GTPO(dst, b, opt.GTPO) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			_, made, err := reference.GTPO(x.role, x.SeqOffsets, x.GroupIDs, x.rewards, x.entropy, x.shaping(opt.GTPO))
-			return made, err
-		},
+		options:   func(opt *Options) any { return &opt.GTPO },
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GTPO(dst, b, opt.GTPO) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GTPO(b, shaping(opt.GTPO)) },
 	},
 	{
 		Name: "grpo_s", Title: "GRPO-S", Source: "2508.04349",
@@ -301,12 +285,9 @@ var table = []Entry{
 		Formula: "successes: u = `Base` r + `Bonus` n H̄_q/ΣH̄; failures: u = -`Base` - `Bonus` n v/Σv, v = 1/H̄_q; A is u normalised, see below",
 		Kind:    Advantage, Method: "GRPOS", DefaultName: "DefaultGRPOS", golden: "gtpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
-		options: func(opt *Options) any { return &opt.GRPOS },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPOS(dst, b, opt.GRPOS) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			_, made, err := reference.GRPOS(x.role, x.SeqOffsets, x.GroupIDs, x.rewards, x.entropy, x.shaping(opt.GRPOS))
-			return x.spread(made, err)
-		},
+		options:   func(opt *Options) any { return &opt.GRPOS },
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPOS(dst, b, opt.GRPOS) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPOS(b, shaping(opt.GRPOS)) },
 	},
 	{
 		Name: "gae", Title: "GAE", Source: "1506.02438",
@@ -321,14 +302,7 @@ var table = []Entry{
 			}
 			return ws.Whiten(dst, dst, b.Role)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			made, _, err := reference.GAE(x.tokenRewards, x.values, x.role, x.SeqOffsets, opt.GAE.Gamma, opt.GAE.Lambda)
-			if err != nil {
-				return nil, err
-			}
-			made, err = reference.Whiten(made, x.role)
-			return x.masked(made), err
-		},
+		reference: func(b *reference.Batch, opt *Options) []float64 { return whitened(b, opt.GAE) },
 	},
 	{
 		Name: "empg", Title: "EMPG", Source: "2509.09265",
@@ -338,10 +312,9 @@ var table = []Entry{
 		Reads: []string{"seq_offsets", "span_ids", "advantages", "entropy"}, Alias: []string{"advantages", "entropy"},
 		options: func(opt *Options) any { return &opt.EMPG },
 		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.EMPG(dst, b, opt.EMPG) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
+		reference: func(b *reference.Batch, opt *Options) []float64 {
 			o := opt.EMPG
-			made, _, _, err := reference.EMPG(x.role, x.SpanIDs, x.SeqOffsets, x.entropy, x.advantages, reference.EMPGOptions{K: o.K, KFuture: o.KFuture, Zeta: o.Zeta})
-			return made, err
+			return reference.EMPG(b, reference.EMPGOptions{K: o.K, KFuture: o.KFuture, Zeta: o.Zeta})
 		},
 	},
 	{
@@ -355,9 +328,9 @@ var table = []Entry{
 			_, err := ws.EntropyMask(dst, b, opt.EntropyMask)
 			return err
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			made, _, err := reference.EntropyMask(x.role, x.entropy, opt.EntropyMask.Rho)
-			return made, err
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			mask, _ := reference.EntropyMask(b, opt.EntropyMask.Rho)
+			return mask
 		},
 	},
 	policy(&reweight.DefaultGSPO, Entry{
@@ -436,7 +409,9 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.RolloutCorrection(dst, b, opt.TIS)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) { return x.correction(opt.TIS) },
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.RolloutCorrection(b, correction(opt.TIS))
+		},
 	},
 	{
 		Name: "icepop", Title: "IcePop", Source: "verl",
@@ -448,7 +423,9 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.RolloutCorrection(dst, b, opt.IcePop)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) { return x.correction(opt.IcePop) },
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.RolloutCorrection(b, correction(opt.IcePop))
+		},
 	},
 	{
 		Name: "reject", Title: "rejection", Source: "verl",
@@ -458,8 +435,8 @@ var table = []Entry{
 		Reads: ofRollout, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		options: func(opt *Options) any { return &opt.Reject },
 		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.Reject(dst, b, opt.Reject) },
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			return reference.Reject(x.role, x.SeqOffsets, x.old, x.rollout, reference.RejectionStatistic(opt.Reject.Statistic.String()), opt.Reject.Low, opt.Reject.High)
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.Reject(b, reference.RejectionStatistic(opt.Reject.Statistic.String()), opt.Reject.Low, opt.Reject.High)
 		},
 	},
 	{
@@ -471,9 +448,7 @@ var table = []Entry{
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			return ws.OffPolicyMask(dst, b, opt.Delta)
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
-			return reference.OffPolicyMask(x.role, x.SeqOffsets, x.logprobs, x.old, x.advantages, opt.Delta)
-		},
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OffPolicyMask(b, opt.Delta) },
 	},
 	{
 		Name: "value_loss", Title: "value loss", Source: "verl",
@@ -486,11 +461,9 @@ var table = []Entry{
 			_, err := ws.ValueLoss(dst, b, opt.ValueLoss)
 			return err
 		},
-		reference: func(x *exact, opt *Options) ([]float64, error) {
+		reference: func(b *reference.Batch, opt *Options) []float64 {
 			o := opt.ValueLoss
-			made, err := reference.ValueLoss(x.role, x.SeqOffsets, x.newValues, x.values, x.returns,
-				o.Clip, reference.Aggregation(o.Aggregation.String()), float64(o.NormLength))
-			return made.Gradient, err
+			return reference.ValueLoss(b, o.Clip, aggregating(o.Aggregation, o.NormLength)).Gradient
 		},
 	},
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 	"pgregory.net/rapid"
 )
 
@@ -128,7 +129,7 @@ func TestWorkspace(t *testing.T) {
 				if err := errors.Join(ws.GRPO(advantages, b, opt.GRPO), ws.AEM(factors, b, opt.AEM), ws.Multiply(advantages, advantages, factors)); err != nil {
 					t.Fatal(err)
 				}
-				wantWeights, wantAdvantages := exactly(t, b, opt)
+				wantWeights, wantAdvantages := exactly(b, opt)
 				most := 0
 				for s, tr := range all {
 					r := got[keyOfTest(tr)]
@@ -153,35 +154,11 @@ func near(got float32, want float64) bool {
 }
 
 // exactly returns the weights and advantages in float64.
-func exactly(t *testing.T, b *reweight.Batch, opt Options) (weights, advantages []float64) {
-	t.Helper()
-	role := reference.Roles(b.Role)
-	f := reference.Floats
-	signal, err := reference.ActFocusSignal(reference.Signal(opt.ActFocus.Signal.String()), f(b.RefEnergy), f(b.RefEntropy), f(b.OldLogprobs), f(b.RefLogprobs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	weights, err = reference.ActFocusWeights(role, signal, opt.ActFocus.Alpha, opt.ActFocus.Beta, opt.ActFocus.Eps)
-	if err != nil {
-		t.Fatal(err)
-	}
-	perTrajectory, err := reference.GRPO(f(b.Rewards), b.GroupIDs, opt.GRPO.DivideByStd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	advantages, err = reference.TokenAdvantages(role, b.SeqOffsets, perTrajectory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, factors, err := reference.AEM(role, b.SpanIDs, b.SeqOffsets, b.GroupIDs, f(b.Entropy), opt.AEM.Lambda, min(opt.AEM.Guard, math.MaxFloat64), reference.Scope(opt.AEM.Scope.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	advantages, err = reference.ScaleAdvantages(advantages, factors)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return weights, advantages
+func exactly(given *reweight.Batch, opt Options) (weights, advantages []float64) {
+	b := scheme.Widen(given)
+	weights = reference.ActFocus(b, reference.ActFocusOptions{Signal: reference.Signal(opt.ActFocus.Signal.String()), Alpha: opt.ActFocus.Alpha, Beta: opt.ActFocus.Beta, Eps: opt.ActFocus.Eps})
+	factors := reference.AEM(b, opt.AEM.Lambda, opt.AEM.Guard, reference.Scope(opt.AEM.Scope.String()))
+	return weights, reference.Multiply(reference.GRPO(b, opt.GRPO.DivideByStd), factors)
 }
 
 // TestMergeRefuses: what cannot be one batch is an error that names the files.

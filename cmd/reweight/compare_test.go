@@ -163,7 +163,7 @@ func TestFromLogits(t *testing.T) {
 		for i := range l.F32 {
 			l.F32[i] = float32(scale * r.NormFloat64())
 		}
-		return l, widen(l.F32)
+		return l, reference.Floats(l.F32)
 	}
 	narrow := func(x []float64) []float32 {
 		y := make([]float32, len(x))
@@ -182,21 +182,12 @@ func TestFromLogits(t *testing.T) {
 	for i, v := range b.OldLogits.F32 {
 		b.Logits.F32[i] = v + float32(0.1*r.NormFloat64())
 	}
-	lse, refEntropy, refLogprobs, err := reference.TokenStats(ref, vocab, b.TokenIDs, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lse, refEntropy, refLogprobs := reference.TokenStats(ref, vocab, b.TokenIDs, 1)
 	for i := range lse {
 		lse[i] = -lse[i]
 	}
-	_, entropy, oldLogprobs, err := reference.TokenStats(old, vocab, b.TokenIDs, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, logprobs, err := reference.TokenStats(widen(b.Logits.F32), vocab, b.TokenIDs, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, entropy, oldLogprobs := reference.TokenStats(old, vocab, b.TokenIDs, 1)
+	_, _, logprobs := reference.TokenStats(reference.Floats(b.Logits.F32), vocab, b.TokenIDs, 1)
 	b.RefEnergy, b.Entropy, b.OldLogprobs, b.Logprobs, b.RefLogprobs = nil, nil, nil, nil, nil
 	file := write(t, rollout.Tensors(b))
 	b.RefEnergy, b.RefLogprobs, b.Entropy = narrow(lse), narrow(refLogprobs), narrow(entropy)
@@ -339,15 +330,6 @@ func TestOutput(t *testing.T) {
 	if !bytes.Equal(before, after) {
 		t.Error("the input has changed")
 	}
-}
-
-// widen returns x as float64.
-func widen(x []float32) []float64 {
-	w := make([]float64, len(x))
-	for i, v := range x {
-		w[i] = float64(v)
-	}
-	return w
 }
 
 // hostileText has what a terminal or a log could take for a command, and what turns

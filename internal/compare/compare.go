@@ -16,7 +16,6 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
@@ -320,7 +319,7 @@ func (k *credit) figures(uniform *credit) (Scheme, error) {
 			own, others = append(own, c), append(others, uniform.of[t])
 		}
 	}
-	rank, err := reference.Spearman(own, others)
+	rank, err := reweight.Spearman(own, others)
 	mass := sum[reweight.RoleReasoning] + sum[reweight.RoleAction]
 	square := squares[reweight.RoleReasoning] + squares[reweight.RoleAction]
 	return Scheme{
