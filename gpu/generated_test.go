@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/native/library"
 	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/native"
 )
@@ -355,8 +356,8 @@ from __future__ import annotations
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence
 
-# The names of the enumerations. The place of a name is its number.
 `)
+	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", library.Version)
 	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"}} {
 		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
 	}

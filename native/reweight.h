@@ -194,7 +194,7 @@ typedef struct reweight_workspace {
  * trajectories and spans. There are no more spans than tokens. */
 REWEIGHT_API int64_t reweight_scratch_size(int64_t tokens, int64_t trajectories, int64_t spans);
 
-/* The version of the library: "0.1.0". */
+/* The version of the library, three numbers with dots between them. */
 REWEIGHT_API const char *reweight_version(void);
 
 /* Whether this machine and this library have the instruction set: 1 or 0. */

@@ -7,6 +7,7 @@ GPU; they are read and written where they are, and results are of the same kind.
 
 from ._cuda import check, prepare
 from ._errors import InputError
+from ._generated import VERSION as __version__
 from ._kernels import (
     MinMax,
     Moments,
@@ -19,7 +20,6 @@ from ._kernels import (
     span_means,
     surrogate,
 )
-from ._library import VERSION as __version__
 from ._library import available_isas, best_isa
 from ._rows import TokenStats, row_gradient, token_stats
 from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, loss, whiten

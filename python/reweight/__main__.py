@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _cuda_driver, _library
 from ._errors import InputError
+from ._generated import VERSION
 from ._parity import TOLERANCE, check
 
 
@@ -45,7 +46,7 @@ def main() -> int:
         ("CPU", f"{_cpu_name()}, {_library.cpus()} of {os.cpu_count()} logical CPUs usable"),
         ("kernels", used),
         ("GPU", _gpu()),
-        ("reweight", f"{_library.VERSION}, {_library.path()}"),
+        ("reweight", f"{VERSION}, {_library.path()}"),
         ("Python", f"{platform.python_version()}, NumPy {np.__version__}, {_torch()}"),
     ):
         print(f"{name:<8}  {value}")

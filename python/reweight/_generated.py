@@ -6,6 +6,8 @@ from __future__ import annotations
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Optional, Sequence
 
+VERSION = "0.1.0"
+
 # The names of the enumerations. The place of a name is its number.
 ISAS = ("auto", "portable", "avx2", "avx512", "neon")
 DTYPES = ("f32", "bf16", "f16")

@@ -16,6 +16,7 @@ from ._errors import InputError, reported
 from ._generated import (
     FUNCTIONS,
     ISAS,
+    VERSION,
     ActFocusOptions,
     AEMOptions,
     Batch,
@@ -29,8 +30,6 @@ from ._generated import (
     Stats,
     Workspace,
 )
-
-VERSION = "0.1.0"
 
 
 def path() -> str:

@@ -16,7 +16,8 @@ import (
 	"strings"
 )
 
-// Version is that of the library and of the Python package.
+// Version is that of the library, of the Python package and of releases, whose tag is v and
+// the version. It stands here only: go generate ./gpu takes it to Python.
 const Version = "0.1.0"
 
 // Options say for what a library is made.
