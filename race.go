@@ -7,6 +7,9 @@ import (
 	"unsafe"
 )
 
+// raceEnabled is for tests: the race detector's own goroutine bookkeeping allocates.
+const raceEnabled = true
+
 // The race detector does not see what assembly touches: it is told.
 
 func raceRead(p unsafe.Pointer, bytes int)  { runtime.RaceReadRange(p, bytes) }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package reweight
-
-const raceEnabled = false
