@@ -98,10 +98,9 @@ func checkTemperature(tau float64) error {
 
 // The shapes of the kernels on rows; rows.cuh has the same.
 const (
-	rowWarps  = 4          // of a CTA; each takes a row at a time
 	rowBuffer = 8192 + 128 // bytes of shared memory for a chunk of a row
 	rowSums   = 4 * 32 * 4 // bytes of shared memory for the sums of its blocks
-	rowCTA    = 32 * rowWarps
+	rowCTA    = 32         // threads; a warp takes a row at a time
 )
 
 // The kernels on rows: one for each DType, at temperature 1 and at any other. A warp of
@@ -117,8 +116,8 @@ var (
 		reweight.DTypeBF16: {"row_gradient_bf16", "row_gradient_bf16_tempered"},
 	}
 	rowKernels = slices.Concat(
-		named(statsKernels[:], rowWarps*(2*rowBuffer+rowSums)),
-		named(gradientKernels[:], rowWarps*(rowBuffer+rowSums)),
+		named(statsKernels[:], 2*rowBuffer+rowSums),
+		named(gradientKernels[:], rowBuffer+rowSums),
 		[]kernel{{"read_memory", memoryCTA, 0}, {"copy_memory", memoryCTA, 0}})
 )
 

@@ -199,7 +199,7 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 }
 
 template <int TYPE, bool TEMPERED> DEVICE void rowGradient(const RowGradient &p) {
-	i64 turn = firstTurn();
+	i64 turn = blockIndex();
 #pragma unroll 1
 	for (i64 row = takeRow(p.rows, turn); row >= 0; row = takeRow(p.rows, turn)) gradientRow<TYPE, TEMPERED>(p, row, mySlice<1>());
 }

@@ -55,17 +55,17 @@ template <int BUFFERS> struct Slice {
 	float sums[MOST_BLOCKS][2 * LANES]; // of each block: of 2^y, then of y * 2^y
 };
 
-// Kernels have four warps a CTA, and registers for at least three CTAs a multiprocessor,
-// which are enough to keep all elements of a group under way at a time. Three CTAs of
-// token_stats.cuh fill the shared memory of an H100's multiprocessor, 228 KiB; an A100's
-// holds two, and one of the 8.6 and 8.9 kind one.
-#define ROW_WARPS 4
-#define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(ROW_WARPS * WARP, 3)))
+// Kernels have one warp a CTA: a multiprocessor has four schedulers, the warps of a CTA go
+// to them in turn, and warps that have no row then leave none idle. There are registers for
+// at least twelve CTAs a multiprocessor, which are enough to keep all elements of a group
+// under way at a time. Twelve CTAs of token_stats.cuh fill the shared memory of an H100's
+// multiprocessor, 228 KiB; an A100's holds nine, and one of the 8.6 and 8.9 kind five.
+#define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(WARP, 12)))
 
 // mySlice returns the shared memory of this warp.
 template <int BUFFERS> DEVICE Slice<BUFFERS> *mySlice() {
 	extern SHARED __attribute__((aligned(COPY))) u8 slices[];
-	return (Slice<BUFFERS> *)slices + threadIndex() / WARP;
+	return (Slice<BUFFERS> *)slices;
 }
 
 enum { F32, BF16, F16 };
@@ -128,17 +128,15 @@ struct Rows {
 	u32 wideIDs;
 };
 
-// Warps take rows in turn. Neighbouring rows go to different CTAs, so that the last turn,
-// which not all warps have, is spread over the multiprocessors.
-DEVICE i64 firstTurn() { return (i64)(threadIndex() / WARP) * blockCount() + blockIndex(); }
-DEVICE i64 warpCount() { return (i64)blockCount() * ROW_WARPS; }
+// Warps, which are CTAs, take rows in turn. Neighbouring rows go to different CTAs, so that
+// the last turn, which not all have, is spread over the multiprocessors.
 
 // takeRow returns the row of a turn, or of the first of this warp's turns after it that
 // has one, and moves turn behind it. It returns -1 if there is none.
 DEVICE i64 takeRow(const Rows &rows, i64 &turn) {
 	while (turn < rows.selected) {
 		i64 at = turn, row = rows.index ? rows.index[at] : at;
-		turn += warpCount();
+		turn += blockCount();
 		if (row >= 0 && row < rows.count) return row;
 		if (lane() == 0) report(rows.status, PROBLEM_ROW_INDEX, ARG_LOGITS_INDEX, at, row, rows.count - 1, rows.count);
 	}

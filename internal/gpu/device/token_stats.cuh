@@ -29,7 +29,7 @@ template <int TYPE, bool TEMPERED> DEVICE void tokenStats(const TokenStats &p) {
 	typedef Format<TYPE> F;
 	Slice<2> *mine = mySlice<2>();
 	const i64 bytes = (i64)p.rows.vocab * F::SIZE;
-	i64 turn = firstTurn(), row = takeRow(p.rows, turn);
+	i64 turn = blockIndex(), row = takeRow(p.rows, turn);
 	if (row < 0) return;
 	Chunk chunk = firstChunk(p.rows.logits + row * p.rows.stride, bytes);
 	load<TYPE>(mine->buffers[0], chunk);
