@@ -152,7 +152,8 @@ func (block *tokenBlock) sequence(x *lossTokens, q *lossConsts) (clipped int64) 
 	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
 	if q.clips != [2]int64{} {
 		for i, r := range x.role {
-			clipped += (oneIf(adv[i] > 0)&q.clips[0] | oneIf(adv[i] < 0)&q.clips[1]) & oneIf(r != RoleMasked)
+			a := masked(r, adv[i])
+			clipped += oneIf(a > 0)&q.clips[0] | oneIf(a < 0)&q.clips[1]
 		}
 	}
 	for i, r := range x.role {
@@ -241,15 +242,19 @@ func (block *tokenBlock) dppo(isa ISA, x *lossTokens, q *lossConsts) (clipped in
 // sumLogRatios returns the sum of a - b over the response tokens, in float64, and their
 // number. With clamp, each a - b is kept between -20 and 20.
 func sumLogRatios(a, b []float32, role []Role, clamp bool) (sum float64, n int) {
+	low, high := -inf, inf
+	if clamp {
+		low, high = -20, 20
+	}
 	var l [lanes]float64
 	a, b = a[:len(role)], b[:len(role)]
 	for i, r := range role {
 		d := masked64(r, float64(a[i])-float64(b[i]))
-		if clamp && d < -20 {
-			d = -20
+		if d < low {
+			d = low
 		}
-		if clamp && d > 20 {
-			d = 20
+		if d > high {
+			d = high
 		}
 		l[uint(i)%lanes] += d
 	}
@@ -359,9 +364,12 @@ func (ws *Workspace) divergence(isa ISA, grad, logprobs, ref []float32, role []R
 // k3Term returns min(10, e - y - 1) with e = e^y, for y between -20 and 20, and its
 // derivative by -y, which is 0 where the value was cut: also wherever y was clamped to 20.
 func k3Term(y, e float32) (k, g float32) {
-	if y < -0.5 || y > 0.5 {
+	switch {
+	case y == 0: // every masked token, for which fma32 would be slow
+		return 0, float32(math.Copysign(0, -1))
+	case y < -0.5 || y > 0.5:
 		k, g = float32(e-1)-y, 1-e
-	} else {
+	default:
 		p := fma32(klC8, y, klC7)
 		p = fma32(p, y, klC6)
 		p = fma32(p, y, klC5)
