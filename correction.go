@@ -24,23 +24,23 @@ func (l *CorrectionLevel) UnmarshalText(name []byte) error {
 	return parseName(l, "Level", name, correctionLevelNames[:])
 }
 
-// CorrectionOptions are the options of RolloutCorrection. A High of 0, which would make all
-// factors 0, is an error: nobody has set it.
-type CorrectionOptions struct {
+// RolloutCorrectionOptions are the options of RolloutCorrection. A High of 0, which would make
+// all factors 0, is an error: nobody has set it.
+type RolloutCorrectionOptions struct {
 	Level     CorrectionLevel
 	Mask      bool    // a ratio outside [Low, High] becomes 0 (IcePop); false: the nearer bound (TIS)
 	Low, High float64 // 0 <= Low <= High; Low finite, 0 for no lower bound; High above 0, +Inf for no upper bound
 	Normalize bool    // divide by the mean of the factors
 }
 
-// DefaultCorrection is truncated importance sampling; DefaultIcePop masks.
+// DefaultRolloutCorrection is truncated importance sampling; DefaultIcePop masks.
 var (
-	DefaultCorrection = CorrectionOptions{Level: CorrectToken, Low: 0, High: 2}
-	DefaultIcePop     = CorrectionOptions{Level: CorrectToken, Mask: true, Low: 0.5, High: 5}
+	DefaultRolloutCorrection = RolloutCorrectionOptions{Level: CorrectToken, Low: 0, High: 2}
+	DefaultIcePop            = RolloutCorrectionOptions{Level: CorrectToken, Mask: true, Low: 0.5, High: 5}
 )
 
 // check says which option is out of range.
-func (opt *CorrectionOptions) check() error {
+func (opt *RolloutCorrectionOptions) check() error {
 	if err := checkName("Level", opt.Level, correctionLevelNames[:]); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (opt *CorrectionOptions) check() error {
 		return err
 	}
 	if opt.High == 0 {
-		return badInput("High", problem.AboveZero, "DefaultCorrection")
+		return badInput("High", problem.AboveZero, "DefaultRolloutCorrection")
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ type correctionScratch struct {
 // SeqOffsets must be set; factors may be OldLogprobs or RolloutLogprobs. A wrong shape or
 // option, or a log-probability of a response token that is not finite, is an error, and
 // factors is not written.
-func (ws *Workspace) RolloutCorrection(factors []float32, b *Batch, opt CorrectionOptions) error {
+func (ws *Workspace) RolloutCorrection(factors []float32, b *Batch, opt RolloutCorrectionOptions) error {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (ws *Workspace) checkRollout(isa ISA, b *Batch) error {
 const leastMean = 1e-8
 
 // correctTokens is RolloutCorrection where each token has its own ratio.
-func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *CorrectionOptions) {
+func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *RolloutCorrectionOptions) {
 	q := ratioConsts{lo: float32(opt.Low), hi: float32(opt.High)}
 	if opt.Mask {
 		q.mask = true
@@ -146,7 +146,7 @@ func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *Co
 }
 
 // correctTrajectories is RolloutCorrection where the tokens of a trajectory share a ratio.
-func (ws *Workspace) correctTrajectories(factors []float32, b *Batch, opt *CorrectionOptions) {
+func (ws *Workspace) correctTrajectories(factors []float32, b *Batch, opt *RolloutCorrectionOptions) {
 	ws.correction.factors = grow(ws.correction.factors, b.Trajectories())
 	perTrajectory := ws.correction.factors
 	n, sum := 0, 0.0
@@ -234,17 +234,17 @@ const (
 	overMax
 )
 
-// RejectionOptions are the options of Reject. Bounds of 0 are an error: nobody has set them.
-type RejectionOptions struct {
+// RejectOptions are the options of Reject. Bounds of 0 are an error: nobody has set them.
+type RejectOptions struct {
 	Statistic RejectionStatistic
 	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, above 0, bounds the statistic; High +Inf: no bound
 }
 
-// DefaultRejection rejects tokens whose ratio is not between 0.5 and 2.
-var DefaultRejection = RejectionOptions{Statistic: RejectTokenK1, Low: 0.5, High: 2}
+// DefaultReject rejects tokens whose ratio is not between 0.5 and 2.
+var DefaultReject = RejectOptions{Statistic: RejectTokenK1, Low: 0.5, High: 2}
 
 // check says which option is out of range.
-func (opt *RejectionOptions) check() error {
+func (opt *RejectOptions) check() error {
 	if err := checkName("Statistic", opt.Statistic, rejectionNames[:]); err != nil {
 		return err
 	}
@@ -253,12 +253,12 @@ func (opt *RejectionOptions) check() error {
 			return badInput("High", problem.NotNegative, opt.High)
 		}
 		if opt.High == 0 {
-			return badInput("High", problem.AboveZero, "DefaultRejection")
+			return badInput("High", problem.AboveZero, "DefaultReject")
 		}
 		return nil
 	}
 	if opt.Low == 0 {
-		return badInput("Low", problem.AboveZero, "DefaultRejection")
+		return badInput("Low", problem.AboveZero, "DefaultReject")
 	}
 	return checkBounds(opt.Low, opt.High)
 }
@@ -277,7 +277,7 @@ func (opt *RejectionOptions) check() error {
 // SeqOffsets must be set; weights may be OldLogprobs or RolloutLogprobs. A wrong shape or
 // option, or a log-probability of a response token that is not finite, is an error, and
 // weights is not written.
-func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectionOptions) error {
+func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectOptions) error {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err

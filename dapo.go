@@ -2,16 +2,16 @@ package reweight
 
 import "github.com/seed621a2839/reweight/internal/problem"
 
-// OverlongOptions are the options of OverlongPenalty. The zero value is an error, as its
-// Buffer is.
-type OverlongOptions struct {
+// OverlongPenaltyOptions are the options of OverlongPenalty. The zero value is an error, as
+// its Buffer is.
+type OverlongPenaltyOptions struct {
 	Maximum int     // response tokens from which the penalty is full, at least Buffer
 	Buffer  int     // tokens before it over which the penalty grows, above 0
 	Penalty float64 // at Maximum, at least 0; 0: there is none
 }
 
-// DefaultOverlong holds DAPO's constants.
-var DefaultOverlong = OverlongOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}
+// DefaultOverlongPenalty holds DAPO's constants.
+var DefaultOverlongPenalty = OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}
 
 // OverlongPenalty sets penalties[q], which is to be added to the reward of trajectory q
 // with n_q response tokens (DAPO, arXiv 2503.14476):
@@ -23,7 +23,7 @@ var DefaultOverlong = OverlongOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}
 //
 // penalties has one element per trajectory, and may be Rewards, which is not read. A
 // wrong shape or option is an error, and penalties is not written.
-func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt OverlongOptions) error {
+func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt OverlongPenaltyOptions) error {
 	if err := checkLen("penalties", len(penalties), b.Trajectories(), "trajectory"); err != nil {
 		return err
 	}

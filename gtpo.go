@@ -30,10 +30,10 @@ func (n *Normalization) UnmarshalText(name []byte) error {
 	return parseName(n, "Normalization", name, normalizationNames[:])
 }
 
-// ShapingOptions are the options of GTPO and of GRPOS. Base and Bonus that are both 0 are an
+// GTPOOptions are the options of GTPO and of GRPOS. Base and Bonus that are both 0 are an
 // error, and so is an EntropyHigh of 0, which would make all entropies 0: nobody has set
 // them. Base or Bonus may be 0, and so may Threshold and EntropyLow.
-type ShapingOptions struct {
+type GTPOOptions struct {
 	Base          float64 // weight of the outcome: the paper's alpha 1, beta 1; at least 0
 	Bonus         float64 // weight of the entropy's share: its alpha 2, beta 2; at least 0
 	Threshold     float64 // a reward above it is a success
@@ -45,12 +45,12 @@ type ShapingOptions struct {
 
 // DefaultGTPO holds the paper's constants, DefaultGRPOS likewise.
 var (
-	DefaultGTPO  = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeSeparate, Scope: ScopeGroup}
-	DefaultGRPOS = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint, Scope: ScopeGroup}
+	DefaultGTPO  = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeSeparate, Scope: ScopeGroup}
+	DefaultGRPOS = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint, Scope: ScopeGroup}
 )
 
 // check says which option is out of range. defaults names the options with which all is well.
-func (opt *ShapingOptions) check(defaults string) error {
+func (opt *GTPOOptions) check(defaults string) error {
 	if err := checkNotNegative("Base", opt.Base); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ const shapingEps = 1e-8
 // and GroupIDs too for ScopeGroup, which alone reads them. advantages may be Entropy. A
 // wrong shape or option, or a reward or an entropy of a response token that is not
 // finite, is an error, and advantages is not written.
-func (ws *Workspace) GTPO(advantages []float32, b *Batch, opt ShapingOptions) error {
+func (ws *Workspace) GTPO(advantages []float32, b *Batch, opt GTPOOptions) error {
 	return ws.shapedAdvantages(advantages, b, &opt, true)
 }
 
@@ -124,7 +124,7 @@ func (ws *Workspace) GTPO(advantages []float32, b *Batch, opt ShapingOptions) er
 // one trajectory gets 0. Masked tokens get 0.
 //
 // The arguments are those of GTPO, with the same shapes, errors and aliasing.
-func (ws *Workspace) GRPOS(advantages []float32, b *Batch, opt ShapingOptions) error {
+func (ws *Workspace) GRPOS(advantages []float32, b *Batch, opt GTPOOptions) error {
 	return ws.shapedAdvantages(advantages, b, &opt, false)
 }
 
@@ -154,7 +154,7 @@ type shapingSet struct {
 type shapingPosition struct{ n, sum, share float64 }
 
 // shapedAdvantages is GTPO if perToken, else GRPOS.
-func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *ShapingOptions, perToken bool) error {
+func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOOptions, perToken bool) error {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *Shapi
 
 // collect sets values to the clamped entropies H of response tokens or to the mean of
 // each trajectory's, and to v = 1 / (H + 1e-8) for failures.
-func (sc *shapingScratch) collect(b *Batch, opt *ShapingOptions, perToken bool) {
+func (sc *shapingScratch) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 	sc.start = grow(sc.start, b.Trajectories()+1)
 	sc.values = grow(sc.values, b.Tokens())
 	n := 0
@@ -256,7 +256,7 @@ func (sc *shapingScratch) collect(b *Batch, opt *ShapingOptions, perToken bool) 
 func (sc *shapingScratch) of(q int) []float64 { return sc.values[sc.start[q]:sc.start[q+1]] }
 
 // shape turns values into shaped rewards.
-func (sc *shapingScratch) shape(rewards []float32, opt *ShapingOptions) {
+func (sc *shapingScratch) shape(rewards []float32, opt *GTPOOptions) {
 	for q, s := range sc.set {
 		sc.sets[s].longest = max(sc.sets[s].longest, len(sc.of(q)))
 	}

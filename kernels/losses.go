@@ -327,7 +327,7 @@ func rolloutCorrection(s Spec) (*Case, error) {
 	}
 	b := s.whole(role)
 	b.OldLogprobs, b.RolloutLogprobs = old, rollout
-	opt := reweight.DefaultCorrection
+	opt := reweight.DefaultRolloutCorrection
 	factors := array[float32](s, n)
 	out := f32("factor", factors)
 	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in surrogate

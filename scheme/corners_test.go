@@ -68,7 +68,7 @@ func TestAtThreshold(t *testing.T) {
 	opt := reweight.DefaultGTPO
 	opt.Normalization = reweight.NormalizeNone
 	var ws reweight.Workspace
-	for _, f := range []func([]float32, *reweight.Batch, reweight.ShapingOptions) error{ws.GTPO, ws.GRPOS} {
+	for _, f := range []func([]float32, *reweight.Batch, reweight.GTPOOptions) error{ws.GTPO, ws.GRPOS} {
 		if err := f(dst, b, opt); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestOverlongObservations(t *testing.T) {
 	b := &reweight.Batch{Role: []reweight.Role{1, 0, 0, 2, 1, 0, 1, 1, 1}, SeqOffsets: []int64{0, 6, 6, 9}}
 	dst := make([]float32, 3)
 	var ws reweight.Workspace
-	if err := ws.OverlongPenalty(dst, b, reweight.OverlongOptions{Maximum: 4, Buffer: 2, Penalty: 1}); err != nil {
+	if err := ws.OverlongPenalty(dst, b, reweight.OverlongPenaltyOptions{Maximum: 4, Buffer: 2, Penalty: 1}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "penalties", dst, []float32{-0.5, 0, -0.5})
@@ -157,7 +157,7 @@ func TestFarLogRatios(t *testing.T) {
 	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
 		for _, high := range []float64{1e30, math.Inf(1)} {
 			for _, mask := range []bool{false, true} {
-				if err := ws.RolloutCorrection(dst, b, reweight.CorrectionOptions{Level: level, Mask: mask, High: high}); err != nil {
+				if err := ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Mask: mask, High: high}); err != nil {
 					t.Fatal(err)
 				}
 				nearAll(t, level.String(), dst, []number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
@@ -178,7 +178,7 @@ func TestFarLogRatios(t *testing.T) {
 		{reweight.RejectSeqMaxK3, 0, 5e8, []float32{1, 1, 1}},
 		{reweight.RejectTokenK3, 0, 5, []float32{0, 0, 1}},
 	} {
-		if err := ws.Reject(dst, b, reweight.RejectionOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
+		if err := ws.Reject(dst, b, reweight.RejectOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
 			t.Fatal(err)
 		}
 		same(t, c.s.String(), dst, c.want)
@@ -233,7 +233,7 @@ func TestAtBounds(t *testing.T) {
 		{reweight.RejectTokenK2, 0, math.SmallestNonzeroFloat64, []float32{0, 1}},
 		{reweight.RejectTokenK1, 1, 1, []float32{0, 1}},
 	} {
-		if err := ws.Reject(dst, &b, reweight.RejectionOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
+		if err := ws.Reject(dst, &b, reweight.RejectOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
 			t.Fatal(err)
 		}
 		same(t, c.s.String(), dst, c.want)
@@ -243,7 +243,7 @@ func TestAtBounds(t *testing.T) {
 		for z, want := range map[float32]float64{-20: math.Exp(-20), -13.8: 1} { // ratios of 2e-9 and of 1e-6
 			b.OldLogprobs, b.RolloutLogprobs = []float32{z, z}, []float32{0, 0}
 			b.SeqOffsets = []int64{0, 1, 2}
-			if err := ws.RolloutCorrection(dst, &b, reweight.CorrectionOptions{Level: level, High: 2, Normalize: true}); err != nil {
+			if err := ws.RolloutCorrection(dst, &b, reweight.RolloutCorrectionOptions{Level: level, High: 2, Normalize: true}); err != nil {
 				t.Fatal(err)
 			}
 			nearAll(t, level.String(), dst, []number{number(want), number(want)})
@@ -272,7 +272,7 @@ func TestSchemesPieces(t *testing.T) {
 	var ws reweight.Workspace
 	got, alone := make([]float32, n), make([]float32, n)
 	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
-		opt := reweight.CorrectionOptions{Level: level, High: 1e30}
+		opt := reweight.RolloutCorrectionOptions{Level: level, High: 1e30}
 		if err := ws.RolloutCorrection(got, b, opt); err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +306,7 @@ func TestSchemesOptions(t *testing.T) {
 	empg := func(k, kf, zeta float64) error {
 		return ws.EMPG(dst, b, reweight.EMPGOptions{K: k, KFuture: kf, Zeta: zeta})
 	}
-	shape := func(change func(*reweight.ShapingOptions)) error {
+	shape := func(change func(*reweight.GTPOOptions)) error {
 		opt := reweight.DefaultGTPO
 		change(&opt)
 		err := ws.GTPO(dst, b, opt)
@@ -315,19 +315,19 @@ func TestSchemesOptions(t *testing.T) {
 		}
 		return err
 	}
-	type S = reweight.ShapingOptions
+	type S = reweight.GTPOOptions
 	mask := func(rho float64) error {
 		_, err := ws.EntropyMask(dst, b, reweight.EntropyMaskOptions{Rho: rho})
 		return err
 	}
 	overlong := func(maximum, buffer int, penalty float64) error {
-		return ws.OverlongPenalty(penalties, b, reweight.OverlongOptions{Maximum: maximum, Buffer: buffer, Penalty: penalty})
+		return ws.OverlongPenalty(penalties, b, reweight.OverlongPenaltyOptions{Maximum: maximum, Buffer: buffer, Penalty: penalty})
 	}
 	correct := func(level reweight.CorrectionLevel, low, high float64) error {
-		return ws.RolloutCorrection(dst, b, reweight.CorrectionOptions{Level: level, Low: low, High: high})
+		return ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Low: low, High: high})
 	}
 	reject := func(s reweight.RejectionStatistic, low, high float64) error {
-		return ws.Reject(dst, b, reweight.RejectionOptions{Statistic: s, Low: low, High: high})
+		return ws.Reject(dst, b, reweight.RejectOptions{Statistic: s, Low: low, High: high})
 	}
 	for _, c := range []struct {
 		want string
@@ -356,7 +356,7 @@ func TestSchemesOptions(t *testing.T) {
 		{"Buffer is 0, want at least 1", overlong(10, 0, 1)},
 		{"Maximum is 9, want at least the 10 of Buffer", overlong(9, 10, 1)},
 		{"Penalty is NaN, want", overlong(10, 5, nan)},
-		{"penalties has 6 elements, want 7, one per trajectory", ws.OverlongPenalty(penalties[:6], b, reweight.DefaultOverlong)},
+		{"penalties has 6 elements, want 7, one per trajectory", ws.OverlongPenalty(penalties[:6], b, reweight.DefaultOverlongPenalty)},
 		{"Level is 3, want 0 to 2", correct(3, 0, 1)},
 		{"Low is -1, want", correct(0, -1, 1)},
 		{"Low is +Inf, want", correct(0, inf, inf)},

@@ -15,7 +15,7 @@ import (
 // test compares with the reference takes them from the options, and would not notice.
 func TestDefaults(t *testing.T) {
 	type loss = reweight.LossOptions
-	type shaping = reweight.ShapingOptions
+	type shaping = reweight.GTPOOptions
 	inf := math.Inf(1)
 	for name, c := range map[string]struct{ got, want any }{
 		"DefaultTokenStats":        {reweight.DefaultTokenStats, reweight.TokenStatsOptions{Temperature: 1}},
@@ -30,10 +30,10 @@ func TestDefaults(t *testing.T) {
 		"DefaultGiGPO":             {reweight.DefaultGiGPO, reweight.GiGPOOptions{Gamma: 0.95, Omega: 1}},
 		"DefaultReinforcePlusPlus": {reweight.DefaultReinforcePlusPlus, reweight.ReinforcePlusPlusOptions{Gamma: 1}},
 		"DefaultEntropyMask":       {reweight.DefaultEntropyMask, reweight.EntropyMaskOptions{Rho: 0.2}},
-		"DefaultOverlong":          {reweight.DefaultOverlong, reweight.OverlongOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}},
-		"DefaultCorrection":        {reweight.DefaultCorrection, reweight.CorrectionOptions{Level: reweight.CorrectToken, Low: 0, High: 2}},
-		"DefaultIcePop":            {reweight.DefaultIcePop, reweight.CorrectionOptions{Level: reweight.CorrectToken, Mask: true, Low: 0.5, High: 5}},
-		"DefaultRejection":         {reweight.DefaultRejection, reweight.RejectionOptions{Statistic: reweight.RejectTokenK1, Low: 0.5, High: 2}},
+		"DefaultOverlongPenalty":   {reweight.DefaultOverlongPenalty, reweight.OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}},
+		"DefaultRolloutCorrection": {reweight.DefaultRolloutCorrection, reweight.RolloutCorrectionOptions{Level: reweight.CorrectToken, Low: 0, High: 2}},
+		"DefaultIcePop":            {reweight.DefaultIcePop, reweight.RolloutCorrectionOptions{Level: reweight.CorrectToken, Mask: true, Low: 0.5, High: 5}},
+		"DefaultReject":            {reweight.DefaultReject, reweight.RejectOptions{Statistic: reweight.RejectTokenK1, Low: 0.5, High: 2}},
 		"DefaultKLRewards":         {reweight.DefaultKLRewards, reweight.KLRewardsOptions{KL: reweight.KLK1, KLCoef: 0.001}},
 		"DefaultValueLoss":         {reweight.DefaultValueLoss, reweight.ValueLossOptions{Clip: 0.5}},
 
@@ -78,9 +78,9 @@ func TestZeroOptions(t *testing.T) {
 		"sapo":         "TauPos is 0, want 1e-30 to 1e+30",
 		"dppo_tv":      "RatioCap is 0, want a finite number above 0",
 		"vespo":        "PowerPos is 0 like DecayPos, PowerNeg and DecayNeg, want one that is not 0, as in DefaultVESPO",
-		"tis":          "High is 0, want above 0, as in DefaultCorrection",
-		"icepop":       "High is 0, want above 0, as in DefaultCorrection",
-		"reject":       "Low is 0, want above 0, as in DefaultRejection",
+		"tis":          "High is 0, want above 0, as in DefaultRolloutCorrection",
+		"icepop":       "High is 0, want above 0, as in DefaultRolloutCorrection",
+		"reject":       "Low is 0, want above 0, as in DefaultReject",
 		"value_loss":   "Clip is 0, want above 0, as in DefaultValueLoss",
 	}
 	refused := []string{"overlong.Maximum", "overlong.Buffer", "reinforce++.Gamma", "gtpo.EntropyHigh", "grpo_s.EntropyHigh", "entropy_mask.Rho",

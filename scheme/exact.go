@@ -31,12 +31,12 @@ func lossOptions(opt *reweight.LossOptions) reference.LossOptions {
 	}
 }
 
-func shaping(opt reweight.ShapingOptions) reference.ShapingOptions {
+func shaping(opt reweight.GTPOOptions) reference.ShapingOptions {
 	return reference.ShapingOptions{Base: opt.Base, Bonus: opt.Bonus, Threshold: opt.Threshold, EntropyLow: opt.EntropyLow, EntropyHigh: opt.EntropyHigh,
 		Normalization: reference.Normalization(opt.Normalization.String()), Scope: reference.Scope(opt.Scope.String())}
 }
 
-func correction(opt reweight.CorrectionOptions) reference.CorrectionOptions {
+func correction(opt reweight.RolloutCorrectionOptions) reference.CorrectionOptions {
 	return reference.CorrectionOptions{Level: reference.CorrectionLevel(opt.Level.String()), Mask: opt.Mask, Low: opt.Low, High: opt.High, Normalize: opt.Normalize}
 }
 

@@ -190,7 +190,7 @@ var goldens = map[string]func(c *goldenCase, o *Options) string{
 		return c.only(strings.HasPrefix(c.Name, "reinforce++"), "baseline_advantages")
 	},
 	"overlong": func(c *goldenCase, o *Options) string {
-		o.Overlong = reweight.OverlongOptions{Maximum: int(c.num("maximum")), Buffer: int(c.num("buffer")), Penalty: c.num("penalty")}
+		o.Overlong = reweight.OverlongPenaltyOptions{Maximum: int(c.num("maximum")), Buffer: int(c.num("buffer")), Penalty: c.num("penalty")}
 		return c.only(c.Name == "overlong", "penalty")
 	},
 	"tis": func(c *goldenCase, o *Options) string {
@@ -266,15 +266,15 @@ func (c *goldenCase) only(is bool, name string) string {
 	return ""
 }
 
-func (c *goldenCase) shaping(o *reweight.ShapingOptions, normalization string) {
-	*o = reweight.ShapingOptions{Base: c.num("a1"), Bonus: c.num("a2"), Threshold: c.num("threshold"), EntropyLow: c.num("lo"), EntropyHigh: c.num("hi")}
+func (c *goldenCase) shaping(o *reweight.GTPOOptions, normalization string) {
+	*o = reweight.GTPOOptions{Base: c.num("a1"), Bonus: c.num("a2"), Threshold: c.num("threshold"), EntropyLow: c.num("lo"), EntropyHigh: c.num("hi")}
 	c.named("scope", &o.Scope)
 	c.named(normalization, &o.Normalization)
 }
 
-func (c *goldenCase) correction(o *reweight.CorrectionOptions) {
+func (c *goldenCase) correction(o *reweight.RolloutCorrectionOptions) {
 	if c.Options["mode"] != nil {
-		*o = reweight.CorrectionOptions{Mask: valueOf[string](c.Options["mode"]) == "mask", Low: c.num("lo"), High: c.num("hi"), Normalize: valueOf[bool](c.Options["batch_norm"])}
+		*o = reweight.RolloutCorrectionOptions{Mask: valueOf[string](c.Options["mode"]) == "mask", Low: c.num("lo"), High: c.num("hi"), Normalize: valueOf[bool](c.Options["batch_norm"])}
 		c.named("level", &o.Level)
 	} else {
 		o.Mask = false

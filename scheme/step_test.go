@@ -176,7 +176,7 @@ func TestJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	truncated := make([]float32, b.Tokens())
-	if err := ws.RolloutCorrection(truncated, b, reweight.DefaultCorrection); err != nil {
+	if err := ws.RolloutCorrection(truncated, b, reweight.DefaultRolloutCorrection); err != nil {
 		t.Fatal(err)
 	}
 	both, _ := step(t, "aem+tis", b, opt)

@@ -12,31 +12,31 @@ import (
 // Options are those of the entries, each with the constants of its paper in what Parse
 // returns. Loss is that of the scheme's loss.
 type Options struct {
-	Overlong          reweight.OverlongOptions
+	Overlong          reweight.OverlongPenaltyOptions
 	KLRewards         reweight.KLRewardsOptions
 	GRPO              reweight.GRPOOptions // group_mean never divides
 	ReinforcePlusPlus reweight.ReinforcePlusPlusOptions
 	GiGPO             reweight.GiGPOOptions
-	GTPO, GRPOS       reweight.ShapingOptions
+	GTPO, GRPOS       reweight.GTPOOptions
 	GAE               reweight.GAEOptions
 	EMPG              reweight.EMPGOptions
 	AEM               reweight.AEMOptions
-	TIS, IcePop       reweight.CorrectionOptions
+	TIS, IcePop       reweight.RolloutCorrectionOptions
 	Delta             float64 // of off_policy_mask, nats; NaN at first, because it has no default
 	ActFocus          reweight.ActFocusOptions
 	EntropyMask       reweight.EntropyMaskOptions
-	Reject            reweight.RejectionOptions
+	Reject            reweight.RejectOptions
 	Loss              reweight.LossOptions
 	ValueLoss         reweight.ValueLossOptions
 }
 
 func defaults() Options {
 	return Options{
-		Overlong: reweight.DefaultOverlong, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
+		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
-		GAE: reweight.DefaultGAE, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultCorrection,
+		GAE: reweight.DefaultGAE, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
 		IcePop: reweight.DefaultIcePop, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
-		Reject: reweight.DefaultRejection, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
+		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
 }
 
@@ -189,7 +189,7 @@ var table = []Entry{
 		Name: "overlong", Synonyms: []string{"overlong_buffer"}, Title: "overlong penalty", Source: "2503.14476",
 		Doc:     "a penalty for responses that are too long",
 		Formula: "max(-P, min(0, -P (n_q - (Lmax - Lbuf))/Lbuf)), to be added to r; P, Lmax and Lbuf are `Penalty`, `Maximum` and `Buffer`",
-		Kind:    Reward, Method: "OverlongPenalty", DefaultName: "DefaultOverlong", golden: "baselines.json", part: true,
+		Kind:    Reward, Method: "OverlongPenalty", DefaultName: "DefaultOverlongPenalty", golden: "baselines.json", part: true,
 		Reads: []string{"seq_offsets"}, Alias: []string{"rewards"},
 		options: func(opt *Options) any { return &opt.Overlong },
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
@@ -403,7 +403,7 @@ var table = []Entry{
 		Name: "tis", Synonyms: []string{"correction"}, Title: "truncated importance sampling", Source: "verl",
 		Doc:     "the truncated ratio to the engine that sampled",
 		Formula: "clamp(u, `Low`, `High`), u = e^(l_old - l_rollout)",
-		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultCorrection", golden: "rollout_correction.json", ratio: true,
+		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", ratio: true,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		options: func(opt *Options) any { return &opt.TIS },
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
@@ -431,7 +431,7 @@ var table = []Entry{
 		Name: "reject", Title: "rejection", Source: "verl",
 		Doc:     "0 for tokens whose ratio to the engine is outside its bounds",
 		Formula: "1 if `Low` <= e^(l_rollout - l_old) <= `High`",
-		Kind:    Weight, Method: "Reject", DefaultName: "DefaultRejection", golden: "rollout_correction.json",
+		Kind:    Weight, Method: "Reject", DefaultName: "DefaultReject", golden: "rollout_correction.json",
 		Reads: ofRollout, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		options: func(opt *Options) any { return &opt.Reject },
 		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.Reject(dst, b, opt.Reject) },

@@ -52,7 +52,7 @@ var subjects = func() (all []subject) {
 		for _, scope := range []reweight.Scope{reweight.ScopeGroup, reweight.ScopeBatch} {
 			for _, name := range []string{"gtpo", "grpo_s"} {
 				add(name, fmt.Sprint(n, " ", scope), func(s *subject) {
-					for _, opt := range []*reweight.ShapingOptions{&s.opt.GTPO, &s.opt.GRPOS} {
+					for _, opt := range []*reweight.GTPOOptions{&s.opt.GTPO, &s.opt.GRPOS} {
 						opt.Normalization, opt.Scope = n, scope
 					}
 					if s.whole = scope == reweight.ScopeBatch; s.whole {
@@ -66,14 +66,14 @@ var subjects = func() (all []subject) {
 		add("gigpo", fmt.Sprint(i), func(s *subject) { s.opt.GiGPO.DivideByStd, s.opt.GiGPO.PerStep = i&1 != 0, i&2 != 0 })
 		for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
 			add("tis", fmt.Sprint(level, " ", i), func(s *subject) {
-				s.opt.TIS = reweight.CorrectionOptions{Level: level, Low: 0.5, High: 1.5, Mask: i&1 != 0, Normalize: i&2 != 0}
+				s.opt.TIS = reweight.RolloutCorrectionOptions{Level: level, Low: 0.5, High: 1.5, Mask: i&1 != 0, Normalize: i&2 != 0}
 				s.whole = s.opt.TIS.Normalize
 			})
 		}
 	}
 	for st := reweight.RejectTokenK1; st <= reweight.RejectSeqMaxK3; st++ {
 		add("reject", st.String(), func(s *subject) {
-			s.opt.Reject = reweight.RejectionOptions{Statistic: st, Low: 0.9, High: 1.1}
+			s.opt.Reject = reweight.RejectOptions{Statistic: st, Low: 0.9, High: 1.1}
 		})
 	}
 	return all
