@@ -81,9 +81,15 @@ const (
 )
 
 // Arrays lists the arrays of b, those that are not set included. It is the one
-// place that names them all: what validates, reads, writes or derives arrays
-// walks this list.
-func (b *Batch) Arrays() [25]Array {
+// list of them all: what validates, reads, writes or derives arrays walks it.
+func (b *Batch) Arrays() []Array {
+	all := b.arrays()
+	return all[:]
+}
+
+// arrays is apart from Arrays so that this is compiled into its callers: a list that does
+// not leave them is not allocated then.
+func (b *Batch) arrays() [25]Array {
 	return [...]Array{
 		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},

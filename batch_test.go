@@ -18,6 +18,16 @@ func TestArrays(t *testing.T) {
 	if v.NumField() != len(arrays) {
 		t.Fatalf("%d arrays, Batch has %d fields", len(arrays), v.NumField())
 	}
+	walk := func() {
+		for _, a := range b.Arrays() {
+			if a.Len() != 0 {
+				t.Errorf("%s has %d elements", a.Field, a.Len())
+			}
+		}
+	}
+	if allocs := testing.AllocsPerRun(10, walk); allocs != 0 {
+		t.Errorf("a walk makes %v allocations", allocs)
+	}
 	names := map[string]bool{}
 	for i, a := range arrays {
 		if want := v.Type().Field(i).Name; a.Field != want {

@@ -36,7 +36,7 @@ func TestBottleneckTies(t *testing.T) {
 // TestNothing: inputs without rows or tokens are no panic.
 func TestNothing(t *testing.T) {
 	var ws reweight.Workspace
-	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, nil, nil, nil, nil, reweight.DefaultRowGradient); err != nil {
+	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, reweight.RowGradientInput{}, reweight.DefaultRowGradient); err != nil {
 		t.Error(err)
 	}
 	ws.Workers = math.MaxInt
@@ -77,7 +77,7 @@ func TestGradientOfUnlikely(t *testing.T) {
 			if err := ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}); err != nil {
 				t.Fatal(err)
 			}
-			if err := ws.RowGradient(l, l, []int32{c.id}, lp, nil, []float32{1}, nil, reweight.RowGradientOptions{Temperature: c.tau}); err != nil {
+			if err := ws.RowGradient(l, l, []int32{c.id}, reweight.RowGradientInput{Logprobs: lp, Grad: []float32{1}}, reweight.RowGradientOptions{Temperature: c.tau}); err != nil {
 				t.Fatal(err)
 			}
 			for i, w := range c.want {
@@ -97,7 +97,7 @@ func TestChosenMaskedID(t *testing.T) {
 	x := reweight.Logits{Vocab: 3, F32: []float32{0, -inf, 0}}
 	dst := reweight.Logits{Vocab: 3, F32: make([]float32, 3)}
 	var ws reweight.Workspace
-	err := ws.RowGradient(dst, x, []int32{1}, []float32{-inf}, nil, []float32{3}, nil, reweight.RowGradientOptions{Temperature: 2})
+	err := ws.RowGradient(dst, x, []int32{1}, reweight.RowGradientInput{Logprobs: []float32{-inf}, Grad: []float32{3}}, reweight.RowGradientOptions{Temperature: 2})
 	if want := []float32{-0.75, 1.5, -0.75}; err != nil || !slices.Equal(dst.F32, want) {
 		t.Errorf("%v, %v, want %v", dst.F32, err, want)
 	}
@@ -209,7 +209,7 @@ func TestGradientOfEntropy(t *testing.T) {
 	}
 	gradient := func(gradEntropy []float32, bonus float64) []float32 {
 		dst := make([]float32, rows*vocab)
-		err := ws.RowGradient(reweight.Logits{Vocab: vocab, F32: dst}, logits, ids, l, h, grad, gradEntropy, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus})
+		err := ws.RowGradient(reweight.Logits{Vocab: vocab, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func ExampleWorkspace_RowGradient() {
 	var ws reweight.Workspace
 	check(ws.TokenStats(reweight.Stats{Logprob: logprobs}, logits, ids, reweight.DefaultTokenStats))
 	grad := []float32{-1} // with respect to the log-probability: it should grow
-	check(ws.RowGradient(logits, logits, ids, logprobs, nil, grad, nil, reweight.DefaultRowGradient))
+	check(ws.RowGradient(logits, logits, ids, reweight.RowGradientInput{Logprobs: logprobs, Grad: grad}, reweight.DefaultRowGradient))
 	fmt.Printf("%.4f\n", logits.F32)
 	// Output: [-0.0353 0.0177 0.0177]
 }

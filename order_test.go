@@ -204,7 +204,7 @@ func TestNoAllocations(t *testing.T) {
 		{"TokenStats", func() error { return ws.TokenStats(stats, logits, ids, DefaultTokenStats) }},
 		{"TokenStats bf16", func() error { return ws.TokenStats(stats, bf, ids, DefaultTokenStats) }},
 		{"RowGradient", func() error {
-			return ws.RowGradient(bf, bf, ids, stats.Logprob, stats.Entropy, out, nil, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
+			return ws.RowGradient(bf, bf, ids, RowGradientInput{Logprobs: stats.Logprob, Entropy: stats.Entropy, Grad: out}, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
 		}},
 		{"ActFocus", func() error { _, err := ws.ActFocus(out, &b, DefaultActFocus); return err }},
 		{"ActFocus log-ratio", func() error {

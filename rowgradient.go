@@ -15,6 +15,15 @@ type RowGradientOptions struct {
 // DefaultRowGradient is temperature 1 and no entropy bonus.
 var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 
+// RowGradientInput has what the gradient is made of besides the logits, one element per row
+// in each.
+type RowGradientInput struct {
+	Logprobs    []float32 // l, of TokenStats for the same logits and temperature
+	Entropy     []float32 // H, of the same; not read if EntropyBonus is 0 and GradEntropy nil
+	Grad        []float32 // g = dL/dl, as Loss returns it
+	GradEntropy []float32 // dL/dH, for a loss that has H in it by another way than EntropyBonus; nil for zeros
+}
+
 // RowGradient writes the gradient of the loss with respect to each logit. With z = x / tau,
 // p = softmax(z), y the row's id, l its log-probability, H the row's entropy,
 // g = dL/dl and c = EntropyBonus - dL/dH:
@@ -22,13 +31,9 @@ var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 //	dst_v = (g ([v = y] - p_v) + c p_v (log p_v + H)) / tau
 //
 // dst has the shape and the format of logits, float32 or bfloat16 (rounded to
-// nearest even), and is logits itself or does not overlap it. logprobs and entropy are
-// those of TokenStats for the same logits and temperature; entropy is not used if
-// EntropyBonus is 0 and gradEntropy nil. grad is g, as Loss returns it. gradEntropy is
-// dL/dH, for a loss that has the entropies of rows in it by another way than
-// EntropyBonus, and nil for zeros. ids, logprobs, entropy, grad and gradEntropy have
-// one element per row. Wrong shapes, an id outside [0, Vocab) or a bad
-// option is an error, and nothing is written.
+// nearest even), and is logits itself or does not overlap it. ids has one element per row.
+// Wrong shapes, an id outside [0, Vocab) or a bad option is an error, and nothing is
+// written.
 //
 // If g and c are 0, the row is not read and gets 0. A logit of -Inf gets
 // exactly 0; if it is the chosen one, it gets g / tau, which is the formula at
@@ -38,7 +43,7 @@ var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 // (5e-6 |g| + 4.2e-5 |c|) / Temperature from the exact one, for every row
 // of a Vocab of at most 160,000. docs/accuracy.md derives this, and has the formula
 // for any Vocab.
-func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt RowGradientOptions) error {
+func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradientInput, opt RowGradientOptions) error {
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -62,19 +67,19 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	if opt.EntropyBonus-opt.EntropyBonus != 0 {
 		return badInput("EntropyBonus", problem.Finite, opt.EntropyBonus)
 	}
-	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"logprobs", len(logprobs)}, length{"grad", len(grad)}); err != nil {
+	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"Logprobs", len(of.Logprobs)}, length{"Grad", len(of.Grad)}); err != nil {
 		return err
 	}
 	if err := checkIDs("ids", ids, logits.Vocab); err != nil {
 		return err
 	}
-	if gradEntropy != nil {
-		if err := checkLen("gradEntropy", len(gradEntropy), rows, "row"); err != nil {
+	if of.GradEntropy != nil {
+		if err := checkLen("GradEntropy", len(of.GradEntropy), rows, "row"); err != nil {
 			return err
 		}
 	}
-	if opt.EntropyBonus != 0 || gradEntropy != nil {
-		if err := checkLen("entropy", len(entropy), rows, "row"); err != nil {
+	if opt.EntropyBonus != 0 || of.GradEntropy != nil {
+		if err := checkLen("Entropy", len(of.Entropy), rows, "row"); err != nil {
 			return err
 		}
 	}
@@ -83,7 +88,7 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, logprobs, entr
 	}
 	// Calls gradientRow for each row, from as many goroutines as there are workers.
 	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature,
-		dst: dst, logprobs: logprobs, entropy: entropy, grad: grad, gradEntropy: gradEntropy, bonus: opt.EntropyBonus})
+		dst: dst, of: of, bonus: opt.EntropyBonus})
 	return nil
 }
 
@@ -94,9 +99,9 @@ const farLogprob = -64
 // gradientRow writes the gradient of row r.
 func (j *rowJob) gradientRow(r int) {
 	dst, x := j.dst.row(r), j.logits.row(r)
-	g, bonus := float64(j.grad[r]), j.bonus
-	if j.gradEntropy != nil {
-		bonus -= float64(j.gradEntropy[r])
+	g, bonus := float64(j.of.Grad[r]), j.bonus
+	if j.of.GradEntropy != nil {
+		bonus -= float64(j.of.GradEntropy[r])
 	}
 	if g == 0 && bonus == 0 {
 		clear(dst.F32)
@@ -104,14 +109,14 @@ func (j *rowJob) gradientRow(r int) {
 		return
 	}
 	id := int(j.ids[r])
-	xy, l := x.at(id), float64(j.logprobs[r])
+	xy, l := x.at(id), float64(j.of.Logprobs[r])
 	if l != l {
 		dst.fill(float32(math.NaN()))
 		return
 	}
 	h := 0.0
 	if bonus != 0 {
-		h = float64(j.entropy[r])
+		h = float64(j.of.Entropy[r])
 	}
 	t := j.gradientTerms(x, xy, l, g, h, bonus)
 	if t.scale == 0 {

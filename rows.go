@@ -25,10 +25,9 @@ type rowJob struct {
 	logVocab float64 // the largest entropy
 
 	// The gradient.
-	dst                     Logits
-	logprobs, entropy, grad []float32
-	gradEntropy             []float32 // nil for zeros
-	bonus                   float64
+	dst   Logits
+	of    RowGradientInput
+	bonus float64
 }
 
 // rowScratch holds the call at hand for its workers.

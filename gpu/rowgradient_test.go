@@ -51,7 +51,7 @@ func (m *machine) rowGradient(c *gradientCase) {
 	d, n, v := c.logits.DType(), c.logits.Rows(), c.logits.Vocab
 	opt := reweight.RowGradientOptions{Temperature: c.tau, EntropyBonus: c.bonus}
 	want := newLogits(d, n, v)
-	m.must(m.cpu.RowGradient(want, c.logits, c.ids, c.logprobs, c.entropy, c.grad, c.gradEntropy, opt))
+	m.must(m.cpu.RowGradient(want, c.logits, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Entropy: c.entropy, Grad: c.grad, GradEntropy: c.gradEntropy}, opt))
 
 	logits, rows, ids := c.place(m)
 	dst, dstRows, gap := logits, rows, c.gap
@@ -233,7 +233,7 @@ func TestRowGradientBad(t *testing.T) {
 	l := families[0].rows(reweight.DTypeF32, 30, 50, r)
 	c := m.newGradientCase(&rowCase{logits: l, ids: someIDs(l, r), tau: 1}, 0, r)
 	want := newLogits(reweight.DTypeF32, 30, 50)
-	m.must(m.cpu.RowGradient(want, l, c.ids, c.logprobs, nil, c.grad, nil, reweight.DefaultRowGradient))
+	m.must(m.cpu.RowGradient(want, l, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Grad: c.grad}, reweight.DefaultRowGradient))
 	ids := append([]int32(nil), c.ids...)
 	for _, bad := range []int32{-1, 50, -100, math.MaxInt32} {
 		c.ids = append([]int32(nil), ids...)

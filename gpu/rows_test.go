@@ -113,7 +113,7 @@ func TestFarRows(t *testing.T) {
 		want := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1)}
 		m.must(m.cpu.TokenStats(want, l, id, reweight.DefaultTokenStats))
 		gradient := newLogits(reweight.DTypeF32, 1, vocab)
-		m.must(m.cpu.RowGradient(gradient, l, id, want.Logprob, nil, []float32{2}, nil, reweight.DefaultRowGradient))
+		m.must(m.cpu.RowGradient(gradient, l, id, reweight.RowGradientInput{Logprobs: want.Logprob, Grad: []float32{2}}, reweight.DefaultRowGradient))
 
 		logits, out, dst := m.place(bytesOf(l.F32), 4), m.output(3), m.output(vocab)
 		far := func(p gpu.Ptr, bytes int) gpu.Ptr { return p - gpu.Ptr(row)*gpu.Ptr(bytes) }

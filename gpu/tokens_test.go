@@ -485,7 +485,9 @@ func TestTokenArguments(t *testing.T) {
 		change(&c)
 		return &c
 	}
-	focus := func(signal reweight.Signal) reweight.ActFocusOptions { return reweight.ActFocusOptions{Beta: 1, Signal: signal} }
+	focus := func(signal reweight.Signal) reweight.ActFocusOptions {
+		return reweight.ActFocusOptions{Beta: 1, Signal: signal}
+	}
 	loss := reweight.DefaultLoss
 	byTrajectory := loss
 	byTrajectory.Aggregation = reweight.SeqMeanTokenSum

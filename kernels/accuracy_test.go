@@ -95,7 +95,7 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 		check(isa, searchLSE, l[0], lse[0], logSumBound(n, 1))
 		check(isa, searchEntropy, h[0], entropy[0], entropyBound(n, tau))
 		check(isa, searchLogprob, p[0], logprob[0], logSumBound(n, tau))
-		if err := ws.RowGradient(reweight.Logits{Vocab: n, F32: dst}, logits, ids, p[:], h[:], []float32{g}, nil, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}); err != nil {
+		if err := ws.RowGradient(reweight.Logits{Vocab: n, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: p[:], Entropy: h[:], Grad: []float32{g}}, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}); err != nil {
 			t.Fatal(err)
 		}
 		bound := gradientBound(n, tau, float64(float32(g)), bonus)

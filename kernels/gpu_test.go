@@ -198,7 +198,7 @@ func TestEveryHalf(t *testing.T) {
 				grad[r] = 1.5
 			}
 			g := reweight.Logits{Vocab: vocab, BF16: make([]reweight.BF16, rows*vocab)}
-			if err := impl.New(1).RowGradient(g, l, ids, first[2*rows:], nil, grad, nil, reweight.DefaultRowGradient); err != nil {
+			if err := impl.New(1).RowGradient(g, l, ids, reweight.RowGradientInput{Logprobs: first[2*rows:], Grad: grad}, reweight.DefaultRowGradient); err != nil {
 				t.Fatal(err)
 			}
 			wide := make([]float32, len(g.BF16))

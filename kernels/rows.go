@@ -126,7 +126,9 @@ func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 			Bytes:    2 * int64(n) * int64(s.DType.Size()),
 			input:    input,
 			outputs:  []output{out},
-			run:      func(impl Runner) error { return impl.RowGradient(dst, logits, ids, l, h, grad, gradEntropy, opt) },
+			run: func(impl Runner) error {
+				return impl.RowGradient(dst, logits, ids, reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy}, opt)
+			},
 		}
 		c.reference = func() {
 			x := wide()

@@ -161,7 +161,7 @@ func (p *probe) measure(r *tiled, tau float64, output int) (off, share float64, 
 		return off, off / logSumBound(r.vocab, tau), nil
 	}
 	g := [1]float32{1}
-	if err := p.ws.RowGradient(reweight.Logits{Vocab: r.vocab, F32: p.dst}, logits, ids[:], out[:], nil, g[:], nil, reweight.RowGradientOptions{Temperature: tau}); err != nil {
+	if err := p.ws.RowGradient(reweight.Logits{Vocab: r.vocab, F32: p.dst}, logits, ids[:], reweight.RowGradientInput{Logprobs: out[:], Grad: g[:]}, reweight.RowGradientOptions{Temperature: tau}); err != nil {
 		return 0, 0, err
 	}
 	off = math.Inf(-1)

@@ -21,10 +21,10 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 }
 
 // RowGradient is that of *reweight.Workspace.
-func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	m := r.memory.begin()
 	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
-	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
+	l, h, g, gh := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad), optionalIn(m, of.GradEntropy)
 	if err := m.upload(); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (d *onDevice) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []
 	return d.finish(d.ws.TokenStats(stats, rows(d, logits, false), gpu.IDs{Ptr: in(d, ids)}, opt))
 }
 
-func (d *onDevice) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+func (d *onDevice) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	x := rows(d, logits, false)
 	y := x
 	if d.inPlace {
@@ -37,7 +37,7 @@ func (d *onDevice) RowGradient(dst, logits reweight.Logits, ids []int32, logprob
 	} else {
 		y = rows(d, dst, true)
 	}
-	return d.finish(d.ws.RowGradient(y, x, gpu.IDs{Ptr: in(d, ids)}, in(d, logprobs), in(d, entropy), in(d, grad), in(d, gradEntropy), opt))
+	return d.finish(d.ws.RowGradient(y, x, gpu.IDs{Ptr: in(d, ids)}, in(d, of.Logprobs), in(d, of.Entropy), in(d, of.Grad), in(d, of.GradEntropy), opt))
 }
 
 func (d *onDevice) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error) {

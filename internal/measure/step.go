@@ -350,7 +350,7 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 		if _, err := s.Run(); err != nil {
 			return err
 		}
-		return ws.RowGradient(in.gradient, b.Logits, b.TokenIDs, b.Logprobs, nil, s.Grad, nil, reweight.DefaultRowGradient)
+		return ws.RowGradient(in.gradient, b.Logits, b.TokenIDs, reweight.RowGradientInput{Logprobs: b.Logprobs, Grad: s.Grad}, reweight.DefaultRowGradient)
 	}
 }
 

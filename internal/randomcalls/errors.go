@@ -39,7 +39,9 @@ func CheckErrors(t *testing.T, callers ...Caller) {
 		}
 	}
 	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32, opt reweight.RowGradientOptions) func(Caller) error {
-		return func(c Caller) error { return c.RowGradient(dst, l, ids, lp, h, g, gh, opt) }
+		return func(c Caller) error {
+			return c.RowGradient(dst, l, ids, reweight.RowGradientInput{Logprobs: lp, Entropy: h, Grad: g, GradEntropy: gh}, opt)
+		}
 	}
 	actFocus := func(opt reweight.ActFocusOptions, weights int, change func(b *reweight.Batch)) func(Caller) error {
 		return func(c Caller) error {

@@ -224,7 +224,7 @@ var trialsOnRows = []Trial{
 			err := v.rowGradient(c, dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
 			return Outcome{err, floats(dst)}
 		}
-		err := c.RowGradient(dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
+		err := c.RowGradient(dst, logits, ids, reweight.RowGradientInput{Logprobs: logprobs, Entropy: entropy, Grad: grad, GradEntropy: gradEntropy}, opt)
 		return Outcome{err, floats(dst)}
 	}},
 }

@@ -176,7 +176,7 @@ func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, l
 	}
 	was := bytes.Clone(bytesOfLogits(dst))
 	err := v.each(logits.Rows(), func(r int) error {
-		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), elementOf(logprobs, r), elementOf(entropy, r), elementOf(grad, r), elementOf(gradEntropy, r), opt)
+		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), reweight.RowGradientInput{Logprobs: elementOf(logprobs, r), Entropy: elementOf(entropy, r), Grad: elementOf(grad, r), GradEntropy: elementOf(gradEntropy, r)}, opt)
 	})
 	if err != nil {
 		copy(bytesOfLogits(dst), was)

@@ -63,13 +63,13 @@ func (r *Runner) tokenStats(dst reweight.Stats, logits view, ids rowIDs, opt rew
 }
 
 // RowGradient is that of *reweight.Workspace.
-func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
-	return r.rowGradient(viewOf(dst), viewOf(logits), rowIDs{narrow: ids}, logprobs, entropy, grad, gradEntropy, opt)
+func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+	return r.rowGradient(viewOf(dst), viewOf(logits), rowIDs{narrow: ids}, of, opt)
 }
 
 // rowGradient calls the library on any view of rows.
-func (r *Runner) rowGradient(dst, logits view, ids rowIDs, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+func (r *Runner) rowGradient(dst, logits view, ids rowIDs, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	options := C.reweight_row_gradient_options{temperature: C.double(opt.Temperature), entropy_bonus: C.double(opt.EntropyBonus)}
-	code := C.call_row_gradient(r.functions, r.workspace(), dst.c(), logits.c(), ids.c(), floats(logprobs), floats(entropy), floats(grad), floats(gradEntropy), options, r.errorOf())
+	code := C.call_row_gradient(r.functions, r.workspace(), dst.c(), logits.c(), ids.c(), floats(of.Logprobs), floats(of.Entropy), floats(of.Grad), floats(of.GradEntropy), options, r.errorOf())
 	return r.result(code, false)
 }

@@ -42,7 +42,7 @@ func TestWorkers(t *testing.T) {
 					dst := reweight.Stats{LSE: make([]float32, shape.rows), Entropy: make([]float32, shape.rows), Logprob: make([]float32, shape.rows)}
 					err := c.TokenStats(dst, logits, ids, reweight.DefaultTokenStats)
 					if err == nil { // in place
-						err = c.RowGradient(logits, logits, ids, dst.Logprob, dst.Entropy, grad, grad, reweight.DefaultRowGradient)
+						err = c.RowGradient(logits, logits, ids, reweight.RowGradientInput{Logprobs: dst.Logprob, Entropy: dst.Entropy, Grad: grad, GradEntropy: grad}, reweight.DefaultRowGradient)
 					}
 					return randomcalls.Outcome{err, dst, logits}
 				}

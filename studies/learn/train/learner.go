@@ -89,7 +89,7 @@ func (l *learner) differentiate(b *reweight.Batch, weights []float32, o objectiv
 		return loss, critic, err
 	}
 	l.slope = l.gather(l.slope, l.grad, 1)
-	err = l.ws.RowGradient(logits, logits, l.ids, l.logprobs, nil, l.slope, nil, reweight.RowGradientOptions{Temperature: o.temperature})
+	err = l.ws.RowGradient(logits, logits, l.ids, reweight.RowGradientInput{Logprobs: l.logprobs, Grad: l.slope}, reweight.RowGradientOptions{Temperature: o.temperature})
 	if err != nil {
 		return loss, critic, err
 	}
