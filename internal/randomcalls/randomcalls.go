@@ -307,7 +307,7 @@ var trials = []Trial{
 		return Outcome{c.MinMax(lo, hi, x, offsets), lo, hi}
 	}},
 	{"ExpScale", func(d *Draws, c Caller) Outcome {
-		x := d.floats(d.tokens())
+		x := d.floats(max(1, d.tokens()))
 		dst := one(d, d.output(len(x)), x)
 		return Outcome{c.ExpScale(dst, x, d.value(d.Rand), d.number(one(d, 1, 0.1, 30))), dst}
 	}},
@@ -363,6 +363,9 @@ func (d *Draws) lossOptions() reweight.LossOptions {
 		opt.ClipLow, opt.ClipHigh = d.number(opt.ClipLow), d.number(opt.ClipHigh)
 	} else if d.err() {
 		opt.DualClip = one(d, 1, -1, 0.5, 1e39, math.NaN())
+	}
+	if opt.ClipLow == 0 && opt.ClipHigh == 0 && !d.err() {
+		opt.ClipHigh = 0.28
 	}
 	opt.Aggregation = reweight.Aggregation(d.IntN(4))
 	opt.NormLength = one(d, 0, 0, 1, 100)
