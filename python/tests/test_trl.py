@@ -563,6 +563,8 @@ class Losses(unittest.TestCase):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="log_ratio")))
         with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs the head of \S+install\(head=True\)'):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))
+        with self.assertRaisesRegex(TypeError, "^credit is .*, want a Credit$"):
+            trainer(functools.partial(GRPOTrainer, credit={"alpha": 0.2}))
         with self.assertRaisesRegex(AttributeError, "has no attribute Other"):
             trl.Other
         with self.assertRaisesRegex(HookError, "^Mine has one ratio and one advantage per completion"):

@@ -32,6 +32,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import re
 import sys
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -39,6 +40,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 
 from .. import InputError
+from .._errors import described
 from . import Credit, HookError, Report, find_hook, replace, token_multiplier, version_of
 
 WRITTEN_FOR = "TRL 1.16.0"
@@ -139,6 +141,8 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
 
 def _check_trl(credit: Credit) -> Tuple[Any, str]:
     """Looks at the TRL that is installed, and returns where the adapter takes hold of it."""
+    if not isinstance(credit, Credit):
+        raise TypeError(f"credit is {described(credit)}, want a Credit")
     if credit.wants_energy and _head is None:
         problem = 'is "energy", which needs the head of reweight.adapters.trl.install(head=True)'
         raise InputError("signal", f'{problem}, or install(None, head=True) where a subclass has the credit')
@@ -146,8 +150,9 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
-    if tuple(int(part) for part in version_of("trl").split(".")[:2]) < (0, 26):
-        version = version_of("trl")
+    version = version_of("trl")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < (0, 26):
         raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {version}")
     return found
 
@@ -184,7 +189,7 @@ def _credited(
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
     logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
-    if credit.wants_entropy or (logps is None and (credit.aem or not credit.wants_energy)):
+    if credit.wants_entropy or (logps is None and (credit.aem or (credit.actfocus and not credit.wants_energy))):
         new, entropy = _forward(trainer, output)
         logps = new if logps is None else logps
     advantages = output["advantages"]
