@@ -95,7 +95,11 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 				local = append(local, t)
 				return nil
 			}
-			s, err := a.score(t, merged.groups[keyOf(t.Group)])
+			of, err := a.shared(keyOf(t.Group))
+			if err != nil {
+				return a.at(t, err)
+			}
+			s, err := a.score(t, of)
 			if err != nil {
 				return err
 			}
@@ -109,8 +113,13 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 
 // has reports whether a file of that identity is in p.
 func (p *Partial) has(sum [sha256.Size]byte) bool {
-	_, ok := slices.BinarySearchFunc(p.files, sum, func(f *File, sum [sha256.Size]byte) int { return bytes.Compare(f.SHA256[:], sum[:]) })
+	_, ok := p.index(sum)
 	return ok
+}
+
+// index returns which of the files has that identity.
+func (p *Partial) index(sum [sha256.Size]byte) (int, bool) {
+	return slices.BinarySearchFunc(p.files, sum, func(f *File, sum [sha256.Size]byte) int { return bytes.Compare(f.SHA256[:], sum[:]) })
 }
 
 // ErrNotInBatch is what errors of Apply wrap about a file that the merged statistics are not
@@ -125,9 +134,9 @@ func notInBatch(name string) error {
 type applier struct {
 	*reader
 	merged      *Partial
-	mean, sigma float64 // of the signal over the batch's action tokens
-	groups      map[*group]*scores
-	all         *scope // for reweight.ScopeBatch
+	mean, sigma float64            // of the signal over the batch's action tokens
+	groups      map[string]*scores // those met so far, by their keys; nil if merged has none
+	all         *scope             // for reweight.ScopeBatch
 
 	weights, scaled []float32
 }
@@ -151,7 +160,7 @@ func newApplier(merged *Partial, opt Options) (*applier, error) {
 	if merged.signal != opt.ActFocus.Signal {
 		return nil, fmt.Errorf("the merged statistics are of the signal %v, not of %v", merged.signal, opt.ActFocus.Signal)
 	}
-	a := &applier{reader: newReader(opt), merged: merged, groups: map[*group]*scores{}}
+	a := &applier{reader: newReader(opt), merged: merged, groups: map[string]*scores{}}
 	if n := merged.actions.n; n > 0 {
 		a.mean = merged.actions.mean()
 		a.sigma = math.Sqrt(merged.actions.variance(n) + opt.ActFocus.Eps)
@@ -179,11 +188,15 @@ func (a *applier) scoreLocal(of []*rollout.Trajectory, do func(Scored) error) er
 		g.spans = append(g.spans, a.means...)
 	}
 	slices.Sort(g.spans)
+	shared, err := a.scoresOf(g)
+	if err != nil {
+		return a.at(of[0], err)
+	}
 	for _, t := range of {
 		if err := a.prepareAgain(t); err != nil {
 			return err
 		}
-		s, err := a.score(t, g)
+		s, err := a.score(t, shared)
 		if err != nil {
 			return err
 		}
@@ -191,12 +204,11 @@ func (a *applier) scoreLocal(of []*rollout.Trajectory, do func(Scored) error) er
 			return err
 		}
 	}
-	delete(a.groups, g)
 	return nil
 }
 
-// score scores the trajectory that was prepared last, which is of the group g.
-func (a *applier) score(t *rollout.Trajectory, g *group) (Scored, error) {
+// score scores the trajectory that was prepared last. of is what its group shares, or nil.
+func (a *applier) score(t *rollout.Trajectory, of *scores) (Scored, error) {
 	b := &a.batch
 	if b.Tokens() == 0 {
 		return Scored{Trajectory: t}, nil
@@ -205,12 +217,8 @@ func (a *applier) score(t *rollout.Trajectory, g *group) (Scored, error) {
 	if err := a.ws.ActFocusWeights(a.weights, a.signal, b.Role, a.mean, a.sigma, a.opt.ActFocus); err != nil {
 		return Scored{}, a.at(t, err)
 	}
-	if g == nil || a.advantages != a.merged.advantages {
+	if of == nil || a.advantages != a.merged.advantages {
 		return Scored{}, notInBatch(t.File)
-	}
-	of, err := a.scoresOf(g)
-	if err != nil {
-		return Scored{}, a.at(t, err)
 	}
 	of.setAdvantages(a.scaled, b, a.advantages, a.opt.GRPO)
 	if !a.scale(a.scaled, of.scope) {
@@ -219,11 +227,24 @@ func (a *applier) score(t *rollout.Trajectory, g *group) (Scored, error) {
 	return Scored{t, a.weights, a.scaled}, nil
 }
 
-// scoresOf returns what the trajectories of a group share.
-func (a *applier) scoresOf(g *group) (*scores, error) {
-	if of := a.groups[g]; of != nil {
+// shared returns what the trajectories of the group of that key share, or nil if there is none.
+func (a *applier) shared(key string) (*scores, error) {
+	of, known := a.groups[key]
+	if known {
 		return of, nil
 	}
+	if g := a.merged.group(key); g != nil {
+		var err error
+		if of, err = a.scoresOf(g); err != nil {
+			return nil, err
+		}
+	}
+	a.groups[key] = of
+	return of, nil
+}
+
+// scoresOf returns what the trajectories of the group share.
+func (a *applier) scoresOf(g *group) (*scores, error) {
 	of := &scores{std: 1}
 	if n := g.rewards.n; n > 1 { // the mean of a group of one is 0
 		of.mean, of.std = g.rewards.mean(), math.Sqrt(g.rewards.variance(n-1))
@@ -234,7 +255,6 @@ func (a *applier) scoresOf(g *group) (*scores, error) {
 			return nil, err
 		}
 	}
-	a.groups[g] = of
 	return of, nil
 }
 

@@ -6,7 +6,7 @@
 // work has two passes with a small step between them:
 //
 //   - [Of] reads files and returns a [Partial]: the statistics of their trajectories.
-//   - [Merge] puts partials together, those of all files at the end.
+//   - a [Merger] puts partials together, those of all files at the end.
 //   - [Apply] reads files again and gives each trajectory its weights and advantages.
 //
 // Both passes can read different files in different processes: a partial travels as
@@ -21,7 +21,7 @@
 // weights and advantages of a trajectory do not depend on how the trajectories of the
 // batch are split into files, on the order of files, or on the order and the tree in which
 // partials are merged: the bits are the same. Which file a partial is of is a part of it,
-// and a file that is there twice is an error of Merge. Two files of which nothing tells
+// and a file that is there twice is an error of the Merger. Two files of which nothing tells
 // that they are not one (the same samples, rewards and group ids) can be put into one file.
 //
 // These bits can differ from those of [reweight.Workspace.ActFocus], GRPO and AEM on one

@@ -121,11 +121,21 @@ func mustOf(t testing.TB, opt Options, shards ...shard) *Partial {
 
 func mustMerge(t testing.TB, partials ...*Partial) *Partial {
 	t.Helper()
-	p, err := Merge(partials...)
+	p, err := merge(partials...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func merge(partials ...*Partial) (*Partial, error) {
+	var m Merger
+	for _, p := range partials {
+		if err := m.Add(p); err != nil {
+			return nil, err
+		}
+	}
+	return m.Merged()
 }
 
 // deal deals the trajectories out to shards at random. A shard may get none.

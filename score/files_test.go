@@ -1,6 +1,7 @@
 package score_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -92,12 +93,13 @@ func TestFiles(t *testing.T) {
 	one := partialOf(t, whole)
 	weights, advantages := scores(t, one, whole)
 	names := shards(t, 7)
-	var partials []*score.Partial
-	for _, name := range names {
-		partials = append(partials, partialOf(t, name))
+	var m score.Merger
+	for _, name := range slices.Backward(names) {
+		if err := m.Add(partialOf(t, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	slices.Reverse(partials)
-	merged, err := score.Merge(partials...)
+	merged, err := m.Merged()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +113,11 @@ func TestFiles(t *testing.T) {
 	if n := merged.Totals(); n.Files != len(names) || n.Trajectories != 128 || n.Tokens != 18308 || n.Actions != 387 || n.Spans != 391 || n.Groups != 8 {
 		t.Errorf("%+v", n)
 	}
-	if _, err := score.Merge(merged, partials[3]); err == nil || !strings.HasSuffix(err.Error(), ".safetensors is there twice") {
+	m = score.Merger{}
+	if err := errors.Join(m.Add(merged), m.Add(partialOf(t, names[3]))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Merged(); err == nil || !strings.HasSuffix(err.Error(), ".safetensors is there twice") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package score
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/sha256"
@@ -11,31 +12,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+	"unique"
 
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-// version is that of the JSON of partials. Who changes what they hold, or what the
+// partialVersion is that of the JSON of partials. Who changes what they hold, or what the
 // identity of a file is made of, raises it.
-const version = 2
+const partialVersion = 2
 
-// The JSON of a Partial. Numbers that a reader could round are text: exact sums as
-// appendExact writes them, and entropies as the base64 of little-endian float32 values.
-type partialJSON struct {
-	Version    int             `json:"reweight_partial"`
-	Signal     reweight.Signal `json:"signal"`
-	Advantages origin          `json:"advantages"`
-	Actions    sumsJSON        `json:"actions"`
-	Files      []fileJSON      `json:"files,omitempty"`
-	Groups     []groupJSON     `json:"groups"`
-}
+// The JSON of a Partial is an object of reweight_partial (the version), signal, advantages,
+// actions, files where there are any, and groups. Numbers that a reader could round are text:
+// exact sums as appendExact writes them, and entropies as the base64 of little-endian float32
+// values.
 
 type sumsJSON struct {
 	N       int64  `json:"n"`
@@ -65,195 +58,297 @@ type groupJSON struct {
 	Spans   string    `json:"spans"`
 }
 
-// MarshalJSON returns p as JSON.
-func (p *Partial) MarshalJSON() ([]byte, error) { return p.marshal(true) }
-
-// marshal returns the JSON, with files or without them.
-func (p *Partial) marshal(files bool) ([]byte, error) {
-	j := partialJSON{Version: version, Signal: p.signal, Advantages: p.advantages, Actions: p.actions.json(), Groups: []groupJSON{}}
-	index := map[*File]int{}
-	if files {
-		j.Files = []fileJSON{}
-		for i, f := range p.files {
-			index[f] = i
-			fj := fileJSON{Name: f.Name, SHA256: hex.EncodeToString(f.SHA256[:]), Trajectories: f.Trajectories, Tokens: f.Tokens, Options: f.Options}
-			if e := f.Entropy; e != nil {
-				fj.Entropy = &estimateJSON{From: e.From}
-				if !math.IsInf(e.Width, 1) {
-					fj.Entropy.Width = &e.Width
-				}
-			}
-			j.Files = append(j.Files, fj)
-		}
+// Encode writes p as JSON, in one line.
+func (p *Partial) Encode(w io.Writer) error {
+	e := &encoder{w: bufio.NewWriterSize(w, 1<<16)}
+	e.key("{", "reweight_partial", partialVersion)
+	e.key(",", "signal", p.signal)
+	e.key(",", "advantages", p.advantages)
+	e.key(",", "actions", p.actions.json())
+	separator := `,"files":[`
+	for _, f := range p.files {
+		e.value(separator, f.json())
+		separator = ","
 	}
-	var raw []byte
-	for _, id := range slices.Sorted(maps.Keys(p.groups)) {
-		g := p.groups[id]
-		gj := groupJSON{ID: id}
-		if files {
-			i := index[g.file]
-			gj.File = &i
-		}
-		if files && g.prompt != (promptSum{}) {
-			gj.Prompt = hex.EncodeToString(g.prompt[:])
-		}
-		if p.advantages == fromRewards {
-			r := g.rewards.json()
-			gj.Rewards = &r
-		}
-		raw = raw[:0]
-		for _, m := range g.spans {
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(m))
-		}
-		gj.Spans = base64.StdEncoding.EncodeToString(raw)
-		if !files && g.local {
-			gj.ID = ""
-		}
-		j.Groups = append(j.Groups, gj)
+	if len(p.files) > 0 {
+		e.w.WriteByte(']')
 	}
-	if !files { // the order of groups whose names are left out is that of what they hold
-		slices.SortFunc(j.Groups, groupJSON.compare)
+	e.w.WriteString(`,"groups":[`)
+	separator = ""
+	for _, packed := range p.groups {
+		g := packed.unpack()
+		e.value(separator, g.json(p))
+		separator = ","
 	}
-	return json.Marshal(j)
+	e.w.WriteString("]}\n")
+	if e.err != nil {
+		return e.err
+	}
+	return e.w.Flush()
 }
 
-// compare orders groups without a file.
-func (j groupJSON) compare(other groupJSON) int {
-	c := cmp.Or(strings.Compare(j.ID, other.ID), strings.Compare(j.Spans, other.Spans))
-	if c != 0 || j.Rewards == nil { // which then is so in all groups
-		return c
+// An encoder writes JSON piece by piece.
+type encoder struct {
+	w   *bufio.Writer
+	err error // the first of encoding; w keeps those of writing
+}
+
+func (e *encoder) value(before string, v any) {
+	text, err := json.Marshal(v)
+	if e.err == nil {
+		e.err = err
 	}
-	a, b := j.Rewards, other.Rewards
-	return cmp.Or(cmp.Compare(a.N, b.N), strings.Compare(a.Sum, b.Sum), strings.Compare(a.Squares, b.Squares))
+	e.w.WriteString(before)
+	e.w.Write(text)
+}
+
+func (e *encoder) key(before, key string, v any) { e.value(before+`"`+key+`":`, v) }
+
+func (f *File) json() fileJSON {
+	j := fileJSON{Name: f.Name, SHA256: hex.EncodeToString(f.SHA256[:]), Trajectories: f.Trajectories, Tokens: f.Tokens, Options: f.Options}
+	if e := f.Entropy; e != nil {
+		j.Entropy = &estimateJSON{From: e.From}
+		if !math.IsInf(e.Width, 1) {
+			j.Entropy.Width = &e.Width
+		}
+	}
+	return j
+}
+
+// json returns the JSON of a group of p.
+func (g *group) json(p *Partial) groupJSON {
+	i, _ := p.index(g.file.SHA256)
+	j := groupJSON{ID: g.key, File: &i}
+	if g.prompt != (promptSum{}) {
+		j.Prompt = hex.EncodeToString(g.prompt[:])
+	}
+	if p.advantages == fromRewards {
+		rewards := g.rewards.json()
+		j.Rewards = &rewards
+	}
+	raw := make([]byte, 0, 4*len(g.spans))
+	for _, m := range g.spans {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(m))
+	}
+	j.Spans = base64.StdEncoding.EncodeToString(raw)
+	return j
 }
 
 func (s *sums) json() sumsJSON {
 	return sumsJSON{s.n, string(appendExact(nil, s.sum[:], sumUnit)), string(appendExact(nil, s.squares[:], squareUnit))}
 }
 
-// UnmarshalJSON sets p, which is new, to the partial that text was made of. Any text that
-// MarshalJSON does not write is an error, and its memory is bounded by its length.
-func (p *Partial) UnmarshalJSON(text []byte) error {
-	var head struct {
-		Version *int `json:"reweight_partial"`
+// Decode returns the partial that the text was made of. Any text that Encode does not write
+// is an error, white space aside, and the memory of the partial is bounded by its length.
+func Decode(r io.Reader) (*Partial, error) {
+	d := &decoder{json: json.NewDecoder(r), p: new(Partial)}
+	if err := d.decode(); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
 	}
-	if json.Unmarshal(text, &head) == nil {
-		switch {
-		case head.Version == nil:
-			return errors.New("not the statistics of rollouts: reweight_partial is missing")
-		case *head.Version != version:
-			return fmt.Errorf("reweight_partial is %d, want %d: statistics of this version", *head.Version, version)
+	return d.p, nil
+}
+
+// A decoder reads the JSON of a partial piece by piece.
+type decoder struct {
+	json *json.Decoder
+	raw  json.RawMessage
+	p    *Partial
+
+	tokens, trajectories int64 // of files
+}
+
+var errNotWritten = errors.New("not as it was written: its text was changed, if only in form")
+
+func (d *decoder) decode() error {
+	p, version := d.p, 0
+	if t, err := d.json.Token(); err != nil || t != json.Delim('{') {
+		return cmp.Or(err, errNotPartial)
+	}
+	if t, err := d.json.Token(); err != nil || t != "reweight_partial" {
+		return cmp.Or(err, errNotPartial)
+	}
+	if err := d.read(&version); err != nil {
+		return err
+	}
+	if version != partialVersion {
+		return fmt.Errorf("reweight_partial is %d, want %d: statistics of this version", version, partialVersion)
+	}
+	var actions sumsJSON
+	for _, field := range [...]struct {
+		key   string
+		value any
+	}{{"signal", &p.signal}, {"advantages", &p.advantages}, {"actions", &actions}} {
+		if t, err := d.json.Token(); err != nil || t != field.key {
+			return cmp.Or(err, errNotWritten)
+		}
+		if err := d.read(field.value); err != nil {
+			return err
+		}
+		if err := d.check(field.value); err != nil {
+			return err
 		}
 	}
-	var j partialJSON
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
+	if err := actions.sums(&p.actions); err != nil {
+		return fmt.Errorf("actions: %w", err)
+	}
+	if err := d.check(p.actions.json()); err != nil {
 		return err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one JSON value")
+	key, err := d.json.Token()
+	if err == nil && key == "files" {
+		if err := d.list(d.file); err != nil {
+			return err
+		}
+		if len(p.files) == 0 {
+			return errNotWritten
+		}
+		key, err = d.json.Token()
 	}
-	new := &Partial{}
-	if err := j.partial(new); err != nil {
-		return err
-	}
-	// What decoding lets pass, such as a field that is there twice, is not there in
-	// what p is written as.
-	again, err := new.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, text); err != nil {
+	if key != "groups" {
+		return errNotWritten
+	}
+	if err := d.groups(); err != nil {
 		return err
 	}
-	if !bytes.Equal(compact.Bytes(), again) {
-		return errors.New("not as it was written: its text was changed, if only in form")
+	if t, err := d.json.Token(); err != nil || t != json.Delim('}') {
+		return cmp.Or(err, errNotWritten)
 	}
-	p.signal, p.advantages, p.actions, p.files, p.groups = new.signal, new.advantages, new.actions, new.files, new.groups
+	if _, err := d.json.Token(); err != io.EOF {
+		return cmp.Or(err, errors.New("more than one JSON value"))
+	}
 	return nil
 }
 
-// partial sets p, and checks that p can be the statistics of rollouts.
-func (j *partialJSON) partial(p *Partial) error {
-	p.signal, p.advantages, p.groups = j.Signal, j.Advantages, make(map[string]*group, len(j.Groups))
-	if err := j.Actions.sums(&p.actions); err != nil {
-		return fmt.Errorf("actions: %w", err)
+var errNotPartial = errors.New("not the statistics of rollouts: reweight_partial is missing")
+
+// read reads the next value.
+func (d *decoder) read(v any) error {
+	if err := d.json.Decode(&d.raw); err != nil {
+		return err
 	}
-	tokens, trajectories, err := j.files(p)
+	return json.Unmarshal(d.raw, v)
+}
+
+// check returns an error unless the value that was read last has the text of v.
+func (d *decoder) check(v any) error {
+	again, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	rewards, spans := int64(0), int64(0)
-	for i := range j.Groups {
-		gj := &j.Groups[i]
-		if i > 0 && gj.ID <= j.Groups[i-1].ID {
-			return fmt.Errorf("groups[%d] is %s, not in order after %s", i, printable.Text(short(gj.ID)), printable.Text(short(j.Groups[i-1].ID)))
+	if bytes.Equal(d.raw, again) {
+		return nil
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, d.raw); err != nil {
+		return err
+	}
+	if !bytes.Equal(compact.Bytes(), again) {
+		return errNotWritten
+	}
+	return nil
+}
+
+// list reads a list, of which one reads an element.
+func (d *decoder) list(one func() error) error {
+	if t, err := d.json.Token(); err != nil || t != json.Delim('[') {
+		return cmp.Or(err, errNotWritten)
+	}
+	for d.json.More() {
+		if err := one(); err != nil {
+			return err
 		}
-		g, err := gj.group(p)
+	}
+	_, err := d.json.Token()
+	return err
+}
+
+// groups reads the groups, and checks that p can be the statistics of rollouts.
+func (d *decoder) groups() error {
+	p, rewards, spans, before := d.p, int64(0), int64(0), ""
+	err := d.list(func() error {
+		var j groupJSON
+		if err := d.read(&j); err != nil {
+			return err
+		}
+		i := len(p.groups)
+		if i > 0 && j.ID <= before {
+			return fmt.Errorf("groups[%d] is %s, not in order after %s", i, printable.Text(short(j.ID)), printable.Text(short(before)))
+		}
+		before = j.ID
+		g, err := j.group(p)
 		if err != nil {
-			return fmt.Errorf("groups[%d], %s: %w", i, printable.Text(short(gj.ID)), err)
+			return fmt.Errorf("groups[%d], %s: %w", i, printable.Text(short(j.ID)), err)
 		}
 		rewards += g.rewards.n
 		spans += int64(len(g.spans))
-		if rewards > trajectories || spans > tokens {
-			return fmt.Errorf("groups have %d rewards and %d spans, but files have %d trajectories and %d tokens", rewards, spans, trajectories, tokens)
+		if rewards > d.trajectories || spans > d.tokens {
+			return fmt.Errorf("groups have %d rewards and %d spans, but files have %d trajectories and %d tokens", rewards, spans, d.trajectories, d.tokens)
 		}
-		p.groups[gj.ID] = g
-	}
+		p.groups = append(p.groups, g.pack())
+		return d.check(g.json(p))
+	})
 	switch {
-	case p.actions.n > tokens:
-		return fmt.Errorf("actions: n is %d, but files have %d tokens", p.actions.n, tokens)
-	case p.advantages == fromRewards && rewards != trajectories:
-		return fmt.Errorf("groups have %d rewards, but files have %d trajectories", rewards, trajectories)
-	case p.advantages != fromRewards && p.advantages != givenAdvantages && (p.advantages != unknown || tokens > 0 || len(p.groups) > 0):
+	case err != nil:
+		return err
+	case p.actions.n > d.tokens:
+		return fmt.Errorf("actions: n is %d, but files have %d tokens", p.actions.n, d.tokens)
+	case p.advantages == fromRewards && rewards != d.trajectories:
+		return fmt.Errorf("groups have %d rewards, but files have %d trajectories", rewards, d.trajectories)
+	case p.advantages != fromRewards && p.advantages != givenAdvantages && (p.advantages != unknown || d.tokens > 0 || len(p.groups) > 0):
 		return fmt.Errorf("advantages is %s, want %q or %q", printable.Text(short(string(p.advantages))), fromRewards, givenAdvantages)
 	}
 	return nil
 }
 
-// files sets the files of p, and returns how many tokens and trajectories they have.
-func (j *partialJSON) files(p *Partial) (tokens, trajectories int64, err error) {
-	for i, fj := range j.Files {
-		f := &File{Name: fj.Name, Trajectories: fj.Trajectories, Tokens: fj.Tokens, Options: fj.Options}
-		if err := setHex(f.SHA256[:], fj.SHA256); err != nil {
-			return 0, 0, fmt.Errorf("files[%d]: sha256 %w", i, err)
-		}
-		if i > 0 && bytes.Compare(p.files[i-1].SHA256[:], f.SHA256[:]) >= 0 {
-			return 0, 0, fmt.Errorf("files[%d] is not in order after the one before it", i)
-		}
-		if fj.Trajectories < 1 || fj.Trajectories > maxCount || fj.Tokens < 0 || fj.Tokens > maxCount {
-			return 0, 0, fmt.Errorf("files[%d] has %d trajectories of %d tokens, want at least 1, and at most %d of both", i, fj.Trajectories, fj.Tokens, int64(maxCount))
-		}
-		if e := fj.Entropy; e != nil {
-			f.Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: e.From, Width: math.Inf(1)}
-			if e.Width != nil {
-				f.Entropy.Width = *e.Width
-			}
-			if !(f.Entropy.Width >= 0) {
-				return 0, 0, fmt.Errorf("files[%d]: width is %v, want at least 0", i, f.Entropy.Width)
-			}
-		}
-		tokens += f.Tokens
-		trajectories += f.Trajectories
-		if max(tokens, trajectories) > maxCount {
-			return 0, 0, fmt.Errorf("files have %d tokens of %d trajectories, want at most %d", tokens, trajectories, int64(maxCount))
-		}
-		p.files = append(p.files, f)
+// file reads the next file of p.
+func (d *decoder) file() error {
+	var j fileJSON
+	if err := d.read(&j); err != nil {
+		return err
 	}
-	return tokens, trajectories, nil
+	p, i := d.p, len(d.p.files)
+	f := &File{Name: j.Name, Trajectories: j.Trajectories, Tokens: j.Tokens, Options: unique.Make(j.Options).Value()}
+	if err := setHex(f.SHA256[:], j.SHA256); err != nil {
+		return fmt.Errorf("files[%d]: sha256 %w", i, err)
+	}
+	if i > 0 && bytes.Compare(p.files[i-1].SHA256[:], f.SHA256[:]) >= 0 {
+		return fmt.Errorf("files[%d] is not in order after the one before it", i)
+	}
+	if j.Trajectories < 1 || j.Trajectories > maxCount || j.Tokens < 0 || j.Tokens > maxCount {
+		return fmt.Errorf("files[%d] has %d trajectories of %d tokens, want at least 1, and at most %d of both", i, j.Trajectories, j.Tokens, int64(maxCount))
+	}
+	if e := j.Entropy; e != nil {
+		f.Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: e.From, Width: math.Inf(1)}
+		if e.Width != nil {
+			f.Entropy.Width = *e.Width
+		}
+		if !(f.Entropy.Width >= 0) {
+			return fmt.Errorf("files[%d]: width is %v, want at least 0", i, f.Entropy.Width)
+		}
+	}
+	d.tokens += f.Tokens
+	d.trajectories += f.Trajectories
+	if max(d.tokens, d.trajectories) > maxCount {
+		return fmt.Errorf("files have %d tokens of %d trajectories, want at most %d", d.tokens, d.trajectories, int64(maxCount))
+	}
+	p.files = append(p.files, f)
+	return d.check(f.json())
 }
 
 // group returns the group, which is one of p.
 func (j *groupJSON) group(p *Partial) (*group, error) {
-	g := &group{}
+	g := &group{key: j.ID}
 	if j.File == nil || *j.File < 0 || *j.File >= len(p.files) {
 		return nil, fmt.Errorf("file is none of the %d files", len(p.files))
 	}
 	g.file = p.files[*j.File]
-	number, local := strings.CutPrefix(j.ID, g.file.localKey())
-	if g.local = local; local {
+	if number, local := strings.CutPrefix(j.ID, g.file.localKey()); local {
 		if n, err := strconv.Atoi(number); err != nil || strconv.Itoa(n) != number || n < 0 || int64(n) >= g.file.Trajectories {
 			return nil, fmt.Errorf("its number is %s, but the file has %d trajectories", printable.Text(short(number)), g.file.Trajectories)
 		}

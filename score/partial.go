@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -25,13 +26,13 @@ import (
 // for concurrent use.
 //
 // As JSON it is text to pass on as it is: equal partials are equal texts, and of any other
-// text UnmarshalJSON returns an error, white space aside.
+// text Decode returns an error, white space aside.
 type Partial struct {
 	signal     reweight.Signal
 	advantages origin
-	actions    sums    // of the signal of action tokens
-	files      []*File // by their SHA256, which all differ
-	groups     map[string]*group
+	actions    sums     // of the signal of action tokens
+	files      []*File  // by their SHA256, which all differ
+	groups     []packed // by their keys, which all differ
 
 	once  sync.Once // sets spans
 	spans []float32 // of all groups, sorted
@@ -66,8 +67,8 @@ type File struct {
 
 // A group is the trajectories that have one group id.
 type group struct {
+	key     string
 	rewards sums
-	local   bool      // of one file, made by counting
 	spans   []float32 // mean entropies of the spans, sorted, without a negative zero
 
 	// prompt is the begin of the SHA-256 of the tokens before the first response, and
@@ -97,7 +98,7 @@ func (p *Partial) Totals() Totals {
 		t.Tokens += f.Tokens
 	}
 	for _, g := range p.groups {
-		t.Spans += len(g.spans)
+		t.Spans += len(g.unpack().spans)
 	}
 	if n := p.actions.n; n > 0 {
 		t.Mean, t.Deviation = p.actions.mean(), math.Sqrt(p.actions.variance(n))
@@ -106,24 +107,30 @@ func (p *Partial) Totals() Totals {
 }
 
 // Files returns the files, in the order of their SHA256.
-func (p *Partial) Files() []File {
-	files := make([]File, len(p.files))
-	for i, f := range p.files {
-		files[i] = *f
+func (p *Partial) Files() iter.Seq[File] {
+	return func(yield func(File) bool) {
+		for _, f := range p.files {
+			if !yield(*f) {
+				return
+			}
+		}
 	}
-	return files
 }
 
 // Digest returns the SHA-256, in hexadecimal, of all that Apply takes from p besides what
 // files and groups that were made by counting are called. Batches of the same trajectories have the same digest, however they
 // are split into files.
 func (p *Partial) Digest() string {
-	h := sha256.New()
-	text, err := p.marshal(false)
-	if err != nil {
-		panic(err) // it has only what can be marshalled
+	sums := make([][sha256.Size]byte, len(p.groups))
+	for i, g := range p.groups {
+		sums[i] = sha256.Sum256([]byte(g.content()))
 	}
-	h.Write(text)
+	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return bytes.Compare(a[:], b[:]) })
+	h := sha256.New()
+	fmt.Fprintf(h, "%v %s %v\n", p.signal, p.advantages, p.actions.json())
+	for _, sum := range sums {
+		h.Write(sum[:])
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -179,35 +186,27 @@ type source interface {
 	Guard(do func() error) error
 }
 
-// read returns the partial of all files. A partial of one file takes some times the memory of
-// its share in a merged one, so that they are merged once they are many.
+// read returns the partial of all files.
 func read(src source, opt Options) (*Partial, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
-	merged := &Partial{signal: opt.ActFocus.Signal}
-	var done []*Partial // of one file each, not merged yet
-	join := func() (err error) {
-		merged, err = merge(opt.ActFocus.Signal, append(done, merged))
-		done = done[:0]
-		return err
+	var m Merger
+	if err := m.Add(&Partial{signal: opt.ActFocus.Signal}); err != nil { // there may be no trajectory
+		return nil, err
 	}
 	var b *builder
 	r := newReader(opt)
 	for {
 		t, err := src.Next()
 		if b != nil && (err == io.EOF || err == nil && t.File != b.name) {
-			done = append(done, b.partial(r.endFile()))
-			b = nil
-			if len(done) >= max(16, len(merged.files)/16) {
-				if err := join(); err != nil {
-					return nil, err
-				}
+			if err := m.Add(b.partial(r.endFile())); err != nil {
+				return nil, err
 			}
+			b = nil
 		}
 		if err == io.EOF {
-			err = join()
-			return merged, err
+			return m.Merged()
 		}
 		if err != nil {
 			return nil, err
@@ -234,6 +233,7 @@ type builder struct {
 	p       *Partial
 	file    *File
 	actions collector
+	groups  map[string]*group // by their keys
 	local   map[string]*group // made by counting, by their numbers
 	mixed   map[*group]bool   // with several prompts, of which none is the group's
 }
@@ -242,8 +242,8 @@ func newBuilder(name string, signal reweight.Signal) *builder {
 	f := &File{Name: validText(name)}
 	return &builder{
 		name: name,
-		p:    &Partial{signal: signal, files: []*File{f}, groups: map[string]*group{}},
-		file: f, local: map[string]*group{}, mixed: map[*group]bool{},
+		p:    &Partial{signal: signal, files: []*File{f}},
+		file: f, groups: map[string]*group{}, local: map[string]*group{}, mixed: map[*group]bool{},
 	}
 }
 
@@ -264,13 +264,13 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 	if i := b.actions.add(r.actions()); i >= 0 {
 		return r.signalNotFinite()
 	}
-	groups, key := b.p.groups, keyOf(t.Group)
+	groups, key := b.groups, keyOf(t.Group)
 	if t.LocalGroup {
 		groups, key = b.local, strconv.Itoa(r.groups[key])
 	}
 	g := groups[key]
 	if g == nil {
-		g = &group{file: b.file, local: t.LocalGroup, prompt: r.prompt}
+		g = &group{key: key, file: b.file, prompt: r.prompt}
 		groups[key] = g
 	}
 	switch {
@@ -291,10 +291,13 @@ func (b *builder) partial(sum [sha256.Size]byte) *Partial {
 	b.file.SHA256 = sum
 	b.p.actions = b.actions.total()
 	for number, g := range b.local {
-		b.p.groups[b.file.localKey()+number] = g
+		g.key = b.file.localKey() + number
+		b.groups[g.key] = g
 	}
-	for _, g := range b.p.groups {
+	for _, key := range slices.Sorted(maps.Keys(b.groups)) {
+		g := b.groups[key]
 		slices.Sort(g.spans)
+		b.p.groups = append(b.p.groups, g.pack())
 	}
 	return b.p
 }
@@ -317,75 +320,100 @@ func keyOf(id string) string {
 // any key of a group id.
 func (f *File) localKey() string { return "file " + hex.EncodeToString(f.SHA256[:]) + " group " }
 
-// Merge returns the statistics of all files of the partials. A file that is in two of
-// them is an error, and so are different signals, rewards in some of them and only
-// advantages in others, and a group with one prompt here and another there. A file is known
-// by what its trajectories count for, not by its name.
-func Merge(partials ...*Partial) (*Partial, error) {
-	if len(partials) == 0 {
-		return nil, errors.New("no partials to merge")
-	}
-	return merge(partials[0].signal, partials)
+// isLocal reports whether the key is one of those.
+func isLocal(key string) bool { return len(key) > len("sha256:")+2*sha256.Size }
+
+// A Merger makes one Partial of many, which it does not keep. Its zero value has none yet. It
+// is for one goroutine at a time.
+type Merger struct {
+	merged               *Partial // files and groups in any order, and groups in several parts
+	settled              int      // groups that were there when each was last in one part
+	first                string   // name of the first partial
+	advantages           string   // name of the first one with trajectories
+	tokens, trajectories int64
 }
 
-func merge(signal reweight.Signal, partials []*Partial) (*Partial, error) {
-	m := &Partial{signal: signal, groups: map[string]*group{}}
-	groups := map[string][]*group{}
-	var first *Partial // with trajectories
-	var tokens, trajectories int64
-	for _, p := range partials {
-		if p.signal != signal {
-			return nil, fmt.Errorf("%s has statistics of the signal %v, and %s of %v", partials[0].name(), signal, p.name(), p.signal)
+// Add adds the files of a partial. Different signals are an error, and so are rewards in some
+// of the partials and only advantages in others, and a group with one prompt here and another
+// there. After an error m is of no use.
+func (m *Merger) Add(p *Partial) error {
+	if m.merged == nil {
+		m.first, m.merged = p.name(), &Partial{signal: p.signal}
+	}
+	all := m.merged
+	if p.signal != all.signal {
+		return fmt.Errorf("%s has statistics of the signal %v, and %s of %v", m.first, all.signal, p.name(), p.signal)
+	}
+	if p.advantages != unknown {
+		if all.advantages == unknown {
+			m.advantages, all.advantages = p.name(), p.advantages
 		}
-		if p.advantages != unknown {
-			if first == nil {
-				first = p
-				m.advantages = p.advantages
-			}
-			if p.advantages != m.advantages {
-				return nil, fmt.Errorf("advantages come from %s in %s, but from %s in %s", m.advantages, first.name(), p.advantages, p.name())
-			}
-		}
-		m.actions.merge(&p.actions)
-		m.files = append(m.files, p.files...)
-		for _, f := range p.files {
-			tokens += f.Tokens
-			trajectories += f.Trajectories
-			if max(tokens, trajectories) > maxCount {
-				return nil, fmt.Errorf("there are %d tokens of %d trajectories, want at most %d", tokens, trajectories, int64(maxCount))
-			}
-		}
-		for key, g := range p.groups {
-			groups[key] = append(groups[key], g)
+		if p.advantages != all.advantages {
+			return fmt.Errorf("advantages come from %s in %s, but from %s in %s", all.advantages, m.advantages, p.advantages, p.name())
 		}
 	}
-	slices.SortFunc(m.files, func(a, b *File) int { return bytes.Compare(a.SHA256[:], b.SHA256[:]) })
-	for i, f := range m.files[min(1, len(m.files)):] {
-		if before := m.files[i]; before.SHA256 == f.SHA256 {
+	all.actions.merge(&p.actions)
+	for _, f := range p.files {
+		m.tokens += f.Tokens
+		m.trajectories += f.Trajectories
+		if max(m.tokens, m.trajectories) > maxCount {
+			return fmt.Errorf("there are %d tokens of %d trajectories, want at most %d", m.tokens, m.trajectories, int64(maxCount))
+		}
+	}
+	all.files = append(all.files, p.files...)
+	all.groups = append(all.groups, p.groups...)
+	if len(all.groups) > 2*m.settled+1000 {
+		return m.settle()
+	}
+	return nil
+}
+
+// settle sorts the groups, and puts those of one key together.
+func (m *Merger) settle() error {
+	groups := m.merged.groups
+	slices.SortFunc(groups, func(a, b packed) int { return strings.Compare(a.key(), b.key()) })
+	n := 0
+	for from := 0; from < len(groups); n++ {
+		end := from + 1
+		for end < len(groups) && groups[end].key() == groups[from].key() {
+			end++
+		}
+		g, err := mergeGroup(groups[from:end])
+		if err != nil {
+			return err
+		}
+		groups[n], from = g, end
+	}
+	clear(groups[n:])
+	m.merged.groups, m.settled = groups[:n], n
+	return nil
+}
+
+// Merged returns the statistics of all files. A file that is in two of the partials is an
+// error, and so is no partial at all. A file is known by what its trajectories count for, not
+// by its name. m is of no use afterwards.
+func (m *Merger) Merged() (*Partial, error) {
+	if m.merged == nil {
+		return nil, errors.New("no partials to merge")
+	}
+	files := m.merged.files
+	slices.SortFunc(files, func(a, b *File) int { return bytes.Compare(a.SHA256[:], b.SHA256[:]) })
+	for i, f := range files[min(1, len(files)):] {
+		if before := files[i]; before.SHA256 == f.SHA256 {
 			return nil, sameFile(before.Name, f.Name)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(groups)) { // the same error in any order
-		var err error
-		if m.groups[key], err = mergeGroup(key, groups[key]); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m.merged, m.settle()
 }
 
 // mergeGroup returns the group that the parts make.
-func mergeGroup(key string, parts []*group) (*group, error) {
+func mergeGroup(parts []packed) (packed, error) {
 	if len(parts) == 1 {
 		return parts[0], nil
 	}
-	g := &group{}
-	n := 0
-	for _, p := range parts {
-		n += len(p.spans)
-	}
-	g.spans = make([]float32, 0, n)
-	for _, p := range parts {
+	g := parts[0].unpack()
+	for _, part := range parts[1:] {
+		p := part.unpack()
 		g.rewards.merge(&p.rewards)
 		g.spans = append(g.spans, p.spans...)
 		known, knows := g.prompt != (promptSum{}), p.prompt != (promptSum{})
@@ -395,14 +423,14 @@ func mergeGroup(key string, parts []*group) (*group, error) {
 			if b < a { // the same error in any order
 				a, b = b, a
 			}
-			return nil, fmt.Errorf("group %s has one prompt in %s and another in %s: number the groups of all files anew, or convert each file alone",
-				printable.Text(key), printable.Text(a), printable.Text(b))
-		case g.file == nil || knows && !known || knows == known && bytes.Compare(p.file.SHA256[:], g.file.SHA256[:]) < 0:
+			return packed{}, fmt.Errorf("group %s has one prompt in %s and another in %s: number the groups of all files anew, or convert each file alone",
+				printable.Text(g.key), printable.Text(a), printable.Text(b))
+		case knows && !known || knows == known && bytes.Compare(p.file.SHA256[:], g.file.SHA256[:]) < 0:
 			g.file, g.prompt = p.file, p.prompt
 		}
 	}
 	slices.Sort(g.spans)
-	return g, nil
+	return g.pack(), nil
 }
 
 // sameFile is the error about a file that is there twice.
@@ -428,7 +456,7 @@ func (p *Partial) name() string {
 func (p *Partial) allSpans() []float32 {
 	p.once.Do(func() {
 		for _, g := range p.groups {
-			p.spans = append(p.spans, g.spans...)
+			p.spans = append(p.spans, g.unpack().spans...)
 		}
 		slices.Sort(p.spans)
 	})

@@ -1,7 +1,7 @@
 package score
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -78,19 +78,19 @@ func TestSplits(t *testing.T) {
 
 func marshal(t testing.TB, p *Partial) []byte {
 	t.Helper()
-	text, err := json.Marshal(p)
-	if err != nil {
+	var text bytes.Buffer
+	if err := p.Encode(&text); err != nil {
 		t.Fatal(err)
 	}
-	return text
+	return text.Bytes()
 }
 
 // reread returns p after it was written and read.
 func reread(t testing.TB, p *Partial) *Partial {
 	t.Helper()
 	text := marshal(t, p)
-	again := new(Partial)
-	if err := json.Unmarshal(text, again); err != nil {
+	again, err := Decode(bytes.NewReader(text))
+	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	if got := marshal(t, again); string(got) != string(text) {
@@ -185,17 +185,17 @@ func TestMergeRefuses(t *testing.T) {
 		{"no rewards", mustOf(t, Default, named("g.jsonl", &given)), "advantages come from rewards in a.jsonl, but from advantages in g.jsonl"},
 		{"another prompt", mustOf(t, Default, named("o.jsonl", &other)), "group " + other.Group + " has one prompt in a.jsonl and another in o.jsonl: number"},
 	} {
-		if _, err := Merge(pa, c.with); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := merge(pa, c.with); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 		if c.name == "another signal" || c.name == "no rewards" {
 			continue
 		}
-		if _, err := Merge(reread(t, c.with), pb, reread(t, pa)); err == nil {
+		if _, err := merge(reread(t, c.with), pb, reread(t, pa)); err == nil {
 			t.Errorf("%s: no error the other way round", c.name)
 		}
 	}
-	if _, err := Merge(); err == nil {
+	if _, err := merge(); err == nil {
 		t.Error("no error without a partial")
 	}
 	if _, err := of(Default, a, a[:0], named("c", all[20]), a); err == nil || !strings.Contains(err.Error(), "a.jsonl is there twice") {
@@ -217,7 +217,7 @@ func TestPrompts(t *testing.T) {
 	silent := *all[2]
 	silent.Role = make([]reweight.Role, silent.Tokens())
 	silent.SpanIDs = slices.Repeat([]int32{-1}, silent.Tokens())
-	prompt := mustOf(t, Default, named("a", all[0])).groups[other.Group].prompt
+	prompt := mustOf(t, Default, named("a", all[0])).group(other.Group).prompt
 	if prompt == (promptSum{}) {
 		t.Fatal("no prompt is known")
 	}
@@ -234,14 +234,14 @@ func TestPrompts(t *testing.T) {
 		{"blind", []*rollout.Trajectory{&blind, &silent}, promptSum{}},
 	} {
 		p := mustOf(t, Default, named("x", c.of...))
-		if got := p.groups[other.Group].prompt; got != c.want {
+		if got := p.group(other.Group).prompt; got != c.want {
 			t.Errorf("%s: prompt %x, want %x", c.name, got, c.want)
 		}
 		reread(t, p)
 	}
 	known, unknown := mustOf(t, Default, named("k", all[0])), mustOf(t, Default, named("u", &blind))
 	for _, m := range []*Partial{mustMerge(t, known, unknown), mustMerge(t, unknown, known)} {
-		if g := m.groups[other.Group]; g.prompt != prompt || g.file.Name != "k" {
+		if g := m.group(other.Group); g.prompt != prompt || g.file.Name != "k" {
 			t.Errorf("merged, the prompt is %x of %s", g.prompt, g.file.Name)
 		}
 	}
@@ -291,7 +291,7 @@ func TestFew(t *testing.T) {
 	none := &rollout.Trajectory{Batch: reweight.Batch{SeqOffsets: []int64{0, 0}, Rewards: []float32{7}, GroupIDs: []int32{0}}, Group: all[0].Group}
 	s := named("n", none, all[0], all[1])
 	p = mustOf(t, Default, s)
-	if g := p.groups[none.Group]; g.rewards.n != 3 || g.rewards.mean() != float64(float32(7)+all[0].Rewards[0]+all[1].Rewards[0])/3 {
+	if g := p.group(none.Group); g.rewards.n != 3 || g.rewards.mean() != float64(float32(7)+all[0].Rewards[0]+all[1].Rewards[0])/3 {
 		t.Errorf("%d rewards of mean %v", g.rewards.n, g.rewards.mean())
 	}
 	results(t, reread(t, p), Default, s)

@@ -53,7 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "convert":
 		name, err = "reweight convert", convertCommand(args[1:], out, p)
 	case "score":
-		name, err = scoreCommand(args[1:], out, stderr)
+		name, err = scoreCommand(args[1:], out, stderr, p)
 	default:
 		err = compareCommand(args, out, p, compare.Schemes)
 	}

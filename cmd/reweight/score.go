@@ -7,8 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 
-	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/internal/scorefiles"
@@ -18,7 +19,7 @@ import (
 const scoreUsage = `Usage:
   reweight score partial [flags] FILE... [-o OUT]              the statistics of files
   reweight score merge PARTIAL... [-o OUT]                     of statistics, those of all files
-  reweight score apply [flags] -merged MERGED FILE -o OUT      the scores of a file
+  reweight score apply [flags] -merged MERGED FILE... -o OUT   the scores of files
 
 Scores many files of rollouts as one batch, in pieces that machines can share: the
 statistics of each file are made where it is, merged in any order and grouping, and
@@ -43,31 +44,35 @@ for all files.
 const mergeUsage = `Usage: reweight score merge PARTIAL... [-o OUT]
 
 Prints the statistics of all files of the PARTIALs, which reweight score partial or bench
-score merge has made, or writes them to OUT. A file that is in two of them is an error.
+score merge has made, or writes them to OUT. A directory stands for the files in it. A
+file that is in two of them is an error.
 
 `
 
-const applyUsage = `Usage: reweight score apply [flags] -merged MERGED FILE -o OUT
+const applyUsage = `Usage: reweight score apply [flags] -merged MERGED FILE... -o OUT
 
 Writes the scores of a file of rollouts, as part of the batch that MERGED has the
 statistics of, to the safetensors file OUT: the weights of ActFocus and the advantages
 of GRPO with AEM, F32 [T], and where each trajectory begins, seq_offsets, I64 [S+1].
+If OUT is a directory or ends in a slash, the scores of each FILE are written there, to a
+file of its name with .safetensors after it; several commands can write to one directory.
 
 `
 
 // scoreCommand returns the name of the command too.
-func scoreCommand(args []string, out, stderr io.Writer) (string, error) {
+func scoreCommand(args []string, out, stderr io.Writer, p *cli.Progress) (string, error) {
 	command := ""
 	if len(args) > 0 {
 		command = args[0]
 	}
+	debug.SetGCPercent(20) // the statistics of many files are most of the memory
 	switch command {
 	case "partial":
-		return "reweight score partial", partialCommand(args[1:], out)
+		return "reweight score partial", partialCommand(args[1:], out, p)
 	case "merge":
 		return "reweight score merge", mergeCommand(args[1:], out, stderr)
 	case "apply":
-		return "reweight score apply", applyCommand(args[1:], out)
+		return "reweight score apply", applyCommand(args[1:], out, p)
 	}
 	operands, err := cli.NewFlags("reweight score").Parse(scoreUsage, args, out)
 	switch {
@@ -128,7 +133,7 @@ func schemeFlags(flags cli.Flags, opt *score.Options) func() error {
 	}
 }
 
-func partialCommand(args []string, out io.Writer) error {
+func partialCommand(args []string, out io.Writer, progress *cli.Progress) error {
 	flags := cli.NewFlags("reweight score partial")
 	options := scoringFlags(flags)
 	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
@@ -143,10 +148,11 @@ func partialCommand(args []string, out io.Writer) error {
 	if err := checkScore(flags, names, *output); err != nil {
 		return err
 	}
-	p, _, err := scorefiles.Partial(opt, names...)
+	p, err := scorefiles.Partial(opt, progress, names...)
 	if err != nil {
 		return err
 	}
+	progress.Clear()
 	return scorefiles.WritePartial(p, *output, out)
 }
 
@@ -160,26 +166,16 @@ func mergeCommand(args []string, out, stderr io.Writer) error {
 	if err := checkScore(flags, names, *output); err != nil {
 		return err
 	}
-	var partials []*score.Partial
-	for _, name := range names {
-		if atomicfile.IsTemporary(name) {
-			cli.Warning(stderr, fmt.Sprintf("Warning: %s is left out: it is incomplete, and its run was killed or still writes it.", printable.Text(name)))
-			continue
-		}
-		p, err := scorefiles.ReadPartial(name)
-		if err != nil {
-			return err
-		}
-		partials = append(partials, p)
-	}
-	merged, err := score.Merge(partials...)
+	merged, err := scorefiles.Merge(func(name string) {
+		cli.Warning(stderr, fmt.Sprintf("Warning: %s is left out: it is incomplete, and its run was killed or still writes it.", printable.Text(name)))
+	}, names...)
 	if err != nil {
 		return err
 	}
 	return scorefiles.WritePartial(merged, *output, out)
 }
 
-func applyCommand(args []string, out io.Writer) error {
+func applyCommand(args []string, out io.Writer, p *cli.Progress) error {
 	flags := cli.NewFlags("reweight score apply")
 	options := scoringFlags(flags)
 	from := flags.String("merged", "", "the statistics of all files of the batch, a `file`")
@@ -193,24 +189,35 @@ func applyCommand(args []string, out io.Writer) error {
 		return err
 	}
 	switch {
-	case len(names) > 1:
-		return cli.Unexpected(names[1])
 	case *from == "":
 		return errors.New("no -merged given, which reweight score merge makes")
 	case *output == "":
 		return errors.New("no -o given")
 	}
-	if err := checkScore(flags, append(names, *from), *output); err != nil {
-		return err
-	}
 	if len(names) == 0 {
 		return errors.New("no FILE given")
+	}
+	info, err := os.Stat(*output)
+	into := err == nil && info.IsDir() || strings.HasSuffix(*output, "/")
+	if into {
+		err = checkApart(*output, names)
+	} else {
+		err = checkScore(flags, append(names, *from), *output)
+	}
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(names[0]); !into && (len(names) > 1 || err == nil && info.IsDir()) {
+		return fmt.Errorf("-o is %s, want a directory for the scores of several files, ending in a slash if it is new", printable.Text(*output))
 	}
 	merged, err := scorefiles.ReadPartial(*from)
 	if err != nil {
 		return err
 	}
-	return scorefiles.Apply(opt, names[0], *output, merged)
+	if !into {
+		return scorefiles.Apply(opt, names[0], *output, merged)
+	}
+	return scorefiles.ApplyAll(opt, *output, merged, p, names...)
 }
 
 // checkScore returns an error if there are no inputs or the output cannot be written.
@@ -244,6 +251,7 @@ func scoreDirectory(opt scorefiles.Options, dir string, names []string, as cli.F
 	if err := checkApart(dir, names); err != nil {
 		return err
 	}
+	debug.SetGCPercent(20)
 	s, err := scorefiles.Directory(opt, dir, p, names...)
 	if err != nil {
 		return err

@@ -183,7 +183,7 @@ func TestScorePieces(t *testing.T) {
 	refused(t, "not of this file, or it has changed", "score", "apply", "-merged", left, shards[5], "-o", in("x.safetensors"))
 	refused(t, "of the signal energy, not of surprisal", "score", "apply", "-signal", "surprisal", "-merged", merged, shards[5], "-o", in("x.safetensors"))
 	refused(t, "left: reweight_partial is 9, want 2", "score", "merge", write("left", `{"reweight_partial":9}`))
-	refused(t, "left: unexpected end of JSON input", "score", "merge", write("left", ""))
+	refused(t, "left: unexpected EOF", "score", "merge", write("left", ""))
 	refused(t, "merged is the input file", "score", "merge", merged, "-o", merged)
 	refused(t, "merged is the input file", "score", "apply", "-merged", merged, shards[0], "-o", merged)
 	if _, err := os.Stat(in("x.safetensors")); err == nil {
@@ -211,6 +211,35 @@ func TestMergeLeavesOut(t *testing.T) {
 	}
 }
 
+// TestScoreMany: a directory stands for its files, and apply does many files at once.
+func TestScoreMany(t *testing.T) {
+	shards := lakeShards(t, 19)
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Mkdir(in("partials"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range shards {
+		runScore(t, "score", "partial", name, "-o", in(fmt.Sprint("partials/", i)))
+	}
+	if err := os.WriteFile(in("partials/.hidden"), []byte("{"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	runScore(t, "score", "merge", in("partials"), "-o", in("merged"))
+	if merged, want := contents(t, dir, "merged")["merged"], runScore(t, append([]string{"score", "partial"}, shards...)...); merged != want {
+		t.Errorf("merged\n%swant\n%s", merged, want)
+	}
+	runScore(t, "-o", in("whole"), filepath.Dir(shards[0]))
+	want := contents(t, in("whole"), "")
+	runScore(t, append([]string{"score", "apply", "-merged", in("merged"), "-o", in("new") + "/"}, shards[:4]...)...)
+	runScore(t, append([]string{"score", "apply", "-merged", in("merged"), "-o", in("new")}, shards[4:]...)...)
+	if got := contents(t, in("new"), ""); len(want) != len(shards) || !maps.Equal(got, want) {
+		t.Errorf("%d files, want the same %d", len(got), len(want))
+	}
+	refused(t, "want a directory for the scores of several files", "score", "apply", "-merged", in("merged"), "-o", in("none"), filepath.Dir(shards[0]))
+	refused(t, "scores need a directory of their own", "score", "apply", "-merged", in("merged"), "-o", filepath.Dir(shards[0]), shards[0])
+}
+
 func TestScoreUse(t *testing.T) {
 	file := filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors")
 	for _, c := range []struct {
@@ -224,14 +253,14 @@ func TestScoreUse(t *testing.T) {
 		{"reweight score apply: no -merged given", []string{"apply", file, "-o", "x"}},
 		{"reweight score apply: no -o given", []string{"apply", file, "-merged", "x"}},
 		{"reweight score apply: no FILE given", []string{"apply", "-o", "x.safetensors", "-merged", "x"}},
-		{`unexpected argument "b"`, []string{"apply", "-o", "x", "-merged", "x", "a", "b"}},
+		{"-o is x, want a directory for the scores of several files", []string{"apply", "-o", "x", "-merged", "y", "a", "b"}},
 		{"-lambda is 81, want 0 to 80", []string{"partial", "-lambda", "81", file}},
 		{"-scope is \"moon\"", []string{"partial", "-scope", "moon", file}},
 		{"-entropy-width is NaN", []string{"partial", "-entropy-width", "NaN", file}},
 		{"-vocab is 0", []string{"partial", "-vocab", "0", file}},
 		{"-o is empty", []string{"partial", "-o", "", file}},
 		{"no/none: no such file", []string{"merge", "no/none"}},
-		{"not a regular file", []string{"merge", "."}},
+		{"score_test.go: invalid character", []string{"merge", "score_test.go"}},
 		{"flag provided but not defined: -clip-low", []string{"partial", "-clip-low", "0.1", file}},
 	} {
 		refused(t, c.want, append([]string{"score"}, c.args...)...)

@@ -47,42 +47,100 @@ type Estimate struct {
 // one of that name. names are files, and directories that stand for the files in them.
 // Several files are read at a time.
 func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summary, error) {
-	d := &directory{opt: opt, dir: dir, p: p}
+	d := &directory{opt: opt, dir: dir, p: p, warnings: map[string]bool{}}
 	if err := d.prepare(names); err != nil {
 		return nil, err
 	}
-	partials := make([]*score.Partial, len(d.inputs))
-	if err := d.each("reading", func(i int) error {
-		partial, report, err := Partial(opt, d.inputs[i].name)
-		partials[i], d.inputs[i].warnings = partial, report.Warnings
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	merged, err := score.Merge(partials...)
+	merged, err := d.read()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.each("scoring", func(i int) error { return Apply(opt, d.inputs[i].name, d.inputs[i].output, merged) }); err != nil {
+	if err := d.score(merged); err != nil {
 		return nil, err
 	}
 	return d.summary(merged), nil
 }
 
-// A directory is a call of Directory.
+// ApplyAll writes the scores of files of the batch as Directory does.
+func ApplyAll(opt Options, dir string, merged *score.Partial, p *cli.Progress, names ...string) error {
+	d := &directory{opt: opt, dir: dir, p: p, warnings: map[string]bool{}}
+	if err := d.prepare(names); err != nil {
+		return err
+	}
+	if err := opt.checkWidth(merged); err != nil {
+		return err
+	}
+	return d.score(merged)
+}
+
+// Partial returns the statistics of files, of which it reads several at a time. names are as
+// those of Directory.
+func Partial(opt Options, p *cli.Progress, names ...string) (*score.Partial, error) {
+	files, _, err := rollout.Files(names...)
+	if err != nil {
+		return nil, err
+	}
+	d := &directory{opt: opt, p: p, warnings: map[string]bool{}}
+	for _, name := range files {
+		in := input{name: name}
+		if info, err := os.Stat(name); err == nil { // standard input has none
+			in.size = info.Size()
+		}
+		d.inputs = append(d.inputs, in)
+	}
+	return d.read()
+}
+
+// A directory is a call of one of these functions.
 type directory struct {
-	opt      Options
-	dir      string
-	inputs   []input
-	warnings []string
-	p        *cli.Progress
+	opt    Options
+	dir    string
+	inputs []input
+	p      *cli.Progress
+
+	mu       sync.Mutex
+	warnings map[string]bool
 }
 
 // An input is a file that is scored.
 type input struct {
-	name, output string
-	size         int64
-	warnings     []string
+	name string
+	size int64
+}
+
+// output returns the name of the file that the scores are written to.
+func (d *directory) output(in input) string {
+	return filepath.Join(d.dir, filepath.Base(in.name)+".safetensors")
+}
+
+// read returns the statistics of all inputs.
+func (d *directory) read() (*score.Partial, error) {
+	var m score.Merger
+	err := d.each("reading", func(in input) error {
+		p, report, err := partial(d.opt, in.name)
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.warn(report.Warnings)
+		return m.Add(p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m.Merged()
+}
+
+// score writes the scores of all inputs.
+func (d *directory) score(merged *score.Partial) error {
+	return d.each("scoring", func(in input) error { return apply(d.opt, in.name, d.output(in), merged) })
+}
+
+func (d *directory) warn(warnings []string) {
+	for _, w := range warnings {
+		d.warnings[w] = true
+	}
 }
 
 // prepare finds the files of these names, makes the directory and checks all that can be
@@ -92,7 +150,7 @@ func (d *directory) prepare(names []string) error {
 	if err != nil {
 		return err
 	}
-	d.warnings = warnings
+	d.warn(warnings)
 	if err := os.MkdirAll(d.dir, 0o777); err != nil {
 		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
 	}
@@ -107,7 +165,7 @@ func (d *directory) prepare(names []string) error {
 	}
 	outputs := map[string]string{}
 	for _, name := range files {
-		in := input{name: name, output: filepath.Join(d.dir, filepath.Base(name)+".safetensors")}
+		in := input{name: name}
 		info, err := os.Stat(name)
 		if err == nil {
 			err = atomicfile.CheckRegular(info)
@@ -116,11 +174,12 @@ func (d *directory) prepare(names []string) error {
 			return fmt.Errorf("%s: %w: it is read twice, so it has to be a file", printable.Text(name), atomicfile.Cause(err))
 		}
 		in.size = info.Size()
-		if other, taken := outputs[in.output]; taken {
-			return fmt.Errorf("-o: the scores of %s and of %s would both be %s", printable.Text(other), printable.Text(name), printable.Text(in.output))
+		output := d.output(in)
+		if other, taken := outputs[output]; taken {
+			return fmt.Errorf("-o: the scores of %s and of %s would both be %s", printable.Text(other), printable.Text(name), printable.Text(output))
 		}
-		outputs[in.output] = name
-		if err := atomicfile.Check(in.output); err != nil {
+		outputs[output] = name
+		if err := atomicfile.Check(output); err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
 		d.inputs = append(d.inputs, in)
@@ -128,9 +187,9 @@ func (d *directory) prepare(names []string) error {
 	return nil
 }
 
-// each calls do with the number of each input, in several goroutines, and returns the error
+// each calls do with each input, in several goroutines, and returns the error
 // of the first input that has one. After an error no more calls begin.
-func (d *directory) each(what string, do func(i int) error) error {
+func (d *directory) each(what string, do func(in input) error) error {
 	total := int64(0)
 	for _, in := range d.inputs {
 		total += in.size
@@ -139,13 +198,13 @@ func (d *directory) each(what string, do func(i int) error) error {
 	d.p.Expect(int(total / unit))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	errs := make([]error, len(d.inputs))
-	next, done, read, failed := 0, 0, int64(0), false
+	var first error // of the first input that has one
+	next, done, read, failed := 0, 0, int64(0), len(d.inputs)
 	work := func() {
 		for {
 			mu.Lock()
 			i := next
-			if i == len(d.inputs) || failed {
+			if i == len(d.inputs) || failed < i {
 				mu.Unlock()
 				return
 			}
@@ -153,9 +212,11 @@ func (d *directory) each(what string, do func(i int) error) error {
 			d.p.Done = int(read / unit)
 			d.p.NextOf(0, "%s, %d of %d files done", what, done, len(d.inputs))
 			mu.Unlock()
-			err := do(i)
+			err := do(d.inputs[i])
 			mu.Lock()
-			errs[i], failed = err, failed || err != nil
+			if err != nil && i < failed {
+				first, failed = err, i
+			}
 			done++
 			read += d.inputs[i].size
 			mu.Unlock()
@@ -165,12 +226,7 @@ func (d *directory) each(what string, do func(i int) error) error {
 		wg.Go(work)
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return first
 }
 
 func (d *directory) summary(merged *score.Partial) *Summary {
@@ -180,21 +236,12 @@ func (d *directory) summary(merged *score.Partial) *Summary {
 		Actions: t.Actions, Signal: d.opt.Score.ActFocus.Signal.String(), Mean: bench.Number(t.Mean), Deviation: bench.Number(t.Deviation),
 		Estimates: []Estimate{}, Warnings: []string{},
 	}
-	for _, f := range merged.Files() {
+	for f := range merged.Files() {
 		if f.Entropy != nil {
 			s.Estimates = append(s.Estimates, Estimate{f.Name, found.NewOrigin(*f.Entropy)})
 		}
 	}
-	warnings := map[string]bool{}
-	for _, w := range d.warnings {
-		warnings[w] = true
-	}
-	for _, in := range d.inputs {
-		for _, w := range in.warnings {
-			warnings[w] = true
-		}
-	}
-	s.Warnings = append(s.Warnings, slices.Sorted(maps.Keys(warnings))...)
+	s.Warnings = append(s.Warnings, slices.Sorted(maps.Keys(d.warnings))...)
 	return s
 }
 

@@ -3,12 +3,12 @@
 package scorefiles
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/found"
@@ -24,9 +24,9 @@ type Options struct {
 	Width float64 // AEM takes no entropies whose bounds are further apart on average
 }
 
-// Partial returns the statistics of files, and what was found in them.
-func Partial(opt Options, names ...string) (*score.Partial, rollout.Report, error) {
-	src, err := opt.Open.Open(names...)
+// partial returns the statistics of a file, and what was found in it.
+func partial(opt Options, name string) (*score.Partial, rollout.Report, error) {
+	src, err := opt.Open.Open(name)
 	if err != nil {
 		return nil, rollout.Report{}, err
 	}
@@ -41,7 +41,7 @@ func Partial(opt Options, names ...string) (*score.Partial, rollout.Report, erro
 // checkWidth returns an error about the first file whose entropies are too wide an
 // estimate.
 func (opt Options) checkWidth(p *score.Partial) error {
-	for _, f := range p.Files() {
+	for f := range p.Files() {
 		if f.Entropy == nil {
 			continue
 		}
@@ -52,54 +52,94 @@ func (opt Options) checkWidth(p *score.Partial) error {
 	return nil
 }
 
-// maxPartial bounds the files that ReadPartial reads, in bytes. It is that of a million
-// groups of some hundred spans.
-const maxPartial = min(1<<30, math.MaxInt/4)
+// Merge returns the statistics of all files of the partials in the files of these names.
+// Directories stand for the files in them, but for hidden ones. What a killed run has left is
+// told to leftOut and not read.
+func Merge(leftOut func(name string), names ...string) (*score.Partial, error) {
+	var m score.Merger
+	add := func(name string) error {
+		if atomicfile.IsTemporary(name) {
+			leftOut(name)
+			return nil
+		}
+		p, err := ReadPartial(name)
+		if err != nil {
+			return err
+		}
+		return m.Add(p)
+	}
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err == nil && info.IsDir() {
+			err = eachIn(name, add)
+		} else {
+			err = add(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return m.Merged()
+}
+
+// eachIn calls do with the files in a directory, in any order, but for hidden ones that are no
+// temporary files.
+func eachIn(dir string, do func(name string) error) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1000) // all of them take as much memory as half of their statistics
+		for _, name := range names {
+			if path := filepath.Join(dir, name); !strings.HasPrefix(name, ".") || atomicfile.IsTemporary(path) {
+				if err := do(path); err != nil {
+					return err
+				}
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
+		}
+	}
+}
 
 // ReadPartial reads a file of statistics. Errors begin with its name.
 func ReadPartial(name string) (*score.Partial, error) {
-	p := new(score.Partial)
-	if err := readJSON(name, p); err != nil {
+	p, err := readPartial(name)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", printable.Text(name), err)
 	}
 	return p, nil
 }
 
-func readJSON(name string, v any) error {
+func readPartial(name string) (*score.Partial, error) {
 	info, err := os.Stat(name) // before the file is opened, which waits for the other end of a pipe
 	if err != nil {
-		return atomicfile.Cause(err)
+		return nil, atomicfile.Cause(err)
 	}
 	if err := atomicfile.CheckRegular(info); err != nil {
-		return err
+		return nil, err
 	}
-	if info.Size() > maxPartial {
-		return fmt.Errorf("has %d bytes, want at most %d", info.Size(), int64(maxPartial))
-	}
-	text, err := os.ReadFile(name)
+	file, err := os.Open(name)
 	if err != nil {
-		return atomicfile.Cause(err)
+		return nil, atomicfile.Cause(err)
 	}
-	return json.Unmarshal(text, v)
+	defer file.Close()
+	p, err := score.Decode(file)
+	return p, atomicfile.Cause(err)
 }
 
 // WritePartial writes statistics to the file of that path, or if it is empty, to out.
 func WritePartial(p *score.Partial, path string, out io.Writer) error {
-	text, err := p.MarshalJSON() // json.Marshal would make two more copies of it
-	if err != nil {
-		return err
-	}
-	write := func(w io.Writer) error {
-		_, err := w.Write(text)
-		if err == nil {
-			_, err = w.Write([]byte{'\n'})
-		}
-		return err
-	}
 	if path == "" {
-		return write(out)
+		return p.Encode(out)
 	}
-	return atomicfile.Write(path, write)
+	return atomicfile.Write(path, p.Encode)
 }
 
 // Apply writes the scores of a file of the batch to output, a safetensors file: weights
@@ -108,6 +148,10 @@ func Apply(opt Options, name, output string, merged *score.Partial) error {
 	if err := opt.checkWidth(merged); err != nil {
 		return err
 	}
+	return apply(opt, name, output, merged)
+}
+
+func apply(opt Options, name, output string, merged *score.Partial) error {
 	src, err := opt.Open.Open(name)
 	if err != nil {
 		return err
