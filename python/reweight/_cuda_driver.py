@@ -48,7 +48,6 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuCtxSynchronize": [],
     "cuModuleLoadDataEx": [POINTER(c_void_p), c_char_p, c_uint, POINTER(c_int), POINTER(c_void_p)],
     "cuModuleGetFunction": [POINTER(c_void_p), c_void_p, c_char_p],
-    "cuFuncSetAttribute": [c_void_p, c_int, c_int],
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": [POINTER(c_int), c_void_p, c_int, c_size_t],
     "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, POINTER(c_void_p)],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
@@ -63,8 +62,6 @@ _CAPTURE_IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: of the default st
 
 # Attributes of a device and of a function.
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
-_MAX_DYNAMIC_SHARED = 8
-_PLAIN_SHARED = 48 << 10  # more dynamic shared memory than this a function must be allowed first
 
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_SIZE = 5, 6
 _LAUNCH_END, _LAUNCH_BUFFER, _LAUNCH_SIZE = 0, 1, 2
@@ -256,8 +253,6 @@ class Device:
                 self._modules[kernel.module] = self._load(kernel.module)
             handle = c_void_p()
             self._call("cuModuleGetFunction", byref(handle), self._modules[kernel.module], name.encode())
-            if kernel.shared > _PLAIN_SHARED:
-                self._call("cuFuncSetAttribute", handle, _MAX_DYNAMIC_SHARED, kernel.shared)
             fit = c_int()
             self._call(
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(fit), handle, kernel.threads, kernel.shared

@@ -266,9 +266,8 @@ class Test(unittest.TestCase):
     def test_kernel_that_does_not_fit(self):
         large = _cuda_driver.KERNELS["multiply"]._replace(shared=50 << 10)
         with mock.patch.dict(_cuda_driver.KERNELS, multiply=large):
-            with mock.patch.object(_cuda_driver, "_PLAIN_SHARED", 64 << 10):
-                with self.raises("cuda: kernel multiply does not fit on a multiprocessor of False H100"):
-                    _cuda.backend(0).multiply(4096, 4096, 4096, 10)
+            with self.raises("cuda: kernel multiply does not fit on a multiprocessor of False H100"):
+                _cuda.backend(0).multiply(4096, 4096, 4096, 10)
 
     def test_nothing_waits(self):
         """Calls wait for nothing once the device is open, and allocate by PyTorch alone."""
