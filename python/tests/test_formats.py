@@ -67,7 +67,7 @@ class Commands(unittest.TestCase):
             with self.subTest(code):
                 self.run_shell(code)
         for name in Path("day").glob("*.safetensors"):
-            one, other = read_safetensors(f"scored/{name.name}.safetensors"), read_safetensors(f"scores/{name.name}")
+            one, other = read_safetensors(f"scored/{name.name}.safetensors"), read_safetensors(f"scores/{name.name}.safetensors")
             self.assertEqual(list(one[0]), ["seq_offsets", "weights", "advantages"])
             for array in one[0]:
                 self.assertEqual(one[0][array].tobytes(), other[0][array].tobytes(), array)
