@@ -306,7 +306,8 @@ func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectOptions) erro
 		return 0
 	}
 	for s := range b.Trajectories() {
-		n, sum, largest := 0, 0.0, 0.0
+		n, largest := 0, 0.0
+		var lane [lanes]float64 // token i of the trajectory in lane i mod 16
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			if b.Role[t] == RoleMasked {
 				if over == overToken {
@@ -319,14 +320,14 @@ func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectOptions) erro
 				weights[t] = keep(v)
 			}
 			n++
-			sum += v
+			lane[(t-b.SeqOffsets[s])%lanes] += v
 			largest = max(largest, v)
 		}
 		switch over {
 		case overSum:
-			b.fill(weights, s, keep(sum), 0)
+			b.fill(weights, s, keep(tree(&lane)), 0)
 		case overMean:
-			b.fill(weights, s, keep(sum/float64(n)), 0)
+			b.fill(weights, s, keep(tree(&lane)/float64(n)), 0)
 		case overMax:
 			b.fill(weights, s, keep(largest), 0)
 		}

@@ -36,8 +36,8 @@ const empgEps = 1e-8
 // empgScratch holds what EMPG computes of each span.
 type empgScratch struct{ spans []empgSpan }
 
-// An empgSpan is a span's entropy and advantage, first their sums, then their means,
-// and what its tokens' advantages become: scale times theirs, plus bonus.
+// An empgSpan is the means of a span's entropy and advantage, and what its tokens'
+// advantages become: scale times theirs, plus bonus.
 type empgSpan struct {
 	entropy, advantage float64
 	scale, bonus       float64
@@ -83,34 +83,34 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
 		return err
 	}
-	count := ws.spans.count
-	ws.empg.spans = grow(ws.empg.spans, len(count))
+	ws.empg.spans = grow(ws.empg.spans, len(ws.spans.count))
 	spans := ws.empg.spans
-	clear(spans)
-	for t, r := range b.Role {
-		if r != RoleMasked {
-			s := &spans[b.SpanIDs[t]]
-			s.entropy += float64(b.Entropy[t])
-			s.advantage += float64(b.Advantages[t])
-		}
+	if err := ws.spans.gather("Advantages", b.Advantages, b, inf); err != nil {
+		return err
+	}
+	for i := range spans {
+		spans[i].advantage = ws.spans.mean64(i)
+	}
+	if err := ws.spans.gather("Entropy", b.Entropy, b, inf); err != nil {
+		return err
 	}
 	lo, hi := inf, -inf
 	for i := range spans {
-		s, n := &spans[i], float64(count[i])
-		s.entropy /= n
-		s.advantage /= n
-		lo, hi = min(lo, s.entropy), max(hi, s.entropy)
+		h := ws.spans.mean64(i)
+		spans[i].entropy = h
+		lo, hi = min(lo, h), max(hi, h)
 	}
-	width, sum := hi-lo+empgEps, 0.0
+	width := hi - lo + empgEps
+	var lane [lanes]float64 // span s in lane s mod 16
 	for i := range spans {
 		s := &spans[i]
 		x := (s.entropy - lo) / width
 		s.scale = exp64(float64(-opt.K * x))
 		s.bonus = float64(opt.Zeta * exp64(float64(-opt.KFuture*x))) // so far for the span before it
-		sum += s.scale
+		lane[i%lanes] += s.scale
 	}
 	n := float64(len(spans))
-	mean := sum/n + empgEps
+	mean := tree(&lane)/n + empgEps
 	// Spans are numbered as they appear: those of a trajectory follow each other.
 	i := 0
 	for q := range b.Trajectories() {
@@ -126,13 +126,13 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 			i++
 		}
 	}
-	centre := 0.0
+	clear(lane[:])
 	for i := range spans {
 		s := &spans[i]
 		s.scale /= mean
-		centre += float64(s.advantage*s.scale) + s.bonus
+		lane[i%lanes] += float64(s.advantage*s.scale) + s.bonus
 	}
-	centre /= n
+	centre := tree(&lane) / n
 	for i := range spans {
 		spans[i].bonus -= centre
 	}
@@ -145,4 +145,14 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 		advantages[t] = float32(a)
 	}
 	return nil
+}
+
+// mean64 returns the mean in float64 of the values of span s: value i in lane i mod 16.
+func (sc *spanScratch) mean64(s int) float64 {
+	var lane [lanes]float64
+	values := sc.values[sc.start[s]:sc.start[s+1]]
+	for i, v := range values {
+		lane[i%lanes] += float64(v)
+	}
+	return tree(&lane) / float64(len(values))
 }

@@ -146,8 +146,10 @@ type shapingSet struct {
 
 	// Of the shaped rewards that are normalised together, less one of them, so that
 	// equal ones are exactly 0.
-	n                       int
-	base, sum, mean, square float64
+	n          int
+	base, mean float64
+	sum        [lanes]float64 // of these, then of their squares about the mean: value j of a trajectory in lane j mod 16
+	scale      float64
 }
 
 // A shapingPosition is a set's values at one position.
@@ -230,17 +232,18 @@ func (sc *shapingScratch) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 	sc.values = grow(sc.values, b.Tokens())
 	n := 0
 	for q := range b.Trajectories() {
-		first, sum := n, 0.0
+		first := n
+		var sum [lanes]float64
 		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
 			if b.Role[t] != RoleMasked {
 				h := min(max(float64(b.Entropy[t]), opt.EntropyLow), opt.EntropyHigh)
 				sc.values[n] = h
-				sum += h
+				sum[(n-first)%lanes] += h
 				n++
 			}
 		}
 		if !perToken && n > first {
-			sc.values[first] = sum / float64(n-first)
+			sc.values[first] = tree(&sum) / float64(n-first)
 			n = first + 1
 		}
 		if sc.set[q]%2 != 0 {
@@ -295,30 +298,35 @@ func (sc *shapingScratch) shape(rewards []float32, opt *GTPOOptions) {
 func (sc *shapingScratch) normalize(together int) {
 	for q, s := range sc.set {
 		set := &sc.sets[s/together*together]
-		for _, u := range sc.of(q) {
+		for j, u := range sc.of(q) {
 			if set.n == 0 {
 				set.base = u
 			}
 			set.n++
-			set.sum += u - set.base
+			set.sum[j%lanes] += u - set.base
 		}
 	}
 	for s := range sc.sets {
-		sc.sets[s].mean = sc.sets[s].sum / float64(sc.sets[s].n)
+		set := &sc.sets[s]
+		set.mean = tree(&set.sum) / float64(set.n)
+		clear(set.sum[:])
 	}
 	for q, s := range sc.set {
 		set, values := &sc.sets[s/together*together], sc.of(q)
-		for i, u := range values {
+		for j, u := range values {
 			d := u - set.base - set.mean
-			set.square += float64(d * d)
-			values[i] = d
+			set.sum[j%lanes] += float64(d * d)
+			values[j] = d
 		}
 	}
+	for s := range sc.sets {
+		set := &sc.sets[s]
+		set.scale = 1 / math.Sqrt(tree(&set.sum)/float64(set.n)+shapingEps)
+	}
 	for q, s := range sc.set {
-		set, values := &sc.sets[s/together*together], sc.of(q)
-		f := 1 / math.Sqrt(set.square/float64(set.n)+shapingEps)
-		for i := range values {
-			values[i] *= f
+		values, scale := sc.of(q), sc.sets[s/together*together].scale
+		for j := range values {
+			values[j] *= scale
 		}
 	}
 }

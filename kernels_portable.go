@@ -19,8 +19,9 @@ import "math"
 // partial sum near its addends: an element goes through at most 14 roundings,
 // where one chain of 64 per block would have 63 (docs/accuracy.md says what they
 // come to). Sums over tokens, whose terms may cancel, have the same lanes, groups
-// and tree, but each group goes to float64 (laneSum); the masked moments and the KL of
-// the loss add in float64 at once.
+// and tree, but each group goes to float64 (laneSum); the masked moments, the KL of the
+// loss, and the sums of schemes that are plain Go add in float64 at once. An element is a
+// token of the batch, or of the trajectory, span or set that is summed.
 //
 // # Fused multiply-add
 //

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -251,6 +252,63 @@ func TestPieceOfRanges(t *testing.T) {
 			if end < len(offsets)-1 && elements(end+1) <= pieceSize {
 				t.Fatalf("from %d to %d: %d elements, and %d would fit", first, end, elements(end), elements(end+1))
 			}
+		}
+	}
+}
+
+// TestSchemeOrders holds the orders of the sums of REINFORCE++, GTPO and EMPG, which their
+// code states, against direct renderings of them.
+func TestSchemeOrders(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, n := range []int{40, 129, 5000} {
+		values, role, first := make([]float64, n), make([]Role, n), n/3
+		x := make([]float32, n)
+		var lane, squares [lanes]float64
+		responses := 0
+		for i := range n { // of many sizes, so that sums round
+			x[i] = float32(math.Ldexp(r.NormFloat64(), r.IntN(60)))
+			values[i], role[i] = float64(x[i]), Role(r.IntN(3))
+			if role[i] != RoleMasked {
+				lane[i%lanes] += values[i]
+				responses++
+			}
+		}
+		mean := tree(&lane) / float64(responses)
+		for i, v := range values {
+			if d := v - mean; role[i] != RoleMasked {
+				squares[i%lanes] += float64(d * d)
+			}
+		}
+		if m, s := spread64(values, role, responses); m != mean || s != tree(&squares) {
+			t.Errorf("%d tokens: REINFORCE++ has the mean %x, want %x, or another sum of squares", n, m, mean)
+		}
+
+		lane = [lanes]float64{}
+		for i, v := range values {
+			lane[i%lanes] += v
+		}
+		span := spanScratch{values: x, start: []int32{0, int32(n)}}
+		if got, want := span.mean64(0), tree(&lane)/float64(n); got != want {
+			t.Errorf("%d tokens: the mean of EMPG's span is %x, want %x", n, got, want)
+		}
+
+		sc := shapingScratch{values: slices.Clone(values), start: []int{0, first, n}, set: []int{0, 0}, sets: make([]shapingSet, 2)}
+		sc.normalize(1)
+		mean64 := func(of func(u float64) float64) float64 {
+			var lane [lanes]float64
+			for i, v := range values {
+				j := i // of its trajectory
+				if i >= first {
+					j -= first
+				}
+				lane[j%lanes] += of(v - values[0])
+			}
+			return tree(&lane) / float64(n)
+		}
+		mean = mean64(func(u float64) float64 { return u })
+		scale := 1 / math.Sqrt(mean64(func(u float64) float64 { return float64((u - mean) * (u - mean)) })+shapingEps)
+		if s := sc.sets[0]; s.mean != mean || s.scale != scale {
+			t.Errorf("%d tokens: GTPO has the mean %x and the scale %x, want %x and %x", n, s.mean, s.scale, mean, scale)
 		}
 	}
 }

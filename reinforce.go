@@ -88,30 +88,22 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 	}
 	ws.reinforce.returns = grow(ws.reinforce.returns, T)
 	sums := ws.reinforce.returns
-	n, total := 0, 0.0
 	for q := range b.Trajectories() {
 		next := 0.0
 		for t := b.SeqOffsets[q+1] - 1; t >= b.SeqOffsets[q]; t-- {
 			if b.Role[t] != RoleMasked {
 				next = float64(b.TokenRewards[t]) + float64(opt.Gamma*next)
-				n++
-				total += next
 			}
 			sums[t] = next
 		}
 	}
+	n := responses(b.Role)
 	if n < 2 {
 		return errTooFew(n)
 	}
-	if total-total != 0 {
+	mean, squares := spread64(sums, b.Role, n)
+	if mean-mean != 0 {
 		return notFiniteResponse("TokenRewards", b.TokenRewards, b.Role)
-	}
-	mean, squares := total/float64(n), 0.0
-	for t, r := range b.Role {
-		if r != RoleMasked {
-			d := sums[t] - mean
-			squares += float64(d * d)
-		}
 	}
 	f := whitening(n, squares)
 	for t, r := range b.Role {
@@ -126,6 +118,26 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 		}
 	}
 	return nil
+}
+
+// spread64 returns the mean of x over the n response tokens, and the sum of squares about
+// it: token t in lane t mod 16.
+func spread64(x []float64, role []Role, n int) (mean, squares float64) {
+	var lane [lanes]float64
+	for t, r := range role {
+		if r != RoleMasked {
+			lane[t%lanes] += x[t]
+		}
+	}
+	mean = tree(&lane) / float64(n)
+	clear(lane[:])
+	for t, r := range role {
+		if r != RoleMasked {
+			d := x[t] - mean
+			lane[t%lanes] += float64(d * d)
+		}
+	}
+	return mean, tree(&lane)
 }
 
 // ReinforcePlusPlusBaseline sets advantages to each trajectory's reward less the mean of

@@ -91,13 +91,23 @@ const largestMean = 1e30
 // which countSpans has counted. arg is the name of x.
 func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch) error {
 	sc := &ws.spans
+	if err := sc.gather(arg, x, b, largestMean); err != nil {
+		return err
+	}
+	sc.means = grow(sc.means, len(sc.count))
+	return ws.SpanMeans(sc.means, sc.values, sc.start)
+}
+
+// gather sets values to x at the response tokens, span by span. One that is larger than
+// largest, or NaN, is an error. arg is the name of x.
+func (sc *spanScratch) gather(arg string, x []float32, b *Batch, largest float64) error {
 	spans := len(sc.count)
 	sc.values = grow(sc.values, int(sc.start[spans]))
 	for t, s := range b.SpanIDs {
 		if s < 0 || b.Role[t] == RoleMasked {
 			continue
 		}
-		if !(math.Abs(float64(x[t])) <= largestMean) {
+		if !(math.Abs(float64(x[t])) <= largest) {
 			return badElement(arg, t, problem.SpanMean, x[t], s)
 		}
 		sc.values[sc.start[s]] = x[t]
@@ -105,8 +115,7 @@ func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch) error {
 	}
 	copy(sc.start[1:], sc.start[:spans]) // undo the counting up
 	sc.start[0] = 0
-	sc.means = grow(sc.means, spans)
-	return ws.SpanMeans(sc.means, sc.values, sc.start)
+	return nil
 }
 
 // sortSpans sorts the spans that countSpans has counted by their scope, a
