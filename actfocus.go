@@ -55,9 +55,6 @@ type ActFocusOptions struct {
 // DefaultActFocus holds the paper's constants.
 var DefaultActFocus = ActFocusOptions{Alpha: 0.1, Beta: 0.5, Eps: 1e-8, Signal: SignalEnergy}
 
-// actFocusScratch holds a signal that no array of the batch is.
-type actFocusScratch struct{ signal []float32 }
-
 // ActFocusResult says what the weights were made of.
 type ActFocusResult struct {
 	Actions     int     // n, action tokens
@@ -77,6 +74,7 @@ type ActFocusResult struct {
 // or option, or a NaN or infinite signal at an action token, is an error, and
 // weights is not written.
 func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) (ActFocusResult, error) {
+	defer ws.release(ws.taken)
 	var res ActFocusResult
 	isa, err := ws.ISA.resolve()
 	if err != nil {
@@ -140,7 +138,7 @@ func (s Signal) arrays(b *Batch) (names [2]string, arrays [2][]float32) {
 }
 
 // signalOf returns the signal of each token: an array of the batch, or one that
-// is computed into the workspace.
+// is computed into scratch memory.
 func (ws *Workspace) signalOf(b *Batch, s Signal) ([]float32, error) {
 	T := b.Tokens()
 	names, arrays := s.arrays(b)
@@ -153,17 +151,17 @@ func (ws *Workspace) signalOf(b *Batch, s Signal) ([]float32, error) {
 	}
 	switch s {
 	case SignalSurprisal:
-		ws.actFocus.signal = grow(ws.actFocus.signal, T)
+		signal := take[float32](ws, T)
 		for t, l := range b.OldLogprobs {
-			ws.actFocus.signal[t] = -l
+			signal[t] = -l
 		}
-		return ws.actFocus.signal, nil
+		return signal, nil
 	case SignalLogRatio:
-		ws.actFocus.signal = grow(ws.actFocus.signal, T)
+		signal := take[float32](ws, T)
 		for t, l := range b.OldLogprobs {
-			ws.actFocus.signal[t] = l - b.RefLogprobs[t]
+			signal[t] = l - b.RefLogprobs[t]
 		}
-		return ws.actFocus.signal, nil
+		return signal, nil
 	}
 	return arrays[0], nil
 }

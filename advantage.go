@@ -26,6 +26,7 @@ var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
 // error, and advantages is not written. advantages may be any array of b that
 // is one per token and that GRPO does not read.
 func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
+	defer ws.release(ws.taken)
 	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
 		return err
 	}
@@ -46,9 +47,6 @@ func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error
 	return nil
 }
 
-// grpoScratch holds what GRPO computes of each group.
-type grpoScratch struct{ rewards []groupReward }
-
 // groupReward is the rewards of a group: their number, mean and sum of squared
 // deviations.
 type groupReward struct{ n, mean, squares float64 }
@@ -64,8 +62,7 @@ func (ws *Workspace) groupRewards(b *Batch, times []int32) (groupIndex, []groupR
 	if err != nil {
 		return nil, nil, err
 	}
-	ws.grpo.rewards = grow(ws.grpo.rewards, len(groups))
-	perGroup := ws.grpo.rewards
+	perGroup := take[groupReward](ws, len(groups))
 	clear(perGroup)
 	n := 1.0
 	for s, r := range b.Rewards {

@@ -34,13 +34,6 @@ func (opt *AEMOptions) check() error {
 	return nil
 }
 
-// aemScratch holds what AEM computes of the spans, sorted by scope.
-type aemScratch struct {
-	means   []float32 // [spans] of the entropies
-	factors []float32 // [spans]
-	lo, hi  []float32 // [scopes] extremes of the means
-}
-
 // AEM sets factors[t] to the number that the advantage of token t is to be
 // multiplied by (arXiv 2605.00425). With Hbar_s the mean entropy of the
 // response tokens of span s, and minimum, maximum and mean over the spans of
@@ -60,6 +53,7 @@ type aemScratch struct {
 // one response token. Wrong shapes, spans or options, or an entropy in a span that
 // is not finite or above 1e30, is an error, and factors is not written.
 func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
+	defer ws.release(ws.taken)
 	if _, err := ws.ISA.resolve(); err != nil {
 		return err
 	}
@@ -73,43 +67,43 @@ func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 	if err := checkLen("Entropy", len(b.Entropy), T, "token"); err != nil {
 		return err
 	}
-	if err := ws.countSpans(b); err != nil {
+	count, err := ws.countSpans(b)
+	if err != nil {
 		return err
 	}
-	if err := ws.sortSpans(b, opt.Scope); err != nil {
+	place, offsets, err := ws.sortSpans(b, len(count), opt.Scope)
+	if err != nil {
 		return err
 	}
-	if err := ws.meanOfSpans("Entropy", b.Entropy, b); err != nil {
+	means, err := ws.meanOfSpans("Entropy", b.Entropy, b, count)
+	if err != nil {
 		return err
 	}
-	spans, aem := &ws.spans, &ws.aem
-	aem.means = grow(aem.means, len(spans.means))
-	aem.factors = grow(aem.factors, len(spans.means))
-	scopes := len(spans.offsets) - 1
-	aem.lo, aem.hi = grow(aem.lo, scopes), grow(aem.hi, scopes)
-	for s, p := range spans.place {
-		aem.means[p] = spans.means[s]
+	sorted, perSpan := take[float32](ws, len(means)), take[float32](ws, len(means))
+	for s, p := range place {
+		sorted[p] = means[s]
 	}
-	if err := ws.MinMax(aem.lo, aem.hi, aem.means, spans.offsets); err != nil {
+	least, most := take[float32](ws, len(offsets)-1), take[float32](ws, len(offsets)-1)
+	if err := ws.MinMax(least, most, sorted, offsets); err != nil {
 		return err
 	}
-	for g, lo := range aem.lo {
-		from, to := spans.offsets[g], spans.offsets[g+1]
-		width := float64(aem.hi[g]) - float64(lo)
+	for g, lo := range least {
+		from, to := offsets[g], offsets[g+1]
+		width := float64(most[g]) - float64(lo)
 		if width < opt.Guard || opt.Lambda >= width*math.MaxFloat32 {
 			for p := from; p < to; p++ {
-				aem.factors[p] = 1
+				perSpan[p] = 1
 			}
 			continue
 		}
-		if err := ws.ExpScale(aem.factors[from:to], aem.means[from:to], lo, opt.Lambda/width); err != nil {
+		if err := ws.ExpScale(perSpan[from:to], sorted[from:to], lo, opt.Lambda/width); err != nil {
 			return err
 		}
 	}
 	for t, s := range b.SpanIDs {
 		factors[t] = 1
 		if s >= 0 && b.Role[t] != RoleMasked {
-			factors[t] = aem.factors[spans.place[s]]
+			factors[t] = perSpan[place[s]]
 		}
 	}
 	return nil

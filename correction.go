@@ -64,11 +64,6 @@ func checkBounds(low, high float64) error {
 	return nil
 }
 
-// correctionScratch holds the factor of each trajectory.
-type correctionScratch struct {
-	factors []float64 // [S]
-}
-
 // RolloutCorrection sets factors that the advantages are to be multiplied by, because
 // the engine that sampled is not quite the old policy: truncated importance sampling
 // (TIS) or masked (IcePop), as verl, TRL and OpenRLHF have them. With
@@ -88,6 +83,7 @@ type correctionScratch struct {
 // option, or a log-probability of a response token that is not finite, is an error, and
 // factors is not written.
 func (ws *Workspace) RolloutCorrection(factors []float32, b *Batch, opt RolloutCorrectionOptions) error {
+	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -147,8 +143,7 @@ func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *Ro
 
 // correctTrajectories is RolloutCorrection where the tokens of a trajectory share a ratio.
 func (ws *Workspace) correctTrajectories(factors []float32, b *Batch, opt *RolloutCorrectionOptions) {
-	ws.correction.factors = grow(ws.correction.factors, b.Trajectories())
-	perTrajectory := ws.correction.factors
+	perTrajectory := take[float64](ws, b.Trajectories())
 	n, sum := 0, 0.0
 	for s := range perTrajectory {
 		x, tokens := logRatio(b.OldLogprobs, b.RolloutLogprobs, b, s)

@@ -49,9 +49,6 @@ func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt Overlong
 	return nil
 }
 
-// filterScratch holds the rewards of each group.
-type filterScratch struct{ groups []rewardRange }
-
 // A rewardRange is the number of a group's rewards and their extremes.
 type rewardRange struct {
 	n      int
@@ -68,6 +65,7 @@ type rewardRange struct {
 // may be any array of b that is one float32 per token: none is read. A wrong shape or a
 // reward that is not finite is an error, and weights is not written.
 func (ws *Workspace) GroupFilter(weights []float32, b *Batch) error {
+	defer ws.release(ws.taken)
 	if err := checkLen("weights", len(weights), b.Tokens(), "token"); err != nil {
 		return err
 	}
@@ -81,8 +79,7 @@ func (ws *Workspace) GroupFilter(weights []float32, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	ws.filter.groups = grow(ws.filter.groups, len(groups))
-	perGroup := ws.filter.groups
+	perGroup := take[rewardRange](ws, len(groups))
 	clear(perGroup)
 	for q, r := range b.Rewards {
 		g := &perGroup[groups.of(b.GroupIDs[q])]

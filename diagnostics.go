@@ -212,17 +212,17 @@ func incompleteBeta(x, a, b float64) float64 {
 // OldLogprobs, Entropy and Advantages have one element per token, and SeqOffsets
 // must be set; anything else is an error.
 func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
+	defer ws.release(ws.taken)
 	T := b.Tokens()
 	err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"Entropy", len(b.Entropy)}, length{"Advantages", len(b.Advantages)})
 	if err != nil {
 		return 0, err
 	}
-	if err := ws.countSpans(b); err != nil {
+	count, err := ws.countSpans(b)
+	if err != nil {
 		return 0, err
 	}
-	count := ws.spans.count
-	ws.drift.spans = grow(ws.drift.spans, len(count))
-	drift := ws.drift.spans
+	drift := take[spanDrift](ws, len(count))
 	clear(drift)
 	for t, s := range b.SpanIDs {
 		if s >= 0 && b.Role[t] != RoleMasked {
@@ -237,9 +237,6 @@ func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
 	}
 	return sum / float64(max(len(count), 1)), nil
 }
-
-// driftScratch holds what EntropyDrift computes of each span.
-type driftScratch struct{ spans []spanDrift }
 
 // spanDrift is a span's sum of advantages, and its surprisal less its entropy.
 type spanDrift struct{ advantage, excess float64 }

@@ -33,9 +33,6 @@ func (opt *EMPGOptions) check() error {
 // empgEps is added to both denominators.
 const empgEps = 1e-8
 
-// empgScratch holds what EMPG computes of each span.
-type empgScratch struct{ spans []empgSpan }
-
 // An empgSpan is the means of a span's entropy and advantage, and what its tokens'
 // advantages become: scale times theirs, plus bonus.
 type empgSpan struct {
@@ -64,6 +61,7 @@ type empgSpan struct {
 // an entropy or an advantage of a response token that is not finite, is an error, and
 // advantages is not written.
 func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error {
+	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -74,7 +72,8 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
 		return err
 	}
-	if err := ws.countSpans(b); err != nil {
+	count, err := ws.countSpans(b)
+	if err != nil {
 		return err
 	}
 	if err := ws.checkResponses(isa, "Advantages", b.Advantages, b.Role); err != nil {
@@ -83,20 +82,20 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
 		return err
 	}
-	ws.empg.spans = grow(ws.empg.spans, len(ws.spans.count))
-	spans := ws.empg.spans
-	if err := ws.spans.gather("Advantages", b.Advantages, b, inf); err != nil {
+	spans := take[empgSpan](ws, len(count))
+	values, start, err := ws.gather("Advantages", b.Advantages, b, count, inf)
+	if err != nil {
 		return err
 	}
 	for i := range spans {
-		spans[i].advantage = ws.spans.mean64(i)
+		spans[i].advantage = mean64(values[start[i]:start[i+1]])
 	}
-	if err := ws.spans.gather("Entropy", b.Entropy, b, inf); err != nil {
+	if values, _, err = ws.gather("Entropy", b.Entropy, b, count, inf); err != nil {
 		return err
 	}
 	lo, hi := inf, -inf
 	for i := range spans {
-		h := ws.spans.mean64(i)
+		h := mean64(values[start[i]:start[i+1]])
 		spans[i].entropy = h
 		lo, hi = min(lo, h), max(hi, h)
 	}
@@ -147,10 +146,9 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	return nil
 }
 
-// mean64 returns the mean in float64 of the values of span s: value i in lane i mod 16.
-func (sc *spanScratch) mean64(s int) float64 {
+// mean64 returns the mean in float64: value i in lane i mod 16.
+func mean64(values []float32) float64 {
 	var lane [lanes]float64
-	values := sc.values[sc.start[s]:sc.start[s+1]]
 	for i, v := range values {
 		lane[i%lanes] += float64(v)
 	}

@@ -30,6 +30,7 @@ var DefaultEntropyMask = EntropyMaskOptions{Rho: 0.2}
 // shape, a Rho out of range, or an entropy of a response token that is not finite, is
 // an error, and mask is not written.
 func (ws *Workspace) EntropyMask(mask []float32, b *Batch, opt EntropyMaskOptions) (threshold float64, err error) {
+	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return 0, err
@@ -52,7 +53,7 @@ func (ws *Workspace) EntropyMask(mask []float32, b *Batch, opt EntropyMaskOption
 		return 0, nil
 	}
 	k := min(n, max(1, int(float64(opt.Rho*float64(n))+0.9999)))
-	tau := ws.entropyMask.largest(b.Entropy, b.Role, k)
+	tau := ws.largest(b.Entropy, b.Role, k)
 	for t, r := range b.Role {
 		m := float32(0)
 		if r != RoleMasked && b.Entropy[t] >= tau {
@@ -63,27 +64,25 @@ func (ws *Workspace) EntropyMask(mask []float32, b *Batch, opt EntropyMaskOption
 	return float64(tau), nil
 }
 
-// entropyMaskScratch counts the keys that share the bits found so far by their next.
-type entropyMaskScratch struct{ count [1 << 11]int }
-
 // largest returns the k-th largest of the finite x of response tokens, of which there
 // are at least k. It finds the bits of its key from the top, 11, 11 and 10, in one
 // pass over x each.
-func (sc *entropyMaskScratch) largest(x []float32, role []Role, k int) float32 {
-	found, key := 0, uint32(0) // so many upper bits, and these
+func (ws *Workspace) largest(x []float32, role []Role, k int) float32 {
+	count := take[int](ws, 1<<11) // of the keys that share the bits found so far, by their next
+	found, key := 0, uint32(0)    // so many upper bits, and these
 	for _, bits := range [...]int{11, 11, 10} {
-		clear(sc.count[:])
+		clear(count)
 		rest := 32 - found - bits
 		for t, r := range role {
 			if r != RoleMasked {
 				if v := orderedBits(x[t]) >> rest; v>>bits == key {
-					sc.count[v&(1<<bits-1)]++
+					count[v&(1<<bits-1)]++
 				}
 			}
 		}
 		at := 1<<bits - 1
-		for ; sc.count[at] < k; at-- {
-			k -= sc.count[at]
+		for ; count[at] < k; at-- {
+			k -= count[at]
 		}
 		found, key = found+bits, key<<bits|uint32(at)
 	}

@@ -23,13 +23,6 @@ var DefaultGiGPO = GiGPOOptions{Gamma: 0.95, Omega: 1}
 // gigpoEps is added to the standard deviations.
 const gigpoEps = 1e-6
 
-// gigpoScratch holds what GiGPO computes of each span.
-type gigpoScratch struct {
-	turns []int32     // [S] spans of each trajectory
-	steps []gigpoStep // [spans]
-	order []int32     // [spans] sorted by group and anchor
-}
-
 // A gigpoStep is a span: its group and anchor, its discounted return, and then its
 // advantage.
 type gigpoStep struct {
@@ -59,17 +52,18 @@ type gigpoStep struct {
 // A span needs at least one response token. Wrong shapes, spans or options, or a reward
 // that is not finite, is an error, and advantages is not written.
 func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) error {
+	defer ws.release(ws.taken)
 	if err := opt.check(); err != nil {
 		return err
 	}
 	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
 		return err
 	}
-	if err := ws.countSpans(b); err != nil {
+	count, err := ws.countSpans(b)
+	if err != nil {
 		return err
 	}
-	n := len(ws.spans.count)
-	if err := checkLens(n, "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}); err != nil {
+	if err := checkLens(len(count), "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}); err != nil {
 		return err
 	}
 	for s, r := range b.SpanRewards {
@@ -77,24 +71,23 @@ func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) err
 			return badElement("SpanRewards", s, problem.Reward, r)
 		}
 	}
-	sc := &ws.gigpo
-	sc.countTurns(b)
+	turns := ws.turnsOf(b)
 	var times []int32
 	if opt.PerStep {
-		times = sc.turns
+		times = turns
 	}
 	groups, rewards, err := ws.groupRewards(b, times)
 	if err != nil {
 		return err
 	}
-	sc.returns(b, opt.Gamma)
-	sc.compare(opt.DivideByStd)
+	steps := ws.discounted(b, turns, opt.Gamma)
+	ws.compareSteps(steps, opt.DivideByStd)
 	for q, r := range b.Rewards {
 		episode := rewards[groups.of(b.GroupIDs[q])].relative(r, opt.DivideByStd, gigpoEps)
 		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
 			a := 0.0
 			if b.Role[t] != RoleMasked {
-				a = episode + float64(opt.Omega*sc.steps[b.SpanIDs[t]].value)
+				a = episode + float64(opt.Omega*steps[b.SpanIDs[t]].value)
 			}
 			advantages[t] = float32(a)
 		}
@@ -116,63 +109,64 @@ func (opt *GiGPOOptions) check() error {
 	return nil
 }
 
-// countTurns sets turns to the number of spans of each trajectory.
-func (sc *gigpoScratch) countTurns(b *Batch) {
-	sc.turns = grow(sc.turns, b.Trajectories())
+// turnsOf returns the number of spans of each trajectory.
+func (ws *Workspace) turnsOf(b *Batch) []int32 {
+	turns := take[int32](ws, b.Trajectories())
 	next := int32(0) // spans are numbered in the order in which they appear
-	for q := range sc.turns {
+	for q := range turns {
 		first := next
 		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
 			next = max(next, b.SpanIDs[t]+1)
 		}
-		sc.turns[q] = next - first
+		turns[q] = next - first
 	}
+	return turns
 }
 
-// returns sets steps to the spans with their discounted returns.
-func (sc *gigpoScratch) returns(b *Batch, gamma float64) {
-	sc.steps = grow(sc.steps, len(b.SpanRewards))
-	s := len(sc.steps)
-	for q := len(sc.turns) - 1; q >= 0; q-- {
+// discounted returns the spans with their discounted returns.
+func (ws *Workspace) discounted(b *Batch, turns []int32, gamma float64) []gigpoStep {
+	steps := take[gigpoStep](ws, len(b.SpanRewards))
+	s := len(steps)
+	for q := len(turns) - 1; q >= 0; q-- {
 		value := 0.0
-		for range sc.turns[q] {
+		for range turns[q] {
 			s--
 			value = float64(b.SpanRewards[s]) + float64(gamma*value)
-			sc.steps[s] = gigpoStep{b.GroupIDs[q], b.Anchors[s], value}
+			steps[s] = gigpoStep{b.GroupIDs[q], b.Anchors[s], value}
 		}
 	}
+	return steps
 }
 
-// compare turns the returns into advantages within spans of the same group and anchor.
-func (sc *gigpoScratch) compare(divide bool) {
-	steps := sc.steps
-	sc.order = grow(sc.order, len(steps))
-	for s := range sc.order {
-		sc.order[s] = int32(s)
+// compareSteps turns the returns into advantages within spans of the same group and anchor.
+func (ws *Workspace) compareSteps(steps []gigpoStep, divide bool) {
+	order := take[int32](ws, len(steps)) // of the spans by group and anchor
+	for s := range order {
+		order[s] = int32(s)
 	}
-	slices.SortFunc(sc.order, func(a, b int32) int {
+	slices.SortFunc(order, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(steps[a].group, steps[b].group), cmp.Compare(steps[a].anchor, steps[b].anchor), cmp.Compare(a, b))
 	})
 	for from := 0; from < len(steps); {
-		first, to := steps[sc.order[from]], from+1
-		for to < len(steps) && steps[sc.order[to]].group == first.group && steps[sc.order[to]].anchor == first.anchor {
+		first, to := steps[order[from]], from+1
+		for to < len(steps) && steps[order[to]].group == first.group && steps[order[to]].anchor == first.anchor {
 			to++
 		}
 		// Less the first return, equal ones are 0 and their mean is exact.
 		n, sum, squares := float64(to-from), 0.0, 0.0
-		for _, s := range sc.order[from:to] {
+		for _, s := range order[from:to] {
 			steps[s].value -= first.value
 			sum += steps[s].value
 		}
 		mean := sum / n
-		for _, s := range sc.order[from:to] {
+		for _, s := range order[from:to] {
 			d := steps[s].value - mean
 			squares += float64(d * d)
 			steps[s].value = d
 		}
 		if divide && n > 1 {
 			f := math.Sqrt(squares/(n-1)) + gigpoEps
-			for _, s := range sc.order[from:to] {
+			for _, s := range order[from:to] {
 				steps[s].value /= f
 			}
 		}

@@ -6,16 +6,15 @@ import "slices"
 // group's number is its place there.
 type groupIndex []int32
 
-// groupsOf returns the groups of the batch's trajectories, in the workspace's
-// scratch.
+// groupsOf returns the groups of the batch's trajectories.
 func (ws *Workspace) groupsOf(b *Batch) (groupIndex, error) {
 	if err := checkLen("GroupIDs", len(b.GroupIDs), b.Trajectories(), "trajectory"); err != nil {
 		return nil, err
 	}
-	ws.groups = append(ws.groups[:0], b.GroupIDs...)
-	slices.Sort(ws.groups)
-	ws.groups = slices.Compact(ws.groups)
-	return ws.groups, nil
+	groups := take[int32](ws, len(b.GroupIDs))
+	copy(groups, b.GroupIDs)
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
 }
 
 // of returns the number of the group of that id.

@@ -128,10 +128,10 @@ func (ws *Workspace) GRPOS(advantages []float32, b *Batch, opt GTPOOptions) erro
 	return ws.shapedAdvantages(advantages, b, &opt, false)
 }
 
-// shapingScratch holds the values of trajectories, which are entropies, then shaped
-// rewards, then advantages: one of each response token for GTPO, one for GRPOS of each
-// trajectory with response tokens.
-type shapingScratch struct {
+// shaping holds the values of trajectories, which are entropies, then shaped rewards, then
+// advantages: one of each response token for GTPO, one for GRPOS of each trajectory with
+// response tokens.
+type shaping struct {
 	values    []float64
 	start     []int // [S+1] where each trajectory's values begin
 	set       []int // [S] of each trajectory
@@ -157,6 +157,7 @@ type shapingPosition struct{ n, sum, share float64 }
 
 // shapedAdvantages is GTPO if perToken, else GRPOS.
 func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOOptions, perToken bool) error {
+	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -180,8 +181,8 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
 		return err
 	}
-	sc := &ws.shaping
-	sc.set = grow(sc.set, b.Trajectories())
+	S := b.Trajectories()
+	sc := shaping{values: take[float64](ws, b.Tokens()), start: take[int](ws, S+1), set: take[int](ws, S)}
 	clear(sc.set)
 	scopes := 1
 	if opt.Scope == ScopeGroup {
@@ -199,9 +200,10 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 			sc.set[q]++
 		}
 	}
-	sc.sets = grow(sc.sets, 2*scopes)
+	sc.sets = take[shapingSet](ws, 2*scopes)
 	clear(sc.sets)
 	sc.collect(b, opt, perToken)
+	sc.positions = take[shapingPosition](ws, sc.countPositions())
 	sc.shape(b.Rewards, opt)
 	switch opt.Normalization {
 	case NormalizeSeparate:
@@ -227,9 +229,7 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 
 // collect sets values to the clamped entropies H of response tokens or to the mean of
 // each trajectory's, and to v = 1 / (H + 1e-8) for failures.
-func (sc *shapingScratch) collect(b *Batch, opt *GTPOOptions, perToken bool) {
-	sc.start = grow(sc.start, b.Trajectories()+1)
-	sc.values = grow(sc.values, b.Tokens())
+func (sc *shaping) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 	n := 0
 	for q := range b.Trajectories() {
 		first := n
@@ -256,10 +256,10 @@ func (sc *shapingScratch) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 }
 
 // of returns the values of trajectory q.
-func (sc *shapingScratch) of(q int) []float64 { return sc.values[sc.start[q]:sc.start[q+1]] }
+func (sc *shaping) of(q int) []float64 { return sc.values[sc.start[q]:sc.start[q+1]] }
 
-// shape turns values into shaped rewards.
-func (sc *shapingScratch) shape(rewards []float32, opt *GTPOOptions) {
+// countPositions sets the positions of each set and returns their number.
+func (sc *shaping) countPositions() int {
 	for q, s := range sc.set {
 		sc.sets[s].longest = max(sc.sets[s].longest, len(sc.of(q)))
 	}
@@ -268,7 +268,11 @@ func (sc *shapingScratch) shape(rewards []float32, opt *GTPOOptions) {
 		sc.sets[s].first = n
 		n += sc.sets[s].longest
 	}
-	sc.positions = grow(sc.positions, n)
+	return n
+}
+
+// shape turns values into shaped rewards.
+func (sc *shaping) shape(rewards []float32, opt *GTPOOptions) {
 	clear(sc.positions)
 	for q, s := range sc.set {
 		positions := sc.positions[sc.sets[s].first:]
@@ -295,7 +299,7 @@ func (sc *shapingScratch) shape(rewards []float32, opt *GTPOOptions) {
 
 // normalize turns shaped rewards into advantages, within as many sets that follow each
 // other as together says.
-func (sc *shapingScratch) normalize(together int) {
+func (sc *shaping) normalize(together int) {
 	for q, s := range sc.set {
 		set := &sc.sets[s/together*together]
 		for j, u := range sc.of(q) {

@@ -17,7 +17,6 @@ type kernelScratch struct {
 	moments   momentSums
 	surrogate surrogateSums
 	exps      laneSum
-	spanSums  []float64 // [spans]
 	block     tokenBlock
 }
 
@@ -113,6 +112,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, s
 // not decreasing, and stays within x; otherwise that is an error, and dst is
 // not written. dst does not overlap x.
 func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
+	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return err
@@ -120,14 +120,14 @@ func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 	if err := checkRanges("dst", len(dst), len(x), offsets); err != nil {
 		return err
 	}
-	ws.kernels.spanSums = grow(ws.kernels.spanSums, len(dst))
+	sums := take[float64](ws, len(dst))
 	for s := 0; s < len(dst); {
 		end := pieceOfRanges(offsets, s)
-		isa.spanSums(ws.kernels.spanSums[s:end], x, offsets[s:end+1])
+		isa.spanSums(sums[s:end], x, offsets[s:end+1])
 		s = end
 	}
 	for s := range dst {
-		dst[s] = float32(ws.kernels.spanSums[s] / float64(offsets[s+1]-offsets[s]))
+		dst[s] = float32(sums[s] / float64(offsets[s+1]-offsets[s]))
 	}
 	return nil
 }

@@ -174,6 +174,7 @@ func (ws *Workspace) keep(x, grad []float32) []float32 {
 	if len(x) == 0 || &x[0] != &grad[0] {
 		return x
 	}
-	ws.loss.kept = append(ws.loss.kept[:0], x...)
-	return ws.loss.kept
+	kept := take[float32](ws, len(x))
+	copy(kept, x)
+	return kept
 }

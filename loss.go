@@ -114,6 +114,7 @@ type LossResult struct {
 // a response token that is not finite; with PPO and KLCoef, one of Logprobs or
 // RefLogprobs.
 func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (LossResult, error) {
+	defer ws.release(ws.taken)
 	var res LossResult
 	isa, err := ws.ISA.resolve()
 	if err != nil {
@@ -128,11 +129,11 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	if err := ws.checkLossValues(isa, b, &opt); err != nil {
 		return res, err
 	}
+	var spans []spanSum // where the sequence is a span
 	if opt.bySpan() {
-		if err := ws.countSpans(b); err != nil {
+		if spans, err = ws.sumSpans(isa, b, &opt); err != nil {
 			return res, err
 		}
-		ws.sumSpans(isa, b, &opt)
 	}
 	if len(b.RefLogprobs) != 0 {
 		res.KL = meanK3(b)
@@ -159,7 +160,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 				share = 0
 			}
 		}
-		q := ws.segment(isa, &x, b, from, share, &opt)
+		q := ws.segment(isa, &x, b, from, spans, share, &opt)
 		if share != 0 {
 			res.Loss += float64(q.Loss * share)
 		} else {
@@ -228,21 +229,13 @@ func (b *Batch) shares(aggregation Aggregation, normLength int, f func(from, to 
 // are divided by it. It is a power of two, so that this rounds no weight above 2^-62.
 const largeWeight = 0x1p64
 
-// lossScratch holds weights that had to be made smaller, log-probabilities that have to
-// be kept, and what is summed over spans.
-type lossScratch struct {
-	weights []float32 // of a segment
-	kept    []float32 // [T] log-probabilities that the gradient overwrites
-	spans   []float64 // [spans] sums of log-ratios or ratios
-}
-
-// divide returns the weights divided by unit, in the workspace's scratch.
+// divide returns the weights divided by unit.
 func (ws *Workspace) divide(weights []float32, unit float64) []float32 {
-	ws.loss.weights = grow(ws.loss.weights, len(weights))
+	divided := take[float32](ws, len(weights))
 	for t, w := range weights {
-		ws.loss.weights[t] = float32(float64(w) / unit)
+		divided[t] = float32(float64(w) / unit)
 	}
-	return ws.loss.weights
+	return divided
 }
 
 // weightSum returns the sum of the weights of response tokens, and whether one

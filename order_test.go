@@ -287,12 +287,11 @@ func TestSchemeOrders(t *testing.T) {
 		for i, v := range values {
 			lane[i%lanes] += v
 		}
-		span := spanScratch{values: x, start: []int32{0, int32(n)}}
-		if got, want := span.mean64(0), tree(&lane)/float64(n); got != want {
+		if got, want := mean64(x), tree(&lane)/float64(n); got != want {
 			t.Errorf("%d tokens: the mean of EMPG's span is %x, want %x", n, got, want)
 		}
 
-		sc := shapingScratch{values: slices.Clone(values), start: []int{0, first, n}, set: []int{0, 0}, sets: make([]shapingSet, 2)}
+		sc := shaping{values: slices.Clone(values), start: []int{0, first, n}, set: []int{0, 0}, sets: make([]shapingSet, 2)}
 		sc.normalize(1)
 		mean64 := func(of func(u float64) float64) float64 {
 			var lane [lanes]float64
@@ -309,6 +308,41 @@ func TestSchemeOrders(t *testing.T) {
 		scale := 1 / math.Sqrt(mean64(func(u float64) float64 { return float64((u - mean) * (u - mean)) })+shapingEps)
 		if s := sc.sets[0]; s.mean != mean || s.scale != scale {
 			t.Errorf("%d tokens: GTPO has the mean %x and the scale %x, want %x and %x", n, s.mean, s.scale, mean, scale)
+		}
+	}
+}
+
+// TestScratch: scratch memory is nobody else's until the call that took it returns,
+// whether the arena has grown already or not, and calls within calls too.
+func TestScratch(t *testing.T) {
+	var ws Workspace
+	inner := func(n int) {
+		defer ws.release(ws.taken)
+		for i := range take[float64](&ws, n) {
+			take[float64](&ws, n)[i] = -1
+		}
+	}
+	for round, n := range []int{0, 1, 7, 100, 100, 9, 1000} {
+		func() {
+			defer ws.release(ws.taken)
+			a, b := take[int32](&ws, n), take[gigpoStep](&ws, n)
+			for i := range n {
+				a[i], b[i] = int32(i), gigpoStep{1, 2, float64(i)}
+			}
+			inner(n)
+			c := take[uint8](&ws, n)
+			for i := range n {
+				c[i] = 255
+			}
+			inner(2 * n)
+			for i := range n {
+				if want := (gigpoStep{1, 2, float64(i)}); a[i] != int32(i) || b[i] != want || c[i] != 255 {
+					t.Fatalf("round %d, element %d: %v, %v, %v", round, i, a[i], b[i], c[i])
+				}
+			}
+		}()
+		if ws.taken != 0 {
+			t.Fatalf("round %d: %d words are still taken", round, ws.taken)
 		}
 	}
 }

@@ -189,8 +189,9 @@ func (x *lossTokens) slice(from, to int) lossTokens {
 }
 
 // segment computes the terms of the tokens x, which are those of the batch from token
-// from on, whole trajectories of it, and returns their sums.
-func (ws *Workspace) segment(isa ISA, x *lossTokens, b *Batch, from int, scale float64, opt *LossOptions) SurrogateSums {
+// from on, whole trajectories of it, and returns their sums. spans are those of the batch
+// where the sequence is a span.
+func (ws *Workspace) segment(isa ISA, x *lossTokens, b *Batch, from int, spans []spanSum, scale float64, opt *LossOptions) SurrogateSums {
 	ws.kernels.surrogate = surrogateSums{}
 	n := len(x.role)
 	switch {
@@ -199,7 +200,7 @@ func (ws *Workspace) segment(isa ISA, x *lossTokens, b *Batch, from int, scale f
 			end, span := runOf(b.SpanIDs[from:], x.role, at)
 			q := lossConsts{scale: float32(scale)}
 			if span >= 0 {
-				q.setSequence(ws.loss.spans[span], int(ws.spans.count[span]), opt)
+				q.setSequence(spans[span].sum, spans[span].n, opt)
 			}
 			run := x.slice(at, end)
 			ws.terms(isa, lossSequence, &run, &q)
@@ -299,19 +300,30 @@ func (ws *Workspace) sumSequence(isa ISA, x *lossTokens, opt *LossOptions) (sum 
 	return sumLogRatios(x.logprobs, x.old, x.role, opt.Policy == PolicyVESPO)
 }
 
-// sumSpans sets ws.loss.spans to sumSequence's sum of each span, which countSpans has
-// counted.
-func (ws *Workspace) sumSpans(isa ISA, b *Batch, opt *LossOptions) {
-	ws.loss.spans = grow(ws.loss.spans, len(ws.spans.count))
-	clear(ws.loss.spans)
+// A spanSum is what sumSequence returns of a span.
+type spanSum struct {
+	sum float64
+	n   int
+}
+
+// sumSpans checks the spans of the batch and returns the sums of each.
+func (ws *Workspace) sumSpans(isa ISA, b *Batch, opt *LossOptions) ([]spanSum, error) {
+	count, err := ws.countSpans(b)
+	if err != nil {
+		return nil, err
+	}
+	spans := take[spanSum](ws, len(count))
+	clear(spans)
 	for at := 0; at < b.Tokens(); {
 		end, span := runOf(b.SpanIDs, b.Role, at)
 		if span >= 0 {
-			sum, _ := ws.sumSequence(isa, &lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end], role: b.Role[at:end]}, opt)
-			ws.loss.spans[span] += sum
+			sum, n := ws.sumSequence(isa, &lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end], role: b.Role[at:end]}, opt)
+			spans[span].sum += sum
+			spans[span].n += n
 		}
 		at = end
 	}
+	return spans, nil
 }
 
 // The largest mean log-ratio of a sequence that GSPO takes the exponential of (verl),

@@ -18,6 +18,7 @@ import (
 // advantages may be any array of b that is one float32 per token: none is read. A wrong
 // shape or a reward that is not finite is an error, and advantages is not written.
 func (ws *Workspace) RLOO(advantages []float32, b *Batch) error {
+	defer ws.release(ws.taken)
 	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
 		return err
 	}
@@ -46,12 +47,6 @@ type ReinforcePlusPlusOptions struct {
 // DefaultReinforcePlusPlus discounts nothing.
 var DefaultReinforcePlusPlus = ReinforcePlusPlusOptions{Gamma: 1}
 
-// reinforceScratch holds discounted sums in float64, and response tokens.
-type reinforceScratch struct {
-	returns []float64 // [T], or [S] of the rewards less the mean of their group
-	count   []int     // [S]
-}
-
 // ReinforcePlusPlus sets returns to the discounted sums of TokenRewards, backwards over
 // the response tokens of each trajectory, and advantages to these, whitened
 // (REINFORCE++, arXiv 2501.03262; verl, compute_reinforce_plus_plus_outcome_advantage):
@@ -68,6 +63,7 @@ type reinforceScratch struct {
 // option, a reward of a response token that is not finite, or fewer than two response
 // tokens, is an error, and nothing is written.
 func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, opt ReinforcePlusPlusOptions) error {
+	defer ws.release(ws.taken)
 	T := b.Tokens()
 	if err := checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)}); err != nil {
 		return err
@@ -86,8 +82,7 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 	if opt.Gamma == 0 {
 		return badInput("Gamma", problem.AboveZero, "DefaultReinforcePlusPlus")
 	}
-	ws.reinforce.returns = grow(ws.reinforce.returns, T)
-	sums := ws.reinforce.returns
+	sums := take[float64](ws, T)
 	for q := range b.Trajectories() {
 		next := 0.0
 		for t := b.SeqOffsets[q+1] - 1; t >= b.SeqOffsets[q]; t-- {
@@ -155,6 +150,7 @@ func spread64(x []float64, role []Role, n int) (mean, squares float64) {
 // shape, a reward that is not finite, or fewer than two response tokens, is an error,
 // and advantages is not written.
 func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) error {
+	defer ws.release(ws.taken)
 	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
 		return err
 	}
@@ -165,25 +161,24 @@ func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) e
 	if err != nil {
 		return err
 	}
-	sc := &ws.reinforce
-	sc.returns, sc.count = grow(sc.returns, b.Trajectories()), grow(sc.count, b.Trajectories())
+	relative, count := take[float64](ws, b.Trajectories()), take[int](ws, b.Trajectories())
 	n, total := 0, 0.0
 	for q, r := range b.Rewards {
-		sc.returns[q] = rewards[groups.of(b.GroupIDs[q])].relative(r, false, 0)
-		sc.count[q] = b.responses(q)
-		n += sc.count[q]
-		total += float64(float64(sc.count[q]) * sc.returns[q])
+		relative[q] = rewards[groups.of(b.GroupIDs[q])].relative(r, false, 0)
+		count[q] = b.responses(q)
+		n += count[q]
+		total += float64(float64(count[q]) * relative[q])
 	}
 	if n < 2 {
 		return errTooFew(n)
 	}
 	mean, squares := total/float64(n), 0.0
-	for q, a := range sc.returns {
+	for q, a := range relative {
 		d := a - mean
-		squares += float64(float64(sc.count[q]) * float64(d*d))
+		squares += float64(float64(count[q]) * float64(d*d))
 	}
 	f := whitening(n, squares)
-	for q, a := range sc.returns {
+	for q, a := range relative {
 		b.fill(advantages, q, float32((a-mean)*f), 0)
 	}
 	return nil

@@ -2,6 +2,7 @@ package reweight
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -26,52 +27,33 @@ func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // UnmarshalText sets the scope to the one of that name.
 func (s *Scope) UnmarshalText(name []byte) error { return parseName(s, "Scope", name, scopeNames[:]) }
 
-// spanScratch holds the spans of a batch: how many response tokens each has, and
-// in which order they stand when they are sorted by scope.
-type spanScratch struct {
-	count   []int32   // [spans] response tokens
-	start   []int32   // [spans+1] where each span's values begin
-	values  []float32 // of response tokens, span by span
-	means   []float32 // [spans] of the values
-	scope   []int32   // [spans] scope of each span
-	place   []int32   // [spans] place of each span among all, sorted by scope
-	offsets []int32   // [scopes+1] where each scope's places begin
-}
-
-// countSpans checks the spans of the batch and counts the response tokens of
+// countSpans checks the spans of the batch and returns the number of response tokens of
 // each. A span without one is an error.
-func (ws *Workspace) countSpans(b *Batch) error {
+func (ws *Workspace) countSpans(b *Batch) ([]int32, error) {
 	T := b.Tokens()
 	if err := checkLen("SpanIDs", len(b.SpanIDs), T, "token"); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkTokenCount(T); err != nil {
-		return err
+		return nil, err
 	}
 	if err := b.checkLayout(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkSpans(b.SpanIDs, b.Role, b.SeqOffsets); err != nil {
-		return err
+		return nil, err
 	}
-	spans := numberOfSpans(b.SpanIDs)
-	sc := &ws.spans
-	sc.count = grow(sc.count, spans)
-	sc.start = grow(sc.start, spans+1)
-	clear(sc.count)
+	count := take[int32](ws, numberOfSpans(b.SpanIDs))
+	clear(count)
 	for t, s := range b.SpanIDs {
 		if s >= 0 && b.Role[t] != RoleMasked {
-			sc.count[s]++
+			count[s]++
 		}
 	}
-	sc.start[0] = 0
-	for s, n := range sc.count {
-		if n == 0 {
-			return badInput("SpanIDs", problem.SpanEmpty, s)
-		}
-		sc.start[s+1] = sc.start[s] + n
+	if s := slices.Index(count, 0); s >= 0 {
+		return nil, badInput("SpanIDs", problem.SpanEmpty, s)
 	}
-	return nil
+	return count, nil
 }
 
 // numberOfSpans returns how many spans checked span ids number.
@@ -87,57 +69,59 @@ func numberOfSpans(span []int32) int {
 // of eight nor the difference of two means overflows float32.
 const largestMean = 1e30
 
-// meanOfSpans sets means[s] to the mean of x over the response tokens of span s,
-// which countSpans has counted. arg is the name of x.
-func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch) error {
-	sc := &ws.spans
-	if err := sc.gather(arg, x, b, largestMean); err != nil {
-		return err
+// meanOfSpans returns the mean of x over the response tokens of each span, of which
+// countSpans has the number. arg is the name of x.
+func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch, count []int32) ([]float32, error) {
+	values, start, err := ws.gather(arg, x, b, count, largestMean)
+	if err != nil {
+		return nil, err
 	}
-	sc.means = grow(sc.means, len(sc.count))
-	return ws.SpanMeans(sc.means, sc.values, sc.start)
+	means := take[float32](ws, len(count))
+	return means, ws.SpanMeans(means, values, start)
 }
 
-// gather sets values to x at the response tokens, span by span. One that is larger than
+// gather returns x at the response tokens, span by span, and where the values of each span
+// begin, and end for the last. countSpans has their number. One that is larger than
 // largest, or NaN, is an error. arg is the name of x.
-func (sc *spanScratch) gather(arg string, x []float32, b *Batch, largest float64) error {
-	spans := len(sc.count)
-	sc.values = grow(sc.values, int(sc.start[spans]))
+func (ws *Workspace) gather(arg string, x []float32, b *Batch, count []int32, largest float64) (values []float32, start []int32, err error) {
+	start = take[int32](ws, len(count)+1)
+	start[0] = 0
+	for s, n := range count {
+		start[s+1] = start[s] + n
+	}
+	values = take[float32](ws, int(start[len(count)]))
 	for t, s := range b.SpanIDs {
 		if s < 0 || b.Role[t] == RoleMasked {
 			continue
 		}
 		if !(math.Abs(float64(x[t])) <= largest) {
-			return badElement(arg, t, problem.SpanMean, x[t], s)
+			return nil, nil, badElement(arg, t, problem.SpanMean, x[t], s)
 		}
-		sc.values[sc.start[s]] = x[t]
-		sc.start[s]++
+		values[start[s]] = x[t]
+		start[s]++
 	}
-	copy(sc.start[1:], sc.start[:spans]) // undo the counting up
-	sc.start[0] = 0
-	return nil
+	copy(start[1:], start) // undo the counting up
+	start[0] = 0
+	return values, start, nil
 }
 
-// sortSpans sorts the spans that countSpans has counted by their scope, a
-// counting sort.
-func (ws *Workspace) sortSpans(b *Batch, scope Scope) error {
-	sc := &ws.spans
+// sortSpans sorts the spans by their scope, a counting sort. It returns the place of each
+// span among all, and where the places of each scope begin, and end for the last.
+func (ws *Workspace) sortSpans(b *Batch, spans int, scope Scope) (place, offsets []int32, err error) {
 	scopes := 1
 	var groups groupIndex
 	switch scope {
 	case ScopeGroup:
-		var err error
 		if groups, err = ws.groupsOf(b); err != nil {
-			return err
+			return nil, nil, err
 		}
 		scopes = len(groups)
 	case ScopeTrajectory:
 		scopes = b.Trajectories()
 	}
-	sc.scope = grow(sc.scope, len(sc.count))
-	sc.place = grow(sc.place, len(sc.count))
-	sc.offsets = grow(sc.offsets, scopes+1)
-	clear(sc.offsets)
+	scopeOf := take[int32](ws, spans)
+	place, offsets = take[int32](ws, spans), take[int32](ws, scopes+1)
+	clear(offsets)
 	for q := range b.Trajectories() {
 		g := 0
 		switch scope {
@@ -148,23 +132,23 @@ func (ws *Workspace) sortSpans(b *Batch, scope Scope) error {
 		}
 		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
 			if s := b.SpanIDs[t]; s >= 0 {
-				sc.scope[s] = int32(g)
+				scopeOf[s] = int32(g)
 			}
 		}
 	}
-	for _, g := range sc.scope {
-		sc.offsets[g+1]++
+	for _, g := range scopeOf {
+		offsets[g+1]++
 	}
 	for g := range scopes {
-		sc.offsets[g+1] += sc.offsets[g]
+		offsets[g+1] += offsets[g]
 	}
-	for s, g := range sc.scope {
-		sc.place[s] = sc.offsets[g]
-		sc.offsets[g]++
+	for s, g := range scopeOf {
+		place[s] = offsets[g]
+		offsets[g]++
 	}
-	copy(sc.offsets[1:], sc.offsets) // undo the counting up
-	sc.offsets[0] = 0
-	return nil
+	copy(offsets[1:], offsets) // undo the counting up
+	offsets[0] = 0
+	return place, offsets, nil
 }
 
 // checkTokenCount wants no more tokens than spans can count.
