@@ -8,12 +8,12 @@ of a group's spans, and GRPO a group's rewards. They are computed in two passes 
     apply(file, ...)     weights and advantages of one file, from the summary of all
 
 The sums are exact, so that the results have the same bits for any split into files, any order
-and any worker. dask_reweight and ray_reweight run the three on a cluster; any other engine can
-call them itself.
+and any worker. dask_reweight and ray_reweight run the three on a cluster, and ray_reweight_rows
+does it for the rows of a dataset of Ray; any other engine can call the three itself.
 
 Each of the three runs `reweight score`, of the program in the wheel, which must be installed on
-every worker and here. program is the path of another one. Files are named by paths that are the same on all
-workers. flags are flags of `reweight score`, the same for all files, for example
+every worker and here. program is the path of another one. Files are named by paths that are the
+same on all workers. flags are flags of `reweight score`, the same for all files, for example
 ["-signal", "surprisal"].
 
 A worker that is killed costs time and nothing else: a piece that runs again gives the same
@@ -25,6 +25,7 @@ Neither Dask nor Ray is imported before its function is called.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -33,7 +34,11 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
 from ._errors import InputError
 from ._program import PROGRAM, CommandError, FileError, run
 
-__all__ = ["CommandError", "FileError", "apply", "dask_reweight", "merge", "partial", "ray_reweight"]
+import numpy as np
+
+__all__ = [
+    *("CommandError", "FileError", "apply", "dask_reweight", "merge", "partial", "ray_reweight", "ray_reweight_rows"),
+]
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -83,19 +88,26 @@ def apply(
 
 
 def dask_reweight(
-    client: Any, files: Sequence[PathLike], folder: PathLike, *, flags: Sequence[str] = (), program: str = PROGRAM
+    client: Any,
+    files: Sequence[PathLike],
+    folder: PathLike,
+    *,
+    flags: Sequence[str] = (),
+    program: str = PROGRAM,
+    **resources: Any,
 ) -> List[str]:
     """Scores files as one batch on the workers of a Dask client, and returns the names of the
     files written to the folder, one for each file, in their order.
 
-    client: a distributed.Client.
+    client: a distributed.Client. resources are options of its map, such as
+    resources={"cores": 4}, retries=3 or priority=10. Dask's dashboard shows the progress.
     """
     names, outputs = _outputs(files, folder)
-    options = {"flags": list(flags), "program": program}
     # pure=False: files may have changed since a call with the same names.
-    partials = client.map(partial, names, pure=False, **options)
+    options = {"flags": list(flags), "program": program, "pure": False, **resources}
+    partials = client.map(partial, names, **options)
     merged = client.submit(merge, partials, program=program, pure=False)
-    client.gather(client.map(apply, names, [merged] * len(names), outputs, pure=False, **options))
+    client.gather(client.map(apply, names, [merged] * len(names), outputs, **options))
     return outputs
 
 
@@ -126,6 +138,28 @@ def ray_reweight(
     return rows
 
 
+def ray_reweight_rows(dataset: Any, *, flags: Sequence[str] = (), program: str = PROGRAM, **resources: Any) -> Any:
+    """Scores the rows of a ray.data.Dataset as one batch, and returns a dataset of the same rows
+    with two columns more: weights and advantages, lists of float32 with an element per token,
+    which take the place of columns of these names.
+
+    dataset: each row is a trajectory, with the fields of a line of JSON (docs/formats.md): what
+    ray.data.read_json and ray.data.read_parquet make of such files. The rows of a group may be
+    anywhere in it if they have a group_id, a number or a text.
+
+    resources are options of ray.data.Dataset.map_batches, as for ray_reweight. A task does one
+    block of the dataset.
+    """
+    rows = dataset.materialize()  # so that both passes see the same blocks
+    options: Dict[str, Any] = {"flags": list(flags), "program": program}
+    blocks = {"batch_size": None, "batch_format": "pyarrow", "fn_kwargs": options, **resources}
+    done = _checked(rows.map_batches(_rows_partial, **blocks).take_all())
+    options["merged"] = merge([row["done"] for row in done], program=program)
+    scored = rows.map_batches(_rows_apply, **blocks).materialize()
+    _checked([json.loads(error) for error in scored.unique(_ERROR)])
+    return scored.drop_columns([_ERROR])
+
+
 # So many tasks do the files of a call, at most: starting one takes longer than a small file.
 _MOST_TASKS = 1000
 
@@ -148,6 +182,62 @@ def _ray_apply(batch: Dict[str, Any], **options: Any) -> Dict[str, Any]:
         return b""
 
     return _caught(done)
+
+
+_ROWS, _ERROR = "rows.jsonl", "reweight_error"  # the file of a block in a folder of its own, and a column
+
+
+def _rows_partial(table: Any, **options: Any) -> Dict[str, Any]:
+    """Returns the partial of a block of rows."""
+
+    def done() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
+            _write_rows(table, folder)
+            found = run(options["program"], ["score", "partial"], "dataset", *options["flags"], _ROWS, folder=folder)
+        trajectories = sum(file["trajectories"] for file in json.loads(found).get("files", []))
+        if trajectories != len(table):
+            raise FileError("dataset", f"{len(table)} rows are {trajectories} trajectories, want one in each row")
+        return found
+
+    return _caught(done)
+
+
+def _rows_apply(table: Any, **options: Any) -> Any:
+    """Returns the rows of a block with their weights and advantages, and what was wrong."""
+    arrow = importlib.import_module("pyarrow")
+    columns = {name: arrow.nulls(len(table), arrow.list_(arrow.float32())) for name in ("weights", "advantages")}
+
+    def done() -> bytes:
+        with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
+            _write_rows(table, folder)
+            Path(folder, "merged").write_bytes(options["merged"])
+            arguments = ["-merged", "merged", "-o", "scores", *options["flags"], _ROWS]
+            run(options["program"], ["score", "apply"], "dataset", *arguments, folder=folder)
+            content = Path(folder, "scores").read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:start])
+        found = {}
+        for name in ("seq_offsets", *columns):
+            first, end = (start + offset for offset in header[name]["data_offsets"])
+            found[name] = np.frombuffer(content[first:end], "<i8" if header[name]["dtype"] == "I64" else "<f4")
+        for name in columns:
+            columns[name] = arrow.ListArray.from_arrays(found["seq_offsets"].astype(np.int32), found[name])
+        return b""
+
+    row = _caught(done)
+    error = json.dumps({"kind": row["kind"][0], "error": row["error"][0]})
+    table = table.drop_columns([name for name in columns if name in table.column_names])
+    for name, values in (*columns.items(), (_ERROR, arrow.repeat(error, len(table)))):
+        table = table.append_column(name, values)
+    return table
+
+
+def _write_rows(table: Any, folder: str) -> None:
+    """Writes rows as lines of JSON, each without the fields that are null in it."""
+    with open(os.path.join(folder, _ROWS), "w") as file:
+        for row in table.to_pylist():
+            line = {name: value for name, value in row.items() if value is not None}
+            file.write(json.dumps(line, default=lambda array: array.tolist()) + "\n")
 
 
 def _caught(do: Callable[[], bytes]) -> Dict[str, Any]:

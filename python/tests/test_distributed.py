@@ -227,6 +227,7 @@ class Dask(TestCase):
 
 RAY = """
 import json, os, sys
+import numpy as np
 import ray
 from reweight import distributed
 
@@ -235,7 +236,20 @@ def call(folder, name, files, **options):
     return distributed.ray_reweight(files, os.path.join(folder, name), **options)
 
 
-def main(folder, killer, broken, files):
+def rows(folder, killer):
+    # What the rows of lines of JSON get, as bytes in the order of their numbers.
+    lines = ray.data.read_json(os.path.join(folder, "lines"), override_num_blocks=6)
+    scored = distributed.ray_reweight_rows(lines, program=killer, num_cpus=2)
+    found = sorted(scored.take_all(), key=lambda row: row["number"])
+    said = [np.concatenate([row[name] for row in found]).astype(np.float32).tobytes().hex() for name in ("weights", "advantages")]
+    try:
+        distributed.ray_reweight_rows(lines.drop_columns(["role"]))
+    except distributed.FileError as error:
+        said.append(str(error))
+    return said + [scored.schema().names[-3:]]
+
+
+def main(folder, killer, broken, line_killer, files):
     said = {}
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=os.path.join(folder, "r"))
     said["rows"] = call(folder, "ray", files).take_all()
@@ -245,12 +259,12 @@ def main(folder, killer, broken, files):
             call(folder, name, some, program=program)
         except Exception as error:
             said[name] = [type(error).__name__, str(error), os.listdir(os.path.join(folder, name))]
-    said["version"] = ray.__version__
+    said["lines"] = rows(folder, line_killer)
     ray.shutdown()
     print(json.dumps(said))
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(*sys.argv[1:5], sys.argv[5:])
 """
 
 
@@ -258,20 +272,31 @@ if __name__ == "__main__":
 class Ray(TestCase):
     def test_ray(self):
         """Two processes, 48 files, a worker killed in the middle: the bytes of one process."""
-        mark = self.folder / "ray-mark"
-        killer = self.script(
-            "ray-kills",
-            f'case "$2 $*" in apply*shard-20*) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac\nexec {self.program} "$@"',
-        )
+        marks, killers = [self.folder / "ray-mark", self.folder / "lines-mark"], []
+        for mark, when in zip(marks, ("*shard-20*", "*rows.jsonl")):
+            kill = f'case "$2 $*" in apply{when}) mkdir {mark} 2>/dev/null && kill -9 $PPID;; esac'
+            killers.append(self.script(f"{mark.name}-kills", f'{kill}\nexec {self.program} "$@"'))
         broken = self.script("ray-broken", "echo 'reweight score partial: it failed' >&2\nexit 1")
-        run = run_python(RAY, str(self.folder), killer, broken, *self.files, timeout=600)
+        (self.folder / "lines").mkdir()
+        for i in range(3):
+            lines = self.folder / "lines" / f"{i}.jsonl"
+            distributed.run(self.program, ["convert"], "", *self.files[16 * i : 16 * (i + 1)], str(lines))
+            numbered = [dict(json.loads(line), number=[i, j]) for j, line in enumerate(lines.read_text().splitlines())]
+            lines.write_text("".join(json.dumps(line) + "\n" for line in numbered))
+        run = run_python(RAY, str(self.folder), killers[0], broken, killers[1], *self.files, timeout=600)
         self.assertEqual(run.returncode, 0, run.stderr)
         said = json.loads(run.stdout.splitlines()[-1])
         outputs = [str(self.folder / "ray" / (Path(file).name + ".safetensors")) for file in self.files]
         self.assertEqual(said["rows"], [{"file": f, "output": o} for f, o in zip(self.files, outputs)])
         self.assertSame(self.folder / "ray")
-        self.assertTrue(mark.exists(), "no worker was killed")
         self.assertSame(self.folder / "ray-killed")
+        want = [read_safetensors(output)[0] for output in sorted(self.want.iterdir())]
+        for name, got in zip(("weights", "advantages"), said["lines"]):
+            self.assertEqual(got, b"".join(arrays[name].tobytes() for arrays in want).hex(), name)
+        error, names = said["lines"][2:]
+        self.assertRegex(error, "^rows.jsonl:1: mask, or role, is missing")
+        self.assertEqual(names, ["number", "weights", "advantages"])
+        self.assertEqual([mark.exists() for mark in marks], [True, True], "no worker was killed")
         self.assertEqual(said["missing"], ["FileError", "missing: no such file or directory", []])
         self.assertEqual(said["broken"], ["CommandError", "reweight score partial ended with status 1: it failed", []])
 
