@@ -25,45 +25,6 @@ func TestHighWater(t *testing.T) {
 	}
 }
 
-// TestCountSoftware counts page faults, for which no CPU needs a counter.
-func TestCountSoftware(t *testing.T) {
-	event := []event{{unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS}, {unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK}}
-	const pages = 100
-	size := pages * os.Getpagesize()
-	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(memory)
-	unix.Madvise(memory, unix.MADV_NOHUGEPAGE)
-	counts, ok, err := countEvents(event, func() error {
-		for i := 0; i < size; i += os.Getpagesize() {
-			memory[i] = 1
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !ok {
-		t.Skip("perf_event_open is not allowed here")
-	}
-	if counts[0] < pages || counts[0] > pages+50 || counts[1] == 0 {
-		t.Errorf("%d page faults in %d ns, want %d", counts[0], counts[1], pages)
-	}
-}
-
-// TestCountAbsent: where an event cannot be counted, f is called and there is no
-// error.
-func TestCountAbsent(t *testing.T) {
-	for _, events := range [][]event{{{1 << 30, 0}}, {{unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK}, {1 << 30, 0}}} {
-		calls := 0
-		if _, ok, err := countEvents(events, func() error { calls++; return nil }); ok || err != nil || calls != 1 {
-			t.Errorf("counted: %v, error %v, %d calls", ok, err, calls)
-		}
-	}
-}
-
 // TestPin: the threads of the process are pinned, and those that start later.
 func TestPin(t *testing.T) {
 	var old unix.CPUSet

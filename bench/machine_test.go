@@ -25,22 +25,6 @@ func TestPeakMemory(t *testing.T) {
 	}
 }
 
-// TestCountCalls: f is called once whether it is counted or not, and its error
-// is handed on.
-func TestCountCalls(t *testing.T) {
-	broken := errors.New("broken")
-	for _, want := range []error{nil, broken} {
-		calls := 0
-		c, ok, err := Count(func() error { calls++; return want })
-		if calls != 1 || err != want {
-			t.Errorf("%d calls and error %v, want 1 and %v", calls, err, want)
-		}
-		if ok && c.Instructions == 0 || !ok && c != (Counts{}) {
-			t.Errorf("counted: %v, %+v", ok, c)
-		}
-	}
-}
-
 func TestPinElsewhere(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		t.Skip("pins on Linux: TestPin")

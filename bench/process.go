@@ -9,11 +9,3 @@ func PeakMemory() (int64, bool) { return peakMemory() }
 // collector and the goroutine that takes the time share it. Other processes may
 // still use it too. Pin works on Linux; elsewhere it is an error.
 func Pin(cpu int) error { return pin(cpu) }
-
-// Counts are the numbers of a CPU's hardware counters.
-type Counts struct{ Cycles, Instructions uint64 }
-
-// Count calls f once. It returns the cycles and instructions that f took in user
-// mode on the caller's thread; other goroutines that f starts are not counted. ok is
-// false where the CPU's counters cannot be read. The error is that of f.
-func Count(f func() error) (c Counts, ok bool, err error) { return count(f) }

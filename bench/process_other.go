@@ -11,5 +11,3 @@ import (
 func pin(cpu int) error {
 	return fmt.Errorf("bench: pinning to CPU %d on %s: %w", cpu, runtime.GOOS, errors.ErrUnsupported)
 }
-
-func count(f func() error) (Counts, bool, error) { return Counts{}, false, f() }

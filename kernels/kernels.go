@@ -25,12 +25,6 @@ type Kernel struct {
 	Rows   bool             // whether it works on rows of logits; otherwise on tokens
 	OnlyGo bool             // whether package reweight alone has it: no GPU and no C library
 
-	// Ops is the number of operations per element of the main input: an addition,
-	// a product, a comparison or a conversion counts 1, a fused multiply-add 2.
-	// 2^y counts 15: 10 for a polynomial of degree 5, 3 to split y and 2 to scale
-	// the result.
-	Ops int
-
 	code  code                        // the functions that it is made of
 	build func(s Spec) (*Case, error) // see New
 }

@@ -11,39 +11,39 @@ import (
 // lossKernels are the kernels of the losses, which package reweight alone has.
 var lossKernels = []Kernel{
 	{
-		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultGSPO, gspoTerms),
+		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultGSPO, gspoTerms),
 		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
-		Name: "surrogate_grpo_s", Doc: "GRPO-S: the mean ratio of the sequence", DTypes: float, OnlyGo: true, Ops: 55, build: policyLoss(reweight.DefaultGRPOSLoss, grposTerms),
+		Name: "surrogate_grpo_s", Doc: "GRPO-S: the mean ratio of the sequence", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultGRPOSLoss, grposTerms),
 		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
-		Name: "surrogate_cispo", Doc: "CISPO: the clipped ratio as a factor", DTypes: float, OnlyGo: true, Ops: 31, build: policyLoss(reweight.DefaultCISPO, cispoTerms),
+		Name: "surrogate_cispo", Doc: "CISPO: the clipped ratio as a factor", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultCISPO, cispoTerms),
 		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
-		Name: "surrogate_sapo", Doc: "SAPO: a sigmoid of the ratio", DTypes: float, OnlyGo: true, Ops: 53, build: policyLoss(reweight.DefaultSAPO, sapoTerms),
+		Name: "surrogate_sapo", Doc: "SAPO: a sigmoid of the ratio", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultSAPO, sapoTerms),
 		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
-		Name: "surrogate_dppo_tv", Doc: "DPPO-TV: the capped ratio within a trust region", DTypes: float, OnlyGo: true, Ops: 67, build: policyLoss(reweight.DefaultDPPOTV, dppoTerms),
+		Name: "surrogate_dppo_tv", Doc: "DPPO-TV: the capped ratio within a trust region", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultDPPOTV, dppoTerms),
 		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
-		Name: "surrogate_vespo", Doc: "VESPO: a soft factor of the trajectory's ratio", DTypes: float, OnlyGo: true, Ops: 22, build: policyLoss(reweight.DefaultVESPO, vespoTerms),
+		Name: "surrogate_vespo", Doc: "VESPO: a soft factor of the trajectory's ratio", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultVESPO, vespoTerms),
 		code: code{method: "Surrogate", reference: "Loss"},
 	},
 	{
-		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, Ops: 60, build: klLoss,
+		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, build: klLoss,
 		code: code{method: "Loss", reference: "KLLoss"},
 	},
 	{
-		Name: "value_loss", Doc: "clipped loss of the critic and its gradient", DTypes: float, OnlyGo: true, Ops: 15, build: valueLoss,
+		Name: "value_loss", Doc: "clipped loss of the critic and its gradient", DTypes: float, OnlyGo: true, build: valueLoss,
 		code: code{method: "ValueLoss", reference: "ValueLoss"},
 	},
 	{
-		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true, Ops: 25, build: rolloutCorrection,
+		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true, build: rolloutCorrection,
 		code: code{method: "RolloutCorrection", reference: "RolloutCorrection"},
 	},
 }

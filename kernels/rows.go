@@ -7,14 +7,14 @@ import (
 
 // rowKernels are the kernels on rows of logits.
 var rowKernels = []Kernel{
-	{Name: "token_stats", Doc: "lse, entropy and log-probability of one id per row", DTypes: anyFloat, Rows: true, Ops: 22, code: tokenStatsCode, build: tokenStats(1, "lep")},
-	{Name: "token_stats_lse", Doc: "lse alone, which gives the energy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "l")},
-	{Name: "token_stats_lse_logprob", Doc: "lse and log-probability: no entropy", DTypes: anyFloat, Rows: true, Ops: 20, code: tokenStatsCode, build: tokenStats(1, "lp")},
-	{Name: "token_stats_temperature", Doc: "entropy and log-probability at temperature 0.7", DTypes: anyFloat, Rows: true, Ops: 24, code: tokenStatsCode, build: tokenStats(0.7, "ep")},
-	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0, 0)},
-	{Name: "row_gradient_bonus", Doc: "gradient with respect to each logit, with an entropy bonus", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0.01, 0)},
-	{Name: "row_gradient_entropy", Doc: "gradient with respect to each logit, with a gradient of each row's entropy", DTypes: twoFloats, Rows: true, Ops: 22, code: rowGradientCode, build: rowGradient(1, 0, 0.3)},
-	{Name: "row_gradient_temperature", Doc: "gradient with respect to each logit at temperature 0.7", DTypes: twoFloats, Rows: true, Ops: 24, code: rowGradientCode, build: rowGradient(0.7, 0, 0)},
+	{Name: "token_stats", Doc: "lse, entropy and log-probability of one id per row", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(1, "lep")},
+	{Name: "token_stats_lse", Doc: "lse alone, which gives the energy", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(1, "l")},
+	{Name: "token_stats_lse_logprob", Doc: "lse and log-probability: no entropy", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(1, "lp")},
+	{Name: "token_stats_temperature", Doc: "entropy and log-probability at temperature 0.7", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(0.7, "ep")},
+	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0, 0)},
+	{Name: "row_gradient_bonus", Doc: "gradient with respect to each logit, with an entropy bonus", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0.01, 0)},
+	{Name: "row_gradient_entropy", Doc: "gradient with respect to each logit, with a gradient of each row's entropy", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0, 0.3)},
+	{Name: "row_gradient_temperature", Doc: "gradient with respect to each logit at temperature 0.7", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(0.7, 0, 0)},
 }
 
 var (

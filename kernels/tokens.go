@@ -11,31 +11,31 @@ import (
 // tokenKernels are the kernels on arrays of tokens.
 var tokenKernels = []Kernel{
 	{
-		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float, Ops: 4, build: maskedMoments,
+		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float, build: maskedMoments,
 		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments", device: "moments"},
 	},
 	{
-		Name: "actfocus_weights", Doc: "ActFocus token weights", DTypes: float, Ops: 22, build: actFocusWeights,
+		Name: "actfocus_weights", Doc: "ActFocus token weights", DTypes: float, build: actFocusWeights,
 		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight", device: "actfocus"},
 	},
 	{
-		Name: "span_means", Doc: "mean over each span", DTypes: float, Ops: 1, build: spanMeans,
+		Name: "span_means", Doc: "mean over each span", DTypes: float, build: spanMeans,
 		code: code{method: "SpanMeans", twins: []string{"spanSums"}, reference: "SpanMeans", device: "spans"},
 	},
 	{
-		Name: "min_max", Doc: "extremes of each group", DTypes: float, Ops: 2, build: minMax,
+		Name: "min_max", Doc: "extremes of each group", DTypes: float, build: minMax,
 		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", device: "spans"},
 	},
 	{
-		Name: "exp_scale", Doc: "exponential, divided by its mean", DTypes: float, Ops: 21, build: expScale,
+		Name: "exp_scale", Doc: "exponential, divided by its mean", DTypes: float, build: expScale,
 		code: code{method: "ExpScale", twins: []string{"expScale", "scale"}, reference: "ExpScale", device: "spans"},
 	},
 	{
-		Name: "multiply", Doc: "product of two arrays", DTypes: float, Ops: 1, build: multiply,
+		Name: "multiply", Doc: "product of two arrays", DTypes: float, build: multiply,
 		code: code{method: "Multiply", twins: []string{"multiply"}, reference: "Multiply", device: "multiply"},
 	},
 	{
-		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float, Ops: 30, build: surrogate,
+		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float, build: surrogate,
 		code: code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate", device: "surrogate"},
 	},
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -165,9 +164,6 @@ func TestRunGPU(t *testing.T) {
 	}{
 		{[]string{"-isa", "cuda"}, []string{"\nGPU ", "of copy", "\nmultiply  f32   cuda ", "  device  "}},
 		{nil, []string{"\nmultiply  f32   portable ", "\nmultiply  f32   cuda ", "of copy"}},
-		{[]string{"-isa", "cuda,portable", "-format", "csv"}, []string{"copy_gb_per_s,copy_share,", "\nmultiply,f32,portable,4,0,1,", "\nmultiply,f32,cuda,4,0,1,"}},
-		{[]string{"-isa", "cuda", "-format", "markdown"}, []string{"| of copy |", "| cuda |"}},
-		{[]string{"-isa", "cuda", "-format", "go"}, []string{"isa=cuda 1 "}},
 	} {
 		text, err := runOnGPU(t, append(c.args, "-kernel", "multiply")...)
 		if err != nil {
@@ -178,55 +174,6 @@ func TestRunGPU(t *testing.T) {
 				t.Errorf("%v: no %q in\n%s", c.args, want, text)
 			}
 		}
-	}
-}
-
-// TestRunGPUReport: the report has the GPU's rows and steps, and an earlier run on another
-// GPU is no baseline.
-func TestRunGPUReport(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the interpreter takes long")
-	}
-	dir := t.TempDir()
-	if _, err := runOnGPU(t, "-kernel", "multiply,token_stats_lse", "-vocab", "70", "-isa", "portable,cuda", "-out", dir); err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"<b>GPU:</b>", "of copy", ">cuda</td>", "of the speed of a plain copy on the GPU", "on portable and cuda."} {
-		if !strings.Contains(string(page), want) {
-			t.Errorf("report.html lacks %q", want)
-		}
-	}
-	file := filepath.Join(dir, "results.json")
-	r, err := report.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps := map[string]int{}
-	for _, o := range r.Overhead {
-		steps[o.ISA]++
-	}
-	if steps["portable"] != 6 || steps["cuda"] != 6 {
-		t.Errorf("training steps: %v", steps)
-	}
-	args := []string{"-kernel", "multiply", "-isa", "cuda", "-baseline", file}
-	if text, err := runOnGPU(t, args...); err != nil || !strings.Contains(text, "against baseline") {
-		t.Errorf("%v\n%s", err, text)
-	}
-	r.Machine.GPU.Name = "NVIDIA Other"
-	r.Machine.GPU.Driver = "11.1"
-	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := runOnGPU(t, args...); err == nil || !strings.Contains(err.Error(), "another GPU: NVIDIA Other with CUDA 11.1 then") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -163,12 +163,7 @@ type reportJSON struct {
 	Machine  map[string]any
 	Partial  bool
 	Failures []string
-	Roofline struct {
-		Read float64 `json:"read_gb_per_s"`
-		Lo   float64 `json:"read_lo"`
-		Hi   float64 `json:"read_hi"`
-	}
-	Results []struct {
+	Results  []struct {
 		Kernel, DType, ISA string
 		Rows, Vocab        int
 		Workers            int
@@ -181,8 +176,6 @@ type reportJSON struct {
 		Null               bench.Estimate
 		AllocsPerOp        int      `json:"allocs_per_op"`
 		BytesPerOp         int      `json:"bytes_per_op"`
-		Cycles             float64  `json:"cycles_per_element"`
-		Instructions       float64  `json:"instructions_per_element"`
 		MaxULP             *float64 `json:"max_ulp"`
 		MaxAbs             *float64 `json:"max_abs"`
 	}
@@ -230,8 +223,8 @@ func TestRunJSON(t *testing.T) {
 	if r.Results[0].Kernel == "token_stats" && *r.Results[0].MaxULP == 0 && *r.Results[0].MaxAbs == 0 {
 		t.Error("token_stats without any error: was it checked?")
 	}
-	if !(r.Roofline.Read > 0) || r.Machine["cpu"] == "" || r.Machine["go"] == "" {
-		t.Errorf("roofline %v, machine %v", r.Roofline, r.Machine)
+	if r.Machine["cpu"] == "" || r.Machine["go"] == "" {
+		t.Errorf("machine %v", r.Machine)
 	}
 }
 
@@ -307,7 +300,7 @@ func TestWork(t *testing.T) {
 	announced("the main job", j.speed.Progress, func() error { return mainCommand(t.Context(), nil, io.Discard, j) })
 	w := quickPlan()
 	w.Kernels, w.Sizes.Workers = kernels.All(), []int{1, 2}
-	announced("run", w.Progress, func() error { return runPlan(t.Context(), w, runOptions{dir: t.TempDir()}, io.Discard) })
+	announced("run", w.Progress, func() error { return runPlan(t.Context(), w, runOptions{}, io.Discard) })
 	p := new(cli.Progress)
 	announced("overhead", p, func() error {
 		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick, &machine.GPU{})

@@ -20,7 +20,7 @@ import (
 // commands are the commands, in the order of the help: what each is called with, and what
 // it does.
 var commands = [...]struct{ name, operands, does string }{
-	{"run", "[flags]", "speed and errors of chosen kernels; writes reports"},
+	{"run", "[flags]", "speed and errors of chosen kernels"},
 	{"overhead", "[flags]", "what ActFocus, AEM and other schemes cost a training step"},
 	{"floors", "FILE [flags]", "is an instruction set far slower than it may be on the kernels?"},
 	{"info", "", "what this machine has, and which kernels it gets"},

@@ -43,7 +43,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	sizes := sizeFlags(flags, "tokens of a step (default as many as make 64 MiB of logits and gradient)")
 	pin := pinFlag(flags)
 	list := flags.String("scheme", "", "measure these `names` of schemes in place of ActFocus, AEM and both, with commas between them, or all (see above)")
-	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON)
+	format := flags.Format(cli.Table, cli.JSON)
 	if err := flags.ParseAlone(overheadUsage+compare.SchemesUsage(), args, out); err != nil {
 		return err
 	}

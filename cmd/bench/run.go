@@ -29,8 +29,7 @@ and a plain copy of their input, 8,192 rows by default, or fewer where its memor
 no room. Without -vocab and -rows, token_stats and row_gradient have the sizes of
 the goals for the GPU, and a table says which are met. Gradients are in place there.
 
-Lists are separated by commas. -format go is what benchstat reads. docs/measuring.md
-says how each figure is taken.
+Lists are separated by commas. docs/measuring.md says how each figure is taken.
 
 `
 
@@ -42,9 +41,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	isaList := isaFlag(flags, "all, and "+machine.CUDA+" where a GPU can be used", g)
 	sizes := sizeFlags(flags, "rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
 	pin := pinFlag(flags)
-	format := flags.Format(cli.Table, cli.Markdown, cli.CSV, cli.JSON, cli.Go)
-	flags.StringVar(&opt.dir, "out", "", "write report.html, results.json and rollout.svg into this `directory` (report.partial.html and\nresults.partial.json if the run ends early), and measure training steps too")
-	flags.StringVar(&opt.baseline, "baseline", "", "compare with an earlier run on this machine: its results.json, or the `file` of its -format json")
+	format := flags.Format(cli.Table, cli.JSON)
 	if err := flags.ParseAlone(runUsage, args, out); err != nil {
 		return err
 	}
@@ -81,9 +78,6 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 			}
 		}
 	}
-	if err := flags.NotEmpty("out", "baseline"); err != nil {
-		return err
-	}
 	if opt.format, err = format(); err != nil {
 		return err
 	}
@@ -97,14 +91,13 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 
 // runOptions say what becomes of the results.
 type runOptions struct {
-	format        cli.Format
-	dir, baseline string // or empty
-	pinned        *int   // as machine.Machine's
-	noGPU         error  // why there is none, if one was looked for
+	format cli.Format
+	pinned *int  // as machine.Machine's
+	noGPU  error // why there is none, if one was looked for
 }
 
-// runPlan measures and prints, and then writes the report. What was measured
-// before an error or an interrupt is printed and written too, marked as partial.
+// runPlan measures and prints. What was measured before an error or an interrupt is
+// printed too, marked as partial.
 func runPlan(ctx context.Context, plan measure.Plan, opt runOptions, out io.Writer) error {
 	m, err := machine.This()
 	if err != nil {
@@ -112,33 +105,12 @@ func runPlan(ctx context.Context, plan measure.Plan, opt runOptions, out io.Writ
 	}
 	m.Pinned = opt.pinned
 	m.SetGPU(plan.GPU, opt.noGPU)
-	var then report.Report
-	if opt.baseline != "" {
-		if then, err = report.Read(opt.baseline); err != nil {
-			return fmt.Errorf("-baseline: %w", err)
-		}
-		if err := then.Comparable(m, plan.Planned()); err != nil {
-			return fmt.Errorf("-baseline %s: %w", opt.baseline, err)
-		}
-	}
-	if opt.dir != "" { // before minutes of work
-		if err := report.CheckDir(opt.dir); err != nil {
-			return fmt.Errorf("-out: %w", err)
-		}
-	}
-	results, stopped := plan.Run(ctx, opt.dir != "")
+	results, stopped := plan.Run(ctx)
 	plan.Progress.Clear()
 	if results.Results == nil && stopped != nil && ctx.Err() == nil {
 		return stopped
 	}
-	r := report.New(m, results, stopped != nil)
-	if opt.baseline != "" {
-		r.Compare(then)
-	}
-	err = r.Write(out, opt.format)
-	if opt.dir != "" && len(r.Results) > 0 {
-		err = cli.Also(err, r.Save(opt.dir))
-	}
+	err = report.New(m, results, stopped != nil).Write(out, opt.format)
 	if len(results.Failures) > 0 {
 		err = cli.Also(cli.Failed(results.Failures), err)
 	}

@@ -41,7 +41,7 @@ step graph 120 python3 graph.py
 for tool in memcheck racecheck synccheck initcheck; do
 	step $tool 90 compute-sanitizer --tool $tool --error-exitcode 9 ./trials.test -test.run TestTrials -rounds 2
 done
-step speed 540 ./bench run -isa cuda -out "$results/report"
+step speed 540 ./bench run -isa cuda
 cd kernels || exit 2
 step parity 540 ./kernels.test -gpu all -test.timeout 9m
 for name in info quick graph speed; do

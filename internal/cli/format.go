@@ -13,9 +13,7 @@ type Format string
 const (
 	Table    Format = "table"
 	Markdown Format = "markdown"
-	CSV      Format = "csv"
 	JSON     Format = "json"
-	Go       Format = "go" // the format of Go's benchmarks, which benchstat reads
 )
 
 // Format declares -format, which takes one of the formats; the first of them is

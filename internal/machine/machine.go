@@ -48,7 +48,7 @@ func (m Machine) Rows() [][]string {
 	}
 	pinned := ""
 	if m.Pinned != nil {
-		pinned = ", " + m.Pinning()
+		pinned = fmt.Sprintf(", pinned to CPU %d", *m.Pinned)
 	}
 	rows := [][]string{
 		{"CPU", fmt.Sprintf("%s, %d logical, GOMAXPROCS %d%s", m.CPU, m.CPUs, m.GOMAXPROCS, pinned)},
@@ -64,14 +64,6 @@ func (m Machine) Rows() [][]string {
 		rows = append(rows, []string{"GPU", "none is used: " + m.NoGPU})
 	}
 	return rows
-}
-
-// Pinning says whether the process was kept on one CPU, and on which.
-func (m Machine) Pinning() string {
-	if m.Pinned == nil {
-		return "not pinned"
-	}
-	return fmt.Sprintf("pinned to CPU %d", *m.Pinned)
 }
 
 // This describes the machine that it runs on. It returns an error if

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/seed621a2839/reweight"
@@ -225,8 +224,8 @@ func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (resu
 	share := samples.Ratio(copied, kernel).Times(moved / (2 * input))
 	q := Result{
 		Kernel: r.kernel.Name, DType: r.dtype.String(), ISA: machine.CUDA, Rows: rows, Vocab: r.vocab, Workers: 1,
-		NsPerElement: ns.Times(1 / elements), Times: slices.Clone(samples[kernel]),
-		GBPerS: moved / ns.Median, ReadGBPerS: input / samples.Median(read).Median, CopyGBPerS: 2 * input / samples.Median(copied).Median,
+		NsPerElement: ns.Times(1 / elements),
+		GBPerS:       moved / ns.Median, ReadGBPerS: input / samples.Median(read).Median, CopyGBPerS: 2 * input / samples.Median(copied).Median,
 		Share: samples.Ratio(read, kernel).Times(moved / input), CopyShare: &share,
 		TimesReference: samples.Ratio(reference, kernel).Times(1 / toFew), TimesPortable: samples.Ratio(portable, kernel).Times(1 / toFew),
 		Null: samples.Ratio(again, read), AllocsPerOp: objects / uint64(calls[kernel]), BytesPerOp: bytes / uint64(calls[kernel]),

@@ -56,14 +56,10 @@ type Result struct {
 	CopyShare  *bench.Estimate `json:"copy_share,omitempty"`
 	RowsWanted int             `json:"rows_wanted,omitempty"`
 
-	AllocsPerOp  uint64       `json:"allocs_per_op"`
-	BytesPerOp   uint64       `json:"bytes_per_op"`                 // on the heap
-	Cycles       float64      `json:"cycles_per_element,omitempty"` // in user mode; one worker only, and where they can be counted
-	Instructions float64      `json:"instructions_per_element,omitempty"`
-	MaxULP       bench.Number `json:"max_ulp"` // as kernels.Errors; see Check
-	MaxAbs       bench.Number `json:"max_abs"`
-
-	Times []float64 `json:"-"` // nanoseconds of a call, by round
+	AllocsPerOp uint64       `json:"allocs_per_op"`
+	BytesPerOp  uint64       `json:"bytes_per_op"` // on the heap
+	MaxULP      bench.Number `json:"max_ulp"`      // as kernels.Errors; see Check
+	MaxAbs      bench.Number `json:"max_abs"`
 }
 
 // Kernel measures a kernel with each of the CPU's implementations, on a workload of
@@ -129,23 +125,12 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 		fewer := float64(cases[i].Elements) / float64(few.Elements)
 		ns := samples.Median(first + i).Times(whole)
 		r.NsPerElement = ns.Times(1 / float64(c.Elements))
-		for _, t := range samples[first+i] {
-			r.Times = append(r.Times, t*whole)
-		}
 		r.GBPerS = float64(c.Bytes) / ns.Median
 		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read).Median
 		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())) / whole)
 		r.TimesReference = samples.Ratio(reference, first+i).Times(fewer)
 		r.TimesPortable = samples.Ratio(portable, first+i).Times(fewer)
 		r.Null = null
-		if err == nil && workers == 1 {
-			var n bench.Counts
-			var ok bool
-			if n, ok, err = bench.Count(fns[first+i]); ok {
-				r.Cycles = float64(n.Cycles) / float64(cases[i].Elements)
-				r.Instructions = float64(n.Instructions) / float64(cases[i].Elements)
-			}
-		}
 	}
 	return results, err
 }

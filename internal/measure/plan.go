@@ -97,43 +97,16 @@ func (p Plan) Shapes() []Shape {
 	return Shapes(p.Kernels, p.Sizes)
 }
 
-// Planned returns what the results will be of.
-func (p Plan) Planned() []Result {
-	var all []Result
-	for _, s := range p.Shapes() {
-		for _, n := range s.Workers {
-			for _, impl := range p.CPU {
-				all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: impl.Name, Rows: s.Rows, Vocab: s.Vocab, Workers: n})
-			}
-		}
-	}
-	for _, s := range p.GPUShapes() {
-		all = append(all, Result{Kernel: s.Kernel.Name, DType: s.DType.String(), ISA: machine.CUDA, Rows: s.Rows, Vocab: s.Vocab, Workers: 1})
-	}
-	return all
-}
-
 // Results are the results of a plan.
 type Results struct {
-	Results   []Result
-	Overheads []Overhead // of training steps of GRPO
-	Failures  []string   // results that are wrong
+	Results  []Result
+	Failures []string // results that are wrong
 }
 
-// Run measures and checks every shape, and training steps of GRPO on the last of the
-// instruction sets and on the GPU if asked. With an error, the results are what there is
-// by then.
-func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
-	last := p
-	last.CPU, last.Sizes = p.CPU[max(0, len(p.CPU)-1):], Sizes{Vocabs: p.Sizes.Vocabs[:1], Workers: p.Sizes.Workers[:1], Rows: p.Sizes.Rows}
-	if last.Sizes.Rows != 0 { // of a kernel: a step has four arrays
-		last.Sizes.Rows = max(FewestTokens, min(last.Sizes.Rows, StepRows(last.Sizes.Vocabs[0])))
-	}
-	work := p.SpeedWork()
-	if steps {
-		work += last.OverheadWork(1)
-	}
-	p.Progress.Expect(work)
+// Run measures and checks every shape. With an error, the results are what there is by
+// then.
+func (p Plan) Run(ctx context.Context) (all Results, err error) {
+	p.Progress.Expect(p.SpeedWork())
 	add := func(results []Result, parities []Parity) {
 		all.Failures = append(all.Failures, Failures(parities)...)
 		for i := range results {
@@ -167,11 +140,7 @@ func (p Plan) Run(ctx context.Context, steps bool) (all Results, err error) {
 			return all, err
 		}
 	}
-	if steps {
-		const grpo = false
-		all.Overheads, err = last.Overheads(ctx, grpo)
-	}
-	return all, err
+	return all, nil
 }
 
 // Speed measures every shape. With an error, the results are what there is by

@@ -42,16 +42,16 @@ func from(bytes, cache int64) string {
 }
 
 // rowBytes returns the bytes of the rows of logits of a result, and 0 of tokens.
-func rowBytes(q Result) int64 {
+func rowBytes(q measure.Result) int64 {
 	var dtype reweight.DType
-	if q.Vocab == 0 || dtype.UnmarshalText([]byte(q.DType)) != nil { // a report from a file may have any
+	if q.Vocab == 0 || dtype.UnmarshalText([]byte(q.DType)) != nil {
 		return 0
 	}
 	return int64(q.Rows) * int64(q.Vocab) * int64(dtype.Size())
 }
 
 // From says where the main input of a result was read from. Tokens stay in a cache.
-func (r Report) From(q Result) string {
+func (r Report) From(q measure.Result) string {
 	if q.ISA == machine.CUDA {
 		return FromDevice
 	}
@@ -84,7 +84,7 @@ func Noisy(nulls []bench.Estimate) string {
 func (r Report) Nulls() []bench.Estimate {
 	var nulls []bench.Estimate
 	for _, w := range workloadsOf(r.Results) {
-		nulls = append(nulls, w.results[0].Null) // shared by all instruction sets
+		nulls = append(nulls, w[0].Null) // shared by all instruction sets
 	}
 	return nulls
 }
@@ -102,13 +102,13 @@ func OverheadNulls(overheads []measure.Overhead) []bench.Estimate {
 // set, and how many times as fast that is as each of the others. It fits into 100
 // columns.
 func (r Report) Brief() (text int, header []string, rows [][]string) {
-	best := func(w workload) Result {
+	best := func(w workload) measure.Result {
 		for _, name := range slices.Backward(r.Machine.ISAs) { // the last is the fastest
 			if q := w.on(name); q != nil {
 				return *q
 			}
 		}
-		return w.results[0]
+		return w[0]
 	}
 	others := []string{}
 	if n := len(r.Machine.ISAs); n > 0 {
@@ -127,7 +127,7 @@ func (r Report) Brief() (text int, header []string, rows [][]string) {
 			where = "both"
 		}
 		name := q.Kernel
-		if first := r.Results[slices.IndexFunc(r.Results, func(first Result) bool { return first.Kernel == q.Kernel })]; first.Rows != q.Rows {
+		if first := r.Results[slices.IndexFunc(r.Results, func(first measure.Result) bool { return first.Kernel == q.Kernel })]; first.Rows != q.Rows {
 			name += fmt.Sprintf(", %d rows", q.Rows)
 		}
 		row := []string{
@@ -179,7 +179,7 @@ func (r Report) Fast(cached []measure.Result) string {
 
 // headline returns the first kernel on rows of logits with the best instruction set
 // that has it, or nil.
-func (r Report) headline() *Result {
+func (r Report) headline() *measure.Result {
 	for _, name := range slices.Backward(r.Machine.ISAs) {
 		for i, q := range r.Results {
 			if q.Vocab > 0 && q.ISA == name {
@@ -261,10 +261,10 @@ func Checked(parities []measure.Parity, sizes []int) string {
 }
 
 // on returns the workload's result with that instruction set, or nil.
-func (w workload) on(isa string) *Result {
-	i := slices.IndexFunc(w.results, func(q Result) bool { return q.ISA == isa })
+func (w workload) on(isa string) *measure.Result {
+	i := slices.IndexFunc(w, func(q measure.Result) bool { return q.ISA == isa })
 	if i < 0 {
 		return nil
 	}
-	return &w.results[i]
+	return &w[i]
 }

@@ -36,10 +36,10 @@ func largest() Report {
 		for i, isa := range r.Machine.ISAs {
 			ns := []float64{99_999, 999, 999}[i]
 			e := bench.Estimate{Median: 10.5, Lo: 9.99, Hi: 99.9, N: 3}
-			r.Results = append(r.Results, Result{Result: measure.Result{
+			r.Results = append(r.Results, measure.Result{
 				Kernel: k.Name, DType: "f32", ISA: isa, Rows: rows, Vocab: vocab, Workers: 1, NsPerElement: bench.Estimate{Median: ns, Lo: ns, Hi: ns},
 				GBPerS: 9999, ReadGBPerS: 9999, Share: e, TimesReference: bench.Estimate{Median: 99_999}, Null: bench.Estimate{Median: 1, Lo: 0.001, Hi: 999, N: 3},
-			}})
+			})
 		}
 	}
 	return r
@@ -77,7 +77,7 @@ func TestBriefWidth(t *testing.T) {
 	table(BriefOverheads(steps()))
 	for _, share := range []int{0, 1, 256 << 20, 1 << 30} { // where rows lie
 		r.Machine.L3 = share
-		fmt.Fprintln(&out, "Fast:  "+r.Fast([]measure.Result{r.Results[2].Result}))
+		fmt.Fprintln(&out, "Fast:  "+r.Fast([]measure.Result{r.Results[2]}))
 		fmt.Fprintln(&out, strings.Join(r.BriefNotes(), "\n"))
 	}
 	for _, verdict := range []string{"free within noise", "costs 1234.5%", "costs under 2%", "not decided"} {
@@ -117,7 +117,7 @@ func TestBrief(t *testing.T) {
 // TestFast: a share says where both were read from.
 func TestFast(t *testing.T) {
 	r := sample()
-	cached := r.Results[2].Result
+	cached := r.Results[2]
 	cached.Share.Median = 0.5
 	for l3, want := range map[int]string{
 		1 << 20:  "100% of a plain read from memory, 50% from a cache.",
@@ -140,6 +140,10 @@ func TestCost(t *testing.T) {
 	all[len(all)-1].Verdict = "free within noise"
 	all[len(all)-4].Verdict = "costs under 2%"
 	if got, want := Cost(all), "ActFocus and AEM with a KL anchor: free within noise; without an anchor: costs under 2%."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	gpu := append(all, measure.Overhead{Step: "actfocus+aem", ISA: machine.CUDA, KL: true, Verdict: "costs 9%"}, measure.Overhead{Step: "actfocus+aem", ISA: machine.CUDA, Verdict: "costs 30%"})
+	if got, want := Cost(gpu), Cost(all)+" ActFocus and AEM on the GPU with a KL anchor: costs 9%; without an anchor: costs 30%."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := Cost(all[:3]); got != "" {

@@ -19,15 +19,15 @@ import (
 const FromDevice = "device"
 
 // OnGPU returns the results of the GPU, and OnCPU all others.
-func OnGPU(results []Result) []Result { return some(results, true) }
-func OnCPU(results []Result) []Result { return some(results, false) }
+func OnGPU(results []measure.Result) []measure.Result { return some(results, true) }
+func OnCPU(results []measure.Result) []measure.Result { return some(results, false) }
 
-func some(results []Result, gpu bool) []Result {
-	return slices.DeleteFunc(slices.Clone(results), func(q Result) bool { return (q.ISA == machine.CUDA) != gpu })
+func some(results []measure.Result, gpu bool) []measure.Result {
+	return slices.DeleteFunc(slices.Clone(results), func(q measure.Result) bool { return (q.ISA == machine.CUDA) != gpu })
 }
 
 // ofCopy prints the share of a plain copy, a dash where there was none.
-func ofCopy(q Result) string {
+func ofCopy(q measure.Result) string {
 	if q.CopyShare == nil {
 		return "-"
 	}
@@ -114,7 +114,7 @@ func (r Report) GPU() string {
 		return "none is used: " + m.NoGPU
 	}
 	results := OnGPU(r.Results)
-	i := slices.IndexFunc(results, func(q Result) bool { return q.Vocab > 0 && q.CopyShare != nil })
+	i := slices.IndexFunc(results, func(q measure.Result) bool { return q.Vocab > 0 && q.CopyShare != nil })
 	if i < 0 {
 		return m.GPU.Name
 	}
@@ -128,10 +128,10 @@ func (r Report) memoryOfGPU() string {
 	var parts []string
 	for _, of := range [...]struct {
 		name  string
-		speed func(Result) float64
+		speed func(measure.Result) float64
 	}{
-		{"plain read", func(q Result) float64 { return q.ReadGBPerS }},
-		{"plain copy", func(q Result) float64 { return q.CopyGBPerS }},
+		{"plain read", func(q measure.Result) float64 { return q.ReadGBPerS }},
+		{"plain copy", func(q measure.Result) float64 { return q.CopyGBPerS }},
 	} {
 		var speeds []float64
 		for _, q := range results {
@@ -139,8 +139,8 @@ func (r Report) memoryOfGPU() string {
 				speeds = append(speeds, v)
 			}
 		}
-		if speeds != nil {
-			parts = append(parts, fmt.Sprintf("%s at %.0f GB/s (%.0f-%.0f over %d workloads)", of.name, median(speeds), slices.Min(speeds), slices.Max(speeds), len(speeds)))
+		if slices.Sort(speeds); speeds != nil {
+			parts = append(parts, fmt.Sprintf("%s at %.0f GB/s (%.0f-%.0f over %d workloads)", of.name, median(speeds), speeds[0], speeds[len(speeds)-1], len(speeds)))
 		}
 	}
 	if parts == nil {
@@ -148,7 +148,7 @@ func (r Report) memoryOfGPU() string {
 	}
 	note := "GPU, rows of logits: " + strings.Join(parts, ", ") + "."
 	workloads := len(results)
-	if fewer := slices.DeleteFunc(results, func(q Result) bool { return q.RowsWanted == 0 }); len(fewer) > 0 {
+	if fewer := slices.DeleteFunc(results, func(q measure.Result) bool { return q.RowsWanted == 0 }); len(fewer) > 0 {
 		note += fmt.Sprintf(" Its memory had no room for all rows of %d of %d workloads: %s rows instead of %s.",
 			len(fewer), workloads, humanize.Comma(int64(fewer[0].Rows)), humanize.Comma(int64(fewer[0].RowsWanted)))
 	}

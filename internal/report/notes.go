@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/measure"
 )
 
 // Notes say in a line each how the table of results is to be read: how fast the
@@ -36,10 +37,10 @@ func (r Report) BriefNotes() []string {
 
 // readsOf returns the speed of the plain read in each workload on rows of
 // logits, or on tokens, in ascending order.
-func readsOf(results []Result, rows bool) []float64 {
+func readsOf(results []measure.Result, rows bool) []float64 {
 	var speeds []float64
 	for _, w := range workloadsOf(results) { // shared by all instruction sets
-		if speed := w.results[0].ReadGBPerS; w.rows == rows && finite(speed) {
+		if speed := w[0].ReadGBPerS; w.rows() == rows && finite(speed) {
 			speeds = append(speeds, speed)
 		}
 	}
@@ -47,19 +48,23 @@ func readsOf(results []Result, rows bool) []float64 {
 	return speeds
 }
 
-// setRoofline sets it from the results, those of the CPU if there are any.
-func (r *Report) setRoofline() {
-	r.Roofline = Roofline{}
-	results := r.oneWorker()
-	if cpu := OnCPU(results); len(cpu) > 0 {
-		results = cpu
-	}
-	for _, rows := range [...]bool{true, false} {
-		if x := readsOf(results, rows); x != nil {
-			r.Roofline = Roofline{median(x), x[0], x[len(x)-1]}
-			return
+// oneWorker returns the results with the first number of workers: with several, the plain
+// read has as many.
+func oneWorker(results []measure.Result) (some []measure.Result) {
+	for _, q := range results {
+		if q.Workers == results[0].Workers || q.Vocab == 0 {
+			some = append(some, q)
 		}
 	}
+	return some
+}
+
+// median returns that of numbers in ascending order.
+func median(x []float64) float64 { return (x[(len(x)-1)/2] + x[len(x)/2]) / 2 }
+
+// finite reports whether all were measured.
+func finite(xs ...float64) bool {
+	return !slices.ContainsFunc(xs, func(x float64) bool { return x-x != 0 })
 }
 
 func (r Report) reads() string {
@@ -68,7 +73,7 @@ func (r Report) reads() string {
 		rows bool
 		name string
 	}{{true, "rows of logits"}, {false, "tokens"}} {
-		switch x := readsOf(OnCPU(r.oneWorker()), of.rows); len(x) {
+		switch x := readsOf(OnCPU(oneWorker(r.Results)), of.rows); len(x) {
 		case 0:
 		case 1:
 			parts = append(parts, fmt.Sprintf("%s at %.1f GB/s", of.name, x[0]))
@@ -118,11 +123,11 @@ func (r Report) noise() string {
 	var nulls []bench.Estimate
 	outliers, rounds := 0, 0
 	for _, w := range workloadsOf(r.Results) {
-		for _, q := range w.results {
+		for _, q := range w {
 			outliers += q.NsPerElement.Outliers
 			rounds += q.NsPerElement.N
 		}
-		if null := w.results[0].Null; finite(null.Median, null.Lo, null.Hi) { // shared by all instruction sets
+		if null := w[0].Null; finite(null.Median, null.Lo, null.Hi) { // shared by all instruction sets
 			nulls = append(nulls, null)
 		}
 	}

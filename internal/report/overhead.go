@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"slices"
@@ -22,25 +21,8 @@ type Overhead struct {
 
 // Write prints the report in that format.
 func (r Overhead) Write(w io.Writer, as cli.Format) error {
-	switch as {
-	case cli.JSON:
+	if as == cli.JSON {
 		return cli.WriteJSON(w, r)
-	case cli.CSV:
-		return r.writeCSV(w)
-	case cli.Markdown:
-		if r.Partial {
-			fmt.Fprintf(w, "**%s**\n\n", Ended)
-		}
-		fmt.Fprintf(w, "%s, %s, %s/%s\n\n", cli.MarkdownText(r.Machine.CPU), r.Machine.Go, r.Machine.OS, r.Machine.Arch)
-		if noisy := Noisy(OverheadNulls(r.Overhead)); noisy != "" {
-			fmt.Fprintf(w, "**%s**\n\n", noisy)
-		}
-		text, header, rows := OverheadTable(r.Overhead)
-		if err := cli.WriteMarkdown(w, text, header, rows); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(w, "\n%s\n", overheadNotes)
-		return err
 	}
 	return r.writeTables(w)
 }
@@ -125,19 +107,4 @@ func YesNo(b bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func (r Overhead) writeCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	c.Write([]string{"step", "advantages", "kl", "isa", "tokens", "vocab", "workers", "uniform_ns", "over_uniform", "lo", "hi", "verdict", "reason", "rounds", "outliers",
-		"null", "null_lo", "null_hi", "extra_bytes", "allocs", "alloc_bytes", "peak_bytes", "partial"}) // the first error stays, and Error returns it
-	f := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-	for _, o := range r.Overhead {
-		e := o.OverUniform
-		c.Write([]string{o.Step, o.Advantages, strconv.FormatBool(o.KL), o.ISA, strconv.Itoa(o.Tokens), strconv.Itoa(o.Vocab), strconv.Itoa(o.Workers),
-			f(o.UniformNs.Median), f(e.Median), f(e.Lo), f(e.Hi), o.Verdict, o.Reason, strconv.Itoa(e.N), strconv.Itoa(e.Outliers), f(o.Null.Median), f(o.Null.Lo), f(o.Null.Hi),
-			strconv.FormatInt(o.ExtraBytes, 10), strconv.FormatUint(o.Allocs, 10), strconv.FormatUint(o.AllocBytes, 10), strconv.FormatInt(o.PeakBytes, 10), strconv.FormatBool(r.Partial)})
-	}
-	c.Flush()
-	return c.Error()
 }

@@ -16,7 +16,7 @@ import (
 //go:embed compare.html
 var comparePage string
 
-var compareTemplate = template.Must(Templates("compare").Parse(comparePage))
+var compareTemplate = template.Must(templates("compare").Parse(comparePage))
 
 // Sides are a rollout under several schemes, side by side.
 type Sides struct {

@@ -16,12 +16,12 @@ import (
 //go:embed page.html
 var page string
 
-var pageTemplate = Templates("show")
+var pageTemplate = templates("show")
 
-// Templates returns an empty template of that name, beside those that pages share:
+// templates returns an empty template of that name, beside those that pages share:
 // "style" for their style sheet, "sort" for the script that sorts tables of the class
 // sorts, "legend" of a Page, and "rollout" of one of its Views. line is printable.Line.
-func Templates(name string) *template.Template {
+func templates(name string) *template.Template {
 	return template.Must(template.New(name).Funcs(template.FuncMap{"line": printable.Line}).Parse(page))
 }
 

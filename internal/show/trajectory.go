@@ -1,7 +1,6 @@
 // Package show prints rollouts for people: what the environment and the agent said in
 // each turn, the weight of every token, and the figures that the weights are made of. It
-// prints them as text for terminals and as a page, and the page of a report shows its
-// rollout in the same way.
+// prints them as text for terminals and as a page.
 package show
 
 import (
