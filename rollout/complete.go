@@ -31,7 +31,6 @@ type completer struct {
 	dropped  map[string]bool
 	warnings []string
 	found    counts
-	lines    []Line // if opt.KeepLines is set
 }
 
 // A layout says how the array of a trajectory is, which those of all others have to be
@@ -109,7 +108,6 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 		return nil, err
 	}
 	here := Place(in.name, first.line, in.read)
-	c.keep(first, 0, 0)
 	if first.trajectory != "" {
 		if err := in.begin(first); err != nil {
 			return nil, inContext(here, err)
@@ -363,7 +361,6 @@ func (c *completer) join(first *record, in *input) error {
 		}
 		here := Place(in.name, r.line, in.read)
 		again := repeated(first, r)
-		c.keep(r, first.Tokens(), again)
 		switch {
 		case first.Tokens()+r.Tokens()-again > maxTrajectory:
 			return fmt.Errorf("%s: with this turn the trajectory has more than %d tokens", here, maxTrajectory)

@@ -25,8 +25,7 @@ type lines struct {
 	in    io.Reader
 	name  string
 	parse parser
-	keep  bool // the text of each object, in its records
-	limit int  // bytes of an object
+	limit int // bytes of an object
 
 	// What is being read. text[looked:] is what was not looked at yet.
 	filling *chunk
@@ -306,12 +305,6 @@ func (l *lines) dispatch() {
 			if err != nil {
 				c.err = locate(err, l.name, c.text, x)
 				return
-			}
-			if l.keep {
-				object := bytes.Clone(c.text[x.begin:x.end])
-				for _, r := range records {
-					r.object = object
-				}
 			}
 			c.records = append(c.records, records...)
 		}

@@ -111,7 +111,6 @@ func (n *nemoSample) cut() error {
 			return fmt.Errorf("%s[0] has %d elements, want at least the %d of input_lengths", list.name, list.n, n.length)
 		}
 	}
-	n.padding = int(max(0, int64(max(len(n.TokenIDs), len(n.mask)))-n.length))
 	n.TokenIDs, n.mask = cutTo(n.TokenIDs, n.length), cutTo(n.mask, n.length)
 	n.Advantages, n.OldLogprobs, n.RolloutLogprobs = cutTo(n.Advantages, n.length), cutTo(n.OldLogprobs, n.length), cutTo(n.RolloutLogprobs, n.length)
 	return nil

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,11 +16,10 @@ import (
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 )
 
-// An arraysReader reads the trajectories of arrays that NumPy has saved, of a .npz file
-// or of a directory of .npy files. It holds the arrays per trajectory, and of the
+// An arraysReader reads the trajectories of arrays that NumPy has saved in a .npz file. It holds the arrays per trajectory, and of the
 // others those of one trajectory.
 type arraysReader struct {
-	name    string // of the file or the directory, as errors spell it
+	name    string // of the file, as errors spell it
 	arrays  map[string]*npyArray
 	dropped []string
 
@@ -107,26 +104,6 @@ func (l *limitedAt) ReadAt(p []byte, off int64) (int, error) {
 	}
 	n, err := l.r.ReadAt(p, off)
 	return n, atomicfile.Cause(err)
-}
-
-// isArrays reports whether the .npy files of a directory are the arrays of one batch.
-func isArrays(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "role.npy"))
-	return err == nil
-}
-
-// openArrays opens a directory of .npy files. name is the directory's as errors spell
-// it.
-func openArrays(dir, name string) (*arraysReader, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, inContext(name, atomicfile.Cause(err))
-	}
-	var entries []entry
-	for _, e := range list {
-		entries = append(entries, entry{e.Name(), func() (io.ReadCloser, int64, error) { return openRegular(filepath.Join(dir, e.Name())) }})
-	}
-	return newArrays(name, entries)
 }
 
 // newArrays reads the headers of the arrays, and the arrays per trajectory.

@@ -24,8 +24,6 @@ type record struct {
 	group      string // the id of the group, as the source has it, or empty
 	trajectory string // turns in a row with the same text here are one trajectory; empty: a trajectory of its own
 	line       int    // where it begins, from 1
-	object     []byte // the JSON object that it was read from, if Options.KeepLines is set
-	padding    int    // elements behind those of the tokens in the object's lists
 
 	origins  []Origin // of arrays that are derived or estimated; the others are given
 	dropped  []string // fields that have no place here

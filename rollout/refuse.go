@@ -18,7 +18,7 @@ var errTorch = errors.New("a file of torch.save holds a pickle, which" + toPytho
 
 // refusedFormats are those that are known, and not read.
 var refusedFormats = []format{
-	{name: "npy", begins: isNPY, open: refuse("one array alone, want a batch: put role.npy, seq_offsets.npy and the others into one directory and name that, or save them by numpy.savez")},
+	{name: "npy", begins: isNPY, open: refuse("one array alone, want a batch: save all arrays by numpy.savez")},
 	{name: "pickle", begins: isPickle, open: refuse("a pickle" + toPython)},
 	{name: "Parquet", begins: isParquet, open: refuse("Parquet, which Python's reweight.rollout converts: from_parquet arrays, as Ray Data writes them, and from_text the texts of TRL (log_completions)")},
 	{name: "HTML", begins: isHTML, open: refuse("a web page (HTML), which a download leaves that failed: fetch the file again")},

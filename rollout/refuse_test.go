@@ -35,7 +35,7 @@ func TestRefused(t *testing.T) {
 		{"batch.pkl", "\x80\x04\x95\x10\x00\x00\x00", "a pickle" + pickle},
 		{"old.pt", "\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "a pickle" + pickle},
 		{"train_3.pt", torch.String(), "a file of torch.save holds a pickle, which" + pickle},
-		{"role.npy", string(npy[uint8]("role", "|u1", 1).data), "one array alone, want a batch: put role.npy, seq_offsets.npy and the others into one directory and name that, or save them by numpy.savez"},
+		{"role.npy", string(npy[uint8]("role", "|u1", 1).data), "one array alone, want a batch: save all arrays by numpy.savez"},
 		{"model.safetensors", string(weights), `holds no rollouts: neither role nor seq_offsets is there, but "model.norm.weight" is, as in the weights of a model`},
 		{"rewards.csv", "step,reward\n1,0.5\n", table},
 		{"rewards.tsv", "step\treward\r\n1\t0.5\r\n", table},

@@ -36,10 +36,6 @@ type Options struct {
 	// entropy, where a source says nothing else about it: an estimate of the mean over a
 	// span, if the tokens were sampled at temperature 1 from all of the distribution.
 	SurprisalEntropy bool
-
-	// KeepLines has Source.Lines return the JSON objects that were read. They take about
-	// 75 bytes of memory a token.
-	KeepLines bool
 }
 
 // Open opens rollouts in files of any format that the package reads, for example the
@@ -194,14 +190,6 @@ func (s *Source) open() error {
 
 // open opens the file of that name.
 func (c *completer) open(name string) (*input, error) {
-	if name != standardInput && isArrays(name) {
-		arrays, err := openArrays(name, shownName(name))
-		if err != nil {
-			return nil, err
-		}
-		c.opened("npy")
-		return &input{name: name, stream: new(stream), reader: arrays}, nil
-	}
 	stream, err := openStream(name)
 	if err != nil {
 		return nil, inContext(shownName(name), err)
@@ -219,9 +207,6 @@ func (c *completer) start(stream *stream, name string) (*input, error) {
 	if err != nil {
 		stream.close() // its error would hide err
 		return nil, err
-	}
-	if l, ok := in.reader.(*lines); ok {
-		l.keep = c.opt.KeepLines
 	}
 	c.opened(format.name)
 	return in, nil

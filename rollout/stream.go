@@ -56,10 +56,6 @@ func expand(names []string) (files, warnings []string, err error) {
 			files = append(files, name)
 			continue
 		}
-		if isArrays(name) {
-			files = append(files, name)
-			continue
-		}
 		inside, others, directories, err := filesIn(name)
 		if err != nil {
 			return nil, nil, err

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -70,7 +69,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
 	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors, .npz, or the lines of the input with them, .jsonl; or a directory")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz; or a directory")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
 	if err != nil {
 		return err
@@ -140,7 +139,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 		if err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
-		c.output, scored.Open.KeepLines = *output, strings.HasSuffix(*output, ".jsonl")
+		c.output = *output
 	}
 	c.unread = unreadFlags(flags, c.picked)
 	return c.do(scored, operands, as, out)
@@ -186,30 +185,17 @@ func origins(r rollout.Report) (derived, estimates []found.Origin) {
 	return derived, estimates
 }
 
-// Results are what reweight writes to a file.
-type results struct {
-	tensors []rollout.Tensor
-	source  *rollout.Source
-	batch   *reweight.Batch
-}
-
-// writers write results to the file of that path, by the extension of its name.
-var writers = map[string]func(path string, r results) error{
-	".safetensors": func(path string, r results) error {
-		return rollout.Write(path, r.tensors, r.source.Report().Metadata())
+// writers write the results of files with that report to a file, by the extension of its
+// name.
+var writers = map[string]func(path string, tensors []rollout.Tensor, r rollout.Report) error{
+	".safetensors": func(path string, tensors []rollout.Tensor, r rollout.Report) error {
+		return rollout.Write(path, tensors, r.Metadata())
 	},
-	".npz": func(path string, r results) error {
-		if err := checkMarks(r.source.Report()); err != nil {
+	".npz": func(path string, tensors []rollout.Tensor, r rollout.Report) error {
+		if err := checkMarks(r); err != nil {
 			return fmt.Errorf("%s: %w", printable.Text(path), err)
 		}
-		return rollout.WriteNPZ(path, r.tensors)
-	},
-	".jsonl": func(path string, r results) error { // the lines that were read, with the results in them
-		report := r.source.Report()
-		report.Vocabulary = "" // of other files
-		return writeLines(path, func(w io.Writer) error {
-			return rollout.WriteLines(w, r.source.Lines(), r.batch, r.tensors, report.Metadata())
-		})
+		return rollout.WriteNPZ(path, tensors)
 	},
 }
 

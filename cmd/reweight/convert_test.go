@@ -190,7 +190,7 @@ func TestEveryArray(t *testing.T) {
 	expectArrays(t, batchOf(t, path("joined.safetensors")), batchOf(t, in))
 
 	for _, command := range [][]string{
-		{in}, {"-o", path("scored.jsonl"), path("1.jsonl")}, {"show", in}, {"score", "partial", "-o", path("partial"), path("1.npz")},
+		{in}, {"-o", path("scored.npz"), path("1.jsonl")}, {"show", in}, {"score", "partial", "-o", path("partial"), path("1.npz")},
 	} {
 		var stdout, stderr bytes.Buffer
 		if status := run(command, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
@@ -476,60 +476,6 @@ func primeLines(t *testing.T, b *reweight.Batch) string {
 			b.Rewards[s], b.GroupIDs[s])
 	}
 	return text.String()
-}
-
-// TestReweightLines: the results are written into the lines of the input, and nothing
-// else in them changes; the results are those of the safetensors file.
-func TestReweightLines(t *testing.T) {
-	dir := t.TempDir()
-	b := batchOf(t, lake("frozenlake-small.safetensors"))
-	in := filepath.Join(dir, "rank_0.jsonl")
-	lines := primeLines(t, b)
-	if err := os.WriteFile(in, []byte(lines), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	flags := []string{"-signal", "surprisal", "-action-open", "6", "-action-close", "7"}
-	want := filepath.Join(dir, "want.safetensors")
-	same := *b
-	same.RefEnergy, same.Role = nil, slices.Clone(b.Role)
-	same.Role[4285] = reweight.RoleAction // by its tags, in a turn that the environment did not take
-	both := runJSON(t, append(flags, "-o", want, write(t, rollout.Tensors(&same)))...)
-	both.File = ""
-	tensors := readF32(t, want)
-	out := filepath.Join(dir, "out.jsonl")
-	got := runJSON(t, append(flags, "-o", out, in)...)
-	if got.File, got.Derived, got.Rollout.Title, got.Rollout.Texts = "", both.Derived, both.Rollout.Title, both.Rollout.Texts; marshal(t, got) != marshal(t, both) {
-		t.Errorf("%s\nwant\n%s", marshal(t, got), marshal(t, both))
-	}
-	if again := runJSON(t, append(flags, out)...); again.Schemes[2].Loss != both.Schemes[2].Loss { // it is still a file of prime-rl's
-		t.Errorf("loss %v, want %v", again.Schemes[2].Loss, both.Schemes[2].Loss)
-	}
-	file, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lists := regexp.MustCompile(`"(advantages|weights|grad_logprobs)": ?\[([^]]*)\]`)
-	before, after := strings.Split(lines, "\n"), strings.Split(string(file), "\n")
-	for s := range b.Trajectories() {
-		for _, list := range lists.FindAllStringSubmatch(after[s], -1) {
-			var got []float32
-			if err := json.Unmarshal([]byte("["+list[2]+"]"), &got); err != nil || !slices.Equal(got, tensors[list[1]][b.SeqOffsets[s]:b.SeqOffsets[s+1]]) {
-				t.Errorf("line %d: %s differs, %v", s, list[1], err)
-			}
-		}
-		got, was := lists.ReplaceAllString(after[s], `"$1"`), lists.ReplaceAllString(before[s], `"$1"`)
-		if want := strings.TrimSuffix(was, " }") + `,"weights","grad_logprobs" }`; got != want {
-			t.Errorf("line %d is\n%s\nwant\n%s", s, got, want)
-		}
-	}
-	if len(after) != len(before) {
-		t.Errorf("%d lines, want %d", len(after), len(before))
-	}
-	var stdout, stderr bytes.Buffer
-	status := run([]string{"-o", filepath.Join(dir, "x.jsonl"), lake("frozenlake-small.safetensors")}, &stdout, &stderr)
-	if want := "reweight: -o: " + filepath.Join(dir, "x.jsonl") + ": only 0 of the 6272 tokens come from lines of JSON"; status != 2 || !strings.HasPrefix(stderr.String(), want) {
-		t.Errorf("status %d, %q", status, stderr.String())
-	}
 }
 
 // TestConvertDerived: what is printed of a file that lacks much.

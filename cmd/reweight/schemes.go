@@ -28,10 +28,10 @@ type comparison struct {
 	uniform scheme.Scheme // that they are compared with
 	opt     compare.Options
 	delta   float64
-	html    string                             // or none
-	output  string                             // or none
-	unread  []string                           // flags that are given and that none of picked reads
-	write   func(path string, r results) error // to output
+	html    string                                                              // or none
+	output  string                                                              // or none
+	unread  []string                                                            // flags that are given and that none of picked reads
+	write   func(path string, tensors []rollout.Tensor, r rollout.Report) error // to output
 	compare compare.Comparer
 }
 
@@ -149,7 +149,7 @@ func (c comparison) do(opt scorefiles.Options, names []string, as cli.Format, ou
 	if c.output != "" {
 		tensors, err := r.Tensors()
 		if err == nil {
-			err = c.write(c.output, results{tensors, source, b})
+			err = c.write(c.output, tensors, source.Report())
 		}
 		if err != nil {
 			return fmt.Errorf("-o: %w", err)
