@@ -69,7 +69,10 @@ func (opt *GTPOOptions) check(defaults string) error {
 	if err := checkName("Normalization", opt.Normalization, normalizationNames[:]); err != nil {
 		return err
 	}
-	if opt.Scope != ScopeGroup && opt.Scope != ScopeBatch {
+	if err := checkName("Scope", opt.Scope, scopeNames[:]); err != nil {
+		return err
+	}
+	if opt.Scope == ScopeTrajectory {
 		return badInput("Scope", problem.GroupOrBatch, opt.Scope)
 	}
 	if opt.Base == 0 && opt.Bonus == 0 {

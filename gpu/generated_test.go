@@ -72,8 +72,8 @@ func argumentNames() []string {
 
 // What C and Python call the options and the defaults that Go's sentences name.
 var (
-	inC      = words("REWEIGHT_DEFAULT_", strings.ToUpper, snake)
-	inPython = words("the defaults of ", strings.ToLower, func(name string) string { return pythonName(snake(name)) })
+	inC      = words("REWEIGHT_DEFAULT_", strings.ToUpper, native.Snake)
+	inPython = words("the defaults of ", strings.ToLower, func(name string) string { return pythonName(native.Snake(name)) })
 )
 
 // words replaces the names of Go. A default is the prefix, and its method in the letters
@@ -83,7 +83,11 @@ func words(prefix string, method, option func(string) string) *strings.Replacer 
 	for _, name := range []string{"ActFocus", "AEM", "GAE", "Loss"} {
 		pairs = append(pairs, "Default"+name, prefix+method(name))
 	}
-	for _, name := range []string{"Beta", "Guard", "Lambda", "ClipHigh"} {
+	for i := range native.Schemes {
+		s := &native.Schemes[i]
+		pairs = append(pairs, "Default"+s.Method, prefix+method(s.C))
+	}
+	for _, name := range []string{"KFuture", "Zeta", "EntropyLow", "Low", "Buffer", "Bonus", "Omega", "Beta", "Guard", "Lambda", "ClipHigh"} {
 		pairs = append(pairs, name, option(name))
 	}
 	return strings.NewReplacer(pairs...)
@@ -112,7 +116,13 @@ func headerText(t *testing.T, header string) string {
 		}
 		after = line.ReplaceAllString(after, "#define REWEIGHT_DEFAULT_"+d.name+" {"+defaultValues(d.c, d.options, enumerator)+"}")
 	}
-	return before + begin + headerProblems() + end + after
+	const begin2, end2 = "/* generated schemes */\n", "/* end of generated schemes */\n"
+	between, rest, ok := strings.Cut(after, begin2)
+	_, after, ok2 = strings.Cut(rest, end2)
+	if !ok || !ok2 {
+		t.Fatalf("reweight.h lacks %q or %q", begin2, end2)
+	}
+	return before + begin + headerProblems() + end + between + begin2 + headerSchemes(t) + end2 + after
 }
 
 // headerProblems returns the enumerations of reweight.h.
@@ -174,6 +184,16 @@ func cStruct(name string) reflect.Type {
 	return nil
 }
 
+// optionsOf returns the scheme of native.Schemes whose options reweight.h has in the struct.
+func optionsOf(name string) *native.Scheme {
+	for i := range native.Schemes {
+		if s := &native.Schemes[i]; s.Default != nil && s.Struct == "" && "reweight_"+s.Options() == name {
+			return s
+		}
+	}
+	return nil
+}
+
 // cName returns the name that C has for a struct of cgo.
 func cName(s reflect.Type) string { return strings.TrimPrefix(s.Name(), "_Ctype_struct_") }
 
@@ -189,7 +209,7 @@ func fieldsOf(s reflect.Type) (fields []reflect.StructField) {
 
 // goField returns the field of a Go struct by its name in C, or nothing.
 func goField(s any, name string) reflect.Value {
-	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return snake(field) == name })
+	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return native.Snake(field) == name })
 }
 
 // defaultValues returns the values of options in the order of C, with what named makes of a
@@ -210,17 +230,11 @@ func defaultValues(c reflect.Type, options any, named func(argument, name string
 	return strings.Join(values, ", ")
 }
 
-// snake returns the name of Go in the way of C: SpanIDs is span_ids.
-func snake(name string) string {
-	name = strings.ReplaceAll(strings.ReplaceAll(name, "IDs", "Ids"), "KL", "Kl")
-	name = regexp.MustCompile(`([a-z0-9])([A-Z])`).ReplaceAllString(name, "${1}_$2")
-	return strings.ToLower(name)
-}
-
 // enumerator returns the constant of reweight.h for a name of an argument.
 func enumerator(argument, name string) string {
-	if argument == "scope" {
-		name = "scope_" + name
+	switch argument {
+	case "scope", "normalization", "level", "statistic":
+		name = argument + "_" + name
 	}
 	return "REWEIGHT_" + strings.ToUpper(name)
 }
@@ -230,7 +244,7 @@ func enumerator(argument, name string) string {
 func checkHeader(t *testing.T, header string) {
 	declared := regexp.MustCompile(`(?m)^typedef struct (\w+) \{`).FindAllStringSubmatch(header, -1)
 	for _, d := range declared {
-		if cStruct(d[1]) == nil {
+		if cStruct(d[1]) == nil && optionsOf(d[1]) == nil {
 			t.Errorf("native/structs.go: no %s", d[1])
 		}
 	}
@@ -274,7 +288,7 @@ func checkHeader(t *testing.T, header string) {
 	} {
 		for i, f := range fieldsOf(cStruct(name)) {
 			g := reflect.TypeOf(result).Field(i)
-			if snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
+			if native.Snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
 				t.Errorf("%s.%s is at %d, want %s of %T at %d, both of 8 bytes", name, f.Name, f.Offset, g.Name, result, g.Offset)
 			}
 		}
@@ -297,7 +311,7 @@ func pythonStruct(out io.Writer, s reflect.Type, written map[reflect.Type]bool) 
 	written[s] = true
 	var annotations, fields strings.Builder
 	for _, f := range fieldsOf(s) {
-		name := pythonName(snake(f.Name))
+		name := pythonName(native.Snake(f.Name))
 		kind, annotation := "c_"+f.Type.Kind().String(), "int"
 		switch f.Type.Kind() {
 		case reflect.Struct:
@@ -333,7 +347,9 @@ func pythonArguments(prototype string) string {
 		switch {
 		case strings.HasSuffix(kind, "*") || words[1] == "*":
 			s := cStruct(strings.TrimSuffix(kind, "*"))
-			if s == nil || name == "result" { // which may be in the memory of a GPU
+			if o := optionsOf(strings.TrimSuffix(kind, "*")); o != nil {
+				types = append(types, "POINTER("+optionsClass(o)+")")
+			} else if s == nil || name == "result" { // which may be in the memory of a GPU
 				types = append(types, "c_void_p")
 			} else {
 				types = append(types, "POINTER("+pythonClass(s)+")")
@@ -354,11 +370,12 @@ func pythonText(t *testing.T, header string) string {
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from math import inf
 from typing import Any, Dict, List, Optional, Sequence
 
 `)
 	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", library.Version)
-	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"}} {
+	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"}, {"NORMALIZATIONS", "normalization"}} {
 		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
 	}
 	out.WriteString("# The same by the argument that has such a number.\nNAMES = {\n")
@@ -384,12 +401,25 @@ from typing import Any, Dict, List, Optional, Sequence
 	for _, s := range native.Structs() {
 		pythonStruct(&out, s, written)
 	}
+	for i := range native.Schemes {
+		if s := &native.Schemes[i]; s.Default != nil && s.Struct == "" {
+			pythonOptions(&out, s)
+		}
+	}
 	out.WriteString("\n\n# The defaults.\n")
 	for _, d := range defaults {
 		values := defaultValues(d.c, d.options, func(argument, name string) string {
 			return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
 		})
 		fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", d.name, pythonClass(d.c), values)
+	}
+	for i := range native.Schemes {
+		if s := &native.Schemes[i]; s.Default != nil && !s.None {
+			values := optionValues(s, func(argument, name string) string {
+				return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
+			}, "inf")
+			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(s.C), optionsClass(native.SchemeOf(strings.TrimSuffix(s.Options(), "_options"))), strings.Join(values, ", "))
+		}
 	}
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
 	prototypes := regexp.MustCompile(`REWEIGHT_API int reweight_(\w+)\(([^;]*)\);`).FindAllStringSubmatch(header, -1)

@@ -22,6 +22,12 @@ func Names(a problem.Argument) []string {
 		return namesTo(reweight.ScopeBatch)
 	case "aggregation":
 		return namesTo(reweight.SeqMeanTokenSumNorm)
+	case "normalization":
+		return namesTo(reweight.NormalizeNone)
+	case "level":
+		return namesTo(reweight.CorrectGeometric)
+	case "statistic":
+		return namesTo(reweight.RejectSeqMaxK3)
 	}
 	return nil
 }

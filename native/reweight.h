@@ -105,6 +105,17 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_ZERO_AEM = 53, /* is 0 like guard, want one that is not 0, as in REWEIGHT_DEFAULT_AEM */
 	REWEIGHT_PROBLEM_ZERO_GAE = 54, /* is 0 like lambda, want one that is not 0, as in REWEIGHT_DEFAULT_GAE */
 	REWEIGHT_PROBLEM_ZERO_LOSS = 55, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_LOSS */
+	REWEIGHT_PROBLEM_ZERO_GIGPO = 56, /* is 0 like omega, want one that is not 0, as in REWEIGHT_DEFAULT_GIGPO */
+	REWEIGHT_PROBLEM_ZERO_GTPO = 57, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GTPO */
+	REWEIGHT_PROBLEM_ZERO_GRPO_S = 58, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S */
+	REWEIGHT_PROBLEM_ZERO_EMPG = 59, /* is 0 like k_future and zeta, want one that is not 0, as in REWEIGHT_DEFAULT_EMPG */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_REINFORCE_PLUS_PLUS = 60, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_GTPO = 61, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GTPO */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_GRPO_S = 62, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GRPO_S */
+	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 63, /* is %g, want at least the %g of entropy_low */
+	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 64, /* is %d, want at least the %d of buffer */
+	REWEIGHT_PROBLEM_SHARE = 65, /* is %g, want above 0 and at most 1 */
+	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 66, /* is %s, want group or batch */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -164,6 +175,25 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_WEIGHTS = 54,
 	REWEIGHT_ARG_X = 55,
 	REWEIGHT_ARG_BARE_ROLE = 56,
+	REWEIGHT_ARG_TOKEN_REWARDS = 57,
+	REWEIGHT_ARG_ANCHORS = 58,
+	REWEIGHT_ARG_SPAN_REWARDS = 59,
+	REWEIGHT_ARG_BASE = 60,
+	REWEIGHT_ARG_BONUS = 61,
+	REWEIGHT_ARG_BUFFER = 62,
+	REWEIGHT_ARG_ENTROPY_HIGH = 63,
+	REWEIGHT_ARG_ENTROPY_LOW = 64,
+	REWEIGHT_ARG_K = 65,
+	REWEIGHT_ARG_K_FUTURE = 66,
+	REWEIGHT_ARG_MAXIMUM = 67,
+	REWEIGHT_ARG_NORMALIZATION = 68,
+	REWEIGHT_ARG_OMEGA = 69,
+	REWEIGHT_ARG_PENALTY = 70,
+	REWEIGHT_ARG_RHO = 71,
+	REWEIGHT_ARG_THRESHOLD = 72,
+	REWEIGHT_ARG_ZETA = 73,
+	REWEIGHT_ARG_MASK = 74,
+	REWEIGHT_ARG_PENALTIES = 75,
 } reweight_argument;
 /* end of generated */
 
@@ -298,6 +328,10 @@ typedef struct reweight_batch {
 	const float *ref_entropy;   /* [T] of the reference */
 	const float *advantages;    /* [T] */
 	const float *values;        /* [T] */
+	const float *rollout_logprobs; /* [T] of the sampled token, by the engine that sampled */
+	const float *token_rewards; /* [T] */
+	const int32_t *anchors;     /* [spans] number of the state before each span */
+	const float *span_rewards;  /* [spans] */
 } reweight_batch;
 
 /* ---- ActFocus (arXiv 2605.14558) ---- */
@@ -443,6 +477,262 @@ typedef struct reweight_loss_result {
  * weights or any of those float arrays. Needs scratch if weights is set. */
 REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
                                const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error);
+
+/* generated schemes */
+/* ---- RLOO ---- */
+
+/* Sets advantages to each trajectory's reward less the mean reward of the others of its
+ * group (leave one out, arXiv 2402.14740):
+ *
+ *   A = n / (n-1) (r - mean_g)
+ *
+ * with n the members of the group. A group of one gets 0: there is no other. Every
+ * trajectory of a group counts, also one without response tokens. Masked tokens get 0.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or a reward that is not finite is an error, and advantages is not written. */
+REWEIGHT_API int reweight_rloo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                               reweight_error *error);
+
+/* ---- ReinforcePlusPlus ---- */
+
+typedef struct reweight_reinforce_plus_plus_options {
+	double gamma; /* discount, above 0 and at most 1 */
+} reweight_reinforce_plus_plus_options;
+
+#define REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS {1}
+
+/* Sets advantages to the discounted sums of token_rewards, backwards over the response
+ * tokens of each trajectory, whitened (REINFORCE++, arXiv 2501.03262; verl,
+ * compute_reinforce_plus_plus_outcome_advantage):
+ *
+ *   G_t = r_t + gamma G_next(t)    A_t = (G_t - mean) / sqrt(var + 1e-8)
+ *
+ * where next(t) is the trajectory's next response token, after which masked tokens are
+ * passed over; mean and variance (n-1) are over the response tokens of the batch. The reward
+ * of an outcome belongs at the trajectory's last response token. Masked tokens get 0.
+ *
+ * advantages, token_rewards and role have one element per token, and seq_offsets must be
+ * set. advantages may be token_rewards. A wrong shape or option, a reward of a response
+ * token that is not finite, or fewer than two response tokens, is an error, and advantages
+ * is not written. */
+REWEIGHT_API int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                              const reweight_reinforce_plus_plus_options *options, reweight_error *error);
+
+/* ---- ReinforcePlusPlusBaseline ---- */
+
+/* Sets advantages to each trajectory's reward less the mean of its group, whitened over
+ * response tokens (REINFORCE++-baseline, arXiv 2501.03262; verl,
+ * compute_reinforce_plus_plus_baseline_outcome_advantage):
+ *
+ *   a_q = r_q - mean_g    A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+ *
+ * A group of one has mean 0; every trajectory of a group counts, also one without response
+ * tokens. The second mean and the variance (n-1) are over the response tokens of the batch,
+ * so that long trajectories count more. Masked tokens get 0.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape,
+ * a reward that is not finite, or fewer than two response tokens, is an error, and
+ * advantages is not written. */
+REWEIGHT_API int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                                       reweight_error *error);
+
+/* ---- GiGPO ---- */
+
+typedef struct reweight_gigpo_options {
+	double gamma; /* discount of span rewards, in [0, 1]; 0: a span counts its own reward alone */
+	double omega; /* weight of the step advantages, finite; 0 leaves them out */
+	int32_t divide_by_std; /* plus 1e-6, of the group; false: by 1 */
+	int32_t per_step; /* the group's mean and std are over spans, as the public code has them; false: over trajectories */
+} reweight_gigpo_options;
+
+#define REWEIGHT_DEFAULT_GIGPO {0.95, 1, 0, 0}
+
+/* Sets advantages from groups of trajectories, and from groups of spans that started in the
+ * same state (arXiv 2505.10978):
+ *
+ *   E_q = (rewards[q] - mean) / F        over the trajectories of q's group
+ *   G_s = span_rewards[s] + gamma G_next(s)
+ *   B_s = (G_s - mean) / F               over the spans of s's group with the anchor of s
+ *   A_t = E_q(t) + omega B_s(t)
+ *
+ * where next(s) is the next span of the same trajectory. F is 1, or with divide_by_std the
+ * standard deviation (n-1) plus 1e-6. A group of one trajectory has mean 0 and std 1; a span
+ * that shares its anchor with no other has B 0, and so have spans whose returns are equal.
+ * With per_step, mean and std of E are over the spans of the group, each with its
+ * trajectory's reward, so that long trajectories count more; then it is a group of one span
+ * that has mean 0 and std 1. Trajectories without response tokens count in their group,
+ * unless per_step. Masked tokens get 0.
+ *
+ * advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
+ * group_ids one per trajectory; anchors and span_rewards one per span; seq_offsets must be
+ * set. advantages may be any array of the batch that is one float32 per token: none is read.
+ * A span needs at least one response token. Wrong shapes, spans or options, or a reward that
+ * is not finite, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_gigpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                const reweight_gigpo_options *options, reweight_error *error);
+
+/* ---- GTPO ---- */
+
+typedef enum reweight_normalization {
+	REWEIGHT_NORMALIZATION_SEPARATE = 0,
+	REWEIGHT_NORMALIZATION_JOINT = 1,
+	REWEIGHT_NORMALIZATION_NONE = 2,
+} reweight_normalization;
+
+typedef struct reweight_gtpo_options {
+	double base; /* weight of the outcome: the paper's alpha 1, beta 1; at least 0 */
+	double bonus; /* weight of the entropy's share: its alpha 2, beta 2; at least 0 */
+	double threshold; /* a reward above it is a success */
+	double entropy_low; /* entropies are clamped to [entropy_low, entropy_high] first, nats; at least 0 */
+	double entropy_high; /* at least entropy_low, above 0; +Inf for no bound */
+	int32_t normalization; /* a reweight_normalization */
+	int32_t scope; /* a reweight_scope: REWEIGHT_SCOPE_GROUP or REWEIGHT_SCOPE_BATCH: trajectories that are compared */
+} reweight_gtpo_options;
+
+#define REWEIGHT_DEFAULT_GTPO {1, 0.1, 0.5, 0, __builtin_inf(), REWEIGHT_NORMALIZATION_SEPARATE, REWEIGHT_SCOPE_GROUP}
+
+/* Sets advantages from rewards that are shaped by the entropy of each token among the tokens
+ * at its position (arXiv 2508.04349). In each group, O+ are the trajectories with a reward r
+ * above threshold and O- the others; H is entropy clamped to [entropy_low, entropy_high]; j
+ * numbers the response tokens of a trajectory, and d_j, h_j are the members of O+ and O-
+ * that have a j-th:
+ *
+ *   O+: u_ij = base r_i + bonus d_j H_ij / max(sum_{O+} H_.j, 1e-8)
+ *   O-: u_ij = -base - bonus h_j v_ij / max(sum_{O-} v_.j, 1e-8)    v = 1 / (H + 1e-8)
+ *   A = (u - mean) / sqrt(var + 1e-8)
+ *
+ * with mean and population variance over the tokens of O+ and of O- separately
+ * (REWEIGHT_NORMALIZATION_SEPARATE, the paper's equation 6), over both
+ * (REWEIGHT_NORMALIZATION_JOINT), or A = u (REWEIGHT_NORMALIZATION_NONE). Separately, the
+ * outcome's sign is lost: half of the tokens of successes get a negative advantage. A set of
+ * one token gets 0. With REWEIGHT_SCOPE_BATCH the whole batch is one group. Masked tokens
+ * get 0.
+ *
+ * advantages, role and entropy have one element per token, rewards one per trajectory, and
+ * group_ids too for REWEIGHT_SCOPE_GROUP, which alone reads them. advantages may be entropy.
+ * A wrong shape or option, or a reward or an entropy of a response token that is not finite,
+ * is an error, and advantages is not written. */
+REWEIGHT_API int reweight_gtpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                               const reweight_gtpo_options *options, reweight_error *error);
+
+/* ---- GRPOS ---- */
+
+#define REWEIGHT_DEFAULT_GRPO_S {1, 0.1, 0.5, 0, __builtin_inf(), REWEIGHT_NORMALIZATION_JOINT, REWEIGHT_SCOPE_GROUP}
+
+/* Sets advantages from rewards that are shaped by the mean entropy of each trajectory
+ * (GRPO-S, arXiv 2508.04349). In each group, O+ are the trajectories with a reward r above
+ * threshold and O- the others, and Hbar_i is the mean over trajectory i of entropy clamped
+ * to [entropy_low, entropy_high]:
+ *
+ *   O+: u_i = base r_i + bonus |O+| Hbar_i / max(sum_{O+} Hbar, 1e-8)
+ *   O-: u_i = -base - bonus |O-| v_i / max(sum_{O-} v, 1e-8)    v = 1 / (Hbar + 1e-8)
+ *   A = (u - mean) / sqrt(var + 1e-8)
+ *
+ * with mean and population variance over the trajectories of O+ and O- together
+ * (REWEIGHT_NORMALIZATION_JOINT), of each (REWEIGHT_NORMALIZATION_SEPARATE), or A = u
+ * (REWEIGHT_NORMALIZATION_NONE). The response tokens of trajectory i get its A; a trajectory
+ * without any is in neither set. A set of one trajectory gets 0. Masked tokens get 0.
+ *
+ * The arguments are those of gtpo, with the same shapes, errors and aliasing. */
+REWEIGHT_API int reweight_grpo_s(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                 const reweight_gtpo_options *options, reweight_error *error);
+
+/* ---- EMPG ---- */
+
+typedef struct reweight_empg_options {
+	double k; /* k: how fast the scale of a span's advantage falls with its entropy, 0 to 80; 0: it is 1 */
+	double k_future; /* k': how fast the bonus falls with the next span's entropy, 0 to 80; 0: not at all */
+	double zeta; /* of the bonus, at least 0; 0: there is none */
+} reweight_empg_options;
+
+#define REWEIGHT_DEFAULT_EMPG {1, 1, 0.05}
+
+/* Sets advantages from batch->advantages and the entropies of spans (arXiv 2509.09265). With
+ * Hbar_s the mean of entropy over the response tokens of span s, and minimum, maximum and
+ * means over the N spans of the batch:
+ *
+ *   x_s = (Hbar_s - min) / (max - min + 1e-8)
+ *   g_s = exp(-k x_s) / (mean exp(-k x) + 1e-8)    f_s = exp(-k_future x_s)
+ *   M_t = batch->advantages[t] g_s(t) + zeta f_next(s)
+ *   A_t = M_t - mean_s mean_{t in s} M_t
+ *
+ * where next(s) is the next span of the same trajectory; the last one has no bonus. Where
+ * all Hbar are equal, x is 0. The means are in float64, because the width that x is divided
+ * by may be small. One span alone gives advantages of 0, to rounding. Masked tokens get 0.
+ * batch->advantages is usually what GRPO makes; where it varies within a span, the span's
+ * mean counts in the last line.
+ *
+ * advantages, role, span_ids, batch->advantages and entropy (in nats) have one element per
+ * token, at most 2^31 - 1, and seq_offsets must be set. advantages may be batch->advantages
+ * or entropy. A span needs at least one response token. Wrong shapes, spans or options, or
+ * an entropy or an advantage of a response token that is not finite, is an error, and
+ * advantages is not written. */
+REWEIGHT_API int reweight_empg(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                               const reweight_empg_options *options, reweight_error *error);
+
+/* ---- OverlongPenalty ---- */
+
+typedef struct reweight_overlong_penalty_options {
+	int64_t maximum; /* response tokens from which the penalty is full, at least buffer */
+	int64_t buffer; /* tokens before it over which the penalty grows, above 0 */
+	double penalty; /* at maximum, at least 0; 0: there is none */
+} reweight_overlong_penalty_options;
+
+#define REWEIGHT_DEFAULT_OVERLONG_PENALTY {20480, 4096, 1}
+
+/* Sets penalties[q], which is to be added to the reward of trajectory q with n_q response
+ * tokens (DAPO, arXiv 2503.14476):
+ *
+ *   p_q = max(-penalty, min(0, -penalty (n_q - (maximum - buffer)) / buffer))
+ *
+ * It is 0 up to maximum - buffer tokens and -penalty from maximum on. Observations between
+ * the turns do not count: they are not the policy's.
+ *
+ * penalties has one element per trajectory, and may be rewards, which is not read. A wrong
+ * shape or option is an error, and penalties is not written. */
+REWEIGHT_API int reweight_overlong_penalty(const reweight_workspace *ws, float *penalties, const reweight_batch *batch,
+                                           const reweight_overlong_penalty_options *options, reweight_error *error);
+
+/* ---- GroupFilter ---- */
+
+/* Sets weights to 1 at the response tokens of groups whose rewards differ, or which have one
+ * member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476): trajectories whose
+ * advantages are all 0 leave numerator and denominator of the loss. rewards are compared
+ * exactly. Every trajectory of a group counts, also one without response tokens.
+ *
+ * weights has one element per token, rewards and group_ids one per trajectory; weights may
+ * be any array of the batch that is one float32 per token: none is read. A wrong shape or a
+ * reward that is not finite is an error, and weights is not written. */
+REWEIGHT_API int reweight_group_filter(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
+                                       reweight_error *error);
+
+/* ---- EntropyMask ---- */
+
+typedef struct reweight_entropy_mask_options {
+	double rho; /* share of response tokens to keep, in (0, 1] */
+} reweight_entropy_mask_options;
+
+#define REWEIGHT_DEFAULT_ENTROPY_MASK {0.2}
+
+/* Sets mask to 1 at the response tokens with the highest entropies, to 0 elsewhere (arXiv
+ * 2506.01939). Of the n response tokens of the batch,
+ *
+ *   K = min(n, max(1, floor(rho n + 0.9999)))    threshold = the K-th largest entropy
+ *   mask_t = 1 where entropy[t] >= threshold
+ *
+ * All tokens at the threshold are kept, so that their order does not matter. The mask is
+ * meant for the weights of Loss: it leaves numerator and denominator of its means. As a
+ * factor of the advantage it leaves only the numerator.
+ *
+ * mask, role and entropy have one element per token; mask may be entropy. A wrong shape, a
+ * rho out of range, or an entropy of a response token that is not finite, is an error, and
+ * mask is not written. */
+REWEIGHT_API int reweight_entropy_mask(const reweight_workspace *ws, float *mask, const reweight_batch *batch,
+                                       const reweight_entropy_mask_options *options, reweight_error *error);
+/* end of generated schemes */
 
 /* ---- The kernels one by one, for callers who compose their own step ---- */
 

@@ -7,6 +7,7 @@ package problem
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // A Problem is one thing that can be wrong.
@@ -118,7 +119,6 @@ var (
 	CapturedCompiler = text("is being captured: call Prepare before the capture begins, because the driver has to compile kernels")
 	CapturedWait     = text("is being captured: nothing can wait for it before the capture has ended")
 	Formats          = text("has %d formats set, want one")
-	GroupOrBatch     = text("is %v, want group or batch")
 	ISALeft          = text("is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave")
 	Length           = text("has %d elements, want %d, one per %s")
 	Multiple         = text("is %d, want a multiple of %d")
@@ -131,7 +131,6 @@ var (
 	NoTokens         = text("is empty, want at least 1 token")
 	OneMore          = text("has %d elements, want %d, one more than %s")
 	Positive         = text("is %v, want a finite number above 0")
-	Share            = text("is %v, want above 0 and at most 1")
 	ShortStride      = text("is %d, want at least %d, the logits of a row")
 	Spanless         = text("is %v, want %v: there are no spans here")
 	StrideInDst      = text("is %d, want %d like that of the logits, which have the same address")
@@ -140,6 +139,26 @@ var (
 	WholeRows        = text("has %d logits, want a multiple of its vocabulary of %d")
 	Zeros            = text("is 0 like %v, want one that is not 0, as in %v")
 )
+
+// The problems of what no GPU computes. They are behind the others, whose numbers the kernels
+// of the GPU have.
+var (
+	_ = coded("ZERO_GIGPO", Zeros.Says("Omega", "DefaultGiGPO"), "")
+	_ = coded("ZERO_GTPO", Zeros.Says("Bonus", "DefaultGTPO"), "")
+	_ = coded("ZERO_GRPO_S", Zeros.Says("Bonus", "DefaultGRPOS"), "")
+	_ = coded("ZERO_EMPG", Zeros.Says("KFuture and Zeta", "DefaultEMPG"), "")
+	_ = coded("ABOVE_ZERO_REINFORCE_PLUS_PLUS", AboveZero.Says("DefaultReinforcePlusPlus"), "")
+	_ = coded("ABOVE_ZERO_GTPO", AboveZero.Says("DefaultGTPO"), "")
+	_ = coded("ABOVE_ZERO_GRPO_S", AboveZero.Says("DefaultGRPOS"), "")
+	// Options besides.
+	_            = coded("AT_LEAST_ENTROPY_LOW", atLeast("EntropyLow"), "dd")
+	_            = coded("AT_LEAST_BUFFER", atLeast("Buffer"), "ii")
+	Share        = coded("SHARE", "is %v, want above 0 and at most 1", "d")
+	GroupOrBatch = coded("GROUP_OR_BATCH", "is %v, want group or batch", "n")
+)
+
+// atLeast returns the text of AtLeast about the other argument.
+func atLeast(other string) string { return strings.Replace(AtLeast.Text, "%s", other, 1) }
 
 // An Argument is what the C library or a GPU finds something wrong with.
 type Argument struct {
@@ -209,6 +228,26 @@ var Arguments = []Argument{
 	{"weights", "weights"},
 	{"x", "x"},
 	{"role", "role"}, // of a GPU's kernels that take no batch
+	// What the schemes have besides.
+	{"TokenRewards", "token_rewards"},
+	{"Anchors", "anchors"},
+	{"SpanRewards", "span_rewards"},
+	{"Base", "base"},
+	{"Bonus", "bonus"},
+	{"Buffer", "buffer"},
+	{"EntropyHigh", "entropy_high"},
+	{"EntropyLow", "entropy_low"},
+	{"K", "k"},
+	{"KFuture", "k_future"},
+	{"Maximum", "maximum"},
+	{"Normalization", "normalization"},
+	{"Omega", "omega"},
+	{"Penalty", "penalty"},
+	{"Rho", "rho"},
+	{"Threshold", "threshold"},
+	{"Zeta", "zeta"},
+	{"mask", "mask"},
+	{"penalties", "penalties"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

@@ -61,7 +61,7 @@ func (d *Draws) batch(lengths ...int) *reweight.Batch {
 		}
 	}
 	scale, spread := one[float32](d, 1, 1, 1, 1e-9, 1e20), one[float32](d, 1, 1, 1, 0)
-	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values} {
+	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values, &b.TokenRewards} {
 		*x = d.output(T)
 		for t := range *x {
 			if (*x)[t] = scale * (1.3 + spread*normal(d.Rand)); b.Role[t] == reweight.RoleMasked {
@@ -70,7 +70,9 @@ func (d *Draws) batch(lengths ...int) *reweight.Batch {
 		}
 	}
 	b.Logprobs, b.OldLogprobs = d.logprobs(T)
+	b.RolloutLogprobs = d.output(T)
 	for t := range T {
+		b.RolloutLogprobs[t] = edge(d.Rand)
 		if b.Role[t] != reweight.RoleMasked {
 			if v := b.Logprobs[t]; !(math.Abs(float64(v)) < 1e6) {
 				b.Logprobs[t] = -1
@@ -78,6 +80,7 @@ func (d *Draws) batch(lengths ...int) *reweight.Batch {
 			if v := b.OldLogprobs[t]; !(math.Abs(float64(v)) < 1e6) {
 				b.OldLogprobs[t] = -2
 			}
+			b.RolloutLogprobs[t] = b.OldLogprobs[t] + one[float32](d, 0, 0.1, -0.1, 1.5, -1.5, 0.6931472, 30, -30)
 		}
 	}
 	if d.IntN(3) == 0 {

@@ -14,12 +14,13 @@
 #define FIELD(name) __typeof__(reweight_##name) *name;
 
 typedef struct library {
+	void *handle;
 	FUNCTIONS(FIELD)
 } library;
 
 /* Loads the library at path and looks its functions up. Returns what is wrong, or NULL. */
 static inline const char *library_open(library *l, const char *path) {
-	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	void *handle = l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (handle == NULL)
 		return dlerror();
 #define LOOK_UP(name) \
@@ -132,4 +133,15 @@ static inline int call_surrogate(const library *l, reweight_workspace ws, reweig
                                  const float *advantages, const float *weights, const uint8_t *role, int64_t n,
                                  double scale, reweight_loss_options opt, reweight_error *e) {
 	return l->surrogate(&ws, result, grad, logprobs, old_logprobs, advantages, weights, role, n, scale, &opt, e);
+}
+
+/* Calls the scheme of that name, whose options are at opt, NULL for none. */
+static inline int call_scheme(const library *l, const char *name, reweight_workspace ws, float *dst,
+                              reweight_batch batch, const void *opt, reweight_error *e) {
+	void *f = dlsym(l->handle, name);
+	if (f == NULL) abort();
+	if (opt == NULL)
+		return ((int (*)(const reweight_workspace *, float *, const reweight_batch *, reweight_error *))f)(&ws, dst, &batch, e);
+	return ((int (*)(const reweight_workspace *, float *, const reweight_batch *, const void *, reweight_error *))f)(
+		&ws, dst, &batch, opt, e);
 }

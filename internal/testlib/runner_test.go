@@ -123,7 +123,7 @@ func compare(tr randomcalls.Trial, seed uint64, runners []*testlib.Runner, sum *
 //	go test ./internal/testlib -run TestTrials -rounds 5000 -v
 func TestTrials(t *testing.T) {
 	l := testlib.Open(t)
-	for _, tr := range randomcalls.All() {
+	for _, tr := range slices.Concat(randomcalls.All(), randomcalls.Schemes()) {
 		t.Run(tr.Method, func(t *testing.T) {
 			t.Parallel()
 			n := *rounds
@@ -277,4 +277,14 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s is opened", path)
 		}
 	}
+}
+
+// TestSchemeErrors: options at the edges of what they may be have Go's errors, or results.
+func TestSchemeErrors(t *testing.T) {
+	l := testlib.Open(t)
+	var all []randomcalls.Caller
+	for _, r := range each(l, 1) {
+		all = append(all, r)
+	}
+	randomcalls.CheckSchemeErrors(t, all...)
 }

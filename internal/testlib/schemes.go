@@ -7,8 +7,12 @@ import "C"
 
 import (
 	"fmt"
+	"math"
+	"reflect"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/native"
 )
 
 // batch returns the batch as the library takes it. An array without elements is not set.
@@ -23,12 +27,16 @@ func batch(b *reweight.Batch) C.reweight_batch {
 	if len(b.SpanIDs) > 0 {
 		c.span_ids = int32s(b.SpanIDs)
 	}
+	if len(b.Anchors) > 0 {
+		c.anchors = int32s(b.Anchors)
+	}
 	for _, a := range [...]struct {
 		to   **C.float
 		from []float32
 	}{
 		{&c.rewards, b.Rewards}, {&c.ref_energy, b.RefEnergy}, {&c.entropy, b.Entropy}, {&c.old_logprobs, b.OldLogprobs}, {&c.logprobs, b.Logprobs},
 		{&c.ref_logprobs, b.RefLogprobs}, {&c.ref_entropy, b.RefEntropy}, {&c.advantages, b.Advantages}, {&c.values, b.Values},
+		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards},
 	} {
 		if len(a.from) > 0 {
 			*a.to = floats(a.from)
@@ -97,4 +105,50 @@ func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.L
 	}
 	q := &r.loss
 	return reweight.LossResult{Loss: float64(q.loss), Tokens: int(q.tokens), WeightSum: float64(q.weight_sum), ClipFraction: float64(q.clip_fraction), MeanLogRatio: float64(q.mean_log_ratio), KL: float64(q.kl)}, nil
+}
+
+// Scheme calls a function of native.Schemes.
+func (r *Runner) Scheme(s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error {
+	spans := 0
+	for _, s := range b.SpanIDs {
+		spans = max(spans, min(int(s)+1, b.Tokens()))
+	}
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spans)
+	defer C.free(ws.scratch)
+	name := C.CString("reweight_" + s.C)
+	defer C.free(unsafe.Pointer(name))
+	return r.result(C.call_scheme(r.functions, name, ws, floats(dst), batch(b), layOut(opt), r.errorOf()), true)
+}
+
+// layOut returns the options as C has them, or nil.
+func layOut(opt any) unsafe.Pointer {
+	if opt == nil {
+		return nil
+	}
+	v := reflect.ValueOf(opt)
+	memory := make([]uint64, v.NumField()) // whose fields take at most as much
+	at := unsafe.Pointer(unsafe.SliceData(memory))
+	offset := uintptr(0)
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Bool, reflect.Uint8:
+			word := int32(0)
+			if f.Kind() == reflect.Uint8 {
+				word = int32(f.Uint())
+			} else if f.Bool() {
+				word = 1
+			}
+			*(*int32)(unsafe.Add(at, offset)) = word
+			offset += 4
+			continue
+		case reflect.Float64:
+			offset = (offset + 7) / 8 * 8
+			*(*uint64)(unsafe.Add(at, offset)) = math.Float64bits(f.Float())
+		default:
+			offset = (offset + 7) / 8 * 8
+			*(*int64)(unsafe.Add(at, offset)) = f.Int()
+		}
+		offset += 8
+	}
+	return at
 }

@@ -2,27 +2,58 @@
 #include "internal.h"
 #include "math.h"
 
-/* The rewards of a group: their number, mean and sum of squared deviations. */
-typedef struct group_reward {
-	double n, mean, squares;
-} group_reward;
+int64_t rw_grpo_scratch(int64_t trajectories) {
+	arena a = {NULL, 0};
+	rw_take(&a, trajectories, sizeof(int32_t));
+	rw_take(&a, trajectories, sizeof(group_reward));
+	return a.used;
+}
 
-typedef struct grpo_arrays {
-	int32_t *groups;       /* [trajectories] the distinct group ids */
-	group_reward *rewards; /* [trajectories] of each group */
-} grpo_arrays;
+int rw_check_outcomes(const reweight_batch *batch, reweight_error *error) {
+	return rw_check_rewards(batch, error) ||
+	       rw_check_array(REWEIGHT_ARG_GROUP_IDS, batch->group_ids, batch->trajectories, error);
+}
 
-static grpo_arrays take_grpo(arena *a, int64_t trajectories) {
-	grpo_arrays g;
-	g.groups = rw_take(a, trajectories, sizeof *g.groups);
-	g.rewards = rw_take(a, trajectories, sizeof *g.rewards);
+group_reward *rw_rewards_of(const group_rewards *g, const reweight_batch *batch, int64_t s) {
+	return &g->rewards[rw_group_of(g->groups, g->n, batch->group_ids[s])];
+}
+
+group_rewards rw_group_rewards(arena *a, const reweight_batch *batch, const int32_t *times) {
+	int64_t S = batch->trajectories;
+	group_rewards g = {0, rw_take(a, S, sizeof *g.groups), rw_take(a, S, sizeof *g.rewards)};
+	g.n = rw_groups_of(g.groups, batch->group_ids, S);
+	for (int64_t i = 0; i < g.n; i++) g.rewards[i] = (group_reward){0, 0, 0};
+	double n = 1;
+	for (int64_t s = 0; s < S; s++) {
+		if (times != NULL) n = (double)times[s];
+		group_reward *r = rw_rewards_of(&g, batch, s);
+		r->n += n;
+		r->mean += n * (double)batch->rewards[s];
+	}
+	for (int64_t i = 0; i < g.n; i++) g.rewards[i].mean /= g.rewards[i].n;
+	for (int64_t s = 0; s < S; s++) {
+		if (times != NULL) n = (double)times[s];
+		group_reward *r = rw_rewards_of(&g, batch, s);
+		double d = (double)batch->rewards[s] - r->mean;
+		r->squares += n * (d * d);
+	}
 	return g;
 }
 
-int64_t rw_grpo_scratch(int64_t trajectories) {
-	arena a = {NULL, 0};
-	take_grpo(&a, trajectories);
-	return a.used;
+double rw_relative(const group_reward *g, float reward, int divide, double eps) {
+	double mean = g->mean, std = sqrt64(g->squares / (g->n - 1));
+	if (g->n == 1) {
+		mean = 0;
+		std = 1;
+	}
+	double advantage = (double)reward - mean;
+	if (divide && advantage != 0) advantage /= std + eps;
+	return advantage;
+}
+
+void rw_fill(const reweight_batch *batch, float *dst, int64_t s, float x, float masked) {
+	for (int64_t t = batch->seq_offsets[s]; t < batch->seq_offsets[s + 1]; t++)
+		dst[t] = batch->role[t] != REWEIGHT_ROLE_MASKED ? x : masked;
 }
 
 int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
@@ -32,35 +63,14 @@ int reweight_grpo(const reweight_workspace *ws, float *advantages, const reweigh
 	arena a;
 	if (rw_check_count(REWEIGHT_ARG_TOKENS, batch->tokens, error) ||
 	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, advantages, batch->tokens, error) || rw_check_layout(batch, error) ||
-	    rw_check_rewards(batch, error) || rw_check_not_negative(REWEIGHT_ARG_EPS, options->eps, error) ||
-	    rw_check_array(REWEIGHT_ARG_GROUP_IDS, batch->group_ids, S, error) ||
+	    rw_check_not_negative(REWEIGHT_ARG_EPS, options->eps, error) || rw_check_outcomes(batch, error) ||
 	    rw_scratch(ws, &a, rw_grpo_scratch(S), batch->tokens, S, 0, error))
 		return REWEIGHT_BAD_INPUT;
-	grpo_arrays g = take_grpo(&a, S);
-	int64_t groups = rw_groups_of(g.groups, batch->group_ids, S);
-	for (int64_t i = 0; i < groups; i++) g.rewards[i] = (group_reward){0, 0, 0};
+	group_rewards g = rw_group_rewards(&a, batch, NULL);
 	for (int64_t s = 0; s < S; s++) {
-		group_reward *r = &g.rewards[rw_group_of(g.groups, groups, batch->group_ids[s])];
-		r->n++;
-		r->mean += (double)batch->rewards[s];
-	}
-	for (int64_t i = 0; i < groups; i++) g.rewards[i].mean /= g.rewards[i].n;
-	for (int64_t s = 0; s < S; s++) {
-		group_reward *r = &g.rewards[rw_group_of(g.groups, groups, batch->group_ids[s])];
-		double d = (double)batch->rewards[s] - r->mean;
-		r->squares += d * d;
-	}
-	for (int64_t s = 0; s < S; s++) {
-		const group_reward *r = &g.rewards[rw_group_of(g.groups, groups, batch->group_ids[s])];
-		double mean = r->mean, std = sqrt64(r->squares / (r->n - 1));
-		if (r->n == 1) {
-			mean = 0;
-			std = 1;
-		}
-		double advantage = (double)batch->rewards[s] - mean;
-		if (options->divide_by_std && advantage != 0) advantage /= std + options->eps;
-		for (int64_t t = batch->seq_offsets[s]; t < batch->seq_offsets[s + 1]; t++)
-			advantages[t] = batch->role[t] != REWEIGHT_ROLE_MASKED ? (float)advantage : 0;
+		double advantage = rw_relative(rw_rewards_of(&g, batch, s), batch->rewards[s], options->divide_by_std,
+		                               options->eps);
+		rw_fill(batch, advantages, s, (float)advantage, 0);
 	}
 	return REWEIGHT_OK;
 }
@@ -100,6 +110,8 @@ int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns
 /* Added to the variance (verl, masked_whiten). */
 #define WHITEN_EPS 1e-8
 
+double rw_whitening(int64_t n, double squares) { return 1 / sqrt64(squares / (double)(n - 1) + WHITEN_EPS); }
+
 int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, const uint8_t *role, int64_t tokens,
                     reweight_error *error) {
 	USUAL_ARITHMETIC;
@@ -112,8 +124,7 @@ int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, co
 	int64_t n = rw_spread(isa, x, role, tokens, RESPONSES, &mean, &squares);
 	if (n < 2) return BAD(error, TO_WHITEN, REWEIGHT_ARG_ROLE, -1, n);
 	if (squares != squares) return rw_not_finite_response(REWEIGHT_ARG_X, x, role, tokens, error);
-	double variance = squares / (double)(n - 1);
-	double f = 1 / sqrt64(variance + WHITEN_EPS);
+	double f = rw_whitening(n, squares);
 	for (int64_t t = 0; t < tokens; t++)
 		dst[t] = role[t] != REWEIGHT_ROLE_MASKED ? (float)(((double)x[t] - mean) * f) : 0;
 	return REWEIGHT_OK;

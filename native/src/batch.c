@@ -21,6 +21,12 @@ int rw_check_roles(const uint8_t *role, int64_t n, reweight_error *error) {
 	return REWEIGHT_OK;
 }
 
+int64_t rw_responses(const uint8_t *role, int64_t n) {
+	int64_t responses = 0;
+	for (int64_t t = 0; t < n; t++) responses += role[t] != REWEIGHT_ROLE_MASKED;
+	return responses;
+}
+
 int rw_check_offsets(const reweight_batch *batch, reweight_error *error) {
 	const int64_t *offsets = batch->seq_offsets, S = batch->trajectories;
 	if (rw_check_count(REWEIGHT_ARG_TRAJECTORIES, S, error)) return REWEIGHT_BAD_INPUT;

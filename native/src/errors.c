@@ -48,3 +48,9 @@ int rw_not_finite_response(int32_t argument, const float *x, const uint8_t *role
 	int64_t t = rw_first_not_finite(x, role, n, RESPONSES);
 	return BAD(error, AT_RESPONSE, argument, t, bits32(x[t]));
 }
+
+int rw_check_finite(int32_t isa, int32_t argument, const float *x, const uint8_t *role, int64_t n,
+                    reweight_error *error) {
+	if (is_finite(rw_moments(isa, x, role, n, RESPONSES, 0).sum)) return REWEIGHT_OK;
+	return rw_not_finite_response(argument, x, role, n, error);
+}

@@ -54,6 +54,10 @@ int rw_check_name(int32_t argument, int32_t value, int32_t last, reweight_error 
 /* Returns the first token of the roles whose x is not finite, or -1. */
 int64_t rw_first_not_finite(const float *x, const uint8_t *role, int64_t n, uint32_t roles);
 
+/* Wants finite values at response tokens. */
+int rw_check_finite(int32_t isa, int32_t argument, const float *x, const uint8_t *role, int64_t n,
+                    reweight_error *error);
+
 /* Names the first response token whose x is not finite; there must be one. */
 int rw_not_finite_response(int32_t argument, const float *x, const uint8_t *role, int64_t n, reweight_error *error);
 
@@ -66,6 +70,9 @@ int rw_not_finite_response(int32_t argument, const float *x, const uint8_t *role
 
 /* Wants every role to be one of the three. */
 int rw_check_roles(const uint8_t *role, int64_t n, reweight_error *error);
+
+/* Returns the number of response tokens. */
+int64_t rw_responses(const uint8_t *role, int64_t n);
 
 /* Wants trajectories that cover the tokens. */
 int rw_check_offsets(const reweight_batch *batch, reweight_error *error);
@@ -97,6 +104,12 @@ int rw_scratch(const reweight_workspace *ws, arena *scratch, int64_t want, int64
 int64_t rw_token_scratch(int64_t tokens);
 int64_t rw_aem_scratch(int64_t tokens, int64_t trajectories, int64_t spans);
 int64_t rw_grpo_scratch(int64_t trajectories);
+int64_t rw_reinforce_scratch(int64_t tokens, int64_t trajectories);
+int64_t rw_gigpo_scratch(int64_t tokens, int64_t trajectories, int64_t spans);
+int64_t rw_gtpo_scratch(int64_t tokens, int64_t trajectories);
+int64_t rw_empg_scratch(int64_t tokens, int64_t trajectories, int64_t spans);
+int64_t rw_group_filter_scratch(int64_t trajectories);
+int64_t rw_entropy_mask_scratch(void);
 
 /* ---- portable_tokens.c ---- */
 
@@ -171,6 +184,40 @@ reweight_surrogate_sums rw_surrogate(int32_t isa, float *grad, const float *logp
 
 int rw_check_actfocus_options(const reweight_actfocus_options *options, reweight_error *error);
 int rw_check_loss_options(const reweight_loss_options *options, reweight_error *error);
+
+/* ---- advantage.c ---- */
+
+/* The rewards of a group: their number, mean and sum of squared deviations. */
+typedef struct group_reward {
+	double n, mean, squares;
+} group_reward;
+
+/* The groups of a batch, and the rewards of each. */
+typedef struct group_rewards {
+	int64_t n;
+	int32_t *groups; /* the distinct group ids, in ascending order */
+	group_reward *rewards;
+} group_rewards;
+
+/* Wants a finite reward and a group for each trajectory. */
+int rw_check_outcomes(const reweight_batch *batch, reweight_error *error);
+
+/* Returns the rewards of each group, summed in the order of the trajectories, in scratch of
+ * rw_grpo_scratch. That of trajectory s counts times[s] times, or once if times is NULL. */
+group_rewards rw_group_rewards(arena *a, const reweight_batch *batch, const int32_t *times);
+
+/* Returns those of the group of trajectory s. */
+group_reward *rw_rewards_of(const group_rewards *g, const reweight_batch *batch, int64_t s);
+
+/* Returns (reward - mean) / (std + eps), or reward - mean if it is not to be divided, with
+ * n - 1 in the variance. A group of one has mean 0 and std 1. */
+double rw_relative(const group_reward *g, float reward, int divide, double eps);
+
+/* Sets dst to x at the response tokens of trajectory s, to masked at its others. */
+void rw_fill(const reweight_batch *batch, float *dst, int64_t s, float x, float masked);
+
+/* Returns what n deviations whose squares have that sum are multiplied by. */
+double rw_whitening(int64_t n, double squares);
 
 /* ---- groups.c ---- */
 

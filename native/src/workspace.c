@@ -31,6 +31,10 @@ static int64_t count(int64_t n) { return max_i64(0, min_i64(n, MAX_COUNT)); }
 int64_t reweight_scratch_size(int64_t tokens, int64_t trajectories, int64_t spans) {
 	tokens = count(tokens);
 	trajectories = count(trajectories);
-	/* What one value per token takes, for signals and for weights, is less than what AEM takes. */
-	return max_i64(rw_aem_scratch(tokens, trajectories, count(spans)), rw_grpo_scratch(trajectories));
+	spans = count(spans);
+	/* What the others take is less. */
+	int64_t most = max_i64(rw_aem_scratch(tokens, trajectories, spans), rw_gtpo_scratch(tokens, trajectories));
+	most = max_i64(most, rw_gigpo_scratch(tokens, trajectories, spans));
+	most = max_i64(most, rw_empg_scratch(tokens, trajectories, spans));
+	return max_i64(most, rw_entropy_mask_scratch());
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from math import inf
 from typing import Any, Dict, List, Optional, Sequence
 
 VERSION = "0.1.0"
@@ -14,6 +15,7 @@ DTYPES = ("f32", "bf16", "f16")
 SIGNALS = ("energy", "ref_entropy", "surprisal", "log_ratio")
 SCOPES = ("group", "trajectory", "batch")
 AGGREGATIONS = ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm")
+NORMALIZATIONS = ("separate", "joint", "none")
 # The same by the argument that has such a number.
 NAMES = {
     "aggregation": AGGREGATIONS,
@@ -22,6 +24,7 @@ NAMES = {
     "signal": SIGNALS,
     "dst": DTYPES,
     "logits": DTYPES,
+    "normalization": NORMALIZATIONS,
 }
 
 # The problems by their codes: the kinds of the values, and the sentence.
@@ -81,6 +84,17 @@ PROBLEMS = {
     53: ("", "is 0 like guard, want one that is not 0, as in the defaults of aem"),
     54: ("", "is 0 like lambda_, want one that is not 0, as in the defaults of gae"),
     55: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of loss"),
+    56: ("", "is 0 like omega, want one that is not 0, as in the defaults of gigpo"),
+    57: ("", "is 0 like bonus, want one that is not 0, as in the defaults of gtpo"),
+    58: ("", "is 0 like bonus, want one that is not 0, as in the defaults of grpo_s"),
+    59: ("", "is 0 like k_future and zeta, want one that is not 0, as in the defaults of empg"),
+    60: ("", "is 0, want above 0, as in the defaults of reinforce_plus_plus"),
+    61: ("", "is 0, want above 0, as in the defaults of gtpo"),
+    62: ("", "is 0, want above 0, as in the defaults of grpo_s"),
+    63: ("dd", "is {}, want at least the {} of entropy_low"),
+    64: ("ii", "is {}, want at least the {} of buffer"),
+    65: ("d", "is {}, want above 0 and at most 1"),
+    66: ("n", "is {}, want group or batch"),
 }
 
 # The arguments by their numbers.
@@ -141,6 +155,25 @@ ARGUMENTS = {
     54: "weights",
     55: "x",
     56: "role",
+    57: "token_rewards",
+    58: "anchors",
+    59: "span_rewards",
+    60: "base",
+    61: "bonus",
+    62: "buffer",
+    63: "entropy_high",
+    64: "entropy_low",
+    65: "k",
+    66: "k_future",
+    67: "maximum",
+    68: "normalization",
+    69: "omega",
+    70: "penalty",
+    71: "rho",
+    72: "threshold",
+    73: "zeta",
+    74: "mask",
+    75: "penalties",
 }
 
 # ---- reweight.h ----
@@ -248,6 +281,10 @@ class Batch(Structure):
     ref_entropy: Optional[int]
     advantages: Optional[int]
     values: Optional[int]
+    rollout_logprobs: Optional[int]
+    token_rewards: Optional[int]
+    anchors: Optional[int]
+    span_rewards: Optional[int]
     _fields_ = [
         ("tokens", c_int64),
         ("trajectories", c_int64),
@@ -264,6 +301,10 @@ class Batch(Structure):
         ("ref_entropy", c_void_p),
         ("advantages", c_void_p),
         ("values", c_void_p),
+        ("rollout_logprobs", c_void_p),
+        ("token_rewards", c_void_p),
+        ("anchors", c_void_p),
+        ("span_rewards", c_void_p),
     ]
 
 
@@ -394,6 +435,86 @@ class SurrogateSums(Structure):
     ]
 
 
+class ReinforcePlusPlusOptions(Structure):
+    """reweight_reinforce_plus_plus_options."""
+
+    gamma: float
+    _fields_ = [
+        ("gamma", c_double),
+    ]
+
+
+class GiGPOOptions(Structure):
+    """reweight_gigpo_options."""
+
+    gamma: float
+    omega: float
+    divide_by_std: int
+    per_step: int
+    _fields_ = [
+        ("gamma", c_double),
+        ("omega", c_double),
+        ("divide_by_std", c_int32),
+        ("per_step", c_int32),
+    ]
+
+
+class GTPOOptions(Structure):
+    """reweight_gtpo_options."""
+
+    base: float
+    bonus: float
+    threshold: float
+    entropy_low: float
+    entropy_high: float
+    normalization: int
+    scope: int
+    _fields_ = [
+        ("base", c_double),
+        ("bonus", c_double),
+        ("threshold", c_double),
+        ("entropy_low", c_double),
+        ("entropy_high", c_double),
+        ("normalization", c_int32),
+        ("scope", c_int32),
+    ]
+
+
+class EMPGOptions(Structure):
+    """reweight_empg_options."""
+
+    k: float
+    k_future: float
+    zeta: float
+    _fields_ = [
+        ("k", c_double),
+        ("k_future", c_double),
+        ("zeta", c_double),
+    ]
+
+
+class OverlongPenaltyOptions(Structure):
+    """reweight_overlong_penalty_options."""
+
+    maximum: int
+    buffer: int
+    penalty: float
+    _fields_ = [
+        ("maximum", c_int64),
+        ("buffer", c_int64),
+        ("penalty", c_double),
+    ]
+
+
+class EntropyMaskOptions(Structure):
+    """reweight_entropy_mask_options."""
+
+    rho: float
+    _fields_ = [
+        ("rho", c_double),
+    ]
+
+
 # The defaults.
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
@@ -401,6 +522,13 @@ DEFAULT_AEM = AEMOptions(1, 0.1, 0)
 DEFAULT_GRPO = GRPOOptions(1e-06, 1)
 DEFAULT_GAE = GAEOptions(1, 1)
 DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0)
+DEFAULT_REINFORCE_PLUS_PLUS = ReinforcePlusPlusOptions(1)
+DEFAULT_GIGPO = GiGPOOptions(0.95, 1, 0, 0)
+DEFAULT_GTPO = GTPOOptions(1, 0.1, 0.5, 0, inf, 0, 0)
+DEFAULT_GRPO_S = GTPOOptions(1, 0.1, 0.5, 0, inf, 1, 0)
+DEFAULT_EMPG = EMPGOptions(1, 1, 0.05)
+DEFAULT_OVERLONG_PENALTY = OverlongPenaltyOptions(20480, 4096, 1)
+DEFAULT_ENTROPY_MASK = EntropyMaskOptions(0.2)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {
@@ -414,6 +542,16 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "gae": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(GAEOptions)],
     "whiten": [c_void_p, c_void_p, c_void_p, c_int64],
     "loss": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(LossOptions)],
+    "rloo": [c_void_p, POINTER(Batch)],
+    "reinforce_plus_plus": [c_void_p, POINTER(Batch), POINTER(ReinforcePlusPlusOptions)],
+    "reinforce_plus_plus_baseline": [c_void_p, POINTER(Batch)],
+    "gigpo": [c_void_p, POINTER(Batch), POINTER(GiGPOOptions)],
+    "gtpo": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
+    "grpo_s": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
+    "empg": [c_void_p, POINTER(Batch), POINTER(EMPGOptions)],
+    "overlong_penalty": [c_void_p, POINTER(Batch), POINTER(OverlongPenaltyOptions)],
+    "group_filter": [c_void_p, POINTER(Batch)],
+    "entropy_mask": [c_void_p, POINTER(Batch), POINTER(EntropyMaskOptions)],
     "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
     "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
     "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],

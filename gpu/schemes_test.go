@@ -1,0 +1,263 @@
+package gpu
+
+import (
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/native"
+)
+
+// goDocs has the texts of package reweight: of the methods of Workspace by their names, and
+// of the fields of structs by Struct.Field.
+func goDocs(t *testing.T) map[string]string {
+	fset := token.NewFileSet()
+	var files []*ast.File
+	names, err := filepath.Glob("../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(names, "../native/schemes.go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := parser.ParseFile(fset, name, src, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Name.Name = "reweight"
+		files = append(files, f)
+	}
+	docs := map[string]string{}
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range s.Fields.List {
+					for _, name := range field.Names {
+						docs[spec.Name.Name+"."+name.Name] = strings.TrimSpace(field.Comment.Text())
+					}
+				}
+			}
+			return true
+		})
+	}
+	p, err := doc.NewFromFiles(fset, files, "reweight", doc.PreserveAST)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range p.Types {
+		if typ.Name == "Workspace" {
+			for _, m := range typ.Methods {
+				docs[m.Name] = m.Doc
+			}
+		}
+	}
+	return docs
+}
+
+// A language has the names of Go in another way.
+type language struct {
+	name     func(field string) string // of an array or an option
+	constant func(argument, name string) string
+	batch    string // before an array that has the name of what is written
+}
+
+var (
+	languageC = language{native.Snake, enumerator, "batch->"}
+	python    = language{func(field string) string { return pythonName(native.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) }, "batch."}
+)
+
+// schemeText returns what the scheme does, in the words of a language.
+func (l language) schemeText(t *testing.T, docs map[string]string, s *native.Scheme) string {
+	text := docs[s.Method]
+	for i := 0; i < len(s.Doc); i += 2 {
+		if !strings.Contains(text, s.Doc[i]) {
+			t.Errorf("the text of %s has no %q", s.Method, s.Doc[i])
+		}
+		text = strings.Replace(text, s.Doc[i], s.Doc[i+1], 1)
+	}
+	return strings.ReplaceAll(l.words(s, text), " of b ", " of the batch ")
+}
+
+// wrap breaks the paragraphs of a text into lines of at most so many letters, and leaves the
+// lines that begin with a tab.
+func wrap(text string, most int) string {
+	var paragraphs []string
+	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if strings.HasPrefix(p, "\t") {
+			paragraphs = append(paragraphs, p)
+			continue
+		}
+		lines := []string{""}
+		for _, word := range strings.Fields(p) {
+			last := &lines[len(lines)-1]
+			switch {
+			case *last == "":
+				*last = word
+			case len(*last)+1+len(word) > most:
+				lines = append(lines, word)
+			default:
+				*last += " " + word
+			}
+		}
+		paragraphs = append(paragraphs, strings.Join(lines, "\n"))
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// words replaces the names of Go that the text of a scheme has.
+func (l language) words(s *native.Scheme, text string) string {
+	names := map[string]string{}
+	for f := range fields(reflect.TypeFor[reweight.Batch]()) {
+		names[f.Name] = l.name(f.Name)
+		if native.Snake(f.Name) == s.Dst {
+			names[f.Name] = l.batch + l.name(f.Name)
+		}
+	}
+	if s.Default != nil {
+		for f := range fields(reflect.TypeOf(s.Default)) {
+			names[f.Name] = l.name(f.Name)
+		}
+	}
+	for argument, prefix := range map[string]string{"scope": "Scope", "normalization": "Normalize"} {
+		for _, name := range native.Names(problem.Argument{C: argument}) {
+			names[prefix+strings.ToUpper(name[:1])+name[1:]] = l.constant(argument, name)
+		}
+	}
+	for i := range native.Schemes {
+		names[native.Schemes[i].Method] = native.Schemes[i].C
+	}
+	delete(names, s.Method)
+	return regexp.MustCompile(`\w+`).ReplaceAllStringFunc(text, func(word string) string {
+		if to, ok := names[word]; ok {
+			return to
+		}
+		return word
+	})
+}
+
+// fields returns the fields of a struct.
+func fields(s reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range s.NumField() {
+			if !yield(s.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+// ofC are the types of C for those of options.
+var ofC = map[reflect.Kind]string{reflect.Float64: "double", reflect.Int: "int64_t", reflect.Bool: "int32_t", reflect.Uint8: "int32_t"}
+
+// headerSchemes returns what reweight.h has of native.Schemes.
+func headerSchemes(t *testing.T) string {
+	var out strings.Builder
+	docs := goDocs(t)
+	enums := map[string]bool{"scope": true}
+	for i := range native.Schemes {
+		s := &native.Schemes[i]
+		fmt.Fprintf(&out, "/* ---- %s ---- */\n\n", s.Method)
+		if s.Default != nil && s.Struct == "" {
+			typ := reflect.TypeOf(s.Default)
+			for f := range fields(typ) {
+				argument := native.Snake(f.Name)
+				if f.Type.Kind() != reflect.Uint8 || enums[argument] {
+					continue
+				}
+				enums[argument] = true
+				fmt.Fprintf(&out, "typedef enum reweight_%s {\n", argument)
+				for i, name := range native.Names(problem.Argument{C: argument}) {
+					fmt.Fprintf(&out, "\t%s = %d,\n", enumerator(argument, name), i)
+				}
+				fmt.Fprintf(&out, "} reweight_%s;\n\n", argument)
+			}
+			fmt.Fprintf(&out, "typedef struct reweight_%s {\n", s.Options())
+			for f := range fields(typ) {
+				comment := languageC.words(s, docs[typ.Name()+"."+f.Name])
+				switch {
+				case f.Type.Kind() == reflect.Uint8 && comment == "":
+					comment = "a reweight_" + native.Snake(f.Name)
+				case f.Type.Kind() == reflect.Uint8:
+					comment = "a reweight_" + native.Snake(f.Name) + ": " + comment
+				}
+				if comment != "" {
+					comment = " /* " + comment + " */"
+				}
+				fmt.Fprintf(&out, "\t%s %s;%s\n", ofC[f.Type.Kind()], native.Snake(f.Name), comment)
+			}
+			fmt.Fprintf(&out, "} reweight_%s;\n\n", s.Options())
+		}
+		if s.Default != nil && !s.None {
+			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(s.C), strings.Join(optionValues(s, enumerator, "__builtin_inf()"), ", "))
+		}
+		text := regexp.MustCompile(`^\w+ sets `).ReplaceAllString(languageC.schemeText(t, docs, s), "Sets ")
+		text = "/* " + strings.ReplaceAll(wrap(text, 90), "\n", "\n * ") + " */\n"
+		text = strings.ReplaceAll(strings.ReplaceAll(text, "\n * \n", "\n *\n"), "\n * \t", "\n *   ")
+		out.WriteString(text)
+		options := ""
+		if s.Default != nil {
+			options = "const reweight_" + s.Options() + " *options, "
+		}
+		first := "REWEIGHT_API int reweight_" + s.C + "("
+		pad := strings.Repeat(" ", len(first))
+		fmt.Fprintf(&out, "%sconst reweight_workspace *ws, float *%s, const reweight_batch *batch,\n%s%sreweight_error *error);\n\n", first, s.Dst, pad, options)
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// optionValues returns the default options of the scheme, in the order of the struct.
+func optionValues(s *native.Scheme, named func(argument, name string) string, infinity string) (values []string) {
+	v := reflect.ValueOf(s.Default)
+	for f := range fields(v.Type()) {
+		x := v.FieldByIndex(f.Index)
+		text := fmt.Sprint(x.Interface())
+		switch {
+		case f.Type.Kind() == reflect.Bool:
+			text = map[string]string{"true": "1", "false": "0"}[text]
+		case f.Type.Kind() == reflect.Uint8:
+			text = named(native.Snake(f.Name), text)
+		case f.Type.Kind() == reflect.Float64 && math.IsInf(x.Float(), 1):
+			text = infinity
+		}
+		values = append(values, text)
+	}
+	return values
+}
+
+// optionsClass returns the name of the options in Python: GTPOOptions.
+func optionsClass(s *native.Scheme) string { return reflect.TypeOf(s.Default).Name() }
+
+// pythonOptions writes the class of the options of a scheme.
+func pythonOptions(out *strings.Builder, s *native.Scheme) {
+	var annotations, list strings.Builder
+	for f := range fields(reflect.TypeOf(s.Default)) {
+		kind, annotation := map[string]string{"double": "c_double", "int64_t": "c_int64", "int32_t": "c_int32"}[ofC[f.Type.Kind()]], "int"
+		if f.Type.Kind() == reflect.Float64 {
+			annotation = "float"
+		}
+		fmt.Fprintf(&annotations, "    %s: %s\n", python.name(f.Name), annotation)
+		fmt.Fprintf(&list, "        (%q, %s),\n", python.name(f.Name), kind)
+	}
+	fmt.Fprintf(out, "\n\nclass %s(Structure):\n    \"\"\"reweight_%s.\"\"\"\n\n%s    _fields_ = [\n%s    ]\n", optionsClass(s), s.Options(), annotations.String(), list.String())
+}

@@ -1,0 +1,190 @@
+package randomcalls
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
+)
+
+// A SchemeCaller is a Caller that has native.Schemes.
+type SchemeCaller interface {
+	Scheme(s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error
+}
+
+// Schemes returns a trial of each of native.Schemes.
+func Schemes() (all []Trial) {
+	for i := range native.Schemes {
+		s := &native.Schemes[i]
+		all = append(all, Trial{s.Method, func(d *Draws, c Caller) Outcome { return schemeTrial(d, c, s) }})
+	}
+	return all
+}
+
+func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
+	e, err := scheme.Find(s.Entry)
+	if err != nil {
+		return Outcome{err}
+	}
+	b := d.batch()
+	opt := d.options(s.Default)
+	read := floatsOf(b, e.Reads)
+	what := []int{ofRole}
+	for name, kind := range map[string]int{"seq_offsets": ofOffsets, "span_ids": ofSpans, "rewards": ofRewards} {
+		if slices.Contains(e.Reads, name) {
+			what = append(what, kind)
+		}
+	}
+	slices.Sort(what) // maps have no order
+	var values []float32
+	if len(read) > 0 {
+		values = one(d, read...)
+		what = append(what, ofValues)
+	}
+	d.spoil(b, values, what...)
+	d.ofSpans(b)
+	dst := d.output(len(b.Role))
+	if s.PerTrajectory {
+		dst = one(d, d.output(b.Trajectories()), b.Rewards)
+	} else if d.IntN(2) == 0 {
+		dst = b.Values // which none of them reads
+		if !slices.Contains(e.Alias, scheme.Any) {
+			dst = one(d, floatsOf(b, e.Alias)...)
+		}
+	}
+	return Outcome{callScheme(c, s, dst, b, opt), dst}
+}
+
+func callScheme(c Caller, s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error {
+	if c, ok := c.(SchemeCaller); ok {
+		return c.Scheme(s, dst, b, opt)
+	}
+	return s.Call(c.(*reweight.Workspace), dst, b, opt)
+}
+
+// floatsOf returns the arrays per token of those names.
+func floatsOf(b *reweight.Batch, names []string) (all [][]float32) {
+	v := reflect.ValueOf(b).Elem()
+	for i := range v.NumField() {
+		x, ok := v.Field(i).Interface().([]float32)
+		name := native.Snake(v.Type().Field(i).Name)
+		if ok && len(x) == len(b.Role) && (slices.Contains(names, name) || name == "token_rewards" && slices.Contains(names, "token_rewards|rewards")) {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// ofSpans draws what there is one of for each span. Their number is at most that of tokens,
+// also where the ids are wrong.
+func (d *Draws) ofSpans(b *reweight.Batch) {
+	spans := 0
+	for _, s := range b.SpanIDs {
+		spans = max(spans, min(int(s)+1, len(b.Role)))
+	}
+	b.Anchors, b.SpanRewards = array[int32](d, spans), d.output(spans)
+	anchors := 1 + d.IntN(max(1, one(d, 1, 3, spans)))
+	for s := range spans {
+		b.Anchors[s] = int32(d.IntN(anchors) - 1)
+		b.SpanRewards[s] = one(d, 0, 1, float32(d.NormFloat64()))
+	}
+	if spans > 0 && d.IntN(4) == 0 && d.err() {
+		b.SpanRewards[d.IntN(spans)] = float32(math.NaN())
+	}
+}
+
+// options draws options like these; nil has none.
+func (d *Draws) options(like any) any {
+	if like == nil {
+		return nil
+	}
+	v := reflect.New(reflect.TypeOf(like)).Elem()
+	v.Set(reflect.ValueOf(like))
+	for i := range v.NumField() {
+		f := v.Field(i)
+		switch f.Kind() {
+		case reflect.Float64:
+			f.SetFloat(d.number(f.Float()))
+		case reflect.Int:
+			f.SetInt(one(d, f.Int(), f.Int(), 1, 10, 100, 1000))
+			if d.IntN(8) == 0 && d.err() {
+				f.SetInt(one[int64](d, 0, -1, math.MinInt64))
+			}
+		case reflect.Bool:
+			f.SetBool(d.IntN(2) == 0)
+		case reflect.Uint8:
+			names := native.Names(problem.Argument{C: native.Snake(v.Type().Field(i).Name)})
+			n := d.IntN(len(names))
+			if n == int(reweight.ScopeTrajectory) && f.Type() == reflect.TypeFor[reweight.Scope]() && !d.err() {
+				n = int(reweight.ScopeBatch)
+			}
+			if d.IntN(8) == 0 && d.err() {
+				n = len(names)
+			}
+			f.SetUint(uint64(n))
+		}
+	}
+	return v.Interface()
+}
+
+// CheckSchemeErrors calls each of native.Schemes with each option at the edges of what it
+// may be, and with all of them zero. On each caller a call must have the error that plain Go
+// has, or none, and the same results; where there is an error nothing is written.
+func CheckSchemeErrors(t *testing.T, callers ...Caller) {
+	t.Helper()
+	for i := range native.Schemes {
+		s := &native.Schemes[i]
+		if s.Default == nil {
+			continue
+		}
+		v := reflect.New(reflect.TypeOf(s.Default)).Elem()
+		all := []any{v.Interface()}
+		for f := range v.NumField() {
+			v.Set(reflect.ValueOf(s.Default))
+			for _, x := range []float64{0, 1, 2, 80, 80.5, -1, -0.5, 1e39, -1e39, 4096, 20480, 20481, 255, math.NaN(), math.Inf(1), math.Inf(-1)} {
+				switch f := v.Field(f); f.Kind() {
+				case reflect.Float64:
+					f.SetFloat(x)
+				case reflect.Int:
+					f.SetInt(int64(max(-1, min(x, 1e6))))
+				case reflect.Uint8:
+					f.SetUint(uint64(max(0, min(x, 255))))
+				}
+				all = append(all, v.Interface())
+			}
+		}
+		n := 0
+		for _, opt := range all {
+			d := New(uint64(i), false)
+			d.wrong = false
+			b := d.batch(40, 20)
+			d.ofSpans(b)
+			size := len(b.Role)
+			if s.PerTrajectory {
+				size = b.Trajectories()
+			}
+			dst := d.output(size)
+			was := slices.Clone(dst)
+			want := callScheme(&reweight.Workspace{ISA: reweight.Portable}, s, dst, b, opt)
+			if want != nil {
+				n++
+			}
+			for _, c := range callers {
+				got := slices.Clone(was)
+				err := callScheme(c, s, got, b, opt)
+				if diff := Differ(Outcome{err, got}, Outcome{want, dst}); diff != nil {
+					t.Errorf("%s with %+v: %v", s.Method, opt, diff)
+				}
+			}
+		}
+		if n == 0 {
+			t.Error(fmt.Errorf("%s: no option is wrong", s.Method))
+		}
+	}
+}

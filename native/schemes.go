@@ -1,0 +1,112 @@
+package native
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/seed621a2839/reweight"
+)
+
+// A Scheme is a function of reweight.h of the form
+//
+//	int reweight_NAME(ws, float *dst, const reweight_batch *batch, [const options *options,] error)
+//
+// whose declaration, struct, defaults and text `go generate ./gpu` writes, for C and for Python.
+type Scheme struct {
+	C      string // "rollout_correction"
+	Method string // of *reweight.Workspace
+	Dst    string // the name of what it writes
+	Entry  string // of the catalogue
+
+	Default any    // options; nil if there are none
+	Struct  string // the options are those of another scheme
+	None    bool   // there is no default
+
+	PerTrajectory bool     // dst has one element per trajectory, not per token
+	Doc           []string // old, new: what the text of C and Python says in another way than the method's
+
+	// Call calls the method.
+	Call func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error
+}
+
+// OffPolicyMaskOptions are the argument of OffPolicyMask, which C and Python have in a struct
+// like others.
+type OffPolicyMaskOptions struct {
+	Delta float64 // nats, finite; there is no default
+}
+
+// Schemes are the functions of that form.
+var Schemes = []Scheme{
+	{C: "rloo", Method: "RLOO", Dst: "advantages", Entry: "rloo",
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error { return ws.RLOO(dst, b) }},
+	{C: "reinforce_plus_plus", Method: "ReinforcePlusPlus", Dst: "advantages", Entry: "reinforce++", Default: reweight.DefaultReinforcePlusPlus,
+		Doc: []string{
+			"ReinforcePlusPlus sets returns to the discounted sums of TokenRewards, backwards over\nthe response tokens of each trajectory, and advantages to these, whitened\n",
+			"ReinforcePlusPlus sets advantages to the discounted sums of TokenRewards, backwards\nover the response tokens of each trajectory, whitened\n",
+			"set; returns may be nil. advantages or returns may be", "set. advantages may be",
+			"nothing is written", "advantages is not written",
+		},
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.ReinforcePlusPlus(dst, nil, b, opt.(reweight.ReinforcePlusPlusOptions))
+		}},
+	{C: "reinforce_plus_plus_baseline", Method: "ReinforcePlusPlusBaseline", Dst: "advantages", Entry: "reinforce++_baseline",
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.ReinforcePlusPlusBaseline(dst, b)
+		}},
+	{C: "gigpo", Method: "GiGPO", Dst: "advantages", Entry: "gigpo", Default: reweight.DefaultGiGPO,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.GiGPO(dst, b, opt.(reweight.GiGPOOptions))
+		}},
+	{C: "gtpo", Method: "GTPO", Dst: "advantages", Entry: "gtpo", Default: reweight.DefaultGTPO,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.GTPO(dst, b, opt.(reweight.GTPOOptions))
+		}},
+	{C: "grpo_s", Method: "GRPOS", Dst: "advantages", Entry: "grpo_s", Default: reweight.DefaultGRPOS, Struct: "gtpo",
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.GRPOS(dst, b, opt.(reweight.GTPOOptions))
+		}},
+	{C: "empg", Method: "EMPG", Dst: "advantages", Entry: "empg", Default: reweight.DefaultEMPG,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.EMPG(dst, b, opt.(reweight.EMPGOptions))
+		}},
+	{C: "overlong_penalty", Method: "OverlongPenalty", Dst: "penalties", Entry: "overlong", Default: reweight.DefaultOverlongPenalty, PerTrajectory: true,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.OverlongPenalty(dst, b, opt.(reweight.OverlongPenaltyOptions))
+		}},
+	{C: "group_filter", Method: "GroupFilter", Dst: "weights", Entry: "group_filter",
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.GroupFilter(dst, b)
+		}},
+	{C: "entropy_mask", Method: "EntropyMask", Dst: "mask", Entry: "entropy_mask", Default: reweight.DefaultEntropyMask,
+		Doc: []string{
+			" (arXiv 2506.01939), and returns the smallest entropy that is kept, in\nnats. Of", " (arXiv 2506.01939). Of",
+			"Without\nresponse tokens mask and threshold are 0. ", "",
+		},
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			_, err := ws.EntropyMask(dst, b, opt.(reweight.EntropyMaskOptions))
+			return err
+		}},
+}
+
+// SchemeOf returns the scheme with that name in C.
+func SchemeOf(c string) *Scheme {
+	i := slices.IndexFunc(Schemes, func(s Scheme) bool { return s.C == c })
+	return &Schemes[i]
+}
+
+// Options returns what C calls the struct of the options, without reweight_ before it.
+func (s *Scheme) Options() string { return cmp.Or(s.Struct, s.C) + "_options" }
+
+// Snake returns the name of Go in the way of C: SpanIDs is span_ids.
+func Snake(name string) string {
+	name = strings.NewReplacer("IDs", "Ids", "KL", "Kl").Replace(name)
+	name = afterLower.ReplaceAllString(name, "${1}_$2")
+	return strings.ToLower(beforeWord.ReplaceAllString(name, "${1}_$2"))
+}
+
+var (
+	afterLower = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+	beforeWord = regexp.MustCompile(`\b([A-Z])([A-Z][a-z])`)
+)
