@@ -189,7 +189,6 @@ func checkText(t *testing.T, text []byte) {
 		t.Fatalf("%s is written as %s", text, again)
 	}
 	p.Totals()
-	p.Digest()
 	if n := len(p.files); n > 0 {
 		if _, err := merge(p, p); err == nil {
 			t.Error("its files are taken twice")

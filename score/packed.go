@@ -55,16 +55,6 @@ func (p packed) key() string {
 	return key
 }
 
-// content is what the group has that tells it from another one: all but its prompt and its
-// file, and without the key of one that was made by counting.
-func (p packed) content() string {
-	key, rest := cutText(p.data)
-	if isLocal(key) {
-		key = ""
-	}
-	return key + "\n" + rest[len(promptSum{}):]
-}
-
 func (p packed) unpack() *group {
 	g := &group{file: p.file}
 	var rest string

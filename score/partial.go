@@ -117,23 +117,6 @@ func (p *Partial) Files() iter.Seq[File] {
 	}
 }
 
-// Digest returns the SHA-256, in hexadecimal, of all that Apply takes from p besides what
-// files and groups that were made by counting are called. Batches of the same trajectories have the same digest, however they
-// are split into files.
-func (p *Partial) Digest() string {
-	sums := make([][sha256.Size]byte, len(p.groups))
-	for i, g := range p.groups {
-		sums[i] = sha256.Sum256([]byte(g.content()))
-	}
-	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return bytes.Compare(a[:], b[:]) })
-	h := sha256.New()
-	fmt.Fprintf(h, "%v %s %v\n", p.signal, p.advantages, p.actions.json())
-	for _, sum := range sums {
-		h.Write(sum[:])
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
 // Of reads the trajectories that src.Next has not returned yet, and returns their
 // statistics. A file of which none is left adds nothing.
 //
@@ -319,9 +302,6 @@ func keyOf(id string) string {
 // trajectories of the file: they stay apart from those of all other files. It is longer than
 // any key of a group id.
 func (f *File) localKey() string { return "file " + hex.EncodeToString(f.SHA256[:]) + " group " }
-
-// isLocal reports whether the key is one of those.
-func isLocal(key string) bool { return len(key) > len("sha256:")+2*sha256.Size }
 
 // A Merger makes one Partial of many, which it does not keep. Its zero value has none yet. It
 // is for one goroutine at a time.

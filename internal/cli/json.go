@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -38,31 +37,15 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// maxJSON bounds the files that ReadJSON reads. A report with a thousand results
-// has half of it.
+// maxJSON bounds the files that ReadJSON reads.
 const maxJSON = 4 << 20
 
 // ReadJSON reads a file of one JSON value. A field that the type lacks is an error.
 // Errors name the file.
 func ReadJSON[T any](path string) (v T, err error) {
-	info, err := os.Stat(path) // before the file is opened, which waits for the other end of a pipe
+	text, err := atomicfile.Read(path, maxJSON)
 	if err != nil {
 		return v, err
-	}
-	if err := atomicfile.CheckRegular(info); err != nil {
-		return v, fmt.Errorf("%s: %w", path, err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return v, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxJSON+1))
-	if err != nil {
-		return v, err
-	}
-	if len(text) > maxJSON {
-		return v, fmt.Errorf("%s: has more than %d MiB, which no file of bench has", path, maxJSON>>20)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
