@@ -27,10 +27,7 @@ var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
 // is one per token and that GRPO does not read.
 func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
 	defer ws.release(ws.taken)
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
 	if err := checkNotNegative("Eps", opt.Eps); err != nil {

@@ -2,6 +2,33 @@ package reweight
 
 import "github.com/seed621a2839/reweight/internal/problem"
 
+// A Role says what a token is to the loss.
+type Role uint8
+
+const (
+	RoleMasked    Role = iota // prompt or observation: no part in the loss
+	RoleReasoning             // response token outside the action body
+	RoleAction                // strictly between <answer> and </answer>
+)
+
+// A RoleSet is a set of roles.
+type RoleSet uint8
+
+// Responses is the set of roles that take part in the loss.
+const Responses RoleSet = 1<<RoleReasoning | 1<<RoleAction
+
+// Roles returns the set of the given roles.
+func Roles(roles ...Role) RoleSet {
+	var set RoleSet
+	for _, r := range roles {
+		set |= 1 << r
+	}
+	return set
+}
+
+// Has reports whether r is in the set.
+func (set RoleSet) Has(r Role) bool { return set>>r&1 != 0 }
+
 // A Batch is T tokens of S trajectories, one after another, without padding.
 //
 // Each slice is one array of the packed layout; the caller owns them all. A
@@ -194,47 +221,6 @@ func (b *Batch) Validate() error {
 			if err := checkLen(a.Field, n, numberOfSpans(b.SpanIDs), "span"); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-func finite(f float32) bool { return f-f == 0 }
-
-// checkLayout wants roles, and trajectories that cover the tokens.
-func (b *Batch) checkLayout() error {
-	if err := checkRoles("Role", b.Role); err != nil {
-		return err
-	}
-	return checkOffsets(b.SeqOffsets, b.Tokens())
-}
-
-func checkOffsets(off []int64, tokens int) error {
-	if len(off) < 2 {
-		return badInput("SeqOffsets", problem.Boundaries, len(off))
-	}
-	if off[0] != 0 {
-		return badElement("SeqOffsets", 0, problem.FirstOffset, off[0])
-	}
-	for s := 1; s < len(off); s++ {
-		if off[s] < off[s-1] {
-			return badElement("SeqOffsets", s, problem.Offset, off[s], off[s-1])
-		}
-	}
-	if last := off[len(off)-1]; last != int64(tokens) {
-		return badElement("SeqOffsets", len(off)-1, problem.LastOffset, last, tokens)
-	}
-	return nil
-}
-
-// checkRewards wants a finite reward for each trajectory.
-func (b *Batch) checkRewards() error {
-	if err := checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"); err != nil {
-		return err
-	}
-	for s, r := range b.Rewards {
-		if !finite(r) {
-			return badElement("Rewards", s, problem.Reward, r)
 		}
 	}
 	return nil

@@ -53,17 +53,6 @@ func (opt *RolloutCorrectionOptions) check() error {
 	return nil
 }
 
-// checkBounds wants 0 <= low <= high, of which high may be +Inf.
-func checkBounds(low, high float64) error {
-	if err := checkNotNegative("Low", low); err != nil {
-		return err
-	}
-	if !(high >= low) {
-		return badInput("High", problem.AtLeast, high, low, "Low")
-	}
-	return nil
-}
-
 // RolloutCorrection sets factors that the advantages are to be multiplied by, because
 // the engine that sampled is not quite the old policy: truncated importance sampling
 // (TIS) or masked (IcePop), as verl, TRL and OpenRLHF have them. With
@@ -362,10 +351,7 @@ func (ws *Workspace) OffPolicyMask(factors []float32, b *Batch, delta float64) e
 	if delta-delta != 0 {
 		return badInput("delta", problem.Finite, delta)
 	}
-	if err := checkLen("factors", len(factors), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("factors", factors); err != nil {
 		return err
 	}
 	if err := ws.checkResponses(isa, "Advantages", b.Advantages, b.Role); err != nil {

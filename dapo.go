@@ -66,10 +66,7 @@ type rewardRange struct {
 // reward that is not finite is an error, and weights is not written.
 func (ws *Workspace) GroupFilter(weights []float32, b *Batch) error {
 	defer ws.release(ws.taken)
-	if err := checkLen("weights", len(weights), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("weights", weights); err != nil {
 		return err
 	}
 	if err := b.checkRewards(); err != nil {

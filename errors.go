@@ -1,7 +1,6 @@
 package reweight
 
 import (
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,87 +46,6 @@ func badInput(arg string, p *problem.Problem, values ...any) *InputError {
 // badElement is an error about one element of an argument.
 func badElement(arg string, index int, p *problem.Problem, values ...any) *InputError {
 	return &InputError{Arg: arg, Index: index, Problem: p.Says(values...)}
-}
-
-// checkLen wants one element per unit: a token, a trajectory, a row.
-func checkLen(arg string, got, want int, unit string) error {
-	if got != want {
-		return badInput(arg, problem.Length, got, want, unit)
-	}
-	return nil
-}
-
-// A length is how many elements an argument has.
-type length struct {
-	arg string
-	n   int
-}
-
-// checkLens wants one element per unit in each of the arguments.
-func checkLens(want int, unit string, lengths ...length) error {
-	for _, l := range lengths {
-		if err := checkLen(l.arg, l.n, want, unit); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkWeights wants one weight per token, or nil, which stands for ones.
-func checkWeights(weights []float32, tokens int) error {
-	if weights == nil {
-		return nil
-	}
-	return checkLen("weights", len(weights), tokens, "token")
-}
-
-// checkRange wants a number from low to high.
-func checkRange(arg string, x, low, high float64) error {
-	if !(x >= low && x <= high) {
-		return badInput(arg, problem.Range, x, low, high)
-	}
-	return nil
-}
-
-// checkNotNegative wants a number of at least 0 that float32 can hold.
-func checkNotNegative(arg string, x float64) error {
-	if !(x >= 0 && x <= math.MaxFloat32) {
-		return badInput(arg, problem.NotNegative32, x)
-	}
-	return nil
-}
-
-// firstNotFinite returns the first token of the roles whose x is not finite, or -1.
-func firstNotFinite(x []float32, role []Role, roles RoleSet) int {
-	for t, r := range role {
-		if roles.Has(r) && !finite(x[t]) {
-			return t
-		}
-	}
-	return -1
-}
-
-// notFiniteResponse names the first response token whose x is not finite; there
-// must be one.
-func notFiniteResponse(arg string, x []float32, role []Role) error {
-	t := firstNotFinite(x, role, Responses)
-	return badElement(arg, t, problem.AtResponse, x[t])
-}
-
-// checkResponses wants one x per token, finite at response tokens.
-func (ws *Workspace) checkResponses(isa ISA, arg string, x []float32, role []Role) error {
-	if err := checkLen(arg, len(x), len(role), "token"); err != nil {
-		return err
-	}
-	return ws.checkFinite(isa, arg, x, role)
-}
-
-// checkName wants a value that has a name.
-func checkName[E ~uint8](arg string, value E, names []string) error {
-	if int(value) >= len(names) {
-		return badInput(arg, problem.Name, uint8(value), len(names)-1, names)
-	}
-	return nil
 }
 
 // nameOf returns the name of a value, or its number if it has none.

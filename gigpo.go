@@ -66,10 +66,8 @@ func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) err
 	if err := checkLens(len(count), "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}); err != nil {
 		return err
 	}
-	for s, r := range b.SpanRewards {
-		if !finite(r) {
-			return badElement("SpanRewards", s, problem.Reward, r)
-		}
+	if err := checkRewards("SpanRewards", b.SpanRewards); err != nil {
+		return err
 	}
 	turns := ws.turnsOf(b)
 	var times []int32

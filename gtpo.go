@@ -172,10 +172,7 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 	if err := opt.check(defaults); err != nil {
 		return err
 	}
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
 	if err := b.checkRewards(); err != nil {

@@ -287,22 +287,3 @@ func pieceOfRanges(offsets []int32, first int) int {
 	}
 	return low
 }
-
-// checkRanges wants offsets to cut n ranges out of size elements.
-func checkRanges(name string, n, size int, offsets []int32) error {
-	if len(offsets) != n+1 {
-		return badInput("offsets", problem.OneMore, len(offsets), n+1, name)
-	}
-	if offsets[0] < 0 {
-		return badElement("offsets", 0, problem.CountNotNegative, offsets[0])
-	}
-	for i := 1; i < len(offsets); i++ {
-		if offsets[i] < offsets[i-1] {
-			return badElement("offsets", i, problem.Offset, offsets[i], offsets[i-1])
-		}
-	}
-	if last := offsets[n]; int(last) > size {
-		return badElement("offsets", n, problem.RangeEnd, last, size)
-	}
-	return nil
-}

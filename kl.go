@@ -3,8 +3,6 @@ package reweight
 import (
 	"math"
 	"strings"
-
-	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // A KLForm is an estimate k of the divergence from the reference, of one token, with its
@@ -81,10 +79,7 @@ func (ws *Workspace) KLRewards(rewards []float32, b *Batch, opt KLRewardsOptions
 		return err
 	}
 	T := b.Tokens()
-	if err := checkLen("rewards", len(rewards), T, "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("rewards", rewards); err != nil {
 		return err
 	}
 	if err := b.checkRewards(); err != nil {
@@ -131,17 +126,6 @@ func (k KLForm) value(x float64) float64 {
 		return float64(x*x) / 2
 	}
 	return min(10, k3(max(-20, min(20, -x))))
-}
-
-// checkKL wants a form that has a name, and a coefficient that float32 can hold.
-func checkKL(form KLForm, coef float64) error {
-	if err := checkName("KL", form, klNames[:]); err != nil {
-		return err
-	}
-	if !(math.Abs(coef) <= math.MaxFloat32) {
-		return badInput("KLCoef", problem.Finite32, coef)
-	}
-	return nil
 }
 
 // klKernels are the forms as divergence computes them.

@@ -309,14 +309,6 @@ func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error 
 	return ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role)
 }
 
-// checkFinite wants finite values at response tokens.
-func (ws *Workspace) checkFinite(isa ISA, arg string, x []float32, role []Role) error {
-	if sum := ws.moments(isa, x, role, Responses, 0).Sum; sum-sum != 0 {
-		return notFiniteResponse(arg, x, role)
-	}
-	return nil
-}
-
 // check says which option is out of range.
 func (opt *LossOptions) check() error {
 	if err := checkName("Aggregation", opt.Aggregation, aggregationNames[:]); err != nil {

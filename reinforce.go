@@ -19,10 +19,7 @@ import (
 // shape or a reward that is not finite is an error, and advantages is not written.
 func (ws *Workspace) RLOO(advantages []float32, b *Batch) error {
 	defer ws.release(ws.taken)
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
 	groups, rewards, err := ws.groupRewards(b, nil)
@@ -151,10 +148,7 @@ func spread64(x []float64, role []Role, n int) (mean, squares float64) {
 // and advantages is not written.
 func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) error {
 	defer ws.release(ws.taken)
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
 	groups, rewards, err := ws.groupRewards(b, nil)

@@ -27,6 +27,27 @@ func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // UnmarshalText sets the scope to the one of that name.
 func (s *Scope) UnmarshalText(name []byte) error { return parseName(s, "Scope", name, scopeNames[:]) }
 
+// groupIndex holds the distinct group ids of a batch in ascending order. A
+// group's number is its place there.
+type groupIndex []int32
+
+// groupsOf returns the groups of the batch's trajectories.
+func (ws *Workspace) groupsOf(b *Batch) (groupIndex, error) {
+	if err := checkLen("GroupIDs", len(b.GroupIDs), b.Trajectories(), "trajectory"); err != nil {
+		return nil, err
+	}
+	groups := take[int32](ws, len(b.GroupIDs))
+	copy(groups, b.GroupIDs)
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
+}
+
+// of returns the number of the group of that id.
+func (g groupIndex) of(id int32) int {
+	i, _ := slices.BinarySearch(g, id)
+	return i
+}
+
 // countSpans checks the spans of the batch and returns the number of response tokens of
 // each. A span without one is an error.
 func (ws *Workspace) countSpans(b *Batch) ([]int32, error) {
@@ -149,35 +170,4 @@ func (ws *Workspace) sortSpans(b *Batch, spans int, scope Scope) (place, offsets
 	copy(offsets[1:], offsets) // undo the counting up
 	offsets[0] = 0
 	return place, offsets, nil
-}
-
-// checkTokenCount wants no more tokens than spans can count.
-func checkTokenCount(tokens int) error {
-	if tokens > math.MaxInt32 {
-		return badInput("SpanIDs", problem.SpanTokens, tokens, math.MaxInt32)
-	}
-	return nil
-}
-
-// checkSpans wants spans numbered 0, 1, 2, ... in the order in which they
-// first appear, each within one trajectory, and every response token in one.
-func checkSpans(span []int32, role []Role, off []int64) error {
-	next, first := int32(0), int32(0) // spans seen so far; those seen before this trajectory
-	s := 0
-	for t, id := range span {
-		for int64(t) >= off[s+1] {
-			s, first = s+1, next
-		}
-		switch {
-		case id < -1 || id > next:
-			return badElement("SpanIDs", t, problem.SpanOrder, id, next)
-		case id >= 0 && id < first:
-			return badElement("SpanIDs", t, problem.SpanTrajectory, id, s)
-		case id == -1 && role[t] != RoleMasked:
-			return badElement("SpanIDs", t, problem.SpanMissing, uint8(role[t]))
-		case id == next:
-			next++
-		}
-	}
-	return nil
 }

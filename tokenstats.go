@@ -89,23 +89,6 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	return nil
 }
 
-// checkIDs wants every id to be in the vocabulary.
-func checkIDs(arg string, ids []int32, vocab int) error {
-	for r, id := range ids {
-		if id < 0 || int(id) >= vocab {
-			return badElement(arg, r, problem.ID, id, vocab-1, vocab)
-		}
-	}
-	return nil
-}
-
-func checkTemperature(tau float64) error {
-	if !(tau > 0) || math.IsInf(tau, 1) {
-		return badInput("Temperature", problem.PositiveFinite, tau)
-	}
-	return nil
-}
-
 // statsRow writes the statistics of row r.
 func (j *rowJob) statsRow(r int) {
 	x := j.logits.row(r)

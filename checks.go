@@ -1,0 +1,266 @@
+package reweight
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
+
+// What calls refuse: checks of the data and of options that several schemes share. An option
+// that one scheme alone has is checked beside its meaning.
+
+// checkLen wants one element per unit: a token, a trajectory, a row.
+func checkLen(arg string, got, want int, unit string) error {
+	if got != want {
+		return badInput(arg, problem.Length, got, want, unit)
+	}
+	return nil
+}
+
+// A length is how many elements an argument has.
+type length struct {
+	arg string
+	n   int
+}
+
+// checkLens wants one element per unit in each of the arguments.
+func checkLens(want int, unit string, lengths ...length) error {
+	for _, l := range lengths {
+		if err := checkLen(l.arg, l.n, want, unit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWeights wants one weight per token, or nil, which stands for ones.
+func checkWeights(weights []float32, tokens int) error {
+	if weights == nil {
+		return nil
+	}
+	return checkLen("weights", len(weights), tokens, "token")
+}
+
+// checkRange wants a number from low to high.
+func checkRange(arg string, x, low, high float64) error {
+	if !(x >= low && x <= high) {
+		return badInput(arg, problem.Range, x, low, high)
+	}
+	return nil
+}
+
+// checkNotNegative wants a number of at least 0 that float32 can hold.
+func checkNotNegative(arg string, x float64) error {
+	if !(x >= 0 && x <= math.MaxFloat32) {
+		return badInput(arg, problem.NotNegative32, x)
+	}
+	return nil
+}
+
+// checkBounds wants 0 <= low <= high, of which high may be +Inf.
+func checkBounds(low, high float64) error {
+	if err := checkNotNegative("Low", low); err != nil {
+		return err
+	}
+	if !(high >= low) {
+		return badInput("High", problem.AtLeast, high, low, "Low")
+	}
+	return nil
+}
+
+func checkTemperature(tau float64) error {
+	if !(tau > 0) || math.IsInf(tau, 1) {
+		return badInput("Temperature", problem.PositiveFinite, tau)
+	}
+	return nil
+}
+
+// checkName wants a value that has a name.
+func checkName[E ~uint8](arg string, value E, names []string) error {
+	if int(value) >= len(names) {
+		return badInput(arg, problem.Name, uint8(value), len(names)-1, names)
+	}
+	return nil
+}
+
+// checkKL wants a form that has a name, and a coefficient that float32 can hold.
+func checkKL(form KLForm, coef float64) error {
+	if err := checkName("KL", form, klNames[:]); err != nil {
+		return err
+	}
+	if !(math.Abs(coef) <= math.MaxFloat32) {
+		return badInput("KLCoef", problem.Finite32, coef)
+	}
+	return nil
+}
+
+func finite(f float32) bool { return f-f == 0 }
+
+// firstNotFinite returns the first token of the roles whose x is not finite, or -1.
+func firstNotFinite(x []float32, role []Role, roles RoleSet) int {
+	for t, r := range role {
+		if roles.Has(r) && !finite(x[t]) {
+			return t
+		}
+	}
+	return -1
+}
+
+// notFiniteResponse names the first response token whose x is not finite; there
+// must be one.
+func notFiniteResponse(arg string, x []float32, role []Role) error {
+	t := firstNotFinite(x, role, Responses)
+	return badElement(arg, t, problem.AtResponse, x[t])
+}
+
+// checkFinite wants finite values at response tokens.
+func (ws *Workspace) checkFinite(isa ISA, arg string, x []float32, role []Role) error {
+	if sum := ws.moments(isa, x, role, Responses, 0).Sum; sum-sum != 0 {
+		return notFiniteResponse(arg, x, role)
+	}
+	return nil
+}
+
+// checkResponses wants one x per token, finite at response tokens.
+func (ws *Workspace) checkResponses(isa ISA, arg string, x []float32, role []Role) error {
+	if err := checkLen(arg, len(x), len(role), "token"); err != nil {
+		return err
+	}
+	return ws.checkFinite(isa, arg, x, role)
+}
+
+// checkRoles wants every role to be one of the three.
+func checkRoles(arg string, role []Role) error {
+	rest := unsafe.Slice((*byte)(unsafe.SliceData(role)), len(role))
+	for ; len(rest) >= 32; rest = rest[32:] {
+		a, b := binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:])
+		c, d := binary.LittleEndian.Uint64(rest[16:]), binary.LittleEndian.Uint64(rest[24:])
+		// Of each byte no bit above the lowest two, and not both of these.
+		high := (a | b | c | d) & 0xfcfcfcfcfcfcfcfc
+		both := (a&(a>>1) | b&(b>>1) | c&(c>>1) | d&(d>>1)) & 0x0101010101010101
+		if high|both != 0 {
+			break
+		}
+	}
+	for t := len(role) - len(rest); t < len(role); t++ {
+		if r := role[t]; r > RoleAction {
+			return badElement(arg, t, problem.Role, uint8(r))
+		}
+	}
+	return nil
+}
+
+// checkLayout wants roles, and trajectories that cover the tokens.
+func (b *Batch) checkLayout() error {
+	if err := checkRoles("Role", b.Role); err != nil {
+		return err
+	}
+	return checkOffsets(b.SeqOffsets, b.Tokens())
+}
+
+// checkOutput wants one element of an output per token, and a sound layout.
+func (b *Batch) checkOutput(arg string, dst []float32) error {
+	if err := checkLen(arg, len(dst), b.Tokens(), "token"); err != nil {
+		return err
+	}
+	return b.checkLayout()
+}
+
+// checkOffsets wants trajectories that cover the tokens.
+func checkOffsets(off []int64, tokens int) error {
+	if len(off) < 2 {
+		return badInput("SeqOffsets", problem.Boundaries, len(off))
+	}
+	if off[0] != 0 {
+		return badElement("SeqOffsets", 0, problem.FirstOffset, off[0])
+	}
+	for s := 1; s < len(off); s++ {
+		if off[s] < off[s-1] {
+			return badElement("SeqOffsets", s, problem.Offset, off[s], off[s-1])
+		}
+	}
+	if last := off[len(off)-1]; last != int64(tokens) {
+		return badElement("SeqOffsets", len(off)-1, problem.LastOffset, last, tokens)
+	}
+	return nil
+}
+
+// checkRewards wants a finite reward for each trajectory.
+func (b *Batch) checkRewards() error {
+	if err := checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"); err != nil {
+		return err
+	}
+	return checkRewards("Rewards", b.Rewards)
+}
+
+// checkRewards wants finite rewards.
+func checkRewards(arg string, rewards []float32) error {
+	for i, r := range rewards {
+		if !finite(r) {
+			return badElement(arg, i, problem.Reward, r)
+		}
+	}
+	return nil
+}
+
+// checkTokenCount wants no more tokens than spans can count.
+func checkTokenCount(tokens int) error {
+	if tokens > math.MaxInt32 {
+		return badInput("SpanIDs", problem.SpanTokens, tokens, math.MaxInt32)
+	}
+	return nil
+}
+
+// checkSpans wants spans numbered 0, 1, 2, ... in the order in which they
+// first appear, each within one trajectory, and every response token in one.
+func checkSpans(span []int32, role []Role, off []int64) error {
+	next, first := int32(0), int32(0) // spans seen so far; those seen before this trajectory
+	s := 0
+	for t, id := range span {
+		for int64(t) >= off[s+1] {
+			s, first = s+1, next
+		}
+		switch {
+		case id < -1 || id > next:
+			return badElement("SpanIDs", t, problem.SpanOrder, id, next)
+		case id >= 0 && id < first:
+			return badElement("SpanIDs", t, problem.SpanTrajectory, id, s)
+		case id == -1 && role[t] != RoleMasked:
+			return badElement("SpanIDs", t, problem.SpanMissing, uint8(role[t]))
+		case id == next:
+			next++
+		}
+	}
+	return nil
+}
+
+// checkRanges wants offsets to cut n ranges out of size elements.
+func checkRanges(name string, n, size int, offsets []int32) error {
+	if len(offsets) != n+1 {
+		return badInput("offsets", problem.OneMore, len(offsets), n+1, name)
+	}
+	if offsets[0] < 0 {
+		return badElement("offsets", 0, problem.CountNotNegative, offsets[0])
+	}
+	for i := 1; i < len(offsets); i++ {
+		if offsets[i] < offsets[i-1] {
+			return badElement("offsets", i, problem.Offset, offsets[i], offsets[i-1])
+		}
+	}
+	if last := offsets[n]; int(last) > size {
+		return badElement("offsets", n, problem.RangeEnd, last, size)
+	}
+	return nil
+}
+
+// checkIDs wants every id to be in the vocabulary.
+func checkIDs(arg string, ids []int32, vocab int) error {
+	for r, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return badElement(arg, r, problem.ID, id, vocab-1, vocab)
+		}
+	}
+	return nil
+}
