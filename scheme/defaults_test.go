@@ -29,6 +29,7 @@ func TestDefaults(t *testing.T) {
 		"DefaultGRPOS":             {reweight.DefaultGRPOS, shaping{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: reweight.NormalizeJoint, Scope: reweight.ScopeGroup}},
 		"DefaultGiGPO":             {reweight.DefaultGiGPO, reweight.GiGPOOptions{Gamma: 0.95, Omega: 1}},
 		"DefaultReinforcePlusPlus": {reweight.DefaultReinforcePlusPlus, reweight.ReinforcePlusPlusOptions{Gamma: 1}},
+		"DefaultPassAtK":           {reweight.DefaultPassAtK, reweight.PassAtKOptions{Eps: 1e-6, DivideByStd: true}},
 		"DefaultEntropyMask":       {reweight.DefaultEntropyMask, reweight.EntropyMaskOptions{Rho: 0.2}},
 		"DefaultOverlongPenalty":   {reweight.DefaultOverlongPenalty, reweight.OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}},
 		"DefaultRolloutCorrection": {reweight.DefaultRolloutCorrection, reweight.RolloutCorrectionOptions{Level: reweight.CorrectToken, Low: 0, High: 2}},
@@ -59,7 +60,7 @@ func TestZeroOptions(t *testing.T) {
 	clips := func(name string) string {
 		return "ClipLow is 0 like ClipHigh, want one that is not 0, as in " + name
 	}
-	meant := []string{"group_norm", "kl_rewards", "pg"} // Dr. GRPO; the outcome as it is; nothing to set
+	meant := []string{"group_norm", "pass_at_k", "kl_rewards", "pg"} // Dr. GRPO; the difference itself; the outcome as it is; nothing to set
 	wants := map[string]string{
 		"actfocus":     "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus",
 		"aem":          "Lambda is 0 like Guard, want one that is not 0, as in DefaultAEM",

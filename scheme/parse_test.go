@@ -15,7 +15,9 @@ func TestParse(t *testing.T) {
 		"vanilla":                           "uniform",
 		"token-mean":                        "uniform",
 		"bnpo":                              "uniform",
-		"gpg":                               "pg",
+		"gpg":                               "gpg",
+		"gpg+aem":                           "aem+gpg",
+		"grpo-passk":                        "pass_at_k",
 		"dppo-tv":                           "dppo_tv",
 		"seq-mean-token-mean":               "seq_mean_token_mean",
 		"aem+actfocus":                      "actfocus+aem", // in the order of the table
@@ -59,7 +61,9 @@ func TestParse(t *testing.T) {
 		"dr_grpo+cispo":       "dr_grpo and cispo both are a loss, and a step has one: cispo+group_mean has the advantages of Dr. GRPO",
 		"dr_grpo+uniform+aem": "dr_grpo and uniform both are a loss",
 		"aem+aem":             `"aem+aem": aem stands there twice`,
-		"pg+gpg":              "pg stands there twice",
+		"pg+pg":               "pg stands there twice",
+		"pg+gpg":              "pg and gpg both are a loss, and a step has one: pg+gpg_advantages has those of GPG",
+		"rloo+gpg":            "rloo and gpg both make the advantages, and a step has them from one: rloo+pg has the loss of GPG",
 		"tis+icepop":          "tis and icepop both are the ratio to the engine, which would count twice",
 		"kl_rewards+rloo":     "kl_rewards makes rewards of tokens, which no advantages here read: join reinforce++ or gae",
 	} {
@@ -102,14 +106,14 @@ func TestAll(t *testing.T) {
 func TestTrainersNames(t *testing.T) {
 	for _, c := range []struct{ name, entry string }{
 		// verl, policy_loss.loss_mode and loss_agg_mode
-		{"vanilla", "uniform"}, {"dppo_tv", "dppo_tv"}, {"dppo_kl", ""}, {"gspo", "gspo"}, {"sapo", "sapo"}, {"gpg", "pg"},
+		{"vanilla", "uniform"}, {"dppo_tv", "dppo_tv"}, {"dppo_kl", ""}, {"gspo", "gspo"}, {"sapo", "sapo"}, {"gpg", "gpg"},
 		{"clip_cov", ""}, {"kl_cov", ""}, {"geo_mean", ""}, {"dro", ""}, {"cispo", "cispo"}, {"bypass_mode", ""},
 		{"token_mean", "uniform"}, {"seq_mean_token_sum", "seq_mean_token_sum"}, {"seq_mean_token_mean", "seq_mean_token_mean"},
 		{"seq_mean_token_sum_norm", "seq_mean_token_sum_norm"},
 		// verl, adv_estimator; gpg is above
-		{"gae", "gae"}, {"grpo", "grpo"}, {"grpo_vectorized", "grpo"}, {"grpo_passk", ""}, {"rloo", "rloo"}, {"rloo_vectorized", "rloo"},
+		{"gae", "gae"}, {"grpo", "grpo"}, {"grpo_vectorized", "grpo"}, {"grpo_passk", "pass_at_k"}, {"rloo", "rloo"}, {"rloo_vectorized", "rloo"},
 		{"reinforce_plus_plus", "reinforce++"}, {"reinforce_plus_plus_baseline", "reinforce++_baseline"},
-		{"opo", ""}, {"remax", ""}, {"gdpo", ""}, {"optimal_token_baseline", ""}, {"tir_optimal_token_baseline", ""},
+		{"opo", "opo"}, {"remax", ""}, {"gdpo", ""}, {"optimal_token_baseline", ""}, {"tir_optimal_token_baseline", ""},
 		{"overlong_buffer", "overlong"}, {"filter_groups", "group_filter"}, {"use_kl_in_reward", "kl_rewards"},
 		// TRL, loss_type; grpo, cispo and sapo are above
 		{"dr_grpo", "dr_grpo"}, {"dapo", "dapo"}, {"bnpo", "uniform"}, {"luspo", "luspo"}, {"vespo", "vespo"},

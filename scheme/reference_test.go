@@ -17,6 +17,9 @@ func TestEntriesAgreeWithReference(t *testing.T) {
 		t.Run(s.name, rapid.MakeCheck(func(t *rapid.T) {
 			b := drawSchemeBatch(t)
 			s.drawOptions(t)
+			if !s.paired(b) {
+				return
+			}
 			dst := make([]float32, s.size(b))
 			if err := s.Compute(new(reweight.Workspace), dst, b, s.opt); err != nil {
 				if n := responses(b); n >= 2 { // fewer cannot be whitened

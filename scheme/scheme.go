@@ -324,12 +324,17 @@ func (e *Entry) makesAdvantages() bool {
 // hint says how to have the advantages of GRPO or Dr. GRPO with another loss.
 func hint(a, b *Entry) string {
 	for _, pair := range [...][2]*Entry{{a, b}, {b, a}} {
+		if pair[0].Name == "gpg" && pair[1].makesAdvantages() {
+			return fmt.Sprintf(": %s+pg has the loss of GPG", pair[1].Name)
+		}
 		if loss := pair[1]; loss.Kind == Loss {
 			switch pair[0].Name {
 			case "grpo":
 				return fmt.Sprintf(": %s alone has the advantages of GRPO", loss.Name)
 			case "dr_grpo":
 				return fmt.Sprintf(": %s+group_mean has the advantages of Dr. GRPO", loss.Name)
+			case "gpg":
+				return fmt.Sprintf(": %s+gpg_advantages has those of GPG", loss.Name)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func rollouts(groups int) *reweight.Batch {
 	nan := float32(math.NaN())
 	for q := range 4 * groups {
 		b.GroupIDs = append(b.GroupIDs, int32(q/4))
-		b.Rewards = append(b.Rewards, float32(q*q%3%2))
+		b.Rewards = append(b.Rewards, float32(q*q%3%2)*float32(2+q%3))
 		for span := range 2 {
 			b.Anchors = append(b.Anchors, int32(span))
 			b.SpanRewards = append(b.SpanRewards, r.Float32())

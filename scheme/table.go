@@ -19,6 +19,7 @@ type Options struct {
 	GiGPO             reweight.GiGPOOptions
 	GTPO, GRPOS       reweight.GTPOOptions
 	GAE               reweight.GAEOptions
+	PassAtK           reweight.PassAtKOptions
 	EMPG              reweight.EMPGOptions
 	AEM               reweight.AEMOptions
 	TIS, IcePop       reweight.RolloutCorrectionOptions
@@ -34,7 +35,7 @@ func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
-		GAE: reweight.DefaultGAE, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
+		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
 		IcePop: reweight.DefaultIcePop, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
@@ -165,6 +166,11 @@ var table = []Entry{
 		Of:  []string{"overlong", "group_filter", "uniform"},
 	},
 	{
+		Name: "gpg", Title: "GPG", Source: "2504.02546",
+		Doc: "the policy gradient without a ratio, and advantages for it",
+		Of:  []string{"gpg_advantages", "pg"},
+	},
+	{
 		Name: "group_norm", Title: "GRPO", Source: "verl",
 		Doc:     "the reward among those of its group",
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
@@ -290,6 +296,36 @@ var table = []Entry{
 		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPOS(b, shaping(opt.GRPOS)) },
 	},
 	{
+		Name: "opo", Title: "OPO", Source: "2505.23585",
+		Doc:     "the reward less a mean for which long responses count more",
+		Formula: "r - Σ_g n_q r/Σ_g n_q",
+		Kind:    Advantage, Method: "OPO", golden: "opo.json",
+		Reads: outcome, Alias: anywhere,
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.OPO(dst, b) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OPO(b) },
+	},
+	{
+		Name: "pass_at_k", Synonyms: []string{"grpo_passk"}, Title: "pass@k", Source: "2503.19595",
+		Doc:     "the best of each group, by how far it is above the second",
+		Formula: "(r - second highest of g)/(std_g + 1e-6) for the highest of g, 0 for others",
+		Kind:    Advantage, Method: "PassAtK", DefaultName: "DefaultPassAtK", golden: "pass_at_k.json",
+		Reads: outcome, Alias: anywhere,
+		options: func(opt *Options) any { return &opt.PassAtK },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return ws.PassAtK(dst, b, opt.PassAtK)
+		},
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.PassAtK(b, opt.PassAtK.DivideByStd) },
+	},
+	{
+		Name: "gpg_advantages", Title: "GPG", Source: "2504.02546",
+		Doc:     "the reward less the mean of its group, more where few have one",
+		Formula: "(r - mean_g) S/(number of trajectories of the batch with r other than 0)",
+		Kind:    Advantage, Method: "GPG", golden: "gpg.json", part: true,
+		Reads: outcome, Alias: anywhere,
+		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GPG(dst, b) },
+		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GPG(b) },
+	},
+	{
 		Name: "gae", Title: "GAE", Source: "1506.02438",
 		Doc:     "the advantages of PPO with a critic, whitened",
 		Formula: "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
@@ -364,7 +400,7 @@ var table = []Entry{
 		DefaultName: "DefaultSAPO",
 	}),
 	policy(&reweight.DefaultPG, Entry{
-		Name: "pg", Synonyms: []string{"gpg"}, Title: "PG", Source: "GPG",
+		Name: "pg", Title: "PG", Source: "2504.02546",
 		Doc:         "the policy gradient without a ratio",
 		Formula:     "-A l",
 		DefaultName: "DefaultPG",
@@ -471,5 +507,5 @@ var table = []Entry{
 // leftOut has the names of verl that no entry has.
 var leftOut = [...]string{
 	"dppo_kl", "clip_cov", "kl_cov", "geo_mean", "dro", "bypass_mode", // losses
-	"opo", "remax", "gdpo", "grpo_passk", "optimal_token_baseline", "tir_optimal_token_baseline", // advantages
+	"remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline", // advantages
 }

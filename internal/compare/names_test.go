@@ -8,7 +8,7 @@ import (
 )
 
 func TestParseSchemes(t *testing.T) {
-	picked, err := ParseSchemes("gigpo+actfocus+gspo,rloo,gpg")
+	picked, err := ParseSchemes("gigpo+actfocus+gspo,rloo,pg")
 	if err != nil || len(picked) != 3 || picked[0].Name != "actfocus+gigpo+gspo" || picked[2].Name != "pg" {
 		t.Errorf("%v, %v", picked, err)
 	}

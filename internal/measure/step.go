@@ -268,7 +268,7 @@ func newStepInput(tokens, vocab int) *stepInput {
 			s := t / 8
 			b.SeqOffsets = append(b.SeqOffsets, int64(t))
 			b.GroupIDs = append(b.GroupIDs, int32(max(0, min(s/4, (tokens+7)/32-1)))) // an incomplete group belongs to the last
-			b.Rewards = append(b.Rewards, float32(1-s%2))
+			b.Rewards = append(b.Rewards, float32(1-s%2)*float32(2+s%4))              // one of four is the best
 			rewards[min(t+7, tokens-1)] = b.Rewards[s]
 		}
 	}

@@ -121,6 +121,7 @@ var (
 	Formats          = text("has %d formats set, want one")
 	ISALeft          = text("is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave")
 	Length           = text("has %d elements, want %d, one per %s")
+	Lonely           = text("is %d, which no other trajectory has, want at least 2 in each group")
 	Multiple         = text("is %d, want a multiple of %d")
 	NoFormat         = text("is %v, want f32, bf16 or f16")
 	NoKL             = text("is %v, want 0: the GPU adds no divergence to the loss yet")
