@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // checkAEM runs AEM on the device and wants what the CPU computes, its error included.
@@ -176,18 +177,13 @@ func TestAEMErrors(t *testing.T) {
 // more than the workspace was made for.
 func TestAEMTooManySpans(t *testing.T) {
 	rounds(t, 3, func(t *tokenTest) {
-		ws, err := t.dev.NewWorkspace(0, gpu.Size{Tokens: 100, Trajectories: 10, Spans: 7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ws := must.Get(t.dev.NewWorkspace(0, gpu.Size{Tokens: 100, Trajectories: 10, Spans: 7}))
 		for _, spans := range []int{7, 8, 40} {
 			b := oneTrajectory(slices.Repeat([]int{1}, spans)...)
 			b.SeqOffsets, b.GroupIDs = []int64{0, 5, int64(spans)}, []int32{1, 1}
 			b.Entropy = t.floats(spans, draws[0])
 			d, factors := placeBatch(t, b), output[float32](t, spans)
-			if err := ws.AEM(factors, d, reweight.DefaultAEM); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.AEM(factors, d, reweight.DefaultAEM))
 			err := ws.Check()
 			if spans == 7 {
 				if err != nil {
@@ -201,8 +197,6 @@ func TestAEMTooManySpans(t *testing.T) {
 			}
 			t.allNaN("factors", factors, spans)
 		}
-		if err := ws.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.Close())
 	})
 }

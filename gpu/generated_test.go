@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/native/library"
 	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/native"
@@ -30,10 +31,7 @@ func TestGenerated(t *testing.T) {
 	if native.Structs() == nil {
 		t.Skip("the structs of reweight.h need cgo")
 	}
-	text, err := os.ReadFile("../native/reweight.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../native/reweight.h"))
 	header := string(text)
 	checkHeader(t, header)
 	for file, want := range map[string]string{
@@ -43,9 +41,7 @@ func TestGenerated(t *testing.T) {
 		"../testdata/problems.json":           examples(t),
 	} {
 		if *write {
-			if err := os.WriteFile(file, []byte(want), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile(file, []byte(want), 0o666))
 		}
 		got, err := os.ReadFile(file)
 		if err != nil || string(got) != want {
@@ -553,9 +549,7 @@ func examples(t *testing.T) string {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	for _, e := range all {
-		if err := enc.Encode(e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(enc.Encode(e))
 	}
 	return out.String()
 }
@@ -569,10 +563,7 @@ func TestNothingUnused(t *testing.T) {
 			t.Fatalf("%s: %v, %v", pattern, files, err)
 		}
 		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := must.Get(os.ReadFile(file))
 			text.Write(source)
 		}
 	}

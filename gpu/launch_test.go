@@ -13,6 +13,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // somewhere is the address of an array that no kernel of these tests touches.
@@ -149,10 +150,7 @@ func (d *idle) wait(what string) error {
 // idleWorkspace returns a workspace that launches nothing.
 func idleWorkspace(t *testing.T) (*Workspace, *idle) {
 	drv := &idle{TB: t}
-	ws, err := NewDevice(drv).NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := must.Get(NewDevice(drv).NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300}))
 	drv.ready = true
 	return ws, drv
 }
@@ -205,10 +203,7 @@ var (
 
 // entries returns the kernels of all modules.
 func entries(t *testing.T) map[string]entry {
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := must.Get(device.PTX())
 	all := map[string]entry{}
 	for module, text := range modules {
 		found := entryLine.FindAllStringSubmatch(text, -1)
@@ -225,14 +220,8 @@ func entries(t *testing.T) map[string]entry {
 			if other, ok := all[name]; ok {
 				t.Errorf("%s is in the modules %s and %s", name, module, other.module)
 			}
-			size, err := strconv.ParseUint(param[1], 10, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
-			threads, err := strconv.Atoi(ntid[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			size := must.Get(strconv.ParseUint(param[1], 10, 32))
+			threads := must.Get(strconv.Atoi(ntid[1]))
 			all[name] = entry{module, uintptr(size), threads}
 		}
 	}
@@ -284,9 +273,7 @@ func TestKernels(t *testing.T) {
 func TestPrepare(t *testing.T) {
 	for _, c := range calls {
 		ws, drv := idleWorkspace(t)
-		if err := ws.dev.Prepare([]string{c.method}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.dev.Prepare([]string{c.method}, nil))
 		prepared := slices.Clone(drv.names)
 		drv.launched = map[string]launched{}
 		if err := c.call(ws); err != nil {
@@ -297,9 +284,7 @@ func TestPrepare(t *testing.T) {
 		}
 	}
 	ws, drv := idleWorkspace(t)
-	if err := ws.dev.Prepare([]string{"TokenStats", "RowGradient"}, []reweight.DType{reweight.DTypeBF16}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.dev.Prepare([]string{"TokenStats", "RowGradient"}, []reweight.DType{reweight.DTypeBF16}))
 	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
 	if !slices.Equal(drv.names, want) {
 		t.Errorf("prepared %v, want %v", drv.names, want)
@@ -356,9 +341,7 @@ func fieldBytes(t reflect.Type) uintptr {
 func TestClosed(t *testing.T) {
 	ws, drv := idleWorkspace(t)
 	drv.ready = false
-	if err := ws.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.Close())
 	drv.ready, drv.launched = true, map[string]launched{}
 	if err := ws.Close(); err != nil {
 		t.Errorf("closed again: %v", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -38,10 +39,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dev := testgpu.Device(t)
-	ws, err := dev.NewWorkspace(0, gpu.Size{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := must.Get(dev.NewWorkspace(0, gpu.Size{}))
 	m := &machine{T: t, dev: dev, ws: ws, cpu: reweight.Workspace{ISA: reweight.Portable, Workers: 1}}
 	t.Cleanup(func() {
 		t.Logf("%d rows, %d results", m.rows, m.bits)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // ranges cuts n elements into ranges of about that length, from an element on that need
@@ -31,12 +32,8 @@ func TestSpanMeansAndMinMax(t *testing.T) {
 		off := t.ranges(n, pickOne(t, 2, 20, 300, 1500))
 		spans := len(off) - 1
 		means, lo, hi := make([]float32, spans), make([]float32, spans), make([]float32, spans)
-		if err := t.cpu.SpanMeans(means, x, off); err != nil {
-			t.Fatal(err)
-		}
-		if err := t.cpu.MinMax(lo, hi, x, off); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t.cpu.SpanMeans(means, x, off))
+		must.Do(t.cpu.MinMax(lo, hi, x, off))
 		px, poff := array(t, x), array(t, off)
 		pm, plo, phi := output[float32](t, spans), output[float32](t, spans), output[float32](t, spans)
 		t.check("SpanMeans", t.ws.SpanMeans(pm, px, poff, spans, n), nil)
@@ -94,9 +91,7 @@ func TestExpScale(t *testing.T) {
 		}
 		rate := pickOne(t, 0, t.ExpFloat64(), 1e30, math.MaxFloat32, 1e-300)
 		want := make([]float32, n)
-		if err := t.cpu.ExpScale(want, x, lo, rate); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t.cpu.ExpScale(want, x, lo, rate))
 		px := array(t, x)
 		dst := px
 		if t.IntN(2) == 0 {
@@ -109,10 +104,7 @@ func TestExpScale(t *testing.T) {
 
 // TestArguments: what the host can see is an error of the call, and nothing is queued.
 func TestArguments(t *testing.T) {
-	ws, err := newTokenTest(t, 0).dev.NewWorkspace(0, gpu.Size{Tokens: 10, Trajectories: 3, Spans: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := must.Get(newTokenTest(t, 0).dev.NewWorkspace(0, gpu.Size{Tokens: 10, Trajectories: 3, Spans: 5}))
 	const p gpu.Ptr = 1 << 20
 	batch := func(change func(b *gpu.Batch)) *gpu.Batch {
 		b := &gpu.Batch{Tokens: 10, Trajectories: 3, Role: p, SeqOffsets: p, GroupIDs: p, Rewards: p, SpanIDs: p, Entropy: p, Values: p}

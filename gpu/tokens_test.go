@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -75,10 +76,7 @@ type held struct {
 func newTokenTest(t *testing.T, seed uint64) *tokenTest {
 	t.Helper()
 	dev := testgpu.Device(t)
-	ws, err := dev.NewWorkspace(0, gpu.Size{Tokens: 5000, Trajectories: 300, Spans: 5000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := must.Get(dev.NewWorkspace(0, gpu.Size{Tokens: 5000, Trajectories: 300, Spans: 5000}))
 	t.Cleanup(func() {
 		if err := ws.Close(); err != nil {
 			t.Error(err)
@@ -164,9 +162,7 @@ var guards = slices.Repeat([]byte{filling}, margin)
 
 func (t *tokenTest) upload(p gpu.Ptr, bytes []byte) {
 	t.Helper()
-	if err := gpu.Upload(t.dev, p, bytes, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(gpu.Upload(t.dev, p, bytes, 0))
 }
 
 // read returns n elements from p on.
@@ -176,9 +172,7 @@ func readArray[E any](t *tokenTest, p gpu.Ptr, n int) []E {
 	if n == 0 {
 		return x
 	}
-	if err := gpu.Download(t.dev, x, p, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(gpu.Download(t.dev, x, p, 0))
 	return x
 }
 
@@ -195,9 +189,7 @@ func (t *tokenTest) release() {
 		if h.guarded && !slices.Equal(readArray[byte](t, h.p+gpu.Ptr(len(h.bytes)), margin), guards) {
 			t.Errorf("something is written behind an output of %d bytes", len(h.bytes))
 		}
-		if err := t.dev.Free(h.base); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t.dev.Free(h.base))
 	}
 	t.held = t.held[:0]
 }
@@ -297,9 +289,7 @@ func TestMultiplyBits(t *testing.T) {
 		a, b := t.floats(t.n(), t.draw()), t.floats(5000, t.draw())
 		b = b[:len(a)]
 		want := make([]float32, len(a))
-		if err := t.cpu.Multiply(want, a, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t.cpu.Multiply(want, a, b))
 		pa, pb := array(t, a), array(t, b)
 		dst := []func() gpu.Ptr{
 			func() gpu.Ptr { return output[float32](t, len(a)) },
@@ -378,9 +368,7 @@ func TestActFocusWeightsBits(t *testing.T) {
 		}
 		opt := t.actFocusOptions()
 		want := make([]float32, len(x))
-		if err := t.cpu.ActFocusWeights(want, x, role, mean, sigma, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t.cpu.ActFocusWeights(want, x, role, mean, sigma, opt))
 		t.spoilRole(role)
 		err := t.cpu.ActFocusWeights(make([]float32, len(x)), x, role, mean, sigma, opt)
 		for i, r := range role {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -111,14 +112,8 @@ func TestTokenStatsFamilies(t *testing.T) {
 
 // inputOf returns the logits of a workload of package kernels.
 func inputOf(t *testing.T, kernel string, s kernels.Spec) reweight.Logits {
-	k, err := kernels.Find(kernel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := k.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(kernels.Find(kernel))
+	c := must.Get(k.New(s))
 	l := newLogits(s.DType, s.Rows, s.Vocab)
 	copy(bytesOfLogits(l), c.Input())
 	return l

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -24,10 +25,7 @@ func TestUnluckyRows(t *testing.T) {
 		{"token_stats", Spec{Rows: 2, Vocab: 3000, DType: reweight.DTypeF32, Family: Random, Seed: 1515}, 1, 1.30e-6},
 		{"token_stats", Spec{Rows: 2, Vocab: 3000, DType: reweight.DTypeF32, Family: Random, Seed: 5837}, 1, 1.16e-6},
 	} {
-		k, err := Find(c.kernel)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(Find(c.kernel))
 		w, err := k.New(c.spec)
 		if err == nil {
 			w.Reference()
@@ -57,9 +55,7 @@ func TestUnluckyRows(t *testing.T) {
 	shares := checkRow(t, "equal", x, 0, 1)
 	var lse [1]float32
 	var ws reweight.Workspace
-	if err := ws.TokenStats(reweight.Stats{LSE: lse[:]}, reweight.Logits{Vocab: len(x), F32: x}, nil, reweight.DefaultTokenStats); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.TokenStats(reweight.Stats{LSE: lse[:]}, reweight.Logits{Vocab: len(x), F32: x}, nil, reweight.DefaultTokenStats))
 	want := float64(x[0]) + math.Log(1000)
 	if u := math.Abs(float64(lse[0])-want) / ulp32(want); u < 1.09 {
 		t.Errorf("LSE of equal elements is off by %.3f units in the last place, want 1.098: not that row (%.2f of the bound)", u, shares[0])
@@ -89,15 +85,11 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 		ws := reweight.Workspace{ISA: isa, Workers: 1}
 		var l, h, p [1]float32
 		logits, ids := reweight.Logits{Vocab: n, F32: x}, []int32{id}
-		if err := ws.TokenStats(reweight.Stats{LSE: l[:], Entropy: h[:], Logprob: p[:]}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.TokenStats(reweight.Stats{LSE: l[:], Entropy: h[:], Logprob: p[:]}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}))
 		check(isa, searchLSE, l[0], lse[0], logSumBound(n, 1))
 		check(isa, searchEntropy, h[0], entropy[0], entropyBound(n, tau))
 		check(isa, searchLogprob, p[0], logprob[0], logSumBound(n, tau))
-		if err := ws.RowGradient(reweight.Logits{Vocab: n, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: p[:], Entropy: h[:], Grad: []float32{g}}, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.RowGradient(reweight.Logits{Vocab: n, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: p[:], Entropy: h[:], Grad: []float32{g}}, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}))
 		bound := gradientBound(n, tau, float64(float32(g)), bonus)
 		for i, want := range gradient {
 			check(isa, searchGradient, dst[i], want, bound)

@@ -1,6 +1,9 @@
 package kernels
 
-import "testing"
+import (
+	"github.com/seed621a2839/reweight/internal/must"
+	"testing"
+)
 
 // BenchmarkKernels times every kernel in every format with every instruction set, on inputs
 // that stay in a cache:
@@ -18,15 +21,10 @@ func BenchmarkKernels(b *testing.B) {
 							if k.Rows {
 								s.Rows, s.Vocab = rows, vocab
 							}
-							c, err := k.New(s)
-							if err != nil {
-								b.Fatal(err)
-							}
+							c := must.Get(k.New(s))
 							r := impl.New(1)
 							for b.Loop() {
-								if err := c.Run(r); err != nil {
-									b.Fatal(err)
-								}
+								must.Do(c.Run(r))
 							}
 						})
 					}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var update = flag.Bool("update", false, "write testdata/bits.txt from the portable kernels")
@@ -22,14 +24,9 @@ const bitsFile = "testdata/bits.txt"
 func TestBits(t *testing.T) {
 	if *update {
 		lines := append([]string{"# kernel, type, family, size, hash of the main input; outputs as float64, or their number and a hash"}, bitLines(t, Implementations()[0])...)
-		if err := os.WriteFile(bitsFile, []byte(strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(bitsFile, []byte(strings.Join(lines, "\n")+"\n"), 0o666))
 	}
-	golden, err := os.ReadFile(bitsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := must.Get(os.ReadFile(bitsFile))
 	want := strings.Split(strings.TrimSpace(string(golden)), "\n")[1:]
 	for _, impl := range withGPU(t) {
 		t.Run(impl.Name, func(t *testing.T) {

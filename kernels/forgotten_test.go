@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestNothingIsForgotten looks for each kernel's names in the places of
@@ -151,10 +152,7 @@ var upper = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // containsIn reports whether a file that matches the pattern has what the expression says.
 func containsIn(t *testing.T, pattern, expression string) bool {
-	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(pattern))
 	e := regexp.MustCompile(expression)
 	return slices.ContainsFunc(files, func(file string) bool { return e.Match(read(t, file)) })
 }
@@ -176,10 +174,7 @@ func read(t *testing.T, file string) []byte {
 // functions returns the names of the functions and methods of a Go file of the root.
 func functions(t *testing.T, file string) map[string]bool {
 	names := map[string]bool{}
-	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.SkipObjectResolution))
 	for _, d := range parsed.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok {
 			names[f.Name.Name] = true
@@ -190,10 +185,7 @@ func functions(t *testing.T, file string) map[string]bool {
 
 // functionsIn returns the names of those of all Go files of a folder except tests.
 func functionsIn(t *testing.T, folder string) map[string]bool {
-	files, err := filepath.Glob(folder + "/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(folder + "/*.go"))
 	names := map[string]bool{}
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/gpuslices"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -38,10 +39,7 @@ func withGPU(t testing.TB) []Implementation {
 	device.Store(dev.Info().Name)
 	var runners []Runner
 	for _, p := range []gpuslices.Placement{gpuslices.Amid, gpuslices.AtEnd} {
-		r, err := gpuslices.NewPlaced(dev, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(gpuslices.NewPlaced(dev, p))
 		t.Cleanup(func() {
 			if err := r.Close(); err != nil {
 				t.Error(err)
@@ -139,9 +137,7 @@ func TestSpecialEverywhereOnGPU(t *testing.T) {
 				for i, impl := range impls {
 					out := make([]float32, 3*rows)
 					dst := reweight.Stats{LSE: out[:rows], Entropy: out[rows : 2*rows], Logprob: out[2*rows:]}
-					if err := impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats))
 					if i == 0 {
 						first = out
 						continue
@@ -182,9 +178,7 @@ func TestEveryHalf(t *testing.T) {
 		for i, impl := range impls {
 			out := make([]float32, 3*rows)
 			dst := reweight.Stats{LSE: out[:rows], Entropy: out[rows : 2*rows], Logprob: out[2*rows:]}
-			if err := impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats))
 			if i == 0 {
 				first = out
 			} else {
@@ -198,9 +192,7 @@ func TestEveryHalf(t *testing.T) {
 				grad[r] = 1.5
 			}
 			g := reweight.Logits{Vocab: vocab, BF16: make([]reweight.BF16, rows*vocab)}
-			if err := impl.New(1).RowGradient(g, l, ids, reweight.RowGradientInput{Logprobs: first[2*rows:], Grad: grad}, reweight.DefaultRowGradient); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(impl.New(1).RowGradient(g, l, ids, reweight.RowGradientInput{Logprobs: first[2*rows:], Grad: grad}, reweight.DefaultRowGradient))
 			wide := make([]float32, len(g.BF16))
 			for i, v := range g.BF16 {
 				wide[i] = v.Float32()

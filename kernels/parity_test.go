@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testlib"
 	"github.com/seed621a2839/reweight/reference"
 	"pgregory.net/rapid"
@@ -188,14 +189,9 @@ func TestCheckFails(t *testing.T) {
 	for _, k := range All() {
 		s := spec(k, 100)
 		s.DType = k.DTypes[0]
-		c, err := k.New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(k.New(s))
 		c.Reference()
-		if err := c.Run(&reweight.Workspace{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(c.Run(&reweight.Workspace{}))
 		for o, out := range c.outputs {
 			wrong := []int{0}
 			if out.terms != nil { // each is another figure
@@ -220,15 +216,10 @@ func TestInput(t *testing.T) {
 		for _, dtype := range k.DTypes {
 			s := spec(k, 100)
 			s.DType = dtype
-			c, err := k.New(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(k.New(s))
 			var bits [2][]uint64
 			for i := range bits {
-				if err := c.Run(&reweight.Workspace{}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(c.Run(&reweight.Workspace{}))
 				bits[i] = c.Bits(nil)
 				clear(c.Input())
 			}
@@ -361,9 +352,7 @@ func FuzzTokenStats(f *testing.F) {
 		var first [3]float32
 		for i, impl := range impls {
 			var got [3]float32
-			if err := impl.New(1).TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(impl.New(1).TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}))
 			for o, w := range want {
 				g := float64(got[o])
 				if g == w || g != g && w != w {
@@ -408,10 +397,7 @@ func FuzzTokens(f *testing.F) {
 func TestRowsRepeat(t *testing.T) {
 	const vocab = drawn/2 - 1 // so that three rows are drawn
 	for _, dtype := range anyFloat {
-		c, err := tokenStats(1, "l")(Spec{Rows: 5, Vocab: vocab, DType: dtype})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(tokenStats(1, "l")(Spec{Rows: 5, Vocab: vocab, DType: dtype}))
 		row := func(i int) []byte {
 			size := vocab * dtype.Size()
 			return c.Input()[i*size : (i+1)*size]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var search = flag.Duration("search", 0, "how long TestSearchAccuracy looks for rows with large errors")
@@ -368,10 +369,7 @@ func TestAccuracyQuantiles(t *testing.T) {
 		rows = 2000
 	}
 	for _, name := range []string{"token_stats", "token_stats_temperature", "row_gradient", "row_gradient_temperature"} {
-		k, err := Find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(Find(name))
 		for _, f := range Families {
 			if f == Special {
 				continue

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // goodTensors returns a batch of 2 trajectories and 7 tokens, with every tensor.
@@ -146,10 +147,7 @@ func TestHostileBatches(t *testing.T) {
 func TestBatch(t *testing.T) {
 	file := encoded(t, goodTensors(), nil)
 	checkFile(t, file)
-	b, err := parseBatch(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(parseBatch(file))
 	v, arrays := reflect.ValueOf(b).Elem(), b.Arrays()
 	for field := range v.Type().Fields() {
 		if v.FieldByIndex(field.Index).IsZero() {
@@ -179,10 +177,7 @@ func TestSmallestBatch(t *testing.T) {
 		vector("Rewards", []int32{7}),
 		vector("seq_offsets", []int64{0, 1}),
 	}, nil)
-	b, err := parseBatch(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(parseBatch(file))
 	want := &reweight.Batch{Role: []reweight.Role{0}, SeqOffsets: []int64{0, 1}}
 	if !reflect.DeepEqual(b, want) {
 		t.Errorf("%+v, want %+v", b, want)
@@ -214,11 +209,7 @@ func TestAlignment(t *testing.T) {
 
 func batchOf(t *testing.T, file []byte) *reweight.Batch {
 	t.Helper()
-	b, err := parseBatch(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(parseBatch(file))
 }
 
 func TestReverseEach(t *testing.T) {
@@ -280,10 +271,7 @@ func TestErrorsNameArrays(t *testing.T) {
 
 // Tensors puts each at a multiple of its element size.
 func TestTensorsAligned(t *testing.T) {
-	f, err := Parse(encoded(t, Tensors(batchOf(t, encoded(t, goodTensors(), nil))), nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(Parse(encoded(t, Tensors(batchOf(t, encoded(t, goodTensors(), nil))), nil)))
 	for _, x := range f.tensors {
 		if size := int64(elementBits[x.DType] / 8); x.begin%size != 0 {
 			t.Errorf("%s of %s begins at byte %d", x.Name, x.DType, x.begin)
@@ -336,10 +324,7 @@ func TestCopiesAddUp(t *testing.T) {
 // testdata/README.md documents the layout of a file: every array with its dtype and
 // shape.
 func TestLayoutIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../testdata/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../testdata/README.md"))
 	for _, a := range new(reweight.Batch).Arrays() {
 		dtype, shape := "F32", "[T]"
 		switch a.Data.(type) {

@@ -5,21 +5,17 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestColumn: what comes in pieces is one tensor, and nothing else is left.
 func TestColumn(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")
-	a, err := NewColumn(path, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(NewColumn(path, "a"))
 	defer a.Close()
-	none, err := NewColumn(path, "none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := must.Get(NewColumn(path, "none"))
 	defer none.Close()
 	var want []float32
 	for i := range 100 {
@@ -28,25 +24,15 @@ func TestColumn(t *testing.T) {
 			piece[j] = float32(i) + float32(j)/100
 		}
 		want = append(want, piece...)
-		if err := a.Append(piece); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(a.Append(piece))
 	}
 	var tensors []Tensor
 	for _, c := range []*Column{a, none} {
-		tensor, err := c.Tensor()
-		if err != nil {
-			t.Fatal(err)
-		}
+		tensor := must.Get(c.Tensor())
 		tensors = append(tensors, tensor)
 	}
-	if err := Write(path, tensors, nil); err != nil {
-		t.Fatal(err)
-	}
-	f, err := OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(path, tensors, nil))
+	f := must.Get(OpenFile(path))
 	defer f.Close()
 	if got := view[float32](f.byName["a"].data); !slices.Equal(got, want) {
 		t.Errorf("%d values, want %d", len(got), len(want))

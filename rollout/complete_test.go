@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A listReader reads a list of records.
@@ -62,17 +63,11 @@ func sourceOf(t *testing.T, opt Options, files ...[]*record) *Source {
 			r.line = line + 1
 		}
 		name := string(rune('a' + i))
-		if err := os.WriteFile(name, fmt.Appendf(nil, "test records %d", len(testRecords)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(name, fmt.Appendf(nil, "test records %d", len(testRecords)), 0o666))
 		testRecords = append(testRecords, records)
 		names = append(names, name)
 	}
-	s, err := opt.Open(names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(opt.Open(names...))
 }
 
 // turnOf returns a record of a prompt and a response, as many tokens as the texts have
@@ -181,13 +176,8 @@ func TestSpansOfTurns(t *testing.T) {
 		turnOf("i", ""),
 		turnOf("i", "j", spans([]int32{8}, 3.5)),
 	})
-	b, err := s.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(s.Batch())
+	must.Do(b.Validate())
 	if !slices.Equal(b.Anchors, []int32{7, -3, 7, 8}) || !slices.Equal(b.SpanRewards, []float32{0.5, 1.5, 2.5, 3.5}) {
 		t.Errorf("anchors %v, rewards %v", b.Anchors, b.SpanRewards)
 	}
@@ -382,10 +372,7 @@ func TestNoTokens(t *testing.T) {
 		turnOf("a", "b", inGroup("x"), withReward(2)),
 		{group: "x", Batch: reweight.Batch{Rewards: []float32{3}}},
 	})
-	b, err := s.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(s.Batch())
 	if !slices.Equal(b.SeqOffsets, []int64{0, 0, 2, 2}) || !slices.Equal(b.Rewards, []float32{1, 2, 3}) || !slices.Equal(b.GroupIDs, []int32{0, 0, 0}) {
 		t.Errorf("%+v", b)
 	}

@@ -1,12 +1,12 @@
 package rollout
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -15,74 +15,6 @@ import (
 var rejectedTurns = map[string][]int{
 	"../testdata/frozenlake-small.safetensors": {4285},
 	"../testdata/frozenlake.safetensors":       {4848, 4993, 4997},
-}
-
-// TestDeriveFromMask takes the roles, spans and groups of the real rollouts away, and
-// gets them back from the token ids and the mask.
-func TestDeriveFromMask(t *testing.T) {
-	for _, path := range []string{"../testdata/frozenlake-small.safetensors", "../testdata/frozenlake.safetensors"} {
-		f, err := OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		want, err := f.Batch()
-		if err != nil {
-			t.Fatal(err)
-		}
-		want.Role = slices.Clone(want.Role)
-		for _, i := range rejectedTurns[path] {
-			want.Role[i] = reweight.RoleAction
-		}
-		var vocab []string
-		if err := json.Unmarshal([]byte(f.Metadata()["vocab"]), &vocab); err != nil {
-			t.Fatal(err)
-		}
-		for name, opt := range map[string]Options{
-			"ids":   {ActionOpen: []int32{6}, ActionClose: []int32{7}},
-			"texts": {ActionTags: [2]string{"<answer>", "</answer>"}},
-		} {
-			spans := int32(0)
-			groupOf, keyOf := make(map[string]int32), make(map[int32]string)
-			for s := range want.Trajectories() {
-				begin, end := want.SeqOffsets[s], want.SeqOffsets[s+1]
-				r := new(record)
-				r.TokenIDs = want.TokenIDs[begin:end]
-				for _, role := range want.Role[begin:end] {
-					r.mask = append(r.mask, role != reweight.RoleMasked)
-				}
-				for _, id := range r.TokenIDs {
-					r.texts = append(r.texts, vocab[id])
-				}
-				if err := deriveRoles(r, &opt); err != nil {
-					t.Fatal(err)
-				}
-				deriveSpans(r)
-				if !slices.Equal(r.Role, want.Role[begin:end]) {
-					t.Errorf("%s, %s: trajectory %d has other roles", path, name, s)
-				}
-				last := spans - 1
-				for i, id := range r.SpanIDs {
-					if id >= 0 {
-						id += spans
-						last = max(last, id)
-					}
-					if id != want.SpanIDs[int(begin)+i] {
-						t.Fatalf("%s, %s: token %d of trajectory %d is of span %d, want %d", path, name, i, s, id, want.SpanIDs[int(begin)+i])
-					}
-				}
-				spans = last + 1
-				key, group := promptKey(r), want.GroupIDs[s]
-				if g, ok := groupOf[key]; ok && g != group {
-					t.Errorf("%s: groups %d and %d have one key", path, g, group)
-				}
-				if k, ok := keyOf[group]; ok && k != key {
-					t.Errorf("%s: group %d has two keys", path, group)
-				}
-				groupOf[key], keyOf[group] = group, key
-			}
-		}
-	}
 }
 
 // rolesByDefinition marks the tokens of a span of which the nearest tag before is an
@@ -148,9 +80,7 @@ func TestActionsOfSpans(t *testing.T) {
 		}
 		early := *r // spans before roles, and the other way round
 		deriveSpans(&early)
-		if err := deriveRoles(r, &Options{ActionOpen: tag[0], ActionClose: tag[1]}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(deriveRoles(r, &Options{ActionOpen: tag[0], ActionClose: tag[1]}))
 		deriveSpans(r)
 		if !slices.Equal(r.Role, want) {
 			t.Fatalf("ids %v: roles\n%v, want\n%v", r.TokenIDs, r.Role, want)
@@ -200,9 +130,7 @@ func TestActionsOfTexts(t *testing.T) {
 			want = append(want, role)
 			at += n
 		}
-		if err := deriveRoles(r, &Options{ActionTags: [2]string{"<a>", "</a>"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(deriveRoles(r, &Options{ActionTags: [2]string{"<a>", "</a>"}}))
 		if !slices.Equal(r.Role, want) {
 			t.Fatalf("texts %q: roles\n%v, want\n%v", r.texts, r.Role, want)
 		}
@@ -281,9 +209,7 @@ func TestDeriveKeepsTheSource(t *testing.T) {
 	r := &record{mask: []bool{true, true}}
 	r.Role = []reweight.Role{0, 2}
 	r.SpanIDs = []int32{-1, 0}
-	if err := deriveRoles(r, new(Options)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(deriveRoles(r, new(Options)))
 	deriveSpans(r)
 	if !slices.Equal(r.Role, []reweight.Role{0, 2}) || !slices.Equal(r.SpanIDs, []int32{-1, 0}) {
 		t.Errorf("roles %v, spans %v", r.Role, r.SpanIDs)

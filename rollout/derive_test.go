@@ -7,26 +7,19 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // The sample's arrays were computed in float64 from the logits beside them.
 func TestDeriveSample(t *testing.T) {
-	f, err := OpenFile("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
 	defer f.Close()
-	want, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(f.Batch())
 	got := *want
 	got.RefEnergy, got.RefLogprobs, got.Entropy, got.OldLogprobs, got.Logprobs = nil, nil, nil, nil, nil
 	got.Logits = want.OldLogits // the sample has none of the current policy
 	var ws reweight.Workspace
-	if err := Derive(&ws, &got, derivable...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Derive(&ws, &got, derivable...))
 	for _, a := range []struct {
 		name      string
 		got, want []float32
@@ -57,9 +50,7 @@ func TestDeriveKeepsWhatIsThere(t *testing.T) {
 	b := batchOf(t, encoded(t, goodTensors(), nil))
 	want := *b
 	var ws reweight.Workspace
-	if err := Derive(&ws, b, derivable...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Derive(&ws, b, derivable...))
 	if !reflect.DeepEqual(*b, want) {
 		t.Errorf("%+v, want %+v", *b, want)
 	}
@@ -68,9 +59,7 @@ func TestDeriveKeepsWhatIsThere(t *testing.T) {
 func TestDeriveWithoutTokenIDs(t *testing.T) {
 	b := batchOf(t, encoded(t, without("token_ids", "ref_energy", "entropy", "ref_logprobs", "old_logprobs", "logprobs"), nil))
 	var ws reweight.Workspace
-	if err := Derive(&ws, b, derivable...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Derive(&ws, b, derivable...))
 	// Uniform rows of 3 and 2 logits.
 	if e, h := float32(-math.Log(3)), float32(math.Log(2)); b.RefEnergy[6] != e || b.Entropy[6] != h {
 		t.Errorf("energy %v, entropy %v, want %v, %v", b.RefEnergy[6], b.Entropy[6], e, h)

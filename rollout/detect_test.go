@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -36,9 +37,7 @@ func TestExamine(t *testing.T) {
 	} {
 		for _, wrap := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader} {
 			s := new(stream)
-			if err := s.decompress(wrap(strings.NewReader(text))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(s.decompress(wrap(strings.NewReader(text))))
 			found, err := s.examine()
 			if got := strings.Join(slices.Sorted(maps.Keys(found)), " "); got != want || err != nil {
 				t.Errorf("%s: fields %q, %v, want %q", text, got, err, want)
@@ -56,12 +55,8 @@ func TestExamineKeepsAll(t *testing.T) {
 		parts := rapid.SliceOf(rapid.SampledFrom([]string{"{", "}", "[", "]", `"`, `\`, ":", ",", `"a"`, `"a":`, "1", strings.Repeat("x", 100000)}))
 		text := strings.Join(parts.Draw(t, "parts"), "")
 		s := new(stream)
-		if err := s.decompress(strings.NewReader(text)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.examine(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(s.decompress(strings.NewReader(text)))
+		must.Get(s.examine())
 		if all, err := io.ReadAll(s); string(all) != text || err != nil {
 			t.Errorf("%q becomes %q, %v", text, all, err)
 		}
@@ -72,9 +67,7 @@ func TestExamineKeepsAll(t *testing.T) {
 func TestExamineError(t *testing.T) {
 	s := new(stream)
 	cut := gzipped(t, []byte(`{"a": [1, 2, 3]}`))
-	if err := s.decompress(bytes.NewReader(cut[:len(cut)-8])); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(s.decompress(bytes.NewReader(cut[:len(cut)-8])))
 	s.Discard(3)
 	if _, err := s.examine(); err == nil || err.Error() != "the gzip data is cut off" {
 		t.Error(err)
@@ -82,10 +75,7 @@ func TestExamineError(t *testing.T) {
 }
 
 func TestDetect(t *testing.T) {
-	small, err := os.ReadFile("../testdata/frozenlake-small.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := must.Get(os.ReadFile("../testdata/frozenlake-small.safetensors"))
 	for name, c := range map[string]struct {
 		data []byte
 		want string // of Report.Formats, or the error behind the name

@@ -6,19 +6,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // FuzzStream reads streams of any content, as it is and compressed: no panic, errors of
 // one short line that begin with the name, and valid trajectories.
 func FuzzStream(f *testing.F) {
-	small, err := os.ReadFile(exampleFiles[0])
-	if err != nil {
-		f.Fatal(err)
-	}
+	small := must.Get(os.ReadFile(exampleFiles[0]))
 	var good bytes.Buffer
-	if err := encode(&good, goodTensors(), nil); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(encode(&good, goodTensors(), nil))
 	for _, data := range [][]byte{nil, small[:2000], good.Bytes(), gzipped(f, good.Bytes()), zstandard(f, good.Bytes()), []byte(`{"a": [{"b": 1}]}`), []byte("[]"), []byte("\ufeff{")} {
 		for i := range compressions {
 			f.Add(uint8(i), data)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // checkFile reads a file of any contents: no panic, no allocation beyond the
@@ -26,14 +27,9 @@ func checkFile(t *testing.T, data []byte) {
 		}
 		return
 	}
-	if err := b.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(b.Validate())
 	written := encoded(t, Tensors(b), nil)
-	again, err := parseBatch(written)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(parseBatch(written))
 	if !bytes.Equal(encoded(t, Tensors(again), nil), written) {
 		t.Error("the batch changes when it is written and read")
 	}
@@ -50,9 +46,7 @@ func parseBatch(data []byte) (*reweight.Batch, error) {
 func encoded(t *testing.T, tensors []Tensor, metadata map[string]string) []byte {
 	t.Helper()
 	var w bytes.Buffer
-	if err := encode(&w, tensors, metadata); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(encode(&w, tensors, metadata))
 	return w.Bytes()
 }
 
@@ -66,9 +60,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(h.file)
 	}
 	var w bytes.Buffer
-	if err := encode(&w, goodTensors(), map[string]string{"key": "value"}); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(encode(&w, goodTensors(), map[string]string{"key": "value"}))
 	f.Add(w.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) { checkFile(t, data) })
 }

@@ -5,27 +5,20 @@ import (
 	"io"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
 
 // BenchmarkLines reads the small rollouts as JSONL, many times over. parse is all of it;
 // split is only to find where the lines' objects end, which one goroutine does for all.
 func BenchmarkLines(b *testing.B) {
-	f, err := OpenFile("../testdata/frozenlake-small.safetensors")
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := must.Get(OpenFile("../testdata/frozenlake-small.safetensors"))
 	defer f.Close()
-	batch, err := f.Batch()
-	if err != nil {
-		b.Fatal(err)
-	}
+	batch := must.Get(f.Batch())
 	var text bytes.Buffer
 	for range 8 {
 		for _, t := range trajectories(batch) {
-			if err := WriteJSONL(&text, t); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(WriteJSONL(&text, t))
 		}
 	}
 	for _, c := range []struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // readText reads the trajectories of a text in a format of JSON objects, and the error
@@ -43,9 +44,7 @@ func checkText(t *testing.T, text string, parse parser) {
 	}
 	for _, tr := range all {
 		if tr.Tokens() > 0 {
-			if err := tr.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(tr.Validate())
 		}
 		once := lineOf(t, tr)
 		again, err := readText(once, parseJSONL)
@@ -62,9 +61,7 @@ func checkText(t *testing.T, text string, parse parser) {
 func lineOf(t *testing.T, tr *Trajectory) string {
 	t.Helper()
 	var line bytes.Buffer
-	if err := WriteJSONL(&line, tr); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(WriteJSONL(&line, tr))
 	return line.String()
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 	"pgregory.net/rapid"
 )
@@ -248,13 +249,9 @@ func TestLinesClose(t *testing.T) {
 		}
 		return parseN(s, line)
 	})
-	if _, err := l.next(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.next())
 	time.AfterFunc(time.Millisecond, func() { close(slow) })
-	if err := l.(io.Closer).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(l.(io.Closer).Close())
 	for begin := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) { // the last ones are ending
 		if time.Since(begin) > 5*time.Minute {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)

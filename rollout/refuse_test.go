@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestRefused opens files of formats that are known and not read.
@@ -20,13 +22,9 @@ func TestRefused(t *testing.T) {
 	var torch bytes.Buffer
 	z := zip.NewWriter(&torch)
 	for _, name := range []string{"train_3/data.pkl", "train_3/version"} {
-		if _, err := z.Create(name); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(z.Create(name))
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(z.Close())
 	weights := encoded(t, []Tensor{vector("model.norm.weight", []float32{1})}, nil)
 	for _, c := range []struct{ name, content, want string }{
 		{"17.jsonl", `{"input": "a, b", "output": "c", "gts": null, "score": 1.0, "step": 17, "uid": "0-a"}` + "\n", "texts that verl (trainer.rollout_data_dir) dumps" + texts + ", and Python's reweight.rollout.from_text makes tokens of the texts"},
@@ -43,9 +41,7 @@ func TestRefused(t *testing.T) {
 		{"page", "<HTML><body>", page},
 	} {
 		path := filepath.Join(t.TempDir(), c.name)
-		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(path, []byte(c.content), 0o666))
 		s, err := Open(path)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
@@ -128,19 +129,14 @@ func FuzzChangedResponses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint8, changes []byte) {
 		s := responseSeeds[int(seed)%len(responseSeeds)]
 		var v any
-		if err := json.Unmarshal([]byte(s.text), &v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(json.Unmarshal([]byte(s.text), &v))
 		for change := range slices.Chunk(changes, 2) {
 			if len(change) == 2 {
 				left := int(change[0])
 				v = replaceValue(v, &left, json.RawMessage(replacements[int(change[1])%len(replacements)]))
 			}
 		}
-		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(v))
 		records, err := parseText(string(text), s.parse)
 		checkParsed(t, records, err)
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
@@ -33,9 +34,7 @@ func openLake(t *testing.T) (l lake, turns []turn) {
 	if l.Batch, err = f.Batch(); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(f.metadata["vocab"]), &l.names); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(json.Unmarshal([]byte(f.metadata["vocab"]), &l.names))
 	l.Role = slices.Clone(l.Role)
 	for _, token := range rejectedTurns["../testdata/frozenlake.safetensors"] {
 		l.Role[token] = reweight.RoleAction
@@ -182,10 +181,7 @@ func parseText(text string, parse parseFunc) ([]*record, error) {
 
 func parseValue(t *testing.T, v any, parse parseFunc) []*record {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(v))
 	records, err := parseText(string(text), parse)
 	if err != nil {
 		t.Fatalf("%v in %.300s", err, text)
@@ -493,10 +489,7 @@ func TestLostCandidates(t *testing.T) {
 	}{{"t", []bool{true, true}}, {"token_id:", []bool{true, false}}} {
 		text := strings.ReplaceAll(`{"choices": [{"logprobs": {"tokens": ["@1", "@1"], "token_logprobs": [-1, -3],
 			"top_logprobs": [{"@1": -1, "@2": -2, "@3": -3}, {"@1": -3, "@2": -2}]}}]}`, "@", c.prefix)
-		records, err := parseText(text, parseOpenAI)
-		if err != nil {
-			t.Fatal(err)
-		}
+		records := must.Get(parseText(text, parseOpenAI))
 		top := records[0].top
 		var extra []bool
 		for _, one := range top[1] {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // rawFile returns a file of that header and data, right or wrong.
@@ -123,9 +124,7 @@ func TestHostileHeaders(t *testing.T) {
 			checkFile(t, h.file)
 
 			path := filepath.Join(t.TempDir(), "hostile.safetensors")
-			if err := os.WriteFile(path, h.file, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile(path, h.file, 0o666))
 			_, err2 := OpenFile(path)
 			want := strings.Replace(err.Error(), "rollout: ", path+": ", 1)
 			if err2 == nil || err2.Error() != want {
@@ -180,10 +179,7 @@ func TestAcceptedHeaders(t *testing.T) {
 			[]Info{{"a", "BOOL", []int64{1}}, {"none", "U8", []int64{0}}, {"b", "U8", []int64{1}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, err := Parse(c.file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(Parse(c.file))
 			if got := f.Tensors(); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("tensors %v, want %v", got, c.want)
 			}
@@ -223,22 +219,15 @@ func TestErrorsQuotePath(t *testing.T) {
 	}
 	_, err = OpenFile(name)
 	check("empty file", err)
-	if err := Write(name, []Tensor{vector("x", []uint8{1})}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f, err := OpenFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(name, []Tensor{vector("x", []uint8{1})}, nil))
+	f := must.Get(OpenFile(name))
 	_, err = f.Batch()
 	check("no batch", err)
 	f.Close()
 	_, err = f.Batch()
 	check("Batch after Close", err)
 	os.Remove(name)
-	if err := os.Mkdir(name, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Mkdir(name, 0o777))
 	_, err = OpenFile(name)
 	check("directory", err)
 	check("Write to a directory", Write(name, nil, nil))
@@ -246,10 +235,7 @@ func TestErrorsQuotePath(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	f, err := OpenFile("../testdata/frozenlake-small.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile("../testdata/frozenlake-small.safetensors"))
 	unmaps := 0
 	unmap := f.unmap
 	f.unmap = func() error { unmaps++; return unmap() }
@@ -270,10 +256,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestSampleFile(t *testing.T) {
-	f, err := OpenFile("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
 	defer f.Close()
 	infos := f.Tensors()
 	if got, want := infos[11], (Info{"ref_logits", "BF16", []int64{18308, 75}}); !reflect.DeepEqual(got, want) {
@@ -292,10 +275,7 @@ func TestSampleFile(t *testing.T) {
 		t.Error("Metadata returns the file's own map")
 	}
 
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(f.Batch())
 	count := make(map[reweight.Role]int)
 	for _, r := range b.Role {
 		count[r]++

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var exampleFiles = []string{"../testdata/frozenlake-small.safetensors", "../testdata/frozenlake.safetensors"}
@@ -23,15 +24,9 @@ var exampleFiles = []string{"../testdata/frozenlake-small.safetensors", "../test
 // memory. Trajectory by trajectory it is the same.
 func TestSafetensorsSource(t *testing.T) {
 	for _, path := range exampleFiles {
-		f, err := OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(OpenFile(path))
 		defer f.Close()
-		want, err := f.Batch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(f.Batch())
 		s, err := Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -49,15 +44,10 @@ func TestSafetensorsSource(t *testing.T) {
 			t.Errorf("%s: %d bytes of memory for a batch that aliases the file", path, memory)
 		}
 
-		s, err = Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s = must.Get(Open(path))
 		defer s.Close()
 		for i, next := range all(t, s) {
-			if err := next.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(next.Validate())
 			part := partOf(want, i)
 			part.SeqOffsets, part.GroupIDs = []int64{0, int64(part.Tokens())}, []int32{want.GroupIDs[i]}
 			part.SpanIDs = next.SpanIDs
@@ -80,31 +70,16 @@ func TestSafetensorsSource(t *testing.T) {
 
 // What a safetensors file lacks is derived, beside arrays that alias it.
 func TestSafetensorsDerived(t *testing.T) {
-	f, err := OpenFile(exampleFiles[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile(exampleFiles[0]))
 	defer f.Close()
-	want, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(f.Batch())
 	less := *want
 	less.SpanIDs, less.GroupIDs, less.Logprobs, less.Entropy = nil, nil, nil, nil
 	path := filepath.Join(t.TempDir(), "less.safetensors")
-	err = Write(path, append(Tensors(&less), vector("other", []uint8{1})), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Options{SurprisalEntropy: true}.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(path, append(Tensors(&less), vector("other", []uint8{1})), nil))
+	s := must.Get(Options{SurprisalEntropy: true}.Open(path))
 	defer s.Close()
-	got, err := s.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(s.Batch())
 	if !slices.Equal(got.SpanIDs, want.SpanIDs) || !slices.Equal(got.GroupIDs, want.GroupIDs) || !slices.Equal(got.Logprobs, want.OldLogprobs) || len(got.Entropy) != want.Tokens() {
 		t.Error("the derived arrays differ")
 	}
@@ -114,17 +89,10 @@ func TestSafetensorsDerived(t *testing.T) {
 
 	// The mark of an estimate survives being written.
 	path = filepath.Join(t.TempDir(), "estimated.safetensors")
-	if err := Write(path, Tensors(got), map[string]string{"entropy": "estimated from surprisal", "entropy_width": "+Inf"}); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Write(path, Tensors(got), map[string]string{"entropy": "estimated from surprisal", "entropy_width": "+Inf"}))
+	again := must.Get(Open(path))
 	defer again.Close()
-	if _, err := again.Batch(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(again.Batch())
 	is := func(o Origin) bool {
 		return o.Name == "entropy" && o.Kind == Estimated && o.From == "surprisal" && o.Width > 1e300
 	}
@@ -135,15 +103,9 @@ func TestSafetensorsDerived(t *testing.T) {
 
 // The size of groups is an option that a file's own groups do not stand against.
 func TestSafetensorsGroupSize(t *testing.T) {
-	s, err := Options{GroupSize: 4}.Open(exampleFiles[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Options{GroupSize: 4}.Open(exampleFiles[0]))
 	defer s.Close()
-	b, err := s.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(s.Batch())
 	for i, id := range b.GroupIDs {
 		if id != int32(i/4) {
 			t.Fatalf("groups %d", b.GroupIDs)
@@ -152,10 +114,7 @@ func TestSafetensorsGroupSize(t *testing.T) {
 }
 
 func TestBatchLimit(t *testing.T) {
-	s, err := Open(exampleFiles[0], exampleFiles[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(exampleFiles[0], exampleFiles[1]))
 	defer s.Close()
 	first, err := s.Next()
 	if err != nil {
@@ -177,15 +136,9 @@ func TestBatchLimit(t *testing.T) {
 
 // What the caller appends to a slice of a trajectory is not written into the next one.
 func TestSlicesEnd(t *testing.T) {
-	s, err := Open(exampleFiles[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(exampleFiles[1]))
 	defer s.Close()
-	first, err := s.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(s.Next())
 	for _, a := range first.Arrays() {
 		spare := 0
 		switch data := a.Data.(type) {
@@ -224,28 +177,19 @@ type fileFormat struct {
 var fileFormats = []fileFormat{
 	{".safetensors", true, func(t testing.TB, b *reweight.Batch) []byte {
 		var out bytes.Buffer
-		if err := encode(&out, Tensors(b), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(encode(&out, Tensors(b), nil))
 		return out.Bytes()
 	}},
 	{".npz", false, func(t testing.TB, b *reweight.Batch) []byte {
 		var out bytes.Buffer
-		if err := EncodeNPZ(&out, Tensors(b)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(EncodeNPZ(&out, Tensors(b)))
 		return out.Bytes()
 	}},
 	{".jsonl", false, func(t testing.TB, b *reweight.Batch) []byte {
 		var out bytes.Buffer
-		for s := range b.Trajectories() {
-			next := &Trajectory{Batch: partOf(b, s), Group: fmt.Sprint(b.GroupIDs[s])}
-			next.SeqOffsets, next.GroupIDs = []int64{0, int64(next.Tokens())}, b.GroupIDs[s:s+1]
-			next.SpanIDs = slices.Clone(next.SpanIDs)
-			renumberSpans(next.SpanIDs, -spansBefore(b, s))
-			if err := WriteJSONL(&out, next); err != nil {
-				t.Fatal(err)
-			}
+		for s, next := range trajectories(b) {
+			next.Group = fmt.Sprint(b.GroupIDs[s])
+			must.Do(WriteJSONL(&out, next))
 		}
 		return out.Bytes()
 	}},
@@ -258,10 +202,7 @@ func TestSplitFiles(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		want := drawBatch(r)
 		S := want.Trajectories()
-		sub, err := os.MkdirTemp(dir, "")
-		if err != nil {
-			r.Fatal(err)
-		}
+		sub := must.Get(os.MkdirTemp(dir, ""))
 		var names []string
 		for first := 0; first < S; {
 			end := first + rapid.IntRange(1, S-first).Draw(r, "trajectories in a file")
@@ -282,23 +223,15 @@ func TestSplitFiles(t *testing.T) {
 			}).Draw(r, "format")
 			c := rapid.SampledFrom(compressions).Draw(r, "compression")
 			name := filepath.Join(sub, fmt.Sprintf("%03d%s%s", len(names), f.extension, c.extension))
-			if err := os.WriteFile(name, c.compress(t, f.encode(t, &part)), 0o666); err != nil {
-				r.Fatal(err)
-			}
+			must.Do(os.WriteFile(name, c.compress(t, f.encode(t, &part)), 0o666))
 			names = append(names, name)
 		}
 		if len(names) > 1 && rapid.Bool().Draw(r, "as a directory") {
 			names = []string{sub}
 		}
-		s, err := Open(names...)
-		if err != nil {
-			r.Fatal(err)
-		}
+		s := must.Get(Open(names...))
 		defer s.Close()
-		got, err := s.Batch()
-		if err != nil {
-			r.Fatal(err)
-		}
+		got := must.Get(s.Batch())
 		if len(names) == 1 && strings.Contains(names[0], ".safetensors") && !slices.Equal(got.GroupIDs, want.GroupIDs) {
 			r.Fatalf("one file has the groups %d, want %d", got.GroupIDs, want.GroupIDs)
 		}
@@ -394,23 +327,16 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 			}
 		}
 	}
-	if err := b.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(b.Validate())
 	return b
 }
 
 // Batch after some calls of Next has the trajectories that are left.
 func TestRest(t *testing.T) {
-	s, err := Open(exampleFiles[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(exampleFiles[0]))
 	defer s.Close()
 	for range 5 {
-		if _, err := s.Next(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.Next())
 	}
 	b, err := s.Batch()
 	if err != nil || b.Trajectories() != 27 || b.Validate() != nil {
@@ -425,10 +351,7 @@ func TestRest(t *testing.T) {
 }
 
 func TestStandardInput(t *testing.T) {
-	data, err := os.ReadFile(exampleFiles[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(exampleFiles[0]))
 	for _, c := range []struct {
 		data []byte
 		want string
@@ -450,10 +373,7 @@ func TestStandardInput(t *testing.T) {
 		}()
 		old := os.Stdin
 		os.Stdin = r
-		s, err := Open("-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Open("-"))
 		b, err := s.Batch()
 		switch {
 		case c.want == "" && err == nil && b.Tokens() == 6272:
@@ -472,13 +392,8 @@ func TestStandardInput(t *testing.T) {
 }
 
 func TestClosedSource(t *testing.T) {
-	s, err := Open(exampleFiles...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Next(); err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(exampleFiles...))
+	must.Get(s.Next())
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -515,14 +430,8 @@ func TestTagsForRoles(t *testing.T) {
 	for _, format := range fileFormats {
 		b := &reweight.Batch{Role: role, SeqOffsets: []int64{0, 5}, GroupIDs: []int32{0}, TokenIDs: []int32{6, 6, 8, 7, 9}}
 		path := filepath.Join(writeFiles(t, map[string][]byte{"f" + format.extension: format.encode(t, b)}), "f"+format.extension)
-		s, err := Options{ActionOpen: []int32{6}, ActionClose: []int32{7}}.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.Batch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Options{ActionOpen: []int32{6}, ActionClose: []int32{7}}.Open(path))
+		got := must.Get(s.Batch())
 		if !slices.Equal(got.Role, []reweight.Role{0, 1, 2, 1, 0}) {
 			t.Errorf("%s: roles %v", format.extension, got.Role)
 		}
@@ -562,10 +471,7 @@ func TestSourceErrors(t *testing.T) {
 		{"other text", map[string][]byte{"a.jsonl": lines, "b.json": []byte("notes\n")}, `/b.json: begins with "notes\n", `},
 	} {
 		dir := writeFiles(t, c.files)
-		s, err := Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Open(dir))
 		batch, err := s.Batch()
 		switch {
 		case c.want == "" && err == nil && batch.Trajectories() == 7:

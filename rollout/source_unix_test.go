@@ -7,31 +7,25 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A file that becomes shorter while its trajectories are read is an error.
 func TestShorterSource(t *testing.T) {
-	data, err := os.ReadFile(exampleFiles[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(exampleFiles[1]))
 	dir := writeFiles(t, map[string][]byte{"a": data, "b": data})
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	shorten := func(path string, s *Source) {
 		t.Helper()
-		if err := os.Truncate(path, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Truncate(path, 0))
 		needAddresses(t, &s.mapped[len(s.mapped)-1].data[0])
 	}
 	is := func(err error, path string) bool {
 		return err != nil && strings.HasPrefix(err.Error(), path+": its memory cannot be used: ")
 	}
 
-	s, err := Open(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(a))
 	defer s.Close()
 	first, err := s.Next()
 	if err != nil {
@@ -49,14 +43,9 @@ func TestShorterSource(t *testing.T) {
 		t.Error(err)
 	}
 
-	s, err = Open(b, exampleFiles[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = must.Get(Open(b, exampleFiles[1]))
 	defer s.Close()
-	if _, err := s.Next(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Next())
 	shorten(b, s)
 	_, err = s.Batch()
 	if _, again := s.Next(); !is(err, b) || again != err {

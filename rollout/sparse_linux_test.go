@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A declared tensor is one of a sparse file: data is what it begins with, and the
@@ -38,10 +40,7 @@ func sparseFile(t *testing.T, tensors ...declared) string {
 	header := "{" + strings.Join(entries, ",") + "}"
 	header += strings.Repeat(" ", -len(header)&7)
 	path := filepath.Join(t.TempDir(), "sparse.safetensors")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(path))
 	defer file.Close()
 	begin := rawFile(header, 0)
 	at := int64(len(begin))
@@ -49,9 +48,7 @@ func sparseFile(t *testing.T, tensors ...declared) string {
 		t.Skipf("no sparse file of %d bytes here: %v", at+size, err)
 	}
 	write := func(data []byte, at int64) {
-		if _, err := file.WriteAt(data, at); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(file.WriteAt(data, at))
 	}
 	write(begin, 0)
 	for _, x := range tensors {
@@ -95,10 +92,7 @@ func TestLargerThanMemory(t *testing.T) {
 	heap := allocated(func() {
 		f := openSparse(t, path)
 		defer f.Close()
-		b, err := f.Batch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(f.Batch())
 		if n := b.Logits.Rows(); n != tokens || b.Logits.Vocab != vocab {
 			t.Fatalf("logits [%d, %d], want [%d, %d]", n, b.Logits.Vocab, tokens, vocab)
 		}
@@ -154,14 +148,9 @@ func TestCopiesAreBounded(t *testing.T) {
 // resident returns the bytes of the process in memory, mappings included.
 func resident(t *testing.T) int {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("/proc/self/statm"))
 	var total, pages int
-	if _, err := fmt.Sscan(string(text), &total, &pages); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscan(string(text), &total, &pages))
 	return pages * os.Getpagesize()
 }
 

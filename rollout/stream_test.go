@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 func gzipped(t testing.TB, data []byte) []byte {
@@ -33,10 +34,7 @@ var encoder = sync.OnceValues(func() (*zstd.Encoder, error) { return zstd.NewWri
 
 func zstandard(t testing.TB, data []byte) []byte {
 	t.Helper()
-	w, err := encoder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(encoder())
 	return w.EncodeAll(data, nil)
 }
 
@@ -137,10 +135,7 @@ func TestExpansionLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for format, data := range map[string][]byte{"gzip": bytes.Repeat(z.Bytes(), parts), "Zstandard": bytes.Repeat(zstandard(t, make([]byte, part)), parts)} {
-		s, err := streamOf(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(streamOf(data))
 		var n int64
 		memory := allocated(func() { n, err = io.Copy(io.Discard, s) })
 		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 250 times as many") || n > freeExpansion+bufferSize {
@@ -150,10 +145,7 @@ func TestExpansionLimit(t *testing.T) {
 			t.Errorf("%s: %d bytes of memory", format, memory)
 		}
 		s.close()
-		s, err = streamOf(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s = must.Get(streamOf(data))
 		if n, err := io.CopyN(io.Discard, s, freeExpansion); err != nil {
 			t.Errorf("%s: %d bytes, which are free, give %v", format, n, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,17 +22,11 @@ func fifo(t *testing.T, dir string) string {
 }
 
 func TestNamedPipe(t *testing.T) {
-	data, err := os.ReadFile("../testdata/frozenlake-small.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("../testdata/frozenlake-small.safetensors"))
 	path := fifo(t, t.TempDir())
 	written := make(chan error)
 	go func() { written <- os.WriteFile(path, zstandard(t, data), 0o600) }()
-	s, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(path))
 	if b, err := s.Batch(); err != nil || b.Tokens() != 6272 {
 		t.Errorf("%v, %v", b, err)
 	}
@@ -57,9 +52,7 @@ func TestNoFile(t *testing.T) {
 		}
 	}
 	link := filepath.Join(t.TempDir(), "link.jsonl")
-	if err := os.Symlink(filepath.Join(dir, "none"), link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Symlink(filepath.Join(dir, "none"), link))
 	if _, err := Open(filepath.Dir(link)); err == nil || err.Error() != link+": no such file or directory" {
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"pgregory.net/rapid"
 )
@@ -149,15 +150,9 @@ func TestEntropyBoundsRefuses(t *testing.T) {
 
 // The mean widths that docs/formats.md states.
 func TestEntropyFromTopOfFrozenLake(t *testing.T) {
-	f, err := OpenFile("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
 	defer f.Close()
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(f.Batch())
 	vocab := b.OldLogits.Vocab
 	for _, c := range []struct {
 		k          int
@@ -182,10 +177,7 @@ func TestEntropyFromTopOfFrozenLake(t *testing.T) {
 			}
 			top[token] = topOf(logprobs, c.k, sampled, false)
 		}
-		e, err := entropyFromTop(top, b.Role, vocab)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(entropyFromTop(top, b.Role, vocab))
 		if got := fmt.Sprintf("%.4f", e.width/float64(responses)); got != c.want {
 			t.Errorf("%+v: mean width %s nats", c, got)
 		}

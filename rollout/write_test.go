@@ -3,20 +3,16 @@ package rollout
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
-	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -72,13 +68,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 			tensors = append(tensors, x)
 		}
-		if err := Write(path, tensors, metadata); err != nil {
-			t.Fatal(err)
-		}
-		f, err := OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(Write(path, tensors, metadata))
+		f := must.Get(OpenFile(path))
 		defer f.Close()
 		if got := f.Metadata(); !maps.Equal(got, metadata) {
 			t.Errorf("metadata %q, want %q", got, metadata)
@@ -112,39 +103,6 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestSampleRoundTrip(t *testing.T) {
-	f, err := OpenFile("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "copy.safetensors")
-	if err := Write(path, Tensors(b), f.Metadata()); err != nil {
-		t.Fatal(err)
-	}
-	again, err := OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if !maps.Equal(again.Metadata(), f.Metadata()) {
-		t.Error("metadata differs")
-	}
-	if len(again.tensors) != len(f.tensors) {
-		t.Errorf("%d tensors, want %d", len(again.tensors), len(f.tensors))
-	}
-	for _, want := range f.tensors {
-		got := again.byName[want.Name]
-		if got.DType != want.DType || !slices.Equal(got.Shape, want.Shape) || !bytes.Equal(got.data, want.data) {
-			t.Errorf("%s differs", want.Name)
-		}
-	}
 }
 
 func TestWriteErrors(t *testing.T) {
@@ -181,106 +139,13 @@ func TestWriteErrors(t *testing.T) {
 // expectFiles checks the directory's entries.
 func expectFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the directory holds %q, want %q", got, want)
-	}
-}
-
-func TestWriteToBadPlaces(t *testing.T) {
-	dir := t.TempDir()
-	err := Write(filepath.Join(dir, "none", "x"), nil, nil)
-	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
-	sub := filepath.Join(dir, "sub")
-	if err := os.Mkdir(sub, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(sub, nil, nil); err == nil {
-		t.Error("a directory was replaced")
-	}
-	expectFiles(t, dir, "sub")
-}
-
-func TestWriteToReadOnlyDirectory(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o555); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := os.Create(filepath.Join(dir, "probe")); err == nil {
-		f.Close()
-		t.Skip("this user or system may write to a read-only directory")
-	}
-	err := Write(filepath.Join(dir, "x"), nil, nil)
-	if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("error %v, want %v", err, fs.ErrPermission)
-	}
-	expectFiles(t, dir)
-}
-
-// A writer that is killed at any moment leaves the old file or the new one.
-func TestKilledWrite(t *testing.T) {
-	const variable = "ROLLOUT_TEST_WRITE"
-	version := func(v uint8) []Tensor {
-		return []Tensor{vector("x", bytes.Repeat([]byte{v}, 1<<20))}
-	}
-	if path := os.Getenv(variable); path != "" {
-		for v := uint8(0); ; v++ {
-			if err := Write(path, version(v), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	path := filepath.Join(t.TempDir(), "x")
-	if err := Write(path, version(0), nil); err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		writer := exec.Command(program, "-test.run=^TestKilledWrite$")
-		writer.Env = append(os.Environ(), variable+"="+path)
-		if err := writer.Start(); err != nil {
-			t.Skipf("this program cannot run itself, as in an emulator: %v", err)
-		}
-		time.Sleep(30*time.Millisecond + time.Duration(rand.IntN(20_000))*time.Microsecond)
-		if err := writer.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := writer.Wait(); err == nil || writer.ProcessState.ExitCode() > 0 {
-			t.Fatalf("the writer ended by itself: %v", err)
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := encoded(t, version(got[len(got)-1]), nil); !bytes.Equal(got, want) {
-			t.Fatalf("the file has %d bytes, of neither version", len(got))
-		}
-	}
-}
-
-// TestWriteOverOther: a rename onto a device or a link would replace it.
-func TestWriteOverOther(t *testing.T) {
-	dir := t.TempDir()
-	link := filepath.Join(dir, "link")
-	if err := os.Symlink(filepath.Join(dir, "nowhere"), link); err != nil {
-		t.Skip(err)
-	}
-	for _, path := range []string{dir, link} {
-		if err := Write(path, nil, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-			t.Errorf("%s: error %v, want it to say that the path is no regular file", path, err)
-		}
 	}
 }
 

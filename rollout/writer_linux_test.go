@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,10 +18,7 @@ func TestWriterDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")
 	write := func() error {
-		w, err := NewWriter(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(NewWriter(path))
 		defer w.Abort()
 		for _, one := range all {
 			if err := w.Add(one); err != nil {
@@ -45,9 +43,7 @@ func TestWriterDiskFull(t *testing.T) {
 			closing = closing || strings.Contains(err.Error(), `: tensor "`)
 			expectFiles(t, dir)
 		}
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(unix.Unmount(dir, 0))
 	}
 	if !adding || !closing && unix.Getpagesize() == 4096 || !written {
 		t.Errorf("full while adding %v, while closing %v; large enough %v", adding, closing, written)

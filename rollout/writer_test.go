@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/testdata"
 	"pgregory.net/rapid"
 )
@@ -25,59 +26,14 @@ import (
 // trajectories returns those of a batch as a source would. Their slices alias b's.
 func trajectories(b *reweight.Batch) []*Trajectory {
 	var all []*Trajectory
-	spans := int32(0)
 	for s := range b.Trajectories() {
-		begin, end := b.SeqOffsets[s], b.SeqOffsets[s+1]
-		first, last := spans, spans
-		if b.SpanIDs != nil {
-			last = max(first, countSpans(b.SpanIDs[begin:end]))
+		t := &Trajectory{File: "x.jsonl", Line: s + 1, Batch: partOf(b, s)}
+		t.SeqOffsets = []int64{0, int64(t.Tokens())}
+		if b.GroupIDs != nil {
+			t.GroupIDs = b.GroupIDs[s : s+1]
 		}
-		t := &Trajectory{File: "x.jsonl", Line: s + 1}
-		to := t.Arrays()
-		for i, a := range b.Arrays() {
-			if a.Len() == 0 {
-				continue
-			}
-			switch from := a.Data.(type) {
-			case *[]reweight.Role:
-				t.Role = (*from)[begin:end]
-			case *[]int64:
-				t.SeqOffsets = []int64{0, end - begin}
-			case *[]int32:
-				dst := to[i].Data.(*[]int32)
-				switch a.Per {
-				case reweight.PerTrajectory:
-					*dst = (*from)[s : s+1]
-				case reweight.PerSpan:
-					*dst = (*from)[first:last]
-				default:
-					*dst = slices.Clone((*from)[begin:end])
-				}
-			case *[]float32:
-				dst := to[i].Data.(*[]float32)
-				switch a.Per {
-				case reweight.PerTrajectory:
-					*dst = (*from)[s : s+1]
-				case reweight.PerSpan:
-					*dst = (*from)[first:last]
-				default:
-					*dst = (*from)[begin:end]
-				}
-			case *reweight.Logits:
-				dst, v := to[i].Data.(*reweight.Logits), int64(from.Vocab)
-				dst.Vocab = from.Vocab
-				switch {
-				case from.BF16 != nil:
-					dst.BF16 = from.BF16[begin*v : end*v]
-				case from.F16 != nil:
-					dst.F16 = from.F16[begin*v : end*v]
-				default:
-					dst.F32 = from.F32[begin*v : end*v]
-				}
-			}
-		}
-		renumberSpans(t.SpanIDs, -first)
-		spans = last
+		t.SpanIDs = slices.Clone(t.SpanIDs)
+		renumberSpans(t.SpanIDs, -spansBefore(b, s))
 		all = append(all, t)
 	}
 	return all
@@ -86,16 +42,9 @@ func trajectories(b *reweight.Batch) []*Trajectory {
 // frozenLake returns the batch of a file of testdata. It must not be written to.
 func frozenLake(t *testing.T, name string) *reweight.Batch {
 	t.Helper()
-	f, err := OpenFile(filepath.Join("..", "testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile(filepath.Join("..", "testdata", name)))
 	t.Cleanup(func() { f.Close() })
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(f.Batch())
 }
 
 // expectStream adds the trajectories of a batch to a Writer, and expects the file that
@@ -106,27 +55,15 @@ func expectStream(t interface {
 	Errorf(string, ...any)
 }, path string, b *reweight.Batch, metadata map[string]string) {
 	t.Helper()
-	w, err := NewWriter(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(NewWriter(path))
 	defer w.Abort()
 	for _, one := range trajectories(b) {
-		if err := w.Add(one); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(w.Add(one))
 	}
-	if err := w.Close(metadata); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(w.Close(metadata))
+	got := must.Get(os.ReadFile(path))
 	var want bytes.Buffer
-	if err := encode(&want, Tensors(b), metadata); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(encode(&want, Tensors(b), metadata))
 	if !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("the file has %d bytes, and they are not the %d of Write", len(got), want.Len())
 	}
@@ -145,60 +82,9 @@ func TestWriterEqualsWrite(t *testing.T) {
 func TestWriterRandom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	rapid.Check(t, func(t *rapid.T) {
-		b := &reweight.Batch{SeqOffsets: []int64{0}}
-		span := int32(0)
-		for range rapid.IntRange(1, 5).Draw(t, "trajectories") {
-			for range rapid.IntRange(0, 3).Draw(t, "turns") {
-				b.Role = append(b.Role, reweight.RoleMasked)
-				b.SpanIDs = append(b.SpanIDs, -1)
-				for _, r := range rapid.SliceOfN(rapid.SampledFrom([]reweight.Role{reweight.RoleReasoning, reweight.RoleAction}), 1, 4).Draw(t, "roles") {
-					b.Role = append(b.Role, r)
-					b.SpanIDs = append(b.SpanIDs, span)
-				}
-				span++
-			}
-			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-		}
-		T, S := b.Tokens(), b.Trajectories()
-		if T == 0 {
-			t.Skip("no tokens")
-		}
-		floats := func(n int) []float32 {
-			bits := rapid.SliceOfN(rapid.Uint32(), n, n).Draw(t, "bits")
-			x := make([]float32, n)
-			for i, u := range bits {
-				x[i] = math.Float32frombits(u) // NaN of every kind, too
-			}
-			return x
-		}
-		for _, a := range b.Arrays() {
-			if a.Len() > 0 || !rapid.Bool().Draw(t, a.Name) {
-				continue
-			}
-			switch dst := a.Data.(type) {
-			case *[]int32:
-				n := map[reweight.Unit]int{reweight.PerToken: T, reweight.PerTrajectory: S, reweight.PerSpan: int(span)}[a.Per]
-				*dst = rapid.SliceOfN(rapid.Int32Range(0, 2), n, n).Draw(t, "ids")
-			case *[]float32:
-				switch a.Per {
-				case reweight.PerToken:
-					*dst = floats(T)
-				case reweight.PerSpan:
-					*dst = floats(int(span))
-				default:
-					*dst = make([]float32, S)
-				}
-			case *reweight.Logits:
-				dst.Vocab = 3
-				switch rapid.IntRange(0, 2).Draw(t, "dtype") {
-				case 0:
-					dst.F32 = floats(3 * T)
-				case 1:
-					dst.BF16 = make([]reweight.BF16, 3*T)
-				case 2:
-					dst.F16 = make([]reweight.F16, 3*T)
-				}
-			}
+		b := drawBatch(t)
+		if b.Entropy != nil {
+			b.Entropy = drawFloats(t, "any entropy", b.Tokens()) // NaN of every kind, too
 		}
 		if rapid.Bool().Draw(t, "without spans") {
 			b.SpanIDs, b.Anchors, b.SpanRewards = nil, nil, nil
@@ -240,9 +126,7 @@ func TestWriterErrors(t *testing.T) {
 		}
 		two := trajectories(lake)[:2]
 		c.change(two[0], two[1])
-		if err := w.Add(two[0]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(w.Add(two[0]))
 		err = w.Add(two[1])
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error\n%v\nwant\n%s", err, c.want)
@@ -263,40 +147,28 @@ func TestWriterEnds(t *testing.T) {
 	path := filepath.Join(dir, "x.safetensors")
 	one := trajectories(frozenLake(t, "frozenlake-small.safetensors"))[0]
 	start := func() *Writer {
-		w, err := NewWriter(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
+		return must.Get(NewWriter(path))
 	}
 	w := start()
 	if err, want := w.Close(nil), path+": there are no tokens to write"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	w = start()
-	if err := w.Add(one); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(w.Add(one))
 	w.Abort()
 	if err := w.Add(one); !errors.Is(err, errWriterClosed) {
 		t.Errorf("Add after Abort: %v", err)
 	}
 	expectFiles(t, dir)
 	w = start()
-	if err := w.Add(one); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(w.Add(one))
 	if err := w.Close(map[string]string{"x": "\xff"}); err == nil || err.Error() != path+`: metadata "x": not UTF-8` {
 		t.Errorf("error %v", err)
 	}
 	expectFiles(t, dir)
 	w = start()
-	if err := w.Add(one); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(w.Add(one))
+	must.Do(w.Close(nil))
 	if err := w.Close(nil); !errors.Is(err, errWriterClosed) {
 		t.Errorf("Close after Close: %v", err)
 	}
@@ -315,10 +187,7 @@ func TestWriterEnds(t *testing.T) {
 // TestWriterTokens: a batch counts the tokens of spans in 32 bits.
 func TestWriterTokens(t *testing.T) {
 	dir := t.TempDir()
-	w, err := NewWriter(filepath.Join(dir, "x.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(NewWriter(filepath.Join(dir, "x.safetensors")))
 	w.tokens = math.MaxInt32
 	one := trajectories(frozenLake(t, "frozenlake-small.safetensors"))[0]
 	if err := w.Add(one); err == nil || !strings.Contains(err.Error(), "write several files") {
@@ -331,25 +200,14 @@ func TestWriterTokens(t *testing.T) {
 // where open files can lose their names, nothing else.
 func TestKilledWriter(t *testing.T) {
 	const variable = "ROLLOUT_TEST_WRITER"
-	file, err := Parse(testdata.FrozenLakeSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(Parse(testdata.FrozenLakeSmall))
+	b := must.Get(file.Batch())
 	if path := os.Getenv(variable); path != "" {
-		w, err := NewWriter(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(NewWriter(path))
 		all := trajectories(b)
 		for range 1000 {
 			for _, one := range all {
-				if err := w.Add(one); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(w.Add(one))
 			}
 			fmt.Println("added") // all temporary files are there
 			time.Sleep(time.Millisecond)
@@ -359,33 +217,21 @@ func TestKilledWriter(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x")
-	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, []byte("old"), 0o666))
+	program := must.Get(os.Executable())
 	for range 3 {
 		writer := exec.Command(program, "-test.run=^TestKilledWriter$")
 		writer.Env = append(os.Environ(), variable+"="+path)
-		printed, err := writer.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		printed := must.Get(writer.StdoutPipe())
 		if _, err := writer.StdinPipe(); err != nil { // nothing comes from there
 			t.Fatal(err)
 		}
 		if err := writer.Start(); err != nil {
 			t.Skipf("this program cannot run itself, as in an emulator: %v", err)
 		}
-		if _, err := printed.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(printed.Read(make([]byte, 1)))
 		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
-		if err := writer.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(writer.Process.Kill())
 		if err := writer.Wait(); err == nil || writer.ProcessState.ExitCode() > 0 {
 			t.Fatalf("the writer ended by itself: %v", err)
 		}

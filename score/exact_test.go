@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -80,9 +81,7 @@ func TestExact(t *testing.T) {
 				t.Errorf("written as %s, want %v", text, c.want)
 			}
 			again := make([]uint64, len(c.words))
-			if err := parseExact(again, c.unit, text); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(parseExact(again, c.unit, text))
 			for i := range again {
 				if again[i] != c.words[i] {
 					t.Fatalf("%s is read as %x, want %x", text, again, c.words)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )
@@ -16,15 +17,8 @@ import (
 // frozenLake returns the rollouts of testdata, as one batch.
 func frozenLake(t testing.TB) *reweight.Batch {
 	t.Helper()
-	f, err := rollout.Parse(testdata.FrozenLakeSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	f := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
+	return must.Get(f.Batch())
 }
 
 // trajectory returns a trajectory of the batch, as a source does.
@@ -112,20 +106,12 @@ func of(opt Options, shards ...shard) (*Partial, error) { return read(sourceOf(s
 
 func mustOf(t testing.TB, opt Options, shards ...shard) *Partial {
 	t.Helper()
-	p, err := of(opt, shards...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(of(opt, shards...))
 }
 
 func mustMerge(t testing.TB, partials ...*Partial) *Partial {
 	t.Helper()
-	p, err := merge(partials...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(merge(partials...))
 }
 
 func merge(partials ...*Partial) (*Partial, error) {

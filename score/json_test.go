@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -39,10 +40,7 @@ func partials(t testing.TB) [][]byte {
 
 // TestEstimates: which files have estimated entropies survives merging and writing.
 func TestEstimates(t *testing.T) {
-	p, err := Decode(bytes.NewReader(partials(t)[3]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(Decode(bytes.NewReader(partials(t)[3])))
 	got := ""
 	for f := range mustMerge(t, p, mustOf(t, Default, named("x", trajectories(frozenLake(t))[0]))).Files() {
 		if f.Entropy != nil {
@@ -70,9 +68,7 @@ func TestSmall(t *testing.T) {
 func TestSpace(t *testing.T) {
 	for _, text := range partials(t) {
 		var indented bytes.Buffer
-		if err := json.Indent(&indented, text, " ", "\t"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(json.Indent(&indented, text, " ", "\t"))
 		if _, err := Decode(&indented); err != nil {
 			t.Error(err)
 		}
@@ -182,9 +178,7 @@ func checkText(t *testing.T, text []byte) {
 		return
 	}
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(json.Compact(&compact, text))
 	if again := marshal(t, p); !bytes.Equal(bytes.TrimSpace(again), compact.Bytes()) {
 		t.Fatalf("%s is written as %s", text, again)
 	}

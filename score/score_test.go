@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
@@ -76,9 +77,7 @@ func TestSplits(t *testing.T) {
 func marshal(t testing.TB, p *Partial) []byte {
 	t.Helper()
 	var text bytes.Buffer
-	if err := p.Encode(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(p.Encode(&text))
 	return text.Bytes()
 }
 
@@ -120,12 +119,8 @@ func TestWorkspace(t *testing.T) {
 
 				ws := reweight.Workspace{Workers: 1}
 				weights, advantages, factors := make([]float32, b.Tokens()), make([]float32, b.Tokens()), make([]float32, b.Tokens())
-				if _, err := ws.ActFocus(weights, b, opt.ActFocus); err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(ws.GRPO(advantages, b, opt.GRPO), ws.AEM(factors, b, opt.AEM), ws.Multiply(advantages, advantages, factors)); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(ws.ActFocus(weights, b, opt.ActFocus))
+				must.Do(errors.Join(ws.GRPO(advantages, b, opt.GRPO), ws.AEM(factors, b, opt.AEM), ws.Multiply(advantages, advantages, factors)))
 				wantWeights, wantAdvantages := exactly(b, opt)
 				most := 0
 				for s, tr := range all {
@@ -470,15 +465,9 @@ func TestApplyOther(t *testing.T) {
 
 // TestDerived: what follows from logits is derived, in both passes.
 func TestDerived(t *testing.T) {
-	f, err := rollout.OpenFile("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(rollout.OpenFile("../testdata/frozenlake.safetensors"))
 	defer f.Close()
-	b, err := f.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(f.Batch())
 	logits := b.RefLogits
 	b.RefLogits, b.OldLogits = reweight.Logits{}, reweight.Logits{}
 	tr := trajectory(b, 0)

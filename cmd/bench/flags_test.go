@@ -10,6 +10,7 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestLists: each list has the names and numbers that were given, in their order.
@@ -57,9 +58,7 @@ func TestChoice(t *testing.T) {
 		opened := false
 		f := cli.NewFlags("test")
 		isas := isaFlag(f, "all", &machine.GPU{Open: func() (*gpu.Device, error) { opened = true; return dev, c.open }})
-		if _, err := f.Parse("", []string{"-isa", c.list}, io.Discard); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.Parse("", []string{"-isa", c.list}, io.Discard))
 		choice, err := isas()
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -16,6 +16,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -47,9 +48,7 @@ func TestMainJob(t *testing.T) {
 			"A/A null, the plain read over itself: ", "\nTraining steps", "times uniform", "\nAll this took")},
 	} {
 		var out bytes.Buffer
-		if err := mainCommand(t.Context(), c.args, &out, quickJob()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(mainCommand(t.Context(), c.args, &out, quickJob()))
 		text := out.String()
 		rest := text
 		for _, w := range c.want {
@@ -98,9 +97,7 @@ func TestMainJobBegins(t *testing.T) {
 		}
 		return measure.Check(ctx, k, dtype, sizes, impls)
 	}
-	if err := mainCommand(t.Context(), nil, &out, j); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(mainCommand(t.Context(), nil, &out, j))
 }
 
 // planted is a check that finds min_max wrong with the first instruction set.
@@ -145,9 +142,7 @@ func TestPrintParities(t *testing.T) {
 	three.Failure = "bad"
 	other.DType = "bf16"
 	var out bytes.Buffer
-	if err := printParities(&out, []measure.Parity{good, two, three, other}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(printParities(&out, []measure.Parity{good, two, three, other}))
 	var rows []string
 	for line := range strings.Lines(out.String()) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
@@ -184,9 +179,7 @@ type reportJSON struct {
 func runReport(t *testing.T, args ...string) reportJSON {
 	t.Helper()
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick, &machine.GPU{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(runCommand(t.Context(), append(args, "-format", "json"), &out, &cli.Progress{}, quick, &machine.GPU{}))
 	var r reportJSON
 	decode(t, out.Bytes(), &r)
 	return r
@@ -197,10 +190,7 @@ func TestRunJSON(t *testing.T) {
 	names := map[string]bool{}
 	for _, q := range r.Results {
 		names[q.Kernel+" "+q.DType+" "+q.ISA] = true
-		k, err := kernels.Find(q.Kernel)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(kernels.Find(q.Kernel))
 		if want := map[bool]int{true: 50}[k.Rows]; q.Vocab != want || q.Rows != 30 || q.Workers != 1 || q.AllocsPerOp < 0 {
 			t.Errorf("%+v", q)
 		}
@@ -264,9 +254,7 @@ func TestRunSelects(t *testing.T) {
 
 func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick, &machine.GPU{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(runCommand(t.Context(), []string{"-kernel", "multiply", "-rows", "64"}, &out, &cli.Progress{}, quick, &machine.GPU{}))
 	for _, want := range []string{"multiply", "ns/element", "Plain read: tokens at ", "A/A null", "CPU"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
@@ -289,9 +277,7 @@ func TestRunPinned(t *testing.T) {
 func TestWork(t *testing.T) {
 	announced := func(name string, p *cli.Progress, do func() error) {
 		t.Helper()
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(do())
 		if p.Done+p.Step != p.Total || p.Total == 0 {
 			t.Errorf("%s: work %d, announced %d", name, p.Done+p.Step, p.Total)
 		}

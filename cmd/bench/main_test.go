@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/machine"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
@@ -17,9 +18,7 @@ import (
 func TestWrongUse(t *testing.T) {
 	dir := t.TempDir()
 	noise := filepath.Join(dir, "noise")
-	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666))
 	for _, c := range []struct {
 		args string // separated by spaces
 		want string // parts of the message, separated by |
@@ -126,10 +125,7 @@ func TestInfo(t *testing.T) {
 	if status := run(t.Context(), []string{"info"}, &stdout, &stderr, nil); status != 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
-	m, err := machine.This()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(machine.This())
 	for _, want := range []string{m.CPU, m.Go, m.Chosen, "caches"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %q in\n%s", want, stdout.String())

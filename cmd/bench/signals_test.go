@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 )
@@ -34,14 +35,10 @@ func expectInterrupted(t *testing.T, args []string) {
 		c := testprogram.Command(t, args...)
 		var stdout, stderr bytes.Buffer
 		c.Stdout, c.Stderr = &stdout, &stderr
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(c.Start())
 		time.Sleep(after)
 		sent := time.Now()
-		if err := c.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(c.Process.Signal(os.Interrupt))
 		time.Sleep(50 * time.Millisecond)
 		if time.Since(sent) < 500*time.Millisecond { // a second interrupt ends it only a second later
 			c.Process.Signal(os.Interrupt) // as people do; it may have ended

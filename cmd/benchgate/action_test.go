@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 const actionDir = "../../.github/actions/gate"
@@ -28,10 +30,7 @@ type actionStep struct {
 // readAction reads the lines of action.yml that have the form of this one file.
 func readAction(t *testing.T) action {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(actionDir, "action.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(actionDir, "action.yml")))
 	a := action{defaults: map[string]string{}}
 	inputs, runs, ok := strings.Cut(string(text), "\nruns:\n")
 	if !ok {
@@ -122,9 +121,7 @@ func newRunner(t *testing.T) *runner {
 	r := &runner{t: t, dir: t.TempDir(), outputs: map[string]string{}}
 	r.repository = filepath.Join(r.dir, "repository")
 	for _, dir := range []string{"programs", "temp", "repository"} {
-		if err := os.Mkdir(filepath.Join(r.dir, dir), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Mkdir(filepath.Join(r.dir, dir), 0o777))
 	}
 	program := `#!/bin/bash
 if [ "$1" = version ]; then echo go version go1.26.8; exit; fi
@@ -138,9 +135,7 @@ exit "$FAKE_STATUS"
 END
 chmod +x "$2/benchgate"
 `
-	if err := os.WriteFile(filepath.Join(r.dir, "programs", "go"), []byte(program), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(filepath.Join(r.dir, "programs", "go"), []byte(program), 0o777))
 	for _, args := range []string{"init -q", "commit -q --allow-empty -m one", "commit -q --allow-empty -m two"} {
 		cmd := exec.Command("git", append([]string{"-C", r.repository, "-c", "user.name=a", "-c", "user.email=a@example.org"}, strings.Fields(args)...)...)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -242,17 +237,11 @@ func TestAction(t *testing.T) {
 	t.Run("build", func(t *testing.T) {
 		r := newRunner(t)
 		r.run(nil, 0)
-		root, err := filepath.Abs("../..")
-		if err != nil {
-			t.Fatal(err)
-		}
+		root := must.Get(filepath.Abs("../.."))
 		if want := root + "\nGOFLAGS=\nGOWORK=off\nGOENV=off\nbuild\n"; !strings.HasPrefix(r.file("build"), want) {
 			t.Errorf("go build ran with\n%s\nwant first\n%s", r.file("build"), want)
 		}
-		base, err := exec.Command("git", "-C", r.repository, "rev-parse", "HEAD^1").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		base := must.Get(exec.Command("git", "-C", r.repository, "rev-parse", "HEAD^1").Output())
 		if want := "benchgate-Linux-X64-" + strings.TrimSpace(string(base)) + "-"; !strings.HasPrefix(r.outputs["key"], want) {
 			t.Errorf("the key of the cache is %q, want %q first", r.outputs["key"], want)
 		}

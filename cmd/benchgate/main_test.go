@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
@@ -13,9 +15,7 @@ import (
 func TestWrongUse(t *testing.T) {
 	dir := t.TempDir()
 	noise := filepath.Join(dir, "noise")
-	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666))
 	for _, c := range []struct {
 		args string // separated by spaces
 		want string // parts of the message, separated by |

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
@@ -86,14 +87,8 @@ func wantSteps(t *testing.T, got schemeTable, b *reweight.Batch, change func(*sc
 		names = append(names, row.Scheme)
 		s := scheme.MustParse(row.Scheme)
 		change(&s.Options)
-		step, err := s.NewStep(new(reweight.Workspace), b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := step.Run()
-		if err != nil {
-			t.Fatal(err)
-		}
+		step := must.Get(s.NewStep(new(reweight.Workspace), b))
+		res := must.Get(step.Run())
 		squares := 0.0
 		for _, g := range step.Grad {
 			squares += float64(g) * float64(g)
@@ -233,28 +228,21 @@ func TestTable(t *testing.T) {
 // readF32 reads the tensors of a safetensors file of F32 vectors.
 func readF32(t *testing.T, path string) map[string][]float32 {
 	t.Helper()
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.ReadFile(path))
 	n := 8 + binary.LittleEndian.Uint64(file)
 	var header map[string]struct {
 		DType   string
 		Shape   []int
 		Offsets [2]int `json:"data_offsets"`
 	}
-	if err := json.Unmarshal(file[8:n], &header); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(json.Unmarshal(file[8:n], &header))
 	tensors := map[string][]float32{}
 	for name, h := range header {
 		if h.DType != "F32" || len(h.Shape) != 1 {
 			t.Fatalf("%s is %+v", name, h)
 		}
 		x := make([]float32, h.Shape[0])
-		if err := binary.Read(bytes.NewReader(file[n:][h.Offsets[0]:h.Offsets[1]]), binary.LittleEndian, x); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(binary.Read(bytes.NewReader(file[n:][h.Offsets[0]:h.Offsets[1]]), binary.LittleEndian, x))
 		tensors[name] = x
 	}
 	return tensors
@@ -265,14 +253,9 @@ func readF32(t *testing.T, path string) map[string][]float32 {
 func TestOutput(t *testing.T) {
 	b := randomBatch(rand.New(rand.NewPCG(11, 13)))
 	input := write(t, rollout.Tensors(b))
-	before, err := os.ReadFile(input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(os.ReadFile(input))
 	output := filepath.Join(t.TempDir(), "out.safetensors")
-	if err := os.WriteFile(output, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(output, []byte("old"), 0o666))
 	f := runJSON(t, input, "-o", output)
 	tensors := readF32(t, output)
 	if len(tensors) != 3 {
@@ -287,10 +270,7 @@ func TestOutput(t *testing.T) {
 	// The loss of what was written is the loss that was printed.
 	b.Advantages = advantages
 	again := make([]float32, len(grad))
-	res, err := new(reweight.Workspace).Loss(again, weights, b, reweight.DefaultLoss)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(new(reweight.Workspace).Loss(again, weights, b, reweight.DefaultLoss))
 	if f.Schemes[3].Loss != res.Loss {
 		t.Errorf("loss %v printed, %v of what was written", f.Schemes[3].Loss, res.Loss)
 	}
@@ -323,10 +303,7 @@ func TestOutput(t *testing.T) {
 			t.Errorf("status %d with -o %s, output %q", status, name, stdout.String())
 		}
 	}
-	after, err := os.ReadFile(input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(os.ReadFile(input))
 	if !bytes.Equal(before, after) {
 		t.Error("the input has changed")
 	}

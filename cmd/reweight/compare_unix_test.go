@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +24,7 @@ import (
 func TestTruncated(t *testing.T) {
 	path := write(t, embedded(t))
 	shorten := func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt compare.Options) (*compare.Comparison, error) {
-		if err := os.Truncate(path, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Truncate(path, 0))
 		return compare.Schemes(b, picked, uniform, opt)
 	}
 	needAddresses(t)
@@ -43,23 +42,13 @@ func TestTruncated(t *testing.T) {
 // that of the byte which was read, as in some emulators.
 func needAddresses(t *testing.T) {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "gone"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "gone")))
 	defer file.Close()
 	page := os.Getpagesize()
-	if err := file.Truncate(int64(page)); err != nil {
-		t.Fatal(err)
-	}
-	data, err := unix.Mmap(int(file.Fd()), 0, page, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(file.Truncate(int64(page)))
+	data := must.Get(unix.Mmap(int(file.Fd()), 0, page, unix.PROT_READ, unix.MAP_SHARED))
 	defer unix.Munmap(data)
-	if err := file.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(file.Truncate(0))
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		fault, ok := recover().(interface{ Addr() uintptr })

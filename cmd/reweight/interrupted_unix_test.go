@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 )
 
@@ -25,10 +26,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	in := filepath.Join(t.TempDir(), "in.jsonl")
 	convert(t, lake("frozenlake-small.safetensors"), in)
-	lines, err := os.ReadFile(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := must.Get(os.ReadFile(in))
 	for _, c := range []struct {
 		command string
 		writes  bool // before its input ends
@@ -45,13 +43,8 @@ func TestInterrupted(t *testing.T) {
 			p := testprogram.Command(t, strings.Fields(strings.ReplaceAll(c.command, "DIR", dir))...)
 			var stderr bytes.Buffer
 			p.Stderr = &stderr
-			input, err := p.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Start(); err != nil {
-				t.Fatal(err)
-			}
+			input := must.Get(p.StdinPipe())
+			must.Do(p.Start())
 			if _, err := input.Write(lines); err != nil { // more than a pipe has room for, so that it reads
 				t.Fatal(err)
 			}
@@ -66,9 +59,7 @@ func TestInterrupted(t *testing.T) {
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
-			if err := p.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(p.Process.Signal(signal))
 			if err := p.Wait(); err == nil {
 				t.Errorf("%s, %v: no error", c.command, signal)
 			}
@@ -96,9 +87,7 @@ func TestInterruptedFIFO(t *testing.T) {
 		t.Skip(err)
 	}
 	p := testprogram.Command(t, "convert", fifo, filepath.Join(dir, "out.safetensors"))
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(p.Start())
 	time.Sleep(time.Second) // so that it listens to signals
 	p.Process.Signal(syscall.SIGTERM)
 	if p.Wait(); p.ProcessState.ExitCode() != 130 {

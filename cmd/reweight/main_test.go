@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
@@ -22,14 +23,8 @@ func TestMain(m *testing.M) { testprogram.Main(m, main) }
 
 func embedded(t *testing.T) []rollout.Tensor {
 	t.Helper()
-	file, err := rollout.Parse(testdata.FrozenLakeSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
+	b := must.Get(file.Batch())
 	return rollout.Tensors(b)
 }
 
@@ -42,9 +37,7 @@ func without(tensors []rollout.Tensor, names ...string) []rollout.Tensor {
 func write(t *testing.T, tensors []rollout.Tensor) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rollouts.safetensors")
-	if err := rollout.Write(path, tensors, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(rollout.Write(path, tensors, nil))
 	return path
 }
 
@@ -54,9 +47,7 @@ func TestWrongUse(t *testing.T) {
 	good := write(t, embedded(t))
 	dir := t.TempDir()
 	noise := filepath.Join(dir, "noise")
-	if err := os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(noise, bytes.Repeat([]byte("noise"), 100), 0o666))
 	broken := func(name string, change func([]float32)) string {
 		tensors := embedded(t)
 		for i, tensor := range tensors {

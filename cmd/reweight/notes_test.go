@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // printed returns what a command prints that works.
@@ -44,9 +45,7 @@ func TestNotes(t *testing.T) {
 		{strings.ReplaceAll(plain, `"reward":0`, `"advantages":[0,0,0,0]`), nil, []string{"There are no rewards: the advantages are those of the input"}, []string{"All advantages of uniform are 0: so is its credit"}},
 		{server, []string{"-surprisal-entropy", "-entropy-width", "Inf"}, []string{"entropy is estimated from surprisal"}, []string{"The temperature is not 1 in some requests"}},
 	} {
-		if err := os.WriteFile(file, []byte(c.lines), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(file, []byte(c.lines), 0o666))
 		args := append([]string{"-signal", "surprisal", file}, c.flags...)
 		text, object := printed(t, args...), printed(t, append(args, "-format", "json")...)
 		for _, want := range append(c.want, c.both...) {
@@ -60,9 +59,7 @@ func TestNotes(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(file, []byte(plain+better), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(file, []byte(plain+better), 0o666))
 	object := printed(t, "-signal", "surprisal", "-format", "json", file)
 	for _, want := range []string{`"derived": [`, `"from": "mask"`, `"warnings": [`} {
 		if !strings.Contains(object, want) {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/internal/found"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/testdata"
@@ -127,14 +128,8 @@ func TestAllSchemes(t *testing.T) {
 // TestSchemesKL: the KL is in every loss, without the weights of tokens, and in the
 // credit, and a line says so.
 func TestSchemesKL(t *testing.T) {
-	file, err := rollout.Parse(testdata.FrozenLakeSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
+	b := must.Get(file.Batch())
 	sum, squares, n := 0.0, 0.0, 0.0
 	for i, role := range b.Role {
 		if role != reweight.RoleMasked {
@@ -196,10 +191,7 @@ func TestSchemeRollout(t *testing.T) {
 	if want := fmt.Sprintf("\n| &lt;think> | reasoning | 22 | %+.3g | %+.3g |\n", 1000*got.Credit[0].Credit[22], 1000*got.Credit[1].Credit[22]); !strings.Contains(text, want) || !strings.Contains(text, "\n| gspo |") {
 		t.Errorf("no %q in\n%s", want, text)
 	}
-	html, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	html := must.Get(os.ReadFile(page))
 	for _, want := range []string{
 		"<!DOCTYPE html>", title, "<h3>Turn 2</h3>", "<h4>gspo</h4>", compare.Credit,
 		fmt.Sprintf(`title="token 22: reasoning, credit %s">&lt;think&gt;</span>`, strings.ReplaceAll(fmt.Sprintf("%+.3g", got.Credit[0].Credit[22]), "+", "&#43;")),
@@ -218,10 +210,7 @@ func TestSchemeRollout(t *testing.T) {
 
 // TestSchemesPage: docs/trainers.md has what is printed.
 func TestSchemesPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "trainers.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "trainers.md")))
 	const command = "\n    reweight -scheme uniform,actfocus,gtpo,gspo testdata/frozenlake-small.safetensors\n"
 	text := runSchemes(t, "uniform,actfocus,gtpo,gspo", filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors"))
 	_, tables, _ := strings.Cut(text, "\n\n")
@@ -247,9 +236,7 @@ func TestSchemeLines(t *testing.T) {
 		fmt.Fprintf(&lines, "%s\n", line)
 	}
 	path := filepath.Join(t.TempDir(), "lines.jsonl")
-	if err := os.WriteFile(path, lines.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, lines.Bytes(), 0o666))
 	got := schemesJSON(t, "all", path)
 	var names []string
 	for _, s := range got.Schemes {
@@ -295,10 +282,7 @@ func TestSchemesWidth(t *testing.T) {
 // TestSchemesHostile: nothing of a file's name or of its tokens reaches the output as it is.
 func TestSchemesHostile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), hostileText)
-	words, err := json.Marshal(slices.Repeat([]string{hostileText}, 300))
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := must.Get(json.Marshal(slices.Repeat([]string{hostileText}, 300)))
 	if err := rollout.Write(path, embedded(t), map[string]string{"vocab": string(words)}); err != nil {
 		t.Skip("the system does not take such a name: ", err)
 	}
@@ -319,9 +303,7 @@ func TestSchemesHostile(t *testing.T) {
 func TestSchemesNotFinite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "inf.jsonl")
 	const line = `{"group_id":1,"reward":%s,"mask":[0,1,1],"old_logprobs":[0,-0.1,-0.6]}` + "\n"
-	if err := os.WriteFile(path, []byte(fmt.Sprintf(line+line, "3e38", "-3e38")), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, []byte(fmt.Sprintf(line+line, "3e38", "-3e38")), 0o666))
 	for _, format := range []string{"table", "markdown", "json"} {
 		page := filepath.Join(t.TempDir(), "page.html")
 		var stdout, stderr bytes.Buffer

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/rollout"
 )
@@ -40,10 +41,7 @@ func refused(t *testing.T, want string, args ...string) {
 // files.
 func lakeShards(t *testing.T, n int) []string {
 	t.Helper()
-	src, err := rollout.Open(filepath.Join("..", "..", "testdata", "frozenlake.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must.Get(rollout.Open(filepath.Join("..", "..", "testdata", "frozenlake.safetensors")))
 	defer src.Close()
 	dir := t.TempDir()
 	var names []string
@@ -52,9 +50,7 @@ func lakeShards(t *testing.T, n int) []string {
 		if w == nil {
 			return
 		}
-		if err := w.Close(nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(w.Close(nil))
 	}
 	for s := 0; ; s++ {
 		tr, err := src.Next()
@@ -71,9 +67,7 @@ func lakeShards(t *testing.T, n int) []string {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Add(tr); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(w.Add(tr))
 	}
 	end()
 	return names
@@ -82,17 +76,11 @@ func lakeShards(t *testing.T, n int) []string {
 // contents returns the files of a directory whose names end so.
 func contents(t *testing.T, dir, suffix string) map[string]string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))
 	all := map[string]string{}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), suffix) {
-			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(os.ReadFile(filepath.Join(dir, e.Name())))
 			all[e.Name()] = string(data)
 		}
 	}
@@ -104,10 +92,7 @@ func tensorsOf(t *testing.T, names ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(name))
 		var header map[string]json.RawMessage
 		n := 8 + int(data[0]) + int(data[1])<<8
 		decode(t, data[8:n], &header)
@@ -119,9 +104,7 @@ func tensorsOf(t *testing.T, names ...string) map[string]string {
 				DType   string
 				Offsets [2]int `json:"data_offsets"`
 			}
-			if err := json.Unmarshal(text, &is); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(json.Unmarshal(text, &is))
 			all[tensor] += string(data[n:][is.Offsets[0]:is.Offsets[1]])
 		}
 	}
@@ -148,9 +131,7 @@ func TestScorePieces(t *testing.T) {
 		}
 	}
 	write := func(name, text string) string {
-		if err := os.WriteFile(in(name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(in(name), []byte(text), 0o666))
 		return in(name)
 	}
 	left := write("left", runScore(t, append([]string{"score", "merge"}, partials[:3]...)...))
@@ -166,10 +147,7 @@ func TestScorePieces(t *testing.T) {
 	if got := tensorsOf(t, outputs...); !maps.Equal(got, want) {
 		t.Error("scores depend on the split")
 	}
-	f, err := rollout.OpenFile(outputs[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(rollout.OpenFile(outputs[1]))
 	defer f.Close()
 	var shapes []string
 	for _, tensor := range f.Tensors() {
@@ -197,9 +175,7 @@ func TestMergeLeavesOut(t *testing.T) {
 	dir := t.TempDir()
 	one, left := filepath.Join(dir, "one"), filepath.Join(dir, ".reweight-0123456789abcdef.tmp")
 	runScore(t, "score", "partial", shards[0], "-o", one)
-	if err := os.WriteFile(left, []byte("{"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(left, []byte("{"), 0o666))
 	if all, err := filepath.Glob(filepath.Join(dir, "[^.]*")); err != nil || len(all) != 1 {
 		t.Errorf("the shell's * stands for %v, %v", all, err)
 	}
@@ -216,15 +192,11 @@ func TestScoreMany(t *testing.T) {
 	shards := lakeShards(t, 19)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.Mkdir(in("partials"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Mkdir(in("partials"), 0o777))
 	for i, name := range shards {
 		runScore(t, "score", "partial", name, "-o", in(fmt.Sprint("partials/", i)))
 	}
-	if err := os.WriteFile(in("partials/.hidden"), []byte("{"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(in("partials/.hidden"), []byte("{"), 0o666))
 	runScore(t, "score", "merge", in("partials"), "-o", in("merged"))
 	if merged, want := contents(t, dir, "merged")["merged"], runScore(t, append([]string{"score", "partial"}, shards...)...); merged != want {
 		t.Errorf("merged\n%swant\n%s", merged, want)
@@ -315,17 +287,10 @@ func TestDirectoryRefuses(t *testing.T) {
 	shards := lakeShards(t, 64)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	data, err := os.ReadFile(shards[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(shards[0]))
 	place := func(name string) string {
-		if err := os.MkdirAll(filepath.Dir(in(name)), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(in(name), data, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.MkdirAll(filepath.Dir(in(name)), 0o777))
+		must.Do(os.WriteFile(in(name), data, 0o666))
 		return in(name)
 	}
 	all := func(dir string, args ...string) []string { return append([]string{"-o", dir}, args...) }
@@ -354,9 +319,7 @@ func TestPartialEstimates(t *testing.T) {
 	for i, entropy := range []string{`,"entropy":[0,1,2,3]`, "", `,"entropy":[0,3,2,1]`} {
 		name := filepath.Join(dir, fmt.Sprint(i, ".jsonl"))
 		line := fmt.Sprintf(`{"token_ids":[1,2,3,%d],"mask":[0,1,1,1],"old_logprobs":[0,-0.5,-1,-1],"rewards":%d,"group_id":0%s}`+"\n", i, i, entropy)
-		if err := os.WriteFile(name, []byte(line), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(name, []byte(line), 0o666))
 		names, partials = append(names, name), append(partials, name+".partial")
 		runScore(t, "score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf", name, "-o", partials[i])
 	}
@@ -375,9 +338,7 @@ func TestScoreOtherFlags(t *testing.T) {
 	for i := range 4 {
 		fmt.Fprintf(&text, `{"token_ids":[1,6,3,7],"mask":[0,1,1,1],"entropy":[0,1,2,%d],"old_logprobs":[0,-0.5,-1,-1],"rewards":%d,"group_id":0}`+"\n", i, i)
 	}
-	if err := os.WriteFile(in("x.jsonl"), []byte(text.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(in("x.jsonl"), []byte(text.String()), 0o666))
 	flags := []string{"-signal", "surprisal", "-action-open", "6", "-action-close", "7", "-group-size", "2"}
 	runScore(t, append([]string{"score", "partial", in("x.jsonl"), "-o", in("merged")}, flags...)...)
 	apply := []string{"score", "apply", in("x.jsonl"), "-merged", in("merged"), "-o", in("out.safetensors")}
@@ -387,13 +348,9 @@ func TestScoreOtherFlags(t *testing.T) {
 	runScore(t, append(apply, flags...)...)
 
 	// The same file elsewhere has the same groups, and one of the same name others.
-	if err := os.MkdirAll(in("other"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.MkdirAll(in("other"), 0o777))
 	for name, text := range map[string]string{"other/x.jsonl": strings.ReplaceAll(text.String(), "1,6,3", "2,6,3"), "copy.jsonl": text.String()} {
-		if err := os.WriteFile(in(name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(in(name), []byte(text), 0o666))
 	}
 	t.Chdir(in("other"))
 	runScore(t, append([]string{"score", "partial", "x.jsonl", "-o", "partial"}, flags...)...)
@@ -413,9 +370,7 @@ func TestDirectoryEstimates(t *testing.T) {
 	for i := range 6 {
 		fmt.Fprintf(&text, `{"token_ids":[1,2,3,%d],"mask":[0,1,1,1],"old_logprobs":[0,-0.5,-%d,-1],"rewards":%d,"group_id":%d}`+"\n", i, i+1, i%3, i/3)
 	}
-	if err := os.WriteFile(name, []byte(text.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(name, []byte(text.String()), 0o666))
 	out := filepath.Join(dir, "out")
 	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "-o", out, name)
 	refused(t, "x.jsonl:1: entropy is missing", "-o", out, name, "-signal", "surprisal")
@@ -429,9 +384,7 @@ func TestDirectoryEstimates(t *testing.T) {
 		if field == "group_id" {
 			entropy = strings.ReplaceAll(entropy, `"token_ids":[1,2`, `"x":[1,2`) // whose equal prompts are groups
 		}
-		if err := os.WriteFile(lacks, []byte(strings.ReplaceAll(entropy, `"`+field+`"`, `"y"`)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(lacks, []byte(strings.ReplaceAll(entropy, `"`+field+`"`, `"y"`)), 0o666))
 		refused(t, hint, "-o", out, lacks, "-signal", "surprisal")
 		refused(t, hint, "score", "partial", lacks, "-signal", "surprisal")
 		refused(t, hint, lacks, "-signal", "surprisal")
@@ -450,10 +403,7 @@ func TestDirectoryEstimates(t *testing.T) {
 	if printed := runScore(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
 		t.Errorf("printed %s", printed)
 	}
-	f, err := rollout.OpenFile(filepath.Join(out, "x.jsonl.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(rollout.OpenFile(filepath.Join(out, "x.jsonl.safetensors")))
 	defer f.Close()
 	if m := f.Metadata(); m["entropy"] != "estimated from surprisal" || m["entropy_width"] != "+Inf" {
 		t.Errorf("metadata %v", m)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/testdata"
 )
 
@@ -14,9 +15,7 @@ import (
 func frozenLakeCopy(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "lake.safetensors")
-	if err := os.WriteFile(path, testdata.FrozenLakeSmall, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, testdata.FrozenLakeSmall, 0o666))
 	return path
 }
 
@@ -70,10 +69,7 @@ func TestShowPage(t *testing.T) {
 	if got := shown(t, path, "-trajectory", "0,30-31", "-html", page); got != "" {
 		t.Errorf("it prints %q", got)
 	}
-	html, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	html := must.Get(os.ReadFile(page))
 	for _, want := range []string{"<!DOCTYPE html>", "Trajectory 0 of ", "Trajectory 30 of ", "Trajectory 31 of ", "&lt;think&gt;</span>", "</html>"} {
 		if !strings.Contains(string(html), want) {
 			t.Errorf("no %s", want)
@@ -90,9 +86,7 @@ func TestShowTexts(t *testing.T) {
 	path := frozenLakeCopy(t)
 	plain := write(t, embedded(t)) // without metadata
 	words := filepath.Join(t.TempDir(), "words.json")
-	if err := os.WriteFile(words, []byte(`["", "", "[obs]", "", "[think]"]`), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(words, []byte(`["", "", "[obs]", "", "[think]"]`), 0o666))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -112,9 +106,7 @@ func TestShowTexts(t *testing.T) {
 func TestShowWrongUse(t *testing.T) {
 	path := frozenLakeCopy(t)
 	bad := filepath.Join(t.TempDir(), "bad.json")
-	if err := os.WriteFile(bad, []byte("{}"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(bad, []byte("{}"), 0o666))
 	page := filepath.Join(t.TempDir(), "page.html")
 	for _, c := range []struct {
 		args []string
@@ -166,9 +158,7 @@ func TestShowOutputs(t *testing.T) {
 // TestShowNothing: the error about rollouts without tokens names the file.
 func TestShowNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "empty.jsonl")
-	if err := os.WriteFile(path, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, nil, 0o666))
 	var stdout, stderr bytes.Buffer
 	status := run([]string{"show", path}, &stdout, &stderr)
 	if want := "reweight show: " + path + ": there are no tokens\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {

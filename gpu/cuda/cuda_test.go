@@ -16,6 +16,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var _ driver.Guarded = (*context)(nil)
@@ -32,18 +33,12 @@ func wantUnavailable(t *testing.T, err error, reason string) {
 // TestOpen opens a device with the kernels of package gpu, and fails to.
 func TestOpen(t *testing.T) {
 	f := newFalse(t)
-	d, err := Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Open(0))
 	want := gpu.Info{Name: "False H100", Multiprocessors: 132, Capability: [2]int{9, 0}, Memory: 80 << 30, Driver: [2]int{12, 4}}
 	if d.Info() != want {
 		t.Errorf("Info: %+v, want %+v", d.Info(), want)
 	}
-	ws, err := d.NewWorkspace(0, gpu.Size{Tokens: 1000, Trajectories: 10, Spans: 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := must.Get(d.NewWorkspace(0, gpu.Size{Tokens: 1000, Trajectories: 10, Spans: 20}))
 	if err := errors.Join(ws.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
@@ -59,18 +54,9 @@ func TestOpen(t *testing.T) {
 // TestLoads: a module is loaded when a kernel of it is used first, or prepared.
 func TestLoads(t *testing.T) {
 	f := newFalse(t)
-	d, err := Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ws, err := d.NewWorkspace(0, gpu.Size{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := d.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Open(0))
+	ws := must.Get(d.NewWorkspace(0, gpu.Size{}))
+	p := must.Get(d.Alloc(4096))
 	stats := func(dtype reweight.DType) func() error {
 		return func() error {
 			logits := gpu.Rows{Ptr: p, DType: dtype, Rows: 2, Vocab: 10}
@@ -95,9 +81,7 @@ func TestLoads(t *testing.T) {
 		{prepare(nil, nil), 16},
 		{prepare(nil, nil), 16},
 	} {
-		if err := step.call(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(step.call())
 		if n := f.calls("cuModuleLoadDataEx"); n != step.loaded {
 			t.Errorf("step %d: %d modules are loaded, want %d", i, n, step.loaded)
 		}
@@ -113,21 +97,10 @@ func TestLoads(t *testing.T) {
 func TestCapture(t *testing.T) {
 	for _, stream := range []gpu.Stream{7, 0} { // the default stream is of no use while another one is captured
 		f := newFalse(t)
-		d, err := Open(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ws, err := d.NewWorkspace(stream, gpu.Size{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := d.Alloc(4096)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Prepare([]string{"Multiply"}, nil); err != nil {
-			t.Fatal(err)
-		}
+		d := must.Get(Open(0))
+		ws := must.Get(d.NewWorkspace(stream, gpu.Size{}))
+		p := must.Get(d.Alloc(4096))
+		must.Do(d.Prepare([]string{"Multiply"}, nil))
 		f.capture(7)
 		entries := [...]string{"cuMemAlloc_v2", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuStreamSynchronize", "cuMemcpyDtoHAsync_v2"}
 		before := [len(entries)]int32{}
@@ -211,10 +184,7 @@ func TestInitFails(t *testing.T) {
 		t.Errorf("error %v, want %v", err, &want)
 	}
 
-	lib, err := openLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := must.Get(openLibrary())
 	f.devices(0)
 	_, err = lib.devices()
 	wantUnavailable(t, err, "the driver finds no device")
@@ -228,10 +198,7 @@ func TestOldDriver(t *testing.T) {
 	_, err := Open(0)
 	wantUnavailable(t, err, want)
 
-	handle, err := purego.Dlopen(use(t, without(t, falseLibrary(t), "cuMemAddressReserve")), purego.RTLD_NOW|purego.RTLD_LOCAL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handle := must.Get(purego.Dlopen(use(t, without(t, falseLibrary(t), "cuMemAddressReserve")), purego.RTLD_NOW|purego.RTLD_LOCAL))
 	purego.RegisterLibFunc(&f.version, handle, "false_version")
 	f.version(10020)
 	_, err = Open(0)
@@ -335,9 +302,7 @@ func TestLaunch(t *testing.T) {
 	}
 	params := &addParams{0x123456789abcdef0, 0xfedcba9876543210, -5}
 	size := unsafe.Sizeof(*params)
-	if err := c.Launch(fn, 1<<20, 128, 64<<10, unsafe.Pointer(params), size, 7); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(c.Launch(fn, 1<<20, 128, 64<<10, unsafe.Pointer(params), size, 7))
 	want := launchRecord{Grid: [3]uint32{1 << 20, 1, 1}, Threads: [3]uint32{128, 1, 1}, Shared: 64 << 10, Size: 24, Stream: 7}
 	copy(want.Name[:], "add")
 	copy(want.Params[:], unsafe.Slice((*byte)(unsafe.Pointer(params)), size))
@@ -351,10 +316,7 @@ func TestLaunch(t *testing.T) {
 	if report := f.report(); !strings.Contains(report, "add: 16 bytes of parameters, want 24") {
 		t.Errorf("the driver reports:\n%s", report)
 	}
-	p, err := c.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(c.Alloc(100))
 	for name, call := range map[string]func() error{
 		"Launch":      func() error { return c.Launch(fn, 1, 128, 0, unsafe.Pointer(params), size, 0) },
 		"Fill":        func() error { return c.Fill(p, 1, 100, 0) },
@@ -395,10 +357,7 @@ func raceDetector() bool {
 func TestMemory(t *testing.T) {
 	f := newFalse(t)
 	c := f.open(0)
-	p, err := c.Alloc(1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(c.Alloc(1000))
 	if p%256 != 0 {
 		t.Errorf("the address is %#x", p)
 	}
@@ -409,14 +368,10 @@ func TestMemory(t *testing.T) {
 	want := bytes.Repeat([]byte{7}, 1000)
 	copy(want[300:], src)
 	got := make([]byte, 1000)
-	if err := errors.Join(c.Fill(p, 7, 1000, 3), c.Upload(p+300, src, 3)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(c.Fill(p, 7, 1000, 3), c.Upload(p+300, src, 3)))
 	clear(src) // it was read when Upload returned
 	copy(want[0:], want[300:500])
-	if err := errors.Join(c.Copy(p, p+300, 200, 3), c.Copy(p, p, 0, 3), c.Download(got, p, 3)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(errors.Join(c.Copy(p, p+300, 200, 3), c.Copy(p, p, 0, 3), c.Download(got, p, 3)))
 	if !bytes.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -456,10 +411,7 @@ func TestOutOfMemory(t *testing.T) {
 	if _, _, _, err := c.AllocGuarded(5 << 20); !errors.As(err, &failed) || failed.Function != "cuMemCreate" || failed.Code != 2 {
 		t.Errorf("error %v", err)
 	}
-	p, err := c.Alloc(3 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(c.Alloc(3 << 20))
 	if err := errors.Join(c.Free(p), c.Close()); err != nil {
 		t.Error(err)
 	}
@@ -523,10 +475,7 @@ func TestKernelFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.Alloc(1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(c.Alloc(1000))
 	params := new(addParams)
 	launch := func() error { return c.Launch(fn, 1, 128, 0, unsafe.Pointer(params), unsafe.Sizeof(*params), 0) }
 	f.fault(700)
@@ -689,9 +638,7 @@ func BenchmarkLaunch(b *testing.B) {
 	params := new(addParams)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := c.Launch(fn, 1, 128, 0, unsafe.Pointer(params), unsafe.Sizeof(*params), 0); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(c.Launch(fn, 1, 128, 0, unsafe.Pointer(params), unsafe.Sizeof(*params), 0))
 	}
 	if err := c.Close(); err != nil {
 		b.Error(err)

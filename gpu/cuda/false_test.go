@@ -13,6 +13,7 @@ import (
 
 	"github.com/ebitengine/purego"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A falseDriver is testdata/libcuda.c: its functions named false_.
@@ -71,10 +72,7 @@ var compile = sync.OnceValues(func() ([]byte, error) {
 // falseLibrary returns the false driver's library. The test is skipped without a compiler.
 func falseLibrary(t testing.TB) []byte {
 	t.Helper()
-	lib, err := compile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lib := must.Get(compile())
 	if lib == nil {
 		t.Skip("no C compiler here: the false driver that this test needs is not built")
 	}
@@ -86,9 +84,7 @@ func falseLibrary(t testing.TB) []byte {
 func use(t testing.TB, lib []byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "libcuda.so")
-	if err := os.WriteFile(file, lib, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(file, lib, 0o755))
 	t.Setenv("REWEIGHT_LIBCUDA", file)
 	return file
 }
@@ -96,10 +92,7 @@ func use(t testing.TB, lib []byte) string {
 // newFalse makes a fresh false driver the one that this test uses.
 func newFalse(t testing.TB) *falseDriver {
 	t.Helper()
-	handle, err := purego.Dlopen(use(t, falseLibrary(t)), purego.RTLD_NOW|purego.RTLD_LOCAL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handle := must.Get(purego.Dlopen(use(t, falseLibrary(t)), purego.RTLD_NOW|purego.RTLD_LOCAL))
 	f := &falseDriver{t: t}
 	for name, function := range map[string]any{
 		"fail": &f.fail, "calls": &f.calls, "fault": &f.fault, "capture": &f.capture, "jit": &f.jit, "version": &f.version, "memory": &f.memory,

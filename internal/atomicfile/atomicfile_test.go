@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestFailureKeepsFile: until all is written, and after a failure, the old file
@@ -18,9 +20,7 @@ func TestFailureKeepsFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x")
 	old := []byte("old")
-	if err := os.WriteFile(path, old, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, old, 0o666))
 	boom := errors.New("boom")
 	err := Write(path, func(w io.Writer) error {
 		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -61,25 +61,17 @@ func fillX(w io.Writer) error { _, err := io.WriteString(w, "x"); return err }
 func TestPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	other := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(path, fillX); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(other, nil, 0o666))
+	must.Do(Write(path, fillX))
 	if got, want := permissions(t, path), permissions(t, other); got != want {
 		t.Errorf("a new file has %v, want %v", got, want)
 	}
 	for _, want := range []fs.FileMode{0o600, 0o640, 0o666, 0o755, 0o400} {
-		if err := os.Chmod(path, want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Chmod(path, want))
 		if permissions(t, path) != want {
 			t.Skipf("this system has no permission bits such as %v", want)
 		}
-		if err := Write(path, fillX); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(Write(path, fillX))
 		if got := permissions(t, path); got != want {
 			t.Errorf("a file of %v has %v after it was written again", want, got)
 		}
@@ -89,10 +81,7 @@ func TestPermissions(t *testing.T) {
 // permissions returns the permission bits of a file.
 func permissions(t *testing.T, path string) fs.FileMode {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(path))
 	return info.Mode().Perm()
 }
 
@@ -120,12 +109,8 @@ func TestLongName(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("file", []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll("dir", 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile("file", []byte("old"), 0o666))
+	must.Do(os.MkdirAll("dir", 0o777))
 	before := names(t)
 	for _, c := range []struct{ path, want string }{
 		{"file", ""},
@@ -161,9 +146,7 @@ func TestCheck(t *testing.T) {
 
 func TestCheckReadOnlyDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chmod(dir, 0o555))
 	if f, err := os.Create(filepath.Join(dir, "probe")); err == nil {
 		f.Close()
 		t.Skip("this user or system may write to a read-only directory")
@@ -202,9 +185,7 @@ func TestRead(t *testing.T) {
 	if _, err := Read(path, 5); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), path+": ") {
 		t.Errorf("no file: error %v", err)
 	}
-	if err := os.WriteFile(path, []byte("hello"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, []byte("hello"), 0o666))
 	if data, err := Read(path, 5); err != nil || string(data) != "hello" {
 		t.Errorf("%q, %v", data, err)
 	}
@@ -228,10 +209,7 @@ func names(t *testing.T) string {
 	t.Helper()
 	var all []string
 	for _, pattern := range []string{"*", "dir/*"} {
-		some, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		some := must.Get(filepath.Glob(pattern))
 		all = append(all, some...)
 	}
 	return strings.Join(all, " ")

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestMain lets this program be one that writes a file and does not end, and one that is told
@@ -33,21 +35,13 @@ func writing(t *testing.T, path string) (p *exec.Cmd, abandon func()) {
 	t.Helper()
 	p = exec.Command(os.Args[0])
 	p.Env = append(os.Environ(), "REWEIGHT_TEST_WRITE="+path)
-	input, err := p.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := must.Get(p.StdinPipe())
+	output := must.Get(p.StdoutPipe())
 	if err := p.Start(); err != nil {
 		t.Skip("no other program can be started: ", err)
 	}
 	t.Cleanup(func() { p.Process.Kill(); p.Wait() })
-	if _, err := output.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(output.Read(make([]byte, 1)))
 	return p, func() { input.Write([]byte{0}) }
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestStatus: what is wrong with a kernel is status 1, and all else 2.
@@ -76,10 +78,7 @@ func TestProgress(t *testing.T) {
 }
 
 func devNull(t *testing.T) *os.File {
-	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(os.DevNull, os.O_WRONLY, 0))
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -103,9 +102,7 @@ func TestReadJSONIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
 	read := func(size int64) error {
 		t.Helper()
-		if err := os.WriteFile(path, []byte("[]"+strings.Repeat(" ", 100)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(path, []byte("[]"+strings.Repeat(" ", 100)), 0o666))
 		if err := os.Truncate(path, size); err != nil {
 			t.Skip(err) // no sparse files
 		}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestWarning: colour is for terminals only.
@@ -15,10 +17,7 @@ func TestWarning(t *testing.T) {
 	if b.String() != "text\nmore\n" {
 		t.Errorf("%q", b.String())
 	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "file")))
 	defer file.Close()
 	if Coloured(file) || Coloured(&FirstError{W: file}) {
 		t.Error("a file is no terminal")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -23,20 +24,14 @@ func four() *reweight.Batch {
 
 func compare(t *testing.T, b *reweight.Batch, list string) (*Comparison, error) {
 	t.Helper()
-	picked, err := ParseSchemes(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	picked := must.Get(ParseSchemes(list))
 	return Schemes(b, picked, scheme.MustParse("uniform"), Options{LeaveOut: list == "all"})
 }
 
 // TestFigures: by hand. Each token has a credit of A/4 under uniform. The mask keeps the
 // token of the highest entropy, with all of the weight.
 func TestFigures(t *testing.T) {
-	c, err := compare(t, four(), "uniform,entropy_mask")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(compare(t, four(), "uniform,entropy_mask"))
 	a := math.Sqrt(0.5)
 	for i, got := range c.Schemes {
 		for _, f := range [...]struct {
@@ -74,10 +69,7 @@ func TestNotes(t *testing.T) {
 			"Losses without a clip, whose clipped is 0: pg, vespo.", "Losses with the log-probability in them, whose value says nothing: rloo+cispo, pg, dppo_tv, vespo.",
 		},
 	} {
-		c, err := compare(t, four(), list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(compare(t, four(), list))
 		var these []string
 		for _, note := range c.Notes() {
 			if strings.HasPrefix(note, "Losses ") {
@@ -117,10 +109,7 @@ func TestIdle(t *testing.T) {
 		list string
 		want bool
 	}{{four(), "dapo", true}, {four(), "uniform,gspo", false}, {equal, "dapo", false}, {long, "dapo", true}} {
-		got, err := compare(t, c.b, c.list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(compare(t, c.b, c.list))
 		if slices.Contains(got.Notes(), note) != c.want {
 			t.Errorf("%s of %d tokens: %q", c.list, c.b.Tokens(), got.Notes())
 		}
@@ -172,10 +161,7 @@ func TestLeftOut(t *testing.T) {
 func TestNoCredit(t *testing.T) {
 	b := four()
 	b.Rewards[0] = 0
-	c, err := compare(t, b, "uniform")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(compare(t, b, "uniform"))
 	if row := strings.Join(c.Rows()[0], " "); row != "uniform 0.000000 0.000000 0.000000 0.000000 0.0% - - +0.000000 -" || len(c.Warnings) != 1 {
 		t.Errorf("%s, %v", row, c.Warnings)
 	}

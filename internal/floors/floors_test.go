@@ -23,6 +23,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -166,19 +167,14 @@ func TestFloorsOnce(t *testing.T) {
 		expectedISA(): {CPU: "the moon", Floors: []floor{{"surrogate", "f32", 3, 0}, {"forgotten", "f32", 3, 0}, {"multiply", "f32", 1e9, 0}}},
 	}}
 	text, _ := json.Marshal(other)
-	if err := os.WriteFile(name, text, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(name, text, 0o666))
 	if out, err := gateRun(false, expectedISA()); err == nil || cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(out, "floor is 1e+09, recorded on the moon; this is ") || !strings.Contains(out, "The floor of forgotten f32 on "+expectedISA()+" is of a kernel that does not exist") || !strings.Contains(out, "The floors of sve9 were not looked at") {
 		t.Errorf("below its floor: %v\n%s", err, out)
 	}
 	if out, err := gateRun(true, ""); err != nil || !strings.Contains(out, "floors") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	f, err := readFloors(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(readFloors(name))
 	if q, ok := f.find("sve9", "multiply", "f32"); !ok || q.TimesPortable != 5 || f.Margin != floorMargin {
 		t.Errorf("%+v", f)
 	}
@@ -193,9 +189,7 @@ func TestFloorsOnce(t *testing.T) {
 	}
 	save := func() {
 		text, _ := json.Marshal(f)
-		if err := os.WriteFile(name, text, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(name, text, 0o666))
 	}
 	for _, of := range f.ISAs { // one round may be far off
 		for i := range of.Floors {
@@ -221,9 +215,7 @@ func TestRecordFirstFloors(t *testing.T) {
 	}
 	for _, text := range []string{`{"vocab":151936}`, `{"vocab":151936,"isas":null}`} {
 		name := filepath.Join(t.TempDir(), "floors.json")
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(name, []byte(text), 0o666))
 		if err := command(t.Context(), Options{File: name, Record: true}, "multiply", "", io.Discard); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -271,9 +263,7 @@ func TestReadFloors(t *testing.T) {
 		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1},{"kernel":"k","dtype":"f32","times_portable":2}]}}}`: "k f32 on avx2: given twice",
 	} {
 		name := filepath.Join(t.TempDir(), "floors.json")
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(name, []byte(text), 0o666))
 		if _, err := readFloors(name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -298,9 +288,7 @@ func TestFloorsOf(t *testing.T) {
 // TestFloorsNoticeTheISA: the one that callers get.
 func TestFloorsNoticeTheISA(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "floors.json")
-	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666))
 	for chosen, want := range map[string]int{expectedISA(): 0, "another": 1} {
 		g := check{Options: Options{Kernels: []kernels.Kernel{}, Progress: &cli.Progress{}}}
 		g.machine.Chosen = chosen
@@ -320,10 +308,7 @@ func TestRounded(t *testing.T) {
 
 // TestExpectedISA: the library does take it.
 func TestExpectedISA(t *testing.T) {
-	best, err := reweight.BestISA()
-	if err != nil {
-		t.Fatal(err)
-	}
+	best := must.Get(reweight.BestISA())
 	if want := expectedISA(); best.String() != want && len(reweight.AvailableISAs()) > 1 {
 		t.Errorf("the path is %v, want %s", best, want)
 	}
@@ -339,13 +324,8 @@ func TestHangup(t *testing.T) {
 		t.Skip("a hangup does nothing here")
 	}
 	name := filepath.Join(t.TempDir(), "floors.json")
-	if err := os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.FindProcess(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666))
+	self := must.Get(os.FindProcess(os.Getpid()))
 	rescue := make(chan os.Signal, 1) // from the end of the test's process
 	signal.Notify(rescue, syscall.SIGHUP)
 	defer signal.Stop(rescue)
@@ -390,10 +370,7 @@ func TestFloorsOfGPU(t *testing.T) {
 
 	// What is measured on it is a result like any other.
 	g := check{Options: Options{Sampler: quick}}
-	k, err := kernels.Find("multiply")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(kernels.Find("multiply"))
 	real := testgpu.Device(t)
 	measured, err := g.measureOnGPU(t.Context(), real, measure.Shape{Kernel: k, DType: reweight.DTypeF32, Rows: 40})
 	if err != nil || len(measured) != 1 || measured[0].ISA != machine.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
@@ -401,9 +378,7 @@ func TestFloorsOfGPU(t *testing.T) {
 	}
 
 	name := filepath.Join(t.TempDir(), "floors.json")
-	if err := os.WriteFile(name, []byte(`{"vocab":151936,"isas":{"cuda":{"cpu":"NVIDIA Test","floors":[{"kernel":"multiply","dtype":"f32","times_portable":5}]}}}`), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(name, []byte(`{"vocab":151936,"isas":{"cuda":{"cpu":"NVIDIA Test","floors":[{"kernel":"multiply","dtype":"f32","times_portable":5}]}}}`), 0o666))
 	opt := Options{File: name, Kernels: []kernels.Kernel{k}, Sampler: quick, Progress: &cli.Progress{}, GPU: &machine.GPU{Open: func() (*gpu.Device, error) { return nil, errors.New("none here") }}}
 	var out bytes.Buffer
 	Run(t.Context(), opt, &out) // about the CPU it may say anything
@@ -416,13 +391,8 @@ func TestFloorsOfGPU(t *testing.T) {
 	opt.ISAs = &machine.Choice{GPU: real}
 	opt.GPU = &machine.GPU{Open: func() (*gpu.Device, error) { return real, nil }}
 	opt.Record = true
-	if err := Run(t.Context(), opt, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	f, err := readFloors(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(Run(t.Context(), opt, io.Discard))
+	f := must.Get(readFloors(name))
 	if q, ok := f.find(machine.CUDA, "multiply", "f32"); !ok || q.TimesPortable == 5 || f.ISAs[machine.CUDA].CPU != real.Info().Name || len(f.ISAs) != 1 {
 		t.Errorf("%+v", f)
 	}

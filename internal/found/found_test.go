@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -23,9 +24,7 @@ func TestReport(t *testing.T) {
 	}
 	found := NewReport(report)
 	var out bytes.Buffer
-	if err := found.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(found.Write(&out))
 	const want = `12,345 tokens in 1 trajectory of 3 groups, from 2 files of NeMo-RL train_data and safetensors
 
 array         where it comes from
@@ -41,10 +40,7 @@ Warning: Take\ncare.
 	if out.String() != want {
 		t.Errorf("\n%s\nwant\n%s", out.String(), want)
 	}
-	text, err := json.Marshal(found)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(found))
 	const object = `{"formats":["NeMo-RL train_data","safetensors"],"files":2,"trajectories":1,"tokens":12345,"groups":3,"arrays":[` +
 		`{"name":"role","kind":"derived","from":"mask"},{"name":"rewards","kind":"given"},` +
 		`{"name":"entropy","kind":"estimated","from":"top 20 log-probabilities","width":0.05125},` +

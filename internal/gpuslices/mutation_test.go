@@ -18,6 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
 	"github.com/seed621a2839/reweight/internal/gpu/ptx"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 )
 
@@ -54,18 +55,10 @@ func TestMutations(t *testing.T) {
 	if *mutations == 0 {
 		t.Skip("-mutations is 0")
 	}
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := watch(modules, *mutationSeed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := must.Get(device.PTX())
+	good := must.Get(watch(modules, *mutationSeed))
 	launchedBy := methodsOfKernels(good)
-	if _, err := good.takeBehind(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(good.takeBehind())
 	places := placesOf(modules)
 	names := slices.Sorted(maps.Keys(places))
 	r := rand.New(rand.NewPCG(*mutationSeed, 11))

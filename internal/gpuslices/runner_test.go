@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // goDriver is a driver whose memory is Go's and whose one kernel, Multiply's, is a Go
@@ -101,11 +102,7 @@ func (d *goDriver) Synchronize(s driver.Stream) error      { return nil }
 func (d *goDriver) Close() error                           { return nil }
 
 func newRunner(t *testing.T, drv *goDriver, p Placement) *Runner {
-	r, err := NewPlaced(gpu.NewDevice(drv), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must.Get(NewPlaced(gpu.NewDevice(drv), p))
 }
 
 var placements = []Placement{Amid, AtEnd, AtBegin}
@@ -160,9 +157,7 @@ func TestAlignment(t *testing.T) {
 		x := make([]float32, 100)[at:]
 		m := r.memory.begin()
 		h := in(m, x)
-		if err := m.upload(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(m.upload())
 		if got, want := uintptr(m.ptr(h))%16, address(bytesOf(x))%16; got != want {
 			t.Errorf("%d bytes past a multiple of 16, want %d", got, want)
 		}
@@ -202,9 +197,7 @@ func TestSteady(t *testing.T) {
 		r := newRunner(t, drv, p)
 		x := make([]float32, 1000)
 		call := func() {
-			if err := r.Multiply(x[:300], x[300:600], x[600:900]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(r.Multiply(x[:300], x[300:600], x[600:900]))
 		}
 		call()
 		before := drv.allocs
@@ -212,9 +205,7 @@ func TestSteady(t *testing.T) {
 			t.Errorf("%v: %v allocations per call on the host, and %d on the device, want 0", p, allocs, drv.allocs-before)
 		}
 		for n := range 300 {
-			if err := r.Multiply(x[:n], x[300:300+n], x[600:600+n]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(r.Multiply(x[:n], x[300:300+n], x[600:600+n]))
 		}
 		if held := drv.allocs - drv.freed; held > kept+10 {
 			t.Errorf("%v: %d allocations are held", p, held)

@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/machine"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
@@ -60,11 +61,7 @@ func TestOnGPU(t *testing.T) {
 // find returns the kernel of that name.
 func find(t *testing.T, name string) kernels.Kernel {
 	t.Helper()
-	k, err := kernels.Find(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
+	return must.Get(kernels.Find(name))
 }
 
 // TestResidentChecks: what is on the device is compared with the CPU, bit by bit, and
@@ -77,14 +74,9 @@ func TestResidentChecks(t *testing.T) {
 			row  int // whose first logit is changed; -1 for none
 			want string
 		}{{-1, ""}, {0, "not the bits of"}, {rows, "has other bits than the first"}, {rows*times - 1, "copy 3 of 3"}} {
-			r, err := newResident(dev, find(t, name), reweight.DTypeF32, rows, times, vocab)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(newResident(dev, find(t, name), reweight.DTypeF32, rows, times, vocab))
 			if c.row >= 0 {
-				if err := gpu.Upload(dev, r.main+gpu.Ptr(4*vocab*c.row), []float32{5}, 0); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(gpu.Upload(dev, r.main+gpu.Ptr(4*vocab*c.row), []float32{5}, 0))
 			}
 			failure, err := r.Check()
 			if err != nil || (failure == "") != (c.want == "") || !strings.Contains(failure, c.want) {
@@ -96,10 +88,7 @@ func TestResidentChecks(t *testing.T) {
 		}
 	}
 	k := find(t, "surrogate") // the sums, which are no array, are compared too
-	r, err := NewResident(dev, k, reweight.DTypeF32, 40, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(NewResident(dev, k, reweight.DTypeF32, 40, 0))
 	if failure, err := r.Check(); failure != "" || err != nil {
 		t.Errorf("%q, %v", failure, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/machine"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -22,10 +23,7 @@ func TestStepsOnGPU(t *testing.T) {
 	q := Steps{Tokens: 16, Vocab: 17, Workers: 1, ISA: machine.CUDA, GPU: testgpu.Device(t)}
 	for _, q.KL = range []bool{false, true} {
 		q.PPO = !q.KL
-		overheads, err := Overheads(t.Context(), quick, q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		overheads := must.Get(Overheads(t.Context(), quick, q))
 		var names []string
 		for _, o := range overheads {
 			names = append(names, o.Step)
@@ -55,15 +53,11 @@ func TestStepsOnGPUAreTheCPUs(t *testing.T) {
 	dev := testgpu.Device(t)
 	want := newStepInput(tokens, vocab).withLogits()
 	in := gpuSteps{dev: dev}
-	if err := in.upload(newStepInput(tokens, vocab)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(in.upload(newStepInput(tokens, vocab)))
 	got := make([]float32, tokens*vocab)
 	for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
 		for _, st := range q.variants() {
-			if err := want.start(st, reweight.Portable, 1)(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(want.start(st, reweight.Portable, 1)())
 			do, ws, err := in.start(st)
 			for range 2 {
 				err = errors.Join(err, do(), ws.Check())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -27,14 +28,8 @@ func TestKernel(t *testing.T) {
 			vocab = 100
 		}
 		for _, dtype := range k.DTypes {
-			c, err := k.New(kernels.Spec{Rows: 40, Vocab: vocab, DType: dtype})
-			if err != nil {
-				t.Fatal(err)
-			}
-			results, err := Kernel(t.Context(), quick, k, dtype, 40, vocab, 2, impls)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(k.New(kernels.Spec{Rows: 40, Vocab: vocab, DType: dtype}))
+			results := must.Get(Kernel(t.Context(), quick, k, dtype, 40, vocab, 2, impls))
 			if len(results) != len(impls) {
 				t.Fatalf("%s: %d results, want %d", k.Name, len(results), len(impls))
 			}
@@ -85,10 +80,7 @@ func TestKernelInterrupted(t *testing.T) {
 func TestKernelInterval(t *testing.T) {
 	k := kernels.All()[0]
 	s := bench.Sampler{Block: 10 * time.Microsecond, Rounds: 8}
-	results, err := Kernel(t.Context(), s, k, reweight.DTypeF32, 80, 64, 1, kernels.Implementations())
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := must.Get(Kernel(t.Context(), s, k, reweight.DTypeF32, 80, 64, 1, kernels.Implementations()))
 	for _, r := range results {
 		for _, e := range []bench.Estimate{r.NsPerElement, r.Share, r.TimesReference, r.TimesPortable, r.Null} {
 			if !(e.Lo <= e.Median && e.Median <= e.Hi) || e.N != 8 {
@@ -107,17 +99,11 @@ func TestKernelInterval(t *testing.T) {
 // TestTimesReference: it does not depend on the rows, of which the reference
 // has fewer.
 func TestTimesReference(t *testing.T) {
-	k, err := kernels.Find("token_stats")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(kernels.Find("token_stats"))
 	s := bench.Sampler{Block: time.Millisecond, Rounds: 3}
 	var times []float64
 	for _, rows := range []int{2, 20000} {
-		r, err := Kernel(t.Context(), s, k, reweight.DTypeF32, rows, 16, 1, kernels.Implementations()[:1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(Kernel(t.Context(), s, k, reweight.DTypeF32, rows, 16, 1, kernels.Implementations()[:1]))
 		times = append(times, r[0].TimesReference.Median)
 	}
 	if q := times[0] / times[1]; q < 0.01 || q > 100 { // on a busy machine; the rows differ by 10,000
@@ -159,10 +145,7 @@ func TestCheck(t *testing.T) {
 	impls := kernels.Implementations()
 	for _, k := range kernels.All() {
 		for _, dtype := range k.DTypes {
-			parities, err := Check(t.Context(), k, dtype, []int{1, 33}, impls)
-			if err != nil {
-				t.Fatal(err)
-			}
+			parities := must.Get(Check(t.Context(), k, dtype, []int{1, 33}, impls))
 			want := 2 * len(kernels.Families)
 			if dtype == reweight.DTypeF16 {
 				want -= 2

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -17,10 +18,7 @@ func TestOverheads(t *testing.T) {
 	for _, isa := range reweight.AvailableISAs() {
 		for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
 			q.Tokens, q.Vocab, q.Workers, q.ISA = tokens, 30, 2, isa.String()
-			overheads, err := Overheads(t.Context(), quick, q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			overheads := must.Get(Overheads(t.Context(), quick, q))
 			var names []string
 			extra := map[string]int64{}
 			for _, o := range overheads {
@@ -114,9 +112,7 @@ func TestStepRows(t *testing.T) {
 func TestStepsDoTheirWork(t *testing.T) {
 	const tokens, vocab = 37, 50 // the last trajectory and the last span are short
 	in := newStepInput(tokens, vocab).withLogits()
-	if err := in.batch.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(in.batch.Validate())
 	seen := map[string][]float32{}
 	for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
 		here := map[string]bool{}
@@ -189,9 +185,7 @@ func TestStepTakesTheEnergy(t *testing.T) {
 	const tokens = 8
 	b := newStepInput(tokens, 50).withLogits().batch
 	b.OldLogprobs, b.Logprobs, b.RefEnergy = make([]float32, tokens), make([]float32, tokens), make([]float32, tokens)
-	if err := stats(new(reweight.Workspace), &b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(stats(new(reweight.Workspace), &b))
 	if sharp, flat := b.RefEnergy[2], b.RefEnergy[6]; !(sharp < flat && flat < 0) {
 		t.Errorf("energies %v where sharp and %v where flat", sharp, flat)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -69,9 +70,7 @@ func TestBriefWidth(t *testing.T) {
 	r := largest()
 	var out bytes.Buffer
 	table := func(text int, header []string, rows [][]string) {
-		if err := cli.WriteTable(&out, text, header, rows); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(cli.WriteTable(&out, text, header, rows))
 	}
 	table(r.Brief())
 	table(BriefOverheads(steps()))
@@ -173,9 +172,7 @@ func TestNoisy(t *testing.T) {
 // TestOverheadWidth: so does bench overhead.
 func TestOverheadWidth(t *testing.T) {
 	var out bytes.Buffer
-	if err := (Overhead{Overhead: steps()}).Write(&out, cli.Table); err != nil {
-		t.Fatal(err)
-	}
+	must.Do((Overhead{Overhead: steps()}).Write(&out, cli.Table))
 	within100(t, out.String())
 	if !strings.HasPrefix(out.String(), "Cost: ") || !strings.Contains(out.String(), "\nNoisy: ") || !strings.Contains(out.String(), "but the null reaches +121.4%") {
 		t.Errorf("printed\n%s", out.String())

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -57,13 +58,8 @@ func TestPage(t *testing.T) {
 	p := pageOf(masked("ask"), reasoning("so"), action("Left", 1.5), action("&\n", 1), masked("end"))
 	p.Estimated, p.Notes = true, []string{"A <note>."}
 	var b bytes.Buffer
-	if err := p.WriteHTML(&b); err != nil {
-		t.Fatal(err)
-	}
-	all, err := parse(b.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(p.WriteHTML(&b))
+	all := must.Get(parse(b.String()))
 	if at := outside.FindString(b.String()); at != "" {
 		t.Errorf("the page reaches outside itself: %q", at)
 	}
@@ -106,9 +102,7 @@ func TestLongObservationOnPage(t *testing.T) {
 		tokens = append(tokens, masked("w"+strconv.Itoa(i)))
 	}
 	var b bytes.Buffer
-	if err := pageOf(tokens...).WriteHTML(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(pageOf(tokens...).WriteHTML(&b))
 	if want := "w59 <details><summary>80 tokens left out</summary>w60 "; !strings.Contains(b.String(), want) {
 		t.Errorf("no %q", want)
 	}
@@ -124,13 +118,8 @@ func TestPageOfAnything(t *testing.T) {
 		text := rapid.SampledFrom(hostile)
 		p.Title, p.Trajectories[0].Title, p.Notes = text.Draw(t, "title"), text.Draw(t, "name"), []string{text.Draw(t, "note")}
 		var b bytes.Buffer
-		if err := p.WriteHTML(&b); err != nil {
-			t.Fatal(err)
-		}
-		all, err := parse(b.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(p.WriteHTML(&b))
+		all := must.Get(parse(b.String()))
 		for line := range strings.Lines(b.String()) {
 			line = strings.TrimSuffix(line, "\n")
 			if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) || strings.HasPrefix(strings.TrimSpace(line), "::") {
@@ -171,9 +160,7 @@ var variable = regexp.MustCompile(`--([a-z]+): (#[0-9a-f]{6}|[0-9]+%);`)
 // WCAG, on a light and on a dark page.
 func TestContrast(t *testing.T) {
 	var b bytes.Buffer
-	if err := (Sides{}).WriteHTML(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do((Sides{}).WriteHTML(&b))
 	modes := [2]map[string]string{{}, {}} // light and dark: the second time that a variable is set
 	for _, v := range variable.FindAllStringSubmatch(b.String(), -1) {
 		mode := modes[0]
@@ -202,10 +189,7 @@ func luminance(t *testing.T, colour, other string, share float64) float64 {
 	for i, weight := range [...]float64{0.2126, 0.7152, 0.0722} {
 		var c [2]float64
 		for k, text := range [...]string{colour, other} {
-			v, err := strconv.ParseUint(text[1+2*i:3+2*i], 16, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must.Get(strconv.ParseUint(text[1+2*i:3+2*i], 16, 8))
 			c[k] = float64(v) / 255
 		}
 		x := c[0] + share*(c[1]-c[0])

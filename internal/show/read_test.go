@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )
@@ -39,14 +40,8 @@ func (s *source) Report() rollout.Report      { return s.report }
 // frozenLake returns the embedded rollouts, in two files, and as one batch.
 func frozenLake(t *testing.T) (*source, *reweight.Batch) {
 	t.Helper()
-	file, err := rollout.Parse(testdata.FrozenLakeSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
+	b := must.Get(file.Batch())
 	src := &source{report: rollout.Report{Arrays: []rollout.Origin{{Name: "group_ids"}}}}
 	for s := range b.Trajectories() {
 		from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
@@ -72,11 +67,7 @@ func frozenLake(t *testing.T) (*source, *reweight.Batch) {
 
 func choice(t *testing.T, text string) Choice {
 	t.Helper()
-	c, err := ParseChoice(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must.Get(ParseChoice(text))
 }
 
 // TestRead: every token has the figures that the library computes for the whole batch.
@@ -92,9 +83,7 @@ func TestRead(t *testing.T) {
 		opt := reweight.DefaultActFocus
 		opt.Signal = signal
 		_, err = ws.ActFocus(weights, b, opt)
-		if err := errors.Join(err, ws.AEM(factors, b, reweight.DefaultAEM), ws.GRPO(advantages, b, reweight.DefaultGRPO)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(errors.Join(err, ws.AEM(factors, b, reweight.DefaultAEM), ws.GRPO(advantages, b, reweight.DefaultGRPO)))
 		if len(p.Trajectories) != 3 {
 			t.Fatalf("%d trajectories", len(p.Trajectories))
 		}
@@ -213,10 +202,7 @@ func TestEstimates(t *testing.T) {
 	src, _ := frozenLake(t)
 	src.report.Arrays = append(src.report.Arrays, rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "surprisal", Width: math.Inf(1)})
 	src.report.Warnings = []string{"A warning."}
-	p, err := Read(src, Options{Chosen: choice(t, "1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(Read(src, Options{Chosen: choice(t, "1")}))
 	if want := "Figures with ~ are estimates: entropy is estimated from surprisal, without bounds."; !slices.Contains(p.Notes, want) || !slices.Contains(p.Notes, "A warning.") {
 		t.Errorf("notes %q", p.Notes)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -40,9 +41,7 @@ func pageOf(tokens ...Token) Page {
 func written(t *testing.T, p Page, columns int, coloured bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := p.Write(&b, columns, coloured); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(p.Write(&b, columns, coloured))
 	return b.String()
 }
 
@@ -167,9 +166,7 @@ func TestLines(t *testing.T) {
 		columns := rapid.IntRange(24, 90).Draw(t, "columns")
 		p.Trajectories[0].Title = "A title that is longer than a line " + strings.Join(rapid.SliceOf(rapid.SampledFrom(hostile)).Draw(t, "title"), " ")
 		var plain, coloured bytes.Buffer
-		if err := errors.Join(p.Write(&plain, columns, false), p.Write(&coloured, columns, true)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(errors.Join(p.Write(&plain, columns, false), p.Write(&coloured, columns, true)))
 		if got := style.ReplaceAllString(coloured.String(), ""); got != plain.String() {
 			t.Fatalf("colours change the text:\n%s\n%s", got, plain.String())
 		}

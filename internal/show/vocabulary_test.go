@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 func TestVocabulary(t *testing.T) {
@@ -31,9 +33,7 @@ func TestVocabulary(t *testing.T) {
 		{"\x00", nil, "invalid character"},
 	} {
 		path := filepath.Join(t.TempDir(), "vocab\n.json")
-		if err := os.WriteFile(path, []byte(c.file), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(path, []byte(c.file), 0o666))
 		got, err := ReadVocabulary(path)
 		if c.err == "" {
 			if err != nil || !maps.Equal(got, c.want) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/testlib"
 	"github.com/seed621a2839/reweight/rollout"
@@ -132,23 +133,12 @@ func TestRollouts(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile("../../testdata/" + name + ".safetensors")
-			if err != nil {
-				t.Fatal(err)
-			}
-			file, err := rollout.Parse(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := file.Batch()
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(os.ReadFile("../../testdata/" + name + ".safetensors"))
+			file := must.Get(rollout.Parse(data))
+			b := must.Get(file.Batch())
 			if b.Advantages == nil {
 				b.Advantages = make([]float32, b.Tokens())
-				if err := plain().GRPO(b.Advantages, b, reweight.DefaultGRPO); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(plain().GRPO(b.Advantages, b, reweight.DefaultGRPO))
 			}
 			if b.Values == nil {
 				b.Values = b.RefEnergy
@@ -294,9 +284,7 @@ func TestScratch(t *testing.T) {
 		},
 	} {
 		want := make([]float32, T)
-		if err := call(plain(), want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(call(plain(), want))
 		for _, r := range each(l, 1) {
 			errors := 0
 			for _, lack := range []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 40, 100, 240, 300, 1000, 1 << 40} {
@@ -373,19 +361,10 @@ func TestNumbersInErrors(t *testing.T) {
 
 // TestKeepsInputs: the rollouts are read, and not written.
 func TestKeepsInputs(t *testing.T) {
-	data, err := os.ReadFile("../../testdata/frozenlake-small.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("../../testdata/frozenlake-small.safetensors"))
 	before := bytes.Clone(data)
-	file, err := rollout.Parse(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(rollout.Parse(data))
+	b := must.Get(file.Batch())
 	for _, r := range each(testlib.Open(t), 2) {
 		schemes(r, input{b, b.RefEnergy, b.RefEnergy, defaults})
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/testlib"
 )
@@ -83,13 +84,9 @@ func TestFarApart(t *testing.T) {
 	for _, s := range []*reweight.Stats{&want, &got} {
 		*s = reweight.Stats{LSE: make([]float32, rows), Entropy: make([]float32, rows), Logprob: make([]float32, rows)}
 	}
-	if err := plain().TokenStats(want, reweight.Logits{Vocab: vocab, F32: packed}, ids, reweight.DefaultTokenStats); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(plain().TokenStats(want, reweight.Logits{Vocab: vocab, F32: packed}, ids, reweight.DefaultTokenStats))
 	for _, r := range each(testlib.Open(t), 2) {
-		if err := r.TokenStatsOfRows(got, far, wide, reweight.DefaultTokenStats); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(r.TokenStatsOfRows(got, far, wide, reweight.DefaultTokenStats))
 		if err := randomcalls.Differ(randomcalls.Outcome{got}, randomcalls.Outcome{want}); err != nil {
 			t.Errorf("%v: %v", r.ISA(), err)
 		}
@@ -185,14 +182,10 @@ func TestOneRow(t *testing.T) {
 	for _, r := range each(testlib.Open(t), 1) {
 		x := []float32{1, 2, 3}
 		row := testlib.Rows{Data: x, Rows: 1, Vocab: 3, Stride: math.MaxInt}
-		if err := r.TokenStatsOfRows(reweight.Stats{Logprob: logprobs}, row, ids, reweight.DefaultTokenStats); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(r.TokenStatsOfRows(reweight.Stats{Logprob: logprobs}, row, ids, reweight.DefaultTokenStats))
 		dst := row
 		dst.Stride = 0
-		if err := r.RowGradientOfRows(dst, row, ids, logprobs, nil, grad, nil, reweight.DefaultRowGradient); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(r.RowGradientOfRows(dst, row, ids, logprobs, nil, grad, nil, reweight.DefaultRowGradient))
 		if x[0] >= 0 || x[1] >= 0 || x[2] <= 0 {
 			t.Errorf("%v: the gradient is %v", r.ISA(), x)
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/testlib"
 )
@@ -132,9 +133,7 @@ func TestTrials(t *testing.T) {
 			}
 			var sum tally
 			for seed := range uint64(n) {
-				if err := compare(tr, seed, each(l, 1+int(seed%4)), &sum); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(compare(tr, seed, each(l, 1+int(seed%4)), &sum))
 			}
 			if sum.errors*2 > sum.calls || sum.errors == 0 && n > 50 && tr.Method != "Multiply" { // which has lengths alone
 				t.Errorf("%d of %d calls are errors", sum.errors, sum.calls)
@@ -217,14 +216,8 @@ func TestEveryMethod(t *testing.T) {
 			t.Errorf("%s has no trial", name)
 		}
 	}
-	header, err := os.ReadFile("../../native/reweight.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, err := os.ReadFile("calls.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must.Get(os.ReadFile("../../native/reweight.h"))
+	calls := must.Get(os.ReadFile("calls.h"))
 	functions := regexp.MustCompile(`(?m)^REWEIGHT_API .*?\breweight_(\w+)\(`).FindAllSubmatch(header, -1)
 	if len(functions) != strings.Count(string(header), "\nREWEIGHT_API ") {
 		t.Errorf("%d functions are found in the header, which has others", len(functions))

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/gpu/device"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
@@ -69,10 +70,7 @@ func made(t *testing.T) string {
 	if status := run([]string{"-o", dir}, &stdout, &stderr); status != 0 {
 		t.Fatalf("status %d: %s", status, &stderr)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))
 	var wheel string
 	for _, e := range entries {
 		if !strings.Contains(stdout.String(), filepath.Join(dir, e.Name())) {
@@ -100,27 +98,15 @@ func find(t *testing.T, archive *zip.Reader, name string) *zip.File {
 
 // TestProgram: the wheel's program can be run, and starts without a C library.
 func TestProgram(t *testing.T) {
-	archive, err := zip.OpenReader(made(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(zip.OpenReader(made(t)))
 	defer archive.Close()
 	file := find(t, &archive.Reader, scripts+"reweight")
 	if file.Mode().Perm() != 0o755 {
 		t.Errorf("its mode is %v", file.Mode())
 	}
-	r, err := file.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := elf.NewFile(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(file.Open())
+	text := must.Get(io.ReadAll(r))
+	binary := must.Get(elf.NewFile(bytes.NewReader(text)))
 	if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
 		t.Error("it is not static")
 	}
@@ -128,9 +114,7 @@ func TestProgram(t *testing.T) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "reweight")
-	if err := os.WriteFile(path, text, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, text, 0o777))
 	if out, err := exec.Command(path, "../../testdata/frozenlake-small.safetensors").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("\nactfocus+aem ")) {
 		t.Errorf("%v:\n%s", err, out)
 	}
@@ -139,10 +123,7 @@ func TestProgram(t *testing.T) {
 // TestWheel reads the wheel as pip does.
 func TestWheel(t *testing.T) {
 	path := made(t)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))
 	if again, err := os.ReadFile(made(t)); err != nil || !bytes.Equal(data, again) {
 		t.Errorf("two wheels differ: %v", err)
 	}
@@ -150,24 +131,15 @@ func TestWheel(t *testing.T) {
 	if len(data) > 8e6 {
 		t.Errorf("the wheel has %d bytes, want at most 8 MB", len(data))
 	}
-	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must.Get(zip.NewReader(bytes.NewReader(data), int64(len(data))))
 	if size := len(data) - int(find(t, archive, scripts+"reweight").CompressedSize64); size > 400e3 {
 		t.Errorf("without the program, the wheel has %d bytes, want at most 400 KB", size)
 	}
 	files := map[string]string{}
 	var lines []string
 	for _, f := range archive.File {
-		r, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(f.Open())
+		text := must.Get(io.ReadAll(r))
 		files[f.Name] = string(text)
 		if f.Name == info+"RECORD" {
 			lines = append(lines, f.Name+",,")
@@ -188,18 +160,12 @@ func TestWheel(t *testing.T) {
 	for _, name := range []string{"METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD"} {
 		want = append(want, info+name)
 	}
-	module, err := library.SourceDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(library.SourceDir())
 	for pattern, folder := range map[string]string{
 		"python/reweight/*.py": "reweight/", "python/reweight/*/*.py": "reweight/adapters/",
 		"python/reweight/py.typed": "reweight/",
 	} {
-		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		paths := must.Get(filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern))))
 		if len(paths) == 0 {
 			t.Errorf("there is no %s", pattern)
 		}
@@ -211,10 +177,7 @@ func TestWheel(t *testing.T) {
 			}
 		}
 	}
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := must.Get(device.PTX())
 	for module, text := range modules {
 		name := "reweight/ptx/" + module + ".ptx.xz"
 		want = append(want, name)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var update = flag.Bool("update", false, "TestAssemble writes testdata/sass.txt")
@@ -42,17 +44,12 @@ func TestAssemble(t *testing.T) {
 	if bin == "" {
 		t.Skip("REWEIGHT_PTXAS names no folder with ptxas: the PTX is not assembled")
 	}
-	modules, err := PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := must.Get(PTX())
 	dir := t.TempDir()
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(modules)) {
 		source, object := filepath.Join(dir, "a.ptx"), filepath.Join(dir, "a.cubin")
-		if err := os.WriteFile(source, []byte(modules[name]), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(source, []byte(modules[name]), 0o666))
 		for _, a := range architectures {
 			said, err := exec.Command(filepath.Join(bin, a.ptxas), "-v", "-arch="+a.name, "-o", object, source).CombinedOutput()
 			if err != nil {
@@ -69,14 +66,9 @@ func TestAssemble(t *testing.T) {
 	got := "# kernel, architecture: registers, bytes of spills (stores, loads), FFMA, FADD, FMUL\n" + strings.Join(lines, "")
 	const file = "testdata/sass.txt"
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(file, []byte(got), 0o666))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(file))
 	known := strings.SplitAfter(string(want), "\n")
 	for _, line := range strings.SplitAfter(got, "\n") {
 		if !slices.Contains(known, line) {

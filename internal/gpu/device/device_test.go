@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestBuild: the PTX here is what build.sh makes of the sources here, byte for byte.
@@ -17,19 +19,10 @@ func TestBuild(t *testing.T) {
 	if out, err := exec.Command("./build.sh", dir).CombinedOutput(); err != nil {
 		t.Fatalf("build.sh: %v\n%s", err, out)
 	}
-	built, err := filepath.Glob(filepath.Join(dir, "*.ptx.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	modules, err := PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := must.Get(filepath.Glob(filepath.Join(dir, "*.ptx.gz")))
+	modules := must.Get(PTX())
 	for _, path := range built {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.Open(path))
 		text, err := Decompress(f)
 		f.Close()
 		if err != nil {
@@ -49,10 +42,7 @@ func TestBuild(t *testing.T) {
 // TestPTX: every module is for the GPUs and drivers that the documentation promises,
 // and rounds to nearest everywhere.
 func TestPTX(t *testing.T) {
-	modules, err := PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := must.Get(PTX())
 	for name, text := range modules {
 		if !strings.Contains(text, ".version 7.0\n.target sm_80\n.address_size 64\n") {
 			t.Errorf("%s: not PTX 7.0 for sm_80 with 64-bit addresses", name)

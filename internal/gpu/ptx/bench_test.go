@@ -5,18 +5,13 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/internal/gpu/device"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestModules sees that every module of the project is one that the package knows.
 func TestModules(t *testing.T) {
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := Open(modules, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	modules := must.Get(device.PTX())
+	d := must.Get(Open(modules, Options{}))
 	t.Logf("%d kernels in %d modules", len(d.kernels), len(modules))
 }
 
@@ -49,13 +44,9 @@ mul.wide.u32 %x, %t, 8; add.s64 %out, %out, %x; st.global.f64 [%out], %sum; ret;
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := d.Launch(f, 4, 128, 0, unsafe.Pointer(&params), 16, 0); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(d.Launch(f, 4, 128, 0, unsafe.Pointer(&params), 16, 0))
 	}
-	if err := d.Synchronize(0); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(d.Synchronize(0))
 	b.ReportMetric(float64(d.Steps())/1e6/b.Elapsed().Seconds(), "M/s")
 }
 

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A faulty kernel, and all that its error must say, with alternatives after |. In its body %t is the thread, %lane its
@@ -131,9 +132,7 @@ func TestFaults(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := d.Upload(in, make([]byte, 240), 0); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(d.Upload(in, make([]byte, 240), 0))
 				err = launch(t, d, "k", 1, 64, 0, uint64(in))
 				if f.want == nil {
 					if err != nil {
@@ -301,16 +300,11 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 		t.Fatal(err)
 	}
 	contains("threads", call(narrow, 1, 64, 16, 12), "was asked for with 32 and 16")
-	if err := call(f, 3, 64, 16, 12); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(call(f, 3, 64, 16, 12))
 	if got := download(t, d, p, 4); got[0] != 48 { // behind the 20 static bytes and the gap, aligned to 16
 		t.Errorf("dynamic shared memory begins at %d", got[0])
 	}
-	q, err := d.Alloc(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must.Get(d.Alloc(8))
 	if q%256 != 0 || p%256 != 0 || q < p+8+4096 {
 		t.Errorf("addresses %#x and %#x", p, q)
 	}
@@ -341,9 +335,7 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	if err := d.Free(p); err != nil {
 		t.Error(err)
 	}
-	if err := call(f, 1, 64, 16, 12); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(call(f, 1, 64, 16, 12))
 	contains("freed", d.Synchronize(0), "outside every allocation")
 	// The error stays.
 	contains("Launch", call(f, 1, 64, 16, 12), "outside every allocation")
@@ -365,10 +357,7 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 // TestSteps stops loops without end, without barriers and with them.
 func TestSteps(t *testing.T) {
 	for _, loop := range []string{"A: bra A;", "A: bar.sync 0; bra A;"} {
-		d, err := Open(map[string]string{"test": header + ".visible .entry k() { " + loop + " }"}, Options{Steps: 10_000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must.Get(Open(map[string]string{"test": header + ".visible .entry k() { " + loop + " }"}, Options{Steps: 10_000}))
 		if err := launch(t, d, "k", 1, 64, 0); err == nil || !strings.Contains(err.Error(), "more than 10000 instructions") {
 			t.Errorf("%s: %v", loop, err)
 		}
@@ -400,9 +389,7 @@ func TestAsyncSource(t *testing.T) {
 	for seed := range uint64(40) {
 		d := open(t, faultHead+"@!%first ret; cp.async.ca.shared.global [%s], [%in], 4; st.global.u32 [%in], 7; cp.async.wait_all; ld.shared.u32 %n, [%s]; st.global.u32 [%in+4], %n;\n}\n", seed)
 		in := upload(t, d, make([]byte, 256))
-		if err := launch(t, d, "k", 1, 32, 0, uint64(in)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(launch(t, d, "k", 1, 32, 0, uint64(in)))
 		came[binary.LittleEndian.Uint32(download(t, d, in+4, 4))]++
 	}
 	if len(came) != 2 || came[0] == 0 || came[7] == 0 {
@@ -426,9 +413,7 @@ atom.global.add.u32 %r0, [%rd0], 1; st.global.u32 [%rd1+12], %r0; }
 		for range 2 {
 			d := open(t, text, seed)
 			p := upload(t, d, make([]byte, 8+8*threads))
-			if err := launch(t, d, "k", 2, threads/2, 0, uint64(p)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(launch(t, d, "k", 2, threads/2, 0, uint64(p)))
 			out := download(t, d, p, 8+8*threads)
 			orders[string(out)]++
 			turn := func(thread, step int) uint32 { return binary.LittleEndian.Uint32(out[8+8*thread+4*step:]) }
@@ -471,13 +456,9 @@ func TestAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := testing.AllocsPerRun(20, func() {
-		if err := d.Launch(f, 5, 64, 0, unsafe.Pointer(&p), 8, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(d.Launch(f, 5, 64, 0, unsafe.Pointer(&p), 8, 0))
 	}); n > 0 {
 		t.Errorf("a launch allocates %v times", n)
 	}
-	if err := d.Synchronize(0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(d.Synchronize(0))
 }

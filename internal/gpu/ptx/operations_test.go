@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 const header = ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -182,32 +183,21 @@ func casesOf(c *check, r *rand.Rand) [][]uint64 {
 // open makes a device of one module.
 func open(t testing.TB, text string, seed uint64) *Device {
 	t.Helper()
-	d, err := Open(map[string]string{"test": header + text}, Options{Seed: seed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return must.Get(Open(map[string]string{"test": header + text}, Options{Seed: seed}))
 }
 
 // upload allocates memory with a content.
 func upload(t testing.TB, d *Device, b []byte) driver.Ptr {
 	t.Helper()
-	p, err := d.Alloc(len(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Upload(p, b, 0); err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(d.Alloc(len(b)))
+	must.Do(d.Upload(p, b, 0))
 	return p
 }
 
 func download(t testing.TB, d *Device, p driver.Ptr, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
-	if err := d.Download(b, p, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(d.Download(b, p, 0))
 	return b
 }
 
@@ -218,9 +208,7 @@ func launch(t testing.TB, d *Device, name string, grid, threads, shared int, par
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Launch(f, grid, threads, shared, unsafe.Pointer(unsafe.SliceData(params)), uintptr(8*len(params)), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(d.Launch(f, grid, threads, shared, unsafe.Pointer(unsafe.SliceData(params)), uintptr(8*len(params)), 0))
 	return d.Synchronize(0)
 }
 
@@ -287,10 +275,7 @@ func testRegisters(t *testing.T, met map[string]bool) {
 			}
 		}
 		from := upload(t, d, in)
-		to, err := d.Alloc(8 * len(cases))
-		if err != nil {
-			t.Fatal(err)
-		}
+		to := must.Get(d.Alloc(8 * len(cases)))
 		if err := launch(t, d, fmt.Sprintf("k%d", i), len(cases)/256, 256, 0, uint64(from), uint64(to)); err != nil {
 			t.Fatalf("%s: %v", opcode, err)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestVariables reads variables with values and parameters of all sizes.
@@ -33,9 +35,7 @@ ld.param.u8 %r0, [small]; st.global.u32 [%out+36], %r0; ld.param.u16 %r0, [short
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Launch(f, 1, 32, 0, unsafe.Pointer(&params), unsafe.Offsetof(params.last)+12, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(d.Launch(f, 1, 32, 0, unsafe.Pointer(&params), unsafe.Offsetof(params.last)+12, 0))
 	var got []uint32
 	for b := download(t, d, out, 48); len(b) > 0; b = b[4:] {
 		got = append(got, binary.LittleEndian.Uint32(b))
@@ -56,9 +56,7 @@ st.global.v4.u32 [%rd1], {%r0, %r1, %r2, %r3}; st.global.v4.u32 [%rd1+16], {%r4,
 `, 1)
 	const grid, threads = 3, 64
 	out := upload(t, d, make([]byte, 32*grid*threads))
-	if err := launch(t, d, "k", grid, threads, 0, uint64(out)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(launch(t, d, "k", grid, threads, 0, uint64(out)))
 	b := download(t, d, out, 32*grid*threads)
 	for i := range uint32(grid * threads) {
 		for j, want := range []uint32{i % threads, threads, i / threads, grid, i % 32, i, 0, 33} {

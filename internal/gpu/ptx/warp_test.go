@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A warpCheck says what an instruction must give that the lanes of a warp run together.
@@ -246,9 +248,7 @@ st.global.v4.f32 [%x1], {%d0, %d1, %d2, %d3}; ret;
 			}
 		}
 		from, to := upload(t, d, in), upload(t, d, make([]byte, 32*16))
-		if err := launch(t, d, "k", 1, 32, 0, uint64(from), uint64(to)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(launch(t, d, "k", 1, 32, 0, uint64(from), uint64(to)))
 		out := download(t, d, to, 32*16)
 		for lane := range warpSize {
 			for e := range 4 {

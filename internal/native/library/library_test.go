@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A target is a compiler, and what runs its programs here.
@@ -65,13 +66,8 @@ func found(command string) bool {
 // library returns a folder with the library.
 func (on *target) library(t *testing.T) string {
 	if on.folder == "" {
-		dir, err := os.MkdirTemp(temporary, on.name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Build(dir, Options{Arch: on.arch}); err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(os.MkdirTemp(temporary, on.name))
+		must.Do(Build(dir, Options{Arch: on.arch}))
 		on.folder = dir
 	}
 	return on.folder
@@ -108,18 +104,10 @@ func TestMain(m *testing.M) {
 func TestBuildIsDeterministic(t *testing.T) {
 	each(t, func(t *testing.T, on *target) {
 		again := t.TempDir()
-		if err := Build(again, Options{Arch: on.arch}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(Build(again, Options{Arch: on.arch}))
 		for _, name := range []string{"libreweight.so", "libreweight.a", "reweight.h"} {
-			a, err := os.ReadFile(filepath.Join(on.library(t), name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := os.ReadFile(filepath.Join(again, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(os.ReadFile(filepath.Join(on.library(t), name)))
+			b := must.Get(os.ReadFile(filepath.Join(again, name)))
 			if !bytes.Equal(a, b) {
 				t.Errorf("two builds of %s differ", name)
 			}
@@ -151,10 +139,7 @@ func TestCodeIsTheTrees(t *testing.T) {
 			programs[on.arch] = open(t, path)
 		}
 		program, library := programs[on.arch], open(t, filepath.Join(on.library(t), "libreweight.so"))
-		files, err := list(on.arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Get(list(on.arch))
 		functions, constants := 0, 0
 		for _, f := range files {
 			for _, s := range f.functions {
@@ -214,18 +199,9 @@ type image struct {
 }
 
 func open(t *testing.T, path string) *image {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))
+	f := must.Get(elf.NewFile(bytes.NewReader(data)))
+	symbols := must.Get(f.Symbols())
 	return &image{f, symbols}
 }
 
@@ -246,9 +222,7 @@ func (f *image) read(t *testing.T, address uint64, size int) []byte {
 	data := make([]byte, size)
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Vaddr <= address && address+uint64(size) <= p.Vaddr+p.Filesz {
-			if _, err := p.ReadAt(data, int64(address-p.Vaddr)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(p.ReadAt(data, int64(address-p.Vaddr)))
 			return data
 		}
 	}

@@ -3,6 +3,8 @@ package library
 import (
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // listing is what the assembler prints for two files, shortened.
@@ -30,10 +32,7 @@ one SRODATA static size=2
 `
 
 func TestParseListing(t *testing.T) {
-	files, err := parseListing(listing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(parseListing(listing))
 	if len(files) != 2 || files[0].path != "/src/a_amd64.s" || files[1].path != "/src/b_amd64.s" {
 		t.Fatalf("%+v", files)
 	}

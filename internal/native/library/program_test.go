@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
@@ -41,10 +42,7 @@ func TestCall(t *testing.T) {
 // loop of memset would have it call itself.
 func TestMemory(t *testing.T) {
 	each(t, func(t *testing.T, on *target) {
-		cc, err := findCompiler(on.arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cc := must.Get(findCompiler(on.arch))
 		program := makeProgram(t, on.cc[0], append(cc.flags(Options{Arch: on.arch}), "testdata/memory.c", "../../../native/src/memory.c")...)
 		if out := on.run(t, program); out != "ok\n" {
 			t.Error(out)
@@ -70,17 +68,11 @@ func TestSelfChecking(t *testing.T) {
 // TestUsualArithmetic: every exported function begins with it, also one that arithmetic.c
 // does not know.
 func TestUsualArithmetic(t *testing.T) {
-	paths, err := filepath.Glob("../../../native/src/*.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob("../../../native/src/*.c"))
 	definition := regexp.MustCompile(`(?m)^int (reweight_\w+)\([^{]*\) \{\n(.*)$`)
 	found := 0
 	for _, path := range paths {
-		source, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile(path))
 		for _, m := range definition.FindAllSubmatch(source, -1) {
 			found++
 			if string(m[2]) != "\tUSUAL_ARITHMETIC;" {
@@ -88,10 +80,7 @@ func TestUsualArithmetic(t *testing.T) {
 			}
 		}
 	}
-	header, err := os.ReadFile("../../../native/reweight.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must.Get(os.ReadFile("../../../native/reweight.h"))
 	if want := strings.Count(string(header), "\nREWEIGHT_API int reweight_"); found != want {
 		t.Errorf("%d functions are found, want %d", found, want)
 	}
@@ -201,9 +190,7 @@ func headerText(t *testing.T, isas []reweight.ISA) string {
 func statistics(t *testing.T, rows int, logits []float32, ids []int32) reweight.Stats {
 	ws := reweight.Workspace{ISA: reweight.Portable}
 	dst := reweight.Stats{LSE: make([]float32, rows), Entropy: make([]float32, rows), Logprob: make([]float32, rows)}
-	if err := ws.TokenStats(dst, reweight.Logits{Vocab: len(logits) / rows, F32: logits}, ids, reweight.DefaultTokenStats); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.TokenStats(dst, reweight.Logits{Vocab: len(logits) / rows, F32: logits}, ids, reweight.DefaultTokenStats))
 	return dst
 }
 
@@ -246,10 +233,7 @@ func TestThreads(t *testing.T) {
 
 // TestExample: the example prints what the documentation shows.
 func TestExample(t *testing.T) {
-	want, err := os.ReadFile("../../../native/example/output.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile("../../../native/example/output.txt"))
 	each(t, func(t *testing.T, on *target) {
 		dir := on.library(t)
 		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "../../../native/example/main.c", dir+"/libreweight.a")

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // allowed are the functions of a C library that the library may call. All are in every C
@@ -20,10 +22,7 @@ var allowed = regexp.MustCompile(`^(memcpy|pthread_(create|join|sigmask|setcance
 func TestShared(t *testing.T) {
 	each(t, func(t *testing.T, on *target) {
 		f := open(t, filepath.Join(on.library(t), "libreweight.so"))
-		symbols, err := f.DynamicSymbols()
-		if err != nil {
-			t.Fatal(err)
-		}
+		symbols := must.Get(f.DynamicSymbols())
 		var exported []string
 		for _, s := range symbols {
 			switch {
@@ -37,10 +36,7 @@ func TestShared(t *testing.T) {
 		checkExported(t, exported)
 
 		dynamic := func(tag elf.DynTag) (value uint64, has bool) {
-			values, err := f.DynValue(tag)
-			if err != nil {
-				t.Fatal(err)
-			}
+			values := must.Get(f.DynValue(tag))
 			if len(values) == 0 {
 				return 0, false
 			}
@@ -95,22 +91,13 @@ func TestShared(t *testing.T) {
 // TestStatic looks at the one object in libreweight.a.
 func TestStatic(t *testing.T) {
 	each(t, func(t *testing.T, on *target) {
-		data, err := os.ReadFile(filepath.Join(on.library(t), "libreweight.a"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(filepath.Join(on.library(t), "libreweight.a")))
 		var objects []*elf.File
 		for rest := bytes.TrimPrefix(data, []byte("!<arch>\n")); len(rest) > 0; {
 			name := strings.TrimRight(string(rest[:16]), " ") // of a header of 60 bytes
-			size, err := strconv.Atoi(strings.TrimRight(string(rest[48:58]), " "))
-			if err != nil {
-				t.Fatal(err)
-			}
+			size := must.Get(strconv.Atoi(strings.TrimRight(string(rest[48:58]), " ")))
 			if name != "/" { // the table of symbols
-				f, err := elf.NewFile(bytes.NewReader(rest[60 : 60+size]))
-				if err != nil {
-					t.Fatal(err)
-				}
+				f := must.Get(elf.NewFile(bytes.NewReader(rest[60 : 60+size])))
 				objects = append(objects, f)
 			}
 			rest = rest[60+size+size%2:]
@@ -118,10 +105,7 @@ func TestStatic(t *testing.T) {
 		if len(objects) != 1 {
 			t.Fatalf("%d objects, want 1", len(objects))
 		}
-		symbols, err := objects[0].Symbols()
-		if err != nil {
-			t.Fatal(err)
-		}
+		symbols := must.Get(objects[0].Symbols())
 		var exported []string
 		for _, s := range symbols {
 			switch {
@@ -138,14 +122,8 @@ func TestStatic(t *testing.T) {
 
 // checkExported wants the functions of reweight.h and nothing else.
 func checkExported(t *testing.T, got []string) {
-	module, err := SourceDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	header, err := os.ReadFile(filepath.Join(module, "native", "reweight.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(SourceDir())
+	header := must.Get(os.ReadFile(filepath.Join(module, "native", "reweight.h")))
 	var want []string
 	for _, m := range regexp.MustCompile(`(?m)^REWEIGHT_API [^(]*?(\w+)\(`).FindAllStringSubmatch(string(header), -1) {
 		want = append(want, m[1])

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // trajectory is a line of token data as trainers write it.
@@ -80,9 +82,7 @@ func BenchmarkScan(b *testing.B) {
 			b.ReportAllocs()
 			var t trajectory
 			for b.Loop() {
-				if err := r.read(&t, line); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(r.read(&t, line))
 			}
 		})
 	}
@@ -99,9 +99,7 @@ func BenchmarkScanRatio(b *testing.B) {
 	for b.Loop() {
 		for i, r := range readers {
 			begin := time.Now()
-			if err := r.read(&t, line); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(r.read(&t, line))
 			took[i] = append(took[i], time.Since(begin).Seconds())
 		}
 		n := len(took[0]) - 1

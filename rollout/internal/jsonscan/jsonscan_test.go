@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -436,9 +437,7 @@ func FuzzScan(f *testing.F) {
 			var want any
 			d := json.NewDecoder(bytes.NewReader(data))
 			d.UseNumber()
-			if err := d.Decode(&want); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(d.Decode(&want))
 			switch {
 			case repeats(data, want):
 				if err == nil || !strings.Contains(err.Error(), "twice") {

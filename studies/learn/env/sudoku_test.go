@@ -102,43 +102,6 @@ func (g sudokuGrid) observation(y, x int) string {
 	return strings.Join(words, " ")
 }
 
-func TestSudokuBoards(t *testing.T) {
-	// All boards of four rows, each one of the 24 orders of the digits.
-	var rows [][4]int
-	for i := range 256 {
-		row := [4]int{i&3 + 1, i>>2&3 + 1, i>>4&3 + 1, i>>6 + 1}
-		if 1<<row[0]|1<<row[1]|1<<row[2]|1<<row[3] == 30 {
-			rows = append(rows, row)
-		}
-	}
-	want := map[sudokuGrid]bool{}
-	for _, a := range rows {
-		for _, b := range rows {
-			for _, c := range rows {
-				for _, d := range rows {
-					if g := (sudokuGrid{a, b, c, d}); a[0] != b[0] && c[0] != d[0] && g.valid() {
-						want[g] = true
-					}
-				}
-			}
-		}
-	}
-	if len(want) != 288 {
-		t.Fatalf("%d boards, but 288 are known", len(want))
-	}
-	got := map[sudokuGrid]bool{}
-	for _, board := range sudokuBoards() {
-		g := sudokuGridOf(board)
-		if !want[g] || got[g] {
-			t.Fatalf("board %v is wrong or listed twice", g)
-		}
-		got[g] = true
-	}
-	if len(got) != 288 {
-		t.Errorf("%d boards are listed, want 288", len(got))
-	}
-}
-
 // TestSudokuBest plays many puzzles to the end. Each has one solution, which is
 // what Best fills in, and all solutions together are all boards.
 func TestSudokuBest(t *testing.T) {

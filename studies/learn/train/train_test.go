@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/studies/learn/env"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
@@ -64,16 +65,10 @@ func TestBandit(t *testing.T) {
 		average += p / float64(len(payoff))
 	}
 	for _, side := range []struct{ algorithm, reasoning string }{{"grpo", "none"}, {"ppo", "useful"}} {
-		warm, err := small.WarmStart(game, side.reasoning, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		warm := must.Get(small.WarmStart(game, side.reasoning, 0))
 		for _, scheme := range []string{"uniform", "actfocus+aem"} {
 			run := Run{Game: "bandit", Algorithm: side.algorithm, Reasoning: side.reasoning, Scheme: scheme, Seed: 1}
-			result, err := small.Do(run, warm)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := must.Get(small.Do(run, warm))
 			t.Logf("%s %s %s: %.3f to %.3f", side.reasoning, side.algorithm, scheme, result.Start, result.Final)
 			if math.Abs(result.Start-average) > 0.06 {
 				t.Errorf("%+v: begins with a success of %.3f, want about %.3f", run, result.Start, average)
@@ -91,23 +86,15 @@ func TestBandit(t *testing.T) {
 func TestGradient(t *testing.T) {
 	game := addBandit(t)
 	settings := small
-	warm, err := settings.WarmStart(game, "useful", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	warm := must.Get(settings.WarmStart(game, "useful", 0))
 	for _, scheme := range []scheme.Scheme{scheme.MustParse("uniform"), scheme.MustParse("actfocus+aem")} {
 		for _, algorithm := range Algorithms {
 			tr := trainer{Settings: settings, game: game, scheme: scheme, algorithm: algorithm, reference: warm}
 			tr.agent, tr.gradient = warm.Clone(), warm.Zeros()
 			tr.seats.play(tr.agent, game, starts(8, 8, forTraining, 0, 0), 1)
 			b := &tr.seats.batch
-			if err := tr.describe(b); err != nil {
-				t.Fatal(err)
-			}
-			weights, err := tr.credit(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(tr.describe(b))
+			weights := must.Get(tr.credit(b))
 			o := objective{loss: scheme.Options.Loss, temperature: 1, critic: reweight.ValueLossOptions{Clip: 0.5}}
 			if algorithm == "ppo" {
 				o.criticCoef = 0.5
@@ -182,22 +169,13 @@ func TestSameBits(t *testing.T) {
 	settings := Default
 	settings.Hidden, settings.Demonstrations, settings.WarmRate = 12, 800, 4e-2 // learns enough to succeed now and then
 	settings.Iterations, settings.Groups, settings.Minibatches, settings.Evaluation = 3, 4, 2, 8
-	game, err := GameNamed("frozenlake4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	warm, err := settings.WarmStart(game, "useful", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	game := must.Get(GameNamed("frozenlake4"))
+	warm := must.Get(settings.WarmStart(game, "useful", 0))
 	for _, algorithm := range Algorithms {
 		var first string
 		for i, isa := range reweight.AvailableISAs() {
 			run := Run{Game: game.Name, Algorithm: algorithm, Reasoning: "useful", Scheme: "actfocus+aem", Seed: 3}
-			result, err := settings.do(run, warm, isa)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := must.Get(settings.do(run, warm, isa))
 			if slices.Max(result.Success) == 0 {
 				t.Errorf("%s: no episode of the training succeeds, so the test says little", algorithm)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/studies/learn/env"
 )
 
@@ -74,28 +75,6 @@ func TestDemonstrate(t *testing.T) {
 	}
 }
 
-// What the demonstrations do in shares of the cases is what the policy does then.
-func TestWarmStart(t *testing.T) {
-	addNoise(t, "choice", 0.4)
-	agent, err := small.WarmStart(choices, "useful", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var seats table
-	seats.play(agent, choices, starts(1, 2000, forEvaluation, 0, 0), 1)
-	var episodes [][]int32
-	for _, e := range seats.episodes {
-		episodes = append(episodes, e.tokens)
-	}
-	for plan, want := range [2][2]float64{{0.2, 0}, {0.2, 0.6}} {
-		for answer, want := range want {
-			if got := count(episodes)[plan][answer]; math.Abs(got-want) > 0.06 {
-				t.Errorf("plan %d and answer %d: %.3f of the policy's episodes, want about %.1f", plan, answer, got, want)
-			}
-		}
-	}
-}
-
 // A tracer is a choice that writes down the luck of its episodes.
 type tracer struct {
 	choice
@@ -113,10 +92,7 @@ func TestWarmStartNumber(t *testing.T) {
 		game := env.Game{Name: "choice", New: func() env.Environment { return tracer{luck: &luck} }}
 		settings := tiny
 		settings.Demonstrations = demonstrations
-		agent, err := settings.WarmStart(game, "noise", number)
-		if err != nil {
-			t.Fatal(err)
-		}
+		agent := must.Get(settings.WarmStart(game, "noise", number))
 		return fingerprint(agent.Parameters), luck
 	}
 	first, luck := start(1, 32)
