@@ -127,27 +127,6 @@ func (c *gradientCase) placeAnyhow(r *rand.Rand) *gradientCase {
 	return c
 }
 
-func TestRowGradientVocabularies(t *testing.T) {
-	m := newMachine(t)
-	r := rand.New(rand.NewPCG(11, 11))
-	var vocabs []int
-	for v := range 300 {
-		vocabs = append(vocabs, v+1)
-	}
-	for _, v := range []int{512, 1024, 2048, 4096, 8192} {
-		vocabs = append(vocabs, v-17, v-1, v, v+1, v+8, v+127)
-	}
-	for i, v := range vocabs {
-		m.tight = i%2 == 0
-		for d := range reweight.DTypeBF16 + 1 {
-			f := families[(i+int(d))%len(families)]
-			l := f.rows(d, 2, v, r)
-			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%4], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
-			m.rowGradient(m.newGradientCase(c, bonuses[i%len(bonuses)], r).placeAnyhow(r))
-		}
-	}
-}
-
 func TestRowGradientFamilies(t *testing.T) {
 	m := newMachine(t)
 	r := rand.New(rand.NewPCG(12, 12))
@@ -164,22 +143,6 @@ func TestRowGradientFamilies(t *testing.T) {
 				m.rowGradient(m.newGradientCase(c, bonuses[(i+j)%len(bonuses)], r).placeAnyhow(r))
 			}
 		}
-	}
-}
-
-// TestRowGradientEveryValue: rows that together have every bfloat16.
-func TestRowGradientEveryValue(t *testing.T) {
-	m := newMachine(t)
-	r := rand.New(rand.NewPCG(13, 13))
-	const vocab = 64
-	l := newLogits(reweight.DTypeBF16, 1<<16/vocab, vocab)
-	for i := range l.BF16 {
-		l.BF16[i] = reweight.BF16(i)
-	}
-	for _, bonus := range []float64{0, 0.3} {
-		c := m.newGradientCase(&rowCase{logits: l, ids: make([]int32, l.Rows()), tau: 1, within: "every value"}, bonus, r)
-		c.inPlace = bonus != 0
-		m.rowGradient(c)
 	}
 }
 

@@ -67,30 +67,6 @@ func (m *machine) tokenStats(c *rowCase, outputs string) {
 	}
 }
 
-// TestTokenStatsVocabularies: every length up to 300, and those around blocks and
-// chunks, at every alignment.
-func TestTokenStatsVocabularies(t *testing.T) {
-	m := newMachine(t)
-	r := rand.New(rand.NewPCG(1, 1))
-	var vocabs []int
-	for v := range 300 {
-		vocabs = append(vocabs, v+1)
-	}
-	for _, v := range []int{1024, 2048, 3072, 4096, 5120, 6144, 8192} {
-		vocabs = append(vocabs, v, v-17, v+1, v-1, v-8, v+127, v+8, v)
-	}
-	subsets := []string{"lep", "l", "e", "p", "le", "lp", "ep"}
-	for i, v := range vocabs {
-		m.tight = i%2 == 0
-		for d := range reweight.DTypeF16 + 1 {
-			f := families[(i+int(d))%len(families)]
-			l := f.rows(d, 2, v, r)
-			c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[i%4], past: i / 2 % 9, gap: (i + int(d)) % 4, wide: i%2 == 0, within: f.name}
-			m.tokenStats(c, subsets[i%len(subsets)])
-		}
-	}
-}
-
 // TestTokenStatsFamilies: every family of package kernels and of this one, at every
 // temperature.
 func TestTokenStatsFamilies(t *testing.T) {
@@ -117,49 +93,6 @@ func inputOf(t *testing.T, kernel string, s kernels.Spec) reweight.Logits {
 	l := newLogits(s.DType, s.Rows, s.Vocab)
 	copy(bytesOfLogits(l), c.Input())
 	return l
-}
-
-// TestTokenStatsEveryValue: rows that together have every bfloat16 and every half.
-func TestTokenStatsEveryValue(t *testing.T) {
-	m := newMachine(t)
-	const vocab = 64
-	for _, d := range []reweight.DType{reweight.DTypeBF16, reweight.DTypeF16} {
-		l := newLogits(d, 1<<16/vocab, vocab)
-		for i := range 1 << 16 {
-			if d == reweight.DTypeBF16 {
-				l.BF16[i] = reweight.BF16(i)
-			} else {
-				l.F16[i] = reweight.F16(i)
-			}
-		}
-		m.tokenStats(&rowCase{logits: l, ids: make([]int32, l.Rows()), tau: 1, within: "every value"}, "lep")
-	}
-}
-
-// TestTokenStatsSpecials: a NaN and either infinity, at every place of short rows and at
-// many of long ones.
-func TestTokenStatsSpecials(t *testing.T) {
-	m := newMachine(t)
-	r := rand.New(rand.NewPCG(4, 4))
-	for _, v := range []int{1, 2, 33, 130, 1040, 2500, 9000} {
-		for d := range reweight.DTypeF16 + 1 {
-			for _, special := range []float32{float32(math.NaN()), inf, -inf} {
-				places := min(v, 130)
-				if v > 130 {
-					places = 12
-				}
-				x := make([]float32, places*v)
-				for i := range x {
-					x[i] = float32(normal(r))
-				}
-				for p := range places {
-					x[p*v+p*(v-1)/max(1, places-1)] = special
-				}
-				l := logitsOf(d, v, x)
-				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one ", special)}, "lep")
-			}
-		}
-	}
 }
 
 // TestTokenStatsJumps: one element above the others, by any power of 2, in any block and

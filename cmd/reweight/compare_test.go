@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
@@ -145,51 +144,6 @@ func runJSON(t *testing.T, args ...string) (s schemeTable) {
 	}
 	decode(t, stdout.Bytes(), &s)
 	return s
-}
-
-// TestFromLogits: a file with logits instead of what follows from them.
-func TestFromLogits(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 3))
-	b := randomBatch(r)
-	const vocab = 40
-	n := len(b.Role)
-	logits := func(scale float64) (reweight.Logits, []float64) {
-		l := reweight.Logits{Vocab: vocab, F32: make([]float32, n*vocab)}
-		for i := range l.F32 {
-			l.F32[i] = float32(scale * r.NormFloat64())
-		}
-		return l, reference.Floats(l.F32)
-	}
-	narrow := func(x []float64) []float32 {
-		y := make([]float32, len(x))
-		for i, v := range x {
-			y[i] = float32(v)
-		}
-		return y
-	}
-	for i := range b.TokenIDs {
-		b.TokenIDs[i] = int32(r.IntN(vocab))
-	}
-	var ref, old []float64
-	b.RefLogits, ref = logits(3)
-	b.OldLogits, old = logits(2)
-	b.Logits = reweight.Logits{Vocab: vocab, F32: make([]float32, n*vocab)}
-	for i, v := range b.OldLogits.F32 {
-		b.Logits.F32[i] = v + float32(0.1*r.NormFloat64())
-	}
-	lse, refEntropy, refLogprobs := reference.TokenStats(ref, vocab, b.TokenIDs, 1)
-	for i := range lse {
-		lse[i] = -lse[i]
-	}
-	_, entropy, oldLogprobs := reference.TokenStats(old, vocab, b.TokenIDs, 1)
-	_, _, logprobs := reference.TokenStats(reference.Floats(b.Logits.F32), vocab, b.TokenIDs, 1)
-	b.RefEnergy, b.Entropy, b.OldLogprobs, b.Logprobs, b.RefLogprobs = nil, nil, nil, nil, nil
-	file := write(t, rollout.Tensors(b))
-	b.RefEnergy, b.RefLogprobs, b.Entropy = narrow(lse), narrow(refLogprobs), narrow(entropy)
-	b.OldLogprobs, b.Logprobs = narrow(oldLogprobs), narrow(logprobs)
-	b.RefEntropy = narrow(refEntropy)
-	wantSteps(t, runJSON(t, file), b, func(*scheme.Options) {})
-	wantSteps(t, runJSON(t, file, "-signal", "ref_entropy"), b, func(o *scheme.Options) { o.ActFocus.Signal = reweight.SignalRefEntropy })
 }
 
 // TestUndefined: what is undefined is null, and other signals do without the
