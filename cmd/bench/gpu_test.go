@@ -16,6 +16,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
@@ -144,10 +145,7 @@ func runOnGPU(t *testing.T, args ...string) (string, error) {
 
 // TestRunGPU measures kernels on a GPU, alone and beside the CPU, in every format.
 func TestRunGPU(t *testing.T) {
-	text, err := runOnGPU(t, "-kernel", "token_stats,row_gradient,surrogate", "-vocab", "70", "-isa", "cuda", "-format", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(runOnGPU(t, "-kernel", "token_stats,row_gradient,surrogate", "-vocab", "70", "-isa", "cuda", "-format", "json"))
 	var r report.Report
 	decode(t, []byte(text), &r)
 	if r.Machine.GPU == nil || r.Machine.GPU.Name == "" || len(r.Results) != 3+2+1 || len(r.Failures) > 0 {
@@ -165,10 +163,7 @@ func TestRunGPU(t *testing.T) {
 		{[]string{"-isa", "cuda"}, []string{"\nGPU ", "of copy", "\nmultiply  f32   cuda ", "  device  "}},
 		{nil, []string{"\nmultiply  f32   portable ", "\nmultiply  f32   cuda ", "of copy"}},
 	} {
-		text, err := runOnGPU(t, append(c.args, "-kernel", "multiply")...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(runOnGPU(t, append(c.args, "-kernel", "multiply")...))
 		for _, want := range c.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%v: no %q in\n%s", c.args, want, text)
@@ -202,9 +197,7 @@ func TestMainJobGPU(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"-v"}} {
 		var out bytes.Buffer
-		if err := mainCommand(t.Context(), args, &out, job()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(mainCommand(t.Context(), args, &out, job()))
 		want := []string{" and " + testgpu.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 4 x 40.\n", "of copy"}
 		if args != nil {
 			want = append(want, " cuda  ok ", "\nsurrogate                 cuda ")
@@ -243,10 +236,7 @@ func TestOverheadGPU(t *testing.T) {
 		t.Skip("the interpreter takes long")
 	}
 	var out bytes.Buffer
-	err := overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "17", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "17", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)}))
 	for _, want := range []string{"Cost: ActFocus and AEM with a KL anchor: ", "ActFocus and AEM on the GPU with a KL anchor: ", "\nGPU ", "  cuda  "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -14,6 +14,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 	"github.com/seed621a2839/reweight/kernels"
@@ -185,9 +186,7 @@ func TestOverhead(t *testing.T) {
 		kl               bool
 	}
 	var out bytes.Buffer
-	if err := overheadQuickly(t.Context(), &out, "-format", "json", "-isa", "portable", "-workers", "1,2"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(overheadQuickly(t.Context(), &out, "-format", "json", "-isa", "portable", "-workers", "1,2"))
 	var r report.Overhead
 	decode(t, out.Bytes(), &r)
 	seen := map[row]int{}
@@ -209,9 +208,7 @@ func TestOverhead(t *testing.T) {
 // TestOverheadSchemes: a row for each scheme with and without an anchor, and no GPU.
 func TestOverheadSchemes(t *testing.T) {
 	var out bytes.Buffer
-	if err := overheadQuickly(t.Context(), &out, "-format", "json", "-isa", "portable", "-scheme", "all"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(overheadQuickly(t.Context(), &out, "-format", "json", "-isa", "portable", "-scheme", "all"))
 	var r report.Overhead
 	decode(t, out.Bytes(), &r)
 	seen := map[string]int{}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )
@@ -34,16 +35,9 @@ func convert(t *testing.T, args ...string) string {
 // batchOf returns the batch of a file.
 func batchOf(t *testing.T, path string) *reweight.Batch {
 	t.Helper()
-	source, err := rollout.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(rollout.Open(path))
 	t.Cleanup(func() { source.Close() })
-	b, err := source.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(source.Batch())
 }
 
 // expectArrays wants the arrays of b to be those of want, to the bit.
@@ -61,13 +55,8 @@ func expectArrays(t *testing.T, b, want *reweight.Batch) {
 		of []rollout.Tensor
 	}{{&x, got}, {&y, all}} {
 		path := filepath.Join(t.TempDir(), "x")
-		if err := rollout.Write(path, c.of, nil); err != nil {
-			t.Fatal(err)
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(rollout.Write(path, c.of, nil))
+		data := must.Get(os.ReadFile(path))
 		c.to.Write(data)
 	}
 	if !bytes.Equal(x.Bytes(), y.Bytes()) {
@@ -78,9 +67,7 @@ func expectArrays(t *testing.T, b, want *reweight.Batch) {
 // TestConvertTable: what is printed for people.
 func TestConvertTable(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("in.safetensors", testdata.FrozenLakeSmall, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile("in.safetensors", testdata.FrozenLakeSmall, 0o666))
 	const want = `out.safetensors: 6,272 tokens in 32 trajectories of 4 groups, from 1 file of safetensors
 
 array         where it comes from
@@ -117,84 +104,6 @@ func TestConvertRoundTrip(t *testing.T) {
 			convert(t, last, next)
 			expectArrays(t, batchOf(t, next), want)
 			last = next
-		}
-	}
-}
-
-// TestEveryArray: a file with all arrays but logits goes through every format and through
-// two files, and no bit changes; the other commands read it.
-func TestEveryArray(t *testing.T) {
-	dir := t.TempDir()
-	tensors := embedded(t)
-	T := int64(0)
-	spans := int64(0)
-	has := map[string]bool{}
-	for _, x := range tensors {
-		has[x.Name] = true
-		switch x.Name {
-		case "role":
-			T = x.Shape[0]
-		case "span_ids":
-			spans = int64(slices.Max(x.Data.([]int32))) + 1
-		}
-	}
-	for _, a := range new(reweight.Batch).Arrays() {
-		n := map[reweight.Unit]int64{reweight.PerToken: T, reweight.PerSpan: spans}[a.Per]
-		x := rollout.Tensor{Name: a.Name, Shape: []int64{n}}
-		switch a.Data.(type) {
-		case *[]float32:
-			numbers := make([]float32, n)
-			for i := range numbers {
-				numbers[i] = -float32(i) / 7
-			}
-			x.Data = numbers
-		case *[]int32:
-			numbers := make([]int32, n)
-			for i := range numbers {
-				numbers[i] = int32(i * 7919)
-			}
-			x.Data = numbers
-		default:
-			continue
-		}
-		if !has[a.Name] {
-			tensors = append(tensors, x)
-		}
-	}
-	if !has["span_ids"] || len(tensors) != 22 {
-		t.Fatalf("%d arrays", len(tensors))
-	}
-	in := write(t, tensors)
-	path := func(name string) string { return filepath.Join(dir, name) }
-	from := in
-	for _, to := range []string{"a.npz", "a.jsonl", "b.npz", "a.safetensors"} {
-		convert(t, from, path(to))
-		from = path(to)
-	}
-	expectArrays(t, batchOf(t, from), batchOf(t, in))
-
-	// The first 16 trajectories as one file and the others as another.
-	convert(t, in, path("all.jsonl"))
-	text, err := os.ReadFile(path("all.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := slices.Collect(bytes.Lines(text))
-	for name, part := range map[string][][]byte{"1.jsonl": lines[:16], "2.jsonl": lines[16:]} {
-		if err := os.WriteFile(path(name), bytes.Join(part, nil), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	convert(t, path("1.jsonl"), path("1.npz"))
-	convert(t, path("1.npz"), path("2.jsonl"), path("joined.safetensors"))
-	expectArrays(t, batchOf(t, path("joined.safetensors")), batchOf(t, in))
-
-	for _, command := range [][]string{
-		{in}, {"-o", path("scored.npz"), path("1.jsonl")}, {"show", in}, {"score", "partial", "-o", path("partial"), path("1.npz")},
-	} {
-		var stdout, stderr bytes.Buffer
-		if status := run(command, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-			t.Errorf("reweight %q: status %d: %s", command, status, stderr.String())
 		}
 	}
 }
@@ -241,10 +150,7 @@ func TestConvertGroupSize(t *testing.T) {
 			t.Errorf("%s has the groups %d", name, got)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "a.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "a.jsonl")))
 	for i, line := range slices.Collect(bytes.Lines(text)) {
 		if want := fmt.Sprintf(`"group_id":%d,`, i/16); !bytes.Contains(line, []byte(want)) {
 			t.Errorf("line %d lacks %s", i+1, want)
@@ -283,18 +189,13 @@ func TestConvertMetadata(t *testing.T) {
 	dir := t.TempDir()
 	in, out, again := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors"), filepath.Join(dir, "again.safetensors")
 	metadata := map[string]string{"vocab": `["a", "b"]`, "entropy": "estimated from top 20 log-probabilities", "entropy_width": "0.0625"}
-	if err := rollout.Write(in, embedded(t), map[string]string{"vocab": metadata["vocab"], "note": "x", "entropy": metadata["entropy"], "entropy_width": "0.0625"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(rollout.Write(in, embedded(t), map[string]string{"vocab": metadata["vocab"], "note": "x", "entropy": metadata["entropy"], "entropy_width": "0.0625"}))
 	if text := convert(t, in, out); !strings.Contains(text, "\nentropy       estimated from top 20 log-probabilities, bounds 0.0625 nats apart on average\n") {
 		t.Errorf("printed\n%s", text)
 	}
 	convert(t, out, again)
 	for _, path := range []string{out, again} {
-		file, err := rollout.OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(rollout.OpenFile(path))
 		defer file.Close()
 		got, _ := json.Marshal(file.Metadata())
 		if want, _ := json.Marshal(metadata); !bytes.Equal(got, want) {
@@ -314,9 +215,7 @@ func TestEstimates(t *testing.T) {
 		{"0.05", "", true}, {"0.1", "", true}, {"0.2", "", false}, {"0.2", "0.2", true}, {"0.05", "0.04", false}, {"+Inf", "", false}, {"+Inf", "1e300", false}, {"+Inf", "Inf", true},
 	} {
 		in, out := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors")
-		if err := rollout.Write(in, embedded(t), map[string]string{"entropy": "estimated from top 5 log-probabilities", "entropy_width": c.width}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(rollout.Write(in, embedded(t), map[string]string{"entropy": "estimated from top 5 log-probabilities", "entropy_width": c.width}))
 		bounds := ", bounds " + c.width + " nats apart on average"
 		if c.width == "+Inf" {
 			bounds = ", without bounds"
@@ -354,10 +253,7 @@ func TestEstimates(t *testing.T) {
 				s.Estimates[0].From != "top 5 log-probabilities" || (s.Estimates[0].Width == nil) != (c.width == "+Inf") {
 				t.Errorf("%+v: %v in\n%s", c, err, stdout.String())
 			}
-			file, err := rollout.OpenFile(out)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := must.Get(rollout.OpenFile(out))
 			if m := file.Metadata(); m["entropy"] != "estimated from top 5 log-probabilities" || m["entropy_width"] != c.width {
 				t.Errorf("%+v: metadata %q", c, m)
 			}
@@ -371,9 +267,7 @@ func TestEstimates(t *testing.T) {
 func TestGivenAdvantages(t *testing.T) {
 	b := *batchOf(t, lake("frozenlake-small.safetensors"))
 	b.Advantages = make([]float32, b.Tokens())
-	if err := new(reweight.Workspace).GRPO(b.Advantages, &b, reweight.DefaultGRPO); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(new(reweight.Workspace).GRPO(b.Advantages, &b, reweight.DefaultGRPO))
 	want := runJSON(t, write(t, rollout.Tensors(&b)))
 	b.Rewards = nil
 	for i, role := range b.Role {
@@ -407,53 +301,9 @@ func TestGivenAdvantages(t *testing.T) {
 	}
 }
 
-// TestSeveralFiles: the groups of several files are one batch.
-func TestSeveralFiles(t *testing.T) {
-	whole := lake("frozenlake-small.safetensors")
-	b := batchOf(t, whole)
-	cut := b.Trajectories() / 2
-	at := b.SeqOffsets[cut]
-	spans := slices.Max(b.SpanIDs[:at]) + 1
-	parts := [2]reweight.Batch{}
-	for i := range parts {
-		first, last, begin, end := 0, cut, int64(0), at
-		if i == 1 {
-			first, last, begin, end = cut, b.Trajectories(), at, int64(b.Tokens())
-		}
-		p := &parts[i]
-		for _, o := range b.SeqOffsets[first : last+1] {
-			p.SeqOffsets = append(p.SeqOffsets, o-begin)
-		}
-		for _, id := range b.SpanIDs[begin:end] {
-			if i == 1 && id >= 0 {
-				id -= spans
-			}
-			p.SpanIDs = append(p.SpanIDs, id)
-		}
-		p.Role, p.GroupIDs, p.Rewards, p.TokenIDs = b.Role[begin:end], b.GroupIDs[first:last], b.Rewards[first:last], b.TokenIDs[begin:end]
-		p.RefEnergy, p.Entropy, p.OldLogprobs = b.RefEnergy[begin:end], b.Entropy[begin:end], b.OldLogprobs[begin:end]
-		p.Logprobs, p.RefLogprobs = b.Logprobs[begin:end], b.RefLogprobs[begin:end]
-	}
-	one, two := write(t, rollout.Tensors(&parts[0])), write(t, rollout.Tensors(&parts[1]))
-	want, got := runJSON(t, whole), runJSON(t, one, two)
-	if got.File != "" || !slices.Equal(got.Files, []string{one, two}) {
-		t.Errorf("file %q, files %q", got.File, got.Files)
-	}
-	got.File, got.Files, want.File, got.Rollout.Title, got.Rollout.Texts = "", nil, "", want.Rollout.Title, want.Rollout.Texts
-	if x, y := marshal(t, got), marshal(t, want); x != y {
-		t.Errorf("\n%s\nwant\n%s", x, y)
-	}
-	output := filepath.Join(t.TempDir(), "out.safetensors")
-	convert(t, one, two, output)
-	expectArrays(t, batchOf(t, output), b)
-}
-
 func marshal(t *testing.T, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(v))
 	return string(text)
 }
 
@@ -481,18 +331,10 @@ func primeLines(t *testing.T, b *reweight.Batch) string {
 // TestConvertDerived: what is printed of a file that lacks much.
 func TestConvertDerived(t *testing.T) {
 	t.Chdir(t.TempDir())
-	file, err := rollout.Parse(testdata.FrozenLakeSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
+	b := must.Get(file.Batch())
 	lines := strings.ReplaceAll(primeLines(t, b), `"entropy"`, `"entropies\u001b"`)
-	if err := os.WriteFile("in.jsonl", []byte(lines), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile("in.jsonl", []byte(lines), 0o666))
 	const want = `out.safetensors: 6,272 tokens in 32 trajectories of 4 groups, from 1 file of prime-rl token_exports
 
 array         where it comes from

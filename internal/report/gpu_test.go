@@ -10,6 +10,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // onGPU adds results of a GPU, with figures that are made up.
@@ -94,9 +95,7 @@ func TestReportOfGPU(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	var b bytes.Buffer
-	if err := both.Write(&b, cli.Table); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(both.Write(&b, cli.Table))
 	for _, want := range []string{goalsTitle, "row_gradient, in place", "0.00134 (0.00133-0.00135)", "95.0% (94-96)"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -78,9 +79,7 @@ func TestHostileText(t *testing.T) {
 	r.Machine.CPU, r.Machine.Why, r.Results[0].Kernel, r.Failures = hostile, hostile, hostile, []string{hostile}
 	for _, as := range []cli.Format{cli.Table, cli.JSON} {
 		var out bytes.Buffer
-		if err := r.Write(&out, as); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(r.Write(&out, as))
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimSuffix(line, "\n")
 			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) {
