@@ -1,7 +1,7 @@
 package reweight_test
 
 import (
-	"fmt"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,28 +9,247 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/reference/diagnostics"
-	"github.com/seed621a2839/reweight/scheme"
 )
 
-// TestBottleneckTies: groups whose rewards have the same variance share a rank,
-// whatever their size.
-func TestBottleneckTies(t *testing.T) {
-	rewards := []float32{0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0}
-	energy := []float32{-5, -5, -5, -4, -4, -4, -3, -3, -3, -9, -9, -9, -7, -7, -7}
-	b := reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, RefEnergy: energy}
-	for i := range energy {
-		b.Role = append(b.Role, reweight.RoleAction)
-		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
-		b.GroupIDs = append(b.GroupIDs, int32(i/3))
+var (
+	nan = float32(math.NaN())
+	inf = float32(math.Inf(1))
+)
+
+func equal(a, b float32) bool { return a == b || a != a && b != b }
+
+// TestEdges is the contract's table: what PyTorch returns for such rows.
+func TestEdges(t *testing.T) {
+	ln := func(x float64) float32 { return float32(math.Log(x)) }
+	huge := float32(3e38)
+	for _, c := range []struct {
+		name            string
+		row             []float32
+		id              int32
+		lse, h, logprob float32
+	}{
+		{"one element", []float32{-3.5}, 0, -3.5, 0, 0},
+		{"two equal", []float32{0, 0}, 1, ln(2), ln(2), -ln(2)},
+		{"masked id", []float32{1, -inf}, 1, 1, 0, -inf},
+		{"masked others", []float32{-inf, 2, -inf}, 1, 2, 0, 0},
+		{"all -Inf", []float32{-inf, -inf}, 0, -inf, nan, nan},
+		{"+Inf at the id", []float32{1, inf}, 1, inf, nan, nan},
+		{"+Inf elsewhere", []float32{1, inf}, 0, inf, nan, nan},
+		{"+Inf and -Inf", []float32{-inf, inf}, 0, inf, nan, nan},
+		{"NaN", []float32{1, nan}, 0, nan, nan, nan},
+		{"NaN and +Inf", []float32{inf, nan}, 0, nan, nan, nan},
+		{"NaN and -Inf", []float32{-inf, nan}, 0, nan, nan, nan},
+		{"huge", []float32{huge, -huge}, 0, huge, 0, 0},
+		{"huge and unlikely", []float32{huge, 1}, 1, huge, 0, -huge},
+		{"huge and negative", []float32{-huge, -huge}, 0, -huge, ln(2), -ln(2)},
+		{"largest", []float32{math.MaxFloat32, math.MaxFloat32}, 0, math.MaxFloat32, ln(2), -ln(2)},
+		{"subnormal", []float32{1e-45, -1e-45}, 0, ln(2), ln(2), -ln(2)},
+	} {
+		for _, isa := range reweight.AvailableISAs() {
+			ws := reweight.Workspace{ISA: isa}
+			var got [3]float32
+			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]},
+				reweight.Logits{Vocab: len(c.row), F32: c.row}, []int32{c.id}, reweight.DefaultTokenStats)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := [3]float32{c.lse, c.h, c.logprob}; !equal(got[0], want[0]) || !equal(got[1], want[1]) || !equal(got[2], want[2]) {
+				t.Errorf("%s, %v: %v, want %v", c.name, isa, got, want)
+			}
+		}
 	}
-	got, err := reweight.Bottleneck(&b)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestTemperature: lse is that of the raw logits, the others of x / tau.
+func TestTemperature(t *testing.T) {
+	row := []float32{1, 2, 4, -1, 0.5}
+	for _, tau := range []float64{0.5, 0.7, 2, 1e-3, 1e-7, 1e7} {
+		scaled := make([]float64, len(row))
+		m, s := math.Inf(-1), 0.0
+		for i, x := range row {
+			scaled[i] = float64(x) / tau
+			m = max(m, scaled[i])
+		}
+		for _, z := range scaled {
+			s += math.Exp(z - m)
+		}
+		h := m + math.Log(s)
+		l := scaled[1] - h
+		for _, z := range scaled {
+			h -= z * math.Exp(z-m) / s
+		}
+		var got [3]float32
+		var ws reweight.Workspace
+		if err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]},
+			reweight.Logits{Vocab: 5, F32: row}, []int32{1}, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
+			t.Fatal(err)
+		}
+		lse := math.Log(math.E + math.Exp(2) + math.Exp(4) + math.Exp(-1) + math.Exp(0.5))
+		for i, want := range [...]float64{lse, h, l} {
+			if math.Abs(float64(got[i])-want) > 1e-6*max(1, math.Abs(want)) {
+				t.Errorf("tau %v: number %d is %v, want %v", tau, i, got[i], want)
+			}
+		}
 	}
-	want := diagnostics.Bottleneck(scheme.Widen(&b))
-	near(t, "rho", got.Action.Rho, want.Action.Rho)
-	near(t, "p", got.Action.P, want.Action.P)
+}
+
+// TestErrors: bad input is named, and nothing is written.
+func TestErrors(t *testing.T) {
+	type L = reweight.Logits
+	type S = reweight.Stats
+	const mark = 12345
+	out := make([]float32, 8)
+	row := func(n int) []float32 { return out[:n:n] }
+	f := make([]float32, 12)
+	ids := []int32{0, 1}
+	bad := []float32{0, nan, 1, 2}
+	stats := func(dst S, l L, ids []int32, tau float64) func(*reweight.Workspace) error {
+		return func(ws *reweight.Workspace) error {
+			return ws.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
+		}
+	}
+	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32, opt reweight.RowGradientOptions) func(*reweight.Workspace) error {
+		return func(ws *reweight.Workspace) error {
+			return ws.RowGradient(dst, l, ids, reweight.RowGradientInput{Logprobs: lp, Entropy: h, Grad: g, GradEntropy: gh}, opt)
+		}
+	}
+	batch := func() reweight.Batch {
+		return reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1},
+			SpanIDs: []int32{-1, 0, 1, 1}, RefEnergy: f[:4], Entropy: f[:4], OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4], Values: f[:4]}
+	}
+	with := func(change func(*reweight.Batch), call func(*reweight.Workspace, *reweight.Batch) error) func(*reweight.Workspace) error {
+		return func(ws *reweight.Workspace) error { b := batch(); change(&b); return call(ws, &b) }
+	}
+	actFocus := func(opt reweight.ActFocusOptions) func(*reweight.Workspace, *reweight.Batch) error {
+		return func(ws *reweight.Workspace, b *reweight.Batch) error {
+			_, err := ws.ActFocus(row(4), b, opt)
+			return err
+		}
+	}
+	aem := func(opt reweight.AEMOptions) func(*reweight.Workspace, *reweight.Batch) error {
+		return func(ws *reweight.Workspace, b *reweight.Batch) error { return ws.AEM(row(4), b, opt) }
+	}
+	loss := func(opt reweight.LossOptions, weights []float32) func(*reweight.Workspace, *reweight.Batch) error {
+		return func(ws *reweight.Workspace, b *reweight.Batch) error {
+			_, err := ws.Loss(row(4), weights, b, opt)
+			return err
+		}
+	}
+	grpo := func(ws *reweight.Workspace, b *reweight.Batch) error { return ws.GRPO(row(4), b, reweight.DefaultGRPO) }
+	gae := func(opt reweight.GAEOptions) func(*reweight.Workspace, *reweight.Batch) error {
+		return func(ws *reweight.Workspace, b *reweight.Batch) error { return ws.GAE(row(4), nil, f[:4], b, opt) }
+	}
+	keep := func(*reweight.Batch) {}
+	for _, c := range []struct {
+		want string
+		call func(*reweight.Workspace) error
+	}{
+		{"ids has 1 elements, want 2, one per row", stats(S{LSE: row(2), Logprob: row(2)}, L{Vocab: 6, F32: f}, ids[:1], 1)},
+		{"ids[1] is 6, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{0, 6}, 1)},
+		{"ids[0] is -1, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{-1, 0}, 1)},
+		{"dst.Entropy has 1 elements, want 2, one per row", stats(S{LSE: row(2), Entropy: row(1)}, L{Vocab: 6, F32: f}, ids, 1)},
+		{"no output", stats(S{}, L{Vocab: 6, F32: f}, ids, 1)},
+		{"logits has rows of 0 logits", stats(S{LSE: row(2)}, L{F32: f}, ids, 1)},
+		{"logits has 12 logits, want a multiple of its vocabulary of 5", stats(S{LSE: row(2)}, L{Vocab: 5, F32: f}, ids, 1)},
+		{"dst.LSE has 2 elements, want 3, one per row", stats(S{LSE: row(2)}, L{Vocab: 4, F32: f}, ids, 1)},
+		{"2 formats set", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f, BF16: make([]reweight.BF16, 12)}, ids, 1)},
+		{"Temperature is 0", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 0)},
+		{"Temperature is NaN", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, math.NaN())},
+		{"Temperature is +Inf", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, math.Inf(1))},
+		{"ISA is ISA(99)", func(ws *reweight.Workspace) error {
+			ws.ISA = 99
+			return stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 1)(ws)
+		}},
+		{"dst has 4 rows of 2 logits, want 2", gradient(L{Vocab: 2, F32: row(8)}, L{Vocab: 6, F32: f}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient)},
+		{"Logprobs has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], nil, reweight.DefaultRowGradient)},
+		{"Entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})},
+		{"Entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], f[:2], reweight.DefaultRowGradient)},
+		{"GradEntropy has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], f[:1], reweight.DefaultRowGradient)},
+		{"EntropyBonus is NaN", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.NaN()})},
+		{"dst.Entropy has 3 elements, want 2, one per row", stats(S{Entropy: row(3)}, L{Vocab: 6, F32: f}, ids, 1)},
+		{"Grad has 3 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], nil, reweight.DefaultRowGradient)},
+		{"EntropyBonus is +Inf", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)})},
+		{"Entropy[1] is 2e+30 in span 0", with(func(b *reweight.Batch) { b.Entropy = []float32{0, 2e30, 1, 2} }, aem(reweight.DefaultAEM))},
+		{"dst is f32, want bf16", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, BF16: make([]reweight.BF16, 8)}, ids, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient)},
+		{"RefEnergy has 3 elements, want 4, one per token", with(func(b *reweight.Batch) { b.RefEnergy = f[:3] }, actFocus(reweight.DefaultActFocus))},
+		{"RefEnergy[2] is NaN", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, nan, 0} }, actFocus(reweight.DefaultActFocus))},
+		{"RefEnergy[3] is -Inf", with(func(b *reweight.Batch) { b.RefEnergy = []float32{0, 0, 0, -inf} }, actFocus(reweight.DefaultActFocus))},
+		{"Alpha is 2, want 0 to 1", with(keep, actFocus(reweight.ActFocusOptions{Alpha: 2}))},
+		{"Beta is -1", with(keep, actFocus(reweight.ActFocusOptions{Beta: -1}))},
+		{"Eps is NaN", with(keep, actFocus(reweight.ActFocusOptions{Eps: math.NaN()}))},
+		{"Signal is 4", with(keep, actFocus(reweight.ActFocusOptions{Signal: 4}))},
+		{"Role[1] is 3, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 3, 2, 2} }, actFocus(reweight.DefaultActFocus))},
+		{"RefLogprobs has 0 elements, want 4, one per token", with(keep, actFocus(reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio}))},
+		{"OldLogprobs[3] is 3e+38, too far", with(func(b *reweight.Batch) {
+			b.OldLogprobs, b.RefLogprobs = []float32{0, 0, 0, 3e38}, []float32{0, 0, 0, -3e38}
+		}, actFocus(reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio}))},
+		{"RefLogprobs[2] is NaN at an action token", with(func(b *reweight.Batch) {
+			b.RefLogprobs = []float32{0, 0, nan, 0}
+		}, actFocus(reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio}))},
+		{"Lambda is NaN", with(keep, aem(reweight.AEMOptions{Lambda: math.NaN()}))},
+		{"Guard is -1", with(keep, aem(reweight.AEMOptions{Guard: -1}))},
+		{"Scope is 3", with(keep, aem(reweight.AEMOptions{Scope: 3}))},
+		{"Entropy[1] is NaN in span 0", with(func(b *reweight.Batch) { b.Entropy = bad }, aem(reweight.DefaultAEM))},
+		{"SpanIDs[2] is 5, want -1 to 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 5, 1} }, aem(reweight.DefaultAEM))},
+		{"SpanIDs[2] is 0 in trajectory 1", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, 0, 0, 1} }, aem(reweight.DefaultAEM))},
+		{"SpanIDs[1] is -1 at a response token (role 1)", with(func(b *reweight.Batch) { b.SpanIDs = []int32{-1, -1, 0, 0} }, aem(reweight.DefaultAEM))},
+		{"SpanIDs has no response token in span 0", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 0, 1, 2} }, aem(reweight.DefaultAEM))},
+		{"GroupIDs has 1 elements, want 2, one per trajectory", with(func(b *reweight.Batch) { b.GroupIDs = []int32{0} }, aem(reweight.DefaultAEM))},
+		{"SeqOffsets[2] is 3, below the 5 before it", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 5, 3} }, aem(reweight.DefaultAEM))},
+		{"SeqOffsets[2] is 3, want 4, the number of tokens", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 2, 3} }, grpo)},
+		{"SeqOffsets[0] is 1, want 0", with(func(b *reweight.Batch) { b.SeqOffsets = []int64{1, 2, 4} }, grpo)},
+		{"Role[0] is 7, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{7, 1, 2, 2} }, grpo)},
+		{"Role[3] is 9, want 0, 1 or 2", with(func(b *reweight.Batch) { b.Role = []reweight.Role{0, 1, 2, 9} }, gae(reweight.DefaultGAE))},
+		{"RefEnergy[1] is NaN", with(func(b *reweight.Batch) { b.RefEnergy = bad }, func(_ *reweight.Workspace, b *reweight.Batch) error { _, err := reweight.Bottleneck(b); return err })},
+		{"shift is NaN", func(ws *reweight.Workspace) error {
+			_, err := ws.MaskedMoments(f[:4], make([]reweight.Role, 4), 1, math.NaN())
+			return err
+		}},
+		{"scale is +Inf", func(ws *reweight.Workspace) error {
+			_, err := ws.Surrogate(row(4), f[:4], f[:4], f[:4], nil, make([]reweight.Role, 4), math.Inf(1), reweight.DefaultLoss)
+			return err
+		}},
+		{"SeqOffsets has 0 elements", with(func(b *reweight.Batch) { b.SeqOffsets = nil }, grpo)},
+		{"Rewards[1] is NaN", with(func(b *reweight.Batch) { b.Rewards = []float32{0, nan} }, grpo)},
+		{"Rewards has 1 elements, want 2, one per trajectory", with(func(b *reweight.Batch) { b.Rewards = f[:1] }, grpo)},
+		{"Gamma is 2", with(keep, gae(reweight.GAEOptions{Gamma: 2}))},
+		{"Lambda is -1", with(keep, gae(reweight.GAEOptions{Lambda: -1}))},
+		{"Values has 0 elements, want 4, one per token", with(func(b *reweight.Batch) { b.Values = nil }, gae(reweight.DefaultGAE))},
+		{"role has 1 response tokens, want at least 2", func(ws *reweight.Workspace) error { return ws.Whiten(row(2), f[:2], []reweight.Role{0, 1}) }},
+		{"x[1] is NaN at a response token", func(ws *reweight.Workspace) error { return ws.Whiten(row(4), bad, []reweight.Role{1, 1, 1, 1}) }},
+		{"Logprobs has 2 elements, want 4, one per token", with(func(b *reweight.Batch) { b.Logprobs = f[:2] }, loss(reweight.DefaultLoss, nil))},
+		{"weights has 3 elements, want 4, one per token", with(keep, loss(reweight.DefaultLoss, f[:3]))},
+		{"weights[1] is NaN at a response token", with(keep, loss(reweight.DefaultLoss, bad))},
+		{"DualClip is 0.5", with(keep, loss(reweight.LossOptions{DualClip: 0.5}, nil))},
+		{"ClipLow is 1.5", with(keep, loss(reweight.LossOptions{ClipLow: 1.5}, nil))},
+		{"ClipHigh is NaN", with(keep, loss(reweight.LossOptions{ClipHigh: math.NaN()}, nil))},
+		{"Aggregation is 9", with(keep, loss(reweight.LossOptions{Aggregation: 9}, nil))},
+		{"NormLength is -1", with(keep, loss(reweight.LossOptions{NormLength: -1}, nil))},
+		{"offsets[2] is 13, want at most 12", func(ws *reweight.Workspace) error { return ws.SpanMeans(row(2), f, []int32{0, 3, 13}) }},
+		{"offsets has 2 elements, want 3, one more than lo", func(ws *reweight.Workspace) error { return ws.MinMax(row(2), row(2), f, []int32{0, 3}) }},
+		{"offsets[1] is 2, below the 3 before it", func(ws *reweight.Workspace) error { return ws.SpanMeans(row(1), f, []int32{3, 2}) }},
+		{"a has 3 elements, want 4", func(ws *reweight.Workspace) error { return ws.Multiply(row(4), f[:3], f[:4]) }},
+		{"rate is -1", func(ws *reweight.Workspace) error { return ws.ExpScale(row(4), f[:4], 0, -1) }},
+	} {
+		for i := range out {
+			out[i] = mark
+		}
+		var ws reweight.Workspace
+		err := c.call(&ws)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reweight: ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %q, want it to contain %q", err, c.want)
+		}
+		var input *reweight.InputError
+		if !errors.As(err, &input) || input.Arg == "" || err.Error() != "reweight: "+input.Sentence(input.Arg) {
+			t.Errorf("error %q is no InputError, or not its sentence", err)
+		}
+		for i := range out {
+			if out[i] != mark {
+				t.Errorf("%s: output %d was written", c.want, i)
+				break
+			}
+		}
+	}
 }
 
 // TestNothing: inputs without rows or tokens are no panic.
@@ -93,67 +312,12 @@ func TestGradientOfUnlikely(t *testing.T) {
 // TestChosenMaskedID: the formula of the row gradient at an id of probability 0
 // that was chosen all the same.
 func TestChosenMaskedID(t *testing.T) {
-	inf := float32(math.Inf(1))
 	x := reweight.Logits{Vocab: 3, F32: []float32{0, -inf, 0}}
 	dst := reweight.Logits{Vocab: 3, F32: make([]float32, 3)}
 	var ws reweight.Workspace
 	err := ws.RowGradient(dst, x, []int32{1}, reweight.RowGradientInput{Logprobs: []float32{-inf}, Grad: []float32{3}}, reweight.RowGradientOptions{Temperature: 2})
 	if want := []float32{-0.75, 1.5, -0.75}; err != nil || !slices.Equal(dst.F32, want) {
 		t.Errorf("%v, %v, want %v", dst.F32, err, want)
-	}
-}
-
-// TestSurePValue: a p-value far below what is left of 1 in float64.
-func TestSurePValue(t *testing.T) {
-	const groups = 40
-	b := reweight.Batch{SeqOffsets: []int64{0}}
-	for g := range groups {
-		for i := range 2 {
-			b.Role = append(b.Role, reweight.RoleAction)
-			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-			b.GroupIDs = append(b.GroupIDs, int32(g))
-			b.Rewards = append(b.Rewards, float32(i*(g^1))) // almost in order
-			b.RefEnergy = append(b.RefEnergy, float32(g))
-		}
-	}
-	got, err := reweight.Bottleneck(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := diagnostics.Bottleneck(scheme.Widen(&b))
-	if !(want.Action.P > 0 && want.Action.P < 1e-30) {
-		t.Errorf("p = %v tests nothing", want.Action.P)
-	}
-	near(t, "rho", got.Action.Rho, want.Action.Rho)
-	near(t, "p", got.Action.P, want.Action.P)
-}
-
-// TestSpearman compares correlations and their p-values with gonum's, and wants NaN where
-// an element is.
-func TestSpearman(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for n := 2; n < 300; n += 1 + n/3 {
-		for _, noise := range []float64{0.01, 1, 10} {
-			x, y := make([]float64, n), make([]float64, n)
-			for i := range x {
-				x[i] = math.Round(9 * r.NormFloat64()) // ties
-				y[i] = noise*r.NormFloat64() - x[i]
-			}
-			got, err := reweight.Spearman(x, y)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := diagnostics.Spearman(x, y)
-			near(t, "rho", got.Rho, want.Rho)
-			near(t, "p", got.P, want.P)
-			x[n/2] = math.NaN()
-			if got, err := reweight.Spearman(x, y); err != nil || !math.IsNaN(got.Rho) || !math.IsNaN(got.P) {
-				t.Errorf("%v, %v of NaN", got, err)
-			}
-			if _, err := reweight.Spearman(x, y[1:]); err == nil || err.Error() != fmt.Sprintf("reweight: y has %d elements, want %d, one per element of x", n-1, n) {
-				t.Error(err)
-			}
-		}
 	}
 }
 

@@ -144,95 +144,6 @@ func TestBitsDoNotDependOn(t *testing.T) {
 	}
 }
 
-// TestUniformIsExact: alpha 1 and beta 0 give the uniform loss, same bits.
-func TestUniformIsExact(t *testing.T) {
-	const n = 5000
-	r := rand.New(rand.NewPCG(3, 4))
-	b := Batch{Role: make([]Role, n), RefEnergy: normal(n, 1), Logprobs: normal(n, 2), OldLogprobs: make([]float32, n),
-		Advantages: normal(n, 3), SeqOffsets: []int64{0, 1000, 1000, 3000, n}}
-	for i := range b.Role {
-		b.Role[i] = Role(r.IntN(3))
-		b.OldLogprobs[i] = b.Logprobs[i] + float32(0.3*r.NormFloat64())
-	}
-	var ws Workspace
-	w, g1, g2 := make([]float32, n), make([]float32, n), make([]float32, n)
-	if _, err := ws.ActFocus(w, &b, ActFocusOptions{Alpha: 1, Beta: 0}); err != nil {
-		t.Fatal(err)
-	}
-	for agg := TokenMean; agg <= SeqMeanTokenSumNorm; agg++ {
-		opt := DefaultLoss
-		opt.Aggregation = agg
-		with, err := ws.Loss(g1, w, &b, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		without, err := ws.Loss(g2, nil, &b, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if with != without {
-			t.Errorf("aggregation %d: %+v with weights, %+v without", agg, with, without)
-		}
-		if err := sameBits(g1, g2); err != nil {
-			t.Errorf("aggregation %d: gradient: %v", agg, err)
-		}
-	}
-}
-
-// TestNoAllocations: in steady state no scheme allocates, and no worker. Package
-// kernels has the same test of every kernel.
-func TestNoAllocations(t *testing.T) {
-	const rows, vocab = 64, 500
-	n := rows
-	ids := make([]int32, n)
-	b := Batch{Role: make([]Role, n), SeqOffsets: []int64{0, 16, 32, 48, 64}, GroupIDs: []int32{5, 5, -1, -1}, Rewards: []float32{1, 0, 1, 1},
-		SpanIDs: make([]int32, n), RefEnergy: normal(n, 1), Entropy: normal(n, 2), OldLogprobs: normal(n, 3), Logprobs: normal(n, 4), RefLogprobs: normal(n, 5),
-		Advantages: normal(n, 6), Values: normal(n, 7)}
-	for i := range b.Role {
-		b.Role[i], b.SpanIDs[i] = Role(1+i%2), int32(i/8)
-	}
-	out, out2 := make([]float32, n), make([]float32, n)
-	logits := Logits{Vocab: vocab, F32: normal(rows*vocab, 8)}
-	bf := Logits{Vocab: vocab, BF16: make([]BF16, rows*vocab)}
-	stats := Stats{make([]float32, n), make([]float32, n), make([]float32, n)}
-	ws := Workspace{Workers: 4}
-	byTrajectory := DefaultLoss
-	byTrajectory.Aggregation = SeqMeanTokenMean
-	for _, c := range []struct {
-		name string
-		f    func() error
-	}{
-		{"TokenStats", func() error { return ws.TokenStats(stats, logits, ids, DefaultTokenStats) }},
-		{"TokenStats bf16", func() error { return ws.TokenStats(stats, bf, ids, DefaultTokenStats) }},
-		{"RowGradient", func() error {
-			return ws.RowGradient(bf, bf, ids, RowGradientInput{Logprobs: stats.Logprob, Entropy: stats.Entropy, Grad: out}, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
-		}},
-		{"ActFocus", func() error { _, err := ws.ActFocus(out, &b, DefaultActFocus); return err }},
-		{"ActFocus log-ratio", func() error {
-			_, err := ws.ActFocus(out, &b, ActFocusOptions{Alpha: 0.1, Beta: 0.5, Signal: SignalLogRatio})
-			return err
-		}},
-		{"AEM", func() error { return ws.AEM(out, &b, DefaultAEM) }},
-		{"GRPO", func() error { return ws.GRPO(out, &b, DefaultGRPO) }},
-		{"GAE", func() error { return ws.GAE(out, out2, b.Logprobs, &b, DefaultGAE) }},
-		{"Whiten", func() error { return ws.Whiten(out, b.Logprobs, b.Role) }},
-		{"Loss", func() error { _, err := ws.Loss(out, out2, &b, DefaultLoss); return err }},
-		{"Loss by trajectory", func() error { _, err := ws.Loss(out, out2, &b, byTrajectory); return err }},
-		{"EntropyDrift", func() error { _, err := ws.EntropyDrift(&b); return err }},
-		{"WeightMass", func() error { _, err := WeightMass(b.RefEnergy, b.Role); return err }},
-		{"Validate", b.Validate},
-	} {
-		var err error
-		allocs := testing.AllocsPerRun(50, func() { err = c.f() })
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if allocs != 0 && !raceEnabled {
-			t.Errorf("%s allocates %v times per call, want 0", c.name, allocs)
-		}
-	}
-}
-
 // TestCheckRoles puts every kind of byte at every place of arrays around the size
 // that is checked at once.
 func TestCheckRoles(t *testing.T) {
@@ -363,6 +274,40 @@ func TestScratch(t *testing.T) {
 		}()
 		if ws.taken != 0 {
 			t.Fatalf("round %d: %d words are still taken", round, ws.taken)
+		}
+	}
+}
+
+// TestNoAllocations: in steady state no worker allocates, and no diagnostic. Package
+// kernels has the same test of every kernel, package scheme of every scheme.
+func TestNoAllocations(t *testing.T) {
+	const rows, vocab = 64, 500
+	b := Batch{Role: make([]Role, rows), SeqOffsets: []int64{0, 16, 32, 48, 64}, SpanIDs: make([]int32, rows),
+		Entropy: normal(rows, 2), OldLogprobs: normal(rows, 3), Advantages: normal(rows, 6)}
+	for i := range b.Role {
+		b.Role[i], b.SpanIDs[i] = Role(1+i%2), int32(i/8)
+	}
+	ids, grad := make([]int32, rows), make([]float32, rows)
+	logits := Logits{Vocab: vocab, F32: normal(rows*vocab, 8)}
+	bf := Logits{Vocab: vocab, BF16: make([]BF16, rows*vocab)}
+	stats := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows)}
+	ws := Workspace{Workers: 4}
+	for name, f := range map[string]func() error{
+		"TokenStats":      func() error { return ws.TokenStats(stats, logits, ids, DefaultTokenStats) },
+		"TokenStats bf16": func() error { return ws.TokenStats(stats, bf, ids, DefaultTokenStats) },
+		"RowGradient": func() error {
+			return ws.RowGradient(bf, bf, ids, RowGradientInput{Logprobs: stats.Logprob, Entropy: stats.Entropy, Grad: grad}, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
+		},
+		"EntropyDrift": func() error { _, err := ws.EntropyDrift(&b); return err },
+		"WeightMass":   func() error { _, err := WeightMass(b.Entropy, b.Role); return err },
+	} {
+		var err error
+		allocs := testing.AllocsPerRun(50, func() { err = f() })
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if allocs != 0 && !raceEnabled {
+			t.Errorf("%s allocates %v times per call, want 0", name, allocs)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package scheme
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/reference"
+	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"pgregory.net/rapid"
 )
 
@@ -345,7 +347,7 @@ func TestSchemesOptions(t *testing.T) {
 		{"EntropyHigh is NaN", shape(func(o *S) { o.EntropyHigh = nan })},
 		{"Normalization is 3, want 0 to 2", shape(func(o *S) { o.Normalization = 3 })},
 		{"Scope is trajectory, want group or batch", shape(func(o *S) { o.Scope = reweight.ScopeTrajectory })},
-		{"Scope is 3, want group or batch", shape(func(o *S) { o.Scope = 3 })},
+		{"Scope is 3, want 0 to 2", shape(func(o *S) { o.Scope = 3 })},
 		{"Rho is 0, want above 0 and at most 1", mask(0)},
 		{"Rho is 1.5, want above 0 and at most 1", mask(1.5)},
 		{"Rho is NaN", mask(nan)},
@@ -449,5 +451,101 @@ func TestNoWeightOverflow(t *testing.T) {
 	res, err := ws.Loss(grad, []float32{0, 0}, &b, opt)
 	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
 		t.Errorf("%+v, gradient %v, %v", res, grad, err)
+	}
+}
+
+// TestBottleneckTies: groups whose rewards have the same variance share a rank,
+// whatever their size.
+func TestBottleneckTies(t *testing.T) {
+	rewards := []float32{0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0}
+	energy := []float32{-5, -5, -5, -4, -4, -4, -3, -3, -3, -9, -9, -9, -7, -7, -7}
+	b := reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, RefEnergy: energy}
+	for i := range energy {
+		b.Role = append(b.Role, reweight.RoleAction)
+		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
+		b.GroupIDs = append(b.GroupIDs, int32(i/3))
+	}
+	got, err := reweight.Bottleneck(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := diagnostics.Bottleneck(Widen(&b))
+	near(t, "rho", got.Action.Rho, want.Action.Rho)
+	near(t, "p", got.Action.P, want.Action.P)
+}
+
+// TestSurePValue: a p-value far below what is left of 1 in float64.
+func TestSurePValue(t *testing.T) {
+	const groups = 40
+	b := reweight.Batch{SeqOffsets: []int64{0}}
+	for g := range groups {
+		for i := range 2 {
+			b.Role = append(b.Role, reweight.RoleAction)
+			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+			b.GroupIDs = append(b.GroupIDs, int32(g))
+			b.Rewards = append(b.Rewards, float32(i*(g^1))) // almost in order
+			b.RefEnergy = append(b.RefEnergy, float32(g))
+		}
+	}
+	got, err := reweight.Bottleneck(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := diagnostics.Bottleneck(Widen(&b))
+	if !(want.Action.P > 0 && want.Action.P < 1e-30) {
+		t.Errorf("p = %v tests nothing", want.Action.P)
+	}
+	near(t, "rho", got.Action.Rho, want.Action.Rho)
+	near(t, "p", got.Action.P, want.Action.P)
+}
+
+// TestSpearman compares correlations and their p-values with gonum's, and wants NaN where
+// an element is.
+func TestSpearman(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for n := 2; n < 300; n += 1 + n/3 {
+		for _, noise := range []float64{0.01, 1, 10} {
+			x, y := make([]float64, n), make([]float64, n)
+			for i := range x {
+				x[i] = math.Round(9 * r.NormFloat64()) // ties
+				y[i] = noise*r.NormFloat64() - x[i]
+			}
+			got, err := reweight.Spearman(x, y)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := diagnostics.Spearman(x, y)
+			near(t, "rho", got.Rho, want.Rho)
+			near(t, "p", got.P, want.P)
+			x[n/2] = math.NaN()
+			if got, err := reweight.Spearman(x, y); err != nil || !math.IsNaN(got.Rho) || !math.IsNaN(got.P) {
+				t.Errorf("%v, %v of NaN", got, err)
+			}
+			if _, err := reweight.Spearman(x, y[1:]); err == nil || err.Error() != fmt.Sprintf("reweight: y has %d elements, want %d, one per element of x", n-1, n) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestUniformIsExact: ActFocus with alpha 1 and beta 0 gives the uniform loss, same bits.
+func TestUniformIsExact(t *testing.T) {
+	b := random(rand.New(rand.NewPCG(3, 4)), 99, 4)
+	var ws reweight.Workspace
+	w, with, without := make([]float32, b.Tokens()), make([]float32, b.Tokens()), make([]float32, b.Tokens())
+	if _, err := ws.ActFocus(w, b, reweight.ActFocusOptions{Alpha: 1, Beta: 0}); err != nil {
+		t.Fatal(err)
+	}
+	opt := reweight.DefaultLoss
+	for opt.Aggregation = reweight.TokenMean; opt.Aggregation <= reweight.SeqMeanTokenSumNorm; opt.Aggregation++ {
+		one, err := ws.Loss(with, w, b, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := ws.Loss(without, nil, b, opt)
+		if err != nil || one != other {
+			t.Errorf("%v: %+v with weights, %+v without, %v", opt.Aggregation, one, other, err)
+		}
+		same(t, opt.Aggregation.String(), with, without)
 	}
 }
