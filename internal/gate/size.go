@@ -21,7 +21,7 @@ const (
 
 const (
 	fixedShare = 0.03 // of a block, that a fixed cost may take
-	otherSpeed = 1.5  // two lengths that differ so much are no noise
+	otherSpeed = 1.2  // two lengths that differ so much are no noise
 )
 
 // A Benchtime is the value of go test's -benchtime: a time, or a number of calls. The zero
@@ -199,37 +199,44 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 	return short, nil
 }
 
-// grow makes blocks longer where many more calls take another time each on a side, as where
+// grow makes blocks longer while many more calls take another time each on a side, as where
 // state grows with them: go test makes a second of calls.
 func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	block, err := at(f.calls)
-	long := block
-	for err == nil && long.took < float64(growRun) && long.calls < 1e8 {
-		long, err = at(8 * long.calls)
-	}
-	if err != nil || long.took < 2*block.took { // nothing grows with the calls, or set-up is most of it
-		return err
-	}
-	differ := func() bool {
-		return long.onCPU().perCall() > otherSpeed*block.perCall() || long.perCall()*otherSpeed < block.onCPU().perCall()
-	}
-	for tries := 0; tries < 4 && differ(); tries++ { // it may have been another program
-		for _, least := range [...]*point{&block, &long} {
-			p := *least
-			if err == nil {
-				p, err = at(least.calls)
-			}
-			if p.onCPU().ns < least.onCPU().ns {
-				*least = p
+	first := block
+	for err == nil {
+		long := block
+		more := f.calls != first.calls && 8*block.took < float64(blockLimit) // after a growth, look for another
+		for err == nil && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {
+			long, err = at(8 * long.calls)
+			more = false
+		}
+		if err != nil || long.took < 2*block.took { // nothing grows with the calls, or set-up is most of it
+			break
+		}
+		differ := func() bool {
+			return long.onCPU().perCall() > otherSpeed*block.perCall() || long.perCall()*otherSpeed < block.onCPU().perCall()
+		}
+		for tries := 0; tries < 4 && differ(); tries++ { // it may have been another program
+			for _, least := range [...]*point{&block, &long} {
+				p := *least
+				if err == nil {
+					p, err = at(least.calls)
+				}
+				if p.onCPU().ns < least.onCPU().ns {
+					*least = p
+				}
 			}
 		}
+		if err != nil || !differ() {
+			break
+		}
+		f.calls, block = long.calls, long
+		f.plan(long.took)
 	}
-	if err != nil || !differ() {
-		return err
+	if f.calls != first.calls {
+		d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
+			f.name(), duration(first.perCall()), first.calls, duration(block.onCPU().perCall()), block.calls, block.calls))
 	}
-	d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
-		f.name(), duration(block.perCall()), block.calls, duration(long.onCPU().perCall()), long.calls, long.calls))
-	f.calls = long.calls
-	f.plan(long.took)
-	return nil
+	return err
 }
