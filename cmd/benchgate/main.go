@@ -26,15 +26,14 @@ func main() {
 // it has by then.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &cli.FirstError{W: stdout}
-	p := cli.NewProgress(stderr)
-	opt := gate.Options{Progress: p, Log: stderr, Alpha: gate.Alpha, Flags: args}
+	opt := gate.Options{Log: stderr, Alpha: gate.Alpha, Flags: args}
 	name, err := "benchgate", error(nil)
 	if len(args) > 0 && args[0] == "compare" {
 		name, err = "benchgate compare", compareCommand(ctx, args[1:], out, opt)
 	} else {
 		err = gateCommand(ctx, args, out, opt)
 	}
-	return cli.Finish(name, err, out, p, stderr)
+	return cli.Finish(name, err, out, &cli.Progress{}, stderr)
 }
 
 const gateUsage = `Usage:
@@ -66,7 +65,6 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, opt gate.Opt
 	flags.BoolVar(&opt.Exact, "base-exact", false, "compare with the revision itself, and not with its merge base with HEAD")
 	comparison := comparisonFlags(flags, &opt)
 	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
-	cache := flags.String("cache", "auto", "`auto` keeps builds of the base in the user's cache directory, off does not")
 	args, opt.Args = splitArgs(args)
 	packages, err := flags.Parse(gateUsage, args, out)
 	if err != nil {
@@ -81,10 +79,6 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, opt gate.Opt
 	if err := comparison(packages); err != nil {
 		return err
 	}
-	if *cache != "auto" && *cache != "off" {
-		return fmt.Errorf("-cache is %q, want auto or off", *cache)
-	}
-	opt.Cache = *cache == "auto"
 	return gate.Run(ctx, opt, out)
 }
 

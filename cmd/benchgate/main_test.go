@@ -32,7 +32,6 @@ func TestWrongUse(t *testing.T) {
 		{"-base HEAD -bench . -skip a/(b", "-skip: error parsing regexp"},
 		{"-base HEAD -benchtime 3", `-benchtime: "3" is neither a time`},
 		{"-base HEAD -benchtime 0x", `-benchtime: "0x" is neither a time`},
-		{"-base HEAD -bench . -cache on", `-cache is "on", want auto or off`},
 		{"compare", "benchgate compare: want OLD and NEW"},
 		{"compare old", "want OLD and NEW"},
 		{"compare " + noise + " " + noise + " ./a", "a test binary is of one: give none"},

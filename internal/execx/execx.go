@@ -106,11 +106,9 @@ func telling(stderr string) (text string) {
 }
 
 // A Capped buffer keeps Most bytes of what is written to it: the first, or the last.
-// If there are more, it calls Full, unless that is nil.
 type Capped struct {
 	Most int
 	Last bool
-	Full func()
 	text bytes.Buffer
 }
 
@@ -120,11 +118,7 @@ func (c *Capped) Write(b []byte) (int, error) {
 		b = b[max(0, n-c.Most):]
 		c.text.Next(max(0, c.text.Len()+len(b)-c.Most))
 	}
-	room := c.Most - c.text.Len()
-	c.text.Write(b[:min(room, len(b))])
-	if n > room && c.Full != nil {
-		c.Full()
-	}
+	c.text.Write(b[:min(c.Most-c.text.Len(), len(b))])
 	return n, nil
 }
 

@@ -59,6 +59,8 @@ type outcome struct {
 	skipped []string
 	took    time.Duration // set-up included
 	cpu     time.Duration // of it on a CPU; 0 if that is not known
+
+	instructions uint64 // the same
 }
 
 // parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
@@ -227,7 +229,7 @@ func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorke
 		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
 	err := w.process.run(ctx, cmd)
 	if err == nil {
-		if err = w.hear(&w.hello, false); err != nil {
+		if err = w.hear(&w.hello); err != nil {
 			err = w.failed(err)
 		}
 	}
@@ -265,10 +267,10 @@ func (w *testWorker) close() (err error) {
 
 func (w *testWorker) run(q worker.Request) (outcome, error) {
 	var a worker.Answer
-	before := w.cpuTime()
+	before, instructions := w.cpuTime(), w.instructions()
 	err := w.say(q)
 	if err == nil {
-		err = w.hear(&a, true)
+		err = w.hear(&a)
 	}
 	if err != nil {
 		return outcome{}, w.failed(err)
@@ -280,7 +282,7 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 		return outcome{}, newFailure(w.of + ": " + a.Error)
 	}
 	o := parseOutcome(a.Output, w.hello.Procs)
-	o.took, o.cpu = max(1, time.Duration(a.Ns)), w.cpuTime()-before
+	o.took, o.cpu, o.instructions = max(1, time.Duration(a.Ns)), w.cpuTime()-before, w.instructions()-instructions
 	return o, nil
 }
 
@@ -288,6 +290,9 @@ func (w *testWorker) measure(f *function) (turn, error) { return takeTurn(w, f) 
 
 // takeTurn measures a benchmark once.
 func takeTurn(b bencher, f *function) (turn, error) {
+	if f.units[0].Unit == instructions {
+		return countTurn(b, f)
+	}
 	results, _, err := runLeaf(b, f.leaf, f.calls, f.blocks)
 	if err != nil {
 		return turn{}, err
@@ -390,15 +395,12 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	base, err := r.checkout(ctx, run, "benchmarks of "+key, g.Cache)
+	base, err := r.checkout(ctx, run, key)
 	if err != nil {
 		return err
 	}
-	defer func() { base.close() }()
+	defer base.close()
 	g.report.Notes = append(g.report.Notes, base.notes...)
-	if err := base.finished(); err != nil { // each binary is complete when it has its name
-		return err
-	}
 	old, err := now.At(ctx, r.top, base.tree(), run.dir)
 	if errors.Is(err, gotest.ErrNoModule) {
 		g.nothingYet("the base: " + err.Error())
@@ -455,7 +457,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			remarks = notes
 		}
 		s.opt, s.pkgs = &g.Options, map[string]gotest.Package{}
-		s.run = filepath.Join(run, "run"+strconv.Itoa(i)) // of one length
+		s.run = filepath.Join(run, "run"+strconv.Itoa(i))
 		if err := os.Mkdir(s.run, 0o700); err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/execx"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
@@ -26,16 +25,14 @@ type checkout struct {
 
 	repository repository
 	cached     bool
-	built      bool     // see complete
 	owner      *os.File // of the entry or of the run, locked
 }
 
 // In the directory of a checkout are, besides the owner file of an entry:
 const (
-	treeName     = "tree"     // the files of the commit
-	binName      = "bin"      // what was built
-	indexName    = "index"    // git's index of tree
-	completeName = "complete" // the listing of bin once all of it is there
+	treeName  = "tree"  // the files of the commit
+	binName   = "bin"   // what was built of them: each file has its name when it is whole
+	indexName = "index" // git's index of tree
 )
 
 // The cache is a directory of this name in the user's cache directory. An entry
@@ -52,36 +49,9 @@ const (
 func (c *checkout) tree() string { return filepath.Join(c.dir, treeName) }
 func (c *checkout) bin() string  { return filepath.Join(c.dir, binName) }
 
-// complete reports whether bin has what an earlier run built, and said that it is
-// finished.
-func (c *checkout) complete() bool { return c.built }
-
-// finished says that bin has what later runs need, and lets them share it. After
-// that, files may be added to bin, if they get their names when they are whole.
-func (c *checkout) finished() error {
-	if !c.cached || c.built {
-		return nil
-	}
-	err := atomicfile.Write(filepath.Join(c.dir, completeName), func(w io.Writer) error {
-		listing, err := c.listing()
-		if err == nil {
-			_, err = io.WriteString(w, listing)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	c.built = true
-	return lockShared(c.owner)
-}
-
 // close lets others change the entry of the cache. What is not in the cache is
 // removed.
 func (c *checkout) close() {
-	if c == nil { // there was an error
-		return
-	}
 	if c.cached {
 		c.owner.Close()
 		return
@@ -89,26 +59,16 @@ func (c *checkout) close() {
 	removeAll(c.dir)
 }
 
-// checkout makes a checkout of the commit. If it may be cached, it is the cache's
-// entry for the key, which names all that decides what is built of the commit. If
-// the cache cannot be used, the checkout is in the directory of the run, as it is
-// without a cache.
-func (r repository) checkout(ctx context.Context, run *runDir, key string, cached bool) (*checkout, error) {
-	c := &checkout{dir: filepath.Join(run.dir, "checkout"), repository: r, owner: run.owner}
-	if cached {
-		entry, err := r.entry(ctx, key)
-		if err == nil {
-			return entry, nil
-		}
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		c.notes = append(c.notes, "The base is not cached: "+printable.Line(err.Error()))
+// checkout makes a checkout of the commit: the cache's entry for the key, which names
+// all that decides what is built of the commit, or if the cache cannot be used, one in
+// the directory of the run.
+func (r repository) checkout(ctx context.Context, run *runDir, key string) (*checkout, error) {
+	c, err := r.entry(ctx, key)
+	if err == nil || ctx.Err() != nil {
+		return c, err
 	}
-	if err := c.export(ctx); err != nil {
-		return nil, err
-	}
-	return c, nil
+	c = &checkout{dir: filepath.Join(run.dir, "checkout"), repository: r, owner: run.owner, notes: []string{"The base is not cached: " + printable.Line(err.Error())}}
+	return c, c.export(ctx)
 }
 
 // entry returns the entry of the cache for the key.
@@ -135,7 +95,7 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 		}
 	}()
 	c = &checkout{dir: dir, repository: r, cached: true, owner: owner}
-	if c.built = c.isComplete(); !c.built || !c.isClean(ctx) {
+	if !c.isClean(ctx) {
 		if err := c.mend(ctx); err != nil {
 			return nil, err
 		}
@@ -148,27 +108,18 @@ func (r repository) entry(ctx context.Context, key string) (c *checkout, err err
 	return c, nil
 }
 
-// mend makes an entry anew, or its tree if what was built is complete. Then others
-// may share the entry, else it stays locked for this process alone.
+// mend makes the tree of an entry anew. Then others may share the entry.
 func (c *checkout) mend(ctx context.Context) error {
 	if lock(c.owner) != nil || !isFile(c.owner, c.owner.Name()) {
 		return errors.New("another run uses the same entry of the cache")
 	}
-	if c.built = c.isComplete(); !c.built { // another run can have made it meanwhile
-		if err := wipe(c.dir); err != nil {
-			return err
-		}
+	if !c.isClean(ctx) { // another run can have made it meanwhile
 		if _, err := c.owner.WriteAt([]byte(cacheOwner), 0); err != nil {
 			return err
 		}
-	}
-	if !c.isClean(ctx) {
 		if err := c.export(ctx); err != nil {
 			return err
 		}
-	}
-	if !c.built {
-		return nil
 	}
 	return lockShared(c.owner)
 }
@@ -294,52 +245,6 @@ func (c *checkout) isClean(ctx context.Context) bool {
 	}
 	changed, err := c.git(ctx, "ls-files", "-z", "--modified", "--others", "--directory")
 	return err == nil && changed == ""
-}
-
-// isComplete reports whether what was finished in bin is as it was. A run can have
-// added more since.
-func (c *checkout) isComplete() bool {
-	name := filepath.Join(c.dir, completeName)
-	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
-		return false
-	}
-	text, err := os.ReadFile(name)
-	if err != nil || len(text) == 0 {
-		return false
-	}
-	listing, err := c.listing()
-	if err != nil {
-		return false
-	}
-	there := slices.Collect(strings.Lines(listing))
-	for line := range strings.Lines(string(text)) {
-		if !slices.Contains(there, line) {
-			return false
-		}
-	}
-	return true
-}
-
-// listing describes the files of bin, with their full names, which are in programs
-// that were built there.
-func (c *checkout) listing() (string, error) {
-	var text strings.Builder
-	err := filepath.WalkDir(c.bin(), func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if info.IsDir() {
-			fmt.Fprintf(&text, "%q\n", path)
-		} else {
-			fmt.Fprintf(&text, "%q %v %d %d\n", path, info.Mode(), info.Size(), info.ModTime().Unix())
-		}
-		return nil
-	})
-	return text.String(), err
 }
 
 // removeOld removes what nobody has used for long, and of the rest the least

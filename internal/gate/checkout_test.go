@@ -52,7 +52,7 @@ func (r repository) take(t *testing.T, key string) *checkout {
 	run, err := newRunDir(t.Context())
 	must(t, err)
 	t.Cleanup(run.remove)
-	c, err := r.checkout(t.Context(), run, key, true)
+	c, err := r.checkout(t.Context(), run, key)
 	must(t, err)
 	return c
 }
@@ -61,35 +61,30 @@ func (r repository) take(t *testing.T, key string) *checkout {
 func (r repository) build(t *testing.T, key string) *checkout {
 	t.Helper()
 	c := r.take(t, key)
-	if c.complete() {
-		t.Fatalf("%s is complete before it was built", key)
-	}
 	put(t, filepath.Join(c.bin(), "base"), "built")
-	must(t, c.finished())
 	return c
 }
 
-// isEntry fails the test unless the checkout is an entry of the cache, complete or
-// not, with the file of the commit.
-func (c *checkout) isEntry(t *testing.T, complete bool) {
+// isEntry fails the test unless the checkout is an entry of the cache, with the file of
+// the commit, and with what was built or without.
+func (c *checkout) isEntry(t *testing.T, built bool) {
 	t.Helper()
-	if !c.cached || c.complete() != complete || len(c.notes) > 0 {
-		t.Errorf("cached %v, complete %v, want %v; notes %q", c.cached, c.complete(), complete, c.notes)
+	if !c.cached || len(c.notes) > 0 {
+		t.Errorf("cached %v; notes %q", c.cached, c.notes)
 	}
 	c.isWhole(t)
-	if _, err := os.Lstat(filepath.Join(c.bin(), "base")); (err == nil) != complete {
-		t.Errorf("what was built: %v, complete: %v", err, complete)
+	if _, err := os.Lstat(filepath.Join(c.bin(), "base")); (err == nil) != built {
+		t.Errorf("what was built: %v, want it: %v", err, built)
 	}
 }
 
 // isUncached fails the test unless the checkout is one of the run, for that reason.
 func (c *checkout) isUncached(t *testing.T, why string) {
 	t.Helper()
-	if c.cached || c.complete() || len(c.notes) != 1 || !strings.HasPrefix(c.notes[0], "The base is not cached: ") || !strings.Contains(c.notes[0], why) {
-		t.Errorf("cached %v, complete %v, notes %q, want %q", c.cached, c.complete(), c.notes, why)
+	if c.cached || len(c.notes) != 1 || !strings.HasPrefix(c.notes[0], "The base is not cached: ") || !strings.Contains(c.notes[0], why) {
+		t.Errorf("cached %v, notes %q, want %q", c.cached, c.notes, why)
 	}
 	c.isWhole(t)
-	must(t, c.finished())
 	c.close()
 	if _, err := os.Lstat(c.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s remains: %v", c.dir, err)
@@ -163,6 +158,7 @@ func TestCheckoutFiles(t *testing.T) {
 	put(t, ".git/info/sparse-checkout", "/sub/\n")
 	os.Remove(called)
 
+	home := os.Getenv("XDG_CACHE_HOME")
 	for _, dir := range []string{".", "sub", linked} {
 		before := snapshot(t, ".git")
 		r, err := openRepository(t.Context(), dir, "HEAD", false)
@@ -175,8 +171,9 @@ func TestCheckoutFiles(t *testing.T) {
 		}
 		run, err := newRunDir(t.Context())
 		must(t, err)
-		for _, cached := range []bool{true, true, false} {
-			c, err := r.checkout(t.Context(), run, "key", cached)
+		for _, cache := range []string{home, home, "relative"} { // which is none
+			t.Setenv("XDG_CACHE_HOME", cache)
+			c, err := r.checkout(t.Context(), run, "key")
 			must(t, err)
 			for name, want := range map[string]string{
 				"sub/file": "text\n", "has\na line break": "text\n", " spaces ": "text\n", "run": "#!/bin/sh\n", "dos.txt": "text\r\n",
@@ -200,7 +197,6 @@ func TestCheckoutFiles(t *testing.T) {
 			if !c.isClean(t.Context()) {
 				t.Errorf("%s: the checkout is not that of the commit", dir)
 			}
-			must(t, c.finished())
 			c.close()
 		}
 		run.remove()
@@ -266,32 +262,6 @@ func TestCacheRepairs(t *testing.T) {
 			c.close()
 		})
 	}
-	for what, change := range map[string]func(c *checkout) error{
-		"a new program":    func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "base"), []byte("other"), 0o700) },
-		"no program":       func(c *checkout) error { return os.Remove(filepath.Join(c.bin(), "base")) },
-		"no directory":     func(c *checkout) error { return os.RemoveAll(c.bin()) },
-		"not finished":     func(c *checkout) error { return os.Remove(filepath.Join(c.dir, completeName)) },
-		"not its own text": func(c *checkout) error { return os.WriteFile(filepath.Join(c.dir, completeName), nil, 0o600) },
-		"linked programs": func(c *checkout) error {
-			moved := t.TempDir()
-			return errors.Join(os.Rename(c.bin(), filepath.Join(moved, "bin")), os.Symlink(filepath.Join(moved, "bin"), c.bin()))
-		},
-	} {
-		c := r.take(t, "key")
-		if what == "a new program" {
-			old := time.Now().Add(-time.Hour)
-			must(t, os.Chtimes(filepath.Join(c.bin(), "base"), old, old))
-			must(t, os.WriteFile(filepath.Join(c.dir, completeName), []byte(listed(t, c)), 0o600))
-		}
-		must(t, change(c))
-		c.close()
-		t.Run(what, func(t *testing.T) {
-			c := r.take(t, "key")
-			c.isEntry(t, false)
-			c.close()
-		})
-		r.build(t, "key").close()
-	}
 	r.take(t, "key").isEntry(t, true)
 	r.take(t, "another key").isEntry(t, false)
 	t.Chdir("sub")
@@ -300,21 +270,10 @@ func TestCacheRepairs(t *testing.T) {
 	r.take(t, "key").isEntry(t, false)
 }
 
-func listed(t *testing.T, c *checkout) string {
-	t.Helper()
-	text, err := c.listing()
-	must(t, err)
-	return text
-}
-
 // TestCacheOfTwoRuns: both have a checkout.
 func TestCacheOfTwoRuns(t *testing.T) {
 	r, _ := aRepository(t, oneFile)
-	first := r.take(t, "key")
-	r.take(t, "key").isUncached(t, "another run makes the same entry")
-	first.isEntry(t, false)
-	put(t, filepath.Join(first.bin(), "base"), "built")
-	must(t, first.finished())
+	first := r.build(t, "key")
 	second := r.take(t, "key")
 	second.isEntry(t, true)
 	if first.dir != second.dir {
@@ -433,16 +392,6 @@ func TestCacheRefused(t *testing.T) {
 		t.Setenv("HOME", "")
 		r.take(t, "key").isUncached(t, "HOME")
 	})
-	t.Run("no cache", func(t *testing.T) {
-		run, err := newRunDir(t.Context())
-		must(t, err)
-		defer run.remove()
-		c, err := r.checkout(t.Context(), run, "key", false)
-		must(t, err)
-		if c.cached || c.complete() || len(c.notes) > 0 || !strings.HasPrefix(c.dir, run.dir) {
-			t.Errorf("%+v", c)
-		}
-	})
 }
 
 // deathVariable tells TestDeath of another process when it is to die.
@@ -464,13 +413,9 @@ func TestDeath(t *testing.T) {
 	if when == "run" {
 		die()
 	}
-	c, err := r.checkout(t.Context(), run, "key", os.Getenv("CACHE") != "off")
+	c, err := r.checkout(t.Context(), run, "key")
 	must(t, err)
 	put(t, filepath.Join(c.bin(), "base"), "built")
-	if when == "build" {
-		die()
-	}
-	must(t, c.finished())
 	die()
 }
 
@@ -484,10 +429,11 @@ func TestCacheAfterDeath(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)
 	before := snapshot(t, ".git")
-	kill := func(when, cache string) {
+	kill := func(when string, more ...string) {
 		t.Helper()
 		cmd := exec.Command(self, "-test.run=^TestDeath$")
-		cmd.Env = append(os.Environ(), deathVariable+"="+when, "CACHE="+cache)
+		cmd.Env = append(os.Environ(), deathVariable+"="+when)
+		cmd.Env = append(cmd.Env, more...)
 		out, err := cmd.Output()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -525,7 +471,7 @@ func TestCacheAfterDeath(t *testing.T) {
 	export := func() {
 		t.Helper()
 		os.Remove(goOn)
-		kill("export", "on")
+		kill("export")
 		r.take(t, "key").isUncached(t, "another run makes the same entry") // git still writes
 		put(t, goOn, "")
 		waitFor(filepath.Join(c.dir, ownerName))
@@ -533,21 +479,20 @@ func TestCacheAfterDeath(t *testing.T) {
 	must(t, os.RemoveAll(c.dir))
 	export()
 	next(false)
-	kill("build", "on")
-	next(false)
-	kill("end", "on")
+	kill("build")
 	next(true)
 	put(t, filepath.Join(c.tree(), "sub", "file"), "other") // a repair is killed
 	export()
 	next(true)
-	kill("run", "on")
+	kill("run")
 	next(true)
 
-	kill("build", "off")
+	const nowhere = "XDG_CACHE_HOME=relative" // there is no cache
+	kill("build", nowhere)
 	next(true)
 	t.Setenv("TMPDIR", t.TempDir())
 	os.Remove(goOn)
-	kill("export", "off")
+	kill("export", nowhere)
 	run, err := newRunDir(t.Context())
 	must(t, err)
 	run.remove()

@@ -247,23 +247,25 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 		args = append(args, "-test.skip="+skip)
 	}
 	begin := time.Now()
-	output, used, err := w.execute(args...)
+	output, p, err := w.execute(args...)
 	o := parseOutcome(output, cpu)
-	o.took, o.cpu = max(1, time.Since(begin)), used
+	if o.took = max(1, time.Since(begin)); err == nil {
+		o.cpu, o.instructions = p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime(), p.instructions()
+	}
 	if len(o.failed) > 0 {
 		err = nil // it is how they failed
 	}
 	return o, err
 }
 
-// execute returns what the binary prints, and its time on a CPU.
-func (w *binaryRunner) execute(args ...string) (output string, cpu time.Duration, err error) {
+// execute returns what the binary prints, and the process when it has ended.
+func (w *binaryRunner) execute(args ...string) (output string, p *process, err error) {
 	args = append(args, "-test.benchmem", "-test.timeout=0", "-test.paniconexit0")
 	cmd := exec.CommandContext(w.ctx, w.exe, append(args, w.side.opt.Args...)...)
 	cmd.Env = w.env
-	p := process{of: "the tests of " + w.side.name, patience: w.side.patience, mark: w.exe} // with a mark it may print to standard error
+	p = &process{of: "the tests of " + w.side.name, patience: w.side.patience, mark: w.exe} // with a mark it may print to standard error
 	if err := p.run(w.ctx, cmd); err != nil {
-		return "", 0, err
+		return "", nil, err
 	}
 	p.in.Close()
 	timer := time.AfterFunc(p.patience, func() { p.hung.Store(true); p.kill(fmt.Sprintf("no end in %v", p.patience)) })
@@ -274,7 +276,7 @@ func (w *binaryRunner) execute(args ...string) (output string, cpu time.Duration
 		err = bufio.ErrTooLong
 	}
 	if ended := p.close(); ended != nil || err != nil {
-		return string(text), 0, p.failed(io.EOF)
+		return string(text), nil, p.failed(io.EOF)
 	}
-	return string(text), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	return string(text), p, nil
 }

@@ -132,7 +132,7 @@ func (c compared) lines() string {
 
 func compareOptions(old, now, pattern string) Options {
 	return Options{Old: old, New: now, Bench: pattern, Packages: []string{AllPackages}, CPU: 1, Metrics: []string{"B/op", "allocs/op"}, Budget: time.Hour,
-		Alpha: 0.3, Slower: 1.05, Progress: &cli.Progress{}}
+		Alpha: 0.3, Slower: 1.05}
 }
 
 func runCompare(t *testing.T, opt Options) (c compared, err error) {

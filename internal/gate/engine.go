@@ -547,6 +547,9 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	if err := c.measureReordered(ctx); err != nil {
 		return err
 	}
+	if err := c.countInstructions(ctx); err != nil {
+		return err
+	}
 	if c.profile != nil {
 		c.profile(c.functions)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/cli"
 )
 
 // TestUnits: which way each unit is judged, and in which words.
@@ -47,7 +46,7 @@ func TestUnits(t *testing.T) {
 }
 
 // quiet says nothing.
-var quiet = newSteps(&cli.Progress{}, nil, 0)
+var quiet = newSteps(nil, time.Hour)
 
 // A steady is a worker by which every call takes as many nanoseconds.
 type steady float64
@@ -104,7 +103,7 @@ func TestReordered(t *testing.T) {
 			return s
 		}
 		f := newSteady("BenchmarkX")
-		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Progress: &cli.Progress{}}, steps: quiet}
+		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05}, steps: quiet}
 		k = g.newComparison(of(100, 100), of(c.linked, c.random))
 		k.functions = []*function{f}
 		err := g.compare(t.Context(), &k)

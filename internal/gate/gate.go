@@ -43,7 +43,6 @@ type Options struct {
 	Args         []string // for the test binaries
 	Metrics      []string // units that are judged besides ns/op
 	Budget       time.Duration
-	Cache        bool                   // of builds of the base
 	Flags        []string               // as they were given, for the report
 	Given        func(flag string) bool // whether it was: flags win over the file of settings; nil is none
 
@@ -51,8 +50,7 @@ type Options struct {
 
 	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
 	Profiles string               // directory for CPU profiles of what is slower, or empty
-	Progress *cli.Progress
-	Log      io.Writer // in place of a progress on a terminal; nil is none
+	Log      io.Writer            // of what is being done; nil is none
 }
 
 // A gate measures, and fills in its report.
@@ -80,7 +78,7 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	if err := g.checkProfiles(); err != nil {
 		return fmt.Errorf("-profiles: %w", err)
 	}
-	g.steps = newSteps(g.Progress, g.Log, 30*time.Second)
+	g.steps = newSteps(g.Log, 30*time.Second)
 	if g.Old != "" {
 		g.report.command = "benchgate compare"
 		err = g.againstOld(ctx)
@@ -93,22 +91,23 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 
 // A Result is the verdict on a benchmark.
 type Result struct {
-	Package   string          `json:"package"`   // import path
-	Benchmark string          `json:"benchmark"` // with sub-benchmarks, without the number of CPUs
-	Verdict   bench.Verdict   `json:"verdict"`
-	Message   string          `json:"message,omitempty"`   // what is wrong, or not known
-	Accepted  string          `json:"accepted,omitempty"`  // why a regression is accepted, and the commit that says so
-	Ratio     *bench.Estimate `json:"ratio,omitempty"`     // new to base
-	Reordered *bench.Estimate `json:"reordered,omitempty"` // the same with functions in random orders, where that was measured
-	BaseNs    float64         `json:"base_ns,omitempty"`   // nanoseconds per call
-	NewNs     float64         `json:"new_ns,omitempty"`
-	Time      bench.Verdict   `json:"time"`              // the verdict on the time alone
-	Metrics   []Metric        `json:"metrics,omitempty"` // the other units
-	Calls     int             `json:"calls,omitempty"`   // in a block
-	Short     int             `json:"short,omitempty"`   // calls of a block that is subtracted, because of a fixed cost
-	Seconds   float64         `json:"seconds"`           // that comparing it took
-	Profile   string          `json:"profile,omitempty"` // the functions that gained most
-	Pairs     []bench.Pair    `json:"pairs,omitempty"`   // of nanoseconds
+	Package      string          `json:"package"`   // import path
+	Benchmark    string          `json:"benchmark"` // with sub-benchmarks, without the number of CPUs
+	Verdict      bench.Verdict   `json:"verdict"`
+	Message      string          `json:"message,omitempty"`      // what is wrong, or not known
+	Accepted     string          `json:"accepted,omitempty"`     // why a regression is accepted, and the commit that says so
+	Ratio        *bench.Estimate `json:"ratio,omitempty"`        // new to base
+	Reordered    *bench.Estimate `json:"reordered,omitempty"`    // the same with functions in random orders, where that was measured
+	BaseNs       float64         `json:"base_ns,omitempty"`      // nanoseconds per call
+	Instructions *bench.Estimate `json:"instructions,omitempty"` // of a call, new to base, where they were counted
+	NewNs        float64         `json:"new_ns,omitempty"`
+	Time         bench.Verdict   `json:"time"`              // the verdict on the time alone
+	Metrics      []Metric        `json:"metrics,omitempty"` // the other units
+	Calls        int             `json:"calls,omitempty"`   // in a block
+	Short        int             `json:"short,omitempty"`   // calls of a block that is subtracted, because of a fixed cost
+	Seconds      float64         `json:"seconds"`           // that comparing it took
+	Profile      string          `json:"profile,omitempty"` // the functions that gained most
+	Pairs        []bench.Pair    `json:"pairs,omitempty"`   // of nanoseconds
 
 	relative string // the package's directory in its module
 	file     string // of the benchmark's function, in the git working tree with slashes; or empty

@@ -3,7 +3,7 @@ package gate
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,8 +31,13 @@ var alike = []struct{ path, bench string }{
 	{"github.com/spaolacci/murmur3", "."},
 }
 
-// TestLikeGoTest: what the gate times is what go test times. It logs each benchmark whose
-// times differ by more than a quarter.
+// unlike are those of their benchmarks that the gate times otherwise than go test, and why.
+var unlike = map[string]string{}
+
+// TestLikeGoTest: what the gate times is what go test times, within a factor of 1.25 of the
+// median of -count 5. What is outside is run again at other moments, and the quietest of
+// three rounds counts. If its five times still differ by more than that factor among
+// themselves, the median tells of other programs, and the nearest of the five counts.
 //
 //	go test ./internal/gate -run TestLikeGoTest -long -timeout 2h -v
 func TestLikeGoTest(t *testing.T) {
@@ -41,46 +46,78 @@ func TestLikeGoTest(t *testing.T) {
 	}
 	exe := buildGate(t, inDir(t, ".", "git", "rev-parse", "--show-toplevel"))
 	for _, m := range alike {
-		t.Run(filepath.Base(strings.TrimSuffix(m.path, "/v2")), func(t *testing.T) {
-			var module struct{ Dir string }
-			if err := json.Unmarshal([]byte(inDir(t, filepath.Join("testdata", "modules"), "go", "mod", "download", "-json", m.path)), &module); err != nil {
-				t.Fatal(err)
-			}
-			dir := filepath.Join(t.TempDir(), "module")
-			must(t, os.CopyFS(dir, os.DirFS(module.Dir)))
-			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
-				inDir(t, dir, "go", "mod", "init", m.path)
-			}
-			inDir(t, dir, "git", "init", "--quiet")
-			inDir(t, dir, "git", "add", "--all", "--force")
-			inDir(t, dir, "git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "all")
-			r := runGate(t, exe, dir, "-base", "HEAD", "-bench", m.bench, ".", "-budget", "1m")
+		name := filepath.Base(strings.TrimSuffix(m.path, "/v2"))
+		t.Run(name, func(t *testing.T) {
+			dir := copyOf(t, m.path)
+			r := runGate(t, exe, dir, "-base", "HEAD", "-bench", m.bench, "-budget", "5m", "-slower", "2", ".") // what it times, and not its verdict
 			plain := filepath.Join(t.TempDir(), "plain.test")
 			inDir(t, dir, "go", "test", "-c", "-o", plain, ".")
 			said := map[string][]float64{}
-			for _, q := range r.results {
-				said[q.Benchmark] = goTest(t, dir, plain, q.Benchmark)
-			}
-			near, all := 0, 0
-			for _, q := range r.results {
+			outside := func(q reported) (ratio float64, out bool) {
 				ns := said[q.Benchmark]
 				if len(ns) == 0 || q.Base_ns == 0 {
-					continue
+					return 0, true
 				}
-				ratio := q.Base_ns / ns[len(ns)/2]
-				all++
-				if ratio > 0.8 && ratio < 1.25 {
-					near++
-				} else {
-					t.Logf("  %-40s %s, %.2f of go test's median %.4g ns (%.4g to %.4g)", q.Benchmark, fmt.Sprintf("%.4g ns", q.Base_ns), ratio, ns[len(ns)/2], ns[0], ns[len(ns)-1])
+				ratio = q.Base_ns / ns[len(ns)/2]
+				least, most := ns[len(ns)/2], ns[len(ns)/2]
+				if ns[len(ns)-1] > 1.25*ns[0] {
+					least, most = ns[0], ns[len(ns)-1]
+				}
+				return ratio, q.Base_ns <= 0.8*least || q.Base_ns >= 1.25*most
+			}
+			for round := range 3 {
+				for _, q := range r.results {
+					ratio, out := outside(q)
+					if out || round < 2 && (ratio <= 0.8 || ratio >= 1.25) {
+						ns := goTest(t, dir, plain, q.Benchmark)
+						if old := said[q.Benchmark]; len(old) == 0 || len(ns) > 0 && ns[len(ns)/2] < old[len(old)/2] {
+							said[q.Benchmark] = ns
+						}
+					}
 				}
 			}
-			t.Logf("%s: %d of %d within a factor of 1.25; status %d, %.0f s", m.path, near, all, r.status, r.seconds)
+			near, noisy, least, most := 0, 0, math.Inf(1), 0.0
+			for _, q := range r.results {
+				ratio, out := outside(q)
+				why := unlike[name+" "+q.Benchmark]
+				if !out && (ratio <= 0.8 || ratio >= 1.25) {
+					noisy++
+					t.Logf("  %-40s %.4g ns, %.2f of the median of %.4g", q.Benchmark, q.Base_ns, ratio, said[q.Benchmark])
+					continue
+				}
+				if !out {
+					near++
+					least, most = min(least, ratio), max(most, ratio)
+					continue
+				}
+				t.Logf("  %-40s %.4g ns, %.2f of go test's median of %.4g; %s", q.Benchmark, q.Base_ns, ratio, said[q.Benchmark], why)
+				if why == "" {
+					t.Fail()
+				}
+			}
+			t.Logf("%s: %d of %d within a factor of 1.25 of the median (%.2f to %.2f), %d more of one of five that differ; %.0f s", m.path, near, len(r.results), least, most, noisy, r.seconds)
 			for _, note := range r.notes {
 				t.Log("  ", note)
 			}
 		})
 	}
+}
+
+// copyOf makes a git repository of a module, in the version of testdata/modules/go.mod.
+func copyOf(t *testing.T, path string) (dir string) {
+	var module struct{ Dir string }
+	if err := json.Unmarshal([]byte(inDir(t, filepath.Join("testdata", "modules"), "go", "mod", "download", "-json", path)), &module); err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(t.TempDir(), "module")
+	must(t, os.CopyFS(dir, os.DirFS(module.Dir)))
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		inDir(t, dir, "go", "mod", "init", path)
+	}
+	inDir(t, dir, "git", "init", "--quiet")
+	inDir(t, dir, "git", "add", "--all", "--force")
+	inDir(t, dir, "git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "all")
+	return dir
 }
 
 // goTest returns the ns/op of five runs of a benchmark, sorted. On a busy machine these are

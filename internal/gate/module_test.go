@@ -29,7 +29,7 @@ func TestModuleAgainstBase(t *testing.T) {
 
 	run := func(base string) (compared, error) {
 		opt := compareOptions("", "", "Same|Bytes|Other")
-		opt.Base, opt.Dir, opt.Cache = base, filepath.Join(dir, "sub"), canLock
+		opt.Base, opt.Dir = base, filepath.Join(dir, "sub")
 		opt.Packages = []string{"../..."}
 		return runCompare(t, opt)
 	}

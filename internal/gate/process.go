@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -17,8 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/execx"
 )
 
-// maxStderr is how many bytes a worker may print to standard error, or of what it prints
-// there are kept. None of ours comes near.
+// maxStderr is how many bytes are kept of what a worker prints to standard error.
 const maxStderr = 64 << 10
 
 const (
@@ -31,7 +31,7 @@ const (
 type process struct {
 	of       string        // what runs, in errors: "the tests of HEAD"
 	patience time.Duration // how long an answer may take
-	mark     string        // with which answers begin; other lines are dropped. Empty: every line is an answer
+	mark     string        // with which answers begin; other lines are dropped
 	most     int           // bytes of an answer
 	cmd      *exec.Cmd
 	in       io.WriteCloser
@@ -39,18 +39,16 @@ type process struct {
 	stderr   *execx.Capped
 	killed   atomic.Pointer[string] // why the gate killed it, if it did
 	hung     atomic.Bool            // because it gave no answer
+	counter  *os.File               // of instructions; nil where they are not counted
+	counted  uint64                 // at the end
 	end      sync.Once
 	ended    error // how it ended
 }
 
-// run starts the worker. With the mark, what else it prints is of no interest, and only
-// the end of it is kept; without, too much of it ends the worker.
+// run starts the worker. Of what it prints to standard error, the end is kept.
 func (p *process) run(ctx context.Context, cmd *exec.Cmd) (err error) {
 	p.cmd = cmd
-	p.stderr = &execx.Capped{Most: maxStderr, Last: p.mark != ""}
-	if p.mark == "" {
-		p.stderr.Full = func() { p.kill(fmt.Sprintf("more than %d KiB on standard error", maxStderr>>10)) }
-	}
+	p.stderr = &execx.Capped{Most: maxStderr, Last: true}
 	p.cmd.Stderr = p.stderr
 	p.cmd.WaitDelay = workerGrace
 	p.cmd.SysProcAttr = ownGroup()
@@ -63,7 +61,17 @@ func (p *process) run(ctx context.Context, cmd *exec.Cmd) (err error) {
 		return err
 	}
 	p.out = bufio.NewReader(out)
-	return p.cmd.Start()
+	p.counter, err = startCounted(p.cmd)
+	return err
+}
+
+// instructions is how many the process has executed, with what it has started; 0 if that is
+// not known.
+func (p *process) instructions() uint64 {
+	if p.counter == nil {
+		return p.counted
+	}
+	return readCounter(p.counter)
 }
 
 // line reads the next line that the worker answers, without its mark.
@@ -93,17 +101,13 @@ func (p *process) line() (answer []byte, err error) {
 	}
 }
 
-// hear reads an answer. In a strict one, a field that is not known is an error.
-func (p *process) hear(answer any, strict bool) error {
+// hear reads an answer.
+func (p *process) hear(answer any) error {
 	line, err := p.line()
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(line))
-	if strict {
-		d.DisallowUnknownFields()
-	}
-	return d.Decode(answer)
+	return json.Unmarshal(line, answer)
 }
 
 // say asks for something. A line fits in the pipe.
@@ -133,6 +137,10 @@ func (p *process) close() error {
 		io.Copy(io.Discard, p.out) // it may have more to say than the pipe holds
 		p.ended = p.cmd.Wait()
 		killGroup(p.cmd.Process) // what it has started and not waited for
+		if p.counted = p.instructions(); p.counter != nil {
+			p.counter.Close()
+			p.counter = nil
+		}
 	})
 	return p.ended
 }

@@ -187,7 +187,14 @@ func (r report) notes() []string {
 
 // writeTable writes what people read on a terminal.
 func (r report) writeTable(w io.Writer) error {
-	results, folded := r.fold()
+	results, passes := r.split()
+	folded := ""
+	if len(passes) <= mostPasses {
+		results = r.Results
+	} else {
+		slices.SortFunc(passes, func(a, b Result) int { return cmp.Compare(a.Ratio.Median, b.Ratio.Median) })
+		folded = fmt.Sprintf("%d more pass, ratios %.2f to %.2f", len(passes), passes[0].Ratio.Median, passes[len(passes)-1].Ratio.Median)
+	}
 	t := r.table(results)
 	if len(t.rows) > 0 {
 		if err := cli.WriteTable(w, t.text, t.header, t.rows); err != nil {

@@ -172,7 +172,7 @@ func TestGateKeepsFiles(t *testing.T) {
 		{"nowhere.json", "", "-json: "},
 		{dir, "", "-json: "},
 	} {
-		opt := Options{Base: "HEAD", Dir: ".", Progress: &cli.Progress{}}
+		opt := Options{Base: "HEAD", Dir: "."}
 		opt.Files[0], opt.Files[1] = c.json, c.junit
 		if err := Run(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)

@@ -98,6 +98,7 @@ func (b fixedCost) run(q worker.Request) (o outcome, err error) {
 		return o, err
 	}
 	o.results = []result{{"BenchmarkX", map[string]float64{nanoseconds: b.each + b.setup/float64(calls)}}}
+	o.instructions = uint64(b.setup + b.each*float64(calls))
 	return o, nil
 }
 

@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/seed621a2839/reweight/internal/cli"
 )
 
 // TestOnlyRegularFiles: what is none is refused before anything is measured, and
@@ -25,7 +23,7 @@ func TestOnlyRegularFiles(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, name := range []string{"pipe", os.DevNull, "/"} {
-		opt := Options{Base: "HEAD", Dir: ".", Progress: &cli.Progress{}}
+		opt := Options{Base: "HEAD", Dir: "."}
 		opt.Files[0] = name
 		if err := Run(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), "not a regular file") && !strings.Contains(err.Error(), "not the name of a file") {
 			t.Errorf("%s: %v", name, err)

@@ -3,7 +3,6 @@ package gate
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -61,35 +60,17 @@ func (r report) table(results []Result) table {
 	return t
 }
 
-// fold takes the passes that there is nothing to say about from the results, if they are
-// many, and returns the others, and a line instead of the passes.
-func (r report) fold() (rest []Result, line string) {
-	least, most, passes := math.Inf(1), math.Inf(-1), 0
-	for _, q := range r.Results {
-		if r.word(q) != "pass" || q.Message != "" || q.Ratio == nil {
-			rest = append(rest, q)
-			continue
-		}
-		passes++
-		least, most = min(least, q.Ratio.Median), max(most, q.Ratio.Median)
-	}
-	if passes <= mostPasses {
-		return r.Results, ""
-	}
-	more := ""
-	if len(rest) > 0 {
-		more = "more "
-	}
-	return rest, fmt.Sprintf("%d %spass, ratios %.2f to %.2f", passes, more, least, most)
-}
-
-// split returns the results that are worth a look, and the passes. Benchmarks are sorted.
+// split returns the results that are worth a look, and the passes that there is nothing to
+// say about.
 func (r report) split() (worth, passes []Result) {
-	i := slices.IndexFunc(r.Results, func(q Result) bool { return q.Verdict == bench.Pass })
-	if i < 0 {
-		i = len(r.Results)
+	for _, q := range r.Results {
+		if r.word(q) == "pass" && q.Message == "" && q.Ratio != nil {
+			passes = append(passes, q)
+		} else {
+			worth = append(worth, q)
+		}
 	}
-	return r.Results[:i], r.Results[i:]
+	return worth, passes
 }
 
 // duration prints nanoseconds with four digits and a unit.

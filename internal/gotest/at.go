@@ -20,8 +20,7 @@ var ErrNoModule = errors.New("there is no go.mod")
 
 // At returns the same module in another tree. top is the top directory of the
 // repository that m is in, tree has another revision of it, and files are written
-// to scratch, that the result needs as long as it is used. If tree is a symbolic
-// link, builds have paths that begin with its name.
+// to scratch, that the result needs as long as it is used.
 //
 // What is outside of the repository stays where it is: a replace directive whose
 // relative path leads there gets an absolute path, unless the module is vendored.

@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
-# Runs the gate with the inputs of the action, and shows its verdict. What cannot be
-# decided is a warning.
+# Builds the gate, runs it with the inputs of the action, and shows its verdict. What cannot
+# be decided is a warning.
+#
+# The gate is built from the files that came with the action, into a directory of its own.
+# Settings of the repository that is to be judged do not count here.
 # shellcheck disable=SC2154 # action.yml sets the variables GATE_*
 set -euo pipefail
 
+bin=$(mktemp -d "$RUNNER_TEMP/benchgate.XXXXXX")
+(
+	cd "$GITHUB_ACTION_PATH/../../.."
+	GOENV=off GOFLAGS='' GOWORK=off GOTOOLCHAIN=auto GOOS='' GOARCH='' GOEXPERIMENT='' CGO_ENABLED=0 \
+		go build -trimpath -buildvcs=false -o "$bin/" ./cmd/benchgate
+)
+
 args=()
-for flag in base base_exact bench skip skip_pkg C cpu budget benchtime slower metrics cache; do
+for flag in base base_exact bench skip skip_pkg C cpu budget benchtime slower metrics; do
 	value=GATE_$flag
 	if [ -n "${!value}" ]; then args+=("-${flag//_/-}=${!value}"); fi
 done
@@ -25,7 +35,7 @@ if [ -n "$GATE_args" ]; then
 fi
 
 status=0
-"$GATE_bin/benchgate" "${args[@]}" || status=$?
+"$bin/benchgate" "${args[@]}" || status=$?
 if [ -f "$reports/gate.md" ]; then cat "$reports/gate.md" >>"$GITHUB_STEP_SUMMARY"; fi
 if [ "$status" = 3 ]; then
 	echo "::warning title=benchgate::some benchmarks are not decided; see the job's summary"

@@ -18,9 +18,6 @@
 // iterations. A panic and os.Exit end the process without an answer.
 package worker
 
-// Protocol is the version of what the two processes say to each other.
-const Protocol = 1
-
 // Test is the name of the test that serves.
 const Test = "TestZZBenchGate"
 
@@ -33,9 +30,7 @@ const (
 
 // A Hello is what a worker says first.
 type Hello struct {
-	Protocol int   `json:"protocol"`
-	Procs    int   `json:"procs"`    // GOMAXPROCS of the benchmarks
-	SetupNs  int64 `json:"setup_ns"` // from the first init function to now: those of the package, and its TestMain
+	Procs int `json:"procs"` // GOMAXPROCS of the benchmarks
 }
 
 // A Request is to run a benchmark.

@@ -18,7 +18,6 @@ import (
 // What a worker takes for itself when the process begins, before the packages that
 // import this one can use it.
 var (
-	begin   time.Time // about that of the process
 	token   string
 	results string   // path of the file that package testing writes to
 	in, out *os.File // the standard input and output of the process
@@ -28,7 +27,7 @@ func init() {
 	if token = os.Getenv(EnvToken); token == "" {
 		return
 	}
-	begin, results = time.Now(), os.Getenv(EnvOutput)
+	results = os.Getenv(EnvOutput)
 	if seed, err := strconv.ParseUint(os.Getenv(EnvShake), 10, 64); err == nil {
 		Shake(seed)
 	}
@@ -63,7 +62,7 @@ func Serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.file.Close()
-	say(t, Hello{Protocol: Protocol, Procs: s.procs, SetupNs: int64(time.Since(begin))})
+	say(t, Hello{Procs: s.procs})
 	for {
 		line, err := requests.ReadBytes('\n')
 		if err == io.EOF {

@@ -1,0 +1,98 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+)
+
+// instructions is the unit of the second witness.
+const instructions = "instructions/op"
+
+const (
+	countTime   = 2 * time.Millisecond // of the shorter run of a count
+	witnessTime = time.Minute          // for all counts
+)
+
+// errNotCounted is the error of a machine that does not count instructions.
+var errNotCounted = errors.New("instructions are not counted")
+
+// countTurn counts the instructions of a call: what grows with the calls.
+func countTurn(b bencher, f *function) (turn, error) {
+	few, many := f.calls, 9*f.calls
+	var n [2]float64
+	for i, calls := range [...]int{few, many} {
+		_, o, err := runLeaf(b, f.leaf, calls, 1)
+		if err == nil && o.instructions == 0 {
+			err = errNotCounted
+		}
+		if err != nil {
+			return turn{}, err
+		}
+		n[i] = float64(o.instructions)
+	}
+	return turn{ns: []float64{max(1, (n[1]-n[0])/float64(many-few))}}, nil
+}
+
+// countInstructions asks a second witness about functions whose time leaves them open. Noise
+// hardly moves the number of instructions, but fewer of them may take longer. So they decide
+// only what the median of the times does not contradict.
+func (c *comparison) countInstructions(ctx context.Context) error {
+	again := *c
+	again.functions, again.again, again.reserve, again.notes = nil, nil, 0, nil
+	again.deadline = time.Now().Add(witnessTime)
+	open := slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool {
+		return f.units[0].Verdict == bench.Pass || f.units[0].Verdict == bench.Regression || f.failed || f.dropped || len(f.units[0].pairs) == 0
+	})
+	for _, f := range open {
+		g := *f
+		g.Verdict, g.Message, g.Ratio, g.Metrics, g.spent = bench.Open, "", nil, nil, 0
+		g.calls = max(1, f.calls, int(float64(countTime)/f.BaseNs))
+		g.cost = time.Duration(40 * float64(g.calls) * f.BaseNs)
+		g.units = []*unit{{Metric: Metric{Unit: instructions}}}
+		again.functions = append(again.functions, &g)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	again.rule.Comparisons = len(open)
+	again.rule.Looks = bench.NewRule(len(open), again.rule.Alpha).Looks
+	err := again.measure(ctx, 0)
+	if errors.Is(err, errNotCounted) {
+		c.notes = append(c.notes, "This machine does not let the gate count instructions (perf_event_open), which might decide what is open")
+		return nil
+	}
+	for i, f := range open {
+		f.testify(again.functions[i], c.rule)
+	}
+	return err
+}
+
+// testify takes what the count of instructions says.
+func (f *function) testify(counted *function, rule bench.Rule) {
+	if counted.Ratio == nil || counted.failed || counted.dropped {
+		return
+	}
+	if f.slower > 0 {
+		rule.Slower, rule.Surely = f.slower, surely(f.slower)
+	}
+	time, median := f.units[0], f.units[0].Ratio.Median
+	f.Instructions = counted.Ratio
+	switch {
+	case counted.Verdict == bench.Regression && median > rule.Surely:
+		time.Verdict = bench.Regression
+	case counted.Verdict == bench.Pass && median < rule.Slower:
+		time.Verdict = bench.Pass
+	default:
+		time.Verdict = bench.Inconclusive
+	}
+	time.message = fmt.Sprintf("%s after %d pairs; %s", time.finding(), len(time.pairs), counted.units[0].finding())
+	f.conclude()
+	if f.Verdict == bench.Open { // another unit is
+		f.Verdict = bench.Inconclusive
+	}
+}
