@@ -7,42 +7,6 @@ import (
 	"testing"
 )
 
-func TestSurrogateCases(t *testing.T) {
-	up, down := math.Log(1.5), math.Log(0.5) // both outside [0.8, 1.28]
-	for _, c := range []struct {
-		name          string
-		diff, A       float64
-		l, derivative float64
-		clipped       bool
-	}{
-		{"inside", 0, 2, -2, -2, false},
-		{"inside, A < 0", 0, -2, 2, 2, false},
-		{"above, A > 0: clipped", up, 1, -1.28, 0, true},
-		{"above, A < 0: not clipped", up, -1, 1.5, 1.5, false},
-		{"below, A > 0: not clipped", down, 1, -.5, -.5, false},
-		{"below, A < 0: clipped", down, -1, .8, 0, true},
-		{"dual clip", math.Log(4), -1, 3, 0, false},
-		{"dual clip only for A < 0", -20, 1, -math.Exp(-20), -math.Exp(-20), false},
-		{"clamped below", -25, 1, -math.Exp(-20), 0, false},
-		{"clamped above", 25, 1, -1.28, 0, true},
-		{"A = 0", up, 0, 0, 0, false},
-	} {
-		l, derivative, clipped := Surrogate(c.diff, 0, c.A, 0.2, 0.28, 3)
-		near(t, c.name+": l", l, c.l, 1e-15)
-		near(t, c.name+": derivative", derivative, c.derivative, 1e-15)
-		if clipped != c.clipped {
-			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
-		}
-	}
-	// Without the dual clip, up to the clamp and at it.
-	l, derivative, _ := Surrogate(20, 0, -1, 0.2, 0.28, 0)
-	near(t, "at the clamp: l", l, math.Exp(20), 1e-15)
-	near(t, "at the clamp: derivative", derivative, math.Exp(20), 1e-15)
-	l, derivative, _ = Surrogate(20.5, 0, -1, 0.2, 0.28, 0)
-	near(t, "beyond the clamp: l", l, math.Exp(20), 1e-15)
-	near(t, "beyond the clamp: derivative", derivative, 0, 0)
-}
-
 // The losses with the constants of their papers; LUSPO is GSPO with another aggregation.
 var (
 	defaultPPO  = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}
@@ -69,33 +33,6 @@ var lossBatch = &Batch{
 	Logprobs:    make([]float64, 11),
 	OldLogprobs: make([]float64, 11),
 	Advantages:  []float64{50, -1, -2, 50, -6, 50, 50, 50, 50, 50, -100},
-}
-
-var lossWeights = []float64{9, .5, 2, 9, 4, 9, 9, 9, 9, 9, 0}
-
-func TestAggregations(t *testing.T) {
-	// Weighted sums of the trajectories: 4.5 (weights 2.5), 24 (4), none, 0 (0).
-	for _, c := range []struct {
-		aggregation Aggregation
-		norm        float64
-		want        float64
-		gradient    float64 // of token 4
-	}{
-		{TokenMean, 0, 28.5 / 6.5, 24 / 6.5},
-		{SeqMeanTokenSum, 0, 28.5 / 3, 24.0 / 3},
-		{SeqMeanTokenMean, 0, (1.8 + 6 + 0) / 3, 6.0 / 3},
-		{SeqMeanTokenSumNorm, 0, 28.5 / 5, 24.0 / 5},
-		{SeqMeanTokenSumNorm, 8, 28.5 / 8, 24.0 / 8},
-	} {
-		opt := defaultPPO
-		opt.Aggregation, opt.NormLength = c.aggregation, c.norm
-		loss := Loss(lossBatch, lossWeights, opt)
-		near(t, "loss", loss.Loss, c.want, 1e-15)
-		near(t, "gradient", loss.Gradient[4], c.gradient, 1e-15)
-		if loss.Gradient[0] != 0 || loss.Gradient[10] != 0 {
-			t.Errorf("aggregation %s: gradient %v at a masked token, %v at weight 0, want 0", c.aggregation, loss.Gradient[0], loss.Gradient[10])
-		}
-	}
 }
 
 func TestGradientIsTheDerivative(t *testing.T) {
@@ -155,36 +92,6 @@ func TestNoWeight(t *testing.T) {
 	}
 }
 
-func TestClipFractionAndMeanLogRatio(t *testing.T) {
-	b := &Batch{Role: []Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 5}, Logprobs: []float64{0.5, -0.5, 9, 30, 0.1}, OldLogprobs: make([]float64, 5), Advantages: ones(5)}
-	loss := Loss(b, []float64{0, 0, 1, 1, 1}, defaultPPO) // the two diagnostics are not weighted
-	near(t, "clip fraction", loss.ClipFraction, 2.0/4, 0)
-	near(t, "mean log-ratio", loss.MeanLogRatio, 20.1/4, 1e-15)
-}
-
-func TestGSPOThreeTokens(t *testing.T) {
-	opt := defaultGSPO
-	opt.ClipLow, opt.ClipHigh = 0.2, 0.28
-	b := &Batch{Role: []Role{1, 1, 2}, SeqOffsets: []int64{0, 3}, Logprobs: []float64{.02, -.01, .05}, OldLogprobs: make([]float64, 3), Advantages: ones(3)}
-	loss := Loss(b, nil, opt)
-	within(t, "loss", []float64{loss.Loss}, []float64{-1.020201})
-	within(t, "gradient", loss.Gradient, []float64{-.340067, -.340067, -.340067})
-}
-
-// TestValueLossAndKLLoss: both are aggregated as the losses are.
-func TestValueLossAndKLLoss(t *testing.T) {
-	b := &Batch{Role: []Role{1, 0, 2, 1}, SeqOffsets: []int64{0, 3, 4}, NewValues: []float64{1.25, 9, 2, 0}, Values: []float64{1, 9, 1, 1}, Returns: []float64{3, 9, 3, 3},
-		Logprobs: []float64{0, 9, 1, -1}, RefLogprobs: []float64{-2, 9, 0, 0}}
-	opt := Aggregating{Aggregation: SeqMeanTokenMean}
-	value := ValueLoss(b, 0.5, opt)
-	near(t, "value loss", value.Loss, ((1.53125+1.125)/2+4.5)/2, 1e-15)
-	near(t, "clip fraction", value.ClipFraction, 1.0/3, 1e-15)
-	exactly(t, "gradient", value.Gradient, []float64{-1.75 / 4, 0, 0, -3.0 / 2})
-	loss, gradient := KLLoss(b, KLK2, 10, opt)
-	near(t, "KL loss", loss, 10*((2+0.5)/2+0.5)/2, 1e-15)
-	exactly(t, "gradient of the KL", gradient, []float64{2 * 10 * 0.25, 0, 10 * 0.25, -10 * 0.5})
-}
-
 func TestK3(t *testing.T) {
 	for _, c := range []struct{ x, want float64 }{
 		{0, 0},
@@ -203,58 +110,38 @@ func TestK3(t *testing.T) {
 	}
 }
 
-func TestTokenLossNumbers(t *testing.T) {
-	up := math.Log(1.5)
-	l, g := SAPO(up, 0, 1, 1, 1.05)
-	within(t, "SAPO", []float64{l, g}, []float64{-2.489837, -1.410022})
-	l, g = SAPO(up, 0, -1, 1, 1.05)
-	within(t, "SAPO, A < 0", []float64{l, g}, []float64{2.393585, 1.401210})
-	within(t, "phi", []float64{VESPOFactor([]float64{up}, []float64{0}, 2, 3)}, []float64{.502043})
-	k, _ := KL(KLK3, .5, 0)
-	within(t, "k3", []float64{k}, []float64{.106531})
-}
-
-func TestDPPOTVKeeps(t *testing.T) {
-	half, eighth := math.Log(.5), math.Log(.125)
+func TestSurrogateCases(t *testing.T) {
+	up, down := math.Log(1.5), math.Log(0.5) // both outside [0.8, 1.28]
 	for _, c := range []struct {
-		name                           string
-		new, old, advantage            float64
-		clipLow, clipHigh, cap, factor float64 // -l'/A
-		clipped                        bool
+		name          string
+		diff, A       float64
+		l, derivative float64
+		clipped       bool
 	}{
-		{"up by 3/8 with A > 0", half, eighth, 2, .2, .2, 20, 0, true},
-		{"up by 3/8 with A < 0", half, eighth, -2, .2, .2, 20, 4, false},
-		{"down by 3/8 with A > 0", eighth, half, 2, .2, .2, 20, .25, false},
-		{"down by 3/8 with A < 0", eighth, half, -2, .2, .2, 20, 0, true},
-		{"at the bound", half, eighth, 2, .2, .375, 20, 4, false},
-		{"capped", half, eighth, -2, .2, .2, 3, 3, false},
+		{"inside", 0, 2, -2, -2, false},
+		{"inside, A < 0", 0, -2, 2, 2, false},
+		{"above, A > 0: clipped", up, 1, -1.28, 0, true},
+		{"above, A < 0: not clipped", up, -1, 1.5, 1.5, false},
+		{"below, A > 0: not clipped", down, 1, -.5, -.5, false},
+		{"below, A < 0: clipped", down, -1, .8, 0, true},
+		{"dual clip", math.Log(4), -1, 3, 0, false},
+		{"dual clip only for A < 0", -20, 1, -math.Exp(-20), -math.Exp(-20), false},
+		{"clamped below", -25, 1, -math.Exp(-20), 0, false},
+		{"clamped above", 25, 1, -1.28, 0, true},
+		{"A = 0", up, 0, 0, 0, false},
 	} {
-		l, g, clipped := DPPOTV(c.new, c.old, c.advantage, c.clipLow, c.clipHigh, c.cap)
-		near(t, c.name+": derivative", g, -c.factor*c.advantage, 1e-15)
-		near(t, c.name+": l", l, g*c.new, 1e-15)
-		if clipped != c.clipped {
-			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
-		}
-	}
-}
-
-func TestValueTermCases(t *testing.T) {
-	for _, c := range []struct {
-		name           string
-		v, old, target float64
-		l, derivative  float64
-		clipped        bool
-	}{
-		{"inside", 1.25, 1, 3, 1.53125, -1.75, false},
-		{"beyond, towards the target", 2, 1, 3, 1.125, 0, true},
-		{"beyond, away from the target", 0, 1, 3, 4.5, -3, false},
-		{"equally far", 1, 0, .75, .03125, .25, false},
-	} {
-		l, derivative, clipped := ValueTerm(c.v, c.old, c.target, .5)
+		l, derivative, clipped := Surrogate(c.diff, 0, c.A, 0.2, 0.28, 3)
 		near(t, c.name+": l", l, c.l, 1e-15)
 		near(t, c.name+": derivative", derivative, c.derivative, 1e-15)
 		if clipped != c.clipped {
 			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
 		}
 	}
+	// Without the dual clip, up to the clamp and at it.
+	l, derivative, _ := Surrogate(20, 0, -1, 0.2, 0.28, 0)
+	near(t, "at the clamp: l", l, math.Exp(20), 1e-15)
+	near(t, "at the clamp: derivative", derivative, math.Exp(20), 1e-15)
+	l, derivative, _ = Surrogate(20.5, 0, -1, 0.2, 0.28, 0)
+	near(t, "beyond the clamp: l", l, math.Exp(20), 1e-15)
+	near(t, "beyond the clamp: derivative", derivative, 0, 0)
 }
