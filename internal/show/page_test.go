@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -152,52 +151,4 @@ func TestPageOfAnything(t *testing.T) {
 			t.Fatalf("%q are too many", texts)
 		}
 	})
-}
-
-var variable = regexp.MustCompile(`--([a-z]+): (#[0-9a-f]{6}|[0-9]+%);`)
-
-// TestContrast: text on the strongest colours of the credit can be read, by the 4.5 of
-// WCAG, on a light and on a dark page.
-func TestContrast(t *testing.T) {
-	var b bytes.Buffer
-	must.Do((Sides{}).WriteHTML(&b))
-	modes := [2]map[string]string{{}, {}} // light and dark: the second time that a variable is set
-	for _, v := range variable.FindAllStringSubmatch(b.String(), -1) {
-		mode := modes[0]
-		if mode[v[1]] != "" {
-			mode = modes[1]
-		}
-		mode[v[1]] = v[2]
-	}
-	for i, mode := range modes {
-		most, err := strconv.ParseFloat(strings.TrimSuffix(mode["most"], "%"), 64)
-		if err != nil {
-			t.Fatal(mode, err)
-		}
-		for _, colour := range []string{"reasoning", "action"} { // of what is raised, and lowered
-			ink, ground := luminance(t, mode["ink"], mode["ink"], 0), luminance(t, mode["card"], mode[colour], most/100)
-			if contrast := (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05); contrast < 4.5 {
-				t.Errorf("mode %d, %s: the contrast is %.2f, want 4.5", i, colour, contrast)
-			}
-		}
-	}
-}
-
-// luminance returns that of WCAG of a colour with so much of another in it.
-func luminance(t *testing.T, colour, other string, share float64) float64 {
-	sum := 0.0
-	for i, weight := range [...]float64{0.2126, 0.7152, 0.0722} {
-		var c [2]float64
-		for k, text := range [...]string{colour, other} {
-			v := must.Get(strconv.ParseUint(text[1+2*i:3+2*i], 16, 8))
-			c[k] = float64(v) / 255
-		}
-		x := c[0] + share*(c[1]-c[0])
-		if x <= 0.04045 {
-			sum += weight * x / 12.92
-		} else {
-			sum += weight * math.Pow((x+0.055)/1.055, 2.4)
-		}
-	}
-	return sum
 }

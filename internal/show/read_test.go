@@ -113,43 +113,6 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestTrainers: weights and factors of a trainer are shown as they are, with its advantages, and nothing is computed.
-func TestTrainers(t *testing.T) {
-	for _, has := range [][2]bool{{true, true}, {true, false}, {false, true}} {
-		src, _ := frozenLake(t)
-		for s, r := range src.trajectories {
-			for range r.Tokens() {
-				x := float32(s + 1)
-				r.Advantages = append(r.Advantages, -x)
-				if has[0] {
-					r.ActFocusWeights = append(r.ActFocusWeights, 2*x)
-				}
-				if has[1] {
-					r.AEMFactors = append(r.AEMFactors, 3*x)
-				}
-			}
-		}
-		p, err := Read(src, Options{Chosen: choice(t, "1,30")})
-		if err != nil || len(p.Notes) != 1 { // that there are no texts
-			t.Fatal(err, p.Notes)
-		}
-		for i, x := range []float64{2, 31} {
-			want := []float64{2 * x, 3 * x, -x}
-			for k := range has {
-				if !has[k] {
-					want[k] = math.NaN()
-				}
-			}
-			for _, token := range p.Trajectories[i].Tokens {
-				got := []float64{token.ActFocus, token.Factor, token.Advantage}
-				if token.Role != reweight.RoleMasked && fmt.Sprint(got) != fmt.Sprint(want) {
-					t.Fatalf("%v: got %v, want %v", has, got, want)
-				}
-			}
-		}
-	}
-}
-
 // TestMissing: what is missing leaves out what is computed from it, with a note.
 func TestMissing(t *testing.T) {
 	has := func(figures [][2]string, name string) bool {

@@ -3,8 +3,6 @@
 package testlib_test
 
 import (
-	"bytes"
-	"fmt"
 	"math"
 	"os"
 	"reflect"
@@ -16,8 +14,6 @@ import (
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/testlib"
 	"github.com/seed621a2839/reweight/rollout"
-	"github.com/seed621a2839/reweight/testdata/golden"
-	"pgregory.net/rapid"
 )
 
 // options are those of all schemes.
@@ -154,104 +150,6 @@ func TestRollouts(t *testing.T) {
 	}
 }
 
-func floats(x []golden.Number) []float32 {
-	var f []float32
-	for _, v := range x {
-		f = append(f, float32(v))
-	}
-	return f
-}
-
-// A goldenCase has the inputs that the files of golden answers may have.
-type goldenCase struct {
-	Role, Mask                                                      golden.Small[reweight.Role]
-	SeqOffsets                                                      []int64         `json:"seq_offsets"`
-	GroupIDs                                                        []int32         `json:"group_ids"`
-	SpanIDs                                                         []int32         `json:"span_ids"`
-	OldLogprobs                                                     []golden.Number `json:"old_logprobs"`
-	Energy, Entropy, Rewards, Values, Logprobs, Advantages, Weights []golden.Number
-	Gamma, Lam                                                      float64
-	Options                                                         struct{ Alpha, Beta, Eps, Lam, Guard, Lo, Hi, Dual float64 }
-}
-
-func (c *goldenCase) input() input {
-	b := &reweight.Batch{Role: append(c.Role, c.Mask...), SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs,
-		RefEnergy: floats(c.Energy), Entropy: floats(c.Entropy), Rewards: floats(c.Rewards), Values: floats(c.Values),
-		Logprobs: floats(c.Logprobs), OldLogprobs: floats(c.OldLogprobs), Advantages: floats(c.Advantages)}
-	if b.Role == nil { // one action for each reward
-		for range b.Rewards {
-			b.Role = append(b.Role, reweight.RoleAction)
-		}
-	}
-	if b.SeqOffsets == nil {
-		b.SeqOffsets = []int64{0}
-		for t := range b.Role {
-			if t > 0 && len(b.GroupIDs) > 0 { // trajectories of one token
-				b.SeqOffsets = append(b.SeqOffsets, int64(t))
-			}
-		}
-		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-	}
-	o := &c.Options
-	opt := defaults
-	if o.Beta != 0 || o.Alpha != 0 {
-		opt.actFocus = reweight.ActFocusOptions{Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps}
-	}
-	if o.Lam != 0 {
-		opt.aem = reweight.AEMOptions{Lambda: o.Lam, Guard: o.Guard}
-	}
-	if c.Gamma != 0 {
-		opt.gae = reweight.GAEOptions{Gamma: c.Gamma, Lambda: c.Lam}
-	}
-	if o.Hi != 0 {
-		opt.loss = reweight.LossOptions{ClipLow: o.Lo, ClipHigh: o.Hi, DualClip: o.Dual}
-	}
-	return input{b, floats(c.Rewards), floats(c.Weights), opt}
-}
-
-// TestGolden compares all schemes on the inputs of the golden answers, which plain Go is
-// compared with, and token statistics.
-func TestGolden(t *testing.T) {
-	l := testlib.Open(t)
-	var sum tally
-	for file, atLeast := range map[string]int{"actfocus.json": 1, "aem.json": 3, "grpo.json": 2, "gae.json": 2, "policy_loss.json": 8, "bottleneck.json": 3} {
-		var cases []goldenCase
-		golden.Read(t, file, &cases)
-		for i := range cases {
-			without := 0 // schemes that have no error
-			for _, v := range compareSchemes(t, l, fmt.Sprintf("%s, case %d", file, i), cases[i].input(), &sum) {
-				if v == nil {
-					without++
-				}
-			}
-			if without < atLeast {
-				t.Errorf("%s, case %d: only %d calls are no error", file, i, without)
-			}
-		}
-	}
-	var rows []struct {
-		Logits []golden.Number
-		ID     int32
-	}
-	golden.Read(t, "token_stats.json", &rows)
-	for i, row := range rows {
-		run := func(c randomcalls.Caller) randomcalls.Outcome {
-			s := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1)}
-			err := c.TokenStats(s, reweight.Logits{Vocab: len(row.Logits), F32: floats(row.Logits)}, []int32{row.ID}, reweight.DefaultTokenStats)
-			return randomcalls.Outcome{err, s}
-		}
-		want := run(plain())
-		for _, r := range each(l, 1) {
-			got := run(r)
-			if err := randomcalls.Differ(got, want); err != nil || got[0] != nil {
-				t.Errorf("token_stats.json, case %d, %v: %v, error %v", i, r.ISA(), err, got[0])
-			}
-			sum.add(got)
-		}
-	}
-	t.Log(sum)
-}
-
 // TestScratch: with less scratch memory than reweight_scratch_size says, a call is an
 // error before it writes, or does not need so much.
 func TestScratch(t *testing.T) {
@@ -309,67 +207,6 @@ func TestScratch(t *testing.T) {
 				t.Errorf("%s, %v: needs no scratch memory", name, r.ISA())
 			}
 		}
-	}
-}
-
-// TestNumbersInErrors: a number in an error is written as Go writes it.
-func TestNumbersInErrors(t *testing.T) {
-	l := testlib.Open(t)
-	float := rapid.OneOf(rapid.Float64(), rapid.Custom(func(t *rapid.T) float64 { return math.Float64frombits(rapid.Uint64().Draw(t, "bits")) }),
-		rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e21, 1e20, 999999999999999999999, 123456789, 1e-5, 1e-4, -0.1, 5e-324, math.MaxFloat64, 0.30000000000000004, 1e22, 1e23}))
-	rapid.Check(t, func(t *rapid.T) {
-		x := float.Draw(t, "x")
-		y := math.Float32frombits(rapid.Uint32().Draw(t, "y"))
-		n := rapid.Int64().Draw(t, "n")
-		b := &reweight.Batch{Role: []reweight.Role{2, 2}, SeqOffsets: []int64{0, 2}, SpanIDs: []int32{0, 0}, GroupIDs: []int32{0}, Rewards: []float32{0},
-			Entropy: []float32{1, y}, OldLogprobs: []float32{1, y}, RefLogprobs: []float32{1, -y}, RefEnergy: []float32{1, 1}, Logprobs: []float32{1, 1}, Advantages: []float32{1, 1}, Values: []float32{1, 1}}
-		wrong := *b
-		wrong.SeqOffsets = []int64{0, n}
-		ratio := reweight.DefaultActFocus
-		ratio.Signal = reweight.SignalLogRatio
-		for i, call := range []func(c randomcalls.Caller) error{
-			func(c randomcalls.Caller) error {
-				_, err := c.ActFocus(make([]float32, 2), b, reweight.ActFocusOptions{Alpha: x})
-				return err
-			},
-			func(c randomcalls.Caller) error {
-				_, err := c.ActFocus(make([]float32, 2), b, reweight.ActFocusOptions{Eps: x})
-				return err
-			},
-			func(c randomcalls.Caller) error { _, err := c.ActFocus(make([]float32, 2), b, ratio); return err },
-			func(c randomcalls.Caller) error { return c.AEM(make([]float32, 2), b, reweight.AEMOptions{Guard: x}) },
-			func(c randomcalls.Caller) error { return c.AEM(make([]float32, 2), b, reweight.DefaultAEM) },
-			func(c randomcalls.Caller) error { return c.GRPO(make([]float32, 2), &wrong, reweight.DefaultGRPO) },
-			func(c randomcalls.Caller) error {
-				_, err := c.Loss(make([]float32, 2), nil, b, reweight.LossOptions{DualClip: x, NormLength: int(n)})
-				return err
-			},
-			func(c randomcalls.Caller) error { return c.ExpScale(make([]float32, 2), make([]float32, 2), y, x) },
-			func(c randomcalls.Caller) error {
-				return c.ActFocusWeights(make([]float32, 2), make([]float32, 2), b.Role, x, x, reweight.DefaultActFocus)
-			},
-			func(c randomcalls.Caller) error {
-				return c.TokenStats(reweight.Stats{LSE: make([]float32, 1)}, reweight.Logits{Vocab: 2, F32: make([]float32, 2)}, nil, reweight.TokenStatsOptions{Temperature: x})
-			},
-		} {
-			if err := randomcalls.Differ(randomcalls.Outcome{call(l.Runner(reweight.Auto, 1))}, randomcalls.Outcome{call(plain())}); err != nil {
-				t.Errorf("call %d: %v", i, err)
-			}
-		}
-	})
-}
-
-// TestKeepsInputs: the rollouts are read, and not written.
-func TestKeepsInputs(t *testing.T) {
-	data := must.Get(os.ReadFile("../../testdata/frozenlake-small.safetensors"))
-	before := bytes.Clone(data)
-	file := must.Get(rollout.Parse(data))
-	b := must.Get(file.Batch())
-	for _, r := range each(testlib.Open(t), 2) {
-		schemes(r, input{b, b.RefEnergy, b.RefEnergy, defaults})
-	}
-	if !bytes.Equal(data, before) {
-		t.Error("the rollouts are written to")
 	}
 }
 

@@ -1,6 +1,9 @@
 package env
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -143,6 +146,34 @@ func TestEpisodes(t *testing.T) {
 				t.Fatal("equal numbers and equal answers, but not equal episodes")
 			}
 		})
+	})
+}
+
+// All that can be seen in a thousand episodes of each game, under answers of any quality, has the same hash as when the
+// study was made, whose results would not be those of these games otherwise.
+func TestTranscript(t *testing.T) {
+	want := map[string]string{
+		"frozenlake4": "3a65a9d4ab3b14dd", "frozenlake6": "1e8c19cf43d5b49f",
+		"sokoban": "02dbe1fafe25678a", "sudoku4": "13563da03a8f92a5", "shop": "b84846738ee59b02",
+	}
+	eachGame(t, func(t *testing.T, game Game) {
+		hash, e, random := sha256.New(), game.New(), rand.New(rand.NewPCG(3, 4))
+		for i := range uint64(1000) {
+			seen, success := play(t, e, i, i+1, func() []int32 {
+				best, any := e.Best(), e.Random(random)
+				reasons := slices.Concat(e.Reason(best), e.Reason(any))
+				for _, part := range [][]int32{best, any, reasons} {
+					binary.Write(hash, binary.LittleEndian, part)
+				}
+				answers := [][]int32{best, best, any, {random.Int32N(int32(len(Words))), random.Int32N(int32(len(Words)))}}
+				return slices.Clone(answers[random.IntN(len(answers))])
+			})
+			binary.Write(hash, binary.LittleEndian, seen)
+			fmt.Fprint(hash, success)
+		}
+		if got := fmt.Sprintf("%x", hash.Sum(nil)[:8]); got != want[game.Name] {
+			t.Errorf("%s: the transcript has the hash %s, want %s", game.Name, got, want[game.Name])
+		}
 	})
 }
 

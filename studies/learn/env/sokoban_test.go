@@ -69,20 +69,6 @@ func (b board) read() (observation []int32) {
 	return observation
 }
 
-// allRooms returns every room whose player and crate are in cells of their own.
-func allRooms() (rooms []room) {
-	for goal := range uint8(16) {
-		for crate := range uint8(16) {
-			for player := range uint8(16) {
-				if player != crate {
-					rooms = append(rooms, room{player, crate, goal})
-				}
-			}
-		}
-	}
-	return rooms
-}
-
 func TestSokobanAgainstBoard(t *testing.T) {
 	e, random := sokoban6.New(), rand.New(rand.NewPCG(3, 4))
 	steps := 0
@@ -109,87 +95,6 @@ func TestSokobanAgainstBoard(t *testing.T) {
 		}
 	}
 	t.Logf("%d steps", steps)
-}
-
-// Every move in every room.
-func TestSokobanMoves(t *testing.T) {
-	for _, r := range allRooms() {
-		for move, token := range moves {
-			b := newBoard(r)
-			b.move(Words[token])
-			if after := newBoard(r.after(move)); string(after) != string(b) {
-				t.Fatalf("%s in\n%s\nleads to\n%s\nwant\n%s", Words[token], newBoard(r), after, b)
-			}
-		}
-	}
-}
-
-// boardDistances finds the number of moves to a solution, from each board, by
-// breadth-first search from that board.
-func boardDistances() map[string]int {
-	next := map[string][]string{}
-	var boards []string
-	for _, r := range allRooms() {
-		b := string(newBoard(r))
-		boards = append(boards, b)
-		for name := range boardSteps {
-			after := board(b)
-			after.move(name)
-			next[b] = append(next[b], string(after))
-		}
-	}
-	distances := map[string]int{}
-	for _, from := range boards {
-		distances[from] = unsolvable
-		seen := map[string]bool{from: true}
-		for moves, level := 0, []string{from}; len(level) > 0; moves++ {
-			if slices.ContainsFunc(level, func(b string) bool { return board(b).solved() }) {
-				distances[from] = moves
-				break
-			}
-			var later []string
-			for _, b := range level {
-				for _, after := range next[b] {
-					if !seen[after] {
-						seen[after] = true
-						later = append(later, after)
-					}
-				}
-			}
-			level = later
-		}
-	}
-	return distances
-}
-
-func TestSokobanSolver(t *testing.T) {
-	s, distances := solve(), boardDistances()
-	histogram := map[int]int{}
-	for _, r := range allRooms() {
-		want := distances[string(newBoard(r))]
-		histogram[want]++
-		if got := int(s.of(r)); got != want {
-			t.Fatalf("%d moves, want %d:\n%s", got, want, newBoard(r))
-		}
-		start := slices.Contains(s.starts, r)
-		if start != (want >= 2 && want <= 8) {
-			t.Fatalf("%d moves, a start: %v", want, start)
-		}
-		b := newBoard(r)
-		for range want {
-			if want != unsolvable {
-				b.move(Words[moves[s.best(r)]])
-				r = r.after(s.best(r))
-			}
-		}
-		if want != unsolvable && !b.solved() {
-			t.Fatalf("Best does not solve it in %d moves", want)
-		}
-	}
-	t.Logf("rooms by moves: %v", histogram)
-	if len(s.starts) != 1168 {
-		t.Errorf("%d starts", len(s.starts))
-	}
 }
 
 // One room, of which all is written out.
