@@ -19,7 +19,7 @@ func simulated(runs int) int {
 	case testing.Short():
 		return (runs + 99) / 100
 	}
-	return (runs + 19) / 20
+	return (runs + 39) / 40
 }
 
 // A machine is how noisy one is: noise of a block and of a place in memory, as

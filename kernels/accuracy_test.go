@@ -190,12 +190,12 @@ func TestHostileRows(t *testing.T) {
 	} {
 		var most [searchOutputs]float64
 		for _, n := range []int{2, 17, 128, 1000, 1024, 1025, 3000, 8200} {
-			steps := float32(20)
-			if n > 2000 {
-				steps = 5
-			}
-			if testing.Short() {
+			steps := float32(5)
+			switch {
+			case testing.Short() || n > 2000 && !*long:
 				steps = 2
+			case *long && n <= 2000:
+				steps = 20
 			}
 			for s := range int(steps) {
 				for _, tau := range []float64{1, 0.7, 3, 1e-6} {
