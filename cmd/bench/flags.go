@@ -29,18 +29,22 @@ func kernelFlag(f cli.Flags) func() ([]kernels.Kernel, error) {
 	}
 }
 
-// isaFlag declares -isa, a list of instruction sets and of cuda, which is the GPU. byDefault
-// describes the default in the help. The choice is nil if the flag is not given. cuda
-// is an error where no GPU can be used.
+// isaFlag declares -isa, a list of instruction sets, and of cuda, the GPU, for a command that
+// takes one. byDefault describes the default in the help. The choice is nil if the flag is
+// not given. cuda is an error where no GPU can be used.
 func isaFlag(f cli.Flags, byDefault string, g *machine.GPU) func() (*machine.Choice, error) {
-	names := machine.ISANames()
-	list := f.String("isa", "", "`names` of instruction sets: here "+strings.Join(names, ", ")+"; and "+machine.CUDA+", the GPU (default "+byDefault+")")
+	impls, names := kernels.Implementations(), machine.ISANames()
+	about := "`names` of instruction sets: here " + strings.Join(names, ", ")
+	if g != nil {
+		impls, names = append(impls, kernels.Implementation{Name: machine.CUDA}), append(names, machine.CUDA)
+		about += "; and " + machine.CUDA + ", the GPU"
+	}
+	list := f.String("isa", "", about+" (default "+byDefault+")")
 	return func() (*machine.Choice, error) {
 		if !f.Given("isa") {
 			return nil, nil
 		}
-		impls := append(kernels.Implementations(), kernels.Implementation{Name: machine.CUDA})
-		picked, err := pick("-isa", *list, impls, append(names, machine.CUDA))
+		picked, err := pick("-isa", *list, impls, names)
 		if err != nil {
 			return nil, err
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/floors"
-	"github.com/seed621a2839/reweight/internal/machine"
 )
 
 const floorsUsage = `Usage: bench floors FILE [flags]
@@ -23,12 +22,12 @@ Exit status: 0 pass, 1 below a floor or wrong, 2 error, 3 no floors, 130 interru
 
 `
 
-func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
-	opt := floors.Options{Progress: p, Sampler: sampler, GPU: g}
+func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) (err error) {
+	opt := floors.Options{Progress: p, Sampler: sampler}
 	flags := cli.NewFlags("bench floors")
 	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine")
 	kernelList := kernelFlag(flags)
-	isaList := isaFlag(flags, "all but portable; and "+machine.CUDA+" where a GPU can be used", g)
+	isaList := isaFlag(flags, "all but portable", nil)
 	operands, err := flags.Parse(floorsUsage, args, out)
 	if err != nil {
 		return err
@@ -44,8 +43,12 @@ func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pro
 	if opt.Kernels, err = kernelList(); err != nil {
 		return err
 	}
-	if opt.ISAs, err = isaList(); err != nil {
+	choice, err := isaList()
+	if err != nil {
 		return err
+	}
+	if choice != nil {
+		opt.CPU = choice.CPU
 	}
 	return floors.Run(ctx, opt, out)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
@@ -57,7 +56,6 @@ func defaultJob(p *cli.Progress, g *machine.GPU) job {
 
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
 	flags := cli.NewFlags("bench")
-	verbose := flags.Bool("v", false, "the main job prints the machine, every kernel, check and instruction set too")
 	operands, err := flags.Parse(usage(), args, out)
 	if err != nil {
 		return err
@@ -65,7 +63,7 @@ func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error
 	if len(operands) > 0 {
 		return fmt.Errorf("unknown command %q, want %s", operands[0], commandNames())
 	}
-	return j.do(ctx, out, *verbose)
+	return j.do(ctx, out)
 }
 
 // An outcome is what the main job found, or as much as there is when it ends early.
@@ -84,7 +82,7 @@ type outcome struct {
 
 // do does the main job and prints what it found, or what there is of it when ctx
 // ends.
-func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
+func (j job) do(ctx context.Context, out io.Writer) error {
 	begin := time.Now()
 	var o outcome
 	var err error
@@ -121,7 +119,7 @@ func (j job) do(ctx context.Context, out io.Writer, verbose bool) error {
 	}
 	j.speed.Progress.Clear()
 	o.took = time.Since(begin)
-	if e := j.print(out, o, verbose, err != nil); e != nil {
+	if e := j.print(out, o, err != nil); e != nil {
 		return e
 	}
 	if err != nil {
@@ -143,7 +141,7 @@ func (o outcome) failures() []string {
 }
 
 // print prints the verdict first, and then the tables that it comes from.
-func (j job) print(out io.Writer, o outcome, verbose, partial bool) error {
+func (j job) print(out io.Writer, o outcome, partial bool) error {
 	r := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.onGPU)}, partial)
 	failures := o.failures()
 	if len(failures) > 0 {
@@ -157,26 +155,20 @@ func (j job) print(out io.Writer, o outcome, verbose, partial bool) error {
 	if noisy := report.Noisy(append(r.Nulls(), report.OverheadNulls(o.overheads)...)); noisy != "" {
 		cli.Warning(out, noisy)
 	}
-	print := j.printBrief
-	if verbose {
-		print = j.printAll
-	}
-	if err := print(out, o, r); err != nil {
+	if err := j.printTables(out, o, r); err != nil {
 		return err
 	}
 	end := "\n" + report.Ended
 	if !partial {
-		end = fmt.Sprintf("All this took %.0f s. bench -v prints every kernel, check and instruction set.", o.took.Seconds())
+		end = fmt.Sprintf("All this took %.0f s. bench run measures all kernels on all instruction sets.", o.took.Seconds())
 	}
 	_, err := fmt.Fprintln(out, end)
 	return err
 }
 
-const rolloutsTitle = "Rollouts of a trained policy on slippery FrozenLake: four schemes"
-
-// printBrief prints tables of at most 100 columns, which fit on a screen together.
-func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
-	fmt.Fprintf(out, "\n%s\n", rolloutsTitle)
+// printTables prints tables of at most 100 columns, which fit on a screen together.
+func (j job) printTables(out io.Writer, o outcome, r report.Report) error {
+	fmt.Fprintln(out, "\nRollouts of a trained policy on slippery FrozenLake: four schemes")
 	if err := o.losses.WriteTables(out); err != nil {
 		return err
 	}
@@ -188,13 +180,13 @@ func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
 		}
 	}
 	if len(o.onGPU) > 0 {
-		fmt.Fprintf(out, "\n%s\n", gpuTitle)
+		fmt.Fprintln(out, "\nSpeed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there")
 		if err := table(out)(r.GPUSpeed()); err != nil {
 			return err
 		}
 	}
 	if len(o.overheads) > 0 {
-		fmt.Fprintf(out, "\n%s\n", stepsTitle)
+		fmt.Fprintln(out, "\nTraining steps of GRPO from logits to loss and gradient, over the uniform step")
 		if err := table(out)(report.BriefOverheads(o.overheads)); err != nil {
 			return err
 		}
@@ -211,83 +203,9 @@ func (j job) printBrief(out io.Writer, o outcome, r report.Report) error {
 	return err
 }
 
-const gpuTitle = "Speed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there"
-
-const stepsTitle = "Training steps of GRPO from logits to loss and gradient, over the uniform step"
-
 // table returns a function that prints a table.
 func table(out io.Writer) func(text int, header []string, rows [][]string) error {
 	return func(text int, header []string, rows [][]string) error { return cli.WriteTable(out, text, header, rows) }
-}
-
-// speedColumns are those of bench run that the main job shows.
-var speedColumns = [...]string{"kernel", "isa", "rows", "from", "ns/element", "GB/s", "of read", "x reference", "rounds", "allocs"}
-
-// printAll prints all that was found.
-func (j job) printAll(out io.Writer, o outcome, r report.Report) error {
-	fmt.Fprintln(out)
-	if err := cli.WriteTable(out, 2, nil, o.machine.Rows()); err != nil {
-		return err
-	}
-	cli.Heading(out, rolloutsTitle)
-	if err := o.losses.Write(out); err != nil {
-		return err
-	}
-	if len(o.parities) > 0 {
-		cli.Heading(out, fmt.Sprintf("Parity with the float64 reference: %d families of input, %d sizes from 1 to %s",
-			len(kernels.Families), len(j.sizes), humanize.Comma(int64(slices.Max(j.sizes)))))
-		if err := printParities(out, o.parities); err != nil {
-			return err
-		}
-	}
-	if len(o.results) > 0 {
-		cli.Heading(out, "Speed on float32")
-		_, header, cells := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.cached, o.onGPU)}, false).Table()
-		columns := speedColumns[:]
-		if len(o.onGPU) > 0 {
-			columns = append(slices.Clone(columns), "of copy")
-		}
-		rows := make([][]string, len(cells))
-		for _, name := range columns {
-			for i := range cells {
-				rows[i] = append(rows[i], cells[i][slices.Index(header, name)])
-			}
-		}
-		if err := cli.WriteTable(out, 2, columns, rows); err != nil {
-			return err
-		}
-		r.WriteNotes(out)
-	}
-	if len(o.overheads) == 0 {
-		return nil
-	}
-	cli.Heading(out, stepsTitle)
-	return table(out)(report.OverheadTable(o.overheads))
-}
-
-// printParities prints a line for the instruction sets of a kernel that have equal
-// errors.
-func printParities(out io.Writer, parities []measure.Parity) error {
-	var rows [][]string
-	for i, p := range parities {
-		verdict := "ok"
-		if p.Failure != "" {
-			verdict = "WRONG"
-		}
-		row := []string{p.Kernel, p.DType, p.ISA, verdict, humanize.Comma(int64(p.Cases)), cli.Small(p.Errors.MaxULP), cli.Small(p.Errors.MaxAbs)}
-		const isa = 2
-		if i > 0 {
-			last := rows[len(rows)-1]
-			isas := last[isa]
-			if row[isa] = isas; slices.Equal(row, last) {
-				last[isa] = isas + " " + p.ISA
-				continue
-			}
-			row[isa] = p.ISA
-		}
-		rows = append(rows, row)
-	}
-	return cli.WriteTable(out, 4, []string{"kernel", "type", "isa", "", "cases", "max ulp", "max abs"}, rows)
 }
 
 // embeddedLosses compares schemes on the embedded rollouts. A step that is not that of

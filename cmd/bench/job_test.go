@@ -35,54 +35,47 @@ func quickJob() job {
 // quickPlan measures all kernels in their first format, and checks them.
 func quickPlan() measure.Plan { return quickJob().speed }
 
-// TestMainJob: the verdict comes first, then the tables, of at most 100 columns; -v
-// has all that was found.
+// TestMainJob: the verdict comes first, then the tables, of at most 100 columns.
 func TestMainJob(t *testing.T) {
-	verdict := []string{"\nRight: every kernel agrees", "\nFast:  token_stats on ", "\nCost:  ActFocus and AEM with a KL anchor: "}
-	for _, c := range []struct {
-		args []string
-		want []string // in this order
-	}{
-		{nil, append(slices.Clone(verdict), "\nRollouts of", "actfocus+aem  0.084631", "34.6%", "\nSpeed", "\nTraining steps", "times uniform", "\nactfocus+aem ", "\nChecked: 36 kernels and number formats", "\nAll this took")},
-		{[]string{"-v"}, append(slices.Clone(verdict), "\nCPU ", "caches", "\nRollouts of", "entropy drift", "34.6%", "bottleneck", "\nParity", "\nSpeed", "Plain read: rows of logits at ",
-			"A/A null, the plain read over itself: ", "\nTraining steps", "times uniform", "\nAll this took")},
+	var out bytes.Buffer
+	must.Do(mainCommand(t.Context(), nil, &out, quickJob()))
+	text := out.String()
+	rest := text
+	for _, want := range []string{ // in this order
+		"\nRight: every kernel agrees", "\nFast:  token_stats on ", "\nCost:  ActFocus and AEM with a KL anchor: ",
+		"\nRollouts of", "actfocus+aem  0.084631", "34.6%", "\nSpeed", "\nTraining steps", "times uniform", "\nactfocus+aem ",
+		"\nChecked: 36 kernels and number formats", "\nAll this took",
 	} {
-		var out bytes.Buffer
-		must.Do(mainCommand(t.Context(), c.args, &out, quickJob()))
-		text := out.String()
-		rest := text
-		for _, w := range c.want {
-			_, after, ok := strings.Cut(rest, w)
-			if !ok {
-				t.Errorf("%v: no %q, or not there, in\n%s", c.args, w, text)
-				break
-			}
-			rest = after
+		_, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Errorf("no %q, or not there, in\n%s", want, text)
+			break
 		}
-		names := machine.ISANames()
-		for _, k := range kernels.All() {
-			if k.Rows || c.args != nil { // those on tokens are for -v
-				names = append(names, "\n"+k.Name+" ")
-			}
+		rest = after
+	}
+	names := machine.ISANames()
+	for _, k := range kernels.All() {
+		if k.Rows {
+			names = append(names, "\n"+k.Name+" ")
 		}
-		for _, w := range names {
-			if !strings.Contains(text, w) {
-				t.Errorf("%v: no %q in\n%s", c.args, w, text)
-			}
+	}
+	for _, want := range names {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
 		}
-		if strings.Contains(text, "WRONG") || strings.ContainsAny(text, "\x1b\r") {
-			t.Errorf("%v: a wrong result, or codes for a terminal:\n%s", c.args, text)
+	}
+	if strings.Contains(text, "WRONG") || strings.ContainsAny(text, "\x1b\r") {
+		t.Errorf("a wrong result, or codes for a terminal:\n%s", text)
+	}
+	if before, _, _ := strings.Cut(text, "\nRight: "); strings.Count(before, "\n") != 1 {
+		t.Errorf("more than a line before the verdict:\n%s", before)
+	}
+	for line := range strings.Lines(text) {
+		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
+			t.Errorf("trailing space in %q", line)
 		}
-		if before, _, _ := strings.Cut(text, "\nRight: "); strings.Count(before, "\n") != 1 {
-			t.Errorf("%v: more than a line before the verdict:\n%s", c.args, before)
-		}
-		for line := range strings.Lines(text) {
-			if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
-				t.Errorf("%v: trailing space in %q", c.args, line)
-			}
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 && c.args == nil {
-				t.Errorf("%d columns: %q", n, line)
-			}
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %q", n, line)
 		}
 	}
 }
@@ -132,24 +125,6 @@ func TestMainJobStops(t *testing.T) {
 		if err := mainCommand(t.Context(), nil, out, quickJob()); err == nil || out.Err == nil {
 			t.Errorf("error %v, output's error %v", err, out.Err)
 		}
-	}
-}
-
-func TestPrintParities(t *testing.T) {
-	good := measure.Parity{Kernel: "k", DType: "f32", ISA: "one", Cases: 5}
-	two, three, other := good, good, good
-	two.ISA, three.ISA = "two", "three"
-	three.Failure = "bad"
-	other.DType = "bf16"
-	var out bytes.Buffer
-	must.Do(printParities(&out, []measure.Parity{good, two, three, other}))
-	var rows []string
-	for line := range strings.Lines(out.String()) {
-		rows = append(rows, strings.Join(strings.Fields(line), " "))
-	}
-	want := []string{"k f32 one two ok 5 0 0", "k f32 three WRONG 5 0 0", "k bf16 one ok 5 0 0"}
-	if !slices.Equal(rows[2:], want) {
-		t.Errorf("rows %q, want %q", rows[2:], want)
 	}
 }
 
@@ -223,7 +198,7 @@ func TestRunFails(t *testing.T) {
 	w := quickPlan()
 	w.Check = planted
 	var out bytes.Buffer
-	err := runPlan(t.Context(), w, runOptions{format: cli.JSON}, &out)
+	err := runPlan(t.Context(), w, runOptions{asJSON: true}, &out)
 	var failed *cli.FailedCheck
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)

@@ -29,7 +29,7 @@ var commands = [...]struct{ name, operands, does string }{
 // usage returns the help.
 func usage() string {
 	text := `Usage:
-  bench [-v]                    the main job: rollouts, parity, speed and overhead, in about a minute
+  bench                         the main job: rollouts, parity, speed and overhead, in about a minute
 `
 	for _, c := range commands {
 		text += fmt.Sprintf("  %-29s %s\n", strings.TrimSpace("bench "+c.name+" "+c.operands), c.does)
@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func
 	case "info":
 		name, err = "bench info", infoCommand(args[1:], out, g)
 	case "floors":
-		name, err = "bench floors", floorsCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
+		name, err = "bench floors", floorsCommand(ctx, args[1:], out, p, bench.DefaultSampler)
 	default:
 		err = mainCommand(ctx, args, out, defaultJob(p, g))
 	}

@@ -43,7 +43,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	sizes := sizeFlags(flags, "tokens of a step (default as many as make 64 MiB of logits and gradient)")
 	pin := pinFlag(flags)
 	list := flags.String("scheme", "", "measure these `names` of schemes in place of ActFocus, AEM and both, with commas between them, or all (see above)")
-	format := flags.Format(cli.Table, cli.JSON)
+	format := flags.Format()
 	if err := flags.ParseAlone(overheadUsage+compare.SchemesUsage(), args, out); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 		}
 		ppo = ppo[:1] // schemes say where their advantages come from
 	}
-	as, err := format()
+	asJSON, err := format()
 	if err != nil {
 		return err
 	}
@@ -103,5 +103,5 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if r.Partial = err != nil; r.Partial {
 		err = cli.WhyEnded(ctx, err)
 	}
-	return cli.Also(err, r.Write(out, as))
+	return cli.Also(err, r.Write(out, asJSON))
 }

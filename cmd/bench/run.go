@@ -41,7 +41,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	isaList := isaFlag(flags, "all, and "+machine.CUDA+" where a GPU can be used", g)
 	sizes := sizeFlags(flags, "rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
 	pin := pinFlag(flags)
-	format := flags.Format(cli.Table, cli.JSON)
+	format := flags.Format()
 	if err := flags.ParseAlone(runUsage, args, out); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 			}
 		}
 	}
-	if opt.format, err = format(); err != nil {
+	if opt.asJSON, err = format(); err != nil {
 		return err
 	}
 	if opt.pinned, err = pin(); err != nil {
@@ -91,7 +91,7 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 
 // runOptions say what becomes of the results.
 type runOptions struct {
-	format cli.Format
+	asJSON bool
 	pinned *int  // as machine.Machine's
 	noGPU  error // why there is none, if one was looked for
 }
@@ -110,7 +110,7 @@ func runPlan(ctx context.Context, plan measure.Plan, opt runOptions, out io.Writ
 	if results.Results == nil && stopped != nil && ctx.Err() == nil {
 		return stopped
 	}
-	err = report.New(m, results, stopped != nil).Write(out, opt.format)
+	err = report.New(m, results, stopped != nil).Write(out, opt.asJSON)
 	if len(results.Failures) > 0 {
 		err = cli.Also(cli.Failed(results.Failures), err)
 	}

@@ -41,8 +41,8 @@ and -norm-length hold for all where they are given, and so do the flags of GRPO,
 and AEM. For other constants, call the Go package. -kl-coef holds for all too: it adds
 that many times the KL from the reference to every loss; the file needs ref_logprobs, or
 ref_logits and token_ids. No KL is added to rewards, unless the scheme has kl_rewards.
--html writes a page with the rollout -trajectory in the colours of each scheme. JSON and
-Markdown have that rollout too. -o FILE writes the arrays of the last scheme.
+-html writes a page with the rollout -trajectory in the colours of each scheme. JSON has
+that rollout too. -o FILE writes the arrays of the last scheme.
 
 With -o DIRECTORY, files are scored by ActFocus and AEM as one batch that memory need not
 hold, on all cores, and no loss is computed. The weights and advantages of each file, and
@@ -68,7 +68,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
-	format := flags.Format(cli.Table, cli.JSON, cli.Markdown)
+	format := flags.Format()
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz; or a directory")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
 	if err != nil {
@@ -77,7 +77,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if len(operands) == 0 {
 		return errors.New("no FILE given")
 	}
-	as, err := format()
+	asJSON, err := format()
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 				return fmt.Errorf("-%s means nothing where -o is a directory: no loss is computed", name)
 			}
 		}
-		return scoreDirectory(scored, *output, operands, as, out, p)
+		return scoreDirectory(scored, *output, operands, asJSON, out, p)
 	}
 	if c.opt.Trajectory < 0 {
 		return fmt.Errorf("-trajectory is %d, want a number from 0", c.opt.Trajectory)
@@ -142,7 +142,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 		c.output = *output
 	}
 	c.unread = unreadFlags(flags, c.picked)
-	return c.do(scored, operands, as, out)
+	return c.do(scored, operands, asJSON, out)
 }
 
 // checkOptions returns an error if an option is out of range: that of the library, which

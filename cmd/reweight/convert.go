@@ -33,7 +33,7 @@ trajectory, except for .npz: that of the batch.
 func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 	flags := cli.NewFlags("reweight convert")
 	options := rolloutFlags(flags)
-	format := flags.Format(cli.Table, cli.JSON)
+	format := flags.Format()
 	operands, err := flags.Parse(convertUsage, args, out)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 	if len(operands) < 2 {
 		return errors.New("want the names of one input or more, and that of the output")
 	}
-	as, err := format()
+	asJSON, err := format()
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 	}
 	p.Clear()
 	read := found.NewReport(source.Report())
-	if as == cli.JSON {
+	if asJSON {
 		return cli.WriteJSON(out, struct {
 			Output string `json:"output"`
 			found.Report

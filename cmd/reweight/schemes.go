@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -86,7 +85,7 @@ func unreadFlags(flags cli.Flags, picked []scheme.Scheme) (unread []string) {
 }
 
 // do compares the schemes on files, prints the comparison and writes the page.
-func (c comparison) do(opt scorefiles.Options, names []string, as cli.Format, out io.Writer) error {
+func (c comparison) do(opt scorefiles.Options, names []string, asJSON bool, out io.Writer) error {
 	source, err := opt.Open.Open(names...)
 	if err != nil {
 		return err
@@ -131,20 +130,10 @@ func (c comparison) do(opt scorefiles.Options, names []string, as cli.Format, ou
 	if r.Files = names; len(names) == 1 {
 		r.File, r.Files = names[0], nil
 	}
-	if as != cli.Table || c.html != "" { // the tables have no tokens
+	if asJSON || c.html != "" { // the tables have no tokens
 		if err := c.describe(&r.Rollout, opt.Open, source, b, names); err != nil {
 			return err
 		}
-	}
-	var text bytes.Buffer // before the page is written, because it can fail
-	switch as {
-	case cli.JSON:
-		err = cli.WriteJSON(&text, r)
-	case cli.Markdown:
-		err = r.WriteMarkdown(&text)
-	}
-	if err != nil {
-		return err
 	}
 	if c.output != "" {
 		tensors, err := r.Tensors()
@@ -167,11 +156,10 @@ func (c comparison) do(opt scorefiles.Options, names []string, as cli.Format, ou
 			return fmt.Errorf("-html: %w", err)
 		}
 	}
-	if as == cli.Table { // which looks at whether out is a terminal
-		return r.Write(out)
+	if asJSON {
+		return cli.WriteJSON(out, r)
 	}
-	_, err = text.WriteTo(out)
-	return err
+	return r.Write(out)
 }
 
 // maxTokens bounds the memory of a comparison, which takes some 200 bytes a token: a

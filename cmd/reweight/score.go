@@ -247,7 +247,7 @@ func isDirectory(output string) bool {
 }
 
 // scoreDirectory scores files as one batch into a directory, and prints a summary.
-func scoreDirectory(opt scorefiles.Options, dir string, names []string, as cli.Format, out io.Writer, p *cli.Progress) error {
+func scoreDirectory(opt scorefiles.Options, dir string, names []string, asJSON bool, out io.Writer, p *cli.Progress) error {
 	if err := checkApart(dir, names); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func scoreDirectory(opt scorefiles.Options, dir string, names []string, as cli.F
 		return err
 	}
 	p.Clear()
-	if as == cli.JSON {
+	if asJSON {
 		return cli.WriteJSON(out, s)
 	}
 	return s.Write(out)

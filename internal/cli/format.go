@@ -1,33 +1,14 @@
 package cli
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "fmt"
 
-// A Format is a way to print results, by its name.
-type Format string
-
-// The formats. Most commands have some of them.
-const (
-	Table    Format = "table"
-	Markdown Format = "markdown"
-	JSON     Format = "json"
-)
-
-// Format declares -format, which takes one of the formats; the first of them is
-// the default.
-func (f Flags) Format(formats ...Format) func() (Format, error) {
-	var names []string
-	for _, format := range formats {
-		names = append(names, string(format))
-	}
-	name := f.String("format", names[0], "`name` of what is printed: "+strings.Join(names, ", "))
-	return func() (Format, error) {
-		if !slices.Contains(names, *name) {
-			return "", fmt.Errorf("-format is %q, want one of %v", *name, names)
+// Format declares -format, which is table or json. The function reports whether it is json.
+func (f Flags) Format() func() (asJSON bool, err error) {
+	name := f.String("format", "table", "`name` of what is printed: table, or json for programs")
+	return func() (bool, error) {
+		if *name != "table" && *name != "json" {
+			return false, fmt.Errorf("-format is %q, want table or json", *name)
 		}
-		return Format(*name), nil
+		return *name == "json", nil
 	}
 }

@@ -460,36 +460,3 @@ func (c *Comparison) WriteTables(w io.Writer) error {
 	}
 	return nil
 }
-
-// WriteMarkdown writes the same, and the rollout as a table: its response tokens, and
-// their credit times 1,000.
-func (c *Comparison) WriteMarkdown(w io.Writer) error {
-	var b strings.Builder
-	if err := cli.WriteMarkdown(&b, 1, Header, c.Rows()); err != nil {
-		return err
-	}
-	for _, note := range append(c.Notes(), c.Warnings...) {
-		fmt.Fprintf(&b, "\n%s\n", cli.MarkdownText(note))
-	}
-	fmt.Fprintf(&b, "\n%s Credit times 1,000 of the response tokens:\n\n", cli.MarkdownText(c.Rollout.Title))
-	header := []string{"text", "role", "token"}
-	for _, s := range c.Rollout.Credit {
-		header = append(header, s.Scheme)
-	}
-	var rows [][]string
-	for t, role := range c.Rollout.Role {
-		if role == reweight.RoleMasked {
-			continue
-		}
-		row := []string{c.Rollout.Texts[t], c.Rollout.Roles[t], fmt.Sprint(t)}
-		for _, s := range c.Rollout.Credit {
-			row = append(row, fmt.Sprintf("%+.3g", 1000*s.Credit[t]))
-		}
-		rows = append(rows, row)
-	}
-	if err := cli.WriteMarkdown(&b, 2, header, rows); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}

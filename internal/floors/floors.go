@@ -11,17 +11,13 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
@@ -33,10 +29,9 @@ import (
 // Options say what to measure.
 type Options struct {
 	File    string
-	Record  bool             // write the file
-	Kernels []kernels.Kernel // nil is all
-	ISAs    *machine.Choice  // nil is all but portable, and the GPU
-	GPU     *machine.GPU
+	Record  bool                     // write the file
+	Kernels []kernels.Kernel         // nil is all
+	CPU     []kernels.Implementation // nil is all but portable
 
 	Progress *cli.Progress
 	Sampler  bench.Sampler
@@ -73,8 +68,11 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	}
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
-	if opt.ISAs == nil || opt.ISAs.GPU != nil {
-		g.machine.SetGPU(opt.GPU.Device())
+	if opt.Kernels == nil {
+		g.Kernels = kernels.All()
+	}
+	if opt.CPU == nil {
+		g.CPU = kernels.Implementations()[1:]
 	}
 	if g.Record {
 		return g.record(ctx, g.File, out)
@@ -160,35 +158,13 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
 }
 
-// expectedISA returns the instruction set that callers should get on this CPU, as
-// far as REWEIGHT_ISA allows. It does not ask the library, because the library's
-// choice is compared with it.
-func expectedISA() string {
-	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
-		return v
-	}
-	switch c := &cpuid.CPU; {
-	case runtime.GOARCH == "arm64":
-		return "neon"
-	case runtime.GOARCH != "amd64" || !c.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT):
-		return "portable"
-	case c.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW):
-		return "avx512"
-	}
-	return "avx2"
-}
-
 // checkSizes are the sizes that results are compared at, besides the one that is timed.
 var checkSizes = [...]int{1, 17, 300, 2049}
 
 // shapes returns the kernels and formats to measure, at the sizes that bench run has by
 // default.
 func (g *check) shapes() []measure.Shape {
-	ks := g.Kernels
-	if ks == nil {
-		ks = kernels.All()
-	}
-	return measure.Shapes(ks, measure.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
+	return measure.Shapes(g.Kernels, measure.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
 }
 
 // floorVocab is the vocabulary of the workloads that floors are about: at least
@@ -279,62 +255,18 @@ func (f floorFile) elsewhere(isa, cpu string) string {
 	return ""
 }
 
-// floored are the implementations to compare with floors: those that were asked
-// for, or all but the portable one.
-func (g *check) floored() []kernels.Implementation {
-	if g.ISAs != nil {
-		return g.ISAs.CPU
-	}
-	return kernels.Implementations()[1:]
-}
-
-// flooredGPU returns the GPU if it is to be compared with floors, or nil: it is if it was
-// asked for, or if there are floors for it or they are recorded.
-func (g *check) flooredGPU(floors floorFile) *gpu.Device {
-	if g.ISAs != nil {
-		return g.ISAs.GPU
-	}
-	_, known := floors.ISAs[machine.CUDA]
-	if g.machine.GPU == nil || !known && !g.Record {
-		return nil
-	}
-	dev, _ := g.GPU.Device() // it was opened before
-	return dev
-}
-
-// recordedOn returns what the floors of an implementation are recorded on.
-func (g *check) recordedOn(isa string) string {
-	if isa != machine.CUDA {
-		return g.machine.CPU
-	}
-	if g.machine.GPU == nil {
-		return ""
-	}
-	return g.machine.GPU.Name
-}
-
 // compare compares what is measured here with the floors of a file.
 func (g *check) compare(ctx context.Context, name string) error {
 	floors, err := readFloors(name)
 	if err != nil {
 		return err
 	}
-	impls := g.floored()
-	if best, expected := g.machine.Chosen, expectedISA(); best != expected {
-		g.results = append(g.results, Result{Kernel: "all", DType: "types", ISA: best, Verdict: bench.Regression,
-			Message: fmt.Sprintf("callers get %s, and this CPU and REWEIGHT_ISA want %s", best, expected)})
-	}
 	for _, isa := range slices.Sorted(maps.Keys(floors.ISAs)) {
-		if isa == machine.CUDA {
-			if g.machine.GPU == nil {
-				g.notes = append(g.notes, "The floors of cuda were not looked at. No GPU: "+g.machine.NoGPU)
-				continue
-			}
-		} else if _, err := reweight.ParseISA(isa); err != nil {
+		if _, err := reweight.ParseISA(isa); err != nil {
 			g.notes = append(g.notes, "The floors of "+isa+" were not looked at: it does not run here")
 			continue
 		}
-		if note := floors.elsewhere(isa, g.recordedOn(isa)); note != "" {
+		if note := floors.elsewhere(isa, g.machine.CPU); note != "" {
 			g.notes = append(g.notes, "The floors of "+isa+" were "+note)
 		}
 		for _, q := range floors.ISAs[isa].Floors {
@@ -343,37 +275,15 @@ func (g *check) compare(ctx context.Context, name string) error {
 			}
 		}
 	}
-	dev := g.flooredGPU(floors)
-	if dev == nil && g.ISAs == nil {
-		if g.machine.GPU == nil {
-			g.notes = append(g.notes, "No GPU: "+g.machine.NoGPU)
-		} else {
-			g.notes = append(g.notes, "There are no floors of cuda: -record -isa cuda writes them")
-		}
-	}
-	if len(impls) == 0 && dev == nil {
+	if len(g.CPU) == 0 {
 		g.notes = append(g.notes, "Only the portable kernels run here, and they have no floors")
 		return nil
 	}
 	shapes := g.shapes()
-	if len(impls) == 0 {
-		shapes = nil
-	}
-	g.Progress.Expect(len(shapes) + len(g.gpuShapes(dev)))
+	g.Progress.Expect(len(shapes))
 	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
-		results, err := confirm(floors, g.machine.CPU, impls, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
-		if err != nil {
-			return err
-		}
-		for _, r := range results {
-			g.results = append(g.results, r.Result)
-		}
-	}
-	for _, s := range g.gpuShapes(dev) {
-		g.Progress.Next("measuring %s on the GPU", s)
-		only := []kernels.Implementation{{Name: machine.CUDA}}
-		results, err := confirm(floors, g.recordedOn(machine.CUDA), only, func([]kernels.Implementation) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) })
+		results, err := confirm(floors, g.machine.CPU, g.CPU, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
 		if err != nil {
 			return err
 		}
@@ -454,29 +364,6 @@ func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Im
 	return all, nil
 }
 
-// gpuShapes returns what is measured on the GPU, nothing without one.
-func (g *check) gpuShapes(dev *gpu.Device) []measure.Shape {
-	ks := g.Kernels
-	if ks == nil {
-		ks = kernels.All()
-	}
-	return measure.Plan{Kernels: ks, GPU: dev, Sizes: measure.Sizes{Vocabs: []int{floorVocab}}}.GPUShapes()
-}
-
-// measureOnGPU checks and measures a shape on the GPU.
-func (g *check) measureOnGPU(ctx context.Context, dev *gpu.Device, s measure.Shape) ([]measured, error) {
-	parity, err := measure.CheckGPU(ctx, measure.Check, dev, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()))
-	if err != nil {
-		return nil, err
-	}
-	results, failure, err := measure.OnGPU(ctx, g.Sampler, dev, s.Kernel, s.DType, s.Rows, s.Vocab)
-	if err != nil {
-		return nil, err
-	}
-	parity.Failure = cmp.Or(parity.Failure, failure)
-	return []measured{newMeasured(s.Kernel.Rows, parity, results[0])}, nil
-}
-
 // judge sets the verdict. A kernel fails if even its upper bound is below the
 // floor.
 func (q *measured) judge(floors floorFile, cpu string) {
@@ -507,7 +394,7 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 	if name == "-" {
 		return errors.New("-record: want a file, not standard output")
 	}
-	if g.ISAs != nil && slices.ContainsFunc(g.ISAs.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
+	if slices.ContainsFunc(g.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
 		return errors.New("-record: portable has no floors, the others are relative to it")
 	}
 	target, err := filepath.EvalSymlinks(name)
@@ -528,26 +415,17 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 		return err
 	}
 	floors.Margin = floorMargin
-	impls, dev := g.floored(), g.flooredGPU(floors)
-	if len(impls) == 0 && dev == nil {
+	if len(g.CPU) == 0 {
 		return errors.New("-record: only the portable kernels run here, and they have no floors")
 	}
 	fresh := map[string][]floor{}
-	shapes, measureOn := g.shapes(), func(s measure.Shape) ([]measured, error) { return g.measure(ctx, s, impls) }
-	if len(impls) == 0 {
-		shapes = nil
-	}
-	onCPU := len(shapes)
-	shapes = append(shapes, g.gpuShapes(dev)...)
+	shapes := g.shapes()
 	g.Progress.Expect(len(shapes))
-	for i, s := range shapes {
-		if i == onCPU {
-			measureOn = func(s measure.Shape) ([]measured, error) { return g.measureOnGPU(ctx, dev, s) }
-		}
+	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
 		var recorded [recordings][]measured
 		for i := range recorded {
-			if recorded[i], err = measureOn(s); ctx.Err() != nil {
+			if recorded[i], err = g.measure(ctx, s, g.CPU); ctx.Err() != nil {
 				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
 			} else if err != nil {
 				return err
@@ -569,11 +447,12 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 		// Kernels that were not measured keep their floors, if they still exist.
 		for _, old := range floors.ISAs[isa].Floors {
 			k, err := kernels.Find(old.Kernel)
-			if _, measured := (floorFile{ISAs: map[string]isaFloors{isa: {Floors: list}}}).find(isa, old.Kernel, old.DType); !measured && err == nil && has(k, old.DType) {
+			measured := slices.ContainsFunc(list, func(q floor) bool { return q.Kernel == old.Kernel && q.DType == old.DType })
+			if !measured && err == nil && has(k, old.DType) {
 				list = append(list, old)
 			}
 		}
-		floors.ISAs[isa] = isaFloors{CPU: g.recordedOn(isa), Floors: list}
+		floors.ISAs[isa] = isaFloors{CPU: g.machine.CPU, Floors: list}
 		n += len(list)
 	}
 	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {

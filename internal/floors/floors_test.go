@@ -17,14 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/cpuid/v2"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testgpu"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -42,13 +40,13 @@ func command(ctx context.Context, opt Options, names, isa string, out io.Writer)
 	}
 	for _, impl := range kernels.Implementations() {
 		if impl.Name == isa {
-			opt.ISAs = &machine.Choice{CPU: []kernels.Implementation{impl}}
+			opt.CPU = []kernels.Implementation{impl}
 		}
 	}
 	if opt.Progress == nil {
 		opt.Progress = &cli.Progress{}
 	}
-	opt.Sampler, opt.GPU = quick, &machine.GPU{}
+	opt.Sampler = quick
 	return Run(ctx, opt, out)
 }
 
@@ -285,25 +283,29 @@ func TestFloorsOf(t *testing.T) {
 	}
 }
 
-// TestFloorsNoticeTheISA: the one that callers get.
-func TestFloorsNoticeTheISA(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "floors.json")
-	must.Do(os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666))
-	for chosen, want := range map[string]int{expectedISA(): 0, "another": 1} {
-		g := check{Options: Options{Kernels: []kernels.Kernel{}, Progress: &cli.Progress{}}}
-		g.machine.Chosen = chosen
-		if err := g.compare(t.Context(), name); err != nil || len(g.results) != want {
-			t.Errorf("callers get %s: %+v, %v", chosen, g.results, err)
-		}
-	}
-}
-
 func TestRounded(t *testing.T) {
 	for x, want := range map[float64]float64{123.4: 120, 0.2345: 0.23, 0: 0, -3: 0, 7: 7} {
 		if got := rounded(x); got != want {
 			t.Errorf("rounded(%v) = %v, want %v", x, got, want)
 		}
 	}
+}
+
+// expectedISA returns the instruction set that callers should get on this CPU, as far as
+// REWEIGHT_ISA allows, without asking the library.
+func expectedISA() string {
+	if v := os.Getenv("REWEIGHT_ISA"); v != "" {
+		return v
+	}
+	switch c := &cpuid.CPU; {
+	case runtime.GOARCH == "arm64":
+		return "neon"
+	case runtime.GOARCH != "amd64" || !c.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT):
+		return "portable"
+	case c.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512DQ, cpuid.AVX512BW):
+		return "avx512"
+	}
+	return "avx2"
 }
 
 // TestExpectedISA: the library does take it.
@@ -338,68 +340,5 @@ func TestHangup(t *testing.T) {
 	})}
 	if err := command(t.Context(), Options{File: name, Progress: hangUp}, "multiply,surrogate", expectedISA(), io.Discard); cli.ExitStatus("", err, io.Discard) != 130 {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestFloorsOfGPU: the GPU is compared with floors if there are any, or if it was asked
-// for; and a line says when it is not.
-func TestFloorsOfGPU(t *testing.T) {
-	dev := new(gpu.Device)
-	with := floorFile{ISAs: map[string]isaFloors{machine.CUDA: {}}}
-	here := check{Options: Options{GPU: &machine.GPU{Open: func() (*gpu.Device, error) { return dev, nil }}}}
-	here.machine.GPU = &machine.Graphics{Name: "NVIDIA Test"}
-	here.machine.CPU = "a CPU"
-	asked, only, recording := here, here, here
-	asked.ISAs, only.ISAs, recording.Record = &machine.Choice{GPU: dev}, &machine.Choice{CPU: kernels.Implementations()}, true
-	for _, c := range []struct {
-		name   string
-		g      check
-		floors floorFile
-		want   *gpu.Device
-	}{
-		{"floors", here, with, dev}, {"no floors", here, floorFile{}, nil}, {"asked", asked, floorFile{}, dev}, {"others asked", only, with, nil},
-		{"recording", recording, floorFile{}, dev}, {"no GPU", check{}, with, nil},
-	} {
-		if got := c.g.flooredGPU(c.floors); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-	if got := here.recordedOn(machine.CUDA) + ", " + here.recordedOn("avx2"); got != "NVIDIA Test, a CPU" {
-		t.Error(got)
-	}
-
-	// What is measured on it is a result like any other.
-	g := check{Options: Options{Sampler: quick}}
-	k := must.Get(kernels.Find("multiply"))
-	real := testgpu.Device(t)
-	measured, err := g.measureOnGPU(t.Context(), real, measure.Shape{Kernel: k, DType: reweight.DTypeF32, Rows: 40})
-	if err != nil || len(measured) != 1 || measured[0].ISA != machine.CUDA || measured[0].failure != "" || !(measured[0].TimesPortable.Median > 0) {
-		t.Errorf("%+v, %v", measured, err)
-	}
-
-	name := filepath.Join(t.TempDir(), "floors.json")
-	must.Do(os.WriteFile(name, []byte(`{"vocab":151936,"isas":{"cuda":{"cpu":"NVIDIA Test","floors":[{"kernel":"multiply","dtype":"f32","times_portable":5}]}}}`), 0o666))
-	opt := Options{File: name, Kernels: []kernels.Kernel{k}, Sampler: quick, Progress: &cli.Progress{}, GPU: &machine.GPU{Open: func() (*gpu.Device, error) { return nil, errors.New("none here") }}}
-	var out bytes.Buffer
-	Run(t.Context(), opt, &out) // about the CPU it may say anything
-	if !strings.Contains(out.String(), "The floors of cuda were not looked at. No GPU: none here\n") {
-		t.Errorf("%s", out.String())
-	}
-	if testing.Short() {
-		t.Skip("the interpreter takes long")
-	}
-	opt.ISAs = &machine.Choice{GPU: real}
-	opt.GPU = &machine.GPU{Open: func() (*gpu.Device, error) { return real, nil }}
-	opt.Record = true
-	must.Do(Run(t.Context(), opt, io.Discard))
-	f := must.Get(readFloors(name))
-	if q, ok := f.find(machine.CUDA, "multiply", "f32"); !ok || q.TimesPortable == 5 || f.ISAs[machine.CUDA].CPU != real.Info().Name || len(f.ISAs) != 1 {
-		t.Errorf("%+v", f)
-	}
-	opt.Record = false
-	out.Reset()
-	err = Run(t.Context(), opt, &out) // its times are those of few rounds: only its verdicts count
-	if s := cli.ExitStatus("", err, io.Discard); s > 1 || !strings.Contains(out.String(), "multiply  f32   cuda ") || strings.Contains(out.String(), bench.Inconclusive.String()) {
-		t.Errorf("status %d, %v\n%s", s, err, out.String())
 	}
 }

@@ -81,31 +81,22 @@ func (p Plan) onGPU(ctx context.Context, s Shape) (results []Result, failures []
 // placements are where the arrays of a check stand on the device.
 var placements = [...]gpuslices.Placement{gpuslices.Amid, gpuslices.AtBegin, gpuslices.AtEnd}
 
-// checkGPU is CheckGPU on the plan's GPU. It returns one parity, or none if there is no
-// GPU or if it lacks the kernel.
+// checkGPU compares the results of the plan's GPU with the reference and with the bits of
+// the first implementation, with the arrays at each of the placements. It returns one
+// parity, or none if there is no GPU or if it lacks the kernel.
 func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int) ([]Parity, error) {
 	if p.GPU == nil || k.OnlyGo {
 		return nil, nil
 	}
-	parity, err := CheckGPU(ctx, p.Check, p.GPU, k, dtype, sizes)
+	impls, closeAll, err := onDevices(p.GPU)
 	if err != nil {
 		return nil, err
 	}
-	return []Parity{parity}, nil
-}
-
-// CheckGPU compares the results of a GPU with the reference and with the bits of the
-// first implementation, with the arrays at each of the placements.
-func CheckGPU(ctx context.Context, check Checker, dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, sizes []int) (Parity, error) {
-	impls, closeAll, err := onDevices(dev)
-	if err != nil {
-		return Parity{}, err
-	}
-	all, err := check(ctx, k, dtype, sizes, append(kernels.Implementations()[:1], impls...))
+	all, err := p.Check(ctx, k, dtype, sizes, append(kernels.Implementations()[:1], impls...))
 	if err = errors.Join(err, closeAll()); err != nil {
-		return Parity{}, err
+		return nil, err
 	}
-	return merged(all[1:]), nil
+	return []Parity{merged(all[1:])}, nil
 }
 
 // onDevices returns the GPU as implementations for a Checker, one for each of the

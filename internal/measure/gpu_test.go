@@ -159,9 +159,9 @@ func TestOnGPUInterrupted(t *testing.T) {
 func TestCheckGPU(t *testing.T) {
 	dev := testgpu.Device(t)
 	for _, name := range []string{"token_stats", "row_gradient_bonus", "surrogate"} {
-		parity, err := CheckGPU(t.Context(), Check, dev, find(t, name), reweight.DTypeF32, []int{1, 19})
-		if err != nil || parity.Failure != "" || parity.ISA != machine.CUDA || parity.Cases != 2*len(kernels.Families) {
-			t.Errorf("%s: %+v, %v", name, parity, err)
+		all, err := Plan{GPU: dev, Check: Check}.checkGPU(t.Context(), find(t, name), reweight.DTypeF32, []int{1, 19})
+		if err != nil || len(all) != 1 || all[0].Failure != "" || all[0].ISA != machine.CUDA || all[0].Cases != 2*len(kernels.Families) {
+			t.Errorf("%s: %+v, %v", name, all, err)
 		}
 	}
 	wrong := func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error) {
@@ -169,8 +169,9 @@ func TestCheckGPU(t *testing.T) {
 		all[len(all)-1].Failure = "at the end" // of the last placement
 		return all, err
 	}
-	if parity, err := CheckGPU(t.Context(), wrong, dev, find(t, "multiply"), reweight.DTypeF32, []int{3}); err != nil || parity.Failure != "at the end" {
-		t.Errorf("%+v, %v", parity, err)
+	all, err := Plan{GPU: dev, Check: wrong}.checkGPU(t.Context(), find(t, "multiply"), reweight.DTypeF32, []int{3})
+	if err != nil || len(all) != 1 || all[0].Failure != "at the end" {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 

@@ -172,7 +172,7 @@ func TestNoisy(t *testing.T) {
 // TestOverheadWidth: so does bench overhead.
 func TestOverheadWidth(t *testing.T) {
 	var out bytes.Buffer
-	must.Do((Overhead{Overhead: steps()}).Write(&out, cli.Table))
+	must.Do((Overhead{Overhead: steps()}).Write(&out, false))
 	within100(t, out.String())
 	if !strings.HasPrefix(out.String(), "Cost: ") || !strings.Contains(out.String(), "\nNoisy: ") || !strings.Contains(out.String(), "but the null reaches +121.4%") {
 		t.Errorf("printed\n%s", out.String())

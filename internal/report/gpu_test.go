@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/must"
@@ -95,7 +94,7 @@ func TestReportOfGPU(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	var b bytes.Buffer
-	must.Do(both.Write(&b, cli.Table))
+	must.Do(both.Write(&b, false))
 	for _, want := range []string{goalsTitle, "row_gradient, in place", "0.00134 (0.00133-0.00135)", "95.0% (94-96)"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

@@ -20,8 +20,8 @@ type Overhead struct {
 }
 
 // Write prints the report in that format.
-func (r Overhead) Write(w io.Writer, as cli.Format) error {
-	if as == cli.JSON {
+func (r Overhead) Write(w io.Writer, asJSON bool) error {
+	if asJSON {
 		return cli.WriteJSON(w, r)
 	}
 	return r.writeTables(w)

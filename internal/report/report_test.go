@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/must"
@@ -63,10 +62,10 @@ func (f *failing) Write(b []byte) (int, error) {
 
 // TestWriteErrors: no writer keeps an error to itself.
 func TestWriteErrors(t *testing.T) {
-	for _, as := range []cli.Format{cli.Table, cli.JSON} {
+	for _, as := range []bool{false, true} {
 		for _, space := range []failing{0, 700} {
 			if err := sample().Write(&space, as); !errors.Is(err, errFull) {
-				t.Errorf("%s: %v", as, err)
+				t.Errorf("JSON %v: %v", as, err)
 			}
 		}
 	}
@@ -77,13 +76,13 @@ func TestHostileText(t *testing.T) {
 	const hostile = "x\n::error::bad\r\x1b[31m\u202e\u2028\x7f\u009b2J\x00<script>|&"
 	r := sample()
 	r.Machine.CPU, r.Machine.Why, r.Results[0].Kernel, r.Failures = hostile, hostile, hostile, []string{hostile}
-	for _, as := range []cli.Format{cli.Table, cli.JSON} {
+	for _, as := range []bool{false, true} {
 		var out bytes.Buffer
 		must.Do(r.Write(&out, as))
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimSuffix(line, "\n")
 			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) {
-				t.Errorf("%s: %q", as, line)
+				t.Errorf("JSON %v: %q", as, line)
 			}
 		}
 	}

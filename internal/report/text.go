@@ -17,8 +17,8 @@ import (
 const Ended = "partial: the run ended before all was measured"
 
 // Write prints the report: a table, or JSON.
-func (r Report) Write(w io.Writer, as cli.Format) error {
-	if as == cli.JSON {
+func (r Report) Write(w io.Writer, asJSON bool) error {
+	if asJSON {
 		return cli.WriteJSON(w, r)
 	}
 	return r.writeTable(w)
@@ -38,7 +38,7 @@ func (r Report) writeTable(w io.Writer) error {
 		if err := cli.WriteTable(w, text, header, rows); err != nil {
 			return err
 		}
-		r.WriteNotes(w)
+		fmt.Fprintf(w, "\n%s\n", strings.Join(r.Notes(), "\n"))
 	}
 	if err := r.writeGoals(w); err != nil {
 		return err
@@ -48,9 +48,6 @@ func (r Report) writeTable(w io.Writer) error {
 	}
 	return nil
 }
-
-// WriteNotes says how the table is to be read.
-func (r Report) WriteNotes(w io.Writer) { fmt.Fprintf(w, "\n%s\n", strings.Join(r.Notes(), "\n")) }
 
 // Table returns the results as cells for people: the first columns are text, the
 // others numbers with their intervals.
