@@ -29,7 +29,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from ._errors import InputError
 from ._program import PROGRAM, CommandError, FileError, run
@@ -52,7 +52,12 @@ def partial(file: PathLike, *, flags: Sequence[str] = (), program: str = PROGRAM
 
     Raises FileError if the file or a flag is wrong, and CommandError if the command fails.
     """
-    return run(program, ["score", "partial"], "file", *flags, "--", os.fspath(file))
+    return _partial([os.fspath(file)], flags, program)
+
+
+def _partial(files: Sequence[str], flags: Sequence[str], program: str) -> bytes:
+    """Returns the partial of several files."""
+    return run(program, ["score", "partial"], "file", *flags, "--", *files)
 
 
 def merge(partials: Iterable[bytes], *, program: str = PROGRAM) -> bytes:
@@ -81,10 +86,15 @@ def apply(
     """Writes weights and advantages of one file of the batch to output, a safetensors file,
     from the merged partials of all its files. An older file of that name is replaced.
     """
+    _apply([os.fspath(file)], merged, os.fspath(output), flags, program)
+
+
+def _apply(files: Sequence[str], merged: bytes, output: str, flags: Sequence[str], program: str) -> None:
+    """Scores several files into a folder, which output names with a slash after it."""
     with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
         name = os.path.join(folder, "merged")
         Path(name).write_bytes(merged)
-        run(program, ["score", "apply"], "file", "-merged", name, "-o", os.fspath(output), *flags, "--", os.fspath(file))
+        run(program, ["score", "apply"], "file", "-merged", name, "-o", output, *flags, "--", *files)
 
 
 def dask_reweight(
@@ -103,11 +113,13 @@ def dask_reweight(
     resources={"cores": 4}, retries=3 or priority=10. Dask's dashboard shows the progress.
     """
     names, outputs = _outputs(files, folder)
+    size = -(-len(names) // _MOST_TASKS)
+    parts = [names[first : first + size] for first in range(0, len(names), size)]
     # pure=False: files may have changed since a call with the same names.
     options = {"flags": list(flags), "program": program, "pure": False, **resources}
-    partials = client.map(partial, names, **options)
+    partials = client.map(_partial, parts, **options)
     merged = client.submit(merge, partials, program=program, pure=False)
-    client.gather(client.map(apply, names, [merged] * len(names), outputs, **options))
+    client.gather(client.map(_apply, parts, merged=merged, output=os.path.join(folder, ""), **options))
     return outputs
 
 
@@ -134,6 +146,7 @@ def ray_reweight(
     rows = rows.repartition(min(len(names), _MOST_TASKS)).materialize()
     done = _checked(rows.map_batches(_ray_partial, batch_size=None, fn_kwargs=options, **resources).take_all())
     options["merged"] = merge([row["done"] for row in done], program=program)
+    options["output"] = os.path.join(folder, "")
     _checked(rows.map_batches(_ray_apply, batch_size=None, fn_kwargs=options, **resources).take_all())
     return rows
 
@@ -160,28 +173,19 @@ def ray_reweight_rows(dataset: Any, *, flags: Sequence[str] = (), program: str =
     return scored.drop_columns([_ERROR])
 
 
-# So many tasks do the files of a call, at most: starting one takes longer than a small file.
+# So many tasks do the files of a call, at most: starting one takes longer than a small file,
+# and each reads the merged partials.
 _MOST_TASKS = 1000
 
 
 def _ray_partial(batch: Dict[str, Any], **options: Any) -> Dict[str, Any]:
-    """Returns the merged partial of the files of a batch."""
-
-    def done() -> bytes:
-        return merge([partial(str(file), **options) for file in batch["file"]], program=options["program"])
-
-    return _caught(done)
+    """Returns the partial of the files of a batch."""
+    return _caught(lambda: _partial(list(batch["file"]), **options))
 
 
 def _ray_apply(batch: Dict[str, Any], **options: Any) -> Dict[str, Any]:
     """Scores the files of a batch."""
-
-    def done() -> bytes:
-        for file, output in zip(batch["file"], batch["output"]):
-            apply(str(file), output=str(output), **options)
-        return b""
-
-    return _caught(done)
+    return _caught(lambda: _apply(list(batch["file"]), **options))
 
 
 _ROWS, _ERROR = "rows.jsonl", "reweight_error"  # the file of a block in a folder of its own, and a column
@@ -207,7 +211,7 @@ def _rows_apply(table: Any, **options: Any) -> Any:
     arrow = importlib.import_module("pyarrow")
     columns = {name: arrow.nulls(len(table), arrow.list_(arrow.float32())) for name in ("weights", "advantages")}
 
-    def done() -> bytes:
+    def done() -> None:
         with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
             _write_rows(table, folder)
             Path(folder, "merged").write_bytes(options["merged"])
@@ -222,7 +226,6 @@ def _rows_apply(table: Any, **options: Any) -> Any:
             found[name] = np.frombuffer(content[first:end], "<i8" if header[name]["dtype"] == "I64" else "<f4")
         for name in columns:
             columns[name] = arrow.ListArray.from_arrays(found["seq_offsets"].astype(np.int32), found[name])
-        return b""
 
     row = _caught(done)
     error = json.dumps({"kind": row["kind"][0], "error": row["error"][0]})
@@ -240,11 +243,11 @@ def _write_rows(table: Any, folder: str) -> None:
             file.write(json.dumps(line, default=lambda array: array.tolist()) + "\n")
 
 
-def _caught(do: Callable[[], bytes]) -> Dict[str, Any]:
+def _caught(do: Callable[[], Optional[bytes]]) -> Dict[str, Any]:
     """Returns a row of what the call returns, or of its error, which Ray would wrap in errors of
     its own."""
     try:
-        return {"done": [do()], "kind": [""], "error": [""]}
+        return {"done": [do() or b""], "kind": [""], "error": [""]}
     except (FileError, CommandError) as error:
         return {"done": [b""], "kind": [type(error).__name__], "error": [str(error)]}
 
