@@ -38,6 +38,7 @@ func TestGenerated(t *testing.T) {
 		"../native/reweight.h":                headerText(t, header),
 		"../internal/gpu/device/problems.cuh": deviceText(),
 		"../python/reweight/_generated.py":    pythonText(t, header),
+		"../python/reweight/_catalogue.py":    pythonCatalogue(t),
 		"../testdata/problems.json":           examples(t),
 	} {
 		if *write {

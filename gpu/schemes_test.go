@@ -18,6 +18,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // goDocs has the texts of package reweight: of the methods of Workspace by their names, and
@@ -260,4 +261,184 @@ func pythonOptions(out *strings.Builder, s *native.Scheme) {
 		fmt.Fprintf(&list, "        (%q, %s),\n", python.name(f.Name), kind)
 	}
 	fmt.Fprintf(out, "\n\nclass %s(Structure):\n    \"\"\"reweight_%s.\"\"\"\n\n%s    _fields_ = [\n%s    ]\n", optionsClass(s), s.Options(), annotations.String(), list.String())
+}
+
+// pythonCatalogue returns the module of Python with a function for each of native.Schemes and
+// the entries of the catalogue.
+func pythonCatalogue(t *testing.T) string {
+	var out strings.Builder
+	out.WriteString(`"""The functions of schemes, and the catalogue: ` + "`go generate ./gpu`" + ` writes this file."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from . import _generated
+from ._arrays import ArrayLike
+from ._errors import choice, integer, number
+from ._schemes import run_scheme
+from .batch import Batch
+
+`)
+	docs := goDocs(t)
+	for i := range native.Schemes {
+		pythonFunction(t, &out, docs, &native.Schemes[i])
+	}
+	out.WriteString(`
+
+class Entry(NamedTuple):
+    """One name of the catalogue of schemes."""
+
+    name: str
+    """in reweight.scheme: "reinforce++\""""
+    synonyms: Tuple[str, ...]
+    """names of trainers, which reweight.scheme takes too"""
+    title: str
+    """in papers: "REINFORCE++\""""
+    doc: str
+    """what it is, in one line"""
+    source: str
+    """the number in arXiv, or the trainer"""
+    formula: str
+    """what a token gets, in Markdown"""
+    kind: str
+    """several, reward, advantage, factor, weight, loss or critic"""
+    of: Tuple[str, ...]
+    """the names that it stands for, if several"""
+    function: str
+    """of this package, which computes it; "" if several"""
+    defaults: Dict[str, Any]
+    """the options of the function"""
+    reads: Tuple[str, ...]
+    """the arrays that it reads with these, besides role; "a|b" is either of two"""
+
+
+ENTRIES = (
+`)
+	for _, e := range scheme.Entries() {
+		function := ""
+		switch e.Method {
+		case "":
+		case "ActFocus", "AEM", "GRPO", "GAE", "Loss":
+			function = strings.ToLower(e.Method)
+		default:
+			function = native.Snake(e.Method)
+			for i := range native.Schemes {
+				if native.Schemes[i].Method == e.Method {
+					function = native.Schemes[i].C
+				}
+			}
+		}
+		options := e.Defaults()
+		defaults := ""
+		switch {
+		case e.Name == "group_mean":
+			defaults = `"divide_by_std": False`
+		case e.Part(&options) != nil:
+			var values []string
+			v := reflect.ValueOf(e.Part(&options)).Elem()
+			for f := range fields(v.Type()) {
+				if e.Kind == scheme.Loss && v.FieldByIndex(f.Index).IsZero() && f.Name != "Policy" && f.Name != "Aggregation" {
+					continue // of another policy
+				}
+				values = append(values, fmt.Sprintf("%q: %s", python.name(f.Name), pythonValue(v.FieldByIndex(f.Index))))
+			}
+			defaults = strings.Join(values, ", ")
+		}
+		formula := regexp.MustCompile("`\\w+`").ReplaceAllStringFunc(e.Formula, func(word string) string { return "`" + python.name(strings.Trim(word, "`")) + "`" })
+		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n    ),\n",
+			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), function, defaults, tuple(e.Reads))
+	}
+	out.WriteString(")\n\"\"\"The catalogue, in the order of reports.\"\"\"\n")
+	return out.String()
+}
+
+// tuple returns a tuple of strings.
+func tuple(of []string) string {
+	switch len(of) {
+	case 0:
+		return "()"
+	case 1:
+		return "(" + strconv.Quote(of[0]) + ",)"
+	}
+	return "(" + quoted(of) + ")"
+}
+
+// pythonValue returns the value of an option in Python.
+func pythonValue(v reflect.Value) string {
+	text := fmt.Sprint(v.Interface())
+	switch {
+	case v.Kind() == reflect.Bool:
+		return strings.ToUpper(text[:1]) + text[1:]
+	case v.Kind() == reflect.Uint8:
+		return strconv.Quote(text)
+	case v.Kind() == reflect.Float64 && math.IsInf(v.Float(), 1):
+		return "inf"
+	}
+	return text
+}
+
+// pythonFunction writes the function of a scheme.
+func pythonFunction(t *testing.T, out *strings.Builder, docs map[string]string, s *native.Scheme) {
+	e, err := scheme.Find(s.Entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(out, "\ndef %s(\n    batch: Batch,\n    *,\n", s.C)
+	var explained, values []string
+	reads := tuple(strings.Split(strings.ReplaceAll(strings.Join(e.Reads, " "), "token_rewards|rewards", "token_rewards"), " "))
+	if s.Default != nil {
+		v := reflect.ValueOf(s.Default)
+		for f := range fields(v.Type()) {
+			name, kind := python.name(f.Name), native.Snake(f.Name)
+			annotation, value := "float", fmt.Sprintf("number(%q, %s)", name, name)
+			comment := python.words(s, docs[v.Type().Name()+"."+f.Name])
+			switch f.Type.Kind() {
+			case reflect.Int:
+				annotation, value = "int", fmt.Sprintf("integer(%q, %s, 64)", name, name)
+			case reflect.Bool:
+				annotation, value = "bool", "bool("+name+")"
+				comment = strings.ReplaceAll(comment, "false", "False")
+			case reflect.Uint8:
+				annotation, value = "str", fmt.Sprintf("choice(%q, %s, _generated.%sS)", name, name, strings.ToUpper(kind))
+				names := native.Names(problem.Argument{C: kind})
+				if comment == "" {
+					comment = strconv.Quote(names[0])
+					for i, name := range names[1:] {
+						comment += map[bool]string{true: " or ", false: ", "}[i == len(names)-2] + strconv.Quote(name)
+					}
+				}
+				if kind == "scope" {
+					reads = strings.Replace(reads, "\"group_ids\", ", "", 1) + " + ((\"group_ids\",) if scope == \"group\" else ())"
+				}
+			}
+			preset := " = " + pythonValue(v.FieldByIndex(f.Index))
+			if s.None {
+				preset = ""
+			}
+			fmt.Fprintf(out, "    %s: %s%s,\n", name, annotation, preset)
+			explained = append(explained, wrap(name+": "+comment, 88))
+			values = append(values, value)
+		}
+	}
+	explained = append(explained, wrap("out: the array for "+s.Dst+", float32.", 88))
+	text := python.schemeText(t, docs, s)
+	text = regexp.MustCompile(`^\w+ sets (\w+(?: of the advantages)?) to `).ReplaceAllString(text, "Returns $1: ")
+	text = regexp.MustCompile(`^\w+ sets `).ReplaceAllString(text, "Returns ")
+	text = strings.ReplaceAll(wrap(text, 88), "\n\t", "\n    ")
+	// The last paragraph has the shapes and the errors.
+	fmt.Fprintf(out, "    out: Optional[ArrayLike] = None,\n) -> Any:\n    \"\"\"%s\n\n    %s\n\n    An error is an InputError, which is a ValueError.\n    \"\"\"\n",
+		strings.ReplaceAll(strings.ReplaceAll(text, "\n", "\n    "), "\n    \n", "\n\n"), strings.ReplaceAll(strings.Join(explained, "\n"), "\n", "\n    "))
+	options := "None"
+	if s.Default != nil {
+		of := native.SchemeOf(strings.TrimSuffix(s.Options(), "_options"))
+		fmt.Fprintf(out, "    options = _generated.%s(\n        %s,\n    )\n", optionsClass(of), strings.Join(values, ",\n        "))
+		options = "options"
+	}
+	unit := ""
+	if s.PerTrajectory {
+		unit = ", \"trajectory\""
+	}
+	fmt.Fprintf(out, "    return run_scheme(%q, batch, %s, %s, out%s)\n\n", s.C, options, reads, unit)
 }

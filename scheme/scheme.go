@@ -112,6 +112,15 @@ func (e *Entry) Defaults() Options {
 	return opt
 }
 
+// Part returns the entry's part of the options, a pointer to a struct of package reweight;
+// nil if it has none.
+func (e *Entry) Part(opt *Options) any {
+	if e.options == nil {
+		return nil
+	}
+	return e.options(opt)
+}
+
 // Compute sets dst to what the entry makes of the batch: an element per token or, for
 // penalties, per trajectory. Of a loss that is the gradient, with weights of 1. An entry
 // that stands for several computes nothing, and is an error. The other errors are those

@@ -5,6 +5,19 @@ results to the last bit. Arrays are NumPy arrays or tensors of PyTorch, on the C
 GPU; they are read and written where they are, and results are of the same kind.
 """
 
+from ._catalogue import (
+    Entry,
+    empg,
+    entropy_mask,
+    gigpo,
+    group_filter,
+    grpo_s,
+    gtpo,
+    overlong_penalty,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
+    rloo,
+)
 from ._cuda import check, prepare
 from ._errors import InputError
 from ._generated import VERSION as __version__
@@ -30,6 +43,7 @@ __all__ = [
     "ACTION",
     "ActFocusResult",
     "Batch",
+    "Entry",
     "GAEResult",
     "InputError",
     "LossResult",
@@ -46,14 +60,24 @@ __all__ = [
     "available_isas",
     "best_isa",
     "check",
+    "empg",
+    "entropy_mask",
     "exp_scale",
     "gae",
+    "gigpo",
+    "group_filter",
     "grpo",
+    "grpo_s",
+    "gtpo",
     "loss",
     "masked_moments",
     "min_max",
     "multiply",
+    "overlong_penalty",
     "prepare",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "rloo",
     "roles_from_mask",
     "row_gradient",
     "show",

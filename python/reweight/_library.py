@@ -159,6 +159,15 @@ class CPU:
         self._scratch(batch)
         self._call(_lib.reweight_loss, result, grad, weights, batch, options)
 
+    def scheme(self, name: str, dst: int, batch: Batch, options: Optional[ctypes.Structure]) -> None:
+        """Calls the function of that name, of the form that the schemes of _catalogue.py have."""
+        self._scratch(batch)
+        function = getattr(_lib, "reweight_" + name)
+        if options is None:
+            self._call(function, dst, batch)
+        else:
+            self._call(function, dst, batch, options)
+
     def masked_moments(self, result: int, x: int, role: int, n: int, roles: int, shift: float) -> None:
         self._call(_lib.reweight_masked_moments, result, x, role, n, roles, shift)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 from . import _generated
-from ._arrays import F32, Array, ArrayLike, check, check_apart, output, view
+from ._arrays import F32, Array, ArrayLike, as_numpy, check, check_apart, made_like, output, view
 from ._backend import Backend, backend
 from ._errors import InputError, choice, described, integer, located, number
 from ._generated import (
@@ -18,6 +19,7 @@ from ._generated import (
     SCOPES,
     SIGNALS,
 )
+from ._library import cpu
 from ._scalars import Scalars
 from .batch import Batch, Bound, bind
 
@@ -336,6 +338,29 @@ def _run(b: Bound, call: Callable[[Backend], None]) -> None:
     try:
         call(backend(b.role.device))
     except InputError as e:
-        if e.argument in ("seq_offsets", "group_ids") or (e.argument == "rewards" and b.struct.rewards):
+        if e.argument in ("seq_offsets", "group_ids", "anchors", "span_rewards") or (e.argument == "rewards" and b.struct.rewards):
             raise
         raise located(e, b.shape) from None
+
+
+def run_scheme(
+    name: str,
+    batch: Batch,
+    options: Optional[ctypes.Structure],
+    reads: Tuple[str, ...],
+    out: Optional[ArrayLike],
+    unit: str = "token",
+) -> Any:
+    """Returns what the function of reweight.h of that name computes, an element per unit. Tensors on
+    a GPU are copied to the host, and the result back: there is no kernel for them."""
+    b = bind(batch, *reads)
+    shape = b.shape if unit == "token" else (b.struct.trajectories,)
+    dst = output("out", out, shape, unit, {"role": b.role, **b.arrays})
+    if b.role.device is None:
+        _run(b, lambda _: cpu().scheme(name, dst.pointer, b.struct, options))
+        return dst.owner
+    arrays = {field: as_numpy(array) for field, array in b.arrays.items() if getattr(batch, field) is not None}
+    host = Batch(role=as_numpy(b.role), **arrays)
+    values = made_like(dst, run_scheme(name, host, options, reads, None, unit))
+    dst.owner.detach().copy_(values.owner)
+    return dst.owner

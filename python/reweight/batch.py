@@ -66,16 +66,16 @@ class Batch:
     ref_entropy: float32 [T], entropy of the frozen reference.
     advantages: float32 [T].
     values: float32 [T], of the critic.
-
-    These are for files and pages only (see reweight.rollout and reweight.show):
-
     rollout_logprobs: float32 [T], log-probability of the sampled token, by the engine that
         sampled.
     token_rewards: float32 [T], reward of each token.
-    returns: float32 [T], what the critic is to predict.
-    new_values: float32 [T], of the current critic; values is then the old one.
     anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
     span_rewards: float32 [N], reward of each span.
+
+    These are for files and pages only (see reweight.rollout and reweight.show):
+
+    returns: float32 [T], what the critic is to predict.
+    new_values: float32 [T], of the current critic; values is then the old one.
     actfocus_weights: float32 [T], weight of each token by ActFocus, as a trainer used it.
     aem_factors: float32 [T], factor of each token's advantage by AEM, as a trainer used it.
     """
@@ -135,18 +135,26 @@ def bind(batch: Batch, *names: str) -> Bound:
     for name in names:
         if name == "seq_offsets":
             continue
-        per_trajectory = name in ("group_ids", "rewards")
-        shape: Tuple[int, ...] = (struct.trajectories,) if per_trajectory else role.shape
-        unit = "trajectory" if per_trajectory else "token"
-        dtype = I32 if name in ("group_ids", "span_ids") else F32
+        shape, unit = role.shape, "token"
+        if name in ("group_ids", "rewards"):
+            shape, unit = (struct.trajectories,), "trajectory"
+        elif name in ("anchors", "span_rewards"):  # after span_ids
+            shape, unit = (_spans_of(bound.arrays["span_ids"]),), "span"
+        dtype = I32 if name in ("group_ids", "span_ids", "anchors") else F32
         obj = getattr(batch, name)
         if obj is None:
             raise InputError(name, f"is None, want the shape {list(shape)}, one element per {unit}")
         array = view(name, obj, (dtype,))
-        check(name, array, shape, unit, role, "role")
+        if unit != "span" or shape[0] <= role.size:  # with more spans than tokens, the ids are wrong: the library says how
+            check(name, array, shape, unit, role, "role")
         setattr(struct, name, array.pointer)
         bound.arrays[name] = array
     return bound
+
+
+def _spans_of(span_ids: Array) -> int:
+    """Returns how many spans the ids number."""
+    return int(as_numpy(span_ids).max(initial=-1)) + 1
 
 
 def _check_layout(argument: str, array: Array) -> None:

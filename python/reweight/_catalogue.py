@@ -1,0 +1,779 @@
+"""The functions of schemes, and the catalogue: `go generate ./gpu` writes this file."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from . import _generated
+from ._arrays import ArrayLike
+from ._errors import choice, integer, number
+from ._schemes import run_scheme
+from .batch import Batch
+
+
+def rloo(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: each trajectory's reward less the mean reward of the others of its
+    group (leave one out, arXiv 2402.14740):
+
+        A = n / (n-1) (r - mean_g)
+
+    with n the members of the group. A group of one gets 0: there is no other. Every
+    trajectory of a group counts, also one without response tokens. Masked tokens get 0.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or a reward that is not finite is an error, and advantages is not written.
+
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("rloo", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def reinforce_plus_plus(
+    batch: Batch,
+    *,
+    gamma: float = 1,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: the discounted sums of token_rewards, backwards over the response
+    tokens of each trajectory, whitened (REINFORCE++, arXiv 2501.03262; verl,
+    compute_reinforce_plus_plus_outcome_advantage):
+
+        G_t = r_t + gamma G_next(t)    A_t = (G_t - mean) / sqrt(var + 1e-8)
+
+    where next(t) is the trajectory's next response token, after which masked tokens are
+    passed over; mean and variance (n-1) are over the response tokens of the batch. The
+    reward of an outcome belongs at the trajectory's last response token. Masked tokens get
+    0.
+
+    advantages, token_rewards and role have one element per token, and seq_offsets must be
+    set. advantages may be token_rewards. A wrong shape or option, a reward of a response
+    token that is not finite, or fewer than two response tokens, is an error, and advantages
+    is not written.
+
+    gamma: discount, above 0 and at most 1
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.ReinforcePlusPlusOptions(
+        number("gamma", gamma),
+    )
+    return run_scheme("reinforce_plus_plus", batch, options, ("seq_offsets", "token_rewards"), out)
+
+
+def reinforce_plus_plus_baseline(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: each trajectory's reward less the mean of its group, whitened over
+    response tokens (REINFORCE++-baseline, arXiv 2501.03262; verl,
+    compute_reinforce_plus_plus_baseline_outcome_advantage):
+
+        a_q = r_q - mean_g    A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+
+    A group of one has mean 0; every trajectory of a group counts, also one without response
+    tokens. The second mean and the variance (n-1) are over the response tokens of the
+    batch, so that long trajectories count more. Masked tokens get 0.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape, a reward that is not finite, or fewer than two response tokens, is an
+    error, and advantages is not written.
+
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("reinforce_plus_plus_baseline", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def gigpo(
+    batch: Batch,
+    *,
+    gamma: float = 0.95,
+    omega: float = 1,
+    divide_by_std: bool = False,
+    per_step: bool = False,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages from groups of trajectories, and from groups of spans that started in
+    the same state (arXiv 2505.10978):
+
+        E_q = (rewards[q] - mean) / F        over the trajectories of q's group
+        G_s = span_rewards[s] + gamma G_next(s)
+        B_s = (G_s - mean) / F               over the spans of s's group with the anchor of s
+        A_t = E_q(t) + omega B_s(t)
+
+    where next(s) is the next span of the same trajectory. F is 1, or with divide_by_std the
+    standard deviation (n-1) plus 1e-6. A group of one trajectory has mean 0 and std 1; a
+    span that shares its anchor with no other has B 0, and so have spans whose returns are
+    equal. With per_step, mean and std of E are over the spans of the group, each with its
+    trajectory's reward, so that long trajectories count more; then it is a group of one
+    span that has mean 0 and std 1. Trajectories without response tokens count in their
+    group, unless per_step. Masked tokens get 0.
+
+    advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
+    group_ids one per trajectory; anchors and span_rewards one per span; seq_offsets must be
+    set. advantages may be any array of the batch that is one float32 per token: none is
+    read. A span needs at least one response token. Wrong shapes, spans or options, or a
+    reward that is not finite, is an error, and advantages is not written.
+
+    gamma: discount of span rewards, in [0, 1]; 0: a span counts its own reward alone
+    omega: weight of the step advantages, finite; 0 leaves them out
+    divide_by_std: plus 1e-6, of the group; False: by 1
+    per_step: the group's mean and std are over spans, as the public code has them; False:
+    over trajectories
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.GiGPOOptions(
+        number("gamma", gamma),
+        number("omega", omega),
+        bool(divide_by_std),
+        bool(per_step),
+    )
+    return run_scheme("gigpo", batch, options, ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"), out)
+
+
+def gtpo(
+    batch: Batch,
+    *,
+    base: float = 1,
+    bonus: float = 0.1,
+    threshold: float = 0.5,
+    entropy_low: float = 0,
+    entropy_high: float = inf,
+    normalization: str = "separate",
+    scope: str = "group",
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages from rewards that are shaped by the entropy of each token among the
+    tokens at its position (arXiv 2508.04349). In each group, O+ are the trajectories with a
+    reward r above threshold and O- the others; H is entropy clamped to [entropy_low,
+    entropy_high]; j numbers the response tokens of a trajectory, and d_j, h_j are the
+    members of O+ and O- that have a j-th:
+
+        O+: u_ij = base r_i + bonus d_j H_ij / max(sum_{O+} H_.j, 1e-8)
+        O-: u_ij = -base - bonus h_j v_ij / max(sum_{O-} v_.j, 1e-8)    v = 1 / (H + 1e-8)
+        A = (u - mean) / sqrt(var + 1e-8)
+
+    with mean and population variance over the tokens of O+ and of O- separately
+    ("separate", the paper's equation 6), over both ("joint"), or A = u ("none").
+    Separately, the outcome's sign is lost: half of the tokens of successes get a negative
+    advantage. A set of one token gets 0. With "batch" the whole batch is one group. Masked
+    tokens get 0.
+
+    advantages, role and entropy have one element per token, rewards one per trajectory, and
+    group_ids too for "group", which alone reads them. advantages may be entropy. A wrong
+    shape or option, or a reward or an entropy of a response token that is not finite, is an
+    error, and advantages is not written.
+
+    base: weight of the outcome: the paper's alpha 1, beta 1; at least 0
+    bonus: weight of the entropy's share: its alpha 2, beta 2; at least 0
+    threshold: a reward above it is a success
+    entropy_low: entropies are clamped to [entropy_low, entropy_high] first, nats; at least
+    0
+    entropy_high: at least entropy_low, above 0; +Inf for no bound
+    normalization: "separate", "joint" or "none"
+    scope: "group" or "batch": trajectories that are compared
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.GTPOOptions(
+        number("base", base),
+        number("bonus", bonus),
+        number("threshold", threshold),
+        number("entropy_low", entropy_low),
+        number("entropy_high", entropy_high),
+        choice("normalization", normalization, _generated.NORMALIZATIONS),
+        choice("scope", scope, _generated.SCOPES),
+    )
+    return run_scheme("gtpo", batch, options, ("seq_offsets", "rewards", "entropy") + (("group_ids",) if scope == "group" else ()), out)
+
+
+def grpo_s(
+    batch: Batch,
+    *,
+    base: float = 1,
+    bonus: float = 0.1,
+    threshold: float = 0.5,
+    entropy_low: float = 0,
+    entropy_high: float = inf,
+    normalization: str = "joint",
+    scope: str = "group",
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages from rewards that are shaped by the mean entropy of each trajectory
+    (GRPO-S, arXiv 2508.04349). In each group, O+ are the trajectories with a reward r above
+    threshold and O- the others, and Hbar_i is the mean over trajectory i of entropy clamped
+    to [entropy_low, entropy_high]:
+
+        O+: u_i = base r_i + bonus |O+| Hbar_i / max(sum_{O+} Hbar, 1e-8)
+        O-: u_i = -base - bonus |O-| v_i / max(sum_{O-} v, 1e-8)    v = 1 / (Hbar + 1e-8)
+        A = (u - mean) / sqrt(var + 1e-8)
+
+    with mean and population variance over the trajectories of O+ and O- together ("joint"),
+    of each ("separate"), or A = u ("none"). The response tokens of trajectory i get its A;
+    a trajectory without any is in neither set. A set of one trajectory gets 0. Masked
+    tokens get 0.
+
+    The arguments are those of gtpo, with the same shapes, errors and aliasing.
+
+    base: weight of the outcome: the paper's alpha 1, beta 1; at least 0
+    bonus: weight of the entropy's share: its alpha 2, beta 2; at least 0
+    threshold: a reward above it is a success
+    entropy_low: entropies are clamped to [entropy_low, entropy_high] first, nats; at least
+    0
+    entropy_high: at least entropy_low, above 0; +Inf for no bound
+    normalization: "separate", "joint" or "none"
+    scope: "group" or "batch": trajectories that are compared
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.GTPOOptions(
+        number("base", base),
+        number("bonus", bonus),
+        number("threshold", threshold),
+        number("entropy_low", entropy_low),
+        number("entropy_high", entropy_high),
+        choice("normalization", normalization, _generated.NORMALIZATIONS),
+        choice("scope", scope, _generated.SCOPES),
+    )
+    return run_scheme("grpo_s", batch, options, ("seq_offsets", "rewards", "entropy") + (("group_ids",) if scope == "group" else ()), out)
+
+
+def empg(
+    batch: Batch,
+    *,
+    k: float = 1,
+    k_future: float = 1,
+    zeta: float = 0.05,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages from batch.advantages and the entropies of spans (arXiv 2509.09265).
+    With Hbar_s the mean of entropy over the response tokens of span s, and minimum, maximum
+    and means over the N spans of the batch:
+
+        x_s = (Hbar_s - min) / (max - min + 1e-8)
+        g_s = exp(-k x_s) / (mean exp(-k x) + 1e-8)    f_s = exp(-k_future x_s)
+        M_t = batch.advantages[t] g_s(t) + zeta f_next(s)
+        A_t = M_t - mean_s mean_{t in s} M_t
+
+    where next(s) is the next span of the same trajectory; the last one has no bonus. Where
+    all Hbar are equal, x is 0. The means are in float64, because the width that x is
+    divided by may be small. One span alone gives advantages of 0, to rounding. Masked
+    tokens get 0. batch.advantages is usually what GRPO makes; where it varies within a
+    span, the span's mean counts in the last line.
+
+    advantages, role, span_ids, batch.advantages and entropy (in nats) have one element per
+    token, at most 2^31 - 1, and seq_offsets must be set. advantages may be batch.advantages
+    or entropy. A span needs at least one response token. Wrong shapes, spans or options, or
+    an entropy or an advantage of a response token that is not finite, is an error, and
+    advantages is not written.
+
+    k: k: how fast the scale of a span's advantage falls with its entropy, 0 to 80; 0: it is
+    1
+    k_future: k': how fast the bonus falls with the next span's entropy, 0 to 80; 0: not at
+    all
+    zeta: of the bonus, at least 0; 0: there is none
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.EMPGOptions(
+        number("k", k),
+        number("k_future", k_future),
+        number("zeta", zeta),
+    )
+    return run_scheme("empg", batch, options, ("seq_offsets", "span_ids", "advantages", "entropy"), out)
+
+
+def overlong_penalty(
+    batch: Batch,
+    *,
+    maximum: int = 20480,
+    buffer: int = 4096,
+    penalty: float = 1,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns penalties[q], which is to be added to the reward of trajectory q with n_q
+    response tokens (DAPO, arXiv 2503.14476):
+
+        p_q = max(-penalty, min(0, -penalty (n_q - (maximum - buffer)) / buffer))
+
+    It is 0 up to maximum - buffer tokens and -penalty from maximum on. Observations between
+    the turns do not count: they are not the policy's.
+
+    penalties has one element per trajectory, and may be rewards, which is not read. A wrong
+    shape or option is an error, and penalties is not written.
+
+    maximum: response tokens from which the penalty is full, at least buffer
+    buffer: tokens before it over which the penalty grows, above 0
+    penalty: at maximum, at least 0; 0: there is none
+    out: the array for penalties, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.OverlongPenaltyOptions(
+        integer("maximum", maximum, 64),
+        integer("buffer", buffer, 64),
+        number("penalty", penalty),
+    )
+    return run_scheme("overlong_penalty", batch, options, ("seq_offsets",), out, "trajectory")
+
+
+def group_filter(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns weights: 1 at the response tokens of groups whose rewards differ, or which have
+    one member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476): trajectories
+    whose advantages are all 0 leave numerator and denominator of the loss. rewards are
+    compared exactly. Every trajectory of a group counts, also one without response tokens.
+
+    weights has one element per token, rewards and group_ids one per trajectory; weights may
+    be any array of the batch that is one float32 per token: none is read. A wrong shape or
+    a reward that is not finite is an error, and weights is not written.
+
+    out: the array for weights, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("group_filter", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def entropy_mask(
+    batch: Batch,
+    *,
+    rho: float = 0.2,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns mask: 1 at the response tokens with the highest entropies, to 0 elsewhere (arXiv
+    2506.01939). Of the n response tokens of the batch,
+
+        K = min(n, max(1, floor(rho n + 0.9999)))    threshold = the K-th largest entropy
+        mask_t = 1 where entropy[t] >= threshold
+
+    All tokens at the threshold are kept, so that their order does not matter. The mask is
+    meant for the weights of Loss: it leaves numerator and denominator of its means. As a
+    factor of the advantage it leaves only the numerator.
+
+    mask, role and entropy have one element per token; mask may be entropy. A wrong shape, a
+    rho out of range, or an entropy of a response token that is not finite, is an error, and
+    mask is not written.
+
+    rho: share of response tokens to keep, in (0, 1]
+    out: the array for mask, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.EntropyMaskOptions(
+        number("rho", rho),
+    )
+    return run_scheme("entropy_mask", batch, options, ("entropy",), out)
+
+
+
+class Entry(NamedTuple):
+    """One name of the catalogue of schemes."""
+
+    name: str
+    """in reweight.scheme: "reinforce++\""""
+    synonyms: Tuple[str, ...]
+    """names of trainers, which reweight.scheme takes too"""
+    title: str
+    """in papers: "REINFORCE++\""""
+    doc: str
+    """what it is, in one line"""
+    source: str
+    """the number in arXiv, or the trainer"""
+    formula: str
+    """what a token gets, in Markdown"""
+    kind: str
+    """several, reward, advantage, factor, weight, loss or critic"""
+    of: Tuple[str, ...]
+    """the names that it stands for, if several"""
+    function: str
+    """of this package, which computes it; "" if several"""
+    defaults: Dict[str, Any]
+    """the options of the function"""
+    reads: Tuple[str, ...]
+    """the arrays that it reads with these, besides role; "a|b" is either of two"""
+
+
+ENTRIES = (
+    Entry(
+        "uniform", ("vanilla", "ppo", "bnpo", "token_mean"), "PPO",
+        "the clipped surrogate, averaged over tokens",
+        "1707.06347",
+        "max(-Aρ, -A clip(ρ, 1-lo, 1+hi)); where A < 0 at most -A `dual_clip`",
+        "loss", (), "loss",
+        {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "token_mean"},
+        ("advantages", "logprobs", "old_logprobs"),
+    ),
+    Entry(
+        "actfocus", (), "ActFocus",
+        "little for reasoning tokens, for action tokens by their energy",
+        "2605.14558",
+        "α; 1 + β sigmoid((E - μ)/σ) for action tokens",
+        "weight", (), "actfocus",
+        {"alpha": 0.1, "beta": 0.5, "eps": 1e-08, "signal": "energy"},
+        ("ref_energy",),
+    ),
+    Entry(
+        "aem", (), "AEM",
+        "by the entropy of the whole response",
+        "2605.00425",
+        "e^(-λ x)/mean; x is H̄_s scaled to [0, 1] over its group, or `scope`, and the mean is over the spans there; 1 where max - min < `guard`",
+        "factor", (), "aem",
+        {"lambda_": 1, "guard": 0.1, "scope": "group"},
+        ("seq_offsets", "group_ids", "span_ids", "entropy"),
+    ),
+    Entry(
+        "grpo", ("grpo_vectorized",), "GRPO",
+        "GRPO's advantages, and the mean over trajectories of means over tokens",
+        "verl",
+        "",
+        "several", ("group_norm", "seq_mean_token_mean"), "",
+        {},
+        (),
+    ),
+    Entry(
+        "dr_grpo", (), "Dr. GRPO",
+        "no standard deviation, and sums over one length",
+        "2503.20783",
+        "",
+        "several", ("group_mean", "seq_mean_token_sum_norm"), "",
+        {},
+        (),
+    ),
+    Entry(
+        "dapo", (), "DAPO",
+        "the overlong penalty, and no groups of equal rewards",
+        "2503.14476",
+        "",
+        "several", ("overlong", "group_filter", "uniform"), "",
+        {},
+        (),
+    ),
+    Entry(
+        "gpg", (), "GPG",
+        "the policy gradient without a ratio, and advantages for it",
+        "2504.02546",
+        "",
+        "several", ("gpg_advantages", "pg"), "",
+        {},
+        (),
+    ),
+    Entry(
+        "group_norm", (), "GRPO",
+        "the reward among those of its group",
+        "verl",
+        "(r - mean_g)/(std_g + 1e-6)",
+        "advantage", (), "grpo",
+        {"eps": 1e-06, "divide_by_std": True},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "group_mean", (), "Dr. GRPO",
+        "the reward less the mean of its group",
+        "2503.20783",
+        "r - mean_g",
+        "advantage", (), "grpo",
+        {"divide_by_std": False},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "overlong", ("overlong_buffer",), "overlong penalty",
+        "a penalty for responses that are too long",
+        "2503.14476",
+        "max(-P, min(0, -P (n_q - (Lmax - Lbuf))/Lbuf)), to be added to r; P, Lmax and Lbuf are `penalty`, `maximum` and `buffer`",
+        "reward", (), "overlong_penalty",
+        {"maximum": 20480, "buffer": 4096, "penalty": 1},
+        ("seq_offsets",),
+    ),
+    Entry(
+        "kl_rewards", ("use_kl_in_reward",), "KL in the reward",
+        "of tokens: the outcome, less the divergence from the reference",
+        "verl",
+        "r_t = [last response token] r - `kl_coef` k_t of l_old against l_ref",
+        "reward", (), "kl_rewards",
+        {"kl": "k1", "kl_coef": 0.001},
+        ("seq_offsets", "rewards", "old_logprobs", "ref_logprobs"),
+    ),
+    Entry(
+        "group_filter", ("filter_groups",), "group filter",
+        "0 for groups of equal rewards",
+        "2503.14476",
+        "1 if the rewards of the group differ, or it has one member",
+        "weight", (), "group_filter",
+        {},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "rloo", ("rloo_vectorized",), "RLOO",
+        "the reward less the mean of the others in its group",
+        "2402.14740",
+        "n/(n-1) (r - mean_g)",
+        "advantage", (), "rloo",
+        {},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "reinforce++", ("reinforce_plus_plus", "reinforce"), "REINFORCE++",
+        "discounted sums of token rewards, whitened",
+        "2501.03262",
+        "G_t = r_t + γ G_next, whitened over the batch",
+        "advantage", (), "reinforce_plus_plus",
+        {"gamma": 1},
+        ("seq_offsets", "token_rewards|rewards"),
+    ),
+    Entry(
+        "reinforce++_baseline", ("reinforce_plus_plus_baseline", "reinforce_baseline"), "REINFORCE++-baseline",
+        "the reward less the mean of its group, whitened",
+        "2501.03262",
+        "r - mean_g on every token, whitened over the batch",
+        "advantage", (), "reinforce_plus_plus_baseline",
+        {},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "gigpo", (), "GiGPO",
+        "groups of trajectories, and of spans that begin in one state",
+        "2505.10978",
+        "E_q + ω B_s: E_q = r - mean_g; B_s is G_s = r_s + γ G_next less its mean over the spans of g with the same anchor, 0 if there is no other",
+        "advantage", (), "gigpo",
+        {"gamma": 0.95, "omega": 1, "divide_by_std": False, "per_step": False},
+        ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"),
+    ),
+    Entry(
+        "gtpo", (), "GTPO",
+        "rewards shaped by the entropy of single tokens",
+        "2508.04349",
+        "as GRPO-S, with H of the j-th response token for H̄_q",
+        "advantage", (), "gtpo",
+        {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "separate", "scope": "group"},
+        ("seq_offsets", "group_ids", "rewards", "entropy"),
+    ),
+    Entry(
+        "grpo_s", (), "GRPO-S",
+        "rewards shaped by the mean entropy of trajectories",
+        "2508.04349",
+        "successes: u = `base` r + `bonus` n H̄_q/ΣH̄; failures: u = -`base` - `bonus` n v/Σv, v = 1/H̄_q; A is u normalised, see below",
+        "advantage", (), "grpo_s",
+        {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "joint", "scope": "group"},
+        ("seq_offsets", "group_ids", "rewards", "entropy"),
+    ),
+    Entry(
+        "opo", (), "OPO",
+        "the reward less a mean for which long responses count more",
+        "2505.23585",
+        "r - Σ_g n_q r/Σ_g n_q",
+        "advantage", (), "opo",
+        {},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "pass_at_k", ("grpo_passk",), "pass@k",
+        "the best of each group, by how far it is above the second",
+        "2503.19595",
+        "(r - second highest of g)/(std_g + 1e-6) for the highest of g, 0 for others",
+        "advantage", (), "pass_at_k",
+        {"eps": 1e-06, "divide_by_std": True},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "gpg_advantages", (), "GPG",
+        "the reward less the mean of its group, more where few have one",
+        "2504.02546",
+        "(r - mean_g) S/(number of trajectories of the batch with r other than 0)",
+        "advantage", (), "gpg",
+        {},
+        ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "gae", (), "GAE",
+        "the advantages of PPO with a critic, whitened",
+        "1506.02438",
+        "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
+        "advantage", (), "gae",
+        {"gamma": 1, "lambda_": 1},
+        ("seq_offsets", "values", "token_rewards|rewards"),
+    ),
+    Entry(
+        "empg", (), "EMPG",
+        "others', by the entropy of spans, with a bonus for the next",
+        "2509.09265",
+        "M less the mean over spans of M's mean in each, M = A g_s + ζ f_next; g_s = e^(-k x)/mean, f = e^(-k' x), k and k' are `k` and `k_future`; x is H̄_s scaled to [0, 1] over the batch, and the mean is over its spans",
+        "advantage", (), "empg",
+        {"k": 1, "k_future": 1, "zeta": 0.05},
+        ("seq_offsets", "span_ids", "advantages", "entropy"),
+    ),
+    Entry(
+        "entropy_mask", (), "high-entropy tokens",
+        "the fifth of the tokens with the highest entropies",
+        "2506.01939",
+        "1 where H is at least the K-th largest, K = ⌊`rho` n + 0.9999⌋",
+        "weight", (), "entropy_mask",
+        {"rho": 0.2},
+        ("entropy",),
+    ),
+    Entry(
+        "gspo", (), "GSPO",
+        "the ratio of the sequence",
+        "2507.18071",
+        "as PPO with s = e^(mean_q(l - l_old)) for ρ, the mean being at most 10",
+        "loss", (), "loss",
+        {"policy": "gspo", "clip_low": 0.0003, "clip_high": 0.0004, "aggregation": "seq_mean_token_mean"},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "luspo", (), "LUSPO",
+        "GSPO with sums over tokens",
+        "2602.05261",
+        "as GSPO",
+        "loss", (), "loss",
+        {"policy": "gspo", "clip_low": 0.0003, "clip_high": 0.0004, "aggregation": "seq_mean_token_sum"},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "grpo_s_ratio", (), "GRPO-S",
+        "the mean ratio of the sequence, the other half of GRPO-S",
+        "2508.04349",
+        "as PPO with s = mean_q ρ for ρ",
+        "loss", (), "loss",
+        {"policy": "grpo_s", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "seq_mean_token_mean"},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "cispo", (), "CISPO",
+        "a clipped ratio that is a constant",
+        "2506.13585",
+        "-A sg[clip(ρ, 1-lo, 1+hi)] l",
+        "loss", (), "loss",
+        {"policy": "cispo", "clip_low": 1, "clip_high": 4, "aggregation": "token_mean"},
+        ("advantages", "logprobs", "old_logprobs"),
+    ),
+    Entry(
+        "sapo", (), "SAPO",
+        "a soft gate in place of the clip",
+        "2511.20347",
+        "-A (4/τ) sigmoid(τ (ρ - 1)), τ is `tau_pos` where A > 0 and `tau_neg` elsewhere",
+        "loss", (), "loss",
+        {"policy": "sapo", "aggregation": "seq_mean_token_mean", "tau_pos": 1, "tau_neg": 1.05},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "pg", (), "PG",
+        "the policy gradient without a ratio",
+        "2504.02546",
+        "-A l",
+        "loss", (), "loss",
+        {"policy": "pg", "aggregation": "token_mean"},
+        ("advantages", "logprobs", "old_logprobs"),
+    ),
+    Entry(
+        "dppo_tv", (), "DPPO-TV",
+        "tokens whose probability has moved too far are left out",
+        "2602.04879",
+        "-A sg[min(ρ, `ratio_cap`)] l; 0 where A > 0 and e^l - e^l_old > hi, or A <= 0 and e^l - e^l_old < -lo",
+        "loss", (), "loss",
+        {"policy": "dppo_tv", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token_mean", "ratio_cap": 20},
+        ("advantages", "logprobs", "old_logprobs"),
+    ),
+    Entry(
+        "vespo", (), "VESPO",
+        "a gate on the ratio of the trajectory",
+        "2602.10693",
+        "-A sg[φ] l, φ = e^(b + k y - b e^y), y = Σ_q (l - l_old), kept between log 1e-8 and 20; k and b are `power_pos` and `decay_pos`, where A < 0 `power_neg` and `decay_neg`",
+        "loss", (), "loss",
+        {"policy": "vespo", "aggregation": "token_mean", "power_pos": 2, "decay_pos": 3, "power_neg": 3, "decay_neg": 2},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "seq_mean_token_mean", (), "PPO",
+        "PPO, the mean over trajectories of means over tokens",
+        "verl",
+        "as PPO",
+        "loss", (), "loss",
+        {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_mean"},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "seq_mean_token_sum", (), "PPO",
+        "PPO, the mean over trajectories of sums over tokens",
+        "verl",
+        "as PPO",
+        "loss", (), "loss",
+        {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_sum"},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "seq_mean_token_sum_norm", (), "PPO",
+        "PPO, sums over tokens, divided by one length",
+        "verl",
+        "as PPO",
+        "loss", (), "loss",
+        {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_sum_norm"},
+        ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
+    ),
+    Entry(
+        "tis", ("correction",), "truncated importance sampling",
+        "the truncated ratio to the engine that sampled",
+        "verl",
+        "clamp(u, `low`, `high`), u = e^(l_old - l_rollout)",
+        "factor", (), "rollout_correction",
+        {"level": "token", "mask": False, "low": 0, "high": 2, "normalize": False},
+        ("seq_offsets", "old_logprobs", "rollout_logprobs"),
+    ),
+    Entry(
+        "icepop", (), "IcePop",
+        "the ratio to the engine that sampled, 0 outside its bounds",
+        "verl",
+        "u if `low` <= u <= `high`, else 0",
+        "factor", (), "rollout_correction",
+        {"level": "token", "mask": True, "low": 0.5, "high": 5, "normalize": False},
+        ("seq_offsets", "old_logprobs", "rollout_logprobs"),
+    ),
+    Entry(
+        "reject", (), "rejection",
+        "0 for tokens whose ratio to the engine is outside its bounds",
+        "verl",
+        "1 if `low` <= e^(l_rollout - l_old) <= `high`",
+        "weight", (), "reject",
+        {"statistic": "token_k1", "low": 0.5, "high": 2},
+        ("seq_offsets", "old_logprobs", "rollout_logprobs"),
+    ),
+    Entry(
+        "off_policy_mask", ("opsm",), "off-policy mask",
+        "0 for advantages below 0 where the trajectory's policy has moved",
+        "DeepSeek-V3.2",
+        "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
+        "factor", (), "off_policy_mask",
+        {},
+        ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
+    ),
+    Entry(
+        "value_loss", (), "value loss",
+        "the clipped loss of the critic, beside that of the policy",
+        "verl",
+        "max((v - G)², (clamp(v, v_old ± `clip`) - G)²)/2",
+        "critic", (), "value_loss",
+        {"clip": 0.5, "aggregation": "token_mean", "norm_length": 0},
+        ("new_values", "values", "returns"),
+    ),
+)
+"""The catalogue, in the order of reports."""

@@ -1,0 +1,118 @@
+"""The functions of schemes: the bits of the Go command line, and how they are called."""
+
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+from support import ROOT, TestCase, needs_torch, random_batch, read_safetensors, torch, write_safetensors
+
+import reweight
+
+
+def rollouts(seed, padded=False):
+    """The arrays of a batch, with every one that a scheme reads."""
+    arrays = random_batch(seed, padded=padded)
+    g = np.random.default_rng(seed)
+    shape, spans = arrays["role"].shape, int(arrays["span_ids"].max()) + 1
+    arrays["rollout_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
+    arrays["token_rewards"] = g.normal(size=shape).astype(np.float32)
+    arrays["anchors"] = g.integers(0, 4, spans).astype(np.int32)
+    arrays["span_rewards"] = g.integers(0, 2, spans).astype(np.float32)
+    return arrays
+
+
+# What each entry of the catalogue that has a function of its own here makes.
+FUNCTIONS = {
+    "rloo": reweight.rloo,
+    "reinforce++": reweight.reinforce_plus_plus,
+    "reinforce++_baseline": reweight.reinforce_plus_plus_baseline,
+    "gigpo": reweight.gigpo,
+    "gtpo": reweight.gtpo,
+    "grpo_s": reweight.grpo_s,
+    "empg": reweight.empg,
+    "entropy_mask": reweight.entropy_mask,
+    "dapo": reweight.group_filter,
+}
+
+
+class Functions(TestCase):
+    @unittest.skipIf(shutil.which("go") is None, "Go is not installed")
+    def test_go(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program, path, output = (Path(folder) / name for name in ("reweight", "in.safetensors", "out.safetensors"))
+            subprocess.run(["go", "build", "-o", program, "./cmd/reweight"], cwd=ROOT, check=True)
+            for seed in (3, 4):
+                arrays = rollouts(seed)
+                write_safetensors(path, arrays)
+                for name, function in FUNCTIONS.items():
+                    with self.subTest(scheme=name, seed=seed):
+                        done = subprocess.run([program, "-scheme", name, "-o", output, path], capture_output=True, text=True)
+                        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                        want, _ = read_safetensors(output)
+                        batch = reweight.Batch(**arrays)
+                        if name == "empg":  # whose advantages are those of GRPO
+                            batch.advantages = reweight.grpo(batch)
+                        made = "weights" if name in ("entropy_mask", "dapo") else "advantages"
+                        self.assertBits(function(batch), want[made], made)
+
+    def test_layouts(self):
+        """A padded batch has the results of the same one packed, and so have tensors."""
+        padded = rollouts(5, padded=True)
+        packed = {k: x.reshape(-1) for k, x in padded.items()}
+        rows, width = padded["role"].shape
+        packed["seq_offsets"] = np.arange(rows + 1) * width
+        for name, function in FUNCTIONS.items():
+            with self.subTest(scheme=name):
+                want = function(reweight.Batch(**packed))
+                self.assertBits(function(reweight.Batch(**padded)).reshape(-1), want, name)
+                out = np.empty_like(want)
+                self.assertIs(function(reweight.Batch(**packed), out=out), out)
+                self.assertBits(out, want, name)
+        self.assertEqual(reweight.overlong_penalty(reweight.Batch(**padded)).shape, (rows,))
+
+    @needs_torch
+    def test_tensors(self):
+        arrays = rollouts(6)
+        tensors = {k: torch.from_numpy(x) for k, x in arrays.items()}
+        for name, function in FUNCTIONS.items():
+            got = function(reweight.Batch(**tensors))
+            self.assertIsInstance(got, torch.Tensor)
+            self.assertBits(got.numpy(), function(reweight.Batch(**arrays)), name)
+
+    def test_overlong_penalty(self):
+        batch = reweight.Batch(
+            role=np.array([0, 1, 2, 0, 1, 1, 1, 2, 1], np.uint8),
+            seq_offsets=np.array([0, 3, 4, 9]),
+            rewards=np.ones(3, np.float32),
+        )
+        got = reweight.overlong_penalty(batch, maximum=6, buffer=4, penalty=2, out=batch.rewards)
+        self.assertIs(got, batch.rewards)
+        self.assertEqual(list(got), [0, 0, -1.5])
+
+    def test_errors(self):
+        arrays = rollouts(7)
+        for function, change, options, argument, text in (
+            (reweight.gigpo, {"anchors": None}, {}, "anchors", "is None, want the shape"),
+            (reweight.gigpo, {"anchors": arrays["anchors"][1:]}, {}, "anchors", "one element per span"),
+            (reweight.gigpo, {}, {"gamma": 0, "omega": 0}, "gamma", "is 0 like omega, want one that is not 0, as in the defaults of gigpo"),
+            (reweight.gtpo, {}, {"scope": "trajectory"}, "scope", "is trajectory, want group or batch"),
+            (reweight.gtpo, {}, {"entropy_low": 2, "entropy_high": 1}, "entropy_high", "is 1, want at least the 2 of entropy_low"),
+            (reweight.gtpo, {}, {"normalization": "all"}, "normalization", 'is "all", want one of [separate joint none]'),
+            (reweight.overlong_penalty, {}, {"buffer": 9, "maximum": 8}, "maximum", "is 8, want at least the 9 of buffer"),
+            (reweight.entropy_mask, {}, {"rho": 0}, "rho", "is 0, want above 0 and at most 1"),
+            (reweight.empg, {}, {"k_future": 81}, "k_future", "is 81, want 0 to 80"),
+        ):
+            out = np.full(len(arrays["role"]), 7, np.float32)
+            given = {} if function is reweight.overlong_penalty else {"out": out}
+            with self.subTest(text), self.assertRaises(reweight.InputError) as caught:
+                function(reweight.Batch(**{**arrays, **change}), **options, **given)
+            self.assertEqual(caught.exception.argument, argument)
+            self.assertIn(text, str(caught.exception))
+            self.assertTrue((out == 7).all())
+
+
+if __name__ == "__main__":
+    unittest.main()
