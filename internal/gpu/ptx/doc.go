@@ -12,7 +12,7 @@
 //     (.approx), and operands whose registers have another size or kind than the
 //     instruction.
 //   - Order. The lanes of a warp run apart from one synchronising instruction to the
-//     next (bar.warp.sync, shfl, vote, match, redux, mma, bar.sync), in an order that
+//     next (bar.warp.sync, shfl, vote, match, redux, bar.sync), in an order that
 //     is shuffled at each step; so are warps and CTAs. Options.Seed chooses it.
 //   - Synchronisation. A mask must name all 32 lanes (match may name fewer), all must
 //     come to the same instruction, and none may have exited. Lanes that wait for each

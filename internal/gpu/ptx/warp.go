@@ -91,7 +91,6 @@ func addWarp() {
 			})
 		})
 	}
-	add("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", (*statement).mma)
 }
 
 // shfl compiles shfl d, a, b, c, mask, where d may be d|p: p tells whether the lane

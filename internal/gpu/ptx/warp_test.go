@@ -3,13 +3,10 @@ package ptx
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A warpCheck says what an instruction must give that the lanes of a warp run together.
@@ -201,105 +198,6 @@ func testWarp(t *testing.T, met map[string]bool) {
 					break compare
 				}
 			}
-		}
-	}
-	testMMA(t, met)
-}
-
-// testMMA multiplies with the identity and with other matrices that have one number in
-// a column, and adds to nothing.
-func testMMA(t *testing.T, met map[string]bool) {
-	const opcode = "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32"
-	met[opcode] = true
-	text := `.visible .entry k(.param .u64 in, .param .u64 out) {
-.reg .b32 %t, %a<2>, %b; .reg .f32 %d<4>, %c; .reg .b64 %x<4>;
-mov.u32 %t, %tid.x; ld.param.u64 %x0, [in]; ld.param.u64 %x1, [out]; mul.wide.u32 %x2, %t, 16; add.s64 %x0, %x0, %x2; add.s64 %x1, %x1, %x2;
-ld.global.v2.b32 {%a0, %a1}, [%x0]; ld.global.b32 %b, [%x0+8]; ld.global.f32 %c, [%x0+12];
-` + opcode + ` {%d0, %d1, %d2, %d3}, {%a0, %a1}, {%b}, {%c, %c, %c, %c};
-st.global.v4.f32 [%x1], {%d0, %d1, %d2, %d3}; ret;
-}
-`
-	d := open(t, text, 1)
-	r := rand.New(rand.NewPCG(7, 8))
-	for try := range 200 {
-		var a [16][8]uint16
-		var b [8][8]uint16 // row, column
-		for i := range a {
-			for j := range a[i] {
-				a[i][j] = uint16(r.Uint32())
-				if f := bfloatToFloat(a[i][j]); f-f != 0 { // finite, as 0 times others is NaN
-					a[i][j] = 0x3f80
-				}
-			}
-		}
-		scale := []float32{1, 2, -0.5}[try%3]
-		for column := range 8 {
-			row := column
-			if try%2 == 1 {
-				row = r.IntN(8)
-			}
-			b[row][column] = floatToBfloat(scale)
-		}
-		in := make([]byte, 0, 32*16)
-		for lane := range warpSize {
-			row, first := lane/4, lane%4*2
-			for _, v := range []uint16{a[row][first], a[row][first+1], a[row+8][first], a[row+8][first+1], b[first][row], b[first+1][row], 0, 0} {
-				in = binary.LittleEndian.AppendUint16(in, v)
-			}
-		}
-		from, to := upload(t, d, in), upload(t, d, make([]byte, 32*16))
-		must.Do(launch(t, d, "k", 1, 32, 0, uint64(from), uint64(to)))
-		out := download(t, d, to, 32*16)
-		for lane := range warpSize {
-			for e := range 4 {
-				row, column := lane/4+e/2*8, lane%4*2+e%2
-				want := float32(0)
-				for k := range 8 {
-					want += bfloatToFloat(a[row][k]) * bfloatToFloat(b[k][column])
-				}
-				if got := math.Float32frombits(binary.LittleEndian.Uint32(out[16*lane+4*e:])); got != want {
-					t.Fatalf("row %d, column %d is %v, want %v", row, column, got, want)
-				}
-			}
-		}
-	}
-	// All of A and the first rows of B have one value, all of C another.
-	product := func(a uint16, rows int, c float32) ([]byte, error) {
-		d := open(t, text, 1)
-		var in []byte
-		for lane := range warpSize {
-			for range 4 {
-				in = binary.LittleEndian.AppendUint16(in, a)
-			}
-			for i := range 2 {
-				in = binary.LittleEndian.AppendUint16(in, uint16(0x3f80*truth(lane%4*2+i < rows)))
-			}
-			in = binary.LittleEndian.AppendUint32(in, math.Float32bits(c))
-		}
-		to := upload(t, d, make([]byte, 32*16))
-		if err := launch(t, d, "k", 1, 32, 0, uint64(upload(t, d, in)), uint64(to)); err != nil {
-			return nil, err
-		}
-		return download(t, d, to, 4), nil
-	}
-	for _, c := range []struct {
-		a    uint16
-		rows int
-		c    float32
-		want uint32
-	}{{0x3f80, 0, 2.5, 0x40200000}, {0, 8, -2.5, 0xc0200000}, {0xc000, 1, 0, 0xc0000000}, {0x7fc0, 1, 0, canonical32}, {0x7f80, 1, 0, canonical32}} {
-		got, err := product(c.a, c.rows, c.c)
-		if err != nil || binary.LittleEndian.Uint32(got) != c.want {
-			t.Errorf("%+v: %x, %v", c, got, err)
-		}
-	}
-	// Sums of two numbers are refused.
-	for _, c := range []struct {
-		rows int
-		c    float32
-	}{{2, 0}, {1, 1}} {
-		if _, err := product(0x3f80, c.rows, c.c); err == nil || !strings.Contains(err.Error(), "sum of 2 numbers") {
-			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }
