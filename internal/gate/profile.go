@@ -86,7 +86,7 @@ func (s *testSide) profile(ctx context.Context, f *function, calls int) (file st
 // their share of all of the first.
 func gains(ctx context.Context, dir string, files [2]string) ([]string, error) {
 	env := append(execx.Environ(), "PPROF_TMPDIR="+dir)
-	text, err := execx.Run(ctx, dir, env, "go", "tool", "pprof", "-top", "-flat", "-nodecount=1000000", "-unit=ms", "-diff_base="+files[0], files[1])
+	text, err := execx.Run(ctx, dir, env, "go", "tool", "pprof", "-top", "-flat", "-nodecount=1000000", "-unit=ms", "-hide=^runtime.asyncPreempt", "-diff_base="+files[0], files[1])
 	if err != nil {
 		return nil, err
 	}

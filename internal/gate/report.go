@@ -135,7 +135,7 @@ func (o *outputs) write(r report) (err error) {
 func (r report) printable() report {
 	r.Error, r.Against = printable.Line(r.Error), printable.Line(r.Against)
 	r.Machine.CPU, r.Machine.Go = printable.Line(r.Machine.CPU), printable.Line(r.Machine.Go)
-	r.Notes, r.Results = slices.Clone(r.Notes), slices.Clone(r.Results)
+	r.Notes, r.Results = slices.Clone(r.Notes), append([]Result{}, r.Results...) // in JSON, none is []
 	for i := range r.Notes {
 		r.Notes[i] = printable.Line(r.Notes[i])
 	}
@@ -167,7 +167,7 @@ func (r report) messages() []string {
 // benchmark is open is in its row.
 func (r report) newsBeside() []string {
 	r.Results = slices.DeleteFunc(slices.Clone(r.Results), func(q Result) bool {
-		return q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Ratio != nil
+		return q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Instructions == nil && q.Ratio != nil && !q.failed
 	})
 	return r.messages()
 }

@@ -46,7 +46,8 @@ func (c *comparison) countInstructions(ctx context.Context) error {
 	again.functions, again.again, again.reserve, again.notes = nil, nil, 0, nil
 	again.deadline = time.Now().Add(witnessTime)
 	open := slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool {
-		return f.units[0].Verdict == bench.Pass || f.units[0].Verdict == bench.Regression || f.failed || f.dropped || len(f.units[0].pairs) == 0
+		time := f.units[0]
+		return f.Verdict == bench.Regression || time.Verdict == bench.Pass || f.failed || f.dropped || len(time.pairs) == 0
 	})
 	for _, f := range open {
 		g := *f

@@ -52,15 +52,19 @@ func TestCountInstructions(t *testing.T) {
 		}
 		g := gate{Options: Options{Alpha: 0.3, Slower: 1.05}, steps: quiet}
 		k := g.newComparison(of(func() float64 { return 100 }, c.base), of(vary(c.time), c.now))
-		f := newSteady("BenchmarkX")
+		f, worse := newSteady("BenchmarkX"), newSteady("BenchmarkY") // which fails by another unit
+		worse.Verdict, worse.units[0].pairs = bench.Regression, []bench.Pair{{Base: 1, New: 1}}
 		f.calls = 1
-		k.functions = []*function{f}
+		k.functions = []*function{f, worse}
 		must(t, g.compare(t.Context(), &k))
 		if f.Verdict != c.verdict || !strings.Contains(f.Message, c.message) {
 			t.Errorf("%+v: %v, %q", c, f.Verdict, f.Message)
 		}
 		if noted := slices.ContainsFunc(g.report.Notes, func(s string) bool { return strings.Contains(s, "perf_event_open") }); noted != (c.base == 0) || (f.Instructions == nil) != noted {
 			t.Errorf("%+v: notes %q, %v", c, g.report.Notes, f.Instructions)
+		}
+		if worse.Instructions != nil || worse.Verdict != bench.Regression {
+			t.Errorf("%+v: what fails already is %v, by %v", c, worse.Verdict, worse.Instructions)
 		}
 	}
 }
