@@ -232,6 +232,7 @@ type gateRun struct {
 type reported struct {
 	Package, Benchmark, Verdict, Message string
 	Base_ns                              float64
+	Pairs                                []struct{ Base float64 }
 	Ratio                                struct{ Median, Lo, Hi float64 }
 }
 

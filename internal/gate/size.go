@@ -165,7 +165,7 @@ func (f *function) plan(took float64) {
 // lengthen makes a block longer while a call takes less in one that is eight times as long,
 // measured in turns, because a machine may be faster from one moment to the next.
 func (d *discovery) lengthen(f *function, short point, at func(calls int) (point, error)) (point, error) {
-	for f.calls > 1 && f.calls < 1e8 {
+	for (f.calls > 1 || 8*short.took < float64(blockLimit)) && f.calls < 1e8 {
 		long, err := at(8 * f.calls)
 		for range 2 {
 			var p point
@@ -177,7 +177,7 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 				}
 			}
 		}
-		if err != nil {
+		if err != nil || long.ns < 2*short.ns && f.calls == 1 { // nothing grows with the calls
 			return short, err
 		}
 		n := float64(long.calls - short.calls)

@@ -56,7 +56,18 @@ func TestSize(t *testing.T) {
 			t.Errorf("%s: at %d calls a fixed cost is %.2f of a block", c.what, f.calls, c.timed/c.each(f.calls)/float64(f.calls))
 		}
 	}
+	// A single call may be a cold one.
 	f := newSteady("BenchmarkX")
+	f.calls = 1
+	cold := func(calls int) (point, error) {
+		ns := 0.9*ms + 0.7*ms*float64(calls)
+		return point{calls, ns, ns, 1}, nil
+	}
+	short, _ := cold(1)
+	if p, err := new(discovery).lengthen(f, short, cold); err != nil || f.calls != 64 || p.calls != 64 {
+		t.Errorf("%d calls after a cold one, %v", f.calls, err)
+	}
+	f = newSteady("BenchmarkX")
 	d := discovery{opt: &Options{Benchtime: Benchtime{Calls: 777}}, comparison: &comparison{}}
 	must(t, d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1}, nil }))
 	if f.calls != 777 || f.short != 0 {
