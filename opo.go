@@ -18,10 +18,7 @@ type opoGroup struct{ trajectories, tokens, rewards float64 }
 // shape or a reward that is not finite is an error, and advantages is not written.
 func (ws *Workspace) OPO(advantages []float32, b *Batch) error {
 	defer ws.release(ws.taken)
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
 	if err := b.checkRewards(); err != nil {

@@ -37,10 +37,7 @@ type topTwo struct {
 // and advantages is not written.
 func (ws *Workspace) PassAtK(advantages []float32, b *Batch, opt PassAtKOptions) error {
 	defer ws.release(ws.taken)
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
 	if err := checkNotNegative("Eps", opt.Eps); err != nil {
