@@ -202,20 +202,27 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 // grow makes blocks longer while many more calls take another time each on a side, as where
 // state grows with them: go test makes a second of calls.
 func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
+	// A run of some milliseconds is interrupted on a busy machine; the least of shorter ones is not.
+	perCall := func(p point) float64 {
+		if p.ns < float64(growRun) {
+			return p.perCall()
+		}
+		return p.onCPU().perCall()
+	}
 	block, err := at(f.calls)
 	first := block
 	for err == nil {
 		long := block
+		differ := func() bool {
+			return perCall(long) > otherSpeed*perCall(block) || perCall(long)*otherSpeed < perCall(block)
+		}
 		more := f.calls != first.calls && 8*block.took < float64(blockLimit) // after a growth, look for another
-		for err == nil && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {
+		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {
 			long, err = at(8 * long.calls)
 			more = false
 		}
 		if err != nil || long.took < 2*block.took { // nothing grows with the calls, or set-up is most of it
 			break
-		}
-		differ := func() bool {
-			return long.onCPU().perCall() > otherSpeed*block.perCall() || long.perCall()*otherSpeed < block.onCPU().perCall()
 		}
 		for tries := 0; tries < 4 && differ(); tries++ { // it may have been another program
 			for _, least := range [...]*point{&block, &long} {
@@ -223,7 +230,7 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 				if err == nil {
 					p, err = at(least.calls)
 				}
-				if p.onCPU().ns < least.onCPU().ns {
+				if perCall(p) < perCall(*least) {
 					*least = p
 				}
 			}
@@ -236,7 +243,7 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	}
 	if f.calls != first.calls {
 		d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
-			f.name(), duration(first.perCall()), first.calls, duration(block.onCPU().perCall()), block.calls, block.calls))
+			f.name(), duration(first.perCall()), first.calls, duration(perCall(block)), block.calls, block.calls))
 	}
 	return err
 }
