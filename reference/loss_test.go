@@ -145,3 +145,37 @@ func TestSurrogateCases(t *testing.T) {
 	near(t, "beyond the clamp: l", l, math.Exp(20), 1e-15)
 	near(t, "beyond the clamp: derivative", derivative, 0, 0)
 }
+
+func TestAggregations(t *testing.T) {
+	// Weighted sums of the trajectories: 4.5 (weights 2.5), 24 (4), none, 0 (0).
+	for _, c := range []struct {
+		aggregation Aggregation
+		norm        float64
+		want        float64
+		gradient    float64 // of token 4
+	}{
+		{TokenMean, 0, 28.5 / 6.5, 24 / 6.5},
+		{SeqMeanTokenSum, 0, 28.5 / 3, 24.0 / 3},
+		{SeqMeanTokenMean, 0, (1.8 + 6 + 0) / 3, 6.0 / 3},
+		{SeqMeanTokenSumNorm, 0, 28.5 / 5, 24.0 / 5},
+		{SeqMeanTokenSumNorm, 8, 28.5 / 8, 24.0 / 8},
+	} {
+		opt := defaultPPO
+		opt.Aggregation, opt.NormLength = c.aggregation, c.norm
+		loss := Loss(lossBatch, lossWeights, opt)
+		near(t, "loss", loss.Loss, c.want, 1e-15)
+		near(t, "gradient", loss.Gradient[4], c.gradient, 1e-15)
+		if loss.Gradient[0] != 0 || loss.Gradient[10] != 0 {
+			t.Errorf("aggregation %s: gradient %v at a masked token, %v at weight 0, want 0", c.aggregation, loss.Gradient[0], loss.Gradient[10])
+		}
+	}
+}
+
+func TestClipFractionAndMeanLogRatio(t *testing.T) {
+	b := &Batch{Role: []Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 5}, Logprobs: []float64{0.5, -0.5, 9, 30, 0.1}, OldLogprobs: make([]float64, 5), Advantages: ones(5)}
+	loss := Loss(b, []float64{0, 0, 1, 1, 1}, defaultPPO) // the two diagnostics are not weighted
+	near(t, "clip fraction", loss.ClipFraction, 2.0/4, 0)
+	near(t, "mean log-ratio", loss.MeanLogRatio, 20.1/4, 1e-15)
+}
+
+var lossWeights = []float64{9, .5, 2, 9, 4, 9, 9, 9, 9, 9, 0}
