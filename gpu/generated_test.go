@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -76,16 +77,21 @@ var (
 // words replaces the names of Go. A default is the prefix, and its method in the letters
 // that are asked for.
 func words(prefix string, method, option func(string) string) *strings.Replacer {
-	var pairs []string
-	for _, name := range []string{"ActFocus", "AEM", "GAE", "Loss"} {
-		pairs = append(pairs, "Default"+name, prefix+method(name))
+	names := map[string]string{}
+	for _, d := range defaults {
+		names["Default"+d.method] = prefix + method(d.name)
 	}
 	for i := range native.Schemes {
 		s := &native.Schemes[i]
-		pairs = append(pairs, "Default"+s.Method, prefix+method(s.C))
+		names["Default"+s.Method] = prefix + method(s.C)
 	}
-	for _, name := range []string{"KFuture", "Zeta", "EntropyLow", "Low", "Buffer", "Bonus", "Omega", "Beta", "Guard", "Lambda", "ClipHigh"} {
-		pairs = append(pairs, name, option(name))
+	for _, name := range []string{"KFuture", "Zeta", "EntropyLow", "Low", "Buffer", "Bonus", "Omega", "Beta", "Guard", "Lambda", "ClipHigh", "DecayPos", "PowerNeg", "DecayNeg"} {
+		names[name] = option(name)
+	}
+	var pairs []string
+	longest := func(a, b string) int { return len(b) - len(a) } // GRPOSLoss before GRPOS before GRPO: the first that fits is taken
+	for _, name := range slices.SortedFunc(maps.Keys(names), longest) {
+		pairs = append(pairs, name, names[name])
 	}
 	return strings.NewReplacer(pairs...)
 }
@@ -157,18 +163,29 @@ func deviceText() string {
 	return out.String()
 }
 
-// defaults are those of package reweight for the options of reweight.h.
+// defaults are those of package reweight for the options of reweight.h: the name after
+// Default, and the one after REWEIGHT_DEFAULT_.
 var defaults = []struct {
-	name    string
-	c       reflect.Type
-	options any
+	method, name string
+	c            reflect.Type
+	options      any
 }{
-	{"ROW_GRADIENT", cStruct("reweight_row_gradient_options"), reweight.DefaultRowGradient},
-	{"ACTFOCUS", cStruct("reweight_actfocus_options"), reweight.DefaultActFocus},
-	{"AEM", cStruct("reweight_aem_options"), reweight.DefaultAEM},
-	{"GRPO", cStruct("reweight_grpo_options"), reweight.DefaultGRPO},
-	{"GAE", cStruct("reweight_gae_options"), reweight.DefaultGAE},
-	{"LOSS", cStruct("reweight_loss_options"), reweight.DefaultLoss},
+	{"RowGradient", "ROW_GRADIENT", cStruct("reweight_row_gradient_options"), reweight.DefaultRowGradient},
+	{"ActFocus", "ACTFOCUS", cStruct("reweight_actfocus_options"), reweight.DefaultActFocus},
+	{"AEM", "AEM", cStruct("reweight_aem_options"), reweight.DefaultAEM},
+	{"GRPO", "GRPO", cStruct("reweight_grpo_options"), reweight.DefaultGRPO},
+	{"GAE", "GAE", cStruct("reweight_gae_options"), reweight.DefaultGAE},
+	{"KLRewards", "KL_REWARDS", cStruct("reweight_kl_rewards_options"), reweight.DefaultKLRewards},
+	{"Loss", "LOSS", cStruct("reweight_loss_options"), reweight.DefaultLoss},
+	{"GSPO", "GSPO", cStruct("reweight_loss_options"), reweight.DefaultGSPO},
+	{"LUSPO", "LUSPO", cStruct("reweight_loss_options"), reweight.DefaultLUSPO},
+	{"GRPOSLoss", "GRPO_S_LOSS", cStruct("reweight_loss_options"), reweight.DefaultGRPOSLoss},
+	{"CISPO", "CISPO", cStruct("reweight_loss_options"), reweight.DefaultCISPO},
+	{"SAPO", "SAPO", cStruct("reweight_loss_options"), reweight.DefaultSAPO},
+	{"PG", "PG", cStruct("reweight_loss_options"), reweight.DefaultPG},
+	{"DPPOTV", "DPPO_TV", cStruct("reweight_loss_options"), reweight.DefaultDPPOTV},
+	{"VESPO", "VESPO", cStruct("reweight_loss_options"), reweight.DefaultVESPO},
+	{"ValueLoss", "VALUE_LOSS", cStruct("reweight_value_loss_options"), reweight.DefaultValueLoss},
 }
 
 // cStruct returns the struct of reweight.h of that name; nil without cgo.
@@ -230,8 +247,8 @@ func defaultValues(c reflect.Type, options any, named func(argument, name string
 // enumerator returns the constant of reweight.h for a name of an argument.
 func enumerator(argument, name string) string {
 	switch argument {
-	case "scope", "normalization", "level", "statistic":
-		name = argument + "_" + name
+	case "scope", "normalization", "level", "statistic", "policy", "sequence", "kl":
+		name = argument + "_" + strings.ReplaceAll(name, "+", "_plus")
 	}
 	return "REWEIGHT_" + strings.ToUpper(name)
 }
@@ -245,7 +262,7 @@ func checkHeader(t *testing.T, header string) {
 			t.Errorf("native/structs.go: no %s", d[1])
 		}
 	}
-	for argument, enum := range map[string]string{"isa": "isa", "dst": "dtype", "signal": "signal", "scope": "scope", "aggregation": "aggregation"} {
+	for argument, enum := range map[string]string{"isa": "isa", "dst": "dtype", "signal": "signal", "scope": "scope", "aggregation": "aggregation", "policy": "policy_loss", "sequence": "sequence", "kl": "kl_form"} {
 		body := regexp.MustCompile(`(?s)typedef enum reweight_` + enum + ` \{(.*?)\n\}`).FindStringSubmatch(header)
 		if body == nil {
 			t.Errorf("reweight.h has no reweight_%s", enum)
@@ -276,12 +293,13 @@ func checkHeader(t *testing.T, header string) {
 		}
 	}
 	// The kernels of the GPU write Go's structs, and Python reads those of C: each field has
-	// 8 bytes. Only Go has the KLLoss at the end.
+	// 8 bytes.
 	for name, result := range map[string]any{
-		"reweight_actfocus_result": reweight.ActFocusResult{},
-		"reweight_loss_result":     reweight.LossResult{},
-		"reweight_moments":         reweight.Moments{},
-		"reweight_surrogate_sums":  reweight.SurrogateSums{},
+		"reweight_actfocus_result":   reweight.ActFocusResult{},
+		"reweight_loss_result":       reweight.LossResult{},
+		"reweight_value_loss_result": reweight.ValueLossResult{},
+		"reweight_moments":           reweight.Moments{},
+		"reweight_surrogate_sums":    reweight.SurrogateSums{},
 	} {
 		for i, f := range fieldsOf(cStruct(name)) {
 			g := reflect.TypeOf(result).Field(i)
@@ -294,7 +312,7 @@ func checkHeader(t *testing.T, header string) {
 
 // pythonClass returns the name of a struct in Python: RowGradientOptions.
 func pythonClass(s reflect.Type) string {
-	name := strings.NewReplacer("actfocus", "ActFocus", "aem", "AEM", "grpo", "GRPO", "gae", "GAE").Replace(cName(s))
+	name := strings.NewReplacer("actfocus", "ActFocus", "aem", "AEM", "grpo", "GRPO", "gae", "GAE", "kl_", "KL_").Replace(cName(s))
 	return regexp.MustCompile(`(^|_)[a-z]`).ReplaceAllStringFunc(strings.TrimPrefix(name, "reweight_"), func(word string) string {
 		return strings.ToUpper(strings.TrimPrefix(word, "_"))
 	})
@@ -358,6 +376,11 @@ func pythonArguments(prototype string) string {
 	return strings.Join(types, ", ")
 }
 
+// plural returns the variable of Python with the names of an argument.
+func plural(argument string) string {
+	return strings.Replace(strings.ToUpper(argument)+"S", "YS", "IES", 1)
+}
+
 // pythonText returns the module of Python.
 func pythonText(t *testing.T, header string) string {
 	var out strings.Builder
@@ -372,7 +395,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 `)
 	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", library.Version)
-	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"}, {"NORMALIZATIONS", "normalization"}} {
+	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"},
+		{"NORMALIZATIONS", "normalization"}, {"POLICIES", "policy"}, {"SEQUENCES", "sequence"}, {"KLS", "kl"}} {
 		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
 	}
 	out.WriteString("# The same by the argument that has such a number.\nNAMES = {\n")
@@ -381,7 +405,7 @@ from typing import Any, Dict, List, Optional, Sequence
 		case a.C == "dst" || a.C == "logits":
 			fmt.Fprintf(&out, "    %q: DTYPES,\n", a.C)
 		case native.Names(a) != nil:
-			fmt.Fprintf(&out, "    %q: %sS,\n", a.C, strings.ToUpper(a.C))
+			fmt.Fprintf(&out, "    %q: %s,\n", a.C, plural(a.C))
 		}
 	}
 	out.WriteString("}\n\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")

@@ -23,7 +23,7 @@ type Kernel struct {
 	Doc    string           // one line
 	DTypes []reweight.DType // that its main input may have
 	Rows   bool             // whether it works on rows of logits; otherwise on tokens
-	OnlyGo bool             // whether package reweight alone has it: no GPU and no C library
+	OnlyGo bool             // whether no GPU has it: the catalogue runs it on package reweight alone
 
 	code  code                        // the functions that it is made of
 	build func(s Spec) (*Case, error) // see New

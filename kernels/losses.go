@@ -8,7 +8,8 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
-// lossKernels are the kernels of the losses, which package reweight alone has.
+// lossKernels are the kernels of the losses, which no GPU has. Random calls hold those of the
+// C library to package reweight.
 var lossKernels = []Kernel{
 	{
 		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultGSPO, gspoTerms),

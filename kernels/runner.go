@@ -4,8 +4,7 @@ import "github.com/seed621a2839/reweight"
 
 // A Runner runs the kernels on slices in this process's memory. Its methods take
 // the arguments of those of *reweight.Workspace, give the same bits and return the
-// same errors, but for the policies of Surrogate: only *reweight.Workspace has others than
-// PPO. Only one call at a time may use a Runner.
+// same errors, but for the policies of Surrogate: a GPU has PPO alone. Only one call at a time may use a Runner.
 type Runner interface {
 	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
 	RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error

@@ -28,6 +28,12 @@ func Names(a problem.Argument) []string {
 		return namesTo(reweight.CorrectGeometric)
 	case "statistic":
 		return namesTo(reweight.RejectSeqMaxK3)
+	case "policy":
+		return namesTo(reweight.PolicyVESPO)
+	case "sequence":
+		return namesTo(reweight.SequenceSpan)
+	case "kl":
+		return namesTo(reweight.KLAbsPlus)
 	}
 	return nil
 }

@@ -101,21 +101,29 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_SPAN_COUNT = 49, /* has %d spans, want at most %d, for which the workspace was made */
 	REWEIGHT_PROBLEM_SPAN_EMPTY = 50, /* has no response token in span %d, want at least one in each */
 	REWEIGHT_PROBLEM_SPAN_MEAN = 51, /* is %f in span %d, want a finite number of at most 1e+30 */
-	REWEIGHT_PROBLEM_ZERO_ACTFOCUS = 52, /* is 0 like beta, want one that is not 0, as in REWEIGHT_DEFAULT_ACTFOCUS */
-	REWEIGHT_PROBLEM_ZERO_AEM = 53, /* is 0 like guard, want one that is not 0, as in REWEIGHT_DEFAULT_AEM */
-	REWEIGHT_PROBLEM_ZERO_GAE = 54, /* is 0 like lambda, want one that is not 0, as in REWEIGHT_DEFAULT_GAE */
-	REWEIGHT_PROBLEM_ZERO_LOSS = 55, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_LOSS */
-	REWEIGHT_PROBLEM_ZERO_GIGPO = 56, /* is 0 like omega, want one that is not 0, as in REWEIGHT_DEFAULT_GIGPO */
-	REWEIGHT_PROBLEM_ZERO_GTPO = 57, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GTPO */
-	REWEIGHT_PROBLEM_ZERO_GRPO_S = 58, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S */
-	REWEIGHT_PROBLEM_ZERO_EMPG = 59, /* is 0 like k_future and zeta, want one that is not 0, as in REWEIGHT_DEFAULT_EMPG */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_REINFORCE_PLUS_PLUS = 60, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_GTPO = 61, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GTPO */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_GRPO_S = 62, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GRPO_S */
-	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 63, /* is %g, want at least the %g of entropy_low */
-	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 64, /* is %d, want at least the %d of buffer */
-	REWEIGHT_PROBLEM_SHARE = 65, /* is %g, want above 0 and at most 1 */
-	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 66, /* is %s, want group or batch */
+	REWEIGHT_PROBLEM_POSITIVE = 52, /* is %g, want a finite number above 0 */
+	REWEIGHT_PROBLEM_SPANLESS = 53, /* is %s, want %s: there are no spans here */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_VALUE_LOSS = 54, /* is 0, want above 0, as in REWEIGHT_DEFAULT_VALUE_LOSS */
+	REWEIGHT_PROBLEM_ZERO_ACTFOCUS = 55, /* is 0 like beta, want one that is not 0, as in REWEIGHT_DEFAULT_ACTFOCUS */
+	REWEIGHT_PROBLEM_ZERO_AEM = 56, /* is 0 like guard, want one that is not 0, as in REWEIGHT_DEFAULT_AEM */
+	REWEIGHT_PROBLEM_ZERO_GAE = 57, /* is 0 like lambda, want one that is not 0, as in REWEIGHT_DEFAULT_GAE */
+	REWEIGHT_PROBLEM_ZERO_LOSS = 58, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_LOSS */
+	REWEIGHT_PROBLEM_ZERO_GSPO = 59, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GSPO */
+	REWEIGHT_PROBLEM_ZERO_GRPO_S_LOSS = 60, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S_LOSS */
+	REWEIGHT_PROBLEM_ZERO_CISPO = 61, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CISPO */
+	REWEIGHT_PROBLEM_ZERO_DPPO_TV = 62, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_DPPO_TV */
+	REWEIGHT_PROBLEM_ZERO_VESPO = 63, /* is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in REWEIGHT_DEFAULT_VESPO */
+	REWEIGHT_PROBLEM_ZERO_GIGPO = 64, /* is 0 like omega, want one that is not 0, as in REWEIGHT_DEFAULT_GIGPO */
+	REWEIGHT_PROBLEM_ZERO_GTPO = 65, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GTPO */
+	REWEIGHT_PROBLEM_ZERO_GRPO_S = 66, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S */
+	REWEIGHT_PROBLEM_ZERO_EMPG = 67, /* is 0 like k_future and zeta, want one that is not 0, as in REWEIGHT_DEFAULT_EMPG */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_REINFORCE_PLUS_PLUS = 68, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_GTPO = 69, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GTPO */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_GRPO_S = 70, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GRPO_S */
+	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 71, /* is %g, want at least the %g of entropy_low */
+	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 72, /* is %d, want at least the %d of buffer */
+	REWEIGHT_PROBLEM_SHARE = 73, /* is %g, want above 0 and at most 1 */
+	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 74, /* is %s, want group or batch */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -194,6 +202,21 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_ZETA = 73,
 	REWEIGHT_ARG_MASK = 74,
 	REWEIGHT_ARG_PENALTIES = 75,
+	REWEIGHT_ARG_RETURNS = 76,
+	REWEIGHT_ARG_NEW_VALUES = 77,
+	REWEIGHT_ARG_CLIP = 78,
+	REWEIGHT_ARG_DECAY_NEG = 79,
+	REWEIGHT_ARG_DECAY_POS = 80,
+	REWEIGHT_ARG_KL = 81,
+	REWEIGHT_ARG_KL_COEF = 82,
+	REWEIGHT_ARG_POLICY = 83,
+	REWEIGHT_ARG_POWER_NEG = 84,
+	REWEIGHT_ARG_POWER_POS = 85,
+	REWEIGHT_ARG_RATIO_CAP = 86,
+	REWEIGHT_ARG_SEQUENCE = 87,
+	REWEIGHT_ARG_TAU_NEG = 88,
+	REWEIGHT_ARG_TAU_POS = 89,
+	REWEIGHT_ARG_BARE_OLD_LOGPROBS = 90,
 } reweight_argument;
 /* end of generated */
 
@@ -327,11 +350,13 @@ typedef struct reweight_batch {
 	const float *ref_logprobs;  /* [T] under the reference */
 	const float *ref_entropy;   /* [T] of the reference */
 	const float *advantages;    /* [T] */
-	const float *values;        /* [T] */
+	const float *values;        /* [T] of the old critic */
 	const float *rollout_logprobs; /* [T] of the sampled token, by the engine that sampled */
 	const float *token_rewards; /* [T] */
 	const int32_t *anchors;     /* [spans] number of the state before each span */
 	const float *span_rewards;  /* [spans] */
+	const float *returns;       /* [T] what the critic is to predict */
+	const float *new_values;    /* [T] of the current critic */
 } reweight_batch;
 
 /* ---- ActFocus (arXiv 2605.14558) ---- */
@@ -436,7 +461,45 @@ REWEIGHT_API int reweight_gae(const reweight_workspace *ws, float *advantages, f
 REWEIGHT_API int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, const uint8_t *role,
                                  int64_t tokens, reweight_error *error);
 
-/* ---- The clipped surrogate ---- */
+/* ---- The divergence from the reference ---- */
+
+/* An estimate k of the divergence of a token, with its derivative k' by its log-probability.
+ * With x = log pi - log pi_ref and y = clamp(-x, -20, 20):
+ *
+ *   K3        k = min(10, e^y - y - 1)    k' = 1 - e^y, but 0 where y or k was cut
+ *   K2        k = x^2/2    k' = x
+ *   K1        k = x        k' = 1
+ *   ABS       k = |x|      k' = the sign of x, 0 at 0
+ *   K3_PLUS, K1_PLUS, ABS_PLUS    k of K3, K1, ABS    k' = x */
+typedef enum reweight_kl_form {
+	REWEIGHT_KL_K3 = 0,       /* verl: low_var_kl */
+	REWEIGHT_KL_K2 = 1,       /* verl: mse */
+	REWEIGHT_KL_K1 = 2,       /* verl: kl */
+	REWEIGHT_KL_ABS = 3,      /* verl: abs */
+	REWEIGHT_KL_K3_PLUS = 4,  /* verl: low_var_kl+ */
+	REWEIGHT_KL_K1_PLUS = 5,  /* verl: kl+ */
+	REWEIGHT_KL_ABS_PLUS = 6, /* verl: abs+ */
+} reweight_kl_form;
+
+typedef struct reweight_kl_rewards_options {
+	double kl_coef; /* finite; 0 leaves the outcome alone, and reads no log-probability */
+	int32_t kl;     /* a reweight_kl_form, of old_logprobs against ref_logprobs */
+} reweight_kl_rewards_options;
+
+#define REWEIGHT_DEFAULT_KL_REWARDS {0.001, REWEIGHT_KL_K1}
+
+/* Sets rewards[t] of each response token (verl, apply_kl_penalty):
+ *
+ *   r_t = [t is the last response token of q] r_q - kl_coef k_t
+ *
+ * with the reward r_q of its trajectory and the divergence k_t of old_logprobs from
+ * ref_logprobs. Masked tokens get 0. rewards is [T], and may be one of those two. Reads role,
+ * seq_offsets, rewards of the batch and, unless kl_coef is 0, old_logprobs and ref_logprobs;
+ * a value of a response token that is not finite is an error. */
+REWEIGHT_API int reweight_kl_rewards(const reweight_workspace *ws, float *rewards, const reweight_batch *batch,
+                                     const reweight_kl_rewards_options *options, reweight_error *error);
+
+/* ---- Losses ---- */
 
 typedef enum reweight_aggregation {
 	REWEIGHT_TOKEN_MEAN = 0,              /* sum w l / sum w over the batch */
@@ -445,39 +508,122 @@ typedef enum reweight_aggregation {
 	REWEIGHT_SEQ_MEAN_TOKEN_SUM_NORM = 3, /* sum over trajectories of sum w l, over norm_length */
 } reweight_aggregation;
 
+/* The loss l of a token, with its derivative l' by the token's log-probability. With
+ * raw = log pi - log pi_old, d = clamp(raw, -20, 20), rho = e^d and
+ * clip(x) = clamp(x, 1-clip_low, 1+clip_high):
+ *
+ *   PPO      l = max(-A s, -A clip(s)); where A < 0: min(l, -A dual_clip)
+ *            s = rho    l' = -A rho
+ *   GSPO     the same with s = exp(min(mean raw, 10)) over the sequence    l' = -A s
+ *   GRPO_S   the same with s = mean rho over the sequence    l' = -A rho
+ *   CISPO    l = -c A log pi    l' = -c A    c = clip(rho)
+ *   SAPO     l = -A 4 s / tau    l' = -A 4 s (1 - s) rho    s = sigmoid(tau (rho - 1))
+ *   PG       l = -A log pi    l' = -A
+ *   DPPO_TV  l = -c A log pi    l' = -c A    c = min(rho, ratio_cap), but 0 where
+ *            pi - pi_old > clip_high and A > 0, or pi - pi_old < -clip_low and A <= 0
+ *   VESPO    l = -phi A log pi    l' = -phi A    phi = exp(decay + power y - decay e^y)
+ *            y = clamp(sum d, log 1e-8, 20) over the trajectory
+ *
+ * In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
+ * not raw; so is GSPO's where the mean is above 10. A token counts as clipped in the first
+ * three where -A clip(s) is the larger, in CISPO where c is not rho, and in DPPO_TV where c is
+ * 0; in the others none does. */
+typedef enum reweight_policy_loss {
+	REWEIGHT_POLICY_PPO = 0,     /* clipped surrogate (arXiv 1707.06347), with the dual clip (arXiv 1912.09729) */
+	REWEIGHT_POLICY_GSPO = 1,    /* ratio of the sequence (arXiv 2507.18071) */
+	REWEIGHT_POLICY_GRPO_S = 2,  /* mean ratio of the sequence (arXiv 2508.04349) */
+	REWEIGHT_POLICY_CISPO = 3,   /* clipped ratio as a factor (arXiv 2506.13585) */
+	REWEIGHT_POLICY_SAPO = 4,    /* soft clip (arXiv 2511.20347) */
+	REWEIGHT_POLICY_PG = 5,      /* policy gradient without a ratio (GPG) */
+	REWEIGHT_POLICY_DPPO_TV = 6, /* trust region in total variation (arXiv 2602.04879) */
+	REWEIGHT_POLICY_VESPO = 7,   /* soft factor of the trajectory's ratio (arXiv 2602.10693) */
+} reweight_policy_loss;
+
+/* The tokens that share a ratio in GSPO and GRPO_S. */
+typedef enum reweight_sequence {
+	REWEIGHT_SEQUENCE_TRAJECTORY = 0, /* all response tokens of a trajectory */
+	REWEIGHT_SEQUENCE_SPAN = 1,       /* those of a span: turn by turn */
+} reweight_sequence;
+
+/* Those that the policy does not use do not matter. */
 typedef struct reweight_loss_options {
-	double clip_low;     /* the ratio is clipped to [1-clip_low, 1+clip_high]; in [0, 1] */
-	double clip_high;    /* at least 0; clip_low or clip_high is not 0 */
-	double dual_clip;    /* bound of the loss where A < 0, in units of |A|: above 1, or 0 for none */
+	double clip_low;     /* PPO, GSPO, GRPO_S: in [0, 1]; CISPO, DPPO_TV: at least 0 */
+	double clip_high;    /* of the same, at least 0; clip_low or clip_high is not 0 */
+	double dual_clip;    /* PPO, GSPO, GRPO_S: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none */
 	int64_t norm_length; /* of SEQ_MEAN_TOKEN_SUM_NORM, tokens; 0 is the longest trajectory */
 	int32_t aggregation; /* a reweight_aggregation */
+	int32_t policy;      /* a reweight_policy_loss */
+	int32_t sequence;    /* GSPO, GRPO_S: a reweight_sequence */
+	int32_t kl;          /* a reweight_kl_form, of logprobs against ref_logprobs: it is added to the loss, */
+	double kl_coef;      /* times this, a finite number; 0 adds none */
+	double tau_pos;      /* SAPO: tau where A > 0; 1e-30 to 1e30 */
+	double tau_neg;      /* and elsewhere */
+	double ratio_cap;    /* DPPO_TV: the largest ratio; above 0 */
+	double power_pos;    /* VESPO: power and decay where A >= 0; at least 0, and not all four are 0 */
+	double decay_pos;
+	double power_neg;    /* and where A < 0 */
+	double decay_neg;
 } reweight_loss_options;
 
-#define REWEIGHT_DEFAULT_LOSS {0.2, 0.28, 3, 0, REWEIGHT_TOKEN_MEAN}
+#define REWEIGHT_DEFAULT_LOSS {0.2, 0.28, 3, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_PPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_GSPO {0.0003, 0.0004, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_GSPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_LUSPO {0.0003, 0.0004, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_SUM, REWEIGHT_POLICY_GSPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_GRPO_S_LOSS {0.2, 0.28, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_GRPO_S, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_CISPO {1, 4, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_CISPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_SAPO {0, 0, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_SAPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 1, 1.05, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_PG {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_PG, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_DPPO_TV {0.2, 0.2, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_DPPO_TV, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 20, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_VESPO {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_VESPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 2, 3, 3, 2}
 
 typedef struct reweight_loss_result {
 	double loss;
 	int64_t tokens;        /* response tokens */
 	double weight_sum;     /* sum of w over them */
-	double clip_fraction;  /* share of response tokens whose clipped term is the larger */
+	double clip_fraction;  /* share of response tokens that count as clipped */
 	double mean_log_ratio; /* mean of log pi - log pi_old over response tokens */
 	double kl;             /* mean of the k3 estimate against ref_logprobs; 0 without them */
+	double kl_loss;        /* the part of loss that kl_coef adds */
 } reweight_loss_result;
 
-/* Computes the PPO clipped surrogate with token weights w, and grad[t] = dL/dlogprobs[t]
- * (verl, compute_policy_loss_vanilla). With A the advantage of a token:
- *
- *   d = clamp(logprobs - old_logprobs, -20, 20)        rho = e^d
- *   L1 = -A rho        L2 = -A clip(rho, 1-clip_low, 1+clip_high)
- *   l = max(L1, L2); where A < 0: min(l, -A dual_clip)
- *
- * weights NULL stands for ones; they are finite. A sum that is divided by weights which add
- * up to 0 is 0, and so are its gradients. Reads role, logprobs, old_logprobs and advantages,
- * ref_logprobs if set, and seq_offsets unless the aggregation is TOKEN_MEAN. grad may be
- * weights or any of those float arrays. Needs scratch if weights is set. */
+/* Computes the loss of a policy with token weights w, and grad[t] = dL/dlogprobs[t], which is
+ * 0 at masked tokens. weights NULL stands for ones; they are finite. A sum that is divided by
+ * weights which add up to 0 is 0, and so are its gradients. kl_coef adds the divergence of
+ * each response token, aggregated in the same way with weights of 1. Reads role, logprobs,
+ * old_logprobs and advantages; ref_logprobs if set or if kl_coef is not 0; seq_offsets unless
+ * the aggregation is TOKEN_MEAN and the policy none of GSPO, GRPO_S and VESPO; span_ids where
+ * the sequence is the span. grad may be weights or any of those float arrays. With another
+ * policy than PPO a value of a response token that is not finite is an error, and so is one of
+ * logprobs or ref_logprobs with a kl_coef. Needs scratch if weights is set, if kl_coef is not
+ * 0 and grad is logprobs or ref_logprobs, and where the sequence is the span. */
 REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
                                const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error);
 
+typedef struct reweight_value_loss_options {
+	double clip;         /* the new value counts within this of the old one; above 0 */
+	int64_t norm_length; /* of SEQ_MEAN_TOKEN_SUM_NORM, tokens; 0 is the longest trajectory */
+	int32_t aggregation; /* a reweight_aggregation */
+} reweight_value_loss_options;
+
+#define REWEIGHT_DEFAULT_VALUE_LOSS {0.5, 0, REWEIGHT_TOKEN_MEAN}
+
+typedef struct reweight_value_loss_result {
+	double loss;
+	int64_t tokens;       /* response tokens */
+	double clip_fraction; /* share of them whose clipped term is the larger */
+} reweight_value_loss_result;
+
+/* Computes the clipped loss of the critic, and grad[t] = dL/dnew_values[t] (verl,
+ * compute_value_loss):
+ *
+ *   c = clamp(v, v_old - clip, v_old + clip)    l = max((v - G)^2, (c - G)^2) / 2
+ *
+ * with v of new_values, v_old of values and G of returns, aggregated with weights of 1. grad
+ * is 0 at masked tokens and where the clipped term is the larger. Reads role, those three
+ * and, unless the aggregation is TOKEN_MEAN, seq_offsets. grad may be any of the three. A
+ * value of a response token that is not finite is an error. */
+REWEIGHT_API int reweight_value_loss(const reweight_workspace *ws, reweight_value_loss_result *result, float *grad,
+                                     const reweight_batch *batch, const reweight_value_loss_options *options,
+                                     reweight_error *error);
 /* generated schemes */
 /* ---- RLOO ---- */
 
@@ -775,14 +921,16 @@ REWEIGHT_API int reweight_multiply(const reweight_workspace *ws, float *dst, con
 
 typedef struct reweight_surrogate_sums {
 	int64_t tokens;
-	int64_t clipped;  /* those whose clipped term is the larger */
-	double loss;      /* of weight times clipped surrogate */
+	int64_t clipped;  /* those that count as clipped */
+	double loss;      /* of weight times loss */
 	double log_ratio; /* of the clamped log-ratio */
 } reweight_surrogate_sums;
 
-/* Computes the weighted clipped surrogate of each response token as reweight_loss defines
- * it, its sums, and grad[t] = scale * dl_t/dlogprobs[t] * weight. weights NULL stands for
- * ones. All are [n]; grad may be any of the float arrays. The aggregation is not used. */
+/* Computes the weighted loss of each response token as the policy defines it, its sums, and
+ * grad[t] = scale * dl_t/dlogprobs[t] * weight; the aggregation and the KL are not used. All
+ * tokens are one trajectory, and there are no spans: a sequence of SPAN is an error for GSPO
+ * and GRPO_S. weights NULL stands for ones. All are [n]; grad may be any of the float arrays.
+ * With another policy than PPO a value of a response token that is not finite is an error. */
 REWEIGHT_API int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *result, float *grad,
                                     const float *logprobs, const float *old_logprobs, const float *advantages,
                                     const float *weights, const uint8_t *role, int64_t n, double scale,

@@ -23,8 +23,11 @@ func Structs() []reflect.Type {
 		reflect.TypeFor[C.reweight_aem_options](),
 		reflect.TypeFor[C.reweight_grpo_options](),
 		reflect.TypeFor[C.reweight_gae_options](),
+		reflect.TypeFor[C.reweight_kl_rewards_options](),
 		reflect.TypeFor[C.reweight_loss_options](),
 		reflect.TypeFor[C.reweight_loss_result](),
+		reflect.TypeFor[C.reweight_value_loss_options](),
+		reflect.TypeFor[C.reweight_value_loss_result](),
 		reflect.TypeFor[C.reweight_moments](),
 		reflect.TypeFor[C.reweight_surrogate_sums](),
 	}

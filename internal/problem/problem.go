@@ -99,11 +99,20 @@ var (
 	SpanCount      = coded("SPAN_COUNT", "has %v spans, want at most %v, for which the workspace was made", "ii")
 	SpanEmpty      = coded("SPAN_EMPTY", "has no response token in span %v, want at least one in each", "i")
 	SpanMean       = coded("SPAN_MEAN", "is %v in span %v, want a finite number of at most 1e+30", "fi")
+	// Options of a loss.
+	Positive = coded("POSITIVE", "is %v, want a finite number above 0", "d")
+	Spanless = coded("SPANLESS", "is %v, want %v: there are no spans here", "nn")
 	// Options that nobody has set. C and Python have names of their own in these sentences.
 	_ = coded("ZERO_ACTFOCUS", Zeros.Says("Beta", "DefaultActFocus"), "")
 	_ = coded("ZERO_AEM", Zeros.Says("Guard", "DefaultAEM"), "")
 	_ = coded("ZERO_GAE", Zeros.Says("Lambda", "DefaultGAE"), "")
 	_ = coded("ZERO_LOSS", Zeros.Says("ClipHigh", "DefaultLoss"), "")
+	_ = coded("ZERO_GSPO", Zeros.Says("ClipHigh", "DefaultGSPO"), "")
+	_ = coded("ZERO_GRPO_S_LOSS", Zeros.Says("ClipHigh", "DefaultGRPOSLoss"), "")
+	_ = coded("ZERO_CISPO", Zeros.Says("ClipHigh", "DefaultCISPO"), "")
+	_ = coded("ZERO_DPPO_TV", Zeros.Says("ClipHigh", "DefaultDPPOTV"), "")
+	_ = coded("ZERO_VESPO", Zeros.Says("DecayPos, PowerNeg and DecayNeg", "DefaultVESPO"), "")
+	_ = coded("ABOVE_ZERO_VALUE_LOSS", AboveZero.Says("DefaultValueLoss"), "")
 )
 
 // The problems of Go alone.
@@ -131,9 +140,7 @@ var (
 	NoStats          = text("has no output: LSE, Entropy and Logprob are all %s")
 	NoTokens         = text("is empty, want at least 1 token")
 	OneMore          = text("has %d elements, want %d, one more than %s")
-	Positive         = text("is %v, want a finite number above 0")
 	ShortStride      = text("is %d, want at least %d, the logits of a row")
-	Spanless         = text("is %v, want %v: there are no spans here")
 	StrideInDst      = text("is %d, want %d like that of the logits, which have the same address")
 	UnknownName      = text("is %q, want one of %v")
 	ViewIndex        = text("has %d elements, want 0 to %d, the rows in memory")
@@ -249,6 +256,22 @@ var Arguments = []Argument{
 	{"Zeta", "zeta"},
 	{"mask", "mask"},
 	{"penalties", "penalties"},
+	// What the losses have besides.
+	{"Returns", "returns"},
+	{"NewValues", "new_values"},
+	{"Clip", "clip"},
+	{"DecayNeg", "decay_neg"},
+	{"DecayPos", "decay_pos"},
+	{"KL", "kl"},
+	{"KLCoef", "kl_coef"},
+	{"Policy", "policy"},
+	{"PowerNeg", "power_neg"},
+	{"PowerPos", "power_pos"},
+	{"RatioCap", "ratio_cap"},
+	{"Sequence", "sequence"},
+	{"TauNeg", "tau_neg"},
+	{"TauPos", "tau_pos"},
+	{"old", "old_logprobs"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

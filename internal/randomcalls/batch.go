@@ -218,10 +218,20 @@ var trialsOnBatches = []Trial{
 			}
 		}
 		opt := d.lossOptions()
-		d.spoil(b, weights, ofRole, ofOffsets, ofOffsets, ofOffsets, ofValues)
+		values := weights
+		if opt.Policy != reweight.PolicyPPO {
+			values = one(d, weights, b.Logprobs, b.OldLogprobs, b.Advantages, b.RefLogprobs)
+		}
+		if b.RefLogprobs == nil {
+			opt.KLCoef = 0
+		}
+		d.spoil(b, values, ofRole, ofOffsets, ofOffsets, ofOffsets, ofValues, ofSpans)
 		grad := one(d, d.output(T), b.Logprobs, b.OldLogprobs, b.Advantages)
 		if weights != nil && d.IntN(4) == 0 {
 			grad = weights
+		}
+		if b.RefLogprobs != nil && !d.device && d.IntN(4) == 0 {
+			grad = b.RefLogprobs
 		}
 		res, err := c.Loss(grad, weights, b, opt)
 		return Outcome{err, res, grad}

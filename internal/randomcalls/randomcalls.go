@@ -323,7 +323,17 @@ var trials = []Trial{
 		logprobs, old := d.logprobs(n)
 		advantages, weights := d.floats(n), d.weights(n)
 		grad := one(d, d.output(n), logprobs, old, advantages)
-		q, err := c.Surrogate(grad, logprobs, old, advantages, weights, role, d.number(0.5), d.lossOptions())
+		opt, scale := d.lossOptions(), d.number(0.5)
+		if opt.Policy != reweight.PolicyPPO {
+			for _, x := range [][]float32{logprobs, old, advantages, weights} {
+				for i, v := range x {
+					if v-v != 0 && d.IntN(200) > 0 { // an error, or masked
+						x[i] = 1
+					}
+				}
+			}
+		}
+		q, err := c.Surrogate(grad, logprobs, old, advantages, weights, role, scale, opt)
 		return Outcome{err, q, grad}
 	}},
 }
@@ -354,7 +364,11 @@ func (d *Draws) weights(n int) []float32 {
 	return d.floats(n)
 }
 
+// lossOptions are any; for a device, those of PPO.
 func (d *Draws) lossOptions() reweight.LossOptions {
+	if !d.device && d.IntN(3) > 0 {
+		return d.policyOptions()
+	}
 	opt := reweight.DefaultLoss
 	if d.IntN(2) == 0 {
 		opt = reweight.LossOptions{ClipLow: one(d, 0, 0.2, 1), ClipHigh: one(d, 0, 0.28, 1e30), DualClip: one(d, 0, 3, 1.0000001)}

@@ -64,7 +64,26 @@ func schemes(c randomcalls.Caller, in input) randomcalls.Outcome {
 		w := output()
 		all = append(all, c.Whiten(w, x, in.Role), w)
 	}
+	for _, opt := range []reweight.LossOptions{reweight.DefaultGSPO, reweight.DefaultGRPOSLoss, reweight.DefaultCISPO, reweight.DefaultSAPO, reweight.DefaultPG, reweight.DefaultDPPOTV, reweight.DefaultVESPO} {
+		for opt.Sequence = range reweight.SequenceSpan + 1 {
+			for opt.KL = range reweight.KLAbsPlus + 1 {
+				opt.KLCoef = float64(opt.KL % 3)
+				grad := output()
+				res, err := c.Loss(grad, weights[int(opt.KL)%len(weights)], in.Batch, opt)
+				all = append(all, err, res, grad)
+			}
+		}
+	}
+	lc := c.(randomcalls.LossCaller)
+	for kl := range reweight.KLAbsPlus + 1 {
+		r := output()
+		all = append(all, lc.KLRewards(r, in.Batch, reweight.KLRewardsOptions{KL: kl, KLCoef: 0.1}), r)
+	}
 	for in.loss.Aggregation = range reweight.SeqMeanTokenSumNorm + 1 {
+		grad := output()
+		res, err := lc.ValueLoss(grad, in.Batch, reweight.ValueLossOptions{Clip: 0.5, Aggregation: in.loss.Aggregation})
+		all = append(all, err, res, grad)
+
 		for _, w := range weights {
 			for _, in.loss.NormLength = range []int{0, 100} {
 				grad := output()
@@ -89,7 +108,7 @@ func orZeros[E any](x []E, n int) []E {
 func whole(in input) input {
 	b, T, S := *in.Batch, in.Tokens(), in.Trajectories()
 	b.GroupIDs, b.Rewards, b.SpanIDs = orZeros(b.GroupIDs, S), orZeros(b.Rewards, S), orZeros(b.SpanIDs, T)
-	for _, x := range []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.Entropy, &b.OldLogprobs, &b.Logprobs, &b.RefLogprobs, &b.Advantages, &b.Values, &in.rewards} {
+	for _, x := range []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.Entropy, &b.OldLogprobs, &b.Logprobs, &b.RefLogprobs, &b.Advantages, &b.Values, &b.NewValues, &b.Returns, &in.rewards} {
 		*x = orZeros(*x, T)
 	}
 	if in.weights != nil {
@@ -180,6 +199,23 @@ func TestScratch(t *testing.T) {
 			_, err := c.Loss(out, weights, b, reweight.DefaultLoss)
 			return err
 		},
+		"Loss, spans": func(c randomcalls.Caller, out []float32) error {
+			opt := reweight.DefaultGSPO
+			opt.Sequence = reweight.SequenceSpan
+			_, err := c.Loss(out, nil, b, opt)
+			return err
+		},
+		"Loss, KL": func(c randomcalls.Caller, out []float32) error {
+			opt, b := reweight.DefaultLoss, *b
+			opt.KLCoef = 0.1
+			copy(out, x)
+			b.Logprobs = out // which has to be kept
+			_, err := c.Loss(out, weights, &b, opt)
+			if err != nil && slices.Equal(out, x) {
+				clear(out) // it was not written
+			}
+			return err
+		},
 	} {
 		want := make([]float32, T)
 		must.Do(call(plain(), want))
@@ -215,6 +251,7 @@ func TestEdgesOfOptions(t *testing.T) {
 	l := testlib.Open(t)
 	b := &reweight.Batch{Role: []reweight.Role{2, 1, 2}, SeqOffsets: []int64{0, 2, 3}, SpanIDs: []int32{0, 0, 1}, GroupIDs: []int32{4, 4}, Rewards: []float32{0, 1}}
 	x := []float32{1, -2, 4}
+	b.RefLogprobs, b.NewValues, b.Returns = x, x, x
 	b.Entropy, b.RefEnergy, b.Logprobs, b.OldLogprobs, b.Advantages, b.Values = x, x, x, []float32{1, -1, 4}, x, x
 	var edges []float64
 	for _, v := range []float64{0, 1, 80, math.MaxFloat32} {
@@ -239,9 +276,20 @@ func TestEdgesOfOptions(t *testing.T) {
 			for _, opt := range []reweight.GAEOptions{{Gamma: v}, {Lambda: v}} {
 				call(func(o []float32) error { return c.GAE(o, nil, x, b, opt) })
 			}
-			for _, opt := range []reweight.LossOptions{{ClipLow: v}, {ClipHigh: v}, {DualClip: v}} {
+			for _, opt := range []reweight.LossOptions{{ClipLow: v}, {ClipHigh: v}, {DualClip: v},
+				{Policy: reweight.PolicyCISPO, ClipLow: v}, {Policy: reweight.PolicyDPPOTV, ClipLow: v}, {Policy: reweight.PolicyDPPOTV, ClipLow: 1, RatioCap: v},
+				{Policy: reweight.PolicySAPO, TauPos: v, TauNeg: 1}, {Policy: reweight.PolicySAPO, TauPos: 1, TauNeg: v}, {Policy: reweight.PolicySAPO, TauPos: v / 80 * 1e30, TauNeg: 1e-30},
+				{Policy: reweight.PolicyVESPO, PowerPos: v}, {Policy: reweight.PolicyVESPO, DecayPos: v}, {Policy: reweight.PolicyVESPO, PowerNeg: v}, {Policy: reweight.PolicyVESPO, DecayNeg: v},
+				{Policy: reweight.PolicyPG, KLCoef: v}, {Policy: reweight.PolicyGSPO, ClipHigh: v, DualClip: v}, {Policy: reweight.PolicyGRPOS, ClipLow: v}} {
 				call(func(o []float32) error { _, err := c.Loss(o, nil, b, opt); return err })
 			}
+			call(func(o []float32) error {
+				_, err := c.(randomcalls.LossCaller).ValueLoss(o, b, reweight.ValueLossOptions{Clip: v})
+				return err
+			})
+			call(func(o []float32) error {
+				return c.(randomcalls.LossCaller).KLRewards(o, b, reweight.KLRewardsOptions{KLCoef: v})
+			})
 			call(func(o []float32) error { return c.GRPO(o, b, reweight.GRPOOptions{Eps: v, DivideByStd: true}) })
 			call(func(o []float32) error { return c.ActFocusWeights(o, x, b.Role, v, 1, reweight.DefaultActFocus) })
 			call(func(o []float32) error { return c.ActFocusWeights(o, x, b.Role, 1, v, reweight.DefaultActFocus) })

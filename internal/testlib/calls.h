@@ -8,7 +8,7 @@
 #define FUNCTIONS(f) \
 	f(scratch_size) f(version) f(has_isa) f(best_isa) f(isa_name) \
 	f(token_stats) f(row_gradient) \
-	f(actfocus) f(aem) f(grpo) f(gae) f(whiten) f(loss) \
+	f(actfocus) f(aem) f(grpo) f(gae) f(whiten) f(kl_rewards) f(loss) f(value_loss) \
 	f(masked_moments) f(actfocus_weights) f(span_means) f(min_max) f(exp_scale) f(multiply) f(surrogate)
 
 #define FIELD(name) __typeof__(reweight_##name) *name;
@@ -88,6 +88,17 @@ static inline int call_gae(const library *l, reweight_workspace ws, float *advan
 static inline int call_whiten(const library *l, reweight_workspace ws, float *dst, const float *x,
                               const uint8_t *role, int64_t tokens, reweight_error *e) {
 	return l->whiten(&ws, dst, x, role, tokens, e);
+}
+
+static inline int call_kl_rewards(const library *l, reweight_workspace ws, float *rewards, reweight_batch batch,
+                                  reweight_kl_rewards_options opt, reweight_error *e) {
+	return l->kl_rewards(&ws, rewards, &batch, &opt, e);
+}
+
+static inline int call_value_loss(const library *l, reweight_workspace ws, reweight_value_loss_result *result,
+                                  float *grad, reweight_batch batch, reweight_value_loss_options opt,
+                                  reweight_error *e) {
+	return l->value_loss(&ws, result, grad, &batch, &opt, e);
 }
 
 static inline int call_loss(const library *l, reweight_workspace ws, reweight_loss_result *result, float *grad,

@@ -214,31 +214,6 @@ func TestWrongWorkspace(t *testing.T) {
 	}
 }
 
-// TestOtherPolicies: what package reweight has and the library does not is an error.
-func TestOtherPolicies(t *testing.T) {
-	r := testlib.Open(t).Runner(reweight.Auto, 1)
-	grad := []float32{7}
-	b := reweight.Batch{Role: []reweight.Role{1}, Logprobs: []float32{-1}, OldLogprobs: []float32{-1}, Advantages: []float32{1}}
-	want := func(err error, text string) {
-		t.Helper()
-		if err == nil || err.Error() != text || grad[0] != 7 {
-			t.Errorf("gradient %v, error %v, want %s", grad, err, text)
-		}
-	}
-	for policy := reweight.PolicyPPO + 1; policy <= reweight.PolicyVESPO+1; policy++ {
-		opt := reweight.LossOptions{Policy: policy}
-		text := "reweight: Policy is " + policy.String() + ", want ppo: the C library has no other loss yet"
-		_, err := r.Loss(grad, nil, &b, opt)
-		want(err, text)
-		_, err = r.Surrogate(grad, b.Logprobs, b.OldLogprobs, b.Advantages, nil, b.Role, 1, opt)
-		want(err, text)
-	}
-	opt := reweight.DefaultLoss
-	opt.KLCoef = 0.001
-	_, err := r.Loss(grad, nil, &b, opt)
-	want(err, "reweight: KLCoef is 0.001, want 0: the C library adds no divergence to the loss yet")
-}
-
 // missing returns an instruction set that the library has not on this machine.
 func missing(l *testlib.Library) reweight.ISA {
 	isa := reweight.NEON

@@ -85,6 +85,7 @@ type Runner struct {
 	failure   C.reweight_error
 	actFocus  C.reweight_actfocus_result
 	loss      C.reweight_loss_result
+	value     C.reweight_value_loss_result
 	moments   C.reweight_moments
 	surrogate C.reweight_surrogate_sums
 }

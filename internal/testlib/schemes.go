@@ -6,7 +6,6 @@ package testlib
 import "C"
 
 import (
-	"fmt"
 	"math"
 	"reflect"
 	"unsafe"
@@ -36,7 +35,7 @@ func batch(b *reweight.Batch) C.reweight_batch {
 	}{
 		{&c.rewards, b.Rewards}, {&c.ref_energy, b.RefEnergy}, {&c.entropy, b.Entropy}, {&c.old_logprobs, b.OldLogprobs}, {&c.logprobs, b.Logprobs},
 		{&c.ref_logprobs, b.RefLogprobs}, {&c.ref_entropy, b.RefEntropy}, {&c.advantages, b.Advantages}, {&c.values, b.Values},
-		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards},
+		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards}, {&c.returns, b.Returns}, {&c.new_values, b.NewValues},
 	} {
 		if len(a.from) > 0 {
 			*a.to = floats(a.from)
@@ -62,11 +61,7 @@ func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.Act
 
 // AEM is that of *reweight.Workspace.
 func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error {
-	spans := 0
-	for _, s := range b.SpanIDs {
-		spans = max(spans, min(int(s)+1, b.Tokens()))
-	}
-	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spans)
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
 	options := C.reweight_aem_options{lambda: C.double(opt.Lambda), guard: C.double(opt.Guard), scope: C.int32_t(opt.Scope)}
 	return r.result(C.call_aem(r.functions, ws, floats(factors), batch(b), options, r.errorOf()), true)
@@ -89,22 +84,42 @@ func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, 
 	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards), batch(b), options, r.errorOf()), true)
 }
 
+// spansOf returns for how many spans a call on the batch needs scratch memory.
+func spansOf(b *reweight.Batch) int {
+	spans := 0
+	for _, s := range b.SpanIDs {
+		spans = max(spans, min(int(s)+1, b.Tokens()))
+	}
+	return spans
+}
+
 // Loss is that of *reweight.Workspace.
 func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
-	if err := onlyPPO(opt.Policy); err != nil {
-		return reweight.LossResult{}, err
-	}
-	if opt.KLCoef != 0 {
-		return reweight.LossResult{}, &reweight.InputError{Arg: "KLCoef", Index: -1, Problem: fmt.Sprintf("is %v, want 0: the C library adds no divergence to the loss yet", opt.KLCoef)}
-	}
-	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
 	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), lossOptions(opt), r.errorOf())
 	if err := r.result(code, true); err != nil {
 		return reweight.LossResult{}, err
 	}
 	q := &r.loss
-	return reweight.LossResult{Loss: float64(q.loss), Tokens: int(q.tokens), WeightSum: float64(q.weight_sum), ClipFraction: float64(q.clip_fraction), MeanLogRatio: float64(q.mean_log_ratio), KL: float64(q.kl)}, nil
+	return reweight.LossResult{Loss: float64(q.loss), Tokens: int(q.tokens), WeightSum: float64(q.weight_sum), ClipFraction: float64(q.clip_fraction), MeanLogRatio: float64(q.mean_log_ratio),
+		KL: float64(q.kl), KLLoss: float64(q.kl_loss)}, nil
+}
+
+// KLRewards is that of *reweight.Workspace.
+func (r *Runner) KLRewards(rewards []float32, b *reweight.Batch, opt reweight.KLRewardsOptions) error {
+	options := C.reweight_kl_rewards_options{kl: C.int32_t(opt.KL), kl_coef: C.double(opt.KLCoef)}
+	return r.result(C.call_kl_rewards(r.functions, r.workspace(), floats(rewards), batch(b), options, r.errorOf()), true)
+}
+
+// ValueLoss is that of *reweight.Workspace.
+func (r *Runner) ValueLoss(grad []float32, b *reweight.Batch, opt reweight.ValueLossOptions) (reweight.ValueLossResult, error) {
+	options := C.reweight_value_loss_options{clip: C.double(opt.Clip), norm_length: C.int64_t(opt.NormLength), aggregation: C.int32_t(opt.Aggregation)}
+	code := C.call_value_loss(r.functions, r.workspace(), &r.value, floats(grad), batch(b), options, r.errorOf())
+	if err := r.result(code, true); err != nil {
+		return reweight.ValueLossResult{}, err
+	}
+	return reweight.ValueLossResult{Loss: float64(r.value.loss), Tokens: int(r.value.tokens), ClipFraction: float64(r.value.clip_fraction)}, nil
 }
 
 // Scheme calls a function of native.Schemes.

@@ -6,7 +6,6 @@ package testlib
 import "C"
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
@@ -63,9 +62,6 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 
 // Surrogate is that of *reweight.Workspace.
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
-	if err := onlyPPO(opt.Policy); err != nil {
-		return reweight.SurrogateSums{}, err
-	}
 	code := C.call_surrogate(r.functions, r.workspace(), &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.SurrogateSums{}, err
@@ -74,16 +70,11 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	return reweight.SurrogateSums{Tokens: int(q.tokens), Clipped: int(q.clipped), Loss: float64(q.loss), LogRatio: float64(q.log_ratio)}, nil
 }
 
-// onlyPPO wants the policy that the library has.
-func onlyPPO(policy reweight.PolicyLoss) error {
-	if policy != reweight.PolicyPPO {
-		return &reweight.InputError{Arg: "Policy", Index: -1, Problem: fmt.Sprintf("is %v, want %v: the C library has no other loss yet", policy, reweight.PolicyPPO)}
-	}
-	return nil
-}
-
 func lossOptions(opt reweight.LossOptions) C.reweight_loss_options {
-	return C.reweight_loss_options{clip_low: C.double(opt.ClipLow), clip_high: C.double(opt.ClipHigh), dual_clip: C.double(opt.DualClip), norm_length: C.int64_t(opt.NormLength), aggregation: C.int32_t(opt.Aggregation)}
+	return C.reweight_loss_options{clip_low: C.double(opt.ClipLow), clip_high: C.double(opt.ClipHigh), dual_clip: C.double(opt.DualClip),
+		norm_length: C.int64_t(opt.NormLength), aggregation: C.int32_t(opt.Aggregation), policy: C.int32_t(opt.Policy), sequence: C.int32_t(opt.Sequence),
+		kl: C.int32_t(opt.KL), kl_coef: C.double(opt.KLCoef), tau_pos: C.double(opt.TauPos), tau_neg: C.double(opt.TauNeg), ratio_cap: C.double(opt.RatioCap),
+		power_pos: C.double(opt.PowerPos), decay_pos: C.double(opt.DecayPos), power_neg: C.double(opt.PowerNeg), decay_neg: C.double(opt.DecayNeg)}
 }
 
 // Whiten is that of *reweight.Workspace.

@@ -102,6 +102,7 @@ int rw_scratch(const reweight_workspace *ws, arena *scratch, int64_t want, int64
 
 /* What the schemes need, in bytes. */
 int64_t rw_token_scratch(int64_t tokens);
+int64_t rw_loss_scratch(int64_t tokens, int64_t spans);
 int64_t rw_aem_scratch(int64_t tokens, int64_t trajectories, int64_t spans);
 int64_t rw_grpo_scratch(int64_t trajectories);
 int64_t rw_reinforce_scratch(int64_t tokens, int64_t trajectories);
@@ -119,6 +120,15 @@ typedef struct lane_sum {
 	double total[LANES];
 	float group[LANES];
 } lane_sum;
+
+/* Sets the sum to 0: a loop, because the compiler would call memset for an initializer. */
+void rw_lane_clear(lane_sum *s);
+
+/* Adds n elements, which begin a group. */
+void rw_lane_add(lane_sum *s, const float *x, int64_t n);
+
+/* Ends the group that is not full yet: what comes next begins one. */
+void rw_lane_flush(lane_sum *s);
 
 /* Returns the whole sum. */
 double rw_lane_sum(lane_sum *s);
@@ -176,15 +186,101 @@ void rw_actfocus_weights(int32_t isa, float *dst, const float *signal, const uin
 void rw_span_means(int32_t isa, float *dst, int64_t spans, const float *x, int64_t n, const int32_t *offsets);
 void rw_min_max(int32_t isa, float *lo, float *hi, int64_t groups, const float *x, int64_t n, const int32_t *offsets);
 void rw_exp_scale(int32_t isa, float *dst, const float *x, int64_t n, float lo, double rate);
-reweight_surrogate_sums rw_surrogate(int32_t isa, float *grad, const float *logprobs, const float *old,
-                                     const float *advantages, const float *weights, const uint8_t *role, int64_t n,
-                                     double scale, const reweight_loss_options *options);
 
-/* ---- actfocus.c, loss.c ---- */
+/* Sets dst[i] = 2^(x[i] * k), with the exponent kept between MIN_Y and MAX_Y. dst may be x. */
+void rw_exps(int32_t isa, float *dst, const float *x, int64_t n, float k);
+
+/* ---- loss_terms.c ---- */
+
+/* The arrays that the terms of a loss are computed from, and the gradient, which may be any
+ * of the other float arrays. weights may be NULL, for ones. */
+typedef struct loss_tokens {
+	float *grad;
+	const float *logprobs, *old, *advantages, *weights;
+	const uint8_t *role;
+} loss_tokens;
+
+/* The loops over tokens. */
+typedef enum loss_kernel {
+	LOSS_SEQUENCE, /* GSPO, GRPO-S, PG, VESPO: the factor is that of a sequence */
+	LOSS_CISPO,
+	LOSS_SAPO,
+	LOSS_DPPO,
+} loss_kernel;
+
+/* The constants of a policy loss. Element 1 of a pair is for negative advantages, element 0
+ * for the others. */
+typedef struct loss_consts {
+	float scale; /* of the gradient */
+
+	float lo, hi; /* clip range: of the ratio, or of the difference of probabilities */
+	float cap;    /* of the ratio */
+
+	float value[2], linear[2], slope[2]; /* l = -A (value + linear*logprob), of which one is 0; dl = -A slope */
+	int clips[2];                        /* whether such tokens count as clipped */
+	int token_ratio;                     /* slope is also times the token's own ratio */
+
+	float rate[2], height[2]; /* sigmoid = 1 / (1 + 2^((ratio-1) * rate)), times height */
+} loss_consts;
+
+/* The tokens from the first on. */
+loss_tokens rw_tokens_from(const loss_tokens *x, int64_t first);
+
+void rw_surrogate_clear(surrogate_sums *sums);
+reweight_surrogate_sums rw_surrogate_result(surrogate_sums *sums);
+
+/* Adds the weighted loss of each response token to the sums, which begin a group before and
+ * after, and sets grad to its derivative by the new log-probability, times q->scale; 0 for
+ * masked tokens, whose other inputs do not matter. */
+void rw_policy_terms(int32_t isa, loss_kernel kernel, const loss_tokens *x, int64_t n, const loss_consts *q,
+                     surrogate_sums *sums);
+
+/* The same of PPO, in tokens.c; the tokens begin a group of the sums. */
+void rw_clipped_surrogate(int32_t isa, const loss_tokens *x, int64_t n, double scale,
+                          const reweight_loss_options *options, surrogate_sums *sums);
+
+/* Sets *sum to that of a - b over the response tokens, in float64, and returns their number.
+ * With clamp, each a - b is kept between -20 and 20. */
+int64_t rw_sum_log_ratios(const float *a, const float *b, const uint8_t *role, int64_t n, int clamp, double *sum);
+
+/* The bounds of importance ratios. */
+typedef struct ratio_consts {
+	float lo, hi;
+	int mask; /* whether a ratio out of bounds becomes 0, not the nearer bound */
+} ratio_consts;
+
+/* Sets dst to e^(a-b), with a - b kept between -20 and 20, within the bounds, and adds it to
+ * sum; to 1 for masked tokens, which add nothing and whose other inputs do not matter. dst
+ * may be a or b, or NULL for the sum alone. The tokens begin a group of the sum. */
+void rw_importance(int32_t isa, float *dst, const float *a, const float *b, const uint8_t *role, int64_t n,
+                   const ratio_consts *q, lane_sum *sum);
+
+/* Adds the estimate of the divergence of each response token, a reweight_kl_form, to sum, and
+ * its derivative by the log-probability, times scale, to grad. The tokens begin a group of
+ * the sum. */
+void rw_divergence(int32_t isa, float *grad, const float *logprobs, const float *ref, const uint8_t *role, int64_t n,
+                   int32_t form, float scale, lane_sum *sum);
+
+/* Adds the clipped value loss of each response token to sum, sets grad to its derivative by
+ * the new value, times scale; 0 for masked tokens, whose other inputs do not matter. Returns
+ * how many are clipped. grad may be any of the float inputs. The tokens begin a group of the
+ * sum. */
+int64_t rw_value_terms(float *grad, const float *values, const float *old, const float *returns, const uint8_t *role,
+                       int64_t n, float clip, float scale, lane_sum *sum);
+
+/* ---- actfocus.c, kl.c, loss.c ---- */
 
 int rw_check_actfocus_options(const reweight_actfocus_options *options, reweight_error *error);
+int rw_check_kl(int32_t form, double coef, reweight_error *error);
 int rw_check_loss_options(const reweight_loss_options *options, reweight_error *error);
 
+/* Whether the factor of a token is that of its span. */
+int rw_by_span(const reweight_loss_options *options);
+
+/* Adds the terms of n tokens by the policy to the sums, and sets grad; they are one sequence
+ * to the policies that have a factor of the sequence. */
+void rw_loss_terms(int32_t isa, const loss_tokens *x, int64_t n, double scale, const reweight_loss_options *options,
+                   surrogate_sums *sums);
 /* ---- advantage.c ---- */
 
 /* The rewards of a group: their number, mean and sum of squared deviations. */
@@ -250,7 +346,10 @@ int rw_check_spans(const reweight_batch *batch, int64_t *spans, reweight_error *
 /* Lays out the arrays. */
 void rw_take_spans(span_arrays *sp, arena *a, int64_t tokens, int64_t trajectories, int64_t spans);
 
-/* Counts the response tokens of each span. A span without one is an error. */
+/* Sets count to the response tokens of each span. A span without one is an error. */
+int rw_count_responses(int32_t *count, int64_t spans, const reweight_batch *batch, reweight_error *error);
+
+/* Counts the same, and where the values of each span begin. */
 int rw_count_spans(span_arrays *sp, const reweight_batch *batch, reweight_error *error);
 
 /* Sorts the spans that rw_count_spans has counted by their scope. */

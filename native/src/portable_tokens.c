@@ -3,7 +3,7 @@
 #include "internal.h"
 #include "math.h"
 
-static void flush(lane_sum *s) {
+void rw_lane_flush(lane_sum *s) {
 	for (int j = 0; j < LANES; j++) {
 		s->total[j] += (double)s->group[j];
 		s->group[j] = 0;
@@ -13,11 +13,28 @@ static void flush(lane_sum *s) {
 /* Adds v, element i of its piece. */
 static inline void add(lane_sum *s, int64_t i, float v) {
 	s->group[i % LANES] += v;
-	if (i % GROUP_SIZE == GROUP_SIZE - 1) flush(s);
+	if (i % GROUP_SIZE == GROUP_SIZE - 1) rw_lane_flush(s);
+}
+
+void rw_lane_clear(lane_sum *s) {
+	for (int j = 0; j < LANES; j++) {
+		s->total[j] = 0;
+		s->group[j] = 0;
+	}
+}
+
+void rw_lane_add(lane_sum *s, const float *x, int64_t n) {
+	for (; n >= GROUP_SIZE; n -= GROUP_SIZE, x += GROUP_SIZE)
+		for (int j = 0; j < LANES; j++) {
+			float v = x[j];
+			for (int i = LANES; i < GROUP_SIZE; i += LANES) v += x[i + j];
+			s->total[j] += (double)v;
+		}
+	for (int64_t i = 0; i < n; i++) add(s, i, x[i]);
 }
 
 double rw_lane_sum(lane_sum *s) {
-	flush(s);
+	rw_lane_flush(s);
 	return tree(s->total);
 }
 

@@ -44,16 +44,19 @@ void rw_take_spans(span_arrays *sp, arena *a, int64_t tokens, int64_t trajectori
 	sp->groups = rw_take(a, trajectories, sizeof *sp->groups);
 }
 
-int rw_count_spans(span_arrays *sp, const reweight_batch *batch, reweight_error *error) {
-	for (int64_t s = 0; s < sp->spans; s++) sp->count[s] = 0;
+int rw_count_responses(int32_t *count, int64_t spans, const reweight_batch *batch, reweight_error *error) {
+	for (int64_t s = 0; s < spans; s++) count[s] = 0;
 	for (int64_t t = 0; t < batch->tokens; t++)
-		if (batch->role[t] != REWEIGHT_ROLE_MASKED) sp->count[batch->span_ids[t]]++;
+		if (batch->role[t] != REWEIGHT_ROLE_MASKED) count[batch->span_ids[t]]++;
+	for (int64_t s = 0; s < spans; s++)
+		if (count[s] == 0) return BAD(error, SPAN_EMPTY, REWEIGHT_ARG_SPAN_IDS, -1, s);
+	return REWEIGHT_OK;
+}
+
+int rw_count_spans(span_arrays *sp, const reweight_batch *batch, reweight_error *error) {
+	if (rw_count_responses(sp->count, sp->spans, batch, error)) return REWEIGHT_BAD_INPUT;
 	sp->start[0] = 0;
-	for (int64_t s = 0; s < sp->spans; s++) {
-		if (sp->count[s] == 0)
-			return BAD(error, SPAN_EMPTY, REWEIGHT_ARG_SPAN_IDS, -1, s);
-		sp->start[s + 1] = sp->start[s] + sp->count[s];
-	}
+	for (int64_t s = 0; s < sp->spans; s++) sp->start[s + 1] = sp->start[s] + sp->count[s];
 	return REWEIGHT_OK;
 }
 

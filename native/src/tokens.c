@@ -159,14 +159,6 @@ static void surrogate(int32_t isa, float *grad, const float *logprobs, const flo
 
 /* ---- What the schemes call ---- */
 
-/* A loop, because the compiler would call memset for an initializer. */
-static void clear(lane_sum *s) {
-	for (int j = 0; j < LANES; j++) {
-		s->total[j] = 0;
-		s->group[j] = 0;
-	}
-}
-
 /* Returns a negative rate of an exponent as float32, which it may be too large for. */
 static float rate32(double rate) { return (float)(rate < -(double)MAX_FLOAT ? -(double)MAX_FLOAT : rate); }
 
@@ -210,23 +202,34 @@ void rw_span_means(int32_t isa, float *dst, int64_t spans, const float *x, int64
 
 void rw_exp_scale(int32_t isa, float *dst, const float *x, int64_t n, float lo, double rate) {
 	lane_sum sum;
-	clear(&sum);
+	rw_lane_clear(&sum);
 	exp_scale(isa, dst, x, n, lo, rate32(-rate * LOG2E), &sum);
 	scale_by(isa, dst, n, (float)((double)n / rw_lane_sum(&sum)));
 }
 
-reweight_surrogate_sums rw_surrogate(int32_t isa, float *grad, const float *logprobs, const float *old,
-                                     const float *advantages, const float *weights, const uint8_t *role, int64_t n,
-                                     double scale, const reweight_loss_options *options) {
+void rw_exps(int32_t isa, float *dst, const float *x, int64_t n, float k) {
+	lane_sum sum; /* of no use here */
+	rw_lane_clear(&sum);
+	exp_scale(isa, dst, x, n, 0, k, &sum);
+}
+
+void rw_surrogate_clear(surrogate_sums *sums) {
+	rw_lane_clear(&sums->loss);
+	rw_lane_clear(&sums->log_ratio);
+	sums->tokens = sums->clipped = 0;
+}
+
+reweight_surrogate_sums rw_surrogate_result(surrogate_sums *sums) {
+	return (reweight_surrogate_sums){sums->tokens, sums->clipped, rw_lane_sum(&sums->loss),
+	                                 rw_lane_sum(&sums->log_ratio)};
+}
+
+void rw_clipped_surrogate(int32_t isa, const loss_tokens *x, int64_t n, double scale,
+                          const reweight_loss_options *options, surrogate_sums *sums) {
 	surrogate_consts q = {(float)(1 - options->clip_low), (float)(1 + options->clip_high), (float)options->dual_clip,
 	                      (float)scale};
 	if (options->dual_clip == 0) q.dual = INF_32;
-	surrogate_sums sums;
-	clear(&sums.loss);
-	clear(&sums.log_ratio);
-	sums.tokens = sums.clipped = 0;
-	surrogate(isa, grad, logprobs, old, advantages, weights, role, n, &q, &sums);
-	return (reweight_surrogate_sums){sums.tokens, sums.clipped, rw_lane_sum(&sums.loss), rw_lane_sum(&sums.log_ratio)};
+	surrogate(isa, x->grad, x->logprobs, x->old, x->advantages, x->weights, x->role, n, &q, sums);
 }
 
 /* ---- One by one ---- */
@@ -333,6 +336,18 @@ int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *re
 	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, advantages, n, error) || rw_check_roles(role, n, error) ||
 	    rw_check_loss_options(options, error) || rw_check_magnitude(REWEIGHT_ARG_SCALE, scale, error))
 		return REWEIGHT_BAD_INPUT;
-	*result = rw_surrogate(isa, grad, logprobs, old_logprobs, advantages, weights, role, n, scale, options);
+	if (rw_by_span(options))
+		return BAD(error, SPANLESS, REWEIGHT_ARG_SEQUENCE, -1, options->sequence, REWEIGHT_SEQUENCE_TRAJECTORY);
+	if (options->policy != REWEIGHT_POLICY_PPO &&
+	    (rw_check_finite(isa, REWEIGHT_ARG_LOGPROBS, logprobs, role, n, error) ||
+	     rw_check_finite(isa, REWEIGHT_ARG_BARE_OLD_LOGPROBS, old_logprobs, role, n, error) ||
+	     rw_check_finite(isa, REWEIGHT_ARG_ADVANTAGES, advantages, role, n, error) ||
+	     (weights != NULL && rw_check_finite(isa, REWEIGHT_ARG_WEIGHTS, weights, role, n, error))))
+		return REWEIGHT_BAD_INPUT;
+	loss_tokens x = {grad, logprobs, old_logprobs, advantages, weights, role};
+	surrogate_sums sums;
+	rw_surrogate_clear(&sums);
+	rw_loss_terms(isa, &x, n, scale, options, &sums);
+	*result = rw_surrogate_result(&sums);
 	return REWEIGHT_OK;
 }

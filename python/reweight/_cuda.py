@@ -29,6 +29,7 @@ from ._generated import (
     NEGATED,
     PASS,
     PLAIN,
+    POLICIES,
     PROBLEMS,
     SEGMENTS_OF_CTA,
     SEGMENT_STATE,
@@ -49,6 +50,7 @@ from ._generated import (
     LayoutParams,
     LossOptions,
     LossParams,
+    LossResult,
     MinMaxParams,
     Moments,
     MomentsParams,
@@ -377,6 +379,8 @@ class CUDA:
 
     def loss(self, result: int, grad: int, weights: int, batch: Batch, options: LossOptions) -> None:
         _check_loss(options, 0)
+        if options.kl_coef != 0:
+            raise InputError("kl_coef", f"is {options.kl_coef}, want 0: the GPU adds no divergence to the loss yet")
         aggregation = AGGREGATIONS[options.aggregation]
         of_trajectories = aggregation != "token_mean"
         segments = Segments(0, 1, batch.tokens)
@@ -402,6 +406,7 @@ class CUDA:
             options.norm_length,
         )
         ctas = max(_group_ctas(segments), _ctas(batch.trajectories, _threads("loss_check")))
+        self._fill(result + LossResult.kl_loss.offset, 0, 8)  # which the kernels do not write
         self._fill(state, 0, state_size)
         self._launch("loss_check", ctas, params)
         if weights or reference:
@@ -434,6 +439,8 @@ def _signal(batch: Batch, options: ActFocusOptions) -> Tuple[Values, str]:
 
 
 def _check_loss(options: LossOptions, scale: float) -> None:
+    if options.policy != POLICIES.index("ppo"):
+        raise InputError("policy", f"is {POLICIES[options.policy]}, want ppo: the GPU has no other loss yet")
     _library.cpu().surrogate(addressof(_sums), 0, 0, 0, 0, 0, 0, 0, scale, options)
 
 

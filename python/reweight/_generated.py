@@ -16,6 +16,9 @@ SIGNALS = ("energy", "ref_entropy", "surprisal", "log_ratio")
 SCOPES = ("group", "trajectory", "batch")
 AGGREGATIONS = ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm")
 NORMALIZATIONS = ("separate", "joint", "none")
+POLICIES = ("ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo")
+SEQUENCES = ("trajectory", "span")
+KLS = ("k3", "k2", "k1", "abs", "k3+", "k1+", "abs+")
 # The same by the argument that has such a number.
 NAMES = {
     "aggregation": AGGREGATIONS,
@@ -25,6 +28,9 @@ NAMES = {
     "dst": DTYPES,
     "logits": DTYPES,
     "normalization": NORMALIZATIONS,
+    "kl": KLS,
+    "policy": POLICIES,
+    "sequence": SEQUENCES,
 }
 
 # The problems by their codes: the kinds of the values, and the sentence.
@@ -80,21 +86,29 @@ PROBLEMS = {
     49: ("ii", "has {} spans, want at most {}, for which the workspace was made"),
     50: ("i", "has no response token in span {}, want at least one in each"),
     51: ("fi", "is {} in span {}, want a finite number of at most 1e+30"),
-    52: ("", "is 0 like beta, want one that is not 0, as in the defaults of actfocus"),
-    53: ("", "is 0 like guard, want one that is not 0, as in the defaults of aem"),
-    54: ("", "is 0 like lambda_, want one that is not 0, as in the defaults of gae"),
-    55: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of loss"),
-    56: ("", "is 0 like omega, want one that is not 0, as in the defaults of gigpo"),
-    57: ("", "is 0 like bonus, want one that is not 0, as in the defaults of gtpo"),
-    58: ("", "is 0 like bonus, want one that is not 0, as in the defaults of grpo_s"),
-    59: ("", "is 0 like k_future and zeta, want one that is not 0, as in the defaults of empg"),
-    60: ("", "is 0, want above 0, as in the defaults of reinforce_plus_plus"),
-    61: ("", "is 0, want above 0, as in the defaults of gtpo"),
-    62: ("", "is 0, want above 0, as in the defaults of grpo_s"),
-    63: ("dd", "is {}, want at least the {} of entropy_low"),
-    64: ("ii", "is {}, want at least the {} of buffer"),
-    65: ("d", "is {}, want above 0 and at most 1"),
-    66: ("n", "is {}, want group or batch"),
+    52: ("d", "is {}, want a finite number above 0"),
+    53: ("nn", "is {}, want {}: there are no spans here"),
+    54: ("", "is 0, want above 0, as in the defaults of value_loss"),
+    55: ("", "is 0 like beta, want one that is not 0, as in the defaults of actfocus"),
+    56: ("", "is 0 like guard, want one that is not 0, as in the defaults of aem"),
+    57: ("", "is 0 like lambda_, want one that is not 0, as in the defaults of gae"),
+    58: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of loss"),
+    59: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of gspo"),
+    60: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of grpo_s_loss"),
+    61: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of cispo"),
+    62: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of dppo_tv"),
+    63: ("", "is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in the defaults of vespo"),
+    64: ("", "is 0 like omega, want one that is not 0, as in the defaults of gigpo"),
+    65: ("", "is 0 like bonus, want one that is not 0, as in the defaults of gtpo"),
+    66: ("", "is 0 like bonus, want one that is not 0, as in the defaults of grpo_s"),
+    67: ("", "is 0 like k_future and zeta, want one that is not 0, as in the defaults of empg"),
+    68: ("", "is 0, want above 0, as in the defaults of reinforce_plus_plus"),
+    69: ("", "is 0, want above 0, as in the defaults of gtpo"),
+    70: ("", "is 0, want above 0, as in the defaults of grpo_s"),
+    71: ("dd", "is {}, want at least the {} of entropy_low"),
+    72: ("ii", "is {}, want at least the {} of buffer"),
+    73: ("d", "is {}, want above 0 and at most 1"),
+    74: ("n", "is {}, want group or batch"),
 }
 
 # The arguments by their numbers.
@@ -174,6 +188,21 @@ ARGUMENTS = {
     73: "zeta",
     74: "mask",
     75: "penalties",
+    76: "returns",
+    77: "new_values",
+    78: "clip",
+    79: "decay_neg",
+    80: "decay_pos",
+    81: "kl",
+    82: "kl_coef",
+    83: "policy",
+    84: "power_neg",
+    85: "power_pos",
+    86: "ratio_cap",
+    87: "sequence",
+    88: "tau_neg",
+    89: "tau_pos",
+    90: "old_logprobs",
 }
 
 # ---- reweight.h ----
@@ -285,6 +314,8 @@ class Batch(Structure):
     token_rewards: Optional[int]
     anchors: Optional[int]
     span_rewards: Optional[int]
+    returns: Optional[int]
+    new_values: Optional[int]
     _fields_ = [
         ("tokens", c_int64),
         ("trajectories", c_int64),
@@ -305,6 +336,8 @@ class Batch(Structure):
         ("token_rewards", c_void_p),
         ("anchors", c_void_p),
         ("span_rewards", c_void_p),
+        ("returns", c_void_p),
+        ("new_values", c_void_p),
     ]
 
 
@@ -371,6 +404,17 @@ class GAEOptions(Structure):
     ]
 
 
+class KLRewardsOptions(Structure):
+    """reweight_kl_rewards_options."""
+
+    kl_coef: float
+    kl: int
+    _fields_ = [
+        ("kl_coef", c_double),
+        ("kl", c_int32),
+    ]
+
+
 class LossOptions(Structure):
     """reweight_loss_options."""
 
@@ -379,12 +423,34 @@ class LossOptions(Structure):
     dual_clip: float
     norm_length: int
     aggregation: int
+    policy: int
+    sequence: int
+    kl: int
+    kl_coef: float
+    tau_pos: float
+    tau_neg: float
+    ratio_cap: float
+    power_pos: float
+    decay_pos: float
+    power_neg: float
+    decay_neg: float
     _fields_ = [
         ("clip_low", c_double),
         ("clip_high", c_double),
         ("dual_clip", c_double),
         ("norm_length", c_int64),
         ("aggregation", c_int32),
+        ("policy", c_int32),
+        ("sequence", c_int32),
+        ("kl", c_int32),
+        ("kl_coef", c_double),
+        ("tau_pos", c_double),
+        ("tau_neg", c_double),
+        ("ratio_cap", c_double),
+        ("power_pos", c_double),
+        ("decay_pos", c_double),
+        ("power_neg", c_double),
+        ("decay_neg", c_double),
     ]
 
 
@@ -397,6 +463,7 @@ class LossResult(Structure):
     clip_fraction: float
     mean_log_ratio: float
     kl: float
+    kl_loss: float
     _fields_ = [
         ("loss", c_double),
         ("tokens", c_int64),
@@ -404,6 +471,33 @@ class LossResult(Structure):
         ("clip_fraction", c_double),
         ("mean_log_ratio", c_double),
         ("kl", c_double),
+        ("kl_loss", c_double),
+    ]
+
+
+class ValueLossOptions(Structure):
+    """reweight_value_loss_options."""
+
+    clip: float
+    norm_length: int
+    aggregation: int
+    _fields_ = [
+        ("clip", c_double),
+        ("norm_length", c_int64),
+        ("aggregation", c_int32),
+    ]
+
+
+class ValueLossResult(Structure):
+    """reweight_value_loss_result."""
+
+    loss: float
+    tokens: int
+    clip_fraction: float
+    _fields_ = [
+        ("loss", c_double),
+        ("tokens", c_int64),
+        ("clip_fraction", c_double),
     ]
 
 
@@ -521,7 +615,17 @@ DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
 DEFAULT_AEM = AEMOptions(1, 0.1, 0)
 DEFAULT_GRPO = GRPOOptions(1e-06, 1)
 DEFAULT_GAE = GAEOptions(1, 1)
-DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0)
+DEFAULT_KL_REWARDS = KLRewardsOptions(0.001, 2)
+DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_GSPO = LossOptions(0.0003, 0.0004, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_LUSPO = LossOptions(0.0003, 0.0004, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_GRPO_S_LOSS = LossOptions(0.2, 0.28, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_CISPO = LossOptions(1, 4, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_SAPO = LossOptions(0, 0, 0, 0, 2, 4, 0, 0, 0, 1, 1.05, 0, 0, 0, 0, 0)
+DEFAULT_PG = LossOptions(0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_DPPO_TV = LossOptions(0.2, 0.2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0)
+DEFAULT_VESPO = LossOptions(0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 2, 3, 3, 2)
+DEFAULT_VALUE_LOSS = ValueLossOptions(0.5, 0, 0)
 DEFAULT_REINFORCE_PLUS_PLUS = ReinforcePlusPlusOptions(1)
 DEFAULT_GIGPO = GiGPOOptions(0.95, 1, 0, 0)
 DEFAULT_GTPO = GTPOOptions(1, 0.1, 0.5, 0, inf, 0, 0)
@@ -541,7 +645,9 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "grpo": [c_void_p, POINTER(Batch), POINTER(GRPOOptions)],
     "gae": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(GAEOptions)],
     "whiten": [c_void_p, c_void_p, c_void_p, c_int64],
+    "kl_rewards": [c_void_p, POINTER(Batch), POINTER(KLRewardsOptions)],
     "loss": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(LossOptions)],
+    "value_loss": [c_void_p, c_void_p, POINTER(Batch), POINTER(ValueLossOptions)],
     "rloo": [c_void_p, POINTER(Batch)],
     "reinforce_plus_plus": [c_void_p, POINTER(Batch), POINTER(ReinforcePlusPlusOptions)],
     "reinforce_plus_plus_baseline": [c_void_p, POINTER(Batch)],

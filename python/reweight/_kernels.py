@@ -8,9 +8,9 @@ from . import _generated
 from ._arrays import F32, I32, Array, ArrayLike, check, check_apart, output, view
 from ._errors import InputError, described, number
 from ._backend import backend
-from ._generated import DEFAULT_ACTFOCUS, DEFAULT_LOSS
+from ._generated import DEFAULT_ACTFOCUS, DEFAULT_LOSS, LossOptions
 from ._scalars import Scalars
-from ._schemes import _actfocus_options, _output, _pointer, _run, loss_options
+from ._schemes import _actfocus_options, _output, _pointer, _run
 from .batch import ACTION, MASKED, REASONING, Batch, bind
 
 
@@ -199,14 +199,14 @@ def surrogate(
     dual_clip: float = DEFAULT_LOSS.dual_clip,
     out: Optional[ArrayLike] = None,
 ) -> SurrogateSums:
-    """Computes the weighted clipped surrogate of each response token as loss defines it, its
-    sums, and grad[t] = scale * dl_t/dlogprobs[t] * weight.
+    """Computes the weighted clipped surrogate of each response token as loss defines it of ppo,
+    its sums, and grad[t] = scale * dl_t/dlogprobs[t] * weight.
 
     All are float32, role is uint8, of one shape, [T] or [B, T]. weights None stands for
     ones. out is the array for grad; it may be any of the float arrays. Raises InputError, a
     ValueError, for a wrong shape or option; out is not written then.
     """
-    options = loss_options(clip_low, clip_high, dual_clip, "token_mean", 0)
+    options = LossOptions(number("clip_low", clip_low), number("clip_high", clip_high), number("dual_clip", dual_clip))
     scale = number("scale", scale)
     b = bind(
         Batch(role=role, logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages),

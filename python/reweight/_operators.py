@@ -7,6 +7,7 @@ passes. Operators take what reweight.torch has checked, and the library checks t
 
 from __future__ import annotations
 
+from ctypes import c_double
 from typing import Any, Optional, Sequence, Tuple
 
 import torch
@@ -229,12 +230,12 @@ def _linear_loss(
 ) -> Tuple[Tensor, ...]:
     """The results of loss, and the gradients with respect to hidden, weight and bias; those that are not wanted are
     empty."""
-    form, arrays, options, wanted = rest[:6], rest[6:12], rest[12:17], rest[17]
-    role, seq_offsets, old_logprobs, advantages, ref_logprobs, weights = arrays
-    batch = _batch(role, seq_offsets, old_logprobs, old_logprobs, advantages, ref_logprobs)
+    form, arrays, options, wanted = rest[:6], rest[6:13], rest[13:-1], rest[-1]
+    role, seq_offsets, span_ids, old_logprobs, advantages, ref_logprobs, weights = arrays
+    batch = _batch(role, seq_offsets, span_ids, old_logprobs, old_logprobs, advantages, ref_logprobs)
     gradients = _head.empty_gradients(hidden, weight, wanted)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
-    head, struct = _head.Head(weight, bias, ids.numel(), *form), _schemes.loss_options(*options)
+    head, struct = _head.Head(weight, bias, ids.numel(), *form), _generated.LossOptions(*options)
     grad = _head.loss(head, hidden, ids, batch, weights, struct, _to(gradients, wanted), scalars)
     return _value(scalars), grad, scalars, *gradients
 
@@ -283,27 +284,23 @@ def _loss(
     logprobs: Tensor,
     role: Tensor,
     seq_offsets: Optional[Tensor],
+    span_ids: Optional[Tensor],
     old_logprobs: Tensor,
     advantages: Tensor,
     ref_logprobs: Optional[Tensor],
     weights: Optional[Tensor],
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float,
-    aggregation: str,
-    norm_length: int,
+    *options: Any,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """The loss, float32 without dimensions; its gradient with respect to logprobs; the scalars of a LossResult."""
-    batch = _batch(role, seq_offsets, logprobs, old_logprobs, advantages, ref_logprobs)
-    options = _schemes.loss_options(clip_low, clip_high, dual_clip, aggregation, norm_length)
+    batch = _batch(role, seq_offsets, span_ids, logprobs, old_logprobs, advantages, ref_logprobs)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
-    grad, _ = _schemes.run_loss(batch, weights, options, memory=scalars)
+    grad, _ = _schemes.run_loss(batch, weights, _generated.LossOptions(*options), memory=scalars)
     return _value(scalars), grad, scalars
 
 
-def _batch(role: Tensor, seq_offsets: Optional[Tensor], *arrays: Optional[Tensor]) -> Batch:
-    names = ("logprobs", "old_logprobs", "advantages", "ref_logprobs")
-    return Batch(role=role, seq_offsets=seq_offsets, **dict(zip(names, arrays)))
+def _batch(role: Tensor, *arrays: Optional[Tensor]) -> Batch:
+    names = ("seq_offsets", "span_ids", "logprobs", "old_logprobs", "advantages", "ref_logprobs")
+    return Batch(role=role, **dict(zip(names, arrays)))
 
 
 def _value(scalars: Tensor) -> Tensor:
@@ -351,14 +348,12 @@ linear_row_gradient = _define(
     _linear_row_gradient_fake,
 )
 _LOSS = (
-    "Tensor old_logprobs, Tensor advantages, Tensor? ref_logprobs, Tensor? weights, float clip_low, float clip_high, "
-    "float dual_clip, str aggregation, int norm_length"
-)
-loss = _define(
-    f"loss(Tensor logprobs, Tensor role, Tensor? seq_offsets, {_LOSS}) -> (Tensor, Tensor, Tensor)", _loss, _loss_fake
-)
+    "Tensor role, Tensor? seq_offsets, Tensor? span_ids, Tensor old_logprobs, Tensor advantages, Tensor? ref_logprobs, "
+    "Tensor? weights, "
+) + ", ".join(f"{'float' if kind is c_double else 'int'} {name}" for name, kind, *_ in _generated.LossOptions._fields_)
+loss = _define(f"loss(Tensor logprobs, {_LOSS}) -> (Tensor, Tensor, Tensor)", _loss, _loss_fake)
 linear_loss = _define(
-    f"linear_loss({_HEAD}, Tensor role, Tensor? seq_offsets, {_LOSS}, bool[] wanted) -> "
+    f"linear_loss({_HEAD}, {_LOSS}, bool[] wanted) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _linear_loss,
     _linear_loss_fake,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _generated
 from ._arrays import F32, Array, ArrayLike, as_numpy, check, check_apart, made_like, output, view
@@ -13,10 +13,21 @@ from ._generated import (
     AGGREGATIONS,
     DEFAULT_ACTFOCUS,
     DEFAULT_AEM,
+    DEFAULT_CISPO,
+    DEFAULT_DPPO_TV,
     DEFAULT_GAE,
     DEFAULT_GRPO,
+    DEFAULT_GRPO_S_LOSS,
+    DEFAULT_GSPO,
     DEFAULT_LOSS,
+    DEFAULT_PG,
+    DEFAULT_SAPO,
+    DEFAULT_VESPO,
+    KLS,
+    NAMES,
+    POLICIES,
     SCOPES,
+    SEQUENCES,
     SIGNALS,
 )
 from ._library import cpu
@@ -233,56 +244,108 @@ class LossResult(NamedTuple):
     weight_sum: Any
     """sum of w over them"""
     clip_fraction: Any
-    """share of response tokens whose clipped term is the larger"""
+    """share of response tokens that count as clipped"""
     mean_log_ratio: Any
     """mean of log pi - log pi_old over response tokens, nats"""
     kl: Any
     """mean of the k3 estimate against ref_logprobs, nats; 0 without them. A token counts at
     most 10."""
+    kl_loss: Any
+    """the part of loss that kl_coef adds"""
 
 
 def loss(
     batch: Batch,
     weights: Optional[ArrayLike] = None,
     *,
-    clip_low: float = DEFAULT_LOSS.clip_low,
-    clip_high: float = DEFAULT_LOSS.clip_high,
-    dual_clip: float = DEFAULT_LOSS.dual_clip,
-    aggregation: str = AGGREGATIONS[DEFAULT_LOSS.aggregation],
+    policy: str = POLICIES[DEFAULT_LOSS.policy],
+    clip_low: Optional[float] = None,
+    clip_high: Optional[float] = None,
+    dual_clip: Optional[float] = None,
+    aggregation: Optional[str] = None,
     norm_length: int = DEFAULT_LOSS.norm_length,
+    sequence: str = SEQUENCES[DEFAULT_LOSS.sequence],
+    tau_pos: Optional[float] = None,
+    tau_neg: Optional[float] = None,
+    ratio_cap: Optional[float] = None,
+    power_pos: Optional[float] = None,
+    decay_pos: Optional[float] = None,
+    power_neg: Optional[float] = None,
+    decay_neg: Optional[float] = None,
+    kl: str = KLS[DEFAULT_LOSS.kl],
+    kl_coef: float = DEFAULT_LOSS.kl_coef,
     out: Optional[ArrayLike] = None,
 ) -> LossResult:
-    """Computes the PPO clipped surrogate with token weights, and its gradient with respect
-    to each log-probability (verl, compute_policy_loss_vanilla):
+    """Computes the loss of a policy with token weights, and its gradient with respect to each
+    log-probability. With raw = logprobs - old_logprobs, d = clamp(raw, -20, 20), rho = e^d and
+    clip(x) = clamp(x, 1 - clip_low, 1 + clip_high), the loss l of a token and its derivative l'
+    by the token's log-probability are
 
-        d = clamp(logprobs - old_logprobs, -20, 20)    rho = e^d
-        L1 = -A rho    L2 = -A clip(rho, 1 - clip_low, 1 + clip_high)
-        l = max(L1, L2); where A < 0: min(l, -A dual_clip)
+        ppo      l = max(-A s, -A clip(s)); where A < 0: min(l, -A dual_clip)
+                 s = rho    l' = -A rho
+        gspo     the same with s = exp(min(mean raw, 10)) over the sequence    l' = -A s
+        grpo_s   the same with s = mean rho over the sequence    l' = -A rho
+        cispo    l = -c A logprobs    l' = -c A    c = clip(rho)
+        sapo     l = -A 4 s / tau    l' = -A 4 s (1 - s) rho    s = sigmoid(tau (rho - 1))
+        pg       l = -A logprobs    l' = -A
+        dppo_tv  l = -c A logprobs    l' = -c A    c = min(rho, ratio_cap), but 0 where
+                 pi - pi_old > clip_high and A > 0, or pi - pi_old < -clip_low and A <= 0
+        vespo    l = -phi A logprobs    l' = -phi A    phi = exp(decay + power y - decay e^y)
+                 y = clamp(sum d, log 1e-8, 20) over the trajectory
+
+    In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
+    not raw; so is gspo's where the mean is above 10. A token counts as clipped in the first
+    three where -A clip(s) is the larger, in cispo where c is not rho, and in dppo_tv where c is
+    0. PPO is arXiv 1707.06347 (verl, compute_policy_loss_vanilla), GSPO 2507.18071, GRPO-S
+    2508.04349, CISPO 2506.13585, SAPO 2511.20347, DPPO 2602.04879, VESPO 2602.10693.
+
+    Where an option may be None, that is the default of the policy, of reweight.h; options that
+    the policy does not use do not matter.
 
     weights: those of actfocus, float32; None stands for ones.
-    clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]; clip_low is
-        in [0, 1], clip_high at least 0, and one of them is not 0.
-    dual_clip: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none.
+    policy: one of the names above.
+    clip_low, clip_high: in ppo, gspo and grpo_s clip_low is in [0, 1]; both are at least 0, and
+        one of them is not 0.
+    dual_clip: of ppo, gspo and grpo_s: bound of the loss where A < 0, in units of |A|: above 1,
+        or 0 for none.
     aggregation: "token_mean" is sum w l / sum w over the batch; "seq_mean_token_sum" and
         "seq_mean_token_mean" are means over trajectories of sum w l and of sum w l / sum w;
         "seq_mean_token_sum_norm" is the sum over trajectories of sum w l, over norm_length.
     norm_length: tokens; 0 is the longest trajectory, with its masked tokens.
+    sequence: what gspo and grpo_s take the ratio of: "trajectory", or "span", turn by turn.
+    tau_pos, tau_neg: tau of sapo where A > 0, and elsewhere; 1e-30 to 1e30.
+    ratio_cap: of dppo_tv: the largest ratio; above 0.
+    power_pos, decay_pos, power_neg, decay_neg: of vespo, where A >= 0, and where A < 0; at
+        least 0, and not all of them 0.
+    kl, kl_coef: kl_coef times the divergence from the reference is added to the loss,
+        aggregated in the same way with weights of 1; 0 adds none. With x = logprobs -
+        ref_logprobs and y = clamp(-x, -20, 20), kl is "k3", min(10, e^y - y - 1), "k2", x^2/2,
+        "k1", x, or "abs", |x|, each with its own derivative; or "k3+", "k1+" or "abs+", with
+        the derivative x.
     out: the array for grad, float32. It may be any of the float arrays that are read.
 
-    grad is 0 at masked tokens and where l is clipped or d clamped. If the weights that
-    divide a sum add up to 0 (or to less than float32 can divide by), its loss and gradients
-    are 0. Trajectories without response tokens do not count in a mean. Weights are taken as
-    they are, negative ones too. The terms w l are summed in float32 by groups of eight
-    tokens: where A rho or w A rho exceeds 4e37, the results may be infinite or NaN, and
-    where w A rho is below 1e-37, they are coarse.
+    grad is 0 at masked tokens. If the weights that divide a sum add up to 0 (or to less than
+    float32 can divide by), its loss and gradients are 0. Trajectories without response tokens
+    do not count in a mean. Weights are taken as they are, negative ones too. The terms w l are
+    summed in float32 by groups of eight tokens: where A rho or w A rho exceeds 4e37, the results
+    may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
 
-    Reads role, logprobs, old_logprobs and advantages, ref_logprobs if set, and seq_offsets
-    unless the aggregation is "token_mean". The values of masked tokens do not matter.
-    Raises InputError, a ValueError, for a wrong shape or option, and for a weight that is
-    not finite; nothing is written then.
+    Reads role, logprobs, old_logprobs and advantages, ref_logprobs if set or if kl_coef is not
+    0, seq_offsets unless the aggregation is "token_mean" and the policy none of gspo, grpo_s
+    and vespo, and span_ids where the sequence is the span. The values of masked tokens do not
+    matter. Raises InputError, a ValueError, for a wrong shape or option, for a weight that is
+    not finite, and with another policy than ppo or with a kl_coef for a value of a response
+    token that is not; nothing is written then. A GPU has ppo without a kl_coef alone; all else
+    is an InputError there.
     """
-    options = loss_options(clip_low, clip_high, dual_clip, aggregation, norm_length)
-    grad, result = run_loss(batch, weights, options, out)
+    options = loss_values(
+        dict(
+            policy=policy, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip, aggregation=aggregation,
+            norm_length=norm_length, sequence=sequence, tau_pos=tau_pos, tau_neg=tau_neg, ratio_cap=ratio_cap,
+            power_pos=power_pos, decay_pos=decay_pos, power_neg=power_neg, decay_neg=decay_neg, kl=kl, kl_coef=kl_coef,
+        )
+    )
+    grad, result = run_loss(batch, weights, _generated.LossOptions(*options), out)
     value, *others = result.values()
     return LossResult(value, grad, *others)
 
@@ -296,10 +359,12 @@ def run_loss(
 ) -> Tuple[Any, Scalars]:
     """Returns the gradient and the scalars of loss; memory is where Scalars has the latter."""
     names = ["logprobs", "old_logprobs", "advantages"]
-    if batch.ref_logprobs is not None:
+    if batch.ref_logprobs is not None or options.kl_coef != 0:
         names.append("ref_logprobs")
-    if options.aggregation != AGGREGATIONS.index("token_mean"):
+    if options.aggregation != AGGREGATIONS.index("token_mean") or by_sequence(options):
         names.append("seq_offsets")
+    if POLICIES[options.policy] in ("gspo", "grpo_s") and SEQUENCES[options.sequence] == "span":
+        names.append("span_ids")
     b = bind(batch, *names)
     w = None
     if weights is not None:
@@ -311,16 +376,42 @@ def run_loss(
     return grad.owner, result
 
 
-def loss_options(
-    clip_low: float, clip_high: float, dual_clip: float, aggregation: str, norm_length: int
-) -> _generated.LossOptions:
-    return _generated.LossOptions(
-        number("clip_low", clip_low),
-        number("clip_high", clip_high),
-        number("dual_clip", dual_clip),
-        integer("norm_length", norm_length, 64),
-        choice("aggregation", aggregation, AGGREGATIONS),
+def by_sequence(options: _generated.LossOptions) -> bool:
+    """Whether the factor of a token is that of its sequence."""
+    return POLICIES[options.policy] in ("gspo", "grpo_s", "vespo")
+
+
+# The fields of LossOptions, by the numbers of the policies.
+_LOSS_DEFAULTS = tuple(
+    {name: getattr(default, name) for name, *_ in _generated.LossOptions._fields_}
+    for default in (
+        DEFAULT_LOSS,
+        DEFAULT_GSPO,
+        DEFAULT_GRPO_S_LOSS,
+        DEFAULT_CISPO,
+        DEFAULT_SAPO,
+        DEFAULT_PG,
+        DEFAULT_DPPO_TV,
+        DEFAULT_VESPO,
     )
+)
+
+
+def loss_values(options: Dict[str, Any]) -> List[Any]:
+    """Returns the fields of LossOptions of options of loss: the defaults of the policy where they are None."""
+    values = []
+    for name, default in _LOSS_DEFAULTS[choice("policy", options["policy"], POLICIES)].items():
+        value = options[name]
+        if value is None:
+            value = default
+        elif name in NAMES:
+            value = choice(name, value, NAMES[name])
+        elif name == "norm_length":
+            value = integer(name, value, 64)
+        else:
+            value = number(name, value)
+        values.append(value)
+    return values
 
 
 def _output(out: Optional[ArrayLike], b: Bound, argument: str = "out", **others: Optional[Array]) -> Array:

@@ -19,11 +19,10 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
     raise ImportError(f"reweight.torch needs PyTorch 2.6 or newer, and this is {torch.__version__}")
 
 import reweight  # noqa: E402
-from reweight import InputError, _operators  # noqa: E402
+from reweight import InputError, _operators, _schemes  # noqa: E402
 from reweight._arrays import overlaps  # noqa: E402
 from reweight._errors import choice, described, integer, number  # noqa: E402
 from reweight._scalars import fields  # noqa: E402
-from reweight._generated import AGGREGATIONS  # noqa: E402
 from reweight._generated import LossResult as _LossStruct  # noqa: E402
 
 __all__ = ["linear_loss", "linear_token_stats", "loss", "token_stats"]
@@ -178,7 +177,8 @@ def linear_loss(
     whatever their ids are. With a float32 weight the logits are computed once, a quarter of the
     rows at a time (at least 64 and at most 1,024), and that is what they take of memory. With one
     in 16 bits they are computed twice, as linear_token_stats does, so that its gradient is rounded
-    once. The other arguments are those of linear_token_stats and of loss.
+    once; and so they are of gspo, grpo_s and vespo, which need all log-probabilities of a sequence
+    first. The other arguments are those of linear_token_stats and of loss.
     """
     _check_backward_only()
     head = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
@@ -199,16 +199,12 @@ def _loss_arguments(batch: reweight.Batch, weights: Any, options: Dict[str, Any]
         if name not in _LOSS_OPTIONS:
             raise TypeError(f"loss has no option {name}, want one of {', '.join(_LOSS_OPTIONS)}")
     arrays = []
-    for name in ("role", "seq_offsets", "old_logprobs", "advantages", "ref_logprobs"):
+    for name in ("role", "seq_offsets", "span_ids", "old_logprobs", "advantages", "ref_logprobs"):
         array = getattr(batch, name)
         if array is None and name in ("role", "old_logprobs", "advantages"):
             raise InputError(name, f"is None, want the shape {list(shape)}, one element per token")
         arrays.append(_tensor(name, array))
-    chosen = {**_LOSS_OPTIONS, **options}
-    clips = [number(name, chosen[name]) for name in ("clip_low", "clip_high", "dual_clip")]
-    choice("aggregation", chosen["aggregation"], AGGREGATIONS)
-    norm_length = integer("norm_length", chosen["norm_length"], 64)
-    return [*arrays, _tensor("weights", weights), *clips, chosen["aggregation"], norm_length]
+    return [*arrays, _tensor("weights", weights), *_schemes.loss_values({**_LOSS_OPTIONS, **options})]
 
 
 def _loss_result(grad: Tensor, scalars: Tensor) -> reweight.LossResult:

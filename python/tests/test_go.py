@@ -44,6 +44,9 @@ OPTIONS = [
         {},
         {"aggregation": "seq_mean_token_sum_norm", "norm_length": 100},
     ),
+    (["-scheme=actfocus+aem+gspo"], {}, {}, {}, {"policy": "gspo"}),
+    (["-scheme=actfocus+aem+sapo", "-kl=k1", "-kl-coef=0.1"], {}, {}, {}, {"policy": "sapo", "kl": "k1", "kl_coef": 0.1}),
+    (["-scheme=actfocus+aem+vespo"], {}, {}, {}, {"policy": "vespo"}),
 ]
 
 

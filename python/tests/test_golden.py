@@ -75,6 +75,55 @@ class Golden(TestCase):
             self.assertNear(got.clip_fraction, c["clip_fraction"])
             self.assertNear(got.grad, c["gradient"])
 
+    def batch(self, c, **more):
+        """The batch of a case of a loss."""
+        names = "logprobs", "old_logprobs", "advantages", "ref_logprobs"
+        arrays = {name: f32(c[name]) for name in names if name in c}
+        return reweight.Batch(
+            role=u8(c["role"]),
+            seq_offsets=np.array(c["seq_offsets"], np.int64),
+            span_ids=np.array(c["span_ids"], np.int32),
+            **{**arrays, **more},
+        )
+
+    def test_policies(self):
+        for c in golden("policy_losses.json"):
+            o = c["options"]
+            names = {"lo": "clip_low", "hi": "clip_high", "dual": "dual_clip", "cap": "ratio_cap"}
+            names |= {"k_pos": "power_pos", "l_pos": "decay_pos", "k_neg": "power_neg", "l_neg": "decay_neg"}
+            names |= {"tau_pos": "tau_pos", "tau_neg": "tau_neg", "norm": "norm_length", "level": "sequence"}
+            options = {ours: o[name] for name, ours in names.items()}
+            options |= {"policy": o["kind"].replace("-", "_"), "aggregation": o["agg"].replace("-", "_")}
+            weights = f32(c["weights"]) if "weights" in c else None
+            with self.subTest(case=c["name"], **options):
+                if "error" in c:
+                    with self.assertRaises(reweight.InputError) as raised:
+                        reweight.loss(self.batch(c), weights, **options)
+                    array, index = c["error"].rstrip("]").split("[")
+                    argument = {"Logprobs": "logprobs", "OldLogprobs": "old_logprobs", "Advantages": "advantages"}[array]
+                    self.assertEqual((raised.exception.argument, raised.exception.index), (argument, (int(index),)))
+                    continue
+                got = reweight.loss(self.batch(c), weights, **options)
+                self.assertNear(got.loss, c["loss"])
+                self.assertNear(got.clip_fraction, c["clip_fraction"])
+                self.assertNear(got.grad, c["gradient"])
+
+    def test_divergence(self):
+        for c in golden("kl.json"):
+            o = c["options"]
+            zeros = np.zeros(len(c["role"]), np.float32)
+            b = self.batch(c, old_logprobs=f32(c["logprobs"]), advantages=zeros)  # the loss is the divergence's
+            if "error" in c:
+                text = "ref_logprobs[1] is NaN at a response token, want a finite number"
+                self.assertInputError("ref_logprobs", text, lambda: reweight.loss(b, kl_coef=0.01))
+                continue
+            options = {"kl": o["kind"], "kl_coef": o["coef"], "aggregation": o["agg"].replace("-", "_")}
+            with self.subTest(case=c["name"], **options):
+                got = reweight.loss(b, **options)
+                self.assertNear(got.loss, c["loss"])
+                self.assertEqual(got.kl_loss, got.loss)
+                self.assertNear(got.grad, c["gradient"])
+
     def test_steps(self):
         """Whole training steps on real rollouts."""
         for name in ("frozenlake-small", "frozenlake"):

@@ -249,6 +249,7 @@ class Loss(Case):
             (torch.float32, True, {}),
             (torch.float32, False, dict(aggregation="seq_mean_token_mean", clip_low=0.1)),
             (torch.float32, False, dict(softcap=3.0, logit_scale=0.5, temperature=0.7, aggregation="seq_mean_token_sum")),
+            (torch.float32, True, dict(policy="grpo_s", clip_high=1e30, kl_coef=0.01)),
             (torch.bfloat16, True, {}),
         ):
             batch = self.batch(ref_logprobs=-numbers((300,), 51).abs())

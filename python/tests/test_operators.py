@@ -11,12 +11,18 @@ except ImportError:
 
 import numpy as np
 import reweight
+from reweight import _schemes
 from reweight.torch import linear_loss, linear_token_stats, loss, token_stats
 from test_torch import Case, Stats, chosen, expected, numbers
 
 ops = torch.ops.reweight
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
 BOTH = (False, True)
+
+
+def loss_values(aggregation):
+    """The options of the operators of losses."""
+    return _schemes.loss_values({**reweight.loss.__kwdefaults__, "aggregation": aggregation})
 
 
 class Check(unittest.TestCase):
@@ -67,8 +73,8 @@ class Check(unittest.TestCase):
                 shapes = (8, 6), (40, 6), (40,)
                 args = [numbers(shape, 1, 1, dtype).requires_grad_(on) for shape, on in zip(shapes, wanted)]
                 self.check(
-                    ops.linear_loss, *args, ids, 16, 0.7, None, 1.0, dtype, "", role, None, old, advantages, ref,
-                    weights.abs(), 0.2, 0.28, 3.0, "seq_mean_token_mean", 0, wanted,
+                    ops.linear_loss, *args, ids, 16, 0.7, None, 1.0, dtype, "", role, None, None, old, advantages,
+                    ref, weights.abs(), *loss_values("seq_mean_token_mean"), wanted,
                 )  # fmt: skip
 
     def test_loss(self):
@@ -81,8 +87,8 @@ class Check(unittest.TestCase):
                 offsets = torch.tensor([0, 4, 8]) if packed else None
                 flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
                 self.check(
-                    ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, flat(old), flat(advantages), flat(ref),
-                    flat(weights).abs() if w else None, 0.2, 0.28, 3.0, aggregation, 0,
+                    ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, None, flat(old), flat(advantages),
+                    flat(ref), flat(weights).abs() if w else None, *loss_values(aggregation),
                 )  # fmt: skip
 
 

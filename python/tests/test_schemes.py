@@ -1,5 +1,6 @@
 """The schemes: layouts, outputs that are inputs, and what is said of wrong batches."""
 
+import dataclasses
 import pickle
 import threading
 import unittest
@@ -285,6 +286,27 @@ class Errors(TestCase):
                 "clip_low",
                 "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of loss",
                 lambda: reweight.loss(b, clip_low=0, clip_high=0),
+            ),
+            (
+                "clip_low",
+                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of gspo",
+                lambda: reweight.loss(b, policy="gspo", clip_low=0, clip_high=0),
+            ),
+            (
+                "power_pos",
+                "power_pos is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in the defaults of vespo",
+                lambda: reweight.loss(b, policy="vespo", power_pos=0, decay_pos=0, power_neg=0, decay_neg=0),
+            ),
+            (
+                "ratio_cap",
+                "ratio_cap is 0, want a finite number above 0",
+                lambda: reweight.loss(b, policy="dppo_tv", ratio_cap=0),
+            ),
+            ("kl", 'kl is "k4", want one of [k3 k2 k1 abs k3+ k1+ abs+]', lambda: reweight.loss(b, kl="k4")),
+            (
+                "span_ids",
+                "span_ids is None, want the shape [{}], one element per token".format(len(b.role)),
+                lambda: reweight.loss(dataclasses.replace(b, span_ids=None), policy="gspo", sequence="span"),
             ),
         ):
             self.assertInputError(argument, text, call)

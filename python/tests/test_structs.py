@@ -12,7 +12,7 @@ from pathlib import Path
 from support import ROOT, TestCase
 
 import reweight
-from reweight import _generated
+from reweight import _generated, _schemes
 
 COMPILER = next((c for c in (os.environ.get("CC"), "cc", "gcc", "clang") if c and shutil.which(c)), None)
 HEADER = ROOT / "native" / "reweight.h"
@@ -25,6 +25,8 @@ DEFAULTS = {
     "reweight_gae_options": ("GAE", reweight.gae),
     "reweight_loss_options": ("LOSS", reweight.loss),
 }
+# By the numbers of the policies.
+POLICY_DEFAULTS = ("LOSS", "GSPO", "GRPO_S_LOSS", "CISPO", "SAPO", "PG", "DPPO_TV", "VESPO")
 STRUCTS = {
     kind.__doc__[:-1]: kind
     for kind in vars(_generated).values()
@@ -50,7 +52,8 @@ class Header(TestCase):
                 lines.append(f'printf("{struct}.{name} %zu %zu\\n", offsetof({field}), {size});')
         for role in ("MASKED", "REASONING", "ACTION"):
             lines.append(f'printf("{role} %d\\n", (int)REWEIGHT_ROLE_{role});')
-        for struct, (macro, _) in DEFAULTS.items():
+        macros = [(struct, macro) for struct, (macro, _) in DEFAULTS.items()]
+        for struct, macro in macros + [("reweight_loss_options", macro) for macro in POLICY_DEFAULTS[1:]]:
             lines.append(f"{struct} {macro} = REWEIGHT_DEFAULT_{macro};")
             for name, _ in STRUCTS[struct]._fields_:
                 lines.append(f'printf("{macro}.{name} %.17g\\n", (double){macro}.{c_name(name)});')
@@ -78,10 +81,19 @@ class Header(TestCase):
             parameters = inspect.signature(function).parameters
             for field, _ in STRUCTS[struct]._fields_:
                 default = parameters[field].default
+                if default is None:  # that of the policy
+                    continue
                 names = _generated.NAMES
                 if field in names:
                     default = names[field].index(default)
                 self.assertEqual(float(self.facts[f"{macro}.{field}"][0]), float(default), f"{macro}.{field}")
+
+    def test_defaults_of_policies(self):
+        for policy, macro in zip(_generated.POLICIES, POLICY_DEFAULTS):
+            options = {**reweight.loss.__kwdefaults__, "policy": policy}
+            got = _schemes.loss_values(options)
+            want = [float(self.facts[f"{macro}.{field}"][0]) for field, _ in STRUCTS["reweight_loss_options"]._fields_]
+            self.assertEqual(list(map(float, got)), want, policy)
 
 
 if __name__ == "__main__":

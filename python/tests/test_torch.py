@@ -741,6 +741,7 @@ class Loss(Case):
     def test_options(self):
         """Each option, the reference and the layouts reach the library: the results are its own."""
         batch = self.batch(ref_logprobs=-numbers((2, 7), 46).abs())
+        batch.span_ids = reweight.spans_from_mask(batch.role)
         packed = reweight.Batch(
             **{name: t.reshape(-1) for name, t in vars(batch).items() if t is not None}, seq_offsets=torch.tensor([0, 7, 14])
         )
@@ -751,6 +752,12 @@ class Loss(Case):
             {"clip_high": 0.05},
             {"dual_clip": 1.1},
             {"aggregation": "seq_mean_token_sum_norm", "norm_length": 5},
+            {"policy": "gspo"},
+            {"policy": "grpo_s", "sequence": "span"},
+            {"policy": "cispo", "clip_high": 0.1},
+            {"policy": "sapo", "tau_neg": 2, "kl": "k1+", "kl_coef": 0.1},
+            {"policy": "dppo_tv", "ratio_cap": 1.5},
+            {"policy": "vespo", "decay_pos": 1},
         )
         seen = set()
         for options in changes:
@@ -811,7 +818,7 @@ class Loss(Case):
             ("batch is a dict", TypeError, lambda: loss(logprobs, {})),
             ("role is a list", TypeError, lambda: loss(logprobs, self.batch(role=[0, 1]))),
             ("weights is a float", TypeError, lambda: loss(logprobs, self.batch(), 1.0)),
-            ("dual_clip is None, want a number", TypeError, lambda: loss(logprobs, self.batch(), dual_clip=None)),
+            ("dual_clip is a list, want a number", TypeError, lambda: loss(logprobs, self.batch(), dual_clip=[])),
             ("norm_length is a float", TypeError, lambda: loss(logprobs, self.batch(), norm_length=1.5)),
             ("aggregation is an int", TypeError, lambda: loss(logprobs, self.batch(), aggregation=3)),
             ('aggregation is "x"', ValueError, lambda: loss(logprobs, self.batch(), aggregation="x")),

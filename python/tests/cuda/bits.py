@@ -362,7 +362,7 @@ class Test(Comparison):
         if weights is not None and len(responses) and d.error():
             weights[d.one(*responses)] = d.one(float("nan"), float("inf"))
         options = d.loss_options()
-        grad, result = d.one(arrays["logprobs"], np.zeros(n, np.float32)), np.zeros(6, np.float64)
+        grad, result = d.one(arrays["logprobs"], np.zeros(n, np.float32)), np.zeros(7, np.float64)
 
         def call(on):
             b = self.batch_at(on, arrays)
@@ -401,7 +401,7 @@ class Test(Comparison):
 class TestSizes(unittest.TestCase):
     def test_results(self):
         """The arrays of results above are as large as the structs that they stand for."""
-        for struct, fields in ((Moments, 3), (ActFocusResult, 3), (SurrogateSums, 4), (LossResult, 6)):
+        for struct, fields in ((Moments, 3), (ActFocusResult, 3), (SurrogateSums, 4), (LossResult, 7)):
             self.assertEqual(ctypes.sizeof(struct), 8 * fields)
 
 

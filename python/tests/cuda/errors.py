@@ -62,7 +62,7 @@ class Test(Comparison):
             on.backend.grpo(to, b, GRPOOptions(1e-6, 1))
 
         def loss(on, to, b):
-            on.backend.loss(on.place(np.zeros(6)), to, b.entropy, b, LossOptions(0.2, 0.28, 3, 0, 1))
+            on.backend.loss(on.place(np.zeros(7)), to, b.entropy, b, LossOptions(0.2, 0.28, 3, 0, 1))
 
         def whiten(on, to, b):
             on.backend.whiten(to, b.entropy, b.role, 4)

@@ -155,7 +155,7 @@ class Test(unittest.TestCase):
     def test_operators(self):
         """The kernels of the operators. They are called one by one, because PyTorch's dispatcher does not work with
         what stands for a GPU."""
-        from reweight import _operators
+        from reweight import _operators, _schemes
 
         def token_stats(logits, ids, grad, grad_entropy):
             results = _operators._token_stats(logits, ids, 0.7, True)
@@ -173,15 +173,16 @@ class Test(unittest.TestCase):
             )
             return (*results, *gradients)
 
+        options = _schemes.loss_values({**reweight.loss.__kwdefaults__, "aggregation": "seq_mean_token_mean"})
+
         def linear_loss(hidden, weight, bias, ids, b):
             form, wanted = (16, 0.7, None, 0.5, hidden.dtype, ""), [True, True, True]
-            arrays = (b.role, None, b.old_logprobs, b.advantages, None, None)
-            options = (0.2, 0.28, 3.0, "seq_mean_token_mean", 0)
+            arrays = (b.role, None, None, b.old_logprobs, b.advantages, None, None)
             return _operators._linear_loss(hidden, weight, bias, ids, *form, *arrays, *options, wanted)
 
         def loss(b):
-            arrays = (b.logprobs, b.role, None, b.old_logprobs, b.advantages, None, None)
-            return _operators._loss(*arrays, 0.2, 0.28, 3.0, "seq_mean_token_mean", 0)
+            arrays = (b.logprobs, b.role, None, None, b.old_logprobs, b.advantages, None, None)
+            return _operators._loss(*arrays, *options)
 
         ids, grad, grad_entropy = torch.randint(0, 33, (10,)), torch.randn(10), torch.randn(10)
         for dtype in (torch.float32, torch.bfloat16):
