@@ -278,9 +278,9 @@ func TestSampleFirstCallSlow(t *testing.T) {
 // TestSampleCovers states how often the interval of a ratio contains it if
 // narrow intervals end the sampling early: go test ./bench -run TestSampleCovers -v
 func TestSampleCovers(t *testing.T) {
-	runs := 400
-	if testing.Short() {
-		runs = 100
+	runs := 100
+	if *long {
+		runs = 400
 	}
 	for _, noise := range []float64{0.005, 0.01, 0.015, 0.03} {
 		r := rand.New(rand.NewPCG(7, 8))

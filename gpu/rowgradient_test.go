@@ -10,7 +10,6 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/kernels"
 )
 
 // gradientCase is a call of RowGradient.
@@ -125,25 +124,6 @@ func (c *gradientCase) placeAnyhow(r *rand.Rand) *gradientCase {
 		c.dstPast, c.dstGap = r.IntN(20), r.IntN(20)
 	}
 	return c
-}
-
-func TestRowGradientFamilies(t *testing.T) {
-	m := newMachine(t)
-	r := rand.New(rand.NewPCG(12, 12))
-	for d := range reweight.DTypeBF16 + 1 {
-		for i, tau := range temperatures {
-			for j, f := range kernels.Families {
-				l := inputOf(t, "row_gradient", kernels.Spec{Rows: 1, Vocab: 700 + 500*i, DType: d, Family: f, Seed: uint64(i + 1)})
-				c := &rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.String()}
-				m.rowGradient(m.newGradientCase(c, bonuses[(i+j)%len(bonuses)], r).placeAnyhow(r))
-			}
-			for j, f := range families {
-				l := f.rows(d, 1, 1100+300*i, r)
-				c := &rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.name}
-				m.rowGradient(m.newGradientCase(c, bonuses[(i+j)%len(bonuses)], r).placeAnyhow(r))
-			}
-		}
-	}
 }
 
 // TestRowGradientInputs: log-probabilities and gradients that the row does not have.

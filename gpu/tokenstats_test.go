@@ -11,8 +11,6 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/kernels"
 )
 
 // tokenStats compares the bits of TokenStats with those of the portable kernels. outputs
@@ -65,34 +63,6 @@ func (m *machine) tokenStats(c *rowCase, outputs string) {
 	if m.Failed() {
 		m.FailNow()
 	}
-}
-
-// TestTokenStatsFamilies: every family of package kernels and of this one, at every
-// temperature.
-func TestTokenStatsFamilies(t *testing.T) {
-	m := newMachine(t)
-	r := rand.New(rand.NewPCG(2, 2))
-	for d := range reweight.DTypeF16 + 1 {
-		for i, tau := range temperatures {
-			for _, f := range kernels.Families {
-				l := inputOf(t, "token_stats", kernels.Spec{Rows: 1, Vocab: 1000 + 500*i, DType: d, Family: f, Seed: uint64(i + 1)})
-				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: i, within: f.String()}, "lep")
-			}
-			for _, f := range families {
-				l := f.rows(d, 1, 2100+200*i, r)
-				m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: tau, past: 1 + i, within: f.name}, "ep")
-			}
-		}
-	}
-}
-
-// inputOf returns the logits of a workload of package kernels.
-func inputOf(t *testing.T, kernel string, s kernels.Spec) reweight.Logits {
-	k := must.Get(kernels.Find(kernel))
-	c := must.Get(k.New(s))
-	l := newLogits(s.DType, s.Rows, s.Vocab)
-	copy(bytesOfLogits(l), c.Input())
-	return l
 }
 
 // TestTokenStatsJumps: one element above the others, by any power of 2, in any block and

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var long = flag.Bool("long", false, "compare every family of numbers at every length, and not three of seven: a minute more")
+var long = flag.Bool("long", false, "compare every family of numbers at every length: a minute more")
 
 // some reports whether a length has a family. Without -long three of the seven have it, among them the one with which
 // the GPU takes part, and each family has lengths of every remainder by 16.
