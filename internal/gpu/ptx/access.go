@@ -135,30 +135,24 @@ func (s *statement) st(sp space, t string, n int) {
 	}
 }
 
-// addAsync enters cp.async. .ca copies 4, 8 or 16 bytes, .cg 16.
+// addAsync enters cp.async of 16 bytes.
 func addAsync() {
-	for _, cache := range []string{"ca", "cg"} {
-		add("cp.async."+cache+".shared.global", func(s *statement) {
-			s.want(3, 4)
-			to, from, size := s.address(0, shared), s.address(1, global), uint64(s.integer(2))
-			if size != 16 && (cache == "cg" || size != 4 && size != 8) {
-				s.fail("cp.async.%s of %d bytes", cache, size)
-			}
-			count := s.c.constant(size)
-			if len(s.operands) == 4 {
-				count = s.src(3, "u32")
-			}
-			at := &site{}
-			s.in.run = func(l *lane) { l.copyAsync(at, to.of(l), from.of(l), size, l.r[count]) }
-		})
-	}
+	add("cp.async.cg.shared.global", func(s *statement) {
+		s.want(3, 4)
+		to, from, size := s.address(0, shared), s.address(1, global), uint64(s.integer(2))
+		if size != 16 {
+			s.fail("cp.async.cg of %d bytes", size)
+		}
+		count := s.c.constant(size)
+		if len(s.operands) == 4 {
+			count = s.src(3, "u32")
+		}
+		at := &site{}
+		s.in.run = func(l *lane) { l.copyAsync(at, to.of(l), from.of(l), size, l.r[count]) }
+	})
 	add("cp.async.commit_group", func(s *statement) {
 		s.want(0, 0)
 		s.in.run = (*lane).commitGroup
-	})
-	add("cp.async.wait_all", func(s *statement) {
-		s.want(0, 0)
-		s.in.run = (*lane).waitAll
 	})
 	add("cp.async.wait_group", func(s *statement) {
 		s.want(1, 1)
@@ -173,27 +167,11 @@ func addAsync() {
 type atomicOp func(old, x, y uint64) uint64
 
 var atomicOps = map[string]atomicOp{
-	"exch.b32": func(_, x, _ uint64) uint64 { return x },
-	"exch.b64": func(_, x, _ uint64) uint64 { return x },
-	"cas.b32":  compareAndSwap,
-	"cas.b64":  compareAndSwap,
-	"add.u32":  func(old, x, _ uint64) uint64 { return uint64(uint32(old + x)) },
-	"add.s32":  func(old, x, _ uint64) uint64 { return uint64(uint32(old + x)) },
-	"add.u64":  func(old, x, _ uint64) uint64 { return old + x },
-	"and.b32":  func(old, x, _ uint64) uint64 { return old & x },
-	"and.b64":  func(old, x, _ uint64) uint64 { return old & x },
-	"or.b32":   func(old, x, _ uint64) uint64 { return old | x },
-	"or.b64":   func(old, x, _ uint64) uint64 { return old | x },
-	"xor.b32":  func(old, x, _ uint64) uint64 { return old ^ x },
-	"xor.b64":  func(old, x, _ uint64) uint64 { return old ^ x },
-	"min.u32":  func(old, x, _ uint64) uint64 { return min(old, x) },
-	"max.u32":  func(old, x, _ uint64) uint64 { return max(old, x) },
-	"min.u64":  func(old, x, _ uint64) uint64 { return min(old, x) },
-	"max.u64":  func(old, x, _ uint64) uint64 { return max(old, x) },
-	"min.s32":  func(old, x, _ uint64) uint64 { return uint64(uint32(min(int32(old), int32(x)))) },
-	"max.s32":  func(old, x, _ uint64) uint64 { return uint64(uint32(max(int32(old), int32(x)))) },
-	"min.s64":  func(old, x, _ uint64) uint64 { return uint64(min(int64(old), int64(x))) },
-	"max.s64":  func(old, x, _ uint64) uint64 { return uint64(max(int64(old), int64(x))) },
+	"cas.b32": compareAndSwap,
+	"add.u32": func(old, x, _ uint64) uint64 { return uint64(uint32(old + x)) },
+	"add.u64": func(old, x, _ uint64) uint64 { return old + x },
+	"min.u64": func(old, x, _ uint64) uint64 { return min(old, x) },
+	"max.u64": func(old, x, _ uint64) uint64 { return max(old, x) },
 }
 
 func compareAndSwap(old, x, y uint64) uint64 {
@@ -203,42 +181,30 @@ func compareAndSwap(old, x, y uint64) uint64 {
 	return old
 }
 
-// addAtomics enters atom and red. There is no addition of floats: its order, and with
-// it its result, would not be defined.
+// addAtomics enters atom on global and shared memory. There is no addition of floats: its order, and
+// with it its result, would not be defined.
 func addAtomics() {
-	for part, sp := range map[string]space{"": generic, ".global": global, ".shared": shared} {
-		for name, op := range atomicOps {
-			t := name[len(name)-3:]
-			operands := 1
-			if name[:3] == "cas" {
-				operands = 2
-			}
-			add("atom"+part+"."+name, func(s *statement) {
-				s.want(2+operands, 2+operands)
-				s.atomic(sp, t, op, s.dst(0, t), 1, operands)
-			})
-			if name[:3] != "cas" && name[:4] != "exch" {
-				add("red"+part+"."+name, func(s *statement) {
-					s.want(2, 2)
-					s.atomic(sp, t, op, s.c.newSlot(0), 0, 1)
-				})
-			}
+	for name, op := range atomicOps {
+		t := name[len(name)-3:]
+		operands := 1
+		if name[:3] == "cas" {
+			operands = 2
 		}
-	}
-	for _, opcode := range []string{"membar.cta", "membar.gl", "membar.sys", "fence.sc.cta", "fence.sc.gpu", "fence.sc.sys", "fence.acq_rel.cta", "fence.acq_rel.gpu", "fence.acq_rel.sys"} {
-		add(opcode, func(s *statement) {
-			s.want(0, 0)
-			s.in.run = func(*lane) {} // lanes run one after another: all is seen at once
-		})
+		for _, sp := range []space{global, shared} {
+			add("atom."+spaceNames[sp]+"."+name, func(s *statement) {
+				s.want(2+operands, 2+operands)
+				s.atomic(sp, t, op, operands)
+			})
+		}
 	}
 }
 
-// atomic compiles an atomic operation on the memory at operand i; its operands follow.
-func (s *statement) atomic(sp space, t string, op atomicOp, d, i, operands int) {
-	to, x := s.address(i, sp), s.src(i+1, t)
+// atomic compiles an atomic operation with so many operands behind the address.
+func (s *statement) atomic(sp space, t string, op atomicOp, operands int) {
+	d, to, x := s.dst(0, t), s.address(1, sp), s.src(2, t)
 	y := x
 	if operands == 2 {
-		y = s.src(i+2, t)
+		y = s.src(3, t)
 	}
 	size := types[t].size
 	at := &site{}

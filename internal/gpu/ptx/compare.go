@@ -69,70 +69,9 @@ func addComparisons() {
 	compareAs(floatingly, "f64", f64)
 }
 
-// compareAs enters setp and set for the comparisons of one type.
+// compareAs enters setp for the comparisons of one type.
 func compareAs[T ordered](names []string, t string, get func(u uint64) T) {
 	for _, name := range names {
-		op := compare(name, get)
-		for _, combine := range []string{"", "and", "or", "xor"} {
-			opcode := "setp." + name
-			if combine != "" {
-				opcode += "." + combine
-			}
-			add(opcode+"."+t, func(s *statement) { s.setp(t, op, combine) })
-		}
-		for _, d := range []string{"u32", "s32", "f32"} {
-			one := uint64(fullMask)
-			if d == "f32" {
-				one = 0x3f800000
-			}
-			add2("set."+name+"."+d+"."+t, d, t, t, func(d, x, y int) func(l *lane) {
-				f := op(d, x, y)
-				return func(l *lane) { f(l); l.r[d] *= one }
-			})
-		}
+		add2("setp."+name+"."+t, "pred", t, t, compare(name, get))
 	}
-}
-
-// setp compiles setp p, a, b and setp p|q, a, b, with a predicate as a fourth operand
-// if there is an operation to combine it with. q is the same with the comparison
-// inverted.
-func (s *statement) setp(t string, op op2, combine string) {
-	want := 3
-	if combine != "" {
-		want = 4
-	}
-	s.want(want, want)
-	p, q := s.operands[0], operand{kind: word, text: "_"}
-	if p.kind == pair {
-		p, q = p.parts[0], p.parts[1]
-	}
-	d, x, y := s.target(p, "pred"), s.src(1, t), s.src(2, t)
-	if combine == "" && q.text == "_" {
-		s.in.run = op(d, x, y)
-		return
-	}
-	e, with, inverted := s.target(q, "pred"), s.c.constant(1), false
-	if combine == "" {
-		combine = "and"
-	} else {
-		with, inverted = s.predicate(3)
-	}
-	result := s.c.newSlot(0)
-	f := op(result, x, y)
-	s.in.run = func(l *lane) {
-		c := l.r[with] ^ truth(inverted)
-		f(l)
-		v := l.r[result]
-		l.r[d], l.r[e] = combined(combine, v, c), combined(combine, v^1, c)
-	}
-}
-
-func combined(how string, a, b uint64) uint64 {
-	switch how {
-	case "and":
-		return a & b
-	case "or":
-		return a | b
-	}
-	return a ^ b
 }

@@ -30,18 +30,14 @@ func (t integerType) extend(v uint64) uint64 {
 
 // roundings are the roundings to an integer.
 var roundings = map[string]func(v float64) float64{
-	"rni": math.RoundToEven, "rzi": math.Trunc, "rmi": math.Floor, "rpi": math.Ceil,
+	"rni": math.RoundToEven, "rzi": math.Trunc,
 }
 
 // of converts a float that is an integer already. What is out of range becomes the
-// nearest that there is. NaN becomes 0, or the highest bit alone where the float
-// (double) or the integer has 64 bits.
-func (t integerType) of(v float64, double bool) uint64 {
+// nearest that there is, and NaN the highest bit alone.
+func (t integerType) of(v float64) uint64 {
 	if v != v {
-		if double || t.bits == 64 {
-			return 1 << (t.bits - 1)
-		}
-		return 0
+		return 1 << (t.bits - 1)
 	}
 	if t.signed {
 		limit := math.Ldexp(1, t.bits-1)
@@ -96,61 +92,25 @@ func addConversions() {
 			convert("cvt."+to+"."+from, to, from, func(v uint64) uint64 { return source.extend(v) & mask })
 		}
 	}
-	addFloatConversions()
-	addHalfConversions()
-}
-
-func addFloatConversions() {
 	convert("cvt.f64.f32", "f64", "f32", func(v uint64) uint64 { return put64(float64(f32(v))) })
 	convert("cvt.rn.f32.f64", "f32", "f64", func(v uint64) uint64 { return put32(float32(f64(v))) })
+	convert("cvt.f32.f16", "f32", "f16", func(v uint64) uint64 { return put32(halfToFloat(uint16(v))) })
 	for name, round := range roundings {
-		convert("cvt."+name+".f32.f32", "f32", "f32", func(v uint64) uint64 { return put32(float32(round(float64(f32(v))))) })
 		convert("cvt."+name+".f64.f64", "f64", "f64", func(v uint64) uint64 { return put64(round(f64(v))) })
 		for _, to := range integerTypes {
 			t := integerOfType(to)
-			convert("cvt."+name+"."+to+".f32", to, "f32", func(v uint64) uint64 { return t.of(round(float64(f32(v))), false) })
-			convert("cvt."+name+"."+to+".f64", to, "f64", func(v uint64) uint64 { return t.of(round(f64(v)), true) })
+			convert("cvt."+name+"."+to+".f64", to, "f64", func(v uint64) uint64 { return t.of(round(f64(v))) })
 		}
 	}
 	for _, from := range integerTypes {
 		t := integerOfType(from)
+		toFloat := func(v uint64) float64 { return float64(v) }
 		if t.signed {
-			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(signedToFloat(int64(t.extend(v)))) })
-			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(int64(t.extend(v)))) })
-		} else {
-			convert("cvt.rn.f32."+from, "f32", from, func(v uint64) uint64 { return put32(unsignedToFloat(t.extend(v))) })
-			convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(float64(t.extend(v))) })
+			toFloat = func(v uint64) float64 { return float64(int64(v)) }
 		}
+		convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(toFloat(t.extend(v))) })
 	}
-}
-
-// unsignedToFloat rounds to float32, once. The low bits of a number that float64 cannot
-// hold are gathered in one that it can, below those that matter to float32. Go's own
-// conversion rounds twice on some systems.
-func unsignedToFloat(v uint64) float32 {
-	const low = 1<<11 - 1
-	if v >= 1<<53 && v&low != 0 {
-		v = v&^low | (low + 1)
-	}
-	return float32(float64(v))
-}
-
-func signedToFloat(v int64) float32 {
-	if v < 0 {
-		return -unsignedToFloat(uint64(-v))
-	}
-	return unsignedToFloat(uint64(v))
-}
-
-func addHalfConversions() {
-	convert("cvt.f32.f16", "f32", "f16", func(v uint64) uint64 { return put32(halfToFloat(uint16(v))) })
-	convert("cvt.f64.f16", "f64", "f16", func(v uint64) uint64 { return put64(float64(halfToFloat(uint16(v)))) })
-	convert("cvt.rn.f16.f32", "f16", "f32", func(v uint64) uint64 { return uint64(floatToHalf(f32(v))) })
-	convert("cvt.rn.bf16.f32", "bf16", "f32", func(v uint64) uint64 { return uint64(floatToBfloat(f32(v))) })
 	// The first source goes to the high half.
-	add2("cvt.rn.f16x2.f32", "f16x2", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = uint64(floatToHalf(f32(l.r[x])))<<16 | uint64(floatToHalf(f32(l.r[y]))) }
-	})
 	add2("cvt.rn.bf16x2.f32", "bf16x2", "f32", "f32", func(d, x, y int) func(l *lane) {
 		return func(l *lane) { l.r[d] = uint64(floatToBfloat(f32(l.r[x])))<<16 | uint64(floatToBfloat(f32(l.r[y]))) }
 	})

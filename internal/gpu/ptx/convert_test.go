@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var integerRoundings = map[string]func(r *big.Rat) *big.Int{"rni": roundEven, "rzi": roundZero, "rmi": roundDown, "rpi": roundUp}
+var integerRoundings = map[string]func(r *big.Rat) *big.Int{"rni": roundEven, "rzi": roundZero}
 
 func convertChecks(checks map[string]check) {
 	integers := []string{"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
@@ -28,45 +28,34 @@ func convertChecks(checks map[string]check) {
 					}}
 			}
 		}
-		for _, to := range []string{"f32", "f64"} {
-			checks["cvt.rn."+to+"."+from] = check{d: to, s: []string{registerType(from)}, want: func(v []uint64) uint64 {
-				return formats[to].nearest(new(big.Rat).SetInt(signedValue(v[0], from)))
-			}}
-		}
-	}
-	for name, round := range integerRoundings {
-		for _, from := range []string{"f32", "f64"} {
-			f := formats[from]
-			for _, to := range integers {
-				checks["cvt."+name+"."+to+"."+from] = check{d: registerType(to), s: []string{from}, want: func(v []uint64) uint64 {
-					return integerOfFloat(v[0], from, to, round)
-				}}
-			}
-			checks["cvt."+name+"."+from+"."+from] = check{d: from, s: []string{from}, want: func(v []uint64) uint64 {
-				switch {
-				case f.isNaN(v[0]):
-					return f.nan()
-				case f.isInf(v[0]):
-					return v[0]
-				}
-				// A zero keeps the sign of what was rounded to it.
-				return f.nearest(new(big.Rat).SetInt(round(f.value(v[0]))))&^f.sign() | v[0]&f.sign()
-			}}
-		}
-	}
-	for _, c := range [][2]string{{"f64", "f32"}, {"f32", "f64"}, {"f32", "f16"}, {"f64", "f16"}, {"f16", "f32"}, {"bf16", "f32"}} {
-		to, from := c[0], c[1]
-		opcode := "cvt." + to + "." + from
-		if formats[to].fraction < formats[from].fraction {
-			opcode = "cvt.rn." + to + "." + from
-		}
-		checks[opcode] = check{d: to, s: []string{from}, want: func(v []uint64) uint64 { return rounded(to, from, v[0]) }}
-	}
-	for _, t := range []string{"f16", "bf16"} {
-		checks["cvt.rn."+t+"x2.f32"] = check{d: t + "x2", s: []string{"f32", "f32"}, want: func(v []uint64) uint64 {
-			return rounded(t, "f32", v[0])<<16 | rounded(t, "f32", v[1])
+		checks["cvt.rn.f64."+from] = check{d: "f64", s: []string{registerType(from)}, want: func(v []uint64) uint64 {
+			return formats["f64"].nearest(new(big.Rat).SetInt(signedValue(v[0], from)))
 		}}
 	}
+	f := formats["f64"]
+	for name, round := range integerRoundings {
+		for _, to := range integers {
+			checks["cvt."+name+"."+to+".f64"] = check{d: registerType(to), s: []string{"f64"}, want: func(v []uint64) uint64 {
+				return integerOfFloat(v[0], to, round)
+			}}
+		}
+		checks["cvt."+name+".f64.f64"] = check{d: "f64", s: []string{"f64"}, want: func(v []uint64) uint64 {
+			switch {
+			case f.isNaN(v[0]):
+				return f.nan()
+			case f.isInf(v[0]):
+				return v[0]
+			}
+			// A zero keeps the sign of what was rounded to it.
+			return f.nearest(new(big.Rat).SetInt(round(f.value(v[0]))))&^f.sign() | v[0]&f.sign()
+		}}
+	}
+	checks["cvt.f64.f32"] = check{d: "f64", s: []string{"f32"}, want: func(v []uint64) uint64 { return rounded("f64", "f32", v[0]) }}
+	checks["cvt.f32.f16"] = check{d: "f32", s: []string{"f16"}, want: func(v []uint64) uint64 { return rounded("f32", "f16", v[0]) }}
+	checks["cvt.rn.f32.f64"] = check{d: "f32", s: []string{"f64"}, want: func(v []uint64) uint64 { return rounded("f32", "f64", v[0]) }}
+	checks["cvt.rn.bf16x2.f32"] = check{d: "bf16x2", s: []string{"f32", "f32"}, want: func(v []uint64) uint64 {
+		return rounded("bf16", "f32", v[0])<<16 | rounded("bf16", "f32", v[1])
+	}}
 }
 
 // rounded converts between formats.
@@ -79,10 +68,9 @@ func rounded(to, from string, u uint64) uint64 {
 }
 
 // integerOfFloat rounds to an integer of type to, as its register holds it. What is too
-// large becomes the largest there is. NaN becomes 0, or the highest bit where the
-// source or the integer has 64 bits.
-func integerOfFloat(u uint64, from, to string, round func(r *big.Rat) *big.Int) uint64 {
-	f, bits := formats[from], uint(8*types[to].size)
+// large becomes the largest there is, and NaN the highest bit.
+func integerOfFloat(u uint64, to string, round func(r *big.Rat) *big.Int) uint64 {
+	f, bits := formats["f64"], uint(8*types[to].size)
 	low, high := big.NewInt(0), mask(bits)
 	if to[0] == 's' {
 		high = mask(bits - 1)
@@ -91,11 +79,9 @@ func integerOfFloat(u uint64, from, to string, round func(r *big.Rat) *big.Int) 
 	n := new(big.Int)
 	switch {
 	case f.isNaN(u):
-		if from == "f64" || bits == 64 {
-			n.SetUint64(1 << (bits - 1))
-			if to[0] == 's' {
-				n = low
-			}
+		n.SetUint64(1 << (bits - 1))
+		if to[0] == 's' {
+			n = low
 		}
 	case f.isInf(u) && f.negative(u):
 		n = low
@@ -113,8 +99,8 @@ func integerOfFloat(u uint64, from, to string, round func(r *big.Rat) *big.Int) 
 	return truncated(n, 8*types[registerType(to)].size)
 }
 
-// TestHalves tries every float16, and the neighbourhoods in float32 of every fifth
-// bfloat16, of the ties between two of them, and of those between two float16.
+// TestHalves tries every float16, and the neighbourhoods in float32 of every fifth bfloat16,
+// and of the ties between two of them.
 func TestHalves(t *testing.T) {
 	for h := range 1 << 16 {
 		if got, want := put32(halfToFloat(uint16(h))), rounded("f32", "f16", uint64(h)); got != want {
@@ -123,14 +109,10 @@ func TestHalves(t *testing.T) {
 		if h%5 != 0 {
 			continue
 		}
-		for _, low := range []uint32{0, 1, 0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff} {
+		for _, low := range []uint32{0, 1, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff} {
 			u := uint32(h)<<16 | low
-			f := math.Float32frombits(u)
-			if got, want := uint64(floatToBfloat(f)), rounded("bf16", "f32", uint64(u)); got != want {
+			if got, want := uint64(floatToBfloat(math.Float32frombits(u))), rounded("bf16", "f32", uint64(u)); got != want {
 				t.Fatalf("float32 %#x is bfloat16 %#x, want %#x", u, got, want)
-			}
-			if got, want := uint64(floatToHalf(f)), rounded("f16", "f32", uint64(u)); got != want {
-				t.Fatalf("float32 %#x is float16 %#x, want %#x", u, got, want)
 			}
 		}
 	}

@@ -60,15 +60,6 @@ func roundEven(r *big.Rat) *big.Int {
 	return n
 }
 
-func roundDown(r *big.Rat) *big.Int {
-	return new(big.Int).Div(r.Num(), r.Denom()) // Euclidean: floor, as the denominator is positive
-}
-
-func roundUp(r *big.Rat) *big.Int {
-	n := roundDown(new(big.Rat).Neg(r))
-	return n.Neg(n)
-}
-
 func roundZero(r *big.Rat) *big.Int {
 	return new(big.Int).Quo(r.Num(), r.Denom())
 }

@@ -85,24 +85,14 @@ func addFloats() {
 	add2("div.rn.f64", "f64", "f64", "f64", func(d, x, y int) func(l *lane) {
 		return func(l *lane) { r := l.r; r[d] = put64(f64(r[x]) / f64(r[y])) }
 	})
-	for _, opcode := range []string{"fma", "mad"} {
-		add3(opcode+".rn.f32", "f32", "f32", "f32", "f32", func(d, x, y, z int) func(l *lane) {
-			return func(l *lane) { r := l.r; r[d] = put32(fma32(f32(r[x]), f32(r[y]), f32(r[z]))) }
-		})
-		add3(opcode+".rn.f64", "f64", "f64", "f64", "f64", func(d, x, y, z int) func(l *lane) {
-			return func(l *lane) { r := l.r; r[d] = put64(math.FMA(f64(r[x]), f64(r[y]), f64(r[z]))) }
-		})
-	}
-	// The square root and the reciprocal of a float32, rounded to float64 and then to
-	// float32, are right: float64 has more than twice the digits.
-	add1("sqrt.rn.f32", "f32", "f32", func(d, x int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put32(float32(math.Sqrt(float64(f32(l.r[x]))))) }
+	add3("fma.rn.f32", "f32", "f32", "f32", "f32", func(d, x, y, z int) func(l *lane) {
+		return func(l *lane) { r := l.r; r[d] = put32(fma32(f32(r[x]), f32(r[y]), f32(r[z]))) }
+	})
+	add3("fma.rn.f64", "f64", "f64", "f64", "f64", func(d, x, y, z int) func(l *lane) {
+		return func(l *lane) { r := l.r; r[d] = put64(math.FMA(f64(r[x]), f64(r[y]), f64(r[z]))) }
 	})
 	add1("sqrt.rn.f64", "f64", "f64", func(d, x int) func(l *lane) {
 		return func(l *lane) { l.r[d] = put64(math.Sqrt(f64(l.r[x]))) }
-	})
-	add1("rcp.rn.f32", "f32", "f32", func(d, x int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put32(1 / f32(l.r[x])) }
 	})
 	add1("rcp.rn.f64", "f64", "f64", func(d, x int) func(l *lane) {
 		return func(l *lane) { l.r[d] = put64(1 / f64(l.r[x])) }
@@ -133,7 +123,7 @@ func pick64(pick func(a, b float64) float64) op2 {
 	}
 }
 
-// addSigns enters what works on the sign, and the tests of the kind of a number.
+// addSigns enters what works on the sign.
 func addSigns(t string, signBit int) {
 	sign := uint64(1) << signBit
 	add1("neg."+t, t, t, func(d, x int) func(l *lane) {
@@ -142,26 +132,6 @@ func addSigns(t string, signBit int) {
 	add1("abs."+t, t, t, func(d, x int) func(l *lane) {
 		return func(l *lane) { l.r[d] = l.r[x] &^ sign }
 	})
-	// The sign of the first operand, the value of the second.
-	add2("copysign."+t, t, t, t, func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = l.r[x]&sign | l.r[y]&^sign }
-	})
-	infinity, normal := uint64(0x7f800000), uint64(0x00800000)
-	if t == "f64" {
-		infinity, normal = 0x7ff0000000000000, 0x0010000000000000
-	}
-	for name, test := range map[string]func(magnitude uint64) bool{
-		"finite":     func(m uint64) bool { return m < infinity },
-		"infinite":   func(m uint64) bool { return m == infinity },
-		"number":     func(m uint64) bool { return m <= infinity },
-		"notanumber": func(m uint64) bool { return m > infinity },
-		"normal":     func(m uint64) bool { return m >= normal && m < infinity },
-		"subnormal":  func(m uint64) bool { return m < normal && m > 0 },
-	} {
-		add1("testp."+name+"."+t, "pred", t, func(d, x int) func(l *lane) {
-			return func(l *lane) { l.r[d] = truth(test(l.r[x] &^ sign)) }
-		})
-	}
 }
 
 // truth is the predicate's value of a condition.

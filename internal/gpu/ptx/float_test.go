@@ -94,17 +94,7 @@ func floatChecks(checks map[string]check) {
 		checks["sub.rn."+t] = sub.check(t, 2)
 		checks["mul.rn."+t] = mul.check(t, 2)
 		checks["div.rn."+t] = div.check(t, 2)
-		checks["rcp.rn."+t] = rcp.check(t, 1)
 		checks["fma.rn."+t] = fma.check(t, 3)
-		checks["mad.rn."+t] = fma.check(t, 3)
-		if t == "f32" {
-			for _, opcode := range []string{"fma.rn.f32", "mad.rn.f32"} {
-				c := checks[opcode]
-				c.extra = almostTies()
-				checks[opcode] = c
-			}
-		}
-		checks["sqrt.rn."+t] = sqrt.check(t, 1)
 		signChecks(checks, t)
 		for _, name := range []string{"min", "max"} {
 			checks[name+"."+t] = minMaxCheck(t, name, false)
@@ -112,20 +102,12 @@ func floatChecks(checks map[string]check) {
 				checks[name+".NaN."+t] = minMaxCheck(t, name, true)
 			}
 		}
-		f := formats[t]
-		magnitude := f.sign() - 1
-		for name, test := range map[string]func(u uint64) bool{
-			"finite": f.isFinite, "infinite": f.isInf, "notanumber": f.isNaN,
-			"number":    func(u uint64) bool { return !f.isNaN(u) },
-			"normal":    func(u uint64) bool { return f.isFinite(u) && u&magnitude>>f.fraction != 0 },
-			"subnormal": func(u uint64) bool { return u&magnitude != 0 && u&magnitude>>f.fraction == 0 },
-		} {
-			checks["testp."+name+"."+t] = check{d: "pred", s: []string{t}, want: func(v []uint64) uint64 { return truth(test(v[0])) }}
-		}
-		checks["copysign."+t] = check{d: t, s: []string{t, t}, want: func(v []uint64) uint64 {
-			return v[0]>>(8*types[t].size-1)<<(8*types[t].size-1) | v[1]&magnitude
-		}}
 	}
+	almost := checks["fma.rn.f32"]
+	almost.extra = almostTies()
+	checks["fma.rn.f32"] = almost
+	checks["rcp.rn.f64"] = rcp.check("f64", 1)
+	checks["sqrt.rn.f64"] = sqrt.check("f64", 1)
 }
 
 // almostTies are sources of fma whose sums are so near to a tie of float32 that float64
@@ -165,9 +147,6 @@ func exactSqrt(v []*big.Rat) *big.Rat {
 
 func signChecks(checks map[string]check, t string) {
 	sign := uint64(1) << (8*types[t].size - 1)
-	if strings.HasSuffix(t, "x2") {
-		sign |= 1 << 15
-	}
 	checks["neg."+t] = check{d: t, s: []string{t}, want: func(v []uint64) uint64 { return v[0] ^ sign }}
 	checks["abs."+t] = check{d: t, s: []string{t}, want: func(v []uint64) uint64 { return v[0] &^ sign }}
 }
@@ -205,15 +184,10 @@ func minMaxCheck(t, name string, nan bool) check {
 func halfChecks(checks map[string]check) {
 	for _, t := range []string{"f16", "bf16"} {
 		two := t + "x2"
-		signChecks(checks, t)
-		signChecks(checks, two)
 		for _, name := range []string{"min", "max"} {
-			for suffix, nan := range map[string]bool{"": false, ".NaN": true} {
-				checks[name+suffix+"."+t] = minMaxCheck(t, name, nan)
-				checks[name+suffix+"."+two] = check{d: two, s: []string{two, two}, want: func(v []uint64) uint64 {
-					return minMax(t, name, nan, v[0]>>16, v[1]>>16)<<16 | minMax(t, name, nan, v[0]&0xffff, v[1]&0xffff)
-				}}
-			}
+			checks[name+".NaN."+two] = check{d: two, s: []string{two, two}, want: func(v []uint64) uint64 {
+				return minMax(t, name, true, v[0]>>16, v[1]>>16)<<16 | minMax(t, name, true, v[0]&0xffff, v[1]&0xffff)
+			}}
 		}
 	}
 }
@@ -269,21 +243,5 @@ func compareTypeChecks(checks map[string]check, t, name string) {
 		}
 		return sign >= 0
 	}
-	t2, t3 := []string{t, t}, []string{t, t, "pred"}
-	checks["setp."+name+"."+t] = check{d: "pred", s: t2, want: func(v []uint64) uint64 { return truth(holds(v)) }}
-	checks["setp."+name+"."+t+" both"] = check{d: "b32", s: t2, some: true,
-		text: "{ .reg .pred p, q; .reg .b32 a, b; setp." + name + "." + t + " p|q, S0, S1; selp.b32 a, 2, 0, p; selp.b32 b, 1, 0, q; or.b32 D, a, b; }",
-		want: func(v []uint64) uint64 { return 1 + truth(holds(v)) }}
-	for combine, f := range map[string]func(a, b uint64) uint64{
-		"and": func(a, b uint64) uint64 { return a & b }, "or": func(a, b uint64) uint64 { return a | b }, "xor": func(a, b uint64) uint64 { return a ^ b },
-	} {
-		opcode := "setp." + name + "." + combine + "." + t
-		checks[opcode] = check{d: "pred", s: t3, some: true, want: func(v []uint64) uint64 { return f(truth(holds(v)), v[2]) }}
-		checks[opcode+" inverse"] = check{d: "b32", s: t3, some: true,
-			text: "{ .reg .pred p, q; .reg .b32 a, b; " + opcode + " p|q, S0, S1, !S2; selp.b32 a, 2, 0, p; selp.b32 b, 1, 0, q; or.b32 D, a, b; }",
-			want: func(v []uint64) uint64 { return 2*f(truth(holds(v)), 1-v[2]) | f(1-truth(holds(v)), 1-v[2]) }}
-	}
-	for d, one := range map[string]uint64{"u32": 0xffffffff, "s32": 0xffffffff, "f32": 0x3f800000} {
-		checks["set."+name+"."+d+"."+t] = check{d: d, s: t2, some: true, want: func(v []uint64) uint64 { return truth(holds(v)) * one }}
-	}
+	checks["setp."+name+"."+t] = check{d: "pred", s: []string{t, t}, want: func(v []uint64) uint64 { return truth(holds(v)) }}
 }

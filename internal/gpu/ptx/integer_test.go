@@ -1,9 +1,6 @@
 package ptx
 
-import (
-	"fmt"
-	"math/big"
-)
+import "math/big"
 
 // registerChecks has a check for every instruction on registers.
 func registerChecks() map[string]check {
@@ -33,24 +30,10 @@ func integerChecks(checks map[string]check) {
 		checks["add."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Add(v[0], v[1]) })
 		checks["sub."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Sub(v[0], v[1]) })
 		checks["mul.lo."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
-		checks["mul.hi."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int {
-			p := newInt().Mul(v[0], v[1])
-			return p.Rsh(p, bits)
-		})
 		checks["mad.lo."+t] = integerCheck(t, t3, func(v []*big.Int) *big.Int {
 			p := newInt().Mul(v[0], v[1])
 			return p.Add(p, v[2])
 		})
-		checks["mad.hi."+t] = integerCheck(t, t3, func(v []*big.Int) *big.Int {
-			p := newInt().Mul(v[0], v[1])
-			return p.Add(p.Rsh(p, bits), v[2])
-		})
-		checks["sad."+t] = integerCheck(t, t3, func(v []*big.Int) *big.Int {
-			p := newInt().Sub(v[0], v[1])
-			return p.Add(p.Abs(p), v[2])
-		})
-		checks["div."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Quo(v[0], v[1]) })
-		checks["rem."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int { return newInt().Rem(v[0], v[1]) })
 		checks["min."+t] = integerCheck(t, t2, func(v []*big.Int) *big.Int {
 			if v[0].Cmp(v[1]) < 0 {
 				return v[0]
@@ -65,15 +48,9 @@ func integerChecks(checks map[string]check) {
 		})
 		if t[0] == 's' {
 			checks["neg."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Neg(v[0]) })
-			checks["abs."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Abs(v[0]) })
 		}
-		if bits < 64 {
-			wide := fmt.Sprintf("%c%d", t[0], 2*bits)
-			checks["mul.wide."+t] = integerCheck(wide, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
-			checks["mad.wide."+t] = integerCheck(wide, []string{t, t, wide}, func(v []*big.Int) *big.Int {
-				p := newInt().Mul(v[0], v[1])
-				return p.Add(p, v[2])
-			})
+		if bits == 32 {
+			checks["mul.wide."+t] = integerCheck(t[:1]+"64", t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
 		}
 		// A shift by the size or more is a shift by the size.
 		checks["shr."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
@@ -82,9 +59,6 @@ func integerChecks(checks map[string]check) {
 	}
 	for _, t := range []string{"b16", "b32", "b64"} {
 		bits := uint(8 * types[t].size)
-		checks["shr."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
-			return newInt().Rsh(v[0], min(bits, uint(v[1].Uint64())))
-		})
 		checks["shl."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
 			return newInt().Lsh(v[0], min(bits, uint(v[1].Uint64())))
 		})
@@ -117,98 +91,24 @@ func bitChecks(checks map[string]check) {
 			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1 == 0) })
 		}}
 	}
-	for _, t := range []string{"b32", "b64"} {
-		n := 8 * types[t].size
-		checks["popc."+t] = check{d: "u32", s: []string{t}, want: func(v []uint64) uint64 {
-			count := uint64(0)
-			for i := range n {
-				count += v[0] >> i & 1
-			}
-			return count
-		}}
-		checks["clz."+t] = check{d: "u32", s: []string{t}, want: func(v []uint64) uint64 {
-			for i := range n {
-				if v[0]>>(n-1-i)&1 == 1 {
-					return uint64(i)
-				}
-			}
-			return uint64(n)
-		}}
-		checks["brev."+t] = check{d: t, s: []string{t}, want: func(v []uint64) uint64 {
-			return bitwise(n, func(i int) uint64 { return v[0] >> (n - 1 - i) })
-		}}
-		checks["bfi."+t] = check{d: t, s: []string{t, t, "u32", "u32"}, want: func(v []uint64) uint64 {
-			from, count := int(v[2]&255), int(v[3]&255)
-			return bitwise(n, func(i int) uint64 {
-				if i >= from && i < from+count {
-					return v[0] >> (i - from)
-				}
-				return v[1] >> i
-			})
-		}}
-	}
-	for _, t := range []string{"u32", "s32", "u64", "s64"} {
+	checks["popc.b32"] = check{d: "u32", s: []string{"b32"}, want: func(v []uint64) uint64 {
+		count := uint64(0)
+		for i := range 32 {
+			count += v[0] >> i & 1
+		}
+		return count
+	}}
+	for _, t := range []string{"u32", "u64"} {
 		n := 8 * types[t].size
 		checks["bfe."+t] = check{d: t, s: []string{t, "u32", "u32"}, want: func(v []uint64) uint64 {
 			from, count := int(v[1]&255), int(v[2]&255)
-			sign := uint64(0)
-			if t[0] == 's' && count > 0 {
-				sign = v[0] >> min(from+count-1, n-1)
-			}
 			return bitwise(n, func(i int) uint64 {
 				if i < count && from+i < n {
 					return v[0] >> (from + i)
 				}
-				return sign
+				return 0
 			})
 		}}
-	}
-	checks["prmt.b32"] = check{d: "b32", s: []string{"b32", "b32", "b32"}, want: func(v []uint64) uint64 {
-		var bytes [8]uint64
-		for i := range 4 {
-			bytes[i], bytes[4+i] = v[0]>>(8*i)&255, v[1]>>(8*i)&255
-		}
-		return bitwise(32, func(i int) uint64 {
-			selector := v[2] >> (i / 8 * 4) & 15
-			if selector >= 8 {
-				return bytes[selector-8] >> 7
-			}
-			return bytes[selector] >> (i % 8)
-		})
-	}}
-	for _, mode := range []string{"wrap", "clamp"} {
-		shift := func(n uint64) int {
-			if mode == "wrap" {
-				return int(n % 32)
-			}
-			return int(min(n, 32))
-		}
-		// The bits of y above those of x, moved left or right; the high or the low half.
-		pairBit := func(v []uint64, i int) uint64 {
-			switch {
-			case i < 0 || i >= 64:
-				return 0
-			case i < 32:
-				return v[0] >> i
-			}
-			return v[1] >> (i - 32)
-		}
-		s := []string{"b32", "b32", "u32"}
-		checks["shf.l."+mode+".b32"] = check{d: "b32", s: s, want: func(v []uint64) uint64 {
-			return bitwise(32, func(i int) uint64 { return pairBit(v, 32+i-shift(v[2])) })
-		}}
-		checks["shf.r."+mode+".b32"] = check{d: "b32", s: s, want: func(v []uint64) uint64 {
-			return bitwise(32, func(i int) uint64 { return pairBit(v, i+shift(v[2])) })
-		}}
-	}
-	for _, table := range []uint64{0, 255, 0x80, 0xfe, 0x96, 0xca, 0x1b} {
-		checks[fmt.Sprintf("lop3.b32 %#x", table)] = check{d: "b32", s: []string{"b32", "b32", "b32"},
-			text: fmt.Sprintf("lop3.b32 D, S0, S1, S2, %d", table),
-			want: func(v []uint64) uint64 {
-				return bitwise(32, func(i int) uint64 {
-					return table >> (v[0]>>i&1<<2 | v[1]>>i&1<<1 | v[2]>>i&1)
-				})
-			}}
 	}
 }
 

@@ -216,20 +216,14 @@ func (l *lane) store(sp space, s *site, a, n uint64) []byte {
 	return b
 }
 
-// update returns the n bytes at address a for an atomic operation.
+// update returns the n bytes at address a of global or shared memory for an atomic
+// operation.
 func (l *lane) update(sp space, s *site, a, n uint64) []byte {
-	if sp == generic {
-		sp, a = l.resolve(a)
-	}
-	switch sp {
-	case global:
-		return l.load(global, s, a, n)
-	case shared:
+	if sp == shared {
 		l.definedShared(a, n)
 		return l.storeShared(a, n, atomicFlag)
 	}
-	l.fail("an atomic operation in %s memory", spaceNames[sp])
-	return nil
+	return l.load(global, s, a, n)
 }
 
 // resolve tells which memory a generic address means, and the address there.

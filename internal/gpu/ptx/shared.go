@@ -253,12 +253,6 @@ func (l *lane) waitGroups(n int) {
 	}
 }
 
-// waitAll waits for all copies, those in no group too.
-func (l *lane) waitAll() {
-	l.arrive(len(l.copies))
-	l.groups = l.groups[:0]
-}
-
 // arrive lets the first n copies come.
 func (l *lane) arrive(n int) {
 	s, now := &l.dev.shared, l.now()

@@ -1,7 +1,5 @@
 package ptx
 
-import "strings"
-
 func addControl() {
 	add("bra", func(s *statement) {
 		s.want(1, 1)
@@ -11,25 +9,17 @@ func addControl() {
 		s.in.kind = branch
 		s.c.jumps = append(s.c.jumps, jump{len(s.c.k.program) - 1, s.operands[0].text, s.line})
 	})
-	for _, opcode := range []string{"ret", "exit"} {
-		add(opcode, func(s *statement) {
-			s.want(0, 0)
-			s.in.kind = exit
-		})
-	}
-	add("trap", func(s *statement) {
+	add("ret", func(s *statement) {
 		s.want(0, 0)
-		s.in.run = func(l *lane) { l.fail("trap") }
+		s.in.kind = exit
 	})
-	for _, opcode := range []string{"bar.sync", "barrier.sync", "barrier.sync.aligned"} {
-		add(opcode, func(s *statement) {
-			s.want(1, 1)
-			if s.integer(0) != 0 {
-				s.fail("the only barrier is 0")
-			}
-			s.in.kind = ctaSync
-		})
-	}
+	add("bar.sync", func(s *statement) {
+		s.want(1, 1)
+		if s.integer(0) != 0 {
+			s.fail("the only barrier is 0")
+		}
+		s.in.kind = ctaSync
+	})
 }
 
 // together makes the instruction one that the lanes of a warp do together. mask is the
@@ -51,7 +41,7 @@ func addWarp() {
 			w.time = d.clock
 		})
 	})
-	for _, mode := range []string{"up", "down", "bfly", "idx"} {
+	for _, mode := range []string{"bfly", "idx"} {
 		add("shfl.sync."+mode+".b32", func(s *statement) { s.shfl(mode) })
 	}
 	add("vote.sync.ballot.b32", func(s *statement) {
@@ -61,36 +51,13 @@ func addWarp() {
 	for mode, f := range map[string]func(votes uint32) uint64{
 		"all": func(votes uint32) uint64 { return truth(votes == fullMask) },
 		"any": func(votes uint32) uint64 { return truth(votes != 0) },
-		"uni": func(votes uint32) uint64 { return truth(votes == 0 || votes == fullMask) },
 	} {
 		add("vote.sync."+mode+".pred", func(s *statement) {
 			s.want(3, 3)
 			s.vote("pred", f)
 		})
 	}
-	for _, t := range []string{"b32", "b64"} {
-		add("match.any.sync."+t, func(s *statement) { s.matchAny(t) })
-		add("match.all.sync."+t, func(s *statement) { s.matchAll(t) })
-	}
-	for name, op := range atomicOps { // redux has the same operations on 32 bits
-		if !strings.HasSuffix(name, "32") || strings.HasPrefix(name, "exch") || strings.HasPrefix(name, "cas") {
-			continue
-		}
-		t := name[len(name)-3:]
-		add("redux.sync."+name, func(s *statement) {
-			s.want(3, 3)
-			d, x := s.dst(0, t), s.src(1, t)
-			s.together(2, false, func(w *warp, members []*lane) {
-				v := members[0].r[x]
-				for _, l := range members[1:] {
-					v = op(v, l.r[x], 0)
-				}
-				for _, l := range members {
-					l.r[d] = v
-				}
-			})
-		})
-	}
+	add("match.any.sync.b32", (*statement).matchAny)
 }
 
 // shfl compiles shfl d, a, b, c, mask, where d may be d|p: p tells whether the lane
@@ -118,21 +85,12 @@ func (s *statement) shfl(mode string) {
 func shflSource(mode string, i, b, c int) (from int, ok bool) {
 	clamp, segment := c&31, c>>8&31
 	last := i&segment | clamp&^segment
-	switch mode {
-	case "up":
-		from = i - b
-		ok = from >= last
-	case "down":
-		from = i + b
-		ok = from <= last
-	case "bfly":
+	if mode == "bfly" {
 		from = i ^ b
-		ok = from <= last
-	case "idx":
+	} else { // idx
 		from = i&segment | b&^segment
-		ok = from <= last
 	}
-	if !ok {
+	if ok = from <= last; !ok {
 		from = i
 	}
 	return from, ok
@@ -155,9 +113,9 @@ func (s *statement) vote(t string, result func(votes uint32) uint64) {
 }
 
 // matchAny compiles match.any d, a, mask: the lanes that have the same a.
-func (s *statement) matchAny(t string) {
+func (s *statement) matchAny() {
 	s.want(3, 3)
-	d, a := s.dst(0, "b32"), s.src(1, t)
+	d, a := s.dst(0, "b32"), s.src(1, "b32")
 	s.together(2, true, func(w *warp, members []*lane) {
 		var same [warpSize]uint64
 		for i, l := range members {
@@ -169,26 +127,6 @@ func (s *statement) matchAny(t string) {
 		}
 		for i, l := range members {
 			l.r[d] = same[i]
-		}
-	})
-}
-
-// matchAll compiles match.all d|p, a, mask: the mask if all have the same a, or 0.
-func (s *statement) matchAll(t string) {
-	s.want(3, 3)
-	to, all := s.operands[0], operand{kind: word, text: "_"}
-	if to.kind == pair {
-		to, all = to.parts[0], to.parts[1]
-	}
-	d, p, a := s.target(to, "b32"), s.target(all, "pred"), s.src(1, t)
-	s.together(2, true, func(w *warp, members []*lane) {
-		same, mask := true, uint64(0)
-		for _, l := range members {
-			same = same && l.r[a] == members[0].r[a]
-			mask |= 1 << (l.thread % warpSize)
-		}
-		for _, l := range members {
-			l.r[d], l.r[p] = mask*truth(same), truth(same)
 		}
 	})
 }

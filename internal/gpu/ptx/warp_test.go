@@ -47,7 +47,6 @@ func warpChecks() map[string]warpCheck {
 	for name, f := range map[string]func(ones int) bool{
 		"all": func(ones int) bool { return ones == 32 },
 		"any": func(ones int) bool { return ones > 0 },
-		"uni": func(ones int) bool { return ones == 0 || ones == 32 },
 	} {
 		checks["vote.sync."+name+".pred"] = warpCheck{"setp.ne.u32 %p, %x0, 0; vote.sync." + name + ".pred %p, %p, 0xffffffff; mov.b32 %d, 7;",
 			same, func(x *[warpSize][3]uint64, lane int) (uint64, uint64) {
@@ -58,72 +57,32 @@ func warpChecks() map[string]warpCheck {
 				return 7, truth(f(32 - bits.OnesCount32(votes(x))))
 			}}
 	}
-	for t, register := range map[string]string{"b32": "%x0", "b64": "%y"} {
-		value := 0
-		if t == "b64" {
-			value = 2
-		}
-		checks["match.any.sync."+t] = warpCheck{"match.any.sync." + t + " %d, " + register + ", -1; setp.ne.u32 %p, 0, 0;",
-			few, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
-				for i := range x {
-					d |= truth(x[i][value] == x[lane][value]) << i
-				}
-				return d, 0
-			}}
-		// Each half of the warp by itself.
-		checks["match.any.sync."+t+" half"] = warpCheck{"and.b32 %x1, %lane, 16; shl.b32 %x1, 0xffff, %x1; match.any.sync." + t + " %d, " + register + ", %x1; setp.ne.u32 %p, 0, 0;",
-			few, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
-				for i := range x {
-					d |= truth(x[i][value] == x[lane][value] && i/16 == lane/16) << i
-				}
-				return d, 0
-			}}
-		checks["match.all.sync."+t] = warpCheck{"match.all.sync." + t + " %d|%p, " + register + ", -1;",
-			same, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
-				for i := range x {
-					if x[i][value] != x[0][value] {
-						return 0, 0
-					}
-				}
-				return fullMask, 1
-			}}
-	}
-	for name, f := range map[string]func(a, b uint64) uint64{
-		"add.u32": func(a, b uint64) uint64 { return (a + b) & fullMask },
-		"add.s32": func(a, b uint64) uint64 { return (a + b) & fullMask },
-		"and.b32": func(a, b uint64) uint64 { return a & b },
-		"or.b32":  func(a, b uint64) uint64 { return a | b },
-		"xor.b32": func(a, b uint64) uint64 { return a ^ b },
-		"min.u32": func(a, b uint64) uint64 { return min(a, b) },
-		"max.u32": func(a, b uint64) uint64 { return max(a, b) },
-		"min.s32": func(a, b uint64) uint64 { return min(a^1<<31, b^1<<31) ^ 1<<31 },
-		"max.s32": func(a, b uint64) uint64 { return max(a^1<<31, b^1<<31) ^ 1<<31 },
-	} {
-		checks["redux.sync."+name] = warpCheck{"redux.sync." + name + " %d, %x0, -1; setp.ne.u32 %p, 0, 0;",
-			anything, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
-				d = x[0][0]
-				for i := range x[1:] {
-					d = f(d, x[i+1][0])
-				}
-				return d, 0
-			}}
-	}
+	checks["match.any.sync.b32"] = warpCheck{"match.any.sync.b32 %d, %x0, -1; setp.ne.u32 %p, 0, 0;",
+		few, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
+			for i := range x {
+				d |= truth(x[i][0] == x[lane][0]) << i
+			}
+			return d, 0
+		}}
+	// Each half of the warp by itself.
+	checks["match.any.sync.b32 half"] = warpCheck{"and.b32 %x1, %lane, 16; shl.b32 %x1, 0xffff, %x1; match.any.sync.b32 %d, %x0, %x1; setp.ne.u32 %p, 0, 0;",
+		few, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
+			for i := range x {
+				d |= truth(x[i][0] == x[lane][0] && i/16 == lane/16) << i
+			}
+			return d, 0
+		}}
 	return checks
 }
 
 func shflChecks(checks map[string]warpCheck) {
 	modes := map[string]func(lane, b int) int{
-		"up":   func(lane, b int) int { return lane - b },
-		"down": func(lane, b int) int { return lane + b },
 		"bfly": func(lane, b int) int { return lane ^ b },
 		"idx":  nil, // depends on the segment
 	}
 	for mode, f := range modes {
 		for _, width := range []int{32, 16, 8, 4, 2, 1} {
 			c := (32-width)<<8 | 31
-			if mode == "up" {
-				c = (32 - width) << 8
-			}
 			name := fmt.Sprintf("shfl.sync.%s.b32 of %d", mode, width)
 			checks[name] = warpCheck{fmt.Sprintf("shfl.sync.%s.b32 %%d|%%p, %%x0, %%x1, %d, -1;", mode, c),
 				anything, func(x *[warpSize][3]uint64, lane int) (d, p uint64) {
@@ -133,11 +92,7 @@ func shflChecks(checks map[string]warpCheck) {
 					if mode != "idx" {
 						from = f(lane, b)
 					}
-					inside := from >= first && from < first+width
-					if mode == "bfly" || mode == "idx" { // may come from a lane before the segment
-						inside = from < first+width
-					}
-					if !inside {
+					if from >= first+width { // it may come from a lane before the segment
 						return x[lane][0], 0
 					}
 					return x[from][0], 1
@@ -211,18 +166,12 @@ func testControl(t *testing.T, met map[string]bool) {
 	}{
 		{"bra ret", "mov.u32 %n, 0; AGAIN: add.u32 %n, %n, 1; setp.lt.u32 %p, %n, 10; @%p bra AGAIN; st.global.u32 [%out], %n; ret; st.global.u32 [%out], 0;", 10, ""},
 		{"bra", "mov.u32 %n, 3; bra.uni OVER; mov.u32 %n, 4; OVER: st.global.u32 [%out], %n;", 3, ""},
-		{"exit", "st.global.u32 [%out], 5; setp.eq.u32 %p, %t, 0; @%p exit; @!%p ret; st.global.u32 [%out], 6;", 5, ""},
 		{"bra", "mov.u32 %n, 3; setp.eq.u32 %p, %t, 0; @!%p mov.u32 %n, 4; @%p add.u32 %n, %n, 8; setp.ne.u32 %p, %t, 0; @%p bra DONE; st.global.u32 [%out], %n; DONE: ret;", 11, ""},
-		{"trap", "setp.eq.u32 %p, %t, 40; @%p trap;", 0, "trap"},
 		{"bar.sync", "setp.eq.u32 %p, %t, 40; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; bar.sync 0; ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
-		{"barrier.sync", "setp.eq.u32 %p, %t, 40; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; barrier.sync 0; ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
-		{"barrier.sync.aligned", "setp.eq.u32 %p, %t, 40; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; barrier.sync.aligned 0; ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
 		{"bar.warp.sync", "setp.eq.u32 %p, %t, 5; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9, ""},
 		// What orders or caches an access changes nothing here.
 		{"", "st.volatile.global.u32 [%out], 1; st.release.gpu.global.u32 [%out], 2; ld.relaxed.sys.global.u32 %n, [%out]; setp.eq.u32 %p, %n, 2; @%p atom.acq_rel.gpu.global.cas.b32 %n, [%out], 2, 3; " +
-			"red.relaxed.gpu.global.max.u32 [%out], 3; st.global.cs.u32 [%out], 3; ld.global.nc.u32 %n, [%out]; ld.global.cg.u32 %s, [%out]; add.u32 %n, %n, %s; bar.sync 0; st.global.wb.u32 [%out], %n; ret.uni;", 6, ""},
-		{"membar.cta membar.gl membar.sys fence.sc.cta fence.sc.gpu fence.sc.sys fence.acq_rel.cta fence.acq_rel.gpu fence.acq_rel.sys",
-			"membar.cta; membar.gl; membar.sys; fence.sc.cta; fence.sc.gpu; fence.sc.sys; fence.acq_rel.cta; fence.acq_rel.gpu; fence.acq_rel.sys; st.global.u32 [%out], 1;", 1, ""},
+			"st.global.cs.u32 [%out], 3; ld.global.nc.u32 %n, [%out]; ld.global.cg.u32 %s, [%out]; add.u32 %n, %n, %s; bar.sync 0; st.global.wb.u32 [%out], %n; ret.uni;", 6, ""},
 	} {
 		text := ".visible .entry k(.param .u64 out) {\n.shared .align 16 .b8 room[16];\n.reg .b32 %t, %n, %s; .reg .pred %p; .reg .b64 %out;\n" +
 			"mov.u32 %t, %tid.x; mov.u32 %s, room; ld.param.u64 %out, [out];\n" + c.body + "\n}\n"
@@ -249,17 +198,15 @@ func testControl(t *testing.T, met map[string]bool) {
 	}
 }
 
-// testAsync copies pieces of all sizes, in groups.
+// testAsync copies pieces in groups.
 func testAsync(t *testing.T, met map[string]bool) {
 	for _, c := range []struct {
 		opcodes, body string
 		want          string // of the 16 bytes
 	}{
-		{"cp.async.cg.shared.global cp.async.wait_all", "cp.async.cg.shared.global [%s], [%in], 16; cp.async.wait_all;", "0123456789abcdef"},
-		{"cp.async.ca.shared.global cp.async.commit_group cp.async.wait_group", "cp.async.ca.shared.global [%s], [%in], 16; cp.async.commit_group; cp.async.wait_group 0;", "0123456789abcdef"},
-		{"", "cp.async.ca.shared.global [%s+8], [%in], 8; cp.async.ca.shared.global [%s+4], [%in+8], 4; cp.async.ca.shared.global [%s], [%in+4], 4, 3; cp.async.wait_all;", "456\x0089ab01234567"},
+		{"cp.async.cg.shared.global cp.async.commit_group cp.async.wait_group", "cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; cp.async.wait_group 0;", "0123456789abcdef"},
 		{"", "cp.async.cg.shared.global [%s], [%in], 16, 5; cp.async.commit_group; cp.async.wait_group 0;", "01234\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
-		{"", "cp.async.cg.shared.global [%s], [%in+64], 16, 0; cp.async.wait_all;", "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
+		{"", "cp.async.cg.shared.global [%s], [%in+64], 16, 0; cp.async.commit_group; cp.async.wait_group 0;", "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
 		// The second group may still be on its way, and empty groups count.
 		{"", "cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; cp.async.cg.shared.global [%s+16], [%in], 16; cp.async.commit_group; cp.async.wait_group 1;", "0123456789abcdef"},
 		{"", "cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 2;", "0123456789abcdef"},
