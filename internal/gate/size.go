@@ -214,7 +214,7 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	for err == nil {
 		long := block
 		differ := func() bool {
-			return perCall(long) > otherSpeed*perCall(block) || perCall(long)*otherSpeed < perCall(block)
+			return perCall(long) > otherSpeed*perCall(block) || long.perCall()*otherSpeed < block.onCPU().perCall()
 		}
 		more := f.calls != first.calls && 8*block.took < float64(blockLimit) // after a growth, look for another
 		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {
