@@ -220,12 +220,14 @@ type SurrogateSums struct {
 // Surrogate computes the weighted loss of each response token as opt.Policy defines it
 // (PPO's clipped surrogate by default), its sums, and grad[t] = scale *
 // dl_t/dlogprobs[t] * weight; the aggregation and the KL of opt are not used. All tokens
-// are one trajectory to the policies that take the ratio of a sequence, and there are no
-// spans: SequenceSpan is an error for GSPO and GRPO-S. weights nil stands for ones. All
+// are one trajectory to the policies that take the ratio of a sequence, and the batch to
+// those that choose tokens, and there are no spans: SequenceSpan is an error for GSPO and
+// GRPO-S. weights nil stands for ones. All
 // arrays have one element per token; grad may be any of the float inputs. A wrong
 // length or option is an error, and so is, with another policy than PPO, a value of a
 // response token that is not finite; grad is not written then.
 func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt LossOptions) (SurrogateSums, error) {
+	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	if err != nil {
 		return SurrogateSums{}, err
@@ -242,6 +244,9 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 	}
 	if err := opt.check(); err != nil {
 		return SurrogateSums{}, err
+	}
+	if weights != nil && opt.unweighted() {
+		return SurrogateSums{}, badInput("weights", problem.NoWeights, opt.Policy)
 	}
 	if !(math.Abs(scale) <= math.MaxFloat32) {
 		return SurrogateSums{}, badInput("scale", problem.Finite32, scale)
@@ -262,7 +267,10 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 			}
 		}
 	}
-	x := lossTokens{grad, logprobs, old, advantages, weights, role}
+	x := lossTokens{grad, logprobs, old, advantages, weights, role, nil}
+	if opt.byCovariance() {
+		x.chosen = ws.choose(isa, &x, &opt)
+	}
 	ws.kernels.surrogate = surrogateSums{}
 	ws.sequence(isa, &x, scale, &opt)
 	return ws.kernels.surrogate.result(), nil

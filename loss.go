@@ -45,7 +45,7 @@ func (a *Aggregation) UnmarshalText(name []byte) error {
 // the four.
 type LossOptions struct {
 	Policy      PolicyLoss
-	ClipLow     float64 // PPO, GSPO, GRPO-S: in [0, 1]; CISPO, DPPO-TV: at least 0; see PolicyLoss
+	ClipLow     float64 // PPO, GSPO, GRPO-S, Clip-Cov: in [0, 1]; CISPO, DPPO, GMPO: at least 0; see PolicyLoss
 	ClipHigh    float64 // of the same, at least 0
 	DualClip    float64 // PPO, GSPO, GRPO-S: where A < 0, l is at most -A times this: above 1, or 0 for none
 	Aggregation Aggregation
@@ -54,9 +54,15 @@ type LossOptions struct {
 	Sequence Sequence // GSPO, GRPO-S: the tokens that share a ratio
 
 	TauPos, TauNeg     float64 // SAPO: tau where A > 0, and elsewhere; 1e-30 to 1e30
-	RatioCap           float64 // DPPO-TV: the largest ratio; above 0
+	RatioCap           float64 // DPPO-TV, DPPO-KL: the largest ratio; above 0
 	PowerPos, DecayPos float64 // VESPO: Power and Decay where A >= 0; at least 0; see PolicyLoss
 	PowerNeg, DecayNeg float64 // and where A < 0
+	Beta               float64 // DRO: of the penalty; above 0
+
+	CovShare        float64 // Clip-Cov, KL-Cov: share of the response tokens that are chosen; above 0, at most 1
+	CovLow, CovHigh float64 // Clip-Cov: a token is chosen where its covariance is between these
+	CovCoef         float64 // KL-Cov: of the penalty of chosen tokens; at least 0
+	Seed            uint64  // Clip-Cov: of the choice; another one for each step
 
 	KL     KLForm  // the divergence of Logprobs from RefLogprobs that is added to the loss,
 	KLCoef float64 // times this, a finite number; 0 adds none
@@ -97,7 +103,8 @@ type LossResult struct {
 //
 // A factor of a token may scale its advantage or its weight. In every policy, to scale A
 // by a factor of at least 0 scales the loss and the gradient of its token by it, and no
-// denominator. (A change of A's sign does more: the signs have their own bounds and
+// denominator. (Not so in DRO, GMPO, Clip-Cov and KL-Cov, with which weights that are not nil
+// are an error.) (A change of A's sign does more: the signs have their own bounds and
 // constants.) A factor of the weight also enters the sums of weights that divide (in
 // TokenMean and SeqMeanTokenMean), so that a token with weight 0 leaves the mean.
 // Corrections of importance and AEM's factors scale A; choices of tokens are weights.
@@ -138,13 +145,16 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	if len(b.RefLogprobs) != 0 {
 		res.KL = meanK3(b)
 	}
-	all := lossTokens{grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role}
+	all := lossTokens{grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, nil}
+	if opt.byCovariance() {
+		all.chosen = ws.choose(isa, &all, &opt)
+	}
 	var logprobs, ref []float32 // of the KL, which is computed after grad
 	if opt.KLCoef != 0 {
 		logprobs, ref = ws.keep(b.Logprobs, grad), ws.keep(b.RefLogprobs, grad)
 	}
 	clipped, logRatio := 0, 0.0
-	b.segments(opt.Aggregation, opt.NormLength, func(from, to int, share float64, mean bool) {
+	add := func(from, to int, share float64, mean bool) {
 		x := all.slice(from, to)
 		weight, large := ws.weightSum(isa, x.weights, x.role)
 		res.WeightSum += weight
@@ -169,7 +179,15 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		res.Tokens += q.Tokens
 		clipped += q.Clipped
 		logRatio += q.LogRatio
-	})
+	}
+	if opt.Policy == PolicyGMPO {
+		S := b.Trajectories()
+		for s := range S {
+			add(int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1]), 1/float64(S), false)
+		}
+	} else {
+		b.segments(opt.Aggregation, opt.NormLength, add)
+	}
 	if res.Tokens > 0 {
 		res.ClipFraction = float64(clipped) / float64(res.Tokens)
 		res.MeanLogRatio = logRatio / float64(res.Tokens)
@@ -279,6 +297,9 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	}
 	if err := opt.check(); err != nil {
 		return err
+	}
+	if weights != nil && opt.unweighted() {
+		return badInput("weights", problem.NoWeights, opt.Policy)
 	}
 	if opt.Aggregation != TokenMean || opt.bySequence() {
 		return checkOffsets(b.SeqOffsets, T)

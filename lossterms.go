@@ -78,6 +78,8 @@ const (
 	lossCISPO
 	lossSAPO
 	lossDPPO
+	lossDPPOKL
+	lossDRO
 )
 
 // lossConsts are the constants of a policy loss; each kernel reads those that its
@@ -92,6 +94,9 @@ type lossConsts struct {
 	value, linear, slope [2]float32 // l = -A (value + linear*logprob), of which one is 0; dl = -A slope
 	clips                [2]int64   // 1 if such tokens count as clipped, or 0
 	tokenRatio           bool       // slope is also times the token's own ratio
+
+	limits [2]float64 // of the divergence: element 0 is for positive advantages
+	beta   float64    // of the quadratic penalty
 
 	rate, height [2]float32 // sigmoid = 1 / (1 + 2^((ratio-1) * rate)), times height
 }
@@ -109,7 +114,7 @@ func (ws *Workspace) policyLoss(isa ISA, kernel lossKernel, x *lossTokens, q *lo
 				y.weights[i] = 1
 			}
 		}
-		if kernel == lossSequence && !q.tokenRatio {
+		if kernel == lossDRO || kernel == lossSequence && !q.tokenRatio {
 			block.setLogRatios(y.logprobs, y.old, y.role)
 		} else {
 			block.setRatios(isa, y.logprobs, y.old, y.role)
@@ -123,6 +128,10 @@ func (ws *Workspace) policyLoss(isa ISA, kernel lossKernel, x *lossTokens, q *lo
 			block.sapo(isa, &y, q)
 		case lossDPPO:
 			sums.clipped += block.dppo(isa, &y, q)
+		case lossDPPOKL:
+			sums.clipped += block.dppoKL(&y, q)
+		case lossDRO:
+			block.dro(&y, q)
 		}
 		sums.loss.addAll(block.loss[:len(y.role)])
 		sums.logRatio.addAll(block.logRatio[:len(y.role)])
@@ -237,6 +246,56 @@ func (block *tokenBlock) dppo(isa ISA, x *lossTokens, q *lossConsts) (clipped in
 		grad[i] = masked(r, float32(weights[i]*g)*scale)
 	}
 	return clipped
+}
+
+// dppoKL is for DPPO-KL: the same with the divergence of two outcomes, the token and any
+// other, in float64, because 1 minus a probability near 1 cancels.
+func (block *tokenBlock) dppoKL(x *lossTokens, q *lossConsts) (clipped int64) {
+	for i, r := range x.role {
+		var l, g float32
+		if r != RoleMasked {
+			new, old, a := float64(x.logprobs[i]), float64(x.old[i]), x.advantages[i]
+			limit, away := q.limits[0], new > old
+			if !(a > 0) {
+				limit, away = q.limits[1], new < old
+			}
+			if away && !(binaryKL(old, new) <= limit) {
+				clipped++
+			} else {
+				g = -a * atMost(q.cap, block.ratio[i])
+			}
+			l = x.weights[i] * float32(g*x.logprobs[i])
+			g = float32(x.weights[i]*g) * q.scale
+		}
+		block.loss[i], x.grad[i] = l, g
+	}
+	return clipped
+}
+
+// binaryKL returns the divergence of two outcomes, one of which has the log-probability new
+// in place of old. It is NaN where float64 has none.
+func binaryKL(old, new float64) float64 {
+	p, q := exp64(new), exp64(old)
+	rest := (1 - q + 1e-8) / (1 - p + 1e-8)
+	if !(rest > 0 && rest <= math.MaxFloat64) {
+		return math.NaN()
+	}
+	return float64(q*(old-new)) + float64((1-q)*log64(rest))
+}
+
+// dro is for DRO, in float64: the advantage and the penalty may cancel.
+func (block *tokenBlock) dro(x *lossTokens, q *lossConsts) {
+	for i, r := range x.role {
+		var l, g float32
+		if r != RoleMasked {
+			new, a := float64(x.logprobs[i]), float64(x.advantages[i])
+			d := new - float64(x.old[i])
+			pull := float64(q.beta * d)
+			l = float32(float64(pull*d)/2 - float64(a*new))
+			g = float32(pull-a) * q.scale
+		}
+		block.loss[i], x.grad[i] = l, g
+	}
 }
 
 // sumLogRatios returns the sum of a - b over the response tokens, in float64, and their

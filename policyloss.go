@@ -22,6 +22,15 @@ import (
 //	               pi - pi_old > ClipHigh and A > 0, or pi - pi_old < -ClipLow and A <= 0
 //	PolicyVESPO    l = -phi A log pi    l' = -phi A    phi = exp(Decay + Power y - Decay e^y)
 //	               y = clamp(sum d, log 1e-8, 20) over the trajectory
+//	PolicyDPPOKL   as PolicyDPPOTV, with c 0 where kl > ClipHigh, A > 0 and pi > pi_old, or
+//	               kl > ClipLow, A <= 0 and pi < pi_old; with q = pi_old,
+//	               kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
+//	PolicyDRO      l = -(A log pi - Beta raw^2 / 2)    l' = -(A - Beta raw)
+//	PolicyGMPO     of a trajectory with n response tokens: -A_q rho_q
+//	               A_q = sum A / (n + 1e-8)    rho_q = exp(sum m / (n + 1e-8))
+//	               m = s min(s raw, s clamp(raw, -ClipLow, ClipHigh)), s the sign of A, -1, 0 or 1
+//	PolicyClipCov  as PolicyPPO without the dual clip; at chosen tokens l = 0 and l' = 0
+//	PolicyKLCov    l = -A rho, and + CovCoef |raw| at chosen tokens    l' = -A rho, and + CovCoef sign(raw)
 //
 // In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d
 // is not raw; so is GSPO's where the mean is above 10. GSPO and GRPO-S have their
@@ -31,22 +40,44 @@ import (
 // derivative, so that a clipped token still has one, and the value of a loss with log pi
 // in it means nothing by itself.
 //
+// Clip-Cov and KL-Cov choose among the n response tokens of the call by the covariance
+// c = (A - mean A) (log pi - mean log pi), whose means are over these tokens, and which is a
+// constant to the derivative. KL-Cov chooses the max(1, floor(CovShare n)) with the largest
+// c, of equal ones the first. Clip-Cov chooses as many of those where -A clip(rho) is not
+// the larger and CovLow < c < CovHigh, at random: token t has number t of the generator
+// SplitMix64 whose state is Seed, and the lowest numbers are chosen. Give each step its own
+// Seed.
+//
+// GMPO's loss is the mean over all trajectories of the batch, whatever Aggregation says,
+// which is that of the KL alone. One without response tokens adds 0 and counts.
+//
+// GMPO has one advantage for each trajectory, Clip-Cov and KL-Cov choose tokens by A, and
+// the penalties of KL-Cov and DRO are not scaled by A. So a factor of A or a weight of a
+// token would mean something else than in the other losses: weights other than nil are an
+// error with these four.
+//
 // A token counts as clipped in the first three where -A clip(s) is the larger, in CISPO
-// where c is not rho, and in DPPO-TV where c is 0; in the others none does.
+// where c is not rho, in DPPO-TV and DPPO-KL where c is 0, in GMPO where m is not raw and A
+// is not 0, and in Clip-Cov also where it is chosen; in the others none does.
 type PolicyLoss uint8
 
 const (
-	PolicyPPO    PolicyLoss = iota // clipped surrogate (arXiv 1707.06347), with the dual clip (arXiv 1912.09729)
-	PolicyGSPO                     // ratio of the sequence (arXiv 2507.18071); LUSPO (arXiv 2602.05261) with SeqMeanTokenSum
-	PolicyGRPOS                    // mean ratio of the sequence (arXiv 2508.04349)
-	PolicyCISPO                    // clipped ratio as a factor (arXiv 2506.13585)
-	PolicySAPO                     // soft clip (arXiv 2511.20347)
-	PolicyPG                       // policy gradient without a ratio (GPG)
-	PolicyDPPOTV                   // trust region in total variation (arXiv 2602.04879)
-	PolicyVESPO                    // soft factor of the trajectory's ratio (arXiv 2602.10693)
+	PolicyPPO     PolicyLoss = iota // clipped surrogate (arXiv 1707.06347), with the dual clip (arXiv 1912.09729)
+	PolicyGSPO                      // ratio of the sequence (arXiv 2507.18071); LUSPO (arXiv 2602.05261) with SeqMeanTokenSum
+	PolicyGRPOS                     // mean ratio of the sequence (arXiv 2508.04349)
+	PolicyCISPO                     // clipped ratio as a factor (arXiv 2506.13585)
+	PolicySAPO                      // soft clip (arXiv 2511.20347)
+	PolicyPG                        // policy gradient without a ratio (GPG)
+	PolicyDPPOTV                    // trust region in total variation (arXiv 2602.04879)
+	PolicyVESPO                     // soft factor of the trajectory's ratio (arXiv 2602.10693)
+	PolicyDPPOKL                    // trust region in the divergence of two outcomes (arXiv 2602.04879)
+	PolicyDRO                       // policy gradient with a quadratic penalty (verl)
+	PolicyGMPO                      // geometric mean of the ratios of a trajectory (arXiv 2507.20673)
+	PolicyClipCov                   // some tokens of high covariance are left out (arXiv 2505.22617)
+	PolicyKLCov                     // those of the highest have a penalty (arXiv 2505.22617)
 )
 
-var policyNames = [...]string{"ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo"}
+var policyNames = [...]string{"ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo", "dppo_kl", "dro", "gmpo", "clip_cov", "kl_cov"}
 
 // String returns the loss's name, as flags and reports have it.
 func (p PolicyLoss) String() string { return nameOf(p, policyNames[:]) }
@@ -91,6 +122,12 @@ var (
 	DefaultPG        = LossOptions{Policy: PolicyPG}
 	DefaultDPPOTV    = LossOptions{Policy: PolicyDPPOTV, ClipLow: 0.2, ClipHigh: 0.2, RatioCap: 20}
 	DefaultVESPO     = LossOptions{Policy: PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2}
+
+	DefaultDPPOKL  = LossOptions{Policy: PolicyDPPOKL, ClipLow: 0.05, ClipHigh: 0.05, RatioCap: 20}
+	DefaultDRO     = LossOptions{Policy: PolicyDRO} // Beta has no default
+	DefaultGMPO    = LossOptions{Policy: PolicyGMPO, ClipLow: 0.4, ClipHigh: 0.4}
+	DefaultClipCov = LossOptions{Policy: PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.2, CovShare: 0.0002, CovLow: 1, CovHigh: 5}
+	DefaultKLCov   = LossOptions{Policy: PolicyKLCov, CovShare: 0.0002, CovCoef: 1}
 )
 
 // checkPolicy says which option of the policy is out of range.
@@ -99,12 +136,15 @@ func (opt *LossOptions) checkPolicy() error {
 		return err
 	}
 	switch opt.Policy {
-	case PolicyPPO, PolicyGSPO, PolicyGRPOS:
+	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyClipCov:
 		if err := checkRange("ClipLow", opt.ClipLow, 0, 1); err != nil {
 			return err
 		}
 		if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
 			return err
+		}
+		if opt.Policy == PolicyClipCov {
+			return opt.checkCov()
 		}
 		if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
 			return badInput("DualClip", problem.DualClip, opt.DualClip)
@@ -113,14 +153,14 @@ func (opt *LossOptions) checkPolicy() error {
 			return nil
 		}
 		return checkName("Sequence", opt.Sequence, sequenceNames[:])
-	case PolicyCISPO, PolicyDPPOTV:
+	case PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO:
 		if err := checkNotNegative("ClipLow", opt.ClipLow); err != nil {
 			return err
 		}
 		if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
 			return err
 		}
-		if opt.Policy == PolicyDPPOTV && !(opt.RatioCap > 0 && opt.RatioCap <= math.MaxFloat32) {
+		if (opt.Policy == PolicyDPPOTV || opt.Policy == PolicyDPPOKL) && !(opt.RatioCap > 0 && opt.RatioCap <= math.MaxFloat32) {
 			return badInput("RatioCap", problem.Positive, opt.RatioCap)
 		}
 	case PolicySAPO:
@@ -128,6 +168,15 @@ func (opt *LossOptions) checkPolicy() error {
 			return err
 		}
 		return checkRange("TauNeg", opt.TauNeg, minTau, maxTau)
+	case PolicyDRO:
+		if !(opt.Beta > 0 && opt.Beta <= math.MaxFloat32) {
+			return badInput("Beta", problem.Positive, opt.Beta)
+		}
+	case PolicyKLCov:
+		if err := checkNotNegative("CovCoef", opt.CovCoef); err != nil {
+			return err
+		}
+		return opt.checkCov()
 	case PolicyVESPO:
 		for _, o := range [...]struct {
 			arg string
@@ -141,13 +190,28 @@ func (opt *LossOptions) checkPolicy() error {
 	return nil
 }
 
+// checkCov says which option of the choice of tokens is out of range.
+func (opt *LossOptions) checkCov() error {
+	if !(opt.CovShare > 0 && opt.CovShare <= 1) {
+		return badInput("CovShare", problem.Share, opt.CovShare)
+	}
+	if opt.CovLow-opt.CovLow != 0 {
+		return badInput("CovLow", problem.Finite, opt.CovLow)
+	}
+	if !(opt.CovHigh >= opt.CovLow) {
+		return badInput("CovHigh", problem.AtLeast, opt.CovHigh, opt.CovLow, "CovLow")
+	}
+	return nil
+}
+
 // policyDefaults are the names of the options of each policy.
-var policyDefaults = [...]string{"DefaultLoss", "DefaultGSPO", "DefaultGRPOSLoss", "DefaultCISPO", "DefaultSAPO", "DefaultPG", "DefaultDPPOTV", "DefaultVESPO"}
+var policyDefaults = [...]string{"DefaultLoss", "DefaultGSPO", "DefaultGRPOSLoss", "DefaultCISPO", "DefaultSAPO", "DefaultPG", "DefaultDPPOTV", "DefaultVESPO",
+	"DefaultDPPOKL", "DefaultDRO", "DefaultGMPO", "DefaultClipCov", "DefaultKLCov"}
 
 // checkSet wants numbers of the policy that are not all 0.
 func (opt *LossOptions) checkSet() error {
 	switch opt.Policy {
-	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyCISPO, PolicyDPPOTV:
+	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO, PolicyClipCov:
 		if opt.ClipLow == 0 && opt.ClipHigh == 0 {
 			return badInput("ClipLow", problem.Zeros, "ClipHigh", policyDefaults[opt.Policy])
 		}
@@ -164,7 +228,17 @@ const minTau, maxTau = 1e-30, 1e30
 
 // bySequence reports whether the factor of a token is that of its sequence.
 func (opt *LossOptions) bySequence() bool {
-	return opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS || opt.Policy == PolicyVESPO
+	return opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS || opt.Policy == PolicyVESPO || opt.Policy == PolicyGMPO
+}
+
+// byCovariance reports whether the policy chooses tokens.
+func (opt *LossOptions) byCovariance() bool {
+	return opt.Policy == PolicyClipCov || opt.Policy == PolicyKLCov
+}
+
+// unweighted reports whether the policy has no weights of tokens.
+func (opt *LossOptions) unweighted() bool {
+	return opt.Policy == PolicyDRO || opt.Policy == PolicyGMPO || opt.byCovariance()
 }
 
 // bySpan reports whether that sequence is the span. VESPO's is the trajectory.
@@ -177,13 +251,17 @@ func (opt *LossOptions) bySpan() bool {
 type lossTokens struct {
 	grad, logprobs, old, advantages, weights []float32
 	role                                     []Role
+	chosen                                   []float32 // of a policy that chooses tokens: what choose has made
 }
 
 // slice returns tokens from to to.
 func (x *lossTokens) slice(from, to int) lossTokens {
-	y := lossTokens{x.grad[from:to], x.logprobs[from:to], x.old[from:to], x.advantages[from:to], nil, x.role[from:to]}
+	y := lossTokens{x.grad[from:to], x.logprobs[from:to], x.old[from:to], x.advantages[from:to], nil, x.role[from:to], nil}
 	if x.weights != nil {
 		y.weights = x.weights[from:to]
+	}
+	if x.chosen != nil {
+		y.chosen = x.chosen[from:to]
 	}
 	return y
 }
@@ -256,6 +334,18 @@ func (ws *Workspace) sequence(isa ISA, x *lossTokens, scale float64, opt *LossOp
 	case PolicyDPPOTV:
 		q.lo, q.hi, q.cap = float32(opt.ClipLow), float32(opt.ClipHigh), float32(opt.RatioCap)
 		ws.terms(isa, lossDPPO, x, &q)
+	case PolicyDPPOKL:
+		q.limits, q.cap = [2]float64{opt.ClipHigh, opt.ClipLow}, float32(opt.RatioCap)
+		ws.terms(isa, lossDPPOKL, x, &q)
+	case PolicyDRO:
+		q.beta = opt.Beta
+		ws.terms(isa, lossDRO, x, &q)
+	case PolicyGMPO:
+		ws.geometricMean(x, scale, opt)
+	case PolicyClipCov:
+		ws.clipCov(isa, x, scale, opt)
+	case PolicyKLCov:
+		ws.klCov(isa, x, scale, opt)
 	case PolicyGSPO, PolicyGRPOS, PolicyVESPO:
 		sum, n := ws.sumSequence(isa, x, opt)
 		q.setSequence(sum, n, opt)

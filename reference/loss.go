@@ -111,6 +111,12 @@ const (
 	PolicyPG     Policy = "pg"      // verl: gpg
 	PolicyDPPOTV Policy = "dppo_tv" // arXiv:2602.04879
 	PolicyVESPO  Policy = "vespo"   // arXiv:2602.10693
+
+	PolicyDPPOKL  Policy = "dppo_kl"  // arXiv:2602.04879
+	PolicyDRO     Policy = "dro"      // verl: dro
+	PolicyGMPO    Policy = "gmpo"     // the geometric mean of the ratios (arXiv:2507.20673)
+	PolicyClipCov Policy = "clip_cov" // arXiv:2505.22617
+	PolicyKLCov   Policy = "kl_cov"   // arXiv:2505.22617
 )
 
 // A Sequence says over which tokens GSPO and GRPO-S take the ratio.
@@ -131,9 +137,15 @@ type LossOptions struct {
 	ClipLow, ClipHigh  float64 // a ratio is clipped to [1 - ClipLow, 1 + ClipHigh]
 	DualClip           float64 // PPO, GSPO, GRPO-S: the dual clip's bound on the ratio where A < 0, above 1; 0 turns it off
 	TauPos, TauNeg     float64 // SAPO: temperature where A > 0 and elsewhere
-	RatioCap           float64 // DPPO-TV: the largest ratio
+	RatioCap           float64 // DPPO-TV, DPPO-KL: the largest ratio
 	PowerPos, DecayPos float64 // VESPO: k and b where A >= 0
 	PowerNeg, DecayNeg float64 // and where A < 0
+	Beta               float64 // DRO: of the quadratic penalty
+
+	CovShare        float64 // Clip-Cov, KL-Cov: share of the response tokens that are chosen
+	CovLow, CovHigh float64 // Clip-Cov: between which a covariance is chosen
+	CovCoef         float64 // KL-Cov: of |new - old|
+	Seed            uint64  // Clip-Cov: of the choice
 }
 
 // Loss returns the weighted loss of a policy, its gradient with respect to Logprobs and two
@@ -145,8 +157,20 @@ type LossOptions struct {
 // With the weights of ActFocus and TokenMean, PPO is the loss of ActFocus
 // (arXiv:2605.14558), without weights that of verl (compute_policy_loss, agg_loss).
 // verl's ppo_kl is -MeanLogRatio.
+//
+// GMPO, Clip-Cov, KL-Cov and DRO are without weights.
 func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 	b.perToken(b.Logprobs, b.OldLogprobs, b.Advantages)
+	if opt.Policy == PolicyGMPO {
+		return GMPO(b, opt.ClipLow, opt.ClipHigh)
+	}
+	var chosen []bool
+	switch opt.Policy {
+	case PolicyClipCov:
+		chosen = ClipCovChoice(b, opt)
+	case PolicyKLCov:
+		chosen = KLCovChoice(b, opt.CovShare)
+	}
 	l, derivative := make([]float64, len(b.Role)), make([]float64, len(b.Role))
 	clipped := make([]bool, len(b.Role))
 	var ratios []float64
@@ -181,6 +205,20 @@ func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 				l[t], derivative[t] = PG(new[i], A)
 			case PolicyDPPOTV:
 				l[t], derivative[t], clipped[t] = DPPOTV(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.RatioCap)
+			case PolicyDPPOKL:
+				l[t], derivative[t], clipped[t] = DPPOKL(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.RatioCap)
+			case PolicyDRO:
+				l[t], derivative[t] = DRO(new[i], old[i], A, opt.Beta)
+			case PolicyClipCov:
+				if l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, 0); chosen[t] {
+					l[t], derivative[t], clipped[t] = 0, 0, true
+				}
+			case PolicyKLCov:
+				l[t], derivative[t], _ = Surrogate(new[i], old[i], A, 1, math.Inf(1), 0)
+				if d := new[i] - old[i]; chosen[t] {
+					l[t] += opt.CovCoef * math.Abs(d)
+					derivative[t] += opt.CovCoef * sign(d)
+				}
 			case PolicyVESPO:
 				factor := phi
 				if A < 0 {
@@ -323,6 +361,38 @@ func DPPOTV(logprob, oldLogprob, advantage, clipLow, clipHigh, ratioCap float64)
 	rho, _ := Ratio(logprob, oldLogprob)
 	c := min(rho, ratioCap)
 	return -c * advantage * logprob, -c * advantage, false
+}
+
+// DPPOKL is DPPOTV with the divergence of two coins, which show heads with the
+// probabilities q = e^old and p = e^new, in the place of p - q:
+//
+//	kl = q (old - new) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
+//	keep: kl <= clipHigh or p <= q where A > 0, kl <= clipLow or p >= q elsewhere
+//
+// A token whose probability goes back towards the old one is kept however far it is.
+func DPPOKL(logprob, oldLogprob, advantage, clipLow, clipHigh, ratioCap float64) (l, derivative float64, clipped bool) {
+	p, q := math.Exp(logprob), math.Exp(oldLogprob)
+	kl := q*(oldLogprob-logprob) + (1-q)*math.Log((1-q+1e-8)/(1-p+1e-8))
+	if advantage > 0 {
+		clipped = !(kl <= clipHigh || p <= q)
+	} else {
+		clipped = !(kl <= clipLow || p >= q)
+	}
+	if clipped {
+		return 0, 0, true
+	}
+	rho, _ := Ratio(logprob, oldLogprob)
+	c := min(rho, ratioCap)
+	return -c * advantage * logprob, -c * advantage, false
+}
+
+// DRO returns the loss of one token and its derivative, with d = new - old, which is not
+// clamped:
+//
+//	l = -(A new - beta d^2 / 2)     l' = -(A - beta d)
+func DRO(logprob, oldLogprob, advantage, beta float64) (l, derivative float64) {
+	d := logprob - oldLogprob
+	return -(advantage*logprob - beta*d*d/2), -(advantage - beta*d)
 }
 
 // VESPOFactor returns the factor phi of the tokens of a trajectory, a constant to the

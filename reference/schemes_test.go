@@ -172,3 +172,10 @@ func TestActFocus(t *testing.T) {
 	exactly(t, "weights with alpha 1 and beta 0", ActFocus(b, ActFocusOptions{Signal: SignalEnergy, Alpha: 1, Eps: 1e-8}), UniformWeights(b))
 	exactly(t, "uniform weights", UniformWeights(b), []float64{0, 1, 1, 1, 1, 0})
 }
+
+// The first two numbers of SplitMix64 from the state 0, as its author has published them.
+func TestHash(t *testing.T) {
+	if a, b := Hash(0, 0), Hash(0, 1); a != 0xe220a8397b1dcdaf || b != 0x6e789e6aa1b965f4 {
+		t.Errorf("%#x, %#x", a, b)
+	}
+}

@@ -47,6 +47,11 @@ func TestDefaults(t *testing.T) {
 		"DefaultPG":        {reweight.DefaultPG, loss{Policy: reweight.PolicyPG, Aggregation: reweight.TokenMean}},
 		"DefaultDPPOTV":    {reweight.DefaultDPPOTV, loss{Policy: reweight.PolicyDPPOTV, ClipLow: 0.2, ClipHigh: 0.2, RatioCap: 20, Aggregation: reweight.TokenMean}},
 		"DefaultVESPO":     {reweight.DefaultVESPO, loss{Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Aggregation: reweight.TokenMean}},
+		"DefaultDPPOKL":    {reweight.DefaultDPPOKL, loss{Policy: reweight.PolicyDPPOKL, ClipLow: 0.05, ClipHigh: 0.05, RatioCap: 20, Aggregation: reweight.TokenMean}},
+		"DefaultDRO":       {reweight.DefaultDRO, loss{Policy: reweight.PolicyDRO, Aggregation: reweight.TokenMean}},
+		"DefaultGMPO":      {reweight.DefaultGMPO, loss{Policy: reweight.PolicyGMPO, ClipLow: 0.4, ClipHigh: 0.4, Aggregation: reweight.TokenMean}},
+		"DefaultClipCov":   {reweight.DefaultClipCov, loss{Policy: reweight.PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.2, CovShare: 0.0002, CovLow: 1, CovHigh: 5, Aggregation: reweight.TokenMean}},
+		"DefaultKLCov":     {reweight.DefaultKLCov, loss{Policy: reweight.PolicyKLCov, CovShare: 0.0002, CovCoef: 1, Aggregation: reweight.TokenMean}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %+v, want %+v", name, c.got, c.want)
@@ -78,6 +83,11 @@ func TestZeroOptions(t *testing.T) {
 		"entropy_mask": "Rho is 0, want above 0 and at most 1",
 		"sapo":         "TauPos is 0, want 1e-30 to 1e+30",
 		"dppo_tv":      "RatioCap is 0, want a finite number above 0",
+		"dppo_kl":      "RatioCap is 0, want a finite number above 0",
+		"dro":          "Beta is 0, want a finite number above 0",
+		"gmpo":         clips("DefaultGMPO"),
+		"clip_cov":     "CovShare is 0, want above 0 and at most 1",
+		"kl_cov":       "CovShare is 0, want above 0 and at most 1",
 		"vespo":        "PowerPos is 0 like DecayPos, PowerNeg and DecayNeg, want one that is not 0, as in DefaultVESPO",
 		"tis":          "High is 0, want above 0, as in DefaultRolloutCorrection",
 		"icepop":       "High is 0, want above 0, as in DefaultRolloutCorrection",
@@ -85,7 +95,7 @@ func TestZeroOptions(t *testing.T) {
 		"value_loss":   "Clip is 0, want above 0, as in DefaultValueLoss",
 	}
 	refused := []string{"overlong.Maximum", "overlong.Buffer", "reinforce++.Gamma", "gtpo.EntropyHigh", "grpo_s.EntropyHigh", "entropy_mask.Rho",
-		"sapo.TauPos", "sapo.TauNeg", "dppo_tv.RatioCap", "tis.High", "icepop.High", "reject.Low", "reject.High", "value_loss.Clip"}
+		"sapo.TauPos", "sapo.TauNeg", "dppo_tv.RatioCap", "dppo_kl.RatioCap", "dro.Beta", "clip_cov.CovShare", "clip_cov.CovHigh", "kl_cov.CovShare", "tis.High", "icepop.High", "reject.Low", "reject.High", "value_loss.Clip"}
 	b := random(rand.New(rand.NewPCG(11, 12)), 7, 3)
 	var ws reweight.Workspace
 	for _, e := range Entries() {
@@ -94,6 +104,7 @@ func TestZeroOptions(t *testing.T) {
 		}
 		s := subject{Entry: e, opt: e.Defaults()}
 		opt := &s.opt
+		opt.Loss.Beta = 0.3
 		v := reflect.ValueOf(e.options(opt)).Elem()
 		all := reflect.New(v.Type()).Elem()
 		all.Set(v)

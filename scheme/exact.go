@@ -28,6 +28,7 @@ func lossOptions(opt *reweight.LossOptions) reference.LossOptions {
 		Aggregating: aggregating(opt.Aggregation, opt.NormLength), Policy: reference.Policy(opt.Policy.String()), Sequence: reference.Sequence(opt.Sequence.String()),
 		ClipLow: opt.ClipLow, ClipHigh: opt.ClipHigh, DualClip: opt.DualClip, TauPos: opt.TauPos, TauNeg: opt.TauNeg, RatioCap: opt.RatioCap,
 		PowerPos: opt.PowerPos, DecayPos: opt.DecayPos, PowerNeg: opt.PowerNeg, DecayNeg: opt.DecayNeg,
+		Beta: opt.Beta, CovShare: opt.CovShare, CovLow: opt.CovLow, CovHigh: opt.CovHigh, CovCoef: opt.CovCoef, Seed: opt.Seed,
 	}
 }
 

@@ -28,8 +28,26 @@ var policies = func() map[string]reweight.LossOptions {
 	for _, e := range losses() {
 		all[e.Name] = *e.loss
 	}
+	dro := reweight.DefaultDRO
+	dro.Beta = 0.3
+	all["dro"] = dro
+	all["clip_cov, many"] = reweight.LossOptions{Policy: reweight.PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}
+	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.PolicyKLCov, CovShare: 0.3, CovCoef: 0.5, Aggregation: reweight.SeqMeanTokenMean}
 	return all
 }()
+
+// unweighted reports whether the policy refuses weights.
+func unweighted(p reweight.PolicyLoss) bool {
+	return p == reweight.PolicyDRO || p == reweight.PolicyGMPO || p == reweight.PolicyClipCov || p == reweight.PolicyKLCov
+}
+
+// weightsFor returns the weights of the batch, or nil if the policy refuses them.
+func (b *lossBatch) weightsFor(opt *reweight.LossOptions) []float32 {
+	if unweighted(opt.Policy) {
+		return nil
+	}
+	return b.weights
+}
 
 // eachPolicy runs f with the policies, without a divergence from the reference and with one.
 func eachPolicy(t *testing.T, f func(t *testing.T, opt reweight.LossOptions)) {
@@ -154,16 +172,19 @@ func lossCalls() map[string]lossCall {
 	}
 	add := func(name string, opt reweight.LossOptions) {
 		loss := lossCall{call: func(ws *reweight.Workspace, dst []float32, b *lossBatch) (res lossOutcome, err error) {
-			res.loss, err = ws.Loss(dst, b.weights, &b.Batch, opt)
+			res.loss, err = ws.Loss(dst, b.weightsFor(&opt), &b.Batch, opt)
 			return res, err
 		}}
 		surrogate := lossCall{call: func(ws *reweight.Workspace, dst []float32, b *lossBatch) (res lossOutcome, err error) {
-			res.sums, err = ws.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, b.weights, b.Role, 0.5, opt)
+			res.sums, err = ws.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, b.weightsFor(&opt), b.Role, 0.5, opt)
 			return res, err
 		}}
 		loss.reads = []string{"weights"}
 		if opt.Policy != reweight.PolicyPPO {
 			surrogate.reads = []string{"weights", "Logprobs", "OldLogprobs", "Advantages"}
+			if unweighted(opt.Policy) {
+				surrogate.reads = surrogate.reads[1:]
+			}
 			loss.reads = append(slices.Clone(surrogate.reads), "RefLogprobs")
 		} else if opt.KLCoef != 0 {
 			loss.reads = []string{"weights", "Logprobs", "RefLogprobs"}
@@ -300,11 +321,11 @@ func TestSurrogateIsOneTrajectory(t *testing.T) {
 			b.SeqOffsets = []int64{0, int64(n)}
 			var ws reweight.Workspace
 			want, got := make([]float32, n), make([]float32, n)
-			sums, err := ws.Surrogate(want, b.Logprobs, b.OldLogprobs, b.Advantages, b.weights, b.Role, 1, opt)
+			sums, err := ws.Surrogate(want, b.Logprobs, b.OldLogprobs, b.Advantages, b.weightsFor(&opt), b.Role, 1, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := ws.Loss(got, b.weights, &b.Batch, opt)
+			res, err := ws.Loss(got, b.weightsFor(&opt), &b.Batch, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -321,6 +342,9 @@ func TestSurrogateIsOneTrajectory(t *testing.T) {
 // rely on it.
 func TestLossIsProportionalToAdvantages(t *testing.T) {
 	for name, opt := range policies {
+		if unweighted(opt.Policy) { // which are not
+			continue
+		}
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			b := drawLossBatch(t)
 			want, got := make([]float32, b.Tokens()), make([]float32, b.Tokens())
@@ -360,6 +384,9 @@ func forgiveTiny(got, want []float32) {
 // takes products beyond float32, changes nothing.
 func TestLossesOfLargeWeights(t *testing.T) {
 	for name, opt := range policies {
+		if unweighted(opt.Policy) {
+			continue
+		}
 		for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenMean} {
 			t.Run(name+", "+opt.Aggregation.String(), rapid.MakeCheck(func(t *rapid.T) {
 				b := drawLossBatch(t)
@@ -410,12 +437,17 @@ func TestKLBesideLoss(t *testing.T) {
 				}
 				return res
 			}
-			all := loss(with, b.weights, opt)
-			coef := opt.KLCoef
+			all := loss(with, b.weightsFor(&opt), opt)
+			form, coef := opt.KL, opt.KLCoef
 			opt.KLCoef = 0
-			policy := loss(without, b.weights, opt)
+			policy := loss(without, b.weightsFor(&opt), opt)
 			opt.KLCoef = coef
 			clear(b.Advantages)
+			if unweighted(opt.Policy) { // some have a loss without advantages
+				aggregation := opt.Aggregation
+				opt = reweight.DefaultPG
+				opt.Aggregation, opt.KL, opt.KLCoef = aggregation, form, coef
+			}
 			kl := loss(alone, nil, opt)
 			if all.KLLoss != kl.Loss || policy.KLLoss != 0 || all.Loss != policy.Loss+kl.Loss || all.KL != policy.KL || all.ClipFraction != policy.ClipFraction {
 				t.Fatalf("%+v\nis not %+v\nand %+v", all, policy, kl)
@@ -472,7 +504,7 @@ func TestLossesOfOptions(t *testing.T) {
 		arg string
 		opt opts
 	}{
-		{"Policy", with(reweight.DefaultPG, func(o *opts) { o.Policy = 8 })},
+		{"Policy", with(reweight.DefaultPG, func(o *opts) { o.Policy = 13 })},
 		{"Aggregation", with(reweight.DefaultPG, func(o *opts) { o.Aggregation = 4 })},
 		{"NormLength", with(reweight.DefaultPG, func(o *opts) { o.NormLength = -1 })},
 		{"Sequence", with(reweight.DefaultGSPO, func(o *opts) { o.Sequence = 2 })},
@@ -495,6 +527,17 @@ func TestLossesOfOptions(t *testing.T) {
 		{"PowerNeg", with(reweight.DefaultVESPO, func(o *opts) { o.PowerNeg = math.Inf(1) })},
 		{"DecayNeg", with(reweight.DefaultVESPO, func(o *opts) { o.DecayNeg = -0.1 })},
 		{"ClipLow", with(reweight.DefaultDPPOTV, func(o *opts) { o.ClipLow, o.ClipHigh = 0, 0 })},
+		{"ClipLow", with(reweight.DefaultDPPOKL, func(o *opts) { o.ClipLow = nan })},
+		{"RatioCap", with(reweight.DefaultDPPOKL, func(o *opts) { o.RatioCap = 0 })},
+		{"Beta", reweight.DefaultDRO},
+		{"Beta", with(reweight.DefaultDRO, func(o *opts) { o.Beta = math.Inf(1) })},
+		{"ClipHigh", with(reweight.DefaultGMPO, func(o *opts) { o.ClipHigh = -1 })},
+		{"ClipLow", with(reweight.DefaultClipCov, func(o *opts) { o.ClipLow = 2 })},
+		{"CovShare", with(reweight.DefaultClipCov, func(o *opts) { o.CovShare = 1.5 })},
+		{"CovLow", with(reweight.DefaultClipCov, func(o *opts) { o.CovLow = nan })},
+		{"CovHigh", with(reweight.DefaultClipCov, func(o *opts) { o.CovHigh = 0.5 })},
+		{"CovShare", with(reweight.DefaultKLCov, func(o *opts) { o.CovShare = nan })},
+		{"CovCoef", with(reweight.DefaultKLCov, func(o *opts) { o.CovCoef = -1 })},
 		{"KL", with(reweight.DefaultPG, func(o *opts) { o.KL = 7 })},
 		{"KLCoef", with(reweight.DefaultPG, func(o *opts) { o.KLCoef = nan })},
 		{"KLCoef", with(reweight.DefaultLoss, func(o *opts) { o.KLCoef = 1e39 })},
@@ -510,6 +553,14 @@ func TestLossesOfOptions(t *testing.T) {
 		}
 		if _, err := ws.Loss(make([]float32, 1), nil, &b, opt); err != nil {
 			t.Errorf("%s, which has no sequence: %v", name, err)
+		}
+	}
+	for name, opt := range policies {
+		if opt.KLCoef = 0; unweighted(opt.Policy) {
+			_, err := ws.Loss(grad, x, &b, opt)
+			wantError(t, name, err, "weights")
+			_, err = ws.Surrogate(grad, x, x, x, x, b.Role, 1, opt)
+			wantError(t, name, err, "weights")
 		}
 	}
 	_, err := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, policies["gspo, spans"])
@@ -582,7 +633,11 @@ func TestLossesDoNotAllocate(t *testing.T) {
 	dst := make([]float32, b.Tokens())
 	eachLossCall(t, func(t *testing.T, c lossCall) {
 		into := b.clone() // what the divergence needs is kept then
-		if allocs := testing.AllocsPerRun(20, func() { c.call(&ws, dst, b); c.call(&ws, into.Logprobs, into) }); allocs != 0 {
+		if allocs := testing.AllocsPerRun(20, func() {
+			c.call(&ws, dst, b)
+			copy(into.Logprobs, b.Logprobs)
+			c.call(&ws, into.Logprobs, into)
+		}); allocs != 0 {
 			t.Errorf("%v allocations", allocs)
 		}
 	})
@@ -618,6 +673,12 @@ func TestNormLength(t *testing.T) {
 func TestLossesOfLargeWeightsSummed(t *testing.T) {
 	b := oneTrajectory(1, 0.5, -0.25, 0.125)
 	for name, opt := range policies {
+		if unweighted(opt.Policy) {
+			continue
+		}
+		if unweighted(opt.Policy) {
+			continue
+		}
 		for _, opt.Aggregation = range []reweight.Aggregation{reweight.SeqMeanTokenSum, reweight.SeqMeanTokenSumNorm} {
 			var ws reweight.Workspace
 			want, got := make([]float32, 3), make([]float32, 3)

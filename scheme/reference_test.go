@@ -72,7 +72,7 @@ func (s *subject) drawOptions(t *rapid.T) {
 	o.Overlong = reweight.OverlongPenaltyOptions{Maximum: 16, Buffer: 7, Penalty: 0.5}
 	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
 	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")
-	o.AEM.Lambda = gamma + 0.5
+	o.AEM.Lambda, o.Loss.Beta = gamma+0.5, 0.3
 	o.ActFocus.Beta = gamma
 }
 
@@ -113,7 +113,14 @@ func TestLossesAgreeWithReference(t *testing.T) {
 		for i := range weights {
 			weights[i] = rapid.SampledFrom([]float32{0, 0.5, 1, 2}).Draw(t, "weight")
 		}
-		want, gradient := exactLoss(x, reference.Floats(weights), &opt)
+		if unweighted(opt.Policy) {
+			weights = nil
+		}
+		if rapid.Bool().Draw(t, "many") {
+			opt.CovShare, opt.CovLow = 0.4, -1
+		}
+		opt.Beta, opt.Seed = 0.3, 7
+		want, gradient := exactLoss(x, wideOrNil(weights), &opt)
 		opt.KL, opt.KLCoef = form, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "beta")
 		kl, klGradient := reference.KLLoss(x, reference.KLForm(form.String()), opt.KLCoef, aggregating(aggregation, norm))
 		res, err := ws.Loss(dst, weights, b, opt)

@@ -319,10 +319,27 @@ func conflict(a, b *Entry) string {
 		return "both have " + a.Name
 	case a.makesAdvantages() && b.makesAdvantages():
 		return "both make the advantages, and a step has them from one"
+	case a.unweighted() && (b.Kind == Factor || b.Kind == Weight):
+		return "cannot stand together: " + a.Name + " has no " + b.Kind.String() + "s of tokens"
+	case b.unweighted() && (a.Kind == Factor || a.Kind == Weight):
+		return "cannot stand together: " + b.Name + " has no " + a.Kind.String() + "s of tokens"
 	case a.ratio && b.ratio:
 		return "both are the ratio to the engine, which would count twice"
 	}
 	return ""
+}
+
+// unweighted reports whether the entry is a loss in which a factor of a token's advantage,
+// or a weight of the token, would mean something else than in the others: see PolicyLoss.
+func (e *Entry) unweighted() bool {
+	if e.loss == nil {
+		return false
+	}
+	switch e.loss.Policy {
+	case reweight.PolicyDRO, reweight.PolicyGMPO, reweight.PolicyClipCov, reweight.PolicyKLCov:
+		return true
+	}
+	return false
 }
 
 // makesAdvantages reports whether the entry makes advantages, and not from others.
@@ -518,6 +535,9 @@ func (s Scheme) check(b *reweight.Batch) error {
 	missing = slices.DeleteFunc(slices.Compact(missing), s.makes)
 	if delta := s.Options.Delta; delta != delta && s.entry("off_policy_mask") != nil {
 		missing = append(missing, "Options.Delta, which has no default")
+	}
+	if loss := s.Options.Loss; loss.Policy == reweight.PolicyDRO && loss.Beta == 0 {
+		missing = append(missing, "Options.Loss.Beta, which has no default")
 	}
 	if len(missing) > 0 {
 		return &LacksError{s.Name, missing}

@@ -58,7 +58,7 @@ func newStep(t *testing.T, name string, b *reweight.Batch, change func(*Options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Options.Delta = 0.01
+	s.Options.Delta, s.Options.Loss.Beta = 0.01, 0.3
 	if change != nil {
 		change(&s.Options)
 	}
@@ -366,7 +366,7 @@ func TestStepShapes(t *testing.T) {
 				}
 			}
 			s := MustParse(name)
-			s.Options.Delta = 0.1
+			s.Options.Delta, s.Options.Loss.Beta = 0.1, 0.3
 			for _, a := range b.Arrays() {
 				for _, more := range []int{-1, 1} {
 					c := *b

@@ -100,7 +100,7 @@ func policy(opt *reweight.LossOptions, e Entry) Entry {
 // lossReads returns what a loss with those options reads.
 func lossReads(opt *reweight.LossOptions) []string {
 	all := []string{"advantages", "logprobs", "old_logprobs"}
-	if opt.Aggregation != reweight.TokenMean || opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO {
+	if opt.Aggregation != reweight.TokenMean || opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO || opt.Policy == reweight.PolicyGMPO {
 		all = append(all, "seq_offsets")
 	}
 	if opt.Sequence == reweight.SequenceSpan {
@@ -417,6 +417,36 @@ var table = []Entry{
 		Formula:     "-A sg[φ] l, φ = e^(b + k y - b e^y), y = Σ_q (l - l_old), kept between log 1e-8 and 20; k and b are `PowerPos` and `DecayPos`, where A < 0 `PowerNeg` and `DecayNeg`",
 		DefaultName: "DefaultVESPO",
 	}),
+	policy(&reweight.DefaultDPPOKL, Entry{
+		Name: "dppo_kl", Title: "DPPO-KL", Source: "2602.04879",
+		Doc:         "tokens whose divergence has grown too far are left out",
+		Formula:     "as DPPO-TV; 0 where A > 0, l > l_old and kl > hi, or A <= 0, l < l_old and kl > lo; kl = q log(q/p) + (1-q) log((1-q + 1e-8)/(1-p + 1e-8)), q = e^l_old, p = e^l",
+		DefaultName: "DefaultDPPOKL", golden: "verl_losses.json",
+	}),
+	policy(&reweight.DefaultDRO, Entry{
+		Name: "dro", Title: "DRO", Source: "verl",
+		Doc:         "the policy gradient with a quadratic penalty",
+		Formula:     "-(A l - `Beta` (l - l_old)²/2)",
+		DefaultName: "DefaultDRO", golden: "verl_losses.json",
+	}),
+	policy(&reweight.DefaultGMPO, Entry{
+		Name: "gmpo", Synonyms: []string{"geo_mean"}, Title: "GMPO", Source: "2507.20673",
+		Doc:         "the geometric mean of the trajectory's ratios",
+		Formula:     "of a trajectory -Ā_q e^(m̄_q), bars over A and m being sums divided by n_q + 1e-8; m = l - l_old, at most hi where A > 0, at least -lo where A < 0, and 0 where A = 0",
+		DefaultName: "DefaultGMPO", golden: "verl_losses.json",
+	}),
+	policy(&reweight.DefaultClipCov, Entry{
+		Name: "clip_cov", Title: "Clip-Cov", Source: "2505.22617",
+		Doc:         "some tokens of high covariance are left out",
+		Formula:     "as PPO, and 0 for max(1, ⌊`CovShare` n⌋) of the tokens that PPO does not clip and c is between `CovLow` and `CovHigh`, drawn by `Seed`; c = (A - mean A)(l - mean l) over the n tokens of the batch",
+		DefaultName: "DefaultClipCov", golden: "verl_losses.json",
+	}),
+	policy(&reweight.DefaultKLCov, Entry{
+		Name: "kl_cov", Title: "KL-Cov", Source: "2505.22617",
+		Doc:         "tokens of the highest covariance have a penalty",
+		Formula:     "-Aρ, and + `CovCoef` abs(l - l_old) for the max(1, ⌊`CovShare` n⌋) tokens of largest c",
+		DefaultName: "DefaultKLCov", golden: "verl_losses.json",
+	}),
 	policy(&seqMeanTokenMean, Entry{
 		Name: "seq_mean_token_mean", Title: "PPO", Source: "verl",
 		Doc:     "PPO, the mean over trajectories of means over tokens",
@@ -506,6 +536,6 @@ var table = []Entry{
 
 // leftOut has the names of verl that no entry has.
 var leftOut = [...]string{
-	"dppo_kl", "clip_cov", "kl_cov", "geo_mean", "dro", "bypass_mode", // losses
+	"bypass_mode",                                                           // of losses
 	"remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline", // advantages
 }

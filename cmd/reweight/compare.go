@@ -68,6 +68,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
+	flags.Float64Var(&c.droBeta, "dro-beta", 0, "dro: of the quadratic penalty, above 0; it has no default")
 	format := flags.Format()
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz; or a directory")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
@@ -99,6 +100,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	both := scheme.MustParse("actfocus+aem")
 	for _, s := range append([]*scheme.Scheme{&both, &c.uniform}, pointers(c.picked)...) {
 		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO, s.Options.Delta = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO, c.delta
+		s.Options.Loss.Beta = c.droBeta
 		change(&s.Options.Loss)
 	}
 	if err := checkOptions(both); err != nil {
@@ -106,6 +108,9 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	}
 	if flags.Given("delta") && c.delta-c.delta != 0 {
 		return fmt.Errorf("-delta is %v, want a finite number", c.delta)
+	}
+	if flags.Given("dro-beta") && !(c.droBeta > 0 && c.droBeta <= math.MaxFloat32) {
+		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", c.droBeta)
 	}
 	if err := flags.NotEmpty("o", "html"); err != nil {
 		return err
@@ -117,7 +122,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 		return errors.New("-kl means nothing without -kl-coef")
 	}
 	if isDirectory(*output) {
-		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length", "kl-coef", "scheme", "delta", "trajectory", "html"} {
+		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length", "kl-coef", "scheme", "delta", "dro-beta", "trajectory", "html"} {
 			if flags.Given(name) {
 				return fmt.Errorf("-%s means nothing where -o is a directory: no loss is computed", name)
 			}

@@ -27,6 +27,7 @@ type comparison struct {
 	uniform scheme.Scheme // that they are compared with
 	opt     compare.Options
 	delta   float64
+	droBeta float64
 	html    string                                                              // or none
 	output  string                                                              // or none
 	unread  []string                                                            // flags that are given and that none of picked reads
@@ -70,7 +71,7 @@ func unreadFlags(flags cli.Flags, picked []scheme.Scheme) (unread []string) {
 		scheme string
 		flags  []string
 	}{
-		{"actfocus", []string{"alpha", "beta", "eps", "signal"}}, {"aem", []string{"lambda", "guard", "scope"}}, {"off_policy_mask", []string{"delta"}},
+		{"actfocus", []string{"alpha", "beta", "eps", "signal"}}, {"aem", []string{"lambda", "guard", "scope"}}, {"off_policy_mask", []string{"delta"}}, {"dro", []string{"dro-beta"}},
 	} {
 		if slices.ContainsFunc(picked, func(s scheme.Scheme) bool { return s.Has(of.scheme) }) {
 			continue

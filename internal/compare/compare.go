@@ -174,12 +174,12 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 		figures.Scheme = s.Name
 		c.idle = c.idle || s.Name == "dapo" && slices.Equal(k.of, first.of)
 		switch k.step.Loss().Policy {
-		case reweight.PolicySAPO:
+		case reweight.PolicySAPO, reweight.PolicyKLCov:
 			c.unclipped = append(c.unclipped, s.Name)
-		case reweight.PolicyPG, reweight.PolicyVESPO:
+		case reweight.PolicyPG, reweight.PolicyVESPO, reweight.PolicyDRO:
 			c.unclipped = append(c.unclipped, s.Name)
 			c.valueless = append(c.valueless, s.Name)
-		case reweight.PolicyCISPO, reweight.PolicyDPPOTV:
+		case reweight.PolicyCISPO, reweight.PolicyDPPOTV, reweight.PolicyDPPOKL:
 			c.valueless = append(c.valueless, s.Name)
 		}
 		switch k.step.Loss().Aggregation {
@@ -268,7 +268,7 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s scheme.Scheme) (*cre
 	step, err := s.NewStep(ws, b)
 	if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
 		for i, need := range lacks.Needs {
-			lacks.Needs[i] = strings.Replace(need, "Options.Delta", "-delta", 1)
+			lacks.Needs[i] = strings.NewReplacer("Options.Delta", "-delta", "Options.Loss.Beta", "-dro-beta").Replace(need)
 		}
 	}
 	if err != nil {

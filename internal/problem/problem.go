@@ -138,6 +138,7 @@ var (
 	NoMethod         = text("is %q, want a method of Workspace that queues work")
 	NoSpans          = text("has %d elements, want none for tokens without span ids")
 	NoStats          = text("has no output: LSE, Entropy and Logprob are all %s")
+	NoWeights        = text("is given, want nil: %v has no weights of tokens")
 	NoTokens         = text("is empty, want at least 1 token")
 	OneMore          = text("has %d elements, want %d, one more than %s")
 	ShortStride      = text("is %d, want at least %d, the logits of a row")

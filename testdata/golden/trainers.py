@@ -1,0 +1,225 @@
+"""Writes the golden answers of trainers' own functions beside itself, in float64.
+
+    $(python/environment verl)/bin/python testdata/golden/trainers.py verl
+    PYTHONPATH=FOLDER $(python/environment verl)/bin/python testdata/golden/trainers.py swift
+
+FOLDER has the unpacked wheel of ms-swift 4.6.0, which `pip download --no-deps ms-swift` fetches.
+"""
+
+import ast
+import json
+import math
+import pathlib
+import random
+import sys
+import types
+
+import numpy as np
+import torch
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Config(dict):
+    """A configuration as verl's functions read it: by attribute, or by get."""
+
+    __getattr__ = dict.get
+
+
+def float32(x):
+    """The nearest float32, by its shortest decimal."""
+    return float(np.format_float_positional(np.float32(x), unique=True))
+
+
+class Rollouts:
+    """Padded rollouts with holes in the mask and a group of one, and the same packed."""
+
+    def __init__(self, seed, alone=True):
+        r = random.Random(seed)
+        trajectories, columns = 9, 12
+        self.group = [0, 1, 0, 2, 1, 0, 1, 3 if alone else 2, 2]
+        self.mask, self.place = [], []
+        offsets = [0]
+        for q in range(trajectories):
+            n = r.randint(1, columns)
+            row = [1] * n + [0] * (columns - n)
+            for i in range(1, n - 1):
+                row[i] = int(r.random() > 0.15)
+            self.mask.append(row)
+            self.place += [(q, i) for i in range(n)]
+            offsets.append(len(self.place))
+        self.rewards = [r.choice([0, 0.5, 1, 1, 2, -0.25]) for _ in self.group]
+        self.parts = [[self.rewards[q], r.choice([0, 1, 2])] for q in range(trajectories)]
+
+        def draw(mean, deviation):
+            return [[float32(r.gauss(mean, deviation)) for _ in range(columns)] for _ in range(trajectories)]
+
+        self.logprobs = [[-abs(x) for x in row] for row in draw(0, 1.2)]
+        self.old = [[float32(x + d) for x, d in zip(*rows)] for rows in zip(self.logprobs, draw(-0.05, 0.3))]
+        self.teacher = [[float32(x + d) for x, d in zip(*rows)] for rows in zip(self.old, draw(0, 0.5))]
+        self.advantages = draw(0, 1)
+        self.outcome = draw(0, 1)
+        self.packed = {
+            "role": [1 + (i + q) % 2 if self.mask[q][i] else 0 for q, i in self.place],
+            "seq_offsets": offsets,
+        }
+
+    def pack(self, x):
+        x = x.tolist() if isinstance(x, torch.Tensor) else x
+        return [x[q][i] if self.mask[q][i] else 0 for q, i in self.place]
+
+    def padded(self, x):
+        return torch.tensor(x, dtype=torch.float64)
+
+    def token_rewards(self):
+        """The outcome at the last response token, where verl has it."""
+        x = torch.zeros(len(self.mask), len(self.mask[0]), dtype=torch.float64)
+        for q, row in enumerate(self.mask):
+            x[q, max(i for i, m in enumerate(row) if m)] = self.rewards[q]
+        return x
+
+
+def write(name, cases):
+    text = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    (HERE / name).write_text(f"[\n{text}\n]\n")
+
+
+def verl():
+    from verl.trainer.ppo import core_algos
+
+    def advantages(function, rollouts, **options):
+        mask = rollouts.padded(rollouts.mask)
+        return rollouts.pack(function(rollouts.token_rewards(), mask, np.array(rollouts.group), **options)[0])
+
+    def case(name, r, options, out, **more):
+        given = {"name": name, **r.packed, "group_ids": r.group, "rewards": r.rewards, "options": options, **more}
+        return {**given, "out": out}
+
+    seeds = range(5)
+    write("opo.json", [case(f"opo {s}", r, {}, advantages(core_algos.compute_opo_outcome_advantage, r)) for s in seeds for r in [Rollouts(s)]])
+    write("gpg.json", [case(f"gpg {s}", r, {}, advantages(core_algos.compute_gpg_outcome_advantage, r)) for s in seeds for r in [Rollouts(s)]])
+    cases = []
+    for s in seeds:
+        r = Rollouts(s, alone=False)
+        for divide in (True, False):
+            config = Config(norm_adv_by_std_in_grpo=divide)
+            out = advantages(core_algos.compute_grpo_passk_outcome_advantage, r, config=config)
+            cases.append(case(f"pass@k {s}", r, {"DivideByStd": divide}, out))
+    write("pass_at_k.json", cases)
+
+    single, torch.float32 = torch.float32, torch.float64  # what the function asks for
+    cases = []
+    for s in seeds:
+        r = Rollouts(s)
+        for weights, divide in (([1, 0.5], True), (None, True), ([0.25, 2], False)):
+            keys = ["a", "b"]
+            mask = r.padded(r.mask)
+            batch = {"prompts": torch.zeros(len(r.mask), 1), "attention_mask": torch.cat([mask[:, :1], mask], 1).long()}
+            batch["attention_mask"][:, 1:] = 0
+            for q, row in enumerate(r.mask):
+                batch["attention_mask"][q, 1 : 2 + max(i for i, m in enumerate(row) if m)] = 1
+            out = advantages(
+                core_algos.compute_gdpo_outcome_advantage,
+                r,
+                norm_adv_by_std_in_grpo=divide,
+                config=Config(gdpo_reward_keys=keys, gdpo_reward_weights=weights),
+                non_tensor_batch={key: np.array([row[k] for row in r.parts]) for k, key in enumerate(keys)},
+                batch=batch,
+            )
+            options = {"DivideByStd": divide, **({"Weights": weights} if weights else {})}
+            cases.append(case(f"gdpo {s}", r, options, out, reward_parts=[x for row in r.parts for x in row]))
+    torch.float32 = single
+    write("gdpo.json", cases)
+
+    cases = []
+    for s in range(3):
+        r = Rollouts(s)
+        for kind, ours, config in (
+            ("dppo_kl", {"lo": 0.02, "hi": 0.05, "cap": 20}, Config(clip_ratio_low=0.02, clip_ratio_high=0.05, clip_ratio_c=20)),
+            ("dppo_kl", {"lo": 0.01, "hi": 0.01, "cap": 1.1}, Config(clip_ratio=0.01, clip_ratio_c=1.1)),
+            ("gmpo", {"lo": 0.2, "hi": 0.28}, Config(clip_ratio_low=0.2, clip_ratio_high=0.28)),
+            ("dro", {"beta": 0.3}, Config(policy_loss=Config(dro_beta=0.3))),
+            (
+                "clip_cov",  # of all candidates
+                {"lo": 0.2, "hi": 0.28, "share": 1, "cov_lo": 0.02, "cov_hi": 0.6},
+                Config(clip_ratio_low=0.2, clip_ratio_high=0.28, policy_loss=Config(clip_cov_ratio=1, clip_cov_lb=0.02, clip_cov_ub=0.6)),
+            ),
+            ("kl_cov", {"share": 0.2, "coef": 0.5}, Config(policy_loss=Config(kl_cov_ratio=0.2, ppo_kl_coef=0.5))),
+        ):
+            config["global_batch_info"] = {}
+            function = core_algos.get_policy_loss_fn({"gmpo": "geo_mean"}.get(kind, kind))
+            for aggregation in ("token-mean", "seq-mean-token-sum"):
+                logprobs = r.padded(r.logprobs).requires_grad_()
+                loss, metrics = function(r.padded(r.old), logprobs, r.padded(r.advantages), r.padded(r.mask), aggregation, config)
+                loss.backward()
+                clipped = {"clip_fraction": metrics["actor/pg_clipfrac"]} if kind == "dppo_kl" else {}
+                cases.append(
+                    {
+                        "name": f"{kind} {s}",
+                        **r.packed,
+                        "logprobs": r.pack(r.logprobs),
+                        "old_logprobs": r.pack(r.old),
+                        "advantages": r.pack(r.advantages),
+                        "options": {"kind": kind, "level": "trajectory", "agg": aggregation.replace("-", "_"), **ours},
+                        "loss": loss.item(),
+                        "gradient": r.pack(logprobs.grad),
+                        **clipped,
+                    }
+                )
+    write("verl_losses.json", cases)
+
+
+def swift():
+    import swift
+
+    folder = pathlib.Path(swift.__path__[0])
+
+    def function(file, name):
+        """A function of a file whose imports are not there."""
+        module = ast.parse((folder / file).read_text())
+        found = next(n for n in ast.walk(module) if isinstance(n, ast.FunctionDef) and n.name == name)
+        space = {"torch": torch, "Dict": dict, "Tuple": tuple}
+        exec(compile(ast.Module([found], []), file, "exec"), space)
+        return space[name]
+
+    influence = function("rlhf_trainers/grpo_trainer.py", "_compute_fipo_influence")
+    redistribute = function("rl_core/advantage.py", "apply_rlsd_reweight")
+    inf = math.inf
+    cases = []
+    for s in range(3):
+        r = Rollouts(s)
+        mask = torch.tensor(r.mask, dtype=torch.bool)
+        for tau, delta, clip, high_only, safety in ((32, 10, 0.2, True, 4), (3, 1.5, 0.4, False, 1.2), (8, None, 0.3, False, None)):
+            trainer = types.SimpleNamespace(
+                args=types.SimpleNamespace(delta=delta),
+                fipo_gamma=2 ** (-1 / tau),
+                fipo_clip_range=clip,
+                fipo_clip_high_only=high_only,
+                fipo_safety_threshold=safety,
+            )
+            d = r.padded(r.logprobs) - r.padded(r.old)
+            factors, _ = influence(trainer, d, d.exp(), r.padded(r.advantages), mask)
+            options = {"HalfLife": tau, "Filter": delta or "inf", "Clip": clip, "HighOnly": high_only, "Safety": safety or "inf"}
+            given = {"logprobs": r.pack(r.logprobs), "old_logprobs": r.pack(r.old), "advantages": r.pack(r.advantages)}
+            out = [1 if not m else f for m, f in zip(r.pack(r.mask), r.pack(factors))]
+            cases.append({"name": f"fipo {s}", **r.packed, **given, "options": options, "out": out})
+    write("fipo.json", cases)
+
+    cases = []
+    for s in range(3):
+        r = Rollouts(s)
+        mask = r.padded(r.mask)
+        for lam, clip, negative in ((0.5, 0.2, False), (1, 0.4, False), (0.25, 0.1, True)):
+            A = r.padded([row[0] for row in r.advantages])
+            A[0] = 0
+            out = redistribute(A, mask, r.padded(r.teacher), r.padded(r.old), lam, clip, negative)
+            out = [1 if not m or not A[q] else out[q, i].item() / A[q].item() for (q, i), m in zip(r.place, r.pack(r.mask))]
+            given = {"teacher_logprobs": r.pack(r.teacher), "old_logprobs": r.pack(r.old)}
+            given["advantages"] = r.pack([[a] * len(r.mask[0]) for a in A.tolist()])
+            options = {"Lambda": lam, "Clip": clip, "NegativeOnly": negative}
+            cases.append({"name": f"rlsd {s}", **r.packed, **given, "options": options, "out": out})
+    write("rlsd.json", cases)
+
+
+if __name__ == "__main__":
+    {"verl": verl, "swift": swift}[sys.argv[1]]()
