@@ -29,6 +29,7 @@ type Batch struct {
 	TokenRewards, Advantages, Returns                   []float64
 	Entropy, RefEnergy, RefEntropy                      []float64
 	Logprobs, OldLogprobs, RefLogprobs, RolloutLogprobs []float64
+	TeacherLogprobs                                     []float64 // NaN throughout a trajectory without a teacher
 	Values, NewValues                                   []float64 // of the old critic and of the new one
 }
 

@@ -325,6 +325,11 @@ func TestSchemesOptions(t *testing.T) {
 	overlong := func(maximum, buffer int, penalty float64) error {
 		return ws.OverlongPenalty(penalties, b, reweight.OverlongPenaltyOptions{Maximum: maximum, Buffer: buffer, Penalty: penalty})
 	}
+	fipo := func(change func(*reweight.FIPOOptions)) error {
+		opt := reweight.DefaultFIPO
+		change(&opt)
+		return ws.FIPO(dst, b, opt)
+	}
 	correct := func(level reweight.CorrectionLevel, low, high float64) error {
 		return ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Low: low, High: high})
 	}
@@ -370,6 +375,14 @@ func TestSchemesOptions(t *testing.T) {
 		{"Low is +Inf, want", reject(reweight.RejectTokenK1, inf, inf)},
 		{"High is NaN, want at least 0", reject(reweight.RejectSeqMaxK3, nan, nan)},
 		{"High is -1, want at least 0", reject(reweight.RejectTokenK2, 0, -1)},
+		{"HalfLife is -1, want a finite number above 0", fipo(func(o *reweight.FIPOOptions) { o.HalfLife = -1 })},
+		{"HalfLife is +Inf, want", fipo(func(o *reweight.FIPOOptions) { o.HalfLife = inf })},
+		{"Filter is NaN, want", fipo(func(o *reweight.FIPOOptions) { o.Filter = nan })},
+		{"Clip is -1, want", fipo(func(o *reweight.FIPOOptions) { o.Clip = -1 })},
+		{"Safety is -1, want", fipo(func(o *reweight.FIPOOptions) { o.Safety = -1 })},
+		{"Lambda is 2, want 0 to 1", ws.RLSD(dst, b, reweight.RLSDOptions{Lambda: 2, Clip: 1})},
+		{"Clip is NaN, want 0 to 1", ws.RLSD(dst, b, reweight.RLSDOptions{Lambda: 1, Clip: nan})},
+		{"Eps is -1, want", ws.PassAtK(dst, b, reweight.PassAtKOptions{Eps: -1})},
 		{"delta is NaN, want a finite number", ws.OffPolicyMask(dst, b, nan)},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -381,6 +394,24 @@ func TestSchemesOptions(t *testing.T) {
 			t.Fatal("an output was written")
 		}
 	}
+}
+
+// TestTeacherOfSome: a trajectory whose teacher is NaN throughout has factors 1, and one
+// NaN among others is an error.
+func TestTeacherOfSome(t *testing.T) {
+	nan := float32(math.NaN())
+	one := []float32{-1, -1, -1, -1, -1}
+	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 3, 5}, OldLogprobs: one, Advantages: []float32{1, -1, 1, 1, 1},
+		TeacherLogprobs: []float32{0, 0, nan, nan, nan}}
+	dst := make([]float32, 5)
+	var ws reweight.Workspace
+	opt := reweight.RLSDOptions{Lambda: 0.5, Clip: 1}
+	if err := ws.RLSD(dst, b, opt); err != nil {
+		t.Fatal(err)
+	}
+	nearAll(t, "factors", dst, []number{1.5, number(0.5 + 0.5*math.Exp(-1)), 1, 1, 1})
+	b.TeacherLogprobs[4] = 0
+	wantError(t, "RLSD", ws.RLSD(dst, b, opt), "TeacherLogprobs")
 }
 
 // TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.

@@ -34,6 +34,8 @@ func TestDefaults(t *testing.T) {
 		"DefaultOverlongPenalty":   {reweight.DefaultOverlongPenalty, reweight.OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}},
 		"DefaultRolloutCorrection": {reweight.DefaultRolloutCorrection, reweight.RolloutCorrectionOptions{Level: reweight.CorrectToken, Low: 0, High: 2}},
 		"DefaultIcePop":            {reweight.DefaultIcePop, reweight.RolloutCorrectionOptions{Level: reweight.CorrectToken, Mask: true, Low: 0.5, High: 5}},
+		"DefaultFIPO":              {reweight.DefaultFIPO, reweight.FIPOOptions{HalfLife: 32, Filter: 10, Clip: 0.2, HighOnly: true, Safety: 4}},
+		"DefaultRLSD":              {reweight.DefaultRLSD, reweight.RLSDOptions{Lambda: 0.5, Clip: 0.2}},
 		"DefaultReject":            {reweight.DefaultReject, reweight.RejectOptions{Statistic: reweight.RejectTokenK1, Low: 0.5, High: 2}},
 		"DefaultKLRewards":         {reweight.DefaultKLRewards, reweight.KLRewardsOptions{KL: reweight.KLK1, KLCoef: 0.001}},
 		"DefaultValueLoss":         {reweight.DefaultValueLoss, reweight.ValueLossOptions{Clip: 0.5}},
@@ -92,10 +94,13 @@ func TestZeroOptions(t *testing.T) {
 		"tis":          "High is 0, want above 0, as in DefaultRolloutCorrection",
 		"icepop":       "High is 0, want above 0, as in DefaultRolloutCorrection",
 		"reject":       "Low is 0, want above 0, as in DefaultReject",
+		"fipo":         "HalfLife is 0, want above 0, as in DefaultFIPO",
+		"rlsd":         "Lambda is 0, want above 0, as in DefaultRLSD",
 		"value_loss":   "Clip is 0, want above 0, as in DefaultValueLoss",
 	}
 	refused := []string{"overlong.Maximum", "overlong.Buffer", "reinforce++.Gamma", "gtpo.EntropyHigh", "grpo_s.EntropyHigh", "entropy_mask.Rho",
-		"sapo.TauPos", "sapo.TauNeg", "dppo_tv.RatioCap", "dppo_kl.RatioCap", "dro.Beta", "clip_cov.CovShare", "clip_cov.CovHigh", "kl_cov.CovShare", "tis.High", "icepop.High", "reject.Low", "reject.High", "value_loss.Clip"}
+		"sapo.TauPos", "sapo.TauNeg", "dppo_tv.RatioCap", "dppo_kl.RatioCap", "dro.Beta", "clip_cov.CovShare", "clip_cov.CovHigh", "kl_cov.CovShare", "tis.High", "icepop.High", "reject.Low", "reject.High", "value_loss.Clip",
+		"fipo.HalfLife", "fipo.Filter", "fipo.Clip", "fipo.Safety", "rlsd.Lambda", "rlsd.Clip"}
 	b := random(rand.New(rand.NewPCG(11, 12)), 7, 3)
 	var ws reweight.Workspace
 	for _, e := range Entries() {
@@ -103,6 +108,7 @@ func TestZeroOptions(t *testing.T) {
 			continue
 		}
 		s := subject{Entry: e, opt: e.Defaults()}
+		s.paired(b)
 		opt := &s.opt
 		opt.Loss.Beta = 0.3
 		v := reflect.ValueOf(e.options(opt)).Elem()

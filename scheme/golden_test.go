@@ -109,7 +109,7 @@ func (c *goldenCase) batch() *reweight.Batch {
 	f := func(name string) []float32 { return floats(c.get(name)) }
 	b := &reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs, Anchors: c.Anchors,
 		Rewards: f("rewards"), Entropy: f("entropy"), Advantages: f("advantages"), Logprobs: f("logprobs"), OldLogprobs: f("old_logprobs"),
-		RefLogprobs: f("ref_logprobs"), RolloutLogprobs: f("rollout_logprobs"), TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"),
+		RefLogprobs: f("ref_logprobs"), RolloutLogprobs: f("rollout_logprobs"), TeacherLogprobs: f("teacher_logprobs"), TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"),
 		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns")}
 	switch {
 	case c.Role == nil && c.all["mask"] != nil:
@@ -223,6 +223,10 @@ var goldens = map[string]func(c *goldenCase, o *Options) string{
 			c.all["old_logprobs"] = c.all["logprobs"]
 		}
 		return "token_rewards"
+	},
+	"fipo": func(c *goldenCase, o *Options) string {
+		o.FIPO = reweight.FIPOOptions{HalfLife: c.num("HalfLife"), Filter: c.num("Filter"), Clip: c.num("Clip"), HighOnly: valueOf[bool](c.Options["HighOnly"]), Safety: c.num("Safety")}
+		return "out"
 	},
 	"value_loss": func(c *goldenCase, o *Options) string {
 		c.valueLoss(&o.ValueLoss)

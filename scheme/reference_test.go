@@ -72,6 +72,7 @@ func (s *subject) drawOptions(t *rapid.T) {
 	o.Overlong = reweight.OverlongPenaltyOptions{Maximum: 16, Buffer: 7, Penalty: 0.5}
 	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
 	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")
+	o.FIPO.HalfLife, o.FIPO.HighOnly, o.RLSD.NegativeOnly = 1+10*gamma, gamma == 0, gamma == 1
 	o.AEM.Lambda, o.Loss.Beta = gamma+0.5, 0.3
 	o.ActFocus.Beta = gamma
 }
@@ -189,6 +190,11 @@ func drawSchemeBatch(t *rapid.T) *reweight.Batch {
 	b.Entropy, b.Advantages, b.TokenRewards, b.RefEnergy = draw(0, 3), draw(-2, 2), draw(-1, 1), draw(-9, 0)
 	b.Values, b.NewValues, b.Returns = draw(-1, 1), draw(-1, 1), draw(-1, 1)
 	b.Logprobs, b.OldLogprobs = draw(-3, 0), draw(-3, 0)
-	b.RefLogprobs, b.RolloutLogprobs = draw(-3, 0), draw(-3, 0)
+	b.RefLogprobs, b.RolloutLogprobs, b.TeacherLogprobs = draw(-3, 0), draw(-3, 0), draw(-3, 0)
+	if rapid.Bool().Draw(t, "without a teacher") {
+		for i := range b.TeacherLogprobs[:b.SeqOffsets[1]] {
+			b.TeacherLogprobs[i] = float32(math.NaN())
+		}
+	}
 	return b
 }

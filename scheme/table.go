@@ -23,6 +23,8 @@ type Options struct {
 	EMPG              reweight.EMPGOptions
 	AEM               reweight.AEMOptions
 	TIS, IcePop       reweight.RolloutCorrectionOptions
+	FIPO              reweight.FIPOOptions
+	RLSD              reweight.RLSDOptions
 	Delta             float64 // of off_policy_mask, nats; NaN at first, because it has no default
 	ActFocus          reweight.ActFocusOptions
 	EntropyMask       reweight.EntropyMaskOptions
@@ -36,7 +38,7 @@ func defaults() Options {
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
 		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
-		IcePop: reweight.DefaultIcePop, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
+		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
 }
@@ -515,6 +517,31 @@ var table = []Entry{
 			return ws.OffPolicyMask(dst, b, opt.Delta)
 		},
 		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OffPolicyMask(b, opt.Delta) },
+	},
+	{
+		Name: "fipo", Title: "FIPO", Source: "2603.19835",
+		Doc:     "by how far the policy has moved at the tokens after",
+		Formula: "clamp(e^K, 1, 1 + `Clip`), K_t = d_t + 2^(-1/`HalfLife`) K_next, d = l - l_old, 0 where e^d > `Filter`; from 0.8 to 1 where A < 0 and e^d > `Safety`; see below",
+		Kind:    Factor, Method: "FIPO", DefaultName: "DefaultFIPO", golden: "fipo.json",
+		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
+		options: func(opt *Options) any { return &opt.FIPO },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.FIPO(dst, b, opt.FIPO) },
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			o := opt.FIPO
+			return reference.FIPO(b, reference.FIPOOptions{HalfLife: o.HalfLife, Filter: o.Filter, Clip: o.Clip, HighOnly: o.HighOnly, Safety: o.Safety})
+		},
+	},
+	{
+		Name: "rlsd", Title: "RLSD", Source: "2604.03128",
+		Doc:     "by what a teacher that knows the answer thinks of the token",
+		Formula: "1 - λ + λ clamp(e^(sgn(A)(l_teacher - l_old)), 1 - `Clip`, 1 + `Clip`)",
+		Kind:    Factor, Method: "RLSD", DefaultName: "DefaultRLSD", golden: "rlsd.json",
+		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "teacher_logprobs"},
+		options: func(opt *Options) any { return &opt.RLSD },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.RLSD(dst, b, opt.RLSD) },
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.RLSD(b, opt.RLSD.Lambda, opt.RLSD.Clip, opt.RLSD.NegativeOnly)
+		},
 	},
 	{
 		Name: "value_loss", Title: "value loss", Source: "verl",

@@ -153,7 +153,7 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 		l := x(1) - 2
 		b.Entropy = append(b.Entropy, float32(math.Abs(float64(x(1)))))
 		b.OldLogprobs, b.Logprobs, b.RolloutLogprobs = append(b.OldLogprobs, l), append(b.Logprobs, l+x(0.1)), append(b.RolloutLogprobs, l+x(0.3))
-		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefLogprobs, &b.Values, &b.NewValues, &b.Returns} {
+		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefLogprobs, &b.TeacherLogprobs, &b.Values, &b.NewValues, &b.Returns} {
 			*array = append(*array, x(1))
 		}
 	}
@@ -389,6 +389,7 @@ func TestEntriesShapes(t *testing.T) {
 	byName := map[string]string{"overlong": "penalties", "kl_rewards": "rewards", "entropy_mask": "mask"}
 	var ws reweight.Workspace
 	for _, s := range subjects {
+		s.paired(b)
 		parameter := byName[s.Name]
 		if parameter == "" {
 			parameter = parameters[s.Kind]
@@ -437,7 +438,7 @@ func TestEntriesShapes(t *testing.T) {
 func TestEntriesNothing(t *testing.T) {
 	nan := slices.Repeat([]float32{float32(math.NaN())}, 3)
 	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, SpanIDs: []int32{-1, -1, -1},
-		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefLogprobs: nan,
+		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefLogprobs: nan, TeacherLogprobs: nan,
 		Values: nan, NewValues: nan, Returns: nan}
 	var ws reweight.Workspace
 	for _, s := range subjects {

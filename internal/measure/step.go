@@ -339,6 +339,9 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	if slices.Contains(st.reads, "rollout_logprobs") {
 		b.RolloutLogprobs = in.rollout
 	}
+	if slices.Contains(st.reads, "teacher_logprobs") {
+		b.TeacherLogprobs = in.rollout
+	}
 	s, err := st.scheme.NewStep(ws, &b)
 	return func() error {
 		if err != nil {

@@ -36,7 +36,7 @@ func (d *Draws) policyOptions() reweight.LossOptions {
 	if d.err() {
 		switch d.IntN(6) {
 		case 0:
-			opt.Policy = reweight.PolicyVESPO + 1 + reweight.PolicyLoss(d.IntN(100))
+			opt.Aggregation = 4 // not the policy, of which package reweight has more than others
 		case 1:
 			opt.Sequence = 2
 		case 2:

@@ -76,6 +76,8 @@ class Batch:
 
     returns: float32 [T], what the critic is to predict.
     new_values: float32 [T], of the current critic; values is then the old one.
+    teacher_logprobs: float32 [T], log-probability of the sampled token, by a teacher; NaN
+        throughout a trajectory that has none.
     actfocus_weights: float32 [T], weight of each token by ActFocus, as a trainer used it.
     aem_factors: float32 [T], factor of each token's advantage by AEM, as a trainer used it.
     """
@@ -98,6 +100,7 @@ class Batch:
     token_rewards: Optional[ArrayLike] = None
     returns: Optional[ArrayLike] = None
     new_values: Optional[ArrayLike] = None
+    teacher_logprobs: Optional[ArrayLike] = None
     anchors: Optional[ArrayLike] = None
     span_rewards: Optional[ArrayLike] = None
     actfocus_weights: Optional[ArrayLike] = None

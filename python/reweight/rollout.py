@@ -37,6 +37,7 @@ _PER_TOKEN = {
     "token_rewards": (F32,),
     "returns": (F32,),
     "new_values": (F32,),
+    "teacher_logprobs": (F32,),
     "actfocus_weights": (F32,),
     "aem_factors": (F32,),
 }

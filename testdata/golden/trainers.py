@@ -1,7 +1,7 @@
 """Writes the golden answers of trainers' own functions beside itself, in float64.
 
     $(python/environment verl)/bin/python testdata/golden/trainers.py verl
-    PYTHONPATH=FOLDER $(python/environment verl)/bin/python testdata/golden/trainers.py swift
+    PYTHONPATH=FOLDER $(python/environment newest)/bin/python testdata/golden/trainers.py swift
 
 FOLDER has the unpacked wheel of ms-swift 4.6.0, which `pip download --no-deps ms-swift` fetches.
 """
@@ -27,7 +27,12 @@ class Config(dict):
 
 
 def float32(x):
-    """The nearest float32, by its shortest decimal."""
+    """The nearest float32."""
+    return float(np.float32(x))
+
+
+def short(x):
+    """The shortest decimal of a float32, for a file that is read into float32."""
     return float(np.format_float_positional(np.float32(x), unique=True))
 
 
@@ -49,7 +54,6 @@ class Rollouts:
             self.place += [(q, i) for i in range(n)]
             offsets.append(len(self.place))
         self.rewards = [r.choice([0, 0.5, 1, 1, 2, -0.25]) for _ in self.group]
-        self.parts = [[self.rewards[q], r.choice([0, 1, 2])] for q in range(trajectories)]
 
         def draw(mean, deviation):
             return [[float32(r.gauss(mean, deviation)) for _ in range(columns)] for _ in range(trajectories)]
@@ -58,14 +62,13 @@ class Rollouts:
         self.old = [[float32(x + d) for x, d in zip(*rows)] for rows in zip(self.logprobs, draw(-0.05, 0.3))]
         self.teacher = [[float32(x + d) for x, d in zip(*rows)] for rows in zip(self.old, draw(0, 0.5))]
         self.advantages = draw(0, 1)
-        self.outcome = draw(0, 1)
         self.packed = {
             "role": [1 + (i + q) % 2 if self.mask[q][i] else 0 for q, i in self.place],
             "seq_offsets": offsets,
         }
 
     def pack(self, x):
-        x = x.tolist() if isinstance(x, torch.Tensor) else x
+        x = x.tolist() if isinstance(x, torch.Tensor) else [[short(value) for value in row] for row in x]
         return [x[q][i] if self.mask[q][i] else 0 for q, i in self.place]
 
     def padded(self, x):
@@ -87,6 +90,8 @@ def write(name, cases):
 def verl():
     from verl.trainer.ppo import core_algos
 
+    torch.set_default_dtype(torch.float64)  # of quotients of integers
+
     def advantages(function, rollouts, **options):
         mask = rollouts.padded(rollouts.mask)
         return rollouts.pack(function(rollouts.token_rewards(), mask, np.array(rollouts.group), **options)[0])
@@ -106,30 +111,6 @@ def verl():
             out = advantages(core_algos.compute_grpo_passk_outcome_advantage, r, config=config)
             cases.append(case(f"pass@k {s}", r, {"DivideByStd": divide}, out))
     write("pass_at_k.json", cases)
-
-    single, torch.float32 = torch.float32, torch.float64  # what the function asks for
-    cases = []
-    for s in seeds:
-        r = Rollouts(s)
-        for weights, divide in (([1, 0.5], True), (None, True), ([0.25, 2], False)):
-            keys = ["a", "b"]
-            mask = r.padded(r.mask)
-            batch = {"prompts": torch.zeros(len(r.mask), 1), "attention_mask": torch.cat([mask[:, :1], mask], 1).long()}
-            batch["attention_mask"][:, 1:] = 0
-            for q, row in enumerate(r.mask):
-                batch["attention_mask"][q, 1 : 2 + max(i for i, m in enumerate(row) if m)] = 1
-            out = advantages(
-                core_algos.compute_gdpo_outcome_advantage,
-                r,
-                norm_adv_by_std_in_grpo=divide,
-                config=Config(gdpo_reward_keys=keys, gdpo_reward_weights=weights),
-                non_tensor_batch={key: np.array([row[k] for row in r.parts]) for k, key in enumerate(keys)},
-                batch=batch,
-            )
-            options = {"DivideByStd": divide, **({"Weights": weights} if weights else {})}
-            cases.append(case(f"gdpo {s}", r, options, out, reward_parts=[x for row in r.parts for x in row]))
-    torch.float32 = single
-    write("gdpo.json", cases)
 
     cases = []
     for s in range(3):
@@ -172,6 +153,7 @@ def verl():
 def swift():
     import swift
 
+    torch.set_default_dtype(torch.float64)  # of powers of integers
     folder = pathlib.Path(swift.__path__[0])
 
     def function(file, name):
