@@ -396,7 +396,7 @@ from typing import Any, Dict, List, Optional, Sequence
 `)
 	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", library.Version)
 	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"},
-		{"NORMALIZATIONS", "normalization"}, {"POLICIES", "policy"}, {"SEQUENCES", "sequence"}, {"KLS", "kl"}} {
+		{"NORMALIZATIONS", "normalization"}, {"LEVELS", "level"}, {"STATISTICS", "statistic"}, {"POLICIES", "policy"}, {"SEQUENCES", "sequence"}, {"KLS", "kl"}} {
 		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
 	}
 	out.WriteString("# The same by the argument that has such a number.\nNAMES = {\n")

@@ -120,10 +120,13 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_ABOVE_ZERO_REINFORCE_PLUS_PLUS = 68, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS */
 	REWEIGHT_PROBLEM_ABOVE_ZERO_GTPO = 69, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GTPO */
 	REWEIGHT_PROBLEM_ABOVE_ZERO_GRPO_S = 70, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GRPO_S */
-	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 71, /* is %g, want at least the %g of entropy_low */
-	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 72, /* is %d, want at least the %d of buffer */
-	REWEIGHT_PROBLEM_SHARE = 73, /* is %g, want above 0 and at most 1 */
-	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 74, /* is %s, want group or batch */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_ROLLOUT_CORRECTION = 71, /* is 0, want above 0, as in REWEIGHT_DEFAULT_ROLLOUT_CORRECTION */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_REJECT = 72, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REJECT */
+	REWEIGHT_PROBLEM_AT_LEAST_LOW = 73, /* is %g, want at least the %g of low */
+	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 74, /* is %g, want at least the %g of entropy_low */
+	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 75, /* is %d, want at least the %d of buffer */
+	REWEIGHT_PROBLEM_SHARE = 76, /* is %g, want above 0 and at most 1 */
+	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 77, /* is %s, want group or batch */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -217,6 +220,12 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_TAU_NEG = 88,
 	REWEIGHT_ARG_TAU_POS = 89,
 	REWEIGHT_ARG_BARE_OLD_LOGPROBS = 90,
+	REWEIGHT_ARG_ROLLOUT_LOGPROBS = 91,
+	REWEIGHT_ARG_DELTA = 92,
+	REWEIGHT_ARG_HIGH = 93,
+	REWEIGHT_ARG_LEVEL = 94,
+	REWEIGHT_ARG_LOW = 95,
+	REWEIGHT_ARG_STATISTIC = 96,
 } reweight_argument;
 /* end of generated */
 
@@ -878,6 +887,106 @@ typedef struct reweight_entropy_mask_options {
  * mask is not written. */
 REWEIGHT_API int reweight_entropy_mask(const reweight_workspace *ws, float *mask, const reweight_batch *batch,
                                        const reweight_entropy_mask_options *options, reweight_error *error);
+
+/* ---- RolloutCorrection ---- */
+
+typedef enum reweight_level {
+	REWEIGHT_LEVEL_TOKEN = 0,
+	REWEIGHT_LEVEL_SEQUENCE = 1,
+	REWEIGHT_LEVEL_GEOMETRIC = 2,
+} reweight_level;
+
+typedef struct reweight_rollout_correction_options {
+	int32_t level; /* a reweight_level */
+	int32_t mask; /* a ratio outside [low, high] becomes 0 (IcePop); false: the nearer bound (TIS) */
+	double low; /* 0 <= low <= high; low finite, 0 for no lower bound; high above 0, +Inf for no upper bound */
+	double high; /* 0 <= low <= high; low finite, 0 for no lower bound; high above 0, +Inf for no upper bound */
+	int32_t normalize; /* divide by the mean of the factors */
+} reweight_rollout_correction_options;
+
+#define REWEIGHT_DEFAULT_ROLLOUT_CORRECTION {REWEIGHT_LEVEL_TOKEN, 0, 0, 2, 0}
+
+/* Sets factors that the advantages are to be multiplied by, because the engine that sampled
+ * is not quite the old policy: truncated importance sampling (TIS) or masked (IcePop), as
+ * verl, TRL and OpenRLHF have them. With z_t = old_logprobs - rollout_logprobs, x the
+ * level's exponent (z_t, its sum over the trajectory or its mean) and u = e^x, x kept
+ * between -20 and 20:
+ *
+ *   truncate: c = u kept between low and high
+ *   mask:     c = u where low <= u <= high, else 0
+ *   normalize: c / mean c, if that mean is above 1e-8
+ *
+ * The mean is over response tokens, for the levels of trajectories over those that have any.
+ * The factor of masked tokens is 1. As a factor of the advantage it scales the loss and
+ * leaves its denominators.
+ *
+ * factors, role, old_logprobs and rollout_logprobs have one element per token, and
+ * seq_offsets must be set; factors may be old_logprobs or rollout_logprobs. A wrong shape or
+ * option, or a log-probability of a response token that is not finite, is an error, and
+ * factors is not written. */
+REWEIGHT_API int reweight_rollout_correction(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
+                                             const reweight_rollout_correction_options *options, reweight_error *error);
+
+/* ---- Reject ---- */
+
+typedef enum reweight_statistic {
+	REWEIGHT_STATISTIC_TOKEN_K1 = 0,
+	REWEIGHT_STATISTIC_TOKEN_K2 = 1,
+	REWEIGHT_STATISTIC_TOKEN_K3 = 2,
+	REWEIGHT_STATISTIC_SEQ_SUM_K1 = 3,
+	REWEIGHT_STATISTIC_SEQ_SUM_K2 = 4,
+	REWEIGHT_STATISTIC_SEQ_SUM_K3 = 5,
+	REWEIGHT_STATISTIC_SEQ_MEAN_K1 = 6,
+	REWEIGHT_STATISTIC_SEQ_MEAN_K2 = 7,
+	REWEIGHT_STATISTIC_SEQ_MEAN_K3 = 8,
+	REWEIGHT_STATISTIC_SEQ_MAX_K2 = 9,
+	REWEIGHT_STATISTIC_SEQ_MAX_K3 = 10,
+} reweight_statistic;
+
+typedef struct reweight_reject_options {
+	int32_t statistic; /* a reweight_statistic */
+	double low; /* k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the statistic; high +Inf: no bound */
+	double high; /* k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the statistic; high +Inf: no bound */
+} reweight_reject_options;
+
+#define REWEIGHT_DEFAULT_REJECT {REWEIGHT_STATISTIC_TOKEN_K1, 0.5, 2}
+
+/* Sets weights to 1 at the response tokens that are kept, to 0 elsewhere: those where the
+ * engine that sampled is too far from the old policy leave numerator and denominator of the
+ * loss (verl's rollout rejection). With v the statistic of the token or of its trajectory,
+ * and z kept between -20 and 20 in it, a token is kept if
+ *
+ *   k1:     log low <= v <= log high
+ *   k2, k3: v <= high
+ *
+ * To ask for several, multiply their weights.
+ *
+ * weights, role, old_logprobs and rollout_logprobs have one element per token, and
+ * seq_offsets must be set; weights may be old_logprobs or rollout_logprobs. A wrong shape or
+ * option, or a log-probability of a response token that is not finite, is an error, and
+ * weights is not written. */
+REWEIGHT_API int reweight_reject(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
+                                 const reweight_reject_options *options, reweight_error *error);
+
+/* ---- OffPolicyMask ---- */
+
+typedef struct reweight_off_policy_mask_options {
+	double delta; /* nats, finite; there is no default */
+} reweight_off_policy_mask_options;
+
+/* Sets factors of the advantages to 0 at the tokens whose advantage is negative and whose
+ * trajectory the policy has left, to 1 elsewhere (DeepSeek-V3.2; TRL and slime have it too):
+ *
+ *   0 where advantages[t] < 0 and mean over the trajectory of old_logprobs - logprobs > delta
+ *
+ * with the mean over response tokens, in nats. The sources have no default for delta.
+ *
+ * factors, role, advantages, old_logprobs and logprobs have one element per token, and
+ * seq_offsets must be set; factors may be any of the three float arrays. A wrong shape, a
+ * delta that is not finite, or a value of a response token that is not finite, is an error,
+ * and factors is not written. */
+REWEIGHT_API int reweight_off_policy_mask(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
+                                          const reweight_off_policy_mask_options *options, reweight_error *error);
 /* end of generated schemes */
 
 /* ---- The kernels one by one, for callers who compose their own step ---- */

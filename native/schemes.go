@@ -88,6 +88,18 @@ var Schemes = []Scheme{
 			_, err := ws.EntropyMask(dst, b, opt.(reweight.EntropyMaskOptions))
 			return err
 		}},
+	{C: "rollout_correction", Method: "RolloutCorrection", Dst: "factors", Entry: "tis", Default: reweight.DefaultRolloutCorrection,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.RolloutCorrection(dst, b, opt.(reweight.RolloutCorrectionOptions))
+		}},
+	{C: "reject", Method: "Reject", Dst: "weights", Entry: "reject", Default: reweight.DefaultReject,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.Reject(dst, b, opt.(reweight.RejectOptions))
+		}},
+	{C: "off_policy_mask", Method: "OffPolicyMask", Dst: "factors", Entry: "off_policy_mask", Default: OffPolicyMaskOptions{}, None: true,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.OffPolicyMask(dst, b, opt.(OffPolicyMaskOptions).Delta)
+		}},
 }
 
 // SchemeOf returns the scheme with that name in C.

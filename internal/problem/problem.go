@@ -159,6 +159,9 @@ var (
 	_ = coded("ABOVE_ZERO_REINFORCE_PLUS_PLUS", AboveZero.Says("DefaultReinforcePlusPlus"), "")
 	_ = coded("ABOVE_ZERO_GTPO", AboveZero.Says("DefaultGTPO"), "")
 	_ = coded("ABOVE_ZERO_GRPO_S", AboveZero.Says("DefaultGRPOS"), "")
+	_ = coded("ABOVE_ZERO_ROLLOUT_CORRECTION", AboveZero.Says("DefaultRolloutCorrection"), "")
+	_ = coded("ABOVE_ZERO_REJECT", AboveZero.Says("DefaultReject"), "")
+	_ = coded("AT_LEAST_LOW", atLeast("Low"), "dd")
 	// Options besides.
 	_            = coded("AT_LEAST_ENTROPY_LOW", atLeast("EntropyLow"), "dd")
 	_            = coded("AT_LEAST_BUFFER", atLeast("Buffer"), "ii")
@@ -273,6 +276,12 @@ var Arguments = []Argument{
 	{"TauNeg", "tau_neg"},
 	{"TauPos", "tau_pos"},
 	{"old", "old_logprobs"},
+	{"RolloutLogprobs", "rollout_logprobs"},
+	{"delta", "delta"},
+	{"High", "high"},
+	{"Level", "level"},
+	{"Low", "low"},
+	{"Statistic", "statistic"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

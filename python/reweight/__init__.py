@@ -13,10 +13,13 @@ from ._catalogue import (
     group_filter,
     grpo_s,
     gtpo,
+    off_policy_mask,
     overlong_penalty,
     reinforce_plus_plus,
     reinforce_plus_plus_baseline,
+    reject,
     rloo,
+    rollout_correction,
 )
 from ._cuda import check, prepare
 from ._errors import InputError
@@ -37,12 +40,14 @@ from ._library import available_isas, best_isa
 from ._rows import TokenStats, row_gradient, token_stats
 from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, loss, whiten
 from ._show import show
+from ._step import Credit, Step, scheme, schemes
 from .batch import ACTION, MASKED, REASONING, Batch, roles_from_mask, spans_from_mask
 
 __all__ = [
     "ACTION",
     "ActFocusResult",
     "Batch",
+    "Credit",
     "Entry",
     "GAEResult",
     "InputError",
@@ -51,6 +56,7 @@ __all__ = [
     "MinMax",
     "Moments",
     "REASONING",
+    "Step",
     "SurrogateSums",
     "TokenStats",
     "__version__",
@@ -73,13 +79,18 @@ __all__ = [
     "masked_moments",
     "min_max",
     "multiply",
+    "off_policy_mask",
     "overlong_penalty",
     "prepare",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "reject",
     "rloo",
     "roles_from_mask",
+    "rollout_correction",
     "row_gradient",
+    "scheme",
+    "schemes",
     "show",
     "span_means",
     "spans_from_mask",

@@ -386,6 +386,127 @@ def entropy_mask(
     return run_scheme("entropy_mask", batch, options, ("entropy",), out)
 
 
+def rollout_correction(
+    batch: Batch,
+    *,
+    level: str = "token",
+    mask: bool = False,
+    low: float = 0,
+    high: float = 2,
+    normalize: bool = False,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns factors that the advantages are to be multiplied by, because the engine that
+    sampled is not quite the old policy: truncated importance sampling (TIS) or masked
+    (IcePop), as verl, TRL and OpenRLHF have them. With z_t = old_logprobs -
+    rollout_logprobs, x the level's exponent (z_t, its sum over the trajectory or its mean)
+    and u = e^x, x kept between -20 and 20:
+
+        truncate: c = u kept between low and high
+        mask:     c = u where low <= u <= high, else 0
+        normalize: c / mean c, if that mean is above 1e-8
+
+    The mean is over response tokens, for the levels of trajectories over those that have
+    any. The factor of masked tokens is 1. As a factor of the advantage it scales the loss
+    and leaves its denominators.
+
+    factors, role, old_logprobs and rollout_logprobs have one element per token, and
+    seq_offsets must be set; factors may be old_logprobs or rollout_logprobs. A wrong shape
+    or option, or a log-probability of a response token that is not finite, is an error, and
+    factors is not written.
+
+    level: "token", "sequence" or "geometric"
+    mask: a ratio outside [low, high] becomes 0 (IcePop); False: the nearer bound (TIS)
+    low: 0 <= low <= high; low finite, 0 for no lower bound; high above 0, +Inf for no upper
+    bound
+    high: 0 <= low <= high; low finite, 0 for no lower bound; high above 0, +Inf for no
+    upper bound
+    normalize: divide by the mean of the factors
+    out: the array for factors, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.RolloutCorrectionOptions(
+        choice("level", level, _generated.LEVELS),
+        bool(mask),
+        number("low", low),
+        number("high", high),
+        bool(normalize),
+    )
+    return run_scheme("rollout_correction", batch, options, ("seq_offsets", "old_logprobs", "rollout_logprobs"), out)
+
+
+def reject(
+    batch: Batch,
+    *,
+    statistic: str = "token_k1",
+    low: float = 0.5,
+    high: float = 2,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns weights: 1 at the response tokens that are kept, to 0 elsewhere: those where the
+    engine that sampled is too far from the old policy leave numerator and denominator of
+    the loss (verl's rollout rejection). With v the statistic of the token or of its
+    trajectory, and z kept between -20 and 20 in it, a token is kept if
+
+        k1:     log low <= v <= log high
+        k2, k3: v <= high
+
+    To ask for several, multiply their weights.
+
+    weights, role, old_logprobs and rollout_logprobs have one element per token, and
+    seq_offsets must be set; weights may be old_logprobs or rollout_logprobs. A wrong shape
+    or option, or a log-probability of a response token that is not finite, is an error, and
+    weights is not written.
+
+    statistic: "token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
+    "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2" or "seq_max_k3"
+    low: k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the
+    statistic; high +Inf: no bound
+    high: k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the
+    statistic; high +Inf: no bound
+    out: the array for weights, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.RejectOptions(
+        choice("statistic", statistic, _generated.STATISTICS),
+        number("low", low),
+        number("high", high),
+    )
+    return run_scheme("reject", batch, options, ("seq_offsets", "old_logprobs", "rollout_logprobs"), out)
+
+
+def off_policy_mask(
+    batch: Batch,
+    *,
+    delta: float,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns factors of the advantages: 0 at the tokens whose advantage is negative and whose
+    trajectory the policy has left, to 1 elsewhere (DeepSeek-V3.2; TRL and slime have it
+    too):
+
+        0 where advantages[t] < 0 and mean over the trajectory of old_logprobs - logprobs > delta
+
+    with the mean over response tokens, in nats. The sources have no default for delta.
+
+    factors, role, advantages, old_logprobs and logprobs have one element per token, and
+    seq_offsets must be set; factors may be any of the three float arrays. A wrong shape, a
+    delta that is not finite, or a value of a response token that is not finite, is an
+    error, and factors is not written.
+
+    delta: nats, finite; there is no default
+    out: the array for factors, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.OffPolicyMaskOptions(
+        number("delta", delta),
+    )
+    return run_scheme("off_policy_mask", batch, options, ("seq_offsets", "advantages", "old_logprobs", "logprobs"), out)
+
+
 
 class Entry(NamedTuple):
     """One name of the catalogue of schemes."""

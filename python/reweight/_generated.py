@@ -16,6 +16,8 @@ SIGNALS = ("energy", "ref_entropy", "surprisal", "log_ratio")
 SCOPES = ("group", "trajectory", "batch")
 AGGREGATIONS = ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm")
 NORMALIZATIONS = ("separate", "joint", "none")
+LEVELS = ("token", "sequence", "geometric")
+STATISTICS = ("token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3", "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3")
 POLICIES = ("ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo")
 SEQUENCES = ("trajectory", "span")
 KLS = ("k3", "k2", "k1", "abs", "k3+", "k1+", "abs+")
@@ -31,6 +33,8 @@ NAMES = {
     "kl": KLS,
     "policy": POLICIES,
     "sequence": SEQUENCES,
+    "level": LEVELS,
+    "statistic": STATISTICS,
 }
 
 # The problems by their codes: the kinds of the values, and the sentence.
@@ -105,10 +109,13 @@ PROBLEMS = {
     68: ("", "is 0, want above 0, as in the defaults of reinforce_plus_plus"),
     69: ("", "is 0, want above 0, as in the defaults of gtpo"),
     70: ("", "is 0, want above 0, as in the defaults of grpo_s"),
-    71: ("dd", "is {}, want at least the {} of entropy_low"),
-    72: ("ii", "is {}, want at least the {} of buffer"),
-    73: ("d", "is {}, want above 0 and at most 1"),
-    74: ("n", "is {}, want group or batch"),
+    71: ("", "is 0, want above 0, as in the defaults of rollout_correction"),
+    72: ("", "is 0, want above 0, as in the defaults of reject"),
+    73: ("dd", "is {}, want at least the {} of low"),
+    74: ("dd", "is {}, want at least the {} of entropy_low"),
+    75: ("ii", "is {}, want at least the {} of buffer"),
+    76: ("d", "is {}, want above 0 and at most 1"),
+    77: ("n", "is {}, want group or batch"),
 }
 
 # The arguments by their numbers.
@@ -203,6 +210,12 @@ ARGUMENTS = {
     88: "tau_neg",
     89: "tau_pos",
     90: "old_logprobs",
+    91: "rollout_logprobs",
+    92: "delta",
+    93: "high",
+    94: "level",
+    95: "low",
+    96: "statistic",
 }
 
 # ---- reweight.h ----
@@ -609,6 +622,45 @@ class EntropyMaskOptions(Structure):
     ]
 
 
+class RolloutCorrectionOptions(Structure):
+    """reweight_rollout_correction_options."""
+
+    level: int
+    mask: int
+    low: float
+    high: float
+    normalize: int
+    _fields_ = [
+        ("level", c_int32),
+        ("mask", c_int32),
+        ("low", c_double),
+        ("high", c_double),
+        ("normalize", c_int32),
+    ]
+
+
+class RejectOptions(Structure):
+    """reweight_reject_options."""
+
+    statistic: int
+    low: float
+    high: float
+    _fields_ = [
+        ("statistic", c_int32),
+        ("low", c_double),
+        ("high", c_double),
+    ]
+
+
+class OffPolicyMaskOptions(Structure):
+    """reweight_off_policy_mask_options."""
+
+    delta: float
+    _fields_ = [
+        ("delta", c_double),
+    ]
+
+
 # The defaults.
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
@@ -633,6 +685,8 @@ DEFAULT_GRPO_S = GTPOOptions(1, 0.1, 0.5, 0, inf, 1, 0)
 DEFAULT_EMPG = EMPGOptions(1, 1, 0.05)
 DEFAULT_OVERLONG_PENALTY = OverlongPenaltyOptions(20480, 4096, 1)
 DEFAULT_ENTROPY_MASK = EntropyMaskOptions(0.2)
+DEFAULT_ROLLOUT_CORRECTION = RolloutCorrectionOptions(0, 0, 0, 2, 0)
+DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {
@@ -658,6 +712,9 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "overlong_penalty": [c_void_p, POINTER(Batch), POINTER(OverlongPenaltyOptions)],
     "group_filter": [c_void_p, POINTER(Batch)],
     "entropy_mask": [c_void_p, POINTER(Batch), POINTER(EntropyMaskOptions)],
+    "rollout_correction": [c_void_p, POINTER(Batch), POINTER(RolloutCorrectionOptions)],
+    "reject": [c_void_p, POINTER(Batch), POINTER(RejectOptions)],
+    "off_policy_mask": [c_void_p, POINTER(Batch), POINTER(OffPolicyMaskOptions)],
     "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
     "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
     "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],

@@ -34,29 +34,75 @@ FUNCTIONS = {
     "grpo_s": reweight.grpo_s,
     "empg": reweight.empg,
     "entropy_mask": reweight.entropy_mask,
+    "tis": reweight.rollout_correction,
+    "reject": reweight.reject,
     "dapo": reweight.group_filter,
 }
+
+
+# Entries that Python has no function for.
+LACKING = [e.name for e in reweight.schemes() if e.kind != "loss" and e.function and not hasattr(reweight, e.function)]
+
+
+def step_of(name):
+    step = reweight.scheme(name)
+    if "off_policy_mask" in step.options:
+        step.options["off_policy_mask"]["delta"] = 0.05
+    return step
 
 
 class Functions(TestCase):
     @unittest.skipIf(shutil.which("go") is None, "Go is not installed")
     def test_go(self):
+        """Each entry alone, and some together."""
+        names = [e.name for e in reweight.schemes() if e.name not in LACKING and not any(of in LACKING for of in e.of)]
+        names += ["gtpo+actfocus", "empg+gigpo+entropy_mask+icepop", "dapo+aem+reject", "reinforce++_baseline+opsm"]
         with tempfile.TemporaryDirectory() as folder:
             program, path, output = (Path(folder) / name for name in ("reweight", "in.safetensors", "out.safetensors"))
             subprocess.run(["go", "build", "-o", program, "./cmd/reweight"], cwd=ROOT, check=True)
             for seed in (3, 4):
                 arrays = rollouts(seed)
                 write_safetensors(path, arrays)
-                for name, function in FUNCTIONS.items():
+                for name in names:
                     with self.subTest(scheme=name, seed=seed):
-                        done = subprocess.run([program, "-scheme", name, "-o", output, path], capture_output=True, text=True)
+                        command = [program, "-scheme", name, "-delta=0.05", "-o", output, path]
+                        done = subprocess.run(command, capture_output=True, text=True)
+                        if done.returncode:  # -delta is of one scheme
+                            command.remove("-delta=0.05")
+                            done = subprocess.run(command, capture_output=True, text=True)
                         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                         want, _ = read_safetensors(output)
                         batch = reweight.Batch(**arrays)
-                        if name == "empg":  # whose advantages are those of GRPO
-                            batch.advantages = reweight.grpo(batch)
-                        made = "weights" if name in ("entropy_mask", "dapo") else "advantages"
-                        self.assertBits(function(batch), want[made], made)
+                        step = step_of(name)
+                        self.assertEqual(step.lacks(batch), ())
+                        credit = step.credit(batch)
+                        self.assertBits(credit.advantages, want["advantages"], "advantages")
+                        if credit.weights is not None:
+                            self.assertBits(credit.weights, want["weights"], "weights")
+                        for field, array in rollouts(seed).items():
+                            self.assertBits(getattr(batch, field), array, field)
+
+    def test_names(self):
+        self.assertEqual(reweight.scheme("actfocus+aem").name, "actfocus+aem")
+        self.assertEqual(reweight.scheme("entropy-mask+rloo_vectorized").name, "rloo+entropy_mask")
+        self.assertEqual(reweight.scheme("reinforce++_baseline+aem").name, "aem+reinforce++_baseline")
+        self.assertEqual([e.name for e in reweight.scheme("dapo").entries], ["overlong", "group_filter", "uniform"])
+        self.assertEqual(reweight.scheme("gtpo").options["gtpo"]["normalization"], "separate")
+        self.assertEqual(reweight.scheme("gigpo").lacks(reweight.Batch(**random_batch(3))), ("anchors", "span_rewards"))
+        self.assertEqual(reweight.scheme("reinforce++_baseline").needs, ("group_ids", "rewards", "seq_offsets"))
+        for names, text in (
+            ("", 'has "", want names'),
+            ("gtop", 'has "gtop", want names'),
+            ("gtpo+", 'has "", want names'),
+            ("gtpo+gtpo", "has gtpo twice"),
+            ("gtpo+rloo", "has gtpo and rloo: both make the advantages"),
+            ("tis+icepop", "has tis and icepop: both are the ratio"),
+            ("gspo+cispo", "has gspo and cispo: both are a loss"),
+            ("dapo+overlong", "has dapo and overlong: both have overlong"),
+        ):
+            with self.subTest(names), self.assertRaises(reweight.InputError) as caught:
+                reweight.scheme(names)
+            self.assertIn(text, str(caught.exception))
 
     def test_layouts(self):
         """A padded batch has the results of the same one packed, and so have tensors."""

@@ -1,0 +1,227 @@
+"""Schemes by their names: the catalogue, and what a step under any of them computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+import numpy as np
+
+from . import _catalogue, _schemes
+from ._arrays import U8, view
+from ._catalogue import ENTRIES, Entry
+from ._errors import InputError, described
+from ._kernels import multiply
+from .batch import MASKED, Batch
+
+_KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")
+_BY_NAME = {name: entry for entry in ENTRIES for name in (entry.name, *entry.synonyms)}
+_UNIFORM = _BY_NAME["uniform"]
+
+
+def schemes() -> List[Entry]:
+    """Returns the catalogue of schemes: what reweight.scheme takes, in the order of reports."""
+    return list(ENTRIES)
+
+
+class Credit(NamedTuple):
+    """What a scheme makes of a batch, float32, one element per token."""
+
+    advantages: Any
+    """after shaping and factors"""
+    weights: Any
+    """of the tokens in the loss; None stands for ones"""
+
+
+class Step:
+    """What reweight.scheme returns: a step under a scheme.
+
+    name: of the scheme, with + between its entries.
+    entries: of the catalogue, those that are computed, in that order.
+    options: of each entry by its name, and of "group_norm" and "uniform", which stand in for
+        advantages and a loss that nobody named. They may be changed between calls. Those of a
+        loss are for whoever computes it.
+    """
+
+    def __init__(self, name: str, named: List[Entry], entries: List[Entry]) -> None:
+        self.name = name
+        self.entries = tuple(entries)
+        self._named = named
+        self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
+
+    def __repr__(self) -> str:
+        return f"reweight.scheme({self.name!r})"
+
+    def _maker(self) -> Optional[Entry]:
+        """The entry that makes the advantages; without one they are those of GRPO, or given."""
+        return next((e for e in self.entries if _makes_advantages(e)), None)
+
+    def _of(self, kind: str) -> List[Entry]:
+        return [e for e in self.entries if e.kind == kind]
+
+    def _reads_token_rewards(self) -> bool:
+        return any("token_rewards|rewards" in e.reads for e in self.entries)
+
+    @property
+    def loss(self) -> Entry:
+        """The entry of the policy's loss, which takes the advantages and the weights."""
+        losses = self._of("loss")
+        return losses[0] if losses else _UNIFORM
+
+    @property
+    def needs(self) -> Tuple[str, ...]:
+        """The arrays of a batch that credit needs with the default options, besides role: "a|b" is
+        either of two. A padded batch has no seq_offsets."""
+        needs: Set[str] = set()
+        for e in self.entries:
+            if e.kind != "loss":
+                needs.update("token_rewards" if need == "token_rewards|rewards" else need for need in e.reads)
+        if self._maker() is None:
+            needs.add("rewards|advantages")
+        if self._of("reward"):
+            needs.add("rewards")
+        needs.discard("advantages")
+        return tuple(sorted(needs))
+
+    def lacks(self, batch: Batch) -> Tuple[str, ...]:
+        """Returns those of needs that the batch does not have."""
+        padded = len(getattr(batch.role, "shape", ())) == 2
+        missing = []
+        for need in self.needs:
+            if not (padded and need == "seq_offsets") and all(getattr(batch, n) is None for n in need.split("|")):
+                missing.append(need)
+        return tuple(missing)
+
+    def credit(self, batch: Batch) -> Credit:
+        """Returns the advantages and the weights of the batch, without a loss. Nothing in the batch is
+        written. Raises InputError for an array that is missing, and as the functions of the entries do."""
+        if not isinstance(batch, Batch):
+            raise TypeError(f"batch is {described(batch)}, want a Batch")
+        own = dataclasses.replace(batch)  # whose arrays are replaced, not written
+        self._reward(own)
+        own.advantages = self._advantages(batch, own)
+        own.rewards = batch.rewards  # without the penalty, which groups are not filtered by
+        weights = None
+        for e in self.entries:
+            if e.kind == "advantage" and not _makes_advantages(e):
+                own.advantages = self._compute(e, own)
+            elif e.kind == "factor":
+                own.advantages = multiply(own.advantages, self._compute(e, own), out=own.advantages)
+            elif e.kind == "weight":
+                made = self._compute(e, own)
+                weights = made if weights is None else multiply(weights, made, out=weights)
+        return Credit(own.advantages, weights)
+
+    def _compute(self, e: Entry, batch: Batch, **more: Any) -> Any:
+        """Returns the array that the entry's function makes."""
+        options = {**self.options[e.name], **more}
+        if e.function == "actfocus":
+            return _schemes.actfocus(batch, **options).weights
+        if e.function in ("aem", "grpo"):
+            return getattr(_schemes, e.function)(batch, **options)
+        if e.function == "gae":
+            if batch.token_rewards is None:
+                raise InputError("token_rewards", "is None, want the rewards that gae takes")
+            advantages = _schemes.gae(batch, batch.token_rewards, **options).advantages
+            return _schemes.whiten(advantages, batch.role, out=advantages)
+        return getattr(_catalogue, e.function)(batch, **options)
+
+    def _advantages(self, batch: Batch, own: Batch) -> Any:
+        maker = self._maker()
+        if maker is not None:
+            return self._compute(maker, own)
+        if batch.rewards is not None:
+            return self._compute(_BY_NAME["group_norm"], own)
+        if batch.advantages is None:
+            raise InputError("advantages", "is None, and so is rewards, want one of them")
+        role = view("role", batch.role, (U8,)).owner
+        zero = role * 0.0
+        if isinstance(role, np.ndarray):
+            return np.where(role != MASKED, np.asarray(batch.advantages), zero.astype(np.float32))
+        torch = sys.modules["torch"]
+        return torch.where(role != MASKED, batch.advantages, zero.to(torch.float32))
+
+    def _reward(self, own: Batch) -> None:
+        """Adds the penalty to the rewards that the advantages are made from."""
+        for e in self._of("reward"):
+            if self._reads_token_rewards():
+                raise InputError("names", f"has {e.name}, which is added to rewards of trajectories, and {self.name} takes those of tokens")
+            if own.rewards is None:
+                raise InputError("rewards", "is None, want the rewards that a penalty is added to")
+            own.rewards = own.rewards + self._compute(e, own)
+
+
+def _makes_advantages(e: Entry) -> bool:
+    """Whether the entry makes advantages, and not from others."""
+    return e.kind == "advantage" and "advantages" not in e.reads
+
+
+def _has_function(e: Entry) -> bool:
+    """Whether the package computes the entry. The losses are the business of reweight.loss."""
+    return e.kind == "loss" or hasattr(_catalogue, e.function) or hasattr(_schemes, e.function)
+
+
+def _parts(e: Entry) -> List[Entry]:
+    return [p for name in e.of for p in _parts(_BY_NAME[name])] if e.of else [e]
+
+
+def _conflict(a: Entry, b: Entry) -> str:
+    """Says why two entries cannot be in one step."""
+    if a.kind == b.kind == "loss":
+        return "both are a loss, and a step has one"
+    if a is b:
+        return f"both have {a.name}"
+    if _makes_advantages(a) and _makes_advantages(b):
+        return "both make the advantages, and a step has them from one"
+    if a.function == b.function == "rollout_correction":
+        return "both are the ratio to the engine, which would count twice"
+    return ""
+
+
+def scheme(names: str) -> Step:
+    """Returns a step under the scheme: names of the catalogue, or of trainers, with + between them.
+
+        step = reweight.scheme("gtpo+actfocus")
+        advantages, weights = step.credit(batch)
+
+    What the names do not say is as in uniform training: the advantages are those of GRPO, or the
+    batch's own if it has no rewards, and every response token has the weight 1. reinforce++ and gae
+    take token_rewards. Advantages are made first, then shaped, then multiplied
+    by factors; weights multiply. docs/schemes.md has the formulas, and reweight.schemes() the list.
+
+    Hyphens are taken for underscores. Raises InputError, a ValueError, for a name that nobody has and
+    for two that cannot be in one step.
+    """
+    if not isinstance(names, str):
+        raise TypeError(f"names is {described(names)}, want a string")
+    rest = names.replace("-", "_")
+    named: List[Entry] = []
+    entries: List[Entry] = []
+    while True:
+        found = max((n for n in _BY_NAME if rest == n or rest.startswith(n + "+")), key=len, default="")
+        if not found:
+            unknown = rest.split("+")[0] or rest
+            raise InputError("names", f'has "{unknown}", want names of reweight.schemes() with + between them')
+        entry = _BY_NAME[found]
+        for other in named:
+            if other is entry:
+                raise InputError("names", f"has {entry.name} twice")
+            for a in _parts(other):
+                for b in _parts(entry):
+                    why = _conflict(a, b)
+                    if why:
+                        raise InputError("names", f"has {other.name} and {entry.name}: {why}")
+        named.append(entry)
+        entries += _parts(entry)
+        if rest == found:
+            break
+        rest = rest[len(found) + 1 :]
+    for e in entries:
+        if e.function and not _has_function(e):
+            raise InputError("names", f"has {e.name}, which this package has no function for")
+    named.sort(key=ENTRIES.index)
+    entries.sort(key=lambda e: (_KINDS.index(e.kind), ENTRIES.index(e)))
+    if len(named) > 1 and named[0] is _UNIFORM:  # which the others change
+        del named[0]
+    return Step("+".join(e.name for e in named), named, entries)
