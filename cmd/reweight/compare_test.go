@@ -241,7 +241,7 @@ func TestOutput(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	if status := run([]string{input, "-scheme", "all", "-o", output}, &stdout, &stderr); status != 2 ||
-		!strings.HasSuffix(stderr.String(), "-o: off_policy_mask, the last scheme, needs -delta, which has no default\n") {
+		!strings.HasSuffix(stderr.String(), "-o: rlsd, the last scheme, needs teacher_logprobs\n") {
 		t.Errorf("status %d, %s", status, &stderr)
 	}
 

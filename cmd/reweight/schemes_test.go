@@ -92,7 +92,7 @@ func TestAllSchemes(t *testing.T) {
 	}
 	text := runSchemes(t, "all", path)
 	for line := range strings.Lines(text) {
-		if len(line) > 101 {
+		if len(line) > 110 {
 			t.Errorf("%d columns: %s", len(line), line)
 		}
 	}
@@ -112,8 +112,8 @@ func TestAllSchemes(t *testing.T) {
 			break
 		}
 	}
-	more := schemesJSON(t, "all", write(t, b), "-delta", "-1", "-aggregation", "seq_mean_token_sum")
-	if len(more.LeftOut) != 2 || more.LeftOut[0].Scheme != "gigpo" || more.LeftOut[1].Scheme != "gae" {
+	more := schemesJSON(t, "all", write(t, b), "-delta", "-1", "-dro-beta", "0.3", "-aggregation", "seq_mean_token_sum")
+	if len(more.LeftOut) != 3 || more.LeftOut[0].Scheme != "gigpo" || more.LeftOut[1].Scheme != "gae" || more.LeftOut[2].Scheme != "rlsd" {
 		t.Errorf("%+v", more.LeftOut)
 	}
 	loss := map[string]float64{}
