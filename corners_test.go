@@ -23,37 +23,38 @@ func TestEdges(t *testing.T) {
 	ln := func(x float64) float32 { return float32(math.Log(x)) }
 	huge := float32(3e38)
 	for _, c := range []struct {
-		name            string
-		row             []float32
-		id              int32
-		lse, h, logprob float32
+		name                     string
+		row                      []float32
+		id                       int32
+		lse, h, logprob, squares float32
 	}{
-		{"one element", []float32{-3.5}, 0, -3.5, 0, 0},
-		{"two equal", []float32{0, 0}, 1, ln(2), ln(2), -ln(2)},
-		{"masked id", []float32{1, -inf}, 1, 1, 0, -inf},
-		{"masked others", []float32{-inf, 2, -inf}, 1, 2, 0, 0},
-		{"all -Inf", []float32{-inf, -inf}, 0, -inf, nan, nan},
-		{"+Inf at the id", []float32{1, inf}, 1, inf, nan, nan},
-		{"+Inf elsewhere", []float32{1, inf}, 0, inf, nan, nan},
-		{"+Inf and -Inf", []float32{-inf, inf}, 0, inf, nan, nan},
-		{"NaN", []float32{1, nan}, 0, nan, nan, nan},
-		{"NaN and +Inf", []float32{inf, nan}, 0, nan, nan, nan},
-		{"NaN and -Inf", []float32{-inf, nan}, 0, nan, nan, nan},
-		{"huge", []float32{huge, -huge}, 0, huge, 0, 0},
-		{"huge and unlikely", []float32{huge, 1}, 1, huge, 0, -huge},
-		{"huge and negative", []float32{-huge, -huge}, 0, -huge, ln(2), -ln(2)},
-		{"largest", []float32{math.MaxFloat32, math.MaxFloat32}, 0, math.MaxFloat32, ln(2), -ln(2)},
-		{"subnormal", []float32{1e-45, -1e-45}, 0, ln(2), ln(2), -ln(2)},
+		{"one element", []float32{-3.5}, 0, -3.5, 0, 0, 0},
+		{"two equal", []float32{0, 0}, 1, ln(2), ln(2), -ln(2), -ln(2)},
+		{"masked id", []float32{1, -inf}, 1, 1, 0, -inf, 0},
+		{"masked others", []float32{-inf, 2, -inf}, 1, 2, 0, 0, 0},
+		{"all -Inf", []float32{-inf, -inf}, 0, -inf, nan, nan, nan},
+		{"+Inf at the id", []float32{1, inf}, 1, inf, nan, nan, nan},
+		{"+Inf elsewhere", []float32{1, inf}, 0, inf, nan, nan, nan},
+		{"+Inf and -Inf", []float32{-inf, inf}, 0, inf, nan, nan, nan},
+		{"NaN", []float32{1, nan}, 0, nan, nan, nan, nan},
+		{"NaN and +Inf", []float32{inf, nan}, 0, nan, nan, nan, nan},
+		{"NaN and -Inf", []float32{-inf, nan}, 0, nan, nan, nan, nan},
+		{"huge", []float32{huge, -huge}, 0, huge, 0, 0, 0},
+		{"huge and unlikely", []float32{huge, 1}, 1, huge, 0, -huge, 0},
+		{"huge and negative", []float32{-huge, -huge}, 0, -huge, ln(2), -ln(2), -ln(2)},
+		{"largest", []float32{math.MaxFloat32, math.MaxFloat32}, 0, math.MaxFloat32, ln(2), -ln(2), -ln(2)},
+		{"subnormal", []float32{1e-45, -1e-45}, 0, ln(2), ln(2), -ln(2), -ln(2)},
 	} {
 		for _, isa := range reweight.AvailableISAs() {
 			ws := reweight.Workspace{ISA: isa}
-			var got [3]float32
-			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]},
+			var got [4]float32
+			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3], LogSumSqProbs: got[3:4]},
 				reweight.Logits{Vocab: len(c.row), F32: c.row}, []int32{c.id}, reweight.DefaultTokenStats)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := [3]float32{c.lse, c.h, c.logprob}; !equal(got[0], want[0]) || !equal(got[1], want[1]) || !equal(got[2], want[2]) {
+			want := [4]float32{c.lse, c.h, c.logprob, c.squares}
+			if !slices.EqualFunc(got[:], want[:], equal) || math.Signbit(float64(got[3])) != (got[3] < 0) {
 				t.Errorf("%s, %v: %v, want %v", c.name, isa, got, want)
 			}
 		}
@@ -75,17 +76,19 @@ func TestTemperature(t *testing.T) {
 		}
 		h := m + math.Log(s)
 		l := scaled[1] - h
+		squares := 0.0
 		for _, z := range scaled {
 			h -= z * math.Exp(z-m) / s
+			squares += math.Pow(math.Exp(z-m)/s, 2)
 		}
-		var got [3]float32
+		var got [4]float32
 		var ws reweight.Workspace
-		if err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]},
+		if err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3], LogSumSqProbs: got[3:4]},
 			reweight.Logits{Vocab: 5, F32: row}, []int32{1}, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 			t.Fatal(err)
 		}
 		lse := math.Log(math.E + math.Exp(2) + math.Exp(4) + math.Exp(-1) + math.Exp(0.5))
-		for i, want := range [...]float64{lse, h, l} {
+		for i, want := range [...]float64{lse, h, l, math.Log(squares)} {
 			if math.Abs(float64(got[i])-want) > 1e-6*max(1, math.Abs(want)) {
 				t.Errorf("tau %v: number %d is %v, want %v", tau, i, got[i], want)
 			}
@@ -148,6 +151,7 @@ func TestErrors(t *testing.T) {
 		{"ids[1] is 6, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{0, 6}, 1)},
 		{"ids[0] is -1, want 0 to 5", stats(S{Logprob: row(2)}, L{Vocab: 6, F32: f}, []int32{-1, 0}, 1)},
 		{"dst.Entropy has 1 elements, want 2, one per row", stats(S{LSE: row(2), Entropy: row(1)}, L{Vocab: 6, F32: f}, ids, 1)},
+		{"dst.LogSumSqProbs has 1 elements, want 2, one per row", stats(S{LSE: row(2), LogSumSqProbs: row(1)}, L{Vocab: 6, F32: f}, ids, 1)},
 		{"no output", stats(S{}, L{Vocab: 6, F32: f}, ids, 1)},
 		{"logits has rows of 0 logits", stats(S{LSE: row(2)}, L{F32: f}, ids, 1)},
 		{"logits has 12 logits, want a multiple of its vocabulary of 5", stats(S{LSE: row(2)}, L{Vocab: 5, F32: f}, ids, 1)},

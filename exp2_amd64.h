@@ -23,6 +23,7 @@ VECTOR(magic, 0x4b400000)
 VECTOR(minY, 0xc2fa0000)
 VECTOR(maxY, 0x42f00000)
 VECTOR(log2E32, 0x3fb8aa3b)
+VECTOR(squaresFrom, 0x0d800000)
 
 // Twice the coefficients, and the magic number plus 126, for EXP2_PAIR.
 VECTOR(twiceC5, 0x3b2dfb33)

@@ -77,16 +77,16 @@ func TestGPUFloat64(t *testing.T) {
 		}
 		tau := []float64{1, 1, 1, 0.6, 0.7, 1.3, 1.4426950408889634, math.E, 0.01, 1e-7, 0x1p-18, 0x1p18, 0x1.8p18, 0x1p20}[r.IntN(14)]
 		id := int32(r.IntN(n))
-		out := upload(g, make([]float32, 3))
+		out := upload(g, make([]float32, 4))
 		ids := gpu.IDs{Ptr: upload(g, []int32{id})}
 
-		exact := upload(g, make([]float64, 3))
+		exact := upload(g, make([]float64, 4))
 		write(exact)
-		g.must(ws.TokenStats(gpu.Stats{Entropy: out, Logprob: out + 4}, rows, ids, reweight.TokenStatsOptions{Temperature: tau}))
-		var got, want [3]float64
+		g.must(ws.TokenStats(gpu.Stats{Entropy: out, Logprob: out + 4, LogSumSqProbs: out + 8}, rows, ids, reweight.TokenStatsOptions{Temperature: tau}))
+		var got, want [4]float64
 		g.must(gpu.Download(dev, got[:], exact, 0))
-		want[0], want[1], want[2] = reweight.RowSums(row, tau)
-		g.compare(n, tau, got, want, [3]string{"reference", "logarithm of the sum", "entropy"})
+		want = reweight.RowSums(row, tau)
+		g.compare(n, tau, got[:], want[:], "reference", "logarithm of the sum", "entropy", "logarithm of the sum of squares")
 
 		var stats [2]float32
 		g.must(gpu.Download(dev, stats[:], out, 0))
@@ -108,9 +108,9 @@ func TestGPUFloat64(t *testing.T) {
 		g.must(ws.RowGradient(dst, rows, ids, out+4, out, upload(g, gradient), 0, opt))
 		g.must(ws.Check())
 		if l == l {
-			g.must(gpu.Download(dev, got[:], exact, 0))
+			g.must(gpu.Download(dev, got[:3], exact, 0))
 			want[0], want[1], want[2] = reweight.GradientTerms(row, id, l, h, gradient[0], opt)
-			g.compare(n, tau, got, want, [3]string{"own term", "logsumexp", "scale"})
+			g.compare(n, tau, got[:3], want[:3], "own term", "logsumexp", "scale")
 			if want[2] == 0 {
 				slow++
 			}
@@ -131,7 +131,7 @@ func TestGPUFloat64(t *testing.T) {
 }
 
 // compare wants numbers to be equal; either zero, and every NaN, counts as one.
-func (g *gpuRow) compare(n int, tau float64, got, want [3]float64, names [3]string) {
+func (g *gpuRow) compare(n int, tau float64, got, want []float64, names ...string) {
 	g.Helper()
 	for i, w := range want {
 		if got[i] != w && (got[i] == got[i] || w == w) {

@@ -26,12 +26,12 @@ func detect() []ISA {
 // number of the DType.
 //
 //go:noescape
-func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
+func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int
 
 // rowBlocksAVX512 equals rowBlocksPortable, with the arguments of rowBlocksAVX2.
 //
 //go:noescape
-func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
+func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int
 
 // blockMaxAVX2 equals blockMaxPortable, with the row as rowBlocksAVX2 has it.
 //
@@ -136,11 +136,11 @@ func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role 
 //go:noescape
 func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
+func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int {
 	if isa == AVX512 {
-		return rowBlocksAVX512(x, dtype, chunks, tail, st, entropy)
+		return rowBlocksAVX512(x, dtype, chunks, tail, st, want)
 	}
-	return rowBlocksAVX2(x, dtype, chunks, tail, st, entropy)
+	return rowBlocksAVX2(x, dtype, chunks, tail, st, want)
 }
 
 func (isa ISA) blockMaxAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32 {

@@ -55,7 +55,7 @@ loaded:
 	VMOVUPS       32(TAIL), V1  // lanes 8 to 15
 
 #define STATE DI
-#define ENTROPY DX  // 1 if the sums of y 2^y are wanted
+#define WANT DX     // the rowWant
 #define KLO_BITS CX // 0 at temperature 1
 #define BLOCK R10   // chunks left in the block, the tail counted
 #define GROUP R11   // chunks left in the group
@@ -71,10 +71,12 @@ loaded:
 #define GS1_LOW X9
 #define GT0_LOW X10
 #define GT1_LOW X11
-#define KHI Y12
+#define GQ0 Y12    // the group's sums of (2^y)^2, later the block's
+#define GQ1 Y15
+#define GQ0_LOW X12
+#define GQ1_LOW X15
 #define MINY Y13
 #define MAXY Y14
-#define MAGIC Y15
 
 // Between chunks these are free.
 #define NEGC Y0
@@ -88,42 +90,43 @@ loaded:
 #define KEPT1 Y3
 #define KLO Y4
 
-// func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
+// Before exp2 needs it.
+#define KHI Y5
+
+// func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, want rowWant) int
 //
 //	for chunks remain {                    // a block: 64 chunks
-//		bs, bt = 0, 0                      // 16 lanes each
+//		bs, bt, bq = 0, 0, 0               // 16 lanes each
 //		for 8 chunks or what remains {     // a group
-//			gs, gt = 0, 0
+//			gs, gt, gq = 0, 0, squaresFrom
 //			for each chunk, the tail too {
 //				y = x*k - c                // + x*kLo, at a temperature
 //				y = min(maxRowY, max(minY, y))
 //				p = 2^y
-//				gs, gt = gs+p, gt+y*p      // gt only if entropy is set
+//				gs, gt, gq = gs+p, gt+y*p, gq+p*p  // of gt and gq what is wanted
 //			}
-//			bs, bt = bs+gs, bt+gt
+//			bs, bt, bq = bs+gs, bt+gt, bq+gq  // bq if it is wanted
 //		}
 //		if any bs > st.alarm { return the block's first chunk }
-//		st.s, st.t = st.s+bs, st.t+bt      // float64
+//		st.s, st.t, st.q = st.s+bs, st.t+bt, st.q+bq  // float64; st.q if it is wanted
 //	}
 //	return -1
 //
-// The locals are -c, bs and bt, for which there are no registers left.
-TEXT ·rowBlocksAVX2(SB), NOSPLIT, $192-56
+// The locals are -c, bs, bt and bq, for which there are no registers left.
+TEXT ·rowBlocksAVX2(SB), NOSPLIT, $256-56
 	MOVQ          x+0(FP), X_PTR
 	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
-	MOVBQZX       entropy+40(FP), ENTROPY
-	VBROADCASTSS  rowState_k(STATE), KHI
+	MOVBQZX       want+40(FP), WANT
 	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
 	VBROADCASTSS  rowState_c(STATE), NEGC
 	VXORPS        ZERO, ZERO, ZERO
 	VSUBPS        NEGC, ZERO, NEGC              // -c
-	VMOVUPS       NEGC, negc-192(SP)            // for every chunk
+	VMOVUPS       NEGC, negc-256(SP)            // for every chunk
 	VMOVUPS       minY<>(SB), MINY              // the limits of y
 	VMOVUPS       maxRowY<>(SB), MAXY
-	VMOVUPS       magic<>(SB), MAGIC            // for exp2
 	XORQ          DONE, DONE                    // no chunk is done
 
 block:
@@ -138,10 +141,12 @@ block:
 	MOVQ          DONE, START            // the block's first chunk
 	ADDQ          BLOCK, DONE            // the next block's
 	VXORPS        ZERO, ZERO, ZERO
-	VMOVUPS       ZERO, bs0-160(SP)      // bs = 0
-	VMOVUPS       ZERO, bs1-128(SP)
-	VMOVUPS       ZERO, bt0-96(SP)       // bt = 0
-	VMOVUPS       ZERO, bt1-64(SP)
+	VMOVUPS       ZERO, bs0-224(SP)      // bs = 0
+	VMOVUPS       ZERO, bs1-192(SP)
+	VMOVUPS       ZERO, bt0-160(SP)      // bt = 0
+	VMOVUPS       ZERO, bt1-128(SP)
+	VMOVUPS       ZERO, bq0-96(SP)       // bq = 0
+	VMOVUPS       ZERO, bq1-64(SP)
 
 group:
 	MOVQ          $GROUP_CHUNKS, GROUP   // GROUP = min(GROUP_CHUNKS, BLOCK)
@@ -152,25 +157,28 @@ group:
 	VXORPS        GS1, GS1, GS1
 	VXORPS        GT0, GT0, GT0          // gt = 0
 	VXORPS        GT1, GT1, GT1
+	VMOVUPS       squaresFrom<>(SB), GQ0 // gq = squaresFrom
+	VMOVAPS       GQ0, GQ1
 
 chunk:
 	SUBQ          $1, CHUNKS             // below 0: the tail
 	JCS           last
 	LOAD_CHUNK(bf16, f16, loaded)
+	VBROADCASTSS  rowState_k(STATE), KHI
 	TESTL         KLO_BITS, KLO_BITS     // at a temperature y needs x*kLo too
 	JNE           temperature
-	VFMADD213PS   negc-192(SP), KHI, V0  // y = x*k - c
-	VFMADD213PS   negc-192(SP), KHI, V1
+	VFMADD213PS   negc-256(SP), KHI, V0  // y = x*k - c
+	VFMADD213PS   negc-256(SP), KHI, V1
 
 y:
 	VMAXPS        V0, MINY, V0           // y = max(minY, y): NaN stays, it is the second operand
 	VMAXPS        V1, MINY, V1
 	VMINPS        V0, MAXY, V0           // a large y shows in the sums, and the row's maximum is taken then
 	VMINPS        V1, MAXY, V1
-	VADDPS        MAGIC, V0, M0          // the integer next to y, in the low bits
-	VADDPS        MAGIC, V1, M1
-	VSUBPS        MAGIC, M0, F0          // that integer
-	VSUBPS        MAGIC, M1, F1
+	VADDPS        magic<>(SB), V0, M0    // the integer next to y, in the low bits
+	VADDPS        magic<>(SB), V1, M1
+	VSUBPS        magic<>(SB), M0, F0    // that integer
+	VSUBPS        magic<>(SB), M1, F1
 	VSUBPS        F0, V0, F0             // f = y - that integer
 	VSUBPS        F1, V1, F1
 	VMOVUPS       exp2C5<>(SB), P0       // the polynomial of 2^f begins with C5
@@ -189,19 +197,32 @@ y:
 	HORNER(one<>(SB), F1, P1)
 	VPSLLD        EXPONENT, M0, M0       // the integer in the place of the exponent
 	VPSLLD        EXPONENT, M1, M1
-	TESTB         ENTROPY, ENTROPY       // are the sums of y 2^y wanted?
-	JEQ           no_entropy
+	TESTB         WANT, WANT             // the sums of 2^y alone?
+	JEQ           sum_alone
 	VPADDD        M0, P0, P0             // p = 2^f 2^(y-f); a NaN here may be lost, but not in gt
 	VPADDD        M1, P1, P1
 	VADDPS        P0, GS0, GS0           // gs += p
 	VADDPS        P1, GS1, GS1
 	VFMADD231PS   P0, V0, GT0            // gt += y*p
 	VFMADD231PS   P1, V1, GT1
+	CMPB          WANT, $const_wantSquares
+	JEQ           squares
 	DECQ          GROUP
 	JNE           chunk
 	JMP           group_done
 
-no_entropy:
+squares:
+	VFMADD231PS   P0, P0, GQ0            // gq += p*p
+	VFMADD231PS   P1, P1, GQ1
+	DECQ          GROUP
+	JNE           chunk
+	VADDPS        bq0-96(SP), GQ0, GQ0   // bq += gq
+	VADDPS        bq1-64(SP), GQ1, GQ1
+	VMOVUPS       GQ0, bq0-96(SP)        // it stays on the stack for the next group
+	VMOVUPS       GQ1, bq1-64(SP)
+	JMP           group_done
+
+sum_alone:
 	VPADDD        one<>(SB), M0, M0      // 2^(y-f)
 	VPADDD        one<>(SB), M1, M1
 	VFMADD231PS   M0, P0, GS0            // gs += 2^f 2^(y-f), whose product is exact
@@ -210,14 +231,14 @@ no_entropy:
 	JNE           chunk
 
 group_done:
-	VADDPS        bs0-160(SP), GS0, GS0         // bs += gs
-	VADDPS        bs1-128(SP), GS1, GS1
-	VADDPS        bt0-96(SP), GT0, GT0          // bt += gt
-	VADDPS        bt1-64(SP), GT1, GT1
-	VMOVUPS       GS0, bs0-160(SP)              // they stay on the stack for the next group
-	VMOVUPS       GS1, bs1-128(SP)
-	VMOVUPS       GT0, bt0-96(SP)
-	VMOVUPS       GT1, bt1-64(SP)
+	VADDPS        bs0-224(SP), GS0, GS0         // bs += gs
+	VADDPS        bs1-192(SP), GS1, GS1
+	VADDPS        bt0-160(SP), GT0, GT0         // bt += gt
+	VADDPS        bt1-128(SP), GT1, GT1
+	VMOVUPS       GS0, bs0-224(SP)              // they stay on the stack for the next group
+	VMOVUPS       GS1, bs1-192(SP)
+	VMOVUPS       GT0, bt0-160(SP)
+	VMOVUPS       GT1, bt1-128(SP)
 	TESTQ         BLOCK, BLOCK
 	JNE           group                         // next group of the block
 	VBROADCASTSS  rowState_alarm(STATE), ALARM  // st.alarm
@@ -231,6 +252,12 @@ group_done:
 	FLUSH_AVX2(GS1, GS1_LOW, STATE, rowState_s+64)
 	FLUSH_AVX2(GT0, GT0_LOW, STATE, rowState_t) // st.t += bt
 	FLUSH_AVX2(GT1, GT1_LOW, STATE, rowState_t+64)
+	CMPB          WANT, $const_wantSquares
+	JNE           flushed                       // bq is not wanted
+	FLUSH_AVX2(GQ0, GQ0_LOW, STATE, rowState_q) // st.q += bq
+	FLUSH_AVX2(GQ1, GQ1_LOW, STATE, rowState_q+64)
+
+flushed:
 	TESTQ         CHUNKS, CHUNKS
 	JGT           block                         // next block
 	JLT           done                          // the tail was taken
@@ -254,8 +281,8 @@ last:
 temperature:
 	VMOVAPS       V0, KEPT0                // x, for x*kLo
 	VMOVAPS       V1, KEPT1
-	VFMADD213PS   negc-192(SP), KHI, V0    // y = x*k - c
-	VFMADD213PS   negc-192(SP), KHI, V1
+	VFMADD213PS   negc-256(SP), KHI, V0    // y = x*k - c
+	VFMADD213PS   negc-256(SP), KHI, V1
 	VBROADCASTSS  rowState_kLo(STATE), KLO
 	VFMADD231PS   KEPT0, KLO, V0           // y += x*kLo
 	VFMADD231PS   KEPT1, KLO, V1
@@ -269,7 +296,7 @@ temperature:
 #undef P0
 #undef P1
 #undef STATE
-#undef ENTROPY
+#undef WANT
 #undef KLO_BITS
 #undef BLOCK
 #undef GROUP
@@ -284,8 +311,11 @@ temperature:
 #undef GS1_LOW
 #undef GT0_LOW
 #undef GT1_LOW
+#undef GQ0
+#undef GQ1
+#undef GQ0_LOW
+#undef GQ1_LOW
 #undef KHI
-#undef MAGIC
 #undef NEGC
 #undef ZERO
 #undef ALARM

@@ -12,7 +12,7 @@ func detect() []ISA { return []ISA{Portable, NEON} }
 // returns the number of the chunk that begins the block it stopped at, or -1.
 //
 //go:noescape
-func rowBlocksNEON(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int
+func rowBlocksNEON(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int
 
 // blockMaxNEON equals blockMaxPortable on the same chunks and tail.
 //
@@ -68,8 +68,8 @@ func multiplyNEON(dst, a, b *float32, chunks int)
 //go:noescape
 func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, entropy bool) int {
-	return rowBlocksNEON(x, dtype, chunks, tail, st, entropy)
+func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int {
+	return rowBlocksNEON(x, dtype, chunks, tail, st, want)
 }
 
 func (isa ISA) blockMaxAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32 {

@@ -44,56 +44,60 @@
 #define GROUP R6     // chunks left in the group
 #define START R7     // chunk where the block began
 #define DONE R8      // chunks done
-#define ENTROPY R9
-#define LOCALS R11   // the 160 bytes of locals
-#define SUMS R12     // st.s, then st.t
+#define WANT R9      // the rowWant
+#define LOCALS R11   // the 288 bytes of locals
+#define SUMS R12     // st.s, then st.t and st.q
 #define TMP R14
 
 #define BS_AT 0           // where bs is in the locals
 #define BT_AT 64          // where bt is
-#define NEG_C 128(LOCALS) // -c
+#define BQ_AT 128         // where bq is
+#define GQ_AT 192         // where gq is
+#define NEG_C 256(LOCALS) // -c
 
 #define K Q8         // k, then kLo, for all lanes
 #define BS Q0        // the block's sums of p, while they are not in memory
 #define BT Q4        // those of y*p
+#define BQ Q16       // those of p*p
+#define QSUM Q16     // the group's sums of p*p, while they are not in memory
 #define GSUM Q20     // the group's sums of p; later the block's
 #define TSUM Q24     // those of y*p
 #define TOP Q31      // the block's largest elements, by lane modulo 4
 #define ABOVE Q0     // whether they are above the threshold
 #define BIAS Q8      // 1: its bits are the bias of an exponent
 
-// func rowBlocksNEON(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
+// func rowBlocksNEON(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, want rowWant) int
 //
 //	for each block {
-//		bs, bt, top = 0, 0, -Inf           // 16 lanes each; top 4
+//		bs, bt, bq, top = 0, 0, 0, -Inf    // 16 lanes each; top 4
 //		for each group of 8 chunks {
-//			gs, gt = 0, 0
+//			gs, gt, gq = 0, 0, squaresFrom
 //			for each chunk {
 //				x = next 16 elements, or the tail
 //				top = max(top, x)
 //				y = max(minY, x*k - c)     // + x*kLo, at a temperature
 //				p = 2^y
-//				gs, gt = gs + p, gt + y*p  // gt only if entropy is set
+//				gs, gt, gq = gs + p, gt + y*p, gq + p*p  // of gt and gq what is wanted
 //			}
-//			bs, bt = bs + gs, bt + gt
+//			bs, bt, bq = bs + gs, bt + gt, bq + gq  // bq if it is wanted
 //		}
 //		if any top > threshold { return the block's first chunk }
-//		st.s, st.t = st.s + bs, st.t + bt  // float64
+//		st.s, st.t, st.q = st.s + bs, st.t + bt, st.q + bq  // float64; st.q if it is wanted
 //	}
 //	return -1
 //
 // An element above the threshold may wrap the exponent of its p: the block is
 // left out then. A NaN hides what else its lane of top saw, and makes the row's
-// sums NaN. The locals are bs and bt, 64 bytes each, and -c in two vectors.
-TEXT ·rowBlocksNEON(SB), NOSPLIT, $168-56
+// sums NaN. The locals are bs, bt, bq and gq, 64 bytes each, and -c in two vectors.
+TEXT ·rowBlocksNEON(SB), NOSPLIT, $296-56
 	MOVD   x+0(FP), X_PTR
 	MOVD   dtype+8(FP), DTYPE
 	MOVD   chunks+16(FP), CHUNKS
 	MOVD   tail+24(FP), TAIL
 	MOVD   st+32(FP), STATE
-	MOVBU  entropy+40(FP), ENTROPY
+	MOVBU  want+40(FP), WANT
 	MOVD   $constants<>(SB), CONSTANTS
-	MOVD   $locals-160(SP), LOCALS          // bs, bt and -c
+	MOVD   $locals-288(SP), LOCALS          // bs, bt, bq, gq and -c
 	MOVWU  rowState_kLo(STATE), KLO         // 0 at temperature 1
 	ADD    $rowState_kLo, STATE, KLO_PTR    // &st.kLo
 	ADD    $rowState_s, STATE, SUMS         // &st.s
@@ -122,6 +126,8 @@ block:
 	FSTPQ  (F(BS), F(NEXT(BS))), BS_AT+32(LOCALS)
 	FSTPQ  (F(BS), F(NEXT(BS))), BT_AT(LOCALS) // bt = 0
 	FSTPQ  (F(BS), F(NEXT(BS))), BT_AT+32(LOCALS)
+	FSTPQ  (F(BS), F(NEXT(BS))), BQ_AT(LOCALS) // bq = 0
+	FSTPQ  (F(BS), F(NEXT(BS))), BQ_AT+32(LOCALS)
 
 group:
 	MOVD   $(const_groupSize/const_lanes), GROUP // the chunks of a group
@@ -130,6 +136,9 @@ group:
 	SUB    GROUP, BLOCK                          // what the block has after this group
 	CLEAR(GSUM)                                  // gs = 0
 	CLEAR(TSUM)                                  // gt = 0
+	FMOVQ  CONST_SQUARESFROM, F(QSUM)            // gq = squaresFrom
+	FSTPQ  (F(QSUM), F(QSUM)), GQ_AT(LOCALS)
+	FSTPQ  (F(QSUM), F(QSUM)), GQ_AT+32(LOCALS)
 
 chunk:
 	SUBS   $1, CHUNKS                       // below 0: the tail
@@ -152,15 +161,28 @@ loaded:
 y:
 	FOUR_M(VFMAX_S4, MINY, Y, Y)            // y = max(minY, y)
 	EXP2                                    // 2^f, and the exponent of 2^(y-f)
-	CBZ    ENTROPY, no_entropy              // are the sums of y 2^y wanted?
+	CBZ    WANT, sum_alone                  // the sums of 2^y alone?
 	FOUR(VADD_S4, TWO_I, TWO_Y, TWO_Y)      // p = 2^f 2^(y-f); a NaN here may be lost, but not in gt
 	FOUR(VFADD_S4, TWO_Y, GSUM, GSUM)       // gs += p
 	FOUR(VFMLA_S4, TWO_Y, Y, TSUM)          // gt += y*p
+	CMP    $const_wantSquares, WANT
+	BEQ    squares
 	SUBS   $1, GROUP
 	BNE    chunk
 	B      group_done
 
-no_entropy:
+squares:
+	LOAD4(GQ_AT, LOCALS, QSUM)
+	FOUR(VFMLA_S4, TWO_Y, TWO_Y, QSUM)      // gq += p*p
+	STORE4(QSUM, GQ_AT, LOCALS)
+	SUBS   $1, GROUP
+	BNE    chunk
+	LOAD4(BQ_AT, LOCALS, Y)                 // bq before this group
+	FOUR(VFADD_S4, QSUM, Y, QSUM)           // bq += gq
+	STORE4(QSUM, BQ_AT, LOCALS)             // for the next group
+	B      group_done
+
+sum_alone:
 	FMOVQ  CONST_ONE, F(BIAS)               // to add the bias of an exponent
 	FOUR_M(VADD_S4, BIAS, TWO_I, TWO_I)     // 2^(y-f)
 	FOUR(VFMLA_S4, TWO_I, TWO_Y, GSUM)      // gs += 2^f 2^(y-f), whose product is exact
@@ -183,6 +205,10 @@ group_done:
 	CBNZ   TMP, above                         // the block is not added
 	FLUSH4(GSUM, 0, SUMS)                     // st.s += bs
 	FLUSH4(TSUM, rowState_t-rowState_s, SUMS) // st.t += bt
+	CMP    $const_wantSquares, WANT
+	BNE    block                              // next block: bq is not wanted
+	LOAD4(BQ_AT, LOCALS, BQ)
+	FLUSH4(BQ, rowState_q-rowState_s, SUMS)   // st.q += bq
 	B      block                              // next block
 
 done:
@@ -216,16 +242,20 @@ temperature:
 #undef GROUP
 #undef START
 #undef DONE
-#undef ENTROPY
+#undef WANT
 #undef LOCALS
 #undef SUMS
 #undef TMP
 #undef BS_AT
 #undef BT_AT
+#undef BQ_AT
+#undef GQ_AT
 #undef NEG_C
 #undef K
 #undef BS
 #undef BT
+#undef BQ
+#undef QSUM
 #undef GSUM
 #undef TSUM
 #undef TOP

@@ -41,13 +41,13 @@ func (isa ISA) blockMax(row Logits, i, n int) float32 {
 	return isa.blockMaxAsm(x, dtype, chunks, rest)
 }
 
-func (isa ISA) rowBlocks(row Logits, i, n int, st *rowState, entropy bool) int {
+func (isa ISA) rowBlocks(row Logits, i, n int, st *rowState, want rowWant) int {
 	if isa == Portable {
-		return rowBlocksPortable(row, i, n, st, entropy)
+		return rowBlocksPortable(row, i, n, st, want)
 	}
 	var tail [lanes]float32
 	x, dtype, chunks, rest := row.chunks(i, n, &tail)
-	stop := isa.rowBlocksAsm(x, dtype, chunks, rest, st, entropy)
+	stop := isa.rowBlocksAsm(x, dtype, chunks, rest, st, want)
 	if stop < 0 {
 		return n
 	}

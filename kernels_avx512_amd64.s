@@ -109,7 +109,7 @@ f16: \
 loaded:
 
 #define STATE DI
-#define ENTROPY DX  // 1 if the sums of y 2^y are wanted
+#define WANT DX     // the rowWant
 #define KLO_BITS CX // 0 at temperature 1
 #define BLOCK R10   // chunks left in the block, the tail counted
 #define GROUP R11   // chunks left in the group
@@ -124,6 +124,10 @@ loaded:
 #define P1 Z9
 #define P2 Z10
 #define P3 Z11
+#define GQ Z12     // the group's sums of (2^y)^2
+#define BQ Z13     // the block's
+#define BQ_LOW Y13 // their lower half
+#define FROM Z14   // where they begin
 #define KHI Z16
 #define NEGC Z17
 #define MINY Z18
@@ -153,21 +157,21 @@ loaded:
 	HORNER(c, F2, P2); \
 	HORNER(c, F3, P3)
 
-// func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, entropy bool) int
+// func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, want rowWant) int
 //
 //	for chunks remain {                    // a block: 64 chunks
-//		bs, bt = 0, 0
+//		bs, bt, bq = 0, 0, 0
 //		for 8 chunks or what remains {     // a group
-//			gs, gt = 0, 0
+//			gs, gt, gq = 0, 0, squaresFrom
 //			for each chunk {               // 4 at a time, then one by one
 //				y = max(minY, x*k - c)     // + x*kLo, at a temperature
 //				p = 2^y
-//				gs, gt = gs+p, gt+y*p
+//				gs, gt, gq = gs+p, gt+y*p, gq+p*p  // of gt and gq what is wanted
 //			}
-//			bs, bt = bs+gs, bt+gt
+//			bs, bt, bq = bs+gs, bt+gt, bq+gq
 //		}
 //		if any bs > st.alarm { return the block's first chunk }
-//		st.s, st.t = st.s+bs, st.t+bt
+//		st.s, st.t, st.q = st.s+bs, st.t+bt, st.q+bq  // st.q if it is wanted
 //	}
 //	return -1
 TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
@@ -176,7 +180,7 @@ TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
-	MOVBQZX       entropy+40(FP), ENTROPY
+	MOVBQZX       want+40(FP), WANT
 	VBROADCASTSS  rowState_k(STATE), KHI
 	VBROADCASTSS  rowState_kLo(STATE), KLO
 	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
@@ -184,6 +188,7 @@ TEXT ·rowBlocksAVX512(SB), NOSPLIT, $0-56
 	VPXORD        ZERO, ZERO, ZERO
 	VSUBPS        NEGC, ZERO, NEGC              // -c
 	VBROADCASTSS  minY<>(SB), MINY              // the lower limit of y
+	VBROADCASTSS  squaresFrom<>(SB), FROM       // where gq begins
 	BROADCAST_EXP2                              // the coefficients of 2^f
 	LOAD_WIDEN                                  // for bfloat16
 	XORQ          DONE, DONE                    // no chunk is done
@@ -199,16 +204,18 @@ block:
 	CMOVQGT       TEMP, BLOCK            // BLOCK = min(BLOCK, BLOCK_CHUNKS)
 	MOVQ          DONE, START            // the block's first chunk
 	ADDQ          BLOCK, DONE            // the next block's
-	VPXORD        BS, BS, BS             // bs, bt = 0, 0
+	VPXORD        BS, BS, BS             // bs, bt, bq = 0, 0, 0
 	VPXORD        BT, BT, BT
+	VPXORD        BQ, BQ, BQ
 
 group:
 	MOVQ          $GROUP_CHUNKS, GROUP   // GROUP = min(GROUP_CHUNKS, BLOCK)
 	CMPQ          BLOCK, GROUP
 	CMOVQLT       BLOCK, GROUP
 	SUBQ          GROUP, BLOCK           // what the block has after this group
-	VPXORD        GS, GS, GS             // gs, gt = 0, 0
+	VPXORD        GS, GS, GS             // gs, gt, gq = 0, 0, squaresFrom
 	VPXORD        GT, GT, GT
+	VMOVAPS       FROM, GQ
 
 four:
 	CMPQ          GROUP, $BATCH             // less than a batch: one by one
@@ -255,12 +262,18 @@ four_y:
 	VADDPS        P1, GS, GS
 	VADDPS        P2, GS, GS
 	VADDPS        P3, GS, GS
-	TESTB         ENTROPY, ENTROPY       // are the sums of y 2^y wanted?
+	TESTB         WANT, WANT             // the sums of 2^y alone?
 	JEQ           four
 	VFMADD231PS   P0, V0, GT             // gt += y*p
 	VFMADD231PS   P1, V1, GT
 	VFMADD231PS   P2, V2, GT
 	VFMADD231PS   P3, V3, GT
+	CMPB          WANT, $const_wantSquares
+	JNE           four
+	VFMADD231PS   P0, P0, GQ             // gq += p*p
+	VFMADD231PS   P1, P1, GQ
+	VFMADD231PS   P2, P2, GQ
+	VFMADD231PS   P3, P3, GQ
 	JMP           four
 
 four_temperature:
@@ -294,11 +307,13 @@ one_y:
 	EXP2_AVX512(V0, F0, P0)              // p = 2^y
 	VADDPS        P0, GS, GS             // gs += p
 	VFMADD231PS   P0, V0, GT             // gt += y*p, also where it is not wanted
+	VFMADD231PS   P0, P0, GQ             // gq += p*p, likewise
 	JMP           one
 
 group_done:
 	VADDPS        GS, BS, BS                    // bs += gs
 	VADDPS        GT, BT, BT                    // bt += gt
+	VADDPS        GQ, BQ, BQ                    // bq += gq
 	TESTQ         BLOCK, BLOCK
 	JNE           group                         // next group of the block
 	VBROADCASTSS  rowState_alarm(STATE), ALARM  // st.alarm
@@ -307,6 +322,11 @@ group_done:
 	JNE           alarm                         // the block is not added
 	FLUSH_AVX512(BS, BS_LOW, STATE, rowState_s) // st.s += bs
 	FLUSH_AVX512(BT, BT_LOW, STATE, rowState_t) // st.t += bt
+	CMPB          WANT, $const_wantSquares
+	JNE           flushed                       // bq is not wanted
+	FLUSH_AVX512(BQ, BQ_LOW, STATE, rowState_q) // st.q += bq
+
+flushed:
 	TESTQ         CHUNKS, CHUNKS
 	JGT           block                         // next block
 	JLT           done                          // the tail was taken
@@ -326,7 +346,11 @@ alarm:
 #undef FAR
 #undef PREFETCH
 #undef STATE
-#undef ENTROPY
+#undef WANT
+#undef GQ
+#undef BQ
+#undef BQ_LOW
+#undef FROM
 #undef BLOCK
 #undef GROUP
 #undef START

@@ -8,8 +8,8 @@ func detect() []ISA { return []ISA{Portable} }
 
 func (isa ISA) blockMax(row Logits, i, n int) float32 { return blockMaxPortable(row, i, n) }
 
-func (isa ISA) rowBlocks(row Logits, i, n int, st *rowState, entropy bool) int {
-	return rowBlocksPortable(row, i, n, st, entropy)
+func (isa ISA) rowBlocks(row Logits, i, n int, st *rowState, want rowWant) int {
+	return rowBlocksPortable(row, i, n, st, want)
 }
 
 func (isa ISA) rowGradient(dst, row Logits, q *gradConsts) { rowGradientPortable(dst, row, q) }

@@ -18,8 +18,9 @@ import "math"
 // 16 (a span with nothing: absent lanes add 0). The float32 groups keep a
 // partial sum near its addends: an element goes through at most 14 roundings,
 // where one chain of 64 per block would have 63 (docs/accuracy.md says what they
-// come to). Sums over tokens, whose terms may cancel, have the same lanes, groups
-// and tree, but each group goes to float64 (laneSum); the masked moments, the KL of the
+// come to). The squares of a row have the same order, but a group begins at squaresFrom
+// and not at 0. Sums over tokens, whose terms may cancel, have the same lanes, groups and
+// tree, but each group goes to float64 (laneSum); the masked moments, the KL of the
 // loss, and the sums of schemes that are plain Go add in float64 at once. An element is a
 // token of the batch, or of the trajectory, span or set that is summed.
 //
@@ -31,19 +32,20 @@ import "math"
 // converted first.
 
 const (
-	lanes      = 16
-	groupSize  = 8 * lanes
-	blockSize  = 8 * groupSize
-	pieceSize  = 64 * blockSize // elements per assembly call: keeps goroutines preemptible
-	magic      = 0x1.8p23       // y + magic rounds y to an integer, kept in the low bits
-	minY       = -125           // a smaller 2^y does not change a sum, and would be subnormal
-	maxY       = 120            // sums of groups of 2^y stay finite
-	alarm      = 128            // on amd64, a block's lane sum above it may hide an element above 2^headroom
-	headroom   = 8              // a block may exceed the reference by 2^8 before the sums are rescaled
-	maxMagnY   = 1 << 20        // log2 units of the reference beyond which a row goes the slow way
-	log2E32    = 0x1.715476p+0
-	slowTauMin = 0x1p-18
-	slowTauMax = 0x1p18
+	lanes       = 16
+	groupSize   = 8 * lanes
+	blockSize   = 8 * groupSize
+	pieceSize   = 64 * blockSize // elements per assembly call: keeps goroutines preemptible
+	magic       = 0x1.8p23       // y + magic rounds y to an integer, kept in the low bits
+	minY        = -125           // a smaller 2^y does not change a sum, and would be subnormal
+	maxY        = 120            // sums of groups of 2^y stay finite
+	alarm       = 128            // on amd64, a block's lane sum above it may hide an element above 2^headroom
+	headroom    = 8              // a block may exceed the reference by 2^8 before the sums are rescaled
+	maxMagnY    = 1 << 20        // log2 units of the reference beyond which a row goes the slow way
+	log2E32     = 0x1.715476p+0
+	squaresFrom = 0x1p-100 // where the sum of squares of a group begins: no sum is subnormal, which some CPUs take a hundred times as long for
+	slowTauMin  = 0x1p-18
+	slowTauMax  = 0x1p18
 )
 
 // 2^f for |f| <= 1/2: degree 5, exact at 0, relative error at most 1.57e-7 as
@@ -170,14 +172,23 @@ func (s *laneSum) sum() float64 {
 }
 
 // rowState is a row's running sums in log2 units, relative to the reference c:
-// with y = x*k - c (plus x*kLo if that is not 0), s sums 2^y and t sums y*2^y.
-// The assembly knows its layout.
+// with y = x*k - c (plus x*kLo if that is not 0), s sums 2^y, t sums y*2^y and q sums
+// (2^y)^2. The assembly knows its layout.
 type rowState struct {
 	k, kLo, c float32
 	threshold float32 // in units of x: a block above it needs a new reference
 	alarm     float32
-	s, t      [lanes]float64
+	s, t, q   [lanes]float64
 }
+
+// A rowWant says which of the three sums a pass over a row makes.
+type rowWant uint8
+
+const (
+	wantSum     rowWant = iota // s alone
+	wantEntropy                // s and t
+	wantSquares                // all three
+)
 
 // load16 fills x with elements i to i+16 of the row, -Inf from n on.
 func load16(x *[lanes]float32, row Logits, i, n int) {
@@ -221,14 +232,17 @@ func blockMaxPortable(row Logits, i, n int) float32 {
 // element where it stopped: n, or the start of the first block with an element
 // above st.threshold, which it leaves out. The assembly of amd64 looks at sums
 // instead of elements: it stops at a block with a lane sum of 2^y above st.alarm,
-// which may be a false alarm, and the caller looks closer. The sums st.t are
-// wanted only if entropy is set.
-func rowBlocksPortable(row Logits, i, n int, st *rowState, entropy bool) int {
+// which may be a false alarm, and the caller looks closer. Of the sums it makes those
+// that are wanted; each group of st.q begins at squaresFrom.
+func rowBlocksPortable(row Logits, i, n int, st *rowState, want rowWant) int {
 	for ; i < n; i += blockSize {
-		var s, t, x [lanes]float32
+		var s, t, q, x [lanes]float32
 		end := min(i+blockSize, n)
 		for g := i; g < end; g += groupSize {
-			var gs, gt [lanes]float32
+			var gs, gt, gq [lanes]float32
+			for j := range gq {
+				gq[j] = squaresFrom
+			}
 			for e := g; e < min(g+groupSize, end); e += lanes {
 				load16(&x, row, e, end)
 				for j, v := range x {
@@ -242,19 +256,24 @@ func rowBlocksPortable(row Logits, i, n int, st *rowState, entropy bool) int {
 					y = atLeast(minY, y)
 					p := exp2(y)
 					gs[j] += p
-					if entropy {
+					if want >= wantEntropy {
 						gt[j] = fma32(y, p, gt[j])
+					}
+					if want == wantSquares {
+						gq[j] = fma32(p, p, gq[j])
 					}
 				}
 			}
 			for j := range s {
 				s[j] += gs[j]
 				t[j] += gt[j]
+				q[j] += gq[j]
 			}
 		}
 		for j := range s {
 			st.s[j] += float64(s[j])
 			st.t[j] += float64(t[j])
+			st.q[j] += float64(q[j])
 		}
 	}
 	return n

@@ -313,7 +313,7 @@ func TestConstantsAMD64(t *testing.T) {
 	for name, want := range map[string]float32{
 		"exp2C1": exp2C1, "exp2C2": exp2C2, "exp2C3": exp2C3, "exp2C4": exp2C4, "exp2C5": exp2C5,
 		"twiceC1": 2 * exp2C1, "twiceC2": 2 * exp2C2, "twiceC3": 2 * exp2C3, "twiceC4": 2 * exp2C4, "twiceC5": 2 * exp2C5,
-		"magic": magic, "magic126": magic + 126, "minY": minY, "maxY": maxY, "log2E32": log2E32,
+		"magic": magic, "magic126": magic + 126, "minY": minY, "maxY": maxY, "log2E32": log2E32, "squaresFrom": squaresFrom,
 		"one": 1, "two": 2,
 		"posInf": float32(math.Inf(1)), "negInf": float32(math.Inf(-1)),
 		"minLogRatio": -20, "maxLogRatio": 20, "signBit": float32(math.Copysign(0, -1)),

@@ -137,7 +137,8 @@ ONCE(272, 0x41a00000) // 20
 ONCE(288, 0x3fb8aa3b) // log2(e)
 ONCE(304, 0x7fff)     // rounds to bfloat16
 ONCE(320, 1)
-GLOBL constants<>(SB), RODATA|NOPTR, $336
+ONCE(336, 0x0d800000) // squaresFrom = 2^-100
+GLOBL constants<>(SB), RODATA|NOPTR, $352
 
 // By role: bytes 0 to 7 are the bits of roles, the rest belongs to none.
 DATA roleBits<>+0(SB)/8, $0x8040201008040201
@@ -176,6 +177,7 @@ GLOBL spread<>(SB), RODATA|NOPTR, $128
 #define CONST_LOG2E 288(CONSTANTS)
 #define CONST_HALFBF16 304(CONSTANTS)
 #define CONST_LSB 320(CONSTANTS)
+#define CONST_SQUARESFROM 336(CONSTANTS)
 
 // FOUR_S4 is the list of four registers that a load or store of a chunk takes,
 // FOUR_B16 the same list for bytes.

@@ -112,12 +112,12 @@ func TestBitsDoNotDependOn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows)}
+		want := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows), make([]float32, rows)}
 		run(&Workspace{Workers: 1}, 0, rows, want)
-		got := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows)}
+		got := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows), make([]float32, rows)}
 		same := func(what string) {
 			t.Helper()
-			for _, p := range [][2][]float32{{got.LSE, want.LSE}, {got.Entropy, want.Entropy}, {got.Logprob, want.Logprob}} {
+			for _, p := range [][2][]float32{{got.LSE, want.LSE}, {got.Entropy, want.Entropy}, {got.Logprob, want.Logprob}, {got.LogSumSqProbs, want.LogSumSqProbs}} {
 				if err := sameBits(p[0], p[1]); err != nil {
 					t.Errorf("tau %v, %s: %v", tau, what, err)
 				}
@@ -132,7 +132,7 @@ func TestBitsDoNotDependOn(t *testing.T) {
 			var ws Workspace
 			for r := 0; r < rows; r += step {
 				to := min(r+step, rows)
-				run(&ws, r, to, Stats{got.LSE[r:to], got.Entropy[r:to], got.Logprob[r:to]})
+				run(&ws, r, to, Stats{got.LSE[r:to], got.Entropy[r:to], got.Logprob[r:to], got.LogSumSqProbs[r:to]})
 			}
 			same(fmt.Sprint("calls of ", step, " rows"))
 		}
@@ -140,6 +140,7 @@ func TestBitsDoNotDependOn(t *testing.T) {
 		run(&ws, 0, rows, Stats{LSE: got.LSE})
 		run(&ws, 0, rows, Stats{Entropy: got.Entropy})
 		run(&ws, 0, rows, Stats{Logprob: got.Logprob})
+		run(&ws, 0, rows, Stats{LogSumSqProbs: got.LogSumSqProbs})
 		same("one output at a time")
 	}
 }
@@ -290,7 +291,7 @@ func TestNoAllocations(t *testing.T) {
 	ids, grad := make([]int32, rows), make([]float32, rows)
 	logits := Logits{Vocab: vocab, F32: normal(rows*vocab, 8)}
 	bf := Logits{Vocab: vocab, BF16: make([]BF16, rows*vocab)}
-	stats := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows)}
+	stats := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows), make([]float32, rows)}
 	ws := Workspace{Workers: 4}
 	for name, f := range map[string]func() error{
 		"TokenStats":      func() error { return ws.TokenStats(stats, logits, ids, DefaultTokenStats) },

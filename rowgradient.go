@@ -148,7 +148,7 @@ func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h, bonus float64) (t 
 	if l > farLogprob {
 		t.lse2 = float64(float64(xy)*k) - float64(l*log2E)
 	} else {
-		s := sumRow(j.isa, x, j.tau, false)
+		s := sumRow(j.isa, x, j.tau, wantSum)
 		l = s.logprob(xy, j.tau)
 		t.lse2 = float64(s.ref*k) + float64(s.logS*log2E)
 	}

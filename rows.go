@@ -22,6 +22,7 @@ type rowJob struct {
 
 	// Token statistics.
 	stats    Stats
+	want     rowWant // of the pass at tau
 	logVocab float64 // the largest entropy
 
 	// The gradient.

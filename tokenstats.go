@@ -12,6 +12,8 @@ type Stats struct {
 	LSE     []float32 // logsumexp of the raw logits; the energy E is -LSE
 	Entropy []float32 // entropy H of softmax(x / Temperature)
 	Logprob []float32 // log-probability of the row's id under softmax(x / Temperature)
+
+	LogSumSqProbs []float32 // log of the sum of the squared probabilities of softmax(x / Temperature)
 }
 
 // TokenStatsOptions are the options of TokenStats. The zero value is an error.
@@ -24,11 +26,13 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 
 // TokenStats computes statistics of each row x of logits and of ids[row] = y:
 //
-//	LSE     = log sum_v exp(x_v)
-//	Entropy = log sum_v exp(z_v) - sum_v p_v z_v      z = x / tau, p = softmax(z)
-//	Logprob = z_y - log sum_v exp(z_v)
+//	LSE           = log sum_v exp(x_v)
+//	Entropy       = log sum_v exp(z_v) - sum_v p_v z_v      z = x / tau, p = softmax(z)
+//	Logprob       = z_y - log sum_v exp(z_v)
+//	LogSumSqProbs = log sum_v p_v^2
 //
-// (softmax and its entropy; verl, logprobs_from_logits and entropy_from_logits)
+// (softmax and its entropy; verl, logprobs_from_logits and entropy_from_logits; TRL,
+// log_sum_sq_probs; LogSumSqProbs is minus the Renyi entropy of order 2)
 // in one pass over the row (two if tau is not 1 and LSE is wanted). Each set
 // slice of dst must have one element per row, and so must ids if dst.Logprob is
 // set; otherwise ids is not read. An id outside [0, Vocab), a length that does
@@ -38,17 +42,19 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // Before they are rounded to float32, and for every row, the results are at most
 // this far from the exact ones, in nats, with L = log Vocab:
 //
-//	           temperature 1               any other temperature
-//	LSE        (1.1 + 0.05 L) 1e-6         (is always at 1)
-//	Logprob    (1.1 + 0.05 L) 1e-6         (1.2 + 0.085 L) 1e-6
-//	Entropy    (12.6 + 0.037 L^2) 1e-6     (13.2 + 0.051 L^2) 1e-6
+//	                 temperature 1               any other temperature
+//	LSE              (1.1 + 0.05 L) 1e-6         (is always at 1)
+//	Logprob          (1.1 + 0.05 L) 1e-6         (1.2 + 0.085 L) 1e-6
+//	Entropy          (12.6 + 0.037 L^2) 1e-6     (13.2 + 0.051 L^2) 1e-6
+//	LogSumSqProbs    (4.25 + 0.12 L) 1e-6        (4.9 + 0.21 L) 1e-6
 //
-// plus 3e-10 + Vocab * 2^-44, which is 9e-9 at a Vocab of 151,936. docs/accuracy.md
+// plus 3e-10 + Vocab * 2^-44, which is 9e-9 at a Vocab of 151,936, and three times that
+// for LogSumSqProbs. docs/accuracy.md
 // derives this, and has smaller numbers for a Vocab of at most 1,024.
 //
-// Entropy is at least 0 and at most log Vocab, rounded; Logprob is at most 0. Masked ids
-// (-Inf) add nothing. A row that is all -Inf has LSE -Inf, one with +Inf has LSE
-// +Inf, one with a NaN has LSE NaN, and all three have Entropy and Logprob NaN.
+// Entropy is at least 0 and at most log Vocab, rounded, and so is -LogSumSqProbs; Logprob
+// is at most 0. Masked ids (-Inf) add nothing. A row that is all -Inf has LSE -Inf, one with
+// +Inf has LSE +Inf, one with a NaN has LSE NaN, and all three have the other results NaN.
 // This is what PyTorch's logsumexp, log_softmax and Categorical answer; the
 // entropy of verl (entropy_from_logits) is NaN as soon as one id is masked.
 func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt TokenStatsOptions) error {
@@ -60,13 +66,13 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	if err := logits.check("logits", rows); err != nil {
 		return err
 	}
-	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil {
+	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil && dst.LogSumSqProbs == nil {
 		return badInput("dst", problem.NoStats, "nil")
 	}
 	for _, o := range [...]struct {
 		arg string
 		out []float32
-	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}} {
+	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}, {"dst.LogSumSqProbs", dst.LogSumSqProbs}} {
 		if o.out != nil {
 			if err := checkLen(o.arg, len(o.out), rows, "row"); err != nil {
 				return err
@@ -84,8 +90,15 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	if err := checkTemperature(opt.Temperature); err != nil {
 		return err
 	}
+	want := wantSum
+	if dst.Entropy != nil {
+		want = wantEntropy
+	}
+	if dst.LogSumSqProbs != nil {
+		want = wantSquares
+	}
 	// Calls statsRow for each row, from as many goroutines as there are workers.
-	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, logVocab: log64(float64(logits.Vocab))})
+	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, want: want, logVocab: log64(float64(logits.Vocab))})
 	return nil
 }
 
@@ -93,26 +106,33 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 func (j *rowJob) statsRow(r int) {
 	x := j.logits.row(r)
 	if j.stats.LSE != nil {
-		q := sumRow(j.isa, x, 1, j.tau == 1 && j.stats.Entropy != nil)
+		want := wantSum
+		if j.tau == 1 {
+			want = j.want
+		}
+		q := sumRow(j.isa, x, 1, want)
 		j.stats.LSE[r] = float32(q.ref + q.logS)
 		if j.tau == 1 {
 			j.write(r, x, &q)
 			return
 		}
 	}
-	if j.stats.Entropy != nil || j.stats.Logprob != nil {
-		q := sumRow(j.isa, x, j.tau, j.stats.Entropy != nil)
+	if j.want != wantSum || j.stats.Logprob != nil {
+		q := sumRow(j.isa, x, j.tau, j.want)
 		j.write(r, x, &q)
 	}
 }
 
-// write sets the entropy and the log-probability of row r.
+// write sets the outputs of row r but its LSE.
 func (j *rowJob) write(r int, x Logits, q *rowSums) {
 	if j.stats.Entropy != nil {
 		j.stats.Entropy[r] = float32(boundEntropy(q.entropy, j.logVocab))
 	}
 	if j.stats.Logprob != nil {
 		j.stats.Logprob[r] = float32(q.logprob(x.at(int(j.ids[r])), j.tau))
+	}
+	if j.stats.LogSumSqProbs != nil {
+		j.stats.LogSumSqProbs[r] = float32(0 - boundEntropy(q.squares, j.logVocab))
 	}
 }
 
@@ -122,6 +142,7 @@ type rowSums struct {
 	ref     float64 // in units of x, near the largest element
 	logS    float64
 	entropy float64 // not bounded yet; nothing if the pass left it out
+	squares float64 // -log sum_v p_v^2, likewise
 }
 
 // logprob returns the log-probability of an element of value x; it is formed
@@ -141,7 +162,7 @@ func (q *rowSums) logprob(x float32, tau float64) float64 {
 // the first block that has a finite one, in log2 units, and is replaced only
 // when a block exceeds it by 2^headroom: most rows are read once, with no
 // rescaling.
-func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
+func sumRow(isa ISA, x Logits, tau float64, want rowWant) rowSums {
 	n := x.Vocab
 	st := rowState{k: log2E32, alarm: alarm}
 	if tau != 1 {
@@ -157,10 +178,10 @@ func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
 	if !st.setReference(m) {
 		return sumRowSlow(x, tau)
 	}
-	var S, T float64
+	var S, T, Q float64
 	for i -= blockSize; ; {
 		piece := min(i+pieceSize, n)
-		i = isa.rowBlocks(x, i, piece, &st, entropy)
+		i = isa.rowBlocks(x, i, piece, &st, want)
 		if i == n {
 			break
 		}
@@ -172,7 +193,7 @@ func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
 		m := isa.blockMax(x, i, end)
 		if m <= st.threshold { // a false alarm: add the block as it is
 			st.alarm = float32(math.Inf(1))
-			i = isa.rowBlocks(x, i, end, &st, entropy)
+			i = isa.rowBlocks(x, i, end, &st, want)
 			st.alarm = alarm
 			if i == n {
 				break
@@ -182,7 +203,8 @@ func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
 		c := st.c
 		S += tree(&st.s)
 		T += tree(&st.t)
-		st.s, st.t = [lanes]float64{}, [lanes]float64{}
+		Q += tree(&st.q)
+		st.s, st.t, st.q = [lanes]float64{}, [lanes]float64{}, [lanes]float64{}
 		if !st.setReference(m) {
 			return sumRowSlow(x, tau)
 		}
@@ -191,15 +213,20 @@ func sumRow(isa ISA, x Logits, tau float64, entropy bool) rowSums {
 		scale := exp64(d * math.Ln2)
 		T = (T + float64(d*S)) * scale
 		S *= scale
+		Q *= scale * scale
 	}
 	S += tree(&st.s)
 	T += tree(&st.t)
+	Q += tree(&st.q)
 	if S != S || T != T { // a NaN past the first block shows in one of them
 		return sumRowSlow(x, tau)
 	}
 	k := float64(st.k) + float64(st.kLo)
 	q := rowSums{ref: float64(st.c) / k, logS: log64(S)}
 	q.entropy = q.logS - float64(math.Ln2*(T/S))
+	if want == wantSquares {
+		q.squares = float64(2*q.logS) - log64(Q)
+	}
 	return q
 }
 
@@ -239,22 +266,23 @@ func sumRowSlow(x Logits, tau float64) rowSums {
 	for i := range x.Vocab {
 		v := x.at(i)
 		if v != v {
-			return rowSums{ref: nan, logS: nan, entropy: nan}
+			return rowSums{ref: nan, logS: nan, entropy: nan, squares: nan}
 		}
 		m = max(m, v)
 	}
 	if math.IsInf(float64(m), 0) {
-		return rowSums{ref: float64(m), entropy: nan}
+		return rowSums{ref: float64(m), entropy: nan, squares: nan}
 	}
 	// In units of 1, not log2: these sums are few and exact enough as they are.
-	var S, T float64
+	var S, T, Q float64
 	for i := range x.Vocab {
 		z := (float64(x.at(i)) - float64(m)) / tau
 		if p := exp64(z); p > 0 {
 			S += p
 			T += float64(z * p)
+			Q += float64(p * p)
 		}
 	}
 	logS := log64(S)
-	return rowSums{ref: float64(m), logS: logS, entropy: logS - T/S}
+	return rowSums{ref: float64(m), logS: logS, entropy: logS - T/S, squares: float64(2*logS) - log64(Q)}
 }

@@ -288,9 +288,9 @@ func TestTwinsOnRows(t *testing.T) {
 // other implementations. The rows are those of one call, on plain Go.
 
 // RowSums returns what Workspace.TokenStats sums of a row.
-func RowSums(row Logits, tau float64) (ref, logS, entropy float64) {
-	q := sumRow(Portable, row, tau, true)
-	return q.ref, q.logS, q.entropy
+func RowSums(row Logits, tau float64) [4]float64 {
+	q := sumRow(Portable, row, tau, wantSquares)
+	return [4]float64{q.ref, q.logS, q.entropy, q.squares}
 }
 
 // GradientTerms returns what Workspace.RowGradient makes of a row with the chosen id, its

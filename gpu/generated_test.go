@@ -473,10 +473,10 @@ from typing import Any, Dict, List, Optional, Sequence
 	out.WriteString("}\n\n# The kernels that a function launches.\nKERNELS_OF = {\n")
 	pythonKernelsOf(&out, kernelsOf, prototypes, func(names []string) string { return quoted(names) })
 	out.WriteString("}\n\n# The same for functions on rows of logits, by the number of the dtype.\nKERNELS_OF_ROWS = {\n")
-	pythonKernelsOf(&out, kernelsOfRows, prototypes, func(pairs [][2]string) string {
+	pythonKernelsOf(&out, kernelsOfRows, prototypes, func(lists [][]string) string {
 		var all []string
-		for _, pair := range pairs {
-			all = append(all, "["+quoted(pair[:])+"]")
+		for _, list := range lists {
+			all = append(all, "["+quoted(list)+"]")
 		}
 		return "\n        " + strings.Join(all, ",\n        ") + ",\n    "
 	})

@@ -35,7 +35,11 @@ var calls = []struct {
 }{
 	{"TokenStats", func(ws *Workspace) error {
 		return eachRowKernel(reweight.DTypeF16, func(logits Rows, temperature float64) error {
-			return ws.TokenStats(Stats{somewhere, somewhere, somewhere}, logits, IDs{Ptr: somewhere}, reweight.TokenStatsOptions{Temperature: temperature})
+			opt := reweight.TokenStatsOptions{Temperature: temperature}
+			if err := ws.TokenStats(Stats{LSE: somewhere, Entropy: somewhere, Logprob: somewhere}, logits, IDs{Ptr: somewhere}, opt); err != nil {
+				return err
+			}
+			return ws.TokenStats(Stats{LogSumSqProbs: somewhere}, logits, IDs{}, opt)
 		})
 	}},
 	{"RowGradient", func(ws *Workspace) error {
@@ -285,7 +289,7 @@ func TestPrepare(t *testing.T) {
 	}
 	ws, drv := idleWorkspace(t)
 	must.Do(ws.dev.Prepare([]string{"TokenStats", "RowGradient"}, []reweight.DType{reweight.DTypeBF16}))
-	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
+	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "token_stats_squares_bf16", "token_stats_squares_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
 	if !slices.Equal(drv.names, want) {
 		t.Errorf("prepared %v, want %v", drv.names, want)
 	}

@@ -29,10 +29,22 @@ var kernelsOf = map[string][]string{
 	"Whiten":          {"whiten_spread", "whiten"},
 }
 
-// kernelsOfRows has for each DType the kernels at temperature 1 and at any other.
-var kernelsOfRows = map[string][][2]string{
-	"TokenStats":  statsKernels[:],
-	"RowGradient": gradientKernels[:],
+// kernelsOfRows has for each DType the kernels at temperature 1 and at any other, one pair
+// after another.
+var kernelsOfRows = map[string][][]string{
+	"TokenStats":  pairs(statsKernels[:], squaresKernels[:]),
+	"RowGradient": pairs(gradientKernels[:]),
+}
+
+// pairs joins lists of pairs, one for each DType.
+func pairs(lists ...[][2]string) [][]string {
+	all := make([][]string, len(lists[0]))
+	for _, list := range lists {
+		for dtype, pair := range list {
+			all[dtype] = append(all[dtype], pair[:]...)
+		}
+	}
+	return all
 }
 
 // Prepare has the driver compile the kernels that these methods of a Workspace launch, for
@@ -52,9 +64,9 @@ func (d *Device) Prepare(methods []string, formats []reweight.DType) error {
 			return &reweight.InputError{Arg: "methods", Index: i, Problem: problem.NoMethod.Says(method)}
 		}
 		names = append(names, others...)
-		for dtype, pair := range rows {
+		for dtype, list := range rows {
 			if formats == nil || slices.Contains(formats, reweight.DType(dtype)) {
-				names = append(names, pair[:]...)
+				names = append(names, list...)
 			}
 		}
 	}

@@ -99,25 +99,32 @@ func checkTemperature(tau float64) error {
 // The shapes of the kernels on rows; rows.cuh has the same.
 const (
 	rowBuffer = 8192 + 128 // bytes of shared memory for a chunk of a row
-	rowSums   = 4 * 32 * 4 // bytes of shared memory for the sums of its blocks
+	rowSums   = 4 * 16 * 4 // bytes of shared memory for one of the sums of its blocks
 	rowCTA    = 32         // threads; a warp takes a row at a time
 )
 
 // The kernels on rows: one for each DType, at temperature 1 and at any other. A warp of
-// token_stats fills one buffer while it sums what is in the other.
+// token_stats fills one buffer while it sums what is in the other. token_stats_squares is
+// what computes LogSumSqProbs.
 var (
 	statsKernels = [...][2]string{
 		reweight.DTypeF32:  {"token_stats_f32", "token_stats_f32_tempered"},
 		reweight.DTypeBF16: {"token_stats_bf16", "token_stats_bf16_tempered"},
 		reweight.DTypeF16:  {"token_stats_f16", "token_stats_f16_tempered"},
 	}
+	squaresKernels = [...][2]string{
+		reweight.DTypeF32:  {"token_stats_squares_f32", "token_stats_squares_f32_tempered"},
+		reweight.DTypeBF16: {"token_stats_squares_bf16", "token_stats_squares_bf16_tempered"},
+		reweight.DTypeF16:  {"token_stats_squares_f16", "token_stats_squares_f16_tempered"},
+	}
 	gradientKernels = [...][2]string{
 		reweight.DTypeF32:  {"row_gradient_f32", "row_gradient_f32_tempered"},
 		reweight.DTypeBF16: {"row_gradient_bf16", "row_gradient_bf16_tempered"},
 	}
 	rowKernels = slices.Concat(
-		named(statsKernels[:], 2*rowBuffer+rowSums),
-		named(gradientKernels[:], rowBuffer+rowSums),
+		named(statsKernels[:], 2*rowBuffer+2*rowSums),
+		named(squaresKernels[:], 2*rowBuffer+3*rowSums),
+		named(gradientKernels[:], rowBuffer+2*rowSums),
 		[]kernel{{"read_memory", memoryCTA, 0}, {"copy_memory", memoryCTA, 0}})
 )
 

@@ -11,12 +11,15 @@ type Stats struct {
 	LSE     Ptr // logsumexp of the raw logits; the energy E is -LSE
 	Entropy Ptr // entropy H of softmax(x / Temperature)
 	Logprob Ptr // log-probability of the row's id under softmax(x / Temperature)
+
+	LogSumSqProbs Ptr // log of the sum of the squared probabilities of softmax(x / Temperature)
 }
 
 // tokenStatsParams are TokenStats of token_stats.cuh.
 type tokenStatsParams struct {
 	exact                 Ptr // 0, or where a test wants the float64 behind the results
 	lse, entropy, logprob Ptr
+	logSumSqProbs         Ptr
 	rows                  rowsParams
 }
 
@@ -47,7 +50,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 	for _, o := range [...]struct {
 		arg string
 		ptr Ptr
-	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}} {
+	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}, {"dst.LogSumSqProbs", dst.LogSumSqProbs}} {
 		if err := checkAligned(o.arg, o.ptr, 4); err != nil {
 			return err
 		}
@@ -75,6 +78,10 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 // tokenStats queues one pass over the rows, with LSE at the temperature of the others.
 func (ws *Workspace) tokenStats(dst Stats, logits *Rows, ids IDs, temperature float64) error {
 	p := &ws.rows.stats
-	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, rows: ws.rowsParams(logits, ids, temperature)}
-	return launch(ws, at(temperature, statsKernels[logits.DType]), logits.wanted(), p)
+	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, logSumSqProbs: dst.LogSumSqProbs, rows: ws.rowsParams(logits, ids, temperature)}
+	names := &statsKernels
+	if dst.LogSumSqProbs != 0 {
+		names = &squaresKernels
+	}
+	return launch(ws, at(temperature, names[logits.DType]), logits.wanted(), p)
 }

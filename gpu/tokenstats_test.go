@@ -14,20 +14,20 @@ import (
 )
 
 // tokenStats compares the bits of TokenStats with those of the portable kernels. outputs
-// names those that are wanted: l, e and p.
+// names those that are wanted: l, e, p, and q for LogSumSqProbs.
 func (m *machine) tokenStats(c *rowCase, outputs string) {
 	m.Helper()
 	n := c.logits.Rows()
-	want := reweight.Stats{LSE: make([]float32, n), Entropy: make([]float32, n), Logprob: make([]float32, n)}
+	want := reweight.Stats{LSE: make([]float32, n), Entropy: make([]float32, n), Logprob: make([]float32, n), LogSumSqProbs: make([]float32, n)}
 	m.must(m.cpu.TokenStats(want, c.logits, c.ids, reweight.TokenStatsOptions{Temperature: c.tau}))
 
 	logits, rows, ids := c.place(m)
 	var dst gpu.Stats
-	var out [3]*placed
+	var out [4]*placed
 	for i, o := range []struct {
 		letter string
 		ptr    *gpu.Ptr
-	}{{"l", &dst.LSE}, {"e", &dst.Entropy}, {"p", &dst.Logprob}} {
+	}{{"l", &dst.LSE}, {"e", &dst.Entropy}, {"p", &dst.Logprob}, {"q", &dst.LogSumSqProbs}} {
 		if strings.Contains(outputs, o.letter) {
 			out[i] = m.output(n)
 			*o.ptr = out[i].Ptr
@@ -44,7 +44,7 @@ func (m *machine) tokenStats(c *rowCase, outputs string) {
 		m.Errorf("%v: the logits have been written", c)
 	}
 	wanted := c.wanted()
-	for i, w := range [][]float32{want.LSE, want.Entropy, want.Logprob} {
+	for i, w := range [][]float32{want.LSE, want.Entropy, want.Logprob, want.LogSumSqProbs} {
 		if out[i] == nil {
 			continue
 		}
@@ -53,7 +53,7 @@ func (m *machine) tokenStats(c *rowCase, outputs string) {
 				w[r] = untouched
 			}
 			if !same(got, w[r]) {
-				m.Errorf("%v: row %d, id %d: %s is %v (%08x), want %v (%08x)", c, r, c.ids[r], [...]string{"LSE", "entropy", "log-probability"}[i], got, math.Float32bits(got), w[r], math.Float32bits(w[r]))
+				m.Errorf("%v: row %d, id %d: %s is %v (%08x), want %v (%08x)", c, r, c.ids[r], [...]string{"LSE", "entropy", "log-probability", "log-sum of squares"}[i], got, math.Float32bits(got), w[r], math.Float32bits(w[r]))
 			}
 			m.bits++
 		}
@@ -87,7 +87,7 @@ func TestTokenStatsJumps(t *testing.T) {
 				x = x[:3*v]
 			}
 			l := logitsOf(d, v, x)
-			m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one element by ", by)}, "lep")
+			m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one element by ", by)}, "lepq")
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestTokenStatsAtRandom(t *testing.T) {
 	for m.rows < *moreRows {
 		f := families[r.IntN(len(families))]
 		d := reweight.DType(r.IntN(3))
-		m.tokenStats(anyCase(f.rows(d, 1+r.IntN(10), anyVocab(3000, r), r), f.name, r), []string{"lep", "l", "ep", "p"}[r.IntN(4)])
+		m.tokenStats(anyCase(f.rows(d, 1+r.IntN(10), anyVocab(3000, r), r), f.name, r), []string{"lep", "l", "ep", "p", "lepq", "q"}[r.IntN(6)])
 	}
 }
 

@@ -68,7 +68,7 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 	t.Helper()
 	const g, bonus = -0.7, 0.3
 	n := len(x)
-	lse, entropy, logprob := reference.TokenStats(reference.Floats(x), n, []int32{id}, tau)
+	lse, entropy, logprob, squares := reference.TokenStats(reference.Floats(x), n, []int32{id}, tau)
 	gradient := reference.RowGradient(reference.Floats(x), id, tau, g, bonus)
 	check := func(isa reweight.ISA, output int, got float32, want, bound float64) {
 		if float64(got) == want {
@@ -83,12 +83,13 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 	dst := make([]float32, n)
 	for _, isa := range reweight.AvailableISAs() {
 		ws := reweight.Workspace{ISA: isa, Workers: 1}
-		var l, h, p [1]float32
+		var l, h, p, q [1]float32
 		logits, ids := reweight.Logits{Vocab: n, F32: x}, []int32{id}
-		must.Do(ws.TokenStats(reweight.Stats{LSE: l[:], Entropy: h[:], Logprob: p[:]}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}))
+		must.Do(ws.TokenStats(reweight.Stats{LSE: l[:], Entropy: h[:], Logprob: p[:], LogSumSqProbs: q[:]}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}))
 		check(isa, searchLSE, l[0], lse[0], logSumBound(n, 1))
 		check(isa, searchEntropy, h[0], entropy[0], entropyBound(n, tau))
 		check(isa, searchLogprob, p[0], logprob[0], logSumBound(n, tau))
+		check(isa, searchSquares, q[0], squares[0], squaresBound(n, tau))
 		must.Do(ws.RowGradient(reweight.Logits{Vocab: n, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: p[:], Entropy: h[:], Grad: []float32{g}}, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}))
 		bound := gradientBound(n, tau, float64(float32(g)), bonus)
 		for i, want := range gradient {
@@ -207,7 +208,7 @@ func TestHostileRows(t *testing.T) {
 			}
 		}
 		worst = max(worst, slices.Max(most[:]))
-		t.Logf("%-24s LSE %2.0f%%, entropy %2.0f%%, log-probability %2.0f%%, gradient %2.0f%% of the bound", c.name, 100*most[0], 100*most[1], 100*most[2], 100*most[3])
+		t.Logf("%-24s LSE %2.0f%%, entropy %2.0f%%, log-probability %2.0f%%, squares %2.0f%%, gradient %2.0f%% of the bound", c.name, 100*most[0], 100*most[1], 100*most[2], 100*most[3], 100*most[4])
 	}
 	if worst < 0.1 {
 		t.Errorf("the largest error is %.2f of its bound: these rows are not hard", worst)

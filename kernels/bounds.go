@@ -5,7 +5,7 @@ import "math"
 // Bounds that docs/accuracy.md derives: how far a result may be from the exact one,
 // for every row of logits, before it is rounded to the output's dtype. The steps that
 // the comments name are those of that page. TestBounds compares those of LSE,
-// Logprob and Entropy with the derivation; that of the gradient is derived by hand.
+// Logprob, Entropy and LogSumSqProbs with the derivation; that of the gradient is derived by hand.
 
 const (
 	unit32    = 0x1p-24 // largest relative error of rounding to float32
@@ -48,6 +48,23 @@ func entropyBound(vocab int, tau float64) float64 {
 		e = 13.2 + 0.051*l*l
 	}
 	return e*1e-6 + float64Bound(vocab)
+}
+
+// squaresBound bounds the error of LogSumSqProbs.
+func squaresBound(vocab int, tau float64) float64 {
+	l := math.Log(float64(vocab))
+	var e float64
+	switch {
+	case vocab <= oneBlock && tau == 1:
+		e = 0.95 + 0.47*l
+	case vocab <= oneBlock:
+		e = 1 + 0.56*l
+	case tau == 1:
+		e = 4.25 + 0.12*l
+	default:
+		e = 4.9 + 0.21*l
+	}
+	return e*1e-6 + 3*float64Bound(vocab)
 }
 
 // float64Bound bounds what the arithmetic in float64 adds, that of package reference

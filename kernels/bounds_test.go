@@ -54,13 +54,16 @@ func classes(vocab int) []class {
 
 // certified reports whether no row has a mean of F above m. The errors of y make F
 // curve downwards between 0 and the mean: a cell's largest value is then at most
-// curve*cell^2 above its ends'.
-func certified(cs []class, low, m, curve float64, F func(c class, D float64) float64) bool {
+// curve*cell^2 above its ends'. The elements have the weights p^power of the mean.
+func certified(cs []class, power int, low, m, curve float64, F func(c class, D float64) float64) bool {
 	sum, ref := 0.0, math.Inf(-1)
 	for _, c := range cs {
 		most := 0.0
 		before := F(c, low)
 		for i, e := range decay[:] {
+			if power == 2 {
+				e *= e
+			}
 			D := low + cell*float64(i)
 			after := F(c, D+cell)
 			f := max(before, after) + curve*cell*cell
@@ -76,9 +79,9 @@ func certified(cs []class, low, m, curve float64, F func(c class, D float64) flo
 				break // F grows with the square of D: what follows is smaller
 			}
 		}
-		sum += c.n * most * math.Exp(-low)
+		sum += c.n * most * math.Exp(-float64(power)*low)
 	}
-	return sum <= math.Exp(-nearRef)*(m-ref)
+	return sum <= math.Exp(-float64(power)*nearRef)*(m-ref)
 }
 
 // TestBounds certifies the formulas of bounds.go, for vocabularies up to 2^30;
@@ -114,10 +117,18 @@ func TestBounds(t *testing.T) {
 			logSum := func(c class, D float64) float64 {
 				return eta*max(math.Abs(D), -low) + shift + exp2Error + unit32*c.s
 			}
-			if m := bare(logSumBound(smallest, tau)); !certified(cs, low, m, 0, logSum) {
+			if m := bare(logSumBound(smallest, tau)); !certified(cs, 1, low, m, 0, logSum) {
 				t.Errorf("log-sum at %v: %.4g is not certified for %d to %d", tau, m, smallest, largest)
 			}
-			m := bare(entropyBound(smallest, tau))
+			// The sum of squares, less twice the log-sum, whose bound is certified above.
+			squares := func(c class, D float64) float64 {
+				return 2*(eta*max(math.Abs(D), -low)+shift+exp2Error) + unit32*c.t
+			}
+			m := bare(squaresBound(smallest, tau) - 2*logSumBound(smallest, tau))
+			if !certified(cs, 2, low, m, 0, squares) {
+				t.Errorf("log-sum of squares at %v: %.4g is not certified for %d to %d", tau, m, smallest, largest)
+			}
+			m = bare(entropyBound(smallest, tau))
 			const steps = 24
 			for i := range steps { // where the mean of D is between from and to
 				from, to := low+(lnV-low)*float64(i)/steps, low+(lnV-low)*float64(i+1)/steps
@@ -147,7 +158,7 @@ func certifiedNear(cs []class, low, m, curve, from, to float64, F func(c class, 
 		if slope < 0 {
 			end = from
 		}
-		if certified(cs, low, m, curve, func(c class, D float64) float64 { return F(c, D) + slope*(end-D) }) {
+		if certified(cs, 1, low, m, curve, func(c class, D float64) float64 { return F(c, D) + slope*(end-D) }) {
 			return true
 		}
 	}
@@ -164,6 +175,8 @@ func TestDocumentedBounds(t *testing.T) {
 			{logSumBound(vocab, 0.7), (1.2+0.085*l)*1e-6 + rest},
 			{entropyBound(vocab, 1), (12.6+0.037*l*l)*1e-6 + rest},
 			{entropyBound(vocab, 0.7), (13.2+0.051*l*l)*1e-6 + rest},
+			{squaresBound(vocab, 1), (4.25+0.12*l)*1e-6 + 3*rest},
+			{squaresBound(vocab, 0.7), (4.9+0.21*l)*1e-6 + 3*rest},
 			{gradientBound(vocab, 1, 1, 0), 5e-6},
 			{gradientBound(vocab, 0.7, 1, 0) * 0.7, 5e-6},
 			{gradientBound(vocab, 1, 0, 1), 4.2e-5},

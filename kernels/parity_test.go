@@ -293,7 +293,7 @@ func TestSpecialEverywhere(t *testing.T) {
 					// A NaN of any payload must give NaN: with low bits, signalling, and quiet.
 					for _, special := range []float32{nan, math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000), inf} {
 						row[at] = special
-						want := [3]float32{special, nan, nan}
+						want := [4]float32{special, nan, nan, nan}
 						if err := statsAre(run, row, int32(n/2), want); err != nil {
 							t.Fatalf("%s: %d elements, %d of -Inf, %v at %d: %v", impl.Name, n, masked, special, at, err)
 						}
@@ -304,18 +304,19 @@ func TestSpecialEverywhere(t *testing.T) {
 	}
 }
 
-// statsAre runs the row as float32 with all outputs, with each alone and with two,
+// statsAre runs the row as float32 with all outputs, with each alone, and with some,
 // and returns an error if a result is not the wanted one.
-func statsAre(run Runner, row []float32, id int32, want [3]float32) error {
-	var got [3][1]float32
-	full := reweight.Stats{LSE: got[0][:], Entropy: got[1][:], Logprob: got[2][:]}
+func statsAre(run Runner, row []float32, id int32, want [4]float32) error {
+	var got [4][1]float32
+	full := reweight.Stats{LSE: got[0][:], Entropy: got[1][:], Logprob: got[2][:], LogSumSqProbs: got[3][:]}
 	l := reweight.Logits{Vocab: len(row), F32: row}
-	for _, dst := range []reweight.Stats{full, {LSE: full.LSE}, {Entropy: full.Entropy}, {Logprob: full.Logprob}, {LSE: full.LSE, Logprob: full.Logprob}} {
-		got = [3][1]float32{{-77}, {-77}, {-77}}
+	for _, dst := range []reweight.Stats{full, {LSE: full.LSE}, {Entropy: full.Entropy}, {Logprob: full.Logprob}, {LogSumSqProbs: full.LogSumSqProbs},
+		{LSE: full.LSE, Logprob: full.Logprob}, {LSE: full.LSE, Entropy: full.Entropy, Logprob: full.Logprob}} {
+		got = [4][1]float32{{-77}, {-77}, {-77}, {-77}}
 		if err := run.TokenStats(dst, l, []int32{id}, reweight.DefaultTokenStats); err != nil {
 			return err
 		}
-		for o, out := range [][]float32{dst.LSE, dst.Entropy, dst.Logprob} {
+		for o, out := range [][]float32{dst.LSE, dst.Entropy, dst.Logprob, dst.LogSumSqProbs} {
 			if out != nil && out[0] != want[o] && !(out[0] != out[0] && want[o] != want[o]) {
 				return fmt.Errorf("output %d = %v, want %v", o, out[0], want[o])
 			}
@@ -357,13 +358,13 @@ func FuzzTokenStats(f *testing.F) {
 			}
 		}
 		ids := []int32{int32(int(id) % n)}
-		lse, h, lp := reference.TokenStats(x, n, ids, tau)
-		want := [3]float64{lse[0], h[0], lp[0]}
-		bound := [3]float64{logSumBound(n, 1), entropyBound(n, tau), logSumBound(n, tau)}
-		var first [3]float32
+		lse, h, lp, squares := reference.TokenStats(x, n, ids, tau)
+		want := [4]float64{lse[0], h[0], lp[0], squares[0]}
+		bound := [4]float64{logSumBound(n, 1), entropyBound(n, tau), logSumBound(n, tau), squaresBound(n, tau)}
+		var first [4]float32
 		for i, impl := range impls {
-			var got [3]float32
-			must.Do(impl.New(1).TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}))
+			var got [4]float32
+			must.Do(impl.New(1).TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3], LogSumSqProbs: got[3:4]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}))
 			for o, w := range want {
 				g := float64(got[o])
 				if g == w || g != g && w != w {

@@ -11,6 +11,8 @@ var rowKernels = []Kernel{
 	{Name: "token_stats_lse", Doc: "lse alone, which gives the energy", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(1, "l")},
 	{Name: "token_stats_lse_logprob", Doc: "lse and log-probability: no entropy", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(1, "lp")},
 	{Name: "token_stats_temperature", Doc: "entropy and log-probability at temperature 0.7", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(0.7, "ep")},
+	{Name: "token_stats_squares", Doc: "lse, entropy, log-probability and log of the sum of squared probabilities", DTypes: anyFloat, Rows: true, code: squaresCode, build: tokenStats(1, "lepq")},
+	{Name: "token_stats_squares_temperature", Doc: "log of the sum of squared probabilities at temperature 0.7", DTypes: anyFloat, Rows: true, code: squaresCode, build: tokenStats(0.7, "q")},
 	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0, 0)},
 	{Name: "row_gradient_bonus", Doc: "gradient with respect to each logit, with an entropy bonus", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0.01, 0)},
 	{Name: "row_gradient_entropy", Doc: "gradient with respect to each logit, with a gradient of each row's entropy", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0, 0.3)},
@@ -19,12 +21,13 @@ var rowKernels = []Kernel{
 
 var (
 	tokenStatsCode  = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats", device: "token_stats_f32"}
+	squaresCode     = code{method: "TokenStats", twins: tokenStatsCode.twins, reference: "LogSumSqProbs", device: "token_stats_squares_f32"}
 	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient", device: "row_gradient_f32"}
 )
 
 // tokenStats returns a function that builds workloads of TokenStats. outputs says
 // which results they compute: 'l' is the lse, 'e' the entropy, 'p' the
-// log-probability.
+// log-probability, 'q' the log of the sum of squared probabilities.
 func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
@@ -35,7 +38,7 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 		}
 		var dst reweight.Stats
 		var outs []output
-		var pick []int // which of the reference's three results each output is
+		var pick []int // which of the reference's four results each output is
 		for _, o := range outputs {
 			v := array[float32](s, s.Rows)
 			switch o {
@@ -48,6 +51,9 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 			case 'p':
 				dst.Logprob, pick = v, append(pick, 2)
 				outs = append(outs, bounded("logprob", v, logSumBound(s.Vocab, tau)))
+			case 'q':
+				dst.LogSumSqProbs, pick = v, append(pick, 3)
+				outs = append(outs, bounded("log_sum_sq_probs", v, squaresBound(s.Vocab, tau)))
 			}
 		}
 		opt := reweight.TokenStatsOptions{Temperature: tau}
@@ -59,9 +65,9 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 			run:      func(impl Runner) error { return impl.TokenStats(dst, logits, ids, opt) },
 		}
 		c.reference = func() {
-			lse, h, l := reference.TokenStats(wide(), s.Vocab, ids, tau)
+			lse, h, l, q := reference.TokenStats(wide(), s.Vocab, ids, tau)
 			for i, p := range pick {
-				copy(c.outputs[i].want, [][]float64{lse, h, l}[p])
+				copy(c.outputs[i].want, [][]float64{lse, h, l, q}[p])
 			}
 		}
 		return c, nil

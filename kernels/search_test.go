@@ -78,11 +78,12 @@ func (r *tiled) values(f func(x, n float64)) {
 	}
 }
 
-// exact returns the log-sum-exp of x/tau and its entropy.
-func (r *tiled) exact(tau float64) (logSum, entropy float64) {
+// exact returns the log-sum-exp of x/tau, its entropy, and the log of the sum of squared
+// probabilities.
+func (r *tiled) exact(tau float64) (logSum, entropy, squares float64) {
 	top := math.Inf(-1)
 	r.values(func(x, _ float64) { top = max(top, x) })
-	var S, T, rest float64
+	var S, T, Q, rest float64
 	peaks := 0.0
 	r.values(func(x, n float64) {
 		d := (x - top) / tau
@@ -93,14 +94,15 @@ func (r *tiled) exact(tau float64) (logSum, entropy float64) {
 		if e := n * math.Exp(d); e > 0 {
 			rest += e
 			T += e * d
+			Q += n * math.Exp(2*d)
 		}
 	})
 	S = peaks + rest
-	l := math.Log(S)
+	l, q := math.Log(S), math.Log(peaks+Q)
 	if peaks == 1 {
-		l = math.Log1p(rest)
+		l, q = math.Log1p(rest), math.Log1p(Q)
 	}
-	return top/tau + l, l - T/S
+	return top/tau + l, l - T/S, q - 2*l
 }
 
 // The outputs that are searched.
@@ -108,11 +110,12 @@ const (
 	searchLSE = iota
 	searchEntropy
 	searchLogprob
+	searchSquares
 	searchGradient
 	searchOutputs
 )
 
-var searchNames = [...]string{"LSE", "Entropy", "Logprob", "RowGradient"}
+var searchNames = [...]string{"LSE", "Entropy", "Logprob", "LogSumSqProbs", "RowGradient"}
 
 // A probe runs tiled rows.
 type probe struct {
@@ -138,12 +141,14 @@ func (p *probe) measure(r *tiled, tau float64, output int) (off, share float64, 
 		stats, tau = reweight.Stats{LSE: out[:]}, 1
 	case searchEntropy:
 		stats = reweight.Stats{Entropy: out[:]}
+	case searchSquares:
+		stats = reweight.Stats{LogSumSqProbs: out[:]}
 	}
 	p.ws.Workers = 1
 	if err := p.ws.TokenStats(stats, logits, ids[:], reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 		return 0, 0, err
 	}
-	logSum, entropy := r.exact(tau)
+	logSum, entropy, squares := r.exact(tau)
 	beyond := func(got float32, want float64) float64 {
 		if float64(got) == want { // also -Inf
 			return 0
@@ -157,6 +162,9 @@ func (p *probe) measure(r *tiled, tau float64, output int) (off, share float64, 
 	case searchEntropy:
 		off = beyond(out[0], entropy)
 		return off, off / entropyBound(r.vocab, tau), nil
+	case searchSquares:
+		off = beyond(out[0], squares)
+		return off, off / squaresBound(r.vocab, tau), nil
 	case searchLogprob:
 		off = beyond(out[0], min(0, float64(r.at(r.id))/tau-logSum))
 		return off, off / logSumBound(r.vocab, tau), nil
@@ -246,7 +254,7 @@ func (r *tiled) change(rng *rand.Rand) {
 			}
 		}
 	case 4: // the row's log-sum-exp to 0, where float32 is fine
-		if l, _ := r.exact(1); math.Abs(l) < 30 && rng.IntN(4) == 0 {
+		if l, _, _ := r.exact(1); math.Abs(l) < 30 && rng.IntN(4) == 0 {
 			r.first -= float32(l)
 			r.last -= float32(l)
 			for j := range r.tile {
@@ -353,7 +361,7 @@ func TestSearchAccuracy(t *testing.T) {
 				t.Fatalf("%s at %v: off by %.4g, %.2f of the bound: %+v", searchNames[c.output], c.tau, off, share, r)
 			}
 		}
-		t.Logf("%-11s temperature %-3v %6d elements: off by %.3g, %2.0f%% of the bound, after %d climbs",
+		t.Logf("%-13s temperature %-3v %6d elements: off by %.3g, %2.0f%% of the bound, after %d climbs",
 			searchNames[c.output], c.tau, c.vocab, worstOff, 100*worstShare, climbs)
 	}
 }
@@ -368,14 +376,14 @@ func TestAccuracyQuantiles(t *testing.T) {
 	if *search > 0 {
 		rows = 2000
 	}
-	for _, name := range []string{"token_stats", "token_stats_temperature", "row_gradient", "row_gradient_temperature"} {
+	for _, name := range []string{"token_stats_squares", "token_stats_temperature", "token_stats_squares_temperature", "row_gradient", "row_gradient_temperature"} {
 		k := must.Get(Find(name))
 		for _, f := range Families {
 			if f == Special {
 				continue
 			}
-			var off, share [3][]float64 // of each output, a row's largest
-			var names [3]string
+			var off, share [4][]float64 // of each output, a row's largest
+			var names [4]string
 			for seed := range rows {
 				c, err := k.New(Spec{Rows: 1, Vocab: 4096, DType: reweight.DTypeF32, Family: f, Seed: uint64(seed)})
 				if err == nil {
@@ -403,7 +411,7 @@ func TestAccuracyQuantiles(t *testing.T) {
 				if n := len(off[o]); n > 0 {
 					slices.Sort(off[o])
 					slices.Sort(share[o])
-					t.Logf("%-24s %-8s %-8s off by %.2g (half of the rows), %.2g (99%%), %.2g (all); beyond the rounding %.1f, %.1f and %.1f%% of the bound", name, f, names[o],
+					t.Logf("%-31s %-8s %-16s off by %.2g (half of the rows), %.2g (99%%), %.2g (all); beyond the rounding %.1f, %.1f and %.1f%% of the bound", name, f, names[o],
 						off[o][n/2], off[o][n*99/100], off[o][n-1], 100*share[o][n/2], 100*share[o][n*99/100], 100*share[o][n-1])
 				}
 			}

@@ -70,7 +70,7 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_SCRATCH_ALIGNMENT = 18, /* is not aligned to 8 bytes */
 	REWEIGHT_PROBLEM_ROWS_MISSING = 19, /* is NULL, want %d rows of %d logits */
 	REWEIGHT_PROBLEM_PER_ROW_MISSING = 20, /* is NULL, want %d elements, one per row */
-	REWEIGHT_PROBLEM_NO_OUTPUT = 21, /* has no output: lse, entropy and logprobs are all NULL */
+	REWEIGHT_PROBLEM_NO_OUTPUT = 21, /* has no output: lse, entropy, logprobs and log_sum_sq_probs are all NULL */
 	REWEIGHT_PROBLEM_NO_VOCAB = 22, /* has rows of %d logits, want at least 1 */
 	REWEIGHT_PROBLEM_VOCAB_SIZE = 23, /* has rows of %d logits, want at most %d */
 	REWEIGHT_PROBLEM_ROW_COUNT = 24, /* has %d rows, want at least 0 */
@@ -297,6 +297,7 @@ typedef struct reweight_stats {
 	float *lse;      /* logsumexp of the raw logits; the energy E is -lse */
 	float *entropy;  /* entropy H of softmax(x / temperature) */
 	float *logprobs; /* log-probability of the row's id under softmax(x / temperature) */
+	float *log_sum_sq_probs; /* log of the sum of the squared probabilities of softmax(x / temperature) */
 } reweight_stats;
 
 /* Computes the statistics of each row: one pass over it, two if the temperature is not 1

@@ -54,8 +54,8 @@ func TestRealLogits(t *testing.T) {
 		}
 		return x
 	}
-	lse, _, ref := TokenStats(wide(b.RefLogits), b.RefLogits.Vocab, b.TokenIDs, 1)
-	_, entropy, old := TokenStats(wide(b.OldLogits), b.OldLogits.Vocab, b.TokenIDs, 1)
+	lse, _, ref, _ := TokenStats(wide(b.RefLogits), b.RefLogits.Vocab, b.TokenIDs, 1)
+	_, entropy, old, _ := TokenStats(wide(b.OldLogits), b.OldLogits.Vocab, b.TokenIDs, 1)
 	for i := range lse {
 		for _, v := range []struct {
 			what string

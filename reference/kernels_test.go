@@ -120,11 +120,12 @@ func TestTokenStatsNotFinite(t *testing.T) {
 		{"NaN and -inf", []float64{-inf, nan}, 0, nan, nan, nan},
 	} {
 		for _, tau := range []float64{1, 0.5} {
-			lse, entropy, logprob := TokenStats(c.x, len(c.x), []int32{c.id}, tau)
+			lse, entropy, logprob, squares := TokenStats(c.x, len(c.x), []int32{c.id}, tau)
 			for _, v := range []struct {
 				what      string
 				got, want float64
-			}{{"lse", lse[0], c.lse}, {"entropy", entropy[0], c.entropy}, {"logprob", logprob[0], c.logprob}} {
+			}{{"lse", lse[0], c.lse}, {"entropy", entropy[0], c.entropy}, {"logprob", logprob[0], c.logprob}, {"squares", squares[0], -c.entropy}} { // of equal elements, or NaN
+
 				same := v.got == v.want || math.IsNaN(v.got) && math.IsNaN(v.want) || math.Abs(v.got-v.want) < 1e-15
 				if !same {
 					t.Errorf("%s, tau %v: %s = %v, want %v", c.name, tau, v.what, v.got, v.want)
@@ -149,11 +150,17 @@ func TestTemperature(t *testing.T) {
 	for v := range x {
 		z[v] = x[v] / tau
 	}
-	lse, entropy, logprob := TokenStats(x, len(x), []int32{3}, tau)
+	lse, entropy, logprob, squares := TokenStats(x, len(x), []int32{3}, tau)
 	near(t, "lse", lse[0], LogSumExp(x), 0)
 	near(t, "energy", Energy(x), -lse[0], 0)
 	near(t, "entropy", entropy[0], Entropy(z, 1), 1e-15)
 	near(t, "logprob", logprob[0], z[3]-LogSumExp(z), 1e-14)
+	near(t, "log-sum of squares", squares[0], LogSumSqProbs(z, 1), 1e-14)
+	sum := 0.0
+	for v := range z {
+		sum += math.Exp(2 * (z[v] - LogSumExp(z)))
+	}
+	near(t, "log-sum of squares", squares[0], math.Log(sum), 1e-14)
 }
 
 // A row with nearly all its mass at one id: the rest is far below the rounding
@@ -163,6 +170,7 @@ func TestPeakedRow(t *testing.T) {
 	rest := math.Exp(-50)
 	near(t, "entropy / e^-50", Entropy(x, 1)/rest, 51, 1e-14)
 	near(t, "logprob / e^-50", Logprob(x, 0, 1)/rest, -1, 1e-14)
+	near(t, "log-sum of squares / e^-50", LogSumSqProbs(x, 1)/rest, -2, 1e-14)
 }
 
 func TestRowGradientIsTheDerivative(t *testing.T) {

@@ -43,18 +43,31 @@ func Logprob(x []float64, id int32, tau float64) float64 {
 	return d[id] - math.Log1p(rest)
 }
 
-// TokenStats returns LogSumExp, Entropy and Logprob of every row of logits
-// [T, V] and its chosen id; ids is [T]. The log-sum-exp is always that of the
-// raw logits; the entropy and the log-probability are those of logits/tau.
-func TokenStats(logits []float64, vocab int, ids []int32, tau float64) (lse, entropy, logprob []float64) {
+// LogSumSqProbs returns log sum_v p_v^2 with p = softmax(x/tau), for a row of raw
+// logits x [V]: between -log V and 0. Logits of -Inf add nothing. It is NaN if all
+// logits are -Inf or any is +Inf or NaN. (TRL: log_sum_sq_probs.)
+func LogSumSqProbs(x []float64, tau float64) float64 {
+	_, d, rest := shifted(tempered(x, tau))
+	for v := range d {
+		d[v] *= 2
+	}
+	_, _, squares := shifted(d)
+	return math.Log1p(squares) - 2*math.Log1p(rest)
+}
+
+// TokenStats returns LogSumExp, Entropy, Logprob and LogSumSqProbs of every row of
+// logits [T, V] and its chosen id; ids is [T]. The log-sum-exp is always that of the
+// raw logits; the others are those of logits/tau.
+func TokenStats(logits []float64, vocab int, ids []int32, tau float64) (lse, entropy, logprob, logSumSq []float64) {
 	fit(len(logits), vocab*len(ids), "id and element of its row")
 	for t, id := range ids {
 		row := logits[t*vocab : (t+1)*vocab]
 		lse = append(lse, LogSumExp(row))
 		entropy = append(entropy, Entropy(row, tau))
 		logprob = append(logprob, Logprob(row, id, tau))
+		logSumSq = append(logSumSq, LogSumSqProbs(row, tau))
 	}
-	return lse, entropy, logprob
+	return lse, entropy, logprob, logSumSq
 }
 
 // RowGradient returns dL/dx [V] with respect to the raw logits x [V] of

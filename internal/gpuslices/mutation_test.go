@@ -181,7 +181,11 @@ func rowKernel(method string, d *randomcalls.Draws) string {
 	name := ""
 	switch method {
 	case "TokenStats":
-		name = "token_stats_" + [...]string{"f32", "bf16", "f16"}[d.Format(3)]
+		name = "token_stats_"
+		if d.Squares() {
+			name += "squares_"
+		}
+		name += [...]string{"f32", "bf16", "f16"}[d.Format(3)]
 	case "RowGradient":
 		name = "row_gradient_" + [...]string{"f32", "bf16"}[d.Format(2)]
 	default:
@@ -203,7 +207,7 @@ type watched struct {
 	*ptx.Device
 	names    map[driver.Function]string
 	launched map[string]bool
-	behind   driver.Ptr // [randomcalls.MostRows * 3] float64
+	behind   driver.Ptr // [randomcalls.MostRows * 4] float64
 	runners  [2]*Runner
 }
 
@@ -214,10 +218,10 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 	}
 	w := &watched{Device: interpreter, names: map[driver.Function]string{}, launched: map[string]bool{}}
 	dev := gpu.NewDevice(w)
-	if w.behind, err = w.Alloc(randomcalls.MostRows * 3 * 8); err != nil {
+	if w.behind, err = w.Alloc(randomcalls.MostRows * 4 * 8); err != nil {
 		return nil, err
 	}
-	if err := w.Fill(w.behind, 0, randomcalls.MostRows*3*8, 0); err != nil {
+	if err := w.Fill(w.behind, 0, randomcalls.MostRows*4*8, 0); err != nil {
 		return nil, err
 	}
 	for i, p := range []Placement{Amid, AtEnd} {
@@ -231,11 +235,11 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 // takeBehind returns what kernels on rows have written behind their results, and clears
 // it.
 func (w *watched) takeBehind() ([]float64, error) {
-	x := make([]float64, randomcalls.MostRows*3)
+	x := make([]float64, randomcalls.MostRows*4)
 	if err := w.Download(bytesOf(x), w.behind, 0); err != nil {
 		return nil, err
 	}
-	return x, w.Fill(w.behind, 0, randomcalls.MostRows*3*8, 0)
+	return x, w.Fill(w.behind, 0, randomcalls.MostRows*4*8, 0)
 }
 
 func (w *watched) Function(name string, threads, shared int) (driver.Function, int, error) {

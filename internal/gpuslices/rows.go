@@ -12,11 +12,11 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 	}
 	m := r.memory.begin()
 	x, y := m.logits(logits, false), optionalIn(m, ids)
-	lse, h, l := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob)
+	lse, h, l, q := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob), optionalOut(m, dst.LogSumSqProbs)
 	if err := m.upload(); err != nil {
 		return err
 	}
-	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l)}
+	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
 	return r.finish(r.ws.TokenStats(stats, m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, opt))
 }
 

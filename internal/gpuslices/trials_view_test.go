@@ -32,11 +32,11 @@ func idsOf(v *randomcalls.View, m *memory, ids []int32) handle {
 func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
 	m := r.memory.begin()
 	x, i, y := in(m, v.Spread(logits, v.Gap)), optionalIn(m, v.Index), idsOf(v, m, ids)
-	lse, h, l := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob)
+	lse, h, l, q := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob), optionalOut(m, dst.LogSumSqProbs)
 	if err := m.upload(); err != nil {
 		return err
 	}
-	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l)}
+	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
 	return r.finish(r.ws.TokenStats(stats, rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, opt))
 }
 

@@ -25,7 +25,7 @@ func rows(d *onDevice, l reweight.Logits, output bool) gpu.Rows {
 }
 
 func (d *onDevice) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
-	stats := gpu.Stats{LSE: out(d, dst.LSE), Entropy: out(d, dst.Entropy), Logprob: out(d, dst.Logprob)}
+	stats := gpu.Stats{LSE: out(d, dst.LSE), Entropy: out(d, dst.Entropy), Logprob: out(d, dst.Logprob), LogSumSqProbs: out(d, dst.LogSumSqProbs)}
 	return d.finish(d.ws.TokenStats(stats, rows(d, logits, false), gpu.IDs{Ptr: in(d, ids)}, opt))
 }
 

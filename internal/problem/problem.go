@@ -65,7 +65,7 @@ var (
 	// Rows of logits.
 	RowsMissing   = coded("ROWS_MISSING", "is NULL, want %v rows of %v logits", "ii")
 	PerRowMissing = coded("PER_ROW_MISSING", "is NULL, want %v elements, one per row", "i")
-	NoOutput      = coded("NO_OUTPUT", "has no output: lse, entropy and logprobs are all NULL", "")
+	NoOutput      = coded("NO_OUTPUT", "has no output: lse, entropy, logprobs and log_sum_sq_probs are all NULL", "")
 	NoVocab       = coded("NO_VOCAB", "has rows of %v logits, want at least 1", "i")
 	VocabSize     = coded("VOCAB_SIZE", "has rows of %v logits, want at most %v", "ii")
 	RowCount      = coded("ROW_COUNT", "has %v rows, want at least 0", "i")
@@ -137,7 +137,7 @@ var (
 	NoLoss           = text("is %v, want %v: the GPU has no other loss yet")
 	NoMethod         = text("is %q, want a method of Workspace that queues work")
 	NoSpans          = text("has %d elements, want none for tokens without span ids")
-	NoStats          = text("has no output: LSE, Entropy and Logprob are all %s")
+	NoStats          = text("has no output: LSE, Entropy, Logprob and LogSumSqProbs are all %s")
 	NoWeights        = text("is given, want nil: %v has no weights of tokens")
 	NoTokens         = text("is empty, want at least 1 token")
 	OneMore          = text("has %d elements, want %d, one more than %s")

@@ -155,6 +155,9 @@ func (d *Draws) Format(formats int) int { return int(d.seed/4) % formats }
 // the formats.
 func (d *Draws) Tempered() bool { return d.seed/2%2 == 1 }
 
+// Squares says whether TokenStats has LogSumSqProbs, which takes turns for each format.
+func (d *Draws) Squares() bool { return d.seed/12%2 == 1 }
+
 func (d *Draws) temperature() float64 {
 	switch {
 	case !d.Tempered():
@@ -172,7 +175,10 @@ var trialsOnRows = []Trial{
 		logits, ids := d.logits(3, opt.Temperature)
 		var dst reweight.Stats
 		outputs := 1 + d.IntN(7)
-		for i, o := range []*[]float32{&dst.LSE, &dst.Entropy, &dst.Logprob} {
+		if d.Squares() {
+			outputs = 8 + d.IntN(8)
+		}
+		for i, o := range []*[]float32{&dst.LSE, &dst.Entropy, &dst.Logprob, &dst.LogSumSqProbs} {
 			if outputs>>i&1 != 0 {
 				*o = d.output(len(ids))
 			}

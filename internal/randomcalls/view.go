@@ -157,10 +157,10 @@ func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, 
 	if c, ok := c.(Viewer); ok {
 		return c.TokenStatsOf(v, dst, logits, ids, opt)
 	}
-	outputs := [][]float32{dst.LSE, dst.Entropy, dst.Logprob}
+	outputs := [][]float32{dst.LSE, dst.Entropy, dst.Logprob, dst.LogSumSqProbs}
 	was := copies(outputs)
 	err := v.each(logits.Rows(), func(r int) error {
-		one := reweight.Stats{LSE: elementOf(dst.LSE, r), Entropy: elementOf(dst.Entropy, r), Logprob: elementOf(dst.Logprob, r)}
+		one := reweight.Stats{LSE: elementOf(dst.LSE, r), Entropy: elementOf(dst.Entropy, r), Logprob: elementOf(dst.Logprob, r), LogSumSqProbs: elementOf(dst.LogSumSqProbs, r)}
 		return c.TokenStats(one, rowOf(logits, r), elementOf(ids, r), opt)
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 
 // tokenStats calls the library on any view of rows.
 func (r *Runner) tokenStats(dst reweight.Stats, logits view, ids rowIDs, opt reweight.TokenStatsOptions) error {
-	stats := C.reweight_stats{lse: floats(dst.LSE), entropy: floats(dst.Entropy), logprobs: floats(dst.Logprob)}
+	stats := C.reweight_stats{lse: floats(dst.LSE), entropy: floats(dst.Entropy), logprobs: floats(dst.Logprob), log_sum_sq_probs: floats(dst.LogSumSqProbs)}
 	code := C.call_token_stats(r.functions, r.workspace(), stats, logits.c(), ids.c(), C.double(opt.Temperature), r.errorOf())
 	return r.result(code, false)
 }

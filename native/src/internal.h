@@ -396,13 +396,21 @@ typedef struct row {
 } row;
 
 /* A row's running sums in log2 units, relative to the reference c: with y = x*k - c (plus
- * x*k_lo if that is not 0), s sums 2^y and t sums y*2^y. The assembly knows its layout. */
+ * x*k_lo if that is not 0), s sums 2^y, t sums y*2^y and q sums (2^y)^2. The assembly knows
+ * its layout. */
 typedef struct row_state {
 	float k, k_lo, c;
 	float threshold; /* in units of x: a block above it needs a new reference */
 	float alarm;     /* the assembly of amd64 stops at a block with a lane sum above it */
-	double s[LANES], t[LANES];
+	double s[LANES], t[LANES], q[LANES];
 } row_state;
+
+/* Which of the three sums a pass over a row makes. The assembly knows the numbers. */
+typedef enum row_want {
+	WANT_SUM,     /* s alone */
+	WANT_ENTROPY, /* s and t */
+	WANT_SQUARES, /* all three */
+} row_want;
 
 /* A row's constants for its gradient: an element becomes 2^y * (y*a + b) with y = x*k - c
  * (plus x*k_lo), and 0 where y < MIN_Y. The assembly knows its layout. */
@@ -424,7 +432,7 @@ void rw_load16(float to[LANES], const row *x, int64_t i, int64_t n);
 
 /* Each kernel in plain C: see rows.c for what they do. */
 float rw_block_max_portable(const row *x, int64_t i, int64_t n);
-int64_t rw_row_blocks_portable(const row *x, int64_t i, int64_t n, row_state *st, int entropy);
+int64_t rw_row_blocks_portable(const row *x, int64_t i, int64_t n, row_state *st, row_want want);
 void rw_row_gradient_portable(const row *dst, const row *x, const grad_consts *q);
 
 /* ---- rows.c ---- */
@@ -436,9 +444,8 @@ float rw_block_max(int32_t isa, const row *x, int64_t i, int64_t n);
  * element where it stopped: n, or the start of the first block with an element above
  * st->threshold, which it leaves out. The assembly of amd64 looks at sums instead of
  * elements: it stops at a block with a lane sum of 2^y above st->alarm, which may be a
- * false alarm, and the caller looks closer. The sums st->t are wanted only if entropy is
- * set. */
-int64_t rw_row_blocks(int32_t isa, const row *x, int64_t i, int64_t n, row_state *st, int entropy);
+ * false alarm, and the caller looks closer. Of the sums it makes those that are wanted. */
+int64_t rw_row_blocks(int32_t isa, const row *x, int64_t i, int64_t n, row_state *st, row_want want);
 
 /* Fills dst with the gradient of the row x, float32 or bfloat16, except for the chosen id's
  * own term. dst may be x. */
@@ -470,10 +477,11 @@ typedef struct row_sums {
 	double ref; /* in units of x, near the largest element */
 	double log_s;
 	double entropy; /* not bounded yet; nothing if the pass left it out */
+	double squares; /* -log sum_v p_v^2, likewise */
 } row_sums;
 
 /* Passes once over the row x. */
-row_sums rw_sum_row(int32_t isa, const row *x, double tau, int entropy);
+row_sums rw_sum_row(int32_t isa, const row *x, double tau, row_want want);
 
 /* Sums the rows that the way in float32 cannot: those with a NaN, with an infinite maximum,
  * or with elements too large for log2 units in float32. */

@@ -4,6 +4,9 @@
 #include "internal.h"
 #include "math.h"
 
+/* Where the sum of squares of a group begins: no sum is subnormal. */
+#define SQUARES_FROM 0x1p-100f
+
 int64_t rw_size_of(int32_t dtype) { return dtype == REWEIGHT_F32 ? 4 : 2; }
 
 float rw_at(const row *x, int64_t i) {
@@ -49,12 +52,13 @@ float rw_block_max_portable(const row *x, int64_t i, int64_t n) {
 	return m;
 }
 
-int64_t rw_row_blocks_portable(const row *x, int64_t i, int64_t n, row_state *st, int entropy) {
+int64_t rw_row_blocks_portable(const row *x, int64_t i, int64_t n, row_state *st, row_want want) {
 	for (; i < n; i += BLOCK_SIZE) {
-		float s[LANES] = {0}, t[LANES] = {0}, v[LANES];
+		float s[LANES] = {0}, t[LANES] = {0}, q[LANES] = {0}, v[LANES];
 		int64_t end = min_i64(i + BLOCK_SIZE, n);
 		for (int64_t g = i; g < end; g += GROUP_SIZE) {
-			float gs[LANES] = {0}, gt[LANES] = {0};
+			float gs[LANES] = {0}, gt[LANES] = {0}, gq[LANES];
+			for (int j = 0; j < LANES; j++) gq[j] = SQUARES_FROM;
 			for (int64_t e = g; e < min_i64(g + GROUP_SIZE, end); e += LANES) {
 				rw_load16(v, x, e, end);
 				for (int j = 0; j < LANES; j++) {
@@ -64,17 +68,20 @@ int64_t rw_row_blocks_portable(const row *x, int64_t i, int64_t n, row_state *st
 					y = at_least(MIN_Y, y);
 					float p = exp2_32(y);
 					gs[j] += p;
-					if (entropy) gt[j] = fma32(y, p, gt[j]);
+					if (want >= WANT_ENTROPY) gt[j] = fma32(y, p, gt[j]);
+					if (want == WANT_SQUARES) gq[j] = fma32(p, p, gq[j]);
 				}
 			}
 			for (int j = 0; j < LANES; j++) {
 				s[j] += gs[j];
 				t[j] += gt[j];
+				q[j] += gq[j];
 			}
 		}
 		for (int j = 0; j < LANES; j++) {
 			st->s[j] += (double)s[j];
 			st->t[j] += (double)t[j];
+			st->q[j] += (double)q[j];
 		}
 	}
 	return n;

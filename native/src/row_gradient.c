@@ -33,7 +33,7 @@ static gradient_terms terms_of(int32_t isa, const row *x, double tau, float xy, 
 	if (l > FAR_LOGPROB) {
 		lse2 = (double)xy * k - l * LOG2E;
 	} else {
-		row_sums s = rw_sum_row(isa, x, tau, 0);
+		row_sums s = rw_sum_row(isa, x, tau, WANT_SUM);
 		l = rw_logprob(&s, xy, tau);
 		lse2 = s.ref * k + s.log_s * LOG2E;
 	}

@@ -45,21 +45,21 @@ float rw_block_max(int32_t isa, const row *x, int64_t i, int64_t n) {
 	return rw_block_max_portable(x, i, n);
 }
 
-int64_t rw_row_blocks(int32_t isa, const row *x, int64_t i, int64_t n, row_state *st, int entropy) {
+int64_t rw_row_blocks(int32_t isa, const row *x, int64_t i, int64_t n, row_state *st, row_want want) {
 #ifdef ASSEMBLY
 	if (isa != REWEIGHT_PORTABLE) {
 		float tail[LANES];
 		uint64_t frame[7];
 		set_chunks(frame, x, i, n, tail);
 		frame[4] = word(st);
-		frame[5] = entropy != 0;
+		frame[5] = want;
 		rw_call(ASSEMBLY(rowBlocks), frame, 7);
 		int64_t stop = (int64_t)frame[6]; /* a chunk, or -1 */
 		return stop < 0 ? n : i + stop * LANES;
 	}
 #endif
 	(void)isa;
-	return rw_row_blocks_portable(x, i, n, st, entropy);
+	return rw_row_blocks_portable(x, i, n, st, want);
 }
 
 void rw_row_gradient(int32_t isa, const row *dst, const row *x, const grad_consts *q) {

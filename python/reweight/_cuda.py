@@ -183,8 +183,8 @@ class CUDA:
             return
         if temperature != 1 and dst.lse:  # which is always at 1
             self._token_stats(Stats(lse=dst.lse), logits, ids, 1)
-            dst = Stats(entropy=dst.entropy, logprobs=dst.logprobs)
-        if dst.lse or dst.entropy or dst.logprobs:
+            dst = Stats(entropy=dst.entropy, logprobs=dst.logprobs, log_sum_sq_probs=dst.log_sum_sq_probs)
+        if dst.lse or dst.entropy or dst.logprobs or dst.log_sum_sq_probs:
             self._token_stats(dst, logits, ids, temperature)
 
     def _token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float) -> None:
@@ -193,9 +193,11 @@ class CUDA:
             lse=dst.lse or 0,
             entropy=dst.entropy or 0,
             logprob=dst.logprobs or 0,
+            log_sum_sq_probs=dst.log_sum_sq_probs or 0,
             rows=self._rows(logits, ids, temperature),
         )
-        self._launch(_at(temperature, "token_stats", logits), logits.rows, params)
+        name = "token_stats_squares" if dst.log_sum_sq_probs else "token_stats"
+        self._launch(_at(temperature, name, logits), logits.rows, params)
 
     def row_gradient(
         self,

@@ -59,7 +59,7 @@ PROBLEMS = {
     18: ("", "is not aligned to 8 bytes"),
     19: ("ii", "is NULL, want {} rows of {} logits"),
     20: ("i", "is NULL, want {} elements, one per row"),
-    21: ("", "has no output: lse, entropy and logprobs are all NULL"),
+    21: ("", "has no output: lse, entropy, logprobs and log_sum_sq_probs are all NULL"),
     22: ("i", "has rows of {} logits, want at least 1"),
     23: ("ii", "has rows of {} logits, want at most {}"),
     24: ("i", "has {} rows, want at least 0"),
@@ -287,10 +287,12 @@ class Stats(Structure):
     lse: Optional[int]
     entropy: Optional[int]
     logprobs: Optional[int]
+    log_sum_sq_probs: Optional[int]
     _fields_ = [
         ("lse", c_void_p),
         ("entropy", c_void_p),
         ("logprobs", c_void_p),
+        ("log_sum_sq_probs", c_void_p),
     ]
 
 
@@ -750,6 +752,7 @@ class TokenStatsParams(Structure):
         ("lse", c_uint64),
         ("entropy", c_uint64),
         ("logprob", c_uint64),
+        ("log_sum_sq_probs", c_uint64),
         ("rows", RowsParams),
     ]
 
@@ -999,6 +1002,12 @@ KERNELS = {
     "token_stats_bf16_tempered": ("token_stats_bf16", 32, 17152),
     "token_stats_f16": ("token_stats_f16", 32, 17152),
     "token_stats_f16_tempered": ("token_stats_f16", 32, 17152),
+    "token_stats_squares_f32": ("token_stats_squares_f32", 32, 17408),
+    "token_stats_squares_f32_tempered": ("token_stats_squares_f32", 32, 17408),
+    "token_stats_squares_bf16": ("token_stats_squares_bf16", 32, 17408),
+    "token_stats_squares_bf16_tempered": ("token_stats_squares_bf16", 32, 17408),
+    "token_stats_squares_f16": ("token_stats_squares_f16", 32, 17408),
+    "token_stats_squares_f16_tempered": ("token_stats_squares_f16", 32, 17408),
     "row_gradient_f32": ("row_gradient_f32", 32, 8832),
     "row_gradient_f32_tempered": ("row_gradient_f32", 32, 8832),
     "row_gradient_bf16": ("row_gradient_bf16", 32, 8832),
@@ -1050,9 +1059,9 @@ KERNELS_OF = {
 # The same for functions on rows of logits, by the number of the dtype.
 KERNELS_OF_ROWS = {
     "token_stats": [
-        ["token_stats_f32", "token_stats_f32_tempered"],
-        ["token_stats_bf16", "token_stats_bf16_tempered"],
-        ["token_stats_f16", "token_stats_f16_tempered"],
+        ["token_stats_f32", "token_stats_f32_tempered", "token_stats_squares_f32", "token_stats_squares_f32_tempered"],
+        ["token_stats_bf16", "token_stats_bf16_tempered", "token_stats_squares_bf16", "token_stats_squares_bf16_tempered"],
+        ["token_stats_f16", "token_stats_f16_tempered", "token_stats_squares_f16", "token_stats_squares_f16_tempered"],
     ],
     "row_gradient": [
         ["row_gradient_f32", "row_gradient_f32_tempered"],

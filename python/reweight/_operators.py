@@ -50,39 +50,54 @@ def _savable(ids: Tensor) -> Tensor:
 # token_stats
 
 
-def _token_stats(logits: Tensor, ids: Tensor, temperature: float, entropy: bool) -> Tuple[Tensor, Tensor]:
-    """Log-probability and entropy, of the shape of ids. Without entropy the second is empty."""
+def _token_stats(
+    logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+) -> Tuple[Tensor, Tensor, Tensor]:
+    """Log-probability, entropy and the log of the sum of squared probabilities, of the shape of ids. Without entropy
+    the second is empty, without squares the third."""
     if logits.dtype == torch.float64:
-        return _forward64(logits, ids, temperature, entropy)
-    return _rows.logprobs_and_entropy(logits, ids, temperature, entropy, torch.get_num_threads())
+        return _forward64(logits, ids, temperature, entropy, squares)
+    return _rows.without_lse(logits, ids, temperature, entropy, squares, torch.get_num_threads())
 
 
-def _token_stats_fake(logits: Tensor, ids: Tensor, temperature: float, entropy: bool) -> Tuple[Tensor, Tensor]:
+def _token_stats_fake(
+    logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+) -> Tuple[Tensor, Tensor, Tensor]:
     dtype = _dtype(logits)
-    return logits.new_empty(ids.shape, dtype=dtype), logits.new_empty(ids.shape if entropy else (0,), dtype=dtype)
+    l, h, q = (logits.new_empty(ids.shape if wanted else (0,), dtype=dtype) for wanted in (True, entropy, squares))
+    return l, h, q
 
 
-def _token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
-    logits, ids, ctx.temperature, ctx.with_entropy = inputs
+def _token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor, Tensor]) -> None:
+    logits, ids, ctx.temperature, ctx.with_entropy, _ = inputs
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(logits, _savable(ids), *output)
+    ctx.mark_non_differentiable(output[2])
+    ctx.save_for_backward(logits, _savable(ids), *output[:2])
 
 
-def _token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
+def _token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor], _: Any) -> Any:
     _first_derivative()
     if not ctx.with_entropy:
         grad_entropy = None
-    return row_gradient(*ctx.saved_tensors, grad, grad_entropy, ctx.temperature), None, None, None
+    return row_gradient(*ctx.saved_tensors, grad, grad_entropy, ctx.temperature), None, None, None, None
 
 
 def _token_stats_vmap(
-    info: Any, in_dims: Tuple[Optional[int], ...], logits: Tensor, ids: Tensor, temperature: float, entropy: bool
-) -> Tuple[Tuple[Tensor, Tensor], Tuple[int, Optional[int]]]:
+    info: Any,
+    in_dims: Tuple[Optional[int], ...],
+    logits: Tensor,
+    ids: Tensor,
+    temperature: float,
+    entropy: bool,
+    squares: bool,
+) -> Tuple[Tuple[Tensor, ...], Tuple[Optional[int], ...]]:
     x, y = (_front(t, d, info.batch_size) for t, d in zip((logits, ids), in_dims))
-    l, h = token_stats(x.reshape(-1, x.shape[-1]), y.reshape(-1), temperature, entropy)
-    if not entropy:
-        return (l.view(y.shape), h), (0, None)
-    return (l.view(y.shape), h.view(y.shape)), (0, 0)
+    results = token_stats(x.reshape(-1, x.shape[-1]), y.reshape(-1), temperature, entropy, squares)
+    wanted = (True, entropy, squares)
+    return (
+        tuple(r.view(y.shape) if w else r for r, w in zip(results, wanted)),
+        tuple(0 if w else None for w in wanted),
+    )
 
 
 def _front(t: Tensor, dim: Optional[int], n: int) -> Tensor:
@@ -96,15 +111,15 @@ class TokenStatsInPlace(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, ids: Tensor, temperature: float, entropy: bool
-    ) -> Tuple[Tensor, Tensor]:
-        output = _token_stats(logits, ids, temperature, entropy)
-        _token_stats_setup(ctx, (logits, ids, temperature, entropy), output)
+        ctx: Any, logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        output = _token_stats(logits, ids, temperature, entropy, squares)
+        _token_stats_setup(ctx, (logits, ids, temperature, entropy, squares), output)
         ctx.overwritten = False
         return output
 
     @staticmethod
-    def backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor]) -> Any:
+    def backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor], _: Any) -> Any:
         _first_derivative()
         if ctx.overwritten:
             raise RuntimeError(
@@ -114,7 +129,7 @@ class TokenStatsInPlace(torch.autograd.Function):
         logits, ids, logprobs, entropy = ctx.saved_tensors
         ctx.overwritten = True
         x, e = logits.detach(), grad_entropy if ctx.with_entropy else None
-        return _row_gradient(x, ids, logprobs, entropy, grad, e, ctx.temperature, out=x), None, None, None
+        return _row_gradient(x, ids, logprobs, entropy, grad, e, ctx.temperature, out=x), None, None, None, None
 
 
 # row_gradient, the backward pass of token_stats
@@ -327,7 +342,7 @@ def _loss_backward(ctx: Any, scale: Tensor, *_: Any) -> Any:
 
 _RESULTS = "Tensor logprobs, Tensor entropy, Tensor? grad, Tensor? grad_entropy"
 token_stats = _define(
-    "token_stats(Tensor logits, Tensor ids, float temperature, bool entropy) -> (Tensor, Tensor)",
+    "token_stats(Tensor logits, Tensor ids, float temperature, bool entropy, bool squares) -> (Tensor, Tensor, Tensor)",
     _token_stats,
     _token_stats_fake,
 )
@@ -380,10 +395,13 @@ def _terms64(x: Tensor, temperature: float) -> Tuple[Tensor, Tensor, Tensor]:
     return l, p, (p * l).masked_fill(p == 0, 0)
 
 
-def _forward64(x: Tensor, ids: Tensor, temperature: float, entropy: bool) -> Tuple[Tensor, Tensor]:
+def _forward64(
+    x: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+) -> Tuple[Tensor, Tensor, Tensor]:
     l, _, pl = _terms64(x, temperature)
     logprobs = l.gather(-1, ids.long()[..., None])[..., 0]
-    return logprobs.contiguous(), -pl.sum(-1) if entropy else x.new_empty(0)
+    h = -pl.sum(-1) if entropy else x.new_empty(0)
+    return logprobs.contiguous(), h, torch.logsumexp(2 * l, -1) if squares else x.new_empty(0)
 
 
 def _backward64(x: Tensor, ids: Tensor, grad: Tensor, grad_entropy: Optional[Tensor], temperature: float) -> Tensor:

@@ -40,6 +40,8 @@ class TokenStats(NamedTuple):
     """entropy H of softmax(x / temperature)"""
     logprobs: Any = None
     """log-probability of the row's id under softmax(x / temperature)"""
+    log_sum_sq_probs: Any = None
+    """log of the sum of the squared probabilities of softmax(x / temperature)"""
 
 
 def token_stats(
@@ -47,31 +49,34 @@ def token_stats(
     ids: Optional[ArrayLike] = None,
     *,
     temperature: float = 1.0,
+    log_sum_sq_probs: bool = False,
     out: Optional[TokenStats] = None,
     workers: int = 0,
 ) -> TokenStats:
     """Computes statistics of each row x of logits and of its id y:
 
-        lse      = log sum_v exp(x_v)
-        entropy  = log sum_v exp(z_v) - sum_v p_v z_v      z = x / temperature, p = softmax(z)
-        logprobs = z_y - log sum_v exp(z_v)
+        lse              = log sum_v exp(x_v)
+        entropy          = log sum_v exp(z_v) - sum_v p_v z_v      z = x / temperature, p = softmax(z)
+        logprobs         = z_y - log sum_v exp(z_v)
+        log_sum_sq_probs = log sum_v p_v^2
 
-    (softmax and its entropy; verl, logprobs_from_logits and entropy_from_logits) in one
-    pass over the row, two if temperature is not 1 and lse is wanted.
+    (softmax and its entropy; verl, logprobs_from_logits and entropy_from_logits; TRL,
+    log_sum_sq_probs) in one pass over the row, two if temperature is not 1 and lse is wanted.
 
     logits: [N, V], [B, T, V] or [V], of float32, bfloat16 or float16. They are read where
         they are. Rows may be apart, such as those of logits[:, :-1]; the logits of a row
         lie one after another.
     ids: int32 or int64, of the shape of logits without V. Without them logprobs is None.
     temperature: positive and finite. lse is always at 1.
+    log_sum_sq_probs: whether it is computed; without it, it is None. It has no meaning with out.
     out: a TokenStats of arrays to write to, which overlap neither each other nor the inputs.
-        What is None in it is not computed. Without it, all three are, in new arrays.
+        What is None in it is not computed. Without it, the others are, in new arrays.
     workers: threads that share the rows; 0 is the CPUs that this process may use. The
         results do not depend on it. A GPU does not use it.
 
-    entropy is at least 0 and at most log V, and logprobs at most 0. Masked ids (-inf) add
-    nothing. A row that is all -inf has lse -inf, one with +inf has lse +inf, one with a
-    NaN has lse NaN, and all three have entropy and logprobs NaN.
+    entropy is at least 0 and at most log V, and so is -log_sum_sq_probs; logprobs is at most
+    0. Masked ids (-inf) add nothing. A row that is all -inf has lse -inf, one with +inf has lse
+    +inf, one with a NaN has lse NaN, and all three have the others NaN.
 
     Raises InputError, a ValueError, for an id outside of the vocabulary, for shapes and
     devices that do not match, and for a wrong temperature; nothing is written then.
@@ -82,7 +87,9 @@ def token_stats(
     if ids is not None:
         y = _per_row("ids", ids, (I32, I64), shape, x)
     if out is None:
-        results = [empty(x, shape, F32), empty(x, shape, F32), None if y is None else empty(x, shape, F32)]
+        results = [
+            None if unwanted else empty(x, shape, F32) for unwanted in (False, False, y is None, not log_sum_sq_probs)
+        ]
     else:
         if not isinstance(out, TokenStats):
             raise TypeError(f"out is {described(out)}, want a TokenStats")
@@ -90,8 +97,8 @@ def token_stats(
             None if obj is None else _per_row("out." + name, obj, (F32,), shape, x, writable=True)
             for name, obj in zip(TokenStats._fields, out)
         ]
-        if results == [None, None, None]:
-            raise InputError("out", "has no output: lse, entropy and logprobs are all None")
+        if results == [None] * len(results):
+            raise InputError("out", "has no output: lse, entropy, logprobs and log_sum_sq_probs are all None")
         for i, (name, result) in enumerate(zip(TokenStats._fields, results)):
             if result is not None:
                 check_apart("out." + name, result, "logits", x)
@@ -108,16 +115,17 @@ def token_stats(
     return TokenStats(*[None if r is None else r.owner for r in results])
 
 
-def logprobs_and_entropy(
-    logits: ArrayLike, ids: ArrayLike, temperature: float, entropy: bool, workers: int
-) -> Tuple[Any, Any]:
-    """Returns two of the results of token_stats; without entropy the second is empty."""
+def without_lse(
+    logits: ArrayLike, ids: ArrayLike, temperature: float, entropy: bool, squares: bool, workers: int
+) -> Tuple[Any, Any, Any]:
+    """Returns three of the results of token_stats: logprobs, entropy and log_sum_sq_probs. Without entropy or squares
+    the second or the third is empty."""
     x = view("logits", logits, (F32, BF16, F16))
     shape = _rows_shape("logits", x)
     y = _per_row("ids", ids, (I32, I64), shape, x)
-    logprobs, h = empty(x, shape, F32), empty(x, shape if entropy else (0,), F32)
-    _token_stats(x, y, [None, h if entropy else None, logprobs], temperature, workers)
-    return logprobs.owner, h.owner
+    logprobs, h, q = (empty(x, shape if wanted else (0,), F32) for wanted in (True, entropy, squares))
+    _token_stats(x, y, [None, h if entropy else None, logprobs, q if squares else None], temperature, workers)
+    return logprobs.owner, h.owner, q.owner
 
 
 def _token_stats(
@@ -127,7 +135,7 @@ def _token_stats(
     run = backend(x.device)
     for part in _parts(x, x, [y, *results]):
         p = part.pointers
-        dst = _generated.Stats(p[1], p[2], p[3])
+        dst = _generated.Stats(*p[1:])
         chosen = _generated.Ids(p[0], y is not None and y.dtype is I64)
         try:
             run.token_stats(dst, part.logits, chosen, temperature, workers)

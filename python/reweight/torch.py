@@ -31,16 +31,35 @@ __all__ = ["linear_loss", "linear_token_stats", "loss", "token_stats"]
 _CAST = (torch.float32, torch.bfloat16, torch.float16)
 
 
+@overload
 def token_stats(
-    logits: Tensor, ids: Tensor, *, temperature: float = 1.0, entropy: bool = True, inplace: bool = False
-) -> Tuple[Tensor, Optional[Tensor]]:
+    logits: Tensor, ids: Tensor, *, log_sum_sq_probs: Literal[False] = False, **options: Any
+) -> Tuple[Tensor, Optional[Tensor]]: ...
+
+
+@overload
+def token_stats(
+    logits: Tensor, ids: Tensor, *, log_sum_sq_probs: bool, **options: Any
+) -> Tuple[Tensor, Optional[Tensor], Tensor]: ...
+
+
+def token_stats(  # type: ignore[misc]  # the others leave the options' names to this one
+    logits: Tensor,
+    ids: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = True,
+    inplace: bool = False,
+    log_sum_sq_probs: bool = False,
+) -> Any:
     """Log-probability of ids and entropy, both under softmax(logits / temperature), in nats.
 
     logits is [N, V], [B, T, V] or [V], float32 or bfloat16; float16 too if no gradient is
     wanted. The V logits of a row lie next to each other, and the rows anywhere: logits[:, :-1]
     is not copied. ids, int32 or int64, and both results, float32, have one element per row, and
     the shape of logits without V. With entropy=False the second is None, and the pass does less
-    work.
+    work. log_sum_sq_probs=True adds a third result, without a gradient: the log of the sum of the
+    squared probabilities.
 
     The gradient is a new tensor of the shape of logits. inplace=True writes it over the logits
     instead, and needs no memory for it: after the backward pass the logits are gone, for you and
@@ -67,8 +86,10 @@ def token_stats(
     if inplace and wants_gradient:
         _check_inplace(logits)
         stats = _operators.TokenStatsInPlace.apply
-    logprobs, h = stats(logits, ids.contiguous(), _positive("temperature", temperature), entropy)
-    return logprobs, h if entropy else None
+    tau = _positive("temperature", temperature)
+    logprobs, h, squares = stats(logits, ids.contiguous(), tau, entropy, log_sum_sq_probs)
+    results = logprobs, h if entropy else None
+    return (*results, squares) if log_sum_sq_probs else results
 
 
 @overload

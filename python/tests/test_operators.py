@@ -33,18 +33,20 @@ class Check(unittest.TestCase):
         self.assertEqual(set(results.values()), {"SUCCESS"}, results)
 
     def test_token_stats(self):
-        for dtype, entropy, width in itertools.product((*FLOATS, torch.float16), BOTH, (torch.int32, torch.int64)):
-            with self.subTest(dtype=dtype, entropy=entropy, ids=width):
+        for dtype, entropy, squares in itertools.product((*FLOATS, torch.float16), BOTH, BOTH):
+            width = torch.int32 if entropy == squares else torch.int64
+            with self.subTest(dtype=dtype, entropy=entropy, squares=squares):
                 logits = numbers((2, 3, 40), 1, 1, dtype).requires_grad_(dtype != torch.float16)
-                self.check(ops.token_stats, logits, chosen((2, 3), 40, 2, width), 0.7, entropy)
-                self.check(ops.token_stats, logits[:, 1:, :33], chosen((2, 3), 33, 2, width)[:, 1:], 1.0, entropy)
+                self.check(ops.token_stats, logits, chosen((2, 3), 40, 2, width), 0.7, entropy, squares)
+                ids = chosen((2, 3), 33, 2, width)[:, 1:]
+                self.check(ops.token_stats, logits[:, 1:, :33], ids, 1.0, entropy, squares)
 
     def test_row_gradient(self):
         ids = chosen((2, 3), 40, 2)
         for dtype, (g, e) in itertools.product(FLOATS, ((True, False), (False, True), (True, True))):
             with self.subTest(dtype=dtype, grad=g, grad_entropy=e):
                 logits = numbers((2, 3, 40), 1, 1, dtype)
-                stats = ops.token_stats(logits, ids, 0.7, True)
+                stats = ops.token_stats(logits, ids, 0.7, True, False)[:2]
                 grad, grad_entropy = (numbers((2, 3), 3).to(stats[0].dtype) if want else None for want in (g, e))
                 self.check(ops.row_gradient, logits, ids, *stats, grad, grad_entropy, 0.7)
                 apart = numbers((3, 2, 50), 1, 1, dtype).transpose(0, 1)[..., :40]
@@ -244,6 +246,8 @@ class Transforms(Case):
                 self.assertTrue(torch.equal(got.view_as(w), w))
         for got, w in zip(torch.vmap(token_stats, in_dims=(0, None))(x, ids[0]), token_stats(x, ids[:1].expand(3, 5))):
             self.assertTrue(torch.equal(got, w))
+        squares = lambda x, y: token_stats(x, y, entropy=False, log_sum_sq_probs=True)[2]
+        self.assertTrue(torch.equal(torch.vmap(squares)(x, ids), squares(x, ids)))
         torch.vmap(lambda x, y: token_stats(x, y, entropy=False)[0])(x, ids).sum().backward()
         self.gradient_close(x.grad, wide.grad, torch.float32, 1)
         weight = numbers((40, 40), 3)

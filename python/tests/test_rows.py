@@ -22,14 +22,18 @@ def ids_for(x, dtype=np.int64, seed=1):
 
 
 def formula(x, ids, temperature=1.0):
-    """lse, entropy and logprobs in float64."""
+    """The four results in float64."""
     x = x.astype(np.float64)
     lse = np.logaddexp.reduce(x, -1)
     z = x / temperature
     logp = z - np.logaddexp.reduce(z, -1)[..., None]
     p = np.exp(logp)
     entropy = -np.where(p > 0, p * np.where(p > 0, logp, 0), 0).sum(-1)
-    return lse, entropy, np.take_along_axis(logp, ids[..., None], -1)[..., 0]
+    return lse, entropy, np.take_along_axis(logp, ids[..., None], -1)[..., 0], np.log((p * p).sum(-1))
+
+
+def all_stats(x, ids, **options):
+    return reweight.token_stats(x, ids, log_sum_sq_probs=True, **options)
 
 
 class Stats(TestCase):
@@ -37,20 +41,20 @@ class Stats(TestCase):
         for temperature in (1.0, 0.7, 2.5):
             x = rows(20, 333)
             ids = ids_for(x)
-            got = reweight.token_stats(x, ids, temperature=temperature)
+            got = all_stats(x, ids, temperature=temperature)
             for a, b in zip(got, formula(x, ids, temperature)):
                 self.assertNear(a, b, 1e-6, 1e-5)
 
     def test_rows_do_not_depend_on_their_neighbours(self):
         x = rows(4, 6, 130)
         ids = ids_for(x)
-        got = reweight.token_stats(x, ids)
+        got = all_stats(x, ids)
         self.assertEqual(got.lse.shape, (4, 6))
         for b in range(4):
-            whole = reweight.token_stats(x[b], ids[b])
+            whole = all_stats(x[b], ids[b])
             self.assertBits(TokenStats(*(a[b] for a in got)).entropy, whole.entropy)
             for t in range(6):
-                one = reweight.token_stats(x[b, t], ids[b, t, ...].reshape(()))
+                one = all_stats(x[b, t], ids[b, t, ...].reshape(()))
                 for name in TokenStats._fields:
                     self.assertEqual(getattr(one, name).shape, ())
                     self.assertBits(getattr(one, name), getattr(got, name)[b, t], name)
@@ -81,8 +85,8 @@ class Stats(TestCase):
         for name, (view, chosen) in views.items():
             with self.subTest(name):
                 chosen = chosen.copy() if name == "tokens first" else chosen
-                got = reweight.token_stats(view, chosen)
-                want = reweight.token_stats(view.copy(), chosen.copy())
+                got = all_stats(view, chosen)
+                want = all_stats(view.copy(), chosen.copy())
                 for field in TokenStats._fields:
                     self.assertBits(getattr(got, field), getattr(want, field), field)
 
@@ -100,8 +104,8 @@ class Stats(TestCase):
         ids = ids_for(x)
         for dtype in (torch.bfloat16, torch.float16):
             low = torch.from_numpy(x).to(dtype)
-            got = reweight.token_stats(low, torch.from_numpy(ids))
-            want = reweight.token_stats(low.float(), torch.from_numpy(ids))
+            got = all_stats(low, torch.from_numpy(ids))
+            want = all_stats(low.float(), torch.from_numpy(ids))
             for field in TokenStats._fields:
                 self.assertBits(getattr(got, field), getattr(want, field), field)
         view = torch.from_numpy(rows(3, 5, 16)).bfloat16()[:, :-1]
@@ -119,12 +123,22 @@ class Stats(TestCase):
         self.assertBits(reweight.token_stats(x, wide.astype(np.int32)).logprobs, want)
         self.assertIsNone(reweight.token_stats(x).logprobs)
 
+    def test_the_fourth_result_changes_no_other(self):
+        x = rows(9, 3000)
+        ids = ids_for(x)
+        got, without = all_stats(x, ids), reweight.token_stats(x, ids)
+        self.assertIsNone(without.log_sum_sq_probs)
+        for field in TokenStats._fields[:3]:
+            self.assertBits(getattr(got, field), getattr(without, field), field)
+        alone = reweight.token_stats(x, out=TokenStats(log_sum_sq_probs=np.zeros(9, np.float32)))
+        self.assertBits(alone.log_sum_sq_probs, got.log_sum_sq_probs)
+
     def test_workers(self):
         x = rows(300, 500)
         ids = ids_for(x)
-        want = reweight.token_stats(x, ids, workers=1)
+        want = all_stats(x, ids, workers=1)
         for workers in (0, 2, 3, 7):
-            got = reweight.token_stats(x, ids, workers=workers)
+            got = all_stats(x, ids, workers=workers)
             for field in TokenStats._fields:
                 self.assertBits(getattr(got, field), getattr(want, field), field)
         self.assertInputError("workers", "workers is -1, want at least 0", lambda: reweight.token_stats(x, workers=-1))
@@ -158,7 +172,7 @@ class Stats(TestCase):
         self.assertTypeError("out is a dict, want a TokenStats", lambda: reweight.token_stats(x, out={"lse": wrong}))
         self.assertInputError(
             "out",
-            "out has no output: lse, entropy and logprobs are all None",
+            "out has no output: lse, entropy, logprobs and log_sum_sq_probs are all None",
             lambda: reweight.token_stats(x, out=TokenStats()),
         )
         self.assertInputError(
@@ -176,7 +190,7 @@ class Stats(TestCase):
         x = rows(3, 4, 20)
         ids = ids_for(x)
         ids[2, 1] = 20
-        out = TokenStats(*(np.full((3, 4), 7, np.float32) for _ in range(3)))
+        out = TokenStats(*(np.full((3, 4), 7, np.float32) for _ in range(4)))
         for logits in (x, rows(3, 5, 20)[:, :-1]):
             self.assertInputError(
                 "ids",

@@ -85,6 +85,29 @@ class TokenStats(Case):
                 self.close(entropy, h, STATS)
                 self.gradient_close(got, wide.grad, dtype, a.abs()[..., None], b.abs()[..., None], temperature)
 
+    def test_log_sum_sq_probs(self):
+        """A third result without a gradient, which changes no other."""
+        ids = chosen((4,), 3000, 2)
+        for inplace in (False, True):
+            leaf = numbers((4, 3000), 1).requires_grad_()
+            both = token_stats(leaf * 1, ids, temperature=0.7)
+            (both[0] + both[1]).sum().backward()
+            want, leaf.grad = leaf.grad, None
+            logprobs, h, squares = token_stats(
+                leaf * 1, ids, temperature=0.7, entropy=True, inplace=inplace, log_sum_sq_probs=True
+            )
+            self.assertFalse(squares.requires_grad)
+            (logprobs + h).sum().backward()
+            self.assertTrue(torch.equal(leaf.grad, want))
+            self.assertTrue(torch.equal(logprobs, both[0]) and torch.equal(h, both[1]))
+            wide = (leaf.detach().double() / 0.7).log_softmax(-1)
+            self.close(squares, (2 * wide).logsumexp(-1), STATS)
+            _, nothing, again = token_stats(leaf.detach(), ids, temperature=0.7, entropy=False, log_sum_sq_probs=True)
+            self.assertIsNone(nothing)
+            self.assertTrue(torch.equal(again, squares))
+            exact = token_stats(leaf.detach().double(), ids, temperature=0.7, log_sum_sq_probs=True)[2]
+            self.close(squares, exact, STATS)
+
     def test_unused_results(self):
         ids = chosen((4,), 30, 2)
         for pick in (0, 1):

@@ -13,7 +13,8 @@
 // Then the order adds block after block in float64, each of 16 lanes of two sums (of
 // 2^y and of y * 2^y). These are 32 chains, one for each thread of the warp: the sums of
 // blocks change hands through shared memory. At the end of the row a butterfly of
-// shuffles adds the lanes.
+// shuffles adds the lanes. Where the squares of 2^y are wanted, SQUARES, each half of the
+// warp has the 16 chains of their sum, too.
 //
 // # How the elements come
 //
@@ -49,10 +50,13 @@
 #define BUFFER (CHUNK + 128) // a chunk with the room after each block
 #define MOST_BLOCKS 4        // of a chunk
 
+// The sums of a block: 16 lanes of 2^y, of y * 2^y, and with SQUARES of the squares.
+template <bool SQUARES> struct BlockSums { float of[SQUARES ? 3 * LANES : 2 * LANES]; };
+
 // A warp's shared memory.
-template <int BUFFERS> struct Slice {
+template <int BUFFERS, bool SQUARES = false> struct Slice {
 	u8 buffers[BUFFERS][BUFFER];
-	float sums[MOST_BLOCKS][2 * LANES]; // of each block: of 2^y, then of y * 2^y
+	BlockSums<SQUARES> sums[MOST_BLOCKS];
 };
 
 // Kernels have one warp a CTA: a multiprocessor has four schedulers, the warps of a CTA go
@@ -63,9 +67,9 @@ template <int BUFFERS> struct Slice {
 #define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(WARP, 12)))
 
 // mySlice returns the shared memory of this warp.
-template <int BUFFERS> DEVICE Slice<BUFFERS> *mySlice() {
+template <int BUFFERS, bool SQUARES = false> DEVICE Slice<BUFFERS, SQUARES> *mySlice() {
 	extern SHARED __attribute__((aligned(COPY))) u8 slices[];
-	return (Slice<BUFFERS> *)slices;
+	return (Slice<BUFFERS, SQUARES> *)slices;
 }
 
 enum { F32, BF16, F16 };
@@ -216,6 +220,7 @@ template <int TYPE> DEVICE void load(u8 *buffer, const Chunk &c) {
 #define HEADROOM 8.0f      // a block may exceed the reference by 2^8
 #define LOWEST_Y -124.0f   // no element whose exact y is above this needs the clamp at MIN_Y
 #define MOST_Y 1048576.0f  // log2 units of the reference beyond which a row is summed in float64
+#define SQUARES_FROM 0x1p-100f // where a group's sum of squares begins: squaresFrom
 #define SLOW_BELOW 0x1p-18 // the temperatures beyond which it is, too
 #define SLOW_ABOVE 0x1p18
 
@@ -259,17 +264,17 @@ DEVICE float clamped(float y) { return __builtin_fmaxf(MIN_Y, y); }
 
 // What a thread finds in its lanes of a block.
 struct Found {
-	float s[2], t[2]; // the sums of 2^y and of y * 2^y
-	float low, high;  // the smallest element, if it matters, and the largest
+	float s[2], t[2], q[2]; // the sums of 2^y, of y * 2^y and of the squares of 2^y
+	float low, high;        // the smallest element, if it matters, and the largest
 };
 
 // addBlock sums this thread's lanes of a block of which the row has left elements. own is
 // the first of them. The sums mean something if no element is above r.high and, unless
 // CAREFUL is set, none is below r.low and own is aligned to the thread's lanes together.
-template <int TYPE, bool TEMPERED, bool CAREFUL> DEVICE Found addBlock(const Scale &scale, const Reference &r, const u8 *own, int left) {
+template <int TYPE, bool TEMPERED, bool SQUARES, bool CAREFUL> DEVICE Found addBlock(const Scale &scale, const Reference &r, const u8 *own, int left) {
 	typedef Format<TYPE> F;
 	const bool PAIRS = TYPE != F32 && !CAREFUL;
-	Found f = {{0, 0}, {0, 0}, INF32, -INF32};
+	Found f = {{0, 0}, {0, 0}, {0, 0}, INF32, -INF32};
 	u32 low = TYPE == BF16 ? 0x7f807f80u : 0x7c007c00u, high = low | 0x80008000u; // +Inf, -Inf
 	left = left < 0 ? 0 : left;
 	int groups = smaller(left / GROUP, GROUPS);
@@ -293,7 +298,7 @@ template <int TYPE, bool TEMPERED, bool CAREFUL> DEVICE Found addBlock(const Sca
 				if (!CAREFUL) f.low = minNaN(f.low, x[j][l]);
 			}
 		}
-		float s[2], t[2];
+		float s[2], t[2], q[2] = {SQUARES_FROM, SQUARES_FROM};
 #pragma unroll
 		for (int j = 0; j < GROUP_STEPS; j++) {
 #pragma unroll
@@ -303,12 +308,14 @@ template <int TYPE, bool TEMPERED, bool CAREFUL> DEVICE Found addBlock(const Sca
 				float e = exp2OfNumber(y);
 				s[l] = j == 0 ? e : s[l] + e;
 				t[l] = j == 0 ? y * e : fma32(y, e, t[l]);
+				if (SQUARES) q[l] = fma32(e, e, q[l]);
 			}
 		}
 #pragma unroll
 		for (int l = 0; l < F::OWN; l++) {
 			f.s[l] += s[l];
 			f.t[l] += t[l];
+			if (SQUARES) f.q[l] += q[l];
 		}
 	}
 	if (PAIRS) {
@@ -319,7 +326,7 @@ template <int TYPE, bool TEMPERED, bool CAREFUL> DEVICE Found addBlock(const Sca
 
 	// The group that the row does not fill, with -Inf up to a whole step, and the clamp.
 	left -= groups * GROUP;
-	float s[2] = {0, 0}, t[2] = {0, 0};
+	float s[2] = {0, 0}, t[2] = {0, 0}, q[2] = {SQUARES_FROM, SQUARES_FROM};
 #pragma unroll 1
 	for (int i = lane() % F::THREADS * F::OWN; i - i % LANES < left; i += LANES, own += F::STEP) {
 #pragma unroll
@@ -329,12 +336,14 @@ template <int TYPE, bool TEMPERED, bool CAREFUL> DEVICE Found addBlock(const Sca
 			float y = clamped(logOf<TEMPERED>(scale, r.c, x)), e = exp2OfNumber(y);
 			s[l] += e;
 			t[l] = fma32(y, e, t[l]);
+			if (SQUARES) q[l] = fma32(e, e, q[l]);
 		}
 	}
 #pragma unroll
 	for (int l = 0; l < F::OWN; l++) {
 		f.s[l] += s[l];
 		f.t[l] += t[l];
+		if (SQUARES && left > 0) f.q[l] += q[l];
 	}
 	return f;
 }
@@ -350,6 +359,7 @@ struct Sum {
 	bool careful; // an element that needs the clamp was seen, or elements are not aligned in pairs
 	double lane;  // of thread t: lane t%16 of the sum of 2^y (t < 16) or of y * 2^y
 	double total; // of these two, what was summed with earlier references
+	double squareLane, squareTotal; // the same of the squares, in both halves of the warp
 };
 
 // begin begins a row. It has no reference yet, so any block with more than -Inf asks for
@@ -359,7 +369,7 @@ template <int TYPE, bool TEMPERED> DEVICE Sum begin(const Rows &rows, const u8 *
 	s.started = false;
 	s.slow = slowTemperature<TEMPERED>(rows.temperature);
 	s.careful = TYPE != F32 && (u64)x % 4 != 0;
-	s.lane = s.total = 0;
+	s.lane = s.total = s.squareLane = s.squareTotal = 0;
 	return s;
 }
 
@@ -385,7 +395,7 @@ template <int TYPE> DEVICE void firstReference(Sum &sum, const u8 *block, int n)
 // moveReference takes m as the reference from here on. What was summed is the sum of
 // 2^y and y * 2^y; with d the step back to the new reference it becomes that of 2^(y+d)
 // and (y+d) * 2^(y+d).
-DEVICE void moveReference(Sum &sum, float m) {
+template <bool SQUARES> DEVICE void moveReference(Sum &sum, float m) {
 	float c = sum.r.c;
 	if (!setReference(sum.r, sum.scale, m)) {
 		sum.slow = true;
@@ -397,75 +407,86 @@ DEVICE void moveReference(Sum &sum, float m) {
 		double d = (double)c - (double)sum.r.c, scale = exp64(d * LN2);
 		double S = shuffle(sum.total, 0), T = shuffle(sum.total, LANES);
 		sum.total = (lane() < LANES ? S : T + d * S) * scale;
+		if (SQUARES) {
+			sum.squareTotal = (sum.squareTotal + tree(sum.squareLane)) * (scale * scale);
+			sum.squareLane = 0;
+		}
 	}
 	sum.started = true;
 }
 
+// addSums adds the sums of a block.
+template <bool SQUARES> DEVICE void addSums(Sum &sum, const BlockSums<SQUARES> &b) {
+	sum.lane += (double)b.of[lane()];
+	if (SQUARES) sum.squareLane += (double)b.of[2 * LANES + lane() % LANES];
+}
+
 // addChunk adds a chunk of which the row has left elements; chunk is the first of them.
 // All of the warp's threads must have seen its copies end.
-template <int TYPE, bool TEMPERED> DEVICE void addChunk(Sum &sum, const u8 *chunk, int left, float (*sums)[2 * LANES]) {
+template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void addChunk(Sum &sum, const u8 *chunk, int left, BlockSums<SQUARES> *sums) {
 	typedef Format<TYPE> F;
 	const int block = lane() / F::THREADS, firstLane = lane() % F::THREADS * F::OWN;
 	const u8 *own = chunk + block * (F::BLOCK_BYTES + F::ROOM) + firstLane * F::SIZE;
 	int first = 0; // the first block that is not added yet
 #pragma unroll 1
 	for (;;) {
-		Found f = sum.careful ? addBlock<TYPE, TEMPERED, true>(sum.scale, sum.r, own, left - block * BLOCK)
-		                      : addBlock<TYPE, TEMPERED, false>(sum.scale, sum.r, own, left - block * BLOCK);
+		Found f = sum.careful ? addBlock<TYPE, TEMPERED, SQUARES, true>(sum.scale, sum.r, own, left - block * BLOCK)
+		                      : addBlock<TYPE, TEMPERED, SQUARES, false>(sum.scale, sum.r, own, left - block * BLOCK);
 #pragma unroll
 		for (int l = 0; l < F::OWN; l++) {
-			sums[block][firstLane + l] = f.s[l];
-			sums[block][LANES + firstLane + l] = f.t[l];
+			sums[block].of[firstLane + l] = f.s[l];
+			sums[block].of[LANES + firstLane + l] = f.t[l];
+			if (SQUARES) sums[block].of[2 * LANES + firstLane + l] = f.q[l];
 		}
 		u32 misfits = ballot(block >= first && !(f.high <= sum.r.high && f.low >= sum.r.low));
 		syncWarp();
 		if (misfits == 0 && first == 0) { // most chunks
 			if (!sum.started) return;
 #pragma unroll
-			for (int b = 0; b < F::CHUNK_BLOCKS; b++) sum.lane += (double)sums[b][lane()];
+			for (int b = 0; b < F::CHUNK_BLOCKS; b++) addSums<SQUARES>(sum, sums[b]);
 			return;
 		}
 		int stop = misfits ? __builtin_ctz(misfits) / F::THREADS : F::CHUNK_BLOCKS;
 		if (sum.started)
 #pragma unroll 1
-			for (int b = first; b < stop; b++) sum.lane += (double)sums[b][lane()];
+			for (int b = first; b < stop; b++) addSums<SQUARES>(sum, sums[b]);
 		if (stop == F::CHUNK_BLOCKS) return;
 
 		// Block stop needs another reference, or the clamp.
 		first = stop;
 		float m = shuffle(maxOver(F::THREADS, f.high), stop * F::THREADS);
 		if (m <= sum.r.high) sum.careful = true;
-		else moveReference(sum, m);
+		else moveReference<SQUARES>(sum, m);
 		if (sum.slow) return;
 		syncWarp(); // all have read the sums
 	}
 }
 
 // addNext adds a chunk that is in the buffer.
-template <int TYPE, bool TEMPERED> DEVICE void addNext(Sum &sum, const u8 *buffer, const Chunk &c, float (*sums)[2 * LANES]) {
+template <int TYPE, bool TEMPERED, bool SQUARES = false> DEVICE void addNext(Sum &sum, const u8 *buffer, const Chunk &c, BlockSums<SQUARES> *sums) {
 	const u8 *chunk = buffer + c.shift;
 	const int left = (int)smaller(c.left - c.shift, (i64)CHUNK) / Format<TYPE>::SIZE;
 	if (!sum.started && !sum.slow) firstReference<TYPE>(sum, chunk, left);
-	if (!sum.slow) addChunk<TYPE, TEMPERED>(sum, chunk, left, sums);
+	if (!sum.slow) addChunk<TYPE, TEMPERED, SQUARES>(sum, chunk, left, sums);
 }
 
 // RowSums are what rowSums of tokenstats.go is: sum_v exp(x_v / temperature) is
 // exp(ref / temperature + logS).
-struct RowSums { double ref, logS, entropy; };
+struct RowSums { double ref, logS, entropy, squares; };
 
 // slowRow is sumRowSlow. The elements are added in the order of the row, each by all
 // threads.
-template <int TYPE> DEVICE RowSums slowRow(const u8 *x, i64 n, double temperature) {
+template <int TYPE, bool SQUARES = false> DEVICE RowSums slowRow(const u8 *x, i64 n, double temperature) {
 	const int SIZE = Format<TYPE>::SIZE;
 	float m = -INF32;
 #pragma unroll 1
 	for (i64 i = lane(); i < n; i += WARP) m = maxNaN(m, element<TYPE>(x + i * SIZE));
 	m = maxOver(WARP, m);
 	if (m - m != 0) {
-		RowSums nothing = {m, m != m ? NAN64 : 0, NAN64};
+		RowSums nothing = {m, m != m ? NAN64 : 0, NAN64, NAN64};
 		return nothing;
 	}
-	double S = 0, T = 0;
+	double S = 0, T = 0, Q = 0;
 #pragma unroll 1
 	for (i64 i = lane(); i - lane() < n; i += WARP) {
 		double z = i < n ? ((double)element<TYPE>(x + i * SIZE) - (double)m) / temperature : -INF64;
@@ -475,20 +496,22 @@ template <int TYPE> DEVICE RowSums slowRow(const u8 *x, i64 n, double temperatur
 			int src = __builtin_ctz(some);
 			S += shuffle(p, src);
 			T += shuffle(zp, src);
+			if (SQUARES) Q += shuffle(p * p, src);
 		}
 	}
 	double logS = log64(S);
-	RowSums q = {m, logS, logS - T / S};
+	RowSums q = {m, logS, logS - T / S, SQUARES ? 2 * logS - log64(Q) : 0};
 	return q;
 }
 
 // finish is the end of sumRow of tokenstats.go; rows that are all -Inf go the slow way.
-template <int TYPE> DEVICE RowSums finish(Sum &sum, const u8 *x, i64 n, double temperature) {
-	if (sum.slow || !sum.started) return slowRow<TYPE>(x, n, temperature);
+template <int TYPE, bool SQUARES = false> DEVICE RowSums finish(Sum &sum, const u8 *x, i64 n, double temperature) {
+	if (sum.slow || !sum.started) return slowRow<TYPE, SQUARES>(x, n, temperature);
 	sum.total += tree(sum.lane);
 	double S = shuffle(sum.total, 0), T = shuffle(sum.total, LANES);
 	double logS = log64(S);
-	RowSums q = {(double)sum.r.c / ((double)sum.scale.k + (double)sum.scale.kLo), logS, logS - LN2 * (T / S)};
+	RowSums q = {(double)sum.r.c / ((double)sum.scale.k + (double)sum.scale.kLo), logS, logS - LN2 * (T / S), 0};
+	if (SQUARES) q.squares = 2 * logS - log64(shuffle(sum.squareTotal + tree(sum.squareLane), 0));
 	return q;
 }
 

@@ -1,5 +1,6 @@
 // Token statistics of rows of logits: tokenstats.go. rows.cuh says how a row is summed. Each
-// format is a module of its own, so that a driver compiles what is used.
+// format is a module of its own, and another one with SQUARES, so that a driver compiles
+// what is used.
 
 #pragma once
 
@@ -9,25 +10,27 @@
 struct TokenStats {
 	RowSums *exact;                 // 0, or where a test wants the float64 behind the results
 	float *lse, *entropy, *logprob; // one for each row in memory; 0: not wanted
+	float *logSumSqProbs;           // likewise, and wanted of kernels with SQUARES alone
 	Rows rows;
 };
 
+// boundEntropy is that of tokenstats.go.
+DEVICE double boundEntropy(double h, double most) { return h < 0x1p-100 ? 0 : h > most ? most : h; }
+
 // write sets the statistics of a row.
-template <int TYPE> DEVICE void write(const TokenStats &p, i64 row, const u8 *x, const RowSums &q) {
+template <int TYPE, bool SQUARES> DEVICE void write(const TokenStats &p, i64 row, const u8 *x, const RowSums &q) {
 	i64 id = p.logprob ? idOf(p.rows, row) : 0;
 	if (lane() != 0) return;
 	if (p.exact) p.exact[row] = q;
 	if (p.lse) p.lse[row] = (float)(q.ref + q.logS);
-	if (p.entropy) {
-		double most = log64((double)p.rows.vocab);
-		p.entropy[row] = (float)(q.entropy < 0x1p-100 ? 0 : q.entropy > most ? most : q.entropy); // boundEntropy
-	}
+	if (p.entropy) p.entropy[row] = (float)boundEntropy(q.entropy, log64((double)p.rows.vocab));
+	if (SQUARES) p.logSumSqProbs[row] = (float)(0 - boundEntropy(q.squares, log64((double)p.rows.vocab)));
 	if (p.logprob) p.logprob[row] = id < 0 ? NAN32 : (float)logprobOf(q, element<TYPE>(x + id * Format<TYPE>::SIZE), p.rows.temperature);
 }
 
-template <int TYPE, bool TEMPERED> DEVICE void tokenStats(const TokenStats &p) {
+template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void tokenStats(const TokenStats &p) {
 	typedef Format<TYPE> F;
-	Slice<2> *mine = mySlice<2>();
+	Slice<2, SQUARES> *mine = mySlice<2, SQUARES>();
 	const i64 bytes = (i64)p.rows.vocab * F::SIZE;
 	i64 turn = blockIndex(), row = takeRow(p.rows, turn);
 	if (row < 0) return;
@@ -50,13 +53,13 @@ template <int TYPE, bool TEMPERED> DEVICE void tokenStats(const TokenStats &p) {
 			endGroup();
 			awaitAllBut<1>();
 			syncWarp();
-			addNext<TYPE, TEMPERED>(sum, mine->buffers[now], chunk, mine->sums);
+			addNext<TYPE, TEMPERED, SQUARES>(sum, mine->buffers[now], chunk, mine->sums);
 			chunk = ahead;
 			now = 1 - now;
 			syncWarp(); // all are done with the buffer and the sums, which are filled again now
 		} while (!last);
-		RowSums q = finish<TYPE>(sum, x, p.rows.vocab, p.rows.temperature);
-		write<TYPE>(p, row, x, q);
+		RowSums q = finish<TYPE, SQUARES>(sum, x, p.rows.vocab, p.rows.temperature);
+		write<TYPE, SQUARES>(p, row, x, q);
 		row = next;
 	}
 }

@@ -1,4 +1,4 @@
 #include "token_stats.cuh"
 
-ROW_KERNEL void token_stats_f32(TokenStats p) { tokenStats<F32, false>(p); }
-ROW_KERNEL void token_stats_f32_tempered(TokenStats p) { tokenStats<F32, true>(p); }
+ROW_KERNEL void token_stats_f32(TokenStats p) { tokenStats<F32, false, false>(p); }
+ROW_KERNEL void token_stats_f32_tempered(TokenStats p) { tokenStats<F32, true, false>(p); }

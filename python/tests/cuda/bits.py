@@ -78,7 +78,7 @@ class Test(Comparison):
     def token_stats(self, d):
         data, rows, ids = self.logits(d)
         temperature, past = self.temperature(d), d.to(8)
-        outputs = [np.full(rows.rows, 1.5, np.float32) if d.to(3) else None for _ in range(3)]
+        outputs = [np.full(rows.rows, 1.5, np.float32) if d.to(3) else None for _ in range(4)]
         if all(o is None for o in outputs):
             outputs[d.to(2)] = np.full(rows.rows, 1.5, np.float32)
 

@@ -106,7 +106,7 @@ class Test(unittest.TestCase):
                                 y = ids[:, ids.shape[1] - x.shape[1] :]  # those of the next tokens
                             else:
                                 y = ids[1] if x.dim() == 2 else ids[1, 2]
-                            return reweight.token_stats(x, y, temperature=temperature)
+                            return reweight.token_stats(x, y, temperature=temperature, log_sum_sq_probs=True)
 
                         self.compare(call, logits, ids)
         self.compare(reweight.token_stats, logits)
@@ -158,10 +158,11 @@ class Test(unittest.TestCase):
         from reweight import _operators, _schemes
 
         def token_stats(logits, ids, grad, grad_entropy):
-            results = _operators._token_stats(logits, ids, 0.7, True)
-            gradient = _operators._row_gradient(logits, ids, *results, grad, grad_entropy, 0.7)
+            results = _operators._token_stats(logits, ids, 0.7, True, True)
+            stats = results[:2]
+            gradient = _operators._row_gradient(logits, ids, *stats, grad, grad_entropy, 0.7)
             over = logits.clone()
-            _operators._row_gradient(over, ids, *results, grad, grad_entropy, 0.7, out=over)
+            _operators._row_gradient(over, ids, *stats, grad, grad_entropy, 0.7, out=over)
             return (*results, gradient, over)
 
         def linear(hidden, weight, bias, ids, mask, grad, grad_entropy):
