@@ -57,6 +57,7 @@ type Batch struct {
 	Returns         []float32 // [T] optional: what the critic is to predict
 	NewValues       []float32 // [T] optional: current critic; Values is the old one
 	TeacherLogprobs []float32 // [T] optional: log-probability of the sampled token, by a teacher; NaN throughout a trajectory without one
+	SumSqProbs      []float32 // [T] optional: sum of the squared probabilities of the vocabulary, old policy
 	Anchors         []int32   // [spans] optional: number of the state before the span; equal states, equal numbers
 	SpanRewards     []float32 // [spans] optional: reward of each span
 
@@ -117,7 +118,7 @@ func (b *Batch) Arrays() []Array {
 
 // arrays is apart from Arrays so that this is compiled into its callers: a list that does
 // not leave them is not allocated then.
-func (b *Batch) arrays() [26]Array {
+func (b *Batch) arrays() [27]Array {
 	return [...]Array{
 		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
@@ -138,6 +139,7 @@ func (b *Batch) arrays() [26]Array {
 		{Field: "Returns", Name: "returns", Per: PerToken, Data: &b.Returns},
 		{Field: "NewValues", Name: "new_values", Per: PerToken, Data: &b.NewValues},
 		{Field: "TeacherLogprobs", Name: "teacher_logprobs", Per: PerToken, Data: &b.TeacherLogprobs},
+		{Field: "SumSqProbs", Name: "sum_sq_probs", Per: PerToken, Data: &b.SumSqProbs},
 		{Field: "Anchors", Name: "anchors", Per: PerSpan, Data: &b.Anchors},
 		{Field: "SpanRewards", Name: "span_rewards", Per: PerSpan, Data: &b.SpanRewards},
 		{Field: "ActFocusWeights", Name: "actfocus_weights", Per: PerToken, Data: &b.ActFocusWeights},

@@ -1,6 +1,9 @@
 package reference
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // GRPO returns the advantage of every response token, [T], from the outcome rewards of
 // its group:
@@ -135,4 +138,74 @@ func Discounted(b *Batch, gamma float64) []float64 {
 // token, and then whitened. A group of one has the mean 0.
 func ReinforcePlusPlusBaseline(b *Batch) []float64 {
 	return b.masked(Whiten(b, GRPO(b, false)))
+}
+
+// OTBOptions are the options of OTB.
+type OTBOptions struct {
+	Turns    bool // positions count response tokens alone
+	ZeroTail bool // no baseline where the longest trajectory of a group is alone
+}
+
+// OTB returns the advantages of the optimal token baseline, [T] (verl:
+// optimal_token_baseline, and tir_optimal_token_baseline with Turns), from TokenRewards,
+// OldLogprobs and SumSqProbs. With G the Discounted rewards at gamma 1 and W_t the sum of
+//
+//	w = 1 - 2 e^l_old + sum_v p_v^2
+//
+// over the response tokens of the trajectory up to t, A_t = G_t - B, where
+//
+//	B = sum G W / (sum W + 1e-8)
+//
+// over the trajectories of the group that have a response token at the position of t in
+// its trajectory. B is 0 in a group of one and, with ZeroTail, in a trajectory with more
+// response tokens than any other of its group, from the position on that is the second
+// largest number of them.
+func OTB(b *Batch, opt OTBOptions) []float64 {
+	b.perToken(b.TokenRewards, b.OldLogprobs, b.SumSqProbs)
+	trajectories := b.trajectories()
+	G := Discounted(b, 1)
+	W := make([]float64, len(G))
+	for _, tokens := range trajectories {
+		w := 0.0
+		for _, t := range tokens {
+			w += 1 - 2*math.Exp(b.OldLogprobs[t]) + b.SumSqProbs[t]
+			W[t] = w
+		}
+	}
+	position := func(q, i int) int {
+		if opt.Turns {
+			return i
+		}
+		return trajectories[q][i] - int(b.SeqOffsets[q])
+	}
+	a := make([]float64, len(G))
+	for _, members := range b.groups() {
+		baseline := map[int]float64{}
+		total := map[int]float64{}
+		var lengths []int
+		for _, q := range members {
+			lengths = append(lengths, len(trajectories[q]))
+			for i, t := range trajectories[q] {
+				baseline[position(q, i)] += G[t] * W[t]
+				total[position(q, i)] += W[t]
+			}
+		}
+		slices.Sort(lengths)
+		for _, q := range members {
+			end := len(b.Role) // where B is not 0
+			if n := len(members); n == 1 {
+				end = 0
+			} else if opt.ZeroTail && len(trajectories[q]) > lengths[n-2] {
+				end = lengths[n-2]
+			}
+			for i, t := range trajectories[q] {
+				p := position(q, i)
+				a[t] = G[t]
+				if p < end {
+					a[t] -= baseline[p] / (total[p] + 1e-8)
+				}
+			}
+		}
+	}
+	return a
 }

@@ -31,6 +31,7 @@ type Batch struct {
 	Logprobs, OldLogprobs, RefLogprobs, RolloutLogprobs []float64
 	TeacherLogprobs                                     []float64 // NaN throughout a trajectory without a teacher
 	Values, NewValues                                   []float64 // of the old critic and of the new one
+	SumSqProbs                                          []float64 // of the old policy, over the vocabulary
 }
 
 // perToken panics unless each of the arrays has one element per token.

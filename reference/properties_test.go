@@ -36,6 +36,7 @@ func drawBatch(t *rapid.T) *Batch {
 	b.Entropy, b.Advantages, b.TokenRewards = floats(t, "H", T, 0, 3), floats(t, "A", T, -3, 3), floats(t, "r", T, -1, 1)
 	b.Logprobs, b.RefLogprobs, b.RolloutLogprobs = floats(t, "new", T, -3, 0), floats(t, "ref", T, -3, 0), floats(t, "rollout", T, -3, 0)
 	b.Values, b.NewValues, b.Returns = floats(t, "V", T, -1, 1), floats(t, "new V", T, -1, 1), floats(t, "G", T, -1, 1)
+	b.SumSqProbs = floats(t, "p2", T, 0, 1)
 	width := rapid.SampledFrom([]float64{0.1, 1}).Draw(t, "width") // those that the clip ranges of GSPO let pass, too
 	b.OldLogprobs = floats(t, "old", T, -width, width)
 	for i, l := range b.Logprobs {
@@ -178,13 +179,13 @@ func TestOnlyResponseTokensAreRead(t *testing.T) {
 			a, _ := GAE(b, 1, 0.9)
 			return [][]float64{
 				ActFocus(b, ActFocusOptions{Signal: SignalLogRatio, Alpha: 0.1, Beta: 0.5}), AEM(b, 1, 0.1, ScopeGroup), EMPG(b, EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}),
-				GTPO(b, defaultGTPO), GRPOS(b, defaultGRPOS), mask, {threshold}, ReinforcePlusPlus(b, 0.9), b.masked(a),
+				GTPO(b, defaultGTPO), GRPOS(b, defaultGRPOS), mask, {threshold}, ReinforcePlusPlus(b, 0.9), b.masked(a), OTB(b, OTBOptions{ZeroTail: true}), OTB(b, OTBOptions{Turns: true}),
 				RolloutCorrection(b, CorrectionOptions{Level: CorrectSequence, High: 2}), Reject(b, RejectSeqMeanK3, 0, 0.1), OffPolicyMask(b, 0.1),
 				KLRewards(b, KLK1, 0.1), klGradient, {kl}, value.Gradient, {value.Loss, value.ClipFraction}, loss.Gradient, {loss.Loss, loss.ClipFraction, loss.MeanLogRatio},
 			}
 		}
 		want := every()
-		for _, x := range []*[]float64{&b.TokenRewards, &b.Advantages, &b.Returns, &b.Entropy, &b.Logprobs, &b.OldLogprobs, &b.RefLogprobs, &b.RolloutLogprobs, &b.Values, &b.NewValues, &weights} {
+		for _, x := range []*[]float64{&b.TokenRewards, &b.Advantages, &b.Returns, &b.Entropy, &b.Logprobs, &b.OldLogprobs, &b.RefLogprobs, &b.RolloutLogprobs, &b.Values, &b.NewValues, &b.SumSqProbs, &weights} {
 			for j, r := range b.Role {
 				if r == RoleMasked {
 					(*x)[j] = rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), 1e300}).Draw(t, "masked")

@@ -32,7 +32,7 @@ func goodTensors() []Tensor {
 		vector("token_ids", []int32{0, 1, 0, 1, 0, 1, 0}),
 		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"), floats("ref_entropy"),
 		floats("ref_logprobs"), floats("advantages"), floats("values"),
-		floats("rollout_logprobs"), floats("token_rewards"), floats("returns"), floats("new_values"),
+		floats("rollout_logprobs"), floats("token_rewards"), floats("returns"), floats("new_values"), floats("teacher_logprobs"), floats("sum_sq_probs"),
 		floats("actfocus_weights"), floats("aem_factors"),
 		vector("anchors", []int32{8, 9, 8}),
 		vector("span_rewards", []float32{0.5, 1.5, 2.5}),

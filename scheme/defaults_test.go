@@ -28,6 +28,8 @@ func TestDefaults(t *testing.T) {
 		"DefaultGTPO":              {reweight.DefaultGTPO, shaping{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: reweight.NormalizeSeparate, Scope: reweight.ScopeGroup}},
 		"DefaultGRPOS":             {reweight.DefaultGRPOS, shaping{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: reweight.NormalizeJoint, Scope: reweight.ScopeGroup}},
 		"DefaultGiGPO":             {reweight.DefaultGiGPO, reweight.GiGPOOptions{Gamma: 0.95, Omega: 1}},
+		"DefaultOTB":               {reweight.DefaultOTB, reweight.OTBOptions{ZeroTail: true}},
+		"DefaultOTBTurns":          {reweight.DefaultOTBTurns, reweight.OTBOptions{Turns: true, ZeroTail: true}},
 		"DefaultReinforcePlusPlus": {reweight.DefaultReinforcePlusPlus, reweight.ReinforcePlusPlusOptions{Gamma: 1}},
 		"DefaultPassAtK":           {reweight.DefaultPassAtK, reweight.PassAtKOptions{Eps: 1e-6, DivideByStd: true}},
 		"DefaultEntropyMask":       {reweight.DefaultEntropyMask, reweight.EntropyMaskOptions{Rho: 0.2}},
@@ -67,7 +69,7 @@ func TestZeroOptions(t *testing.T) {
 	clips := func(name string) string {
 		return "ClipLow is 0 like ClipHigh, want one that is not 0, as in " + name
 	}
-	meant := []string{"group_norm", "pass_at_k", "kl_rewards", "pg"} // Dr. GRPO; the difference itself; the outcome as it is; nothing to set
+	meant := []string{"group_norm", "pass_at_k", "kl_rewards", "pg", "otb", "otb_turns"} // Dr. GRPO; the difference itself; the outcome as it is; nothing to set; every baseline stands
 	wants := map[string]string{
 		"actfocus":     "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus",
 		"aem":          "Lambda is 0 like Guard, want one that is not 0, as in DefaultAEM",

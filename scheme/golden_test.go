@@ -110,7 +110,7 @@ func (c *goldenCase) batch() *reweight.Batch {
 	b := &reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs, Anchors: c.Anchors,
 		Rewards: f("rewards"), Entropy: f("entropy"), Advantages: f("advantages"), Logprobs: f("logprobs"), OldLogprobs: f("old_logprobs"),
 		RefLogprobs: f("ref_logprobs"), RolloutLogprobs: f("rollout_logprobs"), TeacherLogprobs: f("teacher_logprobs"), TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"),
-		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns")}
+		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns"), SumSqProbs: f("sum_sq_probs")}
 	switch {
 	case c.Role == nil && c.all["mask"] != nil:
 		b.Role = valueOf[roles](c.all["mask"])
@@ -172,6 +172,13 @@ var goldens = map[string]func(c *goldenCase, o *Options) string{
 		c.shaping(&o.GRPOS, "seq_norm")
 		o.GRPOS.Normalization = reweight.NormalizeNone
 		return "seq_shaped"
+	},
+	"otb": func(c *goldenCase, o *Options) string {
+		o.OTB.ZeroTail = valueOf[bool](c.Options["zero_tail"])
+		return c.only(!valueOf[bool](c.Options["turns"]), "advantages")
+	},
+	"otb_turns": func(c *goldenCase, o *Options) string {
+		return c.only(valueOf[bool](c.Options["turns"]), "advantages")
 	},
 	"gigpo": func(c *goldenCase, o *Options) string {
 		o.GiGPO = reweight.GiGPOOptions{Gamma: c.num("gamma"), Omega: c.num("omega"), DivideByStd: valueOf[bool](c.Options["std"]), PerStep: valueOf[bool](c.Options["per_step"])}

@@ -188,7 +188,7 @@ func drawSchemeBatch(t *rapid.T) *reweight.Batch {
 		return x
 	}
 	b.Entropy, b.Advantages, b.TokenRewards, b.RefEnergy = draw(0, 3), draw(-2, 2), draw(-1, 1), draw(-9, 0)
-	b.Values, b.NewValues, b.Returns = draw(-1, 1), draw(-1, 1), draw(-1, 1)
+	b.Values, b.NewValues, b.Returns, b.SumSqProbs = draw(-1, 1), draw(-1, 1), draw(-1, 1), draw(0, 1)
 	b.Logprobs, b.OldLogprobs = draw(-3, 0), draw(-3, 0)
 	b.RefLogprobs, b.RolloutLogprobs, b.TeacherLogprobs = draw(-3, 0), draw(-3, 0), draw(-3, 0)
 	if rapid.Bool().Draw(t, "without a teacher") {

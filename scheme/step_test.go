@@ -33,11 +33,12 @@ func rollouts(groups int) *reweight.Batch {
 				b.RolloutLogprobs, b.Advantages = append(b.RolloutLogprobs, old+float32(r.NormFloat64())), append(b.Advantages, f-0.5)
 				b.Values, b.NewValues, b.Returns = append(b.Values, f), append(b.NewValues, f-r.Float32()), append(b.Returns, r.Float32())
 				b.RefLogprobs, b.TeacherLogprobs = append(b.RefLogprobs, old-r.Float32()), append(b.TeacherLogprobs, old+f-0.5)
+				b.SumSqProbs = append(b.SumSqProbs, f)
 				last := len(b.Role) - 1
 				switch {
 				case i < 2:
 					b.Role[last], b.SpanIDs[last] = reweight.RoleMasked, -1
-					for _, x := range [][]float32{b.Entropy, b.RefEnergy, b.OldLogprobs, b.Logprobs, b.RolloutLogprobs, b.Advantages, b.Values, b.NewValues, b.Returns, b.RefLogprobs, b.TeacherLogprobs} {
+					for _, x := range [][]float32{b.Entropy, b.RefEnergy, b.OldLogprobs, b.Logprobs, b.RolloutLogprobs, b.Advantages, b.Values, b.NewValues, b.Returns, b.RefLogprobs, b.TeacherLogprobs, b.SumSqProbs} {
 						x[last] = nan
 					}
 				case i > n-3:

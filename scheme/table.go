@@ -17,6 +17,7 @@ type Options struct {
 	GRPO              reweight.GRPOOptions // group_mean never divides
 	ReinforcePlusPlus reweight.ReinforcePlusPlusOptions
 	GiGPO             reweight.GiGPOOptions
+	OTB, OTBTurns     reweight.OTBOptions
 	GTPO, GRPOS       reweight.GTPOOptions
 	GAE               reweight.GAEOptions
 	PassAtK           reweight.PassAtKOptions
@@ -36,7 +37,7 @@ type Options struct {
 func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
-		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
+		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB, OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
 		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
 		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
@@ -95,6 +96,19 @@ func policy(opt *reweight.LossOptions, e Entry) Entry {
 	}
 	if e.golden == "" {
 		e.golden = "policy_losses.json"
+	}
+	return e
+}
+
+// otb makes an entry of the optimal token baseline with those options.
+func otb(defaultName string, options func(opt *Options) *reweight.OTBOptions, e Entry) Entry {
+	e.Kind, e.Method, e.DefaultName, e.golden = Advantage, "OTB", defaultName, "otb.json"
+	e.Reads, e.Alias = []string{"seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", tokenRewards}, anywhere
+	e.options = func(opt *Options) any { return options(opt) }
+	e.call = func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.OTB(dst, b, *options(opt)) }
+	e.reference = func(b *reference.Batch, opt *Options) []float64 {
+		o := options(opt)
+		return reference.OTB(b, reference.OTBOptions{Turns: o.Turns, ZeroTail: o.ZeroTail})
 	}
 	return e
 }
@@ -264,6 +278,16 @@ var table = []Entry{
 		},
 		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.ReinforcePlusPlusBaseline(b) },
 	},
+	otb("DefaultOTB", func(opt *Options) *reweight.OTBOptions { return &opt.OTB }, Entry{
+		Name: "otb", Synonyms: []string{"optimal_token_baseline"}, Title: "OTB", Source: "verl",
+		Doc:     "rewards to come, less a baseline of each position",
+		Formula: "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²",
+	}),
+	otb("DefaultOTBTurns", func(opt *Options) *reweight.OTBOptions { return &opt.OTBTurns }, Entry{
+		Name: "otb_turns", Synonyms: []string{"tir_optimal_token_baseline"}, Title: "OTB over turns", Source: "verl",
+		Doc:     "as OTB, with positions that count response tokens alone",
+		Formula: "as OTB, the position being the place among the response tokens of the trajectory",
+	}),
 	{
 		Name: "gigpo", Title: "GiGPO", Source: "2505.10978",
 		Doc:     "groups of trajectories, and of spans that begin in one state",
@@ -563,6 +587,6 @@ var table = []Entry{
 
 // leftOut has the names of verl that no entry has.
 var leftOut = [...]string{
-	"bypass_mode",                                                           // of losses
-	"remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline", // advantages
+	"bypass_mode",   // of losses
+	"remax", "gdpo", // advantages
 }

@@ -156,6 +156,7 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefLogprobs, &b.TeacherLogprobs, &b.Values, &b.NewValues, &b.Returns} {
 			*array = append(*array, x(1))
 		}
+		b.SumSqProbs = append(b.SumSqProbs, 1/(1+l*l))
 	}
 	for range trajectories {
 		for range r.IntN(turns + 1) {
@@ -439,7 +440,7 @@ func TestEntriesNothing(t *testing.T) {
 	nan := slices.Repeat([]float32{float32(math.NaN())}, 3)
 	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, SpanIDs: []int32{-1, -1, -1},
 		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefLogprobs: nan, TeacherLogprobs: nan,
-		Values: nan, NewValues: nan, Returns: nan}
+		Values: nan, NewValues: nan, Returns: nan, SumSqProbs: nan}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		switch {

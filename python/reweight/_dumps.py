@@ -21,7 +21,7 @@ FREE_EXPANSION, MOST_EXPANSION = 64 << 20, 250
 
 _FLOATS = (
     *("ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_entropy", "advantages", "values"),
-    *("rollout_logprobs", "token_rewards", "returns", "new_values", "teacher_logprobs"),
+    *("rollout_logprobs", "token_rewards", "returns", "new_values", "teacher_logprobs", "sum_sq_probs"),
 )
 # The columns with an element per token or per span, and the types that they become.
 _LISTS = {"role": np.uint8, "mask": np.float32, "token_ids": np.int64, "span_ids": np.int32, "anchors": np.int32}

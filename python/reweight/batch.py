@@ -78,6 +78,7 @@ class Batch:
     new_values: float32 [T], of the current critic; values is then the old one.
     teacher_logprobs: float32 [T], log-probability of the sampled token, by a teacher; NaN
         throughout a trajectory that has none.
+    sum_sq_probs: float32 [T], sum of the squared probabilities of the vocabulary, old policy.
     actfocus_weights: float32 [T], weight of each token by ActFocus, as a trainer used it.
     aem_factors: float32 [T], factor of each token's advantage by AEM, as a trainer used it.
     """
@@ -105,6 +106,7 @@ class Batch:
     span_rewards: Optional[ArrayLike] = None
     actfocus_weights: Optional[ArrayLike] = None
     aem_factors: Optional[ArrayLike] = None
+    sum_sq_probs: Optional[ArrayLike] = None
 
 
 class Bound(NamedTuple):

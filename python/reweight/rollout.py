@@ -38,6 +38,7 @@ _PER_TOKEN = {
     "returns": (F32,),
     "new_values": (F32,),
     "teacher_logprobs": (F32,),
+    "sum_sq_probs": (F32,),
     "actfocus_weights": (F32,),
     "aem_factors": (F32,),
 }
