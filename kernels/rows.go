@@ -12,7 +12,7 @@ var rowKernels = []Kernel{
 	{Name: "token_stats_lse_logprob", Doc: "lse and log-probability: no entropy", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(1, "lp")},
 	{Name: "token_stats_temperature", Doc: "entropy and log-probability at temperature 0.7", DTypes: anyFloat, Rows: true, code: tokenStatsCode, build: tokenStats(0.7, "ep")},
 	{Name: "token_stats_squares", Doc: "lse, entropy, log-probability and log of the sum of squared probabilities", DTypes: anyFloat, Rows: true, code: squaresCode, build: tokenStats(1, "lepq")},
-	{Name: "token_stats_squares_temperature", Doc: "log of the sum of squared probabilities at temperature 0.7", DTypes: anyFloat, Rows: true, code: squaresCode, build: tokenStats(0.7, "q")},
+	{Name: "token_stats_squares_temp", Doc: "log of the sum of squared probabilities at temperature 0.7", DTypes: anyFloat, Rows: true, code: squaresCode, build: tokenStats(0.7, "q")},
 	{Name: "row_gradient", Doc: "gradient with respect to each logit", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0, 0)},
 	{Name: "row_gradient_bonus", Doc: "gradient with respect to each logit, with an entropy bonus", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0.01, 0)},
 	{Name: "row_gradient_entropy", Doc: "gradient with respect to each logit, with a gradient of each row's entropy", DTypes: twoFloats, Rows: true, code: rowGradientCode, build: rowGradient(1, 0, 0.3)},

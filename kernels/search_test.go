@@ -376,7 +376,7 @@ func TestAccuracyQuantiles(t *testing.T) {
 	if *search > 0 {
 		rows = 2000
 	}
-	for _, name := range []string{"token_stats_squares", "token_stats_temperature", "token_stats_squares_temperature", "row_gradient", "row_gradient_temperature"} {
+	for _, name := range []string{"token_stats_squares", "token_stats_temperature", "token_stats_squares_temp", "row_gradient", "row_gradient_temperature"} {
 		k := must.Get(Find(name))
 		for _, f := range Families {
 			if f == Special {

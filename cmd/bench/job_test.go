@@ -44,7 +44,7 @@ func TestMainJob(t *testing.T) {
 	for _, want := range []string{ // in this order
 		"\nRight: every kernel agrees", "\nFast:  token_stats on ", "\nCost:  ActFocus and AEM with a KL anchor: ",
 		"\nRollouts of", "actfocus+aem  0.084631", "34.6%", "\nSpeed", "\nTraining steps", "times uniform", "\nactfocus+aem ",
-		"\nChecked: 36 kernels and number formats", "\nAll this took",
+		"\nChecked: 42 kernels and number formats", "\nAll this took",
 	} {
 		_, after, ok := strings.Cut(rest, want)
 		if !ok {

@@ -74,12 +74,12 @@ func TestLoads(t *testing.T) {
 		{func() error { return nil }, 0},
 		{func() error { return ws.Multiply(p, p, p, 10) }, 1},
 		{func() error { return ws.Multiply(p, p, p, 10) }, 1},
-		{prepare([]string{"TokenStats", "RowGradient"}, bf16), 3},
-		{stats(reweight.DTypeBF16), 3},
-		{stats(reweight.DTypeF32), 4},
-		{prepare([]string{"GRPO"}, nil), 6}, // the layout's and its own
-		{prepare(nil, nil), 16},
-		{prepare(nil, nil), 16},
+		{prepare([]string{"TokenStats", "RowGradient"}, bf16), 4}, // TokenStats has two
+		{stats(reweight.DTypeBF16), 4},
+		{stats(reweight.DTypeF32), 5},
+		{prepare([]string{"GRPO"}, nil), 7}, // the layout's and its own
+		{prepare(nil, nil), 19},
+		{prepare(nil, nil), 19},
 	} {
 		must.Do(step.call())
 		if n := f.calls("cuModuleLoadDataEx"); n != step.loaded {

@@ -328,7 +328,7 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	ws := &reweight.Workspace{ISA: isa, Workers: workers}
 	b.OldLogprobs, b.Logprobs = floats(), floats()
 	b.TokenRewards, b.Returns, b.NewValues = in.rewards, in.rewards, b.Values
-	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy} {
+	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy, "sum_sq_probs": &b.SumSqProbs} {
 		if slices.Contains(st.reads, name) {
 			*array = floats()
 		}
@@ -359,9 +359,12 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 
 // stats passes over the logits.
 func stats(ws *reweight.Workspace, b *reweight.Batch) error {
-	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy}
+	old := reweight.Stats{Logprob: b.OldLogprobs, Entropy: b.Entropy, LogSumSqProbs: b.SumSqProbs}
 	if err := ws.TokenStats(old, b.OldLogits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
 		return err
+	}
+	for t, log := range b.SumSqProbs {
+		b.SumSqProbs[t] = float32(math.Exp(float64(log)))
 	}
 	if b.RefLogprobs != nil || b.RefEnergy != nil {
 		ref := reweight.Stats{LSE: b.RefEnergy, Logprob: b.RefLogprobs}

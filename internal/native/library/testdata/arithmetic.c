@@ -71,7 +71,7 @@ static int call(int function, int32_t isa, output *out) {
 	reweight_rows rows = {.data = logits, .rows = ROWS, .vocab = VOCAB};
 	reweight_rows gradient = {.data = out->gradient, .rows = ROWS, .vocab = VOCAB};
 	reweight_ids chosen = {.data = ids};
-	reweight_stats dst = {out->rows[0], out->rows[1], out->rows[2]};
+	reweight_stats dst = {.lse = out->rows[0], .entropy = out->rows[1], .logprobs = out->rows[2]};
 	reweight_batch batch = {
 		.tokens = T, .trajectories = S, .role = role, .seq_offsets = seq_offsets, .group_ids = group_ids, .rewards = rewards,
 		.span_ids = span_ids, .ref_energy = x, .entropy = x, .old_logprobs = x, .logprobs = weights, .advantages = small,

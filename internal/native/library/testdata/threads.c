@@ -14,7 +14,7 @@ static int32_t ids[ROWS];
 
 static int compute(float out[3][ROWS], int32_t workers) {
 	reweight_workspace ws = {.workers = workers};
-	reweight_stats stats = {out[0], out[1], out[2]};
+	reweight_stats stats = {.lse = out[0], .entropy = out[1], .logprobs = out[2]};
 	reweight_rows rows = {.data = logits, .rows = ROWS, .vocab = VOCAB};
 	reweight_ids chosen = {.data = ids};
 	reweight_error error;
