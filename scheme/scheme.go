@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -553,7 +554,7 @@ func (s Scheme) check(b *reweight.Batch) error {
 		{"Rewards", len(b.Rewards), b.Trajectories(), "trajectory", s.hasKind(Reward)},
 	} {
 		if a.reads && a.n != 0 && a.n != a.want {
-			return &reweight.InputError{Arg: a.field, Index: -1, Problem: fmt.Sprintf("has %d elements, want %d, one per %s", a.n, a.want, a.per)}
+			return &reweight.InputError{Arg: a.field, Index: -1, Problem: problem.Length.Says(a.n, a.want, a.per)}
 		}
 	}
 	return nil
