@@ -167,6 +167,8 @@ def ray_reweight_rows(dataset: Any, *, flags: Sequence[str] = (), program: str =
     options: Dict[str, Any] = {"flags": list(flags), "program": program}
     blocks = {"batch_size": None, "batch_format": "pyarrow", "fn_kwargs": options, **resources}
     done = _checked(rows.map_batches(_rows_partial, **blocks).take_all())
+    if not done:
+        raise InputError("dataset", "has no rows, want at least one")
     options["merged"] = merge([row["done"] for row in done], program=program)
     scored = rows.map_batches(_rows_apply, **blocks).materialize()
     _checked([json.loads(error) for error in scored.unique(_ERROR)])
@@ -236,11 +238,12 @@ def _rows_apply(table: Any, **options: Any) -> Any:
 
 
 def _write_rows(table: Any, folder: str) -> None:
-    """Writes rows as lines of JSON, each without the fields that are null in it."""
+    """Writes rows as lines of JSON, each without the fields that are null in it. What JSON has no
+    word for, such as the bytes of an image, is text."""
     with open(os.path.join(folder, _ROWS), "w") as file:
         for row in table.to_pylist():
             line = {name: value for name, value in row.items() if value is not None}
-            file.write(json.dumps(line, default=lambda array: array.tolist()) + "\n")
+            file.write(json.dumps(line, default=lambda x: x.tolist() if hasattr(x, "tolist") else str(x)) + "\n")
 
 
 def _caught(do: Callable[[], Optional[bytes]]) -> Dict[str, Any]:

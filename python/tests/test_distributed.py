@@ -1,5 +1,7 @@
 """Many files as one batch: the pieces in one process, and the same bytes from Dask and Ray."""
 
+import datetime
+import decimal
 import importlib.util
 import json
 import os
@@ -169,6 +171,23 @@ class Pieces(TestCase):
             distributed.FileError, text, distributed.apply, self.files[0], one, self.folder / "other"
         )
 
+    @unittest.skipIf(importlib.util.find_spec("pyarrow") is None, "PyArrow is not installed")
+    def test_other_columns(self):
+        """Bytes and times, which JSON has no word for, in columns of their own and as the group."""
+        import pyarrow
+
+        rows = {"role": [[0, 1, 2, 2]] * 4, "old_logprobs": [[-0.1, -0.2, -0.3, -0.4]] * 4, "entropy": [[0.1, 0.2, 0.3, 0.4]] * 4}
+        rows.update(reward=[0.0, 1.0, 0.0, 1.0], group_id=[b"a", b"a", b"b", b"b"])
+        rows.update(image=[b"\x89PNG"] * 4, at=[datetime.datetime(2026, 1, 1)] * 4, price=[decimal.Decimal("1.5")] * 4)
+        options = {"flags": ["-signal", "surprisal"], "program": self.program}
+        scored = []
+        for table in (pyarrow.table(rows), pyarrow.table({**rows, "group_id": [1, 1, 2, 2]}).drop_columns(["image", "at", "price"])):
+            done = distributed._rows_partial(table, **options)["done"]
+            found = distributed._rows_apply(table, merged=distributed.merge(done), **options)
+            self.assertEqual(found.select(table.column_names), table)
+            scored.append(found.select(["weights", "advantages"]))
+        self.assertEqual(*scored)
+
     def test_imports(self):
         """The engines are not imported with the package."""
         run = run_python(
@@ -246,6 +265,10 @@ def rows(folder, killer):
         distributed.ray_reweight_rows(lines.drop_columns(["role"]))
     except distributed.FileError as error:
         said.append(str(error))
+    try:
+        distributed.ray_reweight_rows(lines.limit(0))
+    except distributed.InputError as error:
+        said.append(str(error))
     return said + [scored.schema().names[-3:]]
 
 
@@ -293,7 +316,8 @@ class Ray(TestCase):
         want = [read_safetensors(output)[0] for output in sorted(self.want.iterdir())]
         for name, got in zip(("weights", "advantages"), said["lines"]):
             self.assertEqual(got, b"".join(arrays[name].tobytes() for arrays in want).hex(), name)
-        error, names = said["lines"][2:]
+        error, empty, names = said["lines"][2:]
+        self.assertEqual(empty, "dataset has no rows, want at least one")
         self.assertRegex(error, "^rows.jsonl:1: mask, or role, is missing")
         self.assertEqual(names, ["number", "weights", "advantages"])
         self.assertEqual([mark.exists() for mark in marks], [True, True], "no worker was killed")
