@@ -304,6 +304,15 @@ func TestDirectoryRefuses(t *testing.T) {
 	refused(t, "no such file", all(in("out"), in("none"))...)
 	refused(t, "named twice", all(in("out"), shards[0], shards[0])...)
 	refused(t, "-o: "+in("copy.safetensors"), all(in("copy.safetensors/out"), shards[0])...)
+	for _, name := range []string{"rollouts", "text"} { // which nobody named
+		kept := place(name + "/" + filepath.Base(shards[0]) + ".safetensors")
+		refused(t, "-o: "+kept+": is there and has no scores: it would be lost", all(in(name), shards[0])...)
+		if string(must.Get(os.ReadFile(kept))) != string(data) {
+			t.Errorf("%s is lost", kept)
+		}
+		data = []byte("text")
+	}
+	data = must.Get(os.ReadFile(shards[0]))
 	data = data[:len(data)-1]
 	refused(t, "short.safetensors: ", all(in("out"), shards[1], place("short.safetensors"))...)
 	for name := range contents(t, in("out"), "") {

@@ -1,6 +1,7 @@
 package scorefiles
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -44,7 +45,7 @@ type Estimate struct {
 
 // Directory scores files as one batch: it writes the scores of each to a file in the
 // directory dir, which has the file's name and the extension .safetensors, and replaces
-// one of that name. names are files, and directories that stand for the files in them.
+// scores of that name. Another file of that name is an error. names are files, and directories that stand for the files in them.
 // Several files are read at a time.
 func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summary, error) {
 	d := &directory{opt: opt, dir: dir, p: p, warnings: map[string]bool{}}
@@ -182,7 +183,30 @@ func (d *directory) prepare(names []string) error {
 		if err := atomicfile.Check(output); err != nil {
 			return fmt.Errorf("-o: %w", err)
 		}
+		if err := checkScores(output); err != nil {
+			return fmt.Errorf("-o: %s: %w", printable.Text(output), err)
+		}
 		d.inputs = append(d.inputs, in)
+	}
+	return nil
+}
+
+// checkScores returns an error if a file has the name and is not one of scores: nobody named
+// it, and it would be lost.
+func checkScores(name string) error {
+	if _, err := os.Lstat(name); err != nil {
+		return nil
+	}
+	var tensors []string
+	if f, err := rollout.OpenFile(name); err == nil {
+		defer f.Close()
+		for _, t := range f.Tensors() {
+			tensors = append(tensors, t.Name)
+		}
+	}
+	slices.Sort(tensors)
+	if !slices.Equal(tensors, []string{"advantages", "seq_offsets", "weights"}) {
+		return errors.New("is there and has no scores: it would be lost")
 	}
 	return nil
 }
