@@ -22,9 +22,9 @@ type topTwo struct {
 	highest, second float32
 }
 
-// PassAtK sets advantages of the response tokens of the trajectory with the highest reward
-// of each group to how far that is above the second highest (the gradient of the expected
-// maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
+// PassAtK sets advantages to how far the highest reward of each group is above the second
+// highest, at the response tokens of the trajectory that has it (the gradient of the
+// expected maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
 //
 //	A = (r_first - r_second) / (std_g + Eps)
 //

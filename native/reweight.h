@@ -127,6 +127,9 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 75, /* is %d, want at least the %d of buffer */
 	REWEIGHT_PROBLEM_SHARE = 76, /* is %g, want above 0 and at most 1 */
 	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 77, /* is %s, want group or batch */
+	REWEIGHT_PROBLEM_LONELY = 78, /* is %d, which no other trajectory has, want at least 2 in each group */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_FIPO = 79, /* is 0, want above 0, as in REWEIGHT_DEFAULT_FIPO */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_RLSD = 80, /* is 0, want above 0, as in REWEIGHT_DEFAULT_RLSD */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -226,6 +229,10 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_LEVEL = 94,
 	REWEIGHT_ARG_LOW = 95,
 	REWEIGHT_ARG_STATISTIC = 96,
+	REWEIGHT_ARG_TEACHER_LOGPROBS = 97,
+	REWEIGHT_ARG_FILTER = 98,
+	REWEIGHT_ARG_HALF_LIFE = 99,
+	REWEIGHT_ARG_SAFETY = 100,
 } reweight_argument;
 /* end of generated */
 
@@ -367,6 +374,7 @@ typedef struct reweight_batch {
 	const float *span_rewards;  /* [spans] */
 	const float *returns;       /* [T] what the critic is to predict */
 	const float *new_values;    /* [T] of the current critic */
+	const float *teacher_logprobs; /* [T] of the sampled token under a teacher; NaN throughout a trajectory without one */
 } reweight_batch;
 
 /* ---- ActFocus (arXiv 2605.14558) ---- */
@@ -988,6 +996,128 @@ typedef struct reweight_off_policy_mask_options {
  * and factors is not written. */
 REWEIGHT_API int reweight_off_policy_mask(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
                                           const reweight_off_policy_mask_options *options, reweight_error *error);
+
+/* ---- OPO ---- */
+
+/* Sets advantages to each trajectory's reward less the baseline of its group with the least
+ * variance, for which a long response counts more (on-policy RL with optimal reward
+ * baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
+ *
+ *   A = r - sum_g n r / sum_g n
+ *
+ * with n the response tokens of a trajectory. The baseline of a group of one is 0. Masked
+ * tokens get 0.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or a reward that is not finite is an error, and advantages is not written. */
+REWEIGHT_API int reweight_opo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                              reweight_error *error);
+
+/* ---- PassAtK ---- */
+
+typedef struct reweight_pass_at_k_options {
+	double eps; /* added to the standard deviation, at least 0 */
+	int32_t divide_by_std; /* false: the difference itself, to which eps does not matter */
+} reweight_pass_at_k_options;
+
+#define REWEIGHT_DEFAULT_PASS_AT_K {1e-06, 1}
+
+/* Sets advantages to how far the highest reward of each group is above the second highest,
+ * at the response tokens of the trajectory that has it (the gradient of the expected
+ * maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
+ *
+ *   A = (r_first - r_second) / (std_g + eps)
+ *
+ * with n-1 in the variance of the group's rewards, or without that divisor. All other tokens
+ * get 0. Where several have the highest reward, A is 0.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or option, a reward that is not finite, or a group of one trajectory, is an error, and
+ * advantages is not written. */
+REWEIGHT_API int reweight_pass_at_k(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                    const reweight_pass_at_k_options *options, reweight_error *error);
+
+/* ---- GPG ---- */
+
+/* Sets advantages to each trajectory's reward less the mean of its group, larger where few
+ * trajectories have a reward (group policy gradient, arXiv 2504.02546; verl,
+ * compute_gpg_outcome_advantage):
+ *
+ *   A = alpha (r - mean_g)    alpha = S / max(1, trajectories with a reward other than 0)
+ *
+ * with S the trajectories of the batch. A group of one has mean 0; every trajectory counts,
+ * in S and in its group, also one without response tokens. Masked tokens get 0. Its loss is
+ * the policy pg.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or a reward that is not finite is an error, and advantages is not written. */
+REWEIGHT_API int reweight_gpg_advantages(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                         reweight_error *error);
+
+/* ---- FIPO ---- */
+
+typedef struct reweight_fipo_options {
+	double half_life; /* tokens after which a later token counts half, above 0 */
+	double filter; /* a ratio above this does not count for the tokens before it, above 0; infinite: all count */
+	double clip; /* factors are at most 1 + clip; above 0 */
+	int32_t high_only; /* factors are at least 1, and not 1 - clip */
+	double safety; /* a ratio above which a token with A < 0 has a factor from 0.8 to 1, above 0; infinite: none */
+} reweight_fipo_options;
+
+#define REWEIGHT_DEFAULT_FIPO {32, 10, 0.2, 1, 4}
+
+/* Sets factors[t] by what the policy has done to the tokens after t since the rollout: above
+ * 1 where they have become likelier (future-KL influenced policy optimization, arXiv
+ * 2603.19835). With d_t = logprobs[t] - old_logprobs[t], which is 0 at masked tokens and
+ * where e^d_t is above filter, backwards from the trajectory's last response token,
+ *
+ *   K_t = d_t + 2^(-1/half_life) K_t+1    f_t = clamp(e^K_t, 1, 1 + clip)
+ *
+ * or clamp(e^K_t, 1 - clip, 1 + clip) without high_only. Where A_t < 0 and e^d_t is above
+ * safety, f_t is then clamped to [0.8, 1]. Masked tokens count as distance, as every other
+ * position. K is in float64, and its exponential is taken of -20 to 20. Masked tokens get 1.
+ *
+ * The factors multiply the advantages before the loss, to whose derivative they are
+ * constants. They follow the current policy: compute them for every minibatch. On the first
+ * pass over a rollout logprobs are old_logprobs, and all factors are 1.
+ *
+ * factors, role, logprobs, old_logprobs and advantages have one element per token, and
+ * seq_offsets must be set; factors may be any of those three float arrays. A wrong shape or
+ * option, or a value of a response token that is not finite, is an error, and factors is not
+ * written. */
+REWEIGHT_API int reweight_fipo(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
+                               const reweight_fipo_options *options, reweight_error *error);
+
+/* ---- RLSD ---- */
+
+typedef struct reweight_rlsd_options {
+	double lambda; /* how much of the factor is the teacher's, above 0 and at most 1 */
+	double clip; /* the teacher's part is from 1 - clip to 1 + clip; in (0, 1] */
+	int32_t negative_only; /* where A > 0, the factor is 1 */
+} reweight_rlsd_options;
+
+#define REWEIGHT_DEFAULT_RLSD {0.5, 0.2, 0}
+
+/* Sets factors[t] by what a teacher thinks of token t, that is, the same model with the
+ * answer in its prompt: above 1 where the teacher agrees with the sign of the advantage
+ * (self-distilled RLVR, arXiv 2604.03128):
+ *
+ *   w_t = e^(sgn(A_t) (teacher_logprobs[t] - old_logprobs[t]))
+ *   f_t = (1 - lambda) + lambda clamp(w_t, 1 - clip, 1 + clip)
+ *
+ * The factors are constants to the derivative of the loss, and above 0. A trajectory whose
+ * teacher_logprobs are NaN at every response token has no teacher: its factors are 1. Masked
+ * tokens get 1.
+ *
+ * factors, role, old_logprobs, advantages and teacher_logprobs have one element per token,
+ * and seq_offsets must be set; factors may be any of those three float arrays. A wrong shape
+ * or option, or another value of a response token that is not finite, is an error, and
+ * factors is not written. */
+REWEIGHT_API int reweight_rlsd(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
+                               const reweight_rlsd_options *options, reweight_error *error);
 /* end of generated schemes */
 
 /* ---- The kernels one by one, for callers who compose their own step ---- */

@@ -100,6 +100,27 @@ var Schemes = []Scheme{
 		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
 			return ws.OffPolicyMask(dst, b, opt.(OffPolicyMaskOptions).Delta)
 		}},
+	{C: "opo", Method: "OPO", Dst: "advantages", Entry: "opo",
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.OPO(dst, b)
+		}},
+	{C: "pass_at_k", Method: "PassAtK", Dst: "advantages", Entry: "pass_at_k", Default: reweight.DefaultPassAtK,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.PassAtK(dst, b, opt.(reweight.PassAtKOptions))
+		}},
+	{C: "gpg_advantages", Method: "GPG", Dst: "advantages", Entry: "gpg_advantages",
+		Doc: []string{" The loss of\nGPG is PolicyPG.", " Its loss is the policy\npg."},
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.GPG(dst, b)
+		}},
+	{C: "fipo", Method: "FIPO", Dst: "factors", Entry: "fipo", Default: reweight.DefaultFIPO,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.FIPO(dst, b, opt.(reweight.FIPOOptions))
+		}},
+	{C: "rlsd", Method: "RLSD", Dst: "factors", Entry: "rlsd", Default: reweight.DefaultRLSD,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.RLSD(dst, b, opt.(reweight.RLSDOptions))
+		}},
 }
 
 // SchemeOf returns the scheme with that name in C.

@@ -130,7 +130,6 @@ var (
 	Formats          = text("has %d formats set, want one")
 	ISALeft          = text("is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave")
 	Length           = text("has %d elements, want %d, one per %s")
-	Lonely           = text("is %d, which no other trajectory has, want at least 2 in each group")
 	Multiple         = text("is %d, want a multiple of %d")
 	NoFormat         = text("is %v, want f32, bf16 or f16")
 	NoKL             = text("is %v, want 0: the GPU adds no divergence to the loss yet")
@@ -167,6 +166,9 @@ var (
 	_            = coded("AT_LEAST_BUFFER", atLeast("Buffer"), "ii")
 	Share        = coded("SHARE", "is %v, want above 0 and at most 1", "d")
 	GroupOrBatch = coded("GROUP_OR_BATCH", "is %v, want group or batch", "n")
+	Lonely       = coded("LONELY", "is %v, which no other trajectory has, want at least 2 in each group", "i")
+	_            = coded("ABOVE_ZERO_FIPO", AboveZero.Says("DefaultFIPO"), "")
+	_            = coded("ABOVE_ZERO_RLSD", AboveZero.Says("DefaultRLSD"), "")
 )
 
 // atLeast returns the text of AtLeast about the other argument.
@@ -282,6 +284,10 @@ var Arguments = []Argument{
 	{"Level", "level"},
 	{"Low", "low"},
 	{"Statistic", "statistic"},
+	{"TeacherLogprobs", "teacher_logprobs"},
+	{"Filter", "filter"},
+	{"HalfLife", "half_life"},
+	{"Safety", "safety"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

@@ -33,6 +33,14 @@ func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
 		return Outcome{err}
 	}
 	b := d.batch()
+	if s.Method == "PassAtK" && d.IntN(8) > 0 { // which wants others in each group
+		for q := range b.GroupIDs {
+			b.GroupIDs[q] = int32(q % max(1, b.Trajectories()/2))
+		}
+	}
+	if slices.Contains(e.Reads, "teacher_logprobs") {
+		d.ofTeacher(b)
+	}
 	opt := d.options(s.Default)
 	read := floatsOf(b, e.Reads)
 	what := []int{ofRole}
@@ -96,6 +104,25 @@ func (d *Draws) ofSpans(b *reweight.Batch) {
 	}
 	if spans > 0 && d.IntN(4) == 0 && d.err() {
 		b.SpanRewards[d.IntN(spans)] = float32(math.NaN())
+	}
+}
+
+// ofTeacher draws what a teacher says of the tokens. Some trajectories have none.
+func (d *Draws) ofTeacher(b *reweight.Batch) {
+	b.TeacherLogprobs = d.output(len(b.Role))
+	for q := range b.Trajectories() {
+		taught := d.IntN(4) > 0
+		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+			x := &b.TeacherLogprobs[t]
+			switch {
+			case b.Role[t] == reweight.RoleMasked:
+				*x = edge(d.Rand)
+			case taught:
+				*x = b.OldLogprobs[t] + one[float32](d, 0, 0.1, -0.1, 1.5, -1.5, 30, -30)
+			default:
+				*x = float32(math.NaN())
+			}
+		}
 	}
 }
 
@@ -165,6 +192,7 @@ func CheckSchemeErrors(t *testing.T, callers ...Caller) {
 			d.wrong = false
 			b := d.batch(40, 20)
 			d.ofSpans(b)
+			d.ofTeacher(b)
 			size := len(b.Role)
 			if s.PerTrajectory {
 				size = b.Trajectories()

@@ -45,6 +45,12 @@ int rw_check_layout(const reweight_batch *batch, reweight_error *error) {
 	return rw_check_roles(batch->role, batch->tokens, error) || rw_check_offsets(batch, error);
 }
 
+int rw_check_responses(int32_t isa, int32_t argument, const float *x, const reweight_batch *batch,
+                       reweight_error *error) {
+	return rw_check_array(argument, x, batch->tokens, error) ||
+	       rw_check_finite(isa, argument, x, batch->role, batch->tokens, error);
+}
+
 int rw_check_rewards(const reweight_batch *batch, reweight_error *error) {
 	if (rw_check_array(REWEIGHT_ARG_REWARDS, batch->rewards, batch->trajectories, error)) return REWEIGHT_BAD_INPUT;
 	for (int64_t s = 0; s < batch->trajectories; s++)

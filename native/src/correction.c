@@ -12,18 +12,11 @@ static int check_bounds(double low, double high, reweight_error *error) {
 	return REWEIGHT_OK;
 }
 
-/* Wants one x per token, finite at response tokens. */
-static int check_responses(int32_t isa, int32_t argument, const float *x, const reweight_batch *batch,
-                           reweight_error *error) {
-	return rw_check_array(argument, x, batch->tokens, error) ||
-	       rw_check_finite(isa, argument, x, batch->role, batch->tokens, error);
-}
-
 /* Checks the layout and the log-probabilities of both policies. */
 static int check_rollout(int32_t isa, const reweight_batch *batch, reweight_error *error) {
 	return rw_check_layout(batch, error) ||
-	       check_responses(isa, REWEIGHT_ARG_OLD_LOGPROBS, batch->old_logprobs, batch, error) ||
-	       check_responses(isa, REWEIGHT_ARG_ROLLOUT_LOGPROBS, batch->rollout_logprobs, batch, error);
+	       rw_check_responses(isa, REWEIGHT_ARG_OLD_LOGPROBS, batch->old_logprobs, batch, error) ||
+	       rw_check_responses(isa, REWEIGHT_ARG_ROLLOUT_LOGPROBS, batch->rollout_logprobs, batch, error);
 }
 
 static double clamp20(double x) {
@@ -205,9 +198,9 @@ int reweight_off_policy_mask(const reweight_workspace *ws, float *factors, const
 	if (!is_finite(options->delta)) return BAD(error, FINITE, REWEIGHT_ARG_DELTA, -1, bits64(options->delta));
 	if (rw_check_count(REWEIGHT_ARG_TOKENS, T, error) ||
 	    rw_check_array(REWEIGHT_ARG_FACTORS, factors, T, error) || rw_check_layout(batch, error) ||
-	    check_responses(isa, REWEIGHT_ARG_ADVANTAGES, batch->advantages, batch, error) ||
-	    check_responses(isa, REWEIGHT_ARG_OLD_LOGPROBS, batch->old_logprobs, batch, error) ||
-	    check_responses(isa, REWEIGHT_ARG_LOGPROBS, batch->logprobs, batch, error))
+	    rw_check_responses(isa, REWEIGHT_ARG_ADVANTAGES, batch->advantages, batch, error) ||
+	    rw_check_responses(isa, REWEIGHT_ARG_OLD_LOGPROBS, batch->old_logprobs, batch, error) ||
+	    rw_check_responses(isa, REWEIGHT_ARG_LOGPROBS, batch->logprobs, batch, error))
 		return REWEIGHT_BAD_INPUT;
 	for (int64_t s = 0; s < batch->trajectories; s++) {
 		double sum;

@@ -80,6 +80,10 @@ int rw_check_offsets(const reweight_batch *batch, reweight_error *error);
 /* Wants roles, and trajectories that cover the tokens. */
 int rw_check_layout(const reweight_batch *batch, reweight_error *error);
 
+/* Wants one x per token, finite at response tokens. */
+int rw_check_responses(int32_t isa, int32_t argument, const float *x, const reweight_batch *batch,
+                       reweight_error *error);
+
 /* Wants a finite reward for each trajectory. */
 int rw_check_rewards(const reweight_batch *batch, reweight_error *error);
 
@@ -111,6 +115,8 @@ int64_t rw_gtpo_scratch(int64_t tokens, int64_t trajectories);
 int64_t rw_empg_scratch(int64_t tokens, int64_t trajectories, int64_t spans);
 int64_t rw_group_filter_scratch(int64_t trajectories);
 int64_t rw_entropy_mask_scratch(void);
+int64_t rw_opo_scratch(int64_t trajectories);
+int64_t rw_pass_at_k_scratch(int64_t trajectories);
 
 /* ---- portable_tokens.c ---- */
 

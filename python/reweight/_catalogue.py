@@ -507,6 +507,182 @@ def off_policy_mask(
     return run_scheme("off_policy_mask", batch, options, ("seq_offsets", "advantages", "old_logprobs", "logprobs"), out)
 
 
+def opo(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: each trajectory's reward less the baseline of its group with the
+    least variance, for which a long response counts more (on-policy RL with optimal reward
+    baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
+
+        A = r - sum_g n r / sum_g n
+
+    with n the response tokens of a trajectory. The baseline of a group of one is 0. Masked
+    tokens get 0.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or a reward that is not finite is an error, and advantages is not written.
+
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("opo", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def pass_at_k(
+    batch: Batch,
+    *,
+    eps: float = 1e-06,
+    divide_by_std: bool = True,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: how far the highest reward of each group is above the second
+    highest, at the response tokens of the trajectory that has it (the gradient of the
+    expected maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
+
+        A = (r_first - r_second) / (std_g + eps)
+
+    with n-1 in the variance of the group's rewards, or without that divisor. All other
+    tokens get 0. Where several have the highest reward, A is 0.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or option, a reward that is not finite, or a group of one trajectory, is an
+    error, and advantages is not written.
+
+    eps: added to the standard deviation, at least 0
+    divide_by_std: False: the difference itself, to which eps does not matter
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.PassAtKOptions(
+        number("eps", eps),
+        bool(divide_by_std),
+    )
+    return run_scheme("pass_at_k", batch, options, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def gpg_advantages(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: each trajectory's reward less the mean of its group, larger where
+    few trajectories have a reward (group policy gradient, arXiv 2504.02546; verl,
+    compute_gpg_outcome_advantage):
+
+        A = alpha (r - mean_g)    alpha = S / max(1, trajectories with a reward other than 0)
+
+    with S the trajectories of the batch. A group of one has mean 0; every trajectory
+    counts, in S and in its group, also one without response tokens. Masked tokens get 0.
+    Its loss is the policy pg.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or a reward that is not finite is an error, and advantages is not written.
+
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("gpg_advantages", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def fipo(
+    batch: Batch,
+    *,
+    half_life: float = 32,
+    filter: float = 10,
+    clip: float = 0.2,
+    high_only: bool = True,
+    safety: float = 4,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns factors[t] by what the policy has done to the tokens after t since the rollout:
+    above 1 where they have become likelier (future-KL influenced policy optimization, arXiv
+    2603.19835). With d_t = logprobs[t] - old_logprobs[t], which is 0 at masked tokens and
+    where e^d_t is above filter, backwards from the trajectory's last response token,
+
+        K_t = d_t + 2^(-1/half_life) K_t+1    f_t = clamp(e^K_t, 1, 1 + clip)
+
+    or clamp(e^K_t, 1 - clip, 1 + clip) without high_only. Where A_t < 0 and e^d_t is above
+    safety, f_t is then clamped to [0.8, 1]. Masked tokens count as distance, as every other
+    position. K is in float64, and its exponential is taken of -20 to 20. Masked tokens get
+    1.
+
+    The factors multiply the advantages before the loss, to whose derivative they are
+    constants. They follow the current policy: compute them for every minibatch. On the
+    first pass over a rollout logprobs are old_logprobs, and all factors are 1.
+
+    factors, role, logprobs, old_logprobs and advantages have one element per token, and
+    seq_offsets must be set; factors may be any of those three float arrays. A wrong shape
+    or option, or a value of a response token that is not finite, is an error, and factors
+    is not written.
+
+    half_life: tokens after which a later token counts half, above 0
+    filter: a ratio above this does not count for the tokens before it, above 0; infinite:
+    all count
+    clip: factors are at most 1 + clip; above 0
+    high_only: factors are at least 1, and not 1 - clip
+    safety: a ratio above which a token with A < 0 has a factor from 0.8 to 1, above 0;
+    infinite: none
+    out: the array for factors, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.FIPOOptions(
+        number("half_life", half_life),
+        number("filter", filter),
+        number("clip", clip),
+        bool(high_only),
+        number("safety", safety),
+    )
+    return run_scheme("fipo", batch, options, ("seq_offsets", "advantages", "old_logprobs", "logprobs"), out)
+
+
+def rlsd(
+    batch: Batch,
+    *,
+    lambda_: float = 0.5,
+    clip: float = 0.2,
+    negative_only: bool = False,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns factors[t] by what a teacher thinks of token t, that is, the same model with the
+    answer in its prompt: above 1 where the teacher agrees with the sign of the advantage
+    (self-distilled RLVR, arXiv 2604.03128):
+
+        w_t = e^(sgn(A_t) (teacher_logprobs[t] - old_logprobs[t]))
+        f_t = (1 - lambda_) + lambda_ clamp(w_t, 1 - clip, 1 + clip)
+
+    The factors are constants to the derivative of the loss, and above 0. A trajectory whose
+    teacher_logprobs are NaN at every response token has no teacher: its factors are 1.
+    Masked tokens get 1.
+
+    factors, role, old_logprobs, advantages and teacher_logprobs have one element per token,
+    and seq_offsets must be set; factors may be any of those three float arrays. A wrong
+    shape or option, or another value of a response token that is not finite, is an error,
+    and factors is not written.
+
+    lambda_: how much of the factor is the teacher's, above 0 and at most 1
+    clip: the teacher's part is from 1 - clip to 1 + clip; in (0, 1]
+    negative_only: where A > 0, the factor is 1
+    out: the array for factors, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.RLSDOptions(
+        number("lambda_", lambda_),
+        number("clip", clip),
+        bool(negative_only),
+    )
+    return run_scheme("rlsd", batch, options, ("seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"), out)
+
+
 
 class Entry(NamedTuple):
     """One name of the catalogue of schemes."""
@@ -739,7 +915,7 @@ ENTRIES = (
         "the reward less the mean of its group, more where few have one",
         "2504.02546",
         "(r - mean_g) S/(number of trajectories of the batch with r other than 0)",
-        "advantage", (), "gpg",
+        "advantage", (), "gpg_advantages",
         {},
         ("seq_offsets", "group_ids", "rewards"),
     ),

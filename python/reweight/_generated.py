@@ -116,6 +116,9 @@ PROBLEMS = {
     75: ("ii", "is {}, want at least the {} of buffer"),
     76: ("d", "is {}, want above 0 and at most 1"),
     77: ("n", "is {}, want group or batch"),
+    78: ("i", "is {}, which no other trajectory has, want at least 2 in each group"),
+    79: ("", "is 0, want above 0, as in the defaults of fipo"),
+    80: ("", "is 0, want above 0, as in the defaults of rlsd"),
 }
 
 # The arguments by their numbers.
@@ -216,6 +219,10 @@ ARGUMENTS = {
     94: "level",
     95: "low",
     96: "statistic",
+    97: "teacher_logprobs",
+    98: "filter",
+    99: "half_life",
+    100: "safety",
 }
 
 # ---- reweight.h ----
@@ -331,6 +338,7 @@ class Batch(Structure):
     span_rewards: Optional[int]
     returns: Optional[int]
     new_values: Optional[int]
+    teacher_logprobs: Optional[int]
     _fields_ = [
         ("tokens", c_int64),
         ("trajectories", c_int64),
@@ -353,6 +361,7 @@ class Batch(Structure):
         ("span_rewards", c_void_p),
         ("returns", c_void_p),
         ("new_values", c_void_p),
+        ("teacher_logprobs", c_void_p),
     ]
 
 
@@ -663,6 +672,47 @@ class OffPolicyMaskOptions(Structure):
     ]
 
 
+class PassAtKOptions(Structure):
+    """reweight_pass_at_k_options."""
+
+    eps: float
+    divide_by_std: int
+    _fields_ = [
+        ("eps", c_double),
+        ("divide_by_std", c_int32),
+    ]
+
+
+class FIPOOptions(Structure):
+    """reweight_fipo_options."""
+
+    half_life: float
+    filter: float
+    clip: float
+    high_only: int
+    safety: float
+    _fields_ = [
+        ("half_life", c_double),
+        ("filter", c_double),
+        ("clip", c_double),
+        ("high_only", c_int32),
+        ("safety", c_double),
+    ]
+
+
+class RLSDOptions(Structure):
+    """reweight_rlsd_options."""
+
+    lambda_: float
+    clip: float
+    negative_only: int
+    _fields_ = [
+        ("lambda_", c_double),
+        ("clip", c_double),
+        ("negative_only", c_int32),
+    ]
+
+
 # The defaults.
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
@@ -689,6 +739,9 @@ DEFAULT_OVERLONG_PENALTY = OverlongPenaltyOptions(20480, 4096, 1)
 DEFAULT_ENTROPY_MASK = EntropyMaskOptions(0.2)
 DEFAULT_ROLLOUT_CORRECTION = RolloutCorrectionOptions(0, 0, 0, 2, 0)
 DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
+DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
+DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
+DEFAULT_RLSD = RLSDOptions(0.5, 0.2, 0)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {
@@ -717,6 +770,11 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "rollout_correction": [c_void_p, POINTER(Batch), POINTER(RolloutCorrectionOptions)],
     "reject": [c_void_p, POINTER(Batch), POINTER(RejectOptions)],
     "off_policy_mask": [c_void_p, POINTER(Batch), POINTER(OffPolicyMaskOptions)],
+    "opo": [c_void_p, POINTER(Batch)],
+    "pass_at_k": [c_void_p, POINTER(Batch), POINTER(PassAtKOptions)],
+    "gpg_advantages": [c_void_p, POINTER(Batch)],
+    "fipo": [c_void_p, POINTER(Batch), POINTER(FIPOOptions)],
+    "rlsd": [c_void_p, POINTER(Batch), POINTER(RLSDOptions)],
     "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
     "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
     "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],

@@ -19,6 +19,8 @@ def rollouts(seed, padded=False):
     shape, spans = arrays["role"].shape, int(arrays["span_ids"].max()) + 1
     arrays["rollout_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
     arrays["token_rewards"] = g.normal(size=shape).astype(np.float32)
+    arrays["teacher_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
+    arrays["group_ids"] = g.permutation(np.arange(len(arrays["rewards"]), dtype=np.int32) // 3)  # pass_at_k wants others in each
     arrays["anchors"] = g.integers(0, 4, spans).astype(np.int32)
     arrays["span_rewards"] = g.integers(0, 2, spans).astype(np.float32)
     return arrays
@@ -37,6 +39,11 @@ FUNCTIONS = {
     "tis": reweight.rollout_correction,
     "reject": reweight.reject,
     "dapo": reweight.group_filter,
+    "opo": reweight.opo,
+    "pass_at_k": reweight.pass_at_k,
+    "gpg_advantages": reweight.gpg_advantages,
+    "fipo": reweight.fipo,
+    "rlsd": reweight.rlsd,
 }
 
 
@@ -44,11 +51,18 @@ FUNCTIONS = {
 LACKING = [e.name for e in reweight.schemes() if e.kind != "loss" and e.function and not hasattr(reweight, e.function)]
 
 
+# Options without a default: of the entry, and the flag of the command line.
+GIVEN = {"off_policy_mask": ("delta", 0.05, "-delta"), "dro": ("beta", 0.5, "-dro-beta")}
+
+
 def step_of(name):
-    step = reweight.scheme(name)
-    if "off_policy_mask" in step.options:
-        step.options["off_policy_mask"]["delta"] = 0.05
-    return step
+    """Returns the step, and the flags of the command line for the same."""
+    step, flags = reweight.scheme(name), []
+    for entry, (option, value, flag) in GIVEN.items():
+        if entry in step.options:
+            step.options[entry][option] = value
+            flags.append(f"{flag}={value}")
+    return step, flags
 
 
 class Functions(TestCase):
@@ -65,15 +79,12 @@ class Functions(TestCase):
                 write_safetensors(path, arrays)
                 for name in names:
                     with self.subTest(scheme=name, seed=seed):
-                        command = [program, "-scheme", name, "-delta=0.05", "-o", output, path]
+                        step, flags = step_of(name)
+                        command = [program, "-scheme", name, *flags, "-o", output, path]
                         done = subprocess.run(command, capture_output=True, text=True)
-                        if done.returncode:  # -delta is of one scheme
-                            command.remove("-delta=0.05")
-                            done = subprocess.run(command, capture_output=True, text=True)
                         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                         want, _ = read_safetensors(output)
                         batch = reweight.Batch(**arrays)
-                        step = step_of(name)
                         self.assertEqual(step.lacks(batch), ())
                         credit = step.credit(batch)
                         self.assertBits(credit.advantages, want["advantages"], "advantages")
