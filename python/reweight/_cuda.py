@@ -408,7 +408,7 @@ class CUDA:
             options.norm_length,
         )
         ctas = max(_group_ctas(segments), _ctas(batch.trajectories, _threads("loss_check")))
-        self._fill(result + LossResult.kl_loss.offset, 0, 8)  # which the kernels do not write
+        self._fill(result + sizeof(LossResult) - 8, 0, 8)  # kl_loss, which the kernels do not write
         self._fill(state, 0, state_size)
         self._launch("loss_check", ctas, params)
         if weights or reference:
