@@ -276,8 +276,11 @@ func TestDirectory(t *testing.T) {
 	if !maps.Equal(contents(t, dir, ""), first) {
 		t.Error("another order gives other scores")
 	}
-	// A directory stands for its files.
-	if s = score(filepath.Dir(shards[0])); s.Files != 7 {
+	// A directory stands for its files, and what a killed run has left is named.
+	left := filepath.Join(dir, ".reweight-0123456789abcdef.tmp")
+	must.Do(os.WriteFile(left, nil, 0o666))
+	want := []string{left + " is incomplete: its run was killed, or still writes it."}
+	if s = score(filepath.Dir(shards[0])); s.Files != 7 || !slices.Equal(s.Warnings, want) {
 		t.Errorf("%+v", s)
 	}
 }

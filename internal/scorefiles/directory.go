@@ -164,6 +164,15 @@ func (d *directory) prepare(names []string) error {
 			return fmt.Errorf("-o: %s is an input: scores need a directory of their own", printable.Text(d.dir))
 		}
 	}
+	err = eachIn(d.dir, func(name string) error {
+		if atomicfile.IsTemporary(name) {
+			d.warn([]string{printable.Text(name) + " is incomplete: its run was killed, or still writes it."})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
 	outputs := map[string]string{}
 	for _, name := range files {
 		in := input{name: name}
