@@ -43,7 +43,7 @@ from ._kernels import (
 )
 from ._library import available_isas, best_isa
 from ._rows import TokenStats, row_gradient, token_stats
-from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, loss, whiten
+from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, kl_rewards, loss, whiten
 from ._show import show
 from ._step import Credit, Step, scheme, schemes
 from .batch import ACTION, MASKED, REASONING, Batch, roles_from_mask, spans_from_mask
@@ -82,6 +82,7 @@ __all__ = [
     "grpo",
     "grpo_s",
     "gtpo",
+    "kl_rewards",
     "loss",
     "masked_moments",
     "min_max",

@@ -19,6 +19,7 @@ from ._generated import (
     DEFAULT_GRPO,
     DEFAULT_GRPO_S_LOSS,
     DEFAULT_GSPO,
+    DEFAULT_KL_REWARDS,
     DEFAULT_LOSS,
     DEFAULT_PG,
     DEFAULT_SAPO,
@@ -231,6 +232,34 @@ def whiten(x: ArrayLike, role: ArrayLike, *, out: Optional[ArrayLike] = None) ->
     dst = _output(out, b, x=values)
     _run(b, lambda run: run.whiten(dst.pointer, values.pointer, b.role.pointer, b.role.size))
     return dst.owner
+
+
+def kl_rewards(
+    batch: Batch,
+    *,
+    kl: str = KLS[DEFAULT_KL_REWARDS.kl],
+    kl_coef: float = DEFAULT_KL_REWARDS.kl_coef,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns the reward of each response token, which gae and reinforce_plus_plus take as
+    token_rewards (verl, apply_kl_penalty):
+
+        r_t = [t is the last response token of q] r_q - kl_coef k_t
+
+    with the reward r_q of its trajectory and the divergence k_t of old_logprobs from
+    ref_logprobs. Masked tokens get 0.
+
+    kl: the form of k, as in loss, with x = old_logprobs - ref_logprobs.
+    kl_coef: finite; 0 leaves the outcome alone.
+    out: the array for the rewards, float32. It may be old_logprobs or ref_logprobs.
+
+    Reads role, seq_offsets, rewards and, unless kl_coef is 0, old_logprobs and ref_logprobs.
+    Raises InputError, a ValueError, for a wrong shape or option, and for a reward, or a
+    log-probability of a response token, that is not finite; nothing is written then.
+    """
+    options = _generated.KLRewardsOptions(number("kl_coef", kl_coef), choice("kl", kl, KLS))
+    reads = ("old_logprobs", "ref_logprobs") if options.kl_coef != 0 else ()
+    return run_scheme("kl_rewards", batch, options, ("seq_offsets", "rewards", *reads), out)
 
 
 class LossResult(NamedTuple):

@@ -158,8 +158,8 @@ def _makes_advantages(e: Entry) -> bool:
 
 
 def _has_function(e: Entry) -> bool:
-    """Whether the package computes the entry. The losses are the business of reweight.loss."""
-    return e.kind == "loss" or hasattr(_catalogue, e.function) or hasattr(_schemes, e.function)
+    """Whether a step computes the entry. The losses are the business of reweight.loss."""
+    return e.kind == "loss" or e.function in ("actfocus", "aem", "gae", "grpo") or hasattr(_catalogue, e.function)
 
 
 def _parts(e: Entry) -> List[Entry]:
@@ -219,7 +219,7 @@ def scheme(names: str) -> Step:
         rest = rest[len(found) + 1 :]
     for e in entries:
         if e.function and not _has_function(e):
-            raise InputError("names", f"has {e.name}, which this package has no function for")
+            raise InputError("names", f"has {e.name}, which a step does not compute in Python")
     named.sort(key=ENTRIES.index)
     entries.sort(key=lambda e: (_KINDS.index(e.kind), ENTRIES.index(e)))
     if len(named) > 1 and named[0] is _UNIFORM:  # which the others change

@@ -44,11 +44,12 @@ FUNCTIONS = {
     "gpg_advantages": reweight.gpg_advantages,
     "fipo": reweight.fipo,
     "rlsd": reweight.rlsd,
+    "kl_rewards": reweight.kl_rewards,
 }
 
 
-# Entries that Python has no function for.
-LACKING = [e.name for e in reweight.schemes() if e.kind != "loss" and e.function and not hasattr(reweight, e.function)]
+# Entries that a step does not compute.
+LACKING = ["kl_rewards", "otb", "otb_turns", "value_loss"]
 
 
 # Options without a default: of the entry, and the flag of the command line.
@@ -92,6 +93,27 @@ class Functions(TestCase):
                             self.assertBits(credit.weights, want["weights"], "weights")
                         for field, array in rollouts(seed).items():
                             self.assertBits(getattr(batch, field), array, field)
+
+    @unittest.skipIf(shutil.which("go") is None, "Go is not installed")
+    def test_kl_rewards(self):
+        """REINFORCE++ with the rewards of kl_rewards is what the command line has."""
+        arrays = rollouts(8)
+        del arrays["token_rewards"]
+        with tempfile.TemporaryDirectory() as folder:
+            path, output = (Path(folder) / name for name in ("in.safetensors", "out.safetensors"))
+            write_safetensors(path, arrays)
+            command = ["go", "run", "./cmd/reweight", "-scheme", "kl_rewards+reinforce++", "-o", output, path]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            batch = reweight.Batch(**arrays)
+            batch.token_rewards = reweight.kl_rewards(batch)
+            got = reweight.scheme("reinforce++").credit(batch).advantages
+            self.assertBits(got, read_safetensors(output)[0]["advantages"], "advantages")
+        outcome = reweight.kl_rewards(batch, kl_coef=0)
+        self.assertBits(reweight.kl_rewards(reweight.Batch(**{**arrays, "ref_logprobs": None}), kl_coef=0), outcome, "outcome")
+        x = arrays["old_logprobs"] - arrays["ref_logprobs"]
+        want = np.where(arrays["role"] > 0, outcome - 0.5 * x * x / 2, 0)
+        np.testing.assert_allclose(reweight.kl_rewards(batch, kl="k2", kl_coef=0.5), want, rtol=1e-5, atol=1e-6)
 
     def test_names(self):
         self.assertEqual(reweight.scheme("actfocus+aem").name, "actfocus+aem")
