@@ -116,8 +116,8 @@ class Types(TestCase):
     @needs_torch
     def test_kind_of_results(self):
         x, ids = rows(), np.array([0, 1, 2])
-        of_numpy = reweight.token_stats(x, ids)
-        mixed = reweight.token_stats(torch.from_numpy(x), ids)
+        of_numpy = reweight.token_stats(x, ids, log_sum_sq_probs=True)
+        mixed = reweight.token_stats(torch.from_numpy(x), ids, log_sum_sq_probs=True)
         for got, want in zip(mixed, of_numpy):
             self.assertIsInstance(want, np.ndarray)
             self.assertIsInstance(got, torch.Tensor)
@@ -349,12 +349,12 @@ class NumPy(TestCase):
 
     def test_memory_maps(self):
         x, ids = rows(), np.array([0, 1, 2])
-        want = reweight.token_stats(x, ids)
+        want = reweight.token_stats(x, ids, log_sum_sq_probs=True)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "logits")
             x.tofile(file)
             mapped = np.memmap(file, np.float32, "r", shape=x.shape)
-            for got, w in zip(reweight.token_stats(mapped, ids), want):
+            for got, w in zip(reweight.token_stats(mapped, ids, log_sum_sq_probs=True), want):
                 self.assertIs(type(got), np.ndarray)
                 self.assertBits(got, w)
             self.assertInputError(

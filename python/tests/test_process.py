@@ -29,7 +29,7 @@ LARGE = np.random.default_rng(0).normal(size=(64, 1 << 18)).astype(np.float32)
 
 def work(workers=2):
     """Calls that start threads and calls that need scratch memory; returns their bits."""
-    s = reweight.token_stats(X, IDS, workers=workers)
+    s = reweight.token_stats(X, IDS, log_sum_sq_probs=True, workers=workers)
     b = reweight.Batch(**ARRAYS)
     b.advantages = reweight.multiply(reweight.grpo(b), reweight.aem(b))
     grad = reweight.loss(b, reweight.actfocus(b, signal="surprisal").weights).grad

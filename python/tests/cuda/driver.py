@@ -417,7 +417,8 @@ def every_function(backend, only=None, kind=None):
     for dtype in range(3) if kind is None else [kind]:
         for temperature in (1, 0.7):
             rows = Rows(P, 100, 10, 10, dtype)
-            add("token_stats", Stats(P, P, P), rows, Ids(P, 1), temperature, 1)
+            for squares in (0, P):
+                add("token_stats", Stats(P, P, P, squares), rows, Ids(P, 1), temperature, 1)
             if dtype < 2:
                 add("row_gradient", rows, rows, Ids(P, 0), P, P, P, P, RowGradientOptions(temperature, 0), 1)
     add("multiply", P, P, P, 1000)
@@ -433,8 +434,9 @@ def every_function(backend, only=None, kind=None):
     add("grpo", P, b, GRPOOptions(1e-6, 1))
     add("gae", P, P, P, b, GAEOptions(1, 1))
     add("surrogate", P, P, P, P, P, 0, P, 1000, 1, LossOptions(0.2, 0.28, 3, 0, 0))
+    result = _cuda._allocate(backend._ordinal, 256).data_ptr()  # of which a part is filled
     for aggregation in range(4):
-        add("loss", P, P, P, b, LossOptions(0.2, 0.28, 3, 0, aggregation))
+        add("loss", result, P, P, b, LossOptions(0.2, 0.28, 3, 0, aggregation))
     for name, arguments in calls:
         getattr(backend, name)(*arguments)
 
