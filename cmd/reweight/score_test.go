@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/scorefiles"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -282,6 +284,29 @@ func TestDirectory(t *testing.T) {
 	want := []string{left + " is incomplete: its run was killed, or still writes it."}
 	if s = score(filepath.Dir(shards[0])); s.Files != 7 || !slices.Equal(s.Warnings, want) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestTwoInOneDirectory: processes that write to one directory at a time do not disturb
+// each other.
+func TestTwoInOneDirectory(t *testing.T) {
+	shards := lakeShards(t, 19)
+	alone, both := t.TempDir(), t.TempDir()
+	runScore(t, append([]string{"-o", alone}, shards...)...)
+	for range 3 {
+		var processes [2]*exec.Cmd
+		for i := range processes {
+			processes[i] = testprogram.Command(t, append([]string{"-o", both}, shards...)...)
+		}
+		for _, p := range processes {
+			must.Do(p.Start())
+		}
+		for _, p := range processes {
+			must.Do(p.Wait())
+		}
+		if !maps.Equal(contents(t, both, ""), contents(t, alone, "")) {
+			t.Error("two processes leave other files than one")
+		}
 	}
 }
 
