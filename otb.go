@@ -18,8 +18,8 @@ var (
 // compute_optimal_token_baseline_advantage and, with Turns,
 // compute_multi_turn_optimal_token_baseline_advantage):
 //
-//	G_t = sum of TokenRewards from t on            W_t = sum of w up to t
-//	w_t = 1 - 2 e^OldLogprobs_t + SumSqProbs_t     A_t = G_t - B of the position of t
+//	G_t = sum of TokenRewards from t on              W_t = sum of w up to t
+//	w_t = 1 - 2 e^OldLogprobs[t] + SumSqProbs[t]     A_t = G_t - B of the position of t
 //	B   = sum G W / (sum W + 1e-8)
 //
 // The first two sums are over the response tokens of a trajectory. Those of B are over the
@@ -29,9 +29,10 @@ var (
 //
 // A group of one trajectory has B = 0; every trajectory counts, also one without response
 // tokens. With ZeroTail, a trajectory with more response tokens than any other of its group
-// has B = 0 from the position on that is the second largest number of them. The reward of an outcome belongs at the trajectory's last response token. verl
-// multiplies w by the squared weight of its rollout correction where it has one; this does
-// not. Masked tokens get 0.
+// has B = 0 from the position on that is the second largest number of them. The reward of
+// an outcome belongs at the trajectory's last response token. verl multiplies w by the
+// squared weight of its rollout correction where it has one; this does not. Masked tokens
+// get 0.
 //
 // advantages, TokenRewards, OldLogprobs and SumSqProbs have one element per token, GroupIDs
 // one per trajectory; advantages may be any array of b that is one float32 per token: all

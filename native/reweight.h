@@ -233,6 +233,7 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_FILTER = 98,
 	REWEIGHT_ARG_HALF_LIFE = 99,
 	REWEIGHT_ARG_SAFETY = 100,
+	REWEIGHT_ARG_SUM_SQ_PROBS = 101,
 } reweight_argument;
 /* end of generated */
 
@@ -375,6 +376,7 @@ typedef struct reweight_batch {
 	const float *returns;       /* [T] what the critic is to predict */
 	const float *new_values;    /* [T] of the current critic */
 	const float *teacher_logprobs; /* [T] of the sampled token under a teacher; NaN throughout a trajectory without one */
+	const float *sum_sq_probs;  /* [T] sum of the squared probabilities of the vocabulary, old policy */
 } reweight_batch;
 
 /* ---- ActFocus (arXiv 2605.14558) ---- */
@@ -1118,6 +1120,43 @@ typedef struct reweight_rlsd_options {
  * factors is not written. */
 REWEIGHT_API int reweight_rlsd(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
                                const reweight_rlsd_options *options, reweight_error *error);
+
+/* ---- OTB ---- */
+
+typedef struct reweight_otb_options {
+	int32_t turns; /* positions count response tokens alone, not all tokens of the trajectory */
+	int32_t zero_tail; /* no baseline where the longest trajectory of its group is alone */
+} reweight_otb_options;
+
+#define REWEIGHT_DEFAULT_OTB {0, 1}
+
+/* Sets advantages to the rewards to come of each response token, less a baseline of its
+ * position that makes the variance of the gradient small (optimal token baseline; verl,
+ * compute_optimal_token_baseline_advantage and, with turns,
+ * compute_multi_turn_optimal_token_baseline_advantage):
+ *
+ *   G_t = sum of token_rewards from t on              W_t = sum of w up to t
+ *   w_t = 1 - 2 e^old_logprobs[t] + sum_sq_probs[t]     A_t = G_t - B of the position of t
+ *   B   = sum G W / (sum W + 1e-8)
+ *
+ * The first two sums are over the response tokens of a trajectory. Those of B are over the
+ * trajectories of a group that have a response token at that position: its place in the
+ * trajectory, masked tokens counted, or, with turns, among its response tokens. w estimates
+ * the squared norm of the gradient of the token's log-probability with respect to the
+ * logits.
+ *
+ * A group of one trajectory has B = 0; every trajectory counts, also one without response
+ * tokens. With zero_tail, a trajectory with more response tokens than any other of its group
+ * has B = 0 from the position on that is the second largest number of them. The reward of an
+ * outcome belongs at the trajectory's last response token. verl multiplies w by the squared
+ * weight of its rollout correction where it has one; this does not. Masked tokens get 0.
+ *
+ * advantages, token_rewards, old_logprobs and sum_sq_probs have one element per token,
+ * group_ids one per trajectory; advantages may be any array of the batch that is one float32
+ * per token: all are read before it is written. A wrong shape, or a value of a response
+ * token that is not finite, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_otb(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                              const reweight_otb_options *options, reweight_error *error);
 /* end of generated schemes */
 
 /* ---- The kernels one by one, for callers who compose their own step ---- */

@@ -121,6 +121,10 @@ var Schemes = []Scheme{
 		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
 			return ws.RLSD(dst, b, opt.(reweight.RLSDOptions))
 		}},
+	{C: "otb", Method: "OTB", Dst: "advantages", Entry: "otb", Default: reweight.DefaultOTB,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.OTB(dst, b, opt.(reweight.OTBOptions))
+		}},
 }
 
 // SchemeOf returns the scheme with that name in C.

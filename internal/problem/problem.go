@@ -288,6 +288,7 @@ var Arguments = []Argument{
 	{"Filter", "filter"},
 	{"HalfLife", "half_life"},
 	{"Safety", "safety"},
+	{"SumSqProbs", "sum_sq_probs"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

@@ -35,7 +35,7 @@ func batch(b *reweight.Batch) C.reweight_batch {
 	}{
 		{&c.rewards, b.Rewards}, {&c.ref_energy, b.RefEnergy}, {&c.entropy, b.Entropy}, {&c.old_logprobs, b.OldLogprobs}, {&c.logprobs, b.Logprobs},
 		{&c.ref_logprobs, b.RefLogprobs}, {&c.ref_entropy, b.RefEntropy}, {&c.advantages, b.Advantages}, {&c.values, b.Values},
-		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards}, {&c.returns, b.Returns}, {&c.new_values, b.NewValues}, {&c.teacher_logprobs, b.TeacherLogprobs},
+		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards}, {&c.returns, b.Returns}, {&c.new_values, b.NewValues}, {&c.teacher_logprobs, b.TeacherLogprobs}, {&c.sum_sq_probs, b.SumSqProbs},
 	} {
 		if len(a.from) > 0 {
 			*a.to = floats(a.from)

@@ -117,6 +117,7 @@ int64_t rw_group_filter_scratch(int64_t trajectories);
 int64_t rw_entropy_mask_scratch(void);
 int64_t rw_opo_scratch(int64_t trajectories);
 int64_t rw_pass_at_k_scratch(int64_t trajectories);
+int64_t rw_otb_scratch(int64_t tokens, int64_t trajectories);
 
 /* ---- portable_tokens.c ---- */
 

@@ -683,6 +683,53 @@ def rlsd(
     return run_scheme("rlsd", batch, options, ("seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"), out)
 
 
+def otb(
+    batch: Batch,
+    *,
+    turns: bool = False,
+    zero_tail: bool = True,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: the rewards to come of each response token, less a baseline of its
+    position that makes the variance of the gradient small (optimal token baseline; verl,
+    compute_optimal_token_baseline_advantage and, with turns,
+    compute_multi_turn_optimal_token_baseline_advantage):
+
+        G_t = sum of token_rewards from t on              W_t = sum of w up to t
+        w_t = 1 - 2 e^old_logprobs[t] + sum_sq_probs[t]     A_t = G_t - B of the position of t
+        B   = sum G W / (sum W + 1e-8)
+
+    The first two sums are over the response tokens of a trajectory. Those of B are over the
+    trajectories of a group that have a response token at that position: its place in the
+    trajectory, masked tokens counted, or, with turns, among its response tokens. w
+    estimates the squared norm of the gradient of the token's log-probability with respect
+    to the logits.
+
+    A group of one trajectory has B = 0; every trajectory counts, also one without response
+    tokens. With zero_tail, a trajectory with more response tokens than any other of its
+    group has B = 0 from the position on that is the second largest number of them. The
+    reward of an outcome belongs at the trajectory's last response token. verl multiplies w
+    by the squared weight of its rollout correction where it has one; this does not. Masked
+    tokens get 0.
+
+    advantages, token_rewards, old_logprobs and sum_sq_probs have one element per token,
+    group_ids one per trajectory; advantages may be any array of the batch that is one
+    float32 per token: all are read before it is written. A wrong shape, or a value of a
+    response token that is not finite, is an error, and advantages is not written.
+
+    turns: positions count response tokens alone, not all tokens of the trajectory
+    zero_tail: no baseline where the longest trajectory of its group is alone
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.OTBOptions(
+        bool(turns),
+        bool(zero_tail),
+    )
+    return run_scheme("otb", batch, options, ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards"), out)
+
+
 
 class Entry(NamedTuple):
     """One name of the catalogue of schemes."""

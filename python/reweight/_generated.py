@@ -223,6 +223,7 @@ ARGUMENTS = {
     98: "filter",
     99: "half_life",
     100: "safety",
+    101: "sum_sq_probs",
 }
 
 # ---- reweight.h ----
@@ -339,6 +340,7 @@ class Batch(Structure):
     returns: Optional[int]
     new_values: Optional[int]
     teacher_logprobs: Optional[int]
+    sum_sq_probs: Optional[int]
     _fields_ = [
         ("tokens", c_int64),
         ("trajectories", c_int64),
@@ -362,6 +364,7 @@ class Batch(Structure):
         ("returns", c_void_p),
         ("new_values", c_void_p),
         ("teacher_logprobs", c_void_p),
+        ("sum_sq_probs", c_void_p),
     ]
 
 
@@ -713,6 +716,17 @@ class RLSDOptions(Structure):
     ]
 
 
+class OTBOptions(Structure):
+    """reweight_otb_options."""
+
+    turns: int
+    zero_tail: int
+    _fields_ = [
+        ("turns", c_int32),
+        ("zero_tail", c_int32),
+    ]
+
+
 # The defaults.
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
@@ -742,6 +756,7 @@ DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
 DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
 DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
 DEFAULT_RLSD = RLSDOptions(0.5, 0.2, 0)
+DEFAULT_OTB = OTBOptions(0, 1)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {
@@ -775,6 +790,7 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "gpg_advantages": [c_void_p, POINTER(Batch)],
     "fipo": [c_void_p, POINTER(Batch), POINTER(FIPOOptions)],
     "rlsd": [c_void_p, POINTER(Batch), POINTER(RLSDOptions)],
+    "otb": [c_void_p, POINTER(Batch), POINTER(OTBOptions)],
     "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
     "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
     "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],

@@ -70,6 +70,8 @@ class Batch:
         sampled.
     teacher_logprobs: float32 [T], log-probability of the sampled token, by a teacher; NaN
         throughout a trajectory that has none.
+    sum_sq_probs: float32 [T], sum of the squared probabilities of the vocabulary, old policy:
+        e^log_sum_sq_probs of token_stats.
     token_rewards: float32 [T], reward of each token.
     anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
     span_rewards: float32 [N], reward of each span.
@@ -78,7 +80,6 @@ class Batch:
 
     returns: float32 [T], what the critic is to predict.
     new_values: float32 [T], of the current critic; values is then the old one.
-    sum_sq_probs: float32 [T], sum of the squared probabilities of the vocabulary, old policy.
     actfocus_weights: float32 [T], weight of each token by ActFocus, as a trainer used it.
     aem_factors: float32 [T], factor of each token's advantage by AEM, as a trainer used it.
     """

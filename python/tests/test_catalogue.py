@@ -20,6 +20,7 @@ def rollouts(seed, padded=False):
     arrays["rollout_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
     arrays["token_rewards"] = g.normal(size=shape).astype(np.float32)
     arrays["teacher_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
+    arrays["sum_sq_probs"] = g.uniform(size=shape).astype(np.float32)
     arrays["group_ids"] = g.permutation(np.arange(len(arrays["rewards"]), dtype=np.int32) // 3)  # pass_at_k wants others in each
     arrays["anchors"] = g.integers(0, 4, spans).astype(np.int32)
     arrays["span_rewards"] = g.integers(0, 2, spans).astype(np.float32)
@@ -44,12 +45,13 @@ FUNCTIONS = {
     "gpg_advantages": reweight.gpg_advantages,
     "fipo": reweight.fipo,
     "rlsd": reweight.rlsd,
+    "otb": reweight.otb,
     "kl_rewards": reweight.kl_rewards,
 }
 
 
 # Entries that a step does not compute.
-LACKING = ["kl_rewards", "otb", "otb_turns", "value_loss"]
+LACKING = ["kl_rewards", "value_loss"]
 
 
 # Options without a default: of the entry, and the flag of the command line.
