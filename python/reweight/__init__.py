@@ -45,7 +45,7 @@ from ._kernels import (
 from ._library import available_isas, best_isa
 from ._rows import TokenStats, row_gradient, token_stats
 from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, kl_rewards, loss, whiten
-from ._show import show
+from ._show import Comparison, compare, show
 from ._step import Credit, Step, scheme, schemes
 from .batch import ACTION, MASKED, REASONING, Batch, roles_from_mask, spans_from_mask
 
@@ -53,6 +53,7 @@ __all__ = [
     "ACTION",
     "ActFocusResult",
     "Batch",
+    "Comparison",
     "Credit",
     "Entry",
     "GAEResult",
@@ -72,6 +73,7 @@ __all__ = [
     "available_isas",
     "best_isa",
     "check",
+    "compare",
     "empg",
     "entropy_mask",
     "exp_scale",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import sys
+import weakref
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from ._arrays import U8, view
 from ._catalogue import ENTRIES, Entry
 from ._errors import InputError, described
 from ._kernels import multiply
+from ._show import picture
 from .batch import MASKED, Batch
 
 _KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")
@@ -42,16 +45,25 @@ class Step:
     options: of each entry by its name, and of "group_norm" and "uniform", which stand in for
         advantages and a loss that nobody named. They may be changed between calls. Those of a
         loss are for whoever computes it.
+    vocab: the texts of tokens in a notebook, which shows the first trajectory of the batch that
+        credit had last, if that still exists: as reweight.show has it. None: ids are shown.
     """
 
     def __init__(self, name: str, named: List[Entry], entries: List[Entry]) -> None:
         self.name = name
         self.entries = tuple(entries)
+        self.vocab: Any = None
         self._named = named
+        self._last: Optional["weakref.ref[Batch]"] = None
         self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
 
     def __repr__(self) -> str:
         return f"reweight.scheme({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        name = f"<code>{html.escape(repr(self))}</code>"
+        batch = self._last and self._last()
+        return name + picture(batch, *self.credit(batch), self.vocab) if batch else name
 
     def _maker(self) -> Optional[Entry]:
         """The entry that makes the advantages; without one they are those of GRPO, or given."""
@@ -111,6 +123,7 @@ class Step:
             elif e.kind == "weight":
                 made = self._compute(e, own)
                 weights = made if weights is None else multiply(weights, made, out=weights)
+        self._last = weakref.ref(batch)
         return Credit(own.advantages, weights)
 
     def _compute(self, e: Entry, batch: Batch, **more: Any) -> Any:

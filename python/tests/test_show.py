@@ -109,6 +109,87 @@ class Show(Pages):
 
 
 @needs_go
+class Compare(Pages):
+    def test_table(self):
+        """It is the table of the program and the figures of its JSON, of packed and of padded batches and of tensors."""
+        file = TESTDATA / "frozenlake-small.safetensors"
+        command = ["reweight", "-scheme", "uniform,gtpo+actfocus", "-alpha", "0.3", file]
+        table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        figures = json.loads(subprocess.run(command[:1] + ["-format=json"] + command[1:], check=True, capture_output=True).stdout)
+        arrays, _ = read_safetensors(file)
+        batches = [reweight.Batch(**arrays)]
+        if torch is not None:
+            batches.append(reweight.Batch(**{name: torch.from_numpy(x.copy()) for name, x in arrays.items()}))
+        for batch in batches:
+            got = reweight.compare(batch, "uniform,gtpo+actfocus", alpha=0.3)
+            self.assertEqual((str(got), got.schemes), (table, figures["schemes"]))
+            self.assertEqual(html.unescape(got._repr_html_()), f"<pre>{table}</pre>")
+        names = [s["scheme"] for s in reweight.compare(batches[0]).schemes]
+        self.assertEqual(names, ["uniform", "actfocus", "aem", "actfocus+aem"])
+
+    def test_errors(self):
+        arrays, _ = read_safetensors(TESTDATA / "frozenlake-small.safetensors")
+        for text, change, arguments in (
+            ('-scheme has "x"', {}, {"scheme": "x"}),
+            ("flag provided but not defined: -beat", {}, {"beat": 3}),
+            ("batch: aem needs entropy: ", {"entropy": None}, {"scheme": "aem"}),
+        ):
+            with self.assertRaises(FileError) as caught:
+                reweight.compare(reweight.Batch(**{**arrays, **change}), **arguments)
+            self.assertIn(text, str(caught.exception))
+
+
+class Notebook(TestCase):
+    """A step in a notebook."""
+
+    def test_step(self):
+        arrays, metadata = read_safetensors(TESTDATA / "frozenlake-small.safetensors")
+        step = reweight.scheme("gtpo+actfocus")
+        self.assertEqual(step._repr_html_(), "<code>reweight.scheme(&#x27;actfocus+gtpo&#x27;)</code>")
+        packed, end = reweight.Batch(**arrays), int(arrays["seq_offsets"][1])
+        for batch in [packed] + [reweight.Batch(**{n: torch.from_numpy(x.copy()) for n, x in arrays.items()})] * (torch is not None):
+            advantages, weights = step.credit(batch)
+            step.vocab = None
+            said = re.findall('<span title="(.*?)" style="(.*?)">(.*?)</span>', step._repr_html_())
+            self.assertEqual([text for *_, text in said], [f"#{id}" for id in arrays["token_ids"][:end]])
+            for t, (about, style, _) in enumerate(said):
+                if arrays["role"][t] == reweight.MASKED:
+                    self.assertEqual((about, style), (f"token {t}, no response", "color:gray"))
+                else:
+                    self.assertTrue(about.endswith(f"advantage {advantages[t]:.4g}, weight {weights[t]:.4g}"), about)
+                    colour = "0,114,178" if advantages[t] > 0 else "194,65,12"
+                    self.assertIn(f"background:rgba({colour},", style)
+            step.vocab = ["<script>alert(1)</script>\n"] * 100
+            self.assertEqual(step._repr_html_().count("&lt;script&gt;alert(1)&lt;/script&gt;\u21b5<br>"), end)
+            self.assertNotIn("<script>", step._repr_html_())
+        del batch, packed
+        self.assertEqual(step._repr_html_(), "<code>reweight.scheme(&#x27;actfocus+gtpo&#x27;)</code>")  # keeps no batch
+
+    def test_edges(self):
+        """No tokens, no token_ids, padding, figures that are not finite, and more tokens than are shown."""
+        step = reweight.scheme("group_mean")
+
+        def shown(**arrays):
+            batch = reweight.Batch(**{name: np.array(x, {"role": np.uint8}.get(name, np.float32)) for name, x in arrays.items()})
+            batch.group_ids = np.zeros(len(arrays["rewards"]), np.int32)
+            if batch.role.ndim == 1:
+                batch.seq_offsets = np.array([0, len(batch.role)])
+            step.credit(batch)
+            return step._repr_html_()
+
+        self.assertNotIn("<span", shown(role=[], rewards=[1]))
+        page = shown(role=[[2, 1, 0], [1, 1, 1]], rewards=[1, 0])
+        self.assertEqual(page.count(">#?</span>"), 3)
+        self.assertIn("token 0, action, advantage 0.5, weight 1", page)
+        page = shown(role=[2] * 5000, rewards=[1])
+        self.assertEqual((page.count("<span"), "904 more tokens are left out" in page), (4096, True))
+        batch = reweight.Batch(role=np.array([[2, 2]], np.uint8), advantages=np.array([[np.inf, 1]], np.float32))
+        step = reweight.scheme("uniform")
+        step.credit(batch)
+        self.assertIn("advantage inf", step._repr_html_())
+
+
+@needs_go
 class Batches(Pages):
     """Pages of token_multiplier."""
 
