@@ -100,12 +100,14 @@ class Head:
 
 
 class Stats(NamedTuple):
-    """One element per row. lse is the logsumexp of z, energy that of z at temperature 1."""
+    """One element per row. lse is the logsumexp of z, energy that of z at temperature 1, and squares the log of the sum of
+    the squared probabilities."""
 
     logprobs: Tensor
     entropy: Optional[Tensor]
     lse: Tensor
     energy: Optional[Tensor]
+    squares: Optional[Tensor] = None
 
 
 class Gradients(NamedTuple):
@@ -137,21 +139,21 @@ class Rows:
         keep = here if self.ids.is_cpu else here | (self.ids < 0) | (self.ids >= self.head.vocab)
         return here, torch.where(keep, at, 0)
 
-    def forward(self, entropy: bool, energy: bool) -> Stats:
+    def forward(self, entropy: bool, energy: bool, squares: bool = False) -> Stats:
         head, n = self.head, len(self.ids)
         dtype = torch.promote_types(self.x.dtype, torch.float32)
-        parts = self.x.new_zeros(len(head.tiles), 4 if energy else 3, n, dtype=dtype)
+        parts = self.x.new_zeros(len(head.tiles), 5, n, dtype=dtype)
         for part, tile, buffer in zip(parts, head.tiles, self.buffers):
             z = head.logits(self.x, tile, buffer)
             _, at = self.local(tile)
-            _tile_stats(z[:, :-1], at, part[0], part[1] if entropy else None, part[2])
+            _tile_stats(z[:, :-1], at, part[0], part[1] if entropy else None, part[2], part[3] if squares else None)
             if energy:
-                _tile_stats(z[:, :-1].to(dtype) * head.temperature, None, part[3], None, None)
+                _tile_stats(z[:, :-1].to(dtype) * head.temperature, None, part[4], None, None, None)
             if self.held:
                 self.logits.append(z)
-        return self._combined(_gathered(parts, head.group).double(), dtype, entropy)
+        return self._combined(_gathered(parts, head.group).double(), dtype, entropy, energy, squares)
 
-    def _combined(self, parts: Tensor, dtype: torch.dtype, entropy: bool) -> Stats:
+    def _combined(self, parts: Tensor, dtype: torch.dtype, entropy: bool, energy: bool, squares: bool) -> Stats:
         """The statistics of whole rows, from those of tiles."""
         head = self.head
         lse = parts[:, 0]
@@ -169,8 +171,12 @@ class Rows:
             share = (lse - total).exp()
             h = (share * (parts[:, 1] - (lse - total))).masked_fill(share == 0, 0).sum(0)
             h = (h + nothing).clamp(0, math.log(head.vocab)).to(dtype)
-        energy = torch.logsumexp(parts[:, 3], 0).to(dtype) if parts.shape[1] == 4 else None
-        return Stats((logprobs + nothing).clamp(max=0).to(dtype), h, total.to(dtype), energy)
+        q = None
+        if squares:
+            q = torch.logsumexp((parts[:, 3] + 2 * (lse - total)).masked_fill(lse == -math.inf, -math.inf), 0)
+            q = (q + nothing).clamp(-math.log(head.vocab), 0).to(dtype)
+        at_1 = torch.logsumexp(parts[:, 4], 0).to(dtype) if energy else None
+        return Stats((logprobs + nothing).clamp(max=0).to(dtype), h, total.to(dtype), at_1, q)
 
     def backward(self, stats: Stats, grad: Tensor, grad_entropy: Optional[Tensor], to: Gradients, add: bool) -> None:
         """Writes the gradients; add adds those of weight and bias to what is there. Only where the product's dtype is that of
@@ -214,16 +220,24 @@ class Rows:
 
 
 def _tile_stats(
-    z: Tensor, ids: Optional[Tensor], lse: Tensor, entropy: Optional[Tensor], logprobs: Optional[Tensor]
+    z: Tensor,
+    ids: Optional[Tensor],
+    lse: Tensor,
+    entropy: Optional[Tensor],
+    logprobs: Optional[Tensor],
+    squares: Optional[Tensor],
 ) -> None:
     if z.dtype != torch.float64:
-        _rows.token_stats(z, ids, out=TokenStats(lse, entropy, logprobs), workers=torch.get_num_threads())
+        out = TokenStats(lse, entropy, logprobs, squares)
+        _rows.token_stats(z, ids, out=out, workers=torch.get_num_threads())
         return
     lse.copy_(torch.logsumexp(z, -1))
     l = z - lse[:, None] + (lse - lse)[:, None]
     if entropy is not None:
         p = l.exp()
         entropy.copy_(-(p * l).masked_fill(p == 0, 0).sum(-1))
+    if squares is not None:
+        squares.copy_(torch.logsumexp(2 * l, -1))
     if logprobs is not None and ids is not None:
         logprobs.copy_(l.gather(-1, ids[:, None])[:, 0])
 
@@ -308,12 +322,14 @@ def _at(t: Optional[Tensor], where: _Where) -> Any:
     return None if t is None else t.reshape(-1)[where]
 
 
-def stats(head: Head, hidden: Tensor, ids: Tensor, mask: Optional[Tensor], entropy: bool, energy: bool) -> Stats:
+def stats(
+    head: Head, hidden: Tensor, ids: Tensor, mask: Optional[Tensor], entropy: bool, energy: bool, squares: bool
+) -> Stats:
     """The statistics of all rows, of the shape of ids; 0 for those that are left out."""
     counted = _counted(ids, mask)
     _check_ids(ids, counted, head.vocab)
     where = _where(counted)
-    found = Rows(head, hidden[where], _at(ids, where)).forward(entropy, energy)
+    found = Rows(head, hidden[where], _at(ids, where)).forward(entropy, energy, squares)
     return Stats(*(None if t is None else _spread(t, where, ids) for t in found))  # type: ignore[arg-type]
 
 

@@ -174,34 +174,30 @@ _HEAD = (
 
 def _linear_token_stats(
     hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
-) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Log-probability, entropy, logsumexp, and logsumexp at temperature 1 of hidden, [N, H]; of the shape of ids. The
-    second and the last are empty where they are not wanted."""
-    *form, mask, entropy, energy = rest
-    found = _head.stats(_head.Head(weight, bias, ids.numel(), *form), hidden, ids, mask, entropy, energy)
-    none = found.lse.new_empty(0)
-    return (
-        found.logprobs,
-        none if found.entropy is None else found.entropy,
-        found.lse,
-        none.clone() if found.energy is None else found.energy,
-    )
+) -> Tuple[Tensor, ...]:
+    """Log-probability, entropy, logsumexp, logsumexp at temperature 1, and the log of the sum of squared probabilities of
+    hidden, [N, H]; of the shape of ids. The second and the last two are empty where they are not wanted."""
+    *form, mask, entropy, energy, squares = rest
+    found = _head.stats(_head.Head(weight, bias, ids.numel(), *form), hidden, ids, mask, entropy, energy, squares)
+    return tuple(found.lse.new_empty(0) if t is None else t for t in found)
 
 
 def _linear_token_stats_fake(
     hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
-) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    shapes = ids.shape, ids.shape if rest[-2] else (0,), ids.shape, ids.shape if rest[-1] else (0,)
-    a, b, c, d = (hidden.new_empty(shape, dtype=_dtype(hidden)) for shape in shapes)
-    return a, b, c, d
+) -> Tuple[Tensor, ...]:
+    *_, entropy, energy, squares = rest
+    return tuple(
+        hidden.new_empty(ids.shape if wanted else (0,), dtype=_dtype(hidden))
+        for wanted in (True, entropy, True, energy, squares)
+    )
 
 
 def _linear_token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, ...]) -> None:
-    hidden, weight, bias, ids, *ctx.form, mask, ctx.with_entropy, _ = inputs
-    logprobs, entropy, lse, energy = output
-    ctx.mark_non_differentiable(lse, energy)
+    hidden, weight, bias, ids, *ctx.form, mask, ctx.with_entropy, _, _ = inputs
+    logprobs, entropy, *others = output
+    ctx.mark_non_differentiable(*others)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(hidden, weight, bias, _savable(ids), mask, logprobs, entropy, lse)
+    ctx.save_for_backward(hidden, weight, bias, _savable(ids), mask, logprobs, entropy, others[0])
 
 
 def _linear_token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor], *_: Any) -> Any:
@@ -211,7 +207,7 @@ def _linear_token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy:
         grad_entropy = None
     hidden, weight, bias, ids, *rows = ctx.saved_tensors
     gradients = linear_row_gradient(hidden, weight, bias, ids, *ctx.form, *rows, grad, grad_entropy, wanted)
-    return *(g if want else None for g, want in zip(gradients, wanted)), *[None] * 10
+    return *(g if want else None for g, want in zip(gradients, wanted)), *[None] * 11
 
 
 # linear_row_gradient, the backward pass of linear_token_stats
@@ -352,7 +348,8 @@ row_gradient = _define(
     _row_gradient_fake,
 )
 linear_token_stats = _define(
-    f"linear_token_stats({_HEAD}, Tensor? mask, bool entropy, bool energy) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"linear_token_stats({_HEAD}, Tensor? mask, bool entropy, bool energy, bool squares) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
     _linear_token_stats,
     _linear_token_stats_fake,
 )

@@ -92,19 +92,7 @@ def token_stats(  # type: ignore[misc]  # the others leave the options' names to
     return (*results, squares) if log_sum_sq_probs else results
 
 
-@overload
 def linear_token_stats(
-    hidden: Tensor, weight: Tensor, ids: Tensor, *, lse: Literal[False] = False, **options: Any
-) -> Tuple[Tensor, Optional[Tensor]]: ...
-
-
-@overload
-def linear_token_stats(
-    hidden: Tensor, weight: Tensor, ids: Tensor, *, lse: bool, **options: Any
-) -> Tuple[Tensor, Optional[Tensor], Tensor]: ...
-
-
-def linear_token_stats(  # type: ignore[misc]  # the others leave the options' names to this one
     hidden: Tensor,
     weight: Tensor,
     ids: Tensor,
@@ -116,6 +104,7 @@ def linear_token_stats(  # type: ignore[misc]  # the others leave the options' n
     logit_scale: float = 1.0,
     entropy: bool = True,
     lse: bool = False,
+    log_sum_sq_probs: bool = False,
     chunk: Optional[int] = None,
     group: Any = None,
 ) -> Any:
@@ -125,9 +114,10 @@ def linear_token_stats(  # type: ignore[misc]  # the others leave the options' n
 
     hidden is [..., H], weight [V, H], bias [V] and ids [...]; the first three have one dtype.
     Where the id is -100 or mask, [...], is 0, no logits are computed, and all results are 0.
-    Returns log-probabilities and entropies, or None with entropy=False. lse=True adds a third
-    result, the logsumexp of the logits at temperature 1, without a gradient: its negative is the
-    energy of ActFocus.
+    Returns log-probabilities and entropies, or None with entropy=False. lse=True adds a
+    result, the logsumexp of the logits at temperature 1: its negative is the energy of ActFocus.
+    log_sum_sq_probs=True adds a last one, the log of the sum of the squared probabilities. Neither
+    has a gradient.
 
     The logits for chunk ids of the vocabulary at a time are computed into one buffer, in the
     forward pass and again in the backward pass, where their gradient takes their place. By
@@ -149,9 +139,10 @@ def linear_token_stats(  # type: ignore[misc]  # the others leave the options' n
         if mask.shape != ids.shape:
             raise InputError("mask", f"has the shape {list(mask.shape)}, want {list(ids.shape)}, one element per row")
     apart = lse and temperature != 1
-    logprobs, h, at_temperature, at_1 = _operators.linear_token_stats(*head, mask, entropy, apart)
-    results = logprobs, h if entropy else None
-    return (*results, at_1 if apart else at_temperature) if lse else results
+    results = _operators.linear_token_stats(*head, mask, entropy, apart, log_sum_sq_probs)
+    logprobs, h, at_temperature, at_1, squares = results
+    more = [at_1 if apart else at_temperature] * lse + [squares] * log_sum_sq_probs
+    return logprobs, h if entropy else None, *more
 
 
 # The options of reweight.loss, all but the array for its gradient, which is a result of the operator.
