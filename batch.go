@@ -58,6 +58,7 @@ type Batch struct {
 	NewValues       []float32 // [T] optional: current critic; Values is the old one
 	TeacherLogprobs []float32 // [T] optional: log-probability of the sampled token, by a teacher; NaN throughout a trajectory without one
 	SumSqProbs      []float32 // [T] optional: sum of the squared probabilities of the vocabulary, old policy
+	RewardParts     []float32 // [S, K] optional: the K parts of the outcome reward of each trajectory, K at least 1
 	Anchors         []int32   // [spans] optional: number of the state before the span; equal states, equal numbers
 	SpanRewards     []float32 // [spans] optional: reward of each span
 
@@ -95,6 +96,7 @@ type Unit uint8
 const (
 	PerToken      Unit = iota // T elements
 	PerTrajectory             // S elements
+	PerPart                   // S*K elements: K of each trajectory, one trajectory after another
 	PerBoundary               // S+1 elements: where each trajectory begins, and where the last ends
 	PerSpan                   // as many elements as SpanIDs numbers
 )
@@ -118,7 +120,7 @@ func (b *Batch) Arrays() []Array {
 
 // arrays is apart from Arrays so that this is compiled into its callers: a list that does
 // not leave them is not allocated then.
-func (b *Batch) arrays() [27]Array {
+func (b *Batch) arrays() [28]Array {
 	return [...]Array{
 		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
@@ -140,6 +142,7 @@ func (b *Batch) arrays() [27]Array {
 		{Field: "NewValues", Name: "new_values", Per: PerToken, Data: &b.NewValues},
 		{Field: "TeacherLogprobs", Name: "teacher_logprobs", Per: PerToken, Data: &b.TeacherLogprobs},
 		{Field: "SumSqProbs", Name: "sum_sq_probs", Per: PerToken, Data: &b.SumSqProbs},
+		{Field: "RewardParts", Name: "reward_parts", Per: PerPart, Data: &b.RewardParts},
 		{Field: "Anchors", Name: "anchors", Per: PerSpan, Data: &b.Anchors},
 		{Field: "SpanRewards", Name: "span_rewards", Per: PerSpan, Data: &b.SpanRewards},
 		{Field: "ActFocusWeights", Name: "actfocus_weights", Per: PerToken, Data: &b.ActFocusWeights},
@@ -199,6 +202,8 @@ func (b *Batch) Validate() error {
 			err = checkLen(a.Field, n, T, "token")
 		case a.Per == PerTrajectory:
 			err = checkLen(a.Field, n, S, "trajectory")
+		case a.Per == PerPart:
+			err = b.checkParts()
 		}
 		if err != nil {
 			return err

@@ -59,7 +59,7 @@ func validBatch() reweight.Batch {
 		RefEnergy: make([]float32, 4), Entropy: make([]float32, 4), OldLogprobs: make([]float32, 4), Logprobs: make([]float32, 4),
 		RefLogprobs: make([]float32, 4), RefEntropy: make([]float32, 4), Advantages: make([]float32, 4), Values: make([]float32, 4),
 		RolloutLogprobs: make([]float32, 4), TokenRewards: make([]float32, 4), Returns: make([]float32, 4), NewValues: make([]float32, 4),
-		TeacherLogprobs: make([]float32, 4), SumSqProbs: make([]float32, 4), Anchors: []int32{3, 3}, SpanRewards: make([]float32, 2),
+		TeacherLogprobs: make([]float32, 4), SumSqProbs: make([]float32, 4), RewardParts: make([]float32, 6), Anchors: []int32{3, 3}, SpanRewards: make([]float32, 2),
 		ActFocusWeights: make([]float32, 4), AEMFactors: make([]float32, 4),
 		RefLogits: reweight.Logits{Vocab: 3, F32: make([]float32, 12)}, OldLogits: reweight.Logits{Vocab: 3, BF16: make([]reweight.BF16, 12)},
 		Logits: reweight.Logits{Vocab: 3, F16: make([]reweight.F16, 12)},
@@ -78,6 +78,8 @@ func TestValidate(t *testing.T) {
 		data := reflect.ValueOf(b.Arrays()[i].Data).Elem()
 		if logits, ok := data.Addr().Interface().(*reweight.Logits); ok {
 			*logits = reweight.Logits{Vocab: 3, F32: make([]float32, 9)}
+		} else if a.Per == reweight.PerPart {
+			data.SetLen(5) // of 2 trajectories
 		} else {
 			data.Set(reflect.AppendSlice(data, data)) // twice as long as it should be
 		}

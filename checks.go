@@ -195,6 +195,17 @@ func (b *Batch) checkRewards() error {
 	return checkRewards("Rewards", b.Rewards)
 }
 
+// parts returns K, the number of the parts of each trajectory's reward.
+func (b *Batch) parts() int { return len(b.RewardParts) / b.Trajectories() }
+
+// checkParts wants as many parts for each trajectory, all of them finite.
+func (b *Batch) checkParts() error {
+	if n, S := len(b.RewardParts), b.Trajectories(); n == 0 || n%S != 0 {
+		return badInput("RewardParts", problem.Parts, n, S)
+	}
+	return checkRewards("RewardParts", b.RewardParts)
+}
+
 // checkRewards wants finite rewards.
 func checkRewards(arg string, rewards []float32) error {
 	for i, r := range rewards {

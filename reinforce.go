@@ -155,13 +155,22 @@ func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) e
 	if err != nil {
 		return err
 	}
-	relative, count := take[float64](ws, b.Trajectories()), take[int](ws, b.Trajectories())
-	n, total := 0, 0.0
+	relative := take[float64](ws, b.Trajectories())
 	for q, r := range b.Rewards {
 		relative[q] = rewards[groups.of(b.GroupIDs[q])].relative(r, false, 0)
+	}
+	return ws.whitenOutcomes(advantages, b, relative)
+}
+
+// whitenOutcomes sets advantages to those of the trajectories, whitened over the response
+// tokens of the batch, of which fewer than two are an error.
+func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []float64) error {
+	count := take[int](ws, len(relative))
+	n, total := 0, 0.0
+	for q, a := range relative {
 		count[q] = b.responses(q)
 		n += count[q]
-		total += float64(float64(count[q]) * relative[q])
+		total += float64(float64(count[q]) * a)
 	}
 	if n < 2 {
 		return errTooFew(n)

@@ -438,7 +438,7 @@ from typing import Any, Dict, List, Optional, Sequence
 		if s := &native.Schemes[i]; s.Default != nil && !s.None {
 			values := optionValues(s, func(argument, name string) string {
 				return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
-			}, "inf")
+			}, "inf", "None")
 			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(s.C), optionsClass(native.SchemeOf(strings.TrimSuffix(s.Options(), "_options"))), strings.Join(values, ", "))
 		}
 	}

@@ -81,11 +81,12 @@ type language struct {
 	name     func(field string) string // of an array or an option
 	constant func(argument, name string) string
 	batch    string // before an array that has the name of what is written
+	null     string // no array
 }
 
 var (
-	languageC = language{native.Snake, enumerator, "batch->"}
-	python    = language{func(field string) string { return pythonName(native.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) }, "batch."}
+	languageC = language{native.Snake, enumerator, "batch->", "NULL"}
+	python    = language{func(field string) string { return pythonName(native.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) }, "batch.", "None"}
 )
 
 // schemeText returns what the scheme does, in the words of a language.
@@ -128,7 +129,7 @@ func wrap(text string, most int) string {
 
 // words replaces the names of Go that the text of a scheme has.
 func (l language) words(s *native.Scheme, text string) string {
-	names := map[string]string{}
+	names := map[string]string{"nil": l.null}
 	for f := range fields(reflect.TypeFor[reweight.Batch]()) {
 		names[f.Name] = l.name(f.Name)
 		if native.Snake(f.Name) == s.Dst {
@@ -169,7 +170,7 @@ func fields(s reflect.Type) func(func(reflect.StructField) bool) {
 }
 
 // ofC are the types of C for those of options.
-var ofC = map[reflect.Kind]string{reflect.Float64: "double", reflect.Int: "int64_t", reflect.Bool: "int32_t", reflect.Uint8: "int32_t"}
+var ofC = map[reflect.Kind]string{reflect.Float64: "double", reflect.Int: "int64_t", reflect.Bool: "int32_t", reflect.Uint8: "int32_t", reflect.Slice: "const double *"}
 
 // headerSchemes returns what reweight.h has of native.Schemes.
 func headerSchemes(t *testing.T) string {
@@ -205,12 +206,12 @@ func headerSchemes(t *testing.T) string {
 				if comment != "" {
 					comment = " /* " + comment + " */"
 				}
-				fmt.Fprintf(&out, "\t%s %s;%s\n", ofC[f.Type.Kind()], native.Snake(f.Name), comment)
+				fmt.Fprintf(&out, "\t%s;%s\n", strings.Replace(ofC[f.Type.Kind()]+" "+native.Snake(f.Name), "* ", "*", 1), comment)
 			}
 			fmt.Fprintf(&out, "} reweight_%s;\n\n", s.Options())
 		}
 		if s.Default != nil && !s.None {
-			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(s.C), strings.Join(optionValues(s, enumerator, "__builtin_inf()"), ", "))
+			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(s.C), strings.Join(optionValues(s, enumerator, "__builtin_inf()", languageC.null), ", "))
 		}
 		text := regexp.MustCompile(`^\w+ sets `).ReplaceAllString(languageC.schemeText(t, docs, s), "Sets ")
 		text = "/* " + strings.ReplaceAll(wrap(text, 90), "\n", "\n * ") + " */\n"
@@ -228,7 +229,7 @@ func headerSchemes(t *testing.T) string {
 }
 
 // optionValues returns the default options of the scheme, in the order of the struct.
-func optionValues(s *native.Scheme, named func(argument, name string) string, infinity string) (values []string) {
+func optionValues(s *native.Scheme, named func(argument, name string) string, infinity, null string) (values []string) {
 	v := reflect.ValueOf(s.Default)
 	for f := range fields(v.Type()) {
 		x := v.FieldByIndex(f.Index)
@@ -240,6 +241,8 @@ func optionValues(s *native.Scheme, named func(argument, name string) string, in
 			text = named(native.Snake(f.Name), text)
 		case f.Type.Kind() == reflect.Float64 && math.IsInf(x.Float(), 1):
 			text = infinity
+		case f.Type.Kind() == reflect.Slice:
+			text = null
 		}
 		values = append(values, text)
 	}
@@ -253,9 +256,12 @@ func optionsClass(s *native.Scheme) string { return reflect.TypeOf(s.Default).Na
 func pythonOptions(out *strings.Builder, s *native.Scheme) {
 	var annotations, list strings.Builder
 	for f := range fields(reflect.TypeOf(s.Default)) {
-		kind, annotation := map[string]string{"double": "c_double", "int64_t": "c_int64", "int32_t": "c_int32"}[ofC[f.Type.Kind()]], "int"
-		if f.Type.Kind() == reflect.Float64 {
+		kind, annotation := map[string]string{"double": "c_double", "int64_t": "c_int64", "int32_t": "c_int32", "const double *": "POINTER(c_double)"}[ofC[f.Type.Kind()]], "int"
+		switch f.Type.Kind() {
+		case reflect.Float64:
 			annotation = "float"
+		case reflect.Slice:
+			annotation = "Any"
 		}
 		fmt.Fprintf(&annotations, "    %s: %s\n", python.name(f.Name), annotation)
 		fmt.Fprintf(&list, "        (%q, %s),\n", python.name(f.Name), kind)
@@ -272,12 +278,12 @@ func pythonCatalogue(t *testing.T) string {
 from __future__ import annotations
 
 from math import inf
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from . import _generated
 from ._arrays import ArrayLike
 from ._errors import choice, integer, number
-from ._schemes import run_scheme
+from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
 `)
@@ -373,6 +379,8 @@ func pythonValue(v reflect.Value) string {
 		return strings.ToUpper(text[:1]) + text[1:]
 	case v.Kind() == reflect.Uint8:
 		return strconv.Quote(text)
+	case v.Kind() == reflect.Slice:
+		return "None"
 	case v.Kind() == reflect.Float64 && math.IsInf(v.Float(), 1):
 		return "inf"
 	}
@@ -400,6 +408,8 @@ func pythonFunction(t *testing.T, out *strings.Builder, docs map[string]string, 
 			case reflect.Bool:
 				annotation, value = "bool", "bool("+name+")"
 				comment = strings.ReplaceAll(comment, "false", "False")
+			case reflect.Slice:
+				annotation, value = "Optional[Sequence[float]]", fmt.Sprintf("of_parts(%q, %s, batch)", name, name)
 			case reflect.Uint8:
 				annotation, value = "str", fmt.Sprintf("choice(%q, %s, _generated.%sS)", name, name, strings.ToUpper(kind))
 				names := native.Names(problem.Argument{C: kind})

@@ -234,6 +234,9 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_HALF_LIFE = 99,
 	REWEIGHT_ARG_SAFETY = 100,
 	REWEIGHT_ARG_SUM_SQ_PROBS = 101,
+	REWEIGHT_ARG_REWARD_PARTS = 102,
+	REWEIGHT_ARG_PARTS = 103,
+	REWEIGHT_ARG_REWARD_WEIGHTS = 104,
 } reweight_argument;
 /* end of generated */
 
@@ -377,6 +380,8 @@ typedef struct reweight_batch {
 	const float *new_values;    /* [T] of the current critic */
 	const float *teacher_logprobs; /* [T] of the sampled token under a teacher; NaN throughout a trajectory without one */
 	const float *sum_sq_probs;  /* [T] sum of the squared probabilities of the vocabulary, old policy */
+	const float *reward_parts;  /* [S, parts] parts of the outcome rewards, one trajectory after another */
+	int64_t parts;              /* at least 1 where reward_parts are read */
 } reweight_batch;
 
 /* ---- ActFocus (arXiv 2605.14558) ---- */
@@ -1157,6 +1162,35 @@ typedef struct reweight_otb_options {
  * token that is not finite, is an error, and advantages is not written. */
 REWEIGHT_API int reweight_otb(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                               const reweight_otb_options *options, reweight_error *error);
+
+/* ---- GDPO ---- */
+
+typedef struct reweight_gdpo_options {
+	double eps; /* added to the standard deviation, at least 0 */
+	int32_t divide_by_std; /* false: the differences themselves, to which eps does not matter */
+	const double *reward_weights; /* of the parts, one each; NULL stands for ones */
+} reweight_gdpo_options;
+
+#define REWEIGHT_DEFAULT_GDPO {1e-06, 1, NULL}
+
+/* Sets advantages to what GRPO makes of each part of the reward alone, added up and whitened
+ * over response tokens, so that no part drowns another one (group reward-decoupled
+ * normalization, arXiv 2601.05242; verl, compute_gdpo_outcome_advantage):
+ *
+ *   a_q = sum_k reward_weights[k] (r_qk - mean_gk) / (std_gk + eps)
+ *   A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+ *
+ * with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in a
+ * group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also one
+ * without response tokens. The last mean and the variance (n-1) are over the response tokens
+ * of the batch, so that long trajectories count more. Masked tokens get 0.
+ *
+ * advantages has one element per token, group_ids one per trajectory, and reward_parts as
+ * many for each trajectory, one trajectory after another; advantages may be any array of b
+ * that is one float32 per token: none is read. A wrong shape or option, a part that is not
+ * finite, or fewer than two response tokens, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_gdpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                               const reweight_gdpo_options *options, reweight_error *error);
 /* end of generated schemes */
 
 /* ---- The kernels one by one, for callers who compose their own step ---- */

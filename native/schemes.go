@@ -125,6 +125,10 @@ var Schemes = []Scheme{
 		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
 			return ws.OTB(dst, b, opt.(reweight.OTBOptions))
 		}},
+	{C: "gdpo", Method: "GDPO", Dst: "advantages", Entry: "gdpo", Default: reweight.DefaultGDPO,
+		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
+			return ws.GDPO(dst, b, opt.(reweight.GDPOOptions))
+		}},
 }
 
 // SchemeOf returns the scheme with that name in C.

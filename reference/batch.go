@@ -23,6 +23,7 @@ type Batch struct {
 	Anchors    []int32 // [spans], the state in which a span begins
 
 	Rewards     []float64 // [S], outcomes
+	RewardParts []float64 // [S, K], their parts, one trajectory after another
 	SpanRewards []float64 // [spans]
 
 	// [T] each.

@@ -74,3 +74,31 @@ func GPG(b *Batch) []float64 {
 	}
 	return a
 }
+
+// GDPO returns the advantage of every response token, [T]: that of GRPO from each part of
+// the reward alone, in RewardParts, added up with weights and whitened (arXiv:2601.05242),
+//
+//	a_q = sum_k w_k (r_qk - mean_k) / (std_k + 1e-6)
+//
+// or without the divisor. weights nil stand for ones.
+// (verl: compute_gdpo_outcome_advantage.)
+func GDPO(b *Batch, divide bool, weights []float64) []float64 {
+	S := len(b.SeqOffsets) - 1
+	parts := len(b.RewardParts) / S
+	if weights == nil {
+		weights = ones(parts)
+	}
+	fit(len(b.RewardParts), S*len(weights), "part of a trajectory")
+	a := make([]float64, len(b.Role))
+	for k, w := range weights {
+		part := *b
+		part.Rewards = nil
+		for s := range S {
+			part.Rewards = append(part.Rewards, b.RewardParts[s*parts+k])
+		}
+		for t, x := range GRPO(&part, divide) {
+			a[t] += w * x
+		}
+	}
+	return b.masked(Whiten(b, a))
+}

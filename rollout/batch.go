@@ -84,7 +84,11 @@ func (l *loader) load(a reweight.Array, b *reweight.Batch) {
 	case *[]int32:
 		*data = integersOf[int32](l, a.Name, "I32", n)
 	case *[]float32:
-		*data = l.floats(a.Name, n)
+		if a.Per == reweight.PerPart {
+			*data = l.floats(a.Name, int64(b.Trajectories()), anySize)
+		} else {
+			*data = l.floats(a.Name, n)
+		}
 	case *reweight.Logits:
 		*data = l.logits(a.Name, n)
 	}
@@ -157,8 +161,8 @@ func (l *loader) takeRoom(t *tensor, size int64, why string) bool {
 
 var floatTypes = []string{"F32", "BF16", "F16"}
 
-func (l *loader) floats(name string, n int64) []float32 {
-	t := l.find(name, floatTypes, n)
+func (l *loader) floats(name string, shape ...int64) []float32 {
+	t := l.find(name, floatTypes, shape...)
 	if t == nil {
 		return nil
 	}
@@ -239,7 +243,7 @@ func Tensors(b *reweight.Batch) []Tensor {
 	var tensors []Tensor
 	for _, a := range b.Arrays() {
 		if a.Len() != 0 {
-			tensors = append(tensors, tensorOf(a))
+			tensors = append(tensors, tensorOf(a, b.Trajectories()))
 		}
 	}
 	alignable(tensors)
@@ -253,8 +257,12 @@ func alignable(tensors []Tensor) {
 	})
 }
 
-// tensorOf returns the tensor of an array.
-func tensorOf(a reweight.Array) Tensor {
+// tensorOf returns the tensor of an array of so many trajectories.
+func tensorOf(a reweight.Array, trajectories int) Tensor {
+	if a.Per == reweight.PerPart {
+		data := *a.Data.(*[]float32)
+		return Tensor{Name: a.Name, Shape: []int64{int64(trajectories), int64(len(data) / trajectories)}, Data: data}
+	}
 	switch data := a.Data.(type) {
 	case *[]reweight.Role:
 		return vector(a.Name, *data)

@@ -28,6 +28,7 @@ func goodTensors() []Tensor {
 		vector("seq_offsets", []int64{0, 4, 7}),
 		vector("group_ids", []int32{5, 5}),
 		vector("rewards", []float32{0, 1}),
+		{"reward_parts", []int64{2, 3}, []float32{0, 0.25, -2, 1, 0, 0.5}},
 		vector("span_ids", []int32{-1, 0, 0, 1, -1, 2, 2}),
 		vector("token_ids", []int32{0, 1, 0, 1, 0, 1, 0}),
 		floats("ref_energy"), floats("entropy"), floats("old_logprobs"), floats("logprobs"), floats("ref_entropy"),
@@ -70,7 +71,7 @@ func hostileBatches() []hostileFile {
 	add("no offsets", without("seq_offsets"), `seq_offsets is missing`)
 
 	// Wrong dtype and shape, for every tensor.
-	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
+	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]", "reward_parts": "[2, ?]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
 	dtypes := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32", "anchors": "I32"}
 	for _, x := range goodTensors() {
 		shape, dtype := shapes[x.Name], dtypes[x.Name]
@@ -119,6 +120,7 @@ func hostileBatches() []hostileFile {
 	offsets("offsets of 2^63-1", "seq_offsets[1] is 9223372036854775807, want 7, the number of tokens", 0, math.MaxInt64)
 	offsets("offsets overshoot and return", "seq_offsets[2] is 7, below the 9 before it", 0, 9, 7)
 	add("NaN reward", with(vector("rewards", []float32{0, nan})), `rewards[1] is NaN, want a finite reward`)
+	add("NaN part", with(Tensor{"reward_parts", []int64{2, 2}, []float32{0, 1, nan, 0}}), `reward_parts[2] is NaN, want a finite reward`)
 	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `rewards[0] is +Inf, want a finite reward`)
 	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `rewards[1] is NaN, want a finite reward`)
 	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `span_ids[4] is 1 in trajectory 1, but that span began in an earlier trajectory`)
@@ -340,6 +342,8 @@ func TestLayoutIsDocumented(t *testing.T) {
 		switch a.Per {
 		case reweight.PerTrajectory:
 			shape = "[S]"
+		case reweight.PerPart:
+			shape = "[S, K]"
 		case reweight.PerBoundary:
 			shape = "[S+1]"
 		case reweight.PerSpan:

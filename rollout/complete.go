@@ -38,7 +38,7 @@ type completer struct {
 type layout struct {
 	where string // the first trajectory that has elements of this unit; "" if there is none
 	has   bool
-	vocab int            // of logits
+	width int            // of a row of logits, or of parts
 	dtype reweight.DType // of logits
 }
 
@@ -121,7 +121,7 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	if err := c.group(t, first, in); err != nil {
 		return nil, inContext(here, err)
 	}
-	if err := c.sameArrays(&t.Batch, reweight.PerTrajectory, here); err != nil {
+	if err := cmp.Or(c.sameArrays(&t.Batch, reweight.PerTrajectory, here), c.sameArrays(&t.Batch, reweight.PerPart, here)); err != nil {
 		return nil, err
 	}
 	if err := validate(&t.Batch); err != nil {
@@ -370,6 +370,13 @@ func (c *completer) join(first *record, in *input) error {
 		default:
 			first.Rewards = r.Rewards
 		}
+		switch {
+		case len(r.RewardParts) == 0:
+		case len(first.RewardParts) != 0 && !slices.Equal(r.RewardParts, first.RewardParts):
+			return fmt.Errorf("%s: reward_parts is %v, but line %d has %v for the same trajectory", here, r.RewardParts, first.line, first.RewardParts)
+		default:
+			first.RewardParts = r.RewardParts
+		}
 		if r.group != "" && first.group != "" && r.group != first.group {
 			return fmt.Errorf("%s: group_id is %s, but line %d has %s for the same trajectory", here, quote(r.group), first.line, quote(first.group))
 		}
@@ -377,7 +384,7 @@ func (c *completer) join(first *record, in *input) error {
 		if first.prompt == "" && first.promptIDs == nil {
 			first.prompt, first.promptIDs = r.prompt, r.promptIDs
 		}
-		r.Rewards = nil
+		r.Rewards, r.RewardParts = nil, nil
 		r.cut(again)
 		if (len(first.texts) == 0) != (len(r.texts) == 0) && first.Tokens() != 0 && r.Tokens() != 0 {
 			first.texts, r.texts = nil, nil
@@ -492,7 +499,9 @@ func (c *completer) sameArrays(b *reweight.Batch, unit reweight.Unit, here strin
 		}
 		is := layout{where: here, has: a.Len() != 0}
 		if l, ok := a.Data.(*reweight.Logits); ok {
-			is.vocab, is.dtype = l.Vocab, l.DType()
+			is.width, is.dtype = l.Vocab, l.DType()
+		} else if unit == reweight.PerPart {
+			is.width = a.Len()
 		}
 		before := c.layout[i]
 		switch {
@@ -502,8 +511,10 @@ func (c *completer) sameArrays(b *reweight.Batch, unit reweight.Unit, here strin
 			return fmt.Errorf("%s: %s is there, but it is missing at %s", here, a.Name, before.where)
 		case !is.has && before.has:
 			return fmt.Errorf("%s: %s is missing, but it is there at %s", here, a.Name, before.where)
-		case is.vocab != before.vocab || is.dtype != before.dtype:
-			return fmt.Errorf("%s: %s has rows of %d %v logits, but of %d %v at %s", here, a.Name, is.vocab, is.dtype, before.vocab, before.dtype, before.where)
+		case unit == reweight.PerPart && is.width != before.width:
+			return fmt.Errorf("%s: %s has %d elements, but %d at %s", here, a.Name, is.width, before.width, before.where)
+		case is.width != before.width || is.dtype != before.dtype:
+			return fmt.Errorf("%s: %s has rows of %d %v logits, but of %d %v at %s", here, a.Name, is.width, is.dtype, before.width, before.dtype, before.where)
 		}
 	}
 	return nil
@@ -514,7 +525,7 @@ func validate(b *reweight.Batch) error {
 	if b.Tokens() != 0 {
 		return b.Validate()
 	}
-	none := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked}, SeqOffsets: []int64{0, 1}, Rewards: b.Rewards}
+	none := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked}, SeqOffsets: []int64{0, 1}, Rewards: b.Rewards, RewardParts: b.RewardParts}
 	return none.Validate()
 }
 

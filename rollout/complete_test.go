@@ -90,6 +90,8 @@ func inGroup(id string) func(*record)      { return func(r *record) { r.group = 
 func ofTrajectory(id string) func(*record) { return func(r *record) { r.trajectory = id } }
 func withReward(x float32) func(*record)   { return func(r *record) { r.Rewards = []float32{x} } }
 
+func withParts(x ...float32) func(*record) { return func(r *record) { r.RewardParts = x } }
+
 // withLogprobs gives a record logprobs, which are not its old_logprobs.
 func withLogprobs(r *record) {
 	for _, l := range r.OldLogprobs {
@@ -115,14 +117,14 @@ func all(t *testing.T, s *Source) []*Trajectory {
 func TestTurns(t *testing.T) {
 	s := sourceOf(t, Options{}, []*record{
 		turnOf("ab", "cd", ofTrajectory("1"), inGroup("x")),
-		turnOf("", "e", ofTrajectory("1"), withReward(0.5)),
-		turnOf("fg", "h", ofTrajectory("1"), withReward(0.5)),
-		turnOf("ab", "c", ofTrajectory("2"), withReward(2)),
+		turnOf("", "e", ofTrajectory("1"), withReward(0.5), withParts(1, 2)),
+		turnOf("fg", "h", ofTrajectory("1"), withReward(0.5), withParts(1, 2)),
+		turnOf("ab", "c", ofTrajectory("2"), withReward(2), withParts(3, 4)),
 		turnOf("", "d", ofTrajectory("2"), inGroup("y")),
-		turnOf("ab", "d", withReward(3), inGroup("x")),
-		turnOf("ab", "e", withReward(3), inGroup("y")),
+		turnOf("ab", "d", withReward(3), inGroup("x"), withParts(5, 6)),
+		turnOf("ab", "e", withReward(3), inGroup("y"), withParts(7, 8)),
 	}, []*record{
-		turnOf("ab", "e", ofTrajectory("3"), withReward(1), inGroup("x")),
+		turnOf("ab", "e", ofTrajectory("3"), withReward(1), inGroup("x"), withParts(9, 0)),
 	})
 	got := all(t, s)
 	if len(got) != 5 {
@@ -134,6 +136,7 @@ func TestTurns(t *testing.T) {
 		SeqOffsets:  []int64{0, 8},
 		GroupIDs:    []int32{0},
 		Rewards:     []float32{0.5},
+		RewardParts: []float32{1, 2},
 		SpanIDs:     []int32{-1, -1, 0, 0, 1, -1, -1, 2},
 		TokenIDs:    []int32{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'},
 		OldLogprobs: []float32{0, -1, -2, -3, 0, 0, -1, -2},
@@ -347,6 +350,12 @@ func TestRecordErrors(t *testing.T) {
 		{"a:3: rewards is 2, but line 1 has 1 for the same trajectory: want one reward", [][]*record{{
 			turnOf("a", "b", ofTrajectory("t"), withReward(1)), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t"), withReward(2)),
 		}}},
+		{"a:2: reward_parts is [1 2], but line 1 has [1 3] for the same trajectory", [][]*record{{
+			turnOf("a", "b", ofTrajectory("t"), withParts(1, 3)), turnOf("a", "b", ofTrajectory("t"), withParts(1, 2)),
+		}}},
+		{"a:2: reward_parts has 1 elements, but 2 at a:1", [][]*record{{turnOf("a", "b", withParts(1, 3)), turnOf("a", "b", withParts(1))}}},
+		{"a:2: reward_parts is missing, but it is there at a:1", [][]*record{{turnOf("a", "b", withParts(1, 3)), turnOf("a", "b")}}},
+		{"a:1: reward_parts[1] is NaN, want a finite reward", [][]*record{{turnOf("a", "b", withParts(1, float32(math.NaN())))}}},
 		{`a:2: group_id is "\x1b", but line 1 has "x" for the same trajectory`, [][]*record{{
 			turnOf("a", "b", ofTrajectory("t"), inGroup("x")), turnOf("a", "b", ofTrajectory("t"), inGroup("\x1b")),
 		}}},

@@ -77,6 +77,8 @@ func TestJSONLRoundTrip(t *testing.T) {
 					*data = drawFloats(t, a.Name, n)
 				case reweight.PerSpan:
 					*data = drawFloats(t, a.Name, spans)
+				case reweight.PerPart:
+					*data = rapid.SliceOfN(rapid.Float32(), 1, 3).Draw(t, a.Name)
 				default:
 					*data = []float32{rapid.Float32().Draw(t, a.Name)}
 				}

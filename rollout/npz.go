@@ -26,6 +26,7 @@ type arraysReader struct {
 	offsets  []int64
 	groupIDs []int32
 	rewards  []float32
+	parts    []float32 // of the rewards
 
 	trajectory int   // the next one
 	spans      int32 // in those before
@@ -196,13 +197,17 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 			width = 1
 		case x.Per == reweight.PerTrajectory:
 			want = []int64{S}
+		case x.Per == reweight.PerPart:
+			want = []int64{S, anySize}
 		case x.Per == reweight.PerSpan: // how many there are is known in the end
 			want = []int64{anySize}
 		case logits:
 			want = []int64{T, anySize}
 			width = min(int64(array.dtype.size), 4)
 		}
-		same := func(got, want int64) bool { return got == want || want == anySize && (got > 0 || !logits) }
+		same := func(got, want int64) bool {
+			return got == want || want == anySize && (got > 0 || x.Per == reweight.PerSpan)
+		}
 		if !slices.EqualFunc(array.shape, want, same) {
 			return fmt.Errorf("%s has the shape %s, want %s", x.Name, shapeString(array.shape), shapeString(want))
 		}
@@ -218,7 +223,11 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 		if x.Per == reweight.PerSpan && array.shape[0] > 0 && a.arrays["span_ids"] == nil {
 			return fmt.Errorf("%s has %d elements, want none for tokens without span ids", x.Name, array.shape[0])
 		}
-		if x.Per != reweight.PerTrajectory { // a token has one span at most
+		if x.Per == reweight.PerPart {
+			if array.shape[1] > maxCopied/4/S {
+				return fmt.Errorf("%s has the shape %s, want at most %d elements", x.Name, shapeString(array.shape), maxCopied/4)
+			}
+		} else if x.Per != reweight.PerTrajectory { // a token has one span at most
 			perToken += width
 		}
 	}
@@ -234,7 +243,12 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 		}
 	}
 	if x := a.arrays["rewards"]; x != nil {
-		a.rewards, err = x.readFloats(S)
+		if a.rewards, err = x.readFloats(S); err != nil {
+			return err
+		}
+	}
+	if x := a.arrays["reward_parts"]; x != nil {
+		a.parts, err = x.readFloats(S * x.shape[1])
 	}
 	return err
 }
@@ -260,6 +274,9 @@ func (a *arraysReader) next() (*record, error) {
 	s := a.trajectory
 	if a.rewards != nil {
 		r.Rewards = a.rewards[s : s+1 : s+1]
+	}
+	if n := len(a.parts) / (len(a.offsets) - 1); n > 0 {
+		r.RewardParts = a.parts[n*s : n*(s+1) : n*(s+1)]
 	}
 	if a.groupIDs != nil {
 		r.group = strconv.Itoa(int(a.groupIDs[s]))

@@ -97,6 +97,10 @@ func TestOpenNPZ(t *testing.T) {
 	want.TokenIDs = make([]int32, T) // in the rows of all of them
 	want.Logits = reweight.Logits{Vocab: 1, F32: want.Entropy}
 	want.OldLogits = reweight.Logits{Vocab: 2, F16: slices.Repeat([]reweight.F16{0x3c00, 0xc000}, T)}
+	want.RewardParts = make([]float32, 3*want.Trajectories())
+	for i := range want.RewardParts {
+		want.RewardParts[i] = float32(i)
+	}
 	b := *want
 	b.RefLogits = reweight.Logits{Vocab: 2, BF16: slices.Repeat([]reweight.BF16{0x3f80, 0xc000}, T)}
 	want.RefLogits = reweight.Logits{Vocab: 2, F32: slices.Repeat([]float32{1, -2}, T)} // NumPy has no BF16
@@ -303,6 +307,8 @@ func hostileNPZ() []hostileFile {
 		{"too few anchors", with(npy[int32]("span_ids", "<i4", 0, 1), npy[int32]("anchors", "<i4", 3)), "anchors has 1 elements, want at least 2, one per span"},
 		{"too many span rewards", with(npy[int32]("span_ids", "<i4", 0, 1), npy[float32]("span_rewards", "<f4", 3, 4, 5)), "span_rewards has 3 elements, want 2, one per span"},
 		{"integers as logits", with(logits), "logits has the dtype int32, want float16, float32 or float64"},
+		{"parts of no reward", with(npyFile{"reward_parts", npyHead("<f4", []int64{2, 0})}), "reward_parts has the shape [2, 0], want [2, ?]"},
+		{"parts in a row", with(npy[float32]("reward_parts", "<f4", 1, 2)), "reward_parts has the shape [2], want [2, ?]"},
 		{"no logits in a row", with(wide), "logits has the shape [2, 0], want [2, ?]"},
 	}
 }

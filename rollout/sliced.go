@@ -97,6 +97,9 @@ func trajectory(b *reweight.Batch, s int, firstSpan, lastSpan int32) reweight.Ba
 		switch from.Per {
 		case reweight.PerTrajectory:
 			first, last = s, s+1
+		case reweight.PerPart:
+			n := from.Len() / b.Trajectories()
+			first, last = n*s, n*(s+1)
 		case reweight.PerSpan:
 			first, last = int(firstSpan), int(lastSpan)
 		}

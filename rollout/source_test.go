@@ -281,6 +281,9 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 	if T == 0 {
 		t.Skip("no tokens were drawn")
 	}
+	if n := rapid.IntRange(0, 3).Draw(t, "parts") * b.Trajectories(); n > 0 {
+		b.RewardParts = rapid.SliceOfN(rapid.Float32(), n, n).Draw(t, "reward_parts")
+	}
 	logits := rapid.Bool().Draw(t, "with logits")
 	for _, a := range b.Arrays() {
 		if _, is := a.Data.(*reweight.Logits); a.Per != reweight.PerToken && a.Per != reweight.PerSpan || a.Len() != 0 || is && !logits {

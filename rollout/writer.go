@@ -99,7 +99,7 @@ func (w *Writer) add(t *Trajectory) error {
 			return err
 		}
 	}
-	w.before[reweight.PerTrajectory], w.before[reweight.PerBoundary] = here, here
+	w.before[reweight.PerTrajectory], w.before[reweight.PerPart], w.before[reweight.PerBoundary] = here, here, here
 	if T > 0 {
 		w.before[reweight.PerToken] = here
 	}
@@ -133,7 +133,7 @@ func (w *Writer) append(to **spool, a reweight.Array, here string) error {
 	case a.Per == reweight.PerTrajectory && n != 1:
 		return fmt.Errorf("%s: %s has %d elements, want 1", here, a.Name, n)
 	}
-	t := tensorOf(a)
+	t := tensorOf(a, 1)
 	if s == nil {
 		var err error
 		if s, err = newSpool(w.path, t); err != nil {

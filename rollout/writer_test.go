@@ -111,6 +111,8 @@ func TestWriterErrors(t *testing.T) {
 		{func(a, b *Trajectory) { b.Anchors = make([]int32, 100) }, "x.jsonl:2: anchors has 100 elements, want "},
 		{func(a, b *Trajectory) { a.SpanRewards = make([]float32, countSpans(a.SpanIDs)) }, "x.jsonl:2: span_rewards is missing, but it is there at x.jsonl:1"},
 		{func(a, b *Trajectory) { b.Rewards = []float32{1, 2} }, "x.jsonl:2: rewards has 2 elements, want "},
+		{func(a, b *Trajectory) { a.RewardParts, b.RewardParts = []float32{1, 2}, []float32{3} }, "x.jsonl:2: reward_parts has F32 in rows of 1, but at x.jsonl:1 it has F32 in rows of 2"},
+		{func(a, b *Trajectory) { b.RewardParts = []float32{3} }, "x.jsonl:2: reward_parts is there, but it is missing at x.jsonl:1"},
 		{func(a, b *Trajectory) { b.SeqOffsets = []int64{0, 1, int64(b.Tokens())} }, "x.jsonl:2: seq_offsets is of 2 trajectories, want 1"},
 		{func(a, b *Trajectory) { b.SpanIDs[len(b.SpanIDs)-1] = 100 }, "x.jsonl:2: span_ids["},
 		{func(a, b *Trajectory) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"pgregory.net/rapid"
@@ -330,6 +331,7 @@ func TestSchemesOptions(t *testing.T) {
 		change(&opt)
 		return ws.FIPO(dst, b, opt)
 	}
+	gdpo := func(opt reweight.GDPOOptions) error { return ws.GDPO(dst, b, opt) }
 	correct := func(level reweight.CorrectionLevel, low, high float64) error {
 		return ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Low: low, High: high})
 	}
@@ -383,6 +385,10 @@ func TestSchemesOptions(t *testing.T) {
 		{"Lambda is 2, want 0 to 1", ws.RLSD(dst, b, reweight.RLSDOptions{Lambda: 2, Clip: 1})},
 		{"Clip is NaN, want 0 to 1", ws.RLSD(dst, b, reweight.RLSDOptions{Lambda: 1, Clip: nan})},
 		{"Eps is -1, want", ws.PassAtK(dst, b, reweight.PassAtKOptions{Eps: -1})},
+		{"Eps is -1, want", gdpo(reweight.GDPOOptions{Eps: -1})},
+		{"RewardWeights has 3 elements, want 2, one per part", gdpo(reweight.GDPOOptions{RewardWeights: []float64{1, 2, 3}})},
+		{"RewardWeights has 0 elements, want 2, one per part", gdpo(reweight.GDPOOptions{RewardWeights: []float64{}})},
+		{"RewardWeights[1] is 1e+39, want a number that float32 can hold", gdpo(reweight.GDPOOptions{RewardWeights: []float64{1, 1e39}})},
 		{"delta is NaN, want a finite number", ws.OffPolicyMask(dst, b, nan)},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -412,6 +418,49 @@ func TestTeacherOfSome(t *testing.T) {
 	nearAll(t, "factors", dst, []number{1.5, number(0.5 + 0.5*math.Exp(-1)), 1, 1, 1})
 	b.TeacherLogprobs[4] = 0
 	wantError(t, "RLSD", ws.RLSD(dst, b, opt), "TeacherLogprobs")
+}
+
+// TestPartsOfOneReward: with one part GDPO is GRPO, whitened, whatever the scale of its weight;
+// a weight of 0 leaves a part out, and parts that cancel leave 0.
+func TestPartsOfOneReward(t *testing.T) {
+	r := []float32{1, 0, 0.5, 3, -1, 2}
+	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8}, GroupIDs: []int32{1, 0, 1, 0, 1, 5}, Rewards: r, RewardParts: r}
+	var ws reweight.Workspace
+	want, got := make([]float32, 8), make([]float32, 8)
+	compute := func(b *reweight.Batch, weights ...float64) {
+		t.Helper()
+		opt := reweight.DefaultGDPO
+		opt.RewardWeights = weights
+		if err := ws.GDPO(got, b, opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must.Do(ws.GRPO(want, b, reweight.DefaultGRPO))
+	must.Do(ws.Whiten(want, want, b.Role))
+	numbers := func(x []float32) (n []number) {
+		for _, v := range x {
+			n = append(n, number(v))
+		}
+		return n
+	}
+	compute(b)
+	nearAll(t, "one part", got, numbers(want))
+	compute(b, 40)
+	nearAll(t, "of weight 40", got, numbers(want))
+	two := *b
+	two.RewardParts = nil
+	for _, x := range r {
+		two.RewardParts = append(two.RewardParts, x*x, x)
+	}
+	compute(&two, 0, 1)
+	nearAll(t, "beside one of weight 0", got, numbers(want))
+	for i := range r {
+		two.RewardParts[2*i] = r[i]
+	}
+	compute(&two, 1, -1)
+	nearAll(t, "parts that cancel", got, make([]number, 8))
+	two.RewardParts = two.RewardParts[:11]
+	wantError(t, "GDPO", ws.GDPO(got, &two, reweight.DefaultGDPO), "RewardParts")
 }
 
 // TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.

@@ -32,6 +32,7 @@ func TestDefaults(t *testing.T) {
 		"DefaultOTBTurns":          {reweight.DefaultOTBTurns, reweight.OTBOptions{Turns: true, ZeroTail: true}},
 		"DefaultReinforcePlusPlus": {reweight.DefaultReinforcePlusPlus, reweight.ReinforcePlusPlusOptions{Gamma: 1}},
 		"DefaultPassAtK":           {reweight.DefaultPassAtK, reweight.PassAtKOptions{Eps: 1e-6, DivideByStd: true}},
+		"DefaultGDPO":              {reweight.DefaultGDPO, reweight.GDPOOptions{Eps: 1e-6, DivideByStd: true}},
 		"DefaultEntropyMask":       {reweight.DefaultEntropyMask, reweight.EntropyMaskOptions{Rho: 0.2}},
 		"DefaultOverlongPenalty":   {reweight.DefaultOverlongPenalty, reweight.OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096, Penalty: 1}},
 		"DefaultRolloutCorrection": {reweight.DefaultRolloutCorrection, reweight.RolloutCorrectionOptions{Level: reweight.CorrectToken, Low: 0, High: 2}},
@@ -57,7 +58,7 @@ func TestDefaults(t *testing.T) {
 		"DefaultClipCov":   {reweight.DefaultClipCov, loss{Policy: reweight.PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.2, CovShare: 0.0002, CovLow: 1, CovHigh: 5, Aggregation: reweight.TokenMean}},
 		"DefaultKLCov":     {reweight.DefaultKLCov, loss{Policy: reweight.PolicyKLCov, CovShare: 0.0002, CovCoef: 1, Aggregation: reweight.TokenMean}},
 	} {
-		if c.got != c.want {
+		if !reflect.DeepEqual(c.got, c.want) {
 			t.Errorf("%s is %+v, want %+v", name, c.got, c.want)
 		}
 	}
@@ -69,7 +70,7 @@ func TestZeroOptions(t *testing.T) {
 	clips := func(name string) string {
 		return "ClipLow is 0 like ClipHigh, want one that is not 0, as in " + name
 	}
-	meant := []string{"group_norm", "pass_at_k", "kl_rewards", "pg", "otb", "otb_turns"} // Dr. GRPO; the difference itself; the outcome as it is; nothing to set; every baseline stands
+	meant := []string{"group_norm", "pass_at_k", "gdpo", "kl_rewards", "pg", "otb", "otb_turns"} // Dr. GRPO; the difference itself; the sum of differences; the outcome as it is; nothing to set; every baseline stands
 	wants := map[string]string{
 		"actfocus":     "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus",
 		"aem":          "Lambda is 0 like Guard, want one that is not 0, as in DefaultAEM",

@@ -13,7 +13,7 @@ func Widen(b *reweight.Batch) *reference.Batch {
 		Rewards: f(b.Rewards), SpanRewards: f(b.SpanRewards), TokenRewards: f(b.TokenRewards), Advantages: f(b.Advantages), Returns: f(b.Returns),
 		Entropy: f(b.Entropy), RefEnergy: f(b.RefEnergy), RefEntropy: f(b.RefEntropy),
 		Logprobs: f(b.Logprobs), OldLogprobs: f(b.OldLogprobs), RefLogprobs: f(b.RefLogprobs), RolloutLogprobs: f(b.RolloutLogprobs), TeacherLogprobs: f(b.TeacherLogprobs),
-		Values: f(b.Values), NewValues: f(b.NewValues), SumSqProbs: f(b.SumSqProbs),
+		Values: f(b.Values), NewValues: f(b.NewValues), SumSqProbs: f(b.SumSqProbs), RewardParts: f(b.RewardParts),
 	}
 }
 

@@ -110,7 +110,7 @@ func (c *goldenCase) batch() *reweight.Batch {
 	b := &reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs, Anchors: c.Anchors,
 		Rewards: f("rewards"), Entropy: f("entropy"), Advantages: f("advantages"), Logprobs: f("logprobs"), OldLogprobs: f("old_logprobs"),
 		RefLogprobs: f("ref_logprobs"), RolloutLogprobs: f("rollout_logprobs"), TeacherLogprobs: f("teacher_logprobs"), TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"),
-		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns"), SumSqProbs: f("sum_sq_probs")}
+		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns"), SumSqProbs: f("sum_sq_probs"), RewardParts: f("reward_parts")}
 	switch {
 	case c.Role == nil && c.all["mask"] != nil:
 		b.Role = valueOf[roles](c.all["mask"])

@@ -52,6 +52,9 @@ func TestParse(t *testing.T) {
 		"+aem":                `"+aem": no`,
 		"aemactfocus":         `no scheme has the name "aemactfocus"`,
 		"reinforce++aem":      `no scheme has the name "+aem"`,
+		"overlong+gdpo":       "overlong and gdpo cannot stand together: the advantages are made from the parts of the reward, to which nothing is added",
+		"gdpo+kl_rewards":     "gdpo and kl_rewards cannot stand together: the adv",
+		"dapo+gdpo":           "dapo and gdpo cannot stand together: the adv",
 		"gtpo+rloo":           `"gtpo+rloo": gtpo and rloo both make the advantages, and a step has them from one`,
 		"grpo+gae":            "grpo and gae both make the advantages",
 		"gspo+cispo":          `"gspo+cispo": gspo and cispo both are a loss, and a step has one`,
@@ -117,7 +120,7 @@ func TestTrainersNames(t *testing.T) {
 		// verl, adv_estimator; gpg is above
 		{"gae", "gae"}, {"grpo", "grpo"}, {"grpo_vectorized", "grpo"}, {"grpo_passk", "pass_at_k"}, {"rloo", "rloo"}, {"rloo_vectorized", "rloo"},
 		{"reinforce_plus_plus", "reinforce++"}, {"reinforce_plus_plus_baseline", "reinforce++_baseline"},
-		{"opo", "opo"}, {"remax", ""}, {"gdpo", ""}, {"optimal_token_baseline", "otb"}, {"tir_optimal_token_baseline", "otb_turns"},
+		{"opo", "opo"}, {"remax", ""}, {"gdpo", "gdpo"}, {"optimal_token_baseline", "otb"}, {"tir_optimal_token_baseline", "otb_turns"},
 		{"overlong_buffer", "overlong"}, {"filter_groups", "group_filter"}, {"use_kl_in_reward", "kl_rewards"},
 		// TRL, loss_type; grpo, cispo and sapo are above
 		{"dr_grpo", "dr_grpo"}, {"dapo", "dapo"}, {"bnpo", "uniform"}, {"luspo", "luspo"}, {"vespo", "vespo"},
@@ -154,7 +157,7 @@ func TestLacks(t *testing.T) {
 	one := []float32{0}
 	full := reweight.Batch{
 		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0}, Values: one,
-		RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RolloutLogprobs: one, TeacherLogprobs: one, Anchors: []int32{0}, SpanRewards: one, SumSqProbs: one,
+		RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RolloutLogprobs: one, TeacherLogprobs: one, Anchors: []int32{0}, SpanRewards: one, SumSqProbs: one, RewardParts: one,
 	}
 	lacks := func(name string, b *reweight.Batch, change func(*Options)) string {
 		s := MustParse(name)

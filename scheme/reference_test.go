@@ -171,6 +171,9 @@ func drawSchemeBatch(t *rapid.T) *reweight.Batch {
 		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 		b.GroupIDs = append(b.GroupIDs, rapid.Int32Range(-1, 1).Draw(t, "group"))
 		b.Rewards = append(b.Rewards, rapid.SampledFrom([]float32{0, 0.1, 0.8, 1}).Draw(t, "reward"))
+		for range 2 {
+			b.RewardParts = append(b.RewardParts, rapid.SampledFrom([]float32{0, 0.1, 0.8, 1}).Draw(t, "part"))
+		}
 	}
 	draw := func(low, high float64) []float32 {
 		x := make([]float32, len(b.Role))

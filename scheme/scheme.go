@@ -320,6 +320,8 @@ func conflict(a, b *Entry) string {
 		return "both have " + a.Name
 	case a.makesAdvantages() && b.makesAdvantages():
 		return "both make the advantages, and a step has them from one"
+	case a.Kind == Reward && slices.Contains(b.Reads, "reward_parts"), b.Kind == Reward && slices.Contains(a.Reads, "reward_parts"):
+		return "cannot stand together: the advantages are made from the parts of the reward, to which nothing is added"
 	case a.unweighted() && (b.Kind == Factor || b.Kind == Weight):
 		return "cannot stand together: " + a.Name + " has no " + b.Kind.String() + "s of tokens"
 	case b.unweighted() && (a.Kind == Factor || a.Kind == Weight):

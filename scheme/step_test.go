@@ -48,6 +48,9 @@ func rollouts(groups int) *reweight.Batch {
 		}
 		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 	}
+	for q := range b.Trajectories() {
+		b.RewardParts = append(b.RewardParts, float32(q%3), float32(q%5%2))
+	}
 	return b
 }
 

@@ -21,6 +21,7 @@ type Options struct {
 	GTPO, GRPOS       reweight.GTPOOptions
 	GAE               reweight.GAEOptions
 	PassAtK           reweight.PassAtKOptions
+	GDPO              reweight.GDPOOptions
 	EMPG              reweight.EMPGOptions
 	AEM               reweight.AEMOptions
 	TIS, IcePop       reweight.RolloutCorrectionOptions
@@ -38,7 +39,7 @@ func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB, OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
-		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
+		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
 		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
@@ -343,6 +344,18 @@ var table = []Entry{
 		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.PassAtK(b, opt.PassAtK.DivideByStd) },
 	},
 	{
+		Name: "gdpo", Title: "GDPO", Source: "2601.05242",
+		Doc:     "the parts of the reward within their group, added up, whitened",
+		Formula: "Σ_k w_k (r_k - mean_gk)/(std_gk + 1e-6) over the parts r_k of the reward, on every token, whitened over the batch; w are `RewardWeights`, or 1",
+		Kind:    Advantage, Method: "GDPO", DefaultName: "DefaultGDPO", golden: "gdpo.json",
+		Reads: []string{"seq_offsets", "group_ids", "reward_parts"}, Alias: anywhere,
+		options: func(opt *Options) any { return &opt.GDPO },
+		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GDPO(dst, b, opt.GDPO) },
+		reference: func(b *reference.Batch, opt *Options) []float64 {
+			return reference.GDPO(b, opt.GDPO.DivideByStd, opt.GDPO.RewardWeights)
+		},
+	},
+	{
 		Name: "gpg_advantages", Title: "GPG", Source: "2504.02546",
 		Doc:     "the reward less the mean of its group, more where few have one",
 		Formula: "(r - mean_g) S/(number of trajectories of the batch with r other than 0)",
@@ -587,6 +600,6 @@ var table = []Entry{
 
 // leftOut has the names of verl that no entry has.
 var leftOut = [...]string{
-	"bypass_mode",   // of losses
-	"remax", "gdpo", // advantages
+	"bypass_mode", // of losses
+	"remax",       // of advantages
 }

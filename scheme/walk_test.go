@@ -25,7 +25,7 @@ type subject struct {
 
 // subjects are all entries, with their default options and others.
 var subjects = func() (all []subject) {
-	whole := []string{"actfocus", "reinforce++", "reinforce++_baseline", "gae", "empg", "entropy_mask"}
+	whole := []string{"actfocus", "reinforce++", "reinforce++_baseline", "gae", "gdpo", "empg", "entropy_mask"}
 	add := func(name, what string, change func(*subject)) {
 		e, err := Find(name)
 		if err != nil {
@@ -46,6 +46,9 @@ var subjects = func() (all []subject) {
 	add("reinforce++", "gamma 0.9", func(s *subject) { s.opt.ReinforcePlusPlus.Gamma = 0.9 })
 	add("gae", "gamma 0.9", func(s *subject) { s.opt.GAE = reweight.GAEOptions{Gamma: 0.9, Lambda: 0.8} })
 	add("entropy_mask", "rho 1", func(s *subject) { s.opt.EntropyMask.Rho = 1 })
+	add("gdpo", "weights", func(s *subject) {
+		s.opt.GDPO.DivideByStd, s.opt.GDPO.RewardWeights = false, []float64{1, -0.5}
+	})
 	add("actfocus", "log_ratio", func(s *subject) { s.opt.ActFocus.Signal = reweight.SignalLogRatio })
 	add("aem", "batch", func(s *subject) { s.opt.AEM.Scope, s.unread, s.whole = reweight.ScopeBatch, "group_ids", true })
 	for n := reweight.NormalizeSeparate; n <= reweight.NormalizeNone; n++ {
@@ -87,7 +90,7 @@ func (s *subject) loose() bool {
 
 // whitens reports whether fewer than two response tokens are an error.
 func (s *subject) whitens() bool {
-	return s.Name == "gae" || s.Name == "reinforce++" || s.Name == "reinforce++_baseline"
+	return s.Name == "gae" || s.Name == "gdpo" || s.Name == "reinforce++" || s.Name == "reinforce++_baseline"
 }
 
 // paired puts each trajectory that is alone in its group into another group, if the
@@ -172,6 +175,9 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 		}
 		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 		b.GroupIDs, b.Rewards = append(b.GroupIDs, int32(r.IntN(3)*5-5)), append(b.Rewards, float32(r.IntN(3))/2)
+	}
+	for range trajectories {
+		b.RewardParts = append(b.RewardParts, float32(r.IntN(3))/2, float32(r.NormFloat64()))
 	}
 	return b
 }
@@ -320,6 +326,7 @@ func reorder(b *reweight.Batch, order []int) (c *reweight.Batch, place []int) {
 			c.Anchors, c.SpanRewards = append(c.Anchors, b.Anchors[before+s]), append(c.SpanRewards, b.SpanRewards[before+s])
 		}
 		c.GroupIDs, c.Rewards = append(c.GroupIDs, b.GroupIDs[q]), append(c.Rewards, b.Rewards[q])
+		c.RewardParts = append(c.RewardParts, b.RewardParts[2*q:2*q+2]...)
 		c.SeqOffsets = append(c.SeqOffsets, int64(len(place)))
 	}
 	into := c.Arrays()
@@ -438,7 +445,7 @@ func TestEntriesShapes(t *testing.T) {
 // TestEntriesNothing: without response tokens every output is that of masked tokens.
 func TestEntriesNothing(t *testing.T) {
 	nan := slices.Repeat([]float32{float32(math.NaN())}, 3)
-	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, SpanIDs: []int32{-1, -1, -1},
+	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, RewardParts: make([]float32, 4), SpanIDs: []int32{-1, -1, -1},
 		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefLogprobs: nan, TeacherLogprobs: nan,
 		Values: nan, NewValues: nan, Returns: nan, SumSqProbs: nan}
 	var ws reweight.Workspace

@@ -66,7 +66,7 @@ func TestWrongUse(t *testing.T) {
 		{"overhead -rows 0", "-rows is 0"},
 		{"overhead -rows 1", "-rows is 1, want at least 2 tokens for a training step"},
 		{"overhead -rows 16777216 --vocab 16777216", "-rows is 16777216 and -vocab 16777216"},
-		{"overhead -scheme gdpo", `-scheme has "gdpo": gdpo is verl's, and not here`},
+		{"overhead -scheme remax", `-scheme has "remax": remax is verl's, and not here`},
 		{"overhead -scheme=", `-scheme has ""`},
 		{"overhead -workers 0", `-workers has "0"`},
 		{"run -workers 0", `-workers has "0"`},

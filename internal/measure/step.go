@@ -342,6 +342,9 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	if slices.Contains(st.reads, "teacher_logprobs") {
 		b.TeacherLogprobs = in.rollout
 	}
+	if slices.Contains(st.reads, "reward_parts") {
+		b.RewardParts = slices.Concat(b.Rewards, b.Rewards) // two of each trajectory
+	}
 	s, err := st.scheme.NewStep(ws, &b)
 	return func() error {
 		if err != nil {

@@ -140,6 +140,7 @@ var (
 	NoWeights        = text("is given, want nil: %v has no weights of tokens")
 	NoTokens         = text("is empty, want at least 1 token")
 	OneMore          = text("has %d elements, want %d, one more than %s")
+	Parts            = text("has %d elements, want a multiple of %d, as many for each trajectory")
 	ShortStride      = text("is %d, want at least %d, the logits of a row")
 	StrideInDst      = text("is %d, want %d like that of the logits, which have the same address")
 	UnknownName      = text("is %q, want one of %v")
@@ -289,6 +290,9 @@ var Arguments = []Argument{
 	{"HalfLife", "half_life"},
 	{"Safety", "safety"},
 	{"SumSqProbs", "sum_sq_probs"},
+	{"RewardParts", "reward_parts"},
+	{"Parts", "parts"},
+	{"RewardWeights", "reward_weights"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

@@ -45,6 +45,10 @@ func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
 		d.ofSquares(b)
 	}
 	opt := d.options(s.Default)
+	if o, ok := opt.(reweight.GDPOOptions); ok {
+		o.RewardWeights = d.ofParts(b, 1+d.IntN(4))
+		opt = o
+	}
 	read := floatsOf(b, e.Reads)
 	what := []int{ofRole}
 	for name, kind := range map[string]int{"seq_offsets": ofOffsets, "span_ids": ofSpans, "rewards": ofRewards} {
@@ -140,6 +144,24 @@ func (d *Draws) ofSquares(b *reweight.Batch) {
 	}
 }
 
+// ofParts draws n parts of each reward, and their weights or none.
+func (d *Draws) ofParts(b *reweight.Batch, n int) (weights []float64) {
+	b.RewardParts = array[float32](d, n*b.Trajectories())
+	for i := range b.RewardParts {
+		b.RewardParts[i] = one(d, 0, 1, float32(d.NormFloat64()))
+	}
+	if d.IntN(8) == 0 && d.err() {
+		b.RewardParts[d.IntN(len(b.RewardParts))] = one(d, float32(math.NaN()), float32(math.Inf(1)))
+	}
+	if d.IntN(2) == 0 {
+		return nil
+	}
+	for range n {
+		weights = append(weights, d.number(1))
+	}
+	return weights
+}
+
 // options draws options like these; nil has none.
 func (d *Draws) options(like any) any {
 	if like == nil {
@@ -196,6 +218,8 @@ func CheckSchemeErrors(t *testing.T, callers ...Caller) {
 					f.SetInt(int64(max(-1, min(x, 1e6))))
 				case reflect.Uint8:
 					f.SetUint(uint64(max(0, min(x, 255))))
+				case reflect.Slice:
+					f.Set(reflect.ValueOf([]float64{1, x}))
 				}
 				all = append(all, v.Interface())
 			}
@@ -208,6 +232,7 @@ func CheckSchemeErrors(t *testing.T, callers ...Caller) {
 			d.ofSpans(b)
 			d.ofTeacher(b)
 			d.ofSquares(b)
+			d.ofParts(b, 2)
 			size := len(b.Role)
 			if s.PerTrajectory {
 				size = b.Trajectories()

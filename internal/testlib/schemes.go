@@ -8,6 +8,7 @@ import "C"
 import (
 	"math"
 	"reflect"
+	"runtime"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
@@ -35,11 +36,14 @@ func batch(b *reweight.Batch) C.reweight_batch {
 	}{
 		{&c.rewards, b.Rewards}, {&c.ref_energy, b.RefEnergy}, {&c.entropy, b.Entropy}, {&c.old_logprobs, b.OldLogprobs}, {&c.logprobs, b.Logprobs},
 		{&c.ref_logprobs, b.RefLogprobs}, {&c.ref_entropy, b.RefEntropy}, {&c.advantages, b.Advantages}, {&c.values, b.Values},
-		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards}, {&c.returns, b.Returns}, {&c.new_values, b.NewValues}, {&c.teacher_logprobs, b.TeacherLogprobs}, {&c.sum_sq_probs, b.SumSqProbs},
+		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards}, {&c.returns, b.Returns}, {&c.new_values, b.NewValues}, {&c.teacher_logprobs, b.TeacherLogprobs}, {&c.sum_sq_probs, b.SumSqProbs}, {&c.reward_parts, b.RewardParts},
 	} {
 		if len(a.from) > 0 {
 			*a.to = floats(a.from)
 		}
+	}
+	if len(b.RewardParts) > 0 {
+		c.parts = C.int64_t(len(b.RewardParts) / b.Trajectories())
 	}
 	return c
 }
@@ -130,13 +134,15 @@ func (r *Runner) Scheme(s *native.Scheme, dst []float32, b *reweight.Batch, opt 
 	}
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spans)
 	defer C.free(ws.scratch)
+	var pinner runtime.Pinner
+	defer pinner.Unpin()
 	name := C.CString("reweight_" + s.C)
 	defer C.free(unsafe.Pointer(name))
-	return r.result(C.call_scheme(r.functions, name, ws, floats(dst), batch(b), layOut(opt), r.errorOf()), true)
+	return r.result(C.call_scheme(r.functions, name, ws, floats(dst), batch(b), layOut(opt, &pinner), r.errorOf()), true)
 }
 
-// layOut returns the options as C has them, or nil.
-func layOut(opt any) unsafe.Pointer {
+// layOut returns the options as C has them, or nil. What they point at is pinned.
+func layOut(opt any, pinner *runtime.Pinner) unsafe.Pointer {
 	if opt == nil {
 		return nil
 	}
@@ -159,6 +165,12 @@ func layOut(opt any) unsafe.Pointer {
 		case reflect.Float64:
 			offset = (offset + 7) / 8 * 8
 			*(*uint64)(unsafe.Add(at, offset)) = math.Float64bits(f.Float())
+		case reflect.Slice:
+			offset = (offset + 7) / 8 * 8
+			if x := f.Interface().([]float64); len(x) > 0 {
+				pinner.Pin(&x[0])
+				*(*uintptr)(unsafe.Add(at, offset)) = uintptr(unsafe.Pointer(&x[0]))
+			}
 		default:
 			offset = (offset + 7) / 8 * 8
 			*(*int64)(unsafe.Add(at, offset)) = f.Int()

@@ -118,6 +118,7 @@ int64_t rw_entropy_mask_scratch(void);
 int64_t rw_opo_scratch(int64_t trajectories);
 int64_t rw_pass_at_k_scratch(int64_t trajectories);
 int64_t rw_otb_scratch(int64_t tokens, int64_t trajectories);
+int64_t rw_gdpo_scratch(int64_t trajectories);
 
 /* ---- portable_tokens.c ---- */
 
@@ -321,6 +322,13 @@ void rw_fill(const reweight_batch *batch, float *dst, int64_t s, float x, float 
 
 /* Returns what n deviations whose squares have that sum are multiplied by. */
 double rw_whitening(int64_t n, double squares);
+
+/* ---- reinforce.c ---- */
+
+/* Sets advantages to those of the trajectories, whitened over the response tokens of the
+ * batch, of which fewer than two are an error. Takes 8 bytes of scratch for each trajectory. */
+int rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative,
+                       reweight_error *error);
 
 /* ---- groups.c ---- */
 

@@ -84,11 +84,18 @@ int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *a
 	    rw_check_outcomes(batch, error) || rw_scratch(ws, &a, rw_reinforce_scratch(T, S), T, S, 0, error))
 		return REWEIGHT_BAD_INPUT;
 	group_rewards g = rw_group_rewards(&a, batch, NULL);
-	double *relative = rw_take(&a, S, sizeof *relative), total = 0, squares = 0;
-	int64_t *count = rw_take(&a, S, sizeof *count), n = 0;
+	double *relative = rw_take(&a, S, sizeof *relative);
+	for (int64_t s = 0; s < S; s++) relative[s] = rw_relative(rw_rewards_of(&g, batch, s), batch->rewards[s], 0, 0);
+	return rw_whiten_outcomes(&a, batch, advantages, relative, error);
+}
+
+int rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative,
+                       reweight_error *error) {
+	int64_t S = batch->trajectories, n = 0;
+	int64_t *count = rw_take(a, S, sizeof *count);
+	double total = 0, squares = 0;
 	for (int64_t s = 0; s < S; s++) {
 		int64_t from = batch->seq_offsets[s];
-		relative[s] = rw_relative(rw_rewards_of(&g, batch, s), batch->rewards[s], 0, 0);
 		count[s] = rw_responses(batch->role + from, batch->seq_offsets[s + 1] - from);
 		n += count[s];
 		total += (double)count[s] * relative[s];

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from . import _generated
 from ._arrays import ArrayLike
 from ._errors import choice, integer, number
-from ._schemes import run_scheme
+from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
 
@@ -730,6 +730,46 @@ def otb(
     return run_scheme("otb", batch, options, ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards"), out)
 
 
+def gdpo(
+    batch: Batch,
+    *,
+    eps: float = 1e-06,
+    divide_by_std: bool = True,
+    reward_weights: Optional[Sequence[float]] = None,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: what GRPO makes of each part of the reward alone, added up and
+    whitened over response tokens, so that no part drowns another one (group
+    reward-decoupled normalization, arXiv 2601.05242; verl, compute_gdpo_outcome_advantage):
+
+        a_q = sum_k reward_weights[k] (r_qk - mean_gk) / (std_gk + eps)
+        A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+
+    with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in
+    a group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also
+    one without response tokens. The last mean and the variance (n-1) are over the response
+    tokens of the batch, so that long trajectories count more. Masked tokens get 0.
+
+    advantages has one element per token, group_ids one per trajectory, and reward_parts as
+    many for each trajectory, one trajectory after another; advantages may be any array of b
+    that is one float32 per token: none is read. A wrong shape or option, a part that is not
+    finite, or fewer than two response tokens, is an error, and advantages is not written.
+
+    eps: added to the standard deviation, at least 0
+    divide_by_std: False: the differences themselves, to which eps does not matter
+    reward_weights: of the parts, one each; None stands for ones
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.GDPOOptions(
+        number("eps", eps),
+        bool(divide_by_std),
+        of_parts("reward_weights", reward_weights, batch),
+    )
+    return run_scheme("gdpo", batch, options, ("seq_offsets", "group_ids", "reward_parts"), out)
+
+
 
 class Entry(NamedTuple):
     """One name of the catalogue of schemes."""
@@ -956,6 +996,15 @@ ENTRIES = (
         "advantage", (), "pass_at_k",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
+    ),
+    Entry(
+        "gdpo", (), "GDPO",
+        "the parts of the reward within their group, added up, whitened",
+        "2601.05242",
+        "Σ_k w_k (r_k - mean_gk)/(std_gk + 1e-6) over the parts r_k of the reward, on every token, whitened over the batch; w are `reward_weights`, or 1",
+        "advantage", (), "gdpo",
+        {"eps": 1e-06, "divide_by_std": True, "reward_weights": None},
+        ("seq_offsets", "group_ids", "reward_parts"),
     ),
     Entry(
         "gpg_advantages", (), "GPG",

@@ -23,9 +23,9 @@ _FLOATS = (
     *("ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_entropy", "advantages", "values"),
     *("rollout_logprobs", "token_rewards", "returns", "new_values", "teacher_logprobs", "sum_sq_probs"),
 )
-# The columns with an element per token or per span, and the types that they become.
+# The columns with an element per token, per span or per part of the reward, and the types that they become.
 _LISTS = {"role": np.uint8, "mask": np.float32, "token_ids": np.int64, "span_ids": np.int32, "anchors": np.int32}
-_LISTS.update(dict.fromkeys((*_FLOATS, "span_rewards"), np.float32))
+_LISTS.update(dict.fromkeys((*_FLOATS, "span_rewards", "reward_parts"), np.float32))
 
 
 def from_parquet(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Sequence[int] = ()) -> Batch:
@@ -53,7 +53,7 @@ def from_parquet(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seq
         raise InputError("path", f"is {os.fspath(path)}, which has no tokens")
     offsets = np.append(0, np.cumsum(lengths))
     for name, (others, _) in lists.items():
-        if name not in ("anchors", "span_rewards"):
+        if name not in ("anchors", "span_rewards", "reward_parts"):
             _check_lengths(name, others, lengths, "token")
     arrays: Dict[str, Any] = {name: values for name, (_, values) in lists.items() if name != "mask"}
     if "role" not in arrays or open_tag or close_tag:
@@ -67,6 +67,10 @@ def from_parquet(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seq
     for name in ("anchors", "span_rewards"):
         if name in lists:
             _check_lengths(name, lists[name][0], spans, "span")
+    if "reward_parts" in lists:
+        parts, values = lists["reward_parts"]
+        _check_lengths("reward_parts", parts, np.repeat(parts[:1], len(parts)), "part")
+        arrays["reward_parts"] = values.reshape(len(parts), -1)
     if "reward" in table.column_names:
         arrays["rewards"] = _numbers(table.column("reward"), "reward").astype(np.float32)
     if "group_id" in table.column_names:

@@ -224,6 +224,9 @@ ARGUMENTS = {
     99: "half_life",
     100: "safety",
     101: "sum_sq_probs",
+    102: "reward_parts",
+    103: "parts",
+    104: "reward_weights",
 }
 
 # ---- reweight.h ----
@@ -341,6 +344,8 @@ class Batch(Structure):
     new_values: Optional[int]
     teacher_logprobs: Optional[int]
     sum_sq_probs: Optional[int]
+    reward_parts: Optional[int]
+    parts: int
     _fields_ = [
         ("tokens", c_int64),
         ("trajectories", c_int64),
@@ -365,6 +370,8 @@ class Batch(Structure):
         ("new_values", c_void_p),
         ("teacher_logprobs", c_void_p),
         ("sum_sq_probs", c_void_p),
+        ("reward_parts", c_void_p),
+        ("parts", c_int64),
     ]
 
 
@@ -727,6 +734,19 @@ class OTBOptions(Structure):
     ]
 
 
+class GDPOOptions(Structure):
+    """reweight_gdpo_options."""
+
+    eps: float
+    divide_by_std: int
+    reward_weights: Any
+    _fields_ = [
+        ("eps", c_double),
+        ("divide_by_std", c_int32),
+        ("reward_weights", POINTER(c_double)),
+    ]
+
+
 # The defaults.
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
@@ -757,6 +777,7 @@ DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
 DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
 DEFAULT_RLSD = RLSDOptions(0.5, 0.2, 0)
 DEFAULT_OTB = OTBOptions(0, 1)
+DEFAULT_GDPO = GDPOOptions(1e-06, 1, None)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {
@@ -791,6 +812,7 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "fipo": [c_void_p, POINTER(Batch), POINTER(FIPOOptions)],
     "rlsd": [c_void_p, POINTER(Batch), POINTER(RLSDOptions)],
     "otb": [c_void_p, POINTER(Batch), POINTER(OTBOptions)],
+    "gdpo": [c_void_p, POINTER(Batch), POINTER(GDPOOptions)],
     "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
     "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
     "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],

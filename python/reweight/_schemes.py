@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _generated
 from ._arrays import F32, Array, ArrayLike, as_numpy, check, check_apart, made_like, output, view
@@ -33,7 +33,7 @@ from ._generated import (
 )
 from ._library import cpu
 from ._scalars import Scalars
-from .batch import Batch, Bound, bind
+from .batch import Batch, Bound, bind, parts_of
 
 _SIGNAL_ARRAYS = {
     "energy": ("ref_energy",),
@@ -458,9 +458,19 @@ def _run(b: Bound, call: Callable[[Backend], None]) -> None:
     try:
         call(backend(b.role.device))
     except InputError as e:
-        if e.argument in ("seq_offsets", "group_ids", "anchors", "span_rewards") or (e.argument == "rewards" and b.struct.rewards):
+        if e.argument in ("seq_offsets", "group_ids", "anchors", "span_rewards", "reward_weights") or (e.argument == "rewards" and b.struct.rewards):
             raise
-        raise located(e, b.shape) from None
+        raise located(e, b.arrays[e.argument].shape if e.argument == "reward_parts" else b.shape) from None
+
+
+def of_parts(name: str, values: Optional[Sequence[float]], batch: Batch) -> Any:
+    """Returns an option with a number for each of the reward_parts of a trajectory, as C has it."""
+    if values is None:
+        return None
+    numbers = [number(name, value) for value in values]
+    if len(numbers) != parts_of(batch):
+        raise InputError(name, f"has {len(numbers)} elements, want {parts_of(batch)}, one per part")
+    return (ctypes.c_double * len(numbers))(*numbers)
 
 
 def run_scheme(

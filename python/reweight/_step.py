@@ -187,6 +187,8 @@ def _conflict(a: Entry, b: Entry) -> str:
         return f"both have {a.name}"
     if _makes_advantages(a) and _makes_advantages(b):
         return "both make the advantages, and a step has them from one"
+    if any(x.kind == "reward" and "reward_parts" in y.reads for x, y in ((a, b), (b, a))):
+        return "the advantages are made from the parts of the reward, to which nothing is added"
     if a.function == b.function == "rollout_correction":
         return "both are the ratio to the engine, which would count twice"
     return ""

@@ -73,6 +73,7 @@ class Batch:
     sum_sq_probs: float32 [T], sum of the squared probabilities of the vocabulary, old policy:
         e^log_sum_sq_probs of token_stats.
     token_rewards: float32 [T], reward of each token.
+    reward_parts: float32 [S, K], the K parts of each outcome reward, K at least 1.
     anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
     span_rewards: float32 [N], reward of each span.
 
@@ -103,6 +104,7 @@ class Batch:
     returns: Optional[ArrayLike] = None
     new_values: Optional[ArrayLike] = None
     teacher_logprobs: Optional[ArrayLike] = None
+    reward_parts: Optional[ArrayLike] = None
     anchors: Optional[ArrayLike] = None
     span_rewards: Optional[ArrayLike] = None
     actfocus_weights: Optional[ArrayLike] = None
@@ -146,6 +148,9 @@ def bind(batch: Batch, *names: str) -> Bound:
             shape, unit = (struct.trajectories,), "trajectory"
         elif name in ("anchors", "span_rewards"):  # after span_ids
             shape, unit = (_spans_of(bound.arrays["span_ids"]),), "span"
+        elif name == "reward_parts":
+            shape, unit = (struct.trajectories, parts_of(batch)), "part of a trajectory"
+            struct.parts = shape[1]
         dtype = I32 if name in ("group_ids", "span_ids", "anchors") else F32
         obj = getattr(batch, name)
         if obj is None:
@@ -156,6 +161,16 @@ def bind(batch: Batch, *names: str) -> Bound:
         setattr(struct, name, array.pointer)
         bound.arrays[name] = array
     return bound
+
+
+def parts_of(batch: Batch) -> int:
+    """Returns K of the reward_parts, [S, K]."""
+    if batch.reward_parts is None:
+        raise InputError("reward_parts", "is None, want the shape [S, K], K parts of the reward of each trajectory")
+    shape = view("reward_parts", batch.reward_parts, (F32,)).shape
+    if len(shape) != 2 or shape[1] == 0:
+        raise InputError("reward_parts", f"has the shape {list(shape)}, want [S, K] with K of at least 1")
+    return shape[1]
 
 
 def _spans_of(span_ids: Array) -> int:

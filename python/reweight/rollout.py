@@ -71,7 +71,7 @@ def save(path: PathLike, batch: Batch) -> None:
             spans = int(as_numpy(found["span_ids"]).max(initial=-1)) + 1
             found[name] = view(name, getattr(batch, name), _PER_SPAN[name])
             check(name, found[name], (spans,), "span", bound.role, "role")
-    arrays: Dict[str, Any] = {name: as_numpy(array).reshape(-1) for name, array in found.items()}
+    arrays: Dict[str, Any] = {n: as_numpy(array).reshape(array.shape if n == "reward_parts" else -1) for n, array in found.items()}
     _write(os.path.realpath(path), lambda file: np.savez(file, **arrays))
 
 

@@ -20,6 +20,7 @@ def rollouts(seed, padded=False):
     arrays["rollout_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
     arrays["token_rewards"] = g.normal(size=shape).astype(np.float32)
     arrays["teacher_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
+    arrays["reward_parts"] = g.integers(0, 3, (len(arrays["rewards"]), 3)).astype(np.float32)
     arrays["sum_sq_probs"] = g.uniform(size=shape).astype(np.float32)
     arrays["group_ids"] = g.permutation(np.arange(len(arrays["rewards"]), dtype=np.int32) // 3)  # pass_at_k wants others in each
     arrays["anchors"] = g.integers(0, 4, spans).astype(np.int32)
@@ -46,6 +47,7 @@ FUNCTIONS = {
     "fipo": reweight.fipo,
     "rlsd": reweight.rlsd,
     "otb": reweight.otb,
+    "gdpo": reweight.gdpo,
     "kl_rewards": reweight.kl_rewards,
 }
 
@@ -142,7 +144,7 @@ class Functions(TestCase):
     def test_layouts(self):
         """A padded batch has the results of the same one packed, and so have tensors."""
         padded = rollouts(5, padded=True)
-        packed = {k: x.reshape(-1) for k, x in padded.items()}
+        packed = {k: x if k == "reward_parts" else x.reshape(-1) for k, x in padded.items()}
         rows, width = padded["role"].shape
         packed["seq_offsets"] = np.arange(rows + 1) * width
         for name, function in FUNCTIONS.items():
@@ -184,6 +186,12 @@ class Functions(TestCase):
             (reweight.gtpo, {}, {"normalization": "all"}, "normalization", 'is "all", want one of [separate joint none]'),
             (reweight.overlong_penalty, {}, {"buffer": 9, "maximum": 8}, "maximum", "is 8, want at least the 9 of buffer"),
             (reweight.entropy_mask, {}, {"rho": 0}, "rho", "is 0, want above 0 and at most 1"),
+            (reweight.gdpo, {"reward_parts": None}, {}, "reward_parts", "is None, want the shape [S, K]"),
+            (reweight.gdpo, {"reward_parts": arrays["rewards"]}, {}, "reward_parts", "want [S, K] with K of at least 1"),
+            (reweight.gdpo, {"reward_parts": arrays["reward_parts"][1:]}, {}, "reward_parts", "one element per part of a trajectory"),
+            (reweight.gdpo, {"reward_parts": arrays["reward_parts"] * np.float32("nan")}, {}, "reward_parts", "[0, 0] is NaN, want a finite reward"),
+            (reweight.gdpo, {}, {"reward_weights": [1, 2]}, "reward_weights", "has 2 elements, want 3, one per part"),
+            (reweight.gdpo, {}, {"reward_weights": [1, 2, 1e39]}, "reward_weights", "[2] is 1e+39, want a number that float32 can hold"),
             (reweight.empg, {}, {"k_future": 81}, "k_future", "is 81, want 0 to 80"),
         ):
             out = np.full(len(arrays["role"]), 7, np.float32)

@@ -81,19 +81,21 @@ class Parquet(Folder):
 
     def test_groups_and_spans(self):
         rows = [
-            {"token_ids": [1, 2, 3, 4], "mask": [0, 1, 0, 1], "anchors": [5, 6], "span_rewards": [0.5, 1.0]},
-            {"token_ids": [9, 2], "mask": [0, 1], "anchors": [7], "span_rewards": [0.0]},
-            {"token_ids": [1, 5, 5], "mask": [0, 1, 1], "anchors": [8], "span_rewards": [0.0]},
+            {"token_ids": [1, 2, 3, 4], "mask": [0, 1, 0, 1], "anchors": [5, 6], "span_rewards": [0.5, 1.0], "reward_parts": [1.0, 0.5]},
+            {"token_ids": [9, 2], "mask": [0, 1], "anchors": [7], "span_rewards": [0.0], "reward_parts": [0.0, 1.0]},
+            {"token_ids": [1, 5, 5], "mask": [0, 1, 1], "anchors": [8], "span_rewards": [0.0], "reward_parts": [2.0, 3.0]},
         ]
         self.write(rows)
         batch = rollout.from_parquet(self.path)
         self.assertEqual(batch.group_ids.tolist(), [0, 1, 0])
         self.assertEqual(batch.span_ids.tolist(), [-1, 0, -1, 1, -1, 2, -1, 3, 3])
         self.assertEqual(batch.anchors.tolist(), [5, 6, 7, 8])
+        self.assertEqual(batch.reward_parts.tolist(), [[1, 0.5], [0, 1], [2, 3]])
         self.assertIsNone(batch.rewards)
         rollout.save(self.folder / "x.npz", batch)
         for change, argument, problem in (
             ({"anchors": [5]}, "anchors", "has 1 elements in row 0, want 2, one per span"),
+            ({"reward_parts": [1.0]}, "reward_parts", "has 2 elements in row 1, want 1, one per part"),
             ({"mask": [0, 1, 0]}, "token_ids", "has 4 elements in row 0, want 3, one per token"),
             ({"mask": None}, "mask", "is missing in 1 of 3 rows"),
             ({"mask": [0, 1, None, 1]}, "mask", "has 1 elements that are null, want numbers"),

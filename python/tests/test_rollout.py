@@ -60,6 +60,7 @@ class Files(TestCase):
             "span_ids": np.array([-1, 0, 1, 1], np.int32),
             "token_ids": np.array([1, 2, 3, 4], np.int32),
             "anchors": np.array([7, -7], np.int32),
+            "reward_parts": floats(6).reshape(2, 3),
             "span_rewards": floats(2),
         }
         for field in fields(reweight.Batch):
@@ -70,6 +71,7 @@ class Files(TestCase):
             self.assertBits(getattr(batch, name), want, name)
         for name, value, problem in (
             ("anchors", np.zeros(3, np.int32), "anchors has the shape [3], want [2], one element per span"),
+            ("reward_parts", floats(3).reshape(1, 3), "reward_parts has the shape [1, 3], want [2, 3], one element per part of a trajectory"),
             ("returns", floats(5), "returns has the shape [5], want [4], one element per token"),
             ("span_ids", None, "anchors is set, want None for tokens without span_ids"),
         ):

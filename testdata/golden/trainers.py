@@ -13,6 +13,7 @@ import pathlib
 import random
 import sys
 import types
+from unittest import mock
 
 import numpy as np
 import torch
@@ -111,6 +112,29 @@ def verl():
             out = advantages(core_algos.compute_grpo_passk_outcome_advantage, r, config=config)
             cases.append(case(f"pass@k {s}", r, {"DivideByStd": divide}, out))
     write("pass_at_k.json", cases)
+    cases = []
+    for s in seeds:
+        r, draw = Rollouts(s), random.Random(100 + s)
+        for weights, divide in ((None, True), ([1, 0.25, -2], True), ([0.5], True), ([1, 3], False)):
+            n = 3 if weights is None else len(weights)
+            parts = [[draw.choice([0, 0.5, 1, 1, 2, -0.25]) for _ in range(n)] for _ in r.group]
+            names = [f"part {k}" for k in range(n)]
+            more = {
+                "norm_adv_by_std_in_grpo": divide,
+                "config": {"gdpo_reward_keys": names, "gdpo_reward_weights": weights},
+                "non_tensor_batch": {name: [row[k] for row in parts] for k, name in enumerate(names)},
+                "batch": {"prompts": torch.ones(len(parts), 1), "attention_mask": torch.ones(len(parts), 1 + len(r.mask[0]), dtype=torch.int64)},
+            }
+            # The function asks for float32 by name, and verl's means have 1e-8 tokens too many.
+            with (
+                mock.patch.object(torch, "float32", torch.float64),
+                mock.patch.object(np, "float32", np.float64),
+                mock.patch.object(core_algos.verl_F, "masked_mean", lambda x, mask, axis=None: (x * mask).sum(axis) / mask.sum(axis)),
+            ):
+                out = advantages(core_algos.compute_gdpo_outcome_advantage, r, **more)
+            options = {"DivideByStd": divide, "RewardWeights": weights}
+            cases.append(case(f"gdpo {s}", r, options, out, reward_parts=sum(parts, [])))
+    write("gdpo.json", cases)
 
     cases = []
     for s in range(3):
