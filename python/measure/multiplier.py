@@ -1,4 +1,4 @@
-"""Measures what an adapter costs a trainer: the time and the memory of token_multiplier.
+"""Measures what an adapter costs a trainer: the time and the memory of token_advantages.
 
     python python/measure/multiplier.py [--rounds 41]
 
@@ -17,7 +17,7 @@ from typing import Dict, List, Optional
 
 import numpy as np
 
-from reweight.adapters import token_multiplier
+from reweight.adapters import token_advantages
 
 TRAJECTORIES, TOKENS, TURN, RESPONSE = 256, 4096, 512, 452
 WORDS = ["<", "/", "answer", ">", *(f" w{i}" for i in range(49148))]
@@ -47,11 +47,11 @@ def main() -> None:
         "entropy": g.gamma(2.0, 0.5, shape).astype(np.float32),
         "group_ids": np.arange(TRAJECTORIES) // 8,
     }
-    tokenizer = Tokenizer()
+    advantages, tokenizer = g.normal(size=shape).astype(np.float32), Tokenizer()
 
     def seconds(log: Optional[Dict[str, float]]) -> float:
         start = time.perf_counter()
-        token_multiplier(mask, tokenizer=tokenizer, log=log, **arrays)
+        token_advantages(advantages, mask, tokenizer=tokenizer, log=log, **arrays)
         return time.perf_counter() - start
 
     print(f"first call       {seconds({}) * 1e3:6.1f} ms")

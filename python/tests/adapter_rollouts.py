@@ -72,9 +72,9 @@ def scheme(rollouts, credit, **more):
     b = batch(rollouts, **more)
     weights = rollouts.mask.astype(np.float32)
     factors = np.ones_like(weights)
-    if credit.actfocus:
+    if "actfocus" in credit.scheme:
         weights = reweight.actfocus(b, alpha=credit.alpha, beta=credit.beta, eps=credit.eps, signal=credit.signal).weights
-    if credit.aem:
+    if "aem" in credit.scheme:
         if credit.entropy == "surprisal":
             b.entropy = -b.old_logprobs
         factors = reweight.aem(b, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
@@ -117,11 +117,11 @@ class Case(TestCase):
     def setUpClass(cls):
         cls.rollouts = load()
 
-    def multiplier(self, credit, aggregation="token_mean", **more):
-        """Returns the multiplier of each token, made of the library's weights and factors."""
+    def multiplied(self, advantages, credit, aggregation="token_mean", **more):
+        """Returns the advantages by the library's weights and factors."""
         r = self.rollouts
         w, f = scheme(r, credit, **more)
-        m = w * f
+        m = advantages * f * w
         if aggregation == "token_mean":
             m *= np.float32(r.mask.sum() / w.sum(dtype=np.float64))
         elif aggregation == "seq_mean_token_mean":

@@ -44,7 +44,7 @@ def weights_and_factors(role, signal, entropy, groups, credit):
 
 
 def scalars(role, surprisal, w, f, groups, credit):
-    """What token_multiplier logs, by name."""
+    """What token_advantages logs, by name."""
     mask, action = role > 0, role == 2
     of_spans = [[f[b, s] for b in np.flatnonzero(groups == g) for s, _ in spans(mask[b])] for g in set(groups.tolist())]
     every = np.concatenate(of_spans)
@@ -65,3 +65,39 @@ def scalars(role, surprisal, w, f, groups, credit):
         "not_finite": 0.0,
     }
     return {"credit/" + name: float(value) for name, value in found.items()}
+
+
+def advantages(name, rewards, mask, entropy, groups):
+    """The advantages of a scheme with its default options, [B, T]; rewards and groups are [B]."""
+    A, count = np.zeros(mask.shape), mask.sum(1)
+    for g in set(groups):
+        rows = np.flatnonzero(groups == g)
+        r, n = rewards[rows], len(rows)
+        if name == "rloo":
+            A[rows] = ((r - r.mean()) * n / (n - 1) if n > 1 else 0 * r)[:, None]
+        elif name == "opo":
+            A[rows] = (r - (count[rows] * r).sum() / max(count[rows].sum(), 1))[:, None]
+        elif name == "reinforce++_baseline":
+            A[rows] = (r - (r.mean() if n > 1 else 0))[:, None]
+        elif name == "gtpo":
+            answered = [b for b in rows if count[b]]
+            for sign, side in (1, [b for b in answered if rewards[b] > 0.5]), (-1, [b for b in answered if rewards[b] <= 0.5]):
+                tokens = [np.flatnonzero(mask[b]) for b in side]
+                shaped = [np.zeros(len(row)) for row in tokens]
+                for j in range(max(map(len, tokens), default=0)):
+                    there = [i for i, row in enumerate(tokens) if j < len(row)]
+                    share = np.array([entropy[side[i], tokens[i][j]] for i in there])
+                    share = share if sign > 0 else 1 / (share + 1e-8)
+                    for i, part in zip(there, len(there) * share / max(share.sum(), 1e-8)):
+                        shaped[i][j] = rewards[side[i]] + 0.1 * part if sign > 0 else -1 - 0.1 * part
+                u = np.concatenate([*shaped, np.zeros(0)])
+                for b, row, x in zip(side, tokens, shaped):
+                    A[b, row] = (x - u.mean()) / np.sqrt(u.var() + 1e-8)
+    if name.startswith("reinforce++"):
+        A = (A - A[mask].mean()) / np.sqrt(A[mask].var(ddof=1) + 1e-8)
+    return A * mask
+
+
+def entropy_mask(entropy, mask):
+    """The weights of the fifth of the tokens with the highest entropies."""
+    return mask * (entropy >= np.sort(entropy[mask])[-int(0.2 * mask.sum() + 0.9999)])

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import dataclasses
 import importlib
 import importlib.util
 import io
@@ -18,18 +19,27 @@ import numpy as np
 
 import reweight
 from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, scheme, surrogate, weighted_loss
-from reweight.adapters import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_multiplier, when_imported
+from reweight.adapters import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_advantages, when_imported
 from support import needs_torch, torch
 
 CREDITS = {
     "both": Credit(),
-    "ActFocus": Credit(aem=False, beta=2.0),
-    "AEM": Credit(actfocus=False),
-    "AEM, trajectories": Credit(actfocus=False, scope="trajectory", guard=0.0),
+    "ActFocus": Credit(scheme="actfocus", beta=2.0),
+    "AEM": Credit(scheme="aem"),
+    "AEM, trajectories": Credit(scheme="aem", scope="trajectory", guard=0.0),
     "AEM, estimated": Credit(entropy="surprisal", scope="batch"),
     "log-ratio": Credit(signal="log_ratio"),
     "energy": Credit(signal="energy"),
 }
+
+
+def multiplier(mask, **arguments):
+    """What the advantages are multiplied by."""
+    if isinstance(mask, list):
+        ones = [np.ones(len(row), np.float32) for row in mask]
+    else:
+        ones = mask * 0.0 + 1 if isinstance(mask, np.ndarray) else mask.float() * 0 + 1
+    return token_advantages(ones, mask, **arguments)
 
 
 class MultiplierTest(Case):
@@ -39,7 +49,7 @@ class MultiplierTest(Case):
         return {**{name: getattr(r, name) for name in names}, "tokenizer": r.tokenizer, **change}
 
     def call(self, **change):
-        return token_multiplier(change.pop("mask", self.rollouts.mask), **self.arguments(**change))
+        return multiplier(change.pop("mask", self.rollouts.mask), **self.arguments(**change))
 
     def test_losses(self):
         """The trainer's loss of multiplied advantages is the library's weighted loss."""
@@ -55,13 +65,13 @@ class MultiplierTest(Case):
                         want = weighted_loss(r, credit, aggregation, 50)
                     self.assertClose(got, want)
                     worst = max(worst, abs(got - want) / abs(want))
-                    self.assertBits(m, self.multiplier(credit, aggregation))
+                    self.assertBits(m, self.multiplied(np.float32(1), credit, aggregation))
         self.assertGreater(worst, 0)
 
     def test_uniform(self):
         """alpha 1 and beta 0 leave the advantages as they are, to the last bit."""
         for aggregation in AGGREGATIONS:
-            m = self.call(credit=Credit(alpha=1, beta=0, aem=False), aggregation=aggregation)
+            m = self.call(credit=Credit(alpha=1, beta=0, scheme="actfocus"), aggregation=aggregation)
             self.assertBits(m, self.rollouts.mask)
 
     def test_layouts(self):
@@ -119,10 +129,10 @@ class MultiplierTest(Case):
         words = r.tokenizer.words
         ids = ([words.index("<answer>")], [words.index("</answer>")])
         for tags in (("<answer>", "</answer>"), ids):
-            got = token_multiplier(r.mask, **self.arguments(credit=Credit(aem=False, tags=tags)), aggregation="token_sum")
+            got = multiplier(r.mask, **self.arguments(credit=Credit(scheme="actfocus", tags=tags)), aggregation="token_sum")
             self.assertEqual((got >= 1).sum(), (r.role == 2).sum())
             self.assertBits(got >= 1, r.role == 2)
-        every = token_multiplier(r.mask, **self.arguments(credit=Credit(aem=False, tags=None)), aggregation="token_sum")
+        every = multiplier(r.mask, **self.arguments(credit=Credit(scheme="actfocus", tags=None)), aggregation="token_sum")
         self.assertBits(every >= 1, r.mask)
 
     def test_tags_joined(self):
@@ -132,9 +142,9 @@ class MultiplierTest(Case):
         text = [[0, 1, 2, 4, 5, 6, 7], [0, 3, 2, 8, 9, 4], [5, 6, 2, 9, 8, 9, 2, 5, 6], [9, 2, 9, 4, 8, 2, 8]]
         want = [[0, 0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 0, 0, 0]]
         mask = [np.ones(len(ids), bool) for ids in text]
-        got = token_multiplier(
+        got = multiplier(
             mask,
-            credit=Credit(aem=False, alpha=0),
+            credit=Credit(scheme="actfocus", alpha=0),
             aggregation="token_sum",
             token_ids=[np.array(ids) for ids in text],
             tokenizer=Tokenizer(words),
@@ -152,9 +162,9 @@ class MultiplierTest(Case):
         tokenizer.decoder = decoders.Metaspace()
         self.assertEqual(tokenizer.decode([1]), "answer>")
         ids = np.array([2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 1])
-        got = token_multiplier(
+        got = multiplier(
             np.ones((1, len(ids))),
-            credit=Credit(aem=False, alpha=0, tags=("<final answer>", "</final answer>")),
+            credit=Credit(scheme="actfocus", alpha=0, tags=("<final answer>", "</final answer>")),
             aggregation="token_sum",
             token_ids=ids[None],
             tokenizer=tokenizer,
@@ -188,9 +198,9 @@ class MultiplierTest(Case):
                     at = text.find(tags[0], stop + len(tags[1]))
             if not want.any():
                 continue
-            got = token_multiplier(
+            got = multiplier(
                 mask,
-                credit=Credit(aem=False, alpha=0, tags=tags),
+                credit=Credit(scheme="actfocus", alpha=0, tags=tags),
                 aggregation="token_sum",
                 token_ids=ids,
                 tokenizer=Tokenizer(words),
@@ -242,7 +252,7 @@ class MultiplierTest(Case):
                     m = self.call(mask=kept, sampled=r.mask, credit=credit, aggregation=aggregation)
                     role, everything = r.role, r.mask
                     r.role, r.mask = r.role * kept, kept
-                    want = self.multiplier(credit, aggregation)
+                    want = self.multiplied(np.float32(1), credit, aggregation)
                     r.role, r.mask = role, everything
                     self.assertBits(m[kept], want[kept])
                     self.assertFalse(m[~kept].any())
@@ -328,14 +338,14 @@ class MultiplierTest(Case):
         mask = [np.ones(3, bool), np.zeros(0, bool), np.zeros(2, bool)]
         zeros = [np.zeros(len(row)) for row in mask]
         for aggregation in AGGREGATIONS:
-            credit = Credit(alpha=0, tags=([1], [2]), aem=False)
+            credit = Credit(alpha=0, tags=([1], [2]), scheme="actfocus")
             with self.assertWarns(UserWarning):
-                got = token_multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
+                got = multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
             self.assertBits(np.concatenate(got), np.zeros(5))
         none = np.zeros((2, 3))
         for aggregation in AGGREGATIONS:
             credit = Credit(tags=None, entropy="surprisal")
-            got = token_multiplier(none, credit=credit, aggregation=aggregation, old_logprobs=none, group_ids=[4, 4])
+            got = multiplier(none, credit=credit, aggregation=aggregation, old_logprobs=none, group_ids=[4, 4])
             self.assertBits(got, none)
 
     def test_errors(self):
@@ -359,7 +369,7 @@ class MultiplierTest(Case):
         lists = [np.zeros(3), np.zeros(2)]
         message = r"entropy has rows of the shapes \[\[2\], \[3\]\], want \[\[3\], \[2\]\] like mask"
         with self.assertRaisesRegex(ValueError, message):
-            token_multiplier(lists, entropy=lists[::-1], credit=Credit(actfocus=False))
+            multiplier(lists, entropy=lists[::-1], credit=Credit(scheme="aem"))
         with self.assertRaisesRegex(ValueError, "entropy is \"none\", want one of"):
             Credit(entropy="none")
         for tags in ("", "</a>"), ("<a>",), "<>", 5, ("<a>", (1, 2)), (["x"], ["y"]), ([1], []), (1, 2), ([1.0], [2.0]):
@@ -376,9 +386,91 @@ class MultiplierTest(Case):
             'scope is "all", want one of': {"scope": "all"},
         }.items():
             with self.subTest(message), self.assertRaisesRegex(reweight.InputError, message):
-                Credit(**option).check("Acme", entropy=True)
-        Credit(actfocus=False, alpha=3).check("Acme", entropy=True)
-        Credit(aem=False, scope="all").check("Acme", entropy=True)
+                Credit(**option).check("Acme", {}, ("entropy",))
+
+    def test_schemes(self):
+        """What fits no trainer, and what a trainer does itself or lacks, is said before the first rollout."""
+        own = {"loss": "--loss", "rollout_logprobs": "--correct", "off_policy_mask": "--mask"}
+        for message, credit in {
+            'scheme has "nothing", want names of': {"scheme": "nothing"},
+            "scheme has rloo and opo: both make the advantages": {"scheme": "rloo+opo"},
+            "alpha is 0.3, an option of actfocus, which is not in the scheme gtpo": {"scheme": "gtpo", "alpha": 0.3},
+            "options has aem, whose options are arguments of Credit: lambda_, guard": {"options": {"aem": {"guard": 0.0}}},
+            r'options has "rloo", want entries of the scheme gtpo: \[gtpo\]': {"scheme": "gtpo", "options": {"rloo": {}}},
+            r'options has "bonuss" of gtpo, want some of \[base bonus': {"scheme": "gtpo", "options": {"gtpo": {"bonuss": 1}}},
+            "entropy_low is -1": {"scheme": "gtpo", "options": {"gtpo": {"entropy_low": -1}}},
+            'entropy is "surprisal", which stands .* but gtpo reads': {"scheme": "gtpo", "entropy": "surprisal"},
+            "scheme has gspo, a loss: Acme has its own, which --loss chooses, and \"rloo\" is the rest": {"scheme": "rloo+gspo"},
+            "scheme has dro, a loss: Acme has its own, which --loss chooses$": {"scheme": "dro"},
+            'scheme has uniform, a loss: .* and "overlong\\+group_filter" is the rest': {"scheme": "dapo"},
+            'overlong, which changes rewards.*as in "group_norm\\+overlong"': {"scheme": "overlong"},
+            "scheme has overlong, .* takes those of tokens": {"scheme": "reinforce+++overlong"},
+            "scheme has gigpo, which reads anchors, which Acme does not keep": {"scheme": "gigpo"},
+            "scheme has otb, which reads sum_sq_probs, which Acme does not keep": {"scheme": "otb"},
+            "scheme has gae, which reads values, which Acme does not keep": {"scheme": "gae"},
+            "scheme has rlsd, which reads teacher_logprobs, which Acme": {"scheme": "rlsd"},
+            "scheme has tis, which reads rollout_logprobs: Acme does this by --correct": {"scheme": "actfocus+tis"},
+            "scheme has off_policy_mask, .*: Acme does this by --mask": {"scheme": "off_policy_mask"},
+            "scheme has fipo, which reads logprobs, the policy's after each update": {"scheme": "fipo"},
+        }.items():
+            with self.subTest(credit), self.assertRaisesRegex(reweight.InputError, message):
+                Credit(**credit).check("Acme", own, ("entropy",))
+        taken = 0
+        for e in reweight.schemes():
+            if e.kind in ("advantage", "factor", "weight"):
+                with contextlib.suppress(reweight.InputError):
+                    Credit(e.name).check("Acme", own, ("entropy",))
+                    taken += 1
+        self.assertGreater(taken, 13)
+
+    def test_every_scheme(self):
+        """The advantages are those of a step, in the place of the trainer's or times them, by the weights."""
+        r = self.rollouts
+        last = np.array([np.flatnonzero(row)[-1] for row in rows(r, r.mask)]) + r.seq_offsets[:-1]
+        token_rewards = np.zeros(len(r.mask), np.float32)
+        token_rewards[last] = r.scores
+        given = {"teacher_logprobs": r.ref_logprobs, "rollout_logprobs": r.logprobs, "logprobs": r.logprobs, "values": r.entropy}
+        full = reweight.Batch(
+            r.role, r.seq_offsets, r.group_ids, r.scores, r.span_ids, old_logprobs=r.old_logprobs, entropy=r.entropy,
+            advantages=r.advantages, token_rewards=token_rewards, sum_sq_probs=np.exp(r.logprobs), **given,
+        )  # fmt: skip
+        given["sum_sq_probs"] = full.sum_sq_probs
+        computed = 0
+        for name in [e.name for e in reweight.schemes() if e.kind in ("advantage", "factor", "weight")]:
+            if name in ("gigpo", "gdpo", "off_policy_mask"):  # which lack anchors, parts of rewards, and an option
+                continue
+            with self.subTest(name):
+                credit = Credit(f"{name}+actfocus" if name != "actfocus" else name)
+                log = {}
+                got = token_advantages(
+                    r.advantages, r.mask, **self.arguments(credit=credit, rewards=r.scores, log=log), **given
+                )  # fmt: skip
+                step = reweight.scheme(credit.scheme)
+                step.options["actfocus"]["signal"] = "surprisal"
+                makes = next((e for e in step.entries if e.kind == "advantage" and "advantages" not in e.reads), None)
+                batch = full if makes else dataclasses.replace(full, rewards=None)
+                if "rewards" in {n for e in step.entries for n in e.reads} and not makes:
+                    group = reweight.group_filter(full)
+                    want, w = np.where(r.mask, r.advantages, np.float32(0)), reweight.actfocus(full, signal="surprisal").weights * group
+                else:
+                    want, w = step.credit(batch)
+                self.assertBits(got, want * w * np.float32(r.mask.sum() / w.sum(dtype=np.float64)))
+                self.assertEqual("credit/advantage" in log, makes is not None)
+                computed += 1
+        self.assertGreater(computed, 18)
+
+    def test_advantages_not_finite(self):
+        """Where a scheme makes advantages from what is not finite: 0 there, and as if the token were none elsewhere."""
+        r, log = self.rollouts, {}
+        bad = np.flatnonzero(r.role == 1)[[3, 8]]
+        entropy = r.entropy.copy()
+        entropy[bad] = np.nan, np.inf
+        arguments = self.arguments(credit=Credit("gtpo"), entropy=entropy, rewards=r.scores, aggregation="token_sum", log=log)
+        role = r.role.copy()
+        role[bad] = 0
+        want = reweight.gtpo(reweight.Batch(role, r.seq_offsets, r.group_ids, r.scores, entropy=np.nan_to_num(entropy)))
+        self.assertBits(token_advantages(None, r.mask, **arguments), want)
+        self.assertEqual(log["credit/not_finite"], 2)
 
     def test_no_action(self):
         with self.assertWarnsRegex(UserWarning, r"no token of the batch is between the tags \('<a>', '</a>'\)"):

@@ -23,6 +23,7 @@ from unittest import mock
 
 import numpy as np
 
+import reweight
 from adapter_rollouts import padded, rows, weighted_loss
 from reweight.adapters import Credit
 from support import needs_torch, torch
@@ -147,6 +148,11 @@ class CheckoutCase(TrainerCase):
     def credit(self, **options):
         return Credit(**{"entropy": "surprisal", "tokenizer": self.rollouts.tokenizer, **options})
 
+    def rloo(self, r, scores):
+        """Returns the rollouts with these advantages, which the scheme makes in the place of the trainer's."""
+        advantages = reweight.rloo(reweight.Batch(r.role, r.seq_offsets, r.group_ids, scores))
+        return SimpleNamespace(**{**vars(r), "advantages": advantages})
+
     def grid(self, x, drop=0):
         return torch.from_numpy(padded(rows(self.rollouts, x, drop)))
 
@@ -180,7 +186,7 @@ class NeMoRLCheckout(CheckoutCase):
         mask = self.grid(r.mask.astype(np.float32))
         prompts = torch.from_numpy(np.stack([r.group_ids, r.group_ids], 1).astype(np.int64))
         batch = {"input_ids": self.grid(r.token_ids.astype(np.int64))}
-        for credit in (self.credit(), self.credit(aem=False, signal="log_ratio")):
+        for credit in (self.credit(), self.credit(scheme="actfocus", signal="log_ratio"), self.credit(scheme="rloo+actfocus+aem")):
             for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
                 self.adapter().install(credit, token_level_loss=flag)
                 got = estimator.compute_advantage(
@@ -200,7 +206,8 @@ class NeMoRLCheckout(CheckoutCase):
                 }  # fmt: skip
                 function = losses.ClippedPGLossFn(config)
                 loss, _ = function(self.grid(r.logprobs)[:, 1:], data, torch.tensor(32.0), mask.sum())
-                self.assertLoss(loss, centred, credit, aggregation)
+                own = self.rloo(r, r.rewards) if "rloo" in credit.scheme else centred
+                self.assertLoss(loss, own, credit, aggregation)
 
 
 class SlimeCheckout(CheckoutCase):
@@ -230,9 +237,10 @@ class SlimeCheckout(CheckoutCase):
             "sample_indices": list(range(32)),
             "rollout_mask_sums": torch.stack([mask.sum() for mask in masks]).float(),
             "rewards": r.scores.tolist(),
+            "local_raw_reward": r.scores.tolist(),
         }
         new, old = torch.cat(self.responses(r.logprobs)), torch.cat(data["log_probs"])
-        for credit in (self.credit(), self.credit(signal="log_ratio", aem=False)):
+        for credit in (self.credit(), self.credit(signal="log_ratio", scheme="actfocus"), self.credit(scheme="rloo+actfocus+aem")):
             for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
                 args = argparse.Namespace(
                     custom_advantage_function_path="my_credit.advantages", advantage_estimator="grpo", use_opd=False, kl_coef=0,
@@ -255,7 +263,8 @@ class SlimeCheckout(CheckoutCase):
                     data["total_lengths"], data["response_lengths"], masks, data["rollout_mask_sums"], flag
                 )
                 count = int(r.mask.sum()) if flag else len(masks)
-                self.assertLoss(reduce(terms) / count, r, credit, aggregation)
+                own = self.rloo(r, r.scores) if "rloo" in credit.scheme else r
+                self.assertLoss(reduce(terms) / count, own, credit, aggregation)
 
 
 class PrimeRLCheckout(CheckoutCase):
@@ -269,7 +278,7 @@ class PrimeRLCheckout(CheckoutCase):
         grpo = self.module("orchestrator.algo.grpo").GRPOAlgorithm
         algorithm = grpo.__new__(grpo)
         algorithm.length_penalty = None
-        for credit in (self.credit(), self.credit(aem=False, beta=2.0)):
+        for credit in (self.credit(), self.credit(scheme="actfocus", beta=2.0), self.credit(scheme="rloo+actfocus+aem")):
             self.adapter().install(credit)
             for g in np.unique(r.group_ids):
                 members = np.flatnonzero(r.group_ids == g)
@@ -303,6 +312,8 @@ class PrimeRLCheckout(CheckoutCase):
                 share.advantages = np.repeat(scores, np.diff(share.seq_offsets)) * share.mask
                 if not share.advantages.any():
                     continue
+                if "rloo" in credit.scheme:
+                    share = self.rloo(share, rewards.astype(np.float32))
                 cut = lambda x: zip(rows(share, x), rows(share, share.mask))
                 tensors = lambda x: [torch.from_numpy(part[mask].copy()) for part, mask in cut(x)]
                 old, new = tensors(share.old_logprobs), tensors(share.logprobs)

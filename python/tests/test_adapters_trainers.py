@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 
+import reweight
 from adapter_rollouts import Case, padded, prompts, rows
 from reweight.adapters import Credit, HookError
 from support import needs_torch, torch
@@ -64,9 +65,16 @@ class TrainerCase(Case):
         """Returns the tokens of each trajectory that come after its prompt, as tensors."""
         return [torch.from_numpy(row[n:].copy()) for row, n in zip(rows(self.rollouts, x), self.prompts)]
 
+    def rloo(self):
+        """Makes advantages of the rollouts' scores those of the rollouts, in the place of the trainer's."""
+        r = self.rollouts
+        made = reweight.rloo(reweight.Batch(r.role, r.seq_offsets, r.group_ids, r.scores))
+        return mock.patch.object(r, "advantages", made)
+
     def assertAdvantages(self, got, credit, aggregation="token_mean", drop=None, **more):
         """Wants the rollouts' advantages times the multiplier, without the prompts."""
-        want = self.rollouts.advantages * self.multiplier(credit, aggregation, **more)
+        want = self.multiplied(self.rollouts.advantages, credit, aggregation, **more)
+        want = np.where(self.rollouts.mask, want, np.float32(0))
         for row, part, n in zip(got, rows(self.rollouts, want), drop or self.prompts):
             self.assertBits(row[: len(part) - n], part[n:])
             self.assertEqual(np.count_nonzero(row[len(part) - n :]), 0)
@@ -106,11 +114,15 @@ class NeMoRLTest(TrainerCase):
 
     def test_advantages(self):
         drop = [0] * len(self.prompts)
-        for credit in (ESTIMATED, Credit(signal="log_ratio", aem=False)):
+        for credit in (ESTIMATED, Credit(signal="log_ratio", scheme="actfocus")):
             for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
                 self.install("nemo_rl", self.modules, credit, token_level_loss=flag)
                 self.assertAdvantages(self.step().numpy(), credit, aggregation, drop=drop)
                 self.assertEqual(self.grpo.last_metrics["credit/not_finite"], 0)
+        with self.rloo():
+            self.install("nemo_rl", self.modules, Credit("rloo+actfocus"), token_level_loss=False)
+            self.assertAdvantages(self.step().numpy(), Credit("rloo+actfocus"), "seq_mean_token_mean", drop=drop)
+        self.install("nemo_rl", self.modules, credit, token_level_loss=False)
         ids = torch.from_numpy(padded(rows(self.rollouts, self.rollouts.token_ids)))
         self.mask[:, 0] = 1  # a position that the loss drops
         got = self.step(repeated_batch={"input_ids": ids, "total_reward": None})
@@ -130,7 +142,7 @@ class NeMoRLTest(TrainerCase):
         self.assertEqual(returns, "values")
 
     def test_missing(self):
-        self.install("nemo_rl", self.modules, Credit(signal="log_ratio", aem=False))
+        self.install("nemo_rl", self.modules, Credit(signal="log_ratio", scheme="actfocus"))
         zeros = torch.zeros_like(self.logprobs)
         for change, message in (
             ({"logprobs_policy": zeros}, "with loss_fn.force_on_policy_ratio=true, .*: set it to false"),
@@ -151,7 +163,7 @@ class SlimeTest(TrainerCase):
         self.args = argparse.Namespace(
             custom_advantage_function_path="my_credit.advantages", use_opd=True, normalize_advantages=False,
             use_rollout_logprobs=False, calculate_per_token_loss=False, hf_checkpoint="model", n_samples_per_prompt=8,
-            advantage_estimator="grpo",
+            advantage_estimator="grpo", kl_coef=0,
         )  # fmt: skip
         masks = self.responses(r.mask.astype(np.int32))
         self.data = {
@@ -161,6 +173,7 @@ class SlimeTest(TrainerCase):
             "log_probs": self.responses(r.old_logprobs),
             "ref_log_probs": self.responses(r.ref_logprobs),
             "sample_indices": list(range(64, 64 + len(masks))),
+            "local_raw_reward": r.scores.tolist(),
             "rollout_mask_sums": torch.stack([mask.sum() for mask in masks]).float(),
         }
         # As a process has its own place, each thread here.
@@ -220,11 +233,13 @@ class SlimeTest(TrainerCase):
 
     def test_advantages(self):
         slime = importlib.import_module("reweight.adapters.slime")
-        for credit in (ESTIMATED, Credit(signal="log_ratio", aem=False)):
+        for credit in (ESTIMATED, Credit(signal="log_ratio", scheme="actfocus")):
             function = slime.advantage_function(credit)
             for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
                 self.args.calculate_per_token_loss = flag
                 self.assertShares(self.step(function), credit, aggregation)
+        with self.rloo():
+            self.assertShares(self.step(slime.advantage_function(Credit("rloo+actfocus"))), Credit("rloo+actfocus"), aggregation)
         # Log-probabilities of the rollout engine, if slime has computed none itself.
         self.data["rollout_log_probs"] = self.data.pop("log_probs")
         self.assertShares(self.step(function), credit, aggregation)
@@ -232,14 +247,17 @@ class SlimeTest(TrainerCase):
     def assertShares(self, got, credit, aggregation):
         """The processes' samples are summed in another order than the file's: the numbers are
         not the same to the last bit."""
-        want = self.rollouts.advantages * self.multiplier(credit, aggregation)
+        want = self.multiplied(self.rollouts.advantages, credit, aggregation)
         for row, part, n in zip(got, rows(self.rollouts, want), self.prompts):
             np.testing.assert_allclose(row, part[n:], rtol=3e-7)
 
     def test_refused(self):
         slime = importlib.import_module("reweight.adapters.slime")
-        function = slime.advantage_function(Credit(signal="log_ratio", aem=False))
+        function = slime.advantage_function(Credit(signal="log_ratio", scheme="actfocus"))
         short = [row[:-1] for row in self.data["log_probs"]]
+        with mock.patch.multiple(self.args, kl_coef=0.1):
+            with self.assertRaisesRegex(ValueError, "the advantages of rloo have no penalty: use --use-kl-loss"):
+                self.step(slime.advantage_function(Credit("rloo")))
         for args, data, message in (
             ({"normalize_advantages": True}, {}, "--normalize-advantages would whiten"),
             ({}, {"log_probs": []}, "add --use-rollout-logprobs"),
@@ -275,7 +293,7 @@ class PrimeRLTest(TrainerCase):
                         sampled=mask.any(),
                     )
                 )
-            return SimpleNamespace(nodes=nodes, score=float(r.scores[s]))
+            return SimpleNamespace(nodes=nodes, score=float(r.scores[s]), reward=float(r.scores[s]))
 
         self.groups = []
         for g in np.unique(r.group_ids):
@@ -298,8 +316,8 @@ class PrimeRLTest(TrainerCase):
 
     def test_advantages(self):
         r = self.rollouts
-        for signal, aem in (("surprisal", True), ("log_ratio", False)):
-            credit = Credit(signal=signal, aem=aem, entropy="surprisal", tokenizer=r.tokenizer)
+        for signal, scheme in (("surprisal", "actfocus+aem"), ("log_ratio", "actfocus"), ("surprisal", "rloo+actfocus")):
+            credit = Credit(scheme, signal=signal, entropy="surprisal", tokenizer=r.tokenizer)
             self.install("prime_rl", self.modules, credit)
             for g, episodes in enumerate(self.groups):
                 asyncio.run(self.algorithm.finalize_group(episodes))
@@ -312,14 +330,17 @@ class PrimeRLTest(TrainerCase):
                 share.group_ids = np.zeros(len(lengths), np.int32)
                 spans = r.span_ids[keep]
                 share.span_ids = np.where(spans >= 0, spans - spans[spans >= 0].min(), -1).astype(np.int32)
+                if "rloo" in scheme:
+                    scores = r.scores[r.group_ids == np.unique(r.group_ids)[g]]
+                    share.advantages = reweight.rloo(reweight.Batch(share.role, share.seq_offsets, share.group_ids, scores))
                 with mock.patch.object(self, "rollouts", share):
-                    want = (share.advantages * self.multiplier(credit))[share.mask]
+                    want = self.multiplied(share.advantages, credit)[share.mask]
                 traces = [trace for episode in episodes for trace in episode.traces]
                 got = [a for trace in traces for node in trace.nodes for a in node.advantages or []]
                 np.testing.assert_allclose(got, want, rtol=2e-7)
 
     def test_missing(self):
-        self.install("prime_rl", self.modules, Credit(signal="log_ratio", aem=False, tags=None))
+        self.install("prime_rl", self.modules, Credit(signal="log_ratio", scheme="actfocus", tags=None))
         next(node for node in self.groups[0][0].traces[0].nodes if node.sampled).reference_logprobs = None
         with self.assertRaisesRegex(ValueError, "an algorithm with a reference model"):
             asyncio.run(self.algorithm.finalize_group(self.groups[0]))

@@ -33,6 +33,7 @@ os.environ.update(DS_ACCELERATOR="cpu", HF_HUB_OFFLINE="1", RAY_USAGE_STATS_ENAB
 warnings.filterwarnings("ignore", "The pynvml package is deprecated")
 warnings.filterwarnings("ignore", "'pin_memory' argument is set as true")
 import torch
+import formulas
 from formulas import roles, scalars, weights_and_factors
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils.experience import Experience, balance_experiences
@@ -277,6 +278,11 @@ class Losses(unittest.TestCase):
             lambd=correction.lambd, whiten=not correction.no_std_norm,
         )  # fmt: skip
         w, f = weights_and_factors(self.role, -self.old if signal is None else signal, -self.old, self.groups, credit)
+        names = credit.scheme.split("+")
+        w, f = w if "actfocus" in names else self.mask * 1.0, f if "aem" in names else 1 + 0 * f
+        for name in {"rloo", "opo"} & set(names):
+            A = formulas.advantages(name, self.rewards, self.mask, None, self.groups)
+            self.assertGreater(log["credit/advantage"], 0)
         per_sequence = args.actor.policy_loss_type == "gspo" or args.actor.loss_agg_mode == "seq-mean-token-mean"
         m = w * f * ratio(self.mask, w, per_sequence)
         want, exact = loss(
@@ -290,7 +296,8 @@ class Losses(unittest.TestCase):
             kl = args.algo.kl.init_coef * ((r.exp() - r - 1) * torch.from_numpy(self.mask)).sum() / self.mask.sum()
             kl.backward()
             want, exact = want + kl.item(), exact + d.grad.numpy()
-        for name, value in scalars(self.role, -self.old, w, f, self.groups, credit).items():
+        logged = scalars(self.role, -self.old, w, f, self.groups, credit) if {"actfocus", "aem"} <= set(names) else {}
+        for name, value in logged.items():
             self.assertAlmostEqual(log[name], value, delta=3e-6 * max(abs(value), 1e-3), msg=name)
         differences = (
             np.abs(multiplied - A * m).max() / np.abs(A * m).max(),
@@ -335,8 +342,15 @@ class Losses(unittest.TestCase):
             credit = Credit(beta=2.0, signal="log_ratio", entropy="surprisal", guard=0.0)
             flags = "--algo.kl.use_loss --algo.kl.init_coef 0.1"
             worst = np.maximum(worst, self.compare(flags, credit, signal=self.old - self.ref))
+        for scheme, options in (
+            ("rloo", {}), ("opo", {}), ("actfocus", {"beta": 2.0}), ("aem", {"guard": 0.0}), ("rloo+actfocus", {"beta": 2.0}),
+            ("opo+actfocus+aem", {"beta": 2.0, "guard": 0.0}),
+        ):  # fmt: skip
+            for mode in modes:
+                with self.subTest(scheme, mode=mode):
+                    worst = np.maximum(worst, self.compare(mode, Credit(scheme, entropy="surprisal", **options)))
         figures = "advantages within {:.1e}, loss within {:.1e}, gradient within {:.1e}".format(*worst)
-        sys.stderr.write(f"\nOpenRLHF, {len(cases) + 1} cases: {figures}\n")
+        sys.stderr.write(f"\nOpenRLHF, {len(cases) + 13} cases: {figures}\n")
 
 
 class Refused(unittest.TestCase):
@@ -359,11 +373,19 @@ class Refused(unittest.TestCase):
                     maker(args)
 
     def test_log_ratio(self):
-        openrlhf.install(Credit(signal="log_ratio", aem=False))
-        message = "^the signal log_ratio needs --algo.kl.use_loss and an --algo.kl.init_coef above 0"
+        openrlhf.install(Credit(signal="log_ratio", scheme="actfocus"))
+        message = "^scheme reads ref_logprobs, for which OpenRLHF needs --algo.kl.use_loss and an --algo.kl.init_coef above 0"
         for flags, reference in ("", "a reference"), ("--algo.kl.use_loss", None):
             with self.assertRaisesRegex(ValueError, message):
                 maker(arguments(flags), reference)
+
+    def test_penalty(self):
+        """A penalty in the rewards, which advantages of a scheme would not have."""
+        openrlhf.install(Credit("rloo"))
+        maker(arguments(""))
+        maker(arguments("--algo.kl.use_loss --algo.kl.init_coef 0.1"), "a reference")
+        with self.assertRaisesRegex(ValueError, "^scheme is rloo, whose advantages would have no part in the penalty of"):
+            maker(arguments("--algo.kl.init_coef 0.1"), "a reference")
 
     def test_trainer(self):
         """OpenRLHF's trainers make one."""
@@ -378,6 +400,10 @@ class Refused(unittest.TestCase):
                 openrlhf.main(CREDIT)
         with self.assertRaisesRegex(ValueError, 'entropy is "exact", but OpenRLHF keeps no entropy'):
             openrlhf.main(Credit())
+        with self.assertRaisesRegex(ValueError, r"has gspo, a loss: OpenRLHF has its own, which --actor.policy_loss_type \(with"):
+            openrlhf.main(Credit("rloo+gspo"))
+        with self.assertRaisesRegex(ValueError, "OpenRLHF does this by --algo.advantage.is_correction_level"):
+            openrlhf.main(Credit("tis"))
 
 
 class Runs(unittest.TestCase):
@@ -445,7 +471,9 @@ class Runs(unittest.TestCase):
         aggregation = loss_agg_mode.replace("-", "_")
         lines = set(re.findall("reweight: in .*", said))  # Ray repeats a line for each node of a machine
         self.assertEqual(len(lines), 1, said)
-        self.assertIn(f"reweight: in OpenRLHF 0.11.2, ppo ({aggregation}): ActFocus by {credit.signal} (", *lines)
+        first = "the advantages of RLOO in the place of the trainer's (" if "rloo" in credit.scheme else "ActFocus by "
+        self.assertIn(f"reweight: in OpenRLHF 0.11.2, ppo ({aggregation}): {first}", *lines)
+        self.assertIn(f"ActFocus by {credit.signal} (", *lines)
         events = EventAccumulator(str(self.folder / "logs" / "run"))
         events.Reload()
         pieces = {}
@@ -465,6 +493,8 @@ class Runs(unittest.TestCase):
             signal = -old if credit.signal == "surprisal" else old - batch.base_action_log_probs
             w, f = weights_and_factors(role, signal, -old, groups, credit)
             A = advantages(estimator, batch.rewards, mask, getattr(batch, "values", None))
+            if "rloo" in credit.scheme:
+                A = formulas.advantages("rloo", batch.rewards, mask, None, groups)
             want = A * w * f * ratio(mask, w, loss_agg_mode == "seq-mean-token-mean")
             worst[0] = max(worst[0], np.abs(batch.advantages - want).max() / np.abs(want).max())
             new, gradient = old.copy(), np.zeros_like(old)
@@ -487,8 +517,9 @@ class Runs(unittest.TestCase):
         flags = "--algo.advantage.estimator group_norm --algo.kl.init_coef 0"
         flags += " --train.dynamic_batch_enable --ds.packing_samples"
         offline = {"WANDB_MODE": "offline", "WANDB_API_KEY": "0" * 40, "WANDB_DIR": str(self.folder)}
-        said = self.train("beta=2.0, guard=0.0", f"{flags} --logger.wandb.key offline", **offline)
-        names = self.check(CREDIT, "group_norm", "token-mean", said)
+        said = self.train('"rloo+actfocus+aem", beta=2.0, guard=0.0', f"{flags} --logger.wandb.key offline", **offline)
+        credit = Credit("rloo+actfocus+aem", beta=2.0, guard=0.0, entropy="surprisal")
+        names = {"credit/advantage", *self.check(credit, "group_norm", "token-mean", said)}
         [file] = self.folder.glob("wandb/offline-run-*/run-*.wandb")
         self.assertEqual(set(re.findall(r"train/(credit/\w+)", file.read_bytes().decode(errors="replace"))), names)
 

@@ -18,7 +18,7 @@ from support import TESTDATA, TestCase, needs_go, needs_torch, program, read_saf
 
 import reweight
 import reweight.rollout
-from reweight.adapters import Credit, token_multiplier
+from reweight.adapters import Credit, token_advantages
 from reweight.distributed import CommandError, FileError
 
 
@@ -191,14 +191,14 @@ class Notebook(TestCase):
 
 @needs_go
 class Batches(Pages):
-    """Pages of token_multiplier."""
+    """Pages of token_advantages."""
 
     @classmethod
     def setUpClass(cls):
         cls.rollouts = load()
 
     def call(self, credit, keep=slice(None), **change):
-        """Calls token_multiplier with those of the trajectories, each without the prompt before its first response."""
+        """Calls token_advantages with those of the trajectories, each without the prompt before its first response."""
         r = self.rollouts
         names = ("mask", "token_ids", "old_logprobs", "entropy", "advantages")
         parts = {name: rows(r, getattr(r, name))[keep] for name in names}
@@ -206,17 +206,17 @@ class Batches(Pages):
         arguments = {name: [row[n:] for row, n in zip(part, first)] for name, part in parts.items()}
         arguments["prompt_ids"] = [row[:n] for row, n in zip(parts["token_ids"], first)]
         arguments.update(group_ids=[f"g{g}" for g in r.group_ids[keep]], rewards=r.rewards[keep], tokenizer=r.tokenizer)
-        if not credit.wants_entropy:
+        if "entropy" not in credit.reads:
             arguments["entropy"] = None
-        return token_multiplier(arguments.pop("mask"), credit=credit, **{**arguments, **change})
+        return token_advantages(**{**arguments, **change}, credit=credit)
 
     def test_figures(self):
         """The page has the prompt, the texts, and the numbers that the credit made, of the first eight trajectories."""
         r = self.rollouts
         for name, options, columns in (
             ("both", {"alpha": 0.3, "lambda_": 0.5}, {"entropy", "ActFocus weight", "AEM factor"}),
-            ("actfocus", {"aem": False}, {"ActFocus weight"}),
-            ("aem", {"actfocus": False, "scope": "batch"}, {"entropy", "AEM factor"}),
+            ("actfocus", {"scheme": "actfocus"}, {"ActFocus weight"}),
+            ("aem", {"scheme": "aem", "scope": "batch"}, {"entropy", "AEM factor"}),
             ("surprisal", {"entropy": "surprisal"}, {"ActFocus weight", "AEM factor"}),
         ):
             credit = Credit(show_every=5, dir=str(self.folder / name / "pages"), **options)
@@ -234,7 +234,7 @@ class Batches(Pages):
                 about = f"Trajectory {b} of batch-000001: group {r.group_ids[b]}, reward {r.rewards[b]:g}, "
                 self.assertEqual(title[: len(about)], about)
                 self.assertEqual(tokens["text"], [r.tokenizer.words[id] for id in r.token_ids[begin:end]])
-                if credit.actfocus:
+                if "actfocus" in credit.scheme:
                     names = np.array(["masked", "reasoning", "action"])
                     self.assertEqual(tokens["role"], names[r.role[begin:end]].tolist())
                 for column, x in (
@@ -253,13 +253,13 @@ class Batches(Pages):
         mask = [row.copy() for row in rows(r, r.mask)[:3]]
         mask[1][:] = False
         ids = padded(rows(r, r.token_ids)[:3])
-        credit = Credit(show_every=1, dir=str(self.folder), aem=False, tags=None)
-        token_multiplier(padded(mask), credit=credit, old_logprobs=np.zeros(ids.shape), token_ids=ids)
+        credit = Credit(show_every=1, dir=str(self.folder), scheme="actfocus", tags=None)
+        token_advantages(np.ones(ids.shape), padded(mask), credit=credit, old_logprobs=np.zeros(ids.shape), token_ids=ids)
         found = sections(self.folder / "batch-000001.html")
         want = [np.flatnonzero(mask[b])[-1] + 1 for b in (0, 2)]
         self.assertEqual([len(tokens["text"]) for _, tokens in found], want)
         self.assertEqual(found[1][1]["text"][0], f"#{ids[2, 0]}")
-        token_multiplier(padded(mask), credit=credit, old_logprobs=np.zeros(ids.shape))
+        token_advantages(np.ones(ids.shape), padded(mask), credit=credit, old_logprobs=np.zeros(ids.shape))
         self.assertEqual(sections(self.folder / "batch-000002.html")[0][1]["text"][0], "#?")
 
     def test_rejected(self):
@@ -271,7 +271,7 @@ class Batches(Pages):
         mask[0, first + 2] = False
         logprobs[0, first + 3] = -np.inf
         credit = Credit(show_every=1, dir=str(self.folder), tags=None, entropy="surprisal", guard=0)
-        token_multiplier(mask, sampled=sampled, credit=credit, old_logprobs=logprobs, group_ids=[0])
+        token_advantages(np.ones(mask.shape), mask, sampled=sampled, credit=credit, old_logprobs=logprobs, group_ids=[0])
         ((title, tokens),) = sections(self.folder / "batch-000001.html")
         turns = 1 + (np.diff(np.flatnonzero(sampled)) > 1).sum()
         self.assertIn(f" {turns} turns, {end} tokens.", title)
@@ -315,7 +315,7 @@ class Batches(Pages):
         cases = [
             (str(self.folder / "file"), {}, "File exists"),
             (str(self.folder / "a"), {"rewards": np.full(8, np.nan)}, nan),
-            (str(self.folder / "b"), {"advantages": [np.zeros(1)]}, "advantages has rows of the shapes [[1]], want"),
+            (str(self.folder / "b"), {"prompt_ids": [np.zeros(1)]}, "index out of range"),
             (str(self.folder / "c"), {"tokenizer": mock.Mock(decode=lambda ids: 1 / 0)}, "division by zero"),
         ]
         for folder, change, problem in cases:
@@ -340,11 +340,11 @@ class Batches(Pages):
                 Credit(show_every=wrong)
             text = f"show_every is {wrong!r}, want a number of batches, or 0 for no pages"
             self.assertEqual(str(caught.exception), text)
-        Credit(show_every=50).check("TRL", entropy=True)
+        Credit(show_every=50).check("TRL", {}, ("entropy",))
         with self.no_program():
-            Credit().check("TRL", entropy=True)
+            Credit().check("TRL", {}, ("entropy",))
             with self.assertRaises(reweight.InputError) as caught:
-                Credit(show_every=50).check("TRL", entropy=True)
+                Credit(show_every=50).check("TRL", {}, ("entropy",))
         text = "show_every is 50, for which the program reweight must be installed: install the wheel, or go install "
         self.assertEqual(str(caught.exception), text + "github.com/seed621a2839/reweight/cmd/reweight@latest")
 

@@ -25,6 +25,7 @@ if importlib.util.find_spec("trl") is None:
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+import formulas
 import torch
 import wandb
 from datasets import Dataset
@@ -37,6 +38,7 @@ from trl import GRPOTrainer as Original
 from trl import RLOOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
+from reweight import InputError
 from reweight.adapters import Credit, HookError, trl
 from reweight.adapters.trl import CreditMixin, GRPOTrainer
 
@@ -147,6 +149,12 @@ def numpy(t):
 
 
 class Runs(unittest.TestCase):
+    worst = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        sys.stderr.write("".join(f"\nTRL, {scheme}: advantages within {x:.1e}" for scheme, x in cls.worst.items()) + "\n")
+
     def run_steps(self, made, steps=3, **how):
         """Trains, and checks each batch's advantages against NumPy, where how is what weights_and_factors takes. Returns the
         log."""
@@ -191,16 +199,25 @@ class Runs(unittest.TestCase):
         for before, after, (signal, entropy) in zip(seen, outputs, policies):
             mask = numpy(after["completion_mask"] * after.get("tool_mask", 1)) != 0
             groups = np.arange(len(mask)) // made.num_generations
+            names = made.credit.scheme.split("+")
             w, f, role = weights_and_factors(after["completion_ids"].numpy(), mask, signal, entropy, groups, **how)
-            self.assertGreater((role == 2).sum(), 0)
-            if aggregation == "token":
-                m = w * f * mask.sum() / w.sum()
-            elif aggregation == "seq":
-                m = w * f * mask.sum(1, keepdims=True) / np.maximum(w.sum(1, keepdims=True), 1e-300)
+            if "actfocus" in names:
+                self.assertGreater((role == 2).sum(), 0)
             else:
-                m = w * f
-            want = numpy(before["advantages"])[:, None] * m
+                w = formulas.entropy_mask(entropy, mask) if "entropy_mask" in names else mask * 1.0
+            A = numpy(before["advantages"])[:, None] * (f if "aem" in names else 1)
+            for name in {"rloo", "opo", "gtpo"} & set(names):
+                said = made.processing_class.batch_decode(after["completion_ids"], skip_special_tokens=True)
+                A = formulas.advantages(name, np.array(reward(said)), mask, entropy, groups) * (f if "aem" in names else 1)
+            if aggregation == "token":
+                m = w * mask.sum() / w.sum()
+            elif aggregation == "seq":
+                m = w * mask.sum(1, keepdims=True) / np.maximum(w.sum(1, keepdims=True), 1e-300)
+            else:
+                m = w
+            want = A * m
             worst = max(worst, np.abs(numpy(after["advantages"]) - want).max() / np.abs(want).max())
+        type(self).worst[made.credit.scheme] = max(self.worst.get(made.credit.scheme, 0), worst)
         self.assertLess(worst, 1e-5)
         self.assertGreater(len(outputs), 0)
         return [entry for entry in made.state.log_history if "loss" in entry]
@@ -211,6 +228,25 @@ class Runs(unittest.TestCase):
             with self.subTest(loss_type):
                 self.run_steps(trainer(loss_type=loss_type))
 
+    def test_schemes(self):
+        """Advantages that take the place of TRL's, factors, weights, and what they are together."""
+        for scheme in ("rloo", "gtpo", "aem", "entropy_mask", "opo+entropy_mask", "gtpo+actfocus", "rloo+actfocus+aem"):
+            options = {"beta": 2.0} if "actfocus" in scheme else {}
+            options.update({"guard": 0.0} if "aem" in scheme else {})
+            credit = Credit(scheme, **options)
+            for loss_type in ("dapo", "grpo"):
+                with self.subTest(scheme, loss_type=loss_type):
+                    log = self.run_steps(trainer(functools.partial(GRPOTrainer, credit=credit), loss_type=loss_type))
+                    self.assertEqual("credit/advantage" in log[-1], scheme[:3] in ("rlo", "gtp", "opo"))
+        for scheme, message in {
+            "cispo": r"has cispo, a loss: TRL has its own, which loss_type \(with importance_sampling_level\) chooses$",
+            "tis": "TRL does this by vllm_importance_sampling_correction",
+            "off_policy_mask": "TRL does this by off_policy_mask_threshold",
+            "gigpo": "reads anchors, which TRL does not keep",
+        }.items():
+            with self.assertRaisesRegex(InputError, message):
+                trainer(functools.partial(GRPOTrainer, credit=Credit(scheme)))
+
     def test_energy(self):
         """ActFocus's own signal, from the head that the reference is scored with."""
         credit = dataclasses.replace(CREDIT, signal="energy")
@@ -218,10 +254,10 @@ class Runs(unittest.TestCase):
             for options in ({}, dict(temperature=0.7), dict(num_iterations=2, steps_per_generation=4)):
                 with self.subTest(**options):
                     self.run_steps(trainer(functools.partial(GRPOTrainer, credit=credit), beta=0.1, **options))
-            alone = trainer(functools.partial(GRPOTrainer, credit=dataclasses.replace(credit, aem=False)), beta=0.1)
+            alone = trainer(functools.partial(GRPOTrainer, credit=dataclasses.replace(credit, scheme="actfocus", guard=0.1)), beta=0.1)
             with mock.patch.object(trl, "_forward", side_effect=AssertionError("one more forward pass")):
                 alone.train()
-            with self.assertRaisesRegex(ValueError, "the signal energy needs a reference model: set beta above 0"):
+            with self.assertRaisesRegex(ValueError, "reads ref_energy, for which TRL needs a reference model: set beta above 0"):
                 trainer(functools.partial(GRPOTrainer, credit=credit))
 
     def test_log(self):
@@ -559,7 +595,7 @@ class Losses(unittest.TestCase):
         """Before the first rollout."""
         with self.assertRaisesRegex(ValueError, 'loss_type="other" takes one advantage per completion'):
             trl._check_trainer(mock.Mock(loss_type="other", use_liger_kernel=False), CREDIT)
-        with self.assertRaisesRegex(ValueError, "needs a reference model: set beta above 0"):
+        with self.assertRaisesRegex(ValueError, "reads ref_logprobs, for which TRL needs a reference model: set beta above 0"):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="log_ratio")))
         with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs the head of \S+install\(head=True\)'):
             trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))

@@ -32,6 +32,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # on a machine with much else to do
 warnings.simplefilter("ignore")  # verl's, about engines that are not installed
+import formulas
 import pandas
 import ray
 import torch
@@ -108,7 +109,9 @@ def weights_and_factors(rows, groups, credit):
     role *= rows["kept"]
     action = role == 2
     w = (role > 0).astype(float)
-    if credit.actfocus:
+    if "entropy_mask" in credit.scheme:
+        w = formulas.entropy_mask(rows["entropy"], rows["kept"])
+    if "actfocus" in credit.scheme:
         signal = -rows["old"] if credit.signal == "surprisal" else rows["old"] - rows["ref"]
         mu = signal[action].mean()
         sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
@@ -117,7 +120,7 @@ def weights_and_factors(rows, groups, credit):
     f = np.ones_like(w)
     entropy = rows["entropy"] if credit.entropy == "exact" else -rows["old"]
     scopes = groups if credit.scope == "group" else [0] * len(groups)
-    for g in set(scopes) if credit.aem else ():
+    for g in set(scopes) if "aem" in credit.scheme else ():
         found = [(b, s, e) for b in range(len(groups)) if scopes[b] == g for s, e in spans(rows["sampled"][b])]
         found = [(b, s, e) for b, s, e in found if rows["kept"][b, s:e].any()]
         h = np.array([entropy[b, s:e][rows["kept"][b, s:e]].mean() for b, s, e in found])
@@ -341,8 +344,12 @@ class Steps(unittest.TestCase):
         mode = "seq-mean-token-mean" if actor.policy_loss.loss_mode == "sapo" else actor.loss_agg_mode
         trajectories = [key.rpartition("_")[0] for key in batch.keys]
         A = group_advantages(rows["scores"].sum(1), groups, trajectories, rows["kept"])
+        for name in ("rloo", "opo", "gtpo", "reinforce++_baseline"):
+            if name in credit.scheme:
+                A = formulas.advantages(name, rows["scores"].sum(1), rows["kept"], rows["entropy"], np.array(groups))
+                self.assertGreater(metrics["credit/advantage"], 0)
         self.assertNear("advantages", self.wide(data["advantages"]), A * multiplier(rows, w, f, mode))
-        if credit.actfocus:
+        if "actfocus" in credit.scheme:
             self.assertEqual(metrics["credit/actions"], (role == 2).sum())
             self.assertAlmostEqual(metrics["credit/action_weight"], (w * f)[role == 2].sum() / (w * f).sum(), 6)
         got, gradient = self.trainers_loss(data, actor, parts)
@@ -425,8 +432,8 @@ class Steps(unittest.TestCase):
         self.check({ACTOR + "clip_ratio_c": 1.1, ACTOR + "clip_ratio_high": 0.28})
         self.check({ACTOR + "loss_agg_mode": "seq-mean-token-sum-norm"}, parts=1)  # which divides by the padded length
         self.check(penalty, {**OPTIONS, "signal": "log_ratio"})
-        self.check(options={"actfocus": False, "guard": 0.0})
-        self.check(options={"aem": False})
+        self.check(options={"scheme": "aem", "guard": 0.0})
+        self.check(options={"scheme": "actfocus"})
         self.check(options={**OPTIONS, "tags": [[OPENING], [CLOSING]]})
         self.check(options={**OPTIONS, "scope": "batch"})
 
@@ -442,6 +449,29 @@ class Steps(unittest.TestCase):
             with self.subTest(name):
                 self.assertNear("advantages", self.wide(data["advantages"]), want)
                 np.testing.assert_array_equal(self.wide(data["returns"]), self.wide(plain["returns"]))
+
+    def test_schemes(self):
+        """Advantages that take the place of verl's, weights, and what they are together. One of the rows has a trajectory
+        of three outputs, which these schemes do not take: here each is a trajectory."""
+        made, batch = self.trainer(reweight={"scheme": "rloo"}), self.batch(self.rows)
+        with self.assertRaisesRegex(ValueError, "a trajectory has several outputs, of which the scheme rloo would take each"):
+            self.advantages(made, batch)
+        keys = [f"prompt{i // 5}_{i % 5}_0" for i in range(len(self.keys))]
+        with mock.patch.object(type(self), "keys", keys):
+            for scheme in ("rloo", "gtpo", "reinforce++_baseline", "entropy_mask", "opo+actfocus", "gtpo+actfocus+aem"):
+                options = {"beta": 2.0} if "actfocus" in scheme else {}
+                options.update({"guard": 0.0} if "aem" in scheme else {}, scheme=scheme)
+                for mode in MODES[:3]:
+                    with self.subTest(scheme, mode=mode):
+                        self.check({ACTOR + "loss_agg_mode": mode}, options)
+            # What is rejected has no part, and a penalty in the rewards has one.
+            rejection = {CORRECTION + "rollout_rs": "token_k1", CORRECTION + "rollout_rs_threshold": "0.6_1.6"}
+            self.check(rejection, {"scheme": "rloo+actfocus"})
+            changes = {"algorithm.use_kl_in_reward": True, "algorithm.adv_estimator": "rloo"}
+            plain, _, _ = self.advantages(self.trainer(changes, None), self.batch(self.rows))
+            data, _, _ = self.advantages(self.trainer({**changes, "algorithm.adv_estimator": "grpo"}, {"scheme": "rloo"}),
+                                         self.batch(self.rows))  # fmt: skip
+            self.assertNear("advantages", self.wide(data["advantages"]), self.wide(plain["advantages"]))
 
     def test_not_finite(self):
         """A token without a log-probability: it has the weight 1."""
@@ -488,11 +518,17 @@ class Refusals(unittest.TestCase):
 
     def test_options(self):
         for options, message in (
-            ({"alph": 1}, r"^reweight\.alph is no option, want one of \[actfocus alpha"),
+            ({"alph": 1}, r"^reweight\.alph is no option, want one of \[scheme options alpha"),
             ({"tokenizer": "gpt2"}, r"^reweight\.tokenizer is no option"),
             ({"alpha": "much"}, r"^reweight\.alpha is 'much', want a float such as 0\.1"),
             ({"alpha": True}, r"^reweight\.alpha is True, want a float"),
-            ({"aem": 1}, r"^reweight\.aem is 1, want a bool"),
+            ({"scheme": 1}, r"^reweight\.scheme is 1, want a str"),
+            ({"scheme": "gtpo+gspo"}, r"has gspo, a loss: verl has its own, which \S+loss_mode \(with loss_agg_mode\) chooses"),
+            ({"scheme": "gae"}, "has gae, which reads values: verl does this by algorithm.adv_estimator=gae"),
+            ({"scheme": "tis"}, "verl does this by algorithm.rollout_correction"),
+            ({"scheme": "otb"}, "has otb, which reads sum_sq_probs, which verl does not keep"),
+            ({"scheme": "gtpo", "options": {"gtpo": 1}}, r"^reweight\.options is .*, want options by entries"),
+            ({"scheme": "gtpo", "options": {"gtpo": {"much": 1}}}, '^options has "much" of gtpo, want some of'),
             ({"scope": 3}, r"^reweight\.scope is 3, want a str"),
             ({"alpha": -1.0}, "alpha"),
             ({"scope": "all"}, "scope"),
@@ -501,7 +537,7 @@ class Refusals(unittest.TestCase):
             ({"tags": [[2], ["x"]]}, r"^tags is \(\(2,\), \('x',\)\), want what opens"),
             ({"tags": 5}, r"^tags is 5, want what opens"),
             ({"tags": [1, 2]}, r"^tags is \(1, 2\), want what opens"),
-            (True, r"^reweight is True, want options of \[actfocus alpha"),
+            (True, r"^reweight is True, want options of \[scheme options alpha"),
             (0.2, r"^reweight is 0\.2, want options"),
         ):
             self.refused(message, reweight=options)
@@ -510,7 +546,8 @@ class Refusals(unittest.TestCase):
         """What the command line can give."""
         for options, want in (
             ({}, Credit()),
-            ({"alpha": 1, "aem": False, "tags": None}, Credit(alpha=1.0, aem=False, tags=None)),
+            ({"alpha": 1, "scheme": "actfocus", "tags": None}, Credit("actfocus", alpha=1.0, tags=None)),
+            ({"scheme": "gtpo", "options": {"gtpo": {"bonus": 0.2}}}, Credit("gtpo", {"gtpo": {"bonus": 0.2}})),
             ({"tags": ["<a>", "</a>"], "signal": "surprisal"}, Credit(tags=("<a>", "</a>"))),
             ({"tags": [[5, 6], [7]]}, Credit(tags=((5, 6), (7,)))),
         ):
@@ -645,7 +682,9 @@ class Runs(unittest.TestCase):
             rows.update(kept=rows["sampled"], old=wide("old_log_probs"), ref=rows["new"], entropy=wide("entropy"))
             groups = seen["uid"]
             w, f, role = weights_and_factors(rows, groups, credit)
-            A = group_advantages(wide("rm_scores").sum(1), groups, range(len(groups)), rows["kept"])
+            own = A = group_advantages(wide("rm_scores").sum(1), groups, range(len(groups)), rows["kept"])
+            if "rloo" in credit.scheme:
+                A = formulas.advantages("rloo", wide("rm_scores").sum(1), rows["kept"], None, np.array(groups))
             loss, gradient = loss_of(rows, w, A * f, actor, rows["sampled"].sum(), len(groups))
             near = lambda name, want: np.abs(wide(name) - want).max() / np.abs(want).max()
             differences = near("advantages", A * multiplier(rows, w, f, "token-mean")), near("gradient", gradient)
@@ -655,7 +694,7 @@ class Runs(unittest.TestCase):
                 f"{differences[0]:.1e}, gradient {differences[1]:.1e}; ratios {ratio.min():.3f} to {ratio.max():.3f}\n"
             )
             self.assertLess(max(*differences, abs(got - loss) / np.abs(gradient).sum()), 1e-5)
-            self.assertLess(near("returns", A), 1e-5)  # verl's own
+            self.assertLess(near("returns", own), 1e-5)  # verl's own
             numbers = {"actions": (role == 2).sum(), "action_weight": (w * f)[role == 2].sum() / (w * f).sum()}
             for name, value in {**numbers, "aem_max": f.max(), "not_finite": 0}.items():
                 self.assertAlmostEqual(float(logged[step]["credit/" + name]), value, delta=1e-5 * max(value, 1))
@@ -666,11 +705,11 @@ class Runs(unittest.TestCase):
     def test_run(self):
         """On a Ray of its own: the log in the console, TensorBoard and W&B."""
         said = self.start(
-            "+reweight.beta=2", "+reweight.guard=0.0", '+reweight.tags=["<answer>","</answer>"]', *self.own_ray,
+            "+reweight.scheme=rloo+actfocus+aem", "+reweight.beta=2", "+reweight.guard=0.0", '+reweight.tags=["<answer>","</answer>"]', *self.own_ray,
             'trainer.logger=["console","tensorboard","wandb"]', TENSORBOARD_DIR=f"{self.folder}/board",
             WANDB_MODE="offline",
         )  # fmt: skip
-        empty, padding = self.check(said, "vanilla", Credit(beta=2.0, guard=0.0))
+        empty, padding = self.check(said, "vanilla", Credit("rloo+actfocus+aem", beta=2.0, guard=0.0))
         self.assertGreater(empty, 0)
         self.assertEqual(padding, 4)
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -681,7 +720,7 @@ class Runs(unittest.TestCase):
         content = wandb.read_bytes()
         for step in self.logged(said):
             names = [name for name in step if name.startswith("credit/")]
-            self.assertEqual(len(names), 12, names)
+            self.assertEqual(len(names), 13, names)
             for name in names:
                 self.assertIn(name, events.Tags()["scalars"])
                 self.assertIn(name.encode(), content)

@@ -1,12 +1,13 @@
-"""ActFocus and AEM in the trainers that people use.
+"""The schemes of the catalogue in the trainers that people use: ActFocus, AEM, GTPO and others.
 
-The loss l of a token is homogeneous in its advantage A in most trainers: for m >= 0,
-l(m A) = m l(A). This holds for the clipped surrogate of PPO, with dual clip too, for CISPO,
-and for a ratio per sequence as in GSPO. A weight w of ActFocus and a factor f of AEM can
-therefore be multiplied into the advantages, and the loss of the trainer stays as it is.
-What differs is the number by which the sum of the tokens' losses is divided.
-Let N and N_s be the response tokens of the batch and of trajectory s, and S the
-trajectories that have one:
+Let A be the advantage of a token: the trainer's, or that of a scheme which makes advantages,
+such as RLOO, in its place. Let f be the product of the factors of the scheme (AEM), and w that
+of its weights (ActFocus). The loss l of a token is homogeneous in its advantage in most
+trainers: for m >= 0, l(m A) = m l(A). This holds for the clipped surrogate of PPO, with dual
+clip too, for CISPO, and for a ratio per sequence as in GSPO. f and w can therefore be
+multiplied into the advantages, and the loss of the trainer stays as it is. What differs is the
+number by which the sum of the tokens' losses is divided. Let N and N_s be the response tokens
+of the batch and of trajectory s, and S the trajectories that have one:
 
     aggregation                wanted                          the trainer's loss            m
     token_mean                 sum w l(f A) / sum w            sum l(m A) / N                w f N / sum w
@@ -15,11 +16,11 @@ trajectories that have one:
     seq_mean_token_sum_norm    sum w l(f A) / length           sum l(m A) / length           w f
     token_sum                  sum w l(f A)                    sum l(m A)                    w f
 
-token_multiplier computes m. Each module of this package puts it into one trainer, by one
+token_advantages computes m A. Each module of this package puts it into one trainer, by one
 method of that trainer: reweight.adapters.verl, trl, openrlhf, nemo_rl, slime, prime_rl.
 None of them is imported here, and none imports its trainer before its install is called.
 
-The sums, and the mean and deviation of ActFocus's signal, are those of the batch that the
+The sums, and all means and groups of the schemes, are those of the batch that the
 trainer hands over at once. A trainer that then divides it into mini-batches divides the
 loss of each by its own N. A penalty on the divergence from the reference, or a bonus on
 the entropy, is not part of l, and stays as the trainer has it.
@@ -38,18 +39,21 @@ import sys
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 import reweight
 
+from .._catalogue import ENTRIES
 from .._program import PROGRAM, find
+from .._step import Step, scheme
 from . import _tags
 from ._pages import Pages, first_answered
+from ._step import TrainerStep, outcomes, per_trajectory, reads, scalars
 
-__all__ = ["Credit", "HookError", "token_multiplier"]
+__all__ = ["Credit", "HookError", "token_advantages"]
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -57,31 +61,41 @@ Tag = Union[str, Sequence[int]]
 Gather = Callable[[Dict[str, Any]], Tuple[List[Dict[str, Any]], int]]
 
 
+# The options of two entries are arguments of Credit.
+_ARGUMENTS = {"actfocus": ("alpha", "beta", "eps", "signal"), "aem": ("lambda_", "guard", "scope")}
+# What every adapter can give a scheme, besides role and old_logprobs.
+_KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "advantages", "old_logprobs", "ref_logprobs")
+# Entries for which the surprisal of a token is not the entropy there: they take single ones.
+_OF_SINGLE_TOKENS = ("gtpo", "entropy_mask")
+
+
 @dataclass(frozen=True)
 class Credit:
     """What an adapter adds to a trainer. The defaults are those of the papers, but for the
     signal: trainers keep no logsumexp of the raw logits, from which the energy follows.
 
-    actfocus: whether tokens are weighted (arXiv 2605.14558).
-    alpha, beta, eps: its options, as reweight.actfocus has them.
-    signal: "surprisal", which is -old_logprobs; "log_ratio", old_logprobs - ref_logprobs; "energy", the
+    scheme: names of reweight.schemes() with + between them. Advantages, such as those of "rloo" or
+        "gtpo", take the place of the trainer's; factors and weights are multiplied into them. The
+        loss is the trainer's: a name that has one is an InputError, and the trainer's option chooses it.
+    options: of the scheme's entries but ActFocus and AEM, by their names: {"gtpo": {"bonus": 0.2}}.
+    alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.
+    signal: of ActFocus: "surprisal", which is -old_logprobs; "log_ratio", old_logprobs - ref_logprobs; "energy", the
         paper's own, in TRL with a reference and install(head=True); "energy" or "ref_entropy" for callers of
-        token_multiplier who have these.
-    tags: what opens and closes an action: two strings, or two sequences of token ids. The
+        token_advantages who have these.
+    tags: what opens and closes an action of ActFocus: two strings, or two sequences of token ids. The
         tokens strictly between them are actions, if both are in one response; a token
         that holds a part of a tag is none. None: all response tokens are actions.
     tokenizer: what decodes token ids, for tags that are strings. None: the trainer's, in
         trainers that have one where the adapter works (verl, TRL, OpenRLHF).
-    aem: whether advantages are multiplied by AEM's factors (arXiv 2605.00425).
-    lambda_, guard, scope: its options, as reweight.aem has them.
+    lambda_, guard, scope: options of AEM (arXiv 2605.00425), as reweight.aem has them.
     entropy: "exact", the entropy of the old policy at each token; "surprisal", in its
-        place -old_logprobs, whose expectation it is: for trainers that keep no entropy.
-        The mean over a response of n tokens then has an error of order 1/sqrt(n).
+        place -old_logprobs, whose expectation it is: for trainers that keep no entropy, and schemes
+        that take its mean over a response, which for n tokens then has an error of order 1/sqrt(n).
     not_finite: what a log-probability or entropy is that is read and is NaN, infinite or above
         1e30, as engines give at tokens that they could not score. "ignore": an action token
         without a signal has the weight 1 and no part in the signal's mean and deviation, a
-        token without an entropy no part in that of its response, and the log counts them.
-        "error": an InputError.
+        token without an entropy no part in that of its response; where a scheme makes the advantages
+        from it, the token's is 0. The log counts them. "error": an InputError.
     show_every: so many batches apart, some rollouts of a batch are shown to people with
         the weight of every token: the pages DIR/batch-000001.html, and of each batch whose
         number is a multiple of it. 0: never. It needs the program reweight, which the wheel has.
@@ -89,14 +103,14 @@ class Credit:
     dir: the folder DIR, which is made where it is not there.
     """
 
-    actfocus: bool = True
+    scheme: str = "actfocus+aem"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     alpha: float = 0.1
     beta: float = 0.5
     eps: float = 1e-8
     signal: str = "surprisal"
     tags: Optional[Tuple[Tag, Tag]] = ("<answer>", "</answer>")
     tokenizer: Any = None
-    aem: bool = True
     lambda_: float = 1.0
     guard: float = 0.1
     scope: str = "group"
@@ -106,47 +120,106 @@ class Credit:
     dir: str = "credit"
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
 
-    def check(self, trainer: str, *, entropy: bool, energy: bool = False) -> None:
-        """Raises InputError for a wrong option, which a trainer would meet only after its first
-        rollouts, and if the credit wants what the trainer does not keep; entropy is whether it
-        keeps that of the old policy, energy that of the reference."""
-        kept = ["surprisal", "log_ratio"] + ["energy"] * energy
-        if self.actfocus and self.signal not in kept:
+    def step(self) -> Step:
+        """Returns the step of the scheme, with its options."""
+        try:
+            step = scheme(self.scheme)
+        except reweight.InputError as error:
+            raise reweight.InputError("scheme", error.problem) from None
+        names = [e.name for e in step.entries]
+        for name, options in self.options.items():
+            if name in _ARGUMENTS:
+                raise reweight.InputError("options", f"has {name}, whose options are arguments of Credit: {', '.join(_ARGUMENTS[name])}")
+            if name not in names:
+                raise reweight.InputError("options", f'has "{name}", want entries of the scheme {self.scheme}: [{" ".join(names)}]')
+            known = step.options[name]
+            for option, value in options.items():
+                if option not in known:
+                    raise reweight.InputError("options", f'has "{option}" of {name}, want some of [{" ".join(known)}]')
+                known[option] = value
+        for name, arguments in _ARGUMENTS.items():
+            for argument in arguments:
+                value = getattr(self, argument)
+                if name in names:
+                    step.options[name][argument] = value
+                elif value != getattr(Credit, argument):
+                    problem = f"is {value!r}, an option of {name}, which is not in the scheme {self.scheme}"
+                    raise reweight.InputError(argument, problem)
+        return step
+
+    @property
+    def reads(self) -> FrozenSet[str]:
+        """The arrays of a Batch that the scheme reads, besides role."""
+        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in self.step().entries))
+
+    @property
+    def makes_advantages(self) -> bool:
+        """Whether the scheme's advantages take the place of the trainer's."""
+        return self.step()._maker() is not None
+
+    @property
+    def wants_actions(self) -> bool:
+        """Whether actions are looked for between tags."""
+        return self.tags is not None and any(e.name == "actfocus" for e in self.step().entries)
+
+    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = ()) -> None:
+        """Raises InputError for a wrong option, which a trainer would meet only after its first rollouts, and if the
+        credit wants what the trainer does not keep, or does itself.
+
+        keeps: the arrays that this trainer can give, besides those that all can. own: the trainer's options that do
+        what the credit does not, by "loss", by an array, or by the name of an entry."""
+        step = self.step()
+        kept = ["surprisal", "log_ratio"] + ["energy"] * ("ref_energy" in keeps)
+        if self.signal not in kept and "actfocus" in (e.name for e in step.entries):
             problem = f'is "{self.signal}", which {trainer} does not keep, want one of [{" ".join(kept)}]'
             raise reweight.InputError("signal", problem)
-        if self.wants_entropy and not entropy:
-            problem = f'is "exact", but {trainer} keeps no entropy of the old policy'
-            raise reweight.InputError("entropy", problem + ': use Credit(entropy="surprisal") or Credit(aem=False)')
+        losses = [e for e in step.entries if e.kind in ("loss", "critic")]
+        if losses:
+            rest = "+".join(e.name for e in step.entries if e not in losses)
+            problem = f"has {losses[0].name}, a loss: {trainer} has its own, which {own['loss']} chooses"
+            raise reweight.InputError("scheme", problem + (f', and "{rest}" is the rest of the scheme' if rest else ""))
+        for e in step.entries:
+            if e.kind == "reward" and not self.makes_advantages:
+                problem = f"has {e.name}, which changes rewards, but {trainer} has made its advantages of them already"
+                raise reweight.InputError("scheme", f'{problem}: name advantages too, as in "group_norm+{self.scheme}"')
+            if e.name == "actfocus":
+                continue
+            wanted = reads(e, self.signal, self.entropy == "exact")
+            if "entropy" in wanted and "entropy" not in keeps:
+                problem = f'is "exact", but {trainer} keeps no entropy of the old policy, and {e.name} reads it: use'
+                instead = " another scheme" if e.name in _OF_SINGLE_TOKENS else ' Credit(entropy="surprisal")'
+                raise reweight.InputError("entropy", problem + instead)
+            for need in sorted(wanted.difference(_KEPT, keeps)):
+                problem = f"has {e.name}, which reads {need}"
+                if e.name in own or need in own:
+                    problem += f": {trainer} does this by {own.get(e.name) or own[need]}"
+                elif need == "logprobs":
+                    problem += ", the policy's after each update: a credit is made before the first"
+                else:
+                    problem += f", which {trainer} does not keep"
+                raise reweight.InputError("scheme", problem)
         if self.show_every and find() is None:
             problem = f"is {self.show_every}, for which the program {PROGRAM} must be installed: install the wheel, or"
             problem += " go install github.com/seed621a2839/reweight/cmd/reweight@latest"
             raise reweight.InputError("show_every", problem)
-        role, x = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32)
-        one = reweight.Batch(role, old_logprobs=x, ref_logprobs=x, ref_energy=x, entropy=x)
-        one.span_ids, one.group_ids = np.full((1, 1), -1, np.int32), np.zeros(1, np.int32)
-        if self.actfocus:
-            reweight.actfocus(one, alpha=self.alpha, beta=self.beta, eps=self.eps, signal=self.signal)
-        if self.aem:
-            reweight.aem(one, lambda_=self.lambda_, guard=self.guard, scope=self.scope)
-
-    @property
-    def wants_entropy(self) -> bool:
-        """Whether the entropy of the old policy is needed."""
-        return self.aem and self.entropy == "exact"
-
-    @property
-    def wants_ref_logprobs(self) -> bool:
-        """Whether the log-probabilities of the reference are needed."""
-        return self.actfocus and self.signal == "log_ratio"
-
-    @property
-    def wants_energy(self) -> bool:
-        """Whether the energy of the reference is needed."""
-        return self.actfocus and self.signal == "energy"
+        x = np.full((2, 2), -1, np.float32)
+        one = reweight.Batch(np.ones((2, 2), np.uint8), old_logprobs=x, ref_logprobs=x, ref_energy=x, ref_entropy=x)
+        one.advantages, one.token_rewards, one.entropy = x, x, -x
+        one.group_ids, one.rewards = np.zeros(2, np.int32), np.arange(2, dtype=np.float32)
+        one.span_ids = np.repeat(np.arange(2, dtype=np.int32), 2).reshape(2, 2)
+        try:
+            step.credit(one)
+        except reweight.InputError as error:
+            raise error if error.argument != "names" else reweight.InputError("scheme", error.problem) from None
 
     def __post_init__(self) -> None:
+        entries = [e.name for e in self.step().entries]
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
+        if self.entropy == "surprisal" and not set(entries).isdisjoint(_OF_SINGLE_TOKENS):
+            name = next(name for name in entries if name in _OF_SINGLE_TOKENS)
+            problem = f'is "surprisal", which stands for the mean entropy of a response, but {name} reads that of single tokens'
+            raise reweight.InputError("entropy", problem)
         if self.not_finite not in ("ignore", "error"):
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
         if self.tags is not None and not _are_tags(self.tags):
@@ -168,7 +241,8 @@ def _are_tags(tags: Any) -> bool:
     return all(np.ndim(tag) == 1 and len(tag) and np.asarray(tag).dtype.kind in "iu" for tag in tags)
 
 
-def token_multiplier(
+def token_advantages(
+    advantages: Any,
     mask: Any,
     *,
     sampled: Any = None,
@@ -176,22 +250,19 @@ def token_multiplier(
     aggregation: str = "token_mean",
     token_ids: Any = None,
     tokenizer: Any = None,
-    old_logprobs: Any = None,
-    ref_logprobs: Any = None,
-    ref_energy: Any = None,
-    ref_entropy: Any = None,
-    entropy: Any = None,
+    rewards: Any = None,
     group_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
-    advantages: Any = None,
-    rewards: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
+    **arrays: Any,
 ) -> Any:
-    """Returns m, by which each token's advantage is to be multiplied: float32, in the
-    layout of mask and on its device, 0 where the mask is 0.
+    """Returns the advantages m A that the trainer is to take: float32, in the layout of mask and on its device, 0 where
+    the mask is 0.
 
+    advantages: the trainer's, of the layout of mask. Advantages that the scheme makes take their place, and
+        they may be None then.
     mask: not 0 at the tokens of the loss. One of
         [B, T], padded, a trajectory per row;
         a sequence of B arrays [T_b], a trajectory each;
@@ -204,18 +275,15 @@ def token_multiplier(
     aggregation: how the trainer makes one number of its tokens' losses, as above.
     token_ids: of the layout of mask, aligned with it; for actions, unless tags is None.
     tokenizer: used for tags that are strings, if credit has none.
-    old_logprobs, ref_logprobs: of the sampled token, nats; for surprisal and log_ratio.
-    ref_energy, ref_entropy: of the reference, nats; for the signals of these names.
-    entropy: of the old policy, nats; for AEM, unless credit.entropy is "surprisal".
-    group_ids: [B], trajectories sampled from one prompt share a group; for AEM's scope
-        "group". Integers or strings.
-    prompt_ids, advantages, rewards: for the pages of credit.show_every alone, and may be
-        missing: the tokens before those of mask, B sequences; the advantages that are to
-        be multiplied, of the layout of mask; [B].
+    rewards: [B], of the outcomes; for schemes that make advantages. Without token_rewards it is also
+        the reward of the last token of each trajectory.
+    group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
+    prompt_ids: the tokens before those of mask, B sequences; for the pages of credit.show_every alone.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then those of all.
     log: gets the scalars that describe what the credit does to this batch, of all processes:
+        credit/advantage                  mean |A| of the response tokens, if the scheme makes A
         credit/actions                    action tokens
         credit/no_action                  share of trajectories with a response that have none
         credit/action_share               share of the response tokens that are actions
@@ -227,7 +295,9 @@ def token_multiplier(
                                           of AEM's factors, one of each response
         credit/aem_guarded                share of the scopes with two spans or more that AEM's
                                           guard leaves alone
-        credit/not_finite                 tokens whose signal or entropy is not finite
+        credit/not_finite                 tokens of which a value that is read is not finite
+    arrays: what the scheme reads of each token, of the layout of mask, by its name in reweight.Batch:
+        old_logprobs, entropy (unless credit.entropy is "surprisal"), ref_logprobs, token_rewards and others.
 
     Warns if ActFocus finds no action, because the tags may be others than the policy's.
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
@@ -235,17 +305,20 @@ def token_multiplier(
     """
     if aggregation not in AGGREGATIONS:
         raise reweight.InputError("aggregation", f'is "{aggregation}", want one of [{" ".join(AGGREGATIONS)}]')
-    layout = _Layout(mask, seq_offsets)
+    layout, wanted = _Layout(mask, seq_offsets), credit.reads
     kept = layout.pack("mask", mask) != 0
     response = kept if sampled is None else layout.pack("sampled", sampled) != 0
     if sampled is not None and (kept & ~response).any():
         raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
     rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
-    per_token = {"old_logprobs": old_logprobs, "ref_logprobs": ref_logprobs, "ref_energy": ref_energy}
-    for name, x in {**per_token, "ref_entropy": ref_entropy, "entropy": entropy}.items():
+    if advantages is not None and ("advantages" in wanted or not credit.makes_advantages):
+        arrays["advantages"] = advantages
+    for name, x in arrays.items():
+        if name not in _PER_TOKEN:
+            raise TypeError(f"token_advantages got an unexpected keyword argument '{name}'")
         if x is not None:
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
-    if not credit.actfocus:
+    if "actfocus" not in (e.name for e in credit.step().entries):
         rows["role"] = response.view(np.uint8)
     elif credit.tags is None:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
@@ -254,192 +327,87 @@ def token_multiplier(
     else:
         ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
         rows["role"] = _roles(response, ids, layout.offsets, credit.tags, credit.tokenizer or tokenizer)
-    if group_ids is not None:
-        if len(group_ids) != len(layout.lengths):
-            problem = f"has {len(group_ids)} elements, want {len(layout.lengths)}, one per trajectory"
-            raise reweight.InputError("group_ids", problem)
-        rows["group_ids"] = _numpy(group_ids)
-    made: Optional[Dict[str, npt.NDArray[Any]]] = {} if credit._pages.due(credit.show_every) else None
+    for name, x in (("group_ids", group_ids), ("rewards", rewards)):
+        if x is not None:
+            if len(x) != len(layout.lengths):
+                raise reweight.InputError(name, f"has {len(x)} elements, want {len(layout.lengths)}, one per trajectory")
+            rows[name] = _numpy(x) if name == "group_ids" else _numpy(x).astype(np.float32)
     rank, first, joined = 0, 0, rows
     if gather is not None:
         parts, rank = gather(rows)
         joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
         first = sum(len(part["role"]) for part in parts[:rank])
-    m = _multiplier(joined, credit, aggregation, log, made)[first : first + len(kept)]
-    if made is not None and rank == 0:
-        rows.update(made)  # which begin with the tokens of this process
-        page = functools.partial(_page, layout, rows, token_ids, prompt_ids, advantages, rewards)
+    made, step = _computed(joined, credit, aggregation, log)
+    if credit._pages.due(credit.show_every) and rank == 0:  # whose tokens come first
+        page = functools.partial(_page, layout, rows, step, token_ids, prompt_ids, advantages)
         credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page)
-    return layout.unpack(m)
+    return layout.unpack(made[first : first + len(kept)])
+
+
+_PER_TOKEN = (
+    "advantages", "old_logprobs", "logprobs", "ref_logprobs", "ref_energy", "ref_entropy", "entropy", "values",
+    "rollout_logprobs", "teacher_logprobs", "token_rewards", "sum_sq_probs",
+)  # fmt: skip
 
 
 def _page(
-    layout: _Layout, rows: Dict[str, Any], token_ids: Any, prompt_ids: Any, advantages: Any, rewards: Any
+    layout: _Layout, rows: Dict[str, Any], step: TrainerStep, token_ids: Any, prompt_ids: Any, advantages: Any
 ) -> reweight.Batch:
-    """Returns the trajectories of this process that a page shows. rows are the arrays that were made of its tokens."""
-    names = ("old_logprobs", "entropy", "actfocus_weights", "aem_factors")
-    per_token = {name: rows[name] for name in names if name in rows}
+    """Returns the trajectories of this process that a page shows."""
+    per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
+    for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
+        if name in step.made:
+            per_token[field_] = step.made[name]
+    maker = step._maker()
     if token_ids is not None:
         per_token["token_ids"] = layout.pack("token_ids", token_ids).astype(np.int64)
-    if advantages is not None:
-        per_token["advantages"] = layout.pack("advantages", advantages)
+    if maker is not None:
+        per_token["advantages"] = step.made[maker.name]
+    elif advantages is not None:
+        per_token["advantages"] = rows["advantages"]
     per_trajectory = {}
     if "group_ids" in rows:
         per_trajectory["group_ids"] = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
-    if rewards is not None:
-        per_trajectory["rewards"] = _numpy(rewards).astype(np.float32)
+    if "rewards" in rows:
+        per_trajectory["rewards"] = rows["rewards"]
     prompts = None if prompt_ids is None else [_numpy(row) for row in prompt_ids]
     return first_answered(per_token, per_trajectory, layout.offsets, prompts)
 
 
-_LARGEST = 1e30  # of an entropy that AEM takes
-_SIGNALS = {
-    "surprisal": ("old_logprobs",),
-    "log_ratio": ("old_logprobs", "ref_logprobs"),
-    "energy": ("ref_energy",),
-    "ref_entropy": ("ref_entropy",),
-}
-
-
-def _multiplier(
-    rows: Dict[str, npt.NDArray[Any]],
-    credit: Credit,
-    aggregation: str,
-    log: Optional[Dict[str, float]],
-    made: Optional[Dict[str, npt.NDArray[Any]]],
-) -> npt.NDArray[np.float32]:
-    """Returns m for the tokens of all processes, and puts the weights and the factors into made."""
-    lengths, kept = rows["lengths"], rows["kept"]
-    offsets = np.append(0, np.cumsum(lengths))
-    role = rows["role"] * kept
-    batch = reweight.Batch(role, seq_offsets=offsets)
-    for name in ("old_logprobs", "ref_logprobs", "ref_energy", "ref_entropy", "entropy"):
+def _computed(
+    rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: str, log: Optional[Dict[str, float]]
+) -> Tuple[npt.NDArray[np.float32], TrainerStep]:
+    """Returns m A of the tokens of all processes, and the step that has made it."""
+    kept, wanted = rows["kept"], credit.reads
+    offsets, sampled = np.append(0, np.cumsum(rows["lengths"])), rows["role"] != reweight.MASKED
+    batch = reweight.Batch(rows["role"] * kept, seq_offsets=offsets, rewards=rows.get("rewards"))
+    for name in _PER_TOKEN:
         setattr(batch, name, rows.get(name))
-    action = role == reweight.ACTION
-    ignored = np.zeros(len(kept), bool)
-    weights = kept.astype(np.float32)
-    scalars: Dict[str, float] = {}
-    if credit.actfocus:
-        if credit.not_finite == "ignore":
-            for name in _SIGNALS.get(credit.signal, ()):
-                if name in rows:
-                    ignored |= action & ~_finite(rows[name])
-            batch.role = np.where(ignored, np.uint8(reweight.REASONING), role) if ignored.any() else role
-        focus = reweight.actfocus(batch, alpha=credit.alpha, beta=credit.beta, eps=credit.eps, signal=credit.signal)
-        weights = focus.weights
-        weights[ignored] = 1
-        if kept.any() and not action.any():
-            warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
-    if made is not None and credit.actfocus:
-        made["actfocus_weights"] = weights.copy()
-    m = weights
-    if credit.aem:
-        factors = _factors(batch, rows, credit, ignored, scalars)
-        if made is not None:
-            made["aem_factors"] = factors
-        m = weights * factors
-    total = weights.sum(dtype=np.float64)
-    if log is not None:
-        if credit.actfocus:
-            scalars.update(_focused(rows, action, kept, offsets, m))
-            scalars["effective_tokens"] = _share(total**2, np.einsum("i,i->", weights, weights, dtype=np.float64))
-        scalars["not_finite"] = ignored.sum()
-        log.update({"credit/" + name: float(value) for name, value in scalars.items()})
-    smallest = np.finfo(np.float32).tiny  # all m are 0 where all weights are
-    if aggregation == "token_mean":
-        m *= np.float32(kept.sum() / max(total, smallest))
-    elif aggregation == "seq_mean_token_mean":
-        scale = _per_trajectory(kept, offsets, np.float64) / np.maximum(_per_trajectory(weights, offsets, np.float64), smallest)
-        m *= np.repeat(scale.astype(np.float32), lengths)
-    return m
-
-
-def _finite(x: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Returns where a value is one that the schemes take."""
-    finite: npt.NDArray[np.bool_] = x <= _LARGEST
-    finite &= x >= -_LARGEST
-    return finite
-
-
-def _per_trajectory(x: npt.NDArray[Any], offsets: npt.NDArray[np.int64], dtype: Any) -> npt.NDArray[Any]:
-    """Returns the sum of each trajectory."""
-    sums = np.zeros(len(offsets) - 1, dtype)
-    nonempty = offsets[:-1] < offsets[1:]
-    if len(x):
-        sums[nonempty] = np.add.reduceat(x, offsets[:-1][nonempty], dtype=dtype)
-    return sums
-
-
-def _factors(
-    batch: reweight.Batch,
-    rows: Dict[str, npt.NDArray[Any]],
-    credit: Credit,
-    ignored: npt.NDArray[np.bool_],
-    scalars: Dict[str, float],
-) -> npt.NDArray[np.float32]:
-    """Returns AEM's factor of each token, and adds to scalars what they are, and to ignored what has no part in them."""
-    sampled, offsets = rows["role"] != reweight.MASKED, np.asarray(batch.seq_offsets)
     if credit.entropy == "surprisal" and "old_logprobs" in rows:
         batch.entropy = -rows["old_logprobs"]
     if "group_ids" in rows:
         batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
-    spans = batch.span_ids = reweight.spans_from_mask(sampled, offsets)
-    counted = rows["kept"]
-    if credit.not_finite == "ignore" and batch.entropy is not None:
-        counted = counted & _finite(np.asarray(batch.entropy))
-        ignored |= rows["kept"] & ~counted
-    begins = np.flatnonzero(sampled & (np.diff(spans, prepend=np.int32(-1)) != 0))
-    alive = np.ones(len(begins), bool)  # spans that have a token to count
-    whole = np.array_equal(counted, sampled)
-    if not whole:
-        alive[:] = False
-        alive[spans[counted]] = True
-        batch.role = np.asarray(batch.role) * counted
-        batch.span_ids = np.where(counted, (np.cumsum(alive, dtype=np.int32) - np.int32(1))[spans], np.int32(-1))
-    factors: npt.NDArray[np.float32]
-    factors = reweight.aem(batch, lambda_=credit.lambda_, guard=credit.guard, scope=credit.scope)
-    if not whole:  # a token that was not counted has the factor of its response
-        of_span = np.ones(len(begins), np.float32)
-        of_span[spans[counted]] = factors[counted]
-        factors = np.where(sampled, of_span[spans], np.float32(1))
-    begins = begins[alive]
-    if len(begins):
-        of_span, trajectory = factors[begins].astype(np.float64), np.searchsorted(offsets, begins, "right") - 1
-        scalars.update(aem_min=of_span.min(), aem_max=of_span.max(), aem_std=of_span.std())
-        scope = {"group": batch.group_ids, "trajectory": np.arange(len(offsets)), "batch": np.zeros(len(offsets), int)}
-        members = np.unique(np.asarray(scope[credit.scope])[trajectory], return_inverse=True)[1]
-        several = np.bincount(members) > 1
-        changed = np.bincount(members, of_span != 1) > 0
-        scalars["aem_guarded"] = _share((several & ~changed).sum(), several.sum())
-    return factors
-
-
-def _focused(
-    rows: Dict[str, npt.NDArray[Any]],
-    action: npt.NDArray[np.bool_],
-    kept: npt.NDArray[np.bool_],
-    offsets: npt.NDArray[np.int64],
-    credited: npt.NDArray[np.float32],
-) -> Dict[str, float]:
-    """Returns the scalars of actions; credited is w f of each token."""
-    actions, tokens = (_per_trajectory(kind, offsets, np.int64) for kind in (action, kept))
-    log = {"actions": actions.sum()}
-    log["no_action"] = _share(((tokens > 0) & (actions == 0)).sum(), (tokens > 0).sum())
-    log["action_share"] = _share(actions.sum(), tokens.sum())
-    log["action_weight"] = _share(credited[action].sum(dtype=np.float64), credited.sum(dtype=np.float64))
-    if "old_logprobs" in rows:
-        for name, kind in ("action", action), ("reasoning", kept & ~action):
-            surprisal = -rows["old_logprobs"][kind]
-            surprisal = surprisal[_finite(surprisal)]
-            if len(surprisal):
-                log["surprisal_" + name] = surprisal.mean(dtype=np.float64)
-    return log
-
-
-def _share(part: Any, whole: Any) -> float:
-    """Returns part / whole, 0 where that is 0 / 0."""
-    return float(part) / max(float(whole), float(np.finfo(np.float64).tiny))
+    if "span_ids" in wanted:
+        batch.span_ids = reweight.spans_from_mask(sampled, offsets)
+    if "token_rewards" in wanted and batch.token_rewards is None and "rewards" in rows:
+        batch.token_rewards = outcomes(rows["rewards"], kept, offsets)
+    step = TrainerStep(credit.step(), kept, sampled, credit.signal, credit.not_finite == "ignore")
+    made, weights = step.credit(batch)
+    if "actfocus" in step.made and kept.any() and not (np.asarray(batch.role) == reweight.ACTION).any():
+        warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
+    if weights is None:
+        weights = kept.astype(np.float32)
+    if log is not None:
+        log.update(scalars(step, batch, weights))
+    made *= weights
+    total, smallest = weights.sum(dtype=np.float64), np.finfo(np.float32).tiny  # 0 where all weights are
+    if aggregation == "token_mean":
+        made *= np.float32(kept.sum() / max(total, smallest))
+    elif aggregation == "seq_mean_token_mean":
+        scale = per_trajectory(kept, offsets, np.float64) / np.maximum(per_trajectory(weights, offsets, np.float64), smallest)
+        made *= np.repeat(scale.astype(np.float32), rows["lengths"])
+    return made, step
 
 
 def _roles(
@@ -545,13 +513,21 @@ class Report:
                       "in the statistics; credit/not_finite counts them")  # fmt: skip
         if self.batches > 1:
             return
-        if credit.actfocus:
-            actions = f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"
-            schemes.append(f"ActFocus by {credit.signal} ({actions}, {log['credit/action_weight']:.1%} of the weight)")
-        if credit.aem:
-            factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
-            schemes.append(f"AEM by {'entropy' if credit.wants_entropy else 'surprisal'} per {credit.scope} ({factors})")
-        self._say(f"{aggregation}: {' and '.join(schemes) or 'nothing'}")
+        step = credit.step()
+        for e in sorted(step.entries, key=lambda e: (e is not step._maker(), ENTRIES.index(e))):
+            if e.name == "actfocus":
+                actions = f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"
+                schemes.append(f"ActFocus by {credit.signal} ({actions}, {log['credit/action_weight']:.1%} of the weight)")
+            elif e.name == "aem":
+                factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
+                by = "entropy" if credit.entropy == "exact" else "surprisal"
+                schemes.append(f"AEM by {by} per {credit.scope} ({factors})")
+            elif e is step._maker():
+                size = f"mean size {log['credit/advantage']:.2g}"
+                schemes.append(f"the advantages of {e.title} in the place of the trainer's ({size})")
+            else:
+                schemes.append(e.title)
+        self._say(f"{aggregation}: {' and '.join(schemes)}")
 
     def end(self) -> None:
         """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""

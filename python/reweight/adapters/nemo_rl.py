@@ -1,4 +1,4 @@
-"""ActFocus and AEM in NeMo RL's GRPO.
+"""Credit in NeMo RL's GRPO.
 
 Written for NeMo RL 0.7.0 and its main branch at commit 7ea279abf (2026-08-22):
 nemo_rl/algorithms/advantage_estimator.py, GRPOAdvantageEstimator.compute_advantage(
@@ -14,7 +14,7 @@ mask, the log-probabilities and the advantages are [B, S], at the tokens themsel
 log-probability at position t is that of token t, and the loss drops position 0. Token ids
 are taken from repeated_batch, which has them as "message_log" in grpo_train and
 async_grpo_train; where there is "input_ids", [B, S], from that. NeMo RL keeps no entropy:
-AEM needs Credit(entropy="surprisal").
+schemes that read it need Credit(entropy="surprisal").
 """
 
 from __future__ import annotations
@@ -22,21 +22,29 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict
 
-from . import Credit, Report, find_hook, replace, token_multiplier
+from . import Credit, Report, find_hook, replace, token_advantages
 
 WRITTEN_FOR = "NeMo RL 0.7.0"
+
+# What NeMo RL does itself, by its options.
+_OWN = {
+    "loss": "loss_fn (with use_cispo, sequence_level_importance_ratios, token_level_loss)",
+    "rollout_logprobs": "loss_fn.use_importance_sampling_correction",
+    "values": "grpo.adv_estimator.name=gae",
+    "gdpo": "grpo.adv_estimator.name=gdpo",
+}
 
 
 def install(
     credit: Credit = Credit(entropy="surprisal"), *, token_level_loss: bool = True, estimator: str = "GRPOAdvantageEstimator"
 ) -> None:
-    """Makes an advantage estimator multiply its advantages by the credit's token_multiplier. The scalars of the log are in the
+    """Makes an advantage estimator give its advantages to token_advantages, with the credit. The scalars of the log are in the
     estimator's last_metrics, which async_grpo_train logs, and grpo_train does not.
 
     token_level_loss: as loss_fn.token_level_loss of the configuration.
     estimator: the class, of nemo_rl.algorithms.advantage_estimator.
     """
-    credit.check("NeMo RL", entropy=False)
+    credit.check("NeMo RL", _OWN)
     owner, name = find_hook(
         "NeMo RL",
         f"nemo_rl.algorithms.advantage_estimator:{estimator}.compute_advantage",
@@ -57,30 +65,35 @@ def install(
                     "with loss_fn.force_on_policy_ratio=true, NeMo RL computes no log-probabilities of the old policy: "
                     "set it to false"
                 )
-            if credit.wants_ref_logprobs and (reference is None or kept.any() and not reference[kept].any()):
+            if "ref_logprobs" in credit.reads and (reference is None or kept.any() and not reference[kept].any()):
                 raise ValueError(
-                    "the signal log_ratio needs grpo.skip_reference_policy_logprobs_calculation=false, "
+                    "the scheme reads ref_logprobs, which needs grpo.skip_reference_policy_logprobs_calculation=false, "
                     "or use Credit(signal=\"surprisal\")"
                 )
+            if credit.makes_advantages and getattr(self, "use_kl_in_reward", False) and self.kl_coef > 0:
+                raise ValueError(f"the advantages of {credit.scheme} have no penalty: set loss_fn.use_kl_in_reward=false")
             torch = sys.modules["torch"]
             mask = mask.clone()
             mask[:, 0] = 0
             log: Dict[str, float] = {}
-            multiplier = token_multiplier(
+            advantages = result[0] if isinstance(result, tuple) else result
+            advantages = token_advantages(
+                advantages.expand(mask.shape),
                 mask,
                 credit=credit,
                 aggregation=aggregation,
-                token_ids=_token_ids(kwargs.get("repeated_batch", {}), mask) if credit.actfocus and credit.tags else None,
+                token_ids=_token_ids(kwargs.get("repeated_batch", {}), mask) if credit.wants_actions else None,
                 old_logprobs=logprobs,
-                ref_logprobs=reference if credit.wants_ref_logprobs else None,
+                ref_logprobs=reference if "ref_logprobs" in credit.reads else None,
+                rewards=rewards,
                 group_ids=torch.unique(prompt_ids, dim=0, return_inverse=True)[1],
                 log=log,
             )
             report.batch(f"{estimator} ({aggregation})", log)
             self.last_metrics = {**getattr(self, "last_metrics", {}), **log}  # async_grpo_train logs them
             if isinstance(result, tuple):  # advantages and returns, of estimators with a critic
-                return (result[0] * multiplier, *result[1:])
-            return result * multiplier
+                return (advantages, *result[1:])
+            return advantages
 
         return compute_advantage
 

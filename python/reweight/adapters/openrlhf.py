@@ -1,4 +1,4 @@
-"""ActFocus and AEM in OpenRLHF's PPO trainer with Ray.
+"""Credit in OpenRLHF's PPO trainer with Ray.
 
 Tested in whole runs of OpenRLHF 0.11.2. A script of your own takes the place of python -m openrlhf.cli.train_ppo_ray,
 with the same arguments:
@@ -11,8 +11,8 @@ OpenRLHF has no place for advantages of one's own: RemoteExperienceMaker.compute
 which runs in an actor of Ray, is replaced there. An Experience holds some samples, padded, [B, T]: action_mask,
 action_log_probs and advantages are [B, T-1] and belong to the tokens sequences[:, 1:]. The responses are the runs of
 action_mask, from which OpenRLHF takes nothing away, and samples whose index lies in the same n_samples_per_prompt share
-a group. OpenRLHF hands no entropy to this method: AEM needs Credit(entropy="surprisal"). The scalars of
-token_multiplier are in OpenRLHF's log. Returns, which the critic learns from, stay as they are.
+a group. OpenRLHF hands no entropy to this method: schemes that read it need Credit(entropy="surprisal"). The scalars of
+token_advantages are in OpenRLHF's log. Returns, which the critic learns from, stay as they are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ import runpy
 import sys
 from typing import Any, Dict, List, Tuple
 
-from . import Credit, Report, find_hook, replace, token_multiplier, version_of, when_imported
+from .._errors import InputError
+from . import Credit, Report, find_hook, replace, token_advantages, version_of, when_imported
 
 WRITTEN_FOR = "OpenRLHF 0.11.2"
 
+# What OpenRLHF does itself, by its options.
+_OWN = {
+    "loss": "--actor.policy_loss_type (with --actor.loss_agg_mode)",
+    "rollout_logprobs": "--algo.advantage.is_correction_level",
+    "values": "--algo.advantage.estimator gae",
+}
 _MODULE = "openrlhf.trainer.ppo_utils.experience_maker"
 # What meets an advantage, and with which values the loss was compared with the papers' formulas.
 _TESTED = {
@@ -65,15 +72,15 @@ def main(credit: Credit = Credit(entropy="surprisal")) -> None:
 
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
-    """Makes every RemoteExperienceMaker of this process multiply its advantages by the credit's token_multiplier, once
+    """Makes every RemoteExperienceMaker of this process give its advantages to token_advantages, with the credit, once
     its module has been imported. It raises ValueError, when it is made, for arguments that the credit does not fit."""
-    credit.check("OpenRLHF", entropy=False)
+    credit.check("OpenRLHF", _OWN)
     when_imported(_MODULE, lambda: _install(credit))
 
 
 def _check_openrlhf(credit: Credit) -> Tuple[Any, str]:
     """Looks at the OpenRLHF that is installed, and returns where the adapter takes hold of it."""
-    credit.check("OpenRLHF", entropy=False)
+    credit.check("OpenRLHF", _OWN)
     hook = f"{_MODULE}:RemoteExperienceMaker.compute_advantages_and_returns"
     return find_hook("OpenRLHF", hook, ("experiences",), WRITTEN_FOR)
 
@@ -92,7 +99,7 @@ def _install(credit: Credit) -> None:
     def make(original: Any) -> Any:
         def compute_advantages_and_returns(self: Any, experiences: List[Any]) -> Any:
             experiences = original(self, experiences)
-            _multiply(self, experiences, credit)
+            _reweigh(self, experiences, credit)
             return experiences
 
         return compute_advantages_and_returns
@@ -110,15 +117,20 @@ def _check_maker(maker: Any, credit: Credit) -> None:
         if value not in tested:
             want = " ".join(tested)
             raise ValueError(f"--{flag} {value} was not tested with weights of tokens, want one of [{want}]")
-    if credit.wants_ref_logprobs and not (maker.args.algo.kl.use_loss and maker.initial_model_group is not None):
-        raise ValueError(
-            "the signal log_ratio needs --algo.kl.use_loss and an --algo.kl.init_coef above 0, without which OpenRLHF "
-            'drops the log-probabilities of the reference; or use Credit(signal="surprisal")'
+    kl = maker.args.algo.kl
+    if "ref_logprobs" in credit.reads and not (kl.use_loss and maker.initial_model_group is not None):
+        raise InputError(
+            "scheme",
+            "reads ref_logprobs, for which OpenRLHF needs --algo.kl.use_loss and an --algo.kl.init_coef above 0; "
+            'or use signal="surprisal" for ActFocus',
         )
+    if credit.makes_advantages and kl.init_coef > 0 and not kl.use_loss:
+        problem = f"is {credit.scheme}, whose advantages would have no part in the penalty of --algo.kl.init_coef"
+        raise InputError("scheme", f"{problem}: add --algo.kl.use_loss, or set the coefficient to 0")
 
 
-def _multiply(maker: Any, experiences: List[Any], credit: Credit) -> None:
-    """Multiplies the advantages, and adds the scalars of the credit to what is logged."""
+def _reweigh(maker: Any, experiences: List[Any], credit: Credit) -> None:
+    """Gives the advantages to the credit, and adds the scalars of the credit to what is logged."""
     torch, actor = sys.modules["torch"], maker.args.actor
     # PolicyLoss does not heed loss_agg_mode with gspo.
     mode = "seq-mean-token-mean" if actor.policy_loss_type == "gspo" else actor.loss_agg_mode
@@ -128,21 +140,23 @@ def _multiply(maker: Any, experiences: List[Any], credit: Credit) -> None:
         return [row for e in experiences for row in getattr(e, name)]
 
     log: Dict[str, float] = {}
-    multiplier = token_multiplier(
+    made = token_advantages(
+        rows("advantages"),
         rows("action_mask"),
         credit=credit,
         aggregation=aggregation,
         token_ids=[row[1:] for row in rows("sequences")],
         tokenizer=maker.tokenizer,
         old_logprobs=rows("action_log_probs"),
-        ref_logprobs=rows("base_action_log_probs") if credit.wants_ref_logprobs else None,
+        ref_logprobs=rows("base_action_log_probs") if "ref_logprobs" in credit.reads else None,
+        rewards=rows("rewards"),
         # A sample's index counts the samples in the order of their prompts.
         group_ids=[i // maker.args.rollout.n_samples_per_prompt for i in rows("index")],
         log=log,
     )
-    multipliers = iter(multiplier)
+    of_samples = iter(made)
     for e in experiences:
-        e.advantages = e.advantages * torch.stack([next(multipliers) for _ in e.index])
+        e.advantages = torch.stack([next(of_samples) for _ in e.index])
         # OpenRLHF averages these over the samples of micro-batches and processes, which leaves the batch's number.
         e.info.update({name: torch.full((len(e.index),), value, dtype=torch.float32) for name, value in log.items()})
     maker.credit_report.batch(f"{actor.policy_loss_type} ({aggregation})", log)

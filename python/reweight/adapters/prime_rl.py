@@ -1,4 +1,4 @@
-"""ActFocus and AEM in prime-rl.
+"""Credit in prime-rl.
 
 Written for prime-rl 0.8.0 at commit 559b44772 (2026-08-21), with verifiers at commit
 a60a606ec: src/prime_rl/orchestrator/algo/base.py, Algorithm.finalize_group(episodes), which
@@ -12,11 +12,11 @@ In a script of your own that takes the place of the command orchestrator:
     prime_rl.main()
 
 After an algorithm has scored a group of episodes, the advantages of their traces are
-multiplied. A trace is a graph of messages; one that the policy has sampled is a response.
+given to the credit. A trace is a graph of messages; one that the policy has sampled is a response.
 Its token_ids and mask are [n]; logprobs, reference_logprobs and advantages have one
 element per True of mask. The loss is a mean over tokens. prime-rl scores one group at a
-time, so that sums and means are those of a group. It keeps no entropy: AEM needs
-Credit(entropy="surprisal").
+time, so that sums and means are those of a group. It keeps no entropy: schemes that
+read it need Credit(entropy="surprisal").
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from . import Credit, Report, find_hook, replace, token_multiplier
+from . import Credit, Report, find_hook, replace, token_advantages
 
 WRITTEN_FOR = "prime-rl 0.8.0"
 
+# What prime-rl does itself, by its options.
+_OWN = {"loss": "trainer.loss", "rollout_logprobs": "trainer.loss, whose ratio is to the engine"}
+
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
-    """Makes all algorithms multiply their advantages by the credit's token_multiplier."""
-    credit.check("prime-rl", entropy=False)
+    """Makes all algorithms give their advantages to token_advantages, with the credit."""
+    credit.check("prime-rl", _OWN)
     algorithm, name = find_hook(
         "prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR
     )
@@ -43,21 +46,23 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
         async def finalize_group(self: Any, episodes: List[Any]) -> None:
             await original(self, episodes)
             traces = [trace for episode in episodes for trace in episode.traces]
-            reweigh([[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces], credit, report)
+            reweigh(traces, credit, report)
 
         return finalize_group
 
     replace(algorithm, name, make, report)
 
 
-def reweigh(traces: List[List[Any]], credit: Credit, report: Report) -> None:
-    """Multiplies the advantages of the sampled nodes of the traces of a group."""
-    traces = [trace for trace in traces if trace]
+def reweigh(traces: List[Any], credit: Credit, report: Report) -> None:
+    """Gives the advantages of the sampled nodes of the traces of a group to the credit."""
+    scored = [[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces]
+    rewards = [trace.reward for trace, nodes in zip(traces, scored) if nodes] if credit.makes_advantages else None
+    traces = [nodes for nodes in scored if nodes]
     nodes = [node for trace in traces for node in trace]
     if not nodes:
         return
-    if credit.wants_ref_logprobs and any(node.reference_logprobs is None for node in nodes):
-        raise ValueError('the signal log_ratio needs an algorithm with a reference model, or use Credit(signal="surprisal")')
+    if "ref_logprobs" in credit.reads and any(node.reference_logprobs is None for node in nodes):
+        raise ValueError('the scheme reads ref_logprobs, which needs an algorithm with a reference model; or use signal="surprisal"')
     # One row per trace. A masked token stands between nodes, so that each is a response.
     masks = [np.array([m for node in trace for m in [*node.mask, False]], bool) for trace in traces]
 
@@ -70,20 +75,22 @@ def reweigh(traces: List[List[Any]], credit: Credit, report: Report) -> None:
         return rows
 
     log: Dict[str, float] = {}
-    multiplier = token_multiplier(
+    made = token_advantages(
+        spread("advantages"),
         masks,
         credit=credit,
         token_ids=[np.array([i for node in trace for i in [*node.token_ids, 0]], np.int64) for trace in traces],
         old_logprobs=spread("logprobs"),
-        ref_logprobs=spread("reference_logprobs") if credit.wants_ref_logprobs else None,
+        ref_logprobs=spread("reference_logprobs") if "ref_logprobs" in credit.reads else None,
+        rewards=rewards,
         group_ids=[0] * len(traces),
         log=log,
     )
     report.batch("the first group (token_mean)", log)
-    for trace, mask, m in zip(traces, masks, multiplier):
-        values = iter(m[mask].tolist())
+    for trace, mask, row in zip(traces, masks, made):
+        values = iter(row[mask].tolist())
         for node in trace:
-            node.advantages = [a * next(values) for a in node.advantages]
+            node.advantages = [next(values) for _ in node.advantages]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""ActFocus and AEM in slime.
+"""Credit in slime.
 
 Written for slime 0.3.1 and its main branch at commit 624b824a8 (2026-08-21):
 slime/backends/megatron_utils/loss.py, compute_advantages_and_returns(args, rollout_data),
@@ -12,11 +12,11 @@ In a module of your own, say my_credit.py:
 
 and on the command line --custom-advantage-function-path my_credit.advantages.
 
-The function lets slime compute the advantages of --advantage-estimator, and multiplies
-them. rollout_data holds lists of one tensor per sample: tokens [total_length]; loss_masks,
+The function lets slime compute the advantages of --advantage-estimator, and gives
+them to the credit. rollout_data holds lists of one tensor per sample: tokens [total_length]; loss_masks,
 log_probs, rollout_log_probs, ref_log_probs, advantages [response_length]. Sums and groups
-are those of all data-parallel processes. slime keeps no entropy: AEM needs
-Credit(entropy="surprisal").
+are those of all data-parallel processes. slime keeps no entropy: schemes that
+read it need Credit(entropy="surprisal").
 """
 
 from __future__ import annotations
@@ -25,15 +25,23 @@ import argparse
 import importlib
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import Credit, Report, find_hook, token_multiplier
+from . import Credit, Report, find_hook, token_advantages
 
 WRITTEN_FOR = "slime 0.3.1"
+
+# What slime does itself, by its options.
+_OWN = {
+    "loss": "--advantage-estimator (with --eps-clip, --calculate-per-token-loss)",
+    "rollout_logprobs": "--use-tis",
+    "off_policy_mask": "--use-opsm",
+    "values": "--advantage-estimator ppo",
+}
 
 
 def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable[[Any, Dict[str, Any]], None]:
     """Returns the function for --custom-advantage-function-path. Tags that are strings are
     decoded by credit.tokenizer, or else by the one of --hf-checkpoint."""
-    credit.check("slime", entropy=False)
+    credit.check("slime", _OWN)
     loss, name = find_hook(
         "slime", "slime.backends.megatron_utils.loss:compute_advantages_and_returns", ("args", "rollout_data"), WRITTEN_FOR
     )
@@ -43,7 +51,7 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
 
     def advantages(args: Any, rollout_data: Dict[str, Any]) -> None:
         if args.normalize_advantages:
-            raise ValueError("--normalize-advantages would whiten the multiplied advantages: leave it out")
+            raise ValueError("--normalize-advantages would whiten the advantages of the credit: leave it out")
         inner = argparse.Namespace(**{**vars(args), "custom_advantage_function_path": None, "use_opd": False})
         getattr(loss, name)(inner, rollout_data)
         masks, lengths = rollout_data["loss_masks"], rollout_data["response_lengths"]
@@ -51,8 +59,10 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
         logprobs = logprobs or rollout_data.get("rollout_log_probs")
         if not logprobs:
             raise ValueError("rollout_data has neither log_probs nor rollout_log_probs: add --use-rollout-logprobs")
-        if credit.wants_ref_logprobs and not rollout_data.get("ref_log_probs"):
-            raise ValueError('the signal log_ratio needs --use-kl-loss or --kl-coef, or use Credit(signal="surprisal")')
+        if "ref_logprobs" in credit.reads and not rollout_data.get("ref_log_probs"):
+            raise ValueError('the scheme reads ref_logprobs, which needs --use-kl-loss or --kl-coef; or use signal="surprisal"')
+        if credit.makes_advantages and args.kl_coef:
+            raise ValueError(f"the advantages of {credit.scheme} have no penalty: use --use-kl-loss in the place of --kl-coef")
         if [len(row) for row in logprobs] != [int(n) for n in lengths]:
             raise ValueError("log_probs are split among processes: set --context-parallel-size 1")
         per_sample = [int(mask.sum()) for mask in masks]
@@ -63,14 +73,16 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
             tokenizers[args.hf_checkpoint] = load(args.hf_checkpoint, trust_remote_code=True)
         aggregation = "token_mean" if args.calculate_per_token_loss else "seq_mean_token_mean"
         log: Dict[str, float] = {}
-        multiplier = token_multiplier(
+        rollout_data["advantages"] = token_advantages(
+            rollout_data["advantages"],
             masks,
             credit=credit,
             aggregation=aggregation,
             token_ids=[row[len(row) - int(n) :] for row, n in zip(rollout_data["tokens"], lengths)],
             tokenizer=tokenizers.get(args.hf_checkpoint),
             old_logprobs=logprobs,
-            ref_logprobs=rollout_data["ref_log_probs"] if credit.wants_ref_logprobs else None,
+            ref_logprobs=rollout_data["ref_log_probs"] if "ref_logprobs" in credit.reads else None,
+            rewards=rollout_data.get("local_raw_reward"),  # "rewards" are centred already
             group_ids=[int(i) // args.n_samples_per_prompt for i in rollout_data["sample_indices"]],
             gather=_gather,
             log=log,
@@ -78,7 +90,6 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
         report.batch(f"{args.advantage_estimator} ({aggregation})", log, _rank() == 0)
         # slime logs the mean of a list, over the samples of all processes.
         rollout_data.update({name: [value] * len(masks) for name, value in log.items()})
-        rollout_data["advantages"] = [a * m for a, m in zip(rollout_data["advantages"], multiplier)]
 
     return advantages
 

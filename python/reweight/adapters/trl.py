@@ -1,4 +1,4 @@
-"""ActFocus and AEM in TRL's GRPOTrainer.
+"""Credit in TRL's GRPOTrainer.
 
 Tested in whole runs of TRL 1.16.0, and with TRL 1.9.0 (2026-07-21) by reading. In the place of TRL's trainer:
 
@@ -22,7 +22,7 @@ support subclasses". The responses are the runs of completion_mask * tool_mask. 
 old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there are neither, and for the entropy of AEM, one
 more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Credit(signal="energy"),
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
-are those of all processes. The scalars of token_multiplier are in TRL's log. TRL's table of completions keeps the advantages of
+are those of all processes. The scalars of token_advantages are in TRL's log. TRL's table of completions keeps the advantages of
 whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation.
 """
 
@@ -41,7 +41,7 @@ import numpy as np
 
 from .. import InputError
 from .._errors import described
-from . import Credit, HookError, Report, find_hook, replace, token_multiplier, version_of
+from . import Credit, HookError, Report, find_hook, replace, token_advantages, version_of
 
 WRITTEN_FOR = "TRL 1.16.0"
 
@@ -62,12 +62,19 @@ _NO_PLACE = (
     "has one ratio and one advantage per completion, and no place for weights of tokens: use GRPOTrainer; "
     'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
 )
+# What TRL does itself, by its options.
+_OWN = {
+    "loss": "loss_type (with importance_sampling_level)",
+    "rollout_logprobs": "vllm_importance_sampling_correction",
+    "off_policy_mask": "off_policy_mask_threshold",
+    "gdpo": 'multi_objective_aggregation="normalize_then_sum"',
+}
 # The module of the head, once install(head=True) has put it into TRL.
 _head: Any = None
 
 
 class CreditMixin:
-    """Makes a subclass of TRL's GRPOTrainer of it that multiplies its advantages by the credit's token_multiplier.
+    """Makes a subclass of TRL's GRPOTrainer of it that gives its advantages to token_advantages, with the credit.
 
     credit: what is computed; the other arguments are the trainer's. Raises HookError for a TRL or a trainer that it does
     not fit, and ValueError for a configuration that leaves no place for weights of tokens.
@@ -96,7 +103,7 @@ def __getattr__(name: str) -> Any:
 
 
 def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
-    """Makes every GRPOTrainer of this process multiply its advantages by the credit's token_multiplier. A trainer that has
+    """Makes every GRPOTrainer of this process give its advantages to token_advantages, with the credit. A trainer that has
     no place for it raises HookError when it is made, and one with a credit of its own before its first rollout. None: no
     credit.
 
@@ -143,10 +150,10 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
     """Looks at the TRL that is installed, and returns where the adapter takes hold of it."""
     if not isinstance(credit, Credit):
         raise TypeError(f"credit is {described(credit)}, want a Credit")
-    if credit.wants_energy and _head is None:
+    if "ref_energy" in credit.reads and _head is None:
         problem = 'is "energy", which needs the head of reweight.adapters.trl.install(head=True)'
         raise InputError("signal", f'{problem}, or install(None, head=True) where a subclass has the credit')
-    credit.check("TRL", entropy=True, energy=True)
+    credit.check("TRL", _OWN, ("entropy", "ref_energy"))
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
@@ -173,9 +180,10 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
             f"{loss.__qualname__} is not TRL's: the credit is right if the loss of a token is in proportion to its "
             f'advantage, and the sum is divided as TRL does for loss_type="{trainer.loss_type}"'
         )
-    if (credit.wants_ref_logprobs or credit.wants_energy) and trainer.beta == 0:
-        instead = 'set beta above 0, or use Credit(signal="surprisal")'
-        raise ValueError(f"the signal {credit.signal} needs a reference model: {instead}")
+    needed = sorted({"ref_logprobs", "ref_energy"} & credit.reads)
+    if needed and trainer.beta == 0:
+        problem = f'reads {needed[0]}, for which TRL needs a reference model: set beta above 0, or use signal="surprisal"'
+        raise InputError("scheme", f"{problem} for ActFocus")
 
 
 def _credited(
@@ -184,23 +192,25 @@ def _credited(
     """Returns what generate, the trainer's _generate_and_score_completions, returns, with advantages per token."""
     if not trainer.model.training:
         return generate(inputs)
-    with _head.energies(trainer) if credit.wants_energy else contextlib.nullcontext([None]) as energies:
+    with _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None]) as energies:
         output = generate(inputs)
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
     logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
-    if credit.wants_entropy or (logps is None and (credit.aem or (credit.actfocus and not credit.wants_energy))):
+    if "entropy" in credit.reads or (logps is None and "old_logprobs" in credit.reads):
         new, entropy = _forward(trainer, output)
         logps = new if logps is None else logps
     advantages = output["advantages"]
     advantages = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
-    page: Dict[str, Any] = {}
+    prompts = rewards = None
+    if credit.show_every or not credit.reads.isdisjoint(("rewards", "token_rewards")):
+        rewards = _rewards(trainer, rows, rank)
     if credit.show_every:
-        page["prompt_ids"] = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
-        page.update(advantages=advantages.expand_as(mask), rewards=_rewards(trainer, rows, rank))
+        prompts = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
     aggregation = _AGGREGATIONS[trainer.loss_type]
     log: Dict[str, float] = {}
-    multiplier = token_multiplier(
+    output["advantages"] = token_advantages(
+        advantages.expand_as(mask),
         mask,
         credit=credit,
         aggregation=aggregation,
@@ -209,13 +219,13 @@ def _credited(
         old_logprobs=logps,
         ref_logprobs=output.get("ref_per_token_logps"),
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
-        entropy=entropy if credit.wants_entropy else None,
+        entropy=entropy if "entropy" in credit.reads else None,
+        rewards=rewards,
         group_ids=[(rank * rows + row) // trainer.num_generations for row in range(rows)],
         gather=lambda part: (_gathered(part), rank),
         log=log,
-        **page,
+        prompt_ids=prompts,
     )
-    output["advantages"] = advantages * multiplier
     for name, value in log.items():
         trainer._metrics["train"][name].append(value)
     report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)

@@ -1,17 +1,17 @@
-"""ActFocus and AEM in verl's PPO trainer.
+"""Credit in verl's PPO trainer.
 
 Tested in whole runs of verl 0.9.1 (2026-11). Where this package is installed, verl loads it in every process, by the
 entry point verl.plugins of the wheel, and a run asks for the credit by a key of verl's own configuration:
 
-    python -m verl.trainer.main_ppo ... +reweight.alpha=0.2 '+reweight.tags=["<tool_call>","</tool_call>"]'
+    python -m verl.trainer.main_ppo ... +reweight.scheme=rloo+actfocus '+reweight.tags=["<tool_call>","</tool_call>"]'
 
 with the names of Credit, or +reweight={} for its defaults. The key travels with the configuration to the process of Ray
 that holds the trainer. Who starts the trainer from Python may call install instead, in the process that makes it.
 
 What does not fit is an error when the trainer is made. When the trainer has computed the advantages of a batch, they
-are read from its TransferQueue, multiplied, and written back. All arrays there are nested tensors of the layout jagged,
+are read from its TransferQueue and written back with the credit. All arrays there are nested tensors of the layout jagged,
 one row per output of the agent loop. Responses and tags are found in the response_mask that the agent loop gave; what
-verl's rejection takes out of it has no part in sums and statistics. The scalars of token_multiplier are in verl's log.
+verl's rejection takes out of it has no part in sums and statistics. The scalars of token_advantages are in verl's log.
 PPOTrainer is that of verl/trainer/ppo/v1, in each trainer_mode: sync, colocate_async and separate_async inherit the
 method. The trainers of trainer.use_v1=False and of verl/experimental are refused.
 """
@@ -25,7 +25,8 @@ import sys
 from dataclasses import fields
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
-from . import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_multiplier, version_of, when_imported
+from .._errors import InputError
+from . import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_advantages, version_of, when_imported
 
 WRITTEN_FOR = "verl 0.9.1"
 
@@ -33,19 +34,26 @@ _TRAINER = "verl.trainer.ppo.v1.trainer_base"
 _METHOD = _TRAINER + ":PPOTrainer._compute_advantage"
 # Policy losses in which a token's loss is in proportion to its advantage, and its sum is divided as loss_agg_mode says.
 _LOSSES = ("vanilla", "gspo", "sapo", "gpg", "cispo", "dppo_tv", "dppo_kl", "bypass_mode")
+# What verl does itself, by its options.
+_OWN = {
+    "loss": "actor_rollout_ref.actor.policy_loss.loss_mode (with loss_agg_mode)",
+    "rollout_logprobs": "algorithm.rollout_correction",
+    "values": "algorithm.adv_estimator=gae",
+    "gdpo": "algorithm.adv_estimator=gdpo",
+}
 _MODES = {name.replace("_", "-"): name for name in AGGREGATIONS}
 
 _installed: Optional[Credit] = None
 
 
 def install(credit: Credit = Credit()) -> None:
-    """Makes every PPOTrainer of this process multiply its advantages by the credit's token_multiplier.
+    """Makes every PPOTrainer of this process give its advantages to token_advantages, with the credit.
 
     Raises InputError, a ValueError, for a wrong option, and HookError if verl's trainer is gone or has changed, here or
     when it is imported. A trainer whose configuration does not fit raises ValueError when it is made.
     """
     global _installed
-    credit.check("verl", entropy=True)
+    credit.check("verl", _OWN, ("entropy",))
     when_imported(_TRAINER, _find)
     _installed = credit
     watch()
@@ -113,13 +121,17 @@ def _asked(config: Any) -> Optional[Credit]:
     if _installed is not None:
         raise ValueError("reweight is in the configuration, and verl.install was called: want one of them")
     credit = _credit(options)
-    credit.check("verl", entropy=True)
+    credit.check("verl", _OWN, ("entropy",))
     return credit
 
 
 def _credit(options: Any) -> Credit:
     """Returns the Credit with these options of a configuration."""
-    defaults: Dict[str, Any] = {field.name: field.default for field in fields(Credit) if field.init and field.name != "tokenizer"}
+    defaults: Dict[str, Any] = {
+        field.name: {} if field.name == "options" else field.default
+        for field in fields(Credit)
+        if field.init and field.name != "tokenizer"
+    }
     if not isinstance(options, Mapping):
         raise ValueError(f"reweight is {options!r}, want options of [{' '.join(defaults)}], or {{}} for their defaults")
     values: Dict[str, Any] = {}
@@ -128,6 +140,11 @@ def _credit(options: Any) -> Credit:
             raise ValueError(f"reweight.{name} is no option, want one of [{' '.join(defaults)}]")
         if name == "tags":
             values[name] = _tuples(value)
+            continue
+        if name == "options":
+            if not isinstance(value, Mapping) or not all(isinstance(of_entry, Mapping) for of_entry in value.values()):
+                raise ValueError(f"reweight.options is {value!r}, want options by entries, such as {{gtpo:{{bonus:0.2}}}}")
+            values[name] = {entry: dict(of_entry) for entry, of_entry in value.items()}
             continue
         kind = type(defaults[name])
         number = kind is float and isinstance(value, int) and not isinstance(value, bool)
@@ -163,15 +180,17 @@ def _check(config: Any, reference: bool, credit: Credit) -> None:
         problem = f'is "{rejection}" with loss_mode=bypass_mode and loss_agg_mode=seq-mean-token-mean'
         want = "want a rejection of sequences, or loss_agg_mode=token-mean"
         raise ValueError(f"actor_rollout_ref.actor.policy_loss.rollout_correction.rollout_rs {problem}, {want}")
-    if credit.wants_entropy and correction.get("bypass_mode"):
-        raise ValueError(
-            "AEM needs the entropy of the old policy, which verl does not compute with "
-            "algorithm.rollout_correction.bypass_mode=True: set it to False, or use entropy=surprisal or aem=False"
+    if "entropy" in credit.reads and correction.get("bypass_mode"):
+        raise InputError(
+            "scheme",
+            f"is {credit.scheme}, which reads the entropy of the old policy, and verl does not compute it with "
+            "algorithm.rollout_correction.bypass_mode=True: set it to False, or use entropy=surprisal or another scheme",
         )
-    if credit.wants_ref_logprobs and not reference:
-        raise ValueError(
-            "the signal log_ratio needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True or "
-            "algorithm.use_kl_in_reward=True, or use signal=surprisal"
+    if "ref_logprobs" in credit.reads and not reference:
+        raise InputError(
+            "scheme",
+            "reads ref_logprobs, for which verl needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True or "
+            "algorithm.use_kl_in_reward=True, or use signal=surprisal for ActFocus",
         )
 
 
@@ -186,25 +205,31 @@ def _fit(original: Callable[..., Any], report: Report, *args: Any, **options: An
 def _compute_advantage(
     trainer: Any, original: Callable[..., Any], credit: Credit, report: Report, batch: Any, metrics: Dict[str, Any]
 ) -> Any:
-    """Has verl compute the advantages of a batch, and multiplies them."""
+    """Has verl compute the advantages of a batch, and gives them to the credit."""
     queue = importlib.import_module("transfer_queue")
 
     def read(keys: Any, *fields: str) -> Any:
         return queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(fields))
 
-    wanted = {"entropy": credit.wants_entropy, "ref_log_prob": credit.wants_ref_logprobs}
-    needed = [name for name, is_wanted in wanted.items() if is_wanted]
-    given = read(
-        batch.keys, "response_mask", "responses", "old_log_probs", "uid", *needed
-    )  # before tokens are rejected
+    # Rows with which verl fills a batch up are no trajectories.
+    keys = [key for key, tag in zip(batch.keys, batch.tags) if not tag.get("is_padding")]
+    needed = [field for name, field in (("entropy", "entropy"), ("ref_logprobs", "ref_log_prob")) if name in credit.reads]
+    of_rewards = not credit.reads.isdisjoint(("rewards", "token_rewards"))
+    if of_rewards and len({key.rpartition("_")[0] for key in keys}) < len(keys):
+        raise ValueError(f"a trajectory has several outputs, of which the scheme {credit.scheme} would take each for one")
+    names = ["response_mask", "responses", "old_log_probs", "uid", "rm_scores", *needed]
+    given = read(keys, *names)  # before tokens are rejected
     batch = original(batch, metrics)
-    data = read(batch.keys, "advantages", "response_mask")
+    penalized = "token_level_rewards" if trainer.config.algorithm.use_kl_in_reward else None
+    data = read(keys, "advantages", "response_mask", *([penalized] if penalized else []))
+    token_rewards = data[penalized] if penalized else given["rm_scores"]
     actor = trainer.config.actor_rollout_ref.actor
     loss = actor.policy_loss.loss_mode
     log: Dict[str, float] = {}
     # sapo does not heed loss_agg_mode.
     aggregation = "seq_mean_token_mean" if loss == "sapo" else _MODES[actor.loss_agg_mode]
-    multiplier = token_multiplier(
+    made = token_advantages(
+        data["advantages"],
         data["response_mask"],
         sampled=given["response_mask"],
         credit=credit,
@@ -212,16 +237,15 @@ def _compute_advantage(
         token_ids=given["responses"],
         tokenizer=trainer.tokenizer,
         old_logprobs=given["old_log_probs"],
-        ref_logprobs=given["ref_log_prob"] if credit.wants_ref_logprobs else None,
-        entropy=given["entropy"] if credit.wants_entropy else None,
+        ref_logprobs=given["ref_log_prob"] if "ref_log_prob" in needed else None,
+        entropy=given["entropy"] if "entropy" in needed else None,
+        token_rewards=token_rewards if of_rewards else None,
+        rewards=[row.sum() for row in token_rewards.unbind()] if of_rewards else None,
         group_ids=list(given["uid"]),
         log=log,
     )
-    advantages = data["advantages"]
-    data["advantages"] = sys.modules["torch"].nested.nested_tensor_from_jagged(
-        advantages.values() * multiplier.values(), advantages.offsets()
-    )
-    queue.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=data.select("advantages"))
+    data["advantages"] = made
+    queue.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=data.select("advantages"))
     metrics.update(log)
     report.batch(f"{loss} ({aggregation})", log)
     return batch

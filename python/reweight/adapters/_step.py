@@ -1,0 +1,174 @@
+"""A step on the tokens of a trainer's batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, Iterable, Mapping, Set
+
+import numpy as np
+import numpy.typing as npt
+
+import reweight
+
+from .._catalogue import Entry
+from .._schemes import _SIGNAL_ARRAYS
+from .._step import Step
+
+_LARGEST = 1e30  # of an entropy that AEM takes
+
+
+def reads(e: Entry, signal: str, exact: bool) -> Set[str]:
+    """Returns the arrays that an entry reads, where ActFocus has that signal, and the entropy is the exact one."""
+    if e.function == "actfocus":
+        return set(_SIGNAL_ARRAYS.get(signal, ()))
+    names = {need.split("|")[0] for need in e.reads}
+    return names if exact or "entropy" not in names else names - {"entropy"} | {"old_logprobs"}
+
+
+def finite(x: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Returns where a value is one that the schemes take."""
+    found: npt.NDArray[np.bool_] = x <= _LARGEST
+    found &= x >= -_LARGEST
+    return found
+
+
+class TrainerStep(Step):
+    """A step in which the trainer's advantages stay where the scheme makes none, and a token has no part in what an entry
+    computes if a value that the entry reads there is not finite: such a token has the weight 1, AEM's factor of its
+    response, and the advantage 0 of schemes that make advantages.
+
+    ignored: the tokens to which that happened. made: what the entries made, by their names.
+    """
+
+    def __init__(
+        self, step: Step, kept: npt.NDArray[np.bool_], sampled: npt.NDArray[np.bool_], signal: str, ignore: bool
+    ) -> None:
+        vars(self).update(vars(step))
+        self.kept, self.sampled, self.signal, self.ignore = kept, sampled, signal, ignore
+        self.ignored = np.zeros(len(kept), bool)
+        self.made: Dict[str, npt.NDArray[np.float32]] = {}
+
+    def _advantages(self, batch: reweight.Batch, own: reweight.Batch) -> Any:
+        return super()._advantages(batch if self._maker() else dataclasses.replace(batch, rewards=None), own)
+
+    def _compute(self, e: Entry, batch: reweight.Batch, **more: Any) -> Any:
+        ignored = np.zeros(len(self.kept), bool)
+        names = reads(e, self.signal, True)
+        for name in names if self.ignore else ():
+            x = getattr(batch, name)
+            if isinstance(x, np.ndarray) and x.dtype == np.float32 and x.shape == ignored.shape:
+                ignored |= self.kept & ~finite(x)
+        if e.function == "actfocus":
+            ignored &= batch.role == reweight.ACTION
+        if ignored.any():
+            self.ignored |= ignored
+            batch = dataclasses.replace(batch, role=np.where(ignored, np.uint8(reweight.MASKED), np.asarray(batch.role)))
+        if "span_ids" in names:
+            counted, spans = self.kept & ~ignored, np.asarray(batch.span_ids)
+            batch = dataclasses.replace(batch, span_ids=self.numbered(counted, spans))
+        made = super()._compute(e, batch, **more)
+        if e.kind == "weight":
+            made[ignored] = 1
+        elif e.function == "aem" and ignored.any():
+            of_span = np.ones(spans.max() + 2, np.float32)
+            of_span[spans[counted]] = made[counted]
+            made[ignored] = of_span[spans[ignored]]
+        self.made[e.name] = made.copy() if e.kind == "weight" else made  # which the step multiplies in place
+        return made
+
+    def numbered(self, counted: npt.NDArray[np.bool_], spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Returns the spans without those of which no token is counted, and -1 at tokens that are not."""
+        if np.array_equal(counted, self.sampled):
+            return spans
+        alive = np.zeros(spans.max() + 2, np.int32)
+        alive[spans[counted]] = 1
+        return np.where(counted, (np.cumsum(alive, dtype=np.int32) - np.int32(1))[spans], np.int32(-1))
+
+
+def per_trajectory(x: npt.NDArray[Any], offsets: npt.NDArray[np.int64], dtype: Any) -> npt.NDArray[Any]:
+    """Returns the sum of each trajectory."""
+    sums = np.zeros(len(offsets) - 1, dtype)
+    nonempty = offsets[:-1] < offsets[1:]
+    if len(x):
+        sums[nonempty] = np.add.reduceat(x, offsets[:-1][nonempty], dtype=dtype)
+    return sums
+
+
+def outcomes(rewards: npt.NDArray[np.float32], kept: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int64]) -> Any:
+    """Returns the rewards of tokens: a trajectory's own at its last response token."""
+    places = np.flatnonzero(kept)
+    last = np.searchsorted(places, offsets[1:]) - 1
+    answered = per_trajectory(kept, offsets, np.int64) > 0
+    of_tokens = np.zeros(len(kept), np.float32)
+    of_tokens[places[last[answered]]] = rewards[answered]
+    return of_tokens
+
+
+def scalars(step: TrainerStep, batch: reweight.Batch, weights: npt.NDArray[np.float32]) -> Dict[str, float]:
+    """Returns what the log has of a step that has been computed, as token_advantages lists it; weights are those of its
+    tokens."""
+    kept, offsets, role = step.kept, np.asarray(batch.seq_offsets), np.asarray(batch.role)
+    log: Dict[str, Any] = {"not_finite": step.ignored.sum()}
+    kinds = {e.kind for e in step.entries}
+    if "weight" in kinds:
+        total = weights.sum(dtype=np.float64)
+        log["effective_tokens"] = _share(total**2, np.einsum("i,i->", weights, weights, dtype=np.float64))
+    maker = step._maker()
+    if maker is not None:
+        log["advantage"] = _share(np.abs(step.made[maker.name]).sum(dtype=np.float64), kept.sum())
+    if "actfocus" in step.made:
+        factors = [step.made[e.name] for e in step.entries if e.kind == "factor"]
+        log.update(_focused(batch.old_logprobs, role == reweight.ACTION, kept, offsets, _product(weights, factors)))
+    if "aem" in step.made:
+        log.update(_spread(step, batch, offsets))
+    return {"credit/" + name: float(value) for name, value in log.items()}
+
+
+def _product(x: npt.NDArray[np.float32], others: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    for other in others:
+        x = x * other
+    return x
+
+
+def _spread(step: TrainerStep, batch: reweight.Batch, offsets: npt.NDArray[np.int64]) -> Mapping[str, Any]:
+    """Returns the scalars of AEM's factors, one of each response that has a token with an entropy."""
+    spans, factors = np.asarray(batch.span_ids), step.made["aem"]
+    counted = step.kept & finite(np.asarray(batch.entropy)) if step.ignore else step.kept
+    places = np.flatnonzero(counted)
+    begins = places[np.diff(spans[places], prepend=np.int32(-1)) != 0]
+    if len(begins) == 0:
+        return {}
+    of_span, trajectory = factors[begins].astype(np.float64), np.searchsorted(offsets, begins, "right") - 1
+    scope = {"group": batch.group_ids, "trajectory": np.arange(len(offsets)), "batch": np.zeros(len(offsets), int)}
+    members = np.unique(np.asarray(scope[step.options["aem"]["scope"]])[trajectory], return_inverse=True)[1]
+    several = np.bincount(members) > 1
+    changed = np.bincount(members, of_span != 1) > 0
+    guarded = _share((several & ~changed).sum(), several.sum())
+    return {"aem_min": of_span.min(), "aem_max": of_span.max(), "aem_std": of_span.std(), "aem_guarded": guarded}
+
+
+def _focused(
+    old_logprobs: Any,
+    action: npt.NDArray[np.bool_],
+    kept: npt.NDArray[np.bool_],
+    offsets: npt.NDArray[np.int64],
+    credited: npt.NDArray[np.float32],
+) -> Mapping[str, Any]:
+    """Returns the scalars of actions; credited is w f of each token."""
+    actions, tokens = (per_trajectory(kind, offsets, np.int64) for kind in (action, kept))
+    log = {"actions": actions.sum()}
+    log["no_action"] = _share(((tokens > 0) & (actions == 0)).sum(), (tokens > 0).sum())
+    log["action_share"] = _share(actions.sum(), tokens.sum())
+    log["action_weight"] = _share(credited[action].sum(dtype=np.float64), credited.sum(dtype=np.float64))
+    if old_logprobs is not None:
+        for name, kind in ("action", action), ("reasoning", kept & ~action):
+            surprisal = -old_logprobs[kind]
+            surprisal = surprisal[finite(surprisal)]
+            if len(surprisal):
+                log["surprisal_" + name] = surprisal.mean(dtype=np.float64)
+    return log
+
+
+def _share(part: Any, whole: Any) -> float:
+    """Returns part / whole, 0 where that is 0 / 0."""
+    return float(part) / max(float(whole), float(np.finfo(np.float64).tiny))
