@@ -60,7 +60,7 @@ def main() -> None:
         print(f"{name} {statistics.median(column) * 1e3:6.1f} ms, median of {rounds}")
     tracemalloc.start()
     seconds({})
-    peak, size = tracemalloc.get_traced_memory()[1], mask.nbytes + sum(x.nbytes for x in arrays.values())
+    peak, size = tracemalloc.get_traced_memory()[1], sum(x.nbytes for x in (mask, advantages, *arrays.values()))
     print(f"memory           {peak / 1e6:6.1f} MB, {peak / size:.2f} times the arguments")
 
 

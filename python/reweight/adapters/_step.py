@@ -49,7 +49,11 @@ class TrainerStep(Step):
         self.made: Dict[str, npt.NDArray[np.float32]] = {}
 
     def _advantages(self, batch: reweight.Batch, own: reweight.Batch) -> Any:
-        return super()._advantages(batch if self._maker() else dataclasses.replace(batch, rewards=None), own)
+        if self._maker() or batch.advantages is None:
+            return super()._advantages(batch, own)
+        made = np.zeros(len(self.kept), np.float32)
+        np.copyto(made, np.asarray(batch.advantages), where=self.kept)
+        return made
 
     def _compute(self, e: Entry, batch: reweight.Batch, **more: Any) -> Any:
         ignored = np.zeros(len(self.kept), bool)
@@ -67,13 +71,14 @@ class TrainerStep(Step):
             counted, spans = self.kept & ~ignored, np.asarray(batch.span_ids)
             batch = dataclasses.replace(batch, span_ids=self.numbered(counted, spans))
         made = super()._compute(e, batch, **more)
-        if e.kind == "weight":
+        if e.kind == "weight" and ignored.any():
             made[ignored] = 1
         elif e.function == "aem" and ignored.any():
             of_span = np.ones(spans.max() + 2, np.float32)
             of_span[spans[counted]] = made[counted]
             made[ignored] = of_span[spans[ignored]]
-        self.made[e.name] = made.copy() if e.kind == "weight" else made  # which the step multiplies in place
+        several = e.kind == "weight" and len(self._of("weight")) > 1  # the first of which is multiplied in place
+        self.made[e.name] = made.copy() if several else made
         return made
 
     def numbered(self, counted: npt.NDArray[np.bool_], spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -134,8 +139,9 @@ def _spread(step: TrainerStep, batch: reweight.Batch, offsets: npt.NDArray[np.in
     """Returns the scalars of AEM's factors, one of each response that has a token with an entropy."""
     spans, factors = np.asarray(batch.span_ids), step.made["aem"]
     counted = step.kept & finite(np.asarray(batch.entropy)) if step.ignore else step.kept
-    places = np.flatnonzero(counted)
-    begins = places[np.diff(spans[places], prepend=np.int32(-1)) != 0]
+    found = np.where(counted, spans, np.int32(-1))
+    begins = np.flatnonzero((found >= 0) & (np.diff(found, prepend=np.int32(-1)) != 0))
+    begins = begins[np.unique(found[begins], return_index=True)[1]]
     if len(begins) == 0:
         return {}
     of_span, trajectory = factors[begins].astype(np.float64), np.searchsorted(offsets, begins, "right") - 1
