@@ -1,6 +1,6 @@
 #!/bin/sh
 # build.sh [DIR] makes DIR/*.ptx.gz from the *.cu beside this script; DIR is this folder
-# if it is not given. It needs Debian's clang-14 (another version gives other text) and
+# if it is not given. It needs Debian's clang-14, or $CLANG (another version gives other text), and
 # no CUDA toolkit. TestBuild compares the files with what this makes.
 #
 #   -ffp-contract=off   a product and a sum are rounded each, as on the CPU
@@ -13,7 +13,7 @@ out=${1:-.}
 text=$(mktemp)
 trap 'rm -f "$text"' EXIT
 for source in *.cu; do
-	clang-14 -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib -O3 -Wall -Werror -ffp-contract=off \
+	${CLANG:-clang-14} -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib -O3 -Wall -Werror -ffp-contract=off \
 		-fcuda-short-ptr -Xclang -mllvm -Xclang --nvptx-short-ptr -Xclang -target-feature -Xclang +ptx70 \
 		-S "$source" -o "$text"
 	gzip -9n <"$text" >"$out/${source%.cu}.ptx.gz"

@@ -81,6 +81,7 @@ func addIntegers() {
 	integers[int32, uint32]("32")
 	integers[int64, uint64]("64")
 	add2("mul.wide.s32", "s64", "s32", "s32", wideSigned[int32, uint32, uint64])
+	add2("mul.wide.u16", "u32", "u16", "u16", wideUnsigned[uint16])
 	add2("mul.wide.u32", "u64", "u32", "u32", wideUnsigned[uint32])
 }
 

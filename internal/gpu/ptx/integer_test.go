@@ -49,8 +49,8 @@ func integerChecks(checks map[string]check) {
 		if t[0] == 's' {
 			checks["neg."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Neg(v[0]) })
 		}
-		if bits == 32 {
-			checks["mul.wide."+t] = integerCheck(t[:1]+"64", t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
+		if wide := map[string]string{"u16": "u32", "s32": "s64", "u32": "u64"}[t]; wide != "" {
+			checks["mul.wide."+t] = integerCheck(wide, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
 		}
 		// A shift by the size or more is a shift by the size.
 		checks["shr."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
