@@ -10,6 +10,9 @@
 // and a p value corrected for the number of comparisons. With -full, all games are
 // played, with GRPO and PPO, 16 seeds each and more kinds of reasoning, in about an hour.
 //
+// With -map, it does the runs of docs/plan.md, each scheme in many regimes and at its own best
+// rate, and goes on where it was ended.
+//
 // The folder of -out gets a table with a line for each run, which grows while the
 // program trains, a table of the comparisons, and a figure of each measure.
 package main
@@ -36,7 +39,20 @@ func main() {
 	game := flag.String("game", "", "only the game of this `name`: frozenlake4 or sudoku4, with -full also frozenlake6, sokoban or shop")
 	schemes := flag.String("schemes", strings.Join(study.Schemes, ","), "`names` of the schemes to compare with uniform weights, as package scheme has them, joined by commas")
 	rate := flag.Float64("learning-rate", train.Default.LearningRate, "`size` of the steps, the same for all schemes")
+	regimes := flag.Bool("map", false, "the map of docs/plan.md: hours, which may be cut into pieces. It goes on from the runs.csv that is in the folder")
+	smoke := flag.Bool("smoke", false, "a part of the map, which shows that it runs: a minute or two")
 	flag.Parse()
+	if *regimes || *smoke {
+		m := study.TheMap
+		if *smoke {
+			m = study.SmokeMap
+		}
+		if err := drawMap(m, *out, train.OfMap); err != nil {
+			fmt.Fprintln(os.Stderr, "learn:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	cells := study.Quick
 	if *full {
 		cells = study.Full()
@@ -83,6 +99,14 @@ func check(args []string, seeds int, rate float64) error {
 		return fmt.Errorf("-learning-rate %v: want a number above 0, at most 0.1", rate)
 	}
 	return nil
+}
+
+// drawMap does the runs of the map that the folder's runs.csv lacks.
+func drawMap(m study.Map, folder string, settings train.Settings) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	return m.Do(filepath.Join(folder, "runs.csv"), settings, func(done, of int) { fmt.Fprintf(os.Stderr, "%d of %d runs\n", done, of) })
 }
 
 // run does the study, writes its files into the folder and prints the comparisons.

@@ -14,7 +14,9 @@ type Adam struct {
 
 // Update changes p's parameters by one step along grad, sets grad to zero and
 // returns the norm that the gradient had before it was cut. If that is not finite,
-// nothing but grad is changed: a caller who does not want to go on has to check.
+// nothing but grad is changed: a caller who does not want to go on has to check. Nor is
+// anything changed by a gradient of 0: moments would go on moving the parameters without any
+// reason.
 func (a *Adam) Update(p, grad *Policy) float64 {
 	const beta1, beta2, epsilon = 0.9, 0.999, 1e-8
 	var sum float64
@@ -22,7 +24,7 @@ func (a *Adam) Update(p, grad *Policy) float64 {
 		sum += float64(float64(g) * float64(g))
 	}
 	norm := math.Sqrt(sum)
-	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+	if norm == 0 || math.IsNaN(norm) || math.IsInf(norm, 0) {
 		clear(grad.Parameters)
 		return norm
 	}

@@ -65,7 +65,7 @@ func Runs(cells []Cell, schemes []string, seeds int) []train.Run {
 }
 
 func (c Cell) run(scheme string, seed int) train.Run {
-	return train.Run{Game: c.Game, Algorithm: c.Algorithm, Reasoning: c.Reasoning, Scheme: scheme, Seed: seed}
+	return train.Run{Game: c.Game, Algorithm: c.Algorithm, Reasoning: c.Reasoning, Scheme: scheme, Seed: seed, Errors: 0.5}
 }
 
 // Do does the runs, as many at a time as there are CPUs, and hands each result to save,

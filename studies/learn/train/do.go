@@ -4,6 +4,7 @@
 package train
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -32,7 +33,7 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	picked, err := scheme.Parse(run.Scheme)
+	picked, err := schemeNamed(run.Scheme)
 	if err != nil {
 		return Result{}, err
 	}
@@ -42,10 +43,14 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 	t := trainer{Settings: s, game: game, scheme: picked, algorithm: run.Algorithm, reference: warm.Clone()}
 	t.agent = warm.Clone()
 	t.gradient = warm.Zeros()
-	t.adam = policy.Adam{LearningRate: s.LearningRate, MaxNorm: s.MaxNorm}
+	if run.Rate != 0 {
+		t.LearningRate = run.Rate
+	}
+	t.adam = policy.Adam{MaxNorm: s.MaxNorm}
 	t.ws = reweight.Workspace{Workers: 1, ISA: isa}
+	t.seats.rules = s.rules(run)
 
-	result := Result{Run: run, Perfect: game.Perfect(), Start: t.evaluate(run.Seed)}
+	result := Result{Run: run, Perfect: game.Perfect(), Start: t.evaluate(run.Seed), Decided: math.NaN()}
 	var third history
 	for iteration := range s.Iterations {
 		begin := starts(s.Groups, s.GroupSize, forTraining, uint64(run.Seed), uint64(iteration))
@@ -60,6 +65,7 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 			third = history{}
 		}
 	}
+	result.Malformed /= float64(s.Iterations)
 	result.Final = t.evaluate(run.Seed)
 	result.Weights = fingerprint(t.agent.Parameters)
 	result.Seconds = time.Since(began).Seconds()
@@ -96,6 +102,7 @@ type trainer struct {
 	reference *policy.Policy
 
 	seats   table
+	updates int
 	other   []float32 // [rows] a second statistic
 	rewards []float32 // [T]
 }
@@ -115,6 +122,12 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	if err != nil {
 		return err
 	}
+	if result.Success == nil {
+		result.Actions = share(b.Role, reweight.RoleAction)
+	}
+	if t.Keep < 1 {
+		weights = keep(b, weights, t.Keep)
+	}
 	o := objective{loss: t.scheme.Options.Loss, temperature: t.Temperature, critic: reweight.DefaultValueLoss}
 	if t.algorithm == "ppo" {
 		o.criticCoef = t.CriticCoef
@@ -127,6 +140,8 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 			if err != nil {
 				return err
 			}
+			t.updates++
+			t.adam.LearningRate = t.LearningRate * min(1, float64(t.updates)/float64(max(t.Warmup, 1)))
 			if err := t.update(); err != nil {
 				return err
 			}
@@ -136,6 +151,7 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	}
 	updates := float64(t.Epochs * t.Minibatches)
 	result.Success = append(result.Success, t.seats.success())
+	result.Malformed += t.seats.malformed()
 	result.Entropy = append(result.Entropy, mean(b.Entropy, b.Role, reweight.Responses))
 	result.ActionEntropy = append(result.ActionEntropy, mean(b.Entropy, b.Role, reweight.Roles(reweight.RoleAction)))
 	result.Drift = append(result.Drift, drift)
@@ -202,6 +218,58 @@ func slice(b *reweight.Batch, weights []float32, number, minibatches int) (rewei
 		weights = weights[from:to]
 	}
 	return part, weights
+}
+
+// rules are those of the run's episodes.
+func (s Settings) rules(run Run) rules {
+	return rules{fluent: run.Fluent, echo: s.Echo, formatActs: s.FormatActs, penalty: float32(s.Penalty)}
+}
+
+// share returns the share of the role among the response tokens.
+func share(roles []reweight.Role, role reweight.Role) float64 {
+	of, all := 0, 0
+	for _, r := range roles {
+		if r != reweight.RoleMasked {
+			all++
+		}
+		if r == role {
+			of++
+		}
+	}
+	return float64(of) / float64(max(all, 1))
+}
+
+// keep returns the weights with 0 in place of those of all groups but the share whose rewards
+// vary most; of groups that vary alike, the first are kept.
+func keep(b *reweight.Batch, weights []float32, share float64) []float32 {
+	type group struct{ number, n, sum, squares float64 }
+	groups := make([]group, b.GroupIDs[len(b.GroupIDs)-1]+1)
+	for i, g := range b.GroupIDs {
+		r := float64(b.Rewards[i])
+		groups[g].number, groups[g].n, groups[g].sum, groups[g].squares = float64(g), groups[g].n+1, groups[g].sum+r, groups[g].squares+r*r
+	}
+	slices.SortStableFunc(groups, func(x, y group) int {
+		variance := func(g group) float64 { return g.squares/g.n - g.sum/g.n*g.sum/g.n }
+		return cmp.Compare(variance(y), variance(x))
+	})
+	kept := map[int32]bool{}
+	for _, g := range groups[:int(math.Ceil(share*float64(len(groups))))] {
+		kept[int32(g.number)] = true
+	}
+	var all []float32
+	for i, g := range b.GroupIDs {
+		for t := b.SeqOffsets[i]; t < b.SeqOffsets[i+1]; t++ {
+			w := float32(1)
+			if weights != nil {
+				w = weights[t]
+			}
+			if !kept[g] {
+				w = 0
+			}
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
 // mean returns the mean of x over the tokens of the roles, or 0 without any.

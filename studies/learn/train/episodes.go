@@ -8,12 +8,20 @@ import (
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
 
-// The longest response, and the longest answer in it, in tokens. A response that
-// is longer is cut off, and its turn is lost.
+// The longest response without fluent words, and the longest answer in it, in tokens that
+// the agent says. A response that is longer is cut off, and its turn is lost.
 const (
 	longestResponse = 12
 	longestAnswer   = 4
 )
+
+// Rules say how episodes are played, and what their tokens are.
+type rules struct {
+	fluent     int     // words of a response that mean nothing
+	echo       bool    // the observation is shown once more after the fluent words
+	formatActs bool    // tags, and responses without an answer between two, are actions and not reasoning
+	penalty    float32 // taken from the reward of an episode with such a response
+}
 
 // An episode is one game and what was said in it.
 type episode struct {
@@ -24,27 +32,44 @@ type episode struct {
 	turns   int32   // responses so far
 	done    bool
 	success bool
+	rules
+
+	malformed int32 // responses without an answer between two tags
 
 	unread int // where the tokens begin that the policy has not read
 	reply  int // where the present response begins
+	said   int // words of it
 	answer int // where its answer begins, or 0
 }
 
 // begin starts a new game and shows the first observation.
 func (e *episode) begin(start, luck uint64) {
 	e.game.Reset(start, luck)
-	*e = episode{game: e.game, tokens: e.tokens[:0], role: e.role[:0], turn: e.turn[:0]}
+	*e = episode{game: e.game, rules: e.rules, tokens: e.tokens[:0], role: e.role[:0], turn: e.turn[:0]}
 	e.observe()
 }
 
 // observe appends an observation, after which a response begins.
 func (e *episode) observe() {
-	e.tokens = append(e.game.Observe(e.tokens), env.Begin)
+	e.show(env.Begin)
+	e.reply, e.said, e.answer = len(e.tokens), 0, 0
+}
+
+// show appends an observation and what follows it.
+func (e *episode) show(after ...int32) {
+	e.tokens = append(e.game.Observe(e.tokens), after...)
 	for len(e.role) < len(e.tokens) {
 		e.role = append(e.role, reweight.RoleMasked)
 		e.turn = append(e.turn, -1)
 	}
-	e.reply, e.answer = len(e.tokens), 0
+}
+
+// formatRole is that of tags, and of responses without an answer between two.
+func (r rules) formatRole() reweight.Role {
+	if r.formatActs {
+		return reweight.RoleAction
+	}
+	return reweight.RoleReasoning
 }
 
 // say appends a token of the agent. Where the response ends with it, the answer
@@ -52,13 +77,20 @@ func (e *episode) observe() {
 func (e *episode) say(token int32) {
 	e.tokens = append(e.tokens, token)
 	e.turn = append(e.turn, e.turns)
+	e.said++
 	role := reweight.RoleReasoning
-	if e.answer > 0 && token != env.AnswerEnd {
+	switch {
+	case token == env.AnswerEnd, e.answer == 0 && token == env.AnswerStart:
+		role = e.formatRole()
+	case e.answer > 0:
 		role = reweight.RoleAction
 	}
 	e.role = append(e.role, role)
 	if e.answer == 0 && token == env.AnswerStart {
 		e.answer = len(e.tokens)
+	}
+	if e.echo && e.said == e.fluent && e.answer == 0 && token != env.AnswerEnd {
+		e.show()
 	}
 
 	var answer []int32
@@ -67,13 +99,17 @@ func (e *episode) say(token int32) {
 		if e.answer > 0 {
 			answer = e.tokens[e.answer : len(e.tokens)-1]
 		}
-	case len(e.tokens)-e.reply == longestResponse, e.answer > 0 && len(e.tokens)-e.answer > longestAnswer:
-		// Only what is between two tags is an action.
-		for t := e.reply; t < len(e.role); t++ {
-			e.role[t] = reweight.RoleReasoning
-		}
+	case e.said == longestResponse+e.fluent, e.answer > 0 && len(e.tokens)-e.answer > longestAnswer:
 	default:
 		return
+	}
+	if len(answer) == 0 { // only what is between two tags is an action
+		e.malformed++
+		for t := e.reply; t < len(e.role); t++ {
+			if e.role[t] != reweight.RoleMasked {
+				e.role[t] = e.formatRole()
+			}
+		}
 	}
 	e.turns++
 	e.done, e.success = e.game.Act(answer)
@@ -89,6 +125,7 @@ type start struct {
 	state uint64 // the state that the game begins in, the same for a group
 	luck  uint64 // what chance does in the game
 	draws uint64 // what chance does in drawing tokens
+	again uint64 // what it does from the first <answer> on, if it is not 0
 }
 
 // starts returns the starts of groups of episodes. The numbers decide them, and
@@ -99,7 +136,7 @@ func starts(groups, size int, purpose, seed, iteration uint64) []start {
 	for group := range groups {
 		state := random.Uint64()
 		for range size {
-			all = append(all, start{int32(group), state, random.Uint64(), random.Uint64()})
+			all = append(all, start{int32(group), state, random.Uint64(), random.Uint64(), 0})
 		}
 	}
 	return all
@@ -107,6 +144,7 @@ func starts(groups, size int, purpose, seed, iteration uint64) []start {
 
 // A table seats the episodes of a batch. Its memory is used again by each batch.
 type table struct {
+	rules
 	episodes []*episode
 	batch    reweight.Batch
 
@@ -125,6 +163,7 @@ func (t *table) seat(game env.Game, starts []start) {
 	}
 	t.episodes = t.episodes[:len(starts)]
 	for i, s := range starts {
+		t.episodes[i].rules = t.rules
 		t.episodes[i].begin(s.state, s.luck)
 	}
 }
@@ -156,7 +195,11 @@ func (t *table) play(agent *policy.Policy, game env.Game, starts []start, temper
 		agent.Logits(t.logits, t.state, t.drawing)
 		for j, i := range t.drawing {
 			uniform := rand.New(&t.chance[i]).Float64()
-			t.episodes[i].say(policy.Sample(t.logits[j*agent.Vocab:(j+1)*agent.Vocab], temperature, uniform))
+			token := policy.Sample(t.logits[j*agent.Vocab:(j+1)*agent.Vocab], temperature, uniform)
+			if e := t.episodes[i]; starts[i].again != 0 && token == env.AnswerStart && e.turns == 0 && e.answer == 0 {
+				t.chance[i].Seed(starts[i].again, 0)
+			}
+			t.episodes[i].say(token)
 		}
 		active := t.active[:0]
 		for _, i := range t.active {
@@ -193,6 +236,9 @@ func (t *table) pack(starts []start) {
 		if e.success {
 			reward = 1
 		}
+		if e.malformed > 0 {
+			reward -= e.penalty
+		}
 		b.Rewards = append(b.Rewards, reward)
 	}
 }
@@ -206,6 +252,15 @@ func (t *table) success() float64 {
 		}
 	}
 	return float64(wins) / float64(len(t.episodes))
+}
+
+// malformed returns the share of the batch's responses that had no answer between two tags.
+func (t *table) malformed() float64 {
+	var malformed, all int32
+	for _, e := range t.episodes {
+		malformed, all = malformed+e.malformed, all+e.turns
+	}
+	return float64(malformed) / float64(all)
 }
 
 // resized returns a slice of n elements, in s's memory if it is large enough.

@@ -8,6 +8,10 @@ type Run struct {
 	Reasoning string // none, useful or noise
 	Scheme    string // as scheme.Parse takes it
 	Seed      int
+
+	Fluent int     // words of each response that mean nothing, and are easy to foretell
+	Errors float64 // share of the demonstrator's mistakes that are made in the reasoning
+	Rate   float64 // size of the steps; 0 for that of the settings
 }
 
 // Correlations are those of the Action Bottleneck (reweight.Bottleneck), Spearman's rho.
@@ -20,6 +24,10 @@ type Result struct {
 	Perfect float64 // success of a perfect player
 	Start   float64 // success before training, on episodes kept for that
 	Final   float64 // success after training, on the same episodes
+
+	Decided   float64 // before training: see Settings.Decided
+	Malformed float64 // share of all responses without an answer between two tags
+	Actions   float64 // share of action tokens among those of responses, in the first batch
 
 	Success       []float64       // share of the batch's episodes
 	Entropy       []float64       // mean of response tokens, nats

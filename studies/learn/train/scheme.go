@@ -1,6 +1,31 @@
 package train
 
-import "github.com/seed621a2839/reweight"
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/scheme"
+)
+
+// Schemes with options of their own, beside those of package scheme.
+const (
+	ActFocusWithoutBeta = "actfocus_beta0"     // all action tokens weigh 1
+	ActFocusBySurprisal = "actfocus_surprisal" // as the adapters of trainers have it
+)
+
+// schemeNamed returns the scheme of a Run.
+func schemeNamed(name string) (s scheme.Scheme, err error) {
+	switch name {
+	case ActFocusWithoutBeta:
+		s = scheme.MustParse("actfocus")
+		s.Options.ActFocus.Beta = 0
+	case ActFocusBySurprisal:
+		s = scheme.MustParse("actfocus")
+		s.Options.ActFocus.Signal = reweight.SignalSurprisal
+	default:
+		return scheme.Parse(name)
+	}
+	s.Name = name
+	return s, nil
+}
 
 // credit gives the batch its advantages, and returns the weights of the tokens in the
 // loss, nil if all are 1. PPO has the advantages of GAE, and returns that its critic

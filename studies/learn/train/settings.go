@@ -20,10 +20,16 @@ type Settings struct {
 	Epochs      int
 
 	LearningRate float64
+	Warmup       int     // updates in which the rate rises to that; 0 for none
 	MaxNorm      float64 // of the gradient
 	Temperature  float64 // of drawing tokens
 	Lambda       float64 // of GAE, in PPO
 	CriticCoef   float64 // of the critic's loss, in PPO
+
+	Penalty    float64 // taken from the reward of an episode with a response that has no answer between two tags
+	FormatActs bool    // tags and such responses are actions and not reasoning
+	Echo       bool    // the observation is shown once more after the fluent words, and nobody learns to say it
+	Keep       float64 // share of the groups that are learned from: those with the most variance of rewards
 
 	Evaluation int // episodes that measure a policy before and after
 }
@@ -46,8 +52,19 @@ var Default = Settings{
 	Temperature:    1,
 	Lambda:         0.95,
 	CriticCoef:     0.5,
+	Keep:           1,
 	Evaluation:     256,
 }
+
+// OfMap are the settings of the map: those of Default with a trainer that starts gently, pays for
+// the format, and shows the observation again, which a policy of this width forgets over a long
+// reasoning.
+var OfMap = func() Settings {
+	s := Default
+	s.Iterations = 40
+	s.Warmup, s.Penalty, s.Echo, s.Lambda = 8, 0.1, true, 1
+	return s
+}()
 
 // noise is the share of the demonstrations' turns with a mistake, by game. It is such
 // that warm starts succeed in less than 30% of what a perfect player does, in the

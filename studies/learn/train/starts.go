@@ -22,14 +22,14 @@ func (s *Starts) For(run Run) (*policy.Policy, error) {
 		return nil, err
 	}
 	number := run.Seed % s.Settings.Starts
-	key := Run{Game: run.Game, Reasoning: run.Reasoning, Seed: number}
+	key := Run{Game: run.Game, Reasoning: run.Reasoning, Seed: number, Fluent: run.Fluent, Errors: run.Errors}
 	s.lock.Lock()
 	if s.made == nil {
 		s.made = map[Run]func() (*policy.Policy, error){}
 	}
 	if s.made[key] == nil {
 		s.made[key] = sync.OnceValues(func() (*policy.Policy, error) {
-			return s.Settings.WarmStart(game, run.Reasoning, number)
+			return s.Settings.WarmStart(game, key)
 		})
 	}
 	start := s.made[key]

@@ -16,17 +16,20 @@ const (
 	forDemonstrations uint64 = iota + 1
 	forTraining
 	forEvaluation
+	forDecided
 )
 
 // WarmStart returns a policy that imitates noisy play of a game. In a share of
 // the turns, the demonstrator makes a mistake: its answer is drawn at random, and
-// may be the best one by luck. Half of these are mistakes of its reasoning, which
-// leads to that answer, and half are slips: the reasoning leads to the best answer.
-func (s Settings) WarmStart(game env.Game, reasoning string, number int) (*policy.Policy, error) {
-	think, ok := reasonings[reasoning]
+// may be the best one by luck. A share of these are mistakes of its reasoning, which
+// leads to that answer, and the others are slips: the reasoning leads to the best answer.
+// Of the run, Reasoning, Fluent, Errors and, for the number of the start, Seed count.
+func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
+	think, ok := reasonings[run.Reasoning]
 	if !ok {
-		return nil, unknown("reasoning", reasoning, slices.Sorted(maps.Keys(reasonings)))
+		return nil, unknown("reasoning", run.Reasoning, slices.Sorted(maps.Keys(reasonings)))
 	}
+	number := run.Seed
 	l := learner{
 		agent: policy.New(len(env.Words), s.Hidden, uint64(number)),
 		adam:  policy.Adam{MaxNorm: s.MaxNorm},
@@ -37,7 +40,8 @@ func (s Settings) WarmStart(game env.Game, reasoning string, number int) (*polic
 	imitate := objective{loss: reweight.DefaultLoss, temperature: 1, critic: reweight.DefaultValueLoss, criticCoef: s.CriticCoef}
 	imitate.loss.Policy = reweight.PolicyPG
 	steps := s.Demonstrations / s.Batch
-	var t table
+	t := table{rules: s.rules(run)}
+	t.penalty = 0
 	var outcomes []float32
 	for step := range steps {
 		begin := starts(s.Batch, 1, forDemonstrations, uint64(number), uint64(step))
@@ -45,7 +49,7 @@ func (s Settings) WarmStart(game env.Game, reasoning string, number int) (*polic
 		for i, e := range t.episodes {
 			random := rand.New(rand.NewPCG(begin[i].draws, 0))
 			for !e.done {
-				e.demonstrate(random, noise[game.Name], think)
+				e.demonstrate(random, noise[game.Name], run.Errors, think)
 			}
 		}
 		t.pack(begin)
@@ -74,16 +78,16 @@ func (s Settings) WarmStart(game env.Game, reasoning string, number int) (*polic
 }
 
 // demonstrate says a whole response.
-func (e *episode) demonstrate(random *rand.Rand, noise float64, think func(*rand.Rand, env.Environment, []int32) []int32) {
+func (e *episode) demonstrate(random *rand.Rand, noise, errors float64, think func(*rand.Rand, env.Environment, []int32) []int32) {
 	answer := e.game.Best()
 	plan := answer
 	if random.Float64() < noise {
 		answer = e.game.Random(random)
-		if random.Float64() < 0.5 {
+		if random.Float64() < errors {
 			plan = answer
 		}
 	}
-	response := append([]int32(nil), think(random, e.game, plan)...)
+	response := append(fluent(nil, random, e.fluent), think(random, e.game, plan)...)
 	response = append(response, env.AnswerStart)
 	response = append(response, answer...)
 	response = append(response, env.AnswerEnd)
@@ -105,4 +109,31 @@ var reasonings = map[string]func(random *rand.Rand, game env.Environment, plan [
 		}
 		return words
 	},
+}
+
+// fluent appends n words that mean nothing but follow from each other: a chain of the second
+// order over the fillers, in which one of three words follows, with the chances 0.6, 0.25 and 0.15.
+// Which three they are depends on the two words before, 0.9 nats a word.
+func fluent(dst []int32, random *rand.Rand, n int) []int32 {
+	if n == 0 {
+		return dst
+	}
+	a, b := uint64(random.IntN(env.Fillers)), uint64(random.IntN(env.Fillers))
+	for range n {
+		which := uint64(0)
+		switch u := random.Float64(); {
+		case u >= 0.85:
+			which = 2
+		case u >= 0.6:
+			which = 1
+		}
+		successors := rand.New(rand.NewPCG(a*env.Fillers+b, 0))
+		var next uint64
+		for range which + 1 {
+			next = successors.Uint64N(env.Fillers)
+		}
+		dst = append(dst, int32(len(env.Words)-1)-int32(next))
+		a, b = b, next
+	}
+	return dst
 }

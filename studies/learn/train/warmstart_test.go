@@ -61,7 +61,7 @@ func TestDemonstrate(t *testing.T) {
 	var episodes [][]int32
 	for range n {
 		e.begin(0, 0)
-		e.demonstrate(random, mistakes, reasonings["useful"])
+		e.demonstrate(random, mistakes, 0.5, reasonings["useful"])
 		episodes = append(episodes, slices.Clone(e.tokens))
 	}
 	share := count(episodes)
@@ -92,7 +92,7 @@ func TestWarmStartNumber(t *testing.T) {
 		game := env.Game{Name: "choice", New: func() env.Environment { return tracer{luck: &luck} }}
 		settings := tiny
 		settings.Demonstrations = demonstrations
-		agent := must.Get(settings.WarmStart(game, "noise", number))
+		agent := must.Get(settings.WarmStart(game, Run{Reasoning: "noise", Seed: number, Errors: 0.5}))
 		return fingerprint(agent.Parameters), luck
 	}
 	first, luck := start(1, 32)
@@ -156,7 +156,7 @@ func TestGamesDemonstrated(t *testing.T) {
 			seats.seat(game, starts(1, 3, forDemonstrations, 0, 0))
 			for _, e := range seats.episodes {
 				for !e.done {
-					e.demonstrate(random, 0.5, think)
+					e.demonstrate(random, 0.5, 0.5, think)
 					last := int(e.turns) - 1
 					begin := slices.Index(e.turn, int32(last))
 					if roles := strings.TrimRight(letters(e.role[begin:]), "m"); !whole.MatchString(roles) {
@@ -179,7 +179,7 @@ func TestUnknownNames(t *testing.T) {
 		_, err := small.Do(run, talker())
 		return err
 	}
-	_, reasoning := small.WarmStart(choices, no, 0)
+	_, reasoning := small.WarmStart(choices, Run{Reasoning: no})
 	_, game := (&Starts{Settings: small}).For(Run{Game: no})
 	for want, err := range map[string]error{
 		`no reasoning is named "a\nb": want noise, none, useful`:                                 reasoning,
