@@ -58,6 +58,9 @@ func (ws *Workspace) FIPO(factors []float32, b *Batch, opt FIPOOptions) error {
 			return badInput(o.arg, problem.AboveZero, "DefaultFIPO")
 		}
 		if !(o.x > 0 && o.x <= o.most) {
+			if o.most == inf {
+				return badInput(o.arg, problem.Above, o.x)
+			}
 			return badInput(o.arg, problem.Positive, o.x)
 		}
 	}

@@ -246,7 +246,7 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 		return SurrogateSums{}, err
 	}
 	if weights != nil && opt.unweighted() {
-		return SurrogateSums{}, badInput("weights", problem.NoWeights, opt.Policy)
+		return SurrogateSums{}, badInput("weights", problem.NoWeights)
 	}
 	if !(math.Abs(scale) <= math.MaxFloat32) {
 		return SurrogateSums{}, badInput("scale", problem.Finite32, scale)

@@ -299,7 +299,7 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 		return err
 	}
 	if weights != nil && opt.unweighted() {
-		return badInput("weights", problem.NoWeights, opt.Policy)
+		return badInput("weights", problem.NoWeights)
 	}
 	if opt.Aggregation != TokenMean || opt.bySequence() {
 		return checkOffsets(b.SeqOffsets, T)

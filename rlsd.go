@@ -19,7 +19,7 @@ var DefaultRLSD = RLSDOptions{Lambda: 0.5, Clip: 0.2}
 //	w_t = e^(sgn(A_t) (TeacherLogprobs[t] - OldLogprobs[t]))
 //	f_t = (1 - Lambda) + Lambda clamp(w_t, 1 - Clip, 1 + Clip)
 //
-// The factors are constants to the derivative of the loss, and above 0. A trajectory whose
+// The factors are constants to the derivative of the loss, and at least 0. A trajectory whose
 // TeacherLogprobs are NaN at every response token has no teacher: its factors are 1.
 // Masked tokens get 1.
 //

@@ -85,7 +85,7 @@ func words(prefix string, method, option func(string) string) *strings.Replacer 
 		s := &native.Schemes[i]
 		names["Default"+s.Method] = prefix + method(s.C)
 	}
-	for _, name := range []string{"KFuture", "Zeta", "EntropyLow", "Low", "Buffer", "Bonus", "Omega", "Beta", "Guard", "Lambda", "ClipHigh", "DecayPos", "PowerNeg", "DecayNeg"} {
+	for _, name := range []string{"KFuture", "Zeta", "EntropyLow", "CovLow", "Low", "Buffer", "Bonus", "Omega", "Beta", "Guard", "Lambda", "ClipHigh", "DecayPos", "PowerNeg", "DecayNeg"} {
 		names[name] = option(name)
 	}
 	var pairs []string
@@ -185,6 +185,11 @@ var defaults = []struct {
 	{"PG", "PG", cStruct("reweight_loss_options"), reweight.DefaultPG},
 	{"DPPOTV", "DPPO_TV", cStruct("reweight_loss_options"), reweight.DefaultDPPOTV},
 	{"VESPO", "VESPO", cStruct("reweight_loss_options"), reweight.DefaultVESPO},
+	{"DPPOKL", "DPPO_KL", cStruct("reweight_loss_options"), reweight.DefaultDPPOKL},
+	{"DRO", "DRO", cStruct("reweight_loss_options"), reweight.DefaultDRO},
+	{"GMPO", "GMPO", cStruct("reweight_loss_options"), reweight.DefaultGMPO},
+	{"ClipCov", "CLIP_COV", cStruct("reweight_loss_options"), reweight.DefaultClipCov},
+	{"KLCov", "KL_COV", cStruct("reweight_loss_options"), reweight.DefaultKLCov},
 	{"ValueLoss", "VALUE_LOSS", cStruct("reweight_value_loss_options"), reweight.DefaultValueLoss},
 }
 
@@ -286,7 +291,7 @@ func checkHeader(t *testing.T, header string) {
 				t.Errorf("%s.%s has no field in %T", cName(d.c), f.Name, d.options)
 				continue
 			}
-			want := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32}[v.Kind()]
+			want := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Uint64: reflect.Uint64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32}[v.Kind()]
 			if f.Type.Kind() != want {
 				t.Errorf("%s.%s is a %v, want the %v for Go's %v", cName(d.c), f.Name, f.Type.Kind(), want, v.Type())
 			}

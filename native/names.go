@@ -29,7 +29,7 @@ func Names(a problem.Argument) []string {
 	case "statistic":
 		return namesTo(reweight.RejectSeqMaxK3)
 	case "policy":
-		return namesTo(reweight.PolicyVESPO)
+		return namesTo(reweight.PolicyKLCov)
 	case "sequence":
 		return namesTo(reweight.SequenceSpan)
 	case "kl":

@@ -130,6 +130,12 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_LONELY = 78, /* is %d, which no other trajectory has, want at least 2 in each group */
 	REWEIGHT_PROBLEM_ABOVE_ZERO_FIPO = 79, /* is 0, want above 0, as in REWEIGHT_DEFAULT_FIPO */
 	REWEIGHT_PROBLEM_ABOVE_ZERO_RLSD = 80, /* is 0, want above 0, as in REWEIGHT_DEFAULT_RLSD */
+	REWEIGHT_PROBLEM_AT_LEAST_COV_LOW = 81, /* is %g, want at least the %g of cov_low */
+	REWEIGHT_PROBLEM_ZERO_DPPO_KL = 82, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_DPPO_KL */
+	REWEIGHT_PROBLEM_ZERO_GMPO = 83, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GMPO */
+	REWEIGHT_PROBLEM_ZERO_CLIP_COV = 84, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CLIP_COV */
+	REWEIGHT_PROBLEM_ABOVE = 85, /* is %g, want a number above 0, or +Inf */
+	REWEIGHT_PROBLEM_NO_WEIGHTS = 86, /* is given, want none: this policy has no weights of tokens */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -237,6 +243,10 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_REWARD_PARTS = 102,
 	REWEIGHT_ARG_PARTS = 103,
 	REWEIGHT_ARG_REWARD_WEIGHTS = 104,
+	REWEIGHT_ARG_COV_COEF = 105,
+	REWEIGHT_ARG_COV_HIGH = 106,
+	REWEIGHT_ARG_COV_LOW = 107,
+	REWEIGHT_ARG_COV_SHARE = 108,
 } reweight_argument;
 /* end of generated */
 
@@ -548,20 +558,45 @@ typedef enum reweight_aggregation {
  *            pi - pi_old > clip_high and A > 0, or pi - pi_old < -clip_low and A <= 0
  *   VESPO    l = -phi A log pi    l' = -phi A    phi = exp(decay + power y - decay e^y)
  *            y = clamp(sum d, log 1e-8, 20) over the trajectory
+ *   DPPO_KL  as DPPO_TV, with c 0 where kl > clip_high, A > 0 and pi > pi_old, or
+ *            kl > clip_low, A <= 0 and pi < pi_old; with q = pi_old,
+ *            kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
+ *   DRO      l = -(A log pi - beta raw^2 / 2)    l' = -(A - beta raw)
+ *   GMPO     of a trajectory with n response tokens: -A_q rho_q
+ *            A_q = sum A / (n + 1e-8)    rho_q = exp(sum m / (n + 1e-8))
+ *            m = s min(s raw, s clamp(raw, -clip_low, clip_high)), s the sign of A, -1, 0 or 1
+ *   CLIP_COV as PPO without the dual clip; at chosen tokens l = 0 and l' = 0
+ *   KL_COV   l = -A rho, and + cov_coef |raw| at chosen tokens
+ *            l' = -A rho, and + cov_coef sign(raw)
  *
  * In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
  * not raw; so is GSPO's where the mean is above 10. A token counts as clipped in the first
- * three where -A clip(s) is the larger, in CISPO where c is not rho, and in DPPO_TV where c is
- * 0; in the others none does. */
+ * three where -A clip(s) is the larger, in CISPO where c is not rho, in DPPO_TV and DPPO_KL
+ * where c is 0, in GMPO where m is not raw and A is not 0, and in CLIP_COV also where it is
+ * chosen; in the others none does.
+ *
+ * CLIP_COV and KL_COV choose among the n response tokens of the call by the covariance
+ * c = (A - mean A) (log pi - mean log pi), with means over these tokens. KL_COV chooses the
+ * max(1, floor(cov_share n)) with the largest c, of equal ones the first. CLIP_COV chooses as
+ * many of those where -A clip(rho) is not the larger and cov_low < c < cov_high, at random:
+ * token t has number t of the generator SplitMix64 whose state is seed, and the lowest are
+ * chosen. GMPO's loss is the mean over all trajectories of the batch, whatever the aggregation,
+ * which is that of the KL alone; one without response tokens adds 0 and counts. DRO, GMPO,
+ * CLIP_COV and KL_COV have no weights of tokens: weights other than NULL are an error. */
 typedef enum reweight_policy_loss {
-	REWEIGHT_POLICY_PPO = 0,     /* clipped surrogate (arXiv 1707.06347), with the dual clip (arXiv 1912.09729) */
-	REWEIGHT_POLICY_GSPO = 1,    /* ratio of the sequence (arXiv 2507.18071) */
-	REWEIGHT_POLICY_GRPO_S = 2,  /* mean ratio of the sequence (arXiv 2508.04349) */
-	REWEIGHT_POLICY_CISPO = 3,   /* clipped ratio as a factor (arXiv 2506.13585) */
-	REWEIGHT_POLICY_SAPO = 4,    /* soft clip (arXiv 2511.20347) */
-	REWEIGHT_POLICY_PG = 5,      /* policy gradient without a ratio (GPG) */
-	REWEIGHT_POLICY_DPPO_TV = 6, /* trust region in total variation (arXiv 2602.04879) */
-	REWEIGHT_POLICY_VESPO = 7,   /* soft factor of the trajectory's ratio (arXiv 2602.10693) */
+	REWEIGHT_POLICY_PPO = 0,       /* clipped surrogate (arXiv 1707.06347), with the dual clip (arXiv 1912.09729) */
+	REWEIGHT_POLICY_GSPO = 1,      /* ratio of the sequence (arXiv 2507.18071) */
+	REWEIGHT_POLICY_GRPO_S = 2,    /* mean ratio of the sequence (arXiv 2508.04349) */
+	REWEIGHT_POLICY_CISPO = 3,     /* clipped ratio as a factor (arXiv 2506.13585) */
+	REWEIGHT_POLICY_SAPO = 4,      /* soft clip (arXiv 2511.20347) */
+	REWEIGHT_POLICY_PG = 5,        /* policy gradient without a ratio (GPG) */
+	REWEIGHT_POLICY_DPPO_TV = 6,   /* trust region in total variation (arXiv 2602.04879) */
+	REWEIGHT_POLICY_VESPO = 7,     /* soft factor of the trajectory's ratio (arXiv 2602.10693) */
+	REWEIGHT_POLICY_DPPO_KL = 8,   /* trust region in the divergence of two outcomes (arXiv 2602.04879) */
+	REWEIGHT_POLICY_DRO = 9,       /* policy gradient with a quadratic penalty (verl) */
+	REWEIGHT_POLICY_GMPO = 10,     /* geometric mean of the ratios of a trajectory (arXiv 2507.20673) */
+	REWEIGHT_POLICY_CLIP_COV = 11, /* some tokens of high covariance are left out (arXiv 2505.22617) */
+	REWEIGHT_POLICY_KL_COV = 12,   /* those of the highest have a penalty (arXiv 2505.22617) */
 } reweight_policy_loss;
 
 /* The tokens that share a ratio in GSPO and GRPO_S. */
@@ -572,7 +607,7 @@ typedef enum reweight_sequence {
 
 /* Those that the policy does not use do not matter. */
 typedef struct reweight_loss_options {
-	double clip_low;     /* PPO, GSPO, GRPO_S: in [0, 1]; CISPO, DPPO_TV: at least 0 */
+	double clip_low;     /* PPO, GSPO, GRPO_S, CLIP_COV: in [0, 1]; CISPO, DPPO, GMPO: at least 0 */
 	double clip_high;    /* of the same, at least 0; clip_low or clip_high is not 0 */
 	double dual_clip;    /* PPO, GSPO, GRPO_S: bound of the loss where A < 0, in units of |A|: above 1, or 0 for none */
 	int64_t norm_length; /* of SEQ_MEAN_TOKEN_SUM_NORM, tokens; 0 is the longest trajectory */
@@ -583,22 +618,33 @@ typedef struct reweight_loss_options {
 	double kl_coef;      /* times this, a finite number; 0 adds none */
 	double tau_pos;      /* SAPO: tau where A > 0; 1e-30 to 1e30 */
 	double tau_neg;      /* and elsewhere */
-	double ratio_cap;    /* DPPO_TV: the largest ratio; above 0 */
+	double ratio_cap;    /* DPPO_TV, DPPO_KL: the largest ratio; above 0 */
 	double power_pos;    /* VESPO: power and decay where A >= 0; at least 0, and not all four are 0 */
 	double decay_pos;
 	double power_neg;    /* and where A < 0 */
 	double decay_neg;
+	double beta;         /* DRO: of the penalty; above 0, without a default */
+	double cov_share;    /* CLIP_COV, KL_COV: share of the response tokens that are chosen; above 0, at most 1 */
+	double cov_low;      /* CLIP_COV: a token is chosen where its covariance is between these; finite */
+	double cov_high;     /* at least cov_low */
+	double cov_coef;     /* KL_COV: of the penalty of chosen tokens; at least 0 */
+	uint64_t seed;       /* CLIP_COV: of the choice; another one for each step */
 } reweight_loss_options;
 
-#define REWEIGHT_DEFAULT_LOSS {0.2, 0.28, 3, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_PPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_GSPO {0.0003, 0.0004, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_GSPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_LUSPO {0.0003, 0.0004, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_SUM, REWEIGHT_POLICY_GSPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_GRPO_S_LOSS {0.2, 0.28, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_GRPO_S, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_CISPO {1, 4, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_CISPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_SAPO {0, 0, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_SAPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 1, 1.05, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_PG {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_PG, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_DPPO_TV {0.2, 0.2, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_DPPO_TV, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 20, 0, 0, 0, 0}
-#define REWEIGHT_DEFAULT_VESPO {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_VESPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 2, 3, 3, 2}
+#define REWEIGHT_DEFAULT_LOSS {0.2, 0.28, 3, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_PPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_GSPO {0.0003, 0.0004, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_GSPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_LUSPO {0.0003, 0.0004, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_SUM, REWEIGHT_POLICY_GSPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_GRPO_S_LOSS {0.2, 0.28, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_GRPO_S, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_CISPO {1, 4, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_CISPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_SAPO {0, 0, 0, 0, REWEIGHT_SEQ_MEAN_TOKEN_MEAN, REWEIGHT_POLICY_SAPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 1, 1.05, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_PG {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_PG, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_DPPO_TV {0.2, 0.2, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_DPPO_TV, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_VESPO {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_VESPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 2, 3, 3, 2, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_DPPO_KL {0.05, 0.05, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_DPPO_KL, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_DRO {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_DRO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_GMPO {0.4, 0.4, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_GMPO, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define REWEIGHT_DEFAULT_CLIP_COV {0.2, 0.2, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_CLIP_COV, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0002, 1, 5, 0, 0}
+#define REWEIGHT_DEFAULT_KL_COV {0, 0, 0, 0, REWEIGHT_TOKEN_MEAN, REWEIGHT_POLICY_KL_COV, REWEIGHT_SEQUENCE_TRAJECTORY, REWEIGHT_KL_K3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0002, 0, 0, 1, 0}
 
 typedef struct reweight_loss_result {
 	double loss;
@@ -615,11 +661,12 @@ typedef struct reweight_loss_result {
  * weights which add up to 0 is 0, and so are its gradients. kl_coef adds the divergence of
  * each response token, aggregated in the same way with weights of 1. Reads role, logprobs,
  * old_logprobs and advantages; ref_logprobs if set or if kl_coef is not 0; seq_offsets unless
- * the aggregation is TOKEN_MEAN and the policy none of GSPO, GRPO_S and VESPO; span_ids where
- * the sequence is the span. grad may be weights or any of those float arrays. With another
+ * the aggregation is TOKEN_MEAN and the policy none of GSPO, GRPO_S, VESPO and GMPO; span_ids
+ * where the sequence is the span. grad may be weights or any of those float arrays. With another
  * policy than PPO a value of a response token that is not finite is an error, and so is one of
  * logprobs or ref_logprobs with a kl_coef. Needs scratch if weights is set, if kl_coef is not
- * 0 and grad is logprobs or ref_logprobs, and where the sequence is the span. */
+ * 0 and grad is logprobs or ref_logprobs, where the sequence is the span, and with CLIP_COV
+ * and KL_COV. */
 REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
                                const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error);
 
@@ -1115,9 +1162,9 @@ typedef struct reweight_rlsd_options {
  *   w_t = e^(sgn(A_t) (teacher_logprobs[t] - old_logprobs[t]))
  *   f_t = (1 - lambda) + lambda clamp(w_t, 1 - clip, 1 + clip)
  *
- * The factors are constants to the derivative of the loss, and above 0. A trajectory whose
- * teacher_logprobs are NaN at every response token has no teacher: its factors are 1. Masked
- * tokens get 1.
+ * The factors are constants to the derivative of the loss, and at least 0. A trajectory
+ * whose teacher_logprobs are NaN at every response token has no teacher: its factors are 1.
+ * Masked tokens get 1.
  *
  * factors, role, old_logprobs, advantages and teacher_logprobs have one element per token,
  * and seq_offsets must be set; factors may be any of those three float arrays. A wrong shape
@@ -1243,7 +1290,8 @@ typedef struct reweight_surrogate_sums {
  * grad[t] = scale * dl_t/dlogprobs[t] * weight; the aggregation and the KL are not used. All
  * tokens are one trajectory, and there are no spans: a sequence of SPAN is an error for GSPO
  * and GRPO_S. weights NULL stands for ones. All are [n]; grad may be any of the float arrays.
- * With another policy than PPO a value of a response token that is not finite is an error. */
+ * With another policy than PPO a value of a response token that is not finite is an error.
+ * CLIP_COV and KL_COV choose among these tokens, and need scratch. */
 REWEIGHT_API int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *result, float *grad,
                                     const float *logprobs, const float *old_logprobs, const float *advantages,
                                     const float *weights, const uint8_t *role, int64_t n, double scale,

@@ -137,7 +137,6 @@ var (
 	NoMethod         = text("is %q, want a method of Workspace that queues work")
 	NoSpans          = text("has %d elements, want none for tokens without span ids")
 	NoStats          = text("has no output: LSE, Entropy, Logprob and LogSumSqProbs are all %s")
-	NoWeights        = text("is given, want nil: %v has no weights of tokens")
 	NoTokens         = text("is empty, want at least 1 token")
 	OneMore          = text("has %d elements, want %d, one more than %s")
 	Parts            = text("has %d elements, want a multiple of %d, as many for each trajectory")
@@ -170,6 +169,12 @@ var (
 	Lonely       = coded("LONELY", "is %v, which no other trajectory has, want at least 2 in each group", "i")
 	_            = coded("ABOVE_ZERO_FIPO", AboveZero.Says("DefaultFIPO"), "")
 	_            = coded("ABOVE_ZERO_RLSD", AboveZero.Says("DefaultRLSD"), "")
+	_            = coded("AT_LEAST_COV_LOW", atLeast("CovLow"), "dd")
+	_            = coded("ZERO_DPPO_KL", Zeros.Says("ClipHigh", "DefaultDPPOKL"), "")
+	_            = coded("ZERO_GMPO", Zeros.Says("ClipHigh", "DefaultGMPO"), "")
+	_            = coded("ZERO_CLIP_COV", Zeros.Says("ClipHigh", "DefaultClipCov"), "")
+	Above        = coded("ABOVE", "is %v, want a number above 0, or +Inf", "d")
+	NoWeights    = coded("NO_WEIGHTS", "is given, want none: this policy has no weights of tokens", "")
 )
 
 // atLeast returns the text of AtLeast about the other argument.
@@ -293,6 +298,10 @@ var Arguments = []Argument{
 	{"RewardParts", "reward_parts"},
 	{"Parts", "parts"},
 	{"RewardWeights", "reward_weights"},
+	{"CovCoef", "cov_coef"},
+	{"CovHigh", "cov_high"},
+	{"CovLow", "cov_low"},
+	{"CovShare", "cov_share"},
 }
 
 // Number returns the number of the argument of that name in Go, which must be there.

@@ -218,6 +218,9 @@ var trialsOnBatches = []Trial{
 			}
 		}
 		opt := d.lossOptions()
+		if opt.Policy >= reweight.PolicyDRO && !d.err() { // which has none
+			weights = nil
+		}
 		values := weights
 		if opt.Policy != reweight.PolicyPPO {
 			values = one(d, weights, b.Logprobs, b.OldLogprobs, b.Advantages, b.RefLogprobs)

@@ -10,16 +10,25 @@ import (
 var policies = []reweight.LossOptions{
 	reweight.DefaultLoss, reweight.DefaultGSPO, reweight.DefaultLUSPO, reweight.DefaultGRPOSLoss, reweight.DefaultCISPO, reweight.DefaultSAPO,
 	reweight.DefaultPG, reweight.DefaultDPPOTV, reweight.DefaultVESPO,
+	reweight.DefaultDPPOKL, reweight.DefaultDRO, reweight.DefaultGMPO, reweight.DefaultClipCov, reweight.DefaultKLCov,
 }
 
 // policyOptions are of any policy, with or without a divergence, and may have one that is
 // wrong.
 func (d *Draws) policyOptions() reweight.LossOptions {
 	opt := one(d, policies...)
-	fields := []*float64{&opt.ClipLow, &opt.ClipHigh, &opt.DualClip, &opt.TauPos, &opt.TauNeg, &opt.RatioCap, &opt.PowerPos, &opt.DecayPos, &opt.PowerNeg, &opt.DecayNeg}
+	fields := []*float64{&opt.ClipLow, &opt.ClipHigh, &opt.DualClip, &opt.TauPos, &opt.TauNeg, &opt.RatioCap, &opt.PowerPos, &opt.DecayPos, &opt.PowerNeg, &opt.DecayNeg, &opt.CovCoef}
 	if d.IntN(3) == 0 {
 		x := one(d, fields...)
 		*x = one(d, 1e-3, 0.5, 1, 3)
+	}
+	switch opt.Policy {
+	case reweight.PolicyDRO:
+		opt.Beta = one(d, 0.1, 1, 1e3)
+	case reweight.PolicyClipCov, reweight.PolicyKLCov:
+		opt.CovShare = one(d, opt.CovShare, 0.01, 0.3, 1)
+		opt.CovLow, opt.CovHigh = one(d, opt.CovLow, -1, 0), one(d, 5, 5, 2, math.Inf(1))
+		opt.Seed = d.Uint64()
 	}
 	if opt.Policy <= reweight.PolicyGRPOS && d.IntN(3) == 0 {
 		opt.DualClip = one(d, 0, 3, 1.0000001)
@@ -34,9 +43,9 @@ func (d *Draws) policyOptions() reweight.LossOptions {
 		opt.KL, opt.KLCoef = reweight.KLForm(d.IntN(7)), one(d, 0.001, 0.001, -0.5, 1, 1e30)
 	}
 	if d.err() {
-		switch d.IntN(6) {
+		switch d.IntN(8) {
 		case 0:
-			opt.Aggregation = 4 // not the policy, of which package reweight has more than others
+			opt.Aggregation = 4
 		case 1:
 			opt.Sequence = 2
 		case 2:
@@ -48,6 +57,11 @@ func (d *Draws) policyOptions() reweight.LossOptions {
 		case 5:
 			x := one(d, fields...)
 			*x = one(d, -1, -1e-30, 1e39, math.NaN(), math.Inf(1), 0)
+		case 6:
+			opt.Policy = reweight.PolicyKLCov + 1
+		case 7:
+			x := one(d, &opt.Beta, &opt.CovShare, &opt.CovLow, &opt.CovHigh)
+			*x = one(d, -100, 1e39, math.NaN(), math.Inf(1), 0)
 		}
 	}
 	return opt

@@ -324,6 +324,9 @@ var trials = []Trial{
 		advantages, weights := d.floats(n), d.weights(n)
 		grad := one(d, d.output(n), logprobs, old, advantages)
 		opt, scale := d.lossOptions(), d.number(0.5)
+		if opt.Policy >= reweight.PolicyDRO && !d.err() { // which has none
+			weights = nil
+		}
 		if opt.Policy != reweight.PolicyPPO {
 			for _, x := range [][]float32{logprobs, old, advantages, weights} {
 				for i, v := range x {

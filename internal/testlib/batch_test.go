@@ -64,7 +64,15 @@ func schemes(c randomcalls.Caller, in input) randomcalls.Outcome {
 		w := output()
 		all = append(all, c.Whiten(w, x, in.Role), w)
 	}
-	for _, opt := range []reweight.LossOptions{reweight.DefaultGSPO, reweight.DefaultGRPOSLoss, reweight.DefaultCISPO, reweight.DefaultSAPO, reweight.DefaultPG, reweight.DefaultDPPOTV, reweight.DefaultVESPO} {
+	dro, clipCov, klCov := reweight.DefaultDRO, reweight.DefaultClipCov, reweight.DefaultKLCov
+	dro.Beta = 0.1
+	clipCov.CovShare, clipCov.CovLow, klCov.CovShare = 0.2, -1, 0.2
+	for _, opt := range []reweight.LossOptions{reweight.DefaultGSPO, reweight.DefaultGRPOSLoss, reweight.DefaultCISPO, reweight.DefaultSAPO, reweight.DefaultPG, reweight.DefaultDPPOTV, reweight.DefaultVESPO,
+		reweight.DefaultDPPOKL, dro, reweight.DefaultGMPO, clipCov, klCov} {
+		weights := weights
+		if opt.Policy >= reweight.PolicyDRO { // which has none
+			weights = weights[:1]
+		}
 		for opt.Sequence = range reweight.SequenceSpan + 1 {
 			for opt.KL = range reweight.KLAbsPlus + 1 {
 				opt.KLCoef = float64(opt.KL % 3)
@@ -205,6 +213,14 @@ func TestScratch(t *testing.T) {
 			_, err := c.Loss(out, nil, b, opt)
 			return err
 		},
+		"Loss, tokens that are chosen": func(c randomcalls.Caller, out []float32) error {
+			_, err := c.Loss(out, nil, b, reweight.DefaultKLCov)
+			return err
+		},
+		"Surrogate, tokens that are chosen": func(c randomcalls.Caller, out []float32) error {
+			_, err := c.Surrogate(out, x, x, x, nil, b.Role, 1, reweight.DefaultKLCov)
+			return err
+		},
 		"Loss, KL": func(c randomcalls.Caller, out []float32) error {
 			opt, b := reweight.DefaultLoss, *b
 			opt.KLCoef = 0.1
@@ -280,6 +296,9 @@ func TestEdgesOfOptions(t *testing.T) {
 				{Policy: reweight.PolicyCISPO, ClipLow: v}, {Policy: reweight.PolicyDPPOTV, ClipLow: v}, {Policy: reweight.PolicyDPPOTV, ClipLow: 1, RatioCap: v},
 				{Policy: reweight.PolicySAPO, TauPos: v, TauNeg: 1}, {Policy: reweight.PolicySAPO, TauPos: 1, TauNeg: v}, {Policy: reweight.PolicySAPO, TauPos: v / 80 * 1e30, TauNeg: 1e-30},
 				{Policy: reweight.PolicyVESPO, PowerPos: v}, {Policy: reweight.PolicyVESPO, DecayPos: v}, {Policy: reweight.PolicyVESPO, PowerNeg: v}, {Policy: reweight.PolicyVESPO, DecayNeg: v},
+				{Policy: reweight.PolicyDPPOKL, ClipLow: v, RatioCap: 1}, {Policy: reweight.PolicyDPPOKL, ClipLow: 1, RatioCap: v}, {Policy: reweight.PolicyDRO, Beta: v}, {Policy: reweight.PolicyGMPO, ClipHigh: v},
+				{Policy: reweight.PolicyClipCov, ClipLow: v, CovShare: 1, CovHigh: 5}, {Policy: reweight.PolicyClipCov, ClipHigh: 1, CovShare: v, CovHigh: 5}, {Policy: reweight.PolicyClipCov, ClipHigh: 1, CovShare: 1, CovLow: v, CovHigh: 5},
+				{Policy: reweight.PolicyClipCov, ClipHigh: 1, CovShare: 1, CovHigh: v}, {Policy: reweight.PolicyKLCov, CovShare: 1, CovCoef: v},
 				{Policy: reweight.PolicyPG, KLCoef: v}, {Policy: reweight.PolicyGSPO, ClipHigh: v, DualClip: v}, {Policy: reweight.PolicyGRPOS, ClipLow: v}} {
 				call(func(o []float32) error { _, err := c.Loss(o, nil, b, opt); return err })
 			}

@@ -62,7 +62,9 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 
 // Surrogate is that of *reweight.Workspace.
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
-	code := C.call_surrogate(r.functions, r.workspace(), &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
+	ws := r.workspaceFor(len(role), 0, 0)
+	defer C.free(ws.scratch)
+	code := C.call_surrogate(r.functions, ws, &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
@@ -74,7 +76,8 @@ func lossOptions(opt reweight.LossOptions) C.reweight_loss_options {
 	return C.reweight_loss_options{clip_low: C.double(opt.ClipLow), clip_high: C.double(opt.ClipHigh), dual_clip: C.double(opt.DualClip),
 		norm_length: C.int64_t(opt.NormLength), aggregation: C.int32_t(opt.Aggregation), policy: C.int32_t(opt.Policy), sequence: C.int32_t(opt.Sequence),
 		kl: C.int32_t(opt.KL), kl_coef: C.double(opt.KLCoef), tau_pos: C.double(opt.TauPos), tau_neg: C.double(opt.TauNeg), ratio_cap: C.double(opt.RatioCap),
-		power_pos: C.double(opt.PowerPos), decay_pos: C.double(opt.DecayPos), power_neg: C.double(opt.PowerNeg), decay_neg: C.double(opt.DecayNeg)}
+		power_pos: C.double(opt.PowerPos), decay_pos: C.double(opt.DecayPos), power_neg: C.double(opt.PowerNeg), decay_neg: C.double(opt.DecayNeg),
+		beta: C.double(opt.Beta), cov_share: C.double(opt.CovShare), cov_low: C.double(opt.CovLow), cov_high: C.double(opt.CovHigh), cov_coef: C.double(opt.CovCoef), seed: C.uint64_t(opt.Seed)}
 }
 
 // Whiten is that of *reweight.Workspace.

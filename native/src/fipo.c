@@ -10,8 +10,9 @@ static double clamp(double x, double low, double high) {
 /* Wants a number above 0 and at most most. */
 static int check_positive(int32_t argument, double x, double most, reweight_error *error) {
 	if (x == 0) return BAD(error, ABOVE_ZERO_FIPO, argument, -1);
-	if (!(x > 0 && x <= most)) return BAD(error, POSITIVE, argument, -1, bits64(x));
-	return REWEIGHT_OK;
+	if (x > 0 && x <= most) return REWEIGHT_OK;
+	if (most == INF_64) return BAD(error, ABOVE, argument, -1, bits64(x));
+	return BAD(error, POSITIVE, argument, -1, bits64(x));
 }
 
 int reweight_fipo(const reweight_workspace *ws, float *factors, const reweight_batch *batch,

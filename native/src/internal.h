@@ -206,7 +206,10 @@ typedef struct loss_tokens {
 	float *grad;
 	const float *logprobs, *old, *advantages, *weights;
 	const uint8_t *role;
+	const float *chosen; /* of a policy that chooses tokens: what rw_choose has made, else NULL */
 } loss_tokens;
+
+enum { BLOCK_TOKENS = 2 * GROUP_SIZE }; /* what the loops take at a time */
 
 /* The loops over tokens. */
 typedef enum loss_kernel {
@@ -214,6 +217,8 @@ typedef enum loss_kernel {
 	LOSS_CISPO,
 	LOSS_SAPO,
 	LOSS_DPPO,
+	LOSS_DPPO_KL,
+	LOSS_DRO,
 } loss_kernel;
 
 /* The constants of a policy loss. Element 1 of a pair is for negative advantages, element 0
@@ -227,6 +232,9 @@ typedef struct loss_consts {
 	float value[2], linear[2], slope[2]; /* l = -A (value + linear*logprob), of which one is 0; dl = -A slope */
 	int clips[2];                        /* whether such tokens count as clipped */
 	int token_ratio;                     /* slope is also times the token's own ratio */
+
+	double limits[2]; /* of the divergence: element 0 is for positive advantages */
+	double beta;      /* of the quadratic penalty */
 
 	float rate[2], height[2]; /* sigmoid = 1 / (1 + 2^((ratio-1) * rate)), times height */
 } loss_consts;
@@ -246,6 +254,18 @@ void rw_policy_terms(int32_t isa, loss_kernel kernel, const loss_tokens *x, int6
 /* The same of PPO, in tokens.c; the tokens begin a group of the sums. */
 void rw_clipped_surrogate(int32_t isa, const loss_tokens *x, int64_t n, double scale,
                           const reweight_loss_options *options, surrogate_sums *sums);
+
+/* The same of GMPO, in gmpo.c, and of the policies that choose tokens, in covariance.c. */
+void rw_geometric_mean(const loss_tokens *x, int64_t n, double scale, const reweight_loss_options *options,
+                       surrogate_sums *sums);
+void rw_clip_cov(int32_t isa, const loss_tokens *x, int64_t n, double scale, const reweight_loss_options *options,
+                 surrogate_sums *sums);
+void rw_kl_cov(int32_t isa, const loss_tokens *x, int64_t n, double scale, surrogate_sums *sums);
+
+/* Returns, for each of n tokens, for Clip-Cov 0 where the token is chosen and 1 elsewhere, for
+ * KL-Cov the coefficient where it is chosen and 0 elsewhere, in scratch of rw_choose_scratch. */
+const float *rw_choose(arena *a, int32_t isa, const loss_tokens *x, int64_t n, const reweight_loss_options *options);
+int64_t rw_choose_scratch(int64_t tokens, const reweight_loss_options *options);
 
 /* Sets *sum to that of a - b over the response tokens, in float64, and returns their number.
  * With clamp, each a - b is kept between -20 and 20. */
@@ -281,6 +301,9 @@ int64_t rw_value_terms(float *grad, const float *values, const float *old, const
 int rw_check_actfocus_options(const reweight_actfocus_options *options, reweight_error *error);
 int rw_check_kl(int32_t form, double coef, reweight_error *error);
 int rw_check_loss_options(const reweight_loss_options *options, reweight_error *error);
+
+/* Wants no weights where the policy has none. */
+int rw_check_unweighted(const float *weights, const reweight_loss_options *options, reweight_error *error);
 
 /* Whether the factor of a token is that of its span. */
 int rw_by_span(const reweight_loss_options *options);

@@ -8,29 +8,52 @@
 #define MIN_TAU 1e-30
 #define MAX_TAU 1e30
 
+/* Says which option of the choice of tokens is out of range. */
+static int check_cov(const reweight_loss_options *o, reweight_error *error) {
+	if (!(o->cov_share > 0 && o->cov_share <= 1))
+		return BAD(error, SHARE, REWEIGHT_ARG_COV_SHARE, -1, bits64(o->cov_share));
+	if (!is_finite(o->cov_low)) return BAD(error, FINITE, REWEIGHT_ARG_COV_LOW, -1, bits64(o->cov_low));
+	if (!(o->cov_high >= o->cov_low))
+		return BAD(error, AT_LEAST_COV_LOW, REWEIGHT_ARG_COV_HIGH, -1, bits64(o->cov_high), bits64(o->cov_low));
+	return REWEIGHT_OK;
+}
+
+/* Wants a number above 0 that float32 can hold. */
+static int check_positive(int32_t argument, double x, reweight_error *error) {
+	if (x > 0 && x <= (double)MAX_FLOAT) return REWEIGHT_OK;
+	return BAD(error, POSITIVE, argument, -1, bits64(x));
+}
+
 /* Says which option of the policy is out of range. */
 static int check_policy(const reweight_loss_options *o, reweight_error *error) {
-	if (rw_check_name(REWEIGHT_ARG_POLICY, o->policy, REWEIGHT_POLICY_VESPO, error)) return REWEIGHT_BAD_INPUT;
+	if (rw_check_name(REWEIGHT_ARG_POLICY, o->policy, REWEIGHT_POLICY_KL_COV, error)) return REWEIGHT_BAD_INPUT;
 	double dual = o->dual_clip;
 	switch (o->policy) {
 	case REWEIGHT_POLICY_PPO:
 	case REWEIGHT_POLICY_GSPO:
 	case REWEIGHT_POLICY_GRPO_S:
+	case REWEIGHT_POLICY_CLIP_COV:
 		if (rw_check_range(REWEIGHT_ARG_CLIP_LOW, o->clip_low, 0, 1, error) ||
 		    rw_check_not_negative(REWEIGHT_ARG_CLIP_HIGH, o->clip_high, error))
 			return REWEIGHT_BAD_INPUT;
+		if (o->policy == REWEIGHT_POLICY_CLIP_COV) return check_cov(o, error);
 		if (dual != 0 && !(dual > 1 && dual <= (double)MAX_FLOAT))
 			return BAD(error, DUAL_CLIP, REWEIGHT_ARG_DUAL_CLIP, -1, bits64(dual));
 		if (o->policy == REWEIGHT_POLICY_PPO) return REWEIGHT_OK;
 		return rw_check_name(REWEIGHT_ARG_SEQUENCE, o->sequence, REWEIGHT_SEQUENCE_SPAN, error);
 	case REWEIGHT_POLICY_CISPO:
 	case REWEIGHT_POLICY_DPPO_TV:
+	case REWEIGHT_POLICY_DPPO_KL:
+	case REWEIGHT_POLICY_GMPO:
 		if (rw_check_not_negative(REWEIGHT_ARG_CLIP_LOW, o->clip_low, error) ||
 		    rw_check_not_negative(REWEIGHT_ARG_CLIP_HIGH, o->clip_high, error))
 			return REWEIGHT_BAD_INPUT;
-		if (o->policy == REWEIGHT_POLICY_DPPO_TV && !(o->ratio_cap > 0 && o->ratio_cap <= (double)MAX_FLOAT))
-			return BAD(error, POSITIVE, REWEIGHT_ARG_RATIO_CAP, -1, bits64(o->ratio_cap));
+		if (o->policy == REWEIGHT_POLICY_DPPO_TV || o->policy == REWEIGHT_POLICY_DPPO_KL)
+			return check_positive(REWEIGHT_ARG_RATIO_CAP, o->ratio_cap, error);
 		return REWEIGHT_OK;
+	case REWEIGHT_POLICY_DRO: return check_positive(REWEIGHT_ARG_BETA, o->beta, error);
+	case REWEIGHT_POLICY_KL_COV:
+		return rw_check_not_negative(REWEIGHT_ARG_COV_COEF, o->cov_coef, error) || check_cov(o, error);
 	case REWEIGHT_POLICY_SAPO:
 		return rw_check_range(REWEIGHT_ARG_TAU_POS, o->tau_pos, MIN_TAU, MAX_TAU, error) ||
 		       rw_check_range(REWEIGHT_ARG_TAU_NEG, o->tau_neg, MIN_TAU, MAX_TAU, error);
@@ -52,6 +75,9 @@ static int check_set(const reweight_loss_options *o, reweight_error *error) {
 	case REWEIGHT_POLICY_GRPO_S: return clips ? BAD(error, ZERO_GRPO_S_LOSS, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
 	case REWEIGHT_POLICY_CISPO: return clips ? BAD(error, ZERO_CISPO, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
 	case REWEIGHT_POLICY_DPPO_TV: return clips ? BAD(error, ZERO_DPPO_TV, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
+	case REWEIGHT_POLICY_DPPO_KL: return clips ? BAD(error, ZERO_DPPO_KL, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
+	case REWEIGHT_POLICY_GMPO: return clips ? BAD(error, ZERO_GMPO, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
+	case REWEIGHT_POLICY_CLIP_COV: return clips ? BAD(error, ZERO_CLIP_COV, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
 	case REWEIGHT_POLICY_VESPO:
 		if (o->power_pos == 0 && o->decay_pos == 0 && o->power_neg == 0 && o->decay_neg == 0)
 			return BAD(error, ZERO_VESPO, REWEIGHT_ARG_POWER_POS, -1);
@@ -75,14 +101,20 @@ int rw_check_loss_options(const reweight_loss_options *o, reweight_error *error)
 
 /* Whether the factor of a token is that of its sequence. */
 static int by_sequence(const reweight_loss_options *o) {
-	return o->policy == REWEIGHT_POLICY_GSPO || o->policy == REWEIGHT_POLICY_GRPO_S || o->policy == REWEIGHT_POLICY_VESPO;
+	return o->policy == REWEIGHT_POLICY_GSPO || o->policy == REWEIGHT_POLICY_GRPO_S ||
+	       o->policy == REWEIGHT_POLICY_VESPO || o->policy == REWEIGHT_POLICY_GMPO;
+}
+
+int rw_check_unweighted(const float *weights, const reweight_loss_options *o, reweight_error *error) {
+	if (weights == NULL || o->policy < REWEIGHT_POLICY_DRO) return REWEIGHT_OK;
+	return BAD(error, NO_WEIGHTS, REWEIGHT_ARG_WEIGHTS, -1);
 }
 
 int rw_by_span(const reweight_loss_options *o) {
 	return o->sequence == REWEIGHT_SEQUENCE_SPAN && (o->policy == REWEIGHT_POLICY_GSPO || o->policy == REWEIGHT_POLICY_GRPO_S);
 }
 
-static int check_loss(const float *grad, const reweight_batch *batch, const reweight_loss_options *options,
+static int check_loss(const float *grad, const float *weights, const reweight_batch *batch, const reweight_loss_options *options,
                       reweight_error *error) {
 	int64_t T = batch->tokens;
 	if (rw_check_count(REWEIGHT_ARG_TOKENS, T, error) || rw_check_roles(batch->role, T, error) ||
@@ -91,7 +123,7 @@ static int check_loss(const float *grad, const reweight_batch *batch, const rewe
 	    rw_check_array(REWEIGHT_ARG_OLD_LOGPROBS, batch->old_logprobs, T, error) ||
 	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, batch->advantages, T, error) ||
 	    (options->kl_coef != 0 && rw_check_array(REWEIGHT_ARG_REF_LOGPROBS, batch->ref_logprobs, T, error)) ||
-	    rw_check_loss_options(options, error))
+	    rw_check_loss_options(options, error) || rw_check_unweighted(weights, options, error))
 		return REWEIGHT_BAD_INPUT;
 	if (options->aggregation == REWEIGHT_TOKEN_MEAN && !by_sequence(options)) return REWEIGHT_OK;
 	return rw_check_offsets(batch, error);
@@ -204,6 +236,19 @@ void rw_loss_terms(int32_t isa, const loss_tokens *x, int64_t n, double scale, c
 		q.hi = (float)o->clip_high;
 		q.cap = (float)o->ratio_cap;
 		break;
+	case REWEIGHT_POLICY_DPPO_KL:
+		kernel = LOSS_DPPO_KL;
+		q.limits[0] = o->clip_high;
+		q.limits[1] = o->clip_low;
+		q.cap = (float)o->ratio_cap;
+		break;
+	case REWEIGHT_POLICY_DRO:
+		kernel = LOSS_DRO;
+		q.beta = o->beta;
+		break;
+	case REWEIGHT_POLICY_GMPO: rw_geometric_mean(x, n, scale, o, sums); return;
+	case REWEIGHT_POLICY_CLIP_COV: rw_clip_cov(isa, x, n, scale, o, sums); return;
+	case REWEIGHT_POLICY_KL_COV: rw_kl_cov(isa, x, n, scale, sums); return;
 	default: {
 		int64_t responses = sum_sequence(isa, x->logprobs, x->old, x->role, n, o, &sum);
 		set_sequence(&q, sum, responses, o);
@@ -308,9 +353,10 @@ static loss_arrays take_loss(arena *a, int64_t weights, int64_t kept, int64_t sp
 }
 
 int64_t rw_loss_scratch(int64_t tokens, int64_t spans) {
-	arena a = {NULL, 0};
+	arena a = {NULL, 0}, chosen = {NULL, 0};
 	take_loss(&a, tokens, tokens, spans);
-	return a.used;
+	take_loss(&chosen, 0, tokens, 0); /* where there is a choice, there are no weights and no spans */
+	return max_i64(a.used, chosen.used + rw_choose_scratch(tokens, &(reweight_loss_options){.policy = REWEIGHT_POLICY_KL_COV}));
 }
 
 /* Returns the end of the tokens, from the first of n on, whose response tokens are all of
@@ -386,7 +432,7 @@ int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, fl
 	int64_t T = batch->tokens, spans = 0;
 	int32_t isa;
 	int large;
-	if (rw_resolve(ws, &isa, error) || check_loss(grad, batch, options, error)) return REWEIGHT_BAD_INPUT;
+	if (rw_resolve(ws, &isa, error) || check_loss(grad, weights, batch, options, error)) return REWEIGHT_BAD_INPUT;
 	if (!is_finite(weight_sum(isa, weights, batch->role, T, &large)))
 		return rw_not_finite_response(REWEIGHT_ARG_WEIGHTS, weights, batch->role, T, error);
 	if (check_values(isa, batch, options, error) || (rw_by_span(options) && rw_check_spans(batch, &spans, error)))
@@ -395,7 +441,8 @@ int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, fl
 	int keep = options->kl_coef != 0 && (grad == batch->logprobs || grad == batch->ref_logprobs);
 	arena a = {NULL, 0};
 	take_loss(&a, weights != NULL ? T : 0, keep ? T : 0, spans);
-	if (rw_scratch(ws, &a, a.used, T, batch->trajectories, spans, error)) return REWEIGHT_BAD_INPUT;
+	if (rw_scratch(ws, &a, a.used + rw_choose_scratch(T, options), T, batch->trajectories, spans, error))
+		return REWEIGHT_BAD_INPUT;
 	loss_arrays l = take_loss(&a, weights != NULL ? T : 0, keep ? T : 0, spans);
 	if (rw_by_span(options)) {
 		if (rw_count_responses(l.count, spans, batch, error)) return REWEIGHT_BAD_INPUT;
@@ -411,8 +458,12 @@ int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, fl
 	if (batch->ref_logprobs != NULL) r.kl = mean_k3(batch);
 	int64_t clipped = 0;
 	double log_ratio = 0;
-	loss_tokens all = {grad, batch->logprobs, batch->old_logprobs, batch->advantages, weights, batch->role};
-	for (segments s = segments_of(batch, options->aggregation, options->norm_length); next(&s);) {
+	loss_tokens all = {grad, batch->logprobs, batch->old_logprobs, batch->advantages, weights, batch->role, NULL};
+	all.chosen = rw_choose(&a, isa, &all, T, options);
+	segments s = segments_of(batch, options->aggregation, options->norm_length);
+	if (options->policy == REWEIGHT_POLICY_GMPO)
+		s = (segments){.batch = batch, .share = 1 / (double)batch->trajectories, .left = batch->trajectories};
+	while (next(&s)) {
 		int64_t n = s.to - s.from;
 		if (n == 0) continue;
 		loss_tokens x = rw_tokens_from(&all, s.from);

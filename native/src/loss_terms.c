@@ -4,8 +4,6 @@
 #include "internal.h"
 #include "math.h"
 
-enum { BLOCK_TOKENS = 2 * GROUP_SIZE };
-
 /* What is computed for the tokens of a block before it is used. */
 typedef struct token_block {
 	float log_ratio[BLOCK_TOKENS], ratio[BLOCK_TOKENS]; /* clamped log-ratios, or 0 where masked; e to their power */
@@ -114,9 +112,56 @@ static int64_t dppo_terms(int32_t isa, token_block *block, const loss_tokens *x,
 	return clipped;
 }
 
+/* Returns the divergence of two outcomes, one of which has the log-probability new in place of
+ * old; NaN where float64 has none. */
+static double binary_kl(double old, double new) {
+	double p = exp64(new), q = exp64(old), rest = (1 - q + 1e-8) / (1 - p + 1e-8);
+	if (!(rest > 0 && is_finite(rest))) return NAN_64;
+	return q * (old - new) + (1 - q) * log64(rest);
+}
+
+/* DPPO-KL: the same with the divergence of two outcomes, the token and any other, in float64,
+ * because 1 minus a probability near 1 cancels. */
+static int64_t dppo_kl_terms(token_block *block, const loss_tokens *x, int64_t n, const loss_consts *q) {
+	int64_t clipped = 0;
+	for (int64_t i = 0; i < n; i++) {
+		float l = 0, g = 0;
+		if (x->role[i] != REWEIGHT_ROLE_MASKED) {
+			double new = (double)x->logprobs[i], old = (double)x->old[i];
+			float a = x->advantages[i], w = x->weights[i];
+			int away = a > 0 ? new > old : new < old;
+			if (away && !(binary_kl(old, new) <= q->limits[a > 0 ? 0 : 1]))
+				clipped++;
+			else
+				g = -a * at_most(q->cap, block->ratio[i]);
+			l = w * (g * x->logprobs[i]);
+			g = w * g * q->scale;
+		}
+		block->loss[i] = l;
+		x->grad[i] = g;
+	}
+	return clipped;
+}
+
+/* DRO, in float64: the advantage and the penalty may cancel. */
+static void dro_terms(token_block *block, const loss_tokens *x, int64_t n, const loss_consts *q) {
+	for (int64_t i = 0; i < n; i++) {
+		float l = 0, g = 0;
+		if (x->role[i] != REWEIGHT_ROLE_MASKED) {
+			double new = (double)x->logprobs[i], a = (double)x->advantages[i];
+			double d = new - (double)x->old[i], pull = q->beta * d;
+			l = (float)(pull * d / 2 - a * new);
+			g = (float)(pull - a) * q->scale;
+		}
+		block->loss[i] = l;
+		x->grad[i] = g;
+	}
+}
+
 loss_tokens rw_tokens_from(const loss_tokens *x, int64_t first) {
 	return (loss_tokens){x->grad + first,       x->logprobs + first, x->old + first, x->advantages + first,
-	                     x->weights == NULL ? NULL : x->weights + first, x->role + first};
+	                     x->weights == NULL ? NULL : x->weights + first, x->role + first,
+	                     x->chosen == NULL ? NULL : x->chosen + first};
 }
 
 void rw_policy_terms(int32_t isa, loss_kernel kernel, const loss_tokens *x, int64_t n, const loss_consts *q,
@@ -129,7 +174,7 @@ void rw_policy_terms(int32_t isa, loss_kernel kernel, const loss_tokens *x, int6
 		int64_t size = min_i64(BLOCK_TOKENS, n - from);
 		loss_tokens y = rw_tokens_from(x, from);
 		if (y.weights == NULL) y.weights = ones;
-		if (kernel == LOSS_SEQUENCE && !q->token_ratio)
+		if (kernel == LOSS_DRO || (kernel == LOSS_SEQUENCE && !q->token_ratio))
 			set_log_ratios(&block, y.logprobs, y.old, y.role, size);
 		else
 			set_ratios(isa, &block, y.logprobs, y.old, y.role, size);
@@ -138,6 +183,8 @@ void rw_policy_terms(int32_t isa, loss_kernel kernel, const loss_tokens *x, int6
 		case LOSS_CISPO: sums->clipped += cispo_terms(&block, &y, size, q); break;
 		case LOSS_SAPO: sums->clipped += sapo_terms(isa, &block, &y, size, q); break;
 		case LOSS_DPPO: sums->clipped += dppo_terms(isa, &block, &y, size, q); break;
+		case LOSS_DPPO_KL: sums->clipped += dppo_kl_terms(&block, &y, size, q); break;
+		case LOSS_DRO: dro_terms(&block, &y, size, q); break;
 		}
 		rw_lane_add(&sums->loss, block.loss, size);
 		rw_lane_add(&sums->log_ratio, block.log_ratio, size);

@@ -334,7 +334,8 @@ int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *re
 	    rw_check_array(REWEIGHT_ARG_LOGPROBS, logprobs, n, error) ||
 	    rw_check_array(REWEIGHT_ARG_OLD_LOGPROBS, old_logprobs, n, error) ||
 	    rw_check_array(REWEIGHT_ARG_ADVANTAGES, advantages, n, error) || rw_check_roles(role, n, error) ||
-	    rw_check_loss_options(options, error) || rw_check_magnitude(REWEIGHT_ARG_SCALE, scale, error))
+	    rw_check_loss_options(options, error) || rw_check_unweighted(weights, options, error) ||
+	    rw_check_magnitude(REWEIGHT_ARG_SCALE, scale, error))
 		return REWEIGHT_BAD_INPUT;
 	if (rw_by_span(options))
 		return BAD(error, SPANLESS, REWEIGHT_ARG_SEQUENCE, -1, options->sequence, REWEIGHT_SEQUENCE_TRAJECTORY);
@@ -344,7 +345,10 @@ int reweight_surrogate(const reweight_workspace *ws, reweight_surrogate_sums *re
 	     rw_check_finite(isa, REWEIGHT_ARG_ADVANTAGES, advantages, role, n, error) ||
 	     (weights != NULL && rw_check_finite(isa, REWEIGHT_ARG_WEIGHTS, weights, role, n, error))))
 		return REWEIGHT_BAD_INPUT;
-	loss_tokens x = {grad, logprobs, old_logprobs, advantages, weights, role};
+	arena a;
+	if (rw_scratch(ws, &a, rw_choose_scratch(n, options), n, 0, 0, error)) return REWEIGHT_BAD_INPUT;
+	loss_tokens x = {grad, logprobs, old_logprobs, advantages, weights, role, NULL};
+	x.chosen = rw_choose(&a, isa, &x, n, options);
 	surrogate_sums sums;
 	rw_surrogate_clear(&sums);
 	rw_loss_terms(isa, &x, n, scale, options, &sums);

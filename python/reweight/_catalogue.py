@@ -659,9 +659,9 @@ def rlsd(
         w_t = e^(sgn(A_t) (teacher_logprobs[t] - old_logprobs[t]))
         f_t = (1 - lambda_) + lambda_ clamp(w_t, 1 - clip, 1 + clip)
 
-    The factors are constants to the derivative of the loss, and above 0. A trajectory whose
-    teacher_logprobs are NaN at every response token has no teacher: its factors are 1.
-    Masked tokens get 1.
+    The factors are constants to the derivative of the loss, and at least 0. A trajectory
+    whose teacher_logprobs are NaN at every response token has no teacher: its factors are
+    1. Masked tokens get 1.
 
     factors, role, old_logprobs, advantages and teacher_logprobs have one element per token,
     and seq_offsets must be set; factors may be any of those three float arrays. A wrong

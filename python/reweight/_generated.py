@@ -18,7 +18,7 @@ AGGREGATIONS = ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_
 NORMALIZATIONS = ("separate", "joint", "none")
 LEVELS = ("token", "sequence", "geometric")
 STATISTICS = ("token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3", "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3")
-POLICIES = ("ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo")
+POLICIES = ("ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo", "dppo_kl", "dro", "gmpo", "clip_cov", "kl_cov")
 SEQUENCES = ("trajectory", "span")
 KLS = ("k3", "k2", "k1", "abs", "k3+", "k1+", "abs+")
 # The same by the argument that has such a number.
@@ -119,6 +119,12 @@ PROBLEMS = {
     78: ("i", "is {}, which no other trajectory has, want at least 2 in each group"),
     79: ("", "is 0, want above 0, as in the defaults of fipo"),
     80: ("", "is 0, want above 0, as in the defaults of rlsd"),
+    81: ("dd", "is {}, want at least the {} of cov_low"),
+    82: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of dppo_kl"),
+    83: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of gmpo"),
+    84: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of clip_cov"),
+    85: ("d", "is {}, want a number above 0, or +Inf"),
+    86: ("", "is given, want none: this policy has no weights of tokens"),
 }
 
 # The arguments by their numbers.
@@ -227,6 +233,10 @@ ARGUMENTS = {
     102: "reward_parts",
     103: "parts",
     104: "reward_weights",
+    105: "cov_coef",
+    106: "cov_high",
+    107: "cov_low",
+    108: "cov_share",
 }
 
 # ---- reweight.h ----
@@ -468,6 +478,12 @@ class LossOptions(Structure):
     decay_pos: float
     power_neg: float
     decay_neg: float
+    beta: float
+    cov_share: float
+    cov_low: float
+    cov_high: float
+    cov_coef: float
+    seed: int
     _fields_ = [
         ("clip_low", c_double),
         ("clip_high", c_double),
@@ -485,6 +501,12 @@ class LossOptions(Structure):
         ("decay_pos", c_double),
         ("power_neg", c_double),
         ("decay_neg", c_double),
+        ("beta", c_double),
+        ("cov_share", c_double),
+        ("cov_low", c_double),
+        ("cov_high", c_double),
+        ("cov_coef", c_double),
+        ("seed", c_uint64),
     ]
 
 
@@ -754,15 +776,20 @@ DEFAULT_AEM = AEMOptions(1, 0.1, 0)
 DEFAULT_GRPO = GRPOOptions(1e-06, 1)
 DEFAULT_GAE = GAEOptions(1, 1)
 DEFAULT_KL_REWARDS = KLRewardsOptions(0.001, 2)
-DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-DEFAULT_GSPO = LossOptions(0.0003, 0.0004, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-DEFAULT_LUSPO = LossOptions(0.0003, 0.0004, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-DEFAULT_GRPO_S_LOSS = LossOptions(0.2, 0.28, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-DEFAULT_CISPO = LossOptions(1, 4, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-DEFAULT_SAPO = LossOptions(0, 0, 0, 0, 2, 4, 0, 0, 0, 1, 1.05, 0, 0, 0, 0, 0)
-DEFAULT_PG = LossOptions(0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-DEFAULT_DPPO_TV = LossOptions(0.2, 0.2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0)
-DEFAULT_VESPO = LossOptions(0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 2, 3, 3, 2)
+DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_GSPO = LossOptions(0.0003, 0.0004, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_LUSPO = LossOptions(0.0003, 0.0004, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_GRPO_S_LOSS = LossOptions(0.2, 0.28, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_CISPO = LossOptions(1, 4, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_SAPO = LossOptions(0, 0, 0, 0, 2, 4, 0, 0, 0, 1, 1.05, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_PG = LossOptions(0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_DPPO_TV = LossOptions(0.2, 0.2, 0, 0, 0, 6, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_VESPO = LossOptions(0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 2, 3, 3, 2, 0, 0, 0, 0, 0, 0)
+DEFAULT_DPPO_KL = LossOptions(0.05, 0.05, 0, 0, 0, 8, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_DRO = LossOptions(0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_GMPO = LossOptions(0.4, 0.4, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_CLIP_COV = LossOptions(0.2, 0.2, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0002, 1, 5, 0, 0)
+DEFAULT_KL_COV = LossOptions(0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0002, 0, 0, 1, 0)
 DEFAULT_VALUE_LOSS = ValueLossOptions(0.5, 0, 0)
 DEFAULT_REINFORCE_PLUS_PLUS = ReinforcePlusPlusOptions(1)
 DEFAULT_GIGPO = GiGPOOptions(0.95, 1, 0, 0)

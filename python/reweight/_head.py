@@ -394,8 +394,8 @@ def loss(
     of some are there, the loss of the whole batch, with any others for the rest, gives their gradients. Their logits
     are not computed a second time for these: they are held, a quarter of all. Two cases are other matters. Parts of
     the gradient of a weight in 16 bits that are rounded and added lose digits, and a sum in float32 would take more
-    memory than the logits. And the policies with a factor of the sequence need all its log-probabilities. There all
-    rows take one turn, and their logits are computed twice.
+    memory than the logits. And the policies with a factor of the sequence, or that choose tokens, need all
+    log-probabilities. There all rows take one turn, and their logits are computed twice.
     """
     counted: Tensor = batch.role != 0
     _check_ids(ids, counted, head.vocab)
@@ -403,7 +403,7 @@ def loss(
     n = where.stop if isinstance(where, slice) else len(where)
     backward = any(t is not None for t in to)
     held = backward and head.product == head.weight.dtype and head.product in (torch.float32, torch.float64)
-    held = held and not _schemes.by_sequence(options)
+    held = held and not _schemes.by_batch(options)
     turn = min(max(64, -(-n // 4)), 1024) if held else n
     logprobs = batch.old_logprobs.clone()
     batch.logprobs = logprobs

@@ -14,15 +14,21 @@ from ._generated import (
     DEFAULT_ACTFOCUS,
     DEFAULT_AEM,
     DEFAULT_CISPO,
+    DEFAULT_CLIP_COV,
+    DEFAULT_DPPO_KL,
     DEFAULT_DPPO_TV,
+    DEFAULT_DRO,
     DEFAULT_GAE,
+    DEFAULT_GMPO,
     DEFAULT_GRPO,
     DEFAULT_GRPO_S_LOSS,
     DEFAULT_GSPO,
+    DEFAULT_KL_COV,
     DEFAULT_KL_REWARDS,
     DEFAULT_LOSS,
     DEFAULT_PG,
     DEFAULT_SAPO,
+    DEFAULT_VALUE_LOSS,
     DEFAULT_VESPO,
     KLS,
     NAMES,
@@ -301,6 +307,12 @@ def loss(
     decay_pos: Optional[float] = None,
     power_neg: Optional[float] = None,
     decay_neg: Optional[float] = None,
+    beta: Optional[float] = None,
+    cov_share: Optional[float] = None,
+    cov_low: Optional[float] = None,
+    cov_high: Optional[float] = None,
+    cov_coef: Optional[float] = None,
+    seed: int = DEFAULT_LOSS.seed,
     kl: str = KLS[DEFAULT_LOSS.kl],
     kl_coef: float = DEFAULT_LOSS.kl_coef,
     out: Optional[ArrayLike] = None,
@@ -321,20 +333,40 @@ def loss(
                  pi - pi_old > clip_high and A > 0, or pi - pi_old < -clip_low and A <= 0
         vespo    l = -phi A logprobs    l' = -phi A    phi = exp(decay + power y - decay e^y)
                  y = clamp(sum d, log 1e-8, 20) over the trajectory
+        dppo_kl  as dppo_tv, with c 0 where kl > clip_high, A > 0 and pi > pi_old, or
+                 kl > clip_low, A <= 0 and pi < pi_old; with q = pi_old,
+                 kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
+        dro      l = -(A logprobs - beta raw^2 / 2)    l' = -(A - beta raw)
+        gmpo     of a trajectory with n response tokens: -A_q rho_q
+                 A_q = sum A / (n + 1e-8)    rho_q = exp(sum m / (n + 1e-8))
+                 m = s min(s raw, s clamp(raw, -clip_low, clip_high)), s the sign of A, -1, 0 or 1
+        clip_cov as ppo without the dual clip; at chosen tokens l = 0 and l' = 0
+        kl_cov   l = -A rho, and + cov_coef |raw| at chosen tokens
+                 l' = -A rho, and + cov_coef sign(raw)
 
     In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
     not raw; so is gspo's where the mean is above 10. A token counts as clipped in the first
-    three where -A clip(s) is the larger, in cispo where c is not rho, and in dppo_tv where c is
-    0. PPO is arXiv 1707.06347 (verl, compute_policy_loss_vanilla), GSPO 2507.18071, GRPO-S
-    2508.04349, CISPO 2506.13585, SAPO 2511.20347, DPPO 2602.04879, VESPO 2602.10693.
+    three where -A clip(s) is the larger, in cispo where c is not rho, in dppo_tv and dppo_kl
+    where c is 0, in gmpo where m is not raw and A is not 0, and in clip_cov also where it is
+    chosen. PPO is arXiv 1707.06347 (verl, compute_policy_loss_vanilla), GSPO 2507.18071, GRPO-S
+    2508.04349, CISPO 2506.13585, SAPO 2511.20347, DPPO 2602.04879, VESPO 2602.10693, GMPO
+    2507.20673, Clip-Cov and KL-Cov 2505.22617; DRO is verl's.
+
+    clip_cov and kl_cov choose among the n response tokens of the call by the covariance
+    c = (A - mean A) (logprobs - mean logprobs), with means over these tokens. kl_cov chooses the
+    max(1, floor(cov_share n)) with the largest c, of equal ones the first; clip_cov as many of
+    those that ppo does not clip and cov_low < c < cov_high, at random by seed. gmpo's loss is
+    the mean over all trajectories of the batch, whatever the aggregation, which is that of the
+    KL alone; one without response tokens adds 0 and counts.
 
     Where an option may be None, that is the default of the policy, of reweight.h; options that
     the policy does not use do not matter.
 
-    weights: those of actfocus, float32; None stands for ones.
+    weights: those of actfocus, float32; None stands for ones. dro, gmpo, clip_cov and kl_cov
+        have none.
     policy: one of the names above.
-    clip_low, clip_high: in ppo, gspo and grpo_s clip_low is in [0, 1]; both are at least 0, and
-        one of them is not 0.
+    clip_low, clip_high: in ppo, gspo, grpo_s and clip_cov clip_low is in [0, 1]; both are at
+        least 0, and one of them is not 0.
     dual_clip: of ppo, gspo and grpo_s: bound of the loss where A < 0, in units of |A|: above 1,
         or 0 for none.
     aggregation: "token_mean" is sum w l / sum w over the batch; "seq_mean_token_sum" and
@@ -343,9 +375,15 @@ def loss(
     norm_length: tokens; 0 is the longest trajectory, with its masked tokens.
     sequence: what gspo and grpo_s take the ratio of: "trajectory", or "span", turn by turn.
     tau_pos, tau_neg: tau of sapo where A > 0, and elsewhere; 1e-30 to 1e30.
-    ratio_cap: of dppo_tv: the largest ratio; above 0.
+    ratio_cap: of dppo_tv and dppo_kl: the largest ratio; above 0.
     power_pos, decay_pos, power_neg, decay_neg: of vespo, where A >= 0, and where A < 0; at
         least 0, and not all of them 0.
+    beta: of dro: of the penalty; above 0, and without a default.
+    cov_share: of clip_cov and kl_cov: share of the response tokens that are chosen; above 0 and
+        at most 1.
+    cov_low, cov_high: of clip_cov: a token is chosen where c is between them.
+    cov_coef: of kl_cov: of the penalty of chosen tokens; at least 0.
+    seed: of clip_cov, an integer of 64 bits: another one for each step.
     kl, kl_coef: kl_coef times the divergence from the reference is added to the loss,
         aggregated in the same way with weights of 1; 0 adds none. With x = logprobs -
         ref_logprobs and y = clamp(-x, -20, 20), kl is "k3", min(10, e^y - y - 1), "k2", x^2/2,
@@ -360,8 +398,8 @@ def loss(
     may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
 
     Reads role, logprobs, old_logprobs and advantages, ref_logprobs if set or if kl_coef is not
-    0, seq_offsets unless the aggregation is "token_mean" and the policy none of gspo, grpo_s
-    and vespo, and span_ids where the sequence is the span. The values of masked tokens do not
+    0, seq_offsets unless the aggregation is "token_mean" and the policy none of gspo, grpo_s,
+    vespo and gmpo, and span_ids where the sequence is the span. The values of masked tokens do not
     matter. Raises InputError, a ValueError, for a wrong shape or option, for a weight that is
     not finite, and with another policy than ppo or with a kl_coef for a value of a response
     token that is not; nothing is written then. A GPU has ppo without a kl_coef alone; all else
@@ -371,7 +409,8 @@ def loss(
         dict(
             policy=policy, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip, aggregation=aggregation,
             norm_length=norm_length, sequence=sequence, tau_pos=tau_pos, tau_neg=tau_neg, ratio_cap=ratio_cap,
-            power_pos=power_pos, decay_pos=decay_pos, power_neg=power_neg, decay_neg=decay_neg, kl=kl, kl_coef=kl_coef,
+            power_pos=power_pos, decay_pos=decay_pos, power_neg=power_neg, decay_neg=decay_neg, beta=beta,
+            cov_share=cov_share, cov_low=cov_low, cov_high=cov_high, cov_coef=cov_coef, seed=seed, kl=kl, kl_coef=kl_coef,
         )
     )
     grad, result = run_loss(batch, weights, _generated.LossOptions(*options), out)
@@ -407,7 +446,12 @@ def run_loss(
 
 def by_sequence(options: _generated.LossOptions) -> bool:
     """Whether the factor of a token is that of its sequence."""
-    return POLICIES[options.policy] in ("gspo", "grpo_s", "vespo")
+    return POLICIES[options.policy] in ("gspo", "grpo_s", "vespo", "gmpo")
+
+
+def by_batch(options: _generated.LossOptions) -> bool:
+    """Whether the term of a token is that of its sequence, or of all tokens: those that are chosen."""
+    return by_sequence(options) or POLICIES[options.policy] in ("clip_cov", "kl_cov")
 
 
 # The fields of LossOptions, by the numbers of the policies.
@@ -422,6 +466,11 @@ _LOSS_DEFAULTS = tuple(
         DEFAULT_PG,
         DEFAULT_DPPO_TV,
         DEFAULT_VESPO,
+        DEFAULT_DPPO_KL,
+        DEFAULT_DRO,
+        DEFAULT_GMPO,
+        DEFAULT_CLIP_COV,
+        DEFAULT_KL_COV,
     )
 )
 
@@ -435,7 +484,7 @@ def loss_values(options: Dict[str, Any]) -> List[Any]:
             value = default
         elif name in NAMES:
             value = choice(name, value, NAMES[name])
-        elif name == "norm_length":
+        elif name in ("norm_length", "seed"):
             value = integer(name, value, 64)
         else:
             value = number(name, value)

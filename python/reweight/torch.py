@@ -189,8 +189,8 @@ def linear_loss(
     whatever their ids are. With a float32 weight the logits are computed once, a quarter of the
     rows at a time (at least 64 and at most 1,024), and that is what they take of memory. With one
     in 16 bits they are computed twice, as linear_token_stats does, so that its gradient is rounded
-    once; and so they are of gspo, grpo_s and vespo, which need all log-probabilities of a sequence
-    first. The other arguments are those of linear_token_stats and of loss.
+    once; and so they are of gspo, grpo_s, vespo and gmpo, which need all log-probabilities of a
+    sequence first, and of clip_cov and kl_cov, which need those of the batch. The other arguments are those of linear_token_stats and of loss.
     """
     _check_backward_only()
     head = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)

@@ -47,6 +47,7 @@ OPTIONS = [
     (["-scheme=actfocus+aem+gspo"], {}, {}, {}, {"policy": "gspo"}),
     (["-scheme=actfocus+aem+sapo", "-kl=k1", "-kl-coef=0.1"], {}, {}, {}, {"policy": "sapo", "kl": "k1", "kl_coef": 0.1}),
     (["-scheme=actfocus+aem+vespo"], {}, {}, {}, {"policy": "vespo"}),
+    (["-scheme=actfocus+aem+dppo_kl"], {}, {}, {}, {"policy": "dppo_kl"}),
 ]
 
 

@@ -302,6 +302,18 @@ class Errors(TestCase):
                 "ratio_cap is 0, want a finite number above 0",
                 lambda: reweight.loss(b, policy="dppo_tv", ratio_cap=0),
             ),
+            ("beta", "beta is 0, want a finite number above 0", lambda: reweight.loss(b, policy="dro")),
+            (
+                "cov_high",
+                "cov_high is 0.5, want at least the 1 of cov_low",
+                lambda: reweight.loss(b, policy="clip_cov", cov_high=0.5),
+            ),
+            (
+                "weights",
+                "weights is given, want none: this policy has no weights of tokens",
+                lambda: reweight.loss(b, b.advantages, policy="gmpo"),
+            ),
+            ("seed", "seed is 9223372036854775808, want an integer of 64 bits", lambda: reweight.loss(b, seed=1 << 63)),
             ("kl", 'kl is "k4", want one of [k3 k2 k1 abs k3+ k1+ abs+]', lambda: reweight.loss(b, kl="k4")),
             (
                 "span_ids",

@@ -26,7 +26,7 @@ DEFAULTS = {
     "reweight_loss_options": ("LOSS", reweight.loss),
 }
 # By the numbers of the policies.
-POLICY_DEFAULTS = ("LOSS", "GSPO", "GRPO_S_LOSS", "CISPO", "SAPO", "PG", "DPPO_TV", "VESPO")
+POLICY_DEFAULTS = ("LOSS", "GSPO", "GRPO_S_LOSS", "CISPO", "SAPO", "PG", "DPPO_TV", "VESPO", "DPPO_KL", "DRO", "GMPO", "CLIP_COV", "KL_COV")
 STRUCTS = {
     kind.__doc__[:-1]: kind
     for kind in vars(_generated).values()

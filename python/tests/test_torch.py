@@ -805,6 +805,12 @@ class Loss(Case):
             {"policy": "sapo", "tau_neg": 2, "kl": "k1+", "kl_coef": 0.1},
             {"policy": "dppo_tv", "ratio_cap": 1.5},
             {"policy": "vespo", "decay_pos": 1},
+            {"policy": "dppo_kl", "clip_high": 0.01},
+            {"policy": "dro", "beta": 0.1},
+            {"policy": "gmpo", "clip_low": 0.1},
+            {"policy": "clip_cov", "cov_share": 0.5, "cov_low": -1, "seed": 3},
+            {"policy": "clip_cov", "cov_share": 0.5, "cov_low": -1, "seed": -4},
+            {"policy": "kl_cov", "cov_coef": 3},
         )
         seen = set()
         for options in changes:
