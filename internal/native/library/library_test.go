@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,12 +33,14 @@ var targets = []*target{
 		emulator: []string{"qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"}},
 }
 
-// each runs a test for every compiler. Those that are not here are skipped by name.
+var long = flag.Bool("long", false, "test the library of every compiler, and that two builds are the same")
+
+// each runs a test for the first compiler, and with -long for every one. Those that are not here are skipped by name.
 func each(t *testing.T, test func(t *testing.T, on *target)) {
 	for _, on := range targets {
 		t.Run(on.name, func(t *testing.T) {
-			if testing.Short() && on != targets[0] {
-				t.Skip("one compiler is enough with -short")
+			if !*long && on != targets[0] {
+				t.Skip("other compilers take -long")
 			}
 			if i := slices.IndexFunc(on.cc, found); i >= 0 {
 				on.cc = on.cc[i : i+1]
@@ -102,6 +105,9 @@ func TestMain(m *testing.M) {
 
 // TestBuildIsDeterministic builds once more, in another folder.
 func TestBuildIsDeterministic(t *testing.T) {
+	if !*long {
+		t.Skip("a second build takes -long")
+	}
 	each(t, func(t *testing.T, on *target) {
 		again := t.TempDir()
 		must.Do(Build(again, Options{Arch: on.arch}))
