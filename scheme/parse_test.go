@@ -233,3 +233,16 @@ func TestLacks(t *testing.T) {
 		t.Errorf("reads %v", got)
 	}
 }
+
+// A loss without factors of tokens is refused beside them also where it is set after Parse.
+func TestLossSetLater(t *testing.T) {
+	s := MustParse("aem")
+	s.Options.Loss = reweight.DefaultGMPO
+	x := []float32{0}
+	_, err := s.NewStep(new(reweight.Workspace), &reweight.Batch{Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1},
+		GroupIDs: []int32{0}, SpanIDs: []int32{0}, Rewards: x, Entropy: x, OldLogprobs: x, Logprobs: x})
+	var input *reweight.InputError
+	if !errors.As(err, &input) || input.Arg != "Options.Loss.Policy" {
+		t.Errorf("%v, want an InputError about the policy", err)
+	}
+}

@@ -545,6 +545,10 @@ func (s Scheme) check(b *reweight.Batch) error {
 	if len(missing) > 0 {
 		return &LacksError{s.Name, missing}
 	}
+	// Parse has looked at the loss of the names; this one may be another.
+	if loss := (&Entry{loss: &s.Options.Loss}); loss.unweighted() && s.hasKind(Factor) {
+		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", loss.loss.Policy, s.Name)}
+	}
 	for _, a := range [...]struct {
 		field   string
 		n, want int

@@ -45,9 +45,22 @@ from ._kernels import (
 )
 from ._library import available_isas, best_isa
 from ._rows import TokenStats, row_gradient, token_stats
-from ._schemes import ActFocusResult, GAEResult, LossResult, actfocus, aem, gae, grpo, kl_rewards, loss, whiten
+from ._schemes import (
+    ActFocusResult,
+    GAEResult,
+    LossResult,
+    ValueLossResult,
+    actfocus,
+    aem,
+    gae,
+    grpo,
+    kl_rewards,
+    loss,
+    value_loss,
+    whiten,
+)
 from ._show import Comparison, compare, show
-from ._step import Credit, Step, scheme, schemes
+from ._step import Credit, Result, Step, scheme, schemes
 from .batch import ACTION, MASKED, REASONING, Batch, roles_from_mask, spans_from_mask
 
 __all__ = [
@@ -64,9 +77,11 @@ __all__ = [
     "MinMax",
     "Moments",
     "REASONING",
+    "Result",
     "Step",
     "SurrogateSums",
     "TokenStats",
+    "ValueLossResult",
     "__version__",
     "actfocus",
     "actfocus_weights",
@@ -113,5 +128,6 @@ __all__ = [
     "spans_from_mask",
     "surrogate",
     "token_stats",
+    "value_loss",
     "whiten",
 ]

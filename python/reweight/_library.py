@@ -28,6 +28,7 @@ from ._generated import (
     RowGradientOptions,
     Rows,
     Stats,
+    ValueLossOptions,
     Workspace,
 )
 
@@ -158,6 +159,10 @@ class CPU:
     def loss(self, result: int, grad: int, weights: int, batch: Batch, options: LossOptions) -> None:
         self._scratch(batch)
         self._call(_lib.reweight_loss, result, grad, weights, batch, options)
+
+    def value_loss(self, result: int, grad: int, batch: Batch, options: ValueLossOptions) -> None:
+        self._scratch(batch)
+        self._call(_lib.reweight_value_loss, result, grad, batch, options)
 
     def scheme(self, name: str, dst: int, batch: Batch, options: Optional[ctypes.Structure]) -> None:
         """Calls the function of that name, of the form that the schemes of _catalogue.py have."""

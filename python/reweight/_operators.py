@@ -324,6 +324,21 @@ def _loss_fake(logprobs: Tensor, *args: Any) -> Tuple[Tensor, Tensor, Tensor]:
     return logprobs.new_empty((), dtype=torch.float32), logprobs.new_empty(logprobs.shape), scalars
 
 
+def _value_loss(
+    new_values: Tensor, role: Tensor, seq_offsets: Optional[Tensor], values: Tensor, returns: Tensor, *options: Any
+) -> Tuple[Tensor, Tensor, Tensor]:
+    """The critic's loss, its gradient with respect to new_values, and the scalars of a ValueLossResult."""
+    batch = Batch(role=role, seq_offsets=seq_offsets, new_values=new_values, values=values, returns=returns)
+    scalars = role.new_empty(len(_generated.ValueLossResult._fields_), dtype=torch.int64)
+    grad, _ = _schemes.run_value_loss(batch, _generated.ValueLossOptions(*options), memory=scalars)
+    return _value(scalars), grad, scalars
+
+
+def _value_loss_fake(new_values: Tensor, *args: Any) -> Tuple[Tensor, Tensor, Tensor]:
+    scalars = new_values.new_empty(len(_generated.ValueLossResult._fields_), dtype=torch.int64)
+    return new_values.new_empty((), dtype=torch.float32), new_values.new_empty(new_values.shape), scalars
+
+
 def _loss_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor, Tensor]) -> None:
     _, grad, scalars = output
     ctx.mark_non_differentiable(grad, scalars)
@@ -364,6 +379,12 @@ _LOSS = (
     "Tensor? weights, "
 ) + ", ".join(f"{'float' if kind is c_double else 'int'} {name}" for name, kind, *_ in _generated.LossOptions._fields_)
 loss = _define(f"loss(Tensor logprobs, {_LOSS}) -> (Tensor, Tensor, Tensor)", _loss, _loss_fake)
+value_loss = _define(
+    "value_loss(Tensor new_values, Tensor role, Tensor? seq_offsets, Tensor values, Tensor returns, float clip, "
+    "int norm_length, int aggregation) -> (Tensor, Tensor, Tensor)",
+    _value_loss,
+    _value_loss_fake,
+)
 linear_loss = _define(
     f"linear_loss({_HEAD}, {_LOSS}, bool[] wanted) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -374,6 +395,7 @@ for _name, _backward, _setup in (
     ("token_stats", _token_stats_backward, _token_stats_setup),
     ("linear_token_stats", _linear_token_stats_backward, _linear_token_stats_setup),
     ("loss", _loss_backward, _loss_setup),
+    ("value_loss", _loss_backward, _loss_setup),
     ("linear_loss", _linear_loss_backward, _linear_loss_setup),
 ):
     torch.library.register_autograd(f"reweight::{_name}", _backward, setup_context=_setup, lib=_LIBRARY)

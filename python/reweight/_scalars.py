@@ -25,6 +25,11 @@ class Scalars:
         self._memory = memory
         self.address = memory.data_ptr()
 
+    def set(self, other: "Scalars") -> None:
+        """Takes the fields of one on the host."""
+        bits = sys.modules["torch"].frombuffer(bytearray(other._memory), dtype=self._memory.dtype)
+        self._memory.copy_(bits)
+
     def values(self) -> List[Any]:
         """Returns the fields in their order: numbers, or tensors without dimensions."""
         if isinstance(self._memory, ctypes.Structure):

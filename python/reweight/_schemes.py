@@ -289,6 +289,70 @@ class LossResult(NamedTuple):
     """the part of loss that kl_coef adds"""
 
 
+class ValueLossResult(NamedTuple):
+    """What value_loss returns."""
+
+    loss: Any
+    grad: Any
+    """float32, dL/dnew_values of each token"""
+    tokens: Any
+    """response tokens"""
+    clip_fraction: Any
+    """share of them whose clipped term is the larger"""
+
+
+def value_loss(
+    batch: Batch,
+    *,
+    clip: float = DEFAULT_VALUE_LOSS.clip,
+    norm_length: int = DEFAULT_VALUE_LOSS.norm_length,
+    aggregation: str = AGGREGATIONS[DEFAULT_VALUE_LOSS.aggregation],
+    out: Optional[ArrayLike] = None,
+) -> ValueLossResult:
+    """Computes the clipped loss of the critic, and its gradient with respect to each value (verl,
+    compute_value_loss):
+
+        c = clamp(v, v_old - clip, v_old + clip)    l = max((v - G)^2, (c - G)^2) / 2
+
+    with v of new_values, v_old of values and G of returns.
+
+    clip: above 0.
+    aggregation, norm_length: as in loss, with weights of 1.
+    out: the array for grad, float32. It may be new_values, values or returns.
+
+    grad is 0 at masked tokens and where the clipped term is the larger. Reads role, new_values, values,
+    returns and, unless the aggregation is "token_mean", seq_offsets. Raises InputError, a ValueError, for a
+    wrong shape or option, and for a value of a response token that is not finite; nothing is written then.
+    Tensors on a GPU are copied to the host, and the gradient back.
+    """
+    options = _generated.ValueLossOptions(
+        number("clip", clip), integer("norm_length", norm_length, 64), choice("aggregation", aggregation, AGGREGATIONS)
+    )
+    grad, result = run_value_loss(batch, options, out)
+    value, *others = result.values()
+    return ValueLossResult(value, grad, *others)
+
+
+def run_value_loss(
+    batch: Batch, options: _generated.ValueLossOptions, out: Optional[ArrayLike] = None, memory: Any = None
+) -> Tuple[Any, Scalars]:
+    """Returns the gradient and the scalars of value_loss; memory is where Scalars has the latter."""
+    names = ["new_values", "values", "returns"]
+    if options.aggregation != AGGREGATIONS.index("token_mean"):
+        names.append("seq_offsets")
+    b = bind(batch, *names)
+    grad = _output(out, b)
+    result = Scalars(_generated.ValueLossResult, b.role, memory)
+    if b.role.device is None:
+        _run(b, lambda _: cpu().value_loss(result.address, grad.pointer, b.struct, options))
+        return grad.owner, result
+    host = Batch(role=as_numpy(b.role), **{name: as_numpy(b.arrays[name]) for name in names if getattr(batch, name) is not None})
+    values, of_host = run_value_loss(host, options)
+    grad.owner.detach().copy_(made_like(grad, values).owner)
+    result.set(of_host)
+    return grad.owner, result
+
+
 def loss(
     batch: Batch,
     weights: Optional[ArrayLike] = None,

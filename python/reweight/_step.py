@@ -15,6 +15,7 @@ from ._arrays import U8, view
 from ._catalogue import ENTRIES, Entry
 from ._errors import InputError, described
 from ._kernels import multiply
+from ._schemes import LossResult, ValueLossResult
 from ._show import picture
 from .batch import MASKED, Batch
 
@@ -37,14 +38,28 @@ class Credit(NamedTuple):
     """of the tokens in the loss; None stands for ones"""
 
 
+class Result(NamedTuple):
+    """What a step computes."""
+
+    loss: Any
+    """of the policy: a number, or, of tensors, a tensor without dimensions that backward goes through, to logprobs"""
+    advantages: Any
+    """as in Credit"""
+    weights: Any
+    """as in Credit"""
+    metrics: LossResult
+    """what reweight.loss returns, the gradient among it"""
+    value: Optional[ValueLossResult]
+    """the critic's loss, of a scheme with value_loss; of tensors its loss has a gradient to new_values"""
+
+
 class Step:
     """What reweight.scheme returns: a step under a scheme.
 
     name: of the scheme, with + between its entries.
     entries: of the catalogue, those that are computed, in that order.
     options: of each entry by its name, and of "group_norm" and "uniform", which stand in for
-        advantages and a loss that nobody named. They may be changed between calls. Those of a
-        loss are for whoever computes it.
+        advantages and a loss that nobody named. They may be changed between calls.
     vocab: the texts of tokens in a notebook, which shows the first trajectory of the batch that
         credit had last, if that still exists: as reweight.show has it. None: ids are shown.
     """
@@ -84,16 +99,20 @@ class Step:
     @property
     def needs(self) -> Tuple[str, ...]:
         """The arrays of a batch that credit needs with the default options, besides role: "a|b" is
-        either of two. A padded batch has no seq_offsets."""
+        either of two. A padded batch has no seq_offsets. run needs logprobs and old_logprobs too, and what
+        the critic's loss reads."""
         needs: Set[str] = set()
         for e in self.entries:
-            if e.kind != "loss":
-                needs.update("token_rewards" if need == "token_rewards|rewards" else need for need in e.reads)
+            if e.kind not in ("loss", "critic"):
+                needs.update(e.reads)
         if self._maker() is None:
             needs.add("rewards|advantages")
         if self._of("reward"):
             needs.add("rewards")
         needs.discard("advantages")
+        if self._reads_token_rewards():
+            needs.add("token_rewards|rewards")
+            needs.discard("rewards")
         return tuple(sorted(needs))
 
     def lacks(self, batch: Batch) -> Tuple[str, ...]:
@@ -111,7 +130,7 @@ class Step:
         if not isinstance(batch, Batch):
             raise TypeError(f"batch is {described(batch)}, want a Batch")
         own = dataclasses.replace(batch)  # whose arrays are replaced, not written
-        self._reward(own)
+        self._reward(batch, own)
         own.advantages = self._advantages(batch, own)
         own.rewards = batch.rewards  # without the penalty, which groups are not filtered by
         weights = None
@@ -126,17 +145,48 @@ class Step:
         self._last = weakref.ref(batch)
         return Credit(own.advantages, weights)
 
+    def run(self, batch: Batch) -> Result:
+        """Returns credit and the losses with it. Nothing in the batch is written. Raises InputError as credit,
+        reweight.loss and reweight.value_loss do.
+
+            loss = step.run(batch).loss      # batch.logprobs is a tensor with a gradient
+            loss.backward()
+        """
+        advantages, weights = self.credit(batch)
+        own = dataclasses.replace(batch, advantages=advantages)
+        options = self.options[self.loss.name]
+        losses: Any = _schemes
+        if batch.logprobs is not None and not isinstance(batch.logprobs, np.ndarray):
+            from . import torch as losses
+        value = None
+        critic = self._of("critic")
+        if critic:
+            if "gae" in self.options:
+                given = dataclasses.replace(batch)
+                self._reward(batch, given)
+                rewards: Any = given.token_rewards
+                own.returns = _schemes.gae(given, rewards, **self.options["gae"]).returns
+            if losses is _schemes:
+                value = _schemes.value_loss(own, **self.options["value_loss"])
+            else:
+                of_critic, value = losses.value_loss(own.new_values, own, **self.options["value_loss"])
+                value = value._replace(loss=of_critic)
+        if losses is _schemes:
+            metrics = _schemes.loss(own, weights, **options)
+            return Result(metrics.loss, advantages, weights, metrics, value)
+        loss, metrics = losses.loss(batch.logprobs, own, weights, **options)
+        return Result(loss, advantages, weights, metrics, value)
+
     def _compute(self, e: Entry, batch: Batch, **more: Any) -> Any:
         """Returns the array that the entry's function makes."""
-        options = {**self.options[e.name], **more}
+        options: Dict[str, Any] = {**self.options[e.name], **more}
+        rewards: Any = batch.token_rewards
         if e.function == "actfocus":
             return _schemes.actfocus(batch, **options).weights
         if e.function in ("aem", "grpo"):
             return getattr(_schemes, e.function)(batch, **options)
         if e.function == "gae":
-            if batch.token_rewards is None:
-                raise InputError("token_rewards", "is None, want the rewards that gae takes")
-            advantages = _schemes.gae(batch, batch.token_rewards, **options).advantages
+            advantages = _schemes.gae(batch, rewards, **options).advantages
             return _schemes.whiten(advantages, batch.role, out=advantages)
         return getattr(_catalogue, e.function)(batch, **options)
 
@@ -155,14 +205,34 @@ class Step:
         torch = sys.modules["torch"]
         return torch.where(role != MASKED, batch.advantages, zero.to(torch.float32))
 
-    def _reward(self, own: Batch) -> None:
-        """Adds the penalty to the rewards that the advantages are made from."""
-        for e in self._of("reward"):
-            if self._reads_token_rewards():
-                raise InputError("names", f"has {e.name}, which is added to rewards of trajectories, and {self.name} takes those of tokens")
-            if own.rewards is None:
-                raise InputError("rewards", "is None, want the rewards that a penalty is added to")
-            own.rewards = own.rewards + self._compute(e, own)
+    def _reward(self, batch: Batch, own: Batch) -> None:
+        """Sets the rewards that the advantages are made from. Where the batch has rewards of tokens, the outcome
+        is among them."""
+        of_tokens = self._reads_token_rewards()
+        penalties = [self._compute(e, own) for e in self._of("reward") if e.name != "kl_rewards"]
+        if penalties:
+            rewards: Any = batch.rewards
+            own.rewards = sum(penalties[1:], penalties[0])
+            if not of_tokens or batch.token_rewards is None:
+                if rewards is None:
+                    raise InputError("rewards", "is None, want the rewards that a penalty is added to")
+                own.rewards = own.rewards + rewards
+        if of_tokens:
+            own.token_rewards = self._token_rewards(batch, own)
+
+    def _token_rewards(self, batch: Batch, own: Batch) -> Any:
+        """The rewards of tokens: those of the batch, or the outcome at the last response token, with the
+        penalties of trajectories there and that of the divergence."""
+        entries = self._of("reward")
+        if batch.token_rewards is not None and not entries:
+            return batch.token_rewards
+        if batch.token_rewards is not None and not any(e.name != "kl_rewards" for e in entries):
+            role: Any = batch.role
+            n = len(role) if len(role.shape) == 2 else len(batch.seq_offsets) - 1  # type: ignore[arg-type]
+            own.rewards = np.zeros(n, np.float32) if isinstance(role, np.ndarray) else role.new_zeros(n, dtype=sys.modules["torch"].float32)
+        kl = self.options["kl_rewards"] if "kl_rewards" in self.options else {"kl_coef": 0}
+        made = _schemes.kl_rewards(own, **kl)
+        return made if batch.token_rewards is None else made + batch.token_rewards
 
 
 def _makes_advantages(e: Entry) -> bool:
@@ -171,8 +241,8 @@ def _makes_advantages(e: Entry) -> bool:
 
 
 def _has_function(e: Entry) -> bool:
-    """Whether a step computes the entry. The losses are the business of reweight.loss."""
-    return e.kind == "loss" or e.function in ("actfocus", "aem", "gae", "grpo") or hasattr(_catalogue, e.function)
+    """Whether a step computes the entry."""
+    return e.kind in ("loss", "critic") or e.function in ("actfocus", "aem", "gae", "grpo", "kl_rewards") or hasattr(_catalogue, e.function)
 
 
 def _parts(e: Entry) -> List[Entry]:
@@ -189,6 +259,9 @@ def _conflict(a: Entry, b: Entry) -> str:
         return "both make the advantages, and a step has them from one"
     if any(x.kind == "reward" and "reward_parts" in y.reads for x, y in ((a, b), (b, a))):
         return "the advantages are made from the parts of the reward, to which nothing is added"
+    for x, y in ((a, b), (b, a)):
+        if x.defaults.get("policy") in ("dro", "gmpo", "clip_cov", "kl_cov") and y.kind in ("factor", "weight"):
+            return f"{x.name} has no {y.kind}s of tokens"
     if a.function == b.function == "rollout_correction":
         return "both are the ratio to the engine, which would count twice"
     return ""
@@ -197,12 +270,14 @@ def _conflict(a: Entry, b: Entry) -> str:
 def scheme(names: str) -> Step:
     """Returns a step under the scheme: names of the catalogue, or of trainers, with + between them.
 
-        step = reweight.scheme("gtpo+actfocus")
+        step = reweight.scheme("gtpo+actfocus+cispo")
         advantages, weights = step.credit(batch)
+        loss = step.run(batch).loss
 
     What the names do not say is as in uniform training: the advantages are those of GRPO, or the
-    batch's own if it has no rewards, and every response token has the weight 1. reinforce++ and gae
-    take token_rewards. Advantages are made first, then shaped, then multiplied
+    batch's own if it has no rewards, and every response token has the weight 1. reinforce++, gae and
+    otb take token_rewards, or without them the rewards of trajectories at their last response tokens;
+    kl_rewards is added there. Advantages are made first, then shaped, then multiplied
     by factors; weights multiply. docs/schemes.md has the formulas, and reweight.schemes() the list.
 
     Hyphens are taken for underscores. Raises InputError, a ValueError, for a name that nobody has and
@@ -235,6 +310,8 @@ def scheme(names: str) -> Step:
     for e in entries:
         if e.function and not _has_function(e):
             raise InputError("names", f"has {e.name}, which a step does not compute in Python")
+    if any(e.name == "kl_rewards" for e in entries) and not any("token_rewards|rewards" in e.reads for e in entries):
+        raise InputError("names", "has kl_rewards, which makes rewards of tokens, and no advantages that read them: join reinforce++ or gae")
     named.sort(key=ENTRIES.index)
     entries.sort(key=lambda e: (_KINDS.index(e.kind), ENTRIES.index(e)))
     if len(named) > 1 and named[0] is _UNIFORM:  # which the others change

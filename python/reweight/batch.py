@@ -77,10 +77,11 @@ class Batch:
     anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
     span_rewards: float32 [N], reward of each span.
 
-    These are for files and pages only (see reweight.rollout and reweight.show):
-
     returns: float32 [T], what the critic is to predict.
     new_values: float32 [T], of the current critic; values is then the old one.
+
+    These are for files and pages only (see reweight.rollout and reweight.show):
+
     actfocus_weights: float32 [T], weight of each token by ActFocus, as a trainer used it.
     aem_factors: float32 [T], factor of each token's advantage by AEM, as a trainer used it.
     """

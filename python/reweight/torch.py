@@ -23,9 +23,9 @@ from reweight import InputError, _operators, _schemes  # noqa: E402
 from reweight._arrays import overlaps  # noqa: E402
 from reweight._errors import choice, described, integer, number  # noqa: E402
 from reweight._scalars import fields  # noqa: E402
-from reweight._generated import LossResult as _LossStruct  # noqa: E402
+from reweight._generated import AGGREGATIONS, LossResult as _LossStruct, ValueLossResult as _ValueLossStruct  # noqa: E402
 
-__all__ = ["linear_loss", "linear_token_stats", "loss", "token_stats"]
+__all__ = ["linear_loss", "linear_token_stats", "loss", "token_stats", "value_loss"]
 
 # What torch.autocast changes.
 _CAST = (torch.float32, torch.bfloat16, torch.float16)
@@ -149,6 +149,9 @@ def linear_token_stats(
 _LOSS_OPTIONS = {name: value for name, value in (reweight.loss.__kwdefaults__ or {}).items() if name != "out"}
 
 
+_VALUE_LOSS_OPTIONS = {name: value for name, value in (reweight.value_loss.__kwdefaults__ or {}).items() if name != "out"}
+
+
 def loss(
     logprobs: Tensor, batch: reweight.Batch, weights: Optional[Tensor] = None, **options: Any
 ) -> Tuple[Tensor, reweight.LossResult]:
@@ -165,6 +168,26 @@ def loss(
     _check_tensor("logprobs", logprobs)
     value, grad, scalars = _operators.loss(logprobs, *_loss_arguments(batch, weights, options, logprobs.shape))
     return value, _loss_result(grad, scalars)
+
+
+def value_loss(new_values: Tensor, batch: reweight.Batch, **options: Any) -> Tuple[Tensor, reweight.ValueLossResult]:
+    """reweight.value_loss of the batch with these new_values, float32 and of the shape of batch.role, as a tensor
+    without dimensions and with a gradient, as loss has it. The second result is that of reweight.value_loss."""
+    _check_backward_only()
+    _check_tensor("new_values", new_values)
+    for name in options:
+        if name not in _VALUE_LOSS_OPTIONS:
+            raise TypeError(f"value_loss has no option {name}, want one of {', '.join(_VALUE_LOSS_OPTIONS)}")
+    arrays = [_tensor(name, getattr(batch, name)) for name in ("role", "seq_offsets", "values", "returns")]
+    for name, array in zip(("role", "seq_offsets", "values", "returns"), arrays):
+        if array is None and name != "seq_offsets":
+            raise InputError(name, f"is None, want the shape {list(new_values.shape)}, one element per token")
+    clip, norm_length, aggregation = {**_VALUE_LOSS_OPTIONS, **options}.values()
+    aggregation = choice("aggregation", aggregation, AGGREGATIONS)
+    more = number("clip", clip), integer("norm_length", norm_length, 64), aggregation
+    value, grad, scalars = _operators.value_loss(new_values, *arrays, *more)
+    others = fields(_ValueLossStruct, scalars)
+    return value, reweight.ValueLossResult(others[0], grad, *others[1:])
 
 
 def linear_loss(

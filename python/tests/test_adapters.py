@@ -404,7 +404,6 @@ class MultiplierTest(Case):
             "scheme has dro, a loss: Acme has its own, which --loss chooses$": {"scheme": "dro"},
             'scheme has uniform, a loss: .* and "overlong\\+group_filter" is the rest': {"scheme": "dapo"},
             'overlong, which changes rewards.*as in "group_norm\\+overlong"': {"scheme": "overlong"},
-            "scheme has overlong, .* takes those of tokens": {"scheme": "reinforce+++overlong"},
             "scheme has gigpo, which reads anchors, which Acme does not keep": {"scheme": "gigpo"},
             "scheme has otb, which reads sum_sq_probs, which Acme does not keep": {"scheme": "otb"},
             "scheme has gae, which reads values, which Acme does not keep": {"scheme": "gae"},

@@ -23,6 +23,7 @@ def rollouts(seed, padded=False):
     arrays["reward_parts"] = g.integers(0, 3, (len(arrays["rewards"]), 3)).astype(np.float32)
     arrays["sum_sq_probs"] = g.uniform(size=shape).astype(np.float32)
     arrays["group_ids"] = g.permutation(np.arange(len(arrays["rewards"]), dtype=np.int32) // 3)  # pass_at_k wants others in each
+    arrays["returns"], arrays["new_values"] = (g.normal(size=shape).astype(np.float32) for _ in range(2))
     arrays["anchors"] = g.integers(0, 4, spans).astype(np.int32)
     arrays["span_rewards"] = g.integers(0, 2, spans).astype(np.float32)
     return arrays
@@ -52,10 +53,6 @@ FUNCTIONS = {
 }
 
 
-# Entries that a step does not compute.
-LACKING = ["kl_rewards", "value_loss"]
-
-
 # Options without a default: of the entry, and the flag of the command line.
 GIVEN = {"off_policy_mask": ("delta", 0.05, "-delta"), "dro": ("beta", 0.5, "-dro-beta")}
 
@@ -74,7 +71,8 @@ class Functions(TestCase):
     @unittest.skipIf(shutil.which("go") is None, "Go is not installed")
     def test_go(self):
         """Each entry alone, and some together."""
-        names = [e.name for e in reweight.schemes() if e.name not in LACKING and not any(of in LACKING for of in e.of)]
+        names = [e.name for e in reweight.schemes() if e.name != "kl_rewards"]
+        names += ["kl_rewards+gae", "kl_rewards+reinforce++", "overlong+reinforce++", "overlong+kl_rewards+gae", "gae+value_loss+cispo"]
         names += ["gtpo+actfocus", "empg+gigpo+entropy_mask+icepop", "dapo+aem+reject", "reinforce++_baseline+opsm"]
         with tempfile.TemporaryDirectory() as folder:
             program, path, output = (Path(folder) / name for name in ("reweight", "in.safetensors", "out.safetensors"))
@@ -95,6 +93,10 @@ class Functions(TestCase):
                         self.assertBits(credit.advantages, want["advantages"], "advantages")
                         if credit.weights is not None:
                             self.assertBits(credit.weights, want["weights"], "weights")
+                        result = step.run(batch)
+                        self.assertBits(result.advantages, want["advantages"], "advantages")
+                        self.assertBits(result.metrics.grad, want["grad_logprobs"], "gradient")
+                        self.assertEqual(result.loss, result.metrics.loss)
                         for field, array in rollouts(seed).items():
                             self.assertBits(getattr(batch, field), array, field)
 
@@ -110,6 +112,8 @@ class Functions(TestCase):
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             batch = reweight.Batch(**arrays)
+            got = reweight.scheme("kl_rewards+reinforce++").credit(batch).advantages
+            self.assertBits(got, read_safetensors(output)[0]["advantages"], "advantages")
             batch.token_rewards = reweight.kl_rewards(batch)
             got = reweight.scheme("reinforce++").credit(batch).advantages
             self.assertBits(got, read_safetensors(output)[0]["advantages"], "advantages")
@@ -135,6 +139,9 @@ class Functions(TestCase):
             ("gtpo+rloo", "has gtpo and rloo: both make the advantages"),
             ("tis+icepop", "has tis and icepop: both are the ratio"),
             ("gspo+cispo", "has gspo and cispo: both are a loss"),
+            ("kl_rewards+aem", "has kl_rewards, which makes rewards of tokens"),
+            ("gmpo+aem", "has gmpo and aem: gmpo has no factors of tokens"),
+            ("actfocus+clip_cov", "has actfocus and clip_cov: clip_cov has no weights of tokens"),
             ("dapo+overlong", "has dapo and overlong: both have overlong"),
         ):
             with self.subTest(names), self.assertRaises(reweight.InputError) as caught:
@@ -164,6 +171,60 @@ class Functions(TestCase):
             got = function(reweight.Batch(**tensors))
             self.assertIsInstance(got, torch.Tensor)
             self.assertBits(got.numpy(), function(reweight.Batch(**arrays)), name)
+
+    @needs_torch
+    def test_run_tensors(self):
+        """The bits of arrays, and gradients that backward brings to logprobs and new_values."""
+        arrays = rollouts(9)
+        for name in ("gtpo+actfocus+cispo", "gae+aem+value_loss", "overlong+kl_rewards+reinforce++", "gmpo"):
+            with self.subTest(name):
+                want = reweight.scheme(name).run(reweight.Batch(**arrays))
+                tensors = {k: torch.from_numpy(x.copy()) for k, x in arrays.items()}
+                for leaf in ("logprobs", "new_values"):
+                    tensors[leaf].requires_grad_()
+                got = reweight.scheme(name).run(reweight.Batch(**tensors))
+                self.assertBits(got.metrics.grad.numpy(), want.metrics.grad, "gradient")
+                self.assertBits(got.advantages.numpy(), want.advantages, "advantages")
+                self.assertEqual(got.metrics.loss.item(), want.loss)
+                self.assertEqual(got.value is None, "value_loss" not in name)
+                (2 * got.loss + (0 if got.value is None else 3 * got.value.loss)).backward()
+                self.assertBits(tensors["logprobs"].grad.numpy(), 2 * want.metrics.grad, "logprobs")
+                if want.value is not None:
+                    self.assertBits(tensors["new_values"].grad.numpy(), 3 * want.value.grad, "new_values")
+
+    def test_value_loss(self):
+        """verl's compute_value_loss in float64, in all aggregations, in place, and what is wrong."""
+        arrays = rollouts(10)
+        role, offsets = arrays["role"] > 0, arrays["seq_offsets"]
+        v, old, returns = (arrays[name].astype(float) for name in ("new_values", "values", "returns"))
+        clipped = np.clip(v, old - 0.3, old + 0.3)
+        term = np.where(role, np.maximum((v - returns) ** 2, (clipped - returns) ** 2) / 2, 0)
+        sums, counts = (np.array([x[a:b].sum() for a, b in zip(offsets, offsets[1:])]) for x in (term, role))
+        some = counts > 0
+        for aggregation, want in (
+            ("token_mean", term.sum() / role.sum()),
+            ("seq_mean_token_sum", sums[some].mean()),
+            ("seq_mean_token_mean", (sums[some] / counts[some]).mean()),
+        ):
+            got = reweight.value_loss(reweight.Batch(**arrays), clip=0.3, aggregation=aggregation)
+            self.assertAlmostEqual(got.loss, want, delta=1e-6 * want)
+            self.assertEqual((got.grad[~role] == 0).all(), True)
+        self.assertEqual(got.tokens, role.sum())
+        wrong = ((clipped - returns) ** 2 > (v - returns) ** 2)[role].mean()
+        self.assertAlmostEqual(got.clip_fraction, wrong)
+        out = arrays["returns"].copy()
+        batch = reweight.Batch(**{**arrays, "returns": out})
+        self.assertIs(reweight.value_loss(batch, clip=0.3, aggregation=aggregation, out=out).grad, out)
+        self.assertBits(out, got.grad, "in place")
+        for change, options, argument in (
+            ({}, {"clip": 0}, "clip"),
+            ({}, {"aggregation": "x"}, "aggregation"),
+            ({}, {"norm_length": -1, "aggregation": "seq_mean_token_sum_norm"}, "norm_length"),
+            ({"returns": None}, {}, "returns"),
+        ):
+            with self.assertRaises(reweight.InputError) as caught:
+                reweight.value_loss(reweight.Batch(**{**arrays, **change}), **options)
+            self.assertEqual(caught.exception.argument, argument)
 
     def test_overlong_penalty(self):
         batch = reweight.Batch(
