@@ -34,17 +34,29 @@ func WeightMass(weights []float32, role []Role) (float64, error) {
 // that are all equal.
 type Correlation struct{ Rho, P float64 }
 
-// BottleneckResult holds the correlations of Bottleneck.
-type BottleneckResult struct{ All, Reasoning, Action Correlation }
+// RoleCorrelations are of all response tokens, of reasoning and of action tokens.
+type RoleCorrelations struct{ All, Reasoning, Action Correlation }
+
+// BottleneckResult holds the correlations of Bottleneck. Episodes that go better often
+// last longer and see other states, which moves the paper's form, the embedded one, even
+// where all groups have the same prompt. FirstTurn is of the energies of the first span of
+// each trajectory alone. GivenTurns is the partial correlation of the ranks given those of
+// the mean number of spans in the group's trajectories, whose P has one degree of freedom
+// less; it is the paper's where all have the same number, and NaN where that number orders
+// the groups as the variance or the energy does. Both are NaN without SpanIDs.
+type BottleneckResult struct {
+	RoleCorrelations
+	FirstTurn, GivenTurns RoleCorrelations
+}
 
 // Bottleneck correlates, across the groups of the batch, the variance of the
 // rewards with the mean reference energy of all response tokens, of reasoning
 // tokens and of action tokens, pooled over the group (ActFocus, arXiv
 // 2605.14558, the action bottleneck). Groups without such a token are left out.
-// Role and RefEnergy have one element per token, Rewards and GroupIDs one per
-// trajectory; anything else, or an energy of a response token that is not
-// finite, is an error. It is for looking at a batch, not for each step: alone of
-// all it allocates.
+// Role, RefEnergy and SpanIDs, which may be missing, have one element per token,
+// Rewards and GroupIDs one per trajectory; anything else, or an energy of a
+// response token that is not finite, is an error. It is for looking at a batch,
+// not for each step: alone of all it allocates.
 func Bottleneck(b *Batch) (BottleneckResult, error) {
 	var res BottleneckResult
 	T, S := b.Tokens(), b.Trajectories()
@@ -53,6 +65,14 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 	}
 	if err := checkLen("RefEnergy", len(b.RefEnergy), T, "token"); err != nil {
 		return res, err
+	}
+	if b.SpanIDs != nil {
+		if err := checkLen("SpanIDs", len(b.SpanIDs), T, "token"); err != nil {
+			return res, err
+		}
+		if err := checkSpans(b.SpanIDs, b.Role, b.SeqOffsets); err != nil {
+			return res, err
+		}
 	}
 	if err := b.checkRewards(); err != nil {
 		return res, err
@@ -65,26 +85,48 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 	if err != nil {
 		return res, err
 	}
+	type sums [RoleAction + 1]struct{ energy, n float64 } // by role; RoleMasked holds all response tokens
 	type group struct {
-		rewards   []float64
-		energy, n [RoleAction + 1]float64 // by role; RoleMasked holds all response tokens
+		rewards []float64
+		tokens  [2]sums // of all spans, and of the first of each trajectory
+		spans   float64
 	}
 	gs := make([]group, len(groups))
+	seen := make([]bool, numberOfSpans(b.SpanIDs))
 	for s := range S {
 		g := &gs[groups.of(b.GroupIDs[s])]
 		g.rewards = append(g.rewards, float64(b.Rewards[s]))
+		first := int32(-1)
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
-			if r := b.Role[t]; r != RoleMasked {
-				g.energy[r] += float64(b.RefEnergy[t])
-				g.n[r]++
+			if b.Role[t] == RoleMasked {
+				continue
+			}
+			add := func(to *sums) {
+				for _, r := range [...]Role{b.Role[t], RoleMasked} {
+					to[r].energy += float64(b.RefEnergy[t])
+					to[r].n++
+				}
+			}
+			add(&g.tokens[0])
+			if b.SpanIDs == nil {
+				continue
+			}
+			id := b.SpanIDs[t]
+			if first < 0 {
+				first = id
+			}
+			if id == first {
+				add(&g.tokens[1])
+			}
+			if !seen[id] {
+				seen[id] = true
+				g.spans++
 			}
 		}
 	}
 	variance := make([]float64, len(gs))
 	for i := range gs {
 		g := &gs[i]
-		g.energy[RoleMasked] = g.energy[RoleReasoning] + g.energy[RoleAction]
-		g.n[RoleMasked] = g.n[RoleReasoning] + g.n[RoleAction]
 		// From differences, smallest first: groups with equal variance must tie
 		// to the bit, and means would round.
 		slices.Sort(g.rewards)
@@ -96,16 +138,27 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		n := float64(len(g.rewards))
 		variance[i] /= n * n
 	}
-	for r, c := range [...]*Correlation{&res.All, &res.Reasoning, &res.Action} {
-		var x, y []float64
-		for i := range gs {
-			if gs[i].n[r] > 0 {
-				x = append(x, gs[i].energy[r]/gs[i].n[r])
-				y = append(y, variance[i])
+	correlate := func(dst *RoleCorrelations, which int, by func(x, y, turns []float64) Correlation) {
+		for r, c := range [...]*Correlation{&dst.All, &dst.Reasoning, &dst.Action} {
+			var x, y, turns []float64
+			for i := range gs {
+				if g := &gs[i]; g.tokens[which][r].n > 0 {
+					x = append(x, g.tokens[which][r].energy/g.tokens[which][r].n)
+					y = append(y, variance[i])
+					turns = append(turns, g.spans/float64(len(g.rewards)))
+				}
 			}
+			*c = by(x, y, turns)
 		}
-		*c = spearman(x, y)
 	}
+	plain := func(x, y, _ []float64) Correlation { return spearman(x, y) }
+	correlate(&res.RoleCorrelations, 0, plain)
+	correlate(&res.FirstTurn, 1, plain)
+	given := partial
+	if b.SpanIDs == nil {
+		given = func(_, _, _ []float64) Correlation { return Correlation{math.NaN(), math.NaN()} }
+	}
+	correlate(&res.GivenTurns, 0, given)
 	return res, nil
 }
 
@@ -123,10 +176,22 @@ func Spearman(x, y []float64) (Correlation, error) {
 	return spearman(x, y), nil
 }
 
-func spearman(x, y []float64) Correlation {
-	n := float64(len(x))
-	rx, ry := ranks(x), ranks(y)
-	mean := (n + 1) / 2
+func spearman(x, y []float64) Correlation { return tested(pearson(ranks(x), ranks(y)), len(x)-2) }
+
+// partial returns the rank correlation of x and y given z.
+func partial(x, y, z []float64) Correlation {
+	rx, ry, rz := ranks(x), ranks(y), ranks(z)
+	xy, xz, yz := pearson(rx, ry), pearson(rx, rz), pearson(ry, rz)
+	if xz != xz || yz != yz { // z is constant, or xy is NaN too
+		return tested(xy, len(x)-2)
+	}
+	rho := (xy - float64(xz*yz)) / math.Sqrt((1-xz)*(1+xz)*(1-yz)*(1+yz))
+	return tested(max(-1, min(1, rho)), len(x)-3)
+}
+
+// pearson returns the correlation of ranks, NaN if either side is equal throughout.
+func pearson(rx, ry []float64) float64 {
+	mean := (float64(len(rx)) + 1) / 2
 	var xy, xx, yy float64
 	for i := range rx {
 		dx, dy := rx[i]-mean, ry[i]-mean
@@ -134,10 +199,13 @@ func spearman(x, y []float64) Correlation {
 		xx += float64(dx * dx)
 		yy += float64(dy * dy)
 	}
-	rho := xy / math.Sqrt(xx*yy) // NaN if either has equal ranks throughout
+	return xy / math.Sqrt(xx*yy)
+}
+
+func tested(rho float64, df int) Correlation {
 	c := Correlation{Rho: rho, P: math.NaN()}
-	if n >= 3 && rho == rho {
-		c.P = studentTail(rho, n-2)
+	if df >= 1 && rho == rho {
+		c.P = studentTail(rho, float64(df))
 	}
 	return c
 }

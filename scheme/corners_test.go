@@ -579,6 +579,76 @@ func TestSurePValue(t *testing.T) {
 	near(t, "p", got.Action.P, want.Action.P)
 }
 
+// TestBottleneckForms holds all forms to the reference, on batches with spans and without.
+func TestBottleneckForms(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for round := range 60 {
+		b := episodes(r, 2+round/3, 3)
+		if round%5 == 4 {
+			b.SpanIDs = nil
+		}
+		got, want := must.Get(reweight.Bottleneck(b)), diagnostics.Bottleneck(Widen(b))
+		for i, form := range forms(got) {
+			wanted := [...]diagnostics.RoleCorrelations{want.RoleCorrelations, want.FirstTurn, want.GivenTurns}[i]
+			for k, w := range [...]diagnostics.Correlation{wanted.All, wanted.Reasoning, wanted.Action} {
+				what := fmt.Sprintf("round %d, form %d, roles %d: ", round, i, k)
+				near(t, what+"rho", form[k].Rho, w.Rho)
+				near(t, what+"p", form[k].P, w.P)
+			}
+		}
+	}
+}
+
+func forms(r reweight.BottleneckResult) (all [3][3]reweight.Correlation) {
+	for i, c := range [...]reweight.RoleCorrelations{r.RoleCorrelations, r.FirstTurn, r.GivenTurns} {
+		all[i] = [...]reweight.Correlation{c.All, c.Reasoning, c.Action}
+	}
+	return all
+}
+
+// episodes makes groups of one and the same prompt: an episode ends at random, the longest
+// ones succeed more often, and energies rise with the turn. A turn is an observation, a
+// token of reasoning and one of action.
+func episodes(r *rand.Rand, groups, size int) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
+	span := int32(0)
+	for s := range groups * size {
+		turns := 1 + r.IntN(6)
+		reward := float32(0)
+		if r.IntN(12) < 2*turns-3 {
+			reward = 1
+		}
+		for turn := range turns {
+			b.Role = append(b.Role, reweight.RoleMasked, reweight.RoleReasoning, reweight.RoleAction)
+			b.SpanIDs = append(b.SpanIDs, -1, span, span)
+			for range 3 {
+				b.RefEnergy = append(b.RefEnergy, float32(float64(turn)+r.NormFloat64()))
+			}
+			span++
+		}
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+		b.GroupIDs, b.Rewards = append(b.GroupIDs, int32(s/size)), append(b.Rewards, reward)
+	}
+	return b
+}
+
+// TestBottleneckOfOnePrompt: nothing about prompts can be true where there is one, but
+// episodes that succeed last longer and see other states. That moves the paper's form
+// alone.
+func TestBottleneckOfOnePrompt(t *testing.T) {
+	got := forms(must.Get(reweight.Bottleneck(episodes(rand.New(rand.NewPCG(9, 10)), 600, 8))))
+	for k, role := range []string{"all", "reasoning", "action"} {
+		if rho := got[0][k].Rho; rho < 0.3 {
+			t.Errorf("%s: the paper's form is %v, which tests nothing", role, rho)
+		}
+		for i, form := range []string{"first turns", "given the turns"} {
+			if rho := got[i+1][k].Rho; !(math.Abs(rho) < 0.1) {
+				t.Errorf("%s, %s: %v, want about 0", role, form, rho)
+			}
+		}
+	}
+}
+
 // TestSpearman compares correlations and their p-values with gonum's, and wants NaN where
 // an element is.
 func TestSpearman(t *testing.T) {

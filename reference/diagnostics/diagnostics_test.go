@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/testdata/golden"
+	"gonum.org/v1/gonum/stat"
 )
 
 // near fails unless got is want to a relative error; NaN is NaN.
@@ -79,6 +80,22 @@ func TestSpearman(t *testing.T) {
 		near(t, c.name+": rho", got.Rho, c.rho, 1e-14)
 		near(t, c.name+": p", got.P, c.p, 1e-14)
 	}
+}
+
+// TestPartial holds the formula to the correlation of residuals.
+func TestPartial(t *testing.T) {
+	x, y, z := []float64{1, 5, 2, 8, 3, 9, 4}, []float64{2, 6, 6, 1, 3, 8, 0}, []float64{1, 2, 2, 4, 3, 6, 6}
+	residuals := func(y []float64) []float64 {
+		alpha, beta := stat.LinearRegression(ranks(z), ranks(y), nil, false)
+		left := ranks(y)
+		for i, r := range ranks(z) {
+			left[i] -= alpha + beta*r
+		}
+		return left
+	}
+	near(t, "rho", Partial(x, y, z).Rho, stat.Correlation(residuals(x), residuals(y), nil), 1e-14)
+	near(t, "rho, z constant", Partial(x, y, make([]float64, 7)).Rho, Spearman(x, y).Rho, 0)
+	near(t, "rho, z is x", Partial(x, y, x).Rho, math.NaN(), 0)
 }
 
 func TestEntropyDrift(t *testing.T) {
