@@ -38,11 +38,11 @@ type Correlation struct{ Rho, P float64 }
 type RoleCorrelations struct{ All, Reasoning, Action Correlation }
 
 // BottleneckResult holds the correlations of Bottleneck. Episodes that go better often
-// last longer and see other states, which moves the paper's form, the embedded one, even
+// last longer and see other states, which can move the paper's form, the embedded one, even
 // where all groups have the same prompt. FirstTurn is of the energies of the first span of
 // each trajectory alone. GivenTurns is the partial correlation of the ranks given those of
 // the mean number of spans in the group's trajectories, whose P has one degree of freedom
-// less; it is the paper's where all have the same number, and NaN where that number orders
+// less: it takes most of that away, not all. It is the paper's where all have the same number, and NaN where that number orders
 // the groups as the variance or the energy does. Both are NaN without SpanIDs.
 type BottleneckResult struct {
 	RoleCorrelations

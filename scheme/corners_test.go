@@ -633,8 +633,8 @@ func episodes(r *rand.Rand, groups, size int) *reweight.Batch {
 }
 
 // TestBottleneckOfOnePrompt: nothing about prompts can be true where there is one, but
-// episodes that succeed last longer and see other states. That moves the paper's form
-// alone.
+// episodes that succeed last longer and see other states. That moves the paper's form, and
+// the others by little.
 func TestBottleneckOfOnePrompt(t *testing.T) {
 	got := forms(must.Get(reweight.Bottleneck(episodes(rand.New(rand.NewPCG(9, 10)), 600, 8))))
 	for k, role := range []string{"all", "reasoning", "action"} {

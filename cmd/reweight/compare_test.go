@@ -168,6 +168,7 @@ func TestTable(t *testing.T) {
 	}
 	wants := []string{
 		"6,272 tokens: 3,168 reasoning, 134 action", "135 responses in 32 trajectories of 4 groups", fmt.Sprintf("action %+.3f (p ", *f.Bottleneck.Action),
+		fmt.Sprintf("On first turns alone:\nall tokens %+.3f (p ", *f.Bottleneck.First.All), fmt.Sprintf("Given the number of turns:\nall tokens %+.3f (p ", *f.Bottleneck.Given.All),
 	}
 	for _, row := range f.Schemes {
 		wants = append(wants, fmt.Sprintf("\n%-14s%8.6f", row.Scheme, row.Loss), fmt.Sprintf("%.6f", row.GradL2), fmt.Sprintf("%.1f%%", 100*row.Share), fmt.Sprintf("%+.6f", *row.Drift))

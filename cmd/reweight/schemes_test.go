@@ -45,11 +45,15 @@ type schemeTable struct {
 		Form string
 		Coef float64
 	}
-	Bottleneck struct{ All, Reasoning, Action *float64 } `json:"bottleneck_spearman"`
-	Warnings   []string
-	Schemes    []schemeRow
-	LeftOut    []compare.LeftOut `json:"left_out"`
-	Rollout    struct {
+	Bottleneck struct {
+		All, Reasoning, Action *float64
+		First                  struct{ All, Reasoning, Action *float64 } `json:"first_turn"`
+		Given                  struct{ All, Reasoning, Action *float64 } `json:"given_turns"`
+	} `json:"bottleneck_spearman"`
+	Warnings []string
+	Schemes  []schemeRow
+	LeftOut  []compare.LeftOut `json:"left_out"`
+	Rollout  struct {
 		Trajectory   int
 		Title        string
 		Texts, Roles []string

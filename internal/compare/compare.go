@@ -47,11 +47,12 @@ type Comparison struct {
 	Rollout Rollout   `json:"rollout"`
 
 	// Bottleneck is the rank correlation of a group's reward variance with its mean
-	// energy, over tokens of these roles; null without rewards or ref_energy.
+	// energy, over tokens of these roles; null without rewards or ref_energy. The two
+	// other forms of reweight.Bottleneck are null without span_ids, too.
 	Bottleneck struct {
-		All       bench.Number `json:"all"`
-		Reasoning bench.Number `json:"reasoning"`
-		Action    bench.Number `json:"action"`
+		roleNumbers
+		FirstTurn  roleNumbers `json:"first_turn"`
+		GivenTurns roleNumbers `json:"given_turns"`
 	} `json:"bottleneck_spearman"`
 
 	bottleneck *reweight.BottleneckResult
@@ -214,9 +215,26 @@ func (c *Comparison) count(b *reweight.Batch) {
 	n.Groups = len(slices.Compact(groups))
 }
 
+// A roleNumbers is a number for all response tokens, for reasoning and for action tokens.
+type roleNumbers struct {
+	All       bench.Number `json:"all"`
+	Reasoning bench.Number `json:"reasoning"`
+	Action    bench.Number `json:"action"`
+}
+
+// numbersOf returns the coefficients; NaN stands for those of nil.
+func numbersOf(r *reweight.RoleCorrelations) roleNumbers {
+	if r == nil {
+		none := bench.Number(math.NaN())
+		return roleNumbers{none, none, none}
+	}
+	return roleNumbers{bench.Number(r.All.Rho), bench.Number(r.Reasoning.Rho), bench.Number(r.Action.Rho)}
+}
+
 // findBottleneck fills in the action bottleneck, if the batch has what it takes.
 func (c *Comparison) findBottleneck(b *reweight.Batch) {
-	c.Bottleneck.All, c.Bottleneck.Reasoning, c.Bottleneck.Action = bench.Number(math.NaN()), bench.Number(math.NaN()), bench.Number(math.NaN())
+	of := &c.Bottleneck
+	of.roleNumbers, of.FirstTurn, of.GivenTurns = numbersOf(nil), numbersOf(nil), numbersOf(nil)
 	if rollout.Require(b, "ref_energy", "rewards", "group_ids") != nil {
 		return
 	}
@@ -224,7 +242,7 @@ func (c *Comparison) findBottleneck(b *reweight.Batch) {
 	if err != nil {
 		return // an energy is not finite, which a scheme that reads it says
 	}
-	c.Bottleneck.All, c.Bottleneck.Reasoning, c.Bottleneck.Action = bench.Number(r.All.Rho), bench.Number(r.Reasoning.Rho), bench.Number(r.Action.Rho)
+	of.roleNumbers, of.FirstTurn, of.GivenTurns = numbersOf(&r.RoleCorrelations), numbersOf(&r.FirstTurn), numbersOf(&r.GivenTurns)
 	c.bottleneck = &r
 }
 
@@ -387,8 +405,14 @@ func (c *Comparison) Notes() []string {
 			}
 			return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 		}
-		notes = append(notes, "Action bottleneck, the rank correlation of a group's reward variance with its mean energy:",
-			fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(c.bottleneck.All), rank(c.bottleneck.Reasoning), rank(c.bottleneck.Action)))
+		form := func(name string, r reweight.RoleCorrelations) {
+			notes = append(notes, name, fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(r.All), rank(r.Reasoning), rank(r.Action)))
+		}
+		form("Action bottleneck, the rank correlation of a group's reward variance with its mean energy:", c.bottleneck.RoleCorrelations)
+		if first := c.bottleneck.FirstTurn; first.All.Rho == first.All.Rho {
+			form("Longer episodes see other states, and can move that by themselves. On first turns alone:", first)
+			form("Given the number of turns:", c.bottleneck.GivenTurns)
+		}
 	}
 	var reasons []string
 	left := map[string][]string{} // the schemes, by reason

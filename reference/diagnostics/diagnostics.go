@@ -18,7 +18,7 @@ type Correlation struct{ Rho, P float64 }
 type RoleCorrelations struct{ All, Reasoning, Action Correlation }
 
 // A BottleneckResult has the correlations of Bottleneck: the paper's, and two that the
-// length of episodes does not move. They are NaN if the batch has no spans.
+// length of episodes moves less or not at all. They are NaN if the batch has no spans.
 type BottleneckResult struct {
 	RoleCorrelations
 	FirstTurn, GivenTurns RoleCorrelations
