@@ -62,8 +62,8 @@ class Check(unittest.TestCase):
                 g = numbers((5,), 3).to(torch.float64 if dtype == torch.float64 else torch.float32)
                 for wanted in ([True, True, bias], [True, False, False], [False, True, False]):
                     args = [t if t is None else t.clone().requires_grad_(on) for t, on in zip((x, w, b), wanted)]
-                    self.check(ops.linear_token_stats, *args, ids, *form, mask, entropy, True)
-                    stats = ops.linear_token_stats(x, w, b, ids, *form, mask, entropy, False)[:3]
+                    self.check(ops.linear_token_stats, *args, ids, *form, mask, entropy, True, True)
+                    stats = ops.linear_token_stats(x, w, b, ids, *form, mask, entropy, False, False)[:3]
                     args = [x, w, b, ids, *form, mask, *stats, g, g if entropy else None]
                     self.check(ops.linear_row_gradient, *args, wanted)
 
@@ -92,6 +92,18 @@ class Check(unittest.TestCase):
                     ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, None, flat(old), flat(advantages),
                     flat(ref), flat(weights).abs() if w else None, *loss_values(aggregation),
                 )  # fmt: skip
+
+
+    def test_value_loss(self):
+        role = torch.tensor([[1, 2, 2, 0], [1, 1, 2, 2]], dtype=torch.uint8)
+        new, old, returns = (numbers((2, 4), i, 0.3) for i in range(3))
+        for aggregation, packed in itertools.product(range(4), BOTH):
+            with self.subTest(aggregation=aggregation, packed=packed):
+                offsets = torch.tensor([0, 4, 8]) if packed else None
+                flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
+                arrays = [flat(t) for t in (role, old, returns)]
+                arrays.insert(1, offsets)
+                self.check(ops.value_loss, flat(new).clone().requires_grad_(), *arrays, 0.5, 0, aggregation)
 
 
 class Compiled(Case):

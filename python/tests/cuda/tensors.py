@@ -167,7 +167,7 @@ class Test(unittest.TestCase):
 
         def linear(hidden, weight, bias, ids, mask, grad, grad_entropy):
             form = 16, 0.7, 3.0, 0.5, hidden.dtype, ""
-            results = _operators._linear_token_stats(hidden, weight, bias, ids, *form, mask, True, True)
+            results = _operators._linear_token_stats(hidden, weight, bias, ids, *form, mask, True, True, True)
             wanted = [True, True, True]
             gradients = _operators._linear_row_gradient(
                 hidden, weight, bias, ids, *form, mask, *results[:3], grad, grad_entropy, wanted
@@ -185,10 +185,16 @@ class Test(unittest.TestCase):
             arrays = (b.logprobs, b.role, None, None, b.old_logprobs, b.advantages, None, None)
             return _operators._loss(*arrays, *options)
 
+        def value_loss(b):
+            return _operators._value_loss(b.new_values, b.role, None, b.values, b.returns, 0.5, 0, 2)
+
         ids, grad, grad_entropy = torch.randint(0, 33, (10,)), torch.randn(10), torch.randn(10)
         for dtype in (torch.float32, torch.bfloat16):
             self.compare(token_stats, torch.randn(10, 33).to(dtype), ids, grad, grad_entropy)
         self.compare(loss, self.batch(4, 15), device=self.second)
+        critic = self.batch(4, 15)
+        critic.new_values, critic.returns = torch.rand(4, 15), torch.rand(4, 15)
+        self.compare(value_loss, critic)
         operands, mask = (torch.randn(10, 8), torch.randn(33, 8), torch.randn(33)), torch.ones(10)  # nothing left out:
         b = self.batch(4, 15)  # nonzero does not work with what stands for a GPU
         b.role.clamp_(min=1)
