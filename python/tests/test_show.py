@@ -147,7 +147,10 @@ class Notebook(TestCase):
         step = reweight.scheme("gtpo+actfocus")
         self.assertEqual(step._repr_html_(), "<code>reweight.scheme(&#x27;actfocus+gtpo&#x27;)</code>")
         packed, end = reweight.Batch(**arrays), int(arrays["seq_offsets"][1])
-        for batch in [packed] + [reweight.Batch(**{n: torch.from_numpy(x.copy()) for n, x in arrays.items()})] * (torch is not None):
+        batches = [packed]
+        if torch is not None:
+            batches.append(reweight.Batch(**{n: torch.from_numpy(x.copy()) for n, x in arrays.items()}))
+        for batch in batches:
             advantages, weights = step.credit(batch)
             step.vocab = None
             said = re.findall('<span title="(.*?)" style="(.*?)">(.*?)</span>', step._repr_html_())
@@ -162,7 +165,7 @@ class Notebook(TestCase):
             step.vocab = ["<script>alert(1)</script>\n"] * 100
             self.assertEqual(step._repr_html_().count("&lt;script&gt;alert(1)&lt;/script&gt;\u21b5<br>"), end)
             self.assertNotIn("<script>", step._repr_html_())
-        del batch, packed
+        del batch, batches, packed
         self.assertEqual(step._repr_html_(), "<code>reweight.scheme(&#x27;actfocus+gtpo&#x27;)</code>")  # keeps no batch
 
     def test_edges(self):
