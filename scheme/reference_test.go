@@ -50,8 +50,8 @@ func responses(b *reweight.Batch) (n int) {
 	return n
 }
 
-// drawOptions draws numbers of the subject's options. Bounds of ratios are such that none of
-// the batch is at one.
+// drawOptions draws numbers of the subject's options. Bounds of ratios, and AEM's of widths, are
+// such that none of the batch is at one.
 func (s *subject) drawOptions(t *rapid.T) {
 	o := &s.opt
 	gamma := rapid.SampledFrom([]float64{0, 0.9, 1}).Draw(t, "gamma")
@@ -73,7 +73,7 @@ func (s *subject) drawOptions(t *rapid.T) {
 	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
 	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")
 	o.FIPO.HalfLife, o.FIPO.HighOnly, o.RLSD.NegativeOnly = 1+10*gamma, gamma == 0, gamma == 1
-	o.AEM.Lambda, o.Loss.Beta = gamma+0.5, 0.3
+	o.AEM.Lambda, o.AEM.Guard, o.Loss.Beta = gamma+0.5, 0.08713, 0.3
 	o.ActFocus.Beta = gamma
 }
 
