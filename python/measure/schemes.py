@@ -52,6 +52,8 @@ def batch() -> reweight.Batch:
         teacher_logprobs=old + draw(0.2),
         advantages=draw(1),
         values=draw(0.1),
+        new_values=draw(0.1),
+        returns=draw(1),
         token_rewards=torch.zeros(shape).index_put((torch.arange(TRAJECTORIES), torch.tensor(TOKENS - TURN + RESPONSE - 1)), rewards),
         sum_sq_probs=torch.rand(shape, generator=g),
     )
@@ -92,7 +94,7 @@ def main() -> None:
     for e in reweight.schemes():
         function = getattr(reweight, e.function, None)
         if e.kind == "loss" and e.function == "loss":
-            ours.setdefault(f"loss, {e.name}", lambda e=e: reweight.loss(b, **e.defaults))
+            ours.setdefault(f"loss, {e.name}", lambda e=e: reweight.loss(b, **{"beta": 0.5, **e.defaults}))
         elif e.name == "gae":
             ours["gae"] = lambda: reweight.gae(b, b.token_rewards)
         elif function is not None and e.function != "off_policy_mask":
