@@ -592,7 +592,9 @@ func TestBottleneckForms(t *testing.T) {
 			wanted := [...]diagnostics.RoleCorrelations{want.RoleCorrelations, want.FirstTurn, want.GivenTurns}[i]
 			for k, w := range [...]diagnostics.Correlation{wanted.All, wanted.Reasoning, wanted.Action} {
 				what := fmt.Sprintf("round %d, form %d, roles %d: ", round, i, k)
-				near(t, what+"rho", form[k].Rho, w.Rho)
+				if !(math.Abs(form[k].Rho-w.Rho) <= 1e-12) { // it may be a rounding error away from 0
+					near(t, what+"rho", form[k].Rho, w.Rho)
+				}
 				near(t, what+"p", form[k].P, w.P)
 			}
 		}
