@@ -15,8 +15,13 @@ import (
 
 const showUsage = `Usage: reweight show [flags] FILE...
 
-Prints rollouts for a person: in each turn what the environment said, what the agent
-answered, the weight of every token by ActFocus and AEM, and the figures behind it.
+Prints rollouts for a person. First what to know before training with them: how many of
+the agent's tokens are actions, how many answers have none, in how many groups there is
+nothing to learn or AEM changes nothing; and D, the share of the reward's variance that
+the reasoning decides, where there are several answers to the same reasoning. Then in
+each turn what the environment said, what the agent answered, the weight of every token
+by ActFocus and AEM, and the figures behind it.
+
 Under each action token stands a digit, the step of its weight on a scale that the last
 lines explain. On a terminal, tokens have the colour of their step, unless NO_COLOR is
 in the environment. Lines are as long as the terminal, or as COLUMNS says.

@@ -34,7 +34,14 @@ func shown(t *testing.T, args ...string) string {
 func TestShow(t *testing.T) {
 	path := frozenLakeCopy(t)
 	t.Chdir(filepath.Dir(path))
-	const want = `Trajectory 9 of lake.safetensors: group 1, reward 1, 2 turns, 87 tokens.
+	const want = `Actions are 4.1% of the agent's 3,302 tokens, and have 34.4% of the weight by
+ActFocus.
+Answers without an action: 1 of 135.
+Groups in which all rewards are equal: 0 of 4.
+Groups in which AEM changes nothing, because the entropies of the answers are
+alike: 0 of 4.
+
+Trajectory 9 of lake.safetensors: group 1, reward 1, 2 turns, 87 tokens.
 
 Turn 1: tokens read 22, tokens written 21, mean entropy 0.245,
 mean surprisal 0.134, AEM factor 1.33, advantage +0.354, reasoning weighs 0.133,
@@ -70,7 +77,7 @@ func TestShowPage(t *testing.T) {
 		t.Errorf("it prints %q", got)
 	}
 	html := must.Get(os.ReadFile(page))
-	for _, want := range []string{"<!DOCTYPE html>", "Trajectory 0 of ", "Trajectory 30 of ", "Trajectory 31 of ", "&lt;think&gt;</span>", "</html>"} {
+	for _, want := range []string{"<!DOCTYPE html>", "<p>Answers without an action: 1 of 135.</p>", "Trajectory 0 of ", "Trajectory 30 of ", "Trajectory 31 of ", "&lt;think&gt;</span>", "</html>"} {
 		if !strings.Contains(string(html), want) {
 			t.Errorf("no %s", want)
 		}

@@ -98,7 +98,7 @@ var ErrNoTokens = errors.New("there are no tokens")
 // others, and returns a page with the chosen ones.
 func Read(src Source, opt Options) (Page, error) {
 	var p Page
-	b, places, all, err := gather(src, opt)
+	b, places, begins, all, err := gather(src, opt)
 	if err != nil {
 		return p, err
 	}
@@ -130,6 +130,7 @@ func Read(src Source, opt Options) (Page, error) {
 		r.Title = title(one, b, report, len(r.Turns))
 		p.Trajectories = append(p.Trajectories, r)
 	}
+	p.Summary = summary(b, c, begins)
 	p.Notes = c.Notes
 	if !named {
 		p.Notes = append(p.Notes, "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts.")
@@ -168,10 +169,12 @@ func located(err error, b *reweight.Batch, places []place) error {
 }
 
 // gather packs the arrays that the figures need of all trajectories, which are at the
-// places that it returns, and returns the chosen trajectories. The arrays are copies.
-func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error) {
+// places that it returns, and returns how each begins and the chosen ones. The arrays are
+// copies.
+func gather(src Source, opt Options) (*reweight.Batch, []place, []beginning, []chosen, error) {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
 	var places []place
+	var begins []beginning
 	var all []chosen
 	shown := 0
 	spans := int32(0)
@@ -183,7 +186,7 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 			break
 		}
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, nil, nil, err
 		}
 		at := place{file: r.File, line: r.Line}
 		if number > 0 && places[number-1].file == at.file {
@@ -191,12 +194,12 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 		}
 		places = append(places, at)
 		if len(b.Role)+r.Tokens() > maxTokens {
-			return nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which reweight show has no memory for: split the file by groups",
+			return nil, nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which reweight show has no memory for: split the file by groups",
 				printable.Text(r.File), humanize.Comma(maxTokens))
 		}
 		if opt.Chosen.has(number) {
 			if shown += r.Tokens(); shown > maxShown {
-				return nil, nil, nil, fmt.Errorf("%v: the trajectories of -trajectory have more than %s tokens up to here, want at most that: choose fewer",
+				return nil, nil, nil, nil, fmt.Errorf("%v: the trajectories of -trajectory have more than %s tokens up to here, want at most that: choose fewer",
 					at, humanize.Comma(maxShown))
 			}
 		}
@@ -217,13 +220,14 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 			b.ActFocusWeights = append(b.ActFocusWeights, r.ActFocusWeights...)
 			b.AEMFactors = append(b.AEMFactors, r.AEMFactors...)
 			b.SpanIDs = append(b.SpanIDs, r.SpanIDs...)
+			begins = append(begins, beginningOf(&r.Batch))
 			if opt.Chosen.has(number) {
 				all = append(all, chosen{number, r, slices.Clone(r.TokenIDs)})
 			}
 			return nil
 		})
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, nil, nil, err
 		}
 		first := spans
 		for i, s := range b.SpanIDs[len(b.SpanIDs)-len(r.SpanIDs):] {
@@ -233,7 +237,7 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []chosen, error)
 			}
 		}
 	}
-	return b, places, all, nil
+	return b, places, begins, all, nil
 }
 
 // texts returns the texts of a trajectory's tokens: its own, those of a vocabulary, or

@@ -39,8 +39,11 @@ func printed(text string) string {
 // them.
 func (p Page) Write(w io.Writer, columns int, coloured bool) error {
 	l := &layout{w: w, columns: columns, coloured: coloured, spaced: p.Spaced(), step: p.Step(), weighed: p.Weighed()}
+	for _, sentence := range p.Summary {
+		l.paragraph(sentence)
+	}
 	for i, r := range p.Trajectories {
-		if i > 0 {
+		if i > 0 || p.Summary != nil {
 			l.line("")
 		}
 		l.paragraph(r.Title)

@@ -17,6 +17,7 @@ import (
 // A Page is what is shown: trajectories, and notes on all of them in whole sentences.
 type Page struct {
 	Title        string
+	Summary      []string // what to know of all rollouts before training with them, in whole sentences
 	Trajectories []Trajectory
 	Notes        []string
 	Estimated    bool // entropies, and the factors of AEM with them, are estimates
