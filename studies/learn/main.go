@@ -101,12 +101,51 @@ func check(args []string, seeds int, rate float64) error {
 	return nil
 }
 
-// drawMap does the runs of the map that the folder's runs.csv lacks.
+// drawMap does the runs of the map that the folder's runs.csv lacks, prints the effects and what came
+// of the plan's predictions, and leaves them as effects.csv and a figure.
 func drawMap(m study.Map, folder string, settings train.Settings) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return err
 	}
-	return m.Do(filepath.Join(folder, "runs.csv"), settings, func(done, of int) { fmt.Fprintf(os.Stderr, "%d of %d runs\n", done, of) })
+	path := filepath.Join(folder, "runs.csv")
+	if err := m.Do(path, settings, func(done, of int) { fmt.Fprintf(os.Stderr, "%d of %d runs\n", done, of) }); err != nil {
+		return err
+	}
+	done, err := study.ReadMap(path)
+	if err != nil {
+		return err
+	}
+	effects, err := m.Effects(done)
+	if err != nil {
+		return err
+	}
+	study.PrintEffects(os.Stdout, effects)
+	if len(m.Errors) == len(study.TheMap.Errors) { // a part of the map has no predictions
+		for i, p := range study.Predictions(effects) {
+			fmt.Printf("%d. %s: %s\n", i+1, p.Text, p.Verdict())
+		}
+	}
+	return create(folder, map[string]func(io.Writer) error{
+		"effects.csv": func(w io.Writer) error { return study.WriteEffects(w, effects) },
+		"map.svg":     func(w io.Writer) error { return study.WriteMapFigure(w, effects) },
+	})
+}
+
+// create writes files into the folder.
+func create(folder string, files map[string]func(io.Writer) error) error {
+	for name, write := range files {
+		f, err := os.Create(filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		if err := write(f); err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // run does the study, writes its files into the folder and prints the comparisons.
@@ -144,17 +183,8 @@ func run(cells []study.Cell, schemes []string, seeds int, settings train.Setting
 	for _, measure := range study.Measures {
 		files[string(measure)+".svg"] = func(w io.Writer) error { return study.WriteFigure(w, measure, all) }
 	}
-	for name, write := range files {
-		f, err := os.Create(filepath.Join(folder, name))
-		if err != nil {
-			return err
-		}
-		if err := write(f); err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
-			return err
-		}
+	if err := create(folder, files); err != nil {
+		return err
 	}
 	table(os.Stdout, all)
 	return nil

@@ -70,12 +70,3 @@ func TestEvidence(t *testing.T) {
 		t.Error("docs/evidence.svg is not of docs/evidence.csv: go test ./study -run Evidence -update")
 	}
 }
-
-// points returns a share in hundredths, with a sign.
-func points(x float64) string {
-	text := strings.Replace(fmt.Sprintf("%+.1f", 100*x), "-", "−", 1)
-	if !strings.ContainsAny(text, "123456789") {
-		return text[1:]
-	}
-	return text
-}

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,5 +87,99 @@ func TestMapRates(t *testing.T) {
 		if slices.Contains(TheMap.Tuning, seed) {
 			t.Errorf("seed %d chooses rates and compares schemes", seed)
 		}
+	}
+}
+
+// planted is a finished map in which the schemes differ from uniform weights by effect, each at its best
+// rate, 0.003, the seeds by luck that both sides share, and the pairs a little.
+func planted(effect func(run train.Run) float64) map[train.Run]MapRun {
+	done := map[train.Run]MapRun{}
+	add := func(runs []train.Run) {
+		for _, run := range runs {
+			success := 0.3 + 0.01*float64(run.Seed%5)
+			if run.Rate == 3e-3 {
+				success += 0.1
+			}
+			if run.Scheme != Uniform {
+				success += effect(run) + 0.002*float64(run.Seed%3-1)
+			}
+			done[run] = MapRun{Run: run, Success: success, Start: 0.1, Actions: 0.2, Decided: run.Errors / 2}
+		}
+	}
+	add(TheMap.Choosing())
+	add(TheMap.Comparing(done))
+	return done
+}
+
+func TestEffects(t *testing.T) {
+	asPredicted := planted(func(run train.Run) float64 {
+		switch {
+		case run.Scheme == "aem":
+			return 0
+		case run.Errors == 1:
+			return -0.08
+		}
+		return 0.01 * float64(run.Fluent-4) * (0.5 - run.Errors)
+	})
+	all := must.Get(TheMap.Effects(asPredicted))
+	if len(all) != 4*12 {
+		t.Fatalf("%d effects", len(all))
+	}
+	for _, e := range all {
+		want := map[bool]float64{true: 0}[e.Scheme == "aem"]
+		if e.Scheme != "aem" {
+			if want = -0.08; e.Errors < 1 {
+				want = 0.01 * float64(e.Fluent-4) * (0.5 - e.Errors)
+			}
+		}
+		if math.Abs(e.Difference-want) > 1e-12 || !(e.Low < want && want < e.High) || e.Shown() != (want != 0) {
+			t.Errorf("%+v, want a difference of %v", e, want)
+		}
+		if math.Abs(e.Reweighted-e.Uniform-want) > 1e-12 || e.UniformRate != 3e-3 || e.Rate != 3e-3 || math.Abs(e.Decided-e.Errors/2) > 1e-12 {
+			t.Errorf("%+v", e)
+		}
+		if e.Shown() && e.P != 2.0/4096 { // the least p of 12 pairs, of a family of 12
+			t.Errorf("p %v, corrected %v", e.P, e.Adjusted)
+		}
+	}
+	for i, p := range Predictions(all) {
+		if p.Refuted {
+			t.Errorf("prediction %d: %s", i+1, p.Verdict())
+		}
+	}
+	// Each prediction is refuted by what the plan says, and the others are not.
+	for number, effect := range []func(run train.Run) float64{
+		func(run train.Run) float64 { return 0.001*float64(run.Fluent) - 0.05 }, // 1: grows, but below 0
+		func(run train.Run) float64 { return 0.02 + 0.001*float64(run.Fluent) },
+		func(run train.Run) float64 { return 0.09 - 0.002*float64(run.Fluent) - 0.2*run.Errors },
+		func(run train.Run) float64 {
+			beta := 0.0
+			if run.Scheme == train.ActFocusWithoutBeta {
+				beta = 0.031
+			}
+			return beta + 0.001*float64(run.Fluent) - 0.1*run.Errors
+		},
+		func(run train.Run) float64 {
+			if run.Scheme == "aem" {
+				return -0.031
+			}
+			return 0.001*float64(run.Fluent) - 0.1*run.Errors
+		},
+	} {
+		refuted := Predictions(must.Get(TheMap.Effects(planted(func(run train.Run) float64 {
+			if run.Scheme == "aem" && number < 4 {
+				return 0
+			}
+			return effect(run)
+		}))))
+		for i, p := range refuted {
+			if p.Refuted != (i == number) {
+				t.Errorf("what refutes prediction %d: prediction %d is %s", number+1, i+1, p.Verdict())
+			}
+		}
+	}
+	delete(asPredicted, TheMap.Choosing()[7])
+	if _, err := TheMap.Effects(asPredicted); err == nil || !strings.Contains(err.Error(), "the map is not finished") {
+		t.Errorf("a map that lacks a run: %v", err)
 	}
 }
