@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -13,21 +14,20 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// An Effect is what a scheme changes in one cell of a map: the mean over the seeds of the success
-// during training, paired by seed, each side at its own best rate.
-type Effect struct {
-	Game   string
-	Fluent int
-	Errors float64
-	Scheme string
+// alpha is the largest corrected p value that shows an effect.
+const alpha = 0.05
 
-	UniformRate, Rate float64
-	Uniform           float64 // mean success with uniform weights
-	Reweighted        float64 // and with the scheme
-	Difference        float64
-	Low, High         float64 // 95% interval of the difference, by Student's t
-	P                 float64 // exact test that flips signs
-	Adjusted          float64 // P corrected by Holm's method for the cells of the scheme
+// An Effect is what a scheme changes in a cell of a study: the mean over the seeds of the success during
+// training, paired by seed.
+type Effect struct {
+	train.Run   // without Seed
+	UniformRate float64
+	Uniform     float64 // mean success with uniform weights
+	Reweighted  float64 // and with the scheme
+	Difference  float64
+	Low, High   float64 // 95% interval of the difference, by Student's t
+	P           float64 // exact test that flips signs
+	Adjusted    float64 // P corrected by Holm's method for the cells of the scheme
 
 	Start, Actions, Decided float64 // of the warm starts: success, share of action tokens, D
 }
@@ -35,48 +35,52 @@ type Effect struct {
 // Shown says whether the effect is shown after the correction.
 func (e *Effect) Shown() bool { return e.Adjusted <= alpha }
 
-// Effects compares the schemes with the first one. Of a map that is not finished it is an error.
-func (m Map) Effects(done map[train.Run]MapRun) ([]Effect, error) {
-	comparing := m.Comparing(done)
-	for _, run := range append(m.Choosing(), comparing...) {
-		if _, ok := done[run]; !ok {
-			return nil, fmt.Errorf("the map is not finished: it lacks %+v", run)
+func lacks(run train.Run) error { return fmt.Errorf("the study is not finished: it lacks %+v", run) }
+
+// effects compares the schemes of the runs with Uniform, each in its cells: what differs in neither
+// scheme nor seed nor rate. The effects of a scheme are a family.
+func effects(done Table, runs []train.Run) ([]Effect, error) {
+	of := map[train.Run][]Row{} // by cell and scheme, in the order of the seeds
+	var cells []train.Run
+	var schemes []string
+	for _, run := range runs {
+		row, ok := done[run]
+		if !ok {
+			return nil, lacks(run)
 		}
-	}
-	type cell struct {
-		game   string
-		fluent int
-		errors float64
-		scheme string
-	}
-	runs := map[cell][]MapRun{} // in the order of the seeds
-	var cells []cell            // of the first seed
-	for _, run := range comparing {
-		c := cell{run.Game, run.Fluent, run.Errors, run.Scheme}
-		if runs[c] == nil {
-			cells = append(cells, c)
+		cell := run
+		cell.Seed, cell.Rate = 0, 0
+		if of[cell] == nil {
+			cells = append(cells, cell)
 		}
-		runs[c] = append(runs[c], done[run])
+		of[cell] = append(of[cell], row)
+		if run.Scheme != Uniform && !slices.Contains(schemes, run.Scheme) {
+			schemes = append(schemes, run.Scheme)
+		}
 	}
 	var all []Effect
-	for _, scheme := range m.Schemes[1:] {
-		var p []float64
+	for _, scheme := range schemes {
 		family := len(all)
-		for _, c := range cells {
-			if c.scheme != scheme {
+		var p []float64
+		for _, cell := range cells {
+			if cell.Scheme != scheme {
 				continue
 			}
-			base := runs[cell{c.game, c.fluent, c.errors, m.Schemes[0]}]
-			e := Effect{Game: c.game, Fluent: c.fluent, Errors: c.errors, Scheme: scheme, UniformRate: base[0].Rate, Rate: runs[c][0].Rate}
+			with := of[cell]
+			cell.Scheme = Uniform
+			without := of[cell]
+			e := Effect{Run: with[0].Run, UniformRate: without[0].Rate}
+			e.Seed = 0
 			var differences []float64
-			n := float64(len(base))
-			for i, r := range runs[c] {
-				differences = append(differences, r.Success-base[i].Success)
-				e.Uniform += base[i].Success / n
+			n := float64(len(with))
+			for i, r := range with {
+				u := without[i]
+				differences = append(differences, r.Success-u.Success)
+				e.Uniform += u.Success / n
 				e.Reweighted += r.Success / n
-				e.Start += base[i].Start / n
-				e.Actions += base[i].Actions / n
-				e.Decided += base[i].Decided / n
+				e.Start += u.Start / n
+				e.Actions += u.Actions / n
+				e.Decided += u.Decided / n
 			}
 			e.Difference = stat.Mean(differences, nil)
 			e.Low, e.High = interval(differences)
@@ -93,10 +97,10 @@ func (m Map) Effects(done map[train.Run]MapRun) ([]Effect, error) {
 // WriteEffects writes a line for each effect. Success is a share of the episodes.
 func WriteEffects(w io.Writer, all []Effect) error {
 	c := csv.NewWriter(w)
-	c.Write([]string{"game", "fluent", "errors", "scheme", "uniform_rate", "rate", "uniform", "reweighted", "difference", "low", "high", "p", "adjusted_p",
+	c.Write([]string{"arm", "game", "algorithm", "fluent", "errors", "scheme", "uniform_rate", "rate", "uniform", "reweighted", "difference", "low", "high", "p", "adjusted_p",
 		"start", "actions", "decided"}) // the first error stays, and Error returns it
 	for _, e := range all {
-		line := []string{e.Game, strconv.Itoa(e.Fluent), digits(e.Errors), e.Scheme}
+		line := []string{e.Arm, e.Game, e.Algorithm, strconv.Itoa(e.Fluent), digits(e.Errors), e.Scheme}
 		for _, x := range []float64{e.UniformRate, e.Rate, e.Uniform, e.Reweighted, e.Difference, e.Low, e.High, e.P, e.Adjusted, e.Start, e.Actions, e.Decided} {
 			line = append(line, digits(x))
 		}
@@ -109,9 +113,9 @@ func WriteEffects(w io.Writer, all []Effect) error {
 // PrintEffects prints them as a table, in hundredths.
 func PrintEffects(w io.Writer, all []Effect) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "scheme\tL\tq\trates\tuniform\treweighted\tdifference\t95% interval\tp, corrected")
+	fmt.Fprintln(t, "arm\tgame\talgorithm\tL\tq\tscheme\trates\tuniform\treweighted\tdifference\t95% interval\tp, corrected")
 	for _, e := range all {
-		fmt.Fprintf(t, "%s\t%d\t%v\t%v, %v\t%.1f\t%.1f\t%+.1f\t%+.1f to %+.1f\t%.4f\n", e.Scheme, e.Fluent, e.Errors, e.UniformRate, e.Rate,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%v\t%s\t%v, %v\t%.1f\t%.1f\t%+.1f\t%+.1f to %+.1f\t%.4f\n", e.Arm, e.Game, e.Algorithm, e.Fluent, e.Errors, e.Scheme, e.UniformRate, e.Rate,
 			100*e.Uniform, 100*e.Reweighted, 100*e.Difference, 100*e.Low, 100*e.High, e.Adjusted)
 	}
 	t.Flush()

@@ -1,81 +1,109 @@
 package study
 
 import (
-	"image/color"
+	"bytes"
+	"fmt"
 	"io"
-	"math"
 	"slices"
+	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 
-// WriteFigure draws the differences of one measure to uniform weights with their
-// intervals as an SVG: a row for each cell, and a colour for each scheme. A filled mark
-// shows a difference after the correction for all comparisons, an open one does not.
-func WriteFigure(w io.Writer, measure Measure, all []Comparison) error {
-	colours := []color.Color{color.RGBA{0x1f, 0x77, 0xb4, 255}, color.RGBA{0xff, 0x7f, 0x0e, 255}, color.RGBA{0x2c, 0xa0, 0x2c, 255}, color.RGBA{0x94, 0x67, 0xbd, 255}}
-	what, scale := map[Measure]string{
-		Final:   "success after training, hundredths of a perfect player's",
-		Area:    "mean success during training, hundredths of a perfect player's",
-		Updates: "iterations until 60% of a perfect player's success",
-	}[measure], 100.0
-	if measure == Updates {
-		scale = 1
-	}
-	p := plot.New()
-	p.X.Label.Text = "difference to uniform weights: " + what
-	p.BackgroundColor = color.White
-	p.Add(plotter.NewGrid())
-	var cells []Cell
+// WriteFigure draws the effects as an SVG: a panel for each scheme, a column for each number of
+// fluent words, a row for each share of the decision in the reasoning. Blue cells gain and red ones
+// lose, the stronger the more; an effect that is shown after the correction is bold.
+func WriteFigure(w io.Writer, all []Effect) error {
+	const wide, high, left, top, gap = 76, 44, 92, 70, 40
 	var schemes []string
-	for _, c := range all {
-		if !slices.Contains(cells, c.Cell) {
-			cells = append(cells, c.Cell)
+	var lengths []int
+	var errors []float64
+	for _, e := range all {
+		if !slices.Contains(schemes, e.Scheme) {
+			schemes = append(schemes, e.Scheme)
 		}
-		if !slices.Contains(schemes, c.Scheme) {
-			schemes = append(schemes, c.Scheme)
+		if !slices.Contains(lengths, e.Fluent) {
+			lengths = append(lengths, e.Fluent)
+		}
+		if !slices.Contains(errors, e.Errors) {
+			errors = append(errors, e.Errors)
 		}
 	}
-	for _, c := range all {
-		if c.Measure != measure || math.IsNaN(c.Low) {
-			continue
-		}
-		scheme := slices.Index(schemes, c.Scheme)
-		y := -float64(slices.Index(cells, c.Cell)) + 0.25 - 0.5*float64(scheme)/float64(max(1, len(schemes)-1))
-		line, err := plotter.NewLine(plotter.XYs{{X: scale * c.Low, Y: y}, {X: scale * c.High, Y: y}})
-		if err != nil {
-			return err
-		}
-		mark, err := plotter.NewScatter(plotter.XYs{{X: scale * c.Difference, Y: y}})
-		if err != nil {
-			return err
-		}
-		line.Color = colours[scheme%len(colours)]
-		mark.Color, mark.Shape = line.Color, draw.RingGlyph{}
-		if c.Verdict() != "" {
-			mark.Shape = draw.CircleGlyph{}
-		}
-		p.Add(line, mark)
+	columns := min(2, len(schemes))
+	panelWide, panelHigh := len(lengths)*wide, len(errors)*high
+	width := left + columns*(panelWide+gap)
+	height := top + (len(schemes)+columns-1)/columns*(panelHigh+top)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="14">`+"\n", width, height)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	text := func(x, y int, style, s string) {
+		fmt.Fprintf(&b, `<text x="%d" y="%d"%s>%s</text>`+"\n", x, y, style, s)
 	}
-	var ticks []plot.Tick
-	for i, c := range cells {
-		ticks = append(ticks, plot.Tick{Value: -float64(i), Label: c.Game + " " + c.Algorithm + " " + c.Reasoning})
+	text(left, 22, ` font-weight="bold"`, "Success during training against uniform weights, in hundredths; each side at its best rate")
+	for i, scheme := range schemes {
+		x0, y0 := left+i%columns*(panelWide+gap), top+i/columns*(panelHigh+top)
+		text(x0, y0-8, ` font-weight="bold"`, schemeTitles[scheme])
+		for row, q := range errors {
+			if i%columns == 0 {
+				text(x0-8, y0+row*high+high/2+5, ` text-anchor="end"`, share(q))
+			}
+		}
+		if i%columns == 0 {
+			text(x0-8, y0-8, ` text-anchor="end" font-size="11"`, "decided in")
+			text(x0-8, y0+4, ` text-anchor="end" font-size="11"`, "reasoning")
+		}
+		for column, length := range lengths {
+			text(x0+column*wide+wide/2, y0+panelHigh+18, ` text-anchor="middle" font-size="12"`, fmt.Sprintf("%d words", length))
+		}
+		for _, e := range all {
+			if e.Scheme != scheme {
+				continue
+			}
+			x, y := x0+slices.Index(lengths, e.Fluent)*wide, y0+slices.Index(errors, e.Errors)*high
+			bold := ""
+			if e.Shown() {
+				bold = ` font-weight="bold"`
+			}
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"><title>%s to %s</title></rect>`+"\n", x, y, wide-2, high-2, shade(e.Difference), points(e.Low), points(e.High))
+			text(x+wide/2-1, y+high/2+4, ` text-anchor="middle"`+bold, points(e.Difference))
+		}
 	}
-	p.Y.Tick.Marker = plot.ConstantTicks(ticks)
-	p.Y.Min, p.Y.Max = 0.5-float64(len(cells)), 0.5
-	for i, name := range schemes {
-		line := &plotter.Line{LineStyle: plotter.DefaultLineStyle}
-		line.Color = colours[i%len(colours)]
-		p.Legend.Add(name, line)
-	}
-	p.Legend.Top, p.Legend.Left = true, true
-	to, err := p.WriterTo(20*vg.Centimeter, vg.Length(2+len(cells))*vg.Centimeter, "svg")
-	if err != nil {
-		return err
-	}
-	_, err = to.WriteTo(w)
+	text(left, height-12, ` font-size="12"`, "Columns: fluent words before each answer that mean nothing. Bold: p at most 0.05 after Holm's correction.")
+	fmt.Fprintln(&b, "</svg>")
+	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// schemeTitles are the names of the plan's schemes on its page.
+var schemeTitles = map[string]string{
+	"actfocus": "ActFocus", train.ActFocusWithoutBeta: "ActFocus, beta 0", train.ActFocusBySurprisal: "ActFocus by surprisal", "aem": "AEM",
+}
+
+// share names a share of the decision.
+func share(q float64) string {
+	switch q {
+	case 0:
+		return "nothing"
+	case 0.5:
+		return "half"
+	}
+	return "all"
+}
+
+// shade is white at 0, and full blue or red at 20 hundredths.
+func shade(difference float64) string {
+	light := 255 - int(155*min(1, max(difference, -difference)/0.2))
+	if difference > 0 {
+		return fmt.Sprintf("#%02x%02xff", light, light)
+	}
+	return fmt.Sprintf("#ff%02x%02x", light, light)
+}
+
+// points returns a share in hundredths, with a sign.
+func points(x float64) string {
+	text := strings.Replace(fmt.Sprintf("%+.1f", 100*x), "-", "−", 1)
+	if !strings.ContainsAny(text, "123456789") {
+		return text[1:]
+	}
+	return text
 }

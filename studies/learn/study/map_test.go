@@ -14,7 +14,7 @@ import (
 
 // tiny are settings with which nothing is learned, but all is done.
 var tiny = func() train.Settings {
-	s := train.OfMap
+	s := train.Default
 	s.Hidden, s.Demonstrations, s.Iterations, s.Groups, s.Minibatches, s.Evaluation = 8, 16, 2, 2, 2, 4
 	return s
 }()
@@ -23,29 +23,30 @@ var tiny = func() train.Settings {
 func TestMapGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.csv")
 	draw := func(path string) error {
-		return SmokeMap.Do(path, tiny, func(done, of int) {
-			if of != 4*2+4*2 || done > of {
+		_, err := SmokeMap.Do(path, tiny, func(done, of int) {
+			if of != 6*2+6*2 || done > of {
 				t.Errorf("%d of %d runs", done, of)
 			}
 		})
+		return err
 	}
 	must.Do(draw(path))
-	whole := must.Get(ReadMap(path))
+	whole := must.Get(Read(path))
 	text := must.Get(os.ReadFile(path))
 	lines := slices.Collect(strings.Lines(string(text)))
-	if len(lines) != 1+16 || len(whole) != 16 {
+	if len(lines) != 1+24 || len(whole) != 24 {
 		t.Fatalf("%d lines, %d runs", len(lines), len(whole))
 	}
-	for _, keep := range []int{0, 1, 5, 9, 12, 16} {
+	for _, keep := range []int{0, 1, 5, 13, 18, 24} {
 		must.Do(os.WriteFile(path, []byte(strings.Join(lines[:keep], "")), 0o666))
 		must.Do(draw(path))
-		again := must.Get(ReadMap(path))
+		again := must.Get(Read(path))
 		for run, want := range whole {
 			if got := again[run]; got.Weights != want.Weights || got.Success != want.Success || got.Decided != want.Decided && want.Decided == want.Decided {
 				t.Errorf("after %d lines: %+v is %+v, want %+v", keep, run, got, want)
 			}
 		}
-		if len(again) != 16 {
+		if len(again) != 24 {
 			t.Errorf("after %d lines: %d runs", keep, len(again))
 		}
 	}
@@ -63,13 +64,13 @@ func TestMapGoesOn(t *testing.T) {
 func TestMapRates(t *testing.T) {
 	m := SmokeMap
 	m.Tuning = []int{101, 102}
-	done := map[train.Run]MapRun{}
+	done := Table{}
 	for _, run := range m.Choosing() {
 		success := 0.5
 		if better := run.Scheme == "actfocus" == (run.Fluent == 4); better == (run.Rate == 3e-3) {
 			success = []float64{0.4, 0.7}[run.Seed-101] // the mean decides
 		}
-		done[run] = MapRun{Run: run, Success: success}
+		done[run] = Row{Run: run, Success: success}
 	}
 	for _, run := range m.Comparing(done) {
 		want := 1e-3
@@ -92,8 +93,8 @@ func TestMapRates(t *testing.T) {
 
 // planted is a finished map in which the schemes differ from uniform weights by effect, each at its best
 // rate, 0.003, the seeds by luck that both sides share, and the pairs a little.
-func planted(effect func(run train.Run) float64) map[train.Run]MapRun {
-	done := map[train.Run]MapRun{}
+func planted(effect func(run train.Run) float64) Table {
+	done := Table{}
 	add := func(runs []train.Run) {
 		for _, run := range runs {
 			success := 0.3 + 0.01*float64(run.Seed%5)
@@ -103,7 +104,7 @@ func planted(effect func(run train.Run) float64) map[train.Run]MapRun {
 			if run.Scheme != Uniform {
 				success += effect(run) + 0.002*float64(run.Seed%3-1)
 			}
-			done[run] = MapRun{Run: run, Success: success, Start: 0.1, Actions: 0.2, Decided: run.Errors / 2}
+			done[run] = Row{Run: run, Success: success, Start: 0.1, Actions: 0.2, Decided: run.Errors / 2}
 		}
 	}
 	add(TheMap.Choosing())
@@ -179,7 +180,7 @@ func TestEffects(t *testing.T) {
 		}
 	}
 	delete(asPredicted, TheMap.Choosing()[7])
-	if _, err := TheMap.Effects(asPredicted); err == nil || !strings.Contains(err.Error(), "the map is not finished") {
+	if _, err := TheMap.Effects(asPredicted); err == nil || !strings.Contains(err.Error(), "the study is not finished") {
 		t.Errorf("a map that lacks a run: %v", err)
 	}
 }

@@ -29,6 +29,9 @@ func (s Settings) Decided(agent *policy.Policy, run Run) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s, err = s.of(run); err != nil {
+		return 0, err
+	}
 	begin := game.New
 	game.New = func() env.Environment { return firstAnswer{begin()} }
 	random := rand.New(rand.NewPCG(forDecided<<32|uint64(run.Seed), 0))

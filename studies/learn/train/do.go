@@ -40,6 +40,9 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 	if !slices.Contains(Algorithms, run.Algorithm) {
 		return Result{}, unknown("algorithm", run.Algorithm, Algorithms)
 	}
+	if s, err = s.of(run); err != nil {
+		return Result{}, err
+	}
 	t := trainer{Settings: s, game: game, scheme: picked, algorithm: run.Algorithm, reference: warm.Clone()}
 	t.agent = warm.Clone()
 	t.gradient = warm.Zeros()
@@ -50,19 +53,11 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 	t.ws = reweight.Workspace{Workers: 1, ISA: isa}
 	t.seats.rules = s.rules(run)
 
-	result := Result{Run: run, Perfect: game.Perfect(), Start: t.evaluate(run.Seed), Decided: math.NaN()}
-	var third history
+	result := Result{Run: run, Start: t.evaluate(run.Seed), Decided: math.NaN()}
 	for iteration := range s.Iterations {
 		begin := starts(s.Groups, s.GroupSize, forTraining, uint64(run.Seed), uint64(iteration))
 		if err := t.iterate(begin, &result); err != nil {
 			return Result{}, fmt.Errorf("iteration %d: %w", iteration, err)
-		}
-		third.add(&t.seats.batch)
-		if part := iteration * 3 / s.Iterations; (iteration+1)*3/s.Iterations > part {
-			if result.Bottleneck[part], err = third.correlations(); err != nil {
-				return Result{}, err
-			}
-			third = history{}
 		}
 	}
 	result.Malformed /= float64(s.Iterations)
@@ -118,10 +113,6 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	if err != nil {
 		return err
 	}
-	drift, err := t.ws.EntropyDrift(b)
-	if err != nil {
-		return err
-	}
 	if result.Success == nil {
 		result.Actions = share(b.Role, reweight.RoleAction)
 	}
@@ -132,12 +123,10 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	if t.algorithm == "ppo" {
 		o.criticCoef = t.CriticCoef
 	}
-	var clipped, kl float64
 	for range t.Epochs {
 		for part := range t.Minibatches {
 			mini, miniWeights := slice(b, weights, part, t.Minibatches)
-			loss, _, err := t.differentiate(&mini, miniWeights, o)
-			if err != nil {
+			if _, _, err := t.differentiate(&mini, miniWeights, o); err != nil {
 				return err
 			}
 			t.updates++
@@ -145,18 +134,10 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 			if err := t.update(); err != nil {
 				return err
 			}
-			clipped += loss.ClipFraction
-			kl += loss.KL
 		}
 	}
-	updates := float64(t.Epochs * t.Minibatches)
 	result.Success = append(result.Success, t.seats.success())
 	result.Malformed += t.seats.malformed()
-	result.Entropy = append(result.Entropy, mean(b.Entropy, b.Role, reweight.Responses))
-	result.ActionEntropy = append(result.ActionEntropy, mean(b.Entropy, b.Role, reweight.Roles(reweight.RoleAction)))
-	result.Drift = append(result.Drift, drift)
-	result.ClipFraction = append(result.ClipFraction, clipped/updates)
-	result.KL = append(result.KL, kl/updates)
 	return nil
 }
 
@@ -270,47 +251,6 @@ func keep(b *reweight.Batch, weights []float32, share float64) []float32 {
 		}
 	}
 	return all
-}
-
-// mean returns the mean of x over the tokens of the roles, or 0 without any.
-func mean(x []float32, role []reweight.Role, roles reweight.RoleSet) float64 {
-	var sum float64
-	count := 0
-	for t, r := range role {
-		if roles.Has(r) {
-			sum += float64(x[t])
-			count++
-		}
-	}
-	return sum / float64(max(count, 1))
-}
-
-// A history is what the Action Bottleneck needs of the batches of some iterations.
-type history struct {
-	batch  reweight.Batch
-	groups int32
-}
-
-func (h *history) add(b *reweight.Batch) {
-	h.batch.Role = append(h.batch.Role, b.Role...)
-	h.batch.RefEnergy = append(h.batch.RefEnergy, b.RefEnergy...)
-	h.batch.Rewards = append(h.batch.Rewards, b.Rewards...)
-	if len(h.batch.SeqOffsets) == 0 {
-		h.batch.SeqOffsets = []int64{0}
-	}
-	before := h.batch.SeqOffsets[len(h.batch.SeqOffsets)-1]
-	for _, offset := range b.SeqOffsets[1:] {
-		h.batch.SeqOffsets = append(h.batch.SeqOffsets, before+offset)
-	}
-	for _, group := range b.GroupIDs {
-		h.batch.GroupIDs = append(h.batch.GroupIDs, h.groups+group)
-	}
-	h.groups += b.GroupIDs[len(b.GroupIDs)-1] + 1
-}
-
-func (h *history) correlations() (Correlations, error) {
-	c, err := reweight.Bottleneck(&h.batch)
-	return Correlations{c.All.Rho, c.Reasoning.Rho, c.Action.Rho}, err
 }
 
 // fingerprint returns the SHA-256 of parameters.

@@ -148,7 +148,7 @@ func TestDrawnAgain(t *testing.T) {
 	game := addBandit(t)
 	settings := small
 	settings.Demonstrations = 4800
-	run := Run{Game: "bandit", Reasoning: "useful", Fluent: 3, Errors: 1}
+	run := Run{Game: "bandit", Fluent: 3, Errors: 1}
 	agent := must.Get(settings.WarmStart(game, run))
 	all := starts(6, 1, forDecided, 5, 0)
 	all = slices.Concat(all, all, all)

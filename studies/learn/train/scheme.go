@@ -9,6 +9,8 @@ import (
 const (
 	ActFocusWithoutBeta = "actfocus_beta0"     // all action tokens weigh 1
 	ActFocusBySurprisal = "actfocus_surprisal" // as the adapters of trainers have it
+	ActFocusAlpha0      = "actfocus_alpha0"    // reasoning weighs nothing
+	ActFocusAlpha03     = "actfocus_alpha0.3"
 )
 
 // schemeNamed returns the scheme of a Run.
@@ -20,6 +22,12 @@ func schemeNamed(name string) (s scheme.Scheme, err error) {
 	case ActFocusBySurprisal:
 		s = scheme.MustParse("actfocus")
 		s.Options.ActFocus.Signal = reweight.SignalSurprisal
+	case ActFocusAlpha0:
+		s = scheme.MustParse("actfocus")
+		s.Options.ActFocus.Alpha = 0
+	case ActFocusAlpha03:
+		s = scheme.MustParse("actfocus")
+		s.Options.ActFocus.Alpha = 0.3
 	default:
 		return scheme.Parse(name)
 	}

@@ -9,7 +9,8 @@ type Settings struct {
 	Demonstrations int
 	Batch          int
 	WarmRate       float64
-	Starts         int // warm starts of a game; the seeds take them in turn
+	Starts         int     // warm starts of a game; the seeds take them in turn
+	Mistakes       float64 // share of the demonstrations' turns with a mistake; 0 for that of the game
 
 	// An iteration plays Groups times GroupSize episodes, and makes one update
 	// from each of Minibatches parts of them, Epochs times.
@@ -34,37 +35,31 @@ type Settings struct {
 	Evaluation int // episodes that measure a policy before and after
 }
 
-// Default is what the studies use: the settings of the papers and of verl,
-// scaled to a policy of some ten thousand parameters.
+// Default is what the studies use: the settings of the papers and of verl, scaled to a policy of
+// some ten thousand parameters. The observation is shown again because a policy of this width
+// forgets it over a long reasoning.
 var Default = Settings{
 	Hidden:         32,
 	Demonstrations: 25600,
 	Batch:          8,
 	WarmRate:       1e-2,
 	Starts:         4,
-	Iterations:     60,
+	Iterations:     40,
 	Groups:         8,
 	GroupSize:      8,
 	Minibatches:    4,
 	Epochs:         1,
 	LearningRate:   3e-3,
+	Warmup:         8,
 	MaxNorm:        1,
 	Temperature:    1,
-	Lambda:         0.95,
+	Lambda:         1,
 	CriticCoef:     0.5,
+	Penalty:        0.1,
+	Echo:           true,
 	Keep:           1,
 	Evaluation:     256,
 }
-
-// OfMap are the settings of the map: those of Default with a trainer that starts gently, pays for
-// the format, and shows the observation again, which a policy of this width forgets over a long
-// reasoning.
-var OfMap = func() Settings {
-	s := Default
-	s.Iterations = 40
-	s.Warmup, s.Penalty, s.Echo, s.Lambda = 8, 0.1, true, 1
-	return s
-}()
 
 // noise is the share of the demonstrations' turns with a mistake, by game. It is such
 // that warm starts succeed in less than 30% of what a perfect player does, in the
@@ -76,4 +71,12 @@ var noise = map[string]float64{
 	"sokoban":     0.6,
 	"sudoku4":     0.35,
 	"shop":        0.65,
+}
+
+// mistakes is that share in a game.
+func (s Settings) mistakes(game string) float64 {
+	if s.Mistakes != 0 {
+		return s.Mistakes
+	}
+	return noise[game]
 }

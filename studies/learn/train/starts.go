@@ -22,7 +22,10 @@ func (s *Starts) For(run Run) (*policy.Policy, error) {
 		return nil, err
 	}
 	number := run.Seed % s.Settings.Starts
-	key := Run{Game: run.Game, Reasoning: run.Reasoning, Seed: number, Fluent: run.Fluent, Errors: run.Errors}
+	key := Run{Game: run.Game, Seed: number, Fluent: run.Fluent, Errors: run.Errors}
+	if arms[run.Arm].start {
+		key.Arm = run.Arm
+	}
 	s.lock.Lock()
 	if s.made == nil {
 		s.made = map[Run]func() (*policy.Policy, error){}

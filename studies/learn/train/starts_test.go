@@ -35,7 +35,7 @@ func TestStartsShared(t *testing.T) {
 	for seed := range agents {
 		group.Go(func() {
 			var err error
-			if agents[seed], err = starts.For(Run{Game: "counted", Reasoning: "useful", Seed: seed}); err != nil {
+			if agents[seed], err = starts.For(Run{Game: "counted", Seed: seed}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -51,6 +51,7 @@ func addBandit(t *testing.T) env.Game {
 // small are settings with which a test takes a second.
 var small = func() Settings {
 	s := Default
+	s.Warmup, s.Penalty, s.Echo, s.Lambda = 0, 0, false, 0.95
 	s.Hidden, s.Iterations, s.Evaluation = 16, 50, 1000
 	s.Demonstrations, s.WarmRate, s.LearningRate = 4800, 1e-2, 1.5e-2
 	return s
@@ -64,12 +65,15 @@ func TestBandit(t *testing.T) {
 	for _, p := range payoff {
 		average += p / float64(len(payoff))
 	}
-	for _, side := range []struct{ algorithm, reasoning string }{{"grpo", "none"}, {"ppo", "useful"}} {
-		warm := must.Get(small.WarmStart(game, Run{Reasoning: side.reasoning, Errors: 0.5}))
+	for _, side := range []struct {
+		algorithm string
+		errors    float64
+	}{{"grpo", 0}, {"ppo", 0.5}} {
+		warm := must.Get(small.WarmStart(game, Run{Errors: side.errors}))
 		for _, scheme := range []string{"uniform", "actfocus+aem"} {
-			run := Run{Game: "bandit", Algorithm: side.algorithm, Reasoning: side.reasoning, Scheme: scheme, Seed: 1}
+			run := Run{Game: "bandit", Algorithm: side.algorithm, Errors: side.errors, Scheme: scheme, Seed: 1}
 			result := must.Get(small.Do(run, warm))
-			t.Logf("%s %s %s: %.3f to %.3f", side.reasoning, side.algorithm, scheme, result.Start, result.Final)
+			t.Logf("%v %s %s: %.3f to %.3f", side.errors, side.algorithm, scheme, result.Start, result.Final)
 			if math.Abs(result.Start-average) > 0.06 {
 				t.Errorf("%+v: begins with a success of %.3f, want about %.3f", run, result.Start, average)
 			}
@@ -86,7 +90,7 @@ func TestBandit(t *testing.T) {
 func TestGradient(t *testing.T) {
 	game := addBandit(t)
 	settings := small
-	warm := must.Get(settings.WarmStart(game, Run{Reasoning: "useful", Errors: 0.5}))
+	warm := must.Get(settings.WarmStart(game, Run{Errors: 0.5}))
 	for _, scheme := range []scheme.Scheme{scheme.MustParse("uniform"), scheme.MustParse("actfocus+aem")} {
 		for _, algorithm := range Algorithms {
 			tr := trainer{Settings: settings, game: game, scheme: scheme, algorithm: algorithm, reference: warm}
@@ -166,15 +170,16 @@ func TestSameBits(t *testing.T) {
 	share := noise["frozenlake4"]
 	noise["frozenlake4"] = 0.35 // that of the study may change
 	defer func() { noise["frozenlake4"] = share }()
-	settings := Default
+	settings := small
+	settings.LearningRate = Default.LearningRate
 	settings.Hidden, settings.Demonstrations, settings.WarmRate = 12, 800, 4e-2 // learns enough to succeed now and then
 	settings.Iterations, settings.Groups, settings.Minibatches, settings.Evaluation = 3, 4, 2, 8
 	game := must.Get(GameNamed("frozenlake4"))
-	warm := must.Get(settings.WarmStart(game, Run{Reasoning: "useful", Errors: 0.5}))
+	warm := must.Get(settings.WarmStart(game, Run{Errors: 0.5}))
 	for _, algorithm := range Algorithms {
 		var first string
 		for i, isa := range reweight.AvailableISAs() {
-			run := Run{Game: game.Name, Algorithm: algorithm, Reasoning: "useful", Scheme: "actfocus+aem", Seed: 3}
+			run := Run{Game: game.Name, Algorithm: algorithm, Errors: 0.5, Scheme: "actfocus+aem", Seed: 3}
 			result := must.Get(settings.do(run, warm, isa))
 			if slices.Max(result.Success) == 0 {
 				t.Errorf("%s: no episode of the training succeeds, so the test says little", algorithm)

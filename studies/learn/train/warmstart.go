@@ -2,9 +2,7 @@ package train
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/studies/learn/env"
@@ -23,11 +21,11 @@ const (
 // the turns, the demonstrator makes a mistake: its answer is drawn at random, and
 // may be the best one by luck. A share of these are mistakes of its reasoning, which
 // leads to that answer, and the others are slips: the reasoning leads to the best answer.
-// Of the run, Reasoning, Fluent, Errors and, for the number of the start, Seed count.
+// Of the run, Arm, Fluent, Errors and, for the number of the start, Seed count.
 func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
-	think, ok := reasonings[run.Reasoning]
-	if !ok {
-		return nil, unknown("reasoning", run.Reasoning, slices.Sorted(maps.Keys(reasonings)))
+	s, err := s.of(run)
+	if err != nil {
+		return nil, err
 	}
 	number := run.Seed
 	l := learner{
@@ -49,7 +47,7 @@ func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
 		for i, e := range t.episodes {
 			random := rand.New(rand.NewPCG(begin[i].draws, 0))
 			for !e.done {
-				e.demonstrate(random, noise[game.Name], run.Errors, think)
+				e.demonstrate(random, s.mistakes(game.Name), run.Errors)
 			}
 		}
 		t.pack(begin)
@@ -77,8 +75,9 @@ func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
 	return l.agent, nil
 }
 
-// demonstrate says a whole response.
-func (e *episode) demonstrate(random *rand.Rand, noise, errors float64, think func(*rand.Rand, env.Environment, []int32) []int32) {
+// demonstrate says a whole response. Without mistakes of the reasoning there is none, but for the fluent
+// words.
+func (e *episode) demonstrate(random *rand.Rand, noise, errors float64) {
 	answer := e.game.Best()
 	plan := answer
 	if random.Float64() < noise {
@@ -87,28 +86,16 @@ func (e *episode) demonstrate(random *rand.Rand, noise, errors float64, think fu
 			plan = answer
 		}
 	}
-	response := append(fluent(nil, random, e.fluent), think(random, e.game, plan)...)
+	response := fluent(nil, random, e.fluent)
+	if errors > 0 {
+		response = append(response, e.game.Reason(plan)...)
+	}
 	response = append(response, env.AnswerStart)
 	response = append(response, answer...)
 	response = append(response, env.AnswerEnd)
 	for _, token := range response {
 		e.say(token)
 	}
-}
-
-// reasonings are what the demonstrations say before the answer. The policy
-// learns it with the rest, and training changes it as it likes.
-var reasonings = map[string]func(random *rand.Rand, game env.Environment, plan []int32) []int32{
-	"none":   func(*rand.Rand, env.Environment, []int32) []int32 { return nil },
-	"useful": func(_ *rand.Rand, game env.Environment, plan []int32) []int32 { return game.Reason(plan) },
-	// As many words as the useful reasoning has, which mean nothing.
-	"noise": func(random *rand.Rand, game env.Environment, plan []int32) []int32 {
-		words := append([]int32(nil), game.Reason(plan)...)
-		for i := range words {
-			words[i] = int32(len(env.Words) - 1 - random.IntN(env.Fillers))
-		}
-		return words
-	},
 }
 
 // fluent appends n words that mean nothing but follow from each other: a chain of the second

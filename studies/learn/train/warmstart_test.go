@@ -61,7 +61,7 @@ func TestDemonstrate(t *testing.T) {
 	var episodes [][]int32
 	for range n {
 		e.begin(0, 0)
-		e.demonstrate(random, mistakes, 0.5, reasonings["useful"])
+		e.demonstrate(random, mistakes, 0.5)
 		episodes = append(episodes, slices.Clone(e.tokens))
 	}
 	share := count(episodes)
@@ -92,7 +92,7 @@ func TestWarmStartNumber(t *testing.T) {
 		game := env.Game{Name: "choice", New: func() env.Environment { return tracer{luck: &luck} }}
 		settings := tiny
 		settings.Demonstrations = demonstrations
-		agent := must.Get(settings.WarmStart(game, Run{Reasoning: "noise", Seed: number, Errors: 0.5}))
+		agent := must.Get(settings.WarmStart(game, Run{Seed: number, Errors: 0.5}))
 		return fingerprint(agent.Parameters), luck
 	}
 	first, luck := start(1, 32)
@@ -108,40 +108,6 @@ func TestWarmStartNumber(t *testing.T) {
 	}
 }
 
-func TestReasonings(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	before := [2][]int32{slices.Clone(choiceReasons[0]), slices.Clone(choiceReasons[1])}
-	seen := make(map[int32]int)
-	const n = 10000
-	for i := range n {
-		plan := []int32{arm(i % 2)}
-		if words := reasonings["none"](random, choice{}, plan); len(words) != 0 {
-			t.Fatalf("no reasoning is %d", words)
-		}
-		if words := reasonings["useful"](random, choice{}, plan); !slices.Equal(words, before[i%2]) {
-			t.Fatalf("the useful reasoning is %d, want %d", words, before[i%2])
-		}
-		words := reasonings["noise"](random, choice{}, plan)
-		if len(words) != len(before[i%2]) {
-			t.Fatalf("the noise has %d words, want %d", len(words), len(before[i%2]))
-		}
-		for _, word := range words {
-			seen[word]++
-		}
-	}
-	// Each of the words that mean nothing, and all of them equally often.
-	mean := 3.0 * n / env.Fillers
-	for i, word := range env.Words {
-		want := 0.0
-		if i >= len(env.Words)-env.Fillers {
-			want = mean
-		}
-		if got := float64(seen[int32(i)]); math.Abs(got-want) > 5*math.Sqrt(want) {
-			t.Errorf("the noise has %q %.0f times, want about %.0f", word, got, want)
-		}
-	}
-}
-
 // Each game has its share of mistakes, and a response to it is never cut off.
 func TestGamesDemonstrated(t *testing.T) {
 	whole := regexp.MustCompile("^r+a+r$")
@@ -150,17 +116,17 @@ func TestGamesDemonstrated(t *testing.T) {
 		if !ok || !(share > 0 && share < 1) {
 			t.Errorf("%s: the share of mistakes is %v", game.Name, share)
 		}
-		for name, think := range reasonings {
+		for _, errors := range []float64{0, 0.5} {
 			random := rand.New(rand.NewPCG(1, 2))
 			var seats table
 			seats.seat(game, starts(1, 3, forDemonstrations, 0, 0))
 			for _, e := range seats.episodes {
 				for !e.done {
-					e.demonstrate(random, 0.5, 0.5, think)
+					e.demonstrate(random, 0.5, errors)
 					last := int(e.turns) - 1
 					begin := slices.Index(e.turn, int32(last))
 					if roles := strings.TrimRight(letters(e.role[begin:]), "m"); !whole.MatchString(roles) {
-						t.Fatalf("%s, %s: a response has the roles %s", game.Name, name, roles)
+						t.Fatalf("%s, %v: a response has the roles %s", game.Name, errors, roles)
 					}
 				}
 			}
@@ -171,7 +137,7 @@ func TestGamesDemonstrated(t *testing.T) {
 // Names that are none give errors of one line that say which names there are.
 func TestUnknownNames(t *testing.T) {
 	addBandit(t)
-	good := Run{Game: "bandit", Algorithm: "grpo", Reasoning: "none", Scheme: "uniform"}
+	good := Run{Game: "bandit", Algorithm: "grpo", Scheme: "uniform"}
 	const no = "a\nb"
 	do := func(change func(*Run)) error {
 		run := good
@@ -179,10 +145,10 @@ func TestUnknownNames(t *testing.T) {
 		_, err := small.Do(run, talker())
 		return err
 	}
-	_, reasoning := small.WarmStart(choices, Run{Reasoning: no})
+	_, start := small.WarmStart(choices, Run{Arm: no})
 	_, game := (&Starts{Settings: small}).For(Run{Game: no})
 	for want, err := range map[string]error{
-		`no reasoning is named "a\nb": want noise, none, useful`:                                 reasoning,
+		`no arm is named "a\nb": want easy, epochs, filter, no_penalty, tags_act, wide`:          start,
 		`no algorithm is named "a\nb": want grpo, ppo`:                                           do(func(r *Run) { r.Algorithm = no }),
 		`"nothing": no scheme has the name`:                                                      do(func(r *Run) { r.Scheme = "nothing" }),
 		`no game is named "a\nb": want frozenlake4, frozenlake6, sokoban, sudoku4, shop, bandit`: do(func(r *Run) { r.Game = no }),
