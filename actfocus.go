@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -77,17 +78,8 @@ func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) 
 	defer ws.release(ws.taken)
 	var res ActFocusResult
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return res, err
-	}
 	T := b.Tokens()
-	if err := checkLen("weights", len(weights), T, "token"); err != nil {
-		return res, err
-	}
-	if err := checkRoles("Role", b.Role); err != nil {
-		return res, err
-	}
-	if err := opt.check(); err != nil {
+	if err = cmp.Or(err, checkLen("weights", len(weights), T, "token"), checkRoles("Role", b.Role), opt.check()); err != nil {
 		return res, err
 	}
 	signal, err := ws.signalOf(b, opt.Signal)
@@ -105,22 +97,13 @@ func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) 
 
 // check says which option is out of range.
 func (opt *ActFocusOptions) check() error {
-	if err := checkRange("Alpha", opt.Alpha, 0, 1); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Beta", opt.Beta); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Eps", opt.Eps); err != nil {
-		return err
-	}
-	if err := checkName("Signal", opt.Signal, signalNames[:]); err != nil {
-		return err
-	}
-	if opt.Alpha == 0 && opt.Beta == 0 {
-		return badInput("Alpha", problem.Zeros, "Beta", "DefaultActFocus")
-	}
-	return nil
+	return cmp.Or(
+		checkRange("Alpha", opt.Alpha, 0, 1),
+		checkNotNegative("Beta", opt.Beta),
+		checkNotNegative("Eps", opt.Eps),
+		checkName("Signal", opt.Signal, signalNames[:]),
+		checkEither("Alpha", opt.Alpha, "Beta", opt.Beta, "DefaultActFocus"),
+	)
 }
 
 // arrays returns the arrays of the batch that a signal is made of, and the

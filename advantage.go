@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -27,10 +28,7 @@ var DefaultGRPO = GRPOOptions{Eps: 1e-6, DivideByStd: true}
 // is one per token and that GRPO does not read.
 func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error {
 	defer ws.release(ws.taken)
-	if err := b.checkOutput("advantages", advantages); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Eps", opt.Eps); err != nil {
+	if err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps)); err != nil {
 		return err
 	}
 	groups, rewards, err := ws.groupRewards(b, nil)
@@ -135,28 +133,16 @@ var DefaultGAE = GAEOptions{Gamma: 1, Lambda: 1}
 // returns may be nil. A wrong shape or option is an error, and nothing is written.
 func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt GAEOptions) error {
 	T := b.Tokens()
-	if err := checkLen("advantages", len(advantages), T, "token"); err != nil {
+	if err := cmp.Or(
+		checkLen("advantages", len(advantages), T, "token"),
+		checkOptional("returns", returns, T),
+		checkLens(T, "token", length{"rewards", len(rewards)}, length{"Values", len(b.Values)}),
+		b.checkLayout(),
+		checkRange("Gamma", opt.Gamma, 0, 1),
+		checkRange("Lambda", opt.Lambda, 0, 1),
+		checkEither("Gamma", opt.Gamma, "Lambda", opt.Lambda, "DefaultGAE"),
+	); err != nil {
 		return err
-	}
-	if returns != nil {
-		if err := checkLen("returns", len(returns), T, "token"); err != nil {
-			return err
-		}
-	}
-	if err := checkLens(T, "token", length{"rewards", len(rewards)}, length{"Values", len(b.Values)}); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
-		return err
-	}
-	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
-		return err
-	}
-	if err := checkRange("Lambda", opt.Lambda, 0, 1); err != nil {
-		return err
-	}
-	if opt.Gamma == 0 && opt.Lambda == 0 {
-		return badInput("Gamma", problem.Zeros, "Lambda", "DefaultGAE")
 	}
 	decay := float64(opt.Gamma * opt.Lambda)
 	for s := range b.Trajectories() {
@@ -188,13 +174,7 @@ const whitenEps = 1e-8
 // dst is not written.
 func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkLens(len(role), "token", length{"dst", len(dst)}, length{"x", len(x)}); err != nil {
-		return err
-	}
-	if err := checkRoles("role", role); err != nil {
+	if err = cmp.Or(err, checkLens(len(role), "token", length{"dst", len(dst)}, length{"x", len(x)}), checkRoles("role", role)); err != nil {
 		return err
 	}
 	n, mean, squares := ws.spread(isa, x, role, Responses)

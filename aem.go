@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -25,13 +26,7 @@ func (opt *AEMOptions) check() error {
 	if !(opt.Guard >= 0) {
 		return badInput("Guard", problem.NotNegative, opt.Guard)
 	}
-	if err := checkName("Scope", opt.Scope, scopeNames[:]); err != nil {
-		return err
-	}
-	if opt.Lambda == 0 && opt.Guard == 0 {
-		return badInput("Lambda", problem.Zeros, "Guard", "DefaultAEM")
-	}
-	return nil
+	return cmp.Or(checkName("Scope", opt.Scope, scopeNames[:]), checkEither("Lambda", opt.Lambda, "Guard", opt.Guard, "DefaultAEM"))
 }
 
 // AEM sets factors[t] to the number that the advantage of token t is to be
@@ -61,10 +56,7 @@ func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 		return err
 	}
 	T := b.Tokens()
-	if err := checkLen("factors", len(factors), T, "token"); err != nil {
-		return err
-	}
-	if err := checkLen("Entropy", len(b.Entropy), T, "token"); err != nil {
+	if err := cmp.Or(checkLen("factors", len(factors), T, "token"), checkLen("Entropy", len(b.Entropy), T, "token")); err != nil {
 		return err
 	}
 	count, err := ws.countSpans(b)

@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"unsafe"
@@ -35,12 +36,12 @@ func checkLens(want int, unit string, lengths ...length) error {
 	return nil
 }
 
-// checkWeights wants one weight per token, or nil, which stands for ones.
-func checkWeights(weights []float32, tokens int) error {
-	if weights == nil {
+// checkOptional wants one element per token, or nil.
+func checkOptional(arg string, x []float32, tokens int) error {
+	if x == nil {
 		return nil
 	}
-	return checkLen("weights", len(weights), tokens, "token")
+	return checkLen(arg, len(x), tokens, "token")
 }
 
 // checkRange wants a number from low to high.
@@ -55,6 +56,45 @@ func checkRange(arg string, x, low, high float64) error {
 func checkNotNegative(arg string, x float64) error {
 	if !(x >= 0 && x <= math.MaxFloat32) {
 		return badInput(arg, problem.NotNegative32, x)
+	}
+	return nil
+}
+
+// checkFinite64 wants a finite number, and checkFinite32 one that float32 can hold.
+func checkFinite64(arg string, x float64) error {
+	if x-x != 0 {
+		return badInput(arg, problem.Finite, x)
+	}
+	return nil
+}
+
+func checkFinite32(arg string, x float64) error {
+	if !(math.Abs(x) <= math.MaxFloat32) {
+		return badInput(arg, problem.Finite32, x)
+	}
+	return nil
+}
+
+// checkCount wants a number of at least 0.
+func checkCount(arg string, n int) error {
+	if n < 0 {
+		return badInput(arg, problem.CountNotNegative, n)
+	}
+	return nil
+}
+
+// checkSet wants another number than 0: nobody has set it. The defaults are those to begin with.
+func checkSet(arg string, x float64, defaults string) error {
+	if x == 0 {
+		return badInput(arg, problem.AboveZero, defaults)
+	}
+	return nil
+}
+
+// checkEither wants one of two numbers to be another than 0.
+func checkEither(arg string, x float64, other string, y float64, defaults string) error {
+	if x == 0 && y == 0 {
+		return badInput(arg, problem.Zeros, other, defaults)
 	}
 	return nil
 }
@@ -87,13 +127,7 @@ func checkName[E ~uint8](arg string, value E, names []string) error {
 
 // checkKL wants a form that has a name, and a coefficient that float32 can hold.
 func checkKL(form KLForm, coef float64) error {
-	if err := checkName("KL", form, klNames[:]); err != nil {
-		return err
-	}
-	if !(math.Abs(coef) <= math.MaxFloat32) {
-		return badInput("KLCoef", problem.Finite32, coef)
-	}
-	return nil
+	return cmp.Or(checkName("KL", form, klNames[:]), checkFinite32("KLCoef", coef))
 }
 
 func finite(f float32) bool { return f-f == 0 }
@@ -131,6 +165,15 @@ func (ws *Workspace) checkResponses(isa ISA, arg string, x []float32, role []Rol
 	return ws.checkFinite(isa, arg, x, role)
 }
 
+// checkPolicies wants advantages, and log-probabilities of the old and the current policy.
+func (ws *Workspace) checkPolicies(isa ISA, b *Batch) error {
+	return cmp.Or(
+		ws.checkResponses(isa, "Advantages", b.Advantages, b.Role),
+		ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role),
+		ws.checkResponses(isa, "Logprobs", b.Logprobs, b.Role),
+	)
+}
+
 // checkRoles wants every role to be one of the three.
 func checkRoles(arg string, role []Role) error {
 	rest := unsafe.Slice((*byte)(unsafe.SliceData(role)), len(role))
@@ -154,18 +197,12 @@ func checkRoles(arg string, role []Role) error {
 
 // checkLayout wants roles, and trajectories that cover the tokens.
 func (b *Batch) checkLayout() error {
-	if err := checkRoles("Role", b.Role); err != nil {
-		return err
-	}
-	return checkOffsets(b.SeqOffsets, b.Tokens())
+	return cmp.Or(checkRoles("Role", b.Role), checkOffsets(b.SeqOffsets, b.Tokens()))
 }
 
 // checkOutput wants one element of an output per token, and a sound layout.
 func (b *Batch) checkOutput(arg string, dst []float32) error {
-	if err := checkLen(arg, len(dst), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	return b.checkLayout()
+	return cmp.Or(checkLen(arg, len(dst), b.Tokens(), "token"), b.checkLayout())
 }
 
 // checkOffsets wants trajectories that cover the tokens.
@@ -189,10 +226,7 @@ func checkOffsets(off []int64, tokens int) error {
 
 // checkRewards wants a finite reward for each trajectory.
 func (b *Batch) checkRewards() error {
-	if err := checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"); err != nil {
-		return err
-	}
-	return checkRewards("Rewards", b.Rewards)
+	return cmp.Or(checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"), checkRewards("Rewards", b.Rewards))
 }
 
 // parts returns K, the number of the parts of each trajectory's reward.

@@ -1,6 +1,10 @@
 package reweight
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // A CorrectionLevel says which tokens share an importance ratio.
 type CorrectionLevel uint8
@@ -41,16 +45,11 @@ var (
 
 // check says which option is out of range.
 func (opt *RolloutCorrectionOptions) check() error {
-	if err := checkName("Level", opt.Level, correctionLevelNames[:]); err != nil {
-		return err
-	}
-	if err := checkBounds(opt.Low, opt.High); err != nil {
-		return err
-	}
-	if opt.High == 0 {
-		return badInput("High", problem.AboveZero, "DefaultRolloutCorrection")
-	}
-	return nil
+	return cmp.Or(
+		checkName("Level", opt.Level, correctionLevelNames[:]),
+		checkBounds(opt.Low, opt.High),
+		checkSet("High", opt.High, "DefaultRolloutCorrection"),
+	)
 }
 
 // RolloutCorrection sets factors that the advantages are to be multiplied by, because
@@ -74,13 +73,7 @@ func (opt *RolloutCorrectionOptions) check() error {
 func (ws *Workspace) RolloutCorrection(factors []float32, b *Batch, opt RolloutCorrectionOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := opt.check(); err != nil {
-		return err
-	}
-	if err := checkLen("factors", len(factors), b.Tokens(), "token"); err != nil {
+	if err = cmp.Or(err, opt.check(), checkLen("factors", len(factors), b.Tokens(), "token")); err != nil {
 		return err
 	}
 	if err := ws.checkRollout(isa, b); err != nil {
@@ -99,10 +92,7 @@ func (ws *Workspace) checkRollout(isa ISA, b *Batch) error {
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	if err := ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
-		return err
-	}
-	return ws.checkResponses(isa, "RolloutLogprobs", b.RolloutLogprobs, b.Role)
+	return cmp.Or(ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role), ws.checkResponses(isa, "RolloutLogprobs", b.RolloutLogprobs, b.Role))
 }
 
 // leastMean is the mean of the factors that they are not divided by any more.
@@ -236,15 +226,9 @@ func (opt *RejectOptions) check() error {
 		if !(opt.High >= 0) {
 			return badInput("High", problem.NotNegative, opt.High)
 		}
-		if opt.High == 0 {
-			return badInput("High", problem.AboveZero, "DefaultReject")
-		}
-		return nil
+		return checkSet("High", opt.High, "DefaultReject")
 	}
-	if opt.Low == 0 {
-		return badInput("Low", problem.AboveZero, "DefaultReject")
-	}
-	return checkBounds(opt.Low, opt.High)
+	return cmp.Or(checkSet("Low", opt.Low, "DefaultReject"), checkBounds(opt.Low, opt.High))
 }
 
 // Reject sets weights to 1 at the response tokens that are kept, to 0 elsewhere: those
@@ -263,13 +247,7 @@ func (opt *RejectOptions) check() error {
 // weights is not written.
 func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectOptions) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := opt.check(); err != nil {
-		return err
-	}
-	if err := checkLen("weights", len(weights), b.Tokens(), "token"); err != nil {
+	if err = cmp.Or(err, opt.check(), checkLen("weights", len(weights), b.Tokens(), "token")); err != nil {
 		return err
 	}
 	if err := ws.checkRollout(isa, b); err != nil {
@@ -348,19 +326,10 @@ func (ws *Workspace) OffPolicyMask(factors []float32, b *Batch, delta float64) e
 	if err != nil {
 		return err
 	}
-	if delta-delta != 0 {
-		return badInput("delta", problem.Finite, delta)
-	}
-	if err := b.checkOutput("factors", factors); err != nil {
+	if err := cmp.Or(checkFinite64("delta", delta), b.checkOutput("factors", factors)); err != nil {
 		return err
 	}
-	if err := ws.checkResponses(isa, "Advantages", b.Advantages, b.Role); err != nil {
-		return err
-	}
-	if err := ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
-		return err
-	}
-	if err := ws.checkResponses(isa, "Logprobs", b.Logprobs, b.Role); err != nil {
+	if err := ws.checkPolicies(isa, b); err != nil {
 		return err
 	}
 	for s := range b.Trajectories() {

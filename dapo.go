@@ -1,6 +1,10 @@
 package reweight
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // OverlongPenaltyOptions are the options of OverlongPenalty. The zero value is an error, as
 // its Buffer is.
@@ -24,10 +28,7 @@ var DefaultOverlongPenalty = OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096
 // penalties has one element per trajectory, and may be Rewards, which is not read. A
 // wrong shape or option is an error, and penalties is not written.
 func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt OverlongPenaltyOptions) error {
-	if err := checkLen("penalties", len(penalties), b.Trajectories(), "trajectory"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err := cmp.Or(checkLen("penalties", len(penalties), b.Trajectories(), "trajectory"), b.checkLayout()); err != nil {
 		return err
 	}
 	if opt.Buffer < 1 {
@@ -66,10 +67,7 @@ type rewardRange struct {
 // reward that is not finite is an error, and weights is not written.
 func (ws *Workspace) GroupFilter(weights []float32, b *Batch) error {
 	defer ws.release(ws.taken)
-	if err := b.checkOutput("weights", weights); err != nil {
-		return err
-	}
-	if err := b.checkRewards(); err != nil {
+	if err := cmp.Or(b.checkOutput("weights", weights), b.checkRewards()); err != nil {
 		return err
 	}
 	groups, err := ws.groupsOf(b)

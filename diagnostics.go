@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -9,10 +10,7 @@ import (
 // sum is 0; weights nil stands for 1 at each response token. weights and role
 // have the same length, and roles are 0 to 2; anything else is an error.
 func WeightMass(weights []float32, role []Role) (float64, error) {
-	if err := checkWeights(weights, len(role)); err != nil {
-		return 0, err
-	}
-	if err := checkRoles("role", role); err != nil {
+	if err := cmp.Or(checkOptional("weights", weights, len(role)), checkRoles("role", role)); err != nil {
 		return 0, err
 	}
 	var sum [RoleAction + 1]float64
@@ -60,10 +58,7 @@ type BottleneckResult struct {
 func Bottleneck(b *Batch) (BottleneckResult, error) {
 	var res BottleneckResult
 	T, S := b.Tokens(), b.Trajectories()
-	if err := b.checkLayout(); err != nil {
-		return res, err
-	}
-	if err := checkLen("RefEnergy", len(b.RefEnergy), T, "token"); err != nil {
+	if err := cmp.Or(b.checkLayout(), checkLen("RefEnergy", len(b.RefEnergy), T, "token")); err != nil {
 		return res, err
 	}
 	if b.SpanIDs != nil {

@@ -1,6 +1,10 @@
 package reweight
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // EMPGOptions are the options of EMPG. K, KFuture and Zeta that are all 0 are an error:
 // nobody has set them. Some of them may be 0.
@@ -15,13 +19,7 @@ var DefaultEMPG = EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}
 
 // check says which option is out of range.
 func (opt *EMPGOptions) check() error {
-	if err := checkRange("K", opt.K, 0, 80); err != nil {
-		return err
-	}
-	if err := checkRange("KFuture", opt.KFuture, 0, 80); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Zeta", opt.Zeta); err != nil {
+	if err := cmp.Or(checkRange("K", opt.K, 0, 80), checkRange("KFuture", opt.KFuture, 0, 80), checkNotNegative("Zeta", opt.Zeta)); err != nil {
 		return err
 	}
 	if opt.K == 0 && opt.KFuture == 0 && opt.Zeta == 0 {
@@ -63,23 +61,14 @@ type empgSpan struct {
 func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := opt.check(); err != nil {
-		return err
-	}
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+	if err = cmp.Or(err, opt.check(), checkLen("advantages", len(advantages), b.Tokens(), "token")); err != nil {
 		return err
 	}
 	count, err := ws.countSpans(b)
 	if err != nil {
 		return err
 	}
-	if err := ws.checkResponses(isa, "Advantages", b.Advantages, b.Role); err != nil {
-		return err
-	}
-	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
+	if err := cmp.Or(ws.checkResponses(isa, "Advantages", b.Advantages, b.Role), ws.checkResponses(isa, "Entropy", b.Entropy, b.Role)); err != nil {
 		return err
 	}
 	spans := take[empgSpan](ws, len(count))

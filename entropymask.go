@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -32,13 +33,7 @@ var DefaultEntropyMask = EntropyMaskOptions{Rho: 0.2}
 func (ws *Workspace) EntropyMask(mask []float32, b *Batch, opt EntropyMaskOptions) (threshold float64, err error) {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return 0, err
-	}
-	if err := checkLen("mask", len(mask), b.Tokens(), "token"); err != nil {
-		return 0, err
-	}
-	if err := checkRoles("Role", b.Role); err != nil {
+	if err = cmp.Or(err, checkLen("mask", len(mask), b.Tokens(), "token"), checkRoles("Role", b.Role)); err != nil {
 		return 0, err
 	}
 	if !(opt.Rho > 0 && opt.Rho <= 1) {

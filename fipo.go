@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -40,13 +41,7 @@ var DefaultFIPO = FIPOOptions{HalfLife: 32, Filter: 10, Clip: 0.2, HighOnly: tru
 func (ws *Workspace) FIPO(factors []float32, b *Batch, opt FIPOOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkLen("factors", len(factors), b.Tokens(), "token"); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err = cmp.Or(err, checkLen("factors", len(factors), b.Tokens(), "token"), b.checkLayout()); err != nil {
 		return err
 	}
 	for _, o := range [...]struct {
@@ -64,13 +59,8 @@ func (ws *Workspace) FIPO(factors []float32, b *Batch, opt FIPOOptions) error {
 			return badInput(o.arg, problem.Positive, o.x)
 		}
 	}
-	for _, a := range [...]struct {
-		arg string
-		x   []float32
-	}{{"Advantages", b.Advantages}, {"OldLogprobs", b.OldLogprobs}, {"Logprobs", b.Logprobs}} {
-		if err := ws.checkResponses(isa, a.arg, a.x, b.Role); err != nil {
-			return err
-		}
+	if err := ws.checkPolicies(isa, b); err != nil {
+		return err
 	}
 	gamma := exp64(-math.Ln2 / opt.HalfLife)
 	low, high := 1-opt.Clip, 1+opt.Clip

@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -35,10 +36,7 @@ var DefaultGDPO = GDPOOptions{Eps: 1e-6, DivideByStd: true}
 // written.
 func (ws *Workspace) GDPO(advantages []float32, b *Batch, opt GDPOOptions) error {
 	defer ws.release(ws.taken)
-	if err := b.checkOutput("advantages", advantages); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Eps", opt.Eps); err != nil {
+	if err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps)); err != nil {
 		return err
 	}
 	if err := b.checkParts(); err != nil {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // GiGPOOptions are the options of GiGPO. Gamma and Omega that are both 0 are an error: nobody
@@ -53,20 +51,17 @@ type gigpoStep struct {
 // that is not finite, is an error, and advantages is not written.
 func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) error {
 	defer ws.release(ws.taken)
-	if err := opt.check(); err != nil {
-		return err
-	}
-	if err := checkLen("advantages", len(advantages), b.Tokens(), "token"); err != nil {
+	if err := cmp.Or(opt.check(), checkLen("advantages", len(advantages), b.Tokens(), "token")); err != nil {
 		return err
 	}
 	count, err := ws.countSpans(b)
 	if err != nil {
 		return err
 	}
-	if err := checkLens(len(count), "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}); err != nil {
-		return err
-	}
-	if err := checkRewards("SpanRewards", b.SpanRewards); err != nil {
+	if err := cmp.Or(
+		checkLens(len(count), "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}),
+		checkRewards("SpanRewards", b.SpanRewards),
+	); err != nil {
 		return err
 	}
 	turns := ws.turnsOf(b)
@@ -95,16 +90,11 @@ func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) err
 
 // check says which option is out of range.
 func (opt *GiGPOOptions) check() error {
-	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
-		return err
-	}
-	if !(math.Abs(opt.Omega) <= math.MaxFloat32) {
-		return badInput("Omega", problem.Finite32, opt.Omega)
-	}
-	if opt.Gamma == 0 && opt.Omega == 0 {
-		return badInput("Gamma", problem.Zeros, "Omega", "DefaultGiGPO")
-	}
-	return nil
+	return cmp.Or(
+		checkRange("Gamma", opt.Gamma, 0, 1),
+		checkFinite32("Omega", opt.Omega),
+		checkEither("Gamma", opt.Gamma, "Omega", opt.Omega, "DefaultGiGPO"),
+	)
 }
 
 // turnsOf returns the number of spans of each trajectory.

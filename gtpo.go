@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -51,37 +52,24 @@ var (
 
 // check says which option is out of range. defaults names the options with which all is well.
 func (opt *GTPOOptions) check(defaults string) error {
-	if err := checkNotNegative("Base", opt.Base); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Bonus", opt.Bonus); err != nil {
-		return err
-	}
-	if opt.Threshold-opt.Threshold != 0 {
-		return badInput("Threshold", problem.Finite, opt.Threshold)
-	}
-	if err := checkNotNegative("EntropyLow", opt.EntropyLow); err != nil {
+	if err := cmp.Or(
+		checkNotNegative("Base", opt.Base),
+		checkNotNegative("Bonus", opt.Bonus),
+		checkFinite64("Threshold", opt.Threshold),
+		checkNotNegative("EntropyLow", opt.EntropyLow),
+	); err != nil {
 		return err
 	}
 	if !(opt.EntropyHigh >= opt.EntropyLow) {
 		return badInput("EntropyHigh", problem.AtLeast, opt.EntropyHigh, opt.EntropyLow, "EntropyLow")
 	}
-	if err := checkName("Normalization", opt.Normalization, normalizationNames[:]); err != nil {
-		return err
-	}
-	if err := checkName("Scope", opt.Scope, scopeNames[:]); err != nil {
+	if err := cmp.Or(checkName("Normalization", opt.Normalization, normalizationNames[:]), checkName("Scope", opt.Scope, scopeNames[:])); err != nil {
 		return err
 	}
 	if opt.Scope == ScopeTrajectory {
 		return badInput("Scope", problem.GroupOrBatch, opt.Scope)
 	}
-	if opt.Base == 0 && opt.Bonus == 0 {
-		return badInput("Base", problem.Zeros, "Bonus", defaults)
-	}
-	if opt.EntropyHigh == 0 {
-		return badInput("EntropyHigh", problem.AboveZero, defaults)
-	}
-	return nil
+	return cmp.Or(checkEither("Base", opt.Base, "Bonus", opt.Bonus, defaults), checkSet("EntropyHigh", opt.EntropyHigh, defaults))
 }
 
 // shapingEps is added to entropies that are divided by and to variances, and is the
@@ -169,13 +157,7 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 	if perToken {
 		defaults = "DefaultGTPO"
 	}
-	if err := opt.check(defaults); err != nil {
-		return err
-	}
-	if err := b.checkOutput("advantages", advantages); err != nil {
-		return err
-	}
-	if err := b.checkRewards(); err != nil {
+	if err := cmp.Or(opt.check(defaults), b.checkOutput("advantages", advantages), b.checkRewards()); err != nil {
 		return err
 	}
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {

@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -32,17 +33,8 @@ type Moments struct {
 // matter.
 func (ws *Workspace) MaskedMoments(x []float32, role []Role, roles RoleSet, shift float64) (Moments, error) {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
+	if err = cmp.Or(err, checkLen("x", len(x), len(role), "token"), checkRoles("role", role), checkFinite64("shift", shift)); err != nil {
 		return Moments{}, err
-	}
-	if err := checkLen("x", len(x), len(role), "token"); err != nil {
-		return Moments{}, err
-	}
-	if err := checkRoles("role", role); err != nil {
-		return Moments{}, err
-	}
-	if shift-shift != 0 {
-		return Moments{}, badInput("shift", problem.Finite, shift)
 	}
 	return ws.moments(isa, x, role, roles, shift), nil
 }
@@ -77,22 +69,14 @@ func (ws *Workspace) spread(isa ISA, x []float32, role []Role, roles RoleSet) (n
 // or option is an error, and dst is not written.
 func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, sigma float64, opt ActFocusOptions) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkLens(len(role), "token", length{"dst", len(dst)}, length{"signal", len(signal)}); err != nil {
-		return err
-	}
-	if err := checkRoles("role", role); err != nil {
-		return err
-	}
-	if err := opt.check(); err != nil {
-		return err
-	}
-	if !(math.Abs(mean) <= math.MaxFloat32) {
-		return badInput("mean", problem.Finite32, mean)
-	}
-	if err := checkNotNegative("sigma", sigma); err != nil {
+	if err = cmp.Or(
+		err,
+		checkLens(len(role), "token", length{"dst", len(dst)}, length{"signal", len(signal)}),
+		checkRoles("role", role),
+		opt.check(),
+		checkFinite32("mean", mean),
+		checkNotNegative("sigma", sigma),
+	); err != nil {
 		return err
 	}
 	q := actFocusConsts{muHi: float32(mean), alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
@@ -114,10 +98,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, s
 func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkRanges("dst", len(dst), len(x), offsets); err != nil {
+	if err = cmp.Or(err, checkRanges("dst", len(dst), len(x), offsets)); err != nil {
 		return err
 	}
 	sums := take[float64](ws, len(dst))
@@ -139,13 +120,7 @@ func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 // x do not overlap.
 func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkLen("hi", len(hi), len(lo), "group"); err != nil {
-		return err
-	}
-	if err := checkRanges("lo", len(lo), len(x), offsets); err != nil {
+	if err = cmp.Or(err, checkLen("hi", len(hi), len(lo), "group"), checkRanges("lo", len(lo), len(x), offsets)); err != nil {
 		return err
 	}
 	for g := 0; g < len(lo); {
@@ -170,10 +145,7 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 	if len(x) == 0 {
 		return badInput("x", problem.Empty)
 	}
-	if err := checkLen("dst", len(dst), len(x), "element of x"); err != nil {
-		return err
-	}
-	if err := checkNotNegative("rate", rate); err != nil {
+	if err := cmp.Or(checkLen("dst", len(dst), len(x), "element of x"), checkNotNegative("rate", rate)); err != nil {
 		return err
 	}
 	if !finite(lo) {
@@ -196,10 +168,7 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 // lengths are equal, or that is an error; dst may be a or b.
 func (ws *Workspace) Multiply(dst, a, b []float32) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkLens(len(dst), "element of dst", length{"a", len(a)}, length{"b", len(b)}); err != nil {
+	if err = cmp.Or(err, checkLens(len(dst), "element of dst", length{"a", len(a)}, length{"b", len(b)})); err != nil {
 		return err
 	}
 	for i := 0; i < len(dst); i += pieceSize {
@@ -236,20 +205,14 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 	if err != nil {
 		return SurrogateSums{}, err
 	}
-	if err := checkWeights(weights, len(role)); err != nil {
-		return SurrogateSums{}, err
-	}
-	if err := checkRoles("role", role); err != nil {
-		return SurrogateSums{}, err
-	}
-	if err := opt.check(); err != nil {
+	if err := cmp.Or(checkOptional("weights", weights, len(role)), checkRoles("role", role), opt.check()); err != nil {
 		return SurrogateSums{}, err
 	}
 	if weights != nil && opt.unweighted() {
 		return SurrogateSums{}, badInput("weights", problem.NoWeights)
 	}
-	if !(math.Abs(scale) <= math.MaxFloat32) {
-		return SurrogateSums{}, badInput("scale", problem.Finite32, scale)
+	if err := checkFinite32("scale", scale); err != nil {
+		return SurrogateSums{}, err
 	}
 	if opt.bySpan() {
 		return SurrogateSums{}, badInput("Sequence", problem.Spanless, opt.Sequence, SequenceTrajectory)

@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 	"strings"
 )
@@ -75,27 +76,15 @@ var DefaultKLRewards = KLRewardsOptions{KL: KLK1, KLCoef: 0.001}
 // error, and rewards is not written.
 func (ws *Workspace) KLRewards(rewards []float32, b *Batch, opt KLRewardsOptions) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
 	T := b.Tokens()
-	if err := b.checkOutput("rewards", rewards); err != nil {
-		return err
-	}
-	if err := b.checkRewards(); err != nil {
-		return err
-	}
-	if err := checkKL(opt.KL, opt.KLCoef); err != nil {
+	if err = cmp.Or(err, b.checkOutput("rewards", rewards), b.checkRewards(), checkKL(opt.KL, opt.KLCoef)); err != nil {
 		return err
 	}
 	if opt.KLCoef != 0 {
 		if err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"RefLogprobs", len(b.RefLogprobs)}); err != nil {
 			return err
 		}
-		if err := ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
-			return err
-		}
-		if err := ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role); err != nil {
+		if err := cmp.Or(ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role), ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role)); err != nil {
 			return err
 		}
 	}

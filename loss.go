@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -279,15 +280,12 @@ func responses(role []Role) int {
 
 func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	T := b.Tokens()
-	if err := checkRoles("Role", b.Role); err != nil {
-		return err
-	}
-	err := checkLens(T, "token", length{"grad", len(grad)}, length{"Logprobs", len(b.Logprobs)},
-		length{"OldLogprobs", len(b.OldLogprobs)}, length{"Advantages", len(b.Advantages)})
-	if err != nil {
-		return err
-	}
-	if err := checkWeights(weights, T); err != nil {
+	if err := cmp.Or(
+		checkRoles("Role", b.Role),
+		checkLens(T, "token", length{"grad", len(grad)}, length{"Logprobs", len(b.Logprobs)},
+			length{"OldLogprobs", len(b.OldLogprobs)}, length{"Advantages", len(b.Advantages)}),
+		checkOptional("weights", weights, T),
+	); err != nil {
 		return err
 	}
 	if len(b.RefLogprobs) != 0 || opt.KLCoef != 0 {
@@ -317,10 +315,7 @@ func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error 
 		return err
 	}
 	if opt.Policy != PolicyPPO {
-		if err := ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
-			return err
-		}
-		if err := ws.checkFinite(isa, "Advantages", b.Advantages, b.Role); err != nil {
+		if err := cmp.Or(ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role), ws.checkFinite(isa, "Advantages", b.Advantages, b.Role)); err != nil {
 			return err
 		}
 	}
@@ -332,19 +327,10 @@ func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error 
 
 // check says which option is out of range.
 func (opt *LossOptions) check() error {
-	if err := checkName("Aggregation", opt.Aggregation, aggregationNames[:]); err != nil {
+	if err := cmp.Or(checkName("Aggregation", opt.Aggregation, aggregationNames[:]), opt.checkPolicy()); err != nil {
 		return err
 	}
-	if err := opt.checkPolicy(); err != nil {
-		return err
-	}
-	if opt.NormLength < 0 {
-		return badInput("NormLength", problem.CountNotNegative, opt.NormLength)
-	}
-	if err := checkKL(opt.KL, opt.KLCoef); err != nil {
-		return err
-	}
-	return opt.checkSet()
+	return cmp.Or(checkCount("NormLength", opt.NormLength), checkKL(opt.KL, opt.KLCoef), opt.checkSet())
 }
 
 // meanK3 returns the mean over response tokens of e^x - x - 1 with x = log

@@ -1,5 +1,7 @@
 package reweight
 
+import "cmp"
+
 // opoGroup is the trajectories of a group, their response tokens, and the rewards of
 // these tokens: each has that of its trajectory.
 type opoGroup struct{ trajectories, tokens, rewards float64 }
@@ -18,10 +20,7 @@ type opoGroup struct{ trajectories, tokens, rewards float64 }
 // shape or a reward that is not finite is an error, and advantages is not written.
 func (ws *Workspace) OPO(advantages []float32, b *Batch) error {
 	defer ws.release(ws.taken)
-	if err := b.checkOutput("advantages", advantages); err != nil {
-		return err
-	}
-	if err := b.checkRewards(); err != nil {
+	if err := cmp.Or(b.checkOutput("advantages", advantages), b.checkRewards()); err != nil {
 		return err
 	}
 	groups, err := ws.groupsOf(b)

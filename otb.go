@@ -1,5 +1,7 @@
 package reweight
 
+import "cmp"
+
 // OTBOptions are the options of OTB. The zero value is OTB without the rule of the tail.
 type OTBOptions struct {
 	Turns    bool // positions count response tokens alone, not all tokens of the trajectory
@@ -41,29 +43,25 @@ var (
 func (ws *Workspace) OTB(advantages []float32, b *Batch, opt OTBOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
 	T := b.Tokens()
-	err = checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)},
-		length{"OldLogprobs", len(b.OldLogprobs)}, length{"SumSqProbs", len(b.SumSqProbs)})
-	if err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err = cmp.Or(
+		err,
+		checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)},
+			length{"OldLogprobs", len(b.OldLogprobs)}, length{"SumSqProbs", len(b.SumSqProbs)}),
+		b.checkLayout(),
+	); err != nil {
 		return err
 	}
 	groups, err := ws.groupsOf(b)
 	if err != nil {
 		return err
 	}
-	for _, a := range [...]struct {
-		arg string
-		x   []float32
-	}{{"TokenRewards", b.TokenRewards}, {"OldLogprobs", b.OldLogprobs}, {"SumSqProbs", b.SumSqProbs}} {
-		if err := ws.checkFinite(isa, a.arg, a.x, b.Role); err != nil {
-			return err
-		}
+	if err := cmp.Or(
+		ws.checkFinite(isa, "TokenRewards", b.TokenRewards, b.Role),
+		ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role),
+		ws.checkFinite(isa, "SumSqProbs", b.SumSqProbs, b.Role),
+	); err != nil {
+		return err
 	}
 
 	all := take[otbGroup](ws, len(groups))

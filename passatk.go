@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -37,10 +38,7 @@ type topTwo struct {
 // and advantages is not written.
 func (ws *Workspace) PassAtK(advantages []float32, b *Batch, opt PassAtKOptions) error {
 	defer ws.release(ws.taken)
-	if err := b.checkOutput("advantages", advantages); err != nil {
-		return err
-	}
-	if err := checkNotNegative("Eps", opt.Eps); err != nil {
+	if err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps)); err != nil {
 		return err
 	}
 	groups, rewards, err := ws.groupRewards(b, nil)

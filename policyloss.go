@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -137,10 +138,7 @@ func (opt *LossOptions) checkPolicy() error {
 	}
 	switch opt.Policy {
 	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyClipCov:
-		if err := checkRange("ClipLow", opt.ClipLow, 0, 1); err != nil {
-			return err
-		}
-		if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
+		if err := cmp.Or(checkRange("ClipLow", opt.ClipLow, 0, 1), checkNotNegative("ClipHigh", opt.ClipHigh)); err != nil {
 			return err
 		}
 		if opt.Policy == PolicyClipCov {
@@ -154,38 +152,27 @@ func (opt *LossOptions) checkPolicy() error {
 		}
 		return checkName("Sequence", opt.Sequence, sequenceNames[:])
 	case PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO:
-		if err := checkNotNegative("ClipLow", opt.ClipLow); err != nil {
-			return err
-		}
-		if err := checkNotNegative("ClipHigh", opt.ClipHigh); err != nil {
+		if err := cmp.Or(checkNotNegative("ClipLow", opt.ClipLow), checkNotNegative("ClipHigh", opt.ClipHigh)); err != nil {
 			return err
 		}
 		if (opt.Policy == PolicyDPPOTV || opt.Policy == PolicyDPPOKL) && !(opt.RatioCap > 0 && opt.RatioCap <= math.MaxFloat32) {
 			return badInput("RatioCap", problem.Positive, opt.RatioCap)
 		}
 	case PolicySAPO:
-		if err := checkRange("TauPos", opt.TauPos, minTau, maxTau); err != nil {
-			return err
-		}
-		return checkRange("TauNeg", opt.TauNeg, minTau, maxTau)
+		return cmp.Or(checkRange("TauPos", opt.TauPos, minTau, maxTau), checkRange("TauNeg", opt.TauNeg, minTau, maxTau))
 	case PolicyDRO:
 		if !(opt.Beta > 0 && opt.Beta <= math.MaxFloat32) {
 			return badInput("Beta", problem.Positive, opt.Beta)
 		}
 	case PolicyKLCov:
-		if err := checkNotNegative("CovCoef", opt.CovCoef); err != nil {
-			return err
-		}
-		return opt.checkCov()
+		return cmp.Or(checkNotNegative("CovCoef", opt.CovCoef), opt.checkCov())
 	case PolicyVESPO:
-		for _, o := range [...]struct {
-			arg string
-			x   float64
-		}{{"PowerPos", opt.PowerPos}, {"DecayPos", opt.DecayPos}, {"PowerNeg", opt.PowerNeg}, {"DecayNeg", opt.DecayNeg}} {
-			if err := checkNotNegative(o.arg, o.x); err != nil {
-				return err
-			}
-		}
+		return cmp.Or(
+			checkNotNegative("PowerPos", opt.PowerPos),
+			checkNotNegative("DecayPos", opt.DecayPos),
+			checkNotNegative("PowerNeg", opt.PowerNeg),
+			checkNotNegative("DecayNeg", opt.DecayNeg),
+		)
 	}
 	return nil
 }
@@ -195,8 +182,8 @@ func (opt *LossOptions) checkCov() error {
 	if !(opt.CovShare > 0 && opt.CovShare <= 1) {
 		return badInput("CovShare", problem.Share, opt.CovShare)
 	}
-	if opt.CovLow-opt.CovLow != 0 {
-		return badInput("CovLow", problem.Finite, opt.CovLow)
+	if err := checkFinite64("CovLow", opt.CovLow); err != nil {
+		return err
 	}
 	if !(opt.CovHigh >= opt.CovLow) {
 		return badInput("CovHigh", problem.AtLeast, opt.CovHigh, opt.CovLow, "CovLow")
@@ -212,9 +199,7 @@ var policyDefaults = [...]string{"DefaultLoss", "DefaultGSPO", "DefaultGRPOSLoss
 func (opt *LossOptions) checkSet() error {
 	switch opt.Policy {
 	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO, PolicyClipCov:
-		if opt.ClipLow == 0 && opt.ClipHigh == 0 {
-			return badInput("ClipLow", problem.Zeros, "ClipHigh", policyDefaults[opt.Policy])
-		}
+		return checkEither("ClipLow", opt.ClipLow, "ClipHigh", opt.ClipHigh, policyDefaults[opt.Policy])
 	case PolicyVESPO:
 		if opt.PowerPos == 0 && opt.DecayPos == 0 && opt.PowerNeg == 0 && opt.DecayNeg == 0 {
 			return badInput("PowerPos", problem.Zeros, "DecayPos, PowerNeg and DecayNeg", policyDefaults[opt.Policy])

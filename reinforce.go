@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -62,22 +63,14 @@ var DefaultReinforcePlusPlus = ReinforcePlusPlusOptions{Gamma: 1}
 func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, opt ReinforcePlusPlusOptions) error {
 	defer ws.release(ws.taken)
 	T := b.Tokens()
-	if err := checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)}); err != nil {
+	if err := cmp.Or(
+		checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)}),
+		checkOptional("returns", returns, T),
+		b.checkLayout(),
+		checkRange("Gamma", opt.Gamma, 0, 1),
+		checkSet("Gamma", opt.Gamma, "DefaultReinforcePlusPlus"),
+	); err != nil {
 		return err
-	}
-	if returns != nil {
-		if err := checkLen("returns", len(returns), T, "token"); err != nil {
-			return err
-		}
-	}
-	if err := b.checkLayout(); err != nil {
-		return err
-	}
-	if err := checkRange("Gamma", opt.Gamma, 0, 1); err != nil {
-		return err
-	}
-	if opt.Gamma == 0 {
-		return badInput("Gamma", problem.AboveZero, "DefaultReinforcePlusPlus")
 	}
 	sums := take[float64](ws, T)
 	for q := range b.Trajectories() {

@@ -1,6 +1,10 @@
 package reweight
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // RLSDOptions are the options of RLSD. The zero value is an error: nobody has set it.
 type RLSDOptions struct {
@@ -29,13 +33,11 @@ var DefaultRLSD = RLSDOptions{Lambda: 0.5, Clip: 0.2}
 // is not written.
 func (ws *Workspace) RLSD(factors []float32, b *Batch, opt RLSDOptions) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := checkLens(b.Tokens(), "token", length{"factors", len(factors)}, length{"TeacherLogprobs", len(b.TeacherLogprobs)}); err != nil {
-		return err
-	}
-	if err := b.checkLayout(); err != nil {
+	if err = cmp.Or(
+		err,
+		checkLens(b.Tokens(), "token", length{"factors", len(factors)}, length{"TeacherLogprobs", len(b.TeacherLogprobs)}),
+		b.checkLayout(),
+	); err != nil {
 		return err
 	}
 	for _, o := range [...]struct {
@@ -49,10 +51,10 @@ func (ws *Workspace) RLSD(factors []float32, b *Batch, opt RLSDOptions) error {
 			return err
 		}
 	}
-	if err := ws.checkResponses(isa, "Advantages", b.Advantages, b.Role); err != nil {
-		return err
-	}
-	if err := ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role); err != nil {
+	if err := cmp.Or(
+		ws.checkResponses(isa, "Advantages", b.Advantages, b.Role),
+		ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role),
+	); err != nil {
 		return err
 	}
 	for q := range b.Trajectories() {

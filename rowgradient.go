@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -64,13 +65,11 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradient
 	if len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
 		return badInput("dst", problem.OtherDType, dst.DType(), logits.DType())
 	}
-	if opt.EntropyBonus-opt.EntropyBonus != 0 {
-		return badInput("EntropyBonus", problem.Finite, opt.EntropyBonus)
-	}
-	if err := checkLens(rows, "row", length{"ids", len(ids)}, length{"Logprobs", len(of.Logprobs)}, length{"Grad", len(of.Grad)}); err != nil {
-		return err
-	}
-	if err := checkIDs("ids", ids, logits.Vocab); err != nil {
+	if err := cmp.Or(
+		checkFinite64("EntropyBonus", opt.EntropyBonus),
+		checkLens(rows, "row", length{"ids", len(ids)}, length{"Logprobs", len(of.Logprobs)}, length{"Grad", len(of.Grad)}),
+		checkIDs("ids", ids, logits.Vocab),
+	); err != nil {
 		return err
 	}
 	if of.GradEntropy != nil {

@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -52,10 +53,7 @@ func (g groupIndex) of(id int32) int {
 // each. A span without one is an error.
 func (ws *Workspace) countSpans(b *Batch) ([]int32, error) {
 	T := b.Tokens()
-	if err := checkLen("SpanIDs", len(b.SpanIDs), T, "token"); err != nil {
-		return nil, err
-	}
-	if err := checkTokenCount(T); err != nil {
+	if err := cmp.Or(checkLen("SpanIDs", len(b.SpanIDs), T, "token"), checkTokenCount(T)); err != nil {
 		return nil, err
 	}
 	if err := b.checkLayout(); err != nil {

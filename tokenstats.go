@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -80,10 +81,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 		}
 	}
 	if dst.Logprob != nil {
-		if err := checkLen("ids", len(ids), rows, "row"); err != nil {
-			return err
-		}
-		if err := checkIDs("ids", ids, logits.Vocab); err != nil {
+		if err := cmp.Or(checkLen("ids", len(ids), rows, "row"), checkIDs("ids", ids, logits.Vocab)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,6 @@
 package reweight
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import "cmp"
 
 // ValueLossOptions are the options of ValueLoss.
 type ValueLossOptions struct {
@@ -43,13 +43,11 @@ func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (
 	if err := b.checkValueLoss(grad, &opt); err != nil {
 		return res, err
 	}
-	if err := ws.checkFinite(isa, "NewValues", b.NewValues, b.Role); err != nil {
-		return res, err
-	}
-	if err := ws.checkFinite(isa, "Values", b.Values, b.Role); err != nil {
-		return res, err
-	}
-	if err := ws.checkFinite(isa, "Returns", b.Returns, b.Role); err != nil {
+	if err := cmp.Or(
+		ws.checkFinite(isa, "NewValues", b.NewValues, b.Role),
+		ws.checkFinite(isa, "Values", b.Values, b.Role),
+		ws.checkFinite(isa, "Returns", b.Returns, b.Role),
+	); err != nil {
 		return res, err
 	}
 	clipped := int64(0)
@@ -67,25 +65,16 @@ func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (
 
 func (b *Batch) checkValueLoss(grad []float32, opt *ValueLossOptions) error {
 	T := b.Tokens()
-	if err := checkRoles("Role", b.Role); err != nil {
+	if err := cmp.Or(
+		checkRoles("Role", b.Role),
+		checkLens(T, "token", length{"grad", len(grad)}, length{"NewValues", len(b.NewValues)},
+			length{"Values", len(b.Values)}, length{"Returns", len(b.Returns)}),
+		checkNotNegative("Clip", opt.Clip),
+		checkName("Aggregation", opt.Aggregation, aggregationNames[:]),
+		checkCount("NormLength", opt.NormLength),
+		checkSet("Clip", opt.Clip, "DefaultValueLoss"),
+	); err != nil {
 		return err
-	}
-	err := checkLens(T, "token", length{"grad", len(grad)}, length{"NewValues", len(b.NewValues)},
-		length{"Values", len(b.Values)}, length{"Returns", len(b.Returns)})
-	if err != nil {
-		return err
-	}
-	if err := checkNotNegative("Clip", opt.Clip); err != nil {
-		return err
-	}
-	if err := checkName("Aggregation", opt.Aggregation, aggregationNames[:]); err != nil {
-		return err
-	}
-	if opt.NormLength < 0 {
-		return badInput("NormLength", problem.CountNotNegative, opt.NormLength)
-	}
-	if opt.Clip == 0 {
-		return badInput("Clip", problem.AboveZero, "DefaultValueLoss")
 	}
 	if opt.Aggregation != TokenMean {
 		return checkOffsets(b.SeqOffsets, T)
