@@ -57,7 +57,7 @@ func (t Tensor) encodeNPY(z *zip.Writer) error {
 		for _, h := range part {
 			wide = append(wide, h.Float32())
 		}
-		if _, err := file.Write(littleEndian(wide)); err != nil {
+		if _, err := file.Write(dataOf(wide)); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -103,16 +104,11 @@ func trajectory(b *reweight.Batch, s int, firstSpan, lastSpan int32) reweight.Ba
 		case reweight.PerSpan:
 			first, last = int(firstSpan), int(lastSpan)
 		}
-		switch data := from.Data.(type) {
-		case *[]reweight.Role:
-			*to[i].Data.(*[]reweight.Role) = (*data)[first:last:last]
-		case *[]int32:
-			*to[i].Data.(*[]int32) = (*data)[first:last:last]
-		case *[]float32:
-			*to[i].Data.(*[]float32) = (*data)[first:last:last]
-		case *reweight.Logits:
-			*to[i].Data.(*reweight.Logits) = rows(*data, first, last)
+		if l, ok := from.Data.(*reweight.Logits); ok {
+			*to[i].Data.(*reweight.Logits) = rows(*l, first, last)
+			continue
 		}
+		valueOf(to[i]).Set(valueOf(from).Slice3(first, last, last))
 	}
 	return t
 }
@@ -131,6 +127,9 @@ func rows(l reweight.Logits, first, last int) reweight.Logits {
 	return l
 }
 
+// valueOf returns the slice of an array, or its logits.
+func valueOf(a reweight.Array) reflect.Value { return reflect.ValueOf(a.Data).Elem() }
+
 // appendArrays appends the arrays of t to those of b. Both have the same arrays, and
 // logits of one format and vocabulary, unless one has no tokens.
 func appendArrays(b, t *reweight.Batch) {
@@ -139,44 +138,16 @@ func appendArrays(b, t *reweight.Batch) {
 		if from.Len() == 0 {
 			continue
 		}
-		switch data := from.Data.(type) {
-		case *[]reweight.Role:
-			appendTo(to[i], *data)
-		case *[]int64:
-			appendTo(to[i], *data)
-		case *[]int32:
-			appendTo(to[i], *data)
-		case *[]float32:
-			appendTo(to[i], *data)
-		case *reweight.Logits:
-			l := to[i].Data.(*reweight.Logits)
-			l.Vocab = data.Vocab
-			l.BF16 = append(l.BF16, data.BF16...)
-			l.F16 = append(l.F16, data.F16...)
-			l.F32 = append(l.F32, data.F32...)
+		data, ok := from.Data.(*reweight.Logits)
+		if !ok {
+			valueOf(to[i]).Set(reflect.AppendSlice(valueOf(to[i]), valueOf(from)))
+			continue
 		}
-	}
-}
-
-// appendTo appends elements to an array of their type.
-func appendTo[E any](to reweight.Array, elements []E) {
-	slice := to.Data.(*[]E)
-	*slice = append(*slice, elements...)
-}
-
-// setArray makes an array of a batch the same slice as that of another batch.
-func setArray(to, from reweight.Array) {
-	switch data := from.Data.(type) {
-	case *[]reweight.Role:
-		*to.Data.(*[]reweight.Role) = *data
-	case *[]int64:
-		*to.Data.(*[]int64) = *data
-	case *[]int32:
-		*to.Data.(*[]int32) = *data
-	case *[]float32:
-		*to.Data.(*[]float32) = *data
-	case *reweight.Logits:
-		*to.Data.(*reweight.Logits) = *data
+		l := to[i].Data.(*reweight.Logits)
+		l.Vocab = data.Vocab
+		l.BF16 = append(l.BF16, data.BF16...)
+		l.F16 = append(l.F16, data.F16...)
+		l.F32 = append(l.F32, data.F32...)
 	}
 }
 
@@ -184,17 +155,13 @@ func setArray(to, from reweight.Array) {
 func sizeOf(b *reweight.Batch) int64 {
 	size := int64(0)
 	for _, a := range b.Arrays() {
-		n := int64(a.Len())
-		switch data := a.Data.(type) {
-		case *[]reweight.Role:
-			size += n
-		case *[]int64:
-			size += 8 * n
-		case *reweight.Logits:
-			size += n * int64(data.Vocab) * int64(data.DType().Size())
-		default:
-			size += 4 * n
+		width := 0
+		if l, ok := a.Data.(*reweight.Logits); ok {
+			width = l.Vocab * l.DType().Size()
+		} else {
+			width = int(valueOf(a).Type().Elem().Size())
 		}
+		size += int64(a.Len()) * int64(width)
 	}
 	return size
 }

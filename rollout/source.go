@@ -288,7 +288,7 @@ func (s *Source) collect(b, given *reweight.Batch, room int64) error {
 		from, none := t.Arrays(), new(reweight.Batch).Arrays()
 		for i, a := range given.Arrays() {
 			if a.Len() != 0 {
-				setArray(from[i], none[i])
+				valueOf(from[i]).Set(valueOf(none[i]))
 			}
 		}
 		if size += sizeOf(&t.Batch); size > room {
@@ -307,7 +307,7 @@ func (s *Source) collect(b, given *reweight.Batch, room int64) error {
 	to := b.Arrays()
 	for i, a := range given.Arrays() {
 		if a.Len() != 0 {
-			setArray(to[i], a)
+			valueOf(to[i]).Set(valueOf(a))
 		}
 	}
 	return nil

@@ -31,29 +31,12 @@ func view[E element](data []byte) []E {
 		return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), n)
 	}
 	copied := make([]E, n)
-	raw := memory(copied)
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(copied))), n*size)
 	copy(raw, data)
 	if bigEndian {
 		reverseEach(raw, size)
 	}
 	return copied
-}
-
-// littleEndian returns the elements as the format stores them: the same memory
-// on a little-endian machine, else a copy.
-func littleEndian[E element](elements []E) []byte {
-	raw := memory(elements)
-	if bigEndian {
-		raw = slices.Clone(raw)
-		reverseEach(raw, int(unsafe.Sizeof(*new(E))))
-	}
-	return raw
-}
-
-// memory returns the bytes that hold the elements.
-func memory[E element](elements []E) []byte {
-	p := unsafe.Pointer(unsafe.SliceData(elements))
-	return unsafe.Slice((*byte)(p), len(elements)*int(unsafe.Sizeof(*new(E))))
 }
 
 // reverseEach changes the byte order of each element.

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"reflect"
+	"slices"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -134,9 +137,11 @@ func (t Tensor) size() (int64, error) {
 	if dtype == "" {
 		return 0, fmt.Errorf("data is %T, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
 	}
-	size := int64(len(dataOf(t.Data)))
+	size := int64(0)
 	if s, ok := t.Data.(*spool); ok {
 		size = s.size
+	} else {
+		size = int64(len(dataOf(t.Data)))
 	}
 	want := elementBits[dtype] / 8
 	for _, d := range t.Shape {
@@ -152,44 +157,34 @@ func (t Tensor) size() (int64, error) {
 	return size, nil
 }
 
-// dtypeOf returns the format's name for the element type, "" if it has none.
-func dtypeOf(data any) string {
-	switch data := data.(type) {
-	case *spool:
-		return data.dtype
-	case []uint8, []reweight.Role:
-		return "U8"
-	case []int32:
-		return "I32"
-	case []int64:
-		return "I64"
-	case []float32:
-		return "F32"
-	case []reweight.BF16:
-		return "BF16"
-	case []reweight.F16:
-		return "F16"
-	}
-	return ""
+// dtypes are the format's names for the types of a tensor's data.
+var dtypes = map[reflect.Type]string{
+	reflect.TypeFor[[]uint8]():         "U8",
+	reflect.TypeFor[[]reweight.Role](): "U8",
+	reflect.TypeFor[[]int32]():         "I32",
+	reflect.TypeFor[[]int64]():         "I64",
+	reflect.TypeFor[[]float32]():       "F32",
+	reflect.TypeFor[[]reweight.BF16](): "BF16",
+	reflect.TypeFor[[]reweight.F16]():  "F16",
 }
 
-// dataOf returns the data as the format stores it.
-func dataOf(data any) []byte {
-	switch data := data.(type) {
-	case []uint8:
-		return data
-	case []reweight.Role:
-		return littleEndian(data)
-	case []int32:
-		return littleEndian(data)
-	case []int64:
-		return littleEndian(data)
-	case []float32:
-		return littleEndian(data)
-	case []reweight.BF16:
-		return littleEndian(data)
-	case []reweight.F16:
-		return littleEndian(data)
+// dtypeOf returns the format's name for the element type, "" if it has none.
+func dtypeOf(data any) string {
+	if s, ok := data.(*spool); ok {
+		return s.dtype
 	}
-	return nil
+	return dtypes[reflect.TypeOf(data)]
+}
+
+// dataOf returns a slice of one of dtypes as the format stores it: the same memory on a
+// little-endian machine, else a copy.
+func dataOf(data any) []byte {
+	v := reflect.ValueOf(data)
+	size := int(v.Type().Elem().Size())
+	raw := unsafe.Slice((*byte)(v.UnsafePointer()), v.Len()*size)
+	if bigEndian {
+		raw = slices.Clone(raw)
+		reverseEach(raw, size)
+	}
+	return raw
 }
