@@ -135,7 +135,7 @@ func (g *group) json(p *Partial) groupJSON {
 }
 
 func (s *sums) json() sumsJSON {
-	return sumsJSON{s.n, string(appendExact(nil, s.sum[:], sumUnit)), string(appendExact(nil, s.squares[:], squareUnit))}
+	return sumsJSON{s.n, string(appendExact(nil, &s.sum, sumUnit)), string(appendExact(nil, &s.squares, squareUnit))}
 }
 
 // Decode returns the partial that the text was made of. Any text that Encode does not write
@@ -391,10 +391,10 @@ func (j *groupJSON) group(p *Partial) (*group, error) {
 
 func (j *sumsJSON) sums(s *sums) error {
 	s.n = j.N
-	if err := parseExact(s.sum[:], sumUnit, j.Sum); err != nil {
+	if err := parseExact(&s.sum, sumUnit, j.Sum); err != nil {
 		return fmt.Errorf("sum is %s: %w", printable.Text(short(j.Sum)), err)
 	}
-	if err := parseExact(s.squares[:], squareUnit, j.Squares); err != nil {
+	if err := parseExact(&s.squares, squareUnit, j.Squares); err != nil {
 		return fmt.Errorf("squares is %s: %w", printable.Text(short(j.Squares)), err)
 	}
 	return s.check()

@@ -3,6 +3,7 @@ package score
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 )
@@ -63,12 +64,12 @@ func (p packed) unpack() *group {
 	n, rest := cutNumber(rest[len(g.prompt):])
 	g.rewards.n = int64(n)
 	for _, s := range [...]struct {
-		words []uint64
-		unit  int
-	}{{g.rewards.sum[:], sumUnit}, {g.rewards.squares[:], squareUnit}} {
+		number *big.Int
+		unit   int
+	}{{&g.rewards.sum, sumUnit}, {&g.rewards.squares, squareUnit}} {
 		var text string
 		text, rest = cutText(rest)
-		if err := parseExact(s.words, s.unit, text); err != nil {
+		if err := parseExact(s.number, s.unit, text); err != nil {
 			panic(err) // pack has written it
 		}
 	}
