@@ -26,9 +26,6 @@ type Scheme struct {
 
 	PerTrajectory bool     // dst has one element per trajectory, not per token
 	Doc           []string // old, new: what the text of C and Python says in another way than the method's
-
-	// Call calls the method.
-	Call func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error
 }
 
 // OffPolicyMaskOptions are the argument of OffPolicyMask, which C and Python have in a struct
@@ -39,96 +36,37 @@ type OffPolicyMaskOptions struct {
 
 // Schemes are the functions of that form.
 var Schemes = []Scheme{
-	{C: "rloo", Method: "RLOO", Dst: "advantages", Entry: "rloo",
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error { return ws.RLOO(dst, b) }},
+	{C: "rloo", Method: "RLOO", Dst: "advantages", Entry: "rloo"},
 	{C: "reinforce_plus_plus", Method: "ReinforcePlusPlus", Dst: "advantages", Entry: "reinforce++", Default: reweight.DefaultReinforcePlusPlus,
 		Doc: []string{
 			"ReinforcePlusPlus sets returns to the discounted sums of TokenRewards, backwards over\nthe response tokens of each trajectory, and advantages to these, whitened\n",
 			"ReinforcePlusPlus sets advantages to the discounted sums of TokenRewards, backwards\nover the response tokens of each trajectory, whitened\n",
 			"set; returns may be nil. advantages or returns may be", "set. advantages may be",
 			"nothing is written", "advantages is not written",
-		},
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.ReinforcePlusPlus(dst, nil, b, opt.(reweight.ReinforcePlusPlusOptions))
 		}},
-	{C: "reinforce_plus_plus_baseline", Method: "ReinforcePlusPlusBaseline", Dst: "advantages", Entry: "reinforce++_baseline",
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.ReinforcePlusPlusBaseline(dst, b)
-		}},
-	{C: "gigpo", Method: "GiGPO", Dst: "advantages", Entry: "gigpo", Default: reweight.DefaultGiGPO,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.GiGPO(dst, b, opt.(reweight.GiGPOOptions))
-		}},
-	{C: "gtpo", Method: "GTPO", Dst: "advantages", Entry: "gtpo", Default: reweight.DefaultGTPO,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.GTPO(dst, b, opt.(reweight.GTPOOptions))
-		}},
-	{C: "grpo_s", Method: "GRPOS", Dst: "advantages", Entry: "grpo_s", Default: reweight.DefaultGRPOS, Struct: "gtpo",
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.GRPOS(dst, b, opt.(reweight.GTPOOptions))
-		}},
-	{C: "empg", Method: "EMPG", Dst: "advantages", Entry: "empg", Default: reweight.DefaultEMPG,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.EMPG(dst, b, opt.(reweight.EMPGOptions))
-		}},
-	{C: "overlong_penalty", Method: "OverlongPenalty", Dst: "penalties", Entry: "overlong", Default: reweight.DefaultOverlongPenalty, PerTrajectory: true,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.OverlongPenalty(dst, b, opt.(reweight.OverlongPenaltyOptions))
-		}},
-	{C: "group_filter", Method: "GroupFilter", Dst: "weights", Entry: "group_filter",
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.GroupFilter(dst, b)
-		}},
+	{C: "reinforce_plus_plus_baseline", Method: "ReinforcePlusPlusBaseline", Dst: "advantages", Entry: "reinforce++_baseline"},
+	{C: "gigpo", Method: "GiGPO", Dst: "advantages", Entry: "gigpo", Default: reweight.DefaultGiGPO},
+	{C: "gtpo", Method: "GTPO", Dst: "advantages", Entry: "gtpo", Default: reweight.DefaultGTPO},
+	{C: "grpo_s", Method: "GRPOS", Dst: "advantages", Entry: "grpo_s", Default: reweight.DefaultGRPOS, Struct: "gtpo"},
+	{C: "empg", Method: "EMPG", Dst: "advantages", Entry: "empg", Default: reweight.DefaultEMPG},
+	{C: "overlong_penalty", Method: "OverlongPenalty", Dst: "penalties", Entry: "overlong", Default: reweight.DefaultOverlongPenalty, PerTrajectory: true},
+	{C: "group_filter", Method: "GroupFilter", Dst: "weights", Entry: "group_filter"},
 	{C: "entropy_mask", Method: "EntropyMask", Dst: "mask", Entry: "entropy_mask", Default: reweight.DefaultEntropyMask,
 		Doc: []string{
 			" (arXiv 2506.01939), and returns the smallest entropy that is kept, in\nnats. Of", " (arXiv 2506.01939). Of",
 			"Without\nresponse tokens mask and threshold are 0. ", "",
-		},
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			_, err := ws.EntropyMask(dst, b, opt.(reweight.EntropyMaskOptions))
-			return err
 		}},
-	{C: "rollout_correction", Method: "RolloutCorrection", Dst: "factors", Entry: "tis", Default: reweight.DefaultRolloutCorrection,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.RolloutCorrection(dst, b, opt.(reweight.RolloutCorrectionOptions))
-		}},
-	{C: "reject", Method: "Reject", Dst: "weights", Entry: "reject", Default: reweight.DefaultReject,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.Reject(dst, b, opt.(reweight.RejectOptions))
-		}},
-	{C: "off_policy_mask", Method: "OffPolicyMask", Dst: "factors", Entry: "off_policy_mask", Default: OffPolicyMaskOptions{}, None: true,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.OffPolicyMask(dst, b, opt.(OffPolicyMaskOptions).Delta)
-		}},
-	{C: "opo", Method: "OPO", Dst: "advantages", Entry: "opo",
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.OPO(dst, b)
-		}},
-	{C: "pass_at_k", Method: "PassAtK", Dst: "advantages", Entry: "pass_at_k", Default: reweight.DefaultPassAtK,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.PassAtK(dst, b, opt.(reweight.PassAtKOptions))
-		}},
+	{C: "rollout_correction", Method: "RolloutCorrection", Dst: "factors", Entry: "tis", Default: reweight.DefaultRolloutCorrection},
+	{C: "reject", Method: "Reject", Dst: "weights", Entry: "reject", Default: reweight.DefaultReject},
+	{C: "off_policy_mask", Method: "OffPolicyMask", Dst: "factors", Entry: "off_policy_mask", Default: OffPolicyMaskOptions{}, None: true},
+	{C: "opo", Method: "OPO", Dst: "advantages", Entry: "opo"},
+	{C: "pass_at_k", Method: "PassAtK", Dst: "advantages", Entry: "pass_at_k", Default: reweight.DefaultPassAtK},
 	{C: "gpg_advantages", Method: "GPG", Dst: "advantages", Entry: "gpg_advantages",
-		Doc: []string{" The loss of\nGPG is PolicyPG.", " Its loss is the policy\npg."},
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.GPG(dst, b)
-		}},
-	{C: "fipo", Method: "FIPO", Dst: "factors", Entry: "fipo", Default: reweight.DefaultFIPO,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.FIPO(dst, b, opt.(reweight.FIPOOptions))
-		}},
-	{C: "rlsd", Method: "RLSD", Dst: "factors", Entry: "rlsd", Default: reweight.DefaultRLSD,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.RLSD(dst, b, opt.(reweight.RLSDOptions))
-		}},
-	{C: "otb", Method: "OTB", Dst: "advantages", Entry: "otb", Default: reweight.DefaultOTB,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.OTB(dst, b, opt.(reweight.OTBOptions))
-		}},
-	{C: "gdpo", Method: "GDPO", Dst: "advantages", Entry: "gdpo", Default: reweight.DefaultGDPO,
-		Call: func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt any) error {
-			return ws.GDPO(dst, b, opt.(reweight.GDPOOptions))
-		}},
+		Doc: []string{" The loss of\nGPG is PolicyPG.", " Its loss is the policy\npg."}},
+	{C: "fipo", Method: "FIPO", Dst: "factors", Entry: "fipo", Default: reweight.DefaultFIPO},
+	{C: "rlsd", Method: "RLSD", Dst: "factors", Entry: "rlsd", Default: reweight.DefaultRLSD},
+	{C: "otb", Method: "OTB", Dst: "advantages", Entry: "otb", Default: reweight.DefaultOTB},
+	{C: "gdpo", Method: "GDPO", Dst: "advantages", Entry: "gdpo", Default: reweight.DefaultGDPO},
 }
 
 // SchemeOf returns the scheme with that name in C.

@@ -80,7 +80,17 @@ func callScheme(c Caller, s *native.Scheme, dst []float32, b *reweight.Batch, op
 	if c, ok := c.(SchemeCaller); ok {
 		return c.Scheme(s, dst, b, opt)
 	}
-	return s.Call(c.(*reweight.Workspace), dst, b, opt)
+	e, err := scheme.Find(s.Entry)
+	if err != nil {
+		return err
+	}
+	all := e.Defaults()
+	if o, ok := opt.(native.OffPolicyMaskOptions); ok {
+		all.Delta = o.Delta
+	} else if opt != nil {
+		reflect.ValueOf(e.Part(&all)).Elem().Set(reflect.ValueOf(opt))
+	}
+	return e.Compute(c.(*reweight.Workspace), dst, b, all)
 }
 
 // floatsOf returns the arrays per token of those names.
