@@ -534,26 +534,6 @@ func TestNoWeightOverflow(t *testing.T) {
 	}
 }
 
-// TestBottleneckTies: groups whose rewards have the same variance share a rank,
-// whatever their size.
-func TestBottleneckTies(t *testing.T) {
-	rewards := []float32{0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0}
-	energy := []float32{-5, -5, -5, -4, -4, -4, -3, -3, -3, -9, -9, -9, -7, -7, -7}
-	b := reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, RefEnergy: energy}
-	for i := range energy {
-		b.Role = append(b.Role, reweight.RoleAction)
-		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
-		b.GroupIDs = append(b.GroupIDs, int32(i/3))
-	}
-	got, err := reweight.Bottleneck(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := diagnostics.Bottleneck(Widen(&b))
-	near(t, "rho", got.Action.Rho, want.Action.Rho)
-	near(t, "p", got.Action.P, want.Action.P)
-}
-
 // TestSurePValue: a p-value far below what is left of 1 in float64.
 func TestSurePValue(t *testing.T) {
 	const groups = 40
@@ -632,23 +612,6 @@ func episodes(r *rand.Rand, groups, size int) *reweight.Batch {
 		b.GroupIDs, b.Rewards = append(b.GroupIDs, int32(s/size)), append(b.Rewards, reward)
 	}
 	return b
-}
-
-// TestBottleneckOfOnePrompt: nothing about prompts can be true where there is one, but
-// episodes that succeed last longer and see other states. That moves the paper's form, and
-// the others by little.
-func TestBottleneckOfOnePrompt(t *testing.T) {
-	got := forms(must.Get(reweight.Bottleneck(episodes(rand.New(rand.NewPCG(9, 10)), 600, 8))))
-	for k, role := range []string{"all", "reasoning", "action"} {
-		if rho := got[0][k].Rho; rho < 0.3 {
-			t.Errorf("%s: the paper's form is %v, which tests nothing", role, rho)
-		}
-		for i, form := range []string{"first turns", "given the turns"} {
-			if rho := got[i+1][k].Rho; !(math.Abs(rho) < 0.1) {
-				t.Errorf("%s, %s: %v, want about 0", role, form, rho)
-			}
-		}
-	}
 }
 
 // TestSpearman compares correlations and their p-values with gonum's, and wants NaN where

@@ -337,40 +337,6 @@ func TestSurrogateIsOneTrajectory(t *testing.T) {
 	}
 }
 
-// TestLossIsProportionalToAdvantages: twice the advantages are twice the loss and twice
-// the gradient, to the bit where none is subnormal. Corrections that multiply advantages
-// rely on it.
-func TestLossIsProportionalToAdvantages(t *testing.T) {
-	for name, opt := range policies {
-		if unweighted(opt.Policy) { // which are not
-			continue
-		}
-		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
-			b := drawLossBatch(t)
-			want, got := make([]float32, b.Tokens()), make([]float32, b.Tokens())
-			var ws reweight.Workspace
-			once, err := ws.Loss(want, b.weights, &b.Batch, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range b.Advantages {
-				b.Advantages[i] *= 2
-				want[i] *= 2
-			}
-			twice, err := ws.Loss(got, b.weights, &b.Batch, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			once.Loss *= 2
-			forgiveTiny(got, want)
-			if once.Loss < 1e-30 && once.Loss > -1e-30 {
-				once.Loss = twice.Loss
-			}
-			sameLoss(t, "twice", lossOutcome{loss: twice}, lossOutcome{loss: once}, got, want)
-		}))
-	}
-}
-
 // forgiveTiny takes differences out of got that are no larger than subnormal terms make them.
 func forgiveTiny(got, want []float32) {
 	for i, w := range want {

@@ -7,18 +7,17 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/reference"
 )
 
 // TestSequenceLossesInFloat64 holds the ratios of sequences, longer than a piece of work
-// too, against a rendering of their definitions in float64.
+// too, to the reference.
 func TestSequenceLossesInFloat64(t *testing.T) {
 	for name, opt := range policies {
-		sequence := opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO
-		if !sequence {
+		if opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS && opt.Policy != reweight.PolicyVESPO {
 			continue
 		}
-		opt.Aggregation = reweight.SeqMeanTokenSumNorm
-		opt.NormLength = 1
+		opt.Aggregation, opt.NormLength = reweight.SeqMeanTokenSumNorm, 1
 		for _, n := range []int{1, 100, 70_001, 140_000} {
 			b := longBatch(n)
 			grad := make([]float32, n)
@@ -27,61 +26,16 @@ func TestSequenceLossesInFloat64(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Every sequence here is the batch, or one of its spans.
-			of := func(t int) int32 { return 0 }
-			if opt.Sequence == reweight.SequenceSpan && opt.Policy != reweight.PolicyVESPO {
-				of = func(t int) int32 { return b.SpanIDs[t] }
-			}
-			var raw, rho, count [2]float64
-			for i, r := range b.Role {
-				if r != 0 {
-					d := float64(b.Logprobs[i]) - float64(b.OldLogprobs[i])
-					raw[of(i)] += d
-					rho[of(i)] += math.Exp(d)
-					count[of(i)]++
-				}
-			}
-			loss, size, clipped := 0.0, 0.0, 0
-			for i, r := range b.Role {
-				if r == 0 {
-					continue
-				}
-				q := of(i)
-				A, d := float64(b.Advantages[i]), float64(b.Logprobs[i])-float64(b.OldLogprobs[i])
-				var l, g float64
-				switch opt.Policy {
-				case reweight.PolicyVESPO:
-					y := max(math.Log(1e-8), min(20, raw[q]))
-					power, decay := opt.PowerPos, opt.DecayPos
-					if A < 0 {
-						power, decay = opt.PowerNeg, opt.DecayNeg
-					}
-					phi := math.Exp(decay + power*y - decay*math.Exp(y))
-					l, g = -phi*A*float64(b.Logprobs[i]), -phi*A
-				default:
-					s := math.Exp(raw[q] / count[q])
-					slope := s
-					if opt.Policy == reweight.PolicyGRPOS {
-						s, slope = rho[q]/count[q], math.Exp(d)
-					}
-					l1, l2 := -A*s, -A*max(1-opt.ClipLow, min(1+opt.ClipHigh, s))
-					l, g = l1, -A*slope
-					if l2 > l1 {
-						l, g = l2, 0
-						clipped++
-					}
-				}
+			want := reference.Loss(Widen(&b), nil, lossOptions(&opt))
+			size := 0.0
+			for i, g := range want.Gradient {
 				if math.Abs(float64(grad[i])-g) > 3e-5*math.Abs(g)+1e-30 {
 					t.Fatalf("%s, %d tokens: gradient %d is %v, want %v", name, n, i, grad[i], g)
 				}
-				loss += l
-				size += math.Abs(l)
+				size += math.Abs(float64(b.Advantages[i]))
 			}
-			if math.Abs(res.Loss-loss) > 1e-5*size {
-				t.Errorf("%s, %d tokens: loss %v, want %v", name, n, res.Loss, loss)
-			}
-			if got := int(math.Round(res.ClipFraction * float64(res.Tokens))); got != clipped {
-				t.Errorf("%s, %d tokens: %d clipped, want %d", name, n, got, clipped)
+			if math.Abs(res.Loss-want.Loss) > 1e-5*size || math.Abs(res.ClipFraction-want.ClipFraction) > 1e-12 {
+				t.Errorf("%s, %d tokens: loss %v and clipped %v, want %v and %v", name, n, res.Loss, res.ClipFraction, want.Loss, want.ClipFraction)
 			}
 		}
 	}

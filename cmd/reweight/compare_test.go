@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,55 +25,6 @@ func near(t *testing.T, what string, got, want float64) {
 	if !(math.Abs(got-want) <= 1e-5*math.Abs(want)) {
 		t.Errorf("%s = %v, want %v", what, got, want)
 	}
-}
-
-// randomBatch makes rollouts of all shapes: groups that interleave, ids that
-// are not dense, trajectories without a response, masked tokens with NaN.
-func randomBatch(r *rand.Rand) *reweight.Batch {
-	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	nan := float32(math.NaN())
-	groups := 3 + r.IntN(5)
-	span := int32(0)
-	for range groups * (2 + r.IntN(6)) {
-		b.GroupIDs = append(b.GroupIDs, int32(100-7*r.IntN(groups)))
-		b.Rewards = append(b.Rewards, float32(r.IntN(11))/10)
-		turns := r.IntN(5)
-		skill := r.NormFloat64()
-		for turn := range turns + 1 {
-			for range 5 + r.IntN(30) { // what the agent reads
-				b.Role = append(b.Role, reweight.RoleMasked)
-				b.SpanIDs = append(b.SpanIDs, -1)
-				b.RefEnergy, b.Entropy = append(b.RefEnergy, nan), append(b.Entropy, nan)
-				b.OldLogprobs, b.Logprobs = append(b.OldLogprobs, nan), append(b.Logprobs, nan)
-				b.RefLogprobs = append(b.RefLogprobs, nan)
-			}
-			if turn == turns {
-				break
-			}
-			n := 5 + r.IntN(60)
-			sure := math.Exp(0.5 * (skill + r.NormFloat64())) // a turn's own
-			for i := range n {
-				role := reweight.RoleReasoning
-				if i > n-4 && i < n-1 {
-					role = reweight.RoleAction
-				}
-				old := -sure * r.ExpFloat64()
-				b.Role = append(b.Role, role)
-				b.SpanIDs = append(b.SpanIDs, span)
-				b.RefEnergy = append(b.RefEnergy, float32(-20+4*r.NormFloat64()))
-				b.Entropy = append(b.Entropy, float32(sure*r.Float64()))
-				b.OldLogprobs = append(b.OldLogprobs, float32(old))
-				b.Logprobs = append(b.Logprobs, float32(min(0, old+0.2*r.NormFloat64())))
-				b.RefLogprobs = append(b.RefLogprobs, float32(min(0, old+r.NormFloat64())))
-			}
-			span++
-		}
-		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-	}
-	b.TokenIDs = make([]int32, len(b.Role))
-	// There may be advantages: they are not those of the rewards, and not used.
-	b.Advantages = make([]float32, len(b.Role))
-	return b
 }
 
 // wantSteps compares the rows of a table with steps of package scheme, whose options are
@@ -102,9 +52,9 @@ func wantSteps(t *testing.T, got schemeTable, b *reweight.Batch, change func(*sc
 	}
 }
 
-// TestRandomRollouts: without -scheme the table has the schemes of the papers, and every
+// TestFlagsOfSchemes: without -scheme the table has the schemes of the papers, and every
 // flag reaches its option.
-func TestRandomRollouts(t *testing.T) {
+func TestFlagsOfSchemes(t *testing.T) {
 	for flags, change := range map[string]func(*scheme.Options){
 		"":                          func(*scheme.Options) {},
 		"-alpha 0.3 -beta 2 -eps 0": func(o *scheme.Options) { o.ActFocus = reweight.ActFocusOptions{Alpha: 0.3, Beta: 2} },
@@ -129,8 +79,7 @@ func TestRandomRollouts(t *testing.T) {
 		"-divide-by-std=false": func(o *scheme.Options) { o.GRPO.DivideByStd = false },
 	} {
 		t.Run(flags, func(t *testing.T) {
-			b := randomBatch(rand.New(rand.NewPCG(uint64(len(flags)), 7)))
-			wantSteps(t, runJSON(t, append(strings.Fields(flags), write(t, rollout.Tensors(b)))...), b, change)
+			wantSteps(t, runJSON(t, append(strings.Fields(flags), write(t, embedded(t)))...), batchOf(t, lake("frozenlake-small.safetensors")), change)
 		})
 	}
 }
@@ -206,8 +155,8 @@ func readF32(t *testing.T, path string) map[string][]float32 {
 // TestOutput writes the tensors of ActFocus with AEM, over an older file, and
 // leaves the input as it was.
 func TestOutput(t *testing.T) {
-	b := randomBatch(rand.New(rand.NewPCG(11, 13)))
-	input := write(t, rollout.Tensors(b))
+	b := *batchOf(t, lake("frozenlake-small.safetensors"))
+	input := write(t, rollout.Tensors(&b))
 	before := must.Get(os.ReadFile(input))
 	output := filepath.Join(t.TempDir(), "out.safetensors")
 	must.Do(os.WriteFile(output, []byte("old"), 0o666))
@@ -220,12 +169,12 @@ func TestOutput(t *testing.T) {
 	if n := len(b.Role); len(weights) != n || len(advantages) != n || len(grad) != n {
 		t.Fatalf("%d, %d and %d elements, want %d", len(weights), len(advantages), len(grad), n)
 	}
-	wantSteps(t, f, b, func(*scheme.Options) {})
+	wantSteps(t, f, &b, func(*scheme.Options) {})
 
 	// The loss of what was written is the loss that was printed.
 	b.Advantages = advantages
 	again := make([]float32, len(grad))
-	res := must.Get(new(reweight.Workspace).Loss(again, weights, b, reweight.DefaultLoss))
+	res := must.Get(new(reweight.Workspace).Loss(again, weights, &b, reweight.DefaultLoss))
 	if f.Schemes[3].Loss != res.Loss {
 		t.Errorf("loss %v printed, %v of what was written", f.Schemes[3].Loss, res.Loss)
 	}
@@ -283,9 +232,11 @@ func harmless(text string) bool {
 // reaches the output as it is.
 func TestHostileFile(t *testing.T) {
 	dir := t.TempDir()
+	page := filepath.Join(dir, "page.html")
+	words := must.Get(json.Marshal(slices.Repeat([]string{hostileText}, 300)))
 	path := func(n int, tensors []rollout.Tensor) string {
 		p := filepath.Join(dir, strconv.Itoa(n)+hostileText)
-		if err := rollout.Write(p, tensors, map[string]string{"vocab": `["` + hostileText + `"]`, hostileText: hostileText}); err != nil {
+		if err := rollout.Write(p, tensors, map[string]string{"vocab": string(words), hostileText: hostileText}); err != nil {
 			t.Skip("the system does not take such a name: ", err)
 		}
 		return p
@@ -303,7 +254,7 @@ func TestHostileFile(t *testing.T) {
 	}{{path(0, named), 0}, {path(1, without(embedded(t), "rewards")), 2}, {path(2, bad), 2}, {filepath.Join(dir, "3"+hostileText), 2}} {
 		for _, format := range []string{"table", "json"} {
 			var out, stderr bytes.Buffer
-			status := run([]string{"-format", format, c.path}, &out, &stderr)
+			status := run([]string{"-format", format, "-html", page, c.path}, &out, &stderr)
 			if status != c.status || !harmless(out.String()) || !harmless(stderr.String()) {
 				t.Errorf("file %d, %s: status %d, printed %q and %q", i, format, status, out.String(), stderr.String())
 			}
@@ -314,6 +265,9 @@ func TestHostileFile(t *testing.T) {
 				}
 			}
 		}
+	}
+	if html := string(must.Get(os.ReadFile(page))); !harmless(html) || strings.Contains(html, "<b>|") {
+		t.Error("text of the file is in the page as it is")
 	}
 	var out, stderr bytes.Buffer
 	if status := run([]string{"-o", filepath.Join(dir, hostileText, "x.safetensors"), path(4, embedded(t))}, &out, &stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {

@@ -281,25 +281,6 @@ func TestSchemesWidth(t *testing.T) {
 	}
 }
 
-// TestSchemesHostile: nothing of a file's name or of its tokens reaches the output as it is.
-func TestSchemesHostile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), hostileText)
-	words := must.Get(json.Marshal(slices.Repeat([]string{hostileText}, 300)))
-	if err := rollout.Write(path, embedded(t), map[string]string{"vocab": string(words)}); err != nil {
-		t.Skip("the system does not take such a name: ", err)
-	}
-	page := filepath.Join(t.TempDir(), "page.html")
-	for _, format := range []string{"table", "json"} {
-		if text := runSchemes(t, "uniform,vespo", path, "-format", format, "-html", page); !harmless(text) {
-			t.Errorf("%s prints %q", format, text)
-		}
-	}
-	html, err := os.ReadFile(page)
-	if err != nil || !harmless(string(html)) || strings.Contains(string(html), "<b>|") {
-		t.Errorf("%v, or text of the file in the page", err)
-	}
-}
-
 // TestSchemesNotFinite: a loss that float32 cannot hold is no figure: the scheme is left
 // out of all, and an error if it is named, before anything is written.
 func TestSchemesNotFinite(t *testing.T) {
