@@ -59,7 +59,7 @@
 // of its destination (of the source, where that is a scalar); its operands are
 // names of registers, in Go's order: the destination is last, and d = n - m for
 // VFSUB, d = n / m for VFDIV, d = n > m for VFCMGT. Fields: Arm Architecture
-// Reference Manual, C4.1, "Advanced SIMD". TestWords decodes every word.
+// Reference Manual, C4.1, "Advanced SIMD".
 
 // Three registers of one arrangement: 0 1 u 01110 size 1 m opcode 1 n d.
 #define THREE_SAME(u, size, opcode, m, n, d) WORD $(1<<30 | (u)<<29 | 0x0e<<24 | (size)<<22 | 1<<21 | N(m)<<16 | (opcode)<<11 | 1<<10 | N(n)<<5 | N(d))

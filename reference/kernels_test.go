@@ -3,7 +3,6 @@ package reference
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -205,31 +204,6 @@ func TestTinyTemperature(t *testing.T) {
 	logprob := Logprob(x, 1, 1e-320)
 	near(t, "entropy", entropy, math.Ln2, 1e-15)
 	near(t, "log-probability", logprob, -math.Ln2, 1e-15)
-}
-
-func TestEntropyBoundsHold(t *testing.T) {
-	r := rand.New(rand.NewPCG(13, 1))
-	for range 5000 {
-		x := randomRow(r, 1+r.IntN(60))
-		lse := LogSumExp(x)
-		var logprobs []float64
-		for _, v := range x {
-			logprobs = append(logprobs, v-lse)
-		}
-		slices.Sort(logprobs)
-		slices.Reverse(logprobs)
-		k, extra := r.IntN(len(x)+1), -1
-		top := slices.Clone(logprobs[:k])
-		if sampled := r.IntN(len(x)); sampled >= k {
-			extra = k
-			top = append(top, logprobs[sampled])
-		}
-		lower, upper := EntropyBounds(top, extra, len(x))
-		entropy := Entropy(x, 1)
-		if !(lower <= entropy+1e-12 && entropy <= upper+1e-12) {
-			t.Fatalf("%v, extra %d of %d: bounds %v and %v, entropy %v", top, extra, len(x), lower, upper, entropy)
-		}
-	}
 }
 
 // The bounds are the entropies of the two distributions that the known tokens allow.
