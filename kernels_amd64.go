@@ -20,6 +20,9 @@ func detect() []ISA {
 	return isas
 }
 
+// Each of these equals the portable function of its name on whole chunks of 16 elements, at
+// least one; those for AVX-512 have the arguments of those for AVX2.
+
 // rowBlocksAVX2 equals rowBlocksPortable on whole chunks of 16 elements at x, then
 // on the padded tail unless that is nil. It stops at a block with a lane sum of 2^y
 // above st.alarm and returns the block's first chunk: -1 at the end. dtype is the
@@ -28,8 +31,6 @@ func detect() []ISA {
 //go:noescape
 func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int
 
-// rowBlocksAVX512 equals rowBlocksPortable, with the arguments of rowBlocksAVX2.
-//
 //go:noescape
 func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int
 
@@ -38,39 +39,27 @@ func rowBlocksAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, 
 //go:noescape
 func blockMaxAVX2(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
-// blockMaxAVX512 equals blockMaxPortable, with the row as rowBlocksAVX2 has it.
-//
 //go:noescape
 func blockMaxAVX512(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) float32
 
 // rowGradientAVX2 equals rowGradientPortable on whole chunks of float32 or bfloat16.
-// dst may be x. Here and below there is at least one chunk.
+// dst may be x.
 //
 //go:noescape
 func rowGradientAVX2(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
-// rowGradientAVX512 equals rowGradientPortable on whole chunks of float32 or bfloat16.
-//
 //go:noescape
 func rowGradientAVX512(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
-// maskedMomentsAVX2 equals maskedMomentsPortable on whole chunks.
-//
 //go:noescape
 func maskedMomentsAVX2(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
-// maskedMomentsAVX512 equals maskedMomentsPortable on whole chunks.
-//
 //go:noescape
 func maskedMomentsAVX512(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
-// actFocusWeightsAVX2 equals actFocusWeightsPortable on whole chunks.
-//
 //go:noescape
 func actFocusWeightsAVX2(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
-// actFocusWeightsAVX512 equals actFocusWeightsPortable on whole chunks.
-//
 //go:noescape
 func actFocusWeightsAVX512(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
@@ -79,8 +68,6 @@ func actFocusWeightsAVX512(dst, signal *float32, role *Role, chunks int, q *actF
 //go:noescape
 func spanSumsAVX2(sums *float64, x *float32, offsets *int32, n int)
 
-// spanSumsAVX512 equals spanSumsPortable for n spans, at least one.
-//
 //go:noescape
 func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
 
@@ -89,8 +76,6 @@ func spanSumsAVX512(sums *float64, x *float32, offsets *int32, n int)
 //go:noescape
 func minMaxAVX2(lo, hi, x *float32, offsets *int32, n int)
 
-// minMaxAVX512 equals minMaxPortable for n groups, at least one.
-//
 //go:noescape
 func minMaxAVX512(lo, hi, x *float32, offsets *int32, n int)
 
@@ -100,28 +85,18 @@ func minMaxAVX512(lo, hi, x *float32, offsets *int32, n int)
 //go:noescape
 func expScaleAVX2(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
-// expScaleAVX512 equals expScalePortable on whole chunks, like expScaleAVX2.
-//
 //go:noescape
 func expScaleAVX512(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
-// scaleAVX2 equals scalePortable on whole chunks.
-//
 //go:noescape
 func scaleAVX2(dst *float32, chunks int, f float32)
 
-// scaleAVX512 equals scalePortable on whole chunks.
-//
 //go:noescape
 func scaleAVX512(dst *float32, chunks int, f float32)
 
-// multiplyAVX2 equals multiplyPortable on whole chunks.
-//
 //go:noescape
 func multiplyAVX2(dst, a, b *float32, chunks int)
 
-// multiplyAVX512 equals multiplyPortable on whole chunks.
-//
 //go:noescape
 func multiplyAVX512(dst, a, b *float32, chunks int)
 
@@ -131,8 +106,6 @@ func multiplyAVX512(dst, a, b *float32, chunks int)
 //go:noescape
 func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 
-// surrogateAVX512 equals surrogatePortable on whole chunks, like surrogateAVX2.
-//
 //go:noescape
 func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
 

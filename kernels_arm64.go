@@ -7,6 +7,9 @@ import "unsafe"
 // Every arm64 CPU has NEON, so there is nothing to detect.
 func detect() []ISA { return []ISA{Portable, NEON} }
 
+// Each of these equals the portable function of its name on whole chunks of 16 elements, or on
+// n spans or groups.
+
 // rowBlocksNEON equals rowBlocksPortable on chunks whole chunks of 16 elements,
 // whose DType has the number dtype, and then on tail, unless that is nil. It
 // returns the number of the chunk that begins the block it stopped at, or -1.
@@ -25,23 +28,15 @@ func blockMaxNEON(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32) flo
 //go:noescape
 func rowGradientNEON(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 
-// maskedMomentsNEON equals maskedMomentsPortable on 16*chunks tokens.
-//
 //go:noescape
 func maskedMomentsNEON(x *float32, role *Role, chunks, roles int, shift float64, m *momentSums)
 
-// actFocusWeightsNEON equals actFocusWeightsPortable on 16*chunks tokens.
-//
 //go:noescape
 func actFocusWeightsNEON(dst, signal *float32, role *Role, chunks int, q *actFocusConsts)
 
-// spanSumsNEON equals spanSumsPortable for n spans.
-//
 //go:noescape
 func spanSumsNEON(sums *float64, x *float32, offsets *int32, n int)
 
-// minMaxNEON equals minMaxPortable for n groups.
-//
 //go:noescape
 func minMaxNEON(lo, hi, x *float32, offsets *int32, n int)
 
@@ -51,8 +46,6 @@ func minMaxNEON(lo, hi, x *float32, offsets *int32, n int)
 //go:noescape
 func expScaleNEON(dst, x *float32, chunks int, lo, k float32, sum *laneSum)
 
-// scaleNEON equals scalePortable on 16*chunks elements.
-//
 //go:noescape
 func scaleNEON(dst *float32, chunks int, f float32)
 
