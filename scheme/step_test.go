@@ -88,7 +88,7 @@ func step(t *testing.T, name string, b *reweight.Batch, change func(*Options)) (
 // response that is too long or a group of equal rewards.
 var equals = map[string]string{
 	"dapo": "uniform", "group_norm": "uniform", "overlong": "uniform", "group_filter": "uniform", "value_loss": "uniform",
-	"seq_mean_token_mean": "grpo",
+	"seq_mean_token_mean": "grpo", "gae+value_loss": "gae",
 }
 
 // TestSteps: each entry has its own gradient, that of the step in float64, as often as it
@@ -96,7 +96,7 @@ var equals = map[string]string{
 func TestSteps(t *testing.T) {
 	b := rollouts(3)
 	seen := map[string][]float32{}
-	names := []string{"actfocus+aem"}
+	names := []string{"actfocus+aem", "reject+entropy_mask+actfocus+rloo+gspo", "aem+tis", "rloo+empg", "gae+value_loss"}
 	for _, e := range Entries() {
 		names = append(names, strings.TrimPrefix(e.Name+map[string]string{"kl_rewards": "+reinforce++"}[e.Name], "+"))
 	}
@@ -143,60 +143,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestJoined: weights multiply, factors multiply, and one after the other makes the
-// advantages.
-func TestJoined(t *testing.T) {
-	b := rollouts(3)
-	opt := func(opt *Options) { opt.Loss.Aggregation = reweight.SeqMeanTokenSum }
-	uniform, _ := step(t, "uniform", b, opt)
-	product := func(what string, got []float32, of ...[]float32) {
-		t.Helper()
-		for i, g := range got {
-			want := of[0][i]
-			for _, x := range of[1:] {
-				want *= x[i]
-			}
-			if g != want {
-				t.Fatalf("%s[%d] = %v, want %v", what, i, g, want)
-			}
-		}
-	}
-	focus, _ := step(t, "actfocus", b, opt)
-	high, _ := step(t, "entropy_mask", b, opt)
-	kept, _ := step(t, "reject", b, opt)
-	all, _ := step(t, "reject+entropy_mask+actfocus+rloo+gspo", b, opt)
-	product("weights", all.Weights, focus.Weights, high.Weights, kept.Weights)
-	if all.Loss().Policy != reweight.PolicyGSPO || all.Loss().ClipHigh != reweight.DefaultGSPO.ClipHigh || all.Loss().Aggregation != reweight.SeqMeanTokenSum {
-		t.Errorf("the loss is %+v", all.Loss())
-	}
-	rloo, _ := step(t, "rloo", b, opt)
-	if !slices.Equal(all.Advantages, rloo.Advantages) || slices.Equal(rloo.Advantages, uniform.Advantages) {
-		t.Error("the advantages are not those of RLOO")
-	}
-
-	var ws reweight.Workspace
-	factors := make([]float32, b.Tokens())
-	if err := ws.AEM(factors, b, reweight.DefaultAEM); err != nil {
-		t.Fatal(err)
-	}
-	truncated := make([]float32, b.Tokens())
-	if err := ws.RolloutCorrection(truncated, b, reweight.DefaultRolloutCorrection); err != nil {
-		t.Fatal(err)
-	}
-	both, _ := step(t, "aem+tis", b, opt)
-	product("advantages", both.Advantages, uniform.Advantages, factors, truncated)
-
-	one := *b
-	one.Advantages = rloo.Advantages
-	want := make([]float32, b.Tokens())
-	if err := ws.EMPG(want, &one, reweight.DefaultEMPG); err != nil {
-		t.Fatal(err)
-	}
-	if empg, _ := step(t, "rloo+empg", b, opt); !slices.Equal(empg.Advantages, want) {
-		t.Error("EMPG does not follow RLOO")
-	}
-}
-
 // TestDrGRPO: no standard deviation, and sums over one length.
 func TestDrGRPO(t *testing.T) {
 	b := rollouts(2)
@@ -210,109 +156,43 @@ func TestDrGRPO(t *testing.T) {
 	}
 }
 
-// TestDAPO: the penalty counts for the advantages, and not for which groups are kept.
-func TestDAPO(t *testing.T) {
+// TestPenalty: the overlong penalty counts for the advantages, also where they are made from
+// rewards of tokens, and not for which groups are kept.
+func TestPenalty(t *testing.T) {
 	b := rollouts(2)
 	copy(b.Rewards, []float32{1, 1, 1, 1, 0, 1, 1, 0}) // the first group is left out
+	b.Role[b.Tokens()-1] = reweight.RoleMasked         // the last response token is not the last
 	before := slices.Clone(b.Rewards)
-	st, res := step(t, "dapo", b, nil)
-	first := b.SeqOffsets[4]
-	for i, w := range st.Weights {
-		if want := b.Role[i] != reweight.RoleMasked && int64(i) >= first; w != map[bool]float32{true: 1}[want] {
-			t.Fatalf("weights[%d] = %v", i, w)
-		}
-	}
-	if res.WeightSum == 0 || !slices.Equal(b.Rewards, before) {
-		t.Errorf("weights %v, rewards %v", res.WeightSum, b.Rewards)
-	}
-	penalise(st)
-	if _, err := st.Run(); err != nil {
-		t.Fatal(err)
-	}
-	want := make([]float32, b.Tokens())
-	shaped := *b
-	shaped.Rewards = []float32{1, 0, -1, -2, -4, -4, -5, -7}
-	if err := new(reweight.Workspace).GRPO(want, &shaped, reweight.DefaultGRPO); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(st.Advantages, want) || !slices.Equal(b.Rewards, before) || st.Weights[3] != 0 {
-		t.Errorf("advantages %v, want %v", st.Advantages, want)
-	}
-}
-
-// penalise makes the overlong penalty of trajectory q minus q.
-func penalise(st *Step) {
-	for i, e := range st.scheme.entries {
-		if e.Name == "overlong" {
-			penalty := *e
-			penalty.call = func(_ *workspace, dst []float32, _ *batch, _ *Options) error {
-				for q := range dst {
-					dst[q] = -float32(q)
-				}
-				return nil
-			}
-			st.scheme.entries[i] = &penalty
-		}
-	}
-}
-
-// TestPenaltyOfTokens: the penalty is in the rewards of tokens too, at the last response
-// token, whether they are the file's or made from the outcome.
-func TestPenaltyOfTokens(t *testing.T) {
-	b := rollouts(2)
-	copy(b.Rewards, []float32{1, 1, 1, 1, 0, 1, 1, 0})
-	last := make([]int, b.Trajectories())
-	b.Role[b.Tokens()-1] = reweight.RoleMasked // the last response token is not the last
-	for s := range last {
-		for last[s] = int(b.SeqOffsets[s+1]) - 1; b.Role[last[s]] == reweight.RoleMasked; last[s]-- {
-		}
-	}
 	for _, given := range []bool{false, true} {
-		want := make([]float32, b.Tokens()) // rewards of tokens
 		if given {
 			b.TokenRewards = make([]float32, b.Tokens())
-			for i, role := range b.Role {
-				if b.TokenRewards[i] = float32(i % 3); role == reweight.RoleMasked {
-					b.TokenRewards[i] = float32(math.NaN())
-				}
-			}
-			copy(want, b.TokenRewards)
-		}
-		for s, i := range last {
-			if want[i] -= float32(s); !given {
-				want[i] += b.Rewards[s]
+			for i := range b.TokenRewards {
+				b.TokenRewards[i] = float32(i % 3)
 			}
 		}
-		rewards, tokens := slices.Clone(b.Rewards), slices.Clone(b.TokenRewards)
-		shaped := *b
-		shaped.TokenRewards = want
-		var ws reweight.Workspace
-		advantages := make([]float32, b.Tokens())
-		if err := ws.ReinforcePlusPlus(advantages, nil, &shaped, reweight.DefaultReinforcePlusPlus); err != nil {
-			t.Fatal(err)
+		tokens := slices.Clone(b.TokenRewards)
+		for _, name := range []string{"dapo", "dapo+reinforce++", "dapo+reinforce+++kl_rewards"} {
+			var advantages [2][]float32
+			for i, penalty := range []float64{0, 2} {
+				st, res := step(t, name, b, func(o *Options) {
+					o.Overlong = reweight.OverlongPenaltyOptions{Maximum: 20, Buffer: 18, Penalty: penalty}
+				})
+				if err := st.Check(res); err != nil {
+					t.Errorf("%s, token rewards given %v: %v", name, given, err)
+				}
+				advantages[i] = st.Advantages
+				for i, w := range st.Weights {
+					if want := b.Role[i] != reweight.RoleMasked && int64(i) >= b.SeqOffsets[4]; w != map[bool]float32{true: 1}[want] {
+						t.Fatalf("%s: weights[%d] = %v", name, i, w)
+					}
+				}
+			}
+			if slices.Equal(advantages[0], advantages[1]) {
+				t.Errorf("%s: the penalty changes nothing", name)
+			}
 		}
-		for _, name := range []string{"dapo+reinforce++", "reinforce++"} {
-			st := newStep(t, name, b, nil)
-			penalise(st)
-			var err error
-			for range 2 {
-				if _, err := st.Run(); err != nil {
-					t.Fatal(err)
-				}
-				if slices.Equal(st.Advantages, advantages) != (name != "reinforce++") {
-					t.Errorf("%s, token rewards given %v: advantages %v, with the penalty %v", name, given, st.Advantages, advantages)
-				}
-			}
-			if n := testing.AllocsPerRun(5, func() { _, err = st.Run() }); n != 0 || err != nil {
-				t.Errorf("%s: %v allocations, %v", name, n, err)
-			}
-			sameTokens := slices.EqualFunc(b.TokenRewards, tokens, func(x, y float32) bool { return x == y || x != x && y != y })
-			if !slices.Equal(b.Rewards, rewards) || !sameTokens {
-				t.Errorf("%s changes the rewards of the batch", name)
-			}
-			if name != "reinforce++" && (st.Weights[3] != 0 || st.Weights[last[4]] != 1) { // groups by the outcome
-				t.Errorf("weights %v", st.Weights)
-			}
+		if !slices.Equal(b.Rewards, before) || !slices.Equal(b.TokenRewards, tokens) {
+			t.Error("the rewards of the batch have changed")
 		}
 	}
 }
