@@ -7,6 +7,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
+	"github.com/seed621a2839/reweight/studies/learn/env"
 )
 
 // played returns a batch that knows its advantages, and the trainer that it is of.
@@ -63,5 +64,57 @@ func TestSchemes(t *testing.T) {
 	}
 	if slices.Equal(made["grpo uniform"], made["ppo uniform"]) || !slices.Equal(made["grpo gtpo"], made["ppo gtpo"]) {
 		t.Error("the advantages of PPO")
+	}
+}
+
+// The schemes with options of their own differ from ActFocus in the one that their name says.
+func TestVariants(t *testing.T) {
+	for name, change := range map[string]func(opt *reweight.ActFocusOptions){
+		ActFocusWithoutBeta: func(opt *reweight.ActFocusOptions) { opt.Beta = 0 },
+		ActFocusBySurprisal: func(opt *reweight.ActFocusOptions) { opt.Signal = reweight.SignalSurprisal },
+		ActFocusAlpha0:      func(opt *reweight.ActFocusOptions) { opt.Alpha = 0 },
+		ActFocusAlpha03:     func(opt *reweight.ActFocusOptions) { opt.Alpha = 0.3 },
+	} {
+		want := reweight.DefaultActFocus
+		change(&want)
+		if s := must.Get(schemeNamed(name)); s.Name != name || !s.Has("actfocus") || s.Options.ActFocus != want {
+			t.Errorf("%s is %+v, want %+v", name, s.Options.ActFocus, want)
+		}
+	}
+}
+
+// Each arm changes one thing of the settings, and its warm start is its own if that is changed too.
+func TestArms(t *testing.T) {
+	for name, change := range map[string]func(s *Settings){
+		"no_penalty": func(s *Settings) { s.Penalty = 0 },
+		"tags_act":   func(s *Settings) { s.FormatActs = true },
+		"filter":     func(s *Settings) { s.Keep = 0.25 },
+		"epochs":     func(s *Settings) { s.Epochs = 2 },
+		"easy":       func(s *Settings) { s.Mistakes = 0.2 },
+		"wide":       func(s *Settings) { s.Hidden = 64 },
+		"":           func(s *Settings) {},
+	} {
+		want := Default
+		change(&want)
+		if got := must.Get(Default.of(Run{Arm: name})); got != want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	addNoise(t, "choice", 0.4)
+	before := env.Games
+	env.Games = append(slices.Clone(before), choices)
+	t.Cleanup(func() { env.Games = before })
+	starts := Starts{Settings: tiny}
+	plain := must.Get(starts.For(Run{Game: "choice"}))
+	for name, arm := range arms {
+		if shared := must.Get(starts.For(Run{Game: "choice", Arm: name})) == plain; shared == arm.start {
+			t.Errorf("%s: the warm start of the map is taken: %v", name, shared)
+		}
+	}
+	if wide := must.Get(starts.For(Run{Game: "choice", Arm: "wide"})); wide.Hidden != 64 {
+		t.Errorf("the wide agent has the width %d", wide.Hidden)
+	}
+	if share := must.Get(tiny.of(Run{Arm: "easy"})); share.mistakes("choice") != 0.2 || tiny.mistakes("choice") != 0.4 {
+		t.Error("the share of mistakes")
 	}
 }
