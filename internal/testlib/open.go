@@ -19,7 +19,7 @@ const pathVariable = "REWEIGHT_LIBRARY"
 // errNone is of a machine or a build that can have no library.
 var errNone = errors.New("there is no C library here")
 
-// open makes and loads the library, once in a process.
+// open loads the library, which is made once for all tests, once in a process.
 var open = sync.OnceValues(func() (*Library, error) {
 	if !canLoad {
 		return nil, fmt.Errorf("%w: this is a build without cgo, or not for Linux", errNone)
@@ -34,17 +34,11 @@ var open = sync.OnceValues(func() (*Library, error) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil, fmt.Errorf("%w: it is made for amd64 and arm64, and this is %s", errNone, runtime.GOARCH)
 	}
-	dir, err := os.MkdirTemp("", "reweight-native-")
-	if err != nil {
-		return nil, err
-	}
 	var opt library.Options
 	if Sanitized {
-		opt.Sanitize = "address,undefined" // their reports need the file, for the numbers of lines
-	} else {
-		defer os.RemoveAll(dir)
+		opt.Sanitize = "address,undefined"
 	}
-	err = library.Build(dir, opt)
+	dir, err := library.Cached(opt)
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %w", errNone, err)
 	}

@@ -13,6 +13,7 @@ import (
 // A compiler is a command that compiles and links C for an architecture.
 type compiler struct {
 	command []string
+	macros  string // that it defines, its version among them
 	clang   bool
 }
 
@@ -50,16 +51,16 @@ func findCompiler(arch string) (*compiler, error) {
 // newCompiler asks the compiler what it makes code for.
 func newCompiler(command []string, arch, macro string) (*compiler, error) {
 	cc := &compiler{command: command}
-	macros, err := cc.run("", "-dM", "-E", "-x", "c", os.DevNull)
-	if err != nil {
+	var err error
+	if cc.macros, err = cc.run("", "-dM", "-E", "-x", "c", os.DevNull); err != nil {
 		return nil, err
 	}
 	for _, want := range []string{"__linux__", "__LP64__", macro} {
-		if !strings.Contains(macros, "#define "+want+" ") {
+		if !strings.Contains(cc.macros, "#define "+want+" ") {
 			return nil, fmt.Errorf("%s makes code for another system than linux/%s: it does not define %s", command[0], arch, want)
 		}
 	}
-	cc.clang = strings.Contains(macros, "#define __clang__ ")
+	cc.clang = strings.Contains(cc.macros, "#define __clang__ ")
 	return cc, nil
 }
 

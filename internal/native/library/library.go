@@ -6,7 +6,10 @@ package library
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,6 +68,64 @@ func Build(dir string, o Options) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "reweight.h"), header, 0o666)
+}
+
+// Cached returns a folder of the user's cache with what Build makes, for tests: it makes it
+// unless these sources and this compiler have made it before.
+func Cached(o Options) (string, error) {
+	o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
+	cc, err := findCompiler(o.Arch)
+	if err != nil {
+		return "", err
+	}
+	text, err := assembly(o.Arch)
+	if err != nil {
+		return "", err
+	}
+	key := sha256.New()
+	fmt.Fprintf(key, "%q %q\n%s\n%s", cc.command[1:], o, cc.macros, text)
+	module, err := SourceDir()
+	if err != nil {
+		return "", err
+	}
+	for _, pattern := range []string{"native/src/*", "native/reweight.h", "internal/native/library/*.go"} {
+		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
+		if err != nil {
+			return "", err
+		}
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(key, "%q %q\n", filepath.Base(path), data)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, "reweight")
+	dir := filepath.Join(cache, fmt.Sprintf("library-%s-%x", o.Arch, key.Sum(nil)[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(cache, 0o777); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(cache, "library-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	if err := Build(tmp, o); err != nil {
+		return "", err
+	}
+	// Another process may have made it meanwhile, which is as good.
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, nil
 }
 
 // SourceDir returns the folder of the module.

@@ -69,9 +69,7 @@ func found(command string) bool {
 // library returns a folder with the library.
 func (on *target) library(t *testing.T) string {
 	if on.folder == "" {
-		dir := must.Get(os.MkdirTemp(temporary, on.name))
-		must.Do(Build(dir, Options{Arch: on.arch}))
-		on.folder = dir
+		on.folder = must.Get(Cached(Options{Arch: on.arch}))
 	}
 	return on.folder
 }
