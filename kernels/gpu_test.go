@@ -16,8 +16,8 @@ import (
 
 // How the GPU takes part in the tests of the catalogue. Where there is none, an
 // interpreter runs its kernels, a thousand times more slowly: by default it gets a
-// choice of the cases that has every kernel, dtype, family and length from 1 to 300,
-// and the lengths around blocks and chunks.
+// choice of the cases that has every kernel, dtype, family and length from 1 to 130,
+// and every second of the lengths to 300 and around blocks and chunks.
 //
 //	go test ./kernels -gpu all -timeout 3h -v     # every case, and prints how many
 //	go test ./kernels -gpu none
@@ -72,13 +72,16 @@ func allWithGPU(t testing.TB) []Implementation {
 }
 
 // chosen returns the implementations for one of the cases of a long list: the GPU, if
-// it is among them, takes one of several in turn, so that each length has a family.
+// it is among them, takes one of several in turn, so that each length to 130 has a family,
+// and every second of the others.
 func chosen(impls []Implementation, s Spec) []Implementation {
-	several := len(Families)
-	if testing.Short() {
+	several, n := len(Families), max(s.Vocab, s.Rows)
+	switch {
+	case testing.Short():
 		several *= 4
+	case n > 130:
+		several *= 2
 	}
-	n := max(s.Vocab, s.Rows)
 	last := len(impls) - 1
 	if impls[last].Name == gpuName && *withGPUFlag != "all" && (n > 10000 || (n+int(s.Family))%several != 0) {
 		return impls[:last]

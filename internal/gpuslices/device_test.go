@@ -12,7 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
-var rounds = flag.Int("rounds", 60, "how often each trial is repeated")
+var rounds = flag.Int("rounds", 30, "how often each trial is repeated")
 
 // both returns a runner for arrays Amid and one for arrays AtEnd.
 func both(t testing.TB, dev *gpu.Device) [2]*Runner {

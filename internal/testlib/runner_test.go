@@ -22,7 +22,7 @@ import (
 	"github.com/seed621a2839/reweight/native"
 )
 
-var rounds = flag.Int("rounds", 200, "how often each trial is repeated")
+var rounds = flag.Int("rounds", 80, "how often each trial is repeated")
 
 // plain returns what the library is compared with: plain Go, in one goroutine.
 func plain() *reweight.Workspace {
@@ -151,10 +151,7 @@ func TestTrials(t *testing.T) {
 // each other.
 func TestAtOnce(t *testing.T) {
 	l := testlib.Open(t)
-	n := *rounds / 10
-	if testing.Short() {
-		n = min(n, 5)
-	}
+	n := *rounds / 16
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
 	sums := make([]tally, 8)
@@ -193,7 +190,7 @@ func TestWithoutErrors(t *testing.T) {
 	for _, r := range each(testlib.Open(t), 2) {
 		r.Silence()
 		for _, tr := range trials() {
-			for seed := range uint64(40) {
+			for seed := range uint64(20) {
 				want := tr.Run(randomcalls.New(seed, false), plain())
 				got := tr.Run(randomcalls.New(seed, false), r)
 				if got[0] == testlib.ErrSilent && want[0] != nil {
