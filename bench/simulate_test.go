@@ -409,7 +409,7 @@ func TestGateRuleBudget(t *testing.T) {
 // with noise pass.
 func TestGateRuleCounts(t *testing.T) {
 	const functions = 25
-	runs := 500
+	runs := 200
 	if *long {
 		runs = 4000
 	}
@@ -453,7 +453,7 @@ func TestGateRuleCounts(t *testing.T) {
 // TestGateRuleAtItsEdge: where every function is as slow as may just not fail,
 // or just not pass, and the noise drowns all, the share of wrong verdicts is at most Alpha.
 func TestGateRuleAtItsEdge(t *testing.T) {
-	runs, functions := 500, 25
+	runs, functions := 300, 25
 	if *long {
 		runs = 10000
 	}

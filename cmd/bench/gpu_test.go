@@ -191,13 +191,13 @@ func TestMainJobGPU(t *testing.T) {
 	job := func() job {
 		j := quickJob()
 		j.gpu = &machine.GPU{Open: withGPU(t)}
-		j.sizes = []int{1, 20}
-		j.onGPU.Sampler, j.onGPU.Sizes.Vocabs, j.onGPU.Sizes.Rows = quick, []int{40}, 4
+		j.sizes = []int{20}
+		j.onGPU.Sampler, j.onGPU.Sizes.Vocabs, j.onGPU.Sizes.Rows = quick, []int{20}, 2
 		return j
 	}
 	var out bytes.Buffer
 	must.Do(mainCommand(t.Context(), nil, &out, job()))
-	for _, want := range []string{" and " + testgpu.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 4 x 40.\n", "of copy"} {
+	for _, want := range []string{" and " + testgpu.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 2 x 20.\n", "of copy"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -208,7 +208,7 @@ func TestMainJobGPU(t *testing.T) {
 		}
 	}
 	j := job()
-	j.checks.Check = wrongOnGPU
+	j.checks.Check, j.onGPU.Kernels = wrongOnGPU, j.onGPU.Kernels[:1]
 	out.Reset()
 	err := mainCommand(t.Context(), nil, &out, j)
 	if status := cli.ExitStatus("", err, io.Discard); status != 1 || !strings.Contains(out.String(), "Right: NO. Some results are WRONG:\nmultiply f32 on cuda: planted\n") {
@@ -228,7 +228,7 @@ func TestOverheadGPU(t *testing.T) {
 		t.Skip("the interpreter takes long")
 	}
 	var out bytes.Buffer
-	must.Do(overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "17", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)}))
+	must.Do(overheadCommand(t.Context(), []string{"-rows", "4", "-vocab", "9", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)}))
 	for _, want := range []string{"Cost: ActFocus and AEM with a KL anchor: ", "ActFocus and AEM on the GPU with a KL anchor: ", "\nGPU ", "  cuda  "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -135,8 +135,9 @@ func TestBlame(t *testing.T) {
 		t.Skip("a process is killed without a signal here")
 	}
 	t.Setenv("GATE_TEST_DIR", t.TempDir())
+	const db = "package db\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestMain(m *testing.M) { os.Exit(0) }\n\nfunc BenchmarkDB(b *testing.B) {}\n"
 	old, now := twoSides(t, map[string]string{"x_test.go": failing,
-		"db/db_test.go": "package db\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestMain(m *testing.M) { os.Exit(0) }\n\nfunc BenchmarkDB(b *testing.B) {}\n"})
+		"db/db_test.go": db})
 	opt := compareOptions(old, now, ".")
 	opt.Metrics = nil
 	c, err := runCompare(t, opt)
@@ -172,12 +173,11 @@ BenchmarkSame pass`
 		}
 	}
 	// Packages that are left out are not started.
-	opt = compareOptions(old, now, "Same|DB")
-	opt.Skip = "DB"
-	if c, err := runCompare(t, opt); err != nil || len(c.Notes) > 0 {
-		t.Errorf("%v, %q", err, c.Notes)
+	for _, dir := range []string{old, now} {
+		put(t, filepath.Join(dir, "left", "x_test.go"), strings.ReplaceAll(db, "DB", "Left"))
 	}
-	opt.Skip, opt.SkipPackages = "", []string{"./db/..."}
+	opt = compareOptions(old, now, "Same|DB|Left")
+	opt.Skip, opt.SkipPackages = "DB", []string{"./left/..."}
 	if c, err := runCompare(t, opt); err != nil || len(c.Notes) > 0 {
 		t.Errorf("%v, %q", err, c.Notes)
 	}

@@ -45,6 +45,21 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestNeverDecided: a ratio that is the limit itself is inconclusive after the last look.
+func TestNeverDecided(t *testing.T) {
+	u := unit{Metric: Metric{Unit: "widgets"}}
+	rule := bench.NewRule(1, 0.3)
+	rule.Slower, rule.Surely = 1.25, surely(1.25)
+	for u.Verdict == bench.Open {
+		u.pairs = append(u.pairs, bench.Pair{Base: 1024, New: 1280})
+		u.decide(rule)
+	}
+	const want = "has 1.250 times as many widgets as the base (1.250 to 1.250), open after "
+	if u.Verdict != bench.Inconclusive || len(u.pairs) != rule.Looks[len(rule.Looks)-1] || !strings.HasPrefix(u.message, want) {
+		t.Errorf("%v after %d pairs: %q", u.Verdict, len(u.pairs), u.message)
+	}
+}
+
 // quiet says nothing.
 var quiet = newSteps(nil, time.Hour)
 
