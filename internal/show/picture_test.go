@@ -12,7 +12,6 @@ import (
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
-	"github.com/seed621a2839/reweight/testdata"
 )
 
 // TestPicture: the picture of the README has the tokens and the weights that the library
@@ -39,10 +38,11 @@ func TestPicture(t *testing.T) {
 // safe returns text for SVG.
 func safe(text string) string { return html.EscapeString(printable.Line(text)) }
 
-// example returns the longest of the embedded rollouts that reached the goal, with the
+// example returns the longest of the right answers of a language model in testdata, with the
 // weights and factors that it has in its batch.
 func example() Trajectory {
-	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
+	file := must.Get(rollout.OpenFile("../../testdata/smollm2-words.safetensors"))
+	defer file.Close()
 	b := must.Get(file.Batch())
 	var words []string
 	must.Do(json.Unmarshal([]byte(file.Metadata()["vocab"]), &words))
@@ -60,6 +60,6 @@ func example() Trajectory {
 		texts = append(texts, words[id])
 	}
 	r := NewTrajectory(b, credit, from, to, texts)
-	r.Title = fmt.Sprintf("Rollout %d of the embedded batch: a trained policy on slippery FrozenLake, %d tokens, reward %g.", best, length(best), b.Rewards[best])
+	r.Title = fmt.Sprintf("Answer %d of testdata/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens, reward %g.", best, length(best), b.Rewards[best])
 	return r
 }

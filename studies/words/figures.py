@@ -1,4 +1,4 @@
-"""The figures of docs/plan-words.md, from prompts.csv and actions.csv of this folder, as docs/evidence.md has them:
+"""The figures of docs/plan-words.md, from the tables of this folder, as docs/evidence.md has them:
 
 python studies/words/figures.py
 """
@@ -15,7 +15,7 @@ SIGNALS = ("energy", "entropy", "surprisal")
 def columns(name):
     with open(FOLDER / name, encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return {key: np.array([float(row[key]) for row in rows]) for key in rows[0] if key != "question"}
+    return {key: np.array([row[key] if key == "question" else float(row[key]) for row in rows]) for key in rows[0]}
 
 
 def ranks(x):
@@ -49,13 +49,18 @@ def with_interval(p, x, given):
 
 def lines():
     p, actions = columns("prompts.csv"), columns("actions.csv")
-    answers, tokens = p["answers"].sum(), p["tokens"].sum()
-    yield f"{len(p['answers'])} questions, {answers:.0f} answers, {tokens:.0f} tokens. In the format: {p['in_format'].sum() / answers:.0%}; right:"
-    yield f"{p['right'].sum() / answers:.0%}; questions with both outcomes: {np.mean((p['right'] > 0) & (p['right'] < p['answers'])):.0%}. Actions are {p['actions'].sum() / tokens:.1%} of the tokens, and have"
-    yield f"{p['action_weight'].sum() / p['weight'].sum():.0%} of the weight by ActFocus. AEM's guard holds in {np.mean(p['entropy_range'] < 0.1):.0%} of the groups. Energy and entropy of"
-    yield f"the {len(actions['energy'])} action tokens: Spearman {correlation(actions['energy'], actions['entropy']):+.2f}."
+    questions, answers, tokens = len(p["answers"]), p["answers"].sum(), p["tokens"].sum()
+    success = p["right"] / p["answers"]
+    yield "| of the answers | |"
+    yield "|---|---|"
+    yield f"| questions; answers; tokens | {questions}; {answers:,.0f}; {tokens:,.0f} |"
+    yield f"| answers in the format; right | {p['in_format'].sum() / answers:.0%}; {p['right'].sum() / answers:.0%} |"
+    yield f"| questions with both outcomes; more often right than wrong | {((success > 0) & (success < 1)).sum()}; {(success > 0.5).sum()} |"
+    yield f"| action tokens, of all; their weight by ActFocus, of all | {p['actions'].sum() / tokens:.1%}; {p['action_weight'].sum() / p['weight'].sum():.0%} |"
+    yield f"| groups in which AEM's guard holds | {(p['entropy_range'] < 0.1).sum()} |"
+    yield f"| Spearman of energy and entropy, {len(actions['energy']):,} action tokens | {correlation(actions['energy'], actions['entropy']):+.2f} |"
     yield ""
-    yield "| of the group, with the variance of its reward | Spearman | given the success rate |"
+    yield "| with the variance of the reward, over questions | Spearman | given the success rate |"
     yield "|---|---|---|"
     for signal in SIGNALS:
         for role in ("action", "reasoning"):

@@ -24,6 +24,7 @@ import numpy as np
 import reweight
 import torch
 import transformers
+from safetensors.numpy import save_file
 
 EXAMPLES = (
     ("What is the opposite of cheap?", "The opposite of cheap is expensive.", "expensive"),
@@ -154,36 +155,53 @@ def read(path):
 
 
 def table(folder, listed):
-    """Writes a line for each question, and one for each action token, beside this program."""
+    """Writes to this folder a line for each question, for each action token, and for each reasoning that was answered
+    again; and all answers to testdata."""
     drawn = read(folder / "answers.jsonl")
-    lengths = [len(one["role"]) for one in drawn]
-    of = np.repeat(np.arange(len(drawn)), lengths)
     joined = {name: np.concatenate([np.array(one[name], kind) for one in drawn]) for name, kind in (
-        ("role", np.uint8), ("ref_energy", np.float32), ("entropy", np.float32), ("old_logprobs", np.float32))}  # fmt: skip
-    role, weights = joined["role"], reweight.actfocus(reweight.Batch(role=joined["role"], ref_energy=joined["ref_energy"])).weights
+        ("role", np.uint8), ("token_ids", np.int32), ("ref_energy", np.float32), ("entropy", np.float32),
+        ("old_logprobs", np.float32))}  # fmt: skip
+    group = np.array([int(one["group_id"]) for one in drawn], np.int32)
+    lengths = [len(one["role"]) for one in drawn]
+    texts = {id: text for one in drawn for id, text in zip(one["token_ids"], one["texts"])}
+    save_file(
+        joined | {"seq_offsets": np.cumsum([0] + lengths), "group_ids": group,
+                  "rewards": np.array([one["reward"] for one in drawn], np.float32)},
+        pathlib.Path(__file__).parents[2] / "testdata" / "smollm2-words.safetensors",
+        {"vocab": json.dumps([texts.get(id, "") for id in range(max(texts) + 1)], separators=(",", ":"))},
+    )  # fmt: skip
+
+    role = joined["role"]
+    weights = reweight.actfocus(reweight.Batch(role=role, ref_energy=joined["ref_energy"])).weights
     signals = {"energy": joined["ref_energy"], "entropy": joined["entropy"], "surprisal": -joined["old_logprobs"]}
-    group = np.array([int(one["group_id"]) for one in drawn])
-    here = pathlib.Path(__file__).parent
-    with open(here / "actions.csv", "w", encoding="utf-8", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["energy", "entropy"])
-        action = role == reweight.ACTION
-        out.writerows([f"{e:.3f}", f"{h:.4f}"] for e, h in zip(signals["energy"][action], signals["entropy"][action]))
-    with open(here / "prompts.csv", "w", encoding="utf-8", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["question", "answers", "right", "in_format", "tokens", "actions", "weight", "action_weight", "entropy_range"]
-                     + [f"{kind}_{signal}" for signal in signals for kind in ("action", "reasoning")])  # fmt: skip
-        for i in dict.fromkeys(group):
-            mine = np.flatnonzero(group == i)
-            token = np.isin(of, mine)
-            response, action, reasoning = (token & mask for mask in (role != 0, role == reweight.ACTION, role == reweight.REASONING))
-            means = [joined["entropy"][(of == k) & (role != 0)].mean() for k in mine]
-            figures = [max(means) - min(means)]
-            for signal in signals.values():
-                figures += [signal[mask].mean() if mask.any() else float("nan") for mask in (action, reasoning)]
-            counts = [len(mine), sum(drawn[k]["reward"] for k in mine), sum(2 in drawn[k]["role"] for k in mine), response.sum(), action.sum()]
-            figures = [weights[response].sum(), weights[action].sum()] + figures
-            out.writerow([listed[i][0]] + [f"{n:.0f}" for n in counts] + [f"{x:.4f}" for x in figures])
+    action = role == reweight.ACTION
+    write("actions.csv", ["energy", "entropy"],
+          ((f"{e:.3f}", f"{h:.4f}") for e, h in zip(signals["energy"][action], signals["entropy"][action])))  # fmt: skip
+
+    rows = []
+    of = np.repeat(np.arange(len(drawn)), lengths)
+    for i in dict.fromkeys(group.tolist()):
+        mine = np.flatnonzero(group == i)
+        masks = [np.isin(of, mine) & mask for mask in (action, role == reweight.REASONING, role != 0)]
+        means = [joined["entropy"][(of == k) & (role != 0)].mean() for k in mine]
+        figures = [weights[masks[2]].sum(), weights[masks[0]].sum(), max(means) - min(means)]
+        figures += [signal[mask].mean() if mask.any() else np.nan for signal in signals.values() for mask in masks[:2]]
+        counts = [len(mine), sum(drawn[k]["reward"] for k in mine), sum(2 in drawn[k]["role"] for k in mine), masks[2].sum(), masks[0].sum()]
+        rows.append([listed[i][0]] + [f"{n:.0f}" for n in counts] + [f"{x:.4f}" for x in figures])
+    write("prompts.csv", ["question", "answers", "right", "in_format", "tokens", "actions", "weight", "action_weight", "entropy_range"]
+          + [f"{kind}_{signal}" for signal in signals for kind in ("action", "reasoning")], rows)  # fmt: skip
+
+    rewards = {}  # of the answers in the format, by the question and the reasoning
+    for one in read(folder / "again.jsonl"):
+        if 2 in one["role"]:
+            before = tuple(one["token_ids"][: one["role"].index(2)])
+            rewards.setdefault((int(one["group_id"]), before), []).append(one["reward"])
+    write("again.csv", ["question", "answers", "right"], ([listed[i][0], len(r), f"{sum(r):.0f}"] for (i, _), r in rewards.items()))
+
+
+def write(name, header, rows):
+    with open(pathlib.Path(__file__).with_name(name), "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
 def main(command, folder):

@@ -1,0 +1,50 @@
+"""docs/evidence.md has the figures of studies/words as its tables give them, and these those of testdata."""
+
+import runpy
+import unittest
+
+import numpy as np
+from support import ROOT, TESTDATA, read_safetensors
+
+import reweight
+
+STUDY = ROOT / "studies" / "words"
+
+
+class Words(unittest.TestCase):
+    def setUp(self):
+        self.figures = runpy.run_path(str(STUDY / "figures.py"))
+
+    def test_page(self):
+        page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
+        for line in filter(None, self.figures["lines"]()):
+            self.assertIn(line, page)
+
+    def test_tables(self):
+        """The means over questions, counts and weights are those of the answers in testdata."""
+        prompts, actions = self.figures["columns"]("prompts.csv"), self.figures["columns"]("actions.csv")
+        arrays, _ = read_safetensors(TESTDATA / "smollm2-words.safetensors")
+        role, offsets = arrays["role"], arrays["seq_offsets"]
+        response, action = role != 0, role == reweight.ACTION
+        groups = np.repeat(arrays["group_ids"], np.diff(offsets))
+        np.testing.assert_allclose(actions["energy"], arrays["ref_energy"][action], atol=5.1e-4)
+        np.testing.assert_allclose(actions["entropy"], arrays["entropy"][action], atol=5.1e-5)
+        weights = reweight.actfocus(reweight.Batch(role=role, ref_energy=arrays["ref_energy"])).weights
+        signals = {"energy": arrays["ref_energy"], "entropy": arrays["entropy"], "surprisal": -arrays["old_logprobs"]}
+        spans = np.add.reduceat(arrays["entropy"] * response, offsets[:-1]) / np.add.reduceat(response, offsets[:-1], dtype=int)
+        for k, group in enumerate(dict.fromkeys(arrays["group_ids"].tolist())):
+            mine, answers = groups == group, arrays["group_ids"] == group
+            want = {
+                "answers": answers.sum(), "right": arrays["rewards"][answers].sum(), "tokens": (mine & response).sum(),
+                "in_format": np.logical_or.reduceat(action, offsets[:-1])[answers].sum(), "actions": (mine & action).sum(),
+                "weight": weights[mine].sum(), "action_weight": weights[mine & action].sum(), "entropy_range": np.ptp(spans[answers]),
+            }  # fmt: skip
+            for name, signal in signals.items():
+                want[f"action_{name}"] = signal[mine & action].mean()
+                want[f"reasoning_{name}"] = signal[mine & (role == reweight.REASONING)].mean()
+            for name, value in want.items():
+                np.testing.assert_allclose(prompts[name][k], value, atol=2e-4, err_msg=f"{name} of group {group}")
+
+
+if __name__ == "__main__":
+    unittest.main()
