@@ -121,6 +121,9 @@ type rowCase struct {
 
 	past   int   // logits between a multiple of 256 bytes and row 0
 	gap    int   // logits between rows
+	seq    int   // rows of a sequence; 0 means that they have none
+	apart  int   // more logits between two sequences
+	idGap  int   // ids between those of two sequences
 	index  []int // nil means all rows
 	wide   bool  // ids are int64
 	within string
@@ -128,7 +131,7 @@ type rowCase struct {
 
 // String describes the case for a failure's message.
 func (c *rowCase) String() string {
-	return fmt.Sprintf("%s %v, %d rows of %d, tau %v, %d past, %d between, index %v", c.within, c.logits.DType(), c.logits.Rows(), c.logits.Vocab, c.tau, c.past, c.gap, c.index)
+	return fmt.Sprintf("%s %v, %d rows of %d, tau %v, %d past, %d between, sequences of %d, %d and ids %d between them, index %v", c.within, c.logits.DType(), c.logits.Rows(), c.logits.Vocab, c.tau, c.past, c.gap, c.seq, c.apart, c.idGap, c.index)
 }
 
 // wanted returns for each row whether it is.
@@ -145,26 +148,66 @@ func (c *rowCase) wanted() []bool {
 	return w
 }
 
-// spread returns the memory of rows with gaps between them. The gaps are NaN.
-func spread(l reweight.Logits, gap int) []byte {
-	size := l.DType().Size()
-	memory, row, stride := bytesOfLogits(l), l.Vocab*size, (l.Vocab+gap)*size
-	if l.Rows() == 0 {
-		return nil
+// sequenceOf returns the number of the sequence that a row belongs to.
+func (c *rowCase) sequenceOf(row int) int {
+	if c.seq == 0 {
+		return 0
 	}
-	all := bytes.Repeat([]byte{0xff}, (l.Rows()-1)*stride+row)
-	for r := range l.Rows() {
-		copy(all[r*stride:], memory[r*row:(r+1)*row])
+	return row / c.seq
+}
+
+// begin returns the logit at which a row begins that has so many between it and the next.
+func (c *rowCase) begin(row, gap int) int {
+	return row*(c.logits.Vocab+gap) + c.sequenceOf(row)*c.apart
+}
+
+// size returns how many bytes such rows take.
+func (c *rowCase) size(gap int) int {
+	if c.logits.Rows() == 0 {
+		return 0
+	}
+	return (c.begin(c.logits.Rows()-1, gap) + c.logits.Vocab) * c.logits.DType().Size()
+}
+
+// spread returns the memory of the rows with the gaps between them, which are NaN.
+func (c *rowCase) spread() []byte {
+	size := c.logits.DType().Size()
+	memory, row := bytesOfLogits(c.logits), c.logits.Vocab*size
+	all := bytes.Repeat([]byte{0xff}, c.size(c.gap))
+	for r := range c.logits.Rows() {
+		copy(all[c.begin(r, c.gap)*size:], memory[r*row:(r+1)*row])
 	}
 	return all
+}
+
+// rows names rows with such gaps.
+func (c *rowCase) rows(at gpu.Ptr, gap int) gpu.Rows {
+	l := c.logits
+	rows := gpu.Rows{Ptr: at, DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab, Stride: l.Vocab + gap, Sequence: c.seq}
+	if c.seq > 0 {
+		rows.SequenceStride = c.begin(c.seq, gap)
+	}
+	return rows
+}
+
+// spreadIDs returns the ids with the gaps between those of two sequences, which are none.
+func spreadIDs[E int32 | int64](c *rowCase) []byte {
+	var all []E
+	for r, id := range c.ids {
+		for r+c.sequenceOf(r)*c.idGap > len(all) {
+			all = append(all, -1)
+		}
+		all = append(all, E(id))
+	}
+	return bytesOf(all)
 }
 
 // place puts the rows, their index and their ids on the device.
 func (c *rowCase) place(m *machine) (logits *placed, rows gpu.Rows, ids gpu.IDs) {
 	m.Helper()
 	d := c.logits.DType()
-	logits = m.place(spread(c.logits, c.gap), c.past*d.Size())
-	rows = gpu.Rows{Ptr: logits.Ptr, DType: d, Rows: c.logits.Rows(), Vocab: c.logits.Vocab, Stride: c.logits.Vocab + c.gap}
+	logits = m.place(c.spread(), c.past*d.Size())
+	rows = c.rows(logits.Ptr, c.gap)
 	if c.index != nil {
 		wide := make([]int64, len(c.index))
 		for i, r := range c.index {
@@ -172,13 +215,13 @@ func (c *rowCase) place(m *machine) (logits *placed, rows gpu.Rows, ids gpu.IDs)
 		}
 		rows.Index = &gpu.Index{Ptr: m.place(bytesOf(wide), 8).Ptr, N: len(wide)}
 	}
-	ids = gpu.IDs{Ptr: m.place(bytesOf(c.ids), 4).Ptr}
 	if c.wide {
-		wide := make([]int64, len(c.ids))
-		for i, id := range c.ids {
-			wide[i] = int64(id)
-		}
-		ids = gpu.IDs{Ptr: m.place(bytesOf(wide), 8).Ptr, Int64: true}
+		ids = gpu.IDs{Ptr: m.place(spreadIDs[int64](c), 8).Ptr, Int64: true}
+	} else {
+		ids.Ptr = m.place(spreadIDs[int32](c), 4).Ptr
+	}
+	if c.seq > 0 {
+		ids.SequenceStride = c.seq + c.idGap
 	}
 	return logits, rows, ids
 }
@@ -412,6 +455,9 @@ func anyCase(l reweight.Logits, within string, r *rand.Rand) *rowCase {
 	}
 	if r.IntN(2) == 0 {
 		c.gap = r.IntN(20)
+	}
+	if r.IntN(2) == 0 {
+		c.seq, c.apart, c.idGap = 1+r.IntN(l.Rows()), r.IntN(40), r.IntN(3)
 	}
 	if r.IntN(3) == 0 {
 		c.index = r.Perm(l.Rows())[:r.IntN(l.Rows()+1)]

@@ -9,7 +9,7 @@ import (
 type rowGradientParams struct {
 	exact                   Ptr // 0, or where a test wants the float64 behind the results
 	dst                     Ptr
-	dstStride               int64 // bytes
+	dstStride, dstGap       int64 // bytes
 	logprobs, entropy, grad Ptr
 	gradEntropy             Ptr // 0 for zeros
 	bonus                   float64
@@ -18,9 +18,9 @@ type rowGradientParams struct {
 
 // RowGradient writes the gradient of the loss with respect to each logit, as
 // reweight.Workspace.RowGradient does. dst has the DType, which is float32 or bfloat16,
-// the Rows and the Vocab of logits. It is logits itself, with the same Stride, or none of
-// its rows overlaps one of logits. Its Index is not used: that of logits says which rows
-// are read and written. logprobs, entropy, grad and gradEntropy are arrays of float32 with
+// the Rows and the Vocab of logits. It is logits itself, with the same strides, or none of
+// its rows overlaps one of logits. Its Index and its Sequence are not used: those of
+// logits say which rows are read and written. logprobs, entropy, grad and gradEntropy are arrays of float32 with
 // one element for each row in memory. gradEntropy may be 0, which stands for zeros;
 // entropy is not used then if EntropyBonus is 0.
 //
@@ -31,7 +31,7 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 	if err := logits.checkShape("logits"); err != nil {
 		return err
 	}
-	dst.Index = logits.Index
+	dst.Index, dst.Sequence = logits.Index, logits.Sequence
 	if err := dst.checkShape("dst"); err != nil {
 		return err
 	}
@@ -46,6 +46,8 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 		return badInput("dst", problem.OtherDType, dst.DType, logits.DType)
 	case dst.Ptr == logits.Ptr && dst.stride() != logits.stride():
 		return badInput("dst.Stride", problem.StrideInDst, dst.stride(), logits.stride())
+	case dst.Ptr == logits.Ptr && dst.gap() != logits.gap():
+		return badInput("dst.SequenceStride", problem.StrideInDst, dst.SequenceStride, logits.SequenceStride)
 	case opt.EntropyBonus-opt.EntropyBonus != 0:
 		return badInput("EntropyBonus", problem.Finite, opt.EntropyBonus)
 	}
@@ -61,7 +63,7 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 	if err := dst.checkPtrs("dst"); err != nil {
 		return err
 	}
-	if err := checkIDs(ids); err != nil {
+	if err := checkIDs(ids, &logits); err != nil {
 		return err
 	}
 	if err := checkPtr("logprobs", logprobs, 4); err != nil {
@@ -82,6 +84,7 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 	*p = rowGradientParams{
 		dst:         dst.Ptr,
 		dstStride:   int64(dst.stride()) * int64(dst.DType.Size()),
+		dstGap:      int64(dst.gap()) * int64(dst.DType.Size()),
 		logprobs:    logprobs,
 		entropy:     entropy,
 		grad:        grad,

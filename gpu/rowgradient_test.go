@@ -56,8 +56,8 @@ func (m *machine) rowGradient(c *gradientCase) {
 	dst, dstRows, gap := logits, rows, c.gap
 	if !c.inPlace {
 		gap = c.dstGap
-		dst = m.place(bytes.Repeat([]byte{filling}, ((n-1)*(v+gap)+v)*d.Size()), c.dstPast*d.Size())
-		dstRows.Ptr, dstRows.Stride = dst.Ptr, v+gap
+		dst = m.place(bytes.Repeat([]byte{filling}, c.size(gap)), c.dstPast*d.Size())
+		dstRows = c.rows(dst.Ptr, gap)
 	}
 	var entropy, gradEntropy gpu.Ptr
 	if c.gradEntropy != nil {
@@ -78,7 +78,7 @@ func (m *machine) rowGradient(c *gradientCase) {
 	for r, w := range c.wanted() {
 		if w {
 			row := bytesOfLogits(want)[r*v*d.Size() : (r+1)*v*d.Size()]
-			copy(expect[r*(v+gap)*d.Size():], row)
+			copy(expect[c.begin(r, gap)*d.Size():], row)
 		}
 	}
 	got := m.read("dst", dst)
@@ -96,7 +96,7 @@ func (m *machine) rowGradient(c *gradientCase) {
 // compare reports the first elements of which the bits differ.
 func (m *machine) compare(c *gradientCase, got, want []byte, gap int) {
 	m.Helper()
-	d, v, told := c.logits.DType(), c.logits.Vocab, 0
+	d, told := c.logits.DType(), 0
 	numbers := func(b []byte) reweight.Logits {
 		l := newLogits(d, 1, len(b)/d.Size())
 		copy(bytesOfLogits(l), b)
@@ -105,7 +105,11 @@ func (m *machine) compare(c *gradientCase, got, want []byte, gap int) {
 	g, w := numbers(got), numbers(want)
 	for i := range g.Vocab {
 		if a, b := at(g, i), at(w, i); !same(a, b) {
-			row, element := i/(v+gap), i%(v+gap)
+			row := 0
+			for row+1 < c.logits.Rows() && c.begin(row+1, gap) <= i {
+				row++
+			}
+			element := i - c.begin(row, gap)
 			m.Errorf("%v, bonus %v, in place %v: row %d, element %d, id %d, log-probability %v, g %v: %v (%08x), want %v (%08x)", c, c.bonus, c.inPlace,
 				row, element, c.ids[row], c.logprobs[row], c.grad[row], a, math.Float32bits(a), b, math.Float32bits(b))
 			if told++; told == 5 {

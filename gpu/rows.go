@@ -20,6 +20,11 @@ type Rows struct {
 	Vocab  int    // logits of a row, at most 2^31 - 1
 	Stride int    // logits from the beginning of a row to that of the next; 0 means Vocab
 	Index  *Index // the rows that are wanted; nil means all
+
+	// Rows may come in sequences, as those of [B, T, Vocab] do: row r is then row r % Sequence
+	// of sequence r / Sequence, which begins SequenceStride logits after the one before.
+	Sequence       int // rows of a sequence; 0 means that all rows are Stride apart
+	SequenceStride int // 0 means Sequence * Stride
 }
 
 // An Index lists rows by their numbers. A call with an index reads and writes the
@@ -34,6 +39,10 @@ type Index struct {
 type IDs struct {
 	Ptr   Ptr  // [Rows]
 	Int64 bool // int64, else int32
+
+	// SequenceStride is how many ids there are from the first of a sequence of the logits to
+	// that of the next; 0 means Sequence.
+	SequenceStride int
 }
 
 // wanted returns how many rows a call does.
@@ -52,6 +61,15 @@ func (l *Rows) stride() int {
 	return l.Stride
 }
 
+// gap returns how many logits the first row of a sequence lies further behind the row
+// before it than Stride.
+func (l *Rows) gap() int {
+	if l.SequenceStride == 0 {
+		return 0
+	}
+	return l.SequenceStride - l.Sequence*l.stride()
+}
+
 // checkShape says what is wrong with the numbers.
 func (l *Rows) checkShape(arg string) error {
 	switch {
@@ -67,6 +85,14 @@ func (l *Rows) checkShape(arg string) error {
 		return badInput(arg+".Stride", problem.ShortStride, l.Stride, l.Vocab)
 	case l.Rows > 1 && l.stride() > math.MaxInt/l.DType.Size()/l.Rows:
 		return badInput(arg, problem.Addresses, l.Rows, l.stride())
+	case l.Sequence < 0:
+		return badInput(arg+".Sequence", problem.CountNotNegative, l.Sequence)
+	case l.SequenceStride < 0:
+		return badInput(arg+".SequenceStride", problem.CountNotNegative, l.SequenceStride)
+	case l.SequenceStride > 0 && l.Sequence == 0:
+		return badInput(arg+".Sequence", problem.CountPositive, l.Sequence)
+	case l.Sequence > 0 && l.SequenceStride > math.MaxInt/l.DType.Size()/(l.Rows/l.Sequence+1):
+		return badInput(arg+".SequenceStride", problem.Addresses, l.Rows, l.SequenceStride)
 	case l.Index != nil && (l.Index.N < 0 || l.Index.N > l.Rows):
 		return badInput("logits.Index", problem.ViewIndex, l.Index.N, l.Rows)
 	}
@@ -81,9 +107,14 @@ func (l *Rows) checkPtrs(arg string) error {
 	return checkPtr("logits.Index", l.Index.Ptr, 8)
 }
 
-// checkIDs says what is wrong with the address.
-func checkIDs(ids IDs) error {
-	if ids.Int64 {
+// checkIDs says what is wrong with the ids of logits.
+func checkIDs(ids IDs, logits *Rows) error {
+	switch {
+	case ids.SequenceStride < 0:
+		return badInput("ids.SequenceStride", problem.CountNotNegative, ids.SequenceStride)
+	case ids.SequenceStride > 0 && logits.Sequence == 0:
+		return badInput("logits.Sequence", problem.CountPositive, 0)
+	case ids.Int64:
 		return checkPtr("ids", ids.Ptr, 8)
 	}
 	return checkPtr("ids", ids.Ptr, 4)
@@ -157,10 +188,13 @@ func (*rowState) place(*layout, Size) {}
 type rowsParams struct {
 	logits      Ptr
 	stride      int64 // bytes
+	sequence    uint64
+	gap         int64 // bytes
 	count       int64
 	index       Ptr
 	selected    int64
 	ids         Ptr
+	idGap       int64
 	status      Ptr
 	temperature float64
 	vocab       int32
@@ -169,15 +203,24 @@ type rowsParams struct {
 
 // rowsParams returns what the kernels are told about the rows of a call.
 func (ws *Workspace) rowsParams(logits *Rows, ids IDs, temperature float64) rowsParams {
+	size := int64(logits.DType.Size())
 	p := rowsParams{
 		logits:      logits.Ptr,
-		stride:      int64(logits.stride()) * int64(logits.DType.Size()),
+		stride:      int64(logits.stride()) * size,
+		sequence:    uint64(max(logits.Rows, 1)),
+		gap:         int64(logits.gap()) * size,
 		count:       int64(logits.Rows),
 		selected:    int64(logits.wanted()),
 		ids:         ids.Ptr,
 		status:      ws.status,
 		temperature: temperature,
 		vocab:       int32(logits.Vocab),
+	}
+	if logits.Sequence > 0 {
+		p.sequence = uint64(logits.Sequence)
+	}
+	if ids.SequenceStride > 0 {
+		p.idGap = int64(ids.SequenceStride - logits.Sequence)
 	}
 	if logits.Index != nil {
 		p.index = logits.Index.Ptr

@@ -56,7 +56,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 		}
 	}
 	if dst.Logprob != 0 {
-		if err := checkIDs(ids); err != nil {
+		if err := checkIDs(ids, &logits); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Protocol
+from typing import NamedTuple, Optional, Protocol
 
 from . import _library
 from ._generated import (
@@ -19,6 +19,15 @@ from ._generated import (
 )
 
 
+class Apart(NamedTuple):
+    """Rows of [B, T, V] that are not all the same distance apart, which a GPU takes in one call."""
+
+    sequence: int  # T
+    logits: int  # elements beyond the stride from the last row of a sequence to the first of the next
+    dst: int  # the same of a gradient
+    ids: int  # elements between the ids of two sequences
+
+
 class Backend(Protocol):
     """The functions of reweight.h, on one device.
 
@@ -30,10 +39,12 @@ class Backend(Protocol):
     result is the address, in the memory of the device, of the struct of that name:
     fields of 8 bytes each. A GPU queues its work on the current stream of PyTorch.
     workers are threads that share rows of logits: 0 stands for the CPUs that this
-    process may use, and a GPU does not read it.
+    process may use, and a GPU does not read it. apart is for a GPU alone.
     """
 
-    def token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int) -> None: ...
+    def token_stats(
+        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int, apart: Optional[Apart] = None
+    ) -> None: ...
 
     def row_gradient(
         self,
@@ -46,6 +57,7 @@ class Backend(Protocol):
         grad_entropy: int,
         options: RowGradientOptions,
         workers: int,
+        apart: Optional[Apart] = None,
     ) -> None: ...
 
     def actfocus(self, result: int, weights: int, batch: Batch, options: ActFocusOptions) -> None: ...

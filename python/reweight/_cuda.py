@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _cuda_driver, _library
 from ._arrays import BF16, F16, F32
+from ._backend import Apart
 from ._errors import InputError, choice, reported
 from ._generated import (
     AGGREGATIONS,
@@ -164,37 +165,44 @@ class CUDA:
 
     # ---- Rows of logits ----
 
-    def _rows(self, logits: Rows, ids: Ids, temperature: float) -> RowsParams:
+    def _rows(self, logits: Rows, ids: Ids, temperature: float, apart: Optional[Apart]) -> RowsParams:
         return RowsParams(
             logits=logits.data or 0,
             stride=(logits.stride or logits.vocab) * _WIDTHS[logits.dtype],
+            sequence=apart.sequence if apart else logits.rows,
+            gap=apart.logits * _WIDTHS[logits.dtype] if apart else 0,
             count=logits.rows,
             selected=logits.rows,
             ids=ids.data or 0,
+            id_gap=apart.ids if apart else 0,
             status=self._status,
             temperature=temperature,
             vocab=logits.vocab,
             wide_ids=ids.wide,
         )
 
-    def token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int) -> None:
+    def token_stats(
+        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int, apart: Optional[Apart] = None
+    ) -> None:
         _library.cpu().token_stats(dst, _no_rows(logits), ids, temperature, 1)
         if logits.rows == 0:
             return
         if temperature != 1 and dst.lse:  # which is always at 1
-            self._token_stats(Stats(lse=dst.lse), logits, ids, 1)
+            self._token_stats(Stats(lse=dst.lse), logits, ids, 1, apart)
             dst = Stats(entropy=dst.entropy, logprobs=dst.logprobs, log_sum_sq_probs=dst.log_sum_sq_probs)
         if dst.lse or dst.entropy or dst.logprobs or dst.log_sum_sq_probs:
-            self._token_stats(dst, logits, ids, temperature)
+            self._token_stats(dst, logits, ids, temperature, apart)
 
-    def _token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float) -> None:
+    def _token_stats(
+        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, apart: Optional[Apart]
+    ) -> None:
         """Queues one pass over the rows, with lse at the temperature of the others."""
         params = TokenStatsParams(
             lse=dst.lse or 0,
             entropy=dst.entropy or 0,
             logprob=dst.logprobs or 0,
             log_sum_sq_probs=dst.log_sum_sq_probs or 0,
-            rows=self._rows(logits, ids, temperature),
+            rows=self._rows(logits, ids, temperature, apart),
         )
         name = "token_stats_squares" if dst.log_sum_sq_probs else "token_stats"
         self._launch(_at(temperature, name, logits), logits.rows, params)
@@ -210,6 +218,7 @@ class CUDA:
         grad_entropy: int,
         options: RowGradientOptions,
         workers: int,
+        apart: Optional[Apart] = None,
     ) -> None:
         _library.cpu().row_gradient(
             _no_rows(dst), _no_rows(logits), ids, logprobs, entropy, grad, grad_entropy, options, 1
@@ -219,12 +228,13 @@ class CUDA:
         params = RowGradientParams(
             dst=dst.data or 0,
             dst_stride=(dst.stride or dst.vocab) * _WIDTHS[dst.dtype],
+            dst_gap=apart.dst * _WIDTHS[dst.dtype] if apart else 0,
             logprobs=logprobs,
             entropy=entropy,
             grad=grad,
             grad_entropy=grad_entropy,
             bonus=options.entropy_bonus,
-            rows=self._rows(logits, ids, options.temperature),
+            rows=self._rows(logits, ids, options.temperature, apart),
         )
         self._launch(_at(options.temperature, "row_gradient", logits), logits.rows, params)
 

@@ -118,7 +118,9 @@ class CPU:
         least one token, and memory that is not touched costs nothing."""
         self.thread.grow(_lib.reweight_scratch_size(batch.tokens, batch.trajectories, batch.tokens))
 
-    def token_stats(self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int) -> None:
+    def token_stats(
+        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int, apart: object = None
+    ) -> None:
         self._call(_lib.reweight_token_stats, dst, logits, ids, temperature, workers=workers or cpus())
 
     def row_gradient(
@@ -132,6 +134,7 @@ class CPU:
         grad_entropy: int,
         options: RowGradientOptions,
         workers: int,
+        apart: object = None,
     ) -> None:
         self._call(
             _lib.reweight_row_gradient, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options,

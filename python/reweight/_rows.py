@@ -26,7 +26,7 @@ from ._arrays import (
     not_contiguous,
     view,
 )
-from ._backend import backend
+from ._backend import Apart, backend
 from ._generated import DEFAULT_ROW_GRADIENT
 from ._errors import InputError, described, integer, located, number
 
@@ -138,7 +138,7 @@ def _token_stats(
         dst = _generated.Stats(*p[1:])
         chosen = _generated.Ids(p[0], y is not None and y.dtype is I64)
         try:
-            run.token_stats(dst, part.logits, chosen, temperature, workers)
+            run.token_stats(dst, part.logits, chosen, temperature, workers, part.apart)
         except InputError as e:
             raise located(e, x.shape[:-1]) from None
 
@@ -205,8 +205,9 @@ def row_gradient(
     for part in _parts(x, dst, [y, l, h, g, gh]):
         p = part.pointers
         try:
+            chosen = _generated.Ids(p[0], y.dtype is I64)
             run.row_gradient(
-                part.dst, part.logits, _generated.Ids(p[0], y.dtype is I64), p[1], p[2], p[3], p[4], options, workers
+                part.dst, part.logits, chosen, p[1], p[2], p[3], p[4], options, workers, part.apart
             )
         except InputError as e:
             raise located(e, shape) from None
@@ -246,11 +247,13 @@ class _Part(NamedTuple):
     logits: _generated.Rows
     dst: _generated.Rows  # of row_gradient
     pointers: List[int]  # of the arrays with an element per row; 0 for None
+    apart: Optional[Apart] = None
 
 
 def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
     """Returns the calls that do all rows: one, or where rows are not the same distance
-    apart, one for each b of [B, T, V]. The first of the arrays is the ids."""
+    apart, one for each b of [B, T, V]. A GPU needs only one there, too, if no other array
+    with an element per row than the ids, the first of the arrays, has gaps."""
     rows = _rows(x)
     out = rows if dst is x else _rows(dst)
     pointers, contiguous = [], True
@@ -263,6 +266,10 @@ def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
     if rows is not None and out is not None and contiguous:
         return [_Part(rows, out, pointers)]
     ids = arrays[0]
+    if x.device is not None and all(a is None or a.contiguous for a in arrays[1:]):
+        gaps = [0 if a is None else _gap(a, sequence) for a, sequence in ((x, -2), (dst, -2), (ids, -1))]
+        first, to = (_all(a) for a in (x, dst))
+        return [_Part(first, to, pointers, Apart(x.shape[1], *gaps))]
     if x.device is None and ids is not None:
         _check_ids(ids, x.shape[-1])  # all of them, before the first call writes
     parts = []
@@ -291,6 +298,20 @@ def _rows(x: Array) -> Optional[_generated.Rows]:
         if stride < vocab:
             return None
     return _generated.Rows(x.pointer, n, vocab, stride, x.dtype.number)
+
+
+def _all(x: Array) -> _generated.Rows:
+    """Returns the rows of [B, T, V] as if b began where the rows of b - 1 end."""
+    b, n, vocab = x.shape
+    return _generated.Rows(x.pointer, b * n, vocab, x.strides[1] if n > 1 else vocab, x.dtype.number)
+
+
+def _gap(x: Array, row: int) -> int:
+    """Returns how many elements x[b] begins behind the place where the rows of x[b - 1] end.
+    row is the number of the dimension of rows."""
+    n = x.shape[row]
+    stride = x.strides[row] if n > 1 else x.shape[-1]
+    return 0 if x.contiguous else x.strides[0] - n * stride
 
 
 def _at(x: Array, b: int) -> int:

@@ -16,7 +16,7 @@ struct Terms {
 struct RowGradient {
 	Terms *exact;                           // 0, or where a test wants the float64 behind the results
 	u8 *dst;                                // may be the logits
-	i64 dstStride;                          // bytes from one row to the next
+	i64 dstStride, dstGap;                  // bytes, as those of rows
 	const float *logprobs, *entropy, *grad; // one for each row in memory; entropy is not read where the bonus is 0
 	const float *gradEntropy;               // likewise, taken from the bonus; 0 for zeros
 	double bonus;
@@ -152,8 +152,8 @@ template <int TYPE, bool TEMPERED> DEVICE RowSums sumRow(const Rows &rows, const
 // gradientRow is that of rowgradient.go.
 template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p, i64 row, Slice<1> *mine) {
 	const i64 n = p.rows.vocab, id = idOf(p.rows, row);
-	const u8 *x = p.rows.logits + row * p.rows.stride;
-	u8 *d = p.dst + row * p.dstStride;
+	const u8 *x = rowAt(p.rows, row);
+	u8 *d = p.dst + row * p.dstStride + sequenceOf(p.rows, row) * p.dstGap;
 	const double g = p.grad[row], temperature = p.rows.temperature;
 	const double bonus = p.gradEntropy ? p.bonus - p.gradEntropy[row] : p.bonus;
 	double l = p.logprobs[row];

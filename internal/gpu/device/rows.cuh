@@ -118,14 +118,18 @@ template <int TYPE> DEVICE u32 minPair(u32 a, u32 b) {
 
 // ---------------------------------------------------------------- the rows of a call
 
-// Rows are the rows of logits of a call; rows.go fills in the same struct.
+// Rows are the rows of logits of a call, in sequences of some rows each; rows.go fills in
+// the same struct.
 struct Rows {
 	const u8 *logits;
 	i64 stride;       // bytes from one row to the next
+	u64 sequence;     // rows of a sequence, at least 1
+	i64 gap;          // bytes beyond stride from the last row of a sequence to the next row
 	i64 count;        // rows in memory
 	const i64 *index; // the rows that are wanted; 0: all
 	i64 selected;     // how many
 	const void *ids;  // i64 if wideIDs is set, else i32; one for each row in memory
+	i64 idGap;        // ids between those of two sequences
 	Status *status;
 	double temperature;
 	i32 vocab;
@@ -147,9 +151,16 @@ DEVICE i64 takeRow(const Rows &rows, i64 &turn) {
 	return -1;
 }
 
+// sequenceOf returns the number of the sequence that the row belongs to.
+DEVICE i64 sequenceOf(const Rows &rows, i64 row) { return (i64)((u64)row / rows.sequence); }
+
+// rowAt returns where a row begins.
+DEVICE const u8 *rowAt(const Rows &rows, i64 row) { return rows.logits + row * rows.stride + sequenceOf(rows, row) * rows.gap; }
+
 // idOf returns the row's id, or -1 if it is not in the vocabulary, which it reports.
 DEVICE i64 idOf(const Rows &rows, i64 row) {
-	i64 id = rows.wideIDs ? ((const i64 *)rows.ids)[row] : ((const i32 *)rows.ids)[row];
+	const i64 at = row + sequenceOf(rows, row) * rows.idGap;
+	i64 id = rows.wideIDs ? ((const i64 *)rows.ids)[at] : ((const i32 *)rows.ids)[at];
 	if (id >= 0 && id < rows.vocab) return id;
 	if (lane() == 0) report(rows.status, PROBLEM_ID, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
 	return -1;

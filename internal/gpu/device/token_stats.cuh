@@ -34,13 +34,14 @@ template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void tokenStats(const To
 	const i64 bytes = (i64)p.rows.vocab * F::SIZE;
 	i64 turn = blockIndex(), row = takeRow(p.rows, turn);
 	if (row < 0) return;
-	Chunk chunk = firstChunk(p.rows.logits + row * p.rows.stride, bytes);
+	const u8 *x = rowAt(p.rows, row);
+	Chunk chunk = firstChunk(x, bytes);
 	load<TYPE>(mine->buffers[0], chunk);
 	endGroup();
 	int now = 0; // the buffer with the chunk
 	while (row >= 0) {
-		const u8 *x = p.rows.logits + row * p.rows.stride;
 		const i64 next = takeRow(p.rows, turn);
+		const u8 *nextX = next < 0 ? 0 : rowAt(p.rows, next);
 		Sum sum = begin<TYPE, TEMPERED>(p.rows, x);
 		bool last;
 #pragma unroll 1
@@ -48,7 +49,7 @@ template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void tokenStats(const To
 			last = isLast(chunk);
 			Chunk ahead = {0, 0, 0};
 			if (!last) ahead = chunkAfter(chunk);
-			else if (next >= 0) ahead = firstChunk(p.rows.logits + next * p.rows.stride, bytes);
+			else if (next >= 0) ahead = firstChunk(nextX, bytes);
 			load<TYPE>(mine->buffers[1 - now], ahead);
 			endGroup();
 			awaitAllBut<1>();
@@ -61,5 +62,6 @@ template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void tokenStats(const To
 		RowSums q = finish<TYPE, SQUARES>(sum, x, p.rows.vocab, p.rows.temperature);
 		write<TYPE, SQUARES>(p, row, x, q);
 		row = next;
+		x = nextX;
 	}
 }

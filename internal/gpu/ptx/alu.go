@@ -23,6 +23,16 @@ func mulOp[U unsigned](d, x, y int) func(l *lane) {
 	return func(l *lane) { r := l.r; r[d] = uint64(U(r[x]) * U(r[y])) }
 }
 
+// divOp refuses a divisor of 0: what a GPU makes of it is not said.
+func divOp[U unsigned](d, x, y int) func(l *lane) {
+	return func(l *lane) {
+		if U(l.r[y]) == 0 {
+			l.fail("a division by 0")
+		}
+		l.r[d] = uint64(U(l.r[x]) / U(l.r[y]))
+	}
+}
+
 func madOp[U unsigned](d, x, y, z int) func(l *lane) {
 	return func(l *lane) { r := l.r; r[d] = uint64(U(r[x])*U(r[y]) + U(r[z])) }
 }
@@ -66,6 +76,7 @@ func integers[S signed, U unsigned](size string) {
 		add2("mul.lo."+t, t, t, t, mulOp[U])
 		add3("mad.lo."+t, t, t, t, t, madOp[U])
 	}
+	add2("div."+u, u, u, u, divOp[U])
 	add2("min."+s, s, s, s, minOp[S, U])
 	add2("min."+u, u, u, u, minOp[U, U])
 	add2("max."+s, s, s, s, maxOp[S, U])

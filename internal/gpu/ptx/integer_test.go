@@ -1,6 +1,9 @@
 package ptx
 
-import "math/big"
+import (
+	"fmt"
+	"math/big"
+)
 
 // registerChecks has a check for every instruction on registers.
 func registerChecks() map[string]check {
@@ -46,6 +49,9 @@ func integerChecks(checks map[string]check) {
 			}
 			return v[0]
 		})
+		if t[0] == 'u' {
+			checks["div."+t] = check{d: t, s: t2, text: fmt.Sprintf("or.b%d S1, S1, 1; div.%s D, S0, S1", bits, t), want: func(v []uint64) uint64 { return v[0] / (v[1] | 1) }}
+		}
 		if t[0] == 's' {
 			checks["neg."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Neg(v[0]) })
 		}

@@ -8,6 +8,7 @@ import false_cuda
 import numpy as np
 import reweight
 from comparing import differing
+from reweight import _cuda_driver
 
 try:
     import torch
@@ -127,6 +128,38 @@ class Test(unittest.TestCase):
             options = {"entropy": on("cuda:0", entropy), "grad_entropy": on("cuda:0", grad_entropy)}
             self.assertIs(reweight.row_gradient(there, *arguments, **options, out=there), there)
             self.assertEqual(len(differing(elements(there), elements(want))), 0)
+
+    def test_gaps(self):
+        """[B, T, V] with gaps after each b is one launch, whatever lies in them."""
+
+        def call(logits, ids):
+            x, y = logits[:, :-1, 1:], ids[:, 1:]
+            stats = reweight.token_stats(x, y, log_sum_sq_probs=True)
+            arguments = (x, y, stats.logprobs, -stats.logprobs)
+            gradient = reweight.row_gradient(*arguments)
+            reweight.row_gradient(*arguments, out=x)
+            return stats.logprobs, stats.log_sum_sq_probs, gradient, logits
+
+        launch, launched = _cuda_driver.Device.launch, []
+
+        def counted(device, name, *arguments):
+            launched.append(name)
+            launch(device, name, *arguments)
+
+        for dtype in (torch.float32, torch.bfloat16):
+            for shape in ((3, 6, 84), (4, 2, 133), (2, 4, 1100)):
+                logits, ids = (3 * torch.randn(shape)).to(dtype), torch.randint(0, 83, shape[:2])
+                with mock.patch.object(_cuda_driver.Device, "launch", counted):
+                    self.compare(lambda logits, ids: call(logits.clone(), ids), logits, ids)
+        ids[1, 3] = -7
+        there = [on("cuda:0", x) for x in (logits, ids)]
+        with mock.patch.object(_cuda_driver.Device, "launch", counted):
+            reweight.token_stats(there[0][:, :-1], there[1][:, 1:])
+        with self.assertRaisesRegex(ValueError, r"ids\[5\] is -7"):
+            reweight.check()
+        stats, gradient = "token_stats_squares_", "row_gradient_"
+        names = [name + dtype for dtype in ("f32", "bf16") for _ in range(3) for name in (stats, gradient, gradient)]
+        self.assertEqual(launched, [*names, "token_stats_bf16"])
 
     def test_schemes(self):
         for b in (self.batch(60), self.batch(4, 15)):
