@@ -11,7 +11,7 @@ go test -c -trimpath -ldflags '-s -w' -o "$out/kernels/kernels.test" ./kernels
 go test -c -trimpath -ldflags '-s -w' -o "$out/trials.test" ./internal/gpuslices
 cp -r kernels/testdata "$out/kernels/"
 CGO_ENABLED=1 go run ./native/build -o "$out/dist"
-cp gpu/firstcontact/run.sh gpu/firstcontact/graph.py "$out/"
+cp gpu/firstcontact/run.sh gpu/firstcontact/*.py "$out/"
 size=$(du -sm "$out" | cut -f1)
 echo "$out: $size MiB"
 test "$size" -le 60
