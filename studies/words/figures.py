@@ -47,10 +47,31 @@ def with_interval(p, x, given):
     return f"{of(np.arange(len(x))):+.2f} ({low:+.2f} to {high:+.2f})"
 
 
+def decided(a, questions, joined=True):
+    """D of the questions with at least two reasonings of at least two answers, by unbiased variances; reasonings of the
+    same words are joined or not."""
+    between = within = 0
+    for question in questions:
+        mine = (a["question"] == question) & (a["answers"] > 1)
+        n, right = a["answers"][mine], a["right"][mine]
+        if joined:
+            _, of = np.unique(a["reasoning"][mine], return_inverse=True)
+            n, right = np.bincount(of, n), np.bincount(of, right)
+        if len(n) > 1:
+            means = right / n
+            variances = means * (1 - means) * n / (n - 1)
+            within += variances.mean()
+            between += means.var(ddof=1) - (variances / n).mean()
+    return between / (between + within)
+
+
 def lines():
-    p, actions = columns("prompts.csv"), columns("actions.csv")
+    p, actions, again = columns("prompts.csv"), columns("actions.csv"), columns("again.csv")
     questions, answers, tokens = len(p["answers"]), p["answers"].sum(), p["tokens"].sum()
     success = p["right"] / p["answers"]
+    asked = np.unique(again["question"])
+    chance = np.random.default_rng(1)
+    samples = [chance.choice(asked, len(asked)) for _ in range(2000)]
     yield "| of the answers | |"
     yield "|---|---|"
     yield f"| questions; answers; tokens | {questions}; {answers:,.0f}; {tokens:,.0f} |"
@@ -59,6 +80,10 @@ def lines():
     yield f"| action tokens, of all; their weight by ActFocus, of all | {p['actions'].sum() / tokens:.1%}; {p['action_weight'].sum() / p['weight'].sum():.0%} |"
     yield f"| groups in which AEM's guard holds | {(p['entropy_range'] < 0.1).sum()} |"
     yield f"| Spearman of energy and entropy, {len(actions['energy']):,} action tokens | {correlation(actions['energy'], actions['entropy']):+.2f} |"
+    for joined, how in ((True, "equal reasonings as one, as `reweight show` has it"), (False, "each reasoning as drawn")):
+        low, high = np.quantile([decided(again, sample, joined) for sample in samples], [0.025, 0.975])
+        yield f"| D, {how} | {decided(again, asked, joined):.2f} ({low:.2f} to {high:.2f}) |"
+    yield f"| of these: questions; reasonings; answers in the format | {len(asked)}; {len(again['right'])}; {again['answers'].sum():.0f} |"
     yield ""
     yield "| with the variance of the reward, over questions | Spearman | given the success rate |"
     yield "|---|---|---|"

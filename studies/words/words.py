@@ -7,7 +7,7 @@ token: the study of docs/plan-words.md. The model is SmolLM2-135M-Instruct, whic
     PYTHONPATH=lib $python studies/words/words.py choose words   # 4 answers to each question; those with both outcomes are kept
     PYTHONPATH=lib $python studies/words/words.py draw words     # 16 answers to each of these: answers.jsonl
     PYTHONPATH=lib $python studies/words/words.py again words    # answers to the same reasoning: again.jsonl
-    PYTHONPATH=lib $python studies/words/words.py table words    # prompts.csv and actions.csv, which figures.py reads
+    PYTHONPATH=lib $python studies/words/words.py table words    # the tables that figures.py reads, and the file in testdata
 
 `draw` and `again` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
 """
@@ -191,12 +191,15 @@ def table(folder, listed):
     write("prompts.csv", ["question", "answers", "right", "in_format", "tokens", "actions", "weight", "action_weight", "entropy_range"]
           + [f"{kind}_{signal}" for signal in signals for kind in ("action", "reasoning")], rows)  # fmt: skip
 
-    rewards = {}  # of the answers in the format, by the question and the reasoning
-    for one in read(folder / "again.jsonl"):
-        if 2 in one["role"]:
-            before = tuple(one["token_ids"][: one["role"].index(2)])
-            rewards.setdefault((int(one["group_id"]), before), []).append(one["reward"])
-    write("again.csv", ["question", "answers", "right"], ([listed[i][0], len(r), f"{sum(r):.0f}"] for (i, _), r in rewards.items()))
+    rows, seen = [], {}
+    again = read(folder / "again.jsonl")
+    for k in range(0, len(again), ANSWERS_AGAIN):  # answers to one reasoning, of which those in the format count
+        answers = [one for one in again[k : k + ANSWERS_AGAIN] if 2 in one["role"]]
+        rewards = [one["reward"] for one in answers]
+        reasoning = min((one["token_ids"][: one["role"].index(2)] for one in answers), key=len, default=[-k])
+        number = seen.setdefault(tuple(reasoning), len(seen))
+        rows.append([listed[int(again[k]["group_id"])][0], number, len(rewards), f"{sum(rewards):.0f}"])
+    write("again.csv", ["question", "reasoning", "answers", "right"], rows)
 
 
 def write(name, header, rows):
