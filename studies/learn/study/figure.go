@@ -39,7 +39,7 @@ func WriteFigure(w io.Writer, all []Effect) error {
 	text := func(x, y int, style, s string) {
 		fmt.Fprintf(&b, `<text x="%d" y="%d"%s>%s</text>`+"\n", x, y, style, s)
 	}
-	text(left, 22, ` font-weight="bold"`, "Success during training against uniform weights, in hundredths; each side at its best rate")
+	text(left, 22, ` font-weight="bold"`, "Success during training against uniform weights, in hundredths")
 	for i, scheme := range schemes {
 		x0, y0 := left+i%columns*(panelWide+gap), top+i/columns*(panelHigh+top)
 		text(x0, y0-8, ` font-weight="bold"`, schemeTitles[scheme])
@@ -68,7 +68,7 @@ func WriteFigure(w io.Writer, all []Effect) error {
 			text(x+wide/2-1, y+high/2+4, ` text-anchor="middle"`+bold, points(e.Difference))
 		}
 	}
-	text(left, height-12, ` font-size="12"`, "Columns: fluent words before each answer that mean nothing. Bold: p at most 0.05 after Holm's correction.")
+	text(left, height-12, ` font-size="12"`, "Words that mean nothing before each answer. Each side at its best rate. Bold: p at most 0.05, by Holm's method.")
 	fmt.Fprintln(&b, "</svg>")
 	_, err := w.Write(b.Bytes())
 	return err
