@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestArrays: the table has every field of Batch, in its order, with a pointer
@@ -70,9 +71,7 @@ func validBatch() reweight.Batch {
 // that is absent is none that is wrong.
 func TestValidate(t *testing.T) {
 	good := validBatch()
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(good.Validate())
 	for i, a := range good.Arrays() {
 		b := validBatch()
 		data := reflect.ValueOf(b.Arrays()[i].Data).Elem()

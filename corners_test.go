@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var (
@@ -243,12 +244,8 @@ func TestGradientOfUnlikely(t *testing.T) {
 			ws := reweight.Workspace{ISA: isa}
 			l := reweight.Logits{Vocab: 2, F32: append([]float32(nil), c.row...)}
 			lp := make([]float32, 1)
-			if err := ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}); err != nil {
-				t.Fatal(err)
-			}
-			if err := ws.RowGradient(l, l, []int32{c.id}, reweight.RowGradientInput{Logprobs: lp, Grad: []float32{1}}, reweight.RowGradientOptions{Temperature: c.tau}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}))
+			must.Do(ws.RowGradient(l, l, []int32{c.id}, reweight.RowGradientInput{Logprobs: lp, Grad: []float32{1}}, reweight.RowGradientOptions{Temperature: c.tau}))
 			for i, w := range c.want {
 				if math.Abs(float64(l.F32[i]-w)) > 1e-5*math.Abs(float64(w)) {
 					t.Errorf("%v of %v at %v, %v: %v, want %v", c.id, c.row, c.tau, isa, l.F32, c.want)
@@ -287,20 +284,12 @@ func TestPieces(t *testing.T) {
 	}
 	n := len(offsets) - 1
 	means, lo, hi := make([]float32, n), make([]float32, n), make([]float32, n)
-	if err := ws.SpanMeans(means, x, offsets); err != nil {
-		t.Fatal(err)
-	}
-	if err := ws.MinMax(lo, hi, x, offsets); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.SpanMeans(means, x, offsets))
+	must.Do(ws.MinMax(lo, hi, x, offsets))
 	for i := range n {
 		var mean, low, high [1]float32
-		if err := ws.SpanMeans(mean[:], x, offsets[i:i+2]); err != nil {
-			t.Fatal(err)
-		}
-		if err := ws.MinMax(low[:], high[:], x, offsets[i:i+2]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.SpanMeans(mean[:], x, offsets[i:i+2]))
+		must.Do(ws.MinMax(low[:], high[:], x, offsets[i:i+2]))
 		if mean[0] != means[i] && mean[0] == mean[0] || low[0] != lo[i] || high[0] != hi[i] {
 			t.Fatalf("range %d: %v, %v, %v together and %v, %v, %v alone", i, means[i], lo[i], hi[i], mean, low, high)
 		}
@@ -318,9 +307,7 @@ func TestGradientOfEntropy(t *testing.T) {
 	logits, ids := reweight.Logits{Vocab: vocab, F32: x}, []int32{0, 36, 5}
 	l, h := make([]float32, rows), make([]float32, rows)
 	var ws reweight.Workspace
-	if err := ws.TokenStats(reweight.Stats{Logprob: l, Entropy: h}, logits, ids, reweight.DefaultTokenStats); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.TokenStats(reweight.Stats{Logprob: l, Entropy: h}, logits, ids, reweight.DefaultTokenStats))
 	gradient := func(gradEntropy []float32, bonus float64) []float32 {
 		dst := make([]float32, rows*vocab)
 		err := ws.RowGradient(reweight.Logits{Vocab: vocab, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus})

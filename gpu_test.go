@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -39,10 +40,7 @@ func upload[E any](g *gpuRow, x []E) gpu.Ptr {
 // bits that it has here. Rounding to float32 and to bfloat16 hides most differences in it.
 func TestGPUFloat64(t *testing.T) {
 	dev, write := testgpu.Exact(t, 1)
-	ws, err := dev.NewWorkspace(0, gpu.Size{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := must.Get(dev.NewWorkspace(0, gpu.Size{}))
 	g := &gpuRow{T: t, dev: dev, ws: ws}
 	r := rand.New(rand.NewPCG(1, 2))
 	far, slow := 0, 0

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 func normal(n int, seed uint64) []float32 {
@@ -85,10 +87,7 @@ func TestKLOrder(t *testing.T) {
 			}
 		}
 		var ws Workspace
-		res, err := ws.Loss(make([]float32, n), nil, &b, DefaultLoss)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(ws.Loss(make([]float32, n), nil, &b, DefaultLoss))
 		if want := lane[0] / float64(max(responses, 1)); res.KL != want {
 			t.Errorf("%d tokens: KL %x, want %x", n, res.KL, want)
 		}
@@ -108,9 +107,7 @@ func TestBitsDoNotDependOn(t *testing.T) {
 		opt := TokenStatsOptions{Temperature: tau}
 		run := func(ws *Workspace, from, to int, dst Stats) {
 			t.Helper()
-			if err := ws.TokenStats(dst, Logits{Vocab: vocab, F32: x[from*vocab : to*vocab]}, ids[from:to], opt); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.TokenStats(dst, Logits{Vocab: vocab, F32: x[from*vocab : to*vocab]}, ids[from:to], opt))
 		}
 		want := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows), make([]float32, rows)}
 		run(&Workspace{Workers: 1}, 0, rows, want)

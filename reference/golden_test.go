@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata/golden"
 )
@@ -39,15 +40,9 @@ func TestGoldenTokenStats(t *testing.T) {
 // TestRealLogits derives the stored arrays from the stored logits: they were
 // computed in float64 and rounded to float32.
 func TestRealLogits(t *testing.T) {
-	file, err := rollout.Open("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(rollout.Open("../testdata/frozenlake.safetensors"))
 	defer file.Close()
-	b, err := file.Batch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(file.Batch())
 	wide := func(l reweight.Logits) (x []float64) {
 		for _, v := range l.BF16 {
 			x = append(x, float64(v.Float32()))

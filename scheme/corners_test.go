@@ -36,31 +36,23 @@ func TestNumbersToMeet(t *testing.T) {
 	b := rows(nil, []float32{.2, .5}, []float32{.9, 1.4})
 	b.Advantages = []float32{1, 1, -1, -1}
 	dst := make([]float32, 4)
-	if err := ws.EMPG(dst, b, reweight.DefaultEMPG); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.EMPG(dst, b, reweight.DefaultEMPG))
 	nearAll(t, "EMPG", dst, []number{1.188172, .822101, -1.136550, -.873723})
 
 	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 3}, []float32{2, 2})
 	dst = make([]float32, 6)
 	opt := reweight.DefaultGTPO
 	opt.Normalization = reweight.NormalizeNone
-	if err := ws.GTPO(dst, b, opt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.GTPO(dst, b, opt))
 	nearAll(t, "GTPO, shaped", dst, []number{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
-	if err := ws.GTPO(dst, b, reweight.DefaultGTPO); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.GTPO(dst, b, reweight.DefaultGTPO))
 	for i, want := range []float64{.999998, -.999998, -.999998, .999998, 0, 0} {
 		if math.Abs(float64(dst[i])-want) > 1e-6 {
 			t.Errorf("GTPO: element %d is %v, want %v", i, dst[i], want)
 		}
 	}
 	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 2}, []float32{2, 2})
-	if err := ws.GRPOS(dst, b, opt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.GRPOS(dst, b, opt))
 	nearAll(t, "GRPO-S, shaped", dst, []number{1.1142857, 1.1142857, 1.0857143, 1.0857143, -1.1, -1.1})
 }
 
@@ -72,9 +64,7 @@ func TestAtThreshold(t *testing.T) {
 	opt.Normalization = reweight.NormalizeNone
 	var ws reweight.Workspace
 	for _, f := range []func([]float32, *reweight.Batch, reweight.GTPOOptions) error{ws.GTPO, ws.GRPOS} {
-		if err := f(dst, b, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(f(dst, b, opt))
 		nearAll(t, "shaped", dst, []number{-1.1, 0.85})
 	}
 }
@@ -91,9 +81,7 @@ func TestEqualEntropies(t *testing.T) {
 		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
 	}
 	var ws reweight.Workspace
-	if err := ws.EMPG(b.Advantages, b, reweight.DefaultEMPG); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.EMPG(b.Advantages, b, reweight.DefaultEMPG))
 	for i, a := range b.Advantages {
 		if a != 0 {
 			t.Fatalf("advantage %d is %v", i, a)
@@ -108,9 +96,7 @@ func TestNextSpan(t *testing.T) {
 		Entropy: []float32{0, 1, 0, 2, 9, 4, 3}, Advantages: make([]float32, 7)}
 	var ws reweight.Workspace
 	dst := make([]float32, 7)
-	if err := ws.EMPG(dst, b, reweight.EMPGOptions{KFuture: 1, Zeta: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.EMPG(dst, b, reweight.EMPGOptions{KFuture: 1, Zeta: 1}))
 	f1, f2 := math.Exp(-0.25), math.Exp(-0.5)
 	mean := (f1 + f2) / 5
 	for i, want := range []float64{f1 - mean, f2 - mean, f1 - mean, -mean, 0, -mean, -mean} {
@@ -134,9 +120,7 @@ func TestEqualReturns(t *testing.T) {
 	opt := reweight.DefaultGiGPO
 	opt.DivideByStd = true
 	dst := make([]float32, len(b.Role))
-	if err := ws.GiGPO(dst, b, opt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.GiGPO(dst, b, opt))
 	same(t, "advantages", dst, make([]float32, len(dst)))
 }
 
@@ -145,9 +129,7 @@ func TestOverlongObservations(t *testing.T) {
 	b := &reweight.Batch{Role: []reweight.Role{1, 0, 0, 2, 1, 0, 1, 1, 1}, SeqOffsets: []int64{0, 6, 6, 9}}
 	dst := make([]float32, 3)
 	var ws reweight.Workspace
-	if err := ws.OverlongPenalty(dst, b, reweight.OverlongPenaltyOptions{Maximum: 4, Buffer: 2, Penalty: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.OverlongPenalty(dst, b, reweight.OverlongPenaltyOptions{Maximum: 4, Buffer: 2, Penalty: 1}))
 	same(t, "penalties", dst, []float32{-0.5, 0, -0.5})
 }
 
@@ -160,9 +142,7 @@ func TestFarLogRatios(t *testing.T) {
 	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
 		for _, high := range []float64{1e30, math.Inf(1)} {
 			for _, mask := range []bool{false, true} {
-				if err := ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Mask: mask, High: high}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Mask: mask, High: high}))
 				nearAll(t, level.String(), dst, []number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
 			}
 		}
@@ -181,9 +161,7 @@ func TestFarLogRatios(t *testing.T) {
 		{reweight.RejectSeqMaxK3, 0, 5e8, []float32{1, 1, 1}},
 		{reweight.RejectTokenK3, 0, 5, []float32{0, 0, 1}},
 	} {
-		if err := ws.Reject(dst, b, reweight.RejectOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.Reject(dst, b, reweight.RejectOptions{Statistic: c.s, Low: c.low, High: c.high}))
 		same(t, c.s.String(), dst, c.want)
 	}
 }
@@ -219,9 +197,7 @@ func TestAtBounds(t *testing.T) {
 	b := oneTrajectory(-1, 0.5, 0) // the mean of its log-ratios is 0.25
 	b.OldLogprobs, b.Logprobs = b.Logprobs, b.OldLogprobs
 	for delta, want := range map[float64]float32{0.25: 1, math.Nextafter(0.25, 0): 0} {
-		if err := ws.OffPolicyMask(dst, &b, delta); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.OffPolicyMask(dst, &b, delta))
 		same(t, "off-policy mask", dst, []float32{want, want})
 	}
 
@@ -236,9 +212,7 @@ func TestAtBounds(t *testing.T) {
 		{reweight.RejectTokenK2, 0, math.SmallestNonzeroFloat64, []float32{0, 1}},
 		{reweight.RejectTokenK1, 1, 1, []float32{0, 1}},
 	} {
-		if err := ws.Reject(dst, &b, reweight.RejectOptions{Statistic: c.s, Low: c.low, High: c.high}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.Reject(dst, &b, reweight.RejectOptions{Statistic: c.s, Low: c.low, High: c.high}))
 		same(t, c.s.String(), dst, c.want)
 	}
 
@@ -246,9 +220,7 @@ func TestAtBounds(t *testing.T) {
 		for z, want := range map[float32]float64{-20: math.Exp(-20), -13.8: 1} { // ratios of 2e-9 and of 1e-6
 			b.OldLogprobs, b.RolloutLogprobs = []float32{z, z}, []float32{0, 0}
 			b.SeqOffsets = []int64{0, 1, 2}
-			if err := ws.RolloutCorrection(dst, &b, reweight.RolloutCorrectionOptions{Level: level, High: 2, Normalize: true}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.RolloutCorrection(dst, &b, reweight.RolloutCorrectionOptions{Level: level, High: 2, Normalize: true}))
 			nearAll(t, level.String(), dst, []number{number(want), number(want)})
 		}
 	}
@@ -276,15 +248,11 @@ func TestSchemesPieces(t *testing.T) {
 	got, alone := make([]float32, n), make([]float32, n)
 	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
 		opt := reweight.RolloutCorrectionOptions{Level: level, High: 1e30}
-		if err := ws.RolloutCorrection(got, b, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.RolloutCorrection(got, b, opt))
 		for q := range b.Trajectories() {
 			from, to := b.SeqOffsets[q], b.SeqOffsets[q+1]
 			c := &reweight.Batch{Role: b.Role[from:to], OldLogprobs: b.OldLogprobs[from:to], RolloutLogprobs: b.RolloutLogprobs[from:to], SeqOffsets: []int64{0, to - from}}
-			if err := ws.RolloutCorrection(alone[from:to], c, opt); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.RolloutCorrection(alone[from:to], c, opt))
 		}
 		same(t, level.String(), got, alone)
 	}
@@ -412,9 +380,7 @@ func TestTeacherOfSome(t *testing.T) {
 	dst := make([]float32, 5)
 	var ws reweight.Workspace
 	opt := reweight.RLSDOptions{Lambda: 0.5, Clip: 1}
-	if err := ws.RLSD(dst, b, opt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(ws.RLSD(dst, b, opt))
 	nearAll(t, "factors", dst, []number{1.5, number(0.5 + 0.5*math.Exp(-1)), 1, 1, 1})
 	b.TeacherLogprobs[4] = 0
 	wantError(t, "RLSD", ws.RLSD(dst, b, opt), "TeacherLogprobs")
@@ -431,9 +397,7 @@ func TestPartsOfOneReward(t *testing.T) {
 		t.Helper()
 		opt := reweight.DefaultGDPO
 		opt.RewardWeights = weights
-		if err := ws.GDPO(got, b, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(ws.GDPO(got, b, opt))
 	}
 	must.Do(ws.GRPO(want, b, reweight.DefaultGRPO))
 	must.Do(ws.Whiten(want, want, b.Role))
@@ -495,10 +459,7 @@ func TestLargeWeights(t *testing.T) {
 	opt := reweight.DefaultLoss
 	for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenSum, reweight.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm} {
 		loss, gradient := exactLoss(Widen(&b), reference.Floats(weights), &opt)
-		got, err := ws.Loss(grad, weights, &b, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(ws.Loss(grad, weights, &b, opt))
 		near(t, opt.Aggregation.String()+": loss", got.Loss, loss)
 		near(t, opt.Aggregation.String()+": sum of weights", got.WeightSum, 4e38)
 		for i := range grad {
@@ -547,10 +508,7 @@ func TestSurePValue(t *testing.T) {
 			b.RefEnergy = append(b.RefEnergy, float32(g))
 		}
 	}
-	got, err := reweight.Bottleneck(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(reweight.Bottleneck(&b))
 	want := diagnostics.Bottleneck(Widen(&b))
 	if !(want.Action.P > 0 && want.Action.P < 1e-30) {
 		t.Errorf("p = %v tests nothing", want.Action.P)
@@ -625,10 +583,7 @@ func TestSpearman(t *testing.T) {
 				x[i] = math.Round(9 * r.NormFloat64()) // ties
 				y[i] = noise*r.NormFloat64() - x[i]
 			}
-			got, err := reweight.Spearman(x, y)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(reweight.Spearman(x, y))
 			want := diagnostics.Spearman(x, y)
 			near(t, "rho", got.Rho, want.Rho)
 			near(t, "p", got.P, want.P)
@@ -648,15 +603,10 @@ func TestUniformIsExact(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(3, 4)), 99, 4)
 	var ws reweight.Workspace
 	w, with, without := make([]float32, b.Tokens()), make([]float32, b.Tokens()), make([]float32, b.Tokens())
-	if _, err := ws.ActFocus(w, b, reweight.ActFocusOptions{Alpha: 1, Beta: 0}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ws.ActFocus(w, b, reweight.ActFocusOptions{Alpha: 1, Beta: 0}))
 	opt := reweight.DefaultLoss
 	for opt.Aggregation = reweight.TokenMean; opt.Aggregation <= reweight.SeqMeanTokenSumNorm; opt.Aggregation++ {
-		one, err := ws.Loss(with, w, b, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := must.Get(ws.Loss(with, w, b, opt))
 		other, err := ws.Loss(without, nil, b, opt)
 		if err != nil || one != other {
 			t.Errorf("%v: %+v with weights, %+v without, %v", opt.Aggregation, one, other, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"github.com/seed621a2839/reweight/rollout"
@@ -74,9 +75,7 @@ func readGolden(t *testing.T, file string) (cases []*goldenCase) {
 		if err := json.Unmarshal(text, c); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if err := json.Unmarshal(text, &c.all); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(json.Unmarshal(text, &c.all))
 		cases = append(cases, c)
 	}
 	return cases
@@ -541,9 +540,7 @@ func TestGoldenValueLoss(t *testing.T) {
 			b := c.batch()
 			returns := make([]float32, b.Tokens())
 			opt := reweight.GAEOptions{Gamma: valueOf[float64](c.all["gamma"]), Lambda: valueOf[float64](c.all["lam"])}
-			if err := ws.GAE(make([]float32, b.Tokens()), returns, b.Rewards, b, opt); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.GAE(make([]float32, b.Tokens()), returns, b.Rewards, b, opt))
 			x := Widen(b)
 			x.TokenRewards = x.Rewards // as the file has them
 			_, exact := reference.GAE(x, opt.Gamma, opt.Lambda)
@@ -560,15 +557,9 @@ func TestGoldenValueLoss(t *testing.T) {
 // TestGoldenSteps holds whole steps on rollouts of a trained policy to those of NumPy.
 func TestGoldenSteps(t *testing.T) {
 	for _, name := range []string{"frozenlake-small", "frozenlake"} {
-		source, err := rollout.Open("../testdata/" + name + ".safetensors")
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(rollout.Open("../testdata/" + name + ".safetensors"))
 		defer source.Close()
-		b, err := source.Batch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(source.Batch())
 		goldenSteps(t, "step-"+name+".json", b)
 	}
 }
@@ -586,18 +577,9 @@ func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
 	}
 	var ws reweight.Workspace
 	for _, name := range []string{"uniform", "actfocus", "aem", "actfocus+aem"} {
-		st, err := MustParse(name).NewStep(&ws, b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := st.Run()
-		if err != nil {
-			t.Fatal(err)
-		}
-		share, err := reweight.WeightMass(st.Weights, b.Role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := must.Get(MustParse(name).NewStep(&ws, b))
+		res := must.Get(st.Run())
+		share := must.Get(reweight.WeightMass(st.Weights, b.Role))
 		l1, squares := 0.0, 0.0
 		for _, g := range st.Grad {
 			l1 += math.Abs(float64(g))
@@ -674,10 +656,7 @@ func TestGoldenBottleneck(t *testing.T) {
 	golden.Read(t, "bottleneck.json", &cases)
 	for _, c := range cases {
 		b := reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, Rewards: floats(c.Rewards), RefEnergy: floats(c.Energy)}
-		res, err := reweight.Bottleneck(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(reweight.Bottleneck(&b))
 		near(t, "all", res.All.Rho, c.Spearman.All)
 		near(t, "reasoning", res.Reasoning.Rho, c.Spearman.Reasoning)
 		near(t, "action", res.Action.Rho, c.Spearman.Action)

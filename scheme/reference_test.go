@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/reference"
 	"pgregory.net/rapid"
 )
@@ -95,10 +96,7 @@ func TestLossesAgreeWithReference(t *testing.T) {
 		aggregation := reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation"))
 		norm := rapid.IntRange(0, 5).Draw(t, "norm")
 		value := reference.ValueLoss(x, 0.5, aggregating(aggregation, norm))
-		v, err := ws.ValueLoss(dst, b, reweight.ValueLossOptions{Clip: 0.5, Aggregation: aggregation, NormLength: norm})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(ws.ValueLoss(dst, b, reweight.ValueLossOptions{Clip: 0.5, Aggregation: aggregation, NormLength: norm}))
 		nearTo("value loss", v.Loss, value.Loss)
 		nearTo("value clip fraction", v.ClipFraction, value.ClipFraction)
 
@@ -124,10 +122,7 @@ func TestLossesAgreeWithReference(t *testing.T) {
 		want, gradient := exactLoss(x, wideOrNil(weights), &opt)
 		opt.KL, opt.KLCoef = form, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "beta")
 		kl, klGradient := reference.KLLoss(x, reference.KLForm(form.String()), opt.KLCoef, aggregating(aggregation, norm))
-		res, err := ws.Loss(dst, weights, b, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(ws.Loss(dst, weights, b, opt))
 		nearTo("loss of "+opt.Policy.String(), res.Loss, want+kl)
 		nearTo("KL", res.KLLoss, kl)
 		// A gradient is the sum of its parts, each of which has 1e-5 of itself.

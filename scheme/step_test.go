@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // rollouts returns a batch that has all that schemes read: groups of four trajectories of
@@ -58,18 +59,12 @@ func rollouts(groups int) *reweight.Batch {
 // change makes of the options.
 func newStep(t *testing.T, name string, b *reweight.Batch, change func(*Options)) *Step {
 	t.Helper()
-	s, err := Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Parse(name))
 	s.Options.Delta, s.Options.Loss.Beta = 0.01, 0.3
 	if change != nil {
 		change(&s.Options)
 	}
-	st, err := s.NewStep(&reweight.Workspace{Workers: 1}, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(s.NewStep(&reweight.Workspace{Workers: 1}, b))
 	return st
 }
 
@@ -148,9 +143,7 @@ func TestDrGRPO(t *testing.T) {
 	b := rollouts(2)
 	st, _ := step(t, "dr_grpo", b, nil)
 	want := make([]float32, b.Tokens())
-	if err := new(reweight.Workspace).GRPO(want, b, reweight.GRPOOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(new(reweight.Workspace).GRPO(want, b, reweight.GRPOOptions{}))
 	if !slices.Equal(st.Advantages, want) || st.Loss().Aggregation != reweight.SeqMeanTokenSumNorm {
 		t.Errorf("advantages %v, want %v, aggregation %v", st.Advantages, want, st.Loss().Aggregation)
 	}
@@ -286,19 +279,12 @@ func TestCritic(t *testing.T) {
 		var ws reweight.Workspace
 		if ofGAE {
 			tokens := make([]float32, n)
-			if err := ws.KLRewards(tokens, b, reweight.KLRewardsOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.KLRewards(tokens, b, reweight.KLRewardsOptions{}))
 			want.Returns = make([]float32, n)
-			if err := ws.GAE(make([]float32, n), want.Returns, tokens, b, reweight.GAEOptions{Gamma: 1, Lambda: 0.9}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(ws.GAE(make([]float32, n), want.Returns, tokens, b, reweight.GAEOptions{Gamma: 1, Lambda: 0.9}))
 		}
 		grad := make([]float32, n)
-		value, err := ws.ValueLoss(grad, &want, reweight.ValueLossOptions{Clip: 0.1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Get(ws.ValueLoss(grad, &want, reweight.ValueLossOptions{Clip: 0.1}))
 		if st.Value != value || !slices.Equal(st.ValueGrad, grad) || value.Loss == 0 || (st.Returns != nil) != ofGAE || ofGAE && !slices.Equal(st.Returns, want.Returns) {
 			t.Errorf("%s: %+v, gradient %v, want %+v, %v", name, st.Value, st.ValueGrad, value, grad)
 		}

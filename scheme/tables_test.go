@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/schemes.md and README.md")
@@ -17,10 +18,7 @@ var update = flag.Bool("update", false, "write the tables of docs/schemes.md and
 // TestTables: the tables between the marks of the documentation are those of the catalogue.
 func TestTables(t *testing.T) {
 	for _, file := range []string{"docs/schemes.md", "README.md"} {
-		old, err := os.ReadFile("../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		old := must.Get(os.ReadFile("../" + file))
 		text, tables := string(old), 0
 		for name, table := range map[string]func() string{
 			"several": severalTable, "reward": kindTable(Reward), "advantage": kindTable(Advantage), "factor": kindTable(Factor),
@@ -35,9 +33,7 @@ func TestTables(t *testing.T) {
 			}
 		}
 		if *update {
-			if err := os.WriteFile("../"+file, []byte(text), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(os.WriteFile("../"+file, []byte(text), 0o666))
 		} else if text != string(old) {
 			t.Errorf("%s is not what the catalogue has: go generate ./scheme", file)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"pgregory.net/rapid"
 )
 
@@ -266,9 +267,7 @@ func TestEntriesAlias(t *testing.T) {
 				continue
 			}
 			kept := slices.Clone(*x)
-			if err := s.Compute(&ws, *x, b, s.opt); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(s.Compute(&ws, *x, b, s.opt))
 			same(t, "in place of "+a.Field, *x, want)
 			copy(*x, kept)
 		}

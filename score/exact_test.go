@@ -3,8 +3,6 @@ package score
 import (
 	"math"
 	"math/big"
-	"math/rand/v2"
-	"strconv"
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/must"
@@ -178,23 +176,5 @@ func TestCheckSums(t *testing.T) {
 		if (err == nil) != c.ok {
 			t.Errorf("%+v: error %v", c, err)
 		}
-	}
-}
-
-func BenchmarkCollector(b *testing.B) {
-	for _, size := range []int{1 << 10, 1 << 20} {
-		values := make([]float32, size)
-		rng := rand.New(rand.NewPCG(1, 1))
-		for i := range values {
-			values[i] = float32(-20 + 3*rng.NormFloat64())
-		}
-		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			b.SetBytes(int64(4 * size))
-			var c collector
-			for b.Loop() {
-				c.add(values)
-			}
-			c.total()
-		})
 	}
 }
