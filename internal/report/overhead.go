@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 
 	"github.com/dustin/go-humanize"
@@ -43,30 +42,19 @@ func (r Overhead) writeTables(w io.Writer) error {
 	}
 	if len(r.Overhead) > 0 {
 		cli.Heading(w, "Training steps from logits to loss and gradient, over the uniform step")
-		_, header, rows := OverheadTable(r.Overhead)
-		for i, of := range [...]struct {
-			text    int
-			columns []string
-		}{
-			{2, []string{"isa", "times uniform", "null", "rounds", "allocs"}},
-			{2, []string{"verdict"}},
-			{2, []string{"rows", "uniform ms", "extra", "peak"}},
-		} {
+		for i, table := range overheadTables {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			some := make([][]string, len(rows))
-			for k, o := range r.Overhead {
+			var rows [][]string
+			for _, o := range r.Overhead {
 				name := o.Step + " " + o.Advantages
 				if o.KL {
 					name += " KL"
 				}
-				some[k] = append(some[k], name)
-				for _, column := range of.columns {
-					some[k] = append(some[k], rows[k][slices.Index(header, column)])
-				}
+				rows = append(rows, append([]string{name}, table.row(o)...))
 			}
-			if err := cli.WriteTable(w, of.text, append([]string{"step"}, of.columns...), some); err != nil {
+			if err := cli.WriteTable(w, 2, append([]string{"step"}, table.columns...), rows); err != nil {
 				return err
 			}
 		}
@@ -82,20 +70,22 @@ func (r Overhead) writeTables(w io.Writer) error {
 	return nil
 }
 
-// OverheadTable returns training steps as cells for people: the first columns are
-// text, the others numbers with their intervals.
-func OverheadTable(overheads []measure.Overhead) (text int, header []string, rows [][]string) {
-	for _, o := range overheads {
+// overheadTables have training steps as cells for people, numbers with their intervals.
+var overheadTables = [...]struct {
+	columns []string
+	row     func(o measure.Overhead) []string
+}{
+	{[]string{"isa", "times uniform", "null", "rounds", "allocs"}, func(o measure.Overhead) []string {
+		return []string{o.ISA, cli.Ratio(o.OverUniform), cli.Ratio(o.Null), strconv.Itoa(o.OverUniform.N), strconv.FormatUint(o.Allocs, 10)}
+	}},
+	{[]string{"verdict"}, func(o measure.Overhead) []string { return []string{o.Verdict + ": " + o.Reason} }},
+	{[]string{"rows", "uniform ms", "extra", "peak"}, func(o measure.Overhead) []string {
 		peak := "unknown"
 		if o.PeakBytes > 0 {
 			peak = humanize.IBytes(uint64(o.PeakBytes))
 		}
-		rows = append(rows, []string{
-			o.Step, o.Advantages, YesNo(o.KL), o.ISA, o.Verdict + ": " + o.Reason, cli.Ratio(o.OverUniform), cli.Ratio(o.Null),
-			strconv.Itoa(o.OverUniform.N), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10), peak, shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
-		})
-	}
-	return 5, []string{"step", "advantages", "KL", "isa", "verdict", "times uniform", "null", "rounds", "extra", "allocs", "peak", "rows", "uniform ms"}, rows
+		return []string{shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6), ExtraMemory(o), peak}
+	}},
 }
 
 // ExtraMemory prints what the step holds on the heap beyond the uniform step.
