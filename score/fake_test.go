@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -30,20 +31,12 @@ func trajectory(b *reweight.Batch, s int) *rollout.Trajectory {
 		if a.Len() == 0 || a.Field == "SeqOffsets" {
 			continue
 		}
-		low, high := from, to
+		low, high := int(from), int(to)
 		if a.Per == reweight.PerTrajectory {
-			low, high = int64(s), int64(s+1)
+			low, high = s, s+1
 		}
-		switch data := a.Data.(type) {
-		case *[]reweight.Role:
-			*parts[i].Data.(*[]reweight.Role) = (*data)[low:high]
-		case *[]int32:
-			*parts[i].Data.(*[]int32) = slices.Clone((*data)[low:high])
-		case *[]float32:
-			*parts[i].Data.(*[]float32) = slices.Clone((*data)[low:high])
-		default:
-			panic(a.Name)
-		}
+		of := reflect.ValueOf(a.Data).Elem().Slice(low, high)
+		reflect.ValueOf(parts[i].Data).Elem().Set(reflect.AppendSlice(reflect.Zero(of.Type()), of)) // a copy
 	}
 	t.SeqOffsets = []int64{0, to - from}
 	t.GroupIDs[0] = 0
