@@ -289,27 +289,37 @@ func (a *npyArray) end() error {
 	return nil
 }
 
+// readElements reads n elements, of which decode appends those of a chunk.
+func readElements[E any](a *npyArray, n int64, decode func(to []E, raw []byte) ([]E, error)) ([]E, error) {
+	elements := make([]E, 0, min(n, npyChunk)) // grows with what is there, not with what the header says
+	for n > 0 {
+		raw, err := a.next(n)
+		if err == nil {
+			elements, err = decode(elements, raw)
+		}
+		if err != nil {
+			return nil, err
+		}
+		n -= int64(len(raw) / a.dtype.size)
+	}
+	return elements, nil
+}
+
 // readIntegers reads n elements, which must be integers from lo to hi.
 func readIntegers[E reweight.Role | int32 | int64](a *npyArray, n, lo, hi int64) ([]E, error) {
 	if a.dtype.kind != 'i' && a.dtype.kind != 'u' {
 		return nil, fmt.Errorf("%s has the dtype %s, want integers", a.name, a.dtype)
 	}
-	elements := make([]E, 0, min(n, npyChunk)) // grows with what is there, not with what the header says
-	for n > 0 {
-		raw, err := a.next(n)
-		if err != nil {
-			return nil, err
-		}
+	return readElements(a, n, func(to []E, raw []byte) ([]E, error) {
 		for i := 0; i < len(raw); i += a.dtype.size {
 			v, ok := a.dtype.integer(raw[i:])
 			if !ok || v < lo || v > hi {
 				return nil, fmt.Errorf("%s[%d] is %s, want %d to %d", a.name, a.first(raw)+int64(i/a.dtype.size), a.dtype.text(raw[i:]), lo, hi)
 			}
-			elements = append(elements, E(v))
+			to = append(to, E(v))
 		}
-		n -= int64(len(raw) / a.dtype.size)
-	}
-	return elements, nil
+		return to, nil
+	})
 }
 
 // integer returns an element, and whether it fits 64 bits with a sign.
@@ -352,18 +362,12 @@ func (d npyDType) text(raw []byte) string {
 
 // readBooleans reads n elements.
 func (a *npyArray) readBooleans(n int64) ([]bool, error) {
-	elements := make([]bool, 0, min(n, npyChunk))
-	for n > 0 {
-		raw, err := a.next(n)
-		if err != nil {
-			return nil, err
-		}
+	return readElements(a, n, func(to []bool, raw []byte) ([]bool, error) {
 		for _, b := range raw {
-			elements = append(elements, b != 0)
+			to = append(to, b != 0)
 		}
-		n -= int64(len(raw))
-	}
-	return elements, nil
+		return to, nil
+	})
 }
 
 // readFloats reads n elements. Those that are no float32 are rounded.
@@ -371,22 +375,15 @@ func (a *npyArray) readFloats(n int64) ([]float32, error) {
 	if a.dtype.kind == 'b' {
 		return nil, fmt.Errorf("%s has the dtype bool, want numbers", a.name)
 	}
-	elements := make([]float32, 0, min(n, npyChunk))
-	for n > 0 {
-		raw, err := a.next(n)
-		if err != nil {
-			return nil, err
-		}
-		n -= int64(len(raw) / a.dtype.size)
+	return readElements(a, n, func(to []float32, raw []byte) ([]float32, error) {
 		switch a.dtype {
 		case npyDType{'f', 4, a.dtype.big}:
-			elements = append(elements, view[float32](raw)...)
-			continue
+			return append(to, view[float32](raw)...), nil
 		case npyDType{'f', 2, a.dtype.big}:
 			for _, h := range view[reweight.F16](raw) {
-				elements = append(elements, h.Float32())
+				to = append(to, h.Float32())
 			}
-			continue
+			return to, nil
 		}
 		for i := 0; i < len(raw); i += a.dtype.size {
 			f, exact := a.dtype.float32(raw[i:])
@@ -394,10 +391,10 @@ func (a *npyArray) readFloats(n int64) ([]float32, error) {
 				return nil, fmt.Errorf("%s[%d] is %s, want a number that float32 holds", a.name, a.first(raw)+int64(i/a.dtype.size), a.dtype.text(raw[i:]))
 			}
 			a.rounded = a.rounded || !exact
-			elements = append(elements, f)
+			to = append(to, f)
 		}
-	}
-	return elements, nil
+		return to, nil
+	})
 }
 
 // float32 returns an integer or a float64 as float32, and whether it is one.
@@ -416,16 +413,9 @@ func (d npyDType) float32(raw []byte) (f float32, exact bool) {
 
 // readF16 reads n elements of float16.
 func (a *npyArray) readF16(n int64) ([]reweight.F16, error) {
-	elements := make([]reweight.F16, 0, min(n, npyChunk))
-	for n > 0 {
-		raw, err := a.next(n)
-		if err != nil {
-			return nil, err
-		}
-		elements = append(elements, view[reweight.F16](raw)...)
-		n -= int64(len(raw) / 2)
-	}
-	return elements, nil
+	return readElements(a, n, func(to []reweight.F16, raw []byte) ([]reweight.F16, error) {
+		return append(to, view[reweight.F16](raw)...), nil
+	})
 }
 
 // npyHead returns what comes before the data of an array in a .npy file. Equal

@@ -125,14 +125,7 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 			return s.Object(func(name []byte) error { return r.field(s, inner, name) })
 		})
 	default:
-		known, err := r.added.read(s, name)
-		if !known && err == nil {
-			known, err = noteSampling(s, name, &r.warnings)
-		}
-		if !known {
-			drop(s, &r.dropped, path+string(name))
-		}
-		return err
+		return r.added.readOther(s, name, path, &r.dropped, &r.warnings)
 	}
 	return err
 }
@@ -147,10 +140,7 @@ func (r *openAIResponse) usageField(s *jsonscan.Scanner, name []byte) error {
 	default:
 		return nil
 	}
-	return ifGiven(s, func() (err error) {
-		*dst, err = s.Int64()
-		return err
-	})
+	return optional(s, dst, (*jsonscan.Scanner).Int64)
 }
 
 func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name []byte) (err error) {

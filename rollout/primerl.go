@@ -53,10 +53,7 @@ func parsePrimeRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 
 func (p *primeSequence) field(s *jsonscan.Scanner, name []byte) (err error) {
 	floats := func(list *[]float32) error {
-		return ifGiven(s, func() (err error) {
-			*list, err = s.FloatsOrNull(nil, float32(math.NaN()))
-			return err
-		})
+		return optional(s, list, func(s *jsonscan.Scanner) ([]float32, error) { return s.FloatsOrNull(nil, float32(math.NaN())) })
 	}
 	switch string(name) {
 	case "token_ids":

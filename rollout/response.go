@@ -217,6 +217,19 @@ func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 	return true, err
 }
 
+// readOther reads a field that no response has: one that people add, one of the request that
+// says how tokens were sampled, or else one that is dropped. path is that of the object.
+func (a *added) readOther(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) error {
+	known, err := a.read(s, name)
+	if !known && err == nil {
+		known, err = noteSampling(s, name, warnings)
+	}
+	if !known {
+		drop(s, dropped, path+string(name))
+	}
+	return err
+}
+
 // give sets what a says about the generations of one line, and about their records.
 func (a *added) give(records []*record) error {
 	if a.trajectory != "" && len(records) > 1 {
@@ -266,12 +279,17 @@ func ifGiven(s *jsonscan.Scanner, read func() error) error {
 	return read()
 }
 
-// optionalInt32s reads an array of integers or null. An empty array is not nil.
-func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
+// optional sets dst to what read returns, unless the value is null.
+func optional[T any](s *jsonscan.Scanner, dst *T, read func(*jsonscan.Scanner) (T, error)) error {
 	return ifGiven(s, func() (err error) {
-		*dst, err = s.Int32s([]int32{})
+		*dst, err = read(s)
 		return err
 	})
+}
+
+// optionalInt32s reads an array of integers or null. An empty array is not nil.
+func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
+	return optional(s, dst, func(s *jsonscan.Scanner) ([]int32, error) { return s.Int32s([]int32{}) })
 }
 
 // optionalLogprob reads a number, or null as NaN.

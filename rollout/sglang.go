@@ -57,14 +57,7 @@ func (r *sglangResponse) field(s *jsonscan.Scanner, name []byte) error {
 	case "error":
 		return serverError(s)
 	}
-	known, err := r.added.read(s, name)
-	if !known && err == nil {
-		known, err = noteSampling(s, name, &r.warnings)
-	}
-	if !known {
-		drop(s, &r.dropped, string(name))
-	}
-	return err
+	return r.added.readOther(s, name, "", &r.dropped, &r.warnings)
 }
 
 // metaField reads a field of meta_info.
@@ -93,10 +86,7 @@ func (r *sglangResponse) metaField(s *jsonscan.Scanner, name []byte) error {
 			})
 		})
 	case "prompt_tokens":
-		return ifGiven(s, func() (err error) {
-			r.promptTokens, err = s.Int64()
-			return err
-		})
+		return optional(s, &r.promptTokens, (*jsonscan.Scanner).Int64)
 	case "finish_reason":
 		return r.finishReason(s)
 	}
