@@ -21,14 +21,14 @@ func TestPicture(t *testing.T) {
 	r := example()
 	for i, token := range r.Tokens {
 		about := fmt.Sprintf("token %d %s: %s, ActFocus weight %.3f", i, token.Text, token.RoleName(), token.ActFocus)
-		if token.Role != reweight.RoleMasked {
-			about += fmt.Sprintf(", AEM factor %.3f", token.Factor)
-		}
 		for _, want := range []string{"<title>" + safe(about) + "</title>", ">" + safe(token.Text) + "</text>"} {
 			if !strings.Contains(picture, want) {
 				t.Errorf("docs/rollout.svg lacks %s", want)
 			}
 		}
+	}
+	if strings.Contains(picture, "NaN") {
+		t.Error("docs/rollout.svg has a place that is not a number")
 	}
 	if n := strings.Count(picture, "<title>token "); n != len(r.Tokens) || !strings.Contains(picture, safe(r.Title)) {
 		t.Errorf("docs/rollout.svg has %d tokens, want %d, or another title", n, len(r.Tokens))
@@ -39,7 +39,7 @@ func TestPicture(t *testing.T) {
 func safe(text string) string { return html.EscapeString(printable.Line(text)) }
 
 // example returns the longest of the right answers of a language model in testdata, with the
-// weights and factors that it has in its batch.
+// weights that it has in its batch.
 func example() Trajectory {
 	file := must.Get(rollout.OpenFile("../../testdata/smollm2-words.safetensors"))
 	defer file.Close()
