@@ -2,7 +2,7 @@
 // many regimes, and says where a scheme helps: the study of docs/plan.md, and that of
 // docs/plan-arms.md, which changes one thing after another of it.
 //
-//	go -C studies/learn run . -smoke             # a part of both: a minute or two
+//	go -C studies/learn run . -smoke             # a part of both with little training: seconds
 //	go -C studies/learn run . -map -out map      # the map: hours of two cores
 //	go -C studies/learn run . -arms -out map     # its arms, after it: an hour
 //
@@ -26,7 +26,7 @@ import (
 func main() {
 	whole := flag.Bool("map", false, "do the map of docs/plan.md")
 	arms := flag.Bool("arms", false, "do the arms of docs/plan-arms.md, for which the map must be done")
-	smoke := flag.Bool("smoke", false, "do a part of both, which shows that they run")
+	smoke := flag.Bool("smoke", false, "do a part of both with little training, which shows that they run")
 	out := flag.String("out", "learn-out", "the `folder` for runs.csv and arms.csv, the effects and the figure")
 	flag.Parse()
 	err := errors.New("want one of -map, -arms and -smoke, and nothing else")
@@ -37,8 +37,10 @@ func main() {
 	case *arms && !*whole && !*smoke:
 		err = doArms(study.TheArms, *out, train.Default)
 	case *smoke && !*whole && !*arms:
-		if err = doMap(study.SmokeMap, *out, train.Default); err == nil {
-			err = doArms(study.SmokeArms, *out, train.Default)
+		little := train.Default
+		little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
+		if err = doMap(study.SmokeMap, *out, little); err == nil {
+			err = doArms(study.SmokeArms, *out, little)
 		}
 	}
 	if err != nil {
