@@ -105,22 +105,34 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 	if len(groups) > 0 && c.Factors != nil {
 		add("Groups in which AEM changes nothing, because the entropies of the answers are alike: %d of %d.", unchanged, len(groups))
 	}
-	if d, reasonings := decided(b, groups, begins); reasonings > 0 {
-		add("D, the share of the reward's variance given the prompt that the reasoning decides: %.2f, from %d reasonings that have several answers.", d, reasonings)
+	switch d := decided(b, groups, begins); {
+	case d.reasonings > 0 && 4*d.shared > 3*d.known: // those that are equal by luck are the short and frequent ones
+		add("D, the share of the reward's variance given the prompt that the reasoning decides: %.2f, from %d reasonings that have several answers.", d.share, d.reasonings)
+	case d.known > 0:
+		add("D, the share of the reward's variance that the reasoning decides, is not known: it takes several answers to nearly all reasonings, and %d of %d answers have a reasoning "+
+			"that another one of the group has.", d.shared, d.known)
 	}
 	return all
+}
+
+// A decision is how much of the reward the reasoning decides.
+type decision struct {
+	share      float64 // D
+	reasonings int     // that it was estimated from
+	known      int     // trajectories of groups whose beginning is known
+	shared     int     // of these, those whose beginning another one of the group has
 }
 
 // decided estimates
 //
 //	D = Var over reasonings of E[R | prompt, reasoning] / Var(R | prompt)
 //
-// from the groups with at least two reasonings that have at least two answers each, and returns how
-// many reasonings these are. Both variances are unbiased, so that D may be a little below 0. Without
-// such groups, or where no reward differs, there is no D: 0 reasonings.
-func decided(b *reweight.Batch, groups map[int32][]int, begins []beginning) (d float64, reasonings int) {
+// from the groups with at least two reasonings that have at least two answers each. Both variances are
+// unbiased, so that D may be a little below 0. Without such groups, or where no reward differs, there is
+// no D: 0 reasonings.
+func decided(b *reweight.Batch, groups map[int32][]int, begins []beginning) (d decision) {
 	if b.Rewards == nil {
-		return 0, 0
+		return d
 	}
 	var between, within float64                           // sums over groups of estimates of the variances
 	for _, id := range slices.Sorted(maps.Keys(groups)) { // sums in one order
@@ -135,6 +147,7 @@ func decided(b *reweight.Batch, groups map[int32][]int, begins []beginning) (d f
 				order = append(order, begin)
 			}
 			rewards[begin] = append(rewards[begin], float64(b.Rewards[s]))
+			d.known++
 		}
 		var means, variances []float64
 		var ofMeans float64 // what the means vary by though the reasonings were alike
@@ -143,16 +156,19 @@ func decided(b *reweight.Batch, groups map[int32][]int, begins []beginning) (d f
 				mean, variance := stat.MeanVariance(r, nil)
 				means, variances = append(means, mean), append(variances, variance)
 				ofMeans += variance / float64(len(r))
+				d.shared += len(r)
 			}
 		}
 		if n := len(means); n > 1 {
-			reasonings += n
+			d.reasonings += n
 			within += stat.Mean(variances, nil)
 			between += stat.Variance(means, nil) - ofMeans/float64(n)
 		}
 	}
 	if between+within == 0 {
-		return 0, 0
+		d.reasonings = 0
+	} else {
+		d.share = between / (between + within)
 	}
-	return between / (between + within), reasonings
+	return d
 }

@@ -64,15 +64,29 @@ func TestSummary(t *testing.T) {
 	// By hand: the means 1/2 and 1 vary by 1/8, and luck alone makes that; two reasonings without a second answer say nothing.
 	b, begins := drawn(random, 2, 2, 2, func() float64 { return 1 })
 	b.Rewards = []float32{0, 1, 1, 1, 1, 1, 1, 1}
-	if d, n := decided(b, map[int32][]int{0: {0, 1, 2, 3}, 1: {4, 6}}, begins); d != 0 || n != 2 {
-		t.Errorf("D is %v of %d", d, n)
+	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}, 1: {4, 6}}, begins); d != (decision{0, 2, 6, 4}) {
+		t.Errorf("D is %+v", d)
 	}
-	if _, n := decided(b, map[int32][]int{0: {0, 1, 2, 3}}, append([]beginning{0, 0}, begins[2:]...)); n != 0 {
-		t.Errorf("malformed answers count as a reasoning: %d", n)
+	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}}, append([]beginning{0, 0}, begins[2:]...)); d != (decision{0, 0, 2, 2}) {
+		t.Errorf("malformed answers count as a reasoning: %+v", d)
 	}
 	b.Rewards[0] = 1
-	if _, n := decided(b, map[int32][]int{0: {0, 1, 2, 3}}, begins); n != 0 {
-		t.Errorf("equal rewards have D, of %d", n)
+	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}}, begins); d.reasonings != 0 {
+		t.Errorf("equal rewards have D, of %+v", d)
+	}
+
+	// Four of eight answers with a reasoning of another one are not nearly all of them.
+	b.Rewards = []float32{0, 1, 1, 1, 1, 1, 1, 1}
+	alone := slices.Clone(begins)
+	for i := 4; i < 8; i++ {
+		alone[i] = beginning(i)
+	}
+	lines := summary(b, Credit{}, alone)
+	if last := lines[len(lines)-1]; !strings.HasSuffix(last, "is not known: it takes several answers to nearly all reasonings, and 4 of 8 answers have a reasoning that another one of the group has.") {
+		t.Errorf("%q", last)
+	}
+	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1], "decides: 0.00, from 2 reasonings") {
+		t.Errorf("%q", lines)
 	}
 
 	// A group of equal rewards, one in which AEM does nothing, and answers without an action.
