@@ -66,9 +66,7 @@ func doMap(m study.Map, folder string, settings train.Settings) error {
 	}
 	study.PrintEffects(os.Stdout, effects)
 	if len(m.Errors) > 1 { // a part of the map has no predictions
-		for i, p := range study.Predictions(effects) {
-			fmt.Printf("%d. %s: %s\n", i+1, p.Text, p.Verdict())
-		}
+		verdicts(study.Predictions(effects))
 	}
 	if err := create(folder, "effects.csv", func(w io.Writer) error { return study.WriteEffects(w, effects) }); err != nil {
 		return err
@@ -82,7 +80,8 @@ func doArms(a study.Arms, folder string, settings train.Settings) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.Map.Effects(rows); err != nil {
+	of, err := a.Map.Effects(rows)
+	if err != nil {
 		return err
 	}
 	if rows, err = a.Do(filepath.Join(folder, "arms.csv"), rows, settings, said); err != nil {
@@ -93,7 +92,16 @@ func doArms(a study.Arms, folder string, settings train.Settings) error {
 		return err
 	}
 	study.PrintEffects(os.Stdout, effects)
+	if len(a.Cells) > 1 { // nor has a part of the arms
+		verdicts(a.Predictions(of, effects))
+	}
 	return create(folder, "arms-effects.csv", func(w io.Writer) error { return study.WriteEffects(w, effects) })
+}
+
+func verdicts(predictions []study.Prediction) {
+	for i, p := range predictions {
+		fmt.Printf("%d. %s: %s\n", i+1, p.Text, p.Verdict())
+	}
 }
 
 // create writes a file into the folder.

@@ -2,7 +2,9 @@ package study
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"math"
 
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
@@ -76,3 +78,47 @@ func (a Arms) Do(path string, of Table, settings train.Settings, said func(done,
 
 // Effects compares the schemes with uniform weights.
 func (a Arms) Effects(done Table) ([]Effect, error) { return effects(done, a.runs(done)) }
+
+// Predictions holds the effects of the arms to those of docs/plan-arms.md, in its order; of are the map's.
+func (a Arms) Predictions(of, arms []Effect) []Prediction {
+	difference := func(effects []Effect, run train.Run) float64 {
+		for _, e := range effects {
+			e.Rate = 0
+			if e.Run == run {
+				return e.Difference
+			}
+		}
+		panic(fmt.Sprintf("no effect of %+v", run))
+	}
+	same, aem, small, alphas := 0, 0.0, true, ""
+	for _, change := range a.Changes {
+		signs := 0
+		for _, cell := range a.Cells {
+			run := train.Run{Game: a.Game, Algorithm: a.Algorithm, Scheme: "actfocus", Fluent: cell.Fluent, Errors: cell.Errors}
+			want := difference(of, run)
+			run.Arm, run.Game, run.Algorithm = change.Arm, cmp.Or(change.Game, a.Game), cmp.Or(change.Algorithm, a.Algorithm)
+			if math.Signbit(difference(arms, run)) == math.Signbit(want) {
+				signs++
+			}
+			run.Scheme = "aem"
+			aem += difference(arms, run) / float64(len(a.Changes)*len(a.Cells))
+		}
+		if signs == len(a.Cells) {
+			same++
+		}
+	}
+	for _, cell := range a.Cells {
+		run := train.Run{Game: a.Game, Algorithm: a.Algorithm, Fluent: cell.Fluent, Errors: cell.Errors}
+		run.Scheme = a.Alphas[0]
+		none := difference(arms, run)
+		run.Scheme = a.Alphas[1]
+		some := difference(arms, run)
+		small = small && math.Abs(some) <= math.Abs(none)
+		alphas += fmt.Sprintf("; q %v: %s at 0, %s at 0.3", cell.Errors, points(none), points(some))
+	}
+	return []Prediction{
+		{"In at least eight of the ten arms ActFocus's difference has the map's sign in both cells", fmt.Sprintf("in %d", same), same < 8},
+		{"With a larger alpha the difference is smaller, in both cells", alphas[2:], !small},
+		{"AEM differs from uniform weights by less than 3 hundredths", points(aem) + " hundredths", math.Abs(aem) >= 0.03},
+	}
+}

@@ -2,8 +2,10 @@ package study
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -20,19 +22,27 @@ func TestEvidence(t *testing.T) {
 	page := string(must.Get(os.ReadFile(docs + "evidence.md")))
 	rows := must.Get(Read(folder + "runs.csv"))
 	effects := must.Get(TheMap.Effects(rows))
-	var csv, figure bytes.Buffer
+	all := must.Get(Read(folder + "arms.csv"))
+	maps.Copy(all, rows)
+	arms := must.Get(TheArms.Effects(all))
+	var csv, armsCSV, figure bytes.Buffer
 	must.Do(WriteEffects(&csv, effects))
+	must.Do(WriteEffects(&armsCSV, arms))
 	must.Do(WriteFigure(&figure, effects))
+	page = between(t, page, "the map", mapTable(effects))
+	page = between(t, page, "the rates", ratesTable(rows))
+	page = between(t, page, "the arms", armsTable(effects, arms))
 	for path, want := range map[string]string{
-		folder + "effects.csv": csv.String(),
-		docs + "map.svg":       figure.String(),
-		docs + "evidence.md":   between(t, between(t, page, "the map", mapTable(effects)), "the rates", ratesTable(rows)),
+		folder + "effects.csv":      csv.String(),
+		folder + "arms-effects.csv": armsCSV.String(),
+		docs + "map.svg":            figure.String(),
+		docs + "evidence.md":        page,
 	} {
 		if *update {
 			must.Do(os.WriteFile(path, []byte(want), 0o666))
 		}
 		if got, _ := os.ReadFile(path); string(got) != want {
-			t.Errorf("%s is not of %sruns.csv: go test ./study -run Evidence -update", path, folder)
+			t.Errorf("%s is not of the runs in %s: go test ./study -run Evidence -update", path, folder)
 		}
 	}
 }
@@ -65,21 +75,65 @@ func mapTable(effects []Effect) string {
 		for _, s := range schemes {
 			for _, e := range effects {
 				if e.Scheme == s && e.Fluent == cell.Fluent && e.Errors == cell.Errors {
-					text := fmt.Sprintf("%s (%s to %s)", points(e.Difference), points(e.Low), points(e.High))
-					if e.Shown() {
-						text = "**" + text + "**"
-					}
-					fmt.Fprintf(&b, " %s |", text)
+					fmt.Fprintf(&b, " %s |", differenceText(e))
 				}
 			}
 		}
 		fmt.Fprintln(&b)
 	}
-	fmt.Fprint(&b, "\n| | the plan's prediction | what came of it |\n|---|---|---|\n")
-	for i, p := range Predictions(effects) {
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", i+1, p.Text, p.Verdict())
-	}
+	verdicts(&b, Predictions(effects))
 	return b.String()
+}
+
+// armsTable has a row for each change, with the map's own cells first, and what came of each prediction.
+func armsTable(of, arms []Effect) string {
+	var b strings.Builder
+	type change struct{ arm, game, algorithm, actFocus string }
+	row := func(title string, effects []Effect, c change) {
+		fmt.Fprintf(&b, "| %s |", title)
+		for _, cell := range TheArms.Cells {
+			for _, scheme := range []string{c.actFocus, "aem"} {
+				text := ""
+				for _, e := range effects {
+					if (e.Run == train.Run{Arm: c.arm, Game: c.game, Algorithm: c.algorithm, Fluent: cell.Fluent, Errors: cell.Errors, Scheme: scheme, Rate: e.Rate}) {
+						if text = differenceText(e); scheme != "aem" {
+							text = fmt.Sprintf("%.1f | %s", 100*e.Uniform, text)
+						}
+					}
+				}
+				fmt.Fprintf(&b, " %s |", text)
+			}
+		}
+		fmt.Fprintln(&b)
+	}
+	fmt.Fprint(&b, "| | q 0: uniform | ActFocus | AEM | q 1: uniform | ActFocus | AEM |\n|---|---|---|---|---|---|---|\n")
+	as := change{"", TheArms.Game, TheArms.Algorithm, "actfocus"}
+	row("the map's", of, as)
+	for _, c := range TheArms.Changes {
+		row("`"+cmp.Or(c.Arm, c.Game, c.Algorithm)+"`", arms, change{c.Arm, cmp.Or(c.Game, as.game), cmp.Or(c.Algorithm, as.algorithm), as.actFocus})
+	}
+	for i, title := range []string{"alpha 0", "alpha 0.3"} {
+		as.actFocus = TheArms.Alphas[i]
+		row(title, arms, as)
+	}
+	verdicts(&b, TheArms.Predictions(of, arms))
+	return b.String()
+}
+
+// differenceText is the difference with its interval, in bold if it is shown.
+func differenceText(e Effect) string {
+	text := fmt.Sprintf("%s (%s to %s)", points(e.Difference), points(e.Low), points(e.High))
+	if e.Shown() {
+		return "**" + text + "**"
+	}
+	return text
+}
+
+func verdicts(b *strings.Builder, predictions []Prediction) {
+	fmt.Fprint(b, "\n| | the plan's prediction | what came of it |\n|---|---|---|\n")
+	for i, p := range predictions {
+		fmt.Fprintf(b, "| %d | %s | %s |\n", i+1, p.Text, p.Verdict())
+	}
 }
 
 // ratesTable has the mean success of the runs that chose the rates where q is 0, and how the others ended.

@@ -103,7 +103,7 @@ func shade(difference float64) string {
 func points(x float64) string {
 	text := strings.Replace(fmt.Sprintf("%+.1f", 100*x), "-", "−", 1)
 	if !strings.ContainsAny(text, "123456789") {
-		return text[1:]
+		return strings.TrimLeft(text, "+−")
 	}
 	return text
 }

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -200,5 +201,50 @@ func TestArmsRates(t *testing.T) {
 	}
 	if len(distinct) != 720+48+24 {
 		t.Errorf("%d runs, docs/plan-arms.md says 720 and 48, and 24 are the map's", len(distinct))
+	}
+}
+
+// Each prediction of the arms is refuted by what docs/plan-arms.md says, and the others are not.
+func TestArmsPredictions(t *testing.T) {
+	as := func(run train.Run) float64 { return 0.1 - 0.2*run.Errors }
+	of := planted(as)
+	for number, effect := range []func(run train.Run) float64{
+		func(run train.Run) float64 { // two arms of ten may differ from the map
+			if run.Arm == "wide" || run.Arm == "filter" && run.Errors == 1 {
+				return 0.1*run.Errors - 0.05
+			}
+			return as(run)
+		},
+		func(run train.Run) float64 {
+			if run.Arm == "wide" || run.Game == "shop" || run.Algorithm == "ppo" && run.Errors == 0 {
+				return -as(run)
+			}
+			return as(run)
+		},
+		func(run train.Run) float64 {
+			if run.Scheme == train.ActFocusAlpha03 && run.Errors == 1 {
+				return 2 * as(run)
+			}
+			return as(run)
+		},
+		as,
+	} {
+		all := maps.Clone(of)
+		for _, run := range TheArms.runs(of) {
+			row := Row{Run: run, Success: 0.5}
+			switch run.Scheme {
+			case Uniform:
+			case "aem":
+				row.Success += 0.031 * float64(number/3)
+			default:
+				row.Success += effect(run)
+			}
+			all[run] = row
+		}
+		for i, p := range TheArms.Predictions(must.Get(TheMap.Effects(of)), must.Get(TheArms.Effects(all))) {
+			if p.Refuted != (i == number-1) {
+				t.Errorf("what refutes prediction %d: prediction %d is %s", number, i+1, p.Verdict())
+			}
+		}
 	}
 }

@@ -138,3 +138,11 @@ func TestHolmRejects(t *testing.T) {
 		}
 	})
 }
+
+func TestPoints(t *testing.T) {
+	for x, want := range map[float64]string{0.0204: "+2.0", -0.1: "−10.0", 0: "0.0", 0.0004: "0.0", -0.0004: "0.0"} {
+		if got := points(x); got != want {
+			t.Errorf("%v is %q, want %q", x, got, want)
+		}
+	}
+}
