@@ -16,49 +16,36 @@ import (
 
 const actionDir = "../../.github/actions/gate"
 
-// An action is what the tests need of action.yml.
+// An action is what the tests need of action.yml: the defaults of its inputs, and its one script with the variables
+// of that.
 type action struct {
-	defaults map[string]string // of inputs, by name
-	steps    []actionStep      // those that run a script
-}
-
-type actionStep struct {
-	id, run string
-	env     map[string]string
+	defaults map[string]string
+	run      string
+	env      map[string]string
 }
 
 // readAction reads the lines of action.yml that have the form of this one file.
 func readAction(t *testing.T) action {
 	t.Helper()
 	text := must.Get(os.ReadFile(filepath.Join(actionDir, "action.yml")))
-	a := action{defaults: map[string]string{}}
-	inputs, runs, ok := strings.Cut(string(text), "\nruns:\n")
-	if !ok {
-		t.Fatal("action.yml has no line runs:")
-	}
+	inputs, runs, _ := strings.Cut(string(text), "\nruns:\n")
+	a := action{defaults: map[string]string{}, env: map[string]string{}}
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z_]+):\n(?:    .*\n|      .*\n)*?    default: (.*)$`).FindAllStringSubmatch(inputs, -1) {
 		a.defaults[m[1]] = strings.Trim(m[2], `"`)
 	}
-	for step := range strings.SplitSeq(runs, "\n    - ") {
-		if run := field(step, "run"); run != "" {
-			s := actionStep{field(step, "id"), run, map[string]string{}}
-			for _, m := range regexp.MustCompile(`(?m)^        (GATE_\w+): (.*)$`).FindAllStringSubmatch(step, -1) {
-				s.env[m[1]] = m[2]
-			}
-			a.steps = append(a.steps, s)
-		}
+	for _, m := range regexp.MustCompile(`(?m)^        (GATE_\w+): (.*)$`).FindAllStringSubmatch(runs, -1) {
+		a.env[m[1]] = m[2]
 	}
+	scripts := regexp.MustCompile(`(?m)^      run: (.*)$`).FindAllStringSubmatch(runs, -1)
+	if len(scripts) != 1 {
+		t.Fatalf("action.yml has %d scripts, want 1", len(scripts))
+	}
+	a.run = scripts[0][1]
 	return a
 }
 
-// field returns the value of a key of a step.
-func field(step, key string) string {
-	m := regexp.MustCompile(`(?m)^      ` + key + `: (.*)$`).FindStringSubmatch(step)
-	if m == nil {
-		return ""
-	}
-	return m[1]
-}
+// input is an expression that stands for the value of an input.
+var input = regexp.MustCompile(`^\$\{\{ inputs\.(\w+) \}\}$`)
 
 // TestActionInputs: each flag that another module's gate has is an input, each
 // input reaches a script, and none is pasted into one.
@@ -72,20 +59,18 @@ func TestActionInputs(t *testing.T) {
 			flags = append(flags, strings.ReplaceAll(m[1], "-", "_"))
 		}
 	}
-	if len(flags) == 0 || len(a.steps) != 1 {
-		t.Fatalf("%d flags in the help and %d steps in action.yml, want some and 1:\n%s", len(flags), len(a.steps), &help)
+	if len(flags) == 0 {
+		t.Fatalf("no flags in the help:\n%s", &help)
+	}
+	if strings.Contains(a.run, "${{") {
+		t.Errorf("the script has an expression in it: %s", a.run)
 	}
 	used := map[string]bool{"artifact": true}
-	for _, s := range a.steps {
-		if strings.Contains(s.run, "${{") {
-			t.Errorf("a script has an expression in it: %s", s.run)
-		}
-		for name, value := range s.env {
-			if m := regexp.MustCompile(`^\$\{\{ inputs\.(\w+) \}\}$`).FindStringSubmatch(value); m != nil {
-				used[m[1]] = true
-				if want := strings.TrimPrefix(name, "GATE_"); want != m[1] && want != "C" {
-					t.Errorf("%s is the input %s", name, m[1])
-				}
+	for name, value := range a.env {
+		if m := input.FindStringSubmatch(value); m != nil {
+			used[m[1]] = true
+			if want := strings.TrimPrefix(name, "GATE_"); want != m[1] && want != "C" {
+				t.Errorf("%s is the input %s", name, m[1])
 			}
 		}
 	}
@@ -101,12 +86,11 @@ func TestActionInputs(t *testing.T) {
 	}
 }
 
-// A runner stands for GitHub's: it runs the scripts of the action on a repository,
+// A runner stands for GitHub's: it runs the script of the action on a repository,
 // with a go program that writes a gate which does nothing.
 type runner struct {
 	t                      *testing.T
 	dir, repository, print string
-	outputs                map[string]string
 }
 
 func newRunner(t *testing.T) *runner {
@@ -116,7 +100,7 @@ func newRunner(t *testing.T) *runner {
 	if os.PathSeparator != '/' {
 		t.Skip("needs programs that are scripts")
 	}
-	r := &runner{t: t, dir: t.TempDir(), outputs: map[string]string{}}
+	r := &runner{t: t, dir: t.TempDir()}
 	r.repository = filepath.Join(r.dir, "repository")
 	for _, dir := range []string{"programs", "temp", "repository"} {
 		must.Do(os.Mkdir(filepath.Join(r.dir, dir), 0o777))
@@ -145,49 +129,34 @@ func (r *runner) file(name string) string {
 	return string(text)
 }
 
-// run runs the steps until one fails, and returns its exit status.
+// run runs the script with these inputs and a gate that ends with that status, and returns its own.
 func (r *runner) run(inputs map[string]string, gate int) (status int) {
 	r.t.Helper()
 	a := readAction(r.t)
-	here, err := filepath.Abs(actionDir)
-	if err != nil {
+	temp := filepath.Join(r.dir, "temp")
+	cmd := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", a.run)
+	cmd.Dir = r.repository
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "programs")+":"+os.Getenv("PATH"), "GOFLAGS=-mod=vendor", "GOWORK="+temp,
+		"RUNNER_TEMP="+temp, "GITHUB_ACTION_PATH="+must.Get(filepath.Abs(actionDir)), fmt.Sprint("FAKE_STATUS=", gate),
+		"GITHUB_OUTPUT="+filepath.Join(temp, "output"), "GITHUB_STEP_SUMMARY="+filepath.Join(temp, "summary"))
+	for name, value := range a.env {
+		if m := input.FindStringSubmatch(value); m != nil {
+			given, ok := inputs[m[1]]
+			if value = given; !ok {
+				value = a.defaults[m[1]]
+			}
+		}
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	out, err := cmd.CombinedOutput()
+	r.print = string(out)
+	if cmd.ProcessState == nil {
 		r.t.Fatal(err)
 	}
-	temp := filepath.Join(r.dir, "temp")
-	expression := regexp.MustCompile(`\$\{\{ inputs\.(\w+) \}\}`)
-	for _, s := range a.steps {
-		cmd := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", s.run)
-		cmd.Dir = r.repository
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "programs")+":"+os.Getenv("PATH"), "GOFLAGS=-mod=vendor", "GOWORK="+temp,
-			"RUNNER_TEMP="+temp, "GITHUB_ACTION_PATH="+here, fmt.Sprint("FAKE_STATUS=", gate),
-			"GITHUB_OUTPUT="+filepath.Join(temp, "output"), "GITHUB_STEP_SUMMARY="+filepath.Join(temp, "summary"))
-		for name, value := range s.env {
-			value = expression.ReplaceAllStringFunc(value, func(e string) string {
-				m := expression.FindStringSubmatch(e)
-				if v, ok := inputs[m[1]]; ok {
-					return v
-				}
-				return a.defaults[m[1]]
-			})
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-		out, err := cmd.CombinedOutput()
-		r.print += string(out)
-		if cmd.ProcessState == nil {
-			r.t.Fatal(err)
-		}
-		for line := range strings.Lines(r.file("output")) {
-			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-			r.outputs[name] = value
-		}
-		if status = cmd.ProcessState.ExitCode(); status != 0 {
-			return status
-		}
-	}
-	return status
+	return cmd.ProcessState.ExitCode()
 }
 
-// TestAction runs the scripts of the action.
+// TestAction runs the script of the action.
 func TestAction(t *testing.T) {
 	t.Run("arguments", func(t *testing.T) {
 		r := newRunner(t)
@@ -203,7 +172,7 @@ func TestAction(t *testing.T) {
 		if status := r.run(inputs, 0); status != 0 {
 			t.Fatalf("status %d:\n%s", status, r.print)
 		}
-		reports := r.outputs["reports"]
+		reports := strings.TrimSuffix(strings.TrimPrefix(r.file("output"), "reports="), "\n")
 		want = append(want, "-markdown="+reports+"/gate.md", "-json="+reports+"/gate.json", "-junit="+reports+"/gate.xml", "-benchfmt="+reports+"/gate.txt", "-profiles="+reports+"/profiles")
 		got, rest, _ := strings.Cut(r.file("arguments"), "<-->\n")
 		lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")

@@ -2,32 +2,25 @@ package gate
 
 import (
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestTrailers: the commits after the base say what is accepted, those of a merge too.
 func TestTrailers(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip(err)
-	}
 	canStart(t)
 	dir := t.TempDir()
-	withoutSettings(t, dir)
-	do, commit := inRepository(t, dir)
-	do("init", "--quiet", "--initial-branch=trunk")
+	do, commit := newRepository(t, dir)
 	message := func(text string) { t.Helper(); do("commit", "--quiet", "--allow-empty", "-m", text) }
 	commit("x", "x")
 	message("old\n\nBench-Accept: BenchmarkOld it was before the base")
 	do("tag", "base")
 	accepted := func() (list []string, err error) {
 		t.Helper()
-		r, err := openRepository(t.Context(), dir, "base", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(openRepository(t.Context(), dir, "base", false))
 		all, err := r.accepted(t.Context())
 		for _, a := range all {
 			if len(a.commit) < 7 {
@@ -54,7 +47,7 @@ func TestTrailers(t *testing.T) {
 	before, _ := accepted()
 	do("checkout", "--quiet", "-b", "side", "base")
 	message("side\n\nBench-Accept: BenchmarkSide it is a merge")
-	do("checkout", "--quiet", "trunk")
+	do("checkout", "--quiet", "main")
 	do("merge", "--quiet", "--no-ff", "-m", "merge\n\nBench-Accept: BenchmarkMerge itself", "side")
 	after, err := accepted()
 	if err != nil || len(after) != len(before)+2 || !slices.Contains(after, " BenchmarkSide to +Inf because it is a merge") || !slices.Contains(after, " BenchmarkMerge to +Inf because itself") || slices.ContainsFunc(after, func(a string) bool { return strings.Contains(a, "Old") }) {

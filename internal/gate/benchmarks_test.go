@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // ratioOf is an estimate with an interval of two percent.
@@ -35,8 +37,8 @@ func benchmarkReport() report {
 	open.Ratio = &bench.Estimate{Median: 1.04, Lo: math.Inf(-1), Hi: math.Inf(1), N: 3}
 	unsure := in(".", "BenchmarkUnsure", bench.Inconclusive, 1.05, 10)
 	unsure.Message = "who knows"
-	broken := Result{Package: "example.com/m", relative: ".", Benchmark: "BenchmarkBroken", Verdict: bench.Regression, Message: "the new build: panic: no", failed: true}
-	r := report{command: "benchgate", Against: "main", Seconds: 43.4, Limits: limits{1.05, 1.02, 0.01}, Notes: []string{"a | note"},
+	broken := Result{Package: "example.com/m", relative: ".", Benchmark: "BenchmarkBroken", Verdict: bench.Regression, Message: "the new build: panic: <no> & no", failed: true}
+	r := report{command: "benchgate", Against: "main", Seconds: 43.4, Limits: limits{1.05, 1.02, 0.01}, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"},
 		Results: []Result{in(".", "BenchmarkSame", bench.Pass, 1, 2e9), quick, layout, slower, open, slow, unsure, broken}}
 	r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch = "CPU", "go1.26", "linux", "amd64"
 	r.sort()
@@ -45,12 +47,9 @@ func benchmarkReport() report {
 }
 
 // written is the report in one of its formats.
-func written(t *testing.T, r report, write func(report, *bytes.Buffer) error) string {
-	t.Helper()
+func written(r report, write func(report, io.Writer) error) string {
 	var b bytes.Buffer
-	if err := write(r.printable(), &b); err != nil {
-		t.Error(err)
-	}
+	must.Do(write(r.printable(), &b))
 	return b.String()
 }
 
@@ -62,8 +61,7 @@ func wantText(t *testing.T, what, got, want string) {
 }
 
 func TestBenchmarkTable(t *testing.T) {
-	table := func(r report, b *bytes.Buffer) error { return r.writeTable(b) }
-	wantText(t, "the table", written(t, benchmarkReport(), table), `
+	wantText(t, "the table", written(benchmarkReport(), report.writeTable), `
 benchmark                        verdict            old       new  ratio        interval  pairs   took
 --------------------------------------------------------------------------------------------------------
 BenchmarkBroken                  regression           -         -      -               -      0      -
@@ -79,33 +77,33 @@ BenchmarkQuick B/op              pass                64         0  0.000        
 BenchmarkMoved                   pass          10.00 ns  10.60 ns  1.060  1.050 to 1.070     24  0.0 s
 BenchmarkSame                    pass           2.000 s   2.000 s  1.000  0.990 to 1.010     24  0.0 s
 
-BenchmarkBroken: the new build: panic: no
+BenchmarkBroken: the new build: panic: <no> & no
 codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
 BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
 BenchmarkMoved: only by where the linker puts functions: so it is
 a | note
+Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers
 REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s`)
 	r := benchmarkReport()
 	for i := range mostPasses {
 		r.Results = append(r.Results, Result{Benchmark: fmt.Sprint("BenchmarkMore", i), relative: ".", Verdict: bench.Pass, Ratio: ratioOf(0.98 + 0.0005*float64(i)), BaseNs: 1, NewNs: 1})
 	}
-	text := written(t, r, table)
+	text := written(r, report.writeTable)
 	if !strings.Contains(text, "\n31 more pass, ratios 0.98 to 1.00\n") || strings.Contains(text, "BenchmarkMore") || strings.Contains(text, "BenchmarkSame") || !strings.Contains(text, "BenchmarkQuick ") || !strings.Contains(text, "BenchmarkMoved ") {
 		t.Error(text)
 	}
 	r.Results = r.Results[len(r.Results)-mostPasses:]
-	if text := written(t, r, table); !strings.Contains(text, "BenchmarkMore7 ") || strings.Contains(text, "more pass") {
+	if text := written(r, report.writeTable); !strings.Contains(text, "BenchmarkMore7 ") || strings.Contains(text, "more pass") {
 		t.Error(text)
 	}
 	r.Results = append(r.Results, r.Results[0])
-	if text := written(t, r, table); !strings.HasPrefix(text, "31 more pass, ratios 0.98 to 0.99\n\n") {
+	if text := written(r, report.writeTable); !strings.HasPrefix(text, "31 more pass, ratios 0.98 to 0.99\n\n") {
 		t.Error(text)
 	}
 }
 
 func TestBenchmarkMarkdown(t *testing.T) {
-	markdown := func(r report, b *bytes.Buffer) error { return r.writeMarkdown(b) }
-	wantText(t, "Markdown", written(t, benchmarkReport(), markdown), `
+	wantText(t, "Markdown", written(benchmarkReport(), report.writeMarkdown), `
 **benchgate: REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s**
 
 | benchmark | verdict | old | new | ratio | interval | pairs | took |
@@ -122,7 +120,7 @@ func TestBenchmarkMarkdown(t *testing.T) {
 | BenchmarkQuick B/op | pass | 64 | 0 | 0.000 | - | 24 |  |
 | BenchmarkMoved | pass | 10.00 ns | 10.60 ns | 1.060 | 1.050 to 1.070 | 24 | 0.0 s |
 
-- BenchmarkBroken: the new build: panic: no
+- BenchmarkBroken: the new build: panic: &lt;no> & no
 - codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
 - BenchmarkUnsure: who knows
 - BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
@@ -137,15 +135,16 @@ func TestBenchmarkMarkdown(t *testing.T) {
 </details>
 
 - a \| note
+- Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers
 - CPU, go1.26 linux/amd64`)
 }
 
 func TestBenchmarkJUnit(t *testing.T) {
-	wantText(t, "JUnit", written(t, benchmarkReport(), func(r report, b *bytes.Buffer) error { return r.writeJUnit(b) }), `
+	wantText(t, "JUnit", written(benchmarkReport(), report.writeJUnit), `
 <?xml version="1.0" encoding="UTF-8"?>
 <testsuite name="benchgate against main" tests="8" failures="2" skipped="2">
   <testcase classname="example.com/m" name="BenchmarkBroken">
-    <failure message="the new build: panic: no"></failure>
+    <failure message="the new build: panic: &lt;no&gt; &amp; no"></failure>
   </testcase>
   <testcase classname="example.com/m/codec" name="BenchmarkEncode/1K">
     <failure message="takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"></failure>
@@ -164,12 +163,12 @@ func TestBenchmarkJUnit(t *testing.T) {
     <system-out>BenchmarkMoved: only by where the linker puts functions: so it is</system-out>
   </testcase>
   <testcase classname="example.com/m" name="BenchmarkSame"></testcase>
-  <system-out>BenchmarkBroken: the new build: panic: no&#xA;codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs&#xA;BenchmarkUnsure: who knows&#xA;BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)&#xA;BenchmarkMoved: only by where the linker puts functions: so it is&#xA;a | note&#xA;REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s</system-out>
+  <system-out>BenchmarkBroken: the new build: panic: &lt;no&gt; &amp; no&#xA;codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs&#xA;BenchmarkUnsure: who knows&#xA;BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)&#xA;BenchmarkMoved: only by where the linker puts functions: so it is&#xA;a | note&#xA;Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers&#xA;REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s</system-out>
 </testsuite>`)
 }
 
 func TestBenchmarkJSON(t *testing.T) {
-	text := written(t, benchmarkReport(), func(r report, b *bytes.Buffer) error { return r.writeJSON(b) })
+	text := written(benchmarkReport(), report.writeJSON)
 	var r struct {
 		Verdict string
 		Seconds float64
@@ -184,9 +183,7 @@ func TestBenchmarkJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(json.Unmarshal([]byte(text), &r))
 	if r.Verdict != "regression" || r.Seconds != 43.4 || r.Limits["slower"] != 1.05 || r.Limits["surely"] != 1.02 || r.Limits["alpha"] != 0.01 || len(r.Results) != 8 {
 		t.Errorf("%+v", r)
 	}
@@ -255,8 +252,7 @@ func TestAcceptedOnce(t *testing.T) {
 		{"./a BenchmarkSum up to 1.3 it copies", "a accepted, b regression"},
 		{"./b BenchmarkSum up to 1.3 it copies", "a regression, b regression"},
 	} {
-		a, err := parseAcceptance(strings.Fields(c.line))
-		must(t, err)
+		a := must.Get(parseAcceptance(strings.Fields(c.line)))
 		g := gate{accepted: []acceptance{a}, report: report{Results: []Result{in("a", 1.2), in("b", 10)}}}
 		g.accept()
 		if got := "a " + g.report.word(g.report.Results[0]) + ", b " + g.report.word(g.report.Results[1]); got != c.want {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // failing is a package whose benchmarks fail in several ways. isNew is whether it is the new
@@ -112,23 +113,6 @@ func BenchmarkFamily(b *testing.B) {
 }
 `
 
-// twoSides writes two copies of a module.
-func twoSides(t *testing.T, files map[string]string) (old, now string) {
-	t.Helper()
-	canStart(t)
-	for name, value := range map[string]string{"GOFLAGS": "", "GOWORK": "off", "GOPROXY": "off", "GOTOOLCHAIN": "local"} {
-		t.Setenv(name, value)
-	}
-	dir := t.TempDir()
-	for _, side := range []string{"old", "new"} {
-		put(t, filepath.Join(dir, side, "go.mod"), "module example.com/failing\n\ngo 1.21\n")
-		for name, text := range files {
-			put(t, filepath.Join(dir, side, name), strings.ReplaceAll(text, "isNew", map[string]string{"old": "false", "new": "true"}[side]))
-		}
-	}
-	return filepath.Join(dir, "old"), filepath.Join(dir, "new")
-}
-
 // TestBlame: a failure is a regression if the new side fails each time and the base never.
 func TestBlame(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -174,7 +158,7 @@ BenchmarkSame pass`
 	}
 	// Packages that are left out are not started.
 	for _, dir := range []string{old, now} {
-		put(t, filepath.Join(dir, "left", "x_test.go"), strings.ReplaceAll(db, "DB", "Left"))
+		put(filepath.Join(dir, "left", "x_test.go"), strings.ReplaceAll(db, "DB", "Left"))
 	}
 	opt = compareOptions(old, now, "Same|DB|Left")
 	opt.Skip, opt.SkipPackages = "DB", []string{"./left/..."}
@@ -201,8 +185,8 @@ func TestNoRoom(t *testing.T) {
 // TestNothingYet: a change that brings the first benchmarks passes.
 func TestNothingYet(t *testing.T) {
 	old, now := twoSides(t, map[string]string{"x_test.go": "package x\n\nimport \"testing\"\n\nfunc BenchmarkX(b *testing.B) {}\n"})
-	must(t, os.Remove(filepath.Join(old, "x_test.go")))
-	put(t, filepath.Join(old, "x.go"), "package x\n")
+	must.Do(os.Remove(filepath.Join(old, "x_test.go")))
+	put(filepath.Join(old, "x.go"), "package x\n")
 	c, err := runCompare(t, compareOptions(old, now, "."))
 	if err != nil || c.Verdict != "pass" || !slices.Contains(c.Notes, "Nothing to compare yet: the base has none of these benchmarks") {
 		t.Errorf("%v, %+v", err, c)

@@ -15,23 +15,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // aRepository makes a repository with one commit of the files, and changes to its
 // directory. The temporary files and the cache of the test are its own.
 func aRepository(t *testing.T, files map[string]string) (r repository, do func(args ...string)) {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip(err)
-	}
 	dir := t.TempDir()
-	withoutSettings(t, dir)
+	do, _ = newRepository(t, dir)
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Chdir(dir)
-	do, _ = inRepository(t, dir)
-	do("init", "--quiet")
 	for name, text := range files {
-		put(t, name, text)
+		put(name, text)
 	}
 	do("add", "-A")
 	do("commit", "--quiet", "-m", "all")
@@ -41,19 +38,16 @@ func aRepository(t *testing.T, files map[string]string) (r repository, do func(a
 // opened is the repository of the current directory, with HEAD.
 func opened(t *testing.T) repository {
 	t.Helper()
-	r, err := openRepository(t.Context(), ".", "HEAD", false)
-	must(t, err)
+	r := must.Get(openRepository(t.Context(), ".", "HEAD", false))
 	return r
 }
 
 // take makes a checkout for a key.
 func (r repository) take(t *testing.T, key string) *checkout {
 	t.Helper()
-	run, err := newRunDir(t.Context())
-	must(t, err)
+	run := must.Get(newRunDir(t.Context()))
 	t.Cleanup(run.remove)
-	c, err := r.checkout(t.Context(), run, key)
-	must(t, err)
+	c := must.Get(r.checkout(t.Context(), run, key))
 	return c
 }
 
@@ -61,7 +55,7 @@ func (r repository) take(t *testing.T, key string) *checkout {
 func (r repository) build(t *testing.T, key string) *checkout {
 	t.Helper()
 	c := r.take(t, key)
-	put(t, filepath.Join(c.bin(), "base"), "built")
+	put(filepath.Join(c.bin(), "base"), "built")
 	return c
 }
 
@@ -123,31 +117,28 @@ func TestCheckoutFiles(t *testing.T) {
 		"\u00fcml\u00e4ut":    "text\n",
 		"deep/er/and/er/file": "text\n",
 	})
-	must(t, os.Chmod("run", 0o755))
-	must(t, os.Symlink("sub/file", "link"))
-	must(t, os.Symlink("/nowhere", "broken"))
+	must.Do(os.Chmod("run", 0o755))
+	must.Do(os.Symlink("sub/file", "link"))
+	must.Do(os.Symlink("/nowhere", "broken"))
 	do("add", "-A")
-	here, err := os.Getwd()
-	must(t, err)
+	here := must.Get(os.Getwd())
 	do("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", here, "sub/module")
-	head, err := git(t.Context(), ".", "rev-parse", "HEAD")
-	must(t, err)
+	head := must.Get(git(t.Context(), ".", "rev-parse", "HEAD"))
 	do("update-index", "--add", "--cacheinfo", "160000,"+head+",has two\nlines") // without its .gitmodules
-	must(t, os.MkdirAll("has two\nlines", 0o700))
+	must.Do(os.MkdirAll("has two\nlines", 0o700))
 	do("commit", "--quiet", "-m", "more")
 	do("worktree", "add", "--quiet", "--detach", filepath.Join(t.TempDir(), "linked"), "HEAD")
-	linked, err := git(t.Context(), ".", "worktree", "list", "--porcelain")
-	must(t, err)
+	linked := must.Get(git(t.Context(), ".", "worktree", "list", "--porcelain"))
 	_, linked, _ = strings.Cut(linked, "\n\nworktree ")
 	linked, _, _ = strings.Cut(linked, "\n")
 
 	// The attributes of the working tree are not those of the commit.
-	put(t, ".gitattributes", "*.txt -text\n")
-	put(t, "outside", "changed\n")
+	put(".gitattributes", "*.txt -text\n")
+	put("outside", "changed\n")
 	called := filepath.Join(t.TempDir(), "called")
 	for _, name := range []string{"post-checkout", "post-index-change", "fsmonitor"} {
-		put(t, filepath.Join(".git", "hooks", name), "#!/bin/sh\ntouch '"+called+"'\n")
-		must(t, os.Chmod(filepath.Join(".git", "hooks", name), 0o700))
+		put(filepath.Join(".git", "hooks", name), "#!/bin/sh\ntouch '"+called+"'\n")
+		must.Do(os.Chmod(filepath.Join(".git", "hooks", name), 0o700))
 	}
 	for _, setting := range [][2]string{
 		{"core.fsmonitor", ".git/hooks/fsmonitor"}, {"core.sparseCheckout", "true"}, {"core.splitIndex", "true"}, {"core.ignoreStat", "true"},
@@ -155,26 +146,23 @@ func TestCheckoutFiles(t *testing.T) {
 	} {
 		do("config", setting[0], setting[1])
 	}
-	put(t, ".git/info/sparse-checkout", "/sub/\n")
+	put(".git/info/sparse-checkout", "/sub/\n")
 	os.Remove(called)
 
 	home := os.Getenv("XDG_CACHE_HOME")
 	for _, dir := range []string{".", "sub", linked} {
-		before := snapshot(t, ".git")
-		r, err := openRepository(t.Context(), dir, "HEAD", false)
-		must(t, err)
+		before := snapshot(".git")
+		r := must.Get(openRepository(t.Context(), dir, "HEAD", false))
 		if notes := strings.Join(r.notes, "|"); !strings.Contains(notes, `The base has submodules, which are empty directories in its checkout: "has two\nlines" (and 1 more)`) {
 			t.Errorf("notes %q", r.notes)
 		}
 		if want := map[string]string{"sub": "sub/"}[dir]; r.sub != want {
 			t.Errorf("%s: the directory is %q", dir, r.sub)
 		}
-		run, err := newRunDir(t.Context())
-		must(t, err)
+		run := must.Get(newRunDir(t.Context()))
 		for _, cache := range []string{home, home, "relative"} { // which is none
 			t.Setenv("XDG_CACHE_HOME", cache)
-			c, err := r.checkout(t.Context(), run, "key")
-			must(t, err)
+			c := must.Get(r.checkout(t.Context(), run, "key"))
 			for name, want := range map[string]string{
 				"sub/file": "text\n", "has\na line break": "text\n", " spaces ": "text\n", "run": "#!/bin/sh\n", "dos.txt": "text\r\n",
 				"sub/unix.txt": "text\n", "file.big": "big\n", "outside": "text\n", "ignored/but/in/it": "text\n", "-n": "text\n",
@@ -200,7 +188,7 @@ func TestCheckoutFiles(t *testing.T) {
 			c.close()
 		}
 		run.remove()
-		if after := snapshot(t, ".git"); !maps.Equal(before, after) {
+		if after := snapshot(".git"); !maps.Equal(before, after) {
 			t.Errorf("%s: the repository has changed:\n%v\n%v", dir, before, after)
 		}
 		if _, err := os.Lstat(called); err == nil {
@@ -248,7 +236,7 @@ func TestCacheRepairs(t *testing.T) {
 		},
 	} {
 		c := r.take(t, "key")
-		must(t, change(c))
+		must.Do(change(c))
 		c.close()
 		t.Run(what, func(t *testing.T) {
 			c := r.take(t, "key")
@@ -279,7 +267,7 @@ func TestCacheOfTwoRuns(t *testing.T) {
 	if first.dir != second.dir {
 		t.Errorf("%s and %s", first.dir, second.dir)
 	}
-	put(t, filepath.Join(first.tree(), "new"), "")
+	put(filepath.Join(first.tree(), "new"), "")
 	r.take(t, "key").isUncached(t, "another run uses the same entry")
 	first.close()
 	r.take(t, "key").isUncached(t, "another run uses the same entry")
@@ -296,7 +284,7 @@ func TestCacheForgets(t *testing.T) {
 	old := r.build(t, "old")
 	old.close()
 	long := time.Now().Add(-2 * maxUnused)
-	must(t, os.Chtimes(filepath.Join(old.dir, ownerName), long, long))
+	must.Do(os.Chtimes(filepath.Join(old.dir, ownerName), long, long))
 	var all []*checkout
 	used := time.Now().Add(-24 * time.Hour)
 	for i := range maxEntries {
@@ -306,7 +294,7 @@ func TestCacheForgets(t *testing.T) {
 			t.Fatal("what nobody has used for long remains")
 		}
 		used = used.Add(time.Minute)
-		must(t, os.Chtimes(filepath.Join(c.dir, ownerName), used, used))
+		must.Do(os.Chtimes(filepath.Join(c.dir, ownerName), used, used))
 		all = append(all, c)
 	}
 	there := func(want ...bool) {
@@ -325,14 +313,14 @@ func TestCacheForgets(t *testing.T) {
 		"tmp":                   cacheOwner,
 	}
 	for name, text := range foreign {
-		put(t, filepath.Join(cache, name, ownerName), text)
-		must(t, os.Chtimes(filepath.Join(cache, name, ownerName), long, long))
+		put(filepath.Join(cache, name, ownerName), text)
+		must.Do(os.Chtimes(filepath.Join(cache, name, ownerName), long, long))
 	}
 	r.take(t, "key 0").close() // the least recently used is now key 1
 	there(true, true, true)
 	held := r.take(t, "key 2")
-	must(t, os.Chtimes(held.owner.Name(), long, long))
-	must(t, os.Chtimes(filepath.Join(all[5].dir, ownerName), long, long))
+	must.Do(os.Chtimes(held.owner.Name(), long, long))
+	must.Do(os.Chtimes(filepath.Join(all[5].dir, ownerName), long, long))
 	r.build(t, "one more").close()
 	there(true, true, true, true, true, false, true, true, true, true) // ten and the held one
 	r.build(t, "two more").close()
@@ -372,9 +360,9 @@ func TestCacheRefused(t *testing.T) {
 		{"a pipe", func() error { return errors.Join(os.Remove(owner), syscall.Mkfifo(owner, 0o600)) }, func() error { return errors.Join(os.Remove(owner), os.WriteFile(owner, []byte(cacheOwner), 0o600)) }, "not an entry of the cache"},
 		{"a file", func() error { return errors.Join(os.Rename(cache, moved), os.WriteFile(cache, nil, 0o600)) }, func() error { return errors.Join(os.Remove(cache), os.Rename(moved, cache)) }, "not a directory"},
 	} {
-		must(t, test.do())
+		must.Do(test.do())
 		t.Run(test.what, func(t *testing.T) { r.take(t, "key").isUncached(t, test.why) })
-		must(t, test.undo())
+		must.Do(test.undo())
 	}
 	c = r.take(t, "key")
 	c.isEntry(t, true)
@@ -383,7 +371,7 @@ func TestCacheRefused(t *testing.T) {
 		if os.Getuid() == 0 {
 			t.Skip("this user may write everywhere")
 		}
-		must(t, os.Chmod(cache, 0o500))
+		must.Do(os.Chmod(cache, 0o500))
 		defer os.Chmod(cache, 0o700)
 		r.take(t, "another key").isUncached(t, "permission denied")
 	})
@@ -408,14 +396,12 @@ func TestDeath(t *testing.T) {
 		os.Setenv("GATE_PID", strconv.Itoa(os.Getpid()))
 	}
 	r := opened(t)
-	run, err := newRunDir(t.Context())
-	must(t, err)
+	run := must.Get(newRunDir(t.Context()))
 	if when == "run" {
 		die()
 	}
-	c, err := r.checkout(t.Context(), run, "key")
-	must(t, err)
-	put(t, filepath.Join(c.bin(), "base"), "built")
+	c := must.Get(r.checkout(t.Context(), run, "key"))
+	put(filepath.Join(c.bin(), "base"), "built")
 	die()
 }
 
@@ -426,9 +412,8 @@ func TestCacheAfterDeath(t *testing.T) {
 	r, do := aRepository(t, map[string]string{"sub/file": "text\n", "slow": "text\n", ".gitattributes": "slow filter=slow\n"})
 	goOn := filepath.Join(t.TempDir(), "go-on")
 	do("config", "filter.slow.smudge", "if test -n \"$GATE_PID\"; then kill -9 $GATE_PID; while test ! -e '"+goOn+"'; do sleep 0.02; done; fi; cat")
-	self, err := os.Executable()
-	must(t, err)
-	before := snapshot(t, ".git")
+	self := must.Get(os.Executable())
+	before := snapshot(".git")
 	kill := func(when string, more ...string) {
 		t.Helper()
 		cmd := exec.Command(self, "-test.run=^TestDeath$")
@@ -445,8 +430,7 @@ func TestCacheAfterDeath(t *testing.T) {
 		c := r.take(t, "key")
 		c.isEntry(t, complete)
 		c.close()
-		run, err := newRunDir(t.Context()) // that of the killed run is removed
-		must(t, err)
+		run := must.Get(newRunDir(t.Context())) // that of the killed run is removed
 		run.remove()
 		if left, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"*", "*", treeName)); err != nil || len(left) > 0 {
 			t.Errorf("there remain %v, %v", left, err)
@@ -454,34 +438,33 @@ func TestCacheAfterDeath(t *testing.T) {
 	}
 	c := r.take(t, "key")
 	c.close()
-	must(t, os.RemoveAll(c.dir))
-	must(t, os.Mkdir(c.dir, 0o700)) // killed before it had the owner file
+	must.Do(os.RemoveAll(c.dir))
+	must.Do(os.Mkdir(c.dir, 0o700)) // killed before it had the owner file
 	next(false)
-	must(t, os.RemoveAll(c.dir))
-	put(t, filepath.Join(c.dir, ownerName), "") // before it had written it
+	must.Do(os.RemoveAll(c.dir))
+	put(filepath.Join(c.dir, ownerName), "") // before it had written it
 	next(false)
 
 	waitFor := func(owner string) { // until git ends
 		t.Helper()
-		f, err := os.OpenFile(owner, os.O_RDWR, 0)
-		must(t, err)
-		must(t, flock(f, syscall.LOCK_EX))
-		must(t, f.Close())
+		f := must.Get(os.OpenFile(owner, os.O_RDWR, 0))
+		must.Do(flock(f, syscall.LOCK_EX))
+		must.Do(f.Close())
 	}
 	export := func() {
 		t.Helper()
 		os.Remove(goOn)
 		kill("export")
 		r.take(t, "key").isUncached(t, "another run makes the same entry") // git still writes
-		put(t, goOn, "")
+		put(goOn, "")
 		waitFor(filepath.Join(c.dir, ownerName))
 	}
-	must(t, os.RemoveAll(c.dir))
+	must.Do(os.RemoveAll(c.dir))
 	export()
 	next(false)
 	kill("build")
 	next(true)
-	put(t, filepath.Join(c.tree(), "sub", "file"), "other") // a repair is killed
+	put(filepath.Join(c.tree(), "sub", "file"), "other") // a repair is killed
 	export()
 	next(true)
 	kill("run")
@@ -493,14 +476,13 @@ func TestCacheAfterDeath(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	os.Remove(goOn)
 	kill("export", nowhere)
-	run, err := newRunDir(t.Context())
-	must(t, err)
+	run := must.Get(newRunDir(t.Context()))
 	run.remove()
 	owners, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"*", ownerName))
 	if err != nil || len(owners) != 1 {
 		t.Fatalf("git still writes, and there are %v, %v", owners, err)
 	}
-	put(t, goOn, "")
+	put(goOn, "")
 	waitFor(owners[0])
 	if run, err = newRunDir(t.Context()); err != nil {
 		t.Fatal(err)
@@ -509,7 +491,7 @@ func TestCacheAfterDeath(t *testing.T) {
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
 		t.Errorf("there remain %v, %v", left, err)
 	}
-	if after := snapshot(t, ".git"); !maps.Equal(before, after) {
+	if after := snapshot(".git"); !maps.Equal(before, after) {
 		t.Errorf("the repository has changed:\n%v\n%v", before, after)
 	}
 }

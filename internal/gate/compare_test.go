@@ -16,6 +16,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // constants is a package whose benchmarks report times and counts of their own, times a
@@ -75,8 +76,9 @@ func BenchmarkShouts(b *testing.B) {
 }
 `
 
-// twoModules writes two copies of a module, with a factor of 1 and of 1.25.
-func twoModules(t *testing.T) (dir, old, now string) {
+// twoSides writes two copies of module example.com/m, in whose files isNew is whether it is
+// the new side.
+func twoSides(t *testing.T, files map[string]string) (old, now string) {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
@@ -85,25 +87,26 @@ func twoModules(t *testing.T) (dir, old, now string) {
 	for name, value := range map[string]string{"GOFLAGS": "", "GOWORK": "off", "GOPROXY": "off", "GOTOOLCHAIN": "local"} {
 		t.Setenv(name, value)
 	}
-	dir = t.TempDir()
-	for name, factor := range map[string]string{"old": "1.0", "new, and longer": "1.25"} {
-		for file, text := range map[string]string{
-			"go.mod":       "module example.com/constants\n\ngo 1.21\n",
-			"all_test.go":  constants,
-			"this_test.go": "package constants\n\nconst factor = " + factor + "\n",
-			"sub/x_test.go": "package sub\n\nimport \"testing\"\n\nfunc BenchmarkOther(b *testing.B) { b.ReportMetric(1e6, \"ns/op\") }\n" +
-				map[bool]string{true: "\nfunc BenchmarkNovel(b *testing.B) {}\n"}[factor != "1.0"],
-		} {
-			path := filepath.Join(dir, name, filepath.FromSlash(file))
-			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-				t.Fatal(err)
-			}
+	old, now = filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "new, and longer")
+	for dir, isNew := range map[string]string{old: "false", now: "true"} {
+		put(filepath.Join(dir, "go.mod"), "module example.com/m\n\ngo 1.21\n")
+		for name, text := range files {
+			put(filepath.Join(dir, name), strings.ReplaceAll(text, "isNew", isNew))
 		}
 	}
-	return dir, filepath.Join(dir, "old"), filepath.Join(dir, "new, and longer")
+	return old, now
+}
+
+// twoModules writes two copies of a module, with a factor of 1 and of 1.25.
+func twoModules(t *testing.T) (old, now string) {
+	t.Helper()
+	old, now = twoSides(t, map[string]string{
+		"all_test.go":   constants,
+		"this_test.go":  "package constants\n\nvar factor = 1 + map[bool]float64{true: 0.25}[isNew]\n",
+		"sub/x_test.go": "package sub\n\nimport \"testing\"\n\nfunc BenchmarkOther(b *testing.B) { b.ReportMetric(1e6, \"ns/op\") }\n",
+	})
+	put(filepath.Join(now, "sub", "novel_test.go"), "package sub\n\nimport \"testing\"\n\nfunc BenchmarkNovel(b *testing.B) {}\n")
+	return old, now
 }
 
 // compared is what benchgate compare writes as JSON.
@@ -149,7 +152,7 @@ func runCompare(t *testing.T, opt Options) (c compared, err error) {
 
 // TestCompareCopies compares working copies.
 func TestCompareCopies(t *testing.T) {
-	_, old, now := twoModules(t)
+	old, now := twoModules(t)
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	opt := compareOptions(old, now, "Same|Fast|Bytes|Rate|Sub|Panics|Other|Novel")
@@ -166,7 +169,7 @@ BenchmarkOther pass`
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
-	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || c.Results[7].Package != "example.com/constants/sub" {
+	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || c.Results[7].Package != "example.com/m/sub" {
 		t.Errorf("%+v", c)
 	}
 	for _, note := range []string{"BenchmarkSub/skips is skipped", "sub BenchmarkNovel is new: not compared"} {
@@ -176,10 +179,8 @@ BenchmarkOther pass`
 	}
 	// What does not build is named, and not what is built at the same time.
 	broken := filepath.Join(now, "sub", "broken_test.go")
-	if err := os.WriteFile(broken, []byte("package sub\n\nvar _ = wrong\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	want = now + ": the tests of example.com/constants/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
+	put(broken, "package sub\n\nvar _ = wrong\n")
+	want = now + ": the tests of example.com/m/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
 	if _, err := runCompare(t, compareOptions(old, now, "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -201,7 +202,8 @@ func withoutPairs(c compared) string {
 
 // TestCompareBinaries compares test binaries that nothing was added to.
 func TestCompareBinaries(t *testing.T) {
-	dir, old, now := twoModules(t)
+	old, now := twoModules(t)
+	dir := t.TempDir()
 	build := func(from, pkg, name string) string {
 		t.Helper()
 		exe := filepath.Join(dir, name+".exe")
@@ -222,7 +224,7 @@ BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250)
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
 BenchmarkSame pass
 BenchmarkSub/same pass`
-	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || c.Results[0].Package != "example.com/constants" {
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || c.Results[0].Package != "example.com/m" {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
 	if c, err = runCompare(t, compareOptions(before, before, "Slow")); err != nil || c.lines() != "BenchmarkSlow pass" || !slices.Contains(c.Notes, "Both sides are the same: this measures the noise") {
@@ -237,55 +239,35 @@ BenchmarkSub/same pass`
 
 	// A turn that does not end is ended, and so is one that prints too much.
 	t.Setenv("GATE_TEST_HANGS", "1")
-	s, err := openBinary(after)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.opt, s.run, s.patience = &Options{CPU: 1}, t.TempDir(), 500*time.Millisecond
-	for name, want := range map[string]string{"BenchmarkHangs": "the tests of " + s.name + ": no end in 500ms", "BenchmarkShouts": "the tests of " + s.name + ": it prints more than 4 MiB"} {
-		if name == "BenchmarkShouts" {
-			s.patience = time.Minute
-		}
-		w, err := s.start(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.run(worker.Request{Benchmark: name, Bench: "^" + name + "$", Benchtime: "1x", Count: 1}); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", name, err, want)
+	s := must.Get(openBinary(after))
+	s.opt, s.run = &Options{CPU: 1}, t.TempDir()
+	for _, c := range []struct {
+		benchmark, want string
+		patience        time.Duration
+	}{{"BenchmarkHangs", "no end in 500ms", 500 * time.Millisecond}, {"BenchmarkShouts", "it prints more than 4 MiB", time.Minute}} {
+		s.patience = c.patience
+		w := must.Get(s.start(t.Context()))
+		if _, err := w.run(worker.Request{Benchmark: c.benchmark, Bench: "^" + c.benchmark + "$", Benchtime: "1x", Count: 1}); err == nil || err.Error() != "the tests of "+s.name+": "+c.want {
+			t.Errorf("%s: %v, want %s", c.benchmark, err, c.want)
 		}
 		w.close()
-		s.patience = 500 * time.Millisecond
 	}
 
 	// What cannot be compared is an error before anything runs.
 	text, dead, other := filepath.Join(old, "go.mod"), filepath.Join(dir, "dead.exe"), filepath.Join(dir, "other")
-	if err := os.Mkdir(other, 0o777); err != nil {
-		t.Fatal(err)
-	}
 	bare := filepath.Join(other, "bare")
-	for path, text := range map[string]string{filepath.Join(other, "go.mod"): "module example.com/other\n", filepath.Join(bare, "x.txt"): ""} {
-		os.MkdirAll(filepath.Dir(path), 0o777)
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := copyFile(dead, before); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dead, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	self, err := exec.LookPath("go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	put(filepath.Join(other, "go.mod"), "module example.com/other\n")
+	put(filepath.Join(bare, "x.txt"), "")
+	must.Do(copyFile(dead, before))
+	must.Do(os.Chmod(dead, 0o666))
+	self := must.Get(exec.LookPath("go"))
 	for _, c := range []struct{ old, now, want string }{
 		{filepath.Join(dir, "none"), before, "there is no " + filepath.Join(dir, "none")},
 		{before, old, old + " is a directory and " + before + " is a file: want two directories, or two test binaries"},
 		{before, text, text + " is not a Go test binary, as go test -c makes it"},
 		{self, before, self + " is not a Go test binary, as go test -c makes it"},
 		{before, dead, dead + " is not executable"},
-		{before, build(old, "./sub", "sub"), "tests example.com/constants/sub: want two binaries of one package"},
+		{before, build(old, "./sub", "sub"), "tests example.com/m/sub: want two binaries of one package"},
 		{os.DevNull, before, os.DevNull + " is neither a directory nor a file"},
 		{old, other, "is module example.com/other: want two copies of one module"},
 		{old, bare, bare + " has no go.mod: want the directory of a Go module"},

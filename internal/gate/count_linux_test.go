@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestCounter: the counter of a program counts its threads and what it starts, and nothing
@@ -23,8 +25,7 @@ func TestCounter(t *testing.T) {
 		<-done
 		return
 	}
-	self, err := os.Executable()
-	must(t, err)
+	self := must.Get(os.Executable())
 	old := counted
 	defer func() { counted = old }()
 	for _, attr := range []unix.PerfEventAttr{old, {Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK}} {
@@ -32,13 +33,13 @@ func TestCounter(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" -test.run='^TestCounter$'; exit 0`, self)
 		cmd.Env = append(os.Environ(), "GATE_TEST_SPINS=1")
 		p := process{mark: "x"}
-		must(t, p.run(t.Context(), cmd))
+		must.Do(p.run(t.Context(), cmd))
 		if p.counter == nil {
 			t.Logf("type %d: not allowed here", attr.Type)
 			p.close()
 			continue
 		}
-		must(t, p.close())
+		must.Do(p.close())
 		used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		switch n := float64(p.instructions()); {
 		case attr.Type == unix.PERF_TYPE_SOFTWARE && (n < 0.8*float64(used) || n > 1.2*float64(used)+1e7):

@@ -5,33 +5,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
-// must ends the test if there is an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // put writes a file.
-func put(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+func put(path, text string) {
+	must.Do(os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(os.WriteFile(path, []byte(text), 0o600))
 }
 
 // snapshot lists all that is below the directory, with times.
-func snapshot(t *testing.T, dir string) map[string]string {
-	t.Helper()
+func snapshot(dir string) map[string]string {
 	all := map[string]string{}
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must.Do(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -36,15 +36,6 @@ func TestGateQuotes(t *testing.T) {
 		{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Regression, Message: "::error::" + hostile},
 		{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Pass, Ratio: ratioOf(1), Message: "::error::" + hostile},
 	}}
-	quotes(t, &g)
-	if q := g.report.Results[1]; q.Accepted == "" {
-		t.Errorf("%+v is not accepted", q)
-	}
-}
-
-// quotes writes the report in all formats.
-func quotes(t *testing.T, g *gate) {
-	t.Helper()
 	for stdout := range len(Formats) + 1 { // each of the formats, and the table
 		var out bytes.Buffer
 		o := outputs{stdout: &out}
@@ -62,6 +53,9 @@ func quotes(t *testing.T, g *gate) {
 				t.Errorf("format %d has the line %q", stdout, line)
 			}
 		}
+	}
+	if q := g.report.Results[1]; q.Accepted == "" {
+		t.Errorf("%+v is not accepted", q)
 	}
 }
 

@@ -9,11 +9,16 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
-// withoutSettings makes git work as if nobody had configured it, in the directory,
-// and gives the test a cache of its own.
-func withoutSettings(t *testing.T, dir string) {
+// newRepository makes a repository of the directory, where git works as if nobody had
+// configured it, and gives the test a cache of its own. The functions run git there, and
+// commit a file.
+func newRepository(t *testing.T, dir string) (do func(args ...string), commit func(name, text string)) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
 	if out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output(); err == nil { // they may be in the user's cache directory
 		caches := strings.Split(string(out), "\n")
 		t.Setenv("GOCACHE", caches[0])
@@ -24,40 +29,23 @@ func withoutSettings(t *testing.T, dir string) {
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(home, "cache"))
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
-}
-
-// inRepository returns functions that run git in the directory, and that commit
-// a file there.
-func inRepository(t *testing.T, dir string) (do func(args ...string), commit func(name, text string)) {
 	do = func(args ...string) {
-		t.Helper()
-		if _, err := git(t.Context(), dir, append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...); err != nil {
-			t.Fatal(args, err)
-		}
+		must.Get(git(t.Context(), dir, append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...))
 	}
 	commit = func(name, text string) {
-		t.Helper()
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		put(filepath.Join(dir, filepath.FromSlash(name)), text)
 		do("add", "-A")
 		do("commit", "--quiet", "-m", name)
 	}
+	do("init", "--quiet", "--initial-branch=main")
 	return do, commit
 }
 
 // TestGateGit builds revisions of a small program instead of bench.
 func TestGateGit(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip(err)
-	}
 	dir := t.TempDir()
-	withoutSettings(t, dir)
-	t.Chdir(dir)
+	do, commit := newRepository(t, dir)
+	t.Chdir(t.TempDir())
 	open := func(ref string) (repository, error) { return openRepository(t.Context(), ".", ref, false) }
 	refuse := func(ref, want string) {
 		t.Helper()
@@ -66,8 +54,7 @@ func TestGateGit(t *testing.T) {
 		}
 	}
 	refuse("HEAD", "not a git repository")
-	do, commit := inRepository(t, dir)
-	do("init", "--quiet")
+	t.Chdir(dir)
 	if _, err := execx.Run(t.Context(), dir, execx.Environ(), "sh", "-c", "printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil || err.Error() != "x.go: wrong" {
 		t.Errorf("of a build: %v", err)
 	}
@@ -80,9 +67,9 @@ func TestGateGit(t *testing.T) {
 		}
 	}
 	notes("Both sides are the same commit")
-	put(t, "new.txt", "")
+	put("new.txt", "")
 	notes("The working tree has changes")
-	refuse("nowhere", `-base "nowhere": no such commit`)
+	refuse("nowhere", `-base "nowhere": no such commit here: git fetch gets the commits of a remote`)
 	refuse("-x", `-base "-x": no such commit`)
 	refuse("--all", `-base "--all": no such commit`)
 	refuse("HEAD\n", `-base "HEAD\n": no such commit`)
@@ -108,13 +95,8 @@ func TestGateGit(t *testing.T) {
 
 // TestMergeBase: the base is where HEAD began, also in a clone that lacks most commits.
 func TestMergeBase(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip(err)
-	}
 	dir := t.TempDir()
-	withoutSettings(t, dir)
-	do, commit := inRepository(t, dir)
-	do("init", "--quiet", "--initial-branch=main")
+	do, commit := newRepository(t, dir)
 	commit("x", "1")
 	do("checkout", "--quiet", "-b", "feature")
 	commit("y", "1")
@@ -122,43 +104,33 @@ func TestMergeBase(t *testing.T) {
 	commit("x", "2")
 	commit("x", "3")
 	do("checkout", "--quiet", "feature")
-	at := func(dir, ref string, exact bool) (string, error) {
-		r, err := openRepository(t.Context(), dir, ref, exact)
-		return fmt.Sprintf("%s|%s", strings.Split(r.against, " (")[0], strings.Join(r.notes, "|")), err
-	}
-	if got, err := at(dir, "main", false); err != nil || got != "the merge base with main|commits of main that HEAD lacks, and that it is not compared with: 2 (-base-exact compares with the tip)" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if got, err := at(dir, "main", true); err != nil || got != "main|" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if got, err := at(dir, "HEAD~1", false); err != nil || got != "HEAD~1|" {
-		t.Errorf("%q, %v", got, err)
-	}
-
-	clone := filepath.Join(t.TempDir(), "clone")
-	in := func(args ...string) {
+	is := func(dir, ref string, exact bool, want string) { // what it is compared with, and the notes
 		t.Helper()
-		if _, err := execx.Run(t.Context(), clone, execx.Environ(), "git", args...); err != nil {
-			t.Fatal(args, err)
+		r, err := openRepository(t.Context(), dir, ref, exact)
+		if got := fmt.Sprintf("%s|%s", strings.Split(r.against, " (")[0], strings.Join(r.notes, "|")); err != nil || !strings.HasPrefix(got+"$", want) {
+			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
-	if _, err := execx.Run(t.Context(), dir, execx.Environ(), "git", "clone", "--quiet", "--depth", "1", "-b", "feature", "file://"+dir, clone); err != nil {
-		t.Fatal(err)
+	lacks := func(ref, want string) {
+		t.Helper()
+		if _, err := openRepository(t.Context(), filepath.Join(dir, "clone"), ref, false); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
+	is(dir, "main", false, "the merge base with main|commits of main that HEAD lacks, and that it is not compared with: 2 (-base-exact compares with the tip)$")
+	is(dir, "main", true, "main|$")
+	is(dir, "HEAD~1", false, "HEAD~1|$")
+
+	clone := filepath.Join(dir, "clone")
+	in := func(dir string, args ...string) {
+		must.Get(execx.Run(t.Context(), dir, execx.Environ(), "git", args...))
+	}
+	in(dir, "clone", "--quiet", "--depth", "1", "-b", "feature", "file://"+dir, clone)
 	const help = "git fetch --unshallow origin '+refs/heads/*:refs/remotes/origin/*' gets all"
-	if _, err := at(clone, "origin/main", false); err == nil || !strings.HasSuffix(err.Error(), help) {
-		t.Errorf("error %v", err)
-	}
-	in("fetch", "--quiet", "--depth", "1", "origin", "main:refs/remotes/origin/main")
-	if _, err := at(clone, "origin/main", false); err == nil || !strings.Contains(err.Error(), help+"; -base-exact compares") {
-		t.Errorf("error %v", err)
-	}
-	if got, err := at(clone, "origin/main", true); err != nil || !strings.Contains(got, "This clone is shallow: lines Bench-Accept of commits that it lacks are not seen") {
-		t.Errorf("%q, %v", got, err)
-	}
-	in("fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*") // as the error says
-	if got, err := at(clone, "origin/main", false); err != nil || !strings.HasPrefix(got, "the merge base with origin/main|commits of origin/main that HEAD lacks") {
-		t.Errorf("%q, %v", got, err)
-	}
+	lacks("origin/main", help)
+	in(clone, "fetch", "--quiet", "--depth", "1", "origin", "main:refs/remotes/origin/main")
+	lacks("origin/main", help+"; -base-exact compares with it as it is")
+	is(clone, "origin/main", true, "origin/main|This clone is shallow: lines Bench-Accept of commits that it lacks are not seen$")
+	in(clone, "fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*") // as the error says
+	is(clone, "origin/main", false, "the merge base with origin/main|commits of origin/main that HEAD lacks")
 }

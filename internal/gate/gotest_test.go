@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var long = flag.Bool("long", false, "run tests that take long and the module proxy")
@@ -124,11 +126,9 @@ func TestLikeGoTest(t *testing.T) {
 // copyOf makes a git repository of a module, in the version of testdata/modules/go.mod.
 func copyOf(t *testing.T, path string) (dir string) {
 	var module struct{ Dir string }
-	if err := json.Unmarshal([]byte(inDir(t, filepath.Join("testdata", "modules"), "go", "mod", "download", "-json", path)), &module); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(json.Unmarshal([]byte(inDir(t, filepath.Join("testdata", "modules"), "go", "mod", "download", "-json", path)), &module))
 	dir = filepath.Join(t.TempDir(), "module")
-	must(t, os.CopyFS(dir, os.DirFS(module.Dir)))
+	must.Do(os.CopyFS(dir, os.DirFS(module.Dir)))
 	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
 		inDir(t, dir, "go", "mod", "init", path)
 	}

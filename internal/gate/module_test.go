@@ -4,28 +4,23 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestModuleAgainstBase runs benchgate -base -bench in a repository: on a change that is
 // not committed, on one that a commit accepts, and again with what the cache has.
 func TestModuleAgainstBase(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip(err)
-	}
-	_, dir, _ := twoModules(t)
-	withoutSettings(t, dir)
+	dir, _ := twoModules(t)
+	do, commit := newRepository(t, dir)
 	t.Setenv("TMPDIR", t.TempDir())
-	do, commit := inRepository(t, dir)
-	do("init", "--quiet")
 	commit("README", "text")
-	put(t, filepath.Join(dir, "this_test.go"), "package constants\n\nconst factor = 1.25\n")
-	before := snapshot(t, dir)
+	put(filepath.Join(dir, "this_test.go"), "package constants\n\nconst factor = 1.25\n")
+	before := snapshot(dir)
 
 	run := func(base string) (compared, error) {
 		opt := compareOptions("", "", "Same|Bytes|Other")
@@ -38,15 +33,14 @@ func TestModuleAgainstBase(t *testing.T) {
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != slower {
 		t.Errorf("%v, %s\nwant\n%s", err, got, slower)
 	}
-	if after := snapshot(t, dir); !maps.Equal(before, after) {
+	if after := snapshot(dir); !maps.Equal(before, after) {
 		t.Errorf("the working copy was\n%v\nand is\n%v", before, after)
 	}
 
 	binaries := func() map[string]string {
-		cache, err := os.UserCacheDir()
-		must(t, err)
+		cache := must.Get(os.UserCacheDir())
 		all := map[string]string{}
-		for name, state := range snapshot(t, cache) {
+		for name, state := range snapshot(cache) {
 			if strings.Contains(name, "/bin/") {
 				all[name] = state
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 var gateRuns = flag.Int("gate-runs", 0, "runs of TestModules of either kind; it measures for real")
@@ -189,16 +190,11 @@ func logLoad(t *testing.T) {
 func (m realModule) plant(t *testing.T, dir string) {
 	for _, e := range m.edits {
 		name := filepath.Join(dir, filepath.FromSlash(e.file))
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))
 		if n := strings.Count(string(text), e.text); n != 1 {
 			t.Fatalf("%s %s: %d times %q", m.path, e.file, n, e.text)
 		}
-		if err := os.WriteFile(name, []byte(strings.Replace(string(text), e.text, e.by, 1)), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(name, []byte(strings.Replace(string(text), e.text, e.by, 1)), 0o666))
 	}
 }
 

@@ -5,18 +5,15 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestFromRoot: patterns of packages mean what they mean to the go command in the
 // directory.
 func TestFromRoot(t *testing.T) {
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(root, "a", "b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.EvalSymlinks(t.TempDir()))
+	must.Do(os.MkdirAll(filepath.Join(root, "a", "b"), 0o700))
 	given := []string{".", "./...", "./c", "..", "../d/...", "example.com/x", "all"}
 	for dir, want := range map[string][]string{
 		".":   {".", "./...", "./c", "./..", "./../d/...", "example.com/x", "all"},

@@ -6,16 +6,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestSettings: the file's lines, and that flags win.
 func TestSettings(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, settingsName)
-	put(t, file, "# all\nslower=1.1 cpu=4 # four\n\nEncode slower=1.3 metrics=none\nEncode/small metrics=B/op,widgets\nDB skip\nNet/slow skip\n")
+	put(file, "# all\nslower=1.1 cpu=4 # four\n\nEncode slower=1.3 metrics=none\nEncode/small metrics=B/op,widgets\nDB skip\nNet/slow skip\n")
 	run := func(given ...string) *gate {
 		g := &gate{Options: Options{Slower: 1.05, Metrics: []string{"B/op"}, CPU: 1, Skip: "flag", Given: func(name string) bool { return slices.Contains(given, name) }}}
-		must(t, g.readSettings(dir))
+		must.Do(g.readSettings(dir))
 		return g
 	}
 	is := func(g *gate, name, want string) {
@@ -47,10 +49,10 @@ func TestSettings(t *testing.T) {
 		"X skip=1":      "want PATTERN skip",
 		"X quicker=2":   `"quicker=2" is no setting`,
 	} {
-		put(t, file, "\n"+line+"\n")
+		put(file, "\n"+line+"\n")
 		if err := (&gate{}).readSettings(dir); err == nil || !strings.HasPrefix(err.Error(), ".benchgate:2: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
-	must(t, (&gate{}).readSettings(t.TempDir()))
+	must.Do((&gate{}).readSettings(t.TempDir()))
 }

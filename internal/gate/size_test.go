@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestSize: a block has enough calls for what grows with them to count, whatever a fixed cost
@@ -45,9 +46,9 @@ func TestSize(t *testing.T) {
 		}
 		f := newSteady("BenchmarkX")
 		d := discovery{opt: &Options{}, comparison: &comparison{}}
-		must(t, d.size(f, at))
+		must.Do(d.size(f, at))
 		if f.short == 0 {
-			must(t, d.grow(f, at))
+			must.Do(d.grow(f, at))
 		}
 		if f.calls < c.least || f.calls > c.most || (f.short > 0) != c.short || c.grows != (len(d.notes) > 0) || longest > max(3000*ms, 4*c.each(1)) {
 			t.Errorf("%s: %d calls, %d of a short block, the longest of %.0f ms, notes %q", c.what, f.calls, f.short, longest/ms, d.notes)
@@ -69,7 +70,7 @@ func TestSize(t *testing.T) {
 	}
 	f = newSteady("BenchmarkX")
 	d := discovery{opt: &Options{Benchtime: Benchtime{Calls: 777}}, comparison: &comparison{}}
-	must(t, d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1}, nil }))
+	must.Do(d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1}, nil }))
 	if f.calls != 777 || f.short != 0 {
 		t.Errorf("%+v", f)
 	}

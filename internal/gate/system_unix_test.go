@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // TestOnlyRegularFiles: what is none is refused before anything is measured, and
@@ -37,10 +39,7 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	start := func() *runDir {
 		t.Helper()
-		d, err := newRunDir(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must.Get(newRunDir(t.Context()))
 		return d
 	}
 	is := func(what, path string, want bool) {
@@ -51,42 +50,27 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	}
 	write := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(path, []byte(text), 0o600))
 	}
 	create := func(name string, perm os.FileMode) string {
 		t.Helper()
 		path := filepath.Join(temp, name)
-		if err := os.Mkdir(path, perm); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, perm); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.Mkdir(path, perm))
+		must.Do(os.Chmod(path, perm))
 		return path
 	}
 
 	dead, alive := start(), start()
 	is("a run that lives", alive.dir, true)
 	is("a second run that lives", dead.dir, true)
-	text, err := os.ReadFile(filepath.Join(dead.dir, ownerName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dead.dir, ownerName)))
 	owner := string(text)
 	closed := filepath.Join(dead.dir, "checkout", "closed")
-	if err := os.MkdirAll(filepath.Join(closed, "dir"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(closed, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.MkdirAll(filepath.Join(closed, "dir"), 0o700))
+	must.Do(os.Chmod(closed, 0o500))
 	other := create("other", 0o700)
 	write(filepath.Join(other, ownerName), owner)
-	if err := os.Symlink(other, filepath.Join(dead.dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Symlink(other, filepath.Join(dead.dir, "link")))
 	dead.owner.Close() // as the end of a process does
 
 	stranger := create("benchgate-3", 0o700)
@@ -94,28 +78,19 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	nobody := create("benchgate-4", 0o700)
 	write(filepath.Join(nobody, ownerName), "")
 	link := filepath.Join(temp, "benchgate-5")
-	if err := os.Symlink(other, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Symlink(other, link))
 	open := create("benchgate-6", 0o777)
 	write(filepath.Join(open, ownerName), owner)
 	linked := create("benchgate-7", 0o700)
-	if err := os.Symlink(filepath.Join(other, ownerName), filepath.Join(linked, ownerName)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Symlink(filepath.Join(other, ownerName), filepath.Join(linked, ownerName)))
 	named := create("benchgate-named", 0o700)
 	write(filepath.Join(named, ownerName), owner)
 
-	f, err := os.Open(filepath.Join(nobody, ownerName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(filepath.Join(nobody, ownerName)))
 	if !isFile(f, f.Name()) {
 		t.Error("an open file is not the one that was opened")
 	}
-	if err := os.Remove(f.Name()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Remove(f.Name()))
 	write(f.Name(), "")
 	if isFile(f, f.Name()) {
 		t.Error("a new file is the one that was opened")
@@ -144,17 +119,11 @@ func TestProcessEndsWhatItLeft(t *testing.T) {
 	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
 		t.Skip(err)
 	}
-	line, err := p.line()
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := must.Get(p.line())
 	if err := p.close(); err != nil {
 		t.Error(err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(line)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := must.Get(strconv.Atoi(strings.TrimSpace(string(line))))
 	for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") { // gone, or dead and not waited for by its new parent

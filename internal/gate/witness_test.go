@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // A counting is a worker whose times vary too much to decide, and that counts instructions.
@@ -56,7 +57,7 @@ func TestCountInstructions(t *testing.T) {
 		worse.Verdict, worse.units[0].pairs = bench.Regression, []bench.Pair{{Base: 1, New: 1}}
 		f.calls = 1
 		k.functions = []*function{f, worse}
-		must(t, g.compare(t.Context(), &k))
+		must.Do(g.compare(t.Context(), &k))
 		if f.Verdict != c.verdict || !strings.Contains(f.Message, c.message) {
 			t.Errorf("%+v: %v, %q", c, f.Verdict, f.Message)
 		}

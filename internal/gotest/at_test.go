@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // revisions makes a repository with these files, and another revision of it in
@@ -14,10 +16,7 @@ import (
 // go.work and its directory new are not in the other revision.
 func revisions(t *testing.T, files map[string]string) (top, tree string) {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))
 	top, tree = filepath.Join(dir, "src", "repository"), filepath.Join(dir, "cache", "deep", "tree")
 	copyModule(t, top)
 	copyModule(t, tree)
@@ -92,10 +91,7 @@ func TestAt(t *testing.T) {
 	offline(t, "")
 	at := func(t *testing.T, top, tree, dir string) *Module {
 		t.Helper()
-		m, err := open(t, filepath.Join(top, dir)).At(t.Context(), top, tree, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(open(t, filepath.Join(top, dir)).At(t.Context(), top, tree, t.TempDir()))
 		return m
 	}
 	for _, c := range []struct {
@@ -175,14 +171,8 @@ func TestAt(t *testing.T) {
 			t.Skip(err)
 		}
 		scratch := t.TempDir() // of both
-		m, err := open(t, filepath.Join(top, "sub")).At(t.Context(), top, link, scratch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		here, err := open(t, filepath.Join(top, "sub")).At(t.Context(), top, top, scratch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(open(t, filepath.Join(top, "sub")).At(t.Context(), top, link, scratch))
+		here := must.Get(open(t, filepath.Join(top, "sub")).At(t.Context(), top, top, scratch))
 		uses(t, here, filepath.Join(top, "old"), filepath.Join(filepath.Dir(top), "outside"))
 		uses(t, m, filepath.Join(link, "old"), filepath.Join(filepath.Dir(top), "outside"))
 		p := pack(t, m, ".")
@@ -228,10 +218,7 @@ func TestKey(t *testing.T) {
 	seen := map[string]string{}
 	key := func(name string, isNew bool) {
 		t.Helper()
-		m, err := open(t, filepath.Join(top, "sub")).At(t.Context(), top, tree, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(open(t, filepath.Join(top, "sub")).At(t.Context(), top, tree, t.TempDir()))
 		key, err := m.Key(t.Context())
 		if err != nil || len(key) != 64 || (seen[key] == "") != isNew {
 			t.Errorf("%s: key %q, which is that of %q, and %v", name, key, seen[key], err)
@@ -241,18 +228,11 @@ func TestKey(t *testing.T) {
 	key("first", true)
 	key("the same", false)
 	outside := filepath.Join(filepath.Dir(top), "outside", "outside.go")
-	info, err := os.Stat(outside)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(outside))
 	later := info.ModTime().Add(time.Second)
-	if err := os.Chtimes(outside, later, later); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chtimes(outside, later, later))
 	key("a file outside", true)
-	if err := os.Chtimes(outside, info.ModTime(), info.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.Chtimes(outside, info.ModTime(), info.ModTime()))
 	key("the same again", false)
 	for name, value := range map[string]string{"GOFLAGS": "-tags=x", "CC": "no-such-compiler", "GOEXPERIMENT": "nodwarf5"} {
 		t.Run(name, func(t *testing.T) {

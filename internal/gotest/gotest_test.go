@@ -14,14 +14,13 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // copyModule copies the module of testdata.
 func copyModule(t *testing.T, to string) {
 	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(filepath.Join("testdata", "module"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.CopyFS(to, os.DirFS(filepath.Join("testdata", "module"))))
 }
 
 // write writes files, of names with slashes.
@@ -29,12 +28,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.MkdirAll(filepath.Dir(path), 0o777))
+		must.Do(os.WriteFile(path, []byte(text), 0o666))
 	}
 }
 
@@ -91,10 +86,7 @@ func offline(t *testing.T, goflags string) {
 
 func open(t *testing.T, dir string) *Module {
 	t.Helper()
-	m, err := Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(Open(t.Context(), dir))
 	return m
 }
 
@@ -102,9 +94,7 @@ func build(t *testing.T, m *Module, p Package, order int64) (exe string) {
 	t.Helper()
 	exe = filepath.Join(t.TempDir(), "test.exe")
 	scratch := t.TempDir()
-	if err := m.Build(t.Context(), p, exe, scratch, order); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(m.Build(t.Context(), p, exe, scratch, order))
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("left in scratch: %v, %v", left, err)
 	}
@@ -125,10 +115,7 @@ func pack(t *testing.T, m *Module, rel string) Package {
 // another CPU: the test itself may be emulated.
 func runsBuilds(t *testing.T) {
 	t.Helper()
-	env, err := goEnv(t.Context(), ".", nil, "GOHOSTARCH")
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := must.Get(goEnv(t.Context(), ".", nil, "GOHOSTARCH"))
 	if host := env["GOHOSTARCH"]; host != runtime.GOARCH && !(host == "amd64" && runtime.GOARCH == "386") {
 		t.Skipf("this test is built for %s, and the go command runs on %s", runtime.GOARCH, host)
 	}
@@ -323,9 +310,7 @@ func TestIsBenchmark(t *testing.T) {
 		"var BenchmarkX = func(b *testing.B) {}":         false,
 	} {
 		file := filepath.Join(t.TempDir(), "x_test.go")
-		if err := os.WriteFile(file, []byte("package x\n\n"+declaration+"\n"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(os.WriteFile(file, []byte("package x\n\n"+declaration+"\n"), 0o666))
 		if names, _, err := benchmarks(file); err != nil || len(names) == 1 != want {
 			t.Errorf("%s: %v, %v, want %v", declaration, names, err, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 const mark = "TOKEN-1234 "
@@ -39,15 +40,10 @@ func start(t *testing.T, m *Module, p Package, exe string, env ...string) *proce
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(w.cmd.StdoutPipe())
 	w.out = bufio.NewScanner(out)
 	w.out.Buffer(nil, 2*worker.MaxOutput)
-	if err := w.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(w.cmd.Start())
 	if !w.read(&w.hello) {
 		t.Fatalf("no hello: %s", &w.stderr)
 	}
