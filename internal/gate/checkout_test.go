@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed621a2839/reweight/internal/execx"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -38,8 +39,7 @@ func aRepository(t *testing.T, files map[string]string) (r repository, do func(a
 // opened is the repository of the current directory, with HEAD.
 func opened(t *testing.T) repository {
 	t.Helper()
-	r := must.Get(openRepository(t.Context(), ".", "HEAD", false))
-	return r
+	return must.Get(openRepository(t.Context(), ".", "HEAD", false))
 }
 
 // take makes a checkout for a key.
@@ -47,8 +47,7 @@ func (r repository) take(t *testing.T, key string) *checkout {
 	t.Helper()
 	run := must.Get(newRunDir(t.Context()))
 	t.Cleanup(run.remove)
-	c := must.Get(r.checkout(t.Context(), run, key))
-	return c
+	return must.Get(r.checkout(t.Context(), run, key))
 }
 
 // build makes a checkout and builds something in it.
@@ -197,46 +196,40 @@ func TestCheckoutFiles(t *testing.T) {
 	}
 }
 
+// shell runs a script in a directory. $OUTSIDE is an empty one.
+func shell(t *testing.T, dir, script string) {
+	t.Helper()
+	if out, err := execx.Run(t.Context(), dir, append(execx.Environ(), "OUTSIDE="+t.TempDir()), "sh", "-ec", script); err != nil {
+		t.Fatal(script, out, err)
+	}
+}
+
 // TestCacheRepairs: what is built stays, and the files are those of the commit,
 // whatever an earlier run has done to them.
 func TestCacheRepairs(t *testing.T) {
 	r, do := aRepository(t, oneFile)
 	do("config", "core.ignoreStat", "true")
 	r.build(t, "key").close()
-	for what, change := range map[string]func(c *checkout) error{
-		"nothing": func(c *checkout) error { return nil },
-		"a new text": func(c *checkout) error {
-			return os.WriteFile(filepath.Join(c.tree(), "sub", "file"), []byte("TEXT\n"), 0o600)
-		},
-		"another mode": func(c *checkout) error { return os.Chmod(filepath.Join(c.tree(), "sub", "file"), 0o700) },
-		"no file":      func(c *checkout) error { return os.Remove(filepath.Join(c.tree(), "sub", "file")) },
-		"a new file":   func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "sub", "new"), nil, 0o600) },
-		"an ignored":   func(c *checkout) error { return os.WriteFile(filepath.Join(c.tree(), "ignored"), nil, 0o600) },
-		"a directory":  func(c *checkout) error { return os.Mkdir(filepath.Join(c.tree(), "new"), 0o700) },
-		"closed": func(c *checkout) error {
-			return errors.Join(os.MkdirAll(filepath.Join(c.tree(), "new", "a"), 0o700), os.Chmod(filepath.Join(c.tree(), "new"), 0o500))
-		},
-		"one more":      func(c *checkout) error { return os.WriteFile(filepath.Join(c.bin(), "more"), nil, 0o700) },
-		"no tree":       func(c *checkout) error { return os.RemoveAll(c.tree()) },
-		"no index":      func(c *checkout) error { return os.Remove(filepath.Join(c.dir, indexName)) },
-		"a wrong index": func(c *checkout) error { return os.WriteFile(filepath.Join(c.dir, indexName), []byte("DIRC"), 0o600) },
-		"an empty tree without index": func(c *checkout) error {
-			return errors.Join(os.RemoveAll(c.tree()), os.Mkdir(c.tree(), 0o700), os.Remove(filepath.Join(c.dir, indexName)))
-		},
-		"a locked index": func(c *checkout) error {
-			return errors.Join(os.WriteFile(filepath.Join(c.dir, indexName+".lock"), nil, 0o600), os.Remove(filepath.Join(c.tree(), "sub", "file")))
-		},
-		"a linked tree": func(c *checkout) error {
-			moved := t.TempDir()
-			return errors.Join(os.Rename(c.tree(), filepath.Join(moved, "tree")), os.Symlink(filepath.Join(moved, "tree"), c.tree()))
-		},
-		"a linked directory": func(c *checkout) error {
-			moved := t.TempDir()
-			return errors.Join(os.Rename(filepath.Join(c.tree(), "sub"), filepath.Join(moved, "sub")), os.Symlink(filepath.Join(moved, "sub"), filepath.Join(c.tree(), "sub")))
-		},
+	for what, script := range map[string]string{ // of a shell in the entry
+		"nothing":                     "",
+		"a new text":                  "echo TEXT >tree/sub/file",
+		"another mode":                "chmod u+x tree/sub/file",
+		"no file":                     "rm tree/sub/file",
+		"a new file":                  "touch tree/sub/new",
+		"an ignored":                  "touch tree/ignored",
+		"a directory":                 "mkdir tree/new",
+		"closed":                      "mkdir -p tree/new/a && chmod 500 tree/new",
+		"one more":                    "touch bin/more",
+		"no tree":                     "rm -r tree",
+		"no index":                    "rm index",
+		"a wrong index":               "printf DIRC >index",
+		"an empty tree without index": "rm -r tree index && mkdir tree",
+		"a locked index":              "touch index.lock && rm tree/sub/file",
+		"a linked tree":               `mv tree "$OUTSIDE" && ln -s "$OUTSIDE/tree" tree`,
+		"a linked directory":          `mv tree/sub "$OUTSIDE" && ln -s "$OUTSIDE/sub" tree/sub`,
 	} {
 		c := r.take(t, "key")
-		must.Do(change(c))
+		shell(t, c.dir, script)
 		c.close()
 		t.Run(what, func(t *testing.T) {
 			c := r.take(t, "key")
@@ -343,26 +336,23 @@ func TestCacheRefused(t *testing.T) {
 	r, _ := aRepository(t, oneFile)
 	c := r.build(t, "key")
 	c.close()
-	entry, cache := c.dir, filepath.Dir(c.dir)
-	moved := filepath.Join(t.TempDir(), "entry")
-	owner := filepath.Join(entry, ownerName)
-	for _, test := range []struct {
-		what     string
-		do, undo func() error
-		why      string
-	}{
-		{"a link", func() error { return errors.Join(os.Rename(entry, moved), os.Symlink(moved, entry)) }, func() error { return errors.Join(os.Remove(entry), os.Rename(moved, entry)) }, "not a directory that only this user"},
-		{"for the group", func() error { return os.Chmod(entry, 0o770) }, func() error { return os.Chmod(entry, 0o700) }, "not a directory that only this user"},
-		{"for all", func() error { return os.Chmod(cache, 0o777) }, func() error { return os.Chmod(cache, 0o700) }, "not a directory that only this user"},
-		{"an owner", func() error { return os.WriteFile(owner, []byte("somebody"), 0o600) }, func() error { return os.WriteFile(owner, []byte(cacheOwner), 0o600) }, "not an entry of the cache"},
-		{"no owner", func() error { return os.Remove(owner) }, func() error { return os.WriteFile(owner, []byte(cacheOwner), 0o600) }, "not an entry of the cache"},
-		{"a linked owner", func() error { return errors.Join(os.Rename(owner, moved), os.Symlink(moved, owner)) }, func() error { return errors.Join(os.Remove(owner), os.Rename(moved, owner)) }, "not an entry of the cache"},
-		{"a pipe", func() error { return errors.Join(os.Remove(owner), syscall.Mkfifo(owner, 0o600)) }, func() error { return errors.Join(os.Remove(owner), os.WriteFile(owner, []byte(cacheOwner), 0o600)) }, "not an entry of the cache"},
-		{"a file", func() error { return errors.Join(os.Rename(cache, moved), os.WriteFile(cache, nil, 0o600)) }, func() error { return errors.Join(os.Remove(cache), os.Rename(moved, cache)) }, "not a directory"},
+	cache := filepath.Dir(c.dir)
+	const private, noEntry = "not a directory that only this user", "not an entry of the cache"
+	const write = "printf 'benchgate cache 1\n' >$ENTRY/owner"
+	for _, test := range []struct{ what, do, undo, why string }{ // of a shell beside the cache, with $ENTRY
+		{"a link", `mv $ENTRY moved && ln -s "$PWD/moved" $ENTRY`, "rm $ENTRY && mv moved $ENTRY", private},
+		{"for the group", "chmod 770 $ENTRY", "chmod 700 $ENTRY", private},
+		{"for all", "chmod 777 benchgate", "chmod 700 benchgate", private},
+		{"an owner", "printf somebody >$ENTRY/owner", write, noEntry},
+		{"no owner", "rm $ENTRY/owner", write, noEntry},
+		{"a linked owner", `mv $ENTRY/owner moved && ln -s "$PWD/moved" $ENTRY/owner`, "rm $ENTRY/owner && mv moved $ENTRY/owner", noEntry},
+		{"a pipe", "rm $ENTRY/owner && mkfifo $ENTRY/owner", "rm $ENTRY/owner && " + write, noEntry},
+		{"a file", "mv benchgate moved && touch benchgate", "rm benchgate && mv moved benchgate", "not a directory"},
 	} {
-		must.Do(test.do())
+		entry := "ENTRY=benchgate/" + filepath.Base(c.dir) + "\n"
+		shell(t, filepath.Dir(cache), entry+test.do)
 		t.Run(test.what, func(t *testing.T) { r.take(t, "key").isUncached(t, test.why) })
-		must.Do(test.undo())
+		shell(t, filepath.Dir(cache), entry+test.undo)
 	}
 	c = r.take(t, "key")
 	c.isEntry(t, true)
@@ -430,8 +420,7 @@ func TestCacheAfterDeath(t *testing.T) {
 		c := r.take(t, "key")
 		c.isEntry(t, complete)
 		c.close()
-		run := must.Get(newRunDir(t.Context())) // that of the killed run is removed
-		run.remove()
+		must.Get(newRunDir(t.Context())).remove() // and that of the killed run
 		if left, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"*", "*", treeName)); err != nil || len(left) > 0 {
 			t.Errorf("there remain %v, %v", left, err)
 		}
@@ -476,18 +465,14 @@ func TestCacheAfterDeath(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	os.Remove(goOn)
 	kill("export", nowhere)
-	run := must.Get(newRunDir(t.Context()))
-	run.remove()
+	must.Get(newRunDir(t.Context())).remove()
 	owners, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"*", ownerName))
 	if err != nil || len(owners) != 1 {
 		t.Fatalf("git still writes, and there are %v, %v", owners, err)
 	}
 	put(goOn, "")
 	waitFor(owners[0])
-	if run, err = newRunDir(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	run.remove()
+	must.Get(newRunDir(t.Context())).remove()
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
 		t.Errorf("there remain %v, %v", left, err)
 	}

@@ -37,61 +37,47 @@ func TestOnlyRegularFiles(t *testing.T) {
 func TestGateRemovesDeadRuns(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	start := func() *runDir {
-		t.Helper()
-		d := must.Get(newRunDir(t.Context()))
-		return d
-	}
+	start := func() *runDir { return must.Get(newRunDir(t.Context())) }
 	is := func(what, path string, want bool) {
 		t.Helper()
 		if _, err := os.Lstat(path); (err == nil) != want {
 			t.Errorf("%s: it is there: %v, want %v", what, err == nil, want)
 		}
 	}
-	write := func(path, text string) {
-		t.Helper()
-		must.Do(os.WriteFile(path, []byte(text), 0o600))
-	}
-	create := func(name string, perm os.FileMode) string {
-		t.Helper()
+	create := func(name, owner string) string { // a directory with an owner file
 		path := filepath.Join(temp, name)
-		must.Do(os.Mkdir(path, perm))
-		must.Do(os.Chmod(path, perm))
+		put(filepath.Join(path, ownerName), owner)
 		return path
 	}
 
 	dead, alive := start(), start()
 	is("a run that lives", alive.dir, true)
 	is("a second run that lives", dead.dir, true)
-	text := must.Get(os.ReadFile(filepath.Join(dead.dir, ownerName)))
-	owner := string(text)
+	owner := string(must.Get(os.ReadFile(filepath.Join(dead.dir, ownerName))))
 	closed := filepath.Join(dead.dir, "checkout", "closed")
 	must.Do(os.MkdirAll(filepath.Join(closed, "dir"), 0o700))
 	must.Do(os.Chmod(closed, 0o500))
-	other := create("other", 0o700)
-	write(filepath.Join(other, ownerName), owner)
+	other := create("other", owner)
 	must.Do(os.Symlink(other, filepath.Join(dead.dir, "link")))
 	dead.owner.Close() // as the end of a process does
 
-	stranger := create("benchgate-3", 0o700)
-	write(filepath.Join(stranger, ownerName), strings.ToUpper(owner))
-	nobody := create("benchgate-4", 0o700)
-	write(filepath.Join(nobody, ownerName), "")
+	stranger := create("benchgate-3", strings.ToUpper(owner))
+	nobody := create("benchgate-4", "")
 	link := filepath.Join(temp, "benchgate-5")
 	must.Do(os.Symlink(other, link))
-	open := create("benchgate-6", 0o777)
-	write(filepath.Join(open, ownerName), owner)
-	linked := create("benchgate-7", 0o700)
+	open := create("benchgate-6", owner)
+	must.Do(os.Chmod(open, 0o777))
+	linked := filepath.Join(temp, "benchgate-7")
+	must.Do(os.Mkdir(linked, 0o700))
 	must.Do(os.Symlink(filepath.Join(other, ownerName), filepath.Join(linked, ownerName)))
-	named := create("benchgate-named", 0o700)
-	write(filepath.Join(named, ownerName), owner)
+	named := create("benchgate-named", owner)
 
 	f := must.Get(os.Open(filepath.Join(nobody, ownerName)))
 	if !isFile(f, f.Name()) {
 		t.Error("an open file is not the one that was opened")
 	}
 	must.Do(os.Remove(f.Name()))
-	write(f.Name(), "")
+	put(f.Name(), "")
 	if isFile(f, f.Name()) {
 		t.Error("a new file is the one that was opened")
 	}
