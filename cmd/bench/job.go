@@ -72,11 +72,10 @@ type outcome struct {
 	losses    *compare.Comparison
 	wrongStep error // of the schemes on the embedded rollouts
 	parities  []measure.Parity
-	results   []measure.Result
-	cached    []measure.Result
+	results   measure.Results
+	cached    measure.Results
 	overheads []measure.Overhead
-	onGPU     []measure.Result
-	wrong     []string // results of the GPU
+	onGPU     measure.Results
 	took      time.Duration
 }
 
@@ -106,13 +105,13 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	j.speed.Progress.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + j.cached.SpeedWork() + j.onGPU.SpeedWork() + j.steps.OverheadWork(1))
 	o.parities, err = j.checks.Parities(ctx, j.sizes)
 	if err == nil {
-		o.results, _, err = j.speed.Speed(ctx)
+		o.results, err = j.speed.Speed(ctx)
 	}
 	if err == nil {
-		o.cached, _, err = j.cached.Speed(ctx)
+		o.cached, err = j.cached.Speed(ctx)
 	}
 	if err == nil {
-		o.onGPU, o.wrong, err = j.onGPU.Speed(ctx)
+		o.onGPU, err = j.onGPU.Speed(ctx)
 	}
 	if err == nil {
 		o.overheads, err = j.steps.Overheads(ctx, grpo)
@@ -133,7 +132,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 
 // failures are the results that are wrong.
 func (o outcome) failures() []string {
-	failures := append(measure.Failures(o.parities), o.wrong...)
+	failures := append(measure.Failures(o.parities), o.onGPU.Failures...)
 	if o.wrongStep != nil {
 		failures = append(failures, o.wrongStep.Error())
 	}
@@ -142,7 +141,7 @@ func (o outcome) failures() []string {
 
 // print prints the verdict first, and then the tables that it comes from.
 func (j job) print(out io.Writer, o outcome, partial bool) error {
-	r := report.New(o.machine, measure.Results{Results: slices.Concat(o.results, o.onGPU)}, partial)
+	r := report.New(o.machine, measure.Results{Results: slices.Concat(o.results.Results, o.onGPU.Results)}, partial)
 	failures := o.failures()
 	if len(failures) > 0 {
 		fmt.Fprintf(out, "\nRight: NO. Some results are WRONG:\n%s\n", strings.Join(failures, "\n"))
@@ -150,7 +149,7 @@ func (j job) print(out io.Writer, o outcome, partial bool) error {
 		fmt.Fprintf(out, "\nRight: %s\n", report.Right("every kernel", o.machine.Series()))
 	}
 	if !partial {
-		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\nGPU:   %s\n", r.Fast(o.cached), report.Cost(o.overheads), printable.Line(r.GPU()))
+		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\nGPU:   %s\n", r.Fast(o.cached.Results), report.Cost(o.overheads), printable.Line(r.GPU()))
 	}
 	if noisy := report.Noisy(append(r.Nulls(), report.OverheadNulls(o.overheads)...)); noisy != "" {
 		cli.Warning(out, noisy)
@@ -172,14 +171,14 @@ func (j job) printTables(out io.Writer, o outcome, r report.Report) error {
 	if err := o.losses.WriteTables(out); err != nil {
 		return err
 	}
-	onRows := slices.DeleteFunc(slices.Concat(o.results, o.cached), func(q measure.Result) bool { return q.Vocab == 0 })
+	onRows := slices.DeleteFunc(slices.Concat(o.results.Results, o.cached.Results), func(q measure.Result) bool { return q.Vocab == 0 })
 	if len(onRows) > 0 {
 		fmt.Fprintf(out, "\nSpeed on float32 with %s: ns per element, share of a plain read, times the speed of the others\n", o.machine.Chosen)
 		if err := table(out)(report.New(o.machine, measure.Results{Results: onRows}, false).Brief()); err != nil {
 			return err
 		}
 	}
-	if len(o.onGPU) > 0 {
+	if len(o.onGPU.Results) > 0 {
 		fmt.Fprintln(out, "\nSpeed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there")
 		if err := table(out)(r.GPUSpeed()); err != nil {
 			return err

@@ -113,14 +113,15 @@ func twoModules(t *testing.T) (old, now string) {
 type compared struct {
 	Against, Verdict string
 	Notes            []string
-	Results          []struct {
-		Benchmark, Package, Verdict, Message string
-		Ratio                                *bench.Estimate
-		Metrics                              []struct {
-			Unit, Verdict string
-			Base, New     float64
-		}
-	}
+	Results          []reported
+}
+
+// A reported is a Result as JSON has it.
+type reported struct {
+	Benchmark, Package, Verdict, Message string
+	Base_ns                              float64
+	Ratio                                *bench.Estimate
+	Pairs                                []struct{ Base float64 }
 }
 
 // lines has a line for each benchmark: the name, the verdict, and the message.

@@ -86,7 +86,7 @@ func TestLikeGoTest(t *testing.T) {
 				return q.Base_ns / ns[len(ns)/2], own >= 1.25*most || ownMost <= 0.8*least
 			}
 			for round := range 3 {
-				for _, q := range r.results {
+				for _, q := range r.Results {
 					ratio, out := outside(q)
 					if out || round < 2 && (ratio <= 0.8 || ratio >= 1.25) {
 						ns := goTest(t, dir, plain, q.Benchmark)
@@ -97,7 +97,7 @@ func TestLikeGoTest(t *testing.T) {
 				}
 			}
 			near, noisy, least, most := 0, 0, math.Inf(1), 0.0
-			for _, q := range r.results {
+			for _, q := range r.Results {
 				ratio, out := outside(q)
 				why := unlike[name+" "+q.Benchmark]
 				if !out && (ratio <= 0.8 || ratio >= 1.25) {
@@ -115,8 +115,8 @@ func TestLikeGoTest(t *testing.T) {
 					t.Fail()
 				}
 			}
-			t.Logf("%s: %d of %d within a factor of 1.25 of the median (%.2f to %.2f), %d more by the nearest values; %.0f s", m.path, near, len(r.results), least, most, noisy, r.seconds)
-			for _, note := range r.notes {
+			t.Logf("%s: %d of %d within a factor of 1.25 of the median (%.2f to %.2f), %d more by the nearest values; %.0f s", m.path, near, len(r.Results), least, most, noisy, r.seconds)
+			for _, note := range r.Notes {
 				t.Log("  ", note)
 			}
 		})

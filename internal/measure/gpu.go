@@ -68,16 +68,6 @@ func (p Plan) GPUShapes() []Shape {
 	return shapes
 }
 
-// onGPU measures a shape on the GPU.
-func (p Plan) onGPU(ctx context.Context, s Shape) (results []Result, failures []string, err error) {
-	p.Progress.NextOf(measureWork, "measuring %s on the GPU", s)
-	results, failure, err := OnGPU(ctx, p.Sampler, p.GPU, s.Kernel, s.DType, s.Rows, s.Vocab)
-	if failure != "" {
-		failures = []string{failure}
-	}
-	return results, failures, err
-}
-
 // placements are where the arrays of a check stand on the device.
 var placements = [...]gpuslices.Placement{gpuslices.Amid, gpuslices.AtBegin, gpuslices.AtEnd}
 
@@ -208,7 +198,7 @@ func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (resu
 	if samples.Median(drivers).Median < samples.Median(ours).Median {
 		copied = drivers
 	}
-	elements, moved := float64(rows)*float64(max(1, r.vocab)), float64(r.bytes)
+	elements, moved := float64(rows)*float64(max(1, r.vocab)), float64(r.moved)
 	ns := samples.Median(kernel)
 	toFew := float64(few.Elements) / elements
 	input := float64(r.input)
@@ -266,6 +256,31 @@ func perCall(samples bench.Samples, calls []float64) {
 			samples[i][round] /= calls[i]
 		}
 	}
+}
+
+// deviceMemory is memory of a GPU that is given back together.
+type deviceMemory struct {
+	dev   *gpu.Device
+	taken []gpu.Ptr
+	bytes int
+}
+
+// take allocates so many bytes.
+func (m *deviceMemory) take(bytes int) (gpu.Ptr, error) {
+	p, err := m.dev.Alloc(bytes)
+	if err != nil {
+		return 0, &fullError{bytes, err}
+	}
+	m.taken = append(m.taken, p)
+	m.bytes += bytes
+	return p, nil
+}
+
+func (m *deviceMemory) free() (err error) {
+	for _, p := range m.taken {
+		err = errors.Join(err, m.dev.Free(p))
+	}
+	return err
 }
 
 // A fullError is about memory that the device does not have.

@@ -17,9 +17,7 @@ const gpuStepRows = 2048
 
 // A gpuSteps is what all steps on a GPU share, as stepInput on a CPU.
 type gpuSteps struct {
-	dev    *gpu.Device
-	memory []gpu.Ptr // to free
-	bytes  int       // that were taken
+	deviceMemory
 	spaces []*gpu.Workspace
 
 	batch                       gpu.Batch
@@ -32,7 +30,7 @@ type gpuSteps struct {
 // overheadsOnGPU is Overheads on a GPU. A block is some steps that are queued, and a
 // wait for the device.
 func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []Overhead, err error) {
-	in := gpuSteps{dev: q.GPU}
+	in := gpuSteps{deviceMemory: deviceMemory{dev: q.GPU}}
 	defer func() { err = errors.Join(err, in.close()) }()
 	if err := in.upload(newStepInput(q.Tokens, q.Vocab)); err != nil {
 		return nil, err
@@ -79,25 +77,11 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []
 	return overheads, err
 }
 
-// take allocates memory that close gives back.
-func (in *gpuSteps) take(bytes int) (gpu.Ptr, error) {
-	p, err := in.dev.Alloc(bytes)
-	if err != nil {
-		return 0, &fullError{bytes, err}
-	}
-	in.memory = append(in.memory, p)
-	in.bytes += bytes
-	return p, nil
-}
-
 func (in *gpuSteps) close() (err error) {
 	for _, ws := range in.spaces {
 		err = errors.Join(err, ws.Close())
 	}
-	for _, p := range in.memory {
-		err = errors.Join(err, in.dev.Free(p))
-	}
-	return err
+	return errors.Join(err, in.free())
 }
 
 // uploaded returns an array of the device with these elements.

@@ -52,7 +52,7 @@ func TestStepsOnGPUAreTheCPUs(t *testing.T) {
 	const tokens, vocab = 20, 17
 	dev := testgpu.Device(t)
 	want := newStepInput(tokens, vocab).withLogits()
-	in := gpuSteps{dev: dev}
+	in := gpuSteps{deviceMemory: deviceMemory{dev: dev}}
 	must.Do(in.upload(newStepInput(tokens, vocab)))
 	got := make([]float32, tokens*vocab)
 	for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {

@@ -105,8 +105,15 @@ type Results struct {
 
 // Run measures and checks every shape. With an error, the results are what there is by
 // then.
-func (p Plan) Run(ctx context.Context) (all Results, err error) {
+func (p Plan) Run(ctx context.Context) (Results, error) {
 	p.Progress.Expect(p.SpeedWork())
+	return p.measure(ctx, true)
+}
+
+// Speed is Run without the checks: what it fails by are results of the GPU.
+func (p Plan) Speed(ctx context.Context) (Results, error) { return p.measure(ctx, false) }
+
+func (p Plan) measure(ctx context.Context, checks bool) (all Results, err error) {
 	add := func(results []Result, parities []Parity) {
 		all.Failures = append(all.Failures, Failures(parities)...)
 		for i := range results {
@@ -119,47 +126,31 @@ func (p Plan) Run(ctx context.Context) (all Results, err error) {
 		}
 		all.Results = append(all.Results, results...)
 	}
-	for _, shape := range p.Shapes() {
-		results, err := p.speed(ctx, shape, measureWork)
+	for _, s := range p.Shapes() {
+		results, err := p.onCPU(ctx, s)
 		var parities []Parity
-		if err == nil {
-			parities, err = p.Check(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()}, p.CPU)
+		if err == nil && checks {
+			parities, err = p.Check(ctx, s.Kernel, s.DType, []int{s.CheckSize()}, p.CPU)
 		}
 		if add(results, parities); err != nil {
 			return all, err
 		}
 	}
-	for _, shape := range p.GPUShapes() {
-		results, failures, err := p.onGPU(ctx, shape)
-		all.Failures = append(all.Failures, failures...)
+	for _, s := range p.GPUShapes() {
+		p.Progress.NextOf(measureWork, "measuring %s on the GPU", s)
+		results, failure, err := OnGPU(ctx, p.Sampler, p.GPU, s.Kernel, s.DType, s.Rows, s.Vocab)
+		if failure != "" {
+			all.Failures = append(all.Failures, failure)
+		}
 		var parities []Parity
-		if err == nil {
-			parities, err = p.checkGPU(ctx, shape.Kernel, shape.DType, []int{shape.CheckSize()})
+		if err == nil && checks {
+			parities, err = p.checkGPU(ctx, s.Kernel, s.DType, []int{s.CheckSize()})
 		}
 		if add(results, parities); err != nil {
 			return all, err
 		}
 	}
 	return all, nil
-}
-
-// Speed measures every shape. With an error, the results are what there is by
-// then. The failures are results of the GPU that are wrong.
-func (p Plan) Speed(ctx context.Context) (all []Result, failures []string, err error) {
-	for _, shape := range p.Shapes() {
-		results, err := p.speed(ctx, shape, measureWork)
-		if all = append(all, results...); err != nil {
-			return all, failures, err
-		}
-	}
-	for _, shape := range p.GPUShapes() {
-		results, wrong, err := p.onGPU(ctx, shape)
-		failures = append(failures, wrong...)
-		if all = append(all, results...); err != nil {
-			return all, failures, err
-		}
-	}
-	return all, failures, nil
 }
 
 // SpeedWork is the work of Speed, for progress.
@@ -172,12 +163,11 @@ func (p Plan) SpeedWork() int {
 	return measureWork * n
 }
 
-// speed measures a shape with every instruction set, for each number of workers.
-// work is that of each, for progress.
-func (p Plan) speed(ctx context.Context, s Shape, work int) ([]Result, error) {
+// onCPU measures a shape with every instruction set, for each number of workers.
+func (p Plan) onCPU(ctx context.Context, s Shape) ([]Result, error) {
 	var all []Result
 	for _, n := range s.Workers {
-		p.Progress.NextOf(work, "measuring %s", s)
+		p.Progress.NextOf(measureWork, "measuring %s", s)
 		results, err := Kernel(ctx, p.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, n, p.CPU)
 		if all = append(all, results...); err != nil {
 			return all, err

@@ -16,16 +16,15 @@ const distinctLogits = 1 << 21
 
 // A Resident is a workload whose arrays stay on the GPU.
 type Resident struct {
-	dev    *gpu.Device
+	deviceMemory
 	kernel kernels.Kernel
 	dtype  reweight.DType
 	vocab  int
 
 	few    *kernels.Case // on the host; the device has copies of its rows
 	runner *onDevice
-	memory []gpu.Ptr // to free
 
-	bytes         int64   // that a run must read and write
+	moved         int64   // bytes that a run must read and write
 	input         int     // bytes of the main input
 	main, scratch gpu.Ptr // the main input, and as much memory that it is copied to
 }
@@ -47,7 +46,7 @@ func newResident(dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, 
 	if err != nil {
 		return nil, err
 	}
-	r := &Resident{dev: dev, kernel: k, dtype: dtype, vocab: vocab, few: few, bytes: int64(times) * few.Bytes, input: times * len(few.Input())}
+	r := &Resident{deviceMemory: deviceMemory{dev: dev}, kernel: k, dtype: dtype, vocab: vocab, few: few, moved: int64(times) * few.Bytes, input: times * len(few.Input())}
 	size := gpu.Size{}
 	if !k.Rows {
 		size = gpu.Size{Tokens: rows}
@@ -76,35 +75,11 @@ func divisor(n, most int) int {
 	return 1
 }
 
-// take allocates memory that Close gives back.
-func (r *Resident) take(bytes int) (gpu.Ptr, error) {
-	p, err := r.dev.Alloc(bytes)
-	if err != nil {
-		return 0, &fullError{bytes, err}
-	}
-	r.memory = append(r.memory, p)
-	return p, nil
-}
-
 // Close gives back the memory.
-func (r *Resident) Close() error {
-	err := r.runner.ws.Close()
-	for _, p := range r.memory {
-		err = errors.Join(err, r.dev.Free(p))
-	}
-	return err
-}
+func (r *Resident) Close() error { return errors.Join(r.runner.ws.Close(), r.free()) }
 
 // queue queues the kernel.
 func (r *Resident) queue() error { return r.few.Run(r.runner) }
-
-// Run runs the kernel.
-func (r *Resident) Run() error {
-	if err := r.queue(); err != nil {
-		return err
-	}
-	return r.dev.Synchronize(0)
-}
 
 // Check runs the kernel once, and compares its bits with those of the CPU. The failure
 // says where they differ.
