@@ -551,7 +551,7 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 		return err
 	}
 	if c.profile != nil {
-		c.profile(c.functions)
+		c.profile(c.suspects())
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -71,12 +72,14 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	g.report.Date = g.begin.UTC().Format(time.RFC3339)
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
-	files := newOutputs(out, g.Files)
+	files := &outputs{stdout: out, names: g.Files}
 	if err := files.check(); err != nil {
 		return err
 	}
-	if err := g.checkProfiles(); err != nil {
-		return fmt.Errorf("-profiles: %w", err)
+	if g.Profiles != "" {
+		if err := os.MkdirAll(g.Profiles, 0o777); err != nil {
+			return fmt.Errorf("-profiles: %w", err)
+		}
 	}
 	g.steps = newSteps(g.Log, 30*time.Second)
 	if g.Old != "" {

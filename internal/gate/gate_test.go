@@ -40,7 +40,7 @@ func TestGateQuotes(t *testing.T) {
 		var out bytes.Buffer
 		o := outputs{stdout: &out}
 		if stdout < len(Formats) {
-			o.files[stdout].name = "-"
+			o.names[stdout] = "-"
 		}
 		err := g.finish(t.Context(), errors.New("::error::"+hostile), &o)
 		cli.ExitStatus("benchgate", err, &out)

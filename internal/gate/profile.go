@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/execx"
 )
 
@@ -21,16 +19,12 @@ const (
 	profiled    = 5               // benchmarks at most, and functions of each
 )
 
-// profile finds in which functions the benchmarks that fail by their time have become
+// profile finds in which functions the benchmarks, which fail by their time, have become
 // slower: it takes a CPU profile of as many calls of either side. That is help, and no part
 // of the verdict, so that an error is only a note.
 func (g *gate) profile(ctx context.Context, sides [2]*testSide, functions []*function) {
-	n := 0
-	for _, f := range functions {
-		if f.units[0].Verdict != bench.Regression || f.failed || f.dropped || ctx.Err() != nil {
-			continue
-		}
-		if n++; n > profiled {
+	for _, f := range functions[:min(profiled, len(functions))] {
+		if ctx.Err() != nil {
 			return
 		}
 		g.steps.phase("profiling %s", f.name())
@@ -118,12 +112,4 @@ func parseGains(text string) []string {
 		list = append(list, fmt.Sprintf("+%.0f%% in %s", g.share, g.function))
 	}
 	return list
-}
-
-// checkProfiles makes the directory for the profiles.
-func (g *gate) checkProfiles() error {
-	if g.Profiles == "" {
-		return nil
-	}
-	return os.MkdirAll(g.Profiles, 0o777)
 }

@@ -30,32 +30,20 @@ var Formats = [...]format{
 	{"benchfmt", "the pairs of both sides in the Go benchmark format, for benchstat -col side", report.writeBenchfmt},
 }
 
-// outputs are the files that the report is written to. They are replaced when
-// there is a report, and not before.
+// outputs are the files that the report is written to in each of the formats. They are
+// replaced when there is a report, and not before.
 type outputs struct {
 	stdout io.Writer
-	files  [len(Formats)]output
-}
-
-func newOutputs(stdout io.Writer, names [len(Formats)]string) *outputs {
-	o := &outputs{stdout: stdout}
-	for i, name := range names {
-		o.files[i].name = name
-	}
-	return o
-}
-
-type output struct {
-	name string // empty if it is not wanted, - for standard output
-	path string // without links; empty for standard output
+	names  [len(Formats)]string // empty if it is not wanted, - for standard output
+	paths  [len(Formats)]string // of the others, without links
 }
 
 // check finds out whether the files can be written, before minutes of work.
-func (o *outputs) check() (err error) {
+func (o *outputs) check() error {
 	taken := map[string]string{} // flags by file
-	for i := range o.files {
-		file, flag := &o.files[i], "-"+Formats[i].Name
-		switch file.name {
+	for i, name := range o.names {
+		flag := "-" + Formats[i].Name
+		switch name {
 		case "":
 			continue
 		case "-":
@@ -65,16 +53,17 @@ func (o *outputs) check() (err error) {
 			taken["-"] = flag
 			continue
 		}
-		if file.path, err = target(file.name); err != nil {
+		path, err := target(name)
+		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
-		for path, other := range taken {
-			a, _ := os.Stat(path)
-			if b, err := os.Stat(file.path); path == file.path || err == nil && os.SameFile(a, b) {
-				return fmt.Errorf("%s and %s are the same file, %s", other, flag, file.name)
+		for other, otherFlag := range taken {
+			a, _ := os.Stat(other)
+			if b, err := os.Stat(path); path == other || err == nil && os.SameFile(a, b) {
+				return fmt.Errorf("%s and %s are the same file, %s", otherFlag, flag, name)
 			}
 		}
-		taken[file.path] = flag
+		taken[path], o.paths[i] = flag, path
 	}
 	return nil
 }
@@ -104,18 +93,15 @@ func target(name string) (path string, err error) {
 func (o *outputs) write(r report) (err error) {
 	r = r.printable()
 	table := true
-	for i, file := range o.files {
-		format := Formats[i]
-		var e error
+	for i, format := range Formats {
 		switch {
-		case file.name == "-":
+		case o.names[i] == "-":
 			table = false
 			err = cli.Also(err, format.write(r, o.stdout))
-		case file.path != "":
-			e = atomicfile.Write(file.path, func(w io.Writer) error { return format.write(r, w) })
-		}
-		if e != nil {
-			err = cli.Also(err, fmt.Errorf("-%s: %w", format.Name, e))
+		case o.paths[i] != "":
+			if e := atomicfile.Write(o.paths[i], func(w io.Writer) error { return format.write(r, w) }); e != nil {
+				err = cli.Also(err, fmt.Errorf("-%s: %w", format.Name, e))
+			}
 		}
 	}
 	if table {

@@ -47,7 +47,7 @@ func TestGateOutputs(t *testing.T) {
 	put(file, "something that was there")
 	var stdout bytes.Buffer
 	o := outputs{stdout: &stdout}
-	o.files[0].name, o.files[2].name = file, "-"
+	o.names[0], o.names[2] = file, "-"
 	must.Do(errors.Join(o.check(), o.write(benchmarkReport())))
 	if text, err := os.ReadFile(file); err != nil || !json.Valid(text) {
 		t.Errorf("%v in\n%s", err, text)
@@ -59,7 +59,7 @@ func TestGateOutputs(t *testing.T) {
 	gone := filepath.Join(dir, "gone")
 	must.Do(os.Mkdir(gone, 0o777))
 	o = outputs{stdout: &stdout}
-	o.files[0].name, o.files[1].name = filepath.Join(gone, "r.json"), file
+	o.names[0], o.names[1] = filepath.Join(gone, "r.json"), file
 	must.Do(o.check())
 	must.Do(os.Remove(gone))
 	if err := o.write(benchmarkReport()); err == nil || !strings.Contains(err.Error(), "-json: ") {
@@ -111,7 +111,7 @@ func TestGateKeepsFiles(t *testing.T) {
 	}
 	// A link to a report stays one.
 	o := outputs{stdout: io.Discard}
-	o.files[0].name = "link.json"
+	o.names[0] = "link.json"
 	if err := errors.Join(o.check(), o.write(benchmarkReport())); err != nil {
 		t.Error(err)
 	}

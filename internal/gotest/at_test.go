@@ -1,6 +1,7 @@
 package gotest
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,12 +57,8 @@ var withoutOld = strings.Replace(subModule, "\texample.com/old v0.0.0\n", "", 1)
 
 // with adds files to others.
 func with(a, b map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, files := range []map[string]string{a, b} {
-		for name, text := range files {
-			all[name] = text
-		}
-	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
 	return all
 }
 

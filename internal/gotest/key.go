@@ -55,22 +55,24 @@ func (m *Module) Key(ctx context.Context) (string, error) {
 			}
 		}
 	}
+	var files []string
 	for _, path := range slices.Sorted(maps.Keys(m.overlay)) {
-		if err := addFile(h, m.overlay[path]); err != nil {
-			return "", err
-		}
+		files = append(files, m.overlay[path])
 	}
 	for _, f := range m.flags {
 		if name, path := cutFlag(f); name == "modfile" {
-			if err := addFile(h, path); err != nil {
-				return "", err
-			}
+			files = append(files, path)
 		}
 	}
 	if m.work != "" {
-		if err := addFile(h, m.work); err != nil {
+		files = append(files, m.work)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
 			return "", err
 		}
+		fmt.Fprintf(h, "%s %q\n", filepath.Base(path), text)
 	}
 	for _, dir := range m.outside {
 		addTree(h, dir)
@@ -84,12 +86,6 @@ func (m *Module) Key(ctx context.Context) (string, error) {
 		return err
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-func addFile(h hash.Hash, path string) error {
-	text, err := os.ReadFile(path)
-	fmt.Fprintf(h, "%s %q\n", filepath.Base(path), text)
-	return err
 }
 
 // addTree adds the names, sizes and times of all files under a directory. What
