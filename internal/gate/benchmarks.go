@@ -155,15 +155,15 @@ type testSide struct {
 // exe is the test binary of a package with functions in an order. Those of random orders
 // last as long as the run.
 func (s *testSide) exe(pkg string, order int) string {
-	name, dir := fmt.Sprintf("%x-%d.test", sha256.Sum256([]byte(pkg)), order), s.bin
+	dir := s.bin
 	if order > 0 {
 		dir = s.run
 	}
-	if runtime.GOOS == "windows" {
-		name += ".exe"
-	}
-	return filepath.Join(dir, name)
+	return filepath.Join(dir, fmt.Sprintf("%x-%d.test%s", sha256.Sum256([]byte(pkg)), order, exeSuffix))
 }
+
+// exeSuffix ends the name of a program.
+var exeSuffix = map[string]string{"windows": ".exe"}[runtime.GOOS]
 
 // build builds the test binary of a package, unless it is there.
 func (s *testSide) build(ctx context.Context, pkg string, order int) error {
@@ -213,10 +213,7 @@ type testWorker struct {
 // that a process keeps.
 func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorker, error) {
 	s.starts++
-	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test", s.starts)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
-	if runtime.GOOS == "windows" {
-		exe += ".exe"
-	}
+	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
 	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
 	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}}
 	if err := copyFile(exe, s.exe(pkg, order)); err != nil {

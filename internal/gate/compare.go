@@ -213,10 +213,7 @@ type binaryRunner struct {
 
 func (s *binarySide) start(ctx context.Context) (*binaryRunner, error) {
 	s.starts++
-	w := &binaryRunner{side: s, ctx: ctx, exe: filepath.Join(s.run, fmt.Sprintf("%d.test", s.starts))}
-	if runtime.GOOS == "windows" {
-		w.exe += ".exe"
-	}
+	w := &binaryRunner{side: s, ctx: ctx, exe: filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix))}
 	w.env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(s.opt.CPU), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
 	return w, copyFile(w.exe, s.path)
 }

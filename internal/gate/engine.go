@@ -600,22 +600,29 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		}
 		return ctx.Err()
 	}
-	again := *c
-	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
+	again := c.anew(suspects, nanoseconds)
 	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
 	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
-	for _, f := range suspects {
-		g := *f
-		g.Verdict, g.Message, g.Ratio, g.Metrics = bench.Open, "", nil, nil
-		g.units, g.spent = []*unit{{Metric: Metric{Unit: nanoseconds}}}, 0
-		again.functions = append(again.functions, &g)
-	}
 	err := again.measure(ctx, randomOrders)
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}
 	c.notes = again.notes
 	return err
+}
+
+// anew returns a comparison of some of the functions by one unit, of which nothing is
+// measured yet.
+func (c *comparison) anew(functions []*function, in string) comparison {
+	again := *c
+	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
+	for _, f := range functions {
+		g := *f
+		g.Verdict, g.Message, g.Ratio, g.Metrics, g.spent = bench.Open, "", nil, nil, 0
+		g.units = []*unit{{Metric: Metric{Unit: in}}}
+		again.functions = append(again.functions, &g)
+	}
+	return again
 }
 
 // cannotReorder says why nothing can be built with functions in random orders, or nothing.

@@ -36,7 +36,7 @@ type Options struct {
 	Alpha, Slower float64 // of the rule
 
 	Bench, Skip  string   // as the flags of go test
-	Packages     []string // patterns; nil is ./...
+	Packages     []string // patterns
 	SkipPackages []string // patterns without wildcards but ... at the end
 	Dir          string   // of the module
 	CPU          int      // GOMAXPROCS of the benchmarks

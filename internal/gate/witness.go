@@ -42,23 +42,18 @@ func countTurn(b bencher, f *function) (turn, error) {
 // hardly moves the number of instructions, but fewer of them may take longer. So they decide
 // only what the median of the times does not contradict.
 func (c *comparison) countInstructions(ctx context.Context) error {
-	again := *c
-	again.functions, again.again, again.reserve, again.notes = nil, nil, 0, nil
-	again.deadline = time.Now().Add(witnessTime)
 	open := slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool {
 		time := f.units[0]
 		return f.Verdict == bench.Regression || time.Verdict == bench.Pass || f.failed || f.dropped || len(time.pairs) == 0
 	})
-	for _, f := range open {
-		g := *f
-		g.Verdict, g.Message, g.Ratio, g.Metrics, g.spent = bench.Open, "", nil, nil, 0
-		g.calls = max(1, f.calls, int(float64(countTime)/f.BaseNs))
-		g.cost = time.Duration(40 * float64(g.calls) * f.BaseNs)
-		g.units = []*unit{{Metric: Metric{Unit: instructions}}}
-		again.functions = append(again.functions, &g)
-	}
 	if len(open) == 0 {
 		return nil
+	}
+	again := c.anew(open, instructions)
+	again.deadline, again.notes = time.Now().Add(witnessTime), nil
+	for _, f := range again.functions {
+		f.calls = max(1, f.calls, int(float64(countTime)/f.BaseNs))
+		f.cost = time.Duration(40 * float64(f.calls) * f.BaseNs)
 	}
 	again.rule.Comparisons = len(open)
 	again.rule.Looks = bench.NewRule(len(open), again.rule.Alpha).Looks

@@ -20,30 +20,21 @@ var ErrNoModule = errors.New("there is no go.mod")
 
 // At returns the same module in another tree. top is the top directory of the
 // repository that m is in, tree has another revision of it, and files are written
-// to scratch, that the result needs as long as it is used.
+// to scratch, that the result needs as long as it is used. All three are absolute.
 //
 // What is outside of the repository stays where it is: a replace directive whose
 // relative path leads there gets an absolute path, unless the module is vendored.
 // So do the paths of the go.work in force, if that itself is outside, or is a file
 // of the working copy alone; paths into the repository lead into the tree.
 func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, error) {
-	mv := mover{overlay: map[string]string{}, outside: map[string]bool{}}
-	var err error
-	if mv.top, err = filepath.Abs(top); err == nil {
-		mv.top, err = filepath.EvalSymlinks(mv.top) // as m.Dir is
-	}
-	if err == nil {
-		mv.tree, err = filepath.Abs(tree)
-	}
-	if err == nil {
-		mv.scratch, err = filepath.Abs(scratch)
-	}
-	if err == nil {
-		mv.scratch, err = os.MkdirTemp(mv.scratch, "module-") // others may be in the same
-	}
+	top, err := filepath.EvalSymlinks(top) // as m.Dir is
 	if err != nil {
 		return nil, err
 	}
+	if scratch, err = os.MkdirTemp(scratch, "module-"); err != nil { // others may be in the same
+		return nil, err
+	}
+	mv := mover{top, tree, scratch, map[string]string{}, map[string]bool{}}
 	dir, inside := mv.inTree(m.Dir)
 	if !inside {
 		return nil, fmt.Errorf("module %s is not in %s", m.Path, printable.Text(mv.top))
@@ -143,8 +134,8 @@ func (mv *mover) replaces(ctx context.Context, to *Module, dir, mod string) erro
 	if !ok || to.vendored(dir) {
 		return nil
 	}
-	var file modFile
-	if err := to.readMod(ctx, mod, &file); err != nil {
+	file, err := to.readMod(ctx, mod)
+	if err != nil {
 		return err
 	}
 	var edits []string
@@ -218,8 +209,8 @@ func (mv *mover) workspace(ctx context.Context, m, to *Module, mods map[string]s
 			inTree = false
 		}
 	}
-	var file modFile
-	if err := to.readMod(ctx, work, &file); err != nil {
+	file, err := to.readMod(ctx, work)
+	if err != nil {
 		return err
 	}
 	var text strings.Builder

@@ -1,9 +1,8 @@
 package gotest
 
 import (
-	"bytes"
 	"context"
-	"embed"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -15,10 +14,17 @@ import (
 	"github.com/seed621a2839/reweight/internal/gotest/worker"
 )
 
-// workerSource is the worker as it is built into test binaries.
-//
-//go:embed worker/protocol.go worker/worker.go worker/shake.go
-var workerSource embed.FS
+// The worker as it is built into test binaries.
+var (
+	//go:embed worker/protocol.go
+	protocolSource string
+	//go:embed worker/worker.go
+	workerSource string
+	//go:embed worker/shake.go
+	shakeSource string
+
+	workerFiles = [...]struct{ name, text string }{{"protocol.go", protocolSource}, {"worker.go", workerSource}, {"shake.go", shakeSource}}
+)
 
 // workerName is the name of the package that the worker is in the user's module.
 const workerName = "zz_benchgate"
@@ -54,27 +60,19 @@ func (m *Module) addWorker(p Package, dir string) (overlay string, err error) {
 	if replace == nil {
 		replace = map[string]string{}
 	}
-	add := func(path string, text []byte) error {
+	add := func(path, text string) error {
 		file := filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
 		replace[path] = file
-		return os.WriteFile(file, text, 0o666)
+		return os.WriteFile(file, []byte(text), 0o666)
 	}
-	sources, err := workerSource.ReadDir("worker")
-	if err != nil {
-		return "", err
-	}
-	for _, f := range sources {
-		text, err := workerSource.ReadFile("worker/" + f.Name())
-		if err != nil {
-			return "", err
-		}
-		if err := add(filepath.Join(p.module.Dir, workerName, f.Name()), text); err != nil {
+	for _, f := range workerFiles {
+		if err := add(filepath.Join(p.module.Dir, workerName, f.name), f.text); err != nil {
 			return "", err
 		}
 	}
 	serves := false // one of the packages has the test
 	for _, external := range [...]bool{false, true} {
-		if text := p.testFile(external, !serves); text != nil {
+		if text := p.testFile(external, !serves); text != "" {
 			serves = true
 			name := workerName + "_test.go"
 			if external {
@@ -89,29 +87,29 @@ func (m *Module) addWorker(p Package, dir string) (overlay string, err error) {
 }
 
 // testFile returns the test file that tells the worker of a package's benchmarks,
-// nil if it has none. It uses no name that the package could have given another
+// none if it has none. It uses no name that the package could have given another
 // meaning, not even true.
-func (p Package) testFile(external, serves bool) []byte {
+func (p Package) testFile(external, serves bool) string {
 	name, register := p.Name, "Internal"
 	if external {
 		name, register = p.Name+"_test", "External"
 	}
-	var list bytes.Buffer
+	var list strings.Builder
 	for _, b := range p.all {
 		if b.External == external {
 			fmt.Fprintf(&list, "\t\tzz_testing.InternalBenchmark{Name: %q, F: %s},\n", b.Name, b.Name)
 		}
 	}
 	if list.Len() == 0 {
-		return nil
+		return ""
 	}
-	var text bytes.Buffer
+	var text strings.Builder
 	fmt.Fprintf(&text, "package %s\n\nimport (\n\tzz_testing \"testing\"\n\n\tzz_worker %q\n)\n\n", name, p.module.Path+"/"+workerName)
-	fmt.Fprintf(&text, "func init() {\n\tzz_worker.%s(\n%s\t)\n}\n", register, &list)
+	fmt.Fprintf(&text, "func init() {\n\tzz_worker.%s(\n%s\t)\n}\n", register, list.String())
 	if serves {
 		fmt.Fprintf(&text, "\nfunc %s(t *zz_testing.T) { zz_worker.Serve(t) }\n", worker.Test)
 	}
-	return text.Bytes()
+	return text.String()
 }
 
 // writeOverlay writes the file of -overlay.

@@ -89,12 +89,9 @@ func Open(ctx context.Context, dir string) (*Module, error) {
 
 // readPath reads the module's path from its go.mod.
 func (m *Module) readPath(ctx context.Context) error {
-	var file modFile
-	if err := m.readMod(ctx, filepath.Join(m.Dir, "go.mod"), &file); err != nil {
-		return err
-	}
+	file, err := m.readMod(ctx, filepath.Join(m.Dir, "go.mod"))
 	m.Path = file.Module.Path
-	return nil
+	return err
 }
 
 // A modFile is what go mod edit -json tells of a go.mod, and go work edit -json of
@@ -110,16 +107,16 @@ type replacement struct {
 }
 
 // readMod reads a go.mod or a go.work.
-func (m *Module) readMod(ctx context.Context, path string, to *modFile) error {
+func (m *Module) readMod(ctx context.Context, path string) (file modFile, err error) {
 	what := "mod"
 	if strings.HasSuffix(path, ".work") {
 		what = "work"
 	}
 	text, err := m.run(ctx, what, "edit", "-json", path)
-	if err != nil {
-		return err
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &file)
 	}
-	return json.Unmarshal([]byte(text), to)
+	return file, err
 }
 
 // Environ is the environment of the module's test binaries, and of the go command

@@ -131,7 +131,7 @@ func TestPackages(t *testing.T) {
 	if real, err := filepath.EvalSymlinks(dir); err != nil || m.Dir != real || m.Path != "example.com/user" {
 		t.Fatalf("module %s in %s, want example.com/user in %s", m.Path, m.Dir, real)
 	}
-	list, notes, err := m.Packages(t.Context(), nil, ".")
+	list, notes, err := m.Packages(t.Context(), []string{"./..."}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("packages %+v, %v", list, err)
 	}
 	// A binary may be kept and asked for others.
-	if text := string(list[0].testFile(false, true)); !strings.Contains(text, "BenchmarkLoop}") || strings.Contains(text, "BenchmarkBoth") {
+	if text := list[0].testFile(false, true); !strings.Contains(text, "BenchmarkLoop}") || strings.Contains(text, "BenchmarkBoth") {
 		t.Errorf("the test file of a package has not all of its benchmarks: %s", text)
 	}
 	if len(notes) != 3 || !strings.Contains(notes[0], "./nowhere: ") || !strings.Contains(notes[1], "./nothing/...: ") || notes[2] != "No packages match ./kinds/testdata/..." {
@@ -193,15 +193,15 @@ func TestPackagesThatDoNotList(t *testing.T) {
 		"b/b_test.go": "package b\n\nimport \"testing\"\n\nfunc BenchmarkB(b *testing.B) {}\n",
 	})
 	m := open(t, dir)
-	if list, notes, err := m.Packages(t.Context(), nil, "."); err != nil || len(list) != 1 || len(notes) != 0 {
+	if list, notes, err := m.Packages(t.Context(), []string{"./..."}, "."); err != nil || len(list) != 1 || len(notes) != 0 {
 		t.Errorf("%v, %q, %v", list, notes, err)
 	}
 	write(t, dir, map[string]string{"a/a_test.go": "package a\n"})
-	if _, _, err := m.Packages(t.Context(), nil, "."); err == nil || !strings.Contains(err.Error(), "m/a: a/a.go:3:9: ") || strings.Contains(err.Error(), "\n") {
+	if _, _, err := m.Packages(t.Context(), []string{"./..."}, "."); err == nil || !strings.Contains(err.Error(), "m/a: a/a.go:3:9: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
 	write(t, dir, map[string]string{"a/a.go": "package a\n", "a/a_test.go": "package a\n\nfunc Benchmark(\n"})
-	if _, _, err := m.Packages(t.Context(), nil, "."); err == nil || !strings.Contains(err.Error(), "a_test.go:3:") || strings.Contains(err.Error(), "\n") {
+	if _, _, err := m.Packages(t.Context(), []string{"./..."}, "."); err == nil || !strings.Contains(err.Error(), "a_test.go:3:") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
 }

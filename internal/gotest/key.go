@@ -77,15 +77,8 @@ func (m *Module) Key(ctx context.Context) (string, error) {
 	for _, dir := range m.outside {
 		addTree(h, dir)
 	}
-	err = fs.WalkDir(workerSource, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := workerSource.ReadFile(path)
-		fmt.Fprintf(h, "%s %q\n", path, text)
-		return err
-	})
-	return hex.EncodeToString(h.Sum(nil)), err
+	fmt.Fprintf(h, "%q\n", workerFiles)
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // addTree adds the names, sizes and times of all files under a directory. What

@@ -64,7 +64,7 @@ func (e *listError) String() string {
 	return printable.Line(firstLine(e.Err))
 }
 
-// Packages returns the packages that the patterns name, nil being ./..., and that
+// Packages returns the packages that the patterns name and that
 // have a benchmark function whose name the first element of the regular expression
 // matches, with all such functions. It is one of go test -bench. The notes say
 // what was left out.
@@ -72,9 +72,6 @@ func (m *Module) Packages(ctx context.Context, patterns []string, bench string) 
 	pattern, err := parsePattern(bench)
 	if err != nil {
 		return nil, nil, err
-	}
-	if patterns == nil {
-		patterns = []string{"./..."}
 	}
 	args := slices.Concat([]string{"list", "-e", "-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Match,Error,Module"},
 		m.flags, m.listFlags, []string{"--"}, patterns)

@@ -138,15 +138,11 @@ func TestFitting(t *testing.T) {
 func TestOnGPUInterrupted(t *testing.T) {
 	dev := testgpu.Device(t)
 	s := bench.Sampler{Block: time.Microsecond, Rounds: 1 << 30, Budget: time.Hour}
-	var ctx context.Context
 	var results []Result
-	var err error
-	for after := 300 * time.Millisecond; len(results) == 0 && after < 5*time.Minute; after *= 4 { // a slow machine needs longer for a round
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(t.Context())
-		time.AfterFunc(after, cancel)
+	ctx, err := interrupted(t, func(ctx context.Context) (measured bool, err error) {
 		results, _, err = OnGPU(ctx, s, dev, find(t, "multiply"), reweight.DTypeF32, 40, 0)
-	}
+		return len(results) > 0, err
+	})
 	if !errors.Is(err, context.Canceled) || len(results) != 1 || results[0].NsPerElement.N < 1 {
 		t.Errorf("%+v, %v", results, err)
 	}

@@ -51,19 +51,27 @@ func TestKernel(t *testing.T) {
 	}
 }
 
+// interrupted ends a measurement when there is a result, after a time that a slow machine
+// needs for a round, and returns its context and its error.
+func interrupted(t *testing.T, do func(context.Context) (measured bool, err error)) (context.Context, error) {
+	for after := 300 * time.Millisecond; ; after *= 4 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(after, cancel)
+		if measured, err := do(ctx); measured || after > 5*time.Minute {
+			return ctx, err
+		}
+	}
+}
+
 // TestKernelInterrupted: what there is of the rounds so far, and the error.
 func TestKernelInterrupted(t *testing.T) {
 	k := kernels.All()[0]
 	s := bench.Sampler{Block: time.Millisecond, Rounds: 1, Budget: time.Hour}
-	var ctx context.Context
 	var results []Result
-	var err error
-	for after := 300 * time.Millisecond; len(results) == 0 && after < 5*time.Minute; after *= 4 { // a slow machine needs longer for a round
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(t.Context())
-		time.AfterFunc(after, cancel)
+	ctx, err := interrupted(t, func(ctx context.Context) (measured bool, err error) {
 		results, err = Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, kernels.Implementations())
-	}
+		return len(results) > 0, err
+	})
 	if err != context.Canceled || len(results) != len(kernels.Implementations()) || !(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
