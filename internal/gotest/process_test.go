@@ -29,19 +29,14 @@ type process struct {
 }
 
 // start starts a test binary, and reads its hello.
-func start(t *testing.T, m *Module, p Package, exe string, env ...string) *process {
+func start(t *testing.T, m *Module, p Package, exe string) *process {
 	t.Helper()
 	w := &process{t: t, cmd: exec.CommandContext(t.Context(), exe, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0", "-test.cpu=2")}
 	w.cmd.Dir = p.Dir
-	w.cmd.Env = append(append(m.Environ(), worker.EnvToken+"="+mark, worker.EnvShake+"=1",
-		worker.EnvOutput+"="+filepath.Join(t.TempDir(), "output")), env...)
+	w.cmd.Env = append(m.Environ(), worker.EnvToken+"="+mark, worker.EnvShake+"=1", worker.EnvOutput+"="+filepath.Join(t.TempDir(), "output"))
 	w.cmd.Stderr = &w.stderr
-	var err error
-	if w.in, err = w.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out := must.Get(w.cmd.StdoutPipe())
-	w.out = bufio.NewScanner(out)
+	w.in = must.Get(w.cmd.StdinPipe())
+	w.out = bufio.NewScanner(must.Get(w.cmd.StdoutPipe()))
 	w.out.Buffer(nil, 2*worker.MaxOutput)
 	must.Do(w.cmd.Start())
 	if !w.read(&w.hello) {
@@ -62,9 +57,7 @@ func (w *process) read(to any) bool {
 			w.others = append(w.others, w.out.Text())
 			continue
 		}
-		if err := json.Unmarshal([]byte(text), to); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(json.Unmarshal([]byte(text), to))
 		return true
 	}
 	return false
@@ -76,9 +69,7 @@ func (w *process) ask(q worker.Request) (a worker.Answer, ok bool) {
 	if q.Benchtime == "" {
 		q.Benchtime, q.Count = "2x", 1
 	}
-	if err := json.NewEncoder(w.in).Encode(q); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(json.NewEncoder(w.in).Encode(q))
 	ok = w.read(&a)
 	return a, ok
 }

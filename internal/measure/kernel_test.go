@@ -2,8 +2,9 @@ package measure
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,38 +174,51 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// fakeCase is a case with these errors and bits.
-type fakeCase struct {
-	errors kernels.Errors
-	err    error
-	bits   []uint64
+// off changes the first of three results.
+type off struct {
+	*reweight.Workspace
+	change func(float32) float32
 }
 
-func (c fakeCase) Check() (kernels.Errors, error) { return c.errors, c.err }
-func (c fakeCase) Bits(dst []uint64) []uint64     { return append(dst, c.bits...) }
-func (c fakeCase) addTo(p *Parity, name string)   { p.add(c, []uint64{1, 2}, name) }
-func errorsOf(ulp, abs float64) kernels.Errors    { return kernels.Errors{MaxULP: ulp, MaxAbs: abs} }
+func (w off) ExpScale(dst, x []float32, lo float32, rate float64) error {
+	err := w.Workspace.ExpScale(dst, x, lo, rate)
+	if len(dst) == 3 {
+		dst[0] = w.change(dst[0])
+	}
+	return err
+}
 
-func TestParityNotices(t *testing.T) {
-	good := []uint64{1, 2}
-	p := Parity{Kernel: "k", DType: "f32", ISA: "portable"}
-	fakeCase{errorsOf(0.5, 1), nil, good}.addTo(&p, "first")
-	fakeCase{errorsOf(0.25, 2), nil, good}.addTo(&p, "second")
-	if p.Failure != "" || p.Cases != 2 || p.Errors != errorsOf(0.5, 2) {
-		t.Errorf("after two good cases: %+v", p)
+func (w off) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error {
+	err := w.Workspace.ActFocusWeights(dst, signal, role, mean, sigma, opt)
+	if len(dst) == 3 {
+		dst[0] = w.change(dst[0])
 	}
-	q := p
-	fakeCase{errorsOf(0, 0), nil, []uint64{1, 3}}.addTo(&q, "third")
-	if want := "k f32 on portable, third: not the bits of the first implementation"; q.Failure != want {
-		t.Errorf("failure %q, want %q", q.Failure, want)
-	}
-	fakeCase{errorsOf(9, 9), errors.New("far off"), good}.addTo(&p, "fourth")
-	fakeCase{errorsOf(99, 9), errors.New("further"), good}.addTo(&p, "fifth")
-	if want := "k f32 on portable, fourth: far off"; p.Failure != want {
-		t.Errorf("failure %q, want %q", p.Failure, want)
-	}
-	if p.Errors.MaxULP != 99 || p.Cases != 4 {
-		t.Errorf("after two bad cases: %+v", p)
+	return err
+}
+
+// TestCheckNotices: the failure is the first result that is far off, or has another bit.
+// The errors are the largest.
+func TestCheckNotices(t *testing.T) {
+	for _, name := range []string{"exp_scale", "actfocus_weights"} {
+		for _, c := range []struct {
+			change func(float32) float32
+			want   string
+			far    bool
+		}{
+			{func(x float32) float32 { return math.Nextafter32(x, 9) }, "not the bits of the first implementation", false},
+			{func(x float32) float32 { return x + 9 }, ", want ", true},
+		} {
+			impls := []kernels.Implementation{kernels.Implementations()[0], {Name: "off", New: func(int) kernels.Runner { return off{new(reweight.Workspace), c.change} }}}
+			all := must.Get(Check(t.Context(), must.Get(kernels.Find(name)), reweight.DTypeF32, []int{3, 5}, impls))
+			p := all[1]
+			place := fmt.Sprintf("%s f32 on off, %v input of 3: ", name, kernels.Families[0])
+			if !strings.HasPrefix(p.Failure, place) || !strings.Contains(p.Failure, c.want) || p.Cases != 2*len(kernels.Families) || all[0].Failure != "" {
+				t.Errorf("%+v, want %q", p, place+c.want)
+			}
+			if e := p.Errors; max(e.MaxULP, e.MaxAbs) > 2 != c.far || !(max(e.MaxULP, e.MaxAbs) > 0) {
+				t.Errorf("%+v", p)
+			}
+		}
 	}
 }
 

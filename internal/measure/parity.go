@@ -65,14 +65,8 @@ func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []
 	return parities, nil
 }
 
-// A checked is a *kernels.Case after Run and Reference.
-type checked interface {
-	Check() (kernels.Errors, error)
-	Bits([]uint64) []uint64
-}
-
-// add adds one more case, whose results must have these bits.
-func (p *Parity) add(c checked, bits []uint64, input string) {
+// add adds one more case, after Run and Reference, whose results must have these bits.
+func (p *Parity) add(c *kernels.Case, bits []uint64, input string) {
 	p.Cases++
 	e, err := c.Check()
 	p.Errors.MaxULP = max(p.Errors.MaxULP, e.MaxULP)
