@@ -5,7 +5,7 @@ import "encoding/binary"
 var accessTypes = []string{"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"}
 
 // spaceParts are the parts of opcodes that name a space.
-var spaceParts = map[string]space{"": generic, ".global": global, ".shared": shared, ".local": local, ".param": param, ".const": constant}
+var spaceParts = map[string]space{"": generic, ".global": global, ".shared": shared, ".param": param}
 
 func addMemory() {
 	for part, sp := range spaceParts {
@@ -15,7 +15,7 @@ func addMemory() {
 					continue
 				}
 				add("ld"+part+vector+"."+t, func(s *statement) { s.ld(sp, t, n) })
-				if sp != param && sp != constant {
+				if sp != param {
 					add("st"+part+vector+"."+t, func(s *statement) { s.st(sp, t, n) })
 				}
 			}
@@ -167,49 +167,42 @@ func addAsync() {
 type atomicOp func(old, x, y uint64) uint64
 
 var atomicOps = map[string]atomicOp{
-	"cas.b32": compareAndSwap,
+	"cas.b32": func(old, x, y uint64) uint64 {
+		if old == x {
+			return y
+		}
+		return old
+	},
 	"add.u32": func(old, x, _ uint64) uint64 { return uint64(uint32(old + x)) },
 	"add.u64": func(old, x, _ uint64) uint64 { return old + x },
 	"min.u64": func(old, x, _ uint64) uint64 { return min(old, x) },
 	"max.u64": func(old, x, _ uint64) uint64 { return max(old, x) },
 }
 
-func compareAndSwap(old, x, y uint64) uint64 {
-	if old == x {
-		return y
-	}
-	return old
-}
-
-// addAtomics enters atom on global and shared memory. There is no addition of floats: its order, and
+// addAtomics enters atom on global memory. There is no addition of floats: its order, and
 // with it its result, would not be defined.
 func addAtomics() {
 	for name, op := range atomicOps {
-		t := name[len(name)-3:]
-		operands := 1
-		if name[:3] == "cas" {
-			operands = 2
-		}
-		for _, sp := range []space{global, shared} {
-			add("atom."+spaceNames[sp]+"."+name, func(s *statement) {
-				s.want(2+operands, 2+operands)
-				s.atomic(sp, t, op, operands)
-			})
-		}
+		add("atom.global."+name, func(s *statement) { s.atomic(name[:3], name[len(name)-3:], op) })
 	}
 }
 
-// atomic compiles an atomic operation with so many operands behind the address.
-func (s *statement) atomic(sp space, t string, op atomicOp, operands int) {
-	d, to, x := s.dst(0, t), s.address(1, sp), s.src(2, t)
+// atomic compiles an atomic operation.
+func (s *statement) atomic(name, t string, op atomicOp) {
+	operands := 3
+	if name == "cas" {
+		operands = 4
+	}
+	s.want(operands, operands)
+	d, to, x := s.dst(0, t), s.address(1, global), s.src(2, t)
 	y := x
-	if operands == 2 {
+	if operands == 4 {
 		y = s.src(3, t)
 	}
 	size := types[t].size
 	at := &site{}
 	s.in.run = func(l *lane) {
-		b := l.update(sp, at, to.of(l), uint64(size))
+		b := l.load(global, at, to.of(l), uint64(size))
 		old := bytesOf(b, size)
 		putBytes(b, op(old, l.r[x], l.r[y]), size)
 		l.r[d] = old

@@ -12,14 +12,6 @@ import (
 // pattern is what the loads load: all bytes differ, and most have a sign.
 var pattern = []byte{0x80, 0x91, 0xa2, 0xb3, 0xc4, 0xd5, 0xe6, 0xf7, 0x08, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 
-func patternList() string {
-	var parts []string
-	for _, b := range pattern {
-		parts = append(parts, fmt.Sprint(b))
-	}
-	return strings.Join(parts, ", ")
-}
-
 // onlyFirst begins a kernel of which thread 0 does all.
 const onlyFirst = ".reg .pred %q; .reg .b32 %t; mov.u32 %t, %tid.x; setp.ne.u32 %q, %t, 0; @%q ret;\n"
 
@@ -36,13 +28,9 @@ func rooms() []room {
 	return []room{
 		{".global", "", "mov.u64 %at, %in;", ""},
 		{".shared", ".shared .align 16 .b8 room[16];", "mov.u64 %at, room;", fill(".shared")},
-		{".local", ".local .align 16 .b8 room[16];", "mov.u64 %at, room;", fill(".local")},
 		{".param", "", "mov.u64 %at, c;", ""},
-		{".const", "", "mov.u64 %at, table;", ""},
 		{"", "", "cvta.global.u64 %at, %in;", ""},
 		{"", ".shared .align 16 .b8 room[16];", "mov.u64 %at, room; cvta.shared.u64 %at, %at;", fill("")},
-		{"", ".local .align 16 .b8 room[16];", "mov.u64 %at, room; cvta.local.u64 %at, %at;", fill("")},
-		{"", "", "mov.u64 %at, table; cvta.const.u64 %at, %at;", ""},
 	}
 }
 
@@ -54,8 +42,6 @@ func (r room) begin(name string) string {
 		".reg .b64 %in, %out, %at; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];\n" + r.address + "\n" + r.fill
 }
 
-const table = ".const .align 16 .b8 table[16] = {"
-
 // braced writes one register, or several in braces.
 func braced(registers []string) string {
 	if len(registers) == 1 {
@@ -66,7 +52,6 @@ func braced(registers []string) string {
 
 func testLoads(t *testing.T, met map[string]bool) {
 	var text strings.Builder
-	text.WriteString(table + patternList() + "};\n")
 	type load struct {
 		opcode, typ, register string
 		n                     int
@@ -127,14 +112,13 @@ func testLoads(t *testing.T, met map[string]bool) {
 
 func testStores(t *testing.T, met map[string]bool) {
 	var text strings.Builder
-	text.WriteString(table + patternList() + "};\n")
 	type store struct {
 		opcode, typ string
 		n           int
 	}
 	var stores []store
 	for _, room := range rooms() {
-		if room.space == ".param" || strings.Contains(room.address, "table") {
+		if room.space == ".param" {
 			continue
 		}
 		for _, typ := range accessTypes {
@@ -208,31 +192,25 @@ func testAtomics(t *testing.T, met map[string]bool) {
 		},
 	}
 	var text strings.Builder
-	text.WriteString(table + patternList() + "};\n")
 	type atomic struct{ opcode, operation, typ string }
 	var atomics []atomic
-	for _, room := range rooms() {
-		if room.space != ".global" && room.space != ".shared" {
-			continue
-		}
-		for operation := range operations {
-			for _, typ := range []string{"b32", "b64", "u32", "s32", "u64", "s64"} {
-				a := atomic{"atom" + room.space + "." + operation + "." + typ, operation, typ}
-				if forms[a.opcode] == nil { // as add.s64
-					continue
-				}
-				text.WriteString(room.begin(fmt.Sprintf("k%d", len(atomics))))
-				fmt.Fprintf(&text, ".reg .%s %%d<3>; .reg .b64 %%w<2>;\n", registerType(typ))
-				fmt.Fprintf(&text, "ld.global.%[1]s %%d1, [%%in+16]; ld.global.%[1]s %%d2, [%%in+24];\n", registerType(typ))
-				operands := "%d0, [%at+8], %d1"
-				if operation == "cas" {
-					operands += ", %d2"
-				}
-				fmt.Fprintf(&text, "%s %s; st.global.%s [%%out+16], %%d0;\n", a.opcode, operands, registerType(typ))
-				fmt.Fprintf(&text, "ld%s.v2.b64 {%%w0, %%w1}, [%%at]; st.global.v2.b64 [%%out], {%%w0, %%w1}; ret;\n}\n", room.space)
-				atomics = append(atomics, a)
-				met[a.opcode] = true
+	for operation := range operations {
+		for _, typ := range []string{"b32", "b64", "u32", "s32", "u64", "s64"} {
+			a := atomic{"atom.global." + operation + "." + typ, operation, typ}
+			if forms[a.opcode] == nil { // as add.s64
+				continue
 			}
+			text.WriteString(rooms()[0].begin(fmt.Sprintf("k%d", len(atomics))))
+			fmt.Fprintf(&text, ".reg .%s %%d<3>; .reg .b64 %%w<2>;\n", registerType(typ))
+			fmt.Fprintf(&text, "ld.global.%[1]s %%d1, [%%in+16]; ld.global.%[1]s %%d2, [%%in+24];\n", registerType(typ))
+			operands := "%d0, [%at+8], %d1"
+			if operation == "cas" {
+				operands += ", %d2"
+			}
+			fmt.Fprintf(&text, "%s %s; st.global.%s [%%out+16], %%d0;\n", a.opcode, operands, registerType(typ))
+			text.WriteString("ld.global.v2.b64 {%w0, %w1}, [%at]; st.global.v2.b64 [%out], {%w0, %w1}; ret;\n}\n")
+			atomics = append(atomics, a)
+			met[a.opcode] = true
 		}
 	}
 	d := open(t, text.String(), 2)

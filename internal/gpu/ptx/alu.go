@@ -121,78 +121,23 @@ func addMoves() {
 				continue
 			}
 			add3("selp."+t, t, t, t, "pred", selpOp)
-			add("mov."+t, func(s *statement) { s.move(t) })
+			add1("mov."+t, t, t, movOp)
 		}
 	}
 	add1("mov.pred", "pred", "pred", movOp)
 	add1("cvta.global.u64", "u64", "u64", movOp)
 	add1("cvta.to.global.u64", "u64", "u64", movOp)
-	for name, base := range map[string]uint64{"shared": sharedWindow, "local": localWindow, "const": constWindow} {
-		check := func(l *lane, offset uint64) {
-			if offset >= windowSize {
-				l.fail("the address does not lie in %s memory", name)
-			}
-		}
-		add1("cvta."+name+".u64", "u64", "u64", func(d, x int) func(l *lane) {
-			return func(l *lane) { check(l, l.r[x]); l.r[d] = l.r[x] + base }
-		})
-		add1("cvta.to."+name+".u64", "u64", "u64", func(d, x int) func(l *lane) {
-			return func(l *lane) { check(l, l.r[x]-base); l.r[d] = l.r[x] - base }
-		})
-	}
-}
-
-// move compiles mov, which also packs registers into one and unpacks them.
-func (s *statement) move(t string) {
-	s.want(2, 2)
-	switch {
-	case s.operands[0].kind == list:
-		s.unpack(t, s.operands[0].parts)
-	case s.operands[1].kind == list:
-		s.pack(t, s.operands[1].parts)
-	default:
-		s.in.run = movOp(s.dst(0, t), s.src(1, t))
-	}
-}
-
-// part is the type of one of n equal parts of type t.
-func (s *statement) part(t string, n int) string {
-	size := types[t].size / n
-	if types[t].class != 'b' || size < 2 || size*n != types[t].size {
-		s.fail("%d parts of %s", n, t)
-	}
-	return map[int]string{2: "b16", 4: "b32", 8: "b64"}[size]
-}
-
-func (s *statement) pack(t string, parts []operand) {
-	d, part := s.dst(0, t), s.part(t, len(parts))
-	width := 8 * types[part].size
-	from := make([]int, len(parts))
-	for i, p := range parts {
-		from[i] = s.slot(p, part, false)
-	}
-	s.in.run = func(l *lane) {
-		v := uint64(0)
-		for i, x := range from {
-			v |= l.r[x] << (i * width)
-		}
-		l.r[d] = v
-	}
-}
-
-func (s *statement) unpack(t string, parts []operand) {
-	x, part := s.src(1, t), s.part(t, len(parts))
-	width := 8 * types[part].size
-	to := make([]int, len(parts))
-	for i, p := range parts {
-		to[i] = s.target(p, part)
-	}
-	s.in.run = func(l *lane) {
-		v := l.r[x]
-		for i, d := range to {
-			l.r[d] = v >> (i * width) & (1<<width - 1)
+	check := func(l *lane, offset uint64) {
+		if offset >= windowSize {
+			l.fail("the address does not lie in shared memory")
 		}
 	}
+	add1("cvta.shared.u64", "u64", "u64", func(d, x int) func(l *lane) {
+		return func(l *lane) { check(l, l.r[x]); l.r[d] = l.r[x] + sharedWindow }
+	})
+	add1("cvta.to.shared.u64", "u64", "u64", func(d, x int) func(l *lane) {
+		return func(l *lane) { check(l, l.r[x]-sharedWindow); l.r[d] = l.r[x] - sharedWindow }
+	})
 }
 
 // ---------------------------------------------------------------- bits

@@ -19,13 +19,13 @@ func compare[T ordered](name string, get func(u uint64) T) op2 {
 		return or(func(a, b T) bool { return a == b })
 	case "ne":
 		return or(func(a, b T) bool { return a < b || a > b })
-	case "lt", "lo":
+	case "lt":
 		return or(func(a, b T) bool { return a < b })
-	case "le", "ls":
+	case "le":
 		return or(func(a, b T) bool { return a <= b })
-	case "gt", "hi":
+	case "gt":
 		return or(func(a, b T) bool { return a > b })
-	case "ge", "hs":
+	case "ge":
 		return or(func(a, b T) bool { return a >= b })
 	case "equ":
 		return or(func(a, b T) bool { return !(a < b || a > b) })
@@ -47,11 +47,10 @@ func compare[T ordered](name string, get func(u uint64) T) op2 {
 	panic("the comparison " + name)
 }
 
-// The comparisons that types have. lo, ls, hi and hs are lt, le, gt and ge.
+// The comparisons that types have.
 var (
 	equality   = strings.Fields("eq ne")
 	comparison = strings.Fields("eq ne lt le gt ge")
-	unsignedly = strings.Fields("eq ne lt le gt ge lo ls hi hs")
 	floatingly = strings.Fields("eq ne lt le gt ge equ neu ltu leu gtu geu num nan")
 )
 
@@ -59,9 +58,9 @@ func addComparisons() {
 	compareAs(equality, "b16", func(u uint64) uint16 { return uint16(u) })
 	compareAs(equality, "b32", func(u uint64) uint32 { return uint32(u) })
 	compareAs(equality, "b64", func(u uint64) uint64 { return u })
-	compareAs(unsignedly, "u16", func(u uint64) uint16 { return uint16(u) })
-	compareAs(unsignedly, "u32", func(u uint64) uint32 { return uint32(u) })
-	compareAs(unsignedly, "u64", func(u uint64) uint64 { return u })
+	compareAs(comparison, "u16", func(u uint64) uint16 { return uint16(u) })
+	compareAs(comparison, "u32", func(u uint64) uint32 { return uint32(u) })
+	compareAs(comparison, "u64", func(u uint64) uint64 { return u })
 	compareAs(comparison, "s16", func(u uint64) int16 { return int16(u) })
 	compareAs(comparison, "s32", func(u uint64) int32 { return int32(u) })
 	compareAs(comparison, "s64", func(u uint64) int64 { return int64(u) })

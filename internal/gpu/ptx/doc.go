@@ -9,18 +9,19 @@
 //   - The text. An instruction that is not in the package's table is an error when the
 //     module is opened, with its line. So are all roundings but .rn (to the nearest,
 //     ties to even), flushing of subnormals (.ftz), saturation (.sat), approximations
-//     (.approx), and operands whose registers have another size or kind than the
-//     instruction.
+//     (.approx), operands whose registers have another size or kind than the
+//     instruction, and what no kernel of the project has: local and constant memory,
+//     atomic operations on shared memory, and masks that do not name all lanes.
 //   - Order. The lanes of a warp run apart from one synchronising instruction to the
-//     next (bar.warp.sync, shfl, vote, match, redux, bar.sync), in an order that
+//     next (bar.warp.sync, shfl, vote, match, bar.sync), in an order that
 //     is shuffled at each step; so are warps and CTAs. Options.Seed chooses it.
-//   - Synchronisation. A mask must name all 32 lanes (match may name fewer), all must
-//     come to the same instruction, and none may have exited. Lanes that wait for each
-//     other in vain are a deadlock, and the error says which lane waits where.
+//   - Synchronisation. All 32 lanes must come to the same instruction, and none may have
+//     exited. Lanes that wait for each other in vain are a deadlock, and the error says
+//     which lane waits where.
 //   - Races in shared memory. Two lanes that meet at one byte, at least one of them
 //     storing, need a bar.warp.sync (within a warp) or a bar.sync (within a CTA)
-//     between them: shfl, vote, match and redux order no memory in PTX's memory model,
-//     and so do not count here.
+//     between them: shfl, vote and match order no memory in PTX's memory model, and so
+//     do not count here.
 //   - cp.async. What it brings may not be touched before the lane that asked for it
 //     has waited for it. The source is read at once or at the wait, by chance.
 //   - Memory. Each access must lie within one allocation and be aligned. A byte that

@@ -1,8 +1,10 @@
 package ptx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unsafe"
@@ -15,18 +17,15 @@ type Options struct {
 	// Seed chooses the order in which lanes, warps and CTAs run, and how many CTAs fit on a
 	// multiprocessor, 1 to 12: on real GPUs this differs too.
 	Seed uint64
-	// Multiprocessors is what Info tells. Few of them let a kernel's loop over rows take
-	// several turns. 0 means 2.
-	Multiprocessors int
 	// Steps is how many instructions the lanes of a launch may run together. More is
 	// taken for a loop without end. 0 means 2^34, which take minutes.
 	Steps int64
 }
 
 const (
-	defaultMultiprocessors = 2
-	defaultSteps           = 1 << 34
-	mostFit                = 12
+	multiprocessors = 2 // few, so that a kernel's loop over rows takes several turns
+	defaultSteps    = 1 << 34
+	mostFit         = 12
 
 	// maxShared is the most shared memory that a CTA of sm_80 may have.
 	maxShared = 163 << 10
@@ -43,8 +42,7 @@ type Device struct {
 	kernels   map[string]*kernel
 	functions []function
 	memory    memory
-	allocated map[uint64]bool // what Alloc gave, by address
-	failed    error           // of a kernel
+	failed    error // of a kernel
 	closed    bool
 	steps     int64 // instructions run, of all lanes
 	mostSteps int64 // when this launch is over
@@ -76,24 +74,11 @@ type function struct {
 
 // Open makes a device that has the kernels of the modules, given as PTX by their names.
 func Open(modules map[string]string, options Options) (*Device, error) {
-	if options.Multiprocessors == 0 {
-		options.Multiprocessors = defaultMultiprocessors
-	}
-	if options.Steps == 0 {
-		options.Steps = defaultSteps
-	}
-	d := &Device{options: options, kernels: map[string]*kernel{}, allocated: map[uint64]bool{}}
-	d.seed = (options.Seed + 1) * 0x9e3779b97f4a7c15
-	if d.seed == 0 {
-		d.seed = 1
-	}
-	names := make([]string, 0, len(modules))
-	for name := range modules {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		m, err := parseModule(name, modules[name], &d.memory)
+	options.Steps = cmp.Or(options.Steps, defaultSteps)
+	d := &Device{options: options, kernels: map[string]*kernel{}}
+	d.seed = cmp.Or((options.Seed+1)*0x9e3779b97f4a7c15, 1)
+	for _, name := range slices.Sorted(maps.Keys(modules)) {
+		m, err := parseModule(name, modules[name])
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +94,7 @@ func Open(modules map[string]string, options Options) (*Device, error) {
 
 // Info describes the device.
 func (d *Device) Info() driver.Info {
-	return driver.Info{Name: "PTX interpreter", Multiprocessors: d.options.Multiprocessors, Capability: [2]int{8, 0},
+	return driver.Info{Name: "PTX interpreter", Multiprocessors: multiprocessors, Capability: [2]int{8, 0},
 		Memory: memorySize, Driver: [2]int{11, 0}}
 }
 
@@ -248,9 +233,7 @@ func (d *Device) Alloc(bytes int) (driver.Ptr, error) {
 	if bytes <= 0 || bytes > memorySize {
 		return 0, fmt.Errorf("ptx: an allocation of %d bytes", bytes)
 	}
-	r := d.memory.add(bytes)
-	d.allocated[r.base] = true
-	return driver.Ptr(r.base), nil
+	return driver.Ptr(d.memory.add(bytes).base), nil
 }
 
 // Free gives memory of Alloc back. Its addresses are not used again.
@@ -258,11 +241,9 @@ func (d *Device) Free(p driver.Ptr) error {
 	if err := d.ready(); err != nil {
 		return err
 	}
-	if !d.allocated[uint64(p)] {
+	if !d.memory.remove(uint64(p)) {
 		return fmt.Errorf("ptx: %#x is not the address of an allocation", uint64(p))
 	}
-	delete(d.allocated, uint64(p))
-	d.memory.remove(uint64(p))
 	return nil
 }
 
@@ -300,16 +281,14 @@ func (d *Device) Close() error {
 		return errClosed
 	}
 	d.closed = true
-	if len(d.allocated) == 0 || d.failed != nil {
+	if len(d.memory.regions) == 0 || d.failed != nil {
 		return nil
 	}
 	var b strings.Builder
 	for _, r := range d.memory.regions {
-		if d.allocated[r.base] {
-			fmt.Fprintf(&b, "\n\t%d bytes at %#x", len(r.data), r.base)
-		}
+		fmt.Fprintf(&b, "\n\t%d bytes at %#x", len(r.data), r.base)
 	}
-	return fmt.Errorf("ptx: %d allocations were not freed:%s", len(d.allocated), b.String())
+	return fmt.Errorf("ptx: %d allocations were not freed:%s", len(d.memory.regions), b.String())
 }
 
 // Steps returns how many instructions all lanes have run so far.

@@ -16,8 +16,7 @@ type register struct {
 type compiler struct {
 	*scanner
 	k         *kernel
-	symbols   map[string]symbol // variables of the entry
-	params    map[string]uint64
+	symbols   map[string]symbol     // variables of the entry, and parameters
 	scopes    []map[string]register // the innermost last
 	constants map[uint64]int        // slots
 	labels    map[string]int
@@ -33,15 +32,15 @@ type jump struct {
 
 // entry reads a kernel, from its name on.
 func (m *module) entry(s *scanner) {
-	k := &kernel{name: s.next(), module: m, maxThreads: maxThreads, slots: make([]uint64, firstSlot), static: m.static.clone()}
-	c := &compiler{scanner: s, k: k, symbols: map[string]symbol{}, params: map[string]uint64{},
+	k := &kernel{name: s.next(), module: m, maxThreads: maxThreads, slots: make([]uint64, firstSlot)}
+	c := &compiler{scanner: s, k: k, symbols: map[string]symbol{},
 		scopes: []map[string]register{{}}, constants: map[uint64]int{}, labels: map[string]int{}}
 	if s.accept("(") && !s.accept(")") {
 		for {
 			s.expect(".param")
 			v := readVariable(s)
 			k.paramSize = alignUp(k.paramSize, v.align)
-			c.params[v.name] = uint64(k.paramSize)
+			c.symbols[v.name] = symbol{param, uint64(k.paramSize)}
 			k.paramSize += v.size
 			if !s.accept(",") {
 				break
@@ -123,22 +122,16 @@ func (c *compiler) statement() {
 	case ".pragma":
 		c.next()
 		c.expect(";")
-	case ".shared", ".local":
+	case ".shared":
 		if len(c.k.program) > 0 {
 			c.fail(line, "variables must come before the first instruction")
 		}
 		v := readVariable(c.scanner)
 		c.expect(";")
-		if v.unsized || v.initial != nil {
-			c.fail(line, "a variable without a size or with a value")
+		if v.unsized {
+			c.fail(line, "a variable without a size")
 		}
-		if word == ".shared" {
-			c.symbols[v.name] = symbol{shared, c.k.static.place(v.size, v.align)}
-		} else {
-			c.k.localSize = alignUp(c.k.localSize, v.align)
-			c.symbols[v.name] = symbol{local, uint64(c.k.localSize)}
-			c.k.localSize += v.size
-		}
+		c.symbols[v.name] = symbol{shared, c.k.static.place(v.size, v.align)}
 	case "@":
 		negated := c.accept("!")
 		predicate := c.register(line, c.next(), "pred")
@@ -243,17 +236,9 @@ func fits(operand, register string) bool {
 
 // symbol finds a variable.
 func (c *compiler) symbol(name string) (symbol, bool) {
-	if v, ok := c.symbols[name]; ok {
-		return v, true
-	}
-	if v, ok := c.params[name]; ok {
-		return symbol{param, v}, true
-	}
-	if v, ok := c.k.module.symbols[name]; ok {
-		return v, true
-	}
 	if slices.Contains(c.k.module.dynamic, name) {
 		return symbol{shared, uint64(c.k.static.end())}, true
 	}
-	return symbol{}, false
+	v, ok := c.symbols[name]
+	return v, ok
 }

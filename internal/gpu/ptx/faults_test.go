@@ -34,9 +34,7 @@ var faults = []faulty{
 	{"below shared", "ld.shared.u32 %n, [first+-4];", []string{"outside the 320 bytes of shared memory"}},
 	{"shared address that wraps", "add.u32 %m, %s, -64; @%first st.shared.u32 [%m+64], %n; @%first ld.shared.u32 %n, [%s];", nil},
 	{"beyond parameters", "mov.u64 %x, in; ld.param.u64 %x, [%x+8];", []string{"outside the 8 bytes of param memory"}},
-	{"beyond local", "mov.u64 %x, depot; st.local.u32 [%x+16], %n;", []string{"outside the 16 bytes of local memory"}},
-	{"beyond constants", "mov.u64 %x, table; ld.const.u32 %n, [%x+8];", []string{"outside the 8 bytes of const memory"}},
-	{"store to constants", "mov.u64 %x, table; cvta.const.u64 %x, %x; st.u32 [%x], %n;", []string{"a store to constant memory"}},
+	{"global where shared is wanted", "cvta.shared.u64 %x, %in;", []string{"does not lie in shared memory"}},
 	{"global as shared", "cvta.to.shared.u64 %x, %in;", []string{"does not lie in shared memory"}},
 	{"store between shared variables", "st.shared.u32 [%s+-4], %n;", []string{"the byte at shared address 0x2c is stored, but lies between two variables"}},
 	{"load between shared variables", "ld.shared.u32 %n, [first+20];", []string{"the byte at shared address 0x14 is loaded, but lies between two variables"}},
@@ -48,12 +46,9 @@ var faults = []faulty{
 	{"undefined second byte of 4", "st.global.u8 [%in+240], 1; ld.global.u32 %n, [%in+240];", []string{"f1 is loaded, but nothing has written it"}},
 	{"undefined last byte of 8", "st.global.u32 [%in+240], 1; st.global.u16 [%in+244], 1; st.global.u8 [%in+246], 1; ld.global.u64 %x, [%in+240];", []string{"f7 is loaded, but nothing has written it"}},
 	{"undefined second half of 16", "st.global.u64 [%in+240], 1; ld.global.v2.u64 {%x, %x}, [%in+240];", []string{"f8 is loaded, but nothing has written it"}},
-	{"undefined half of 8 in local", "mov.u64 %x, depot; st.local.u32 [%x], %n; ld.local.u64 %x, [%x];", []string{"local address 0x4 is loaded, but nothing"}},
 	{"undefined shared", "ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x30 is loaded, but nothing has written it"}},
 	{"half undefined shared", "@%first st.shared.u16 [%s], 7; @%first ld.shared.u32 %n, [%s];", []string{"the byte at shared address 0x32 is loaded, but nothing has written it"}},
-	{"undefined local", "mov.u64 %x, depot; ld.local.u32 %n, [%x];", []string{"local address 0x0 is loaded, but nothing"}},
 	{"undefined atomic", "atom.global.add.u32 %n, [%in+240], 1;", []string{"nothing has written it"}},
-	{"undefined shared atomic", "atom.shared.add.u32 %n, [%s], 1;", []string{"nothing has written it"}},
 
 	// Races in shared memory.
 	{"store and store", "st.shared.u32 [%s], %t;", []string{"race", "is stored here, and was stored by thread"}},
@@ -71,9 +66,6 @@ var faults = []faulty{
 	{"one stores that was the last of many to load", ".reg .pred %q; @%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; xor.pred %q, %p, %first; @%q ld.shared.u32 %n, [%s]; " +
 		"vote.sync.ballot.b32 %n, %p, -1; @%first ld.shared.u32 %n, [%s]; @%first st.shared.u32 [%s], %t;", []string{"race", "several lanes of warp 0"}},
 	{"all load, one stores after a barrier", "@%first st.shared.u32 [%s], %t; bar.sync 0; ld.shared.u32 %n, [%s]; bar.sync 0; @%first st.shared.u32 [%s], %t;", nil},
-	{"atomics do not race", "@%first st.shared.u32 [%s], 0; bar.sync 0; atom.shared.add.u32 %n, [%s], 1; bar.sync 0; ld.shared.u32 %n, [%s];", nil},
-	{"atomic and store race", "@%first st.shared.u32 [%s], 0; bar.sync 0; @!%first atom.shared.add.u32 %n, [%s], 1; vote.sync.ballot.b32 %n, %p, -1; @%first st.shared.u32 [%s], %n;", []string{"race"}},
-	{"atomic and load race", "@%first st.shared.u32 [%s], 0; bar.sync 0; atom.shared.add.u32 %n, [%s], 1; ld.shared.u32 %n, [%s];", []string{"race"}},
 
 	// cp.async.
 	{"no wait", "@%first cp.async.cg.shared.global [%s], [%in], 16; cp.async.commit_group; @%first ld.shared.u32 %n, [%s];", []string{"the cp.async of thread 0 that brings it has not been waited for"}},
@@ -95,12 +87,8 @@ var faults = []faulty{
 	{"load of a copy of what is undefined", "@%first cp.async.cg.shared.global [%s], [%in+240], 16; cp.async.commit_group; cp.async.wait_group 0; @%first ld.shared.u32 %n, [%s];", []string{"nothing has written it"}},
 
 	// Synchronisation.
-	{"partial mask", "shfl.sync.idx.b32 %n, %t, 0, 31, 0xffff;", []string{"the mask 0xffff does not name all lanes"}},
-	{"partial mask of a barrier", "bar.warp.sync 1;", []string{"the mask 0x1 does not name all lanes"}},
-	{"mask without the lane", "match.any.sync.b32 %n, %t, 0xffff;", []string{"the mask 0xffff does not name lane"}},
-	{"masks that differ", "setp.lt.u32 %p, %lane, 8; mov.u32 %m, 0xffff; @%p mov.u32 %m, -1; setp.lt.u32 %p, %lane, 16; @%p match.any.sync.b32 %n, %t, %m;", []string{"the mask is 0x"}},
-	{"exited lane", "setp.eq.u32 %p, %lane, 9; @%p ret; shfl.sync.idx.b32 %n, %t, 0, 31, -1;", []string{"names lane 9, which has exited"}},
-	{"exited lane at a warp barrier", "setp.eq.u32 %p, %lane, 9; @%p ret; bar.warp.sync -1;", []string{"names lane 9, which has exited"}},
+	{"exited lane", "setp.eq.u32 %p, %lane, 9; @%p ret; shfl.sync.idx.b32 %n, %t, 0, 31, -1;", []string{"lane 9 of this warp has exited"}},
+	{"exited lane at a warp barrier", "setp.eq.u32 %p, %lane, 9; @%p ret; bar.warp.sync -1;", []string{"lane 9 of this warp has exited"}},
 	{"exited lane at a barrier", "setp.eq.u32 %p, %lane, 9; @%p ret; bar.sync 0;", []string{"lane 9 of this warp has exited"}},
 	{"exited warp", "setp.lt.u32 %p, %t, 32; @%p ret; bar.sync 0;", nil},
 	{"lanes apart", "setp.lt.u32 %p, %t, 16; @%p bra A; bar.warp.sync -1; bra B; A: bar.warp.sync -1; B: ret;", []string{"deadlock", "threads 0 to 15 wait at line 7", "threads 16 to 31 wait at line 7", "threads 32 to 63 have exited"}},
@@ -112,9 +100,9 @@ var faults = []faulty{
 // warp.
 const neighbour = ".reg .b32 %at, %next; shl.b32 %at, %t, 2; add.u32 %at, %at, %s; add.u32 %next, %lane, 1; and.b32 %next, %next, 31; and.b32 %m, %t, 32; add.u32 %next, %next, %m; shl.b32 %next, %next, 2; add.u32 %next, %next, %s; "
 
-const faultHead = `.const .align 8 .b8 table[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-.visible .entry k(.param .u64 in) { .shared .align 16 .b8 first[20]; .shared .align 16 .b8 room[256]; .local .align 16 .b8 depot[16];
-.reg .b32 %t, %lane, %s, %n, %m; .reg .b64 %in, %x; .reg .pred %p, %first; mov.u32 %t, %tid.x; mov.u32 %lane, %laneid; mov.u32 %s, room; ld.param.u64 %in, [in]; setp.eq.u32 %first, %t, 0; mov.u32 %n, 5; mov.u64 %x, 6;
+const faultHead = `
+.visible .entry k(.param .u64 in) { .shared .align 16 .b8 first[20]; .shared .align 16 .b8 room[256];
+.reg .b32 %t, %lane, %s, %n, %m; .reg .b64 %in, %x; .reg .pred %p, %first; mov.u32 %t, %tid.x; and.b32 %lane, %t, 31; mov.u32 %s, room; ld.param.u64 %in, [in]; setp.eq.u32 %first, %t, 0; mov.u32 %n, 5; mov.u64 %x, 6;
 `
 
 func TestFaults(t *testing.T) {
@@ -166,7 +154,6 @@ func TestRefused(t *testing.T) {
 		{"approx", entry("ex2.approx.f32 %f1, %f2;"), "not exact"},
 		{"full", entry("div.full.f32 %f1, %f2, %f3;"), "not exact"},
 		{"no rounding", entry("mul.f32 %f1, %f2, %f3;"), "it must say .rn"},
-		{"float atomics", entry("atom.global.add.f32 %f1, [%rd1], %f2;"), "unknown instruction"},
 		{"activemask", entry("activemask.b32 %r1;"), "not defined"},
 		{"call", entry("call.uni frob;"), "unknown instruction"},
 		{"conversion", entry("cvt.rz.f32.f64 %f1, %fd1;"), "the only rounding is .rn"},
@@ -198,16 +185,21 @@ func TestRefused(t *testing.T) {
 		{"version", ".version 7.8\n", "want \"7.0\""},
 		{"target", ".version 7.0\n.target sm_90\n", "want \"sm_80\""},
 		{"declaration", header + ".frob\n", "unknown declaration"},
+		{"constants", header + ".const .b32 x = 1;", "unknown declaration \".const\""},
+		{"unknown type", entry(".shared .b7 x[2];"), "unknown type \".b7\""},
+		{"16 bits for an address", entry(".shared .b8 x[2]; mov.u16 %h1, x;"), "does not fit into u16"},
+		{"variable without a size", entry(".shared .b8 x[];"), "without a size"},
+		{"partial mask", entry("match.any.sync.b32 %r1, %r2, 0xffff;"), "the mask 0xffff does not name all lanes"},
+		{"mask in a register", entry("bar.warp.sync %r1;"), "the mask, is not a number"},
+		{"segments", entry("shfl.sync.bfly.b32 %r1, %r2, 1, 0x101f, -1;"), "within segments of the warp"},
+		{"float atomics", entry("atom.global.add.f32 %f1, [%rd1], %f2;"), "unknown instruction"},
 		{"character", header + "#\n", "the character '#'"},
 		{"end", header + ".visible .entry k() { ret;", "ends too early"},
-		{"static shared memory", header + ".shared .b8 x[50000];\n.visible .entry k() { ret; }", "is the most"},
-		{"alignment", header + ".const .align 512 .b8 x[2];", "an alignment of 512"},
-		{"elements", header + ".global .b64 x[99999999];", "16777216 are the most"},
+		{"static shared memory", header + ".visible .entry k() { .shared .b8 x[50000]; ret; }", "is the most"},
+		{"alignment", header + ".extern .shared .align 512 .b8 x[2];", "an alignment of 512"},
+		{"elements", header + ".extern .shared .b64 x[99999999];", "16777216 are the most"},
 		{"registers", header + ".visible .entry k() { .reg .b32 %r<99999>; }", "65536 are the most"},
 		{"dynamic alignment", header + ".extern .shared .align 32 .b8 x[];", "aligned to 16"},
-		{"variable twice", header + ".const .b32 x = 1; .const .b32 x = 2;", "x is declared twice"},
-		{"global without a size", header + ".extern .global .b32 x;", "only shared memory may be extern"},
-		{"initial values", header + ".const .b8 x[2] = {1, 2, 3};", "3 bytes of initial values for 2"},
 		{"twice", header + ".visible .entry k() { ret; } .visible .entry k() { ret; }", "the kernel k is in test and in test"},
 	} {
 		_, err := Open(map[string]string{"test": c.text}, Options{})
@@ -360,7 +352,6 @@ func TestSteps(t *testing.T) {
 // TestFresh sees that a CTA finds nothing of the one that ran before it.
 func TestFresh(t *testing.T) {
 	for name, body := range map[string]string{
-		"local":  "mov.u64 %x, depot; @%p st.local.u32 [%x], %n; @!%p ld.local.u32 %n, [%x];",
 		"shared": "@%p st.shared.u32 [%s], %n; @!%p ld.shared.u32 %n, [%s];",
 		"copies": "@%p cp.async.cg.shared.global [%s], [%in+16], 16; @%p ret; cp.async.commit_group; cp.async.wait_group 0; ld.shared.u32 %n, [%s];",
 	} {

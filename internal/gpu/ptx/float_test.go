@@ -199,10 +199,7 @@ func compareChecks(checks map[string]check) {
 		if t[0] != 'b' {
 			names = append(names, strings.Fields("lt le gt ge")...)
 		}
-		switch t[0] {
-		case 'u':
-			names = append(names, strings.Fields("lo ls hi hs")...)
-		case 'f':
+		if t[0] == 'f' {
 			names = append(names, strings.Fields("equ neu ltu leu gtu geu num nan")...)
 		}
 		for _, name := range names {
@@ -234,11 +231,11 @@ func compareTypeChecks(checks map[string]check, t, name string) {
 			return sign == 0
 		case "ne":
 			return sign != 0
-		case "lt", "lo":
+		case "lt":
 			return sign < 0
-		case "le", "ls":
+		case "le":
 			return sign <= 0
-		case "gt", "hi":
+		case "gt":
 			return sign > 0
 		}
 		return sign >= 0

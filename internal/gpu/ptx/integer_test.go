@@ -131,17 +131,9 @@ func moveChecks(checks map[string]check) {
 	}
 	checks["mov.pred"] = check{d: "pred", s: []string{"pred"}, want: same}
 	checks["mov.pred constant"] = check{d: "pred", s: []string{"pred"}, text: "mov.pred D, -1", want: func([]uint64) uint64 { return 1 }}
-	checks["mov.b32 pack"] = check{d: "b32", s: []string{"b16", "b16"}, text: "mov.b32 D, {S0, S1}", want: func(v []uint64) uint64 { return v[1]<<16 | v[0] }}
-	checks["mov.b64 pack"] = check{d: "b64", s: []string{"b32", "b32"}, text: "mov.b64 D, {S0, S1}", want: func(v []uint64) uint64 { return v[1]<<32 | v[0] }}
-	checks["mov.b64 pack four"] = check{d: "b64", s: []string{"b16", "b16", "b16", "b16"}, text: "mov.b64 D, {S0, S1, S2, S3}",
-		want: func(v []uint64) uint64 { return v[3]<<48 | v[2]<<32 | v[1]<<16 | v[0] }}
-	checks["mov.b32 unpack"] = check{d: "b16", s: []string{"b32"}, text: "{ .reg .b16 h; mov.b32 {D, h}, S0; add.u16 D, D, h; }", want: func(v []uint64) uint64 { return (v[0] + v[0]>>16) & 0xffff }}
-	checks["mov.b64 unpack"] = check{d: "b32", s: []string{"b64"}, text: "mov.b64 {_, D}, S0", want: func(v []uint64) uint64 { return v[0] >> 32 }}
-	for space, base := range map[string]uint64{"shared": sharedWindow, "local": localWindow, "const": constWindow} {
-		checks["cvta."+space+".u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta." + space + ".u64 D, x; }",
-			want: func(v []uint64) uint64 { return v[0] + base }}
-		checks["cvta.to."+space+".u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta." + space + ".u64 x, x; cvta.to." + space + ".u64 D, x; }", want: same}
-	}
+	checks["cvta.shared.u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta.shared.u64 D, x; }",
+		want: func(v []uint64) uint64 { return v[0] + sharedWindow }}
+	checks["cvta.to.shared.u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta.shared.u64 x, x; cvta.to.shared.u64 D, x; }", want: same}
 	checks["cvta.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
 	checks["cvta.to.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
 }

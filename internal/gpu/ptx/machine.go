@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,14 +18,14 @@ const (
 	plain    kind = iota // calls run
 	branch               // goes to target
 	exit                 // ends the lane
-	warpSync             // stops the lane until the lanes of its mask are here
+	warpSync             // stops the lane until its warp is here
 	ctaSync              // stops the lane until the CTA is here
 )
 
 // An instr is an instruction as it runs.
 type instr struct {
 	run       func(l *lane) // plain
-	sync      *syncOp       // warpSync, ctaSync
+	together  func(w *warp) // warpSync
 	predicate int32         // its register, or none
 	target    int32         // branch
 	negated   bool          // runs where the predicate is false
@@ -33,13 +34,6 @@ type instr struct {
 
 // none is the predicate of an instruction that always runs.
 const none = -1
-
-// A syncOp is what the lanes of a warp do together.
-type syncOp struct {
-	mask    int // the register of the mask, or none: all lanes
-	partial bool
-	run     func(w *warp, members []*lane)
-}
 
 // A source says what an instruction was in the text.
 type source struct {
@@ -59,7 +53,6 @@ const (
 	slotNtid
 	slotCtaid
 	slotNctaid
-	slotLaneid
 	firstSlot
 )
 
@@ -72,7 +65,6 @@ type kernel struct {
 	slots      []uint64 // what the registers hold at first: constants
 	paramSize  int
 	static     sharedLayout
-	localSize  int // bytes of local memory
 	maxThreads int // .maxntid, or the most there can be
 
 	compile func() // fills in what comes from the body, or nil if that is done
@@ -87,8 +79,6 @@ type lane struct {
 	warp   *warp
 	dev    *Device
 	kernel *kernel
-
-	local, localWritten []byte
 
 	copies   []asyncCopy // on their way, the oldest first
 	groups   []int       // ends in copies of the groups that are on their way
@@ -160,10 +150,6 @@ func (d *Device) start(k *kernel, grid, threads, shared int) {
 			l.r = make([]uint64, len(k.slots))
 		}
 		l.r = l.r[:len(k.slots)]
-		if cap(l.local) < k.localSize {
-			l.local, l.localWritten = make([]byte, k.localSize), make([]byte, k.localSize)
-		}
-		l.local, l.localWritten = l.local[:k.localSize], l.localWritten[:k.localSize]
 	}
 	d.shared.begin(&k.static, shared)
 	d.order = d.order[:0]
@@ -182,10 +168,8 @@ func (d *Device) runGrid(k *kernel, grid, threads int) {
 			copy(l.r, k.slots)
 			l.r[slotTid], l.r[slotNtid] = uint64(l.thread), uint64(threads)
 			l.r[slotCtaid], l.r[slotNctaid] = uint64(cta), uint64(grid)
-			l.r[slotLaneid] = uint64(l.thread % warpSize)
 			l.pc, l.state = 0, ready
 			l.copies, l.groups = l.copies[:0], l.groups[:0]
-			clear(l.localWritten)
 		}
 		for _, w := range d.warps {
 			w.time, w.turn = d.clock, moved
@@ -236,10 +220,9 @@ const (
 	ended
 )
 
-// runWarp runs each lane of the warp that can run, up to where it stops, and then
-// lets those go on together that have met.
+// runWarp runs each lane of the warp up to where it stops, and then lets them go on together
+// if they have met.
 func (d *Device) runWarp(w *warp) turn {
-	ran := false
 	for i := range d.laneOrder {
 		d.laneOrder[i] = uint8(i)
 	}
@@ -248,10 +231,9 @@ func (d *Device) runWarp(w *warp) turn {
 		if l := w.lanes[i]; l.state == ready {
 			d.current = l
 			l.runOn()
-			ran = true
 		}
 	}
-	return d.meet(w, ran)
+	return d.meet(w)
 }
 
 // runOn runs the lane up to its end or to the next synchronising instruction.
@@ -285,114 +267,33 @@ func (l *lane) runOn() {
 	}
 }
 
-// meet lets the lanes of a warp go on that have come to where they wait for each
-// other. ran: some lane ran in this turn.
-func (d *Device) meet(w *warp, ran bool) turn {
-	first, together := w.lanes[0], true
-	for _, l := range w.lanes[1:] {
-		if l.state != first.state || l.state == waiting && l.pc != first.pc {
-			together = false
-			break
-		}
-	}
-	if !together {
-		return d.meetSome(w, ran)
-	}
-	if first.state == exited {
+// meet lets the lanes of a warp go on if all of them wait at one instruction. If they do
+// not, nothing can free them any more.
+func (d *Device) meet(w *warp) turn {
+	i := slices.IndexFunc(w.lanes, func(l *lane) bool { return l.state == waiting })
+	if i < 0 {
 		return ended
+	}
+	first := w.lanes[i]
+	for i, l := range w.lanes {
+		switch {
+		case l.state == exited:
+			first.fail("lane %d of this warp has exited", i)
+		case l.pc != first.pc:
+			return stuck
+		}
 	}
 	in := &first.kernel.program[first.pc]
 	if in.kind == ctaSync {
 		return atCTABarrier
 	}
-	op := in.sync
-	if op.mask != none {
-		for _, l := range w.lanes {
-			if uint32(l.r[op.mask]) != fullMask {
-				return d.meetSome(w, ran)
-			}
-		}
-	}
-	d.perform(w, op, w.lanes)
-	return moved
-}
-
-// meetSome is meet where not all lanes are at one instruction with a full mask.
-func (d *Device) meetSome(w *warp, ran bool) turn {
-	met := false
+	d.current = first
+	in.together(w)
 	for _, l := range w.lanes {
-		if l.state != waiting {
-			continue
-		}
-		in := &l.kernel.program[l.pc]
-		if in.kind == ctaSync {
-			for _, o := range w.lanes {
-				if o.state == exited {
-					l.fail("a barrier of the CTA, but lane %d of this warp has exited", o.thread%warpSize)
-				}
-			}
-			continue
-		}
-		mask := uint32(fullMask)
-		if in.sync.mask != none {
-			mask = uint32(l.r[in.sync.mask])
-		}
-		if members := d.members(w, l, in.sync, mask); members != nil {
-			d.perform(w, in.sync, members)
-			met = true
-		}
-	}
-	if met {
-		return moved
-	}
-	// Nothing else can free a lane of this warp but the CTA's barrier, and for that
-	// all of them have to be there.
-	if !ran {
-		return stuck
-	}
-	return moved
-}
-
-// members returns the lanes of the mask if all of them wait where lane l does, or nil.
-func (d *Device) members(w *warp, l *lane, op *syncOp, mask uint32) []*lane {
-	if mask != fullMask && !op.partial {
-		l.fail("the mask %#x does not name all lanes", mask)
-	}
-	if mask>>(l.thread%warpSize)&1 == 0 {
-		l.fail("the mask %#x does not name lane %d, which runs it", mask, l.thread%warpSize)
-	}
-	all := true
-	d.met = d.met[:0]
-	for i, o := range w.lanes {
-		if mask>>i&1 == 0 {
-			continue
-		}
-		if o.state == exited {
-			l.fail("the mask %#x names lane %d, which has exited", mask, i)
-		}
-		if o.pc != l.pc || o.state != waiting {
-			all = false
-			continue
-		}
-		if op.mask != none && uint32(o.r[op.mask]) != mask {
-			l.fail("the mask is %#x here and %#x in lane %d", mask, uint32(o.r[op.mask]), i)
-		}
-		d.met = append(d.met, o)
-	}
-	if !all {
-		return nil
-	}
-	return d.met
-}
-
-// perform does what the lanes do together and lets them go on.
-func (d *Device) perform(w *warp, op *syncOp, members []*lane) {
-	d.current = members[0]
-	op.run(w, members)
-	for _, l := range members {
 		l.pc++
 		l.state = ready
 	}
+	return moved
 }
 
 // passBarrier lets all lanes go on from the barrier of the CTA.

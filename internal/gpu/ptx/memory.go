@@ -1,18 +1,16 @@
 package ptx
 
 import (
-	"encoding/binary"
+	"cmp"
 	"slices"
+	"strings"
 )
 
-// Addresses. Global memory and the two windows, through which a generic address
-// reaches shared and local memory, lie far apart, so that an address of one kind
-// never is an address of another.
+// Addresses. Global memory and the window through which a generic address reaches shared
+// memory lie far apart, so that an address of one kind never is an address of the other.
 const (
 	firstAddress = 0x7f00_0000_0000 // of global memory
 	sharedWindow = 0x7e00_0000_0000
-	localWindow  = 0x7d00_0000_0000
-	constWindow  = 0x7c00_0000_0000
 	windowSize   = 1 << 32
 
 	allocationAlignment = 256
@@ -26,12 +24,10 @@ const (
 	generic space = iota // the address says which
 	global
 	shared
-	local
 	param
-	constant
 )
 
-var spaceNames = [...]string{"generic", "global", "shared", "local", "param", "const"}
+var spaceNames = [...]string{"generic", "global", "shared", "param"}
 
 // A region is one allocation of global memory, with a shadow that tells which bytes
 // have been written: 1, or 0.
@@ -58,17 +54,14 @@ func (m *memory) add(size int) *region {
 	return r
 }
 
+// search returns the place of the region that begins at a, or where it would be.
+func (m *memory) search(a uint64) (i int, ok bool) {
+	return slices.BinarySearchFunc(m.regions, a, func(r *region, a uint64) int { return cmp.Compare(r.base, a) })
+}
+
 // remove takes away the region that begins at a. Its addresses are not used again.
 func (m *memory) remove(a uint64) bool {
-	i, ok := slices.BinarySearchFunc(m.regions, a, func(r *region, a uint64) int {
-		switch {
-		case r.base < a:
-			return -1
-		case r.base > a:
-			return 1
-		}
-		return 0
-	})
+	i, ok := m.search(a)
 	if !ok {
 		return false
 	}
@@ -79,19 +72,14 @@ func (m *memory) remove(a uint64) bool {
 
 // before returns the last region that does not begin after a, or nil.
 func (m *memory) before(a uint64) *region {
-	lo, hi := 0, len(m.regions)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if m.regions[mid].base <= a {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 {
+	i, ok := m.search(a)
+	switch {
+	case ok:
+		return m.regions[i]
+	case i == 0:
 		return nil
 	}
-	return m.regions[lo-1]
+	return m.regions[i-1]
 }
 
 // find returns the region that has all of the n bytes at a, or nil.
@@ -107,42 +95,16 @@ func (r *region) has(a, n uint64) bool {
 	return at < size && n <= size-at
 }
 
-// Eight shadow bytes of written memory.
-const allWritten = 0x0101010101010101
+// allWritten is the shadow of the most bytes that an access has.
+var allWritten = strings.Repeat("\x01", 16)
 
-// isWritten says whether a shadow of 1, 2, 4, 8 or 16 bytes is 1 everywhere.
-func isWritten(s []byte) bool {
-	switch len(s) {
-	case 1:
-		return s[0] == 1
-	case 2:
-		return binary.LittleEndian.Uint16(s) == allWritten&0xffff
-	case 4:
-		return binary.LittleEndian.Uint32(s) == allWritten&0xffffffff
-	}
-	for ; len(s) >= 8; s = s[8:] {
-		if binary.LittleEndian.Uint64(s) != allWritten {
-			return false
-		}
-	}
-	return true
-}
+// isWritten says whether a shadow of at most 16 bytes is 1 everywhere.
+func isWritten(s []byte) bool { return string(s) == allWritten[:len(s)] }
 
 // setWritten sets a shadow to 1 everywhere.
 func setWritten(s []byte) {
-	switch len(s) {
-	case 1:
-		s[0] = 1
-	case 2:
-		binary.LittleEndian.PutUint16(s, allWritten&0xffff)
-	case 4:
-		binary.LittleEndian.PutUint32(s, allWritten&0xffffffff)
-	case 8:
-		binary.LittleEndian.PutUint64(s, allWritten)
-	default:
-		for i := range s {
-			s[i] = 1
-		}
+	for len(s) > 0 {
+		s = s[copy(s, allWritten):]
 	}
 }
 
@@ -184,16 +146,8 @@ func (l *lane) load(sp space, s *site, a, n uint64) []byte {
 		return r.data[at : at+n]
 	case shared:
 		return l.loadShared(a, n)
-	case param:
-		return l.bounded(sp, l.dev.params, a, n)
-	case constant:
-		return l.bounded(sp, l.kernel.module.constants, a, n)
 	}
-	b := l.bounded(local, l.local, a, n)
-	if s := l.localWritten[a : a+n]; !isWritten(s) {
-		l.undefined(sp, a+uint64(firstUnwritten(s)))
-	}
-	return b
+	return l.bounded(param, l.dev.params, a, n)
 }
 
 // store returns the n bytes at address a to be written, after all checks.
@@ -201,40 +155,18 @@ func (l *lane) store(sp space, s *site, a, n uint64) []byte {
 	if sp == generic {
 		sp, a = l.resolve(a)
 	}
-	switch sp {
-	case global:
-		r, at := l.global(s, a, n)
-		setWritten(r.written[at : at+n])
-		return r.data[at : at+n]
-	case shared:
-		return l.storeShared(a, n, 0)
-	case constant:
-		l.fail("a store to constant memory")
-	}
-	b := l.bounded(local, l.local, a, n)
-	setWritten(l.localWritten[a : a+n])
-	return b
-}
-
-// update returns the n bytes at address a of global or shared memory for an atomic
-// operation.
-func (l *lane) update(sp space, s *site, a, n uint64) []byte {
 	if sp == shared {
-		l.definedShared(a, n)
-		return l.storeShared(a, n, atomicFlag)
+		return l.storeShared(a, n, 0)
 	}
-	return l.load(global, s, a, n)
+	r, at := l.global(s, a, n)
+	setWritten(r.written[at : at+n])
+	return r.data[at : at+n]
 }
 
 // resolve tells which memory a generic address means, and the address there.
 func (l *lane) resolve(a uint64) (space, uint64) {
-	switch {
-	case a-sharedWindow < windowSize:
+	if a-sharedWindow < windowSize {
 		return shared, a - sharedWindow
-	case a-localWindow < windowSize:
-		return local, a - localWindow
-	case a-constWindow < windowSize:
-		return constant, a - constWindow
 	}
 	return global, a
 }

@@ -12,9 +12,7 @@ const (
 	word    operandKind = iota // a register, a special register, a variable, a label: text
 	number                     // text, with minus before it
 	list                       // {a, b}: parts
-	address                    // [a+8]: parts[0] is a word or a number, offset
-	pair                       // a|b: parts
-	inverse                    // !a: parts[0]
+	address                    // [a+8]: parts[0] is a word
 )
 
 // An operand is an operand of an instruction as it is written.
@@ -23,7 +21,7 @@ type operand struct {
 	text   string
 	minus  bool
 	parts  []operand
-	offset int64
+	offset int64 // of a word: a+8
 }
 
 // readOperand reads an operand.
@@ -42,12 +40,7 @@ func (c *compiler) readOperand() operand {
 	case c.accept("["):
 		o := operand{kind: address, parts: []operand{c.readOperand()}}
 		c.expect("]")
-		if p := &o.parts[0]; p.kind == word {
-			o.offset, p.offset = p.offset, 0
-		}
 		return o
-	case c.accept("!"):
-		return operand{kind: inverse, parts: []operand{c.readOperand()}}
 	case c.accept("-"):
 		return operand{kind: number, text: c.next(), minus: true}
 	}
@@ -66,9 +59,6 @@ func (c *compiler) readOperand() operand {
 		}
 		o.offset += int64(v)
 	}
-	if c.accept("|") {
-		o = operand{kind: pair, parts: []operand{o, c.readOperand()}}
-	}
 	return o
 }
 
@@ -76,7 +66,7 @@ func (c *compiler) readOperand() operand {
 type statement struct {
 	c        *compiler
 	line     int
-	opcode   string // without what does not matter here: normalize
+	opcode   string
 	operands []operand
 	in       *instr
 	source   *source
@@ -96,7 +86,7 @@ func (s *statement) want(least, most int) {
 
 // instruction compiles one instruction, which begins at token from.
 func (c *compiler) instruction(from, line int, opcode string, predicate int32, negated bool) {
-	s := &statement{c: c, line: line, opcode: normalize(opcode)}
+	s := &statement{c: c, line: line, opcode: opcode}
 	for first := true; !c.accept(";"); first = false {
 		if !first {
 			c.expect(",")
@@ -123,10 +113,7 @@ func (s *statement) note(name string, slot int) {
 }
 
 // special are the registers that the machine sets.
-var special = map[string]int{"%tid.x": slotTid, "%ntid.x": slotNtid, "%ctaid.x": slotCtaid, "%nctaid.x": slotNctaid, "%laneid": slotLaneid}
-
-// fixed are those that are always the same: a grid and its CTAs have one dimension.
-var fixed = map[string]uint64{"%tid.y": 0, "%tid.z": 0, "%ctaid.y": 0, "%ctaid.z": 0, "%ntid.y": 1, "%ntid.z": 1, "%nctaid.y": 1, "%nctaid.z": 1, "WARP_SZ": warpSize}
+var special = map[string]int{"%tid.x": slotTid, "%ntid.x": slotNtid, "%ctaid.x": slotCtaid, "%nctaid.x": slotNctaid}
 
 // src returns the slot of operand i, which is read as typ.
 func (s *statement) src(i int, typ string) int { return s.slot(s.operands[i], typ, false) }
@@ -149,9 +136,6 @@ func (s *statement) slot(o operand, typ string, wide bool) int {
 			s.note(o.text, slot)
 			return slot
 		}
-		if v, ok := fixed[o.text]; ok && types[typ].size == 4 {
-			return s.c.constant(v)
-		}
 		if r, ok := s.c.lookup(o.text); ok {
 			if o.offset != 0 {
 				s.fail("a sum where an operand is wanted")
@@ -163,11 +147,10 @@ func (s *statement) slot(o operand, typ string, wide bool) int {
 			return r.slot
 		}
 		if v, ok := s.c.symbol(o.text); ok && s.opcode[:min(4, len(s.opcode))] == "mov." {
-			a := v.address + uint64(o.offset)
-			if types[typ].size == 4 && v.space == global || types[typ].size < 4 {
+			if types[typ].size < 4 {
 				s.fail("an address of %s memory does not fit into %s", spaceNames[v.space], typ)
 			}
-			return s.c.constant(a)
+			return s.c.constant(v.address + uint64(o.offset))
 		}
 	}
 	s.fail("%q is no operand of type %s", o.text, typ)
@@ -181,9 +164,6 @@ func (s *statement) dst(i int, typ string) int { return s.target(s.operands[i], 
 func (s *statement) target(o operand, typ string) int {
 	if o.kind != word || o.offset != 0 {
 		s.fail("the destination is not a register")
-	}
-	if o.text == "_" {
-		return s.c.newSlot(0) // a value that nobody wants
 	}
 	slot := s.c.register(s.line, o.text, typ)
 	s.note(o.text, slot)
@@ -202,15 +182,6 @@ func (s *statement) wideDst(o operand, typ string) (slot, size int) {
 	return s.target(o, typ), types[typ].size
 }
 
-// predicate returns the slot of a predicate to read, and whether it stands inverted.
-func (s *statement) predicate(i int) (slot int, inverted bool) {
-	o := s.operands[i]
-	if o.kind == inverse {
-		return s.slot(o.parts[0], "pred", false), true
-	}
-	return s.slot(o, "pred", false), false
-}
-
 // A place is an address in an operand: (register + offset) & mask.
 type place struct {
 	slot         int
@@ -227,14 +198,7 @@ func (s *statement) address(i int, sp space) place {
 		s.fail("operand %d is not an address", i+1)
 	}
 	p := o.parts[0]
-	offset := uint64(o.offset)
-	if p.kind == number {
-		v, err := parseLiteral(p.text, p.minus, "s64")
-		if err != nil {
-			s.fail("%v", err)
-		}
-		return place{s.c.constant(v), offset, ^uint64(0)}
-	}
+	offset := uint64(p.offset)
 	if v, ok := s.c.symbol(p.text); ok {
 		if sp != v.space {
 			s.fail("%s is in %s memory, the access to %s", p.text, spaceNames[v.space], spaceNames[sp])

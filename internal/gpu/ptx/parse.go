@@ -9,15 +9,12 @@ import (
 
 // A module is a text of PTX.
 type module struct {
-	name      string
-	constants []byte            // the .const variables
-	symbols   map[string]symbol // variables outside functions
-	dynamic   []string          // extern .shared: they begin where the static shared memory ends
-	static    sharedLayout      // of the variables outside functions
-	kernels   []*kernel
+	name    string
+	dynamic []string // extern .shared: they begin where the static shared memory ends
+	kernels []*kernel
 }
 
-// A symbol is a variable: its space and its address there.
+// A symbol is a variable or a parameter: its space and its address there.
 type symbol struct {
 	space   space
 	address uint64
@@ -57,8 +54,8 @@ const (
 	mostRegisters = 1 << 16 // of a range
 )
 
-// parseModule reads a module. Its .global variables go to the memory.
-func parseModule(name, text string, mem *memory) (m *module, err error) {
+// parseModule reads a module.
+func parseModule(name, text string) (m *module, err error) {
 	s, err := scanOnce(name, text)
 	if err != nil {
 		return nil, err
@@ -73,9 +70,9 @@ func parseModule(name, text string, mem *memory) (m *module, err error) {
 			panic(p)
 		}
 	}()
-	m = &module{name: name, symbols: map[string]symbol{}}
+	m = &module{name: name}
 	for !s.end() {
-		m.declaration(s, mem)
+		m.declaration(s)
 	}
 	checked.Lock()
 	defer checked.Unlock()
@@ -107,34 +104,24 @@ func scanOnce(name, text string) (*scanner, error) {
 }
 
 // declaration reads one thing of those that stand outside functions.
-func (m *module) declaration(s *scanner, mem *memory) {
+func (m *module) declaration(s *scanner) {
 	line := s.line()
-	extern := false
-	for {
-		switch word := s.next(); word {
-		case ".visible", ".weak":
-		case ".extern":
-			extern = true
-		case ".version":
-			m.want(s, line, word, wantVersion)
-			return
-		case ".target":
-			m.want(s, line, word, wantTarget)
-			return
-		case ".address_size":
-			m.want(s, line, word, wantAddress)
-			return
-		case ".global", ".const", ".shared":
-			m.variable(s, word, extern, mem)
-			return
-		case ".entry":
-			m.entry(s)
-			return
-		case ".func":
-			s.fail(line, "functions are not supported: everything must be inlined into the kernels")
-		default:
-			s.fail(line, "unknown declaration %q", word)
-		}
+	s.accept(".visible")
+	switch word := s.next(); word {
+	case ".version":
+		m.want(s, line, word, wantVersion)
+	case ".target":
+		m.want(s, line, word, wantTarget)
+	case ".address_size":
+		m.want(s, line, word, wantAddress)
+	case ".extern":
+		m.variable(s)
+	case ".entry":
+		m.entry(s)
+	case ".func":
+		s.fail(line, "functions are not supported: everything must be inlined into the kernels")
+	default:
+		s.fail(line, "unknown declaration %q", word)
 	}
 }
 
@@ -149,30 +136,22 @@ type variable struct {
 	name        string
 	size, align int
 	unsized     bool
-	initial     []byte // or nil
 }
 
-// readVariable reads what follows the space: .align 8 .b8 name[32] = {1, 2, ...}.
+// readVariable reads what follows the space: .align 8 .b8 name[32].
 func readVariable(s *scanner) variable {
 	var v variable
 	line := s.line()
-	element := typeInfo{}
-	typ := ""
-	for typ == "" {
-		word := s.next()
-		if word == ".align" {
-			v.align = s.number()
-			if v.align <= 0 || v.align&(v.align-1) != 0 || v.align > mostAlign {
-				s.fail(line, "an alignment of %d", v.align)
-			}
-			continue
+	if s.accept(".align") {
+		v.align = s.number()
+		if v.align <= 0 || v.align&(v.align-1) != 0 || v.align > mostAlign {
+			s.fail(line, "an alignment of %d", v.align)
 		}
-		typ = strings.TrimPrefix(word, ".")
-		info, ok := types[typ]
-		if !ok || info.size == 0 {
-			s.fail(line, "unknown type %q", word)
-		}
-		element = info
+	}
+	typ := s.next()
+	element := types[strings.TrimPrefix(typ, ".")]
+	if element.size == 0 {
+		s.fail(line, "unknown type %q", typ)
 	}
 	v.align = max(v.align, element.size)
 	v.name = s.next()
@@ -189,70 +168,19 @@ func readVariable(s *scanner) variable {
 			s.expect("]")
 		}
 	}
-	if s.accept("=") {
-		v.initial = make([]byte, 0, v.size)
-		list := s.accept("{")
-		for {
-			v.initial = appendValue(v.initial, s.literal(typ), element.size)
-			if !list || !s.accept(",") {
-				break
-			}
-		}
-		if list {
-			s.expect("}")
-		}
-		if len(v.initial) > v.size {
-			s.fail(line, "%d bytes of initial values for %d", len(v.initial), v.size)
-		}
-		v.initial = append(v.initial, make([]byte, v.size-len(v.initial))...)
-	}
 	return v
 }
 
-func appendValue(b []byte, v uint64, size int) []byte {
-	for range size {
-		b = append(b, byte(v))
-		v >>= 8
-	}
-	return b
-}
-
-// variable reads a variable outside functions.
-func (m *module) variable(s *scanner, where string, extern bool, mem *memory) {
+// variable reads what follows .extern: the shared memory of which a launch says the size.
+func (m *module) variable(s *scanner) {
 	line := s.line()
+	s.expect(".shared")
 	v := readVariable(s)
 	s.expect(";")
-	if _, ok := m.symbols[v.name]; ok {
-		s.fail(line, "%s is declared twice", v.name)
-	}
-	switch {
-	case where == ".shared" && extern && v.align > dynamicAlignment:
+	if v.align > dynamicAlignment {
 		s.fail(line, "dynamic shared memory is aligned to %d", dynamicAlignment)
-	case where == ".shared" && extern:
-		m.dynamic = append(m.dynamic, v.name)
-	case extern || v.unsized:
-		s.fail(line, "only shared memory may be extern or without a size")
-	case where == ".shared":
-		m.symbols[v.name] = symbol{shared, m.static.place(v.size, v.align)}
-	case where == ".const":
-		m.constants = append(m.constants, make([]byte, alignUp(len(m.constants), v.align)-len(m.constants))...)
-		m.symbols[v.name] = symbol{constant, uint64(len(m.constants))}
-		m.constants = append(m.constants, v.bytes()...)
-	default:
-		r := mem.add(v.size)
-		copy(r.data, v.bytes())
-		for i := range r.written {
-			r.written[i] = 1 // without a value it begins with zeros
-		}
-		m.symbols[v.name] = symbol{global, r.base}
 	}
-}
-
-func (v *variable) bytes() []byte {
-	if v.initial == nil {
-		return make([]byte, v.size)
-	}
-	return v.initial
+	m.dynamic = append(m.dynamic, v.name)
 }
 
 func alignUp(n, align int) int { return (n + align - 1) / align * align }
@@ -266,18 +194,6 @@ func (s *scanner) number() int {
 		s.fail(line, "%q, want a number", text)
 	}
 	return n
-}
-
-// literal reads a number for a place of that type: 12, -12, 0x1f, 0f3F800000, 0d....
-func (s *scanner) literal(typ string) uint64 {
-	line := s.line()
-	minus := s.accept("-")
-	text := s.next()
-	v, err := parseLiteral(text, minus, typ)
-	if err != nil {
-		s.fail(line, "%v", err)
-	}
-	return v
 }
 
 // parseLiteral gives the bits of a number for a place of that type.
@@ -301,7 +217,7 @@ func parseLiteral(text string, minus bool, typ string) (uint64, error) {
 	if info.class == 'f' {
 		return 0, fmt.Errorf("the number %q for a place of type %s: want it as 0f or 0d and hexadecimal digits", text, typ)
 	}
-	v, err := strconv.ParseUint(strings.TrimSuffix(text, "U"), 0, 64)
+	v, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%q is no number", text)
 	}

@@ -1,9 +1,6 @@
 package ptx
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // A sharedMemory is the shared memory of the one CTA that runs. Each byte has two
 // records, of its last store and of its last loads. A record is a time and a thread:
@@ -26,9 +23,8 @@ const (
 	threadMask = 1<<10 - 1 // a CTA has at most 1,024 threads
 
 	pendingFlag = 1 << 15 // stores: by cp.async, and nobody has waited for it
-	atomicFlag  = 1 << 14 // stores: by an atomic operation
-	warpFlag    = 1 << 13 // loads: by several lanes of the warp of the thread
-	severalFlag = 1 << 12 // loads: by several warps
+	warpFlag    = 1 << 14 // loads: by several lanes of the warp of the thread
+	severalFlag = 1 << 13 // loads: by several warps
 )
 
 // outsideRecord, in stores, is that of a byte between two variables.
@@ -50,10 +46,6 @@ const (
 	// dynamicAlignment is that of the dynamic shared memory, which follows the static.
 	dynamicAlignment = 16
 )
-
-func (s *sharedLayout) clone() sharedLayout {
-	return sharedLayout{slices.Clone(s.variables), s.size}
-}
 
 // place finds room for a variable.
 func (s *sharedLayout) place(size, align int) uint64 {
@@ -139,17 +131,6 @@ func (l *lane) loadedToo(record, now uint64) uint64 {
 	return max(record>>timeShift, now>>timeShift)<<timeShift | severalFlag
 }
 
-// definedShared checks that the n bytes at a may be read by an atomic operation.
-func (l *lane) definedShared(a, n uint64) {
-	s := &l.dev.shared
-	l.bounded(shared, s.data, a, n)
-	for i, record := range s.stores[a : a+n] {
-		if record>>timeShift < l.dev.ctaStart {
-			l.undefined(shared, a+uint64(i))
-		}
-	}
-}
-
 // storeShared returns the n bytes at a to be written, and notes who writes them.
 func (l *lane) storeShared(a, n, flag uint64) []byte {
 	s := &l.dev.shared
@@ -161,7 +142,7 @@ func (l *lane) storeShared(a, n, flag uint64) []byte {
 			if record&pendingFlag != 0 {
 				l.pending(a+uint64(i), "stored", record)
 			}
-			if !l.ordered(record) && record&flag&atomicFlag == 0 {
+			if !l.ordered(record) {
 				l.race(a+uint64(i), "stored", "stored", record)
 			}
 		}

@@ -66,25 +66,6 @@ func add3(opcode, d, x, y, z string, f op3) {
 	})
 }
 
-// Modifiers of memory instructions that say how strongly an access is ordered, for
-// whom, and where it is cached. Lanes run one after another here, so that each access
-// is as strong as can be. They order nothing for the detector of races.
-var withoutEffect = []string{"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "ca", "cg", "cs", "lu", "wb", "nc", "volatile"}
-
-// normalize takes away from an opcode what does not matter here.
-func normalize(opcode string) string {
-	if opcode == "bra.uni" || opcode == "ret.uni" {
-		return opcode[:3]
-	}
-	parts := strings.Split(opcode, ".")
-	switch parts[0] {
-	case "ld", "st", "atom", "red":
-		parts = append(parts[:1:1], slices.DeleteFunc(parts[1:], func(p string) bool { return slices.Contains(withoutEffect, p) })...)
-		return strings.Join(parts, ".")
-	}
-	return opcode
-}
-
 // whyUnknown says what is wrong with an opcode that is not in the table.
 func whyUnknown(opcode string) string {
 	for _, part := range strings.Split(opcode, ".")[1:] {

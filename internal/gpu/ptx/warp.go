@@ -1,14 +1,16 @@
 package ptx
 
 func addControl() {
-	add("bra", func(s *statement) {
+	bra := func(s *statement) {
 		s.want(1, 1)
 		if s.operands[0].kind != word {
 			s.fail("the target is not a label")
 		}
 		s.in.kind = branch
 		s.c.jumps = append(s.c.jumps, jump{len(s.c.k.program) - 1, s.operands[0].text, s.line})
-	})
+	}
+	add("bra", bra)
+	add("bra.uni", bra)
 	add("ret", func(s *statement) {
 		s.want(0, 0)
 		s.in.kind = exit
@@ -22,91 +24,71 @@ func addControl() {
 	})
 }
 
-// together makes the instruction one that the lanes of a warp do together. mask is the
-// operand with the mask, -1 if there is none.
-func (s *statement) together(mask int, partial bool, run func(w *warp, members []*lane)) {
-	s.in.kind = warpSync
-	s.in.sync = &syncOp{mask: none, partial: partial, run: run}
-	if mask >= 0 {
-		s.in.sync.mask = s.src(mask, "u32")
+// together makes the instruction one that the lanes of a warp do together. Operand mask,
+// the last one, has to name all of them.
+func (s *statement) together(mask int, run func(w *warp)) {
+	s.want(mask+1, mask+1)
+	if o := s.operands[mask]; o.kind != number {
+		s.fail("operand %d, the mask, is not a number", mask+1)
+	} else if v, err := parseLiteral(o.text, o.minus, "u32"); err != nil || v != fullMask {
+		s.fail("the mask %s does not name all lanes", o.text)
 	}
+	s.in.kind = warpSync
+	s.in.together = run
 }
 
 func addWarp() {
 	add("bar.warp.sync", func(s *statement) {
-		s.want(1, 1)
-		s.together(0, false, func(w *warp, members []*lane) {
-			d := members[0].dev
+		s.together(0, func(w *warp) {
+			d := w.lanes[0].dev
 			d.clock++
 			w.time = d.clock
 		})
 	})
-	for _, mode := range []string{"bfly", "idx"} {
-		add("shfl.sync."+mode+".b32", func(s *statement) { s.shfl(mode) })
-	}
+	add("shfl.sync.bfly.b32", func(s *statement) { s.shfl(func(lane, b int) int { return lane ^ b }) })
+	add("shfl.sync.idx.b32", func(s *statement) { s.shfl(func(_, b int) int { return b }) })
 	add("vote.sync.ballot.b32", func(s *statement) {
-		s.want(3, 3)
 		s.vote("b32", func(votes uint32) uint64 { return uint64(votes) })
 	})
-	for mode, f := range map[string]func(votes uint32) uint64{
-		"all": func(votes uint32) uint64 { return truth(votes == fullMask) },
-		"any": func(votes uint32) uint64 { return truth(votes != 0) },
-	} {
-		add("vote.sync."+mode+".pred", func(s *statement) {
-			s.want(3, 3)
-			s.vote("pred", f)
-		})
-	}
+	add("vote.sync.all.pred", func(s *statement) {
+		s.vote("pred", func(votes uint32) uint64 { return truth(votes == fullMask) })
+	})
+	add("vote.sync.any.pred", func(s *statement) {
+		s.vote("pred", func(votes uint32) uint64 { return truth(votes != 0) })
+	})
 	add("match.any.sync.b32", (*statement).matchAny)
 }
 
-// shfl compiles shfl d, a, b, c, mask, where d may be d|p: p tells whether the lane
-// that b names is in the segment that c makes; if not, the lane gets its own a.
-func (s *statement) shfl(mode string) {
+// shfl compiles shfl d, a, b, 31, mask: a lane gets the a of the lane that from gives for it
+// and its b. 31 stands for the whole warp: smaller segments are not supported.
+func (s *statement) shfl(from func(lane, b int) int) {
 	s.want(5, 5)
-	to, in := s.operands[0], operand{kind: word, text: "_"}
-	if to.kind == pair {
-		to, in = to.parts[0], to.parts[1]
+	if s.integer(3) != 31 {
+		s.fail("a shfl within segments of the warp")
 	}
-	d, p, a, b, c := s.target(to, "b32"), s.target(in, "pred"), s.src(1, "b32"), s.src(2, "u32"), s.src(3, "u32")
-	s.together(4, false, func(w *warp, members []*lane) {
+	d, a, b := s.dst(0, "b32"), s.src(1, "b32"), s.src(2, "u32")
+	s.together(4, func(w *warp) {
 		var values [warpSize]uint64
-		for i, l := range members {
+		for i, l := range w.lanes {
 			values[i] = l.r[a]
 		}
-		for i, l := range members {
-			from, ok := shflSource(mode, i, int(l.r[b]&31), int(l.r[c]))
-			l.r[d], l.r[p] = values[from], truth(ok)
+		for i, l := range w.lanes {
+			l.r[d] = values[from(i, int(l.r[b]&31))]
 		}
 	})
-}
-
-// shflSource gives the lane from which lane i gets its value.
-func shflSource(mode string, i, b, c int) (from int, ok bool) {
-	clamp, segment := c&31, c>>8&31
-	last := i&segment | clamp&^segment
-	if mode == "bfly" {
-		from = i ^ b
-	} else { // idx
-		from = i&segment | b&^segment
-	}
-	if ok = from <= last; !ok {
-		from = i
-	}
-	return from, ok
 }
 
 // vote compiles vote d, a, mask.
 func (s *statement) vote(t string, result func(votes uint32) uint64) {
-	d := s.dst(0, t)
-	a, inverted := s.predicate(1)
-	s.together(2, false, func(w *warp, members []*lane) {
+	s.want(3, 3)
+	d, a := s.dst(0, t), s.src(1, "pred")
+	s.together(2, func(w *warp) {
 		votes := uint32(0)
-		for i, l := range members {
-			votes |= uint32(l.r[a]^truth(inverted)) << i
+		for i, l := range w.lanes {
+			votes |= uint32(l.r[a]) << i
 		}
 		v := result(votes)
-		for _, l := range members {
+		for _, l := range w.lanes {
 			l.r[d] = v
 		}
 	})
@@ -116,16 +98,14 @@ func (s *statement) vote(t string, result func(votes uint32) uint64) {
 func (s *statement) matchAny() {
 	s.want(3, 3)
 	d, a := s.dst(0, "b32"), s.src(1, "b32")
-	s.together(2, true, func(w *warp, members []*lane) {
+	s.together(2, func(w *warp) {
 		var same [warpSize]uint64
-		for i, l := range members {
-			for _, o := range members {
-				if o.r[a] == l.r[a] {
-					same[i] |= 1 << (o.thread % warpSize)
-				}
+		for i, l := range w.lanes {
+			for j, o := range w.lanes {
+				same[i] |= truth(o.r[a] == l.r[a]) << j
 			}
 		}
-		for i, l := range members {
+		for i, l := range w.lanes {
 			l.r[d] = same[i]
 		}
 	})
