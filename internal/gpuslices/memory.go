@@ -2,6 +2,7 @@ package gpuslices
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,7 @@ type memory struct {
 	order   []int     // args in the order of their addresses
 	regions []region  // of the call at hand
 	buffers []*buffer // the most recently used first
+	size    gpu.Size  // that the call at hand needs
 	device  gpu.Batch // of the call at hand
 }
 
@@ -43,7 +45,8 @@ type memory struct {
 type arg struct {
 	bytes  []byte
 	output bool
-	absent bool // nil, of a slice that the call can do without
+	absent bool     // nil, of a slice that the call can do without
+	to     *gpu.Ptr // where its address goes, or nil
 	region int
 }
 
@@ -78,7 +81,7 @@ func (m *memory) begin() *memory {
 	}
 	clear(m.args) // keep nothing of the caller's alive
 	clear(m.regions)
-	m.args, m.regions = m.args[:0], m.regions[:0]
+	m.args, m.regions, m.size = m.args[:0], m.regions[:0], gpu.Size{}
 	return m
 }
 
@@ -117,16 +120,11 @@ func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(
 func (m *memory) upload() error {
 	m.order = m.order[:0]
 	for i := range m.args {
-		if m.args[i].absent {
-			continue
+		if !m.args[i].absent {
+			m.order = append(m.order, i)
 		}
-		at := len(m.order)
-		m.order = append(m.order, i)
-		for ; at > 0 && address(m.args[m.order[at-1]].bytes) > address(m.args[i].bytes); at-- {
-			m.order[at] = m.order[at-1]
-		}
-		m.order[at] = i
 	}
+	slices.SortFunc(m.order, func(i, j int) int { return cmp.Compare(address(m.args[i].bytes), address(m.args[j].bytes)) })
 	for _, i := range m.order {
 		b := m.args[i].bytes
 		if last := len(m.regions) - 1; last >= 0 {
@@ -161,6 +159,11 @@ func (m *memory) upload() error {
 		copy(b.stage[r.at:], r.bytes)
 		if err := gpu.Upload(m.dev, b.ptr, b.stage, 0); err != nil {
 			return err
+		}
+	}
+	for i, a := range m.args {
+		if a.to != nil {
+			*a.to = m.ptr(handle(i))
 		}
 	}
 	return nil
@@ -238,29 +241,18 @@ func (m *memory) download(results bool) error {
 		if err := gpu.Download(m.dev, b.stage, b.ptr, 0); err != nil {
 			return err
 		}
-		end := r.at + len(r.bytes)
-		for at, v := range b.stage[:r.at] {
-			if v != filling {
-				wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes before an array of %d", r.at-at, len(r.bytes)))
-				break
-			}
+		spoiled := func(v byte) bool { return v != filling }
+		if at := slices.IndexFunc(b.stage[:r.at], spoiled); at >= 0 {
+			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes before an array of %d", r.at-at, len(r.bytes)))
 		}
-		for at, v := range b.stage[end:] {
-			if v != filling {
-				wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes after an array of %d", at, len(r.bytes)))
-				break
-			}
+		if at := slices.IndexFunc(b.stage[r.at+len(r.bytes):], spoiled); at >= 0 {
+			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes after an array of %d", at, len(r.bytes)))
 		}
 	}
 	// Outputs that overlap inputs are copied last: until then the host has what was
 	// uploaded.
 	for _, a := range m.args {
-		if a.absent || a.output || len(a.bytes) == 0 || m.written(a) {
-			continue
-		}
-		r := &m.regions[a.region]
-		begin := r.at + int(address(a.bytes)-address(r.bytes))
-		if !bytes.Equal(a.bytes, r.buffer.stage[begin:begin+len(a.bytes)]) {
+		if !a.output && !m.written(a) && !bytes.Equal(a.bytes, m.staged(a)) {
 			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel changed an input of %d bytes", len(a.bytes)))
 		}
 	}
@@ -268,21 +260,26 @@ func (m *memory) download(results bool) error {
 		return wrong
 	}
 	for _, a := range m.args {
-		if a.absent || !a.output || len(a.bytes) == 0 {
-			continue
+		if a.output {
+			copy(a.bytes, m.staged(a))
 		}
-		r := &m.regions[a.region]
-		begin := r.at + int(address(a.bytes)-address(r.bytes))
-		copy(a.bytes, r.buffer.stage[begin:])
 	}
 	return nil
+}
+
+// staged returns what download has brought of a slice.
+func (m *memory) staged(a arg) []byte {
+	if len(a.bytes) == 0 {
+		return nil
+	}
+	r := &m.regions[a.region]
+	return r.buffer.stage[r.at+int(address(a.bytes)-address(r.bytes)):][:len(a.bytes)]
 }
 
 // written reports whether an output shares memory with the input.
 func (m *memory) written(input arg) bool {
 	for _, a := range m.args {
-		if a.output && !a.absent && a.region == input.region &&
-			address(a.bytes) < address(input.bytes)+uintptr(len(input.bytes)) && address(input.bytes) < address(a.bytes)+uintptr(len(a.bytes)) {
+		if a.output && address(a.bytes) < address(input.bytes)+uintptr(len(input.bytes)) && address(input.bytes) < address(a.bytes)+uintptr(len(a.bytes)) {
 			return true
 		}
 	}

@@ -13,11 +13,10 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 	m := r.memory.begin()
 	x, y := m.logits(logits, false), optionalIn(m, ids)
 	lse, h, l, q := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob), optionalOut(m, dst.LogSumSqProbs)
-	if err := m.upload(); err != nil {
-		return err
-	}
-	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
-	return r.finish(r.ws.TokenStats(stats, m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, opt))
+	return r.run(func() error {
+		stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
+		return r.ws.TokenStats(stats, m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, opt)
+	})
 }
 
 // RowGradient is that of *reweight.Workspace.
@@ -25,10 +24,9 @@ func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweig
 	m := r.memory.begin()
 	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
 	l, h, g, gh := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad), optionalIn(m, of.GradEntropy)
-	if err := m.upload(); err != nil {
-		return err
-	}
-	return r.finish(r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt))
+	return r.run(func() error {
+		return r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt)
+	})
 }
 
 // logits names rows of logits.

@@ -5,6 +5,8 @@
 package gpuslices
 
 import (
+	"cmp"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 )
@@ -50,11 +52,7 @@ func NewPlaced(dev *gpu.Device, p Placement) (*Runner, error) {
 
 // Close gives back the runner's memory on the device.
 func (r *Runner) Close() error {
-	err := r.ws.Close()
-	if e := r.memory.close(); err == nil {
-		err = e
-	}
-	return err
+	return cmp.Or(r.ws.Close(), r.memory.close())
 }
 
 // ensure makes the workspace large enough for batches of that size.
@@ -72,15 +70,18 @@ func (r *Runner) ensure(size gpu.Size) error {
 	return old.Close()
 }
 
-// finish ends a call: err is that of the method of package gpu, whose work is waited
-// for. Results are copied back only if nothing is wrong.
-func (r *Runner) finish(err error) error {
-	if err != nil {
+// run makes the workspace large enough, copies the slices to the device, calls the method of package gpu and waits for its
+// work. Results are copied back only if nothing is wrong.
+func (r *Runner) run(method func() error) error {
+	if err := r.ensure(r.memory.size); err != nil {
 		return err
 	}
-	err = r.ws.Check()
-	if e := r.memory.download(err == nil); err == nil {
-		err = e
+	if err := r.memory.upload(); err != nil {
+		return err
 	}
-	return err
+	if err := method(); err != nil {
+		return err
+	}
+	err := r.ws.Check()
+	return cmp.Or(err, r.memory.download(err == nil))
 }

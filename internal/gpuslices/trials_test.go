@@ -39,8 +39,7 @@ func compare(tr randomcalls.Trial, seed uint64, r *Runner, cpu *reweight.Workspa
 		if !a.output || a.absent || address(a.bytes)-result < unsafe.Sizeof(r.results) {
 			continue
 		}
-		region := &r.memory.regions[a.region]
-		b := region.buffer.stage[region.at+int(address(a.bytes)-address(region.bytes)):][:len(a.bytes)]
+		b := r.memory.staged(a)
 		for i := 0; i < len(b); i += 4 {
 			if x := math.Float32frombits(binary.LittleEndian.Uint32(b[i:])); x == x {
 				return want, fmt.Errorf("after %q: element %d of an output of %d is %v, want NaN", input, i/4, len(b)/4, x)

@@ -33,11 +33,10 @@ func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits re
 	m := r.memory.begin()
 	x, i, y := in(m, v.Spread(logits, v.Gap)), optionalIn(m, v.Index), idsOf(v, m, ids)
 	lse, h, l, q := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob), optionalOut(m, dst.LogSumSqProbs)
-	if err := m.upload(); err != nil {
-		return err
-	}
-	stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
-	return r.finish(r.ws.TokenStats(stats, rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, opt))
+	return r.run(func() error {
+		stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
+		return r.ws.TokenStats(stats, rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, opt)
+	})
 }
 
 // RowGradientOf calls RowGradient on a view of the rows.
@@ -46,10 +45,9 @@ func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits,
 	to, from, gap := v.SpreadBoth(dst, logits)
 	d, x, i, y := out(m, to), in(m, from), optionalIn(m, v.Index), idsOf(v, m, ids)
 	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
-	if err := m.upload(); err != nil {
-		return err
-	}
-	err := r.finish(r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt))
+	err := r.run(func() error {
+		return r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt)
+	})
 	if err != nil {
 		return err
 	}
