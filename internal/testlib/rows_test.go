@@ -51,17 +51,13 @@ func TestWorkers(t *testing.T) {
 				if want[0] != nil {
 					t.Fatal(want[0])
 				}
-				var sum tally
 				for _, workers := range []int{0, 1, 2, 3, 4, math.MaxInt32} {
 					for _, c := range each(l, workers) {
-						got := run(c)
-						if err := randomcalls.Differ(got, want); err != nil {
+						if err := randomcalls.Differ(run(c), want); err != nil {
 							t.Errorf("%v, %d workers: %v", c.ISA(), workers, err)
 						}
-						sum.add(got)
 					}
 				}
-				t.Log(sum)
 			})
 		}
 	}

@@ -17,35 +17,28 @@ import (
 
 // batch returns the batch as the library takes it. An array without elements is not set.
 func batch(b *reweight.Batch) C.reweight_batch {
-	c := C.reweight_batch{tokens: C.int64_t(b.Tokens()), trajectories: C.int64_t(b.Trajectories()), seq_offsets: int64s(b.SeqOffsets)}
-	if len(b.Role) > 0 {
-		c.role = roles(b.Role)
-	}
-	if len(b.GroupIDs) > 0 {
-		c.group_ids = int32s(b.GroupIDs)
-	}
-	if len(b.SpanIDs) > 0 {
-		c.span_ids = int32s(b.SpanIDs)
-	}
-	if len(b.Anchors) > 0 {
-		c.anchors = int32s(b.Anchors)
-	}
-	for _, a := range [...]struct {
-		to   **C.float
-		from []float32
-	}{
-		{&c.rewards, b.Rewards}, {&c.ref_energy, b.RefEnergy}, {&c.entropy, b.Entropy}, {&c.old_logprobs, b.OldLogprobs}, {&c.logprobs, b.Logprobs},
-		{&c.ref_logprobs, b.RefLogprobs}, {&c.ref_entropy, b.RefEntropy}, {&c.advantages, b.Advantages}, {&c.values, b.Values},
-		{&c.rollout_logprobs, b.RolloutLogprobs}, {&c.token_rewards, b.TokenRewards}, {&c.span_rewards, b.SpanRewards}, {&c.returns, b.Returns}, {&c.new_values, b.NewValues}, {&c.teacher_logprobs, b.TeacherLogprobs}, {&c.sum_sq_probs, b.SumSqProbs}, {&c.reward_parts, b.RewardParts},
-	} {
-		if len(a.from) > 0 {
-			*a.to = floats(a.from)
-		}
+	c := C.reweight_batch{
+		tokens: C.int64_t(b.Tokens()), trajectories: C.int64_t(b.Trajectories()), seq_offsets: int64s(b.SeqOffsets), role: roles(orNil(b.Role)),
+		group_ids: int32s(orNil(b.GroupIDs)), span_ids: int32s(orNil(b.SpanIDs)), anchors: int32s(orNil(b.Anchors)),
+		rewards: floats(orNil(b.Rewards)), ref_energy: floats(orNil(b.RefEnergy)), entropy: floats(orNil(b.Entropy)),
+		old_logprobs: floats(orNil(b.OldLogprobs)), logprobs: floats(orNil(b.Logprobs)), ref_logprobs: floats(orNil(b.RefLogprobs)),
+		ref_entropy: floats(orNil(b.RefEntropy)), advantages: floats(orNil(b.Advantages)), values: floats(orNil(b.Values)),
+		rollout_logprobs: floats(orNil(b.RolloutLogprobs)), token_rewards: floats(orNil(b.TokenRewards)), span_rewards: floats(orNil(b.SpanRewards)),
+		returns: floats(orNil(b.Returns)), new_values: floats(orNil(b.NewValues)), teacher_logprobs: floats(orNil(b.TeacherLogprobs)),
+		sum_sq_probs: floats(orNil(b.SumSqProbs)), reward_parts: floats(orNil(b.RewardParts)),
 	}
 	if len(b.RewardParts) > 0 {
 		c.parts = C.int64_t(len(b.RewardParts) / b.Trajectories())
 	}
 	return c
+}
+
+// orNil returns nil in place of an array without elements.
+func orNil[E any](x []E) []E {
+	if len(x) == 0 {
+		return nil
+	}
+	return x
 }
 
 // ActFocus is that of *reweight.Workspace.
@@ -128,11 +121,7 @@ func (r *Runner) ValueLoss(grad []float32, b *reweight.Batch, opt reweight.Value
 
 // Scheme calls a function of native.Schemes.
 func (r *Runner) Scheme(s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error {
-	spans := 0
-	for _, s := range b.SpanIDs {
-		spans = max(spans, min(int(s)+1, b.Tokens()))
-	}
-	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spans)
+	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
 	var pinner runtime.Pinner
 	defer pinner.Unpin()
@@ -150,32 +139,32 @@ func layOut(opt any, pinner *runtime.Pinner) unsafe.Pointer {
 	memory := make([]uint64, v.NumField()) // whose fields take at most as much
 	at := unsafe.Pointer(unsafe.SliceData(memory))
 	offset := uintptr(0)
+	put := func(size uintptr, x uint64) {
+		offset = (offset + size - 1) / size * size
+		if size == 4 {
+			*(*uint32)(unsafe.Add(at, offset)) = uint32(x)
+		} else {
+			*(*uint64)(unsafe.Add(at, offset)) = x
+		}
+		offset += size
+	}
 	for i := range v.NumField() {
 		switch f := v.Field(i); f.Kind() {
-		case reflect.Bool, reflect.Uint8:
-			word := int32(0)
-			if f.Kind() == reflect.Uint8 {
-				word = int32(f.Uint())
-			} else if f.Bool() {
-				word = 1
-			}
-			*(*int32)(unsafe.Add(at, offset)) = word
-			offset += 4
-			continue
+		case reflect.Bool:
+			put(4, map[bool]uint64{true: 1}[f.Bool()])
+		case reflect.Uint8:
+			put(4, f.Uint())
 		case reflect.Float64:
-			offset = (offset + 7) / 8 * 8
-			*(*uint64)(unsafe.Add(at, offset)) = math.Float64bits(f.Float())
+			put(8, math.Float64bits(f.Float()))
 		case reflect.Slice:
-			offset = (offset + 7) / 8 * 8
-			if x := f.Interface().([]float64); len(x) > 0 {
+			x := orNil(f.Interface().([]float64))
+			if x != nil {
 				pinner.Pin(&x[0])
-				*(*uintptr)(unsafe.Add(at, offset)) = uintptr(unsafe.Pointer(&x[0]))
 			}
+			put(8, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(x)))))
 		default:
-			offset = (offset + 7) / 8 * 8
-			*(*int64)(unsafe.Add(at, offset)) = f.Int()
+			put(8, uint64(f.Int()))
 		}
-		offset += 8
 	}
 	return at
 }
