@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,20 +41,22 @@ type check struct {
 	Options
 	machine machine.Machine
 	notes   []string
-	results []Result
+	results []result
 	null    *bench.Estimate // the same thing measured twice, where that differed most
 }
 
-// A Result is the verdict on a kernel in one format with one instruction set.
-type Result struct {
-	Kernel, DType, ISA string
-	Verdict            bench.Verdict
-	Message            string // what is wrong, or not known
+// A result is what one measurement says of a kernel in one format with one instruction set,
+// and the verdict on that.
+type result struct {
+	kernel, dtype, isa string
+	failure            string // a wrong result, or an allocation
+	verdict            bench.Verdict
+	message            string // what is wrong, or not known
 
 	// Times the speed of the portable kernel, and the share of that of a plain read, each
-	// with the least that is allowed.
-	TimesPortable, Share   *bench.Estimate
-	TimesFloor, ShareFloor float64
+	// with the least that is allowed. Kernels on tokens have no share.
+	timesPortable, share *bench.Estimate
+	least                floor
 }
 
 // Run compares what is measured here with the floors of the file, or records them, and
@@ -75,9 +76,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 		g.CPU = kernels.Implementations()[1:]
 	}
 	if g.Record {
-		return g.record(ctx, g.File, out)
+		return g.record(ctx, out)
 	}
-	err = g.compare(ctx, g.File)
+	err = g.compare(ctx)
 	g.Progress.Clear()
 	if ctx.Err() != nil {
 		err = cli.ErrInterrupted
@@ -92,11 +93,11 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 func (g *check) verdict() error {
 	var failed, open []string
 	for _, q := range g.results {
-		switch q.Verdict {
+		switch q.verdict {
 		case bench.Regression:
-			failed = append(failed, q.name()+": "+q.Message)
+			failed = append(failed, q.name()+": "+q.message)
 		case bench.Inconclusive:
-			open = append(open, q.name()+": "+q.Message)
+			open = append(open, q.name()+": "+q.message)
 		}
 	}
 	switch {
@@ -126,10 +127,10 @@ func (g *check) write(out io.Writer) error {
 	}
 	var rows [][]string
 	for _, q := range g.results {
-		rows = append(rows, []string{q.Kernel, q.DType, q.ISA, q.Verdict.String(),
-			of(q.TimesPortable, "%.1f", 1), optional(q.TimesFloor, "%.3g"), of(q.Share, "%.1f%%", 100), optional(100*q.ShareFloor, "%.3g%%")})
-		if q.Message != "" {
-			g.notes = append(g.notes, q.name()+": "+q.Message)
+		rows = append(rows, []string{q.kernel, q.dtype, q.isa, q.verdict.String(),
+			of(q.timesPortable, "%.1f", 1), optional(q.least.TimesPortable, "%.3g"), of(q.share, "%.1f%%", 100), optional(100*q.least.Share, "%.3g%%")})
+		if q.message != "" {
+			g.notes = append(g.notes, q.name()+": "+q.message)
 		}
 	}
 	if e := g.null; e != nil {
@@ -148,7 +149,7 @@ func (g *check) write(out io.Writer) error {
 	return nil
 }
 
-func (r Result) name() string { return r.Kernel + " " + r.DType + " on " + r.ISA }
+func (q result) name() string { return q.kernel + " " + q.dtype + " on " + q.isa }
 
 func interval(e bench.Estimate) string { return fmt.Sprintf("%.3f to %.3f", e.Lo, e.Hi) }
 
@@ -197,6 +198,9 @@ type floor struct {
 	Share         float64 `json:"roofline_share,omitempty"` // of the speed of a plain read; kernels on rows only
 }
 
+// same reports whether the floors are of the same kernel and format.
+func (q floor) same(p floor) bool { return q.Kernel == p.Kernel && q.DType == p.DType }
+
 func readFloors(name string) (f floorFile, err error) {
 	if f, err = cli.ReadJSON[floorFile](name); err != nil {
 		return f, err
@@ -204,46 +208,41 @@ func readFloors(name string) (f floorFile, err error) {
 	if f.Vocab != floorVocab {
 		return f, fmt.Errorf("%s: floors for a vocabulary of %d, and %d is measured", name, f.Vocab, floorVocab)
 	}
-	if f.ISAs == nil {
-		f.ISAs = map[string]isaFloors{}
-	}
 	for isa, of := range f.ISAs {
-		given := map[[2]string]bool{}
-		for _, q := range of.Floors {
+		for i, q := range of.Floors {
 			for _, n := range [...]string{isa, q.Kernel, q.DType} {
 				if !isName(n) {
 					return f, fmt.Errorf("%s: %q is not the name of a kernel, a type or an instruction set", name, n)
 				}
 			}
 			what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.DType, isa)
-			key := [2]string{q.Kernel, q.DType}
 			switch {
 			case !(q.TimesPortable > 0):
 				return f, fmt.Errorf("%s: times_portable is %.3g, want more than 0", what, q.TimesPortable)
 			case !(q.Share >= 0):
 				return f, fmt.Errorf("%s: roofline_share is %.3g, want 0 or more", what, q.Share)
-			case given[key]:
+			case slices.ContainsFunc(of.Floors[:i], q.same):
 				return f, fmt.Errorf("%s: given twice", what)
 			}
-			given[key] = true
 		}
 	}
 	return f, nil
 }
 
-// has reports whether the kernel has a format of that name.
-func has(k kernels.Kernel, dtype string) bool {
-	return slices.ContainsFunc(k.DTypes, func(t reweight.DType) bool { return t.String() == dtype })
+// exists reports whether the floor is of a kernel that there is, in a format that it has.
+func (q floor) exists() bool {
+	k, err := kernels.Find(q.Kernel)
+	return err == nil && slices.ContainsFunc(k.DTypes, func(t reweight.DType) bool { return t.String() == q.DType })
 }
 
 // find returns the floor of a kernel in a format with an instruction set.
 func (f floorFile) find(isa, kernel, dtype string) (floor, bool) {
-	for _, q := range f.ISAs[isa].Floors {
-		if q.Kernel == kernel && q.DType == dtype {
-			return q, true
-		}
+	of := f.ISAs[isa].Floors
+	i := slices.IndexFunc(of, floor{Kernel: kernel, DType: dtype}.same)
+	if i < 0 {
+		return floor{}, false
 	}
-	return floor{}, false
+	return of[i], true
 }
 
 // elsewhere says that the floors of an instruction set were recorded on another CPU
@@ -256,8 +255,8 @@ func (f floorFile) elsewhere(isa, cpu string) string {
 }
 
 // compare compares what is measured here with the floors of a file.
-func (g *check) compare(ctx context.Context, name string) error {
-	floors, err := readFloors(name)
+func (g *check) compare(ctx context.Context) error {
+	floors, err := readFloors(g.File)
 	if err != nil {
 		return err
 	}
@@ -270,7 +269,7 @@ func (g *check) compare(ctx context.Context, name string) error {
 			g.notes = append(g.notes, "The floors of "+isa+" were "+note)
 		}
 		for _, q := range floors.ISAs[isa].Floors {
-			if k, err := kernels.Find(q.Kernel); err != nil || !has(k, q.DType) {
+			if !q.exists() {
 				g.notes = append(g.notes, fmt.Sprintf("The floor of %s %s on %s is of a kernel that does not exist", q.Kernel, q.DType, isa))
 			}
 		}
@@ -283,13 +282,11 @@ func (g *check) compare(ctx context.Context, name string) error {
 	g.Progress.Expect(len(shapes))
 	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
-		results, err := confirm(floors, g.machine.CPU, g.CPU, func(some []kernels.Implementation) ([]measured, error) { return g.measure(ctx, s, some) })
+		results, err := confirm(floors, g.machine.CPU, g.CPU, func(some []kernels.Implementation) ([]result, error) { return g.measure(ctx, s, some) })
 		if err != nil {
 			return err
 		}
-		for _, r := range results {
-			g.results = append(g.results, r.Result)
-		}
+		g.results = append(g.results, results...)
 	}
 	return nil
 }
@@ -297,7 +294,7 @@ func (g *check) compare(ctx context.Context, name string) error {
 // confirm measures with each of the implementations and compares the results
 // with the floors. It measures a second time what was too slow, because a busy
 // moment of the machine may be longer than one measurement.
-func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measure func([]kernels.Implementation) ([]measured, error)) ([]measured, error) {
+func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measure func([]kernels.Implementation) ([]result, error)) ([]result, error) {
 	results, err := measure(impls)
 	if err != nil {
 		return nil, err
@@ -305,7 +302,7 @@ func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measu
 	var slow []int
 	var again []kernels.Implementation
 	for i := range results {
-		if results[i].judge(floors, cpu); results[i].Verdict == bench.Regression && results[i].failure == "" {
+		if results[i].judge(floors, cpu); results[i].verdict == bench.Regression && results[i].failure == "" {
 			slow, again = append(slow, i), append(again, impls[i])
 		}
 	}
@@ -323,20 +320,11 @@ func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measu
 	return results, nil
 }
 
-// A measured kernel is what one measurement says of a kernel with one instruction
-// set.
-type measured struct {
-	Result
-	failure string // a wrong result, or an allocation
-}
-
-// newMeasured returns what a check and a measurement say.
-func newMeasured(rows bool, parity measure.Parity, r measure.Result) measured {
-	q := measured{failure: parity.Failure}
-	q.Kernel, q.DType, q.ISA = r.Kernel, r.DType, r.ISA
-	q.TimesPortable = &r.TimesPortable
+// newResult returns what a check and a measurement say.
+func newResult(rows bool, parity measure.Parity, r measure.Result) result {
+	q := result{kernel: r.Kernel, dtype: r.DType, isa: r.ISA, failure: parity.Failure, timesPortable: &r.TimesPortable}
 	if rows {
-		q.Share = &r.Share
+		q.share = &r.Share
 	}
 	if q.failure == "" && r.AllocsPerOp > 0 {
 		q.failure = fmt.Sprintf("%d heap allocations of %d bytes per call, want none", r.AllocsPerOp, r.BytesPerOp)
@@ -345,7 +333,7 @@ func newMeasured(rows bool, parity measure.Parity, r measure.Result) measured {
 }
 
 // measure checks and measures a shape with each of the implementations.
-func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]measured, error) {
+func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]result, error) {
 	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), impls)
 	if err != nil {
 		return nil, err
@@ -354,9 +342,9 @@ func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Im
 	if err != nil {
 		return nil, err
 	}
-	all := make([]measured, len(results))
+	all := make([]result, len(results))
 	for i, r := range results {
-		all[i] = newMeasured(s.Kernel.Rows, parities[i], r)
+		all[i] = newResult(s.Kernel.Rows, parities[i], r)
 		if null := g.null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
 			g.null = &r.Null
 		}
@@ -366,22 +354,22 @@ func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Im
 
 // judge sets the verdict. A kernel fails if even its upper bound is below the
 // floor.
-func (q *measured) judge(floors floorFile, cpu string) {
-	f, ok := floors.find(q.ISA, q.Kernel, q.DType)
-	q.TimesFloor, q.ShareFloor = f.TimesPortable, f.Share
-	q.Verdict, q.Message = bench.Pass, ""
+func (q *result) judge(floors floorFile, cpu string) {
+	f, ok := floors.find(q.isa, q.kernel, q.dtype)
+	q.least, q.verdict = f, bench.Pass
 	switch {
 	case q.failure != "":
-		q.Verdict, q.Message = bench.Regression, q.failure
+		q.verdict, q.message = bench.Regression, q.failure
+		return
 	case !ok:
-		q.Verdict, q.Message = bench.Inconclusive, "it has no floor: record one"
-	case q.TimesPortable.Hi < f.TimesPortable:
-		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable kernel (%s), and the floor is %.3g", q.TimesPortable.Median, interval(*q.TimesPortable), f.TimesPortable)
-	case q.Share != nil && q.Share.Hi < f.Share:
-		q.Verdict, q.Message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g", q.Share.Median, interval(*q.Share), f.Share)
+		q.verdict, q.message = bench.Inconclusive, "it has no floor: record one"
+	case q.timesPortable.Hi < f.TimesPortable:
+		q.verdict, q.message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable kernel (%s), and the floor is %.3g", q.timesPortable.Median, interval(*q.timesPortable), f.TimesPortable)
+	case q.share != nil && q.share.Hi < f.Share:
+		q.verdict, q.message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g", q.share.Median, interval(*q.share), f.Share)
 	}
-	if note := floors.elsewhere(q.ISA, cpu); note != "" && q.Verdict == bench.Regression && q.failure == "" {
-		q.Message += ", " + note
+	if note := floors.elsewhere(q.isa, cpu); note != "" && q.verdict == bench.Regression {
+		q.message += ", " + note
 	}
 }
 
@@ -390,7 +378,8 @@ func (q *measured) judge(floors floorFile, cpu string) {
 const recordings = 3
 
 // record writes the floors of the instruction sets of this machine.
-func (g *check) record(ctx context.Context, name string, out io.Writer) error {
+func (g *check) record(ctx context.Context, out io.Writer) error {
+	name := g.File
 	if name == "-" {
 		return errors.New("-record: want a file, not standard output")
 	}
@@ -409,12 +398,15 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 	}
 	floors, err := readFloors(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		floors, err = floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{}}, nil
+		floors, err = floorFile{Vocab: floorVocab}, nil
 	}
 	if err != nil {
 		return err
 	}
 	floors.Margin = floorMargin
+	if floors.ISAs == nil {
+		floors.ISAs = map[string]isaFloors{}
+	}
 	if len(g.CPU) == 0 {
 		return errors.New("-record: only the portable kernels run here, and they have no floors")
 	}
@@ -423,7 +415,7 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 	g.Progress.Expect(len(shapes))
 	for _, s := range shapes {
 		g.Progress.Next("measuring %s", s)
-		var recorded [recordings][]measured
+		var recorded [recordings][]result
 		for i := range recorded {
 			if recorded[i], err = g.measure(ctx, s, g.CPU); ctx.Err() != nil {
 				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
@@ -437,7 +429,7 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 			}
 		}
 		for i, f := range floorsOf(recorded) {
-			isa := recorded[0][i].ISA
+			isa := recorded[0][i].isa
 			fresh[isa] = append(fresh[isa], f)
 		}
 	}
@@ -446,9 +438,7 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 	for isa, list := range fresh {
 		// Kernels that were not measured keep their floors, if they still exist.
 		for _, old := range floors.ISAs[isa].Floors {
-			k, err := kernels.Find(old.Kernel)
-			measured := slices.ContainsFunc(list, func(q floor) bool { return q.Kernel == old.Kernel && q.DType == old.DType })
-			if !measured && err == nil && has(k, old.DType) {
+			if old.exists() && !slices.ContainsFunc(list, old.same) {
 				list = append(list, old)
 			}
 		}
@@ -463,28 +453,23 @@ func (g *check) record(ctx context.Context, name string, out io.Writer) error {
 }
 
 // floorsOf returns a floor for each instruction set of the measurements.
-func floorsOf(recorded [recordings][]measured) (floors []floor) {
+func floorsOf(recorded [recordings][]result) (floors []floor) {
 	for i, q := range recorded[0] {
 		var times, shares [recordings]float64
 		for n, r := range recorded {
-			times[n] = r[i].TimesPortable.Median
-			if q.Share != nil {
-				shares[n] = r[i].Share.Median
+			times[n] = r[i].timesPortable.Median
+			if q.share != nil {
+				shares[n] = r[i].share.Median
 			}
 		}
-		floors = append(floors, floor{Kernel: q.Kernel, DType: q.DType,
-			TimesPortable: rounded(floorMargin * middle(times)), Share: rounded(floorMargin * middle(shares))})
+		floors = append(floors, floor{Kernel: q.kernel, DType: q.dtype, TimesPortable: floorOf(times), Share: floorOf(shares)})
 	}
 	return floors
 }
 
-func middle(x [recordings]float64) float64 {
+// floorOf keeps two digits of half of the middle one: more would be noise.
+func floorOf(x [recordings]float64) float64 {
 	slices.Sort(x[:])
-	return x[recordings/2]
-}
-
-// rounded keeps two digits: more would be noise.
-func rounded(x float64) float64 {
-	r, _ := strconv.ParseFloat(strconv.FormatFloat(math.Max(0, x), 'g', 2, 64), 64)
-	return r
+	f, _ := strconv.ParseFloat(strconv.FormatFloat(floorMargin*x[recordings/2], 'g', 2, 64), 64)
+	return f
 }
