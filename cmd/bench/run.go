@@ -35,7 +35,6 @@ Lists are separated by commas. docs/measuring.md says how each figure is taken.
 
 func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
 	plan := measure.Plan{Sampler: sampler, Check: measure.Check, Progress: p}
-	var opt runOptions
 	flags := cli.NewFlags("bench run")
 	kernelList := kernelFlag(flags)
 	isaList := isaFlag(flags, "all, and "+machine.CUDA+" where a GPU can be used", g)
@@ -55,11 +54,12 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if err != nil {
 		return err
 	}
+	var noGPU error // why there is none, if one was looked for
 	if choice != nil {
 		plan.CPU, plan.GPU = choice.CPU, choice.GPU
 	} else {
 		plan.CPU = kernels.Implementations()
-		plan.GPU, opt.noGPU = g.Device()
+		plan.GPU, noGPU = g.Device()
 	}
 	if plan.Sizes, err = sizes(); err != nil {
 		return err
@@ -78,39 +78,32 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 			}
 		}
 	}
-	if opt.asJSON, err = format(); err != nil {
+	asJSON, err := format()
+	if err != nil {
 		return err
 	}
-	if opt.pinned, err = pin(); err != nil {
-		return err
-	}
-	plan.Goals = !flags.Given("vocab") && !flags.Given("rows")
-	plan.Sizes.Stream = measure.Stream(machine.LastCache(), measure.LongStream)
-	return runPlan(ctx, plan, opt, out)
-}
-
-// runOptions say what becomes of the results.
-type runOptions struct {
-	asJSON bool
-	pinned *int  // as machine.Machine's
-	noGPU  error // why there is none, if one was looked for
-}
-
-// runPlan measures and prints. What was measured before an error or an interrupt is
-// printed too, marked as partial.
-func runPlan(ctx context.Context, plan measure.Plan, opt runOptions, out io.Writer) error {
 	m, err := machine.This()
 	if err != nil {
 		return err
 	}
-	m.Pinned = opt.pinned
-	m.SetGPU(plan.GPU, opt.noGPU)
+	if m.Pinned, err = pin(); err != nil {
+		return err
+	}
+	m.SetGPU(plan.GPU, noGPU)
+	plan.Goals = !flags.Given("vocab") && !flags.Given("rows")
+	plan.Sizes.Stream = measure.Stream(machine.LastCache(), measure.LongStream)
+	return runPlan(ctx, plan, m, asJSON, out)
+}
+
+// runPlan measures on the machine and prints. What was measured before an error or an
+// interrupt is printed too, marked as partial.
+func runPlan(ctx context.Context, plan measure.Plan, m machine.Machine, asJSON bool, out io.Writer) error {
 	results, stopped := plan.Run(ctx)
 	plan.Progress.Clear()
 	if results.Results == nil && stopped != nil && ctx.Err() == nil {
 		return stopped
 	}
-	err = report.New(m, results, stopped != nil).Write(out, opt.asJSON)
+	err := report.New(m, results, stopped != nil).Write(out, asJSON)
 	if len(results.Failures) > 0 {
 		err = cli.Also(cli.Failed(results.Failures), err)
 	}

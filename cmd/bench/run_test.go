@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,35 +23,21 @@ import (
 // little is not much to measure.
 var little = []string{"-kernel", "multiply,token_stats_lse", "-rows", "64", "-vocab", "128"}
 
-// runQuickly runs bench run and returns what it prints.
-func runQuickly(t *testing.T, args ...string) (string, error) {
-	t.Helper()
+// TestRunTable: the table has a row for each type of the kernels with each instruction set.
+func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	err := runCommand(t.Context(), append(slices.Clone(little), args...), &out, &cli.Progress{}, quick, &machine.GPU{})
-	return out.String(), err
-}
-
-func TestRunFormats(t *testing.T) {
-	const results = 4 // of the kernels' types
-	n := results * len(reweight.AvailableISAs())
-	for format, check := range map[string]func(string) int{
-		"table": func(s string) int { return strings.Count(s, "\nmultiply ") + strings.Count(s, "\ntoken_stats_lse ") },
-		"json": func(s string) int {
-			var r report.Report
-			decode(t, []byte(s), &r)
-			return len(r.Results)
-		},
-	} {
-		text, err := runQuickly(t, "-format", format)
-		if err != nil {
-			t.Fatal(format, err)
+	must.Do(runCommand(t.Context(), little, &out, &cli.Progress{}, quick, &machine.GPU{}))
+	text := out.String()
+	if got, want := strings.Count(text, "\nmultiply ")+strings.Count(text, "\ntoken_stats_lse "), 4*len(reweight.AvailableISAs()); got != want {
+		t.Errorf("%d results, want %d:\n%s", got, want, text)
+	}
+	for _, want := range []string{"ns/element", "Plain read: ", "A/A null", "CPU"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
 		}
-		if got := check(text); got != n {
-			t.Errorf("%s: %d results, want %d:\n%s", format, got, n, text)
-		}
-		if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, report.Ended) {
-			t.Errorf("%s: codes for a terminal, or marked as partial", format)
-		}
+	}
+	if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, report.Ended) {
+		t.Errorf("codes for a terminal, or marked as partial:\n%s", text)
 	}
 }
 
@@ -80,7 +65,7 @@ func TestRunEnds(t *testing.T) {
 			return nil, broken
 		}
 		var out bytes.Buffer
-		err := runPlan(ctx, w, runOptions{}, &out)
+		err := runPlan(ctx, w, must.Get(machine.This()), false, &out)
 		if err == nil || err.Error() != c.want.Error() || !strings.Contains(out.String(), report.Ended) || strings.Contains(out.String(), "interrupted") {
 			t.Errorf("check %d: %v after\n%s", c.at, err, out.String())
 		}
@@ -106,7 +91,7 @@ func TestRunInterrupted(t *testing.T) {
 	for as, mark := range map[bool]string{false: report.Ended, true: `"partial": true`} {
 		ctx, w := interruptible(t, 3)
 		var out bytes.Buffer
-		err := runPlan(ctx, w, runOptions{asJSON: as}, &out)
+		err := runPlan(ctx, w, must.Get(machine.This()), as, &out)
 		if err != cli.ErrInterrupted {
 			t.Errorf("error %v", err)
 		}
