@@ -40,10 +40,3 @@ func TestFirstAllocsOfABusyProcess(t *testing.T) {
 		t.Errorf("%d objects of %d bytes and error %v after %d calls, want 1 of 4096", objects, bytes, err, calls)
 	}
 }
-
-func TestFirstAllocs(t *testing.T) {
-	mallocs, bytes, err := FirstAllocs(func() error { sink = make([]byte, 4096); return nil })
-	if mallocs != 1 || bytes != 4096 || err != nil {
-		t.Errorf("%d objects of %d bytes and error %v, want 1 of 4096", mallocs, bytes, err)
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
 	"github.com/seed621a2839/reweight/internal/gpu/ptx"
 )
@@ -19,18 +18,8 @@ import (
 // log2 units and the scale of the other ids.
 func Exact(t testing.TB, seed uint64) (dev *gpu.Device, write func(at gpu.Ptr)) {
 	t.Helper()
-	if !Supported() {
-		t.Skip("testgpu: no GPU works with a machine like this one")
-	}
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatal(err)
-	}
-	drv, err := ptx.Open(modules, ptx.Options{Seed: seed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &exact{Device: drv, onRows: map[driver.Function]bool{}}
+	needSupport(t)
+	e := &exact{Device: interpreter(seed), onRows: map[driver.Function]bool{}}
 	return gpu.NewDevice(e), func(at gpu.Ptr) { e.at = at }
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/gpu/cuda"
 	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/gpu/ptx"
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // seedVariable is the environment variable that fixes the seed of the interpreter.
@@ -24,6 +25,13 @@ const seedVariable = "REWEIGHT_PTX_SEED"
 // are those of a little-endian machine of 64 bits.
 func Supported() bool {
 	return strconv.IntSize == 64 && binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+}
+
+func needSupport(t testing.TB) {
+	t.Helper()
+	if !Supported() {
+		t.Skip("testgpu: no GPU works with a machine like this one")
+	}
 }
 
 // realGPU opens the GPU, once. It stays open for as long as the test's process lives,
@@ -38,9 +46,7 @@ var realGPU = sync.OnceValues(func() (*gpu.Device, error) { return cuda.Open(0) 
 // all.
 func Device(t testing.TB) *gpu.Device {
 	t.Helper()
-	if !Supported() {
-		t.Skip("testgpu: no GPU works with a machine like this one")
-	}
+	needSupport(t)
 	dev := open(t)
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil && !t.Failed() {
@@ -72,18 +78,15 @@ func open(t testing.TB) *gpu.Device {
 			t.Fatalf("testgpu: %s: %v", seedVariable, err)
 		}
 	}
-	modules, err := device.PTX()
-	if err != nil {
-		t.Fatalf("testgpu: %v", err)
-	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("testgpu: the interpreter ran with %s=%d", seedVariable, seed)
 		}
 	})
-	drv, err := ptx.Open(modules, ptx.Options{Seed: seed})
-	if err != nil {
-		t.Fatalf("testgpu: %v", err)
-	}
-	return gpu.NewDevice(drv)
+	return gpu.NewDevice(interpreter(seed))
+}
+
+// interpreter returns one that has all kernels.
+func interpreter(seed uint64) *ptx.Device {
+	return must.Get(ptx.Open(must.Get(device.PTX()), ptx.Options{Seed: seed}))
 }

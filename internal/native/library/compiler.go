@@ -1,6 +1,7 @@
 package library
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,11 +40,12 @@ func findCompiler(arch string) (*compiler, error) {
 		return cc, nil
 	}
 	cc, err := newCompiler([]string{"cc"}, arch, machine.macro)
-	if err != nil {
-		var err2 error
-		if cc, err2 = newCompiler([]string{machine.cross}, arch, machine.macro); err2 != nil {
-			return nil, fmt.Errorf("there is no C compiler for linux/%s: %w; %w", arch, err, err2)
-		}
+	if err == nil {
+		return cc, nil
+	}
+	cc, err2 := newCompiler([]string{machine.cross}, arch, machine.macro)
+	if err2 != nil {
+		return nil, fmt.Errorf("there is no C compiler for linux/%s: %w; %w", arch, err, err2)
 	}
 	return cc, nil
 }
@@ -85,10 +87,9 @@ func (cc *compiler) flags(o Options) []string {
 		"-U_FORTIFY_SOURCE", "-fno-stack-protector", // these would call functions of a C library
 		fmt.Sprintf("-DREWEIGHT_VERSION=%q", Version),
 	}
-	switch {
-	case cc.clang:
+	if cc.clang {
 		flags = append(flags, "-fno-builtin-memset")
-	default:
+	} else {
 		flags = append(flags, "-fno-tree-loop-distribute-patterns") // into calls of memset
 	}
 	switch o.Arch {
@@ -138,10 +139,8 @@ func compile(cc *compiler, src, dir string, o Options) ([]string, error) {
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err // the first: the others are often of the same cause
-		}
+	if err := cmp.Or(errs...); err != nil { // the first: the others are often of the same cause
+		return nil, err
 	}
 	slices.Sort(objects)
 	return objects, nil

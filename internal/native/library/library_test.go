@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,7 +66,7 @@ func found(command string) bool {
 }
 
 // library returns a folder with the library.
-func (on *target) library(t *testing.T) string {
+func (on *target) library() string {
 	if on.folder == "" {
 		on.folder = must.Get(Cached(Options{Arch: on.arch}))
 	}
@@ -87,20 +86,6 @@ func (on *target) run(t *testing.T, program string) string {
 	return out
 }
 
-// temporary is a folder for all tests.
-var temporary string
-
-func TestMain(m *testing.M) {
-	var err error
-	if temporary, err = os.MkdirTemp("", "reweight-test-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	os.RemoveAll(temporary)
-	os.Exit(status)
-}
-
 // TestBuildIsDeterministic builds once more, in another folder.
 func TestBuildIsDeterministic(t *testing.T) {
 	if !*long {
@@ -110,7 +95,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 		again := t.TempDir()
 		must.Do(Build(again, Options{Arch: on.arch}))
 		for _, name := range []string{"libreweight.so", "libreweight.a", "reweight.h"} {
-			a := must.Get(os.ReadFile(filepath.Join(on.library(t), name)))
+			a := must.Get(os.ReadFile(filepath.Join(on.library(), name)))
 			b := must.Get(os.ReadFile(filepath.Join(again, name)))
 			if !bytes.Equal(a, b) {
 				t.Errorf("two builds of %s differ", name)
@@ -132,17 +117,17 @@ func TestCodeIsTheTrees(t *testing.T) {
 	if slices.Contains(kernels, nil) {
 		t.Fatal("a kernel is nil")
 	}
-	programs := map[string]*image{}
+	programs, dir := map[string]*image{}, t.TempDir()
 	each(t, func(t *testing.T, on *target) {
 		if programs[on.arch] == nil {
-			path := filepath.Join(temporary, "test-"+on.arch)
+			path := filepath.Join(dir, "test-"+on.arch)
 			env := []string{"GOOS=linux", "GOARCH=" + on.arch, "CGO_ENABLED=0", "GOFLAGS="}
 			if _, _, err := run("", env, "go", "test", "-c", "-tags=", "-o", path, "."); err != nil {
 				t.Fatal(err)
 			}
-			programs[on.arch] = open(t, path)
+			programs[on.arch] = open(path)
 		}
-		program, library := programs[on.arch], open(t, filepath.Join(on.library(t), "libreweight.so"))
+		program, library := programs[on.arch], open(filepath.Join(on.library(), "libreweight.so"))
 		files := must.Get(list(on.arch))
 		functions, constants := 0, 0
 		for _, f := range files {
@@ -202,11 +187,9 @@ type image struct {
 	symbols []elf.Symbol
 }
 
-func open(t *testing.T, path string) *image {
-	data := must.Get(os.ReadFile(path))
-	f := must.Get(elf.NewFile(bytes.NewReader(data)))
-	symbols := must.Get(f.Symbols())
-	return &image{f, symbols}
+func open(path string) *image {
+	f := must.Get(elf.NewFile(bytes.NewReader(must.Get(os.ReadFile(path)))))
+	return &image{f, must.Get(f.Symbols())}
 }
 
 // address returns that of the symbol that has one of the names.

@@ -28,35 +28,25 @@ func makeProgram(t *testing.T, cc string, args ...string) string {
 	return program
 }
 
-// TestCall calls a function that changes every register.
-func TestCall(t *testing.T) {
-	each(t, func(t *testing.T, on *target) {
-		program := makeProgram(t, on.cc[0], "-std=c11", "testdata/call.c", "testdata/call_"+on.arch+".S", "../../../native/src/call_"+on.arch+".S")
-		if out := on.run(t, program); out != "ok\n" {
-			t.Error(out)
-		}
-	})
-}
-
-// TestMemory compiles memory.c as the library has it: a compiler that sees memset in the
-// loop of memset would have it call itself.
-func TestMemory(t *testing.T) {
-	each(t, func(t *testing.T, on *target) {
-		cc := must.Get(findCompiler(on.arch))
-		program := makeProgram(t, on.cc[0], append(cc.flags(Options{Arch: on.arch}), "testdata/memory.c", "../../../native/src/memory.c")...)
-		if out := on.run(t, program); out != "ok\n" {
-			t.Error(out)
-		}
-	})
-}
-
 // TestSelfChecking runs the programs that say themselves what is wrong.
 func TestSelfChecking(t *testing.T) {
-	for _, name := range []string{"arithmetic.c", "wrong.c"} {
+	withLibrary := func(on *target) []string { return []string{"-I", on.library(), on.library() + "/libreweight.a"} }
+	for name, args := range map[string]func(on *target) []string{
+		"arithmetic.c": withLibrary,
+		"wrong.c":      withLibrary,
+		// It calls a function that changes every register.
+		"call.c": func(on *target) []string {
+			return []string{"testdata/call_" + on.arch + ".S", "../../../native/src/call_" + on.arch + ".S"}
+		},
+		// As the library has it: a compiler that sees memset in the loop of memset would have
+		// it call itself.
+		"memory.c": func(on *target) []string {
+			return append(must.Get(findCompiler(on.arch)).flags(Options{Arch: on.arch}), "../../../native/src/memory.c")
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, on *target) {
-				dir := on.library(t)
-				program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "testdata/"+name, dir+"/libreweight.a")
+				program := makeProgram(t, on.cc[0], append([]string{"-std=c11", "testdata/" + name}, args(on)...)...)
 				if out := on.run(t, program); out != "ok\n" {
 					t.Error(out)
 				}
@@ -109,7 +99,7 @@ func TestHeader(t *testing.T) {
 		} else if os.Getenv("REWEIGHT_ISA") != "" {
 			t.Skip("REWEIGHT_ISA says what Go finds here")
 		}
-		dir := on.library(t)
+		dir := on.library()
 		for _, language := range []string{"c11", "c++11"} {
 			for _, link := range links {
 				t.Run(language+"/"+link.name, func(t *testing.T) {
@@ -137,7 +127,7 @@ func TestCPUs(t *testing.T) {
 		if on.arch != "amd64" {
 			t.Skipf("the emulator has CPUs of amd64, and this is for %s", on.arch)
 		}
-		dir := on.library(t)
+		dir := on.library()
 		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "testdata/header.c", dir+"/libreweight.a", "-static")
 		for cpu, isas := range map[string][]reweight.ISA{
 			"Nehalem":     {reweight.Portable},
@@ -214,7 +204,7 @@ func TestThreads(t *testing.T) {
 		if on.name == "gcc" {
 			compilers = append(compilers, "musl-gcc") // uses gcc
 		}
-		dir := on.library(t)
+		dir := on.library()
 		for _, cc := range compilers {
 			for _, link := range links {
 				t.Run(filepath.Base(cc)+"/"+link.name, func(t *testing.T) {
@@ -235,7 +225,7 @@ func TestThreads(t *testing.T) {
 func TestExample(t *testing.T) {
 	want := must.Get(os.ReadFile("../../../native/example/output.txt"))
 	each(t, func(t *testing.T, on *target) {
-		dir := on.library(t)
+		dir := on.library()
 		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "../../../native/example/main.c", dir+"/libreweight.a")
 		if got := on.run(t, program); got != string(want) {
 			t.Errorf("it prints\n%s\nwant\n%s", got, want)
