@@ -147,11 +147,11 @@ func percent(hits, runs int) string { return fmt.Sprintf("%.4g%%", 100*float64(h
 
 // A tally is how often the gate was right in some runs.
 type tally struct {
-	runs, alarms, open int // without a change: runs that fail something, or leave something inconclusive
-	found, alone       int // one function slower by twice the limit: runs that fail it, and it alone
-	between            int // one function slower by 0.8 of the limit: runs that fail it
-	others             int // with that function: runs that fail one that is not slower
-	pairs              []int
+	alarms, open int // without a change: runs that fail something, or leave something inconclusive
+	found, alone int // one function slower by twice the limit: runs that fail it, and it alone
+	between      int // one function slower by 0.8 of the limit: runs that fail it
+	others       int // with that function: runs that fail one that is not slower
+	pairs        []int
 }
 
 // simulate runs the gate without a change, with one function slower by twice as
@@ -183,7 +183,6 @@ func (m machine) simulate(rule Rule, runs int) (t tally) {
 			}
 		}
 	}
-	t.runs = runs
 	slices.Sort(t.pairs)
 	return t
 }
@@ -211,7 +210,7 @@ func took(pairs []int) string {
 func TestGateRule(t *testing.T) {
 	for _, c := range []struct {
 		machine
-		power, open float64 // runs that name a slower function alone, at least; that are inconclusive without a change, at most
+		power, open float64 // as of check
 		runs        [3]int
 	}{
 		{quiet, 1, 0, [3]int{2000, 1000, 400}},
@@ -224,22 +223,22 @@ func TestGateRule(t *testing.T) {
 				if n == 200 && !*long {
 					continue
 				}
-				runs := simulated(c.runs[i])
-				s := c.simulate(NewRule(n, 0.01), runs)
-				t.Logf("| %d, %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |",
-					n, c.name, runs, percent(s.alarms, runs), 100*atMost(s.alarms, runs), percent(s.open, runs), percent(s.between, runs), percent(s.found, runs), percent(s.alone, runs), took(s.pairs))
-				s.check(t, 0.01, c.power, c.open)
+				c.check(t, fmt.Sprintf("%d, %s", n, c.name), NewRule(n, 0.01), simulated(c.runs[i]), c.power, c.open)
 			}
 		})
 	}
 }
 
-// check fails the test if a run is wrong oftener than alpha says, finds a slower
-// function in a smaller part of the runs than power, or leaves more than open undecided.
-func (s tally) check(t *testing.T, alpha, power, open float64) {
-	of := func(n int) float64 { return float64(n) / float64(s.runs) }
-	if s.alarms+s.others > 0 && float64(s.alarms+s.others-1)/float64(2*s.runs) > alpha { // one may be chance
-		t.Errorf("%d and %d of %d runs fail what is not slower, want %v of them at most", s.alarms, s.others, s.runs, alpha)
+// check simulates runs, prints a row of a table and fails the test if a run is wrong oftener
+// than the rule's alpha says, finds a slower function alone in a smaller part of the runs than
+// power, or leaves more than open undecided without a change.
+func (m machine) check(t *testing.T, row string, rule Rule, runs int, power, open float64) {
+	s := m.simulate(rule, runs)
+	t.Logf("| %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |", row, runs, percent(s.alarms, runs), 100*atMost(s.alarms, runs),
+		percent(s.open, runs), percent(s.between, runs), percent(s.found, runs), percent(s.alone, runs), took(s.pairs))
+	of := func(n int) float64 { return float64(n) / float64(runs) }
+	if s.alarms+s.others > 0 && of(s.alarms+s.others-1)/2 > rule.Alpha { // one may be chance
+		t.Errorf("%d and %d of %d runs fail what is not slower, want %v of them at most", s.alarms, s.others, runs, rule.Alpha)
 	}
 	if rate := of(s.alone); rate < power {
 		t.Errorf("%v of runs name a function that is slower alone, want at least %v", rate, power)
@@ -266,11 +265,7 @@ func TestGateRuleOptions(t *testing.T) {
 				if m.name == "wild" && !*long {
 					continue
 				}
-				m.runs = simulated(m.runs)
-				s := m.simulate(rule, m.runs)
-				t.Logf("| %v, %v, %v | %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |", c.alpha, c.slower, c.surely,
-					m.name, m.runs, percent(s.alarms, m.runs), 100*atMost(s.alarms, m.runs), percent(s.open, m.runs), percent(s.between, m.runs), percent(s.found, m.runs), percent(s.alone, m.runs), took(s.pairs))
-				s.check(t, c.alpha, 0.9, 1)
+				m.check(t, fmt.Sprintf("%v, %v, %v | %s", c.alpha, c.slower, c.surely, m.name), rule, simulated(m.runs), 0.9, 1)
 			}
 		})
 	}
