@@ -6,52 +6,11 @@ type ordered interface {
 	signed | unsigned | float32 | float64
 }
 
-// compare makes the closure that compares two values of type T. Of floats a comparison
-// is false where an operand is NaN, and its twin with a u after the name is true there.
-func compare[T ordered](name string, get func(u uint64) T) op2 {
-	or := func(f func(a, b T) bool) op2 {
-		return func(d, x, y int) func(l *lane) {
-			return func(l *lane) { l.r[d] = truth(f(get(l.r[x]), get(l.r[y]))) }
-		}
-	}
-	switch name {
-	case "eq":
-		return or(func(a, b T) bool { return a == b })
-	case "ne":
-		return or(func(a, b T) bool { return a < b || a > b })
-	case "lt":
-		return or(func(a, b T) bool { return a < b })
-	case "le":
-		return or(func(a, b T) bool { return a <= b })
-	case "gt":
-		return or(func(a, b T) bool { return a > b })
-	case "ge":
-		return or(func(a, b T) bool { return a >= b })
-	case "equ":
-		return or(func(a, b T) bool { return !(a < b || a > b) })
-	case "neu":
-		return or(func(a, b T) bool { return a != b })
-	case "ltu":
-		return or(func(a, b T) bool { return !(a >= b) })
-	case "leu":
-		return or(func(a, b T) bool { return !(a > b) })
-	case "gtu":
-		return or(func(a, b T) bool { return !(a <= b) })
-	case "geu":
-		return or(func(a, b T) bool { return !(a < b) })
-	case "num":
-		return or(func(a, b T) bool { return a == a && b == b })
-	case "nan":
-		return or(func(a, b T) bool { return a != a || b != b })
-	}
-	panic("the comparison " + name)
-}
-
 // The comparisons that types have.
-var (
-	equality   = strings.Fields("eq ne")
-	comparison = strings.Fields("eq ne lt le gt ge")
-	floatingly = strings.Fields("eq ne lt le gt ge equ neu ltu leu gtu geu num nan")
+const (
+	equality   = "eq ne"
+	comparison = "eq ne lt le gt ge"
+	floatingly = "eq ne lt le gt ge equ neu ltu leu gtu geu num nan"
 )
 
 func addComparisons() {
@@ -68,9 +27,29 @@ func addComparisons() {
 	compareAs(floatingly, "f64", f64)
 }
 
-// compareAs enters setp for the comparisons of one type.
-func compareAs[T ordered](names []string, t string, get func(u uint64) T) {
-	for _, name := range names {
-		add2("setp."+name+"."+t, "pred", t, t, compare(name, get))
+// compareAs enters setp for the comparisons of one type. Of floats a comparison is false
+// where an operand is NaN, and its twin with a u after the name is true there.
+func compareAs[T ordered](names, t string, get func(u uint64) T) {
+	holds := map[string]func(a, b T) bool{
+		"eq":  func(a, b T) bool { return a == b },
+		"ne":  func(a, b T) bool { return a < b || a > b },
+		"lt":  func(a, b T) bool { return a < b },
+		"le":  func(a, b T) bool { return a <= b },
+		"gt":  func(a, b T) bool { return a > b },
+		"ge":  func(a, b T) bool { return a >= b },
+		"equ": func(a, b T) bool { return !(a < b || a > b) },
+		"neu": func(a, b T) bool { return a != b },
+		"ltu": func(a, b T) bool { return !(a >= b) },
+		"leu": func(a, b T) bool { return !(a > b) },
+		"gtu": func(a, b T) bool { return !(a <= b) },
+		"geu": func(a, b T) bool { return !(a < b) },
+		"num": func(a, b T) bool { return a == a && b == b },
+		"nan": func(a, b T) bool { return a != a || b != b },
+	}
+	for _, name := range strings.Fields(names) {
+		f := holds[name]
+		add2("setp."+name+"."+t, "pred", t, t, func(d, x, y int) func(l *lane) {
+			return func(l *lane) { l.r[d] = truth(f(get(l.r[x]), get(l.r[y]))) }
+		})
 	}
 }
