@@ -38,10 +38,8 @@ type results struct {
 	loss      [1]reweight.LossResult
 }
 
-// New returns a runner on the default stream of the device, with arrays Amid.
-func New(dev *gpu.Device) (*Runner, error) { return NewPlaced(dev, Amid) }
-
-// NewPlaced returns a runner with arrays at the given place.
+// NewPlaced returns a runner on the default stream of the device, with arrays at the given
+// place.
 func NewPlaced(dev *gpu.Device, p Placement) (*Runner, error) {
 	ws, err := dev.NewWorkspace(0, gpu.Size{})
 	if err != nil {

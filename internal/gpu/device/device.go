@@ -8,6 +8,7 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 )
 
@@ -22,7 +23,7 @@ func PTX() (map[string]string, error) {
 	}
 	modules := make(map[string]string, len(entries))
 	for _, e := range entries {
-		text, err := read(e.Name())
+		text, err := read(files, e.Name())
 		if err != nil {
 			return nil, fmt.Errorf("device: %s: %w", e.Name(), err)
 		}
@@ -31,18 +32,14 @@ func PTX() (map[string]string, error) {
 	return modules, nil
 }
 
-func read(name string) (string, error) {
-	f, err := files.Open(name)
+// read reads the text of a *.ptx.gz.
+func read(folder fs.FS, name string) (string, error) {
+	f, err := folder.Open(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	return Decompress(f)
-}
-
-// Decompress reads the text of a *.ptx.gz.
-func Decompress(r io.Reader) (string, error) {
-	z, err := gzip.NewReader(r)
+	z, err := gzip.NewReader(f)
 	if err != nil {
 		return "", err
 	}

@@ -290,6 +290,3 @@ func (d *Device) Close() error {
 	}
 	return fmt.Errorf("ptx: %d allocations were not freed:%s", len(d.memory.regions), b.String())
 }
-
-// Steps returns how many instructions all lanes have run so far.
-func (d *Device) Steps() int64 { return d.steps }
