@@ -306,9 +306,10 @@ def _counted(ids: Tensor, mask: Optional[Tensor]) -> Tensor:
 
 
 def _where(counted: Tensor) -> _Where:
-    """Where they are: flat indices, or a slice of all. It waits for a GPU, once."""
-    where = counted.reshape(-1).nonzero()[:, 0]
-    return slice(0, counted.numel()) if len(where) == counted.numel() else where
+    """Where they are: flat indices, or a slice of all."""
+    if bool(counted.all()):
+        return slice(0, counted.numel())
+    return counted.reshape(-1).nonzero()[:, 0]
 
 
 def _check_ids(ids: Tensor, counted: Tensor, vocab: int) -> None:
