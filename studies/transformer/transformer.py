@@ -4,12 +4,13 @@ the map: the study of docs/plan-transformer.md.
     $(python/environment newest)/bin/python studies/transformer/transformer.py studies/transformer/runs.csv
 
 The package `reweight` must be importable. The runs that the table has are not made again. Each takes one thread;
---workers says how many are made at a time.
+--workers says how many are made at a time. starts.csv, beside the table, has the D of the warm starts.
 """
 
 import argparse
 import concurrent.futures
 import csv
+import math
 import multiprocessing
 import os
 import random
@@ -246,9 +247,10 @@ def decided(model, fluent):
                 with torch.no_grad():
                     logits = model(torch.tensor([episode.ids[: episode.ids.index(OPEN) + 1]])).logits[0, -1]
                 right.append(logits.double().softmax(-1)[best].item())
-        within += statistics.fmean(p * (1 - p) for p in right)
-        between += statistics.variance(right)
-    return between / (between + within)
+        if len(right) > 1:
+            within += statistics.fmean(p * (1 - p) for p in right)
+            between += statistics.variance(right)
+    return between / (between + within) if within else math.nan
 
 
 def warm(job):
@@ -340,8 +342,11 @@ def main():
 
     with concurrent.futures.ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
         jobs = [(corner, number, start(corner, number)) for corner in CORNERS for number in range(STARTS)]
-        for job, share in zip(jobs, pool.map(warm, jobs)):
-            print(f"{job[2].name}: D {share:.3f}", flush=True)
+        with open(options.table.with_name("starts.csv"), "w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(("fluent", "errors", "number", "decided"))
+            for (corner, number, _), share in zip(jobs, pool.map(warm, jobs)):
+                lines.writerow((*corner, number, f"{share:.4f}"))
 
         def do(wanted):
             runs = read(options.table)
