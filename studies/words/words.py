@@ -32,6 +32,7 @@ EXAMPLES = (
     ("How many wheels does a bicycle have?", "A bicycle has one wheel in front and one behind, which is two.", "two"),
 )
 CHOOSING, DRAWING, AGAIN = 1, 2, 3  # purposes of chance: each has numbers of its own
+KEPT = 200  # questions
 ANSWERS = 16
 PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
 LONGEST = 32  # tokens of an answer
@@ -128,9 +129,9 @@ def questions():
 
 
 def chosen(folder):
-    """The questions that were answered right and wrong."""
+    """The first questions that were answered right and wrong."""
     with open(folder / "chosen.csv", encoding="utf-8") as file:
-        return [int(i) for i, wins in csv.reader(file) if 0 < int(wins) < 4]
+        return [int(i) for i, wins in csv.reader(file) if 0 < int(wins) < 4][:KEPT]
 
 
 def each(path, groups, work):
@@ -216,6 +217,8 @@ def main(command, folder):
         torch.manual_seed(CHOOSING)
         with open(folder / "chosen.csv", "w", encoding="utf-8") as file:
             for i in range(0, len(listed), 16):
+                if len(chosen(folder)) == KEPT:
+                    break
                 for k, texts in enumerate(model.generate([question for question, _ in listed[i : i + 16]], 4)):
                     wins = sum(reward(text, listed[i + k][1]) for text in texts)
                     file.write(f"{i + k},{wins:.0f}\n")
