@@ -1,4 +1,4 @@
-"""The figures of docs/plan-words.md, from the tables of this folder, as docs/evidence.md has them:
+"""The figures of docs/plan-words.md and docs/plan-words-more.md, from the tables of this folder:
 
 python studies/words/figures.py
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 FOLDER = pathlib.Path(__file__).parent
 SIGNALS = ("energy", "entropy", "surprisal")
+FIRST = 67  # questions of the first part
 
 
 def columns(name):
@@ -32,11 +33,11 @@ def correlation(x, y, given=None):
     return np.corrcoef(x, y)[0, 1]
 
 
-def with_interval(p, x, given):
+def with_interval(p, name, given):
     """The correlation with the variance over questions, and the middle 95% of those of 2,000 bootstrap samples."""
     chance = np.random.default_rng(1)
-    known = ~np.isnan(x)
-    x, success = x[known], p["right"][known] / p["answers"][known]
+    known = ~np.isnan(p[name])
+    x, success = p[name][known], p["right"][known] / p["answers"][known]
     variance = success * (1 - success)
 
     def of(pick):
@@ -80,17 +81,25 @@ def lines():
     yield f"| action tokens, of all; their weight by ActFocus, of all | {p['actions'].sum() / tokens:.1%}; {p['action_weight'].sum() / p['weight'].sum():.0%} |"
     yield f"| groups in which AEM's guard holds | {(p['entropy_range'] < 0.1).sum()} |"
     yield f"| Spearman of energy and entropy, {len(actions['energy']):,} action tokens | {correlation(actions['energy'], actions['entropy']):+.2f} |"
+    first = int(p["actions"][:FIRST].sum())
+    both = [correlation(actions["energy"][part], actions["entropy"][part]) for part in (slice(first), slice(first, None))]
+    yield f"| the same of the first 67 questions; of the new ones | {both[0]:+.2f}; {both[1]:+.2f} |"
+    new = success[FIRST:]
+    yield f"| new questions; more often wrong than right; more often right | {len(new)}; {(new < 0.5).sum()}; {(new > 0.5).sum()} |"
     for joined, how in ((True, "equal reasonings as one, as `reweight show` has it"), (False, "each reasoning as drawn")):
         low, high = np.quantile([decided(again, sample, joined) for sample in samples], [0.025, 0.975])
         yield f"| D, {how} | {decided(again, asked, joined):.2f} ({low:.2f} to {high:.2f}) |"
     yield f"| of these: questions; reasonings; answers in the format | {len(asked)}; {len(again['right'])}; {again['answers'].sum():.0f} |"
     yield ""
-    yield "| with the variance of the reward, over questions | Spearman | given the success rate |"
-    yield "|---|---|---|"
-    for signal in SIGNALS:
-        for role in ("action", "reasoning"):
-            x = p[f"{role}_{signal}"]
-            yield f"| mean {signal} of {role} tokens | {with_interval(p, x, False)} | {with_interval(p, x, True)} |"
+    parts = ("first 67", slice(FIRST)), ("new ones", slice(FIRST, None)), ("all", slice(None))
+    for given, how in ((False, "Spearman"), (True, "given the success rate")):
+        yield f"| with the variance of the reward, over questions: {how} | " + " | ".join(name for name, _ in parts) + " |"
+        yield "|---|---|---|---|"
+        for signal in SIGNALS:
+            for role in ("action", "reasoning"):
+                found = [with_interval({k: x[part] for k, x in p.items()}, f"{role}_{signal}", given) for _, part in parts]
+                yield f"| mean {signal} of {role} tokens | " + " | ".join(found) + " |"
+        yield ""
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ KEPT = 200  # questions
 ANSWERS = 16
 PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
 LONGEST = 32  # tokens of an answer
+IN_TESTDATA = 67  # questions: the first part, which takes 0.8 MB
 IN_FORMAT = re.compile(r"\S.*<answer>([^<]*\w[^<]*)</answer>", re.DOTALL)
 
 
@@ -157,23 +158,27 @@ def read(path):
 
 def table(folder, listed):
     """Writes to this folder a line for each question, for each action token, and for each reasoning that was answered
-    again; and all answers to testdata."""
+    again; and the answers of the first part to testdata."""
     drawn = read(folder / "answers.jsonl")
     joined = {name: np.concatenate([np.array(one[name], kind) for one in drawn]) for name, kind in (
         ("role", np.uint8), ("token_ids", np.int32), ("ref_energy", np.float32), ("entropy", np.float32),
         ("old_logprobs", np.float32))}  # fmt: skip
     group = np.array([int(one["group_id"]) for one in drawn], np.int32)
     lengths = [len(one["role"]) for one in drawn]
-    texts = {id: text for one in drawn for id, text in zip(one["token_ids"], one["texts"])}
+    first = drawn[: IN_TESTDATA * ANSWERS]
+    tokens = sum(lengths[: len(first)])
+    texts = {id: text for one in first for id, text in zip(one["token_ids"], one["texts"])}
     save_file(
-        joined | {"seq_offsets": np.cumsum([0] + lengths), "group_ids": group,
-                  "rewards": np.array([one["reward"] for one in drawn], np.float32)},
+        {name: array[:tokens] for name, array in joined.items()}
+        | {"seq_offsets": np.cumsum([0] + lengths[: len(first)]), "group_ids": group[: len(first)],
+           "rewards": np.array([one["reward"] for one in first], np.float32)},
         pathlib.Path(__file__).parents[2] / "testdata" / "smollm2-words.safetensors",
         {"vocab": json.dumps([texts.get(id, "") for id in range(max(texts) + 1)], separators=(",", ":"))},
     )  # fmt: skip
 
     role = joined["role"]
-    weights = reweight.actfocus(reweight.Batch(role=role, ref_energy=joined["ref_energy"])).weights
+    parts = np.split(role, [tokens]), np.split(joined["ref_energy"], [tokens])
+    weights = np.concatenate([reweight.actfocus(reweight.Batch(role=r, ref_energy=e)).weights for r, e in zip(*parts) if len(r)])
     signals = {"energy": joined["ref_energy"], "entropy": joined["entropy"], "surprisal": -joined["old_logprobs"]}
     action = role == reweight.ACTION
     write("actions.csv", ["energy", "entropy"],
