@@ -307,9 +307,8 @@ def _counted(ids: Tensor, mask: Optional[Tensor]) -> Tensor:
 
 def _where(counted: Tensor) -> _Where:
     """Where they are: flat indices, or a slice of all."""
-    if bool(counted.all()):
-        return slice(0, counted.numel())
-    return counted.reshape(-1).nonzero()[:, 0]
+    where = counted.reshape(-1).nonzero()[:, 0]  # its length is the only thing that a GPU is waited for here
+    return slice(0, counted.numel()) if len(where) == counted.numel() else where
 
 
 def _check_ids(ids: Tensor, counted: Tensor, vocab: int) -> None:

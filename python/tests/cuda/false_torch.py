@@ -47,7 +47,9 @@ class Tensor(torch.Tensor):
         return self.memory.pointer + self.storage_offset() * self.element_size()
 
     def __getitem__(self, index):
-        """Takes ints, slices and None. PyTorch's own asks for a device before it dispatches."""
+        """Takes ints, slices and None, or one tensor. PyTorch's own asks for a device before it dispatches."""
+        if isinstance(index, torch.Tensor):
+            return torch.ops.aten.index.Tensor(self, [index])
         x, dimension = self, 0
         for i in index if isinstance(index, tuple) else (index,):
             if isinstance(i, int):
@@ -62,6 +64,9 @@ class Tensor(torch.Tensor):
 
     def copy_(self, other):
         return torch.ops.aten.copy_.default(self, other)
+
+    def nonzero(self):
+        return torch.ops.aten.nonzero.default(self)
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):

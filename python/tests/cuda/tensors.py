@@ -228,11 +228,13 @@ class Test(unittest.TestCase):
         critic = self.batch(4, 15)
         critic.new_values, critic.returns = torch.rand(4, 15), torch.rand(4, 15)
         self.compare(value_loss, critic)
-        operands, mask = (torch.randn(10, 8), torch.randn(33, 8), torch.randn(33)), torch.ones(10)  # nothing left out:
-        b = self.batch(4, 15)  # nonzero does not work with what stands for a GPU
-        b.role.clamp_(min=1)
+        operands, mask, b = (torch.randn(10, 8), torch.randn(33, 8), torch.randn(33)), torch.arange(10) % 3, self.batch(4, 15)
         tokens = torch.randn(60, 8), *operands[1:], torch.randint(0, 33, (4, 15)), b
-        for f, arguments in ((linear, (*operands, ids, mask, grad, grad_entropy)), (linear_loss, tokens)):
+        for f, arguments in (
+            (linear, (*operands, ids, mask, grad, grad_entropy)),
+            (linear, (*operands, ids, torch.ones(10), grad, grad_entropy)),
+            (linear_loss, tokens),
+        ):
             got = f(*[on("cuda:0", x) for x in arguments])
             reweight.check()
             for g, w in zip(got, f(*arguments)):
