@@ -22,7 +22,7 @@ import words
 
 SIDE, HOLES = 4, 4
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-STEPS, BATCH, RATE = 200, 16, 3e-4
+STEPS, BATCH, RATE = 100, 16, 3e-4
 MAPS, WALKS, TURNS, LONGEST = 60, 16, 8, 32
 TRAINING, MAPPING, WALKING = 1, 2, 3  # purposes of chance
 
@@ -91,6 +91,8 @@ def train(folder):
         adam.step()
         adam.zero_grad()
         print(f"{step + 1} of {STEPS}: loss {loss.item():.3f}, {time.time() - begun:.0f} s", file=sys.stderr, flush=True)
+    del model.config.quantization_config  # the weights are no longer quantized, and would not be saved with it
+    model.hf_quantizer = None
     model.save_pretrained(folder / "model")
 
 
