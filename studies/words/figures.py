@@ -1,4 +1,4 @@
-"""The figures of docs/plan-words.md and docs/plan-words-more.md, from the tables of this folder:
+"""The figures of docs/plan-words.md, plan-words-more.md and plan-lake.md, from the tables of this folder:
 
 python studies/words/figures.py
 """
@@ -102,5 +102,24 @@ def lines():
         yield ""
 
 
+def lake_lines():
+    p = columns("lake.csv")
+    walks, tokens, success = p["answers"].sum(), p["tokens"].sum(), p["right"] / p["answers"]
+    yield "| of the walks | |"
+    yield "|---|---|"
+    yield f"| maps; walks; turns a walk | {len(success)}; {walks:.0f}; {p['turns'].sum() / walks:.1f} |"
+    yield f"| walks to the goal; maps with both outcomes | {p['right'].sum() / walks:.0%}; {((success > 0) & (success < 1)).sum()} |"
+    yield f"| action tokens, of all; their weight by ActFocus, of all | {p['actions'].sum() / tokens:.1%}; {p['action_weight'].sum() / p['weight'].sum():.0%} |"
+    yield f"| groups in which AEM's guard holds | {(p['entropy_range'] < 0.1).sum()} |"
+    yield ""
+    yield "| with the variance of the reward, over maps | all turns | first turns | first turns, given the success rate |"
+    yield "|---|---|---|---|"
+    for signal in SIGNALS:
+        for role in ("action", "reasoning"):
+            forms = (("", False), ("first_", False), ("first_", True))
+            found = [with_interval(p, f"{turns}{role}_{signal}", given) for turns, given in forms]
+            yield f"| mean {signal} of {role} tokens | " + " | ".join(found) + " |"
+
+
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    print("\n".join([*lines(), *lake_lines()]))

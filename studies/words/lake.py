@@ -7,7 +7,6 @@
 words.py says what `lib` and `$python` are.
 """
 
-import json
 import pathlib
 import random
 import sys
@@ -23,7 +22,7 @@ import words
 SIDE, HOLES = 4, 4
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 STEPS, BATCH, RATE = 100, 16, 3e-4
-MAPS, WALKS, TURNS, LONGEST = 60, 16, 8, 32
+MAPS, WALKS, TURNS = 60, 16, 8
 TRAINING, MAPPING, WALKING = 1, 2, 3  # purposes of chance
 
 
@@ -96,29 +95,9 @@ def train(folder):
     model.save_pretrained(folder / "model")
 
 
-@torch.no_grad()
-def said(model, end, prompts, seed):
-    """An answer to each of the prompts, which have one length: ids, log-probabilities, entropies and energies."""
-    chance = torch.Generator().manual_seed(seed)
-    out = model(torch.tensor(prompts), use_cache=True)
-    rows, going = [[] for _ in prompts], set(range(len(prompts)))
-    for _ in range(LONGEST):
-        logits = out.logits[:, -1].contiguous()
-        ids = torch.multinomial(logits.softmax(-1), 1, generator=chance)
-        stats = reweight.token_stats(logits.numpy(), ids[:, 0].numpy())
-        for row in going:
-            rows[row].append((ids[row].item(), stats.logprobs[row].item(), stats.entropy[row].item(), -stats.lse[row].item()))
-        going = {row for row in going if rows[row][-1][0] != end}
-        if not going:
-            break
-        out = model(ids, past_key_values=out.past_key_values, use_cache=True)
-    return [tuple(map(list, zip(*row))) for row in rows]
-
-
 def walk(folder):
     language = words.Model()
-    tokenizer, end = language.tokenizer, language.end
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    language.model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
     chance = random.Random(MAPPING)
     maps = [Map(chance) for _ in range(MAPS)]
 
@@ -130,8 +109,8 @@ def walk(folder):
         for turn in range(TURNS):
             if not going:
                 break
-            prompts = [tokenizer.encode(game.seen(cells[k])) for k in going]
-            answers = said(model, end, prompts, WALKING * 10**6 + 10 * number + turn)
+            prompts = [language.tokenizer.encode(game.seen(cells[k])) for k in going]
+            answers = language.sample(prompts, 1, WALKING * 10**6 + 10 * number + turn)
             for k, prompt, (ids, *figures) in zip(list(going), prompts, answers):
                 line, texts = lines[k], language.texts(ids)
                 found = words.IN_FORMAT.match("".join(texts))
@@ -165,13 +144,14 @@ def table(folder):
     for number in dict.fromkeys(group.tolist()):
         mine = group == number
         answers = [one for one in drawn if one["group_id"] == str(number)]
-        means = [joined["entropy"][(of == k) & response].mean() for k in np.unique(of[mine])]
+        turns = np.unique(np.stack([of, joined["turn"]])[:, mine], axis=1).T  # AEM's responses
+        means = [joined["entropy"][(of == k) & (joined["turn"] == turn) & response].mean() for k, turn in turns]
         counts = [len(answers), sum(one["reward"] for one in answers), sum(one["turn"][-1] + 1 for one in answers)]
         counts += [(mine & response).sum(), (mine & action).sum()]
         figures = [weights[mine].sum(), weights[mine & action].sum(), max(means) - min(means)]
-        for turns in (mine, mine & first):
+        for part in (mine, mine & first):
             for signal in signals.values():
-                figures += [signal[turns & mask].mean() for mask in (action, response & ~action)]
+                figures += [signal[part & mask].mean() for mask in (action, response & ~action)]
         rows.append([number] + [f"{n:.0f}" for n in counts] + [f"{x:.4f}" for x in figures])
     names = [f"{turns}{kind}_{signal}" for turns in ("", "first_") for signal in signals for kind in ("action", "reasoning")]
     header = ["question", "answers", "right", "turns", "tokens", "actions", "weight", "action_weight", "entropy_range"]

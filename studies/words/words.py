@@ -74,15 +74,16 @@ class Model:
         return [texts[k : k + answers] for k in range(0, len(texts), answers)]
 
     @torch.no_grad()
-    def sample(self, prompt, answers, seed):
-        """Returns answers to the prompt at temperature 1: of each the ids, log-probabilities, entropies and energies."""
+    def sample(self, prompts, answers, seed):
+        """Returns answers to each of the prompts, which have one length, at temperature 1: of each answer the ids,
+        log-probabilities, entropies and energies."""
         chance = torch.Generator().manual_seed(seed)
-        out = self.model(torch.tensor([prompt]), use_cache=True)
+        out = self.model(torch.tensor(prompts), use_cache=True)
         cache = out.past_key_values
         cache.batch_repeat_interleave(answers)
-        logits = out.logits[:, -1].expand(answers, -1)
-        rows = [[] for _ in range(answers)]
-        going = list(range(answers))
+        logits = out.logits[:, -1].repeat_interleave(answers, 0)
+        rows = [[] for _ in logits]
+        going = range(len(rows))
         for _ in range(LONGEST):
             ids = torch.multinomial(logits.softmax(-1), 1, generator=chance)
             stats = reweight.token_stats(logits.contiguous().numpy(), ids[:, 0].numpy())
@@ -234,7 +235,7 @@ def main(command, folder):
         def draw(i):
             question, right = listed[i]
             prompt = model.prompt(question)
-            return [line(model, i, question, right, prompt, [], a) for a in model.sample(prompt, ANSWERS, DRAWING * 10**6 + i)]
+            return [line(model, i, question, right, prompt, [], a) for a in model.sample([prompt], ANSWERS, DRAWING * 10**6 + i)]
 
         each(folder / "answers.jsonl", chosen(folder), draw)
     elif command == "again":
@@ -247,7 +248,7 @@ def main(command, folder):
             asked = len(model.tokenizer.encode(question, add_special_tokens=False))
             for m, one in enumerate([one for one in drawn if one["group_id"] == str(i) and 2 in one["role"]][:REASONINGS]):
                 before = one["token_ids"][asked : one["role"].index(2)]
-                for answer in model.sample(prompt + before, ANSWERS_AGAIN, AGAIN * 10**6 + 10 * i + m):
+                for answer in model.sample([prompt + before], ANSWERS_AGAIN, AGAIN * 10**6 + 10 * i + m):
                     yield line(model, i, question, right, prompt, before, answer)
 
         both = [i for i in chosen(folder) if 0 < sum(one["reward"] for one in drawn if one["group_id"] == str(i)) < ANSWERS]
