@@ -131,7 +131,7 @@ def table(a: argparse.Namespace, name: str, threads: int, used: Dict[str, float]
             if i >= 0:
                 times[way].append(t)
             elif first and t > a.slow * first:
-                print(f"    {way}: {t * 1e3:.0f} ms, once")
+                print(f"    {way}: {t * 1e3:.0f} ms, once; {used[way]:.2f} of the logits")
                 del times[way]
             else:
                 first = first or t
@@ -142,7 +142,7 @@ def table(a: argparse.Namespace, name: str, threads: int, used: Dict[str, float]
         spread = f"[{ratios[0]:.2f}, {ratios[-1]:.2f}]"
         print(
             f"    {way:44}{statistics.median(ts) * 1e3:9.0f}{statistics.median(ratios):8.2f}  {spread:14}"
-            + (f"{used[way]:14.2f}" if way in used else ""),
+            f"{used[way]:14.2f}",
             flush=True,
         )
 
@@ -166,10 +166,7 @@ def main() -> None:
         rows, hidden, vocab, dtype = sizes
         logits = rows * vocab * torch.finfo(DTYPES[dtype]).bits // 8
         print(f"\n{rows} rows, H = {hidden}, V = {vocab}, {dtype}; logits {logits / 2**20:.0f} MiB", flush=True)
-        used = {
-            name: {way: memory(a, name, way, *sizes) / logits for way in ways if "linear_cross" not in way}
-            for name, ways in TABLES.items()
-        }
+        used = {name: {way: memory(a, name, way, *sizes) / logits for way in ways} for name, ways in TABLES.items()}
         for threads in a.threads:
             torch.set_num_threads(threads)
             print(f"  {threads} thread{'s' * (threads > 1)}", flush=True)
