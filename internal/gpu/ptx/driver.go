@@ -15,7 +15,7 @@ import (
 // Options choose how a device runs.
 type Options struct {
 	// Seed chooses the order in which lanes, warps and CTAs run, and how many CTAs fit on a
-	// multiprocessor, 1 to 12: on real GPUs this differs too.
+	// multiprocessor, 1 to 12 if its shared memory is enough: on real GPUs this differs too.
 	Seed uint64
 	// Steps is how many instructions the lanes of a launch may run together. More is
 	// taken for a loop without end. 0 means 2^34, which take minutes.
@@ -27,7 +27,8 @@ const (
 	defaultSteps    = 1 << 34
 	mostFit         = 12
 
-	// maxShared is the most shared memory that a CTA of sm_80 may have.
+	// maxShared is the most shared memory that a CTA of sm_80 may have, and all of them on a
+	// multiprocessor together.
 	maxShared = 163 << 10
 
 	memorySize = 1 << 30
@@ -124,7 +125,11 @@ func (d *Device) Function(name string, threads, shared int) (driver.Function, in
 		return 0, 0, err
 	}
 	d.functions = append(d.functions, function{k, threads, shared})
-	return driver.Function(len(d.functions)), 1 + int(d.options.Seed%mostFit), nil
+	fit := 1 + int(d.options.Seed%mostFit)
+	if size := k.static.size + shared; size > 0 {
+		fit = min(fit, maxShared/size)
+	}
+	return driver.Function(len(d.functions)), fit, nil
 }
 
 // check says whether a CTA of so many threads with so much dynamic shared memory can be.

@@ -60,7 +60,7 @@ var faults = []faulty{
 	{"vote is no barrier", neighbour + "st.shared.u32 [%at], %t; vote.sync.ballot.b32 %n, %p, -1; ld.shared.u32 %n, [%next];", []string{"race"}},
 	{"warp barrier between warps", "@%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.eq.u32 %p, %t, 40; @%p ld.shared.u32 %n, [%s];", []string{"race|nothing has written it"}},
 	{"barrier between warps", "@%first st.shared.u32 [%s], %t; bar.sync 0; setp.eq.u32 %p, %t, 40; @%p ld.shared.u32 %n, [%s];", nil},
-	{"all load, one stores", "@%first st.shared.u32 [%s], %t; bar.sync 0; ld.shared.u32 %n, [%s]; bar.warp.sync -1; @%first st.shared.u32 [%s], %t;", []string{"race", "several"}},
+	{"all load, one stores", "@%first st.shared.u32 [%s], %t; bar.sync 0; ld.shared.u32 %n, [%s]; bar.warp.sync -1; @%first st.shared.u32 [%s], %t;", []string{"race", "several|is loaded here, and was stored"}},
 	{"one warp loads, one of it stores", "@%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; bar.warp.sync -1; @%first st.shared.u32 [%s], %t;", nil},
 	{"one warp loads, one of it stores too early", "@%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; @%first st.shared.u32 [%s], %t;", []string{"race"}},
 	{"one stores that was the last of many to load", ".reg .pred %q; @%first st.shared.u32 [%s], %t; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; xor.pred %q, %p, %first; @%q ld.shared.u32 %n, [%s]; " +

@@ -178,14 +178,15 @@ func (d *Device) runGrid(k *kernel, grid, threads int) {
 	}
 }
 
-// runCTA runs the warps by turns until all lanes have exited.
+// runCTA runs the warps by turns until all lanes have exited. Some run far ahead of the
+// others.
 func (d *Device) runCTA() {
 	d.turns = append(d.turns[:0], d.warps...)
 	for {
 		shuffle(d, d.turns)
 		progress, live, atBarrier := false, 0, 0
 		for _, w := range d.turns {
-			if w.turn == moved { // the others wait
+			for on := 1 << (2 * (d.random() & 7)); w.turn == moved && on > 0; on-- { // the others wait
 				w.turn = d.runWarp(w)
 			}
 			switch w.turn {
