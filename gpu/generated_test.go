@@ -468,11 +468,11 @@ from typing import Any, Dict, List, Optional, Sequence
 			}
 		}
 	}
-	out.WriteString("\n\n# The module, the threads of a CTA and its bytes of dynamic shared memory.\nKERNELS = {\n")
+	out.WriteString("\n\n# The module, the threads of a CTA, its bytes of dynamic shared memory, and how many times as\n# much of both it has where all that a call needs can run at a time; 0: always the same.\nKERNELS = {\n")
 	modules := entries(t)
 	for _, k := range slices.Concat(rowKernels, tokenKernels, spanKernels) {
 		if modules[k.name].module != "memory" { // for benches
-			fmt.Fprintf(&out, "    %q: (%q, %d, %d),\n", k.name, modules[k.name].module, k.threads, k.shared)
+			fmt.Fprintf(&out, "    %q: (%q, %d, %d, %d),\n", k.name, modules[k.name].module, k.threads, k.shared, k.team)
 		}
 	}
 	out.WriteString("}\n\n# The kernels that a function launches.\nKERNELS_OF = {\n")

@@ -55,12 +55,12 @@ type Info = driver.Info
 // goroutine at a time.
 type Device struct {
 	drv       driver.Driver
-	functions map[string]function // that were used
+	functions map[string]functions // of the kernels that were used
 }
 
 // NewDevice returns the device behind a driver. Users call cuda.Open.
 func NewDevice(drv driver.Driver) *Device {
-	return &Device{drv: drv, functions: map[string]function{}}
+	return &Device{drv: drv, functions: map[string]functions{}}
 }
 
 // Info describes the device.
@@ -111,15 +111,22 @@ type kernel struct {
 	name    string
 	threads int // of a CTA
 	shared  int // bytes of dynamic shared memory of a CTA
+
+	// How many times as many threads and bytes the CTAs have where all that a call needs
+	// can run at a time; 0: they always have the same.
+	team int
 }
 
-// A function is a kernel on a device. most is how many of its CTAs the device can run
-// at a time: every kernel loops over its work, so more would only wait.
+// A function is a kernel on a device, for one size of its CTAs. most is how many of them the
+// device can run at a time: every kernel loops over its work, so more would only wait.
 type function struct {
 	driver.Function
-	kernel
-	most int
+	threads, shared, most int
 }
+
+// functions are those of a kernel: with CTAs of its threads, and with teams, of which a kernel
+// without teams can run none.
+type functions struct{ alone, team function }
 
 // Size says how large the batches of a workspace may be, in numbers up to 2^31 - 1.
 // Surrogate and Loss need Tokens; GRPO, GAE and the aggregations by trajectory of Loss
@@ -247,17 +254,21 @@ func launch[P any](ws *Workspace, name string, ctas int, params *P) error {
 	if ws.memory == 0 {
 		return errClosed
 	}
-	f, ok := ws.dev.functions[name]
+	both, ok := ws.dev.functions[name]
 	if !ok {
 		if err := ws.dev.notCaptured(ws.stream, problem.CapturedCompiler); err != nil {
 			return err
 		}
 		var err error
-		if f, err = ws.dev.find(name); err != nil {
+		if both, err = ws.dev.find(name); err != nil {
 			return err
 		}
 	}
-	return ws.dev.drv.Launch(f.Function, max(1, min(ctas, f.most)), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
+	f, ctas := both.alone, max(1, ctas)
+	if ctas <= both.team.most {
+		f = both.team
+	}
+	return ws.dev.drv.Launch(f.Function, min(ctas, f.most), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
 }
 
 // perThread returns how many CTAs give each of n elements a thread.

@@ -246,8 +246,8 @@ func TestKernels(t *testing.T) {
 		e, ok := device[k.name]
 		if !ok {
 			t.Errorf("%s is listed, and in no module", k.name)
-		} else if e.ntid != k.threads {
-			t.Errorf("%s is listed with %d threads, and made for %d", k.name, k.threads, e.ntid)
+		} else if e.ntid != k.threads*max(1, k.team) {
+			t.Errorf("%s is listed with %d threads, %d times, and made for %d", k.name, k.threads, k.team, e.ntid)
 		}
 	}
 	for name, e := range device {
@@ -273,25 +273,47 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// TestTeams: teams take the rows where the device runs as many teams at a time, and warps
+// where there are more rows.
+func TestTeams(t *testing.T) {
+	for rows, times := range map[int]int{1: rowTeam, 2 * 3: rowTeam, 2*3 + 1: 1} {
+		ws, drv := idleWorkspace(t)
+		drv.launched = map[string]launched{}
+		logits := Rows{Ptr: somewhere, DType: reweight.DTypeBF16, Rows: rows, Vocab: 10}
+		must.Do(ws.TokenStats(Stats{LSE: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
+		must.Do(ws.TokenStats(Stats{LogSumSqProbs: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
+		must.Do(ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, 0, somewhere, 0, reweight.DefaultRowGradient))
+		for _, k := range rowKernels {
+			l, ok := drv.launched[k.name]
+			if ok && (l.threads != times*k.threads || l.shared != times*k.shared) {
+				t.Errorf("%d rows: %s is launched with %d threads and %d bytes, want %d times %d and %d", rows, k.name, l.threads, l.shared, times, k.threads, k.shared)
+			}
+		}
+		if len(drv.launched) != 3 {
+			t.Errorf("%d rows: %d kernels are launched, want 3", rows, len(drv.launched))
+		}
+	}
+}
+
 // TestPrepare: a method that was prepared launches what is there then, and all of it.
 func TestPrepare(t *testing.T) {
 	for _, c := range calls {
 		ws, drv := idleWorkspace(t)
 		must.Do(ws.dev.Prepare([]string{c.method}, nil))
-		prepared := slices.Clone(drv.names)
+		prepared := slices.Compact(slices.Clone(drv.names)) // alone and as a team: twice
 		drv.launched = map[string]launched{}
 		if err := c.call(ws); err != nil {
 			t.Errorf("%s: %v", c.method, err)
 		}
-		if !slices.Equal(drv.names, prepared) || len(drv.launched) != len(prepared) {
+		if !slices.Equal(slices.Compact(drv.names), prepared) || len(drv.launched) != len(prepared) {
 			t.Errorf("%s launches %v, and was prepared with %v", c.method, drv.launched, prepared)
 		}
 	}
 	ws, drv := idleWorkspace(t)
 	must.Do(ws.dev.Prepare([]string{"TokenStats", "RowGradient"}, []reweight.DType{reweight.DTypeBF16}))
 	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "token_stats_squares_bf16", "token_stats_squares_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
-	if !slices.Equal(drv.names, want) {
-		t.Errorf("prepared %v, want %v", drv.names, want)
+	if got := slices.Compact(drv.names); !slices.Equal(got, want) {
+		t.Errorf("prepared %v, want %v", got, want)
 	}
 	for want, err := range map[string]error{
 		`reweight: methods[1] is "Check", want a method of Workspace that queues work`: ws.dev.Prepare([]string{"AEM", "Check"}, nil),

@@ -83,26 +83,42 @@ func (d *Device) Prepare(methods []string, formats []reweight.DType) error {
 	return nil
 }
 
-// find returns a kernel, and has the driver compile it if it was not used before.
-func (d *Device) find(name string) (function, error) {
-	if f, ok := d.functions[name]; ok {
-		return f, nil
+// find returns the functions of a kernel, and has the driver compile it if it was not used
+// before.
+func (d *Device) find(name string) (both functions, err error) {
+	if both, ok := d.functions[name]; ok {
+		return both, nil
 	}
 	for _, list := range [...][]kernel{rowKernels, tokenKernels, spanKernels} {
 		for _, k := range list {
 			if k.name != name {
 				continue
 			}
-			f, fit, err := d.drv.Function(name, k.threads, k.shared)
-			if err != nil {
-				return function{}, fmt.Errorf("gpu: kernel %s: %w", name, err)
+			if both.alone, err = d.function(k, 1); err != nil {
+				return functions{}, err
 			}
-			if fit < 1 {
-				return function{}, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", name, d.drv.Info().Name)
+			if both.alone.most < 1 {
+				return functions{}, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", name, d.drv.Info().Name)
 			}
-			d.functions[name] = function{f, k, fit * d.drv.Info().Multiprocessors}
-			return d.functions[name], nil
+			if k.team > 0 {
+				if both.team, err = d.function(k, k.team); err != nil {
+					return functions{}, err
+				}
+			}
+			d.functions[name] = both
+			return both, nil
 		}
 	}
-	return function{}, fmt.Errorf("gpu: no kernel %q", name)
+	return functions{}, fmt.Errorf("gpu: no kernel %q", name)
+}
+
+// function finds a kernel whose CTAs have so many times its threads and shared memory.
+func (d *Device) function(k kernel, times int) (function, error) {
+	f := function{threads: times * k.threads, shared: times * k.shared}
+	found, fit, err := d.drv.Function(k.name, f.threads, f.shared)
+	if err != nil {
+		return function{}, fmt.Errorf("gpu: kernel %s: %w", k.name, err)
+	}
+	f.Function, f.most = found, fit*d.drv.Info().Multiprocessors
+	return f, nil
 }

@@ -60,6 +60,9 @@ func (m *machine) must(err error) {
 	}
 }
 
+// many returns how many rows are more than the device has room for at a time.
+func (m *machine) many() int { return 14 * m.dev.Info().Multiprocessors }
+
 // placed is an array on the device, amid bytes that no kernel may write.
 type placed struct {
 	gpu.Ptr
@@ -472,4 +475,10 @@ func anyVocab(most int, r *rand.Rand) int {
 		v = max(1, (v+blockSize-1)/blockSize*blockSize+r.IntN(35)-17)
 	}
 	return v
+}
+
+// teamVocab returns a vocabulary whose rows take a team one round or several: the last one has
+// a chunk for few of its warps, for all, or nearly.
+func teamVocab(d reweight.DType, r *rand.Rand) int {
+	return (1+r.IntN(10))*8192/d.Size() + []int{-700, -1, 0, 1, 700}[r.IntN(5)]
 }

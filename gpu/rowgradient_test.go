@@ -160,6 +160,31 @@ func TestRowGradientInputs(t *testing.T) {
 	}
 }
 
+// TestRowGradientTeams: rows for a team, some of which it has to sum again.
+func TestRowGradientTeams(t *testing.T) {
+	m := newMachine(t)
+	r := rand.New(rand.NewPCG(18, 18))
+	for d := range reweight.DTypeBF16 + 1 {
+		for i, f := range families {
+			c := m.newGradientCase(anyCase(f.rows(d, 1, teamVocab(d, r), r), f.name, r), bonuses[r.IntN(len(bonuses))], r)
+			if i%2 == 0 {
+				c.logprobs[0] = -70
+			}
+			m.rowGradient(c.placeAnyhow(r))
+		}
+	}
+}
+
+// TestRowGradientTurns: more rows than warps, so that each takes several.
+func TestRowGradientTurns(t *testing.T) {
+	m := newMachine(t)
+	r := rand.New(rand.NewPCG(19, 19))
+	for d := range reweight.DTypeBF16 + 1 {
+		c := anyCase(families[0].rows(d, m.many(), 1500, r), "many", r)
+		m.rowGradient(m.newGradientCase(c, 0.01, r).placeAnyhow(r))
+	}
+}
+
 // TestRowGradientAtRandom draws everything.
 func TestRowGradientAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 15))

@@ -129,9 +129,11 @@ func checkTemperature(tau float64) error {
 
 // The shapes of the kernels on rows; rows.cuh has the same.
 const (
-	rowBuffer = 8192 + 128 // bytes of shared memory for a chunk of a row
-	rowSums   = 4 * 16 * 4 // bytes of shared memory for one of the sums of its blocks
-	rowCTA    = 32         // threads; a warp takes a row at a time
+	rowBuffer  = 8192 + 128 // bytes of shared memory for a chunk of a row
+	rowSums    = 4 * 16 * 4 // bytes of shared memory for one of the sums of its blocks
+	rowMisfit  = 16         // bytes of shared memory for what a warp of a team finds
+	rowThreads = 32         // a warp takes a row at a time
+	rowTeam    = 4          // or so many warps together, where the device can run as many teams as there are rows
 )
 
 // The kernels on rows: one for each DType, at temperature 1 and at any other. A warp of
@@ -153,16 +155,16 @@ var (
 		reweight.DTypeBF16: {"row_gradient_bf16", "row_gradient_bf16_tempered"},
 	}
 	rowKernels = slices.Concat(
-		named(statsKernels[:], 2*rowBuffer+2*rowSums),
-		named(squaresKernels[:], 2*rowBuffer+3*rowSums),
-		named(gradientKernels[:], rowBuffer+2*rowSums),
-		[]kernel{{"read_memory", memoryCTA, 0}, {"copy_memory", memoryCTA, 0}})
+		named(statsKernels[:], 2*rowBuffer+2*rowSums+rowMisfit),
+		named(squaresKernels[:], 2*rowBuffer+3*rowSums+rowMisfit),
+		named(gradientKernels[:], rowBuffer+2*rowSums+rowMisfit),
+		[]kernel{{"read_memory", memoryCTA, 0, 0}, {"copy_memory", memoryCTA, 0, 0}})
 )
 
-// named lists kernels that want so many bytes of shared memory.
+// named lists kernels whose warps want so many bytes of shared memory.
 func named(names [][2]string, shared int) (list []kernel) {
 	for _, n := range names {
-		list = append(list, kernel{n[0], rowCTA, shared}, kernel{n[1], rowCTA, shared})
+		list = append(list, kernel{n[0], rowThreads, shared, rowTeam}, kernel{n[1], rowThreads, shared, rowTeam})
 	}
 	return list
 }

@@ -101,11 +101,22 @@ func TestTokenStatsTurns(t *testing.T) {
 		chunk := 8192 / d.Size()
 		for _, v := range []int{5, chunk - 3, chunk, chunk + 1, 2 * chunk, 2*chunk + 700} {
 			f := families[r.IntN(len(families))]
-			l := f.rows(d, 27, v, r)
+			l := f.rows(d, m.many(), v, r)
 			c := &rowCase{logits: l, ids: someIDs(l, r), tau: 1, past: r.IntN(9), gap: r.IntN(9), within: f.name}
 			m.tokenStats(c, "lep")
-			c.index = r.Perm(l.Rows())[:19]
+			c.index = r.Perm(l.Rows())[:l.Rows()*9/10]
 			m.tokenStats(c, "lep")
+		}
+	}
+}
+
+// TestTokenStatsTeams: rows of several rounds for a team, which takes what is a row alone.
+func TestTokenStatsTeams(t *testing.T) {
+	m := newMachine(t)
+	r := rand.New(rand.NewPCG(17, 17))
+	for d := range reweight.DTypeF16 + 1 {
+		for _, f := range families {
+			m.tokenStats(anyCase(f.rows(d, 1, teamVocab(d, r), r), f.name, r), []string{"lep", "lepq"}[r.IntN(2)])
 		}
 	}
 }

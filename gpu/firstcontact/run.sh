@@ -16,7 +16,7 @@ printf '\n| step | result | s |\n|---|---|---|\n' >>"$results/page.md"
 step() { # step NAME SECONDS COMMAND...
 	local name=$1 limit=$2 left=$((total - SECONDS)) begin=$SECONDS status=0 result
 	shift 2
-	if [ ! "$found" ] && [ "$name" != machine ] && [ "$name" != info ] && [ "$name" != trials ]; then
+	if [ ! "$found" ] && [ "$name" != machine ] && [ "$name" != info ] && [ "$name" != trials ] && [ "$name" != rows ]; then
 		echo "| $name | not run: no GPU | 0 |" | tee -a "$results/page.md"
 		return
 	fi
@@ -45,7 +45,9 @@ mkdir -p "$CUDA_CACHE_PATH"
 step cold 120 ./trials.test -test.v -test.run TestTrials -rounds 1
 step warm 120 ./trials.test -test.v -test.run TestTrials -rounds 1
 step trials 120 ./trials.test -test.v -test.run TestTrials -rounds $([ "$found" ] && echo 500 || echo 20)
+step rows 180 ./gpu.test -test.v -test.run 'TokenStats|RowGradient'
 step quick 120 ./bench run -isa cuda -rows 512 -vocab 151936 -kernel token_stats,row_gradient
+step teams 240 bash -c 'for rows in 32 128 264 396 400 1024; do ./bench run -isa cuda -rows $rows -vocab 151936 -kernel token_stats,row_gradient || exit; done'
 export PYTHONPATH=$results/python
 step python 60 python3 -m pip install -q --no-index --no-deps --target "$PYTHONPATH" dist/*.whl
 step graph 120 python3 graph.py
@@ -59,8 +61,9 @@ done
 for tool in memcheck racecheck synccheck initcheck; do
 	step $tool 90 compute-sanitizer --tool $tool --error-exitcode 9 ./trials.test -test.v -test.run TestTrials -rounds 2
 done
+step racecheck_rows 120 compute-sanitizer --tool racecheck --error-exitcode 9 ./gpu.test -test.run 'Turns|Teams'
 cd kernels || exit 2
 step parity 540 ./kernels.test -test.v -gpu all -test.timeout 9m
-for name in info quick graph streams rivals counters_token_stats counters_row_gradient speed; do
+for name in info quick teams graph streams rivals counters_token_stats counters_row_gradient speed; do
 	if [ -s "$results/$name.txt" ]; then printf '\n## %s\n\n```\n%s\n```\n' $name "$(tail -80 "$results/$name.txt")" >>"$results/page.md"; fi
 done

@@ -48,6 +48,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuCtxSynchronize": [],
     "cuModuleLoadDataEx": [POINTER(c_void_p), c_char_p, c_uint, POINTER(c_int), POINTER(c_void_p)],
     "cuModuleGetFunction": [POINTER(c_void_p), c_void_p, c_char_p],
+    "cuFuncSetAttribute": [c_void_p, c_int, c_int],
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": [POINTER(c_int), c_void_p, c_int, c_size_t],
     "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, POINTER(c_void_p)],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
@@ -63,6 +64,9 @@ _CAPTURE_IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: of the default st
 # Attributes of a device and of a function.
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 
+_MAX_DYNAMIC_SHARED = 8
+_PLAIN_SHARED = 48 << 10  # a function must be allowed more dynamic shared memory than this first
+
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_SIZE = 5, 6
 _LAUNCH_END, _LAUNCH_BUFFER, _LAUNCH_SIZE = 0, 1, 2
 _Extra = c_void_p * 5  # the argument extra of cuLaunchKernel: names and values in turn
@@ -76,6 +80,10 @@ class Kernel(NamedTuple):
     module: str
     threads: int  # of a CTA
     shared: int  # bytes of dynamic shared memory of a CTA
+
+    # How many times as many threads and bytes the CTAs have where all that a call needs can
+    # run at a time; 0: they always have the same.
+    team: int
 
 
 KERNELS = {name: Kernel(*launched) for name, launched in _generated.KERNELS.items()}
@@ -150,13 +158,22 @@ def _open() -> CDLL:
             raise RuntimeError(f"cuda: there is no driver: {error}") from None
 
 
-class _Function(NamedTuple):
-    """A kernel on a device. most is how many of its CTAs the device can run at a time:
+class _Shape(NamedTuple):
+    """One size of a kernel's CTAs. most is how many of them the device can run at a time:
     every kernel loops over its work, so more would only wait."""
 
-    handle: int | None
-    kernel: Kernel
+    threads: int
+    shared: int
     most: int
+
+
+class _Function(NamedTuple):
+    """A kernel on a device: with CTAs of its threads, and with teams, of which a kernel
+    without teams can run none."""
+
+    handle: c_void_p
+    alone: _Shape
+    team: _Shape
 
 
 class Device:
@@ -221,11 +238,13 @@ class Device:
         driver copies params before it returns."""
         if name not in self._kernels:
             self.prepare([name], stream)
-        handle, kernel, most = self._kernels[name]
+        handle, alone, team = self._kernels[name]
+        ctas = max(1, ctas)
+        shape = team if ctas <= team.most else alone
         size = c_size_t(sizeof(params))
         extra = _Extra(_LAUNCH_BUFFER, addressof(params), _LAUNCH_SIZE, addressof(size), _LAUNCH_END)
-        grid = max(1, min(ctas, most))
-        self._call("cuLaunchKernel", handle, grid, 1, 1, kernel.threads, 1, 1, kernel.shared, stream, None, extra)
+        grid = min(ctas, shape.most)
+        self._call("cuLaunchKernel", handle, grid, 1, 1, shape.threads, 1, 1, shape.shared, stream, None, extra)
 
     def fill(self, address: int, value: int, size: int, stream: int) -> None:
         """Queues on a stream that bytes get a value."""
@@ -253,13 +272,20 @@ class Device:
                 self._modules[kernel.module] = self._load(kernel.module)
             handle = c_void_p()
             self._call("cuModuleGetFunction", byref(handle), self._modules[kernel.module], name.encode())
-            fit = c_int()
-            self._call(
-                "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(fit), handle, kernel.threads, kernel.shared
-            )
-            if fit.value < 1:
+            alone = self._shape(handle, kernel, 1)
+            if alone.most < 1:
                 raise RuntimeError(f"cuda: kernel {name} does not fit on a multiprocessor of {self.name}")
-            self._kernels[name] = _Function(handle.value, kernel, fit.value * self._multiprocessors)
+            team = self._shape(handle, kernel, kernel.team) if kernel.team else _Shape(0, 0, 0)
+            self._kernels[name] = _Function(handle, alone, team)
+
+    def _shape(self, handle: c_void_p, kernel: Kernel, times: int) -> _Shape:
+        """Returns the size of CTAs with so many times a kernel's threads and shared memory."""
+        threads, shared = times * kernel.threads, times * kernel.shared
+        if shared > _PLAIN_SHARED:
+            self._call("cuFuncSetAttribute", handle, _MAX_DYNAMIC_SHARED, shared)
+        fit = c_int()
+        self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(fit), handle, threads, shared)
+        return _Shape(threads, shared, fit.value * self._multiprocessors)
 
     def _load(self, module: str) -> c_void_p:
         """Has the driver compile a module. It keeps the result on disk for the next time."""

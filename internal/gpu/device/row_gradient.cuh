@@ -1,4 +1,4 @@
-// The gradient of rows of logits: rowgradient.go, a warp a row. Each element has its own
+// The gradient of rows of logits: rowgradient.go, a warp or a team a row. Each element has its own
 // value, with no order to keep; rows.cuh is for rows whose logsumexp must be summed.
 
 #pragma once
@@ -82,63 +82,64 @@ template <int TYPE> DEVICE Span cut(const u8 *p, i64 n) {
 
 // fill sets all elements of a row to v.
 template <int TYPE> DEVICE void fill(u8 *d, i64 n, float v) {
-	const int SIZE = Format<TYPE>::SIZE;
+	const int SIZE = Format<TYPE>::SIZE, thread = (int)threadIndex(), threads = (int)threadCount();
 	Span s = cut<TYPE>(d, n);
 	u32 w = TYPE == F32 ? bitsOf(v) : packPair(v, v);
 	Vector all = {w, w, w, w};
 	GlobalVector *to = (GlobalVector *)(d + s.head * SIZE);
-	if (lane() < s.head) put<TYPE>(d + lane() * SIZE, v);
+	if (thread < s.head) put<TYPE>(d + thread * SIZE, v);
 #pragma unroll 1
-	for (int i = lane(); i < s.vectors; i += WARP) to[i] = all;
-	if (lane() < n - s.tail) put<TYPE>(d + (s.tail + lane()) * SIZE, v);
+	for (int i = thread; i < s.vectors; i += threads) to[i] = all;
+	if (thread < n - s.tail) put<TYPE>(d + (s.tail + thread) * SIZE, v);
 }
 
 // mapRow sets d[i] to the gradient of x[i]. d may be x.
 template <int TYPE, bool TEMPERED> DEVICE void mapRow(const Constants &q, u8 *d, const u8 *x, i64 n) {
 	const int SIZE = Format<TYPE>::SIZE, AT_ONCE = 4; // vectors that a thread has under way
+	const int thread = (int)threadIndex(), threads = (int)threadCount();
 	Span s = cut<TYPE>(x, n);
 	if (((u64)d - (u64)x) % sizeof(Vector) != 0) { // the vectors of one are not those of the other
 		s.vectors = 0;
 		s.tail = s.head;
 	}
-	if (lane() < s.head) put<TYPE>(d + lane() * SIZE, gradientOf<TEMPERED>(q, element<TYPE>(x + lane() * SIZE)));
+	if (thread < s.head) put<TYPE>(d + thread * SIZE, gradientOf<TEMPERED>(q, element<TYPE>(x + thread * SIZE)));
 	const GlobalVector *from = (const GlobalVector *)(x + s.head * SIZE);
 	GlobalVector *to = (GlobalVector *)(d + s.head * SIZE);
 #pragma unroll 1
-	for (int i = lane(); i < s.vectors; i += AT_ONCE * WARP) {
+	for (int i = thread; i < s.vectors; i += AT_ONCE * threads) {
 		Vector w[AT_ONCE];
 #pragma unroll
 		for (int j = 0; j < AT_ONCE; j++)
-			if (i + j * WARP < s.vectors) w[j] = from[i + j * WARP];
+			if (i + j * threads < s.vectors) w[j] = from[i + j * threads];
 #pragma unroll
 		for (int j = 0; j < AT_ONCE; j++)
-			if (i + j * WARP < s.vectors) to[i + j * WARP] = gradientsOf<TYPE, TEMPERED>(q, w[j]);
+			if (i + j * threads < s.vectors) to[i + j * threads] = gradientsOf<TYPE, TEMPERED>(q, w[j]);
 	}
 #pragma unroll 1
-	for (i64 i = s.tail + lane(); i < n; i += WARP) put<TYPE>(d + i * SIZE, gradientOf<TEMPERED>(q, element<TYPE>(x + i * SIZE)));
+	for (i64 i = s.tail + thread; i < n; i += threads) put<TYPE>(d + i * SIZE, gradientOf<TEMPERED>(q, element<TYPE>(x + i * SIZE)));
 }
 
 // mapSlowRow is gradientRowSlow of rowgradient.go.
 template <int TYPE> DEVICE void mapSlowRow(u8 *d, const u8 *x, i64 n, double g, double h, double bonus, double temperature) {
-	const int SIZE = Format<TYPE>::SIZE;
+	const int SIZE = Format<TYPE>::SIZE, thread = (int)threadIndex(), threads = (int)threadCount();
 	RowSums s = slowRow<TYPE>(x, n, temperature);
-	syncWarp(); // all have read x, which may be d
+	syncTeam(); // all have read x, which may be d
 #pragma unroll 1
-	for (i64 i = lane(); i < n; i += WARP) {
+	for (i64 i = thread; i < n; i += threads) {
 		double l = ((double)element<TYPE>(x + i * SIZE) - s.ref) / temperature - s.logS, p = exp64(l), v = 0;
 		if (p > 0) v = p * (bonus * (l + h) - g) / temperature;
 		put<TYPE>(d + i * SIZE, (float)v);
 	}
 }
 
-// sumRow is that of tokenstats.go.
+// sumRow is that of tokenstats.go. In a team every warp sums the row: few rows need it.
 template <int TYPE, bool TEMPERED> DEVICE RowSums sumRow(const Rows &rows, const u8 *x, Slice<1> *mine) {
 	typedef Format<TYPE> F;
 	Chunk c = firstChunk(x, (i64)rows.vocab * F::SIZE);
 	Sum sum = begin<TYPE, TEMPERED>(rows, x);
 #pragma unroll 1
-	for (bool last = false; !last; c = chunkAfter(c)) {
-		last = isLast(c);
+	for (bool last = false; !last; c = chunkAfter(c, 1)) {
+		last = isLast(c, 1);
 		load<TYPE>(mine->buffers[0], c);
 		endGroup();
 		awaitAllBut<0>();
@@ -181,7 +182,7 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 	if (py > 0) terms.own += bonus * (py * (l + h));
 	terms.scale = 0;
 	q.c = (float)terms.lse2;
-	syncWarp(); // all have read the chosen element
+	syncTeam(); // all have read the chosen element
 	if (!(q.c > -MOST_Y && q.c < MOST_Y) || slowTemperature<TEMPERED>(temperature)) {
 		mapSlowRow<TYPE>(d, x, n, g, h, bonus, temperature);
 	} else {
@@ -191,8 +192,8 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 		q.b = (float)(terms.scale * (bonus * (h + rest * LN2) - g));
 		mapRow<TYPE, TEMPERED>(q, d, x, n);
 	}
-	syncWarp(); // the chosen element is written again
-	if (lane() == 0) {
+	syncTeam(); // the chosen element is written again
+	if (threadIndex() == 0) {
 		put<TYPE>(d + id * Format<TYPE>::SIZE, (float)(terms.own / temperature));
 		if (p.exact) p.exact[row] = terms;
 	}
@@ -201,5 +202,5 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 template <int TYPE, bool TEMPERED> DEVICE void rowGradient(const RowGradient &p) {
 	i64 turn = blockIndex();
 #pragma unroll 1
-	for (i64 row = takeRow(p.rows, turn); row >= 0; row = takeRow(p.rows, turn)) gradientRow<TYPE, TEMPERED>(p, row, mySlice<1>());
+	for (i64 row = takeRow(p.rows, turn); row >= 0; row = takeRow(p.rows, turn)) gradientRow<TYPE, TEMPERED>(p, row, allSlices<1>() + warp());
 }

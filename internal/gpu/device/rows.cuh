@@ -1,5 +1,5 @@
-// Rows of logits, each summed by one warp in the one summation order of
-// kernels_portable.go. token_stats.cuh and row_gradient.cuh are built on this file.
+// Rows of logits, each summed by one warp or by a team of four, in the one summation order
+// of kernels_portable.go. token_stats.cuh and row_gradient.cuh are built on this file.
 //
 // # Who adds what
 //
@@ -15,6 +15,14 @@
 // blocks change hands through shared memory. At the end of the row a butterfly of
 // shuffles adds the lanes. Where the squares of 2^y are wanted, SQUARES, each half of the
 // warp has the 16 chains of their sum, too.
+//
+// # Teams
+//
+// A CTA has one warp, or where there are few rows the TEAM warps of a team, which take a
+// row in rounds: a chunk for each warp, in the order of the warps. Each sums the blocks of
+// its own chunk, and then all of them add the sums of all blocks of the round, so that
+// every warp knows what a warp alone would know. Where a block was not summed rightly
+// (below), every warp sums all chunks of the round, as if it were alone.
 //
 // # How the elements come
 //
@@ -57,17 +65,31 @@ template <bool SQUARES> struct BlockSums { float of[SQUARES ? 3 * LANES : 2 * LA
 template <int BUFFERS, bool SQUARES = false> struct Slice {
 	u8 buffers[BUFFERS][BUFFER];
 	BlockSums<SQUARES> sums[MOST_BLOCKS];
+	__attribute__((aligned(COPY))) u32 misfit; // in a team: a block of the chunk was not summed rightly
 };
 
-// Kernels have one warp a CTA: a multiprocessor has four schedulers, the warps of a CTA go
-// to them in turn, and warps that have no row then leave none idle. There are registers for
-// at least twelve CTAs a multiprocessor, which are enough to keep all elements of a group
-// under way at a time. Twelve CTAs of token_stats.cuh fill the shared memory of an H100's
-// multiprocessor, 228 KiB; an A100's holds nine, and one of the 8.6 and 8.9 kind five.
-#define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(WARP, 12)))
+#define TEAM 4 // warps
 
-// mySlice returns the shared memory of this warp.
-template <int BUFFERS, bool SQUARES = false> DEVICE Slice<BUFFERS, SQUARES> *mySlice() {
+// A CTA has one warp or a team: a multiprocessor has four schedulers, the warps of a CTA go
+// to them in turn, and warps that have no row leave none idle if they are CTAs of their own.
+// There are registers for at least twelve warps a multiprocessor, which are enough to keep
+// all elements of a group under way at a time. Twelve warps of token_stats.cuh fill the shared
+// memory of an H100's multiprocessor, 228 KiB; an A100's holds nine, and one of the 8.6 and
+// 8.9 kind five.
+#define ROW_KERNEL extern "C" __attribute__((global)) __attribute__((launch_bounds(TEAM * WARP, 12 / TEAM)))
+
+// The warps that take a row together, and this one's number among them.
+DEVICE int warps() { return (int)(threadCount() / WARP); }
+DEVICE int warp() { return (int)(threadIndex() / WARP); }
+
+// syncTeam waits for all warps that take a row together.
+DEVICE void syncTeam() {
+	if (warps() == 1) syncWarp();
+	else syncThreads();
+}
+
+// allSlices returns the shared memory of the warps, by their numbers.
+template <int BUFFERS, bool SQUARES = false> DEVICE Slice<BUFFERS, SQUARES> *allSlices() {
 	extern SHARED __attribute__((aligned(COPY))) u8 slices[];
 	return (Slice<BUFFERS, SQUARES> *)slices;
 }
@@ -136,17 +158,17 @@ struct Rows {
 	u32 wideIDs;
 };
 
-// Warps, which are CTAs, take rows in turn. Neighbouring rows go to different CTAs, so that
-// the last turn, which not all have, is spread over the multiprocessors.
+// CTAs take rows in turn. Neighbouring rows go to different CTAs, so that the last turn,
+// which not all have, is spread over the multiprocessors.
 
-// takeRow returns the row of a turn, or of the first of this warp's turns after it that
+// takeRow returns the row of a turn, or of the first of this CTA's turns after it that
 // has one, and moves turn behind it. It returns -1 if there is none.
 DEVICE i64 takeRow(const Rows &rows, i64 &turn) {
 	while (turn < rows.selected) {
 		i64 at = turn, row = rows.index ? rows.index[at] : at;
 		turn += blockCount();
 		if (row >= 0 && row < rows.count) return row;
-		if (lane() == 0) report(rows.status, PROBLEM_ROW_INDEX, ARG_LOGITS_INDEX, at, row, rows.count - 1, rows.count);
+		if (threadIndex() == 0) report(rows.status, PROBLEM_ROW_INDEX, ARG_LOGITS_INDEX, at, row, rows.count - 1, rows.count);
 	}
 	return -1;
 }
@@ -162,7 +184,7 @@ DEVICE i64 idOf(const Rows &rows, i64 row) {
 	const i64 at = row + sequenceOf(rows, row) * rows.idGap;
 	i64 id = rows.wideIDs ? ((const i64 *)rows.ids)[at] : ((const i32 *)rows.ids)[at];
 	if (id >= 0 && id < rows.vocab) return id;
-	if (lane() == 0) report(rows.status, PROBLEM_ID, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
+	if (threadIndex() == 0) report(rows.status, PROBLEM_ID, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
 	return -1;
 }
 
@@ -173,7 +195,7 @@ DEVICE i64 idOf(const Rows &rows, i64 row) {
 // its first chunk they lie before the row, in others they belong to the chunk before.
 struct Chunk {
 	const u8 *at;
-	i64 left; // 0: there is nothing to load
+	i64 left; // 0 or less: there is nothing to load
 	int shift;
 };
 
@@ -183,13 +205,21 @@ DEVICE Chunk firstChunk(const u8 *x, i64 bytes) {
 	return c;
 }
 
-// isLast reports whether the row has no chunk after c.
-DEVICE bool isLast(const Chunk &c) { return c.left <= CHUNK + c.shift; }
+// A round of some warps is named by its first chunk, and is that chunk if there is one warp.
+// isLast reports whether the row has no round after it.
+DEVICE bool isLast(const Chunk &round, int warps) { return round.left <= warps * CHUNK + round.shift; }
 
-// chunkAfter returns the row's chunk after c.
-DEVICE Chunk chunkAfter(const Chunk &c) {
-	Chunk next = {c.at + CHUNK, c.left - CHUNK, c.shift};
-	return next;
+// chunkAfter returns the chunk that is n chunks after another one: the chunk of warp n, if that
+// is a round, or the next round, if n is its warps.
+DEVICE Chunk chunkAfter(const Chunk &c, int n) {
+	Chunk after = {c.at + n * CHUNK, c.left - n * CHUNK, c.shift};
+	return after;
+}
+
+// elementsOf returns how many elements of the row a chunk has; 0 or fewer if there is nothing
+// to load.
+template <int TYPE> DEVICE int elementsOf(const Chunk &c) {
+	return (int)smaller(c.left - c.shift, (i64)CHUNK) / Format<TYPE>::SIZE;
 }
 
 DEVICE void copyAll(u32 to, const u8 *from) {
@@ -432,29 +462,45 @@ template <bool SQUARES> DEVICE void addSums(Sum &sum, const BlockSums<SQUARES> &
 	if (SQUARES) sum.squareLane += (double)b.of[2 * LANES + lane() % LANES];
 }
 
+// addAllSums adds those of a chunk.
+template <int TYPE, bool SQUARES> DEVICE void addAllSums(Sum &sum, const BlockSums<SQUARES> *sums) {
+#pragma unroll
+	for (int b = 0; b < Format<TYPE>::CHUNK_BLOCKS; b++) addSums<SQUARES>(sum, sums[b]);
+}
+
+// sumBlocks sums the blocks of a chunk of which the row has left elements, with the
+// reference as it is. What it returns is of this thread's block.
+template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE Found sumBlocks(const Sum &sum, const u8 *chunk, int left, BlockSums<SQUARES> *sums) {
+	typedef Format<TYPE> F;
+	const int block = lane() / F::THREADS, firstLane = lane() % F::THREADS * F::OWN;
+	const u8 *own = chunk + block * (F::BLOCK_BYTES + F::ROOM) + firstLane * F::SIZE;
+	Found f = sum.careful ? addBlock<TYPE, TEMPERED, SQUARES, true>(sum.scale, sum.r, own, left - block * BLOCK)
+	                      : addBlock<TYPE, TEMPERED, SQUARES, false>(sum.scale, sum.r, own, left - block * BLOCK);
+#pragma unroll
+	for (int l = 0; l < F::OWN; l++) {
+		sums[block].of[firstLane + l] = f.s[l];
+		sums[block].of[LANES + firstLane + l] = f.t[l];
+		if (SQUARES) sums[block].of[2 * LANES + firstLane + l] = f.q[l];
+	}
+	return f;
+}
+
+// fits reports whether a block was summed rightly.
+DEVICE bool fits(const Sum &sum, const Found &f) { return f.high <= sum.r.high && f.low >= sum.r.low; }
+
 // addChunk adds a chunk of which the row has left elements; chunk is the first of them.
 // All of the warp's threads must have seen its copies end.
 template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void addChunk(Sum &sum, const u8 *chunk, int left, BlockSums<SQUARES> *sums) {
 	typedef Format<TYPE> F;
-	const int block = lane() / F::THREADS, firstLane = lane() % F::THREADS * F::OWN;
-	const u8 *own = chunk + block * (F::BLOCK_BYTES + F::ROOM) + firstLane * F::SIZE;
+	const int block = lane() / F::THREADS;
 	int first = 0; // the first block that is not added yet
 #pragma unroll 1
 	for (;;) {
-		Found f = sum.careful ? addBlock<TYPE, TEMPERED, SQUARES, true>(sum.scale, sum.r, own, left - block * BLOCK)
-		                      : addBlock<TYPE, TEMPERED, SQUARES, false>(sum.scale, sum.r, own, left - block * BLOCK);
-#pragma unroll
-		for (int l = 0; l < F::OWN; l++) {
-			sums[block].of[firstLane + l] = f.s[l];
-			sums[block].of[LANES + firstLane + l] = f.t[l];
-			if (SQUARES) sums[block].of[2 * LANES + firstLane + l] = f.q[l];
-		}
-		u32 misfits = ballot(block >= first && !(f.high <= sum.r.high && f.low >= sum.r.low));
+		Found f = sumBlocks<TYPE, TEMPERED, SQUARES>(sum, chunk, left, sums);
+		u32 misfits = ballot(block >= first && !fits(sum, f));
 		syncWarp();
 		if (misfits == 0 && first == 0) { // most chunks
-			if (!sum.started) return;
-#pragma unroll
-			for (int b = 0; b < F::CHUNK_BLOCKS; b++) addSums<SQUARES>(sum, sums[b]);
+			if (sum.started) addAllSums<TYPE, SQUARES>(sum, sums);
 			return;
 		}
 		int stop = misfits ? __builtin_ctz(misfits) / F::THREADS : F::CHUNK_BLOCKS;
@@ -476,9 +522,39 @@ template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void addChunk(Sum &sum, 
 // addNext adds a chunk that is in the buffer.
 template <int TYPE, bool TEMPERED, bool SQUARES = false> DEVICE void addNext(Sum &sum, const u8 *buffer, const Chunk &c, BlockSums<SQUARES> *sums) {
 	const u8 *chunk = buffer + c.shift;
-	const int left = (int)smaller(c.left - c.shift, (i64)CHUNK) / Format<TYPE>::SIZE;
+	const int left = elementsOf<TYPE>(c);
 	if (!sum.started && !sum.slow) firstReference<TYPE>(sum, chunk, left);
 	if (!sum.slow) addChunk<TYPE, TEMPERED, SQUARES>(sum, chunk, left, sums);
+}
+
+// addTogether adds a round by the whole team, unless a block was not summed rightly, and
+// reports whether it did.
+template <int TYPE, bool TEMPERED, bool SQUARES, int BUFFERS>
+DEVICE bool addTogether(Sum &sum, Slice<BUFFERS, SQUARES> *slices, int buffer, const Chunk &round) {
+	if (!sum.started && !sum.slow) firstReference<TYPE>(sum, slices[0].buffers[buffer] + round.shift, elementsOf<TYPE>(round));
+	if (!sum.started || sum.slow) return sum.slow;
+	Slice<BUFFERS, SQUARES> &mine = slices[warp()];
+	const Chunk c = chunkAfter(round, warp());
+	Found f = sumBlocks<TYPE, TEMPERED, SQUARES>(sum, mine.buffers[buffer] + c.shift, elementsOf<TYPE>(c), mine.sums);
+	const bool misfit = any(!fits(sum, f));
+	if (lane() == 0) mine.misfit = misfit;
+	syncThreads();
+	if (any(slices[lane() % TEAM].misfit)) return false;
+#pragma unroll 1
+	for (int w = 0; w < TEAM; w++) addAllSums<TYPE, SQUARES>(sum, slices[w].sums);
+	return true;
+}
+
+// addRound adds a round whose chunks are in the buffers of that number. All threads of the
+// warps must have seen the copies end.
+template <int TYPE, bool TEMPERED, bool SQUARES, int BUFFERS>
+DEVICE void addRound(Sum &sum, Slice<BUFFERS, SQUARES> *slices, int buffer, const Chunk &round) {
+	if (warps() > 1 && addTogether<TYPE, TEMPERED>(sum, slices, buffer, round)) return;
+#pragma unroll 1
+	for (int w = 0; w < warps(); w++) {
+		addNext<TYPE, TEMPERED, SQUARES>(sum, slices[w].buffers[buffer], chunkAfter(round, w), slices[warp()].sums);
+		syncWarp(); // all have read the sums
+	}
 }
 
 // RowSums are what rowSums of tokenstats.go is: sum_v exp(x_v / temperature) is

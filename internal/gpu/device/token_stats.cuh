@@ -20,7 +20,7 @@ DEVICE double boundEntropy(double h, double most) { return h < 0x1p-100 ? 0 : h 
 // write sets the statistics of a row.
 template <int TYPE, bool SQUARES> DEVICE void write(const TokenStats &p, i64 row, const u8 *x, const RowSums &q) {
 	i64 id = p.logprob ? idOf(p.rows, row) : 0;
-	if (lane() != 0) return;
+	if (threadIndex() != 0) return;
 	if (p.exact) p.exact[row] = q;
 	if (p.lse) p.lse[row] = (float)(q.ref + q.logS);
 	if (p.entropy) p.entropy[row] = (float)boundEntropy(q.entropy, log64((double)p.rows.vocab));
@@ -30,13 +30,14 @@ template <int TYPE, bool SQUARES> DEVICE void write(const TokenStats &p, i64 row
 
 template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void tokenStats(const TokenStats &p) {
 	typedef Format<TYPE> F;
-	Slice<2, SQUARES> *mine = mySlice<2, SQUARES>();
+	Slice<2, SQUARES> *slices = allSlices<2, SQUARES>();
+	u8 (&mine)[2][BUFFER] = slices[warp()].buffers;
 	const i64 bytes = (i64)p.rows.vocab * F::SIZE;
 	i64 turn = blockIndex(), row = takeRow(p.rows, turn);
 	if (row < 0) return;
 	const u8 *x = rowAt(p.rows, row);
-	Chunk chunk = firstChunk(x, bytes);
-	load<TYPE>(mine->buffers[0], chunk);
+	Chunk round = firstChunk(x, bytes);
+	load<TYPE>(mine[0], chunkAfter(round, warp()));
 	endGroup();
 	int now = 0; // the buffer with the chunk
 	while (row >= 0) {
@@ -46,18 +47,18 @@ template <int TYPE, bool TEMPERED, bool SQUARES> DEVICE void tokenStats(const To
 		bool last;
 #pragma unroll 1
 		do {
-			last = isLast(chunk);
+			last = isLast(round, warps());
 			Chunk ahead = {0, 0, 0};
-			if (!last) ahead = chunkAfter(chunk);
+			if (!last) ahead = chunkAfter(round, warps());
 			else if (next >= 0) ahead = firstChunk(nextX, bytes);
-			load<TYPE>(mine->buffers[1 - now], ahead);
+			load<TYPE>(mine[1 - now], chunkAfter(ahead, warp()));
 			endGroup();
 			awaitAllBut<1>();
-			syncWarp();
-			addNext<TYPE, TEMPERED, SQUARES>(sum, mine->buffers[now], chunk, mine->sums);
-			chunk = ahead;
+			syncTeam();
+			addRound<TYPE, TEMPERED>(sum, slices, now, round);
+			round = ahead;
 			now = 1 - now;
-			syncWarp(); // all are done with the buffer and the sums, which are filled again now
+			syncTeam(); // all are done with the buffers and the sums, which are filled again now
 		} while (!last);
 		RowSums q = finish<TYPE, SQUARES>(sum, x, p.rows.vocab, p.rows.temperature);
 		write<TYPE, SQUARES>(p, row, x, q);

@@ -245,6 +245,17 @@ class Test(unittest.TestCase):
         backend.multiply(4096, 4096, 4096, 1 << 40)
         self.assertEqual(list(self.last()[0].grid), [132 * 2048 // 256, 1, 1])
 
+    def test_teams(self):
+        """Four warps take a row together where the device runs as many teams at a time."""
+        backend, kernel = _cuda.backend(0), _cuda_driver.KERNELS["token_stats_bf16"]
+        self.assertEqual(kernel.team, 4)
+        teams = 132 * (227 * 1024 // (4 * kernel.shared))  # the false driver counts no registers
+        for rows, times in ((1, 4), (teams, 4), (teams + 1, 1)):
+            backend.token_stats(Stats(lse=4096), Rows(4096, rows, 10, 10, 1), Ids(), 1, 1)
+            launch = self.last()[0]
+            shape = (launch.grid[0], launch.threads[0], launch.shared)
+            self.assertEqual(shape, (rows, times * kernel.threads, times * kernel.shared))
+
     def test_check(self):
         """It waits for work on any stream, copies the status, and waits for that."""
         backend, called = _cuda.backend(0), []
@@ -265,7 +276,8 @@ class Test(unittest.TestCase):
 
     def test_kernel_that_does_not_fit(self):
         large = _cuda_driver.KERNELS["multiply"]._replace(shared=50 << 10)
-        with mock.patch.dict(_cuda_driver.KERNELS, multiply=large):
+        allowed = mock.patch.object(_cuda_driver, "_PLAIN_SHARED", 50 << 10)  # what the driver allows without a call
+        with mock.patch.dict(_cuda_driver.KERNELS, multiply=large), allowed:
             with self.raises("cuda: kernel multiply does not fit on a multiprocessor of False H100"):
                 _cuda.backend(0).multiply(4096, 4096, 4096, 10)
 
