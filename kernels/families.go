@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -82,44 +83,33 @@ const drawn = 1 << 21
 // reference reads.
 func (s Spec) logits(r *rand.Rand) (l reweight.Logits, memory []byte, wide func() []float64) {
 	l.Vocab = s.Vocab
-	n, distinct := s.Rows*s.Vocab, min(s.Rows, (drawn+s.Vocab-1)/s.Vocab)*s.Vocab
-	draw := func(x []float32) {
-		for i := 0; i < len(x); i += s.Vocab {
-			s.Family.fill(x[i:i+s.Vocab], r)
-		}
+	x := make([]float32, min(s.Rows, (drawn+s.Vocab-1)/s.Vocab)*s.Vocab)
+	for row := range slices.Chunk(x, s.Vocab) {
+		s.Family.fill(row, r)
 	}
 	switch s.DType {
 	case reweight.DTypeF32:
-		l.F32 = array[float32](s, n)
-		draw(l.F32[:distinct])
-		repeat(l.F32, distinct)
-		return l, memoryOf(l.F32), widened(l.F32, func(v float32) float32 { return v })
+		same := func(v float32) float32 { return v }
+		l.F32, memory, wide = repeated(s, x, same, same)
 	case reweight.DTypeBF16:
-		x := make([]float32, distinct)
-		draw(x)
-		l.BF16 = array[reweight.BF16](s, n)
-		for i, v := range x {
-			l.BF16[i] = reweight.ToBF16(v)
-		}
-		repeat(l.BF16, distinct)
-		return l, memoryOf(l.BF16), widened(l.BF16, reweight.BF16.Float32)
+		l.BF16, memory, wide = repeated(s, x, reweight.ToBF16, reweight.BF16.Float32)
 	default:
-		x := make([]float32, distinct)
-		draw(x)
-		l.F16 = array[reweight.F16](s, n)
-		for i, v := range x {
-			l.F16[i] = toF16(v)
-		}
-		repeat(l.F16, distinct)
-		return l, memoryOf(l.F16), widened(l.F16, reweight.F16.Float32)
+		l.F16, memory, wide = repeated(s, x, toF16, reweight.F16.Float32)
 	}
+	return l, memory, wide
 }
 
-// repeat fills x with copies of its first n elements.
-func repeat[E any](x []E, n int) {
-	for ; n < len(x); n *= 2 {
-		copy(x[n:], x[:n])
+// repeated returns what logits does: rows of logits in another format, which are the rows x
+// again and again.
+func repeated[E any](s Spec, x []float32, from func(float32) E, to func(E) float32) (rows []E, memory []byte, wide func() []float64) {
+	rows = array[E](s, s.Rows*s.Vocab)
+	for i, v := range x {
+		rows[i] = from(v)
 	}
+	for n := len(x); n < len(rows); n *= 2 {
+		copy(rows[n:], rows[:n])
+	}
+	return rows, memoryOf(rows), widened(rows, to)
 }
 
 // widened returns a function that returns x as float64. It converts x when it is
