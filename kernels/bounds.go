@@ -18,53 +18,37 @@ const (
 // logSumBound bounds the error of Logprob at temperature tau; that of LSE is
 // the bound at temperature 1.
 func logSumBound(vocab int, tau float64) float64 {
-	l := math.Log(float64(vocab))
-	var e float64
-	switch {
-	case vocab <= oneBlock && tau == 1:
-		e = 0.25 + 0.16*l
-	case vocab <= oneBlock:
-		e = 0.25 + 0.19*l
-	case tau == 1:
-		e = 1.1 + 0.05*l
-	default:
-		e = 1.2 + 0.085*l
-	}
-	return e*1e-6 + float64Bound(vocab)
+	c := choose(vocab, tau, [4]coefficients{{0.25, 0.16}, {0.25, 0.19}, {1.1, 0.05}, {1.2, 0.085}})
+	return (c.a+c.b*math.Log(float64(vocab)))*1e-6 + float64Bound(vocab)
 }
 
 // entropyBound bounds the error of Entropy.
 func entropyBound(vocab int, tau float64) float64 {
 	l := math.Log(float64(vocab))
-	var e float64
-	switch {
-	case vocab <= oneBlock && tau == 1:
-		e = 0.5 + 0.135*l*l
-	case vocab <= oneBlock:
-		e = 0.7 + 0.145*l*l
-	case tau == 1:
-		e = 12.6 + 0.037*l*l
-	default:
-		e = 13.2 + 0.051*l*l
-	}
-	return e*1e-6 + float64Bound(vocab)
+	c := choose(vocab, tau, [4]coefficients{{0.5, 0.135}, {0.7, 0.145}, {12.6, 0.037}, {13.2, 0.051}})
+	return (c.a+c.b*l*l)*1e-6 + float64Bound(vocab)
 }
 
 // squaresBound bounds the error of LogSumSqProbs.
 func squaresBound(vocab int, tau float64) float64 {
-	l := math.Log(float64(vocab))
-	var e float64
-	switch {
-	case vocab <= oneBlock && tau == 1:
-		e = 0.95 + 0.47*l
-	case vocab <= oneBlock:
-		e = 1 + 0.56*l
-	case tau == 1:
-		e = 4.25 + 0.12*l
-	default:
-		e = 4.9 + 0.21*l
+	c := choose(vocab, tau, [4]coefficients{{0.95, 0.47}, {1, 0.56}, {4.25, 0.12}, {4.9, 0.21}})
+	return (c.a+c.b*math.Log(float64(vocab)))*1e-6 + 3*float64Bound(vocab)
+}
+
+// coefficients are those of a bound, in units of 1e-6.
+type coefficients struct{ a, b float64 }
+
+// choose returns one of the coefficients: the first two are for a row of one block, at
+// temperature 1 and at another, and the last two for a longer row.
+func choose(vocab int, tau float64, of [4]coefficients) coefficients {
+	i := 0
+	if vocab > oneBlock {
+		i = 2
 	}
-	return e*1e-6 + 3*float64Bound(vocab)
+	if tau != 1 {
+		i++
+	}
+	return of[i]
 }
 
 // float64Bound bounds what the arithmetic in float64 adds, that of package reference
