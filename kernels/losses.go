@@ -11,30 +11,12 @@ import (
 // lossKernels are the kernels of the losses, which no GPU has. Random calls hold those of the
 // C library to package reweight.
 var lossKernels = []Kernel{
-	{
-		Name: "surrogate_gspo", Doc: "GSPO: the ratio of the sequence", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultGSPO, gspoTerms),
-		code: code{method: "Surrogate", reference: "Loss"},
-	},
-	{
-		Name: "surrogate_grpo_s", Doc: "GRPO-S: the mean ratio of the sequence", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultGRPOSLoss, grposTerms),
-		code: code{method: "Surrogate", reference: "Loss"},
-	},
-	{
-		Name: "surrogate_cispo", Doc: "CISPO: the clipped ratio as a factor", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultCISPO, cispoTerms),
-		code: code{method: "Surrogate", reference: "Loss"},
-	},
-	{
-		Name: "surrogate_sapo", Doc: "SAPO: a sigmoid of the ratio", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultSAPO, sapoTerms),
-		code: code{method: "Surrogate", reference: "Loss"},
-	},
-	{
-		Name: "surrogate_dppo_tv", Doc: "DPPO-TV: the capped ratio within a trust region", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultDPPOTV, dppoTerms),
-		code: code{method: "Surrogate", reference: "Loss"},
-	},
-	{
-		Name: "surrogate_vespo", Doc: "VESPO: a soft factor of the trajectory's ratio", DTypes: float, OnlyGo: true, build: policyLoss(reweight.DefaultVESPO, vespoTerms),
-		code: code{method: "Surrogate", reference: "Loss"},
-	},
+	ofPolicy("surrogate_gspo", "GSPO: the ratio of the sequence", reweight.DefaultGSPO, gspoTerms),
+	ofPolicy("surrogate_grpo_s", "GRPO-S: the mean ratio of the sequence", reweight.DefaultGRPOSLoss, grposTerms),
+	ofPolicy("surrogate_cispo", "CISPO: the clipped ratio as a factor", reweight.DefaultCISPO, cispoTerms),
+	ofPolicy("surrogate_sapo", "SAPO: a sigmoid of the ratio", reweight.DefaultSAPO, sapoTerms),
+	ofPolicy("surrogate_dppo_tv", "DPPO-TV: the capped ratio within a trust region", reweight.DefaultDPPOTV, dppoTerms),
+	ofPolicy("surrogate_vespo", "VESPO: a soft factor of the trajectory's ratio", reweight.DefaultVESPO, vespoTerms),
 	{
 		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, build: klLoss,
 		code: code{method: "Loss", reference: "KLLoss"},
@@ -47,6 +29,14 @@ var lossKernels = []Kernel{
 		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true, build: rolloutCorrection,
 		code: code{method: "RolloutCorrection", reference: "RolloutCorrection"},
 	},
+}
+
+// ofPolicy returns the entry of Surrogate with a policy's options.
+func ofPolicy(name, doc string, opt reweight.LossOptions, terms func(new, old []float64, opt *reweight.LossOptions) term) Kernel {
+	return Kernel{
+		Name: name, Doc: doc, DTypes: float, OnlyGo: true, build: policyLoss(opt, terms),
+		code: code{method: "Surrogate", reference: "Loss"},
+	}
 }
 
 // responses returns tokens and their roles for kernels that refuse values that are not
