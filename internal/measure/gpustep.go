@@ -29,7 +29,7 @@ type gpuSteps struct {
 
 // overheadsOnGPU is Overheads on a GPU. A block is some steps that are queued, and a
 // wait for the device.
-func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []Overhead, err error) {
+func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (_ []Overhead, err error) {
 	in := gpuSteps{deviceMemory: deviceMemory{dev: q.GPU}}
 	defer func() { err = errors.Join(err, in.close()) }()
 	if err := in.upload(newStepInput(q.Tokens, q.Vocab)); err != nil {
@@ -38,7 +38,7 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []
 	steps := q.variants()
 	fns := make([]func() error, len(steps))
 	calls := make([]float64, len(steps))
-	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]int, len(steps))
+	costs := make([]cost, len(steps))
 	for i, st := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -48,14 +48,15 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []
 		if err != nil {
 			return nil, err
 		}
-		held[i] = in.bytes - before
+		c := &costs[i]
+		c.held = uint64(in.bytes - before)
 		if err := do(); err != nil {
 			return nil, err
 		}
 		if err := ws.Check(); err != nil {
 			return nil, fmt.Errorf("the %s step: %w", st.name, err)
 		}
-		if objects[i], bytes[i], err = bench.FirstAllocs(do); err != nil {
+		if c.objects, c.bytes, err = bench.FirstAllocs(do); err != nil {
 			return nil, err
 		}
 		n, err := callsOfBlock(in.dev, do, s.Block)
@@ -69,12 +70,7 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (overheads []
 		return nil, err
 	}
 	perCall(samples, calls)
-	overheads = q.overheads(samples)
-	for i := range overheads {
-		o, step := &overheads[i], reweighted+i
-		o.ExtraBytes, o.Allocs, o.AllocBytes = int64(held[step]-held[uniform]), objects[step], bytes[step]
-	}
-	return overheads, err
+	return q.overheads(samples, costs), err
 }
 
 func (in *gpuSteps) close() (err error) {

@@ -165,7 +165,7 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 	small := newStepInput(q.Tokens, min(q.Vocab, 64)).withLogits()
 	steps := q.variants()
 	fns := make([]func() error, len(steps))
-	objects, bytes, held := make([]uint64, len(steps)), make([]uint64, len(steps)), make([]uint64, len(steps))
+	costs := make([]cost, len(steps))
 	for i, st := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -174,11 +174,12 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 		if err := fns[i](); err != nil {
 			return nil, err
 		}
-		if objects[i], bytes[i], err = bench.Allocs(small.start(st, isa, q.Workers)); err != nil {
+		c := &costs[i]
+		if c.objects, c.bytes, err = bench.Allocs(small.start(st, isa, q.Workers)); err != nil {
 			return nil, err
 		}
 		// One worker: others hold nothing, but the start of a goroutine may allocate.
-		if _, held[i], err = bench.FirstAllocs(func() error { return small.start(st, isa, 1)() }); err != nil {
+		if _, c.held, err = bench.FirstAllocs(func() error { return small.start(st, isa, 1)() }); err != nil {
 			return nil, err
 		}
 	}
@@ -186,11 +187,10 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, err
 	}
+	overheads := q.overheads(samples, costs)
 	peak, _ := bench.PeakMemory()
-	overheads := q.overheads(samples)
 	for i := range overheads {
-		o, step := &overheads[i], reweighted+i
-		o.ExtraBytes, o.Allocs, o.AllocBytes, o.PeakBytes = int64(held[step])-int64(held[uniform]), objects[step], bytes[step], peak
+		overheads[i].PeakBytes = peak
 	}
 	return overheads, err
 }
@@ -205,8 +205,14 @@ func stepBudget(s bench.Sampler) bench.Sampler {
 // The first two of the variants are uniform steps, the others reweighted.
 const uniform, again, reweighted = 0, 1, 2
 
-// overheads returns what the times of the variants say.
-func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
+// A cost is what a step takes besides time.
+type cost struct {
+	objects, bytes uint64 // that it allocates on the heap, in steady state
+	held           uint64 // bytes that it keeps, on the heap or on the GPU
+}
+
+// overheads returns what the times and the costs of the variants say.
+func (q Steps) overheads(samples bench.Samples, costs []cost) (overheads []Overhead) {
 	null := samples.Ratio(again, uniform)
 	advantages := "grpo"
 	if q.PPO {
@@ -226,6 +232,7 @@ func (q Steps) overheads(samples bench.Samples) (overheads []Overhead) {
 		overheads = append(overheads, Overhead{
 			Step: st.name, Advantages: from, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
 			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
+			ExtraBytes: int64(costs[i].held) - int64(costs[uniform].held), Allocs: costs[i].objects, AllocBytes: costs[i].bytes,
 		})
 	}
 	return overheads
