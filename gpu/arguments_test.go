@@ -10,6 +10,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // What the kernels on tokens, spans and trajectories compute, and most of their errors, are compared with the CPU's by
@@ -27,7 +28,7 @@ func (m *machine) workspace(size gpu.Size) *gpu.Workspace {
 }
 
 // array copies x to the device.
-func array[E any](m *machine, x []E) gpu.Ptr { return m.place(bytesOf(x), 8).Ptr }
+func array[E any](m *machine, x []E) gpu.Ptr { return m.place(raw.Bytes(x), 8).Ptr }
 
 // wantNaN wants the floats of an output to be NaN where nan says so, and nowhere else.
 func (m *machine) wantNaN(what string, p *placed, nan func(i int) bool) {

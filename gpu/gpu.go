@@ -39,6 +39,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // A Ptr is an address in device memory. 0 is no memory.
@@ -92,18 +93,12 @@ func (d *Device) notCaptured(s Stream, p *problem.Problem) error {
 
 // Upload copies src to device memory after what was queued on the stream, and waits.
 func Upload[E any](d *Device, dst Ptr, src []E, s Stream) error {
-	return d.drv.Upload(dst, bytesOf(src), s)
+	return d.drv.Upload(dst, raw.Bytes(src), s)
 }
 
 // Download copies device memory to dst after what was queued on the stream, and waits.
 func Download[E any](d *Device, dst []E, src Ptr, s Stream) error {
-	return d.drv.Download(bytesOf(dst), src, s)
-}
-
-// bytesOf returns the memory of x.
-func bytesOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
+	return d.drv.Download(raw.Bytes(dst), src, s)
 }
 
 // A kernel says how a kernel is launched.

@@ -8,11 +8,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -175,7 +175,7 @@ func (c *rowCase) size(gap int) int {
 // spread returns the memory of the rows with the gaps between them, which are NaN.
 func (c *rowCase) spread() []byte {
 	size := c.logits.DType().Size()
-	memory, row := bytesOfLogits(c.logits), c.logits.Vocab*size
+	memory, row := raw.Logits(c.logits), c.logits.Vocab*size
 	all := bytes.Repeat([]byte{0xff}, c.size(c.gap))
 	for r := range c.logits.Rows() {
 		copy(all[c.begin(r, c.gap)*size:], memory[r*row:(r+1)*row])
@@ -202,7 +202,7 @@ func spreadIDs[E int32 | int64](c *rowCase) []byte {
 		}
 		all = append(all, E(id))
 	}
-	return bytesOf(all)
+	return raw.Bytes(all)
 }
 
 // place puts the rows, their index and their ids on the device.
@@ -216,7 +216,7 @@ func (c *rowCase) place(m *machine) (logits *placed, rows gpu.Rows, ids gpu.IDs)
 		for i, r := range c.index {
 			wide[i] = int64(r)
 		}
-		rows.Index = &gpu.Index{Ptr: m.place(bytesOf(wide), 8).Ptr, N: len(wide)}
+		rows.Index = &gpu.Index{Ptr: m.place(raw.Bytes(wide), 8).Ptr, N: len(wide)}
 	}
 	if c.wide {
 		ids = gpu.IDs{Ptr: m.place(spreadIDs[int64](c), 8).Ptr, Int64: true}
@@ -227,21 +227,6 @@ func (c *rowCase) place(m *machine) (logits *placed, rows gpu.Rows, ids gpu.IDs)
 		ids.SequenceStride = c.seq + c.idGap
 	}
 	return logits, rows, ids
-}
-
-func bytesOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
-}
-
-func bytesOfLogits(l reweight.Logits) []byte {
-	switch l.DType() {
-	case reweight.DTypeF32:
-		return bytesOf(l.F32)
-	case reweight.DTypeBF16:
-		return bytesOf(l.BF16)
-	}
-	return bytesOf(l.F16)
 }
 
 // newLogits returns rows of zeros.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // gradientCase is a call of RowGradient.
@@ -61,12 +62,12 @@ func (m *machine) rowGradient(c *gradientCase) {
 	}
 	var entropy, gradEntropy gpu.Ptr
 	if c.gradEntropy != nil {
-		gradEntropy = m.place(bytesOf(c.gradEntropy), 12).Ptr
+		gradEntropy = m.place(raw.Bytes(c.gradEntropy), 12).Ptr
 	}
 	if c.bonus != 0 || c.gradEntropy != nil {
-		entropy = m.place(bytesOf(c.entropy), 4).Ptr
+		entropy = m.place(raw.Bytes(c.entropy), 4).Ptr
 	}
-	m.must(m.ws.RowGradient(dstRows, rows, ids, m.place(bytesOf(c.logprobs), 4).Ptr, entropy, m.place(bytesOf(c.grad), 8).Ptr, gradEntropy, opt))
+	m.must(m.ws.RowGradient(dstRows, rows, ids, m.place(raw.Bytes(c.logprobs), 4).Ptr, entropy, m.place(raw.Bytes(c.grad), 8).Ptr, gradEntropy, opt))
 	if err := m.ws.Check(); err != nil {
 		m.Fatalf("%v: %v", c, err)
 	}
@@ -77,7 +78,7 @@ func (m *machine) rowGradient(c *gradientCase) {
 	expect := bytes.Clone(dst.image[dst.at : dst.at+dst.n])
 	for r, w := range c.wanted() {
 		if w {
-			row := bytesOfLogits(want)[r*v*d.Size() : (r+1)*v*d.Size()]
+			row := raw.Logits(want)[r*v*d.Size() : (r+1)*v*d.Size()]
 			copy(expect[c.begin(r, gap)*d.Size():], row)
 		}
 	}
@@ -99,7 +100,7 @@ func (m *machine) compare(c *gradientCase, got, want []byte, gap int) {
 	d, told := c.logits.DType(), 0
 	numbers := func(b []byte) reweight.Logits {
 		l := newLogits(d, 1, len(b)/d.Size())
-		copy(bytesOfLogits(l), b)
+		copy(raw.Logits(l), b)
 		return l
 	}
 	g, w := numbers(got), numbers(want)
@@ -212,7 +213,7 @@ func TestRowGradientBad(t *testing.T) {
 		c.ids[17] = bad
 		c.grad[17] = []float32{0, 1}[bad&1] // even if the gradient is 0
 		_, rows, where := c.place(m)
-		logprobs, grad := m.place(bytesOf(c.logprobs), 0), m.place(bytesOf(c.grad), 0)
+		logprobs, grad := m.place(raw.Bytes(c.logprobs), 0), m.place(raw.Bytes(c.grad), 0)
 		m.must(m.ws.RowGradient(rows, rows, where, logprobs.Ptr, 0, grad.Ptr, 0, reweight.DefaultRowGradient))
 		var wrong *reweight.InputError
 		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
@@ -227,12 +228,12 @@ func TestRowGradientBad(t *testing.T) {
 	}
 	c.ids = ids
 	_, rows, where := c.place(m)
-	rows.Index = &gpu.Index{Ptr: m.place(bytesOf([]int64{30, -1}), 0).Ptr, N: 2}
+	rows.Index = &gpu.Index{Ptr: m.place(raw.Bytes([]int64{30, -1}), 0).Ptr, N: 2}
 	m.must(m.ws.RowGradient(rows, rows, where, m.output(30).Ptr, 0, m.output(30).Ptr, 0, reweight.DefaultRowGradient))
 	if err := m.ws.Check(); err == nil {
 		t.Error("no error for rows that are not there")
 	}
-	if !bytes.Equal(m.read("dst", m.placed[0]), bytesOf(l.F32)) {
+	if !bytes.Equal(m.read("dst", m.placed[0]), raw.Bytes(l.F32)) {
 		t.Error("rows were written though none of those that are wanted is there")
 	}
 	m.free()

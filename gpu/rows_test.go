@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // TestRowErrors: what the host can see is told before anything is queued.
@@ -122,14 +123,14 @@ func TestFarRows(t *testing.T) {
 		gradient := newLogits(reweight.DTypeF32, 1, vocab)
 		m.must(m.cpu.RowGradient(gradient, l, id, reweight.RowGradientInput{Logprobs: want.Logprob, Grad: []float32{2}}, reweight.DefaultRowGradient))
 
-		logits, out, dst := m.place(bytesOf(l.F32), 4), m.output(4), m.output(vocab)
+		logits, out, dst := m.place(raw.Bytes(l.F32), 4), m.output(4), m.output(vocab)
 		far := func(p gpu.Ptr, bytes int) gpu.Ptr { return p - gpu.Ptr(row)*gpu.Ptr(bytes) }
-		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: int(row) + 1, Vocab: vocab, Stride: stride, Index: &gpu.Index{Ptr: m.place(bytesOf([]int64{row}), 0).Ptr, N: 1}}
-		ids := gpu.IDs{Ptr: far(m.place(bytesOf([]int64{44}), 0).Ptr, 8), Int64: true}
+		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: int(row) + 1, Vocab: vocab, Stride: stride, Index: &gpu.Index{Ptr: m.place(raw.Bytes([]int64{row}), 0).Ptr, N: 1}}
+		ids := gpu.IDs{Ptr: far(m.place(raw.Bytes([]int64{44}), 0).Ptr, 8), Int64: true}
 		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4), LogSumSqProbs: far(out.Ptr+12, 4)}, rows, ids, reweight.DefaultTokenStats))
 		to := rows
 		to.Ptr = far(dst.Ptr, 4*stride)
-		m.must(m.ws.RowGradient(to, rows, ids, far(out.Ptr+8, 4), 0, far(m.place(bytesOf([]float32{2}), 0).Ptr, 4), 0, reweight.DefaultRowGradient))
+		m.must(m.ws.RowGradient(to, rows, ids, far(out.Ptr+8, 4), 0, far(m.place(raw.Bytes([]float32{2}), 0).Ptr, 4), 0, reweight.DefaultRowGradient))
 		m.must(m.ws.Check())
 		got := floatsOf(m.read("stats", out))
 		if got[0] != want.LSE[0] || got[1] != want.Entropy[0] || got[2] != want.Logprob[0] || got[3] != want.LogSumSqProbs[0] {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // Check waits until all that was queued on the workspace's stream is done and returns
@@ -25,7 +26,7 @@ func (ws *Workspace) Check() error {
 	if s.Code == 0 {
 		return nil
 	}
-	if err := ws.dev.drv.Fill(ws.status, 0, len(bytesOf(ws.found[:])), ws.stream); err != nil {
+	if err := ws.dev.drv.Fill(ws.status, 0, len(raw.Bytes(ws.found[:])), ws.stream); err != nil {
 		return fmt.Errorf("gpu: %w", err)
 	}
 	arg, text, ok := s.Read(nil)

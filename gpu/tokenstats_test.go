@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // tokenStats compares the bits of TokenStats with those of the portable kernels. outputs
@@ -194,7 +195,7 @@ func TestTokenStatsBadIndex(t *testing.T) {
 		index[0], index[20], index[39] = bad, bad, bad
 		c := &rowCase{logits: l, tau: 1}
 		_, rows, _ := c.place(m)
-		rows.Index = &gpu.Index{Ptr: m.place(bytesOf(index), 0).Ptr, N: len(index)}
+		rows.Index = &gpu.Index{Ptr: m.place(raw.Bytes(index), 0).Ptr, N: len(index)}
 		lse := m.output(40)
 		m.must(m.ws.TokenStats(gpu.Stats{LSE: lse.Ptr}, rows, gpu.IDs{}, reweight.DefaultTokenStats))
 		var wrong *reweight.InputError

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // A Family is a kind of values for a workload's main input: what rows of logits
@@ -109,7 +110,7 @@ func repeated[E any](s Spec, x []float32, from func(float32) E, to func(E) float
 	for n := len(x); n < len(rows); n *= 2 {
 		copy(rows[n:], rows[:n])
 	}
-	return rows, memoryOf(rows), widened(rows, to)
+	return rows, raw.Bytes(rows), widened(rows, to)
 }
 
 // widened returns a function that returns x as float64. It converts x when it is

@@ -11,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/gpuslices"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
@@ -93,7 +94,7 @@ func chosen(impls []Implementation, s Spec) []Implementation {
 // anywhere.
 func unaligned(bytes int) []byte {
 	words := make([]uint64, (bytes+15)/16*2) // the heap aligns what is larger than 8 bytes to 16
-	all := memoryOf(words)
+	all := raw.Bytes(words)
 	return all[len(all)-bytes:]
 }
 

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // A Kernel is one entry of the catalogue.
@@ -150,12 +151,6 @@ func (k Kernel) New(s Spec) (*Case, error) {
 // tokens. The bench compares a kernel's speed with that of a plain read of it.
 func (c *Case) Input() []byte { return c.input }
 
-// memoryOf returns the memory of x.
-func memoryOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
-}
-
 // Run runs the kernel once.
 func (c *Case) Run(impl Runner) error { return c.run(impl) }
 
@@ -241,11 +236,11 @@ func ulp32(x float64) float64 {
 
 // f32 returns an output of float32. The caller sets its tolerance.
 func f32(name string, got []float32) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) }, memory: memoryOf(got), want: make([]float64, len(got)), half: 0x1p-24}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) }, memory: raw.Bytes(got), want: make([]float64, len(got)), half: 0x1p-24}
 }
 
 // sums returns an output of counts and sums in float64. The caller sets its
 // tolerance.
 func sums(name string, got []float64) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: memoryOf(got), want: make([]float64, len(got)), terms: make([]float64, len(got))}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: raw.Bytes(got), want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -152,7 +153,7 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 		}
 		total := sums("tokens, clipped, loss and log-ratio", totals)
 		total.abs = (20+9)*0x1p-24 + 20*1.34e-8 + 1.57e-7
-		c := &Case{Elements: n, Bytes: int64(n) * 21, input: memoryOf(logprobs), outputs: []output{out, total}}
+		c := &Case{Elements: n, Bytes: int64(n) * 21, input: raw.Bytes(logprobs), outputs: []output{out, total}}
 		c.run = func(impl Runner) error {
 			q, err := impl.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
 			totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
@@ -225,7 +226,7 @@ func klLoss(s Spec) (*Case, error) {
 	total := sums("tokens, loss, divergence in it and mean divergence", totals)
 	// The estimate is at least 0.09 of e^y there, or of |y|.
 	total.abs = 1e-5
-	c := &Case{Elements: n, Bytes: int64(n) * 17, input: memoryOf(logprobs), outputs: []output{out, total}}
+	c := &Case{Elements: n, Bytes: int64(n) * 17, input: raw.Bytes(logprobs), outputs: []output{out, total}}
 	c.run = func(impl Runner) error {
 		q, err := impl.(*reweight.Workspace).Loss(grad, nil, b, opt)
 		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), q.Loss, q.KLLoss, q.KL
@@ -276,7 +277,7 @@ func valueLoss(s Spec) (*Case, error) {
 	// The clipped value is rounded to float32 at up to 32, and the difference from the
 	// return is squared. Then come 9 roundings of products and in a group.
 	total.abs = 2e-5
-	c := &Case{Elements: n, Bytes: int64(n) * 17, input: memoryOf(values), outputs: []output{out, total}}
+	c := &Case{Elements: n, Bytes: int64(n) * 17, input: raw.Bytes(values), outputs: []output{out, total}}
 	c.run = func(impl Runner) error {
 		q, err := impl.(*reweight.Workspace).ValueLoss(grad, b, opt)
 		totals[0], totals[1], totals[2] = float64(q.Tokens), q.ClipFraction, q.Loss
@@ -322,7 +323,7 @@ func rolloutCorrection(s Spec) (*Case, error) {
 	factors := array[float32](s, n)
 	out := f32("factor", factors)
 	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in surrogate
-	c := &Case{Elements: n, Bytes: int64(n) * 13, input: memoryOf(old), outputs: []output{out}}
+	c := &Case{Elements: n, Bytes: int64(n) * 13, input: raw.Bytes(old), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.(*reweight.Workspace).RolloutCorrection(factors, b, opt) }
 	c.reference = func() {
 		// The kernel's ratio is that of the difference in float32.

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -118,12 +119,12 @@ func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 		out.bound = func(i int) float64 { return gradientBound(s.Vocab, tau, float64(grad[i/s.Vocab]), bonuses[i/s.Vocab]) }
 		if s.DType == reweight.DTypeBF16 {
 			dst.BF16 = array[reweight.BF16](s, n)
-			out.memory = memoryOf(dst.BF16)
+			out.memory = raw.Bytes(dst.BF16)
 			out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
 			out.half = 0x1p-8
 		} else {
 			dst.F32 = array[float32](s, n)
-			out.memory = memoryOf(dst.F32)
+			out.memory = raw.Bytes(dst.F32)
 			out.got = func(i int) float64 { return float64(dst.F32[i]) }
 		}
 		opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/reference"
 )
 
@@ -57,7 +58,7 @@ func maskedMoments(s Spec) (*Case, error) {
 	out := sums("count, sum and sum of squares", got)
 	// Roundings in float64, of the kernel and of the reference.
 	out.abs = (float64(s.Rows)/16 + float64(s.Rows)/256 + 300) * 0x1p-53
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, input: memoryOf(x), outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 5, input: raw.Bytes(x), outputs: []output{out}}
 	c.run = func(impl Runner) error {
 		m, err := impl.MaskedMoments(x, role, reweight.Responses, shift)
 		got[0], got[1], got[2] = float64(m.N), m.Sum, m.Squares
@@ -90,7 +91,7 @@ func actFocusWeights(s Spec) (*Case, error) {
 	opt := reweight.DefaultActFocus
 	out := f32("weight", w)
 	out.ulps = 2
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 9, input: memoryOf(x), outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 9, input: raw.Bytes(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.ActFocusWeights(w, x, role, mean, sigma, opt) }
 	c.reference = func() {
 		for t, v := range wide {
@@ -120,7 +121,7 @@ func spanMeans(s Spec) (*Case, error) {
 		}
 	}
 	out.abs = 15 * 0x1p-24 * largest // 7 roundings in a group, 7 in a block, and less than one for float64
-	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: memoryOf(x), outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 8*len(off)), input: raw.Bytes(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.SpanMeans(means, x, off) }
 	c.reference = func() { copy(c.outputs[0].want, reference.SpanMeans(wide, off)) }
 	return c, nil
@@ -135,7 +136,7 @@ func minMax(s Spec) (*Case, error) {
 	}
 	off := s.cut(size, r)
 	lo, hi := array[float32](s, len(off)-1), array[float32](s, len(off)-1)
-	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), input: memoryOf(x), outputs: []output{f32("lo", lo), f32("hi", hi)}}
+	c := &Case{Elements: s.Rows, Bytes: int64(4*s.Rows + 12*len(off)), input: raw.Bytes(x), outputs: []output{f32("lo", lo), f32("hi", hi)}}
 	c.run = func(impl Runner) error { return impl.MinMax(lo, hi, x, off) }
 	c.reference = func() {
 		for g := range lo {
@@ -167,7 +168,7 @@ func expScale(s Spec) (*Case, error) {
 	// count twice: in the element, and in the sum that it is divided by. The sum has 7
 	// roundings in a group, and the factor has 2.
 	out.rel = (2*3+7+2)*0x1p-24 + 2*1.57e-7
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, input: memoryOf(x), outputs: []output{out}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 8, input: raw.Bytes(x), outputs: []output{out}}
 	c.run = func(impl Runner) error { return impl.ExpScale(dst, x, lo, rate) }
 	c.reference = func() {
 		// The kernel keeps the exponent between -125 and 120, in powers of 2.
@@ -186,7 +187,7 @@ func multiply(s Spec) (*Case, error) {
 	w := array[float32](s, s.Rows)
 	Random.fill(w, r)
 	dst := array[float32](s, s.Rows)
-	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, input: memoryOf(x), outputs: []output{f32("product", dst)}}
+	c := &Case{Elements: s.Rows, Bytes: int64(s.Rows) * 12, input: raw.Bytes(x), outputs: []output{f32("product", dst)}}
 	c.run = func(impl Runner) error { return impl.Multiply(dst, x, w) }
 	c.reference = func() {
 		for i, v := range reference.Multiply(wide, reference.Floats(w)) {
@@ -224,7 +225,7 @@ func surrogate(s Spec) (*Case, error) {
 	// A log-ratio is at most 20 nats: its rounding costs 20*2^-24 and that of log2(e)
 	// costs 20*1.34e-8. Then come 2^y, and 9 roundings of products and in a group.
 	total.abs = (20+9)*0x1p-24 + 20*1.34e-8 + 1.57e-7
-	c := &Case{Elements: n, Bytes: int64(n) * 21, input: memoryOf(logprobs), outputs: []output{out, total}}
+	c := &Case{Elements: n, Bytes: int64(n) * 21, input: raw.Bytes(logprobs), outputs: []output{out, total}}
 	c.run = func(impl Runner) error {
 		q, err := impl.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
 		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio

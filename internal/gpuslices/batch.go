@@ -3,6 +3,7 @@ package gpuslices
 import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // ActFocus is that of *reweight.Workspace.
@@ -73,5 +74,5 @@ func (m *memory) batch(b *reweight.Batch) {
 }
 
 func ofBatch[E any](m *memory, to *gpu.Ptr, x []E, empty bool) {
-	m.add(arg{bytes: bytesOf(x), absent: len(x) == 0 && !empty, to: to})
+	m.add(arg{bytes: raw.Bytes(x), absent: len(x) == 0 && !empty, to: to})
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // A Placement says where arrays stand on the device.
@@ -89,28 +90,22 @@ func (m *memory) begin() *memory {
 type handle int
 
 // in names a slice that the call reads, and out one that it writes.
-func in[E any](m *memory, x []E) handle  { return m.add(arg{bytes: bytesOf(x)}) }
-func out[E any](m *memory, x []E) handle { return m.add(arg{bytes: bytesOf(x), output: true}) }
+func in[E any](m *memory, x []E) handle  { return m.add(arg{bytes: raw.Bytes(x)}) }
+func out[E any](m *memory, x []E) handle { return m.add(arg{bytes: raw.Bytes(x), output: true}) }
 
 // optionalIn and optionalOut are for slices that may be nil: the call gets no address
 // for one that is.
 func optionalIn[E any](m *memory, x []E) handle {
-	return m.add(arg{bytes: bytesOf(x), absent: x == nil})
+	return m.add(arg{bytes: raw.Bytes(x), absent: x == nil})
 }
 
 func optionalOut[E any](m *memory, x []E) handle {
-	return m.add(arg{bytes: bytesOf(x), output: true, absent: x == nil})
+	return m.add(arg{bytes: raw.Bytes(x), output: true, absent: x == nil})
 }
 
 func (m *memory) add(a arg) handle {
 	m.args = append(m.args, a)
 	return handle(len(m.args) - 1)
-}
-
-// bytesOf returns the memory of x.
-func bytesOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

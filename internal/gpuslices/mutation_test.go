@@ -20,6 +20,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/gpu/ptx"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 var (
@@ -236,7 +237,7 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 // it.
 func (w *watched) takeBehind() ([]float64, error) {
 	x := make([]float64, randomcalls.MostRows*4)
-	if err := w.Download(bytesOf(x), w.behind, 0); err != nil {
+	if err := w.Download(raw.Bytes(x), w.behind, 0); err != nil {
 		return nil, err
 	}
 	return x, w.Fill(w.behind, 0, randomcalls.MostRows*4*8, 0)

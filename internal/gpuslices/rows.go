@@ -3,6 +3,7 @@ package gpuslices
 import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // TokenStats is that of *reweight.Workspace.
@@ -31,14 +32,7 @@ func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweig
 
 // logits names rows of logits.
 func (m *memory) logits(l reweight.Logits, output bool) handle {
-	a := arg{bytes: bytesOf(l.F32), output: output}
-	switch l.DType() {
-	case reweight.DTypeBF16:
-		a.bytes = bytesOf(l.BF16)
-	case reweight.DTypeF16:
-		a.bytes = bytesOf(l.F16)
-	}
-	return m.add(a)
+	return m.add(arg{bytes: raw.Logits(l), output: output})
 }
 
 // rows returns them on the device.

@@ -10,6 +10,7 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // goDriver is a driver whose memory is Go's and whose one kernel, Multiply's, is a Go
@@ -158,7 +159,7 @@ func TestAlignment(t *testing.T) {
 		m := r.memory.begin()
 		h := in(m, x)
 		must.Do(m.upload())
-		if got, want := uintptr(m.ptr(h))%16, address(bytesOf(x))%16; got != want {
+		if got, want := uintptr(m.ptr(h))%16, address(raw.Bytes(x))%16; got != want {
 			t.Errorf("%d bytes past a multiple of 16, want %d", got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // The calls of a kernels.Runner, each with the arrays of the device in place of the
@@ -12,16 +13,7 @@ import (
 
 // rows returns where rows of logits are.
 func rows(d *onDevice, l reweight.Logits, output bool) gpu.Rows {
-	host := bytesOf(l.F32)
-	dtype := reweight.DTypeF32
-	switch {
-	case l.BF16 != nil:
-		host, dtype = bytesOf(l.BF16), reweight.DTypeBF16
-	case l.F16 != nil:
-		host, dtype = bytesOf(l.F16), reweight.DTypeF16
-	}
-	n := len(host) / dtype.Size() / l.Vocab * d.times
-	return gpu.Rows{Ptr: d.find(host, output), DType: dtype, Rows: n, Vocab: l.Vocab}
+	return gpu.Rows{Ptr: d.find(raw.Logits(l), output), DType: l.DType(), Rows: l.Rows() * d.times, Vocab: l.Vocab}
 }
 
 func (d *onDevice) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // gpuStepRows is how many tokens a training step on a GPU has by default: with 151,936
@@ -82,7 +83,7 @@ func (in *gpuSteps) close() (err error) {
 
 // uploaded returns an array of the device with these elements.
 func uploaded[E any](in *gpuSteps, x []E) (gpu.Ptr, error) {
-	p, err := in.take(len(bytesOf(x)))
+	p, err := in.take(len(raw.Bytes(x)))
 	if err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // An onDevice runs the kernels on arrays of a GPU that stand for slices of the host.
@@ -46,8 +47,8 @@ func newOnDevice(dev *gpu.Device, size gpu.Size, times int, take func(bytes int)
 
 // in returns where a slice is that the call reads, and out where one is that it writes;
 // 0 for no slice.
-func in[E any](d *onDevice, x []E) gpu.Ptr  { return d.find(bytesOf(x), false) }
-func out[E any](d *onDevice, x []E) gpu.Ptr { return d.find(bytesOf(x), true) }
+func in[E any](d *onDevice, x []E) gpu.Ptr  { return d.find(raw.Bytes(x), false) }
+func out[E any](d *onDevice, x []E) gpu.Ptr { return d.find(raw.Bytes(x), true) }
 
 func (d *onDevice) find(host []byte, output bool) gpu.Ptr {
 	if len(host) == 0 {
@@ -67,10 +68,7 @@ func (d *onDevice) find(host []byte, output bool) gpu.Ptr {
 // same makes rows of the host stand for memory of the device that other rows stand for
 // too: what is written there is in place.
 func (d *onDevice) same(dst reweight.Logits, ptr gpu.Ptr) {
-	host := bytesOf(dst.F32)
-	if dst.BF16 != nil {
-		host = bytesOf(dst.BF16)
-	}
+	host := raw.Logits(dst)
 	d.arrays[unsafe.Pointer(unsafe.SliceData(host))] = array{ptr: ptr, host: host, output: true}
 }
 
@@ -97,12 +95,6 @@ func (d *onDevice) upload(host []byte) (gpu.Ptr, error) {
 		err = gpu.Upload(d.dev, ptr+gpu.Ptr(i*len(host)), host, 0)
 	}
 	return ptr, err
-}
-
-// bytesOf returns the memory of x.
-func bytesOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
 // finish ends a call: err is that of the method of package gpu.

@@ -12,9 +12,9 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -177,14 +177,8 @@ func array[E any](d *Draws, n int) []E {
 		first, behind = d.IntN(16), 0
 	}
 	x := make([]E, first+n+behind)
-	d.arrays = append(d.arrays, bytesOf(x))
+	d.arrays = append(d.arrays, raw.Bytes(x))
 	return x[first:][:n:n]
-}
-
-// bytesOf returns the memory of x.
-func bytesOf[E any](x []E) []byte {
-	var e E
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
 }
 
 func (d *Draws) floats(n int) []float32 {

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // A View is what others have for rows of logits and package reweight has not: gaps
@@ -91,16 +92,6 @@ func elementOf[E any](x []E, r int) []E {
 	return x[r : r+1]
 }
 
-func bytesOfLogits(l reweight.Logits) []byte {
-	switch {
-	case l.F32 != nil:
-		return bytesOf(l.F32)
-	case l.BF16 != nil:
-		return bytesOf(l.BF16)
-	}
-	return bytesOf(l.F16)
-}
-
 const inGap = 0xff // a byte of a NaN, in each format
 
 // Spread returns memory of the rows with gaps between them.
@@ -112,7 +103,7 @@ func (v *View) Spread(l reweight.Logits, gap int) []byte {
 	for i := range x {
 		x[i] = inGap
 	}
-	from := bytesOfLogits(l)
+	from := raw.Logits(l)
 	for r := range l.Rows() {
 		copy(x[r*stride:], from[r*row:(r+1)*row])
 	}
@@ -123,7 +114,7 @@ func (v *View) Spread(l reweight.Logits, gap int) []byte {
 // returns the gap between rows of the gradient.
 func (v *View) SpreadBoth(dst, logits reweight.Logits) (to, from []byte, gap int) {
 	from = v.Spread(logits, v.Gap)
-	if unsafe.SliceData(bytesOfLogits(dst)) == unsafe.SliceData(bytesOfLogits(logits)) {
+	if unsafe.SliceData(raw.Logits(dst)) == unsafe.SliceData(raw.Logits(logits)) {
 		return from, from, v.Gap
 	}
 	return v.Spread(dst, v.DstGap), from, v.DstGap
@@ -133,7 +124,7 @@ func (v *View) SpreadBoth(dst, logits reweight.Logits) (to, from []byte, gap int
 func (v *View) Gather(dst reweight.Logits, gap int, x []byte) error {
 	size := dst.DType().Size()
 	row, stride := dst.Vocab*size, (dst.Vocab+gap)*size
-	to := bytesOfLogits(dst)
+	to := raw.Logits(dst)
 	for r := range dst.Rows() {
 		copy(to[r*row:(r+1)*row], x[r*stride:])
 		if r > 0 && !bytes.Equal(x[r*stride-gap*size:r*stride], bytes.Repeat([]byte{inGap}, gap*size)) {
@@ -174,12 +165,12 @@ func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, l
 	if c, ok := c.(Viewer); ok {
 		return c.RowGradientOf(v, dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
 	}
-	was := bytes.Clone(bytesOfLogits(dst))
+	was := bytes.Clone(raw.Logits(dst))
 	err := v.each(logits.Rows(), func(r int) error {
 		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), reweight.RowGradientInput{Logprobs: elementOf(logprobs, r), Entropy: elementOf(entropy, r), Grad: elementOf(grad, r), GradEntropy: elementOf(gradEntropy, r)}, opt)
 	})
 	if err != nil {
-		copy(bytesOfLogits(dst), was)
+		copy(raw.Logits(dst), was)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/raw"
 )
 
 // A view is rows of logits as the library takes them. They may lie further apart than
@@ -21,16 +22,7 @@ type view struct {
 
 // viewOf returns the rows of l.
 func viewOf(l reweight.Logits) view {
-	v := view{rows: l.Rows(), vocab: l.Vocab, dtype: l.DType()}
-	switch v.dtype {
-	case reweight.DTypeF32:
-		v.data = unsafe.Pointer(unsafe.SliceData(l.F32))
-	case reweight.DTypeBF16:
-		v.data = unsafe.Pointer(unsafe.SliceData(l.BF16))
-	case reweight.DTypeF16:
-		v.data = unsafe.Pointer(unsafe.SliceData(l.F16))
-	}
-	return v
+	return view{data: unsafe.Pointer(unsafe.SliceData(raw.Logits(l))), rows: l.Rows(), vocab: l.Vocab, dtype: l.DType()}
 }
 
 func (v view) c() C.reweight_rows {
