@@ -49,14 +49,9 @@ func (opt *AEMOptions) check() error {
 // is not finite or above 1e30, is an error, and factors is not written.
 func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 	defer ws.release(ws.taken)
-	if _, err := ws.ISA.resolve(); err != nil {
-		return err
-	}
-	if err := opt.check(); err != nil {
-		return err
-	}
+	_, err := ws.ISA.resolve()
 	T := b.Tokens()
-	if err := cmp.Or(checkLen("factors", len(factors), T, "token"), checkLen("Entropy", len(b.Entropy), T, "token")); err != nil {
+	if err = cmp.Or(err, opt.check(), checkLen("factors", len(factors), T, "token"), checkLen("Entropy", len(b.Entropy), T, "token")); err != nil {
 		return err
 	}
 	count, err := ws.countSpans(b)

@@ -323,10 +323,7 @@ func estimate(k int, z float64) float64 {
 // error, and factors is not written.
 func (ws *Workspace) OffPolicyMask(factors []float32, b *Batch, delta float64) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
-	if err := cmp.Or(checkFinite64("delta", delta), b.checkOutput("factors", factors)); err != nil {
+	if err = cmp.Or(err, checkFinite64("delta", delta), b.checkOutput("factors", factors)); err != nil {
 		return err
 	}
 	if err := ws.checkPolicies(isa, b); err != nil {

@@ -149,15 +149,12 @@ type shapingPosition struct{ n, sum, share float64 }
 // shapedAdvantages is GTPO if perToken, else GRPOS.
 func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOOptions, perToken bool) error {
 	defer ws.release(ws.taken)
-	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
 	defaults := "DefaultGRPOS"
 	if perToken {
 		defaults = "DefaultGTPO"
 	}
-	if err := cmp.Or(opt.check(defaults), b.checkOutput("advantages", advantages), b.checkRewards()); err != nil {
+	isa, err := ws.ISA.resolve()
+	if err = cmp.Or(err, opt.check(defaults), b.checkOutput("advantages", advantages), b.checkRewards()); err != nil {
 		return err
 	}
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {

@@ -198,14 +198,13 @@ type SurrogateSums struct {
 func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt LossOptions) (SurrogateSums, error) {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return SurrogateSums{}, err
-	}
-	err = checkLens(len(role), "token", length{"grad", len(grad)}, length{"logprobs", len(logprobs)}, length{"old", len(old)}, length{"advantages", len(advantages)})
-	if err != nil {
-		return SurrogateSums{}, err
-	}
-	if err := cmp.Or(checkOptional("weights", weights, len(role)), checkRoles("role", role), opt.check()); err != nil {
+	if err = cmp.Or(
+		err,
+		checkLens(len(role), "token", length{"grad", len(grad)}, length{"logprobs", len(logprobs)}, length{"old", len(old)}, length{"advantages", len(advantages)}),
+		checkOptional("weights", weights, len(role)),
+		checkRoles("role", role),
+		opt.check(),
+	); err != nil {
 		return SurrogateSums{}, err
 	}
 	if weights != nil && opt.unweighted() {

@@ -125,10 +125,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	defer ws.release(ws.taken)
 	var res LossResult
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return res, err
-	}
-	if err := b.checkLoss(grad, weights, &opt); err != nil {
+	if err = cmp.Or(err, b.checkLoss(grad, weights, &opt)); err != nil {
 		return res, err
 	}
 	if sum, _ := ws.weightSum(isa, weights, b.Role); sum-sum != 0 {

@@ -46,14 +46,8 @@ type RowGradientInput struct {
 // for any Vocab.
 func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradientInput, opt RowGradientOptions) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
 	rows := logits.Rows()
-	if err := logits.check("logits", rows); err != nil {
-		return err
-	}
-	if err := dst.check("dst", rows); err != nil {
+	if err = cmp.Or(err, logits.check("logits", rows), dst.check("dst", rows)); err != nil {
 		return err
 	}
 	if dst.Vocab != logits.Vocab {

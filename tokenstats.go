@@ -60,11 +60,8 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // entropy of verl (entropy_from_logits) is NaN as soon as one id is masked.
 func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt TokenStatsOptions) error {
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return err
-	}
 	rows := logits.Rows()
-	if err := logits.check("logits", rows); err != nil {
+	if err = cmp.Or(err, logits.check("logits", rows)); err != nil {
 		return err
 	}
 	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil && dst.LogSumSqProbs == nil {

@@ -37,10 +37,7 @@ type ValueLossResult struct {
 func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (ValueLossResult, error) {
 	var res ValueLossResult
 	isa, err := ws.ISA.resolve()
-	if err != nil {
-		return res, err
-	}
-	if err := b.checkValueLoss(grad, &opt); err != nil {
+	if err = cmp.Or(err, b.checkValueLoss(grad, &opt)); err != nil {
 		return res, err
 	}
 	if err := cmp.Or(
