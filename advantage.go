@@ -184,8 +184,7 @@ func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	if squares != squares {
 		return notFiniteResponse("x", x, role)
 	}
-	variance := squares / float64(n-1)
-	f := 1 / math.Sqrt(variance+whitenEps)
+	f := whitening(n, squares)
 	for t, r := range role {
 		w := 0.0
 		if r != RoleMasked {

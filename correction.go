@@ -100,10 +100,7 @@ const leastMean = 1e-8
 
 // correctTokens is RolloutCorrection where each token has its own ratio.
 func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *RolloutCorrectionOptions) {
-	q := ratioConsts{lo: float32(opt.Low), hi: float32(opt.High)}
-	if opt.Mask {
-		q.mask = true
-	}
+	q := ratioConsts{lo: float32(opt.Low), hi: float32(opt.High), mask: opt.Mask}
 	var sum laneSum
 	ws.importance(isa, factors, b.OldLogprobs, b.RolloutLogprobs, b.Role, &q, &sum)
 	if !opt.Normalize {

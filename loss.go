@@ -3,6 +3,7 @@ package reweight
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -205,11 +206,8 @@ func (b *Batch) segments(aggregation Aggregation, normLength int, f func(from, t
 		for s := range b.Trajectories() {
 			from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
 			longest = max(longest, to-from)
-			for _, r := range b.Role[from:to] {
-				if r != RoleMasked {
-					seqs++
-					break
-				}
+			if slices.ContainsFunc(b.Role[from:to], func(r Role) bool { return r != RoleMasked }) {
+				seqs++
 			}
 		}
 	}

@@ -146,11 +146,7 @@ func (q *rowSums) logprob(x float32, tau float64) float64 {
 	if q.ref-q.ref != 0 {
 		return math.NaN() // all -Inf, or +Inf somewhere
 	}
-	l := (float64(x)-q.ref)/tau - q.logS
-	if l > 0 {
-		return 0
-	}
-	return l
+	return min(0, (float64(x)-q.ref)/tau-q.logS)
 }
 
 // sumRow passes once over the row x. The reference c is the largest element of
